@@ -1,0 +1,39 @@
+/* What every room needs: failing with a message, time, random numbers, hashing. */
+#ifndef WEIR_BASE_H
+#define WEIR_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+#if defined(__GNUC__)
+#define WEIR_PRINTF(f, a) __attribute__((format(printf, f, a)))
+#else
+#define WEIR_PRINTF(f, a)
+#endif
+
+/* Record the message for weir_last_error() and return status.  The first function that decides an
+ * error calls this; callers only propagate. */
+weir_status weir_fail(weir_status status, const char *format, ...) WEIR_PRINTF(2, 3);
+
+/* Monotonic wall time, and processor time of the calling thread, in seconds. */
+double weir_now_s(void);
+double weir_thread_cpu_s(void);
+
+/* xoshiro256**, seeded through splitmix64 (Blackman and Vigna).  A plain value: copying it copies
+ * the stream. */
+typedef struct weir_rng {
+  uint64_t s[4];
+} weir_rng;
+void weir_rng_seed(weir_rng *rng, uint64_t seed);
+uint64_t weir_rng_next(weir_rng *rng);
+double weir_rng_uniform(weir_rng *rng);                    /* [0, 1) */
+uint64_t weir_rng_below(weir_rng *rng, uint64_t bound);    /* unbiased, [0, bound), bound >= 1 */
+double weir_rng_normal(weir_rng *rng);                     /* mean 0, variance 1; stateless pair */
+
+/* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
+#define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)
+uint64_t weir_hash(uint64_t hash, const void *data, size_t bytes);
+
+#endif

@@ -1,0 +1,13 @@
+#include <time.h>
+
+#include "base/base.h"
+
+static double seconds(clockid_t clock) {
+  struct timespec now;
+  (void)clock_gettime(clock, &now);
+  return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+double weir_now_s(void) { return seconds(CLOCK_MONOTONIC); }
+
+double weir_thread_cpu_s(void) { return seconds(CLOCK_THREAD_CPUTIME_ID); }

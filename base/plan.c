@@ -1,0 +1,140 @@
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/plan.h>
+
+#include "base/base.h"
+
+static const char *const codec_names[WEIR_CODEC_COUNT] = {
+    [WEIR_CODEC_NONE] = "none",     [WEIR_CODEC_BF16] = "bf16", [WEIR_CODEC_LWTOPK] = "lwtopk",
+    [WEIR_CODEC_MSTOPK] = "mstopk", [WEIR_CODEC_TOPK] = "topk", [WEIR_CODEC_STAR] = "star",
+    [WEIR_CODEC_VAR] = "var",
+};
+static const char *const collective_names[WEIR_COLL_COUNT] = {
+    [WEIR_COLL_DENSE_RING] = "dense-ring", [WEIR_COLL_DENSE_TREE] = "dense-tree",
+    [WEIR_COLL_AG] = "ag",                 [WEIR_COLL_ART_RING] = "art-ring",
+    [WEIR_COLL_ART_TREE] = "art-tree",
+};
+static const char *const wire_names[WEIR_WIRE_COUNT] = {
+    [WEIR_WIRE_PAPER] = "u32-fp32",
+    [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
+    [WEIR_WIRE_AUTO_BF16] = "auto-bf16",
+};
+
+const char *weir_codec_name(uint32_t codec) {
+  return codec < WEIR_CODEC_COUNT ? codec_names[codec] : NULL;
+}
+const char *weir_collective_name(uint32_t collective) {
+  return collective < WEIR_COLL_COUNT ? collective_names[collective] : NULL;
+}
+const char *weir_wire_name(uint32_t wire) {
+  return wire < WEIR_WIRE_COUNT ? wire_names[wire] : NULL;
+}
+
+static bool is_dense(uint32_t codec) {
+  return codec == WEIR_CODEC_NONE || codec == WEIR_CODEC_BF16;
+}
+
+weir_status weir_plan_check(const weir_plan *plan) {
+  if (plan->codec >= WEIR_CODEC_COUNT || plan->collective >= WEIR_COLL_COUNT ||
+      plan->wire >= WEIR_WIRE_COUNT)
+    return weir_fail(WEIR_E_INVALID, "plan names an unknown codec, collective or wire format");
+  if (!(plan->cr > 0.0 && plan->cr <= 1.0)) /* also refuses NaN */
+    return weir_fail(WEIR_E_INVALID, "compression ratio %g is outside (0, 1]", plan->cr);
+  const char *codec = codec_names[plan->codec];
+  if (is_dense(plan->codec)) {
+    if (plan->collective != WEIR_COLL_DENSE_RING && plan->collective != WEIR_COLL_DENSE_TREE)
+      return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring or dense-tree, not %s", codec,
+                       collective_names[plan->collective]);
+    if (plan->cr != 1.0)
+      return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g", codec,
+                       plan->cr);
+    if (plan->wire != WEIR_WIRE_PAPER)
+      return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
+    return WEIR_OK;
+  }
+  const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR;
+  const bool art =
+      plan->collective == WEIR_COLL_ART_RING || plan->collective == WEIR_COLL_ART_TREE;
+  if (shared && !art)
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring or art-tree, not %s", codec,
+                     collective_names[plan->collective]);
+  if (!shared && plan->collective != WEIR_COLL_AG)
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
+                     collective_names[plan->collective]);
+  return WEIR_OK;
+}
+
+static bool look_up(const char *const *names, uint32_t count, const char *text, size_t length,
+                    uint32_t *id) {
+  for (uint32_t i = 0; i < count; i++)
+    if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
+      *id = i;
+      return true;
+    }
+  return false;
+}
+
+/* Splits at ':' into at most 4 fields; 0 when there are more. */
+static size_t split(const char *text, const char *field[4], size_t length[4]) {
+  size_t n = 0;
+  for (;;) {
+    if (n == 4) return 0;
+    const char *end = strchr(text, ':');
+    field[n] = text;
+    length[n++] = end ? (size_t)(end - text) : strlen(text);
+    if (!end) return n;
+    text = end + 1;
+  }
+}
+
+weir_status weir_plan_parse(const char *text, weir_plan *plan) {
+  const char *field[4];
+  size_t length[4];
+  const size_t n = text ? split(text, field, length) : 0;
+  if (n < 3)
+    return weir_fail(WEIR_E_PARSE, "plan '%s' is not of the form CODEC:CR:COLLECTIVE[:WIRE]",
+                     text ? text : "");
+  weir_plan p = {0};
+  if (!look_up(codec_names, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
+    return weir_fail(WEIR_E_PARSE,
+                     "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var)",
+                     text);
+  if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
+    return weir_fail(
+        WEIR_E_PARSE,
+        "plan '%s': unknown collective (dense-ring, dense-tree, ag, art-ring, art-tree)", text);
+  if (n == 4 && !look_up(wire_names, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
+    return weir_fail(WEIR_E_PARSE,
+                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16)", text);
+  char *end = NULL;
+  errno = 0;
+  p.cr = strtod(field[1], &end);
+  if (length[1] == 0 || end != field[1] + length[1] || errno == ERANGE)
+    return weir_fail(WEIR_E_PARSE, "plan '%s': the compression ratio is not a number", text);
+  const weir_status status = weir_plan_check(&p);
+  if (status == WEIR_OK) *plan = p;
+  return status;
+}
+
+void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
+  const char *codec = weir_codec_name(plan->codec);
+  const char *collective = weir_collective_name(plan->collective);
+  const char *wire = weir_wire_name(plan->wire);
+  (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?", plan->cr,
+                 collective ? collective : "?", plan->wire == WEIR_WIRE_PAPER ? "" : ":",
+                 plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
+}
+
+uint64_t weir_plan_digest(const weir_plan *plan) {
+  uint64_t h = WEIR_HASH_INIT;
+  h = weir_hash(h, &plan->id, sizeof plan->id);
+  h = weir_hash(h, &plan->codec, sizeof plan->codec);
+  h = weir_hash(h, &plan->collective, sizeof plan->collective);
+  h = weir_hash(h, &plan->wire, sizeof plan->wire);
+  h = weir_hash(h, &plan->cr, sizeof plan->cr);
+  return h ? h : 1;
+}

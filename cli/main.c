@@ -1,0 +1,43 @@
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+
+static const weir_command commands[] = {
+    /* name, summary, function: rows appear in `weir --help` in this order */
+    {NULL, NULL, NULL},
+};
+
+static void usage(FILE *to) {
+  fprintf(to, "weir %s: gradient communication tuned to the network while training runs\n\n"
+              "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n\n",
+          WEIR_VERSION);
+  for (const weir_command *c = commands; c->name; c++)
+    fprintf(to, "  %-8s %s\n", c->name, c->summary);
+}
+
+int main(int argc, char **argv) {
+  if (argc < 2) {
+    usage(stderr);
+    return WEIR_EXIT_USAGE;
+  }
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
+    usage(stdout);
+    return WEIR_EXIT_DONE;
+  }
+  if (!strcmp(argv[1], "--version")) {
+    puts("weir " WEIR_VERSION);
+    return WEIR_EXIT_DONE;
+  }
+  for (const weir_command *c = commands; c->name; c++)
+    if (!strcmp(argv[1], c->name)) {
+      char name[64];
+      (void)snprintf(name, sizeof name, "weir %s", c->name);
+      argv[1] = name;
+      return c->run(argc - 1, argv + 1);
+    }
+  fprintf(stderr, "weir: unknown command '%s'; `weir --help` lists them\n", argv[1]);
+  return WEIR_EXIT_USAGE;
+}

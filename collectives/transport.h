@@ -1,0 +1,88 @@
+/* Transports: moving messages between ranks.  One file and one create function each.
+ *
+ * A transport carries ordered, reliable messages between each pair of ranks.  Every wait is bounded
+ * by a deadline.  Used by one thread at a time, except where said. */
+#ifndef WEIR_COLLECTIVES_TRANSPORT_H
+#define WEIR_COLLECTIVES_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+/* What proves that both ends mean the same message; in every frame header, checked on arrival.
+ * A difference is WEIR_E_MISMATCH, and no byte of the payload is used. */
+typedef struct weir_tag {
+  uint64_t plan; /* weir_plan_digest of the plan executed */
+  uint64_t step; /* exchange number, trials included */
+  uint32_t op;   /* running number of the collective within the step */
+  uint32_t hop;  /* message number within the collective */
+} weir_tag;
+
+typedef struct weir_send {
+  int peer;
+  const void *data;
+  size_t bytes;
+  uint32_t hop;
+} weir_send;
+
+typedef struct weir_recv {
+  int peer;
+  void *data;
+  size_t capacity; /* a longer message is WEIR_E_PROTOCOL */
+  uint32_t hop;
+  size_t bytes; /* out: bytes received */
+} weir_recv;
+
+/* Arrival of one large message, for the network monitor: bytes after the first chunk and the time
+ * over which they came in. */
+typedef struct weir_flow_sample {
+  int peer;
+  size_t bytes;     /* bytes that arrived after first_s */
+  double first_s;   /* weir_now_s() when the first bytes had arrived */
+  double last_s;    /* weir_now_s() when the last byte had arrived */
+} weir_flow_sample;
+
+typedef struct weir_transport weir_transport;
+
+typedef struct weir_transport_ops {
+  const char *name;
+  /* Complete all sends and receives concurrently, in any order; the caller's buffers may be reused
+   * on return.  Several messages to or from one peer keep their array order. */
+  weir_status (*transfer)(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                          size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
+  /* Round-trip time to a peer in seconds without the peer's holding time; thread-safe; bounded by
+   * timeout_s.  NULL when the transport has no echo. */
+  weir_status (*echo)(weir_transport *t, int peer, double timeout_s, double *rtt_s);
+  /* Socket of the connection to a peer for TCP_INFO, or -1. */
+  int (*descriptor)(weir_transport *t, int peer);
+  /* Local address in use, for binding probes; NULL when it has none. */
+  const char *(*address)(weir_transport *t, int rank);
+  /* Tell all ranks that `culprit` ends the group; best effort, never blocks. */
+  void (*abort)(weir_transport *t, int culprit);
+  void (*destroy)(weir_transport *t);
+} weir_transport_ops;
+
+struct weir_transport {
+  const weir_transport_ops *ops;
+  int rank;
+  int size;
+  uint64_t bytes_sent; /* payload and frame headers, running total */
+  /* Arrivals of messages of at least 16 KiB since the reader last looked: a ring of the newest. */
+  weir_flow_sample flow[64];
+  uint32_t flows; /* running total; the newest is flow[(flows - 1) % 64] */
+};
+
+/* Threads of one process; group is any name, the same for all ranks of the group, with the same
+ * size.  Blocks until all ranks joined or timeout_s passed. */
+weir_status weir_transport_inproc(weir_transport **out, const char *group, int rank, int size,
+                                  double timeout_s);
+
+/* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT" of
+ * rank 0; bind_address may be NULL.  A peer of another job, version or size is refused. */
+weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
+                               const char *bind_address, uint64_t job_id, int rank, int size,
+                               double timeout_s);
+
+#endif

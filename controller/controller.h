@@ -1,0 +1,48 @@
+/* The decision way: network snapshot + step telemetry -> candidates (gain curve or trials) -> moo ->
+ * guard (hysteresis, dwell, fallback) -> directive, which rides to all ranks on the next exchange.
+ * Only rank 0 decides; the others run no controller.
+ *
+ * Everything here is a function of what was fed in: a journal line holds all inputs of a decision,
+ * and weir_decide() on them gives the same choice again (weir replay). */
+#ifndef WEIR_CONTROLLER_H
+#define WEIR_CONTROLLER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+#include "engine/engine.h"
+
+typedef struct weir_controller weir_controller;
+
+typedef struct weir_controller_config {
+  const char *policy;   /* as weir_options.policy; checked by weir_policy_check */
+  int world_size;
+  weir_layout layout;   /* copied */
+  uint64_t seed;
+  const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
+  bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
+                           virtual time: deterministic) */
+} weir_controller_config;
+
+/* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */
+weir_status weir_policy_check(const char *policy);
+/* The plan a session starts with under a policy. */
+weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
+
+weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config);
+void weir_controller_free(weir_controller *controller);
+
+/* The engine's hooks, with user = the controller. */
+void weir_controller_observe(void *controller, const weir_note *notes, int ranks,
+                             const weir_step_record *record);
+void weir_controller_propose(void *controller, weir_directive *directive);
+bool weir_controller_want_curve(void *controller);
+void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
+/* The network estimate agreed on from all ranks' notes; 0 unknown. */
+void weir_controller_network(const weir_controller *controller, double *latency_s,
+                             double *bandwidth);
+
+#endif

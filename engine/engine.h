@@ -1,0 +1,106 @@
+/* The data way: gradient in -> error feedback + codec -> collective -> decode-add -> averaged
+ * gradient out.  The engine executes the current plan, an immutable value, and nothing else decides
+ * here: a directive from rank 0 arrives with the notes of one step and takes effect at the begin of
+ * the next, on all ranks alike. */
+#ifndef WEIR_ENGINE_H
+#define WEIR_ENGINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+#include "collectives/collective.h"
+#include "collectives/cost.h"
+#include "kernels/codec.h"
+
+/* What rank 0 asks all ranks to do at the begin of the next step. */
+typedef enum weir_action {
+  WEIR_ACTION_KEEP = 0,   /* go on */
+  WEIR_ACTION_SWITCH = 1, /* run `plan` from now on; ends a trial (restore first) if one runs */
+  WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
+                             steps until another directive; nothing of them will remain */
+  WEIR_ACTION_PROBE = 3   /* all ranks run their active probe before the step */
+} weir_action;
+
+typedef struct weir_directive {
+  uint32_t action; /* weir_action */
+  uint32_t reserved;
+  weir_plan plan;
+} weir_directive;
+
+/* One rank's note of a step: fixed size, little-endian, rides on the collective. */
+typedef struct weir_note {
+  uint64_t step;           /* exchange number */
+  uint32_t flags;          /* WEIR_NOTE_* */
+  uint32_t reserved;
+  double compute_s;        /* of this step */
+  double compress_s;       /* of the previous step: this one's is not over yet */
+  double comm_s;           /* of the previous step */
+  double latency_s;        /* this rank's estimate; 0 unknown */
+  double latency_error;    /* relative */
+  double bandwidth;        /* bytes/s, this rank's estimate; 0 unknown */
+  double bandwidth_error;  /* relative */
+  double gain;             /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
+  double sum_square;       /* ||g_e||^2 of this step */
+  double curve[8];         /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
+  weir_directive directive; /* rank 0's; KEEP from others */
+} weir_note;
+#define WEIR_NOTE_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
+#define WEIR_NOTE_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last note */
+_Static_assert(sizeof(weir_note) <= WEIR_NOTE_MAX, "a note must fit its block");
+
+/* Ratios at which notes carry the gain curve, descending from 0.3 to 0.0003. */
+#define WEIR_CURVE_POINTS 8
+extern const double weir_curve_cr[WEIR_CURVE_POINTS];
+
+/* What the engine measured of one step, for the rank's own controller and log. */
+typedef struct weir_step_record {
+  weir_step_info info;
+  weir_cost_terms terms; /* of the plan executed, with the wire bytes it really sent */
+} weir_step_record;
+
+/* Where decisions come from and telemetry goes to.  All called from the session's thread. */
+typedef struct weir_engine_hooks {
+  void *user;
+  /* Fill in the network estimate of this rank's note (latency .. bandwidth_error, flags). */
+  void (*local)(void *user, weir_note *note);
+  /* Rank 0 only: the directive for the next step. */
+  void (*propose)(void *user, weir_directive *directive);
+  /* After every successful exchange: all ranks' notes and this rank's record. */
+  void (*observe)(void *user, const weir_note *notes, int ranks, const weir_step_record *record);
+  /* WEIR_ACTION_PROBE: measure the network now (collective). */
+  weir_status (*probe)(void *user);
+  /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
+  bool (*want_curve)(void *user);
+} weir_engine_hooks;
+
+typedef struct weir_engine weir_engine;
+
+/* layout is copied.  The engine borrows comm and transport; hooks are copied.  virtual_network as in
+ * weir_options: comm_s then comes from the cost rows instead of the clock, and compute_s and
+ * compress_s from the thread's processor time. */
+typedef struct weir_engine_config {
+  weir_comm *comm;
+  weir_transport *transport;
+  weir_layout layout;
+  weir_plan first_plan;
+  weir_engine_hooks hooks;
+  weir_network_fn virtual_network;
+  void *virtual_user;
+} weir_engine_config;
+weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
+void weir_engine_free(weir_engine *engine);
+
+weir_status weir_engine_register_state(weir_engine *engine, void *data, size_t bytes);
+weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hooks *hooks);
+weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info);
+weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient);
+weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
+void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
+uint64_t weir_engine_residual_digest(const weir_engine *engine);
+/* The residual itself, n floats, for tests of conservation; valid until the next call. */
+const float *weir_engine_residual(const weir_engine *engine);
+
+#endif

@@ -1,0 +1,81 @@
+/* The plan: what is done to a gradient in one step.  An immutable value. */
+#ifndef WEIR_PLAN_H
+#define WEIR_PLAN_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Codecs.  The names in comments are those of plan strings and tables. */
+typedef enum weir_codec_id {
+  WEIR_CODEC_NONE = 0,   /* "none":   fp32, dense */
+  WEIR_CODEC_BF16 = 1,   /* "bf16":   bfloat16 on the wire, dense; rounding goes to the residual */
+  WEIR_CODEC_LWTOPK = 2, /* "lwtopk": top-k per tensor */
+  WEIR_CODEC_MSTOPK = 3, /* "mstopk": threshold search over the whole gradient */
+  WEIR_CODEC_TOPK = 4,   /* "topk":   exact top-k of the whole gradient */
+  WEIR_CODEC_STAR = 5,   /* "star":   top-k indices of rank (step mod N) */
+  WEIR_CODEC_VAR = 6,    /* "var":    top-k indices of the rank of largest variance */
+  WEIR_CODEC_COUNT = 7
+} weir_codec_id;
+
+/* Ways to exchange it. */
+typedef enum weir_collective_id {
+  WEIR_COLL_DENSE_RING = 0, /* "dense-ring": ring all-reduce of all elements */
+  WEIR_COLL_DENSE_TREE = 1, /* "dense-tree": tree all-reduce of all elements */
+  WEIR_COLL_AG = 2,         /* "ag":         all-gather of each rank's kept elements */
+  WEIR_COLL_ART_RING = 3,   /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
+  WEIR_COLL_ART_TREE = 4,   /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
+  WEIR_COLL_COUNT = 5
+} weir_collective_id;
+
+/* How kept elements are written on the wire. */
+typedef enum weir_wire_format {
+  WEIR_WIRE_PAPER = 0,     /* "u32-fp32":  8 bytes an element, as in the papers */
+  WEIR_WIRE_AUTO_FP32 = 1, /* "auto-fp32": cheapest index encoding, fp32 values */
+  WEIR_WIRE_AUTO_BF16 = 2, /* "auto-bf16": cheapest index encoding, bf16 values; rounding goes to
+                              the residual */
+  WEIR_WIRE_COUNT = 3
+} weir_wire_format;
+
+typedef struct weir_plan {
+  uint64_t id;         /* sequence number, the same on all ranks; 0 is the first plan */
+  uint32_t codec;      /* weir_codec_id */
+  uint32_t collective; /* weir_collective_id */
+  uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs */
+  double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs */
+} weir_plan;
+
+/* Longest plan string with its terminating zero. */
+#define WEIR_PLAN_TEXT_MAX 64
+
+const char *weir_codec_name(uint32_t codec);           /* NULL when unknown */
+const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
+const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
+
+/* WEIR_OK when codec, collective, wire and cr fit together:
+ * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk and topk with ag;
+ * star and var with art-ring and art-tree; cr in (0, 1].  Otherwise WEIR_E_INVALID, and
+ * weir_last_error() says what would fit. */
+weir_status weir_plan_check(const weir_plan *plan);
+
+/* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
+ * Sets every field but id (set to 0).  WEIR_E_INVALID or WEIR_E_PARSE on bad text, *plan is then
+ * unchanged. */
+weir_status weir_plan_parse(const char *text, weir_plan *plan);
+
+/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's). */
+void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
+
+/* 64-bit digest of every field: what each message carries to prove that both ends run the same
+ * plan.  Never 0. */
+uint64_t weir_plan_digest(const weir_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

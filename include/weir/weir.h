@@ -1,0 +1,131 @@
+/* Weir: gradient communication that tunes itself to the network while training runs.
+ *
+ * One session per worker.  All functions return a weir_status; on failure weir_last_error() says
+ * in one sentence what happened and, where a rank is to blame, which.  A session is used from one
+ * thread at a time; different sessions are independent.  Nothing blocks longer than
+ * weir_options.timeout_s (plus the time the caller's own hooks take).
+ *
+ * Life of a session:
+ *   weir_options_init -> weir_session_create -> weir_register_* -> weir_session_start ->
+ *   { weir_step_begin -> compute gradients -> weir_submit per tensor -> weir_step_end ->
+ *     apply the averaged gradients } * -> weir_session_free
+ */
+#ifndef WEIR_H
+#define WEIR_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/plan.h>
+#include <weir/status.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define WEIR_VERSION "0.1.0"
+
+typedef struct weir_session weir_session;
+
+/* True state of an emulated network, for runs without one (virtual time).
+ * Gives one-way latency (s) and bandwidth (bytes/s) in force at a step.  Called from the session's
+ * thread. */
+typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
+                                double *bandwidth_bytes_s);
+
+typedef struct weir_options {
+  int rank;                 /* 0 .. world_size-1 */
+  int world_size;           /* N >= 1 */
+  const char *transport;    /* "tcp" (default) or "inproc" (threads of one process) */
+  const char *rendezvous;   /* tcp: "HOST:PORT" where rank 0 listens; inproc: a group name */
+  const char *bind_address; /* tcp: local address to use; NULL: the one that reaches rank 0 */
+  uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
+  double timeout_s;         /* bound of every wait, default 10 */
+  const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
+  uint64_t seed;            /* of everything random, default 1 */
+  const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
+  bool active_probes;       /* echo and iperf3 probes allowed, default true */
+  weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
+  void *virtual_user;
+} weir_options;
+
+/* Fill in the defaults.  Strings are borrowed until weir_session_create returns. */
+void weir_options_init(weir_options *options);
+
+/* Create a session.  Forks the small helper that runs iperf3, so call it before starting threads,
+ * CUDA or MPI.  *out is NULL on failure. */
+weir_status weir_session_create(weir_session **out, const weir_options *options);
+
+/* Register a gradient tensor of numel elements, in backward order, before weir_session_start.
+ * name is copied.  *tensor receives its number, counting from 0.  All ranks must register the same
+ * tensors in the same order; weir_session_start checks it. */
+weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
+                                 uint32_t *tensor);
+
+/* Register memory that a trial must restore (weights, optimizer state).  Borrowed: it must outlive
+ * the session. */
+weir_status weir_register_state(weir_session *session, const char *name, void *data, size_t bytes);
+
+/* State that is not plain memory (RNG, data cursor): bytes() says how many bytes save() writes;
+ * load() takes exactly those back. */
+typedef struct weir_state_hooks {
+  void *user;
+  size_t (*bytes)(void *user);
+  void (*save)(void *user, void *to);
+  void (*load)(void *user, const void *from);
+} weir_state_hooks;
+weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *hooks);
+
+/* Connect to the other ranks, check that all registered the same, measure the network and settle
+ * the first plan.  Collective: every rank calls it. */
+weir_status weir_session_start(weir_session *session);
+
+typedef struct weir_step_info {
+  uint64_t step;            /* steps committed before this one; a trial's steps do not count */
+  bool trial;               /* this step will be rolled back */
+  weir_plan plan;           /* the plan executed in it */
+  double compute_s;         /* from weir_step_begin's return to weir_step_end's call */
+  double compress_s;        /* error feedback, selection, encoding, decoding */
+  double comm_s;            /* waiting for the wire */
+  double predicted_comm_s;  /* what the calibrated model said comm_s would be; 0 unknown */
+  uint64_t wire_bytes;      /* payload bytes this rank sent in the step */
+  double gain;              /* compression gain, mean over ranks, in [0, 1] */
+  double latency_s;         /* measured one-way latency agreed on by all ranks; 0 unknown */
+  double bandwidth_bytes_s; /* measured bandwidth agreed on by all ranks; 0 unknown */
+  double overhead_s;        /* checkpoints, restores and probes at this step's begin */
+} weir_step_info;
+
+/* Begin a step, before the trainer draws its batch: takes or restores a trial's checkpoint when the
+ * controller asks for one (registered state and hooks are used here and nowhere else), and puts the
+ * agreed plan into force.  info may be NULL. */
+weir_status weir_step_begin(weir_session *session, weir_step_info *info);
+
+/* Hand in a tensor's gradient; the buffer is borrowed until weir_step_end returns. */
+weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
+
+/* Exchange.  On WEIR_OK every submitted buffer holds the average over all ranks, bit-identical on
+ * all ranks.  On WEIR_E_NONFINITE (returned on all ranks) the buffers are zero, residuals are as
+ * before the step, and training can go on.  Other failures end the group.  info may be NULL. */
+weir_status weir_step_end(weir_session *session, weir_step_info *info);
+
+/* The plan in force. */
+weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
+
+/* Tell the journal which epoch training is in. */
+weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
+
+/* All-gather of a few bytes (at most 4096) between steps, e.g. for evaluation; all has room for
+ * world_size * bytes.  Collective.  Not timed as gradient communication. */
+weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all);
+
+/* Digest over residuals; two equal digests mean bit-identical residuals. */
+weir_status weir_residual_digest(const weir_session *session, uint64_t *digest);
+
+/* Free everything; NULL is allowed.  Ends the helper process. */
+void weir_session_free(weir_session *session);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,117 @@
+/* Codecs: which elements of an error-fed gradient are sent, and how they look on the wire.
+ *
+ * Notation (docs/architecture.md): n elements, g gradient, r residual, e = g + r the error-fed
+ * gradient, c compression ratio (fraction kept), k elements kept.  A codec is one file and one
+ * row of weir_codecs[].  Selecting and encoding are apart so that any selection can travel in any
+ * wire format.  Scalar code is the oracle for the vector paths chosen at run time. */
+#ifndef WEIR_KERNELS_CODEC_H
+#define WEIR_KERNELS_CODEC_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/plan.h>
+#include <weir/status.h>
+
+/* Where tensors lie in the flat gradient: tensor t is [offset[t], offset[t+1]). */
+typedef struct weir_layout {
+  size_t tensors;
+  const size_t *offset; /* tensors + 1 entries, offset[0] = 0, ascending; offset[tensors] = n */
+} weir_layout;
+
+/* Scratch of one thread; grows on first use of a size and is then reused (no allocation after
+ * warm-up). */
+typedef struct weir_codec_context weir_codec_context;
+weir_status weir_codec_context_create(weir_codec_context **out);
+void weir_codec_context_free(weir_codec_context *context); /* NULL is allowed */
+
+typedef struct weir_codec {
+  uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
+  const char *name;
+  const char *description; /* one line with the source */
+  bool dense;              /* sends every element; select is NULL */
+  bool shared_indices;     /* all ranks send the same indices (star, var) */
+  /* Number of elements select() keeps, always exactly: max(1, floor(c*n)) per compressed unit
+   * (the whole gradient, or each tensor for lwtopk); 0 for an empty unit. */
+  size_t (*kept)(const weir_layout *layout, double cr);
+  /* Writes exactly kept() indices, strictly ascending.  capacity >= kept() or WEIR_E_CAPACITY.
+   * e must be finite.  Ties: the lower index is kept. */
+  weir_status (*select)(weir_codec_context *context, const float *e, const weir_layout *layout,
+                        double cr, uint32_t *index, size_t capacity, size_t *k);
+} weir_codec;
+
+extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
+const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
+
+/* --- error feedback ------------------------------------------------------------------------- */
+
+typedef struct weir_moments {
+  double sum;        /* of e */
+  double sum_square; /* of e squared */
+  size_t nonfinite;  /* elements of e that are NaN or Inf */
+} weir_moments;
+
+/* e = g + r in one pass; adds to *moments (start from zero).  e may be g or r.  Deterministic for
+ * given data and n, whatever the vector width. */
+void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
+/* Variance of a gradient of n elements from its moments; 0 for n = 0.  Never negative. */
+double weir_variance(const weir_moments *moments, size_t n);
+
+void weir_gather(const float *e, const uint32_t *index, size_t k, float *value);
+void weir_scatter_zero(float *e, const uint32_t *index, size_t k);
+/* to[index[i]] += value[i] */
+void weir_scatter_add(float *to, const uint32_t *index, const float *value, size_t k);
+void weir_scale(float *x, size_t n, float factor);
+double weir_sum_square(const float *x, size_t n);
+
+/* --- 16-bit values -------------------------------------------------------------------------- */
+
+/* Round to nearest even bfloat16 bits.  When error is not NULL: error[i] += x[i] - rounded. */
+void weir_bf16_encode(const float *x, size_t n, uint16_t *out, float *error);
+void weir_bf16_decode(const uint16_t *x, size_t n, float *out);
+
+/* --- wire messages -------------------------------------------------------------------------- */
+
+/* A message of k (index, value) pairs out of n elements.  Little-endian header of
+ * WEIR_WIRE_HEADER bytes (k, n, index encoding, value encoding), then indices, then values.
+ * Index encodings: u32, bitmap (n/8 bytes) or bit-packed deltas; the auto formats take the
+ * smallest. */
+#define WEIR_WIRE_HEADER 16
+
+/* Most bytes that k of n elements can take in the given format. */
+size_t weir_wire_bound(size_t n, size_t k, weir_wire_format format);
+/* Expected bytes for planning: what a typical message of k out of n takes in the given format
+ * (indices spread at random).  with_values false: the index list alone (for ART's broadcast). */
+double weir_wire_expected(size_t n, size_t k, weir_wire_format format, bool with_values);
+
+/* Encode.  value may be NULL: the index list alone.  index strictly ascending, < n.  When error is
+ * not NULL: error[i] += value[i] - (value as decoded).  *bytes is what was written. */
+weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value, size_t k,
+                             weir_wire_format format, void *out, size_t capacity, size_t *bytes,
+                             float *error);
+/* Decode untrusted bytes.  expected_n must match the header.  index and value (may be NULL for an
+ * index list) have room for capacity elements.  Anything malformed: WEIR_E_PROTOCOL, nothing
+ * written past capacity. */
+weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_n, uint32_t *index,
+                             float *value, size_t capacity, size_t *k);
+/* Decode and add: to[index] += value, for all pairs, in index order.  Malformed: WEIR_E_PROTOCOL,
+ * to unchanged. */
+weir_status weir_wire_decode_add(const void *message, size_t bytes, size_t expected_n, float *to);
+
+/* --- gain curve ----------------------------------------------------------------------------- */
+
+/* Histogram of |e| by magnitude: gain and threshold for every compression ratio at once.
+ * Bins are floats' upper bits (exponent and first mantissa bits); the energy inside a bin is taken
+ * as equal for all its elements, which bounds the error by one bin's share. */
+typedef struct weir_gain_curve weir_gain_curve;
+weir_status weir_gain_curve_create(weir_gain_curve **out);
+void weir_gain_curve_free(weir_gain_curve *curve);
+/* One pass over finite e; stride > 1 samples every stride-th element. */
+void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
+/* E||g_c||^2 / E||g_e||^2 of exact top-k at ratio cr, in [0, 1]; 1 for an all-zero gradient. */
+double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
+/* Bound of |gain error| at cr from binning. */
+double weir_gain_curve_error(const weir_gain_curve *curve, double cr);
+
+#endif

@@ -1,0 +1,57 @@
+/* The lab's trainer: an MLP or CNN on Fashion-MNIST, SGD with momentum, weight decay and decay
+ * steps; deterministic for a seed.  It knows nothing of networks: the worker hands its gradients to
+ * a weir_session. */
+#ifndef WEIR_LAB_TRAINER_H
+#define WEIR_LAB_TRAINER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/weir.h>
+
+typedef struct weir_dataset {
+  size_t train, test;   /* images */
+  size_t pixels;        /* per image: 784 */
+  uint8_t *train_images, *train_labels, *test_images, *test_labels;
+} weir_dataset;
+
+/* Read the four gzipped IDX files of Fashion-MNIST from a directory (NULL: the Debian package's).
+ * Truncated, missing or malformed files: WEIR_E_IO / WEIR_E_PARSE with the file's name. */
+weir_status weir_dataset_load(weir_dataset *data, const char *directory);
+void weir_dataset_free(weir_dataset *data);
+
+typedef struct weir_trainer_config {
+  const char *model;      /* "mlp" */
+  uint64_t seed;          /* weights, the same on all ranks; and the order of samples */
+  int rank, world_size;   /* which share of each global batch is ours */
+  size_t batch;           /* per worker */
+  double learning_rate, momentum, weight_decay;
+  double decay_factor;            /* learning rate times this at each decay step */
+  const uint64_t *decay_steps;    /* ascending; may be NULL */
+  size_t decays;
+  int threads;            /* BLAS threads, 1 */
+} weir_trainer_config;
+
+typedef struct weir_trainer weir_trainer;
+weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *config,
+                                const weir_dataset *data);
+void weir_trainer_free(weir_trainer *trainer);
+
+/* Tensors in backward order, with names, sizes and where backward() leaves their gradients. */
+size_t weir_trainer_tensors(const weir_trainer *trainer);
+const char *weir_trainer_tensor_name(const weir_trainer *trainer, size_t tensor);
+size_t weir_trainer_tensor_numel(const weir_trainer *trainer, size_t tensor);
+float *weir_trainer_gradient(weir_trainer *trainer, size_t tensor);
+/* Registers weights and momentum as state, and hooks for RNG, data cursor and step counter. */
+weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);
+
+/* Draw the next batch, forward, backward; *loss is the batch's mean. */
+weir_status weir_trainer_backward(weir_trainer *trainer, double *loss);
+/* SGD update from the gradients as they now are (averaged). */
+void weir_trainer_update(weir_trainer *trainer);
+/* Correct answers among test images [first, last). */
+size_t weir_trainer_evaluate(weir_trainer *trainer, size_t first, size_t last);
+/* SHA-256 of the weights, in hexadecimal. */
+void weir_trainer_weights_sha256(const weir_trainer *trainer, char hex[65]);
+
+#endif

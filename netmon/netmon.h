@@ -1,0 +1,87 @@
+/* The network monitor: samples from several sources in, one robust estimate with its age and
+ * uncertainty out.  The estimator is pure (no I/O, no clock of its own), so it can be replayed. */
+#ifndef WEIR_NETMON_H
+#define WEIR_NETMON_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+typedef enum weir_sample_kind {
+  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s */
+  WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back */
+  WEIR_SAMPLE_COLLECTIVE, /* value: seconds a collective took; alpha_terms, bytes: its cost terms */
+  WEIR_SAMPLE_TCP_INFO,   /* value: busy seconds over which `bytes` were acknowledged */
+  WEIR_SAMPLE_TCP_RTT,    /* value: tcpi_min_rtt over the last window, s */
+  WEIR_SAMPLE_PROBE,      /* value: bandwidth in bytes/s, payload (iperf3 or a known burst) */
+  WEIR_SAMPLE_CROSS       /* bytes: other traffic on the interface; value: seconds */
+} weir_sample_kind;
+
+typedef struct weir_sample {
+  weir_sample_kind kind;
+  double time_s; /* when taken; never decreasing */
+  double value;
+  double bytes;
+  double alpha_terms;
+} weir_sample;
+
+/* What is known now.  Bandwidth is the link's rate in bytes/s as traffic control counts it (packet
+ * headers included), so that it can be compared with what was set. */
+typedef struct weir_snapshot {
+  double time_s;
+  double latency_s;         /* one way; 0: unknown */
+  double latency_error;     /* relative standard error */
+  double latency_age_s;     /* since the newest sample that counts */
+  double bandwidth;         /* bytes/s; 0: unknown */
+  double bandwidth_error;
+  double bandwidth_age_s;
+  double cross_bandwidth;   /* bytes/s of other traffic, 0: none seen */
+  uint32_t latency_changes; /* running number of detected changes; the first value counts as one */
+  uint32_t bandwidth_changes;
+  bool suspect;             /* evidence has moved but not settled: an active probe would help */
+} weir_snapshot;
+
+typedef struct weir_netmon_config {
+  double wire_overhead; /* link bytes per payload byte; 0: 1514/1448 (Ethernet, TCP timestamps) */
+  double change_threshold; /* relative change that counts, default 0.1 */
+  double window_s;         /* how long a minimum or maximum counts, default 10 */
+} weir_netmon_config;
+
+typedef struct weir_netmon weir_netmon;
+weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *config); /* NULL: defaults */
+void weir_netmon_free(weir_netmon *monitor);
+/* Non-finite, negative or absurd samples are refused with WEIR_E_INVALID and change nothing. */
+weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *sample);
+void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapshot *snapshot);
+
+/* --- sources -------------------------------------------------------------------------------- */
+
+/* TCP_INFO of a connected socket: differences since the last call with the same reader.
+ * *fresh is false when too little was sent to say anything. */
+typedef struct weir_tcp_reader {
+  uint64_t bytes_acked;
+  uint64_t busy_us;
+  bool primed;
+} weir_tcp_reader;
+weir_status weir_tcp_info_read(weir_tcp_reader *reader, int descriptor, weir_sample *flow,
+                               bool *fresh, weir_sample *rtt);
+
+/* Bytes an interface has sent, from netlink, for cross traffic. */
+weir_status weir_link_bytes(const char *interface_name, uint64_t *sent);
+/* Name of the interface that holds an IPv4 address ("10.0.0.1"). */
+weir_status weir_link_of_address(const char *address, char name[16]);
+
+/* iperf3 in a child process, forked before threads exist.  The child serves on the address and runs
+ * client tests on command. */
+typedef struct weir_iperf weir_iperf;
+weir_status weir_iperf_fork(weir_iperf **out);
+void weir_iperf_free(weir_iperf *helper); /* ends the children by id, waits for them */
+/* Serve on address:port until freed. */
+weir_status weir_iperf_serve(weir_iperf *helper, const char *address, int port);
+/* Send `bytes` to address:port and tell the received payload rate in bytes/s. */
+weir_status weir_iperf_measure(weir_iperf *helper, const char *address, int port, size_t bytes,
+                               double timeout_s, double *bandwidth);
+
+#endif

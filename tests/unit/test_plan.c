@@ -1,0 +1,47 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include <weir/plan.h>
+
+Test(plan, text_round_trip) {
+  const char *texts[] = {"none:1:dense-ring",   "bf16:1:dense-tree",       "lwtopk:0.1:ag",
+                         "star:0.01:art-tree",  "topk:0.002:ag:auto-bf16", "var:0.033:art-ring",
+                         "mstopk:0.001:ag:auto-fp32"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    weir_plan plan;
+    char back[WEIR_PLAN_TEXT_MAX];
+    cr_assert_eq(weir_plan_parse(texts[i], &plan), WEIR_OK, "%s", weir_last_error());
+    weir_plan_format(&plan, back);
+    cr_assert_str_eq(back, texts[i]);
+  }
+}
+
+Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
+  const char *texts[] = {NULL,           "",           "none",          "none:1",
+                         "none:1:ag",    "topk:0:ag",  "topk:-0.1:ag",  "topk:1.5:ag",
+                         "topk:nan:ag",  "topk:x:ag",  "topk::ag",      "zip:0.1:ag",
+                         "topk:0.1:mesh", "star:0.1:ag", "topk:0.1:art-ring", "none:0.5:dense-ring",
+                         "topk:0.1:ag:zip", "topk:0.1:ag:auto-bf16:x", "none:1:dense-ring:auto-bf16"};
+  for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
+    weir_plan plan, before;
+    memset(&plan, 0x5a, sizeof plan);
+    before = plan;
+    cr_assert_neq(weir_plan_parse(texts[i], &plan), WEIR_OK, "%s", texts[i] ? texts[i] : "NULL");
+    cr_assert_eq(memcmp(&plan, &before, sizeof plan), 0);
+    cr_assert_gt(strlen(weir_last_error()), 0);
+  }
+}
+
+Test(plan, digest_tells_every_field_apart) {
+  weir_plan a;
+  cr_assert_eq(weir_plan_parse("topk:0.01:ag", &a), WEIR_OK);
+  weir_plan b[5] = {a, a, a, a, a};
+  b[0].id = 1;
+  b[1].codec = WEIR_CODEC_MSTOPK;
+  b[2].collective = WEIR_COLL_ART_RING;
+  b[3].wire = WEIR_WIRE_AUTO_FP32;
+  b[4].cr = nextafter(a.cr, 1);
+  for (int i = 0; i < 5; i++) cr_assert_neq(weir_plan_digest(&a), weir_plan_digest(&b[i]));
+  cr_assert_eq(weir_plan_digest(&a), weir_plan_digest(&a));
+}
