@@ -45,8 +45,8 @@ Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
       for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
         cr_assert(near(weir_cost_paper(c, n, a, b, bytes, cr), oracle(c, n, l, a, b, bytes, cr)),
                   "%s, N=%d", weir_collective_name(c), n);
-      cr_assert(near(weir_cost_paper_star(n, a, b, bytes),
-                     2 * (real)a + 2 * ((real)n - 1) * bytes * b));
+      cr_assert(
+          near(weir_cost_paper_star(n, a, b, bytes), 2 * (real)a + 2 * ((real)n - 1) * bytes * b));
       cr_assert(near(weir_cost_paper_ring(n, a, b, bytes), oracle(0, n, l, a, b, bytes, 1)));
       cr_assert(near(weir_cost_paper_tree(n, a, b, bytes), oracle(1, n, l, a, b, bytes, 1)));
       cr_assert(near(weir_cost_paper_broadcast(n, a, b, bytes), l * a + l * bytes * b));
@@ -122,8 +122,10 @@ Test(cost, plan_rows_have_the_terms_of_the_algorithms_run) {
     const char *plan;
     double alpha_terms, byte_terms;
   } rows[] = {
-      {"none:1:dense-ring", 10, 10.0 / 6 * 4800}, {"none:1:dense-tree", 6, 6 * 4800},
-      {"bf16:1:dense-ring", 10, 10.0 / 6 * 2400}, {"bf16:1:dense-tree", 6, 6 * 2400},
+      {"none:1:dense-ring", 10, 10.0 / 6 * 4800},
+      {"none:1:dense-tree", 6, 6 * 4800},
+      {"bf16:1:dense-ring", 10, 10.0 / 6 * 2400},
+      {"bf16:1:dense-tree", 6, 6 * 2400},
       {"topk:0.1:ag", 3, 5 * 816}, /* 16 bytes of header and 8 an element */
       {"star:0.1:art-ring", 13, 10.0 / 6 * 400 + 3 * 416},
       {"star:0.1:art-tree", 9, 6 * 400 + 3 * 416},
