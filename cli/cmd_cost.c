@@ -60,9 +60,10 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
     return refuse("bytes", a->bytes, "the dense gradient's bytes, above 0");
   if (!parse_positive(a->cr, 1.0, &q->cr))
     return refuse("cr", a->cr, "a compression ratio in (0, 1]");
-  if (strcmp(a->model, "paper") != 0 && strcmp(a->model, "weir") != 0)
-    return refuse("model", a->model, "paper or weir");
-  q->own_model = strcmp(a->model, "weir") == 0;
+  const char *model = a->model ? a->model : "paper";
+  if (strcmp(model, "paper") != 0 && strcmp(model, "weir") != 0)
+    return refuse("model", model, "paper or weir");
+  q->own_model = strcmp(model, "weir") == 0;
   if (a->wire && !q->own_model)
     return refuse("wire", a->wire, "--model weir beside it: the paper's model has one format");
   /* Elements are counted by u32 indices on the wire. */
@@ -144,7 +145,7 @@ static int answer(const cost_query *q, gboolean json) {
 }
 
 int weir_cmd_cost(int argc, char **argv) {
-  cost_arguments a = {.model = g_strdup("paper")};
+  cost_arguments a = {0};
   const GOptionEntry entries[] = {
       {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "Workers in the group", "N"},
       {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latency, "One-way latency", "MS"},
