@@ -30,7 +30,9 @@ typedef struct stream {
 } stream;
 
 typedef struct machine {
-  pid_t pid;
+  pid_t pid;       /* of the machine, also its process group */
+  pid_t warden;    /* ends the machine should we be killed */
+  int warden_pipe; /* whose other end it reads */
   weir_uml_folder folder;
   const weir_uml_config *config;
   stream out, err;
@@ -131,6 +133,34 @@ static void become_machine(const machine *m, const char *program, char *const ar
   _exit(127);
 }
 
+/* The machine is several host processes, and those that only run its programs outlive the one that is
+ * its kernel.  So a process of ours waits for the caller's end of a pipe to close: a byte before that
+ * means that all is well. */
+static weir_status post_warden(machine *m) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC)) return weir_fail(WEIR_E_IO, "cannot make a pipe: %s", strerror(errno));
+  m->warden = fork();
+  if (m->warden == 0) {
+    char byte;
+    ssize_t n;
+    (void)setsid();
+    (void)signal(SIGINT, SIG_IGN);
+    (void)signal(SIGTERM, SIG_IGN);
+    close(ends[1]);
+    close(m->out.fd);
+    close(m->err.fd);
+    while ((n = read(ends[0], &byte, 1)) < 0 && errno == EINTR) continue;
+    if (n == 0) {
+      (void)kill(-m->pid, SIGKILL);
+      weir_uml_folder_remove(&m->folder);
+    }
+    _exit(0);
+  }
+  close(ends[0]);
+  m->warden_pipe = ends[1];
+  return m->warden > 0 ? WEIR_OK : weir_fail(WEIR_E_IO, "cannot fork: %s", strerror(errno));
+}
+
 static weir_status boot(machine *m) {
   char program[WEIR_UML_PATH], memory[32], init[300], log_path[300];
   weir_status status = weir_uml_find_program("linux.uml", program);
@@ -185,32 +215,41 @@ static void kernel_said(const machine *m, char text[160]) {
 }
 
 /* Pass output on until the machine has halted, time is up, a signal came, or the command is over and
- * silent.  True when the machine has been waited for. */
-static bool attend(machine *m, double deadline, bool *timed_out) {
+ * silent. */
+static void attend(machine *m, double deadline, bool *timed_out) {
   double last_output = weir_now_s();
   for (;;) {
     struct pollfd fds[2] = {{.fd = m->out.fd, .events = POLLIN}, {.fd = m->err.fd, .events = POLLIN}};
     const bool over = m->out.fd < 0 && m->err.fd < 0;
     (void)poll(fds, 2, over ? 5 : POLL_MS);
     const bool any_out = drain(m, &m->out), any_err = drain(m, &m->err);
-    int state;
-    if (waitpid(m->pid, &state, WNOHANG) == m->pid) return true;
+    siginfo_t state = {0};
+    /* Not reaped yet: the number of its group stays ours. */
+    if (!waitid(P_PID, (id_t)m->pid, &state, WEXITED | WNOHANG | WNOWAIT) && state.si_pid) return;
     const double now = weir_now_s();
     if (any_out || any_err) last_output = now;
-    if (interrupted) return false;
+    if (interrupted) return;
     if (now > deadline) {
       *timed_out = true;
-      return false;
+      return;
     }
-    if (now - last_output > linger_s && weir_uml_read_exit(&m->folder) >= 0) return false;
+    if (now - last_output > linger_s && weir_uml_read_exit(&m->folder) >= 0) return;
   }
 }
 
-static void end_machine(machine *m, bool waited) {
-  /* The machine's processes are host processes of its group; it may already have taken them along. */
-  (void)kill(-m->pid, SIGKILL);
+static void reap(pid_t pid) {
   int state;
-  while (!waited && waitpid(m->pid, &state, 0) < 0 && errno == EINTR) continue;
+  while (pid > 0 && waitpid(pid, &state, 0) < 0 && errno == EINTR) continue;
+}
+
+static void end_machine(machine *m) {
+  (void)kill(-m->pid, SIGKILL);
+  if (m->warden_pipe >= 0) {
+    pass_on(m->warden_pipe, "", 1);
+    close(m->warden_pipe);
+  }
+  reap(m->warden);
+  reap(m->pid);
   end_stream(m, &m->out);
   end_stream(m, &m->err);
 }
@@ -250,6 +289,7 @@ weir_status weir_uml_run(const weir_uml_config *config, int *exit_code) {
   machine *m = calloc(1, sizeof *m);
   if (!m) return weir_fail(WEIR_E_NOMEM, "no memory for User-Mode Linux");
   m->config = config;
+  m->warden_pipe = -1;
   m->out = (stream){.fd = -1, .to = STDOUT_FILENO};
   m->err = (stream){.fd = -1, .to = STDERR_FILENO, .is_error = true};
   weir_status status = weir_uml_folder_make(&m->folder);
@@ -265,8 +305,10 @@ weir_status weir_uml_run(const weir_uml_config *config, int *exit_code) {
   status = boot(m);
   if (status == WEIR_OK) {
     bool timed_out = false;
-    end_machine(m, attend(m, deadline, &timed_out));
-    status = verdict(m, timed_out, timeout_s, exit_code);
+    status = post_warden(m);
+    if (status == WEIR_OK) attend(m, deadline, &timed_out);
+    end_machine(m);
+    if (status == WEIR_OK) status = verdict(m, timed_out, timeout_s, exit_code);
   }
   (void)sigaction(SIGINT, &old_int, NULL);
   (void)sigaction(SIGTERM, &old_term, NULL);
