@@ -66,9 +66,9 @@ const weir_key weir_scenario_keys[] = {
     {"trace", "slot_bytes", WEIR_KEY_REAL, AT(trace.slot_bytes), 0, 1, 65536, false,
      "bytes from 1 to 65536"},
 
-    {"fault", "kind", WEIR_KEY_FAULT, AT(fault), AT(fault_line), 0, 0, true,
+    {"fault", "kind", WEIR_KEY_FAULT, AT(fault), 0, 0, 0, true,
      "kill, freeze or exit"},
-    {"fault", "rank", WEIR_KEY_COUNT, AT(fault_rank), 0, 0, WEIR_SCENARIO_WORKERS_MAX, true,
+    {"fault", "rank", WEIR_KEY_COUNT, AT(fault_rank), AT(fault_line), 0, WEIR_SCENARIO_WORKERS_MAX, true,
      "a worker's number, counting from 0"},
     {"fault", "step", WEIR_KEY_COUNT, AT(fault_step), 0, 0, 1e9, true,
      "a step's number, counting from 0"},
