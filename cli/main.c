@@ -7,6 +7,7 @@
 
 static const weir_command commands[] = {
     /* name, summary, function: rows appear in `weir --help` in this order */
+    {"report", "write a run's report.html again", weir_cmd_report},
     {NULL, NULL, NULL},
 };
 
