@@ -8,6 +8,7 @@
 static const weir_command commands[] = {
     /* name, summary, function: rows appear in `weir --help` in this order */
     {"cost", "what each collective would cost on such a network", weir_cmd_cost},
+    {"report", "write a run's report.html again", weir_cmd_report},
     {NULL, NULL, NULL},
 };
 
