@@ -7,6 +7,7 @@
 
 static const weir_command commands[] = {
     /* name, summary, function: rows appear in `weir --help` in this order */
+    {"cost", "what each collective would cost on such a network", weir_cmd_cost},
     {NULL, NULL, NULL},
 };
 
