@@ -18,38 +18,88 @@ enum {
   MOST_ITEMS = 1000000 /* a header that claims more is not believed */
 };
 
+/* A gzip member being inflated. */
 typedef struct idx_file {
-  gzFile file;
+  FILE *file;
+  z_stream stream;
+  int ended; /* the member's trailer was read and its checksum is right */
   char path[4096];
+  uint8_t input[1 << 16];
 } idx_file;
 
 static weir_status idx_open(idx_file *idx, const char *directory, const char *name) {
   const int length = snprintf(idx->path, sizeof idx->path, "%s/%s", directory, name);
-  idx->file = NULL;
   if (length < 0 || (size_t)length >= sizeof idx->path)
     return weir_fail(WEIR_E_INVALID, "the data set's directory name is too long");
-  errno = 0;
-  idx->file = gzopen(idx->path, "rb");
+  idx->file = fopen(idx->path, "rbe");
   if (!idx->file)
-    return weir_fail(WEIR_E_IO, "%s: cannot open: %s", idx->path,
-                     errno ? strerror(errno) : "out of memory");
-  (void)gzbuffer(idx->file, 1u << 17);
+    return weir_fail(WEIR_E_IO, "%s: cannot open: %s", idx->path, strerror(errno));
+  idx->ended = 0;
+  memset(&idx->stream, 0, sizeof idx->stream);
+  if (inflateInit2(&idx->stream, 16 + MAX_WBITS) != Z_OK) { /* 16: gzip only */
+    (void)fclose(idx->file);
+    return weir_fail(WEIR_E_NOMEM, "%s: no memory for zlib", idx->path);
+  }
   return WEIR_OK;
 }
 
-/* zlib's or the system's word on what went wrong with the file. */
-static weir_status idx_trouble(const idx_file *idx) {
-  int code = Z_OK;
-  const char *message = gzerror(idx->file, &code);
-  if (code == Z_ERRNO) return weir_fail(WEIR_E_IO, "%s: cannot read: %s", idx->path, strerror(errno));
-  if (code == Z_OK || code == Z_BUF_ERROR || code == Z_STREAM_END)
-    return weir_fail(WEIR_E_PARSE, "%s: the file ends too early", idx->path);
-  return weir_fail(WEIR_E_PARSE, "%s: damaged gzip data: %s", idx->path, message);
+static void idx_close(idx_file *idx) {
+  (void)inflateEnd(&idx->stream);
+  (void)fclose(idx->file);
 }
 
-static weir_status idx_read(const idx_file *idx, void *to, size_t bytes) {
-  const int got = gzread(idx->file, to, (unsigned)bytes);
-  return got >= 0 && (size_t)got == bytes ? WEIR_OK : idx_trouble(idx);
+/* More compressed bytes; none left at the file's end. */
+static weir_status idx_fill(idx_file *idx) {
+  idx->stream.next_in = idx->input;
+  idx->stream.avail_in = (uInt)fread(idx->input, 1, sizeof idx->input, idx->file);
+  if (ferror(idx->file))
+    return weir_fail(WEIR_E_IO, "%s: cannot read: %s", idx->path, strerror(errno));
+  return WEIR_OK;
+}
+
+/* Up to `bytes` bytes; fewer only at the member's end. */
+static weir_status idx_inflate(idx_file *idx, void *to, size_t bytes, size_t *got) {
+  z_stream *z = &idx->stream;
+  z->next_out = to;
+  z->avail_out = (uInt)bytes;
+  while (z->avail_out && !idx->ended) {
+    if (!z->avail_in) {
+      weir_status status = idx_fill(idx);
+      if (status) return status;
+      if (!z->avail_in) return weir_fail(WEIR_E_PARSE, "%s: the file ends too early", idx->path);
+    }
+    const int code = inflate(z, Z_NO_FLUSH);
+    if (code == Z_STREAM_END)
+      idx->ended = 1;
+    else if (code == Z_MEM_ERROR)
+      return weir_fail(WEIR_E_NOMEM, "%s: no memory for zlib", idx->path);
+    else if (code != Z_OK)
+      return weir_fail(WEIR_E_PARSE, "%s: no valid gzip data: %s", idx->path,
+                       z->msg ? z->msg : "unexpected dictionary");
+  }
+  *got = bytes - z->avail_out;
+  return WEIR_OK;
+}
+
+static weir_status idx_read(idx_file *idx, void *to, size_t bytes) {
+  size_t got = 0;
+  weir_status status = idx_inflate(idx, to, bytes, &got);
+  if (!status && got < bytes)
+    status = weir_fail(WEIR_E_PARSE, "%s: holds less data than its header says", idx->path);
+  return status;
+}
+
+/* Nothing may follow what was read, compressed or not. */
+static weir_status idx_end(idx_file *idx) {
+  uint8_t extra;
+  size_t more = 0;
+  weir_status status = idx_inflate(idx, &extra, 1, &more);
+  if (status) return status;
+  if (more) return weir_fail(WEIR_E_PARSE, "%s: holds more data than its header says", idx->path);
+  if (!idx->stream.avail_in) status = idx_fill(idx);
+  if (!status && idx->stream.avail_in)
+    status = weir_fail(WEIR_E_PARSE, "%s: bytes follow the gzip data", idx->path);
+  return status;
 }
 
 static uint32_t big_endian(const uint8_t *b) {
@@ -57,13 +107,10 @@ static uint32_t big_endian(const uint8_t *b) {
 }
 
 /* Checks the header; *count is the number of items that follow. */
-static weir_status idx_header(const idx_file *idx, uint32_t magic, size_t *count) {
+static weir_status idx_header(idx_file *idx, uint32_t magic, size_t *count) {
   uint8_t head[16];
   weir_status status = idx_read(idx, head, 8);
   if (status) return status;
-  /* zlib hands plain files through as they are: what the package ships is compressed, so a file
-   * that is not would have been put there by mistake. */
-  if (gzdirect(idx->file)) return weir_fail(WEIR_E_PARSE, "%s: not a gzip file", idx->path);
   if (big_endian(head) != magic)
     return weir_fail(WEIR_E_PARSE, "%s: magic number 0x%08x, expected 0x%08x", idx->path,
                      (unsigned)big_endian(head), (unsigned)magic);
@@ -80,19 +127,11 @@ static weir_status idx_header(const idx_file *idx, uint32_t magic, size_t *count
   return WEIR_OK;
 }
 
-/* The items, and proof that nothing follows them (reading past the end also makes zlib check the
- * trailer's checksum). */
-static weir_status idx_body(const idx_file *idx, size_t bytes, uint8_t **out) {
-  uint8_t *items = malloc(bytes), extra;
+static weir_status idx_body(idx_file *idx, size_t bytes, uint8_t **out) {
+  uint8_t *items = malloc(bytes);
   if (!items) return weir_fail(WEIR_E_NOMEM, "%s: no memory for %zu bytes", idx->path, bytes);
   weir_status status = idx_read(idx, items, bytes);
-  if (!status) {
-    const int more = gzread(idx->file, &extra, 1);
-    if (more > 0)
-      status = weir_fail(WEIR_E_PARSE, "%s: more data than the header says", idx->path);
-    else if (more < 0)
-      status = idx_trouble(idx);
-  }
+  if (!status) status = idx_end(idx);
   if (status)
     free(items);
   else
@@ -112,7 +151,7 @@ static weir_status load_file(const char *directory, const char *name, uint32_t m
     if ((*items)[i] >= CLASSES)
       status = weir_fail(WEIR_E_PARSE, "%s: label %u of item %zu, expected 0 to %d", idx.path,
                          (*items)[i], i, CLASSES - 1);
-  (void)gzclose_r(idx.file);
+  idx_close(&idx);
   return status;
 }
 
