@@ -60,7 +60,8 @@ static void remove_tree(const char *path, int depth) {
 
 static int lock_folder(const char *path) {
   char lock[WEIR_UML_PATH];
-  (void)snprintf(lock, sizeof lock, "%s/lock", path);
+  const int n = snprintf(lock, sizeof lock, "%s/lock", path);
+  if (n < 0 || (size_t)n >= sizeof lock) return -1;
   const int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB)) {
     close(fd);
