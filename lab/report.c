@@ -1,6 +1,7 @@
 #include "lab/report.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "lab/report_data.h"
@@ -32,7 +33,7 @@ static void headline(GString *page, const weir_report_data *data) {
   weir_page_escape(page, s->network);
   if (!isnan(s->seed)) g_string_append_printf(page, " · seed %.0f", s->seed);
   g_string_append(page, "</p>\n<div class=\"cards\">\n");
-  text_card(page, "final test accuracy", "10 000 images never trained on", "%.2f %%",
+  text_card(page, "final test accuracy", "on the test images", "%.2f %%",
             100 * s->final_accuracy);
   (void)g_snprintf(note, sizeof note, "%.0f steps, evaluation not counted", s->steps);
   text_card(page, "elapsed", isnan(s->steps) ? "evaluation not counted" : note, "%.1f s",
@@ -81,22 +82,29 @@ static void phases(GString *page, const weir_report_summary *s) {
   g_string_append(page, "</table></section>\n");
 }
 
-/* Mean step time (compute, compress, communicate) of the committed steps from one decision up to
- * the next. */
+static int ascending(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+/* Median step time (compute, compress, communicate) of the committed steps from one decision up to
+ * the next: the steps in which the network changed do not count against the prediction. */
 static double measured_ms(const weir_report_data *data, size_t decision) {
   const double from = data->decisions[decision].step;
   const double until =
       decision + 1 < data->decision_count ? data->decisions[decision + 1].step : INFINITY;
-  double sum = 0;
+  double *time = g_new(double, data->step_count);
   size_t count = 0;
   for (size_t i = 0; i < data->step_count; i++) {
     const weir_report_step *s = &data->steps[i];
     /* A directive takes effect with the step after the one that carried it. */
-    if (s->trial != 0 || s->step <= from || s->step > until) continue;
-    sum += s->compute_ms + s->compress_ms + s->comm_ms;
-    count++;
+    if (s->trial == 0 && s->step > from && s->step <= until)
+      time[count++] = s->compute_ms + s->compress_ms + s->comm_ms;
   }
-  return count ? sum / (double)count : NAN;
+  qsort(time, count, sizeof *time, ascending);
+  const double median = count ? time[count / 2] : NAN;
+  g_free(time);
+  return median;
 }
 
 static void candidate_row(GString *page, const weir_report_decision *d,
@@ -163,7 +171,7 @@ static void decision_row(GString *page, const weir_report_data *data, size_t i) 
 
 static void decisions(GString *page, const weir_report_data *data) {
   g_string_append(page, "<section><h2>Decisions</h2><p>What was known, what was chosen, and what "
-                        "the step time was predicted to be and then was, up to the next decision."
+                        "the step time was predicted to be and then was (median up to the next decision)."
                         "</p>\n<table><tr><th class=\"n\">#</th><th class=\"n\">step</th>"
                         "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">ms</th>"
                         "<th class=\"n\">Gbit/s</th><th>choice</th>"

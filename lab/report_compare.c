@@ -136,7 +136,7 @@ static bool is_fixed(const char *policy) { return strcmp(policy, "weir") && strc
 
 static void bars_figure(weir_figures *f, const group *groups, size_t count) {
   GString *g = f->script;
-  weir_figures_begin(f, 1180, 90 + 30 * (int)count);
+  weir_figures_begin(f, 1180, 96 + 30 * (int)count);
   double most = 0;
   g_string_append(g, "$bars << EOD\n");
   for (size_t i = 0; i < count; i++) {
@@ -147,9 +147,9 @@ static void bars_figure(weir_figures *f, const group *groups, size_t count) {
     g_string_append_printf(g, "%zu %.9g \"%s\"\n", i, time,
                            isnan(groups[i].time) ? "not reached" : text);
   }
-  g_string_append_printf(g, "EOD\nunset key\nset lmargin 26\nset tmargin 0.6\nset bmargin 3\n"
+  g_string_append_printf(g, "EOD\nunset key\nset lmargin 26\nset tmargin 0.6\nset bmargin 3.4\n"
                             "set style fill solid 1 noborder\nset xrange [0:%.9g]\n"
-                            "set yrange [-0.7:%.9g] reverse\nset xlabel 'seconds to the target'\n"
+                            "set yrange [%.9g:-0.7]\nset xlabel 'seconds to the target'\n"
                             "unset grid\nset grid xtics lc rgb '#e6eaee' lt 1 lw 0.8\nset ytics (",
                          most > 0 ? most * 1.1 : 1, (double)count - 0.3);
   for (size_t i = 0; i < count; i++)
@@ -176,12 +176,13 @@ static void curves_figure(weir_figures *f, const comparison *c, const group *gro
     }
     g_string_append(g, "EOD\n");
   }
+  if (lowest > best) lowest = 0, best = 1; /* no point at all */
   lowest = fmax(lowest, best - 0.25); /* what comes before is the same for all */
   g_string_append_printf(g, "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
-                            "set yrange [%.9g:%.9g]\nset key outside right top vertical Left "
-                            "reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
+                            "set yrange [%.9g:%.9g]\nset rmargin 27\nset key at graph 1.02, graph 1 left top "
+                            "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
                             "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
-                         longest, fmin(100 * lowest, 99), 100 * best + 1);
+                         longest, 100 * lowest, 100 * best + 1);
   if (!isnan(c->target))
     g_string_append_printf(g, "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
                               "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "

@@ -105,7 +105,7 @@ static void mark_phases(GString *g, const weir_report_data *data, bool by_time, 
                              "set arrow from first %.9g, graph 0 to first %.9g, graph 1 nohead "
                              "dt (6,5) lw 0.9 lc rgb '#7b8794' back\n", x, x);
     if (labelled)
-      g_string_append_printf(g, "set label '%.3g ms, %.3g Gbit/s' at first %.9g, graph 1.07 offset "
+      g_string_append_printf(g, "set label '%.3g ms, %.3g Gbit/s' at first %.9g, graph 1.08 offset "
                                 "0.3,0 tc rgb '#46525f'\n",
                              s->phases[p].set_latency_ms, s->phases[p].set_bandwidth_gbps, x);
   }
@@ -124,7 +124,7 @@ static void network_data(GString *g, const weir_report_data *data) {
 
 static void network_figure(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
-  weir_figures_begin(f, WIDTH, 430);
+  weir_figures_begin(f, WIDTH, 450);
   network_data(g, data);
   g_string_append(g, "set multiplot layout 2,1\n");
   step_range(g, data);
@@ -139,8 +139,8 @@ static void network_figure(weir_figures *f, const weir_report_data *data) {
     log_range(g, data, panel[i].set, panel[i].measured);
     g_string_append_printf(g, "set ylabel '%s'\n%s", panel[i].label,
                            i ? "set xlabel 'step'\nunset key\nset tmargin 0.6\nset bmargin 3.2\n"
-                             : "set tmargin 3.6\nset bmargin 1.2\nset format x ''\n"
-                               "set key at graph 1, graph 1.24 right horizontal\n");
+                             : "set tmargin 4.4\nset bmargin 1\nset format x ''\n"
+                               "set key at graph 1, graph 1.46 right horizontal\n");
     g_string_append_printf(
         g, "plot $net using 1:%d with steps lw 6 lc rgb '#cfd6de' title 'set', "
            "$net using 1:%d with lines lw 1.6 lc rgb '" INK "' title 'measured'\nset format x\n",
@@ -186,12 +186,12 @@ static void plan_figure(weir_figures *f, const weir_report_data *data) {
                             "set logscale y\nset yrange [%.9g:1.6]\nset format x ''\n"
                             "set ylabel 'compression ratio'\nplot ", lowest / 1.6);
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "$try%u using 1:2 with points pt 6 ps 0.5 lc rgb '%s', "
+    g_string_append_printf(g, "$try%u using 1:2 with points pt 6 ps 0.7 lc rgb '%s', "
                               "$run%u using 1:2:($3-$1):(0) with vectors nohead lw 5 lc rgb '%s'%s",
                            (unsigned)c, weir_report_colour[c], (unsigned)c, weir_report_colour[c],
                            c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
   g_string_append(g, "set size 1,0.4\nset origin 0,0\nset tmargin 0.4\nset bmargin 3.2\n"
-                     "unset logscale y\nset yrange [-0.6:4.6] reverse\nset format x\n"
+                     "unset logscale y\nset yrange [4.6:-0.6]\nset format x\n"
                      "set xlabel 'step'\nunset ylabel\nset ytics (");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
     g_string_append_printf(g, "%s'%s' %u", c ? ", " : "", weir_collective_name(c), (unsigned)c);
@@ -219,7 +219,7 @@ static void step_time_figure(weir_figures *f, const weir_report_data *data) {
   g_string_append(g, "EOD\nset datafile missing 'nan'\n");
   step_range(g, data);
   mark_phases(g, data, false, false);
-  g_string_append_printf(g, "set yrange [0:%.9g]\nset xlabel 'step'\nset ylabel 'ms per step'\n"
+  g_string_append_printf(g, "set yrange [0:%.9g]\nset key maxrows 1 width 1\nset xlabel 'step'\nset ylabel 'ms per step'\n"
                             "set style fill solid 1 noborder\n"
                             "plot $time using 1:5 with fillsteps lc rgb '#8d7bb5' title "
                             "'overhead and trials', "
@@ -256,7 +256,7 @@ static void density_data(GString *g, const weir_report_data *data) {
   }
   g_string_append(g, "EOD\n$coll << EOD\n");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "%u %.9g '%.0f %%'\n", (unsigned)c, 100 * all[c] / total,
+    g_string_append_printf(g, "%u %.9g \"%.0f %%\"\n", (unsigned)c, 100 * all[c] / total,
                            100 * all[c] / total);
   g_string_append(g, "EOD\n");
 }
@@ -278,7 +278,7 @@ static void density_figure(weir_figures *f, const weir_report_data *data) {
     g_string_append_printf(g, "$cr using 1:%u with boxes lc rgb '%s'%s", (unsigned)c + 2,
                            weir_report_colour[c], c ? ", " : "\n");
   g_string_append(g, "set xrange [0:112]\nset xtics autofreq\nset xtics 20\n"
-                     "set yrange [-0.6:4.6] reverse\n"
+                     "set yrange [4.6:-0.6]\n"
                      "set xlabel '% of steps'\nunset ylabel\nunset grid\nset grid xtics lc rgb "
                      "'#e6eaee' lt 1 lw 0.8\nset ytics (");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
@@ -322,7 +322,7 @@ static void accuracy_figure(weir_figures *f, const weir_report_data *data) {
                             "plot $loss using 1:2 with lines lw 1 lc rgb '" GREY "', "
                             "$loss using 1:2 smooth bezier with lines lw 1.8 lc rgb '" INK "'\n"
                             "unset multiplot\n",
-                         fmax(0, floor(lowest * 20) * 5), 100.0, loss_top > 0 ? loss_top * 1.05 : 1);
+                         fmin(95, floor(lowest * 20) * 5), 100.0, loss_top > 0 ? loss_top * 1.05 : 1);
 }
 
 static void bytes_figure(weir_figures *f, const weir_report_data *data) {

@@ -28,7 +28,7 @@ static const char style[] =
     ".card small{color:#667381}\n"
     "section{background:#fff;border:1px solid #dfe4ea;border-radius:8px;padding:16px 18px 12px;"
     "margin:0 0 16px;overflow-x:auto}\n"
-    "section>p{margin:0 0 8px;color:#566372;max-width:95ch}\n"
+    "section>p{margin:0 0 8px;color:#566372}\n"
     "svg{display:block;width:100%;height:auto}\n"
     "svg text{font-family:inherit}\n"
     "table{border-collapse:collapse;width:100%;font-size:13.5px}\n"

@@ -11,8 +11,6 @@
 
 #include "base/base.h"
 
-static const double time_out_s = 60;
-
 /* Dense blue, all-gather orange, all-reduce of top-k green; ring dark, tree light. */
 const char *const weir_report_colour[WEIR_COLL_COUNT] = {
     [WEIR_COLL_DENSE_RING] = "#27568b", [WEIR_COLL_DENSE_TREE] = "#6fa3d8",
@@ -21,7 +19,7 @@ const char *const weir_report_colour[WEIR_COLL_COUNT] = {
 };
 
 void weir_figures_init(weir_figures *figures) {
-  *figures = (weir_figures){.script = g_string_new(NULL)};
+  *figures = (weir_figures){.script = g_string_new(NULL), .time_out_s = 60};
 }
 
 void weir_figures_free(weir_figures *figures) {
@@ -44,12 +42,15 @@ void weir_figures_begin(weir_figures *figures, int width, int height) {
       width, height, figures->count++);
 }
 
-/* What gnuplot had to say, in one line. */
+/* What gnuplot said last. */
 static weir_status failed(const char *folder, const char *what) {
   char *path = g_build_filename(folder, "errors", NULL), *text = NULL;
   if (!g_file_get_contents(path, &text, NULL, NULL)) text = g_strdup("");
+  /* Warnings come first, what stopped it last. */
+  g_strchomp(text);
+  const char *last = strrchr(text, '\n');
   const weir_status status =
-      weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what, g_strstrip(g_strdelimit(text, "\n", ' ')));
+      weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what, last ? last + 1 : text);
   g_free(text);
   g_free(path);
   return status;
@@ -63,7 +64,7 @@ static void enter(gpointer folder) {
   if (errors < 0 || dup2(errors, STDOUT_FILENO) < 0 || dup2(errors, STDERR_FILENO) < 0) _exit(126);
 }
 
-static weir_status wait_for(GPid child, const char *folder) {
+static weir_status wait_for(GPid child, double time_out_s, const char *folder) {
   const double until = weir_now_s() + time_out_s;
   int state = 0;
   for (;;) {
@@ -74,7 +75,7 @@ static weir_status wait_for(GPid child, const char *folder) {
     if (weir_now_s() > until) {
       (void)kill(child, SIGKILL);
       (void)waitpid(child, &state, 0);
-      return weir_fail(WEIR_E_TIMEOUT, "gnuplot was not done after %.0f s", time_out_s);
+      return weir_fail(WEIR_E_TIMEOUT, "gnuplot was not done after %g s", time_out_s);
     }
     g_usleep(5000);
   }
@@ -99,7 +100,7 @@ static weir_status run(const weir_figures *figures, char *folder) {
     g_error_free(error);
   }
   g_free(script);
-  return status ? status : wait_for(child, folder);
+  return status ? status : wait_for(child, figures->time_out_s, folder);
 }
 
 /* The drawing without XML prolog, its element names made unique within the page. */

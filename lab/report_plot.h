@@ -18,6 +18,7 @@ extern const char *const weir_report_colour[WEIR_COLL_COUNT];
 typedef struct weir_figures {
   GString *script;
   int count;
+  double time_out_s;           /* for gnuplot to be done */
   char *svg[WEIR_FIGURES_MAX]; /* after weir_figures_draw */
 } weir_figures;
 
