@@ -47,8 +47,8 @@ const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
 /* --- error feedback ------------------------------------------------------------------------- */
 
 typedef struct weir_moments {
-  double sum;        /* of e */
-  double sum_square; /* of e squared */
+  double sum;        /* of the finite elements of e */
+  double sum_square; /* of their squares */
   size_t nonfinite;  /* elements of e that are NaN or Inf */
 } weir_moments;
 
@@ -67,7 +67,8 @@ double weir_sum_square(const float *x, size_t n);
 
 /* --- 16-bit values -------------------------------------------------------------------------- */
 
-/* Round to nearest even bfloat16 bits.  When error is not NULL: error[i] += x[i] - rounded. */
+/* Round to nearest even bfloat16 bits; a finite value saturates instead of becoming Inf.  When error
+ * is not NULL: error[i] += x[i] - rounded. */
 void weir_bf16_encode(const float *x, size_t n, uint16_t *out, float *error);
 void weir_bf16_decode(const uint16_t *x, size_t n, float *out);
 

@@ -23,6 +23,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define WEIR_VERSION "0.1.0"
 
@@ -125,6 +126,7 @@ weir_status weir_residual_digest(const weir_session *session, uint64_t *digest);
 /* Free everything; NULL is allowed.  Ends the helper process. */
 void weir_session_free(weir_session *session);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

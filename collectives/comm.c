@@ -1,0 +1,121 @@
+#include "collectives/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "kernels/codec.h"
+
+const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT] = {
+    {WEIR_ALLREDUCE_RING, "ring", "reduce-scatter and all-gather around a ring, 2(N-1) hops of n/N",
+     weir_allreduce_ring},
+    {WEIR_ALLREDUCE_TREE, "tree", "binomial reduction to rank 0 and broadcast, 2 ceil(log2 N) hops",
+     weir_allreduce_tree},
+};
+
+weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double timeout_s) {
+  *out = NULL;
+  if (!(timeout_s > 0.0 && timeout_s < 1e9))
+    return weir_fail(WEIR_E_INVALID, "time-out of %g s is not in (0, 1e9)", timeout_s);
+  weir_comm *comm = calloc(1, sizeof *comm);
+  if (!comm) return weir_fail(WEIR_E_NOMEM, "no memory for a communicator");
+  const size_t slots = (size_t)transport->size + 2;
+  comm->transport = transport;
+  comm->timeout_s = timeout_s;
+  comm->send = calloc(slots, sizeof *comm->send);
+  comm->recv = calloc(slots, sizeof *comm->recv);
+  if (!comm->send || !comm->recv) {
+    weir_comm_free(comm);
+    return weir_fail(WEIR_E_NOMEM, "no memory for a communicator of %d ranks", transport->size);
+  }
+  *out = comm;
+  return WEIR_OK;
+}
+
+void weir_comm_free(weir_comm *comm) {
+  if (!comm) return;
+  for (int i = 0; i < WEIR_SCRATCH_COUNT; i++) free(comm->scratch[i]);
+  free(comm->recv);
+  free(comm->send);
+  free(comm);
+}
+
+int weir_comm_rank(const weir_comm *comm) { return comm->transport->rank; }
+int weir_comm_size(const weir_comm *comm) { return comm->transport->size; }
+
+void weir_comm_step(weir_comm *comm, uint64_t plan_digest, uint64_t step) {
+  comm->tag.plan = plan_digest;
+  comm->tag.step = step;
+  comm->next_op = 0;
+}
+
+weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes) {
+  if (notes && notes->bytes > WEIR_NOTE_MAX)
+    return weir_fail(WEIR_E_INVALID, "a note of %zu bytes is longer than %d", notes->bytes,
+                     WEIR_NOTE_MAX);
+  if (notes && notes->bytes > 0 && !notes->block)
+    return weir_fail(WEIR_E_INVALID, "notes of %zu bytes have no block", notes->bytes);
+  comm->tag.op = comm->next_op++;
+  return WEIR_OK;
+}
+
+weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **out) {
+  if (comm->scratch_bytes[which] < bytes) {
+    free(comm->scratch[which]);
+    comm->scratch_bytes[which] = 0;
+    comm->scratch[which] = malloc(bytes);
+    if (!comm->scratch[which])
+      return weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes of message buffer", bytes);
+    comm->scratch_bytes[which] = bytes;
+  }
+  *out = comm->scratch[which];
+  return WEIR_OK;
+}
+
+weir_status weir_comm_transfer(weir_comm *comm, const weir_send *send, size_t sends,
+                               weir_recv *recv, size_t recvs) {
+  weir_transport *t = comm->transport;
+  const weir_status status =
+      t->ops->transfer(t, &comm->tag, send, sends, recv, recvs, weir_now_s() + comm->timeout_s);
+  if (status != WEIR_E_TIMEOUT) return status;
+  char why[512];
+  (void)strncpy(why, weir_last_error(), sizeof why - 1);
+  why[sizeof why - 1] = '\0';
+  return weir_fail(status, "%s (limit %g s)", why, comm->timeout_s);
+}
+
+weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recvs) {
+  for (size_t i = 0; i < recvs; i++)
+    if (recv[i].bytes != recv[i].capacity) {
+      comm->transport->ops->abort(comm->transport, recv[i].peer);
+      return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where %zu were due (step %llu)",
+                       recv[i].peer, recv[i].bytes, recv[i].capacity,
+                       (unsigned long long)comm->tag.step);
+    }
+  return WEIR_OK;
+}
+
+weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t sends,
+                               weir_recv *recv, size_t recvs) {
+  const weir_status status = weir_comm_transfer(comm, send, sends, recv, recvs);
+  return status == WEIR_OK ? weir_comm_expect(comm, recv, recvs) : status;
+}
+
+void *weir_notes_at(const weir_notes *notes, int rank) {
+  if (!notes || notes->bytes == 0) return NULL;
+  return (unsigned char *)notes->block + (size_t)rank * notes->bytes;
+}
+
+void weir_add_fp32(float *restrict to, const float *restrict from, size_t n) {
+  for (size_t i = 0; i < n; i++) to[i] += from[i];
+}
+
+void weir_add_bf16(float *to, const uint16_t *from, size_t n) {
+  float value[1024]; /* stays in the first-level cache */
+  for (size_t i = 0; i < n;) {
+    const size_t count = n - i < 1024 ? n - i : 1024;
+    weir_bf16_decode(from + i, count, value);
+    weir_add_fp32(to + i, value, count);
+    i += count;
+  }
+}

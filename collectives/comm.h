@@ -1,0 +1,52 @@
+/* Inside of a communicator: what the algorithms share.  One thread at a time. */
+#ifndef WEIR_COLLECTIVES_COMM_H
+#define WEIR_COLLECTIVES_COMM_H
+
+#include "collectives/collective.h"
+
+enum { WEIR_SCRATCH_A = 0, WEIR_SCRATCH_B = 1, WEIR_SCRATCH_COUNT = 2 };
+
+struct weir_comm {
+  weir_transport *transport;
+  double timeout_s;
+  weir_tag tag; /* of the collective that runs */
+  uint32_t next_op;
+  void *scratch[WEIR_SCRATCH_COUNT];
+  size_t scratch_bytes[WEIR_SCRATCH_COUNT];
+  weir_send *send; /* size + 2 entries for algorithms that send many blocks at once */
+  weir_recv *recv;
+};
+
+/* Every collective begins with this: checks the notes and takes the next operation number. */
+weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes);
+
+/* Scratch of at least `bytes`, kept from call to call; its content is lost when it grows. */
+weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **out);
+
+/* transport->transfer under the current tag, with the communicator's time-out from now. */
+weir_status weir_comm_transfer(weir_comm *comm, const weir_send *send, size_t sends,
+                               weir_recv *recv, size_t recvs);
+
+/* For messages whose length both ends know: anything but exactly `capacity` bytes is
+ * WEIR_E_PROTOCOL, and ends the group. */
+weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recvs);
+
+/* Transfer, then expect. */
+weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t sends,
+                               weir_recv *recv, size_t recvs);
+
+/* Address of rank's note; NULL without notes. */
+void *weir_notes_at(const weir_notes *notes, int rank);
+static inline size_t weir_notes_bytes(const weir_notes *notes) { return notes ? notes->bytes : 0; }
+
+/* to[i] += from[i] */
+void weir_add_fp32(float *to, const float *from, size_t n);
+void weir_add_bf16(float *to, const uint16_t *from, size_t n);
+
+/* The rows of weir_allreduces[]. */
+weir_status weir_allreduce_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                float *error, weir_notes *notes);
+weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                float *error, weir_notes *notes);
+
+#endif

@@ -1,0 +1,78 @@
+#include "collectives/transports/common.h"
+
+#include "base/base.h"
+
+weir_status weir_transport_check(int rank, int size, double timeout_s) {
+  if (size < 1 || size > WEIR_RANKS_MAX)
+    return weir_fail(WEIR_E_INVALID, "a group of %d ranks is outside 1 .. %d", size,
+                     WEIR_RANKS_MAX);
+  if (rank < 0 || rank >= size)
+    return weir_fail(WEIR_E_INVALID, "rank %d is outside 0 .. %d", rank, size - 1);
+  if (!(timeout_s > 0.0 && timeout_s < 1e9))
+    return weir_fail(WEIR_E_INVALID, "time-out of %g s is not in (0, 1e9)", timeout_s);
+  return WEIR_OK;
+}
+
+static bool is_peer(const weir_transport *t, int peer) {
+  return peer >= 0 && peer < t->size && peer != t->rank;
+}
+
+weir_status weir_messages_check(const weir_transport *t, const weir_send *send, size_t sends,
+                                const weir_recv *recv, size_t recvs) {
+  for (size_t i = 0; i < sends; i++)
+    if (!is_peer(t, send[i].peer))
+      return weir_fail(WEIR_E_INVALID, "rank %d cannot send to rank %d of %d", t->rank,
+                       send[i].peer, t->size);
+  for (size_t i = 0; i < recvs; i++)
+    if (!is_peer(t, recv[i].peer))
+      return weir_fail(WEIR_E_INVALID, "rank %d cannot receive from rank %d of %d", t->rank,
+                       recv[i].peer, t->size);
+  return WEIR_OK;
+}
+
+weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *got) {
+  const unsigned long long step = expected->step, other_step = got->step;
+  if (got->step != expected->step)
+    return weir_fail(WEIR_E_MISMATCH, "rank %d is at step %llu, this rank at step %llu", peer,
+                     other_step, step);
+  if (got->plan != expected->plan)
+    return weir_fail(WEIR_E_MISMATCH,
+                     "rank %d runs plan %016llx, this rank plan %016llx (step %llu)", peer,
+                     (unsigned long long)got->plan, (unsigned long long)expected->plan, step);
+  if (got->op != expected->op)
+    return weir_fail(WEIR_E_MISMATCH,
+                     "rank %d is at operation %u, this rank at operation %u (step %llu)", peer,
+                     got->op, expected->op, step);
+  if (got->hop != expected->hop)
+    return weir_fail(WEIR_E_MISMATCH,
+                     "rank %d sent message %u where %u was due (step %llu, operation %u)", peer,
+                     got->hop, expected->hop, step, expected->op);
+  return WEIR_OK;
+}
+
+weir_status weir_end_fail(const weir_end *end, int rank) {
+  const char *self = end->culprit == rank ? " (this rank)" : "";
+  const char *own = end->reporter == rank ? " (this rank)" : "";
+  switch (end->reason) {
+    case WEIR_E_TIMEOUT:
+      return weir_fail(WEIR_E_TIMEOUT, "rank %d%s did not answer in time, says rank %d%s",
+                       end->culprit, self, end->reporter, own);
+    case WEIR_E_MISMATCH:
+      return weir_fail(WEIR_E_MISMATCH,
+                       "rank %d%s and rank %d%s are not on the same plan, step or operation",
+                       end->culprit, self, end->reporter, own);
+    case WEIR_E_PROTOCOL:
+      return weir_fail(WEIR_E_PROTOCOL, "rank %d%s broke the protocol, says rank %d%s",
+                       end->culprit, self, end->reporter, own);
+    default:
+      return weir_fail(WEIR_E_PEER, "rank %d%s is gone, says rank %d%s", end->culprit, self,
+                       end->reporter, own);
+  }
+}
+
+void weir_flow_record(weir_transport *t, int peer, size_t bytes, double first_s, double last_s) {
+  const size_t slots = sizeof t->flow / sizeof *t->flow;
+  t->flow[t->flows % slots] =
+      (weir_flow_sample){.peer = peer, .bytes = bytes, .first_s = first_s, .last_s = last_s};
+  t->flows++;
+}

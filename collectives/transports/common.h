@@ -1,0 +1,34 @@
+/* What all transports share: the words of their errors and the record of large arrivals. */
+#ifndef WEIR_TRANSPORTS_COMMON_H
+#define WEIR_TRANSPORTS_COMMON_H
+
+#include "collectives/transport.h"
+
+/* Most ranks of a group: a rank number travels in 16 bits, and a full mesh has a descriptor each. */
+#define WEIR_RANKS_MAX 4096
+
+/* Refuse ranks, sizes and time-outs out of range. */
+weir_status weir_transport_check(int rank, int size, double timeout_s);
+
+/* Refuse messages to or from oneself or nobody. */
+weir_status weir_messages_check(const weir_transport *t, const weir_send *send, size_t sends,
+                                const weir_recv *recv, size_t recvs);
+
+/* WEIR_OK when what `peer` sent is what this rank expects; else WEIR_E_MISMATCH saying what differs
+ * and both values. */
+weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *got);
+
+/* The group has ended: `reporter` found `culprit` to blame for `reason` (WEIR_E_TIMEOUT, PEER,
+ * MISMATCH or PROTOCOL; anything else reads as PEER). */
+typedef struct weir_end {
+  weir_status reason; /* WEIR_OK: it has not ended */
+  int culprit;
+  int reporter;
+} weir_end;
+weir_status weir_end_fail(const weir_end *end, int rank);
+
+void weir_flow_record(weir_transport *t, int peer, size_t bytes, double first_s, double last_s);
+/* Shorter messages say nothing about bandwidth. */
+#define WEIR_FLOW_MIN ((size_t)16 * 1024)
+
+#endif

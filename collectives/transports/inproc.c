@@ -1,0 +1,243 @@
+/* Transport between threads of one process: a message is copied once, by the receiver, from the
+ * sender's buffer to its own. */
+#include "collectives/transports/inproc.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+typedef struct inproc {
+  weir_transport base;
+  inproc_group *group;
+  inproc_letter *letter;
+  size_t letters; /* capacity */
+  bool *received;
+  size_t receivers; /* capacity */
+} inproc;
+
+/* One transfer, under the group's lock but for the copying. */
+typedef struct exchange {
+  inproc *self;
+  inproc_group *group;
+  const weir_tag *tag;
+  weir_recv *recv;
+  size_t recvs;
+  size_t sends;
+} exchange;
+
+static weir_status reserve(inproc *self, size_t sends, size_t recvs) {
+  if (sends > self->letters) {
+    inproc_letter *more = realloc(self->letter, sends * sizeof *more);
+    if (!more) return weir_fail(WEIR_E_NOMEM, "no memory for %zu messages", sends);
+    self->letter = more;
+    self->letters = sends;
+  }
+  if (recvs > self->receivers) {
+    bool *more = realloc(self->received, recvs * sizeof *more);
+    if (!more) return weir_fail(WEIR_E_NOMEM, "no memory for %zu messages", recvs);
+    self->received = more;
+    self->receivers = recvs;
+  }
+  for (size_t i = 0; i < recvs; i++) self->received[i] = false;
+  return WEIR_OK;
+}
+
+static inproc_letter **queue(inproc_group *group, int from, int to) {
+  return &group->head[(size_t)from * (size_t)group->size + (size_t)to];
+}
+
+static void post(exchange *x, const weir_send *send) {
+  const int rank = x->self->base.rank;
+  for (size_t i = 0; i < x->sends; i++) {
+    inproc_letter *letter = &x->self->letter[i];
+    *letter = (inproc_letter){.tag = *x->tag, .data = send[i].data, .bytes = send[i].bytes,
+                              .to = send[i].peer, .state = LETTER_POSTED};
+    letter->tag.hop = send[i].hop;
+    inproc_letter **at = queue(x->group, rank, letter->to);
+    while (*at) at = &(*at)->next;
+    *at = letter;
+    (void)pthread_cond_signal(&x->group->member[letter->to].changed);
+  }
+}
+
+/* Take back what nobody has begun to copy and wait for what is being copied: afterwards nobody
+ * looks at the caller's buffers. */
+static void withdraw(exchange *x) {
+  for (size_t i = 0; i < x->sends; i++) {
+    inproc_letter *letter = &x->self->letter[i];
+    if (letter->state == LETTER_POSTED) {
+      inproc_letter **at = queue(x->group, x->self->base.rank, letter->to);
+      while (*at && *at != letter) at = &(*at)->next;
+      if (*at) *at = letter->next;
+      letter->state = LETTER_DONE;
+    }
+    while (letter->state == LETTER_TAKEN)
+      (void)inproc_wait(x->group, x->self->base.rank, weir_now_s() + 1.0);
+  }
+}
+
+static weir_status take(exchange *x, weir_recv *recv) {
+  const int rank = x->self->base.rank;
+  inproc_letter **at = queue(x->group, recv->peer, rank);
+  inproc_letter *letter = *at;
+  weir_tag expected = *x->tag;
+  expected.hop = recv->hop;
+  const weir_status status = weir_tag_check(recv->peer, &expected, &letter->tag);
+  if (status != WEIR_OK) {
+    inproc_end(x->group, status, recv->peer, rank);
+    return status;
+  }
+  if (letter->bytes > recv->capacity) {
+    inproc_end(x->group, WEIR_E_PROTOCOL, recv->peer, rank);
+    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where at most %zu were due",
+                     recv->peer, letter->bytes, recv->capacity);
+  }
+  *at = letter->next;
+  letter->state = LETTER_TAKEN;
+  (void)pthread_mutex_unlock(&x->group->lock);
+  if (letter->bytes > 0) memcpy(recv->data, letter->data, letter->bytes);
+  (void)pthread_mutex_lock(&x->group->lock);
+  recv->bytes = letter->bytes;
+  letter->state = LETTER_DONE;
+  (void)pthread_cond_signal(&x->group->member[recv->peer].changed);
+  return WEIR_OK;
+}
+
+/* An earlier message from the same peer comes first. */
+static bool in_turn(const exchange *x, size_t i) {
+  for (size_t j = 0; j < i; j++)
+    if (!x->self->received[j] && x->recv[j].peer == x->recv[i].peer) return false;
+  return true;
+}
+
+/* Copies what is there.  *waiting_on is a peer something is still due from or to, else -1. */
+static weir_status progress(exchange *x, int *waiting_on) {
+  *waiting_on = -1;
+  for (size_t i = 0; i < x->recvs; i++) {
+    if (x->self->received[i] || !in_turn(x, i)) continue;
+    const int peer = x->recv[i].peer;
+    if (*queue(x->group, peer, x->self->base.rank)) {
+      const weir_status status = take(x, &x->recv[i]);
+      if (status != WEIR_OK) return status;
+      x->self->received[i] = true;
+    } else if (*waiting_on < 0 || x->group->member[peer].gone) {
+      *waiting_on = peer;
+    }
+  }
+  for (size_t i = 0; *waiting_on < 0 && i < x->sends; i++)
+    if (x->self->letter[i].state != LETTER_DONE) *waiting_on = x->self->letter[i].to;
+  return WEIR_OK;
+}
+
+/* Follow who waits for whom to the one who waits for nobody; a circle blames the first. */
+static int blame(const inproc_group *group, int first) {
+  int rank = first;
+  for (int i = 0; i < group->size; i++) {
+    if (group->member[rank].waiting_on < 0) return rank;
+    rank = group->member[rank].waiting_on;
+  }
+  return first;
+}
+
+static weir_status give_up(exchange *x, int waiting_on) {
+  const int rank = x->self->base.rank;
+  const int culprit = blame(x->group, waiting_on);
+  inproc_end(x->group, WEIR_E_TIMEOUT, culprit, rank);
+  return weir_fail(WEIR_E_TIMEOUT, "rank %d did not answer in time (step %llu)", culprit,
+                   (unsigned long long)x->tag->step);
+}
+
+static weir_status complete(exchange *x, double deadline_s) {
+  inproc_group *group = x->group;
+  const int rank = x->self->base.rank;
+  for (bool late = false;; late = !inproc_wait(group, rank, deadline_s)) {
+    int peer = -1;
+    if (group->end.reason != WEIR_OK) return weir_end_fail(&group->end, rank);
+    const weir_status status = progress(x, &peer);
+    if (status != WEIR_OK || peer < 0) return status;
+    if (group->member[peer].gone) {
+      inproc_end(group, WEIR_E_PEER, peer, rank);
+      return weir_fail(WEIR_E_PEER, "rank %d is gone (step %llu)", peer,
+                       (unsigned long long)x->tag->step);
+    }
+    if (late) return give_up(x, peer);
+    group->member[rank].waiting_on = peer;
+  }
+}
+
+static weir_status inproc_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                                   size_t sends, weir_recv *recv, size_t recvs,
+                                   double deadline_s) {
+  inproc *self = (inproc *)t;
+  exchange x = {.self = self, .group = self->group, .tag = tag, .recv = recv, .recvs = recvs,
+                .sends = sends};
+  weir_status status = weir_messages_check(t, send, sends, recv, recvs);
+  if (status == WEIR_OK) status = reserve(self, sends, recvs);
+  if (status != WEIR_OK) return status;
+  (void)pthread_mutex_lock(&self->group->lock);
+  post(&x, send);
+  status = complete(&x, deadline_s);
+  withdraw(&x);
+  self->group->member[t->rank].waiting_on = -1;
+  (void)pthread_mutex_unlock(&self->group->lock);
+  if (status != WEIR_OK) return status;
+  for (size_t i = 0; i < sends; i++) t->bytes_sent += send[i].bytes;
+  return WEIR_OK;
+}
+
+static int inproc_descriptor(weir_transport *t, int peer) {
+  (void)t;
+  (void)peer;
+  return -1;
+}
+
+static const char *inproc_address(weir_transport *t, int rank) {
+  (void)t;
+  (void)rank;
+  return NULL;
+}
+
+static void inproc_abort(weir_transport *t, int culprit) {
+  inproc_group *group = ((inproc *)t)->group;
+  (void)pthread_mutex_lock(&group->lock);
+  inproc_end(group, WEIR_E_PEER, culprit, t->rank);
+  (void)pthread_mutex_unlock(&group->lock);
+}
+
+static void inproc_destroy(weir_transport *t) {
+  inproc *self = (inproc *)t;
+  if (!self) return;
+  inproc_leave(self->group, t->rank);
+  free(self->received);
+  free(self->letter);
+  free(self);
+}
+
+static const weir_transport_ops inproc_ops = {
+    .name = "inproc",
+    .transfer = inproc_transfer,
+    .echo = NULL,
+    .descriptor = inproc_descriptor,
+    .address = inproc_address,
+    .abort = inproc_abort,
+    .destroy = inproc_destroy,
+};
+
+weir_status weir_transport_inproc(weir_transport **out, const char *group, int rank, int size,
+                                  double timeout_s) {
+  *out = NULL;
+  weir_status status = weir_transport_check(rank, size, timeout_s);
+  if (status != WEIR_OK) return status;
+  if (!group || !*group) return weir_fail(WEIR_E_INVALID, "an in-process group needs a name");
+  inproc *self = calloc(1, sizeof *self);
+  if (!self) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
+  self->base = (weir_transport){.ops = &inproc_ops, .rank = rank, .size = size};
+  status = inproc_join(&self->group, group, rank, size, weir_now_s() + timeout_s);
+  if (status != WEIR_OK) {
+    free(self);
+    return status;
+  }
+  *out = &self->base;
+  return WEIR_OK;
+}

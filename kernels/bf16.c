@@ -1,0 +1,13 @@
+/* bf16: every element travels as bfloat16, k = n.  bfloat16 is the upper half of a float; rounding
+ * is to nearest, ties to even: (u + 0x7fff + bit 16 of u) >> 16.  What rounding takes away goes to
+ * the residual, error += x - bf16(x), which is exact in fp32 (both share the exponent range and the
+ * difference has at most 16 significant bits).  Its row keeps like "none". */
+#include "kernels/internal.h"
+
+void weir_bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
+  weir_cpu()->bf16_encode(x, n, out, error);
+}
+
+void weir_bf16_decode(const uint16_t *x, size_t n, float *out) {
+  weir_cpu()->bf16_decode(x, n, out);
+}

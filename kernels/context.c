@@ -1,0 +1,77 @@
+/* Scratch of one thread, and what every select checks. */
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "kernels/internal.h"
+
+weir_status weir_codec_context_create(weir_codec_context **out) {
+  *out = calloc(1, sizeof **out);
+  return *out != NULL ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for a codec's scratch");
+}
+
+void weir_codec_context_free(weir_codec_context *context) {
+  if (context == NULL) {
+    return;
+  }
+  free(context->magnitude);
+  free(context->position);
+  free(context);
+}
+
+weir_status weir_context_reserve(weir_codec_context *context, size_t candidates) {
+  if (context->capacity >= candidates && context->magnitude != NULL) {
+    return WEIR_OK;
+  }
+  size_t count = candidates + WEIR_CANDIDATE_SLACK;
+  float *magnitude = malloc(count * sizeof *magnitude);
+  uint32_t *position = malloc(count * sizeof *position);
+  if (magnitude == NULL || position == NULL) {
+    free(magnitude);
+    free(position);
+    return weir_fail(WEIR_E_NOMEM, "no memory for %zu candidates of a top-k search", candidates);
+  }
+  free(context->magnitude);
+  free(context->position);
+  context->magnitude = magnitude;
+  context->position = position;
+  context->capacity = candidates;
+  return WEIR_OK;
+}
+
+size_t weir_kept_of(size_t n, double cr) {
+  if (n == 0) {
+    return 0;
+  }
+  if (!(cr > 0.0)) {
+    return 1;
+  }
+  if (cr >= 1.0) {
+    return n;
+  }
+  double product = cr * (double)n;
+  double whole = nearbyint(product);
+  if (fabs(product - whole) > 4.0 * DBL_EPSILON * product) {
+    whole = floor(product);
+  }
+  if (whole < 1.0) {
+    return 1;
+  }
+  return whole < (double)n ? (size_t)whole : n;
+}
+
+weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept,
+                              size_t capacity) {
+  size_t n = layout->offset[layout->tensors];
+  if (!(cr > 0.0 && cr <= 1.0)) {
+    return weir_fail(WEIR_E_INVALID, "compression ratio %g is not in (0, 1]", cr);
+  }
+  if (n > UINT32_MAX) {
+    return weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than 32-bit indices reach", n);
+  }
+  if (capacity < kept) {
+    return weir_fail(WEIR_E_CAPACITY, "%zu indices do not fit into room for %zu", kept, capacity);
+  }
+  return WEIR_OK;
+}

@@ -1,0 +1,264 @@
+/* AVX2 version: 16 elements at a time as two vectors of 8, so that the summation contract's lanes are
+ * four accumulators of 4 doubles; what is left of the last 16 is done as in the scalar version. */
+#include "kernels/cpu/cpu.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
+
+typedef struct lanes {
+  __m256d part[4];
+} lanes;
+
+TARGET static inline __m256i magnitudes(const float *x) {
+  return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)x),
+                          _mm256_set1_epi32(0x7fffffff));
+}
+
+/* Bit i: lane i of m is >= bits.  Magnitudes are below 2^31, so the signed comparison that AVX2 has
+ * is right; bits - 1 wraps to -1 for 0 and to 2^31 - 1 for 2^31. */
+TARGET static inline uint32_t reaching(__m256i m, uint32_t bits) {
+  __m256i above = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)(bits - 1)));
+  return (uint32_t)_mm256_movemask_ps(_mm256_castsi256_ps(above));
+}
+
+TARGET static inline void add_lanes(lanes *to, __m256 x, size_t half) {
+  __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+  __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+  to->part[2 * half] = _mm256_add_pd(to->part[2 * half], a);
+  to->part[2 * half + 1] = _mm256_add_pd(to->part[2 * half + 1], b);
+}
+
+TARGET static inline void add_squares(lanes *to, __m256 x, size_t half) {
+  __m256d a = _mm256_cvtps_pd(_mm256_castps256_ps128(x));
+  __m256d b = _mm256_cvtps_pd(_mm256_extractf128_ps(x, 1));
+  to->part[2 * half] = _mm256_add_pd(to->part[2 * half], _mm256_mul_pd(a, a));
+  to->part[2 * half + 1] = _mm256_add_pd(to->part[2 * half + 1], _mm256_mul_pd(b, b));
+}
+
+TARGET static inline lanes no_lanes(void) {
+  __m256d zero = _mm256_setzero_pd();
+  return (lanes){{zero, zero, zero, zero}};
+}
+
+TARGET static inline void store_lanes(const lanes *from, double lane[WEIR_LANES]) {
+  for (size_t i = 0; i < 4; i++) {
+    _mm256_storeu_pd(lane + 4 * i, from->part[i]);
+  }
+}
+
+TARGET static void accumulate(const float *g, const float *r, float *e, size_t n,
+                              weir_moments *moments) {
+  lanes sums = no_lanes();
+  lanes squares = no_lanes();
+  size_t nonfinite = 0;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (size_t half = 0; half < 2; half++) {
+      size_t at = i + 8 * half;
+      __m256 x = _mm256_add_ps(_mm256_loadu_ps(g + at), _mm256_loadu_ps(r + at));
+      _mm256_storeu_ps(e + at, x);
+      __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+      __m256i bad = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)WEIR_INF_BITS - 1));
+      nonfinite += (size_t)__builtin_popcount(
+          (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(bad)));
+      x = _mm256_andnot_ps(_mm256_castsi256_ps(bad), x);
+      add_lanes(&sums, x, half);
+      add_squares(&squares, x, half);
+    }
+  }
+  double sum[WEIR_LANES];
+  double square[WEIR_LANES];
+  store_lanes(&sums, sum);
+  store_lanes(&squares, square);
+  for (size_t lane = 0; i < n; i++, lane++) {
+    float x = g[i] + r[i];
+    e[i] = x;
+    bool finite = weir_magnitude(x) < WEIR_INF_BITS;
+    double d = finite ? (double)x : 0.0;
+    sum[lane] += d;
+    square[lane] += d * d;
+    nonfinite += !finite;
+  }
+  moments->sum += weir_fold_lanes(sum);
+  moments->sum_square += weir_fold_lanes(square);
+  moments->nonfinite += nonfinite;
+}
+
+TARGET static double sum_square(const float *x, size_t n) {
+  lanes squares = no_lanes();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    add_squares(&squares, _mm256_loadu_ps(x + i), 0);
+    add_squares(&squares, _mm256_loadu_ps(x + i + 8), 1);
+  }
+  double lane[WEIR_LANES];
+  store_lanes(&squares, lane);
+  for (size_t l = 0; i < n; i++, l++) {
+    lane[l] += (double)x[i] * (double)x[i];
+  }
+  return weir_fold_lanes(lane);
+}
+
+TARGET static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *max_bits) {
+  lanes sums = no_lanes();
+  __m256i most = _mm256_setzero_si256();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (size_t half = 0; half < 2; half++) {
+      __m256i m = magnitudes(x + i + 8 * half);
+      most = _mm256_max_epu32(most, m);
+      add_lanes(&sums, _mm256_castsi256_ps(m), half);
+    }
+  }
+  double lane[WEIR_LANES];
+  store_lanes(&sums, lane);
+  uint32_t largest[8];
+  _mm256_storeu_si256((__m256i *)(void *)largest, most);
+  uint32_t max = 0;
+  for (size_t j = 0; j < 8; j++) {
+    max = largest[j] > max ? largest[j] : max;
+  }
+  for (size_t l = 0; i < n; i++, l++) {
+    uint32_t bits = weir_magnitude(x[i]);
+    lane[l] += (double)weir_float_of(bits);
+    max = bits > max ? bits : max;
+  }
+  *sum = weir_fold_lanes(lane);
+  *max_bits = max;
+}
+
+TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
+  size_t found = 0;
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    found += (size_t)__builtin_popcount(reaching(magnitudes(x + i), bits));
+  }
+  return found + weir_cpu_scalar.count(x + i, n - i, bits);
+}
+
+/* The permutation that moves the chosen lanes to the front. */
+TARGET static inline __m256i packing(uint32_t take) {
+  uint64_t bytes = _pdep_u64(take, UINT64_C(0x0101010101010101)) * 0xff;
+  uint64_t order = _pext_u64(UINT64_C(0x0706050403020100), bytes);
+  return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
+}
+
+TARGET static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
+                             uint32_t *position, size_t capacity) {
+  __m256i at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+  size_t found = 0;
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    __m256i m = magnitudes(x + i);
+    uint32_t take = reaching(m, bits);
+    __m256i order = packing(take);
+    /* Whole vectors go out, into the slack if need be. */
+    _mm256_storeu_si256((__m256i *)(void *)(magnitude + found),
+                        _mm256_permutevar8x32_epi32(m, order));
+    _mm256_storeu_si256((__m256i *)(void *)(position + found),
+                        _mm256_permutevar8x32_epi32(at, order));
+    at = _mm256_add_epi32(at, _mm256_set1_epi32(8));
+    found += (size_t)__builtin_popcount(take);
+    if (found > capacity) {
+      return SIZE_MAX;
+    }
+  }
+  size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, magnitude + found, position + found,
+                                        capacity - found);
+  for (size_t j = 0; rest != SIZE_MAX && j < rest; j++) {
+    position[found + j] += (uint32_t)i;
+  }
+  return rest != SIZE_MAX ? found + rest : SIZE_MAX;
+}
+
+TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t base,
+                          uint32_t *index) {
+  size_t taken = 0;
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    __m256i m = magnitudes(x + i);
+    uint32_t take = reaching(m, band.high);
+    if (band.quota > 0) {
+      uint32_t middle = reaching(m, band.low) & ~take;
+      if (band.quota < 8) {
+        middle = _pdep_u32((UINT32_C(1) << band.quota) - 1, middle);
+      }
+      band.quota -= (size_t)__builtin_popcount(middle);
+      take |= middle;
+    }
+    for (; take != 0; take &= take - 1) {
+      index[taken++] = base + (uint32_t)i + (uint32_t)__builtin_ctz(take);
+    }
+  }
+  return taken + weir_cpu_scalar.emit(x + i, n - i, band, base + (uint32_t)i, index + taken);
+}
+
+/* weir_bf16_bits, 8 at a time, in the low halves. */
+TARGET static inline __m256i round_to_bf16(__m256i bits) {
+  __m256i inf = _mm256_set1_epi32((int)WEIR_INF_BITS);
+  __m256i sign = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(0x8000));
+  __m256i m = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
+  __m256i upper = _mm256_srli_epi32(m, 16);
+  __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_srli_epi32(
+      _mm256_add_epi32(_mm256_add_epi32(m, _mm256_set1_epi32(0x7fff)), odd), 16);
+  rounded = _mm256_min_epu32(rounded, _mm256_set1_epi32(0x7f7f));
+  rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7f80), _mm256_cmpeq_epi32(m, inf));
+  rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)),
+                               _mm256_cmpgt_epi32(m, inf));
+  return _mm256_or_si256(rounded, sign);
+}
+
+TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    __m256 v = _mm256_loadu_ps(x + i);
+    __m256i rounded = round_to_bf16(_mm256_castps_si256(v));
+    __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(rounded),
+                                      _mm256_extracti128_si256(rounded, 1));
+    _mm_storeu_si128((__m128i *)(void *)(out + i), packed);
+    if (error != NULL) {
+      __m256 back = _mm256_castsi256_ps(_mm256_slli_epi32(rounded, 16));
+      _mm256_storeu_ps(error + i,
+                       _mm256_add_ps(_mm256_loadu_ps(error + i), _mm256_sub_ps(v, back)));
+    }
+  }
+  weir_cpu_scalar.bf16_encode(x + i, n - i, out + i, error != NULL ? error + i : NULL);
+}
+
+TARGET static void bf16_decode(const uint16_t *x, size_t n, float *out) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(x + i));
+    _mm256_storeu_si256((__m256i *)(void *)(out + i),
+                        _mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  weir_cpu_scalar.bf16_decode(x + i, n - i, out + i);
+}
+
+static const weir_cpu_ops avx2 = {
+    .name = "avx2",
+    .accumulate = accumulate,
+    .sum_square = sum_square,
+    .abs_sum_max = abs_sum_max,
+    .count = count,
+    .compact = compact,
+    .emit = emit,
+    .bf16_encode = bf16_encode,
+    .bf16_decode = bf16_decode,
+};
+
+const weir_cpu_ops *weir_cpu_avx2(void) {
+  bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+  return able ? &avx2 : NULL;
+}
+
+#else
+
+const weir_cpu_ops *weir_cpu_avx2(void) {
+  return NULL;
+}
+
+#endif

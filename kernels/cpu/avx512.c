@@ -1,0 +1,239 @@
+/* AVX-512 version: 16 elements at a time, one per lane of the summation contract; what is left of
+ * the last 16 is done as in the scalar version. */
+#include "kernels/cpu/cpu.h"
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#include <immintrin.h>
+
+#define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
+
+/* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
+#define NONFINITE 0x99
+
+TARGET static inline __m512i magnitudes(const float *x) {
+  return _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+TARGET static inline __m512d low_half(__m512 x) {
+  return _mm512_cvtps_pd(_mm512_castps512_ps256(x));
+}
+
+TARGET static inline __m512d high_half(__m512 x) {
+  return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
+}
+
+TARGET static void accumulate(const float *g, const float *r, float *e, size_t n,
+                              weir_moments *moments) {
+  __m512d sum0 = _mm512_setzero_pd(), sum1 = sum0, square0 = sum0, square1 = sum0;
+  size_t nonfinite = 0;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512 x = _mm512_add_ps(_mm512_loadu_ps(g + i), _mm512_loadu_ps(r + i));
+    _mm512_storeu_ps(e + i, x);
+    __mmask16 bad = _mm512_fpclass_ps_mask(x, NONFINITE);
+    nonfinite += (size_t)__builtin_popcount(bad);
+    x = _mm512_maskz_mov_ps((__mmask16)~bad, x);
+    __m512d a = low_half(x);
+    __m512d b = high_half(x);
+    sum0 = _mm512_add_pd(sum0, a);
+    sum1 = _mm512_add_pd(sum1, b);
+    square0 = _mm512_add_pd(square0, _mm512_mul_pd(a, a));
+    square1 = _mm512_add_pd(square1, _mm512_mul_pd(b, b));
+  }
+  double sum[WEIR_LANES];
+  double square[WEIR_LANES];
+  _mm512_storeu_pd(sum, sum0);
+  _mm512_storeu_pd(sum + 8, sum1);
+  _mm512_storeu_pd(square, square0);
+  _mm512_storeu_pd(square + 8, square1);
+  for (size_t lane = 0; i < n; i++, lane++) {
+    float x = g[i] + r[i];
+    e[i] = x;
+    bool finite = weir_magnitude(x) < WEIR_INF_BITS;
+    double d = finite ? (double)x : 0.0;
+    sum[lane] += d;
+    square[lane] += d * d;
+    nonfinite += !finite;
+  }
+  moments->sum += weir_fold_lanes(sum);
+  moments->sum_square += weir_fold_lanes(square);
+  moments->nonfinite += nonfinite;
+}
+
+TARGET static double sum_square(const float *x, size_t n) {
+  __m512d square0 = _mm512_setzero_pd(), square1 = square0;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512 v = _mm512_loadu_ps(x + i);
+    __m512d a = low_half(v);
+    __m512d b = high_half(v);
+    square0 = _mm512_add_pd(square0, _mm512_mul_pd(a, a));
+    square1 = _mm512_add_pd(square1, _mm512_mul_pd(b, b));
+  }
+  double lane[WEIR_LANES];
+  _mm512_storeu_pd(lane, square0);
+  _mm512_storeu_pd(lane + 8, square1);
+  for (size_t l = 0; i < n; i++, l++) {
+    lane[l] += (double)x[i] * (double)x[i];
+  }
+  return weir_fold_lanes(lane);
+}
+
+TARGET static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *max_bits) {
+  __m512d sum0 = _mm512_setzero_pd(), sum1 = sum0;
+  __m512i most = _mm512_setzero_si512();
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512i m = magnitudes(x + i);
+    __m512 v = _mm512_castsi512_ps(m);
+    most = _mm512_max_epu32(most, m);
+    sum0 = _mm512_add_pd(sum0, low_half(v));
+    sum1 = _mm512_add_pd(sum1, high_half(v));
+  }
+  double lane[WEIR_LANES];
+  _mm512_storeu_pd(lane, sum0);
+  _mm512_storeu_pd(lane + 8, sum1);
+  uint32_t max = _mm512_reduce_max_epu32(most);
+  for (size_t l = 0; i < n; i++, l++) {
+    uint32_t bits = weir_magnitude(x[i]);
+    lane[l] += (double)weir_float_of(bits);
+    max = bits > max ? bits : max;
+  }
+  *sum = weir_fold_lanes(lane);
+  *max_bits = max;
+}
+
+TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
+  __m512i least = _mm512_set1_epi32((int)bits);
+  size_t found = 0;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    found += (size_t)__builtin_popcount(_mm512_cmpge_epu32_mask(magnitudes(x + i), least));
+  }
+  return found + weir_cpu_scalar.count(x + i, n - i, bits);
+}
+
+TARGET static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
+                             uint32_t *position, size_t capacity) {
+  __m512i least = _mm512_set1_epi32((int)bits);
+  __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  size_t found = 0;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512i m = magnitudes(x + i);
+    __mmask16 take = _mm512_cmpge_epu32_mask(m, least);
+    /* Whole vectors go out, into the slack if need be: no branch, no slow compressing store. */
+    _mm512_storeu_si512(magnitude + found, _mm512_maskz_compress_epi32(take, m));
+    _mm512_storeu_si512(position + found, _mm512_maskz_compress_epi32(take, at));
+    at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
+    found += (size_t)__builtin_popcount(take);
+    if (found > capacity) {
+      return SIZE_MAX;
+    }
+  }
+  size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, magnitude + found, position + found,
+                                        capacity - found);
+  for (size_t j = 0; rest != SIZE_MAX && j < rest; j++) {
+    position[found + j] += (uint32_t)i;
+  }
+  return rest != SIZE_MAX ? found + rest : SIZE_MAX;
+}
+
+TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t base,
+                          uint32_t *index) {
+  __m512i high = _mm512_set1_epi32((int)band.high);
+  __m512i low = _mm512_set1_epi32((int)band.low);
+  __m512i at = _mm512_add_epi32(
+      _mm512_set1_epi32((int)base),
+      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  size_t taken = 0;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512i m = magnitudes(x + i);
+    uint32_t take = _mm512_cmpge_epu32_mask(m, high);
+    if (band.quota > 0) {
+      uint32_t middle = _mm512_cmpge_epu32_mask(m, low) & ~take;
+      if (band.quota < 16) {
+        middle = _pdep_u32((UINT32_C(1) << band.quota) - 1, middle);
+      }
+      band.quota -= (size_t)__builtin_popcount(middle);
+      take |= middle;
+    }
+    if (take != 0) {
+      unsigned width = (unsigned)__builtin_popcount(take);
+      _mm512_mask_storeu_epi32(index + taken, (__mmask16)((UINT32_C(1) << width) - 1),
+                               _mm512_maskz_compress_epi32((__mmask16)take, at));
+      taken += width;
+    }
+    at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
+  }
+  return taken + weir_cpu_scalar.emit(x + i, n - i, band, base + (uint32_t)i, index + taken);
+}
+
+/* weir_bf16_bits, 16 at a time, in the low halves. */
+TARGET static inline __m512i round_to_bf16(__m512i bits) {
+  __m512i inf = _mm512_set1_epi32((int)WEIR_INF_BITS);
+  __m512i sign = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(0x8000));
+  __m512i m = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
+  __m512i upper = _mm512_srli_epi32(m, 16);
+  __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
+  __m512i rounded = _mm512_srli_epi32(
+      _mm512_add_epi32(_mm512_add_epi32(m, _mm512_set1_epi32(0x7fff)), odd), 16);
+  rounded = _mm512_min_epu32(rounded, _mm512_set1_epi32(0x7f7f));
+  rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpeq_epi32_mask(m, inf),
+                                  _mm512_set1_epi32(0x7f80));
+  rounded = _mm512_mask_or_epi32(rounded, _mm512_cmpgt_epu32_mask(m, inf), upper,
+                                 _mm512_set1_epi32(0x40));
+  return _mm512_or_si512(rounded, sign);
+}
+
+TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512 v = _mm512_loadu_ps(x + i);
+    __m512i rounded = round_to_bf16(_mm512_castps_si512(v));
+    _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm512_cvtepi32_epi16(rounded));
+    if (error != NULL) {
+      __m512 back = _mm512_castsi512_ps(_mm512_slli_epi32(rounded, 16));
+      _mm512_storeu_ps(error + i,
+                       _mm512_add_ps(_mm512_loadu_ps(error + i), _mm512_sub_ps(v, back)));
+    }
+  }
+  weir_cpu_scalar.bf16_encode(x + i, n - i, out + i, error != NULL ? error + i : NULL);
+}
+
+TARGET static void bf16_decode(const uint16_t *x, size_t n, float *out) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(x + i));
+    _mm512_storeu_si512(out + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  weir_cpu_scalar.bf16_decode(x + i, n - i, out + i);
+}
+
+static const weir_cpu_ops avx512 = {
+    .name = "avx512",
+    .accumulate = accumulate,
+    .sum_square = sum_square,
+    .abs_sum_max = abs_sum_max,
+    .count = count,
+    .compact = compact,
+    .emit = emit,
+    .bf16_encode = bf16_encode,
+    .bf16_decode = bf16_decode,
+};
+
+const weir_cpu_ops *weir_cpu_avx512(void) {
+  bool able = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+              __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
+              __builtin_cpu_supports("bmi2");
+  return able ? &avx512 : NULL;
+}
+
+#else
+
+const weir_cpu_ops *weir_cpu_avx512(void) {
+  return NULL;
+}
+
+#endif

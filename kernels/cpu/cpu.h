@@ -1,0 +1,102 @@
+/* Passes over every float: a scalar reference and vector versions with bit-identical results,
+ * chosen once at run time by what the processor can do.  Internal to kernels/ and its tests.
+ *
+ * Magnitudes are compared as integers, the bits of |x|: for finite floats that is the order of
+ * the values, denormals included, and it needs no care about rounding modes or flushing. */
+#ifndef WEIR_KERNELS_CPU_H
+#define WEIR_KERNELS_CPU_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "kernels/codec.h"
+
+/* Sums run in this many double lanes, element i in lane i mod 16, and the lanes are then added in
+ * halves (8, 4, 2, 1).  This order is part of the contract: every version reproduces it. */
+#define WEIR_LANES 16
+
+/* Bits of +Inf; finite magnitudes are below. */
+#define WEIR_INF_BITS UINT32_C(0x7f800000)
+
+/* Elements that a candidates' buffer must have beyond its capacity: vector stores may run over. */
+#define WEIR_CANDIDATE_SLACK 16
+
+/* What an emit pass takes: every magnitude >= high, and of those in [low, high) the first quota. */
+typedef struct weir_band {
+  uint32_t high;
+  uint32_t low;
+  size_t quota;
+} weir_band;
+
+typedef struct weir_cpu_ops {
+  const char *name;
+  /* e = g + r; sums over the finite elements, and the number of the others. */
+  void (*accumulate)(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
+  double (*sum_square)(const float *x, size_t n);
+  /* Sum of |x| and the largest bits of |x| (0 for n = 0). */
+  void (*abs_sum_max)(const float *x, size_t n, double *sum, uint32_t *max_bits);
+  /* Number of elements whose magnitude is >= bits. */
+  size_t (*count)(const float *x, size_t n, uint32_t bits);
+  /* |x| and position of the elements whose magnitude is >= bits, in order; SIZE_MAX when there are
+   * more than capacity.  The buffers hold capacity + WEIR_CANDIDATE_SLACK elements. */
+  size_t (*compact)(const float *x, size_t n, uint32_t bits, float *magnitude, uint32_t *position,
+                    size_t capacity);
+  /* base + position of the elements in the band, ascending; writes exactly the number taken. */
+  size_t (*emit)(const float *x, size_t n, weir_band band, uint32_t base, uint32_t *index);
+  void (*bf16_encode)(const float *x, size_t n, uint16_t *out, float *error);
+  void (*bf16_decode)(const uint16_t *x, size_t n, float *out);
+} weir_cpu_ops;
+
+extern const weir_cpu_ops weir_cpu_scalar;
+const weir_cpu_ops *weir_cpu_avx2(void);   /* NULL when build or processor lack it */
+const weir_cpu_ops *weir_cpu_avx512(void); /* NULL when build or processor lack it */
+
+/* The version in use.  Any thread. */
+const weir_cpu_ops *weir_cpu(void);
+
+/* For tests and benchmarks: use this version from now on in the whole process; NULL goes back to
+ * choosing.  weir_cpu_force(&weir_cpu_scalar) forces the scalar path. */
+void weir_cpu_force(const weir_cpu_ops *ops);
+
+static inline uint32_t weir_magnitude(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits & UINT32_C(0x7fffffff);
+}
+
+static inline float weir_float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* Add the lanes up in the contract's order. */
+static inline double weir_fold_lanes(double lane[WEIR_LANES]) {
+  for (size_t width = WEIR_LANES / 2; width > 0; width /= 2) {
+    for (size_t i = 0; i < width; i++) {
+      lane[i] += lane[i + width];
+    }
+  }
+  return lane[0];
+}
+
+/* Nearest bfloat16, ties to even.  A finite value never becomes Inf: beyond the largest finite
+ * bfloat16 it saturates, so that what is lost stays a finite residual.  NaN stays a (quiet) NaN. */
+static inline uint16_t weir_bf16_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  uint32_t sign = (bits >> 16) & 0x8000U;
+  uint32_t magnitude = bits & UINT32_C(0x7fffffff);
+  uint32_t rounded = (magnitude + 0x7fffU + ((magnitude >> 16) & 1U)) >> 16;
+  rounded = rounded < 0x7f7fU ? rounded : 0x7f7fU;
+  uint32_t special = magnitude > WEIR_INF_BITS ? (magnitude >> 16) | 0x40U : 0x7f80U;
+  return (uint16_t)(sign | (magnitude < WEIR_INF_BITS ? rounded : special));
+}
+
+static inline float weir_bf16_value(uint16_t bits) {
+  return weir_float_of((uint32_t)bits << 16);
+}
+
+#endif

@@ -1,0 +1,107 @@
+/* The scalar reference: what the vector versions are compared with, bit for bit. */
+#include "kernels/cpu/cpu.h"
+
+static void accumulate(const float *g, const float *r, float *e, size_t n,
+                       weir_moments *moments) {
+  double sum[WEIR_LANES] = {0};
+  double square[WEIR_LANES] = {0};
+  size_t nonfinite = 0;
+  for (size_t i = 0; i < n; i++) {
+    float x = g[i] + r[i];
+    e[i] = x;
+    bool finite = weir_magnitude(x) < WEIR_INF_BITS;
+    double d = finite ? (double)x : 0.0;
+    sum[i % WEIR_LANES] += d;
+    square[i % WEIR_LANES] += d * d;
+    nonfinite += !finite;
+  }
+  moments->sum += weir_fold_lanes(sum);
+  moments->sum_square += weir_fold_lanes(square);
+  moments->nonfinite += nonfinite;
+}
+
+static double sum_square(const float *x, size_t n) {
+  double lane[WEIR_LANES] = {0};
+  for (size_t i = 0; i < n; i++) {
+    lane[i % WEIR_LANES] += (double)x[i] * (double)x[i];
+  }
+  return weir_fold_lanes(lane);
+}
+
+static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *max_bits) {
+  double lane[WEIR_LANES] = {0};
+  uint32_t max = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t bits = weir_magnitude(x[i]);
+    lane[i % WEIR_LANES] += (double)weir_float_of(bits);
+    max = bits > max ? bits : max;
+  }
+  *sum = weir_fold_lanes(lane);
+  *max_bits = max;
+}
+
+static size_t count(const float *x, size_t n, uint32_t bits) {
+  size_t found = 0;
+  for (size_t i = 0; i < n; i++) {
+    found += weir_magnitude(x[i]) >= bits;
+  }
+  return found;
+}
+
+static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
+                      uint32_t *position, size_t capacity) {
+  size_t found = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t m = weir_magnitude(x[i]);
+    /* Written always and kept only when it counts: no branch to mispredict. */
+    magnitude[found] = weir_float_of(m);
+    position[found] = (uint32_t)i;
+    found += m >= bits;
+    if (found > capacity) {
+      return SIZE_MAX;
+    }
+  }
+  return found;
+}
+
+static size_t emit(const float *x, size_t n, weir_band band, uint32_t base, uint32_t *index) {
+  size_t taken = 0;
+  for (size_t i = 0; i < n; i++) {
+    uint32_t m = weir_magnitude(x[i]);
+    if (m >= band.high) {
+      index[taken++] = base + (uint32_t)i;
+    } else if (m >= band.low && band.quota > 0) {
+      band.quota--;
+      index[taken++] = base + (uint32_t)i;
+    }
+  }
+  return taken;
+}
+
+static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
+  for (size_t i = 0; i < n; i++) {
+    uint16_t bits = weir_bf16_bits(x[i]);
+    if (error != NULL) {
+      error[i] += x[i] - weir_bf16_value(bits);
+    }
+    out[i] = bits;
+  }
+}
+
+static void bf16_decode(const uint16_t *x, size_t n, float *out) {
+  for (size_t i = 0; i < n; i++) {
+    out[i] = weir_bf16_value(x[i]);
+  }
+}
+
+const weir_cpu_ops weir_cpu_scalar = {
+    .name = "scalar",
+    .accumulate = accumulate,
+    .sum_square = sum_square,
+    .abs_sum_max = abs_sum_max,
+    .count = count,
+    .compact = compact,
+    .emit = emit,
+    .bf16_encode = bf16_encode,
+    .bf16_decode = bf16_decode,
+};

@@ -1,0 +1,36 @@
+/* Error feedback: e = g + residual (flexible communication, section 2; Stich et al. 2018), and the
+ * small passes around it. */
+#include "kernels/internal.h"
+
+void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n,
+                        weir_moments *moments) {
+  weir_cpu()->accumulate(g, r, e, n, moments);
+}
+
+double weir_sum_square(const float *x, size_t n) {
+  return weir_cpu()->sum_square(x, n);
+}
+
+void weir_gather(const float *e, const uint32_t *index, size_t k, float *value) {
+  for (size_t i = 0; i < k; i++) {
+    value[i] = e[index[i]];
+  }
+}
+
+void weir_scatter_zero(float *e, const uint32_t *index, size_t k) {
+  for (size_t i = 0; i < k; i++) {
+    e[index[i]] = 0.0F;
+  }
+}
+
+void weir_scatter_add(float *to, const uint32_t *index, const float *value, size_t k) {
+  for (size_t i = 0; i < k; i++) {
+    to[index[i]] += value[i];
+  }
+}
+
+void weir_scale(float *x, size_t n, float factor) {
+  for (size_t i = 0; i < n; i++) {
+    x[i] *= factor;
+  }
+}

@@ -1,0 +1,101 @@
+/* Gain curve: compression gain E||g_c||^2 / E||g_e||^2 (flexible communication, section 3) of exact
+ * top-k at every ratio, from one histogram of |e|.
+ *
+ * A bin holds the magnitudes that share exponent and first MANTISSA bits, so that inside a bin they
+ * differ by at most 2^-MANTISSA relative (denormals, which share few bins, by more); count and energy of each bin are exact sums.  The k
+ * largest are whole bins from the top and j of the c elements of one border bin; these j are
+ * taken to hold j/c of the bin's energy.  That is never too much, and the bound says how much it may be
+ * too little. */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "kernels/internal.h"
+
+#define MANTISSA 5
+#define BINS ((size_t)1 << (8 + MANTISSA))
+#define BIN_SHIFT (23 - MANTISSA)
+
+typedef struct bin {
+  double energy;
+  uint64_t count;
+} bin;
+
+struct weir_gain_curve {
+  size_t n;       /* elements of the gradient */
+  size_t sampled; /* elements in the bins */
+  double energy;  /* of all bins */
+  bin bins[BINS];
+};
+
+weir_status weir_gain_curve_create(weir_gain_curve **out) {
+  *out = calloc(1, sizeof **out);
+  return *out != NULL ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for a gain curve");
+}
+
+void weir_gain_curve_free(weir_gain_curve *curve) {
+  free(curve);
+}
+
+void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
+  memset(curve, 0, sizeof *curve);
+  curve->n = n;
+  stride = stride > 0 ? stride : 1;
+  for (size_t i = 0; i < n; i += stride) {
+    bin *b = &curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT];
+    b->energy += (double)e[i] * (double)e[i];
+    b->count++;
+    curve->sampled++;
+    if (n - i <= stride) {
+      break; /* i + stride would wrap for huge strides */
+    }
+  }
+  for (size_t b = 0; b < BINS; b++) {
+    curve->energy += curve->bins[b].energy;
+  }
+}
+
+/* Energy of the kept elements at cr, and how much more it may be. */
+static double kept_energy(const weir_gain_curve *curve, double cr, double *more) {
+  double left = (double)weir_kept_of(curve->n, cr) / (double)curve->n * (double)curve->sampled;
+  double kept = 0.0;
+  *more = 0.0;
+  for (size_t b = BINS; b-- > 0 && left > 0.0;) {
+    const bin *at = &curve->bins[b];
+    double count = (double)at->count;
+    if (at->count == 0) {
+      continue;
+    }
+    if (count <= left) {
+      kept += at->energy;
+      left -= count;
+      continue;
+    }
+    double low = (double)weir_float_of((uint32_t)b << BIN_SHIFT);
+    double high = (double)weir_float_of(((uint32_t)b + 1) << BIN_SHIFT);
+    double share = at->energy * (left / count);
+    /* The left largest have at most high^2 each, and leave at least low^2 to each of the rest. */
+    double most = fmin(left * high * high, at->energy - (count - left) * low * low);
+    *more = fmax(most - share, 0.0);
+    kept += share;
+    left = 0.0;
+  }
+  return kept;
+}
+
+double weir_gain_curve_gain(const weir_gain_curve *curve, double cr) {
+  if (!(curve->energy > 0.0)) {
+    return 1.0;
+  }
+  double more = 0.0;
+  return fmin(kept_energy(curve, cr, &more) / curve->energy, 1.0);
+}
+
+double weir_gain_curve_error(const weir_gain_curve *curve, double cr) {
+  if (!(curve->energy > 0.0)) {
+    return 0.0;
+  }
+  double more = 0.0;
+  (void)kept_energy(curve, cr, &more);
+  return more / curve->energy;
+}

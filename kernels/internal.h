@@ -1,0 +1,102 @@
+/* What the files of kernels/ share; not for other rooms. */
+#ifndef WEIR_KERNELS_INTERNAL_H
+#define WEIR_KERNELS_INTERNAL_H
+
+#include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
+
+/* Radix search: 11 + 10 + 10 bits of the magnitude; counters in up to 4 interleaved copies. */
+#define WEIR_RADIX_BINS 2048
+#define WEIR_RADIX_COPIES 4
+
+struct weir_codec_context {
+  uint32_t histogram[WEIR_RADIX_COPIES][WEIR_RADIX_BINS];
+  size_t capacity;    /* candidates that fit (slack beyond it) */
+  float *magnitude;   /* of the candidates */
+  uint32_t *position; /* of the candidates, ascending */
+};
+
+/* Room for candidates; keeps what is there when it suffices. */
+weir_status weir_context_reserve(weir_codec_context *context, size_t candidates);
+
+/* max(1, floor(c*n)), at most n; 0 for n = 0.  c*n counts as the integer beside it when it is
+ * within 4 units in the last place of it, so that 0.29 * 100 gives 29 although the product of the
+ * nearest doubles is 28.999999999999996. */
+size_t weir_kept_of(size_t n, double cr);
+
+/* What every select checks first: ratio, size (u32 indices), room for k. */
+weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity);
+
+/* The k-th largest magnitude of n >= k >= 1 elements. */
+typedef struct weir_kth {
+  uint32_t bits;
+  size_t above; /* elements strictly larger; below k */
+} weir_kth;
+weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n, size_t k);
+
+/* All elements of magnitude >= floor_bits, among them the k largest.  count = 0: the search found
+ * no short list (few elements, many ties, large k), use all elements. */
+typedef struct weir_candidates {
+  size_t count;
+  uint32_t floor_bits;
+} weir_candidates;
+weir_status weir_find_candidates(weir_codec_context *context, const float *e, size_t n, size_t k,
+                                 weir_candidates *out);
+
+/* As weir_cpu_ops.emit, over the context's candidates. */
+size_t weir_emit_candidates(const weir_codec_context *context, size_t count, weir_band band,
+                            uint32_t base, uint32_t *index);
+
+/* base + the indices of the k largest of n elements, ascending. */
+weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_t n, size_t k,
+                              uint32_t base, uint32_t *index);
+
+/* --- rows of weir_codecs[] ------------------------------------------------------------------- */
+size_t weir_none_kept(const weir_layout *layout, double cr);
+size_t weir_topk_kept(const weir_layout *layout, double cr);
+size_t weir_lwtopk_kept(const weir_layout *layout, double cr);
+typedef weir_status weir_select_fn(weir_codec_context *context, const float *e,
+                                   const weir_layout *layout, double cr, uint32_t *index,
+                                   size_t capacity, size_t *k);
+weir_select_fn weir_lwtopk_select, weir_mstopk_select, weir_topk_select, weir_star_select,
+    weir_var_select;
+
+/* --- index encodings ------------------------------------------------------------------------- */
+
+/* The numbers stand in messages. */
+typedef enum weir_index_encoding {
+  WEIR_INDEX_U32 = 0,    /* 4 bytes an index */
+  WEIR_INDEX_BITMAP = 1, /* bit i of n says whether i is kept */
+  WEIR_INDEX_RICE = 2,   /* gaps, bit-packed (wire_index.c) */
+  WEIR_INDEX_COUNT = 3
+} weir_index_encoding;
+
+typedef struct weir_index_code {
+  weir_index_encoding encoding;
+  unsigned shift; /* Rice parameter; 0 for the others */
+  size_t bytes;   /* length of the encoded list */
+} weir_index_code;
+
+/* The code of the given list: u32 when automatic is false, else the shortest. */
+weir_index_code weir_index_choose(size_t n, const uint32_t *index, size_t k, bool automatic);
+void weir_index_write(weir_index_code code, const uint32_t *index, size_t k, uint8_t *out);
+/* Longest and expected lengths under weir_index_choose(automatic). */
+size_t weir_index_bound(size_t n, size_t k);
+double weir_index_expected(size_t n, size_t k);
+
+/* Reads an untrusted list piece by piece.  Every piece is ascending, goes on ascending from the
+ * one before, and is below n.  code.bytes has been checked where it follows from k (u32) or n
+ * (bitmap), and no more than k indices are asked for. */
+typedef struct weir_index_reader {
+  weir_index_code code;
+  const uint8_t *data;
+  size_t n;
+  uint64_t next; /* smallest index that may come next */
+  uint64_t at;   /* bytes (u32), elements (bitmap) or bits (Rice) consumed */
+} weir_index_reader;
+/* Exactly count more indices; false: malformed. */
+bool weir_index_read(weir_index_reader *reader, uint32_t *index, size_t count);
+/* After the last index: nothing is left over, spare bits are zero. */
+bool weir_index_done(const weir_index_reader *reader);
+
+#endif

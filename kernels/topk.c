@@ -1,0 +1,20 @@
+/* topk: the k = max(1, floor(c*n)) elements of largest |e| over the whole gradient, exactly; of
+ * equal magnitudes the lower index is kept.  The Topk of the flexible-communication paper
+ * (section 2), travelling through an all-gather. */
+#include "kernels/internal.h"
+
+size_t weir_topk_kept(const weir_layout *layout, double cr) {
+  return weir_kept_of(layout->offset[layout->tensors], cr);
+}
+
+weir_status weir_topk_select(weir_codec_context *context, const float *e,
+                             const weir_layout *layout, double cr, uint32_t *index,
+                             size_t capacity, size_t *k) {
+  size_t kept = weir_topk_kept(layout, cr);
+  weir_status status = weir_select_check(layout, cr, kept, capacity);
+  if (status == WEIR_OK) {
+    status = weir_topk_indices(context, e, layout->offset[layout->tensors], kept, 0, index);
+  }
+  *k = status == WEIR_OK ? kept : 0;
+  return status;
+}

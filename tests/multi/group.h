@@ -1,0 +1,134 @@
+/* A group of ranks as threads, for tests.  Ranks must not use Criterion's asserts (they jump): they
+ * note the first failure, and the test asserts that there was none. */
+#ifndef WEIR_TESTS_GROUP_H
+#define WEIR_TESTS_GROUP_H
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "collectives/collective.h"
+#include "engine/engine.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define GROUP_SLOW 1 /* instrumented code: fewer large cases */
+#else
+#define GROUP_SLOW 0
+#endif
+
+#define GROUP_MAX 8
+
+typedef struct group {
+  int size;
+  double timeout_s;
+  pthread_barrier_t barrier;
+  pthread_mutex_t mutex;
+  bool failed;
+  char failure[512];
+  void *shared; /* the test's own */
+} group;
+
+typedef struct member {
+  group *group;
+  int rank, size;
+  char name[64];
+  weir_transport *transport;
+  weir_comm *comm;
+  void (*body)(struct member *member);
+} member;
+
+static inline void group_fail(group *g, const char *format, ...)
+    __attribute__((format(printf, 2, 3)));
+static inline void group_fail(group *g, const char *format, ...) {
+  pthread_mutex_lock(&g->mutex);
+  if (!g->failed) {
+    va_list args;
+    va_start(args, format);
+    vsnprintf(g->failure, sizeof g->failure, format, args);
+    va_end(args);
+    g->failed = true;
+  }
+  pthread_mutex_unlock(&g->mutex);
+}
+
+static inline bool group_failed(group *g) {
+  pthread_mutex_lock(&g->mutex);
+  const bool failed = g->failed;
+  pthread_mutex_unlock(&g->mutex);
+  return failed;
+}
+
+static inline void group_barrier(member *m) { pthread_barrier_wait(&m->group->barrier); }
+
+static inline void *group_thread(void *argument) {
+  member *m = argument;
+  weir_status status = weir_transport_inproc(&m->transport, m->name, m->rank, m->size, 20);
+  if (status == WEIR_OK) status = weir_comm_create(&m->comm, m->transport, m->group->timeout_s);
+  if (status != WEIR_OK)
+    group_fail(m->group, "rank %d cannot join: %s", m->rank, weir_last_error());
+  group_barrier(m); /* all joined, or nobody goes on */
+  if (!group_failed(m->group)) m->body(m);
+  group_barrier(m); /* nobody leaves while others talk */
+  weir_comm_free(m->comm);
+  if (m->transport != NULL) m->transport->ops->destroy(m->transport);
+  return NULL;
+}
+
+/* Run body on every rank; g->failure says what went wrong first. */
+static inline void group_run(group *g, int size, void (*body)(member *), void *shared) {
+  static atomic_int number;
+  member members[GROUP_MAX];
+  pthread_t threads[GROUP_MAX];
+  memset(g, 0, sizeof *g);
+  memset(members, 0, sizeof members);
+  g->size = size;
+  g->timeout_s = 60;
+  g->shared = shared;
+  pthread_mutex_init(&g->mutex, NULL);
+  pthread_barrier_init(&g->barrier, NULL, (unsigned)size);
+  const int turn = atomic_fetch_add(&number, 1);
+  for (int r = 0; r < size; r++) {
+    members[r].group = g;
+    members[r].rank = r;
+    members[r].size = size;
+    members[r].body = body;
+    snprintf(members[r].name, sizeof members[r].name, "test %d %d", (int)getpid(), turn);
+    pthread_create(&threads[r], NULL, group_thread, &members[r]);
+  }
+  for (int r = 0; r < size; r++) pthread_join(threads[r], NULL);
+  pthread_barrier_destroy(&g->barrier);
+  pthread_mutex_destroy(&g->mutex);
+}
+
+/* Every codec with every collective and wire format it goes with. */
+static const char *const group_arms[] = {
+    "none:1:dense-ring",   "none:1:dense-tree",   "bf16:1:dense-ring",   "bf16:1:dense-tree",
+    "lwtopk:%g:ag",        "mstopk:%g:ag",        "topk:%g:ag",          "star:%g:art-ring",
+    "star:%g:art-tree",    "var:%g:art-ring",     "var:%g:art-tree",     "lwtopk:%g:ag:auto-fp32",
+    "mstopk:%g:ag:auto-fp32", "topk:%g:ag:auto-fp32", "star:%g:art-ring:auto-fp32",
+    "star:%g:art-tree:auto-fp32", "var:%g:art-ring:auto-fp32", "var:%g:art-tree:auto-fp32",
+    "lwtopk:%g:ag:auto-bf16", "mstopk:%g:ag:auto-bf16", "topk:%g:ag:auto-bf16",
+    "star:%g:art-ring:auto-bf16", "star:%g:art-tree:auto-bf16", "var:%g:art-ring:auto-bf16",
+    "var:%g:art-tree:auto-bf16"};
+#define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
+
+static inline weir_plan group_plan(size_t arm, double cr, uint64_t id) {
+  weir_plan plan;
+  char text[WEIR_PLAN_TEXT_MAX];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral"
+  snprintf(text, sizeof text, group_arms[arm], cr);
+#pragma GCC diagnostic pop
+  if (weir_plan_parse(text, &plan) != WEIR_OK) {
+    fprintf(stderr, "bad arm %s: %s\n", text, weir_last_error());
+    abort();
+  }
+  plan.id = id;
+  return plan;
+}
+
+#endif

@@ -1,0 +1,233 @@
+/* Error feedback, 16-bit values and the other passes: scalar against arithmetic done here, vector
+ * against scalar bit for bit. */
+#include <criterion/criterion.h>
+
+#include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels_data.h"
+
+static const size_t sizes[] = {0, 1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 1000, 100003};
+enum { SIZES = sizeof sizes / sizeof sizes[0], MOST = 100003 };
+
+static float from_bits(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+static uint32_t to_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits;
+}
+
+Test(kernels_passes, accumulate_by_hand) {
+  const float g[5] = {1.0F, -2.0F, INFINITY, 0.5F, 3e38F};
+  const float r[5] = {0.25F, 1.0F, 1.0F, NAN, 3e38F};
+  float e[5];
+  weir_moments moments = {10.0, 20.0, 1};
+  weir_ef_accumulate(g, r, e, 5, &moments);
+  cr_expect(e[0] == 1.25F && e[1] == -1.0F && isinf(e[2]) && isnan(e[3]) && isinf(e[4]));
+  cr_expect_eq(moments.nonfinite, 1 + 3);
+  cr_expect_eq(moments.sum, 10.0 + 1.25 - 1.0);
+  cr_expect_eq(moments.sum_square, 20.0 + 1.5625 + 1.0);
+  float in_place[2] = {1.0F, 2.0F};
+  weir_moments more = {0};
+  weir_ef_accumulate(in_place, g, in_place, 2, &more);
+  cr_expect(in_place[0] == 2.0F && in_place[1] == 0.0F && more.sum == 2.0);
+}
+
+Test(kernels_passes, variance) {
+  /* 2, 4, 4, 4, 5, 5, 7, 9: mean 5, variance 4. */
+  const float g[8] = {2, 4, 4, 4, 5, 5, 7, 9};
+  const float zero[8] = {0};
+  float e[8];
+  weir_moments moments = {0};
+  weir_ef_accumulate(g, zero, e, 8, &moments);
+  cr_expect_eq(weir_variance(&moments, 8), 4.0);
+  cr_expect_eq(weir_variance(&moments, 0), 0.0);
+  float *same = malloc(MOST * sizeof *same);
+  float *rest = calloc(MOST, sizeof *rest);
+  for (size_t i = 0; i < MOST; i++) {
+    same[i] = 0.1F;
+  }
+  weir_moments equal = {0};
+  weir_ef_accumulate(same, rest, same, MOST, &equal);
+  cr_expect_geq(weir_variance(&equal, MOST), 0.0);
+  cr_expect_lt(weir_variance(&equal, MOST), 1e-12);
+  free(same);
+  free(rest);
+}
+
+Test(kernels_passes, gather_scatter_scale) {
+  float x[6] = {1, 2, 3, 4, 5, 6};
+  const uint32_t index[3] = {0, 2, 5};
+  float value[3];
+  weir_gather(x, index, 3, value);
+  cr_expect(value[0] == 1 && value[1] == 3 && value[2] == 6);
+  weir_scatter_zero(x, index, 3);
+  cr_expect(x[0] == 0 && x[1] == 2 && x[2] == 0 && x[3] == 4 && x[4] == 5 && x[5] == 0);
+  weir_scatter_add(x, index, value, 3);
+  weir_scatter_add(x, index, value, 3);
+  cr_expect(x[0] == 2 && x[2] == 6 && x[5] == 12 && x[1] == 2);
+  weir_scale(x, 6, 0.5F);
+  cr_expect(x[0] == 1 && x[1] == 1 && x[5] == 6);
+  cr_expect_eq(weir_sum_square(x, 3), 1.0 + 1.0 + 9.0);
+}
+
+Test(kernels_passes, bf16_by_hand) {
+  static const struct {
+    uint32_t in;
+    uint16_t out;
+  } row[] = {{0x3f800000, 0x3f80}, {0x3f808000, 0x3f80}, {0x3f818000, 0x3f82}, /* ties to even */
+             {0x3f808001, 0x3f81}, {0xbf808001, 0xbf81}, {0x00000000, 0x0000}, {0x80000000, 0x8000},
+             {0x00008000, 0x0000}, {0x00008001, 0x0001}, {0x00018000, 0x0002}, /* denormals */
+             {0x7f7fffff, 0x7f7f}, {0xff7fffff, 0xff7f},                       /* saturate */
+             {0x7f800000, 0x7f80}, {0xff800000, 0xff80}, {0x7f800001, 0x7fc0}};
+  enum { ROWS = sizeof row / sizeof row[0] };
+  /* 16 copies of each, so that vector versions meet them too. */
+  for (size_t i = 0; i < ROWS; i++) {
+    float in[16], back[16];
+    float error[16] = {0};
+    uint16_t out[16];
+    for (int j = 0; j < 16; j++) {
+      in[j] = from_bits(row[i].in);
+    }
+    weir_bf16_encode(in, 16, out, error);
+    weir_bf16_decode(out, 16, back);
+    for (int j = 0; j < 16; j++) {
+      cr_assert_eq(out[j], row[i].out, "%08x gave %04x", row[i].in, out[j]);
+      cr_assert_eq(to_bits(back[j]), (uint32_t)row[i].out << 16);
+      if (isfinite(in[j])) {
+        cr_assert_eq(error[j] + back[j], in[j]);
+      }
+    }
+  }
+}
+
+static void compare_sums(const weir_cpu_ops *cpu, const float *g, const float *r, size_t n) {
+  const weir_cpu_ops *reference = &weir_cpu_scalar;
+  float *e1 = malloc((n + 1) * sizeof *e1);
+  float *e2 = malloc((n + 1) * sizeof *e2);
+  weir_moments m1 = {0.5, 0.25, 2};
+  weir_moments m2 = m1;
+  reference->accumulate(g, r, e1, n, &m1);
+  cpu->accumulate(g, r, e2, n, &m2);
+  for (size_t i = 0; i < n; i++) {
+    cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
+  }
+  cr_assert(m1.sum == m2.sum && m1.sum_square == m2.sum_square && m1.nonfinite == m2.nonfinite);
+  double s1 = reference->sum_square(g, n);
+  double s2 = cpu->sum_square(g, n);
+  cr_assert(s1 == s2 || (isnan(s1) && isnan(s2)));
+  uint32_t max1 = 0, max2 = 0;
+  reference->abs_sum_max(g, n, &s1, &max1);
+  cpu->abs_sum_max(g, n, &s2, &max2);
+  cr_assert((s1 == s2 || (isnan(s1) && isnan(s2))) && max1 == max2);
+  free(e1);
+  free(e2);
+}
+
+static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n, uint32_t bits) {
+  const weir_cpu_ops *reference = &weir_cpu_scalar;
+  size_t room = n + WEIR_CANDIDATE_SLACK;
+  float *magnitude[2] = {malloc(room * 4), malloc(room * 4)};
+  uint32_t *position[2] = {malloc(room * 4), malloc(room * 4)};
+  size_t found = reference->count(x, n, bits);
+  cr_assert_eq(cpu->count(x, n, bits), found);
+  cr_assert_eq(reference->compact(x, n, bits, magnitude[0], position[0], found), found);
+  cr_assert_eq(cpu->compact(x, n, bits, magnitude[1], position[1], found), found);
+  cr_assert(memcmp(magnitude[0], magnitude[1], found * 4) == 0);
+  cr_assert(memcmp(position[0], position[1], found * 4) == 0);
+  if (found > 0) {
+    cr_assert_eq(cpu->compact(x, n, bits, magnitude[1], position[1], found - 1), SIZE_MAX);
+    cr_assert_eq(reference->compact(x, n, bits, magnitude[1], position[1], found - 1), SIZE_MAX);
+  }
+  static const uint32_t width[] = {0, 1, 0x80000, 0x7fffffff};
+  for (size_t w = 0; w < 4; w++) {
+    for (size_t quota = 0; quota < 40; quota += 13) {
+      uint32_t high = bits + width[w] < 0x80000000U ? bits + width[w] : 0x80000000U;
+      weir_band band = {high, bits, quota};
+      size_t taken = reference->emit(x, n, band, 5, position[0]);
+      uint32_t *exact = malloc((taken + 1) * sizeof *exact); /* no slack here */
+      exact[taken] = 77;
+      cr_assert_eq(cpu->emit(x, n, band, 5, exact), taken);
+      cr_assert(memcmp(position[0], exact, taken * 4) == 0);
+      cr_assert_eq(exact[taken], 77);
+      free(exact);
+    }
+  }
+  for (int i = 0; i < 2; i++) {
+    free(magnitude[i]);
+    free(position[i]);
+  }
+}
+
+static void compare_bf16(const weir_cpu_ops *cpu, const float *x, size_t n) {
+  uint16_t *o1 = malloc(2 * n + 2), *o2 = malloc(2 * n + 2);
+  float *e1 = malloc(4 * n + 4), *e2 = malloc(4 * n + 4);
+  for (size_t i = 0; i < n; i++) {
+    e1[i] = e2[i] = (float)i;
+  }
+  weir_cpu_scalar.bf16_encode(x, n, o1, e1);
+  cpu->bf16_encode(x, n, o2, e2);
+  cr_assert(memcmp(o1, o2, 2 * n) == 0);
+  for (size_t i = 0; i < n; i++) {
+    cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
+  }
+  memset(o2, 0xaa, 2 * n);
+  cpu->bf16_encode(x, n, o2, NULL);
+  cr_assert(memcmp(o1, o2, 2 * n) == 0);
+  cpu->bf16_decode(o1, n, e2);
+  for (size_t i = 0; i < n; i++) {
+    cr_assert_eq(to_bits(e2[i]), (uint32_t)o1[i] << 16);
+  }
+  free(o1);
+  free(o2);
+  free(e1);
+  free(e2);
+}
+
+static void compare(const weir_cpu_ops *cpu) {
+  if (cpu == NULL) {
+    return;
+  }
+  weir_rng rng;
+  weir_rng_seed(&rng, 21);
+  float *memory = malloc((MOST + 4) * sizeof *memory);
+  float *other = malloc((MOST + 4) * sizeof *other);
+  for (size_t s = 0; s < SIZES; s++) {
+    for (int shape = 0; shape <= SHAPES; shape++) {
+      float *x = memory + (s + (size_t)shape) % 4;
+      float *y = other + (s + 2 * (size_t)shape) % 4;
+      for (size_t i = 0; i < sizes[s]; i++) { /* the last shape: any bits at all */
+        x[i] = shape < SHAPES ? shape_value(&rng, shape, i, sizes[s])
+                              : from_bits((uint32_t)weir_rng_next(&rng));
+        y[i] = (float)weir_rng_normal(&rng);
+      }
+      compare_sums(cpu, x, y, sizes[s]);
+      compare_bf16(cpu, x, sizes[s]);
+      compare_selecting(cpu, x, sizes[s], sizes[s] > 0 ? to_bits(fabsf(x[0])) : 1);
+      compare_selecting(cpu, x, sizes[s], 0x3f800000);
+      compare_selecting(cpu, x, sizes[s], 0);
+    }
+  }
+  free(memory);
+  free(other);
+}
+
+Test(kernels_passes, avx2_equals_scalar) {
+  compare(weir_cpu_avx2());
+}
+
+Test(kernels_passes, avx512_equals_scalar) {
+  compare(weir_cpu_avx512());
+}
+
+Test(kernels_passes, the_path_can_be_forced) {
+  weir_cpu_force(&weir_cpu_scalar);
+  cr_expect_eq(weir_cpu(), &weir_cpu_scalar);
+  weir_cpu_force(NULL);
+  const weir_cpu_ops *best = weir_cpu_avx512() ? weir_cpu_avx512() : weir_cpu_avx2();
+  cr_expect_eq(weir_cpu(), best != NULL ? best : &weir_cpu_scalar);
+}

@@ -1,0 +1,258 @@
+/* Selections against sorting, for every codec, shape, size and alignment. */
+#include <criterion/criterion.h>
+
+#include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
+#include "kernels_data.h"
+
+typedef struct pair {
+  float magnitude;
+  uint32_t index;
+} pair;
+
+static int larger_first(const void *a, const void *b) {
+  const pair *x = a;
+  const pair *y = b;
+  if (x->magnitude != y->magnitude) {
+    return x->magnitude > y->magnitude ? -1 : 1;
+  }
+  return x->index < y->index ? -1 : 1;
+}
+
+static int ascending(const void *a, const void *b) {
+  uint32_t x = *(const uint32_t *)a;
+  uint32_t y = *(const uint32_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* The k largest by sorting everything. */
+static void topk_oracle(const float *e, size_t n, size_t k, uint32_t base, uint32_t *index) {
+  pair *all = malloc((n + 1) * sizeof *all);
+  for (size_t i = 0; i < n; i++) {
+    all[i] = (pair){fabsf(e[i]), (uint32_t)i};
+  }
+  qsort(all, n, sizeof *all, larger_first);
+  for (size_t i = 0; i < k; i++) {
+    index[i] = base + all[i].index;
+  }
+  qsort(index, k, sizeof *index, ascending);
+  free(all);
+}
+
+/* Algorithm 1 of the MSTopK paper, line by line, every count by looking at every element; the
+ * slice starts at its first element, and thres1 starts above everything. */
+static void mstopk_oracle(const float *x, size_t d, size_t k, uint32_t *index) {
+  double lane[16] = {0};
+  double u = 0.0;
+  for (size_t i = 0; i < d; i++) {
+    lane[i % 16] += fabs((double)x[i]);
+    u = fmax(u, fabs((double)x[i]));
+  }
+  for (int width = 8; width > 0; width /= 2) {
+    for (int i = 0; i < width; i++) {
+      lane[i] += lane[i + width];
+    }
+  }
+  double mean = lane[0] / (double)d;
+  double l = 0.0, r = 1.0, thres1 = INFINITY, thres2 = 0.0;
+  size_t k1 = 0, k2 = d;
+  for (int i = 0; i < 30; i++) {
+    double ratio = l + (r - l) / 2;
+    double thres = mean + ratio * (u - mean);
+    size_t nnz = 0;
+    for (size_t j = 0; j < d; j++) {
+      nnz += fabs((double)x[j]) >= thres;
+    }
+    if (nnz <= k) {
+      r = ratio;
+      if (nnz > k1) {
+        k1 = nnz;
+        thres1 = thres;
+      }
+    } else {
+      l = ratio;
+      if (nnz < k2) {
+        k2 = nnz;
+        thres2 = thres;
+      }
+    }
+  }
+  size_t quota = k - k1;
+  size_t taken = 0;
+  for (size_t j = 0; j < d; j++) {
+    double a = fabs((double)x[j]);
+    if (a >= thres1) {
+      index[taken++] = (uint32_t)j;
+    } else if (a >= thres2 && quota > 0) {
+      quota--;
+      index[taken++] = (uint32_t)j;
+    }
+  }
+  cr_assert_eq(taken, k);
+}
+
+static void oracle(uint32_t codec, const float *e, const weir_layout *layout, double cr,
+                   uint32_t *index, size_t *k) {
+  *k = 0;
+  size_t units = codec == WEIR_CODEC_LWTOPK ? layout->tensors : 1;
+  for (size_t t = 0; t < units; t++) {
+    size_t from = units > 1 ? layout->offset[t] : 0;
+    size_t to = units > 1 ? layout->offset[t + 1] : layout->offset[layout->tensors];
+    size_t n = to - from;
+    size_t kept = (size_t)floor(cr * (double)n);
+    kept = n == 0 ? 0 : kept < 1 ? 1 : kept;
+    if (codec == WEIR_CODEC_MSTOPK && n > 0) {
+      mstopk_oracle(e, n, kept, index);
+    } else {
+      topk_oracle(e + from, n, kept, (uint32_t)from, index + *k);
+    }
+    *k += kept;
+  }
+}
+
+static void check_select(weir_codec_context *context, uint32_t codec, const float *e,
+                         const weir_layout *layout, double cr, const char *what) {
+  size_t n = layout->offset[layout->tensors];
+  uint32_t *want = malloc((n + 1) * sizeof *want);
+  uint32_t *got = malloc((n + 1) * sizeof *got);
+  size_t want_k = 0;
+  size_t got_k = 0;
+  oracle(codec, e, layout, cr, want, &want_k);
+  cr_assert_eq(weir_codecs[codec].kept(layout, cr), want_k, "%s n=%zu cr=%g", what, n, cr);
+  /* The room is exact, and what lies behind it must stay. */
+  got[want_k] = 0xdeadbeef;
+  cr_assert_eq(weir_codecs[codec].select(context, e, layout, cr, got, want_k, &got_k), WEIR_OK);
+  cr_assert_eq(got_k, want_k);
+  cr_assert_eq(got[want_k], 0xdeadbeef);
+  cr_assert(memcmp(got, want, want_k * sizeof *want) == 0, "%s %s n=%zu cr=%g",
+            weir_codecs[codec].name, what, n, cr);
+  if (want_k > 0) {
+    cr_assert_eq(weir_codecs[codec].select(context, e, layout, cr, got, want_k - 1, &got_k),
+                 WEIR_E_CAPACITY);
+    cr_assert_eq(got_k, 0);
+  }
+  free(want);
+  free(got);
+}
+
+static void check_all(const weir_cpu_ops *cpu) {
+  if (cpu == NULL) {
+    return;
+  }
+  weir_cpu_force(cpu);
+  static const size_t size[] = {0, 1, 2, 15, 16, 17, 1000, 5003, 40000, 100003};
+  static const double ratio[] = {0.001, 0.01, 0.1, 0.35, 1.0};
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  weir_rng rng;
+  weir_rng_seed(&rng, 7);
+  float *memory = malloc((100003 + 4) * sizeof *memory);
+  for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
+    size_t n = size[s];
+    size_t offset[6] = {0, n / 7, n / 7, n / 2, n / 2 + (n > 2), n};
+    weir_layout layout = {5, offset};
+    for (int shape = 0; shape < SHAPES; shape++) {
+      float *e = memory + (s + (size_t)shape) % 4; /* every alignment a float can have */
+      fill_shape(&rng, shape, e, n);
+      for (size_t c = 0; c < sizeof ratio / sizeof ratio[0]; c++) {
+        for (uint32_t codec = WEIR_CODEC_LWTOPK; codec < WEIR_CODEC_COUNT; codec++) {
+          check_select(context, codec, e, &layout, ratio[c], shape_name(shape));
+        }
+      }
+    }
+  }
+  free(memory);
+  weir_codec_context_free(context);
+  weir_cpu_force(NULL);
+}
+
+Test(kernels_select, scalar_matches_sorting) {
+  check_all(&weir_cpu_scalar);
+}
+
+Test(kernels_select, avx2_matches_sorting) {
+  check_all(weir_cpu_avx2());
+}
+
+Test(kernels_select, avx512_matches_sorting) {
+  check_all(weir_cpu_avx512());
+}
+
+/* A sample that misleads: what it sees is all small, or all large. */
+Test(kernels_select, misleading_samples) {
+  enum { N = 100000 };
+  float *e = malloc(N * sizeof *e);
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  size_t offset[2] = {0, N};
+  weir_layout layout = {1, offset};
+  weir_rng rng;
+  weir_rng_seed(&rng, 3);
+  for (int round = 0; round < 8; round++) {
+    /* Large ones in one lump of a length near k, the rest tiny; or a staircase of ties. */
+    size_t lump = 50 + (size_t)round * 150;
+    for (size_t i = 0; i < N; i++) {
+      e[i] = i >= 7777 && i < 7777 + lump ? 5.0F : 1e-6F * (float)weir_rng_below(&rng, 3 + 90 * round);
+    }
+    check_select(context, WEIR_CODEC_TOPK, e, &layout, 0.004, "lump");
+    check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.004, "lump");
+  }
+  weir_codec_context_free(context);
+  free(e);
+}
+
+Test(kernels_select, ratio_times_size_is_rounded_as_documented) {
+  static const struct {
+    double cr;
+    size_t n, k;
+  } row[] = {{0.1, 10, 1},    {0.3, 10, 3},    {0.29, 100, 29}, {0.57, 100, 57}, {0.7, 10, 7},
+             {0.001, 999, 1}, {0.001, 1000, 1}, {0.001, 1999, 1}, {0.01, 12345, 123},
+             {0.033, 1000, 33}, {0.999999, 1000, 999}, {1.0, 17, 17}, {0.5, 1, 1}, {0.5, 0, 0},
+             {0.07, 4200000000U, 294000000}};
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    size_t offset[2] = {0, row[i].n};
+    weir_layout layout = {1, offset};
+    cr_expect_eq(weir_codecs[WEIR_CODEC_TOPK].kept(&layout, row[i].cr), row[i].k, "%g of %zu",
+                 row[i].cr, row[i].n);
+  }
+}
+
+Test(kernels_select, refuses_what_it_cannot_do) {
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  float e[4] = {1, 2, 3, 4};
+  uint32_t index[4];
+  size_t offset[2] = {0, 4};
+  weir_layout layout = {1, offset};
+  size_t k = 9;
+  static const double bad[] = {0.0, -0.1, 1.5, NAN, INFINITY};
+  for (uint32_t codec = WEIR_CODEC_LWTOPK; codec < WEIR_CODEC_COUNT; codec++) {
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+      cr_expect_eq(weir_codecs[codec].select(context, e, &layout, bad[i], index, 4, &k),
+                   WEIR_E_INVALID);
+      cr_expect_eq(k, 0);
+    }
+    offset[1] = (size_t)UINT32_MAX + 1;
+    cr_expect_eq(weir_codecs[codec].select(context, e, &layout, 1e-9, index, 4, &k),
+                 WEIR_E_UNSUPPORTED);
+    offset[1] = 4;
+  }
+  weir_codec_context_free(context);
+  weir_codec_context_free(NULL);
+}
+
+Test(kernels_select, the_table_is_in_order) {
+  for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
+    const weir_codec *codec = weir_codec_find(id);
+    cr_assert_eq(codec->id, id);
+    cr_expect_str_eq(codec->name, weir_codec_name(id));
+    cr_expect_eq(codec->dense, id == WEIR_CODEC_NONE || id == WEIR_CODEC_BF16);
+    cr_expect_eq(codec->select == NULL, codec->dense);
+    cr_expect_eq(codec->shared_indices, id == WEIR_CODEC_STAR || id == WEIR_CODEC_VAR);
+    size_t offset[3] = {0, 3, 10};
+    weir_layout layout = {2, offset};
+    cr_expect_eq(codec->kept(&layout, 0.5),
+                 codec->dense ? 10 : id == WEIR_CODEC_LWTOPK ? 1 + 3 : 5);
+  }
+  cr_expect_null(weir_codec_find(WEIR_CODEC_COUNT));
+}

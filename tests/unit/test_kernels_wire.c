@@ -1,0 +1,316 @@
+/* Wire messages: round trips, sizes, and bytes nobody should trust. */
+#include <criterion/criterion.h>
+
+#include "kernels/codec.h"
+#include "kernels_data.h"
+
+typedef struct message {
+  uint8_t *bytes;
+  size_t size;
+  uint32_t *index;
+  float *value; /* as they must come out */
+  float *error;
+  size_t n, k;
+} message;
+
+/* What bfloat16 keeps of a finite float, by arithmetic instead of bits: round to 8 significant
+ * bits (fewer for denormals), ties to even. */
+static float bf16_of(float x) {
+  int exponent = 0;
+  (void)frexp((double)x, &exponent);
+  double unit = ldexp(1.0, (exponent < -125 ? -125 : exponent) - 8);
+  return (float)(nearbyint((double)x / unit) * unit);
+}
+
+static message encode(weir_rng *rng, size_t n, size_t k, const uint32_t *index,
+                      weir_wire_format format, bool values) {
+  message m = {.n = n, .k = k};
+  size_t bound = weir_wire_bound(n, k, format);
+  m.bytes = malloc(bound + 1);
+  m.index = malloc((k + 1) * sizeof *m.index);
+  m.value = malloc((k + 1) * sizeof *m.value);
+  m.error = malloc((k + 1) * sizeof *m.error);
+  float *sent = malloc((k + 1) * sizeof *sent);
+  for (size_t i = 0; i < k; i++) {
+    m.index[i] = index[i];
+    sent[i] = (float)weir_rng_normal(rng);
+    m.value[i] = format == WEIR_WIRE_AUTO_BF16 ? bf16_of(sent[i]) : sent[i];
+    m.error[i] = 1.0F;
+  }
+  uint8_t *to = m.bytes + 1; /* messages need no alignment */
+  cr_assert_eq(weir_wire_encode(n, index, values ? sent : NULL, k, format, to, bound, &m.size,
+                                m.error),
+               WEIR_OK, "n=%zu k=%zu: %s", n, k, weir_last_error());
+  cr_assert_leq(m.size, bound);
+  for (size_t i = 0; i < k; i++) {
+    float want = values ? 1.0F + (sent[i] - m.value[i]) : 1.0F;
+    cr_assert_eq(m.error[i], want);
+  }
+  size_t again = 0;
+  cr_assert_eq(weir_wire_encode(n, index, values ? sent : NULL, k, format, to, m.size - 1, &again,
+                                NULL),
+               WEIR_E_CAPACITY);
+  cr_assert_eq(again, 0);
+  memmove(m.bytes, to, m.size);
+  free(sent);
+  return m;
+}
+
+static void release(message *m) {
+  free(m->bytes);
+  free(m->index);
+  free(m->value);
+  free(m->error);
+}
+
+static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *given,
+                             weir_wire_format format) {
+  message m = encode(rng, n, k, given, format, true);
+  uint32_t *index = malloc((k + 1) * sizeof *index);
+  float *value = malloc((k + 1) * sizeof *value);
+  size_t got = 0;
+  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k, &got), WEIR_OK);
+  cr_assert_eq(got, k);
+  cr_assert(memcmp(index, m.index, k * sizeof *index) == 0);
+  cr_assert(memcmp(value, m.value, k * sizeof *value) == 0);
+
+  float *added = malloc((n + 1) * sizeof *added);
+  float *want = malloc((n + 1) * sizeof *want);
+  for (size_t i = 0; i < n; i++) {
+    added[i] = want[i] = (float)weir_rng_normal(rng);
+  }
+  cr_assert_eq(weir_wire_decode_add(m.bytes, m.size, n, added), WEIR_OK);
+  for (size_t i = 0; i < k; i++) {
+    want[m.index[i]] += m.value[i];
+  }
+  cr_assert(memcmp(added, want, n * sizeof *want) == 0);
+
+  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n + 1, index, value, k, &got),
+               WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, NULL, k, &got), WEIR_E_PROTOCOL);
+  if (k > 0) {
+    cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k - 1, &got),
+                 WEIR_E_PROTOCOL);
+  }
+  release(&m);
+
+  m = encode(rng, n, k, given, format, false);
+  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, NULL, k, &got), WEIR_OK);
+  cr_assert_eq(got, k);
+  cr_assert(memcmp(index, m.index, k * sizeof *index) == 0);
+  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k, &got), WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_wire_decode_add(m.bytes, m.size, n, added), WEIR_E_PROTOCOL);
+  release(&m);
+  free(index);
+  free(value);
+  free(added);
+  free(want);
+}
+
+Test(kernels_wire, round_trips) {
+  static const size_t size[] = {0, 1, 2, 15, 16, 17, 63, 64, 65, 1000, 100003};
+  weir_rng rng;
+  weir_rng_seed(&rng, 11);
+  uint32_t *index = malloc(100003 * sizeof *index);
+  for (size_t s = 0; s < sizeof size / sizeof size[0]; s++) {
+    size_t n = size[s];
+    size_t kept[] = {0, n > 0, n / 1000, n / 100, n / 10, n / 3, n - n / 8, n};
+    for (size_t c = 0; c < sizeof kept / sizeof kept[0]; c++) {
+      size_t k = kept[c];
+      for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+        random_indices(&rng, n, k, index);
+        check_round_trip(&rng, n, k, index, f);
+        for (size_t i = 0; i < k; i++) { /* one lump at the end */
+          index[i] = (uint32_t)(n - k + i);
+        }
+        check_round_trip(&rng, n, k, index, f);
+        if (k > 1) { /* lumps at both ends */
+          index[0] = 0;
+          check_round_trip(&rng, n, k, index, f);
+        }
+      }
+    }
+  }
+  free(index);
+}
+
+Test(kernels_wire, reaches_the_largest_index) {
+  uint32_t index[3] = {0, 5, UINT32_MAX - 1};
+  float value[3] = {1.0F, -2.0F, 3.0F};
+  uint8_t bytes[64];
+  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+    size_t size = 0;
+    size_t k = 0;
+    uint32_t got[3];
+    float out[3];
+    cr_assert_eq(weir_wire_encode(UINT32_MAX, index, value, 3, f, bytes, sizeof bytes, &size,
+                                  NULL),
+                 WEIR_OK);
+    cr_assert_eq(weir_wire_decode(bytes, size, UINT32_MAX, got, out, 3, &k), WEIR_OK);
+    cr_assert(memcmp(got, index, sizeof index) == 0 && memcmp(out, value, sizeof value) == 0);
+  }
+}
+
+Test(kernels_wire, refuses_bad_lists) {
+  uint8_t bytes[256];
+  size_t size = 1;
+  uint32_t twice[3] = {1, 4, 4};
+  uint32_t down[3] = {4, 1, 5};
+  uint32_t past[3] = {1, 4, 10};
+  weir_wire_format f = WEIR_WIRE_AUTO_FP32;
+  cr_expect_eq(weir_wire_encode(10, twice, NULL, 3, f, bytes, 256, &size, NULL), WEIR_E_INVALID);
+  cr_expect_eq(weir_wire_encode(10, down, NULL, 3, f, bytes, 256, &size, NULL), WEIR_E_INVALID);
+  cr_expect_eq(weir_wire_encode(10, past, NULL, 3, f, bytes, 256, &size, NULL), WEIR_E_INVALID);
+  cr_expect_eq(weir_wire_encode(2, past, NULL, 3, f, bytes, 256, &size, NULL), WEIR_E_INVALID);
+  cr_expect_eq(weir_wire_encode((size_t)UINT32_MAX + 1, past, NULL, 3, f, bytes, 256, &size, NULL),
+               WEIR_E_UNSUPPORTED);
+  cr_expect_eq(weir_wire_encode(11, past, NULL, 3, WEIR_WIRE_COUNT, bytes, 256, &size, NULL),
+               WEIR_E_INVALID);
+  cr_expect_eq(size, 0);
+}
+
+/* Messages of random indices against the planner's expectation and the sizes promised. */
+Test(kernels_wire, sizes_are_as_expected) {
+  enum { N = 1000000 };
+  weir_rng rng;
+  weir_rng_seed(&rng, 5);
+  uint32_t *index = malloc(N * sizeof *index);
+  float *value = calloc(N, sizeof *value);
+  uint8_t *bytes = malloc(weir_wire_bound(N, N, WEIR_WIRE_PAPER));
+  static const size_t kept[] = {100, 317, 1000, 4000, 11000, 33000, 100000, 240000, 500000, 900000, N};
+  for (size_t c = 0; c < sizeof kept / sizeof kept[0]; c++) {
+    size_t k = kept[c];
+    random_indices(&rng, N, k, index);
+    for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+      for (int with = 0; with < 2; with++) {
+        size_t size = 0;
+        cr_assert_eq(weir_wire_encode(N, index, with ? value : NULL, k, f, bytes,
+                                      weir_wire_bound(N, k, f), &size, NULL),
+                     WEIR_OK);
+        double expected = weir_wire_expected(N, k, f, with);
+        cr_expect_float_eq((double)size / expected, 1.0, 0.03, "k=%zu format %d: %zu, not %g", k,
+                           (int)f, size, expected);
+        double each = (double)size / (double)k;
+        if (f == WEIR_WIRE_PAPER) {
+          cr_expect_eq(size, 16 + (with ? 8 : 4) * k);
+        } else if (f == WEIR_WIRE_AUTO_BF16 && with && k == 100000) {
+          cr_expect_leq(each, 2.7);
+        }
+      }
+    }
+  }
+  size_t size = 0;
+  random_indices(&rng, N, N / 100, index);
+  cr_assert_eq(weir_wire_encode(N, index, value, N / 100, WEIR_WIRE_AUTO_BF16, bytes,
+                                weir_wire_bound(N, N / 100, WEIR_WIRE_AUTO_BF16), &size, NULL),
+               WEIR_OK);
+  cr_expect_leq((double)size / (N / 100), 3.3);
+  cr_expect_eq(weir_wire_bound(N, 0, WEIR_WIRE_PAPER), 16);
+  cr_expect_eq(weir_wire_expected(N, 0, WEIR_WIRE_AUTO_FP32, true), 16.0);
+  free(index);
+  free(value);
+  free(bytes);
+}
+
+/* A message written by hand: indices 1, 2, 6 of 8 as a bitmap, values 1.0 and so on as bf16. */
+Test(kernels_wire, reads_a_message_written_by_hand) {
+  const uint8_t bytes[] = {'W', 'R', 'M', '1', 3, 0, 0, 0, 8, 0, 0, 0, 1, 2, 0, 0,
+                           0x46, 0x80, 0x3f, 0x00, 0xc0, 0x40, 0x40};
+  uint32_t index[3];
+  float value[3];
+  size_t k = 0;
+  cr_assert_eq(weir_wire_decode(bytes, sizeof bytes, 8, index, value, 3, &k), WEIR_OK);
+  cr_expect(k == 3 && index[0] == 1 && index[1] == 2 && index[2] == 6);
+  cr_expect(value[0] == 1.0F && value[1] == -2.0F && value[2] == 3.0F);
+  /* The same list as gaps 1, 0, 3 with parameter 1: bits 1|1, 1|0, 01|1 -> 1 1 1 0 0 1 1. */
+  const uint8_t rice[] = {'W', 'R', 'M', '1', 3, 0, 0, 0, 8, 0, 0, 0, 2, 0, 1, 0, 0x67};
+  memset(index, 0, sizeof index);
+  cr_assert_eq(weir_wire_decode(rice, sizeof rice, 8, index, NULL, 3, &k), WEIR_OK);
+  cr_expect(k == 3 && index[0] == 1 && index[1] == 2 && index[2] == 6);
+}
+
+/* Every single byte that must matter, does. */
+Test(kernels_wire, refuses_each_malformation) {
+  const uint8_t bitmap[] = {'W', 'R', 'M', '1', 2, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0x12};
+  const uint8_t list[] = {'W', 'R', 'M', '1', 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0,
+                          1,   0,   0,   0,   4, 0, 0, 0};
+  static const struct {
+    int bitmap, at, to;
+  } row[] = {{1, 0, 'X'}, {1, 4, 6},   {1, 4, 3},     {1, 4, 1},    {1, 8, 6},  {1, 12, 3},
+             {1, 13, 3},  {1, 13, 1},  {1, 14, 1},    {1, 15, 1},   {1, 16, 0x32}, {1, 16, 0x10},
+             {0, 16, 4},  {0, 20, 5},  {0, 20, 1},    {0, 23, 1},   {0, 4, 1},  {0, 12, 1}};
+  uint32_t index[8];
+  size_t k = 0;
+  cr_assert_eq(weir_wire_decode(bitmap, sizeof bitmap, 5, index, NULL, 8, &k), WEIR_OK);
+  cr_assert_eq(weir_wire_decode(list, sizeof list, 5, index, NULL, 8, &k), WEIR_OK);
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    uint8_t bad[sizeof list];
+    size_t size = row[i].bitmap ? sizeof bitmap : sizeof list;
+    memcpy(bad, row[i].bitmap ? bitmap : list, size);
+    bad[row[i].at] = (uint8_t)row[i].to;
+    cr_expect_eq(weir_wire_decode(bad, size, 5, index, NULL, 8, &k), WEIR_E_PROTOCOL,
+                 "row %zu was taken", i);
+    cr_expect_eq(k, 0);
+  }
+  for (size_t size = 0; size < sizeof list; size++) {
+    cr_expect_eq(weir_wire_decode(list, size, 5, index, NULL, 8, &k), WEIR_E_PROTOCOL);
+  }
+}
+
+/* Truncations and random mutations either fail or give a valid list; decode_add agrees with decode
+ * and leaves its target alone on failure.  Buffers are exact, so that ASan sees every overrun. */
+static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t capacity) {
+  uint8_t *copy = malloc(size + (size == 0));
+  memcpy(copy, bytes, size);
+  uint32_t *index = malloc((capacity + 1) * sizeof *index);
+  float *value = malloc((capacity + 1) * sizeof *value);
+  uint32_t *to = calloc(n + 1, sizeof *to); /* bits of zeros */
+  size_t k = 0;
+  weir_status status = weir_wire_decode(copy, size, n, index, value, capacity, &k);
+  cr_assert(status == WEIR_OK || (status == WEIR_E_PROTOCOL && k == 0));
+  for (size_t i = 0; i < k; i++) {
+    cr_assert_lt(index[i], n);
+    cr_assert(i == 0 || index[i - 1] < index[i]);
+  }
+  weir_status added = weir_wire_decode_add(copy, size, n, (float *)(void *)to);
+  cr_assert(added == status || (status != WEIR_OK && added == WEIR_OK));
+  if (added != WEIR_OK) {
+    for (size_t i = 0; i < n; i++) {
+      cr_assert_eq(to[i], 0);
+    }
+  }
+  free(copy);
+  free(index);
+  free(value);
+  free(to);
+  return status == WEIR_OK;
+}
+
+Test(kernels_wire, survives_mutations) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 99);
+  uint32_t index[400];
+  size_t taken = 0;
+  for (int round = 0; round < 60; round++) {
+    size_t n = 1 + (size_t)weir_rng_below(&rng, 400);
+    size_t k = (size_t)weir_rng_below(&rng, n + 1) >> weir_rng_below(&rng, 5);
+    random_indices(&rng, n, k, index);
+    message m = encode(&rng, n, k, index, (weir_wire_format)weir_rng_below(&rng, 3), true);
+    cr_assert_eq(check_mutant(m.bytes, m.size, n, k), 1);
+    for (size_t size = 0; size < m.size; size++) {
+      cr_assert_eq(check_mutant(m.bytes, size, n, k), 0);
+    }
+    for (int mutation = 0; mutation < 400; mutation++) {
+      uint8_t *bad = malloc(m.size);
+      memcpy(bad, m.bytes, m.size);
+      for (uint64_t times = 1 + weir_rng_below(&rng, 3); times > 0; times--) {
+        size_t reach = weir_rng_next(&rng) & 1 && m.size > 40 ? 40 : m.size;
+        bad[weir_rng_below(&rng, reach)] ^= (uint8_t)(1U << weir_rng_below(&rng, 8));
+      }
+      taken += check_mutant(bad, m.size, n, k);
+      free(bad);
+    }
+    release(&m);
+  }
+  cr_expect_gt(taken, 0, "no mutant was valid: values' bits were never reached");
+}
