@@ -7,6 +7,12 @@
 
 static const weir_command commands[] = {
     /* name, summary, function: rows appear in `weir --help` in this order */
+    {"run", "run a scenario: real training over an emulated network", weir_cmd_run},
+    {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
+    {"cost", "what each collective would cost on such a network", weir_cmd_cost},
+    {"report", "write a run's report.html again", weir_cmd_report},
+    {"replay", "make a run's decisions again and state their regret", weir_cmd_replay},
+    {"bench", "how fast the parts are on this machine", weir_cmd_bench},
     {NULL, NULL, NULL},
 };
 

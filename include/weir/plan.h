@@ -10,6 +10,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Codecs.  The names in comments are those of plan strings and tables. */
 typedef enum weir_codec_id {
@@ -75,6 +76,7 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
  * plan.  Never 0. */
 uint64_t weir_plan_digest(const weir_plan *plan);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -5,6 +5,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 /* Grouped by the largest thing lost when the call returns. */
 typedef enum weir_status {
@@ -39,6 +40,7 @@ const char *weir_status_name(weir_status status);
  * thread's next failing call. */
 const char *weir_last_error(void);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

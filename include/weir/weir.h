@@ -23,6 +23,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default)
 
 #define WEIR_VERSION "0.1.0"
 
@@ -89,8 +90,9 @@ typedef struct weir_step_info {
   double compress_s;        /* error feedback, selection, encoding, decoding */
   double comm_s;            /* waiting for the wire */
   double predicted_comm_s;  /* what the calibrated model said comm_s would be; 0 unknown */
-  uint64_t wire_bytes;      /* payload bytes this rank sent in the step */
-  double gain;              /* compression gain, mean over ranks, in [0, 1] */
+  uint64_t wire_bytes;      /* bytes this rank sent in the step, frame headers included */
+  double gain;              /* compression gain, mean over ranks, in [0, 1]; of the step before:
+                               each rank tells it with the following exchange.  1 at first */
   double latency_s;         /* measured one-way latency agreed on by all ranks; 0 unknown */
   double bandwidth_bytes_s; /* measured bandwidth agreed on by all ranks; 0 unknown */
   double overhead_s;        /* checkpoints, restores and probes at this step's begin */
@@ -125,6 +127,7 @@ weir_status weir_residual_digest(const weir_session *session, uint64_t *digest);
 /* Free everything; NULL is allowed.  Ends the helper process. */
 void weir_session_free(weir_session *session);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,0 +1,213 @@
+/* `weir compare`: a scenario under several policies. */
+#include <glib.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+#include "lab/compare.h"
+#include "lab/report.h"
+#include "lab/runner.h"
+
+#define SEEDS_MAX 64
+#define DEFAULT_POLICIES                                                                       \
+  "none:1:dense-ring,none:1:dense-tree,lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag,"           \
+  "star:0.1:art-ring,star:0.01:art-tree,paper,weir"
+
+static const char summary[] =
+    "Runs the same training under each policy, with the same seed, one after the other, and judges\n"
+    "by time to accuracy.  Each run's files go to DIR/POLICY (with '-' for ':'; -seedS is added when\n"
+    "there are several seeds); DIR gets compare.json and report.html.\n"
+    "\n"
+    "Policies: weir, paper, and fixed ones as CODEC:CR:COLLECTIVE[:WIRE].  Default:\n"
+    "  " DEFAULT_POLICIES "\n"
+    "\n"
+    "A run that fails does not stop the others; the exit code is then 1.\n"
+    "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input (nothing was run).";
+
+typedef struct compare_arguments {
+  char *out, *policies, *network, *workers, *seeds, *target;
+  gboolean json;
+  char **rest;
+} compare_arguments;
+
+typedef struct compare_request {
+  weir_run_options options; /* policy, seed and out differ from run to run */
+  const char *out;
+  uint64_t seeds[SEEDS_MAX];
+  size_t seed_count;
+  char **policies;
+  double target; /* fraction; NaN: not given */
+} compare_request;
+
+static int refuse(const char *option, const char *text, const char *expected) {
+  fprintf(stderr, "weir compare: command line: --%s %s is not allowed; expected %s\n", option, text,
+          expected);
+  return WEIR_EXIT_USAGE;
+}
+
+/* --- arguments -------------------------------------------------------------------------------- */
+
+static int parse_seeds(const char *text, compare_request *request) {
+  char **items = g_strsplit(text, ",", -1);
+  int code = WEIR_EXIT_DONE;
+  for (char **item = items; *item && !code; item++) {
+    guint64 seed = 0;
+    if (request->seed_count == SEEDS_MAX ||
+        !g_ascii_string_to_unsigned(g_strstrip(*item), 10, 0, G_MAXUINT64, &seed, NULL))
+      code = refuse("seeds", text, "at most 64 whole numbers with commas, e.g. 1,2,3");
+    else
+      request->seeds[request->seed_count++] = seed;
+  }
+  g_strfreev(items);
+  return code;
+}
+
+static int parse_request(const compare_arguments *a, compare_request *request) {
+  if (!a->rest || !a->rest[0] || a->rest[1]) {
+    fprintf(stderr, "weir compare: expected exactly one scenario file; see `weir compare --help`\n");
+    return WEIR_EXIT_USAGE;
+  }
+  if (!a->out || !*a->out) {
+    fprintf(stderr, "weir compare: --out is missing; expected a folder for the results\n");
+    return WEIR_EXIT_USAGE;
+  }
+  gint64 workers = -1;
+  if (a->workers && !g_ascii_string_to_signed(a->workers, 10, 1, 4096, &workers, NULL))
+    return refuse("workers", a->workers, "a whole number from 1 to 4096");
+  char *end = NULL;
+  const double percent = a->target ? g_ascii_strtod(a->target, &end) : NAN;
+  if (a->target && (end == a->target || *end || !(percent > 0 && percent <= 100)))
+    return refuse("target", a->target, "an accuracy in percent, greater than 0, at most 100");
+  request->target = percent / 100;
+  request->out = a->out;
+  request->options = (weir_run_options){.scenario = a->rest[0], .network = a->network, .workers = workers};
+  request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
+  for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
+  if (!*request->policies) return refuse("policies", "''", "policies with commas");
+  return a->seeds ? parse_seeds(a->seeds, request) : WEIR_EXIT_DONE;
+}
+
+/* --- runs ------------------------------------------------------------------------------------- */
+
+static weir_run_options options_of(const compare_request *request, const weir_compared *compared,
+                                   char *folder) {
+  weir_run_options options = request->options;
+  options.policy = compared->policy;
+  options.out = folder;
+  options.has_seed = request->seed_count > 0;
+  options.seed = compared->seed;
+  return options;
+}
+
+/* Find out about every bad policy before the first hour is spent. */
+static int check_all(const compare_request *request, const weir_comparison *comparison) {
+  for (size_t i = 0; i < comparison->count; i++) {
+    char *folder = g_build_filename(request->out, comparison->runs[i].folder, NULL);
+    const weir_run_options options = options_of(request, &comparison->runs[i], folder);
+    weir_run *run = NULL;
+    const weir_status status = weir_run_prepare(&run, &options);
+    weir_run_free(run);
+    g_free(folder);
+    if (status) {
+      fprintf(stderr, "weir compare: %s\n", weir_last_error());
+      return WEIR_EXIT_USAGE;
+    }
+  }
+  return WEIR_EXIT_DONE;
+}
+
+static weir_status run_one(const compare_request *request, weir_compared *compared) {
+  char *folder = g_build_filename(request->out, compared->folder, NULL);
+  const weir_run_options options = options_of(request, compared, folder);
+  weir_run *run = NULL;
+  weir_status status = weir_run_prepare(&run, &options);
+  if (!status) status = weir_run_execute(run);
+  if (!status) status = weir_compared_read(compared, request->out);
+  if (status) {
+    compared->trouble = g_strdup(weir_last_error());
+    fprintf(stderr, "weir compare: %s: %s\n", compared->folder, compared->trouble);
+  }
+  weir_run_free(run);
+  g_free(folder);
+  return status;
+}
+
+static int finish(const compare_request *request, weir_comparison *comparison, gboolean json) {
+  char *text = NULL;
+  int code = WEIR_EXIT_DONE;
+  weir_comparison_judge(comparison, request->target);
+  for (size_t i = 0; i < comparison->count; i++)
+    if (!comparison->runs[i].done) code = WEIR_EXIT_FAILED;
+  if (weir_comparison_write(comparison, request->options.scenario, request->out, &text) ||
+      weir_compare_report_write(request->out)) {
+    fprintf(stderr, "weir compare: %s\n", weir_last_error());
+    code = WEIR_EXIT_FAILED;
+  }
+  if (json && text)
+    fputs(text, stdout);
+  else
+    weir_comparison_print(comparison);
+  if (code) fprintf(stderr, "weir compare: not every run was done; see above\n");
+  g_free(text);
+  return code;
+}
+
+static int compare(compare_request *request, gboolean json) {
+  const uint64_t one = 1;
+  weir_comparison comparison;
+  weir_comparison_plan(&comparison, request->policies,
+                       request->seed_count ? request->seeds : &one,
+                       request->seed_count ? request->seed_count : 1);
+  int code = check_all(request, &comparison);
+  weir_status status = WEIR_OK;
+  for (size_t i = 0; !code && i < comparison.count && status != WEIR_E_STATE; i++) {
+    fprintf(stderr, "run %zu of %zu: %s\n", i + 1, comparison.count, comparison.runs[i].folder);
+    status = run_one(request, &comparison.runs[i]);
+  }
+  if (status == WEIR_E_STATE)
+    code = WEIR_EXIT_FAILED; /* interrupted, and said so */
+  else if (!code)
+    code = finish(request, &comparison, json);
+  weir_comparison_free(&comparison);
+  return code;
+}
+
+int weir_cmd_compare(int argc, char **argv) {
+  compare_arguments a = {0};
+  const GOptionEntry entries[] = {
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
+      {"policies", 'p', 0, G_OPTION_ARG_STRING, &a.policies, "policies with commas", "LIST"},
+      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim", "NETWORK"},
+      {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
+      {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas", "LIST"},
+      {"target", 't', 0, G_OPTION_ARG_STRING, &a.target,
+       "accuracy to reach; default: one point less than none:1:dense-ring ends with", "PERCENT"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print compare.json instead of the table", NULL},
+      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      G_OPTION_ENTRY_NULL};
+  GOptionContext *context = g_option_context_new(NULL);
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_option_context_set_summary(context, summary);
+  GError *error = NULL;
+  compare_request request = {.target = NAN};
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error)) {
+    fprintf(stderr, "weir compare: %s; see `weir compare --help`\n", error->message);
+    g_error_free(error);
+  } else if (!(code = parse_request(&a, &request))) {
+    code = compare(&request, a.json);
+  }
+  g_option_context_free(context);
+  g_strfreev(request.policies);
+  g_free(a.out);
+  g_free(a.policies);
+  g_free(a.network);
+  g_free(a.workers);
+  g_free(a.seeds);
+  g_free(a.target);
+  g_strfreev(a.rest);
+  return code;
+}

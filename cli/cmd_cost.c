@@ -1,0 +1,180 @@
+/* `weir cost`: what would each collective cost on such a network? */
+#include <float.h>
+#include <glib.h>
+#include <json-glib/json-glib.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli.h"
+#include "collectives/cost.h"
+
+typedef struct cost_query {
+  int workers;
+  double latency_s, seconds_per_byte;
+  double bytes; /* dense, fp32 */
+  double cr;
+  gboolean own_model; /* Weir's rows instead of the paper's */
+  uint32_t wire;      /* weir_wire_format; own model only */
+} cost_query;
+
+typedef struct cost_arguments {
+  char *workers, *latency, *bandwidth, *bytes, *cr, *model, *wire;
+  gboolean json;
+} cost_arguments;
+
+static int refuse(const char *option, const char *text, const char *expected) {
+  if (text)
+    fprintf(stderr, "weir cost: --%s '%s': expected %s\n", option, text, expected);
+  else
+    fprintf(stderr, "weir cost: --%s is missing: expected %s\n", option, expected);
+  return WEIR_EXIT_USAGE;
+}
+
+/* A number > 0 (and at most `most`), and nothing after it. */
+static gboolean parse_positive(const char *text, double most, double *value) {
+  if (!text || !*text || g_ascii_isspace(*text)) return FALSE;
+  char *end = NULL;
+  *value = g_ascii_strtod(text, &end);
+  return *end == '\0' && isfinite(*value) && *value > 0.0 && *value <= most;
+}
+
+static gboolean parse_workers(const char *text, int *workers) {
+  gint64 value = 0;
+  if (!text || !g_ascii_string_to_signed(text, 10, 1, INT_MAX, &value, NULL)) return FALSE;
+  *workers = (int)value;
+  return TRUE;
+}
+
+static int parse_query(const cost_arguments *a, cost_query *q) {
+  double latency_ms = 0.0, gbps = 0.0;
+  if (!parse_workers(a->workers, &q->workers))
+    return refuse("workers", a->workers, "a whole number of workers, at least 1");
+  if (!parse_positive(a->latency, DBL_MAX, &latency_ms))
+    return refuse("latency-ms", a->latency, "a one-way latency in milliseconds above 0");
+  if (!parse_positive(a->bandwidth, DBL_MAX, &gbps))
+    return refuse("bandwidth-gbps", a->bandwidth, "a bandwidth in Gbit/s above 0");
+  if (!parse_positive(a->bytes, DBL_MAX, &q->bytes))
+    return refuse("bytes", a->bytes, "the dense gradient's bytes, above 0");
+  if (!parse_positive(a->cr, 1.0, &q->cr))
+    return refuse("cr", a->cr, "a compression ratio in (0, 1]");
+  const char *model = a->model ? a->model : "paper";
+  if (strcmp(model, "paper") != 0 && strcmp(model, "weir") != 0)
+    return refuse("model", model, "paper or weir");
+  q->own_model = strcmp(model, "weir") == 0;
+  if (a->wire && !q->own_model)
+    return refuse("wire", a->wire, "--model weir beside it: the paper's model has one format");
+  /* Elements are counted by u32 indices on the wire. */
+  if (q->own_model && !(q->bytes >= 4.0 && q->bytes / 4.0 <= UINT32_MAX))
+    return refuse("bytes", a->bytes, "4 to 17179869180 bytes (1 to 2^32 - 1 elements of fp32)");
+  const char *wire = a->wire ? a->wire : weir_wire_name(WEIR_WIRE_AUTO_FP32);
+  for (q->wire = 0; q->wire < WEIR_WIRE_COUNT; q->wire++)
+    if (!strcmp(wire, weir_wire_name(q->wire))) break;
+  if (q->wire == WEIR_WIRE_COUNT) return refuse("wire", wire, "u32-fp32, auto-fp32 or auto-bf16");
+  q->latency_s = latency_ms * 1e-3;
+  q->seconds_per_byte = 8.0 / (gbps * 1e9);
+  return WEIR_EXIT_DONE;
+}
+
+/* Weir's row for a collective, with the codec that is usual for it. */
+static double own_seconds(const cost_query *q, uint32_t collective) {
+  const gboolean dense = collective <= WEIR_COLL_DENSE_TREE;
+  const size_t elements = (size_t)(q->bytes / 4.0);
+  const size_t part = (size_t)(q->cr * (double)elements);
+  const size_t kept = part ? part : 1;
+  const weir_plan plan = {
+      .codec = dense                        ? WEIR_CODEC_NONE
+               : collective == WEIR_COLL_AG ? WEIR_CODEC_TOPK
+                                            : WEIR_CODEC_STAR,
+      .collective = collective,
+      .wire = dense ? WEIR_WIRE_PAPER : q->wire,
+      .cr = dense ? 1.0 : q->cr,
+  };
+  const weir_cost_terms terms = weir_cost_plan(&plan, q->workers, elements, kept);
+  return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
+}
+
+static void print_json(const double ms[WEIR_COLL_COUNT], uint32_t best) {
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  json_builder_set_member_name(builder, "ms");
+  json_builder_begin_object(builder);
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
+    json_builder_set_member_name(builder, weir_collective_name(c));
+    json_builder_add_double_value(builder, ms[c]);
+  }
+  json_builder_end_object(builder);
+  json_builder_set_member_name(builder, "best");
+  json_builder_add_string_value(builder, weir_collective_name(best));
+  json_builder_end_object(builder);
+  g_autoptr(JsonNode) root = json_builder_get_root(builder);
+  g_autofree char *text = json_to_string(root, FALSE);
+  puts(text);
+}
+
+static void print_table(const cost_query *q, const double ms[WEIR_COLL_COUNT], uint32_t best) {
+  printf("%s model: %d workers, %g ms one way, %g Gbit/s, %.15g bytes, ratio %g%s%s\n\n",
+         q->own_model ? "Weir's" : "the paper's", q->workers, q->latency_s * 1e3,
+         8e-9 / q->seconds_per_byte, q->bytes, q->cr, q->own_model ? ", wire " : "",
+         q->own_model ? weir_wire_name(q->wire) : "");
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+    printf("  %-11s %14.4f ms%s\n", weir_collective_name(c), ms[c], c == best ? "  best" : "");
+}
+
+static int answer(const cost_query *q, gboolean json) {
+  double ms[WEIR_COLL_COUNT];
+  uint32_t best = 0;
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
+    ms[c] = 1e3 * (q->own_model ? own_seconds(q, c)
+                                : weir_cost_paper(c, q->workers, q->latency_s, q->seconds_per_byte,
+                                                  q->bytes, q->cr));
+    if (!isfinite(ms[c])) {
+      fprintf(stderr, "weir cost: these values give no finite time for %s\n",
+              weir_collective_name(c));
+      return WEIR_EXIT_USAGE;
+    }
+    if (ms[c] < ms[best]) best = c;
+  }
+  if (json)
+    print_json(ms, best);
+  else
+    print_table(q, ms, best);
+  return WEIR_EXIT_DONE;
+}
+
+int weir_cmd_cost(int argc, char **argv) {
+  cost_arguments a = {0};
+  const GOptionEntry entries[] = {
+      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "Workers in the group", "N"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latency, "One-way latency", "MS"},
+      {"bandwidth-gbps", 0, 0, G_OPTION_ARG_STRING, &a.bandwidth, "Bandwidth of a link", "GBPS"},
+      {"bytes", 0, 0, G_OPTION_ARG_STRING, &a.bytes, "Bytes of the dense gradient", "BYTES"},
+      {"cr", 0, 0, G_OPTION_ARG_STRING, &a.cr, "Compression ratio: fraction kept", "RATIO"},
+      {"model", 0, 0, G_OPTION_ARG_STRING, &a.model,
+       "paper (default): the published formulas; weir: this library's algorithms and true bytes",
+       "MODEL"},
+      {"wire", 0, 0, G_OPTION_ARG_STRING, &a.wire,
+       "With --model weir: u32-fp32, auto-fp32 (default) or auto-bf16", "FORMAT"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr(GOptionContext) context = g_option_context_new("- what each collective would cost");
+  g_option_context_set_description(
+      context, "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n");
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_autoptr(GError) error = NULL;
+  cost_query query = {0};
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error))
+    fprintf(stderr, "weir cost: %s\n", error->message);
+  else if (argc > 1)
+    fprintf(stderr, "weir cost: unexpected argument '%s'\n", argv[1]);
+  else
+    code = parse_query(&a, &query);
+  if (code == WEIR_EXIT_DONE) code = answer(&query, a.json);
+  char *texts[] = {a.workers, a.latency, a.bandwidth, a.bytes, a.cr, a.model, a.wire};
+  for (size_t i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
+  return code;
+}

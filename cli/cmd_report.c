@@ -1,0 +1,51 @@
+#include <stdio.h>
+
+#include <glib.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+#include "lab/report.h"
+
+static gboolean holds(const char *directory, const char *name) {
+  char *path = g_build_filename(directory, name, NULL);
+  const gboolean there = g_file_test(path, G_FILE_TEST_IS_REGULAR);
+  g_free(path);
+  return there;
+}
+
+/* Bad input is the user's to mend; what the machine lacks is a failed run. */
+static int exit_code(weir_status status) {
+  if (!status) return WEIR_EXIT_DONE;
+  return status == WEIR_E_PARSE || status == WEIR_E_INVALID || status == WEIR_E_IO
+             ? WEIR_EXIT_USAGE
+             : WEIR_EXIT_FAILED;
+}
+
+int weir_cmd_report(int argc, char **argv) {
+  GOptionContext *context = g_option_context_new("DIR");
+  g_option_context_set_summary(
+      context, "Write DIR/report.html again from what `weir run` or `weir compare` left in DIR.");
+  g_option_context_set_description(
+      context, "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with "
+               "gnuplot.\nExit codes: 0 written, 1 drawing failed, 2 bad usage or bad input.\n");
+  GError *error = NULL;
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error)) {
+    fprintf(stderr, "weir report: %s\n", error->message);
+    g_error_free(error);
+  } else if (argc != 2) {
+    fprintf(stderr, "weir report: expected one directory; see `weir report --help`\n");
+  } else {
+    const gboolean compare = !holds(argv[1], "summary.json") && holds(argv[1], "compare.json");
+    const weir_status status =
+        compare ? weir_compare_report_write(argv[1]) : weir_report_write(argv[1]);
+    code = exit_code(status);
+    if (status)
+      fprintf(stderr, "weir report: %s\n", weir_last_error());
+    else
+      printf("%s/report.html\n", argv[1]);
+  }
+  g_option_context_free(context);
+  return code;
+}

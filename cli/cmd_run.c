@@ -1,0 +1,133 @@
+/* `weir run`: a scenario, run once. */
+#include <glib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+#include "lab/runner.h"
+
+static const char summary[] =
+    "Trains the scenario's model with its workers over an emulated network that changes as the\n"
+    "scenario says, and writes summary.json, decisions.jsonl, steps.csv and report.html into DIR.\n"
+    "\n"
+    "Networks, in the order in which `auto` tries them:\n"
+    "  tc   worker processes in network namespaces, links shaped by the kernel (htb, netem)\n"
+    "  uml  the same inside User-Mode Linux, where the kernel has no netem or may not be touched\n"
+    "  sim  threads; training is real, the network's time comes from the cost model\n"
+    "\n"
+    "Policies: weir (decides by measurement), paper (the controller of the paper),\n"
+    "  fixed:CODEC:CR:COLLECTIVE[:WIRE], e.g. fixed:star:0.01:art-tree or fixed:none:1:dense-ring.\n"
+    "\n"
+    "Exit codes: 0 done; 1 the run failed (which worker, why); 2 bad usage or bad input.";
+
+typedef struct run_arguments {
+  char *out, *policy, *network, *workers, *seed;
+  gboolean json, inside_uml, relay;
+  char **rest;
+} run_arguments;
+
+static int refuse(const char *option, const char *text, const char *expected) {
+  fprintf(stderr, "weir run: command line: --%s %s is not allowed; expected %s\n", option, text, expected);
+  return WEIR_EXIT_USAGE;
+}
+
+static int print_summary(const char *out) {
+  char *path = g_build_filename(out, "summary.json", NULL), *text = NULL;
+  GError *error = NULL;
+  int code = WEIR_EXIT_DONE;
+  if (g_file_get_contents(path, &text, NULL, &error)) {
+    fputs(text, stdout);
+  } else {
+    fprintf(stderr, "weir run: %s\n", error->message);
+    g_error_free(error);
+    code = WEIR_EXIT_FAILED;
+  }
+  g_free(text);
+  g_free(path);
+  return code;
+}
+
+static int run_scenario(const weir_run_options *options, gboolean json) {
+  weir_run *run = NULL;
+  int code = WEIR_EXIT_DONE;
+  if (weir_run_prepare(&run, options)) {
+    fprintf(stderr, "weir run: %s\n", weir_last_error());
+    return WEIR_EXIT_USAGE;
+  }
+  if (weir_run_execute(run)) {
+    fprintf(stderr, "weir run: %s\n", weir_last_error());
+    code = WEIR_EXIT_FAILED;
+  } else if (json) {
+    code = print_summary(options->out);
+  } else if (!options->inside_uml) {
+    printf("network %s; results in %s; report: %s/report.html\n", weir_run_network(run), options->out,
+           options->out);
+  }
+  weir_run_free(run);
+  return code;
+}
+
+static int check_and_run(const run_arguments *a) {
+  if (!a->rest || !a->rest[0] || a->rest[1]) {
+    fprintf(stderr, "weir run: expected exactly one scenario file; see `weir run --help`\n");
+    return WEIR_EXIT_USAGE;
+  }
+  if (!a->out || !*a->out) {
+    fprintf(stderr, "weir run: --out is missing; expected a folder for the results\n");
+    return WEIR_EXIT_USAGE;
+  }
+  weir_run_options options = {.scenario = a->rest[0],
+                              .out = a->out,
+                              .policy = a->policy,
+                              .network = a->network,
+                              .workers = -1,
+                              .inside_uml = a->inside_uml,
+                              .relay = a->relay};
+  gint64 workers = -1;
+  if (a->workers && !g_ascii_string_to_signed(a->workers, 10, 1, 4096, &workers, NULL))
+    return refuse("workers", a->workers, "a whole number from 1 to 4096");
+  options.workers = workers;
+  guint64 seed = 0;
+  if (a->seed && !g_ascii_string_to_unsigned(a->seed, 10, 0, G_MAXUINT64, &seed, NULL))
+    return refuse("seed", a->seed, "a whole number, 0 or more");
+  options.has_seed = a->seed != NULL;
+  options.seed = seed;
+  return run_scenario(&options, a->json);
+}
+
+int weir_cmd_run(int argc, char **argv) {
+  run_arguments a = {0};
+  const GOptionEntry entries[] = {
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
+      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy, "who decides; default: the scenario's, else weir", "POLICY"},
+      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim", "NETWORK"},
+      {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
+      {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON", NULL},
+      {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
+      {"relay", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.relay, NULL, NULL},
+      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      G_OPTION_ENTRY_NULL};
+  GOptionContext *context = g_option_context_new(NULL);
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_option_context_set_summary(context, summary);
+  GError *error = NULL;
+  int code;
+  if (g_option_context_parse(context, &argc, &argv, &error)) {
+    code = check_and_run(&a);
+  } else {
+    fprintf(stderr, "weir run: %s; see `weir run --help`\n", error->message);
+    g_error_free(error);
+    code = WEIR_EXIT_USAGE;
+  }
+  g_option_context_free(context);
+  g_free(a.out);
+  g_free(a.policy);
+  g_free(a.network);
+  g_free(a.workers);
+  g_free(a.seed);
+  g_strfreev(a.rest);
+  return code;
+}

@@ -1,0 +1,32 @@
+# `cmake --install`: headers, both libraries, the command line, weir.pc and a CMake package
+# (find_package(Weir) -> Weir::weir, the shared library).
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY include/weir DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(TARGETS weir_static ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS weir_shared EXPORT WeirTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET weir_cli)
+  install(TARGETS weir_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+
+# What the archive needs beside itself, as linker arguments.
+set(WEIR_PRIVATE_LIBRARIES "-pthread -lm")
+foreach(library ${libraries})
+  if(TARGET ${library})
+    get_target_property(arguments ${library} INTERFACE_LINK_LIBRARIES)
+  else()
+    set(arguments ${library})
+  endif()
+  foreach(argument ${arguments})
+    string(APPEND WEIR_PRIVATE_LIBRARIES " ${argument}")
+  endforeach()
+endforeach()
+file(RELATIVE_PATH WEIR_PREFIX /prefix/${CMAKE_INSTALL_LIBDIR}/pkgconfig /prefix)
+configure_file(cmake/weir.pc.in weir.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/weir.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+
+set(package ${CMAKE_INSTALL_LIBDIR}/cmake/Weir)
+install(EXPORT WeirTargets NAMESPACE Weir:: DESTINATION ${package} FILE WeirConfig.cmake)
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake DESTINATION ${package})

@@ -1,0 +1,173 @@
+/* The model: what a plan costs and brings, from what was measured. */
+#include <math.h>
+
+#include "collectives/cost.h"
+#include "controller/decide.h"
+
+const weir_model_parameters weir_model = {
+    .progress_exponent = 0.25,
+    .cr_low = 0.0005,
+    .cr_high = 1.0,
+    .paper_cr_low = 0.001,
+    .paper_cr_high = 0.1,
+    .change = 0.10,
+    .hysteresis = 0.05,
+    .hysteresis_changed = 0.02,
+    .dwell = 3,
+    .period = 50,
+    .overlap_prior = 0.6,
+};
+
+const weir_arm weir_arms[WEIR_ARMS] = {
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_FP32},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_FP32},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16},
+};
+
+/* a + b * elements + d * kept * (ranks whose kept elements are decoded here), in s.  Orders of
+ * magnitude for one core at some GB/s; the first measured steps replace them. */
+typedef struct compress_row {
+  double fixed, per_element, per_kept;
+} compress_row;
+static const compress_row compress_rows[WEIR_CODEC_COUNT] = {
+    [WEIR_CODEC_NONE] = {5e-6, 0.3e-9, 0.0},    [WEIR_CODEC_BF16] = {5e-6, 0.6e-9, 0.0},
+    [WEIR_CODEC_LWTOPK] = {2e-5, 2.0e-9, 4e-9}, [WEIR_CODEC_MSTOPK] = {2e-5, 2.0e-9, 4e-9},
+    [WEIR_CODEC_TOPK] = {2e-5, 2.0e-9, 4e-9},   [WEIR_CODEC_STAR] = {2e-5, 2.0e-9, 4e-9},
+    [WEIR_CODEC_VAR] = {2e-5, 2.5e-9, 4e-9},
+};
+
+static bool is_dense(uint32_t codec) {
+  return codec == WEIR_CODEC_NONE || codec == WEIR_CODEC_BF16;
+}
+static bool is_shared(uint32_t codec) {
+  return codec == WEIR_CODEC_STAR || codec == WEIR_CODEC_VAR;
+}
+
+size_t weir_arm_of(const weir_plan *plan) {
+  for (size_t a = 0; a < WEIR_ARMS; a++)
+    if (weir_arms[a].codec == plan->codec && weir_arms[a].collective == plan->collective &&
+        weir_arms[a].wire == plan->wire)
+      return a;
+  return WEIR_ARMS;
+}
+
+double weir_progress(double gain) {
+  const double held = gain < 1e-6 ? 1e-6 : gain > 1.0 ? 1.0 : gain;
+  return pow(held, weir_model.progress_exponent);
+}
+
+double weir_curve_gain(const double *curve_cr, const double *curve, double cr) {
+  double high_cr = 1.0, high = 1.0;
+  if (cr >= 1.0) return 1.0;
+  for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) {
+    const double low = fmax(0.0, fmin(curve[i], high)); /* less kept never gains more */
+    if (cr >= curve_cr[i]) {
+      const double share = log(cr / curve_cr[i]) / log(high_cr / curve_cr[i]);
+      return low + share * (high - low);
+    }
+    high_cr = curve_cr[i];
+    high = low;
+  }
+  return high * cr / high_cr;
+}
+
+double weir_shared_gain(double overlap, double top, double cr) {
+  return overlap * top + (1.0 - overlap) * fmin(cr, top);
+}
+
+double weir_overlap(double shared, double top, double cr) {
+  const double floor_gain = fmin(cr, top);
+  if (!(top - floor_gain > 1e-9)) return 1.0; /* everything is kept: nothing to tell apart */
+  return fmin(1.0, fmax(0.0, (shared - floor_gain) / (top - floor_gain)));
+}
+
+size_t weir_kept(uint64_t elements, double cr) {
+  const double kept = floor(cr * (double)elements);
+  return elements == 0 ? 0 : kept < 1.0 ? 1 : (size_t)kept;
+}
+
+double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr) {
+  const compress_row *row = &compress_rows[codec];
+  const double decoded = is_shared(codec) ? 1.0 : (double)workers;
+  return row->fixed + row->per_element * (double)elements +
+         row->per_kept * decoded * (double)weir_kept(elements, cr);
+}
+
+double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements, double latency,
+                       double bandwidth) {
+  if (workers <= 1) return 0.0;
+  const weir_cost_terms terms =
+      weir_cost_plan(plan, (int)workers, elements, weir_kept(elements, plan->cr));
+  return weir_cost_seconds(&terms, latency, 1.0 / bandwidth);
+}
+
+static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
+  if (is_dense(plan->codec)) return 1.0;
+  const double top = weir_curve_gain(in->curve_cr, in->curve, plan->cr);
+  return is_shared(plan->codec) ? weir_shared_gain(in->overlap, top, plan->cr) : top;
+}
+
+double weir_step_seconds(const weir_decision_input *in, const weir_candidate *candidate) {
+  return in->compute + candidate->compress_s + candidate->comm_s;
+}
+
+void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_candidate *c) {
+  const size_t arm = weir_arm_of(plan);
+  c->plan = *plan;
+  c->plan.id = 0;
+  c->gain = plan_gain(in, plan);
+  c->compress_s = in->compress[plan->codec] *
+                  weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
+  c->comm_s = (arm < WEIR_ARMS ? in->correction[arm] : 1.0) *
+              weir_comm_prior(plan, in->workers, in->elements, in->latency, in->bandwidth);
+  c->progress_per_s = weir_progress(c->gain) / weir_step_seconds(in, c);
+}
+
+static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, double log_cr,
+                        weir_candidate *c) {
+  const weir_plan plan = {.codec = arm->codec,
+                          .collective = arm->collective,
+                          .wire = arm->wire,
+                          .cr = fmin(1.0, exp(log_cr))};
+  weir_evaluate(in, &plan, c);
+}
+
+void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
+  evaluate_at(in, arm, 0.0, best);
+  if (is_dense(arm->codec)) return;
+  enum { SCAN = 192, SECTIONS = 32 };
+  const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
+  const double width = (high - low) / SCAN;
+  size_t at = SCAN;
+  weir_candidate c;
+  for (size_t i = 0; i < SCAN; i++) {
+    evaluate_at(in, arm, low + (double)i * width, &c);
+    if (c.progress_per_s > best->progress_per_s) {
+      *best = c;
+      at = i;
+    }
+  }
+  const double golden = 0.5 * (sqrt(5.0) - 1.0);
+  double a = low + ((double)at - 1.0) * width, b = low + ((double)at + 1.0) * width;
+  a = fmax(a, low);
+  b = fmin(b, high);
+  for (int i = 0; i < SECTIONS; i++) {
+    weir_candidate left, right;
+    evaluate_at(in, arm, b - golden * (b - a), &left);
+    evaluate_at(in, arm, a + golden * (b - a), &right);
+    if (left.progress_per_s >= right.progress_per_s)
+      b = a + golden * (b - a);
+    else
+      a = b - golden * (b - a);
+    const weir_candidate *better =
+        left.progress_per_s >= right.progress_per_s ? &left : &right;
+    if (better->progress_per_s > best->progress_per_s) *best = *better;
+  }
+}

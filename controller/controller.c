@@ -1,0 +1,212 @@
+/* The session's side of the controller: notes in, directives out. */
+#include "controller/controller.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "controller/mailbox.h"
+
+static const uint64_t curve_spacing = 10; /* steps between gain curves when nothing is due */
+
+struct weir_controller {
+  weir_loop loop; /* the controller thread's while one runs */
+  weir_mailbox mailbox;
+  bool threaded, running;
+  pthread_t thread;
+  /* The session thread's own. */
+  uint64_t epoch;
+  weir_network network;
+  uint64_t since_curve;
+  bool curves;
+  weir_observation last; /* the step before, to attribute what the next notes tell of it */
+  weir_cost_terms last_terms;
+  bool has_last;
+};
+
+/* The one table of policies; the default first. */
+const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {&weir_policy_weir, &weir_policy_paper,
+                                                             &weir_policy_fixed};
+
+/* Splits "name" or "name:PLAN"; plan may be NULL. */
+static weir_status find_policy(const char *text, const weir_policy **found, weir_plan *plan) {
+  for (size_t i = 0; text && i < WEIR_POLICY_COUNT; i++) {
+    const weir_policy *p = weir_policies[i];
+    const size_t length = strlen(p->name);
+    if (strncmp(text, p->name, length) != 0) continue;
+    if (!p->takes_plan && text[length] == '\0') {
+      *found = p;
+      return weir_plan_parse(p->first, plan);
+    }
+    if (p->takes_plan && text[length] == ':') {
+      *found = p;
+      return weir_plan_parse(text + length + 1, plan);
+    }
+  }
+  return weir_fail(WEIR_E_INVALID,
+                   "unknown policy '%s' (weir, paper, or fixed:CODEC:CR:COLLECTIVE[:WIRE])",
+                   text ? text : "");
+}
+
+weir_status weir_policy_check(const char *policy) {
+  const weir_policy *found;
+  weir_plan plan;
+  return find_policy(policy, &found, &plan);
+}
+
+weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
+  const weir_policy *found;
+  return find_policy(policy, &found, plan);
+}
+
+static void *run(void *user) {
+  weir_controller *c = user;
+  weir_observation seen;
+  while (weir_mailbox_get(&c->mailbox, &seen, &c->loop.dropped)) {
+    const weir_status status = weir_loop_step(&c->loop, &seen);
+    weir_mailbox_answer(&c->mailbox, &c->loop, status);
+  }
+  return NULL;
+}
+
+weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config) {
+  *out = NULL;
+  const weir_policy *policy = NULL;
+  weir_plan first;
+  weir_status status = find_policy(config->policy, &policy, &first);
+  if (status != WEIR_OK) return status;
+  if (config->world_size < 1)
+    return weir_fail(WEIR_E_INVALID, "a controller needs at least one rank, not %d",
+                     config->world_size);
+  weir_controller *c = calloc(1, sizeof *c);
+  if (!c) return weir_fail(WEIR_E_NOMEM, "no memory for the controller");
+  const weir_layout *layout = &config->layout;
+  c->loop.policy = policy;
+  c->loop.workers = config->world_size;
+  c->loop.elements = layout->offset ? layout->offset[layout->tensors] : 0;
+  c->loop.seed = config->seed;
+  c->loop.current = first;
+  c->loop.next_id = 1;
+  c->curves = policy->curve;
+  c->since_curve = curve_spacing;
+  c->threaded = config->threaded;
+  weir_learn_start(&c->loop.learnt);
+  status = weir_mailbox_open(&c->mailbox);
+  if (status != WEIR_OK) goto no_mailbox;
+  if (config->journal_path) status = weir_journal_open(&c->loop.journal, config->journal_path);
+  if (status != WEIR_OK) goto no_journal;
+  if (c->threaded && pthread_create(&c->thread, NULL, run, c) != 0) {
+    status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");
+    goto no_thread;
+  }
+  c->running = c->threaded;
+  *out = c;
+  return WEIR_OK;
+no_thread:
+  weir_journal_close(c->loop.journal);
+no_journal:
+  weir_mailbox_destroy(&c->mailbox);
+no_mailbox:
+  free(c);
+  return status;
+}
+
+void weir_controller_free(weir_controller *controller) {
+  if (!controller) return;
+  if (controller->running) {
+    weir_mailbox_close(&controller->mailbox);
+    (void)pthread_join(controller->thread, NULL);
+  }
+  weir_journal_close(controller->loop.journal);
+  weir_mailbox_destroy(&controller->mailbox);
+  free(controller);
+}
+
+static bool usable(double x) { return isfinite(x) && x >= 0.0; }
+
+/* Mean curve over the ranks that measured one. */
+static bool mean_curve(const weir_note *notes, int ranks, double *curve) {
+  int have = 0;
+  double sum[WEIR_CURVE_POINTS] = {0};
+  for (int r = 0; r < ranks; r++) {
+    bool whole = true;
+    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) whole &= usable(notes[r].curve[i]);
+    if (!whole) continue;
+    have++;
+    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) sum[i] += fmin(notes[r].curve[i], 1.0);
+  }
+  for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) curve[i] = have ? sum[i] / have : 0.0;
+  return have > 0;
+}
+
+/* What the notes tell of the step before.  The rank that arrives last waits for the wire alone: the
+ * least comm_s is the collective's own time, the rest is waiting for slower ranks. */
+static void hear(const weir_controller *c, const weir_note *notes, int ranks,
+                 weir_observation *seen) {
+  if (!c->has_last) return;
+  double compress = 0.0, gain = 0.0, comm = INFINITY;
+  for (int r = 0; r < ranks; r++) {
+    if (!usable(notes[r].compress_s) || !usable(notes[r].gain) || !usable(notes[r].comm_s)) return;
+    compress += notes[r].compress_s / ranks;
+    gain += fmin(notes[r].gain, 1.0) / ranks;
+    comm = fmin(comm, notes[r].comm_s);
+  }
+  seen->heard.valid = true;
+  seen->heard.trial = c->last.trial;
+  seen->heard.plan = c->last.plan;
+  seen->heard.terms = c->last_terms;
+  seen->heard.network = c->last.network;
+  seen->heard.compute = c->last.compute;
+  seen->heard.compress = compress;
+  seen->heard.comm = comm;
+  seen->heard.gain = gain;
+}
+
+void weir_controller_observe(void *controller, const weir_note *notes, int ranks,
+                             const weir_step_record *record) {
+  weir_controller *c = controller;
+  weir_observation seen = {.step = record->info.step,
+                           .epoch = c->epoch,
+                           .plan = record->info.plan,
+                           .trial = record->info.trial};
+  for (int r = 0; r < ranks; r++)
+    if (usable(notes[r].compute_s)) seen.compute = fmax(seen.compute, notes[r].compute_s);
+  weir_network_reduce(notes, ranks, &seen.network);
+  c->network = seen.network;
+  seen.has_curve = mean_curve(notes, ranks, seen.curve);
+  c->since_curve = seen.has_curve ? 0 : c->since_curve + 1;
+  hear(c, notes, ranks, &seen);
+  c->last = seen;
+  c->last_terms = record->terms;
+  c->has_last = true;
+  if (c->threaded) {
+    weir_mailbox_put(&c->mailbox, &seen);
+    return;
+  }
+  const weir_status status = weir_loop_step(&c->loop, &seen);
+  weir_mailbox_answer(&c->mailbox, &c->loop, status);
+}
+
+void weir_controller_propose(void *controller, weir_directive *directive) {
+  weir_controller *c = controller;
+  if (!weir_mailbox_take(&c->mailbox, directive))
+    *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
+}
+
+bool weir_controller_want_curve(void *controller) {
+  weir_controller *c = controller;
+  return c->curves && (c->since_curve + 1 >= curve_spacing || c->network.changed ||
+                       weir_mailbox_wants_curve(&c->mailbox));
+}
+
+void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch) {
+  controller->epoch = epoch;
+}
+
+void weir_controller_network(const weir_controller *controller, double *latency_s,
+                             double *bandwidth) {
+  *latency_s = controller->network.latency;
+  *bandwidth = controller->network.bandwidth;
+}

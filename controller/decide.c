@@ -1,0 +1,80 @@
+#include "controller/decide.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+
+const char *weir_trigger_name(uint32_t trigger) {
+  static const char *const names[WEIR_TRIGGER_COUNT] = {
+      [WEIR_TRIGGER_NONE] = "none",           [WEIR_TRIGGER_START] = "start",
+      [WEIR_TRIGGER_LATENCY] = "latency",     [WEIR_TRIGGER_BANDWIDTH] = "bandwidth",
+      [WEIR_TRIGGER_GAIN] = "gain",           [WEIR_TRIGGER_PERIODIC] = "periodic",
+      [WEIR_TRIGGER_FALLBACK] = "fallback",
+  };
+  return trigger < WEIR_TRIGGER_COUNT ? names[trigger] : NULL;
+}
+
+static bool in_range(const double *x, size_t n, double low, double high) {
+  for (size_t i = 0; i < n; i++)
+    if (!(x[i] >= low && x[i] <= high)) return false;
+  return true;
+}
+
+/* A journal may have been edited: nothing in it is trusted. */
+static weir_status check(const weir_decision_input *in) {
+  if (in->policy >= WEIR_POLICY_COUNT || in->trigger >= WEIR_TRIGGER_COUNT)
+    return weir_fail(WEIR_E_INVALID, "decision input: unknown policy or trigger");
+  if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
+      in->elements > UINT64_C(1) << 40)
+    return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");
+  if (!in_range(&in->latency, 1, 0.0, 3600.0))
+    return weir_fail(WEIR_E_INVALID, "decision input: latency_s %g out of range", in->latency);
+  if (!in_range(&in->bandwidth, 1, 1e-3, 1e15))
+    return weir_fail(WEIR_E_INVALID, "decision input: bandwidth_bytes_s %g out of range",
+                     in->bandwidth);
+  if (!in_range(&in->compute, 1, 0.0, 1e6))
+    return weir_fail(WEIR_E_INVALID, "decision input: compute_s %g out of range", in->compute);
+  if (!in_range(in->curve, WEIR_CURVE_POINTS, 0.0, 1.0) || !in_range(&in->overlap, 1, 0.0, 1.0))
+    return weir_fail(WEIR_E_INVALID, "decision input: curve or overlap outside [0, 1]");
+  double above = 1.0;
+  for (size_t i = 0; i < WEIR_CURVE_POINTS; above = in->curve_cr[i++])
+    if (!(in->curve_cr[i] > 0.0 && in->curve_cr[i] < above))
+      return weir_fail(WEIR_E_INVALID, "decision input: curve_cr must fall from below 1 to above 0");
+  if (!in_range(in->correction, WEIR_ARMS, 1e-3, 1e3) ||
+      !in_range(in->compress, WEIR_CODEC_COUNT, 1e-6, 1e6))
+    return weir_fail(WEIR_E_INVALID, "decision input: correction or compress out of range");
+  if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||
+                                          !in_range(in->trial_gain, WEIR_TRIALS, 0.0, 1.0)))
+    return weir_fail(WEIR_E_INVALID, "decision input: trial_compress_s or trial_gain out of range");
+  if (in->trigger == WEIR_TRIGGER_FALLBACK) {
+    const weir_status status = weir_plan_check(&in->previous);
+    if (status != WEIR_OK) return status;
+  }
+  return weir_plan_check(&in->current);
+}
+
+static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
+  weir_evaluate(in, &in->current, &d->choice);
+  if (in->gain >= 0.0) { /* measured beats modelled */
+    d->choice.gain = fmin(in->gain, 1.0);
+    d->choice.progress_per_s = weir_progress(d->choice.gain) / weir_step_seconds(in, &d->choice);
+  }
+  d->candidate[0] = d->front[0] = d->choice;
+  d->candidates = d->front_size = 1;
+  d->predicted_s = weir_step_seconds(in, &d->choice);
+  (void)snprintf(d->why, sizeof d->why, "the policy allows one plan");
+  return WEIR_OK;
+}
+
+weir_status weir_decide(const weir_decision_input *input, weir_decision *decision) {
+  memset(decision, 0, sizeof *decision);
+  const weir_status status = check(input);
+  if (status != WEIR_OK) return status;
+  switch (input->policy) {
+    case WEIR_POLICY_WEIR: return weir_decide_weir(input, decision);
+    case WEIR_POLICY_PAPER: return weir_decide_paper(input, decision);
+    default: return keep_fixed(input, decision);
+  }
+}

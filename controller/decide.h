@@ -1,0 +1,154 @@
+/* One decision as a pure function: everything it may know is in weir_decision_input, so a journal
+ * line replays to the same choice.  Seconds and bytes throughout. */
+#ifndef WEIR_CONTROLLER_DECIDE_H
+#define WEIR_CONTROLLER_DECIDE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/plan.h>
+#include <weir/status.h>
+
+#include "engine/engine.h"
+
+enum { WEIR_POLICY_WEIR = 0, WEIR_POLICY_PAPER = 1, WEIR_POLICY_FIXED = 2, WEIR_POLICY_COUNT = 3 };
+
+typedef enum weir_trigger {
+  WEIR_TRIGGER_NONE = 0,
+  WEIR_TRIGGER_START = 1,
+  WEIR_TRIGGER_LATENCY = 2,
+  WEIR_TRIGGER_BANDWIDTH = 3,
+  WEIR_TRIGGER_GAIN = 4,
+  WEIR_TRIGGER_PERIODIC = 5,
+  WEIR_TRIGGER_FALLBACK = 6, /* the last switch did worse than foretold: back to `previous` */
+  WEIR_TRIGGER_COUNT = 7
+} weir_trigger;
+const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
+
+/* Arms: everything of a plan but its ratio.  Their order is the order of correction[] below. */
+#define WEIR_ARMS 10
+typedef struct weir_arm {
+  uint32_t codec, collective, wire;
+} weir_arm;
+extern const weir_arm weir_arms[WEIR_ARMS];
+/* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
+size_t weir_arm_of(const weir_plan *plan);
+
+#define WEIR_TRIALS 5 /* candidate ratios of the paper's controller */
+extern const double weir_trial_cr[WEIR_TRIALS];
+
+typedef struct weir_decision_input {
+  uint64_t decision, step, epoch;
+  uint32_t policy;  /* WEIR_POLICY_* */
+  uint32_t trigger; /* weir_trigger */
+  uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
+  uint64_t workers, elements;
+  double latency, latency_error;     /* s one way; relative */
+  double bandwidth, bandwidth_error; /* bytes/s; relative */
+  double compute;                    /* s a step, of the slowest rank */
+  double gain;                       /* smoothed gain of the plan in force; negative: not known */
+  double curve[WEIR_CURVE_POINTS];   /* gain of exact top-k at curve_cr[], mean over ranks */
+  double curve_cr[WEIR_CURVE_POINTS]; /* descending */
+  double overlap;                    /* see weir_shared_gain */
+  double correction[WEIR_ARMS];      /* measured / modelled communication time */
+  double compress[WEIR_CODEC_COUNT]; /* measured / modelled compression time */
+  weir_plan current;                 /* in force (or already directed) */
+  weir_plan previous;                /* before it; for WEIR_TRIGGER_FALLBACK */
+  uint64_t dwell;                    /* steps since the last switch */
+  double trial_compress[WEIR_TRIALS]; /* paper: average over the trial's steps and ranks, s */
+  double trial_gain[WEIR_TRIALS];
+} weir_decision_input;
+
+typedef struct weir_candidate {
+  weir_plan plan; /* id is not set */
+  double compress_s, comm_s, gain;
+  double progress_per_s;
+} weir_candidate;
+
+#define WEIR_CANDIDATES_MAX 16
+#define WEIR_FRONT_MAX 64
+typedef struct weir_decision {
+  size_t candidates;
+  weir_candidate candidate[WEIR_CANDIDATES_MAX];
+  size_t front_size;
+  weir_candidate front[WEIR_FRONT_MAX];
+  weir_candidate choice; /* what will run: the optimum, or the plan in force when kept */
+  double predicted_s;    /* a whole step of it */
+  bool switched;
+  char why[160];
+} weir_decision;
+
+/* Deterministic in *input.  WEIR_E_INVALID when the input is out of range (says which field). */
+weir_status weir_decide(const weir_decision_input *input, weir_decision *decision);
+weir_status weir_decide_weir(const weir_decision_input *input, weir_decision *decision);
+weir_status weir_decide_paper(const weir_decision_input *input, weir_decision *decision);
+
+/* What policy paper would run at a ratio: the cheapest collective by the paper's rows, its codec. */
+void weir_paper_candidate(const weir_decision_input *input, double cr, weir_candidate *candidate);
+
+/* --- the model (candidates.c) --------------------------------------------------------------- */
+
+/* Numbers of the model that experiments may tune; one row, no others anywhere. */
+typedef struct weir_model_parameters {
+  double progress_exponent; /* progress of a step = gain ^ this */
+  double cr_low, cr_high;   /* where policy weir searches */
+  double paper_cr_low, paper_cr_high;
+  double change;        /* relative move of latency, bandwidth or gain that counts */
+  double hysteresis;    /* relative improvement that a switch must promise */
+  double hysteresis_changed; /* the same right after a change of the network */
+  uint64_t dwell;       /* steps between switches, except after a change of the network */
+  uint64_t period;      /* steps between periodic decisions */
+  double overlap_prior;
+} weir_model_parameters;
+extern const weir_model_parameters weir_model;
+
+/* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 at gain 1.
+ * With error feedback what is not sent is delayed and not lost, so progress falls far slower than
+ * the gain: gain ^ p with a small p. */
+double weir_progress(double gain);
+
+/* Gain of exact top-k at ratio cr: piecewise linear in log cr through the curve's points and
+ * gain(1) = 1, made monotone; below the last point towards 0 at cr 0 in proportion to cr. */
+double weir_curve_gain(const double *curve_cr, const double *curve, double cr);
+
+/* Gain when all ranks send the indices one rank chose (star, var).  A fraction `overlap` of those
+ * indices serves this rank like its own top-k, the rest like indices drawn at random, which carry
+ * cr of the energy: overlap * top + (1 - overlap) * cr.  weir_overlap is its inverse, in [0, 1]. */
+double weir_shared_gain(double overlap, double top, double cr);
+double weir_overlap(double shared, double top, double cr);
+
+size_t weir_kept(uint64_t elements, double cr);
+/* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
+double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
+/* Modelled (uncorrected) communication time of a plan. */
+double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements, double latency,
+                       double bandwidth);
+/* Everything above for one plan. */
+void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
+                   weir_candidate *candidate);
+/* Seconds of a whole step. */
+double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
+/* The ratio with the most progress per second for one arm: a scan of log cr, then golden section. */
+void weir_best_of_arm(const weir_decision_input *input, const weir_arm *arm, weir_candidate *best);
+
+/* --- the guard (guard.c) -------------------------------------------------------------------- */
+
+/* Take `best`, or stay with the plan in force; fills in choice, switched and why. */
+void weir_guard(const weir_decision_input *input, const weir_candidate *best,
+                weir_decision *decision);
+bool weir_same_plan(const weir_plan *a, const weir_plan *b); /* but for the id */
+
+/* --- the input as named fields, for the journal and for replay (fields.c) ------------------- */
+
+typedef enum weir_field_kind { WEIR_FIELD_U32, WEIR_FIELD_U64, WEIR_FIELD_DOUBLE } weir_field_kind;
+typedef struct weir_field {
+  const char *name;
+  weir_field_kind kind;
+  size_t offset; /* in weir_decision_input */
+  size_t count;  /* 0: a scalar; otherwise an array of so many */
+} weir_field;
+extern const weir_field weir_fields[];
+extern const size_t weir_field_count;
+
+#endif

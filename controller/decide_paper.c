@@ -1,0 +1,88 @@
+/* Policy paper: NSGA-II over the ratio alone, then the knee ("Flexible Communication for Optimal
+ * Distributed Learning over Unpredictable Networks", section 3-E). */
+#include <math.h>
+#include <stdio.h>
+
+#include "base/base.h"
+#include "collectives/cost.h"
+#include "controller/decide.h"
+#include "moo/knee.h"
+#include "moo/nsga2.h"
+
+const double weir_trial_cr[WEIR_TRIALS] = {0.1, 0.033, 0.011, 0.004, 0.001};
+
+/* Between measured candidates, linear in log cr; held flat outside. */
+static double interpolate(const double *value, double cr) {
+  if (cr >= weir_trial_cr[0]) return value[0];
+  for (size_t i = 1; i < WEIR_TRIALS; i++)
+    if (cr >= weir_trial_cr[i]) {
+      const double share =
+          log(cr / weir_trial_cr[i]) / log(weir_trial_cr[i - 1] / weir_trial_cr[i]);
+      return value[i] + share * (value[i - 1] - value[i]);
+    }
+  return value[WEIR_TRIALS - 1];
+}
+
+/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows.  With AG each rank sends its own
+ * top-k of the whole gradient (the paper's MSTopk: its gain is the higher of its two AG codecs);
+ * with ART, STAR's indices.  Eight bytes an element, as in the paper. */
+void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candidate *c) {
+  static const uint32_t ways[] = {WEIR_COLL_AG, WEIR_COLL_ART_RING, WEIR_COLL_ART_TREE};
+  c->plan = (weir_plan){.wire = WEIR_WIRE_PAPER, .cr = cr};
+  c->comm_s = INFINITY;
+  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
+    const double s = weir_cost_paper(ways[i], (int)in->workers, in->latency, 1.0 / in->bandwidth,
+                                     4.0 * (double)in->elements, cr);
+    if (s < c->comm_s) {
+      c->comm_s = s;
+      c->plan.collective = ways[i];
+    }
+  }
+  c->plan.codec = c->plan.collective == WEIR_COLL_AG ? WEIR_CODEC_MSTOPK : WEIR_CODEC_STAR;
+  c->compress_s = interpolate(in->trial_compress, cr);
+  c->gain = interpolate(in->trial_gain, cr);
+  c->progress_per_s = weir_progress(c->gain) / weir_step_seconds(in, c);
+}
+
+static double objectives(void *user, const double *x, const uint32_t *category, double *f) {
+  (void)category;
+  weir_candidate c;
+  weir_paper_candidate(user, x[0], &c);
+  f[0] = c.compress_s;
+  f[1] = c.comm_s;
+  f[2] = c.gain > 0.0 ? 1.0 / c.gain : INFINITY;
+  return 0.0;
+}
+
+weir_status weir_decide_paper(const weir_decision_input *in, weir_decision *d) {
+  weir_decision_input copy = *in; /* the problem's user pointer is not const */
+  const weir_moo_problem problem = {.reals = 1,
+                                    .lower = &weir_model.paper_cr_low,
+                                    .upper = &weir_model.paper_cr_high,
+                                    .objectives = 3,
+                                    .user = &copy,
+                                    .evaluate = objectives};
+  weir_moo_options options;
+  weir_moo_options_init(&options);
+  options.population = 40;
+  options.generations = 40;
+  options.seed = in->seed;
+  weir_moo_front front;
+  if (weir_moo_nsga2(&problem, &options, &front) != WEIR_MOO_OK)
+    return weir_fail(WEIR_E_NOMEM, "no memory for the search of a ratio");
+  for (size_t i = 0; i < WEIR_TRIALS; i++)
+    weir_paper_candidate(in, weir_trial_cr[i], &d->candidate[d->candidates++]);
+  if (front.count == 0) { /* every gain is 0: keep the most */
+    d->choice = d->candidate[0];
+    (void)snprintf(d->why, sizeof d->why, "no candidate gains anything: the largest ratio");
+  } else {
+    for (size_t i = 0; i < front.count && i < WEIR_FRONT_MAX; i++)
+      weir_paper_candidate(in, front.x[i], &d->front[d->front_size++]);
+    d->choice = d->front[weir_moo_knee(front.f, front.count, 3)];
+    (void)snprintf(d->why, sizeof d->why, "the knee of the front");
+  }
+  weir_moo_front_free(&front);
+  d->switched = !weir_same_plan(&d->choice.plan, &in->current);
+  d->predicted_s = weir_step_seconds(in, &d->choice);
+  return WEIR_OK;
+}

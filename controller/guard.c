@@ -1,0 +1,37 @@
+/* The guard: a switch must promise enough, and not come too soon after the last. */
+#include <math.h>
+#include <stdio.h>
+
+#include "controller/decide.h"
+
+bool weir_same_plan(const weir_plan *a, const weir_plan *b) {
+  return a->codec == b->codec && a->collective == b->collective && a->wire == b->wire &&
+         a->cr == b->cr;
+}
+
+static bool network_changed(uint32_t trigger) {
+  return trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
+}
+
+void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_decision *d) {
+  weir_candidate current;
+  weir_evaluate(in, &in->current, &current);
+  const bool changed = network_changed(in->trigger);
+  const double needed = changed ? weir_model.hysteresis_changed : weir_model.hysteresis;
+  const double promised = best->progress_per_s / current.progress_per_s - 1.0;
+  d->switched = false;
+  if (weir_same_plan(&best->plan, &current.plan))
+    (void)snprintf(d->why, sizeof d->why, "the plan in force is the best");
+  else if (!(promised > needed))
+    (void)snprintf(d->why, sizeof d->why, "kept: %.1f %% more progress/s is within %.0f %%",
+                   100.0 * promised, 100.0 * needed);
+  else if (!changed && in->trigger != WEIR_TRIGGER_START && in->dwell < weir_model.dwell)
+    (void)snprintf(d->why, sizeof d->why, "kept: only %llu steps since the last switch",
+                   (unsigned long long)in->dwell);
+  else {
+    d->switched = true;
+    (void)snprintf(d->why, sizeof d->why, "%.1f %% more progress/s expected", 100.0 * promised);
+  }
+  d->choice = d->switched ? *best : current;
+  d->predicted_s = weir_step_seconds(in, &d->choice);
+}

@@ -1,0 +1,147 @@
+/* The journal: one JSON line a decision, as docs/architecture.md describes, and all inputs. */
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "controller/loop.h"
+
+struct weir_journal {
+  FILE *file;
+};
+
+weir_status weir_journal_open(weir_journal **out, const char *path) {
+  *out = NULL;
+  weir_journal *journal = malloc(sizeof *journal);
+  if (!journal) return weir_fail(WEIR_E_NOMEM, "no memory for the journal");
+  journal->file = fopen(path, "w");
+  if (!journal->file) {
+    const int error = errno;
+    free(journal);
+    return weir_fail(WEIR_E_IO, "journal %s cannot be written: %s", path, strerror(error));
+  }
+  *out = journal;
+  return WEIR_OK;
+}
+
+void weir_journal_close(weir_journal *journal) {
+  if (!journal) return;
+  (void)fclose(journal->file);
+  free(journal);
+}
+
+/* --- a small emitter: names are ours and need no escaping; texts are escaped ---------------- */
+
+static void put_name(FILE *f, const char *name) { fprintf(f, "\"%s\":", name); }
+
+static void put_double(FILE *f, double value) {
+  if (isfinite(value))
+    fprintf(f, "%.17g", value); /* enough to read the same double back */
+  else
+    fputs("null", f);
+}
+
+static void put_text(FILE *f, const char *text) {
+  fputc('"', f);
+  for (const char *p = text; *p; p++) {
+    if (*p == '"' || *p == '\\') fputc('\\', f);
+    if ((unsigned char)*p < 0x20)
+      fprintf(f, "\\u%04x", (unsigned)*p);
+    else
+      fputc(*p, f);
+  }
+  fputc('"', f);
+}
+
+static void put_number(FILE *f, const char *name, double value) {
+  put_name(f, name);
+  put_double(f, value);
+  fputc(',', f);
+}
+
+static void put_candidate(FILE *f, const weir_candidate *c) {
+  char text[WEIR_PLAN_TEXT_MAX];
+  weir_plan_format(&c->plan, text);
+  fputs("{\"plan\":", f);
+  put_text(f, text);
+  fprintf(f, ",\"codec\":\"%s\",\"collective\":\"%s\",\"wire\":\"%s\",",
+          weir_codec_name(c->plan.codec), weir_collective_name(c->plan.collective),
+          weir_wire_name(c->plan.wire));
+  put_number(f, "cr", c->plan.cr);
+  put_number(f, "t_comp_ms", 1e3 * c->compress_s);
+  put_number(f, "t_comm_ms", 1e3 * c->comm_s);
+  put_number(f, "gain", c->gain);
+  put_name(f, "progress_per_s");
+  put_double(f, c->progress_per_s);
+  fputc('}', f);
+}
+
+static void put_candidates(FILE *f, const char *name, const weir_candidate *c, size_t n) {
+  put_name(f, name);
+  fputc('[', f);
+  for (size_t i = 0; i < n; i++) {
+    if (i) fputc(',', f);
+    put_candidate(f, &c[i]);
+  }
+  fputs("],", f);
+}
+
+static void put_field(FILE *f, const weir_field *field, const void *at) {
+  if (field->kind == WEIR_FIELD_U32)
+    fprintf(f, "%" PRIu32, *(const uint32_t *)at);
+  else if (field->kind == WEIR_FIELD_U64)
+    fprintf(f, "%" PRIu64, *(const uint64_t *)at);
+  else
+    put_double(f, *(const double *)at);
+}
+
+static void put_input(FILE *f, const weir_decision_input *in) {
+  put_name(f, "input");
+  for (size_t i = 0; i < weir_field_count; i++) {
+    const weir_field *field = &weir_fields[i];
+    const char *at = (const char *)in + field->offset;
+    fputc(i ? ',' : '{', f);
+    put_name(f, field->name);
+    if (field->count == 0) {
+      put_field(f, field, at);
+      continue;
+    }
+    for (size_t k = 0; k < field->count; k++) { /* all arrays hold doubles */
+      fputc(k ? ',' : '[', f);
+      put_field(f, field, at + k * sizeof(double));
+    }
+    fputc(']', f);
+  }
+  fputc('}', f);
+}
+
+weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
+                               const weir_decision_input *in, const weir_decision *d) {
+  FILE *f = journal->file;
+  fprintf(f, "{\"decision\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
+             ",\"policy\":\"%s\",\"trigger\":\"%s\",",
+          in->decision, in->step, in->epoch, loop->policy->name, weir_trigger_name(in->trigger));
+  put_number(f, "latency_ms", 1e3 * in->latency);
+  put_number(f, "bandwidth_gbps", 8e-9 * in->bandwidth);
+  put_number(f, "latency_error", in->latency_error);
+  put_number(f, "bandwidth_error", in->bandwidth_error);
+  fprintf(f, "\"workers\":%" PRIu64 ",\"elements\":%" PRIu64 ",", in->workers, in->elements);
+  put_number(f, "compute_ms", 1e3 * in->compute);
+  put_candidates(f, "candidates", d->candidate, d->candidates);
+  put_candidates(f, "front", d->front, d->front_size);
+  put_name(f, "choice");
+  put_candidate(f, &d->choice);
+  fprintf(f, ",\"plan_id\":%" PRIu64 ",", d->choice.plan.id);
+  put_number(f, "predicted_ms", 1e3 * d->predicted_s);
+  fprintf(f, "\"switched\":%s,\"why\":", d->switched ? "true" : "false");
+  put_text(f, d->why);
+  fprintf(f, ",\"dropped\":%" PRIu64 ",", loop->dropped);
+  put_input(f, in);
+  fputs("}\n", f);
+  if (fflush(f) != 0 || ferror(f))
+    return weir_fail(WEIR_E_IO, "the journal cannot be written: %s", strerror(errno));
+  return WEIR_OK;
+}

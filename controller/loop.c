@@ -1,0 +1,117 @@
+/* The decision way, in reading order:
+ *   notes of all ranks -> observation (controller.c, network.c) -> learn (learn.c)
+ *   -> policy: is a decision due? (policy_*.c) -> decide (decide*.c: candidates, moo, guard)
+ *   -> journal (journal.c) -> directive, which rides on rank 0's next note. */
+#include "controller/loop.h"
+
+#include <math.h>
+#include <string.h>
+
+static const uint64_t repeat_after = 4; /* steps until a directive that had no effect is repeated */
+
+bool weir_network_known(const weir_network *network, int workers) {
+  return workers > 1 && network->latency > 0.0 && network->bandwidth > 0.0;
+}
+
+/* A value has moved when it left the threshold, or twice its own error when that is wider. */
+static double excess(double now, double error, double before) {
+  if (!(before > 0.0)) return 0.0;
+  return fabs(now - before) / before - fmax(weir_model.change, 2.0 * error);
+}
+
+uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now) {
+  const weir_network *before = &loop->at_decision;
+  const double latency = excess(now->latency, fmin(now->latency_error, 0.25), before->latency);
+  const double bandwidth =
+      excess(now->bandwidth, fmin(now->bandwidth_error, 0.25), before->bandwidth);
+  if (!now->changed && latency <= 0.0 && bandwidth <= 0.0) return WEIR_TRIGGER_NONE;
+  return latency > bandwidth ? WEIR_TRIGGER_LATENCY : WEIR_TRIGGER_BANDWIDTH;
+}
+
+void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan) {
+  loop->directive = (weir_directive){.action = action, .plan = *plan};
+  loop->has_directive = true;
+  if (action == WEIR_ACTION_SWITCH || action == WEIR_ACTION_TRIAL) {
+    loop->directive.plan.id = loop->next_id++;
+    loop->last = loop->directive;
+    loop->waiting = 1;
+  }
+  if (action == WEIR_ACTION_SWITCH) {
+    loop->current = loop->directive.plan;
+    loop->dwell = 0;
+    weir_learn_switched(&loop->learnt);
+  }
+}
+
+static void fill_input(const weir_loop *loop, const weir_observation *seen, uint32_t trigger,
+                       weir_decision_input *in) {
+  const weir_learnt *l = &loop->learnt;
+  memset(in, 0, sizeof *in);
+  in->decision = loop->decisions;
+  in->step = seen->step;
+  in->epoch = seen->epoch;
+  in->policy = loop->policy->id;
+  in->trigger = trigger;
+  in->seed = (loop->seed + loop->decisions) & ((UINT64_C(1) << 53) - 1);
+  in->workers = (uint64_t)loop->workers;
+  in->elements = loop->elements;
+  in->latency = seen->network.latency;
+  in->latency_error = seen->network.latency_error;
+  in->bandwidth = seen->network.bandwidth;
+  in->bandwidth_error = seen->network.bandwidth_error;
+  in->compute = l->compute;
+  in->gain = l->gain;
+  memcpy(in->curve, l->curve, sizeof in->curve);
+  memcpy(in->curve_cr, weir_curve_cr, sizeof in->curve_cr);
+  in->overlap = l->overlap;
+  memcpy(in->correction, l->correction, sizeof in->correction);
+  memcpy(in->compress, l->compress, sizeof in->compress);
+  in->current = loop->current;
+  in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->watch.previous : loop->current;
+  in->dwell = loop->dwell;
+  memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
+  memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
+}
+
+weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
+                             weir_decision *decision) {
+  weir_decision_input input;
+  fill_input(loop, seen, trigger, &input);
+  weir_status status = weir_decide(&input, decision);
+  if (status != WEIR_OK) return status;
+  if (decision->switched) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
+  decision->choice.plan.id = loop->current.id;
+  loop->at_decision = seen->network;
+  memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);
+  loop->since_decision = 0;
+  loop->decisions++;
+  if (loop->journal) status = weir_journal_write(loop->journal, loop, &input, decision);
+  return status;
+}
+
+/* A directive can be lost with the step that carried it (a gradient that was not finite). */
+static void repeat_lost_directive(weir_loop *loop, const weir_observation *seen) {
+  if (loop->waiting == 0) return;
+  if (seen->plan.id >= loop->last.plan.id) {
+    loop->waiting = 0;
+    return;
+  }
+  if (loop->waiting++ < repeat_after) return;
+  loop->waiting = 1;
+  loop->directive = loop->last;
+  loop->has_directive = true;
+}
+
+weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen) {
+  loop->has_directive = false;
+  loop->steps++;
+  loop->since_decision++;
+  if (!seen->trial && seen->plan.id == loop->current.id) loop->dwell++;
+  weir_learn(loop, seen);
+  repeat_lost_directive(loop, seen);
+  const weir_status status = loop->policy->consider(loop, seen);
+  loop->wants_curve = loop->policy->curve &&
+                      (!loop->learnt.has_curve || loop->since_decision + 2 >= weir_model.period ||
+                       loop->learnt.departures > 0);
+  return status;
+}

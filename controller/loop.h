@@ -1,0 +1,143 @@
+/* State of the decision way.  Owned by one thread: the controller's own, or the session's when it
+ * decides inline.  What crosses threads is in mailbox.h. */
+#ifndef WEIR_CONTROLLER_LOOP_H
+#define WEIR_CONTROLLER_LOOP_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "controller/controller.h"
+#include "controller/decide.h"
+#include "controller/network.h"
+
+typedef struct weir_journal weir_journal;
+
+/* One step, reduced over ranks on the session's thread; small, so that handing it over is cheap. */
+typedef struct weir_observation {
+  uint64_t step, epoch;
+  weir_plan plan;  /* executed in this step */
+  bool trial;
+  double compute;  /* s, slowest rank */
+  weir_network network; /* agreed on from this step's notes */
+  bool has_curve;
+  double curve[WEIR_CURVE_POINTS];
+  /* What the notes tell of the step before, which was then still going on. */
+  struct {
+    bool valid;
+    bool trial;
+    weir_plan plan;
+    weir_cost_terms terms; /* with the bytes it really sent */
+    weir_network network;
+    double compute, compress, comm, gain;
+  } heard;
+} weir_observation;
+
+typedef struct weir_loop weir_loop;
+
+/* A policy: one row of weir_policies[], one file. */
+typedef struct weir_policy {
+  const char *name; /* as in weir_options.policy */
+  const char *description;
+  uint32_t id;       /* WEIR_POLICY_* */
+  bool takes_plan;   /* "name:PLAN" */
+  const char *first; /* the plan a session starts with; NULL: the one named */
+  bool curve;        /* wants the gain curve */
+  /* After every observed step: decide, and direct the ranks if need be. */
+  weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
+} weir_policy;
+extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed;
+extern const weir_policy *const weir_policies[WEIR_POLICY_COUNT];
+
+/* What has been learnt while running (learn.c). */
+typedef struct weir_learnt {
+  double correction[WEIR_ARMS];
+  bool tried[WEIR_ARMS];
+  double compress[WEIR_CODEC_COUNT];
+  bool timed[WEIR_CODEC_COUNT];
+  double overlap;
+  double compute;
+  double gain; /* smoothed, of the plan in force */
+  uint64_t gain_steps;
+  double curve[WEIR_CURVE_POINTS];
+  bool has_curve;
+  double step_s; /* smoothed measured step of the plan in force */
+  uint64_t step_count;
+  int departures; /* steps in a row whose comm_s departs from the prediction */
+  bool absorb;    /* probing found the network unchanged: the departure is the arm's own */
+} weir_learnt;
+
+struct weir_loop {
+  const weir_policy *policy;
+  int workers;
+  size_t elements;
+  uint64_t seed;
+  weir_journal *journal; /* NULL: none */
+  bool failed_journal;
+
+  weir_learnt learnt;
+  uint64_t steps;     /* observed, trials' steps included */
+  weir_plan current;  /* last directed, or the first plan */
+  uint64_t next_id, decisions;
+  uint64_t dwell;     /* steps executed under `current` */
+  uint64_t waiting;   /* steps since the last directive while it has not come into force */
+  weir_directive last; /* for repeating it, should a step that carried it have failed */
+
+  weir_network at_decision; /* network and gain the last decision knew */
+  double curve_at_decision[WEIR_CURVE_POINTS];
+  uint64_t since_decision;
+
+  struct { /* fallback */
+    bool armed;
+    weir_plan previous;
+    double previous_rate; /* measured progress/s under it */
+    double predicted_s;
+    int slow;
+  } watch;
+  struct { /* probing */
+    uint64_t since, wait;
+    bool pending;
+    weir_network before;
+  } probe;
+  struct { /* trials of policy paper */
+    enum { WEIR_TRIALS_NONE, WEIR_TRIALS_RUN, WEIR_TRIALS_DRAIN, WEIR_TRIALS_DONE } phase;
+    int candidate;
+    uint64_t first_id; /* plan id of candidate 0; the others follow */
+    int ran;           /* steps of the candidate */
+    int drained;
+    double compress[WEIR_TRIALS], gain[WEIR_TRIALS];
+    int count[WEIR_TRIALS];
+    double reference; /* gain of the ratio in force as the last trials had it */
+    uint32_t trigger;
+  } trials;
+
+  bool wants_curve;   /* read by the owner after weir_loop_step */
+  bool has_directive; /* out */
+  weir_directive directive;
+  uint64_t dropped;   /* observations lost to a full mailbox, for the journal */
+};
+
+/* The decision way, in order: learn, consider, direct. */
+weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);
+
+/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id. */
+void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan);
+/* Decide, journal it, and direct a switch when the decision is one. */
+weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
+                             weir_decision *decision);
+/* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
+uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
+bool weir_network_known(const weir_network *network, int workers);
+
+/* Take in what the notes told (learn.c). */
+void weir_learn_start(weir_learnt *learnt);
+void weir_learn(weir_loop *loop, const weir_observation *seen);
+void weir_learn_switched(weir_learnt *learnt);
+
+/* Journal (journal.c): one JSON line a decision. */
+weir_status weir_journal_open(weir_journal **out, const char *path);
+void weir_journal_close(weir_journal *journal);
+weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
+                               const weir_decision_input *input, const weir_decision *decision);
+
+#endif

@@ -1,0 +1,81 @@
+#include "controller/mailbox.h"
+
+#include "base/base.h"
+
+weir_status weir_mailbox_open(weir_mailbox *m) {
+  *m = (weir_mailbox){.wants_curve = true};
+  if (pthread_mutex_init(&m->lock, NULL) != 0)
+    return weir_fail(WEIR_E_NOMEM, "no lock for the controller's mailbox");
+  if (pthread_cond_init(&m->filled, NULL) != 0) {
+    pthread_mutex_destroy(&m->lock);
+    return weir_fail(WEIR_E_NOMEM, "no condition variable for the controller's mailbox");
+  }
+  return WEIR_OK;
+}
+
+void weir_mailbox_destroy(weir_mailbox *m) {
+  pthread_cond_destroy(&m->filled);
+  pthread_mutex_destroy(&m->lock);
+}
+
+void weir_mailbox_put(weir_mailbox *m, const weir_observation *seen) {
+  pthread_mutex_lock(&m->lock);
+  if (m->count == WEIR_MAILBOX_SLOTS) { /* the newest matters most: let the oldest go */
+    m->first = (m->first + 1) % WEIR_MAILBOX_SLOTS;
+    m->count--;
+    m->dropped++;
+  }
+  m->slot[(m->first + m->count++) % WEIR_MAILBOX_SLOTS] = *seen;
+  pthread_cond_signal(&m->filled);
+  pthread_mutex_unlock(&m->lock);
+}
+
+bool weir_mailbox_get(weir_mailbox *m, weir_observation *seen, uint64_t *dropped) {
+  pthread_mutex_lock(&m->lock);
+  while (m->count == 0 && !m->closed) pthread_cond_wait(&m->filled, &m->lock);
+  const bool got = m->count > 0 && !m->closed;
+  if (got) {
+    *seen = m->slot[m->first];
+    m->first = (m->first + 1) % WEIR_MAILBOX_SLOTS;
+    m->count--;
+    *dropped = m->dropped;
+  }
+  pthread_mutex_unlock(&m->lock);
+  return got;
+}
+
+void weir_mailbox_close(weir_mailbox *m) {
+  pthread_mutex_lock(&m->lock);
+  m->closed = true;
+  pthread_cond_signal(&m->filled);
+  pthread_mutex_unlock(&m->lock);
+}
+
+void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status status) {
+  pthread_mutex_lock(&m->lock);
+  if (loop->has_directive) {
+    /* A probe may be forgone; a plan not yet picked up must not be. */
+    const bool plan_waits = m->has_directive && m->directive.action != WEIR_ACTION_PROBE;
+    if (!plan_waits || loop->directive.action != WEIR_ACTION_PROBE) m->directive = loop->directive;
+    m->has_directive = true;
+  }
+  m->wants_curve = loop->wants_curve;
+  if (status != WEIR_OK) m->status = status;
+  pthread_mutex_unlock(&m->lock);
+}
+
+bool weir_mailbox_take(weir_mailbox *m, weir_directive *directive) {
+  pthread_mutex_lock(&m->lock);
+  const bool has = m->has_directive;
+  if (has) *directive = m->directive;
+  m->has_directive = false;
+  pthread_mutex_unlock(&m->lock);
+  return has;
+}
+
+bool weir_mailbox_wants_curve(weir_mailbox *m) {
+  pthread_mutex_lock(&m->lock);
+  const bool wants = m->wants_curve;
+  pthread_mutex_unlock(&m->lock);
+  return wants;
+}

@@ -1,0 +1,37 @@
+/* Between the session's thread and the controller's: observations down, a directive up.  No call
+ * waits for work of the other side; the lock is held for a copy only. */
+#ifndef WEIR_CONTROLLER_MAILBOX_H
+#define WEIR_CONTROLLER_MAILBOX_H
+
+#include <pthread.h>
+
+#include "controller/loop.h"
+
+#define WEIR_MAILBOX_SLOTS 64
+
+typedef struct weir_mailbox {
+  pthread_mutex_t lock;
+  pthread_cond_t filled;
+  weir_observation slot[WEIR_MAILBOX_SLOTS];
+  size_t first, count;
+  uint64_t dropped; /* oldest ones, when full */
+  bool closed;
+  bool has_directive;
+  weir_directive directive;
+  bool wants_curve;
+  weir_status status; /* the loop's last failure */
+} weir_mailbox;
+
+weir_status weir_mailbox_open(weir_mailbox *mailbox);
+void weir_mailbox_destroy(weir_mailbox *mailbox);
+void weir_mailbox_put(weir_mailbox *mailbox, const weir_observation *seen);
+/* Wait for one; false when closed.  *dropped is the running total. */
+bool weir_mailbox_get(weir_mailbox *mailbox, weir_observation *seen, uint64_t *dropped);
+void weir_mailbox_close(weir_mailbox *mailbox);
+/* The loop's answer to one observation. */
+void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop, weir_status status);
+/* Take the finished directive; false: none. */
+bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive);
+bool weir_mailbox_wants_curve(weir_mailbox *mailbox);
+
+#endif

@@ -1,0 +1,67 @@
+/* Trials leave nothing behind: residual, registered memory, hooks' state and the engine's own
+ * counters, kept in memory.  The exchange counter runs on: it names messages. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/state.h"
+
+static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+weir_status weir_checkpoint_prepare(weir_engine *engine) {
+  weir_checkpoint *point = &engine->checkpoint;
+  if (engine->hook_count > point->hook_capacity) {
+    size_t *bytes = realloc(point->hook_bytes, engine->hook_count * sizeof *bytes);
+    if (bytes == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a checkpoint");
+    point->hook_bytes = bytes;
+    point->hook_capacity = engine->hook_count;
+  }
+  size_t need = aligned(engine->n * sizeof(float) + 1);
+  for (size_t i = 0; i < engine->state_count; i++) need += aligned(engine->states[i].bytes);
+  for (size_t i = 0; i < engine->hook_count; i++) {
+    point->hook_bytes[i] = engine->hooks[i].bytes(engine->hooks[i].user);
+    need += aligned(point->hook_bytes[i]);
+  }
+  if (need <= point->capacity) return WEIR_OK;
+  unsigned char *memory = malloc(need);
+  if (memory == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for a checkpoint of %zu bytes", need);
+  free(point->memory);
+  point->memory = memory;
+  point->capacity = need;
+  return WEIR_OK;
+}
+
+void weir_checkpoint_take(weir_engine *engine) {
+  weir_checkpoint *point = &engine->checkpoint;
+  unsigned char *to = point->memory;
+  memcpy(to, engine->residual, engine->n * sizeof(float));
+  to += aligned(engine->n * sizeof(float));
+  for (size_t i = 0; i < engine->state_count; i++) {
+    memcpy(to, engine->states[i].data, engine->states[i].bytes);
+    to += aligned(engine->states[i].bytes);
+  }
+  for (size_t i = 0; i < engine->hook_count; i++) {
+    engine->hooks[i].save(engine->hooks[i].user, to);
+    to += aligned(point->hook_bytes[i]);
+  }
+  point->residual_zero = engine->residual_zero;
+  point->turn = engine->turn;
+}
+
+void weir_checkpoint_restore(weir_engine *engine) {
+  const weir_checkpoint *point = &engine->checkpoint;
+  const unsigned char *from = point->memory;
+  memcpy(engine->residual, from, engine->n * sizeof(float));
+  from += aligned(engine->n * sizeof(float));
+  for (size_t i = 0; i < engine->state_count; i++) {
+    memcpy(engine->states[i].data, from, engine->states[i].bytes);
+    from += aligned(engine->states[i].bytes);
+  }
+  for (size_t i = 0; i < engine->hook_count; i++) {
+    engine->hooks[i].load(engine->hooks[i].user, from);
+    from += aligned(point->hook_bytes[i]);
+  }
+  engine->residual_zero = point->residual_zero;
+  engine->turn = point->turn;
+}

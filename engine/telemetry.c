@@ -1,0 +1,145 @@
+/* What a step tells: this rank's note, what all ranks' notes say, and the record of the step. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/state.h"
+
+/* Notes travel as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "notes are little-endian");
+
+/* A curve looks at about this many elements at most. */
+#define CURVE_SAMPLES ((size_t)1 << 18)
+
+static void fill_curve(weir_engine *engine, double curve[WEIR_CURVE_POINTS]) {
+  /* An odd stride does not fall in step with rows of a power of two. */
+  size_t stride = (engine->n + CURVE_SAMPLES - 1) / CURVE_SAMPLES;
+  if (stride < 1) stride = 1;
+  if (stride % 2 == 0) stride++;
+  weir_gain_curve_fill(engine->curve, engine->fed, engine->n, stride);
+  for (int i = 0; i < WEIR_CURVE_POINTS; i++)
+    curve[i] = weir_gain_curve_gain(engine->curve, weir_curve_cr[i]);
+}
+
+void weir_telemetry_note(weir_engine *engine, const weir_passage *passage, bool nonfinite) {
+  const weir_engine_hooks *hooks = &engine->config.hooks;
+  weir_note *note = &engine->notes[engine->rank];
+  memset(note, 0, sizeof *note);
+  note->step = engine->exchanges;
+  note->compute_s = engine->compute_s;
+  note->compress_s = engine->last_compress_s;
+  note->comm_s = engine->last_comm_s;
+  note->gain = engine->last_gain;
+  note->sum_square = passage->moments.sum_square;
+  for (int i = 0; i < WEIR_CURVE_POINTS; i++) note->curve[i] = -1;
+  if (hooks->local != NULL) hooks->local(hooks->user, note);
+  if (nonfinite) note->flags |= WEIR_NOTE_NONFINITE;
+  if (engine->rank == 0 && hooks->propose != NULL) hooks->propose(hooks->user, &note->directive);
+  if (engine->curve != NULL && !nonfinite && hooks->want_curve(hooks->user))
+    fill_curve(engine, note->curve);
+}
+
+weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
+  *nonfinite = false;
+  for (int r = 0; r < engine->size; r++) {
+    const weir_note *note = &engine->notes[r];
+    if (note->step != engine->exchanges)
+      return weir_fail(WEIR_E_MISMATCH, "rank %d is at exchange %llu, this rank at %llu", r,
+                       (unsigned long long)note->step, (unsigned long long)engine->exchanges);
+    if (note->flags & WEIR_NOTE_NONFINITE) *nonfinite = true;
+  }
+  const weir_directive *directive = &engine->notes[0].directive;
+  if (directive->action > WEIR_ACTION_PROBE)
+    return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
+                     directive->action);
+  if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {
+    weir_status status = weir_plan_check(&directive->plan);
+    if (status != WEIR_OK) {
+      char why[256];
+      strncpy(why, weir_last_error(), sizeof why - 1);
+      why[sizeof why - 1] = 0;
+      return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for a plan that cannot be run: %s", why);
+    }
+  }
+  return WEIR_OK;
+}
+
+/* Median of one field over the ranks that know it: the mean of the middle two for an even
+ * number.  Quadratic selection by counting, without memory: groups are small. */
+static double median(const weir_note *notes, int ranks, size_t field) {
+  int known = 0;
+  for (int r = 0; r < ranks; r++) {
+    double value;
+    memcpy(&value, (const unsigned char *)&notes[r] + field, sizeof value);
+    if (isfinite(value) && value > 0) known++;
+  }
+  double sum = 0;
+  int counted = 0;
+  for (int r = 0; r < ranks; r++) {
+    double value;
+    memcpy(&value, (const unsigned char *)&notes[r] + field, sizeof value);
+    if (!isfinite(value) || value <= 0) continue;
+    int below = 0; /* ties go by rank, so that places are distinct */
+    for (int s = 0; s < ranks; s++) {
+      double other;
+      memcpy(&other, (const unsigned char *)&notes[s] + field, sizeof other);
+      if (isfinite(other) && other > 0 && (other < value || (other == value && s < r))) below++;
+    }
+    if (below == (known - 1) / 2 || below == known / 2) {
+      sum += value;
+      counted++;
+    }
+  }
+  return counted > 0 ? sum / counted : 0;
+}
+
+void weir_telemetry_network(const weir_engine *engine, double *latency_s, double *bandwidth) {
+  *latency_s = median(engine->notes, engine->size, offsetof(weir_note, latency_s));
+  *bandwidth = median(engine->notes, engine->size, offsetof(weir_note, bandwidth));
+}
+
+static double mean_gain(const weir_engine *engine) {
+  double sum = 0;
+  for (int r = 0; r < engine->size; r++) {
+    const double gain = engine->notes[r].gain;
+    sum += isfinite(gain) ? fmin(fmax(gain, 0), 1) : 0;
+  }
+  return sum / engine->size;
+}
+
+static size_t kept_elements(const weir_engine *engine) {
+  const weir_codec *codec = weir_codec_find(engine->plan.codec);
+  return codec->dense ? engine->n : codec->kept(&engine->layout, engine->plan.cr);
+}
+
+void weir_telemetry_record(weir_engine *engine, const weir_passage *passage,
+                           weir_step_record *record) {
+  memset(record, 0, sizeof *record);
+  record->terms = weir_cost_plan(&engine->plan, engine->size, engine->n, kept_elements(engine));
+  const double planned = record->terms.byte_terms;
+  record->terms.byte_terms = fmax(planned + passage->extra_bytes, 0);
+  if (engine->config.virtual_network != NULL) {
+    double alpha = 0, bandwidth = 0;
+    engine->config.virtual_network(engine->config.virtual_user, engine->committed, &alpha,
+                                   &bandwidth);
+    engine->comm_s = weir_cost_seconds(&record->terms, alpha, bandwidth > 0 ? 1 / bandwidth : 0);
+  }
+  weir_step_info *info = &record->info;
+  info->step = engine->committed;
+  info->trial = engine->in_trial;
+  info->plan = engine->plan;
+  info->compute_s = engine->compute_s;
+  info->compress_s = engine->compress_s;
+  info->comm_s = engine->comm_s;
+  info->wire_bytes = engine->config.transport != NULL
+                         ? engine->config.transport->bytes_sent - engine->bytes_before
+                         : 0;
+  info->gain = mean_gain(engine);
+  info->overhead_s = engine->overhead_s;
+  weir_telemetry_network(engine, &info->latency_s, &info->bandwidth_bytes_s);
+  if (info->bandwidth_bytes_s > 0 && engine->size > 1) {
+    const weir_cost_terms expected = {record->terms.alpha_terms, planned};
+    info->predicted_comm_s =
+        weir_cost_seconds(&expected, info->latency_s, 1 / info->bandwidth_bytes_s);
+  }
+}

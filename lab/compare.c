@@ -1,0 +1,223 @@
+#include "lab/compare.h"
+
+#include <glib.h>
+#include <inttypes.h>
+#include <json-glib/json-glib.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define BASELINE "none:1:dense-ring"
+#define MARGIN 0.01 /* one point of accuracy */
+
+void weir_comparison_plan(weir_comparison *c, char **policies, const uint64_t *seeds,
+                          size_t seed_count) {
+  const size_t count = g_strv_length(policies) * seed_count;
+  *c = (weir_comparison){.runs = g_new0(weir_compared, count), .target = NAN};
+  for (char **policy = policies; *policy; policy++)
+    for (size_t s = 0; s < seed_count; s++) {
+      weir_compared *run = &c->runs[c->count++];
+      run->policy = g_strdup(*policy);
+      run->seed = seeds[s];
+      run->time_to_accuracy_s = NAN;
+      char *name = g_strdelimit(g_strdup(*policy), ":/", '-');
+      run->folder = seed_count > 1 ? g_strdup_printf("%s-seed%" PRIu64, name, seeds[s]) : g_strdup(name);
+      g_free(name);
+    }
+}
+
+void weir_comparison_free(weir_comparison *c) {
+  for (size_t i = 0; i < c->count; i++) {
+    g_free(c->runs[i].policy);
+    g_free(c->runs[i].folder);
+    g_free(c->runs[i].trouble);
+    g_free(c->runs[i].accuracy);
+  }
+  g_free(c->runs);
+  *c = (weir_comparison){0};
+}
+
+/* --- reading ---------------------------------------------------------------------------------- */
+
+static bool number(JsonObject *object, const char *name, double *value) {
+  JsonNode *node = json_object_get_member(object, name);
+  if (!node || !JSON_NODE_HOLDS_VALUE(node)) return false;
+  *value = json_node_get_double(node);
+  return isfinite(*value);
+}
+
+static bool read_accuracy(weir_compared *run, JsonObject *object) {
+  JsonNode *node = json_object_get_member(object, "accuracy");
+  if (!node || !JSON_NODE_HOLDS_ARRAY(node)) return false;
+  JsonArray *list = json_node_get_array(node);
+  const guint count = json_array_get_length(list);
+  run->accuracy = g_malloc0_n(count ? count : 1, sizeof *run->accuracy);
+  for (guint i = 0; i < count; i++) {
+    JsonNode *item = json_array_get_element(list, i);
+    if (!JSON_NODE_HOLDS_ARRAY(item)) return false;
+    JsonArray *triple = json_node_get_array(item);
+    if (json_array_get_length(triple) != 3) return false;
+    for (guint k = 0; k < 3; k++) {
+      JsonNode *value = json_array_get_element(triple, k);
+      if (!JSON_NODE_HOLDS_VALUE(value)) return false;
+      run->accuracy[i][k] = json_node_get_double(value);
+    }
+  }
+  run->accuracies = count;
+  return true;
+}
+
+weir_status weir_compared_read(weir_compared *run, const char *directory) {
+  char *path = g_build_filename(directory, run->folder, "summary.json", NULL);
+  JsonParser *parser = json_parser_new();
+  GError *error = NULL;
+  weir_status status = WEIR_OK;
+  if (!json_parser_load_from_file(parser, path, &error)) {
+    status = weir_fail(WEIR_E_PARSE, "%s: %s", path, error->message);
+    g_error_free(error);
+  } else {
+    JsonNode *root = json_parser_get_root(parser);
+    JsonObject *object = root && JSON_NODE_HOLDS_OBJECT(root) ? json_node_get_object(root) : NULL;
+    run->done = object && number(object, "final_accuracy", &run->final_accuracy) &&
+                number(object, "elapsed_s", &run->elapsed_s) &&
+                number(object, "comm_s", &run->comm_s) &&
+                number(object, "wire_bytes", &run->wire_bytes) && read_accuracy(run, object);
+    if (run->done) run->seed = (uint64_t)json_object_get_int_member_with_default(object, "seed", 0);
+    if (run->done)
+      (void)g_strlcpy(run->network, json_object_get_string_member_with_default(object, "network", ""),
+                      sizeof run->network);
+    else
+      status = weir_fail(WEIR_E_PARSE, "%s: not the summary of a run", path);
+  }
+  g_object_unref(parser);
+  g_free(path);
+  return status;
+}
+
+/* --- judging ---------------------------------------------------------------------------------- */
+
+static bool is_baseline(const weir_compared *run) {
+  const char *policy = run->policy;
+  if (!strncmp(policy, "fixed:", 6)) policy += 6;
+  return !strcmp(policy, BASELINE);
+}
+
+static double settle_target(const weir_comparison *c) {
+  double sum = 0, best = NAN;
+  size_t baselines = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    const weir_compared *run = &c->runs[i];
+    if (!run->done) continue;
+    best = fmax(best, run->final_accuracy);
+    if (!is_baseline(run)) continue;
+    sum += run->final_accuracy;
+    baselines++;
+  }
+  return (baselines ? sum / (double)baselines : best) - MARGIN;
+}
+
+void weir_comparison_judge(weir_comparison *c, double target) {
+  c->target = isnan(target) ? settle_target(c) : target;
+  for (size_t i = 0; i < c->count; i++) {
+    weir_compared *run = &c->runs[i];
+    run->time_to_accuracy_s = NAN;
+    for (size_t k = 0; run->done && k < run->accuracies; k++)
+      if (run->accuracy[k][2] >= c->target) {
+        run->time_to_accuracy_s = run->accuracy[k][0];
+        break;
+      }
+  }
+}
+
+/* --- telling ---------------------------------------------------------------------------------- */
+
+static void add_number(JsonBuilder *b, const char *name, bool known, double value) {
+  json_builder_set_member_name(b, name);
+  if (known && isfinite(value))
+    json_builder_add_double_value(b, value);
+  else
+    json_builder_add_null_value(b);
+}
+
+static void add_text(JsonBuilder *b, const char *name, const char *value) {
+  json_builder_set_member_name(b, name);
+  json_builder_add_string_value(b, value);
+}
+
+static void add_run(JsonBuilder *b, const weir_compared *run) {
+  json_builder_begin_object(b);
+  add_text(b, "policy", run->policy);
+  json_builder_set_member_name(b, "seed");
+  json_builder_add_int_value(b, (gint64)run->seed);
+  add_text(b, "status", run->done ? "done" : "failed");
+  add_text(b, "folder", run->folder);
+  if (run->trouble) add_text(b, "error", run->trouble);
+  if (run->done) add_text(b, "network", run->network);
+  add_number(b, "final_accuracy", run->done, run->final_accuracy);
+  add_number(b, "time_to_accuracy_s", run->done, run->time_to_accuracy_s);
+  add_number(b, "elapsed_s", run->done, run->elapsed_s);
+  add_number(b, "comm_s", run->done, run->comm_s);
+  add_number(b, "wire_bytes", run->done, run->wire_bytes);
+  json_builder_set_member_name(b, "accuracy");
+  json_builder_begin_array(b);
+  for (size_t k = 0; k < run->accuracies; k++) {
+    json_builder_begin_array(b);
+    json_builder_add_double_value(b, run->accuracy[k][0]);
+    json_builder_add_int_value(b, (gint64)run->accuracy[k][1]);
+    json_builder_add_double_value(b, run->accuracy[k][2]);
+    json_builder_end_array(b);
+  }
+  json_builder_end_array(b);
+  json_builder_end_object(b);
+}
+
+weir_status weir_comparison_write(const weir_comparison *c, const char *scenario,
+                                  const char *directory, char **text) {
+  JsonBuilder *b = json_builder_new();
+  json_builder_begin_object(b);
+  add_text(b, "scenario", scenario);
+  add_number(b, "target_accuracy", true, c->target);
+  json_builder_set_member_name(b, "runs");
+  json_builder_begin_array(b);
+  for (size_t i = 0; i < c->count; i++) add_run(b, &c->runs[i]);
+  json_builder_end_array(b);
+  json_builder_end_object(b);
+  JsonNode *root = json_builder_get_root(b);
+  char *json = json_to_string(root, TRUE), *lined = g_strconcat(json, "\n", NULL);
+  char *path = g_build_filename(directory, "compare.json", NULL);
+  GError *error = NULL;
+  weir_status status = WEIR_OK;
+  if (!g_file_set_contents(path, lined, -1, &error)) {
+    status = weir_fail(WEIR_E_IO, "%s", error->message);
+    g_error_free(error);
+  }
+  if (text) *text = g_strdup(lined);
+  g_free(path);
+  g_free(lined);
+  g_free(json);
+  json_node_unref(root);
+  g_object_unref(b);
+  return status;
+}
+
+static void print_run(const weir_compared *run) {
+  if (!run->done) {
+    printf("%-24s %5" PRIu64 "  failed: %s\n", run->policy, run->seed, run->trouble);
+    return;
+  }
+  char reached[32] = "never";
+  if (isfinite(run->time_to_accuracy_s))
+    (void)snprintf(reached, sizeof reached, "%.1f s", run->time_to_accuracy_s);
+  printf("%-24s %5" PRIu64 "  %9s  %7.2f %%  %8.1f s  %8.1f s  %10.1f MB\n", run->policy, run->seed,
+         reached, run->final_accuracy * 100, run->elapsed_s, run->comm_s, run->wire_bytes / 1e6);
+}
+
+void weir_comparison_print(const weir_comparison *c) {
+  if (isfinite(c->target)) printf("target accuracy: %.2f %%\n", c->target * 100);
+  printf("%-24s %5s  %9s  %9s  %10s  %10s  %13s\n", "policy", "seed", "to target", "accuracy",
+         "training", "on the wire", "sent, rank 0");
+  for (size_t i = 0; i < c->count; i++) print_run(&c->runs[i]);
+}

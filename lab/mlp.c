@@ -1,0 +1,170 @@
+#include "lab/mlp.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <dnnl.h>
+
+#include "base/base.h"
+
+/* Rows start on a cache line. */
+enum { ALIGN_FLOATS = 16 };
+static size_t aligned(size_t floats) {
+  return (floats + ALIGN_FLOATS - 1) / ALIGN_FLOATS * ALIGN_FLOATS;
+}
+
+static weir_status check(size_t layers, const size_t *width, size_t rows) {
+  if (!layers || layers > WEIR_MLP_LAYERS_MAX)
+    return weir_fail(WEIR_E_INVALID, "a perceptron of %zu layers, expected 1 to %d", layers,
+                     WEIR_MLP_LAYERS_MAX);
+  /* Far below what would overflow a product of three of them. */
+  const size_t most = (size_t)1 << 16;
+  if (!rows || rows > most)
+    return weir_fail(WEIR_E_INVALID, "%zu rows at once, expected 1 to %zu", rows, most);
+  for (size_t l = 0; l <= layers; l++)
+    if (!width[l] || width[l] > most)
+      return weir_fail(WEIR_E_INVALID, "a layer %zu wide, expected 1 to %zu", width[l], most);
+  return WEIR_OK;
+}
+
+weir_status weir_mlp_create(weir_mlp *mlp, size_t layers, const size_t *width, size_t rows) {
+  weir_status status = check(layers, width, rows);
+  if (status) return status;
+  *mlp = (weir_mlp){.layers = layers, .rows = rows};
+  size_t widest = 0, activations = 0;
+  for (size_t l = 0; l <= layers; l++) {
+    mlp->width[l] = width[l];
+    activations += aligned(rows * width[l]);
+    if (width[l] > widest) widest = width[l];
+  }
+  for (size_t l = layers; l-- > 0;) {
+    mlp->weight[l] = mlp->parameters;
+    mlp->bias[l] = mlp->weight[l] + width[l] * width[l + 1];
+    mlp->parameters = mlp->bias[l] + width[l + 1];
+  }
+  const size_t delta = aligned(rows * widest), parameters = aligned(mlp->parameters);
+  const size_t bytes = (2 * parameters + activations + 2 * delta) * sizeof(float);
+  float *at = mlp->memory = aligned_alloc(ALIGN_FLOATS * sizeof(float), bytes);
+  if (!at) return weir_fail(WEIR_E_NOMEM, "no memory for a model of %zu bytes", bytes);
+  memset(at, 0, bytes);
+  mlp->parameter = at;
+  mlp->gradient = at += parameters;
+  at += parameters;
+  for (size_t l = 0; l <= layers; l++) {
+    mlp->activation[l] = at;
+    at += aligned(rows * width[l]);
+  }
+  mlp->delta[0] = at;
+  mlp->delta[1] = at + delta;
+  return WEIR_OK;
+}
+
+void weir_mlp_free(weir_mlp *mlp) {
+  if (!mlp) return;
+  free(mlp->memory);
+  *mlp = (weir_mlp){0};
+}
+
+void weir_mlp_init(weir_mlp *mlp, uint64_t seed) {
+  weir_rng rng;
+  weir_rng_seed(&rng, seed);
+  memset(mlp->parameter, 0, mlp->parameters * sizeof(float));
+  for (size_t l = 0; l < mlp->layers; l++) {
+    const double deviation = sqrt(2.0 / (double)mlp->width[l]);
+    float *w = mlp->parameter + mlp->weight[l];
+    for (size_t i = 0; i < mlp->width[l] * mlp->width[l + 1]; i++)
+      w[i] = (float)(deviation * weir_rng_normal(&rng));
+  }
+}
+
+/* c (m x n) = op(a) op(b) + beta c, row-major. */
+static weir_status product(char transpose_a, char transpose_b, size_t m, size_t n, size_t k,
+                           const float *a, const float *b, float beta, float *c) {
+  const dnnl_dim_t lda = (dnnl_dim_t)(transpose_a == 'T' ? m : k);
+  const dnnl_dim_t ldb = (dnnl_dim_t)(transpose_b == 'T' ? k : n);
+  const dnnl_status_t status =
+      dnnl_sgemm(transpose_a, transpose_b, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a,
+                 lda, b, ldb, beta, c, (dnnl_dim_t)n);
+  if (status == dnnl_out_of_memory) return weir_fail(WEIR_E_NOMEM, "oneDNN: no memory");
+  if (status != dnnl_success)
+    return weir_fail(WEIR_E_INTERNAL, "oneDNN: matrix product failed with status %d", (int)status);
+  return WEIR_OK;
+}
+
+weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
+  if (!rows || rows > mlp->rows)
+    return weir_fail(WEIR_E_INVALID, "%zu rows, expected 1 to %zu", rows, mlp->rows);
+  for (size_t l = 0; l < mlp->layers; l++) {
+    const size_t in = mlp->width[l], out = mlp->width[l + 1];
+    const float *bias = mlp->parameter + mlp->bias[l];
+    float *y = mlp->activation[l + 1];
+    weir_status status = product('N', 'T', rows, out, in, mlp->activation[l],
+                                 mlp->parameter + mlp->weight[l], 0.0f, y);
+    if (status) return status;
+    const int hidden = l + 1 < mlp->layers;
+    for (size_t r = 0; r < rows; r++)
+      for (size_t j = 0; j < out; j++) {
+        const float value = y[r * out + j] + bias[j];
+        /* Written so that NaN stays NaN: it must reach the gradient and be seen there. */
+        y[r * out + j] = hidden && value < 0.0f ? 0.0f : value;
+      }
+  }
+  return WEIR_OK;
+}
+
+/* One row of logits -> its gradient (softmax minus one-hot, over rows); its loss is returned. */
+static double softmax_row(float *logit, size_t classes, size_t label, float over_rows) {
+  float most = logit[0];
+  for (size_t j = 1; j < classes; j++)
+    if (logit[j] > most) most = logit[j];
+  const double answer = (double)logit[label] - (double)most;
+  double sum = 0;
+  for (size_t j = 0; j < classes; j++) {
+    logit[j] = expf(logit[j] - most);
+    sum += (double)logit[j];
+  }
+  const float scale = (float)(1.0 / sum);
+  for (size_t j = 0; j < classes; j++)
+    logit[j] = (logit[j] * scale - (j == label ? 1.0f : 0.0f)) * over_rows;
+  return log(sum) - answer;
+}
+
+static void sum_rows(const float *delta, size_t rows, size_t width, float *sum) {
+  memset(sum, 0, width * sizeof *sum);
+  for (size_t r = 0; r < rows; r++)
+    for (size_t j = 0; j < width; j++) sum[j] += delta[r * width + j];
+}
+
+weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, double *loss) {
+  const size_t classes = mlp->width[mlp->layers];
+  float *delta = mlp->activation[mlp->layers];
+  double total = 0;
+  for (size_t r = 0; r < rows; r++)
+    total += softmax_row(delta + r * classes, classes, label[r], 1.0f / (float)rows);
+  for (size_t l = mlp->layers; l-- > 0;) {
+    const size_t in = mlp->width[l], out = mlp->width[l + 1];
+    const float *x = mlp->activation[l];
+    weir_status status =
+        product('T', 'N', out, in, rows, delta, x, 0.0f, mlp->gradient + mlp->weight[l]);
+    if (status) return status;
+    sum_rows(delta, rows, out, mlp->gradient + mlp->bias[l]);
+    if (!l) break;
+    float *below = mlp->delta[l % 2];
+    status = product('N', 'N', rows, in, out, delta, mlp->parameter + mlp->weight[l], 0.0f, below);
+    if (status) return status;
+    for (size_t i = 0; i < rows * in; i++) below[i] = x[i] > 0.0f ? below[i] : 0.0f;
+    delta = below;
+  }
+  *loss = total / (double)rows;
+  return WEIR_OK;
+}
+
+size_t weir_mlp_class(const weir_mlp *mlp, size_t row) {
+  const size_t classes = mlp->width[mlp->layers];
+  const float *logit = mlp->activation[mlp->layers] + row * classes;
+  size_t best = 0;
+  for (size_t j = 1; j < classes; j++)
+    if (logit[j] > logit[best]) best = j;
+  return best;
+}

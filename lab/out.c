@@ -1,0 +1,67 @@
+/* The output folder: checked before anything is touched, cleared of an older or crashed run's files
+ * before this run writes, and of this run's files when it fails. */
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "lab/runner_private.h"
+
+static const char *const results[] = {"summary.json", "steps.csv", "decisions.jsonl", "report.html"};
+
+static weir_status unusable(const char *out, const char *why) {
+  return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);
+}
+
+weir_status weir_out_check(const char *out) {
+  struct stat found;
+  char *at = g_strdup(*out ? out : ".");
+  weir_status status = WEIR_OK;
+  while (stat(at, &found)) { /* up to what is there already */
+    if (errno != ENOENT) {
+      status = unusable(out, strerror(errno));
+      break;
+    }
+    char *parent = g_path_get_dirname(at);
+    g_free(at);
+    at = parent;
+  }
+  if (!status && !S_ISDIR(found.st_mode)) status = unusable(out, "it is, or lies under, a file");
+  if (!status && access(at, W_OK | X_OK)) status = unusable(out, strerror(errno));
+  g_free(at);
+  return status;
+}
+
+/* One of our results, or the name under which one was written when the writer was killed: GLib adds
+ * a dot and six characters. */
+static bool is_ours(const char *name) {
+  if (!strcmp(name, WEIR_OUT_JOURNAL)) return true;
+  for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
+    const size_t length = strlen(results[i]);
+    if (strncmp(name, results[i], length)) continue;
+    if (!name[length] || (name[length] == '.' && strlen(name + length) == 7)) return true;
+  }
+  return false;
+}
+
+void weir_out_discard(const char *out) {
+  GDir *folder = g_dir_open(out, 0, NULL);
+  if (!folder) return;
+  const char *name;
+  while ((name = g_dir_read_name(folder))) {
+    if (!is_ours(name)) continue;
+    char *path = g_build_filename(out, name, NULL);
+    (void)unlink(path);
+    g_free(path);
+  }
+  g_dir_close(folder);
+}
+
+weir_status weir_out_open(const char *out) {
+  if (g_mkdir_with_parents(out, 0777))
+    return weir_fail(WEIR_E_IO, "--out %s: cannot be made: %s", out, strerror(errno));
+  weir_out_discard(out);
+  return WEIR_OK;
+}

@@ -1,0 +1,331 @@
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/report.h"
+#include "lab/report_data.h"
+#include "lab/report_page.h"
+#include "lab/report_plot.h"
+
+/* One run of `weir compare`. */
+typedef struct entry {
+  char *policy, *status, *error, *folder;
+  double seed, time_to_accuracy_s, final_accuracy, elapsed_s, comm_s, wire_bytes;
+  weir_report_point *points;
+  size_t point_count;
+  size_t group; /* number of its policy, in order of first appearance */
+} entry;
+
+typedef struct comparison {
+  double target;
+  entry *runs;
+  size_t count;
+} comparison;
+
+/* All seeds of one policy. */
+typedef struct group {
+  const char *policy;
+  size_t number, runs, reached;
+  double time, final, elapsed, comm, bytes; /* means; time over the runs that got there */
+} group;
+
+/* Names go into gnuplot's script: only what a policy is made of. */
+static void check_policy(weir_report_place *place, const char *policy) {
+  const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:.-_";
+  const size_t length = strlen(policy);
+  if (!length || length > 80 || strspn(policy, allowed) != length)
+    weir_report_refuse(place, "'%.100s' is no policy", policy);
+}
+
+static void read_run(weir_report_place *place, JsonObject *from, entry *to) {
+  to->policy = weir_report_text(place, from, "policy", WEIR_REQUIRED);
+  to->status = weir_report_text(place, from, "status", WEIR_REQUIRED);
+  to->error = weir_report_text(place, from, "error", WEIR_OPTIONAL);
+  to->folder = weir_report_text(place, from, "folder", WEIR_OPTIONAL);
+  to->seed = weir_report_number(place, from, "seed", WEIR_REQUIRED);
+  to->time_to_accuracy_s = weir_report_number(place, from, "time_to_accuracy_s", WEIR_OPTIONAL);
+  to->final_accuracy = weir_report_number(place, from, "final_accuracy", WEIR_OPTIONAL);
+  to->elapsed_s = weir_report_number(place, from, "elapsed_s", WEIR_OPTIONAL);
+  to->comm_s = weir_report_number(place, from, "comm_s", WEIR_OPTIONAL);
+  to->wire_bytes = weir_report_number(place, from, "wire_bytes", WEIR_OPTIONAL);
+  to->points = weir_report_points(place, from, "accuracy", &to->point_count);
+  if (!place->status) check_policy(place, to->policy);
+}
+
+static weir_status read_comparison(comparison *c, const char *directory) {
+  weir_report_place place = {.file = "compare.json"};
+  size_t bytes = 0;
+  char *text = weir_report_slurp(&place, directory, &bytes);
+  if (!text) return place.status;
+  JsonParser *parser = json_parser_new_immutable();
+  JsonObject *root = weir_report_json(&place, parser, text, bytes);
+  if (root) {
+    c->target = weir_report_number(&place, root, "target_accuracy", WEIR_OPTIONAL);
+    JsonArray *list = weir_report_array(&place, root, "runs", WEIR_REQUIRED);
+    c->count = list ? json_array_get_length(list) : 0;
+    c->runs = g_new0(entry, c->count + 1);
+    for (size_t i = 0; i < c->count && !place.status; i++) {
+      JsonObject *run = weir_report_element(&place, list, "runs", i);
+      if (run) read_run(&place, run, &c->runs[i]);
+    }
+    if (!c->count) weir_report_refuse(&place, "'runs' is empty");
+  }
+  g_object_unref(parser);
+  g_free(text);
+  return place.status;
+}
+
+static void free_comparison(comparison *c) {
+  for (size_t i = 0; i < c->count; i++) {
+    g_free(c->runs[i].policy);
+    g_free(c->runs[i].status);
+    g_free(c->runs[i].error);
+    g_free(c->runs[i].folder);
+    g_free(c->runs[i].points);
+  }
+  g_free(c->runs);
+}
+
+static group *make_groups(comparison *c, size_t *count) {
+  group *groups = g_new0(group, c->count);
+  *count = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    entry *e = &c->runs[i];
+    for (e->group = 0; e->group < *count; e->group++)
+      if (!strcmp(groups[e->group].policy, e->policy)) break;
+    group *g = &groups[e->group];
+    if (e->group == *count) {
+      g->policy = e->policy;
+      g->number = *count;
+      ++*count;
+    }
+  }
+  for (size_t j = 0; j < *count; j++) {
+    group *g = &groups[j];
+    for (size_t i = 0; i < c->count; i++) {
+      const entry *e = &c->runs[i];
+      if (e->group != j) continue;
+      g->runs++;
+      g->final += e->final_accuracy;
+      g->elapsed += e->elapsed_s;
+      g->comm += e->comm_s;
+      g->bytes += e->wire_bytes;
+      if (isnan(e->time_to_accuracy_s)) continue;
+      g->reached++;
+      g->time += e->time_to_accuracy_s;
+    }
+    const double runs = (double)g->runs;
+    g->final /= runs, g->elapsed /= runs, g->comm /= runs, g->bytes /= runs;
+    g->time = g->reached == g->runs ? g->time / runs : NAN;
+  }
+  return groups;
+}
+
+/* Unreached last. */
+static int by_time(const void *a, const void *b) {
+  const group *const x = a, *const y = b;
+  const double s = isnan(x->time) ? INFINITY : x->time, t = isnan(y->time) ? INFINITY : y->time;
+  return (s > t) - (s < t);
+}
+
+/* Policies of ours stand out; a fixed plan has its collective's colour. */
+static const char *colour(const char *policy) {
+  if (!strcmp(policy, "weir")) return "#b3124f";
+  if (!strcmp(policy, "paper")) return "#20272e";
+  weir_plan plan;
+  const char *text = g_str_has_prefix(policy, "fixed:") ? policy + 6 : policy;
+  return weir_plan_parse(text, &plan) ? "#7b8794" : weir_report_colour[plan.collective];
+}
+
+static bool is_fixed(const char *policy) { return strcmp(policy, "weir") && strcmp(policy, "paper"); }
+
+static void bars_figure(weir_figures *f, const group *groups, size_t count) {
+  GString *g = f->script;
+  weir_figures_begin(f, 1180, 96 + 30 * (int)count);
+  double most = 0;
+  g_string_append(g, "$bars << EOD\n");
+  for (size_t i = 0; i < count; i++) {
+    const double time = isnan(groups[i].time) ? 0 : groups[i].time;
+    most = fmax(most, time);
+    char text[64];
+    (void)g_snprintf(text, sizeof text, "%.1f s", time);
+    g_string_append_printf(g, "%zu %.9g \"%s\"\n", i, time,
+                           isnan(groups[i].time) ? "not reached" : text);
+  }
+  g_string_append_printf(g, "EOD\nunset key\nset lmargin 26\nset tmargin 0.6\nset bmargin 3.4\n"
+                            "set style fill solid 1 noborder\nset xrange [0:%.9g]\n"
+                            "set yrange [%.9g:-0.7]\nset xlabel 'seconds to the target'\n"
+                            "unset grid\nset grid xtics lc rgb '#e6eaee' lt 1 lw 0.8\nset ytics (",
+                         most > 0 ? most * 1.1 : 1, (double)count - 0.3);
+  for (size_t i = 0; i < count; i++)
+    g_string_append_printf(g, "%s'%s' %zu", i ? ", " : "", groups[i].policy, i);
+  g_string_append(g, ")\nplot ");
+  for (size_t i = 0; i < count; i++)
+    g_string_append_printf(g, "$bars every ::%zu::%zu using (0):1:(0):2:($1-0.33):($1+0.33) with "
+                              "boxxyerror lc rgb '%s', ", i, i, colour(groups[i].policy));
+  g_string_append(g, "$bars using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n");
+}
+
+static void curves_figure(weir_figures *f, const comparison *c, const group *groups, size_t count) {
+  GString *g = f->script;
+  weir_figures_begin(f, 1180, 520);
+  double longest = 1e-3, lowest = 1, best = 0;
+  for (size_t i = 0; i < c->count; i++) {
+    g_string_append_printf(g, "$c%zu << EOD\nnan nan\n", i);
+    for (size_t p = 0; p < c->runs[i].point_count; p++) {
+      const weir_report_point *point = &c->runs[i].points[p];
+      longest = fmax(longest, point->elapsed_s);
+      lowest = fmin(lowest, point->accuracy);
+      best = fmax(best, point->accuracy);
+      g_string_append_printf(g, "%.9g %.9g\n", point->elapsed_s, 100 * point->accuracy);
+    }
+    g_string_append(g, "EOD\n");
+  }
+  if (lowest > best) lowest = 0, best = 1; /* no point at all */
+  lowest = fmax(lowest, best - 0.25); /* what comes before is the same for all */
+  g_string_append_printf(g, "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
+                            "set yrange [%.9g:%.9g]\nset rmargin 27\nset key at graph 1.02, graph 1 left top "
+                            "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
+                            "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
+                         longest, 100 * lowest, 100 * best + 1);
+  if (!isnan(c->target))
+    g_string_append_printf(g, "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
+                              "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "
+                              "0.995, first %.9g right offset 0,-0.7 tc rgb '#46525f'\n",
+                           100 * c->target, 100 * c->target, 100 * c->target, 100 * c->target);
+  g_string_append(g, "plot ");
+  size_t alike[WEIR_COLL_COUNT + 3] = {0};
+  for (size_t j = 0; j < count; j++) {
+    const char *of = colour(groups[j].policy);
+    size_t place = 0; /* policies of one colour get another dash each */
+    while (place < WEIR_COLL_COUNT && strcmp(of, weir_report_colour[place])) place++;
+    const size_t dash = is_fixed(groups[j].policy) ? alike[place]++ % 4 + 1 : 1;
+    bool titled = false;
+    for (size_t i = 0; i < c->count; i++) {
+      if (strcmp(c->runs[i].policy, groups[j].policy)) continue;
+      g_string_append_printf(g, "$c%zu using 1:2 with lines lw %s dt %zu lc rgb '%s' %s%s%s, ", i,
+                             is_fixed(groups[j].policy) ? "1.5" : "2.8", dash, of,
+                             titled ? "notitle" : "title '", titled ? "" : groups[j].policy,
+                             titled ? "" : "'");
+      titled = true;
+    }
+  }
+  g_string_append(g, "1/0 notitle\n");
+}
+
+static double time_of(const group *groups, size_t count, const char *policy) {
+  for (size_t i = 0; i < count; i++)
+    if (!strcmp(groups[i].policy, policy)) return groups[i].time;
+  return NAN;
+}
+
+static void ratio_card(GString *page, double weir, double other, const char *name,
+                       const char *note) {
+  char text[32] = "–";
+  if (!isnan(weir / other)) (void)g_snprintf(text, sizeof text, "%.2f ×", weir / other);
+  weir_page_card(page, text, name, note);
+}
+
+/* groups are sorted, so the fixed policies' best and median can be read off; one that never gets
+ * there counts as slower than all others. */
+static void headline(GString *page, const comparison *c, const group *groups, size_t count) {
+  const group **fixed = g_new0(const group *, count + 1);
+  size_t n = 0;
+  for (size_t i = 0; i < count; i++)
+    if (is_fixed(groups[i].policy)) fixed[n++] = &groups[i];
+  const double weir = time_of(groups, count, "weir");
+  const double median = !n ? NAN : n % 2 ? fixed[n / 2]->time
+                                         : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
+  char text[32] = "–";
+  g_string_append(page, "<h1>Policies compared</h1><p class=\"sub\">The same training under each "
+                        "policy, judged by the time to reach the target accuracy.</p>"
+                        "<div class=\"cards\">\n");
+  if (!isnan(c->target)) (void)g_snprintf(text, sizeof text, "%.2f %%", 100 * c->target);
+  weir_page_card(page, text, "target accuracy", "on the test images");
+  if (isnan(weir))
+    (void)g_strlcpy(text, "–", sizeof text);
+  else
+    (void)g_snprintf(text, sizeof text, "%.1f s", weir);
+  weir_page_card(page, text, "policy weir", "mean over seeds");
+  ratio_card(page, weir, n ? fixed[0]->time : NAN, "of the best fixed policy",
+             n ? fixed[0]->policy : "none was run");
+  ratio_card(page, weir, median, "of the fixed policies' median", "less is better");
+  ratio_card(page, weir, time_of(groups, count, "paper"), "of policy paper", "less is better");
+  g_string_append(page, "</div>\n");
+  g_free(fixed);
+}
+
+/* The run's own report, or why there is none. */
+static void run_link(GString *page, const entry *e) {
+  if (strcmp(e->status, "done")) {
+    g_string_append(page, "<span class=\"bad\">");
+    weir_page_escape(page, e->status);
+    g_string_append(page, *e->error ? ": " : "");
+    weir_page_escape(page, e->error);
+    g_string_append(page, "</span> ");
+  } else if (*e->folder) {
+    char *address = g_uri_escape_string(e->folder, NULL, FALSE);
+    g_string_append_printf(page, "<a href=\"./%s/report.html\">seed %.0f</a> ", address, e->seed);
+    g_free(address);
+  }
+}
+
+static void table(GString *page, const comparison *c, const group *groups, size_t count) {
+  g_string_append(page, "<section><h2>Figures</h2><p>Means over the seeds. A policy that misses the "
+                        "target with any seed counts as not reaching it.</p><table><tr>"
+                        "<th>policy</th><th class=\"n\">runs</th><th class=\"n\">reached</th>"
+                        "<th class=\"n\">time to target, s</th><th class=\"n\">final accuracy</th>"
+                        "<th class=\"n\">elapsed, s</th><th class=\"n\">communicating, s</th>"
+                        "<th class=\"n\">sent by rank 0, MB</th><th>report</th></tr>\n");
+  for (size_t j = 0; j < count; j++) {
+    const group *g = &groups[j];
+    g_string_append_printf(page, "<tr><td><span class=\"plan\"><i class=\"dot\" "
+                                 "style=\"background:%s\"></i>", colour(g->policy));
+    weir_page_escape(page, g->policy);
+    g_string_append_printf(page, "</span></td><td class=\"n\">%zu</td><td class=\"n\">%zu</td>",
+                           g->runs, g->reached);
+    weir_page_number(page, "%.1f", g->time);
+    weir_page_number(page, "%.2f %%", 100 * g->final);
+    weir_page_number(page, "%.1f", g->elapsed);
+    weir_page_number(page, "%.1f", g->comm);
+    weir_page_number(page, "%.1f", g->bytes / 1e6);
+    g_string_append(page, "<td>");
+    for (size_t i = 0; i < c->count; i++)
+      if (c->runs[i].group == g->number) run_link(page, &c->runs[i]);
+    g_string_append(page, "</td></tr>\n");
+  }
+  g_string_append(page, "</table></section>\n");
+}
+
+weir_status weir_compare_report_write(const char *directory) {
+  comparison c = {0};
+  weir_status status = read_comparison(&c, directory);
+  if (status) {
+    free_comparison(&c);
+    return status;
+  }
+  size_t count = 0;
+  group *groups = make_groups(&c, &count);
+  qsort(groups, count, sizeof *groups, by_time);
+  weir_figures drawn;
+  weir_figures_init(&drawn);
+  bars_figure(&drawn, groups, count);
+  curves_figure(&drawn, &c, groups, count);
+  status = weir_figures_draw(&drawn);
+  if (!status) {
+    GString *page = g_string_new(NULL);
+    weir_page_begin(page, "Weir: policies compared");
+    headline(page, &c, groups, count);
+    weir_page_figure(page, "Time to the target", "Shortest first.", drawn.svg[0]);
+    weir_page_figure(page, "Accuracy over time", "One line a run. Fixed plans have their "
+                     "collective's colour.", drawn.svg[1]);
+    table(page, &c, groups, count);
+    weir_page_end(page);
+    status = weir_page_write(page, directory);
+    g_string_free(page, TRUE);
+  }
+  weir_figures_free(&drawn);
+  g_free(groups);
+  free_comparison(&c);
+  return status;
+}

@@ -1,0 +1,167 @@
+#include <math.h>
+#include <string.h>
+
+#include <glib/gstdio.h>
+
+#include "base/base.h"
+#include "lab/report_data.h"
+
+enum { DEEPEST = 32 }; /* nesting; our own files need 4 */
+static const goffset most_bytes = 512 * 1024 * 1024;
+
+void weir_report_refuse(weir_report_place *place, const char *format, ...) {
+  if (place->status) return;
+  va_list args;
+  va_start(args, format);
+  char *message = g_strdup_vprintf(format, args);
+  va_end(args);
+  place->status = place->line ? weir_fail(WEIR_E_PARSE, "%s:%zu: %s", place->file, place->line,
+                                          message)
+                              : weir_fail(WEIR_E_PARSE, "%s: %s", place->file, message);
+  g_free(message);
+}
+
+char *weir_report_slurp(weir_report_place *place, const char *directory, size_t *bytes) {
+  char *path = g_build_filename(directory, place->file, NULL), *text = NULL;
+  GError *error = NULL;
+  GStatBuf info;
+  if (g_stat(path, &info) == 0 && info.st_size > most_bytes)
+    place->status = weir_fail(WEIR_E_IO, "%s: larger than 512 MiB", path);
+  else if (!g_file_get_contents(path, &text, bytes, &error)) {
+    place->status = weir_fail(WEIR_E_IO, "%s", error->message);
+    g_error_free(error);
+  }
+  if (text && memchr(text, 0, *bytes)) {
+    weir_report_refuse(place, "holds a zero byte, expected text");
+    g_clear_pointer(&text, g_free);
+  }
+  g_free(path);
+  return text;
+}
+
+/* json-glib recurses: keep hostile nesting away from it. */
+static bool too_deep(const char *text, size_t bytes) {
+  int depth = 0;
+  bool quoted = false;
+  for (size_t i = 0; i < bytes; i++) {
+    if (quoted && text[i] == '\\')
+      i++;
+    else if (text[i] == '"')
+      quoted = !quoted;
+    else if (!quoted && (text[i] == '[' || text[i] == '{') && ++depth > DEEPEST)
+      return true;
+    else if (!quoted && (text[i] == ']' || text[i] == '}'))
+      depth--;
+  }
+  return false;
+}
+
+JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const char *text,
+                             size_t bytes) {
+  if (!g_utf8_validate(text, (gssize)bytes, NULL)) {
+    weir_report_refuse(place, "not valid UTF-8");
+    return NULL;
+  }
+  if (too_deep(text, bytes)) {
+    weir_report_refuse(place, "nested deeper than %d", DEEPEST);
+    return NULL;
+  }
+  GError *error = NULL;
+  if (!json_parser_load_from_data(parser, text, (gssize)bytes, &error)) {
+    weir_report_refuse(place, "%s", error->message);
+    g_error_free(error);
+    return NULL;
+  }
+  JsonNode *root = json_parser_get_root(parser);
+  if (root && JSON_NODE_HOLDS_OBJECT(root)) return json_node_get_object(root);
+  weir_report_refuse(place, "expected a JSON object");
+  return NULL;
+}
+
+/* NULL when missing or null. */
+static JsonNode *member(weir_report_place *place, JsonObject *object, const char *name,
+                        weir_report_need need) {
+  JsonNode *node = json_object_get_member(object, name);
+  if (node && !JSON_NODE_HOLDS_NULL(node)) return node;
+  if (need == WEIR_REQUIRED) weir_report_refuse(place, "'%s' is missing", name);
+  return NULL;
+}
+
+static bool is_number(JsonNode *node) {
+  const GType type = JSON_NODE_HOLDS_VALUE(node) ? json_node_get_value_type(node) : G_TYPE_INVALID;
+  return type == G_TYPE_INT64 || type == G_TYPE_DOUBLE;
+}
+
+double weir_report_number(weir_report_place *place, JsonObject *object, const char *name,
+                          weir_report_need need) {
+  JsonNode *node = member(place, object, name, need);
+  if (!node) return NAN;
+  const double value = is_number(node) ? json_node_get_double(node) : NAN;
+  if (isfinite(value) && value >= 0) return value;
+  weir_report_refuse(place, "'%s' must be a number, 0 or more", name);
+  return NAN;
+}
+
+char *weir_report_text(weir_report_place *place, JsonObject *object, const char *name,
+                       weir_report_need need) {
+  JsonNode *node = member(place, object, name, need);
+  if (!node) return g_strdup("");
+  if (JSON_NODE_HOLDS_VALUE(node) && json_node_get_value_type(node) == G_TYPE_STRING)
+    return g_strdup(json_node_get_string(node));
+  weir_report_refuse(place, "'%s' must be a string", name);
+  return g_strdup("");
+}
+
+JsonArray *weir_report_array(weir_report_place *place, JsonObject *object, const char *name,
+                             weir_report_need need) {
+  JsonNode *node = member(place, object, name, need);
+  if (!node) return NULL;
+  if (JSON_NODE_HOLDS_ARRAY(node)) return json_node_get_array(node);
+  weir_report_refuse(place, "'%s' must be a list", name);
+  return NULL;
+}
+
+JsonObject *weir_report_element(weir_report_place *place, JsonArray *array, const char *name,
+                                size_t at) {
+  JsonNode *node = json_array_get_element(array, (guint)at);
+  if (JSON_NODE_HOLDS_OBJECT(node)) return json_node_get_object(node);
+  weir_report_refuse(place, "'%s'[%zu] must be an object", name, at);
+  return NULL;
+}
+
+weir_report_point *weir_report_points(weir_report_place *place, JsonObject *object,
+                                      const char *name, size_t *count) {
+  JsonArray *list = weir_report_array(place, object, name, WEIR_REQUIRED);
+  *count = list ? json_array_get_length(list) : 0;
+  weir_report_point *points = g_new0(weir_report_point, *count + 1);
+  for (size_t i = 0; i < *count; i++) {
+    JsonNode *node = json_array_get_element(list, (guint)i);
+    JsonArray *triple = JSON_NODE_HOLDS_ARRAY(node) ? json_node_get_array(node) : NULL;
+    double value[3] = {0};
+    bool good = triple && json_array_get_length(triple) == 3;
+    for (guint j = 0; good && j < 3; j++) {
+      JsonNode *number = json_array_get_element(triple, j);
+      value[j] = is_number(number) ? json_node_get_double(number) : NAN;
+      good = isfinite(value[j]) && value[j] >= 0;
+    }
+    if (!good || value[2] > 1) {
+      weir_report_refuse(place, "'%s'[%zu] must be [elapsed_s, step, accuracy], accuracy in [0, 1]",
+                         name, i);
+      break;
+    }
+    points[i] = (weir_report_point){value[0], value[1], value[2]};
+  }
+  return points;
+}
+
+uint32_t weir_report_collective(const char *name) {
+  uint32_t id = 0;
+  while (id < WEIR_COLL_COUNT && strcmp(weir_collective_name(id), name)) id++;
+  return id;
+}
+
+uint32_t weir_report_codec(const char *name) {
+  uint32_t id = 0;
+  while (id < WEIR_CODEC_COUNT && strcmp(weir_codec_name(id), name)) id++;
+  return id;
+}

@@ -1,0 +1,153 @@
+#include "lab/report_plot.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <glib/gstdio.h>
+
+#include "base/base.h"
+
+/* Dense blue, all-gather orange, all-reduce of top-k green; ring dark, tree light. */
+const char *const weir_report_colour[WEIR_COLL_COUNT] = {
+    [WEIR_COLL_DENSE_RING] = "#27568b", [WEIR_COLL_DENSE_TREE] = "#6fa3d8",
+    [WEIR_COLL_AG] = "#cf6a1c",         [WEIR_COLL_ART_RING] = "#1f7a56",
+    [WEIR_COLL_ART_TREE] = "#7dbb5b",
+};
+
+void weir_figures_init(weir_figures *figures) {
+  *figures = (weir_figures){.script = g_string_new(NULL), .time_out_s = 60};
+}
+
+void weir_figures_free(weir_figures *figures) {
+  if (figures->script) g_string_free(figures->script, TRUE);
+  for (int i = 0; i < WEIR_FIGURES_MAX; i++) g_free(figures->svg[i]);
+  *figures = (weir_figures){0};
+}
+
+void weir_figures_begin(weir_figures *figures, int width, int height) {
+  g_string_append_printf(
+      figures->script,
+      "set output\nreset\n"
+      "set terminal svg size %d,%d dynamic noenhanced font 'sans-serif,13' linewidth 1.3\n"
+      "set output '%d.svg'\n"
+      "set encoding utf8\n"
+      "set border 3 lc rgb '#98a2ae'\nset tics nomirror out scale 0.5 tc rgb '#46525f'\n"
+      "set grid ytics lc rgb '#e6eaee' lt 1 lw 0.8\n"
+      "set key tmargin right horizontal tc rgb '#2b3540' samplen 1.6\n"
+      "set lmargin 11\nset rmargin 3\n",
+      width, height, figures->count++);
+}
+
+/* What gnuplot said last. */
+static weir_status failed(const char *folder, const char *what) {
+  char *path = g_build_filename(folder, "errors", NULL), *text = NULL;
+  if (!g_file_get_contents(path, &text, NULL, NULL)) text = g_strdup("");
+  /* Warnings come first, what stopped it last. */
+  g_strchomp(text);
+  const char *last = strrchr(text, '\n');
+  const weir_status status =
+      weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what, last ? last + 1 : text);
+  g_free(text);
+  g_free(path);
+  return status;
+}
+
+
+/* In the child, before exec: it works in the folder and reports into a file there. */
+static void enter(gpointer folder) {
+  if (chdir(folder)) _exit(126);
+  const int errors = open("errors", O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  if (errors < 0 || dup2(errors, STDOUT_FILENO) < 0 || dup2(errors, STDERR_FILENO) < 0) _exit(126);
+}
+
+static weir_status wait_for(GPid child, double time_out_s, const char *folder) {
+  const double until = weir_now_s() + time_out_s;
+  int state = 0;
+  for (;;) {
+    const pid_t ended = waitpid(child, &state, WNOHANG);
+    if (ended == child) break;
+    if (ended < 0 && errno != EINTR)
+      return weir_fail(WEIR_E_IO, "waiting for gnuplot: %s", strerror(errno));
+    if (weir_now_s() > until) {
+      (void)kill(child, SIGKILL);
+      (void)waitpid(child, &state, 0);
+      return weir_fail(WEIR_E_TIMEOUT, "gnuplot was not done after %g s", time_out_s);
+    }
+    g_usleep(5000);
+  }
+  if (WIFEXITED(state) && WEXITSTATUS(state) == 0) return WEIR_OK;
+  return failed(folder, "failed");
+}
+
+static weir_status run(const weir_figures *figures, char *folder) {
+  char *script = g_build_filename(folder, "script", NULL);
+  char *arguments[] = {(char *)"gnuplot", (char *)"-d", (char *)"script", NULL};
+  GError *error = NULL;
+  GPid child = 0;
+  weir_status status = WEIR_OK;
+  if (!g_file_set_contents(script, figures->script->str, (gssize)figures->script->len, &error) ||
+      !g_spawn_async(NULL, arguments, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD, enter,
+                     folder, &child, &error)) {
+    status = g_error_matches(error, G_SPAWN_ERROR, G_SPAWN_ERROR_NOENT)
+                 ? weir_fail(WEIR_E_UNSUPPORTED,
+                             "gnuplot is not installed; the report's figures need it (Debian "
+                             "package gnuplot-nox)")
+                 : weir_fail(WEIR_E_IO, "%s", error->message);
+    g_error_free(error);
+  }
+  g_free(script);
+  return status ? status : wait_for(child, figures->time_out_s, folder);
+}
+
+/* The drawing without XML prolog, its element names made unique within the page. */
+static weir_status fetch(weir_figures *figures, const char *folder, int number) {
+  char name[16];
+  (void)g_snprintf(name, sizeof name, "%d.svg", number);
+  char *path = g_build_filename(folder, name, NULL), *text = NULL;
+  weir_status status = WEIR_OK;
+  const char *begin = NULL;
+  if (g_file_get_contents(path, &text, NULL, NULL)) begin = strstr(text, "<svg");
+  if (!begin || !strstr(begin, "</svg>")) {
+    status = failed(folder, "drew nothing");
+  } else {
+    GString *svg = g_string_new(begin);
+    char unique[32];
+    (void)g_snprintf(unique, sizeof unique, "id=\"figure%d_", number);
+    (void)g_string_replace(svg, "id=\"gnuplot_", unique, 0);
+    figures->svg[number] = g_string_free(svg, FALSE);
+  }
+  g_free(text);
+  g_free(path);
+  return status;
+}
+
+static void clear(const char *folder, int figures) {
+  char name[16];
+  for (int i = -2; i < figures; i++) {
+    (void)g_snprintf(name, sizeof name, "%d.svg", i);
+    char *path = g_build_filename(folder, i == -2 ? "script" : i == -1 ? "errors" : name, NULL);
+    (void)g_unlink(path);
+    g_free(path);
+  }
+  (void)g_rmdir(folder);
+}
+
+weir_status weir_figures_draw(weir_figures *figures) {
+  GError *error = NULL;
+  char *folder = g_dir_make_tmp("weir-report-XXXXXX", &error);
+  if (!folder) {
+    const weir_status status = weir_fail(WEIR_E_IO, "no temporary folder: %s", error->message);
+    g_error_free(error);
+    return status;
+  }
+  g_string_append(figures->script, "set output\n");
+  weir_status status = run(figures, folder);
+  for (int i = 0; !status && i < figures->count; i++) status = fetch(figures, folder, i);
+  clear(folder, figures->count);
+  g_free(folder);
+  return status;
+}

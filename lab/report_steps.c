@@ -1,0 +1,136 @@
+#include <math.h>
+#include <stddef.h>
+#include <string.h>
+
+#include "lab/report_data.h"
+
+typedef enum column_kind { NUMBER, SILENT, ANY_NUMBER, CODEC, COLLECTIVE, IGNORED } column_kind;
+
+/* SILENT columns may be empty; ANY_NUMBER may be empty, negative or not finite (a loss). */
+static const struct column {
+  const char *name;
+  column_kind kind;
+  size_t offset;
+} columns[] = {
+    {"step", NUMBER, offsetof(weir_report_step, step)},
+    {"epoch", NUMBER, offsetof(weir_report_step, epoch)},
+    {"trial", NUMBER, offsetof(weir_report_step, trial)},
+    {"plan", IGNORED, 0},
+    {"codec", CODEC, offsetof(weir_report_step, codec)},
+    {"cr", NUMBER, offsetof(weir_report_step, cr)},
+    {"collective", COLLECTIVE, offsetof(weir_report_step, collective)},
+    {"compute_ms", NUMBER, offsetof(weir_report_step, compute_ms)},
+    {"compress_ms", NUMBER, offsetof(weir_report_step, compress_ms)},
+    {"comm_ms", NUMBER, offsetof(weir_report_step, comm_ms)},
+    {"overhead_ms", SILENT, offsetof(weir_report_step, overhead_ms)},
+    {"predicted_comm_ms", SILENT, offsetof(weir_report_step, predicted_comm_ms)},
+    {"wire_bytes", NUMBER, offsetof(weir_report_step, wire_bytes)},
+    {"gain", SILENT, offsetof(weir_report_step, gain)},
+    {"loss", ANY_NUMBER, offsetof(weir_report_step, loss)},
+    {"latency_ms", SILENT, offsetof(weir_report_step, latency_ms)},
+    {"bandwidth_gbps", SILENT, offsetof(weir_report_step, bandwidth_gbps)},
+    {"set_latency_ms", SILENT, offsetof(weir_report_step, set_latency_ms)},
+    {"set_bandwidth_gbps", SILENT, offsetof(weir_report_step, set_bandwidth_gbps)},
+    {"elapsed_s", NUMBER, offsetof(weir_report_step, elapsed_s)},
+    {"accuracy", SILENT, offsetof(weir_report_step, accuracy)},
+};
+enum { COLUMNS = sizeof columns / sizeof *columns };
+
+/* Split in place at commas; returns how many fields there are, at most `most` of them stored. */
+static size_t split(char *line, char **field, size_t most) {
+  size_t count = 0;
+  for (char *at = line; at; count++) {
+    char *comma = strchr(at, ',');
+    if (comma) *comma++ = 0;
+    if (count < most) field[count] = at;
+    at = comma;
+  }
+  return count;
+}
+
+static void check_header(weir_report_place *place, char *line) {
+  char *field[COLUMNS];
+  const size_t count = split(line, field, COLUMNS);
+  for (size_t i = 0; i < COLUMNS && i < count; i++)
+    if (strcmp(field[i], columns[i].name))
+      weir_report_refuse(place, "column %zu is '%s', expected '%s'", i + 1, field[i],
+                         columns[i].name);
+  if (count != COLUMNS)
+    weir_report_refuse(place, "%zu columns, expected %d", count, (int)COLUMNS);
+}
+
+static void set_number(weir_report_place *place, const struct column *column, const char *text,
+                       double *to) {
+  *to = NAN;
+  if (!*text && column->kind != NUMBER) return;
+  char *end = NULL;
+  const double value = g_ascii_strtod(text, &end);
+  const bool loss = column->kind == ANY_NUMBER;
+  if (end == text || *end || (!loss && !(isfinite(value) && value >= 0)))
+    weir_report_refuse(place, "%s is '%s', expected a number%s", column->name, text,
+                       loss ? "" : ", 0 or more");
+  else if (isfinite(value))
+    *to = value;
+}
+
+static void set_name(weir_report_place *place, const struct column *column, const char *text,
+                     uint32_t *to) {
+  const bool codec = column->kind == CODEC;
+  *to = codec ? weir_report_codec(text) : weir_report_collective(text);
+  if (*to == (codec ? WEIR_CODEC_COUNT : WEIR_COLL_COUNT))
+    weir_report_refuse(place, "unknown %s '%s'", column->name, text);
+}
+
+static void parse_line(weir_report_place *place, char *line, weir_report_step *step) {
+  char *field[COLUMNS];
+  const size_t count = split(line, field, COLUMNS);
+  if (count != COLUMNS) {
+    weir_report_refuse(place, "%zu fields, expected %d", count, (int)COLUMNS);
+    return;
+  }
+  for (size_t i = 0; i < COLUMNS; i++) {
+    const struct column *c = &columns[i];
+    void *to = (char *)step + c->offset;
+    if (c->kind == CODEC || c->kind == COLLECTIVE)
+      set_name(place, c, field[i], to);
+    else if (c->kind != IGNORED)
+      set_number(place, c, field[i], to);
+  }
+  if (!place->status && !(step->cr > 0 && step->cr <= 1))
+    weir_report_refuse(place, "cr is %g, expected more than 0 and at most 1", step->cr);
+  if (!place->status && step->accuracy > 1)
+    weir_report_refuse(place, "accuracy is %g, expected at most 1", step->accuracy);
+}
+
+weir_status weir_report_steps_read(weir_report_data *data, const char *directory) {
+  weir_report_place place = {.file = "steps.csv"};
+  size_t bytes = 0;
+  char *text = weir_report_slurp(&place, directory, &bytes);
+  if (!text) return place.status;
+  if (bytes && text[bytes - 1] != '\n') weir_report_refuse(&place, "ends in the middle of a line");
+  GArray *steps = g_array_new(FALSE, TRUE, sizeof(weir_report_step));
+  char *line = text;
+  for (place.line = 1; !place.status && *line; place.line++) {
+    char *next = strchr(line, '\n');
+    *next++ = 0;
+    weir_report_step step = {0};
+    if (place.line == 1)
+      check_header(&place, line);
+    else
+      parse_line(&place, line, &step);
+    if (place.line > 1 && steps->len && !place.status) {
+      const weir_report_step *before = &g_array_index(steps, weir_report_step, steps->len - 1);
+      if (step.elapsed_s < before->elapsed_s)
+        weir_report_refuse(&place, "elapsed_s goes back from %g to %g", before->elapsed_s,
+                           step.elapsed_s);
+    }
+    if (place.line > 1) g_array_append_val(steps, step);
+    line = next;
+  }
+  place.line = 0;
+  if (!steps->len) weir_report_refuse(&place, "holds no steps");
+  data->step_count = steps->len;
+  data->steps = (weir_report_step *)(void *)g_array_free(steps, FALSE);
+  g_free(text);
+  return place.status;
+}

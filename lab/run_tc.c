@@ -1,0 +1,182 @@
+/* Workers as processes in network namespaces, links shaped by the kernel. */
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "lab/channel.h"
+#include "lab/runner_private.h"
+#include "lab/stage.h"
+#include "lab/topology.h"
+
+#define RENDEZVOUS_PORT 7700
+
+/* --- probe ------------------------------------------------------------------------------------ */
+
+static weir_status probe(void *unused) {
+  (void)unused;
+  weir_status status = weir_topology_enter();
+  return status ? status : weir_shaper_probe();
+}
+
+weir_status weir_run_tc_probe(void) { return weir_stage_run(probe, NULL); }
+
+/* --- the network ------------------------------------------------------------------------------ */
+
+typedef struct tc_run {
+  weir_run *run;
+  weir_topology *topology;
+  weir_crew_member *members;
+  int *worker_ends;
+  weir_shape in_force;
+} tc_run;
+
+static bool same_shape(const weir_shape *a, const weir_shape *b) {
+  return a->rate_bytes_s == b->rate_bytes_s && a->delay_s == b->delay_s && a->loss == b->loss &&
+         a->reorder == b->reorder && a->duplicate == b->duplicate;
+}
+
+static weir_status set_network(void *user, uint32_t epoch, double time_s, weir_shape *in_force) {
+  tc_run *tc = user;
+  const weir_scenario *s = &tc->run->scenario;
+  weir_shape shape = {0};
+  if (s->phase_count) {
+    weir_scenario_shape(s, weir_scenario_phase(s, epoch), &shape);
+  } else {
+    shape.delay_s = s->trace.latency_ms / 1e3;
+    shape.rate_bytes_s = weir_trace_rate(&tc->run->trace, time_s) * s->bandwidth_scale;
+  }
+  weir_status status = WEIR_OK;
+  if (!same_shape(&shape, &tc->in_force)) status = weir_topology_shape(tc->topology, &shape);
+  if (!status) *in_force = tc->in_force = shape;
+  return status;
+}
+
+/* Bytes in flight that fill the fattest link of the schedule: rate times the way there and back. */
+static double widest_window(const weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  double widest = 0;
+  for (size_t i = 0; i < s->phase_count; i++) {
+    weir_shape shape;
+    weir_scenario_shape(s, &s->phases[i], &shape);
+    widest = fmax(widest, shape.rate_bytes_s * 2 * shape.delay_s);
+  }
+  for (size_t i = 0; i < run->trace.intervals; i++)
+    widest = fmax(widest, run->trace.rate_bytes_s[i] * s->bandwidth_scale * 2 * s->trace.latency_ms / 1e3);
+  return widest;
+}
+
+/* --- workers ---------------------------------------------------------------------------------- */
+
+static void worker_process(const tc_run *tc, int rank) {
+  const weir_run *run = tc->run;
+  char name[16], rendezvous[WEIR_ADDRESS_MAX + 8], own[WEIR_ADDRESS_MAX], first[WEIR_ADDRESS_MAX];
+  weir_stage_die_with_parent();
+  (void)signal(SIGINT, SIG_IGN); /* a terminal sends it to all; the runner ends its workers itself */
+  (void)signal(SIGTERM, SIG_DFL);
+  (void)snprintf(name, sizeof name, "weir-worker-%d", rank);
+  (void)prctl(PR_SET_NAME, name);
+  for (uint32_t r = 0; r < run->scenario.workers; r++) {
+    (void)close(tc->members[r].channel);
+    if ((int)r != rank) (void)close(tc->worker_ends[r]);
+  }
+  weir_topology_address(rank, own);
+  weir_topology_address(0, first);
+  (void)snprintf(rendezvous, sizeof rendezvous, "%s:%d", first, RENDEZVOUS_PORT);
+  const weir_worker_config config = {.scenario = &run->scenario,
+                                     .data = &run->data,
+                                     .rank = rank,
+                                     .policy = run->policy,
+                                     .rendezvous = rendezvous,
+                                     .bind_address = own,
+                                     .job_id = run->job_id,
+                                     .journal_path = run->journal,
+                                     .channel = tc->worker_ends[rank]};
+  weir_status status = weir_topology_join(tc->topology, rank);
+  if (!status) {
+    status = weir_worker_run(&config);
+  } else {
+    weir_message message = {.kind = WEIR_MESSAGE_ERROR, .rank = (uint32_t)rank};
+    message.as.error.status = status;
+    (void)snprintf(message.as.error.text, sizeof message.as.error.text, "%s", weir_last_error());
+    (void)weir_channel_send(config.channel, &message, 1);
+  }
+  _exit(status ? 1 : 0);
+}
+
+static weir_status fork_workers(tc_run *tc) {
+  const uint32_t n = tc->run->scenario.workers;
+  for (uint32_t r = 0; r < n; r++) {
+    int ends[2];
+    weir_status status = weir_channel_open(ends);
+    if (status) return status;
+    tc->members[r].channel = ends[0];
+    tc->worker_ends[r] = ends[1];
+  }
+  (void)fflush(NULL);
+  for (uint32_t r = 0; r < n; r++) {
+    const pid_t pid = fork();
+    if (pid < 0) return weir_fail(WEIR_E_NOMEM, "no process for worker %" PRIu32, r);
+    if (pid == 0) worker_process(tc, (int)r);
+    tc->members[r].pid = pid;
+  }
+  for (uint32_t r = 0; r < n; r++) {
+    (void)close(tc->worker_ends[r]);
+    tc->worker_ends[r] = -1;
+  }
+  return WEIR_OK;
+}
+
+/* --- the run ---------------------------------------------------------------------------------- */
+
+static weir_status watch(tc_run *tc) {
+  weir_run *run = tc->run;
+  const uint32_t n = run->scenario.workers;
+  weir_steplog log = {0};
+  char(*digests)[65] = calloc(n, sizeof *digests);
+  if (!digests) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " digests", n);
+  weir_crew crew = {.members = tc->members,
+                    .count = n,
+                    .timeout_s = run->scenario.timeout_s,
+                    .network = {set_network, tc, run->scenario.phase_count ? 0 : run->scenario.trace.interval_s},
+                    .log = &log,
+                    .progress = &run->progress,
+                    .weights_sha256 = digests};
+  weir_status status = set_network(tc, run->scenario.first_epoch, 0, &crew.in_force);
+  if (!status) status = fork_workers(tc);
+  /* After a failed fork, those that were forked end with this process, which is their process 1. */
+  if (!status) status = weir_crew_watch(&crew);
+  weir_progress_end(&run->progress);
+  if (!status) status = weir_run_write(run, &log, (const char(*)[65])digests);
+  weir_steplog_free(&log);
+  free(digests);
+  return status;
+}
+
+/* Process 1 of the run's own namespace of processes: whatever it leaves ends with it. */
+static weir_status inside(void *user) {
+  tc_run tc = {.run = user};
+  const uint32_t n = tc.run->scenario.workers;
+  tc.members = calloc(n, sizeof *tc.members);
+  tc.worker_ends = malloc(n * sizeof *tc.worker_ends);
+  weir_status status = WEIR_OK;
+  if (!tc.members || !tc.worker_ends)
+    status = weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " workers", n);
+  for (uint32_t r = 0; !status && r < n; r++) tc.members[r].channel = tc.worker_ends[r] = -1;
+  if (!status) status = weir_topology_create(&tc.topology, (int)n, widest_window(tc.run));
+  if (!status) status = watch(&tc);
+  weir_topology_free(tc.topology);
+  free(tc.worker_ends);
+  free(tc.members);
+  return status;
+}
+
+weir_status weir_run_tc(void *user) {
+  weir_status status = weir_topology_enter();
+  return status ? status : weir_stage_run(inside, user);
+}

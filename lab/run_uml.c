@@ -1,0 +1,60 @@
+/* The same command, inside a Linux kernel of our own that has netem. */
+#include <errno.h>
+#include <glib.h>
+#include <inttypes.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "lab/runner_private.h"
+#include "lab/uml.h"
+
+#define BOOT_AND_DATA_MIB 512
+#define LONGEST_S (6 * 3600.0)
+
+typedef struct uml_view {
+  weir_progress *progress;
+  char last[512]; /* the last plain line: what the inner run said when it failed */
+} uml_view;
+
+static void take_line(void *user, bool is_error, const char *line) {
+  uml_view *view = user;
+  (void)is_error;
+  if (*line && *line != '~') (void)g_strlcpy(view->last, line, sizeof view->last);
+  if (strncmp(line, "weir run: ", 10)) weir_progress_relay(view->progress, line);
+}
+
+static weir_status outcome(weir_status status, int code, const uml_view *view) {
+  if (status) return status;
+  if (!code) return WEIR_OK;
+  const char *why = view->last;
+  if (!strncmp(why, "weir run: ", 10)) why += 10;
+  return weir_fail(WEIR_E_PEER, "%s", *why ? why : "the run inside User-Mode Linux failed without a word");
+}
+
+weir_status weir_run_uml(weir_run *run) {
+  char self[4096], workers[32], seed[32];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (length < 0) return weir_fail(WEIR_E_IO, "/proc/self/exe: %s", strerror(errno));
+  self[length] = 0;
+  (void)g_snprintf(workers, sizeof workers, "%" PRIu32, run->scenario.workers);
+  (void)g_snprintf(seed, sizeof seed, "%" PRIu64, run->scenario.seed);
+  char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
+  const bool live = run->progress.style != WEIR_PROGRESS_PLAIN;
+  const char *const argv[] = {self,       "run",       scenario,    "--out",       "/run/out",
+                              "--policy", run->policy, "--network", "tc",          "--workers",
+                              workers,    "--seed",    seed,        "--inside-uml",
+                              live ? "--relay" : NULL, NULL};
+  uml_view view = {.progress = &run->progress};
+  const weir_uml_config config = {.argv = argv,
+                                  .out = run->out,
+                                  .memory_mib = (size_t)(1.5 * (double)run->memory_bytes / 1048576) + BOOT_AND_DATA_MIB,
+                                  .timeout_s = LONGEST_S,
+                                  .line = take_line,
+                                  .user = &view};
+  int code = 0;
+  const weir_status status = weir_uml_run(&config, &code);
+  weir_progress_end(&run->progress);
+  g_free(scenario);
+  return outcome(status, code, &view);
+}

@@ -1,0 +1,238 @@
+#include "lab/runner.h"
+
+#include <errno.h>
+#include <glib.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "lab/report.h"
+#include "lab/runner_private.h"
+#include "lab/stage.h"
+#include "lab/uml.h"
+
+/* A worker: about 18 arrays as large as the model (weights, momentum, gradient, error-fed gradient,
+ * residual, the same again in a trial's checkpoint, codecs' and collectives' buffers), and what a
+ * process with oneDNN takes.  No model here has more elements than so many. */
+#define MODEL_ELEMENTS 1200000.0
+#define WORKER_BYTES (18 * 4 * MODEL_ELEMENTS + 24e6)
+
+/* --- prepare ---------------------------------------------------------------------------------- */
+
+weir_status weir_run_policy(const char *text, char **canonical) {
+  *canonical = NULL;
+  if (!strcmp(text, "weir") || !strcmp(text, "paper")) {
+    *canonical = g_strdup(text);
+    return WEIR_OK;
+  }
+  const bool named = !strncmp(text, "fixed:", 6);
+  if (!named && !strchr(text, ':'))
+    return weir_fail(WEIR_E_INVALID, "policy %s is unknown; expected weir, paper or fixed:CODEC:CR:COLLECTIVE", text);
+  weir_plan plan;
+  weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
+  if (status) {
+    char *why = g_strdup(weir_last_error());
+    status = weir_fail(WEIR_E_INVALID, "policy %s: %s; expected fixed:CODEC:CR:COLLECTIVE that fit together", text, why);
+    g_free(why);
+    return status;
+  }
+  *canonical = g_strconcat(named ? "" : "fixed:", text, NULL);
+  return WEIR_OK;
+}
+
+/* Put a place in front of the last message. */
+static weir_status at_place(weir_status status, const char *path, int line) {
+  char *why = g_strdup(weir_last_error());
+  (void)(line ? weir_fail(status, "%s:%d: %s", path, line, why)
+              : weir_fail(status, "command line: %s", why));
+  g_free(why);
+  return status;
+}
+
+static weir_status apply_options(weir_run *run) {
+  const weir_run_options *o = &run->options;
+  weir_scenario *s = &run->scenario;
+  if (o->workers >= 0) {
+    if (o->workers < 1 || o->workers > WEIR_SCENARIO_WORKERS_MAX)
+      return weir_fail(WEIR_E_INVALID, "command line: --workers %" PRId64 " is not allowed; expected a whole number from 1 to %d",
+                       o->workers, WEIR_SCENARIO_WORKERS_MAX);
+    s->workers = (uint32_t)o->workers;
+    s->workers_line = 0;
+  }
+  if (o->has_seed) s->seed = o->seed;
+  weir_status status = weir_scenario_check_workers(s);
+  if (status) return status;
+  status = weir_run_policy(o->policy ? o->policy : s->policy, &run->policy);
+  return status ? at_place(status, s->path, o->policy ? 0 : s->policy_line) : WEIR_OK;
+}
+
+static weir_status parse_network(weir_run *run) {
+  static const char *const names[] = {"auto", "tc", "uml", "sim"};
+  const char *text = run->options.network ? run->options.network : "auto";
+  for (int k = WEIR_NETWORK_AUTO; k <= WEIR_NETWORK_SIM; k++)
+    if (!strcmp(text, names[k])) {
+      run->network = (weir_network_kind)k;
+      if (run->network == WEIR_NETWORK_SIM && run->scenario.fault)
+        return weir_fail(WEIR_E_INVALID, "%s:%d: a fault needs worker processes, and --network sim has threads; expected tc, uml or auto",
+                         run->scenario.path, run->scenario.fault_line);
+      return WEIR_OK;
+    }
+  return weir_fail(WEIR_E_INVALID, "command line: --network %s is unknown; expected auto, tc, uml or sim", text);
+}
+
+static double available_bytes(void) {
+  FILE *file = fopen("/proc/meminfo", "re");
+  char line[128];
+  unsigned long long kib = 0;
+  while (file && fgets(line, sizeof line, file))
+    if (sscanf(line, "MemAvailable: %llu", &kib) == 1) break;
+  if (file) (void)fclose(file);
+  return (double)kib * 1024;
+}
+
+static weir_status check_memory(weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  const double need = s->workers * WORKER_BYTES, have = available_bytes();
+  run->memory_bytes = (uint64_t)need;
+  if (have <= 0 || need <= have) return WEIR_OK;
+  (void)weir_fail(WEIR_E_INVALID, "%" PRIu32 " workers need about %.1f GiB of memory and %.1f GiB are available; expected at most %.0f workers",
+                  s->workers, need / 1073741824, have / 1073741824, have / WORKER_BYTES);
+  return at_place(WEIR_E_INVALID, s->path, s->workers_line);
+}
+
+static weir_status load_data(weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  weir_status status = weir_dataset_load(&run->data, *s->data_dir ? s->data_dir : NULL);
+  if (status) {
+    char *why = g_strdup(weir_last_error());
+    (void)weir_fail(status, "data set: %s; expected the four files of %s", why, s->dataset);
+    g_free(why);
+    return at_place(status, s->path, *s->data_dir ? s->data_dir_line : s->training_line);
+  }
+  if (s->train_limit && s->train_limit < run->data.train) run->data.train = s->train_limit;
+  const uint64_t images = (uint64_t)s->batch * s->workers;
+  if (images > run->data.train) {
+    (void)weir_fail(WEIR_E_INVALID, "a step of %" PRIu32 " workers takes %" PRIu64 " images; expected at most the %zu there are",
+                    s->workers, images, run->data.train);
+    return at_place(WEIR_E_INVALID, s->path, s->training_line);
+  }
+  return WEIR_OK;
+}
+
+weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
+  *out = NULL;
+  weir_run *run = calloc(1, sizeof *run);
+  if (!run) return weir_fail(WEIR_E_NOMEM, "no memory for a run");
+  run->options = *options;
+  run->out = g_canonicalize_filename(options->out, NULL);
+  run->journal = g_build_filename(run->out, WEIR_OUT_JOURNAL, NULL);
+  weir_status status = weir_scenario_read(&run->scenario, options->scenario);
+  if (!status) status = apply_options(run);
+  if (!status) status = parse_network(run);
+  if (!status) status = check_memory(run);
+  if (!status && *run->scenario.trace.file)
+    status = weir_trace_read(&run->trace, &run->scenario.trace);
+  if (!status) status = weir_out_check(run->out);
+  if (!status) status = load_data(run);
+  if (status) {
+    weir_run_free(run);
+    return status;
+  }
+  *out = run;
+  return WEIR_OK;
+}
+
+void weir_run_free(weir_run *run) {
+  if (!run) return;
+  weir_dataset_free(&run->data);
+  weir_trace_free(&run->trace);
+  g_free(run->out);
+  g_free(run->policy);
+  g_free(run->journal);
+  free(run);
+}
+
+/* --- execute ---------------------------------------------------------------------------------- */
+
+const char *weir_run_network(const weir_run *run) {
+  if (run->options.inside_uml || run->network == WEIR_NETWORK_UML) return "uml";
+  return run->network == WEIR_NETWORK_TC ? "tc" : "sim";
+}
+
+/* The first that works, and why not those before it. */
+static weir_status choose_network(weir_run *run) {
+  if (run->network == WEIR_NETWORK_SIM) return WEIR_OK;
+  char why[256];
+  char *said = NULL;
+  if (run->network != WEIR_NETWORK_UML) {
+    weir_status status = weir_run_tc_probe();
+    if (!status) {
+      run->network = WEIR_NETWORK_TC;
+      return WEIR_OK;
+    }
+    if (run->network == WEIR_NETWORK_TC) return status;
+    said = g_strdup_printf("tc: %s", weir_last_error());
+  }
+  if (weir_uml_available(why)) {
+    run->network = WEIR_NETWORK_UML;
+  } else if (run->network == WEIR_NETWORK_UML) {
+    return weir_fail(WEIR_E_UNSUPPORTED, "uml: %s", why);
+  } else {
+    char *more = g_strdup_printf("%s; uml: %s", said, why);
+    g_free(said);
+    said = more;
+    if (run->scenario.fault) {
+      weir_status status = weir_fail(WEIR_E_UNSUPPORTED, "a fault needs worker processes: %s", said);
+      g_free(said);
+      return status;
+    }
+    run->network = WEIR_NETWORK_SIM;
+  }
+  if (said) {
+    char *line = g_strdup_printf("network: %s (%s)", weir_run_network(run), said);
+    weir_progress_say(&run->progress, line);
+    g_free(line);
+    g_free(said);
+  }
+  return WEIR_OK;
+}
+
+weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
+                           const char (*weights_sha256)[65]) {
+  char *decisions = g_build_filename(run->out, "decisions.jsonl", NULL);
+  weir_status status = WEIR_OK;
+  /* A policy that never decides leaves no journal: the list is then empty, not missing. */
+  if (rename(run->journal, decisions) && !g_file_set_contents(decisions, "", 0, NULL))
+    status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", decisions, strerror(errno));
+  g_free(decisions);
+  const weir_summary summary = {.scenario = &run->scenario,
+                                .log = log,
+                                .network = weir_run_network(run),
+                                .policy = run->policy,
+                                .weights_sha256 = weights_sha256};
+  if (!status) status = weir_steplog_write(log, run->out);
+  return status ? status : weir_summary_write(&summary, run->out);
+}
+
+weir_status weir_run_execute(weir_run *run) {
+  weir_progress_begin(&run->progress,
+                      run->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
+                      &run->scenario, weir_worker_steps_per_epoch(&run->scenario, &run->data));
+  weir_status status = choose_network(run);
+  if (status) return status;
+  if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
+    return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
+  if ((status = weir_out_open(run->out))) return status;
+  if (run->network == WEIR_NETWORK_UML)
+    status = weir_run_uml(run);
+  else
+    status = weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+  weir_progress_end(&run->progress);
+  if (!status && !run->options.inside_uml) status = weir_report_write(run->out);
+  if (status) weir_out_discard(run->out);
+  return status;
+}

@@ -1,0 +1,40 @@
+/* `weir run`: a scenario, checked, then run over one of three networks. */
+#ifndef WEIR_LAB_RUNNER_H
+#define WEIR_LAB_RUNNER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+#include "lab/progress.h"
+
+typedef struct weir_run_options {
+  const char *scenario;
+  const char *out;     /* folder; made when the run begins */
+  const char *policy;  /* NULL: the scenario's */
+  const char *network; /* "auto", "tc", "uml" or "sim"; NULL: auto */
+  int64_t workers;     /* negative: the scenario's */
+  bool has_seed;
+  uint64_t seed;
+  bool inside_uml;     /* this is the command that runs inside User-Mode Linux: the network is tc,
+                          the summary calls it uml, and the report is left to the host */
+  bool relay;          /* progress for another runner */
+} weir_run_options;
+
+typedef struct weir_run weir_run;
+
+/* Check everything a user can get wrong: scenario, policy, data set, memory, output folder.
+ * Touches nothing.  Any failure is the input's (exit code 2); the message says where. */
+weir_status weir_run_prepare(weir_run **out, const weir_run_options *options);
+/* Run; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there, otherwise none
+ * of them is.  WEIR_E_STATE: interrupted. */
+weir_status weir_run_execute(weir_run *run);
+/* "tc", "uml" or "sim", once executed. */
+const char *weir_run_network(const weir_run *run);
+void weir_run_free(weir_run *run);
+
+/* Is it weir, paper, fixed:PLAN or PLAN?  *canonical (free it) is what a session takes. */
+weir_status weir_run_policy(const char *text, char **canonical);
+
+#endif

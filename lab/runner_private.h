@@ -1,0 +1,50 @@
+/* What the runner's files share. */
+#ifndef WEIR_LAB_RUNNER_PRIVATE_H
+#define WEIR_LAB_RUNNER_PRIVATE_H
+
+#include "lab/crew.h"
+#include "lab/runner.h"
+#include "lab/trace.h"
+#include "lab/trainer.h"
+#include "lab/worker.h"
+
+typedef enum weir_network_kind {
+  WEIR_NETWORK_AUTO,
+  WEIR_NETWORK_TC,
+  WEIR_NETWORK_UML,
+  WEIR_NETWORK_SIM
+} weir_network_kind;
+
+struct weir_run {
+  weir_run_options options;
+  weir_scenario scenario;
+  weir_dataset data;
+  weir_trace trace;
+  char *out, *policy, *journal; /* journal: where decisions are written while the run lasts */
+  weir_network_kind network;
+  uint64_t job_id;
+  uint64_t memory_bytes; /* that all workers need, estimated */
+  weir_progress progress;
+};
+
+/* Bodies of weir_stage_run, each in a process of its own; user: the run.  They leave steps.csv,
+ * decisions.jsonl and summary.json. */
+weir_status weir_run_tc(void *run);
+weir_status weir_run_sim(void *run);
+/* Boots and runs the same command inside; in the caller's process. */
+weir_status weir_run_uml(weir_run *run);
+
+/* Can namespaces, htb and netem be had here?  Tries in a process of its own. */
+weir_status weir_run_tc_probe(void);
+
+/* After the crew has trained to the end: the files. */
+weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
+                           const char (*weights_sha256)[65]);
+
+/* Files of a run in its folder. */
+weir_status weir_out_check(const char *out);        /* writable, or could be made; touches nothing */
+weir_status weir_out_open(const char *out);         /* make it; remove an older run's files */
+void weir_out_discard(const char *out);             /* remove this run's files, whole or not */
+#define WEIR_OUT_JOURNAL ".weir-decisions.tmp"
+
+#endif

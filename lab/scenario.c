@@ -1,0 +1,314 @@
+#include "lab/scenario.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "lab/ini.h"
+#include "lab/scenario_keys.h"
+
+typedef struct parser {
+  weir_scenario *scenario;
+  const char *path;
+  const char *section;               /* the table's name of the section being read */
+  int section_line;
+  int seen[WEIR_SCENARIO_KEYS_MAX];  /* line of each key; of the current phase for phases */
+  int last_line;
+} parser;
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+static weir_status bad_value(const weir_ini_line *at, const weir_key *key) {
+  return weir_fail(WEIR_E_PARSE, "%s:%d: %s = %s is not allowed; expected %s", at->path, at->line,
+                   at->key, at->value, key->expected);
+}
+
+static bool parse_whole(const char *text, uint64_t *value) {
+  char *end;
+  if (!isdigit((unsigned char)*text)) return false;
+  errno = 0;
+  *value = strtoull(text, &end, 10);
+  return !errno && !*end;
+}
+
+static bool parse_real(const char *text, double *value) {
+  char *end;
+  *value = strtod(text, &end);
+  return end != text && !*end && isfinite(*value);
+}
+
+static bool parse_range(const char *text, weir_phase *phase) {
+  char copy[64];
+  if (strlen(text) >= sizeof copy) return false;
+  strcpy(copy, text);
+  char *dash = strchr(copy, '-');
+  if (dash) *dash = 0;
+  uint64_t first, last;
+  if (!parse_whole(copy, &first) || !parse_whole(dash ? dash + 1 : copy, &last)) return false;
+  if (first > last || last > 1000000) return false;
+  phase->first_epoch = (uint32_t)first;
+  phase->last_epoch = (uint32_t)last;
+  return true;
+}
+
+static bool parse_epochs(const char *text, weir_scenario *s) {
+  char copy[256], *rest = copy;
+  if (strlen(text) >= sizeof copy) return false;
+  strcpy(copy, text);
+  s->decays = 0;
+  for (char *item = strtok_r(copy, ", ", &rest); item; item = strtok_r(NULL, ", ", &rest)) {
+    uint64_t epoch;
+    if (!parse_whole(item, &epoch) || epoch > 1000000) return false;
+    if (s->decays == WEIR_SCENARIO_DECAYS_MAX) return false;
+    if (s->decays && epoch <= s->decay_epochs[s->decays - 1]) return false;
+    s->decay_epochs[s->decays++] = (uint32_t)epoch;
+  }
+  return s->decays > 0;
+}
+
+static bool parse_fault(const char *text, weir_fault_kind *kind) {
+  static const char *const names[] = {"", "kill", "freeze", "exit"};
+  for (int k = WEIR_FAULT_KILL; k <= WEIR_FAULT_EXIT; k++)
+    if (!strcmp(text, names[k])) {
+      *kind = (weir_fault_kind)k;
+      return true;
+    }
+  return false;
+}
+
+static bool parse_value(parser *p, const weir_ini_line *at, const weir_key *key) {
+  weir_scenario *s = p->scenario;
+  const bool in_phase = !strcmp(key->section, "phase");
+  weir_phase *phase = s->phase_count ? &s->phases[s->phase_count - 1] : NULL;
+  void *to = (char *)(in_phase ? (void *)phase : (void *)s) + key->offset;
+  uint64_t whole;
+  double real;
+  switch (key->kind) {
+    case WEIR_KEY_TEXT:
+      if (strlen(at->value) >= WEIR_SCENARIO_TEXT_MAX) return false;
+      strcpy(to, at->value);
+      return true;
+    case WEIR_KEY_COUNT:
+      if (!parse_whole(at->value, &whole) || (double)whole < key->low || (double)whole > key->high)
+        return false;
+      *(uint32_t *)to = (uint32_t)whole;
+      return true;
+    case WEIR_KEY_SEED:
+      if (!parse_whole(at->value, &whole)) return false;
+      *(uint64_t *)to = whole;
+      return true;
+    case WEIR_KEY_REAL:
+      if (!parse_real(at->value, &real) || real < key->low || real > key->high) return false;
+      *(double *)to = real;
+      return true;
+    case WEIR_KEY_EPOCHS: return parse_epochs(at->value, s);
+    case WEIR_KEY_RANGE: return parse_range(at->value, phase);
+    case WEIR_KEY_FAULT: return parse_fault(at->value, to);
+  }
+  return false;
+}
+
+/* --- sections --------------------------------------------------------------------------------- */
+
+static bool known_section(const char *section) {
+  for (const weir_key *key = weir_scenario_keys; key->section; key++)
+    if (!strcmp(key->section, section)) return true;
+  return false;
+}
+
+/* Before the next section, and at the end: is anything missing from this one? */
+static weir_status close_section(parser *p) {
+  if (!p->section) return WEIR_OK;
+  for (size_t k = 0; weir_scenario_keys[k].section; k++) {
+    const weir_key *key = &weir_scenario_keys[k];
+    if (strcmp(key->section, p->section) || !key->required || p->seen[k]) continue;
+    return weir_fail(WEIR_E_PARSE, "%s:%d: [%s] has no key %s; expected %s", p->path,
+                     p->section_line, p->section, key->name, key->expected);
+  }
+  return WEIR_OK;
+}
+
+static weir_status open_phase(parser *p, const weir_ini_line *at) {
+  weir_scenario *s = p->scenario;
+  if (!*at->argument || strlen(at->argument) >= sizeof s->phases[0].name)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: the phase's name is missing or too long; expected e.g. [phase slow]",
+                     at->path, at->line);
+  if (s->phase_count == WEIR_SCENARIO_PHASES_MAX)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: one phase too many; expected at most %d", at->path,
+                     at->line, WEIR_SCENARIO_PHASES_MAX);
+  weir_phase *phase = &s->phases[s->phase_count++];
+  *phase = (weir_phase){.line = at->line};
+  strcpy(phase->name, at->argument);
+  return WEIR_OK;
+}
+
+static weir_status open_section(parser *p, const weir_ini_line *at) {
+  weir_status status = close_section(p);
+  if (status) return status;
+  if (!known_section(at->section))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown section [%s]; expected scenario, training, phase NAME, trace or fault",
+                     at->path, at->line, at->section);
+  const bool phase = !strcmp(at->section, "phase");
+  for (size_t k = 0; weir_scenario_keys[k].section; k++) {
+    const weir_key *key = &weir_scenario_keys[k];
+    if (strcmp(key->section, at->section)) continue;
+    if (p->seen[k] && !phase)
+      return weir_fail(WEIR_E_PARSE, "%s:%d: [%s] is there a second time; expected it once", at->path,
+                       at->line, at->section);
+    p->seen[k] = 0;
+    p->section = key->section;
+  }
+  p->section_line = at->line;
+  if (!strcmp(at->section, "training")) p->scenario->training_line = at->line;
+  if (phase) return open_phase(p, at);
+  if (*at->argument)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown section [%s %s]; expected [%s]", at->path,
+                     at->line, at->section, at->argument, at->section);
+  return WEIR_OK;
+}
+
+static weir_status take_line(void *user, const weir_ini_line *at) {
+  parser *p = user;
+  p->last_line = at->line;
+  if (!at->key) return open_section(p, at);
+  for (size_t k = 0; weir_scenario_keys[k].section; k++) {
+    const weir_key *key = &weir_scenario_keys[k];
+    if (strcmp(key->section, p->section) || strcmp(key->name, at->key)) continue;
+    if (p->seen[k])
+      return weir_fail(WEIR_E_PARSE, "%s:%d: %s is there a second time (first in line %d); expected it once",
+                       at->path, at->line, at->key, p->seen[k]);
+    p->seen[k] = at->line;
+    if (key->line_offset) *(int *)((char *)p->scenario + key->line_offset) = at->line;
+    return parse_value(p, at, key) ? WEIR_OK : bad_value(at, key);
+  }
+  return weir_fail(WEIR_E_PARSE, "%s:%d: unknown key %s in [%s]; expected one that docs/scenarios.md lists",
+                   at->path, at->line, at->key, p->section);
+}
+
+/* --- the whole -------------------------------------------------------------------------------- */
+
+static int by_first_epoch(const void *a, const void *b) {
+  const weir_phase *x = a, *y = b;
+  return (x->first_epoch > y->first_epoch) - (x->first_epoch < y->first_epoch);
+}
+
+static weir_status check_phases(weir_scenario *s) {
+  weir_phase *phase = s->phases;
+  qsort(phase, s->phase_count, sizeof *phase, by_first_epoch);
+  if (phase->first_epoch > 1)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: no phase for the epochs before %" PRIu32
+                     "; expected the first phase to start at epoch 0 or 1",
+                     s->path, phase->line, phase->first_epoch);
+  s->first_epoch = phase->first_epoch;
+  const uint32_t last = s->first_epoch + s->epochs - 1;
+  for (size_t i = 0; i < s->phase_count; i++) {
+    if (i && phase[i].first_epoch <= phase[i - 1].last_epoch)
+      return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] and [phase %s] (line %d) overlap in epoch %" PRIu32
+                       "; expected each epoch in one phase",
+                       s->path, phase[i].line, phase[i].name, phase[i - 1].name, phase[i - 1].line,
+                       phase[i].first_epoch);
+    if (i && phase[i].first_epoch != phase[i - 1].last_epoch + 1)
+      return weir_fail(WEIR_E_PARSE, "%s:%d: no phase for epoch %" PRIu32 "; expected [phase %s] to start there",
+                       s->path, phase[i].line, phase[i - 1].last_epoch + 1, phase[i].name);
+    if (phase[i].last_epoch > last)
+      return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] goes beyond the last epoch; expected it to end by %" PRIu32
+                       " (epochs = %" PRIu32 ", line %d)",
+                       s->path, phase[i].line, phase[i].name, last, s->epochs, s->epochs_line);
+  }
+  if (phase[s->phase_count - 1].last_epoch != last)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: no phase for epoch %" PRIu32 "; expected phases up to epoch %" PRIu32,
+                     s->path, s->epochs_line, phase[s->phase_count - 1].last_epoch + 1, last);
+  return WEIR_OK;
+}
+
+static weir_status check_network(weir_scenario *s, const parser *p) {
+  const bool traced = *s->trace.file != 0;
+  if (!traced && !s->phase_count)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: the file ends without a network; expected [phase NAME] sections or [trace]",
+                     s->path, p->last_line);
+  if (traced && s->phase_count)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] stands beside [trace]; expected one or the other",
+                     s->path, s->phases[0].line, s->phases[0].name);
+  if (!traced) return check_phases(s);
+  s->first_epoch = 1;
+  if (*s->trace.file != '/') { /* relative to the scenario, not to where weir was called */
+    char joined[2 * WEIR_SCENARIO_TEXT_MAX];
+    const char *slash = strrchr(s->path, '/');
+    (void)snprintf(joined, sizeof joined, "%.*s%s", slash ? (int)(slash - s->path) + 1 : 0, s->path,
+                   s->trace.file);
+    if (strlen(joined) >= sizeof s->trace.file)
+      return weir_fail(WEIR_E_PARSE, "%s:%d: the trace's path is too long; expected at most %d characters",
+                       s->path, s->trace.line, WEIR_SCENARIO_TEXT_MAX - 1);
+    strcpy(s->trace.file, joined);
+  }
+  return WEIR_OK;
+}
+
+static weir_status check_whole(weir_scenario *s, const parser *p) {
+  if (!s->workers_line || !s->training_line)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: the file ends without [%s]; expected it", s->path,
+                     p->last_line, s->workers_line ? "training" : "scenario");
+  if (strcmp(s->dataset, "fashion-mnist"))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown data set %s; expected fashion-mnist", s->path,
+                     s->training_line, s->dataset);
+  if (strcmp(s->model, "mlp"))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown model %s; expected mlp", s->path,
+                     s->training_line, s->model);
+  weir_status status = check_network(s, p);
+  if (status) return status;
+  for (size_t d = 0; d < s->decays; d++)
+    if (s->decay_epochs[d] < s->first_epoch || s->decay_epochs[d] >= s->first_epoch + s->epochs)
+      return weir_fail(WEIR_E_PARSE, "%s:%d: decay epoch %" PRIu32 " is none of the run's; expected %" PRIu32 " to %" PRIu32,
+                       s->path, s->decay_line, s->decay_epochs[d], s->first_epoch,
+                       s->first_epoch + s->epochs - 1);
+  return weir_scenario_check_workers(s);
+}
+
+weir_status weir_scenario_check_workers(const weir_scenario *s) {
+  if (s->fault && s->fault_rank >= s->workers)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: the fault's rank %" PRIu32 " is no worker; expected 0 to %" PRIu32,
+                     s->path, s->fault_line, s->fault_rank, s->workers - 1);
+  return WEIR_OK;
+}
+
+weir_status weir_scenario_read(weir_scenario *s, const char *path) {
+  *s = (weir_scenario){.bandwidth_scale = 1,
+                       .seed = 1,
+                       .timeout_s = 10,
+                       .policy = "weir",
+                       .dataset = "fashion-mnist",
+                       .model = "mlp",
+                       .momentum = 0.9,
+                       .decay_factor = 0.1,
+                       .evaluate_every = 1,
+                       .trace = {.interval_s = 1, .window_s = 1, .slot_bytes = 1500}};
+  if (strlen(path) >= sizeof s->path)
+    return weir_fail(WEIR_E_INVALID, "%.60s...: the path is too long; expected at most %d characters",
+                     path, WEIR_SCENARIO_TEXT_MAX - 1);
+  strcpy(s->path, path);
+  const char *slash = strrchr(path, '/');
+  strcpy(s->name, slash ? slash + 1 : path);
+  parser p = {.scenario = s, .path = path};
+  weir_status status = weir_ini_read(path, take_line, &p);
+  if (!status) status = close_section(&p);
+  return status ? status : check_whole(s, &p);
+}
+
+const weir_phase *weir_scenario_phase(const weir_scenario *s, uint32_t epoch) {
+  size_t i = 0;
+  while (i + 1 < s->phase_count && s->phases[i].last_epoch < epoch) i++;
+  return &s->phases[i];
+}
+
+void weir_scenario_shape(const weir_scenario *s, const weir_phase *phase, weir_shape *shape) {
+  *shape = (weir_shape){.rate_bytes_s = phase->bandwidth_gbps * WEIR_GBPS * s->bandwidth_scale,
+                        .delay_s = phase->latency_ms / 1e3,
+                        .loss = phase->loss_percent / 100,
+                        .reorder = phase->reorder_percent / 100,
+                        .duplicate = phase->duplicate_percent / 100};
+}

@@ -1,0 +1,83 @@
+#include "lab/stage.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+typedef struct outcome {
+  uint32_t status; /* weir_status */
+  char text[512];
+} outcome;
+
+static volatile sig_atomic_t child_pid;
+
+static void pass_on(int number) {
+  const int error = errno;
+  if (child_pid > 0) (void)kill((pid_t)child_pid, number);
+  errno = error;
+}
+
+void weir_stage_die_with_parent(void) { (void)prctl(PR_SET_PDEATHSIG, SIGKILL); }
+
+static void child(int to, weir_status (*body)(void *user), void *user) {
+  weir_stage_die_with_parent();
+  outcome result = {.status = body(user)};
+  if (result.status) (void)snprintf(result.text, sizeof result.text, "%s", weir_last_error());
+  (void)fflush(NULL);
+  const ssize_t written = write(to, &result, sizeof result);
+  _exit(written == (ssize_t)sizeof result ? 0 : 1);
+}
+
+/* Until the child has closed its end.  What it wrote is less than a pipe's atomic size. */
+static bool read_outcome(int from, outcome *result) {
+  ssize_t got;
+  do got = read(from, result, sizeof *result);
+  while (got < 0 && errno == EINTR);
+  result->text[sizeof result->text - 1] = 0;
+  return got == (ssize_t)sizeof *result;
+}
+
+static weir_status wait_child(pid_t pid, int from) {
+  outcome result;
+  const bool told = read_outcome(from, &result);
+  int code = 0;
+  while (waitpid(pid, &code, 0) < 0 && errno == EINTR) continue;
+  if (!told && WIFSIGNALED(code))
+    return weir_fail(WEIR_E_INTERNAL, "the runner was killed by signal %d (%s)", WTERMSIG(code),
+                     strsignal(WTERMSIG(code)));
+  if (!told) return weir_fail(WEIR_E_INTERNAL, "the runner ended without a word");
+  return result.status ? weir_fail((weir_status)result.status, "%s", result.text) : WEIR_OK;
+}
+
+weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
+  int ends[2];
+  if (pipe(ends)) return weir_fail(WEIR_E_IO, "no pipe: %s", strerror(errno));
+  struct sigaction forward = {.sa_handler = pass_on}, ignore = {.sa_handler = SIG_IGN};
+  struct sigaction old_term, old_int;
+  child_pid = 0;
+  (void)fflush(NULL);
+  (void)sigaction(SIGTERM, &forward, &old_term);
+  (void)sigaction(SIGINT, &ignore, &old_int);
+  const pid_t pid = fork();
+  weir_status status;
+  if (pid == 0) {
+    (void)close(ends[0]);
+    child(ends[1], body, user);
+  }
+  child_pid = pid;
+  (void)close(ends[1]);
+  status = pid > 0 ? wait_child(pid, ends[0]) : weir_fail(WEIR_E_NOMEM, "no process: %s", strerror(errno));
+  child_pid = 0;
+  (void)sigaction(SIGTERM, &old_term, NULL);
+  (void)sigaction(SIGINT, &old_int, NULL);
+  (void)close(ends[0]);
+  return status;
+}

@@ -1,0 +1,42 @@
+/* Every executed step of a run, and the files made of them at its end. */
+#ifndef WEIR_LAB_STEPLOG_H
+#define WEIR_LAB_STEPLOG_H
+
+#include <stddef.h>
+
+#include "lab/channel.h"
+#include "lab/scenario.h"
+
+typedef struct weir_steplog {
+  weir_row *rows;
+  size_t count, room;
+} weir_steplog;
+
+weir_status weir_steplog_add(weir_steplog *log, const weir_row *row);
+void weir_steplog_free(weir_steplog *log);
+
+/* DIR/steps.csv; columns as docs/architecture.md says.  Written under another name and renamed. */
+weir_status weir_steplog_write(const weir_steplog *log, const char *directory);
+
+typedef struct weir_summary {
+  const weir_scenario *scenario;
+  const weir_steplog *log;
+  const char *network; /* "tc", "uml" or "sim" */
+  const char *policy;
+  const char (*weights_sha256)[65]; /* one a rank */
+} weir_summary;
+
+/* DIR/summary.json, from the log and DIR/decisions.jsonl.  Written under another name and renamed. */
+weir_status weir_summary_write(const weir_summary *summary, const char *directory);
+
+/* How the run answered a phase; exposed for tests.  `decisions` is the text of decisions.jsonl.
+ * Steps are counted as executed, trials included, from the first step of the phase to the one at
+ * whose end the first decision was taken that either was triggered by the network or knew both
+ * latency and bandwidth within 10 % of what was set; -1: none. */
+int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32_t first_epoch,
+                          uint32_t last_epoch);
+/* Median of a measured column over the phase's steps that know it; 0: none does. */
+double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32_t last_epoch,
+                           bool latency);
+
+#endif

@@ -1,0 +1,242 @@
+#include <json-glib/json-glib.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "lab/steplog.h"
+
+/* --- figures ---------------------------------------------------------------------------------- */
+
+static int ascending(const void *a, const void *b) {
+  const double x = *(const double *)a, y = *(const double *)b;
+  return (x > y) - (x < y);
+}
+
+static bool in_phase(const weir_row *row, uint32_t first_epoch, uint32_t last_epoch) {
+  return row->epoch >= first_epoch && row->epoch <= last_epoch;
+}
+
+double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32_t last_epoch,
+                           bool latency) {
+  double *values = malloc((log->count ? log->count : 1) * sizeof *values);
+  if (!values) return 0;
+  size_t n = 0;
+  for (size_t i = 0; i < log->count; i++) {
+    const weir_step_info *info = &log->rows[i].info;
+    const double value = latency ? info->latency_s : info->bandwidth_bytes_s;
+    if (in_phase(&log->rows[i], first_epoch, last_epoch) && value > 0) values[n++] = value;
+  }
+  qsort(values, n, sizeof *values, ascending);
+  const double median = n ? (values[(n - 1) / 2] + values[n / 2]) / 2 : 0;
+  free(values);
+  return median;
+}
+
+/* Does one line of decisions.jsonl answer to the network in force, at a step in [from, to]? */
+static bool answers(JsonObject *decision, const weir_row *set, uint64_t from, uint64_t to) {
+  const gint64 step = json_object_get_int_member_with_default(decision, "step", -1);
+  if (step < 0 || (uint64_t)step < from || (uint64_t)step > to) return false;
+  const char *trigger = json_object_get_string_member_with_default(decision, "trigger", "");
+  if (!strcmp(trigger, "latency") || !strcmp(trigger, "bandwidth")) return true;
+  const double latency = json_object_get_double_member_with_default(decision, "latency_ms", 0);
+  const double rate = json_object_get_double_member_with_default(decision, "bandwidth_gbps", 0);
+  const double set_latency = set->set_latency_s * 1e3, set_rate = set->set_bandwidth * 8e-9;
+  return fabs(latency - set_latency) <= 0.1 * set_latency && fabs(rate - set_rate) <= 0.1 * set_rate;
+}
+
+/* Step of the first decision that answers; -1: none. */
+static gint64 first_answer(const char *decisions, const weir_row *set, uint64_t from, uint64_t to) {
+  gint64 step = -1;
+  char **lines = g_strsplit(decisions, "\n", -1);
+  JsonParser *parser = json_parser_new();
+  for (char **line = lines; *line && step < 0; line++) {
+    if (!**line || !json_parser_load_from_data(parser, *line, -1, NULL)) continue;
+    JsonNode *root = json_parser_get_root(parser);
+    if (!root || !JSON_NODE_HOLDS_OBJECT(root)) continue;
+    JsonObject *decision = json_node_get_object(root);
+    if (answers(decision, set, from, to)) step = json_object_get_int_member(decision, "step");
+  }
+  g_object_unref(parser);
+  g_strfreev(lines);
+  return step;
+}
+
+int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32_t first_epoch,
+                          uint32_t last_epoch) {
+  size_t begin = 0;
+  while (begin < log->count && !in_phase(&log->rows[begin], first_epoch, last_epoch)) begin++;
+  if (begin == log->count) return -1;
+  size_t end = begin;
+  while (end + 1 < log->count && in_phase(&log->rows[end + 1], first_epoch, last_epoch)) end++;
+  const weir_row *rows = log->rows;
+  const gint64 step =
+      first_answer(decisions, &rows[begin], rows[begin].info.step, rows[end].info.step);
+  if (step < 0) return -1;
+  size_t at = begin;
+  while (at < end && rows[at].info.step < (uint64_t)step) at++;
+  return (int)(at - begin) + 1;
+}
+
+/* --- JSON ------------------------------------------------------------------------------------- */
+
+static void add_number(JsonBuilder *b, const char *name, double value) {
+  json_builder_set_member_name(b, name);
+  if (isfinite(value))
+    json_builder_add_double_value(b, value);
+  else
+    json_builder_add_null_value(b);
+}
+
+static void add_whole(JsonBuilder *b, const char *name, gint64 value) {
+  json_builder_set_member_name(b, name);
+  json_builder_add_int_value(b, value);
+}
+
+static void add_text(JsonBuilder *b, const char *name, const char *value) {
+  json_builder_set_member_name(b, name);
+  json_builder_add_string_value(b, value);
+}
+
+static void add_totals(JsonBuilder *b, const weir_steplog *log) {
+  double comm = 0, compress = 0, compute = 0, overhead = 0, accuracy = NAN;
+  uint64_t bytes = 0, steps = 0, switches = 0, last_plan = 0;
+  for (size_t i = 0; i < log->count; i++) {
+    const weir_step_info *info = &log->rows[i].info;
+    comm += info->comm_s;
+    compress += info->compress_s;
+    compute += info->compute_s;
+    overhead += info->overhead_s;
+    bytes += info->wire_bytes;
+    if (isfinite(log->rows[i].accuracy)) accuracy = log->rows[i].accuracy;
+    if (info->trial) continue;
+    weir_plan plan = info->plan;
+    plan.id = 0; /* the same work under a new number is no switch */
+    const uint64_t digest = weir_plan_digest(&plan);
+    if (steps && digest != last_plan) switches++;
+    last_plan = digest;
+    steps++;
+  }
+  add_number(b, "final_accuracy", accuracy);
+  add_number(b, "elapsed_s", log->count ? log->rows[log->count - 1].elapsed_s : 0);
+  add_number(b, "comm_s", comm);
+  add_number(b, "compress_s", compress);
+  add_number(b, "compute_s", compute);
+  add_number(b, "overhead_s", overhead);
+  add_whole(b, "switches", (gint64)switches);
+  add_whole(b, "wire_bytes", (gint64)bytes);
+  add_whole(b, "steps", (gint64)steps);
+}
+
+static void add_accuracy(JsonBuilder *b, const weir_steplog *log) {
+  json_builder_set_member_name(b, "accuracy");
+  json_builder_begin_array(b);
+  for (size_t i = 0; i < log->count; i++) {
+    const weir_row *row = &log->rows[i];
+    if (!isfinite(row->accuracy)) continue;
+    json_builder_begin_array(b);
+    json_builder_add_double_value(b, row->elapsed_s);
+    json_builder_add_int_value(b, (gint64)row->info.step);
+    json_builder_add_double_value(b, row->accuracy);
+    json_builder_end_array(b);
+  }
+  json_builder_end_array(b);
+}
+
+/* The median of what was set: the very value for a phase, a typical one for a trace. */
+static double median_set(const weir_steplog *log, bool latency) {
+  double *values = malloc((log->count ? log->count : 1) * sizeof *values);
+  if (!values) return NAN;
+  for (size_t i = 0; i < log->count; i++)
+    values[i] = latency ? log->rows[i].set_latency_s : log->rows[i].set_bandwidth;
+  qsort(values, log->count, sizeof *values, ascending);
+  const double median = log->count ? values[log->count / 2] : NAN;
+  free(values);
+  return median;
+}
+
+static void add_phase(JsonBuilder *b, const weir_summary *s, const char *decisions, const char *name,
+                      uint32_t first, uint32_t last, double latency_s, double bandwidth) {
+  const double measured_latency = weir_summary_median(s->log, first, last, true);
+  const double measured_rate = weir_summary_median(s->log, first, last, false);
+  const int answered = weir_summary_answered(s->log, decisions, first, last);
+  json_builder_begin_object(b);
+  add_text(b, "name", name);
+  add_whole(b, "first_epoch", first);
+  add_whole(b, "last_epoch", last);
+  add_number(b, "set_latency_ms", latency_s * 1e3);
+  add_number(b, "set_bandwidth_gbps", bandwidth * 8e-9);
+  add_number(b, "measured_latency_ms", measured_latency > 0 ? measured_latency * 1e3 : NAN);
+  add_number(b, "measured_bandwidth_gbps", measured_rate > 0 ? measured_rate * 8e-9 : NAN);
+  if (answered >= 0)
+    add_whole(b, "answered_in_steps", answered);
+  else
+    add_number(b, "answered_in_steps", NAN);
+  json_builder_end_object(b);
+}
+
+static void add_phases(JsonBuilder *b, const weir_summary *s, const char *decisions) {
+  const weir_scenario *scenario = s->scenario;
+  json_builder_set_member_name(b, "phases");
+  json_builder_begin_array(b);
+  for (size_t i = 0; i < scenario->phase_count; i++) {
+    const weir_phase *phase = &scenario->phases[i];
+    weir_shape shape;
+    weir_scenario_shape(scenario, phase, &shape);
+    add_phase(b, s, decisions, phase->name, phase->first_epoch, phase->last_epoch, shape.delay_s,
+              shape.rate_bytes_s);
+  }
+  if (!scenario->phase_count)
+    add_phase(b, s, decisions, "trace", scenario->first_epoch,
+              scenario->first_epoch + scenario->epochs - 1, median_set(s->log, true),
+              median_set(s->log, false));
+  json_builder_end_array(b);
+}
+
+static weir_status write_json(JsonBuilder *b, const char *directory) {
+  JsonGenerator *generator = json_generator_new();
+  JsonNode *root = json_builder_get_root(b);
+  json_generator_set_root(generator, root);
+  json_generator_set_pretty(generator, TRUE);
+  char *text = json_generator_to_data(generator, NULL);
+  char *lined = g_strconcat(text, "\n", NULL);
+  char *path = g_build_filename(directory, "summary.json", NULL);
+  GError *error = NULL;
+  weir_status status = WEIR_OK;
+  if (!g_file_set_contents(path, lined, -1, &error)) {
+    status = weir_fail(WEIR_E_IO, "%s", error->message);
+    g_error_free(error);
+  }
+  g_free(path);
+  g_free(lined);
+  g_free(text);
+  json_node_unref(root);
+  g_object_unref(generator);
+  return status;
+}
+
+weir_status weir_summary_write(const weir_summary *s, const char *directory) {
+  char *path = g_build_filename(directory, "decisions.jsonl", NULL), *decisions = NULL;
+  if (!g_file_get_contents(path, &decisions, NULL, NULL)) decisions = g_strdup("");
+  g_free(path);
+  JsonBuilder *b = json_builder_new();
+  json_builder_begin_object(b);
+  add_text(b, "scenario", s->scenario->name);
+  add_whole(b, "workers", s->scenario->workers);
+  add_text(b, "network", s->network);
+  add_text(b, "policy", s->policy);
+  add_whole(b, "seed", (gint64)s->scenario->seed);
+  add_totals(b, s->log);
+  json_builder_set_member_name(b, "weights_sha256");
+  json_builder_begin_array(b);
+  for (uint32_t r = 0; r < s->scenario->workers; r++)
+    json_builder_add_string_value(b, s->weights_sha256[r]);
+  json_builder_end_array(b);
+  add_accuracy(b, s->log);
+  add_phases(b, s, decisions);
+  json_builder_end_object(b);
+  weir_status status = write_json(b, directory);
+  g_object_unref(b);
+  g_free(decisions);
+  return status;
+}

@@ -1,0 +1,43 @@
+/* The emulated cluster: a network namespace per worker, a veth pair each, all on one bridge, and a
+ * shaper on each worker's egress.  Everything lives in namespaces of the calling process and goes
+ * with it: nothing is ever visible in the host's namespace, not even after SIGKILL. */
+#ifndef WEIR_LAB_TOPOLOGY_H
+#define WEIR_LAB_TOPOLOGY_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include <weir/status.h>
+
+#include "netmon/shaper.h"
+
+#define WEIR_TOPOLOGY_BRIDGE "weir0"
+#define WEIR_TOPOLOGY_LINK "eth0" /* a worker's interface, in its namespace */
+#define WEIR_ADDRESS_MAX 16
+
+typedef struct weir_topology weir_topology;
+
+/* Take the calling process into namespaces of its own: a network namespace, and a user namespace
+ * when it is not root.  Needs a process of one thread.  WEIR_E_UNSUPPORTED when the kernel refuses;
+ * the message says what. */
+weir_status weir_topology_enter(void);
+
+/* Build the cluster.  window_bytes: the most that one connection will have to keep in flight
+ * (largest bandwidth-delay product of the schedule); TCP's windows are opened that far from the
+ * first packet on, so that a transfer after a pause runs at the link's rate. */
+weir_status weir_topology_create(weir_topology **out, int workers, double window_bytes);
+
+/* Set the egress of every worker, and read it back; a difference is WEIR_E_IO with what was set and
+ * what the kernel says. */
+weir_status weir_topology_shape(weir_topology *topology, const weir_shape *shape);
+
+/* Move the calling process (a worker, just forked) into worker r's namespace. */
+weir_status weir_topology_join(const weir_topology *topology, int worker);
+
+/* "10.77.x.y" of worker r. */
+void weir_topology_address(int worker, char text[WEIR_ADDRESS_MAX]);
+
+/* Remove links, qdiscs and namespaces; NULL is allowed. */
+void weir_topology_free(weir_topology *topology);
+
+#endif

@@ -1,0 +1,105 @@
+#include "lab/trace.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define STAMPS_MAX ((size_t)100 * 1000 * 1000)
+#define INTERVALS_MAX ((size_t)1000 * 1000)
+
+typedef struct stamps {
+  double *ms;
+  size_t count, room;
+} stamps;
+
+static weir_status add_stamp(stamps *s, double ms) {
+  if (s->count == s->room) {
+    const size_t room = s->room ? 2 * s->room : 4096;
+    double *more = room <= STAMPS_MAX ? realloc(s->ms, room * sizeof *more) : NULL;
+    if (!more) return weir_fail(WEIR_E_NOMEM, "the trace does not fit into memory");
+    s->ms = more;
+    s->room = room;
+  }
+  s->ms[s->count++] = ms;
+  return WEIR_OK;
+}
+
+static weir_status read_stamps(stamps *s, const char *path) {
+  FILE *file = fopen(path, "re");
+  if (!file)
+    return weir_fail(WEIR_E_IO, "%s:0: cannot be opened (%s); expected a trace", path, strerror(errno));
+  char line[64];
+  weir_status status = WEIR_OK;
+  for (int number = 1; !status && fgets(line, sizeof line, file); number++) {
+    char *end;
+    errno = 0;
+    const unsigned long long ms = strtoull(line, &end, 10);
+    const double last = s->count ? s->ms[s->count - 1] : 0;
+    if (*line < '0' || *line > '9' || errno || (*end != '\n' && *end))
+      status = weir_fail(WEIR_E_PARSE, "%s:%d: no millisecond stamp; expected one whole number a line",
+                         path, number);
+    else if ((double)ms < last)
+      status = weir_fail(WEIR_E_PARSE, "%s:%d: the stamp goes back in time; expected %.0f or more", path,
+                         number, last);
+    else
+      status = add_stamp(s, (double)ms);
+  }
+  if (!status && !s->count)
+    status = weir_fail(WEIR_E_PARSE, "%s:1: the trace is empty; expected one whole number a line", path);
+  (void)fclose(file);
+  return status;
+}
+
+/* Index of the first stamp at or after a time. */
+static size_t first_at(const stamps *s, double ms) {
+  size_t low = 0, high = s->count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if (s->ms[middle] < ms)
+      low = middle + 1;
+    else
+      high = middle;
+  }
+  return low;
+}
+
+static weir_status count_rates(weir_trace *trace, const stamps *s, const weir_trace_config *config) {
+  const double length_s = s->ms[s->count - 1] / 1e3;
+  const double intervals = fmax(1, ceil(length_s / config->interval_s));
+  if (intervals > (double)INTERVALS_MAX)
+    return weir_fail(WEIR_E_PARSE, "%s:%zu: the trace is too long; expected at most %zu intervals",
+                     config->file, s->count, INTERVALS_MAX);
+  trace->intervals = (size_t)intervals;
+  trace->interval_s = config->interval_s;
+  trace->rate_bytes_s = malloc(trace->intervals * sizeof *trace->rate_bytes_s);
+  if (!trace->rate_bytes_s) return weir_fail(WEIR_E_NOMEM, "the trace does not fit into memory");
+  for (size_t i = 0; i < trace->intervals; i++) {
+    const double from = (double)i * config->interval_s * 1e3;
+    const size_t slots = first_at(s, from + config->window_s * 1e3) - first_at(s, from);
+    trace->rate_bytes_s[i] = (slots ? (double)slots : 1) * config->slot_bytes / config->window_s;
+  }
+  return WEIR_OK;
+}
+
+weir_status weir_trace_read(weir_trace *trace, const weir_trace_config *config) {
+  stamps s = {0};
+  *trace = (weir_trace){0};
+  weir_status status = read_stamps(&s, config->file);
+  if (!status) status = count_rates(trace, &s, config);
+  free(s.ms);
+  return status;
+}
+
+double weir_trace_rate(const weir_trace *trace, double time_s) {
+  const double interval = floor(fmax(0, time_s) / trace->interval_s);
+  return trace->rate_bytes_s[(size_t)fmod(interval, (double)trace->intervals)];
+}
+
+void weir_trace_free(weir_trace *trace) {
+  free(trace->rate_bytes_s);
+  *trace = (weir_trace){0};
+}

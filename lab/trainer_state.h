@@ -1,0 +1,13 @@
+/* What a trial must restore of a trainer, for weir_trainer_register and for tests. */
+#ifndef WEIR_LAB_TRAINER_STATE_H
+#define WEIR_LAB_TRAINER_STATE_H
+
+#include "lab/trainer.h"
+
+/* Weights or momentum: one flat array in the tensors' order; *count floats. */
+float *weir_trainer_weights(weir_trainer *trainer, size_t *count);
+float *weir_trainer_momentum(weir_trainer *trainer, size_t *count);
+/* RNG, permutation, data cursor and step counter. */
+weir_state_hooks weir_trainer_hooks(weir_trainer *trainer);
+
+#endif

@@ -1,0 +1,232 @@
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "lab/uml_script.h"
+
+#define FOLDER_PREFIX "weir-uml-"
+
+weir_status weir_uml_find_program(const char *name, char path[WEIR_UML_PATH]) {
+  if (strchr(name, '/')) {
+    char *real = realpath(name, NULL);
+    if (!real || access(real, X_OK) || strlen(real) >= WEIR_UML_PATH) {
+      free(real);
+      return weir_fail(WEIR_E_UNSUPPORTED, "%s is not a program that can be run", name);
+    }
+    memcpy(path, real, strlen(real) + 1);
+    free(real);
+    return WEIR_OK;
+  }
+  const char *search = getenv("PATH");
+  if (!search || !*search) search = "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin";
+  while (*search) {
+    const size_t length = strcspn(search, ":");
+    const int n = snprintf(path, WEIR_UML_PATH, "%.*s/%s", (int)length, search, name);
+    struct stat info;
+    if (length && n > 0 && n < WEIR_UML_PATH && !stat(path, &info) && S_ISREG(info.st_mode) &&
+        !access(path, X_OK))
+      return WEIR_OK;
+    search += length;
+    if (*search == ':') search++;
+  }
+  return weir_fail(WEIR_E_UNSUPPORTED, "%s is not in PATH", name);
+}
+
+/* Remove a folder of ours: it holds files, and folders of files (.uml/NAME). */
+static void remove_tree(const char *path, int depth) {
+  DIR *dir = opendir(path);
+  struct dirent *entry;
+  while (dir && (entry = readdir(dir))) {
+    if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+    char inner[WEIR_UML_PATH];
+    const int n = snprintf(inner, sizeof inner, "%s/%s", path, entry->d_name);
+    if (n < 0 || (size_t)n >= sizeof inner) continue;
+    struct stat info;
+    if (!lstat(inner, &info) && S_ISDIR(info.st_mode) && depth > 0)
+      remove_tree(inner, depth - 1);
+    else
+      (void)unlink(inner);
+  }
+  if (dir) closedir(dir);
+  (void)rmdir(path);
+}
+
+static int lock_folder(const char *path) {
+  char lock[WEIR_UML_PATH];
+  const int n = snprintf(lock, sizeof lock, "%s/lock", path);
+  if (n < 0 || (size_t)n >= sizeof lock) return -1;
+  const int fd = open(lock, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd >= 0 && flock(fd, LOCK_EX | LOCK_NB)) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+/* A run that was killed could not clean up: its folder is there, its lock is not held. */
+static void remove_stale(const char *base) {
+  DIR *dir = opendir(base);
+  struct dirent *entry;
+  while (dir && (entry = readdir(dir))) {
+    if (strncmp(entry->d_name, FOLDER_PREFIX, strlen(FOLDER_PREFIX))) continue;
+    char path[WEIR_UML_PATH];
+    const int n = snprintf(path, sizeof path, "%s/%s", base, entry->d_name);
+    struct stat info;
+    if (n < 0 || (size_t)n >= sizeof path || lstat(path, &info)) continue;
+    if (!S_ISDIR(info.st_mode) || info.st_uid != geteuid()) continue;
+    /* A folder without a lock may be one that is being made this moment. */
+    char lock[WEIR_UML_PATH + 8];
+    (void)snprintf(lock, sizeof lock, "%s/lock", path);
+    if (access(lock, F_OK)) continue;
+    const int fd = lock_folder(path);
+    if (fd < 0) continue;
+    remove_tree(path, 3);
+    close(fd);
+  }
+  if (dir) closedir(dir);
+}
+
+weir_status weir_uml_folder_make(weir_uml_folder *folder) {
+  const char *base = getenv("TMPDIR");
+  if (!base || base[0] != '/' || strlen(base) > 128 || access(base, W_OK)) base = "/tmp";
+  folder->lock = -1;
+  remove_stale(base);
+  (void)snprintf(folder->path, sizeof folder->path, "%s/" FOLDER_PREFIX "XXXXXX", base);
+  if (!mkdtemp(folder->path))
+    return weir_fail(WEIR_E_IO, "cannot make a folder in %s: %s", base, strerror(errno));
+  folder->lock = lock_folder(folder->path);
+  if (folder->lock < 0) {
+    const int error = errno;
+    (void)rmdir(folder->path);
+    return weir_fail(WEIR_E_IO, "cannot lock %s: %s", folder->path, strerror(error));
+  }
+  return WEIR_OK;
+}
+
+void weir_uml_folder_remove(weir_uml_folder *folder) {
+  remove_tree(folder->path, 3);
+  if (folder->lock >= 0) close(folder->lock);
+  folder->lock = -1;
+}
+
+/* 'text' for the shell. */
+static void quote(FILE *file, const char *text) {
+  fputc('\'', file);
+  for (; *text; text++)
+    if (*text == '\'')
+      fputs("'\\''", file);
+    else
+      fputc(*text, file);
+  fputc('\'', file);
+}
+
+/* tmpfs hides the host's /run: what lies there is reached through /run/host. */
+static void quote_path(FILE *file, const char *path) {
+  char moved[WEIR_UML_PATH + 16];
+  if (!strncmp(path, "/run/", 5)) {
+    (void)snprintf(moved, sizeof moved, "/run/host/%s", path + 5);
+    path = moved;
+  }
+  quote(file, path);
+}
+
+/* Load a module and before it what it needs; modules.dep lists that nearest first. */
+static const char script_head[] =
+    "unset hostfs mem\n"
+    "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
+    "b() { $busybox \"$@\"; }\n"
+    "give_up() { echo \"weir-uml: $*\" >/dev/tty1; b poweroff -f; b sleep 60; }\n"
+    "b mount -t proc none /proc || give_up 'cannot mount /proc'\n"
+    "b stty -F /dev/tty0 raw -echo\n"
+    "b stty -F /dev/tty1 raw -echo\n"
+    "b mount -t sysfs none /sys || give_up 'cannot mount /sys'\n"
+    "b mount -t tmpfs none /run || give_up 'cannot mount a tmpfs'\n"
+    "b mkdir -p /run/out /run/host /run/tmp /run/weir /run/netns /dev/shm /dev/pts\n"
+    "b mount -t tmpfs none /dev/shm\n"
+    "b mount -t devpts none /dev/pts\n"
+    "b mount -t hostfs none /run/host -o /run\n"
+    "b mount -o remount,ro /run/host\n"
+    "m=/usr/lib/uml/modules/$(b uname -r)\n"
+    "for name in sch_htb sch_netem veth bridge; do\n"
+    "  files=$(b grep \"/$name.ko:\" $m/modules.dep | b head -n 1 | b tr -d :)\n"
+    "  order=\n"
+    "  for file in $files; do order=\"$file $order\"; done\n"
+    "  for file in $order; do\n"
+    "    loaded=$(b basename $file .ko | b tr - _)\n"
+    "    [ -d /sys/module/$loaded ] || b insmod $m/$file || give_up \"cannot load $file\"\n"
+    "  done\n"
+    "done\n"
+    "b ip link set lo up\n"
+    "b hostname weir\n"
+    "ulimit -n 65536 2>/dev/null\n";
+
+weir_status weir_uml_write_init(const weir_uml_folder *folder, const weir_uml_config *config,
+                                bool keep_terminal) {
+  char busybox[WEIR_UML_PATH], program[WEIR_UML_PATH], cwd[WEIR_UML_PATH], path[WEIR_UML_PATH];
+  char out[WEIR_UML_PATH] = "", *real = NULL;
+  weir_status status = weir_uml_find_program("busybox", busybox);
+  if (status == WEIR_OK) status = weir_uml_find_program(config->argv[0], program);
+  if (status != WEIR_OK) return status;
+  if (config->out && (!(real = realpath(config->out, NULL)) || strlen(real) >= sizeof out ||
+                      strchr(real, ','))) {
+    free(real);
+    return weir_fail(WEIR_E_INVALID, "%s: not a folder User-Mode Linux can mount", config->out);
+  }
+  if (real) memcpy(out, real, strlen(real) + 1);
+  free(real);
+  if (!getcwd(cwd, sizeof cwd)) (void)snprintf(cwd, sizeof cwd, "/");
+  (void)snprintf(path, sizeof path, "%s/init", folder->path);
+  FILE *file = fopen(path, "we");
+  if (!file) return weir_fail(WEIR_E_IO, "cannot write %s: %s", path, strerror(errno));
+  fprintf(file, "#!%s sh\nbusybox=%s\n%s", busybox, busybox, script_head);
+  fputs("b mount -t hostfs none /run/weir -o ", file);
+  quote(file, folder->path);
+  fputs(" || give_up 'cannot mount the folder of the run'\n", file);
+  if (config->out) {
+    fputs("b mount -t hostfs none /run/out -o ", file);
+    quote(file, out);
+    fputs(" || give_up 'cannot mount the output folder'\n", file);
+  }
+  fputs("export HOME=/run/tmp TMPDIR=/run/tmp\n", file);
+  for (const char *const *e = config->environment; e && *e; e++) {
+    fputs("export ", file);
+    quote(file, *e);
+    fputc('\n', file);
+  }
+  fputs("cd ", file);
+  quote_path(file, cwd);
+  fputs(" 2>/dev/null || cd /\nrun() {\n  ", file);
+  quote_path(file, program);
+  for (const char *const *a = config->argv + 1; *a; a++) {
+    fputc(' ', file);
+    quote(file, *a);
+  }
+  fputs(" </dev/null\n  echo $? >/run/weir/exit\n}\n", file);
+  fputs(keep_terminal ? "run >/dev/tty0 2>/dev/tty1\n"
+                      : "{ run 2>&3 | b cat >/dev/tty0; } 3>&1 | b cat >/dev/tty1\n",
+        file);
+  fputs("cd /\nb sync\nb umount /run/out 2>/dev/null\nb umount /run/weir\nb poweroff -f\n"
+        "b sleep 60\n",
+        file);
+  const bool bad = ferror(file) != 0;
+  if (fclose(file) || bad || chmod(path, 0700))
+    return weir_fail(WEIR_E_IO, "cannot write %s: %s", path, strerror(errno));
+  return WEIR_OK;
+}
+
+int weir_uml_read_exit(const weir_uml_folder *folder) {
+  char path[WEIR_UML_PATH];
+  (void)snprintf(path, sizeof path, "%s/exit", folder->path);
+  FILE *file = fopen(path, "re");
+  int code = -1;
+  if (file && (fscanf(file, "%d", &code) != 1 || code < 0 || code > 255)) code = -1;
+  if (file) fclose(file);
+  return code;
+}

@@ -1,0 +1,264 @@
+#include "lab/worker.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "lab/channel.h"
+
+/* So many steps in a row without a finite gradient, and the training is lost. */
+#define NONFINITE_MAX 10
+#define RUNNER_TIMEOUT_S 30.0
+
+typedef struct worker {
+  const weir_worker_config *config;
+  weir_session *session;
+  weir_trainer *trainer;
+  uint64_t steps_per_epoch, total, committed;
+  double elapsed_s;           /* evaluation and the lab's own work excluded */
+  double busy_s, exchange_s;  /* of the last step, for virtual time */
+  weir_row row;               /* of the last step; sent once it is known whether it was evaluated */
+  bool row_waits;
+  unsigned nonfinite;
+} worker;
+
+uint64_t weir_worker_steps_per_epoch(const weir_scenario *s, const weir_dataset *data) {
+  if (s->steps_per_epoch) return s->steps_per_epoch;
+  const uint64_t steps = data->train / ((uint64_t)s->batch * s->workers);
+  return steps ? steps : 1;
+}
+
+/* --- telling the runner ----------------------------------------------------------------------- */
+
+static weir_status tell(const worker *w, weir_message *message) {
+  message->rank = (uint32_t)w->config->rank;
+  return weir_channel_send(w->config->channel, message, RUNNER_TIMEOUT_S);
+}
+
+static weir_status send_row(worker *w) {
+  if (!w->row_waits) return WEIR_OK;
+  w->row_waits = false;
+  weir_message message = {.kind = WEIR_MESSAGE_STEP, .as.row = w->row};
+  return tell(w, &message);
+}
+
+/* --- set-up ----------------------------------------------------------------------------------- */
+
+static weir_status create_trainer(worker *w) {
+  const weir_scenario *s = w->config->scenario;
+  uint64_t decay_steps[WEIR_SCENARIO_DECAYS_MAX];
+  for (size_t d = 0; d < s->decays; d++)
+    decay_steps[d] = (s->decay_epochs[d] - s->first_epoch) * w->steps_per_epoch;
+  const weir_trainer_config config = {.model = s->model,
+                                      .seed = s->seed,
+                                      .rank = w->config->rank,
+                                      .world_size = (int)s->workers,
+                                      .batch = s->batch,
+                                      .learning_rate = s->learning_rate,
+                                      .momentum = s->momentum,
+                                      .weight_decay = s->weight_decay,
+                                      .decay_factor = s->decay_factor,
+                                      .decay_steps = decay_steps,
+                                      .decays = s->decays,
+                                      .threads = 1};
+  return weir_trainer_create(&w->trainer, &config, w->config->data);
+}
+
+static weir_status create_session(worker *w) {
+  const weir_worker_config *c = w->config;
+  weir_options options;
+  weir_options_init(&options);
+  options.rank = c->rank;
+  options.world_size = (int)c->scenario->workers;
+  options.transport = c->clock ? "inproc" : "tcp";
+  options.rendezvous = c->rendezvous;
+  options.bind_address = c->bind_address;
+  options.job_id = c->job_id;
+  options.timeout_s = c->scenario->timeout_s;
+  options.policy = c->policy;
+  options.seed = c->scenario->seed;
+  options.journal_path = c->rank ? NULL : c->journal_path;
+  options.active_probes = !c->clock;
+  if (c->clock) {
+    options.virtual_network = weir_sim_clock_network;
+    options.virtual_user = c->clock;
+  }
+  return weir_session_create(&w->session, &options);
+}
+
+static weir_status register_all(worker *w) {
+  for (size_t t = 0; t < weir_trainer_tensors(w->trainer); t++) {
+    uint32_t number;
+    weir_status status = weir_register_tensor(w->session, weir_trainer_tensor_name(w->trainer, t),
+                                              weir_trainer_tensor_numel(w->trainer, t), &number);
+    if (status) return status;
+    if (number != t) return weir_fail(WEIR_E_INTERNAL, "tensor %zu was numbered %" PRIu32, t, number);
+  }
+  return weir_trainer_register(w->trainer, w->session);
+}
+
+/* The session forks its helper, so it comes before anything that may start threads. */
+static weir_status set_up(worker *w) {
+  weir_status status = create_session(w);
+  if (!status) status = create_trainer(w);
+  if (!status) status = register_all(w);
+  if (status) return status;
+  const double begin = weir_now_s();
+  status = weir_session_start(w->session);
+  if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
+  return status;
+}
+
+/* --- epochs ----------------------------------------------------------------------------------- */
+
+static weir_status evaluate(worker *w, double *accuracy) {
+  const uint64_t ranks = w->config->scenario->workers, rank = (uint64_t)w->config->rank;
+  const uint64_t test = w->config->data->test;
+  uint64_t right = weir_trainer_evaluate(w->trainer, test * rank / ranks, test * (rank + 1) / ranks);
+  uint64_t *all = calloc(ranks, sizeof *all);
+  if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu64 " counts", ranks);
+  weir_status status = weir_allgather_bytes(w->session, &right, sizeof right, all);
+  uint64_t sum = 0;
+  for (uint64_t r = 0; r < ranks; r++) sum += all[r];
+  free(all);
+  *accuracy = (double)sum / (double)test;
+  return status;
+}
+
+/* Rank 0 has the runner set the network; nobody goes on before it is set. */
+static weir_status open_epoch(worker *w, uint32_t epoch) {
+  const weir_scenario *s = w->config->scenario;
+  weir_status status = weir_set_epoch(w->session, epoch);
+  if (status || w->config->clock) return status;
+  if (!w->config->rank) {
+    weir_message message = {.kind = WEIR_MESSAGE_EPOCH, .as.epoch = epoch};
+    status = tell(w, &message);
+    if (!status) status = weir_channel_receive(w->config->channel, &message, RUNNER_TIMEOUT_S);
+    if (status) return status;
+  }
+  const bool changes = s->phase_count && epoch > s->first_epoch &&
+                       weir_scenario_phase(s, epoch) != weir_scenario_phase(s, epoch - 1);
+  if (!changes) return WEIR_OK;
+  char *all = calloc(s->workers, 1);
+  if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for a byte a rank");
+  status = weir_allgather_bytes(w->session, "", 1, all);
+  free(all);
+  return status;
+}
+
+/* Between two epochs: what the one before has reached, then the next one's network. */
+static weir_status turn_epoch(worker *w) {
+  const weir_scenario *s = w->config->scenario;
+  const uint64_t over = w->committed / w->steps_per_epoch;
+  if (over && (over % s->evaluate_every == 0 || w->committed == w->total)) {
+    weir_status status = evaluate(w, &w->row.accuracy);
+    if (status) return status;
+  }
+  if (w->committed == w->total) return WEIR_OK;
+  return open_epoch(w, s->first_epoch + (uint32_t)over);
+}
+
+/* --- a step ----------------------------------------------------------------------------------- */
+
+/* The fault a scenario asks for, with the gradient handed in and not yet exchanged. */
+static void strike(const worker *w, const weir_step_info *info) {
+  const weir_scenario *s = w->config->scenario;
+  if (s->fault == WEIR_FAULT_NONE || (int)s->fault_rank != w->config->rank || info->trial ||
+      info->step != s->fault_step)
+    return;
+  if (s->fault == WEIR_FAULT_EXIT) _exit(3);
+  (void)kill(getpid(), s->fault == WEIR_FAULT_KILL ? SIGKILL : SIGSTOP);
+}
+
+static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
+  weir_status status = weir_step_begin(w->session, info);
+  if (!status) status = weir_trainer_backward(w->trainer, loss);
+  for (size_t t = 0; !status && t < weir_trainer_tensors(w->trainer); t++)
+    status = weir_submit(w->session, (uint32_t)t, weir_trainer_gradient(w->trainer, t));
+  if (status) return status;
+  strike(w, info);
+  return weir_step_end(w->session, info);
+}
+
+static weir_status one_step(worker *w) {
+  const uint32_t epoch =
+      w->config->scenario->first_epoch + (uint32_t)(w->committed / w->steps_per_epoch);
+  weir_step_info info = {0};
+  double loss = NAN;
+  const double begin = weir_now_s();
+  weir_status status = exchange(w, &loss, &info);
+  if (status == WEIR_E_NONFINITE) {
+    if (++w->nonfinite >= NONFINITE_MAX)
+      return weir_fail(status, "%u steps in a row had no finite gradient; a smaller learning rate may help",
+                       w->nonfinite);
+    status = WEIR_OK;
+  } else if (!status) {
+    w->nonfinite = 0;
+  }
+  if (status) return status;
+  const double cpu = weir_thread_cpu_s();
+  if (!w->nonfinite) weir_trainer_update(w->trainer);
+  w->busy_s = info.compute_s + info.compress_s + info.overhead_s + weir_thread_cpu_s() - cpu;
+  w->exchange_s = info.comm_s;
+  if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
+  w->row = (weir_row){.info = info, .epoch = epoch, .loss = loss, .accuracy = NAN,
+                      .elapsed_s = w->elapsed_s};
+  w->row_waits = !w->config->rank;
+  if (!info.trial) w->committed++;
+  return WEIR_OK;
+}
+
+/* In virtual time, a step's end is known once all ranks have come here. */
+static weir_status move_clock(worker *w) {
+  weir_sim_clock *clock = w->config->clock;
+  if (!clock) return WEIR_OK;
+  const uint64_t at = w->committed < w->total ? w->committed : w->total - 1;
+  const uint32_t epoch = w->config->scenario->first_epoch + (uint32_t)(at / w->steps_per_epoch);
+  weir_sim_clock_network(clock, 0, &w->row.set_latency_s, &w->row.set_bandwidth);
+  /* Others may still be evaluating, which is no communication: give them time. */
+  weir_status status = weir_sim_clock_arrive(clock, w->busy_s, w->exchange_s, epoch,
+                                             w->config->scenario->timeout_s + 60, &w->row.elapsed_s);
+  w->busy_s = w->exchange_s = 0;
+  return status;
+}
+
+static weir_status train(worker *w) {
+  weir_status status = WEIR_OK;
+  uint64_t turned = UINT64_MAX;
+  for (;;) {
+    if (!status && w->committed % w->steps_per_epoch == 0 && w->committed != turned) {
+      turned = w->committed;
+      status = turn_epoch(w);
+    }
+    if (!status) status = send_row(w);
+    if (status || w->committed == w->total) return status;
+    status = one_step(w);
+    if (!status) status = move_clock(w);
+  }
+}
+
+weir_status weir_worker_run(const weir_worker_config *config) {
+  worker w = {.config = config};
+  w.steps_per_epoch = weir_worker_steps_per_epoch(config->scenario, config->data);
+  w.total = w.steps_per_epoch * config->scenario->epochs;
+  weir_message message = {.kind = WEIR_MESSAGE_DONE};
+  weir_status status = set_up(&w);
+  if (!status) status = train(&w);
+  if (!status) {
+    weir_trainer_weights_sha256(w.trainer, message.as.weights_sha256);
+  } else {
+    message.kind = WEIR_MESSAGE_ERROR;
+    message.as.error.status = status;
+    (void)snprintf(message.as.error.text, sizeof message.as.error.text, "%s", weir_last_error());
+    if (config->clock) weir_sim_clock_fail(config->clock, config->rank);
+  }
+  weir_session_free(w.session); /* the journal is whole once the session is gone */
+  weir_trainer_free(w.trainer);
+  const weir_status told = tell(&w, &message);
+  return status ? status : told;
+}

@@ -1,0 +1,30 @@
+/* One worker: a session, a trainer, and the loop over epochs and steps. */
+#ifndef WEIR_LAB_WORKER_H
+#define WEIR_LAB_WORKER_H
+
+#include <weir/weir.h>
+
+#include "lab/scenario.h"
+#include "lab/sim.h"
+#include "lab/trainer.h"
+
+/* All borrowed. */
+typedef struct weir_worker_config {
+  const weir_scenario *scenario;
+  const weir_dataset *data; /* read only, shared by all workers */
+  int rank;
+  const char *policy;
+  const char *rendezvous, *bind_address;
+  uint64_t job_id;
+  const char *journal_path; /* rank 0 writes its decisions there */
+  int channel;              /* the worker's end */
+  weir_sim_clock *clock;    /* NULL: a real network over TCP; else threads in virtual time */
+} weir_worker_config;
+
+/* Steps that make an epoch. */
+uint64_t weir_worker_steps_per_epoch(const weir_scenario *scenario, const weir_dataset *data);
+
+/* Train to the end.  Tells the runner DONE or ERROR over the channel, and returns the same. */
+weir_status weir_worker_run(const weir_worker_config *config);
+
+#endif

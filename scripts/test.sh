@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Every test: all of them in the release build, then unit and multi-process tests under ASan+UBSan,
+# then the same under TSan.  All three run even if one fails.
+set -uo pipefail
+cd "$(dirname "$(readlink -f "$0")")/.."
+
+scripts/setup.sh || exit 1
+failed=()
+for preset in release asan tsan; do
+  echo "== $preset"
+  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" ||
+    failed+=("$preset")
+done
+if ((${#failed[@]})); then
+  echo "test: FAILED: ${failed[*]}"
+  exit 1
+fi
+echo "test: passed: release, asan, tsan"

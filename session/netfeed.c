@@ -1,0 +1,160 @@
+/* What the monitor is fed from: arrivals of messages, TCP_INFO, exchange times, echoes, interface
+ * counters; or, under a virtual network, the true values with noise. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/state.h"
+
+/* TCP_INFO needs bursts much longer than its 4 ms ticks: look every few exchanges. */
+#define TCP_EVERY 4
+#define CROSS_EVERY 16
+/* Link bytes per payload byte: headers (1514/1448), and acknowledgements of as much received. */
+#define OWN_SHARE (1514.0 / 1448.0 + 66.0 / 2896.0)
+/* Below this share of our own traffic, other traffic cannot be told from retransmissions. */
+#define CROSS_FLOOR 0.05
+#define VIRTUAL_NOISE 0.02
+
+double weir_feed_now(const weir_session *session) {
+  return session->options.virtual_network != NULL ? session->feed.virtual_s : weir_now_s();
+}
+
+/* The monitor refuses absurd samples; such a sample is dropped, which is all that is wanted. */
+static void feed(weir_session *session, weir_sample sample) {
+  sample.time_s = weir_feed_now(session);
+  (void)weir_netmon_feed(session->feed.monitor, &sample);
+}
+
+void weir_feed_echo(weir_session *session, double rtt_s) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt_s});
+}
+
+void weir_feed_probe(weir_session *session, double bytes_s) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = bytes_s});
+}
+
+static void feed_virtual(weir_session *session) {
+  weir_feed *state = &session->feed;
+  double alpha = 0, bandwidth = 0;
+  session->options.virtual_network(session->options.virtual_user, state->step, &alpha, &bandwidth);
+  const double a = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
+  const double b = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
+  weir_feed_echo(session, 2 * alpha * a);
+  weir_feed_probe(session, bandwidth * b);
+}
+
+static void feed_flows(weir_session *session) {
+  const weir_transport *transport = session->transport;
+  const uint32_t kept = sizeof transport->flow / sizeof transport->flow[0];
+  uint32_t fresh = transport->flows - session->feed.flows;
+  if (fresh > kept) fresh = kept;
+  for (uint32_t i = transport->flows - fresh; i != transport->flows; i++) {
+    const weir_flow_sample *flow = &transport->flow[i % kept];
+    feed(session, (weir_sample){.kind = WEIR_SAMPLE_FLOW,
+                                .value = flow->last_s - flow->first_s,
+                                .bytes = (double)flow->bytes});
+  }
+  session->feed.flows = transport->flows;
+}
+
+static void feed_tcp(weir_session *session) {
+  weir_transport *transport = session->transport;
+  if (transport->ops->descriptor == NULL) return;
+  for (int peer = 0; peer < transport->size; peer++) {
+    const int descriptor =
+        peer == transport->rank ? -1 : transport->ops->descriptor(transport, peer);
+    if (descriptor < 0) continue;
+    weir_sample flow = {0}, rtt = {0};
+    bool fresh = false;
+    if (weir_tcp_info_read(&session->feed.readers[peer], descriptor, &flow, &fresh, &rtt) !=
+        WEIR_OK)
+      continue;
+    if (fresh) feed(session, flow);
+    feed(session, rtt);
+  }
+}
+
+static void feed_cross(weir_session *session) {
+  weir_feed *state = &session->feed;
+  uint64_t sent = 0;
+  if (state->interface_name[0] == 0 || weir_link_bytes(state->interface_name, &sent) != WEIR_OK)
+    return;
+  const double now = weir_now_s();
+  if (state->link_time_s > 0 && sent >= state->link_bytes) {
+    const double own = OWN_SHARE * (double)(session->transport->bytes_sent - state->own_bytes);
+    const double other = (double)(sent - state->link_bytes) - own;
+    feed(session, (weir_sample){.kind = WEIR_SAMPLE_CROSS,
+                                .value = now - state->link_time_s,
+                                .bytes = other > CROSS_FLOOR * own ? other : 0});
+  }
+  state->link_bytes = sent;
+  state->own_bytes = session->transport->bytes_sent;
+  state->link_time_s = now;
+}
+
+void weir_feed_collect(weir_session *session) {
+  if (session->options.virtual_network != NULL) {
+    feed_virtual(session);
+    return;
+  }
+  double rtt[WEIR_ECHO_KEPT];
+  const int echoes = weir_echo_take(&session->echo, rtt);
+  for (int i = 0; i < echoes; i++) weir_feed_echo(session, rtt[i]);
+  feed_flows(session);
+  if (session->feed.exchanges % TCP_EVERY == 0) feed_tcp(session);
+  if (session->feed.exchanges % CROSS_EVERY == 0) feed_cross(session);
+}
+
+void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks,
+                        const weir_step_record *record) {
+  weir_feed *state = &session->feed;
+  const weir_step_info *info = &record->info;
+  if (session->options.virtual_network != NULL) {
+    state->virtual_s += info->compute_s + info->compress_s + info->comm_s + info->overhead_s;
+    bool lost = false;
+    for (int r = 0; r < ranks; r++) lost = lost || (notes[r].flags & WEIR_NOTE_NONFINITE);
+    state->step = info->step + (info->trial || lost ? 0 : 1);
+  } else if (ranks > 1 && state->exchanges > 0) {
+    /* Ranks come to an exchange at different times.  The last to come waited for nobody: the
+     * shortest time is the network's.  Notes tell the times of the exchange before. */
+    double shortest = INFINITY;
+    for (int r = 0; r < ranks; r++) shortest = fmin(shortest, notes[r].comm_s);
+    feed(session, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
+                                .value = shortest,
+                                .bytes = state->terms.byte_terms,
+                                .alpha_terms = state->terms.alpha_terms});
+  }
+  state->terms = record->terms;
+  state->exchanges++;
+}
+
+static void find_interface(weir_session *session) {
+  weir_transport *transport = session->transport;
+  const char *address = transport->ops->address != NULL
+                            ? transport->ops->address(transport, transport->rank)
+                            : NULL;
+  char *name = session->feed.interface_name;
+  /* On loopback all ranks' traffic is mixed: none of it can be told from ours. */
+  if (address == NULL || weir_link_of_address(address, name) != WEIR_OK || strcmp(name, "lo") == 0)
+    name[0] = 0;
+}
+
+weir_status weir_feed_open(weir_session *session) {
+  weir_feed *state = &session->feed;
+  const bool virtual_network = session->options.virtual_network != NULL;
+  /* Virtual bandwidth is the link's own: no packet headers. */
+  const weir_netmon_config config = {.wire_overhead = 1};
+  weir_status status = weir_netmon_create(&state->monitor, virtual_network ? &config : NULL);
+  if (status != WEIR_OK) return status;
+  state->readers = calloc((size_t)session->options.world_size, sizeof *state->readers);
+  if (state->readers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for TCP readers");
+  weir_rng_seed(&state->noise,
+                session->options.seed * 1000003 + (uint64_t)session->options.rank);
+  if (!virtual_network) find_interface(session);
+  return WEIR_OK;
+}
+
+void weir_feed_close(weir_session *session) {
+  free(session->feed.readers);
+  weir_netmon_free(session->feed.monitor);
+}

@@ -1,0 +1,156 @@
+/* Life of a session up to its start, and its end. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/state.h"
+
+weir_status weir_session_note_failure(weir_session *session, weir_status status) {
+  if (status >= WEIR_E_TIMEOUT && session->broken == WEIR_OK) {
+    session->broken = status;
+    (void)snprintf(session->broken_text, sizeof session->broken_text, "%s", weir_last_error());
+  }
+  return status;
+}
+
+weir_status weir_session_check(const weir_session *session) {
+  if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
+  if (session->broken != WEIR_OK) return weir_fail(session->broken, "%s", session->broken_text);
+  if (!session->started)
+    return weir_fail(WEIR_E_STATE, "the session is not started; weir_session_start is due");
+  return WEIR_OK;
+}
+
+static weir_status registering(const weir_session *session) {
+  if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
+  if (session->start_tried)
+    return weir_fail(WEIR_E_STATE, "registration is over: weir_session_start was called");
+  return WEIR_OK;
+}
+
+/* *copy = text; NULL stays NULL. */
+static bool copy_text(char **copy, const char *text) {
+  *copy = text != NULL ? strdup(text) : NULL;
+  return text == NULL || *copy != NULL;
+}
+
+static bool copy_options(weir_session *session, const weir_options *options) {
+  session->options = *options;
+  if (!copy_text(&session->transport_name, options->transport) ||
+      !copy_text(&session->rendezvous, options->rendezvous) ||
+      !copy_text(&session->bind_address, options->bind_address) ||
+      !copy_text(&session->policy, options->policy) ||
+      !copy_text(&session->journal_path, options->journal_path))
+    return false;
+  session->options.transport = session->transport_name;
+  session->options.rendezvous = session->rendezvous;
+  session->options.bind_address = session->bind_address;
+  session->options.policy = session->policy;
+  session->options.journal_path = session->journal_path;
+  return true;
+}
+
+weir_status weir_session_create(weir_session **out, const weir_options *options) {
+  if (out == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the session");
+  *out = NULL;
+  if (options == NULL) return weir_fail(WEIR_E_INVALID, "options are NULL");
+  weir_status status = weir_options_check(options);
+  if (status != WEIR_OK) return status;
+  weir_session *session = calloc(1, sizeof *session);
+  if (session == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a session");
+  session->offset = calloc(1, sizeof *session->offset);
+  session->gather_bytes = calloc((size_t)options->world_size, sizeof *session->gather_bytes);
+  if (session->offset == NULL || session->gather_bytes == NULL ||
+      !copy_options(session, options)) {
+    weir_session_free(session);
+    return weir_fail(WEIR_E_NOMEM, "no memory for a session");
+  }
+  session->next = (options->rank + 1) % options->world_size;
+  session->previous = (options->rank + options->world_size - 1) % options->world_size;
+  if (options->active_probes && options->virtual_network == NULL && options->world_size > 1 &&
+      strcmp(options->transport, "tcp") == 0) {
+    status = weir_iperf_fork(&session->iperf);
+    if (status != WEIR_OK) {
+      weir_session_free(session);
+      return status;
+    }
+  }
+  *out = session;
+  return WEIR_OK;
+}
+
+weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
+                                 uint32_t *tensor) {
+  weir_status status = registering(session);
+  if (status != WEIR_OK) return status;
+  if (name == NULL) return weir_fail(WEIR_E_INVALID, "a tensor needs a name");
+  const size_t n = session->offset[session->tensors];
+  if (numel > UINT32_MAX - n || session->tensors >= UINT32_MAX)
+    return weir_fail(WEIR_E_INVALID, "tensor \"%s\" of %zu elements makes the gradient longer than %u",
+                     name, numel, UINT32_MAX);
+  char *copy = strdup(name);
+  char **names = realloc(session->names, (session->tensors + 1) * sizeof *names);
+  if (names != NULL) session->names = names;
+  size_t *offset = realloc(session->offset, (session->tensors + 2) * sizeof *offset);
+  if (offset != NULL) session->offset = offset;
+  if (copy == NULL || names == NULL || offset == NULL) {
+    free(copy);
+    return weir_fail(WEIR_E_NOMEM, "no memory to register tensor \"%s\"", name);
+  }
+  session->names[session->tensors] = copy;
+  session->offset[session->tensors + 1] = n + numel;
+  if (tensor != NULL) *tensor = (uint32_t)session->tensors;
+  session->tensors++;
+  return WEIR_OK;
+}
+
+weir_status weir_register_state(weir_session *session, const char *name, void *data,
+                                size_t bytes) {
+  weir_status status = registering(session);
+  if (status != WEIR_OK) return status;
+  if (data == NULL && bytes > 0)
+    return weir_fail(WEIR_E_INVALID, "state \"%s\" of %zu bytes is NULL",
+                     name != NULL ? name : "(no name)", bytes);
+  weir_registered_state *states =
+      realloc(session->states, (session->state_count + 1) * sizeof *states);
+  if (states == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to register state");
+  session->states = states;
+  states[session->state_count++] = (weir_registered_state){data, bytes};
+  return WEIR_OK;
+}
+
+weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *hooks) {
+  weir_status status = registering(session);
+  if (status != WEIR_OK) return status;
+  if (hooks == NULL || hooks->bytes == NULL || hooks->save == NULL || hooks->load == NULL)
+    return weir_fail(WEIR_E_INVALID, "state hooks need bytes, save and load");
+  weir_state_hooks *all = realloc(session->hooks, (session->hook_count + 1) * sizeof *all);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to register hooks");
+  session->hooks = all;
+  all[session->hook_count++] = *hooks;
+  return WEIR_OK;
+}
+
+void weir_session_free(weir_session *session) {
+  if (session == NULL) return;
+  weir_echo_stop(&session->echo);
+  weir_controller_free(session->controller);
+  weir_engine_free(session->engine);
+  weir_feed_close(session);
+  weir_comm_free(session->comm);
+  if (session->transport != NULL) session->transport->ops->destroy(session->transport);
+  weir_iperf_free(session->iperf);
+  free(session->burst);
+  free(session->gather_bytes);
+  free(session->hooks);
+  free(session->states);
+  free(session->offset);
+  for (size_t t = 0; t < session->tensors; t++) free(session->names[t]);
+  free(session->names);
+  free(session->journal_path);
+  free(session->policy);
+  free(session->bind_address);
+  free(session->rendezvous);
+  free(session->transport_name);
+  free(session);
+}

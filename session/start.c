@@ -1,0 +1,176 @@
+/* Joining the group: transport, agreement on what was registered, monitor, engine, controller. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/state.h"
+
+weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all) {
+  static const char name[] = "weir all-gather outside of steps";
+  const int ranks = session->options.world_size, rank = session->options.rank;
+  weir_comm_step(session->comm, weir_hash(WEIR_HASH_INIT, name, sizeof name), session->gathers++);
+  memmove((unsigned char *)all + (size_t)rank * bytes, mine, bytes);
+  session->gather_bytes[rank] = bytes;
+  weir_status status = weir_allgather(session->comm, all, bytes, session->gather_bytes, NULL);
+  if (status != WEIR_OK) return status;
+  for (int r = 0; r < ranks; r++)
+    if (session->gather_bytes[r] != bytes)
+      return weir_fail(WEIR_E_MISMATCH, "rank %d gathers %zu bytes, rank %d gathers %zu", rank,
+                       bytes, r, session->gather_bytes[r]);
+  return WEIR_OK;
+}
+
+static weir_status connect_group(weir_session *session) {
+  const weir_options *options = &session->options;
+  char alone[64];
+  weir_status status;
+  if (options->world_size == 1) {
+    /* A group of one needs no meeting place; its name is its own. */
+    (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);
+    status = weir_transport_inproc(&session->transport, alone, 0, 1, options->timeout_s);
+  } else if (strcmp(options->transport, "inproc") == 0) {
+    status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
+                                   options->world_size, options->timeout_s);
+  } else {
+    status = weir_transport_tcp(&session->transport, options->rendezvous, options->bind_address,
+                                options->job_id, options->rank, options->world_size,
+                                options->timeout_s);
+  }
+  if (status != WEIR_OK) return status;
+  return weir_comm_create(&session->comm, session->transport, options->timeout_s);
+}
+
+typedef struct fingerprint {
+  uint64_t tensors;   /* names, sizes and order */
+  uint64_t elements;
+  uint64_t plan;      /* the first one */
+} fingerprint;
+
+/* Did all ranks register the same tensors and start with the same plan? */
+static weir_status compare_ranks(weir_session *session, const weir_plan *first) {
+  fingerprint mine = {WEIR_HASH_INIT, session->offset[session->tensors], weir_plan_digest(first)};
+  for (size_t t = 0; t < session->tensors; t++) {
+    const uint64_t numel = session->offset[t + 1] - session->offset[t];
+    mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
+    mine.tensors = weir_hash(mine.tensors, &numel, sizeof numel);
+  }
+  const size_t ranks = (size_t)session->options.world_size;
+  fingerprint *all = calloc(ranks, sizeof *all);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
+  weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
+  for (size_t r = 1; r < ranks && status == WEIR_OK; r++) {
+    if (all[r].tensors != all[0].tensors || all[r].elements != all[0].elements)
+      status = weir_fail(WEIR_E_MISMATCH,
+                         "rank %zu registered other tensors (%llu elements) than rank 0 (%llu)", r,
+                         (unsigned long long)all[r].elements, (unsigned long long)all[0].elements);
+    else if (all[r].plan != all[0].plan)
+      status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
+  }
+  free(all);
+  return status;
+}
+
+/* --- hooks of the engine -------------------------------------------------------------------- */
+
+static void local(void *user, weir_note *note) {
+  weir_session *session = user;
+  weir_feed *feed = &session->feed;
+  weir_snapshot now;
+  weir_feed_collect(session);
+  weir_netmon_snapshot(feed->monitor, weir_feed_now(session), &now);
+  note->latency_s = now.latency_s;
+  note->latency_error = now.latency_error;
+  note->bandwidth = now.bandwidth;
+  note->bandwidth_error = now.bandwidth_error;
+  if (now.latency_changes != feed->latency_changes ||
+      now.bandwidth_changes != feed->bandwidth_changes)
+    note->flags |= WEIR_NOTE_NETWORK_CHANGED;
+  feed->latency_changes = now.latency_changes;
+  feed->bandwidth_changes = now.bandwidth_changes;
+}
+
+static void propose(void *user, weir_directive *directive) {
+  weir_session *session = user;
+  if (session->controller != NULL) weir_controller_propose(session->controller, directive);
+}
+
+static void observe(void *user, const weir_note *notes, int ranks,
+                    const weir_step_record *record) {
+  weir_session *session = user;
+  weir_feed_exchange(session, notes, ranks, record);
+  if (session->controller != NULL)
+    weir_controller_observe(session->controller, notes, ranks, record);
+}
+
+static bool want_curve(void *user) {
+  weir_session *session = user;
+  return session->controller != NULL && weir_controller_want_curve(session->controller);
+}
+
+/* --- start ---------------------------------------------------------------------------------- */
+
+static weir_status create_engine(weir_session *session, const weir_layout *layout,
+                                 const weir_plan *first) {
+  const weir_engine_config config = {
+      .comm = session->comm,
+      .transport = session->transport,
+      .layout = *layout,
+      .first_plan = *first,
+      .hooks = {.user = session,
+                .local = local,
+                .propose = propose,
+                .observe = observe,
+                .probe = weir_probe_run,
+                .want_curve = session->options.rank == 0 ? want_curve : NULL},
+      .virtual_network = session->options.virtual_network,
+      .virtual_user = session->options.virtual_user};
+  weir_status status = weir_engine_create(&session->engine, &config);
+  for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)
+    status = weir_engine_register_state(session->engine, session->states[i].data,
+                                        session->states[i].bytes);
+  for (size_t i = 0; i < session->hook_count && status == WEIR_OK; i++)
+    status = weir_engine_register_hooks(session->engine, &session->hooks[i]);
+  return status;
+}
+
+static weir_status create_controller(weir_session *session, const weir_layout *layout) {
+  const weir_controller_config config = {.policy = session->options.policy,
+                                         .world_size = session->options.world_size,
+                                         .layout = *layout,
+                                         .seed = session->options.seed,
+                                         .journal_path = session->options.journal_path,
+                                         .threaded = session->options.virtual_network == NULL};
+  return weir_controller_create(&session->controller, &config);
+}
+
+static weir_status start_monitor(weir_session *session) {
+  const weir_options *options = &session->options;
+  weir_status status = weir_feed_open(session);
+  if (status != WEIR_OK || options->virtual_network != NULL || !options->active_probes ||
+      options->world_size == 1)
+    return status;
+  status = weir_probe_start(session);
+  if (status != WEIR_OK || session->transport->ops->echo == NULL) return status;
+  return weir_echo_start(&session->echo, session->transport, session->next);
+}
+
+weir_status weir_session_start(weir_session *session) {
+  if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
+  if (session->start_tried)
+    return weir_fail(WEIR_E_STATE, "weir_session_start was called already");
+  session->start_tried = true;
+  const weir_layout layout = {session->tensors, session->offset};
+  weir_plan first;
+  weir_status status = weir_policy_first_plan(session->options.policy, &first);
+  if (status == WEIR_OK) status = connect_group(session);
+  if (status == WEIR_OK) status = compare_ranks(session, &first);
+  if (status == WEIR_OK) status = create_engine(session, &layout, &first);
+  if (status == WEIR_OK && session->options.rank == 0) status = create_controller(session, &layout);
+  if (status == WEIR_OK) status = start_monitor(session);
+  if (status == WEIR_OK)
+    session->started = true;
+  else if (session->transport != NULL && session->transport->ops->abort != NULL &&
+           status < WEIR_E_TIMEOUT)
+    session->transport->ops->abort(session->transport, session->options.rank);
+  return weir_session_note_failure(session, status);
+}

@@ -1,0 +1,119 @@
+/* Inside of a session: what its files share. */
+#ifndef WEIR_SESSION_STATE_H
+#define WEIR_SESSION_STATE_H
+
+#include <pthread.h>
+#include <stdbool.h>
+
+#include <weir/weir.h>
+
+#include "base/base.h"
+#include "collectives/collective.h"
+#include "controller/controller.h"
+#include "engine/engine.h"
+#include "netmon/netmon.h"
+
+/* --- background echo ------------------------------------------------------------------------ */
+
+/* A thread that measures the round trip to one peer now and then, rather while the links are idle.
+ * The session's thread starts it, tells it of idle times, and takes what it found. */
+#define WEIR_ECHO_KEPT 32
+typedef struct weir_echo {
+  weir_transport *transport;
+  int peer;
+  pthread_t thread;
+  bool running; /* the thread exists; only the session's thread looks */
+  pthread_mutex_t mutex;
+  pthread_cond_t changed;
+  bool stop, idle;
+  double rtt[WEIR_ECHO_KEPT]; /* not yet taken, oldest first */
+  int count;
+} weir_echo;
+weir_status weir_echo_start(weir_echo *echo, weir_transport *transport, int peer);
+void weir_echo_idle(weir_echo *echo, bool idle);
+/* Move what was found to rtt[WEIR_ECHO_KEPT]; tells how many. */
+int weir_echo_take(weir_echo *echo, double *rtt);
+void weir_echo_stop(weir_echo *echo); /* fine when it never started */
+
+/* --- what feeds the monitor ----------------------------------------------------------------- */
+
+typedef struct weir_feed {
+  weir_netmon *monitor;
+  uint32_t flows; /* of the transport, seen so far */
+  weir_tcp_reader *readers; /* per rank */
+  uint64_t exchanges;
+  weir_cost_terms terms; /* of the last exchange */
+  uint32_t latency_changes, bandwidth_changes; /* at the last note */
+  char interface_name[16]; /* "" when cross traffic cannot be told */
+  uint64_t link_bytes, own_bytes; /* at the last look */
+  double link_time_s;
+  uint64_t step;       /* virtual network: the next step that counts */
+  double virtual_s;    /* virtual network: time so far */
+  weir_rng noise;
+} weir_feed;
+
+/* Memory to hand on to the engine, which exists from the start on. */
+typedef struct weir_registered_state {
+  void *data;
+  size_t bytes;
+} weir_registered_state;
+
+struct weir_session {
+  weir_options options; /* strings are our own copies, below */
+  char *transport_name, *rendezvous, *bind_address, *policy, *journal_path;
+  int next, previous; /* ring neighbours */
+
+  char **names; /* of tensors */
+  size_t *offset; /* tensors + 1 */
+  size_t tensors;
+  weir_registered_state *states;
+  size_t state_count;
+  weir_state_hooks *hooks;
+  size_t hook_count;
+
+  bool started, start_tried;
+  weir_iperf *iperf;
+  weir_transport *transport;
+  weir_comm *comm;
+  weir_engine *engine;
+  weir_controller *controller; /* rank 0 only */
+  weir_feed feed;
+  weir_echo echo;
+  size_t *gather_bytes; /* per rank */
+  uint64_t gathers;     /* all-gathers outside of steps */
+  uint64_t bursts;
+  unsigned char *burst; /* what is sent, and behind it what is received */
+  size_t burst_capacity;
+  double probe_bytes; /* sent by active probes */
+  double probing_since_s;
+
+  weir_status broken;
+  char broken_text[512];
+};
+
+/* Status kept for every later call when it ends the group; returns status. */
+weir_status weir_session_note_failure(weir_session *session, weir_status status);
+/* WEIR_OK on a started session whose group lives. */
+weir_status weir_session_check(const weir_session *session);
+
+weir_status weir_options_check(const weir_options *options);
+
+/* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
+weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);
+
+weir_status weir_feed_open(weir_session *session);
+void weir_feed_close(weir_session *session);
+void weir_feed_echo(weir_session *session, double rtt_s);
+void weir_feed_probe(weir_session *session, double bytes_s);
+/* Samples that have come up since the last call. */
+void weir_feed_collect(weir_session *session);
+/* After an exchange. */
+void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks,
+                        const weir_step_record *record);
+double weir_feed_now(const weir_session *session);
+
+/* Measure at start, and on WEIR_ACTION_PROBE; collective. */
+weir_status weir_probe_start(weir_session *session);
+weir_status weir_probe_run(void *session);
+
+#endif

@@ -1,0 +1,55 @@
+/* A session's steps: the engine's, with the monitor and the controller joined to them. */
+#include "session/state.h"
+
+weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  return weir_session_note_failure(session, weir_engine_step_begin(session->engine, info));
+}
+
+weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  return weir_engine_submit(session->engine, tensor, gradient);
+}
+
+weir_status weir_step_end(weir_session *session, weir_step_info *info) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  weir_echo_idle(&session->echo, false);
+  status = weir_engine_step_end(session->engine, info);
+  weir_echo_idle(&session->echo, true);
+  return weir_session_note_failure(session, status);
+}
+
+weir_status weir_current_plan(const weir_session *session, weir_plan *plan) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (plan == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the plan");
+  weir_engine_plan(session->engine, plan);
+  return WEIR_OK;
+}
+
+weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (session->controller != NULL) weir_controller_set_epoch(session->controller, epoch);
+  return WEIR_OK;
+}
+
+weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes,
+                                 void *all) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (mine == NULL || all == NULL || bytes < 1 || bytes > 4096)
+    return weir_fail(WEIR_E_INVALID, "weir_allgather_bytes moves 1..4096 bytes, not %zu", bytes);
+  return weir_session_note_failure(session, weir_session_gather(session, mine, bytes, all));
+}
+
+weir_status weir_residual_digest(const weir_session *session, uint64_t *digest) {
+  if (session == NULL || session->engine == NULL)
+    return weir_fail(WEIR_E_STATE, "a session has residuals once it is started");
+  if (digest == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the digest");
+  *digest = weir_engine_residual_digest(session->engine);
+  return WEIR_OK;
+}

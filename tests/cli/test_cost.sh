@@ -1,0 +1,78 @@
+#!/usr/bin/env bash
+# `weir cost`: values worked out by hand from the paper's formulas, and every bad input.
+set -u
+weir=$1
+failures=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+
+# value JSON KEY: the number of a key.
+value() { sed -n "s/.*\"$2\":\([-0-9.e+]*\).*/\1/p" <<<"$1"; }
+# close GOT WANT: within 1e-6 of each other, relatively.
+close() { awk -v g="$1" -v w="$2" 'BEGIN { d = g - w; if (d < 0) d = -d; exit !(g != "" && d <= 1e-6 * w) }'; }
+# expect WORKERS MS GBPS BYTES CR BEST RING TREE AG ART-RING ART-TREE
+expect() {
+  local json
+  json=$("$weir" cost --workers "$1" --latency-ms "$2" --bandwidth-gbps "$3" --bytes "$4" --cr "$5" \
+    --json) || fail "cost $* exited with $?"
+  [[ $json == '{"ms":{'*'},"best":"'"$6"'"}' ]] || fail "cost $*: $json"
+  local names=(dense-ring dense-tree ag art-ring art-tree) want=("${@:7}")
+  for i in "${!names[@]}"; do
+    close "$(value "$json" "${names[$i]}")" "${want[$i]}" || fail "${names[$i]} of $*: $json"
+  done
+}
+
+# M*beta = 37.44 ms, L = 3.
+expect 8 1 10 46800000 0.1 art-ring 79.52 230.64 55.416 34.784 42.696
+# M*beta = 100 ms, m*beta = 1 ms, L = 2: 2*2*10+133.33.., 4*110, 20+4, 60+(4/3+2), 60+6.
+expect 3 10 1 12500000 0.01 ag 173.33333333333 440 24 63.333333333333 66
+# M*beta = 1 ms, L = 12: the ring's latency hurts at 4096.
+expect 4096 0.5 8 1000000 0.25 art-tree 4096.99951171875 36 2053.5 4104.4998779296875 27
+# One worker pays nothing.
+expect 1 1 10 1000 0.1 dense-ring 0 0 0 0 0
+
+good=(--workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr 0.1)
+own=$("$weir" cost "${good[@]}" --model weir --wire u32-fp32 --json) || fail "model weir"
+# 11.7e6 elements, 1.17e6 kept: 8 bytes each and a header of 16: 3 + 7 * 7.4880128.
+close "$(value "$own" ag)" 55.4160896 || fail "Weir's row of ag: $own"
+close "$(value "$own" dense-ring)" 79.52 || fail "Weir's row of dense-ring: $own"
+"$weir" cost "${good[@]}" | grep -Eq '^ +art-ring +34\.7840 ms +best$' || fail "the table"
+"$weir" cost --help | grep -q -- --bandwidth-gbps || fail "--help"
+
+# refused ARGUMENTS...: exit 2, nothing on stdout, one line on stderr that names the culprit.
+refused() {
+  local out err code
+  err=$("$weir" cost "$@" --json 2>&1 >"$folder/out")
+  code=$?
+  out=$(cat "$folder/out")
+  [[ $code == 2 && -z $out && $err == "weir cost: "* && $err != *$'\n'* ]] ||
+    fail "cost $* gave $code, '$out', '$err'"
+}
+for i in 0 2 4 6 8; do
+  for bad in 0 -1 nan NaN inf -inf 1x '' ' 1' 1e999 1,5 abc; do
+    arguments=("${good[@]}")
+    arguments[i + 1]=$bad
+    refused "${arguments[@]}"
+  done
+  refused "${good[@]:0:i}" "${good[@]:i+2}" # missing
+done
+refused "${good[@]}" --cr 1.0000001
+refused "${good[@]}" --workers 2.5
+refused "${good[@]}" --workers 99999999999
+refused "${good[@]}" --model star
+refused "${good[@]}" --wire auto-fp32
+refused "${good[@]}" --model weir --wire zip
+refused "${good[@]}" --model weir --bytes 3
+refused "${good[@]}" --model weir --bytes 1e30
+refused "${good[@]}" --bytes 1e308 --bandwidth-gbps 1e-300
+refused "${good[@]}" --frobnicate 1
+refused "${good[@]}" stray
+refused "${good[@]:0:9}" # --cr without its value
+"$weir" cost >/dev/null 2>&1
+[[ $? == 2 ]] || fail "no options at all"
+((failures == 0)) && echo "cost: all as expected"
+exit $((failures > 0))

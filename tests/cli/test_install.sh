@@ -1,0 +1,92 @@
+#!/usr/bin/env bash
+# Installs into an empty folder, builds the example against what was installed (pkg-config, shared
+# and static, and the CMake package), and trains with two ranks over TCP: both must end with the same
+# weights, and the weights must have learnt the rule.
+set -eu
+weir=$1 source=$2
+build=$(dirname "$(dirname "$weir")")
+flags=${WEIR_CFLAGS:-}
+folder=$(mktemp -d)
+pids=()
+finish() {
+  for pid in "${pids[@]}"; do kill -9 "$pid" 2>/dev/null || true; done
+  rm -rf "$folder"
+}
+trap finish EXIT
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+cmake --install "$build" --prefix "$folder/prefix" >"$folder/install.log" ||
+  { cat "$folder/install.log"; fail "install"; }
+export PKG_CONFIG_PATH
+PKG_CONFIG_PATH=$(dirname "$(find "$folder/prefix" -name weir.pc)")
+library=$(dirname "$PKG_CONFIG_PATH")
+[[ $("$folder/prefix/bin/weir" --version) == "weir $(pkg-config --modversion weir)" ]] ||
+  fail "the command and weir.pc disagree about the version"
+
+# Only the public API leaves the shared library.
+nm -D --defined-only "$library/libweir.so" | awk '{print $3}' | grep '^weir_' | sort >"$folder/exported"
+grep -hoE '\bweir_[a-z0-9_]+\(' "$folder"/prefix/include/weir/*.h | tr -d '(' | sort -u \
+  >"$folder/declared"
+extra=$(comm -23 "$folder/exported" "$folder/declared")
+[[ -z $extra ]] || fail "exported, not public: $extra"
+for name in weir_plan_parse weir_plan_digest weir_last_error; do
+  grep -qx "$name" "$folder/exported" || fail "$name is not exported"
+done
+
+# Every public header stands alone, in C and in C++.
+for header in "$folder"/prefix/include/weir/*.h; do
+  cc -std=c11 -pedantic-errors -Wall -Wextra -Werror "-I$folder/prefix/include" \
+    -fsyntax-only -x c "$header"
+  if command -v c++ >/dev/null; then
+    c++ -std=c++11 -pedantic-errors -Wall -Wextra -Werror "-I$folder/prefix/include" \
+      -fsyntax-only -x c++ "$header"
+  fi
+done
+
+grep -qx weir_session_start "$folder/exported" || { echo "no session in this build"; exit 77; }
+# shellcheck disable=SC2046,SC2086 # lists of arguments
+{
+  cc -std=c11 -Wall -Wextra -Werror $flags "$source/examples/trainer.c" -o "$folder/trainer" \
+    $(pkg-config --cflags --libs weir) -lm
+  cc -std=c11 $flags "$source/examples/trainer.c" -o "$folder/trainer-static" \
+    $(pkg-config --static --cflags --libs weir | sed "s|-lweir|$library/libweir.a|")
+}
+cat >"$folder/CMakeLists.txt" <<'END'
+cmake_minimum_required(VERSION 3.25)
+project(user LANGUAGES C)
+find_package(Weir 0.1 REQUIRED)
+add_executable(trainer-cmake ${TRAINER})
+target_link_libraries(trainer-cmake Weir::weir m)
+END
+{
+  cmake -S "$folder" -B "$folder/build" -DCMAKE_PREFIX_PATH="$folder/prefix" \
+    -DTRAINER="$source/examples/trainer.c" -DCMAKE_C_FLAGS="$flags" &&
+    cmake --build "$folder/build"
+} >"$folder/cmake.log" 2>&1 || { cat "$folder/cmake.log"; fail "the CMake package"; }
+cp "$folder/build/trainer-cmake" "$folder"
+export LD_LIBRARY_PATH=$library
+
+# A port of its own for each pair.
+for trainer in trainer trainer-static trainer-cmake; do
+  port=$((20000 + RANDOM % 20000))
+  pids=()
+  for rank in 0 1; do
+    timeout 100 "$folder/$trainer" $rank 2 127.0.0.1:$port \
+      >"$folder/weights.$rank" 2>"$folder/log.$rank" &
+    pids+=($!)
+  done
+  for pid in "${pids[@]}"; do
+    wait "$pid" || { cat "$folder"/log.*; fail "$trainer exited with $?"; }
+  done
+  pids=()
+  cat "$folder/log.0"
+  [[ $(wc -w <"$folder/weights.0") == 32 ]] || fail "$trainer printed no weights"
+  cmp "$folder/weights.0" "$folder/weights.1" || fail "$trainer: the ranks' weights differ"
+  # The rule: even features count for the label, odd ones against it.
+  awk '{ for (i = 1; i <= NF; i++) if ((i % 2 == 1) != ($i !~ /^-/)) exit 1 }' \
+    "$folder/weights.0" || fail "$trainer has not learnt the rule: $(cat "$folder/weights.0")"
+done
+echo "installed, built three ways, and trained"

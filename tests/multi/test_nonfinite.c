@@ -1,0 +1,94 @@
+/* NaN or Inf on one rank: every rank drops the step, nothing is poisoned, training goes on. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "group.h"
+
+#define N 257
+
+typedef struct misfortune {
+  size_t arm;
+  int victim;  /* rank; -1: all, by overflow of the sum */
+  size_t where;
+  float value;
+  int step;
+} misfortune;
+
+static void fill(float *g, int rank, int step) {
+  weir_rng rng;
+  weir_rng_seed(&rng, (uint64_t)(rank * 100 + step));
+  for (size_t i = 0; i < N; i++) g[i] = (float)weir_rng_normal(&rng);
+}
+
+static void expect_lost(member *m, weir_engine *engine, weir_status status, const float *g,
+                        uint64_t digest, const misfortune *f) {
+  char name[16];
+  snprintf(name, sizeof name, "rank %d", f->victim);
+  if (status != WEIR_E_NONFINITE)
+    group_fail(m->group, "rank %d: status %s", m->rank, weir_status_name(status));
+  else if (f->victim >= 0 && strstr(weir_last_error(), name) == NULL)
+    group_fail(m->group, "rank %d is not told who: %s", m->rank, weir_last_error());
+  for (size_t i = 0; i < N; i++)
+    if (g[i] != 0) group_fail(m->group, "rank %d: element %zu is not zero", m->rank, i);
+  if (weir_engine_residual_digest(engine) != digest)
+    group_fail(m->group, "rank %d: the residual changed", m->rank);
+}
+
+static void suffer(member *m) {
+  const misfortune *f = m->group->shared;
+  const size_t offset[] = {0, 100, N};
+  const weir_plan plan = group_plan(f->arm, 0.1, 0);
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {2, offset},
+                                     .first_plan = plan};
+  weir_engine *engine;
+  float g[N];
+  if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
+  for (int step = 0; step < 6; step++) {
+    fill(g, m->rank, step);
+    if (step == f->step && (f->victim < 0 || f->victim == m->rank)) g[f->where] = f->value;
+    const uint64_t digest = weir_engine_residual_digest(engine);
+    weir_step_info info;
+    weir_status status = weir_engine_step_begin(engine, NULL);
+    if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
+    if (status == WEIR_OK) status = weir_engine_submit(engine, 1, g + 100);
+    if (status == WEIR_OK) status = weir_engine_step_end(engine, &info);
+    if (step == f->step)
+      expect_lost(m, engine, status, g, digest, f);
+    else if (status != WEIR_OK)
+      group_fail(m->group, "rank %d, step %d: %s", m->rank, step, weir_last_error());
+    else if (info.step != (uint64_t)(step > f->step ? step - 1 : step))
+      group_fail(m->group, "a lost step was counted: %d tells %d", step, (int)info.step);
+    for (size_t i = 0; i < N; i++)
+      if (!isfinite(g[i]) || !isfinite(weir_engine_residual(engine)[i]))
+        group_fail(m->group, "rank %d, step %d: element %zu is poisoned", m->rank, step, i);
+  }
+  weir_engine_free(engine);
+}
+
+Test(nonfinite, one_rank_with_every_plan, .timeout = 100) {
+  static const float values[] = {NAN, INFINITY, -INFINITY};
+  weir_rng rng;
+  weir_rng_seed(&rng, 5);
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    const int ranks = 1 + (int)weir_rng_below(&rng, 5);
+    misfortune f = {arm, (int)weir_rng_below(&rng, (uint64_t)ranks),
+                    (size_t)weir_rng_below(&rng, N), values[arm % 3],
+                    (int)weir_rng_below(&rng, 5)};
+    group g;
+    group_run(&g, ranks, suffer, &f);
+    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  }
+}
+
+/* 3e38 is finite; the sum of three is not, and all three are the largest element of their rank. */
+Test(nonfinite, sum_that_overflows, .timeout = 100) {
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    misfortune f = {arm, -1, 77, 3e38f, 2};
+    group g;
+    group_run(&g, 3, suffer, &f);
+    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  }
+}

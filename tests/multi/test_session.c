@@ -1,0 +1,246 @@
+/* The public API: what it refuses, and what it does, over threads of one process. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#define RANKS 4
+#define N 1000
+
+static void prepare(weir_options *options, int rank, int size, const char *group,
+                    const char *policy) {
+  weir_options_init(options);
+  options->rank = rank;
+  options->world_size = size;
+  options->transport = "inproc";
+  options->rendezvous = group;
+  options->policy = policy;
+  options->timeout_s = 20;
+}
+
+Test(session, options_out_of_range_are_refused) {
+  weir_options good, bad[9];
+  prepare(&good, 1, 2, "options", "fixed:none:1:dense-ring");
+  for (size_t i = 0; i < 9; i++) bad[i] = good;
+  bad[0].world_size = 0;
+  bad[1].rank = 2;
+  bad[2].rank = -1;
+  bad[3].transport = "pigeon";
+  bad[4].rendezvous = NULL;
+  bad[5].timeout_s = NAN;
+  bad[6].timeout_s = 0;
+  bad[7].policy = "fixed:topk:2:ag";
+  bad[8].policy = NULL;
+  for (size_t i = 0; i < 9; i++) {
+    weir_session *session = (weir_session *)&good;
+    const weir_status status = weir_session_create(&session, &bad[i]);
+    cr_assert(status == WEIR_E_INVALID || status == WEIR_E_PARSE, "%zu: %d", i, (int)status);
+    cr_assert_null(session);
+    cr_assert_gt(strlen(weir_last_error()), 0);
+  }
+  cr_assert_eq(weir_session_create(NULL, &good), WEIR_E_INVALID);
+  weir_session *session;
+  cr_assert_eq(weir_session_create(&session, NULL), WEIR_E_INVALID);
+  weir_session_free(NULL);
+}
+
+static size_t no_bytes(void *user) {
+  (void)user;
+  return 0;
+}
+
+Test(session, calls_out_of_order_are_refused_and_change_nothing) {
+  weir_options options;
+  prepare(&options, 0, 1, NULL, "fixed:topk:0.5:ag");
+  weir_session *session;
+  float g[4] = {4, -3, 2, 1}, more = 1;
+  uint32_t a, b;
+  uint64_t digest;
+  weir_plan plan;
+  weir_step_info info;
+  const weir_state_hooks half = {.bytes = no_bytes};
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_current_plan(session, &plan), WEIR_E_STATE);
+  cr_assert_eq(weir_residual_digest(session, &digest), WEIR_E_STATE);
+  cr_assert_eq(weir_register_tensor(session, NULL, 3, &a), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_tensor(session, "too long", SIZE_MAX, &a), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_state(session, "gone", NULL, 8), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_hooks(session, &half), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_hooks(session, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_tensor(session, "a", 4, &a), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "nothing", 0, &b), WEIR_OK);
+  cr_assert(a == 0 && b == 1);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_session_start(session), WEIR_E_STATE);
+  cr_assert_eq(weir_register_tensor(session, "late", 1, &a), WEIR_E_STATE);
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_E_STATE);
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_submit(session, 2, &more), WEIR_E_INVALID);
+  cr_assert_eq(weir_submit(session, 0, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_submit(session, 1, NULL), WEIR_OK);
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_E_STATE); /* tensor 0 is missing */
+  cr_assert_not_null(strstr(weir_last_error(), "tensor 0"));
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_OK);
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_E_STATE);
+  cr_assert_eq(weir_step_end(session, &info), WEIR_OK, "%s", weir_last_error());
+  /* The two largest of four go out; the others stay in the residual. */
+  cr_assert(g[0] == 4 && g[1] == -3 && g[2] == 0 && g[3] == 0);
+  cr_assert_eq(weir_current_plan(session, &plan), WEIR_OK);
+  cr_assert_eq(plan.codec, WEIR_CODEC_TOPK);
+  cr_assert_eq(weir_residual_digest(session, &digest), WEIR_OK);
+  cr_assert_eq(weir_allgather_bytes(session, g, 4097, g), WEIR_E_INVALID);
+  cr_assert_eq(weir_allgather_bytes(session, NULL, 4, g), WEIR_E_INVALID);
+  weir_session_free(session);
+}
+
+Test(session, freed_before_its_start) {
+  weir_options options;
+  prepare(&options, 0, 3, "never joined", "weir");
+  weir_session *session;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_tensor(session, "w", 10, NULL), WEIR_OK);
+  weir_session_free(session);
+}
+
+/* --- groups of threads ---------------------------------------------------------------------- */
+
+typedef struct worker {
+  int rank;
+  const char *group, *policy;
+  size_t numel;
+  const char *name;
+  weir_network_fn network;
+  int steps;
+  weir_status status; /* out */
+  char message[512];
+  weir_step_info info[8];
+  float g[N];
+  unsigned char gathered[RANKS * 3];
+} worker;
+
+static void run_worker(worker *w, weir_session *session) {
+  uint32_t tensor;
+  w->status = weir_register_tensor(session, w->name, w->numel, &tensor);
+  if (w->status == WEIR_OK) w->status = weir_session_start(session);
+  for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
+    w->status = weir_step_begin(session, NULL);
+    for (size_t i = 0; i < w->numel; i++) w->g[i] = (float)(i % 10) + (float)w->rank;
+    if (w->status == WEIR_OK) w->status = weir_submit(session, tensor, w->g);
+    if (w->status == WEIR_OK) w->status = weir_step_end(session, &w->info[s]);
+  }
+  if (w->status != WEIR_OK) return;
+  const unsigned char mine[3] = {(unsigned char)w->rank, 7, (unsigned char)(100 + w->rank)};
+  w->status = weir_allgather_bytes(session, mine, sizeof mine, w->gathered);
+}
+
+static void *work(void *argument) {
+  worker *w = argument;
+  weir_options options;
+  prepare(&options, w->rank, RANKS, w->group, w->policy);
+  options.virtual_network = w->network;
+  weir_session *session;
+  w->status = weir_session_create(&session, &options);
+  if (w->status == WEIR_OK) run_worker(w, session);
+  snprintf(w->message, sizeof w->message, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+static void run_group(worker *workers, const char *group, const char *policy,
+                      weir_network_fn network, int steps) {
+  pthread_t threads[RANKS];
+  char name[64];
+  snprintf(name, sizeof name, "%s %d", group, (int)getpid());
+  for (int r = 0; r < RANKS; r++) {
+    workers[r].rank = r;
+    workers[r].group = name;
+    workers[r].policy = policy;
+    workers[r].network = network;
+    workers[r].steps = steps;
+    if (workers[r].name == NULL) workers[r].name = "w";
+    if (workers[r].numel == 0) workers[r].numel = N;
+    pthread_create(&threads[r], NULL, work, &workers[r]);
+  }
+  for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
+}
+
+Test(session, averages_over_ranks, .timeout = 60) {
+  static worker workers[RANKS];
+  run_group(workers, "average", "fixed:none:1:dense-tree", NULL, 3);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(workers[r].status, WEIR_OK, "%s", workers[r].message);
+    for (size_t i = 0; i < N; i++) cr_assert_eq(workers[r].g[i], (float)(i % 10) + 1.5f);
+    for (int s = 0; s < RANKS; s++) {
+      cr_assert_eq(workers[r].gathered[3 * s], s);
+      cr_assert_eq(workers[r].gathered[3 * s + 1], 7);
+      cr_assert_eq(workers[r].gathered[3 * s + 2], 100 + s);
+    }
+    cr_assert_eq(workers[r].info[2].step, 2);
+    cr_assert_eq(workers[r].info[2].gain, 1);
+    cr_assert_gt(workers[r].info[2].wire_bytes, 0);
+  }
+}
+
+Test(session, other_tensors_are_told_by_rank, .timeout = 60) {
+  for (int kind = 0; kind < 2; kind++) {
+    static worker workers[RANKS];
+    memset(workers, 0, sizeof workers);
+    if (kind == 0) workers[2].numel = N - 1;
+    if (kind == 1) workers[2].name = "v";
+    run_group(workers, kind == 0 ? "sizes" : "names", "fixed:none:1:dense-ring", NULL, 1);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(workers[r].status, WEIR_E_MISMATCH, "%d: %s", r, workers[r].message);
+      cr_assert_not_null(strstr(workers[r].message, "rank 2"), "%s", workers[r].message);
+    }
+  }
+}
+
+/* 2 ms and 1 MB/s for three steps, then 20 ms and 10 MB/s. */
+static void virtual_network(void *user, uint64_t step, double *latency_s, double *bandwidth) {
+  (void)user;
+  *latency_s = step < 3 ? 2e-3 : 20e-3;
+  *bandwidth = step < 3 ? 1e6 : 10e6;
+}
+
+/* Four ranks, 1000 elements, 100 kept.  Messages: 16 bytes of header, 4 bytes an index or value. */
+Test(session, virtual_time_is_the_cost_row, .timeout = 60) {
+  static const struct {
+    const char *policy;
+    double alphas, bytes;
+  } rows[] = {
+      {"fixed:none:1:dense-ring", 6, 6.0 / 4 * 4000},
+      {"fixed:none:1:dense-tree", 4, 4 * 4000},
+      {"fixed:bf16:1:dense-ring", 6, 6.0 / 4 * 2000},
+      {"fixed:topk:0.1:ag", 2, 3 * (16 + 800)},
+      {"fixed:lwtopk:0.1:ag", 2, 3 * (16 + 800)},
+      {"fixed:star:0.1:art-ring", 8, 6.0 / 4 * 400 + 2 * (16 + 400)},
+      {"fixed:star:0.1:art-tree", 6, 4 * 400 + 2 * (16 + 400)},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    static worker workers[RANKS];
+    memset(workers, 0, sizeof workers);
+    run_group(workers, "virtual", rows[i].policy, virtual_network, 6);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(workers[r].status, WEIR_OK, "%s", workers[r].message);
+      for (int s = 0; s < 6; s++) {
+        const double expected = s < 3 ? rows[i].alphas * 2e-3 + rows[i].bytes / 1e6
+                                      : rows[i].alphas * 20e-3 + rows[i].bytes / 10e6;
+        cr_assert_float_eq(workers[r].info[s].comm_s, expected, 1e-9, "%s, step %d: %g, not %g",
+                           rows[i].policy, s, workers[r].info[s].comm_s, expected);
+        cr_assert_eq(workers[r].info[s].latency_s, workers[0].info[s].latency_s);
+        cr_assert_eq(workers[r].info[s].bandwidth_bytes_s, workers[0].info[s].bandwidth_bytes_s);
+      }
+      /* Measured through noise of 2 %, of at most three times that. */
+      cr_assert_float_eq(workers[r].info[2].latency_s, 2e-3, 0.07 * 2e-3);
+      cr_assert_float_eq(workers[r].info[2].bandwidth_bytes_s, 1e6, 0.07 * 1e6);
+    }
+  }
+}

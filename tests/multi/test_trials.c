@@ -1,0 +1,180 @@
+/* A trial leaves nothing behind: weights, momentum, residual, random numbers, data cursor and the
+ * order of star's roots are bit for bit what they were, with every codec. */
+#include <criterion/criterion.h>
+
+#include "base/base.h"
+#include "group.h"
+
+#define N 1500
+#define STEPS_MAX 32
+
+/* What rank 0 asks for after each exchange. */
+typedef struct program {
+  weir_plan first;
+  weir_directive after[STEPS_MAX];
+  int steps;
+  uint64_t weights[GROUP_MAX]; /* out: digest at the end */
+  uint64_t residual[GROUP_MAX];
+} program;
+
+typedef struct trainee {
+  float weights[N], momentum[N], g[N];
+  weir_rng rng;
+  uint64_t cursor;
+  const program *program;
+  int step;
+} trainee;
+
+static size_t hook_bytes(void *user) {
+  (void)user;
+  return sizeof(weir_rng) + sizeof(uint64_t);
+}
+
+static void hook_save(void *user, void *to) {
+  const trainee *t = user;
+  memcpy(to, &t->rng, sizeof t->rng);
+  memcpy((char *)to + sizeof t->rng, &t->cursor, sizeof t->cursor);
+}
+
+static void hook_load(void *user, const void *from) {
+  trainee *t = user;
+  memcpy(&t->rng, from, sizeof t->rng);
+  memcpy(&t->cursor, (const char *)from + sizeof t->rng, sizeof t->cursor);
+}
+
+static void propose(void *user, weir_directive *directive) {
+  const trainee *t = user;
+  *directive = t->program->after[t->step];
+}
+
+/* Everything that a trial must leave alone, to compare bit for bit. */
+typedef struct picture {
+  float weights[N], momentum[N], residual[N];
+  weir_rng rng;
+  uint64_t cursor, digest;
+} picture;
+
+static void take(picture *p, const trainee *t, const weir_engine *engine) {
+  memset(p, 0, sizeof *p);
+  memcpy(p->weights, t->weights, sizeof p->weights);
+  memcpy(p->momentum, t->momentum, sizeof p->momentum);
+  memcpy(p->residual, weir_engine_residual(engine), sizeof p->residual);
+  p->rng = t->rng;
+  p->cursor = t->cursor;
+  p->digest = weir_engine_residual_digest(engine);
+}
+
+static weir_status train(trainee *t, weir_engine *engine) {
+  for (size_t i = 0; i < N; i++)
+    t->g[i] = (float)weir_rng_normal(&t->rng) + 0.1f * t->weights[i] + (float)(t->cursor % 7);
+  t->cursor += 64;
+  weir_status status = weir_engine_submit(engine, 0, t->g);
+  if (status == WEIR_OK) status = weir_engine_submit(engine, 1, t->g + 700);
+  if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
+  for (size_t i = 0; i < N; i++) {
+    t->momentum[i] = 0.9f * t->momentum[i] + t->g[i];
+    t->weights[i] -= 0.05f * t->momentum[i];
+  }
+  return status;
+}
+
+static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
+  static _Thread_local picture before, now;
+  bool trial = false;
+  uint64_t counted = 0;
+  for (t->step = 0; t->step < p->steps; t->step++) {
+    const weir_directive *asked = t->step > 0 ? &p->after[t->step - 1] : NULL;
+    const uint32_t action = asked != NULL ? asked->action : WEIR_ACTION_KEEP;
+    if (action == WEIR_ACTION_TRIAL && !trial) take(&before, t, engine);
+    weir_step_info info;
+    if (weir_engine_step_begin(engine, &info) != WEIR_OK) {
+      group_fail(m->group, "step %d: %s", t->step, weir_last_error());
+      return;
+    }
+    if (trial && action != WEIR_ACTION_KEEP) {
+      take(&now, t, engine);
+      if (memcmp(&now, &before, sizeof now) != 0)
+        group_fail(m->group, "rank %d, step %d: the trial left something behind", m->rank, t->step);
+    }
+    if (action != WEIR_ACTION_KEEP) trial = action == WEIR_ACTION_TRIAL;
+    if (info.trial != trial || info.step != counted)
+      group_fail(m->group, "step %d is told as step %d, trial %d", t->step, (int)info.step,
+                 info.trial);
+    if (action != WEIR_ACTION_KEEP &&
+        weir_plan_digest(&info.plan) != weir_plan_digest(&asked->plan))
+      group_fail(m->group, "rank %d, step %d: another plan than asked for", m->rank, t->step);
+    if (train(t, engine) != WEIR_OK) {
+      group_fail(m->group, "step %d: %s", t->step, weir_last_error());
+      return;
+    }
+    if (!trial) counted++;
+  }
+}
+
+static void body(member *m) {
+  program *p = m->group->shared;
+  const size_t offset[] = {0, 700, N};
+  trainee *t = calloc(1, sizeof *t);
+  t->program = p;
+  weir_rng_seed(&t->rng, 40 + (uint64_t)m->rank);
+  for (size_t i = 0; i < N; i++) t->weights[i] = (float)i / N;
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {2, offset},
+                                     .first_plan = p->first,
+                                     .hooks = {.user = t, .propose = propose}};
+  const weir_state_hooks hooks = {t, hook_bytes, hook_save, hook_load};
+  weir_engine *engine = NULL;
+  if (weir_engine_create(&engine, &config) != WEIR_OK ||
+      weir_engine_register_state(engine, t->weights, sizeof t->weights) != WEIR_OK ||
+      weir_engine_register_state(engine, t->momentum, sizeof t->momentum) != WEIR_OK ||
+      weir_engine_register_hooks(engine, &hooks) != WEIR_OK)
+    group_fail(m->group, "%s", weir_last_error());
+  else
+    run_steps(m, p, t, engine);
+  p->weights[m->rank] = weir_hash(WEIR_HASH_INIT, t->weights, sizeof t->weights);
+  p->residual[m->rank] = engine != NULL ? weir_engine_residual_digest(engine) : 0;
+  weir_engine_free(engine);
+  free(t);
+}
+
+static weir_directive ask(uint32_t action, weir_plan plan) {
+  return (weir_directive){.action = action, .plan = plan};
+}
+
+/* Two steps, then trials of two steps each of three arms, then three steps of the last plan.  The
+ * same without trials must end at the same weights. */
+static void with_and_without(int ranks, size_t arm) {
+  static const size_t first_arms[] = {6, 7, 10}; /* topk, star, var: residuals are not zero */
+  static program with, without;
+  memset(&with, 0, sizeof with);
+  memset(&without, 0, sizeof without);
+  const weir_plan tried = group_plan(arm, 0.05, 1);
+  const weir_plan other = group_plan((arm + 11) % GROUP_ARMS, 0.02, 2);
+  /* Dense after a dense trial: a residual wrongly taken for empty would be lost. */
+  const weir_plan last = group_plan(arm % 2 == 0 ? 0 : 7, 0.03, 3);
+  with.first = without.first = group_plan(first_arms[arm % 3], 0.1, 0);
+  with.after[1] = ask(WEIR_ACTION_TRIAL, tried);
+  with.after[3] = ask(WEIR_ACTION_TRIAL, other);
+  with.after[5] = ask(WEIR_ACTION_TRIAL, tried);
+  with.after[6] = ask(WEIR_ACTION_SWITCH, last);
+  with.steps = 10;
+  without.after[1] = ask(WEIR_ACTION_SWITCH, last);
+  without.steps = 5;
+  group g;
+  group_run(&g, ranks, body, &with);
+  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  group_run(&g, ranks, body, &without);
+  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  for (int r = 0; r < ranks; r++) {
+    cr_assert_eq(with.weights[r], with.weights[0], "%s: weights differ", group_arms[arm]);
+    cr_assert_eq(with.weights[r], without.weights[r], "%s: trials changed training",
+                 group_arms[arm]);
+    cr_assert_eq(with.residual[r], without.residual[r], "%s: trials changed residuals",
+                 group_arms[arm]);
+  }
+}
+
+Test(trials, leave_nothing_behind, .timeout = 120) {
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) with_and_without(1 + (int)(arm % 4), arm);
+}

@@ -1,0 +1,157 @@
+/* Cost rows against an oracle of this file's own: the expanded formulas of the paper (Table I,
+ * equations 4a, 4b, 5a-5c) in long double, with L found by doubling. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "collectives/cost.h"
+#include "kernels/codec.h"
+
+typedef long double real;
+
+static real levels(int n) {
+  real l = 0;
+  for (real reach = 1; reach < n; reach *= 2) l += 1;
+  return l;
+}
+
+static real oracle(uint32_t collective, real n, real l, real a, real b, real bytes, real cr) {
+  const real m = bytes * cr;
+  switch (collective) {
+    case WEIR_COLL_DENSE_RING: return 2 * (n - 1) * a + 2 * ((n - 1) / n) * bytes * b;
+    case WEIR_COLL_DENSE_TREE: return 2 * l * a + 2 * l * bytes * b;
+    case WEIR_COLL_AG: return l * a + 2 * (n - 1) * m * b;
+    case WEIR_COLL_ART_RING: return (2 * (n - 1) + l) * a + (2 * ((n - 1) / n) + l) * m * b;
+    case WEIR_COLL_ART_TREE: return 3 * l * a + 3 * l * m * b;
+  }
+  return NAN;
+}
+
+static bool near(real got, real want) { return fabsl(got - want) <= 1e-6L * fabsl(want); }
+
+/* Uniform in the logarithm. */
+static double draw(weir_rng *rng, double low, double high) {
+  return low * pow(high / low, weir_rng_uniform(rng));
+}
+
+Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 11);
+  for (int n = 2; n <= 4096; n++)
+    for (int i = 0; i < 8; i++) {
+      const double a = draw(&rng, 1e-7, 1), b = 1 / draw(&rng, 1e3, 1e11);
+      const double bytes = draw(&rng, 4, 1e12), cr = draw(&rng, 1e-4, 1);
+      const real l = levels(n);
+      for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+        cr_assert(near(weir_cost_paper(c, n, a, b, bytes, cr), oracle(c, n, l, a, b, bytes, cr)),
+                  "%s, N=%d", weir_collective_name(c), n);
+      cr_assert(
+          near(weir_cost_paper_star(n, a, b, bytes), 2 * (real)a + 2 * ((real)n - 1) * bytes * b));
+      cr_assert(near(weir_cost_paper_ring(n, a, b, bytes), oracle(0, n, l, a, b, bytes, 1)));
+      cr_assert(near(weir_cost_paper_tree(n, a, b, bytes), oracle(1, n, l, a, b, bytes, 1)));
+      cr_assert(near(weir_cost_paper_broadcast(n, a, b, bytes), l * a + l * bytes * b));
+      cr_assert(near(weir_cost_paper_allgather(n, a, b, bytes), l * a + ((real)n - 1) * bytes * b));
+    }
+}
+
+/* By hand: 8 workers (L = 3), 1 ms, 10 Gbit/s = 1.25e9 bytes/s, M = 46.8 MB, c = 0.1:
+ * M*beta = 37.44 ms, m*beta = 3.744 ms.
+ *   dense-ring 14 + 1.75 * 37.44 = 79.52      dense-tree 6 + 6 * 37.44 = 230.64
+ *   ag          3 + 14 * 3.744   = 55.416     art-ring 17 + 4.75 * 3.744 = 34.784
+ *   art-tree    9 + 9 * 3.744    = 42.696
+ * and 5 workers (L = 3), M*beta = 10 ms, c = 0.01, 2 ms:
+ *   dense-ring 16 + 1.6 * 10 = 32             ag 6 + 8 * 0.1 = 6.8 */
+Test(cost, values_worked_out_by_hand) {
+  const double want[] = {79.52, 230.64, 55.416, 34.784, 42.696};
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+    cr_assert(near(1e3 * weir_cost_paper(c, 8, 1e-3, 1 / 1.25e9, 46.8e6, 0.1), want[c]));
+  cr_assert(near(1e3 * weir_cost_paper(WEIR_COLL_DENSE_RING, 5, 2e-3, 1e-8, 1e6, 0.01), 32));
+  cr_assert(near(1e3 * weir_cost_paper(WEIR_COLL_AG, 5, 2e-3, 1e-8, 1e6, 0.01), 6.8));
+}
+
+Test(cost, one_worker_pays_nothing) {
+  const weir_plan star = {0, WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1};
+  const weir_plan dense = {0, WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1};
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+    cr_assert_eq(weir_cost_paper(c, 1, 1e-3, 1e-9, 1e6, 0.1), 0.0);
+  cr_assert_eq(weir_cost_paper_star(1, 1e-3, 1e-9, 1e6), 0.0);
+  cr_assert_eq(weir_cost_paper_broadcast(1, 1e-3, 1e-9, 1e6), 0.0);
+  cr_assert_eq(weir_cost_paper_allgather(1, 1e-3, 1e-9, 1e6), 0.0);
+  const weir_cost_terms a = weir_cost_plan(&star, 1, 1000, 100);
+  const weir_cost_terms b = weir_cost_plan(&dense, 1, 1000, 1000);
+  cr_assert_eq(weir_cost_seconds(&a, 1, 1) + weir_cost_seconds(&b, 1, 1), 0.0);
+}
+
+Test(cost, an_unknown_collective_is_never_the_cheapest) {
+  const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1};
+  cr_assert_eq(weir_cost_paper(WEIR_COLL_COUNT, 4, 1e-3, 1e-9, 1e6, 0.1), INFINITY);
+  const weir_cost_terms t = weir_cost_plan(&plan, 4, 1000, 1000);
+  cr_assert_eq(weir_cost_seconds(&t, 1e-3, 1e-9), INFINITY);
+}
+
+/* The paper's inequalities, solved for alpha/beta, pick the same side as comparing the rows. */
+Test(cost, inequalities_5a_5b_5c_agree_with_the_cheapest_row) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 12);
+  int sides[3][2] = {{0}};
+  for (int i = 0; i < 200000; i++) {
+    const int n = 2 + (int)weir_rng_below(&rng, i % 2 ? 31 : 4095);
+    const double a = draw(&rng, 1e-6, 0.1), b = 1 / draw(&rng, 1e6, 1e10);
+    const double bytes = draw(&rng, 1e4, 1e9), cr = draw(&rng, 1e-3, 0.3);
+    const real l = levels(n), w = n, m = (real)bytes * cr, ratio = (real)a / b;
+    const double ring = weir_cost_paper(WEIR_COLL_ART_RING, n, a, b, bytes, cr);
+    const double tree = weir_cost_paper(WEIR_COLL_ART_TREE, n, a, b, bytes, cr);
+    const double ag = weir_cost_paper(WEIR_COLL_AG, n, a, b, bytes, cr);
+    const real flat = w - 1 - l; /* 0 for 2 and 3 workers: there the ring is never slower */
+    const real limit[3] = {flat > 0 ? m * (l - (w - 1) / w) / flat : INFINITY,
+                           m * ((w - 1) / w - l / (2 * (w - 1))), m * ((w - 1) / l - 1.5L)};
+    const double left[3] = {ring, ring, tree}, right[3] = {tree, ag, ag};
+    for (int k = 0; k < 3; k++) {
+      if (near(ratio, limit[k])) continue; /* a tie up to rounding */
+      const bool first = ratio < limit[k];
+      cr_assert_eq(first, left[k] < right[k], "5%c, N=%d", 'a' + k, n);
+      sides[k][first]++;
+    }
+  }
+  for (int k = 0; k < 3; k++) cr_assert(sides[k][0] > 1000 && sides[k][1] > 1000);
+}
+
+/* 6 workers (L = 3), 1200 elements, 100 kept. */
+Test(cost, plan_rows_have_the_terms_of_the_algorithms_run) {
+  const struct {
+    const char *plan;
+    double alpha_terms, byte_terms;
+  } rows[] = {
+      {"none:1:dense-ring", 10, 10.0 / 6 * 4800},
+      {"none:1:dense-tree", 6, 6 * 4800},
+      {"bf16:1:dense-ring", 10, 10.0 / 6 * 2400},
+      {"bf16:1:dense-tree", 6, 6 * 2400},
+      {"topk:0.1:ag", 3, 5 * 816}, /* 16 bytes of header and 8 an element */
+      {"star:0.1:art-ring", 13, 10.0 / 6 * 400 + 3 * 416},
+      {"star:0.1:art-tree", 9, 6 * 400 + 3 * 416},
+      {"var:0.1:art-ring", 16, 10.0 / 6 * 400 + 3 * 416},
+      {"var:0.1:art-tree", 12, 6 * 400 + 3 * 416},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    weir_plan plan;
+    cr_assert_eq(weir_plan_parse(rows[i].plan, &plan), WEIR_OK);
+    const weir_cost_terms t = weir_cost_plan(&plan, 6, 1200, 100);
+    cr_assert(near(t.alpha_terms, rows[i].alpha_terms), "%s: %g", rows[i].plan, t.alpha_terms);
+    cr_assert(near(t.byte_terms, rows[i].byte_terms), "%s: %g", rows[i].plan, t.byte_terms);
+    cr_assert(near(weir_cost_seconds(&t, 0.5, 0.25),
+                   0.5 * rows[i].alpha_terms + 0.25 * rows[i].byte_terms));
+  }
+}
+
+/* Denser encodings are charged as what they really take. */
+Test(cost, plan_rows_charge_the_wire_format) {
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("star:0.1:art-ring:auto-bf16", &plan), WEIR_OK);
+  weir_cost_terms t = weir_cost_plan(&plan, 4, 10000, 1000);
+  const double list = weir_wire_expected(10000, 1000, WEIR_WIRE_AUTO_BF16, false);
+  cr_assert_lt(list, 10000 / 8 + WEIR_WIRE_HEADER + 16); /* a bitmap is always possible */
+  cr_assert(near(t.byte_terms, 1.5 * 2000 + 2 * list));
+  cr_assert_eq(weir_plan_parse("topk:0.1:ag:auto-bf16", &plan), WEIR_OK);
+  t = weir_cost_plan(&plan, 4, 10000, 1000);
+  cr_assert(near(t.byte_terms, 3 * (list + 2000)));
+}

@@ -1,0 +1,197 @@
+/* Scenario files: what is read, and that every bad one is refused with its file and line. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <weir/status.h>
+
+#include "lab/scenario.h"
+#include "lab/trace.h"
+
+static const char good[] =
+    "# a comment\n"                          /* 1 */
+    "[scenario]\n"                           /* 2 */
+    "name = two phases ; and another\n"      /* 3 */
+    "workers = 3\n"                          /* 4 */
+    "bandwidth_scale = 0.5\n"                /* 5 */
+    "[training]\n"                           /* 6 */
+    "batch = 16\n"                           /* 7 */
+    "learning_rate = 0.1\n"                  /* 8 */
+    "epochs = 6\n"                           /* 9 */
+    "decay_epochs = 3, 5\n"                  /* 10 */
+    "[phase fast]\n"                         /* 11 */
+    "epochs = 1-4\n"                         /* 12 */
+    "latency_ms = 1\n"                       /* 13 */
+    "bandwidth_gbps = 25\n"                  /* 14 */
+    "[phase slow]\n"                         /* 15 */
+    "epochs = 5-6\n"                         /* 16 */
+    "latency_ms = 50\n"                      /* 17 */
+    "bandwidth_gbps = 1\n"                   /* 18 */
+    "loss_percent = 0.1\n";                  /* 19 */
+
+static void write_file(char path[64], const char *text) {
+  strcpy(path, "/tmp/weir-scenario-XXXXXX");
+  const int file = mkstemp(path);
+  cr_assert(file >= 0);
+  cr_assert(write(file, text, strlen(text)) == (ssize_t)strlen(text));
+  close(file);
+}
+
+static weir_status read_text(weir_scenario *scenario, const char *text, char path[64]) {
+  write_file(path, text);
+  const weir_status status = weir_scenario_read(scenario, path);
+  unlink(path);
+  return status;
+}
+
+/* The good file with its first `from` replaced. */
+static void expect_refused(const char *from, const char *to, int line, const char *words) {
+  static weir_scenario scenario;
+  char text[2048], path[64], place[96];
+  const char *at = strstr(good, from);
+  cr_assert_not_null(at);
+  (void)snprintf(text, sizeof text, "%.*s%s%s", (int)(at - good), good, to, at + strlen(from));
+  cr_assert_eq(read_text(&scenario, text, path), WEIR_E_PARSE, "%s accepted", to);
+  (void)snprintf(place, sizeof place, "%s:%d: ", path, line);
+  const char *message = weir_last_error();
+  cr_assert_eq(strncmp(message, place, strlen(place)), 0, "'%s' does not begin with '%s'", message, place);
+  cr_assert_not_null(strstr(message, words), "'%s' lacks '%s'", message, words);
+  cr_assert_not_null(strstr(message, "; expected "), "%s", message);
+}
+
+Test(scenario, reads_what_is_written) {
+  static weir_scenario s;
+  char path[64];
+  cr_assert_eq(read_text(&s, good, path), WEIR_OK, "%s", weir_last_error());
+  cr_assert_str_eq(s.name, "two phases");
+  cr_assert_eq(s.workers, 3);
+  cr_assert_eq(s.epochs, 6);
+  cr_assert_eq(s.decays, 2);
+  cr_assert_eq(s.decay_epochs[1], 5);
+  cr_assert_eq(s.first_epoch, 1);
+  cr_assert_eq(s.phase_count, 2);
+  cr_assert_eq(weir_scenario_phase(&s, 4), &s.phases[0]);
+  cr_assert_eq(weir_scenario_phase(&s, 5), &s.phases[1]);
+  weir_shape shape;
+  weir_scenario_shape(&s, &s.phases[0], &shape);
+  /* 25 Gbit/s halved is 12.5e9 bit/s, 1.5625e9 bytes a second. */
+  cr_assert_float_eq(shape.rate_bytes_s, 1.5625e9, 1);
+  cr_assert_float_eq(shape.delay_s, 0.001, 1e-12);
+  weir_scenario_shape(&s, &s.phases[1], &shape);
+  cr_assert_float_eq(shape.loss, 0.001, 1e-12);
+}
+
+Test(scenario, epochs_may_count_from_zero_and_phases_stand_in_any_order) {
+  static weir_scenario s;
+  char path[64];
+  cr_assert_eq(read_text(&s,
+                         "[scenario]\nworkers=1\n[phase b]\nepochs=2\nlatency_ms=0\nbandwidth_gbps=1\n"
+                         "[phase a]\nepochs=0-1\nlatency_ms=0\nbandwidth_gbps=2\n"
+                         "[training]\nbatch=1\nlearning_rate=1\nepochs=3\n",
+                         path),
+               WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(s.first_epoch, 0);
+  cr_assert_str_eq(s.phases[0].name, "a");
+}
+
+Test(scenario, refuses_with_file_and_line) {
+  expect_refused("workers = 3", "wrokers = 3", 4, "unknown key wrokers");
+  expect_refused("workers = 3", "workers = 0", 4, "workers = 0");
+  expect_refused("workers = 3", "workers = -1", 4, "workers = -1");
+  expect_refused("workers = 3", "workers = 3x", 4, "3x");
+  expect_refused("workers = 3", "workers = 99999999999999999999", 4, "workers");
+  expect_refused("workers = 3\n", "workers = 3\nworkers = 4\n", 5, "second time");
+  expect_refused("workers = 3\n", "", 2, "no key workers");
+  expect_refused("[training]", "[traning]", 6, "unknown section [traning]");
+  expect_refused("[training]", "[training", 6, "closing bracket");
+  expect_refused("batch = 16", "batch", 7, "neither");
+  expect_refused("batch = 16", "batch =", 7, "empty");
+  expect_refused("learning_rate = 0.1", "learning_rate = nan", 8, "nan");
+  expect_refused("bandwidth_scale = 0.5", "bandwidth_scale = inf", 5, "inf");
+  expect_refused("decay_epochs = 3, 5", "decay_epochs = 5, 3", 10, "decay_epochs");
+  expect_refused("decay_epochs = 3, 5", "decay_epochs = 3, 7", 10, "7");
+  expect_refused("bandwidth_gbps = 25", "bandwidth_gbps = -25", 14, "-25");
+  expect_refused("bandwidth_gbps = 25", "bandwidth_gbps = 0", 14, "bandwidth_gbps = 0");
+  expect_refused("bandwidth_gbps = 25", "bandwidth_gbps = NaN", 14, "NaN");
+  expect_refused("latency_ms = 1\n", "latency_ms = -1\n", 13, "latency_ms");
+  expect_refused("epochs = 1-4", "epochs = 1-5", 15, "overlap in epoch 5");
+  expect_refused("epochs = 1-4", "epochs = 1-3", 15, "no phase for epoch 4");
+  expect_refused("epochs = 1-4", "epochs = 2-4", 11, "before 2");
+  expect_refused("epochs = 1-4", "epochs = 4-1", 12, "4-1");
+  expect_refused("epochs = 5-6", "epochs = 5-7", 15, "beyond");
+  expect_refused("epochs = 5-6", "epochs = 5", 9, "no phase for epoch 6");
+  expect_refused("[phase slow]", "[phase]", 15, "name");
+  expect_refused("[phase slow]", "[trace]\nfile = x\nlatency_ms = 1\n[phase slow]", 11, "beside [trace]");
+  expect_refused("[phase slow]", "[fault]\nkind=kill\nrank=3\nstep=1\n[phase slow]", 17, "rank 3");
+  expect_refused("[phase slow]", "[fault]\nkind=bite\nrank=1\nstep=1\n[phase slow]", 16, "bite");
+}
+
+Test(scenario, refuses_a_file_without_network_or_without_anything) {
+  static weir_scenario s;
+  char path[64], place[96];
+  cr_assert_eq(read_text(&s, "[scenario]\nworkers=1\n[training]\nbatch=1\nlearning_rate=1\nepochs=3\n", path),
+               WEIR_E_PARSE);
+  (void)snprintf(place, sizeof place, "%s:6: ", path);
+  cr_assert_eq(strncmp(weir_last_error(), place, strlen(place)), 0, "%s", weir_last_error());
+  cr_assert_eq(read_text(&s, "", path), WEIR_E_PARSE);
+  cr_assert_eq(read_text(&s, "workers = 3\n", path), WEIR_E_PARSE);
+  cr_assert_eq(weir_scenario_read(&s, "/nowhere/at/all.ini"), WEIR_E_IO);
+  cr_assert_not_null(strstr(weir_last_error(), "/nowhere/at/all.ini:0: "));
+}
+
+Test(scenario, refuses_binary_and_endless_lines) {
+  static weir_scenario s;
+  char path[64], text[5000];
+  memset(text, 'x', sizeof text - 1);
+  text[sizeof text - 1] = 0;
+  cr_assert_eq(read_text(&s, text, path), WEIR_E_PARSE);
+}
+
+/* --- traces --- */
+
+static weir_status read_trace(weir_trace *trace, const char *text, char path[64]) {
+  weir_trace_config config = {.interval_s = 0.5, .window_s = 1, .slot_bytes = 1500};
+  write_file(path, text);
+  strcpy(config.file, path);
+  const weir_status status = weir_trace_read(trace, &config);
+  unlink(path);
+  return status;
+}
+
+Test(trace, counts_slots_in_a_sliding_window) {
+  weir_trace trace;
+  char path[64];
+  cr_assert_eq(read_trace(&trace, "0\n100\n499\n500\n999\n1600\n2500\n", path), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(trace.intervals, 5);
+  /* By hand: [0, 1000) holds 5 slots, [500, 1500) 2, [1000, 2000) 1, [1500, 2500) 1, [2000, 3000) 1. */
+  const double slots[] = {5, 2, 1, 1, 1};
+  for (int i = 0; i < 5; i++) cr_assert_float_eq(trace.rate_bytes_s[i], 1500 * slots[i], 1e-9);
+  cr_assert_float_eq(weir_trace_rate(&trace, 0.49), 7500, 1e-9);
+  cr_assert_float_eq(weir_trace_rate(&trace, 0.5), 3000, 1e-9);
+  cr_assert_float_eq(weir_trace_rate(&trace, 2.5), 7500, 1e-9); /* from the begin again */
+  weir_trace_free(&trace);
+}
+
+Test(trace, an_outage_still_has_a_rate) {
+  weir_trace trace;
+  char path[64];
+  cr_assert_eq(read_trace(&trace, "0\n9000\n", path), WEIR_OK);
+  cr_assert_float_eq(weir_trace_rate(&trace, 5), 1500, 1e-9); /* one slot a window, not 0 */
+  weir_trace_free(&trace);
+}
+
+Test(trace, refuses_bad_stamps) {
+  weir_trace trace;
+  char path[64];
+  cr_assert_eq(read_trace(&trace, "1\n2\nx\n", path), WEIR_E_PARSE);
+  cr_assert_not_null(strstr(weir_last_error(), ":3: "));
+  cr_assert_eq(read_trace(&trace, "5\n4\n", path), WEIR_E_PARSE);
+  cr_assert_not_null(strstr(weir_last_error(), ":2: "));
+  cr_assert_eq(read_trace(&trace, "-5\n", path), WEIR_E_PARSE);
+  cr_assert_eq(read_trace(&trace, "", path), WEIR_E_PARSE);
+  weir_trace_config config = {.file = "/nowhere", .interval_s = 1, .window_s = 1, .slot_bytes = 1};
+  cr_assert_eq(weir_trace_read(&trace, &config), WEIR_E_IO);
+}

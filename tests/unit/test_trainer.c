@@ -1,0 +1,284 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "lab/trainer.h"
+#include "lab/trainer_state.h"
+
+enum { IMAGES = 48, TESTS = 30, PIXELS = 784 };
+
+/* Image i is black but for pixel 10 i: its number can be read off a gradient. */
+static weir_dataset synthetic(void) {
+  weir_dataset data = {.train = IMAGES, .test = TESTS, .pixels = PIXELS};
+  data.train_images = calloc(IMAGES, PIXELS);
+  data.train_labels = calloc(IMAGES, 1);
+  data.test_images = calloc(TESTS, PIXELS);
+  data.test_labels = calloc(TESTS, 1);
+  cr_assert(data.train_images && data.train_labels && data.test_images && data.test_labels);
+  for (size_t i = 0; i < IMAGES; i++) {
+    data.train_images[i * PIXELS + 10 * i] = 255;
+    data.train_labels[i] = (uint8_t)(i % 10);
+  }
+  for (size_t i = 0; i < TESTS; i++) {
+    data.test_images[i * PIXELS + 10 * i] = 255;
+    data.test_labels[i] = (uint8_t)(i % 10);
+  }
+  return data;
+}
+
+static weir_trainer_config plain(void) {
+  return (weir_trainer_config){.model = "mlp", .seed = 5, .world_size = 1, .batch = 4,
+                               .learning_rate = 0.05, .momentum = 0.9, .weight_decay = 5e-4,
+                               .decay_factor = 1, .threads = 1};
+}
+
+static weir_trainer *make(const weir_trainer_config *config, const weir_dataset *data) {
+  weir_trainer *trainer = NULL;
+  cr_assert_eq(weir_trainer_create(&trainer, config, data), WEIR_OK, "%s", weir_last_error());
+  return trainer;
+}
+
+static void train(weir_trainer *trainer, int steps) {
+  for (int i = 0; i < steps; i++) {
+    double loss = 0;
+    cr_assert_eq(weir_trainer_backward(trainer, &loss), WEIR_OK);
+    weir_trainer_update(trainer);
+  }
+}
+
+Test(trainer, tensors_in_backward_order) {
+  weir_dataset data = synthetic();
+  const weir_trainer_config config = plain();
+  weir_trainer *t = make(&config, &data);
+  const char *name[] = {"fc3.weight", "fc3.bias", "fc2.weight", "fc2.bias", "fc1.weight", "fc1.bias"};
+  const size_t numel[] = {2560, 10, 262144, 256, 802816, 1024};
+  cr_assert_eq(weir_trainer_tensors(t), 6);
+  for (size_t i = 0; i < 6; i++) {
+    cr_assert_str_eq(weir_trainer_tensor_name(t, i), name[i]);
+    cr_assert_eq(weir_trainer_tensor_numel(t, i), numel[i]);
+    if (i) cr_assert_eq(weir_trainer_gradient(t, i), weir_trainer_gradient(t, i - 1) + numel[i - 1]);
+  }
+  size_t count = 0;
+  (void)weir_trainer_weights(t, &count);
+  cr_assert_eq(count, 1068810);
+  weir_trainer_free(t);
+  weir_trainer_free(NULL);
+  weir_dataset_free(&data);
+}
+
+/* With one image a batch the first layer's gradient is delta x pixels: the odd pixel is the
+ * image's number times ten. */
+static size_t image_drawn(weir_trainer *t) {
+  const float *g = weir_trainer_gradient(t, 4);
+  size_t row = 0;
+  while (row < 1024 && g[row * PIXELS + 1] == 0.0f) row++; /* pixel 1 is black in all */
+  cr_assert_lt(row, 1024);
+  for (size_t i = 0; i < IMAGES; i++)
+    if (fabsf(g[row * PIXELS + 10 * i]) > 2 * fabsf(g[row * PIXELS + 1])) return i;
+  cr_assert_fail("no image stands out");
+  return 0;
+}
+
+Test(trainer, an_epoch_shows_every_image_once_over_all_ranks) {
+  weir_dataset data = synthetic();
+  weir_trainer *rank[2];
+  for (int r = 0; r < 2; r++) {
+    weir_trainer_config config = plain();
+    config.world_size = 2;
+    config.rank = r;
+    config.batch = 1;
+    rank[r] = make(&config, &data);
+  }
+  size_t order[2][IMAGES];
+  for (int epoch = 0; epoch < 2; epoch++) {
+    int seen[IMAGES] = {0};
+    for (size_t i = 0; i < IMAGES; i++) {
+      double loss = 0;
+      cr_assert_eq(weir_trainer_backward(rank[i % 2], &loss), WEIR_OK);
+      order[epoch][i] = image_drawn(rank[i % 2]);
+      seen[order[epoch][i]]++;
+    }
+    for (size_t i = 0; i < IMAGES; i++) cr_assert_eq(seen[i], 1, "image %zu: %d times", i, seen[i]);
+  }
+  cr_assert_neq(memcmp(order[0], order[1], sizeof order[0]), 0);
+  for (int r = 0; r < 2; r++) weir_trainer_free(rank[r]);
+  weir_dataset_free(&data);
+}
+
+Test(trainer, ranks_average_is_the_global_batch) {
+  weir_dataset data = synthetic();
+  weir_trainer_config config = plain();
+  config.batch = 16;
+  weir_trainer *whole = make(&config, &data);
+  size_t count = 0;
+  (void)weir_trainer_weights(whole, &count);
+  double loss = 0, mean_loss = 0;
+  cr_assert_eq(weir_trainer_backward(whole, &loss), WEIR_OK);
+  double *mean = calloc(count, sizeof *mean);
+  cr_assert(mean);
+  for (int r = 0; r < 4; r++) {
+    config.world_size = 4;
+    config.rank = r;
+    config.batch = 4;
+    weir_trainer *t = make(&config, &data);
+    double own = 0;
+    cr_assert_eq(weir_trainer_backward(t, &own), WEIR_OK);
+    mean_loss += own / 4;
+    for (size_t i = 0; i < count; i++) mean[i] += (double)weir_trainer_gradient(t, 0)[i] / 4;
+    weir_trainer_free(t);
+  }
+  cr_assert_float_eq(mean_loss, loss, 1e-6);
+  for (size_t i = 0; i < count; i++)
+    cr_assert_float_eq((double)weir_trainer_gradient(whole, 0)[i], mean[i], 1e-6);
+  free(mean);
+  weir_trainer_free(whole);
+  weir_dataset_free(&data);
+}
+
+Test(trainer, same_seed_same_bits) {
+  weir_dataset data = synthetic();
+  weir_trainer_config config = plain();
+  weir_trainer *a = make(&config, &data), *b = make(&config, &data);
+  config.seed = 6;
+  weir_trainer *c = make(&config, &data);
+  char first[65], hex[3][65];
+  weir_trainer_weights_sha256(a, first);
+  train(a, 30);
+  train(b, 30);
+  train(c, 30);
+  weir_trainer_weights_sha256(a, hex[0]);
+  weir_trainer_weights_sha256(b, hex[1]);
+  weir_trainer_weights_sha256(c, hex[2]);
+  cr_assert_eq(strlen(first), 64);
+  cr_assert_str_neq(hex[0], first);
+  cr_assert_str_eq(hex[0], hex[1]);
+  cr_assert_str_neq(hex[0], hex[2]);
+  weir_trainer_free(a);
+  weir_trainer_free(b);
+  weir_trainer_free(c);
+  weir_dataset_free(&data);
+}
+
+/* Saved in the middle of an epoch, restored in the next one: the same bits follow. */
+Test(trainer, restored_state_continues_bit_for_bit) {
+  weir_dataset data = synthetic();
+  weir_trainer_config config = plain();
+  const uint64_t decay = 12;
+  config.decay_steps = &decay;
+  config.decays = 1;
+  config.decay_factor = 0.5;
+  weir_trainer *t = make(&config, &data);
+  train(t, 9);
+  size_t count = 0;
+  float *weights = weir_trainer_weights(t, &count), *momentum = weir_trainer_momentum(t, &count);
+  const weir_state_hooks hooks = weir_trainer_hooks(t);
+  float *kept = malloc(2 * count * sizeof *kept);
+  void *position = malloc(hooks.bytes(hooks.user));
+  cr_assert(kept && position);
+  memcpy(kept, weights, count * sizeof *kept);
+  memcpy(kept + count, momentum, count * sizeof *kept);
+  hooks.save(hooks.user, position);
+  train(t, 8); /* 12 steps an epoch: over its end, and over the decay */
+  char once[65], again[65], other[65];
+  weir_trainer_weights_sha256(t, once);
+  memcpy(weights, kept, count * sizeof *kept);
+  memcpy(momentum, kept + count, count * sizeof *kept);
+  train(t, 8); /* position not restored: other images, another rate */
+  weir_trainer_weights_sha256(t, other);
+  memcpy(weights, kept, count * sizeof *kept);
+  memcpy(momentum, kept + count, count * sizeof *kept);
+  hooks.load(hooks.user, position);
+  train(t, 8);
+  weir_trainer_weights_sha256(t, again);
+  cr_assert_str_eq(again, once);
+  cr_assert_str_neq(other, once);
+  free(kept);
+  free(position);
+  weir_trainer_free(t);
+  weir_dataset_free(&data);
+}
+
+/* v = mu v + g + wd w; w -= lr v, by hand with g = 1, mu 0.5, wd 0.1, lr 0.2, then halved. */
+Test(trainer, update_by_hand) {
+  weir_dataset data = synthetic();
+  weir_trainer_config config = plain();
+  const uint64_t decay = 1;
+  config.learning_rate = 0.2;
+  config.momentum = 0.5;
+  config.weight_decay = 0.1;
+  config.decay_factor = 0.5;
+  config.decay_steps = &decay;
+  config.decays = 1;
+  weir_trainer *t = make(&config, &data);
+  size_t count = 0;
+  float *w = weir_trainer_weights(t, &count);
+  const size_t bias = 2560; /* of fc3, behind its weight */
+  w[0] = 2.0f;
+  w[bias] = 2.0f;
+  for (size_t i = 0; i < count; i++) weir_trainer_gradient(t, 0)[i] = 1.0f;
+  weir_trainer_update(t); /* weight: v = 1.2, w = 1.76; bias: v = 1, w = 1.8 */
+  cr_assert_float_eq((double)w[0], 1.76, 1e-6);
+  cr_assert_float_eq((double)w[bias], 1.8, 1e-6);
+  weir_trainer_update(t); /* weight: v = 0.6 + 1 + 0.176, w = 1.76 - 0.1776; bias: v = 1.5 */
+  cr_assert_float_eq((double)w[0], 1.5824, 1e-6);
+  cr_assert_float_eq((double)w[bias], 1.65, 1e-6);
+  weir_trainer_free(t);
+  weir_dataset_free(&data);
+}
+
+/* A model whose last bias names a class answers that class always. */
+Test(trainer, evaluate_counts_correct_answers) {
+  weir_dataset data = synthetic();
+  const weir_trainer_config config = plain();
+  weir_trainer *t = make(&config, &data);
+  size_t count = 0;
+  float *w = weir_trainer_weights(t, &count);
+  memset(w, 0, count * sizeof *w);
+  w[2560 + 3] = 1.0f;
+  cr_assert_eq(weir_trainer_evaluate(t, 0, TESTS), 3); /* labels i mod 10: 3, 13, 23 */
+  cr_assert_eq(weir_trainer_evaluate(t, 4, TESTS), 2);
+  cr_assert_eq(weir_trainer_evaluate(t, 3, 4), 1);
+  cr_assert_eq(weir_trainer_evaluate(t, 0, 1000), 3);
+  cr_assert_eq(weir_trainer_evaluate(t, 9, 9), 0);
+  weir_trainer_free(t);
+  weir_dataset_free(&data);
+}
+
+static void refused(weir_trainer_config config, const weir_dataset *data, const char *word) {
+  weir_trainer *trainer = NULL;
+  cr_assert_eq(weir_trainer_create(&trainer, &config, data), WEIR_E_INVALID);
+  cr_assert_null(trainer);
+  cr_assert(strstr(weir_last_error(), word), "'%s' does not say '%s'", weir_last_error(), word);
+}
+
+Test(trainer, bad_configurations) {
+  weir_dataset data = synthetic();
+  const uint64_t falling[2] = {9, 3};
+  weir_trainer_config c = plain();
+#define REFUSED(field, value, word) (c = plain(), c.field = (value), refused(c, &data, word))
+  REFUSED(model, "cnn", "model 'cnn'");
+  REFUSED(model, NULL, "model");
+  REFUSED(world_size, 0, "rank");
+  REFUSED(rank, 1, "rank");
+  REFUSED(rank, -1, "rank");
+  REFUSED(batch, 0, "batch");
+  REFUSED(batch, IMAGES + 1, "batch");
+  REFUSED(learning_rate, 0, "learning rate");
+  REFUSED(learning_rate, NAN, "learning rate");
+  REFUSED(momentum, 1, "momentum");
+  REFUSED(momentum, NAN, "momentum");
+  REFUSED(weight_decay, -1, "weight decay");
+  REFUSED(weight_decay, INFINITY, "weight decay");
+  REFUSED(decays, 1, "decay");
+  REFUSED(threads, 0, "threads");
+#undef REFUSED
+  c = plain();
+  c.decays = 2;
+  c.decay_steps = falling;
+  refused(c, &data, "ascend");
+  data.pixels = 100;
+  refused(plain(), &data, "pixels");
+  weir_dataset_free(&data);
+}
