@@ -11,6 +11,8 @@ static const weir_command commands[] = {
     {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
     {"cost", "what each collective would cost on such a network", weir_cmd_cost},
     {"report", "write a run's report.html again", weir_cmd_report},
+    {"replay", "make a run's decisions again and state their regret", weir_cmd_replay},
+    {"bench", "how fast the parts are on this machine", weir_cmd_bench},
     {NULL, NULL, NULL},
 };
 

@@ -142,7 +142,7 @@ static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, doub
 void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
   evaluate_at(in, arm, 0.0, best);
   if (is_dense(arm->codec)) return;
-  enum { SCAN = 48, SECTIONS = 40 };
+  enum { SCAN = 192, SECTIONS = 32 };
   const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
   const double width = (high - low) / SCAN;
   size_t at = SCAN;

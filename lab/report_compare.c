@@ -9,7 +9,7 @@
 
 /* One run of `weir compare`. */
 typedef struct entry {
-  char *policy, *status;
+  char *policy, *status, *error, *folder;
   double seed, time_to_accuracy_s, final_accuracy, elapsed_s, comm_s, wire_bytes;
   weir_report_point *points;
   size_t point_count;
@@ -25,7 +25,7 @@ typedef struct comparison {
 /* All seeds of one policy. */
 typedef struct group {
   const char *policy;
-  size_t runs, reached;
+  size_t number, runs, reached;
   double time, final, elapsed, comm, bytes; /* means; time over the runs that got there */
 } group;
 
@@ -40,7 +40,9 @@ static void check_policy(weir_report_place *place, const char *policy) {
 static void read_run(weir_report_place *place, JsonObject *from, entry *to) {
   to->policy = weir_report_text(place, from, "policy", WEIR_REQUIRED);
   to->status = weir_report_text(place, from, "status", WEIR_REQUIRED);
-  to->seed = weir_report_number(place, from, "seed", WEIR_OPTIONAL);
+  to->error = weir_report_text(place, from, "error", WEIR_OPTIONAL);
+  to->folder = weir_report_text(place, from, "folder", WEIR_OPTIONAL);
+  to->seed = weir_report_number(place, from, "seed", WEIR_REQUIRED);
   to->time_to_accuracy_s = weir_report_number(place, from, "time_to_accuracy_s", WEIR_OPTIONAL);
   to->final_accuracy = weir_report_number(place, from, "final_accuracy", WEIR_OPTIONAL);
   to->elapsed_s = weir_report_number(place, from, "elapsed_s", WEIR_OPTIONAL);
@@ -77,6 +79,8 @@ static void free_comparison(comparison *c) {
   for (size_t i = 0; i < c->count; i++) {
     g_free(c->runs[i].policy);
     g_free(c->runs[i].status);
+    g_free(c->runs[i].error);
+    g_free(c->runs[i].folder);
     g_free(c->runs[i].points);
   }
   g_free(c->runs);
@@ -92,6 +96,7 @@ static group *make_groups(comparison *c, size_t *count) {
     group *g = &groups[e->group];
     if (e->group == *count) {
       g->policy = e->policy;
+      g->number = *count;
       ++*count;
     }
   }
@@ -176,12 +181,13 @@ static void curves_figure(weir_figures *f, const comparison *c, const group *gro
     }
     g_string_append(g, "EOD\n");
   }
+  if (lowest > best) lowest = 0, best = 1; /* no point at all */
   lowest = fmax(lowest, best - 0.25); /* what comes before is the same for all */
   g_string_append_printf(g, "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
                             "set yrange [%.9g:%.9g]\nset rmargin 27\nset key at graph 1.02, graph 1 left top "
                             "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
                             "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
-                         longest, fmin(100 * lowest, 99), 100 * best + 1);
+                         longest, 100 * lowest, 100 * best + 1);
   if (!isnan(c->target))
     g_string_append_printf(g, "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
                               "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "
@@ -249,13 +255,28 @@ static void headline(GString *page, const comparison *c, const group *groups, si
   g_free(fixed);
 }
 
+/* The run's own report, or why there is none. */
+static void run_link(GString *page, const entry *e) {
+  if (strcmp(e->status, "done")) {
+    g_string_append(page, "<span class=\"bad\">");
+    weir_page_escape(page, e->status);
+    g_string_append(page, *e->error ? ": " : "");
+    weir_page_escape(page, e->error);
+    g_string_append(page, "</span> ");
+  } else if (*e->folder) {
+    char *address = g_uri_escape_string(e->folder, NULL, FALSE);
+    g_string_append_printf(page, "<a href=\"./%s/report.html\">seed %.0f</a> ", address, e->seed);
+    g_free(address);
+  }
+}
+
 static void table(GString *page, const comparison *c, const group *groups, size_t count) {
   g_string_append(page, "<section><h2>Figures</h2><p>Means over the seeds. A policy that misses the "
                         "target with any seed counts as not reaching it.</p><table><tr>"
                         "<th>policy</th><th class=\"n\">runs</th><th class=\"n\">reached</th>"
                         "<th class=\"n\">time to target, s</th><th class=\"n\">final accuracy</th>"
                         "<th class=\"n\">elapsed, s</th><th class=\"n\">communicating, s</th>"
-                        "<th class=\"n\">sent by rank 0, MB</th><th>not done</th></tr>\n");
+                        "<th class=\"n\">sent by rank 0, MB</th><th>report</th></tr>\n");
   for (size_t j = 0; j < count; j++) {
     const group *g = &groups[j];
     g_string_append_printf(page, "<tr><td><span class=\"plan\"><i class=\"dot\" "
@@ -270,11 +291,7 @@ static void table(GString *page, const comparison *c, const group *groups, size_
     weir_page_number(page, "%.1f", g->bytes / 1e6);
     g_string_append(page, "<td>");
     for (size_t i = 0; i < c->count; i++)
-      if (!strcmp(c->runs[i].policy, g->policy) && strcmp(c->runs[i].status, "done")) {
-        g_string_append(page, "<span class=\"bad\">");
-        weir_page_escape(page, c->runs[i].status);
-        g_string_append(page, "</span> ");
-      }
+      if (c->runs[i].group == g->number) run_link(page, &c->runs[i]);
     g_string_append(page, "</td></tr>\n");
   }
   g_string_append(page, "</table></section>\n");

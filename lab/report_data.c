@@ -126,12 +126,15 @@ static void read_front(weir_report_place *place, JsonObject *root, weir_report_d
   }
 }
 
+/* The journal writes 0 for what was not known. */
+static double known(double value) { return value > 0 ? value : NAN; }
+
 static void read_decision(weir_report_place *place, JsonObject *root, weir_report_decision *d) {
   d->step = weir_report_number(place, root, "step", WEIR_REQUIRED);
   d->epoch = weir_report_number(place, root, "epoch", WEIR_REQUIRED);
-  d->latency_ms = weir_report_number(place, root, "latency_ms", WEIR_OPTIONAL);
-  d->bandwidth_gbps = weir_report_number(place, root, "bandwidth_gbps", WEIR_OPTIONAL);
-  d->predicted_ms = weir_report_number(place, root, "predicted_ms", WEIR_OPTIONAL);
+  d->latency_ms = known(weir_report_number(place, root, "latency_ms", WEIR_OPTIONAL));
+  d->bandwidth_gbps = known(weir_report_number(place, root, "bandwidth_gbps", WEIR_OPTIONAL));
+  d->predicted_ms = known(weir_report_number(place, root, "predicted_ms", WEIR_OPTIONAL));
   d->trigger = weir_report_text(place, root, "trigger", WEIR_REQUIRED);
   d->why = weir_report_text(place, root, "why", WEIR_OPTIONAL);
   JsonNode *node = json_object_get_member(root, "switched");

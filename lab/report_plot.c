@@ -42,12 +42,15 @@ void weir_figures_begin(weir_figures *figures, int width, int height) {
       width, height, figures->count++);
 }
 
-/* What gnuplot had to say, in one line. */
+/* What gnuplot said last. */
 static weir_status failed(const char *folder, const char *what) {
   char *path = g_build_filename(folder, "errors", NULL), *text = NULL;
   if (!g_file_get_contents(path, &text, NULL, NULL)) text = g_strdup("");
+  /* Warnings come first, what stopped it last. */
+  g_strchomp(text);
+  const char *last = strrchr(text, '\n');
   const weir_status status =
-      weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what, g_strstrip(g_strdelimit(text, "\n", ' ')));
+      weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what, last ? last + 1 : text);
   g_free(text);
   g_free(path);
   return status;

@@ -151,9 +151,9 @@ static void compare_write(const char *directory) {
   fputs("{\"target_accuracy\":0.8630,\"runs\":[", f);
   for (size_t i = 0; i < 9; i++) {
     const double reach = arm[i].final - 0.006 > 0.863 ? arm[i].pace * 0.86 : -1;
-    fprintf(f, "%s{\"policy\":\"%s\",\"seed\":1,\"status\":\"done\",\"final_accuracy\":%.4f,"
+    fprintf(f, "%s{\"policy\":\"%s\",\"seed\":1,\"status\":\"done\",\"folder\":\"run %zu\",\"final_accuracy\":%.4f,"
                "\"elapsed_s\":%.2f,\"comm_s\":%.2f,\"wire_bytes\":%.0f,\"time_to_accuracy_s\":",
-            i ? "," : "", arm[i].policy, arm[i].final, arm[i].pace, arm[i].pace * 0.6,
+            i ? "," : "", arm[i].policy, i, arm[i].final, arm[i].pace, arm[i].pace * 0.6,
             arm[i].pace * 9e6);
     if (reach > 0) fprintf(f, "%.2f", reach); else fputs("null", f);
     fputs(",\"accuracy\":[", f);

@@ -292,6 +292,17 @@ Test(report, compare_report) {
   cr_assert(strstr(page, "86.30 %"));
   cr_assert(strstr(page, "0.24 ×")); /* 21 s against none:1:dense-ring's 88 s, both x 0.86 */
   cr_assert(strstr(page, "not reached"));
+  cr_assert(strstr(page, "<a href=\"./run%208/report.html\">seed 1</a>"));
+  g_free(page);
+}
+
+/* A policy that failed before its first evaluation. */
+Test(report, comparison_without_points) {
+  store("compare.json", "{\"target_accuracy\":null,\"runs\":[{\"policy\":\"paper\",\"seed\":1,"
+        "\"status\":\"failed\",\"error\":\"rank 2 <is> gone\",\"accuracy\":[]}]}", -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  char *page = slurp("report.html");
+  cr_assert(strstr(page, "failed: rank 2 &lt;is&gt; gone"));
   g_free(page);
 }
 

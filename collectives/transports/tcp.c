@@ -1,0 +1,102 @@
+/* Full mesh of TCP connections, and one UDP socket a rank. */
+#include "collectives/transports/tcp.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+static int tcp_descriptor(weir_transport *t, int peer) {
+  return peer >= 0 && peer < t->size ? ((tcp *)t)->peer[peer].fd : -1;
+}
+
+static const char *tcp_address(weir_transport *t, int rank) {
+  if (rank < 0 || rank >= t->size) return NULL;
+  const char *address = ((tcp *)t)->peer[rank].address;
+  return *address ? address : NULL;
+}
+
+static void tcp_abort(weir_transport *t, int culprit) {
+  tcp *self = (tcp *)t;
+  tcp_send_abort(self, WEIR_E_PEER, culprit);
+  if (self->ended.reason == WEIR_OK) self->ended = (weir_end){WEIR_E_PEER, culprit, t->rank};
+}
+
+static void close_fd(int fd) {
+  if (fd >= 0) (void)close(fd);
+}
+
+static void tcp_destroy(weir_transport *t) {
+  tcp *self = (tcp *)t;
+  if (!self) return;
+  tcp_answerer_stop(self);
+  for (int r = 0; self->peer && r < t->size; r++) {
+    close_fd(self->peer[r].fd);
+    free(self->peer[r].stage);
+  }
+  close_fd(self->stop);
+  close_fd(self->wake);
+  close_fd(self->udp);
+  free(self->poll);
+  free(self->active);
+  free(self->peer);
+  free(self);
+}
+
+static const weir_transport_ops tcp_ops = {
+    .name = "tcp",
+    .transfer = tcp_transfer,
+    .echo = tcp_echo,
+    .descriptor = tcp_descriptor,
+    .address = tcp_address,
+    .abort = tcp_abort,
+    .destroy = tcp_destroy,
+};
+
+static weir_status allocate(tcp *self) {
+  const size_t size = (size_t)self->base.size;
+  self->peer = calloc(size, sizeof *self->peer);
+  if (!self->peer) return weir_fail(WEIR_E_NOMEM, "no memory for %zu connections", size);
+  for (size_t r = 0; r < size; r++) self->peer[r].fd = -1;
+  self->active = calloc(size, sizeof *self->active);
+  self->poll = calloc(size + 1, sizeof *self->poll);
+  bool complete = self->active && self->poll;
+  for (size_t r = 0; complete && r < size; r++)
+    if (r != (size_t)self->base.rank)
+      complete = (self->peer[r].stage = malloc(TCP_STAGE)) != NULL;
+  if (!complete) return weir_fail(WEIR_E_NOMEM, "no memory for %zu connections", size);
+  self->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  self->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  if (self->wake < 0 || self->stop < 0)
+    return weir_fail(WEIR_E_IO, "no event descriptor: %s", strerror(errno));
+  return WEIR_OK;
+}
+
+weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
+                               const char *bind_address, uint64_t job_id, int rank, int size,
+                               double timeout_s) {
+  *out = NULL;
+  weir_status status = weir_transport_check(rank, size, timeout_s);
+  if (status != WEIR_OK) return status;
+  tcp *self = calloc(1, sizeof *self);
+  if (!self) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
+  self->base = (weir_transport){.ops = &tcp_ops, .rank = rank, .size = size};
+  self->job = job_id;
+  self->udp = self->wake = self->stop = -1;
+  atomic_init(&self->waiting_on, -1);
+  atomic_init(&self->abort, 0);
+  status = allocate(self);
+  if (status == WEIR_OK)
+    status = tcp_rendezvous(self, rendezvous, bind_address, weir_now_s() + timeout_s);
+  if (status == WEIR_OK && size > 1) status = tcp_answerer_start(self);
+  if (status != WEIR_OK) {
+    tcp_destroy(&self->base);
+    return status;
+  }
+  *out = &self->base;
+  return WEIR_OK;
+}

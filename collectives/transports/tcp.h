@@ -1,0 +1,142 @@
+/* Inside of the TCP transport.
+ *
+ * tcp.c            life and the table of operations
+ * tcp_rendezvous.c how ranks find each other and become a full mesh
+ * tcp_socket.c     opening, connecting and accepting, all with deadlines
+ * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
+ * tcp_frame.c      the header in front of every message
+ * tcp_datagram.c   the UDP socket: echo, abort, and the thread that answers
+ * tcp_blame.c      who is to blame when a transfer fails */
+#ifndef WEIR_TRANSPORTS_TCP_H
+#define WEIR_TRANSPORTS_TCP_H
+
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "collectives/transports/common.h"
+
+#define TCP_VERSION 1
+#define TCP_STAGE ((size_t)16 * 1024)
+
+/* --- frames --------------------------------------------------------------------------------- */
+
+/* Little-endian on the wire. */
+typedef struct tcp_frame {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t from; /* rank */
+  uint64_t plan;
+  uint64_t step;
+  uint32_t op;
+  uint32_t hop;
+  uint64_t length; /* of the payload behind it */
+  uint32_t reserved;
+  uint32_t checksum; /* of the 44 bytes before it */
+} tcp_frame;
+_Static_assert(sizeof(tcp_frame) == 48, "the frame header has no padding");
+
+void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length);
+/* Check a header from `peer` against what is due; *length is its payload's, at most capacity. */
+weir_status tcp_frame_check(const void *bytes, int peer, const weir_tag *tag, uint32_t hop,
+                            size_t capacity, size_t *length);
+uint32_t tcp_checksum(const void *bytes, size_t count);
+
+/* --- a rank's end --------------------------------------------------------------------------- */
+
+typedef struct tcp_peer {
+  int fd; /* -1: oneself */
+  struct sockaddr_in data; /* where it listens */
+  struct sockaddr_in echo; /* its UDP socket */
+  char address[INET_ADDRSTRLEN];
+  /* Bytes read ahead of the message they belong to. */
+  unsigned char *stage;
+  size_t stage_at;
+  size_t stage_end;
+  /* Progress in the running transfer. */
+  size_t send_at;    /* message being sent; == sends: none left */
+  size_t sent;       /* bytes of it, header included */
+  size_t recv_at;    /* message being received; == recvs: none left */
+  size_t received;   /* payload bytes of it */
+  bool headed;       /* its header has been taken */
+  bool send_blocked; /* until poll says otherwise */
+  bool recv_blocked;
+  size_t first_bytes; /* payload there when first_s was read; flow samples only */
+  double first_s;
+} tcp_peer;
+
+typedef struct tcp {
+  weir_transport base;
+  uint64_t job;
+  tcp_peer *peer; /* size entries */
+  int *active;    /* peers of the running transfer */
+  struct pollfd *poll;
+  weir_end ended; /* why no transfer can succeed any more, as this thread knows it */
+
+  int udp;        /* -1: a group of one */
+  int wake;       /* eventfd: an abort has arrived */
+  int stop;       /* eventfd: the answering thread shall end */
+  bool answering;
+  pthread_t answerer;
+  atomic_int waiting_on; /* the peer the transfer waits for; -1 outside one */
+  atomic_uint_fast64_t abort; /* 0, or what tcp_abort_pack() made of the first abort that came */
+} tcp;
+
+/* --- sockets -------------------------------------------------------------------------------- */
+
+/* "HOST:PORT" to an IPv4 address. */
+weir_status tcp_resolve(const char *where, struct sockaddr_in *out);
+/* Listen on address (port 0: any), and write the port into it.  Retries while the port is taken. */
+weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *fd);
+/* One attempt to connect; fd is -1 when the other side is not there (yet).  from may be NULL. */
+weir_status tcp_connect_once(const struct sockaddr_in *to, const struct sockaddr_in *from,
+                             double deadline_s, int *fd);
+/* Write or read exactly count bytes; false when the connection ends or the deadline passes. */
+bool tcp_write_all(int fd, const void *data, size_t count, double deadline_s);
+bool tcp_read_all(int fd, void *data, size_t count, double deadline_s);
+void tcp_sleep(double seconds);
+/* Poll until deadline_s, rounded up to a millisecond. */
+int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
+
+/* --- rendezvous ----------------------------------------------------------------------------- */
+
+/* Fill in every peer's fd and addresses. */
+weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_address,
+                           double deadline_s);
+
+/* --- transfer ------------------------------------------------------------------------------- */
+
+weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                         size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
+
+/* --- datagrams ------------------------------------------------------------------------------ */
+
+/* Open the UDP socket on the address; its port is written back. */
+weir_status tcp_datagram_open(tcp *self, struct sockaddr_in *address);
+weir_status tcp_answerer_start(tcp *self);
+void tcp_answerer_stop(tcp *self);
+
+weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_s);
+
+/* What a rank answered to an echo. */
+typedef struct tcp_reply {
+  bool alive;
+  int waiting_on; /* -1: in no transfer */
+} tcp_reply;
+/* Ask all ranks but oneself at once, three times, until all have answered, the deadline passes or an
+ * abort arrives. */
+void tcp_ask_all(tcp *self, tcp_reply *reply, double deadline_s);
+
+void tcp_send_abort(tcp *self, weir_status reason, int culprit);
+/* The first abort that came in, if any: fills in *end. */
+bool tcp_abort_seen(tcp *self, weir_end *end);
+
+/* --- blame ---------------------------------------------------------------------------------- */
+
+/* Each decides, tells the other ranks, marks the group as ended and returns the error. */
+weir_status tcp_blame_silence(tcp *self, int peer, uint64_t step);
+weir_status tcp_blame_closed(tcp *self, int peer, uint64_t step, int error);
+weir_status tcp_blame_frame(tcp *self, int peer, weir_status status);
+weir_status tcp_blame_abort(tcp *self, const weir_end *end);
+
+#endif

@@ -1,0 +1,80 @@
+/* Who is to blame.  The rank that finds out first tells all others, so that a chain of ranks that
+ * wait for one another names the one at its end and not a neighbour. */
+#include <errno.h>
+#include <linux/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "collectives/transports/tcp.h"
+
+#define ASK_ALL_S 0.6      /* three questions to everybody */
+#define CLOSED_WAIT_S 0.1  /* for the abort that says why a connection closed */
+#define CLOSED_RTT_MAX_S 0.4
+
+static void decide(tcp *self, weir_status reason, int culprit) {
+  self->ended = (weir_end){reason, culprit, self->base.rank};
+  tcp_send_abort(self, reason, culprit);
+}
+
+weir_status tcp_blame_abort(tcp *self, const weir_end *end) {
+  self->ended = *end;
+  return weir_end_fail(end, self->base.rank);
+}
+
+weir_status tcp_blame_frame(tcp *self, int peer, weir_status status) {
+  decide(self, status, peer);
+  return status;
+}
+
+/* From `peer` along who waits for whom, to a rank that does not answer or waits for nobody. */
+static int end_of_chain(const tcp *self, const tcp_reply *reply, int peer) {
+  int rank = peer;
+  for (int i = 0; i < self->base.size; i++) {
+    if (rank == self->base.rank) break;
+    if (!reply[rank].alive || reply[rank].waiting_on < 0) return rank;
+    rank = reply[rank].waiting_on;
+  }
+  return peer; /* a circle */
+}
+
+weir_status tcp_blame_silence(tcp *self, int peer, uint64_t step) {
+  weir_end end;
+  int culprit = peer;
+  bool answers = false;
+  tcp_reply *reply = calloc((size_t)self->base.size, sizeof *reply);
+  if (reply) {
+    tcp_ask_all(self, reply, weir_now_s() + ASK_ALL_S);
+    culprit = end_of_chain(self, reply, peer);
+    for (int r = 0; reply[culprit].alive && r < self->base.size; r++)
+      if (r != self->base.rank && !reply[r].alive) culprit = r;
+    answers = reply[culprit].alive;
+    free(reply);
+  }
+  if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
+  decide(self, WEIR_E_TIMEOUT, culprit);
+  return weir_fail(WEIR_E_TIMEOUT, "rank %d did not answer in time (step %llu%s)", culprit,
+                   (unsigned long long)step, answers ? "; its process is there" : "");
+}
+
+static double round_trip(const tcp_peer *p) {
+  struct tcp_info info;
+  socklen_t length = sizeof info;
+  memset(&info, 0, sizeof info);
+  if (getsockopt(p->fd, IPPROTO_TCP, TCP_INFO, &info, &length) != 0) return 0.0;
+  return 1e-6 * info.tcpi_rtt;
+}
+
+weir_status tcp_blame_closed(tcp *self, int peer, uint64_t step, int error) {
+  weir_end end;
+  double rtt = round_trip(&self->peer[peer]);
+  if (rtt > CLOSED_RTT_MAX_S / 2.0) rtt = CLOSED_RTT_MAX_S / 2.0;
+  struct pollfd wake = {.fd = self->wake, .events = POLLIN};
+  (void)tcp_poll_until(&wake, 1, weir_now_s() + CLOSED_WAIT_S + 2.0 * rtt);
+  if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
+  decide(self, WEIR_E_PEER, peer);
+  return weir_fail(WEIR_E_PEER, "rank %d is gone: %s (step %llu)", peer,
+                   error == 0 ? "it closed the connection" : strerror(error),
+                   (unsigned long long)step);
+}

@@ -1,0 +1,276 @@
+/* The UDP side: echo, abort, and the thread that answers while the main thread computes.
+ *
+ * rtt = (t4 - t1) - (t3 - t2): t1 when the question leaves, t2 and t4 the kernels' own arrival stamps,
+ * t3 when the answer leaves; neither side's scheduling counts (as in RFC 5905, section 8). */
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "collectives/transports/tcp.h"
+
+#define DATAGRAM_MAGIC UINT32_C(0x44494557) /* "WEID" */
+#define TRIES 3
+enum { KIND_ASK = 1, KIND_REPLY = 2, KIND_ABORT = 3 };
+
+/* Little-endian on the wire. */
+typedef struct datagram {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t kind;
+  uint64_t job;
+  uint64_t sequence; /* of a question, given back in its reply */
+  int64_t received_ns;
+  int64_t sent_ns;
+  int32_t waiting_on;
+  int32_t culprit;
+  uint32_t reason;
+  uint32_t from; /* rank */
+  uint32_t reserved;
+  uint32_t checksum;
+} datagram;
+_Static_assert(sizeof(datagram) == 64, "a datagram has no padding");
+
+static int64_t wall_ns(void) {
+  struct timespec now;
+  (void)clock_gettime(CLOCK_REALTIME, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+static datagram compose(const tcp *self, int kind, uint64_t sequence) {
+  return (datagram){.magic = htole32(DATAGRAM_MAGIC),
+                    .version = htole16(TCP_VERSION),
+                    .kind = htole16((uint16_t)kind),
+                    .job = htole64(self->job),
+                    .sequence = htole64(sequence),
+                    .from = htole32((uint32_t)self->base.rank)};
+}
+
+static void send_datagram(int fd, datagram *d, const struct sockaddr_in *to) {
+  d->checksum = htole32(tcp_checksum(d, offsetof(datagram, checksum)));
+  (void)sendto(fd, d, sizeof *d, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)to,
+               sizeof *to);
+}
+
+/* One datagram of this job from another rank of it, with the kernel's stamp.  1: there is one;
+ * 0: something else came; -1: nothing is there. */
+static int take(const tcp *self, int fd, datagram *d, struct sockaddr_in *from, int64_t *stamp) {
+  struct iovec piece = {d, sizeof *d};
+  union {
+    struct cmsghdr align;
+    unsigned char bytes[CMSG_SPACE(sizeof(struct timespec))];
+  } control;
+  struct msghdr message = {.msg_name = from, .msg_namelen = sizeof *from, .msg_iov = &piece,
+                           .msg_iovlen = 1, .msg_control = &control,
+                           .msg_controllen = sizeof control};
+  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
+  if (got < 0) return errno == EAGAIN ? -1 : 0;
+  if (got != (ssize_t)sizeof *d || le32toh(d->magic) != DATAGRAM_MAGIC ||
+      le16toh(d->version) != TCP_VERSION || le64toh(d->job) != self->job ||
+      le32toh(d->checksum) != tcp_checksum(d, offsetof(datagram, checksum)) ||
+      le32toh(d->from) >= (uint32_t)self->base.size ||
+      le32toh(d->from) == (uint32_t)self->base.rank)
+    return 0;
+  *stamp = wall_ns();
+  for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+    if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
+      struct timespec at;
+      memcpy(&at, CMSG_DATA(c), sizeof at);
+      *stamp = (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+    }
+  return 1;
+}
+
+static int open_socket(struct sockaddr_in *address) {
+  const int one = 1;
+  socklen_t length = sizeof *address;
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  address->sin_port = 0;
+  if (bind(fd, (const struct sockaddr *)address, sizeof *address) != 0 ||
+      getsockname(fd, (struct sockaddr *)address, &length) != 0) {
+    const int error = errno;
+    (void)close(fd);
+    errno = error;
+    return -1;
+  }
+  (void)setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
+  return fd;
+}
+
+weir_status tcp_datagram_open(tcp *self, struct sockaddr_in *address) {
+  self->udp = open_socket(address);
+  if (self->udp < 0) return weir_fail(WEIR_E_IO, "no datagram socket: %s", strerror(errno));
+  return WEIR_OK;
+}
+
+/* --- the answering thread ------------------------------------------------------------------- */
+
+static uint_fast64_t pack(const weir_end *end) {
+  return UINT64_C(1) << 48 | (uint64_t)end->reason << 32 | (uint64_t)end->culprit << 16 |
+         (uint64_t)end->reporter;
+}
+
+bool tcp_abort_seen(tcp *self, weir_end *end) {
+  const uint_fast64_t packed = atomic_load_explicit(&self->abort, memory_order_acquire);
+  if (packed == 0) return false;
+  *end = (weir_end){(weir_status)(packed >> 32 & 0xffff), (int)(packed >> 16 & 0xffff),
+                    (int)(packed & 0xffff)};
+  return true;
+}
+
+static void note_abort(tcp *self, const datagram *d) {
+  const uint32_t culprit = le32toh((uint32_t)d->culprit);
+  const uint32_t reason = le32toh(d->reason);
+  if (culprit >= (uint32_t)self->base.size) return;
+  const bool known = reason == WEIR_E_TIMEOUT || reason == WEIR_E_PEER ||
+                     reason == WEIR_E_PROTOCOL || reason == WEIR_E_MISMATCH;
+  const weir_end end = {known ? (weir_status)reason : WEIR_E_PEER, (int)culprit,
+                        (int)le32toh(d->from)};
+  uint_fast64_t none = 0;
+  if (atomic_compare_exchange_strong(&self->abort, &none, pack(&end)))
+    (void)eventfd_write(self->wake, 1);
+}
+
+static void answer(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp) {
+  datagram reply = compose(self, KIND_REPLY, le64toh(d->sequence));
+  const int waiting = atomic_load_explicit(&self->waiting_on, memory_order_relaxed);
+  reply.waiting_on = (int32_t)htole32((uint32_t)waiting);
+  reply.received_ns = (int64_t)htole64((uint64_t)stamp);
+  reply.sent_ns = (int64_t)htole64((uint64_t)wall_ns());
+  send_datagram(self->udp, &reply, from);
+}
+
+static void *answerer_main(void *argument) {
+  tcp *self = argument;
+  for (;;) {
+    struct pollfd fds[2] = {{.fd = self->udp, .events = POLLIN},
+                            {.fd = self->stop, .events = POLLIN}};
+    (void)poll(fds, 2, -1); /* ends with the stop event */
+    if (fds[1].revents) return NULL;
+    datagram d;
+    struct sockaddr_in from;
+    int64_t stamp = 0;
+    for (int got; (got = take(self, self->udp, &d, &from, &stamp)) >= 0;) {
+      if (got == 1 && le16toh(d.kind) == KIND_ASK) answer(self, &d, &from, stamp);
+      if (got == 1 && le16toh(d.kind) == KIND_ABORT) note_abort(self, &d);
+    }
+  }
+}
+
+weir_status tcp_answerer_start(tcp *self) {
+  const int error = pthread_create(&self->answerer, NULL, answerer_main, self);
+  if (error != 0) return weir_fail(WEIR_E_NOMEM, "no thread to answer: %s", strerror(error));
+  self->answering = true;
+  return WEIR_OK;
+}
+
+void tcp_answerer_stop(tcp *self) {
+  if (!self->answering) return;
+  (void)eventfd_write(self->stop, 1);
+  (void)pthread_join(self->answerer, NULL);
+  self->answering = false;
+}
+
+void tcp_send_abort(tcp *self, weir_status reason, int culprit) {
+  if (self->udp < 0) return;
+  datagram d = compose(self, KIND_ABORT, 0);
+  d.culprit = (int32_t)htole32((uint32_t)culprit);
+  d.reason = htole32((uint32_t)reason);
+  for (int i = 0; i < TRIES; i++) /* datagrams get lost */
+    for (int r = 0; r < self->base.size; r++)
+      if (r != self->base.rank) send_datagram(self->udp, &d, &self->peer[r].echo);
+}
+
+/* --- asking --------------------------------------------------------------------------------- */
+
+/* A socket of its own for every caller: replies cannot go astray between threads. */
+static int asking_socket(const tcp *self, uint64_t *sequence) {
+  struct sockaddr_in own = self->peer[self->base.rank].echo;
+  if (getrandom(sequence, sizeof *sequence, 0) != (ssize_t)sizeof *sequence) *sequence = 0;
+  return open_socket(&own);
+}
+
+weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_s) {
+  tcp *self = (tcp *)t;
+  uint64_t sequence;
+  int64_t asked[TRIES + 1];
+  if (peer < 0 || peer >= t->size || peer == t->rank || !(timeout_s > 0.0))
+    return weir_fail(WEIR_E_INVALID, "rank %d cannot ask rank %d for %g s", t->rank, peer,
+                     timeout_s);
+  const int fd = asking_socket(self, &sequence);
+  if (fd < 0) return weir_fail(WEIR_E_IO, "no datagram socket: %s", strerror(errno));
+  const double begin_s = weir_now_s();
+  weir_status status = WEIR_E_TIMEOUT;
+  for (int i = 0; status != WEIR_OK && i <= TRIES; i++) {
+    const double until_s = begin_s + timeout_s * (i + 1) / (TRIES + 1);
+    datagram d = compose(self, KIND_ASK, sequence + (uint64_t)i);
+    asked[i] = wall_ns();
+    send_datagram(fd, &d, &self->peer[peer].echo);
+    while (status != WEIR_OK && weir_now_s() < until_s) {
+      struct pollfd wait = {.fd = fd, .events = POLLIN};
+      struct sockaddr_in from;
+      int64_t stamp = 0;
+      (void)tcp_poll_until(&wait, 1, until_s);
+      if (take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_REPLY) continue;
+      const uint64_t which = le64toh(d.sequence) - sequence;
+      if (which > (uint64_t)i || le32toh(d.from) != (uint32_t)peer) continue;
+      const int64_t held =
+          (int64_t)(le64toh((uint64_t)d.sent_ns) - le64toh((uint64_t)d.received_ns));
+      const int64_t rtt = stamp - asked[which] - held;
+      if (held < 0 || rtt <= 0) continue; /* a clock was set meanwhile */
+      *rtt_s = 1e-9 * (double)rtt;
+      status = WEIR_OK;
+    }
+  }
+  (void)close(fd);
+  if (status != WEIR_OK)
+    return weir_fail(status, "rank %d did not answer an echo within %g s", peer, timeout_s);
+  return WEIR_OK;
+}
+
+/* Take replies until until_s, an abort, or no rank is missing; returns how many still are. */
+static int collect(tcp *self, int fd, uint64_t sequence, tcp_reply *reply, int missing,
+                   double until_s) {
+  struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = self->wake, .events = POLLIN}};
+  while (missing > 0 && weir_now_s() < until_s) {
+    (void)tcp_poll_until(fds, 2, until_s);
+    if (fds[1].revents) return 0;
+    datagram d;
+    struct sockaddr_in from;
+    int64_t stamp = 0;
+    for (int got; (got = take(self, fd, &d, &from, &stamp)) >= 0;) {
+      const uint32_t rank = got == 1 ? le32toh(d.from) : 0;
+      if (got != 1 || le16toh(d.kind) != KIND_REPLY || le64toh(d.sequence) != sequence + rank ||
+          reply[rank].alive)
+        continue;
+      const int32_t waiting = (int32_t)le32toh((uint32_t)d.waiting_on);
+      reply[rank] = (tcp_reply){true, waiting >= 0 && waiting < self->base.size ? waiting : -1};
+      missing--;
+    }
+  }
+  return missing;
+}
+
+void tcp_ask_all(tcp *self, tcp_reply *reply, double deadline_s) {
+  uint64_t sequence;
+  const int fd = asking_socket(self, &sequence);
+  if (fd < 0) return;
+  const double begin_s = weir_now_s();
+  int missing = self->base.size - 1;
+  for (int i = 0; i < TRIES && missing > 0; i++) {
+    for (int r = 0; r < self->base.size; r++) {
+      if (r == self->base.rank || reply[r].alive) continue;
+      datagram d = compose(self, KIND_ASK, sequence + (uint64_t)r);
+      send_datagram(fd, &d, &self->peer[r].echo);
+    }
+    missing = collect(self, fd, sequence, reply, missing,
+                      begin_s + (deadline_s - begin_s) * (i + 1) / TRIES);
+  }
+  (void)close(fd);
+}

@@ -1,0 +1,224 @@
+/* Samples of every kind, each with what it is good for, into two channels: one-way latency and link
+ * rate.
+ *
+ * Round trips are long when a processor was busy and never short, so latency is a low quantile.  Flows
+ * share their link and wait for processors, so they read low; only what a token bucket gives away
+ * makes them read high, and that is bounded in time: so the rate is a high quantile, and short flows
+ * count little. */
+#include "netmon/netmon.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "netmon/channel.h"
+
+static const double default_overhead = 1514.0 / 1448.0, default_threshold = 0.1,
+                    default_window_s = 10;
+static const double latency_quantile = 0.2, rate_quantile = 0.8;
+/* A shaped link that was idle sends up to this much of its rate at once; half of it on average. */
+static const double burst_s = 0.0004, mean_burst_s = 0.00015;
+static const double tcp_tick_s = 0.004; /* of TCP_INFO's busy time */
+static const double min_rate = 100, max_rate = 1e12, min_rtt_s = 1e-7, max_rtt_s = 100;
+static const double max_step_s = 3600;
+/* The regression forgets: half weight after about 34 samples. */
+static const double remember = 0.98;
+/* A suspicion that nothing confirmed ends after so many steady collectives. */
+enum { PATIENCE = 32 };
+
+typedef struct collective_fit {
+  double aa, ab, bb, a, b; /* normal equations of T = a*alpha + b*beta, each divided by T */
+  double terms, bytes;     /* of the newest sample */
+  weir_channel ratio;      /* measured over predicted time, for suspicion */
+} collective_fit;
+
+struct weir_netmon {
+  double overhead, threshold, window_s;
+  double time_s; /* of the newest sample of any kind */
+  double echo_s, flow_s; /* of the newest direct sample; negative: none yet */
+  weir_channel latency, rate;
+  collective_fit fit;
+  double cross;
+  bool suspect;
+};
+
+weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *config) {
+  const weir_netmon_config none = {0};
+  if (!config) config = &none;
+  *out = NULL;
+  const double overhead = config->wire_overhead == 0 ? default_overhead : config->wire_overhead;
+  const double threshold =
+      config->change_threshold == 0 ? default_threshold : config->change_threshold;
+  const double window_s = config->window_s == 0 ? default_window_s : config->window_s;
+  if (!(overhead >= 1 && overhead < 100) || !(threshold > 0 && threshold < 10) ||
+      !(window_s > 0 && isfinite(window_s)))
+    return weir_fail(WEIR_E_INVALID, "a monitor of overhead %g, threshold %g, window %g s", overhead,
+                     threshold, window_s);
+  weir_netmon *monitor = calloc(1, sizeof *monitor);
+  if (!monitor) return weir_fail(WEIR_E_NOMEM, "no memory for a network monitor");
+  monitor->overhead = overhead;
+  monitor->threshold = threshold;
+  monitor->window_s = window_s;
+  monitor->echo_s = monitor->flow_s = -INFINITY;
+  monitor->time_s = -INFINITY;
+  weir_channel_init(&monitor->latency, latency_quantile, threshold, window_s);
+  weir_channel_init(&monitor->rate, rate_quantile, threshold, window_s);
+  weir_channel_init(&monitor->fit.ratio, 0.5, threshold, INFINITY);
+  *out = monitor;
+  return WEIR_OK;
+}
+
+void weir_netmon_free(weir_netmon *monitor) { free(monitor); }
+
+static bool within(double value, double low, double high) { return value >= low && value <= high; }
+
+static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
+  if (!isfinite(s->time_s) || s->time_s < monitor->time_s) return false;
+  switch (s->kind) {
+    case WEIR_SAMPLE_ECHO:
+    case WEIR_SAMPLE_TCP_RTT: return within(s->value, min_rtt_s, max_rtt_s);
+    case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate);
+    case WEIR_SAMPLE_FLOW:
+    case WEIR_SAMPLE_TCP_INFO:
+      return within(s->value, 0, max_step_s) && s->bytes >= 0 && isfinite(s->bytes) &&
+             s->bytes <= max_rate * max_step_s;
+    case WEIR_SAMPLE_COLLECTIVE:
+      return within(s->value, 0, max_step_s) && within(s->alpha_terms, 0, 1e9) &&
+             within(s->bytes, 0, max_rate * max_step_s);
+    case WEIR_SAMPLE_CROSS:
+      return within(s->value, 1e-6, max_step_s * 24) && within(s->bytes, 0, max_rate * max_step_s);
+  }
+  return false;
+}
+
+/* What was predicted no longer holds: learn the ratio of measured to predicted anew. */
+static void forget_predictions(weir_netmon *monitor) {
+  monitor->suspect = false;
+  monitor->fit.aa = monitor->fit.ab = monitor->fit.bb = monitor->fit.a = monitor->fit.b = 0;
+  weir_channel_init(&monitor->fit.ratio, 0.5, monitor->threshold, INFINITY);
+}
+
+static void feed_latency(weir_netmon *monitor, double rtt_s, double error) {
+  if (weir_channel_feed(&monitor->latency, monitor->time_s, rtt_s / 2, error))
+    forget_predictions(monitor);
+}
+
+static void feed_rate(weir_netmon *monitor, double payload_rate, double error) {
+  const double rate = payload_rate * monitor->overhead;
+  if (!within(rate, min_rate, max_rate)) return;
+  if (weir_channel_feed(&monitor->rate, monitor->time_s, rate, error)) forget_predictions(monitor);
+}
+
+static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
+  const double error = s->value > 0 ? burst_s / s->value : INFINITY;
+  if (error > 0.5 || s->bytes <= 0) return; /* too short to tell */
+  monitor->flow_s = s->time_s;
+  feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error);
+}
+
+/* Busy time includes waiting for the last acknowledgement: a lower bound, which may raise the rate
+ * but not lower it while better evidence is there. */
+static void feed_tcp_info(weir_netmon *monitor, const weir_sample *s) {
+  if (s->value < 8 * tcp_tick_s || s->bytes <= 0) return;
+  const double payload_rate = s->bytes / s->value;
+  const bool covered = s->time_s - monitor->flow_s <= monitor->window_s;
+  if (covered && payload_rate * monitor->overhead < weir_channel_value(&monitor->rate)) return;
+  feed_rate(monitor, payload_rate, tcp_tick_s / s->value);
+}
+
+/* Latency and rate from collectives alone, for want of direct samples. */
+static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, bool flows) {
+  const collective_fit *fit = &monitor->fit;
+  double alpha = echoes ? weir_channel_value(&monitor->latency) : 0;
+  double beta = 0;
+  if (fit->aa * fit->bb > 0 && fit->ab * fit->ab < 0.95 * fit->aa * fit->bb) {
+    const double det = fit->aa * fit->bb - fit->ab * fit->ab;
+    const double a = (fit->a * fit->bb - fit->b * fit->ab) / det;
+    const double b = (fit->b * fit->aa - fit->a * fit->ab) / det;
+    if (a <= 0 || b <= 0) return;
+    if (!echoes && within(2 * a, min_rtt_s, max_rtt_s)) feed_latency(monitor, 2 * a, 0.1);
+    beta = b;
+  } else if (alpha > 0 && s->bytes > 0 && s->value > 1.5 * s->alpha_terms * alpha) {
+    beta = (s->value - s->alpha_terms * alpha) / s->bytes;
+  }
+  if (!flows && beta > 0) feed_rate(monitor, 1 / beta, 0.1);
+}
+
+static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
+  collective_fit *fit = &monitor->fit;
+  if (s->value <= 0 || s->alpha_terms + s->bytes <= 0) return;
+  const double a = s->alpha_terms / s->value, b = s->bytes / s->value;
+  fit->aa = remember * fit->aa + a * a;
+  fit->ab = remember * fit->ab + a * b;
+  fit->bb = remember * fit->bb + b * b;
+  fit->a = remember * fit->a + a;
+  fit->b = remember * fit->b + b;
+  const bool echoes = s->time_s - monitor->echo_s <= monitor->window_s;
+  const bool flows = s->time_s - monitor->flow_s <= monitor->window_s;
+  const double alpha = weir_channel_value(&monitor->latency);
+  const double rate = weir_channel_value(&monitor->rate);
+  const double predicted =
+      s->alpha_terms * alpha + (rate > 0 ? s->bytes * monitor->overhead / rate : 0);
+  if (s->alpha_terms != fit->terms || s->bytes > 1.3 * fit->bytes || s->bytes < fit->bytes / 1.3) {
+    /* Another plan has another error of prediction. */
+    weir_channel_init(&fit->ratio, 0.5, monitor->threshold, INFINITY);
+    fit->terms = s->alpha_terms;
+    fit->bytes = s->bytes;
+  }
+  if (alpha > 0 && rate > 0 && predicted > 0) {
+    const bool first = fit->ratio.changes == 0;
+    const bool moved = weir_channel_feed(&fit->ratio, s->time_s, s->value / predicted, 0.1);
+    if (moved && !first) {
+      monitor->suspect = true;
+      fit->aa = fit->ab = fit->bb = fit->a = fit->b = 0;
+    } else if (fit->ratio.since >= PATIENCE) {
+      monitor->suspect = false; /* nobody probed, and times have been steady since */
+    }
+  }
+  if (!echoes || !flows) fall_back(monitor, s, echoes, flows);
+}
+
+weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
+  if (!plausible(monitor, s))
+    return weir_fail(WEIR_E_INVALID, "an absurd sample: kind %d, time %g, value %g, bytes %g",
+                     (int)s->kind, s->time_s, s->value, s->bytes);
+  monitor->time_s = s->time_s;
+  switch (s->kind) {
+    case WEIR_SAMPLE_ECHO:
+      monitor->echo_s = s->time_s;
+      feed_latency(monitor, s->value, 0.02);
+      break;
+    case WEIR_SAMPLE_TCP_RTT:
+      /* The kernel's minimum lives for minutes: it would hide a rise that echoes see. */
+      if (s->time_s - monitor->echo_s > monitor->window_s) feed_latency(monitor, s->value, 0.1);
+      break;
+    case WEIR_SAMPLE_FLOW: feed_flow(monitor, s); break;
+    case WEIR_SAMPLE_TCP_INFO: feed_tcp_info(monitor, s); break;
+    case WEIR_SAMPLE_PROBE:
+      monitor->flow_s = s->time_s;
+      feed_rate(monitor, s->value, 0.02);
+      monitor->suspect = false;
+      break;
+    case WEIR_SAMPLE_COLLECTIVE: feed_collective(monitor, s); break;
+    case WEIR_SAMPLE_CROSS:
+      monitor->cross += 0.3 * (s->bytes / s->value - monitor->cross);
+      break;
+  }
+  return WEIR_OK;
+}
+
+void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapshot *snapshot) {
+  const weir_channel *latency = &monitor->latency, *rate = &monitor->rate;
+  *snapshot = (weir_snapshot){
+      .time_s = now_s,
+      .latency_s = weir_channel_value(latency),
+      .latency_error = weir_channel_error(latency),
+      .latency_age_s = latency->changes ? fmax(0, now_s - latency->newest_s) : 0,
+      .bandwidth = weir_channel_value(rate),
+      .bandwidth_error = weir_channel_error(rate),
+      .bandwidth_age_s = rate->changes ? fmax(0, now_s - rate->newest_s) : 0,
+      .cross_bandwidth = monitor->cross,
+      .latency_changes = latency->changes,
+      .bandwidth_changes = rate->changes,
+      .suspect = monitor->suspect || weir_channel_moving(latency) || weir_channel_moving(rate)};
+}

@@ -1,0 +1,142 @@
+/* Groups for tests: one body run by every rank, as threads over the in-process transport or as
+ * forked processes over TCP on the loopback.  Every process has a watchdog. */
+#ifndef WEIR_TESTS_RANKS_H
+#define WEIR_TESTS_RANKS_H
+
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "collectives/collective.h"
+
+#define GROUP_MAX 16
+#define GROUP_WATCHDOG_S 120
+
+enum group_kind { GROUP_THREADS, GROUP_TCP };
+
+/* What a rank has to say at the end; lies in memory shared with the ranks. */
+typedef struct group_result {
+  weir_status status;
+  double ended_s;
+  char message[256];
+} group_result;
+
+typedef struct group {
+  enum group_kind kind;
+  int size;
+  double timeout_s;
+  /* The body of every rank; its status and weir_last_error() become the result. */
+  weir_status (*body)(weir_transport *t, void *user);
+  void *user;
+  char where[64]; /* group name or HOST:PORT */
+  uint64_t job;
+  group_result *result; /* one a rank */
+  pid_t pid[GROUP_MAX];
+} group;
+
+static inline void *group_shared(size_t bytes) {
+  void *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) abort();
+  return memory;
+}
+
+/* A port that was free a moment ago. */
+static inline int group_free_port(void) {
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  socklen_t length = sizeof address;
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
+      getsockname(fd, (struct sockaddr *)&address, &length) != 0)
+    abort();
+  (void)close(fd);
+  return ntohs(address.sin_port);
+}
+
+static inline void group_init(group *g, enum group_kind kind, int size,
+                              weir_status (*body)(weir_transport *, void *), void *user) {
+  static int serial;
+  *g = (group){.kind = kind, .size = size, .timeout_s = 20.0, .body = body, .user = user};
+  g->job = UINT64_C(0x5eed0000) + (uint64_t)serial;
+  if (kind == GROUP_THREADS)
+    (void)snprintf(g->where, sizeof g->where, "test-%d", serial);
+  else
+    (void)snprintf(g->where, sizeof g->where, "127.0.0.1:%d", group_free_port());
+  serial++;
+  g->result = group_shared(GROUP_MAX * sizeof *g->result);
+}
+
+static inline void group_rank(group *g, int rank) {
+  weir_transport *t = NULL;
+  weir_status status =
+      g->kind == GROUP_THREADS
+          ? weir_transport_inproc(&t, g->where, rank, g->size, g->timeout_s)
+          : weir_transport_tcp(&t, g->where, NULL, g->job, rank, g->size, g->timeout_s);
+  if (status == WEIR_OK) status = g->body(t, g->user);
+  group_result *result = &g->result[rank];
+  result->ended_s = weir_now_s();
+  result->status = status;
+  if (status != WEIR_OK)
+    (void)snprintf(result->message, sizeof result->message, "%s", weir_last_error());
+  if (t) t->ops->destroy(t);
+}
+
+typedef struct group_thread {
+  group *g;
+  int rank;
+} group_thread;
+
+static inline void *group_thread_main(void *argument) {
+  const group_thread *thread = argument;
+  group_rank(thread->g, thread->rank);
+  return NULL;
+}
+
+static inline void group_start(group *g) {
+  (void)fflush(NULL);
+  for (int r = 0; r < g->size; r++) {
+    g->result[r].status = WEIR_E_INTERNAL;
+    g->pid[r] = fork();
+    if (g->pid[r] < 0) abort();
+    if (g->pid[r] == 0) {
+      (void)alarm(GROUP_WATCHDOG_S);
+      group_rank(g, r);
+      _exit(0);
+    }
+  }
+}
+
+/* Wait for every process; a rank that died of a signal keeps its WEIR_E_INTERNAL. */
+static inline void group_join(group *g) {
+  for (int r = 0; r < g->size; r++) (void)waitpid(g->pid[r], NULL, 0);
+}
+
+static inline void group_run(group *g) {
+  if (g->kind == GROUP_TCP) {
+    group_start(g);
+    group_join(g);
+    return;
+  }
+  pthread_t thread[GROUP_MAX];
+  group_thread argument[GROUP_MAX];
+  (void)alarm(GROUP_WATCHDOG_S);
+  for (int r = 0; r < g->size; r++) {
+    argument[r] = (group_thread){g, r};
+    if (pthread_create(&thread[r], NULL, group_thread_main, &argument[r]) != 0) abort();
+  }
+  for (int r = 0; r < g->size; r++) (void)pthread_join(thread[r], NULL);
+}
+
+static inline void group_done(group *g) {
+  (void)munmap(g->result, GROUP_MAX * sizeof *g->result);
+}
+
+#endif

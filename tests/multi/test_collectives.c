@@ -1,0 +1,213 @@
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "ranks.h"
+
+static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
+static const size_t lengths[] = {0, 1, 5, 1000, 100003};
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define NOTE 24
+
+/* One case: every rank's input, result, error and notes lie in shared memory. */
+typedef struct job {
+  uint32_t algorithm;
+  weir_value_format format;
+  size_t n;
+  int size;
+  float *input;  /* size * n */
+  float *output; /* size * n */
+  float *error;  /* size * n */
+  unsigned char *notes; /* size * size * NOTE */
+} job;
+
+static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
+
+static weir_status allreduce_body(weir_transport *t, void *user) {
+  const job *j = user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  const size_t at = (size_t)t->rank * j->n;
+  unsigned char *block = j->notes + (size_t)t->rank * (size_t)j->size * NOTE;
+  weir_notes notes = {block, NOTE};
+  for (int pass = 0; pass < 2 && status == WEIR_OK; pass++) { /* twice: the same bits again */
+    float *x = malloc(j->n * sizeof *x + 1);
+    if (j->n) memcpy(x, j->input + at, j->n * sizeof *x);
+    if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
+    memset(block, 0, (size_t)j->size * NOTE);
+    for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
+    weir_comm_step(comm, 77, (uint64_t)pass);
+    status = weir_allreduces[j->algorithm].run(comm, x, j->n, j->format, j->error + at, &notes);
+    if (status == WEIR_OK && pass == 1 && j->n &&
+        memcmp(x, j->output + at, j->n * sizeof *x) != 0)
+      status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
+    if (j->n) memcpy(j->output + at, x, j->n * sizeof *x);
+    free(x);
+  }
+  weir_comm_free(comm);
+  return status;
+}
+
+static void check_notes(const unsigned char *notes, int size) {
+  for (int r = 0; r < size; r++)
+    for (int from = 0; from < size; from++)
+      for (int i = 0; i < NOTE; i++)
+        cr_assert_eq(notes[(r * size + from) * NOTE + i], note_byte(from, i),
+                     "rank %d, note of %d, byte %d", r, from, i);
+}
+
+/* Against a sum in double precision; and sum of inputs = result + sum of errors. */
+static void check_sums(const job *j) {
+  for (size_t i = 0; i < j->n; i++) {
+    double sum = 0.0, magnitude = 0.0, error = 0.0;
+    for (int r = 0; r < j->size; r++) {
+      sum += (double)j->input[(size_t)r * j->n + i];
+      magnitude += fabs((double)j->input[(size_t)r * j->n + i]);
+      error += (double)j->error[(size_t)r * j->n + i];
+    }
+    const double rounding = 1e-6 * magnitude * j->size + 1e-30;
+    const double result = (double)j->output[i];
+    cr_assert_leq(fabs(sum - (result + error)), rounding, "element %zu", i);
+    if (j->format == WEIR_VALUE_FP32) cr_assert_eq(error, 0.0);
+    /* a significand of 8 bits: each of at most N roundings loses at most 2^-8 of what passes, which
+     * the earlier ones may have swollen by (1 + 2^-8)^N < 1.04 */
+    if (j->format == WEIR_VALUE_BF16)
+      cr_assert_leq(fabs(sum - result), 1.04 * magnitude * j->size / 256.0 + 1e-30);
+    for (int r = 1; r < j->size; r++)
+      cr_assert_eq(memcmp(&j->output[i], &j->output[(size_t)r * j->n + i], sizeof(float)), 0,
+                   "element %zu differs on rank %d", i, r);
+  }
+  /* 16-bit results: the lower half of each float is zero, on every rank of a group that talks. */
+  for (size_t i = 0; j->size > 1 && j->format == WEIR_VALUE_BF16 && i < j->n; i++) {
+    uint32_t bits;
+    memcpy(&bits, &j->output[i], sizeof bits);
+    cr_assert_eq(bits & 0xffffu, 0);
+  }
+}
+
+static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, size_t n,
+                           weir_value_format format) {
+  job j = {.algorithm = algorithm, .format = format, .n = n, .size = size};
+  const size_t bytes = (size_t)size * n * sizeof(float);
+  j.input = group_shared(bytes);
+  j.output = group_shared(bytes);
+  j.error = group_shared(bytes);
+  j.notes = group_shared((size_t)(size * size * NOTE));
+  weir_rng rng;
+  weir_rng_seed(&rng, 1000 * n + (uint64_t)size);
+  for (size_t i = 0; i < (size_t)size * n; i++) j.input[i] = (float)weir_rng_normal(&rng);
+  group g;
+  group_init(&g, kind, size, allreduce_body, &j);
+  group_run(&g);
+  for (int r = 0; r < size; r++)
+    cr_assert_eq(g.result[r].status, WEIR_OK, "N %d n %zu rank %d: %s", size, n, r,
+                 g.result[r].message);
+  check_sums(&j);
+  check_notes(j.notes, size);
+  group_done(&g);
+  (void)munmap(j.input, bytes ? bytes : 1);
+  (void)munmap(j.output, bytes ? bytes : 1);
+  (void)munmap(j.error, bytes ? bytes : 1);
+  (void)munmap(j.notes, (size_t)(size * size * NOTE));
+}
+
+static void allreduce_all(enum group_kind kind, uint32_t algorithm) {
+  for (size_t s = 0; s < COUNT(sizes); s++)
+    for (size_t l = 0; l < COUNT(lengths); l++) {
+      allreduce_case(kind, algorithm, sizes[s], lengths[l], WEIR_VALUE_FP32);
+      allreduce_case(kind, algorithm, sizes[s], lengths[l], WEIR_VALUE_BF16);
+    }
+}
+
+Test(allreduce, ring_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_RING); }
+Test(allreduce, tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_TREE); }
+
+Test(allreduce, table_rows_are_in_order) {
+  for (uint32_t i = 0; i < WEIR_ALLREDUCE_COUNT; i++) cr_assert_eq(weir_allreduces[i].id, i);
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_RING].name, "ring");
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_TREE].name, "tree");
+}
+
+/* Gathered and broadcast bytes are a function of (rank, position): every rank checks its own. */
+static unsigned char data_byte(int rank, size_t i) {
+  return (unsigned char)((size_t)rank * 131 + i * 17 + (i >> 8) + 3);
+}
+static size_t block_bytes(int rank, size_t stride) {
+  return rank % 3 == 1 ? 0 : stride - (size_t)(rank * 5) % (stride + 1);
+}
+
+static weir_status gather_body(weir_transport *t, void *user) {
+  const size_t stride = *(const size_t *)user;
+  const size_t size = (size_t)t->size;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, NOTE);
+  size_t *bytes = calloc(size, sizeof *bytes);
+  weir_notes notes = {block, NOTE};
+  bytes[t->rank] = block_bytes(t->rank, stride);
+  for (size_t i = 0; i < bytes[t->rank]; i++)
+    all[(size_t)t->rank * stride + i] = data_byte(t->rank, i);
+  for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
+  weir_comm_step(comm, 5, 1);
+  status = weir_allgather(comm, all, stride, bytes, &notes);
+  for (int r = 0; status == WEIR_OK && r < t->size; r++) {
+    if (bytes[r] != block_bytes(r, stride)) status = weir_fail(WEIR_E_INTERNAL, "length of %d", r);
+    for (size_t i = 0; i < bytes[r]; i++)
+      if (all[(size_t)r * stride + i] != data_byte(r, i))
+        status = weir_fail(WEIR_E_INTERNAL, "block %d byte %zu", r, i);
+    for (int i = 0; i < NOTE; i++)
+      if (block[r * NOTE + i] != note_byte(r, i)) status = weir_fail(WEIR_E_INTERNAL, "note %d", r);
+  }
+  free(bytes);
+  free(block);
+  free(all);
+  weir_comm_free(comm);
+  return status;
+}
+
+static weir_status broadcast_body(weir_transport *t, void *user) {
+  const size_t length = *(const size_t *)user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  unsigned char *data = calloc(1, length + 8);
+  weir_comm_step(comm, 5, 1);
+  for (int root = 0; status == WEIR_OK && root < t->size; root++) {
+    size_t bytes = 0;
+    if (t->rank == root) {
+      bytes = length;
+      for (size_t i = 0; i < length; i++) data[i] = data_byte(root, i);
+    }
+    status = weir_broadcast(comm, root, data, length + 8, &bytes);
+    if (status != WEIR_OK) break;
+    if (bytes != length) status = weir_fail(WEIR_E_INTERNAL, "%zu bytes from %d", bytes, root);
+    for (size_t i = 0; i < length; i++)
+      if (data[i] != data_byte(root, i)) status = weir_fail(WEIR_E_INTERNAL, "byte %zu", i);
+  }
+  free(data);
+  weir_comm_free(comm);
+  return status;
+}
+
+static void bytes_all(enum group_kind kind, weir_status (*body)(weir_transport *, void *)) {
+  for (size_t s = 0; s < COUNT(sizes); s++)
+    for (size_t l = 0; l < COUNT(lengths); l++) {
+      size_t length = lengths[l];
+      group g;
+      group_init(&g, kind, sizes[s], body, &length);
+      group_run(&g);
+      for (int r = 0; r < g.size; r++)
+        cr_assert_eq(g.result[r].status, WEIR_OK, "N %d length %zu rank %d: %s", g.size, length, r,
+                     g.result[r].message);
+      group_done(&g);
+    }
+}
+
+Test(allgather, threads) { bytes_all(GROUP_THREADS, gather_body); }
+Test(broadcast, threads) { bytes_all(GROUP_THREADS, broadcast_body); }
+
+Test(allreduce, ring_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_RING); }
+Test(allreduce, tree_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_TREE); }
+Test(allgather, tcp, .timeout = 240) { bytes_all(GROUP_TCP, gather_body); }
+Test(broadcast, tcp, .timeout = 240) { bytes_all(GROUP_TCP, broadcast_body); }

@@ -1,0 +1,260 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "collectives/cost.h"
+#include "controller/decide.h"
+#include "controller/network.h"
+
+static weir_plan plan_of(const char *text) {
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse(text, &plan), WEIR_OK, "%s", weir_last_error());
+  return plan;
+}
+
+static weir_decision_input input_at(double latency, double bandwidth) {
+  static const double cr[] = {0.3, 0.1, 0.033, 0.011, 0.004, 0.002, 0.001, 0.0003};
+  static const double gain[] = {0.97, 0.8, 0.55, 0.33, 0.2, 0.13, 0.09, 0.04};
+  weir_decision_input in = {.policy = WEIR_POLICY_WEIR,
+                            .trigger = WEIR_TRIGGER_LATENCY,
+                            .seed = 1,
+                            .workers = 4,
+                            .elements = 1000000,
+                            .latency = latency,
+                            .bandwidth = bandwidth,
+                            .compute = 0.02,
+                            .gain = -1,
+                            .overlap = 0.6,
+                            .dwell = 100};
+  in.current = in.previous = plan_of("none:1:dense-ring");
+  memcpy(in.curve_cr, cr, sizeof cr);
+  memcpy(in.curve, gain, sizeof gain);
+  for (int i = 0; i < WEIR_ARMS; i++) in.correction[i] = 1;
+  for (int i = 0; i < WEIR_CODEC_COUNT; i++) in.compress[i] = 1;
+  return in;
+}
+
+Test(decide, curve_by_hand) {
+  const weir_decision_input in = input_at(1e-3, 1e8);
+  const double *cr = in.curve_cr, *gain = in.curve;
+  cr_assert_float_eq(weir_curve_gain(cr, gain, 1.0), 1.0, 1e-12);
+  cr_assert_float_eq(weir_curve_gain(cr, gain, 0.1), 0.8, 1e-12);
+  /* Half-way in log cr between 0.004 and 0.001's neighbours 0.004 and 0.002: their geometric mean. */
+  cr_assert_float_eq(weir_curve_gain(cr, gain, sqrt(0.004 * 0.002)), 0.165, 1e-12);
+  cr_assert_float_eq(weir_curve_gain(cr, gain, sqrt(0.3)), 0.985, 1e-12);
+  cr_assert_float_eq(weir_curve_gain(cr, gain, 0.00015), 0.02, 1e-12);
+  double bumpy[WEIR_CURVE_POINTS];
+  memcpy(bumpy, gain, sizeof bumpy);
+  bumpy[3] = 0.9; /* noise: more than at a larger ratio */
+  cr_assert_float_eq(weir_curve_gain(cr, bumpy, 0.011), 0.55, 1e-12);
+}
+
+Test(decide, shared_indices_by_hand) {
+  cr_assert_float_eq(weir_shared_gain(0.5, 0.8, 0.1), 0.45, 1e-12);
+  cr_assert_float_eq(weir_overlap(0.45, 0.8, 0.1), 0.5, 1e-12);
+  cr_assert_float_eq(weir_shared_gain(0.3, 1.0, 1.0), 1.0, 1e-12);
+  cr_assert_eq(weir_overlap(0.9, 0.8, 0.1), 1.0);
+  cr_assert_eq(weir_overlap(0.0, 0.8, 0.1), 0.0);
+}
+
+Test(decide, kept_and_progress_by_hand) {
+  cr_assert_eq(weir_kept(1000, 0.0101), 10u);
+  cr_assert_eq(weir_kept(1000, 1e-9), 1u);
+  cr_assert_eq(weir_kept(0, 0.5), 0u);
+  cr_assert_float_eq(weir_progress(1.0), 1.0, 1e-12);
+  cr_assert_float_eq(weir_progress(0.0625), 0.5, 1e-12); /* fourth root */
+}
+
+/* Every arm at 4000 ratios, straight from the definition of progress per second. */
+static double exhaustive(const weir_decision_input *in, weir_plan *best) {
+  double most = 0.0;
+  for (size_t a = 0; a < WEIR_ARMS; a++)
+    for (int i = 0; i <= 4000; i++) {
+      weir_plan plan = {.codec = weir_arms[a].codec,
+                        .collective = weir_arms[a].collective,
+                        .wire = weir_arms[a].wire,
+                        .cr = fmin(1.0, 0.0005 * pow(2000.0, i / 4000.0))};
+      const int dense = plan.codec == WEIR_CODEC_NONE || plan.codec == WEIR_CODEC_BF16;
+      if (dense) plan.cr = 1.0;
+      double gain = dense ? 1.0 : weir_curve_gain(in->curve_cr, in->curve, plan.cr);
+      if (plan.codec == WEIR_CODEC_STAR) gain = in->overlap * gain + (1 - in->overlap) * fmin(plan.cr, gain);
+      const size_t kept = (size_t)fmax(1.0, floor(plan.cr * (double)in->elements));
+      const weir_cost_terms terms = weir_cost_plan(&plan, (int)in->workers, in->elements, kept);
+      const double comm =
+          in->correction[a] * (terms.alpha_terms * in->latency + terms.byte_terms / in->bandwidth);
+      const double compress = in->compress[plan.codec] *
+                              weir_compress_prior(plan.codec, in->workers, in->elements, plan.cr);
+      const double rate = pow(fmax(gain, 1e-6), 0.25) / (in->compute + compress + comm);
+      if (rate > most) {
+        most = rate;
+        *best = plan;
+      }
+    }
+  return most;
+}
+
+Test(decide, is_the_best_of_an_exhaustive_grid_on_many_networks) {
+  const double latency[] = {1e-5, 1e-3, 1e-2, 5e-2}, bandwidth[] = {1e6, 2e7, 3e8, 3e9};
+  const uint64_t workers[] = {2, 4, 8, 13};
+  size_t collectives = 0;
+  unsigned seen = 0;
+  for (int l = 0; l < 4; l++)
+    for (int b = 0; b < 4; b++)
+      for (int w = 0; w < 4; w++) {
+        weir_decision_input in = input_at(latency[l], bandwidth[b]);
+        in.workers = workers[w];
+        in.correction[(l + b) % WEIR_ARMS] = 1.7;
+        weir_plan best;
+        const double most = exhaustive(&in, &best);
+        weir_decision d;
+        cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+        if (!d.switched) continue; /* within the hysteresis: checked below */
+        cr_assert_geq(d.choice.progress_per_s, most * (1 - 1e-4), "%g s %g B/s %d: %g < %g",
+                      latency[l], bandwidth[b], (int)workers[w], d.choice.progress_per_s, most);
+        cr_assert_leq(d.choice.progress_per_s, most * 1.01);
+        cr_assert_eq(d.choice.plan.codec, best.codec);
+        seen |= 1u << d.choice.plan.collective;
+      }
+  for (unsigned s = seen; s; s &= s - 1) collectives++;
+  cr_assert_geq(collectives, 2u); /* the networks above do differ */
+}
+
+Test(decide, slow_network_compresses_and_fast_network_does_not) {
+  weir_decision d;
+  weir_decision_input in = input_at(1e-3, 1e6); /* 4 MB at 1 MB/s beside 20 ms of computing */
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert(d.switched);
+  cr_assert_lt(d.choice.plan.cr, 0.05);
+  in = input_at(1e-5, 1e11);
+  in.current = plan_of("topk:0.01:ag:auto-bf16");
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert(d.switched);
+  cr_assert_eq(d.choice.plan.cr, 1.0);
+  cr_assert(d.choice.plan.codec == WEIR_CODEC_NONE || d.choice.plan.codec == WEIR_CODEC_BF16);
+}
+
+Test(decide, every_arm_is_a_candidate_and_the_front_is_not_dominated) {
+  const weir_decision_input in = input_at(1e-2, 1e7);
+  weir_decision d;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert_eq(d.candidates, (size_t)WEIR_ARMS);
+  for (size_t a = 0; a < WEIR_ARMS; a++) cr_assert_eq(weir_arm_of(&d.candidate[a].plan), a);
+  cr_assert_gt(d.front_size, 5u);
+  for (size_t i = 0; i < d.front_size; i++)
+    for (size_t j = 0; j < d.front_size; j++) {
+      const weir_candidate *a = &d.front[i], *b = &d.front[j];
+      cr_assert_not(a->compress_s < b->compress_s && a->comm_s < b->comm_s && a->gain > b->gain);
+    }
+}
+
+Test(guard, hysteresis_and_dwell) {
+  weir_decision_input in = input_at(1e-3, 1e8);
+  weir_candidate best, current;
+  weir_decision d = {0};
+  weir_evaluate(&in, &in.current, &current);
+  best = current;
+  best.plan = plan_of("bf16:1:dense-ring");
+  best.progress_per_s = 1.03 * current.progress_per_s;
+  in.trigger = WEIR_TRIGGER_PERIODIC;
+  weir_guard(&in, &best, &d);
+  cr_assert_not(d.switched); /* 3 % of 5 */
+  cr_assert_eq(d.choice.plan.codec, (uint32_t)WEIR_CODEC_NONE);
+  in.trigger = WEIR_TRIGGER_BANDWIDTH;
+  weir_guard(&in, &best, &d);
+  cr_assert(d.switched); /* 3 % of 2 */
+  best.progress_per_s = 1.015 * current.progress_per_s;
+  weir_guard(&in, &best, &d);
+  cr_assert_not(d.switched);
+  best.progress_per_s = 1.5 * current.progress_per_s;
+  in.trigger = WEIR_TRIGGER_GAIN;
+  in.dwell = 2;
+  weir_guard(&in, &best, &d);
+  cr_assert_not(d.switched);
+  in.dwell = 3;
+  weir_guard(&in, &best, &d);
+  cr_assert(d.switched);
+  in.dwell = 0;
+  in.trigger = WEIR_TRIGGER_LATENCY;
+  weir_guard(&in, &best, &d);
+  cr_assert(d.switched);
+}
+
+Test(decide, fallback_returns_to_the_plan_before) {
+  weir_decision_input in = input_at(1e-3, 1e6);
+  in.trigger = WEIR_TRIGGER_FALLBACK;
+  in.previous = plan_of("star:0.02:art-tree:auto-bf16");
+  weir_decision d;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert(d.switched);
+  cr_assert(weir_same_plan(&d.choice.plan, &in.previous));
+}
+
+Test(decide, refuses_inputs_out_of_range) {
+  weir_decision_input in[12];
+  weir_decision d;
+  for (int i = 0; i < 12; i++) in[i] = input_at(1e-3, 1e8);
+  in[0].bandwidth = 0;
+  in[1].latency = NAN;
+  in[2].workers = 0;
+  in[3].elements = 0;
+  in[4].curve[2] = 1.5;
+  in[5].curve_cr[1] = 0.5;
+  in[6].correction[0] = -1;
+  in[7].compress[0] = INFINITY;
+  in[8].current.cr = 0.5; /* a dense plan keeps all */
+  in[9].policy = 9;
+  in[10].trigger = 99;
+  in[11].compute = -1;
+  for (int i = 0; i < 12; i++) cr_assert_eq(weir_decide(&in[i], &d), WEIR_E_INVALID, "case %d", i);
+}
+
+Test(decide, paper_takes_the_knee_and_the_cheapest_collective) {
+  weir_decision_input in = input_at(5e-2, 1e8);
+  in.policy = WEIR_POLICY_PAPER;
+  in.workers = 8;
+  const double gain[] = {0.8, 0.55, 0.33, 0.2, 0.09};
+  const double compress[] = {0.004, 0.0035, 0.003, 0.003, 0.003};
+  memcpy(in.trial_gain, gain, sizeof gain);
+  memcpy(in.trial_compress, compress, sizeof compress);
+  weir_decision d;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert_eq(d.candidates, 5u);
+  cr_assert(d.choice.plan.cr >= 0.001 && d.choice.plan.cr <= 0.1);
+  /* N = 8, L = 3, alpha 50 ms, m = 4e6 * 0.1 = 4e5 bytes at 1e8 bytes/s:
+   * AG 3*.05 + 14*.004 = .206; ART-Ring 17*.05 + ... > .85; ART-Tree 9*.05 + 9*.004 = .486. */
+  cr_assert_eq(d.candidate[0].plan.collective, (uint32_t)WEIR_COLL_AG);
+  cr_assert_eq(d.candidate[0].plan.codec, (uint32_t)WEIR_CODEC_MSTOPK);
+  cr_assert_float_eq(d.candidate[0].comm_s, 0.206, 1e-9);
+  cr_assert_eq(d.candidate[0].gain, 0.8);
+  /* At 1e5 bytes/s: AG .15 + 56 = 56.15, ART-Ring .85 + (1.75+3)*4 = 19.85, ART-Tree .45 + 36. */
+  in.bandwidth = 1e5;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+  cr_assert_eq(d.candidate[0].plan.collective, (uint32_t)WEIR_COLL_ART_RING);
+  cr_assert_eq(d.candidate[0].plan.codec, (uint32_t)WEIR_CODEC_STAR);
+  cr_assert_float_eq(d.candidate[0].comm_s, 19.85, 1e-9);
+  cr_assert_eq(d.candidate[0].plan.wire, (uint32_t)WEIR_WIRE_PAPER);
+}
+
+Test(network, median_and_slowest_link) {
+  weir_note n[5] = {{0}};
+  weir_network network;
+  weir_network_reduce(n, 5, &network);
+  cr_assert(network.latency == 0 && network.bandwidth == 0 && !network.changed);
+  const double latency[] = {3e-3, 0, 1e-3, 2e-3, NAN}, bandwidth[] = {100, 90, 0, 110, 95};
+  for (int r = 0; r < 5; r++) {
+    n[r].latency_s = latency[r];
+    n[r].bandwidth = bandwidth[r];
+  }
+  weir_network_reduce(n, 5, &network);
+  cr_assert_eq(network.latency, 2e-3);
+  cr_assert_eq(network.bandwidth, 95.0); /* the lower middle of 90 95 100 110 */
+  n[3].bandwidth = 40; /* less than half of 95 */
+  n[3].bandwidth_error = 0.5;
+  weir_network_reduce(n, 5, &network);
+  cr_assert_eq(network.bandwidth, 90.0); /* not sure enough to count: the median of 40 90 95 100 */
+  n[3].bandwidth_error = 0.05;
+  n[1].flags = WEIR_NOTE_NETWORK_CHANGED;
+  weir_network_reduce(n, 5, &network);
+  cr_assert_eq(network.bandwidth, 40.0);
+  cr_assert(network.changed);
+}

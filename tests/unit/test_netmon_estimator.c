@@ -1,0 +1,336 @@
+/* The estimator on streams whose truth is known. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "netmon/netmon.h"
+
+/* Link bytes per payload byte on Ethernet with TCP timestamps: 1514 bytes carry 1448. */
+#define OVERHEAD (1514.0 / 1448.0)
+#define MBIT (1e6 / 8)
+
+typedef struct stream {
+  weir_netmon *monitor;
+  weir_rng rng;
+  double now;
+  double latency, rate; /* truth: s, link bytes/s */
+  double spikes;        /* share of round trips that waited for a processor */
+  double shared;        /* share of flows that had half the link */
+} stream;
+
+static stream start(double latency, double rate) {
+  stream s = {.latency = latency, .rate = rate};
+  weir_rng_seed(&s.rng, 7);
+  cr_assert_eq(weir_netmon_create(&s.monitor, NULL), WEIR_OK);
+  return s;
+}
+
+static void feed(stream *s, weir_sample sample) {
+  sample.time_s = s->now;
+  cr_assert_eq(weir_netmon_feed(s->monitor, &sample), WEIR_OK, "%s", weir_last_error());
+}
+
+/* A round trip: twice the latency, 0.1 ms of system calls that vary, now and then 5 ms of waiting. */
+static void echo(stream *s) {
+  double rtt = 2 * s->latency + 1e-4 * (1 + 0.3 * fabs(weir_rng_normal(&s->rng)));
+  if (weir_rng_uniform(&s->rng) < s->spikes) rtt += 0.005 + 0.01 * weir_rng_uniform(&s->rng);
+  feed(s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt});
+}
+
+static void flow(stream *s, double bytes) {
+  double seconds = bytes * OVERHEAD / s->rate * (1 + 0.02 * fabs(weir_rng_normal(&s->rng)));
+  if (weir_rng_uniform(&s->rng) < s->shared) seconds *= 2;
+  feed(s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = seconds, .bytes = bytes});
+}
+
+static void step(stream *s, double bytes) {
+  s->now += 0.1;
+  echo(s);
+  flow(s, bytes);
+}
+
+static weir_snapshot now(const stream *s) {
+  weir_snapshot snapshot;
+  weir_netmon_snapshot(s->monitor, s->now, &snapshot);
+  return snapshot;
+}
+
+static bool near(double value, double truth, double tolerance) {
+  return fabs(value - truth) <= tolerance * truth;
+}
+
+Test(netmon_estimator, knows_nothing_at_first) {
+  stream s = start(0.001, 50 * MBIT);
+  const weir_snapshot snapshot = now(&s);
+  cr_assert_eq(snapshot.latency_s, 0);
+  cr_assert_eq(snapshot.bandwidth, 0);
+  cr_assert_eq(snapshot.latency_changes, 0);
+  cr_assert_eq(snapshot.bandwidth_changes, 0);
+  cr_assert(!snapshot.suspect);
+  weir_netmon_free(s.monitor);
+}
+
+/* By hand: an echo of 2.2 ms is 1.1 ms one way; a probe of 1448000 payload bytes/s is 1514000 on the
+ * link. */
+Test(netmon_estimator, first_samples_count_at_once) {
+  stream s = start(0.001, 50 * MBIT);
+  s.now = 3;
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.0022});
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 1448000});
+  s.now = 5;
+  const weir_snapshot snapshot = now(&s);
+  cr_assert_float_eq(snapshot.latency_s, 0.0011, 1e-12);
+  cr_assert_float_eq(snapshot.bandwidth, 1514000, 1e-3);
+  cr_assert_float_eq(snapshot.latency_age_s, 2, 1e-12);
+  cr_assert_float_eq(snapshot.bandwidth_age_s, 2, 1e-12);
+  cr_assert_eq(snapshot.latency_changes, 1);
+  cr_assert_eq(snapshot.bandwidth_changes, 1);
+  weir_netmon_free(s.monitor);
+}
+
+static void stays(double latency, double rate, double spikes, double shared, double tolerance) {
+  stream s = start(latency, rate);
+  s.spikes = spikes;
+  s.shared = shared;
+  for (int i = 0; i < 10000; i++) {
+    step(&s, 1e6);
+    if (i < 10) continue;
+    const weir_snapshot snapshot = now(&s);
+    cr_assert_eq(snapshot.latency_changes, 1, "false change of latency at sample %d", i);
+    cr_assert_eq(snapshot.bandwidth_changes, 1, "false change of bandwidth at sample %d", i);
+    cr_assert(near(snapshot.latency_s, latency, tolerance), "%d: %g s", i, snapshot.latency_s);
+    cr_assert(near(snapshot.bandwidth, rate, tolerance), "%d: %g", i, snapshot.bandwidth);
+    cr_assert(snapshot.latency_error > 0 && snapshot.latency_error < 0.3);
+    cr_assert(snapshot.bandwidth_error > 0 && snapshot.bandwidth_error < 0.3);
+  }
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, stationary_noise_is_no_change) { stays(0.001, 50 * MBIT, 0, 0, 0.08); }
+Test(netmon_estimator, stationary_far_link) { stays(0.05, 1250 * MBIT, 0, 0, 0.08); }
+Test(netmon_estimator, one_echo_in_ten_waits) { stays(0.001, 500 * MBIT, 0.1, 0, 0.08); }
+Test(netmon_estimator, one_echo_in_four_waits) { stays(0.001, 500 * MBIT, 0.25, 0, 0.08); }
+Test(netmon_estimator, one_flow_in_three_shares) { stays(0.001, 50 * MBIT, 0.1, 0.33, 0.08); }
+
+static void answers(double latency, double rate, double new_latency, double new_rate, double spikes) {
+  stream s = start(latency, rate);
+  s.spikes = spikes;
+  for (int i = 0; i < 200; i++) step(&s, 1e6);
+  const weir_snapshot before = now(&s);
+  s.latency = new_latency;
+  s.rate = new_rate;
+  int latency_after = 0, rate_after = 0;
+  for (int i = 1; i <= 40; i++) {
+    step(&s, 1e6);
+    const weir_snapshot snapshot = now(&s);
+    if (!latency_after && near(snapshot.latency_s, new_latency, 0.1)) latency_after = i;
+    if (!rate_after && near(snapshot.bandwidth, new_rate, 0.1)) rate_after = i;
+  }
+  const int limit = spikes > 0 ? 8 : 5;
+  cr_assert(latency_after && latency_after <= limit, "latency after %d", latency_after);
+  cr_assert(rate_after && rate_after <= 5, "rate after %d", rate_after);
+  const weir_snapshot after = now(&s);
+  cr_assert_eq(after.latency_changes, before.latency_changes + (latency != new_latency));
+  cr_assert_eq(after.bandwidth_changes, before.bandwidth_changes + (rate != new_rate));
+  cr_assert(near(after.latency_s, new_latency, 0.1));
+  cr_assert(near(after.bandwidth, new_rate, 0.1));
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, latency_rises) { answers(0.001, 50 * MBIT, 0.05, 50 * MBIT, 0); }
+Test(netmon_estimator, latency_falls) { answers(0.05, 50 * MBIT, 0.001, 50 * MBIT, 0); }
+Test(netmon_estimator, rate_falls) { answers(0.001, 1250 * MBIT, 0.001, 50 * MBIT, 0); }
+Test(netmon_estimator, rate_rises) { answers(0.001, 50 * MBIT, 0.001, 1250 * MBIT, 0); }
+Test(netmon_estimator, both_change) { answers(0.001, 1250 * MBIT, 0.05, 50 * MBIT, 0); }
+Test(netmon_estimator, both_change_back) { answers(0.05, 50 * MBIT, 0.001, 1250 * MBIT, 0); }
+Test(netmon_estimator, small_steps_count_too) { answers(0.01, 500 * MBIT, 0.013, 350 * MBIT, 0); }
+Test(netmon_estimator, changes_among_outliers) { answers(0.001, 500 * MBIT, 0.05, 50 * MBIT, 0.15); }
+
+/* 0.02 % a step up to three times the latency and a third of the rate: followed within 10 %, counted
+ * once for about each 10 % (ln 3 / ln 1.1 = 11.5), never more often. */
+Test(netmon_estimator, slow_drift_is_followed) {
+  stream s = start(0.01, 500 * MBIT);
+  for (int i = 0; i < 5493; i++) {
+    s.latency *= 1.0002;
+    s.rate /= 1.0002;
+    step(&s, 1e6);
+    const weir_snapshot snapshot = now(&s);
+    cr_assert(near(snapshot.latency_s, s.latency, 0.1), "%d", i);
+    cr_assert(near(snapshot.bandwidth, s.rate, 0.1), "%d", i);
+  }
+  const weir_snapshot snapshot = now(&s);
+  cr_assert(snapshot.latency_changes >= 8 && snapshot.latency_changes <= 13, "%u",
+            snapshot.latency_changes);
+  cr_assert(snapshot.bandwidth_changes >= 8 && snapshot.bandwidth_changes <= 13, "%u",
+            snapshot.bandwidth_changes);
+  weir_netmon_free(s.monitor);
+}
+
+/* A single stall or a lucky burst changes nothing. */
+Test(netmon_estimator, lone_outliers_change_nothing) {
+  stream s = start(0.001, 50 * MBIT);
+  for (int i = 0; i < 100; i++) step(&s, 1e6);
+  const weir_snapshot before = now(&s);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.9});
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.9});
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = 0.002, .bytes = 1e6});
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = 3, .bytes = 1e6});
+  for (int i = 0; i < 5; i++) step(&s, 1e6);
+  const weir_snapshot after = now(&s);
+  cr_assert_eq(after.latency_changes, before.latency_changes);
+  cr_assert_eq(after.bandwidth_changes, before.bandwidth_changes);
+  cr_assert(near(after.latency_s, 0.001, 0.1));
+  cr_assert(near(after.bandwidth, 50 * MBIT, 0.1));
+  weir_netmon_free(s.monitor);
+}
+
+/* A token bucket sends 64 KiB of each message at once: flows of 256 KiB at 1250 Mbit/s then take
+ * 0.42 ms less than the rate says. */
+Test(netmon_estimator, bursts_of_a_token_bucket_are_discounted) {
+  stream s = start(0.001, 1250 * MBIT);
+  for (int i = 0; i < 200; i++) {
+    s.now += 0.1;
+    const double full = 1048576 * OVERHEAD / s.rate, free_s = 65536 / s.rate;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = full - free_s, .bytes = 1048576});
+  }
+  cr_assert(near(now(&s).bandwidth, s.rate, 0.06), "%g", now(&s).bandwidth / s.rate);
+  weir_netmon_free(s.monitor);
+}
+
+/* A collective of 6 latencies and 1.5 MB, by the cost rows; the estimator hears of nothing else. */
+static void collective(stream *s, double terms, double bytes) {
+  s->now += 0.1;
+  const double noise = 1 + 0.02 * weir_rng_normal(&s->rng);
+  feed(s, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
+                        .value = (terms * s->latency + bytes * OVERHEAD / s->rate) * noise,
+                        .alpha_terms = terms,
+                        .bytes = bytes});
+}
+
+Test(netmon_estimator, collectives_alone_tell_both) {
+  stream s = start(0.005, 500 * MBIT);
+  for (int i = 0; i < 200; i++) collective(&s, i % 2 ? 6 : 20, i % 2 ? 1.5e6 : 1e5);
+  const weir_snapshot snapshot = now(&s);
+  cr_assert(near(snapshot.latency_s, 0.005, 0.1), "%g", snapshot.latency_s);
+  cr_assert(near(snapshot.bandwidth, 500 * MBIT, 0.1), "%g", snapshot.bandwidth / MBIT);
+  weir_netmon_free(s.monitor);
+}
+
+/* One plan only: latency from echoes, what is left of the time is the link's. */
+Test(netmon_estimator, one_plan_and_echoes_tell_the_rate) {
+  stream s = start(0.005, 100 * MBIT);
+  for (int i = 0; i < 50; i++) {
+    echo(&s);
+    collective(&s, 6, 1.5e6);
+  }
+  cr_assert(near(now(&s).bandwidth, 100 * MBIT, 0.1), "%g", now(&s).bandwidth / MBIT);
+  weir_netmon_free(s.monitor);
+}
+
+/* Collectives slow down while echoes and flows are silent: suspect, until a probe has looked. */
+Test(netmon_estimator, slower_collectives_raise_suspicion) {
+  stream s = start(0.001, 500 * MBIT);
+  for (int i = 0; i < 40; i++) {
+    echo(&s);
+    flow(&s, 1e6);
+    collective(&s, 6, 1.5e6);
+    if (i > 10) cr_assert(!now(&s).suspect, "%d", i);
+  }
+  s.rate = 50 * MBIT;
+  int after = 0;
+  while (!now(&s).suspect && after < 20) {
+    collective(&s, 6, 1.5e6);
+    after++;
+  }
+  cr_assert(after <= 5, "suspect after %d", after);
+  for (int i = 0; i < 4; i++)
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
+  cr_assert(!now(&s).suspect);
+  cr_assert(near(now(&s).bandwidth, 50 * MBIT, 0.1));
+  weir_netmon_free(s.monitor);
+}
+
+/* TCP_INFO's busy time includes waiting: it may raise the rate, never lower it beside flows. */
+Test(netmon_estimator, tcp_info_is_a_lower_bound) {
+  stream s = start(0.001, 500 * MBIT);
+  for (int i = 0; i < 50; i++) {
+    step(&s, 1e6);
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 0.1, .bytes = 1e5});
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_RTT, .value = 0.5});
+  }
+  cr_assert(near(now(&s).bandwidth, 500 * MBIT, 0.1));
+  cr_assert(near(now(&s).latency_s, 0.001, 0.1));
+  cr_assert_eq(now(&s).bandwidth_changes, 1);
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, other_traffic_is_reported) {
+  stream s = start(0.001, 500 * MBIT);
+  for (int i = 0; i < 40; i++) {
+    s.now += 1;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_CROSS, .value = 2, .bytes = 3e6});
+  }
+  cr_assert(near(now(&s).cross_bandwidth, 1.5e6, 0.001));
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, garbage_changes_nothing) {
+  stream s = start(0.001, 50 * MBIT);
+  for (int i = 0; i < 20; i++) step(&s, 1e6);
+  const weir_snapshot before = now(&s);
+  const weir_sample garbage[] = {
+      {.kind = WEIR_SAMPLE_ECHO, .time_s = s.now, .value = NAN},
+      {.kind = WEIR_SAMPLE_ECHO, .time_s = s.now, .value = -1},
+      {.kind = WEIR_SAMPLE_ECHO, .time_s = s.now, .value = 0},
+      {.kind = WEIR_SAMPLE_ECHO, .time_s = s.now, .value = 1e9},
+      {.kind = WEIR_SAMPLE_ECHO, .time_s = s.now - 1, .value = 0.002},
+      {.kind = WEIR_SAMPLE_ECHO, .time_s = NAN, .value = 0.002},
+      {.kind = WEIR_SAMPLE_PROBE, .time_s = s.now, .value = INFINITY},
+      {.kind = WEIR_SAMPLE_PROBE, .time_s = s.now, .value = 0},
+      {.kind = WEIR_SAMPLE_FLOW, .time_s = s.now, .value = -0.1, .bytes = 1e6},
+      {.kind = WEIR_SAMPLE_FLOW, .time_s = s.now, .value = 0.1, .bytes = NAN},
+      {.kind = WEIR_SAMPLE_FLOW, .time_s = s.now, .value = INFINITY, .bytes = 1e6},
+      {.kind = WEIR_SAMPLE_COLLECTIVE, .time_s = s.now, .value = 1, .bytes = -1},
+      {.kind = WEIR_SAMPLE_COLLECTIVE, .time_s = s.now, .value = 1, .alpha_terms = NAN},
+      {.kind = WEIR_SAMPLE_TCP_INFO, .time_s = s.now, .value = NAN, .bytes = 1e6},
+      {.kind = WEIR_SAMPLE_TCP_RTT, .time_s = s.now, .value = -0.001},
+      {.kind = WEIR_SAMPLE_CROSS, .time_s = s.now, .value = 0, .bytes = 1},
+      {.kind = (weir_sample_kind)99, .time_s = s.now, .value = 1, .bytes = 1},
+  };
+  for (size_t i = 0; i < sizeof garbage / sizeof *garbage; i++)
+    cr_assert_eq(weir_netmon_feed(s.monitor, &garbage[i]), WEIR_E_INVALID, "sample %zu", i);
+  const weir_snapshot after = now(&s);
+  cr_assert_eq(after.latency_s, before.latency_s);
+  cr_assert_eq(after.bandwidth, before.bandwidth);
+  cr_assert_eq(after.latency_changes, before.latency_changes);
+  cr_assert_eq(after.latency_age_s, before.latency_age_s);
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, refuses_absurd_settings) {
+  weir_netmon *monitor;
+  const weir_netmon_config bad[] = {{.wire_overhead = 0.5}, {.change_threshold = -1},
+                                    {.window_s = -1}, {.window_s = NAN}, {.wire_overhead = NAN}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    cr_assert_eq(weir_netmon_create(&monitor, &bad[i]), WEIR_E_INVALID, "%zu", i);
+    cr_assert_null(monitor);
+  }
+  weir_netmon_free(NULL);
+}
+
+/* Two monitors fed alike know alike, bit for bit. */
+Test(netmon_estimator, replays) {
+  stream a = start(0.001, 50 * MBIT), b = start(0.001, 50 * MBIT);
+  for (int i = 0; i < 500; i++) {
+    if (i == 250) a.rate = b.rate = 500 * MBIT;
+    step(&a, 1e6);
+    step(&b, 1e6);
+    const weir_snapshot x = now(&a), y = now(&b);
+    cr_assert_eq(x.latency_s, y.latency_s);
+    cr_assert_eq(x.bandwidth, y.bandwidth);
+    cr_assert_eq(x.bandwidth_error, y.bandwidth_error);
+    cr_assert_eq(x.bandwidth_changes, y.bandwidth_changes);
+  }
+  weir_netmon_free(a.monitor);
+  weir_netmon_free(b.monitor);
+}
