@@ -67,8 +67,8 @@ double weir_sum_square(const float *x, size_t n);
 
 /* --- 16-bit values -------------------------------------------------------------------------- */
 
-/* Round to nearest even bfloat16 bits; a finite value saturates instead of becoming Inf.  When error
- * is not NULL: error[i] += x[i] - rounded. */
+/* Round to nearest even bfloat16 bits; a finite value saturates instead of becoming Inf.  When
+ * error is not NULL: error[i] += x[i] - rounded. */
 void weir_bf16_encode(const float *x, size_t n, uint16_t *out, float *error);
 void weir_bf16_decode(const uint16_t *x, size_t n, float *out);
 

@@ -1,5 +1,5 @@
-/* Error feedback: e = g + residual (flexible communication, section 2; Stich et al. 2018), and the
- * small passes around it. */
+/* Error feedback: e = g + residual (flexible communication, equation 2), and the small passes
+ * around it. */
 #include "kernels/internal.h"
 
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n,

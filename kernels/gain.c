@@ -1,11 +1,11 @@
-/* Gain curve: compression gain E||g_c||^2 / E||g_e||^2 (flexible communication, section 3) of exact
- * top-k at every ratio, from one histogram of |e|.
+/* Gain curve: compression gain E||g_c||^2 / E||g_e||^2 (flexible communication, section 2-C3, after
+ * GraVAC) of exact top-k at every ratio, from one histogram of |e|.
  *
  * A bin holds the magnitudes that share exponent and first MANTISSA bits, so that inside a bin they
- * differ by at most 2^-MANTISSA relative (denormals, which share few bins, by more); count and energy of each bin are exact sums.  The k
- * largest are whole bins from the top and j of the c elements of one border bin; these j are
- * taken to hold j/c of the bin's energy.  That is never too much, and the bound says how much it may be
- * too little. */
+ * differ by at most 2^-MANTISSA relative (denormals, which share few bins, by more); count and
+ * energy of each bin are exact sums.  The k largest are whole bins from the top and j of the c
+ * elements of one border bin; these j are taken to hold j/c of the bin's energy.  That is never too
+ * much, and the bound says how much it may be too little. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -34,14 +34,16 @@ typedef struct weir_kth {
 } weir_kth;
 weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n, size_t k);
 
-/* All elements of magnitude >= floor_bits, among them the k largest.  count = 0: the search found
- * no short list (few elements, many ties, large k), use all elements. */
-typedef struct weir_candidates {
-  size_t count;
+/* Outcome of a search: the k-th largest, and the short list that the context now holds, all
+ * elements of magnitude >= floor_bits, the k-th among them.  listed = 0: there is no short list
+ * (few elements, ties in bulk, large k). */
+typedef struct weir_found {
+  weir_kth kth;
+  size_t listed;
   uint32_t floor_bits;
-} weir_candidates;
-weir_status weir_find_candidates(weir_codec_context *context, const float *e, size_t n, size_t k,
-                                 weir_candidates *out);
+} weir_found;
+weir_status weir_search(weir_codec_context *context, const float *e, size_t n, size_t k,
+                        weir_found *out);
 
 /* As weir_cpu_ops.emit, over the context's candidates. */
 size_t weir_emit_candidates(const weir_codec_context *context, size_t count, weir_band band,

@@ -1,7 +1,8 @@
-/* mstopk: MSTopK (HiTopKComm, algorithm 1).  Bisection for a threshold between the mean and the
- * largest of |e|, ROUNDS rounds; thres1 is the lowest threshold tried that at most k elements
- * reach, thres2 the highest that more than k reach.  Kept are all elements >= thres1 and a
- * contiguous slice of those in [thres2, thres1), in all exactly k.
+/* mstopk: MSTopK ("Towards Scalable Distributed Training of Deep Learning on Public Cloud
+ * Clusters", algorithm 1).  ROUNDS rounds of bisection look for a threshold between the mean
+ * and the largest of |e|: thres = mean + ratio (largest - mean).  thres1 is the lowest threshold
+ * tried that at most k elements reach, thres2 the highest that more than k reach.  Kept are all
+ * elements >= thres1 and a contiguous slice of those in [thres2, thres1), in all exactly k.
  *
  * Where this differs from the paper's listing, and why:
  * - the slice starts at the first such element instead of a random one: deterministic, and equal
@@ -9,8 +10,8 @@
  * - thres1 starts at infinity, not at 0: when no threshold tried is reached by at most k elements
  *   (all magnitudes equal), the listing's 0 would take everything;
  * - a round asks only whether at most k elements reach the threshold, that is, whether the
- *   (k+1)-th largest magnitude lies below it.  That magnitude is found once, and the rounds touch no
- *   data.  Every round decides as in the paper.  */
+ *   (k+1)-th largest magnitude lies below it.  That magnitude is found once, and the rounds touch
+ *   no data.  Every round decides as in the paper. */
 #include <math.h>
 
 #include "kernels/internal.h"
@@ -25,7 +26,7 @@ static uint32_t bits_reaching(double threshold) {
 }
 
 /* Algorithm 1, lines 4-24; border: bits of the (k+1)-th largest magnitude. */
-static weir_band search(double mean, double largest, uint32_t border) {
+static weir_band bisect(double mean, double largest, uint32_t border) {
   /* Above every finite magnitude, and above border even if the caller broke the rule that e be
    * finite: never more than k elements reach band.high. */
   weir_band band = {border < WEIR_INF_BITS ? WEIR_INF_BITS : border + 1, 0, 0};
@@ -51,19 +52,17 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   double sum = 0.0;
   uint32_t max_bits = 0;
   cpu->abs_sum_max(e, n, &sum, &max_bits);
-  weir_candidates candidates;
-  weir_status status = weir_find_candidates(context, e, n, k + 1, &candidates);
+  weir_found found;
+  weir_status status = weir_search(context, e, n, k + 1, &found);
   if (status != WEIR_OK) {
     return status;
   }
-  /* The list holds everything from floor_bits up, and band.high > border >= floor_bits. */
-  const float *x = candidates.count > 0 ? context->magnitude : e;
-  size_t count = candidates.count > 0 ? candidates.count : n;
-  uint32_t border = weir_kth_largest(context, x, count, k + 1).bits;
-  weir_band band = search(sum / (double)n, (double)weir_float_of(max_bits), border);
-  band.quota = k - cpu->count(x, count, band.high);
-  if (candidates.count > 0 && band.low >= candidates.floor_bits) {
-    (void)weir_emit_candidates(context, count, band, 0, index);
+  weir_band band = bisect(sum / (double)n, (double)weir_float_of(max_bits), found.kth.bits);
+  /* A short list holds everything from floor_bits up, and band.high > k-th >= floor_bits. */
+  band.quota = k - (found.listed > 0 ? cpu->count(context->magnitude, found.listed, band.high)
+                                     : cpu->count(e, n, band.high));
+  if (found.listed > 0 && band.low >= found.floor_bits) {
+    (void)weir_emit_candidates(context, found.listed, band, 0, index);
   } else {
     (void)cpu->emit(e, n, band, 0, index);
   }

@@ -1,5 +1,5 @@
-/* none: every element travels as fp32; k = n whatever the ratio.  The baseline of every paper
- * cited here ("DenseSGD" in the flexible-communication paper, table of section 2). */
+/* none: every element travels as fp32; k = n whatever the ratio.  "DenseSGD" in the
+ * flexible-communication paper (section 2-A). */
 #include "kernels/internal.h"
 
 size_t weir_none_kept(const weir_layout *layout, double cr) {

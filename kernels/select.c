@@ -1,10 +1,11 @@
 /* Exact selection of the k largest magnitudes in linear time.
  *
- * A sample of the gradient estimates a magnitude somewhat below the k-th largest; one compaction
- * pass collects everything above it, and the exact search runs on that short list.  When the sample
- * misleads (too few or too many collected) or cannot help (ties in bulk, large k), the search runs
- * over all elements: three counting passes fix the k-th magnitude bit by bit, and one pass collects.
- * Every route gives the same indices. */
+ * A sample of the gradient estimates a magnitude somewhat below the k-th largest; one
+ * compaction pass collects everything above it, and the exact search runs on that short list.
+ * When the sample cannot help (small n, large k), misleads (too few collected) or meets ties
+ * in bulk (too many), the search runs over all elements: either the estimate is itself the
+ * k-th magnitude, which two counts show, or three counting passes fix the k-th magnitude digit
+ * by digit. Every route gives the same indices. */
 #include <math.h>
 
 #include "kernels/internal.h"
@@ -53,8 +54,8 @@ weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n,
   return kth;
 }
 
-/* Magnitude above which about k of n lie, erring on the low side; the sample is drawn one from
- * each of SAMPLE equal stretches, at a place that varies, so that no period of the data fools it. */
+/* Magnitude above which about k of n lie, erring on the low side.  The sample takes one element of
+ * each of SAMPLE equal stretches, at a place that varies: no period in the data fools it. */
 static uint32_t estimate_floor(weir_codec_context *context, const float *e, size_t n, size_t k,
                                size_t *expected) {
   float *sample = context->magnitude;
@@ -71,10 +72,21 @@ static uint32_t estimate_floor(weir_codec_context *context, const float *e, size
   return weir_kth_largest(context, sample, SAMPLE, (size_t)rank).bits;
 }
 
-weir_status weir_find_candidates(weir_codec_context *context, const float *e, size_t n, size_t k,
-                                 weir_candidates *out) {
-  *out = (weir_candidates){0, 0};
+/* Is the k-th largest magnitude exactly bits?  So it is when ties in bulk spoil the short list. */
+static bool is_kth(const float *e, size_t n, size_t k, uint32_t bits, weir_kth *kth) {
+  size_t above = weir_cpu()->count(e, n, bits + 1);
+  if (above >= k || weir_cpu()->count(e, n, bits) < k) {
+    return false;
+  }
+  *kth = (weir_kth){bits, above};
+  return true;
+}
+
+weir_status weir_search(weir_codec_context *context, const float *e, size_t n, size_t k,
+                        weir_found *out) {
+  *out = (weir_found){0};
   if (n < 4 * (size_t)SAMPLE || k > n / 4) {
+    out->kth = weir_kth_largest(context, e, n, k);
     return WEIR_OK;
   }
   weir_status status = weir_context_reserve(context, SAMPLE);
@@ -83,9 +95,6 @@ weir_status weir_find_candidates(weir_codec_context *context, const float *e, si
   }
   size_t expected = 0;
   uint32_t floor_bits = estimate_floor(context, e, n, k, &expected);
-  if (floor_bits == 0) {
-    return WEIR_OK; /* more zeros than the list could leave out */
-  }
   status = weir_context_reserve(context, expected > SAMPLE ? expected : SAMPLE);
   if (status != WEIR_OK) {
     return status;
@@ -93,7 +102,11 @@ weir_status weir_find_candidates(weir_codec_context *context, const float *e, si
   size_t count = weir_cpu()->compact(e, n, floor_bits, context->magnitude, context->position,
                                      context->capacity);
   if (count != SIZE_MAX && count >= k) {
-    *out = (weir_candidates){count, floor_bits};
+    out->kth = weir_kth_largest(context, context->magnitude, count, k);
+    out->listed = count;
+    out->floor_bits = floor_bits;
+  } else if (!is_kth(e, n, k, floor_bits, &out->kth)) {
+    out->kth = weir_kth_largest(context, e, n, k);
   }
   return WEIR_OK;
 }
@@ -120,17 +133,14 @@ weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_
     }
     return WEIR_OK;
   }
-  weir_candidates candidates;
-  weir_status status = weir_find_candidates(context, e, n, k, &candidates);
+  weir_found found;
+  weir_status status = weir_search(context, e, n, k, &found);
   if (status != WEIR_OK) {
     return status;
   }
-  bool listed = candidates.count > 0;
-  weir_kth kth = weir_kth_largest(context, listed ? context->magnitude : e,
-                                  listed ? candidates.count : n, k);
-  weir_band band = {kth.bits + 1, kth.bits, k - kth.above};
-  if (listed) {
-    (void)weir_emit_candidates(context, candidates.count, band, base, index);
+  weir_band band = {found.kth.bits + 1, found.kth.bits, k - found.kth.above};
+  if (found.listed > 0) {
+    (void)weir_emit_candidates(context, found.listed, band, base, index);
   } else {
     (void)weir_cpu()->emit(e, n, band, base, index);
   }

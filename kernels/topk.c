@@ -1,6 +1,6 @@
 /* topk: the k = max(1, floor(c*n)) elements of largest |e| over the whole gradient, exactly; of
- * equal magnitudes the lower index is kept.  The Topk of the flexible-communication paper
- * (section 2), travelling through an all-gather. */
+ * equal magnitudes the lower index is kept.  The Top-k of the flexible-communication paper (section
+ * 2-C) over the fused gradient, travelling through an all-gather. */
 #include "kernels/internal.h"
 
 size_t weir_topk_kept(const weir_layout *layout, double cr) {

@@ -1,6 +1,6 @@
-/* var: VAR-Topk (flexible communication, section 3).  The root is the rank whose error-fed
- * gradient has the largest variance, sum(e^2)/n - (sum(e)/n)^2; the indices are the exact top-k of
- * the root's gradient. */
+/* var: VAR-Topk, variance-based AR-Topk (flexible communication, section 3-B, algorithm 1
+ * lines 10-13). The root is the rank whose error-fed gradient has the largest variance,
+ * sum(e^2)/n - (sum(e)/n)^2; the indices are the exact top-k of the root's gradient. */
 #include "kernels/internal.h"
 
 weir_status weir_var_select(weir_codec_context *context, const float *e,

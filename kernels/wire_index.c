@@ -208,29 +208,55 @@ static uint64_t count_zeros(const weir_index_reader *reader, uint64_t at, uint64
   return UINT64_MAX;
 }
 
+/* One gap wherever it lies: at the end of the list, or longer than a window. */
+static bool read_gap(weir_index_reader *reader, uint64_t *gap) {
+  unsigned shift = reader->code.shift;
+  uint64_t zeros = count_zeros(reader, reader->at, (uint64_t)reader->n >> shift);
+  if (zeros == UINT64_MAX) {
+    return false;
+  }
+  uint64_t at = reader->at + zeros + 1;
+  if (at + shift > (uint64_t)reader->code.bytes * 8) {
+    return false;
+  }
+  uint64_t window = load64(reader->data, reader->code.bytes, (size_t)(at / 8)) >> (at % 8);
+  *gap = zeros << shift | (window & ((UINT64_C(1) << shift) - 1));
+  reader->at = at + shift;
+  return true;
+}
+
 static bool read_rice(weir_index_reader *reader, uint32_t *index, size_t count) {
   unsigned shift = reader->code.shift;
   uint64_t low_mask = (UINT64_C(1) << shift) - 1;
-  uint64_t end = (uint64_t)reader->code.bytes * 8;
+  uint64_t next = reader->next;
+  uint64_t at = reader->at;
   for (size_t i = 0; i < count; i++) {
-    uint64_t zeros = count_zeros(reader, reader->at, (uint64_t)reader->n >> shift);
-    if (zeros == UINT64_MAX) {
+    uint64_t gap = 0;
+    uint64_t window = 0;
+    /* At least 57 bits of a whole window are good; nearly every gap lies in them. */
+    if (at / 8 + sizeof window <= reader->code.bytes) {
+      memcpy(&window, reader->data + at / 8, sizeof window);
+      window >>= at % 8;
+    }
+    unsigned zeros = window != 0 ? (unsigned)__builtin_ctzll(window) : 64;
+    if (zeros + 1 + shift <= 57) {
+      gap = (uint64_t)zeros << shift | (window >> (zeros + 1) & low_mask);
+      at += zeros + 1 + shift;
+    } else {
+      reader->at = at;
+      if (!read_gap(reader, &gap)) {
+        return false;
+      }
+      at = reader->at;
+    }
+    next += gap;
+    if (next >= reader->n) {
       return false;
     }
-    uint64_t at = reader->at + zeros + 1;
-    if (at + shift > end) {
-      return false;
-    }
-    uint64_t low =
-        (load64(reader->data, reader->code.bytes, (size_t)(at / 8)) >> (at % 8)) & low_mask;
-    uint64_t value = reader->next + (zeros << shift | low);
-    if (value >= reader->n) {
-      return false;
-    }
-    index[i] = (uint32_t)value;
-    reader->next = value + 1;
-    reader->at = at + shift;
+    index[i] = (uint32_t)next++;
   }
+  reader->next = next;
+  reader->at = at;
   return true;
 }
 

@@ -1,5 +1,5 @@
-/* AVX2 version: 16 elements at a time as two vectors of 8, so that the summation contract's lanes are
- * four accumulators of 4 doubles; what is left of the last 16 is done as in the scalar version. */
+/* AVX2 version: sums take 16 elements at a time, so that the lanes of the summation contract are
+ * four accumulators of 4 doubles; what is left at the end is done as in the scalar version. */
 #include "kernels/cpu/cpu.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)

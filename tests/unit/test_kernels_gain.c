@@ -36,7 +36,8 @@ static void check_curve(const weir_gain_curve *curve, const double *prefix, size
     double want = prefix[n] > 0.0 ? prefix[k] / prefix[n] : 1.0;
     double gain = weir_gain_curve_gain(curve, cr);
     double error = weir_gain_curve_error(curve, cr);
-    cr_expect_leq(fabs(gain - want), relative * want, "%s cr=%g: %g, true %g", what, cr, gain, want);
+    cr_expect_leq(fabs(gain - want), relative * want, "%s cr=%g: %g, true %g", what, cr, gain,
+                  want);
     cr_expect_leq(fabs(gain - want), error + 1e-12, "%s cr=%g: off by %g, bound %g", what, cr,
                   fabs(gain - want), error);
     cr_expect(gain >= 0.0 && gain <= 1.0 && error >= 0.0);

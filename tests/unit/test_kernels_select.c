@@ -192,7 +192,8 @@ Test(kernels_select, misleading_samples) {
     /* Large ones in one lump of a length near k, the rest tiny; or a staircase of ties. */
     size_t lump = 50 + (size_t)round * 150;
     for (size_t i = 0; i < N; i++) {
-      e[i] = i >= 7777 && i < 7777 + lump ? 5.0F : 1e-6F * (float)weir_rng_below(&rng, 3 + 90 * round);
+      float tiny = 1e-6F * (float)weir_rng_below(&rng, 3 + 90 * (uint64_t)round);
+      e[i] = i >= 7777 && i < 7777 + lump ? 5.0F : tiny;
     }
     check_select(context, WEIR_CODEC_TOPK, e, &layout, 0.004, "lump");
     check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.004, "lump");

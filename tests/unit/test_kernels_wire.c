@@ -177,7 +177,8 @@ Test(kernels_wire, sizes_are_as_expected) {
   uint32_t *index = malloc(N * sizeof *index);
   float *value = calloc(N, sizeof *value);
   uint8_t *bytes = malloc(weir_wire_bound(N, N, WEIR_WIRE_PAPER));
-  static const size_t kept[] = {100, 317, 1000, 4000, 11000, 33000, 100000, 240000, 500000, 900000, N};
+  static const size_t kept[] = {100,    317,    1000,   4000,   11000, 33000,
+                                100000, 240000, 500000, 900000, N};
   for (size_t c = 0; c < sizeof kept / sizeof kept[0]; c++) {
     size_t k = kept[c];
     random_indices(&rng, N, k, index);
