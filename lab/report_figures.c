@@ -322,7 +322,7 @@ static void accuracy_figure(weir_figures *f, const weir_report_data *data) {
                             "plot $loss using 1:2 with lines lw 1 lc rgb '" GREY "', "
                             "$loss using 1:2 smooth bezier with lines lw 1.8 lc rgb '" INK "'\n"
                             "unset multiplot\n",
-                         fmin(95, floor(lowest * 20) * 5), 100.0, loss_top > 0 ? loss_top * 1.05 : 1);
+                         fmin(95, floor(lowest * 20) * 5), 100.0, loss_top > 0 ? fmin(loss_top * 1.05, 2.5) : 1); /* guessing costs ln 10 */
 }
 
 static void bytes_figure(weir_figures *f, const weir_report_data *data) {

@@ -1,4 +1,4 @@
-/* The lab's trainer: an MLP or CNN on Fashion-MNIST, SGD with momentum, weight decay and decay
+/* The lab's trainer: an MLP (784-1024-256-10) on Fashion-MNIST, SGD with momentum, weight decay and decay
  * steps; deterministic for a seed.  It knows nothing of networks: the worker hands its gradients to
  * a weir_session. */
 #ifndef WEIR_LAB_TRAINER_H
@@ -49,7 +49,8 @@ weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);
 weir_status weir_trainer_backward(weir_trainer *trainer, double *loss);
 /* SGD update from the gradients as they now are (averaged). */
 void weir_trainer_update(weir_trainer *trainer);
-/* Correct answers among test images [first, last). */
+/* Correct answers among test images [first, last); 0 when the matrix library fails.  Uses the
+ * activations, not the gradients: it may come between backward and update. */
 size_t weir_trainer_evaluate(weir_trainer *trainer, size_t first, size_t last);
 /* SHA-256 of the weights, in hexadecimal. */
 void weir_trainer_weights_sha256(const weir_trainer *trainer, char hex[65]);
