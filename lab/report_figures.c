@@ -245,8 +245,7 @@ static void step_time_figure(weir_figures *f, const weir_report_data *data) {
   g_free(bins);
 }
 
-/* Tenths of a decade, from 1e-5 to 1. */
-enum { CR_BINS = 51 };
+enum { CR_BINS = 51 }; /* tenths of a decade, from 1e-5 to 1 */
 
 static void density_data(GString *g, const weir_report_data *data) {
   double share[CR_BINS][WEIR_COLL_COUNT] = {{0}}, total = 0, all[WEIR_COLL_COUNT] = {0};
