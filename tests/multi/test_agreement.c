@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "base/base.h"
-#include "group.h"
+#include "ranks.h"
 
 #define N 300
 #define STEPS 40

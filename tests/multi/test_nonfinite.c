@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "group.h"
+#include "ranks.h"
 
 #define N 257
 
