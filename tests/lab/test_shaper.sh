@@ -14,6 +14,10 @@ within() { # WHAT VALUE LOW HIGH
 }
 
 if [ "${WEIR_INSIDE:-}" != 1 ]; then
+  if ldd "$tools/link_tool" | grep -q -e libasan -e libtsan; then
+    echo "skipped: programs built with a sanitizer cannot run inside User-Mode Linux"
+    exit 77
+  fi
   out=$("$tools/uml_exec" -t 200 env WEIR_INSIDE=1 bash "$(realpath "$0")" "$(realpath "$1")" "$2")
   code=$?
   echo "$out"
