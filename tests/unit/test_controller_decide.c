@@ -109,7 +109,8 @@ Test(decide, is_the_best_of_an_exhaustive_grid_on_many_networks) {
         weir_decision d;
         cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
         if (!d.switched) continue; /* within the hysteresis: checked below */
-        cr_assert_geq(d.choice.progress_per_s, most * (1 - 1e-4), "%g s %g B/s %d: %g < %g",
+        /* The wire's bytes jump where an encoding gains a bit, so there are many near-equal peaks. */
+        cr_assert_geq(d.choice.progress_per_s, most * (1 - 1e-3), "%g s %g B/s %d: %g < %g",
                       latency[l], bandwidth[b], (int)workers[w], d.choice.progress_per_s, most);
         cr_assert_leq(d.choice.progress_per_s, most * 1.01);
         cr_assert_eq(d.choice.plan.codec, best.codec);
