@@ -124,6 +124,7 @@ static weir_status run_one(const compare_request *request, weir_compared *compar
   const weir_run_options options = options_of(request, compared, folder);
   weir_run *run = NULL;
   weir_status status = weir_run_prepare(&run, &options);
+  if (!status) status = weir_run_open(run);
   if (!status) status = weir_run_execute(run);
   if (!status) status = weir_compared_read(compared, request->out);
   if (status) {

@@ -52,11 +52,10 @@ static int print_summary(const char *out) {
 static int run_scenario(const weir_run_options *options, gboolean json) {
   weir_run *run = NULL;
   int code = WEIR_EXIT_DONE;
-  if (weir_run_prepare(&run, options)) {
+  if (weir_run_prepare(&run, options) || weir_run_open(run)) {
     fprintf(stderr, "weir run: %s\n", weir_last_error());
-    return WEIR_EXIT_USAGE;
-  }
-  if (weir_run_execute(run)) {
+    code = WEIR_EXIT_USAGE;
+  } else if (weir_run_execute(run)) {
     fprintf(stderr, "weir run: %s\n", weir_last_error());
     code = WEIR_EXIT_FAILED;
   } else if (json) {

@@ -61,7 +61,7 @@ void weir_out_discard(const char *out) {
 
 weir_status weir_out_open(const char *out) {
   if (g_mkdir_with_parents(out, 0777))
-    return weir_fail(WEIR_E_IO, "--out %s: cannot be made: %s", out, strerror(errno));
+    return unusable(out, strerror(errno));
   weir_out_discard(out);
   return WEIR_OK;
 }

@@ -218,6 +218,8 @@ weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
   return status ? status : weir_summary_write(&summary, run->out);
 }
 
+weir_status weir_run_open(weir_run *run) { return weir_out_open(run->out); }
+
 weir_status weir_run_execute(weir_run *run) {
   weir_progress_begin(&run->progress,
                       run->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
@@ -226,7 +228,6 @@ weir_status weir_run_execute(weir_run *run) {
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
-  if ((status = weir_out_open(run->out))) return status;
   if (run->network == WEIR_NETWORK_UML)
     status = weir_run_uml(run);
   else

@@ -27,7 +27,10 @@ typedef struct weir_run weir_run;
 /* Check everything a user can get wrong: scenario, policy, data set, memory, output folder.
  * Touches nothing.  Any failure is the input's (exit code 2); the message says where. */
 weir_status weir_run_prepare(weir_run **out, const weir_run_options *options);
-/* Run; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there, otherwise none
+/* Make the output folder, and remove what an older or crashed run left in it.  Also the input's fault
+ * when it fails. */
+weir_status weir_run_open(weir_run *run);
+/* Run, once opened; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there, otherwise none
  * of them is.  WEIR_E_STATE: interrupted. */
 weir_status weir_run_execute(weir_run *run);
 /* "tc", "uml" or "sim", once executed. */

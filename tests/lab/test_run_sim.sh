@@ -1,0 +1,88 @@
+#!/bin/bash
+# `weir run` and `weir compare` in virtual time: the files, the summary, exit codes, and what a crash
+# leaves.
+weir=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
+fail() { echo "FAILED: $*"; exit 1; }
+
+cat >quick.ini <<'INI'
+[scenario]
+name = quick
+workers = 3
+bandwidth_scale = 0.05
+timeout_s = 20
+[training]
+batch = 32
+learning_rate = 0.05
+epochs = 6
+steps_per_epoch = 10
+evaluate_every = 3
+[phase one]
+epochs = 1-3
+latency_ms = 1
+bandwidth_gbps = 25
+[phase two]
+epochs = 4-6
+latency_ms = 50
+bandwidth_gbps = 1
+INI
+
+"$weir" run quick.ini --network sim --out out --json >printed.json || fail "exit $?"
+for file in summary.json steps.csv decisions.jsonl report.html; do
+  [ -f out/$file ] || fail "$file is missing"
+done
+[ "$(ls -A out | wc -l)" -eq 4 ] || fail "more than the four files: $(ls -A out)"
+cmp -s printed.json out/summary.json || fail "--json is not summary.json"
+digests=$(grep -Eo '"[0-9a-f]{64}"' out/summary.json)
+[ "$(echo "$digests" | wc -l)" -eq 3 ] || fail "not one digest a rank"
+[ "$(echo "$digests" | sort -u | wc -l)" -eq 1 ] || fail "the weights differ"
+grep -q '"network" : "sim"' out/summary.json || fail "network is not sim"
+grep -q '"workers" : 3' out/summary.json || fail "workers is not 3"
+# 6 epochs of 10 steps that count, whatever was tried beside them; accuracy after epochs 3 and 6.
+[ "$(awk -F, 'NR > 1 && $3 == 0' out/steps.csv | wc -l)" -eq 60 ] || fail "not 60 steps"
+[ "$(awk -F, 'NR > 1 && $21 != ""' out/steps.csv | wc -l)" -eq 2 ] || fail "not 2 evaluations"
+awk -F, 'NR > 1 && $2 <= 3 && ($18 != 1 || $19 != 1.25)' out/steps.csv | grep -q . && fail "phase one was not in force"
+awk -F, 'NR > 1 && $2 >= 4 && ($18 != 50 || $19 != 0.05)' out/steps.csv | grep -q . && fail "phase two was not in force"
+awk -F, 'NR > 1 { if ($20 + 0 < last) exit 1; last = $20 + 0 }' out/steps.csv || fail "elapsed_s goes back"
+
+# A fixed policy runs what it says and nothing else.  Under the paper's ring formula 3 ranks move
+# 2(N-1)/N of the gradient each: the wire time of a dense step in phase two is known by hand.
+"$weir" run quick.ini --network sim --policy none:1:dense-ring --seed 7 --out fixed || fail "fixed policy"
+[ "$(awk -F, 'NR > 1 {print $4}' fixed/steps.csv | sort -u)" = none:1:dense-ring ] || fail "another plan was run"
+grep -q '"seed" : 7' fixed/summary.json || fail "the seed was not taken"
+
+# What a killed run leaves is removed by the next.
+"$weir" run quick.ini --network sim --out crash 2>/dev/null &
+pid=$!
+for _ in $(seq 100); do [ -e crash/.weir-decisions.tmp ] && break; sleep 0.1; done
+kill -9 $pid
+wait $pid 2>/dev/null
+sleep 0.5
+[ -e crash/summary.json ] && fail "a killed run looks complete"
+touch crash/.weir-decisions.tmp crash/steps.csv.ABC123
+echo keep >crash/mine.txt
+"$weir" run quick.ini --network sim --out crash || fail "the run after a crash"
+[ "$(ls -A crash | wc -l)" -eq 5 ] || fail "left over: $(ls -A crash)"
+[ "$(cat crash/mine.txt)" = keep ] || fail "a stranger's file was touched"
+
+# Interrupted: exit 1, no results, no process.
+"$weir" run quick.ini --network sim --out stopped 2>stderr &
+pid=$!
+sleep 1.5
+kill -TERM $pid
+wait $pid
+[ $? -eq 1 ] || fail "an interrupted run did not exit 1"
+grep -q interrupted stderr || fail "it did not say why: $(cat stderr)"
+[ "$(ls -A stopped)" = "" ] || fail "an interrupted run left $(ls -A stopped)"
+
+"$weir" compare quick.ini --network sim --policies none:1:dense-ring,star:0.01:art-tree --seeds 1,2 \
+  --out compared --json >compare.json || fail "compare: exit $?"
+cmp -s compare.json compared/compare.json || fail "--json is not compare.json"
+for run in none-1-dense-ring-seed1 none-1-dense-ring-seed2 star-0.01-art-tree-seed1 star-0.01-art-tree-seed2; do
+  [ -f compared/$run/summary.json ] || fail "compare: no $run"
+done
+[ -f compared/report.html ] || fail "compare: no report"
+echo "runs and comparisons in virtual time are as they should be"
