@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "base/base.h"
-#include "ranks.h"
+#include "group.h"
 
 #define N 300
 #define STEPS 40

@@ -1,7 +1,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "group.h"
+#include "ranks.h"
 
 static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
 static const size_t lengths[] = {0, 1, 5, 1000, 100003};

@@ -5,7 +5,7 @@
 #include <fenv.h>
 
 #include "base/base.h"
-#include "ranks.h"
+#include "group.h"
 #include "reference.h"
 
 #define STEPS_MAX 64

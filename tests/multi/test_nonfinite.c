@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "ranks.h"
+#include "group.h"
 
 #define N 257
 

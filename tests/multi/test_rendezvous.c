@@ -3,7 +3,7 @@
 #include <fcntl.h>
 #include <time.h>
 
-#include "group.h"
+#include "ranks.h"
 
 static void nap(long ms) {
   const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};

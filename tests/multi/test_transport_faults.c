@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 #include <time.h>
 
-#include "group.h"
+#include "ranks.h"
 
 #define CULPRIT 2
 

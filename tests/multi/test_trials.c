@@ -3,7 +3,7 @@
 #include <criterion/criterion.h>
 
 #include "base/base.h"
-#include "ranks.h"
+#include "group.h"
 
 #define N 1500
 #define STEPS_MAX 32
