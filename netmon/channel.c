@@ -11,9 +11,9 @@ static const double first_spread = 0.1, min_spread = 0.02, max_deviation = 2, sp
 /* A step is believed once so many samples speak for it that noise alone, going by the share of
  * outliers seen so far, would do that with a chance of less than `chance`. */
 enum { BELIEVED = 3, MOST_BELIEVED = 24 };
-static const double chance = 1e-6, min_beyond = 0.005, beyond_rate = 0.02;
+static const double chance = 1e-6, first_beyond = 0.05, min_beyond = 0.004, beyond_rate = 0.01;
 /* So soon after a change the settled value is still being found: moves of it are no new change. */
-enum { SETTLING = 8 };
+enum { SETTLING = 16 };
 /* A single sample may hardly outweigh the others, however small its own error. */
 static const double common_error = 0.03;
 
@@ -24,7 +24,7 @@ void weir_channel_init(weir_channel *channel, double quantile, double change_thr
   channel->threshold = log1p(change_threshold);
   channel->window_s = window_s;
   channel->spread[0] = channel->spread[1] = first_spread;
-  channel->beyond[0] = channel->beyond[1] = min_beyond;
+  channel->beyond[0] = channel->beyond[1] = first_beyond;
 }
 
 static double weight(const weir_channel_sample *sample) {
@@ -111,7 +111,9 @@ static bool accumulate(weir_channel *channel, int side, double deviation, double
 }
 
 static size_t believed_after(double beyond) {
-  const double n = ceil(log(chance) / log(fmin(beyond, 0.9)));
+  /* One standard deviation of the running share on top. */
+  const double share = fmin(beyond + sqrt(beyond * beyond_rate / 2), 0.9);
+  const double n = ceil(log(chance) / log(share));
   return n < BELIEVED ? BELIEVED : n > MOST_BELIEVED ? MOST_BELIEVED : (size_t)n;
 }
 

@@ -196,6 +196,8 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_TCP_INFO: feed_tcp_info(monitor, s); break;
     case WEIR_SAMPLE_PROBE:
       monitor->flow_s = s->time_s;
+      /* The only traffic of its moment: it is worth two flows. */
+      feed_rate(monitor, s->value, 0.02);
       feed_rate(monitor, s->value, 0.02);
       monitor->suspect = false;
       break;

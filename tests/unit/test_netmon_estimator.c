@@ -94,7 +94,7 @@ static void stays(double latency, double rate, double spikes, double shared, dou
   s.shared = shared;
   for (int i = 0; i < 10000; i++) {
     step(&s, 1e6);
-    if (i < 10) continue;
+    if (i < 10) continue; /* of the first few, one outlier is many */
     const weir_snapshot snapshot = now(&s);
     cr_assert_eq(snapshot.latency_changes, 1, "false change of latency at sample %d", i);
     cr_assert_eq(snapshot.bandwidth_changes, 1, "false change of bandwidth at sample %d", i);
@@ -126,7 +126,8 @@ static void answers(double latency, double rate, double new_latency, double new_
     if (!latency_after && near(snapshot.latency_s, new_latency, 0.1)) latency_after = i;
     if (!rate_after && near(snapshot.bandwidth, new_rate, 0.1)) rate_after = i;
   }
-  const int limit = spikes > 0 ? 8 : 5;
+  /* Where many echoes wait, more witnesses are asked for. */
+  const int limit = spikes > 0 ? 16 : 5;
   cr_assert(latency_after && latency_after <= limit, "latency after %d", latency_after);
   cr_assert(rate_after && rate_after <= 5, "rate after %d", rate_after);
   const weir_snapshot after = now(&s);
