@@ -115,7 +115,7 @@ static int judge(const reception *r, const hello *h) {
 }
 
 static void forget(reception *r, int i) {
-  r->guest[i] = r->guest[--r->strangers];
+  memmove(&r->guest[i], &r->guest[i + 1], (size_t)(--r->strangers - i) * sizeof *r->guest);
 }
 
 static void refuse(reception *r, int i, int reason) {
@@ -164,6 +164,15 @@ static void listen_to(reception *r, int i) {
     refuse(r, i, reason);
 }
 
+/* All seats taken: hear everybody, then let the longest silent go.  It is told nothing, so that a
+ * rank of ours that was merely slow tries again. */
+static void make_room(reception *r) {
+  for (int i = r->strangers; i-- > 0;) listen_to(r, i);
+  if (r->strangers < STRANGERS) return;
+  (void)close(r->guest[0].fd);
+  forget(r, 0);
+}
+
 static void accept_all(reception *r) {
   for (;;) {
     struct sockaddr_in from;
@@ -171,7 +180,7 @@ static void accept_all(reception *r) {
     const int fd = accept4(r->listener, (struct sockaddr *)&from, &length,
                            SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
-    if (r->strangers == STRANGERS) refuse(r, 0, REFUSE_GARBAGE); /* the longest silent */
+    if (r->strangers == STRANGERS) make_room(r);
     r->guest[r->strangers++] = (stranger){.fd = fd, .from = from};
   }
 }
@@ -189,7 +198,7 @@ static weir_status receive_ranks(tcp *self, int listener, int kind, double deadl
     for (int i = 0; i < strangers; i++)
       fds[i] = (struct pollfd){.fd = r->guest[i].fd, .events = POLLIN};
     (void)tcp_poll_until(fds, (size_t)strangers + 1, deadline_s);
-    for (int i = strangers; i-- > 0;) /* downward: one that leaves is replaced by a later one */
+    for (int i = strangers; i-- > 0;) /* downward: those behind one that leaves move up */
       if (fds[i].revents) listen_to(r, i);
     if (fds[strangers].revents) accept_all(r);
   }

@@ -90,8 +90,9 @@ typedef struct weir_step_info {
   double compress_s;        /* error feedback, selection, encoding, decoding */
   double comm_s;            /* waiting for the wire */
   double predicted_comm_s;  /* what the calibrated model said comm_s would be; 0 unknown */
-  uint64_t wire_bytes;      /* payload bytes this rank sent in the step */
-  double gain;              /* compression gain, mean over ranks, in [0, 1] */
+  uint64_t wire_bytes;      /* bytes this rank sent in the step, frame headers included */
+  double gain;              /* compression gain, mean over ranks, in [0, 1]; of the step before:
+                               each rank tells it with the following exchange.  1 at first */
   double latency_s;         /* measured one-way latency agreed on by all ranks; 0 unknown */
   double bandwidth_bytes_s; /* measured bandwidth agreed on by all ranks; 0 unknown */
   double overhead_s;        /* checkpoints, restores and probes at this step's begin */

@@ -168,3 +168,54 @@ Test(agreement, impossible_directives_are_refused, .timeout = 60) {
     cr_assert(!g.failed, "%s", g.failure);
   }
 }
+
+/* Rank 0 asks once for a probe: every rank probes once, before the following step, and the plan
+ * stays. */
+typedef struct prober {
+  voice voice; /* first: the other hooks take it for theirs */
+  int probes, probed_at;
+} prober;
+
+static void propose_probe(void *user, weir_directive *directive) {
+  const voice *v = user;
+  if (v->step == 2) directive->action = WEIR_ACTION_PROBE;
+}
+
+static weir_status count_probe(void *user) {
+  prober *p = user;
+  p->probes++;
+  p->probed_at = p->voice.step;
+  return WEIR_OK;
+}
+
+static void probe_once(member *m) {
+  static const size_t offset[] = {0, 1, N};
+  prober p = {.voice = {.rank = m->rank}};
+  const weir_plan plan = group_plan(6, 0.1, 5);
+  const weir_engine_config config = {
+      .comm = m->comm,
+      .transport = m->transport,
+      .layout = {2, offset},
+      .first_plan = plan,
+      .hooks = {.user = &p, .propose = propose_probe, .probe = count_probe}};
+  weir_engine *engine;
+  if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
+  float g[N];
+  for (; p.voice.step < 6; p.voice.step++) {
+    weir_step_info info;
+    if (step(engine, g, &info) != WEIR_OK)
+      group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+    else if (weir_plan_digest(&info.plan) != weir_plan_digest(&plan))
+      group_fail(m->group, "rank %d: a probe changed the plan", m->rank);
+  }
+  if (p.probes != 1 || p.probed_at != 3)
+    group_fail(m->group, "rank %d probed %d times, last before step %d", m->rank, p.probes,
+               p.probed_at);
+  weir_engine_free(engine);
+}
+
+Test(agreement, every_rank_probes_when_asked, .timeout = 60) {
+  group g;
+  group_run(&g, 3, probe_once, NULL);
+  cr_assert(!g.failed, "%s", g.failure);
+}

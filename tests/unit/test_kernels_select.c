@@ -202,6 +202,27 @@ Test(kernels_select, misleading_samples) {
   free(e);
 }
 
+/* The last rounds of MSTopK's bisection matter when the border lies in a band about 2^-23 of the
+ * largest wide, above the mean (half the elements are zero): rounds move in steps down to 2^-30. */
+Test(kernels_select, mstopk_takes_all_its_rounds) {
+  enum { N = 20000 };
+  float *e = malloc(N * sizeof *e);
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  size_t offset[2] = {0, N};
+  weir_layout layout = {1, offset};
+  weir_rng rng;
+  weir_rng_seed(&rng, 31);
+  for (size_t i = 0; i < N; i++) {
+    e[i] = i % 2 ? (float)(2e-4 + 1e-7 * weir_rng_uniform(&rng)) : 0.0F;
+  }
+  e[N / 3] = 1.0F;
+  check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.02, "one large");
+  check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.2, "one large");
+  weir_codec_context_free(context);
+  free(e);
+}
+
 Test(kernels_select, ratio_times_size_is_rounded_as_documented) {
   static const struct {
     double cr;

@@ -1,0 +1,187 @@
+/* How groups come together, and who must stay outside. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <time.h>
+
+#include "ranks.h"
+
+static void nap(long ms) {
+  const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+  (void)nanosleep(&pause, NULL);
+}
+
+static int open_descriptors(void) {
+  int count = 0;
+  for (int fd = 0; fd < 256; fd++)
+    if (fcntl(fd, F_GETFD) >= 0) count++;
+  return count;
+}
+
+/* A round of messages proves that the group works. */
+static weir_status talk(weir_transport *t) {
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 10.0);
+  if (status != WEIR_OK) return status;
+  float x = (float)(t->rank + 1);
+  weir_comm_step(comm, 1, 1);
+  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  const float due = (float)(t->size * (t->size + 1) / 2);
+  if (status == WEIR_OK && x != due) return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
+  return status;
+}
+
+static weir_status late_body(weir_transport *t, void *user) {
+  (void)user;
+  return talk(t);
+}
+
+/* Rank 0 comes last. */
+Test(rendezvous, ranks_start_in_any_order) {
+  group g;
+  group_init(&g, GROUP_TCP, 4, late_body, NULL);
+  for (int r = 3; r >= 0; r--) {
+    g.pid[r] = fork();
+    if (g.pid[r] == 0) {
+      (void)alarm(60);
+      nap(100 * (3 - r));
+      group_rank(&g, r);
+      _exit(0);
+    }
+  }
+  group_join(&g);
+  for (int r = 0; r < 4; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_done(&g);
+}
+
+static weir_status create_and_count(weir_transport *t, void *user) {
+  (void)user;
+  return talk(t);
+}
+
+/* Nothing is left open, on success or on failure. */
+Test(rendezvous, leaves_no_descriptor) {
+  const int before = open_descriptors();
+  group g;
+  group_init(&g, GROUP_THREADS, 3, create_and_count, NULL);
+  g.kind = GROUP_THREADS;
+  group_run(&g);
+  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK);
+  cr_assert_eq(open_descriptors(), before);
+  char where[32];
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", group_free_port());
+  weir_transport *t = NULL;
+  for (int rank = 0; rank < 2; rank++) {
+    cr_assert_eq(weir_transport_tcp(&t, where, NULL, 1, rank, 2, 0.2), WEIR_E_TIMEOUT);
+    cr_assert_null(t);
+    cr_assert(strstr(weir_last_error(), rank == 0 ? "rank 1" : "rank 0") != NULL, "%s",
+              weir_last_error());
+  }
+  cr_assert_eq(weir_transport_inproc(&t, "alone", 0, 2, 0.1), WEIR_E_TIMEOUT);
+  cr_assert(strstr(weir_last_error(), "rank 1") != NULL, "%s", weir_last_error());
+  cr_assert_eq(open_descriptors(), before);
+  group_done(&g);
+}
+
+Test(rendezvous, bad_arguments) {
+  weir_transport *t = NULL;
+  const char *bad[] = {NULL, "", "localhost", ":5000", "127.0.0.1:", "127.0.0.1:0",
+                       "127.0.0.1:70000", "127.0.0.1:5x"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
+    cr_assert_eq(weir_transport_tcp(&t, bad[i], NULL, 1, 0, 2, 0.2), WEIR_E_INVALID, "%zu", i);
+  cr_assert_eq(weir_transport_tcp(&t, "127.0.0.1:5000", "here", 1, 0, 2, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_tcp(&t, "127.0.0.1:5000", NULL, 1, 2, 2, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_tcp(&t, "127.0.0.1:5000", NULL, 1, 0, 0, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_tcp(&t, "127.0.0.1:5000", NULL, 1, 0, 2, 0.0), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_inproc(&t, "", 0, 1, 1.0), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_inproc(&t, "g", -1, 1, 1.0), WEIR_E_INVALID);
+}
+
+static int dial(const char *where) {
+  struct sockaddr_in to = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
+  to.sin_port = htons((uint16_t)atoi(strchr(where, ':') + 1));
+  for (int i = 0; i < 200; i++) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
+    (void)close(fd);
+    nap(10);
+  }
+  return -1;
+}
+
+/* Random bytes, silence, and half a greeting, all before the group is complete. */
+Test(rendezvous, strangers_and_garbage_hurt_nobody) {
+  group g;
+  group_init(&g, GROUP_TCP, 3, late_body, NULL);
+  g.timeout_s = 10.0;
+  for (int r = 0; r < 3; r++) {
+    g.pid[r] = fork();
+    if (g.pid[r] == 0) {
+      (void)alarm(60);
+      if (r == 2) nap(500); /* the group waits for it while strangers come */
+      group_rank(&g, r);
+      _exit(0);
+    }
+  }
+  weir_rng rng;
+  weir_rng_seed(&rng, 3);
+  int fds[90]; /* more than may wait at once */
+  for (int i = 0; i < 90; i++) {
+    unsigned char noise[200];
+    for (size_t b = 0; b < sizeof noise; b++) noise[b] = (unsigned char)weir_rng_next(&rng);
+    fds[i] = dial(g.where);
+    cr_assert_geq(fds[i], 0);
+    if (i % 3 == 1) (void)send(fds[i], noise, sizeof noise, MSG_NOSIGNAL);
+    if (i % 3 == 2) (void)send(fds[i], "WEIH", 4, MSG_NOSIGNAL);
+  }
+  group_join(&g);
+  for (int i = 0; i < 90; i++) (void)close(fds[i]);
+  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_done(&g);
+}
+
+/* A rank of another job, of another size, and a second rank 1: refused with the reason; the others
+ * are not disturbed. */
+Test(rendezvous, those_who_do_not_belong_are_told) {
+  group g;
+  group_init(&g, GROUP_TCP, 3, late_body, NULL);
+  g.timeout_s = 10.0;
+  for (int r = 0; r < 3; r++) {
+    g.pid[r] = fork();
+    if (g.pid[r] == 0) {
+      (void)alarm(60);
+      if (r == 2) nap(800);
+      group_rank(&g, r);
+      _exit(0);
+    }
+  }
+  nap(300); /* rank 1 has registered */
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
+  cr_assert(strstr(weir_last_error(), "another job") != NULL, "%s", weir_last_error());
+  cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job, 2, 4, 5.0), WEIR_E_MISMATCH);
+  cr_assert(strstr(weir_last_error(), "number of ranks") != NULL, "%s", weir_last_error());
+  cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job, 1, 3, 5.0), WEIR_E_INVALID);
+  cr_assert(strstr(weir_last_error(), "rank is taken") != NULL, "%s", weir_last_error());
+  group_join(&g);
+  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_done(&g);
+}
+
+static weir_transport *second;
+static void *join_twice(void *size) {
+  (void)weir_transport_inproc(&second, "twice", 1, *(int *)size, 0.5);
+  return NULL;
+}
+
+Test(rendezvous, threads_of_other_sizes_are_refused) {
+  pthread_t thread;
+  int size = 3;
+  cr_assert_eq(pthread_create(&thread, NULL, join_twice, &size), 0);
+  nap(100);
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_inproc(&t, "twice", 0, 2, 0.1), WEIR_E_MISMATCH);
+  cr_assert_eq(weir_transport_inproc(&t, "twice", 1, 3, 0.1), WEIR_E_INVALID);
+  (void)pthread_join(thread, NULL);
+  cr_assert_null(second);
+}

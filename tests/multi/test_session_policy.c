@@ -1,0 +1,204 @@
+/* Sessions whose controller decides while they train: every rank runs the plan that rank 0 chose, a
+ * change of the network is answered, and trials leave no trace.  Virtual time, and real TCP with
+ * all probes. */
+#include <arpa/inet.h>
+#include <criterion/criterion.h>
+#include <netinet/in.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#include "base/base.h"
+
+#define RANKS 3
+#define N 20000
+#define STEPS 150
+#define CALLS_MAX 4000 /* trials included */
+
+typedef struct record {
+  weir_status status;
+  char message[256];
+  uint64_t plans[CALLS_MAX]; /* digest per call of step_end */
+  bool trial[CALLS_MAX];
+  uint64_t committed[CALLS_MAX];
+  int calls, codecs;
+  uint64_t weights; /* digest at the end */
+  double latency_s, bandwidth;
+} record;
+
+typedef struct run {
+  const char *policy, *transport;
+  char rendezvous[64];
+  weir_network_fn network;
+  int steps;
+  bool probes;
+  record *records;
+} run;
+
+typedef struct worker {
+  const run *run;
+  int rank;
+  weir_rng rng;
+  float weights[N], g[N];
+} worker;
+
+static size_t rng_bytes(void *user) {
+  (void)user;
+  return sizeof(weir_rng);
+}
+static void rng_save(void *user, void *to) { memcpy(to, &((worker *)user)->rng, sizeof(weir_rng)); }
+static void rng_load(void *user, const void *from) {
+  memcpy(&((worker *)user)->rng, from, sizeof(weir_rng));
+}
+
+static weir_status open_session(worker *w, weir_session **session) {
+  weir_options options;
+  weir_options_init(&options);
+  options.rank = w->rank;
+  options.world_size = RANKS;
+  options.transport = w->run->transport;
+  options.rendezvous = w->run->rendezvous;
+  options.policy = w->run->policy;
+  options.virtual_network = w->run->network;
+  options.active_probes = w->run->probes;
+  options.timeout_s = 20;
+  const weir_state_hooks hooks = {w, rng_bytes, rng_save, rng_load};
+  weir_status status = weir_session_create(session, &options);
+  if (status == WEIR_OK) status = weir_register_tensor(*session, "w", N, NULL);
+  if (status == WEIR_OK) status = weir_register_state(*session, "w", w->weights, sizeof w->weights);
+  if (status == WEIR_OK) status = weir_register_hooks(*session, &hooks);
+  return status == WEIR_OK ? weir_session_start(*session) : status;
+}
+
+static weir_status train(worker *w, weir_session *session, record *out) {
+  uint64_t last = 0;
+  for (uint64_t committed = 0; committed < (uint64_t)w->run->steps;) {
+    weir_step_info info;
+    if (out->calls == CALLS_MAX) return weir_fail(WEIR_E_INTERNAL, "trials without end");
+    weir_status status = weir_step_begin(session, NULL);
+    for (size_t i = 0; i < N; i++)
+      w->g[i] = w->weights[i] + (float)weir_rng_normal(&w->rng) * (i % 50 == 0 ? 3.0f : 0.1f);
+    if (status == WEIR_OK) status = weir_submit(session, 0, w->g);
+    if (status == WEIR_OK) status = weir_step_end(session, &info);
+    if (status != WEIR_OK) return status;
+    for (size_t i = 0; i < N; i++) w->weights[i] -= 0.1f * w->g[i];
+    out->plans[out->calls] = weir_plan_digest(&info.plan);
+    out->trial[out->calls] = info.trial;
+    out->committed[out->calls] = info.step;
+    out->codecs += out->calls > 0 && out->plans[out->calls] != last && !info.trial;
+    last = out->plans[out->calls++];
+    out->latency_s = info.latency_s;
+    out->bandwidth = info.bandwidth_bytes_s;
+    if (!info.trial) committed++;
+  }
+  return WEIR_OK;
+}
+
+static void *work(void *argument) {
+  worker *w = argument;
+  record *out = &w->run->records[w->rank];
+  weir_session *session = NULL;
+  weir_rng_seed(&w->rng, 900 + (uint64_t)w->rank);
+  out->status = open_session(w, &session);
+  if (out->status == WEIR_OK) out->status = train(w, session, out);
+  snprintf(out->message, sizeof out->message, "%s", weir_last_error());
+  out->weights = weir_hash(WEIR_HASH_INIT, w->weights, sizeof w->weights);
+  weir_session_free(session);
+  return NULL;
+}
+
+static record *shared_records(void) {
+  void *memory = mmap(NULL, RANKS * sizeof(record), PROT_READ | PROT_WRITE,
+                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  cr_assert_neq(memory, MAP_FAILED);
+  return memory;
+}
+
+static void check(const record *records, const char *policy) {
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(records[r].status, WEIR_OK, "%s, rank %d: %s", policy, r, records[r].message);
+    cr_assert_eq(records[r].calls, records[0].calls);
+    for (int s = 0; s < records[0].calls; s++) {
+      cr_assert_eq(records[r].plans[s], records[0].plans[s], "%s, call %d", policy, s);
+      cr_assert_eq(records[r].trial[s], records[0].trial[s]);
+      cr_assert_eq(records[r].committed[s], records[0].committed[s]);
+    }
+    cr_assert_eq(records[r].weights, records[0].weights, "%s: weights differ", policy);
+  }
+}
+
+/* 80 kB dense: 2 ms and 100 MB/s first, then 1 ms and 1 MB/s. */
+static void network(void *user, uint64_t step, double *latency_s, double *bandwidth) {
+  (void)user;
+  *latency_s = step < STEPS / 2 ? 2e-3 : 1e-3;
+  *bandwidth = step < STEPS / 2 ? 100e6 : 1e6;
+}
+
+static void run_virtual(const char *policy) {
+  pthread_t threads[RANKS];
+  worker *workers = calloc(RANKS, sizeof *workers);
+  run r = {.policy = policy, .transport = "inproc", .network = network, .steps = STEPS};
+  r.records = shared_records();
+  snprintf(r.rendezvous, sizeof r.rendezvous, "policy %s %d", policy, (int)getpid());
+  for (int i = 0; i < RANKS; i++) {
+    workers[i].run = &r;
+    workers[i].rank = i;
+    pthread_create(&threads[i], NULL, work, &workers[i]);
+  }
+  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+  check(r.records, policy);
+  cr_assert_geq(r.records[0].codecs, 1, "%s never switched", policy);
+  cr_assert_float_eq(r.records[0].bandwidth, 1e6, 0.1e6, "%s: %g", policy, r.records[0].bandwidth);
+  cr_assert_float_eq(r.records[0].latency_s, 1e-3, 0.1e-3, "%s: %g", policy,
+                     r.records[0].latency_s);
+  munmap(r.records, RANKS * sizeof(record));
+  free(workers);
+}
+
+Test(session_policy, weir_in_virtual_time, .timeout = 100) { run_virtual("weir"); }
+Test(session_policy, paper_in_virtual_time, .timeout = 100) { run_virtual("paper"); }
+
+static void run_tcp(const char *policy) {
+  struct sockaddr_in address = {.sin_family = AF_INET,
+                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  socklen_t length = sizeof address;
+  const int s = socket(AF_INET, SOCK_STREAM, 0);
+  cr_assert_eq(bind(s, (struct sockaddr *)&address, length), 0);
+  cr_assert_eq(getsockname(s, (struct sockaddr *)&address, &length), 0);
+  close(s);
+  run r = {.policy = policy, .transport = "tcp", .steps = 100, .probes = true};
+  r.records = shared_records();
+  snprintf(r.rendezvous, sizeof r.rendezvous, "127.0.0.1:%d", ntohs(address.sin_port));
+  pid_t pids[RANKS];
+  fflush(NULL);
+  for (int i = 0; i < RANKS; i++) {
+    pids[i] = fork();
+    cr_assert_geq(pids[i], 0);
+    if (pids[i] == 0) {
+      alarm(90);
+      worker *w = calloc(1, sizeof *w);
+      w->run = &r;
+      w->rank = i;
+      (void)work(w);
+      free(w);
+      _exit(0);
+    }
+  }
+  for (int i = 0; i < RANKS; i++) waitpid(pids[i], NULL, 0);
+  check(r.records, policy);
+  /* Something was measured, and all ranks were told the same. */
+  cr_assert_gt(r.records[0].latency_s, 0);
+  cr_assert_gt(r.records[0].bandwidth, 0);
+  for (int i = 1; i < RANKS; i++) cr_assert_eq(r.records[i].bandwidth, r.records[0].bandwidth);
+  munmap(r.records, RANKS * sizeof(record));
+}
+
+Test(session_policy, weir_over_tcp, .timeout = 100) { run_tcp("weir"); }
+Test(session_policy, paper_over_tcp, .timeout = 100) { run_tcp("paper"); }

@@ -1,0 +1,286 @@
+/* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze or end. */
+#include <criterion/criterion.h>
+#include <time.h>
+
+#include "ranks.h"
+
+#define CULPRIT 2
+
+static void nap(double seconds) {
+  const struct timespec pause = {(time_t)seconds,
+                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  (void)nanosleep(&pause, NULL);
+}
+
+/* --- another plan, step, operation ---------------------------------------------------------- */
+
+typedef struct difference {
+  uint64_t plan, step;
+  uint32_t op, hop;
+  const char *said; /* what one of the two ranks must say */
+} difference;
+
+/* Rank 1 differs in one field.  Neither side may report success. */
+static weir_status differ_body(weir_transport *t, void *user) {
+  const difference *d = user;
+  const bool other = t->rank == 1;
+  unsigned char out[32] = {1}, in[32];
+  weir_tag tag = {70, 9, 4, 0};
+  uint32_t hop = 6;
+  if (other) {
+    tag = (weir_tag){tag.plan + d->plan, tag.step + d->step, tag.op + d->op, 0};
+    hop += d->hop;
+  }
+  const weir_send send = {1 - t->rank, out, sizeof out, hop};
+  weir_recv recv = {1 - t->rank, in, sizeof in, hop, 0};
+  return t->ops->transfer(t, &tag, &send, 1, &recv, 1, weir_now_s() + 5.0);
+}
+
+static void differ_case(enum group_kind kind, difference d) {
+  group g;
+  group_init(&g, kind, 2, differ_body, &d);
+  group_run(&g);
+  bool said = false;
+  for (int r = 0; r < 2; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_E_MISMATCH, "rank %d: %d %s", r,
+                 (int)g.result[r].status, g.result[r].message);
+    cr_assert(strstr(g.result[r].message, r == 0 ? "rank 1" : "rank 0") != NULL, "%s",
+              g.result[r].message);
+    if (strstr(g.result[r].message, d.said)) said = true;
+  }
+  cr_assert(said, "\"%s\" is in none of: %s; %s", d.said, g.result[0].message,
+            g.result[1].message);
+  group_done(&g);
+}
+
+static void differ_all(enum group_kind kind) {
+  differ_case(kind, (difference){.plan = 1, .said = "plan 0000000000000046"});
+  differ_case(kind, (difference){.step = 1, .said = "at step 9"});
+  differ_case(kind, (difference){.op = 1, .said = "at operation 4"});
+  differ_case(kind, (difference){.hop = 1, .said = "6 w"});
+}
+Test(mismatch, threads) { differ_all(GROUP_THREADS); }
+Test(mismatch, tcp) { differ_all(GROUP_TCP); }
+
+/* All ranks but one sum 8 elements; that one has 6: nobody gets a sum. */
+static weir_status lengths_body(weir_transport *t, void *user) {
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 5.0);
+  if (status != WEIR_OK) return status;
+  float x[8] = {1, 2, 3, 4, 5, 6, 7, 8};
+  weir_comm_step(comm, 1, 1);
+  status = weir_allreduces[*(const uint32_t *)user].run(comm, x, t->rank == 1 ? 6 : 8,
+                                                        WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  return status;
+}
+
+static void lengths_case(enum group_kind kind, uint32_t algorithm) {
+  group g;
+  group_init(&g, kind, 2, lengths_body, &algorithm);
+  group_run(&g);
+  for (int r = 0; r < 2; r++)
+    cr_assert(g.result[r].status == WEIR_E_PROTOCOL || g.result[r].status == WEIR_E_PEER,
+              "rank %d: %d %s", r, (int)g.result[r].status, g.result[r].message);
+  group_done(&g);
+}
+Test(lengths, differ) {
+  for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++) {
+    lengths_case(GROUP_THREADS, a);
+    lengths_case(GROUP_TCP, a);
+  }
+}
+
+/* Rank 0 sends 100 bytes where 60 are due. */
+static weir_status oversize_body(weir_transport *t, void *user) {
+  (void)user;
+  unsigned char data[100] = {0};
+  const weir_tag tag = {1, 2, 3, 0};
+  const weir_send send = {1, data, sizeof data, 0};
+  weir_recv recv = {0, data, 60, 0, 0};
+  const double deadline_s = weir_now_s() + 2.0;
+  if (t->rank == 1) return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, deadline_s);
+  const weir_status first = t->ops->transfer(t, &tag, &send, 1, NULL, 0, deadline_s);
+  if (first != WEIR_OK) return first;
+  recv.peer = 1; /* now the other side's verdict */
+  return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, deadline_s);
+}
+
+static void oversize_case(enum group_kind kind) {
+  group g;
+  group_init(&g, kind, 2, oversize_body, NULL);
+  group_run(&g);
+  cr_assert_eq(g.result[1].status, WEIR_E_PROTOCOL, "%s", g.result[1].message);
+  cr_assert(strstr(g.result[1].message, "rank 0 sent 100 bytes where at most 60") != NULL, "%s",
+            g.result[1].message);
+  cr_assert_eq(g.result[0].status, WEIR_E_PROTOCOL, "%s", g.result[0].message);
+  group_done(&g);
+}
+Test(oversize, threads) { oversize_case(GROUP_THREADS); }
+Test(oversize, tcp) { oversize_case(GROUP_TCP); }
+
+/* --- ranks that leave, die or freeze -------------------------------------------------------- */
+
+typedef struct endless {
+  size_t n;
+  double timeout_s;
+  int leaves_after; /* the culprit ends in good order after so many steps; < 0: never */
+  int stops_after;  /* the culprit stays there but takes no part after so many steps */
+} endless;
+
+static weir_status endless_body(weir_transport *t, void *user) {
+  const endless *e = user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, e->timeout_s);
+  if (status != WEIR_OK) return status;
+  float *x = malloc(e->n * sizeof *x);
+  for (int step = 0; status == WEIR_OK; step++) {
+    if (t->rank == CULPRIT && step == e->leaves_after) break;
+    if (t->rank == CULPRIT && step == e->stops_after) nap(e->timeout_s + 2.0);
+    for (size_t i = 0; i < e->n; i++) x[i] = 1.0f;
+    weir_comm_step(comm, 7, (uint64_t)step);
+    status = weir_allreduces[step % 2].run(comm, x, e->n, (weir_value_format)(step / 2 % 2), x,
+                                           NULL);
+  }
+  free(x);
+  weir_comm_free(comm);
+  return status;
+}
+
+static void check_survivors(const group *g, double since_s, double within_s) {
+  char name[16];
+  (void)snprintf(name, sizeof name, "rank %d", CULPRIT);
+  for (int r = 0; r < g->size; r++) {
+    if (r == CULPRIT) continue;
+    const group_result *result = &g->result[r];
+    cr_assert(result->status == WEIR_E_PEER || result->status == WEIR_E_TIMEOUT, "rank %d: %d %s",
+              r, (int)result->status, result->message);
+    cr_assert_eq(strncmp(result->message, name, strlen(name)), 0, "rank %d: %s", r,
+                 result->message);
+    cr_assert_leq(result->ended_s - since_s, within_s, "rank %d ended after %.2f s", r,
+                  result->ended_s - since_s);
+  }
+}
+
+Test(fault, a_rank_that_leaves_threads) {
+  endless e = {.n = 1000, .timeout_s = 3.0, .leaves_after = 5, .stops_after = -1};
+  group g;
+  group_init(&g, GROUP_THREADS, 5, endless_body, &e);
+  group_run(&g);
+  check_survivors(&g, 0.0, 1e18);
+  group_done(&g);
+}
+
+Test(fault, a_rank_that_stops_threads) {
+  endless e = {.n = 1000, .timeout_s = 0.5, .leaves_after = -1, .stops_after = 3};
+  group g;
+  group_init(&g, GROUP_THREADS, 5, endless_body, &e);
+  group_run(&g);
+  check_survivors(&g, 0.0, 1e18);
+  group_done(&g);
+}
+
+Test(fault, a_rank_that_leaves_tcp) {
+  endless e = {.n = 1000, .timeout_s = 3.0, .leaves_after = 5, .stops_after = -1};
+  group g;
+  group_init(&g, GROUP_TCP, 5, endless_body, &e);
+  group_run(&g);
+  check_survivors(&g, 0.0, 1e18);
+  group_done(&g);
+}
+
+/* The process answers echoes, but its trainer takes no part: still the one to name. */
+Test(fault, a_rank_that_stops_tcp) {
+  endless e = {.n = 1000, .timeout_s = 1.0, .leaves_after = -1, .stops_after = 3};
+  group g;
+  group_init(&g, GROUP_TCP, 5, endless_body, &e);
+  group_run(&g);
+  check_survivors(&g, 0.0, 1e18);
+  group_done(&g);
+}
+
+static void signal_case(int signal, double after_s, size_t n) {
+  endless e = {.n = n, .timeout_s = 1.5, .leaves_after = -1, .stops_after = -1};
+  group g;
+  group_init(&g, GROUP_TCP, 4, endless_body, &e);
+  group_start(&g);
+  nap(after_s);
+  const double since_s = weir_now_s();
+  cr_assert_eq(kill(g.pid[CULPRIT], signal), 0);
+  for (int r = 0; r < g.size; r++)
+    if (r != CULPRIT) (void)waitpid(g.pid[r], NULL, 0);
+  (void)kill(g.pid[CULPRIT], SIGKILL);
+  (void)waitpid(g.pid[CULPRIT], NULL, 0);
+  check_survivors(&g, since_s, e.timeout_s + 1.0);
+  group_done(&g);
+}
+
+static void signal_all(int signal) {
+  weir_rng rng;
+  weir_rng_seed(&rng, (uint64_t)signal);
+  const size_t lengths[] = {1, 1000, 300000};
+  for (int i = 0; i < 9; i++)
+    signal_case(signal, 0.4 + 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);
+}
+Test(fault, killed, .timeout = 120) { signal_all(SIGKILL); }
+Test(fault, frozen, .timeout = 120) { signal_all(SIGSTOP); }
+
+/* --- echo and abort ------------------------------------------------------------------------- */
+
+static weir_status echo_body(weir_transport *t, void *user) {
+  double *rtt = user;
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  const weir_send send = {1 - t->rank, &byte, 1, 0};
+  weir_recv recv = {1 - t->rank, &byte, 1, 0, 0};
+  weir_status status = WEIR_OK;
+  for (int i = 0; status == WEIR_OK && i < 10; i++)
+    status = t->ops->echo(t, 1 - t->rank, 1.0, &rtt[t->rank * 10 + i]);
+  if (status != WEIR_OK) return status;
+  if (strcmp(t->ops->address(t, 0), "127.0.0.1") != 0 || t->ops->descriptor(t, t->rank) != -1 ||
+      t->ops->descriptor(t, 1 - t->rank) < 0)
+    return weir_fail(WEIR_E_INTERNAL, "address or descriptor");
+  return t->ops->transfer(t, &tag, &send, 1, &recv, 1, weir_now_s() + 5.0);
+}
+
+Test(echo, tcp) {
+  double *rtt = group_shared(20 * sizeof *rtt);
+  group g;
+  group_init(&g, GROUP_TCP, 2, echo_body, rtt);
+  group_run(&g);
+  for (int r = 0; r < 2; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  for (int i = 0; i < 20; i++) {
+    cr_assert_gt(rtt[i], 0.0);
+    cr_assert_lt(rtt[i], 1.0);
+  }
+  group_done(&g);
+}
+
+/* Rank 0 says that rank 2 is to blame; rank 1 waits for rank 0 and learns it. */
+static weir_status abort_body(weir_transport *t, void *user) {
+  (void)user;
+  unsigned char byte = 0;
+  const weir_tag tag = {1, 1, 1, 0};
+  weir_recv recv = {(t->rank + 2) % 3, &byte, 1, 0, 0};
+  if (t->rank == 0) {
+    nap(0.2);
+    t->ops->abort(t, 2);
+  }
+  const double begin_s = weir_now_s();
+  const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, begin_s + 20.0);
+  if (weir_now_s() - begin_s > 5.0) return weir_fail(WEIR_E_INTERNAL, "it was not woken");
+  return status;
+}
+
+static void abort_case(enum group_kind kind) {
+  group g;
+  group_init(&g, kind, 3, abort_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 3; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_E_PEER, "%s", g.result[r].message);
+    cr_assert_eq(strncmp(g.result[r].message, "rank 2", 6), 0, "%s", g.result[r].message);
+  }
+  group_done(&g);
+}
+Test(abort, threads) { abort_case(GROUP_THREADS); }
+Test(abort, tcp) { abort_case(GROUP_TCP); }

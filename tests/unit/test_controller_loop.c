@@ -1,0 +1,332 @@
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "collectives/cost.h"
+#include "controller/controller.h"
+#include "controller/decide.h"
+
+#define RANKS 4
+#define ELEMENTS ((size_t)1000000)
+
+/* A world that obeys the model exactly: what one step's notes would say, and the timing of the
+ * engine: a directive proposed while step t's notes are written is in force at step t + 1. */
+typedef struct world {
+  weir_plan plan, kept; /* in force; before the trial */
+  bool trial;
+  uint64_t step, exchange;
+  double latency, bandwidth;
+  double slow_arm; /* factor on the communication of `slow` */
+  weir_plan slow;
+  double drift; /* gain is divided by 1 + drift */
+  double comm, compress, gain; /* of the step before */
+  int trial_steps[8], trials, probes;
+  double trial_cr[8];
+} world;
+
+static const double curve[] = {0.97, 0.8, 0.55, 0.33, 0.2, 0.13, 0.09, 0.04};
+
+static double true_gain(const world *w, const weir_plan *plan) {
+  if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return 1.0;
+  double top = weir_curve_gain(weir_curve_cr, curve, plan->cr);
+  if (plan->codec == WEIR_CODEC_STAR) top = weir_shared_gain(0.5, top, plan->cr);
+  return top / (1.0 + w->drift);
+}
+
+static weir_cost_terms true_terms(const weir_plan *plan) {
+  return weir_cost_plan(plan, RANKS, ELEMENTS, weir_kept(ELEMENTS, plan->cr));
+}
+
+static void write_notes(const world *w, weir_note notes[RANKS], weir_step_record *record) {
+  memset(notes, 0, RANKS * sizeof *notes);
+  memset(record, 0, sizeof *record);
+  for (int r = 0; r < RANKS; r++) {
+    notes[r].compute_s = 0.02;
+    notes[r].compress_s = w->compress;
+    notes[r].comm_s = w->comm;
+    notes[r].gain = w->gain;
+    notes[r].latency_s = w->latency;
+    notes[r].bandwidth = w->bandwidth;
+    notes[r].latency_error = notes[r].bandwidth_error = 0.02;
+    for (int i = 0; i < WEIR_CURVE_POINTS; i++) notes[r].curve[i] = curve[i] / (1.0 + w->drift);
+  }
+  record->info.step = w->step;
+  record->info.plan = w->plan;
+  record->info.trial = w->trial;
+  record->terms = true_terms(&w->plan);
+}
+
+static void finish(world *w, const weir_directive *directive) {
+  const weir_cost_terms terms = true_terms(&w->plan);
+  w->comm = weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
+  if (w->slow_arm > 0 && weir_arm_of(&w->plan) == weir_arm_of(&w->slow)) w->comm *= w->slow_arm;
+  w->compress = 0.002;
+  w->gain = true_gain(w, &w->plan);
+  if (w->trial) w->trial_steps[w->trials - 1]++;
+  else w->step++;
+  w->exchange++;
+  if (directive->action == WEIR_ACTION_PROBE) w->probes++;
+  if (directive->action == WEIR_ACTION_TRIAL) {
+    if (!w->trial) w->kept = w->plan;
+    w->trial = true;
+    cr_assert_lt(w->trials, 8);
+    w->trial_cr[w->trials++] = directive->plan.cr;
+    w->plan = directive->plan;
+  }
+  if (directive->action == WEIR_ACTION_SWITCH) {
+    w->trial = false;
+    w->plan = directive->plan;
+  }
+}
+
+/* One step: notes are written (propose), exchanged, observed. */
+static weir_directive step(weir_controller *controller, world *w) {
+  weir_note notes[RANKS];
+  weir_step_record record;
+  weir_directive directive;
+  weir_controller_propose(controller, &directive);
+  write_notes(w, notes, &record);
+  weir_controller_observe(controller, notes, RANKS, &record);
+  finish(w, &directive);
+  return directive;
+}
+
+static const size_t offsets[] = {0, ELEMENTS};
+
+static weir_controller *create(const char *policy, const char *journal, bool threaded) {
+  const weir_controller_config config = {.policy = policy,
+                                         .world_size = RANKS,
+                                         .layout = {1, offsets},
+                                         .seed = 5,
+                                         .journal_path = journal,
+                                         .threaded = threaded};
+  weir_controller *controller;
+  cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
+  return controller;
+}
+
+static world start(const char *policy) {
+  world w = {.latency = 1e-3, .bandwidth = 3e9, .gain = 1.0};
+  cr_assert_eq(weir_policy_first_plan(policy, &w.plan), WEIR_OK);
+  return w;
+}
+
+/* What the plan in force achieves, against every arm at 400 ratios, in the true world. */
+static double achieved(const world *w, double *best) {
+  double mine = 0;
+  *best = 0;
+  for (int a = -1; a < WEIR_ARMS; a++)
+    for (int i = 0; i <= 400; i++) {
+      weir_plan plan = w->plan;
+      if (a >= 0) {
+        const bool dense = weir_arms[a].codec <= WEIR_CODEC_BF16;
+        plan = (weir_plan){.codec = weir_arms[a].codec,
+                           .collective = weir_arms[a].collective,
+                           .wire = weir_arms[a].wire,
+                           .cr = dense ? 1.0 : fmin(1.0, 0.0005 * pow(2000.0, i / 400.0))};
+      }
+      const weir_cost_terms terms = true_terms(&plan);
+      const double seconds = 0.02 + 0.002 + weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
+      const double rate = pow(true_gain(w, &plan), 0.25) / seconds;
+      if (a < 0) mine = rate;
+      else if (rate > *best) *best = rate;
+    }
+  return mine;
+}
+
+Test(loop, four_phases_each_answered_within_two_steps_and_near_the_best) {
+  const double latency[] = {1e-3, 1e-3, 5e-2, 5e-2}, bandwidth[] = {3e9, 1e7, 1e7, 3e9};
+  weir_controller *controller = create("weir", NULL, false);
+  world w = start("weir");
+  for (int phase = 0; phase < 4; phase++) {
+    w.latency = latency[phase];
+    w.bandwidth = bandwidth[phase];
+    const uint64_t before = w.plan.id;
+    double best;
+    for (int i = 0; i < 2; i++) step(controller, &w);
+    if (phase > 0) cr_assert_neq(w.plan.id, before, "phase %d not answered at once", phase);
+    for (int i = 0; i < 110; i++) step(controller, &w);
+    const double mine = achieved(&w, &best);
+    cr_assert_geq(mine, 0.93 * best, "phase %d: %g of %g", phase, mine, best);
+    cr_assert_eq(w.trials, 0);
+  }
+  weir_controller_free(controller);
+}
+
+Test(loop, gain_drift_and_silence) {
+  weir_controller *controller = create("weir", NULL, false);
+  world w = start("weir");
+  w.bandwidth = 1e7;
+  for (int i = 0; i < 20; i++) step(controller, &w);
+  const uint64_t settled = w.plan.id;
+  for (int i = 0; i < 200; i++) step(controller, &w); /* nothing changes: nothing is done */
+  cr_assert_leq(w.plan.id, settled + 1);
+  cr_assert_eq(w.probes, 0);
+  weir_controller_free(controller);
+}
+
+Test(loop, probes_once_then_ever_more_rarely) {
+  weir_controller *controller = create("weir", NULL, false);
+  world w = start("weir");
+  w.bandwidth = 1e7;
+  for (int i = 0; i < 30; i++) step(controller, &w);
+  w.slow = w.plan; /* this arm alone becomes three times slower: the network is as before */
+  w.slow_arm = 3.0;
+  for (int i = 0; i < 4; i++) step(controller, &w);
+  cr_assert_eq(w.probes, 1);
+  for (int i = 0; i < 100; i++) step(controller, &w);
+  cr_assert_leq(w.probes, 4); /* spacing at least 10, 20, 40, 80 */
+  double best;
+  (void)achieved(&w, &best);
+  cr_assert_neq(weir_arm_of(&w.plan), weir_arm_of(&w.slow)); /* and the arm is given up */
+  weir_controller_free(controller);
+}
+
+Test(loop, paper_runs_five_trials_of_ten_steps_and_then_decides) {
+  weir_controller *controller = create("paper", NULL, false);
+  world w = start("paper");
+  const double expected[] = {0.1, 0.033, 0.011, 0.004, 0.001};
+  int steps = 0;
+  while (!(w.trials == 5 && !w.trial) && steps++ < 200) step(controller, &w);
+  cr_assert_eq(w.trials, 5);
+  for (int i = 0; i < 5; i++) {
+    cr_assert_eq(w.trial_cr[i], expected[i]);
+    cr_assert_eq(w.trial_steps[i], 10, "candidate %d ran %d steps", i, w.trial_steps[i]);
+  }
+  cr_assert(weir_same_plan(&w.plan, &w.kept)); /* the restored plan, then the decision */
+  const uint64_t restored = w.plan.id;
+  for (int i = 0; i < 2; i++) step(controller, &w);
+  cr_assert_eq(w.plan.id, restored + 1);
+  cr_assert(w.plan.cr >= 0.001 && w.plan.cr <= 0.1 && w.plan.wire == WEIR_WIRE_PAPER);
+  for (int i = 0; i < 30; i++) step(controller, &w); /* steady gain: no further trials */
+  cr_assert_eq(w.trials, 5);
+  w.trials = 0;
+  w.drift = 0.05; /* below the threshold of a tenth */
+  for (int i = 0; i < 40; i++) step(controller, &w);
+  cr_assert_eq(w.trials, 0);
+  w.drift = 0.25; /* a fifth less gain */
+  for (int i = 0; i < 40; i++) step(controller, &w);
+  cr_assert_gt(w.trials, 0);
+  weir_controller_free(controller);
+}
+
+Test(loop, paper_searches_again_without_trials_when_the_network_moves) {
+  weir_controller *controller = create("paper", NULL, false);
+  world w = start("paper");
+  for (int i = 0; i < 80; i++) step(controller, &w);
+  const uint64_t before = w.plan.id;
+  w.latency = 5e-2;
+  w.bandwidth = 1e5;
+  w.trials = 0;
+  for (int i = 0; i < 2; i++) step(controller, &w);
+  cr_assert_gt(w.plan.id, before);
+  cr_assert_eq(w.trials, 0);
+  weir_controller_free(controller);
+}
+
+Test(loop, fixed_never_moves) {
+  weir_controller *controller = create("fixed:star:0.01:art-tree", NULL, false);
+  world w = start("fixed:star:0.01:art-tree");
+  for (int i = 0; i < 50; i++) {
+    w.bandwidth = i % 2 ? 1e6 : 1e9;
+    cr_assert_eq(step(controller, &w).action, (uint32_t)WEIR_ACTION_KEEP);
+  }
+  cr_assert_not(weir_controller_want_curve(controller));
+  weir_controller_free(controller);
+}
+
+static void nap(void) {
+  const struct timespec millisecond = {0, 1000000};
+  (void)nanosleep(&millisecond, NULL);
+}
+
+Test(loop, a_thread_decides_what_the_inline_controller_decides) {
+  weir_controller *inline_one = create("weir", NULL, false), *thread = create("weir", NULL, true);
+  world w = start("weir");
+  for (int i = 0; i < 90; i++) {
+    if (i == 30) w.bandwidth = 1e7;
+    if (i == 60) w.latency = 5e-2;
+    weir_note notes[RANKS];
+    weir_step_record record;
+    weir_directive wanted, got = {0};
+    write_notes(&w, notes, &record);
+    weir_controller_observe(inline_one, notes, RANKS, &record);
+    weir_controller_observe(thread, notes, RANKS, &record);
+    weir_controller_propose(inline_one, &wanted);
+    if (wanted.action != WEIR_ACTION_KEEP)
+      for (int wait = 0; wait < 10000 && got.action == WEIR_ACTION_KEEP; wait++) {
+        weir_controller_propose(thread, &got);
+        if (got.action == WEIR_ACTION_KEEP) nap();
+      }
+    cr_assert_eq(memcmp(&got, &wanted, sizeof got), 0, "step %d", i);
+    finish(&w, &wanted);
+  }
+  weir_controller_free(inline_one);
+  weir_controller_free(thread);
+}
+
+Test(loop, a_flood_of_observations_never_blocks_and_ends_cleanly) {
+  weir_controller *controller = create("weir", NULL, true);
+  world w = start("weir");
+  for (int i = 0; i < 5000; i++) {
+    w.bandwidth = i % 7 ? 1e7 : 1e9;
+    step(controller, &w);
+  }
+  weir_controller_free(controller);
+}
+
+Test(loop, journal_lines_hold_all_inputs) {
+  char path[] = "/tmp/weir-journal-XXXXXX";
+  const int descriptor = mkstemp(path);
+  cr_assert_geq(descriptor, 0);
+  close(descriptor);
+  weir_controller *controller = create("weir", path, false);
+  world w = start("weir");
+  for (int i = 0; i < 120; i++) {
+    if (i == 50) w.bandwidth = 1e7;
+    step(controller, &w);
+  }
+  weir_controller_free(controller);
+  FILE *file = fopen(path, "r");
+  cr_assert_not_null(file);
+  static char line[1 << 17];
+  int lines = 0;
+  while (fgets(line, sizeof line, file)) {
+    char wanted[64];
+    (void)snprintf(wanted, sizeof wanted, "{\"decision\":%d,", lines++);
+    cr_assert_eq(strncmp(line, wanted, strlen(wanted)), 0);
+    cr_assert_eq(line[strlen(line) - 2], '}');
+    for (size_t i = 0; i < weir_field_count; i++) {
+      (void)snprintf(wanted, sizeof wanted, "\"%s\":", weir_fields[i].name);
+      cr_assert_not_null(strstr(strstr(line, "\"input\":{"), wanted), "%s", weir_fields[i].name);
+    }
+  }
+  cr_assert_geq(lines, 3); /* start, bandwidth, periodic */
+  fclose(file);
+  unlink(path);
+}
+
+Test(loop, refuses_bad_policies_and_journals) {
+  const char *bad[] = {NULL, "", "best", "fixed", "fixed:", "fixed:topk:2:ag", "weir:x", "papers"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    cr_assert_neq(weir_policy_check(bad[i]), WEIR_OK);
+    cr_assert_gt(strlen(weir_last_error()), 0u);
+  }
+  weir_plan plan;
+  cr_assert_eq(weir_policy_first_plan("fixed:topk:0.5:ag", &plan), WEIR_OK);
+  cr_assert_eq(plan.cr, 0.5);
+  weir_controller_config config = {.policy = "weir",
+                                   .world_size = RANKS,
+                                   .layout = {1, offsets},
+                                   .journal_path = "/nonexistent/journal"};
+  weir_controller *controller;
+  cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_IO);
+  cr_assert_null(controller);
+  config.journal_path = NULL;
+  config.world_size = 0;
+  cr_assert_eq(weir_controller_create(&controller, &config), WEIR_E_INVALID);
+}
