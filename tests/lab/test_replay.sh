@@ -1,0 +1,52 @@
+#!/bin/bash
+# `weir replay`: a run's decisions come out the same again; a doctored journal does not; bad input is
+# exit 2 with file and line.
+set -u
+weir=$1 source=$2
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+fail() { echo "FAIL: $*"; exit 1; }
+expect() { # expect CODE PATTERN ARGUMENTS...
+  local code=$1 pattern=$2; shift 2
+  "$weir" replay "$@" >"$work/out" 2>&1
+  local got=$?
+  [ $got -eq "$code" ] || { cat "$work/out"; fail "replay $*: exit $got, not $code"; }
+  grep -q -- "$pattern" "$work/out" || { cat "$work/out"; fail "replay $*: no '$pattern'"; }
+}
+
+expect 2 'No such file' "$work/none.jsonl"
+expect 2 'expected one run' 
+expect 2 'Unknown option' --what x
+printf '{"decision":0}\n' >"$work/a.jsonl"
+expect 2 "a.jsonl:1: expected a member 'input'" "$work/a.jsonl"
+printf '{]\n' >"$work/b.jsonl"
+expect 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"
+: >"$work/empty.jsonl"
+expect 0 '0 decisions, 0 different' "$work/empty.jsonl"
+
+"$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
+
+sed 's/^steps_per_epoch *=.*/steps_per_epoch = 2/' "$source/scenarios/demo.ini" >"$work/short.ini"
+for policy in weir paper fixed:star:0.01:art-tree; do
+  run=$work/run-${policy%%:*}
+  "$weir" run "$work/short.ini" --network sim --policy "$policy" --out "$run" >"$work/log" 2>&1 ||
+    { tail -5 "$work/log"; fail "weir run --policy $policy"; }
+  [ -s "$run/decisions.jsonl" ] || fail "$policy: no decisions"
+  expect 0 ', 0 different' "$run"
+  expect 0 '"different":0' --json "$run/decisions.jsonl" --steps "$run/steps.csv"
+done
+
+run=$work/run-weir
+sed '1s/"latency_s":[^,]*/"latency_s":"x"/' "$run/decisions.jsonl" >"$work/c.jsonl"
+expect 2 'c.jsonl:1: input.latency_s: expected a number' "$work/c.jsonl"
+sed '2s/"bandwidth_bytes_s":[^,]*/"bandwidth_bytes_s":-1/' "$run/decisions.jsonl" >"$work/d.jsonl"
+expect 2 'd.jsonl:2: .*bandwidth' "$work/d.jsonl"
+head -c 300 "$run/decisions.jsonl" >"$work/e.jsonl"
+expect 2 'e.jsonl:1: expected a JSON object' "$work/e.jsonl"
+# Another network in the input leads to another choice: the difference must be noticed.
+sed '1s/"bandwidth_bytes_s":[^,]*/"bandwidth_bytes_s":20000/' "$run/decisions.jsonl" >"$work/f.jsonl"
+expect 1 'DIFFERS' "$work/f.jsonl"
+sed '3s/,/,,/' "$run/steps.csv" >"$work/steps.csv"
+expect 2 'steps.csv:3: expected' "$run/decisions.jsonl" --steps "$work/steps.csv"
+echo ok
