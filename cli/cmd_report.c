@@ -1,7 +1,5 @@
-#include <stdio.h>
-
 #include <glib.h>
-
+#include <stdio.h>
 #include <weir/weir.h>
 
 #include "cli.h"
@@ -27,8 +25,9 @@ int weir_cmd_report(int argc, char **argv) {
   g_option_context_set_summary(
       context, "Write DIR/report.html again from what `weir run` or `weir compare` left in DIR.");
   g_option_context_set_description(
-      context, "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with "
-               "gnuplot.\nExit codes: 0 written, 1 drawing failed, 2 bad usage or bad input.\n");
+      context,
+      "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with "
+      "gnuplot.\nExit codes: 0 written, 1 drawing failed, 2 bad usage or bad input.\n");
   GError *error = NULL;
   int code = WEIR_EXIT_USAGE;
   if (!g_option_context_parse(context, &argc, &argv, &error)) {

@@ -2,7 +2,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <zlib.h>
 
 #include "base/base.h"
@@ -32,8 +31,7 @@ static weir_status idx_open(idx_file *idx, const char *directory, const char *na
   if (length < 0 || (size_t)length >= sizeof idx->path)
     return weir_fail(WEIR_E_INVALID, "the data set's directory name is too long");
   idx->file = fopen(idx->path, "rbe");
-  if (!idx->file)
-    return weir_fail(WEIR_E_IO, "%s: cannot open: %s", idx->path, strerror(errno));
+  if (!idx->file) return weir_fail(WEIR_E_IO, "%s: cannot open: %s", idx->path, strerror(errno));
   idx->ended = 0;
   memset(&idx->stream, 0, sizeof idx->stream);
   if (inflateInit2(&idx->stream, 16 + MAX_WBITS) != Z_OK) { /* 16: gzip only */
@@ -139,8 +137,8 @@ static weir_status idx_body(idx_file *idx, size_t bytes, uint8_t **out) {
   return status;
 }
 
-static weir_status load_file(const char *directory, const char *name, uint32_t magic,
-                             size_t *count, uint8_t **items) {
+static weir_status load_file(const char *directory, const char *name, uint32_t magic, size_t *count,
+                             uint8_t **items) {
   idx_file idx;
   weir_status status = idx_open(&idx, directory, name);
   if (status) return status;
@@ -172,8 +170,8 @@ weir_status weir_dataset_load(weir_dataset *data, const char *directory) {
   if (!directory) directory = DEFAULT_DIRECTORY;
   *data = (weir_dataset){.pixels = SIDE * SIDE};
   weir_status status =
-      load_pair(directory, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz",
-                &data->train, &data->train_images, &data->train_labels);
+      load_pair(directory, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", &data->train,
+                &data->train_images, &data->train_labels);
   if (!status)
     status = load_pair(directory, "t10k-images-idx3-ubyte.gz", "t10k-labels-idx1-ubyte.gz",
                        &data->test, &data->test_images, &data->test_labels);

@@ -1,10 +1,9 @@
 #include "lab/mlp.h"
 
+#include <dnnl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <dnnl.h>
 
 #include "base/base.h"
 

@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #define WEIR_MLP_LAYERS_MAX 8

@@ -33,8 +33,7 @@ static void headline(GString *page, const weir_report_data *data) {
   weir_page_escape(page, s->network);
   if (!isnan(s->seed)) g_string_append_printf(page, " · seed %.0f", s->seed);
   g_string_append(page, "</p>\n<div class=\"cards\">\n");
-  text_card(page, "final test accuracy", "on the test images", "%.2f %%",
-            100 * s->final_accuracy);
+  text_card(page, "final test accuracy", "on the test images", "%.2f %%", 100 * s->final_accuracy);
   (void)g_snprintf(note, sizeof note, "%.0f steps, evaluation not counted", s->steps);
   text_card(page, "elapsed", isnan(s->steps) ? "evaluation not counted" : note, "%.1f s",
             s->elapsed_s);
@@ -46,11 +45,14 @@ static void headline(GString *page, const weir_report_data *data) {
   text_card(page, "plan switches", note, "%.0f", s->switches);
   g_string_append(page, "</div>\n");
   if (s->digests_equal)
-    g_string_append_printf(page, "<p class=\"good\">All %zu workers hold bit-identical "
-                                 "weights.</p>\n", s->digests);
+    g_string_append_printf(page,
+                           "<p class=\"good\">All %zu workers hold bit-identical "
+                           "weights.</p>\n",
+                           s->digests);
   else
-    g_string_append(page, "<p class=\"bad\">The workers' weights differ, or no digests were "
-                          "written: the run is not valid.</p>\n");
+    g_string_append(page,
+                    "<p class=\"bad\">The workers' weights differ, or no digests were "
+                    "written: the run is not valid.</p>\n");
 }
 
 static void deviation(GString *page, double set, double measured) {
@@ -59,13 +61,14 @@ static void deviation(GString *page, double set, double measured) {
 
 static void phases(GString *page, const weir_report_summary *s) {
   if (!s->phase_count) return;
-  g_string_append(page, "<section><h2>Phases of the schedule</h2><p>What was set, what was "
-                        "measured, and how many steps after the change the plan in force had been "
-                        "decided on the new network.</p>\n<table><tr><th class=\"n\">epochs</th>"
-                        "<th class=\"n\">latency set, ms</th><th class=\"n\">measured</th>"
-                        "<th class=\"n\">error</th><th class=\"n\">bandwidth set, Gbit/s</th>"
-                        "<th class=\"n\">measured</th><th class=\"n\">error</th>"
-                        "<th class=\"n\">answered in steps</th></tr>\n");
+  g_string_append(page,
+                  "<section><h2>Phases of the schedule</h2><p>What was set, what was "
+                  "measured, and how many steps after the change the plan in force had been "
+                  "decided on the new network.</p>\n<table><tr><th class=\"n\">epochs</th>"
+                  "<th class=\"n\">latency set, ms</th><th class=\"n\">measured</th>"
+                  "<th class=\"n\">error</th><th class=\"n\">bandwidth set, Gbit/s</th>"
+                  "<th class=\"n\">measured</th><th class=\"n\">error</th>"
+                  "<th class=\"n\">answered in steps</th></tr>\n");
   for (size_t i = 0; i < s->phase_count; i++) {
     const weir_report_phase *p = &s->phases[i];
     g_string_append_printf(page, "<tr><td class=\"n\">%.0f – %.0f</td>", p->first_epoch,
@@ -129,11 +132,12 @@ static void candidates(GString *page, const weir_report_decision *d) {
   if (!d->candidate_count) return;
   size_t front = 0, shown = 0;
   for (size_t i = 0; i < d->candidate_count; i++) front += d->candidates[i].front;
-  g_string_append_printf(page, "<tr class=\"more\"><td></td><td colspan=\"10\"><details><summary>"
-                               "%zu candidates, %zu on the front</summary><table><tr>"
-                               "<th>plan</th><th class=\"n\">compress, ms</th>"
-                               "<th class=\"n\">communicate, ms</th><th class=\"n\">gain</th>"
-                               "<th class=\"n\">progress per s</th><th></th></tr>\n",
+  g_string_append_printf(page,
+                         "<tr class=\"more\"><td></td><td colspan=\"10\"><details><summary>"
+                         "%zu candidates, %zu on the front</summary><table><tr>"
+                         "<th>plan</th><th class=\"n\">compress, ms</th>"
+                         "<th class=\"n\">communicate, ms</th><th class=\"n\">gain</th>"
+                         "<th class=\"n\">progress per s</th><th></th></tr>\n",
                          d->candidate_count, front);
   for (int pass = 0; pass < 2; pass++)
     for (size_t i = 0; i < d->candidate_count && shown < CANDIDATES_SHOWN; i++)
@@ -170,31 +174,40 @@ static void decision_row(GString *page, const weir_report_data *data, size_t i) 
 }
 
 static void decisions(GString *page, const weir_report_data *data) {
-  g_string_append(page, "<section><h2>Decisions</h2><p>What was known, what was chosen, and what "
-                        "the step time was predicted to be and then was (median up to the next decision)."
-                        "</p>\n<table><tr><th class=\"n\">#</th><th class=\"n\">step</th>"
-                        "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">ms</th>"
-                        "<th class=\"n\">Gbit/s</th><th>choice</th>"
-                        "<th class=\"n\">predicted, ms</th><th class=\"n\">measured, ms</th>"
-                        "<th></th><th>why</th></tr>\n");
+  g_string_append(page,
+                  "<section><h2>Decisions</h2><p>What was known, what was chosen, and what "
+                  "the step time was predicted to be and then was (median up to the next decision)."
+                  "</p>\n<table><tr><th class=\"n\">#</th><th class=\"n\">step</th>"
+                  "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">ms</th>"
+                  "<th class=\"n\">Gbit/s</th><th>choice</th>"
+                  "<th class=\"n\">predicted, ms</th><th class=\"n\">measured, ms</th>"
+                  "<th></th><th>why</th></tr>\n");
   for (size_t i = 0; i < data->decision_count; i++) decision_row(page, data, i);
   g_string_append(page, "</table></section>\n");
 }
 
 static void figures(GString *page, const weir_figures *f) {
   weir_page_legend(page);
-  weir_page_figure(page, "Network", "Set by the schedule and measured by Weir, agreed on by all "
-                   "workers. One way, and as traffic control counts.", f->svg[WEIR_FIGURE_NETWORK]);
-  weir_page_figure(page, "Plan", "Compression ratio and collective in force. Rings are trial steps "
+  weir_page_figure(page, "Network",
+                   "Set by the schedule and measured by Weir, agreed on by all "
+                   "workers. One way, and as traffic control counts.",
+                   f->svg[WEIR_FIGURE_NETWORK]);
+  weir_page_figure(page, "Plan",
+                   "Compression ratio and collective in force. Rings are trial steps "
                    "that were rolled back. Dashed lines: the schedule changes.",
                    f->svg[WEIR_FIGURE_PLAN]);
-  weir_page_figure(page, "Where the time of a step goes", "Per committed step. Trials count with the "
+  weir_page_figure(page, "Where the time of a step goes",
+                   "Per committed step. Trials count with the "
                    "step that follows them; the line is the model's prediction without overhead.",
                    f->svg[WEIR_FIGURE_STEP_TIME]);
-  weir_page_figure(page, "Accuracy and loss", "On the test images, and on rank 0's batches (thick "
-                   "line: smoothed).", f->svg[WEIR_FIGURE_ACCURACY]);
-  weir_page_figure(page, "Density of compression ratios and collectives", "Share of the committed "
-                   "steps.", f->svg[WEIR_FIGURE_DENSITY]);
+  weir_page_figure(page, "Accuracy and loss",
+                   "On the test images, and on rank 0's batches (thick "
+                   "line: smoothed).",
+                   f->svg[WEIR_FIGURE_ACCURACY]);
+  weir_page_figure(page, "Density of compression ratios and collectives",
+                   "Share of the committed "
+                   "steps.",
+                   f->svg[WEIR_FIGURE_DENSITY]);
   weir_page_figure(page, "Bytes on the wire", "Payload sent by rank 0, trials included.",
                    f->svg[WEIR_FIGURE_BYTES]);
 }

@@ -137,7 +137,9 @@ static const char *colour(const char *policy) {
   return weir_plan_parse(text, &plan) ? "#7b8794" : weir_report_colour[plan.collective];
 }
 
-static bool is_fixed(const char *policy) { return strcmp(policy, "weir") && strcmp(policy, "paper"); }
+static bool is_fixed(const char *policy) {
+  return strcmp(policy, "weir") && strcmp(policy, "paper");
+}
 
 static void bars_figure(weir_figures *f, const group *groups, size_t count) {
   GString *g = f->script;
@@ -152,17 +154,20 @@ static void bars_figure(weir_figures *f, const group *groups, size_t count) {
     g_string_append_printf(g, "%zu %.9g \"%s\"\n", i, time,
                            isnan(groups[i].time) ? "not reached" : text);
   }
-  g_string_append_printf(g, "EOD\nunset key\nset lmargin 26\nset tmargin 0.6\nset bmargin 3.4\n"
-                            "set style fill solid 1 noborder\nset xrange [0:%.9g]\n"
-                            "set yrange [%.9g:-0.7]\nset xlabel 'seconds to the target'\n"
-                            "unset grid\nset grid xtics lc rgb '#e6eaee' lt 1 lw 0.8\nset ytics (",
+  g_string_append_printf(g,
+                         "EOD\nunset key\nset lmargin 26\nset tmargin 0.6\nset bmargin 3.4\n"
+                         "set style fill solid 1 noborder\nset xrange [0:%.9g]\n"
+                         "set yrange [%.9g:-0.7]\nset xlabel 'seconds to the target'\n"
+                         "unset grid\nset grid xtics lc rgb '#e6eaee' lt 1 lw 0.8\nset ytics (",
                          most > 0 ? most * 1.1 : 1, (double)count - 0.3);
   for (size_t i = 0; i < count; i++)
     g_string_append_printf(g, "%s'%s' %zu", i ? ", " : "", groups[i].policy, i);
   g_string_append(g, ")\nplot ");
   for (size_t i = 0; i < count; i++)
-    g_string_append_printf(g, "$bars every ::%zu::%zu using (0):1:(0):2:($1-0.33):($1+0.33) with "
-                              "boxxyerror lc rgb '%s', ", i, i, colour(groups[i].policy));
+    g_string_append_printf(g,
+                           "$bars every ::%zu::%zu using (0):1:(0):2:($1-0.33):($1+0.33) with "
+                           "boxxyerror lc rgb '%s', ",
+                           i, i, colour(groups[i].policy));
   g_string_append(g, "$bars using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n");
 }
 
@@ -182,16 +187,19 @@ static void curves_figure(weir_figures *f, const comparison *c, const group *gro
     g_string_append(g, "EOD\n");
   }
   if (lowest > best) lowest = 0, best = 1; /* no point at all */
-  lowest = fmax(lowest, best - 0.25); /* what comes before is the same for all */
-  g_string_append_printf(g, "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
-                            "set yrange [%.9g:%.9g]\nset rmargin 27\nset key at graph 1.02, graph 1 left top "
-                            "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
-                            "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
-                         longest, 100 * lowest, 100 * best + 1);
+  lowest = fmax(lowest, best - 0.25);      /* what comes before is the same for all */
+  g_string_append_printf(
+      g,
+      "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
+      "set yrange [%.9g:%.9g]\nset rmargin 27\nset key at graph 1.02, graph 1 left top "
+      "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
+      "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
+      longest, 100 * lowest, 100 * best + 1);
   if (!isnan(c->target))
-    g_string_append_printf(g, "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
-                              "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "
-                              "0.995, first %.9g right offset 0,-0.7 tc rgb '#46525f'\n",
+    g_string_append_printf(g,
+                           "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
+                           "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "
+                           "0.995, first %.9g right offset 0,-0.7 tc rgb '#46525f'\n",
                            100 * c->target, 100 * c->target, 100 * c->target, 100 * c->target);
   g_string_append(g, "plot ");
   size_t alike[WEIR_COLL_COUNT + 3] = {0};
@@ -234,12 +242,14 @@ static void headline(GString *page, const comparison *c, const group *groups, si
   for (size_t i = 0; i < count; i++)
     if (is_fixed(groups[i].policy)) fixed[n++] = &groups[i];
   const double weir = time_of(groups, count, "weir");
-  const double median = !n ? NAN : n % 2 ? fixed[n / 2]->time
-                                         : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
+  const double median = !n      ? NAN
+                        : n % 2 ? fixed[n / 2]->time
+                                : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
   char text[32] = "–";
-  g_string_append(page, "<h1>Policies compared</h1><p class=\"sub\">The same training under each "
-                        "policy, judged by the time to reach the target accuracy.</p>"
-                        "<div class=\"cards\">\n");
+  g_string_append(page,
+                  "<h1>Policies compared</h1><p class=\"sub\">The same training under each "
+                  "policy, judged by the time to reach the target accuracy.</p>"
+                  "<div class=\"cards\">\n");
   if (!isnan(c->target)) (void)g_snprintf(text, sizeof text, "%.2f %%", 100 * c->target);
   weir_page_card(page, text, "target accuracy", "on the test images");
   if (isnan(weir))
@@ -271,16 +281,19 @@ static void run_link(GString *page, const entry *e) {
 }
 
 static void table(GString *page, const comparison *c, const group *groups, size_t count) {
-  g_string_append(page, "<section><h2>Figures</h2><p>Means over the seeds. A policy that misses the "
-                        "target with any seed counts as not reaching it.</p><table><tr>"
-                        "<th>policy</th><th class=\"n\">runs</th><th class=\"n\">reached</th>"
-                        "<th class=\"n\">time to target, s</th><th class=\"n\">final accuracy</th>"
-                        "<th class=\"n\">elapsed, s</th><th class=\"n\">communicating, s</th>"
-                        "<th class=\"n\">sent by rank 0, MB</th><th>report</th></tr>\n");
+  g_string_append(page,
+                  "<section><h2>Figures</h2><p>Means over the seeds. A policy that misses the "
+                  "target with any seed counts as not reaching it.</p><table><tr>"
+                  "<th>policy</th><th class=\"n\">runs</th><th class=\"n\">reached</th>"
+                  "<th class=\"n\">time to target, s</th><th class=\"n\">final accuracy</th>"
+                  "<th class=\"n\">elapsed, s</th><th class=\"n\">communicating, s</th>"
+                  "<th class=\"n\">sent by rank 0, MB</th><th>report</th></tr>\n");
   for (size_t j = 0; j < count; j++) {
     const group *g = &groups[j];
-    g_string_append_printf(page, "<tr><td><span class=\"plan\"><i class=\"dot\" "
-                                 "style=\"background:%s\"></i>", colour(g->policy));
+    g_string_append_printf(page,
+                           "<tr><td><span class=\"plan\"><i class=\"dot\" "
+                           "style=\"background:%s\"></i>",
+                           colour(g->policy));
     weir_page_escape(page, g->policy);
     g_string_append_printf(page, "</span></td><td class=\"n\">%zu</td><td class=\"n\">%zu</td>",
                            g->runs, g->reached);
@@ -317,8 +330,10 @@ weir_status weir_compare_report_write(const char *directory) {
     weir_page_begin(page, "Weir: policies compared");
     headline(page, &c, groups, count);
     weir_page_figure(page, "Time to the target", "Shortest first.", drawn.svg[0]);
-    weir_page_figure(page, "Accuracy over time", "One line a run. Fixed plans have their "
-                     "collective's colour.", drawn.svg[1]);
+    weir_page_figure(page, "Accuracy over time",
+                     "One line a run. Fixed plans have their "
+                     "collective's colour.",
+                     drawn.svg[1]);
     table(page, &c, groups, count);
     weir_page_end(page);
     status = weir_page_write(page, directory);

@@ -2,12 +2,10 @@
 #ifndef WEIR_LAB_REPORT_DATA_H
 #define WEIR_LAB_REPORT_DATA_H
 
+#include <json-glib/json-glib.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-#include <json-glib/json-glib.h>
-
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -43,7 +41,9 @@ typedef struct weir_report_phase {
   double measured_latency_ms, measured_bandwidth_gbps, answered_in_steps;
 } weir_report_phase;
 
-typedef struct weir_report_point { double elapsed_s, step, accuracy; } weir_report_point;
+typedef struct weir_report_point {
+  double elapsed_s, step, accuracy;
+} weir_report_point;
 
 typedef struct weir_report_summary {
   char *network, *policy, *scenario;

@@ -103,10 +103,12 @@ static void mark_phases(GString *g, const weir_report_data *data, bool by_time, 
     if (p)
       g_string_append_printf(g,
                              "set arrow from first %.9g, graph 0 to first %.9g, graph 1 nohead "
-                             "dt (6,5) lw 0.9 lc rgb '#7b8794' back\n", x, x);
+                             "dt (6,5) lw 0.9 lc rgb '#7b8794' back\n",
+                             x, x);
     if (labelled)
-      g_string_append_printf(g, "set label '%.3g ms, %.3g Gbit/s' at first %.9g, graph 1.08 offset "
-                                "0.3,0 tc rgb '#46525f'\n",
+      g_string_append_printf(g,
+                             "set label '%.3g ms, %.3g Gbit/s' at first %.9g, graph 1.08 offset "
+                             "0.3,0 tc rgb '#46525f'\n",
                              s->phases[p].set_latency_ms, s->phases[p].set_bandwidth_gbps, x);
   }
 }
@@ -128,11 +130,14 @@ static void network_figure(weir_figures *f, const weir_report_data *data) {
   network_data(g, data);
   g_string_append(g, "set multiplot layout 2,1\n");
   step_range(g, data);
-  static const struct { const char *label; size_t set, measured; int column; } panel[2] = {
-      {"one-way latency, ms", offsetof(weir_report_step, set_latency_ms),
-       offsetof(weir_report_step, latency_ms), 2},
-      {"bandwidth, Gbit/s", offsetof(weir_report_step, set_bandwidth_gbps),
-       offsetof(weir_report_step, bandwidth_gbps), 4}};
+  static const struct {
+    const char *label;
+    size_t set, measured;
+    int column;
+  } panel[2] = {{"one-way latency, ms", offsetof(weir_report_step, set_latency_ms),
+                 offsetof(weir_report_step, latency_ms), 2},
+                {"bandwidth, Gbit/s", offsetof(weir_report_step, set_bandwidth_gbps),
+                 offsetof(weir_report_step, bandwidth_gbps), 4}};
   for (int i = 0; i < 2; i++) {
     g_string_append(g, "unset arrow\nunset label\n");
     mark_phases(g, data, false, !i);
@@ -141,10 +146,11 @@ static void network_figure(weir_figures *f, const weir_report_data *data) {
                            i ? "set xlabel 'step'\nunset key\nset tmargin 0.6\nset bmargin 3.2\n"
                              : "set tmargin 4.4\nset bmargin 1\nset format x ''\n"
                                "set key at graph 1, graph 1.46 right horizontal\n");
-    g_string_append_printf(
-        g, "plot $net using 1:%d with steps lw 6 lc rgb '#cfd6de' title 'set', "
-           "$net using 1:%d with lines lw 1.6 lc rgb '" INK "' title 'measured'\nset format x\n",
-        panel[i].column, panel[i].column + 1);
+    g_string_append_printf(g,
+                           "plot $net using 1:%d with steps lw 6 lc rgb '#cfd6de' title 'set', "
+                           "$net using 1:%d with lines lw 1.6 lc rgb '" INK
+                           "' title 'measured'\nset format x\n",
+                           panel[i].column, panel[i].column + 1);
   }
   g_string_append(g, "unset multiplot\n");
 }
@@ -182,23 +188,29 @@ static void plan_figure(weir_figures *f, const weir_report_data *data) {
   g_string_append(g, "set datafile missing 'nan'\nset multiplot\nunset key\n");
   step_range(g, data);
   mark_phases(g, data, false, false);
-  g_string_append_printf(g, "set size 1,0.6\nset origin 0,0.4\nset tmargin 1\nset bmargin 0.8\n"
-                            "set logscale y\nset yrange [%.9g:1.6]\nset format x ''\n"
-                            "set ylabel 'compression ratio'\nplot ", lowest / 1.6);
+  g_string_append_printf(g,
+                         "set size 1,0.6\nset origin 0,0.4\nset tmargin 1\nset bmargin 0.8\n"
+                         "set logscale y\nset yrange [%.9g:1.6]\nset format x ''\n"
+                         "set ylabel 'compression ratio'\nplot ",
+                         lowest / 1.6);
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "$try%u using 1:2 with points pt 6 ps 0.7 lc rgb '%s', "
-                              "$run%u using 1:2:($3-$1):(0) with vectors nohead lw 5 lc rgb '%s'%s",
+    g_string_append_printf(g,
+                           "$try%u using 1:2 with points pt 6 ps 0.7 lc rgb '%s', "
+                           "$run%u using 1:2:($3-$1):(0) with vectors nohead lw 5 lc rgb '%s'%s",
                            (unsigned)c, weir_report_colour[c], (unsigned)c, weir_report_colour[c],
                            c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
-  g_string_append(g, "set size 1,0.4\nset origin 0,0\nset tmargin 0.4\nset bmargin 3.2\n"
-                     "unset logscale y\nset yrange [4.6:-0.6]\nset format x\n"
-                     "set xlabel 'step'\nunset ylabel\nset ytics (");
+  g_string_append(g,
+                  "set size 1,0.4\nset origin 0,0\nset tmargin 0.4\nset bmargin 3.2\n"
+                  "unset logscale y\nset yrange [4.6:-0.6]\nset format x\n"
+                  "set xlabel 'step'\nunset ylabel\nset ytics (");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
     g_string_append_printf(g, "%s'%s' %u", c ? ", " : "", weir_collective_name(c), (unsigned)c);
   g_string_append(g, ")\nplot ");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "$run%u using 1:(%u):($3-$1):(0) with vectors nohead lw 9 lc rgb "
-                              "'%s'%s", (unsigned)c, (unsigned)c, weir_report_colour[c],
+    g_string_append_printf(g,
+                           "$run%u using 1:(%u):($3-$1):(0) with vectors nohead lw 9 lc rgb "
+                           "'%s'%s",
+                           (unsigned)c, (unsigned)c, weir_report_colour[c],
                            c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
   g_string_append(g, "unset multiplot\n");
 }
@@ -219,20 +231,21 @@ static void step_time_figure(weir_figures *f, const weir_report_data *data) {
   g_string_append(g, "EOD\nset datafile missing 'nan'\n");
   step_range(g, data);
   mark_phases(g, data, false, false);
-  g_string_append_printf(g, "set yrange [0:%.9g]\nset key maxrows 1 width 1\nset xlabel 'step'\nset ylabel 'ms per step'\n"
-                            "set style fill solid 1 noborder\n"
-                            "plot $time using 1:5 with fillsteps lc rgb '#8d7bb5' title "
-                            "'overhead and trials', "
-                            "'' using 1:4 with fillsteps lc rgb '#d9868b' title 'communicate', "
-                            "'' using 1:3 with fillsteps lc rgb '#e3bf5a' title 'compress', "
-                            "'' using 1:2 with fillsteps lc rgb '#a9b8c8' title 'compute', "
-                            "'' using 1:6 with steps lw 1 lc rgb '#3b1d20' title 'predicted'\n",
+  g_string_append_printf(g,
+                         "set yrange [0:%.9g]\nset key maxrows 1 width 1\nset xlabel 'step'\nset "
+                         "ylabel 'ms per step'\n"
+                         "set style fill solid 1 noborder\n"
+                         "plot $time using 1:5 with fillsteps lc rgb '#8d7bb5' title "
+                         "'overhead and trials', "
+                         "'' using 1:4 with fillsteps lc rgb '#d9868b' title 'communicate', "
+                         "'' using 1:3 with fillsteps lc rgb '#e3bf5a' title 'compress', "
+                         "'' using 1:2 with fillsteps lc rgb '#a9b8c8' title 'compute', "
+                         "'' using 1:6 with steps lw 1 lc rgb '#3b1d20' title 'predicted'\n",
                          step_time_top(bins, count));
   g_free(bins);
 }
 
-/* Tenths of a decade, from 1e-5 to 1. */
-enum { CR_BINS = 51 };
+enum { CR_BINS = 51 }; /* tenths of a decade, from 1e-5 to 1 */
 
 static void density_data(GString *g, const weir_report_data *data) {
   double share[CR_BINS][WEIR_COLL_COUNT] = {{0}}, total = 0, all[WEIR_COLL_COUNT] = {0};
@@ -267,29 +280,33 @@ static void density_figure(weir_figures *f, const weir_report_data *data) {
   density_data(g, data);
   double lowest = 0.001;
   for (size_t i = 0; i < data->step_count; i++) lowest = fmin(lowest, data->steps[i].cr);
-  g_string_append_printf(g, "set multiplot layout 1,2\nunset key\nset style fill solid 1 noborder\n"
-                            "set tmargin 1\nset bmargin 3.4\n"
-                            "set boxwidth 0.09\nset xrange [%.9g:0.15]\nset yrange [0:105]\n"
-                            "set xtics ('0.00001' -5, '0.0001' -4, '0.001' -3, '0.01' -2, '0.1' -1,"
-                            " '1 (dense)' 0)\n"
-                            "set xlabel 'compression ratio'\nset ylabel '%% of steps'\nplot ",
+  g_string_append_printf(g,
+                         "set multiplot layout 1,2\nunset key\nset style fill solid 1 noborder\n"
+                         "set tmargin 1\nset bmargin 3.4\n"
+                         "set boxwidth 0.09\nset xrange [%.9g:0.15]\nset yrange [0:105]\n"
+                         "set xtics ('0.00001' -5, '0.0001' -4, '0.001' -3, '0.01' -2, '0.1' -1,"
+                         " '1 (dense)' 0)\n"
+                         "set xlabel 'compression ratio'\nset ylabel '%% of steps'\nplot ",
                          fmax(log10(lowest), -5) - 0.15);
   for (uint32_t c = WEIR_COLL_COUNT; c-- > 0;)
     g_string_append_printf(g, "$cr using 1:%u with boxes lc rgb '%s'%s", (unsigned)c + 2,
                            weir_report_colour[c], c ? ", " : "\n");
-  g_string_append(g, "set xrange [0:112]\nset xtics autofreq\nset xtics 20\n"
-                     "set yrange [4.6:-0.6]\n"
-                     "set xlabel '% of steps'\nunset ylabel\nunset grid\nset grid xtics lc rgb "
-                     "'#e6eaee' lt 1 lw 0.8\nset ytics (");
+  g_string_append(g,
+                  "set xrange [0:112]\nset xtics autofreq\nset xtics 20\n"
+                  "set yrange [4.6:-0.6]\n"
+                  "set xlabel '% of steps'\nunset ylabel\nunset grid\nset grid xtics lc rgb "
+                  "'#e6eaee' lt 1 lw 0.8\nset ytics (");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
     g_string_append_printf(g, "%s'%s' %u", c ? ", " : "", weir_collective_name(c), (unsigned)c);
   g_string_append(g, ")\nplot ");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "$coll every ::%u::%u using (0):1:(0):2:($1-0.32):($1+0.32) with "
-                              "boxxyerror lc rgb '%s', ",
+    g_string_append_printf(g,
+                           "$coll every ::%u::%u using (0):1:(0):2:($1-0.32):($1+0.32) with "
+                           "boxxyerror lc rgb '%s', ",
                            (unsigned)c, (unsigned)c, weir_report_colour[c]);
-  g_string_append(g, "$coll using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n"
-                     "unset multiplot\n");
+  g_string_append(g,
+                  "$coll using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n"
+                  "unset multiplot\n");
 }
 
 static void accuracy_figure(weir_figures *f, const weir_report_data *data) {
@@ -312,17 +329,23 @@ static void accuracy_figure(weir_figures *f, const weir_report_data *data) {
     loss_top = fmax(loss_top, step->loss);
     g_string_append_printf(g, "%.9g %.9g\n", step->elapsed_s, step->loss);
   }
-  g_string_append_printf(g, "EOD\nset datafile missing 'nan'\nset multiplot layout 1,2\nunset key\n"
-                            "set tmargin 1\nset bmargin 3.4\nset xlabel 'elapsed, s'\n"
-                            "set xrange [0:%.9g]\n", longest);
+  g_string_append_printf(g,
+                         "EOD\nset datafile missing 'nan'\nset multiplot layout 1,2\nunset key\n"
+                         "set tmargin 1\nset bmargin 3.4\nset xlabel 'elapsed, s'\n"
+                         "set xrange [0:%.9g]\n",
+                         longest);
   mark_phases(g, data, true, false);
-  g_string_append_printf(g, "set ylabel 'test accuracy, %%'\nset yrange [%.9g:%.9g]\n"
-                            "plot $acc using 1:2 with linespoints lw 1.6 pt 7 ps 0.45 lc rgb '" INK
-                            "'\nset ylabel 'training loss of rank 0'\nset yrange [0:%.9g]\n"
-                            "plot $loss using 1:2 with lines lw 1 lc rgb '" GREY "', "
-                            "$loss using 1:2 smooth bezier with lines lw 1.8 lc rgb '" INK "'\n"
-                            "unset multiplot\n",
-                         fmin(95, floor(lowest * 20) * 5), 100.0, loss_top > 0 ? loss_top * 1.05 : 1);
+  g_string_append_printf(g,
+                         "set ylabel 'test accuracy, %%'\nset yrange [%.9g:%.9g]\n"
+                         "plot $acc using 1:2 with linespoints lw 1.6 pt 7 ps 0.45 lc rgb '" INK
+                         "'\nset ylabel 'training loss of rank 0'\nset yrange [0:%.9g]\n"
+                         "plot $loss using 1:2 with lines lw 1 lc rgb '" GREY
+                         "', "
+                         "$loss using 1:2 smooth bezier with lines lw 1.8 lc rgb '" INK
+                         "'\n"
+                         "unset multiplot\n",
+                         fmin(95, floor(lowest * 20) * 5), 100.0,
+                         loss_top > 0 ? fmin(loss_top * 1.05, 2.5) : 1); /* guessing costs ln 10 */
 }
 
 static void bytes_figure(weir_figures *f, const weir_report_data *data) {
@@ -342,20 +365,27 @@ static void bytes_figure(weir_figures *f, const weir_report_data *data) {
                              mb > 0 ? mb : NAN, (unsigned)s->collective);
   }
   if (!(high > 0)) low = high = 1;
-  g_string_append(g, "EOD\nset datafile missing 'nan'\nset multiplot layout 1,2\nunset key\n"
-                     "set tmargin 1\nset bmargin 3.4\n");
+  g_string_append(g,
+                  "EOD\nset datafile missing 'nan'\nset multiplot layout 1,2\nunset key\n"
+                  "set tmargin 1\nset bmargin 3.4\n");
   time_range(g, data);
   mark_phases(g, data, true, false);
-  g_string_append_printf(g, "set xlabel 'elapsed, s'\nset ylabel 'MB sent by rank 0, in all'\n"
-                            "set yrange [0:%.9g]\nplot $sent using 1:2 with steps lw 1.8 lc rgb '"
-                            INK "'\nunset arrow\n", sum > 0 ? sum * 1.05 : 1);
+  g_string_append_printf(g,
+                         "set xlabel 'elapsed, s'\nset ylabel 'MB sent by rank 0, in all'\n"
+                         "set yrange [0:%.9g]\nplot $sent using 1:2 with steps lw 1.8 lc rgb '" INK
+                         "'\nunset arrow\n",
+                         sum > 0 ? sum * 1.05 : 1);
   step_range(g, data);
   mark_phases(g, data, false, false);
-  g_string_append_printf(g, "set logscale y\nset yrange [%.9g:%.9g]\nset xlabel 'step'\n"
-                            "set ylabel 'MB a step'\nplot ", low / 2, high * 2);
+  g_string_append_printf(g,
+                         "set logscale y\nset yrange [%.9g:%.9g]\nset xlabel 'step'\n"
+                         "set ylabel 'MB a step'\nplot ",
+                         low / 2, high * 2);
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "$sent using 3:($5==%u ? $4 : NaN) with points pt 7 ps 0.3 lc rgb "
-                              "'%s'%s", (unsigned)c, weir_report_colour[c],
+    g_string_append_printf(g,
+                           "$sent using 3:($5==%u ? $4 : NaN) with points pt 7 ps 0.3 lc rgb "
+                           "'%s'%s",
+                           (unsigned)c, weir_report_colour[c],
                            c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
   g_string_append(g, "unset multiplot\n");
 }

@@ -1,7 +1,6 @@
+#include <glib/gstdio.h>
 #include <math.h>
 #include <string.h>
-
-#include <glib/gstdio.h>
 
 #include "base/base.h"
 #include "lab/report_data.h"
@@ -15,9 +14,9 @@ void weir_report_refuse(weir_report_place *place, const char *format, ...) {
   va_start(args, format);
   char *message = g_strdup_vprintf(format, args);
   va_end(args);
-  place->status = place->line ? weir_fail(WEIR_E_PARSE, "%s:%zu: %s", place->file, place->line,
-                                          message)
-                              : weir_fail(WEIR_E_PARSE, "%s: %s", place->file, message);
+  place->status = place->line
+                      ? weir_fail(WEIR_E_PARSE, "%s:%zu: %s", place->file, place->line, message)
+                      : weir_fail(WEIR_E_PARSE, "%s: %s", place->file, message);
   g_free(message);
 }
 

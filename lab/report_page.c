@@ -1,13 +1,11 @@
 #include "lab/report_page.h"
 
 #include <errno.h>
+#include <glib/gstdio.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <glib/gstdio.h>
-
 #include <weir/plan.h>
 
 #include "base/base.h"
@@ -51,16 +49,15 @@ static const char style[] =
     "mark{background:#e4efe9;color:#1f6b45;padding:0 5px;border-radius:3px;font-size:12px}\n";
 
 void weir_page_begin(GString *page, const char *title) {
-  g_string_append(page, "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                        "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-                        "<title>");
+  g_string_append(page,
+                  "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
+                  "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
+                  "<title>");
   weir_page_escape(page, title);
   g_string_append_printf(page, "</title>\n<style>\n%s</style></head><body><main>\n", style);
 }
 
-void weir_page_end(GString *page) {
-  g_string_append(page, "</main></body></html>\n");
-}
+void weir_page_end(GString *page) { g_string_append(page, "</main></body></html>\n"); }
 
 void weir_page_escape(GString *page, const char *text) {
   char *safe = g_markup_escape_text(text, -1);

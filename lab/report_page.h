@@ -3,7 +3,6 @@
 #define WEIR_LAB_REPORT_PAGE_H
 
 #include <glib.h>
-
 #include <weir/status.h>
 
 void weir_page_begin(GString *page, const char *title);

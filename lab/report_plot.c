@@ -2,12 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <glib/gstdio.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
-#include <glib/gstdio.h>
 
 #include "base/base.h"
 
@@ -55,7 +54,6 @@ static weir_status failed(const char *folder, const char *what) {
   g_free(path);
   return status;
 }
-
 
 /* In the child, before exec: it works in the folder and reports into a file there. */
 static void enter(gpointer folder) {

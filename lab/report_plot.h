@@ -3,7 +3,6 @@
 #define WEIR_LAB_REPORT_PLOT_H
 
 #include <glib.h>
-
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -30,8 +29,14 @@ void weir_figures_begin(weir_figures *figures, int width, int height);
 weir_status weir_figures_draw(weir_figures *figures);
 
 /* The figures of a run, in the order of their numbers. */
-enum { WEIR_FIGURE_NETWORK, WEIR_FIGURE_PLAN, WEIR_FIGURE_STEP_TIME, WEIR_FIGURE_DENSITY,
-       WEIR_FIGURE_ACCURACY, WEIR_FIGURE_BYTES };
+enum {
+  WEIR_FIGURE_NETWORK,
+  WEIR_FIGURE_PLAN,
+  WEIR_FIGURE_STEP_TIME,
+  WEIR_FIGURE_DENSITY,
+  WEIR_FIGURE_ACCURACY,
+  WEIR_FIGURE_BYTES
+};
 void weir_report_figures(weir_figures *figures, const weir_report_data *data);
 
 #endif

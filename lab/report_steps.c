@@ -55,8 +55,7 @@ static void check_header(weir_report_place *place, char *line) {
     if (strcmp(field[i], columns[i].name))
       weir_report_refuse(place, "column %zu is '%s', expected '%s'", i + 1, field[i],
                          columns[i].name);
-  if (count != COLUMNS)
-    weir_report_refuse(place, "%zu columns, expected %d", count, (int)COLUMNS);
+  if (count != COLUMNS) weir_report_refuse(place, "%zu columns, expected %d", count, (int)COLUMNS);
 }
 
 static void set_number(weir_report_place *place, const struct column *column, const char *text,

@@ -1,10 +1,9 @@
 #include "lab/trainer.h"
 
+#include <glib.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include <glib.h>
 
 #include "base/base.h"
 #include "lab/mlp.h"

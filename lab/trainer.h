@@ -1,17 +1,16 @@
-/* The lab's trainer: an MLP or CNN on Fashion-MNIST, SGD with momentum, weight decay and decay
- * steps; deterministic for a seed.  It knows nothing of networks: the worker hands its gradients to
- * a weir_session. */
+/* The lab's trainer: an MLP (784-1024-256-10) on Fashion-MNIST, SGD with momentum, weight decay and
+ * decay steps; deterministic for a seed.  It knows nothing of networks: the worker hands its
+ * gradients to a weir_session. */
 #ifndef WEIR_LAB_TRAINER_H
 #define WEIR_LAB_TRAINER_H
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/weir.h>
 
 typedef struct weir_dataset {
-  size_t train, test;   /* images */
-  size_t pixels;        /* per image: 784 */
+  size_t train, test; /* images */
+  size_t pixels;      /* per image: 784 */
   uint8_t *train_images, *train_labels, *test_images, *test_labels;
 } weir_dataset;
 
@@ -21,15 +20,15 @@ weir_status weir_dataset_load(weir_dataset *data, const char *directory);
 void weir_dataset_free(weir_dataset *data);
 
 typedef struct weir_trainer_config {
-  const char *model;      /* "mlp" */
-  uint64_t seed;          /* weights, the same on all ranks; and the order of samples */
-  int rank, world_size;   /* which share of each global batch is ours */
-  size_t batch;           /* per worker */
+  const char *model;    /* "mlp" */
+  uint64_t seed;        /* weights, the same on all ranks; and the order of samples */
+  int rank, world_size; /* which share of each global batch is ours */
+  size_t batch;         /* per worker */
   double learning_rate, momentum, weight_decay;
-  double decay_factor;            /* learning rate times this at each decay step */
-  const uint64_t *decay_steps;    /* ascending; may be NULL */
+  double decay_factor;         /* learning rate times this at each decay step */
+  const uint64_t *decay_steps; /* ascending; may be NULL */
   size_t decays;
-  int threads;            /* BLAS threads, 1 */
+  int threads; /* BLAS threads, 1 */
 } weir_trainer_config;
 
 typedef struct weir_trainer weir_trainer;
@@ -49,7 +48,8 @@ weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);
 weir_status weir_trainer_backward(weir_trainer *trainer, double *loss);
 /* SGD update from the gradients as they now are (averaged). */
 void weir_trainer_update(weir_trainer *trainer);
-/* Correct answers among test images [first, last). */
+/* Correct answers among test images [first, last); 0 when the matrix library fails.  Uses the
+ * activations, not the gradients: it may come between backward and update. */
 size_t weir_trainer_evaluate(weir_trainer *trainer, size_t first, size_t last);
 /* SHA-256 of the weights, in hexadecimal. */
 void weir_trainer_weights_sha256(const weir_trainer *trainer, char hex[65]);

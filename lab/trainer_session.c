@@ -3,8 +3,7 @@
 weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session) {
   size_t count = 0;
   float *weights = weir_trainer_weights(trainer, &count);
-  weir_status status =
-      weir_register_state(session, "weights", weights, count * sizeof *weights);
+  weir_status status = weir_register_state(session, "weights", weights, count * sizeof *weights);
   if (status) return status;
   float *momentum = weir_trainer_momentum(trainer, &count);
   status = weir_register_state(session, "momentum", momentum, count * sizeof *momentum);

@@ -7,27 +7,34 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
-
 #include <weir/plan.h>
 
 #include "base/base.h"
 
 enum { RUN_STEPS = 400, RUN_DECISIONS = 7 };
 
-typedef struct run_plan { const char *text; double compress_ms, comm_ms, bytes, gain; } run_plan;
+typedef struct run_plan {
+  const char *text;
+  double compress_ms, comm_ms, bytes, gain;
+} run_plan;
 
-static const struct { double latency, bandwidth; } run_phase[4] = {
-    {1, 2.5}, {1, 0.1}, {50, 0.1}, {50, 2.5}};
+static const struct {
+  double latency, bandwidth;
+} run_phase[4] = {{1, 2.5}, {1, 0.1}, {50, 0.1}, {50, 2.5}};
 
 /* What each decision chose, at which step, why. */
-static const struct { int step; const char *trigger; bool switched; run_plan plan; } run_decision[] = {
-    {0, "start", true, {"bf16:1:dense-ring", 2, 16, 3.2e6, 1}},
-    {60, "periodic", false, {"bf16:1:dense-ring", 2, 16, 3.2e6, 1}},
-    {103, "bandwidth", true, {"topk:0.03:ag:auto-bf16", 6, 13, 1.6e5, 0.25}},
-    {150, "gain", true, {"topk:0.1:ag:auto-bf16", 7, 28, 4.1e5, 0.6}},
-    {204, "latency", true, {"topk:0.01:ag:auto-bf16", 5, 110, 6e4, 0.09}},
-    {302, "bandwidth", true, {"star:0.1:art-tree:auto-bf16", 6, 160, 4e5, 0.41}},
-    {340, "periodic", true, {"topk:0.03:ag:auto-bf16", 6, 105, 1.6e5, 0.25}}};
+static const struct {
+  int step;
+  const char *trigger;
+  bool switched;
+  run_plan plan;
+} run_decision[] = {{0, "start", true, {"bf16:1:dense-ring", 2, 16, 3.2e6, 1}},
+                    {60, "periodic", false, {"bf16:1:dense-ring", 2, 16, 3.2e6, 1}},
+                    {103, "bandwidth", true, {"topk:0.03:ag:auto-bf16", 6, 13, 1.6e5, 0.25}},
+                    {150, "gain", true, {"topk:0.1:ag:auto-bf16", 7, 28, 4.1e5, 0.6}},
+                    {204, "latency", true, {"topk:0.01:ag:auto-bf16", 5, 110, 6e4, 0.09}},
+                    {302, "bandwidth", true, {"star:0.1:art-tree:auto-bf16", 6, 160, 4e5, 0.41}},
+                    {340, "periodic", true, {"topk:0.03:ag:auto-bf16", 6, 105, 1.6e5, 0.25}}};
 
 static FILE *run_open(const char *directory, const char *name) {
   char path[256];
@@ -40,8 +47,9 @@ static double run_accuracy(int step) { return 0.873 - 0.55 * exp(-step / 45.0); 
 static void run_candidate(FILE *f, const char *text, double compress, double comm, double gain) {
   weir_plan plan;
   if (weir_plan_parse(text, &plan)) abort();
-  fprintf(f, "{\"plan\":\"%s\",\"codec\":\"%s\",\"cr\":%g,\"collective\":\"%s\",\"wire\":\"%s\","
-             "\"t_comp_ms\":%.3f,\"t_comm_ms\":%.3f,\"gain\":%.4f,\"progress_per_s\":%.4f}",
+  fprintf(f,
+          "{\"plan\":\"%s\",\"codec\":\"%s\",\"cr\":%g,\"collective\":\"%s\",\"wire\":\"%s\","
+          "\"t_comp_ms\":%.3f,\"t_comm_ms\":%.3f,\"gain\":%.4f,\"progress_per_s\":%.4f}",
           text, weir_codec_name(plan.codec), plan.cr, weir_collective_name(plan.collective),
           weir_wire_name(plan.wire), compress, comm, gain,
           pow(gain, 0.3) / (0.003 * (12 + compress + comm)));
@@ -52,11 +60,13 @@ static void run_write_decisions(const char *directory) {
   for (int d = 0; d < RUN_DECISIONS; d++) {
     const int step = run_decision[d].step, phase = step / 100;
     const run_plan *p = &run_decision[d].plan;
-    fprintf(f, "{\"decision\":%d,\"step\":%d,\"epoch\":%d,\"policy\":\"weir\",\"trigger\":\"%s\","
-               "\"latency_ms\":%.3f,\"bandwidth_gbps\":%.4f,\"latency_error\":0.02,"
-               "\"bandwidth_error\":0.03,\"workers\":4,\"elements\":1068810,\"compute_ms\":11.2,"
-               "\"candidates\":[", d, step, step / 25, run_decision[d].trigger,
-            run_phase[phase].latency * 1.02, run_phase[phase].bandwidth * 0.98);
+    fprintf(f,
+            "{\"decision\":%d,\"step\":%d,\"epoch\":%d,\"policy\":\"weir\",\"trigger\":\"%s\","
+            "\"latency_ms\":%.3f,\"bandwidth_gbps\":%.4f,\"latency_error\":0.02,"
+            "\"bandwidth_error\":0.03,\"workers\":4,\"elements\":1068810,\"compute_ms\":11.2,"
+            "\"candidates\":[",
+            d, step, step / 25, run_decision[d].trigger, run_phase[phase].latency * 1.02,
+            run_phase[phase].bandwidth * 0.98);
     for (int c = 0; c < 16; c++) {
       char text[64];
       const double cr = pow(10, -c / 5.0);
@@ -79,9 +89,11 @@ static void run_write_decisions(const char *directory) {
 
 static double run_write_steps(const char *directory) {
   FILE *f = run_open(directory, "steps.csv");
-  fputs("step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
-        "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
-        "set_bandwidth_gbps,elapsed_s,accuracy\n", f);
+  fputs(
+      "step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
+      "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
+      "set_bandwidth_gbps,elapsed_s,accuracy\n",
+      f);
   weir_rng rng;
   weir_rng_seed(&rng, 42);
   double elapsed = 0;
@@ -97,8 +109,8 @@ static double run_write_steps(const char *directory) {
     const double comm = p->comm_ms * noise * (late == phase ? 1 : 7);
     const double overhead = step % 97 == 0 ? 60 : 0.3;
     elapsed += (11.5 * noise + p->compress_ms + comm + overhead) / 1e3;
-    fprintf(f, "%d,%d,%d,%d,%s,%.6g,%s,%.4f,%.4f,%.4f,%.4f,", trial ? 30 : step, step / 25, trial, d,
-            weir_codec_name(plan.codec), plan.cr, weir_collective_name(plan.collective),
+    fprintf(f, "%d,%d,%d,%d,%s,%.6g,%s,%.4f,%.4f,%.4f,%.4f,", trial ? 30 : step, step / 25, trial,
+            d, weir_codec_name(plan.codec), plan.cr, weir_collective_name(plan.collective),
             11.5 * noise, p->compress_ms * noise, comm, overhead);
     if (step > 2) fprintf(f, "%.4f", p->comm_ms * 1.04);
     fprintf(f, ",%.0f,%.4f,%.5f,", p->bytes * noise, p->gain,
@@ -118,20 +130,23 @@ static double run_write_steps(const char *directory) {
 
 static void run_write_summary(const char *directory, double elapsed) {
   FILE *f = run_open(directory, "summary.json");
-  fprintf(f, "{\"workers\":4,\"network\":\"uml\",\"policy\":\"weir\",\"scenario\":\"scenarios/"
-             "demo.ini\",\"final_accuracy\":%.4f,\"elapsed_s\":%.3f,\"comm_s\":%.3f,\"compress_s\":2.1,"
-             "\"compute_s\":4.7,\"overhead_s\":0.4,\"switches\":6,\"wire_bytes\":412000000,"
-             "\"steps\":398,\"seed\":1,\"weights_sha256\":[\"ab\",\"ab\",\"ab\",\"ab\"],\"accuracy\":[",
-          run_accuracy(399), elapsed, elapsed * 0.7);
+  fprintf(
+      f,
+      "{\"workers\":4,\"network\":\"uml\",\"policy\":\"weir\",\"scenario\":\"scenarios/"
+      "demo.ini\",\"final_accuracy\":%.4f,\"elapsed_s\":%.3f,\"comm_s\":%.3f,\"compress_s\":2.1,"
+      "\"compute_s\":4.7,\"overhead_s\":0.4,\"switches\":6,\"wire_bytes\":412000000,"
+      "\"steps\":398,\"seed\":1,\"weights_sha256\":[\"ab\",\"ab\",\"ab\",\"ab\"],\"accuracy\":[",
+      run_accuracy(399), elapsed, elapsed * 0.7);
   for (int i = 19; i < RUN_STEPS; i += 20)
     fprintf(f, "%s[%.3f,%d,%.4f]", i > 19 ? "," : "", elapsed * i / 399, i, run_accuracy(i));
   fputs("],\"phases\":[", f);
   for (int p = 0; p < 4; p++)
-    fprintf(f, "%s{\"first_epoch\":%d,\"last_epoch\":%d,\"set_latency_ms\":%g,"
-               "\"set_bandwidth_gbps\":%g,\"measured_latency_ms\":%g,"
-               "\"measured_bandwidth_gbps\":%g,\"answered_in_steps\":%d}", p ? "," : "", 4 * p,
-            4 * p + 3, run_phase[p].latency, run_phase[p].bandwidth, run_phase[p].latency * 1.02,
-            run_phase[p].bandwidth * 0.98, p ? 2 + p : 0);
+    fprintf(f,
+            "%s{\"first_epoch\":%d,\"last_epoch\":%d,\"set_latency_ms\":%g,"
+            "\"set_bandwidth_gbps\":%g,\"measured_latency_ms\":%g,"
+            "\"measured_bandwidth_gbps\":%g,\"answered_in_steps\":%d}",
+            p ? "," : "", 4 * p, 4 * p + 3, run_phase[p].latency, run_phase[p].bandwidth,
+            run_phase[p].latency * 1.02, run_phase[p].bandwidth * 0.98, p ? 2 + p : 0);
   fputs("]}\n", f);
   fclose(f);
 }
@@ -142,20 +157,32 @@ static void run_write(const char *directory) {
 }
 
 static void compare_write(const char *directory) {
-  static const struct { const char *policy; double pace, final; } arm[] = {
-      {"weir", 21, 0.871}, {"paper", 34, 0.868}, {"none:1:dense-ring", 88, 0.873},
-      {"none:1:dense-tree", 97, 0.873}, {"lwtopk:0.1:ag", 47, 0.868},
-      {"lwtopk:0.001:ag", 40, 0.845}, {"mstopk:0.01:ag", 30, 0.862},
-      {"star:0.1:art-ring", 62, 0.864}, {"star:0.01:art-tree", 55, 0.853}};
+  static const struct {
+    const char *policy;
+    double pace, final;
+  } arm[] = {{"weir", 21, 0.871},
+             {"paper", 34, 0.868},
+             {"none:1:dense-ring", 88, 0.873},
+             {"none:1:dense-tree", 97, 0.873},
+             {"lwtopk:0.1:ag", 47, 0.868},
+             {"lwtopk:0.001:ag", 40, 0.845},
+             {"mstopk:0.01:ag", 30, 0.862},
+             {"star:0.1:art-ring", 62, 0.864},
+             {"star:0.01:art-tree", 55, 0.853}};
   FILE *f = run_open(directory, "compare.json");
   fputs("{\"target_accuracy\":0.8630,\"runs\":[", f);
   for (size_t i = 0; i < 9; i++) {
     const double reach = arm[i].final - 0.006 > 0.863 ? arm[i].pace * 0.86 : -1;
-    fprintf(f, "%s{\"policy\":\"%s\",\"seed\":1,\"status\":\"done\",\"folder\":\"run %zu\",\"final_accuracy\":%.4f,"
-               "\"elapsed_s\":%.2f,\"comm_s\":%.2f,\"wire_bytes\":%.0f,\"time_to_accuracy_s\":",
+    fprintf(f,
+            "%s{\"policy\":\"%s\",\"seed\":1,\"status\":\"done\",\"folder\":\"run "
+            "%zu\",\"final_accuracy\":%.4f,"
+            "\"elapsed_s\":%.2f,\"comm_s\":%.2f,\"wire_bytes\":%.0f,\"time_to_accuracy_s\":",
             i ? "," : "", arm[i].policy, i, arm[i].final, arm[i].pace, arm[i].pace * 0.6,
             arm[i].pace * 9e6);
-    if (reach > 0) fprintf(f, "%.2f", reach); else fputs("null", f);
+    if (reach > 0)
+      fprintf(f, "%.2f", reach);
+    else
+      fputs("null", f);
     fputs(",\"accuracy\":[", f);
     for (int s = 20; s <= RUN_STEPS; s += 20)
       fprintf(f, "%s[%.3f,%d,%.4f]", s > 20 ? "," : "", arm[i].pace * s / RUN_STEPS, s,

@@ -204,7 +204,9 @@ Test(dataset, label_out_of_range) {
   refused(WEIR_E_PARSE, TEST_LABELS, "label 10");
 }
 
-Test(dataset, no_place_to_load_into) { cr_assert_eq(weir_dataset_load(NULL, NULL), WEIR_E_INVALID); }
+Test(dataset, no_place_to_load_into) {
+  cr_assert_eq(weir_dataset_load(NULL, NULL), WEIR_E_INVALID);
+}
 
 Test(dataset, path_too_long) {
   char *name = malloc(5001);

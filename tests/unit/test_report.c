@@ -116,8 +116,10 @@ Test(report, smallest_run) {
   char *one = g_strdup_printf("%s\n0,0,0,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,\n", csv);
   store("steps.csv", one, -1);
   store("decisions.jsonl", "", 0);
-  store("summary.json", "{\"workers\":1,\"network\":\"sim\",\"policy\":\"weir\",\"final_accuracy\":0,"
-        "\"elapsed_s\":0,\"comm_s\":0,\"switches\":0,\"weights_sha256\":[\"a\"]}", -1);
+  store("summary.json",
+        "{\"workers\":1,\"network\":\"sim\",\"policy\":\"weir\",\"final_accuracy\":0,"
+        "\"elapsed_s\":0,\"comm_s\":0,\"switches\":0,\"weights_sha256\":[\"a\"]}",
+        -1);
   cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
   char *page = slurp("report.html");
   cr_assert_eq(occurrences(page, "</svg>"), 6);
@@ -163,8 +165,8 @@ Test(report, bad_steps) {
   spoiled("steps.csv", ",accuracy\n", "\n", "steps.csv:1:", "20 columns, expected 21");
   spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,bf16", "steps.csv:2:", "20 fields");
   spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,0,bf17", "steps.csv:2:", "codec 'bf17'");
-  spoiled("steps.csv", "\n1,0,0,0,bf16,1,dense-ring", "\n1,0,0,0,bf16,1,<b>", "steps.csv:3:",
-          "collective '<b>'");
+  spoiled("steps.csv", "\n1,0,0,0,bf16,1,dense-ring", "\n1,0,0,0,bf16,1,<b>",
+          "steps.csv:3:", "collective '<b>'");
   spoiled("steps.csv", "\n1,0,0,0,bf16,1,", "\n1,0,0,0,bf16,1.5,", "steps.csv:3:", "cr is 1.5");
   spoiled("steps.csv", "\n1,0,0,0,bf16,1,", "\n1,0,0,0,bf16,0,", "steps.csv:3:", "cr is 0");
   spoiled("steps.csv", "\n1,0,0,", "\nx,0,0,", "steps.csv:3:", "step is 'x'");
@@ -184,8 +186,9 @@ Test(report, steps_that_end_or_go_back) {
   store("steps.csv", "", 0);
   refused(WEIR_E_PARSE, "steps.csv", "no steps");
   GString *text = g_string_new_len(csv, (gssize)head);
-  g_string_append(text, "0,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,5,\n"
-                        "1,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,4,\n");
+  g_string_append(text,
+                  "0,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,5,\n"
+                  "1,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,4,\n");
   store("steps.csv", text->str, -1);
   refused(WEIR_E_PARSE, "steps.csv:3:", "goes back");
   store("steps.csv", "a\0b\n", 4);
@@ -197,15 +200,15 @@ Test(report, steps_that_end_or_go_back) {
 Test(report, bad_decisions) {
   const char *f = "decisions.jsonl";
   spoiled(f, "{\"decision\":1", "{\"decision\":1,,", "decisions.jsonl:2:", "");
-  spoiled(f, "{\"decision\":1,\"step\":60", "{\"decision\":1,\"step\":\"60\"", "decisions.jsonl:2:",
-          "'step' must be a number");
+  spoiled(f, "{\"decision\":1,\"step\":60", "{\"decision\":1,\"step\":\"60\"",
+          "decisions.jsonl:2:", "'step' must be a number");
   spoiled(f, "\"step\":60,", "", "decisions.jsonl:2:", "'step' is missing");
   spoiled(f, "\"step\":60,", "\"step\":-60,", "decisions.jsonl:2:", "0 or more");
   spoiled(f, "\"trigger\":\"start\"", "\"trigger\":7", "decisions.jsonl:1:", "'trigger' must be");
   spoiled(f, "\"front\":[2,", "\"front\":[17,", "decisions.jsonl:1:", "'front'[0]");
   spoiled(f, "\"front\":[2,", "\"front\":[-1,", "decisions.jsonl:1:", "'front'[0]");
-  spoiled(f, "\"choice\":{\"plan\":\"bf16", "\"choice\":{\"plan\":\"bf18", "decisions.jsonl:1:",
-          "is no plan");
+  spoiled(f, "\"choice\":{\"plan\":\"bf16", "\"choice\":{\"plan\":\"bf18",
+          "decisions.jsonl:1:", "is no plan");
   spoiled(f, "\"choice\":{", "\"chosen\":{", "decisions.jsonl:1:", "'choice'");
   spoiled(f, "\"candidates\":[{", "\"candidates\":[3,{", "decisions.jsonl:1:", "'candidates'[0]");
   spoiled(f, "{\"decision\":2", "[1]\n{\"decision\":2", "decisions.jsonl:3:", "JSON object");
@@ -298,8 +301,10 @@ Test(report, compare_report) {
 
 /* A policy that failed before its first evaluation. */
 Test(report, comparison_without_points) {
-  store("compare.json", "{\"target_accuracy\":null,\"runs\":[{\"policy\":\"paper\",\"seed\":1,"
-        "\"status\":\"failed\",\"error\":\"rank 2 <is> gone\",\"accuracy\":[]}]}", -1);
+  store("compare.json",
+        "{\"target_accuracy\":null,\"runs\":[{\"policy\":\"paper\",\"seed\":1,"
+        "\"status\":\"failed\",\"error\":\"rank 2 <is> gone\",\"accuracy\":[]}]}",
+        -1);
   cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
   char *page = slurp("report.html");
   cr_assert(strstr(page, "failed: rank 2 &lt;is&gt; gone"));

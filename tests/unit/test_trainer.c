@@ -29,9 +29,15 @@ static weir_dataset synthetic(void) {
 }
 
 static weir_trainer_config plain(void) {
-  return (weir_trainer_config){.model = "mlp", .seed = 5, .world_size = 1, .batch = 4,
-                               .learning_rate = 0.05, .momentum = 0.9, .weight_decay = 5e-4,
-                               .decay_factor = 1, .threads = 1};
+  return (weir_trainer_config){.model = "mlp",
+                               .seed = 5,
+                               .world_size = 1,
+                               .batch = 4,
+                               .learning_rate = 0.05,
+                               .momentum = 0.9,
+                               .weight_decay = 5e-4,
+                               .decay_factor = 1,
+                               .threads = 1};
 }
 
 static weir_trainer *make(const weir_trainer_config *config, const weir_dataset *data) {
@@ -52,13 +58,15 @@ Test(trainer, tensors_in_backward_order) {
   weir_dataset data = synthetic();
   const weir_trainer_config config = plain();
   weir_trainer *t = make(&config, &data);
-  const char *name[] = {"fc3.weight", "fc3.bias", "fc2.weight", "fc2.bias", "fc1.weight", "fc1.bias"};
+  const char *name[] = {"fc3.weight", "fc3.bias",   "fc2.weight",
+                        "fc2.bias",   "fc1.weight", "fc1.bias"};
   const size_t numel[] = {2560, 10, 262144, 256, 802816, 1024};
   cr_assert_eq(weir_trainer_tensors(t), 6);
   for (size_t i = 0; i < 6; i++) {
     cr_assert_str_eq(weir_trainer_tensor_name(t, i), name[i]);
     cr_assert_eq(weir_trainer_tensor_numel(t, i), numel[i]);
-    if (i) cr_assert_eq(weir_trainer_gradient(t, i), weir_trainer_gradient(t, i - 1) + numel[i - 1]);
+    if (i)
+      cr_assert_eq(weir_trainer_gradient(t, i), weir_trainer_gradient(t, i - 1) + numel[i - 1]);
   }
   size_t count = 0;
   (void)weir_trainer_weights(t, &count);
