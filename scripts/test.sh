@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every test: all of them in the release build, then unit and multi-process tests under ASan+UBSan,
-# then the same under TSan.  All three run even if one fails.
+# then those with threads under TSan.  All three run even if one fails.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -8,7 +8,7 @@ scripts/setup.sh || exit 1
 failed=()
 for preset in release asan tsan; do
   echo "== $preset"
-  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" ||
+  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" -j2 ||
     failed+=("$preset")
 done
 if ((${#failed[@]})); then
