@@ -159,7 +159,8 @@ static weir_status turn_epoch(worker *w) {
     weir_status status = evaluate(w, &w->row.accuracy);
     if (status) return status;
   }
-  if (w->committed == w->total) return WEIR_OK;
+  weir_status status = send_row(w); /* before the runner changes what is in force */
+  if (status || w->committed == w->total) return status;
   return open_epoch(w, s->first_epoch + (uint32_t)over);
 }
 
