@@ -50,6 +50,11 @@ Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
   cr_assert_eq(weir_summary_answered(&log, both, 3, 4), 4);
   /* A decision the network triggered at step 4, whose first execution was the phase's first. */
   cr_assert_eq(weir_summary_answered(&log, told, 3, 4), 1);
+  /* Nothing had changed when the run began, so a trigger alone says nothing. */
+  cr_assert_eq(weir_summary_answered(
+                   &log, "{\"step\":1,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":1}\n", 1, 2), -1);
+  cr_assert_eq(weir_summary_answered(
+                   &log, "{\"step\":2,\"trigger\":\"start\",\"latency_ms\":1.05,\"bandwidth_gbps\":0.95}\n", 1, 2), 3);
   /* Of another phase, or no JSON at all. */
   cr_assert_eq(weir_summary_answered(&log, knew, 1, 2), -1);
   cr_assert_eq(weir_summary_answered(&log, "rubbish\n[1]\n", 3, 4), -1);
