@@ -95,9 +95,10 @@ struct weir_loop {
     int slow;
   } watch;
   struct { /* probing */
-    uint64_t since, wait;
-    bool pending;
-    weir_network before;
+    uint64_t since, wait;      /* steps since the last one; until the next for a departure */
+    uint64_t doubt_wait;       /* ... for a suspicion */
+    int suspected;             /* steps in a row in which some rank suspected */
+    bool pending, doubt;       /* one is under way; and it was for a suspicion */
   } probe;
   struct { /* trials of policy paper */
     enum { WEIR_TRIALS_NONE, WEIR_TRIALS_RUN, WEIR_TRIALS_DRAIN, WEIR_TRIALS_DONE } phase;
@@ -127,6 +128,11 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
                              weir_decision *decision);
 /* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
+/* Direct a probe when the ranks suspect a change, when communication keeps departing from its
+ * prediction, or when what is known has grown old. */
+void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen);
+/* The network has moved: what was probed for is found. */
+void weir_loop_probe_found(weir_loop *loop);
 bool weir_network_known(const weir_network *network, int workers);
 
 /* Take in what the notes told (learn.c). */

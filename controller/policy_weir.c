@@ -3,8 +3,6 @@
 
 #include "controller/loop.h"
 
-static const int departures_before_probe = 2;
-static const uint64_t probe_spacing = 10, probe_spacing_most = 640;
 static const double slow_factor = 1.5;
 static const int slow_steps = 3;
 
@@ -50,44 +48,23 @@ static void blame_arm(weir_loop *loop, const weir_observation *seen) {
   loop->learnt.tried[arm] = true;
 }
 
-/* Communication departs from its prediction though the estimate has not moved: look actively, more
- * and more rarely while that finds nothing. */
-static void consider_probe(weir_loop *loop, const weir_observation *seen) {
-  loop->probe.since++;
-  if (loop->probe.pending && loop->probe.since > 3) {
-    loop->probe.pending = false;
-    loop->learnt.absorb = true; /* no network trigger came of it: it is the arm */
-    loop->probe.wait = loop->probe.wait * 2 > probe_spacing_most ? probe_spacing_most
-                                                                 : loop->probe.wait * 2;
-  }
-  if (loop->learnt.departures < departures_before_probe || loop->has_directive) return;
-  if (loop->probe.since < loop->probe.wait || loop->probe.pending || loop->learnt.absorb) return;
-  weir_loop_direct(loop, WEIR_ACTION_PROBE, &loop->current);
-  loop->probe.since = 0;
-  loop->probe.pending = true;
-  loop->probe.before = seen->network;
-}
-
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_decision decision;
   const weir_plan before = loop->current;
   if (loop->workers <= 1 || loop->steps < 2 || !loop->learnt.has_curve ||
       !weir_network_known(&seen->network, loop->workers))
     return WEIR_OK;
-  if (loop->probe.wait == 0) loop->probe.wait = loop->probe.since = probe_spacing;
   uint32_t trigger = find_trigger(loop, seen);
   const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
   if (changed) {
     loop->watch.armed = false; /* its record was made on another network */
-    loop->probe.pending = loop->learnt.absorb = false;
-    loop->probe.wait = probe_spacing;
-    loop->learnt.departures = 0;
+    weir_loop_probe_found(loop);
   } else if (switch_failed(loop, seen)) {
     blame_arm(loop, seen);
     trigger = WEIR_TRIGGER_FALLBACK;
   }
   if (trigger == WEIR_TRIGGER_NONE) {
-    consider_probe(loop, seen);
+    weir_loop_consider_probe(loop, seen);
     return WEIR_OK;
   }
   const double rate = loop->learnt.step_count > 0

@@ -62,8 +62,21 @@ static void drop_oldest(weir_channel *channel, size_t n) {
   memmove(channel->sample, channel->sample + n, channel->count * sizeof *channel->sample);
 }
 
+/* Make room: the oldest sample goes that weighs no more than the newest, so that many weak ones do not
+ * push out a strong one before its time.  Those that speak for a change stay. */
+static void drop_weakest(weir_channel *channel, const weir_channel_sample *newest) {
+  const size_t held = channel->onset[0] > channel->onset[1] ? channel->onset[0] : channel->onset[1];
+  const size_t end = held < channel->count ? channel->count - held : 0;
+  size_t i = 0;
+  while (i < end && weight(&channel->sample[i]) > weight(newest)) i++;
+  if (i >= end) i = 0;
+  channel->count--;
+  memmove(channel->sample + i, channel->sample + i + 1,
+          (channel->count - i) * sizeof *channel->sample);
+}
+
 static void append(weir_channel *channel, const weir_channel_sample *sample) {
-  if (channel->count == WEIR_CHANNEL_KEPT) drop_oldest(channel, 1);
+  if (channel->count == WEIR_CHANNEL_KEPT) drop_weakest(channel, sample);
   channel->sample[channel->count++] = *sample;
   size_t expired = 0;
   while (channel->count - expired > BELIEVED &&
@@ -161,6 +174,24 @@ bool weir_channel_feed(weir_channel *channel, double time_s, double value, doubl
       channel->settled = quantile_of_newest(channel, channel->count);
   }
   return announce(channel, restarted);
+}
+
+bool weir_channel_assert(weir_channel *channel, double time_s, double value, double error) {
+  const weir_channel_sample sample = {.time_s = time_s, .x = log(value), .error = error};
+  const bool departs =
+      channel->changes && fabs(sample.x - channel->settled) > channel->threshold;
+  if (departs) channel->count = 0;
+  append(channel, &sample);
+  channel->newest_s = time_s;
+  channel->sum[0] = channel->sum[1] = 0;
+  channel->onset[0] = channel->onset[1] = 0;
+  if (channel->changes && !departs) {
+    follow_noise(channel, sample.x - channel->settled);
+    channel->settled = quantile_of_newest(channel, channel->count);
+    return announce(channel, false);
+  }
+  channel->settled = sample.x;
+  return announce(channel, true);
 }
 
 double weir_channel_value(const weir_channel *channel) {

@@ -40,6 +40,9 @@ void weir_channel_init(weir_channel *channel, double quantile, double change_thr
                        double window_s);
 /* Take a sample; value > 0.  True when it made the channel settle on a changed value. */
 bool weir_channel_feed(weir_channel *channel, double time_s, double value, double error);
+/* Take a value that needs no witness, measured with nothing else going on: where it departs by more
+ * than the threshold it is the new settled value at once, and all doubt ends.  True as above. */
+bool weir_channel_assert(weir_channel *channel, double time_s, double value, double error);
 /* The settled value, 0 when there is none; and its relative standard error. */
 double weir_channel_value(const weir_channel *channel);
 double weir_channel_error(const weir_channel *channel);

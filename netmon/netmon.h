@@ -10,7 +10,7 @@
 #include <weir/status.h>
 
 typedef enum weir_sample_kind {
-  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s */
+  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s; bytes > 0: it shared its way with a transfer */
   WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back */
   WEIR_SAMPLE_COLLECTIVE, /* value: seconds a collective took; alpha_terms, bytes: its cost terms */
   WEIR_SAMPLE_TCP_INFO,   /* value: busy seconds over which `bytes` were acknowledged */

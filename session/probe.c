@@ -12,13 +12,16 @@
 /* iperf3 at start: a first short test, a longer one where the first was over at once. */
 #define SHORT_TEST ((size_t)1 << 20)
 #define LONG_TEST ((size_t)4 << 20)
-#define SHORT_TEST_S 0.1
-/* Bursts: what the link carries in this time at the last known rate, within these bounds. */
-#define BURST_S 0.03
-#define BURST_LEAST ((size_t)128 << 10)
-#define BURST_MOST ((size_t)8 << 20)
-/* Probes may take this share of what the link could have carried since the start. */
-#define BUDGET 0.01
+#define SHORT_TEST_S 0.01
+/* A burst is a train of messages, each of which is measured: the first may ride on what a token
+ * bucket saved up, some may meet a full window, so the second best tells the rate. */
+#define MESSAGES 5
+#define MESSAGE_S 0.006 /* what a message should take, within these bounds */
+#define MESSAGE_LEAST ((size_t)20 << 10)
+#define MESSAGE_MOST ((size_t)1 << 20)
+/* Where the rate turns out to be much higher than was known, again with longer messages. */
+#define ROUNDS 3
+#define TOO_SHORT 0.5
 
 static void echoes(weir_session *session, int count) {
   weir_transport *transport = session->transport;
@@ -28,7 +31,7 @@ static void echoes(weir_session *session, int count) {
     double rtt_s = 0;
     /* One that got lost says nothing; a peer that is gone shows in the next exchange. */
     if (transport->ops->echo(transport, session->next, timeout_s, &rtt_s) == WEIR_OK)
-      weir_feed_echo(session, rtt_s);
+      weir_feed_echo(session, rtt_s, false);
     else
       return;
   }
@@ -57,7 +60,7 @@ static bool measure(weir_session *session, uint32_t port, size_t bytes) {
   const char *address = transport->ops->address(transport, session->next);
   const double timeout_s = fmin(5, session->options.timeout_s / 3);
   double bandwidth = 0;
-  session->probe_bytes += (double)bytes;
+  session->budget.spent += (double)bytes;
   if (address == NULL || weir_iperf_measure(session->iperf, address, (int)port, bytes, timeout_s,
                                             &bandwidth) != WEIR_OK)
     return false;
@@ -67,7 +70,7 @@ static bool measure(weir_session *session, uint32_t port, size_t bytes) {
 
 weir_status weir_probe_start(weir_session *session) {
   const size_t ranks = (size_t)session->options.world_size;
-  session->probing_since_s = weir_now_s();
+  weir_budget_start(&session->budget, weir_now_s());
   uint32_t *ports = calloc(ranks, sizeof *ports);
   if (ports == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to probe %zu ranks", ranks);
   echoes(session, START_ECHOES);
@@ -82,17 +85,20 @@ weir_status weir_probe_start(weir_session *session) {
   return status;
 }
 
-/* Bytes this rank would send: what its own estimate and the budget say; 0 for no burst. */
-static uint64_t burst_wish(const weir_session *session) {
+/* --- bursts --------------------------------------------------------------------------------- */
+
+static double message_bytes(double rate) {
+  return fmin(fmax(rate * MESSAGE_S, (double)MESSAGE_LEAST), (double)MESSAGE_MOST);
+}
+
+static double known_rate(const weir_session *session) {
   weir_snapshot now;
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
-  double bytes = fmin(fmax(now.bandwidth * BURST_S, (double)BURST_LEAST), (double)BURST_MOST);
-  if (!isfinite(bytes)) return 0;
-  if (now.bandwidth > 0) {
-    const double elapsed_s = weir_now_s() - session->probing_since_s;
-    if (session->probe_bytes + bytes > BUDGET * now.bandwidth * elapsed_s) return 0;
-  }
-  return (uint64_t)bytes;
+  return now.bandwidth;
+}
+
+bool weir_probe_affordable(const weir_session *session) {
+  return weir_budget_left(&session->budget) >= MESSAGES * message_bytes(known_rate(session));
 }
 
 static weir_status make_room(weir_session *session, size_t bytes) {
@@ -105,34 +111,99 @@ static weir_status make_room(weir_session *session, size_t bytes) {
   return WEIR_OK;
 }
 
-/* One message to the next rank while one comes from the previous; its arrival is a flow sample of
- * the transport like any other. */
-static weir_status burst(weir_session *session, size_t bytes) {
+/* Second best rate of the newest arrivals, which are hereby taken; the best of fewer than three, 0
+ * of none. */
+static double take_rate(weir_session *session) {
+  const weir_transport *transport = session->transport;
+  const uint32_t kept = sizeof transport->flow / sizeof transport->flow[0];
+  double best = 0, second = 0;
+  int flows = 0;
+  for (; session->feed.flows != transport->flows; session->feed.flows++) {
+    const weir_flow_sample *flow = &transport->flow[session->feed.flows % kept];
+    const double seconds = flow->last_s - flow->first_s;
+    if (!(seconds > 0)) continue;
+    const double rate = (double)flow->bytes / seconds;
+    second = fmax(second, fmin(best, rate));
+    best = fmax(best, rate);
+    flows++;
+  }
+  return flows < 3 ? best : second;
+}
+
+/* Messages to the next rank while as many come from the previous; tells the rate at which they came. */
+static weir_status burst(weir_session *session, size_t bytes, double *rate) {
   static const char name[] = "weir probe";
+  weir_send send[MESSAGES];
+  weir_recv receive[MESSAGES];
   weir_status status = make_room(session, bytes);
   if (status != WEIR_OK) return status;
   const weir_tag tag = {weir_hash(WEIR_HASH_INIT, name, sizeof name), session->bursts++, 0, 0};
-  const weir_send send = {session->next, session->burst, bytes, 0};
-  weir_recv receive = {session->previous, session->burst + session->burst_capacity, bytes, 0, 0};
-  session->probe_bytes += (double)bytes;
-  return session->transport->ops->transfer(session->transport, &tag, &send, 1, &receive, 1,
-                                           weir_now_s() + session->options.timeout_s);
+  for (uint32_t m = 0; m < MESSAGES; m++) {
+    send[m] = (weir_send){session->next, session->burst, bytes, m};
+    receive[m] =
+        (weir_recv){session->previous, session->burst + session->burst_capacity, bytes, m, 0};
+  }
+  session->budget.spent += (double)(MESSAGES * bytes);
+  session->feed.flows = session->transport->flows;
+  status = session->transport->ops->transfer(session->transport, &tag, send, MESSAGES, receive,
+                                             MESSAGES, weir_now_s() + session->options.timeout_s);
+  if (status == WEIR_OK) *rate = take_rate(session);
+  return status;
+}
+
+typedef struct wish {
+  double message; /* bytes that this rank would have a message hold */
+  double left;    /* bytes it may send */
+} wish;
+
+/* What all ranks wish, made one: the longest message, so far as everybody's budget allows; 0: no burst. */
+static weir_status agree(weir_session *session, double message, size_t *bytes) {
+  const size_t ranks = (size_t)session->options.world_size;
+  const wish mine = {message, weir_budget_left(&session->budget)};
+  wish *all = calloc(ranks, sizeof *all);
+  *bytes = 0;
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to probe %zu ranks", ranks);
+  const weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
+  double longest = 0, left = INFINITY;
+  for (size_t r = 0; r < ranks && status == WEIR_OK; r++) {
+    longest = fmax(longest, all[r].message);
+    left = fmin(left, all[r].left);
+  }
+  free(all);
+  if (status != WEIR_OK) return status;
+  const double most = fmin(fmin(longest, left / MESSAGES), (double)MESSAGE_MOST);
+  if (most >= (double)MESSAGE_LEAST) *bytes = (size_t)most;
+  return WEIR_OK;
+}
+
+static weir_status measure_rate(weir_session *session) {
+  double wanted = message_bytes(known_rate(session)), rate = 0;
+  weir_status status = WEIR_OK;
+  for (int round = 0; round < ROUNDS; round++) {
+    size_t bytes;
+    status = agree(session, wanted, &bytes);
+    if (status != WEIR_OK || bytes == 0) break;
+    double measured = 0;
+    status = burst(session, bytes, &measured);
+    if (status != WEIR_OK) break;
+    if (measured > 0) rate = measured;
+    /* Nothing measured: all was there at once. */
+    const double better = measured > 0 ? message_bytes(measured) : 8.0 * (double)bytes;
+    wanted = (double)bytes < TOO_SHORT * better ? better : 0;
+  }
+  if (rate > 0) weir_feed_probe(session, rate);
+  return status;
 }
 
 weir_status weir_probe_run(void *user) {
   weir_session *session = user;
-  const size_t ranks = (size_t)session->options.world_size;
-  if (ranks == 1 || session->options.virtual_network != NULL || !session->options.active_probes)
+  if (session->options.world_size == 1 || session->options.virtual_network != NULL ||
+      !session->options.active_probes)
     return WEIR_OK;
+  weir_echo_idle(&session->echo, false);
+  weir_feed_collect(session);
   echoes(session, PROBE_ECHOES);
-  const uint64_t mine = burst_wish(session);
-  uint64_t *wishes = calloc(ranks, sizeof *wishes);
-  if (wishes == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to probe %zu ranks", ranks);
-  weir_status status = weir_session_gather(session, &mine, sizeof mine, wishes);
-  uint64_t bytes = mine;
-  for (size_t r = 0; r < ranks && status == WEIR_OK; r++)
-    if (wishes[r] < bytes) bytes = wishes[r];
-  free(wishes);
-  if (status != WEIR_OK || bytes < BURST_LEAST) return status;
-  return burst(session, (size_t)bytes);
+  const weir_status status = measure_rate(session);
+  weir_echo_idle(&session->echo, true);
+  return status;
 }

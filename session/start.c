@@ -1,9 +1,13 @@
 /* Joining the group: transport, agreement on what was registered, monitor, engine, controller. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "session/state.h"
+
+/* Values older than this are worth a probe. */
+#define STALE_S 3.5
 
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all) {
   static const char name[] = "weir all-gather outside of steps";
@@ -85,6 +89,12 @@ static void local(void *user, weir_note *note) {
   if (now.latency_changes != feed->latency_changes ||
       now.bandwidth_changes != feed->bandwidth_changes)
     note->flags |= WEIR_NOTE_NETWORK_CHANGED;
+  if (session->options.virtual_network == NULL && session->options.active_probes) {
+    weir_budget_pass(&session->budget, now.time_s, now.bandwidth);
+    if (now.suspect) note->flags |= WEIR_NOTE_SUSPECT;
+    if (fmax(now.bandwidth_age_s, now.latency_age_s) > STALE_S && weir_probe_affordable(session))
+      note->flags |= WEIR_NOTE_STALE;
+  }
   feed->latency_changes = now.latency_changes;
   feed->bandwidth_changes = now.bandwidth_changes;
 }
