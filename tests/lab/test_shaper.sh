@@ -52,15 +52,16 @@ set_both() { # MBIT_S DELAY_MS
 a "$tools/link_tool" probe; check "probe" 0 $?
 check "nothing is set at first" 1 "$(a "$tools/link_tool" read va >/dev/null 2>&1; echo $?)"
 
-# Mbit/s, ms, bytes of the bursts; rate and round trip are within 10 % of what was set.  Payload is
-# 1448/1514 of what htb counts; the round trip is twice the delay and some system calls.
+# Mbit/s, ms, bytes of the bursts; rate and delay are within 10 % of what was set.  Payload is
+# 1448/1514 of what htb counts; the round trip is twice the delay, and the tool's own four system
+# calls of some 60 us each.
 inside() { awk -v v="$1" -v l="$2" -v h="$3" 'BEGIN { exit !(v != "" && v >= l && v <= h) }'; }
 while read -r rate delay bytes; do
   set_both "$rate" "$delay"
   median "$bytes" 5 >/dev/null # the window grows
   low=$(awk "BEGIN { print $rate * 1448 / 1514 * 0.9 }")
   high=$(awk "BEGIN { print $rate * 1448 / 1514 * 1.1 }")
-  longest=$(awk "BEGIN { print 2.2 * $delay }")
+  longest=$(awk "BEGIN { print 2.2 * $delay + 0.2 }")
   for try in 1 2 3 4 5; do # a machine that is busy with other things spoils one, not five
     got=$(median "$bytes" 7)
     rtt=$(a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1)
