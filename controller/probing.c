@@ -4,7 +4,9 @@
 
 static const int departures_before_probe = 2, suspicions_before_probe = 2;
 static const uint64_t spacing = 10, spacing_most = 640;
-static const uint64_t doubt_spacing = 4, doubt_spacing_most = 32;
+static const uint64_t doubt_spacing = 4, doubt_spacing_most = 8;
+static const uint64_t look_spacing = 7;
+static const double look_share = 0.05, look_bytes = 80e3, look_hops = 6;
 static const uint64_t answer_steps = 3; /* from a directive to the notes that tell what it found */
 
 static uint64_t twice(uint64_t steps, uint64_t most) { return 2 * steps > most ? most : 2 * steps; }
@@ -27,6 +29,14 @@ static void give_up(weir_loop *loop) {
     loop->probe.wait = twice(loop->probe.wait, spacing_most);
 }
 
+/* Where messages are small, a link can become narrow unnoticed.  A short look every few steps is
+ * taken where it costs little of their time. */
+static bool worth_a_look(const weir_loop *loop, const weir_network *network) {
+  const double look_s = look_hops * network->latency + look_bytes / network->bandwidth;
+  return loop->probe.since >= look_spacing && loop->learnt.step_count > 0 &&
+         look_s < look_share * (double)look_spacing * loop->learnt.step_s;
+}
+
 void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   if (loop->probe.wait == 0) {
     weir_loop_probe_found(loop);
@@ -42,7 +52,8 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
                        !loop->learnt.absorb && loop->probe.since >= loop->probe.wait;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
-  if (!(doubt || departs || old) || loop->probe.pending || loop->has_directive) return;
+  if (!(doubt || departs || old || worth_a_look(loop, &seen->network))) return;
+  if (loop->probe.pending || loop->has_directive) return;
   weir_loop_direct(loop, WEIR_ACTION_PROBE, &loop->current);
   loop->probe.since = 0;
   loop->probe.pending = doubt || departs;

@@ -21,16 +21,18 @@ static const double burst_s = 0.0004, mean_burst_s = 0.00015;
 /* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
  * none. */
 static const double wait_s = 0.0004, most_error = 0.25;
+/* Now and then a rank, sender or receiver, does not get to run for this long. */
+static const double stall_s = 0.003;
 static const double tcp_tick_s = 0.01; /* of TCP_INFO's busy time, where the kernel ticks slowest */
 static const double long_busy = 10;
 /* So much later than the newest idle round trip, others count too. */
-static const double idle_patience_s = 3;
+static const double idle_patience_s = 10, loaded_agreement = 1.1;
 static const double min_rate = 100, max_rate = 1e12, min_rtt_s = 1e-7, max_rtt_s = 100;
 static const double max_step_s = 3600;
 /* The regression forgets: half weight after about 34 samples. */
 static const double remember = 0.98;
 /* A suspicion that nothing confirmed ends after so many steady collectives. */
-enum { PATIENCE = 32, LOADED_KEPT = 8 };
+enum { PATIENCE = 32, LOADED_KEPT = 4 };
 
 typedef struct collective_fit {
   double aa, ab, bb, a, b; /* normal equations of T = a*alpha + b*beta, each divided by T */
@@ -71,6 +73,7 @@ weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *conf
   monitor->echo_s = monitor->flow_s = monitor->idle_echo_s = -INFINITY;
   monitor->time_s = -INFINITY;
   weir_channel_init(&monitor->latency, latency_quantile, threshold, window_s);
+  monitor->latency.chance = 1e-8; /* echoes often wait for a processor */
   weir_channel_init(&monitor->rate, rate_quantile, threshold, window_s);
   weir_channel_init(&monitor->fit.ratio, 0.5, threshold, INFINITY);
   *out = monitor;
@@ -85,6 +88,7 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
   if (!isfinite(s->time_s) || s->time_s < monitor->time_s) return false;
   switch (s->kind) {
     case WEIR_SAMPLE_ECHO:
+    case WEIR_SAMPLE_IDLE:
     case WEIR_SAMPLE_TCP_RTT: return within(s->value, min_rtt_s, max_rtt_s);
     case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate);
     case WEIR_SAMPLE_FLOW:
@@ -112,10 +116,11 @@ static void feed_latency(weir_netmon *monitor, double rtt_s, double error) {
     forget_predictions(monitor);
 }
 
-static void feed_rate(weir_netmon *monitor, double payload_rate, double error) {
+static void feed_rate(weir_netmon *monitor, double payload_rate, double error, double low_error) {
   const double rate = payload_rate * monitor->overhead;
   if (!within(rate, min_rate, max_rate)) return;
-  if (weir_channel_feed(&monitor->rate, monitor->time_s, rate, error)) forget_predictions(monitor);
+  if (weir_channel_feed_low(&monitor->rate, monitor->time_s, rate, error, low_error))
+    forget_predictions(monitor);
 }
 
 /* The only traffic of its moment.  Whether it confirms the rate or moves it, predictions that failed
@@ -128,18 +133,27 @@ static void feed_probe(weir_netmon *monitor, const weir_sample *s) {
 }
 
 /* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is at
- * most.  Only where idle ones have long been missing is the least of the newest ones taken for it. */
+ * most.  Several of them that agree met no queue, as queues differ; and where idle ones have long
+ * been missing, the least of the newest stands for them. */
+static void feed_loaded_echo(weir_netmon *monitor, const weir_sample *s) {
+  monitor->loaded_rtt[monitor->loaded++ % LOADED_KEPT] = s->value;
+  const uint32_t kept = monitor->loaded < LOADED_KEPT ? monitor->loaded : LOADED_KEPT;
+  double least = s->value, most = s->value;
+  for (uint32_t i = 0; i < kept; i++) {
+    least = fmin(least, monitor->loaded_rtt[i]);
+    most = fmax(most, monitor->loaded_rtt[i]);
+  }
+  const double known = 2 * weir_channel_value(&monitor->latency);
+  const bool agree = kept == LOADED_KEPT && most <= loaded_agreement * least;
+  const bool missing = kept == LOADED_KEPT && s->time_s - monitor->idle_echo_s > idle_patience_s;
+  if (s->value >= known && known > 0 && !agree && !missing) return;
+  monitor->echo_s = s->time_s;
+  feed_latency(monitor, least, agree ? 0.02 : 0.1);
+}
+
 static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
   if (s->bytes > 0) {
-    monitor->loaded_rtt[monitor->loaded++ % LOADED_KEPT] = s->value;
-    const double known = 2 * weir_channel_value(&monitor->latency);
-    const bool missing = s->time_s - monitor->idle_echo_s > idle_patience_s;
-    if (known > 0 && s->value >= known && !(missing && monitor->loaded >= LOADED_KEPT)) return;
-    double least = s->value;
-    for (uint32_t i = 0; i < LOADED_KEPT && i < monitor->loaded; i++)
-      least = fmin(least, monitor->loaded_rtt[i]);
-    monitor->echo_s = s->time_s;
-    feed_latency(monitor, least, 0.1);
+    feed_loaded_echo(monitor, s);
     return;
   }
   monitor->loaded = 0;
@@ -151,9 +165,15 @@ static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
  * says is a matter of how long it took. */
 static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
   const double error = s->value > 0 ? (burst_s + wait_s) / s->value : INFINITY;
-  if (error > most_error || s->bytes <= 0) return; /* too short to tell */
+  if (s->bytes <= 0) return;
+  if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
+    const double known = weir_channel_value(&monitor->rate);
+    if (s->bytes * monitor->overhead > known * s->value)
+      weir_channel_contradict_fall(&monitor->rate);
+    return;
+  }
   monitor->flow_s = s->time_s;
-  feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error);
+  feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));
 }
 
 /* Busy time ticks and includes waiting for the last acknowledgement, a round trip: a lower bound, which
@@ -164,7 +184,8 @@ static void feed_tcp_info(weir_netmon *monitor, const weir_sample *s) {
   if (s->bytes <= 0 || s->value < long_busy * (tcp_tick_s + rtt_s)) return;
   const double payload_rate = s->bytes / s->value;
   if (payload_rate * monitor->overhead < weir_channel_value(&monitor->rate)) return;
-  feed_rate(monitor, payload_rate, (tcp_tick_s + rtt_s) / s->value);
+  feed_rate(monitor, payload_rate, (tcp_tick_s + rtt_s) / s->value,
+            (tcp_tick_s + rtt_s) / s->value);
 }
 
 /* Latency and rate from collectives alone, for want of direct samples.  Waiting for a busy processor is
@@ -183,7 +204,7 @@ static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, b
   } else if (alpha > 0 && s->bytes > 0 && s->value > 1.5 * s->alpha_terms * alpha) {
     beta = (s->value - s->alpha_terms * alpha) / s->bytes;
   }
-  if (!flows && beta > 0) feed_rate(monitor, 1 / beta, 0.1);
+  if (!flows && beta > 0) feed_rate(monitor, 1 / beta, 0.1, 0.1);
 }
 
 static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
@@ -209,7 +230,7 @@ static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
   }
   if (alpha > 0 && rate > 0 && predicted > 0) {
     const bool first = fit->ratio.changes == 0;
-    const bool moved = weir_channel_feed(&fit->ratio, s->time_s, s->value / predicted, 0.1);
+    const bool moved = weir_channel_feed(&fit->ratio, s->time_s, s->value / predicted, 0.03);
     if (moved && !first) {
       monitor->suspect = true;
       fit->aa = fit->ab = fit->bb = fit->a = fit->b = 0;
@@ -227,6 +248,12 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
   monitor->time_s = s->time_s;
   switch (s->kind) {
     case WEIR_SAMPLE_ECHO: feed_echo(monitor, s); break;
+    case WEIR_SAMPLE_IDLE:
+      monitor->loaded = 0;
+      monitor->echo_s = monitor->idle_echo_s = s->time_s;
+      if (weir_channel_assert(&monitor->latency, s->time_s, s->value / 2, 0.02))
+        forget_predictions(monitor);
+      break;
     case WEIR_SAMPLE_TCP_RTT:
       /* The kernel's minimum lives for minutes: it would hide a rise that echoes see. */
       if (s->time_s - monitor->echo_s > monitor->window_s) feed_latency(monitor, s->value, 0.1);

@@ -16,6 +16,7 @@ typedef enum weir_sample_kind {
   WEIR_SAMPLE_TCP_INFO,   /* value: busy seconds over which `bytes` were acknowledged */
   WEIR_SAMPLE_TCP_RTT,    /* value: tcpi_min_rtt over the last window, s */
   WEIR_SAMPLE_PROBE,      /* value: bandwidth in bytes/s, payload (iperf3 or a known burst) */
+  WEIR_SAMPLE_IDLE,       /* value: round-trip time that several idle echoes agree on, s */
   WEIR_SAMPLE_CROSS       /* bytes: other traffic on the interface; value: seconds */
 } weir_sample_kind;
 

@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-static const double share = 0.01, credit = 2 << 20;
+static const double share = 0.01, credit = 4 << 20;
 /* A rate is not stretched over longer than this without a look at it. */
 static const double most_gap_s = 5;
 
@@ -19,5 +19,5 @@ void weir_budget_pass(weir_probe_budget *budget, double now_s, double bandwidth)
 }
 
 double weir_budget_left(const weir_probe_budget *budget) {
-  return fmax(0, credit + share * budget->capacity - budget->spent);
+  return fmax(0, fmax(credit, share * budget->capacity) - budget->spent);
 }

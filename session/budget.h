@@ -1,4 +1,5 @@
-/* What active probes may send: a small credit, and a hundredth of what the link could have carried. */
+/* What active probes may send: a hundredth of what the link could have carried so far, with some
+ * of it in advance. */
 #ifndef WEIR_SESSION_BUDGET_H
 #define WEIR_SESSION_BUDGET_H
 

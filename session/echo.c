@@ -5,10 +5,10 @@
 
 #include "session/state.h"
 
-/* At most four echoes a second; one that found no idle time within a further half second is sent
+/* At most four echoes a second; one that found no idle time within two further seconds is sent
  * all the same. */
 #define SPACING_S 0.25
-#define PATIENCE_S 0.5
+#define PATIENCE_S 2.0
 #define TIMEOUT_S 1.0
 
 static void wait_until(weir_echo *echo, double when_s) {

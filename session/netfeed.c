@@ -29,6 +29,10 @@ void weir_feed_echo(weir_session *session, double rtt_s, bool loaded) {
   feed(session, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt_s, .bytes = loaded});
 }
 
+void weir_feed_idle(weir_session *session, double rtt_s) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = rtt_s});
+}
+
 void weir_feed_probe(weir_session *session, double bytes_s) {
   feed(session, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = bytes_s});
 }

@@ -92,6 +92,9 @@ struct weir_session {
   unsigned char *burst; /* what is sent, and behind it what is received */
   size_t burst_capacity;
   weir_probe_budget budget;
+  double started_s; /* when steps could begin */
+  double probe_s;   /* time taken by probes between steps */
+  bool rate_unsure; /* the newest thorough probe was not conclusive */
   double probe_bytes_told; /* of budget.spent, in step infos */
 
   weir_status broken;
@@ -111,6 +114,8 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 weir_status weir_feed_open(weir_session *session);
 void weir_feed_close(weir_session *session);
 void weir_feed_echo(weir_session *session, double rtt_s, bool loaded);
+/* A round trip that others have confirmed, with the links idle. */
+void weir_feed_idle(weir_session *session, double rtt_s);
 void weir_feed_probe(weir_session *session, double bytes_s);
 /* Samples that have come up since the last call. */
 void weir_feed_collect(weir_session *session);
