@@ -5,7 +5,7 @@
 #include "controller/decide.h"
 
 const weir_model_parameters weir_model = {
-    .progress_exponent = 0.2,
+    .progress_exponent = 0.3,
     .shared_progress = 0.6,
     .cr_low = 0.001,
     .cr_high = 1.0,

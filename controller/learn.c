@@ -11,6 +11,9 @@
 
 static const double weight = 0.2;    /* of a new value in a moving average */
 static const double departure = 0.4; /* of measured from predicted communication time */
+/* A leap: so far off, in shares of the expected time and in seconds, that no busy processor explains
+ * it twice in a row. */
+static const double leap = 1.5, leap_s = 0.03;
 static const unsigned enough = 2;    /* samples before a prior gives way */
 /* Bounds of what is believed of an arm: overhead in modelled times plus a constant. */
 static const double overhead_times = 10.0, overhead_most_s = 0.05;
@@ -55,7 +58,7 @@ void weir_learn_switched(weir_learnt *l) {
   l->gain = -1.0;
   l->gain_steps = 0;
   l->step_count = 0;
-  l->departures = 0;
+  l->departures = l->leaps = 0;
   l->absorb = false;
 }
 
@@ -100,6 +103,9 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
       fmax(0.5 * modelled, modelled + (arm < WEIR_ARMS ? l->overhead[arm] : 0.0));
   const bool departs = fabs(seen->heard.comm / expected - 1.0) > departure;
   l->departures = departs ? l->departures + 1 : 0;
+  const double off = fabs(seen->heard.comm - expected);
+  const bool leaps = off > leap_s && off > leap * fmin(seen->heard.comm, expected);
+  l->leaps = leaps ? l->leaps + 1 : 0;
   if (arm == WEIR_ARMS) return;
   /* A sudden departure is more likely the network's doing than the arm's: it must not be learnt as
    * the arm's own until probing has found nothing, or unless little was known of the arm. */

@@ -74,6 +74,7 @@ typedef struct weir_learnt {
   double step_s; /* smoothed measured step of the plan in force */
   uint64_t step_count;
   int departures; /* steps in a row whose comm_s departs from the prediction */
+  int leaps;      /* steps in a row in which it is nowhere near it */
   bool absorb;    /* probing found the network unchanged: the departure is the arm's own */
 } weir_learnt;
 

@@ -5,6 +5,8 @@
 static const int departures_before_probe = 2, suspicions_before_probe = 2;
 static const uint64_t spacing = 10, spacing_most = 640;
 static const uint64_t doubt_spacing = 4, doubt_spacing_most = 8;
+static const int leaps_before_probe = 2;
+static const uint64_t leap_spacing = 4;
 static const uint64_t look_spacing = 7;
 static const double look_share = 0.05, look_bytes = 80e3, look_hops = 6;
 static const uint64_t answer_steps = 3; /* from a directive to the notes that tell what it found */
@@ -16,7 +18,7 @@ void weir_loop_probe_found(weir_loop *loop) {
   loop->probe.wait = spacing;
   loop->probe.doubt_wait = doubt_spacing;
   loop->probe.suspected = 0;
-  loop->learnt.departures = 0;
+  loop->learnt.departures = loop->learnt.leaps = 0;
 }
 
 /* A probe's answer would be known by now, and nothing has moved. */
@@ -50,13 +52,16 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
                      loop->probe.since >= loop->probe.doubt_wait;
   const bool departs = loop->learnt.departures >= departures_before_probe &&
                        !loop->learnt.absorb && loop->probe.since >= loop->probe.wait;
+  /* However often looking was in vain before. */
+  const bool leaps =
+      loop->learnt.leaps >= leaps_before_probe && loop->probe.since >= leap_spacing;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
-  if (!(doubt || departs || old || worth_a_look(loop, &seen->network))) return;
+  if (!(doubt || departs || leaps || old || worth_a_look(loop, &seen->network))) return;
   if (loop->probe.pending || loop->has_directive) return;
   weir_loop_direct(loop, WEIR_ACTION_PROBE, &loop->current);
   loop->probe.since = 0;
-  loop->probe.pending = doubt || departs;
+  loop->probe.pending = doubt || departs || leaps;
   loop->probe.doubt = doubt;
   loop->probe.suspected = 0;
 }

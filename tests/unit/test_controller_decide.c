@@ -62,8 +62,8 @@ Test(decide, kept_and_progress_by_hand) {
   cr_assert_eq(weir_kept(1000, 1e-9), 1u);
   cr_assert_eq(weir_kept(0, 0.5), 0u);
   cr_assert_float_eq(weir_progress(WEIR_CODEC_NONE, 1.0), 1.0, 1e-12);
-  cr_assert_float_eq(weir_progress(WEIR_CODEC_TOPK, 0.03125), 0.5, 1e-12); /* fifth root */
-  cr_assert_float_eq(weir_progress(WEIR_CODEC_STAR, 0.03125), 0.3, 1e-12);
+  cr_assert_float_eq(weir_progress(WEIR_CODEC_TOPK, 1.0 / 1024), 0.125, 1e-12); /* 2^-3 */
+  cr_assert_float_eq(weir_progress(WEIR_CODEC_STAR, 1.0 / 1024), 0.075, 1e-12);
 }
 
 /* Every arm at 4000 ratios, straight from the definition of progress per second. */
@@ -86,7 +86,7 @@ static double exhaustive(const weir_decision_input *in, weir_plan *best) {
       const double compress = in->compress[plan.codec] *
                               weir_compress_prior(plan.codec, in->workers, in->elements, plan.cr);
       const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
-                          pow(fmax(gain, 1e-6), 0.2) / (in->compute + compress + comm);
+                          pow(fmax(gain, 1e-6), 0.3) / (in->compute + compress + comm);
       if (rate > most) {
         most = rate;
         *best = plan;

@@ -132,7 +132,7 @@ static double achieved(const world *w, double *best) {
       const weir_cost_terms terms = true_terms(&plan);
       const double seconds = 0.02 + 0.002 + weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
       const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
-                          pow(true_gain(w, &plan), 0.2) / seconds;
+                          pow(true_gain(w, &plan), 0.3) / seconds;
       if (a < 0) mine = rate;
       else if (rate > *best) *best = rate;
     }

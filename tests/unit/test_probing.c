@@ -116,6 +116,21 @@ Test(probing, looks_are_taken_where_they_are_cheap) {
   cr_assert_eq(steps_to_probe(&loop, &o, 100), 100);
 }
 
+/* Looking in vain made it rare, and the departure is taken for the arm's: a leap is looked at all
+ * the same, as soon as the last probe's answer is in. */
+Test(probing, a_leap_is_looked_at_however_often_that_was_in_vain) {
+  weir_loop loop = idle_loop();
+  const weir_observation o = seen(0, 0);
+  loop.probe.wait = 640;
+  loop.probe.doubt_wait = 8;
+  loop.learnt.absorb = true;
+  loop.learnt.departures = loop.learnt.leaps = 1;
+  cr_assert_eq(steps_to_probe(&loop, &o, 50), 50);
+  loop.learnt.leaps = 2;
+  cr_assert_eq(steps_to_probe(&loop, &o, 50), 1);
+  cr_assert_geq(steps_to_probe(&loop, &o, 50), 4);
+}
+
 Test(probing, a_directive_under_way_is_not_replaced) {
   weir_loop loop = idle_loop();
   const weir_observation two = seen(2, 0);
