@@ -1,0 +1,99 @@
+/* What is made of the step log: medians, and how soon a change was answered. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/compare.h"
+#include "lab/steplog.h"
+
+/* Phase 1-2 is 1 ms and 1 Gbit/s, phase 3-4 is 10 ms and 0.1 Gbit/s; two steps an epoch, and two
+ * trial steps when epoch 3 begins. */
+static void fill(weir_steplog *log) {
+  static const struct { unsigned step, epoch; bool trial; double latency_ms, gbps; } rows[] = {
+      {0, 1, false, 0, 0},   {1, 1, false, 1.2, 1.0}, {2, 2, false, 1.0, 0.9}, {3, 2, false, 1.1, 0.8},
+      {4, 3, true, 1.1, 0.8}, {4, 3, true, 1.1, 0.5},  {4, 3, false, 9.0, 0.2}, {5, 3, false, 10.0, 0.1},
+      {6, 4, false, 10.0, 0.1}, {7, 4, false, 10.2, 0.1}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const bool late = rows[i].epoch >= 3;
+    const weir_row row = {.info = {.step = rows[i].step, .trial = rows[i].trial,
+                                   .latency_s = rows[i].latency_ms / 1e3,
+                                   .bandwidth_bytes_s = rows[i].gbps * 125e6},
+                          .epoch = rows[i].epoch, .accuracy = NAN,
+                          .set_latency_s = late ? 0.01 : 0.001, .set_bandwidth = late ? 12.5e6 : 125e6};
+    cr_assert_eq(weir_steplog_add(log, &row), WEIR_OK);
+  }
+}
+
+Test(steplog, medians_of_a_phase) {
+  weir_steplog log = {0};
+  fill(&log);
+  /* 1.2, 1.0, 1.1 known: 1.1; 1.0, 0.9, 0.8 Gbit/s: 0.9. */
+  cr_assert_float_eq(weir_summary_median(&log, 1, 2, true), 0.0011, 1e-9);
+  cr_assert_float_eq(weir_summary_median(&log, 1, 2, false), 112.5e6, 1);
+  cr_assert_float_eq(weir_summary_median(&log, 7, 9, false), 0, 0);
+  weir_steplog_free(&log);
+}
+
+Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
+  weir_steplog log = {0};
+  fill(&log);
+  const char *blind = "{\"step\":4,\"trigger\":\"gain\",\"latency_ms\":1.1,\"bandwidth_gbps\":0.8}\n";
+  const char *knew = "{\"step\":5,\"trigger\":\"periodic\",\"latency_ms\":10.5,\"bandwidth_gbps\":0.095}\n";
+  const char *told = "{\"step\":4,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":0.8}\n";
+  char both[512];
+  (void)snprintf(both, sizeof both, "%s%s", blind, knew);
+  cr_assert_eq(weir_summary_answered(&log, "", 3, 4), -1);
+  cr_assert_eq(weir_summary_answered(&log, blind, 3, 4), -1);
+  /* Two trials, step 4, step 5: the fourth executed. */
+  cr_assert_eq(weir_summary_answered(&log, both, 3, 4), 4);
+  /* A decision the network triggered at step 4, whose first execution was the phase's first. */
+  cr_assert_eq(weir_summary_answered(&log, told, 3, 4), 1);
+  /* Nothing had changed when the run began, so a trigger alone says nothing. */
+  cr_assert_eq(weir_summary_answered(
+                   &log, "{\"step\":1,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":1}\n", 1, 2), -1);
+  cr_assert_eq(weir_summary_answered(
+                   &log, "{\"step\":2,\"trigger\":\"start\",\"latency_ms\":1.05,\"bandwidth_gbps\":0.95}\n", 1, 2), 3);
+  /* Of another phase, or no JSON at all. */
+  cr_assert_eq(weir_summary_answered(&log, knew, 1, 2), -1);
+  cr_assert_eq(weir_summary_answered(&log, "rubbish\n[1]\n", 3, 4), -1);
+  weir_steplog_free(&log);
+}
+
+static void give(weir_compared *run, double final, double elapsed, double at, double accuracy) {
+  run->done = true;
+  run->final_accuracy = final;
+  run->elapsed_s = elapsed;
+  run->accuracy = calloc(2, sizeof *run->accuracy);
+  run->accuracy[0][0] = at;
+  run->accuracy[0][2] = accuracy;
+  run->accuracy[1][0] = elapsed;
+  run->accuracy[1][2] = final;
+  run->accuracies = 2;
+}
+
+Test(compare, target_is_a_point_less_than_dense_and_time_is_its_first_evaluation) {
+  char dense[] = "none:1:dense-ring", star[] = "star:0.1:art-ring", weir[] = "weir";
+  char *policies[] = {dense, star, weir, NULL};
+  const uint64_t seed = 3;
+  weir_comparison c;
+  weir_comparison_plan(&c, policies, &seed, 1);
+  cr_assert_eq(c.count, 3);
+  cr_assert_str_eq(c.runs[1].folder, "star-0.1-art-ring");
+  give(&c.runs[0], 0.85, 100, 60, 0.845);
+  give(&c.runs[1], 0.835, 50, 20, 0.80);
+  give(&c.runs[2], 0.86, 40, 15, 0.83);
+  weir_comparison_judge(&c, NAN);
+  cr_assert_float_eq(c.target, 0.84, 1e-12);
+  cr_assert_float_eq(c.runs[0].time_to_accuracy_s, 60, 0);
+  cr_assert(isnan(c.runs[1].time_to_accuracy_s)); /* never there */
+  cr_assert_float_eq(c.runs[2].time_to_accuracy_s, 40, 0);
+  weir_comparison_judge(&c, 0.83);
+  cr_assert_float_eq(c.runs[1].time_to_accuracy_s, 50, 0);
+  cr_assert_float_eq(c.runs[2].time_to_accuracy_s, 15, 0);
+  c.runs[0].done = false; /* without dense, the best run's final accuracy counts */
+  weir_comparison_judge(&c, NAN);
+  cr_assert_float_eq(c.target, 0.85, 1e-12);
+  weir_comparison_free(&c);
+}
