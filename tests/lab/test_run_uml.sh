@@ -82,10 +82,11 @@ struck exit "exited with code 3"
 scenario | sed 's/steps_per_epoch = 4/steps_per_epoch = 400/' >long.ini
 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
 pid=$!
-for _ in $(seq 300); do grep -q . out/.weir-decisions.tmp 2>/dev/null && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q . out/.weir-decisions.tmp 2>/dev/null && break; sleep 0.1; done
+kill -0 $pid || fail "the long run ended by itself: $(cat log)"
 kill -9 $pid
 wait $pid 2>/dev/null
-for _ in $(seq 50); do [ -z "$(left)" ] && break; sleep 0.1; done
+for _ in $(seq 200); do [ -z "$(left)" ] && break; sleep 0.1; done
 [ -z "$(left)" ] || fail "left: $(left)"
 [ "$(links)" = "$links_before" ] || fail "links are left: $(links)"
 [ -e out/summary.json ] && fail "a killed run looks complete"

@@ -8,9 +8,8 @@ failed=0
 check() { # WHAT EXPECTED GOT
   [ "$2" = "$3" ] || { echo "FAILED: $1: expected '$2', got '$3'"; failed=1; }
 }
-within() { # WHAT VALUE LOW HIGH
-  awk -v v="$2" -v l="$3" -v h="$4" 'BEGIN { exit !(v != "" && v >= l && v <= h) }' ||
-    { echo "FAILED: $1: '$2' is not in $3 .. $4"; failed=1; }
+within() { # VALUE LOW HIGH
+  awk -v v="$1" -v l="$2" -v h="$3" 'BEGIN { exit !(v != "" && v >= l && v <= h) }'
 }
 
 if [ "${WEIR_INSIDE:-}" != 1 ]; then
@@ -18,7 +17,7 @@ if [ "${WEIR_INSIDE:-}" != 1 ]; then
     echo "skipped: programs built with a sanitizer cannot run inside User-Mode Linux"
     exit 77
   fi
-  out=$("$tools/uml_exec" -t 200 env WEIR_INSIDE=1 bash "$(realpath "$0")" "$(realpath "$1")" "$2")
+  out=$("$tools/uml_exec" -t 600 env WEIR_INSIDE=1 bash "$(realpath "$0")" "$(realpath "$1")" "$2")
   code=$?
   echo "$out"
   [ $code = 77 ] && echo "skipped: User-Mode Linux is not to be had here"
@@ -52,19 +51,27 @@ set_both() { # MBIT_S DELAY_MS
 a "$tools/link_tool" probe; check "probe" 0 $?
 check "nothing is set at first" 1 "$(a "$tools/link_tool" read va >/dev/null 2>&1; echo $?)"
 
+# measured RATE DELAY BYTES LEAST: the link does what was set, payload being 1448/1514 of what htb
+# counts, and the round trip twice the delay and system calls that take 60 us each here.
+measured() {
+  median "$3" 5 >/dev/null # the window grows
+  got=$(median "$3" 7)
+  rtt=$(a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1)
+  within "$got" "$(awk "BEGIN { print $1 * 1448 / 1514 * $4 }")" "$(awk "BEGIN { print $1 * 1448 / 1514 * 1.1 }")" &&
+    within "$rtt" "$(awk "BEGIN { print 2 * $2 }")" "$(awk "BEGIN { print 2.2 * $2 + 0.3 }")"
+}
+
 # Mbit/s, ms, bytes of the bursts, and the least share of the rate: the one processor in there is
-# what limits the fastest link.  Payload is 1448/1514 of what htb counts; the round trip is twice
-# the delay and system calls that take 60 us each here.
+# what limits the fastest link.  Others may be using the machine: a few tries.
 while read -r rate delay bytes least; do
   set_both "$rate" "$delay"
-  median "$bytes" 5 >/dev/null # the window grows
-  got=$(median "$bytes" 7)
-  low=$(awk "BEGIN { print $rate * 1448 / 1514 * $least }")
-  high=$(awk "BEGIN { print $rate * 1448 / 1514 * 1.1 }")
-  within "rate at $rate Mbit/s, $delay ms" "$got" "$low" "$high"
-  rtt=$(a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1)
-  within "round trip at $rate Mbit/s, $delay ms" "$rtt" "$(awk "BEGIN { print 2 * $delay }")" \
-    "$(awk "BEGIN { print 2.2 * $delay + 0.3 }")"
+  good=1
+  for attempt in 1 2 3 4 5 6; do
+    measured "$rate" "$delay" "$bytes" "$least" && good=0 && break
+    echo "try $attempt, set $rate Mbit/s $delay ms: $got Mbit/s of payload, smallest round trip $rtt ms"
+    sleep $attempt
+  done
+  check "rate and round trip at $rate Mbit/s, $delay ms" 0 $good
   echo "set $rate Mbit/s $delay ms: $got Mbit/s of payload, smallest round trip $rtt ms"
 done <<END
 500 1 4000000 0.9

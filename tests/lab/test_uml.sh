@@ -60,7 +60,7 @@ pid=$!
 sleep 3
 kill -KILL $pid
 wait $pid 2>/dev/null
-for i in 1 2 3 4 5 6 7 8 9 10; do [ -z "$(left)" ] && break; sleep 0.3; done
+for _ in $(seq 100); do [ -z "$(left)" ] && break; sleep 0.2; done
 check "nothing left after SIGKILL" "" "$(left)"
 
 mkdir "$TMPDIR/weir-uml-crashd" && touch "$TMPDIR/weir-uml-crashd/lock" "$TMPDIR/weir-uml-crashd/init"
