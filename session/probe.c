@@ -1,6 +1,7 @@
 /* Active probes towards the ring neighbour.  Half of the ranks send at a time, so that ranks which
  * share a machine do not measure its processor. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -70,10 +71,13 @@ static double measure(weir_session *session, uint32_t port, size_t bytes) {
   const double timeout_s = fmin(5, session->options.timeout_s / 3);
   double bandwidth = 0;
   session->budget.spent += (double)bytes;
-  if (address == NULL || weir_iperf_measure(session->iperf, address, (int)port, bytes, timeout_s,
-                                            &bandwidth) != WEIR_OK)
-    return 0;
-  return bandwidth;
+  if (address == NULL) return 0;
+  if (weir_iperf_measure(session->iperf, address, (int)port, bytes, timeout_s, &bandwidth) ==
+      WEIR_OK)
+    return bandwidth;
+  (void)fprintf(stderr, "weir: rank %d: iperf3 to %s failed: %s; bandwidth is measured without it\n",
+                session->options.rank, address, weir_last_error());
+  return 0;
 }
 
 /* --- bursts --------------------------------------------------------------------------------- */
