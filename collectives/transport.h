@@ -39,7 +39,8 @@ typedef struct weir_recv {
  * over which they came in. */
 typedef struct weir_flow_sample {
   int peer;
-  size_t bytes;     /* bytes that arrived after first_s */
+  size_t whole;     /* bytes of the message */
+  size_t bytes;     /* bytes that arrived after first_s; 0: all was there at once */
   double first_s;   /* weir_now_s() when the first bytes had arrived */
   double last_s;    /* weir_now_s() when the last byte had arrived */
 } weir_flow_sample;

@@ -100,7 +100,7 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_FLOW:
     case WEIR_SAMPLE_TCP_INFO:
       return within(s->value, 0, max_step_s) && s->bytes >= 0 && isfinite(s->bytes) &&
-             s->bytes <= max_rate * max_step_s;
+             s->bytes <= max_rate * max_step_s && within(s->whole, 0, max_rate * max_step_s);
     case WEIR_SAMPLE_COLLECTIVE:
       return within(s->value, 0, max_step_s) && within(s->alpha_terms, 0, 1e9) &&
              within(s->bytes, 0, max_rate * max_step_s);
@@ -171,15 +171,16 @@ static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
  * says is a matter of how long it took. */
 static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
   const double error = s->value > 0 ? (burst_s + wait_s) / s->value : INFINITY;
-  if (s->bytes <= 0) return;
   if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
-    const double known = weir_channel_value(&monitor->rate), bytes = s->bytes * monitor->overhead;
-    if (bytes > known * s->value) weir_channel_contradict_fall(&monitor->rate);
-    if (known > 0 && bytes > risen * known * (s->value + rise_burst_s) &&
+    const double known = weir_channel_value(&monitor->rate);
+    if (s->bytes * monitor->overhead > known * s->value)
+      weir_channel_contradict_fall(&monitor->rate);
+    if (known > 0 && s->whole * monitor->overhead > risen * known * (s->value + rise_burst_s) &&
         ++monitor->rises >= BELIEVED_RISES)
       monitor->suspect = true;
     return;
   }
+  if (s->bytes <= 0) return;
   monitor->flow_s = s->time_s;
   monitor->rises = 0;
   feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));

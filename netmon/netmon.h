@@ -25,6 +25,7 @@ typedef struct weir_sample {
   double time_s; /* when taken; never decreasing */
   double value;
   double bytes;
+  double whole;       /* of a flow: bytes of its message, those of its first chunk included */
   double alpha_terms;
 } weir_sample;
 

@@ -56,7 +56,8 @@ static void feed_flows(weir_session *session) {
     const weir_flow_sample *flow = &transport->flow[i % kept];
     feed(session, (weir_sample){.kind = WEIR_SAMPLE_FLOW,
                                 .value = flow->last_s - flow->first_s,
-                                .bytes = (double)flow->bytes});
+                                .bytes = (double)flow->bytes,
+                                .whole = (double)flow->whole});
   }
   session->feed.flows = transport->flows;
 }

@@ -117,7 +117,7 @@ static double take_rate(weir_session *session, size_t bytes) {
   for (; session->feed.flows != transport->flows; session->feed.flows++) {
     const weir_flow_sample *flow = &transport->flow[session->feed.flows % kept];
     const double seconds = flow->last_s - flow->first_s;
-    if (!(seconds > 0)) continue;
+    if (!(seconds > 0) || flow->bytes == 0) continue;
     const double rate = (double)flow->bytes / seconds;
     second = fmax(second, fmin(best, rate));
     best = fmax(best, rate);

@@ -70,9 +70,7 @@ weir_status weir_end_fail(const weir_end *end, int rank) {
   }
 }
 
-void weir_flow_record(weir_transport *t, int peer, size_t bytes, double first_s, double last_s) {
+void weir_flow_record(weir_transport *t, weir_flow_sample flow) {
   const size_t slots = sizeof t->flow / sizeof *t->flow;
-  t->flow[t->flows % slots] =
-      (weir_flow_sample){.peer = peer, .bytes = bytes, .first_s = first_s, .last_s = last_s};
-  t->flows++;
+  t->flow[t->flows++ % slots] = flow;
 }

@@ -27,7 +27,7 @@ typedef struct weir_end {
 } weir_end;
 weir_status weir_end_fail(const weir_end *end, int rank);
 
-void weir_flow_record(weir_transport *t, int peer, size_t bytes, double first_s, double last_s);
+void weir_flow_record(weir_transport *t, weir_flow_sample flow);
 /* Shorter messages say nothing about bandwidth. */
 #define WEIR_FLOW_MIN ((size_t)16 * 1024)
 

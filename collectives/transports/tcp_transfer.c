@@ -10,7 +10,7 @@
 #include "base/base.h"
 #include "collectives/transports/tcp.h"
 
-#define BATCH 32        /* messages in one sendmsg */
+#define BATCH 32         /* messages in one sendmsg */
 #define POLL_SLICE_MS 50 /* bounds how far a deadline is overrun between two clock readings */
 #define POLLS_A_CLOCK 8
 
@@ -105,8 +105,14 @@ static void finish_recv(transfer *x, tcp_peer *p) {
   /* The read that brought the end may have brought the begin of the next message: packets come in
    * lumps, and a lump's time must not be counted without its bytes. */
   const size_t arrived = r->bytes + p->stage_end - p->stage_at;
-  if (p->first_s > 0.0 && arrived > p->first_bytes)
-    weir_flow_record(&x->self->base, r->peer, arrived - p->first_bytes, p->first_s, weir_now_s());
+  if (p->first_s > 0.0)
+    weir_flow_record(
+        &x->self->base,
+        (weir_flow_sample){.peer = r->peer,
+                           .whole = r->bytes,
+                           .bytes = arrived - p->first_bytes,
+                           .first_s = p->first_s,
+                           .last_s = arrived > p->first_bytes ? weir_now_s() : p->first_s});
   p->first_s = 0.0;
   p->headed = false;
   p->received = 0;
@@ -118,8 +124,8 @@ static void finish_recv(transfer *x, tcp_peer *p) {
 static weir_status unstage(transfer *x, int rank) {
   tcp_peer *p = &x->self->peer[rank];
   weir_recv *r = &x->recv[p->recv_at];
-  const weir_status status = tcp_frame_check(p->stage + p->stage_at, rank, x->tag, r->hop,
-                                             r->capacity, &r->bytes);
+  const weir_status status =
+      tcp_frame_check(p->stage + p->stage_at, rank, x->tag, r->hop, r->capacity, &r->bytes);
   if (status != WEIR_OK) return tcp_blame_frame(x->self, rank, status);
   p->headed = true;
   p->stage_at += sizeof(tcp_frame);
@@ -141,8 +147,7 @@ static weir_status fill(transfer *x, int rank) {
   const size_t rest = p->headed ? r->bytes - p->received : 0;
   struct iovec piece[2];
   size_t pieces = 0;
-  if (rest > 0)
-    piece[pieces++] = (struct iovec){(unsigned char *)r->data + p->received, rest};
+  if (rest > 0) piece[pieces++] = (struct iovec){(unsigned char *)r->data + p->received, rest};
   piece[pieces++] = (struct iovec){p->stage + kept, TCP_STAGE - kept};
   struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
   const ssize_t got = recvmsg(p->fd, &message, MSG_DONTWAIT);
@@ -229,8 +234,13 @@ weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   if (status != WEIR_OK) return status;
   if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, t->rank);
   if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
-  transfer x = {.self = self, .tag = tag, .send = send, .sends = sends, .recv = recv,
-                .recvs = recvs, .deadline_s = deadline_s};
+  transfer x = {.self = self,
+                .tag = tag,
+                .send = send,
+                .sends = sends,
+                .recv = recv,
+                .recvs = recvs,
+                .deadline_s = deadline_s};
   begin(&x);
   status = complete(&x);
   atomic_store_explicit(&self->waiting_on, -1, memory_order_relaxed);

@@ -42,7 +42,8 @@ static void echo(stream *s) {
 static void flow(stream *s, double bytes) {
   double seconds = bytes * OVERHEAD / s->rate * (1 + 0.02 * fabs(weir_rng_normal(&s->rng)));
   if (weir_rng_uniform(&s->rng) < s->shared) seconds *= 2;
-  feed(s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = seconds, .bytes = bytes});
+  feed(s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = seconds, .bytes = bytes,
+                        .whole = bytes});
 }
 
 static void step(stream *s, double bytes) {
