@@ -5,6 +5,7 @@
 #include "cli.h"
 #include "plan.h"
 #include "planner/fusion.h"
+#include "planner/timeline.h"
 
 static const char command[] = "weir plan fusion";
 static const char summary[] = "PROFILE.csv - which tensors to compress and send together";
@@ -24,7 +25,7 @@ static const char description[] =
     "fusion can be faster than that.\n";
 
 typedef struct fusion_arguments {
-  char *compress, *comm, *compress_table, *comm_table;
+  char *compress, *comm, *compress_table, *comm_table, *trace;
   gboolean json;
 } fusion_arguments;
 
@@ -96,6 +97,17 @@ static weir_status print_table(const weir_profile *profile, const weir_curve *co
   return WEIR_OK;
 }
 
+static weir_status write_trace(const weir_profile *profile, const weir_curve *compress,
+                               const weir_curve *communicate, const weir_fusion *fusion,
+                               const char *path) {
+  weir_timeline timeline;
+  weir_status status =
+      weir_timeline_fusion(profile, compress, communicate, fusion, &timeline);
+  if (status == WEIR_OK) status = weir_timeline_trace(&timeline, profile, path);
+  weir_timeline_free(&timeline);
+  return status;
+}
+
 static int solve(const char *path, const fusion_arguments *a) {
   weir_curve compress = {0}, communicate = {0};
   weir_profile profile = {0};
@@ -109,6 +121,8 @@ static int solve(const char *path, const fusion_arguments *a) {
     const double start = weir_now_s();
     status = weir_fusion_solve(&profile, &compress, &communicate, &fusion);
     const double took = weir_now_s() - start;
+    if (status == WEIR_OK && a->trace)
+      status = write_trace(&profile, &compress, &communicate, &fusion, a->trace);
     if (status == WEIR_OK && a->json)
       print_json(&fusion, took);
     else if (status == WEIR_OK)
@@ -132,12 +146,14 @@ int plan_fusion(int argc, char **argv) {
        "Measured cost of compressing instead", "FILE"},
       {"comm-table", 0, 0, G_OPTION_ARG_FILENAME, &a.comm_table,
        "Measured cost of communicating instead", "FILE"},
+      {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace,
+       "Write the timeline for Perfetto or about:tracing", "FILE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
   g_autofree char *path = plan_arguments(command, summary, description, entries, &argc, &argv);
   const int code = path ? solve(path, &a) : WEIR_EXIT_USAGE;
-  char *texts[] = {a.compress, a.comm, a.compress_table, a.comm_table};
+  char *texts[] = {a.compress, a.comm, a.compress_table, a.comm_table, a.trace};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
   return code;
 }

@@ -33,8 +33,8 @@ static weir_status read_line(weir_csv *csv, bool *more) {
   if (length && csv->text[length - 1] == '\r') length--;
   csv->text[length] = '\0';
   for (size_t i = 0; i < length; i++)
-    if (iscntrl((unsigned char)csv->text[i]))
-      return weir_csv_fail(csv, "a control character: expected text of the form '%s'",
+    if (csv->text[i] < ' ' || csv->text[i] > '~')
+      return weir_csv_fail(csv, "an unprintable character: expected ASCII of the form '%s'",
                            csv->header);
   return WEIR_OK;
 }

@@ -1,4 +1,5 @@
-/* Reading the planner's input files: comma-separated text with a fixed header, no quoting.
+/* Reading the planner's input files: comma-separated, printable ASCII, a fixed header, no
+ * quoting.
  *
  * Every failure is WEIR_E_PARSE with "FILE:LINE: what was found: expected what", or WEIR_E_IO.  A
  * line may hold at most 64 KiB and the file at most WEIR_CSV_ROWS rows, so that a wrong file ends

@@ -39,6 +39,12 @@ close "$(value "$json" iteration_ms)" 9 || fail "$json"
   fail "no table"
 "$weir" plan fusion --help | grep -q 'gap_us is part of it' || fail "help does not say what counts"
 
+"$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 0.5,0.25 --trace "$folder/t.json" >/dev/null ||
+  fail "--trace"
+# Four backward passes, the compression and the communication of one group.
+[[ $(grep -c '"ph":"X"' "$folder/t.json") == 6 ]] || fail "trace: $(cat "$folder/t.json")"
+[[ ! -e $folder/t.json.partial ]] || fail "a partial trace is left"
+
 printf 'tensor,numel,gap_us\na,1,0\na,1,0\n' >"$folder/twice.csv"
 printf 'tensor,numel,gap_us\na,1,-3\n' >"$folder/negative.csv"
 printf 'bytes,ms\n5,2\n6,1\n' >"$folder/falls.csv"
@@ -55,6 +61,7 @@ refuse "expected A,B" fusion "$profile" --compress-ms 1,nan --comm-ms 1,0
 refuse "expected A,B" fusion "$profile" --compress-ms=-1,0 --comm-ms 1,0
 refuse "one of the two" fusion "$profile" --compress-ms 1,0
 refuse "one of the two" fusion "$profile" "${cost[@]}" --comm-table "$folder/table.csv"
+refuse "/nowhere/t.json" fusion "$profile" "${cost[@]}" --trace /nowhere/t.json
 refuse "expected one" fusion
 refuse "expected one" fusion "$profile" "$profile" "${cost[@]}"
 refuse "--nonsense" fusion "$profile" --nonsense

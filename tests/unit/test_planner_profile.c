@@ -61,8 +61,9 @@ static const bad_profile bad[] = {
     {HEADER "a,nan,1\n", 0, 2, "'nan'"},
     {HEADER "a,1e300,1\n", 0, 2, "'1e300'"},
     {HEADER "a,1,1\nb,1,1\na,2,1\n", 0, 4, "on line 2 already"},
-    {HEADER "a,1,1\nb\0,1,1\n", sizeof HEADER + 12, 3, "control character"},
-    {HEADER "a\tb,1,1\n", 0, 2, "control character"},
+    {HEADER "a,1,1\nb\0,1,1\n", sizeof HEADER + 12, 3, "unprintable"},
+    {HEADER "a\tb,1,1\n", 0, 2, "unprintable"},
+    {HEADER "\xc3\xa9,1,1\n", 0, 2, "unprintable"},
 };
 
 Test(planner_profile, every_bad_profile_names_file_and_line) {
