@@ -12,6 +12,7 @@ static const struct {
   int (*run)(int argc, char **argv);
 } plans[] = {
     {"fusion", "which tensors to compress and send together", plan_fusion},
+    {"bits", "how many bits each layer's gradient gets", plan_bits},
 };
 
 int plan_refuse(const char *command, const char *option, const char *expected) {

@@ -8,6 +8,7 @@
 #include <weir/status.h>
 
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */
+int plan_bits(int argc, char **argv);
 int plan_fusion(int argc, char **argv);
 
 /* "weir plan NAME: OPTION: expected ..." on stderr; WEIR_EXIT_USAGE. */

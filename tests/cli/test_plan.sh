@@ -65,6 +65,33 @@ refuse "/nowhere/t.json" fusion "$profile" "${cost[@]}" --trace /nowhere/t.json
 refuse "expected one" fusion
 refuse "expected one" fusion "$profile" "$profile" "${cost[@]}"
 refuse "--nonsense" fusion "$profile" --nonsense
+# Both large layers go to 2 bits, the small one and the norm do not: 2000 + 1975 + 40 + 4 * 100.
+stats=$folder/stats.csv
+cat >"$stats" <<'EOF'
+layer,numel,norm,bits,bucket,bytes,error
+huge,8000,1,2,128,2000,3
+huge,8000,1,4,128,4000,1
+huge2,7900,1.5,2,128,1975,3
+huge2,7900,1.5,4,128,3950,1
+tiny,80,9,2,128,20,8
+tiny,80,9,4,128,40,2
+LayerNorm,100,5,4,128,50,9
+EOF
+json=$("$weir" plan bits "$stats" --alpha 2 --json) || fail "bits"
+close "$(value "$json" bytes)" 4415 || fail "$json"
+close "$(value "$json" least_bytes)" 4415 || fail "$json"
+[[ $json == *'{"layer":"huge","bits":2,"bucket":128}'* ]] || fail "$json"
+[[ $json == *'{"layer":"LayerNorm","bits":32,"bucket":0}'* ]] || fail "$json"
+json=$("$weir" plan bits "$stats" --method uniform --keep "" --json) || fail "bits, uniform"
+close "$(value "$json" bytes)" 8040 || fail "$json"
+"$weir" plan bits "$stats" | grep -q '^  kmeans  *4415 ' || fail "no table"
+sed '3s/,1$/,-1/' "$stats" >"$folder/wrong.csv"
+refuse "$folder/wrong.csv:3: " bits "$folder/wrong.csv"
+refuse "$stats:2: layer 'huge': expected a line of 4 bits and bucket 64" bits "$stats" --bucket 64
+refuse "a number from 1" bits "$stats" --alpha 0.5
+refuse "a number of elements" bits "$stats" --bucket 0
+refuse "knapsack, kmeans" bits "$stats" --method best
+
 refuse "unknown plan" nonsense
 refuse "usage"
 
