@@ -70,12 +70,13 @@ static void print_json(const weir_fusion *fusion, double solve_s) {
 static weir_status print_table(const weir_profile *profile, const weir_curve *compress,
                                const weir_curve *communicate, const weir_fusion *fusion,
                                double solve_s) {
+  const gboolean inexact = fusion->least_s < fusion->iteration_s;
   printf("%zu tensors; found in %.3f ms%s\n\n  %-16s %7s %14s\n", profile->count, solve_s * 1e3,
-         fusion->least_s < fusion->iteration_s ? ", cut short" : "", "fusion", "groups",
+         inexact ? ", cut short" : "", "fusion", "groups",
          "iteration");
-  printf("  %-16s %7zu %11.4f ms\n", fusion->least_s < fusion->iteration_s ? "best known" : "optimum",
-         fusion->groups, fusion->iteration_s * 1e3);
-  if (fusion->least_s < fusion->iteration_s)
+  printf("  %-16s %7zu %11.4f ms\n", inexact ? "best known" : "optimum", fusion->groups,
+         fusion->iteration_s * 1e3);
+  if (inexact)
     printf("  %-16s %7s %11.4f ms\n", "lower bound", "", fusion->least_s * 1e3);
   for (size_t b = 0; b < weir_fusion_baseline_count; b++) {
     weir_fusion other;

@@ -48,7 +48,7 @@ typedef struct weir_bits_stats {
 } weir_bits_stats;
 
 /* patterns: separated by commas, "" for none.  WEIR_E_PARSE ("FILE:LINE: ..."), also when a layer
- * that is to be quantized has no option of 4 bits at the reference bucket.  Then *stats is empty. */
+ * to be quantized has no option of 4 bits at the reference bucket.  Then *stats is empty. */
 weir_status weir_bits_load(weir_bits_stats *stats, const char *path, const char *patterns,
                            uint32_t reference_bucket);
 void weir_bits_free(weir_bits_stats *stats);

@@ -4,8 +4,8 @@
  *
  *   bytes = bound + surplus + w (B - error2),   bound = sum of min (bytes + w error2) - w B
  *
- * where surplus is the sum over layers of bytes + w error2 above the layer's minimum.  So within the
- * budget bytes >= bound + surplus, and an option whose own surplus reaches the gap between the best
+ * where surplus is the sum over layers of bytes + w error2 above the layer's minimum.  So within
+ * the budget bytes >= bound + surplus, and an option whose own surplus reaches the gap between the best
  * answer and the bound is in no better answer. */
 #include <math.h>
 #include <stdlib.h>
@@ -268,7 +268,7 @@ static void trace_back(const knapsack *k, finding found, size_t *choice) {
   }
 }
 
-static weir_status solve(knapsack *k, const weir_bits *known, weir_bits *bits) {
+static void solve(knapsack *k, const weir_bits *known, weir_bits *bits) {
   double least = 0.0, surplus = 0.0;
   for (size_t l = 0; l < k->stats->layer_count; l++) {
     const weir_bits_option *base = &k->stats->options[k->base[l]];
@@ -282,10 +282,12 @@ static weir_status solve(knapsack *k, const weir_bits *known, weir_bits *bits) {
   if (known_is_best) k->best = known->bytes;
   memcpy(bits->choice, known_is_best ? known->choice : k->base,
          k->stats->layer_count * sizeof *bits->choice);
-  /* What a pass finds narrows the gap, and with it the core and the states of the next pass. */
+  /* What a narrow pass finds narrows the gap, and with it the core of the next, wider pass. */
   k->dropped = -INFINITY;
+  const size_t most = k->most_states;
   for (size_t pass = 0; pass < PASSES && k->dropped < k->best; pass++) {
     k->dropped = INFINITY;
+    k->most_states = pass + 1 < PASSES ? 1 + (most >> (PASSES - 1 - pass)) : most;
     find_core(k);
     k->all[0] = (state){.surplus = surplus};
     k->stages[0] = (stage){.states = 1};
@@ -294,7 +296,6 @@ static weir_status solve(knapsack *k, const weir_bits *known, weir_bits *bits) {
   }
   weir_bits_measure(k->stats, bits);
   bits->least_bytes = fmin(bits->bytes, fmax(0.0, ceil(k->dropped - 1e-3)));
-  return WEIR_OK;
 }
 
 weir_status weir_bits_knapsack(const weir_bits_stats *stats, double most_error, size_t states,
@@ -317,7 +318,7 @@ weir_status weir_bits_knapsack(const weir_bits_stats *stats, double most_error, 
   if (status == WEIR_OK && !(most_error >= 0.0))
     status = weir_fail(WEIR_E_INVALID, "an error of at most %g: expected 0 or more", most_error);
   if (status == WEIR_OK) status = relax(&k, steps);
-  if (status == WEIR_OK) status = solve(&k, known, bits);
+  if (status == WEIR_OK) solve(&k, known, bits);
   free(steps);
   free(k.base);
   free(k.items);

@@ -56,9 +56,9 @@ weir_status weir_fusion_affine(const weir_profile *profile, const weir_curve *co
  * so the pairs dropped cannot lead to less.  A pair is also dropped when even its lower bound
  * (communication left alone; compression left with each group followed by the least communication
  * that can remain) is not below the best fusion known.  The number of pairs has no polynomial
- * bound: after `work` extensions (0: WEIR_FUSION_WORK, which is seconds) the search ends with the best
- * fusion known, and least_s < iteration_s says how far from the optimum it may be.  WEIR_E_CAPACITY for more than
- * WEIR_FUSION_LABEL_TENSORS tensors. */
+ * bound: after `work` extensions (0: WEIR_FUSION_WORK, which is seconds) the search ends with the
+ * best fusion known, and least_s < iteration_s says how far from the optimum it may be.
+ * WEIR_E_CAPACITY for more than WEIR_FUSION_LABEL_TENSORS tensors. */
 enum { WEIR_FUSION_WORK = 1 << 26, WEIR_FUSION_LABEL_TENSORS = 4000 };
 weir_status weir_fusion_labels(const weir_profile *profile, const weir_curve *compress,
                                const weir_curve *communicate, size_t work, weir_fusion *best);

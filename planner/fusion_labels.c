@@ -1,4 +1,4 @@
-/* Exact fusion for measured costs: pairs (C, E) pruned by dominance and by bounds (see fusion.h). */
+/* Exact fusion for measured costs: pairs (C, E) pruned by dominance and bounds (see fusion.h). */
 #include <math.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -112,7 +112,8 @@ static weir_status settle(search *s, size_t j) {
     s->labels = grown;
     s->room = more;
   }
-  for (size_t k = 0; k < kept; k++) s->labels[s->first[j] + k] = s->fresh[spread(k, kept, candidates)];
+  for (size_t k = 0; k < kept; k++)
+    s->labels[s->first[j] + k] = s->fresh[spread(k, kept, candidates)];
   s->first[j + 1] = total;
   s->fresh_count = 0;
   return WEIR_OK;
