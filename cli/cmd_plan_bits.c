@@ -18,10 +18,11 @@ static const char description[] =
     "Least bytes are sought with the l2 norm of the whole error at most ALPHA times that of 4\n"
     "bits everywhere (at the reference bucket).  knapsack: over all lines, with a proven lower\n"
     "bound (least_bytes).  kmeans and linear: the published rankings at the reference bucket,\n"
-    "with the best of all ranges of widths.  uniform: 4 bits.\n";
+    "with the best of all ranges of widths.  bayes: Bayesian optimization of a width that is\n"
+    "linear in the logarithms of size and norm.  uniform: 4 bits.\n";
 
-typedef enum method { KNAPSACK, KMEANS, LINEAR, UNIFORM, METHODS } method;
-static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "uniform"};
+typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;
+static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "bayes", "uniform"};
 
 typedef struct bits_arguments {
   char *alpha, *bucket, *keep, *method;
@@ -43,12 +44,14 @@ static weir_status solve(const weir_bits_stats *stats, double alpha, answers *al
   if (status == WEIR_OK) status = weir_bits_linear(stats, most, &all->bits[LINEAR]);
   all->took_s[LINEAR] = weir_now_s() - start;
   start = weir_now_s();
-  if (status == WEIR_OK) {
-    const weir_bits *known = all->bits[KMEANS].bytes < all->bits[LINEAR].bytes
-                                 ? &all->bits[KMEANS]
-                                 : &all->bits[LINEAR];
+  if (status == WEIR_OK) status = weir_bits_bayes(stats, most, &all->bits[BAYES]);
+  all->took_s[BAYES] = weir_now_s() - start;
+  start = weir_now_s();
+  const weir_bits *known = &all->bits[UNIFORM];
+  for (method m = KMEANS; m <= BAYES; m++)
+    if (all->bits[m].bytes < known->bytes) known = &all->bits[m];
+  if (status == WEIR_OK)
     status = weir_bits_knapsack(stats, most, 0, known, &all->bits[KNAPSACK]);
-  }
   all->took_s[KNAPSACK] = weir_now_s() - start;
   return status;
 }
@@ -111,7 +114,7 @@ static int run(const char *path, const bits_arguments *a) {
     return plan_refuse(command, "--bucket", "a number of elements from 1");
   for (; a->method && chosen < METHODS && strcmp(a->method, methods[chosen]) != 0;) chosen++;
   if (chosen == METHODS)
-    return plan_refuse(command, "--method", "knapsack, kmeans, linear or uniform");
+    return plan_refuse(command, "--method", "knapsack, kmeans, linear, bayes or uniform");
   weir_bits_stats stats;
   answers all = {0};
   weir_status status =
@@ -138,7 +141,7 @@ int plan_bits(int argc, char **argv) {
       {"keep", 0, 0, G_OPTION_ARG_STRING, &a.keep,
        "Layers whose names hold one of these stay in full precision (bias,bn,norm)", "PATTERNS"},
       {"method", 0, 0, G_OPTION_ARG_STRING, &a.method,
-       "knapsack (default), kmeans, linear or uniform", "METHOD"},
+       "knapsack (default), kmeans, linear, bayes or uniform", "METHOD"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -74,6 +74,12 @@ weir_status weir_bits_uniform(const weir_bits_stats *stats, weir_bits *bits);
 weir_status weir_bits_kmeans(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 weir_status weir_bits_linear(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 
+/* "Bayes": the paper names Bayesian optimization without its terms. Here the width of a layer is
+ * the one nearest to x0 + x1 log(size) + x2 log(norm), both standardized, and a Gaussian process with
+ * expected improvement picks x over 48 trials; the first is 4 bits everywhere, so that for
+ * most_error >= E_4 it needs at most uniform's bytes.  Deterministic; tens of milliseconds. */
+weir_status weir_bits_bayes(const weir_bits_stats *stats, double most_error, weir_bits *bits);
+
 /* The multiple-choice knapsack over all options.  Lagrangian relaxation gives a lower bound and a
  * first answer; then layers are joined one by one into states (bytes, error), dropping states that
  * another one dominates or whose bound is not below the best answer.  At most `states` (0: 64)

@@ -5,8 +5,8 @@
  *   bytes = bound + surplus + w (B - error2),   bound = sum of min (bytes + w error2) - w B
  *
  * where surplus is the sum over layers of bytes + w error2 above the layer's minimum.  So within
- * the budget bytes >= bound + surplus, and an option whose own surplus reaches the gap between the best
- * answer and the bound is in no better answer. */
+ * the budget bytes >= bound + surplus, and an option whose own surplus reaches the gap between the
+ * best answer and the bound is in no better answer. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -89,14 +89,17 @@ Test(planner_bits, knapsack_equals_brute_force) {
 Test(planner_bits, knapsack_at_most_kmeans_at_most_uniform) {
   weir_rng rng;
   weir_rng_seed(&rng, 2);
-  size_t strictly = 0;
+  size_t strictly = 0, better = 0;
   for (size_t instance = 0; instance < 12; instance++) {
     const weir_bits_stats s = random_stats(&rng, LAYERS, 8);
-    weir_bits uniform, kmeans, linear, best, equal;
+    weir_bits uniform, kmeans, linear, bayes, best, equal;
     cr_assert_eq(weir_bits_uniform(&s, &uniform), WEIR_OK);
     const double most = uniform.error * (1.0 + (double)(instance % 3));
     cr_assert_eq(weir_bits_kmeans(&s, most, &kmeans), WEIR_OK);
     cr_assert_eq(weir_bits_linear(&s, most, &linear), WEIR_OK);
+    cr_assert_eq(weir_bits_bayes(&s, most, &bayes), WEIR_OK);
+    check(&s, &bayes, most);
+    cr_assert_leq(bayes.bytes, uniform.bytes);
     cr_assert_eq(weir_bits_knapsack(&s, most, 0, &kmeans, &best), WEIR_OK);
     cr_assert_eq(weir_bits_knapsack(&s, kmeans.error, 0, &kmeans, &equal), WEIR_OK);
     check(&s, &kmeans, most);
@@ -109,10 +112,12 @@ Test(planner_bits, knapsack_at_most_kmeans_at_most_uniform) {
     cr_assert_leq(linear.bytes, uniform.bytes);
     cr_assert_leq(best.bytes - best.least_bytes, 1e-3 * best.bytes);
     strictly += best.bytes < kmeans.bytes && kmeans.bytes < uniform.bytes;
-    weir_bits *all[] = {&uniform, &kmeans, &linear, &best, &equal};
-    for (size_t i = 0; i < 5; i++) weir_bits_drop(all[i]);
+    better += bayes.bytes < uniform.bytes;
+    weir_bits *all[] = {&uniform, &kmeans, &linear, &bayes, &best, &equal};
+    for (size_t i = 0; i < 6; i++) weir_bits_drop(all[i]);
   }
   cr_assert_gt(strictly, 0u);
+  cr_assert_geq(better, 9u);
 }
 
 static weir_status load(weir_bits_stats *s, const char *text, const char *patterns, char path[64]) {
@@ -168,6 +173,7 @@ Test(planner_bits, unsatisfiable_errors_are_refused) {
   cr_assert_eq(weir_bits_knapsack(&s, NAN, 0, NULL, &bits), WEIR_E_INVALID);
   cr_assert_eq(weir_bits_kmeans(&s, 2.4, &bits), WEIR_E_INVALID);
   cr_assert_eq(weir_bits_linear(&s, 2.4, &bits), WEIR_E_INVALID);
+  cr_assert_eq(weir_bits_bayes(&s, 2.4, &bits), WEIR_E_INVALID);
   weir_bits_free(&s);
 }
 
@@ -177,6 +183,9 @@ Test(planner_bits, all_layers_in_full_precision) {
   weir_bits bits;
   cr_assert_eq(load(&s, HEADER "a.bias,10,1,2,128,9,1\n", "bias", path), WEIR_OK);
   cr_assert_eq(weir_bits_kmeans(&s, 0.0, &bits), WEIR_OK);
+  cr_assert_eq(bits.bytes, 40.0);
+  weir_bits_drop(&bits);
+  cr_assert_eq(weir_bits_bayes(&s, 0.0, &bits), WEIR_OK);
   cr_assert_eq(bits.bytes, 40.0);
   weir_bits_drop(&bits);
   cr_assert_eq(weir_bits_knapsack(&s, 0.0, 0, NULL, &bits), WEIR_OK);
