@@ -12,6 +12,7 @@ static const struct {
   int (*run)(int argc, char **argv);
 } plans[] = {
     {"fusion", "which tensors to compress and send together", plan_fusion},
+    {"strategy", "how one tensor may be compressed and sent (lists options)", plan_strategy},
     {"bits", "how many bits each layer's gradient gets", plan_bits},
 };
 
@@ -65,7 +66,7 @@ void plan_print(JsonBuilder *builder) {
 }
 
 static void usage(FILE *to) {
-  fputs("usage: weir plan WHAT FILE [OPTIONS]     (weir plan WHAT --help explains each)\n\n", to);
+  fputs("usage: weir plan WHAT [FILE] [OPTIONS]     (weir plan WHAT --help explains each)\n\n", to);
   for (guint i = 0; i < G_N_ELEMENTS(plans); i++)
     fprintf(to, "  %-8s %s\n", plans[i].name, plans[i].summary);
 }

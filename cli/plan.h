@@ -10,6 +10,7 @@
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */
 int plan_bits(int argc, char **argv);
 int plan_fusion(int argc, char **argv);
+int plan_strategy(int argc, char **argv);
 
 /* "weir plan NAME: OPTION: expected ..." on stderr; WEIR_EXIT_USAGE. */
 int plan_refuse(const char *command, const char *option, const char *expected);

@@ -92,6 +92,16 @@ refuse "a number from 1" bits "$stats" --alpha 0.5
 refuse "a number of elements" bits "$stats" --bucket 0
 refuse "knapsack, kmeans" bits "$stats" --method best
 
+[[ $("$weir" plan strategy --list-options | tail -1) == "4341 options" ]] || fail "4341 options"
+[[ $("$weir" plan strategy --list-options --no-hierarchical --no-cpu | wc -l) == 13 ]] ||
+  fail "12 flat options on the GPU"
+[[ $("$weir" plan strategy --list-options --no-flat --json) == '{"count":4278,"options":["'* ]] ||
+  fail "JSON of options"
+refuse "the constraints leave no option" strategy --list-options --no-flat --no-hierarchical
+refuse "expected --list-options" strategy
+refuse "expected no file" strategy --list-options "$profile"
+refuse "from 0" strategy --list-options --most-compressions=-1
+
 refuse "unknown plan" nonsense
 refuse "usage"
 
