@@ -75,8 +75,8 @@ weir_status weir_bits_kmeans(const weir_bits_stats *stats, double most_error, we
 weir_status weir_bits_linear(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 
 /* "Bayes": the paper names Bayesian optimization without its terms. Here the width of a layer is
- * the one nearest to x0 + x1 log(size) + x2 log(norm), both standardized, and a Gaussian process with
- * expected improvement picks x over 48 trials; the first is 4 bits everywhere, so that for
+ * the one nearest to x0 + x1 log(size) + x2 log(norm), both standardized, and a Gaussian process
+ * with expected improvement picks x over 48 trials; the first is 4 bits everywhere, so that for
  * most_error >= E_4 it needs at most uniform's bytes.  Deterministic; tens of milliseconds. */
 weir_status weir_bits_bayes(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 

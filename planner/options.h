@@ -3,13 +3,14 @@
  * Four dimensions: compress or not; on CPU or GPU; the communication scheme (flat or hierarchical,
  * indivisible or divisible, which routine); where to compress and decompress.  Eight action tasks
  * (its Table 3).  Pruning rules: a task follows only where it is valid, first steps come before
- * second ones, and the routines of the two steps pair (reduce-scatter or all-to-all with all-gather,
- * reduce or gather with broadcast).
+ * second ones, and the routines of the two steps pair (reduce-scatter or all-to-all with
+ * all-gather, reduce or gather with broadcast).
  *
  * The paper omits its table of valid connections.  Those used here:
  *   - before a communication an uncompressed tensor may be compressed;
  *   - after any communication but the last a compressed tensor may stay as it is, be decompressed,
- *     or be decompressed (and aggregated) and compressed again; an uncompressed one may be compressed;
+ *     or be decompressed (and aggregated) and compressed again; an uncompressed one may be
+ *     compressed;
  *   - after the last communication a compressed tensor is decompressed.
  * They give the paper's 4341 options exactly: 63 flat (5 indivisible, 58 divisible) and 4278
  * hierarchical (338 with an indivisible scheme between machines, 3940 with a divisible one). */

@@ -12,7 +12,8 @@ static size_t count_of(weir_option_limits limits) {
 }
 
 /* By transfer of (uncompressed, compressed) = (u, c) paths: before the first communication (1, 2);
- * between two (u + 2c, 2u + 5c); at the end u + 2c.  Pairs of routines double each divisible part. */
+ * between two (u + 2c, 2u + 5c); at the end u + 2c.  Each divisible part has two pairs of
+ * routines. */
 Test(planner_options, counts_by_hand_and_the_papers_total) {
   const weir_option_limits flat = {.no_hierarchical = true}, tree = {.no_flat = true};
   cr_assert_eq(count_of((weir_option_limits){0}), 4341u); /* "ByteComp", section 4.4.1 */
