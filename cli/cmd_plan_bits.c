@@ -1,0 +1,153 @@
+/* `weir plan bits`: a width and a bucket size for every layer, by each method. */
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+#include "plan.h"
+#include "planner/bits.h"
+
+static const char command[] = "weir plan bits";
+static const char summary[] = "STATS.csv - how many bits each layer's gradient gets";
+static const char description[] =
+    "STATS.csv has the columns layer,numel,norm,bits,bucket,bytes,error: one line for every\n"
+    "measured way to quantize a layer, the lines of a layer together.  norm is the l2 norm of\n"
+    "the layer's accumulated gradient, bytes what is sent, error the l2 norm of decoded less\n"
+    "exact.\n"
+    "\n"
+    "Least bytes are sought with the l2 norm of the whole error at most ALPHA times that of 4\n"
+    "bits everywhere (at the reference bucket).  knapsack: over all lines, with a proven lower\n"
+    "bound (least_bytes).  kmeans and linear: the published rankings at the reference bucket,\n"
+    "with the best of all ranges of widths.  bayes: Bayesian optimization of a width that is\n"
+    "linear in the logarithms of size and norm.  uniform: 4 bits.\n";
+
+typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;
+static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "bayes", "uniform"};
+
+typedef struct bits_arguments {
+  char *alpha, *bucket, *keep, *method;
+  gboolean json;
+} bits_arguments;
+
+typedef struct answers {
+  weir_bits bits[METHODS];
+  double took_s[METHODS];
+} answers;
+
+static weir_status solve(const weir_bits_stats *stats, double alpha, answers *all) {
+  weir_status status = weir_bits_uniform(stats, &all->bits[UNIFORM]);
+  const double most = alpha * all->bits[UNIFORM].error;
+  double start = weir_now_s();
+  if (status == WEIR_OK) status = weir_bits_kmeans(stats, most, &all->bits[KMEANS]);
+  all->took_s[KMEANS] = weir_now_s() - start;
+  start = weir_now_s();
+  if (status == WEIR_OK) status = weir_bits_linear(stats, most, &all->bits[LINEAR]);
+  all->took_s[LINEAR] = weir_now_s() - start;
+  start = weir_now_s();
+  if (status == WEIR_OK) status = weir_bits_bayes(stats, most, &all->bits[BAYES]);
+  all->took_s[BAYES] = weir_now_s() - start;
+  start = weir_now_s();
+  const weir_bits *known = &all->bits[UNIFORM];
+  for (method m = KMEANS; m <= BAYES; m++)
+    if (all->bits[m].bytes < known->bytes) known = &all->bits[m];
+  if (status == WEIR_OK)
+    status = weir_bits_knapsack(stats, most, 0, known, &all->bits[KNAPSACK]);
+  all->took_s[KNAPSACK] = weir_now_s() - start;
+  return status;
+}
+
+static void print_json(const weir_bits_stats *stats, const answers *all, method chosen,
+                       double alpha) {
+  const weir_bits *bits = &all->bits[chosen];
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  json_builder_set_member_name(builder, "method");
+  json_builder_add_string_value(builder, methods[chosen]);
+  plan_number(builder, "bytes", bits->bytes);
+  if (chosen == KNAPSACK) plan_number(builder, "least_bytes", bits->least_bytes);
+  plan_number(builder, "error", bits->error);
+  plan_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
+  json_builder_set_member_name(builder, "layers");
+  json_builder_begin_array(builder);
+  for (size_t l = 0; l < stats->layer_count; l++) {
+    const weir_bits_option *option = &stats->options[bits->choice[l]];
+    json_builder_begin_object(builder);
+    json_builder_set_member_name(builder, "layer");
+    json_builder_add_string_value(builder, stats->layers[l].name);
+    json_builder_set_member_name(builder, "bits");
+    json_builder_add_int_value(builder, option->bits);
+    json_builder_set_member_name(builder, "bucket");
+    json_builder_add_int_value(builder, option->bucket);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+  plan_number(builder, "solve_ms", all->took_s[chosen] * 1e3);
+  plan_print(builder);
+}
+
+static void print_table(const weir_bits_stats *stats, const answers *all, method chosen,
+                        double alpha) {
+  const double most = alpha * all->bits[UNIFORM].error;
+  printf("%zu layers; error at most %g (%g times that of 4 bits)\n\n", stats->layer_count, most,
+         alpha);
+  printf("  %-9s %15s %12s %9s\n", "method", "bytes", "error", "found in");
+  for (size_t m = 0; m < METHODS; m++)
+    printf("  %-9s %15.0f %12g %6.2f ms%s\n", methods[m], all->bits[m].bytes, all->bits[m].error,
+           all->took_s[m] * 1e3, m == chosen ? "  below" : "");
+  printf("  %-9s %15.0f  no assignment within the error is smaller\n", "bound",
+         all->bits[KNAPSACK].least_bytes);
+  printf("\n  %5s %7s %12s  %s\n", "bits", "bucket", "bytes", "layer");
+  for (size_t l = 0; l < stats->layer_count; l++) {
+    const weir_bits_option *option = &stats->options[all->bits[chosen].choice[l]];
+    printf("  %5u %7u %12.0f  %s\n", option->bits, option->bucket, option->bytes,
+           stats->layers[l].name);
+  }
+}
+
+static int run(const char *path, const bits_arguments *a) {
+  double alpha = 2.0;
+  guint64 bucket = 128;
+  method chosen = KNAPSACK;
+  if (a->alpha && (!plan_numbers(a->alpha, 1, &alpha) || alpha < 1.0))
+    return plan_refuse(command, "--alpha", "a number from 1");
+  if (a->bucket && !g_ascii_string_to_unsigned(a->bucket, 10, 1, G_MAXUINT32, &bucket, NULL))
+    return plan_refuse(command, "--bucket", "a number of elements from 1");
+  for (; a->method && chosen < METHODS && strcmp(a->method, methods[chosen]) != 0;) chosen++;
+  if (chosen == METHODS)
+    return plan_refuse(command, "--method", "knapsack, kmeans, linear, bayes or uniform");
+  weir_bits_stats stats;
+  answers all = {0};
+  weir_status status =
+      weir_bits_load(&stats, path, a->keep ? a->keep : "bias,bn,norm", (uint32_t)bucket);
+  if (status == WEIR_OK) status = solve(&stats, alpha, &all);
+  int code = WEIR_EXIT_DONE;
+  if (status != WEIR_OK)
+    code = plan_failed(command, status);
+  else if (a->json)
+    print_json(&stats, &all, chosen, alpha);
+  else
+    print_table(&stats, &all, chosen, alpha);
+  for (size_t m = 0; m < METHODS; m++) weir_bits_drop(&all.bits[m]);
+  weir_bits_free(&stats);
+  return code;
+}
+
+int plan_bits(int argc, char **argv) {
+  bits_arguments a = {0};
+  const GOptionEntry entries[] = {
+      {"alpha", 0, 0, G_OPTION_ARG_STRING, &a.alpha, "Error allowed, in errors of 4 bits (2)",
+       "ALPHA"},
+      {"bucket", 0, 0, G_OPTION_ARG_STRING, &a.bucket, "Reference bucket size (128)", "ELEMENTS"},
+      {"keep", 0, 0, G_OPTION_ARG_STRING, &a.keep,
+       "Layers whose names hold one of these stay in full precision (bias,bn,norm)", "PATTERNS"},
+      {"method", 0, 0, G_OPTION_ARG_STRING, &a.method,
+       "knapsack (default), kmeans, linear, bayes or uniform", "METHOD"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      G_OPTION_ENTRY_NULL,
+  };
+  g_autofree char *path = plan_arguments(command, summary, description, entries, &argc, &argv);
+  const int code = path ? run(path, &a) : WEIR_EXIT_USAGE;
+  char *texts[] = {a.alpha, a.bucket, a.keep, a.method};
+  for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
+  return code;
+}

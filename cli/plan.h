@@ -1,0 +1,30 @@
+/* What the parts of `weir plan` share. */
+#ifndef WEIR_CLI_PLAN_H
+#define WEIR_CLI_PLAN_H
+
+#include <glib.h>
+#include <json-glib/json-glib.h>
+
+#include <weir/status.h>
+
+/* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */
+int plan_bits(int argc, char **argv);
+int plan_fusion(int argc, char **argv);
+int plan_strategy(int argc, char **argv);
+
+/* "weir plan NAME: OPTION: expected ..." on stderr; WEIR_EXIT_USAGE. */
+int plan_refuse(const char *command, const char *option, const char *expected);
+/* The library's last error on stderr; WEIR_EXIT_USAGE, or WEIR_EXIT_FAILED when memory or Weir
+ * itself is to blame. */
+int plan_failed(const char *command, weir_status status);
+/* `count` numbers from 0 separated by commas and nothing else. */
+gboolean plan_numbers(const char *text, guint count, double *values);
+/* Parse entries and take exactly one further argument, the input file.  NULL after a message;
+ * g_free it. */
+char *plan_arguments(const char *command, const char *summary, const char *description,
+                     const GOptionEntry *entries, int *argc, char ***argv);
+/* Ends the builder's object and prints it on one line. */
+void plan_print(JsonBuilder *builder);
+void plan_number(JsonBuilder *builder, const char *name, double value);
+
+#endif

@@ -1,0 +1,148 @@
+/* Exact fusion for affine costs: greedy walks below a searched bound (see fusion.h). */
+#include <math.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "planner/fusion.h"
+
+/* The problem in the form of fusion.h, in the direction in which the walk is exact.
+ *
+ * A walk that takes as much as it may can be stopped by a tensor that a later group could hold
+ * only if the bound of a group, T - (m + 1) c - t (a - c), grew with t.  It does not when a >= c.
+ * When a < c the same problem is read from the other end: groups in reverse, compression and
+ * communication swapped, exactly as a two-stage flow line may be run backwards. */
+typedef struct affine {
+  size_t n;
+  const double *rise; /* [n + 1] P: not descending */
+  const double *fall; /* [n + 1] R: not ascending */
+  double first, second; /* fixed costs, first >= second */
+  size_t *end;          /* [n] ends of the walk that was made last */
+} affine;
+
+static double term(const affine *a, size_t groups, size_t group, size_t from, size_t to) {
+  return a->rise[to] + a->fall[from] + (double)group * (a->first - a->second) +
+         (double)(groups + 1) * a->second;
+}
+
+/* Can exactly `groups` groups end by `bound`?  If so *value is when the walk's groups end. */
+static int walk(const affine *a, size_t groups, double bound, double *value) {
+  size_t from = 0;
+  *value = 0.0;
+  for (size_t group = 1; group <= groups; group++) {
+    const size_t furthest = a->n - (groups - group);
+    const double room = bound - (double)group * (a->first - a->second) -
+                        (double)(groups + 1) * a->second - a->fall[from];
+    size_t to = from;
+    while (to < furthest && a->rise[to + 1] <= room) to++;
+    if (to == from) return 0;
+    *value = fmax(*value, term(a, groups, group, from, to));
+    a->end[group - 1] = from = to;
+  }
+  return from == a->n;
+}
+
+/* The two ends of the line alone: nothing with that many groups ends earlier. */
+static double least(const affine *a, size_t groups) {
+  return fmax(term(a, groups, 1, 0, 1), term(a, groups, groups, a->n - 1, a->n));
+}
+
+typedef struct affine_best {
+  double value;
+  size_t groups;
+  size_t *end;
+} affine_best;
+
+static void keep(const affine *a, size_t groups, double value, affine_best *best) {
+  best->value = value;
+  best->groups = groups;
+  for (size_t k = 0; k < groups; k++) best->end[k] = a->end[k];
+}
+
+/* The best value for this count if it is below best->value; to the last digits of a double. */
+static void search(const affine *a, size_t groups, affine_best *best) {
+  const double digit = 1e-15;
+  double low = least(a, groups), value = 0.0;
+  if (low >= best->value || !walk(a, groups, best->value * (1.0 - digit), &value) ||
+      value >= best->value)
+    return;
+  keep(a, groups, value, best);
+  while (best->value - low > digit * best->value) {
+    const double middle = low + 0.5 * (best->value - low);
+    if (middle <= low || middle >= best->value) return;
+    if (walk(a, groups, middle, &value))
+      keep(a, groups, fmin(value, middle), best);
+    else
+      low = middle;
+  }
+}
+
+static void all_counts(const affine *a, size_t *order, affine_best *best) {
+  weir_rng rng;
+  weir_rng_seed(&rng, a->n);
+  for (size_t i = 0; i < a->n; i++) {
+    const size_t j = (size_t)weir_rng_below(&rng, i + 1);
+    order[i] = order[j];
+    order[j] = i + 1;
+  }
+  for (size_t i = 0; i < a->n; i++) search(a, order[i], best);
+}
+
+/* rise and fall from the profile's sums; in the reverse direction they change places. */
+static void lay_out(const double *ready, const double *bytes, size_t n, const weir_curve *h,
+                    const weir_curve *g, double *rise, double *fall) {
+  const int backwards = h->fixed_s < g->fixed_s;
+  for (size_t j = 0; j <= n; j++) {
+    const double up = ready[j] + h->per_byte_s * bytes[j];
+    const double down = g->per_byte_s * (bytes[n] - bytes[j]);
+    rise[backwards ? n - j : j] = backwards ? down : up;
+    fall[backwards ? n - j : j] = backwards ? up : down;
+  }
+}
+
+static void turn_round(size_t n, affine_best *best) {
+  /* Group k of the reversed order ends at n - (the begin of its original). */
+  size_t *end = best->end;
+  const size_t groups = best->groups;
+  for (size_t k = 0; k + 1 < groups; k++) end[k] = n - end[k];
+  for (size_t k = 0; 2 * k + 2 < groups; k++) {
+    const size_t other = end[groups - 2 - k];
+    end[groups - 2 - k] = end[k];
+    end[k] = other;
+  }
+}
+
+weir_status weir_fusion_affine(const weir_profile *profile, const weir_curve *compress,
+                               const weir_curve *communicate, weir_fusion *best) {
+  *best = (weir_fusion){0};
+  weir_status status = weir_curve_check(compress, "compression");
+  if (status == WEIR_OK) status = weir_curve_check(communicate, "communication");
+  if (status != WEIR_OK) return status;
+  if (compress->count || communicate->count)
+    return weir_fail(WEIR_E_INVALID, "measured curves: expected affine ones");
+  const size_t n = profile->count;
+  double *sums = malloc(4 * (n + 1) * sizeof *sums);
+  size_t *ends = malloc(2 * n * sizeof *ends);
+  best->end = malloc(n * sizeof *best->end);
+  if (!sums || !ends || !best->end) {
+    status = weir_fail(WEIR_E_NOMEM, "no memory to fuse %zu tensors", n);
+    goto done;
+  }
+  double *ready = sums, *bytes = sums + n + 1, *rise = bytes + n + 1, *fall = rise + n + 1;
+  weir_profile_sums(profile, ready, bytes);
+  lay_out(ready, bytes, n, compress, communicate, rise, fall);
+  const affine a = {n, rise, fall, fmax(compress->fixed_s, communicate->fixed_s),
+                    fmin(compress->fixed_s, communicate->fixed_s), ends};
+  affine_best found = {INFINITY, 0, best->end};
+  a.end[0] = n;
+  keep(&a, 1, term(&a, 1, 1, 0, n), &found);
+  all_counts(&a, ends + n, &found);
+  if (compress->fixed_s < communicate->fixed_s) turn_round(n, &found);
+  best->groups = found.groups;
+  best->iteration_s = best->least_s =
+      weir_fusion_evaluate(profile, compress, communicate, best->end, best->groups);
+done:
+  free(sums);
+  free(ends);
+  if (status != WEIR_OK) weir_fusion_free(best);
+  return status;
+}

@@ -1,0 +1,153 @@
+/* The decision tree, walked depth first. */
+#include "planner/options.h"
+
+#include <stdio.h>
+
+#include "base/base.h"
+
+typedef enum role { WHOLE, FIRST, SECOND } role;
+
+/* The communications of one scheme, in order. */
+typedef struct scheme {
+  bool hierarchical, divisible;
+  size_t count;
+  struct {
+    weir_place place;
+    role role;
+  } slot[4];
+} scheme;
+
+static const scheme schemes[] = {
+    {false, false, 1, {{WEIR_PLACE_FLAT, WHOLE}}},
+    {false, true, 2, {{WEIR_PLACE_FLAT, FIRST}, {WEIR_PLACE_FLAT, SECOND}}},
+    {true, false, 3,
+     {{WEIR_PLACE_INTRA, FIRST}, {WEIR_PLACE_INTER, WHOLE}, {WEIR_PLACE_INTRA, SECOND}}},
+    {true, true, 4,
+     {{WEIR_PLACE_INTRA, FIRST},
+      {WEIR_PLACE_INTER, FIRST},
+      {WEIR_PLACE_INTER, SECOND},
+      {WEIR_PLACE_INTRA, SECOND}}},
+};
+
+typedef struct walk {
+  const weir_option_limits *limits;
+  const scheme *scheme;
+  weir_option option;
+  size_t compressions;
+  uint8_t pair[WEIR_PLACES]; /* routine of the first step there */
+  void (*visit)(void *user, const weir_option *option);
+  void *user;
+  size_t count;
+} walk;
+
+static void before(walk *w, size_t slot, bool compressed);
+
+static void put(walk *w, weir_task task, weir_place place, uint8_t routine) {
+  w->option.step[w->option.count].task = (uint8_t)task;
+  w->option.step[w->option.count].place = (uint8_t)place;
+  w->option.step[w->option.count++].routine = routine;
+}
+
+static void finish(walk *w) {
+  if (w->limits->compressed_only && !w->compressions) return;
+  w->count++;
+  if (w->visit) w->visit(w->user, &w->option);
+}
+
+/* The communication itself; a second step has the routine that pairs with its first. */
+static void communicate(walk *w, size_t slot, bool compressed) {
+  static const weir_task tasks[][2] = {{WEIR_TASK_COMM, WEIR_TASK_COMM_COMP},
+                                       {WEIR_TASK_COMM1, WEIR_TASK_COMM1_COMP},
+                                       {WEIR_TASK_COMM2, WEIR_TASK_COMM2_COMP}};
+  const weir_place place = w->scheme->slot[slot].place;
+  const role part = w->scheme->slot[slot].role;
+  const uint8_t low = part == SECOND ? w->pair[place] : 0;
+  const uint8_t high = part == FIRST ? 1 : low;
+  for (uint8_t routine = low; routine <= high; routine++) {
+    if (part == FIRST) w->pair[place] = routine;
+    put(w, tasks[part][compressed], place, routine);
+    before(w, slot + 1, compressed);
+    w->option.count--;
+  }
+}
+
+static bool allowed(const walk *w, weir_place place) {
+  return place == WEIR_PLACE_GPU ? !w->limits->no_gpu : !w->limits->no_cpu;
+}
+
+static void compress(walk *w, size_t slot) {
+  if (w->limits->most_compressions && w->compressions == w->limits->most_compressions) return;
+  for (weir_place place = WEIR_PLACE_GPU; place <= WEIR_PLACE_CPU; place++) {
+    if (!allowed(w, place)) continue;
+    put(w, WEIR_TASK_COMP, place, 0);
+    w->compressions++;
+    communicate(w, slot, true);
+    w->compressions--;
+    w->option.count--;
+  }
+}
+
+/* All that may happen before this slot's communication, or after the last one. */
+static void before(walk *w, size_t slot, bool compressed) {
+  const bool last = slot == w->scheme->count;
+  if (!last) communicate(w, slot, compressed);
+  if (!compressed) {
+    if (last)
+      finish(w);
+    else
+      compress(w, slot);
+    return;
+  }
+  for (weir_place place = WEIR_PLACE_GPU; place <= WEIR_PLACE_CPU; place++) {
+    if (!allowed(w, place)) continue;
+    put(w, WEIR_TASK_DECOMP, place, 0);
+    if (last) {
+      finish(w);
+    } else {
+      communicate(w, slot, false);
+      compress(w, slot);
+    }
+    w->option.count--;
+  }
+}
+
+weir_status weir_options_visit(const weir_option_limits *limits,
+                               void (*visit)(void *user, const weir_option *option), void *user,
+                               size_t *count) {
+  walk w = {.limits = limits, .visit = visit, .user = user};
+  for (size_t i = 0; i < sizeof schemes / sizeof *schemes; i++) {
+    w.scheme = &schemes[i];
+    if (w.scheme->hierarchical ? limits->no_hierarchical : limits->no_flat) continue;
+    if (w.scheme->divisible ? limits->no_divisible : limits->no_indivisible) continue;
+    before(&w, 0, false);
+  }
+  *count = w.count;
+  return w.count ? WEIR_OK
+                 : weir_fail(WEIR_E_INVALID, "the constraints leave no option: expected at least "
+                                             "one scheme, and CPU or GPU to compress on");
+}
+
+bool weir_option_compresses(const weir_option *option) {
+  for (size_t i = 0; i < option->count; i++)
+    if (option->step[i].task == WEIR_TASK_COMP) return true;
+  return false;
+}
+
+size_t weir_option_text(const weir_option *option, char *text, size_t capacity) {
+  static const char *const routines[WEIR_TASKS][2] = {
+      {"comp", "comp"},           {"decomp", "decomp"},
+      {"all-reduce", "all-reduce"}, {"reduce-scatter", "reduce"},
+      {"all-gather", "broadcast"}, {"all-gather*", "all-gather*"},
+      {"all-to-all*", "gather*"},  {"all-gather*", "broadcast*"},
+  };
+  static const char *const places[WEIR_PLACES] = {"gpu", "cpu", "flat", "intra", "inter"};
+  size_t length = 0;
+  for (size_t i = 0; i < option->count; i++) {
+    const int part = snprintf(length < capacity ? text + length : NULL,
+                              length < capacity ? capacity - length : 0, "%s%s(%s)", i ? " " : "",
+                              routines[option->step[i].task][option->step[i].routine],
+                              places[option->step[i].place]);
+    length += part > 0 ? (size_t)part : 0;
+  }
+  return length;
+}

@@ -1,0 +1,76 @@
+/* Timelines as trace events (Chrome's Trace Event Format: complete events "X", metadata "M"). */
+#include <errno.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "planner/timeline.h"
+
+enum { ROWS = 1024 }; /* of a resource, so that a row's number says both */
+
+/* Names come from profiles, which are printable ASCII: two characters need escaping. */
+static void text(FILE *file, const char *name) {
+  putc('"', file);
+  for (; *name; name++) {
+    if (*name == '"' || *name == '\\') putc('\\', file);
+    putc(*name, file);
+  }
+  putc('"', file);
+}
+
+static void rows(FILE *file, const weir_timeline *timeline) {
+  size_t used[WEIR_RESOURCES] = {0};
+  for (size_t i = 0; i < timeline->count; i++) {
+    const weir_span *span = &timeline->spans[i];
+    if (span->server + 1 > used[span->resource]) used[span->resource] = span->server + 1;
+  }
+  for (size_t r = 0; r < WEIR_RESOURCES; r++)
+    for (size_t k = 0; k < used[r]; k++)
+      fprintf(file,
+              "{\"ph\":\"M\",\"pid\":1,\"tid\":%zu,\"name\":\"thread_name\","
+              "\"args\":{\"name\":\"%s %zu\"}},\n",
+              r * ROWS + k, weir_resource_name((weir_resource)r), k);
+}
+
+static void events(FILE *file, const weir_timeline *timeline, const weir_profile *profile) {
+  for (size_t i = 0; i < timeline->count; i++) {
+    const weir_span *span = &timeline->spans[i];
+    fprintf(file,
+            "%s{\"ph\":\"X\",\"pid\":1,\"tid\":%zu,\"ts\":%.6f,\"dur\":%.6f,\"cat\":\"%s\","
+            "\"name\":\"%s %zu\",\"args\":{\"tensor\":",
+            i ? ",\n" : "", (size_t)span->resource * ROWS + span->server, span->start_s * 1e6,
+            (span->end_s - span->start_s) * 1e6, span->what, span->what,
+            span->chain == SIZE_MAX ? span->tensor : span->chain);
+    text(file, profile->tensors[span->tensor].name);
+    fprintf(file, ",\"waited_us\":%.6f}}", (span->start_s - span->ready_s) * 1e6);
+  }
+}
+
+weir_status weir_timeline_trace(const weir_timeline *timeline, const weir_profile *profile,
+                                const char *path) {
+  const size_t size = strlen(path) + sizeof ".partial";
+  char *partial = malloc(size);
+  if (!partial) return weir_fail(WEIR_E_NOMEM, "no memory for a file name");
+  (void)snprintf(partial, size, "%s.partial", path);
+  weir_status status = WEIR_OK;
+  FILE *file = fopen(partial, "w");
+  if (!file) {
+    status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", partial, strerror(errno));
+    goto done;
+  }
+  fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
+  rows(file, timeline);
+  events(file, timeline, profile);
+  fputs("\n]}\n", file);
+  const int bad = ferror(file);
+  if (fclose(file) || bad || rename(partial, path)) {
+    status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", path, strerror(errno));
+    (void)unlink(partial);
+  }
+done:
+  free(partial);
+  return status;
+}

@@ -1,0 +1,109 @@
+#!/usr/bin/env bash
+# `weir plan`: answers worked out by hand, and every bad input.
+set -u
+weir=$1
+failures=0
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+value() { sed -n "s/.*\"$2\":\([-0-9.e+]*\).*/\1/p" <<<"$1"; }
+close() { awk -v g="$1" -v w="$2" 'BEGIN { d = g - w; if (d < 0) d = -d; exit !(g != "" && d <= 1e-9 * w) }'; }
+# refuse TEXT ARGUMENTS...: exit 2, nothing on stdout, TEXT on stderr.
+refuse() {
+  local out code
+  out=$("$weir" plan "${@:2}" 2>"$folder/err")
+  code=$?
+  [[ $code == 2 && -z $out ]] || fail "plan ${*:2}: exit $code, '$out'"
+  grep -qF -- "$1" "$folder/err" || fail "plan ${*:2}: $(cat "$folder/err")"
+}
+
+# Four tensors of a megabyte, 1 ms apart; compression 1 ms a group, sending 0.5 ms and 0.25 ms a
+# megabyte: one group ends at 4 + 1 + 0.5 + 1, any other division later.
+profile=$folder/profile.csv
+printf 'tensor,numel,gap_us\na,250000,1000\nb,250000,1000\nc,250000,1000\nd,250000,1000\n' >"$profile"
+json=$("$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 0.5,0.25 --json) || fail "fusion"
+close "$(value "$json" iteration_ms)" 6.5 || fail "$json"
+[[ $json == *'"groups":[[0,3]],'* && $json == *'"solve_ms":'* ]] || fail "$json"
+# Slow sending, free compression: each tensor leaves as it is ready; 1 + 4 * 2.
+json=$("$weir" plan fusion "$profile" --compress-ms 0,0 --comm-ms 0,2 --json) || fail "fusion"
+close "$(value "$json" iteration_ms)" 9 || fail "$json"
+# The same by a table: 2 ms a megabyte.
+printf 'bytes,ms\n1,0.000002\n1000000,2\n' >"$folder/table.csv"
+json=$("$weir" plan fusion "$profile" --compress-ms 0,0 --comm-table "$folder/table.csv" --json) ||
+  fail "fusion with a table"
+close "$(value "$json" iteration_ms)" 9 || fail "$json"
+"$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 1,1 | grep -q '^  layer-wise  *4 ' ||
+  fail "no table"
+"$weir" plan fusion --help | grep -q 'gap_us is part of it' || fail "help does not say what counts"
+
+"$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 0.5,0.25 --trace "$folder/t.json" >/dev/null ||
+  fail "--trace"
+# Four backward passes, the compression and the communication of one group.
+[[ $(grep -c '"ph":"X"' "$folder/t.json") == 6 ]] || fail "trace: $(cat "$folder/t.json")"
+[[ ! -e $folder/t.json.partial ]] || fail "a partial trace is left"
+
+printf 'tensor,numel,gap_us\na,1,0\na,1,0\n' >"$folder/twice.csv"
+printf 'tensor,numel,gap_us\na,1,-3\n' >"$folder/negative.csv"
+printf 'bytes,ms\n5,2\n6,1\n' >"$folder/falls.csv"
+: >"$folder/empty.csv"
+cost=(--compress-ms 1,0 --comm-ms 1,0)
+refuse "$folder/twice.csv:3: " fusion "$folder/twice.csv" "${cost[@]}"
+refuse "$folder/negative.csv:2: " fusion "$folder/negative.csv" "${cost[@]}"
+refuse "$folder/empty.csv:1: " fusion "$folder/empty.csv" "${cost[@]}"
+refuse "$folder/falls.csv:3: " fusion "$profile" --compress-table "$folder/falls.csv" --comm-ms 1,1
+refuse "$folder/absent.csv" fusion "$folder/absent.csv" "${cost[@]}"
+refuse "expected A,B" fusion "$profile" --compress-ms 1 --comm-ms 1,0
+refuse "expected A,B" fusion "$profile" --compress-ms 1,0,0 --comm-ms 1,0
+refuse "expected A,B" fusion "$profile" --compress-ms 1,nan --comm-ms 1,0
+refuse "expected A,B" fusion "$profile" --compress-ms=-1,0 --comm-ms 1,0
+refuse "one of the two" fusion "$profile" --compress-ms 1,0
+refuse "one of the two" fusion "$profile" "${cost[@]}" --comm-table "$folder/table.csv"
+refuse "/nowhere/t.json" fusion "$profile" "${cost[@]}" --trace /nowhere/t.json
+refuse "expected one" fusion
+refuse "expected one" fusion "$profile" "$profile" "${cost[@]}"
+refuse "--nonsense" fusion "$profile" --nonsense
+# Both large layers go to 2 bits, the small one and the norm do not: 2000 + 1975 + 40 + 4 * 100.
+stats=$folder/stats.csv
+cat >"$stats" <<'EOF'
+layer,numel,norm,bits,bucket,bytes,error
+huge,8000,1,2,128,2000,3
+huge,8000,1,4,128,4000,1
+huge2,7900,1.5,2,128,1975,3
+huge2,7900,1.5,4,128,3950,1
+tiny,80,9,2,128,20,8
+tiny,80,9,4,128,40,2
+LayerNorm,100,5,4,128,50,9
+EOF
+json=$("$weir" plan bits "$stats" --alpha 2 --json) || fail "bits"
+close "$(value "$json" bytes)" 4415 || fail "$json"
+close "$(value "$json" least_bytes)" 4415 || fail "$json"
+[[ $json == *'{"layer":"huge","bits":2,"bucket":128}'* ]] || fail "$json"
+[[ $json == *'{"layer":"LayerNorm","bits":32,"bucket":0}'* ]] || fail "$json"
+json=$("$weir" plan bits "$stats" --method uniform --keep "" --json) || fail "bits, uniform"
+close "$(value "$json" bytes)" 8040 || fail "$json"
+"$weir" plan bits "$stats" | grep -q '^  kmeans  *4415 ' || fail "no table"
+sed '3s/,1$/,-1/' "$stats" >"$folder/wrong.csv"
+refuse "$folder/wrong.csv:3: " bits "$folder/wrong.csv"
+refuse "$stats:2: layer 'huge': expected a line of 4 bits and bucket 64" bits "$stats" --bucket 64
+refuse "a number from 1" bits "$stats" --alpha 0.5
+refuse "a number of elements" bits "$stats" --bucket 0
+refuse "knapsack, kmeans" bits "$stats" --method best
+
+[[ $("$weir" plan strategy --list-options | tail -1) == "4341 options" ]] || fail "4341 options"
+[[ $("$weir" plan strategy --list-options --no-hierarchical --no-cpu | wc -l) == 13 ]] ||
+  fail "12 flat options on the GPU"
+[[ $("$weir" plan strategy --list-options --no-flat --json) == '{"count":4278,"options":["'* ]] ||
+  fail "JSON of options"
+refuse "the constraints leave no option" strategy --list-options --no-flat --no-hierarchical
+refuse "expected --list-options" strategy
+refuse "expected no file" strategy --list-options "$profile"
+refuse "from 0" strategy --list-options --most-compressions=-1
+
+refuse "unknown plan" nonsense
+refuse "usage"
+
+[[ $failures == 0 ]] || exit 1
+echo "weir plan answers and refuses as it should"

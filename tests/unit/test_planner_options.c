@@ -1,0 +1,107 @@
+/* The decision tree: the paper's number, rules that hold on every path, constraints. */
+#include <criterion/criterion.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "planner/options.h"
+
+static size_t count_of(weir_option_limits limits) {
+  size_t count = 0;
+  cr_assert_eq(weir_options_visit(&limits, NULL, NULL, &count), WEIR_OK);
+  return count;
+}
+
+/* By transfer of (uncompressed, compressed) = (u, c) paths: before the first communication (1, 2);
+ * between two (u + 2c, 2u + 5c); at the end u + 2c.  Each divisible part has two pairs of
+ * routines. */
+Test(planner_options, counts_by_hand_and_the_papers_total) {
+  const weir_option_limits flat = {.no_hierarchical = true}, tree = {.no_flat = true};
+  cr_assert_eq(count_of((weir_option_limits){0}), 4341u); /* "ByteComp", section 4.4.1 */
+  cr_assert_eq(count_of(flat), 5u + 2u * 29u);
+  cr_assert_eq(count_of(tree), 2u * 169u + 4u * 985u);
+  cr_assert_eq(count_of((weir_option_limits){.no_hierarchical = true, .no_divisible = true}), 5u);
+  /* One place to compress: (1, 1), then (u + c, u + 2c), at the end u + c. */
+  cr_assert_eq(count_of((weir_option_limits){.no_hierarchical = true, .no_cpu = true}),
+               2u + 2u * 5u);
+  /* Nothing to compress with: all-reduce; two pairs flat; two, and two times two, hierarchical. */
+  cr_assert_eq(count_of((weir_option_limits){.no_cpu = true, .no_gpu = true}), 3u + 2u + 4u);
+  cr_assert_eq(count_of((weir_option_limits){.compressed_only = true}), 4341u - 9u);
+}
+
+typedef struct seen {
+  char (*texts)[512];
+  size_t count, most_compressions;
+} seen;
+
+static bool is_compressed_task(unsigned task) { return task >= WEIR_TASK_COMM_COMP; }
+
+static void check(void *user, const weir_option *o) {
+  seen *s = user;
+  bool compressed = false;
+  size_t compressions = 0;
+  int first[WEIR_PLACES] = {-1, -1, -1, -1, -1};
+  for (size_t i = 0; i < o->count; i++) {
+    const unsigned task = o->step[i].task, place = o->step[i].place;
+    if (task == WEIR_TASK_COMP || task == WEIR_TASK_DECOMP) {
+      cr_assert_eq(compressed, task == WEIR_TASK_DECOMP);
+      cr_assert_leq(place, (unsigned)WEIR_PLACE_CPU);
+      compressed = !compressed;
+      compressions += compressed;
+      continue;
+    }
+    cr_assert_eq(compressed, is_compressed_task(task));
+    cr_assert_geq(place, (unsigned)WEIR_PLACE_FLAT);
+    if (task == WEIR_TASK_COMM1 || task == WEIR_TASK_COMM1_COMP) {
+      cr_assert_eq(first[place], -1);
+      first[place] = o->step[i].routine;
+    } else if (task == WEIR_TASK_COMM2 || task == WEIR_TASK_COMM2_COMP) {
+      cr_assert_eq(first[place], (int)o->step[i].routine);
+      first[place] = -1;
+    }
+  }
+  cr_assert_not(compressed);
+  for (size_t p = 0; p < WEIR_PLACES; p++) cr_assert_eq(first[p], -1);
+  cr_assert_eq(weir_option_compresses(o), compressions > 0);
+  if (s->most_compressions) cr_assert_leq(compressions, s->most_compressions);
+  cr_assert_lt(weir_option_text(o, s->texts[s->count++], sizeof *s->texts), sizeof *s->texts);
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
+
+Test(planner_options, every_path_keeps_the_rules_and_none_comes_twice) {
+  seen s = {.texts = malloc(4341 * sizeof *s.texts)};
+  size_t count = 0;
+  cr_assert_eq(weir_options_visit(&(weir_option_limits){0}, check, &s, &count), WEIR_OK);
+  cr_assert_eq(s.count, count);
+  qsort(s.texts, s.count, sizeof *s.texts, by_text);
+  for (size_t i = 1; i < s.count; i++) cr_assert_str_neq(s.texts[i], s.texts[i - 1]);
+  s.count = 0;
+  s.most_compressions = 1;
+  const weir_option_limits once = {.most_compressions = 1};
+  cr_assert_eq(weir_options_visit(&once, check, &s, &count), WEIR_OK);
+  cr_assert_lt(count, 4341u);
+  free(s.texts);
+}
+
+Test(planner_options, constraints_that_leave_nothing_are_refused) {
+  const weir_option_limits none[] = {
+      {.no_flat = true, .no_hierarchical = true},
+      {.no_divisible = true, .no_indivisible = true},
+      {.no_cpu = true, .no_gpu = true, .compressed_only = true},
+  };
+  size_t count = 1;
+  for (size_t i = 0; i < 3; i++) {
+    cr_assert_eq(weir_options_visit(&none[i], NULL, NULL, &count), WEIR_E_INVALID);
+    cr_assert_eq(count, 0u);
+  }
+}
+
+Test(planner_options, text_is_bounded) {
+  weir_option o = {.count = 2, .step = {{WEIR_TASK_COMP, WEIR_PLACE_CPU, 0},
+                                        {WEIR_TASK_COMM1_COMP, WEIR_PLACE_INTER, 1}}};
+  char text[64], small[6] = "";
+  cr_assert_eq(weir_option_text(&o, text, sizeof text), strlen("comp(cpu) gather*(inter)"));
+  cr_assert_str_eq(text, "comp(cpu) gather*(inter)");
+  cr_assert_eq(weir_option_text(&o, small, sizeof small), strlen(text));
+  cr_assert_str_eq(small, "comp(");
+}
