@@ -121,6 +121,11 @@ static void allreduce_all(enum group_kind kind, uint32_t algorithm) {
 
 Test(allreduce, ring_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_RING); }
 Test(allreduce, tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_TREE); }
+Test(allreduce, ring_shm, .timeout = 240) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_RING); }
+Test(allreduce, tree_shm, .timeout = 240) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_TREE); }
+Test(allreduce, ring_shm_threads, .timeout = 240) {
+  allreduce_all(GROUP_SHM_THREADS, WEIR_ALLREDUCE_RING);
+}
 
 Test(allreduce, table_rows_are_in_order) {
   for (uint32_t i = 0; i < WEIR_ALLREDUCE_COUNT; i++) cr_assert_eq(weir_allreduces[i].id, i);
@@ -206,6 +211,8 @@ static void bytes_all(enum group_kind kind, weir_status (*body)(weir_transport *
 
 Test(allgather, threads) { bytes_all(GROUP_THREADS, gather_body); }
 Test(broadcast, threads) { bytes_all(GROUP_THREADS, broadcast_body); }
+Test(allgather, shm, .timeout = 240) { bytes_all(GROUP_SHM, gather_body); }
+Test(broadcast, shm, .timeout = 240) { bytes_all(GROUP_SHM, broadcast_body); }
 
 Test(allreduce, ring_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_RING); }
 Test(allreduce, tree_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_TREE); }
