@@ -31,7 +31,7 @@ typedef enum weir_value_format { WEIR_VALUE_FP32 = 0, WEIR_VALUE_BF16 = 1 } weir
 
 typedef struct weir_allreduce {
   uint32_t id;
-  const char *name; /* "ring", "tree" */
+  const char *name; /* "ring", "tree", ... */
   const char *description;
   /* Sum over ranks of x[0..n), in place, bit-identical on all ranks and from run to run.  With
    * WEIR_VALUE_BF16 partial sums are rounded before they travel, and every rank adds what its own
@@ -40,7 +40,15 @@ typedef struct weir_allreduce {
   weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error,
                      weir_notes *notes);
 } weir_allreduce;
-enum { WEIR_ALLREDUCE_RING = 0, WEIR_ALLREDUCE_TREE = 1, WEIR_ALLREDUCE_COUNT = 2 };
+enum {
+  WEIR_ALLREDUCE_RING = 0,
+  WEIR_ALLREDUCE_TREE = 1,
+  WEIR_ALLREDUCE_HALVING = 2,
+  WEIR_ALLREDUCE_DOUBLE_TREE = 3,
+  WEIR_ALLREDUCE_TORUS = 4,
+  WEIR_ALLREDUCE_STAR = 5,
+  WEIR_ALLREDUCE_COUNT = 6
+};
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT];
 
 /* Binomial broadcast of *bytes (known at the root, at most capacity elsewhere) from root. */

@@ -4,6 +4,7 @@
 
 #include "collectives/collective.h"
 
+#define WEIR_SLOTS_EXTRA 8
 enum { WEIR_SCRATCH_A = 0, WEIR_SCRATCH_B = 1, WEIR_SCRATCH_COUNT = 2 };
 
 struct weir_comm {
@@ -13,7 +14,7 @@ struct weir_comm {
   uint32_t next_op;
   void *scratch[WEIR_SCRATCH_COUNT];
   size_t scratch_bytes[WEIR_SCRATCH_COUNT];
-  weir_send *send; /* size + 2 entries for algorithms that send many blocks at once */
+  weir_send *send; /* 2 size + WEIR_SLOTS_EXTRA entries, for many messages at once */
   weir_recv *recv;
 };
 
@@ -47,6 +48,14 @@ void weir_add_bf16(float *to, const uint16_t *from, size_t n);
 weir_status weir_allreduce_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_notes *notes);
 weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                float *error, weir_notes *notes);
+weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                   float *error, weir_notes *notes);
+weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
+                                       weir_value_format format, float *error, weir_notes *notes);
+weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                 float *error, weir_notes *notes);
+weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_notes *notes);
 
 #endif
