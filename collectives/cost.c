@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "collectives/collective.h"
+#include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
@@ -63,6 +65,49 @@ static weir_cost_terms ring(int n, double bytes) {
 /* Binomial reduce and binomial broadcast: everything crosses 2L links one after the other. */
 static weir_cost_terms tree(int n, double bytes) {
   return (weir_cost_terms){2.0 * rounds(n), 2.0 * rounds(n) * bytes};
+}
+
+/* The core of 2^k ranks exchanges halves, quarters, ... and back; with ranks left over all bytes go in
+ * and out once more. */
+static weir_cost_terms halving(int n, double bytes) {
+  const int core = weir_halving_place(0, n).core;
+  const double fold = core < n ? 2.0 : 0.0;
+  return (weir_cost_terms){2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes};
+}
+
+/* chunks + 2H - 1 rounds.  While the pipeline is full a rank moves 4 chunks of 1/(2 chunks) of the
+ * bytes each way (fewer ranks have fewer edges: 2 and 3), while it fills or drains those of 2 edges (of
+ * two ranks: 1). */
+static weir_cost_terms double_tree(int n, double bytes) {
+  const double chunks = weir_double_tree_chunks((size_t)bytes);
+  const double ends = 2.0 * weir_inorder_height(0, n) - 1.0;
+  const double full = n < 4 ? n : 4.0, partly = n < 3 ? 1.0 : 2.0;
+  return (weir_cost_terms){chunks + ends,
+                           (full * chunks + partly * ends) * bytes / (2.0 * chunks)};
+}
+
+/* Rings along rows and columns: the bytes of one ring, fewer hops. */
+static weir_cost_terms torus(int n, double bytes) {
+  const int rows = weir_torus_rows(n), columns = n / rows;
+  return (weir_cost_terms){2.0 * (rows + columns - 2), 2.0 * (n - 1) / n * bytes};
+}
+
+/* Everything crosses the link of rank 0, in and out. */
+static weir_cost_terms star(int n, double bytes) {
+  return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes};
+}
+
+weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
+  if (n <= 1) return (weir_cost_terms){0.0, 0.0};
+  switch (algorithm) {
+    case WEIR_ALLREDUCE_RING: return ring(n, bytes);
+    case WEIR_ALLREDUCE_TREE: return tree(n, bytes);
+    case WEIR_ALLREDUCE_HALVING: return halving(n, bytes);
+    case WEIR_ALLREDUCE_DOUBLE_TREE: return double_tree(n, bytes);
+    case WEIR_ALLREDUCE_TORUS: return torus(n, bytes);
+    case WEIR_ALLREDUCE_STAR: return star(n, bytes);
+    default: return (weir_cost_terms){INFINITY, INFINITY};
+  }
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {

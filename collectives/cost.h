@@ -30,4 +30,8 @@ typedef struct weir_cost_terms {
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
 
+/* Rows of the algorithms themselves, for `bytes` on the wire of all elements (all-reduce, reduce,
+ * broadcast) or of one rank's block (the others).  Unknown ids and algorithms: infinity. */
+weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes);
+
 #endif
