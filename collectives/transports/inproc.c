@@ -111,19 +111,31 @@ static bool in_turn(const exchange *x, size_t i) {
   return true;
 }
 
-/* Copies what is there.  *waiting_on is a peer something is still due from or to, else -1. */
-static weir_status progress(exchange *x, int *waiting_on) {
+/* Copies what is there.  *waiting_on is a peer something is still due from, else -1. */
+static weir_status receive_some(exchange *x, int *waiting_on, bool *copied) {
   *waiting_on = -1;
+  *copied = false;
   for (size_t i = 0; i < x->recvs; i++) {
     if (x->self->received[i] || !in_turn(x, i)) continue;
     const int peer = x->recv[i].peer;
     if (*queue(x->group, peer, x->self->base.rank)) {
       const weir_status status = take(x, &x->recv[i]);
       if (status != WEIR_OK) return status;
-      x->self->received[i] = true;
+      x->self->received[i] = *copied = true;
     } else if (*waiting_on < 0 || x->group->member[peer].gone) {
       *waiting_on = peer;
     }
+  }
+  return WEIR_OK;
+}
+
+/* *waiting_on is a peer something is still due from or to, else -1.  While a message is copied the lock
+ * is free and nobody hears a signal, so that what was seen before must be looked at again. */
+static weir_status progress(exchange *x, int *waiting_on) {
+  bool copied = true;
+  while (copied) {
+    const weir_status status = receive_some(x, waiting_on, &copied);
+    if (status != WEIR_OK) return status;
   }
   for (size_t i = 0; *waiting_on < 0 && i < x->sends; i++)
     if (x->self->letter[i].state != LETTER_DONE) *waiting_on = x->self->letter[i].to;
