@@ -58,4 +58,29 @@ weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value
 weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_notes *notes);
 
+/* WEIR_E_INVALID unless root is a rank; or unless a block fits its stride. */
+weir_status weir_comm_root(const weir_comm *comm, int root);
+weir_status weir_comm_block(size_t bytes, size_t stride);
+
+/* The rows of the other tables; binomial broadcast and Bruck's all-gather are in collective.h. */
+weir_status weir_broadcast_chain(weir_comm *comm, int root, void *data, size_t capacity,
+                                 size_t *bytes);
+weir_status weir_allgather_ring(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                                weir_notes *notes);
+weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                                    weir_notes *notes);
+weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                     float *error);
+weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,
+                                         weir_value_format format, float *error);
+weir_status weir_reduce_binomial(weir_comm *comm, int root, float *x, size_t n,
+                                 weir_value_format format, float *error);
+weir_status weir_gather_direct(weir_comm *comm, int root, void *all, size_t stride, size_t *bytes);
+weir_status weir_gather_binomial(weir_comm *comm, int root, void *all, size_t stride,
+                                 size_t *bytes);
+weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_t *out_bytes,
+                                   void *in, size_t *in_bytes, size_t stride);
+weir_status weir_alltoall_direct(weir_comm *comm, const void *out, const size_t *out_bytes,
+                                 void *in, size_t *in_bytes, size_t stride);
+
 #endif

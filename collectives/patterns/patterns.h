@@ -104,4 +104,10 @@ int weir_double_tree_chunks(size_t bytes);
  * row * (size / rows) + column. */
 int weir_torus_rows(int size);
 
+/* --- chain ---------------------------------------------------------------------------------- */
+
+/* Into how many chunks a pipelined chain cuts `bytes`: of 64 KiB or more, at most 32.  Position p of
+ * the chain (the root is position 0) sends chunk c in round c + p. */
+int weir_chain_chunks(size_t bytes);
+
 #endif

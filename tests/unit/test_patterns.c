@@ -288,3 +288,10 @@ Test(torus, the_grid_is_the_squarest) {
     for (int r = rows + 1; r * r <= size; r++) cr_assert_neq(size % r, 0, "%d", size);
   }
 }
+
+Test(chain, chunks_are_at_least_64_kib_and_at_most_32) {
+  const size_t bytes[] = {0, 65535, 131071, 131072, 1 << 20, 2 << 20, 100 << 20};
+  const int chunks[] = {1, 1, 1, 2, 16, 32, 32};
+  for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
+    cr_assert_eq(weir_chain_chunks(bytes[i]), chunks[i], "%zu", bytes[i]);
+}
