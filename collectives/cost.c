@@ -110,6 +110,62 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
   }
 }
 
+static const weir_cost_terms nothing = {0.0, 0.0};
+static const weir_cost_terms unknown = {INFINITY, INFINITY};
+
+weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_BROADCAST_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  if (algorithm == WEIR_BROADCAST_BINOMIAL)
+    return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+  const double chunks = weir_chain_chunks((size_t)bytes), hops = chunks + n - 2.0;
+  return (weir_cost_terms){hops, hops * bytes / chunks};
+}
+
+weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_ALLGATHER_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  if (algorithm == WEIR_ALLGATHER_BRUCK) return (weir_cost_terms){rounds(n), (n - 1.0) * bytes};
+  if (algorithm == WEIR_ALLGATHER_RING) return (weir_cost_terms){n - 1.0, (n - 1.0) * bytes};
+  const int core = weir_halving_place(0, n).core, extra = n - core;
+  if (extra == 0) return (weir_cost_terms){rounds(n), (n - 1.0) * bytes};
+  /* A rank left over gives one block before and gets all n after.  In each exchange the larger
+   * message counts: the first places of the core stand for two blocks each. */
+  double blocks = 1.0 + n;
+  for (int distance = 1; distance < core; distance *= 2) {
+    int first, most;
+    weir_halving_ranks(0, distance, n, &first, &most);
+    blocks += most;
+  }
+  return (weir_cost_terms){rounds(core) + 2.0, blocks * bytes};
+}
+
+weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_REDUCE_SCATTER_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  return (weir_cost_terms){n - 1.0, (n - 1.0) / n * bytes}; /* both of them */
+}
+
+weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_REDUCE_COUNT) return unknown;
+  return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+}
+
+/* Every block but the root's own crosses its link, whatever the way. */
+weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_GATHER_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  const double hops = algorithm == WEIR_GATHER_DIRECT ? 1.0 : rounds(n);
+  return (weir_cost_terms){hops, (n - 1.0) * bytes};
+}
+
+weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_ALLTOALL_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  const double hops = algorithm == WEIR_ALLTOALL_DIRECT ? 1.0 : n - 1.0;
+  return (weir_cost_terms){hops, (n - 1.0) * bytes};
+}
+
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
   weir_cost_terms t = {0.0, 0.0};
   if (n <= 1) return t;

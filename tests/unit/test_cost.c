@@ -238,3 +238,55 @@ Test(cost, double_tree_row_bounds_its_schedule) {
     cr_assert_leq(t.byte_terms, 1.2 * total, "N %d: %g far above %g", n, t.byte_terms, total);
   }
 }
+
+/* 700000 bytes among 4, 7 and 8 ranks, by hand.
+ *   chain: 10 chunks of 70000 bytes; 10 + N - 2 rounds of one each.
+ *   doubling of 7 ranks: one block in (700000), exchanges of at most 2 and 4 blocks, 7 blocks out.
+ *   binomial gather: the critical path of 8 ranks into the root is 3 hops; 7 blocks enter it. */
+Test(cost, rows_of_the_other_collectives_by_hand) {
+  const double m = 700000;
+  const struct {
+    weir_cost_terms (*row)(uint32_t, int, double);
+    uint32_t algorithm;
+    int n;
+    double alpha_terms, byte_terms;
+  } rows[] = {
+      {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 4, 2, 1400000},
+      {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 7, 3, 2100000},
+      {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 8, 3, 2100000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 4, 12, 840000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 7, 15, 1050000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 8, 16, 1120000},
+      {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 4, 2, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 7, 3, 4200000},
+      {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 8, 3, 4900000},
+      {weir_cost_allgather, WEIR_ALLGATHER_RING, 4, 3, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_RING, 7, 6, 4200000},
+      {weir_cost_allgather, WEIR_ALLGATHER_RING, 8, 7, 4900000},
+      {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 4, 2, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 7, 4, (1 + 2 + 4 + 7) * m},
+      {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 8, 3, 4900000},
+      {weir_cost_reduce_scatter, WEIR_REDUCE_SCATTER_RING, 4, 3, 525000},
+      {weir_cost_reduce_scatter, WEIR_REDUCE_SCATTER_RING, 7, 6, 600000},
+      {weir_cost_reduce_scatter, WEIR_REDUCE_SCATTER_PAIRWISE, 8, 7, 612500},
+      {weir_cost_reduce, WEIR_REDUCE_BINOMIAL, 4, 2, 1400000},
+      {weir_cost_reduce, WEIR_REDUCE_BINOMIAL, 7, 3, 2100000},
+      {weir_cost_reduce, WEIR_REDUCE_BINOMIAL, 8, 3, 2100000},
+      {weir_cost_gather, WEIR_GATHER_DIRECT, 4, 1, 2100000},
+      {weir_cost_gather, WEIR_GATHER_DIRECT, 7, 1, 4200000},
+      {weir_cost_gather, WEIR_GATHER_BINOMIAL, 7, 3, 4200000},
+      {weir_cost_gather, WEIR_GATHER_BINOMIAL, 8, 3, 4900000},
+      {weir_cost_alltoall, WEIR_ALLTOALL_PAIRWISE, 4, 3, 2100000},
+      {weir_cost_alltoall, WEIR_ALLTOALL_PAIRWISE, 7, 6, 4200000},
+      {weir_cost_alltoall, WEIR_ALLTOALL_DIRECT, 8, 1, 4900000},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_cost_terms t = rows[i].row(rows[i].algorithm, rows[i].n, m);
+    cr_assert(near(t.alpha_terms, rows[i].alpha_terms), "row %zu: %g", i, t.alpha_terms);
+    cr_assert(near(t.byte_terms, rows[i].byte_terms), "row %zu: %g", i, t.byte_terms);
+    const weir_cost_terms alone = rows[i].row(rows[i].algorithm, 1, m);
+    cr_assert_eq(alone.alpha_terms + alone.byte_terms, 0.0, "row %zu", i);
+    const weir_cost_terms none = rows[i].row(99, rows[i].n, m);
+    cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY, "row %zu", i);
+  }
+}
