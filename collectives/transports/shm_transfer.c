@@ -21,7 +21,7 @@ typedef struct transfer {
   int peers;       /* in self->active */
   size_t open;     /* messages not complete */
   bool moved;      /* in this pass */
-  unsigned waited; /* sleeps so far */
+  unsigned waited; /* waits so far */
 } transfer;
 
 static shm_peer *enlist(transfer *x, int rank) {
@@ -258,13 +258,12 @@ static weir_status wait(transfer *x, uint32_t seen) {
   if (shm_ended(self, &end)) return weir_end_fail(&end, self->base.rank);
   weir_status status = check_gone(x, false);
   if (status != WEIR_OK || x->open == 0) return status;
-  if (rings_soon(x, own, seen)) return WEIR_OK;
-  const bool rung = shm_sleep(self, seen, SLICE_S);
-  if (!rung) status = check_gone(x, true);
-  if (status != WEIR_OK || x->open == 0) return status;
-  if ((!rung || ++x->waited % WAITS_A_CLOCK == 0) && weir_now_s() >= x->deadline_s)
+  if (++x->waited % WAITS_A_CLOCK == 0 && weir_now_s() >= x->deadline_s)
     return shm_blame_silence(self, waiting_on, x->tag->step);
-  return WEIR_OK;
+  if (rings_soon(x, own, seen) || shm_sleep(self, seen, SLICE_S)) return WEIR_OK;
+  status = check_gone(x, true);
+  if (status != WEIR_OK || x->open == 0 || weir_now_s() < x->deadline_s) return status;
+  return shm_blame_silence(self, waiting_on, x->tag->step);
 }
 
 static weir_status complete(transfer *x) {
