@@ -1,4 +1,4 @@
-/* `weir bench collectives`: how fast the all-reduces are between processes of this machine, in the
+/* `weir bench collectives`: how fast the collectives are between processes of this machine, in the
  * columns of nccl-tests.  A time is the slowest rank's average over a loop, and of several loops the
  * median. */
 #include "bench_collectives.h"
@@ -81,10 +81,17 @@ typedef struct row {
   double seconds, algbw, busbw; /* GB/s */
 } row;
 
+/* The part of the size that crosses the busiest link at the least, as nccl-tests count it. */
+static double bus_share(bench_kind kind, int ranks) {
+  const double others = (ranks - 1.0) / ranks;
+  if (kind == BENCH_ALLREDUCE) return 2.0 * others;
+  return kind == BENCH_BROADCAST || kind == BENCH_REDUCE ? 1.0 : others;
+}
+
 static row row_of(const bench_plan *p, guint32 algorithm, gsize size) {
   const cell *c = &p->board->cells[algorithm * p->sizes + size];
   double slowest[REPEATS_MAX];
-  row r = {.transport = p->transport, .algorithm = weir_allreduces[algorithm].name};
+  row r = {.transport = p->transport, .algorithm = weir_bench_row_name(p->kind, algorithm)};
   for (int i = 0; i < p->repeats; i++) {
     slowest[i] = 0.0;
     for (int k = 0; k < p->ranks; k++) slowest[i] = MAX(slowest[i], c->seconds[i][k]);
@@ -93,7 +100,7 @@ static row row_of(const bench_plan *p, guint32 algorithm, gsize size) {
   r.seconds = slowest[p->repeats / 2];
   r.bytes = p->elements[size] * sizeof(float);
   r.algbw = (double)r.bytes / r.seconds * 1e-9;
-  r.busbw = r.algbw * 2.0 * (p->ranks - 1) / p->ranks;
+  r.busbw = r.algbw * bus_share(p->kind, p->ranks);
   for (int k = 0; k < p->ranks; k++) {
     r.wire = MAX(r.wire, c->wire[k]);
     r.wrong += c->wrong[k];
@@ -124,7 +131,7 @@ static void add_json(JsonBuilder *builder, const row *r) {
 
 static guint64 report(const bench_plan *p, JsonBuilder *builder) {
   guint64 wrong = 0;
-  for (guint32 a = 0; a < WEIR_ALLREDUCE_COUNT; a++)
+  for (guint32 a = 0; a < ROWS_MAX; a++)
     for (gsize s = 0; p->algorithm[a] && s < p->sizes; s++) {
       const row r = row_of(p, a, s);
       wrong += r.wrong;
@@ -147,12 +154,15 @@ static int run_all(bench_plan *p, char **transports, gboolean json) {
     json_builder_begin_object(builder);
     json_builder_set_member_name(builder, "ranks");
     json_builder_add_int_value(builder, p->ranks);
+    json_builder_set_member_name(builder, "collective");
+    json_builder_add_string_value(builder, bench_kind_names[p->kind]);
     json_builder_set_member_name(builder, "format");
     json_builder_add_string_value(builder, p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
     json_builder_set_member_name(builder, "rows");
     json_builder_begin_array(builder);
   } else {
-    printf("# %d ranks; wire: bytes the busiest rank sends in one operation\n", p->ranks);
+    printf("# %s, %d ranks; wire: bytes the busiest rank sends in one operation\n",
+           bench_kind_names[p->kind], p->ranks);
     printf("%-6s %-12s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)",
            "algbw", "busbw", "wire(B)", "#wrong");
   }
@@ -175,7 +185,7 @@ static int run_all(bench_plan *p, char **transports, gboolean json) {
 /* --- the command line ----------------------------------------------------------------------- */
 
 typedef struct arguments {
-  char *transport, *algorithm, *sizes, *format;
+  char *collective, *transport, *algorithm, *sizes, *format;
   int ranks, repeats;
   gboolean json;
 } arguments;
@@ -199,8 +209,8 @@ static gboolean parse_algorithms(const char *text, bench_plan *p) {
   g_auto(GStrv) names = g_strsplit(text, ",", -1);
   for (char **name = names; *name; name++) {
     gboolean known = FALSE;
-    for (guint32 a = 0; a < WEIR_ALLREDUCE_COUNT; a++)
-      if (!strcmp(*name, "all") || !strcmp(*name, weir_allreduces[a].name))
+    for (guint32 a = 0; weir_bench_row_name(p->kind, a); a++)
+      if (!strcmp(*name, "all") || !strcmp(*name, weir_bench_row_name(p->kind, a)))
         p->algorithm[a] = known = TRUE;
     if (!known) return FALSE;
   }
@@ -212,9 +222,18 @@ static int parse(const arguments *a, char **transports, bench_plan *p) {
     if (strcmp(*t, "tcp") != 0 && strcmp(*t, "shm") != 0)
       return refuse("transport", a->transport, "tcp, shm or tcp,shm");
   if (!*transports) return refuse("transport", a->transport, "tcp, shm or tcp,shm");
-  if (!parse_algorithms(a->algorithm, p))
-    return refuse("algorithm", a->algorithm,
-                  "all or some of ring,tree,halving,double-tree,torus,star");
+  int kind = 0;
+  while (kind < BENCH_KINDS && strcmp(a->collective, bench_kind_names[kind]) != 0) kind++;
+  if (kind == BENCH_KINDS)
+    return refuse("collective", a->collective,
+                  "all-reduce, broadcast, all-gather, reduce-scatter, reduce, gather or all-to-all");
+  p->kind = (bench_kind)kind;
+  if (!parse_algorithms(a->algorithm, p)) {
+    g_autoptr(GString) known = g_string_new("all or some of");
+    for (guint32 r = 0; weir_bench_row_name(p->kind, r); r++)
+      g_string_append_printf(known, "%s%s", r ? "," : " ", weir_bench_row_name(p->kind, r));
+    return refuse("algorithm", a->algorithm, known->str);
+  }
   g_auto(GStrv) sizes = g_strsplit(a->sizes, ",", -1);
   if (!*sizes || g_strv_length(sizes) > SIZES_MAX)
     return refuse("sizes", a->sizes, "up to 32 sizes such as 4K,1M");
@@ -231,6 +250,9 @@ static int parse(const arguments *a, char **transports, bench_plan *p) {
             RANKS_MAX, REPEATS_MAX);
     return WEIR_EXIT_USAGE;
   }
+  for (gsize s = 0; s < p->sizes; s++)
+    if (p->elements[s] < (gsize)p->ranks && bus_share(p->kind, p->ranks) < 1.0)
+      return refuse("sizes", a->sizes, "at least 4 bytes a rank for this collective");
   return WEIR_EXIT_DONE;
 }
 
@@ -239,7 +261,7 @@ static int run_parsed(const arguments *a) {
   bench_plan p = {.job = (guint64)getpid()};
   int code = parse(a, transports, &p);
   if (code != WEIR_EXIT_DONE) return code;
-  p.board_bytes = sizeof(board) + WEIR_ALLREDUCE_COUNT * p.sizes * sizeof(cell);
+  p.board_bytes = sizeof(board) + ROWS_MAX * p.sizes * sizeof(cell);
   p.board = mmap(NULL, p.board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (p.board == MAP_FAILED) {
     fprintf(stderr, "weir bench collectives: out of memory\n");
@@ -253,8 +275,9 @@ static int run_parsed(const arguments *a) {
 int weir_bench_collectives(int argc, char **argv) {
   arguments a = {.ranks = 4, .repeats = 7};
   const GOptionEntry entries[] = {
+      {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective, "default: all-reduce", "NAME"},
       {"transport", 0, 0, G_OPTION_ARG_STRING, &a.transport, "tcp, shm (default: both)", "LIST"},
-      {"algorithm", 0, 0, G_OPTION_ARG_STRING, &a.algorithm, "all-reduces (default: all)", "LIST"},
+      {"algorithm", 0, 0, G_OPTION_ARG_STRING, &a.algorithm, "rows (default: all)", "LIST"},
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "processes (default 4)", "N"},
       {"sizes", 0, 0, G_OPTION_ARG_STRING, &a.sizes, "bytes of fp32 (default 4K,64K,1M)", "LIST"},
       {"format", 0, 0, G_OPTION_ARG_STRING, &a.format, "on the wire: fp32 (default), bf16", "F"},
@@ -262,7 +285,7 @@ int weir_bench_collectives(int argc, char **argv) {
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context = g_option_context_new("- all-reduce between processes");
+  g_autoptr(GOptionContext) context = g_option_context_new("- collectives between processes");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   int code = WEIR_EXIT_USAGE;
@@ -271,12 +294,14 @@ int weir_bench_collectives(int argc, char **argv) {
   } else if (argc > 1) {
     fprintf(stderr, "weir bench collectives: unexpected argument '%s'\n", argv[1]);
   } else {
+    if (!a.collective) a.collective = g_strdup("all-reduce");
     if (!a.transport) a.transport = g_strdup("tcp,shm");
     if (!a.algorithm) a.algorithm = g_strdup("all");
     if (!a.sizes) a.sizes = g_strdup("4K,64K,1M");
     if (!a.format) a.format = g_strdup("fp32");
     code = run_parsed(&a);
   }
+  g_free(a.collective);
   g_free(a.transport);
   g_free(a.algorithm);
   g_free(a.sizes);

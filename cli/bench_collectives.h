@@ -6,13 +6,27 @@
 
 #include "collectives/collective.h"
 
-enum { RANKS_MAX = 16, SIZES_MAX = 32, REPEATS_MAX = 101 };
+enum { RANKS_MAX = 16, SIZES_MAX = 32, REPEATS_MAX = 101, ROWS_MAX = WEIR_ALLREDUCE_COUNT };
+
+typedef enum bench_kind {
+  BENCH_ALLREDUCE,
+  BENCH_BROADCAST,
+  BENCH_ALLGATHER,
+  BENCH_REDUCE_SCATTER,
+  BENCH_REDUCE,
+  BENCH_GATHER,
+  BENCH_ALLTOALL,
+  BENCH_KINDS
+} bench_kind;
+extern const char *const bench_kind_names[BENCH_KINDS];
+/* An algorithm's name; NULL behind the last row of the table. */
+const char *weir_bench_row_name(bench_kind kind, guint32 row);
 
 /* One algorithm at one size. */
 typedef struct cell {
   double seconds[REPEATS_MAX][RANKS_MAX]; /* of one operation */
   guint64 wire[RANKS_MAX];                /* bytes a rank sends in one operation */
-  guint64 wrong[RANKS_MAX];               /* elements that are not the sum */
+  guint64 wrong[RANKS_MAX];               /* elements that are not what they should be */
 } cell;
 
 typedef struct board { /* in memory shared with the ranks */
@@ -30,8 +44,9 @@ typedef struct bench_plan {
   int ranks;
   int repeats;
   gsize sizes;
-  gsize elements[SIZES_MAX];
-  gboolean algorithm[WEIR_ALLREDUCE_COUNT];
+  gsize elements[SIZES_MAX]; /* of all ranks' blocks together, where there are blocks */
+  bench_kind kind;
+  gboolean algorithm[ROWS_MAX];
   weir_value_format format;
   board *board;
   gsize board_bytes;

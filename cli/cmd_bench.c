@@ -107,7 +107,7 @@ typedef struct bench_row {
   int (*run)(int argc, char **argv);
 } bench_row;
 static const bench_row rows[] = {
-    {"collectives", "all-reduces between processes: time, bandwidth, bytes, wrong elements",
+    {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
      weir_bench_collectives},
     {"moo", "NSGA-II: hypervolume and time on standard problems", bench_moo},
     {NULL, NULL, NULL},

@@ -28,6 +28,27 @@ grep -qF '"wire_bytes":3312,"wrong":0' <<<"$json" || { echo "bf16: $json"; exit 
 table=$("$weir" bench collectives --transport shm --algorithm ring,torus --ranks 3 --sizes 4,1K --repeats 1)
 [ "$(grep -c '^shm ' <<<"$table")" = 4 ] || { echo "$table"; exit 1; }
 
+# The other collectives: 4 ranks, blocks of 1024 bytes, 40 bytes a frame.  Rows, and what the busiest
+# sends over shared memory:
+#   broadcast       binomial: the root to 2 children; chain: the length in a frame, and one chunk
+#   all-gather      3 blocks whatever the way (doubling: 1, then 2)
+#   reduce-scatter  3 chunks;  reduce: everything once
+#   gather          direct: one block; binomial: rank 2 with that of rank 3;  all-to-all: 3 blocks
+while read -r collective rows wire; do
+  json=$("$weir" bench collectives --collective "$collective" --sizes 4K --repeats 1 --json)
+  [ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = $((2 * rows)) ] || { echo "$json"; exit 1; }
+  for bytes in ${wire//,/ }; do
+    grep -qF "\"wire_bytes\":$bytes," <<<"$json" || { echo "no $bytes: $json"; exit 1; }
+  done
+done <<'LIST'
+broadcast 2 8272,4184
+all-gather 3 3192
+reduce-scatter 2 3192
+reduce 1 4136
+gather 2 1064,2128
+all-to-all 2 3192
+LIST
+
 refused() {
   local code=0
   "$weir" bench collectives "$@" >/dev/null 2>refused.txt || code=$?
@@ -37,6 +58,9 @@ cd "$(mktemp -d)"
 refused --transport pigeon
 refused --transport ''
 refused --algorithm fastest
+refused --collective shout
+refused --collective reduce --algorithm ring
+refused --collective gather --sizes 8
 refused --sizes 6
 refused --sizes 0
 refused --sizes 1KB
