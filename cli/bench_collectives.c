@@ -1,6 +1,6 @@
 /* `weir bench collectives`: how fast the collectives are between processes of this machine, in the
- * columns of nccl-tests.  A time is the slowest rank's average over a loop, and of several loops the
- * median. */
+ * columns of nccl-tests.  A time is the slowest rank's average over a loop, and of several loops
+ * the median. */
 #include "bench_collectives.h"
 
 #include <arpa/inet.h>
@@ -226,7 +226,8 @@ static int parse(const arguments *a, char **transports, bench_plan *p) {
   while (kind < BENCH_KINDS && strcmp(a->collective, bench_kind_names[kind]) != 0) kind++;
   if (kind == BENCH_KINDS)
     return refuse("collective", a->collective,
-                  "all-reduce, broadcast, all-gather, reduce-scatter, reduce, gather or all-to-all");
+                  "all-reduce, broadcast, all-gather, reduce-scatter, reduce, gather or "
+                  "all-to-all");
   p->kind = (bench_kind)kind;
   if (!parse_algorithms(a->algorithm, p)) {
     g_autoptr(GString) known = g_string_new("all or some of");

@@ -134,8 +134,8 @@ typedef struct weir_alltoall_row {
   uint32_t id;
   const char *name;
   const char *description;
-  /* Block d of `out` (at out + d * stride, out_bytes[d] <= stride long) goes to rank d and lies in its
-   * `in` at the caller's rank, with its length in in_bytes there; one's own block is copied. */
+  /* Block d of `out` (at out + d * stride, out_bytes[d] <= stride long) goes to rank d and lies in
+   * its `in` at the caller's rank, with its length in in_bytes there; one's own block is copied. */
   weir_status (*run)(weir_comm *comm, const void *out, const size_t *out_bytes, void *in,
                      size_t *in_bytes, size_t stride);
 } weir_alltoall_row;

@@ -67,8 +67,8 @@ static weir_cost_terms tree(int n, double bytes) {
   return (weir_cost_terms){2.0 * rounds(n), 2.0 * rounds(n) * bytes};
 }
 
-/* The core of 2^k ranks exchanges halves, quarters, ... and back; with ranks left over all bytes go in
- * and out once more. */
+/* The core of 2^k ranks exchanges halves, quarters, ... and back; with ranks left over all bytes go
+ * in and out once more. */
 static weir_cost_terms halving(int n, double bytes) {
   const int core = weir_halving_place(0, n).core;
   const double fold = core < n ? 2.0 : 0.0;
@@ -76,8 +76,8 @@ static weir_cost_terms halving(int n, double bytes) {
 }
 
 /* chunks + 2H - 1 rounds.  While the pipeline is full a rank moves 4 chunks of 1/(2 chunks) of the
- * bytes each way (fewer ranks have fewer edges: 2 and 3), while it fills or drains those of 2 edges (of
- * two ranks: 1). */
+ * bytes each way (fewer ranks have fewer edges: 2 and 3), while it fills or drains those of 2 edges
+ * (of two ranks: 1). */
 static weir_cost_terms double_tree(int n, double bytes) {
   const double chunks = weir_double_tree_chunks((size_t)bytes);
   const double ends = 2.0 * weir_inorder_height(0, n) - 1.0;

@@ -1,6 +1,6 @@
 /* All-gather by recursive doubling: log2 N exchanges of 1, 2, 4, ... blocks between ranks at that
- * distance.  Of N not a power of two the ranks left over hand their block to a neighbour first and get
- * all from it afterwards.
+ * distance.  Of N not a power of two the ranks left over hand their block to a neighbour first and
+ * get all from it afterwards.
  *
  * Every block is a message of its own, as in Bruck's. */
 #include "collectives/comm.h"
@@ -48,7 +48,7 @@ static size_t add_recvs(doubling *d, int peer, const run *r) {
   return recvs;
 }
 
-/* Send the blocks and notes of one run of ranks and receive those of another; either may be empty. */
+/* Send blocks and notes of one run of ranks and receive those of another; either may be empty. */
 static weir_status swap(doubling *d, int peer, run out, run in) {
   const size_t sends = add_sends(d, peer, &out), recvs = add_recvs(d, peer, &in);
   const weir_status status = weir_comm_transfer(d->comm, d->comm->send, sends, d->comm->recv,

@@ -1,10 +1,10 @@
-/* All-reduce over two binary trees, each with one half of the elements in chunks (P. Sanders, J. Speck,
- * J. L. Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009): chunks + 2H
- * - 1 rounds, in each of which a rank sends and receives at most four chunks of 1/(2 chunks) of all.
+/* All-reduce over two binary trees, each with one half of the elements in chunks (P. Sanders, J.
+ * Speck, J. L. Traff, Two-tree algorithms for full bandwidth broadcast, reduction and scan, 2009):
+ * chunks + 2H - 1 rounds, in each of which a rank sends and receives at most four chunks.
  *
- * One transfer a round holds whatever is due in it, so that chunks go up and come down both trees at
- * once.  A place adds a chunk of its children in the order of rounds, the left one first within a
- * round: fixed.  Notes travel with the first chunks of tree 0. */
+ * One transfer a round holds whatever is due in it, so that chunks go up and come down both trees
+ * at once.  A place adds a chunk of its children in the order of rounds, the left one first within
+ * a round: fixed.  Notes travel with the first chunks of tree 0. */
 #include "collectives/algorithms/values.h"
 
 enum { TREES = 2, IN_SLOTS = 3, OUT_SLOTS = 2 };
@@ -98,7 +98,7 @@ static void add_recv(trees *t, int tree, int peer, int down, int c, void *values
                   hop_of(t, tree, down, c, 1), 0};
 }
 
-/* The chunk that comes from child `side`, goes to the parent, comes from it, goes to the children. */
+/* The chunk that comes from a child, goes to the parent, comes from it, goes to the children. */
 static int from_child(const place *p, int side, int round) { return round - p->child_height[side]; }
 static int to_parent(const place *p, int round) { return round - p->height; }
 static int from_parent(const trees *t, const place *p, int round) {

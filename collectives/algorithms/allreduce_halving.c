@@ -1,6 +1,6 @@
 /* All-reduce by recursive halving and doubling: log2 N exchanges of half, a quarter, ... of the
- * elements, and the way back (R. Rabenseifner, Optimization of collective reduction operations, 2004).
- * Of N not a power of two the ranks left over fold their values into a neighbour's first.
+ * elements, and the way back (R. Rabenseifner, Optimization of collective reduction operations,
+ * 2004). Of N not a power of two the ranks left over fold their values into a neighbour's first.
  *
  * Each element is summed up on one rank of the core, in the order of the exchanges: fixed.  Notes
  * travel with the way back. */
@@ -21,7 +21,7 @@ typedef struct halving {
 
 static weir_chunk whole(const halving *h) { return (weir_chunk){0, h->n}; }
 
-/* The halves of the block of 2 * distance places that this place lies in: its own, its partner's. */
+/* The halves of the block of 2 * distance places this place lies in: its own, its partner's. */
 static void blocks(const halving *h, int distance, int *own, int *other) {
   *own = h->place.v & ~(distance - 1);
   *other = *own ^ distance;

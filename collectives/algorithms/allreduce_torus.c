@@ -1,10 +1,10 @@
 /* All-reduce on a two-dimensional torus: reduce-scatter around each row, all-reduce of what a rank
  * then owns around its column, all-gather around the row; as many bytes as one ring, but
- * 2 (rows + columns - 2) hops instead of 2 (N - 1) (as in the HiTopKComm paper's 2DTAR).  Of a prime
- * number of ranks there is one row, which is a ring.
+ * 2 (rows + columns - 2) hops instead of 2 (N - 1) (as in the HiTopKComm paper's 2DTAR).  Of a
+ * prime number of ranks there is one row, which is a ring.
  *
- * The order of summing is that of the rings: fixed.  Notes go round in the all-gathers, first those of
- * a column, then whole columns along the row. */
+ * The order of summing is that of the rings: fixed.  Notes go round in the all-gathers, first those
+ * of a column, then whole columns along the row. */
 #include "collectives/algorithms/values.h"
 
 typedef struct torus {

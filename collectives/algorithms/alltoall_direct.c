@@ -1,4 +1,5 @@
-/* Direct all-to-all: all blocks in one transfer; one latency, and the network sorts out who is first. */
+/* Direct all-to-all: all blocks in one transfer; one latency, and the network sorts out who is
+ * first. */
 #include <string.h>
 
 #include "collectives/comm.h"

@@ -1,5 +1,5 @@
-/* Binomial gather: a rank hands the blocks of its whole subtree to its parent, each as a message of its
- * own, all together; ceil(log2 N) hops. */
+/* Binomial gather: a rank hands the blocks of its whole subtree to its parent, each as a message of
+ * its own, all together; ceil(log2 N) hops. */
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 

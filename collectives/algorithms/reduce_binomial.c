@@ -1,5 +1,5 @@
-/* Binomial reduction: ceil(log2 N) hops of everything on the critical path; a rank adds its children's
- * sums in ascending order of their distance. */
+/* Binomial reduction: ceil(log2 N) hops of everything on the critical path; a rank adds its
+ * children's sums in ascending order of their distance. */
 #include "collectives/algorithms/values.h"
 
 weir_status weir_reduce_binomial(weir_comm *comm, int root, float *x, size_t n,

@@ -1,5 +1,5 @@
-/* Pairwise reduce-scatter: in round s a rank sends rank + s its share and adds what rank - s sends, so
- * that nothing is passed on and each value is rounded at most once. */
+/* Pairwise reduce-scatter: in round s a rank sends rank + s its share and adds what rank - s sends,
+ * so that nothing is passed on and each value is rounded at most once. */
 #include "collectives/algorithms/values.h"
 
 weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,

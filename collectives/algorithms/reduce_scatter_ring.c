@@ -1,5 +1,5 @@
-/* Ring reduce-scatter: the first half of the ring all-reduce, turned by one rank so that rank r ends
- * with chunk r.  Chunk c is summed in the order of ranks c+1, c+2, ..., c (mod N). */
+/* Ring reduce-scatter: the first half of the ring all-reduce, turned by one rank so that rank r
+ * ends with chunk r.  Chunk c is summed in the order of ranks c+1, c+2, ..., c (mod N). */
 #include "collectives/algorithms/values.h"
 
 weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,

@@ -129,8 +129,8 @@ static weir_status receive_some(exchange *x, int *waiting_on, bool *copied) {
   return WEIR_OK;
 }
 
-/* *waiting_on is a peer something is still due from or to, else -1.  While a message is copied the lock
- * is free and nobody hears a signal, so that what was seen before must be looked at again. */
+/* *waiting_on is a peer something is still due from or to, else -1.  While a message is copied the
+ * lock is free and nobody hears a signal, so that what was seen before must be looked at again. */
 static weir_status progress(exchange *x, int *waiting_on) {
   bool copied = true;
   while (copied) {

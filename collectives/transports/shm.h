@@ -5,14 +5,14 @@
  * shm_transfer.c moving messages through the rings
  * shm_blame.c    who is alive, and who is to blame when a transfer fails
  *
- * A group has one POSIX shared memory segment.  Rank 0 creates it and takes its name away as soon as
- * all ranks have joined, so that whatever happens afterwards leaves nothing behind; a segment that
- * rank 0 left when it died before that is known by the lock nobody holds, and replaced.
+ * A group has one POSIX shared memory segment.  Rank 0 creates it and takes its name away as soon
+ * as all ranks have joined, so that whatever happens afterwards leaves nothing behind; a segment
+ * that rank 0 left when it died before that is known by the lock nobody holds, and replaced.
  *
- * Between each ordered pair of ranks lies a ring of bytes with one writer and one reader.  A message
- * is a frame and its payload; a message longer than the ring passes through it piece by piece.
- * Each side keeps its own position and checks the other's: what another process writes into the
- * segment can end the group but not lead outside of a ring.
+ * Between each ordered pair of ranks lies a ring of bytes with one writer and one reader.  A
+ * message is a frame and its payload; a message longer than the ring passes through it piece by
+ * piece. Each side keeps its own position and checks the other's: what another process writes into
+ * the segment can end the group but not lead outside of a ring.
  *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they have changed
  * something it may wait for. */

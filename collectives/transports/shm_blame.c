@@ -1,5 +1,5 @@
-/* Who is alive and who is to blame.  The first verdict stands: it lies in the segment, and all ranks
- * report it. */
+/* Who is alive and who is to blame.  The first verdict stands: it lies in the segment, and all
+ * ranks report it. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>

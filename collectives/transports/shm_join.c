@@ -159,7 +159,8 @@ static weir_status judge(const shm *self, size_t bytes) {
   if (h->job != self->job)
     return weir_fail(WEIR_E_MISMATCH, "rank 0 refused this rank: it belongs to another job");
   if (h->size != (uint32_t)self->base.size)
-    return weir_fail(WEIR_E_MISMATCH, "rank 0 refused this rank: it expects another number of ranks");
+    return weir_fail(WEIR_E_MISMATCH,
+                     "rank 0 refused this rank: it expects another number of ranks");
   if (h->bytes != bytes || bytes != shm_segment_size(self->base.size) ||
       h->ring_bytes != self->ring_bytes)
     return weir_fail(WEIR_E_PROTOCOL, "shared memory %s has another length than it says",

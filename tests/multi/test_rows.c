@@ -1,5 +1,5 @@
-/* Every row of every table but all-reduce's: what arrives is a function of (rank, position), worked out
- * by each receiver for itself. */
+/* Every row of every table but all-reduce's: what arrives is a function of (rank, position), worked
+ * out by each receiver for itself. */
 #include <criterion/criterion.h>
 #include <math.h>
 

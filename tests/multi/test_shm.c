@@ -145,8 +145,8 @@ Test(shm, a_place_given_back_can_be_taken) {
   group_done(&g);
 }
 
-/* Rank 0 is killed while it waits: those who joined it learn it at once, and a new group of the same
- * name is not disturbed by what it left. */
+/* Rank 0 is killed while it waits: those who joined it learn it at once, and a new group of the
+ * same name is not disturbed by what it left. */
 Test(shm, what_a_dead_rank_0_left_is_replaced) {
   group g;
   group_init(&g, GROUP_SHM, 3, talk, NULL);

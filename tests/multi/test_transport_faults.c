@@ -1,4 +1,4 @@
-/* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze or end. */
+/* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze, end. */
 #include <criterion/criterion.h>
 #include <time.h>
 
@@ -142,8 +142,8 @@ static weir_status endless_body(weir_transport *t, void *user) {
     if (t->rank == CULPRIT && step == e->stops_after) nap(e->timeout_s + 2.0);
     for (size_t i = 0; i < e->n; i++) x[i] = 1.0f;
     weir_comm_step(comm, 7, (uint64_t)step);
-    status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, e->n, (weir_value_format)(step / WEIR_ALLREDUCE_COUNT % 2), x,
-                                           NULL);
+    const weir_value_format format = (weir_value_format)(step / WEIR_ALLREDUCE_COUNT % 2);
+    status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, e->n, format, x, NULL);
   }
   free(x);
   weir_comm_free(comm);

@@ -161,8 +161,8 @@ Test(cost, plan_rows_charge_the_wire_format) {
 /* 1200000 bytes among 4, 7 and 8 ranks, by hand.
  *   halving: 4 and 8 are cores themselves; of 7 ranks 3 fold into a core of 4.
  *   double-tree: 600000 bytes a tree make 9 chunks.  Heights: 0 - 2 - {1, 3} of 4 ranks: 2;
- *     0 - 4 - {2, 6} - odd ones of 7 and 8 ranks: 3.  A chunk has 600000/9 bytes; all chunks pass with 4
- *     of them at once, 2 H - 1 rounds with 2.
+ *     0 - 4 - {2, 6} - odd ones of 7 and 8 ranks: 3.  A chunk has 600000/9 bytes; all chunks pass
+ *     with 4 of them at once, 2 H - 1 rounds with 2.
  *   torus: 2 x 2, 1 x 7, 2 x 4. */
 Test(cost, allreduce_rows_by_hand) {
   const double m = 1200000, part = 600000.0 / 9;
@@ -204,9 +204,9 @@ Test(cost, allreduce_rows_by_hand) {
   cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY);
 }
 
-/* The bytes of the busiest rank, from the schedule itself: in each round of the double tree the larger
- * of what a rank sends and receives, of all ranks the most, over all rounds.  The row must not be
- * below it, and at most a fifth above. */
+/* The bytes of the busiest rank, from the schedule itself: in each round of the double tree the
+ * larger of what a rank sends and receives, of all ranks the most, over all rounds.  The row must
+ * not be below it, and at most a fifth above. */
 Test(cost, double_tree_row_bounds_its_schedule) {
   const int chunks = 16;
   const double bytes = 2.0 * 16 * 65536; /* one unit a chunk and tree */

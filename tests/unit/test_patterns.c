@@ -211,8 +211,8 @@ Test(inorder, is_a_search_tree_over_all_places) {
   }
 }
 
-/* Who passes data on in one tree is a leaf in the other, so that no rank has more than the work of one
- * inner place and one leaf; for odd sizes with the exception of two ranks of one child each. */
+/* Who passes data on in one tree is a leaf in the other, so that no rank has more than the work of
+ * one inner place and one leaf; for odd sizes with the exception of two ranks of one child each. */
 Test(double_tree, work_is_spread) {
   for (int size = 2; size <= SIZES; size++)
     for (int r = 0; r < size; r++) {
