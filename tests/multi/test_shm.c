@@ -335,3 +335,70 @@ Test(shm, what_was_sent_before_leaving_arrives) {
   check_all_well(&g);
   group_done(&g);
 }
+
+/* --- two processes of two threads each ------------------------------------------------------ */
+
+static void start_pairs(group *g) {
+  for (int p = 0; p < 2; p++) {
+    g->pid[p] = fork();
+    if (g->pid[p] != 0) continue;
+    pthread_t thread[2];
+    group_thread argument[2];
+    (void)alarm(60);
+    for (int i = 0; i < 2; i++) {
+      argument[i] = (group_thread){g, 2 * p + i};
+      if (pthread_create(&thread[i], NULL, group_thread_main, &argument[i]) != 0) abort();
+    }
+    for (int i = 0; i < 2; i++) (void)pthread_join(thread[i], NULL);
+    _exit(0);
+  }
+}
+
+static weir_status pairs_body(weir_transport *t, void *user) {
+  const int steps = *(const int *)user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 10.0);
+  if (status != WEIR_OK) return status;
+  for (int step = 0; status == WEIR_OK && (steps < 0 || step < steps); step++) {
+    float x[1000];
+    for (int i = 0; i < 1000; i++) x[i] = (float)(t->rank + i);
+    weir_comm_step(comm, 1, (uint64_t)step);
+    status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, 1000, WEIR_VALUE_FP32, NULL,
+                                                              NULL);
+    for (int i = 0; status == WEIR_OK && i < 1000; i++)
+      if (x[i] != (float)(6 + 4 * i)) status = weir_fail(WEIR_E_INTERNAL, "element %d", i);
+  }
+  weir_comm_free(comm);
+  return status;
+}
+
+Test(shm, threads_of_several_processes_form_a_group) {
+  int steps = 60;
+  group g;
+  group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
+  start_pairs(&g);
+  for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);
+  check_all_well(&g);
+  group_done(&g);
+}
+
+/* Both ranks of the process that is killed are gone; the others name one of them long before the
+ * time-out. */
+Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
+  int steps = -1;
+  group g;
+  group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
+  start_pairs(&g);
+  nap(300);
+  const double since_s = weir_now_s();
+  cr_assert_eq(kill(g.pid[1], SIGKILL), 0);
+  for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);
+  for (int r = 0; r < 2; r++) {
+    const char *said = g.result[r].message;
+    cr_assert_eq(g.result[r].status, WEIR_E_PEER, "rank %d: %s", r, said);
+    cr_assert(strncmp(said, "rank 2 is gone", 14) == 0 || strncmp(said, "rank 3 is gone", 14) == 0,
+              "rank %d: %s", r, said);
+    cr_assert_leq(g.result[r].ended_s - since_s, 3.0);
+  }
+  group_done(&g);
+}
