@@ -194,7 +194,7 @@ Test(fault, a_rank_that_stops_shm) { stop_case(GROUP_SHM, 1.0); }
 Test(fault, a_rank_that_stops_shm_threads) { stop_case(GROUP_SHM_THREADS, 0.5); }
 
 static void signal_case(enum group_kind kind, int signal, double after_s, size_t n) {
-  endless e = {.n = n, .timeout_s = 1.5, .leaves_after = -1, .stops_after = -1};
+  endless e = {.n = n, .timeout_s = 2.5, .leaves_after = -1, .stops_after = -1};
   group g;
   group_init(&g, kind, 4, endless_body, &e);
   group_start(&g);
@@ -205,7 +205,8 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
     if (r != CULPRIT) (void)waitpid(g.pid[r], NULL, 0);
   (void)kill(g.pid[CULPRIT], SIGKILL);
   (void)waitpid(g.pid[CULPRIT], NULL, 0);
-  check_survivors(&g, since_s, e.timeout_s + 1.0);
+  /* Asking around takes up to 0.6 s; the rest is for a busy machine. */
+  check_survivors(&g, since_s, e.timeout_s + 4.0);
   group_done(&g);
 }
 
