@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "bench_collectives.h"
 #include "cli.h"
 #include "moo/hypervolume.h"
 #include "moo/problems.h"
@@ -106,6 +107,8 @@ typedef struct bench_row {
   int (*run)(int argc, char **argv);
 } bench_row;
 static const bench_row rows[] = {
+    {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
+     weir_bench_collectives},
     {"moo", "NSGA-II: hypervolume and time on standard problems", bench_moo},
     {NULL, NULL, NULL},
 };

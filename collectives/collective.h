@@ -31,7 +31,7 @@ typedef enum weir_value_format { WEIR_VALUE_FP32 = 0, WEIR_VALUE_BF16 = 1 } weir
 
 typedef struct weir_allreduce {
   uint32_t id;
-  const char *name; /* "ring", "tree" */
+  const char *name; /* "ring", "tree", ... */
   const char *description;
   /* Sum over ranks of x[0..n), in place, bit-identical on all ranks and from run to run.  With
    * WEIR_VALUE_BF16 partial sums are rounded before they travel, and every rank adds what its own
@@ -40,7 +40,15 @@ typedef struct weir_allreduce {
   weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error,
                      weir_notes *notes);
 } weir_allreduce;
-enum { WEIR_ALLREDUCE_RING = 0, WEIR_ALLREDUCE_TREE = 1, WEIR_ALLREDUCE_COUNT = 2 };
+enum {
+  WEIR_ALLREDUCE_RING = 0,
+  WEIR_ALLREDUCE_TREE = 1,
+  WEIR_ALLREDUCE_HALVING = 2,
+  WEIR_ALLREDUCE_DOUBLE_TREE = 3,
+  WEIR_ALLREDUCE_TORUS = 4,
+  WEIR_ALLREDUCE_STAR = 5,
+  WEIR_ALLREDUCE_COUNT = 6
+};
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT];
 
 /* Binomial broadcast of *bytes (known at the root, at most capacity elsewhere) from root. */
@@ -51,5 +59,87 @@ weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacit
  * already lie in its place.  Every length is at most stride. */
 weir_status weir_allgather(weir_comm *comm, void *all, size_t stride, size_t *bytes,
                            weir_notes *notes);
+
+/* --- tables of the other collectives -------------------------------------------------------- *
+ *
+ * As with all-reduce: one file and one row an algorithm, any number of ranks, the same result
+ * whatever the row.  Lengths that come from the wire are checked against the room there is. */
+
+typedef struct weir_broadcast_row {
+  uint32_t id;
+  const char *name;
+  const char *description;
+  /* As weir_broadcast. */
+  weir_status (*run)(weir_comm *comm, int root, void *data, size_t capacity, size_t *bytes);
+} weir_broadcast_row;
+enum { WEIR_BROADCAST_BINOMIAL = 0, WEIR_BROADCAST_CHAIN = 1, WEIR_BROADCAST_COUNT = 2 };
+extern const weir_broadcast_row weir_broadcasts[WEIR_BROADCAST_COUNT];
+
+typedef struct weir_allgather_row {
+  uint32_t id;
+  const char *name;
+  const char *description;
+  /* As weir_allgather. */
+  weir_status (*run)(weir_comm *comm, void *all, size_t stride, size_t *bytes, weir_notes *notes);
+} weir_allgather_row;
+enum {
+  WEIR_ALLGATHER_BRUCK = 0,
+  WEIR_ALLGATHER_RING = 1,
+  WEIR_ALLGATHER_DOUBLING = 2,
+  WEIR_ALLGATHER_COUNT = 3
+};
+extern const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT];
+
+typedef struct weir_reduce_scatter_row {
+  uint32_t id;
+  const char *name;
+  const char *description;
+  /* x[0..n) falls into one chunk a rank (weir_ring_chunk()); afterwards rank r's chunk r of x holds
+   * the sum over ranks, the rest of x is undefined.  With WEIR_VALUE_BF16 what travels is rounded,
+   * the result is not, and every rank adds what its rounding lost to error[0..n) (may be NULL with
+   * fp32). */
+  weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error);
+} weir_reduce_scatter_row;
+enum {
+  WEIR_REDUCE_SCATTER_RING = 0,
+  WEIR_REDUCE_SCATTER_PAIRWISE = 1,
+  WEIR_REDUCE_SCATTER_COUNT = 2
+};
+extern const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_COUNT];
+
+typedef struct weir_reduce_row {
+  uint32_t id;
+  const char *name;
+  const char *description;
+  /* The sum over ranks in root's x[0..n); elsewhere x is undefined afterwards.  Rounding as in
+   * reduce-scatter. */
+  weir_status (*run)(weir_comm *comm, int root, float *x, size_t n, weir_value_format format,
+                     float *error);
+} weir_reduce_row;
+enum { WEIR_REDUCE_BINOMIAL = 0, WEIR_REDUCE_COUNT = 1 };
+extern const weir_reduce_row weir_reduces[WEIR_REDUCE_COUNT];
+
+typedef struct weir_gather_row {
+  uint32_t id;
+  const char *name;
+  const char *description;
+  /* Like weir_allgather, but only root's blocks and lengths are complete afterwards; elsewhere all
+   * but the own block is undefined. */
+  weir_status (*run)(weir_comm *comm, int root, void *all, size_t stride, size_t *bytes);
+} weir_gather_row;
+enum { WEIR_GATHER_DIRECT = 0, WEIR_GATHER_BINOMIAL = 1, WEIR_GATHER_COUNT = 2 };
+extern const weir_gather_row weir_gathers[WEIR_GATHER_COUNT];
+
+typedef struct weir_alltoall_row {
+  uint32_t id;
+  const char *name;
+  const char *description;
+  /* Block d of `out` (at out + d * stride, out_bytes[d] <= stride long) goes to rank d and lies in
+   * its `in` at the caller's rank, with its length in in_bytes there; one's own block is copied. */
+  weir_status (*run)(weir_comm *comm, const void *out, const size_t *out_bytes, void *in,
+                     size_t *in_bytes, size_t stride);
+} weir_alltoall_row;
+enum { WEIR_ALLTOALL_PAIRWISE = 0, WEIR_ALLTOALL_DIRECT = 1, WEIR_ALLTOALL_COUNT = 2 };
+extern const weir_alltoall_row weir_alltoalls[WEIR_ALLTOALL_COUNT];
 
 #endif

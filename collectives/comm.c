@@ -11,6 +11,16 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT] = {
      weir_allreduce_ring},
     {WEIR_ALLREDUCE_TREE, "tree", "binomial reduction to rank 0 and broadcast, 2 ceil(log2 N) hops",
      weir_allreduce_tree},
+    {WEIR_ALLREDUCE_HALVING, "halving",
+     "recursive halving and doubling, 2 log2 N hops of n/2, n/4, ...; odd ranks out are folded in",
+     weir_allreduce_halving},
+    {WEIR_ALLREDUCE_DOUBLE_TREE, "double-tree",
+     "two binary trees with half of the elements each, in chunks, both directions at once",
+     weir_allreduce_double_tree},
+    {WEIR_ALLREDUCE_TORUS, "torus", "rings along the rows and columns of the squarest grid",
+     weir_allreduce_torus},
+    {WEIR_ALLREDUCE_STAR, "star", "all send to rank 0, which sends the sum to all: 2 hops",
+     weir_allreduce_star},
 };
 
 weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double timeout_s) {
@@ -19,7 +29,7 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
     return weir_fail(WEIR_E_INVALID, "time-out of %g s is not in (0, 1e9)", timeout_s);
   weir_comm *comm = calloc(1, sizeof *comm);
   if (!comm) return weir_fail(WEIR_E_NOMEM, "no memory for a communicator");
-  const size_t slots = (size_t)transport->size + 2;
+  const size_t slots = 2 * (size_t)transport->size + WEIR_SLOTS_EXTRA;
   comm->transport = transport;
   comm->timeout_s = timeout_s;
   comm->send = calloc(slots, sizeof *comm->send);

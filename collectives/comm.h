@@ -4,6 +4,7 @@
 
 #include "collectives/collective.h"
 
+#define WEIR_SLOTS_EXTRA 8
 enum { WEIR_SCRATCH_A = 0, WEIR_SCRATCH_B = 1, WEIR_SCRATCH_COUNT = 2 };
 
 struct weir_comm {
@@ -13,7 +14,7 @@ struct weir_comm {
   uint32_t next_op;
   void *scratch[WEIR_SCRATCH_COUNT];
   size_t scratch_bytes[WEIR_SCRATCH_COUNT];
-  weir_send *send; /* size + 2 entries for algorithms that send many blocks at once */
+  weir_send *send; /* 2 size + WEIR_SLOTS_EXTRA entries, for many messages at once */
   weir_recv *recv;
 };
 
@@ -48,5 +49,38 @@ weir_status weir_allreduce_ring(weir_comm *comm, float *x, size_t n, weir_value_
                                 float *error, weir_notes *notes);
 weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_notes *notes);
+weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                   float *error, weir_notes *notes);
+weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
+                                       weir_value_format format, float *error, weir_notes *notes);
+weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                 float *error, weir_notes *notes);
+weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                float *error, weir_notes *notes);
+
+/* WEIR_E_INVALID unless root is a rank; or unless a block fits its stride. */
+weir_status weir_comm_root(const weir_comm *comm, int root);
+weir_status weir_comm_block(size_t bytes, size_t stride);
+
+/* The rows of the other tables; binomial broadcast and Bruck's all-gather are in collective.h. */
+weir_status weir_broadcast_chain(weir_comm *comm, int root, void *data, size_t capacity,
+                                 size_t *bytes);
+weir_status weir_allgather_ring(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                                weir_notes *notes);
+weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                                    weir_notes *notes);
+weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                     float *error);
+weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,
+                                         weir_value_format format, float *error);
+weir_status weir_reduce_binomial(weir_comm *comm, int root, float *x, size_t n,
+                                 weir_value_format format, float *error);
+weir_status weir_gather_direct(weir_comm *comm, int root, void *all, size_t stride, size_t *bytes);
+weir_status weir_gather_binomial(weir_comm *comm, int root, void *all, size_t stride,
+                                 size_t *bytes);
+weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_t *out_bytes,
+                                   void *in, size_t *in_bytes, size_t stride);
+weir_status weir_alltoall_direct(weir_comm *comm, const void *out, const size_t *out_bytes,
+                                 void *in, size_t *in_bytes, size_t stride);
 
 #endif

@@ -2,6 +2,8 @@
 
 #include <math.h>
 
+#include "collectives/collective.h"
+#include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
@@ -63,6 +65,105 @@ static weir_cost_terms ring(int n, double bytes) {
 /* Binomial reduce and binomial broadcast: everything crosses 2L links one after the other. */
 static weir_cost_terms tree(int n, double bytes) {
   return (weir_cost_terms){2.0 * rounds(n), 2.0 * rounds(n) * bytes};
+}
+
+/* The core of 2^k ranks exchanges halves, quarters, ... and back; with ranks left over all bytes go
+ * in and out once more. */
+static weir_cost_terms halving(int n, double bytes) {
+  const int core = weir_halving_place(0, n).core;
+  const double fold = core < n ? 2.0 : 0.0;
+  return (weir_cost_terms){2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes};
+}
+
+/* chunks + 2H - 1 rounds.  While the pipeline is full a rank moves 4 chunks of 1/(2 chunks) of the
+ * bytes each way (fewer ranks have fewer edges: 2 and 3), while it fills or drains those of 2 edges
+ * (of two ranks: 1). */
+static weir_cost_terms double_tree(int n, double bytes) {
+  const double chunks = weir_double_tree_chunks((size_t)bytes);
+  const double ends = 2.0 * weir_inorder_height(0, n) - 1.0;
+  const double full = n < 4 ? n : 4.0, partly = n < 3 ? 1.0 : 2.0;
+  return (weir_cost_terms){chunks + ends,
+                           (full * chunks + partly * ends) * bytes / (2.0 * chunks)};
+}
+
+/* Rings along rows and columns: the bytes of one ring, fewer hops. */
+static weir_cost_terms torus(int n, double bytes) {
+  const int rows = weir_torus_rows(n), columns = n / rows;
+  return (weir_cost_terms){2.0 * (rows + columns - 2), 2.0 * (n - 1) / n * bytes};
+}
+
+/* Everything crosses the link of rank 0, in and out. */
+static weir_cost_terms star(int n, double bytes) {
+  return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes};
+}
+
+weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
+  if (n <= 1) return (weir_cost_terms){0.0, 0.0};
+  switch (algorithm) {
+    case WEIR_ALLREDUCE_RING: return ring(n, bytes);
+    case WEIR_ALLREDUCE_TREE: return tree(n, bytes);
+    case WEIR_ALLREDUCE_HALVING: return halving(n, bytes);
+    case WEIR_ALLREDUCE_DOUBLE_TREE: return double_tree(n, bytes);
+    case WEIR_ALLREDUCE_TORUS: return torus(n, bytes);
+    case WEIR_ALLREDUCE_STAR: return star(n, bytes);
+    default: return (weir_cost_terms){INFINITY, INFINITY};
+  }
+}
+
+static const weir_cost_terms nothing = {0.0, 0.0};
+static const weir_cost_terms unknown = {INFINITY, INFINITY};
+
+weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_BROADCAST_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  if (algorithm == WEIR_BROADCAST_BINOMIAL)
+    return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+  const double chunks = weir_chain_chunks((size_t)bytes), hops = chunks + n - 2.0;
+  return (weir_cost_terms){hops, hops * bytes / chunks};
+}
+
+weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_ALLGATHER_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  if (algorithm == WEIR_ALLGATHER_BRUCK) return (weir_cost_terms){rounds(n), (n - 1.0) * bytes};
+  if (algorithm == WEIR_ALLGATHER_RING) return (weir_cost_terms){n - 1.0, (n - 1.0) * bytes};
+  const int core = weir_halving_place(0, n).core, extra = n - core;
+  if (extra == 0) return (weir_cost_terms){rounds(n), (n - 1.0) * bytes};
+  /* A rank left over gives one block before and gets all n after.  In each exchange the larger
+   * message counts: the first places of the core stand for two blocks each. */
+  double blocks = 1.0 + n;
+  for (int distance = 1; distance < core; distance *= 2) {
+    int first, most;
+    weir_halving_ranks(0, distance, n, &first, &most);
+    blocks += most;
+  }
+  return (weir_cost_terms){rounds(core) + 2.0, blocks * bytes};
+}
+
+weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_REDUCE_SCATTER_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  return (weir_cost_terms){n - 1.0, (n - 1.0) / n * bytes}; /* both of them */
+}
+
+weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_REDUCE_COUNT) return unknown;
+  return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+}
+
+/* Every block but the root's own crosses its link, whatever the way. */
+weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_GATHER_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  const double hops = algorithm == WEIR_GATHER_DIRECT ? 1.0 : rounds(n);
+  return (weir_cost_terms){hops, (n - 1.0) * bytes};
+}
+
+weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
+  if (algorithm >= WEIR_ALLTOALL_COUNT) return unknown;
+  if (n <= 1) return nothing;
+  const double hops = algorithm == WEIR_ALLTOALL_DIRECT ? 1.0 : n - 1.0;
+  return (weir_cost_terms){hops, (n - 1.0) * bytes};
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {

@@ -30,4 +30,16 @@ typedef struct weir_cost_terms {
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
 
+/* Rows of the algorithms themselves, by the ids of their tables.  `bytes`, as they travel, are: all
+ * elements for all-reduce, reduce and reduce-scatter; the message for broadcast; one rank's block
+ * for all-gather, gather and all-to-all (to each other rank as much).  Unknown ids: infinity; one
+ * rank: nothing. */
+weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes);
+weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes);
+weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes);
+weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes);
+weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes);
+weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes);
+weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes);
+
 #endif

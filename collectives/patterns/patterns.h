@@ -4,6 +4,7 @@
 #ifndef WEIR_COLLECTIVES_PATTERNS_H
 #define WEIR_COLLECTIVES_PATTERNS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 
 /* ceil(log2 size); 0 for one rank. */
@@ -52,5 +53,61 @@ typedef struct weir_bruck_round {
   int first_received;
 } weir_bruck_round;
 weir_bruck_round weir_bruck(int rank, int size, int round); /* round < weir_log2_ceil(size) */
+
+/* --- halving and doubling ------------------------------------------------------------------- */
+
+/* A core of the largest power of two of ranks exchanges halves with partners at distances core/2,
+ * core/4, .. 1 and back (R. Rabenseifner, Optimization of collective reduction operations, 2004).
+ * The ranks left over, the even ones among the first 2 (size - core), hand their values to the odd
+ * rank next to them before, and get the result from it afterwards. */
+typedef struct weir_halving {
+  int core; /* ranks of the core */
+  int v;    /* place in the core; -1: not in it */
+  int fold; /* the rank to hand values to (v < 0) or to take them from; -1: none */
+} weir_halving;
+weir_halving weir_halving_place(int rank, int size);
+int weir_halving_rank(int v, int size); /* the rank at place v of the core */
+/* Places [first, first + count) of the core stand for ranks [*begin, *begin + *ranks). */
+void weir_halving_ranks(int first, int count, int size, int *begin, int *ranks);
+/* The elements of places [first, first + count) of a core. */
+weir_chunk weir_halving_range(size_t n, int core, int first, int count);
+
+/* --- double binary tree --------------------------------------------------------------------- */
+
+/* Two trees over the same ranks, each for one half of the elements, so that a rank that passes
+ * data on in one is (for an even number of ranks) a leaf in the other and both directions of every
+ * link are used (P. Sanders, J. Speck, J. L. Traff, Two-tree algorithms for full bandwidth
+ * broadcast, reduction and scan, 2009).
+ *
+ * Both are the same tree over places v in [0, size) in search order: an odd place is a leaf, a
+ * place with l trailing zero bits has its children at distance 2^(l-1) on either side (nearer on
+ * the right where the tree is cut off), the root is place 0 and has the rest to its right.  A
+ * subtree is a run of places. */
+int weir_inorder_parent(int v, int size);          /* -1 for the root */
+int weir_inorder_child(int v, int size, int side); /* side 0: left, 1: right; -1: none */
+int weir_inorder_height(int v, int size);          /* 0 for a leaf */
+int weir_inorder_depth(int v, int size);           /* 0 for the root */
+void weir_inorder_subtree(int v, int size, int *first, int *count);
+/* tree 0: rank r at place r.  tree 1: mirrored (even size) or shifted by one (odd size). */
+int weir_double_tree_place(int tree, int rank, int size);
+int weir_double_tree_rank(int tree, int place, int size);
+/* Into how many chunks each half of `bytes` is cut: of 64 KiB or more, at most 16. */
+int weir_double_tree_chunks(size_t bytes);
+
+/* In round t a place of height h sends chunk t - h to its parent; the root of height H sends chunk
+ * t - H to its children, a place of depth d chunk t - H - d.  Numbers outside [0, chunks): nothing.
+ * chunks + 2H - 1 rounds in all. */
+
+/* --- torus ---------------------------------------------------------------------------------- */
+
+/* Rows of the most nearly square grid: the largest divisor of size that is at most its root.
+ * Rank = row * (size / rows) + column. */
+int weir_torus_rows(int size);
+
+/* --- chain ---------------------------------------------------------------------------------- */
+
+/* Into how many chunks a pipelined chain cuts `bytes`: of 64 KiB or more, at most 32.  Position p
+ * of the chain (the root is position 0) sends chunk c in round c + p. */
+int weir_chain_chunks(size_t bytes);
 
 #endif

@@ -1,5 +1,6 @@
-/* Groups for tests: one body run by every rank, as threads over the in-process transport or as
- * forked processes over TCP on the loopback.  Every process has a watchdog. */
+/* Groups for tests: one body run by every rank, as threads over the in-process transport, as forked
+ * processes over TCP on the loopback, or as either over shared memory.  Every process has a
+ * watchdog. */
 #ifndef WEIR_TESTS_RANKS_H
 #define WEIR_TESTS_RANKS_H
 
@@ -20,7 +21,7 @@
 #define GROUP_MAX 16
 #define GROUP_WATCHDOG_S 120
 
-enum group_kind { GROUP_THREADS, GROUP_TCP };
+enum group_kind { GROUP_THREADS, GROUP_TCP, GROUP_SHM, GROUP_SHM_THREADS };
 
 /* What a rank has to say at the end; lies in memory shared with the ranks. */
 typedef struct group_result {
@@ -66,20 +67,25 @@ static inline void group_init(group *g, enum group_kind kind, int size,
   static int serial;
   *g = (group){.kind = kind, .size = size, .timeout_s = 20.0, .body = body, .user = user};
   g->job = UINT64_C(0x5eed0000) + (uint64_t)serial;
-  if (kind == GROUP_THREADS)
-    (void)snprintf(g->where, sizeof g->where, "test-%d", serial);
-  else
+  if (kind == GROUP_TCP)
     (void)snprintf(g->where, sizeof g->where, "127.0.0.1:%d", group_free_port());
+  else
+    (void)snprintf(g->where, sizeof g->where, "test-%d-%d", (int)getpid(), serial);
   serial++;
   g->result = group_shared(GROUP_MAX * sizeof *g->result);
 }
 
+static inline weir_status group_connect(const group *g, int rank, weir_transport **t) {
+  if (g->kind == GROUP_THREADS)
+    return weir_transport_inproc(t, g->where, rank, g->size, g->timeout_s);
+  if (g->kind == GROUP_TCP)
+    return weir_transport_tcp(t, g->where, NULL, g->job, rank, g->size, g->timeout_s);
+  return weir_transport_shm(t, g->where, g->job, rank, g->size, g->timeout_s);
+}
+
 static inline void group_rank(group *g, int rank) {
   weir_transport *t = NULL;
-  weir_status status =
-      g->kind == GROUP_THREADS
-          ? weir_transport_inproc(&t, g->where, rank, g->size, g->timeout_s)
-          : weir_transport_tcp(&t, g->where, NULL, g->job, rank, g->size, g->timeout_s);
+  weir_status status = group_connect(g, rank, &t);
   if (status == WEIR_OK) status = g->body(t, g->user);
   group_result *result = &g->result[rank];
   result->ended_s = weir_now_s();
@@ -120,7 +126,7 @@ static inline void group_join(group *g) {
 }
 
 static inline void group_run(group *g) {
-  if (g->kind == GROUP_TCP) {
+  if (g->kind == GROUP_TCP || g->kind == GROUP_SHM) {
     group_start(g);
     group_join(g);
     return;

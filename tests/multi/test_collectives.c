@@ -121,11 +121,50 @@ static void allreduce_all(enum group_kind kind, uint32_t algorithm) {
 
 Test(allreduce, ring_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_RING); }
 Test(allreduce, tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_TREE); }
+Test(allreduce, ring_shm, .timeout = 240) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_RING); }
+Test(allreduce, tree_shm, .timeout = 240) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_TREE); }
+Test(allreduce, ring_shm_threads, .timeout = 240) {
+  allreduce_all(GROUP_SHM_THREADS, WEIR_ALLREDUCE_RING);
+}
+
+Test(allreduce, halving_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_HALVING); }
+Test(allreduce, double_tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_DOUBLE_TREE); }
+Test(allreduce, torus_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_TORUS); }
+Test(allreduce, star_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_STAR); }
+
+/* Shapes the sizes above do not have (a torus of 2 x 6 and 3 x 3, three levels of folding, deep
+ * trees), and lengths at which the double tree has several chunks. */
+Test(allreduce, larger_groups_and_chunks_threads, .timeout = 240) {
+  for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++)
+    for (int f = 0; f < 2; f++) {
+      allreduce_case(GROUP_THREADS, a, 9, 1000, (weir_value_format)f);
+      allreduce_case(GROUP_THREADS, a, 12, 11, (weir_value_format)f);
+      allreduce_case(GROUP_THREADS, a, 13, 1000, (weir_value_format)f);
+      allreduce_case(GROUP_THREADS, a, 6, 200001, (weir_value_format)f);
+      allreduce_case(GROUP_THREADS, a, 3, 600001, (weir_value_format)f);
+    }
+}
+
+static void allreduce_some(enum group_kind kind) {
+  for (uint32_t a = WEIR_ALLREDUCE_HALVING; a < WEIR_ALLREDUCE_COUNT; a++)
+    for (int f = 0; f < 2; f++) {
+      allreduce_case(kind, a, 2, 0, (weir_value_format)f);
+      allreduce_case(kind, a, 4, 100003, (weir_value_format)f);
+      allreduce_case(kind, a, 7, 5, (weir_value_format)f);
+      allreduce_case(kind, a, 6, 300007, (weir_value_format)f);
+    }
+}
+Test(allreduce, others_tcp, .timeout = 240) { allreduce_some(GROUP_TCP); }
+Test(allreduce, others_shm, .timeout = 240) { allreduce_some(GROUP_SHM); }
 
 Test(allreduce, table_rows_are_in_order) {
   for (uint32_t i = 0; i < WEIR_ALLREDUCE_COUNT; i++) cr_assert_eq(weir_allreduces[i].id, i);
   cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_RING].name, "ring");
   cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_TREE].name, "tree");
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_HALVING].name, "halving");
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_DOUBLE_TREE].name, "double-tree");
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_TORUS].name, "torus");
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_STAR].name, "star");
 }
 
 /* Gathered and broadcast bytes are a function of (rank, position): every rank checks its own. */
@@ -206,6 +245,8 @@ static void bytes_all(enum group_kind kind, weir_status (*body)(weir_transport *
 
 Test(allgather, threads) { bytes_all(GROUP_THREADS, gather_body); }
 Test(broadcast, threads) { bytes_all(GROUP_THREADS, broadcast_body); }
+Test(allgather, shm, .timeout = 240) { bytes_all(GROUP_SHM, gather_body); }
+Test(broadcast, shm, .timeout = 240) { bytes_all(GROUP_SHM, broadcast_body); }
 
 Test(allreduce, ring_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_RING); }
 Test(allreduce, tree_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_TREE); }

@@ -1,4 +1,4 @@
-/* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze or end. */
+/* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze, end. */
 #include <criterion/criterion.h>
 #include <time.h>
 
@@ -61,6 +61,7 @@ static void differ_all(enum group_kind kind) {
 }
 Test(mismatch, threads) { differ_all(GROUP_THREADS); }
 Test(mismatch, tcp) { differ_all(GROUP_TCP); }
+Test(mismatch, shm) { differ_all(GROUP_SHM); }
 
 /* All ranks but one sum 8 elements; that one has 6: nobody gets a sum. */
 static weir_status lengths_body(weir_transport *t, void *user) {
@@ -88,6 +89,7 @@ Test(lengths, differ) {
   for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++) {
     lengths_case(GROUP_THREADS, a);
     lengths_case(GROUP_TCP, a);
+    lengths_case(GROUP_SHM, a);
   }
 }
 
@@ -118,6 +120,7 @@ static void oversize_case(enum group_kind kind) {
 }
 Test(oversize, threads) { oversize_case(GROUP_THREADS); }
 Test(oversize, tcp) { oversize_case(GROUP_TCP); }
+Test(oversize, shm) { oversize_case(GROUP_SHM); }
 
 /* --- ranks that leave, die or freeze -------------------------------------------------------- */
 
@@ -139,8 +142,8 @@ static weir_status endless_body(weir_transport *t, void *user) {
     if (t->rank == CULPRIT && step == e->stops_after) nap(e->timeout_s + 2.0);
     for (size_t i = 0; i < e->n; i++) x[i] = 1.0f;
     weir_comm_step(comm, 7, (uint64_t)step);
-    status = weir_allreduces[step % 2].run(comm, x, e->n, (weir_value_format)(step / 2 % 2), x,
-                                           NULL);
+    const weir_value_format format = (weir_value_format)(step / WEIR_ALLREDUCE_COUNT % 2);
+    status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, e->n, format, x, NULL);
   }
   free(x);
   weir_comm_free(comm);
@@ -162,47 +165,38 @@ static void check_survivors(const group *g, double since_s, double within_s) {
   }
 }
 
-Test(fault, a_rank_that_leaves_threads) {
+static void leave_case(enum group_kind kind) {
   endless e = {.n = 1000, .timeout_s = 3.0, .leaves_after = 5, .stops_after = -1};
   group g;
-  group_init(&g, GROUP_THREADS, 5, endless_body, &e);
+  group_init(&g, kind, 5, endless_body, &e);
   group_run(&g);
   check_survivors(&g, 0.0, 1e18);
   group_done(&g);
 }
+Test(fault, a_rank_that_leaves_threads) { leave_case(GROUP_THREADS); }
+Test(fault, a_rank_that_leaves_tcp) { leave_case(GROUP_TCP); }
+Test(fault, a_rank_that_leaves_shm) { leave_case(GROUP_SHM); }
+Test(fault, a_rank_that_leaves_shm_threads) { leave_case(GROUP_SHM_THREADS); }
 
-Test(fault, a_rank_that_stops_threads) {
-  endless e = {.n = 1000, .timeout_s = 0.5, .leaves_after = -1, .stops_after = 3};
+/* The process is there (and answers TCP's echoes), but its trainer takes no part: still the one to
+ * name. */
+static void stop_case(enum group_kind kind, double timeout_s) {
+  endless e = {.n = 1000, .timeout_s = timeout_s, .leaves_after = -1, .stops_after = 3};
   group g;
-  group_init(&g, GROUP_THREADS, 5, endless_body, &e);
+  group_init(&g, kind, 5, endless_body, &e);
   group_run(&g);
   check_survivors(&g, 0.0, 1e18);
   group_done(&g);
 }
+Test(fault, a_rank_that_stops_threads) { stop_case(GROUP_THREADS, 0.5); }
+Test(fault, a_rank_that_stops_tcp) { stop_case(GROUP_TCP, 1.0); }
+Test(fault, a_rank_that_stops_shm) { stop_case(GROUP_SHM, 1.0); }
+Test(fault, a_rank_that_stops_shm_threads) { stop_case(GROUP_SHM_THREADS, 0.5); }
 
-Test(fault, a_rank_that_leaves_tcp) {
-  endless e = {.n = 1000, .timeout_s = 3.0, .leaves_after = 5, .stops_after = -1};
-  group g;
-  group_init(&g, GROUP_TCP, 5, endless_body, &e);
-  group_run(&g);
-  check_survivors(&g, 0.0, 1e18);
-  group_done(&g);
-}
-
-/* The process answers echoes, but its trainer takes no part: still the one to name. */
-Test(fault, a_rank_that_stops_tcp) {
-  endless e = {.n = 1000, .timeout_s = 1.0, .leaves_after = -1, .stops_after = 3};
-  group g;
-  group_init(&g, GROUP_TCP, 5, endless_body, &e);
-  group_run(&g);
-  check_survivors(&g, 0.0, 1e18);
-  group_done(&g);
-}
-
-static void signal_case(int signal, double after_s, size_t n) {
+static void signal_case(enum group_kind kind, int signal, double after_s, size_t n) {
   endless e = {.n = n, .timeout_s = 2.5, .leaves_after = -1, .stops_after = -1};
   group g;
-  group_init(&g, GROUP_TCP, 4, endless_body, &e);
+  group_init(&g, kind, 4, endless_body, &e);
   group_start(&g);
   nap(after_s);
   const double since_s = weir_now_s();
@@ -216,15 +210,17 @@ static void signal_case(int signal, double after_s, size_t n) {
   group_done(&g);
 }
 
-static void signal_all(int signal) {
+static void signal_all(enum group_kind kind, int signal) {
   weir_rng rng;
   weir_rng_seed(&rng, (uint64_t)signal);
   const size_t lengths[] = {1, 1000, 300000};
   for (int i = 0; i < 9; i++)
-    signal_case(signal, 0.4 + 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);
+    signal_case(kind, signal, 0.4 + 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);
 }
-Test(fault, killed, .timeout = 120) { signal_all(SIGKILL); }
-Test(fault, frozen, .timeout = 120) { signal_all(SIGSTOP); }
+Test(fault, killed, .timeout = 120) { signal_all(GROUP_TCP, SIGKILL); }
+Test(fault, frozen, .timeout = 120) { signal_all(GROUP_TCP, SIGSTOP); }
+Test(fault, killed_shm, .timeout = 120) { signal_all(GROUP_SHM, SIGKILL); }
+Test(fault, frozen_shm, .timeout = 120) { signal_all(GROUP_SHM, SIGSTOP); }
 
 /* --- echo and abort ------------------------------------------------------------------------- */
 
@@ -285,3 +281,4 @@ static void abort_case(enum group_kind kind) {
 }
 Test(abort, threads) { abort_case(GROUP_THREADS); }
 Test(abort, tcp) { abort_case(GROUP_TCP); }
+Test(abort, shm) { abort_case(GROUP_SHM); }

@@ -4,7 +4,9 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
 
 typedef long double real;
@@ -154,4 +156,137 @@ Test(cost, plan_rows_charge_the_wire_format) {
   cr_assert_eq(weir_plan_parse("topk:0.1:ag:auto-bf16", &plan), WEIR_OK);
   t = weir_cost_plan(&plan, 4, 10000, 1000);
   cr_assert(near(t.byte_terms, 3 * (list + 2000)));
+}
+
+/* 1200000 bytes among 4, 7 and 8 ranks, by hand.
+ *   halving: 4 and 8 are cores themselves; of 7 ranks 3 fold into a core of 4.
+ *   double-tree: 600000 bytes a tree make 9 chunks.  Heights: 0 - 2 - {1, 3} of 4 ranks: 2;
+ *     0 - 4 - {2, 6} - odd ones of 7 and 8 ranks: 3.  A chunk has 600000/9 bytes; all chunks pass
+ *     with 4 of them at once, 2 H - 1 rounds with 2.
+ *   torus: 2 x 2, 1 x 7, 2 x 4. */
+Test(cost, allreduce_rows_by_hand) {
+  const double m = 1200000, part = 600000.0 / 9;
+  const struct {
+    uint32_t algorithm;
+    int n;
+    double alpha_terms, byte_terms;
+  } rows[] = {
+      {WEIR_ALLREDUCE_RING, 4, 6, 1800000},
+      {WEIR_ALLREDUCE_RING, 7, 12, 12 * m / 7},
+      {WEIR_ALLREDUCE_RING, 8, 14, 2100000},
+      {WEIR_ALLREDUCE_TREE, 4, 4, 4800000},
+      {WEIR_ALLREDUCE_TREE, 7, 6, 7200000},
+      {WEIR_ALLREDUCE_TREE, 8, 6, 7200000},
+      {WEIR_ALLREDUCE_HALVING, 4, 4, 1800000},
+      {WEIR_ALLREDUCE_HALVING, 7, 4 + 2, 1800000 + 2400000},
+      {WEIR_ALLREDUCE_HALVING, 8, 6, 2100000},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 4, 9 + 3, 36 * part + 6 * part},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 7, 9 + 5, 36 * part + 10 * part},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 8, 9 + 5, 36 * part + 10 * part},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 2, 9 + 1, 18 * part + 1 * part},
+      {WEIR_ALLREDUCE_TORUS, 4, 4, 1800000},
+      {WEIR_ALLREDUCE_TORUS, 7, 12, 12 * m / 7},
+      {WEIR_ALLREDUCE_TORUS, 8, 8, 2100000},
+      {WEIR_ALLREDUCE_STAR, 4, 2, 7200000},
+      {WEIR_ALLREDUCE_STAR, 7, 2, 14400000},
+      {WEIR_ALLREDUCE_STAR, 8, 2, 16800000},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_cost_terms t = weir_cost_allreduce(rows[i].algorithm, rows[i].n, m);
+    cr_assert(near(t.alpha_terms, rows[i].alpha_terms), "row %zu: %g", i, t.alpha_terms);
+    cr_assert(near(t.byte_terms, rows[i].byte_terms), "row %zu: %g", i, t.byte_terms);
+  }
+  for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++) {
+    const weir_cost_terms alone = weir_cost_allreduce(a, 1, m);
+    cr_assert_eq(alone.alpha_terms + alone.byte_terms, 0.0);
+  }
+  const weir_cost_terms none = weir_cost_allreduce(WEIR_ALLREDUCE_COUNT, 4, m);
+  cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY);
+}
+
+/* The bytes of the busiest rank, from the schedule itself: in each round of the double tree the
+ * larger of what a rank sends and receives, of all ranks the most, over all rounds.  The row must
+ * not be below it, and at most a fifth above. */
+Test(cost, double_tree_row_bounds_its_schedule) {
+  const int chunks = 16;
+  const double bytes = 2.0 * 16 * 65536; /* one unit a chunk and tree */
+  for (int n = 2; n <= 33; n++) {
+    const int top = weir_inorder_height(0, n);
+    double total = 0;
+    for (int round = 0; round < chunks + 2 * top - 1; round++) {
+      int sent[33] = {0}, got[33] = {0};
+      for (int tree = 0; tree < 2; tree++)
+        for (int v = 1; v < n; v++) { /* the edge from v to its parent */
+          const int p = weir_inorder_parent(v, n);
+          const int up = round - weir_inorder_height(v, n);
+          const int down = round - top - weir_inorder_depth(p, n);
+          const int child = weir_double_tree_rank(tree, v, n);
+          const int parent = weir_double_tree_rank(tree, p, n);
+          const bool goes_up = up >= 0 && up < chunks, comes_down = down >= 0 && down < chunks;
+          sent[child] += goes_up, got[parent] += goes_up;
+          sent[parent] += comes_down, got[child] += comes_down;
+        }
+      int most = 0;
+      for (int r = 0; r < n; r++) {
+        if (sent[r] > most) most = sent[r];
+        if (got[r] > most) most = got[r];
+      }
+      total += most * 65536.0;
+    }
+    const weir_cost_terms t = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, n, bytes);
+    cr_assert_geq(t.byte_terms, 0.999 * total, "N %d: %g below %g", n, t.byte_terms, total);
+    cr_assert_leq(t.byte_terms, 1.2 * total, "N %d: %g far above %g", n, t.byte_terms, total);
+  }
+}
+
+/* 700000 bytes among 4, 7 and 8 ranks, by hand.
+ *   chain: 10 chunks of 70000 bytes; 10 + N - 2 rounds of one each.
+ *   doubling of 7 ranks: one block in (700000), exchanges of at most 2 and 4 blocks, 7 blocks out.
+ *   binomial gather: the critical path of 8 ranks into the root is 3 hops; 7 blocks enter it. */
+Test(cost, rows_of_the_other_collectives_by_hand) {
+  const double m = 700000;
+  const struct {
+    weir_cost_terms (*row)(uint32_t, int, double);
+    uint32_t algorithm;
+    int n;
+    double alpha_terms, byte_terms;
+  } rows[] = {
+      {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 4, 2, 1400000},
+      {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 7, 3, 2100000},
+      {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 8, 3, 2100000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 4, 12, 840000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 7, 15, 1050000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 8, 16, 1120000},
+      {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 4, 2, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 7, 3, 4200000},
+      {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 8, 3, 4900000},
+      {weir_cost_allgather, WEIR_ALLGATHER_RING, 4, 3, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_RING, 7, 6, 4200000},
+      {weir_cost_allgather, WEIR_ALLGATHER_RING, 8, 7, 4900000},
+      {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 4, 2, 2100000},
+      {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 7, 4, (1 + 2 + 4 + 7) * m},
+      {weir_cost_allgather, WEIR_ALLGATHER_DOUBLING, 8, 3, 4900000},
+      {weir_cost_reduce_scatter, WEIR_REDUCE_SCATTER_RING, 4, 3, 525000},
+      {weir_cost_reduce_scatter, WEIR_REDUCE_SCATTER_RING, 7, 6, 600000},
+      {weir_cost_reduce_scatter, WEIR_REDUCE_SCATTER_PAIRWISE, 8, 7, 612500},
+      {weir_cost_reduce, WEIR_REDUCE_BINOMIAL, 4, 2, 1400000},
+      {weir_cost_reduce, WEIR_REDUCE_BINOMIAL, 7, 3, 2100000},
+      {weir_cost_reduce, WEIR_REDUCE_BINOMIAL, 8, 3, 2100000},
+      {weir_cost_gather, WEIR_GATHER_DIRECT, 4, 1, 2100000},
+      {weir_cost_gather, WEIR_GATHER_DIRECT, 7, 1, 4200000},
+      {weir_cost_gather, WEIR_GATHER_BINOMIAL, 7, 3, 4200000},
+      {weir_cost_gather, WEIR_GATHER_BINOMIAL, 8, 3, 4900000},
+      {weir_cost_alltoall, WEIR_ALLTOALL_PAIRWISE, 4, 3, 2100000},
+      {weir_cost_alltoall, WEIR_ALLTOALL_PAIRWISE, 7, 6, 4200000},
+      {weir_cost_alltoall, WEIR_ALLTOALL_DIRECT, 8, 1, 4900000},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_cost_terms t = rows[i].row(rows[i].algorithm, rows[i].n, m);
+    cr_assert(near(t.alpha_terms, rows[i].alpha_terms), "row %zu: %g", i, t.alpha_terms);
+    cr_assert(near(t.byte_terms, rows[i].byte_terms), "row %zu: %g", i, t.byte_terms);
+    const weir_cost_terms alone = rows[i].row(rows[i].algorithm, 1, m);
+    cr_assert_eq(alone.alpha_terms + alone.byte_terms, 0.0, "row %zu", i);
+    const weir_cost_terms none = rows[i].row(99, rows[i].n, m);
+    cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY, "row %zu", i);
+  }
 }

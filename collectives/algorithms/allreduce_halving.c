@@ -1,0 +1,140 @@
+/* All-reduce by recursive halving and doubling: log2 N exchanges of half, a quarter, ... of the
+ * elements, and the way back (R. Rabenseifner, Optimization of collective reduction operations,
+ * 2004). Of N not a power of two the ranks left over fold their values into a neighbour's first.
+ *
+ * Each element is summed up on one rank of the core, in the order of the exchanges: fixed.  Notes
+ * travel with the way back. */
+#include "collectives/algorithms/values.h"
+
+typedef struct halving {
+  weir_comm *comm;
+  weir_values values;
+  size_t n;
+  weir_notes *notes;
+  int rank;
+  int size;
+  int rounds; /* log2 of the core */
+  weir_halving place;
+  void *out; /* staging; bf16 only */
+  void *in;
+} halving;
+
+static weir_chunk whole(const halving *h) { return (weir_chunk){0, h->n}; }
+
+/* The halves of the block of 2 * distance places this place lies in: its own, its partner's. */
+static void blocks(const halving *h, int distance, int *own, int *other) {
+  *own = h->place.v & ~(distance - 1);
+  *other = *own ^ distance;
+}
+
+static weir_chunk range_of(const halving *h, int first, int count) {
+  return weir_halving_range(h->n, h->place.core, first, count);
+}
+
+/* A rank outside of the core hands in its values and note, and waits for the result. */
+static weir_status stand_by(halving *h) {
+  const size_t note = weir_notes_bytes(h->notes), messages = note > 0 ? 2 : 1;
+  const size_t bytes = weir_values_bytes(&h->values, whole(h));
+  const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
+  const weir_send send[2] = {
+      {h->place.fold, weir_values_partial(&h->values, whole(h), h->out), bytes, 0},
+      {h->place.fold, weir_notes_at(h->notes, h->rank), note, 1}};
+  weir_status status = weir_comm_exchange(h->comm, send, messages, NULL, 0);
+  if (status != WEIR_OK) return status;
+  weir_recv recv[2] = {
+      {h->place.fold, weir_values_place(&h->values, whole(h), h->in), bytes, back, 0},
+      {h->place.fold, weir_notes_at(h->notes, 0), note * (size_t)h->size, back + 1, 0}};
+  status = weir_comm_exchange(h->comm, NULL, 0, recv, messages);
+  if (status == WEIR_OK) weir_values_received(&h->values, whole(h), h->in);
+  return status;
+}
+
+static weir_status take_in(halving *h) {
+  const size_t note = weir_notes_bytes(h->notes);
+  const int from = h->place.fold;
+  weir_recv recv[2] = {{from, h->in, weir_values_bytes(&h->values, whole(h)), 0, 0},
+                       {from, weir_notes_at(h->notes, from), note, 1, 0}};
+  const weir_status status = weir_comm_exchange(h->comm, NULL, 0, recv, note > 0 ? 2 : 1);
+  if (status == WEIR_OK) weir_values_add(&h->values, whole(h), h->in);
+  return status;
+}
+
+static weir_status give_back(halving *h) {
+  const size_t note = weir_notes_bytes(h->notes);
+  const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
+  const weir_send send[2] = {{h->place.fold, weir_values_settled(&h->values, whole(h), h->out),
+                              weir_values_bytes(&h->values, whole(h)), back},
+                             {h->place.fold, weir_notes_at(h->notes, 0),
+                              note * (size_t)h->size, back + 1}};
+  return weir_comm_exchange(h->comm, send, note > 0 ? 2 : 1, NULL, 0);
+}
+
+static weir_status reduce_scatter(halving *h) {
+  for (int k = 0; k < h->rounds; k++) {
+    const int distance = h->place.core >> (k + 1);
+    int own, other;
+    blocks(h, distance, &own, &other);
+    const int peer = weir_halving_rank(h->place.v ^ distance, h->size);
+    const weir_chunk kept = range_of(h, own, distance), given = range_of(h, other, distance);
+    const uint32_t hop = (uint32_t)(2 + k);
+    const weir_send send = {peer, weir_values_partial(&h->values, given, h->out),
+                            weir_values_bytes(&h->values, given), hop};
+    weir_recv recv = {peer, h->in, weir_values_bytes(&h->values, kept), hop, 0};
+    const weir_status status = weir_comm_exchange(h->comm, &send, 1, &recv, 1);
+    if (status != WEIR_OK) return status;
+    weir_values_add(&h->values, kept, h->in);
+  }
+  weir_values_settle(&h->values, range_of(h, h->place.v, 1), h->out);
+  return WEIR_OK;
+}
+
+static weir_status all_gather(halving *h) {
+  const size_t note = weir_notes_bytes(h->notes);
+  for (int k = 0; k < h->rounds; k++) {
+    const int distance = 1 << k;
+    int own, other, own_first, own_ranks, other_first, other_ranks;
+    blocks(h, distance, &own, &other);
+    weir_halving_ranks(own, distance, h->size, &own_first, &own_ranks);
+    weir_halving_ranks(other, distance, h->size, &other_first, &other_ranks);
+    const int peer = weir_halving_rank(h->place.v ^ distance, h->size);
+    const weir_chunk out = range_of(h, own, distance), in = range_of(h, other, distance);
+    const uint32_t hop = (uint32_t)(2 + h->rounds + 2 * k);
+    const weir_send send[2] = {
+        {peer, weir_values_settled(&h->values, out, h->out), weir_values_bytes(&h->values, out),
+         hop},
+        {peer, weir_notes_at(h->notes, own_first), note * (size_t)own_ranks, hop + 1}};
+    weir_recv recv[2] = {
+        {peer, weir_values_place(&h->values, in, h->in), weir_values_bytes(&h->values, in), hop, 0},
+        {peer, weir_notes_at(h->notes, other_first), note * (size_t)other_ranks, hop + 1, 0}};
+    const size_t messages = note > 0 ? 2 : 1;
+    const weir_status status = weir_comm_exchange(h->comm, send, messages, recv, messages);
+    if (status != WEIR_OK) return status;
+    weir_values_received(&h->values, in, h->in);
+  }
+  return WEIR_OK;
+}
+
+weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                   float *error, weir_notes *notes) {
+  weir_status status = weir_comm_begin(comm, notes);
+  halving h = {.comm = comm, .n = n, .notes = notes};
+  h.values = weir_values_of(x, error, format);
+  h.rank = weir_comm_rank(comm);
+  h.size = weir_comm_size(comm);
+  if (status != WEIR_OK || h.size == 1) return status;
+  h.place = weir_halving_place(h.rank, h.size);
+  h.rounds = weir_log2_ceil(h.place.core);
+  const bool all = h.place.fold >= 0; /* a folding rank needs room for all elements at once */
+  const size_t most = all ? n : range_of(&h, 0, h.place.core / 2).count;
+  const size_t bytes = (most > 0 ? most : 1) * h.values.width;
+  status = weir_comm_scratch(comm, WEIR_SCRATCH_A, bytes, &h.in);
+  if (status == WEIR_OK && h.values.bf16)
+    status = weir_comm_scratch(comm, WEIR_SCRATCH_B, bytes, &h.out);
+  if (status != WEIR_OK) return status;
+  if (h.place.v < 0) return stand_by(&h);
+  if (h.place.fold >= 0) status = take_in(&h);
+  if (status == WEIR_OK) status = reduce_scatter(&h);
+  if (status == WEIR_OK) status = all_gather(&h);
+  if (status == WEIR_OK && h.place.fold >= 0) status = give_back(&h);
+  return status;
+}

@@ -1,0 +1,67 @@
+/* All-reduce through rank 0, as with a parameter server: 2 hops, all of it over rank 0's link.
+ *
+ * Rank 0 adds in the order of ranks: fixed. */
+#include "collectives/algorithms/values.h"
+
+typedef struct star {
+  weir_comm *comm;
+  weir_values values;
+  weir_chunk all;
+  size_t bytes;
+  weir_notes *notes;
+  size_t note;
+  int size;
+  void *staging;
+} star;
+
+enum { HOP_UP = 0, HOP_DOWN = 2 }; /* a note's number follows its values' */
+
+static weir_status serve(star *s) {
+  for (int r = 1; r < s->size; r++) {
+    weir_recv recv[2] = {{r, s->staging, s->bytes, HOP_UP, 0},
+                         {r, weir_notes_at(s->notes, r), s->note, HOP_UP + 1, 0}};
+    const weir_status status = weir_comm_exchange(s->comm, NULL, 0, recv, s->note > 0 ? 2 : 1);
+    if (status != WEIR_OK) return status;
+    weir_values_add(&s->values, s->all, s->staging);
+  }
+  weir_values_settle(&s->values, s->all, s->staging);
+  const void *sum = weir_values_settled(&s->values, s->all, s->staging);
+  size_t sends = 0;
+  for (int r = 1; r < s->size; r++) {
+    s->comm->send[sends++] = (weir_send){r, sum, s->bytes, HOP_DOWN};
+    if (s->note > 0)
+      s->comm->send[sends++] = (weir_send){r, weir_notes_at(s->notes, 0),
+                                           s->note * (size_t)s->size, HOP_DOWN + 1};
+  }
+  return weir_comm_exchange(s->comm, s->comm->send, sends, NULL, 0);
+}
+
+static weir_status call(star *s, int rank) {
+  const size_t messages = s->note > 0 ? 2 : 1;
+  const weir_send send[2] = {
+      {0, weir_values_partial(&s->values, s->all, s->staging), s->bytes, HOP_UP},
+      {0, weir_notes_at(s->notes, rank), s->note, HOP_UP + 1}};
+  weir_status status = weir_comm_exchange(s->comm, send, messages, NULL, 0);
+  if (status != WEIR_OK) return status;
+  weir_recv recv[2] = {
+      {0, weir_values_place(&s->values, s->all, s->staging), s->bytes, HOP_DOWN, 0},
+      {0, weir_notes_at(s->notes, 0), s->note * (size_t)s->size, HOP_DOWN + 1, 0}};
+  status = weir_comm_exchange(s->comm, NULL, 0, recv, messages);
+  if (status == WEIR_OK) weir_values_received(&s->values, s->all, s->staging);
+  return status;
+}
+
+weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                float *error, weir_notes *notes) {
+  weir_status status = weir_comm_begin(comm, notes);
+  star s = {.comm = comm, .all = {0, n}, .notes = notes, .note = weir_notes_bytes(notes)};
+  s.values = weir_values_of(x, error, format);
+  s.size = weir_comm_size(comm);
+  s.bytes = weir_values_bytes(&s.values, s.all);
+  if (status != WEIR_OK || s.size == 1) return status;
+  const int rank = weir_comm_rank(comm);
+  if (rank == 0 || s.values.bf16)
+    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, s.bytes > 0 ? s.bytes : 1, &s.staging);
+  if (status != WEIR_OK) return status;
+  return rank == 0 ? serve(&s) : call(&s, rank);
+}

@@ -1,0 +1,112 @@
+/* All-reduce on a two-dimensional torus: reduce-scatter around each row, all-reduce of what a rank
+ * then owns around its column, all-gather around the row; as many bytes as one ring, but
+ * 2 (rows + columns - 2) hops instead of 2 (N - 1) (as in the HiTopKComm paper's 2DTAR).  Of a
+ * prime number of ranks there is one row, which is a ring.
+ *
+ * The order of summing is that of the rings: fixed.  Notes go round in the all-gathers, first those
+ * of a column, then whole columns along the row. */
+#include "collectives/algorithms/values.h"
+
+typedef struct torus {
+  weir_comm *comm;
+  weir_values values;
+  weir_notes *notes;
+  int rows;
+  int columns;
+  void *out; /* staging; bf16 only */
+  void *in;
+  uint32_t hop;
+} torus;
+
+/* One ring of the torus: member i is rank first + i * step. */
+typedef struct line {
+  int first;
+  int step;
+  int size;
+  int self;
+  weir_chunk all; /* the elements it works on */
+} line;
+
+static weir_chunk piece(const line *l, int i) {
+  const weir_chunk c = weir_ring_chunk(l->all.count, l->size, i);
+  return (weir_chunk){l->all.begin + c.begin, c.count};
+}
+
+static int member(const line *l, int i) { return l->first + (i % l->size) * l->step; }
+static int right_of(const line *l) { return member(l, l->self + 1); }
+static int left_of(const line *l) { return member(l, l->self + l->size - 1); }
+
+static weir_status reduce_scatter(torus *t, const line *l) {
+  for (int hop = 0; hop < l->size - 1; hop++, t->hop++) {
+    const weir_chunk out = piece(l, weir_ring_reduce_send(l->self, l->size, hop));
+    const weir_chunk in = piece(l, weir_ring_reduce_recv(l->self, l->size, hop));
+    const weir_send send = {right_of(l), weir_values_partial(&t->values, out, t->out),
+                            weir_values_bytes(&t->values, out), t->hop};
+    weir_recv recv = {left_of(l), t->in, weir_values_bytes(&t->values, in), t->hop, 0};
+    const weir_status status = weir_comm_exchange(t->comm, &send, 1, &recv, 1);
+    if (status != WEIR_OK) return status;
+    weir_values_add(&t->values, in, t->in);
+  }
+  return WEIR_OK;
+}
+
+/* Notes of the ranks first, first + step, .., first + (count - 1) step travel with each hop. */
+static weir_status all_gather(torus *t, const line *l, int note_step, int note_count) {
+  const size_t note = weir_notes_bytes(t->notes);
+  const int notes = note > 0 ? note_count : 0;
+  for (int hop = 0; hop < l->size - 1; hop++, t->hop += (uint32_t)(1 + note_count)) {
+    const weir_chunk out = piece(l, weir_ring_gather_send(l->self, l->size, hop));
+    const weir_chunk in = piece(l, weir_ring_gather_recv(l->self, l->size, hop));
+    const int sent = member(l, l->self + l->size - hop);
+    const int taken = member(l, l->self + 2 * l->size - 1 - hop);
+    weir_send *send = t->comm->send;
+    weir_recv *recv = t->comm->recv;
+    send[0] = (weir_send){right_of(l), weir_values_settled(&t->values, out, t->out),
+                          weir_values_bytes(&t->values, out), t->hop};
+    recv[0] = (weir_recv){left_of(l), weir_values_place(&t->values, in, t->in),
+                          weir_values_bytes(&t->values, in), t->hop, 0};
+    for (int i = 0; i < notes; i++) {
+      const int own = (sent + i * note_step) % (t->rows * t->columns);
+      const int other = (taken + i * note_step) % (t->rows * t->columns);
+      const uint32_t number = t->hop + 1 + (uint32_t)i;
+      send[i + 1] = (weir_send){right_of(l), weir_notes_at(t->notes, own), note, number};
+      recv[i + 1] = (weir_recv){left_of(l), weir_notes_at(t->notes, other), note, number, 0};
+    }
+    const weir_status status = weir_comm_exchange(t->comm, send, (size_t)notes + 1, recv,
+                                                  (size_t)notes + 1);
+    if (status != WEIR_OK) return status;
+    weir_values_received(&t->values, in, t->in);
+  }
+  return WEIR_OK;
+}
+
+static weir_status prepare(torus *t, size_t n) {
+  const size_t most = weir_ring_chunk(n, t->columns, 0).count;
+  const size_t bytes = (most > 0 ? most : 1) * t->values.width;
+  const weir_status status = weir_comm_scratch(t->comm, WEIR_SCRATCH_A, bytes, &t->in);
+  if (status != WEIR_OK || !t->values.bf16) return status;
+  return weir_comm_scratch(t->comm, WEIR_SCRATCH_B, bytes, &t->out);
+}
+
+weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                 float *error, weir_notes *notes) {
+  weir_status status = weir_comm_begin(comm, notes);
+  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
+  if (status != WEIR_OK || size == 1) return status;
+  torus t = {.comm = comm, .values = weir_values_of(x, error, format), .notes = notes};
+  t.rows = weir_torus_rows(size);
+  t.columns = size / t.rows;
+  status = prepare(&t, n);
+  if (status != WEIR_OK) return status;
+  const int row = rank / t.columns, column = rank % t.columns;
+  const line along = {row * t.columns, 1, t.columns, column, {0, n}};
+  const line down = {column, t.columns, t.rows, row,
+                     piece(&along, weir_ring_owned(column, t.columns))};
+  status = reduce_scatter(&t, &along);
+  if (status == WEIR_OK) status = reduce_scatter(&t, &down);
+  if (status != WEIR_OK) return status;
+  weir_values_settle(&t.values, piece(&down, weir_ring_owned(row, t.rows)), t.out);
+  status = all_gather(&t, &down, 0, 1);
+  /* Now a rank has its whole column's notes: those of `rows` ranks, `columns` apart. */
+  return status == WEIR_OK ? all_gather(&t, &along, t.columns, t.rows) : status;
+}

@@ -1,0 +1,29 @@
+/* Pairwise all-to-all: in round s a rank sends to rank + s and receives from rank - s, so that no
+ * rank's link is shared by two senders. */
+#include <string.h>
+
+#include "collectives/comm.h"
+
+weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_t *out_bytes,
+                                   void *in, size_t *in_bytes, size_t stride) {
+  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
+  const unsigned char *from = out;
+  unsigned char *to = in;
+  weir_status status = WEIR_OK;
+  for (int r = 0; status == WEIR_OK && r < size; r++)
+    status = weir_comm_block(out_bytes[r], stride);
+  if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
+  if (status != WEIR_OK) return status;
+  const size_t own = (size_t)rank * stride;
+  if (out_bytes[rank] > 0) memcpy(to + own, from + own, out_bytes[rank]);
+  in_bytes[rank] = out_bytes[rank];
+  for (int s = 1; status == WEIR_OK && s < size; s++) {
+    const int target = (rank + s) % size, source = (rank + size - s) % size;
+    const weir_send send = {target, from + (size_t)target * stride, out_bytes[target],
+                            (uint32_t)s};
+    weir_recv recv = {source, to + (size_t)source * stride, stride, (uint32_t)s, 0};
+    status = weir_comm_transfer(comm, &send, 1, &recv, 1);
+    in_bytes[source] = recv.bytes;
+  }
+  return status;
+}

@@ -1,0 +1,52 @@
+/* The tables of all collectives but all-reduce, whose table is in comm.c. */
+#include "base/base.h"
+#include "collectives/comm.h"
+
+const weir_broadcast_row weir_broadcasts[WEIR_BROADCAST_COUNT] = {
+    {WEIR_BROADCAST_BINOMIAL, "binomial", "ceil(log2 N) hops of everything", weir_broadcast},
+    {WEIR_BROADCAST_CHAIN, "chain", "from rank to rank in chunks, every link busy at once",
+     weir_broadcast_chain},
+};
+
+const weir_allgather_row weir_allgathers[WEIR_ALLGATHER_COUNT] = {
+    {WEIR_ALLGATHER_BRUCK, "bruck", "ceil(log2 N) rounds for any N", weir_allgather},
+    {WEIR_ALLGATHER_RING, "ring", "N-1 rounds of one block, to a neighbour", weir_allgather_ring},
+    {WEIR_ALLGATHER_DOUBLING, "doubling",
+     "log2 N exchanges of 1, 2, 4, ... blocks; odd ranks out are folded in",
+     weir_allgather_doubling},
+};
+
+const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_COUNT] = {
+    {WEIR_REDUCE_SCATTER_RING, "ring", "N-1 hops of n/N, partial sums to a neighbour",
+     weir_reduce_scatter_ring},
+    {WEIR_REDUCE_SCATTER_PAIRWISE, "pairwise", "N-1 hops of n/N, each rank's share straight to it",
+     weir_reduce_scatter_pairwise},
+};
+
+const weir_reduce_row weir_reduces[WEIR_REDUCE_COUNT] = {
+    {WEIR_REDUCE_BINOMIAL, "binomial", "ceil(log2 N) hops of everything", weir_reduce_binomial},
+};
+
+const weir_gather_row weir_gathers[WEIR_GATHER_COUNT] = {
+    {WEIR_GATHER_DIRECT, "direct", "every rank to the root at once", weir_gather_direct},
+    {WEIR_GATHER_BINOMIAL, "binomial", "ceil(log2 N) hops, subtrees' blocks together",
+     weir_gather_binomial},
+};
+
+const weir_alltoall_row weir_alltoalls[WEIR_ALLTOALL_COUNT] = {
+    {WEIR_ALLTOALL_PAIRWISE, "pairwise", "N-1 rounds, one partner each way a round",
+     weir_alltoall_pairwise},
+    {WEIR_ALLTOALL_DIRECT, "direct", "everything at once", weir_alltoall_direct},
+};
+
+weir_status weir_comm_root(const weir_comm *comm, int root) {
+  const int size = weir_comm_size(comm);
+  if (root >= 0 && root < size) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID, "root %d is not a rank of a group of %d", root, size);
+}
+
+weir_status weir_comm_block(size_t bytes, size_t stride) {
+  if (bytes <= stride) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID, "a block of %zu bytes is longer than the stride of %zu", bytes,
+                   stride);
+}

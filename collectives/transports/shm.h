@@ -1,0 +1,146 @@
+/* Inside of the shared-memory transport: one host, ranks as processes or threads.
+ *
+ * shm.c          life and the table of operations
+ * shm_join.c     how ranks find the segment and one another
+ * shm_transfer.c moving messages through the rings
+ * shm_blame.c    who is alive, and who is to blame when a transfer fails
+ *
+ * A group has one POSIX shared memory segment.  Rank 0 creates it and takes its name away as soon
+ * as all ranks have joined, so that whatever happens afterwards leaves nothing behind; a segment
+ * that rank 0 left when it died before that is known by the lock nobody holds, and replaced.
+ *
+ * Between each ordered pair of ranks lies a ring of bytes with one writer and one reader.  A
+ * message is a frame and its payload; a message longer than the ring passes through it piece by
+ * piece. Each side keeps its own position and checks the other's: what another process writes into
+ * the segment can end the group but not lead outside of a ring.
+ *
+ * A rank with nothing to do sleeps on its bell, a futex that others ring after they have changed
+ * something it may wait for. */
+#ifndef WEIR_TRANSPORTS_SHM_H
+#define WEIR_TRANSPORTS_SHM_H
+
+#include <stdatomic.h>
+
+#include "collectives/transports/common.h"
+
+#define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
+#define SHM_VERSION 1
+#define SHM_RANKS_MAX 128 /* of one host */
+#define SHM_LINE 64
+#define SHM_NAME_MAX 64
+
+_Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
+               "atomics between processes need no lock");
+
+typedef struct shm_frame {
+  uint32_t magic;
+  uint32_t from; /* rank */
+  uint64_t plan;
+  uint64_t step;
+  uint32_t op;
+  uint32_t hop;
+  uint64_t length; /* of the payload behind it */
+} shm_frame;
+_Static_assert(sizeof(shm_frame) == 40, "the frame has no padding");
+
+enum { SHM_FREE = 0, SHM_TAKEN, SHM_CLAIMED, SHM_FIXED };       /* shm_member.state */
+enum { SHM_GATHERING = 0, SHM_COMPLETE = 1, SHM_GIVEN_UP = 2 }; /* shm_header.phase */
+
+typedef struct shm_header {
+  uint32_t magic;
+  uint32_t version;
+  uint64_t job;
+  uint64_t bytes; /* of the segment */
+  uint64_t ring_bytes;
+  uint64_t pid_space; /* the pid namespace of rank 0 */
+  uint32_t size;
+  _Atomic uint32_t open; /* the fields above are set */
+  _Atomic uint32_t phase;
+  _Alignas(SHM_LINE) _Atomic uint64_t end; /* 0, or why the group has ended (shm_end) */
+} shm_header;
+
+typedef struct shm_member {
+  _Alignas(SHM_LINE) _Atomic uint32_t state;
+  _Atomic int32_t pid;
+  _Alignas(SHM_LINE) _Atomic uint32_t bell;
+  _Atomic uint32_t sleeping;
+  _Alignas(SHM_LINE) _Atomic uint32_t beat; /* moves while the rank is in a transfer and runs */
+  _Atomic int32_t waiting_on;              /* the peer it waits for; -1 outside a transfer */
+  _Atomic uint32_t gone;                   /* it has left */
+} shm_member;
+
+typedef struct shm_ring {
+  _Alignas(SHM_LINE) _Atomic uint64_t head; /* bytes ever written */
+  _Alignas(SHM_LINE) _Atomic uint64_t tail; /* bytes ever read */
+  _Atomic uint32_t starved;                 /* the writer waits for room */
+} shm_ring;
+
+typedef struct shm_peer {
+  int pidfd; /* -1: oneself, or a thread of this process */
+  bool dead; /* its process has ended */
+  shm_ring *out, *in;
+  unsigned char *out_bytes, *in_bytes;
+  uint64_t head, tail; /* this rank's own positions in out and in */
+  /* Progress in the running transfer. */
+  size_t send_at;  /* message being sent; == sends: none left */
+  size_t sent;     /* payload bytes of it */
+  size_t recv_at;  /* message being received; == recvs: none left */
+  size_t received; /* payload bytes of it */
+  bool send_headed, recv_headed;
+} shm_peer;
+
+typedef struct shm {
+  weir_transport base;
+  uint64_t job;
+  char name[SHM_NAME_MAX];
+  int fd; /* -1 once the group is complete */
+  unsigned char *segment;
+  size_t bytes;
+  size_t ring_bytes; /* a power of two */
+  shm_header *header;
+  shm_member *member; /* size entries */
+  shm_peer *peer;     /* size entries */
+  int *active;        /* peers of the running transfer */
+  bool crowded;       /* more ranks than processors: a wait must not spin */
+} shm;
+
+/* --- the segment ---------------------------------------------------------------------------- */
+
+/* Bytes of each ring, and of the whole segment, of a group of `size`. */
+size_t shm_ring_size(int size);
+size_t shm_segment_size(int size);
+/* Where a group's segment has its name. */
+void shm_segment_name(const char *group, char name[SHM_NAME_MAX]);
+
+/* Find the segment and wait until all ranks have. */
+weir_status shm_join(shm *self, const char *group, double deadline_s);
+
+/* --- bells ---------------------------------------------------------------------------------- */
+
+void shm_ring_bell(shm *self, int rank);
+void shm_ring_all(shm *self);
+/* Sleep until one's own bell differs from `seen`, at most so long; false when the time is over. */
+bool shm_sleep(shm *self, uint32_t seen, double seconds);
+
+/* --- transfer ------------------------------------------------------------------------------- */
+
+weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                         size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
+
+/* --- blame ---------------------------------------------------------------------------------- */
+
+/* Open a descriptor for every other process, to learn when it ends. */
+weir_status shm_watch(shm *self);
+/* It has left, or its process is known to have ended; `look` asks the kernel. */
+bool shm_gone(shm *self, int peer, bool look);
+
+/* Has the group ended?  Fills in *end. */
+bool shm_ended(const shm *self, weir_end *end);
+/* End it, unless it has ended already, and wake everybody. */
+void shm_end(shm *self, weir_status reason, int culprit);
+
+/* Each decides, tells the others and returns the error. */
+weir_status shm_blame_gone(shm *self, int peer, uint64_t step);
+weir_status shm_blame_silence(shm *self, int peer, uint64_t step);
+
+#endif

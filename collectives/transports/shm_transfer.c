@@ -1,0 +1,297 @@
+/* Moving messages through the rings. */
+#include <sched.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "collectives/transports/shm.h"
+
+#define SLICE_S 0.02 /* how long a rank sleeps before it looks whether a process has ended */
+#define WAITS_A_CLOCK 8
+#define SPINS 2000  /* where every rank has a processor */
+#define YIELDS 4    /* where it has not */
+
+typedef struct transfer {
+  shm *self;
+  const weir_tag *tag;
+  const weir_send *send;
+  size_t sends;
+  weir_recv *recv;
+  size_t recvs;
+  double deadline_s;
+  int peers;       /* in self->active */
+  size_t open;     /* messages not complete */
+  bool moved;      /* in this pass */
+  unsigned waited; /* waits so far */
+} transfer;
+
+static shm_peer *enlist(transfer *x, int rank) {
+  shm_peer *p = &x->self->peer[rank];
+  for (int i = 0; i < x->peers; i++)
+    if (x->self->active[i] == rank) return p;
+  x->self->active[x->peers++] = rank;
+  p->send_at = x->sends;
+  p->recv_at = x->recvs;
+  p->sent = p->received = 0;
+  p->send_headed = p->recv_headed = false;
+  return p;
+}
+
+static void begin(transfer *x) {
+  for (size_t i = x->sends; i-- > 0;) enlist(x, x->send[i].peer)->send_at = i;
+  for (size_t i = x->recvs; i-- > 0;) enlist(x, x->recv[i].peer)->recv_at = i;
+  x->open = x->sends + x->recvs;
+}
+
+/* The next message of the same peer behind number i, or the number of messages. */
+static size_t next_send(const transfer *x, size_t i) {
+  const int peer = x->send[i].peer;
+  while (++i < x->sends && x->send[i].peer != peer) continue;
+  return i;
+}
+
+static size_t next_recv(const transfer *x, size_t i) {
+  const int peer = x->recv[i].peer;
+  while (++i < x->recvs && x->recv[i].peer != peer) continue;
+  return i;
+}
+
+static void copy_in(unsigned char *ring, size_t size, uint64_t at, const void *data, size_t bytes) {
+  const size_t begin_at = (size_t)at & (size - 1);
+  const size_t head = bytes < size - begin_at ? bytes : size - begin_at;
+  if (head > 0) memcpy(ring + begin_at, data, head);
+  if (bytes > head) memcpy(ring, (const unsigned char *)data + head, bytes - head);
+}
+
+static void copy_out(const unsigned char *ring, size_t size, uint64_t at, void *data,
+                     size_t bytes) {
+  const size_t begin_at = (size_t)at & (size - 1);
+  const size_t head = bytes < size - begin_at ? bytes : size - begin_at;
+  if (head > 0) memcpy(data, ring + begin_at, head);
+  if (bytes > head) memcpy((unsigned char *)data + head, ring, bytes - head);
+}
+
+static weir_status corrupt(transfer *x, int rank) {
+  shm_end(x->self, WEIR_E_PROTOCOL, rank);
+  return weir_fail(WEIR_E_PROTOCOL, "rank %d has spoilt its ring (step %llu)", rank,
+                   (unsigned long long)x->tag->step);
+}
+
+/* Room in the ring to a peer; at least `wanted`, or the peer is asked to ring when it has read. */
+static weir_status room(transfer *x, int rank, size_t wanted, size_t *out) {
+  shm_peer *p = &x->self->peer[rank];
+  const size_t size = x->self->ring_bytes;
+  for (int pass = 0; pass < 2; pass++) {
+    const uint64_t used = p->head - atomic_load(&p->out->tail);
+    if (used > size) return corrupt(x, rank);
+    *out = size - (size_t)used;
+    if (*out >= wanted) return WEIR_OK;
+    /* The reader moves its tail before it looks at this. */
+    if (pass == 0) atomic_store(&p->out->starved, 1);
+  }
+  *out = 0;
+  return WEIR_OK;
+}
+
+static void publish_head(transfer *x, int rank) {
+  shm_peer *p = &x->self->peer[rank];
+  atomic_store_explicit(&p->out->head, p->head, memory_order_release);
+  shm_ring_bell(x->self, rank);
+  x->moved = true;
+}
+
+static void publish_tail(transfer *x, int rank) {
+  shm_peer *p = &x->self->peer[rank];
+  atomic_store(&p->in->tail, p->tail);
+  if (atomic_load(&p->in->starved)) {
+    atomic_store(&p->in->starved, 0);
+    shm_ring_bell(x->self, rank);
+  }
+  x->moved = true;
+}
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static weir_status push(transfer *x, int rank) {
+  shm *self = x->self;
+  shm_peer *p = &self->peer[rank];
+  while (p->send_at < x->sends) {
+    const weir_send *s = &x->send[p->send_at];
+    size_t space = 0;
+    const weir_status status = room(x, rank, p->send_headed ? 1 : sizeof(shm_frame), &space);
+    if (status != WEIR_OK || space == 0) return status;
+    if (!p->send_headed) {
+      const shm_frame frame = {SHM_MAGIC,    (uint32_t)self->base.rank, x->tag->plan, x->tag->step,
+                               x->tag->op, s->hop,                    s->bytes};
+      copy_in(p->out_bytes, self->ring_bytes, p->head, &frame, sizeof frame);
+      p->head += sizeof frame;
+      space -= sizeof frame;
+      p->send_headed = true;
+    }
+    /* A quarter of the ring at once: the reader copies one piece while the next is written. */
+    const size_t piece = least(least(space, s->bytes - p->sent), self->ring_bytes / 4);
+    if (piece > 0)
+      copy_in(p->out_bytes, self->ring_bytes, p->head, (const unsigned char *)s->data + p->sent,
+              piece);
+    p->head += piece;
+    p->sent += piece;
+    publish_head(x, rank);
+    if (p->sent < s->bytes) continue;
+    p->send_headed = false;
+    p->sent = 0;
+    p->send_at = next_send(x, p->send_at);
+    x->open--;
+  }
+  return WEIR_OK;
+}
+
+static weir_status take_frame(transfer *x, int rank) {
+  shm_peer *p = &x->self->peer[rank];
+  weir_recv *r = &x->recv[p->recv_at];
+  shm_frame frame;
+  copy_out(p->in_bytes, x->self->ring_bytes, p->tail, &frame, sizeof frame);
+  p->tail += sizeof frame;
+  if (frame.magic != SHM_MAGIC || frame.from != (uint32_t)rank) return corrupt(x, rank);
+  weir_tag due = *x->tag;
+  due.hop = r->hop;
+  const weir_tag got = {frame.plan, frame.step, frame.op, frame.hop};
+  const weir_status status = weir_tag_check(rank, &due, &got);
+  if (status != WEIR_OK) {
+    shm_end(x->self, status, rank);
+    return status;
+  }
+  if (frame.length > r->capacity) {
+    shm_end(x->self, WEIR_E_PROTOCOL, rank);
+    return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %llu bytes where at most %zu were due", rank,
+                     (unsigned long long)frame.length, r->capacity);
+  }
+  r->bytes = (size_t)frame.length;
+  p->recv_headed = true;
+  p->received = 0;
+  return WEIR_OK;
+}
+
+static weir_status pull(transfer *x, int rank) {
+  shm *self = x->self;
+  shm_peer *p = &self->peer[rank];
+  while (p->recv_at < x->recvs) {
+    weir_recv *r = &x->recv[p->recv_at];
+    uint64_t there = atomic_load_explicit(&p->in->head, memory_order_acquire) - p->tail;
+    if (there > self->ring_bytes) return corrupt(x, rank);
+    if (!p->recv_headed) {
+      if (there < sizeof(shm_frame)) return WEIR_OK;
+      const weir_status status = take_frame(x, rank);
+      if (status != WEIR_OK) return status;
+      there -= sizeof(shm_frame);
+    } else if (there == 0) {
+      return WEIR_OK;
+    }
+    const size_t piece = least(least((size_t)there, r->bytes - p->received), self->ring_bytes / 4);
+    if (piece > 0)
+      copy_out(p->in_bytes, self->ring_bytes, p->tail, (unsigned char *)r->data + p->received,
+               piece);
+    p->tail += piece;
+    p->received += piece;
+    publish_tail(x, rank);
+    if (p->received < r->bytes) continue;
+    p->recv_headed = false;
+    p->recv_at = next_recv(x, p->recv_at);
+    x->open--;
+  }
+  return WEIR_OK;
+}
+
+static weir_status pass_over(transfer *x) {
+  x->moved = false;
+  for (int i = 0; i < x->peers; i++) {
+    weir_status status = push(x, x->self->active[i]);
+    if (status == WEIR_OK) status = pull(x, x->self->active[i]);
+    if (status != WEIR_OK) return status;
+  }
+  return WEIR_OK;
+}
+
+/* A peer that is gone may have left messages; if they are not enough, it is to blame. */
+static weir_status check_gone(transfer *x, bool look) {
+  for (int i = 0; i < x->peers; i++) {
+    const int rank = x->self->active[i];
+    const shm_peer *p = &x->self->peer[rank];
+    if (p->send_at == x->sends && p->recv_at == x->recvs) continue;
+    if (!shm_gone(x->self, rank, look)) continue;
+    weir_status status = push(x, rank);
+    if (status == WEIR_OK) status = pull(x, rank);
+    if (status != WEIR_OK) return status;
+    if (p->send_at < x->sends || p->recv_at < x->recvs)
+      return shm_blame_gone(x->self, rank, x->tag->step);
+  }
+  return WEIR_OK;
+}
+
+static int due_from(const transfer *x) {
+  int to = -1;
+  for (int i = 0; i < x->peers; i++) {
+    const shm_peer *p = &x->self->peer[x->self->active[i]];
+    if (p->recv_at < x->recvs) return x->self->active[i];
+    if (to < 0 && p->send_at < x->sends) to = x->self->active[i];
+  }
+  return to;
+}
+
+/* Something may come at once: look a little before sleeping, but not at others' expense. */
+static bool rings_soon(const transfer *x, const shm_member *own, uint32_t seen) {
+  const int tries = x->self->crowded ? YIELDS : SPINS;
+  for (int i = 0; i < tries; i++) {
+    if (atomic_load_explicit(&own->bell, memory_order_relaxed) != seen) return true;
+    if (x->self->crowded) (void)sched_yield();
+#if defined(__x86_64__)
+    else __builtin_ia32_pause();
+#endif
+  }
+  return false;
+}
+
+static weir_status wait(transfer *x, uint32_t seen) {
+  shm *self = x->self;
+  shm_member *own = &self->member[self->base.rank];
+  weir_end end;
+  const int waiting_on = due_from(x);
+  atomic_store(&own->waiting_on, waiting_on);
+  if (shm_ended(self, &end)) return weir_end_fail(&end, self->base.rank);
+  weir_status status = check_gone(x, false);
+  if (status != WEIR_OK || x->open == 0) return status;
+  if (++x->waited % WAITS_A_CLOCK == 0 && weir_now_s() >= x->deadline_s)
+    return shm_blame_silence(self, waiting_on, x->tag->step);
+  if (rings_soon(x, own, seen) || shm_sleep(self, seen, SLICE_S)) return WEIR_OK;
+  status = check_gone(x, true);
+  if (status != WEIR_OK || x->open == 0 || weir_now_s() < x->deadline_s) return status;
+  return shm_blame_silence(self, waiting_on, x->tag->step);
+}
+
+static weir_status complete(transfer *x) {
+  shm_member *own = &x->self->member[x->self->base.rank];
+  for (;;) {
+    const uint32_t seen = atomic_load(&own->bell);
+    (void)atomic_fetch_add_explicit(&own->beat, 1, memory_order_relaxed);
+    weir_status status = pass_over(x);
+    if (status != WEIR_OK || x->open == 0) return status;
+    if (x->moved) continue;
+    status = wait(x, seen);
+    if (status != WEIR_OK || x->open == 0) return status;
+  }
+}
+
+weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                         size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
+  shm *self = (shm *)t;
+  weir_end end;
+  weir_status status = weir_messages_check(t, send, sends, recv, recvs);
+  if (status != WEIR_OK) return status;
+  if (shm_ended(self, &end)) return weir_end_fail(&end, t->rank);
+  transfer x = {.self = self, .tag = tag, .send = send, .sends = sends, .recv = recv,
+                .recvs = recvs, .deadline_s = deadline_s};
+  begin(&x);
+  status = complete(&x);
+  atomic_store(&self->member[t->rank].waiting_on, -1);
+  if (status != WEIR_OK) return status;
+  for (size_t i = 0; i < sends; i++) t->bytes_sent += sizeof(shm_frame) + send[i].bytes;
+  return WEIR_OK;
+}

@@ -1,0 +1,74 @@
+#!/usr/bin/env bash
+# weir bench collectives: every algorithm over both transports gives right sums and the bytes worked out
+# by hand; bad usage is refused.
+set -euo pipefail
+weir=$1
+
+# 4 ranks, 4096 bytes.  Frames: 48 bytes over TCP, 40 over shared memory.  Bytes the busiest sends:
+#   ring, torus    6 messages of 1024, 4 of 2048 + 2048 + ... : 6144 = 2 * 3/4 * 4096 both
+#   halving        2048 + 1024 + 1024 + 2048, 4 messages
+#   tree           rank 0 sends 4096 to two children; rank 2 up and down as much: 2 messages
+#   double-tree    an inner rank: up, and down to two, of one half; up of the other: 4 * 2048
+#   star           rank 0 sends 3 * 4096
+json=$("$weir" bench collectives --ranks 4 --sizes 4K --repeats 3 --json)
+for expected in \
+  '"tcp","algorithm":"ring","size":4096' '"shm","algorithm":"star","size":4096' \
+  '"wire_bytes":6432' '"wire_bytes":6384' '"wire_bytes":8288' '"wire_bytes":8272' \
+  '"wire_bytes":6336' '"wire_bytes":6304' '"wire_bytes":8384' '"wire_bytes":8352' \
+  '"wire_bytes":12432' '"wire_bytes":12408'; do
+  grep -qF -- "$expected" <<<"$json" || { echo "missing $expected in $json"; exit 1; }
+done
+[ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = 12 ] || { echo "wrong sums: $json"; exit 1; }
+
+# bf16 sends half the bytes: ring, shm: 3072 + 6 * 40
+json=$("$weir" bench collectives --transport shm --algorithm ring --sizes 4096 --format bf16 \
+  --repeats 1 --json)
+grep -qF '"wire_bytes":3312,"wrong":0' <<<"$json" || { echo "bf16: $json"; exit 1; }
+
+table=$("$weir" bench collectives --transport shm --algorithm ring,torus --ranks 3 --sizes 4,1K --repeats 1)
+[ "$(grep -c '^shm ' <<<"$table")" = 4 ] || { echo "$table"; exit 1; }
+
+# The other collectives: 4 ranks, blocks of 1024 bytes, 40 bytes a frame.  Rows, and what the busiest
+# sends over shared memory:
+#   broadcast       binomial: the root to 2 children; chain: the length in a frame, and one chunk
+#   all-gather      3 blocks whatever the way (doubling: 1, then 2)
+#   reduce-scatter  3 chunks;  reduce: everything once
+#   gather          direct: one block; binomial: rank 2 with that of rank 3;  all-to-all: 3 blocks
+while read -r collective rows wire; do
+  json=$("$weir" bench collectives --collective "$collective" --sizes 4K --repeats 1 --json)
+  [ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = $((2 * rows)) ] || { echo "$json"; exit 1; }
+  for bytes in ${wire//,/ }; do
+    grep -qF "\"wire_bytes\":$bytes," <<<"$json" || { echo "no $bytes: $json"; exit 1; }
+  done
+done <<'LIST'
+broadcast 2 8272,4184
+all-gather 3 3192
+reduce-scatter 2 3192
+reduce 1 4136
+gather 2 1064,2128
+all-to-all 2 3192
+LIST
+
+refused() {
+  local code=0
+  "$weir" bench collectives "$@" >/dev/null 2>refused.txt || code=$?
+  [ $code = 2 ] && grep -q expected refused.txt || { echo "not refused ($code): $*"; exit 1; }
+}
+cd "$(mktemp -d)"
+refused --transport pigeon
+refused --transport ''
+refused --algorithm fastest
+refused --collective shout
+refused --collective reduce --algorithm ring
+refused --collective gather --sizes 8
+refused --sizes 6
+refused --sizes 0
+refused --sizes 1KB
+refused --sizes -4
+refused --sizes 4K,
+refused --sizes 2000000000
+refused --format fp8
+refused --ranks 1
+refused --ranks 17
+refused --repeats 0
+rm -r "$PWD"

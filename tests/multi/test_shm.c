@@ -1,0 +1,404 @@
+/* How groups come together over shared memory, who must stay outside, and what is left behind. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#include "collectives/transports/shm.h"
+#include "ranks.h"
+
+static void nap(long ms) {
+  const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+  (void)nanosleep(&pause, NULL);
+}
+
+static int open_descriptors(void) {
+  int count = 0;
+  for (int fd = 0; fd < 256; fd++)
+    if (fcntl(fd, F_GETFD) >= 0) count++;
+  return count;
+}
+
+static bool has_name(const char *where) {
+  char name[SHM_NAME_MAX];
+  shm_segment_name(where, name);
+  const int fd = shm_open(name, O_RDWR, 0);
+  if (fd >= 0) (void)close(fd);
+  return fd >= 0;
+}
+
+static weir_status talk(weir_transport *t, void *user) {
+  (void)user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 10.0);
+  if (status != WEIR_OK) return status;
+  float x = (float)(t->rank + 1);
+  weir_comm_step(comm, 1, 1);
+  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  const float due = (float)(t->size * (t->size + 1) / 2);
+  if (status == WEIR_OK && x != due) return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
+  return status;
+}
+
+static void start_ranks(group *g, int first, int last, long apart_ms) {
+  for (int r = last; r >= first; r--) {
+    g->pid[r] = fork();
+    if (g->pid[r] == 0) {
+      (void)alarm(60);
+      nap(apart_ms * (g->size - 1 - r));
+      group_rank(g, r);
+      _exit(0);
+    }
+  }
+}
+
+static void check_all_well(const group *g) {
+  for (int r = 0; r < g->size; r++)
+    cr_assert_eq(g->result[r].status, WEIR_OK, "%d: %s", r, g->result[r].message);
+}
+
+/* Rank 0 comes last; afterwards there is no name. */
+Test(shm, ranks_start_in_any_order) {
+  group g;
+  group_init(&g, GROUP_SHM, 4, talk, NULL);
+  start_ranks(&g, 0, 3, 60);
+  group_join(&g);
+  check_all_well(&g);
+  cr_assert(!has_name(g.where));
+  group_done(&g);
+}
+
+Test(shm, leaves_no_descriptor_and_no_name) {
+  const int before = open_descriptors();
+  group g;
+  group_init(&g, GROUP_SHM_THREADS, 3, talk, NULL);
+  group_run(&g);
+  check_all_well(&g);
+  cr_assert_eq(open_descriptors(), before);
+  weir_transport *t = NULL;
+  for (int rank = 0; rank < 2; rank++) {
+    cr_assert_eq(weir_transport_shm(&t, g.where, 1, rank, 2, 0.2), WEIR_E_TIMEOUT);
+    cr_assert_null(t);
+    cr_assert(strstr(weir_last_error(), rank == 0 ? "rank 1 did" : "rank 0 did") != NULL, "%s",
+              weir_last_error());
+    cr_assert(!has_name(g.where));
+  }
+  cr_assert_eq(open_descriptors(), before);
+  group_done(&g);
+}
+
+Test(shm, a_group_of_one) {
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_shm(&t, "alone", 1, 0, 1, 1.0), WEIR_OK);
+  cr_assert_eq(talk(t, NULL), WEIR_OK);
+  unsigned char byte = 0;
+  const weir_tag tag = {1, 1, 1, 0};
+  const weir_send send = {0, &byte, 1, 0};
+  cr_assert_eq(t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 1.0), WEIR_E_INVALID);
+  t->ops->destroy(t);
+}
+
+Test(shm, bad_arguments) {
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_shm(&t, NULL, 1, 0, 2, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_shm(&t, "", 1, 0, 2, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_shm(&t, "g", 1, 2, 2, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_shm(&t, "g", 1, 0, 0, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_shm(&t, "g", 1, 0, SHM_RANKS_MAX + 1, 0.2), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_shm(&t, "g", 1, 0, 2, 0.0), WEIR_E_INVALID);
+}
+
+/* A rank of another job, of another size, and a second rank 1: refused with the reason; the others
+ * are not disturbed. */
+Test(shm, those_who_do_not_belong_are_told) {
+  group g;
+  group_init(&g, GROUP_SHM, 3, talk, NULL);
+  start_ranks(&g, 0, 1, 0);
+  nap(300); /* rank 1 has its place */
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_shm(&t, g.where, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
+  cr_assert(strstr(weir_last_error(), "another job") != NULL, "%s", weir_last_error());
+  cr_assert_eq(weir_transport_shm(&t, g.where, g.job, 2, 4, 5.0), WEIR_E_MISMATCH);
+  cr_assert(strstr(weir_last_error(), "number of ranks") != NULL, "%s", weir_last_error());
+  cr_assert_eq(weir_transport_shm(&t, g.where, g.job, 1, 3, 5.0), WEIR_E_INVALID);
+  cr_assert(strstr(weir_last_error(), "rank is taken") != NULL, "%s", weir_last_error());
+  start_ranks(&g, 2, 2, 0);
+  group_join(&g);
+  check_all_well(&g);
+  group_done(&g);
+}
+
+/* A rank that gave up gives its place back. */
+Test(shm, a_place_given_back_can_be_taken) {
+  group g;
+  group_init(&g, GROUP_SHM, 3, talk, NULL);
+  start_ranks(&g, 0, 0, 0);
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_shm(&t, g.where, g.job, 1, 3, 0.5), WEIR_E_TIMEOUT);
+  cr_assert(strstr(weir_last_error(), "rank 2 did") != NULL, "%s", weir_last_error());
+  start_ranks(&g, 1, 2, 0);
+  group_join(&g);
+  check_all_well(&g);
+  group_done(&g);
+}
+
+/* Rank 0 is killed while it waits: those who joined it learn it at once, and a new group of the
+ * same name is not disturbed by what it left. */
+Test(shm, what_a_dead_rank_0_left_is_replaced) {
+  group g;
+  group_init(&g, GROUP_SHM, 3, talk, NULL);
+  start_ranks(&g, 0, 1, 0);
+  nap(300);
+  const double since_s = weir_now_s();
+  cr_assert(has_name(g.where));
+  (void)kill(g.pid[0], SIGKILL);
+  (void)waitpid(g.pid[0], NULL, 0);
+  (void)waitpid(g.pid[1], NULL, 0);
+  cr_assert_eq(g.result[1].status, WEIR_E_PEER, "%s", g.result[1].message);
+  cr_assert(strstr(g.result[1].message, "rank 0 is gone") != NULL, "%s", g.result[1].message);
+  cr_assert_leq(g.result[1].ended_s - since_s, 2.0);
+  cr_assert(has_name(g.where));
+  start_ranks(&g, 0, 2, 50); /* rank 2 first: it must not take the old one for its group */
+  group_join(&g);
+  check_all_well(&g);
+  cr_assert(!has_name(g.where));
+  group_done(&g);
+}
+
+/* Segments that rank 0 of ours would not have made. */
+typedef struct forgery {
+  uint32_t magic, version;
+  long extra; /* bytes more than there should be */
+  uint64_t pid_space;
+  weir_status due;
+} forgery;
+
+static void forge(const char *where, const forgery *f) {
+  char name[SHM_NAME_MAX];
+  shm_segment_name(where, name);
+  const size_t bytes = shm_segment_size(2) + (size_t)f->extra;
+  const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+  cr_assert_geq(fd, 0);
+  cr_assert_eq(flock(fd, LOCK_EX), 0);
+  cr_assert_eq(ftruncate(fd, (off_t)bytes), 0);
+  shm_header *h = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  cr_assert_neq(h, MAP_FAILED);
+  struct stat own;
+  cr_assert_eq(stat("/proc/self/ns/pid", &own), 0);
+  *h = (shm_header){.magic = f->magic, .version = f->version, .job = 9, .bytes = bytes,
+                    .ring_bytes = shm_ring_size(2), .size = 2};
+  h->pid_space = (uint64_t)own.st_ino + f->pid_space;
+  atomic_store(&h->open, 1);
+  weir_transport *t = NULL;
+  cr_assert_eq(weir_transport_shm(&t, where, 9, 1, 2, 1.0), f->due, "%s", weir_last_error());
+  cr_assert_null(t);
+  (void)munmap(h, bytes);
+  (void)close(fd);
+  (void)shm_unlink(name);
+}
+
+Test(shm, forged_segments_are_refused) {
+  const forgery cases[] = {{SHM_MAGIC + 1, SHM_VERSION, 0, 0, WEIR_E_PROTOCOL},
+                           {SHM_MAGIC, SHM_VERSION + 1, 0, 0, WEIR_E_MISMATCH},
+                           {SHM_MAGIC, SHM_VERSION, 4096, 0, WEIR_E_PROTOCOL},
+                           {SHM_MAGIC, SHM_VERSION, -4096, 0, WEIR_E_PROTOCOL},
+                           {SHM_MAGIC, SHM_VERSION, 0, 1, WEIR_E_UNSUPPORTED},
+                           /* the right one: rank 0 just does not go on */
+                           {SHM_MAGIC, SHM_VERSION, 0, 0, WEIR_E_TIMEOUT}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) forge("forged", &cases[i]);
+}
+
+/* One that others may write to is not used, by whatever rank. */
+Test(shm, a_segment_open_to_others_is_refused) {
+  char name[SHM_NAME_MAX];
+  shm_segment_name("open to all", name);
+  const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
+  cr_assert_geq(fd, 0);
+  cr_assert_eq(fchmod(fd, 0666), 0);
+  weir_transport *t = NULL;
+  for (int rank = 0; rank < 2; rank++)
+    cr_assert_eq(weir_transport_shm(&t, "open to all", 1, rank, 2, 0.5), WEIR_E_INVALID);
+  (void)close(fd);
+  cr_assert_eq(shm_unlink(name), 0);
+}
+
+/* What a peer writes into the segment can end the group and nothing else: positions outside of the
+ * ring, a frame that is none. */
+static weir_status spoil_body(weir_transport *t, void *user) {
+  const int what = *(const int *)user;
+  shm *self = (shm *)t;
+  unsigned char byte = 0;
+  const weir_tag tag = {1, 1, 1, 0};
+  const weir_send send = {1 - t->rank, &byte, 1, 0};
+  weir_recv recv = {1 - t->rank, &byte, 1, 0, 0};
+  if (t->rank == 0) {
+    shm_peer *p = &self->peer[1];
+    if (what == 0) atomic_store(&p->out->head, UINT64_C(1) << 40);
+    if (what == 1) atomic_store(&p->in->tail, UINT64_C(1) << 40);
+    if (what == 2) {
+      memset(p->out_bytes, 0xa5, sizeof(shm_frame));
+      atomic_store(&p->out->head, sizeof(shm_frame));
+    }
+    shm_ring_bell(self, 1);
+    return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
+  }
+  nap(100);
+  if (what == 1) return t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 5.0);
+  return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
+}
+
+Test(shm, a_spoilt_ring_ends_the_group) {
+  for (int what = 0; what < 3; what++) {
+    group g;
+    group_init(&g, GROUP_SHM, 2, spoil_body, &what);
+    group_run(&g);
+    for (int r = 0; r < 2; r++) {
+      cr_assert_eq(g.result[r].status, WEIR_E_PROTOCOL, "%d: %s", what, g.result[r].message);
+      cr_assert(strstr(g.result[r].message, "rank 0") != NULL, "%s", g.result[r].message);
+    }
+    group_done(&g);
+  }
+}
+
+/* Both ways at once and much longer than a ring, several messages to each peer, some of them empty:
+ * order and every byte are kept. */
+#define MESSAGES 5
+static const size_t message_bytes[MESSAGES] = {3000001, 0, 17, 700000, 1};
+static unsigned char due_byte(int from, int to, int m, size_t i) {
+  return (unsigned char)((size_t)(from * 7 + to * 3 + m * 11) + i * 13 + (i >> 9));
+}
+
+static weir_status crossing_body(weir_transport *t, void *user) {
+  (void)user;
+  weir_send send[3 * MESSAGES];
+  weir_recv recv[3 * MESSAGES];
+  size_t count = 0;
+  weir_status status = WEIR_OK;
+  for (int peer = 0; peer < t->size; peer++)
+    for (int m = 0; peer != t->rank && m < MESSAGES; m++, count++) {
+      unsigned char *out = malloc(message_bytes[m] + 1), *in = malloc(message_bytes[m] + 1);
+      for (size_t i = 0; i < message_bytes[m]; i++) out[i] = due_byte(t->rank, peer, m, i);
+      send[count] = (weir_send){peer, out, message_bytes[m], (uint32_t)m};
+      recv[count] = (weir_recv){peer, in, message_bytes[m] + 1, (uint32_t)m, 0};
+    }
+  const weir_tag tag = {1, 1, 1, 0};
+  status = t->ops->transfer(t, &tag, send, count, recv, count, weir_now_s() + 20.0);
+  uint64_t sent = 0;
+  for (size_t k = 0; k < count; k++) {
+    const int m = (int)recv[k].hop;
+    const unsigned char *in = recv[k].data;
+    sent += message_bytes[m] + sizeof(shm_frame);
+    if (status == WEIR_OK && recv[k].bytes != message_bytes[m])
+      status = weir_fail(WEIR_E_INTERNAL, "message %d has %zu bytes", m, recv[k].bytes);
+    for (size_t i = 0; status == WEIR_OK && i < message_bytes[m]; i++)
+      if (in[i] != due_byte(recv[k].peer, t->rank, m, i))
+        status = weir_fail(WEIR_E_INTERNAL, "message %d byte %zu", m, i);
+    free(recv[k].data);
+    free((void *)(uintptr_t)send[k].data);
+  }
+  if (status == WEIR_OK && t->bytes_sent != sent)
+    status = weir_fail(WEIR_E_INTERNAL, "%llu bytes counted", (unsigned long long)t->bytes_sent);
+  return status;
+}
+
+Test(shm, long_messages_cross) {
+  for (int kind = GROUP_SHM; kind <= GROUP_SHM_THREADS; kind++) {
+    group g;
+    group_init(&g, (enum group_kind)kind, 4, crossing_body, NULL);
+    group_run(&g);
+    check_all_well(&g);
+    group_done(&g);
+  }
+}
+
+/* A rank may leave as soon as its messages are in the rings: they are still read. */
+static weir_status early_body(weir_transport *t, void *user) {
+  (void)user;
+  unsigned char bytes[1000] = {42};
+  const weir_tag tag = {1, 1, 1, 0};
+  const weir_send send = {0, bytes, sizeof bytes, 0};
+  weir_recv recv = {1, bytes, sizeof bytes, 0, 0};
+  if (t->rank == 1) return t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 5.0);
+  nap(300);
+  bytes[0] = 0;
+  const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
+  return status == WEIR_OK && bytes[0] != 42 ? weir_fail(WEIR_E_INTERNAL, "other bytes") : status;
+}
+
+Test(shm, what_was_sent_before_leaving_arrives) {
+  group g;
+  group_init(&g, GROUP_SHM, 2, early_body, NULL);
+  group_run(&g);
+  check_all_well(&g);
+  group_done(&g);
+}
+
+/* --- two processes of two threads each ------------------------------------------------------ */
+
+static void start_pairs(group *g) {
+  for (int p = 0; p < 2; p++) {
+    g->pid[p] = fork();
+    if (g->pid[p] != 0) continue;
+    pthread_t thread[2];
+    group_thread argument[2];
+    (void)alarm(60);
+    for (int i = 0; i < 2; i++) {
+      argument[i] = (group_thread){g, 2 * p + i};
+      if (pthread_create(&thread[i], NULL, group_thread_main, &argument[i]) != 0) abort();
+    }
+    for (int i = 0; i < 2; i++) (void)pthread_join(thread[i], NULL);
+    _exit(0);
+  }
+}
+
+static weir_status pairs_body(weir_transport *t, void *user) {
+  const int steps = *(const int *)user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 10.0);
+  if (status != WEIR_OK) return status;
+  for (int step = 0; status == WEIR_OK && (steps < 0 || step < steps); step++) {
+    float x[1000];
+    for (int i = 0; i < 1000; i++) x[i] = (float)(t->rank + i);
+    weir_comm_step(comm, 1, (uint64_t)step);
+    status = weir_allreduces[step % WEIR_ALLREDUCE_COUNT].run(comm, x, 1000, WEIR_VALUE_FP32, NULL,
+                                                              NULL);
+    for (int i = 0; status == WEIR_OK && i < 1000; i++)
+      if (x[i] != (float)(6 + 4 * i)) status = weir_fail(WEIR_E_INTERNAL, "element %d", i);
+  }
+  weir_comm_free(comm);
+  return status;
+}
+
+Test(shm, threads_of_several_processes_form_a_group) {
+  int steps = 60;
+  group g;
+  group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
+  start_pairs(&g);
+  for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);
+  check_all_well(&g);
+  group_done(&g);
+}
+
+/* Both ranks of the process that is killed are gone; the others name one of them long before the
+ * time-out. */
+Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
+  int steps = -1;
+  group g;
+  group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
+  start_pairs(&g);
+  nap(300);
+  const double since_s = weir_now_s();
+  cr_assert_eq(kill(g.pid[1], SIGKILL), 0);
+  for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);
+  for (int r = 0; r < 2; r++) {
+    const char *said = g.result[r].message;
+    cr_assert_eq(g.result[r].status, WEIR_E_PEER, "rank %d: %s", r, said);
+    cr_assert(strncmp(said, "rank 2 is gone", 14) == 0 || strncmp(said, "rank 3 is gone", 14) == 0,
+              "rank %d: %s", r, said);
+    cr_assert_leq(g.result[r].ended_s - since_s, 3.0);
+  }
+  group_done(&g);
+}
