@@ -92,6 +92,49 @@ static void do_bf16(bench *b) {
   weir_bf16_encode(b->e, b->n, (uint16_t *)(void *)b->bytes, b->r);
 }
 
+static void do_copy(bench *b) {
+  memcpy(b->value, b->e, b->n * sizeof *b->e);
+}
+
+static void do_encoder(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[b->codec].encode(b->context, b->e, &(weir_layout){1, offset}, b->cr, 1, b->bytes,
+                                     4 * b->n, &b->size));
+}
+
+static void do_decoder(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[b->codec].decode(b->context, b->bytes, b->size, &(weir_layout){1, offset},
+                                     b->value, false));
+}
+
+static void do_decoder_add(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[b->codec].decode(b->context, b->bytes, b->size, &(weir_layout){1, offset},
+                                     b->value, true));
+}
+
+static void encoder_rows(bench *b) {
+  static const struct {
+    uint32_t codec;
+    double bits;
+  } row[] = {{WEIR_CODEC_FP16, 16},    {WEIR_CODEC_QSGD, 4},   {WEIR_CODEC_QSGD, 8},
+             {WEIR_CODEC_TERNGRAD, 2}, {WEIR_CODEC_ONEBIT, 1}, {WEIR_CODEC_EFSIGNSGD, 1}};
+  report(b, "copy", do_copy);
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    char what[64];
+    b->codec = row[i].codec;
+    b->cr = row[i].bits / 32;
+    snprintf(what, sizeof what, "%s %g bits encode", weir_codecs[b->codec].name, row[i].bits);
+    report(b, what, do_encoder);
+    snprintf(what, sizeof what, "%s %g bits decode (%.3f B)", weir_codecs[b->codec].name,
+             row[i].bits, (double)b->size / (double)b->n);
+    report(b, what, do_decoder);
+    snprintf(what, sizeof what, "%s %g bits decode, add", weir_codecs[b->codec].name, row[i].bits);
+    report(b, what, do_decoder_add);
+  }
+}
+
 static void do_gain(bench *b) {
   weir_gain_curve_fill(b->curve, b->e, b->n, 1);
   sink = weir_gain_curve_gain(b->curve, 0.01);
@@ -148,6 +191,7 @@ static void run(size_t n) {
     wire_rows(&b);
   }
   report(&b, "bf16 encode with error", do_bf16);
+  encoder_rows(&b);
   weir_codec_context_free(b.context);
   weir_gain_curve_free(b.curve);
   free(b.g);

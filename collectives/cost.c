@@ -77,7 +77,9 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
     case WEIR_COLL_DENSE_TREE: return tree(n, dense_bytes);
     case WEIR_COLL_AG:
       t.alpha_terms = levels;
-      t.byte_terms = (n - 1) * weir_wire_expected(elements, kept, format, true);
+      t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL
+                                    ? (double)kept /* bytes already */
+                                    : weir_wire_expected(elements, kept, format, true));
       return t;
     case WEIR_COLL_ART_RING:
     case WEIR_COLL_ART_TREE:

@@ -63,6 +63,19 @@ typedef weir_status weir_select_fn(weir_codec_context *context, const float *e,
 weir_select_fn weir_lwtopk_select, weir_mstopk_select, weir_topk_select, weir_star_select,
     weir_var_select;
 
+typedef size_t weir_bound_fn(const weir_layout *layout, double cr);
+typedef weir_status weir_encode_fn(weir_codec_context *context, const float *e,
+                                   const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                   size_t capacity, size_t *bytes);
+typedef weir_status weir_decode_fn(weir_codec_context *context, const void *message, size_t bytes,
+                                   const weir_layout *layout, float *to, bool add);
+weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_terngrad_bound, weir_onebit_bound,
+    weir_efsignsgd_bound;
+weir_encode_fn weir_fp16_encode, weir_qsgd_encode, weir_terngrad_encode, weir_onebit_encode,
+    weir_efsignsgd_encode;
+weir_decode_fn weir_fp16_decode, weir_qsgd_decode, weir_terngrad_decode, weir_onebit_decode,
+    weir_efsignsgd_decode;
+
 /* --- index encodings ------------------------------------------------------------------------- */
 
 /* The numbers stand in messages. */

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#include "kernels/cpu/quantize.h"
 
 typedef struct lanes {
   __m256d part[4];
@@ -248,6 +249,7 @@ static const weir_cpu_ops avx2 = {
     .emit = emit,
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
+    WEIR_QUANTIZER_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

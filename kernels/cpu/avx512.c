@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
+#include "kernels/cpu/quantize.h"
 
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
 #define NONFINITE 0x99
@@ -221,6 +222,7 @@ static const weir_cpu_ops avx512 = {
     .emit = emit,
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
+    WEIR_QUANTIZER_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx512(void) {

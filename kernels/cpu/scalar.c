@@ -1,6 +1,9 @@
 /* The scalar reference: what the vector versions are compared with, bit for bit. */
 #include "kernels/cpu/cpu.h"
 
+#define TARGET
+#include "kernels/cpu/quantize.h"
+
 static void accumulate(const float *g, const float *r, float *e, size_t n,
                        weir_moments *moments) {
   double sum[WEIR_LANES] = {0};
@@ -104,4 +107,5 @@ const weir_cpu_ops weir_cpu_scalar = {
     .emit = emit,
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
+    WEIR_QUANTIZER_OPS,
 };
