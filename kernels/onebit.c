@@ -6,6 +6,19 @@
 #include "base/base.h"
 #include "kernels/encoder.h"
 
+/* sum[0] += the positive elements, sum[1] += the negative ones. */
+static void add_sums(const float *x, size_t count, double sum[2]) {
+  float plus[WEIR_PIECE];
+  float minus[WEIR_PIECE];
+  double part;
+  uint32_t largest;
+  weir_cpu()->halves(x, count, plus, minus);
+  weir_cpu()->abs_sum_max(plus, count, &part, &largest);
+  sum[0] += part;
+  weir_cpu()->abs_sum_max(minus, count, &part, &largest);
+  sum[1] -= part;
+}
+
 static void encode_tensor(const weir_unit_format *format, const float *x, size_t count,
                           uint32_t key, float *scale, uint8_t *codes) {
   (void)format;
@@ -16,15 +29,7 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
     weir_cpu()->signs(x + done, part, code);
-    double all[WEIR_LANES] = {0};
-    double minus[WEIR_LANES] = {0};
-    for (size_t i = 0; i < part; i++) {
-      double d = (double)x[done + i];
-      all[i % WEIR_LANES] += d < 0.0 ? 0.0 : d;
-      minus[i % WEIR_LANES] += d < 0.0 ? d : 0.0;
-    }
-    sum[0] += weir_fold_lanes(all);
-    sum[1] += weir_fold_lanes(minus);
+    add_sums(x + done, part, sum);
     for (size_t i = 0; i < part; i++) {
       negative += code[i];
     }

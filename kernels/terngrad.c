@@ -41,25 +41,17 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   float s = largest(&format->head, x, count);
   weir_grid grid = grid_of(s);
   grid.inverse = s >= WEIR_GRID_LEAST ? 1.0F / s : 0.0F;
-  double fired = 0.0;
+  size_t fired = 0;
   double sum = 0.0;
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
     weir_cpu()->quantize_stochastic(x + done, part, grid, key + (uint32_t)done, code);
-    double lane[WEIR_LANES] = {0};
-    int32_t hits = 0;
-    for (size_t i = 0; i < part; i++) {
-      int32_t t = (int32_t)code[i] - 1;
-      lane[i % WEIR_LANES] += (double)x[done + i] * (double)t;
-      hits += t * t;
-    }
-    sum += weir_fold_lanes(lane);
-    fired += (double)hits;
+    weir_cpu()->ternary_sums(x + done, code, part, &sum, &fired);
     weir_codes_write(code, part, format->head.bits, codes + done / 8 * format->head.bits);
   }
-  *scale = format->head.mode & MODE_UNBIASED ? (fired > 0.0 ? s : 0.0F)
-                                             : weir_grid_limit(fired > 0.0 ? sum / fired : 0.0);
+  *scale = format->head.mode & MODE_UNBIASED ? (fired > 0 ? s : 0.0F)
+                                             : weir_grid_limit(fired > 0 ? sum / (double)fired : 0);
 }
 
 static bool sane(const weir_encoded *head, const float *scale) {

@@ -69,6 +69,10 @@ typedef struct weir_cpu_ops {
   void (*dequantize)(const uint8_t *code, size_t n, weir_grid grid, float *to);
   void (*dequantize_add)(const uint8_t *code, size_t n, weir_grid grid, float *to);
   void (*signs)(const float *x, size_t n, uint8_t *code);
+  /* max(x, 0) and min(x, 0); none of the three may overlap. */
+  void (*halves)(const float *x, size_t n, float *restrict plus, float *restrict minus);
+  /* sum += x (code - 1); fired += the number of codes that are not 1.  Codes 0..2; in lanes. */
+  void (*ternary_sums)(const float *x, const uint8_t *code, size_t n, double *sum, size_t *fired);
   void (*choose)(const uint8_t *code, size_t n, float zero, float one, float *to);
   void (*choose_add)(const uint8_t *code, size_t n, float zero, float one, float *to);
   /* Groups of 8 codes below 2^bits to and from bits bytes each; 1 <= bits <= 8.  The packed side
@@ -157,19 +161,13 @@ static inline uint16_t weir_fp16_bits(float x) {
   return (uint16_t)(sign | (rounded < 0x7bffU ? rounded : 0x7bffU));
 }
 
-/* Exact for finite halves; Inf and NaN stay what they are. */
+/* Exact; half must be finite.  Read as a float's upper bits it is 2^112 times too small, below 2^-14
+ * as well. */
 static inline float weir_fp16_value(uint16_t half) {
-  uint32_t sign = (uint32_t)(half & 0x8000U) << 16;
-  uint32_t magnitude = half & 0x7fffU;
-  float value;
-  if (magnitude < 0x400U) {
-    value = (float)(int32_t)magnitude * 0x1p-24F;
-  } else {
-    value = weir_float_of((magnitude << 13) + (magnitude < 0x7c00U ? 112U << 23 : 224U << 23));
-  }
+  float value = weir_float_of((uint32_t)(half & 0x7fffU) << 13) * 0x1p112F;
   uint32_t bits;
   memcpy(&bits, &value, sizeof bits);
-  return weir_float_of(bits | sign);
+  return weir_float_of(bits | (uint32_t)(half & 0x8000U) << 16);
 }
 
 #endif

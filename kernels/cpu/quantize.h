@@ -1,7 +1,7 @@
 /* Passes of the quantizers, written once in plain C and compiled once per version: the including
  * file defines TARGET (its target attribute), and the compiler vectorises for it.  Element by
- * element there is nothing but single IEEE operations and integers, and no sum whose order could
- * change, so every version gives the same bits. */
+ * element there is nothing but single IEEE operations and integers, and sums run in WEIR_LANES lanes
+ * by the contract of cpu.h, so every version gives the same bits. */
 #ifndef TARGET
 #error "define TARGET first"
 #endif
@@ -83,6 +83,33 @@ TARGET static void signs(const float *x, size_t n, uint8_t *code) {
   }
 }
 
+TARGET static void halves(const float *x, size_t n, float *restrict plus, float *restrict minus) {
+  for (size_t i = 0; i < n; i++) {
+    plus[i] = x[i] > 0.0F ? x[i] : 0.0F;
+    minus[i] = x[i] < 0.0F ? x[i] : 0.0F;
+  }
+}
+
+TARGET static void ternary_sums(const float *x, const uint8_t *code, size_t n, double *sum,
+                                size_t *fired) {
+  double lanes[WEIR_LANES] = {0};
+  uint32_t hits = 0;
+  size_t i = 0;
+  for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
+    for (size_t lane = 0; lane < WEIR_LANES; lane++) {
+      lanes[lane] += (double)(x[i + lane] * (float)((int32_t)code[i + lane] - 1));
+    }
+  }
+  for (size_t lane = 0; i < n; i++, lane++) {
+    lanes[lane] += (double)(x[i] * (float)((int32_t)code[i] - 1));
+  }
+  for (i = 0; i < n; i++) {
+    hits += code[i] != 1;
+  }
+  *sum += weir_fold_lanes(lanes);
+  *fired += hits;
+}
+
 TARGET static void choose(const uint8_t *code, size_t n, float zero, float one, float *to) {
   for (size_t i = 0; i < n; i++) {
     to[i] = code[i] != 0 ? one : zero;
@@ -139,5 +166,6 @@ TARGET static void fp16_decode(const uint16_t *x, size_t n, float *out) {
 #define WEIR_QUANTIZER_OPS                                                                      \
   .range = range, .quantize_nearest = quantize_nearest,                                        \
   .quantize_stochastic = quantize_stochastic, .dequantize = dequantize,                        \
-  .dequantize_add = dequantize_add, .signs = signs, .choose = choose, .choose_add = choose_add, \
+  .dequantize_add = dequantize_add, .signs = signs, .halves = halves,                           \
+  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add,                     \
   .pack = pack, .unpack = unpack, .fp16_encode = fp16_encode, .fp16_decode = fp16_decode
