@@ -13,7 +13,8 @@ static const char *const codec_names[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_MSTOPK] = "mstopk", [WEIR_CODEC_TOPK] = "topk", [WEIR_CODEC_STAR] = "star",
     [WEIR_CODEC_VAR] = "var",       [WEIR_CODEC_FP16] = "fp16", [WEIR_CODEC_QSGD] = "qsgd",
     [WEIR_CODEC_TERNGRAD] = "terngrad", [WEIR_CODEC_ONEBIT] = "onebit",
-    [WEIR_CODEC_EFSIGNSGD] = "efsignsgd",
+    [WEIR_CODEC_EFSIGNSGD] = "efsignsgd", [WEIR_CODEC_DGC] = "dgc",
+    [WEIR_CODEC_SIDCO] = "sidco",   [WEIR_CODEC_RANDOMK] = "randomk",
 };
 /* Encoders: how many bits an element they can be asked for; {0, 0}: not an encoder. */
 static const struct {
@@ -82,7 +83,8 @@ weir_status weir_plan_check(const weir_plan *plan) {
     return WEIR_OK;
   }
   if (codec_bits[plan->codec].most > 0) return check_encoder(plan);
-  const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR;
+  const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
+                      plan->codec == WEIR_CODEC_RANDOMK;
   const bool art =
       plan->collective == WEIR_COLL_ART_RING || plan->collective == WEIR_COLL_ART_TREE;
   if (shared && !art)
@@ -128,7 +130,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   if (!look_up(codec_names, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
-                     "qsgd, terngrad, onebit, efsignsgd)",
+                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk)",
                      text);
   if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
     return weir_fail(

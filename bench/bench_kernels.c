@@ -74,6 +74,12 @@ static void do_select(bench *b) {
   check(weir_codecs[b->codec].select(b->context, b->e, &layout, b->cr, b->index, b->n, &b->k));
 }
 
+static void do_draw(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[WEIR_CODEC_RANDOMK].draw(b->context, &(weir_layout){1, offset}, b->cr, 1,
+                                             b->index, b->n, &b->k));
+}
+
 static void do_encode(bench *b) {
   check(weir_wire_encode(b->n, b->index, b->value, b->k, b->format, b->bytes,
                          weir_wire_bound(b->n, b->k, b->format), &b->size, NULL));
@@ -190,6 +196,13 @@ static void run(size_t n) {
     report(&b, what, do_select);
     wire_rows(&b);
   }
+  for (b.codec = WEIR_CODEC_DGC; b.codec <= WEIR_CODEC_SIDCO; b.codec++) {
+    char what[64];
+    b.cr = 0.01;
+    snprintf(what, sizeof what, "%s cr %g", weir_codecs[b.codec].name, b.cr);
+    report(&b, what, do_select);
+  }
+  report(&b, "randomk cr 0.01", do_draw);
   report(&b, "bf16 encode with error", do_bf16);
   encoder_rows(&b);
   weir_codec_context_free(b.context);

@@ -84,6 +84,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
     case WEIR_COLL_ART_RING:
     case WEIR_COLL_ART_TREE:
       t = plan->collective == WEIR_COLL_ART_RING ? ring(n, value_bytes) : tree(n, value_bytes);
+      if (plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
       t.alpha_terms += levels;
       t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);
       /* The variances are gathered before the root is known: one more round of small messages,

@@ -36,14 +36,19 @@ typedef struct weir_codec {
   const char *name;
   const char *description; /* one line with the source */
   bool dense;              /* sends every element by all-reduce; select and encode are NULL */
-  bool shared_indices;     /* all ranks send the same indices (star, var) */
+  bool shared_indices;     /* all ranks send the same indices (star, var, randomk) */
   /* Number of elements select() keeps, always exactly: max(1, floor(c*n)) per compressed unit
-   * (the whole gradient, or each tensor for lwtopk); 0 for an empty unit.  n for encoders. */
+   * (the whole gradient, or each tensor for lwtopk and dgc); 0 for an empty unit.  n for encoders. */
   size_t (*kept)(const weir_layout *layout, double cr);
   /* Writes exactly kept() indices, strictly ascending.  capacity >= kept() or WEIR_E_CAPACITY.
    * e must be finite.  Ties: the lower index is kept. */
   weir_status (*select)(weir_codec_context *context, const float *e, const weir_layout *layout,
                         double cr, uint32_t *index, size_t capacity, size_t *k);
+
+  /* Instead of select for indices that do not depend on e (randomk; NULL for the others): from the
+   * same seed the same indices, so that they need not travel. */
+  weir_status (*draw)(weir_codec_context *context, const weir_layout *layout, double cr,
+                      uint64_t seed, uint32_t *index, size_t capacity, size_t *k);
 
   /* Encoders only; NULL for the others.  cr is bits an element / 32 (weir_plan_check). */
 

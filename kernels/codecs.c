@@ -74,6 +74,22 @@ const weir_codec weir_codecs[WEIR_CODEC_COUNT] = {
      .bound = weir_efsignsgd_bound,
      .encode = weir_efsignsgd_encode,
      .decode = weir_efsignsgd_decode},
+    {.id = WEIR_CODEC_DGC,
+     .name = "dgc",
+     .description = "top of each tensor by a sampled threshold (Deep Gradient Compression)",
+     .kept = weir_lwtopk_kept,
+     .select = weir_dgc_select},
+    {.id = WEIR_CODEC_SIDCO,
+     .name = "sidco",
+     .description = "threshold of a tail fitted in stages (SIDCo-E)",
+     .kept = weir_topk_kept,
+     .select = weir_sidco_select},
+    {.id = WEIR_CODEC_RANDOMK,
+     .name = "randomk",
+     .description = "elements drawn from a seed all ranks share (Random-k)",
+     .shared_indices = true,
+     .kept = weir_topk_kept,
+     .draw = weir_randomk_draw},
 };
 
 const weir_codec *weir_codec_find(uint32_t id) {

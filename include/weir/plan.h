@@ -27,7 +27,11 @@ typedef enum weir_codec_id {
   WEIR_CODEC_TERNGRAD = 9,   /* "terngrad":  -s, 0 or s, cr 2/32 */
   WEIR_CODEC_ONEBIT = 10,    /* "onebit":    sign, with the mean of either sign; cr 1/32 */
   WEIR_CODEC_EFSIGNSGD = 11, /* "efsignsgd": sign times mean magnitude, cr 1/32 */
-  WEIR_CODEC_COUNT = 12
+  /* Selections. */
+  WEIR_CODEC_DGC = 12,     /* "dgc":     top-k per tensor by a sampled threshold */
+  WEIR_CODEC_SIDCO = 13,   /* "sidco":   threshold from a fitted tail, whole gradient */
+  WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn, the same on all ranks; no indices on the wire */
+  WEIR_CODEC_COUNT = 15
 } weir_codec_id;
 
 /* Ways to exchange it. */
@@ -66,8 +70,8 @@ const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
 const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk and topk with ag;
- * star and var with art-ring and art-tree; cr in (0, 1].  Encoders go with ag, take no wire format,
+ * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk, topk, dgc and sidco
+ * with ag; star, var and randomk with art-ring and art-tree; cr in (0, 1].  Encoders go with ag, take no wire format,
  * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125),
  * terngrad 0.0625, onebit and efsignsgd 0.03125.  Otherwise WEIR_E_INVALID, and weir_last_error()
  * says what would fit. */

@@ -116,7 +116,8 @@ static const char *const group_arms[] = {
     "var:%g:art-tree:auto-bf16",
     /* Encoders: their ratio says how many bits, and is not one of the test's. */
     "fp16:0.5:ag", "qsgd:0.125:ag", "qsgd:0.0625:ag", "terngrad:0.0625:ag", "onebit:0.03125:ag",
-    "efsignsgd:0.03125:ag"};
+    "efsignsgd:0.03125:ag",
+    "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {

@@ -56,7 +56,8 @@ static void fill(float *g, size_t n, uint64_t seed) {
 static bool sparse(const weir_plan *plan) { return plan->codec >= WEIR_CODEC_LWTOPK; }
 
 static bool reference_knows(const course *c, const weir_plan *plan) {
-  return c->n <= EXACT_MOST && plan->codec != WEIR_CODEC_MSTOPK && !group_encodes(plan);
+  return c->n <= EXACT_MOST && plan->codec <= WEIR_CODEC_VAR &&
+         plan->codec != WEIR_CODEC_MSTOPK;
 }
 
 /* This rank's own choice of elements. */

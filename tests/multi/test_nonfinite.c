@@ -89,7 +89,8 @@ Test(nonfinite, sum_that_overflows, .timeout = 100) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     misfortune f = {arm, -1, 77, 3e38f, 2, false};
     const weir_plan plan = group_plan(arm, 0.1, 0);
-    if (group_encodes(&plan)) continue;
+    /* randomk may not draw it. */
+    if (group_encodes(&plan) || plan.codec == WEIR_CODEC_RANDOMK) continue;
     group g;
     group_run(&g, 3, suffer, &f);
     cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
