@@ -6,32 +6,6 @@
 #error "define TARGET first"
 #endif
 
-TARGET static void range(const float *x, size_t n, float *low, float *high) {
-  float least[WEIR_LANES];
-  float most[WEIR_LANES];
-  for (size_t lane = 0; lane < WEIR_LANES; lane++) {
-    least[lane] = most[lane] = x[0];
-  }
-  size_t i = 0;
-  for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
-    for (size_t lane = 0; lane < WEIR_LANES; lane++) {
-      float d = x[i + lane];
-      least[lane] = d < least[lane] ? d : least[lane];
-      most[lane] = d > most[lane] ? d : most[lane];
-    }
-  }
-  for (size_t lane = 0; i < n; i++, lane++) {
-    least[lane] = x[i] < least[lane] ? x[i] : least[lane];
-    most[lane] = x[i] > most[lane] ? x[i] : most[lane];
-  }
-  for (size_t lane = 1; lane < WEIR_LANES; lane++) {
-    least[0] = least[lane] < least[0] ? least[lane] : least[0];
-    most[0] = most[lane] > most[0] ? most[lane] : most[0];
-  }
-  *low = least[0];
-  *high = most[0];
-}
-
 /* Position on the grid, from 0 to top; the comparisons also turn what overflowed into an end. */
 TARGET static inline float grid_place(weir_grid grid, float top, float x) {
   float t = (x - grid.base) * grid.inverse + grid.zero;
@@ -164,7 +138,7 @@ TARGET static void fp16_decode(const uint16_t *x, size_t n, float *out) {
 }
 
 #define WEIR_QUANTIZER_OPS                                                                      \
-  .range = range, .quantize_nearest = quantize_nearest,                                        \
+  .quantize_nearest = quantize_nearest,                                                         \
   .quantize_stochastic = quantize_stochastic, .dequantize = dequantize,                        \
   .dequantize_add = dequantize_add, .signs = signs, .halves = halves,                           \
   .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add,                     \
