@@ -305,9 +305,9 @@ Test(kernels_encode, residuals_stay_bounded, .timeout = 60) {
         memcpy(r, f.e, sizeof r);
         gradient += weir_sum_square(g, N) / STEPS;
       }
-      /* A sign of sparse gradients is a coarse thing; growth by a fixed factor a step would be
-       * beyond any bound by now. */
-      cr_assert(residual < 2000.0 * gradient, "%s cr %g %s: %g of %g", codec->name, arms[arm].cr,
+      /* Signs of sparse gradients are coarse; nothing else needs so much.  The paper's scale of
+       * terngrad comes to some 400, and buckets' L2 norms in few bits grow without bound. */
+      cr_assert(residual < 100.0 * gradient, "%s cr %g %s: %g of %g", codec->name, arms[arm].cr,
                 shape_name(shapes[s]), residual, gradient);
     }
   }
