@@ -15,10 +15,12 @@ typedef struct weir_command {
   int (*run)(int argc, char **argv); /* argv[0] is "weir NAME" */
 } weir_command;
 
+/* The policies there are, for --help; the caller frees it with g_free(). */
+char *help_policies(void);
+
 int weir_cmd_cost(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);
 int weir_cmd_compare(int argc, char **argv);
-int weir_cmd_probe(int argc, char **argv);
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);

@@ -21,7 +21,7 @@ static const char summary[] =
     "by time to accuracy.  Each run's files go to DIR/POLICY (with '-' for ':'; -seedS is added when\n"
     "there are several seeds); DIR gets compare.json and report.html.\n"
     "\n"
-    "Policies: weir, paper, and fixed ones as CODEC:CR:COLLECTIVE[:WIRE].  Default:\n"
+    "Without --policies:\n"
     "  " DEFAULT_POLICIES "\n"
     "\n"
     "A run that fails does not stop the others; the exit code is then 1.\n"
@@ -102,8 +102,21 @@ static weir_run_options options_of(const compare_request *request, const weir_co
   return options;
 }
 
+/* Two runs that would write into the same folder? */
+static int check_folders(const weir_comparison *comparison) {
+  for (size_t i = 0; i < comparison->count; i++)
+    for (size_t j = 0; j < i; j++)
+      if (!strcmp(comparison->runs[i].folder, comparison->runs[j].folder)) {
+        fprintf(stderr, "weir compare: command line: %s would be run twice; expected each policy and seed once\n",
+                comparison->runs[i].folder);
+        return WEIR_EXIT_USAGE;
+      }
+  return WEIR_EXIT_DONE;
+}
+
 /* Find out about every bad policy before the first hour is spent. */
 static int check_all(const compare_request *request, const weir_comparison *comparison) {
+  if (check_folders(comparison)) return WEIR_EXIT_USAGE;
   for (size_t i = 0; i < comparison->count; i++) {
     char *folder = g_build_filename(request->out, comparison->runs[i].folder, NULL);
     const weir_run_options options = options_of(request, &comparison->runs[i], folder);
@@ -191,7 +204,10 @@ int weir_cmd_compare(int argc, char **argv) {
       G_OPTION_ENTRY_NULL};
   GOptionContext *context = g_option_context_new(NULL);
   g_option_context_add_main_entries(context, entries, NULL);
+  char *policies = help_policies();
   g_option_context_set_summary(context, summary);
+  g_option_context_set_description(context, policies);
+  g_free(policies);
   GError *error = NULL;
   compare_request request = {.target = NAN};
   int code = WEIR_EXIT_USAGE;

@@ -162,7 +162,13 @@ int weir_cmd_cost(int argc, char **argv) {
   };
   g_autoptr(GOptionContext) context = g_option_context_new("- what each collective would cost");
   g_option_context_set_description(
-      context, "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n");
+      context, "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n"
+               "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
+               "  ag                       all-gather of each worker's kept elements\n"
+               "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
+               "\n"
+               "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr 0.1\n"
+               "Exit codes: 0 done; 2 bad usage or bad input.\n");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   cost_query query = {0};

@@ -145,13 +145,17 @@ int weir_cmd_replay(int argc, char **argv) {
   g_autofree char *steps = NULL;
   gboolean json = FALSE;
   const GOptionEntry entries[] = {
-      {"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps, "Compare with this run's steps", "steps.csv"},
+      {"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps, "Steps to compare the predictions with", "steps.csv"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL};
   g_autoptr(GOptionContext) context = g_option_context_new("DIR|decisions.jsonl");
   g_option_context_set_summary(context,
-                               "Makes every decision of a run again from what it knew; exit 1 when "
-                               "any comes out differently.");
+                               "Makes every decision of a run again from what it knew, compares it with what was\n"
+                               "chosen then, and states its regret: how much more progress per second the best\n"
+                               "candidate promised.");
+  g_option_context_set_description(context,
+                                   "Given a folder, its steps.csv is read too where there is one.\n"
+                                   "Exit codes: 0 all come out the same; 1 one or more differ; 2 bad usage or bad input.\n");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   if (!g_option_context_parse(context, &argc, &argv, &error)) {

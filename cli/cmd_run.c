@@ -11,15 +11,14 @@
 static const char summary[] =
     "Trains the scenario's model with its workers over an emulated network that changes as the\n"
     "scenario says, and writes summary.json, decisions.jsonl, steps.csv and report.html into DIR.\n"
+    "A scenario is a short text file: scenarios/demo.ini is one, docs/scenarios.md explains all keys.\n"
     "\n"
     "Networks, in the order in which `auto` tries them:\n"
     "  tc   worker processes in network namespaces, links shaped by the kernel (htb, netem)\n"
     "  uml  the same inside User-Mode Linux, where the kernel has no netem or may not be touched\n"
-    "  sim  threads; training is real, the network's time comes from the cost model\n"
-    "\n"
-    "Policies: weir (decides by measurement), paper (the controller of the paper),\n"
-    "  fixed:CODEC:CR:COLLECTIVE[:WIRE], e.g. fixed:star:0.01:art-tree or fixed:none:1:dense-ring.\n"
-    "\n"
+    "  sim  threads; training is real, the network's time comes from the cost model";
+
+static const char exit_codes[] =
     "Exit codes: 0 done; 1 the run failed (which worker, why); 2 bad usage or bad input.";
 
 typedef struct run_arguments {
@@ -111,7 +110,12 @@ int weir_cmd_run(int argc, char **argv) {
       G_OPTION_ENTRY_NULL};
   GOptionContext *context = g_option_context_new(NULL);
   g_option_context_add_main_entries(context, entries, NULL);
+  char *policies = help_policies();
+  char *description = g_strconcat(policies, "\n", exit_codes, "\n", NULL);
   g_option_context_set_summary(context, summary);
+  g_option_context_set_description(context, description);
+  g_free(description);
+  g_free(policies);
   GError *error = NULL;
   int code;
   if (g_option_context_parse(context, &argc, &argv, &error)) {

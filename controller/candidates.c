@@ -5,8 +5,9 @@
 #include "controller/decide.h"
 
 const weir_model_parameters weir_model = {
-    .progress_exponent = 0.25,
-    .cr_low = 0.0005,
+    .progress_exponent = 0.3,
+    .shared_progress = 0.6,
+    .cr_low = 0.001,
     .cr_high = 1.0,
     .paper_cr_low = 0.001,
     .paper_cr_high = 0.1,
@@ -58,9 +59,10 @@ size_t weir_arm_of(const weir_plan *plan) {
   return WEIR_ARMS;
 }
 
-double weir_progress(double gain) {
+double weir_progress(uint32_t codec, double gain) {
   const double held = gain < 1e-6 ? 1e-6 : gain > 1.0 ? 1.0 : gain;
-  return pow(held, weir_model.progress_exponent);
+  return (is_shared(codec) ? weir_model.shared_progress : 1.0) *
+         pow(held, weir_model.progress_exponent);
 }
 
 double weir_curve_gain(const double *curve_cr, const double *curve, double cr) {
@@ -125,9 +127,11 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->gain = plan_gain(in, plan);
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
-  c->comm_s = (arm < WEIR_ARMS ? in->correction[arm] : 1.0) *
-              weir_comm_prior(plan, in->workers, in->elements, in->latency, in->bandwidth);
-  c->progress_per_s = weir_progress(c->gain) / weir_step_seconds(in, c);
+  const double modelled =
+      weir_comm_prior(plan, in->workers, in->elements, in->latency, in->bandwidth);
+  const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
+  c->comm_s = fmax(0.5 * modelled, modelled + overhead);
+  c->progress_per_s = weir_progress(plan->codec, c->gain) / weir_step_seconds(in, c);
 }
 
 static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, double log_cr,
@@ -166,8 +170,7 @@ void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_c
       b = a + golden * (b - a);
     else
       a = b - golden * (b - a);
-    const weir_candidate *better =
-        left.progress_per_s >= right.progress_per_s ? &left : &right;
+    const weir_candidate *better = left.progress_per_s >= right.progress_per_s ? &left : &right;
     if (better->progress_per_s > best->progress_per_s) *best = *better;
   }
 }

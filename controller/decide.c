@@ -8,9 +8,9 @@
 
 const char *weir_trigger_name(uint32_t trigger) {
   static const char *const names[WEIR_TRIGGER_COUNT] = {
-      [WEIR_TRIGGER_NONE] = "none",           [WEIR_TRIGGER_START] = "start",
-      [WEIR_TRIGGER_LATENCY] = "latency",     [WEIR_TRIGGER_BANDWIDTH] = "bandwidth",
-      [WEIR_TRIGGER_GAIN] = "gain",           [WEIR_TRIGGER_PERIODIC] = "periodic",
+      [WEIR_TRIGGER_NONE] = "none",         [WEIR_TRIGGER_START] = "start",
+      [WEIR_TRIGGER_LATENCY] = "latency",   [WEIR_TRIGGER_BANDWIDTH] = "bandwidth",
+      [WEIR_TRIGGER_GAIN] = "gain",         [WEIR_TRIGGER_PERIODIC] = "periodic",
       [WEIR_TRIGGER_FALLBACK] = "fallback",
   };
   return trigger < WEIR_TRIGGER_COUNT ? names[trigger] : NULL;
@@ -41,10 +41,11 @@ static weir_status check(const weir_decision_input *in) {
   double above = 1.0;
   for (size_t i = 0; i < WEIR_CURVE_POINTS; above = in->curve_cr[i++])
     if (!(in->curve_cr[i] > 0.0 && in->curve_cr[i] < above))
-      return weir_fail(WEIR_E_INVALID, "decision input: curve_cr must fall from below 1 to above 0");
-  if (!in_range(in->correction, WEIR_ARMS, 1e-3, 1e3) ||
+      return weir_fail(WEIR_E_INVALID,
+                       "decision input: curve_cr must fall from below 1 to above 0");
+  if (!in_range(in->overhead, WEIR_ARMS, -1e4, 1e4) ||
       !in_range(in->compress, WEIR_CODEC_COUNT, 1e-6, 1e6))
-    return weir_fail(WEIR_E_INVALID, "decision input: correction or compress out of range");
+    return weir_fail(WEIR_E_INVALID, "decision input: overhead_s or compress out of range");
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||
                                           !in_range(in->trial_gain, WEIR_TRIALS, 0.0, 1.0)))
     return weir_fail(WEIR_E_INVALID, "decision input: trial_compress_s or trial_gain out of range");
@@ -59,7 +60,8 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   weir_evaluate(in, &in->current, &d->choice);
   if (in->gain >= 0.0) { /* measured beats modelled */
     d->choice.gain = fmin(in->gain, 1.0);
-    d->choice.progress_per_s = weir_progress(d->choice.gain) / weir_step_seconds(in, &d->choice);
+    d->choice.progress_per_s =
+        weir_progress(d->choice.plan.codec, d->choice.gain) / weir_step_seconds(in, &d->choice);
   }
   d->candidate[0] = d->front[0] = d->choice;
   d->candidates = d->front_size = 1;

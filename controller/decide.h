@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -26,7 +25,7 @@ typedef enum weir_trigger {
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
-/* Arms: everything of a plan but its ratio.  Their order is the order of correction[] below. */
+/* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below. */
 #define WEIR_ARMS 10
 typedef struct weir_arm {
   uint32_t codec, collective, wire;
@@ -44,18 +43,18 @@ typedef struct weir_decision_input {
   uint32_t trigger; /* weir_trigger */
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
-  double latency, latency_error;     /* s one way; relative */
-  double bandwidth, bandwidth_error; /* bytes/s; relative */
-  double compute;                    /* s a step, of the slowest rank */
-  double gain;                       /* smoothed gain of the plan in force; negative: not known */
-  double curve[WEIR_CURVE_POINTS];   /* gain of exact top-k at curve_cr[], mean over ranks */
+  double latency, latency_error;      /* s one way; relative */
+  double bandwidth, bandwidth_error;  /* bytes/s; relative */
+  double compute;                     /* s a step, of the slowest rank */
+  double gain;                        /* smoothed gain of the plan in force; negative: not known */
+  double curve[WEIR_CURVE_POINTS];    /* gain of exact top-k at curve_cr[], mean over ranks */
   double curve_cr[WEIR_CURVE_POINTS]; /* descending */
-  double overlap;                    /* see weir_shared_gain */
-  double correction[WEIR_ARMS];      /* measured / modelled communication time */
-  double compress[WEIR_CODEC_COUNT]; /* measured / modelled compression time */
-  weir_plan current;                 /* in force (or already directed) */
-  weir_plan previous;                /* before it; for WEIR_TRIGGER_FALLBACK */
-  uint64_t dwell;                    /* steps since the last switch */
+  double overlap;                     /* see weir_shared_gain */
+  double overhead[WEIR_ARMS];         /* s of communication beyond the model */
+  double compress[WEIR_CODEC_COUNT];  /* measured / modelled compression time */
+  weir_plan current;                  /* in force (or already directed) */
+  weir_plan previous;                 /* before it; for WEIR_TRIGGER_FALLBACK */
+  uint64_t dwell;                     /* steps since the last switch */
   double trial_compress[WEIR_TRIALS]; /* paper: average over the trial's steps and ranks, s */
   double trial_gain[WEIR_TRIALS];
 } weir_decision_input;
@@ -84,29 +83,32 @@ weir_status weir_decide(const weir_decision_input *input, weir_decision *decisio
 weir_status weir_decide_weir(const weir_decision_input *input, weir_decision *decision);
 weir_status weir_decide_paper(const weir_decision_input *input, weir_decision *decision);
 
-/* What policy paper would run at a ratio: the cheapest collective by the paper's rows, its codec. */
+/* What policy paper would run at a ratio: the cheapest collective by the paper's rows, its codec.
+ */
 void weir_paper_candidate(const weir_decision_input *input, double cr, weir_candidate *candidate);
 
 /* --- the model (candidates.c) --------------------------------------------------------------- */
 
 /* Numbers of the model that experiments may tune; one row, no others anywhere. */
 typedef struct weir_model_parameters {
-  double progress_exponent; /* progress of a step = gain ^ this */
+  double progress_exponent; /* progress of a step = gain ^ this, times, where all ranks send the */
+  double shared_progress;   /* indices of one, this: another rank's turn comes N steps later */
   double cr_low, cr_high;   /* where policy weir searches */
   double paper_cr_low, paper_cr_high;
-  double change;        /* relative move of latency, bandwidth or gain that counts */
-  double hysteresis;    /* relative improvement that a switch must promise */
+  double change;             /* relative move of latency, bandwidth or gain that counts */
+  double hysteresis;         /* relative improvement that a switch must promise */
   double hysteresis_changed; /* the same right after a change of the network */
-  uint64_t dwell;       /* steps between switches, except after a change of the network */
-  uint64_t period;      /* steps between periodic decisions */
+  uint64_t dwell;            /* steps between switches, except after a change of the network */
+  uint64_t period;           /* steps between periodic decisions */
   double overlap_prior;
 } weir_model_parameters;
 extern const weir_model_parameters weir_model;
 
-/* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 at gain 1.
+/* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 for a dense plan.
  * With error feedback what is not sent is delayed and not lost, so progress falls far slower than
- * the gain: gain ^ p with a small p. */
-double weir_progress(double gain);
+ * the gain: gain ^ p with a small p.  Exponent and factor come from training 4 workers at fixed
+ * ratios from 0.001 to 1 and counting steps to an accuracy (docs/performance.md). */
+double weir_progress(uint32_t codec, double gain);
 
 /* Gain of exact top-k at ratio cr: piecewise linear in log cr through the curve's points and
  * gain(1) = 1, made monotone; below the last point towards 0 at cr 0 in proportion to cr. */
@@ -121,7 +123,7 @@ double weir_overlap(double shared, double top, double cr);
 size_t weir_kept(uint64_t elements, double cr);
 /* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
-/* Modelled (uncorrected) communication time of a plan. */
+/* Modelled communication time, without the arm's overhead, of a plan. */
 double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements, double latency,
                        double bandwidth);
 /* Everything above for one plan. */
@@ -129,7 +131,8 @@ void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);
 /* Seconds of a whole step. */
 double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
-/* The ratio with the most progress per second for one arm: a scan of log cr, then golden section. */
+/* The ratio with the most progress per second for one arm: a scan of log cr, then golden section.
+ */
 void weir_best_of_arm(const weir_decision_input *input, const weir_arm *arm, weir_candidate *best);
 
 /* --- the guard (guard.c) -------------------------------------------------------------------- */

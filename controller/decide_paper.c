@@ -41,7 +41,7 @@ void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candida
   c->plan.codec = c->plan.collective == WEIR_COLL_AG ? WEIR_CODEC_MSTOPK : WEIR_CODEC_STAR;
   c->compress_s = interpolate(in->trial_compress, cr);
   c->gain = interpolate(in->trial_gain, cr);
-  c->progress_per_s = weir_progress(c->gain) / weir_step_seconds(in, c);
+  c->progress_per_s = weir_progress(c->plan.codec, c->gain) / weir_step_seconds(in, c);
 }
 
 static double objectives(void *user, const double *x, const uint32_t *category, double *f) {

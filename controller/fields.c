@@ -20,7 +20,7 @@ const weir_field weir_fields[] = {
     {"curve", WEIR_FIELD_DOUBLE, AT(curve), WEIR_CURVE_POINTS},
     {"curve_cr", WEIR_FIELD_DOUBLE, AT(curve_cr), WEIR_CURVE_POINTS},
     {"overlap", WEIR_FIELD_DOUBLE, AT(overlap), 0},
-    {"correction", WEIR_FIELD_DOUBLE, AT(correction), WEIR_ARMS},
+    {"overhead_s", WEIR_FIELD_DOUBLE, AT(overhead), WEIR_ARMS},
     {"compress", WEIR_FIELD_DOUBLE, AT(compress), WEIR_CODEC_COUNT},
     {"current_codec", WEIR_FIELD_U32, AT(current.codec), 0},
     {"current_collective", WEIR_FIELD_U32, AT(current.collective), 0},

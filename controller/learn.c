@@ -1,12 +1,22 @@
-/* Learning online: how far measurement and model are apart, per arm and codec. */
+/* Learning online: how far measurement and model are apart, per arm and codec.
+ *
+ * Beyond alpha and beta an exchange costs time of the machine (system calls, copies, waking up),
+ * which adds to the model and does not scale with it: a factor learnt on a fast network would be
+ * absurd on a slow one.  So the difference is learnt, and after a change of the network each arm
+ * keeps only the least it ever was. */
 #include <math.h>
 #include <string.h>
 
 #include "controller/loop.h"
 
-static const double weight = 0.2;      /* of a new value in a moving average */
-static const double departure = 0.4;   /* of measured from predicted communication time */
-static const double least = 0.5, most = 4.0; /* bounds of a correction */
+static const double weight = 0.2;    /* of a new value in a moving average */
+static const double departure = 0.4; /* of measured from predicted communication time */
+/* A leap: so far off, in shares of the expected time and in seconds, that no busy processor explains
+ * it twice in a row. */
+static const double leap = 1.5, leap_s = 0.03;
+static const unsigned enough = 2;    /* samples before a prior gives way */
+/* Bounds of what is believed of an arm: overhead in modelled times plus a constant. */
+static const double overhead_times = 10.0, overhead_most_s = 0.05;
 
 static double clamp(double x, double low, double high) {
   return x < low ? low : x > high ? high : x;
@@ -17,27 +27,69 @@ static void blend(double *average, double value, bool first) {
   *average = first ? value : *average + weight * (value - *average);
 }
 
+/* --- medians: on a busy machine single steps are late by any amount ----------------------------
+ */
+
+static void push(weir_recent *recent, double value) {
+  recent->value[recent->count++ % WEIR_RECENT] = value;
+}
+
+static double median(const weir_recent *recent) {
+  const unsigned n = recent->count < WEIR_RECENT ? recent->count : WEIR_RECENT;
+  double sorted[WEIR_RECENT];
+  for (unsigned i = 0; i < n; i++) {
+    unsigned at = i;
+    for (; at > 0 && sorted[at - 1] > recent->value[i]; at--) sorted[at] = sorted[at - 1];
+    sorted[at] = recent->value[i];
+  }
+  return n == 0 ? 0.0 : 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);
+}
+
 void weir_learn_start(weir_learnt *l) {
   memset(l, 0, sizeof *l);
-  for (size_t a = 0; a < WEIR_ARMS; a++) l->correction[a] = 1.0;
+  for (size_t a = 0; a < WEIR_ARMS; a++) l->floor[a] = INFINITY;
   for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) l->compress[c] = 1.0;
   l->overlap = weir_model.overlap_prior;
   l->gain = -1.0;
+  l->heard_id = UINT64_MAX;
 }
 
 void weir_learn_switched(weir_learnt *l) {
   l->gain = -1.0;
   l->gain_steps = 0;
   l->step_count = 0;
-  l->departures = 0;
+  l->departures = l->leaps = 0;
   l->absorb = false;
 }
 
-/* An untried arm borrows from a tried one of the same collective: they share the wire's ways. */
-static void share_correction(weir_learnt *l, size_t arm) {
+/* An untried arm borrows from a tried one of the same collective, for they share the wire's ways;
+ * else it gets the benefit of the doubt: the least that any arm was seen to need. */
+static void share_overhead(weir_learnt *l) {
+  double least = INFINITY;
   for (size_t a = 0; a < WEIR_ARMS; a++)
-    if (!l->tried[a] && weir_arms[a].collective == weir_arms[arm].collective)
-      l->correction[a] = l->correction[arm];
+    if (l->tried[a]) least = fmin(least, fmax(0.0, l->overhead[a]));
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    if (l->tried[a]) continue;
+    l->overhead[a] = isfinite(least) ? least : 0.0;
+    for (size_t b = 0; b < WEIR_ARMS; b++)
+      if (l->tried[b] && weir_arms[a].collective == weir_arms[b].collective)
+        l->overhead[a] = l->overhead[b];
+  }
+}
+
+void weir_learn_overhead(weir_learnt *l, size_t arm, double overhead, double modelled) {
+  l->overhead[arm] = clamp(overhead, -0.5 * modelled, overhead_times * modelled + overhead_most_s);
+  l->floor[arm] = fmin(l->floor[arm], fmax(0.0, l->overhead[arm]));
+  l->tried[arm] = true;
+  share_overhead(l);
+}
+
+void weir_learn_network_changed(weir_learnt *l) {
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    l->excess[a].count = 0;
+    if (l->tried[a]) l->overhead[a] = l->floor[a];
+  }
+  share_overhead(l);
 }
 
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {
@@ -47,29 +99,31 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
   const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
                                             1.0 / seen->heard.network.bandwidth);
   if (!(modelled > 0.0) || !isfinite(modelled)) return;
-  const double ratio = clamp(seen->heard.comm / modelled, least, most);
-  const double known = arm < WEIR_ARMS ? l->correction[arm] : 1.0;
-  const bool first = arm < WEIR_ARMS && !l->tried[arm];
-  const bool departs = fabs(seen->heard.comm / modelled / known - 1.0) > departure;
+  const double expected =
+      fmax(0.5 * modelled, modelled + (arm < WEIR_ARMS ? l->overhead[arm] : 0.0));
+  const bool departs = fabs(seen->heard.comm / expected - 1.0) > departure;
   l->departures = departs ? l->departures + 1 : 0;
+  const double off = fabs(seen->heard.comm - expected);
+  const bool leaps = off > leap_s && off > leap * fmin(seen->heard.comm, expected);
+  l->leaps = leaps ? l->leaps + 1 : 0;
   if (arm == WEIR_ARMS) return;
   /* A sudden departure is more likely the network's doing than the arm's: it must not be learnt as
-   * the arm's own until probing has found nothing, or unless nothing was known of the arm. */
-  if (departs && !l->absorb && !first) return;
-  blend(&l->correction[arm], ratio, first);
-  l->tried[arm] = true;
-  share_correction(l, arm);
+   * the arm's own until probing has found nothing, or unless little was known of the arm. */
+  if (departs && !l->absorb && l->excess[arm].count >= enough) return;
+  push(&l->excess[arm], seen->heard.comm - modelled);
+  if (l->excess[arm].count >= enough)
+    weir_learn_overhead(l, arm, median(&l->excess[arm]), modelled);
 }
 
 static void learn_codec(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   const weir_plan *plan = &seen->heard.plan;
-  const double prior = weir_compress_prior(plan->codec, (uint64_t)loop->workers, loop->elements,
-                                           plan->cr);
+  const double prior =
+      weir_compress_prior(plan->codec, (uint64_t)loop->workers, loop->elements, plan->cr);
   if (seen->heard.compress > 0.0 && prior > 0.0) {
-    const double ratio = clamp(seen->heard.compress / prior, 1e-3, 1e3);
-    blend(&l->compress[plan->codec], ratio, !l->timed[plan->codec]);
-    l->timed[plan->codec] = true;
+    weir_recent *factor = &l->factor[plan->codec];
+    push(factor, clamp(seen->heard.compress / prior, 1e-3, 1e3));
+    if (factor->count >= enough) l->compress[plan->codec] = median(factor);
   }
   if (plan->codec == WEIR_CODEC_STAR && l->has_curve && seen->heard.gain > 0.0) {
     const double top = weir_curve_gain(weir_curve_cr, l->curve, plan->cr);
@@ -80,12 +134,19 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
 
 void weir_learn(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
-  if (seen->compute > 0.0) blend(&l->compute, seen->compute, !(l->compute > 0.0));
+  if (seen->compute > 0.0) {
+    push(&l->computes, seen->compute);
+    l->compute = median(&l->computes);
+  }
   if (seen->has_curve && !seen->trial) {
     for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) l->curve[i] = seen->curve[i];
     l->has_curve = true;
   }
   if (!seen->heard.valid || seen->heard.trial) return;
+  /* The first step under a plan pays for memory touched and paths opened for the first time. */
+  const bool cold = seen->heard.plan.id != l->heard_id;
+  l->heard_id = seen->heard.plan.id;
+  if (cold) return;
   learn_codec(loop, seen);
   learn_comm(loop, seen);
   if (seen->heard.plan.id != loop->current.id) return;

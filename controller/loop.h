@@ -16,9 +16,9 @@ typedef struct weir_journal weir_journal;
 /* One step, reduced over ranks on the session's thread; small, so that handing it over is cheap. */
 typedef struct weir_observation {
   uint64_t step, epoch;
-  weir_plan plan;  /* executed in this step */
+  weir_plan plan; /* executed in this step */
   bool trial;
-  double compute;  /* s, slowest rank */
+  double compute;       /* s, slowest rank */
   weir_network network; /* agreed on from this step's notes */
   bool has_curve;
   double curve[WEIR_CURVE_POINTS];
@@ -49,21 +49,32 @@ typedef struct weir_policy {
 extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed;
 extern const weir_policy *const weir_policies[WEIR_POLICY_COUNT];
 
+#define WEIR_RECENT 5
+typedef struct weir_recent {
+  double value[WEIR_RECENT];
+  unsigned count; /* ever pushed */
+} weir_recent;
+
 /* What has been learnt while running (learn.c). */
 typedef struct weir_learnt {
-  double correction[WEIR_ARMS];
+  double overhead[WEIR_ARMS]; /* s of communication beyond the model */
+  double floor[WEIR_ARMS];    /* the least it ever was: what no network can be blamed for */
   bool tried[WEIR_ARMS];
+  weir_recent excess[WEIR_ARMS]; /* measured less modelled, since the network last changed */
   double compress[WEIR_CODEC_COUNT];
-  bool timed[WEIR_CODEC_COUNT];
+  weir_recent factor[WEIR_CODEC_COUNT]; /* measured / modelled compression time */
   double overlap;
   double compute;
-  double gain; /* smoothed, of the plan in force */
+  weir_recent computes;
+  uint64_t heard_id; /* plan of the last step heard of */
+  double gain;       /* smoothed, of the plan in force */
   uint64_t gain_steps;
   double curve[WEIR_CURVE_POINTS];
   bool has_curve;
   double step_s; /* smoothed measured step of the plan in force */
   uint64_t step_count;
   int departures; /* steps in a row whose comm_s departs from the prediction */
+  int leaps;      /* steps in a row in which it is nowhere near it */
   bool absorb;    /* probing found the network unchanged: the departure is the arm's own */
 } weir_learnt;
 
@@ -76,11 +87,11 @@ struct weir_loop {
   bool failed_journal;
 
   weir_learnt learnt;
-  uint64_t steps;     /* observed, trials' steps included */
-  weir_plan current;  /* last directed, or the first plan */
+  uint64_t steps;    /* observed, trials' steps included */
+  weir_plan current; /* last directed, or the first plan */
   uint64_t next_id, decisions;
-  uint64_t dwell;     /* steps executed under `current` */
-  uint64_t waiting;   /* steps since the last directive while it has not come into force */
+  uint64_t dwell;      /* steps executed under `current` */
+  uint64_t waiting;    /* steps since the last directive while it has not come into force */
   weir_directive last; /* for repeating it, should a step that carried it have failed */
 
   weir_network at_decision; /* network and gain the last decision knew */
@@ -94,10 +105,11 @@ struct weir_loop {
     double predicted_s;
     int slow;
   } watch;
-  struct { /* probing */
-    uint64_t since, wait;
-    bool pending;
-    weir_network before;
+  struct {                /* probing */
+    uint64_t since, wait; /* steps since the last one; until the next for a departure */
+    uint64_t doubt_wait;  /* ... for a suspicion */
+    int suspected;        /* steps in a row in which some rank suspected */
+    bool pending, doubt;  /* one is under way; and it was for a suspicion */
   } probe;
   struct { /* trials of policy paper */
     enum { WEIR_TRIALS_NONE, WEIR_TRIALS_RUN, WEIR_TRIALS_DRAIN, WEIR_TRIALS_DONE } phase;
@@ -114,7 +126,7 @@ struct weir_loop {
   bool wants_curve;   /* read by the owner after weir_loop_step */
   bool has_directive; /* out */
   weir_directive directive;
-  uint64_t dropped;   /* observations lost to a full mailbox, for the journal */
+  uint64_t dropped; /* observations lost to a full mailbox, for the journal */
 };
 
 /* The decision way, in order: learn, consider, direct. */
@@ -127,12 +139,20 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
                              weir_decision *decision);
 /* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
+/* Direct a probe when the ranks suspect a change, when communication keeps departing from its
+ * prediction, or when what is known has grown old. */
+void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen);
+/* The network has moved: what was probed for is found. */
+void weir_loop_probe_found(weir_loop *loop);
 bool weir_network_known(const weir_network *network, int workers);
 
 /* Take in what the notes told (learn.c). */
 void weir_learn_start(weir_learnt *learnt);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
+void weir_learn_network_changed(weir_learnt *learnt);
+/* Set what an arm costs beyond the model, within bounds that depend on the modelled time. */
+void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled);
 
 /* Journal (journal.c): one JSON line a decision. */
 weir_status weir_journal_open(weir_journal **out, const char *path);

@@ -55,6 +55,9 @@ void weir_network_reduce(const weir_note *notes, int ranks, weir_network *networ
     network->latency = notes[latency].latency_s;
     network->latency_error = error_of(notes[latency].latency_error);
   }
-  for (int r = 0; r < ranks; r++)
+  for (int r = 0; r < ranks; r++) {
     network->changed |= (notes[r].flags & WEIR_NOTE_NETWORK_CHANGED) != 0;
+    network->suspects += (notes[r].flags & WEIR_NOTE_SUSPECT) != 0;
+    network->stale += (notes[r].flags & WEIR_NOTE_STALE) != 0;
+  }
 }

@@ -10,6 +10,7 @@ typedef struct weir_network {
   double latency, latency_error;     /* s one way; 0: unknown */
   double bandwidth, bandwidth_error; /* bytes/s; 0: unknown */
   bool changed;                      /* some rank's monitor says so in this step */
+  int suspects, stale;               /* ranks whose monitor suspects a change; holds old values */
 } weir_network;
 
 /* Latency: the median.  Bandwidth: the median too, unless a rank whose own error is small (at most

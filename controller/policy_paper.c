@@ -67,7 +67,7 @@ static weir_status decide(weir_loop *loop, const weir_observation *seen, uint32_
   return WEIR_OK;
 }
 
-static weir_status consider(weir_loop *loop, const weir_observation *seen) {
+static weir_status step(weir_loop *loop, const weir_observation *seen) {
   if (loop->workers <= 1 || !weir_network_known(&seen->network, loop->workers)) return WEIR_OK;
   hear_trial(loop, seen);
   switch (loop->trials.phase) {
@@ -82,12 +82,23 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
     case WEIR_TRIALS_DONE: break;
   }
   const uint32_t moved = weir_loop_network_trigger(loop, &seen->network);
-  if (moved != WEIR_TRIGGER_NONE) return decide(loop, seen, moved);
+  if (moved != WEIR_TRIGGER_NONE) {
+    weir_loop_probe_found(loop);
+    return decide(loop, seen, moved);
+  }
   if (loop->learnt.gain_steps >= settle_steps &&
       fabs(loop->learnt.gain - loop->trials.reference) >=
           weir_model.change * loop->trials.reference)
     start_trials(loop, seen, WEIR_TRIGGER_GAIN);
   return WEIR_OK;
+}
+
+/* Trials are steps like others to the monitor, so it may want to look in their midst. */
+static weir_status consider(weir_loop *loop, const weir_observation *seen) {
+  const weir_status status = step(loop, seen);
+  if (status == WEIR_OK && loop->workers > 1 && weir_network_known(&seen->network, loop->workers))
+    weir_loop_consider_probe(loop, seen);
+  return status;
 }
 
 const weir_policy weir_policy_paper = {

@@ -3,10 +3,10 @@
 
 #include "controller/loop.h"
 
-static const int departures_before_probe = 2;
-static const uint64_t probe_spacing = 10, probe_spacing_most = 640;
 static const double slow_factor = 1.5;
 static const int slow_steps = 3;
+/* Before the first decision: enough for medians of what the first plan costs. */
+static const uint64_t settle_steps = 4;
 
 static bool gain_moved(const weir_loop *loop) {
   const double cr = loop->current.cr;
@@ -29,7 +29,7 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   if (!loop->watch.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
   const double step_s = seen->heard.compute + seen->heard.compress + seen->heard.comm;
-  const double rate = weir_progress(seen->heard.gain) / step_s;
+  const double rate = weir_progress(seen->heard.plan.codec, seen->heard.gain) / step_s;
   if (step_s > slow_factor * loop->watch.predicted_s && rate < loop->watch.previous_rate) {
     if (++loop->watch.slow < slow_steps) return false;
     loop->watch.armed = false;
@@ -40,58 +40,46 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   return false;
 }
 
-/* The whole ratio is the arm's own fault now; without it the next decision would come back. */
+/* All that the model did not foretell is the arm's own fault now; without it the next decision
+ * would come back. */
 static void blame_arm(weir_loop *loop, const weir_observation *seen) {
   const size_t arm = weir_arm_of(&seen->heard.plan);
   const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
                                             1.0 / seen->heard.network.bandwidth);
   if (arm == WEIR_ARMS || !(modelled > 0.0)) return;
-  loop->learnt.correction[arm] = fmin(4.0, fmax(0.5, seen->heard.comm / modelled));
-  loop->learnt.tried[arm] = true;
+  weir_learn_overhead(&loop->learnt, arm, seen->heard.comm - modelled, modelled);
 }
 
-/* Communication departs from its prediction though the estimate has not moved: look actively, more
- * and more rarely while that finds nothing. */
-static void consider_probe(weir_loop *loop, const weir_observation *seen) {
-  loop->probe.since++;
-  if (loop->probe.pending && loop->probe.since > 3) {
-    loop->probe.pending = false;
-    loop->learnt.absorb = true; /* no network trigger came of it: it is the arm */
-    loop->probe.wait = loop->probe.wait * 2 > probe_spacing_most ? probe_spacing_most
-                                                                 : loop->probe.wait * 2;
-  }
-  if (loop->learnt.departures < departures_before_probe || loop->has_directive) return;
-  if (loop->probe.since < loop->probe.wait || loop->probe.pending || loop->learnt.absorb) return;
-  weir_loop_direct(loop, WEIR_ACTION_PROBE, &loop->current);
-  loop->probe.since = 0;
-  loop->probe.pending = true;
-  loop->probe.before = seen->network;
+/* More than the estimate's own unrest: what was learnt of the arms may not hold any more. */
+static bool another_network(const weir_network *before, const weir_network *now) {
+  const double latency = fabs(log(now->latency / before->latency));
+  const double bandwidth = fabs(log(now->bandwidth / before->bandwidth));
+  return !(fmax(latency, bandwidth) <= log(1.5));
 }
 
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_decision decision;
   const weir_plan before = loop->current;
-  if (loop->workers <= 1 || loop->steps < 2 || !loop->learnt.has_curve ||
+  if (loop->workers <= 1 || loop->steps < settle_steps || !loop->learnt.has_curve ||
       !weir_network_known(&seen->network, loop->workers))
     return WEIR_OK;
-  if (loop->probe.wait == 0) loop->probe.wait = loop->probe.since = probe_spacing;
   uint32_t trigger = find_trigger(loop, seen);
   const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
   if (changed) {
     loop->watch.armed = false; /* its record was made on another network */
-    loop->probe.pending = loop->learnt.absorb = false;
-    loop->probe.wait = probe_spacing;
-    loop->learnt.departures = 0;
+    if (another_network(&loop->at_decision, &seen->network))
+      weir_learn_network_changed(&loop->learnt);
+    weir_loop_probe_found(loop);
   } else if (switch_failed(loop, seen)) {
     blame_arm(loop, seen);
     trigger = WEIR_TRIGGER_FALLBACK;
   }
   if (trigger == WEIR_TRIGGER_NONE) {
-    consider_probe(loop, seen);
+    weir_loop_consider_probe(loop, seen);
     return WEIR_OK;
   }
   const double rate = loop->learnt.step_count > 0
-                          ? weir_progress(loop->learnt.gain) / loop->learnt.step_s
+                          ? weir_progress(before.codec, loop->learnt.gain) / loop->learnt.step_s
                           : 0.0;
   const weir_status status = weir_loop_decide(loop, seen, trigger, &decision);
   if (status != WEIR_OK || !decision.switched) return status;

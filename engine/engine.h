@@ -49,6 +49,8 @@ typedef struct weir_note {
 } weir_note;
 #define WEIR_NOTE_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
 #define WEIR_NOTE_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last note */
+#define WEIR_NOTE_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
+#define WEIR_NOTE_STALE 8u           /* its values are old, and it can afford a probe */
 _Static_assert(sizeof(weir_note) <= WEIR_NOTE_MAX, "a note must fit its block");
 
 /* Ratios at which notes carry the gain curve, descending from 0.3 to 0.0003. */

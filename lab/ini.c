@@ -79,7 +79,8 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
     if (!status) status = callback(user, &at);
     if (status) return status;
   }
-  if (ferror(file)) return weir_fail(WEIR_E_IO, "%s: cannot be read: %s", path, strerror(errno));
+  if (ferror(file)) return weir_fail(WEIR_E_IO, "%s:0: cannot be read (%s); expected a scenario file", path,
+                     strerror(errno));
   return WEIR_OK;
 }
 

@@ -293,7 +293,7 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
   strcpy(s->path, path);
   const char *slash = strrchr(path, '/');
   strcpy(s->name, slash ? slash + 1 : path);
-  parser p = {.scenario = s, .path = path};
+  parser p = {.scenario = s, .path = path, .last_line = 1};
   weir_status status = weir_ini_read(path, take_line, &p);
   if (!status) status = close_section(&p);
   return status ? status : check_whole(s, &p);

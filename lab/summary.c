@@ -81,6 +81,17 @@ int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32
   return (int)(at - begin) + 1;
 }
 
+double weir_summary_probe_share(const weir_steplog *log) {
+  double sent = 0, capacity = 0, since_s = 0;
+  for (size_t i = 0; i < log->count; i++) {
+    const weir_row *row = &log->rows[i];
+    sent += (double)row->info.probe_bytes;
+    capacity += row->set_bandwidth * fmax(0, row->elapsed_s - since_s);
+    since_s = row->elapsed_s;
+  }
+  return capacity > 0 ? sent / capacity : 0;
+}
+
 /* --- JSON ------------------------------------------------------------------------------------- */
 
 static void add_number(JsonBuilder *b, const char *name, double value) {
@@ -128,6 +139,7 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
   add_number(b, "overhead_s", overhead);
   add_whole(b, "switches", (gint64)switches);
   add_whole(b, "wire_bytes", (gint64)bytes);
+  add_number(b, "probe_share", weir_summary_probe_share(log));
   add_whole(b, "steps", (gint64)steps);
 }
 

@@ -19,7 +19,7 @@
 enum { DEFAULT_MIB = 1024, MIN_MIB = 64, POLL_MS = 100, LINE_MAX_BYTES = 8192 };
 static const double default_timeout_s = 3600;
 /* The command is over but somebody still holds its output open: how long to wait for more. */
-static const double linger_s = 3;
+static const double linger_s = 5;
 
 typedef struct stream {
   int fd; /* read end; -1 once at its end */
@@ -217,7 +217,8 @@ static void kernel_said(const machine *m, char text[160]) {
 /* Pass output on until the machine has halted, time is up, a signal came, or the command is over and
  * silent. */
 static void attend(machine *m, double deadline, bool *timed_out) {
-  double last_output = weir_now_s();
+  double quiet_since = weir_now_s(); /* no output, or the command not over, until then */
+  bool ended = false;
   for (;;) {
     struct pollfd fds[2] = {{.fd = m->out.fd, .events = POLLIN}, {.fd = m->err.fd, .events = POLLIN}};
     const bool over = m->out.fd < 0 && m->err.fd < 0;
@@ -227,13 +228,14 @@ static void attend(machine *m, double deadline, bool *timed_out) {
     /* Not reaped yet: the number of its group stays ours. */
     if (!waitid(P_PID, (id_t)m->pid, &state, WEXITED | WNOHANG | WNOWAIT) && state.si_pid) return;
     const double now = weir_now_s();
-    if (any_out || any_err) last_output = now;
+    if (any_out || any_err || !ended) quiet_since = now;
+    if (!ended) ended = weir_uml_read_exit(&m->folder) >= 0;
     if (interrupted) return;
     if (now > deadline) {
       *timed_out = true;
       return;
     }
-    if (now - last_output > linger_s && weir_uml_read_exit(&m->folder) >= 0) return;
+    if (ended && now - quiet_since > linger_s) return;
   }
 }
 

@@ -9,9 +9,9 @@
 static const double clip = 5, drift = 1.5, alarm = 9;
 static const double first_spread = 0.1, min_spread = 0.02, max_deviation = 2, spread_rate = 0.05;
 /* A step is believed once so many samples speak for it that noise alone, going by the share of
- * outliers seen so far, would do that with a chance of less than `chance`. */
+ * outliers seen so far, would do that with a chance of less than the channel's. */
 enum { BELIEVED = 3, MOST_BELIEVED = 24 };
-static const double chance = 1e-6, first_beyond = 0.05, min_beyond = 0.004, beyond_rate = 0.01;
+static const double usual_chance = 1e-6, first_beyond = 0.05, min_beyond = 0.004, beyond_rate = 0.01;
 /* So soon after a change the settled value is still being found: moves of it are no new change. */
 enum { SETTLING = 16 };
 /* A single sample may hardly outweigh the others, however small its own error. */
@@ -23,6 +23,7 @@ void weir_channel_init(weir_channel *channel, double quantile, double change_thr
   channel->quantile = quantile;
   channel->threshold = log1p(change_threshold);
   channel->window_s = window_s;
+  channel->chance = usual_chance;
   channel->spread[0] = channel->spread[1] = first_spread;
   channel->beyond[0] = channel->beyond[1] = first_beyond;
 }
@@ -62,8 +63,21 @@ static void drop_oldest(weir_channel *channel, size_t n) {
   memmove(channel->sample, channel->sample + n, channel->count * sizeof *channel->sample);
 }
 
+/* Make room: the oldest sample goes that weighs no more than the newest, so that many weak ones do not
+ * push out a strong one before its time.  Those that speak for a change stay. */
+static void drop_weakest(weir_channel *channel, const weir_channel_sample *newest) {
+  const size_t held = channel->onset[0] > channel->onset[1] ? channel->onset[0] : channel->onset[1];
+  const size_t end = held < channel->count ? channel->count - held : 0;
+  size_t i = 0;
+  while (i < end && weight(&channel->sample[i]) > weight(newest)) i++;
+  if (i >= end) i = 0;
+  channel->count--;
+  memmove(channel->sample + i, channel->sample + i + 1,
+          (channel->count - i) * sizeof *channel->sample);
+}
+
 static void append(weir_channel *channel, const weir_channel_sample *sample) {
-  if (channel->count == WEIR_CHANNEL_KEPT) drop_oldest(channel, 1);
+  if (channel->count == WEIR_CHANNEL_KEPT) drop_weakest(channel, sample);
   channel->sample[channel->count++] = *sample;
   size_t expired = 0;
   while (channel->count - expired > BELIEVED &&
@@ -110,7 +124,7 @@ static bool accumulate(weir_channel *channel, int side, double deviation, double
   return channel->sum[side] > alarm;
 }
 
-static size_t believed_after(double beyond) {
+static size_t believed_after(double beyond, double chance) {
   /* One standard deviation of the running share on top. */
   const double share = fmin(beyond + sqrt(beyond * beyond_rate / 2), 0.9);
   const double n = ceil(log(chance) / log(share));
@@ -126,7 +140,7 @@ static bool restart(weir_channel *channel, int side) {
     const double away = channel->sample[i].x - channel->settled;
     speaking += (side ? away : -away) > channel->threshold;
   }
-  const bool believed = speaking >= believed_after(channel->beyond_at_onset[side]);
+  const bool believed = speaking >= believed_after(channel->beyond_at_onset[side], channel->chance);
   if (!believed && n < WEIR_CHANNEL_KEPT / 2) return false; /* the sum stays where it is */
   const double value = quantile_of_newest(channel, n);
   const double moved = side ? value - channel->settled : channel->settled - value;
@@ -142,6 +156,11 @@ static bool restart(weir_channel *channel, int side) {
 }
 
 bool weir_channel_feed(weir_channel *channel, double time_s, double value, double error) {
+  return weir_channel_feed_low(channel, time_s, value, error, error);
+}
+
+bool weir_channel_feed_low(weir_channel *channel, double time_s, double value, double error,
+                           double low_error) {
   const weir_channel_sample sample = {.time_s = time_s, .x = log(value), .error = error};
   append(channel, &sample);
   channel->newest_s = time_s;
@@ -151,16 +170,42 @@ bool weir_channel_feed(weir_channel *channel, double time_s, double value, doubl
   }
   const double deviation = sample.x - channel->settled;
   bool restarted = false;
+  const bool settling = channel->changes == 1 && channel->since < SETTLING;
   for (int side = 0; side < 2 && !restarted; side++)
-    if (accumulate(channel, side, deviation, error)) restarted = restart(channel, side);
+    if (accumulate(channel, side, deviation, side ? error : low_error) && !settling)
+      restarted = restart(channel, side);
   if (!restarted) {
     follow_noise(channel, deviation);
     /* Samples under suspicion must not drag the settled value before it is decided. */
     const size_t held = channel->onset[0] > channel->onset[1] ? channel->onset[0] : channel->onset[1];
-    if (!weir_channel_moving(channel) || held >= channel->count || held > MOST_BELIEVED)
+    if (settling || !weir_channel_moving(channel) || held >= channel->count || held > MOST_BELIEVED)
       channel->settled = quantile_of_newest(channel, channel->count);
   }
   return announce(channel, restarted);
+}
+
+void weir_channel_contradict_fall(weir_channel *channel) {
+  channel->sum[0] = fmax(0, channel->sum[0] - clip);
+  if (channel->sum[0] <= 0) channel->onset[0] = 0;
+}
+
+bool weir_channel_assert(weir_channel *channel, double time_s, double value, double error) {
+  const weir_channel_sample sample = {.time_s = time_s, .x = log(value), .error = error};
+  const bool departs =
+      channel->changes && fabs(sample.x - channel->settled) > channel->threshold;
+  if (departs) channel->count = 0;
+  append(channel, &sample);
+  channel->newest_s = time_s;
+  channel->sum[0] = channel->sum[1] = 0;
+  channel->onset[0] = channel->onset[1] = 0;
+  if (channel->changes && !departs) {
+    follow_noise(channel, sample.x - channel->settled);
+    channel->settled = quantile_of_newest(channel, channel->count);
+    return announce(channel, false);
+  }
+  channel->settled = sample.x;
+  channel->since += SETTLING; /* nothing is left to be found */
+  return announce(channel, true);
 }
 
 double weir_channel_value(const weir_channel *channel) {
@@ -182,5 +227,5 @@ double weir_channel_error(const weir_channel *channel) {
 }
 
 bool weir_channel_moving(const weir_channel *channel) {
-  return channel->sum[0] > alarm / 3 || channel->sum[1] > alarm / 3;
+  return channel->sum[0] > alarm / 2 || channel->sum[1] > alarm / 2;
 }

@@ -21,6 +21,7 @@ typedef struct weir_channel {
   double quantile;  /* which quantile is the truth: low for delays, high for rates */
   double threshold; /* logarithm of the factor that counts as a change */
   double window_s;
+  double chance;    /* of a false change that is put up with, a sample */
   /* state */
   weir_channel_sample sample[WEIR_CHANNEL_KEPT]; /* oldest first */
   size_t count;
@@ -40,6 +41,15 @@ void weir_channel_init(weir_channel *channel, double quantile, double change_thr
                        double window_s);
 /* Take a sample; value > 0.  True when it made the channel settle on a changed value. */
 bool weir_channel_feed(weir_channel *channel, double time_s, double value, double error);
+/* The same of one that may read low by more than its error, in logarithms: it then is so much weaker a
+ * witness of a fall. */
+bool weir_channel_feed_low(weir_channel *channel, double time_s, double value, double error,
+                           double low_error);
+/* Something was seen that could not be, had the value fallen. */
+void weir_channel_contradict_fall(weir_channel *channel);
+/* Take a value that needs no witness, measured with nothing else going on: where it departs by more
+ * than the threshold it is the new settled value at once, and all doubt ends.  True as above. */
+bool weir_channel_assert(weir_channel *channel, double time_s, double value, double error);
 /* The settled value, 0 when there is none; and its relative standard error. */
 double weir_channel_value(const weir_channel *channel);
 double weir_channel_error(const weir_channel *channel);

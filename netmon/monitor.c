@@ -18,13 +18,21 @@ static const double default_overhead = 1514.0 / 1448.0, default_threshold = 0.1,
 static const double latency_quantile = 0.2, rate_quantile = 0.8;
 /* A shaped link that was idle sends up to this much of its rate at once; half of it on average. */
 static const double burst_s = 0.0004, mean_burst_s = 0.00015;
-static const double tcp_tick_s = 0.004; /* of TCP_INFO's busy time */
+/* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
+ * none. */
+static const double wait_s = 0.0004, most_error = 0.25;
+/* Now and then a rank, sender or receiver, does not get to run for this long. */
+static const double stall_s = 0.003;
+static const double tcp_tick_s = 0.01; /* of TCP_INFO's busy time, where the kernel ticks slowest */
+static const double long_busy = 10;
+/* So much later than the newest idle round trip, others count too. */
+static const double idle_patience_s = 10, loaded_agreement = 1.1;
 static const double min_rate = 100, max_rate = 1e12, min_rtt_s = 1e-7, max_rtt_s = 100;
 static const double max_step_s = 3600;
 /* The regression forgets: half weight after about 34 samples. */
 static const double remember = 0.98;
 /* A suspicion that nothing confirmed ends after so many steady collectives. */
-enum { PATIENCE = 32 };
+enum { PATIENCE = 32, LOADED_KEPT = 4 };
 
 typedef struct collective_fit {
   double aa, ab, bb, a, b; /* normal equations of T = a*alpha + b*beta, each divided by T */
@@ -36,6 +44,9 @@ struct weir_netmon {
   double overhead, threshold, window_s;
   double time_s; /* of the newest sample of any kind */
   double echo_s, flow_s; /* of the newest direct sample; negative: none yet */
+  double idle_echo_s;
+  double loaded_rtt[LOADED_KEPT]; /* since the newest idle round trip */
+  uint32_t loaded;
   weir_channel latency, rate;
   collective_fit fit;
   double cross;
@@ -59,9 +70,10 @@ weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *conf
   monitor->overhead = overhead;
   monitor->threshold = threshold;
   monitor->window_s = window_s;
-  monitor->echo_s = monitor->flow_s = -INFINITY;
+  monitor->echo_s = monitor->flow_s = monitor->idle_echo_s = -INFINITY;
   monitor->time_s = -INFINITY;
   weir_channel_init(&monitor->latency, latency_quantile, threshold, window_s);
+  monitor->latency.chance = 1e-8; /* echoes often wait for a processor */
   weir_channel_init(&monitor->rate, rate_quantile, threshold, window_s);
   weir_channel_init(&monitor->fit.ratio, 0.5, threshold, INFINITY);
   *out = monitor;
@@ -76,6 +88,7 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
   if (!isfinite(s->time_s) || s->time_s < monitor->time_s) return false;
   switch (s->kind) {
     case WEIR_SAMPLE_ECHO:
+    case WEIR_SAMPLE_IDLE:
     case WEIR_SAMPLE_TCP_RTT: return within(s->value, min_rtt_s, max_rtt_s);
     case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate);
     case WEIR_SAMPLE_FLOW:
@@ -103,30 +116,80 @@ static void feed_latency(weir_netmon *monitor, double rtt_s, double error) {
     forget_predictions(monitor);
 }
 
-static void feed_rate(weir_netmon *monitor, double payload_rate, double error) {
+static void feed_rate(weir_netmon *monitor, double payload_rate, double error, double low_error) {
   const double rate = payload_rate * monitor->overhead;
   if (!within(rate, min_rate, max_rate)) return;
-  if (weir_channel_feed(&monitor->rate, monitor->time_s, rate, error)) forget_predictions(monitor);
+  if (weir_channel_feed_low(&monitor->rate, monitor->time_s, rate, error, low_error))
+    forget_predictions(monitor);
 }
 
+/* The only traffic of its moment.  Whether it confirms the rate or moves it, predictions that failed
+ * are learnt anew. */
+static void feed_probe(weir_netmon *monitor, const weir_sample *s) {
+  const double rate = s->value * monitor->overhead;
+  if (!within(rate, min_rate, max_rate)) return;
+  const bool moved = weir_channel_assert(&monitor->rate, s->time_s, rate, 0.02);
+  if (moved || monitor->suspect) forget_predictions(monitor);
+}
+
+/* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is at
+ * most.  Several of them that agree met no queue, as queues differ; and where idle ones have long
+ * been missing, the least of the newest stands for them. */
+static void feed_loaded_echo(weir_netmon *monitor, const weir_sample *s) {
+  monitor->loaded_rtt[monitor->loaded++ % LOADED_KEPT] = s->value;
+  const uint32_t kept = monitor->loaded < LOADED_KEPT ? monitor->loaded : LOADED_KEPT;
+  double least = s->value, most = s->value;
+  for (uint32_t i = 0; i < kept; i++) {
+    least = fmin(least, monitor->loaded_rtt[i]);
+    most = fmax(most, monitor->loaded_rtt[i]);
+  }
+  const double known = 2 * weir_channel_value(&monitor->latency);
+  const bool agree = kept == LOADED_KEPT && most <= loaded_agreement * least;
+  const bool missing = kept == LOADED_KEPT && s->time_s - monitor->idle_echo_s > idle_patience_s;
+  if (s->value >= known && known > 0 && !agree && !missing) return;
+  monitor->echo_s = s->time_s;
+  feed_latency(monitor, least, agree ? 0.02 : 0.1);
+}
+
+static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
+  if (s->bytes > 0) {
+    feed_loaded_echo(monitor, s);
+    return;
+  }
+  monitor->loaded = 0;
+  monitor->echo_s = monitor->idle_echo_s = s->time_s;
+  feed_latency(monitor, s->value, 0.02);
+}
+
+/* A flow is exact but for what a token bucket gave away and for waiting to be looked at: how much it
+ * says is a matter of how long it took. */
 static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
-  const double error = s->value > 0 ? burst_s / s->value : INFINITY;
-  if (error > 0.5 || s->bytes <= 0) return; /* too short to tell */
+  const double error = s->value > 0 ? (burst_s + wait_s) / s->value : INFINITY;
+  if (s->bytes <= 0) return;
+  if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
+    const double known = weir_channel_value(&monitor->rate);
+    if (s->bytes * monitor->overhead > known * s->value)
+      weir_channel_contradict_fall(&monitor->rate);
+    return;
+  }
   monitor->flow_s = s->time_s;
-  feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error);
+  feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));
 }
 
-/* Busy time includes waiting for the last acknowledgement: a lower bound, which may raise the rate
- * but not lower it while better evidence is there. */
+/* Busy time ticks and includes waiting for the last acknowledgement, a round trip: a lower bound, which
+ * may raise the rate, never lower it.  It is a value of its own only where there is no other and the
+ * burst was long against both. */
 static void feed_tcp_info(weir_netmon *monitor, const weir_sample *s) {
-  if (s->value < 8 * tcp_tick_s || s->bytes <= 0) return;
+  const double rtt_s = 2 * weir_channel_value(&monitor->latency);
+  if (s->bytes <= 0 || s->value < long_busy * (tcp_tick_s + rtt_s)) return;
   const double payload_rate = s->bytes / s->value;
-  const bool covered = s->time_s - monitor->flow_s <= monitor->window_s;
-  if (covered && payload_rate * monitor->overhead < weir_channel_value(&monitor->rate)) return;
-  feed_rate(monitor, payload_rate, tcp_tick_s / s->value);
+  if (payload_rate * monitor->overhead < weir_channel_value(&monitor->rate)) return;
+  feed_rate(monitor, payload_rate, (tcp_tick_s + rtt_s) / s->value,
+            (tcp_tick_s + rtt_s) / s->value);
 }
 
-/* Latency and rate from collectives alone, for want of direct samples. */
+/* Latency and rate from collectives alone, for want of direct samples.  Waiting for a busy processor is
+ * part of a collective's time: a rate that a flow or a probe told is better, however old. */
 static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, bool flows) {
   const collective_fit *fit = &monitor->fit;
   double alpha = echoes ? weir_channel_value(&monitor->latency) : 0;
@@ -141,7 +204,7 @@ static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, b
   } else if (alpha > 0 && s->bytes > 0 && s->value > 1.5 * s->alpha_terms * alpha) {
     beta = (s->value - s->alpha_terms * alpha) / s->bytes;
   }
-  if (!flows && beta > 0) feed_rate(monitor, 1 / beta, 0.1);
+  if (!flows && beta > 0) feed_rate(monitor, 1 / beta, 0.1, 0.1);
 }
 
 static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
@@ -154,7 +217,7 @@ static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
   fit->a = remember * fit->a + a;
   fit->b = remember * fit->b + b;
   const bool echoes = s->time_s - monitor->echo_s <= monitor->window_s;
-  const bool flows = s->time_s - monitor->flow_s <= monitor->window_s;
+  const bool flows = monitor->flow_s > -INFINITY;
   const double alpha = weir_channel_value(&monitor->latency);
   const double rate = weir_channel_value(&monitor->rate);
   const double predicted =
@@ -167,7 +230,7 @@ static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
   }
   if (alpha > 0 && rate > 0 && predicted > 0) {
     const bool first = fit->ratio.changes == 0;
-    const bool moved = weir_channel_feed(&fit->ratio, s->time_s, s->value / predicted, 0.1);
+    const bool moved = weir_channel_feed(&fit->ratio, s->time_s, s->value / predicted, 0.03);
     if (moved && !first) {
       monitor->suspect = true;
       fit->aa = fit->ab = fit->bb = fit->a = fit->b = 0;
@@ -184,9 +247,12 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
                      (int)s->kind, s->time_s, s->value, s->bytes);
   monitor->time_s = s->time_s;
   switch (s->kind) {
-    case WEIR_SAMPLE_ECHO:
-      monitor->echo_s = s->time_s;
-      feed_latency(monitor, s->value, 0.02);
+    case WEIR_SAMPLE_ECHO: feed_echo(monitor, s); break;
+    case WEIR_SAMPLE_IDLE:
+      monitor->loaded = 0;
+      monitor->echo_s = monitor->idle_echo_s = s->time_s;
+      if (weir_channel_assert(&monitor->latency, s->time_s, s->value / 2, 0.02))
+        forget_predictions(monitor);
       break;
     case WEIR_SAMPLE_TCP_RTT:
       /* The kernel's minimum lives for minutes: it would hide a rise that echoes see. */
@@ -196,10 +262,7 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_TCP_INFO: feed_tcp_info(monitor, s); break;
     case WEIR_SAMPLE_PROBE:
       monitor->flow_s = s->time_s;
-      /* The only traffic of its moment: it is worth two flows. */
-      feed_rate(monitor, s->value, 0.02);
-      feed_rate(monitor, s->value, 0.02);
-      monitor->suspect = false;
+      feed_probe(monitor, s);
       break;
     case WEIR_SAMPLE_COLLECTIVE: feed_collective(monitor, s); break;
     case WEIR_SAMPLE_CROSS:

@@ -10,12 +10,13 @@
 #include <weir/status.h>
 
 typedef enum weir_sample_kind {
-  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s */
+  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s; bytes > 0: it shared its way with a transfer */
   WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back */
   WEIR_SAMPLE_COLLECTIVE, /* value: seconds a collective took; alpha_terms, bytes: its cost terms */
   WEIR_SAMPLE_TCP_INFO,   /* value: busy seconds over which `bytes` were acknowledged */
   WEIR_SAMPLE_TCP_RTT,    /* value: tcpi_min_rtt over the last window, s */
   WEIR_SAMPLE_PROBE,      /* value: bandwidth in bytes/s, payload (iperf3 or a known burst) */
+  WEIR_SAMPLE_IDLE,       /* value: round-trip time that several idle echoes agree on, s */
   WEIR_SAMPLE_CROSS       /* bytes: other traffic on the interface; value: seconds */
 } weir_sample_kind;
 

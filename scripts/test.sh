@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Every test: all of them in the release build, then unit and multi-process tests under ASan+UBSan,
-# then those with threads under TSan.  All three run even if one fails.
+# Every test: all of them in the release build, then all again under ASan+UBSan (two of the lab skip
+# themselves there: a sanitizer does not fit into User-Mode Linux), then those with threads under
+# TSan.  All three run even if one fails.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 

@@ -5,10 +5,10 @@
 
 #include "session/state.h"
 
-/* At most four echoes a second; one that found no idle time within a further half second is sent
+/* At most four echoes a second; one that found no idle time within two further seconds is sent
  * all the same. */
 #define SPACING_S 0.25
-#define PATIENCE_S 0.5
+#define PATIENCE_S 2.0
 #define TIMEOUT_S 1.0
 
 static void wait_until(weir_echo *echo, double when_s) {
@@ -28,12 +28,12 @@ static bool await_turn(weir_echo *echo, double due_s) {
   }
 }
 
-static void keep(weir_echo *echo, double rtt_s) {
+static void keep(weir_echo *echo, double rtt_s, bool loaded) {
   if (echo->count == WEIR_ECHO_KEPT) {
-    memmove(echo->rtt, echo->rtt + 1, (WEIR_ECHO_KEPT - 1) * sizeof *echo->rtt);
+    memmove(echo->kept, echo->kept + 1, (WEIR_ECHO_KEPT - 1) * sizeof *echo->kept);
     echo->count--;
   }
-  echo->rtt[echo->count++] = rtt_s;
+  echo->kept[echo->count++] = (weir_echo_sample){rtt_s, loaded};
 }
 
 static void *work(void *argument) {
@@ -41,6 +41,8 @@ static void *work(void *argument) {
   double due_s = weir_now_s() + SPACING_S;
   (void)pthread_mutex_lock(&echo->mutex);
   while (await_turn(echo, due_s)) {
+    const bool loaded = !echo->idle;
+    const uint64_t turn = echo->busy_turns;
     (void)pthread_mutex_unlock(&echo->mutex);
     double rtt_s = 0;
     const weir_status status =
@@ -48,7 +50,7 @@ static void *work(void *argument) {
     due_s = weir_now_s() + SPACING_S;
     (void)pthread_mutex_lock(&echo->mutex);
     /* A lost echo says nothing about the latency; a dead peer is the exchange's to report. */
-    if (status == WEIR_OK) keep(echo, rtt_s);
+    if (status == WEIR_OK) keep(echo, rtt_s, loaded || turn != echo->busy_turns);
   }
   (void)pthread_mutex_unlock(&echo->mutex);
   return NULL;
@@ -81,16 +83,17 @@ no_condition:
 void weir_echo_idle(weir_echo *echo, bool idle) {
   if (!echo->running) return;
   (void)pthread_mutex_lock(&echo->mutex);
+  if (!idle && echo->idle) echo->busy_turns++;
   echo->idle = idle;
   if (idle) (void)pthread_cond_signal(&echo->changed);
   (void)pthread_mutex_unlock(&echo->mutex);
 }
 
-int weir_echo_take(weir_echo *echo, double *rtt) {
+int weir_echo_take(weir_echo *echo, weir_echo_sample *found) {
   if (!echo->running) return 0;
   (void)pthread_mutex_lock(&echo->mutex);
   const int count = echo->count;
-  memcpy(rtt, echo->rtt, (size_t)count * sizeof *rtt);
+  memcpy(found, echo->kept, (size_t)count * sizeof *found);
   echo->count = 0;
   (void)pthread_mutex_unlock(&echo->mutex);
   return count;

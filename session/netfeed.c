@@ -25,8 +25,12 @@ static void feed(weir_session *session, weir_sample sample) {
   (void)weir_netmon_feed(session->feed.monitor, &sample);
 }
 
-void weir_feed_echo(weir_session *session, double rtt_s) {
-  feed(session, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt_s});
+void weir_feed_echo(weir_session *session, double rtt_s, bool loaded) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt_s, .bytes = loaded});
+}
+
+void weir_feed_idle(weir_session *session, double rtt_s) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = rtt_s});
 }
 
 void weir_feed_probe(weir_session *session, double bytes_s) {
@@ -39,7 +43,7 @@ static void feed_virtual(weir_session *session) {
   session->options.virtual_network(session->options.virtual_user, state->step, &alpha, &bandwidth);
   const double a = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
   const double b = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
-  weir_feed_echo(session, 2 * alpha * a);
+  weir_feed_echo(session, 2 * alpha * a, false);
   weir_feed_probe(session, bandwidth * b);
 }
 
@@ -97,9 +101,9 @@ void weir_feed_collect(weir_session *session) {
     feed_virtual(session);
     return;
   }
-  double rtt[WEIR_ECHO_KEPT];
-  const int echoes = weir_echo_take(&session->echo, rtt);
-  for (int i = 0; i < echoes; i++) weir_feed_echo(session, rtt[i]);
+  weir_echo_sample found[WEIR_ECHO_KEPT];
+  const int echoes = weir_echo_take(&session->echo, found);
+  for (int i = 0; i < echoes; i++) weir_feed_echo(session, found[i].rtt_s, found[i].loaded);
   feed_flows(session);
   if (session->feed.exchanges % TCP_EVERY == 0) feed_tcp(session);
   if (session->feed.exchanges % CROSS_EVERY == 0) feed_cross(session);
@@ -115,14 +119,18 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
     for (int r = 0; r < ranks; r++) lost = lost || (notes[r].flags & WEIR_NOTE_NONFINITE);
     state->step = info->step + (info->trial || lost ? 0 : 1);
   } else if (ranks > 1 && state->exchanges > 0) {
-    /* Ranks come to an exchange at different times.  The last to come waited for nobody: the
-     * shortest time is the network's.  Notes tell the times of the exchange before. */
-    double shortest = INFINITY;
-    for (int r = 0; r < ranks; r++) shortest = fmin(shortest, notes[r].comm_s);
-    feed(session, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
-                                .value = shortest,
-                                .bytes = state->terms.byte_terms,
-                                .alpha_terms = state->terms.alpha_terms});
+    /* Ranks come to an exchange at different times, and who comes late finds all there and is
+     * through at once: no single rank's time is the network's.  What one exchange saves the next
+     * one pays, so the mean over ranks and two exchanges is steady.  Notes tell the times of the
+     * exchange before. */
+    double mean = 0;
+    for (int r = 0; r < ranks; r++) mean += notes[r].comm_s / ranks;
+    if (state->comm_s > 0)
+      feed(session, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
+                                  .value = (mean + state->comm_s) / 2,
+                                  .bytes = state->terms.byte_terms,
+                                  .alpha_terms = state->terms.alpha_terms});
+    state->comm_s = mean;
   }
   state->terms = record->terms;
   state->exchanges++;

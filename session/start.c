@@ -1,9 +1,17 @@
 /* Joining the group: transport, agreement on what was registered, monitor, engine, controller. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "session/state.h"
+
+/* Values older than this are worth a probe. */
+#define STALE_S 3.5
+/* Probes hold the steps up: so much of the time may go to them for either reason. */
+#define CREDIT_S 1.0
+#define SUSPECT_SHARE 0.06
+#define STALE_SHARE 0.03
 
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all) {
   static const char name[] = "weir all-gather outside of steps";
@@ -85,6 +93,16 @@ static void local(void *user, weir_note *note) {
   if (now.latency_changes != feed->latency_changes ||
       now.bandwidth_changes != feed->bandwidth_changes)
     note->flags |= WEIR_NOTE_NETWORK_CHANGED;
+  if (session->options.virtual_network == NULL && session->options.active_probes) {
+    weir_budget_pass(&session->budget, now.time_s, now.bandwidth);
+    const double elapsed_s = weir_now_s() - session->started_s;
+    if (now.suspect && session->probe_s < CREDIT_S + SUSPECT_SHARE * elapsed_s)
+      note->flags |= WEIR_NOTE_SUSPECT;
+    const bool old = fmax(now.bandwidth_age_s, now.latency_age_s) > STALE_S;
+    if ((old || session->rate_unsure) && weir_probe_affordable(session) &&
+        session->probe_s < CREDIT_S + STALE_SHARE * elapsed_s)
+      note->flags |= WEIR_NOTE_STALE;
+  }
   feed->latency_changes = now.latency_changes;
   feed->bandwidth_changes = now.bandwidth_changes;
 }
@@ -167,6 +185,7 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
   if (status == WEIR_OK && session->options.rank == 0) status = create_controller(session, &layout);
   if (status == WEIR_OK) status = start_monitor(session);
+  session->started_s = weir_now_s();
   if (status == WEIR_OK)
     session->started = true;
   else if (session->transport != NULL && session->transport->ops->abort != NULL &&

@@ -12,12 +12,17 @@
 #include "controller/controller.h"
 #include "engine/engine.h"
 #include "netmon/netmon.h"
+#include "session/budget.h"
 
 /* --- background echo ------------------------------------------------------------------------ */
 
 /* A thread that measures the round trip to one peer now and then, rather while the links are idle.
  * The session's thread starts it, tells it of idle times, and takes what it found. */
 #define WEIR_ECHO_KEPT 32
+typedef struct weir_echo_sample {
+  double rtt_s;
+  bool loaded; /* a transfer of ours was going on at some time between sending and answer */
+} weir_echo_sample;
 typedef struct weir_echo {
   weir_transport *transport;
   int peer;
@@ -26,13 +31,14 @@ typedef struct weir_echo {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   bool stop, idle;
-  double rtt[WEIR_ECHO_KEPT]; /* not yet taken, oldest first */
+  uint64_t busy_turns;    /* how often idle times have ended */
+  weir_echo_sample kept[WEIR_ECHO_KEPT]; /* not yet taken, oldest first */
   int count;
 } weir_echo;
 weir_status weir_echo_start(weir_echo *echo, weir_transport *transport, int peer);
 void weir_echo_idle(weir_echo *echo, bool idle);
-/* Move what was found to rtt[WEIR_ECHO_KEPT]; tells how many. */
-int weir_echo_take(weir_echo *echo, double *rtt);
+/* Move what was found to found[WEIR_ECHO_KEPT]; tells how many. */
+int weir_echo_take(weir_echo *echo, weir_echo_sample *found);
 void weir_echo_stop(weir_echo *echo); /* fine when it never started */
 
 /* --- what feeds the monitor ----------------------------------------------------------------- */
@@ -42,6 +48,7 @@ typedef struct weir_feed {
   uint32_t flows; /* of the transport, seen so far */
   weir_tcp_reader *readers; /* per rank */
   uint64_t exchanges;
+  double comm_s;            /* mean over ranks of the exchange before the last */
   weir_cost_terms terms; /* of the last exchange */
   uint32_t latency_changes, bandwidth_changes; /* at the last note */
   char interface_name[16]; /* "" when cross traffic cannot be told */
@@ -84,8 +91,11 @@ struct weir_session {
   uint64_t bursts;
   unsigned char *burst; /* what is sent, and behind it what is received */
   size_t burst_capacity;
-  double probe_bytes; /* sent by active probes */
-  double probing_since_s;
+  weir_probe_budget budget;
+  double started_s; /* when steps could begin */
+  double probe_s;   /* time taken by probes between steps */
+  bool rate_unsure; /* the newest thorough probe was not conclusive */
+  double probe_bytes_told; /* of budget.spent, in step infos */
 
   weir_status broken;
   char broken_text[512];
@@ -103,7 +113,9 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 
 weir_status weir_feed_open(weir_session *session);
 void weir_feed_close(weir_session *session);
-void weir_feed_echo(weir_session *session, double rtt_s);
+void weir_feed_echo(weir_session *session, double rtt_s, bool loaded);
+/* A round trip that others have confirmed, with the links idle. */
+void weir_feed_idle(weir_session *session, double rtt_s);
 void weir_feed_probe(weir_session *session, double bytes_s);
 /* Samples that have come up since the last call. */
 void weir_feed_collect(weir_session *session);
@@ -114,6 +126,8 @@ double weir_feed_now(const weir_session *session);
 
 /* Measure at start, and on WEIR_ACTION_PROBE; collective. */
 weir_status weir_probe_start(weir_session *session);
+/* Could this rank afford a probe now? */
+bool weir_probe_affordable(const weir_session *session);
 weir_status weir_probe_run(void *session);
 
 #endif

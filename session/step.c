@@ -18,6 +18,10 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info) {
   if (status != WEIR_OK) return status;
   weir_echo_idle(&session->echo, false);
   status = weir_engine_step_end(session->engine, info);
+  if (info != NULL) {
+    info->probe_bytes = (uint64_t)(session->budget.spent - session->probe_bytes_told);
+    session->probe_bytes_told = session->budget.spent;
+  }
   weir_echo_idle(&session->echo, true);
   return weir_session_note_failure(session, status);
 }

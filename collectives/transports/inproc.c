@@ -24,6 +24,7 @@ typedef struct exchange {
   weir_recv *recv;
   size_t recvs;
   size_t sends;
+  bool unlocked; /* to copy, since this was last set to false */
 } exchange;
 
 static weir_status reserve(inproc *self, size_t sends, size_t recvs) {
@@ -95,6 +96,7 @@ static weir_status take(exchange *x, weir_recv *recv) {
   }
   *at = letter->next;
   letter->state = LETTER_TAKEN;
+  x->unlocked = true;
   (void)pthread_mutex_unlock(&x->group->lock);
   if (letter->bytes > 0) memcpy(recv->data, letter->data, letter->bytes);
   (void)pthread_mutex_lock(&x->group->lock);
@@ -151,11 +153,13 @@ static weir_status give_up(exchange *x, int waiting_on) {
 static weir_status complete(exchange *x, double deadline_s) {
   inproc_group *group = x->group;
   const int rank = x->self->base.rank;
-  for (bool late = false;; late = !inproc_wait(group, rank, deadline_s)) {
+  for (bool late = false;;) {
     int peer = -1;
     if (group->end.reason != WEIR_OK) return weir_end_fail(&group->end, rank);
+    x->unlocked = false;
     const weir_status status = progress(x, &peer);
     if (status != WEIR_OK || peer < 0) return status;
+    if (x->unlocked) continue; /* who signalled during a copy found nobody waiting: look again */
     if (group->member[peer].gone) {
       inproc_end(group, WEIR_E_PEER, peer, rank);
       return weir_fail(WEIR_E_PEER, "rank %d is gone (step %llu)", peer,
@@ -163,6 +167,7 @@ static weir_status complete(exchange *x, double deadline_s) {
     }
     if (late) return give_up(x, peer);
     group->member[rank].waiting_on = peer;
+    late = !inproc_wait(group, rank, deadline_s);
   }
 }
 

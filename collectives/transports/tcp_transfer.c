@@ -102,8 +102,11 @@ static weir_status push(transfer *x, int rank) {
 
 static void finish_recv(transfer *x, tcp_peer *p) {
   const weir_recv *r = &x->recv[p->recv_at];
-  if (p->first_s > 0.0 && r->bytes > p->first_bytes)
-    weir_flow_record(&x->self->base, r->peer, r->bytes - p->first_bytes, p->first_s, weir_now_s());
+  /* The read that brought the end may have brought the begin of the next message: packets come in
+   * lumps, and a lump's time must not be counted without its bytes. */
+  const size_t arrived = r->bytes + p->stage_end - p->stage_at;
+  if (p->first_s > 0.0 && arrived > p->first_bytes)
+    weir_flow_record(&x->self->base, r->peer, arrived - p->first_bytes, p->first_s, weir_now_s());
   p->first_s = 0.0;
   p->headed = false;
   p->received = 0;

@@ -96,6 +96,8 @@ typedef struct weir_step_info {
   double latency_s;         /* measured one-way latency agreed on by all ranks; 0 unknown */
   double bandwidth_bytes_s; /* measured bandwidth agreed on by all ranks; 0 unknown */
   double overhead_s;        /* checkpoints, restores and probes at this step's begin */
+  uint64_t probe_bytes;     /* bytes this rank sent in active probes since the step before; from
+                               weir_step_end */
 } weir_step_info;
 
 /* Begin a step, before the trainer draws its batch: takes or restores a trial's checkpoint when the

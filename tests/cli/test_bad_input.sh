@@ -63,7 +63,27 @@ edited "no data set there" 5 "/nowhere" 's/^(batch = 8)/data_dir = \/nowhere\n\1
 edited "unknown policy in the file" 3 "policy warp is unknown" 's/^(bandwidth_scale.*)/policy = warp/'
 edited "CR above 1 in the file" 3 "fixed:lwtopk:2:ag" 's/^bandwidth_scale.*/policy = fixed:lwtopk:2:ag/'
 
+edited "infinite bandwidth" 12 "bandwidth_gbps = inf" 's/= 10$/= inf/'
+edited "bandwidth beyond a double" 12 "bandwidth_gbps = 1e400" 's/= 10$/= 1e400/'
+edited "negative latency" 11 "latency_ms = -1" 's/latency_ms = 1$/latency_ms = -1/'
+edited "latency of hours" 11 "latency_ms = 1e9" 's/latency_ms = 1$/latency_ms = 1e9/'
+edited "scale of zero" 3 "bandwidth_scale = 0" 's/scale = 0.1/scale = 0/'
+edited "workers beyond 64 bits" 2 "workers = 99999999999999999999" 's/^workers = 2/workers = 99999999999999999999/'
+edited "a key twice" 3 "workers is there a second time" 's/^(workers = 2)/\1\n\1/'
+edited "a section twice" 13 "\[training\] is there a second time" 's/^(\[phase two\])/[training]\nbatch = 3\n\1/'
+edited "no equals sign" 5 "'batch 8'" 's/^batch = 8/batch 8/'
+edited "no value" 5 "batch is empty" 's/^batch = 8/batch =/'
+edited "something after the number" 5 "batch = 8x" 's/^batch = 8/batch = 8x/'
+edited "epochs backwards" 10 "epochs = 2-1" 's/1-2/2-1/'
+edited "epochs in words" 10 "epochs = one" 's/1-2/one/'
+edited "no network" 8 "the file ends without a network" '/phase one/,$d'
+edited "an empty file" 1 "the file ends without \[scenario\]" 'd'
+edited "CR of zero in the file" 3 "fixed:lwtopk:0:ag" 's/^bandwidth_scale.*/policy = fixed:lwtopk:0:ag/'
+
 good >good.ini
+refused "a folder for a scenario" "$work:0: " run "$work" --out out
+head -c 65536 /dev/urandom >noise
+refused "no text" "noise:[0-9]+: " run noise --out out
 refused "no such scenario" "nowhere\.ini" run nowhere.ini --out out
 refused "no output folder named" "\-\-out" run good.ini
 refused "unknown policy" "policy warp is unknown" run good.ini --policy warp --out out
@@ -77,6 +97,8 @@ refused "N no number" "workers x" run good.ini --workers x --out out
 refused "N beyond every machine" "workers 1000000" run good.ini --workers 1000000 --out out
 refused "seed no number" "seed -1" run good.ini --seed -1 --out out
 refused "a bad policy of many" "policy warp" compare good.ini --policies weir,warp --network sim --out out
+refused "a policy twice" "weir would be run twice" compare good.ini --policies weir,paper,weir --network sim --out out
+refused "no policies" "policies ''" compare good.ini --policies "" --network sim --out out
 refused "bad seeds" "seeds 1,x" compare good.ini --seeds 1,x --out out
 refused "bad target" "target 101" compare good.ini --target 101 --out out
 
@@ -88,15 +110,66 @@ fi
 touch file
 refused "output under a file" "file/out" run good.ini --network sim --out file/out
 refused "output where nothing can be made" "/proc/weir" run good.ini --network sim --out /proc/weir/out
+refused "output that is a file" "good.ini: it is, or lies under, a file" run good.ini --network sim --out good.ini
+
+# A folder that may not be written; root may write everywhere, so nobody has to try.
+chmod 755 "$work"
+mkdir -m 555 locked
+nobody=()
+if [ "$(id -u)" -eq 0 ]; then
+  nobody=(setpriv --reuid=65534 --regid=65534 --clear-groups)
+  cp "$weir" mine && weir=./mine
+fi
+locked() { # OUT: refused, and nothing made in it
+  timeout 60 "${nobody[@]}" "$weir" run good.ini --network sim --out "$1" >stdout 2>stderr
+  code=$?
+  if [ $code -ne 2 ] || ! grep -Eq "locked.*expected a folder that can be written" stderr || [ -n "$(ls -A locked)" ]; then
+    echo "FAILED: output in $1, which may not be written: exit $code; stderr: $(cat stderr)"
+    failures=$((failures + 1))
+  fi
+}
+locked locked
+locked locked/deeper/out
+if [ "$(id -u)" -eq 0 ] && unshare -m mount -t tmpfs -o ro none locked 2>/dev/null; then
+  # Read-only, for root too.
+  nobody=(unshare -m sh -c 'mount -t tmpfs -o ro none locked && exec "$@"' sh)
+  locked locked
+  locked locked/deeper/out
+fi
+weir=$1
+
+# What an earlier run has left stays when the next is refused.
+mkdir earlier
+for file in summary.json steps.csv decisions.jsonl report.html; do echo "$file" >earlier/$file; done
+sum() { cat earlier/* | cksum; ls -A earlier; }
+before=$(sum)
+refused "a bad policy over earlier results" "policy warp" run good.ini --policy warp --out earlier
+sed 's/= 10$/= nan/' good.ini >bad.ini
+refused "NaN over earlier results" "bad\.ini:12: " run bad.ini --network sim --out earlier
+[ "$(sum)" = "$before" ] || { echo "FAILED: earlier results were touched"; failures=$((failures + 1)); }
 
 data=/usr/share/datasets/fashion-mnist
 if [ -d $data ]; then
-  cp -rL $data truncated
-  head -c 100000 $data/train-images-idx3-ubyte.gz >truncated/train-images-idx3-ubyte.gz
-  sed "s#^batch#data_dir = $work/truncated\nbatch#" good.ini >truncated.ini
-  refused "truncated gz" "truncated\.ini:5: .*train-images-idx3-ubyte\.gz" run truncated.ini --network sim --out out
-  cp good.ini truncated/train-images-idx3-ubyte.gz
-  refused "no gz at all" "train-images-idx3-ubyte\.gz" run truncated.ini --network sim --out out
+  sed "s#^batch#data_dir = $work/damaged\nbatch#" good.ini >damaged.ini
+  # damaged NAME FILE COMMAND...: the data set whose FILE is what the COMMAND prints, or is not there.
+  damaged() {
+    local name=$1 file=$2
+    shift 2
+    rm -rf damaged && mkdir damaged && ln -s $data/* damaged && rm "damaged/$file"
+    "$@" >"damaged/$file" || rm -rf "damaged/$file"
+    refused "$name" "damaged\.ini:5: .*$file" run damaged.ini --network sim --out out
+  }
+  for file in train-images-idx3-ubyte.gz train-labels-idx1-ubyte.gz t10k-images-idx3-ubyte.gz t10k-labels-idx1-ubyte.gz; do
+    damaged "truncated gz" $file head -c 4000 $data/$file
+    damaged "gz without its end" $file head -c -8 $data/$file
+    damaged "no gz at all" $file cat good.ini
+    damaged "an empty file" $file true
+    damaged "no file" $file false
+  done
+  damaged "images for labels" train-labels-idx1-ubyte.gz cat $data/t10k-images-idx3-ubyte.gz
+  damaged "fewer labels than images" train-labels-idx1-ubyte.gz cat $data/t10k-labels-idx1-ubyte.gz
+  rm damaged/train-labels-idx1-ubyte.gz && mkdir damaged/train-labels-idx1-ubyte.gz
+  refused "a folder for a data set's file" "train-labels" run damaged.ini --network sim --out out
 fi
 
 printf '5\n4\n' >trace

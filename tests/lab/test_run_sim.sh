@@ -54,10 +54,21 @@ awk -F, 'NR > 1 { if ($20 + 0 < last) exit 1; last = $20 + 0 }' out/steps.csv ||
 [ "$(awk -F, 'NR > 1 {print $4}' fixed/steps.csv | sort -u)" = none:1:dense-ring ] || fail "another plan was run"
 grep -q '"seed" : 7' fixed/summary.json || fail "the seed was not taken"
 
+# begun OUT: wait until the run with the number $pid has decided something in OUT.
+begun() {
+  for _ in $(seq 600); do
+    [ -s "$1/.weir-decisions.tmp" ] && return
+    kill -0 $pid 2>/dev/null || fail "the long run ended by itself"
+    sleep 0.1
+  done
+  fail "no decision in $1 within a minute"
+}
+sed 's/^steps_per_epoch.*/steps_per_epoch = 4000/' quick.ini >long.ini
+
 # What a killed run leaves is removed by the next.
-"$weir" run quick.ini --network sim --out crash 2>/dev/null &
+"$weir" run long.ini --network sim --out crash 2>/dev/null &
 pid=$!
-for _ in $(seq 100); do [ -e crash/.weir-decisions.tmp ] && break; sleep 0.1; done
+begun crash
 kill -9 $pid
 wait $pid 2>/dev/null
 sleep 0.5
@@ -69,9 +80,9 @@ echo keep >crash/mine.txt
 [ "$(cat crash/mine.txt)" = keep ] || fail "a stranger's file was touched"
 
 # Interrupted: exit 1, no results, no process.
-"$weir" run quick.ini --network sim --out stopped 2>stderr &
+"$weir" run long.ini --network sim --out stopped 2>stderr &
 pid=$!
-sleep 1.5
+begun stopped
 kill -TERM $pid
 wait $pid
 [ $? -eq 1 ] || fail "an interrupted run did not exit 1"

@@ -6,6 +6,8 @@ weir=$1
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
+export TMPDIR=$work/tmp # a machine's folder would show
+mkdir "$TMPDIR" || exit 1
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
 fail() { echo "FAILED: $*"; exit 1; }
 
@@ -33,7 +35,7 @@ INI
 }
 links() { ip -o link show 2>/dev/null | awk -F': ' '{print $2}' | sort; }
 # Processes of ours: this binary, or a machine of ours.
-left() { pgrep -f "weir.* (run|compare) $work" ; pgrep -f "$work/out"; }
+left() { pgrep -f "weir.* (run|compare) $work" ; pgrep -f "$work/(out|tmp)"; ls -A "$TMPDIR"; }
 
 links_before=$(links)
 scenario >short.ini
@@ -69,6 +71,8 @@ struck() {
     grep -Eq "rank $survivor: [^;]*(rank|worker) 2" log || fail "$1: rank $survivor does not name rank 2: $(cat log)"
   done
   [ -z "$(ls -A out)" ] || fail "$1: files are left: $(ls -A out)"
+  [ -z "$(left)" ] || fail "$1: left: $(left)"
+  [ "$(links)" = "$links_before" ] || fail "$1: links are left: $(links)"
 }
 struck kill "was killed by signal 9"
 struck freeze "froze"
@@ -78,11 +82,12 @@ struck exit "exited with code 3"
 scenario | sed 's/steps_per_epoch = 4/steps_per_epoch = 400/' >long.ini
 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
 pid=$!
-for _ in $(seq 300); do grep -q . out/.weir-decisions.tmp 2>/dev/null && break; sleep 0.1; done
+for _ in $(seq 600); do grep -q . out/.weir-decisions.tmp 2>/dev/null && break; sleep 0.1; done
+kill -0 $pid || fail "the long run ended by itself: $(cat log)"
 kill -9 $pid
 wait $pid 2>/dev/null
-for _ in $(seq 50); do [ -z "$(left)" ] && break; sleep 0.1; done
-[ -z "$(left)" ] || fail "processes are left: $(left)"
+for _ in $(seq 200); do [ -z "$(left)" ] && break; sleep 0.1; done
+[ -z "$(left)" ] || fail "left: $(left)"
 [ "$(links)" = "$links_before" ] || fail "links are left: $(links)"
 [ -e out/summary.json ] && fail "a killed run looks complete"
 timeout 120 "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1 || fail "the run after a crash: $(cat log)"
@@ -90,7 +95,7 @@ timeout 120 "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$wo
 
 # Ctrl-C.
 timeout -s INT 12 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1
-[ -z "$(left)" ] || fail "processes are left after an interrupt: $(left)"
+[ -z "$(left)" ] || fail "left after an interrupt: $(left)"
 [ -z "$(ls -A out)" ] || fail "files are left after an interrupt: $(ls -A out)"
 [ "$(links)" = "$links_before" ] || fail "links are left after an interrupt: $(links)"
 echo "runs over a real network, and faults in them, end as they should"

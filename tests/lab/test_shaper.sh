@@ -52,25 +52,31 @@ set_both() { # MBIT_S DELAY_MS
 a "$tools/link_tool" probe; check "probe" 0 $?
 check "nothing is set at first" 1 "$(a "$tools/link_tool" read va >/dev/null 2>&1; echo $?)"
 
-# Mbit/s, ms, bytes of the bursts, and the least share of the rate: the one processor in there is
-# what limits the fastest link.  Payload is 1448/1514 of what htb counts; the round trip is twice
-# the delay and system calls that take 60 us each here.
-while read -r rate delay bytes least; do
+# Mbit/s, ms, bytes of the bursts; rate and delay are within 10 % of what was set.  Payload is
+# 1448/1514 of what htb counts; the round trip is twice the delay, and the tool's own four system
+# calls of some 60 us each.
+inside() { awk -v v="$1" -v l="$2" -v h="$3" 'BEGIN { exit !(v != "" && v >= l && v <= h) }'; }
+while read -r rate delay bytes; do
   set_both "$rate" "$delay"
   median "$bytes" 5 >/dev/null # the window grows
-  got=$(median "$bytes" 7)
-  low=$(awk "BEGIN { print $rate * 1448 / 1514 * $least }")
+  low=$(awk "BEGIN { print $rate * 1448 / 1514 * 0.9 }")
   high=$(awk "BEGIN { print $rate * 1448 / 1514 * 1.1 }")
+  longest=$(awk "BEGIN { print 2.2 * $delay + 0.2 }")
+  for try in 1 2 3 4 5; do # a machine that is busy with other things spoils one, not five
+    got=$(median "$bytes" 7)
+    rtt=$(a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1)
+    inside "$got" "$low" "$high" && inside "$rtt" "$(awk "BEGIN { print 2 * $delay }")" "$longest" &&
+      break
+  done
   within "rate at $rate Mbit/s, $delay ms" "$got" "$low" "$high"
-  rtt=$(a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1)
   within "round trip at $rate Mbit/s, $delay ms" "$rtt" "$(awk "BEGIN { print 2 * $delay }")" \
-    "$(awk "BEGIN { print 2.2 * $delay + 0.3 }")"
-  echo "set $rate Mbit/s $delay ms: $got Mbit/s of payload, smallest round trip $rtt ms"
+    "$longest"
+  echo "set $rate Mbit/s $delay ms: $got Mbit/s of payload, round trip $rtt ms, try $try"
 done <<END
-500 1 4000000 0.9
-50 50 1000000 0.9
-50 1 262144 0.9
-1250 1 4000000 0.7
+500 1 4000000
+50 50 1000000
+50 1 262144
+1250 1 4000000
 END
 
 # A live change, in the middle of a transfer: nothing queued is dropped.

@@ -42,6 +42,7 @@ check "veth, bridge and namespaces" "ok" "$(uml sh -c 'ip netns add a && ip link
 
 uml -t 4 sleep 60 2>/dev/null; check "the time-out" 124 $?
 uml sh -c 'sleep 60 & exit 3'; check "a process that holds the output" 3 $?
+check "output just after the end of a silent command" late "$(uml sh -c 'sleep 5; (sleep 1; echo late) & exit 3')"
 uml nosuchprogram 2>/dev/null; check "no such program" 77 $?
 
 for signal in INT TERM; do
@@ -60,7 +61,7 @@ pid=$!
 sleep 3
 kill -KILL $pid
 wait $pid 2>/dev/null
-for i in 1 2 3 4 5 6 7 8 9 10; do [ -z "$(left)" ] && break; sleep 0.3; done
+for _ in $(seq 100); do [ -z "$(left)" ] && break; sleep 0.2; done
 check "nothing left after SIGKILL" "" "$(left)"
 
 mkdir "$TMPDIR/weir-uml-crashd" && touch "$TMPDIR/weir-uml-crashd/lock" "$TMPDIR/weir-uml-crashd/init"

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "engine/state.h"
 #include "group.h"
 
 #define N 257
@@ -36,18 +37,59 @@ static void expect_lost(member *m, weir_engine *engine, weir_status status, cons
     group_fail(m->group, "rank %d: the residual changed", m->rank);
 }
 
+/* What a rank's hooks look at. */
+typedef struct witness {
+  member *m;
+  weir_engine *engine;
+  int step;
+} witness;
+
+static bool sits_out(const witness *w, int rank) {
+  const misfortune *f = w->m->group->shared;
+  return w->step == f->step && rank == f->victim;
+}
+
+/* Just before the exchange: a rank that sits it out takes part with zeros, and with nothing else. */
+static void look_at_fed(void *user, weir_note *note) {
+  const witness *w = user;
+  (void)note;
+  if (!sits_out(w, w->m->rank)) return;
+  for (size_t i = 0; i < N; i++)
+    if (w->engine->fed[i] != 0) {
+      group_fail(w->m->group, "rank %d takes element %zu into the exchange", w->m->rank, i);
+      return;
+    }
+}
+
+static void look_at_notes(void *user, const weir_note *notes, int ranks,
+                          const weir_step_record *record) {
+  const witness *w = user;
+  (void)record;
+  for (int r = 0; r < ranks; r++)
+    if (sits_out(w, r) ? notes[r].sum_square != 0 || !(notes[r].flags & WEIR_NOTE_NONFINITE)
+                       : !(notes[r].sum_square > 0) || (notes[r].flags & WEIR_NOTE_NONFINITE))
+      group_fail(w->m->group, "step %d: rank %d notes a square of %g, flags %u", w->step, r,
+                 notes[r].sum_square, (unsigned)notes[r].flags);
+}
+
 static void suffer(member *m) {
   const misfortune *f = m->group->shared;
+  witness w = {.m = m};
   const size_t offset[] = {0, 100, N};
   const weir_plan plan = group_plan(f->arm, 0.1, 0);
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
                                      .layout = {2, offset},
-                                     .first_plan = plan};
+                                     .first_plan = plan,
+                                     .hooks = {.user = &w,
+                                               .local = look_at_fed,
+                                               .observe = look_at_notes}};
   weir_engine *engine;
   float g[N];
   if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
+  w.engine = engine;
   for (int step = 0; step < 6; step++) {
+    w.step = step;
     fill(g, m->rank, step);
     if (step == f->step && (f->victim < 0 || f->victim == m->rank)) g[f->where] = f->value;
     const uint64_t digest = weir_engine_residual_digest(engine);

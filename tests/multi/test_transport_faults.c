@@ -200,7 +200,7 @@ Test(fault, a_rank_that_stops_tcp) {
 }
 
 static void signal_case(int signal, double after_s, size_t n) {
-  endless e = {.n = n, .timeout_s = 1.5, .leaves_after = -1, .stops_after = -1};
+  endless e = {.n = n, .timeout_s = 2.5, .leaves_after = -1, .stops_after = -1};
   group g;
   group_init(&g, GROUP_TCP, 4, endless_body, &e);
   group_start(&g);
@@ -211,7 +211,8 @@ static void signal_case(int signal, double after_s, size_t n) {
     if (r != CULPRIT) (void)waitpid(g.pid[r], NULL, 0);
   (void)kill(g.pid[CULPRIT], SIGKILL);
   (void)waitpid(g.pid[CULPRIT], NULL, 0);
-  check_survivors(&g, since_s, e.timeout_s + 1.0);
+  /* Asking around takes up to 0.6 s; the rest is for a busy machine. */
+  check_survivors(&g, since_s, e.timeout_s + 4.0);
   group_done(&g);
 }
 

@@ -29,7 +29,7 @@ static weir_decision_input input_at(double latency, double bandwidth) {
   in.current = in.previous = plan_of("none:1:dense-ring");
   memcpy(in.curve_cr, cr, sizeof cr);
   memcpy(in.curve, gain, sizeof gain);
-  for (int i = 0; i < WEIR_ARMS; i++) in.correction[i] = 1;
+  for (int i = 0; i < WEIR_ARMS; i++) in.overhead[i] = 0;
   for (int i = 0; i < WEIR_CODEC_COUNT; i++) in.compress[i] = 1;
   return in;
 }
@@ -61,8 +61,9 @@ Test(decide, kept_and_progress_by_hand) {
   cr_assert_eq(weir_kept(1000, 0.0101), 10u);
   cr_assert_eq(weir_kept(1000, 1e-9), 1u);
   cr_assert_eq(weir_kept(0, 0.5), 0u);
-  cr_assert_float_eq(weir_progress(1.0), 1.0, 1e-12);
-  cr_assert_float_eq(weir_progress(0.0625), 0.5, 1e-12); /* fourth root */
+  cr_assert_float_eq(weir_progress(WEIR_CODEC_NONE, 1.0), 1.0, 1e-12);
+  cr_assert_float_eq(weir_progress(WEIR_CODEC_TOPK, 1.0 / 1024), 0.125, 1e-12); /* 2^-3 */
+  cr_assert_float_eq(weir_progress(WEIR_CODEC_STAR, 1.0 / 1024), 0.075, 1e-12);
 }
 
 /* Every arm at 4000 ratios, straight from the definition of progress per second. */
@@ -73,18 +74,19 @@ static double exhaustive(const weir_decision_input *in, weir_plan *best) {
       weir_plan plan = {.codec = weir_arms[a].codec,
                         .collective = weir_arms[a].collective,
                         .wire = weir_arms[a].wire,
-                        .cr = fmin(1.0, 0.0005 * pow(2000.0, i / 4000.0))};
+                        .cr = fmin(1.0, 0.001 * pow(1000.0, i / 4000.0))};
       const int dense = plan.codec == WEIR_CODEC_NONE || plan.codec == WEIR_CODEC_BF16;
       if (dense) plan.cr = 1.0;
       double gain = dense ? 1.0 : weir_curve_gain(in->curve_cr, in->curve, plan.cr);
       if (plan.codec == WEIR_CODEC_STAR) gain = in->overlap * gain + (1 - in->overlap) * fmin(plan.cr, gain);
       const size_t kept = (size_t)fmax(1.0, floor(plan.cr * (double)in->elements));
       const weir_cost_terms terms = weir_cost_plan(&plan, (int)in->workers, in->elements, kept);
-      const double comm =
-          in->correction[a] * (terms.alpha_terms * in->latency + terms.byte_terms / in->bandwidth);
+      const double comm = in->overhead[a] + terms.alpha_terms * in->latency +
+                          terms.byte_terms / in->bandwidth;
       const double compress = in->compress[plan.codec] *
                               weir_compress_prior(plan.codec, in->workers, in->elements, plan.cr);
-      const double rate = pow(fmax(gain, 1e-6), 0.25) / (in->compute + compress + comm);
+      const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
+                          pow(fmax(gain, 1e-6), 0.3) / (in->compute + compress + comm);
       if (rate > most) {
         most = rate;
         *best = plan;
@@ -103,7 +105,7 @@ Test(decide, is_the_best_of_an_exhaustive_grid_on_many_networks) {
       for (int w = 0; w < 4; w++) {
         weir_decision_input in = input_at(latency[l], bandwidth[b]);
         in.workers = workers[w];
-        in.correction[(l + b) % WEIR_ARMS] = 1.7;
+        in.overhead[(l + b) % WEIR_ARMS] = 0.02;
         weir_plan best;
         const double most = exhaustive(&in, &best);
         weir_decision d;
@@ -200,7 +202,7 @@ Test(decide, refuses_inputs_out_of_range) {
   in[3].elements = 0;
   in[4].curve[2] = 1.5;
   in[5].curve_cr[1] = 0.5;
-  in[6].correction[0] = -1;
+  in[6].overhead[0] = NAN;
   in[7].compress[0] = INFINITY;
   in[8].current.cr = 0.5; /* a dense plan keeps all */
   in[9].policy = 9;

@@ -41,6 +41,15 @@ static weir_cost_terms true_terms(const weir_plan *plan) {
   return weir_cost_plan(plan, RANKS, ELEMENTS, weir_kept(ELEMENTS, plan->cr));
 }
 
+/* A pass over all elements, and adding up what the ranks kept; a machine 1.5 times as slow as the
+ * model's priors say. */
+static double true_compress(const weir_plan *plan) {
+  const double all = (double)ELEMENTS;
+  if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return 0.9e-9 * all;
+  const double ranks = plan->codec == WEIR_CODEC_STAR ? 1 : RANKS;
+  return 3e-9 * all + 6e-9 * ranks * plan->cr * all;
+}
+
 static void write_notes(const world *w, weir_note notes[RANKS], weir_step_record *record) {
   memset(notes, 0, RANKS * sizeof *notes);
   memset(record, 0, sizeof *record);
@@ -64,7 +73,7 @@ static void finish(world *w, const weir_directive *directive) {
   const weir_cost_terms terms = true_terms(&w->plan);
   w->comm = weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
   if (w->slow_arm > 0 && weir_arm_of(&w->plan) == weir_arm_of(&w->slow)) w->comm *= w->slow_arm;
-  w->compress = 0.002;
+  w->compress = true_compress(&w->plan);
   w->gain = true_gain(w, &w->plan);
   if (w->trial) w->trial_steps[w->trials - 1]++;
   else w->step++;
@@ -127,11 +136,13 @@ static double achieved(const world *w, double *best) {
         plan = (weir_plan){.codec = weir_arms[a].codec,
                            .collective = weir_arms[a].collective,
                            .wire = weir_arms[a].wire,
-                           .cr = dense ? 1.0 : fmin(1.0, 0.0005 * pow(2000.0, i / 400.0))};
+                           .cr = dense ? 1.0 : fmin(1.0, 0.001 * pow(1000.0, i / 400.0))};
       }
       const weir_cost_terms terms = true_terms(&plan);
-      const double seconds = 0.02 + 0.002 + weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
-      const double rate = pow(true_gain(w, &plan), 0.25) / seconds;
+      const double seconds = 0.02 + true_compress(&plan) +
+                             weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
+      const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
+                          pow(true_gain(w, &plan), 0.3) / seconds;
       if (a < 0) mine = rate;
       else if (rate > *best) *best = rate;
     }
@@ -174,14 +185,12 @@ Test(loop, probes_once_then_ever_more_rarely) {
   world w = start("weir");
   w.bandwidth = 1e7;
   for (int i = 0; i < 30; i++) step(controller, &w);
-  w.slow = w.plan; /* this arm alone becomes three times slower: the network is as before */
-  w.slow_arm = 3.0;
+  w.slow = w.plan; /* this arm alone becomes eight times slower: the network is as before */
+  w.slow_arm = 8.0;
   for (int i = 0; i < 4; i++) step(controller, &w);
   cr_assert_eq(w.probes, 1);
   for (int i = 0; i < 100; i++) step(controller, &w);
   cr_assert_leq(w.probes, 4); /* spacing at least 10, 20, 40, 80 */
-  double best;
-  (void)achieved(&w, &best);
   cr_assert_neq(weir_arm_of(&w.plan), weir_arm_of(&w.slow)); /* and the arm is given up */
   weir_controller_free(controller);
 }

@@ -18,9 +18,11 @@ typedef struct stream {
   double shared;        /* share of flows that had half the link */
 } stream;
 
+static uint64_t seed = 7;
+
 static stream start(double latency, double rate) {
   stream s = {.latency = latency, .rate = rate};
-  weir_rng_seed(&s.rng, 7);
+  weir_rng_seed(&s.rng, seed);
   cr_assert_eq(weir_netmon_create(&s.monitor, NULL), WEIR_OK);
   return s;
 }
@@ -88,13 +90,14 @@ Test(netmon_estimator, first_samples_count_at_once) {
   weir_netmon_free(s.monitor);
 }
 
-static void stays(double latency, double rate, double spikes, double shared, double tolerance) {
+static void stays_once(double latency, double rate, double spikes, double shared, double tolerance) {
   stream s = start(latency, rate);
   s.spikes = spikes;
   s.shared = shared;
-  for (int i = 0; i < 10000; i++) {
+  for (int i = 0; i < 3000; i++) {
     step(&s, 1e6);
-    if (i < 10) continue; /* of the first few, one outlier is many */
+    /* That 25 of 31 flows had half the link happens once in 10^8; 9 of 11 once in a thousand. */
+    if (i < 30) continue;
     const weir_snapshot snapshot = now(&s);
     cr_assert_eq(snapshot.latency_changes, 1, "false change of latency at sample %d", i);
     cr_assert_eq(snapshot.bandwidth_changes, 1, "false change of bandwidth at sample %d", i);
@@ -106,13 +109,18 @@ static void stays(double latency, double rate, double spikes, double shared, dou
   weir_netmon_free(s.monitor);
 }
 
+static void stays(double latency, double rate, double spikes, double shared, double tolerance) {
+  for (seed = 1; seed <= 20; seed++) stays_once(latency, rate, spikes, shared, tolerance);
+}
+
 Test(netmon_estimator, stationary_noise_is_no_change) { stays(0.001, 50 * MBIT, 0, 0, 0.08); }
 Test(netmon_estimator, stationary_far_link) { stays(0.05, 1250 * MBIT, 0, 0, 0.08); }
 Test(netmon_estimator, one_echo_in_ten_waits) { stays(0.001, 500 * MBIT, 0.1, 0, 0.08); }
 Test(netmon_estimator, one_echo_in_four_waits) { stays(0.001, 500 * MBIT, 0.25, 0, 0.08); }
 Test(netmon_estimator, one_flow_in_three_shares) { stays(0.001, 50 * MBIT, 0.1, 0.33, 0.08); }
 
-static void answers(double latency, double rate, double new_latency, double new_rate, double spikes) {
+static void answers_once(double latency, double rate, double new_latency, double new_rate,
+                         double spikes) {
   stream s = start(latency, rate);
   s.spikes = spikes;
   for (int i = 0; i < 200; i++) step(&s, 1e6);
@@ -127,15 +135,22 @@ static void answers(double latency, double rate, double new_latency, double new_
     if (!rate_after && near(snapshot.bandwidth, new_rate, 0.1)) rate_after = i;
   }
   /* Where many echoes wait, more witnesses are asked for. */
-  const int limit = spikes > 0 ? 16 : 5;
+  const int limit = spikes > 0 ? 24 : 5;
   cr_assert(latency_after && latency_after <= limit, "latency after %d", latency_after);
-  cr_assert(rate_after && rate_after <= 5, "rate after %d", rate_after);
+  /* A fall by a third of flows of 16 ms might be stalls: it takes a few more. */
+  cr_assert(rate_after && rate_after <= 8, "rate after %d", rate_after);
   const weir_snapshot after = now(&s);
-  cr_assert_eq(after.latency_changes, before.latency_changes + (latency != new_latency));
+  /* Among outliers the new value may be found in two moves. */
+  const uint32_t moves = after.latency_changes - before.latency_changes;
+  cr_assert(moves == (latency != new_latency) || (spikes > 0 && moves == 2), "%u", moves);
   cr_assert_eq(after.bandwidth_changes, before.bandwidth_changes + (rate != new_rate));
   cr_assert(near(after.latency_s, new_latency, 0.1));
   cr_assert(near(after.bandwidth, new_rate, 0.1));
   weir_netmon_free(s.monitor);
+}
+
+static void answers(double latency, double rate, double new_latency, double new_rate, double spikes) {
+  for (seed = 1; seed <= 20; seed++) answers_once(latency, rate, new_latency, new_rate, spikes);
 }
 
 Test(netmon_estimator, latency_rises) { answers(0.001, 50 * MBIT, 0.05, 50 * MBIT, 0); }
@@ -262,6 +277,103 @@ Test(netmon_estimator, tcp_info_is_a_lower_bound) {
   cr_assert(near(now(&s).bandwidth, 500 * MBIT, 0.1));
   cr_assert(near(now(&s).latency_s, 0.001, 0.1));
   cr_assert_eq(now(&s).bandwidth_changes, 1);
+  weir_netmon_free(s.monitor);
+}
+
+/* Even long after the newest flow. */
+Test(netmon_estimator, tcp_info_never_lowers) {
+  stream s = start(0.001, 500 * MBIT);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
+  for (int i = 0; i < 200; i++) {
+    s.now += 1;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 5, .bytes = 1e6});
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 0.1, .bytes = 5e3});
+  }
+  cr_assert(near(now(&s).bandwidth, 500 * MBIT, 1e-6));
+  weir_netmon_free(s.monitor);
+}
+
+/* With nothing else known: not a burst of a few ticks and round trips, but one of many. */
+Test(netmon_estimator, tcp_info_alone_counts_when_long) {
+  stream s = start(0.05, 50 * MBIT);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.1});
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 0.1, .bytes = 5e3});
+  cr_assert_eq(now(&s).bandwidth, 0);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 2, .bytes = 2 * s.rate / OVERHEAD});
+  cr_assert(near(now(&s).bandwidth, 50 * MBIT, 1e-6));
+  weir_netmon_free(s.monitor);
+}
+
+/* Waiting for a processor makes collectives slow: that is no rate where a probe has told one. */
+Test(netmon_estimator, slow_collectives_do_not_lower_what_a_probe_told) {
+  stream s = start(0.001, 500 * MBIT);
+  echo(&s);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
+  s.rate /= 5;
+  for (int i = 0; i < 300; i++) collective(&s, 6, 1.5e6);
+  cr_assert(near(now(&s).bandwidth, 500 * MBIT, 1e-6));
+  weir_netmon_free(s.monitor);
+}
+
+/* A probe needs no witness, either way; what flows say meanwhile is gone with the old value. */
+Test(netmon_estimator, a_probe_moves_the_rate_at_once) {
+  stream s = start(0.001, 500 * MBIT);
+  for (int i = 0; i < 100; i++) step(&s, 1e6);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 20 * MBIT / OVERHEAD});
+  cr_assert(near(now(&s).bandwidth, 20 * MBIT, 1e-6));
+  cr_assert_eq(now(&s).bandwidth_changes, 2);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 900 * MBIT / OVERHEAD});
+  cr_assert(near(now(&s).bandwidth, 900 * MBIT, 1e-6));
+  cr_assert_eq(now(&s).bandwidth_changes, 3);
+  weir_netmon_free(s.monitor);
+}
+
+/* 20 kB messages at 750 Mbit/s take 0.2 ms: scheduling, not a link. */
+Test(netmon_estimator, short_flows_say_nothing) {
+  stream s = start(0.001, 750 * MBIT);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
+  for (int i = 0; i < 200; i++) {
+    s.now += 0.01;
+    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = 1e-3, .bytes = 2e4});
+  }
+  cr_assert(near(now(&s).bandwidth, 750 * MBIT, 1e-6));
+  weir_netmon_free(s.monitor);
+}
+
+static void loaded_echo(stream *s, double rtt) {
+  s->now += 0.3;
+  feed(s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt, .bytes = 1});
+}
+
+/* Our own queue is no latency: not once, not for minutes, as long as idle echoes come. */
+Test(netmon_estimator, echoes_in_our_own_queue_are_no_latency) {
+  stream s = start(0.001, 50 * MBIT);
+  for (int i = 0; i < 20; i++) echo(&s);
+  for (int i = 0; i < 600; i++) {
+    loaded_echo(&s, 0.004 + 0.03 * weir_rng_uniform(&s.rng));
+    if (i % 5 == 0) echo(&s);
+  }
+  cr_assert(near(now(&s).latency_s, 0.001, 0.1), "%g", now(&s).latency_s);
+  cr_assert_eq(now(&s).latency_changes, 1);
+  weir_netmon_free(s.monitor);
+}
+
+/* Steps shorter than a round trip leave no idle echo; such as agree met no queue. */
+Test(netmon_estimator, echoes_that_agree_tell_the_latency_without_idle_times) {
+  stream s = start(0.001, 50 * MBIT);
+  for (int i = 0; i < 20; i++) echo(&s);
+  for (int i = 0; i < 12; i++) loaded_echo(&s, 0.1002 + 0.0003 * weir_rng_uniform(&s.rng));
+  cr_assert(near(now(&s).latency_s, 0.05, 0.01), "%g", now(&s).latency_s);
+  weir_netmon_free(s.monitor);
+}
+
+Test(netmon_estimator, agreed_idle_round_trips_need_no_witness) {
+  stream s = start(0.001, 50 * MBIT);
+  for (int i = 0; i < 100; i++) echo(&s);
+  s.now += 1;
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = 0.1});
+  cr_assert(near(now(&s).latency_s, 0.05, 1e-9));
+  cr_assert_eq(now(&s).latency_changes, 2);
   weir_netmon_free(s.monitor);
 }
 

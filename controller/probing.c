@@ -1,0 +1,67 @@
+/* When to look actively.  A probe holds all ranks up for some tens of milliseconds and several round
+ * trips, so it wants a reason, and reasons that led to nothing count less and less. */
+#include "controller/loop.h"
+
+static const int departures_before_probe = 2, suspicions_before_probe = 2;
+static const uint64_t spacing = 10, spacing_most = 640;
+static const uint64_t doubt_spacing = 4, doubt_spacing_most = 8;
+static const int leaps_before_probe = 2;
+static const uint64_t leap_spacing = 4;
+static const uint64_t look_spacing = 7;
+static const double look_share = 0.05, look_bytes = 80e3, look_hops = 6;
+static const uint64_t answer_steps = 3; /* from a directive to the notes that tell what it found */
+
+static uint64_t twice(uint64_t steps, uint64_t most) { return 2 * steps > most ? most : 2 * steps; }
+
+void weir_loop_probe_found(weir_loop *loop) {
+  loop->probe.pending = loop->learnt.absorb = false;
+  loop->probe.wait = spacing;
+  loop->probe.doubt_wait = doubt_spacing;
+  loop->probe.suspected = 0;
+  loop->learnt.departures = loop->learnt.leaps = 0;
+}
+
+/* A probe's answer would be known by now, and nothing has moved. */
+static void give_up(weir_loop *loop) {
+  loop->probe.pending = false;
+  if (loop->learnt.departures > 0) loop->learnt.absorb = true; /* it is the arm */
+  if (loop->probe.doubt)
+    loop->probe.doubt_wait = twice(loop->probe.doubt_wait, doubt_spacing_most);
+  else
+    loop->probe.wait = twice(loop->probe.wait, spacing_most);
+}
+
+/* Where messages are small, a link can become narrow unnoticed.  A short look every few steps is
+ * taken where it costs little of their time. */
+static bool worth_a_look(const weir_loop *loop, const weir_network *network) {
+  const double look_s = look_hops * network->latency + look_bytes / network->bandwidth;
+  return loop->probe.since >= look_spacing && loop->learnt.step_count > 0 &&
+         look_s < look_share * (double)look_spacing * loop->learnt.step_s;
+}
+
+void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
+  if (loop->probe.wait == 0) {
+    weir_loop_probe_found(loop);
+    loop->probe.since = spacing;
+  }
+  loop->probe.since++;
+  if (loop->probe.pending && loop->probe.since > answer_steps) give_up(loop);
+  const int suspects = seen->network.suspects;
+  loop->probe.suspected = suspects > 0 ? loop->probe.suspected + 1 : 0;
+  const bool doubt = (suspects > 1 || loop->probe.suspected >= suspicions_before_probe) &&
+                     loop->probe.since >= loop->probe.doubt_wait;
+  const bool departs = loop->learnt.departures >= departures_before_probe &&
+                       !loop->learnt.absorb && loop->probe.since >= loop->probe.wait;
+  /* However often looking was in vain before. */
+  const bool leaps =
+      loop->learnt.leaps >= leaps_before_probe && loop->probe.since >= leap_spacing;
+  /* Half the ranks: links are measured one by one, but the exchange waits for all. */
+  const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
+  if (!(doubt || departs || leaps || old || worth_a_look(loop, &seen->network))) return;
+  if (loop->probe.pending || loop->has_directive) return;
+  weir_loop_direct(loop, WEIR_ACTION_PROBE, &loop->current);
+  loop->probe.since = 0;
+  loop->probe.pending = doubt || departs || leaps;
+  loop->probe.doubt = doubt;
+  loop->probe.suspected = 0;
+}

@@ -1,0 +1,225 @@
+/* Registrations and tables of ranks that are damaged, of another version, job or size. */
+#include "wire_bytes.h"
+
+/* --- registrations -------------------------------------------------------------------------- */
+
+static void turned_away(const group *g, const unsigned char *hello, uint32_t why) {
+  unsigned char answer[HELLO];
+  const int fd = dial(g->where);
+  send_all(fd, hello, HELLO);
+  cr_assert_eq(receive(fd, answer, sizeof answer), sizeof answer, "no refusal (%u)", why);
+  cr_assert_eq(get(answer + 6, 2), REFUSED);
+  cr_assert_eq(get(answer + 28, 4), why, "refused for %u instead of %u",
+               (unsigned)get(answer + 28, 4), why);
+  cr_assert_eq(get(answer + 36, 4), checksum(answer, 36));
+  (void)close(fd);
+}
+
+Test(registrations, that_do_not_fit_are_told_why) {
+  unsigned char hello[HELLO], bytes[FRAME + PAYLOAD];
+  group g;
+  start_zero(&g);
+  greeting other = registration(&g);
+  other.version = 2;
+  write_hello(hello, other);
+  turned_away(&g, hello, VERSION);
+  other = registration(&g);
+  other.kind = MESH;
+  write_hello(hello, other);
+  turned_away(&g, hello, GARBAGE);
+  other = registration(&g);
+  other.job++;
+  write_hello(hello, other);
+  turned_away(&g, hello, JOB);
+  const uint32_t sizes[] = {0, 1, 3, UINT32_MAX};
+  for (int i = 0; i < 4; i++) {
+    other = registration(&g);
+    other.size = sizes[i];
+    write_hello(hello, other);
+    turned_away(&g, hello, SIZE);
+  }
+  const uint32_t ranks[] = {0, 2, 0x80000001u, UINT32_MAX};
+  for (int i = 0; i < 4; i++) {
+    other = registration(&g);
+    other.rank = ranks[i];
+    write_hello(hello, other);
+    turned_away(&g, hello, RANK);
+  }
+  write_hello(hello, registration(&g));
+  hello[20] ^= 1; /* the checksum no longer fits */
+  turned_away(&g, hello, GARBAGE);
+  /* None of them has done harm. */
+  const int fd = enrol(&g, NULL);
+  write_frame(bytes, 1, PAYLOAD);
+  payload(bytes + FRAME);
+  send_all(fd, bytes, sizeof bytes);
+  end_zero(&g, WEIR_OK, NULL);
+  (void)close(fd);
+}
+
+/* --- a rank of ours, rank 0 of the test's --------------------------------------------------- */
+
+typedef struct zero {
+  group g;
+  int listener, fd;
+} zero;
+
+static weir_status no_body(weir_transport *t, void *user) {
+  (void)t;
+  (void)user;
+  return WEIR_OK;
+}
+
+/* Rank `size` - 1 registers with the test. */
+static void start_other(zero *z, int size, double timeout_s) {
+  unsigned char hello[HELLO];
+  const int one = 1, rank = size - 1;
+  group_init(&z->g, GROUP_TCP, size, no_body, NULL);
+  z->g.timeout_s = timeout_s;
+  z->listener = socket(AF_INET, SOCK_STREAM, 0);
+  const struct sockaddr_in at = loopback(atoi(strchr(z->g.where, ':') + 1));
+  (void)setsockopt(z->listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
+  cr_assert_eq(bind(z->listener, (const struct sockaddr *)&at, sizeof at), 0);
+  cr_assert_eq(listen(z->listener, 8), 0);
+  (void)fflush(NULL);
+  z->g.pid[0] = fork();
+  cr_assert_geq(z->g.pid[0], 0);
+  if (z->g.pid[0] == 0) {
+    (void)close(z->listener);
+    (void)alarm(GROUP_WATCHDOG_S);
+    group_rank(&z->g, rank);
+    _exit(0);
+  }
+  z->fd = accept(z->listener, NULL, NULL);
+  cr_assert_geq(z->fd, 0);
+  cr_assert_eq(receive(z->fd, hello, sizeof hello), sizeof hello);
+  cr_assert_eq(get(hello + 6, 2), REGISTER);
+  cr_assert_eq(get(hello + 16, 4), size);
+  cr_assert_eq(get(hello + 20, 4), rank);
+  cr_assert_eq(get(hello + 36, 4), checksum(hello, 36));
+}
+
+static void end_other(zero *z, weir_status status, const char *said) {
+  const int rank = z->g.size - 1;
+  (void)waitpid(z->g.pid[0], NULL, 0);
+  const group_result *r = &z->g.result[rank];
+  cr_assert_eq(r->status, status, "%s instead of %s: %s", weir_status_name(r->status),
+               weir_status_name(status), r->message);
+  if (said)
+    cr_assert(strstr(r->message, said) != NULL, "no \"%s\" in: %s", said, r->message);
+  (void)close(z->fd);
+  (void)close(z->listener);
+  group_done(&z->g);
+}
+
+static greeting table_of(const zero *z, const unsigned char *table) {
+  return (greeting){.version = 1, .kind = TABLE, .job = z->g.job, .size = (uint32_t)z->g.size,
+                    .detail = checksum(table, z->g.size * ENTRY)};
+}
+
+/* Addresses 127.0.0.1, data ports as given. */
+static void write_table(unsigned char *to, int size, int port) {
+  memset(to, 0, (size_t)size * ENTRY);
+  for (int r = 0; r < size; r++) {
+    put(to + r * ENTRY, htonl(INADDR_LOOPBACK), 4);
+    put(to + r * ENTRY + 4, htons((uint16_t)port), 2);
+    put(to + r * ENTRY + 6, htons(9), 2);
+  }
+}
+
+static void answer(zero *z, greeting h, const unsigned char *table) {
+  unsigned char bytes[HELLO];
+  write_hello(bytes, h);
+  send_all(z->fd, bytes, sizeof bytes);
+  if (table) send_all(z->fd, table, (size_t)z->g.size * ENTRY);
+}
+
+static void answered(zero *z, greeting h, weir_status status, const char *said) {
+  answer(z, h, NULL);
+  end_other(z, status, said);
+}
+
+Test(tables, a_good_one_is_taken) {
+  zero z;
+  unsigned char table[2 * ENTRY];
+  start_other(&z, 2, 20.0);
+  write_table(table, 2, 9);
+  answer(&z, table_of(&z, table), table);
+  end_other(&z, WEIR_OK, NULL);
+}
+
+Test(tables, that_are_damaged_or_not_ours) {
+  unsigned char table[2 * ENTRY], hello[HELLO];
+  zero z;
+  for (int at = 0; at < 2 * ENTRY; at++) {
+    start_other(&z, 2, 20.0);
+    write_table(table, 2, 9);
+    const greeting h = table_of(&z, table);
+    table[at] ^= 4;
+    answer(&z, h, table);
+    end_other(&z, WEIR_E_PROTOCOL, "rank 0's table of ranks is damaged");
+  }
+  for (int at = 0; at < HELLO; at += 3) {
+    start_other(&z, 2, 20.0);
+    write_table(table, 2, 9);
+    write_hello(hello, table_of(&z, table));
+    hello[at] ^= 64;
+    send_all(z.fd, hello, sizeof hello);
+    end_other(&z, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
+  }
+  const uint32_t sizes[] = {0, 1, 3, UINT32_MAX};
+  for (int i = 0; i < 4; i++) {
+    start_other(&z, 2, 20.0);
+    write_table(table, 2, 9);
+    greeting h = table_of(&z, table);
+    h.size = sizes[i];
+    answered(&z, h, WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
+  }
+  start_other(&z, 2, 20.0);
+  greeting h = table_of(&z, table);
+  h.job++;
+  answered(&z, h, WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
+  start_other(&z, 2, 20.0);
+  h = table_of(&z, table);
+  h.version = 2;
+  answered(&z, h, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
+}
+
+Test(tables, refusals_of_every_kind) {
+  static const struct {
+    uint32_t detail;
+    weir_status status;
+    const char *said;
+  } refusals[] = {
+      {0, WEIR_E_MISMATCH, "it does not say why"},
+      {GARBAGE, WEIR_E_MISMATCH, "it does not speak our protocol"},
+      {VERSION, WEIR_E_MISMATCH, "it is of another version"},
+      {JOB, WEIR_E_MISMATCH, "it belongs to another job"},
+      {SIZE, WEIR_E_MISMATCH, "it expects another number of ranks"},
+      {RANK, WEIR_E_INVALID, "its rank is taken or does not belong here"},
+      {6, WEIR_E_MISMATCH, "it does not say why"},
+      {UINT32_MAX, WEIR_E_MISMATCH, "it does not say why"},
+  };
+  for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
+    zero z;
+    start_other(&z, 2, 20.0);
+    answered(&z,
+             (greeting){.version = 1, .kind = REFUSED, .job = z.g.job, .size = 2,
+                        .detail = refusals[i].detail},
+             refusals[i].status, refusals[i].said);
+  }
+}
+
+/* Rank 0 goes away before it answers, or names a place where nobody is. */
+Test(tables, that_lead_nowhere) {
+  zero z;
+  unsigned char table[3 * ENTRY];
+  start_other(&z, 2, 0.5);
+  (void)shutdown(z.fd, SHUT_RDWR);
+  end_other(&z, WEIR_E_TIMEOUT, "rank 0");
+  const int nobody = group_free_port();
+  start_other(&z, 3, 0.5);
+  write_table(table, 3, nobody);
+  answer(&z, table_of(&z, table), table);
+  end_other(&z, WEIR_E_TIMEOUT, "rank 1 could not be reached at 127.0.0.1");
+}

@@ -1,0 +1,143 @@
+/* A peer that sends frames or datagrams which are damaged, too long, cut short or not its own: each
+ * is refused by what is said about it, and none is taken for a message. */
+#include "wire_bytes.h"
+
+/* Rank 0's verdict on these bytes. */
+static void verdict(const unsigned char *bytes, size_t count, bool hang_up, weir_status status,
+                    const char *said) {
+  group g;
+  start_zero(&g);
+  const int fd = enrol(&g, NULL);
+  send_all(fd, bytes, count);
+  if (hang_up) (void)shutdown(fd, SHUT_WR);
+  end_zero(&g, status, said);
+  (void)close(fd);
+}
+
+Test(frames, a_good_one_is_taken) {
+  unsigned char bytes[FRAME + PAYLOAD];
+  write_frame(bytes, 1, PAYLOAD);
+  payload(bytes + FRAME);
+  verdict(bytes, sizeof bytes, false, WEIR_OK, NULL);
+}
+
+/* Any byte of the header: nothing is taken for a message. */
+Test(frames, damage_in_any_byte, .timeout = 100) {
+  for (int at = 0; at < FRAME; at++) {
+    unsigned char bytes[FRAME + PAYLOAD];
+    write_frame(bytes, 1, PAYLOAD);
+    payload(bytes + FRAME);
+    bytes[at] ^= (unsigned char)(1 << at % 8);
+    const char *said = at < 4   ? "what rank 1 sent is no message of ours"
+                       : at < 6 ? "rank 1 sends messages of version"
+                                : "a message header of rank 1 is damaged";
+    verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL, said);
+  }
+}
+
+Test(frames, another_version) {
+  unsigned char bytes[FRAME];
+  write_frame(bytes, 1, 0);
+  put(bytes + 4, 2, 2);
+  seal(bytes, FRAME);
+  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
+          "rank 1 sends messages of version 2, this rank 1");
+}
+
+Test(frames, from_somebody_else) {
+  unsigned char bytes[FRAME];
+  write_frame(bytes, 3, 0);
+  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL, "a message of rank 1 says it is from rank 3");
+}
+
+Test(frames, too_long) {
+  unsigned char bytes[FRAME];
+  write_frame(bytes, 1, PAYLOAD + 1);
+  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
+          "rank 1 sent 65 bytes where at most 64 were due");
+  write_frame(bytes, 1, UINT64_MAX);
+  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
+          "rank 1 sent 18446744073709551615 bytes where at most 64 were due");
+}
+
+Test(frames, cut_short) {
+  unsigned char bytes[FRAME + PAYLOAD];
+  write_frame(bytes, 1, PAYLOAD);
+  payload(bytes + FRAME);
+  verdict(bytes, 0, true, WEIR_E_PEER, "rank 1 is gone");
+  verdict(bytes, 20, true, WEIR_E_PEER, "rank 1 is gone");
+  verdict(bytes, FRAME, true, WEIR_E_PEER, "rank 1 is gone");
+  verdict(bytes, FRAME + PAYLOAD - 1, true, WEIR_E_PEER, "rank 1 is gone");
+  patience_s = 0.3;
+  verdict(bytes, 20, false, WEIR_E_TIMEOUT, "rank 1 did not answer in time (step 9)");
+  verdict(bytes, FRAME + 3, false, WEIR_E_TIMEOUT, "rank 1 did not answer in time (step 9)");
+}
+
+/* --- datagrams ------------------------------------------------------------------------------ */
+
+static void to_echo_port(int port, const unsigned char *bytes, size_t count) {
+  const struct sockaddr_in to = loopback(port);
+  const int fd = socket(AF_INET, SOCK_DGRAM, 0);
+  cr_assert_eq(sendto(fd, bytes, count, 0, (const struct sockaddr *)&to, sizeof to),
+               (ssize_t)count);
+  (void)close(fd);
+}
+
+/* An abort of somebody else, damaged, or naming a rank that is none, ends nothing. */
+Test(datagrams, that_do_not_belong_are_not_heard) {
+  unsigned char d[DATAGRAM + 1] = {0}, bytes[FRAME + PAYLOAD];
+  int port = 0;
+  group g;
+  start_zero(&g);
+  const int fd = enrol(&g, &port);
+  write_datagram(d, 3, g.job, 2, 11, 1); /* no rank 2 */
+  to_echo_port(port, d, DATAGRAM);
+  write_datagram(d, 3, g.job, UINT32_MAX, 11, 1);
+  to_echo_port(port, d, DATAGRAM);
+  write_datagram(d, 3, g.job, 1, 11, 0); /* from rank 0 itself */
+  to_echo_port(port, d, DATAGRAM);
+  write_datagram(d, 3, g.job, 1, 11, 2); /* from no rank */
+  to_echo_port(port, d, DATAGRAM);
+  write_datagram(d, 3, g.job + 1, 1, 11, 1); /* of another job */
+  to_echo_port(port, d, DATAGRAM);
+  write_datagram(d, 3, g.job, 1, 11, 1);
+  to_echo_port(port, d, DATAGRAM - 1); /* too short, too long, empty */
+  to_echo_port(port, d, 0);
+  write_datagram(d, 9, g.job, 1, 11, 1); /* of no known kind */
+  to_echo_port(port, d, DATAGRAM);
+  for (int at = 0; at < DATAGRAM; at += 5) {
+    write_datagram(d, 3, g.job, 1, 11, 1);
+    d[at] ^= 32;
+    to_echo_port(port, d, DATAGRAM);
+  }
+  nap(200);
+  write_frame(bytes, 1, PAYLOAD);
+  payload(bytes + FRAME);
+  send_all(fd, bytes, sizeof bytes);
+  end_zero(&g, WEIR_OK, NULL);
+  (void)close(fd);
+}
+
+/* A good one ends the group at once; a reason it does not know reads as a rank that is gone. */
+Test(datagrams, an_abort_is_heard) {
+  const struct {
+    uint32_t reason;
+    weir_status status;
+  } cases[] = {{WEIR_E_PEER, WEIR_E_PEER},
+               {WEIR_E_TIMEOUT, WEIR_E_TIMEOUT},
+               {WEIR_E_MISMATCH, WEIR_E_MISMATCH},
+               {WEIR_E_PROTOCOL, WEIR_E_PROTOCOL},
+               {0, WEIR_E_PEER},
+               {77777, WEIR_E_PEER}};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    unsigned char d[DATAGRAM];
+    int port = 0;
+    group g;
+    start_zero(&g);
+    const int fd = enrol(&g, &port);
+    write_datagram(d, 3, g.job, 1, cases[i].reason, 1);
+    to_echo_port(port, d, sizeof d);
+    end_zero(&g, cases[i].status, "rank 1");
+    (void)close(fd);
+  }
+}

@@ -1,0 +1,66 @@
+/* What comes in between while a rank copies a message: it must not be slept through. */
+#include <criterion/criterion.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "ranks.h"
+
+#define LARGE ((size_t)64 << 20) /* its copy takes milliseconds */
+#define DEADLINE_S 20.0
+
+typedef struct between {
+  double after_s; /* rank 0 acts so long after rank 1 has posted the large message */
+  bool abort;     /* it ends the group; else it sends a byte */
+  void *large;
+  double took_s; /* of rank 2's transfer */
+  atomic_bool done; /* it is over: the others, who would wake it by leaving, may leave */
+} between;
+
+static void nap(double seconds) {
+  const struct timespec pause = {0, (long)(seconds * 1e9)};
+  (void)nanosleep(&pause, NULL);
+}
+
+/* Rank 2 expects a byte of rank 0 and the large message of rank 1, in this order. */
+static weir_status between_body(weir_transport *t, void *user) {
+  between *b = user;
+  unsigned char byte = 1;
+  const weir_tag tag = {1, 1, 1, 0};
+  const double begin_s = weir_now_s();
+  if (t->rank == 2) {
+    weir_recv recv[2] = {{0, &byte, 1, 0, 0}, {1, b->large, LARGE, 0, 0}};
+    const weir_status status = t->ops->transfer(t, &tag, NULL, 0, recv, 2, begin_s + DEADLINE_S);
+    b->took_s = weir_now_s() - begin_s;
+    atomic_store(&b->done, true);
+    return status;
+  }
+  unsigned char *const data = t->rank == 0 ? &byte : (unsigned char *)b->large + LARGE;
+  const weir_send send = {2, data, t->rank == 0 ? 1 : LARGE, 0};
+  weir_status status = WEIR_OK;
+  if (t->rank == 0) nap(b->after_s);
+  if (t->rank == 0 && b->abort)
+    t->ops->abort(t, 0);
+  else
+    status = t->ops->transfer(t, &tag, &send, 1, NULL, 0, begin_s + DEADLINE_S);
+  while (!atomic_load(&b->done)) nap(1e-3);
+  return status;
+}
+
+static void between_case(bool abort) {
+  unsigned char *large = malloc(2 * LARGE);
+  cr_assert_not_null(large);
+  memset(large, 7, 2 * LARGE);
+  for (int ms = 0; ms < 40; ms += 2) {
+    between b = {.after_s = ms * 1e-3, .abort = abort, .large = large};
+    group g;
+    group_init(&g, GROUP_THREADS, 3, between_body, &b);
+    group_run(&g);
+    cr_assert_eq(g.result[2].status, abort ? WEIR_E_PEER : WEIR_OK, "%s", g.result[2].message);
+    cr_assert_lt(b.took_s, DEADLINE_S / 2, "it slept until its deadline (%d ms)", ms);
+    group_done(&g);
+  }
+  free(large);
+}
+
+Test(inproc, a_message_during_a_copy, .timeout = 100) { between_case(false); }
+Test(inproc, an_end_during_a_copy, .timeout = 100) { between_case(true); }

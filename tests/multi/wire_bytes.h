@@ -1,0 +1,198 @@
+/* The TCP transport's protocol, spoken badly or well by a test: frames, greetings, tables and
+ * datagrams put together byte by byte, over plain sockets, and a rank 0 of ours to send them to. */
+#ifndef WEIR_TESTS_WIRE_BYTES_H
+#define WEIR_TESTS_WIRE_BYTES_H
+
+#include <criterion/criterion.h>
+#include <poll.h>
+#include <time.h>
+
+#include "ranks.h"
+
+#define HELLO 40
+#define FRAME 48
+#define DATAGRAM 64
+#define ENTRY 8
+#define PAYLOAD 64
+enum { REGISTER = 1, MESH = 2, TABLE = 3, REFUSED = 4 };
+enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK };
+
+/* --- bytes ---------------------------------------------------------------------------------- */
+
+static inline void put(unsigned char *to, uint64_t value, int bytes) {
+  for (int i = 0; i < bytes; i++) to[i] = (unsigned char)(value >> 8 * i);
+}
+
+static inline uint64_t get(const unsigned char *from, int bytes) {
+  uint64_t value = 0;
+  for (int i = 0; i < bytes; i++) value |= (uint64_t)from[i] << 8 * i;
+  return value;
+}
+
+/* FNV-1a of 64 bits, its halves folded. */
+static inline uint32_t checksum(const unsigned char *from, int bytes) {
+  uint64_t hash = 14695981039346656037u;
+  for (int i = 0; i < bytes; i++) hash = (hash ^ from[i]) * 1099511628211u;
+  return (uint32_t)(hash ^ hash >> 32);
+}
+
+static inline void seal(unsigned char *block, int bytes) {
+  put(block + bytes - 4, checksum(block, bytes - 4), 4);
+}
+
+typedef struct greeting {
+  uint16_t version, kind;
+  uint64_t job;
+  uint32_t size, rank;
+  uint16_t data_port, echo_port; /* travel in network order */
+  uint32_t detail;
+} greeting;
+
+static inline void write_hello(unsigned char *to, greeting g) {
+  memset(to, 0, HELLO);
+  memcpy(to, "WEIH", 4);
+  put(to + 4, g.version, 2);
+  put(to + 6, g.kind, 2);
+  put(to + 8, g.job, 8);
+  put(to + 16, g.size, 4);
+  put(to + 20, g.rank, 4);
+  put(to + 24, htons(g.data_port), 2);
+  put(to + 26, htons(g.echo_port), 2);
+  put(to + 28, g.detail, 4);
+  seal(to, HELLO);
+}
+
+static const weir_tag due = {UINT64_C(0x1122334455667788), 9, 4, 0};
+
+static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length) {
+  memset(to, 0, FRAME);
+  memcpy(to, "WEIR", 4);
+  put(to + 4, 1, 2);
+  put(to + 6, from, 2);
+  put(to + 8, due.plan, 8);
+  put(to + 16, due.step, 8);
+  put(to + 24, due.op, 4);
+  put(to + 28, due.hop, 4);
+  put(to + 32, length, 8);
+  seal(to, FRAME);
+}
+
+static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uint32_t culprit,
+                           uint32_t reason, uint32_t from) {
+  memset(to, 0, DATAGRAM);
+  memcpy(to, "WEID", 4);
+  put(to + 4, 1, 2);
+  put(to + 6, (uint64_t)kind, 2);
+  put(to + 8, job, 8);
+  put(to + 44, culprit, 4);
+  put(to + 48, reason, 4);
+  put(to + 52, from, 4);
+  seal(to, DATAGRAM);
+}
+
+/* --- sockets -------------------------------------------------------------------------------- */
+
+static inline void nap(long ms) {
+  const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
+  (void)nanosleep(&pause, NULL);
+}
+
+static inline struct sockaddr_in loopback(int port) {
+  return (struct sockaddr_in){.sin_family = AF_INET,
+                              .sin_port = htons((uint16_t)port),
+                              .sin_addr = {htonl(INADDR_LOOPBACK)}};
+}
+
+static inline int dial(const char *where) {
+  const struct sockaddr_in to = loopback(atoi(strchr(where, ':') + 1));
+  for (int i = 0; i < 1000; i++) {
+    const int fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0) return fd;
+    (void)close(fd);
+    nap(10);
+  }
+  cr_assert_fail("nobody listens at %s", where);
+  return -1;
+}
+
+static inline void send_all(int fd, const void *data, size_t bytes) {
+  if (bytes > 0) cr_assert_eq(send(fd, data, bytes, MSG_NOSIGNAL), (ssize_t)bytes);
+}
+
+/* Bytes that came before the end of the connection or of 20 s. */
+static inline size_t receive(int fd, unsigned char *to, size_t bytes) {
+  size_t got = 0;
+  struct pollfd wait = {.fd = fd, .events = POLLIN};
+  while (got < bytes && poll(&wait, 1, 20000) == 1) {
+    const ssize_t part = recv(fd, to + got, bytes - got, 0);
+    if (part <= 0) break;
+    got += (size_t)part;
+  }
+  return got;
+}
+
+/* --- rank 0 of ours, rank 1 of the test's --------------------------------------------------- */
+
+static inline weir_status expect_body(weir_transport *t, void *user) {
+  const double *wait_s = user;
+  unsigned char data[PAYLOAD + 1] = {0};
+  weir_recv recv = {1, data, PAYLOAD, 0, 0};
+  const weir_status status =
+      t->ops->transfer(t, &due, NULL, 0, &recv, 1, weir_now_s() + *wait_s);
+  if (status != WEIR_OK) return status;
+  for (size_t i = 0; i < recv.bytes; i++)
+    if (data[i] != (unsigned char)i) return weir_fail(WEIR_E_INTERNAL, "byte %zu is wrong", i);
+  if (data[PAYLOAD] != 0) return weir_fail(WEIR_E_INTERNAL, "written past the end");
+  return recv.bytes == PAYLOAD ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "%zu bytes", recv.bytes);
+}
+
+static double patience_s = 20.0;
+
+static inline void start_zero(group *g) {
+  group_init(g, GROUP_TCP, 2, expect_body, &patience_s);
+  (void)fflush(NULL);
+  g->pid[0] = fork();
+  cr_assert_geq(g->pid[0], 0);
+  if (g->pid[0] == 0) {
+    (void)alarm(GROUP_WATCHDOG_S);
+    group_rank(g, 0);
+    _exit(0);
+  }
+}
+
+static inline void end_zero(group *g, weir_status status, const char *said) {
+  (void)waitpid(g->pid[0], NULL, 0);
+  const group_result *r = &g->result[0];
+  cr_assert_eq(r->status, status, "%s instead of %s: %s", weir_status_name(r->status),
+               weir_status_name(status), r->message);
+  if (said)
+    cr_assert(strstr(r->message, said) != NULL, "no \"%s\" in: %s", said, r->message);
+  group_done(g);
+}
+
+static inline greeting registration(const group *g) {
+  return (greeting){.version = 1, .kind = REGISTER, .job = g->job, .size = 2, .rank = 1,
+                    .data_port = 9, .echo_port = 9};
+}
+
+/* Register as rank 1 and read the table; *echo_port is where rank 0 takes datagrams. */
+static inline int enrol(const group *g, int *echo_port) {
+  unsigned char hello[HELLO], table[2 * ENTRY];
+  write_hello(hello, registration(g));
+  const int fd = dial(g->where);
+  send_all(fd, hello, sizeof hello);
+  cr_assert_eq(receive(fd, hello, sizeof hello), sizeof hello);
+  cr_assert_eq(memcmp(hello, "WEIH", 4), 0);
+  cr_assert_eq(get(hello + 6, 2), TABLE);
+  cr_assert_eq(get(hello + 36, 4), checksum(hello, 36));
+  cr_assert_eq(receive(fd, table, sizeof table), sizeof table);
+  cr_assert_eq(get(hello + 28, 4), checksum(table, sizeof table));
+  if (echo_port) *echo_port = ntohs((uint16_t)get(table + 6, 2));
+  return fd;
+}
+
+static inline void payload(unsigned char *to) {
+  for (int i = 0; i < PAYLOAD; i++) to[i] = (unsigned char)i;
+}
+
+#endif
