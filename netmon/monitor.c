@@ -21,6 +21,11 @@ static const double burst_s = 0.0004, mean_burst_s = 0.00015;
 /* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
  * none. */
 static const double wait_s = 0.0004, most_error = 0.25;
+/* A flow too short to tell a rate, with this many times the bytes that the known rate and a full
+ * token bucket could have brought: one may have waited for a busy reader.  When several come and
+ * none of the length that the rate asks for, it has probably risen. */
+static const double risen = 2.5, rise_burst_s = 0.002;
+enum { BELIEVED_RISES = 4 };
 /* Now and then a rank, sender or receiver, does not get to run for this long. */
 static const double stall_s = 0.003;
 static const double tcp_tick_s = 0.01; /* of TCP_INFO's busy time, where the kernel ticks slowest */
@@ -50,6 +55,7 @@ struct weir_netmon {
   weir_channel latency, rate;
   collective_fit fit;
   double cross;
+  int rises; /* flows in a row that came far faster than the known rate */
   bool suspect;
 };
 
@@ -167,12 +173,15 @@ static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
   const double error = s->value > 0 ? (burst_s + wait_s) / s->value : INFINITY;
   if (s->bytes <= 0) return;
   if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
-    const double known = weir_channel_value(&monitor->rate);
-    if (s->bytes * monitor->overhead > known * s->value)
-      weir_channel_contradict_fall(&monitor->rate);
+    const double known = weir_channel_value(&monitor->rate), bytes = s->bytes * monitor->overhead;
+    if (bytes > known * s->value) weir_channel_contradict_fall(&monitor->rate);
+    if (known > 0 && bytes > risen * known * (s->value + rise_burst_s) &&
+        ++monitor->rises >= BELIEVED_RISES)
+      monitor->suspect = true;
     return;
   }
   monitor->flow_s = s->time_s;
+  monitor->rises = 0;
   feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));
 }
 
