@@ -11,7 +11,17 @@
 static const char *const codec_names[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_NONE] = "none",     [WEIR_CODEC_BF16] = "bf16", [WEIR_CODEC_LWTOPK] = "lwtopk",
     [WEIR_CODEC_MSTOPK] = "mstopk", [WEIR_CODEC_TOPK] = "topk", [WEIR_CODEC_STAR] = "star",
-    [WEIR_CODEC_VAR] = "var",
+    [WEIR_CODEC_VAR] = "var",       [WEIR_CODEC_FP16] = "fp16", [WEIR_CODEC_QSGD] = "qsgd",
+    [WEIR_CODEC_TERNGRAD] = "terngrad", [WEIR_CODEC_ONEBIT] = "onebit",
+    [WEIR_CODEC_EFSIGNSGD] = "efsignsgd", [WEIR_CODEC_DGC] = "dgc",
+    [WEIR_CODEC_SIDCO] = "sidco",   [WEIR_CODEC_RANDOMK] = "randomk",
+};
+/* Encoders: how many bits an element they can be asked for; {0, 0}: not an encoder. */
+static const struct {
+  unsigned least, most;
+} codec_bits[WEIR_CODEC_COUNT] = {
+    [WEIR_CODEC_FP16] = {16, 16},  [WEIR_CODEC_QSGD] = {2, 8},      [WEIR_CODEC_TERNGRAD] = {2, 2},
+    [WEIR_CODEC_ONEBIT] = {1, 1}, [WEIR_CODEC_EFSIGNSGD] = {1, 1},
 };
 static const char *const collective_names[WEIR_COLL_COUNT] = {
     [WEIR_COLL_DENSE_RING] = "dense-ring", [WEIR_COLL_DENSE_TREE] = "dense-tree",
@@ -38,6 +48,22 @@ static bool is_dense(uint32_t codec) {
   return codec == WEIR_CODEC_NONE || codec == WEIR_CODEC_BF16;
 }
 
+static weir_status check_encoder(const weir_plan *plan) {
+  const char *codec = codec_names[plan->codec];
+  const unsigned least = codec_bits[plan->codec].least, most = codec_bits[plan->codec].most;
+  if (plan->collective != WEIR_COLL_AG)
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
+                     collective_names[plan->collective]);
+  if (plan->wire != WEIR_WIRE_PAPER)
+    return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
+  const double bits = plan->cr * 32;
+  if (!(bits >= least && bits <= most && bits == (double)(unsigned)bits))
+    return weir_fail(WEIR_E_INVALID,
+                     "codec %s takes %u to %u bits an element: its ratio is bits / 32, not %g", codec,
+                     least, most, plan->cr);
+  return WEIR_OK;
+}
+
 weir_status weir_plan_check(const weir_plan *plan) {
   if (plan->codec >= WEIR_CODEC_COUNT || plan->collective >= WEIR_COLL_COUNT ||
       plan->wire >= WEIR_WIRE_COUNT)
@@ -56,7 +82,9 @@ weir_status weir_plan_check(const weir_plan *plan) {
       return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
     return WEIR_OK;
   }
-  const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR;
+  if (codec_bits[plan->codec].most > 0) return check_encoder(plan);
+  const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
+                      plan->codec == WEIR_CODEC_RANDOMK;
   const bool art =
       plan->collective == WEIR_COLL_ART_RING || plan->collective == WEIR_COLL_ART_TREE;
   if (shared && !art)
@@ -101,7 +129,8 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   weir_plan p = {0};
   if (!look_up(codec_names, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
     return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var)",
+                     "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
+                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk)",
                      text);
   if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
     return weir_fail(

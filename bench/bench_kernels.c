@@ -74,6 +74,12 @@ static void do_select(bench *b) {
   check(weir_codecs[b->codec].select(b->context, b->e, &layout, b->cr, b->index, b->n, &b->k));
 }
 
+static void do_draw(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[WEIR_CODEC_RANDOMK].draw(b->context, &(weir_layout){1, offset}, b->cr, 1,
+                                             b->index, b->n, &b->k));
+}
+
 static void do_encode(bench *b) {
   check(weir_wire_encode(b->n, b->index, b->value, b->k, b->format, b->bytes,
                          weir_wire_bound(b->n, b->k, b->format), &b->size, NULL));
@@ -90,6 +96,49 @@ static void do_decode_add(bench *b) {
 
 static void do_bf16(bench *b) {
   weir_bf16_encode(b->e, b->n, (uint16_t *)(void *)b->bytes, b->r);
+}
+
+static void do_copy(bench *b) {
+  memcpy(b->value, b->e, b->n * sizeof *b->e);
+}
+
+static void do_encoder(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[b->codec].encode(b->context, b->e, &(weir_layout){1, offset}, b->cr, 1, b->bytes,
+                                     4 * b->n, &b->size));
+}
+
+static void do_decoder(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[b->codec].decode(b->context, b->bytes, b->size, &(weir_layout){1, offset},
+                                     b->value, false));
+}
+
+static void do_decoder_add(bench *b) {
+  size_t offset[2] = {0, b->n};
+  check(weir_codecs[b->codec].decode(b->context, b->bytes, b->size, &(weir_layout){1, offset},
+                                     b->value, true));
+}
+
+static void encoder_rows(bench *b) {
+  static const struct {
+    uint32_t codec;
+    double bits;
+  } row[] = {{WEIR_CODEC_FP16, 16},    {WEIR_CODEC_QSGD, 4},   {WEIR_CODEC_QSGD, 8},
+             {WEIR_CODEC_TERNGRAD, 2}, {WEIR_CODEC_ONEBIT, 1}, {WEIR_CODEC_EFSIGNSGD, 1}};
+  report(b, "copy", do_copy);
+  for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
+    char what[64];
+    b->codec = row[i].codec;
+    b->cr = row[i].bits / 32;
+    snprintf(what, sizeof what, "%s %g bits encode", weir_codecs[b->codec].name, row[i].bits);
+    report(b, what, do_encoder);
+    snprintf(what, sizeof what, "%s %g bits decode (%.3f B)", weir_codecs[b->codec].name,
+             row[i].bits, (double)b->size / (double)b->n);
+    report(b, what, do_decoder);
+    snprintf(what, sizeof what, "%s %g bits decode, add", weir_codecs[b->codec].name, row[i].bits);
+    report(b, what, do_decoder_add);
+  }
 }
 
 static void do_gain(bench *b) {
@@ -147,7 +196,15 @@ static void run(size_t n) {
     report(&b, what, do_select);
     wire_rows(&b);
   }
+  for (b.codec = WEIR_CODEC_DGC; b.codec <= WEIR_CODEC_SIDCO; b.codec++) {
+    char what[64];
+    b.cr = 0.01;
+    snprintf(what, sizeof what, "%s cr %g", weir_codecs[b.codec].name, b.cr);
+    report(&b, what, do_select);
+  }
+  report(&b, "randomk cr 0.01", do_draw);
   report(&b, "bf16 encode with error", do_bf16);
+  encoder_rows(&b);
   weir_codec_context_free(b.context);
   weir_gain_curve_free(b.curve);
   free(b.g);

@@ -178,11 +178,14 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
     case WEIR_COLL_DENSE_TREE: return tree(n, dense_bytes);
     case WEIR_COLL_AG:
       t.alpha_terms = levels;
-      t.byte_terms = (n - 1) * weir_wire_expected(elements, kept, format, true);
+      t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL
+                                    ? (double)kept /* bytes already */
+                                    : weir_wire_expected(elements, kept, format, true));
       return t;
     case WEIR_COLL_ART_RING:
     case WEIR_COLL_ART_TREE:
       t = plan->collective == WEIR_COLL_ART_RING ? ring(n, value_bytes) : tree(n, value_bytes);
+      if (plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
       t.alpha_terms += levels;
       t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);
       /* The variances are gathered before the root is known: one more round of small messages,

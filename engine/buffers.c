@@ -36,11 +36,16 @@ weir_status weir_engine_reserve(weir_engine *engine, const weir_plan *plan) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   if (codec == NULL) return weir_fail(WEIR_E_INVALID, "codec %u is unknown", plan->codec);
   if (codec->dense) return WEIR_OK;
-  const size_t k = codec->kept(&engine->layout, plan->cr);
-  weir_status status = reserve_kept(engine, k);
-  if (status != WEIR_OK) return status;
+  size_t stride;
+  if (codec->encode != NULL) {
+    stride = codec->bound(&engine->layout, plan->cr);
+  } else {
+    const size_t k = codec->kept(&engine->layout, plan->cr);
+    weir_status status = reserve_kept(engine, k);
+    if (status != WEIR_OK) return status;
+    stride = weir_wire_bound(engine->n, k, (weir_wire_format)plan->wire);
+  }
   /* At least what VAR's variances take, and every block aligned. */
-  size_t stride = weir_wire_bound(engine->n, k, (weir_wire_format)plan->wire);
   stride = (stride + 15) / 16 * 16 + 16;
   const size_t ranks = (size_t)engine->size;
   if (stride > SIZE_MAX / ranks)

@@ -22,6 +22,8 @@ static weir_status encode_own(weir_engine *engine, weir_passage *passage, size_t
 weir_status weir_exchange_ag(weir_engine *engine, const weir_allreduce *allreduce,
                              weir_notes *notes, weir_passage *passage) {
   (void)allreduce;
+  if (weir_codec_find(engine->plan.codec)->encode != NULL)
+    return weir_exchange_encoded(engine, notes, passage);
   size_t k = 0;
   weir_status status = encode_own(engine, passage, &k);
   weir_engine_lap(engine, &engine->compress_s);

@@ -55,6 +55,16 @@ static weir_status share_indices(weir_engine *engine, int root, size_t k, size_t
   return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, root, status);
 }
 
+/* Indices that all ranks draw alike, from the step alone: nothing to send. */
+static weir_status draw_indices(weir_engine *engine, const weir_codec *codec) {
+  size_t k = 0;
+  const uint64_t seed = weir_hash(WEIR_HASH_INIT, &engine->turn, sizeof engine->turn);
+  weir_status status = codec->draw(engine->context, &engine->layout, engine->plan.cr, seed,
+                                   engine->index, engine->kept_capacity, &k);
+  weir_engine_lap(engine, &engine->compress_s);
+  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
+}
+
 static double levels(int ranks) {
   double count = 0;
   for (int reach = 1; reach < ranks; reach *= 2) count++;
@@ -71,7 +81,8 @@ weir_status weir_exchange_art(weir_engine *engine, const weir_allreduce *allredu
   if (engine->plan.codec == WEIR_CODEC_VAR) status = root_of_variance(engine, passage, &root);
   if (status != WEIR_OK) return status;
   size_t bytes = 0;
-  status = share_indices(engine, root, k, &bytes);
+  status = codec->draw != NULL ? draw_indices(engine, codec)
+                               : share_indices(engine, root, k, &bytes);
   if (status != WEIR_OK) return status;
 
   weir_gather(engine->fed, engine->index, k, engine->value);
@@ -84,7 +95,7 @@ weir_status weir_exchange_art(weir_engine *engine, const weir_allreduce *allredu
   weir_engine_lap(engine, &engine->comm_s);
   if (status != WEIR_OK) return status;
 
-  const double expected = weir_wire_expected(engine->n, k, wire, false);
+  const double expected = codec->draw != NULL ? 0 : weir_wire_expected(engine->n, k, wire, false);
   passage->extra_bytes = levels(engine->size) * ((double)bytes - expected);
   memset(engine->spare, 0, engine->n * sizeof(float));
   weir_scatter_add(engine->spare, engine->index, engine->value, k);

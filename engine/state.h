@@ -104,6 +104,8 @@ weir_status weir_exchange_dense(weir_engine *engine, const weir_allreduce *allre
                                 weir_notes *notes, weir_passage *passage);
 weir_status weir_exchange_ag(weir_engine *engine, const weir_allreduce *allreduce,
                              weir_notes *notes, weir_passage *passage);
+/* What weir_exchange_ag does with an encoder. */
+weir_status weir_exchange_encoded(weir_engine *engine, weir_notes *notes, weir_passage *passage);
 weir_status weir_exchange_art(weir_engine *engine, const weir_allreduce *allreduce,
                               weir_notes *notes, weir_passage *passage);
 

@@ -107,8 +107,10 @@ static double mean_gain(const weir_engine *engine) {
   return sum / engine->size;
 }
 
+/* What the plan's cost row asks for. */
 static size_t kept_elements(const weir_engine *engine) {
   const weir_codec *codec = weir_codec_find(engine->plan.codec);
+  if (codec->encode != NULL) return codec->bound(&engine->layout, engine->plan.cr);
   return codec->dense ? engine->n : codec->kept(&engine->layout, engine->plan.cr);
 }
 

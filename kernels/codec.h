@@ -2,8 +2,13 @@
  *
  * Notation (docs/architecture.md): n elements, g gradient, r residual, e = g + r the error-fed
  * gradient, c compression ratio (fraction kept), k elements kept.  A codec is one file and one
- * row of weir_codecs[].  Selecting and encoding are apart so that any selection can travel in any
- * wire format.  Scalar code is the oracle for the vector paths chosen at run time. */
+ * row of weir_codecs[], and one of three kinds:
+ *   dense      every element goes through an all-reduce (none, bf16)
+ *   selection  select() says which elements go, as fp32 or bf16 (top-k and its kin); selecting and
+ *              encoding are apart so that any selection can travel in any wire format
+ *   encoder    encode() writes every element in few bits, decode() reads it (quantizers).  What
+ *              encoding loses, e - decode(encode(e)), is the caller's to keep.
+ *  Scalar code is the oracle for the vector paths chosen at run time. */
 #ifndef WEIR_KERNELS_CODEC_H
 #define WEIR_KERNELS_CODEC_H
 
@@ -30,15 +35,34 @@ typedef struct weir_codec {
   uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
   const char *name;
   const char *description; /* one line with the source */
-  bool dense;              /* sends every element; select is NULL */
-  bool shared_indices;     /* all ranks send the same indices (star, var) */
+  bool dense;              /* sends every element by all-reduce; select and encode are NULL */
+  bool shared_indices;     /* all ranks send the same indices (star, var, randomk) */
   /* Number of elements select() keeps, always exactly: max(1, floor(c*n)) per compressed unit
-   * (the whole gradient, or each tensor for lwtopk); 0 for an empty unit. */
+   * (the whole gradient, or each tensor for lwtopk and dgc); 0 for an empty unit.  n for encoders. */
   size_t (*kept)(const weir_layout *layout, double cr);
   /* Writes exactly kept() indices, strictly ascending.  capacity >= kept() or WEIR_E_CAPACITY.
    * e must be finite.  Ties: the lower index is kept. */
   weir_status (*select)(weir_codec_context *context, const float *e, const weir_layout *layout,
                         double cr, uint32_t *index, size_t capacity, size_t *k);
+
+  /* Instead of select for indices that do not depend on e (randomk; NULL for the others): from the
+   * same seed the same indices, so that they need not travel. */
+  weir_status (*draw)(weir_codec_context *context, const weir_layout *layout, double cr,
+                      uint64_t seed, uint32_t *index, size_t capacity, size_t *k);
+
+  /* Encoders only; NULL for the others.  cr is bits an element / 32 (weir_plan_check). */
+
+  /* Length of the message in bytes, exactly. */
+  size_t (*bound)(const weir_layout *layout, double cr);
+  /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
+   * and seed alone, whatever the vector width.  out need not be aligned.  *bytes is what was
+   * written. */
+  weir_status (*encode)(weir_codec_context *context, const float *e, const weir_layout *layout,
+                        double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes);
+  /* Decode untrusted bytes into to[0..n), n of the layout: stored, or added when add.  What is
+   * stored is finite.  Malformed, or made for another layout: WEIR_E_PROTOCOL, to unchanged. */
+  weir_status (*decode)(weir_codec_context *context, const void *message, size_t bytes,
+                        const weir_layout *layout, float *to, bool add);
 } weir_codec;
 
 extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
@@ -63,6 +87,8 @@ void weir_scatter_zero(float *e, const uint32_t *index, size_t k);
 /* to[index[i]] += value[i] */
 void weir_scatter_add(float *to, const uint32_t *index, const float *value, size_t k);
 void weir_scale(float *x, size_t n, float factor);
+/* e -= sent, in place; returns ||e||^2 afterwards.  Deterministic, whatever the vector width. */
+double weir_ef_subtract(float *e, const float *sent, size_t n);
 double weir_sum_square(const float *x, size_t n);
 
 /* --- 16-bit values -------------------------------------------------------------------------- */

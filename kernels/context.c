@@ -17,6 +17,7 @@ void weir_codec_context_free(weir_codec_context *context) {
   }
   free(context->magnitude);
   free(context->position);
+  free(context->mark);
   free(context);
 }
 

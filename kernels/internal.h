@@ -14,6 +14,8 @@ struct weir_codec_context {
   size_t capacity;    /* candidates that fit (slack beyond it) */
   float *magnitude;   /* of the candidates */
   uint32_t *position; /* of the candidates, ascending */
+  uint64_t *mark;     /* a bit an element, for drawing */
+  size_t mark_words;
 };
 
 /* Room for candidates; keeps what is there when it suffices. */
@@ -33,6 +35,17 @@ typedef struct weir_kth {
   size_t above; /* elements strictly larger; below k */
 } weir_kth;
 weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n, size_t k);
+
+/* count <= n elements, one of each of count equal stretches, at a place that varies: no period in
+ * the data fools it. */
+void weir_sample(const float *e, size_t n, size_t count, float *sample);
+
+/* Bits of the smallest float that is >= threshold >= 0. */
+static inline uint32_t weir_bits_reaching(double threshold) {
+  float nearest = (float)threshold;
+  uint32_t bits = weir_magnitude(nearest);
+  return (double)nearest < threshold ? bits + 1 : bits;
+}
 
 /* Outcome of a search: the k-th largest, and the short list that the context now holds, all
  * elements of magnitude >= floor_bits, the k-th among them.  listed = 0: there is no short list
@@ -61,7 +74,22 @@ typedef weir_status weir_select_fn(weir_codec_context *context, const float *e,
                                    const weir_layout *layout, double cr, uint32_t *index,
                                    size_t capacity, size_t *k);
 weir_select_fn weir_lwtopk_select, weir_mstopk_select, weir_topk_select, weir_star_select,
-    weir_var_select;
+    weir_var_select, weir_dgc_select, weir_sidco_select;
+weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *layout, double cr,
+                              uint64_t seed, uint32_t *index, size_t capacity, size_t *k);
+
+typedef size_t weir_bound_fn(const weir_layout *layout, double cr);
+typedef weir_status weir_encode_fn(weir_codec_context *context, const float *e,
+                                   const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                   size_t capacity, size_t *bytes);
+typedef weir_status weir_decode_fn(weir_codec_context *context, const void *message, size_t bytes,
+                                   const weir_layout *layout, float *to, bool add);
+weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_terngrad_bound, weir_onebit_bound,
+    weir_efsignsgd_bound;
+weir_encode_fn weir_fp16_encode, weir_qsgd_encode, weir_terngrad_encode, weir_onebit_encode,
+    weir_efsignsgd_encode;
+weir_decode_fn weir_fp16_decode, weir_qsgd_decode, weir_terngrad_decode, weir_onebit_decode,
+    weir_efsignsgd_decode;
 
 /* --- index encodings ------------------------------------------------------------------------- */
 

@@ -12,18 +12,9 @@
  * - a round asks only whether at most k elements reach the threshold, that is, whether the
  *   (k+1)-th largest magnitude lies below it.  That magnitude is found once, and the rounds touch
  *   no data.  Every round decides as in the paper. */
-#include <math.h>
-
 #include "kernels/internal.h"
 
 #define ROUNDS 30
-
-/* Bits of the smallest float that is >= threshold >= 0. */
-static uint32_t bits_reaching(double threshold) {
-  float nearest = (float)threshold;
-  uint32_t bits = weir_magnitude(nearest);
-  return (double)nearest < threshold ? bits + 1 : bits;
-}
 
 /* Algorithm 1, lines 4-24; border: bits of the (k+1)-th largest magnitude. */
 static weir_band bisect(double mean, double largest, uint32_t border) {
@@ -34,7 +25,7 @@ static weir_band bisect(double mean, double largest, uint32_t border) {
   double r = 1.0;
   for (int round = 0; round < ROUNDS; round++) {
     double ratio = l + (r - l) / 2.0;
-    uint32_t bits = bits_reaching(mean + ratio * (largest - mean));
+    uint32_t bits = weir_bits_reaching(mean + ratio * (largest - mean));
     if (border < bits) {
       r = ratio;
       band.high = bits;

@@ -54,17 +54,20 @@ weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n,
   return kth;
 }
 
-/* Magnitude above which about k of n lie, erring on the low side.  The sample takes one element of
- * each of SAMPLE equal stretches, at a place that varies: no period in the data fools it. */
-static uint32_t estimate_floor(weir_codec_context *context, const float *e, size_t n, size_t k,
-                               size_t *expected) {
-  float *sample = context->magnitude;
-  size_t stretch = n / SAMPLE;
+void weir_sample(const float *e, size_t n, size_t count, float *sample) {
+  size_t stretch = n / count;
   uint64_t state = 1;
-  for (size_t i = 0; i < SAMPLE; i++) {
+  for (size_t i = 0; i < count; i++) {
     state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
     sample[i] = e[i * stretch + (size_t)(((state >> 32) * stretch) >> 32)];
   }
+}
+
+/* Magnitude above which about k of n lie, erring on the low side. */
+static uint32_t estimate_floor(weir_codec_context *context, const float *e, size_t n, size_t k,
+                               size_t *expected) {
+  float *sample = context->magnitude;
+  weir_sample(e, n, SAMPLE, sample);
   double share = (double)k / (double)n * SAMPLE;
   double rank = ceil(share + 4.0 * sqrt(share) + 8.0);
   rank = rank < SAMPLE ? rank : SAMPLE;

@@ -21,7 +21,17 @@ typedef enum weir_codec_id {
   WEIR_CODEC_TOPK = 4,   /* "topk":   exact top-k of the whole gradient */
   WEIR_CODEC_STAR = 5,   /* "star":   top-k indices of rank (step mod N) */
   WEIR_CODEC_VAR = 6,    /* "var":    top-k indices of the rank of largest variance */
-  WEIR_CODEC_COUNT = 7
+  /* Encoders: every element in few bits, what that loses goes to the residual; all-gathered. */
+  WEIR_CODEC_FP16 = 7,       /* "fp16":      IEEE half precision, cr 0.5 */
+  WEIR_CODEC_QSGD = 8,       /* "qsgd":      buckets on a grid of 2^b values, cr b/32, b = 2..8 */
+  WEIR_CODEC_TERNGRAD = 9,   /* "terngrad":  -s, 0 or s, cr 2/32 */
+  WEIR_CODEC_ONEBIT = 10,    /* "onebit":    sign, with the mean of either sign; cr 1/32 */
+  WEIR_CODEC_EFSIGNSGD = 11, /* "efsignsgd": sign times mean magnitude, cr 1/32 */
+  /* Selections. */
+  WEIR_CODEC_DGC = 12,     /* "dgc":     top-k per tensor by a sampled threshold */
+  WEIR_CODEC_SIDCO = 13,   /* "sidco":   threshold from a fitted tail, whole gradient */
+  WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn, the same on all ranks; no indices on the wire */
+  WEIR_CODEC_COUNT = 15
 } weir_codec_id;
 
 /* Ways to exchange it. */
@@ -47,8 +57,9 @@ typedef struct weir_plan {
   uint64_t id;         /* sequence number, the same on all ranks; 0 is the first plan */
   uint32_t codec;      /* weir_codec_id */
   uint32_t collective; /* weir_collective_id */
-  uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs */
-  double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs */
+  uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
+  double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
+                          element / 32 for encoders */
 } weir_plan;
 
 /* Longest plan string with its terminating zero. */
@@ -59,9 +70,11 @@ const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
 const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk and topk with ag;
- * star and var with art-ring and art-tree; cr in (0, 1].  Otherwise WEIR_E_INVALID, and
- * weir_last_error() says what would fit. */
+ * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk, topk, dgc and sidco
+ * with ag; star, var and randomk with art-ring and art-tree; cr in (0, 1].  Encoders go with ag, take no wire format,
+ * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125),
+ * terngrad 0.0625, onebit and efsignsgd 0.03125.  Otherwise WEIR_E_INVALID, and weir_last_error()
+ * says what would fit. */
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#include "kernels/cpu/quantize.h"
 
 typedef struct lanes {
   __m256d part[4];
@@ -238,6 +239,39 @@ TARGET static void bf16_decode(const uint16_t *x, size_t n, float *out) {
   weir_cpu_scalar.bf16_decode(x + i, n - i, out + i);
 }
 
+/* MINPS and MAXPS give their second operand unless the first is smaller (larger): the lanes of the
+ * scalar version. */
+TARGET static void range(const float *x, size_t n, float *low, float *high) {
+  __m256 least[2];
+  __m256 most[2];
+  least[0] = least[1] = most[0] = most[1] = _mm256_set1_ps(x[0]);
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    for (size_t half = 0; half < 2; half++) {
+      __m256 d = _mm256_loadu_ps(x + i + 8 * half);
+      least[half] = _mm256_min_ps(d, least[half]);
+      most[half] = _mm256_max_ps(d, most[half]);
+    }
+  }
+  float rest[16];
+  for (size_t lane = 0; lane < 16; lane++) {
+    rest[lane] = i + lane < n ? x[i + lane] : x[0];
+  }
+  for (size_t half = 0; half < 2 && i < n; half++) {
+    __m256 d = _mm256_loadu_ps(rest + 8 * half);
+    least[half] = _mm256_min_ps(d, least[half]);
+    most[half] = _mm256_max_ps(d, most[half]);
+  }
+  __m256 l = _mm256_min_ps(least[1], least[0]);
+  __m256 m = _mm256_max_ps(most[1], most[0]);
+  __m128 l4 = _mm_min_ps(_mm256_extractf128_ps(l, 1), _mm256_castps256_ps128(l));
+  __m128 m4 = _mm_max_ps(_mm256_extractf128_ps(m, 1), _mm256_castps256_ps128(m));
+  l4 = _mm_min_ps(_mm_movehl_ps(l4, l4), l4);
+  m4 = _mm_max_ps(_mm_movehl_ps(m4, m4), m4);
+  *low = _mm_cvtss_f32(_mm_min_ss(_mm_shuffle_ps(l4, l4, 1), l4));
+  *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m4, m4, 1), m4));
+}
+
 static const weir_cpu_ops avx2 = {
     .name = "avx2",
     .accumulate = accumulate,
@@ -248,6 +282,8 @@ static const weir_cpu_ops avx2 = {
     .emit = emit,
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
+    .range = range,
+    WEIR_QUANTIZER_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
+#include "kernels/cpu/quantize.h"
 
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
 #define NONFINITE 0x99
@@ -211,6 +212,31 @@ TARGET static void bf16_decode(const uint16_t *x, size_t n, float *out) {
   weir_cpu_scalar.bf16_decode(x + i, n - i, out + i);
 }
 
+/* MINPS and MAXPS give their second operand unless the first is smaller (larger): the lanes of the
+ * scalar version. */
+TARGET static void range(const float *x, size_t n, float *low, float *high) {
+  __m512 least = _mm512_set1_ps(x[0]);
+  __m512 most = least;
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512 d = _mm512_loadu_ps(x + i);
+    least = _mm512_min_ps(d, least);
+    most = _mm512_max_ps(d, most);
+  }
+  __mmask16 rest = (__mmask16)((1U << (n - i)) - 1);
+  __m512 d = _mm512_maskz_loadu_ps(rest, x + i);
+  least = _mm512_mask_min_ps(least, rest, d, least);
+  most = _mm512_mask_max_ps(most, rest, d, most);
+  __m256 l = _mm256_min_ps(_mm512_extractf32x8_ps(least, 1), _mm512_castps512_ps256(least));
+  __m256 m = _mm256_max_ps(_mm512_extractf32x8_ps(most, 1), _mm512_castps512_ps256(most));
+  __m128 l4 = _mm_min_ps(_mm256_extractf128_ps(l, 1), _mm256_castps256_ps128(l));
+  __m128 m4 = _mm_max_ps(_mm256_extractf128_ps(m, 1), _mm256_castps256_ps128(m));
+  l4 = _mm_min_ps(_mm_movehl_ps(l4, l4), l4);
+  m4 = _mm_max_ps(_mm_movehl_ps(m4, m4), m4);
+  *low = _mm_cvtss_f32(_mm_min_ss(_mm_shuffle_ps(l4, l4, 1), l4));
+  *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m4, m4, 1), m4));
+}
+
 static const weir_cpu_ops avx512 = {
     .name = "avx512",
     .accumulate = accumulate,
@@ -221,6 +247,8 @@ static const weir_cpu_ops avx512 = {
     .emit = emit,
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
+    .range = range,
+    WEIR_QUANTIZER_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx512(void) {

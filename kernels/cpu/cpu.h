@@ -30,6 +30,16 @@ typedef struct weir_band {
   size_t quota;
 } weir_band;
 
+/* A grid of top + 1 values, base + (code - zero) * step for code = 0..top; x lies at
+ * (x - base) * inverse + zero on it. */
+typedef struct weir_grid {
+  float base;
+  float step;
+  float inverse; /* of step */
+  float zero;
+  uint8_t top;
+} weir_grid;
+
 typedef struct weir_cpu_ops {
   const char *name;
   /* e = g + r; sums over the finite elements, and the number of the others. */
@@ -47,6 +57,31 @@ typedef struct weir_cpu_ops {
   size_t (*emit)(const float *x, size_t n, weir_band band, uint32_t base, uint32_t *index);
   void (*bf16_encode)(const float *x, size_t n, uint16_t *out, float *error);
   void (*bf16_decode)(const uint16_t *x, size_t n, float *out);
+
+  /* Quantizers; cpu/quantize.h.  Codes have a byte each until they are packed. */
+  /* Smallest and largest of n >= 1 elements. */
+  void (*range)(const float *x, size_t n, float *low, float *high);
+  void (*quantize_nearest)(const float *x, size_t n, weir_grid grid, uint8_t *code);
+  /* Element i draws from weir_mix32(key + i). */
+  void (*quantize_stochastic)(const float *x, size_t n, weir_grid grid, uint32_t key,
+                              uint8_t *code);
+  /* A code above grid.top counts as top. */
+  void (*dequantize)(const uint8_t *code, size_t n, weir_grid grid, float *to);
+  void (*dequantize_add)(const uint8_t *code, size_t n, weir_grid grid, float *to);
+  void (*signs)(const float *x, size_t n, uint8_t *code);
+  /* max(x, 0) and min(x, 0); none of the three may overlap. */
+  void (*halves)(const float *x, size_t n, float *restrict plus, float *restrict minus);
+  /* sum += x (code - 1); fired += the number of codes that are not 1.  Codes 0..2; in lanes. */
+  void (*ternary_sums)(const float *x, const uint8_t *code, size_t n, double *sum, size_t *fired);
+  void (*choose)(const uint8_t *code, size_t n, float zero, float one, float *to);
+  void (*choose_add)(const uint8_t *code, size_t n, float zero, float one, float *to);
+  /* Groups of 8 codes below 2^bits to and from bits bytes each; 1 <= bits <= 8.  The packed side
+   * needs 8 - bits spare bytes at its end, which are written (read) too. */
+  void (*pack)(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out);
+  void (*unpack)(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code);
+  /* IEEE half precision: round to nearest even, finite values saturate at 65504; exact back. */
+  void (*fp16_encode)(const float *x, size_t n, uint16_t *out);
+  void (*fp16_decode)(const uint16_t *x, size_t n, float *out);
 } weir_cpu_ops;
 
 extern const weir_cpu_ops weir_cpu_scalar;
@@ -70,6 +105,16 @@ static inline float weir_float_of(uint32_t bits) {
   float x;
   memcpy(&x, &bits, sizeof x);
   return x;
+}
+
+/* A bijection of 32 bits whose values look drawn at random: xor-shifts and odd factors
+ * (multiply-xorshift hashing, constants of C. Wellons' "lowbias32"). */
+static inline uint32_t weir_mix32(uint32_t x) {
+  x ^= x >> 16;
+  x *= UINT32_C(0x7feb352d);
+  x ^= x >> 15;
+  x *= UINT32_C(0x846ca68b);
+  return x ^ x >> 16;
 }
 
 /* Add the lanes up in the contract's order. */
@@ -97,6 +142,32 @@ static inline uint16_t weir_bf16_bits(float x) {
 
 static inline float weir_bf16_value(uint16_t bits) {
   return weir_float_of((uint32_t)bits << 16);
+}
+
+/* Nearest half, ties to even; a finite value saturates at 65504 instead of becoming Inf, so that
+ * what is lost stays a finite residual.  x must be finite. */
+static inline uint16_t weir_fp16_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  uint32_t sign = bits >> 16 & 0x8000U;
+  uint32_t magnitude = bits & UINT32_C(0x7fffffff);
+  if (magnitude < UINT32_C(0x38800000)) { /* below 2^-14: multiples of 2^-24, by the adder's rounding */
+    float shifted = weir_float_of(magnitude) + 0.5F;
+    memcpy(&bits, &shifted, sizeof bits);
+    return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
+  }
+  uint32_t rounded = (magnitude + 0xfffU + (magnitude >> 13 & 1U)) >> 13;
+  rounded -= (127 - 15) << 10;
+  return (uint16_t)(sign | (rounded < 0x7bffU ? rounded : 0x7bffU));
+}
+
+/* Exact; half must be finite.  Read as a float's upper bits it is 2^112 times too small, below 2^-14
+ * as well. */
+static inline float weir_fp16_value(uint16_t half) {
+  float value = weir_float_of((uint32_t)(half & 0x7fffU) << 13) * 0x1p112F;
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return weir_float_of(bits | (uint32_t)(half & 0x8000U) << 16);
 }
 
 #endif

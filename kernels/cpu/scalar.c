@@ -1,6 +1,9 @@
 /* The scalar reference: what the vector versions are compared with, bit for bit. */
 #include "kernels/cpu/cpu.h"
 
+#define TARGET
+#include "kernels/cpu/quantize.h"
+
 static void accumulate(const float *g, const float *r, float *e, size_t n,
                        weir_moments *moments) {
   double sum[WEIR_LANES] = {0};
@@ -94,6 +97,35 @@ static void bf16_decode(const uint16_t *x, size_t n, float *out) {
   }
 }
 
+/* In lanes and halves like a sum: of 0 and -0 too every version takes the same. */
+static void range(const float *x, size_t n, float *low, float *high) {
+  float least[WEIR_LANES];
+  float most[WEIR_LANES];
+  for (size_t lane = 0; lane < WEIR_LANES; lane++) {
+    least[lane] = most[lane] = x[0];
+  }
+  size_t i = 0;
+  for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
+    for (size_t lane = 0; lane < WEIR_LANES; lane++) {
+      float d = x[i + lane];
+      least[lane] = d < least[lane] ? d : least[lane];
+      most[lane] = d > most[lane] ? d : most[lane];
+    }
+  }
+  for (size_t lane = 0; i < n; i++, lane++) {
+    least[lane] = x[i] < least[lane] ? x[i] : least[lane];
+    most[lane] = x[i] > most[lane] ? x[i] : most[lane];
+  }
+  for (size_t width = WEIR_LANES / 2; width > 0; width /= 2) {
+    for (size_t lane = 0; lane < width; lane++) {
+      least[lane] = least[lane + width] < least[lane] ? least[lane + width] : least[lane];
+      most[lane] = most[lane + width] > most[lane] ? most[lane + width] : most[lane];
+    }
+  }
+  *low = least[0];
+  *high = most[0];
+}
+
 const weir_cpu_ops weir_cpu_scalar = {
     .name = "scalar",
     .accumulate = accumulate,
@@ -104,4 +136,6 @@ const weir_cpu_ops weir_cpu_scalar = {
     .emit = emit,
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
+    .range = range,
+    WEIR_QUANTIZER_OPS,
 };

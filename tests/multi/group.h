@@ -113,14 +113,23 @@ static const char *const group_arms[] = {
     "star:%g:art-tree:auto-fp32", "var:%g:art-ring:auto-fp32", "var:%g:art-tree:auto-fp32",
     "lwtopk:%g:ag:auto-bf16", "mstopk:%g:ag:auto-bf16", "topk:%g:ag:auto-bf16",
     "star:%g:art-ring:auto-bf16", "star:%g:art-tree:auto-bf16", "var:%g:art-ring:auto-bf16",
-    "var:%g:art-tree:auto-bf16"};
+    "var:%g:art-tree:auto-bf16",
+    /* Encoders: their ratio says how many bits, and is not one of the test's. */
+    "fp16:0.5:ag", "qsgd:0.125:ag", "qsgd:0.0625:ag", "terngrad:0.0625:ag", "onebit:0.03125:ag",
+    "efsignsgd:0.03125:ag",
+    "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
+
+static inline bool group_encodes(const weir_plan *plan) {
+  return weir_codec_find(plan->codec)->encode != NULL;
+}
 
 static inline weir_plan group_plan(size_t arm, double cr, uint64_t id) {
   weir_plan plan;
   char text[WEIR_PLAN_TEXT_MAX];
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
+#pragma GCC diagnostic ignored "-Wformat-extra-args"
   snprintf(text, sizeof text, group_arms[arm], cr);
 #pragma GCC diagnostic pop
   if (weir_plan_parse(text, &plan) != WEIR_OK) {

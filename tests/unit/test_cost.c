@@ -84,6 +84,20 @@ Test(cost, one_worker_pays_nothing) {
   cr_assert_eq(weir_cost_seconds(&a, 1, 1) + weir_cost_seconds(&b, 1, 1), 0.0);
 }
 
+/* 4 workers, L = 2.  Encoders tell their message's bytes: 2 rounds, 3 * 5000 bytes.  randomk sends
+ * 100 values and no indices: ring 2 * 3 rounds, 2 * 3/4 * 400 bytes; tree 2 * 2, 2 * 2 * 400. */
+Test(cost, encoders_and_drawn_indices_by_hand) {
+  const weir_plan qsgd = {0, WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.125};
+  const weir_plan ring = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1};
+  const weir_plan tree = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_TREE, WEIR_WIRE_PAPER, 0.1};
+  const weir_cost_terms a = weir_cost_plan(&qsgd, 4, 8000, 5000);
+  const weir_cost_terms b = weir_cost_plan(&ring, 4, 1000, 100);
+  const weir_cost_terms c = weir_cost_plan(&tree, 4, 1000, 100);
+  cr_assert(near(a.alpha_terms, 2) && near(a.byte_terms, 15000));
+  cr_assert(near(b.alpha_terms, 6) && near(b.byte_terms, 600));
+  cr_assert(near(c.alpha_terms, 4) && near(c.byte_terms, 1600));
+}
+
 Test(cost, an_unknown_collective_is_never_the_cheapest) {
   const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1};
   cr_assert_eq(weir_cost_paper(WEIR_COLL_COUNT, 4, 1e-3, 1e-9, 1e6, 0.1), INFINITY);

@@ -7,7 +7,10 @@
 Test(plan, text_round_trip) {
   const char *texts[] = {"none:1:dense-ring",   "bf16:1:dense-tree",       "lwtopk:0.1:ag",
                          "star:0.01:art-tree",  "topk:0.002:ag:auto-bf16", "var:0.033:art-ring",
-                         "mstopk:0.001:ag:auto-fp32"};
+                         "mstopk:0.001:ag:auto-fp32", "fp16:0.5:ag", "qsgd:0.0625:ag",
+                         "qsgd:0.125:ag", "qsgd:0.15625:ag", "qsgd:0.21875:ag", "qsgd:0.25:ag",
+                         "terngrad:0.0625:ag", "onebit:0.03125:ag", "efsignsgd:0.03125:ag",
+                         "dgc:0.01:ag", "sidco:0.01:ag:auto-bf16", "randomk:0.1:art-ring"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -22,7 +25,11 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
                          "none:1:ag",    "topk:0:ag",  "topk:-0.1:ag",  "topk:1.5:ag",
                          "topk:nan:ag",  "topk:x:ag",  "topk::ag",      "zip:0.1:ag",
                          "topk:0.1:mesh", "star:0.1:ag", "topk:0.1:art-ring", "none:0.5:dense-ring",
-                         "topk:0.1:ag:zip", "topk:0.1:ag:auto-bf16:x", "none:1:dense-ring:auto-bf16"};
+                         "topk:0.1:ag:zip", "topk:0.1:ag:auto-bf16:x", "none:1:dense-ring:auto-bf16",
+                         "qsgd:0.1:ag", "qsgd:0.03125:ag", "qsgd:0.28125:ag", "qsgd:1:ag",
+                         "qsgd:0.125:dense-ring", "qsgd:0.125:art-ring", "qsgd:0.125:ag:auto-fp32",
+                         "fp16:1:ag", "terngrad:0.03125:ag", "onebit:0.0625:ag",
+                         "efsignsgd:0.125:ag", "randomk:0.1:ag", "dgc:0.1:art-ring"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan, before;
     memset(&plan, 0x5a, sizeof plan);

@@ -1,0 +1,145 @@
+/* Passes of the quantizers, written once in plain C and compiled once per version: the including
+ * file defines TARGET (its target attribute), and the compiler vectorises for it.  Element by
+ * element there is nothing but single IEEE operations and integers, and sums run in WEIR_LANES lanes
+ * by the contract of cpu.h, so every version gives the same bits. */
+#ifndef TARGET
+#error "define TARGET first"
+#endif
+
+/* Position on the grid, from 0 to top; the comparisons also turn what overflowed into an end. */
+TARGET static inline float grid_place(weir_grid grid, float top, float x) {
+  float t = (x - grid.base) * grid.inverse + grid.zero;
+  t = t > 0.0F ? t : 0.0F;
+  return t < top ? t : top;
+}
+
+TARGET static void quantize_nearest(const float *x, size_t n, weir_grid grid, uint8_t *code) {
+  float top = (float)grid.top;
+  for (size_t i = 0; i < n; i++) {
+    float t = grid_place(grid, top, x[i]);
+    int32_t below = (int32_t)t;
+    code[i] = (uint8_t)(below + (t - (float)below > 0.5F));
+  }
+}
+
+/* Up with the probability of the fraction, which is exact: a value on the grid stays there. */
+TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
+                                       uint8_t *code) {
+  float top = (float)grid.top;
+  for (size_t i = 0; i < n; i++) {
+    float t = grid_place(grid, top, x[i]);
+    int32_t below = (int32_t)t;
+    float u = (float)(int32_t)(weir_mix32(key + (uint32_t)i) >> 8) * 0x1p-24F;
+    code[i] = (uint8_t)(below + (t - (float)below > u));
+  }
+}
+
+TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+  for (size_t i = 0; i < n; i++) {
+    int32_t c = code[i] < grid.top ? code[i] : (int32_t)grid.top;
+    to[i] = grid.base + ((float)c - grid.zero) * grid.step;
+  }
+}
+
+TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+  for (size_t i = 0; i < n; i++) {
+    int32_t c = code[i] < grid.top ? code[i] : (int32_t)grid.top;
+    to[i] += grid.base + ((float)c - grid.zero) * grid.step;
+  }
+}
+
+/* 1 for a negative element (by its sign bit), else 0. */
+TARGET static void signs(const float *x, size_t n, uint8_t *code) {
+  for (size_t i = 0; i < n; i++) {
+    uint32_t bits;
+    memcpy(&bits, &x[i], sizeof bits);
+    code[i] = (uint8_t)(bits >> 31);
+  }
+}
+
+TARGET static void halves(const float *x, size_t n, float *restrict plus, float *restrict minus) {
+  for (size_t i = 0; i < n; i++) {
+    plus[i] = x[i] > 0.0F ? x[i] : 0.0F;
+    minus[i] = x[i] < 0.0F ? x[i] : 0.0F;
+  }
+}
+
+TARGET static void ternary_sums(const float *x, const uint8_t *code, size_t n, double *sum,
+                                size_t *fired) {
+  double lanes[WEIR_LANES] = {0};
+  uint32_t hits = 0;
+  size_t i = 0;
+  for (; i + WEIR_LANES <= n; i += WEIR_LANES) {
+    for (size_t lane = 0; lane < WEIR_LANES; lane++) {
+      lanes[lane] += (double)(x[i + lane] * (float)((int32_t)code[i + lane] - 1));
+    }
+  }
+  for (size_t lane = 0; i < n; i++, lane++) {
+    lanes[lane] += (double)(x[i] * (float)((int32_t)code[i] - 1));
+  }
+  for (i = 0; i < n; i++) {
+    hits += code[i] != 1;
+  }
+  *sum += weir_fold_lanes(lanes);
+  *fired += hits;
+}
+
+TARGET static void choose(const uint8_t *code, size_t n, float zero, float one, float *to) {
+  for (size_t i = 0; i < n; i++) {
+    to[i] = code[i] != 0 ? one : zero;
+  }
+}
+
+TARGET static void choose_add(const uint8_t *code, size_t n, float zero, float one, float *to) {
+  for (size_t i = 0; i < n; i++) {
+    to[i] += code[i] != 0 ? one : zero;
+  }
+}
+
+/* Eight codes of 8 bits, the first in the lowest byte, drawn together to bits each: neighbours in
+ * pairs, pairs in fours, fours in eights. */
+TARGET static void pack(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out) {
+  unsigned gap = 8 - bits;
+  for (size_t g = 0; g < groups; g++) {
+    uint64_t w;
+    memcpy(&w, code + 8 * g, sizeof w);
+    w = (w & UINT64_C(0x00ff00ff00ff00ff)) | (w & UINT64_C(0xff00ff00ff00ff00)) >> gap;
+    w = (w & UINT64_C(0x0000ffff0000ffff)) | (w & UINT64_C(0xffff0000ffff0000)) >> 2 * gap;
+    w = (w & UINT64_C(0x00000000ffffffff)) | (w & UINT64_C(0xffffffff00000000)) >> 4 * gap;
+    memcpy(out + bits * g, &w, sizeof w);
+  }
+}
+
+TARGET static void unpack(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code) {
+  unsigned gap = 8 - bits;
+  uint64_t quarter = (UINT64_C(1) << 4 * bits) - 1;
+  uint64_t pair = ((UINT64_C(1) << 2 * bits) - 1) * UINT64_C(0x0000000100000001);
+  uint64_t one = ((UINT64_C(1) << bits) - 1) * UINT64_C(0x0001000100010001);
+  for (size_t g = 0; g < groups; g++) {
+    uint64_t w;
+    memcpy(&w, in + bits * g, sizeof w);
+    w = (w & quarter) | (w & quarter << 4 * bits) << 4 * gap;
+    w = (w & pair) | (w & pair << 2 * bits) << 2 * gap;
+    w = (w & one) | (w & one << bits) << gap;
+    memcpy(code + 8 * g, &w, sizeof w);
+  }
+}
+
+TARGET static void fp16_encode(const float *x, size_t n, uint16_t *out) {
+  for (size_t i = 0; i < n; i++) {
+    out[i] = weir_fp16_bits(x[i]);
+  }
+}
+
+TARGET static void fp16_decode(const uint16_t *x, size_t n, float *out) {
+  for (size_t i = 0; i < n; i++) {
+    out[i] = weir_fp16_value(x[i]);
+  }
+}
+
+#define WEIR_QUANTIZER_OPS                                                                      \
+  .quantize_nearest = quantize_nearest,                                                         \
+  .quantize_stochastic = quantize_stochastic, .dequantize = dequantize,                        \
+  .dequantize_add = dequantize_add, .signs = signs, .halves = halves,                           \
+  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add,                     \
+  .pack = pack, .unpack = unpack, .fp16_encode = fp16_encode, .fp16_decode = fp16_decode

@@ -1,0 +1,76 @@
+/* efsignsgd: EF-signSGD (Karimireddy et al., "Error feedback fixes SignSGD and other gradient
+ * compression schemes", 2019, algorithm 1).  Per tensor of d elements,
+ *
+ *   decode(encode(e)) = (||e||_1 / d) sign(e),   sign(0) = 1, sign(-0) = -1
+ *
+ * whose squared error is ||e||^2 - ||e||_1^2 / d.  The residual is the caller's, as always. */
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+static void encode_tensor(const weir_unit_format *format, const float *x, size_t count,
+                          uint32_t key, float *scale, uint8_t *codes) {
+  (void)format;
+  (void)key;
+  double sum;
+  uint32_t bits;
+  weir_cpu()->abs_sum_max(x, count, &sum, &bits);
+  *scale = (float)(sum / (double)count);
+  uint8_t code[WEIR_PIECE];
+  for (size_t done = 0; done < count; done += WEIR_PIECE) {
+    size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
+    weir_cpu()->signs(x + done, part, code);
+    weir_codes_write(code, part, 1, codes + done / 8);
+  }
+}
+
+static bool sane(const weir_encoded *head, const float *scale) {
+  (void)head;
+  return *scale >= 0.0F && *scale <= FLT_MAX;
+}
+
+static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
+                         size_t count, float *to, bool add) {
+  (void)head;
+  if (add) {
+    weir_cpu()->choose_add(code, count, *scale, -*scale, to);
+  } else {
+    weir_cpu()->choose(code, count, *scale, -*scale, to);
+  }
+}
+
+static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_EFSIGNSGD, .bits = 1},
+                                        .scales = 1,
+                                        .encode = encode_tensor,
+                                        .sane = sane,
+                                        .decode = decode_piece};
+
+size_t weir_efsignsgd_bound(const weir_layout *layout, double cr) {
+  (void)cr;
+  return weir_units_bound(&format, layout);
+}
+
+weir_status weir_efsignsgd_encode(weir_codec_context *context, const float *e,
+                                  const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                  size_t capacity, size_t *bytes) {
+  (void)context;
+  *bytes = 0;
+  if (cr != 1.0 / 32) {
+    return weir_fail(WEIR_E_INVALID, "efsignsgd takes 1 bit, ratio 0.03125, not %g", cr);
+  }
+  return weir_units_encode(&format, e, layout, seed, out, capacity, bytes);
+}
+
+weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
+                                  const weir_layout *layout, float *to, bool add) {
+  (void)context;
+  weir_encoded head;
+  weir_status status = weir_encoded_open(WEIR_CODEC_EFSIGNSGD, message, bytes,
+                                         layout->offset[layout->tensors], &head);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if (head.bits != 1 || head.unit != 0 || head.mode != 0) {
+    return weir_encoded_malformed(WEIR_CODEC_EFSIGNSGD, "unknown bits, unit or mode");
+  }
+  return weir_units_decode(&format, message, bytes, layout, to, add);
+}

@@ -1,0 +1,109 @@
+/* What the quantizers share: the form of their messages.
+ *
+ *   bytes 0-3   'W' 'R' 'E' '1'
+ *   bytes 4-7   n
+ *   bytes 8-11  elements of a unit; 0: every tensor is a unit
+ *   byte  12    codec (weir_codec_id)
+ *   byte  13    bits of a code, 1..8 (16 for fp16)
+ *   byte  14    the codec's own
+ *   byte  15    0
+ *   then, for every unit that is not empty, `scales` floats and bits bytes for each 8 codes, the
+ *   last group filled up with zeros.
+ *
+ * All numbers are little-endian.  The length follows from header and layout, and must come out
+ * exactly. */
+#ifndef WEIR_KERNELS_ENCODER_H
+#define WEIR_KERNELS_ENCODER_H
+
+#include <float.h>
+
+#include "kernels/internal.h"
+
+typedef struct weir_encoded {
+  uint8_t magic[4];
+  uint32_t n;
+  uint32_t unit;
+  uint8_t codec;
+  uint8_t bits;
+  uint8_t mode;
+  uint8_t zero;
+} weir_encoded;
+_Static_assert(sizeof(weir_encoded) == 16, "the header goes out as it lies in memory");
+
+/* Codes handled at a time, so that they stay in the first cache; a multiple of 8. */
+#define WEIR_PIECE ((size_t)1024)
+/* Largest magnitude that a grid reaches: what lies beyond saturates and stays in the residual, and
+ * no difference or decoded value overflows. */
+#define WEIR_GRID_LIMIT (FLT_MAX / 4)
+/* Below this a unit's width is taken as zero: its step would be denormal. */
+#define WEIR_GRID_LEAST (FLT_MIN * 256)
+
+/* One kind of unit. */
+typedef struct weir_unit_format {
+  weir_encoded head; /* of its messages; magic and n are filled in when encoding */
+  size_t scales;     /* floats before a unit's codes */
+  /* Write a unit: scales to scale[], codes by weir_codes_write.  key: where the unit's draws start
+   * (weir_mix32(key + i) for element i). */
+  void (*encode)(const struct weir_unit_format *format, const float *x, size_t count, uint32_t key,
+                 float *scale, uint8_t *codes);
+  /* Do these scales, from the wire, give finite values only? */
+  bool (*sane)(const weir_encoded *head, const float *scale);
+  void (*decode)(const weir_encoded *head, const float *scale, const uint8_t *code, size_t count,
+                 float *to, bool add);
+} weir_unit_format;
+#define WEIR_SCALES_MAX 2
+
+/* Bytes of a unit's codes. */
+static inline size_t weir_codes_bytes(size_t count, unsigned bits) {
+  return (count / 8 + (count % 8 != 0)) * bits;
+}
+
+size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layout);
+weir_status weir_units_encode(const weir_unit_format *format, const float *e,
+                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
+                              size_t *bytes);
+/* format's scales and functions are used; bits, unit and mode come from the message, and the caller
+ * has found them good (weir_encoded_open). */
+weir_status weir_units_decode(const weir_unit_format *format, const void *message, size_t bytes,
+                              const weir_layout *layout, float *to, bool add);
+
+/* Write a message's header after checking sizes. */
+weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,
+                               size_t capacity);
+/* Read a message's header: it is of this codec and has n elements; the rest is for the caller. */
+weir_status weir_encoded_open(uint32_t codec, const void *message, size_t bytes, size_t n,
+                              weir_encoded *head);
+/* WEIR_E_PROTOCOL: what is wrong with a message. */
+weir_status weir_encoded_malformed(uint32_t codec, const char *what);
+
+/* Pack a piece of at most WEIR_PIECE codes; code has room for a whole number of eights. */
+void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
+
+/* x within the grid's reach, as a float. */
+static inline float weir_grid_limit(double x) {
+  return x > (double)WEIR_GRID_LIMIT    ? WEIR_GRID_LIMIT
+         : x < -(double)WEIR_GRID_LIMIT ? -WEIR_GRID_LIMIT
+                                        : (float)x;
+}
+
+/* --- options beyond a plan's, for tests and for callers without error feedback ---------------- */
+
+typedef struct weir_qsgd_options {
+  unsigned bits;   /* 2..8 */
+  uint32_t bucket; /* elements, a multiple of 8 */
+  bool nearest;    /* instead of stochastic rounding */
+  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
+} weir_qsgd_options;
+size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options);
+weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
+                                  uint64_t seed, void *out, size_t capacity, size_t *bytes);
+
+typedef struct weir_terngrad_options {
+  bool clip;     /* at 2.5 root mean squares */
+  bool unbiased; /* send the paper's scale instead of the least-squares one */
+} weir_terngrad_options;
+weir_status weir_terngrad_encode_with(const float *e, const weir_layout *layout,
+                                      weir_terngrad_options options, uint64_t seed, void *out,
+                                      size_t capacity, size_t *bytes);
+
+#endif

@@ -1,0 +1,83 @@
+/* fp16: every element as IEEE 754 half precision, rounded to nearest even.  Finite values saturate
+ * at 65504; what rounding, saturation and underflow (below 2^-25) take away is the residual's.  It
+ * goes through an all-gather: an all-reduce whose partial sums travel as fp16 would be another
+ * wire format of the collectives, as bf16 is. */
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+size_t weir_fp16_bound(const weir_layout *layout, double cr) {
+  (void)cr;
+  return sizeof(weir_encoded) + 2 * layout->offset[layout->tensors];
+}
+
+weir_status weir_fp16_encode(weir_codec_context *context, const float *e,
+                             const weir_layout *layout, double cr, uint64_t seed, void *out,
+                             size_t capacity, size_t *bytes) {
+  (void)context;
+  (void)seed;
+  static const weir_encoded head = {.codec = WEIR_CODEC_FP16, .bits = 16};
+  size_t n = layout->offset[layout->tensors];
+  *bytes = 0;
+  if (cr != 0.5) {
+    return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
+  }
+  weir_status status = weir_encoded_begin(&head, n, weir_fp16_bound(layout, cr), out, capacity);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  /* Through a small buffer: the place in the message need not be aligned. */
+  uint8_t *to = (uint8_t *)out + sizeof head;
+  uint16_t piece[WEIR_PIECE];
+  for (size_t done = 0; done < n; done += WEIR_PIECE) {
+    size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
+    weir_cpu()->fp16_encode(e + done, part, piece);
+    memcpy(to + 2 * done, piece, 2 * part);
+  }
+  *bytes = sizeof head + 2 * n;
+  return WEIR_OK;
+}
+
+static bool all_finite(const uint8_t *values, size_t n) {
+  uint16_t piece[WEIR_PIECE];
+  for (size_t done = 0; done < n; done += WEIR_PIECE) {
+    size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
+    memcpy(piece, values + 2 * done, 2 * part);
+    unsigned special = 0;
+    for (size_t i = 0; i < part; i++) {
+      special |= (piece[i] & 0x7c00U) == 0x7c00U;
+    }
+    if (special != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+weir_status weir_fp16_decode(weir_codec_context *context, const void *message, size_t bytes,
+                             const weir_layout *layout, float *to, bool add) {
+  (void)context;
+  weir_encoded head;
+  size_t n = layout->offset[layout->tensors];
+  weir_status status = weir_encoded_open(WEIR_CODEC_FP16, message, bytes, n, &head);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if (head.bits != 16 || head.unit != 0 || head.mode != 0 || bytes != sizeof head + 2 * n) {
+    return weir_encoded_malformed(WEIR_CODEC_FP16, "wrong header or length");
+  }
+  const uint8_t *values = (const uint8_t *)message + sizeof head;
+  if (!all_finite(values, n)) {
+    return weir_encoded_malformed(WEIR_CODEC_FP16, "a value that is not finite");
+  }
+  uint16_t piece[WEIR_PIECE];
+  float value[WEIR_PIECE];
+  for (size_t done = 0; done < n; done += WEIR_PIECE) {
+    size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
+    memcpy(piece, values + 2 * done, 2 * part);
+    weir_cpu()->fp16_decode(piece, part, add ? value : to + done);
+    for (size_t i = 0; add && i < part; i++) {
+      to[done + i] += value[i];
+    }
+  }
+  return WEIR_OK;
+}

@@ -1,0 +1,92 @@
+/* onebit: 1-bit SGD (Seide et al., "1-bit stochastic gradient descent and its application to
+ * data-parallel distributed training of speech DNNs", 2014).  Per tensor, every element travels as
+ * its sign bit and is decoded to the mean of the elements of that sign, which is the value of
+ * least squared error for each of the two halves.  The paper takes the means per column of a
+ * weight matrix; Weir does not know shapes and takes them per tensor. */
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+/* sum[0] += the positive elements, sum[1] += the negative ones. */
+static void add_sums(const float *x, size_t count, double sum[2]) {
+  float plus[WEIR_PIECE];
+  float minus[WEIR_PIECE];
+  double part;
+  uint32_t largest;
+  weir_cpu()->halves(x, count, plus, minus);
+  weir_cpu()->abs_sum_max(plus, count, &part, &largest);
+  sum[0] += part;
+  weir_cpu()->abs_sum_max(minus, count, &part, &largest);
+  sum[1] -= part;
+}
+
+static void encode_tensor(const weir_unit_format *format, const float *x, size_t count,
+                          uint32_t key, float *scale, uint8_t *codes) {
+  (void)format;
+  (void)key;
+  double sum[2] = {0.0, 0.0};
+  size_t negative = 0;
+  uint8_t code[WEIR_PIECE];
+  for (size_t done = 0; done < count; done += WEIR_PIECE) {
+    size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
+    weir_cpu()->signs(x + done, part, code);
+    add_sums(x + done, part, sum);
+    for (size_t i = 0; i < part; i++) {
+      negative += code[i];
+    }
+    weir_codes_write(code, part, 1, codes + done / 8);
+  }
+  scale[0] = negative < count ? (float)(sum[0] / (double)(count - negative)) : 0.0F;
+  scale[1] = negative > 0 ? (float)(sum[1] / (double)negative) : 0.0F;
+}
+
+static bool sane(const weir_encoded *head, const float *scale) {
+  (void)head;
+  return weir_magnitude(scale[0]) < WEIR_INF_BITS && weir_magnitude(scale[1]) < WEIR_INF_BITS;
+}
+
+static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
+                         size_t count, float *to, bool add) {
+  (void)head;
+  if (add) {
+    weir_cpu()->choose_add(code, count, scale[0], scale[1], to);
+  } else {
+    weir_cpu()->choose(code, count, scale[0], scale[1], to);
+  }
+}
+
+static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_ONEBIT, .bits = 1},
+                                        .scales = 2,
+                                        .encode = encode_tensor,
+                                        .sane = sane,
+                                        .decode = decode_piece};
+
+size_t weir_onebit_bound(const weir_layout *layout, double cr) {
+  (void)cr;
+  return weir_units_bound(&format, layout);
+}
+
+weir_status weir_onebit_encode(weir_codec_context *context, const float *e,
+                               const weir_layout *layout, double cr, uint64_t seed, void *out,
+                               size_t capacity, size_t *bytes) {
+  (void)context;
+  *bytes = 0;
+  if (cr != 1.0 / 32) {
+    return weir_fail(WEIR_E_INVALID, "onebit takes 1 bit, ratio 0.03125, not %g", cr);
+  }
+  return weir_units_encode(&format, e, layout, seed, out, capacity, bytes);
+}
+
+weir_status weir_onebit_decode(weir_codec_context *context, const void *message, size_t bytes,
+                               const weir_layout *layout, float *to, bool add) {
+  (void)context;
+  weir_encoded head;
+  weir_status status = weir_encoded_open(WEIR_CODEC_ONEBIT, message, bytes,
+                                         layout->offset[layout->tensors], &head);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if (head.bits != 1 || head.unit != 0 || head.mode != 0) {
+    return weir_encoded_malformed(WEIR_CODEC_ONEBIT, "unknown bits, unit or mode");
+  }
+  return weir_units_decode(&format, message, bytes, layout, to, add);
+}

@@ -1,0 +1,161 @@
+/* qsgd: bucketed quantization (Alistarh et al., "QSGD", 2017, as used by CGX, sections 2.3 and 4).
+ * Each bucket of 128 elements has its own grid, and every element goes to one of the two grid
+ * values beside it, upwards with the probability of its distance from the lower, so that its
+ * expectation is the element:
+ *
+ *   max-min (default)  min + j (max - min) / (2^b - 1),  j = 0..2^b - 1
+ *   L2                 j ||v||_2 / s,                    j = -s..s,  s = 2^(b-1) - 1
+ *
+ * Bucket 128 is CGX's baseline.  max-min and stochastic are the defaults, because under error
+ * feedback the residual must stay bounded: on a max-min grid |residual| < step whatever the data,
+ * and its width settles; L2's step grows with sqrt(bucket) and is safe from s >= sqrt(bucket) on (5
+ * bits), below that it is for use without error feedback.  Nearest rounding halves the largest
+ * error, but moves all elements near zero the same way in the same step, which draws do not. */
+#include <math.h>
+
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+#define BUCKET 128
+#define BUCKET_MOST UINT32_C(65536)
+
+/* head.mode */
+#define MODE_L2 1U
+#define MODE_NEAREST 2U
+
+static unsigned levels(const weir_encoded *head) {
+  return head->mode & MODE_L2 ? (1U << (head->bits - 1)) - 1 : (1U << head->bits) - 1;
+}
+
+static weir_grid grid_of(const weir_encoded *head, const float *scale) {
+  unsigned s = levels(head);
+  bool l2 = head->mode & MODE_L2;
+  return (weir_grid){.base = l2 ? 0.0F : scale[1],
+                     .step = scale[0],
+                     .zero = l2 ? (float)s : 0.0F,
+                     .top = (uint8_t)(l2 ? 2 * s : s)};
+}
+
+static weir_grid fit(const weir_encoded *head, const float *x, size_t count, float *scale) {
+  float width;
+  scale[1] = 0.0F;
+  if (head->mode & MODE_L2) {
+    width = weir_grid_limit(sqrt(weir_cpu()->sum_square(x, count)));
+  } else {
+    float low;
+    float high;
+    weir_cpu()->range(x, count, &low, &high);
+    scale[1] = weir_grid_limit((double)low);
+    width = weir_grid_limit((double)high) - scale[1];
+  }
+  bool wide = width >= WEIR_GRID_LEAST;
+  float s = (float)levels(head);
+  scale[0] = wide ? width / s : 0.0F;
+  weir_grid grid = grid_of(head, scale);
+  grid.inverse = wide ? s / width : 0.0F;
+  return grid;
+}
+
+static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
+                          uint32_t key, float *scale, uint8_t *codes) {
+  const weir_encoded *head = &format->head;
+  weir_grid grid = fit(head, x, count, scale);
+  uint8_t code[WEIR_PIECE];
+  for (size_t done = 0; done < count; done += WEIR_PIECE) {
+    size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
+    if (head->mode & MODE_NEAREST) {
+      weir_cpu()->quantize_nearest(x + done, part, grid, code);
+    } else {
+      weir_cpu()->quantize_stochastic(x + done, part, grid, key + (uint32_t)done, code);
+    }
+    weir_codes_write(code, part, head->bits, codes + done / 8 * head->bits);
+  }
+}
+
+static bool sane(const weir_encoded *head, const float *scale) {
+  double reach = (double)scale[0] * levels(head);
+  double base = head->mode & MODE_L2 ? 0.0 : fabs((double)scale[1]);
+  return scale[0] >= 0.0F && reach + base <= (double)FLT_MAX;
+}
+
+static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
+                         size_t count, float *to, bool add) {
+  weir_grid grid = grid_of(head, scale);
+  if (add) {
+    weir_cpu()->dequantize_add(code, count, grid, to);
+  } else {
+    weir_cpu()->dequantize(code, count, grid, to);
+  }
+}
+
+static weir_unit_format format_of(unsigned bits, uint32_t bucket, unsigned mode) {
+  return (weir_unit_format){.head = {.unit = bucket,
+                                     .codec = WEIR_CODEC_QSGD,
+                                     .bits = (uint8_t)bits,
+                                     .mode = (uint8_t)mode},
+                            .scales = mode & MODE_L2 ? 1 : 2,
+                            .encode = encode_bucket,
+                            .sane = sane,
+                            .decode = decode_piece};
+}
+
+static unsigned mode_of(weir_qsgd_options options) {
+  return (options.l2 ? MODE_L2 : 0) | (options.nearest ? MODE_NEAREST : 0);
+}
+
+static bool good(unsigned bits, uint32_t bucket) {
+  return bits >= 2 && bits <= 8 && bucket >= 8 && bucket <= BUCKET_MOST && bucket % 8 == 0;
+}
+
+size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options) {
+  weir_unit_format format = format_of(options.bits, options.bucket, mode_of(options));
+  size_t offset[2] = {0, n};
+  return weir_units_bound(&format, &(weir_layout){1, offset});
+}
+
+weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
+                                  uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+  *bytes = 0;
+  if (!good(options.bits, options.bucket)) {
+    return weir_fail(WEIR_E_INVALID, "qsgd takes 2 to 8 bits and buckets of 8 to %u by 8, not %u, %u",
+                     BUCKET_MOST, options.bits, options.bucket);
+  }
+  weir_unit_format format = format_of(options.bits, options.bucket, mode_of(options));
+  size_t offset[2] = {0, n};
+  return weir_units_encode(&format, e, &(weir_layout){1, offset}, seed, out, capacity, bytes);
+}
+
+/* Other ratios give 0 bits, which encoding refuses. */
+static weir_qsgd_options plain(double cr) {
+  double bits = cr * 32.0;
+  bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
+  return (weir_qsgd_options){.bits = whole ? (unsigned)bits : 0, .bucket = BUCKET};
+}
+
+size_t weir_qsgd_bound(const weir_layout *layout, double cr) {
+  return weir_qsgd_bound_with(layout->offset[layout->tensors], plain(cr));
+}
+
+weir_status weir_qsgd_encode(weir_codec_context *context, const float *e,
+                             const weir_layout *layout, double cr, uint64_t seed, void *out,
+                             size_t capacity, size_t *bytes) {
+  (void)context;
+  return weir_qsgd_encode_with(e, layout->offset[layout->tensors], plain(cr), seed, out, capacity,
+                               bytes);
+}
+
+weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
+                             const weir_layout *layout, float *to, bool add) {
+  (void)context;
+  weir_encoded head;
+  weir_status status = weir_encoded_open(WEIR_CODEC_QSGD, message, bytes,
+                                         layout->offset[layout->tensors], &head);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if (!good(head.bits, head.unit) || head.mode > (MODE_L2 | MODE_NEAREST)) {
+    return weir_encoded_malformed(WEIR_CODEC_QSGD, "unknown bits, bucket or mode");
+  }
+  weir_unit_format format = format_of(head.bits, head.unit, head.mode);
+  return weir_units_decode(&format, message, bytes, layout, to, add);
+}

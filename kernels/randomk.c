@@ -1,0 +1,65 @@
+/* randomk: k elements drawn at random (Stich, Cordonnier and Jaggi, "Sparsified SGD with memory",
+ * 2018).  Every set of k indices is equally likely.  All ranks draw from the same seed and hence the
+ * same set, so that values go through an all-reduce and no index ever travels. */
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "kernels/internal.h"
+
+static weir_status reserve_marks(weir_codec_context *context, size_t words) {
+  if (words <= context->mark_words && context->mark != NULL) {
+    return WEIR_OK;
+  }
+  uint64_t *mark = malloc((words > 0 ? words : 1) * sizeof *mark);
+  if (mark == NULL) {
+    return weir_fail(WEIR_E_NOMEM, "no memory to draw from %zu elements", 64 * words);
+  }
+  free(context->mark);
+  context->mark = mark;
+  context->mark_words = words;
+  return WEIR_OK;
+}
+
+/* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice
+ * on average at the most. */
+static void draw_marks(uint64_t *mark, size_t n, size_t count, uint64_t seed) {
+  weir_rng rng;
+  weir_rng_seed(&rng, seed);
+  for (size_t drawn = 0; drawn < count;) {
+    uint64_t i = weir_rng_below(&rng, n);
+    uint64_t bit = UINT64_C(1) << i % 64;
+    drawn += (mark[i / 64] & bit) == 0;
+    mark[i / 64] |= bit;
+  }
+}
+
+weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *layout, double cr,
+                              uint64_t seed, uint32_t *index, size_t capacity, size_t *k) {
+  size_t n = layout->offset[layout->tensors];
+  size_t kept = weir_topk_kept(layout, cr);
+  size_t words = n / 64 + (n % 64 != 0);
+  *k = 0;
+  weir_status status = weir_select_check(layout, cr, kept, capacity);
+  if (status == WEIR_OK) {
+    status = reserve_marks(context, words);
+  }
+  if (status != WEIR_OK) {
+    return status;
+  }
+  /* The smaller part is drawn, kept or left out. */
+  bool out = kept > n / 2;
+  memset(context->mark, 0, words * sizeof *context->mark);
+  draw_marks(context->mark, n, out ? n - kept : kept, seed);
+  size_t taken = 0;
+  for (size_t w = 0; w < words; w++) {
+    uint64_t left = out ? ~context->mark[w] : context->mark[w];
+    if (w == n / 64) {
+      left &= (UINT64_C(1) << n % 64) - 1;
+    }
+    for (; left != 0; left &= left - 1) {
+      index[taken++] = (uint32_t)(64 * w + (uint64_t)__builtin_ctzll(left));
+    }
+  }
+  *k = taken;
+  return WEIR_OK;
+}

@@ -1,0 +1,122 @@
+/* terngrad: TernGrad (Wen et al., "TernGrad: ternary gradients to reduce communication in
+ * distributed deep learning", 2017).  Per tensor, every element becomes t = -1, 0 or 1:
+ *
+ *   clip    |x| <= 2.5 sigma, sigma the root mean square (the paper takes the mean as zero)
+ *   t_i     sign(x_i) with probability |x_i| / s, else 0;  s = max |x_i| after clipping
+ *   decode  t_i times a scale
+ *
+ * The paper's scale is s, which makes the decoded value unbiased.  Under error feedback that scale
+ * does harm: its squared error is sum |x|(s - |x|), for Gaussian gradients (0.8 s/sigma - 1) ||x||^2,
+ * so that the residual grows until it dwarfs the gradient (measured, 1000 steps: 419 times the
+ * gradient's energy when clipped, 564 times when not).  A plan therefore sends the least-squares
+ * scale <x, t> / <t, t>, the mean magnitude of the elements that fired, whose error
+ * ||x||^2 - <x,t>^2 / <t,t> is below ||x||^2 as soon as one fires (measured: 1.1 times). */
+#include <math.h>
+
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+#define CLIP 2.5
+
+/* head.mode */
+#define MODE_UNCLIPPED 1U
+#define MODE_UNBIASED 2U
+
+static weir_grid grid_of(float scale) {
+  return (weir_grid){.base = 0.0F, .step = scale, .zero = 1.0F, .top = 2};
+}
+
+static float largest(const weir_encoded *head, const float *x, size_t count) {
+  double sum;
+  uint32_t bits;
+  weir_cpu()->abs_sum_max(x, count, &sum, &bits);
+  double s = (double)weir_float_of(bits);
+  if (!(head->mode & MODE_UNCLIPPED)) {
+    s = fmin(s, CLIP * sqrt(weir_cpu()->sum_square(x, count) / (double)count));
+  }
+  return weir_grid_limit(s);
+}
+
+static void encode_tensor(const weir_unit_format *format, const float *x, size_t count,
+                          uint32_t key, float *scale, uint8_t *codes) {
+  float s = largest(&format->head, x, count);
+  weir_grid grid = grid_of(s);
+  grid.inverse = s >= WEIR_GRID_LEAST ? 1.0F / s : 0.0F;
+  size_t fired = 0;
+  double sum = 0.0;
+  uint8_t code[WEIR_PIECE];
+  for (size_t done = 0; done < count; done += WEIR_PIECE) {
+    size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
+    weir_cpu()->quantize_stochastic(x + done, part, grid, key + (uint32_t)done, code);
+    weir_cpu()->ternary_sums(x + done, code, part, &sum, &fired);
+    weir_codes_write(code, part, format->head.bits, codes + done / 8 * format->head.bits);
+  }
+  *scale = format->head.mode & MODE_UNBIASED ? (fired > 0 ? s : 0.0F)
+                                             : weir_grid_limit(fired > 0 ? sum / (double)fired : 0);
+}
+
+static bool sane(const weir_encoded *head, const float *scale) {
+  (void)head;
+  return *scale >= 0.0F && *scale <= FLT_MAX;
+}
+
+static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
+                         size_t count, float *to, bool add) {
+  (void)head;
+  if (add) {
+    weir_cpu()->dequantize_add(code, count, grid_of(*scale), to);
+  } else {
+    weir_cpu()->dequantize(code, count, grid_of(*scale), to);
+  }
+}
+
+static weir_unit_format format_of(weir_terngrad_options options) {
+  unsigned mode = (options.clip ? 0 : MODE_UNCLIPPED) | (options.unbiased ? MODE_UNBIASED : 0);
+  return (weir_unit_format){
+      .head = {.codec = WEIR_CODEC_TERNGRAD, .bits = 2, .mode = (uint8_t)mode},
+      .scales = 1,
+      .encode = encode_tensor,
+      .sane = sane,
+      .decode = decode_piece};
+}
+
+weir_status weir_terngrad_encode_with(const float *e, const weir_layout *layout,
+                                      weir_terngrad_options options, uint64_t seed, void *out,
+                                      size_t capacity, size_t *bytes) {
+  weir_unit_format format = format_of(options);
+  return weir_units_encode(&format, e, layout, seed, out, capacity, bytes);
+}
+
+size_t weir_terngrad_bound(const weir_layout *layout, double cr) {
+  (void)cr;
+  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
+  return weir_units_bound(&format, layout);
+}
+
+weir_status weir_terngrad_encode(weir_codec_context *context, const float *e,
+                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                 size_t capacity, size_t *bytes) {
+  (void)context;
+  *bytes = 0;
+  if (cr != 2.0 / 32) {
+    return weir_fail(WEIR_E_INVALID, "terngrad takes 2 bits, ratio 0.0625, not %g", cr);
+  }
+  return weir_terngrad_encode_with(e, layout, (weir_terngrad_options){.clip = true}, seed, out,
+                                   capacity, bytes);
+}
+
+weir_status weir_terngrad_decode(weir_codec_context *context, const void *message, size_t bytes,
+                                 const weir_layout *layout, float *to, bool add) {
+  (void)context;
+  weir_encoded head;
+  weir_status status = weir_encoded_open(WEIR_CODEC_TERNGRAD, message, bytes,
+                                         layout->offset[layout->tensors], &head);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if (head.bits != 2 || head.unit != 0 || head.mode > (MODE_UNCLIPPED | MODE_UNBIASED)) {
+    return weir_encoded_malformed(WEIR_CODEC_TERNGRAD, "unknown bits, unit or mode");
+  }
+  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
+  return weir_units_decode(&format, message, bytes, layout, to, add);
+}

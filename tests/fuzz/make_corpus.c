@@ -1,0 +1,82 @@
+/* Writes the fuzzers' first inputs: make_corpus FOLDER.  Small valid messages of every kind; the same
+ * files each time. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/base.h"
+#include "kernels/encoder.h"
+
+enum { MOST = 200 };
+static const size_t sizes[] = {0, 1, 9, MOST};
+static uint8_t message[16 * MOST];
+static float x[MOST];
+
+static void fail(const char *what) {
+  fprintf(stderr, "make_corpus: %s\n", what);
+  exit(1);
+}
+
+static void save(const char *folder, const char *decoder, unsigned number, size_t bytes) {
+  char path[512];
+  (void)snprintf(path, sizeof path, "%s/%s", folder, decoder);
+  (void)mkdir(path, 0777);
+  (void)snprintf(path, sizeof path, "%s/%s/%02u", folder, decoder, number);
+  FILE *file = fopen(path, "wb");
+  if (file == NULL || fwrite(message, 1, bytes, file) != bytes || fclose(file) != 0) fail(path);
+}
+
+static void write_wire(const char *folder) {
+  unsigned number = 0;
+  uint32_t index[MOST];
+  size_t bytes = 0;
+  for (size_t s = 0; s < 4; s++)
+    for (size_t every = 1; every <= 7; every += 3)
+      for (weir_wire_format format = 0; format < WEIR_WIRE_COUNT; format++) {
+        size_t k = 0;
+        for (size_t i = 0; i < sizes[s]; i += every) index[k++] = (uint32_t)i;
+        const float *value = s == 2 && every == 1 ? NULL : x;
+        if (weir_wire_encode(sizes[s], index, value, k, format, message, sizeof message, &bytes,
+                             NULL) != WEIR_OK)
+          fail(weir_last_error());
+        save(folder, "wire", number++, bytes);
+      }
+}
+
+/* The layout of fuzz_decoders.c. */
+static void write_encoder(const char *folder, const weir_codec *codec, double bits,
+                          unsigned *number) {
+  size_t bytes = 0;
+  for (size_t s = 0; s < 4; s++) {
+    const size_t n = sizes[s];
+    const size_t offset[5] = {0, n / 3, n / 3, n - n / 5, n};
+    if (codec->encode(NULL, x, &(weir_layout){4, offset}, bits / 32, s, message, sizeof message,
+                      &bytes) != WEIR_OK)
+      fail(weir_last_error());
+    save(folder, codec->name, (*number)++, bytes);
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc != 2) fail("usage: make_corpus FOLDER");
+  weir_rng rng;
+  weir_rng_seed(&rng, 1);
+  for (size_t i = 0; i < MOST; i++) x[i] = (float)weir_rng_normal(&rng);
+  write_wire(argv[1]);
+  for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
+    unsigned number = 0;
+    weir_plan plan = {.codec = id, .collective = WEIR_COLL_AG};
+    for (unsigned bits = 1; bits <= 16 && weir_codecs[id].encode != NULL; bits++) {
+      plan.cr = bits / 32.0;
+      if (weir_plan_check(&plan) == WEIR_OK)
+        write_encoder(argv[1], &weir_codecs[id], bits, &number);
+    }
+  }
+  size_t bytes = 0;
+  const weir_qsgd_options l2 = {.bits = 3, .bucket = 64, .nearest = true, .l2 = true};
+  if (weir_qsgd_encode_with(x, MOST, l2, 1, message, sizeof message, &bytes) != WEIR_OK)
+    fail(weir_last_error());
+  save(argv[1], "qsgd", 99, bytes);
+  return 0;
+}

@@ -1,0 +1,243 @@
+/* Selections that estimate (dgc, sidco) or draw (randomk): exactly k, and how good they are beside
+ * the k largest. */
+#include <criterion/criterion.h>
+
+#include "kernels/sidco.h"
+#include "kernels_data.h"
+
+enum { LONG = 400000 };
+static float e[LONG];
+static uint32_t index_of[LONG], exact[LONG];
+
+static weir_codec_context *context(void) {
+  weir_codec_context *c = NULL;
+  cr_assert_eq(weir_codec_context_create(&c), WEIR_OK);
+  return c;
+}
+
+static double energy(const uint32_t *index, size_t k) {
+  double sum = 0.0;
+  for (size_t i = 0; i < k; i++) {
+    sum += (double)e[index[i]] * (double)e[index[i]];
+  }
+  return sum;
+}
+
+/* Selects, and checks what holds whatever the estimate. */
+static double select_checked(weir_codec_context *c, uint32_t codec, const weir_layout *layout,
+                             double cr, const char *what) {
+  size_t n = layout->offset[layout->tensors];
+  size_t k = 0;
+  size_t kept = weir_codecs[codec].kept(layout, cr);
+  index_of[kept < LONG ? kept : 0] = 0xdeadbeef;
+  cr_assert_eq(weir_codecs[codec].select(c, e, layout, cr, index_of, kept, &k), WEIR_OK);
+  cr_assert_eq(k, kept);
+  cr_assert(kept == LONG || kept == 0 || index_of[kept] == 0xdeadbeef);
+  for (size_t i = 0; i < k; i++) {
+    cr_assert(index_of[i] < n && (i == 0 || index_of[i] > index_of[i - 1]), "%s %s n=%zu cr=%g",
+              weir_codecs[codec].name, what, n, cr);
+  }
+  /* dgc keeps so many of each tensor. */
+  uint32_t best = codec == WEIR_CODEC_DGC ? WEIR_CODEC_LWTOPK : WEIR_CODEC_TOPK;
+  cr_assert_eq(weir_codecs[best].select(c, e, layout, cr, exact, kept, &k), WEIR_OK);
+  for (size_t t = 0, i = 0, j = 0; best == WEIR_CODEC_LWTOPK && t < layout->tensors; t++) {
+    for (; i < k && index_of[i] < layout->offset[t + 1]; i++) {
+    }
+    for (; j < k && exact[j] < layout->offset[t + 1]; j++) {
+    }
+    cr_assert_eq(i, j);
+  }
+  double all = energy(exact, kept);
+  return all > 0.0 ? energy(index_of, kept) / all : 1.0;
+}
+
+Test(kernels_estimate, exactly_k_on_every_input, .timeout = 60) {
+  static const size_t sizes[] = {0, 1, 2, 127, 128, 129, 1000, 100003};
+  static const double ratios[] = {0.001, 0.01, 0.1, 0.3, 1.0};
+  weir_codec_context *c = context();
+  weir_rng rng;
+  weir_rng_seed(&rng, 41);
+  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+    size_t n = sizes[s];
+    size_t offset[5] = {0, n / 2, n / 2, n - n / 9, n};
+    weir_layout layout = {4, offset};
+    for (int shape = 0; shape < SHAPES; shape++) {
+      fill_shape(&rng, shape, e, n);
+      for (size_t r = 0; r < 5; r++) {
+        double dgc = select_checked(c, WEIR_CODEC_DGC, &layout, ratios[r], shape_name(shape));
+        double sidco = select_checked(c, WEIR_CODEC_SIDCO, &layout, ratios[r], shape_name(shape));
+        cr_assert(dgc <= 1.000001 && sidco <= 1.000001);
+        cr_assert(dgc > 0.9, "%s n=%zu cr=%g: dgc %g", shape_name(shape), n, ratios[r], dgc);
+      }
+    }
+  }
+  weir_codec_context_free(c);
+}
+
+/* Layers whose scales are powers of ten apart, Laplace inside: what a whole gradient looks like. */
+static void fill_layers(weir_rng *rng) {
+  for (size_t i = 0; i < LONG; i++) {
+    static const float scale[] = {1e-3F, 1e-2F, 3e-3F, 1e-1F, 1e-4F};
+    e[i] = scale[i / 9000 % 5] * shape_value(rng, 1, i, LONG);
+  }
+}
+
+Test(kernels_estimate, nearly_as_good_as_the_largest, .timeout = 60) {
+  weir_codec_context *c = context();
+  size_t offset[2] = {0, LONG};
+  weir_layout layout = {1, offset};
+  weir_rng rng;
+  weir_rng_seed(&rng, 42);
+  for (int kind = 0; kind < 4; kind++) {
+    if (kind < 3) {
+      fill_shape(&rng, kind, e, LONG);
+    } else {
+      fill_layers(&rng);
+    }
+    for (double cr = 0.001; cr < 0.2; cr *= 10) {
+      double dgc = select_checked(c, WEIR_CODEC_DGC, &layout, cr, "good");
+      double sidco = select_checked(c, WEIR_CODEC_SIDCO, &layout, cr, "good");
+      cr_assert(dgc > 0.97, "kind %d cr %g: dgc keeps %g", kind, cr, dgc);
+      cr_assert(sidco > 0.84, "kind %d cr %g: sidco keeps %g", kind, cr, sidco);
+    }
+  }
+  weir_codec_context_free(c);
+}
+
+/* --- sidco's fits ------------------------------------------------------------------------------ */
+
+static weir_sidco_moments moments_of_gamma(double shape, double scale) {
+  /* E ln x = psi(shape) + ln scale; psi by its asymptotic series after recurrence. */
+  double psi = 0.0, x = shape;
+  for (; x < 20.0; x += 1.0) {
+    psi -= 1.0 / x;
+  }
+  psi += log(x) - 1 / (2 * x) - 1 / (12 * x * x) + 1 / (120 * pow(x, 4));
+  return (weir_sidco_moments){shape * scale, shape * scale * scale, psi + log(scale)};
+}
+
+Test(kernels_estimate, fits_give_their_distributions_quantiles) {
+  for (double share = 0.25; share > 1e-4; share /= 4) {
+    /* Exponential of mean 3: P(x > t) = exp(-t / 3). */
+    double t = weir_sidco_exponential((weir_sidco_moments){.mean = 3.0}, share);
+    cr_assert_float_eq(exp(-t / 3.0), share, 1e-9 * share);
+    /* Gamma of shape 1 is the exponential, and the closed form of the shape is within 1.5 %. */
+    t = weir_sidco_gamma(moments_of_gamma(1.0, 2.0), share);
+    cr_assert_float_eq(t / (-2.0 * log(share)), 1.0, 0.02);
+    /* Generalized Pareto of shape a < 1/2 and scale b: mean b / (1 - a),
+     * variance b^2 / ((1 - a)^2 (1 - 2 a)), P(x > t) = (1 + a t / b)^(-1 / a). */
+    for (double a = -0.4; a < 0.45; a += 0.2) {
+      double b = 0.7;
+      weir_sidco_moments m = {.mean = b / (1 - a),
+                              .variance = b * b / ((1 - a) * (1 - a) * (1 - 2 * a))};
+      t = weir_sidco_pareto(m, share);
+      double reached = fabs(a) < 1e-12 ? exp(-t / b) : pow(1 + a * t / b, -1 / a);
+      cr_assert_float_eq(reached, share, 1e-6 * share);
+    }
+  }
+}
+
+static size_t reaching(double threshold) {
+  size_t count = 0;
+  for (size_t i = 0; i < LONG; i++) {
+    count += fabs((double)e[i]) >= threshold;
+  }
+  return count;
+}
+
+/* The exponential's stages worked out with plain loops. */
+static double staged_exponential(double share) {
+  double eta = 0.0;
+  for (bool last = false; !last;) {
+    last = share > 1.0 / 16;
+    double part = last ? share : 0.25, sum = 0.0, count = 0.0;
+    for (size_t i = 0; i < LONG; i++) {
+      double m = fabs((double)e[i]);
+      sum += m >= eta ? m - eta : 0.0;
+      count += m >= eta;
+    }
+    eta += -(sum / count) * log(part);
+    share /= part;
+  }
+  return eta;
+}
+
+Test(kernels_estimate, sidco_thresholds_come_near_k, .timeout = 60) {
+  weir_codec_context *c = context();
+  weir_rng rng;
+  weir_rng_seed(&rng, 43);
+  for (int shape = 0; shape < 2; shape++) {
+    fill_shape(&rng, shape, e, LONG);
+    for (double cr = 0.001; cr < 0.2; cr *= 10) {
+      size_t k = (size_t)(cr * LONG + 0.5);
+      for (weir_sidco_fit fit = WEIR_SIDCO_EXPONENTIAL; fit <= WEIR_SIDCO_PARETO; fit++) {
+        double threshold = 0.0;
+        size_t listed = 0;
+        cr_assert_eq(weir_sidco_threshold(c, e, LONG, k, fit, &threshold, &listed), WEIR_OK);
+        double ratio = (double)reaching(threshold) / (double)k;
+        if (fit == WEIR_SIDCO_EXPONENTIAL) {
+          cr_assert_float_eq(threshold / staged_exponential((double)k / LONG), 1.0, 1e-6);
+        }
+        cr_assert(ratio > 0.5 && ratio < 2.0, "shape %d cr %g fit %d: %g k", shape, cr, fit, ratio);
+        /* Exponential data fit the exponential: within the paper's 20 %. */
+        cr_assert(shape == 0 || fit == WEIR_SIDCO_GAMMA || fabs(ratio - 1) < 0.2, "%g", ratio);
+      }
+    }
+  }
+  weir_codec_context_free(c);
+}
+
+/* --- randomk ----------------------------------------------------------------------------------- */
+
+Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
+  static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 100003};
+  weir_codec_context *c = context();
+  const weir_codec *codec = &weir_codecs[WEIR_CODEC_RANDOMK];
+  for (size_t s = 0; s < 8; s++) {
+    size_t offset[2] = {0, sizes[s]};
+    weir_layout layout = {1, offset};
+    for (double cr = 1.0; cr > 0.001; cr *= 0.6) {
+      size_t kept = codec->kept(&layout, cr);
+      size_t k = 0, again = 0;
+      cr_assert_eq(codec->draw(c, &layout, cr, s, index_of, kept, &k), WEIR_OK);
+      cr_assert_eq(codec->draw(c, &layout, cr, s, exact, kept, &again), WEIR_OK);
+      cr_assert(k == kept && again == kept && memcmp(index_of, exact, 4 * k) == 0);
+      for (size_t i = 0; i < k; i++) {
+        cr_assert(index_of[i] < sizes[s] && (i == 0 || index_of[i] > index_of[i - 1]));
+      }
+      if (kept > 0) {
+        cr_assert_eq(codec->draw(c, &layout, cr, s, exact, kept - 1, &again), WEIR_E_CAPACITY);
+        cr_assert_eq(again, 0);
+      }
+    }
+    cr_assert_eq(codec->draw(c, &layout, 0.0, s, exact, LONG, &(size_t){0}), WEIR_E_INVALID);
+  }
+  weir_codec_context_free(c);
+}
+
+/* All C(6, k) sets come up equally often: 2 of 6, and 4 of 6, which draws what is left out. */
+Test(kernels_estimate, randomk_draws_every_set_alike) {
+  enum { DRAWS = 30000 };
+  weir_codec_context *c = context();
+  size_t offset[2] = {0, 6};
+  weir_layout layout = {1, offset};
+  for (size_t kept = 2; kept <= 4; kept += 2) {
+    size_t seen[64] = {0};
+    for (uint64_t seed = 0; seed < DRAWS; seed++) {
+      size_t k = 0;
+      size_t set = 0;
+      cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, (double)kept / 6, seed, index_of,
+                                                        6, &k), WEIR_OK);
+      for (size_t i = 0; i < k; i++) {
+        set |= (size_t)1 << index_of[i];
+      }
+      seen[set]++;
+    }
+    for (size_t set = 0; set < 64; set++) {
+      bool good = (size_t)__builtin_popcountll(set) == kept;
+      double share = (double)seen[set] / DRAWS;
+      cr_assert(good ? fabs(share - 1.0 / 15) < 5 * sqrt(1.0 / 15 / DRAWS) : seen[set] == 0);
+    }
+  }
+  weir_codec_context_free(c);
+}
