@@ -318,11 +318,13 @@ Test(rows, a_broadcast_too_long_is_refused) {
     group g;
     group_init(&g, GROUP_SHM, 3, too_long_body, &row);
     group_run(&g);
-    cr_assert_eq(g.result[1].status, WEIR_E_PROTOCOL, "%s", g.result[1].message);
-    cr_assert(strstr(g.result[1].message, "64 bytes where at most 32") != NULL, "%s",
-              g.result[1].message);
-    cr_assert(g.result[2].status == WEIR_E_PROTOCOL || g.result[2].status == WEIR_E_PEER, "%s",
-              g.result[2].message);
+    int told = 0; /* whoever is first tells the other, which may not get to look for itself */
+    for (int r = 1; r < 3; r++) {
+      const weir_status status = g.result[r].status;
+      cr_assert(status == WEIR_E_PROTOCOL || status == WEIR_E_PEER, "%s", g.result[r].message);
+      told += strstr(g.result[r].message, "64 bytes where at most 32") != NULL;
+    }
+    cr_assert_geq(told, 1, "%s; %s", g.result[1].message, g.result[2].message);
     group_done(&g);
   }
 }
