@@ -48,7 +48,8 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   if (loop->probe.pending && loop->probe.since > answer_steps) give_up(loop);
   const int suspects = seen->network.suspects;
   loop->probe.suspected = suspects > 0 ? loop->probe.suspected + 1 : 0;
-  const bool doubt = (suspects > 1 || loop->probe.suspected >= suspicions_before_probe) &&
+  const bool doubt = (suspects > 1 || seen->network.risen > 1 ||
+                      loop->probe.suspected >= suspicions_before_probe) &&
                      loop->probe.since >= loop->probe.doubt_wait;
   const bool departs = loop->learnt.departures >= departures_before_probe &&
                        !loop->learnt.absorb && loop->probe.since >= loop->probe.wait;

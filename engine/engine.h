@@ -51,6 +51,7 @@ typedef struct weir_note {
 #define WEIR_NOTE_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last note */
 #define WEIR_NOTE_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
 #define WEIR_NOTE_STALE 8u           /* its values are old, and it can afford a probe */
+#define WEIR_NOTE_RISEN 16u          /* a train was far faster than its bandwidth allows */
 _Static_assert(sizeof(weir_note) <= WEIR_NOTE_MAX, "a note must fit its block");
 
 /* Ratios at which notes carry the gain curve, descending from 0.3 to 0.0003. */
