@@ -99,4 +99,11 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);
 
+/* Some ranks of a group as a group of their own: member[i] is the parent's rank of rank i, without
+ * repetition, in the same order on all members, the caller's own among them.  The parent is borrowed
+ * and must not be used meanwhile by another thread; its errors name the parent's ranks.  bytes_sent
+ * counts what went through the view and grows in the parent too; flow samples are the parent's. */
+weir_status weir_transport_view(weir_transport **out, weir_transport *parent, const int *member,
+                                int size);
+
 #endif

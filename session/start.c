@@ -53,7 +53,8 @@ static weir_status connect_group(weir_session *session) {
                                 options->timeout_s);
   }
   if (status != WEIR_OK) return status;
-  return weir_comm_create(&session->comm, session->transport, options->timeout_s);
+  status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
+  return status == WEIR_OK ? weir_comm_find_hosts(session->comm, weir_host_identity(NULL)) : status;
 }
 
 typedef struct fingerprint {
