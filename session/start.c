@@ -36,27 +36,6 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
   return WEIR_OK;
 }
 
-static weir_status connect_group(weir_session *session) {
-  const weir_options *options = &session->options;
-  char alone[64];
-  weir_status status;
-  if (options->world_size == 1) {
-    /* A group of one needs no meeting place; its name is its own. */
-    (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);
-    status = weir_transport_inproc(&session->transport, alone, 0, 1, options->timeout_s);
-  } else if (strcmp(options->transport, "inproc") == 0) {
-    status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
-                                   options->world_size, options->timeout_s);
-  } else {
-    status = weir_transport_tcp(&session->transport, options->rendezvous, options->bind_address,
-                                options->job_id, options->rank, options->world_size,
-                                options->timeout_s);
-  }
-  if (status != WEIR_OK) return status;
-  status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
-  return status == WEIR_OK ? weir_comm_find_hosts(session->comm, weir_host_identity(NULL)) : status;
-}
-
 typedef struct fingerprint {
   uint64_t tensors;   /* names, sizes and order */
   uint64_t elements;
@@ -199,7 +178,7 @@ weir_status weir_session_start(weir_session *session) {
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
-  if (status == WEIR_OK) status = connect_group(session);
+  if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
   if (status == WEIR_OK && session->options.rank == 0) status = create_controller(session, &layout);

@@ -112,6 +112,9 @@ weir_status weir_session_check(const weir_session *session);
 
 weir_status weir_options_check(const weir_options *options);
 
+/* Join the group over the transport that the options name; sets transport and comm. */
+weir_status weir_session_connect(weir_session *session);
+
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);
 
