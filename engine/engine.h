@@ -37,7 +37,7 @@ typedef struct weir_note {
   uint32_t reserved;
   double compute_s;        /* of this step */
   double compress_s;       /* of the previous step: this one's is not over yet */
-  double comm_s;           /* of the previous step */
+  double comm_s;           /* of the previous step: time its exchanges took, hidden or not */
   double latency_s;        /* this rank's estimate; 0 unknown */
   double latency_error;    /* relative */
   double bandwidth;        /* bytes/s, this rank's estimate; 0 unknown */
@@ -61,7 +61,7 @@ extern const double weir_curve_cr[WEIR_CURVE_POINTS];
 /* What the engine measured of one step, for the rank's own controller and log. */
 typedef struct weir_step_record {
   weir_step_info info;
-  weir_cost_terms terms; /* of the plan executed, with the wire bytes it really sent */
+  weir_cost_terms terms; /* of the plan executed, all groups', with the wire bytes really sent */
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
@@ -77,6 +77,9 @@ typedef struct weir_engine_hooks {
   weir_status (*probe)(void *user);
   /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
+  /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */
+  weir_status (*groups)(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
+                        size_t *count);
 } weir_engine_hooks;
 
 typedef struct weir_engine weir_engine;
@@ -89,6 +92,7 @@ typedef struct weir_engine_config {
   weir_transport *transport;
   weir_layout layout;
   weir_plan first_plan;
+  const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
   weir_engine_hooks hooks;
   weir_network_fn virtual_network;
   void *virtual_user;
@@ -101,7 +105,12 @@ weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hoo
 weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info);
 weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient);
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
+/* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
+ * may use the communicator. */
+bool weir_engine_exchanging(const weir_engine *engine);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
+/* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
+size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);
 uint64_t weir_engine_residual_digest(const weir_engine *engine);
 /* The residual itself, n floats, for tests of conservation; valid until the next call. */
 const float *weir_engine_residual(const weir_engine *engine);

@@ -136,6 +136,8 @@ weir_status weir_gain_curve_create(weir_gain_curve **out);
 void weir_gain_curve_free(weir_gain_curve *curve);
 /* One pass over finite e; stride > 1 samples every stride-th element. */
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
+/* Another part of the same gradient. */
+void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
 /* E||g_c||^2 / E||g_e||^2 of exact top-k at ratio cr, in [0, 1]; 1 for an all-zero gradient. */
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
 /* Bound of |gain error| at cr from binning. */

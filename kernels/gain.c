@@ -39,7 +39,11 @@ void weir_gain_curve_free(weir_gain_curve *curve) {
 
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
   memset(curve, 0, sizeof *curve);
-  curve->n = n;
+  weir_gain_curve_add(curve, e, n, stride);
+}
+
+void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
+  curve->n += n;
   stride = stride > 0 ? stride : 1;
   for (size_t i = 0; i < n; i += stride) {
     bin *b = &curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT];
@@ -50,6 +54,7 @@ void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size
       break; /* i + stride would wrap for huge strides */
     }
   }
+  curve->energy = 0;
   for (size_t b = 0; b < BINS; b++) {
     curve->energy += curve->bins[b].energy;
   }
