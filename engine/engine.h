@@ -21,7 +21,8 @@ typedef enum weir_action {
   WEIR_ACTION_SWITCH = 1, /* run `plan` from now on; ends a trial (restore first) if one runs */
   WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
                              steps until another directive; nothing of them will remain */
-  WEIR_ACTION_PROBE = 3   /* all ranks run their active probe before the step */
+  WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
+  WEIR_ACTION_LOOK = 4    /* as PROBE, but only to see whether the link has become narrow */
 } weir_action;
 
 typedef struct weir_directive {
@@ -73,8 +74,8 @@ typedef struct weir_engine_hooks {
   void (*propose)(void *user, weir_directive *directive);
   /* After every successful exchange: all ranks' notes and this rank's record. */
   void (*observe)(void *user, const weir_note *notes, int ranks, const weir_step_record *record);
-  /* WEIR_ACTION_PROBE: measure the network now (collective). */
-  weir_status (*probe)(void *user);
+  /* WEIR_ACTION_PROBE, thorough, and WEIR_ACTION_LOOK: measure the network now; on all ranks. */
+  weir_status (*probe)(void *user, bool thorough);
   /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
   /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */

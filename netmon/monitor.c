@@ -29,7 +29,7 @@ static const double stall_s = 0.003;
 static const double tcp_tick_s = 0.01; /* of TCP_INFO's busy time, where the kernel ticks slowest */
 static const double long_busy = 10;
 /* So much later than the newest idle round trip, others count too. */
-static const double idle_patience_s = 10, loaded_agreement = 1.1, same = 1.03;
+static const double idle_patience_s = 10, loaded_agreement = 1.1, same = 1.05;
 static const double min_rate = 100, max_rate = 1e12, min_rtt_s = 1e-7, max_rtt_s = 100;
 static const double max_step_s = 3600;
 /* The regression forgets: half weight after about 34 samples. */

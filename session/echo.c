@@ -10,6 +10,8 @@
 #define SPACING_S 0.25
 #define PATIENCE_S 2.0
 #define TIMEOUT_S 1.0
+/* A train that got lost is not waited for as long as an echo, which is repeated. */
+#define TRAIN_TIMEOUT_S 0.25
 /* A round trip so much longer or shorter than the one before is looked into at once, so often. */
 #define DEPARTURE 1.5
 #define HURRY 4
@@ -57,12 +59,13 @@ static void send_echo(weir_echo *echo, double *newest_s, int *hurry) {
   *newest_s = sample.seconds;
 }
 
-static void send_train(weir_echo *echo) {
+static void send_train(weir_echo *echo, double newest_s) {
   size_t bytes = echo->train_bytes;
   weir_echo_sample sample = {.sent = (double)bytes};
   (void)pthread_mutex_unlock(&echo->mutex);
   const weir_status status = echo->transport->ops->train(echo->transport, echo->peer, &bytes,
-                                                         TIMEOUT_S, &sample.seconds);
+                                                         fmin(TRAIN_TIMEOUT_S + 2 * newest_s, TIMEOUT_S),
+                                                         &sample.seconds);
   (void)pthread_mutex_lock(&echo->mutex);
   sample.arrived = status == WEIR_OK ? (double)bytes : 0;
   keep(echo, sample); /* it was sent, lost or not */
@@ -80,7 +83,7 @@ static void *work(void *argument) {
     const double now = weir_now_s(), spacing_s = echo->train_spacing_s;
     if (echo->train_bytes > 0 && now >= train_due_s) {
       train_due_s = (floor(now / spacing_s - turn) + 1 + turn) * spacing_s;
-      send_train(echo);
+      send_train(echo, newest_s);
     } else {
       if (hurry > 0) hurry--;
       send_echo(echo, &newest_s, &hurry);

@@ -176,7 +176,7 @@ weir_status weir_probe_start(weir_session *session) {
   return status;
 }
 
-weir_status weir_probe_run(void *user) {
+weir_status weir_probe_run(void *user, bool thorough) {
   weir_session *session = user;
   if (session->options.world_size == 1 || session->options.virtual_network != NULL ||
       !session->options.active_probes)
@@ -187,8 +187,7 @@ weir_status weir_probe_run(void *user) {
   weir_feed_collect(session);
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   if (now.suspect || now.latency_age_s > OLD_S || now.latency_s < CHEAP_S) echoes(session);
-  measure_and_feed(session, 0,
-                   now.suspect || now.risen || session->rate_unsure || now.bandwidth_age_s > OLD_S);
+  measure_and_feed(session, 0, thorough || session->rate_unsure || now.bandwidth_age_s > OLD_S);
   weir_echo_idle(&session->echo, true);
   session->probe_s += weir_now_s() - begin_s;
   return WEIR_OK;

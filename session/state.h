@@ -133,10 +133,10 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
                         const weir_step_record *record);
 double weir_feed_now(const weir_session *session);
 
-/* Measure at start, and on WEIR_ACTION_PROBE; collective. */
+/* Measure at start (collective), and on WEIR_ACTION_PROBE and _LOOK. */
 weir_status weir_probe_start(weir_session *session);
 /* Could this rank afford a probe now? */
 bool weir_probe_affordable(const weir_session *session);
-weir_status weir_probe_run(void *session);
+weir_status weir_probe_run(void *session, bool thorough);
 
 #endif
