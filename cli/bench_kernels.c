@@ -67,12 +67,20 @@ static void compare(result *r, double cr) {
   const double copy = find(r, DATA_NORMAL, "copy", 0)->median;
   const double topk = find(r, DATA_NORMAL, "topk cr %g", cr)->median;
   put(r, "topk / read", topk, read, 2.5);
+  const double fused = find(r, DATA_NORMAL, "error feedback + topk cr %g", cr)->median;
+  put(r, "fused topk / moving 20 bytes as copy does", fused, 2.5 * copy, 1.3);
+  put(r, "fused topk / a pass of 20 bytes", fused, find(r, DATA_NORMAL, "move 20 bytes", 0)->median,
+      1.3);
   if (r->nth_element_ms > 0) put(r, "topk / nth_element", topk, r->nth_element_ms, 1.0 / 8);
   if (r->torch_ms > 0) put(r, "topk / torch.topk", topk, r->torch_ms, 1.0 / 40);
   for (kernel_data data = DATA_GRADIENT; data < DATA_KINDS; data++) {
     /* Twice what holds for the normal data. */
+    const double there = find(r, data, "read", 0)->median;
     g_autofree char *name = g_strdup_printf("topk on %s / read", kernel_data_names[data]);
-    put(r, name, find(r, data, "topk cr %g", cr)->median, find(r, data, "read", 0)->median, 5.0);
+    g_autofree char *both = g_strdup_printf("fused topk on %s / 20 bytes", kernel_data_names[data]);
+    put(r, name, find(r, data, "topk cr %g", cr)->median, there, 5.0);
+    put(r, both, find(r, data, "error feedback + topk cr %g", cr)->median,
+        2.5 * find(r, data, "copy", 0)->median, 2.6);
   }
   put(r, "qsgd 4 bits encode / copy", find(r, DATA_NORMAL, "qsgd 4 bits encode", 0)->median, copy,
       1.5);

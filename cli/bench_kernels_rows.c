@@ -46,6 +46,17 @@ static weir_status do_accumulate(kernel_bench *b, const kernel_row *row) {
   return WEIR_OK;
 }
 
+static weir_status do_fused(kernel_bench *b, const kernel_row *row) {
+  const gsize offset[2] = {0, b->n};
+  const weir_layout layout = {1, offset};
+  const float *const g = b->g;
+  weir_moments moments = {0};
+  const weir_status status = weir_ef_topk(b->context, &g, &layout, b->r, b->e, row->cr, &moments,
+                                          b->index, b->n, &b->k);
+  weir_scatter_zero(b->sum, b->index, b->k); /* as the residual is updated */
+  return status;
+}
+
 static weir_status do_gain(kernel_bench *b, const kernel_row *row) {
   weir_gain_curve_fill(b->curve, b->e, b->n, 1);
   sink = weir_gain_curve_gain(b->curve, row->cr);
@@ -154,6 +165,8 @@ static void add_encoders(GArray *rows, kernel_data data) {
 
 /* The selections that go with an all-gather last: messages carry the indices found last. */
 static void add_ratio(GArray *rows, kernel_data data, double cr) {
+  add(rows, (kernel_row){.data = data, .work = do_fused, .cr = cr}, "error feedback + topk cr %g",
+      cr);
   add_selection(rows, data, WEIR_CODEC_MSTOPK, cr);
   add_selection(rows, data, WEIR_CODEC_TOPK, cr);
   if (data == DATA_NORMAL) add_wire(rows, data, cr);
@@ -167,7 +180,7 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr) {
   } passes[] = {{"read", do_read, FALSE},
                 {"error feedback", do_accumulate, FALSE},
                 {"gain curve", do_gain, FALSE},
-                {"copy", do_copy, TRUE},
+                {"copy", do_copy, FALSE},
                 {"move 20 bytes", do_move20, TRUE},
                 {"scale in place", do_scale, TRUE}};
   for (gsize i = 0; i < G_N_ELEMENTS(passes); i++)
