@@ -157,6 +157,9 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
       return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u is NULL", tensor);
     gradient = &nothing;
   }
+  if ((uintptr_t)gradient % _Alignof(float) != 0)
+    return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
+                     tensor, _Alignof(float));
   engine->submitted[tensor] = gradient;
   weir_group_set *set = &engine->set;
   set->group[set->of[tensor]].missing--;
