@@ -25,8 +25,9 @@
 static weir_status obey(weir_engine *engine) {
   const weir_directive *directive = &engine->pending;
   const bool trial = directive->action == WEIR_ACTION_TRIAL;
-  if (directive->action == WEIR_ACTION_PROBE && engine->config.hooks.probe != NULL)
-    return engine->config.hooks.probe(engine->config.hooks.user);
+  const bool thorough = directive->action == WEIR_ACTION_PROBE;
+  if ((thorough || directive->action == WEIR_ACTION_LOOK) && engine->config.hooks.probe != NULL)
+    return engine->config.hooks.probe(engine->config.hooks.user, thorough);
   if (!trial && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
 
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */
@@ -159,6 +160,9 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
       return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u is NULL", tensor);
     gradient = &nothing;
   }
+  if ((uintptr_t)gradient % _Alignof(float) != 0)
+    return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
+                     tensor, _Alignof(float));
   if (engine->profiler.on) weir_profiler_came(engine, tensor);
   engine->submitted[tensor] = gradient;
   weir_group_set *set = &engine->set;

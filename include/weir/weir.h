@@ -38,9 +38,10 @@ typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
 typedef struct weir_options {
   int rank;                 /* 0 .. world_size-1 */
   int world_size;           /* N >= 1 */
-  const char *transport;    /* "tcp" (default) or "inproc" (threads of one process) */
-  const char *rendezvous;   /* tcp: "HOST:PORT" where rank 0 listens; inproc: a group name */
-  const char *bind_address; /* tcp: local address to use; NULL: the one that reaches rank 0 */
+  const char *transport;    /* "tcp" (default); "shm" (one host); "auto": tcp, or shm where all ranks
+                               share a host; "inproc" (threads of one process) */
+  const char *rendezvous;   /* tcp, auto: "HOST:PORT" where rank 0 listens; else a group name */
+  const char *bind_address; /* tcp, auto: local address to use; NULL: the one that reaches rank 0 */
   uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
   double timeout_s;         /* bound of every wait, default 10 */
   const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
@@ -62,7 +63,8 @@ void weir_options_init(weir_options *options);
  * CUDA or MPI.  *out is NULL on failure. */
 weir_status weir_session_create(weir_session **out, const weir_options *options);
 
-/* Register a gradient tensor of numel elements, in backward order, before weir_session_start.
+/* Register a gradient tensor of numel elements, in backward order, before weir_session_start.  All
+ * together have at most 2^32 - 1 elements, or WEIR_E_INVALID; numel may be 0.
  * name is copied.  *tensor receives its number, counting from 0.  All ranks must register the same
  * tensors in the same order; weir_session_start checks it. */
 weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
@@ -116,7 +118,7 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
  * weir_step_end returns, neither to be read nor written meanwhile.  When the plan has groups, the call
  * that completes one starts its exchange, which then goes on while the backward pass does; its place
  * (weir_plan_group) says whether compressing it is part of this call.  In any order, but groups go out
- * in theirs. */
+ * in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID. */
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
 
 /* Exchange.  On WEIR_OK every submitted buffer holds the average over all ranks, bit-identical on
