@@ -16,6 +16,8 @@ char *help_policies(void) {
       "  weir     decides by what it measures (the default)\n"
       "  paper    the controller of the publication\n"
       "  fixed:CODEC:CR:COLLECTIVE[:WIRE]   always the same; \"fixed:\" may be left out\n"
+      "  groups:GROUPS   always the same groups of tensors, exchanged while the backward pass goes on:\n"
+      "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place\n"
       "    CR is the fraction of the gradient that is kept, in (0, 1].  What goes together:\n");
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     g_string_append_printf(text, "      %-8s", weir_codec_name(codec));

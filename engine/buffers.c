@@ -134,11 +134,15 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   if (status == WEIR_OK && set.count > 1 && engine->lanes == NULL &&
       engine->config.virtual_network == NULL)
     status = weir_lanes_create(&engine->lanes, engine);
+  weir_series *time = NULL;
+  if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(&set, &time);
   if (status == WEIR_OK) status = find_arena(engine, &set);
   if (status != WEIR_OK) {
+    free(time);
     release_set(&set);
     return status;
   }
+  weir_profiler_forget(engine, time);
   if (set.arena != engine->set.arena) free(engine->set.arena);
   release_set(&engine->set);
   engine->set = set;
@@ -152,6 +156,8 @@ void weir_engine_release(weir_engine *engine) {
   free(engine->hooks);
   free(engine->states);
   free(engine->notes);
+  free(engine->profiler.time);
+  free(engine->profiler.gap);
   free(engine->table);
   free(engine->set.arena);
   release_set(&engine->set);

@@ -53,9 +53,24 @@ typedef struct weir_group {
   bool ready;         /* prepared; under the lanes' lock */
   bool finite;        /* this rank's e */
   bool overflow;      /* the sum is not finite, on all ranks alike */
-  double launched_s;  /* when it was handed on, since the step's begin */
-  double exchange_s, decode_s;
+  weir_group_times times;
 } weir_group;
+
+/* The newest values of something measured once a step. */
+#define WEIR_KEPT_STEPS 16
+typedef struct weir_series {
+  float value[WEIR_KEPT_STEPS];
+} weir_series;
+
+/* Only when the engine is asked to profile. */
+typedef struct weir_profiler {
+  bool on;        /* in this step */
+  double mark;    /* when the gradient before became ready, or the backward pass began */
+  uint64_t steps; /* measured, of the gaps */
+  uint64_t plan_steps; /* of the times */
+  weir_series *gap;    /* per tensor */
+  weir_series *time;   /* per group, all fields of weir_group_times */
+} weir_profiler;
 
 /* The plan's groups with their memory.  Built when a plan comes into force, never within a step. */
 typedef struct weir_group_set {
@@ -115,11 +130,13 @@ struct weir_engine {
   size_t hook_count;
   weir_checkpoint checkpoint;
 
+  weir_profiler profiler;
   weir_watch watch; /* the caller's thread's */
-  double begun;     /* clock reading */
+  double begun;      /* clock reading */
+  double prepared_s; /* compress_s when the last exchange began */
   double hidden_s;  /* virtual time: what lanes would have done, done by this thread instead */
   double compute_s, compress_s, comm_s, exchange_s, overhead_s;
-  double last_compress_s, last_comm_s, last_gain; /* of the previous step, for the note */
+  double last_compress_s, last_comm_s, last_wait_s, last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
   weir_status broken; /* the group's end, kept for every later call */
@@ -184,6 +201,17 @@ void weir_group_prepare(weir_group *group);
 weir_status weir_group_exchange(weir_group *group, weir_notes *notes);
 /* Average into the submitted buffers; sets overflow. */
 void weir_group_publish(weir_group *group);
+
+/* --- what profiles are made of (profile.c) -------------------------------------------------- */
+
+/* Room for the times of a set's groups. */
+weir_status weir_profiler_room(const weir_group_set *set, weir_series **time);
+/* Another plan: its groups' times begin anew, in `time`. */
+void weir_profiler_forget(weir_engine *engine, weir_series *time);
+void weir_profiler_open(weir_engine *engine); /* a step begins: is it to be measured? */
+void weir_profiler_came(weir_engine *engine, size_t tensor); /* its gradient is ready */
+void weir_profiler_left(weir_engine *engine);                /* the trainer computes on */
+void weir_profiler_close(weir_engine *engine);               /* the step has succeeded */
 
 /* --- threads beside the caller's (lanes.c) -------------------------------------------------- */
 

@@ -123,6 +123,12 @@ static bool want_curve(void *user) {
   return session->controller != NULL && weir_controller_want_curve(session->controller);
 }
 
+static weir_status groups(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
+                          size_t *count) {
+  weir_session *session = user;
+  return weir_controller_groups(session->controller, layout, table, capacity, count);
+}
+
 /* --- start ---------------------------------------------------------------------------------- */
 
 static weir_status create_engine(weir_session *session, const weir_layout *layout,
@@ -137,9 +143,11 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .propose = propose,
                 .observe = observe,
                 .probe = weir_probe_run,
-                .want_curve = session->options.rank == 0 ? want_curve : NULL},
+                .want_curve = session->options.rank == 0 ? want_curve : NULL,
+                .groups = session->options.rank == 0 ? groups : NULL},
       .virtual_network = session->options.virtual_network,
-      .virtual_user = session->options.virtual_user};
+      .virtual_user = session->options.virtual_user,
+      .profile = session->options.profile || session->options.overlap};
   weir_status status = weir_engine_create(&session->engine, &config);
   for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)
     status = weir_engine_register_state(session->engine, session->states[i].data,
@@ -153,6 +161,7 @@ static weir_status create_controller(weir_session *session, const weir_layout *l
   const weir_controller_config config = {.policy = session->options.policy,
                                          .world_size = session->options.world_size,
                                          .layout = *layout,
+                                         .names = (const char *const *)session->names,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
                                          .threaded = session->options.virtual_network == NULL};
