@@ -157,7 +157,8 @@ static weir_status create_controller(weir_session *session, const weir_layout *l
                                          .layout = *layout,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
-                                         .threaded = session->options.virtual_network == NULL};
+                                         .threaded = session->options.virtual_network == NULL,
+                                         .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 
