@@ -26,6 +26,8 @@ typedef struct weir_controller_config {
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
+  bool measure;         /* time the codecs it chooses among before it starts (some 20 ms), rather than
+                           begin with what is usual */
 } weir_controller_config;
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */

@@ -164,7 +164,8 @@ static weir_status create_controller(weir_session *session, const weir_layout *l
                                          .names = (const char *const *)session->names,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
-                                         .threaded = session->options.virtual_network == NULL};
+                                         .threaded = session->options.virtual_network == NULL,
+                                         .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 
