@@ -171,11 +171,16 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   if (n <= 1) return t;
   const int levels = rounds(n);
   const weir_wire_format format = (weir_wire_format)plan->wire;
-  const double dense_bytes = (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
+  const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
+  const double dense_bytes = low_rank ? 4.0 * (double)kept
+                                      : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
   const double value_bytes = (format == WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
   switch (plan->collective) {
-    case WEIR_COLL_DENSE_RING: return ring(n, dense_bytes);
-    case WEIR_COLL_DENSE_TREE: return tree(n, dense_bytes);
+    case WEIR_COLL_DENSE_RING:
+    case WEIR_COLL_DENSE_TREE:
+      t = plan->collective == WEIR_COLL_DENSE_RING ? ring(n, dense_bytes) : tree(n, dense_bytes);
+      if (low_rank) t.alpha_terms *= 2;
+      return t;
     case WEIR_COLL_AG:
       t.alpha_terms = levels;
       t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL

@@ -7,6 +7,7 @@
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/lowrank.h"
 
 typedef struct lanes {
   __m256d part[4];
@@ -284,6 +285,7 @@ static const weir_cpu_ops avx2 = {
     .bf16_decode = bf16_decode,
     .range = range,
     WEIR_QUANTIZER_OPS,
+    WEIR_LOWRANK_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

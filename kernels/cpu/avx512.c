@@ -7,6 +7,7 @@
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/lowrank.h"
 
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
 #define NONFINITE 0x99
@@ -249,6 +250,7 @@ static const weir_cpu_ops avx512 = {
     .bf16_decode = bf16_decode,
     .range = range,
     WEIR_QUANTIZER_OPS,
+    WEIR_LOWRANK_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx512(void) {

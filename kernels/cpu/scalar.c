@@ -3,6 +3,7 @@
 
 #define TARGET
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/lowrank.h"
 
 static void accumulate(const float *g, const float *r, float *e, size_t n,
                        weir_moments *moments) {
@@ -138,4 +139,5 @@ const weir_cpu_ops weir_cpu_scalar = {
     .bf16_decode = bf16_decode,
     .range = range,
     WEIR_QUANTIZER_OPS,
+    WEIR_LOWRANK_OPS,
 };

@@ -117,11 +117,23 @@ static const char *const group_arms[] = {
     /* Encoders: their ratio says how many bits, and is not one of the test's. */
     "fp16:0.5:ag", "qsgd:0.125:ag", "qsgd:0.0625:ag", "terngrad:0.0625:ag", "onebit:0.03125:ag",
     "efsignsgd:0.03125:ag",
-    "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16"};
+    "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16",
+    /* Low rank: the number is the rank. */
+    "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {
   return weir_codec_find(plan->codec)->encode != NULL;
+}
+
+/* Every tensor as a matrix as nearly square as its size allows. */
+static inline void group_rows(const size_t *offset, size_t tensors, size_t *rows) {
+  for (size_t t = 0; t < tensors; t++) {
+    const size_t n = offset[t + 1] - offset[t];
+    rows[t] = 1;
+    for (size_t r = 2; r * r <= n; r++)
+      if (n % r == 0) rows[t] = r;
+  }
 }
 
 static inline weir_plan group_plan(size_t arm, double cr, uint64_t id) {

@@ -10,7 +10,9 @@ Test(plan, text_round_trip) {
                          "mstopk:0.001:ag:auto-fp32", "fp16:0.5:ag", "qsgd:0.0625:ag",
                          "qsgd:0.125:ag", "qsgd:0.15625:ag", "qsgd:0.21875:ag", "qsgd:0.25:ag",
                          "terngrad:0.0625:ag", "onebit:0.03125:ag", "efsignsgd:0.03125:ag",
-                         "dgc:0.01:ag", "sidco:0.01:ag:auto-bf16", "randomk:0.1:art-ring"};
+                         "dgc:0.01:ag", "sidco:0.01:ag:auto-bf16", "randomk:0.1:art-ring",
+                         "powersgd:1:dense-ring", "powersgd:4:dense-tree",
+                         "powersgd:64:dense-ring"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -29,7 +31,10 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
                          "qsgd:0.1:ag", "qsgd:0.03125:ag", "qsgd:0.28125:ag", "qsgd:1:ag",
                          "qsgd:0.125:dense-ring", "qsgd:0.125:art-ring", "qsgd:0.125:ag:auto-fp32",
                          "fp16:1:ag", "terngrad:0.03125:ag", "onebit:0.0625:ag",
-                         "efsignsgd:0.125:ag", "randomk:0.1:ag", "dgc:0.1:art-ring"};
+                         "efsignsgd:0.125:ag", "randomk:0.1:ag", "dgc:0.1:art-ring",
+                         "powersgd:0:dense-ring", "powersgd:0.5:dense-ring",
+                         "powersgd:65:dense-ring", "powersgd:4.5:dense-ring", "powersgd:4:ag",
+                         "powersgd:nan:dense-ring", "powersgd:4:dense-ring:auto-bf16"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan, before;
     memset(&plan, 0x5a, sizeof plan);
@@ -38,6 +43,12 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
     cr_assert_eq(memcmp(&plan, &before, sizeof plan), 0);
     cr_assert_gt(strlen(weir_last_error()), 0);
   }
+}
+
+Test(plan, ratio_of_low_rank_is_rank_by_64) {
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("powersgd:4:dense-ring", &plan), WEIR_OK);
+  cr_assert(plan.cr == 0.0625);
 }
 
 Test(plan, digest_tells_every_field_apart) {
