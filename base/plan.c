@@ -28,7 +28,19 @@ static const char *const collective_names[WEIR_COLL_COUNT] = {
     [WEIR_COLL_DENSE_RING] = "dense-ring", [WEIR_COLL_DENSE_TREE] = "dense-tree",
     [WEIR_COLL_AG] = "ag",                 [WEIR_COLL_ART_RING] = "art-ring",
     [WEIR_COLL_ART_TREE] = "art-tree",
+    [WEIR_COLL_DENSE_HALVING] = "dense-halving",
+    [WEIR_COLL_DENSE_DOUBLE_TREE] = "dense-double-tree",
+    [WEIR_COLL_DENSE_TORUS] = "dense-torus",
+    [WEIR_COLL_DENSE_STAR] = "dense-star",
+    [WEIR_COLL_ART_HALVING] = "art-halving",
+    [WEIR_COLL_ART_DOUBLE_TREE] = "art-double-tree",
+    [WEIR_COLL_ART_TORUS] = "art-torus",
+    [WEIR_COLL_ART_STAR] = "art-star",
 };
+/* What a collective does with the elements: its name says so before the hyphen. */
+static bool is_way(uint32_t collective, const char *way) {
+  return strncmp(collective_names[collective], way, strlen(way)) == 0;
+}
 static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_PAPER] = "u32-fp32",
     [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
@@ -57,8 +69,8 @@ static double ratio_unit(uint32_t codec) {
 static weir_status check_dense(const weir_plan *plan) {
   const char *codec = codec_names[plan->codec];
   const double rank = plan->cr * WEIR_POWERSGD_RANK_MAX;
-  if (plan->collective != WEIR_COLL_DENSE_RING && plan->collective != WEIR_COLL_DENSE_TREE)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring or dense-tree, not %s", codec,
+  if (!is_way(plan->collective, "dense-"))
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring and its like, not %s", codec,
                      collective_names[plan->collective]);
   if (plan->codec == WEIR_CODEC_POWERSGD && !(rank >= 1 && rank == (double)(unsigned)rank))
     return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec,
@@ -101,10 +113,8 @@ weir_status weir_plan_check(const weir_plan *plan) {
   if (codec_bits[plan->codec].most > 0) return check_encoder(plan);
   const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
                       plan->codec == WEIR_CODEC_RANDOMK;
-  const bool art =
-      plan->collective == WEIR_COLL_ART_RING || plan->collective == WEIR_COLL_ART_TREE;
-  if (shared && !art)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring or art-tree, not %s", codec,
+  if (shared && !is_way(plan->collective, "art-"))
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring and its like, not %s", codec,
                      collective_names[plan->collective]);
   if (!shared && plan->collective != WEIR_COLL_AG)
     return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
@@ -149,9 +159,10 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
                      "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd)",
                      text);
   if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
-    return weir_fail(
-        WEIR_E_PARSE,
-        "plan '%s': unknown collective (dense-ring, dense-tree, ag, art-ring, art-tree)", text);
+    return weir_fail(WEIR_E_PARSE,
+                     "plan '%s': unknown collective (ag, or dense- or art- with ring, tree, halving, "
+                     "double-tree, torus or star)",
+                     text);
   if (n == 4 && !look_up(wire_names, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16)", text);

@@ -21,7 +21,8 @@ typedef enum weir_action {
   WEIR_ACTION_SWITCH = 1, /* run `plan` from now on; ends a trial (restore first) if one runs */
   WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
                              steps until another directive; nothing of them will remain */
-  WEIR_ACTION_PROBE = 3   /* all ranks run their active probe before the step */
+  WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
+  WEIR_ACTION_LOOK = 4    /* as PROBE, but only to see whether the link has become narrow */
 } weir_action;
 
 typedef struct weir_directive {
@@ -51,6 +52,7 @@ typedef struct weir_note {
 #define WEIR_NOTE_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last note */
 #define WEIR_NOTE_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
 #define WEIR_NOTE_STALE 8u           /* its values are old, and it can afford a probe */
+#define WEIR_NOTE_RISEN 16u          /* a train was far faster than its bandwidth allows */
 _Static_assert(sizeof(weir_note) <= WEIR_NOTE_MAX, "a note must fit its block");
 
 /* Ratios at which notes carry the gain curve, descending from 0.3 to 0.0003. */
@@ -72,8 +74,8 @@ typedef struct weir_engine_hooks {
   void (*propose)(void *user, weir_directive *directive);
   /* After every successful exchange: all ranks' notes and this rank's record. */
   void (*observe)(void *user, const weir_note *notes, int ranks, const weir_step_record *record);
-  /* WEIR_ACTION_PROBE: measure the network now (collective). */
-  weir_status (*probe)(void *user);
+  /* WEIR_ACTION_PROBE, thorough, and WEIR_ACTION_LOOK: measure the network now; on all ranks. */
+  weir_status (*probe)(void *user, bool thorough);
   /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
   /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */

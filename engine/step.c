@@ -25,8 +25,9 @@
 static weir_status obey(weir_engine *engine) {
   const weir_directive *directive = &engine->pending;
   const bool trial = directive->action == WEIR_ACTION_TRIAL;
-  if (directive->action == WEIR_ACTION_PROBE && engine->config.hooks.probe != NULL)
-    return engine->config.hooks.probe(engine->config.hooks.user);
+  const bool thorough = directive->action == WEIR_ACTION_PROBE;
+  if ((thorough || directive->action == WEIR_ACTION_LOOK) && engine->config.hooks.probe != NULL)
+    return engine->config.hooks.probe(engine->config.hooks.user, thorough);
   if (!trial && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
 
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */

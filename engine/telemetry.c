@@ -51,7 +51,7 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
     if (note->flags & WEIR_NOTE_NONFINITE) *nonfinite = true;
   }
   const weir_directive *directive = &engine->notes[0].directive;
-  if (directive->action > WEIR_ACTION_PROBE)
+  if (directive->action > WEIR_ACTION_LOOK)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
                      directive->action);
   if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {

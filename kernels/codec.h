@@ -94,6 +94,13 @@ typedef struct weir_moments {
 /* e = g + r in one pass; adds to *moments (start from zero).  e may be g or r.  Deterministic for
  * given data and n, whatever the vector width. */
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
+/* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r and
+ * e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
+ * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
+ * is written and *k is 0.  Errors as of select; then e is unchanged. */
+weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
+                         const weir_layout *layout, const float *r, float *e, double cr,
+                         weir_moments *moments, uint32_t *index, size_t capacity, size_t *k);
 /* Variance of a gradient of n elements from its moments; 0 for n = 0.  Never negative. */
 double weir_variance(const weir_moments *moments, size_t n);
 

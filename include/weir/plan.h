@@ -46,7 +46,17 @@ typedef enum weir_collective_id {
   WEIR_COLL_AG = 2,         /* "ag":         all-gather of each rank's kept elements */
   WEIR_COLL_ART_RING = 3,   /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
   WEIR_COLL_ART_TREE = 4,   /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
-  WEIR_COLL_COUNT = 5
+  WEIR_COLL_PAPER_COUNT = 5, /* those above are in the papers' cost model */
+  /* The same with other all-reduces. */
+  WEIR_COLL_DENSE_HALVING = 5,     /* "dense-halving":     recursive halving and doubling */
+  WEIR_COLL_DENSE_DOUBLE_TREE = 6, /* "dense-double-tree": two binary trees, pipelined */
+  WEIR_COLL_DENSE_TORUS = 7,       /* "dense-torus":       rings along rows and columns */
+  WEIR_COLL_DENSE_STAR = 8,        /* "dense-star":        a parameter server on rank 0 */
+  WEIR_COLL_ART_HALVING = 9,       /* "art-halving" */
+  WEIR_COLL_ART_DOUBLE_TREE = 10,  /* "art-double-tree" */
+  WEIR_COLL_ART_TORUS = 11,        /* "art-torus" */
+  WEIR_COLL_ART_STAR = 12,         /* "art-star" */
+  WEIR_COLL_COUNT = 13
 } weir_collective_id;
 
 /* How kept elements are written on the wire. */
@@ -95,10 +105,10 @@ const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
 const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk, topk, dgc and sidco
- * with ag; star, var and randomk with art-ring and art-tree; cr in (0, 1].  Encoders go with ag, take no wire format,
+ * none and bf16 go with the dense- collectives at cr 1; lwtopk, mstopk, topk, dgc and sidco
+ * with ag; star, var and randomk with the art- ones; cr in (0, 1].  Encoders go with ag, take no wire format,
  * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125),
- * terngrad 0.0625, onebit and efsignsgd 0.03125.  powersgd goes with dense-ring and dense-tree, takes
+ * terngrad 0.0625, onebit and efsignsgd 0.03125.  powersgd goes with dense-ring and its like, takes
  * no wire format, and its cr is rank / 64 for a rank of 1..64.  Otherwise WEIR_E_INVALID, and weir_last_error()
  * says what would fit. */
 weir_status weir_plan_check(const weir_plan *plan);

@@ -118,6 +118,9 @@ static const char *const group_arms[] = {
     "fp16:0.5:ag", "qsgd:0.125:ag", "qsgd:0.0625:ag", "terngrad:0.0625:ag", "onebit:0.03125:ag",
     "efsignsgd:0.03125:ag",
     "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16",
+    "none:1:dense-halving", "bf16:1:dense-double-tree", "bf16:1:dense-torus", "none:1:dense-star",
+    "star:%g:art-halving:auto-fp32", "var:%g:art-double-tree", "star:%g:art-torus:auto-bf16",
+    "randomk:%g:art-star",
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
