@@ -3,6 +3,7 @@
 # as everywhere; and environments that make no sense are refused.
 set -u
 source=$2
+case ${WEIR_CFLAGS:-} in *fsanitize=thread*) echo "skipped: OpenMP's runtime is not built for ThreadSanitizer"; exit 77 ;; esac
 # shellcheck source=tests/mpi/common.sh
 . "$source/tests/mpi/common.sh"
 policy=fixed:star:0.01:art-tree
