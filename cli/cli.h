@@ -20,6 +20,7 @@ char *help_policies(void);
 
 int weir_cmd_cost(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);
+int weir_cmd_train(int argc, char **argv);
 int weir_cmd_compare(int argc, char **argv);
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);

@@ -8,6 +8,7 @@
 static const weir_command commands[] = {
     /* name, summary, function: rows appear in `weir --help` in this order */
     {"run", "run a scenario: real training over an emulated network", weir_cmd_run},
+    {"train", "train as one worker of a group that mpirun, srun or torchrun started", weir_cmd_train},
     {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
     {"cost", "what each collective would cost on such a network", weir_cmd_cost},
     {"plan", "decide per tensor: fusion, bit widths, compression options", weir_cmd_plan},

@@ -65,9 +65,14 @@ enum {
   WEIR_ALLREDUCE_HIER_TREE = 7,
   WEIR_ALLREDUCE_HIER_HALVING = 8,
   WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
-  WEIR_ALLREDUCE_COUNT = 10
+  WEIR_ALLREDUCE_COUNT = 10, /* these run on every transport */
+  /* The all-reduce of the library below the transport, where weir_comm_native() says that there is
+   * one; fp32 only.  Same bits on all ranks and from run to run as far as that library keeps them. */
+  WEIR_ALLREDUCE_NATIVE = WEIR_ALLREDUCE_COUNT,
+  WEIR_ALLREDUCE_ROWS
 };
-extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT];
+extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS];
+bool weir_comm_native(const weir_comm *comm);
 
 /* Binomial broadcast of *bytes (known at the root, at most capacity elsewhere) from root. */
 weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacity, size_t *bytes);

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "kernels/codec.h"
 
-const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT] = {
+const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
     {WEIR_ALLREDUCE_RING, "ring", "reduce-scatter and all-gather around a ring, 2(N-1) hops of n/N",
      weir_allreduce_ring},
     {WEIR_ALLREDUCE_TREE, "tree", "binomial reduction to rank 0 and broadcast, 2 ceil(log2 N) hops",
@@ -33,6 +33,8 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT] = {
     {WEIR_ALLREDUCE_HIER_DOUBLE_TREE, "hier-double-tree",
      "reduce-scatter in each machine, double tree between machines, all-gather in each",
      weir_allreduce_hier_double_tree},
+    {WEIR_ALLREDUCE_NATIVE, "native", "the all-reduce of the library below, MPI's or NCCL's",
+     weir_allreduce_native},
 };
 
 weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double timeout_s) {

@@ -94,6 +94,12 @@ static weir_cost_terms star(int n, double bytes) {
   return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes};
 }
 
+/* Open MPI 4.1's without blocking: a binomial tree for fewer than 4 ranks or 64 KiB, else
+ * Rabenseifner's halving and doubling. */
+static weir_cost_terms native(int n, double bytes) {
+  return n < 4 || bytes < 65536.0 ? tree(n, bytes) : halving(n, bytes);
+}
+
 weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return (weir_cost_terms){0.0, 0.0};
   switch (algorithm) {
@@ -108,6 +114,7 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_HIER_TREE: return tree(n, bytes);
     case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
     case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
+    case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY};
   }
 }

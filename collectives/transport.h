@@ -68,6 +68,11 @@ typedef struct weir_transport_ops {
   /* Tell all ranks that `culprit` ends the group; best effort, never blocks. */
   void (*abort)(weir_transport *t, int culprit);
   void (*destroy)(weir_transport *t);
+  /* All-reduce of the library below, where it has one; else NULL.  Sums x[0..n) over ranks in place;
+   * the caller's own block of blocks[size * block_bytes] is filled in, on WEIR_OK all are.  Tag and
+   * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
+  weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
+                           void *blocks, size_t block_bytes, double deadline_s);
 } weir_transport_ops;
 
 struct weir_transport {
@@ -92,6 +97,18 @@ weir_status weir_transport_inproc(weir_transport **out, const char *group, int r
  * is found out within about 20 ms. */
 weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t job_id, int rank,
                                int size, double timeout_s);
+
+/* Processes of one MPI job: rank and size must be those of MPI_COMM_WORLD, and all ranks create the
+ * transport at the same time.  MPI is initialised (MPI_THREAD_MULTIPLE) if the process has not done
+ * so, and then finalised when it exits; a process that has needs MPI_THREAD_SERIALIZED at least.
+ * WEIR_E_UNSUPPORTED in a build without MPI.  What Open MPI 4.1 cannot do: mpirun ends the whole job
+ * when a rank dies, before the others could say so; a send that was under way when a transfer
+ * failed cannot be cancelled, so that MPI may still read its buffer if the process goes on calling
+ * MPI; messages move only while a rank is in a call. */
+weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, int size,
+                               double timeout_s);
+/* Has this build MPI? */
+bool weir_transport_has_mpi(void);
 
 /* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT"
  * of rank 0; bind_address may be NULL.  A peer of another job, version or size is refused. */

@@ -39,18 +39,21 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
   const weir_step_info *info = &row->info;
   const uint64_t total = p->steps_per_epoch * s->epochs, left = total - info->step - !info->trial;
   const double eta = (double)left * p->step_s;
-  char plan[WEIR_PLAN_TEXT_MAX], accuracy[32] = "", measured[64] = "not measured yet";
+  char plan[WEIR_PLAN_TEXT_MAX], accuracy[32] = "", measured[64] = "not measured yet", set[64] = "";
   weir_plan_format(&info->plan, plan);
   if (isfinite(p->accuracy)) (void)snprintf(accuracy, sizeof accuracy, ", acc %.1f %%", p->accuracy * 100);
   if (info->latency_s > 0 && info->bandwidth_bytes_s > 0)
     (void)snprintf(measured, sizeof measured, "measured %.3g ms %.4g Mbit/s", info->latency_s * 1e3,
                    info->bandwidth_bytes_s * 8e-6);
+  if (row->set_bandwidth > 0)
+    (void)snprintf(set, sizeof set, "set %.3g ms %.4g Mbit/s, ", row->set_latency_s * 1e3,
+                   row->set_bandwidth * 8e-6);
   (void)snprintf(line, LINE_BYTES,
                  "epoch %" PRIu32 "/%" PRIu32 " step %" PRIu64 "/%" PRIu64 "  %.3g step/s  %s%s  "
-                 "set %.3g ms %.4g Mbit/s, %s  loss %.3f%s  ETA %d:%02d",
+                 "%s%s  loss %.3f%s  ETA %d:%02d",
                  row->epoch, s->first_epoch + s->epochs - 1, info->step + 1, total,
                  p->step_s > 0 ? 1 / p->step_s : 0, info->trial ? "trial of " : "", plan,
-                 row->set_latency_s * 1e3, row->set_bandwidth * 8e-6, measured, row->loss, accuracy,
+                 set, measured, row->loss, accuracy,
                  (int)(eta / 60), (int)fmod(eta, 60));
 }
 

@@ -152,11 +152,11 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   run->journal = g_build_filename(run->out, WEIR_OUT_JOURNAL, NULL);
   weir_status status = weir_scenario_read(&run->scenario, options->scenario);
   if (!status) status = apply_options(run);
-  if (!status) status = parse_network(run);
-  if (!status) status = check_memory(run);
+  if (!status && !options->launched) status = parse_network(run);
+  if (!status && !options->launched) status = check_memory(run);
   if (!status && *run->scenario.trace.file)
     status = weir_trace_read(&run->trace, &run->scenario.trace);
-  if (!status) status = weir_out_check(run->out);
+  if (!status && !options->launched) status = weir_out_check(run->out);
   if (!status) status = load_data(run);
   if (status) {
     weir_run_free(run);
@@ -179,6 +179,7 @@ void weir_run_free(weir_run *run) {
 /* --- execute ---------------------------------------------------------------------------------- */
 
 const char *weir_run_network(const weir_run *run) {
+  if (run->options.launched) return run->options.network;
   if (run->options.inside_uml || run->network == WEIR_NETWORK_UML) return "uml";
   return run->network == WEIR_NETWORK_TC ? "tc" : "sim";
 }
@@ -221,21 +222,26 @@ static weir_status choose_network(weir_run *run) {
   return WEIR_OK;
 }
 
-weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
-                           const char (*weights_sha256)[65]) {
+weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario,
+                              const weir_steplog *log, const char (*weights_sha256)[65]) {
   char *decisions = g_build_filename(run->out, "decisions.jsonl", NULL);
   weir_status status = WEIR_OK;
   /* A policy that never decides leaves no journal: the list is then empty, not missing. */
   if (rename(run->journal, decisions) && !g_file_set_contents(decisions, "", 0, NULL))
     status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", decisions, strerror(errno));
   g_free(decisions);
-  const weir_summary summary = {.scenario = &run->scenario,
+  const weir_summary summary = {.scenario = scenario,
                                 .log = log,
                                 .network = weir_run_network(run),
                                 .policy = run->policy,
                                 .weights_sha256 = weights_sha256};
   if (!status) status = weir_steplog_write(log, run->out);
   return status ? status : weir_summary_write(&summary, run->out);
+}
+
+weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
+                           const char (*weights_sha256)[65]) {
+  return weir_run_write_as(run, &run->scenario, log, weights_sha256);
 }
 
 weir_status weir_run_open(weir_run *run) { return weir_out_open(run->out); }

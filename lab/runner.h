@@ -21,6 +21,8 @@ typedef struct weir_run_options {
                           the summary calls it uml, and the report is left to the host */
   bool relay;          /* progress for another runner */
   bool profile;        /* also write profile.csv and groups.csv (capture.h) */
+  bool launched;       /* only one worker of a group runs here, which weir_train() started; network is
+                          the transport's name */
 } weir_run_options;
 
 typedef struct weir_run weir_run;

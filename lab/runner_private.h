@@ -40,6 +40,9 @@ weir_status weir_run_tc_probe(void);
 /* After the crew has trained to the end: the files. */
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
                            const char (*weights_sha256)[65]);
+/* The same under another description of the scenario. */
+weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario,
+                              const weir_steplog *log, const char (*weights_sha256)[65]);
 
 /* Files of a run in its folder. */
 weir_status weir_out_check(const char *out);        /* writable, or could be made; touches nothing */

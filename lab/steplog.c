@@ -44,8 +44,9 @@ static void append_row(GString *text, const weir_row *row) {
   g_string_append_c(text, ',');
   append_known(text, info->latency_s, 1e3);
   append_known(text, info->bandwidth_bytes_s, 8e-9);
-  g_string_append_printf(text, "%.6g,%.6g,%.6f,", row->set_latency_s * 1e3,
-                         row->set_bandwidth * 8e-9, row->elapsed_s);
+  append_known(text, row->set_latency_s, 1e3);
+  append_known(text, row->set_bandwidth, 8e-9);
+  g_string_append_printf(text, "%.6f,", row->elapsed_s);
   if (isfinite(row->accuracy)) g_string_append_printf(text, "%.6g", row->accuracy);
   g_string_append_c(text, '\n');
 }

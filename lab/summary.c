@@ -197,7 +197,7 @@ static void add_phases(JsonBuilder *b, const weir_summary *s, const char *decisi
     add_phase(b, s, decisions, phase->name, phase->first_epoch, phase->last_epoch, shape.delay_s,
               shape.rate_bytes_s);
   }
-  if (!scenario->phase_count)
+  if (!scenario->phase_count && *scenario->trace.file)
     add_phase(b, s, decisions, "trace", scenario->first_epoch,
               scenario->first_epoch + scenario->epochs - 1, median_set(s->log, true),
               median_set(s->log, false));

@@ -38,6 +38,7 @@ uint64_t weir_worker_steps_per_epoch(const weir_scenario *s, const weir_dataset 
 
 static weir_status tell(const worker *w, weir_message *message) {
   message->rank = (uint32_t)w->config->rank;
+  if (w->config->told) return w->config->told(w->config->user, message);
   return weir_channel_send(w->config->channel, message, RUNNER_TIMEOUT_S);
 }
 
@@ -76,7 +77,7 @@ static weir_status create_session(worker *w) {
   weir_options_init(&options);
   options.rank = c->rank;
   options.world_size = (int)c->scenario->workers;
-  options.transport = c->clock ? "inproc" : "tcp";
+  options.transport = c->transport ? c->transport : c->clock ? "inproc" : "tcp";
   options.rendezvous = c->rendezvous;
   options.bind_address = c->bind_address;
   options.job_id = c->job_id;
@@ -150,7 +151,7 @@ static weir_status evaluate(worker *w, double *accuracy) {
 static weir_status open_epoch(worker *w, uint32_t epoch) {
   const weir_scenario *s = w->config->scenario;
   weir_status status = weir_set_epoch(w->session, epoch);
-  if (status || w->config->clock) return status;
+  if (status || w->config->clock || w->config->told) return status;
   if (!w->config->rank) {
     weir_message message = {.kind = WEIR_MESSAGE_EPOCH, .as.epoch = epoch};
     status = tell(w, &message);
@@ -257,6 +258,26 @@ static weir_status train(worker *w) {
   }
 }
 
+/* Without a runner, the ranks compare their weights themselves: rank 0 says what all have. */
+static weir_status compare_weights(worker *w, const char mine[65]) {
+  const size_t ranks = w->config->scenario->workers;
+  char(*all)[65] = calloc(ranks, sizeof *all);
+  if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for %zu digests", ranks);
+  weir_status status = weir_allgather_bytes(w->session, mine, sizeof *all, all);
+  for (size_t r = 0; r < ranks && !status; r++) {
+    all[r][64] = '\0'; /* it came over the wire */
+    if (strcmp(all[r], all[0]))
+      status = weir_fail(WEIR_E_INTERNAL, "the weights of rank %zu differ from those of rank 0", r);
+  }
+  for (size_t r = 0; r < ranks && !status && !w->config->rank; r++) {
+    weir_message message = {.kind = WEIR_MESSAGE_DONE, .rank = (uint32_t)r};
+    memcpy(message.as.weights_sha256, all[r], sizeof *all);
+    status = w->config->told(w->config->user, &message);
+  }
+  free(all);
+  return status;
+}
+
 weir_status weir_worker_run(const weir_worker_config *config) {
   worker w = {.config = config};
   w.steps_per_epoch = weir_worker_steps_per_epoch(config->scenario, config->data);
@@ -269,7 +290,9 @@ weir_status weir_worker_run(const weir_worker_config *config) {
                           config->capture);
   if (!status) {
     weir_trainer_weights_sha256(w.trainer, message.as.weights_sha256);
-  } else {
+    if (config->told) status = compare_weights(&w, message.as.weights_sha256);
+  }
+  if (status) {
     message.kind = WEIR_MESSAGE_ERROR;
     message.as.error.status = status;
     (void)snprintf(message.as.error.text, sizeof message.as.error.text, "%s", weir_last_error());
@@ -277,6 +300,7 @@ weir_status weir_worker_run(const weir_worker_config *config) {
   }
   weir_session_free(w.session); /* the journal is whole once the session is gone */
   weir_trainer_free(w.trainer);
-  const weir_status told = tell(&w, &message);
+  const weir_status told = config->told ? WEIR_OK : tell(&w, &message);
+  if (status) (void)weir_fail(status, "%s", message.as.error.text);
   return status ? status : told;
 }

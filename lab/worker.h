@@ -4,6 +4,7 @@
 
 #include <weir/weir.h>
 
+#include "lab/channel.h"
 #include "lab/scenario.h"
 #include "lab/sim.h"
 #include "lab/trainer.h"
@@ -17,8 +18,13 @@ typedef struct weir_worker_config {
   const char *rendezvous, *bind_address;
   uint64_t job_id;
   const char *journal_path; /* rank 0 writes its decisions there */
+  const char *transport;    /* NULL: "tcp", or "inproc" in virtual time */
   const char *capture;      /* folder for profile.csv and groups.csv; NULL: none */
   int channel;              /* the worker's end */
+  /* Not NULL: there is no runner; what it would be told goes here instead.  Rank 0's is given DONE
+   * once for every rank, with that rank's digest. */
+  weir_status (*told)(void *user, const weir_message *message);
+  void *user;
   weir_sim_clock *clock;    /* NULL: a real network over TCP; else threads in virtual time */
 } weir_worker_config;
 

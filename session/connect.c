@@ -82,6 +82,9 @@ weir_status weir_session_connect(weir_session *session) {
   } else if (strcmp(name, "inproc") == 0) {
     status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
                                    options->world_size, options->timeout_s);
+  } else if (strcmp(name, "mpi") == 0) {
+    status = weir_transport_mpi(&session->transport, options->job_id, options->rank,
+                                options->world_size, options->timeout_s);
   } else if (strcmp(name, "shm") == 0) {
     status = over_shm(session, &session->transport);
   } else {

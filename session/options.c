@@ -18,7 +18,8 @@ static const struct {
 } transports[] = {{"tcp", "\"HOST:PORT\" of rank 0"},
                   {"auto", "\"HOST:PORT\" of rank 0"},
                   {"shm", "a group name"},
-                  {"inproc", "a group name"}};
+                  {"inproc", "a group name"},
+                  {"mpi", NULL}};
 
 weir_status weir_options_check(const weir_options *options) {
   if (options->world_size < 1)
@@ -28,13 +29,17 @@ weir_status weir_options_check(const weir_options *options) {
                      options->world_size - 1);
   const char *transport = options->transport != NULL ? options->transport : "(null)";
   const char *place = NULL;
+  bool known = false;
   for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
-    if (strcmp(transport, transports[i].name) == 0) place = transports[i].rendezvous;
-  if (place == NULL)
+    if (strcmp(transport, transports[i].name) == 0) {
+      known = true;
+      place = transports[i].rendezvous;
+    }
+  if (!known)
     return weir_fail(WEIR_E_INVALID,
-                     "transport is \"%s\"; \"tcp\", \"shm\", \"auto\" and \"inproc\" are known",
+                     "transport is \"%s\"; \"tcp\", \"shm\", \"auto\", \"mpi\" and \"inproc\" are known",
                      transport);
-  if (options->world_size > 1 && (options->rendezvous == NULL || options->rendezvous[0] == 0))
+  if (options->world_size > 1 && place != NULL && (options->rendezvous == NULL || options->rendezvous[0] == 0))
     return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size, place);
   if (!isfinite(options->timeout_s) || options->timeout_s <= 0 || options->timeout_s > 86400)
     return weir_fail(WEIR_E_INVALID, "timeout_s is %g; it must be in (0, 86400]",

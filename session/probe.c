@@ -38,7 +38,24 @@
 /* Latencies below this are worth measuring every time. */
 #define CHEAP_S 0.005
 
-/* Idle round trips until the two shortest agree: those two need no further witness. */
+/* Two round trips that agree need no further witness. */
+static void feed_round_trips(weir_session *session, double first_s, double second_s) {
+  if (isfinite(second_s) && second_s <= AGREEMENT * first_s)
+    weir_feed_idle(session, first_s);
+  else if (isfinite(first_s))
+    weir_feed_echo(session, first_s, false);
+}
+
+/* Where the transport has no echo, all ranks measure round trips together. */
+static weir_status pings(weir_session *session) {
+  double first = INFINITY, second = INFINITY;
+  if (session->transport->ops->echo != NULL) return WEIR_OK;
+  const weir_status status = weir_ping(session, &first, &second);
+  if (status == WEIR_OK) feed_round_trips(session, first, second);
+  return status;
+}
+
+/* Idle round trips until the two shortest agree. */
 static void echoes(weir_session *session) {
   weir_transport *transport = session->transport;
   if (transport->ops->echo == NULL) return;
@@ -51,10 +68,7 @@ static void echoes(weir_session *session) {
     second = fmin(second, fmax(first, rtt_s));
     first = fmin(first, rtt_s);
   }
-  if (isfinite(second) && second <= AGREEMENT * first)
-    weir_feed_idle(session, first);
-  else if (isfinite(first))
-    weir_feed_echo(session, first, false);
+  feed_round_trips(session, first, second);
 }
 
 /* Port this rank's helper serves on; 0 when it serves nowhere. */
@@ -174,6 +188,7 @@ weir_status weir_probe_start(weir_session *session) {
   echoes(session);
   uint32_t mine = serve(session);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, ports);
+  if (status == WEIR_OK) status = pings(session);
   const uint32_t port = ports[session->next];
   double rate = 0;
   if (status == WEIR_OK && session->iperf != NULL && port != 0 && port <= UINT16_MAX)
@@ -195,6 +210,8 @@ weir_status weir_probe_run(void *user, bool thorough) {
   weir_feed_collect(session);
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   if (now.suspect || now.latency_age_s > OLD_S || now.latency_s < CHEAP_S) echoes(session);
+  const weir_status status = pings(session);
+  if (status != WEIR_OK) return status;
   measure_and_feed(session, 0, thorough || session->rate_unsure || now.bandwidth_age_s > OLD_S);
   weir_echo_idle(&session->echo, true);
   session->probe_s += weir_now_s() - begin_s;

@@ -96,6 +96,7 @@ struct weir_session {
   weir_echo echo;
   size_t *gather_bytes; /* per rank */
   uint64_t gathers;     /* all-gathers outside of steps */
+  uint64_t pings;       /* messages of weir_ping() */
   weir_probe_budget budget;
   double started_s; /* when steps could begin */
   double probe_s;   /* time taken by probes between steps */
@@ -134,7 +135,10 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
                         const weir_step_record *record);
 double weir_feed_now(const weir_session *session);
 
-/* Measure at start (collective), and on WEIR_ACTION_PROBE and _LOOK. */
+/* The two shortest round trips to the next rank, by messages; collective. */
+weir_status weir_ping(weir_session *session, double *shortest_s, double *second_s);
+/* Measure at start, and on WEIR_ACTION_PROBE and _LOOK; collective where the transport has no echo, and at
+ * start. */
 weir_status weir_probe_start(weir_session *session);
 /* Could this rank afford a probe now? */
 bool weir_probe_affordable(const weir_session *session);

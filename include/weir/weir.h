@@ -39,8 +39,10 @@ typedef struct weir_options {
   int rank;                 /* 0 .. world_size-1 */
   int world_size;           /* N >= 1 */
   const char *transport;    /* "tcp" (default); "shm" (one host); "auto": tcp, or shm where all ranks
-                               share a host; "inproc" (threads of one process) */
-  const char *rendezvous;   /* tcp, auto: "HOST:PORT" where rank 0 listens; else a group name */
+                               share a host; "mpi" (ranks of an MPI job); "inproc" (threads
+                               of one process) */
+  const char *rendezvous;   /* tcp, auto: "HOST:PORT" where rank 0 listens; mpi: not used; else a
+                               group name */
   const char *bind_address; /* tcp, auto: local address to use; NULL: the one that reaches rank 0 */
   uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
   double timeout_s;         /* bound of every wait, default 10 */

@@ -237,17 +237,19 @@ Test(cost, allreduce_rows_by_hand) {
       {WEIR_ALLREDUCE_STAR, 4, 2, 7200000},
       {WEIR_ALLREDUCE_STAR, 7, 2, 14400000},
       {WEIR_ALLREDUCE_STAR, 8, 2, 16800000},
+      {WEIR_ALLREDUCE_NATIVE, 3, 4, 4800000},
+      {WEIR_ALLREDUCE_NATIVE, 8, 6, 2100000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_cost_terms t = weir_cost_allreduce(rows[i].algorithm, rows[i].n, m);
     cr_assert(near(t.alpha_terms, rows[i].alpha_terms), "row %zu: %g", i, t.alpha_terms);
     cr_assert(near(t.byte_terms, rows[i].byte_terms), "row %zu: %g", i, t.byte_terms);
   }
-  for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++) {
+  for (uint32_t a = 0; a < WEIR_ALLREDUCE_ROWS; a++) {
     const weir_cost_terms alone = weir_cost_allreduce(a, 1, m);
     cr_assert_eq(alone.alpha_terms + alone.byte_terms, 0.0);
   }
-  const weir_cost_terms none = weir_cost_allreduce(WEIR_ALLREDUCE_COUNT, 4, m);
+  const weir_cost_terms none = weir_cost_allreduce(WEIR_ALLREDUCE_ROWS, 4, m);
   cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY);
 }
 

@@ -1,0 +1,102 @@
+/* `weir train`: one worker of a group that a launcher started. */
+#include <glib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "cli.h"
+#include "lab/train.h"
+
+static const char summary[] =
+    "Trains the scenario's model as one of the workers that mpirun, srun or torchrun started, over the\n"
+    "network there is: the scenario's phases are not set.  Rank 0 writes summary.json,\n"
+    "decisions.jsonl, steps.csv and report.html into DIR and prints the digest of the weights, which\n"
+    "all ranks have compared.\n"
+    "\n"
+    "  mpirun -n 4 weir train scenarios/demo.ini --out out/demo\n"
+    "  srun -n 4 weir train scenarios/demo.ini --out out/demo\n"
+    "  torchrun --no-python --nproc-per-node 4 weir train scenarios/demo.ini --out out/demo\n"
+    "\n"
+    "docs/launch.md says which variables are read.";
+
+static const char exit_codes[] =
+    "Exit codes: 0 done; 1 the training failed (which rank, why); 2 bad usage, environment or input.";
+
+typedef struct train_arguments {
+  char *out, *policy, *transport, *seed;
+  char **rest;
+} train_arguments;
+
+static int check_and_train(const train_arguments *a) {
+  if (!a->rest || !a->rest[0] || a->rest[1]) {
+    fprintf(stderr, "weir train: expected exactly one scenario file; see `weir train --help`\n");
+    return WEIR_EXIT_USAGE;
+  }
+  if (!a->out || !*a->out) {
+    fprintf(stderr, "weir train: --out is missing; expected a folder for the results\n");
+    return WEIR_EXIT_USAGE;
+  }
+  guint64 seed = 0;
+  if (a->seed && !g_ascii_string_to_unsigned(a->seed, 10, 0, G_MAXUINT64, &seed, NULL)) {
+    fprintf(stderr, "weir train: command line: --seed %s is not allowed; expected a whole number, 0 or more\n",
+            a->seed);
+    return WEIR_EXIT_USAGE;
+  }
+  const weir_train_options options = {.scenario = a->rest[0],
+                                      .out = a->out,
+                                      .policy = a->policy,
+                                      .transport = a->transport,
+                                      .has_seed = a->seed != NULL,
+                                      .seed = seed};
+  weir_train *train = NULL;
+  if (weir_train_prepare(&train, &options)) {
+    fprintf(stderr, "weir train: %s\n", weir_last_error());
+    return WEIR_EXIT_USAGE;
+  }
+  int code = WEIR_EXIT_DONE;
+  if (weir_train_execute(train)) {
+    fprintf(stderr, "weir train: rank %d: %s\n", weir_train_rank(train), weir_last_error());
+    code = WEIR_EXIT_FAILED;
+  } else if (weir_train_rank(train) == 0) {
+    printf("transport %s; results in %s; weights_sha256 %s\n", weir_train_transport(train), a->out,
+           weir_train_weights_sha256(train));
+  }
+  weir_train_free(train);
+  return code;
+}
+
+int weir_cmd_train(int argc, char **argv) {
+  train_arguments a = {0};
+  const GOptionEntry entries[] = {
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
+      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy, "who decides; default: the scenario's, else weir", "POLICY"},
+      {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport, "auto (default), tcp or mpi", "NAME"},
+      {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
+      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      G_OPTION_ENTRY_NULL};
+  GOptionContext *context = g_option_context_new(NULL);
+  g_option_context_add_main_entries(context, entries, NULL);
+  char *policies = help_policies();
+  char *description = g_strconcat(policies, "\n", exit_codes, "\n", NULL);
+  g_option_context_set_summary(context, summary);
+  g_option_context_set_description(context, description);
+  g_free(description);
+  g_free(policies);
+  GError *error = NULL;
+  int code = WEIR_EXIT_USAGE;
+  if (g_option_context_parse(context, &argc, &argv, &error)) {
+    code = check_and_train(&a);
+  } else {
+    fprintf(stderr, "weir train: %s; see `weir train --help`\n", error->message);
+    g_error_free(error);
+  }
+  g_option_context_free(context);
+  g_free(a.out);
+  g_free(a.policy);
+  g_free(a.transport);
+  g_free(a.seed);
+  g_strfreev(a.rest);
+  return code;
+}

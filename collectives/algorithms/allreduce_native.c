@@ -1,0 +1,21 @@
+/* All-reduce of the library below the transport, MPI's or NCCL's: one row, to be compared with
+ * Weir's own. */
+#include "base/base.h"
+#include "collectives/comm.h"
+
+bool weir_comm_native(const weir_comm *comm) { return comm->transport->ops->allreduce != NULL; }
+
+weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                  float *error, weir_notes *notes) {
+  weir_transport *t = comm->transport;
+  (void)error;
+  if (!weir_comm_native(comm))
+    return weir_fail(WEIR_E_UNSUPPORTED, "transport %s has no all-reduce of its own", t->ops->name);
+  /* A library adds where Weir cannot see it: what rounding loses there could not be kept. */
+  if (format != WEIR_VALUE_FP32)
+    return weir_fail(WEIR_E_UNSUPPORTED, "the native all-reduce sums fp32 only");
+  const weir_status status = weir_comm_begin(comm, notes);
+  if (status != WEIR_OK || t->size == 1) return status;
+  return t->ops->allreduce(t, &comm->tag, x, n, notes ? notes->block : NULL,
+                           weir_notes_bytes(notes), weir_now_s() + comm->timeout_s);
+}

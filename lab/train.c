@@ -1,0 +1,116 @@
+#include "lab/train.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/launch.h>
+
+#include "base/base.h"
+#include "lab/report.h"
+#include "lab/runner_private.h"
+
+struct weir_train {
+  weir_train_options options;
+  weir_launch launch;
+  weir_options session; /* what the environment says of one */
+  weir_run *run;
+  weir_scenario written; /* the scenario as rank 0 writes it down: its phases were not in force */
+  weir_steplog log;
+  char (*weights_sha256)[65]; /* rank 0: one a rank */
+};
+
+/* Rank 0's session tells this thread what else a runner would be told. */
+static weir_status told(void *user, const weir_message *message) {
+  weir_train *train = user;
+  weir_row row = message->as.row;
+  switch (message->kind) {
+    case WEIR_MESSAGE_STEP:
+      row.set_latency_s = row.set_bandwidth = NAN;
+      weir_progress_row(&train->run->progress, &row);
+      return weir_steplog_add(&train->log, &row);
+    case WEIR_MESSAGE_DONE:
+      memcpy(train->weights_sha256[message->rank], message->as.weights_sha256,
+             sizeof *train->weights_sha256);
+      return WEIR_OK;
+    default: return weir_fail(WEIR_E_INTERNAL, "a worker says %u", message->kind);
+  }
+}
+
+weir_status weir_train_prepare(weir_train **out, const weir_train_options *options) {
+  *out = NULL;
+  weir_train *train = calloc(1, sizeof *train);
+  if (!train) return weir_fail(WEIR_E_NOMEM, "no memory for a worker");
+  train->options = *options;
+  weir_options_init(&train->session);
+  train->session.transport = options->transport ? options->transport : "auto";
+  weir_status status = weir_options_from_environment(&train->session, &train->launch);
+  const weir_run_options run = {.scenario = options->scenario,
+                                .out = options->out,
+                                .policy = options->policy,
+                                .network = train->session.transport,
+                                .workers = train->launch.world_size,
+                                .has_seed = options->has_seed,
+                                .seed = options->seed,
+                                .launched = true};
+  if (!status) status = weir_run_prepare(&train->run, &run);
+  if (!status) {
+    const uint32_t ranks = train->run->scenario.workers;
+    train->weights_sha256 = calloc(ranks, sizeof *train->weights_sha256);
+    if (!train->weights_sha256)
+      status = weir_fail(WEIR_E_NOMEM, "no memory for %u digests", ranks);
+  }
+  if (!status && !train->launch.rank) status = weir_out_check(train->run->out);
+  if (!status && !train->launch.rank) status = weir_run_open(train->run);
+  if (status) {
+    weir_train_free(train);
+    return status;
+  }
+  *out = train;
+  return WEIR_OK;
+}
+
+int weir_train_rank(const weir_train *train) { return train->launch.rank; }
+const char *weir_train_transport(const weir_train *train) { return train->session.transport; }
+const char *weir_train_weights_sha256(const weir_train *train) { return train->weights_sha256[0]; }
+
+static weir_status write_files(weir_train *train) {
+  weir_status status =
+      weir_run_write_as(train->run, &train->written, &train->log,
+                        (const char(*)[65])train->weights_sha256);
+  return status ? status : weir_report_write(train->run->out);
+}
+
+weir_status weir_train_execute(weir_train *train) {
+  weir_run *run = train->run;
+  train->written = run->scenario;
+  train->written.phase_count = 0;
+  train->written.trace.file[0] = '\0';
+  if (!train->launch.rank)
+    weir_progress_begin(&run->progress, weir_progress_style_here(), &run->scenario,
+                        weir_worker_steps_per_epoch(&run->scenario, &run->data));
+  const weir_worker_config config = {.scenario = &run->scenario,
+                                     .data = &run->data,
+                                     .rank = train->launch.rank,
+                                     .policy = run->policy,
+                                     .transport = train->session.transport,
+                                     .rendezvous = train->session.rendezvous,
+                                     .job_id = train->session.job_id,
+                                     .journal_path = run->journal,
+                                     .channel = -1,
+                                     .told = told,
+                                     .user = train};
+  weir_status status = weir_worker_run(&config);
+  if (train->launch.rank) return status;
+  weir_progress_end(&run->progress);
+  if (!status) status = write_files(train);
+  if (status) weir_out_discard(run->out);
+  return status;
+}
+
+void weir_train_free(weir_train *train) {
+  if (!train) return;
+  weir_steplog_free(&train->log);
+  free(train->weights_sha256);
+  weir_run_free(train->run);
+  free(train);
+}

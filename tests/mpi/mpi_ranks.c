@@ -1,0 +1,400 @@
+/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE.  Prints "rank R: ok", or what is
+ * wrong and exits with 1.  test_transport.sh runs every case. */
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weir/launch.h>
+
+#include "base/base.h"
+#include "collectives/collective.h"
+
+#define RANKS 4 /* of every case but those that say otherwise */
+
+static weir_launch launch;
+static bool ends_badly; /* without MPI_Finalize */
+
+#define CHECK(condition, ...)                                              \
+  do {                                                                     \
+    if (!(condition)) {                                                    \
+      fprintf(stderr, "rank %d: %s:%d: %s: ", launch.rank, __FILE__, __LINE__, #condition); \
+      fprintf(stderr, __VA_ARGS__);                                        \
+      fprintf(stderr, " [%s]\n", weir_last_error());                       \
+      exit(1);                                                             \
+    }                                                                      \
+  } while (0)
+
+static void nap(double seconds) {
+  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  (void)nanosleep(&pause, NULL);
+}
+
+static weir_transport *open_transport(double timeout_s) {
+  weir_transport *t = NULL;
+  const weir_status status = weir_transport_mpi(&t, 42, launch.rank, launch.world_size, timeout_s);
+  CHECK(status == WEIR_OK, "status %d", (int)status);
+  CHECK(t->rank == launch.rank && t->size == launch.world_size, "rank %d of %d", t->rank, t->size);
+  return t;
+}
+
+static bool said(const char *what) { return strstr(weir_last_error(), what) != NULL; }
+
+/* --- messages -------------------------------------------------------------------------------- */
+
+/* Both ways at once, several to each peer, in and around the sizes at which the transport changes
+ * its ways: order and every byte are kept. */
+#define MESSAGES 9
+static const size_t length[MESSAGES] = {3840, 3841, 0, 1, 65537, 131071, 131072, 3000001, 17};
+static unsigned char due_byte(int from, int to, int m, size_t i) {
+  return (unsigned char)((size_t)(from * 7 + to * 3 + m * 11) + i * 13 + (i >> 9));
+}
+
+static void cross(weir_transport *t, uint64_t step) {
+  weir_send send[RANKS * MESSAGES];
+  weir_recv recv[RANKS * MESSAGES];
+  size_t count = 0;
+  for (int peer = 0; peer < t->size; peer++)
+    for (int m = 0; peer != t->rank && m < MESSAGES; m++, count++) {
+      unsigned char *out = malloc(length[m] + 1), *in = malloc(length[m] + 1);
+      for (size_t i = 0; i < length[m]; i++) out[i] = due_byte(t->rank, peer, m, i);
+      send[count] = (weir_send){peer, out, length[m], (uint32_t)m};
+      recv[count] = (weir_recv){peer, in, length[m] + 1, (uint32_t)m, 0};
+    }
+  const weir_tag tag = {1, step, 1, 0};
+  const uint64_t before = t->bytes_sent;
+  const weir_status status =
+      t->ops->transfer(t, &tag, send, count, recv, count, weir_now_s() + 30.0);
+  CHECK(status == WEIR_OK, "status %d", (int)status);
+  uint64_t due = 0;
+  for (size_t k = 0; k < count; k++) {
+    const int m = (int)recv[k].hop;
+    const unsigned char *in = recv[k].data;
+    due += length[m] + 40;
+    CHECK(recv[k].bytes == length[m], "message %d has %zu bytes", m, recv[k].bytes);
+    for (size_t i = 0; i < length[m]; i++)
+      CHECK(in[i] == due_byte(recv[k].peer, t->rank, m, i), "message %d byte %zu", m, i);
+    free(recv[k].data);
+    free((void *)(uintptr_t)send[k].data);
+  }
+  CHECK(t->bytes_sent - before == due, "%llu bytes", (unsigned long long)(t->bytes_sent - before));
+}
+
+static void messages(void) {
+  weir_transport *t = open_transport(20);
+  for (uint64_t step = 0; step < 20; step++) cross(t, step);
+  unsigned char byte = 0;
+  const weir_tag tag = {1, 99, 1, 0};
+  const weir_send self = {t->rank, &byte, 1, 0};
+  CHECK(t->ops->transfer(t, &tag, &self, 1, NULL, 0, weir_now_s() + 1) == WEIR_E_INVALID, "self");
+  CHECK(t->ops->transfer(t, &tag, NULL, 0, NULL, 0, weir_now_s() + 1) == WEIR_OK, "nothing");
+  t->ops->destroy(t);
+}
+
+/* Groups one after another, and two at a time. */
+static void groups(void) {
+  for (int i = 0; i < 5; i++) {
+    weir_transport *t = open_transport(20), *other = open_transport(20);
+    cross(other, 1);
+    cross(t, 1);
+    t->ops->destroy(t);
+    cross(other, 2);
+    other->ops->destroy(other);
+  }
+}
+
+/* --- all-reduce ------------------------------------------------------------------------------ */
+
+typedef struct note {
+  int32_t rank;
+  char text[28];
+} note;
+
+/* Fractions whose sum depends on the order: all ranks must have taken the same one. */
+static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
+  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
+  float *x = malloc((n + 1) * sizeof *x);
+  note block[RANKS] = {0};
+  weir_notes notes = {block, sizeof *block};
+  for (size_t i = 0; i < n; i++)
+    x[i] = exact ? (float)(rank + (int)(i % 8)) : 1.0f / (float)(3 + 7 * (size_t)rank + i % 1013);
+  block[rank].rank = 100 + rank;
+  (void)snprintf(block[rank].text, sizeof block[rank].text, "note of %d", rank);
+  const weir_status status =
+      weir_allreduces[row].run(comm, x, n, WEIR_VALUE_FP32, NULL, &notes);
+  CHECK(status == WEIR_OK, "%s of %zu", weir_allreduces[row].name, n);
+  for (int r = 0; r < size; r++) {
+    char due[28] = "";
+    (void)snprintf(due, sizeof due, "note of %d", r);
+    CHECK(block[r].rank == 100 + r && strcmp(block[r].text, due) == 0, "note %d", r);
+  }
+  for (size_t i = 0; exact && i < n; i++)
+    CHECK(x[i] == (float)(size * (size - 1) / 2 + size * (int)(i % 8)), "%s of %zu: x[%zu] = %g",
+          weir_allreduces[row].name, n, i, (double)x[i]);
+  uint64_t all[RANKS] = {0};
+  size_t bytes[RANKS];
+  for (int r = 0; r < size; r++) bytes[r] = sizeof *all;
+  all[rank] = weir_hash(WEIR_HASH_INIT, x, n * sizeof *x);
+  CHECK(weir_allgather(comm, all, sizeof *all, bytes, NULL) == WEIR_OK, "gather");
+  for (int r = 0; r < size; r++)
+    CHECK(all[r] == all[0], "%s of %zu: rank %d has other bits", weir_allreduces[row].name, n, r);
+  free(x);
+}
+
+static void allreduce(void) {
+  static const size_t sizes[] = {0, 1, 5, 1000, 20000, 300001};
+  weir_transport *t = open_transport(20);
+  weir_comm *comm = NULL;
+  uint64_t step = 0;
+  CHECK(weir_comm_create(&comm, t, 20) == WEIR_OK, "communicator");
+  CHECK(weir_comm_native(comm), "MPI has an all-reduce of its own");
+  for (uint32_t row = 0; row < WEIR_ALLREDUCE_ROWS; row++)
+    for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
+      for (int exact = 0; exact < 2; exact++) {
+        weir_comm_step(comm, 1, step++);
+        sum(comm, row, sizes[i], exact);
+      }
+  float x = 1, error = 0;
+  CHECK(weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, &x, 1, WEIR_VALUE_BF16, &error, NULL) ==
+            WEIR_E_UNSUPPORTED, "bf16");
+  weir_comm_free(comm);
+  t->ops->destroy(t);
+}
+
+/* --- errors ---------------------------------------------------------------------------------- */
+
+/* One message from each rank to the next around a ring. */
+static weir_status ring(weir_transport *t, uint64_t step, size_t bytes, size_t room,
+                        double timeout_s) {
+  unsigned char *out = calloc(1, bytes + 1), *in = calloc(1, room + 1);
+  const weir_tag tag = {1, step, 1, 0};
+  const weir_send send = {(t->rank + 1) % t->size, out, bytes, 0};
+  weir_recv recv = {(t->rank + t->size - 1) % t->size, in, room, 0, 0};
+  const weir_status status =
+      t->ops->transfer(t, &tag, &send, 1, &recv, 1, weir_now_s() + timeout_s);
+  if (status == WEIR_OK) { /* after a failure MPI may still look at them */
+    free(in);
+    free(out);
+  }
+  return status;
+}
+
+/* Ranks that do not depend on the one at fault learn of it with one of the next messages. */
+static weir_status ring_until_failure(weir_transport *t, uint64_t step, size_t bytes, size_t room,
+                                      double timeout_s) {
+  weir_status status = WEIR_OK;
+  for (uint64_t i = 0; i < 2 * RANKS && status == WEIR_OK; i++)
+    status = ring(t, step + i, bytes, room, timeout_s);
+  return status;
+}
+
+/* mpirun ends the others once a rank has ended without MPI_Finalize. */
+static void end_together(void) {
+  printf("rank %d: ok\n", launch.rank);
+  (void)fflush(stdout);
+  if (ends_badly) nap(2.0);
+}
+
+/* Nothing works any more, for the same reason, and at once. */
+static void stays_ended(weir_transport *t, weir_status status) {
+  const double begin_s = weir_now_s();
+  CHECK(ring(t, 50, 1, 1, 10) == status, "a second attempt");
+  CHECK(weir_now_s() - begin_s < 1.0, "a second attempt took %g s", weir_now_s() - begin_s);
+}
+
+static void other_step(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  const weir_status status = ring_until_failure(t, t->rank == 1 ? 70 : 7, 100, 100, 20);
+  CHECK(status == WEIR_E_MISMATCH, "status %d", (int)status);
+  CHECK(said("rank 1") || said("rank 2") || t->rank == 1, "who?");
+  stays_ended(t, WEIR_E_MISMATCH);
+  t->ops->destroy(t);
+}
+
+static void too_long(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  const weir_status status = ring_until_failure(t, 7, t->rank == 1 ? 200000 : 1000, 1000, 20);
+  CHECK(status == WEIR_E_PROTOCOL, "status %d", (int)status);
+  CHECK(said("rank 1"), "who?");
+  stays_ended(t, WEIR_E_PROTOCOL);
+  t->ops->destroy(t);
+}
+
+static void native_other_step(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  weir_comm *comm = NULL;
+  float x = 1;
+  CHECK(weir_comm_create(&comm, t, 20) == WEIR_OK, "communicator");
+  weir_comm_step(comm, 1, launch.rank == 1 ? 8 : 7);
+  const weir_status status =
+      weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  CHECK(status == WEIR_E_MISMATCH, "status %d", (int)status);
+  weir_comm_free(comm);
+  t->ops->destroy(t);
+}
+
+/* Rank 2 is busy elsewhere: all others name it, though only rank 3 waits for it and the rest wait
+ * for one another. */
+static void silent(bool native) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  weir_comm *comm = NULL;
+  float x = 1;
+  CHECK(ring(t, 1, 10, 10, 20) == WEIR_OK, "first");
+  if (t->rank == 2) nap(3.0);
+  const double begin_s = weir_now_s();
+  weir_status status;
+  CHECK(weir_comm_create(&comm, t, 1.0) == WEIR_OK, "communicator");
+  if (native)
+    status = weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  else
+    status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  CHECK(status == WEIR_E_TIMEOUT, "status %d", (int)status);
+  CHECK(said("rank 2"), "who?");
+  CHECK(weir_now_s() - begin_s < 6.0, "%g s", weir_now_s() - begin_s);
+  weir_comm_free(comm);
+  t->ops->destroy(t);
+}
+static void silent_rank(void) { silent(false); }
+static void silent_rank_native(void) { silent(true); }
+
+/* Rank 1 is stopped by a signal, and goes on once the others are through. */
+static void frozen(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  int32_t pid[RANKS] = {0};
+  size_t bytes[RANKS] = {4, 4, 4, 4};
+  weir_comm *comm = NULL;
+  pid[t->rank] = (int32_t)getpid();
+  CHECK(weir_comm_create(&comm, t, 20) == WEIR_OK, "communicator");
+  CHECK(weir_allgather(comm, pid, 4, bytes, NULL) == WEIR_OK, "gather");
+  weir_comm_free(comm);
+  if (t->rank == 1) (void)raise(SIGSTOP);
+  const double begin_s = weir_now_s();
+  const weir_status status = ring_until_failure(t, 2, 1000000, 1000000, 1.5);
+  CHECK(status == WEIR_E_TIMEOUT, "status %d", (int)status);
+  CHECK(said("rank 1"), "who?");
+  CHECK(weir_now_s() - begin_s < 6.0, "%g s", weir_now_s() - begin_s);
+  if (t->rank == 0) {
+    nap(1.0); /* the others, too, are through */
+    (void)kill((pid_t)pid[1], SIGCONT);
+  }
+  t->ops->destroy(t);
+}
+
+/* Rank 1 leaves; what it sent before arrives. */
+static void leaving(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char bytes[5000] = {42};
+  if (t->rank == 1) {
+    const weir_send send = {0, bytes, 1000, 0};
+    CHECK(t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 20) == WEIR_OK, "send");
+    t->ops->destroy(t);
+    return;
+  }
+  nap(0.5);
+  weir_recv recv = {1, bytes, sizeof bytes, 0, 0};
+  bytes[0] = 0;
+  if (t->rank == 0) {
+    CHECK(t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 20) == WEIR_OK, "receive");
+    CHECK(recv.bytes == 1000 && bytes[0] == 42, "%zu bytes", recv.bytes);
+  }
+  const double begin_s = weir_now_s();
+  const weir_status status = ring_until_failure(t, 2, 10, 10, 15);
+  CHECK(status == WEIR_E_PEER, "status %d", (int)status);
+  CHECK(said("rank 1 is gone"), "who?");
+  CHECK(weir_now_s() - begin_s < 5.0, "%g s", weir_now_s() - begin_s);
+  t->ops->destroy(t);
+}
+
+/* --- joining --------------------------------------------------------------------------------- */
+
+static void other_job(void) {
+  weir_transport *t = NULL;
+  const weir_status status = weir_transport_mpi(&t, launch.rank == 2 ? 7 : 8, launch.rank,
+                                                launch.world_size, 20);
+  CHECK(status == WEIR_E_MISMATCH && t == NULL, "status %d", (int)status);
+  CHECK(said("another job"), "why?");
+}
+
+static void other_rank(void) {
+  weir_transport *t = NULL;
+  CHECK(weir_transport_mpi(&t, 1, launch.rank ^ 1, launch.world_size, 20) == WEIR_E_MISMATCH, "rank");
+  CHECK(said("to MPI, not rank"), "why?");
+  CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size + 1, 20) == WEIR_E_MISMATCH, "size");
+  CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size, 0) == WEIR_E_INVALID, "time-out");
+  CHECK(weir_transport_mpi(&t, 1, -1, launch.world_size, 1) == WEIR_E_INVALID, "no rank");
+}
+
+/* Rank 2 does not come to the second group. */
+static void one_missing(void) {
+  ends_badly = true;
+  weir_transport *t = open_transport(20);
+  CHECK(ring(t, 1, 10, 10, 20) == WEIR_OK, "first");
+  if (t->rank != 2) {
+    weir_transport *second = NULL;
+    const double begin_s = weir_now_s();
+    CHECK(weir_transport_mpi(&second, 1, launch.rank, launch.world_size, 1.0) == WEIR_E_TIMEOUT, "second");
+    CHECK(second == NULL && weir_now_s() - begin_s < 4.0, "%g s", weir_now_s() - begin_s);
+  } else {
+    nap(3.0);
+  }
+}
+
+/* Rank 1 never initialises MPI. */
+static void no_init(void) {
+  weir_transport *t = NULL;
+  if (launch.rank == 1) {
+    nap(3.0);
+    return;
+  }
+  const double begin_s = weir_now_s();
+  CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size, 1.0) == WEIR_E_TIMEOUT, "init");
+  CHECK(said("MPI_Init") && weir_now_s() - begin_s < 3.0, "%g s", weir_now_s() - begin_s);
+}
+
+/* mpirun ends the others. */
+static void killed(void) {
+  weir_transport *t = open_transport(20);
+  CHECK(ring(t, 1, 10, 10, 20) == WEIR_OK, "first");
+  if (t->rank == 1) (void)raise(SIGKILL);
+  (void)ring(t, 2, 10, 10, 30);
+  nap(60);
+}
+
+static void unlaunched(void) {
+  weir_transport *t = NULL;
+  CHECK(weir_transport_mpi(&t, 1, 0, 2, 1) == WEIR_E_STATE && t == NULL, "it is launched");
+  CHECK(said("mpirun"), "why?");
+}
+
+int main(int argc, char **argv) {
+  static const struct {
+    const char *name;
+    void (*run)(void);
+  } cases[] = {{"messages", messages},       {"groups", groups},
+               {"allreduce", allreduce},     {"other_step", other_step},
+               {"too_long", too_long},       {"native_other_step", native_other_step},
+               {"silent_rank", silent_rank}, {"silent_rank_native", silent_rank_native},
+               {"frozen", frozen},           {"leaving", leaving},
+               {"other_job", other_job},     {"other_rank", other_rank},
+               {"one_missing", one_missing}, {"no_init", no_init},
+               {"killed", killed},           {"unlaunched", unlaunched}};
+  (void)alarm(100);
+  CHECK(weir_launch_read(&launch) == WEIR_OK, "launch");
+  for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
+    if (strcmp(argv[1], cases[i].name) == 0) {
+      cases[i].run();
+      end_together();
+      return 0;
+    }
+  fprintf(stderr, "mpi_ranks: no such case\n");
+  return 2;
+}

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# mpirun -n 4 weir train: the same weights, bit for bit, whatever carries the messages.
+set -u
+source=$2
+command -v mpirun >/dev/null || { echo "skipped: no mpirun here"; exit 77; }
+[[ -x $(dirname "$(dirname "$1")")/tests/mpi_ranks ]] || { echo "skipped: this build has no MPI"; exit 77; }
+case ${WEIR_CFLAGS:-} in *fsanitize=thread*) echo "skipped: Open MPI is not built for ThreadSanitizer"; exit 77 ;; esac
+# shellcheck source=tests/mpi/common.sh
+. "$source/tests/mpi/common.sh"
+
+train() { # NAME TRANSPORT POLICY [mpirun's options...]
+  timeout -k 5 200 mpirun --oversubscribe -n 4 --mca btl_tcp_if_include lo "${@:4}" \
+    "$weir" train "$folder/short.ini" --out "$folder/$1" --policy "$3" --transport "$2" \
+    >"$folder/$1.log" 2>&1
+}
+
+for policy in fixed:star:0.01:art-tree fixed:none:1:dense-ring; do
+  due=$(expected "$policy") || exit 1
+  train mpi auto "$policy" || fail "mpirun, $policy"
+  grep -q '^transport mpi;' "$folder/mpi.log" || fail "mpirun does not lead to transport mpi"
+  [[ $(digest "$folder/mpi") == "$due" ]] || fail "mpi: other weights under $policy"
+  train tcp tcp "$policy" || fail "mpirun over TCP, $policy"
+  [[ $(digest "$folder/tcp") == "$due" ]] || fail "tcp: other weights under $policy"
+  echo "ok: $policy $due"
+done
+train btl mpi fixed:star:0.01:art-ring --mca btl tcp,self || fail "Open MPI's TCP"
+[[ $(digest "$folder/btl") == "$(expected fixed:star:0.01:art-ring)" ]] || fail "Open MPI's TCP: other weights"
+echo "ok: Open MPI's TCP"
+
+# The adaptive policy measures over MPI and decides; all ranks end alike.
+train adaptive mpi weir || fail "policy weir"
+digest "$folder/adaptive" >/dev/null
+[[ -s $folder/adaptive/decisions.jsonl ]] || fail "policy weir has decided nothing"
+for file in summary.json steps.csv decisions.jsonl report.html; do
+  [[ -s $folder/adaptive/$file ]] || fail "no $file"
+done
+echo "ok: policy weir"
+
+# Bad input is refused by every rank, before MPI is begun.
+if timeout 100 mpirun --oversubscribe -n 2 "$weir" train "$folder/none.ini" --out "$folder/bad" \
+  >"$folder/bad.log" 2>&1; then fail "a scenario that is not there was accepted"; fi
+grep -q 'none.ini' "$folder/bad.log" || fail "the missing scenario is not named"
+echo "ok: bad input"
