@@ -16,6 +16,7 @@ typedef struct weir_worker_config {
   const char *policy;
   const char *rendezvous, *bind_address;
   uint64_t job_id;
+  const char *secret; /* NULL in virtual time */
   const char *journal_path; /* rank 0 writes its decisions there */
   int channel;              /* the worker's end */
   weir_sim_clock *clock;    /* NULL: a real network over TCP; else threads in virtual time */

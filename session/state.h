@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "collectives/collective.h"
+#include "collectives/secret.h"
 #include "controller/controller.h"
 #include "engine/engine.h"
 #include "netmon/netmon.h"
@@ -68,6 +69,8 @@ typedef struct weir_registered_state {
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
   char *transport_name, *rendezvous, *bind_address, *policy, *journal_path;
+  unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
+  size_t secret_bytes;
   int next, previous; /* ring neighbours */
 
   char **names; /* of tensors */
@@ -107,6 +110,10 @@ weir_status weir_session_note_failure(weir_session *session, weir_status status)
 weir_status weir_session_check(const weir_session *session);
 
 weir_status weir_options_check(const weir_options *options);
+
+/* The job's secret, if there is one anywhere; and away with it. */
+weir_status weir_session_find_secret(weir_session *session, const weir_options *options);
+void weir_session_forget_secret(weir_session *session);
 
 /* Join the group over the transport that the options name; sets transport and comm. */
 weir_status weir_session_connect(weir_session *session);

@@ -43,6 +43,10 @@ typedef struct weir_options {
   const char *rendezvous;   /* tcp, auto: "HOST:PORT" where rank 0 listens; else a group name */
   const char *bind_address; /* tcp, auto: local address to use; NULL: the one that reaches rank 0 */
   uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
+  /* What ranks prove to each other to know before they talk over tcp: text of 1 to 1024 bytes, or a
+   * file with it that is closed to other users.  NULL (default): the environment's WEIR_SECRET, else
+   * the file that WEIR_SECRET_FILE names.  Without any, a group meets on the loopback only. */
+  const char *secret, *secret_file;
   double timeout_s;         /* bound of every wait, default 10 */
   const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
   uint64_t seed;            /* of everything random, default 1 */
