@@ -77,6 +77,9 @@ static weir_status check_encoder(const weir_plan *plan) {
 }
 
 weir_status weir_plan_check(const weir_plan *plan) {
+  if ((plan->groups == 0) != (plan->layout == 0))
+    return weir_fail(WEIR_E_INVALID, "plan of %u groups names layout %08x", plan->groups,
+                     plan->layout);
   if (plan->codec >= WEIR_CODEC_COUNT || plan->collective >= WEIR_COLL_COUNT ||
       plan->wire >= WEIR_WIRE_COUNT)
     return weir_fail(WEIR_E_INVALID, "plan names an unknown codec, collective or wire format");
@@ -167,6 +170,9 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
   (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?", plan->cr,
                  collective ? collective : "?", plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
+  if (plan->groups == 0) return;
+  const size_t length = strlen(text);
+  (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->groups);
 }
 
 uint64_t weir_plan_digest(const weir_plan *plan) {
@@ -176,5 +182,7 @@ uint64_t weir_plan_digest(const weir_plan *plan) {
   h = weir_hash(h, &plan->collective, sizeof plan->collective);
   h = weir_hash(h, &plan->wire, sizeof plan->wire);
   h = weir_hash(h, &plan->cr, sizeof plan->cr);
+  h = weir_hash(h, &plan->groups, sizeof plan->groups);
+  h = weir_hash(h, &plan->layout, sizeof plan->layout);
   return h ? h : 1;
 }

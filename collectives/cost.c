@@ -107,6 +107,11 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_DOUBLE_TREE: return double_tree(n, bytes);
     case WEIR_ALLREDUCE_TORUS: return torus(n, bytes);
     case WEIR_ALLREDUCE_STAR: return star(n, bytes);
+    /* Every rank a machine of its own. */
+    case WEIR_ALLREDUCE_HIER_RING: return ring(n, bytes);
+    case WEIR_ALLREDUCE_HIER_TREE: return tree(n, bytes);
+    case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
+    case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY};
   }
 }

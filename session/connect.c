@@ -93,5 +93,5 @@ weir_status weir_session_connect(weir_session *session) {
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
   if (status == WEIR_OK && options->world_size > 1 && strcmp(name, "auto") == 0)
     status = move_to_memory(session);
-  return status;
+  return status == WEIR_OK ? weir_comm_find_hosts(session->comm, weir_host_identity(NULL)) : status;
 }

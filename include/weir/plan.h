@@ -70,7 +70,27 @@ typedef struct weir_plan {
   uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
   double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
                           element / 32 for encoders */
+  uint32_t groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
+                      ratio and collective of its own; the above is then that of the largest */
+  uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
 } weir_plan;
+
+/* Where a group is fed and compressed. */
+typedef enum weir_place {
+  WEIR_PLACE_CALLER = 0, /* inside weir_submit of its last tensor, on the trainer's thread */
+  WEIR_PLACE_THREAD = 1, /* on a thread of the session's own, beside the backward pass */
+  WEIR_PLACE_COUNT = 2
+} weir_place;
+
+/* One group of consecutive tensors, in the order in which they were registered.  A table of groups
+ * is an array in that order which covers all tensors; 32 bytes a group, as they travel. */
+typedef struct weir_plan_group {
+  uint32_t end; /* one past its last tensor; the group begins where the one before it ends */
+  uint32_t codec, collective, wire; /* as in weir_plan */
+  uint32_t place;                   /* weir_place */
+  uint32_t reserved;                /* 0 */
+  double cr;
+} weir_plan_group;
 
 /* Longest plan string with its terminating zero. */
 #define WEIR_PLAN_TEXT_MAX 64
@@ -92,12 +112,22 @@ weir_status weir_plan_check(const weir_plan *plan);
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
-/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's). */
+/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's; "/GROUPS" behind it
+ * when there are groups, which weir_plan_parse does not take). */
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
 
 /* 64-bit digest of every field: what each message carries to prove that both ends run the same
  * plan.  Never 0. */
 uint64_t weir_plan_digest(const weir_plan *plan);
+
+/* WEIR_OK when the ends ascend to `tensors` and every group's codec, collective, wire and ratio fit
+ * together; otherwise WEIR_E_INVALID, and weir_last_error() names the group. */
+weir_status weir_groups_check(const weir_plan_group *groups, size_t count, size_t tensors);
+/* What a table is called in weir_plan.layout.  Never 0. */
+uint32_t weir_groups_name(const weir_plan_group *groups, size_t count);
+/* A group's own plan, and the other way round; id, and place and end, are not touched. */
+void weir_group_plan(const weir_plan_group *group, weir_plan *plan);
+void weir_group_set_plan(weir_plan_group *group, const weir_plan *plan);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -72,8 +72,8 @@ Test(cost, values_worked_out_by_hand) {
 }
 
 Test(cost, one_worker_pays_nothing) {
-  const weir_plan star = {0, WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1};
-  const weir_plan dense = {0, WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1};
+  const weir_plan star = {0, WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1, 0, 0};
+  const weir_plan dense = {0, WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, 0, 0};
   for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
     cr_assert_eq(weir_cost_paper(c, 1, 1e-3, 1e-9, 1e6, 0.1), 0.0);
   cr_assert_eq(weir_cost_paper_star(1, 1e-3, 1e-9, 1e6), 0.0);
@@ -87,9 +87,9 @@ Test(cost, one_worker_pays_nothing) {
 /* 4 workers, L = 2.  Encoders tell their message's bytes: 2 rounds, 3 * 5000 bytes.  randomk sends
  * 100 values and no indices: ring 2 * 3 rounds, 2 * 3/4 * 400 bytes; tree 2 * 2, 2 * 2 * 400. */
 Test(cost, encoders_and_drawn_indices_by_hand) {
-  const weir_plan qsgd = {0, WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.125};
-  const weir_plan ring = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1};
-  const weir_plan tree = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_TREE, WEIR_WIRE_PAPER, 0.1};
+  const weir_plan qsgd = {0, WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.125, 0, 0};
+  const weir_plan ring = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1, 0, 0};
+  const weir_plan tree = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_TREE, WEIR_WIRE_PAPER, 0.1, 0, 0};
   const weir_cost_terms a = weir_cost_plan(&qsgd, 4, 8000, 5000);
   const weir_cost_terms b = weir_cost_plan(&ring, 4, 1000, 100);
   const weir_cost_terms c = weir_cost_plan(&tree, 4, 1000, 100);
@@ -121,7 +121,7 @@ Test(cost, further_all_reduces_by_hand) {
 }
 
 Test(cost, an_unknown_collective_is_never_the_cheapest) {
-  const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1};
+  const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1, 0, 0};
   cr_assert_eq(weir_cost_paper(WEIR_COLL_COUNT, 4, 1e-3, 1e-9, 1e6, 0.1), INFINITY);
   const weir_cost_terms t = weir_cost_plan(&plan, 4, 1000, 1000);
   cr_assert_eq(weir_cost_seconds(&t, 1e-3, 1e-9), INFINITY);
