@@ -95,7 +95,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   weir_learn_start(&c->loop.learnt);
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
-  if (config->journal_path) status = weir_journal_open(&c->loop.journal, config->journal_path);
+  if (config->journal_path) status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_goes_on);
   if (status != WEIR_OK) goto no_journal;
   if (c->threaded && pthread_create(&c->thread, NULL, run, c) != 0) {
     status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");

@@ -23,6 +23,7 @@ typedef struct weir_controller_config {
   weir_layout layout;   /* copied */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
+  bool journal_goes_on;     /* behind what the file holds; else it is written anew */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
 } weir_controller_config;

@@ -122,6 +122,12 @@ void weir_session_forget_secret(weir_session *session);
 /* Join the group over the transport that the options name; sets transport and comm. */
 weir_status weir_session_connect(weir_session *session);
 
+/* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
+ * (again: its journal goes on), and the monitor. */
+bool (*weir_session_curve_hook(const weir_session *session))(void *);
+weir_status weir_session_start_controller(weir_session *session, bool again);
+weir_status weir_session_start_monitor(weir_session *session);
+
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);
 

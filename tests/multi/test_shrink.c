@@ -1,6 +1,7 @@
 /* What is left of a group goes on: who it is, what it sums, and what it leaves behind. */
 #include <criterion/criterion.h>
 #include <dirent.h>
+#include <stdatomic.h>
 #include <time.h>
 
 #include "ranks.h"
@@ -28,8 +29,9 @@ static void nap(double seconds) {
 static bool strikes(const scene *s, int rank, int number, int step) {
   for (int v = 0; v < s->victims; v++) {
     if (s->victim[v] != rank || s->group[v] != number || (step >= 0 && s->step[v] != step)) continue;
+    static atomic_int raised; /* once a process: one that thaws is not struck again */
     if (s->signal[v] == 0) return true;
-    (void)raise(s->signal[v]);
+    if (atomic_fetch_add(&raised, 1) == 0) (void)raise(s->signal[v]);
   }
   return false;
 }
