@@ -41,8 +41,8 @@ weir_status weir_wrap_create(weir_wrap **out, size_t bytes, weir_transport *inne
   if (!wrap) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
   wrap->ops = (weir_transport_ops){.name = name,
                                    .echo = inner->ops->echo ? pass_echo : NULL,
-                                   .descriptor = pass_descriptor,
-                                   .address = pass_address,
+                                   .descriptor = inner->ops->descriptor ? pass_descriptor : NULL,
+                                   .address = inner->ops->address ? pass_address : NULL,
                                    .abort = pass_abort,
                                    .destroy = pass_destroy,
                                    .shrink = inner->ops->shrink ? pass_shrink : NULL};
