@@ -24,6 +24,9 @@ static weir_status settle_group(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   weir_passage *passage = &group->passage;
   if (codec->dense || passage->next != NULL) return WEIR_OK;
+  if (codec->low_rank)
+    return weir_fail(WEIR_E_UNSUPPORTED, "a rank that missed a step of %s cannot be brought up to it",
+                     codec->name);
   if (codec->encode != NULL) {
     const weir_status status = codec->decode(
         engine->context, group->blocks + (size_t)engine->rank * group->stride,
