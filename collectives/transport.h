@@ -73,6 +73,15 @@ typedef struct weir_transport_ops {
    * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
   weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
                            void *blocks, size_t block_bytes, double deadline_s);
+  /* After the group has ended: come together with the ranks that are left.  Every survivor calls it,
+   * within timeout_s of the others; bounded by a few times that.  On WEIR_OK *out is a group of the
+   * survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room for t->size)
+   * are their old numbers, the same on all.  t cannot transfer any more and is still to be
+   * destroyed.  A rank that has not come although its process is not known to have ended could be on
+   * the other side of a broken network: so the survivors must then be more than half of the group,
+   * or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called again.
+   * NULL: this transport cannot. */
+  weir_status (*shrink)(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 } weir_transport_ops;
 
 struct weir_transport {
@@ -111,7 +120,14 @@ weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, 
 bool weir_transport_has_mpi(void);
 
 /* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT"
- * of rank 0; bind_address may be NULL.  A peer of another job, version or size is refused. */
+ * of rank 0; bind_address may be NULL.  A peer of another job, version or size, or one that cannot
+ * prove to know the job's secret, is refused, and so is this rank by the others; messages are not
+ * encrypted.  Without a secret the rendezvous must be on the loopback. */
+weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvous,
+                                      const char *bind_address, const void *secret,
+                                      size_t secret_bytes, uint64_t job_id, int rank, int size,
+                                      double timeout_s);
+/* The same without a secret. */
 weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);

@@ -1,5 +1,5 @@
 /* Transports around a transport, for tests and measurements: one vtable, so they stack.  Each owns
- * what it wraps and destroys it with itself; everything it does not change it passes on.  A group
+ * what it wraps and destroys it with itself; everything it does not change it passes on; what shrinks comes out bare.  A group
  * need not be wrapped alike on all ranks.  Used by one thread at a time, like what they wrap. */
 #ifndef WEIR_COLLECTIVES_WRAPPERS_H
 #define WEIR_COLLECTIVES_WRAPPERS_H

@@ -24,6 +24,7 @@ typedef struct weir_controller_config {
   const char *const *names; /* of its tensors, for policies that read a file; borrowed for the creation */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
+  bool journal_goes_on;     /* behind what the file holds; else it is written anew */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
   bool measure;         /* time the codecs it chooses among before it starts (some 20 ms), rather than

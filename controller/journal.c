@@ -13,11 +13,11 @@ struct weir_journal {
   FILE *file;
 };
 
-weir_status weir_journal_open(weir_journal **out, const char *path) {
+weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on) {
   *out = NULL;
   weir_journal *journal = malloc(sizeof *journal);
   if (!journal) return weir_fail(WEIR_E_NOMEM, "no memory for the journal");
-  journal->file = fopen(path, "w");
+  journal->file = fopen(path, goes_on ? "a" : "w");
   if (!journal->file) {
     const int error = errno;
     free(journal);

@@ -163,7 +163,7 @@ void weir_learn_network_changed(weir_learnt *learnt);
 void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled);
 
 /* Journal (journal.c): one JSON line a decision. */
-weir_status weir_journal_open(weir_journal **out, const char *path);
+weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on);
 void weir_journal_close(weir_journal *journal);
 weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
                                const weir_decision_input *input, const weir_decision *decision);

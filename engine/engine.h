@@ -126,6 +126,23 @@ size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, siz
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
 /* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
 size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);
+/* --- after a loss (regroup.c) --------------------------------------------------------------- */
+
+/* Where a rank stands when its group has ended, for survivors to compare. */
+typedef struct weir_standing {
+  uint64_t committed, exchanges, turn;
+  uint64_t state_bytes; /* registered */
+} weir_standing;
+/* Give up the step and the trial under way. */
+void weir_engine_stand(weir_engine *engine, weir_standing *standing);
+/* Go on in a group of the survivors, under the first plan; all: the standings of its ranks.  A step
+ * that some of them have completed counts for all: for a rank that *missed* it, the residual becomes
+ * what it would have been, and registered memory comes from *leader, a rank that has all steps.
+ * Collective.  want_curve: as in the hooks, for the rank's new number. */
+weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
+                                const weir_standing *all, bool (*want_curve)(void *), int *leader,
+                                bool *missed);
+
 uint64_t weir_engine_residual_digest(const weir_engine *engine);
 /* The residual itself, n floats, for tests of conservation; valid until the next call. */
 const float *weir_engine_residual(const weir_engine *engine);

@@ -184,6 +184,9 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);
 
+/* The groups' next residuals become the residual. */
+void weir_engine_commit(weir_engine *engine);
+
 /* Room for a checkpoint of the state as it now is; then take it or bring it back. */
 weir_status weir_checkpoint_prepare(weir_engine *engine);
 void weir_checkpoint_take(weir_engine *engine);

@@ -204,7 +204,7 @@ static void swap(float **a, float **b) {
 
 /* Groups leave their next residual in fed, in spare or nowhere.  One buffer becomes the residual;
  * the parts of groups that left theirs elsewhere are brought there. */
-static void commit(weir_engine *engine) {
+void weir_engine_commit(weir_engine *engine) {
   const weir_group_set *set = &engine->set;
   bool fed = false, spare = false;
   for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
@@ -313,7 +313,7 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   if (lost)
     publish_zero(engine);
   else
-    commit(engine);
+    weir_engine_commit(engine);
   weir_lap_compress(last);
   last->times.decode_s = watch->compress_s - engine->prepared_s;
   engine->compress_s = watch->compress_s;

@@ -1,6 +1,7 @@
 /* A complete trainer on Weir: logistic regression by synchronous SGD.
  *
  *   cc trainer.c -o trainer $(pkg-config --cflags --libs weir) -lm
+ *   export WEIR_SECRET=$(head -c 16 /dev/urandom | base64)
  *   ./trainer 0 2 127.0.0.1:29400 & ./trainer 1 2 127.0.0.1:29400
  *
  * Every rank draws samples of its own and ends with the same weights. */

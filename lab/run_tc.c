@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -34,6 +35,7 @@ typedef struct tc_run {
   weir_crew_member *members;
   int *worker_ends;
   weir_shape in_force;
+  char secret[33]; /* of this run alone: random, in hexadecimal */
 } tc_run;
 
 static bool same_shape(const weir_shape *a, const weir_shape *b) {
@@ -95,6 +97,7 @@ static void worker_process(const tc_run *tc, int rank) {
                                      .rendezvous = rendezvous,
                                      .bind_address = own,
                                      .job_id = run->job_id,
+                                     .secret = tc->secret,
                                      .journal_path = run->journal,
                                      .capture = run->options.profile ? run->out : NULL,
                                      .channel = tc->worker_ends[rank]};
@@ -159,6 +162,14 @@ static weir_status watch(tc_run *tc) {
   return status;
 }
 
+static weir_status draw_secret(char secret[33]) {
+  unsigned char drawn[16];
+  if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+    return weir_fail(WEIR_E_IO, "the system has no random numbers");
+  for (size_t i = 0; i < sizeof drawn; i++) (void)snprintf(secret + 2 * i, 3, "%02x", drawn[i]);
+  return WEIR_OK;
+}
+
 /* Process 1 of the run's own namespace of processes: whatever it leaves ends with it. */
 static weir_status inside(void *user) {
   tc_run tc = {.run = user};
@@ -169,6 +180,7 @@ static weir_status inside(void *user) {
   if (!tc.members || !tc.worker_ends)
     status = weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " workers", n);
   for (uint32_t r = 0; !status && r < n; r++) tc.members[r].channel = tc.worker_ends[r] = -1;
+  if (!status) status = draw_secret(tc.secret);
   if (!status) status = weir_topology_create(&tc.topology, (int)n, widest_window(tc.run));
   if (!status) status = watch(&tc);
   weir_topology_free(tc.topology);

@@ -81,6 +81,7 @@ static weir_status create_session(worker *w) {
   options.rendezvous = c->rendezvous;
   options.bind_address = c->bind_address;
   options.job_id = c->job_id;
+  options.secret = c->secret;
   options.timeout_s = c->scenario->timeout_s;
   options.policy = c->policy;
   options.seed = c->scenario->seed;

@@ -17,6 +17,7 @@ typedef struct weir_worker_config {
   const char *policy;
   const char *rendezvous, *bind_address;
   uint64_t job_id;
+  const char *secret; /* NULL in virtual time */
   const char *journal_path; /* rank 0 writes its decisions there */
   const char *transport;    /* NULL: "tcp", or "inproc" in virtual time */
   const char *capture;      /* folder for profile.csv and groups.csv; NULL: none */

@@ -11,8 +11,9 @@
 
 static weir_status over_tcp(weir_session *session, weir_transport **out) {
   const weir_options *options = &session->options;
-  return weir_transport_tcp(out, options->rendezvous, options->bind_address, options->job_id,
-                            options->rank, options->world_size, options->timeout_s);
+  return weir_transport_tcp_secret(out, options->rendezvous, options->bind_address,
+                                   session->secret, session->secret_bytes, options->job_id,
+                                   options->rank, options->world_size, options->timeout_s);
 }
 
 static weir_status over_shm(weir_session *session, weir_transport **out) {
@@ -90,6 +91,7 @@ weir_status weir_session_connect(weir_session *session) {
   } else {
     status = over_tcp(session, &session->transport);
   }
+  weir_session_forget_secret(session);
   if (status == WEIR_OK)
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
   if (status == WEIR_OK && options->world_size > 1 && strcmp(name, "auto") == 0)

@@ -47,6 +47,7 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.bind_address = session->bind_address;
   session->options.policy = session->policy;
   session->options.journal_path = session->journal_path;
+  session->options.secret = session->options.secret_file = NULL; /* found already */
   return true;
 }
 
@@ -64,6 +65,11 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
       !copy_options(session, options)) {
     weir_session_free(session);
     return weir_fail(WEIR_E_NOMEM, "no memory for a session");
+  }
+  status = weir_session_find_secret(session, options);
+  if (status != WEIR_OK) {
+    weir_session_free(session);
+    return status;
   }
   session->next = (options->rank + 1) % options->world_size;
   session->previous = (options->rank + options->world_size - 1) % options->world_size;
@@ -164,5 +170,6 @@ void weir_session_free(weir_session *session) {
   free(session->bind_address);
   free(session->rendezvous);
   free(session->transport_name);
+  weir_session_forget_secret(session);
   free(session);
 }

@@ -131,6 +131,10 @@ static weir_status groups(void *user, uint32_t layout, weir_plan_group *table, s
   return weir_controller_groups(session->controller, layout, table, capacity, count);
 }
 
+bool (*weir_session_curve_hook(const weir_session *session))(void *) {
+  return session->options.rank == 0 ? want_curve : NULL;
+}
+
 /* --- start ---------------------------------------------------------------------------------- */
 
 static weir_status create_engine(weir_session *session, const weir_layout *layout,
@@ -147,8 +151,8 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .propose = propose,
                 .observe = observe,
                 .probe = weir_probe_run,
-                .want_curve = session->options.rank == 0 ? want_curve : NULL,
-                .groups = session->options.rank == 0 ? groups : NULL},
+                .want_curve = weir_session_curve_hook(session),
+                .groups = groups},
       .virtual_network = session->options.virtual_network,
       .virtual_user = session->options.virtual_user,
       .profile = session->options.profile || session->options.overlap};
@@ -161,19 +165,21 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
   return status;
 }
 
-static weir_status create_controller(weir_session *session, const weir_layout *layout) {
+weir_status weir_session_start_controller(weir_session *session, bool again) {
+  const weir_layout layout = {session->tensors, session->offset};
   const weir_controller_config config = {.policy = session->options.policy,
                                          .world_size = session->options.world_size,
-                                         .layout = *layout,
+                                         .layout = layout,
                                          .names = (const char *const *)session->names,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
+                                         .journal_goes_on = again,
                                          .threaded = session->options.virtual_network == NULL,
                                          .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 
-static weir_status start_monitor(weir_session *session) {
+weir_status weir_session_start_monitor(weir_session *session) {
   const weir_options *options = &session->options;
   weir_status status = weir_feed_open(session);
   if (status != WEIR_OK || options->virtual_network != NULL || !options->active_probes ||
@@ -195,8 +201,8 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
-  if (status == WEIR_OK && session->options.rank == 0) status = create_controller(session, &layout);
-  if (status == WEIR_OK) status = start_monitor(session);
+  if (status == WEIR_OK && session->options.rank == 0) status = weir_session_start_controller(session, false);
+  if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
   if (status == WEIR_OK)
     session->started = true;

@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "collectives/collective.h"
+#include "collectives/secret.h"
 #include "controller/controller.h"
 #include "engine/engine.h"
 #include "netmon/netmon.h"
@@ -75,6 +76,8 @@ typedef struct weir_registered_state {
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
   char *transport_name, *rendezvous, *bind_address, *policy, *journal_path;
+  unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
+  size_t secret_bytes;
   int next, previous; /* ring neighbours */
 
   char **names; /* of tensors */
@@ -114,8 +117,18 @@ weir_status weir_session_check(const weir_session *session);
 
 weir_status weir_options_check(const weir_options *options);
 
+/* The job's secret, if there is one anywhere; and away with it. */
+weir_status weir_session_find_secret(weir_session *session, const weir_options *options);
+void weir_session_forget_secret(weir_session *session);
+
 /* Join the group over the transport that the options name; sets transport and comm. */
 weir_status weir_session_connect(weir_session *session);
+
+/* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
+ * (again: its journal goes on), and the monitor. */
+bool (*weir_session_curve_hook(const weir_session *session))(void *);
+weir_status weir_session_start_controller(weir_session *session, bool again);
+weir_status weir_session_start_monitor(weir_session *session);
 
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);

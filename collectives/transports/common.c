@@ -70,6 +70,18 @@ weir_status weir_end_fail(const weir_end *end, int rank) {
   }
 }
 
+weir_status weir_survivors_check(const bool *member, const bool *dead, int size) {
+  int count = 0, silent = -1;
+  for (int r = 0; r < size; r++) {
+    if (member[r]) count++;
+    if (!member[r] && !dead[r] && silent < 0) silent = r;
+  }
+  if (silent < 0 || 2 * count > size || (2 * count == size && member[0])) return WEIR_OK;
+  return weir_fail(WEIR_E_PEER,
+                   "%d of %d ranks cannot go on: rank %d is silent and may be going on elsewhere",
+                   count, size, silent);
+}
+
 void weir_flow_record(weir_transport *t, weir_flow_sample flow) {
   const size_t slots = sizeof t->flow / sizeof *t->flow;
   t->flow[t->flows++ % slots] = flow;

@@ -27,6 +27,12 @@ typedef struct weir_end {
 } weir_end;
 weir_status weir_end_fail(const weir_end *end, int rank);
 
+/* May these members of a group of `size` go on as the group, when these of the others have ended?
+ * WEIR_E_PEER when they may not (see shrink in transport.h). */
+weir_status weir_survivors_check(const bool *member, const bool *dead, int size);
+/* How long survivors wait for a rank that the group ended for because it was silent. */
+#define WEIR_SHRINK_GRACE_S 1.0
+
 void weir_flow_record(weir_transport *t, weir_flow_sample flow);
 /* Shorter messages say nothing about bandwidth. */
 #define WEIR_FLOW_MIN ((size_t)16 * 1024)

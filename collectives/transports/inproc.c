@@ -2,6 +2,7 @@
  * sender's buffer to its own. */
 #include "collectives/transports/inproc.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -191,6 +192,20 @@ static weir_status inproc_transfer(weir_transport *t, const weir_tag *tag, const
   return WEIR_OK;
 }
 
+static weir_status inproc_shrink(weir_transport *t, double timeout_s, weir_transport **out,
+                                 int *old_rank) {
+  inproc_group *group = ((inproc *)t)->group;
+  char name[64];
+  int count = 0, own = 0;
+  *out = NULL;
+  const weir_status status = inproc_survivors(group, t->rank, timeout_s, old_rank, &count);
+  if (status != WEIR_OK) return status;
+  while (old_rank[own] != t->rank) own++;
+  /* The old group stays as long as one of its members has not left it. */
+  (void)snprintf(name, sizeof name, "left of %p, %u", (void *)group, group->member[t->rank].reunions);
+  return weir_transport_inproc(out, name, own, count, timeout_s);
+}
+
 static int inproc_descriptor(weir_transport *t, int peer) {
   (void)t;
   (void)peer;
@@ -227,6 +242,7 @@ static const weir_transport_ops inproc_ops = {
     .address = inproc_address,
     .abort = inproc_abort,
     .destroy = inproc_destroy,
+    .shrink = inproc_shrink,
 };
 
 weir_status weir_transport_inproc(weir_transport **out, const char *group, int rank, int size,

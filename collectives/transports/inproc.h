@@ -23,6 +23,8 @@ typedef struct inproc_member {
   bool joined;
   bool gone;
   int waiting_on; /* the peer its transfer waits for; -1 when it is not in one */
+  unsigned reunions; /* how often it has asked for the group of the survivors */
+  bool stays;        /* it belongs to the last of these */
 } inproc_member;
 
 typedef struct inproc_group {
@@ -33,6 +35,7 @@ typedef struct inproc_group {
   bool complete;
   pthread_mutex_t lock; /* guards everything below and the letters */
   weir_end end;
+  unsigned reunion; /* the last that was decided */
   inproc_member *member;
   inproc_letter **head; /* [from * size + to], oldest first */
   struct inproc_group *next;
@@ -42,6 +45,11 @@ typedef struct inproc_group {
 weir_status inproc_join(inproc_group **out, const char *name, int rank, int size,
                         double deadline_s);
 void inproc_leave(inproc_group *group, int rank);
+
+/* Who of the group is left, agreed on by all who ask within timeout_s: their old ranks and their
+ * number. */
+weir_status inproc_survivors(inproc_group *group, int rank, double timeout_s, int *old_rank,
+                             int *count);
 
 /* Wait on a member's condition until it is signalled or the deadline has passed (then false). */
 bool inproc_wait(inproc_group *group, int rank, double deadline_s);

@@ -78,6 +78,7 @@ static const weir_transport_ops shm_ops = {
     .address = shm_address,
     .abort = shm_abort,
     .destroy = shm_destroy,
+    .shrink = shm_shrink,
 };
 
 static void connect_rings(shm *self) {

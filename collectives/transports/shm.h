@@ -3,6 +3,7 @@
  * shm.c          life and the table of operations
  * shm_join.c     how ranks find the segment and one another
  * shm_transfer.c moving messages through the rings
+ * shm_shrink.c   what is left of a group comes together anew
  * shm_blame.c    who is alive, and who is to blame when a transfer fails
  *
  * A group has one POSIX shared memory segment.  Rank 0 creates it and takes its name away as soon
@@ -24,10 +25,11 @@
 #include "collectives/transports/common.h"
 
 #define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
-#define SHM_VERSION 1
+#define SHM_VERSION 2
 #define SHM_RANKS_MAX 128 /* of one host */
 #define SHM_LINE 64
 #define SHM_NAME_MAX 64
+#define SHM_REUNIONS 4 /* how often survivors may try to come together */
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
                "atomics between processes need no lock");
@@ -53,10 +55,12 @@ typedef struct shm_header {
   uint64_t bytes; /* of the segment */
   uint64_t ring_bytes;
   uint64_t pid_space; /* the pid namespace of rank 0 */
+  uint64_t nonce;     /* tells this group from others of its name */
   uint32_t size;
   _Atomic uint32_t open; /* the fields above are set */
   _Atomic uint32_t phase;
   _Alignas(SHM_LINE) _Atomic uint64_t end; /* 0, or why the group has ended (shm_end) */
+  _Atomic uint32_t decided[SHM_REUNIONS]; /* 1 + the rank whose proposal holds; 0: none yet */
 } shm_header;
 
 typedef struct shm_member {
@@ -67,6 +71,8 @@ typedef struct shm_member {
   _Alignas(SHM_LINE) _Atomic uint32_t beat; /* moves while the rank is in a transfer and runs */
   _Atomic int32_t waiting_on;              /* the peer it waits for; -1 outside a transfer */
   _Atomic uint32_t gone;                   /* it has left */
+  _Atomic uint32_t reunions; /* how often it has asked for the group of the survivors */
+  uint64_t proposal[SHM_REUNIONS][SHM_RANKS_MAX / 64]; /* who they are, a bit a rank */
 } shm_member;
 
 typedef struct shm_ring {
@@ -126,6 +132,8 @@ bool shm_sleep(shm *self, uint32_t seen, double seconds);
 
 weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
                          size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
+
+weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 
 /* --- blame ---------------------------------------------------------------------------------- */
 

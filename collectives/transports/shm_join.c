@@ -10,6 +10,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -141,6 +142,9 @@ static weir_status establish(shm *self, double deadline_s) {
   self->header->bytes = bytes;
   self->header->ring_bytes = self->ring_bytes;
   self->header->pid_space = pid_space();
+  while (getrandom(&self->header->nonce, sizeof self->header->nonce, 0) !=
+         (ssize_t)sizeof self->header->nonce)
+    continue;
   self->header->size = (uint32_t)self->base.size;
   for (int r = 0; r < self->base.size; r++) atomic_store(&self->member[r].waiting_on, -1);
   atomic_store(&self->member[0].pid, (int32_t)getpid());

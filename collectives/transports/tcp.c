@@ -38,6 +38,7 @@ static void tcp_destroy(weir_transport *t) {
     close_fd(self->peer[r].fd);
     free(self->peer[r].stage);
   }
+  close_fd(self->listener);
   close_fd(self->stop);
   close_fd(self->wake);
   close_fd(self->udp);
@@ -56,6 +57,7 @@ static const weir_transport_ops tcp_ops = {
     .address = tcp_address,
     .abort = tcp_abort,
     .destroy = tcp_destroy,
+    .shrink = tcp_shrink,
 };
 
 static weir_status allocate(tcp *self) {
@@ -77,22 +79,35 @@ static weir_status allocate(tcp *self) {
   return WEIR_OK;
 }
 
-weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
-                               const char *bind_address, uint64_t job_id, int rank, int size,
-                               double timeout_s) {
+weir_status tcp_create(tcp **out, uint64_t job, int rank, int size) {
   *out = NULL;
-  weir_status status = weir_transport_check(rank, size, timeout_s);
-  if (status != WEIR_OK) return status;
   tcp *self = calloc(1, sizeof *self);
   if (!self) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
   self->base = (weir_transport){.ops = &tcp_ops, .rank = rank, .size = size};
-  self->job = job_id;
-  self->udp = self->wake = self->stop = -1;
+  self->job = job;
+  self->udp = self->wake = self->stop = self->listener = -1;
   atomic_init(&self->waiting_on, -1);
   atomic_init(&self->abort, 0);
-  status = allocate(self);
+  const weir_status status = allocate(self);
   if (status == WEIR_OK)
-    status = tcp_rendezvous(self, rendezvous, bind_address, weir_now_s() + timeout_s);
+    *out = self;
+  else
+    tcp_destroy(&self->base);
+  return status;
+}
+
+weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvous,
+                                      const char *bind_address, const void *secret,
+                                      size_t secret_bytes, uint64_t job_id, int rank, int size,
+                                      double timeout_s) {
+  tcp *self = NULL;
+  *out = NULL;
+  weir_status status = weir_transport_check(rank, size, timeout_s);
+  if (status == WEIR_OK) status = tcp_create(&self, job_id, rank, size);
+  if (status != WEIR_OK) return status;
+  self->secret = secret_bytes > 0;
+  self->key = weir_key_of_job(secret, secret_bytes, job_id);
+  status = tcp_rendezvous(self, rendezvous, bind_address, weir_now_s() + timeout_s);
   if (status == WEIR_OK && size > 1) status = tcp_answerer_start(self);
   if (status != WEIR_OK) {
     tcp_destroy(&self->base);
@@ -100,4 +115,11 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
   }
   *out = &self->base;
   return WEIR_OK;
+}
+
+weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
+                               const char *bind_address, uint64_t job_id, int rank, int size,
+                               double timeout_s) {
+  return weir_transport_tcp_secret(out, rendezvous, bind_address, NULL, 0, job_id, rank, size,
+                                   timeout_s);
 }

@@ -1,6 +1,9 @@
 /* Inside of the TCP transport.
  *
  * tcp.c            life and the table of operations
+ * tcp_hello.c      what ranks say and prove to each other before they are a group
+ * tcp_meeting.c    ranks that come together, and strangers that are refused
+ * tcp_shrink.c     survivors that come together anew; tcp_agree.c: who they are
  * tcp_rendezvous.c how ranks find each other and become a full mesh
  * tcp_socket.c     opening, connecting and accepting, all with deadlines
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
@@ -15,9 +18,10 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "collectives/secret.h"
 #include "collectives/transports/common.h"
 
-#define TCP_VERSION 1
+#define TCP_VERSION 2
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */
@@ -78,6 +82,12 @@ typedef struct tcp_peer {
 typedef struct tcp {
   weir_transport base;
   uint64_t job;
+  bool secret;        /* the job has one */
+  weir_key key;       /* of the job: who may join */
+  weir_key group_key; /* of this group: who may end it */
+  int listener;       /* -1: a group of one; later for the survivors of this group */
+  uint64_t generation; /* how often the group has shrunk */
+  uint64_t reunions;   /* how often that was tried with this one */
   tcp_peer *peer; /* size entries */
   int *active;    /* peers of the running transfer */
   struct pollfd *poll;
@@ -113,6 +123,15 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 /* Fill in every peer's fd and addresses. */
 weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_address,
                            double deadline_s);
+
+/* Open this rank's own listener and UDP socket, on `address` and nothing else. */
+weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s);
+
+/* --- life ----------------------------------------------------------------------------------- */
+
+/* A rank's end with its memory, not connected to anything. */
+weir_status tcp_create(tcp **out, uint64_t job, int rank, int size);
+weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 
 /* --- transfer ------------------------------------------------------------------------------- */
 

@@ -37,6 +37,17 @@ void tcp_datagram_send(int fd, datagram *d, const struct sockaddr_in *to) {
                sizeof *to);
 }
 
+/* An abort ends the group, so it carries a proof, in the place of the sequence number. */
+static uint64_t abort_proof(const tcp *self, const datagram *d) {
+  const uint32_t said[] = {(uint32_t)d->culprit, d->reason, d->from};
+  const weir_piece piece = {said, sizeof said};
+  unsigned char proof[WEIR_PROOF_BYTES];
+  uint64_t first;
+  weir_prove(&self->group_key, "weir abort", &piece, 1, proof);
+  memcpy(&first, proof, sizeof first);
+  return first;
+}
+
 /* What a call takes at once: a train comes faster than single calls could take it. */
 typedef struct batch {
   datagram d[TAKEN_AT_ONCE];
@@ -145,7 +156,11 @@ bool tcp_abort_seen(tcp *self, weir_end *end) {
 static void note_abort(tcp *self, const datagram *d) {
   const uint32_t culprit = le32toh((uint32_t)d->culprit);
   const uint32_t reason = le32toh(d->reason);
-  if (culprit >= (uint32_t)self->base.size) return;
+  const uint64_t proof = abort_proof(self, d);
+  if (culprit >= (uint32_t)self->base.size ||
+      !weir_proof_equal((const unsigned char *)&proof, (const unsigned char *)&d->sequence,
+                        sizeof proof))
+    return;
   const bool known = reason == WEIR_E_TIMEOUT || reason == WEIR_E_PEER ||
                      reason == WEIR_E_PROTOCOL || reason == WEIR_E_MISMATCH;
   const weir_end end = {known ? (weir_status)reason : WEIR_E_PEER, (int)culprit,
@@ -206,6 +221,7 @@ void tcp_send_abort(tcp *self, weir_status reason, int culprit) {
   datagram d = tcp_datagram_compose(self, KIND_ABORT, 0);
   d.culprit = (int32_t)htole32((uint32_t)culprit);
   d.reason = htole32((uint32_t)reason);
+  d.sequence = abort_proof(self, &d);
   for (int i = 0; i < TRIES; i++) /* datagrams get lost */
     for (int r = 0; r < self->base.size; r++)
       if (r != self->base.rank) tcp_datagram_send(self->udp, &d, &self->peer[r].echo);

@@ -22,6 +22,12 @@ static void pass_abort(weir_transport *t, int culprit) {
   inner_of(t)->ops->abort(inner_of(t), culprit);
 }
 
+/* The survivors' group is not wrapped. */
+static weir_status pass_shrink(weir_transport *t, double timeout_s, weir_transport **out,
+                               int *old_rank) {
+  return inner_of(t)->ops->shrink(inner_of(t), timeout_s, out, old_rank);
+}
+
 static void pass_destroy(weir_transport *t) {
   if (!t) return;
   inner_of(t)->ops->destroy(inner_of(t));
@@ -35,10 +41,11 @@ weir_status weir_wrap_create(weir_wrap **out, size_t bytes, weir_transport *inne
   if (!wrap) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
   wrap->ops = (weir_transport_ops){.name = name,
                                    .echo = inner->ops->echo ? pass_echo : NULL,
-                                   .descriptor = pass_descriptor,
-                                   .address = pass_address,
+                                   .descriptor = inner->ops->descriptor ? pass_descriptor : NULL,
+                                   .address = inner->ops->address ? pass_address : NULL,
                                    .abort = pass_abort,
-                                   .destroy = pass_destroy};
+                                   .destroy = pass_destroy,
+                                   .shrink = inner->ops->shrink ? pass_shrink : NULL};
   wrap->inner = inner;
   wrap->base = *inner;
   wrap->base.ops = &wrap->ops;

@@ -45,6 +45,10 @@ typedef struct weir_options {
                                group name */
   const char *bind_address; /* tcp, auto: local address to use; NULL: the one that reaches rank 0 */
   uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
+  /* What ranks prove to each other to know before they talk over tcp: text of 1 to 1024 bytes, or a
+   * file with it that is closed to other users.  NULL (default): the environment's WEIR_SECRET, else
+   * the file that WEIR_SECRET_FILE names.  Without any, a group meets on the loopback only. */
+  const char *secret, *secret_file;
   double timeout_s;         /* bound of every wait, default 10 */
   const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
   uint64_t seed;            /* of everything random, default 1 */
@@ -137,6 +141,28 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient)
  * all ranks.  On WEIR_E_NONFINITE (returned on all ranks) the buffers are zero, residuals are as
  * before the step, and training can go on.  Other failures end the group.  info may be NULL. */
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
+
+typedef struct weir_survivors {
+  int rank, world_size; /* this rank's new number, and how many are left */
+  uint64_t step;        /* steps that count, the same for all */
+  bool missed;          /* the last of them failed here, but others had completed it: registered state
+                           is brought up to date (the same holds of it on all ranks then); state
+                           behind hooks and whatever is not registered is as this rank left it */
+  int current;          /* a rank, by its new number, that has missed nothing */
+} weir_survivors;
+
+/* After a failure that ends the group (WEIR_E_TIMEOUT and what follows it): go on without the ranks
+ * that are dead or silent.  Every survivor calls it, within timeout_s of the others; a few times that
+ * bounds it.  The survivors keep their order and are numbered anew from 0; a step or a trial under
+ * way is given up, residuals are kept, averages are over the survivors from now on, the network is
+ * measured again and the policy starts again from its first plan.  Gradients are to be computed again
+ * for step left->step.  left may be NULL.
+ *
+ * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot.  WEIR_E_PEER: the
+ * others go on without this rank, or too few are left to be sure that a silent rank is not going on
+ * elsewhere (half of the group with its lowest rank is enough, and any number is when all others'
+ * processes are known to have ended).  After a failure it may be tried again. */
+weir_status weir_shrink(weir_session *session, weir_survivors *left);
 
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);

@@ -11,7 +11,7 @@ static void turned_away(const group *g, const unsigned char *hello, uint32_t why
   cr_assert_eq(get(answer + 6, 2), REFUSED);
   cr_assert_eq(get(answer + 28, 4), why, "refused for %u instead of %u",
                (unsigned)get(answer + 28, 4), why);
-  cr_assert_eq(get(answer + 36, 4), checksum(answer, 36));
+  cr_assert_eq(get(answer + 92, 4), checksum(answer, 92));
   (void)close(fd);
 }
 
@@ -20,7 +20,7 @@ Test(registrations, that_do_not_fit_are_told_why) {
   group g;
   start_zero(&g);
   greeting other = registration(&g);
-  other.version = 2;
+  other.version = 3;
   write_hello(hello, other);
   turned_away(&g, hello, VERSION);
   other = registration(&g);
@@ -62,6 +62,7 @@ Test(registrations, that_do_not_fit_are_told_why) {
 typedef struct zero {
   group g;
   int listener, fd;
+  unsigned char said[2 * HELLO]; /* its hello and the test's challenge */
 } zero;
 
 static weir_status no_body(weir_transport *t, void *user) {
@@ -93,10 +94,24 @@ static void start_other(zero *z, int size, double timeout_s) {
   z->fd = accept(z->listener, NULL, NULL);
   cr_assert_geq(z->fd, 0);
   cr_assert_eq(receive(z->fd, hello, sizeof hello), sizeof hello);
+  memcpy(z->said, hello, HELLO);
   cr_assert_eq(get(hello + 6, 2), REGISTER);
   cr_assert_eq(get(hello + 16, 4), size);
   cr_assert_eq(get(hello + 20, 4), rank);
-  cr_assert_eq(get(hello + 36, 4), checksum(hello, 36));
+  cr_assert_eq(get(hello + 92, 4), checksum(hello, 92));
+}
+
+/* Challenge it, and check its proof. */
+static void challenge(zero *z) {
+  unsigned char proof[HELLO], key[32], due_proof[32];
+  write_hello(z->said + HELLO, (greeting){.version = 2, .kind = CHALLENGE, .job = z->g.job,
+                                          .size = (uint32_t)z->g.size, .nonce = 7});
+  send_all(z->fd, z->said + HELLO, HELLO);
+  cr_assert_eq(receive(z->fd, proof, sizeof proof), sizeof proof);
+  cr_assert_eq(get(proof + 6, 2), PROOF);
+  job_key(z->g.job, key);
+  prove(key, "weir caller", z->said, sizeof z->said, NULL, 0, NULL, 0, due_proof);
+  cr_assert_eq(memcmp(proof + PROOF_AT, due_proof, 32), 0);
 }
 
 static void end_other(zero *z, weir_status status, const char *said) {
@@ -113,7 +128,7 @@ static void end_other(zero *z, weir_status status, const char *said) {
 }
 
 static greeting table_of(const zero *z, const unsigned char *table) {
-  return (greeting){.version = 1, .kind = TABLE, .job = z->g.job, .size = (uint32_t)z->g.size,
+  return (greeting){.version = 2, .kind = TABLE, .job = z->g.job, .size = (uint32_t)z->g.size,
                     .detail = checksum(table, z->g.size * ENTRY)};
 }
 
@@ -127,8 +142,16 @@ static void write_table(unsigned char *to, int size, int port) {
   }
 }
 
+/* With a good proof. */
 static void answer(zero *z, greeting h, const unsigned char *table) {
-  unsigned char bytes[HELLO];
+  unsigned char bytes[HELLO], key[32], text[256];
+  challenge(z);
+  write_hello(bytes, h);
+  memcpy(text, bytes, PROOF_AT);
+  if (table) memcpy(text + PROOF_AT, table, (size_t)z->g.size * ENTRY);
+  job_key(z->g.job, key);
+  prove(key, "weir host", z->said, sizeof z->said, text,
+        PROOF_AT + (table ? (size_t)z->g.size * ENTRY : 0), NULL, 0, h.proof);
   write_hello(bytes, h);
   send_all(z->fd, bytes, sizeof bytes);
   if (table) send_all(z->fd, table, (size_t)z->g.size * ENTRY);
@@ -164,6 +187,7 @@ Test(tables, that_are_damaged_or_not_ours) {
     write_table(table, 2, 9);
     write_hello(hello, table_of(&z, table));
     hello[at] ^= 64;
+    challenge(&z);
     send_all(z.fd, hello, sizeof hello);
     end_other(&z, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
   }
@@ -181,7 +205,7 @@ Test(tables, that_are_damaged_or_not_ours) {
   answered(&z, h, WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
   start_other(&z, 2, 20.0);
   h = table_of(&z, table);
-  h.version = 2;
+  h.version = 3;
   answered(&z, h, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
 }
 
@@ -197,14 +221,15 @@ Test(tables, refusals_of_every_kind) {
       {JOB, WEIR_E_MISMATCH, "it belongs to another job"},
       {SIZE, WEIR_E_MISMATCH, "it expects another number of ranks"},
       {RANK, WEIR_E_INVALID, "its rank is taken or does not belong here"},
-      {6, WEIR_E_MISMATCH, "it does not say why"},
+      {SECRET, WEIR_E_MISMATCH, "it does not know this job's secret"},
+      {7, WEIR_E_MISMATCH, "it does not say why"},
       {UINT32_MAX, WEIR_E_MISMATCH, "it does not say why"},
   };
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     zero z;
     start_other(&z, 2, 20.0);
     answered(&z,
-             (greeting){.version = 1, .kind = REFUSED, .job = z.g.job, .size = 2,
+             (greeting){.version = 2, .kind = REFUSED, .job = z.g.job, .size = 2,
                         .detail = refusals[i].detail},
              refusals[i].status, refusals[i].said);
   }

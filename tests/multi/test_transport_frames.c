@@ -38,10 +38,10 @@ Test(frames, damage_in_any_byte, .timeout = 100) {
 Test(frames, another_version) {
   unsigned char bytes[FRAME];
   write_frame(bytes, 1, 0);
-  put(bytes + 4, 2, 2);
+  put(bytes + 4, 3, 2);
   seal(bytes, FRAME);
   verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
-          "rank 1 sends messages of version 2, this rank 1");
+          "rank 1 sends messages of version 3, this rank 2");
 }
 
 Test(frames, from_somebody_else) {
@@ -108,6 +108,12 @@ Test(datagrams, that_do_not_belong_are_not_heard) {
   to_echo_port(port, d, DATAGRAM);
   write_datagram(d, 9, g.job, 1, 11, 1); /* of no known kind */
   to_echo_port(port, d, DATAGRAM);
+  for (int at = 16; at < 24; at++) { /* whole, but without a proof */
+    write_datagram(d, 3, g.job, 1, 11, 1);
+    d[at] ^= 1;
+    seal(d, DATAGRAM);
+    to_echo_port(port, d, DATAGRAM);
+  }
   for (int at = 0; at < DATAGRAM; at += 5) {
     write_datagram(d, 3, g.job, 1, 11, 1);
     d[at] ^= 32;

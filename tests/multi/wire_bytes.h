@@ -7,15 +7,18 @@
 #include <poll.h>
 #include <time.h>
 
+#include "hmac.h"
 #include "ranks.h"
 
-#define HELLO 40
+#define HELLO 96
 #define FRAME 48
 #define DATAGRAM 64
 #define ENTRY 8
 #define PAYLOAD 64
-enum { REGISTER = 1, MESH = 2, TABLE = 3, REFUSED = 4 };
-enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK };
+enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN };
+enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET };
+#define NONCE_AT 40
+#define PROOF_AT 56
 
 /* --- bytes ---------------------------------------------------------------------------------- */
 
@@ -40,12 +43,38 @@ static inline void seal(unsigned char *block, int bytes) {
   put(block + bytes - 4, checksum(block, bytes - 4), 4);
 }
 
+/* The job's key: there is no secret unless a test sets one. */
+static const char *job_secret = "";
+
+static inline void job_key(uint64_t job, unsigned char key[32]) {
+  unsigned char text[17] = "weir job";
+  put(text + 9, job, 8);
+  hmac(job_secret, strlen(job_secret), text, sizeof text, key);
+}
+
+/* HMAC(key, label 0 a b c). */
+static inline void prove(const unsigned char key[32], const char *label, const void *a, size_t a_bytes,
+                         const void *b, size_t b_bytes, const void *c, size_t c_bytes,
+                         unsigned char proof[32]) {
+  unsigned char text[1024];
+  size_t at = strlen(label) + 1;
+  memcpy(text, label, at);
+  if (a_bytes > 0) memcpy(text + at, a, a_bytes);
+  at += a_bytes;
+  if (b_bytes > 0) memcpy(text + at, b, b_bytes);
+  at += b_bytes;
+  if (c_bytes > 0) memcpy(text + at, c, c_bytes);
+  hmac(key, 32, text, at + c_bytes, proof);
+}
+
 typedef struct greeting {
   uint16_t version, kind;
   uint64_t job;
   uint32_t size, rank;
   uint16_t data_port, echo_port; /* travel in network order */
   uint32_t detail;
+  uint64_t generation;
+  unsigned char nonce, proof[32]; /* the nonce: 16 times this byte */
 } greeting;
 
 static inline void write_hello(unsigned char *to, greeting g) {
@@ -59,6 +88,9 @@ static inline void write_hello(unsigned char *to, greeting g) {
   put(to + 24, htons(g.data_port), 2);
   put(to + 26, htons(g.echo_port), 2);
   put(to + 28, g.detail, 4);
+  put(to + 32, g.generation, 8);
+  memset(to + NONCE_AT, g.nonce, 16);
+  memcpy(to + PROOF_AT, g.proof, 32);
   seal(to, HELLO);
 }
 
@@ -67,7 +99,7 @@ static const weir_tag due = {UINT64_C(0x1122334455667788), 9, 4, 0};
 static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length) {
   memset(to, 0, FRAME);
   memcpy(to, "WEIR", 4);
-  put(to + 4, 1, 2);
+  put(to + 4, 2, 2);
   put(to + 6, from, 2);
   put(to + 8, due.plan, 8);
   put(to + 16, due.step, 8);
@@ -77,16 +109,21 @@ static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length
   seal(to, FRAME);
 }
 
+static unsigned char group_key[32]; /* as learnt from the table */
+
 static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uint32_t culprit,
                            uint32_t reason, uint32_t from) {
   memset(to, 0, DATAGRAM);
   memcpy(to, "WEID", 4);
-  put(to + 4, 1, 2);
+  put(to + 4, 2, 2);
   put(to + 6, (uint64_t)kind, 2);
   put(to + 8, job, 8);
   put(to + 44, culprit, 4);
   put(to + 48, reason, 4);
   put(to + 52, from, 4);
+  unsigned char proof[32];
+  prove(group_key, "weir abort", to + 44, 12, NULL, 0, NULL, 0, proof);
+  memcpy(to + 16, proof, 8);
   seal(to, DATAGRAM);
 }
 
@@ -171,22 +208,44 @@ static inline void end_zero(group *g, weir_status status, const char *said) {
 }
 
 static inline greeting registration(const group *g) {
-  return (greeting){.version = 1, .kind = REGISTER, .job = g->job, .size = 2, .rank = 1,
+  return (greeting){.version = 2, .kind = REGISTER, .job = g->job, .size = 2, .rank = 1,
                     .data_port = 9, .echo_port = 9};
+}
+
+/* Say hello and prove to know the secret; the answer is still to be read.  said: hello and challenge. */
+static inline int introduce(const group *g, greeting own, unsigned char said[2 * HELLO]) {
+  unsigned char key[32], message[HELLO];
+  const int fd = dial(g->where);
+  write_hello(said, own);
+  send_all(fd, said, HELLO);
+  cr_assert_eq(receive(fd, said + HELLO, HELLO), HELLO);
+  cr_assert_eq(memcmp(said + HELLO, "WEIH", 4), 0);
+  cr_assert_eq(get(said + HELLO + 6, 2), CHALLENGE);
+  cr_assert_eq(get(said + HELLO + 92, 4), checksum(said + HELLO, 92));
+  job_key(g->job, key);
+  prove(key, "weir caller", said, 2 * HELLO, NULL, 0, NULL, 0, own.proof);
+  own.kind = PROOF;
+  write_hello(message, own);
+  send_all(fd, message, HELLO);
+  return fd;
 }
 
 /* Register as rank 1 and read the table; *echo_port is where rank 0 takes datagrams. */
 static inline int enrol(const group *g, int *echo_port) {
-  unsigned char hello[HELLO], table[2 * ENTRY];
-  write_hello(hello, registration(g));
-  const int fd = dial(g->where);
-  send_all(fd, hello, sizeof hello);
-  cr_assert_eq(receive(fd, hello, sizeof hello), sizeof hello);
-  cr_assert_eq(memcmp(hello, "WEIH", 4), 0);
-  cr_assert_eq(get(hello + 6, 2), TABLE);
-  cr_assert_eq(get(hello + 36, 4), checksum(hello, 36));
+  unsigned char said[2 * HELLO], answer[HELLO], table[2 * ENTRY], key[32], proof[32], text[256];
+  const int fd = introduce(g, registration(g), said);
+  cr_assert_eq(receive(fd, answer, sizeof answer), sizeof answer);
+  cr_assert_eq(memcmp(answer, "WEIH", 4), 0);
+  cr_assert_eq(get(answer + 6, 2), TABLE);
+  cr_assert_eq(get(answer + 92, 4), checksum(answer, 92));
   cr_assert_eq(receive(fd, table, sizeof table), sizeof table);
-  cr_assert_eq(get(hello + 28, 4), checksum(table, sizeof table));
+  cr_assert_eq(get(answer + 28, 4), checksum(table, sizeof table));
+  job_key(g->job, key);
+  memcpy(text, answer, PROOF_AT);
+  memcpy(text + PROOF_AT, table, sizeof table);
+  prove(key, "weir host", said, sizeof said, text, PROOF_AT + sizeof table, NULL, 0, proof);
+  cr_assert_eq(memcmp(proof, answer + PROOF_AT, 32), 0);
+  prove(key, "weir group", answer + NONCE_AT, 16, NULL, 0, NULL, 0, group_key);
   if (echo_port) *echo_port = ntohs((uint16_t)get(table + 6, 2));
   return fd;
 }

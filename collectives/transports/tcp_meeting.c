@@ -1,0 +1,275 @@
+#include "collectives/transports/tcp_meeting.h"
+
+#include <arpa/inet.h>
+#include <endian.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo) {
+  p->data = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = data, .sin_addr = address};
+  p->echo = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = echo, .sin_addr = address};
+  (void)inet_ntop(AF_INET, &address, p->address, sizeof p->address);
+}
+
+tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation) {
+  const tcp_peer *own = &self->peer[self->base.rank];
+  tcp_hello h = {.kind = htole16((uint16_t)kind),
+                 .job = htole64(self->job),
+                 .size = htole32((uint32_t)self->base.size),
+                 .rank = htole32((uint32_t)self->base.rank),
+                 .data_port = own->data.sin_port,
+                 .echo_port = own->echo.sin_port,
+                 .generation = htole64(generation)};
+  tcp_nonce(h.nonce);
+  tcp_hello_seal(&h);
+  return h;
+}
+
+weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kind,
+                             uint64_t generation) {
+  const int size = self->base.size, rank = self->base.rank;
+  tcp_meeting *m = calloc(1, sizeof *m);
+  *out = NULL;
+  if (m) m->arrival = calloc((size_t)size, sizeof *m->arrival);
+  if (!m || !m->arrival) {
+    free(m);
+    return weir_fail(WEIR_E_NOMEM, "no memory to receive the other ranks");
+  }
+  m->self = self;
+  m->listener = listener;
+  m->terms = (tcp_terms){.job = self->job, .generation = generation, .size = (uint32_t)size,
+                         .kind = (uint32_t)kind, .first = (uint32_t)rank + 1,
+                         .end = (uint32_t)size};
+  m->missing = size - rank - 1;
+  for (int r = 0; r < size; r++) m->arrival[r].fd = -1;
+  *out = m;
+  return WEIR_OK;
+}
+
+void tcp_meeting_close(tcp_meeting *m) {
+  if (!m) return;
+  for (int i = 0; i < m->guests; i++) (void)close(m->guest[i].fd);
+  for (int r = 0; r < m->self->base.size; r++)
+    if (m->arrival[r].fd >= 0) (void)close(m->arrival[r].fd);
+  free(m->arrival);
+  free(m);
+}
+
+static void forget(tcp_meeting *m, int i) {
+  memmove(&m->guest[i], &m->guest[i + 1], (size_t)(--m->guests - i) * sizeof *m->guest);
+}
+
+static void drop(tcp_meeting *m, int i) {
+  (void)close(m->guest[i].fd);
+  forget(m, i);
+}
+
+/* A few bytes over a connection on which nothing waits to be sent: all at once, or it has ended. */
+static bool tell(const tcp_guest *guest, const tcp_hello *h) {
+  return send(guest->fd, h, sizeof *h, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)sizeof *h;
+}
+
+static void refuse(tcp_meeting *m, int i, int reason) {
+  const tcp_guest *guest = &m->guest[i];
+  if (!(m->logged & 1u << reason)) {
+    char text[INET_ADDRSTRLEN] = "?";
+    (void)inet_ntop(AF_INET, &guest->from.sin_addr, text, sizeof text);
+    (void)fprintf(stderr, "weir: rank %d refused a connection from %s: %s\n", m->self->base.rank,
+                  text, tcp_refusal((uint32_t)reason));
+    m->logged |= 1u << reason;
+  }
+  tcp_hello h = tcp_compose(m->self, HELLO_REFUSED, m->terms.generation);
+  h.detail = htole32((uint32_t)reason);
+  tcp_hello_seal(&h);
+  (void)tell(guest, &h);
+  drop(m, i);
+}
+
+static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
+  const tcp_guest *guest = &m->guest[i];
+  m->arrival[rank] = (tcp_arrival){guest->fd, guest->from.sin_addr, ports->data_port,
+                                   ports->echo_port, guest->hello, guest->challenge};
+  m->missing--;
+  forget(m, i);
+}
+
+/* --- those who come ------------------------------------------------------------------------- */
+
+static void heard_hello(tcp_meeting *m, int i) {
+  tcp_guest *guest = &m->guest[i];
+  const int rank = (int)le32toh(guest->said.rank);
+  if (m->arrival[rank].fd >= 0) {
+    refuse(m, i, REFUSE_RANK);
+    return;
+  }
+  guest->rank = rank;
+  guest->hello = guest->said;
+  guest->challenge = tcp_compose(m->self, HELLO_CHALLENGE, m->terms.generation);
+  guest->due = GUEST_PROOF;
+  guest->got = 0;
+  if (!tell(guest, &guest->challenge)) drop(m, i);
+}
+
+static void heard_proof(tcp_meeting *m, int i) {
+  tcp_guest *guest = &m->guest[i];
+  unsigned char proof[WEIR_PROOF_BYTES];
+  tcp_prove_caller(&m->self->key, &guest->hello, &guest->challenge, proof);
+  if (!tcp_hello_is(&guest->said, HELLO_PROOF)) {
+    refuse(m, i, REFUSE_GARBAGE);
+  } else if (!weir_proof_equal(proof, guest->said.proof, sizeof proof)) {
+    refuse(m, i, REFUSE_SECRET);
+  } else if (m->arrival[guest->rank].fd >= 0) { /* its double was faster */
+    refuse(m, i, REFUSE_RANK);
+  } else if (m->terms.kind == HELLO_REGISTER) { /* the table will be its welcome */
+    admit(m, i, guest->rank, &guest->hello);
+  } else {
+    tcp_hello h = tcp_compose(m->self, HELLO_WELCOME, m->terms.generation);
+    tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &h, NULL, 0, h.proof);
+    tcp_hello_seal(&h);
+    if (tell(guest, &h))
+      admit(m, i, guest->rank, &guest->hello);
+    else
+      drop(m, i);
+  }
+}
+
+/* --- those this rank calls ------------------------------------------------------------------ */
+
+bool tcp_meeting_has_called(const tcp_meeting *m, int rank) {
+  for (int i = 0; i < m->guests; i++)
+    if (m->guest[i].due >= GUEST_CHALLENGE && m->guest[i].rank == rank) return true;
+  return m->arrival[rank].fd >= 0;
+}
+
+void tcp_meeting_call(tcp_meeting *m, int rank, int fd) {
+  if (m->guests >= TCP_STRANGERS / 2) {
+    (void)close(fd);
+    return;
+  }
+  tcp_guest *guest = &m->guest[m->guests++];
+  *guest = (tcp_guest){.fd = fd, .due = GUEST_CHALLENGE, .rank = rank,
+                       .from = m->self->peer[rank].data};
+  guest->hello = tcp_compose(m->self, (int)m->terms.kind, m->terms.generation);
+  if (!tell(guest, &guest->hello)) drop(m, m->guests - 1);
+}
+
+static void heard_challenge(tcp_meeting *m, int i) {
+  tcp_guest *guest = &m->guest[i];
+  guest->challenge = guest->said;
+  guest->due = GUEST_WELCOME;
+  guest->got = 0;
+  tcp_hello h = tcp_compose(m->self, HELLO_PROOF, m->terms.generation);
+  tcp_prove_caller(&m->self->key, &guest->hello, &guest->challenge, h.proof);
+  tcp_hello_seal(&h);
+  if (!tell(guest, &h)) drop(m, i);
+}
+
+static weir_status heard_welcome(tcp_meeting *m, int i) {
+  const tcp_guest *guest = &m->guest[i];
+  const int rank = guest->rank;
+  const tcp_hello said = guest->said;
+  unsigned char proof[WEIR_PROOF_BYTES];
+  tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &said, NULL, 0, proof);
+  if (!weir_proof_equal(proof, said.proof, sizeof proof) ||
+      le32toh(said.rank) != (uint32_t)rank)
+    return weir_fail(WEIR_E_PROTOCOL, "who listens in place of rank %d does not know this job's secret",
+                     rank);
+  admit(m, i, rank, &said);
+  return WEIR_OK;
+}
+
+static weir_status heard_host(tcp_meeting *m, int i) {
+  const tcp_guest *guest = &m->guest[i];
+  const int rank = guest->rank;
+  const bool first = guest->due == GUEST_CHALLENGE;
+  if (tcp_hello_is(&guest->said, HELLO_REFUSED))
+    return tcp_refused(rank, le32toh(guest->said.detail));
+  if (!tcp_hello_is(&guest->said, first ? HELLO_CHALLENGE : HELLO_WELCOME))
+    return weir_fail(WEIR_E_PROTOCOL, "who listens in place of rank %d is not of ours", rank);
+  if (!first) return heard_welcome(m, i);
+  heard_challenge(m, i);
+  return WEIR_OK;
+}
+
+/* --- the loop ------------------------------------------------------------------------------- */
+
+/* Reads no further than what is due: behind it come frames. */
+static weir_status listen_to(tcp_meeting *m, int i) {
+  tcp_guest *guest = &m->guest[i];
+  const ssize_t got = recv(guest->fd, (unsigned char *)&guest->said + guest->got,
+                           sizeof guest->said - guest->got, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WEIR_OK;
+  if (got <= 0) {
+    /* One that hangs up in mid-word is no rank of ours; one that has said nothing has done nothing. */
+    if (guest->due == GUEST_HELLO && guest->got > 0)
+      refuse(m, i, REFUSE_GARBAGE);
+    else
+      drop(m, i);
+    return WEIR_OK;
+  }
+  guest->got += (size_t)got;
+  const int reason = guest->due == GUEST_HELLO
+                         ? tcp_hello_judge(&guest->said, guest->got, &m->terms)
+                         : REFUSE_NOT;
+  if (reason != REFUSE_NOT) {
+    refuse(m, i, reason);
+    return WEIR_OK;
+  }
+  if (guest->got < sizeof guest->said) return WEIR_OK;
+  if (guest->due == GUEST_HELLO)
+    heard_hello(m, i);
+  else if (guest->due == GUEST_PROOF)
+    heard_proof(m, i);
+  else
+    return heard_host(m, i);
+  return WEIR_OK;
+}
+
+/* All seats taken: hear everybody who has come, then let the longest silent go.  It is told nothing,
+ * so that a rank of ours that was merely slow tries again. */
+static bool make_room(tcp_meeting *m) {
+  for (int i = m->guests; i-- > 0;)
+    if (m->guest[i].due < GUEST_CHALLENGE) (void)listen_to(m, i); /* only callees can fail it */
+  if (m->guests < TCP_STRANGERS) return true;
+  for (int due = GUEST_HELLO; due < GUEST_CHALLENGE; due++)
+    for (int i = 0; i < m->guests; i++)
+      if (m->guest[i].due == due) {
+        drop(m, i);
+        return true;
+      }
+  return false;
+}
+
+static void accept_all(tcp_meeting *m) {
+  for (;;) {
+    struct sockaddr_in from;
+    socklen_t length = sizeof from;
+    if (m->guests == TCP_STRANGERS && !make_room(m)) return;
+    const int fd = accept4(m->listener, (struct sockaddr *)&from, &length,
+                           SOCK_NONBLOCK | SOCK_CLOEXEC);
+    if (fd < 0) return;
+    m->guest[m->guests++] = (tcp_guest){.fd = fd, .due = GUEST_HELLO, .rank = -1, .from = from};
+  }
+}
+
+weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s) {
+  weir_status status = WEIR_OK;
+  while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s) {
+    struct pollfd fds[TCP_STRANGERS + 1];
+    const int guests = m->guests;
+    fds[guests] = (struct pollfd){.fd = m->listener, .events = POLLIN};
+    for (int i = 0; i < guests; i++)
+      fds[i] = (struct pollfd){.fd = m->guest[i].fd, .events = POLLIN};
+    (void)tcp_poll_until(fds, (size_t)guests + 1, deadline_s);
+    for (int i = guests; status == WEIR_OK && i-- > 0;) /* downward: those behind one that leaves move up */
+      if (fds[i].revents) status = listen_to(m, i);
+    if (fds[guests].revents) accept_all(m);
+  }
+  return status;
+}

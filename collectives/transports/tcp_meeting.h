@@ -1,0 +1,56 @@
+/* Ranks that come together: each connects to those below it and hears those above it, all at once.
+ * Whoever does not prove to know the job's secret is refused and harms nobody. */
+#ifndef WEIR_TRANSPORTS_TCP_MEETING_H
+#define WEIR_TRANSPORTS_TCP_MEETING_H
+
+#include "collectives/transports/tcp.h"
+#include "collectives/transports/tcp_hello.h"
+
+#define TCP_STRANGERS 64 /* connections that have not proved yet who they are */
+
+enum { GUEST_HELLO, GUEST_PROOF, GUEST_CHALLENGE, GUEST_WELCOME }; /* what is due from it */
+
+typedef struct tcp_guest {
+  int fd;
+  int due;
+  int rank; /* of one this rank has called; else -1 until it has said */
+  size_t got;
+  tcp_hello said; /* what is being read */
+  tcp_hello hello, challenge;
+  struct sockaddr_in from;
+} tcp_guest;
+
+typedef struct tcp_arrival {
+  int fd; /* -1: not there */
+  struct in_addr address;
+  in_port_t data_port, echo_port;
+  tcp_hello hello, challenge; /* for a table's proof */
+} tcp_arrival;
+
+typedef struct tcp_meeting {
+  tcp *self;
+  int listener;
+  tcp_terms terms;
+  tcp_arrival *arrival; /* per rank */
+  int missing;
+  int guests;
+  tcp_guest guest[TCP_STRANGERS];
+  unsigned logged; /* a bit per reason: each is logged once */
+} tcp_meeting;
+
+weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kind,
+                             uint64_t generation);
+/* Begin to speak to a rank below this one over a connection to it; takes the descriptor over.  Of
+ * the seats half stay free for those who come. */
+void tcp_meeting_call(tcp_meeting *m, int rank, int fd);
+/* Hear and answer until no rank is missing, the deadline, or a rank's refusal, which is an error. */
+weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s);
+/* Is this rank being spoken to? */
+bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
+/* Closes what has not been taken out of arrival[]. */
+void tcp_meeting_close(tcp_meeting *m);
+
+tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation);
+void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo);
+
+#endif

@@ -1,0 +1,189 @@
+/* What is left of a group comes together anew: each survivor calls those below it at the addresses it
+ * knows, hears those above, and then all agree on who they are. */
+#include <arpa/inet.h>
+#include <errno.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "collectives/transports/tcp_agree.h"
+#include "collectives/transports/tcp_meeting.h"
+
+#define SLICE_S 0.02
+#define LOOK_S 0.2 /* how often a rank that has not come is looked for */
+#define CONNECT_MAX_S 1.0
+
+typedef struct reunion {
+  tcp *old;
+  tcp *next; /* of the old size: this rank's new addresses, and the others' old ones */
+  tcp_meeting *meeting;
+  tcp_ranks dead;
+  double begun_s, deadline_s;
+  double look_s; /* when to look for those above next */
+} reunion;
+
+/* A connection to where a rank listened; -1 with *dead set when its host says nobody does. */
+static int knock(const tcp *self, int rank, double deadline_s, bool *dead) {
+  struct sockaddr_in from = self->peer[self->base.rank].data;
+  const struct sockaddr_in *to = &self->peer[rank].data;
+  const double limit_s = weir_now_s() + CONNECT_MAX_S;
+  *dead = false;
+  from.sin_port = 0;
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (fd < 0) return -1;
+  int error = bind(fd, (const struct sockaddr *)&from, sizeof from) == 0 ? 0 : errno;
+  if (error == 0 && connect(fd, (const struct sockaddr *)to, sizeof *to) != 0) error = errno;
+  if (error == EINPROGRESS) {
+    struct pollfd wait = {.fd = fd, .events = POLLOUT};
+    socklen_t length = sizeof error;
+    if (tcp_poll_until(&wait, 1, limit_s < deadline_s ? limit_s : deadline_s) != 1)
+      error = ETIMEDOUT;
+    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
+      error = errno;
+  }
+  if (error == 0) return fd;
+  (void)close(fd);
+  *dead = error == ECONNREFUSED;
+  return -1;
+}
+
+static void look_for(reunion *u, int rank, bool above) {
+  bool dead = false;
+  if (u->meeting->arrival[rank].fd >= 0 || tcp_ranks_has(&u->dead, rank)) return;
+  if (!above && tcp_meeting_has_called(u->meeting, rank)) return;
+  const int fd = knock(u->next, rank, u->deadline_s, &dead);
+  if (dead) tcp_ranks_add(&u->dead, rank);
+  if (fd >= 0 && above)
+    (void)close(fd); /* it is there, or was; it will call */
+  else if (fd >= 0)
+    tcp_meeting_call(u->meeting, rank, fd);
+}
+
+/* Is it worth waiting for those who are missing? */
+static bool waits(const reunion *u) {
+  const weir_end *end = &u->old->ended;
+  const double now_s = weir_now_s();
+  if (now_s >= u->deadline_s) return false;
+  for (int r = 0; r < u->next->base.size; r++) {
+    if (r == u->next->base.rank || u->meeting->arrival[r].fd >= 0 || tcp_ranks_has(&u->dead, r))
+      continue;
+    const bool known = end->reason == WEIR_E_TIMEOUT && end->culprit == r;
+    if (!known || now_s < u->begun_s + WEIR_SHRINK_GRACE_S) return true;
+  }
+  return false;
+}
+
+static weir_status meet(reunion *u) {
+  const int rank = u->next->base.rank, size = u->next->base.size;
+  weir_status status = WEIR_OK;
+  while (status == WEIR_OK && waits(u)) {
+    for (int r = 0; r < rank && u->meeting->guests < TCP_STRANGERS / 2; r++) look_for(u, r, false);
+    if (weir_now_s() >= u->look_s) {
+      for (int r = rank + 1; r < size; r++) look_for(u, r, true);
+      u->look_s = weir_now_s() + LOOK_S;
+    }
+    status = tcp_meeting_hold(u->meeting, weir_now_s() + SLICE_S);
+  }
+  return status;
+}
+
+/* The survivors' own mesh, out of the meeting's connections. */
+static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t generation, tcp **out,
+                            int *old_rank) {
+  const int rank = u->next->base.rank;
+  int count = 0, own = 0;
+  for (int r = 0; r < u->next->base.size; r++)
+    if (tcp_ranks_has(members, r)) {
+      if (r == rank) own = count;
+      old_rank[count++] = r;
+    }
+  tcp *self = NULL;
+  const weir_status status = tcp_create(&self, u->old->job, own, count);
+  if (status != WEIR_OK) return status;
+  const struct {
+    uint64_t generation;
+    tcp_ranks members;
+  } name = {generation, *members};
+  self->secret = u->old->secret;
+  self->key = u->old->key;
+  self->group_key = weir_key_of_group(&u->old->group_key, &name, sizeof name);
+  self->generation = generation;
+  self->listener = u->next->listener;
+  self->udp = u->next->udp;
+  u->next->listener = u->next->udp = -1;
+  for (int n = 0; n < count; n++) {
+    const int one = 1;
+    tcp_arrival *a = &u->meeting->arrival[old_rank[n]];
+    tcp_peer *p = &self->peer[n];
+    if (n == own) {
+      const tcp_peer *mine = &u->next->peer[rank];
+      tcp_set_peer(p, mine->data.sin_addr, mine->data.sin_port, mine->echo.sin_port);
+      continue;
+    }
+    tcp_set_peer(p, a->address, a->data_port, a->echo_port);
+    p->fd = a->fd;
+    a->fd = -1;
+    (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  }
+  *out = self;
+  return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
+}
+
+static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp **out,
+                          int *old_rank) {
+  const int rank = u->next->base.rank, size = u->next->base.size;
+  tcp_ranks met = {{0}};
+  int *fd = malloc((size_t)size * sizeof *fd);
+  bool *member = calloc((size_t)size, sizeof *member), *dead = calloc((size_t)size, sizeof *dead);
+  weir_status status =
+      fd && member && dead ? meet(u) : weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", size);
+  if (status == WEIR_OK) {
+    tcp_ranks_add(&met, rank);
+    for (int r = 0; r < size; r++) {
+      fd[r] = u->meeting->arrival[r].fd;
+      if (fd[r] >= 0) tcp_ranks_add(&met, r);
+    }
+    status = tcp_agree(fd, rank, size, generation, timeout_s, &met, &u->dead);
+  }
+  for (int r = 0; status == WEIR_OK && r < size; r++) {
+    member[r] = tcp_ranks_has(&met, r);
+    dead[r] = tcp_ranks_has(&u->dead, r);
+  }
+  if (status == WEIR_OK) status = weir_survivors_check(member, dead, size);
+  if (status == WEIR_OK) status = assemble(u, &met, generation, out, old_rank);
+  free(dead);
+  free(member);
+  free(fd);
+  return status;
+}
+
+weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank) {
+  tcp *old = (tcp *)t, *made = NULL;
+  *out = NULL;
+  if (t->size == 1) return weir_fail(WEIR_E_STATE, "a group of one cannot shrink");
+  const uint64_t generation = old->generation + ++old->reunions;
+  reunion u = {.old = old, .begun_s = weir_now_s()};
+  u.deadline_s = u.begun_s + timeout_s;
+  u.look_s = u.begun_s + LOOK_S;
+  weir_status status = tcp_create(&u.next, old->job, t->rank, t->size);
+  for (int r = 0; status == WEIR_OK && r < t->size; r++) u.next->peer[r].data = old->peer[r].data;
+  if (status == WEIR_OK) {
+    u.next->secret = old->secret;
+    u.next->key = old->key;
+    status = tcp_open_own(u.next, old->peer[t->rank].data.sin_addr, u.deadline_s);
+  }
+  if (status == WEIR_OK)
+    status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, generation);
+  if (status == WEIR_OK) {
+    u.meeting->missing = t->size - 1;
+    status = gather(&u, generation, timeout_s, &made, old_rank);
+  }
+  tcp_meeting_close(u.meeting);
+  if (u.next) u.next->base.ops->destroy(&u.next->base);
+  if (status != WEIR_OK && made) made->base.ops->destroy(&made->base);
+  if (status == WEIR_OK) *out = &made->base;
+  return status;
+}

@@ -1,0 +1,96 @@
+/* A session whose group has ended goes on with the ranks that are left. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/state.h"
+
+static weir_status check(const weir_session *session) {
+  if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
+  if (!session->started)
+    return weir_fail(WEIR_E_STATE, "the session is not started; weir_session_start is due");
+  if (session->broken == WEIR_OK)
+    return weir_fail(WEIR_E_STATE, "the group has not ended: no rank is lost");
+  if (session->transport->ops->shrink == NULL)
+    return weir_fail(WEIR_E_UNSUPPORTED, "transport %s cannot go on without a rank",
+                     session->transport->ops->name);
+  return WEIR_OK;
+}
+
+/* The survivors' transport in place of the old one. */
+static weir_status move(weir_session *session) {
+  const double timeout_s = session->options.timeout_s;
+  weir_transport *next = NULL;
+  weir_comm *comm = NULL;
+  int *old_rank = malloc((size_t)session->transport->size * sizeof *old_rank);
+  if (old_rank == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' numbers");
+  weir_status status =
+      session->transport->ops->shrink(session->transport, timeout_s, &next, old_rank);
+  free(old_rank);
+  if (status == WEIR_OK) status = weir_comm_create(&comm, next, timeout_s);
+  if (status != WEIR_OK) {
+    if (next != NULL) next->ops->destroy(next);
+    return status;
+  }
+  weir_comm_free(session->comm);
+  session->transport->ops->destroy(session->transport);
+  session->transport = next;
+  session->comm = comm;
+  const int size = next->size;
+  session->options.rank = next->rank;
+  session->options.world_size = size;
+  session->next = (next->rank + 1) % size;
+  session->previous = (next->rank + size - 1) % size;
+  session->gathers = 0;
+  return WEIR_OK;
+}
+
+/* All survivors' standings, made one. */
+static weir_status line_up(weir_session *session, const weir_standing *mine,
+                           weir_survivors *left) {
+  weir_standing *all = calloc((size_t)session->transport->size, sizeof *all);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' standings");
+  weir_status status = weir_session_gather(session, mine, sizeof *mine, all);
+  if (status == WEIR_OK)
+    status = weir_engine_regroup(session->engine, session->comm, session->transport, all,
+                                 weir_session_curve_hook(session), &left->current, &left->missed);
+  if (status == WEIR_OK) left->step = all[left->current].committed;
+  free(all);
+  return status;
+}
+
+static weir_status restart(weir_session *session, weir_survivors *left) {
+  weir_echo_stop(&session->echo);
+  memset(&session->echo, 0, sizeof session->echo);
+  weir_controller_free(session->controller);
+  session->controller = NULL;
+  weir_standing mine;
+  weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
+  weir_status status = move(session);
+  if (status != WEIR_OK) return status;
+  status = line_up(session, &mine, left);
+  weir_feed_close(session);
+  memset(&session->feed, 0, sizeof session->feed);
+  if (status == WEIR_OK && session->options.rank == 0)
+    status = weir_session_start_controller(session, true);
+  session->broken = WEIR_OK; /* or probes would not run */
+  return status == WEIR_OK ? weir_session_start_monitor(session) : status;
+}
+
+weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+  weir_survivors found = {0};
+  weir_status status = check(session);
+  if (status != WEIR_OK) return status;
+  status = restart(session, &found);
+  if (status != WEIR_OK) {
+    /* Whatever it was, there is no group to go on with. */
+    if (session->broken == WEIR_OK || status >= WEIR_E_TIMEOUT) {
+      session->broken = WEIR_OK;
+      (void)weir_session_note_failure(session, status >= WEIR_E_TIMEOUT ? status : WEIR_E_PEER);
+    }
+    return status;
+  }
+  found.rank = session->options.rank;
+  found.world_size = session->options.world_size;
+  if (left != NULL) *left = found;
+  return WEIR_OK;
+}

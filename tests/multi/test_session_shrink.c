@@ -1,0 +1,280 @@
+/* Training goes on without a rank that is lost: exactly, for those that are left. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <time.h>
+
+#include <weir/weir.h>
+
+#include "collectives/comm.h"
+#include "collectives/wrappers.h"
+#include "ranks.h"
+#include "session/state.h"
+
+#define N 600
+#define STEPS 12 /* the strikes below all come before the last ones */
+
+/* --- a rank leaves at any transfer ----------------------------------------------------------- */
+
+typedef struct trainer {
+  const char *policy, *where;
+  int rank, ranks;
+  uint64_t strike; /* at which transfer of its steps rank 0 leaves */
+  bool registered; /* are the weights? */
+  weir_session *session;
+  float moved[N]; /* sum over committed steps of ranks * average */
+  float given[N]; /* sum over committed steps of this rank's gradients */
+  bool missed;
+  weir_survivors left;
+  weir_status status;
+  char message[256];
+} trainer;
+
+/* Rank 0 gives nothing, so that what is lost with it is nothing. */
+static float gradient(int rank, uint64_t step, size_t i) {
+  return rank == 0 ? 0.0F : (float)((int)((i * 37 + step * 11 + (size_t)rank * 101) % 64) - 32);
+}
+
+static weir_status one_step(trainer *t, float *g, weir_step_info *info) {
+  weir_status status = weir_step_begin(t->session, info);
+  for (size_t i = 0; i < N; i++) g[i] = gradient(t->rank, info->step, i);
+  if (status == WEIR_OK) status = weir_submit(t->session, 0, g);
+  if (status == WEIR_OK) status = weir_submit(t->session, 1, g + N / 3);
+  return status == WEIR_OK ? weir_step_end(t->session, NULL) : status;
+}
+
+static weir_status train(trainer *t) {
+  float g[N];
+  weir_step_info info = {0};
+  weir_status status = WEIR_OK;
+  uint64_t step = 0;
+  int ranks = t->ranks;
+  while (status == WEIR_OK && step < STEPS) {
+    status = one_step(t, g, &info);
+    if (status >= WEIR_E_TIMEOUT && t->rank != 0) {
+      status = weir_shrink(t->session, &t->left);
+      if (status != WEIR_OK) break;
+      ranks = t->left.world_size;
+      if (t->left.missed) { /* what it gave counts, and the weights have come from another rank */
+        for (size_t i = 0; i < N; i++) t->given[i] += gradient(t->rank, step, i);
+        t->missed = true;
+      }
+      step = t->left.step;
+      continue;
+    }
+    if (status != WEIR_OK) break;
+    for (size_t i = 0; i < N; i++) {
+      t->moved[i] += (float)ranks * g[i];
+      t->given[i] += gradient(t->rank, step, i);
+    }
+    step++;
+  }
+  return status;
+}
+
+static void *trainer_main(void *argument) {
+  trainer *t = argument;
+  weir_options options;
+  weir_options_init(&options);
+  options.rank = t->rank;
+  options.world_size = t->ranks;
+  options.transport = "inproc";
+  options.rendezvous = t->where;
+  options.policy = t->policy;
+  options.timeout_s = 10;
+  t->status = weir_session_create(&t->session, &options);
+  if (t->status == WEIR_OK) t->status = weir_register_tensor(t->session, "a", N / 3, NULL);
+  if (t->status == WEIR_OK) t->status = weir_register_tensor(t->session, "b", N - N / 3, NULL);
+  if (t->status == WEIR_OK && t->registered)
+    t->status = weir_register_state(t->session, "moved", t->moved, sizeof t->moved);
+  if (t->status == WEIR_OK) t->status = weir_session_start(t->session);
+  weir_transport *faulty = NULL;
+  if (t->status == WEIR_OK && t->rank == 0) {
+    /* Under the session: its communicator talks through the wrapper. */
+    const weir_strike strike = {WEIR_STRIKE_LEAVE, t->strike, -1};
+    t->status = weir_transport_fault(&faulty, t->session->transport, &strike);
+    if (t->status == WEIR_OK) t->session->comm->transport = faulty;
+  }
+  if (t->status == WEIR_OK) t->status = train(t);
+  (void)snprintf(t->message, sizeof t->message, "%s", weir_last_error());
+  if (t->rank == 0) weir_session_free(t->session);
+  free(faulty);
+  return NULL;
+}
+
+/* Returns whether a rank had missed a step; *over when rank 0 never came to its end. */
+static bool play(const char *policy, int ranks, uint64_t strike, bool registered, bool *over) {
+  static int serial;
+  static trainer t[GROUP_MAX];
+  pthread_t thread[GROUP_MAX];
+  char where[64];
+  bool missed = false;
+  (void)snprintf(where, sizeof where, "shrinking %d", serial++);
+  for (int r = 0; r < ranks; r++) {
+    t[r] = (trainer){.policy = policy, .where = where, .rank = r, .ranks = ranks,
+                     .strike = strike, .registered = registered};
+    cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
+  }
+  for (int r = 0; r < ranks; r++) (void)pthread_join(thread[r], NULL);
+  *over = t[0].status == WEIR_OK;
+  double kept[N] = {0};
+  for (int r = 1; r < ranks; r++) {
+    cr_assert_eq(t[r].status, WEIR_OK, "%s, %d ranks, transfer %d, rank %d: %s", policy, ranks,
+                 (int)strike, r, t[r].message);
+    if (!*over)
+      cr_assert(t[r].left.world_size == ranks - 1 && t[r].left.rank == r - 1 &&
+                    t[r].left.step == t[1].left.step,
+                "rank %d of %d", t[r].left.rank, t[r].left.world_size);
+    missed = missed || t[r].missed;
+    const float *residual = weir_engine_residual(t[r].session->engine);
+    for (size_t i = 0; i < N; i++) kept[i] += (double)residual[i] + (double)-t[r].given[i];
+  }
+  /* The weights moved alike, and by what was given and not kept. */
+  for (int r = 1; r < ranks; r++) {
+    if (missed && !registered) break;
+    cr_assert_eq(memcmp(t[r].moved, t[1].moved, sizeof t[r].moved), 0, "%s, transfer %d", policy,
+                 (int)strike);
+    for (size_t i = 0; i < N; i++)
+      cr_assert_lt(fabs((double)t[r].moved[i] + kept[i]), 0.01, "%s, transfer %d, element %zu: %g %g",
+                   policy, (int)strike, i, (double)t[r].moved[i], kept[i]);
+  }
+  for (int r = 1; r < ranks; r++) weir_session_free(t[r].session);
+  return missed;
+}
+
+/* Every transfer of the first steps, so that the group ends in every state it can end in. */
+static int sweep(const char *policy, int ranks, bool registered) {
+  int missed = 0;
+  bool over = false;
+  for (uint64_t strike = 0; strike < 16 && !over; strike++)
+    missed += play(policy, ranks, strike, registered, &over);
+  return missed;
+}
+
+Test(session_shrink, at_any_transfer, .timeout = 200) {
+  static const char *const policies[] = {
+      "fixed:none:1:dense-ring",  "fixed:none:1:dense-tree", "fixed:bf16:1:dense-tree",
+      "fixed:bf16:1:dense-star",  "fixed:topk:0.1:ag",       "fixed:topk:0.1:ag:auto-bf16",
+      "fixed:qsgd:0.125:ag",      "fixed:star:0.1:art-tree", "fixed:randomk:0.1:art-ring",
+      "fixed:var:0.1:art-tree:auto-bf16"};
+  int missed = 0;
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+    missed += sweep(policies[p], 3, true);
+    missed += sweep(policies[p], 4, true);
+  }
+  cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
+}
+
+Test(session_shrink, without_registered_state) { (void)sweep("fixed:none:1:dense-tree", 4, false); }
+
+/* --- what is refused -------------------------------------------------------------------------- */
+
+Test(session_shrink, only_after_a_loss) {
+  weir_options options;
+  weir_session *session = NULL;
+  weir_options_init(&options);
+  options.policy = "fixed:none:1:dense-ring";
+  cr_assert_eq(weir_shrink(NULL, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_shrink(session, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_shrink(session, NULL), WEIR_E_STATE);
+  cr_assert_not_null(strstr(weir_last_error(), "no rank is lost"));
+  weir_session_free(session);
+}
+
+/* --- processes: killed and frozen ------------------------------------------------------------- */
+
+typedef struct job {
+  const char *transport, *policy;
+  char where[64];
+  int victim, signal;
+  bool probes;
+} job;
+
+#define WORKERS 4
+
+static int work(const job *j, int rank) {
+  weir_options options;
+  weir_session *session = NULL;
+  static float w[N], g[N];
+  weir_options_init(&options);
+  options.rank = rank;
+  options.world_size = WORKERS;
+  options.transport = j->transport;
+  options.rendezvous = j->where;
+  options.policy = j->policy;
+  options.timeout_s = 4.0; /* a busy machine must not pass for a loss */
+  options.active_probes = j->probes;
+  weir_status status = weir_session_create(&session, &options);
+  if (status == WEIR_OK) status = weir_register_tensor(session, "w", N, NULL);
+  if (status == WEIR_OK) status = weir_register_state(session, "w", w, sizeof w);
+  if (status == WEIR_OK) status = weir_session_start(session);
+  weir_step_info info = {0};
+  weir_survivors left = {.world_size = WORKERS};
+  uint64_t step = 0;
+  while (status == WEIR_OK && step < 12) {
+    status = weir_step_begin(session, &info);
+    step = info.step;
+    for (size_t i = 0; i < N; i++) g[i] = (float)(1 << rank);
+    if (status == WEIR_OK) status = weir_submit(session, 0, g);
+    if (rank == j->victim && step == 4) (void)raise(j->signal);
+    if (status == WEIR_OK) status = weir_step_end(session, NULL);
+    if (status >= WEIR_E_TIMEOUT) {
+      status = weir_shrink(session, &left);
+      step = left.step;
+      continue;
+    }
+    for (size_t i = 0; status == WEIR_OK && i < N; i++) w[i] += g[i];
+    if (status == WEIR_OK && !info.trial) step++;
+  }
+  /* Means of 1, 2, 4, 8: of all in steps 0 .. 3, of the survivors' from step 5 on; step 4 is of
+   * either, but the same for all. */
+  const float all = 15.0F / 4.0F, rest = (float)(15 - (1 << j->victim)) * (1.0F / 3.0F);
+  float with = 0, without = 0, mine[2] = {w[0], w[N - 1]}, seen[2 * WORKERS];
+  for (int s = 0; s < 12; s++) {
+    with += s < 5 ? all : rest;
+    without += s < 4 ? all : rest;
+  }
+  if (status == WEIR_OK) status = weir_allgather_bytes(session, mine, sizeof mine, seen);
+  bool right = status == WEIR_OK && left.world_size == WORKERS - 1 && (w[0] == with || w[0] == without);
+  for (int i = 0; i < 2 * (WORKERS - 1); i++) right = right && seen[i] == w[0];
+  if (!right)
+    fprintf(stderr, "%s, rank %d of %d: %s %s; %g, due %g or %g\n", j->transport, rank,
+            left.world_size, weir_status_name(status), weir_last_error(), (double)w[0],
+            (double)with, (double)without);
+  weir_session_free(session);
+  return right ? 0 : 1;
+}
+
+static void run(job j) {
+  pid_t pid[WORKERS];
+  int code = 0;
+  (void)snprintf(j.where, sizeof j.where, "127.0.0.1:%d", group_free_port());
+  (void)fflush(NULL);
+  for (int r = 0; r < WORKERS; r++) {
+    pid[r] = fork();
+    cr_assert_geq(pid[r], 0);
+    if (pid[r] == 0) {
+      (void)alarm(100);
+      _exit(work(&j, r));
+    }
+  }
+  for (int r = 0; r < WORKERS; r++) {
+    if (r == j.victim) continue;
+    (void)waitpid(pid[r], &code, 0);
+    cr_assert_eq(code, 0, "%s, victim %d, rank %d: %x", j.transport, j.victim, r, code);
+  }
+  (void)kill(pid[j.victim], SIGKILL);
+  (void)waitpid(pid[j.victim], NULL, 0);
+}
+
+Test(session_shrink, processes_over_tcp, .timeout = 200) {
+  for (int v = 0; v < WORKERS; v++)
+    run((job){.transport = "tcp", .policy = "fixed:none:1:dense-ring", .victim = v,
+              .signal = v % 2 ? SIGSTOP : SIGKILL, .probes = v == 0});
+}
+Test(session_shrink, processes_over_shm, .timeout = 200) {
+  for (int v = 0; v < WORKERS; v++)
+    run((job){.transport = "shm", .policy = "fixed:none:1:dense-tree", .victim = v,
+              .signal = v % 2 ? SIGKILL : SIGSTOP});
+}

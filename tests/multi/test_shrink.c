@@ -1,0 +1,259 @@
+/* What is left of a group goes on: who it is, what it sums, and what it leaves behind. */
+#include <criterion/criterion.h>
+#include <dirent.h>
+#include <stdatomic.h>
+#include <time.h>
+
+#include "ranks.h"
+
+#define TIMEOUT_S 1.5
+#define N 5000
+
+typedef struct scene {
+  int victims;
+  int victim[3];
+  int signal[3];
+  int step[3];  /* when it strikes: at the begin of this step of the group it is in */
+  int group[3]; /* 0: the first; 1: that of its survivors */
+  int groups;   /* in all */
+  int *members; /* shared: who each rank saw at last, GROUP_MAX each */
+} scene;
+
+static void nap(double seconds) {
+  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  (void)nanosleep(&pause, NULL);
+}
+
+/* Strikes this rank if it is its turn: at its step, or (step < 0) because the group has ended before
+ * it came to that.  True: it leaves in good order. */
+static bool strikes(const scene *s, int rank, int number, int step) {
+  for (int v = 0; v < s->victims; v++) {
+    if (s->victim[v] != rank || s->group[v] != number || (step >= 0 && s->step[v] != step)) continue;
+    static atomic_int raised; /* once a process: one that thaws is not struck again */
+    if (s->signal[v] == 0) return true;
+    if (atomic_fetch_add(&raised, 1) == 0) (void)raise(s->signal[v]);
+  }
+  return false;
+}
+
+/* Steps of every all-reduce until one fails or `steps` are done; a sum that is wrong is INTERNAL.
+ * old: the numbers ranks had at first. */
+static weir_status sums(weir_transport *t, const int *old, int steps, const scene *s, int number) {
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, TIMEOUT_S);
+  if (status != WEIR_OK) return status;
+  float *x = malloc(N * sizeof *x);
+  float due = 0;
+  for (int r = 0; r < t->size; r++) due += (float)(1 << old[r]);
+  for (int step = 0; status == WEIR_OK && step < steps; step++) {
+    if (strikes(s, old[t->rank], number, step)) {
+      status = WEIR_E_CAPACITY;
+      break;
+    }
+    for (size_t i = 0; i < N; i++) x[i] = (float)(1 << old[t->rank]);
+    weir_comm_step(comm, 7, (uint64_t)step);
+    status = weir_allreduces[step % WEIR_ALLREDUCE_STAR].run(comm, x, N, WEIR_VALUE_FP32, NULL, NULL);
+    for (size_t i = 0; status == WEIR_OK && i < N; i++)
+      if (x[i] != due) status = weir_fail(WEIR_E_INTERNAL, "sum %g, due %g", (double)x[i], (double)due);
+  }
+  free(x);
+  weir_comm_free(comm);
+  if (status >= WEIR_E_TIMEOUT && status != WEIR_E_INTERNAL && strikes(s, old[t->rank], number, -1))
+    return WEIR_E_CAPACITY;
+  return status;
+}
+
+static weir_status shrinking_body(weir_transport *first, void *user) {
+  const scene *s = user;
+  int old[GROUP_MAX], names[GROUP_MAX], kept[GROUP_MAX];
+  weir_transport *t = first;
+  const int self = first->rank;
+  weir_status status = WEIR_OK;
+  for (int r = 0; r < first->size; r++) old[r] = r;
+  for (int number = 0; number < s->groups; number++) {
+    const bool last = number + 1 == s->groups;
+    status = sums(t, old, last ? 30 : 1000000, s, number);
+    if (last || status == WEIR_E_CAPACITY || status == WEIR_E_INTERNAL) break;
+    weir_transport *next = NULL;
+    status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+    if (status != WEIR_OK) break;
+    for (int r = 0; r < next->size; r++) names[r] = old[kept[r]];
+    memcpy(old, names, sizeof old);
+    if (t != first) t->ops->destroy(t);
+    t = next;
+    if (old[t->rank] != self) status = weir_fail(WEIR_E_INTERNAL, "another rank's number");
+    if (status != WEIR_OK) break;
+  }
+  for (int r = 0; r < GROUP_MAX; r++)
+    s->members[self * GROUP_MAX + r] = status == WEIR_OK && r < t->size ? old[r] : -1;
+  if (t != first) t->ops->destroy(t);
+  return status;
+}
+
+static bool struck(const scene *s, int rank) {
+  for (int v = 0; v < s->victims; v++)
+    if (s->victim[v] == rank) return true;
+  return false;
+}
+
+static void play_as(enum group_kind kind, int size, scene s, weir_status due) {
+  group g;
+  s.members = group_shared(GROUP_MAX * GROUP_MAX * sizeof *s.members);
+  group_init(&g, kind, size, shrinking_body, &s);
+  if (kind == GROUP_THREADS || kind == GROUP_SHM_THREADS) {
+    group_run(&g);
+  } else {
+    group_start(&g);
+    for (int r = 0; r < size; r++)
+      if (!struck(&s, r)) (void)waitpid(g.pid[r], NULL, 0);
+    for (int r = 0; r < size; r++)
+      if (struck(&s, r)) {
+        (void)kill(g.pid[r], SIGKILL);
+        (void)waitpid(g.pid[r], NULL, 0);
+      }
+  }
+  for (int r = 0; r < size; r++) {
+    if (struck(&s, r)) continue;
+    cr_assert_eq(g.result[r].status, due, "kind %d, size %d, rank %d: %s %s", (int)kind, size, r,
+                 weir_status_name(g.result[r].status), g.result[r].message);
+    for (int i = 0, at = 0; due == WEIR_OK && i < size; i++)
+      if (!struck(&s, i))
+        cr_assert_eq(s.members[r * GROUP_MAX + at++], i, "kind %d, size %d, rank %d: member %d is %d",
+                     (int)kind, size, r, at - 1, s.members[r * GROUP_MAX + at - 1]);
+  }
+  (void)munmap(s.members, GROUP_MAX * GROUP_MAX * sizeof *s.members);
+  group_done(&g);
+}
+
+static void play(enum group_kind kind, int size, scene s) { play_as(kind, size, s, WEIR_OK); }
+
+static scene one(int victim, int signal, int step) {
+  return (scene){.victims = 1, .victim = {victim}, .signal = {signal}, .step = {step}, .groups = 2};
+}
+
+static scene two(int a, int signal_a, int b, int signal_b, int step_b) {
+  return (scene){.victims = 2, .victim = {a, b}, .signal = {signal_a, signal_b},
+                 .step = {4, step_b}, .groups = 2};
+}
+
+static void any_rank(enum group_kind kind, int signal) {
+  for (int size = 2; size <= 5; size++)
+    for (int victim = 0; victim < size; victim++) play(kind, size, one(victim, signal, victim));
+}
+Test(shrink, a_rank_that_leaves_threads) { any_rank(GROUP_THREADS, 0); }
+Test(shrink, a_rank_that_leaves_shm_threads) { any_rank(GROUP_SHM_THREADS, 0); }
+Test(shrink, a_dead_rank_tcp, .timeout = 120) { any_rank(GROUP_TCP, SIGKILL); }
+Test(shrink, a_dead_rank_shm, .timeout = 120) { any_rank(GROUP_SHM, SIGKILL); }
+
+static void frozen(enum group_kind kind) {
+  play(kind, 4, one(0, SIGSTOP, 3));
+  play(kind, 3, one(2, SIGSTOP, 5));
+  play(kind, 2, one(1, SIGSTOP, 2)); /* half of the group, with rank 0 */
+}
+Test(shrink, a_frozen_rank_tcp, .timeout = 120) { frozen(GROUP_TCP); }
+Test(shrink, a_frozen_rank_shm, .timeout = 120) { frozen(GROUP_SHM); }
+
+/* At once, one after the other, and of both kinds. */
+static void several(enum group_kind kind) {
+  play(kind, 5, two(0, SIGKILL, 1, SIGKILL, 4));
+  play(kind, 5, two(4, SIGKILL, 2, SIGKILL, 4));
+  play(kind, 4, two(0, SIGKILL, 3, SIGKILL, 4));
+  play(kind, 5, two(1, SIGSTOP, 3, SIGKILL, 4));
+  play(kind, 5, two(0, SIGSTOP, 1, SIGSTOP, 4));
+  play(kind, 4, (scene){.victims = 3, .victim = {0, 1, 3}, .signal = {SIGKILL, SIGKILL, SIGKILL},
+                        .step = {3, 3, 3}, .groups = 2});
+}
+Test(shrink, two_ranks_tcp, .timeout = 120) { several(GROUP_TCP); }
+Test(shrink, two_ranks_shm, .timeout = 120) { several(GROUP_SHM); }
+Test(shrink, two_ranks_threads) { play(GROUP_THREADS, 5, two(0, 0, 3, 0, 4)); }
+
+/* The survivors lose another one. */
+static void twice(enum group_kind kind, int signal) {
+  scene s = two(0, signal, 2, signal, 6);
+  s.group[1] = 1;
+  s.groups = 3;
+  play(kind, 5, s);
+}
+Test(shrink, twice_tcp) { twice(GROUP_TCP, SIGKILL); }
+Test(shrink, twice_shm) { twice(GROUP_SHM, SIGKILL); }
+Test(shrink, twice_threads) { twice(GROUP_THREADS, 0); }
+
+/* Rank 0 is silent: rank 1 of 2, and ranks 2 and 3 of 4, may not go on without the others. */
+static void too_few(enum group_kind kind) {
+  play_as(kind, 2, one(0, SIGSTOP, 4), WEIR_E_PEER);
+  play_as(kind, 4, two(0, SIGSTOP, 1, SIGSTOP, 4), WEIR_E_PEER);
+}
+Test(shrink, not_by_a_minority_tcp, .timeout = 60) { too_few(GROUP_TCP); }
+Test(shrink, not_by_a_minority_shm, .timeout = 60) { too_few(GROUP_SHM); }
+
+/* --- a frozen rank that thaws --------------------------------------------------------------- */
+
+/* It was stopped in the group, wakes after the others have gone on, and is told so. */
+static void thaw(enum group_kind kind) {
+  scene s = one(1, SIGSTOP, 4);
+  group g;
+  s.members = group_shared(GROUP_MAX * GROUP_MAX * sizeof *s.members);
+  group_init(&g, kind, 4, shrinking_body, &s);
+  group_start(&g);
+  for (int r = 0; r < 4; r++)
+    if (r != 1) (void)waitpid(g.pid[r], NULL, 0);
+  (void)kill(g.pid[1], SIGCONT);
+  (void)waitpid(g.pid[1], NULL, 0);
+  for (int r = 0; r < 4; r++)
+    cr_assert_eq(g.result[r].status, r == 1 ? WEIR_E_PEER : WEIR_OK, "kind %d, rank %d: %s %s",
+                 (int)kind, r, weir_status_name(g.result[r].status), g.result[r].message);
+  (void)munmap(s.members, GROUP_MAX * GROUP_MAX * sizeof *s.members);
+  group_done(&g);
+}
+Test(shrink, a_rank_that_thaws_shm) { thaw(GROUP_SHM); }
+
+/* --- what stays behind ---------------------------------------------------------------------- */
+
+static int descriptors(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc/self/fd");
+  while (folder && readdir(folder)) count++;
+  if (folder) (void)closedir(folder);
+  return count;
+}
+
+static weir_status leaving_body(weir_transport *t, void *user) {
+  (void)user;
+  const int before = descriptors();
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  weir_recv recv = {1, &byte, 1, 0, 0};
+  int kept[GROUP_MAX];
+  if (t->rank == 1) return WEIR_OK;
+  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_transport *next = NULL;
+  status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+  if (status != WEIR_OK) return status;
+  next->ops->destroy(next);
+  nap(0.1);
+  return descriptors() == before ? WEIR_OK
+                                 : weir_fail(WEIR_E_INTERNAL, "%d descriptors, %d before",
+                                             descriptors(), before);
+}
+
+static void leaves_nothing(enum group_kind kind) {
+  group g;
+  group_init(&g, kind, 3, leaving_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_done(&g);
+}
+Test(shrink, leaves_no_descriptor) {
+  leaves_nothing(GROUP_TCP);
+  leaves_nothing(GROUP_SHM);
+}
+
+Test(shrink, a_group_of_one_cannot) {
+  weir_transport *t = NULL, *out = NULL;
+  int kept[1];
+  cr_assert_eq(weir_transport_tcp(&t, "127.0.0.1:5000", NULL, 1, 0, 1, 0.5), WEIR_OK);
+  cr_assert_eq(t->ops->shrink(t, 0.5, &out, kept), WEIR_E_STATE);
+  cr_assert_null(out);
+  t->ops->destroy(t);
+}
