@@ -183,16 +183,12 @@ static weir_status parse_header(const void *message, size_t bytes, size_t expect
   return WEIR_OK;
 }
 
-/* Walk the whole list before anything is written. */
-static weir_status parse(const void *message, size_t bytes, size_t expected_n, parsed *out) {
-  weir_status status = parse_header(message, bytes, expected_n, out);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  weir_index_reader reader = out->reader;
+/* Walk the whole list, so that what is read again after it is known to be good. */
+static weir_status check_indices(const parsed *in) {
+  weir_index_reader reader = in->reader;
   uint32_t piece[PIECE];
-  for (size_t done = 0; done < out->k; done += PIECE) {
-    size_t count = out->k - done < PIECE ? out->k - done : PIECE;
+  for (size_t done = 0; done < in->k; done += PIECE) {
+    size_t count = in->k - done < PIECE ? in->k - done : PIECE;
     if (!weir_index_read(&reader, piece, count)) {
       return malformed("bad index list");
     }
@@ -217,7 +213,7 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
                              float *value, size_t capacity, size_t *k) {
   *k = 0;
   parsed in;
-  weir_status status = parse(message, bytes, expected_n, &in);
+  weir_status status = parse_header(message, bytes, expected_n, &in);
   if (status != WEIR_OK) {
     return status;
   }
@@ -227,7 +223,7 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
   if (in.k > capacity) {
     return malformed("more elements than there is room for");
   }
-  if (!weir_index_read(&in.reader, index, in.k)) {
+  if (!weir_index_read(&in.reader, index, in.k) || !weir_index_done(&in.reader)) {
     return malformed("bad index list");
   }
   if (value != NULL && in.k > 0) {
@@ -239,12 +235,16 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
 
 weir_status weir_wire_decode_add(const void *message, size_t bytes, size_t expected_n, float *to) {
   parsed in;
-  weir_status status = parse(message, bytes, expected_n, &in);
+  weir_status status = parse_header(message, bytes, expected_n, &in);
   if (status != WEIR_OK) {
     return status;
   }
   if (in.values == NULL) {
     return malformed("values are missing");
+  }
+  status = check_indices(&in);
+  if (status != WEIR_OK) {
+    return status;
   }
   uint32_t index[PIECE];
   float value[PIECE];
