@@ -49,7 +49,11 @@ static inline void put(weir_gain_curve *curve, float x, size_t copy) {
 
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
   memset(curve, 0, sizeof *curve);
-  curve->n = n;
+  weir_gain_curve_add(curve, e, n, stride);
+}
+
+void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
+  curve->n += n;
   stride = stride > 0 ? stride : 1;
   size_t i = 0;
   for (; stride == 1 && i + COPIES <= n; i += COPIES) {
@@ -64,6 +68,7 @@ void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size
       break; /* i + stride would wrap for huge strides */
     }
   }
+  curve->energy = 0;
   for (size_t b = 0; b < BINS; b++) {
     bin *to = curve->bins[b];
     for (size_t copy = 1; copy < COPIES; copy++) {
