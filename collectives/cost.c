@@ -198,7 +198,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   const int levels = rounds(n);
   const weir_wire_format format = (weir_wire_format)plan->wire;
   const double dense_bytes = (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
-  const double value_bytes = (format == WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
+  const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
   if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
   if (plan->collective == WEIR_COLL_AG) {
     t.alpha_terms = levels;
