@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "bench_collectives.h"
+#include "bench_grid.h"
 #include "bench_kernels.h"
 #include "cli.h"
 #include "moo/hypervolume.h"
@@ -110,6 +111,7 @@ typedef struct bench_row {
 static const bench_row rows[] = {
     {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
      weir_bench_collectives},
+    {"grid", "cost rows against measurement, over links of given latency and rate", weir_bench_grid},
     {"kernels", "codecs and messages on one core, beside reading, copying and other selections",
      weir_bench_kernels},
     {"moo", "NSGA-II: hypervolume and time on standard problems", bench_moo},

@@ -76,15 +76,11 @@ static weir_cost_terms halving(int n, double bytes) {
   return (weir_cost_terms){2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes};
 }
 
-/* chunks + 2H - 1 rounds.  While the pipeline is full a rank moves 4 chunks of 1/(2 chunks) of the
- * bytes each way (fewer ranks have fewer edges: 2 and 3), while it fills or drains those of 2 edges
- * (of two ranks: 1). */
+/* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on one
+ * path. */
 static weir_cost_terms double_tree(int n, double bytes) {
-  const double chunks = weir_double_tree_chunks((size_t)bytes);
-  const double ends = 2.0 * weir_inorder_height(0, n) - 1.0;
-  const double full = n < 4 ? n : 4.0, partly = n < 3 ? 1.0 : 2.0;
-  return (weir_cost_terms){chunks + ends,
-                           (full * chunks + partly * ends) * bytes / (2.0 * chunks)};
+  return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0).alpha_terms,
+                           weir_cost_double_tree(n, bytes, 0.0, 1.0).byte_terms};
 }
 
 /* Rings along rows and columns: the bytes of one ring, fewer hops. */
@@ -124,8 +120,9 @@ weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return nothing;
   if (algorithm == WEIR_BROADCAST_BINOMIAL)
     return (weir_cost_terms){rounds(n), rounds(n) * bytes};
-  const double chunks = weir_chain_chunks((size_t)bytes), hops = chunks + n - 2.0;
-  return (weir_cost_terms){hops, hops * bytes / chunks};
+  /* Chunks follow one another without waiting: only a chunk's way down the chain costs latencies. */
+  const double chunks = weir_chain_chunks((size_t)bytes);
+  return (weir_cost_terms){n - 1.0, (chunks + n - 2.0) * bytes / chunks};
 }
 
 weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
@@ -197,7 +194,9 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   if (n <= 1) return t;
   const int levels = rounds(n);
   const weir_wire_format format = (weir_wire_format)plan->wire;
-  const double dense_bytes = (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
+  const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
+  const double dense_bytes = low_rank ? 4.0 * (double)kept
+                                      : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
   const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
   if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
   if (plan->collective == WEIR_COLL_AG) {
@@ -209,6 +208,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   }
   const bool art = ways[plan->collective].art;
   t = weir_cost_allreduce(ways[plan->collective].allreduce, n, art ? value_bytes : dense_bytes);
+  if (low_rank) t.alpha_terms *= 2;
   if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
   t.alpha_terms += levels;
   t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);

@@ -23,7 +23,8 @@ double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, do
 
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, with true
  * wire bytes of the plan's codec and format.  elements is the gradient's length; kept is what the
- * codec keeps of it, for an encoder the bytes of its message (bound()). */
+ * codec keeps of it, for an encoder the bytes of its message (bound()), for low rank the floats of both
+ * sums. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;
@@ -42,5 +43,61 @@ weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes);
+/* The double tree's critical path on links of this alpha and beta. */
+weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta);
+
+/* --- in seconds, as they will be measured ---------------------------------------------------- *
+ *
+ * Alpha and beta alone say what a collective costs on links.  Ranks also spend time of processors,
+ * which ranks of one machine share, and links inside of a machine are not those between machines. */
+
+typedef enum weir_kind {
+  WEIR_KIND_ALLREDUCE = 0,
+  WEIR_KIND_BROADCAST = 1,
+  WEIR_KIND_ALLGATHER = 2,
+  WEIR_KIND_REDUCE_SCATTER = 3,
+  WEIR_KIND_REDUCE = 4,
+  WEIR_KIND_GATHER = 5,
+  WEIR_KIND_ALLTOALL = 6,
+  WEIR_KIND_COUNT = 7
+} weir_kind;
+
+/* How many ranks on how many machines (weir_comm_hosts). */
+typedef struct weir_group_shape {
+  int ranks;
+  int hosts;
+} weir_group_shape;
+
+typedef struct weir_cost {
+  weir_cost_terms outer; /* on links between machines, along the critical path */
+  weir_cost_terms inner; /* inside of machines */
+  double messages;       /* sent by all ranks together */
+  double traffic;        /* bytes sent by all ranks together */
+} weir_cost;
+
+/* What weir_calibrate() finds. */
+typedef struct weir_link {
+  double alpha, beta;             /* between machines: one way, s; s per payload byte */
+  double inner_alpha, inner_beta; /* inside of a machine */
+  double burst; /* bytes that an idle link lets through at once (a token bucket's depth) */
+  /* What the group's processors together take, s: for a message beyond what alpha holds already, and
+   * for a byte when all ranks are busy; 0 where the links hide it. */
+  double message_s, byte_s;
+} weir_link;
+
+/* A table's row; bytes as for the rows above.  Unknown rows cost infinity, one rank nothing.
+ * Hierarchical rows need hosts of equal size to be cheap and are charged as if they were.  Which of a
+ * pipelined row's paths is the critical one depends on the link. */
+weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
+                        double bytes);
+/* One after the other. */
+weir_cost weir_cost_sum(weir_cost a, weir_cost b);
+/* Waiting for links and for processors overlaps within a message and adds up between messages. */
+double weir_cost_predict(const weir_cost *cost, const weir_link *link);
+
+/* Equations 7, 9 and 10 of the HiTopKComm paper: m machines of n ranks, d elements of fp32 and the
+ * share rho of them kept; its equation 8 (selection) is computing and charged by the codec. */
+double weir_cost_paper_hitopk(int m, int n, double d, double rho, double alpha_inner,
+                              double beta_inner, double alpha_outer, double beta_outer);
 
 #endif

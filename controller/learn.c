@@ -173,12 +173,15 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
   const bool cold = seen->heard.plan.id != l->heard_id;
   l->heard_id = seen->heard.plan.id;
   if (cold) return;
-  learn_codec(loop, seen);
-  learn_comm(loop, seen);
+  /* Groups share threads and links with the backward pass: what they take is not the arm's own. */
+  if (seen->heard.plan.groups == 0) {
+    learn_codec(loop, seen);
+    learn_comm(loop, seen);
+  }
   if (seen->heard.plan.id != loop->current.id) return;
   blend(&l->gain, seen->heard.gain, l->gain_steps == 0);
   l->gain_steps++;
-  blend(&l->step_s, seen->heard.compute + seen->heard.compress + seen->heard.comm,
+  blend(&l->step_s, seen->heard.compute + seen->heard.compress + seen->heard.wait,
         l->step_count == 0);
   l->step_count++;
 }

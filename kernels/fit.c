@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "kernels/internal.h"
+#include "kernels/powersgd.h"
 
 /* So many different values; after them they repeat, and one draws no million of normals. */
 #define DRAWN ((size_t)1 << 14)
@@ -67,6 +68,39 @@ typedef struct sent {
   size_t k, bytes;
 } sent;
 
+/* The n elements as the squarest matrix; p, and q behind it, lie in value. */
+typedef struct thin {
+  size_t rows, columns, rank;
+  float *p, *q;
+} thin;
+
+static bool find_thin(const weir_kernel_probe *probe, const weir_plan *plan, size_t n, thin *t) {
+  t->rows = (size_t)sqrt((double)n);
+  t->columns = t->rows > 0 ? n / t->rows : 0;
+  t->rank = weir_powersgd_rank(plan->cr);
+  t->p = probe->value;
+  t->q = probe->value + t->rank * t->rows;
+  return weir_powersgd_thins(t->rows, t->rows * t->columns, t->rank);
+}
+
+static void compress_low_rank(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {
+  thin t;
+  if (!find_thin(probe, plan, n, &t)) {
+    return;
+  }
+  weir_powersgd_project(probe->e, t.rows, t.columns, probe->g, t.columns, t.rank, t.p);
+  weir_powersgd_orthogonalise(t.p, t.rows, t.rank);
+  weir_powersgd_project_back(probe->e, t.rows, t.columns, t.p, t.rank, t.q);
+  weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, probe->e, true);
+}
+
+static void decode_low_rank(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {
+  thin t;
+  if (find_thin(probe, plan, n, &t)) {
+    weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, probe->e, false);
+  }
+}
+
 static weir_status compress(weir_kernel_probe *p, const weir_plan *plan, const weir_layout *layout,
                             sent *out) {
   const weir_codec *codec = weir_codec_find(plan->codec);
@@ -75,6 +109,10 @@ static weir_status compress(weir_kernel_probe *p, const weir_plan *plan, const w
   weir_status status = WEIR_OK;
   weir_ef_accumulate(p->g, p->r, p->e, n, &moments);
   *out = (sent){n, 0};
+  if (codec->low_rank) {
+    compress_low_rank(p, plan, n);
+    return WEIR_OK;
+  }
   if (codec->encode != NULL) {
     return codec->encode(p->context, p->e, layout, plan->cr, 1, p->message, p->room, &out->bytes);
   }
@@ -104,6 +142,10 @@ static weir_status compress(weir_kernel_probe *p, const weir_plan *plan, const w
 static weir_status decode(weir_kernel_probe *p, const weir_plan *plan, const weir_layout *layout,
                           sent message) {
   const weir_codec *codec = weir_codec_find(plan->codec);
+  if (codec->low_rank) {
+    decode_low_rank(p, plan, layout->offset[1]);
+    return WEIR_OK;
+  }
   if (codec->encode != NULL) {
     return codec->decode(p->context, p->message, message.bytes, layout, p->e, true);
   }
@@ -198,6 +240,11 @@ weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plan,
 weir_plan weir_kernel_fit_plan(uint32_t codec, double cr, weir_wire_format wire) {
   const weir_codec *row = weir_codec_find(codec);
   weir_plan plan = {.codec = codec, .cr = row->dense ? 1.0 : cr};
+  if (row->low_rank) {
+    plan.cr = 4.0 / WEIR_POWERSGD_RANK_MAX;
+    plan.collective = WEIR_COLL_DENSE_RING;
+    return plan;
+  }
   if (!row->dense && row->encode == NULL) {
     plan.wire = wire;
     plan.collective = row->shared_indices ? WEIR_COLL_ART_RING : WEIR_COLL_AG;

@@ -98,6 +98,19 @@ Test(cost, encoders_and_drawn_indices_by_hand) {
   cr_assert(near(c.alpha_terms, 4) && near(c.byte_terms, 1600));
 }
 
+/* 4 workers, 1000 floats in two sums: ring 2 * 2 * 3 rounds, 2 * 3/4 * 4000 bytes; tree 2 * 2 * 2
+ * rounds, 2 * 2 * 4000 bytes. */
+Test(cost, low_rank_by_hand) {
+  const weir_plan ring = {.codec = WEIR_CODEC_POWERSGD, .collective = WEIR_COLL_DENSE_RING,
+                          .cr = 0.0625};
+  weir_plan tree = ring;
+  tree.collective = WEIR_COLL_DENSE_TREE;
+  const weir_cost_terms a = weir_cost_plan(&ring, 4, 90000, 1000);
+  const weir_cost_terms b = weir_cost_plan(&tree, 4, 90000, 1000);
+  cr_assert(near(a.alpha_terms, 12) && near(a.byte_terms, 6000));
+  cr_assert(near(b.alpha_terms, 8) && near(b.byte_terms, 16000));
+}
+
 /* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4 torus
  * 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100 values
  * take the place of the 1000. */
@@ -196,9 +209,9 @@ Test(cost, plan_rows_charge_the_wire_format) {
 
 /* 1200000 bytes among 4, 7 and 8 ranks, by hand.
  *   halving: 4 and 8 are cores themselves; of 7 ranks 3 fold into a core of 4.
- *   double-tree: 600000 bytes a tree make 9 chunks.  Heights: 0 - 2 - {1, 3} of 4 ranks: 2;
- *     0 - 4 - {2, 6} - odd ones of 7 and 8 ranks: 3.  A chunk has 600000/9 bytes; all chunks pass
- *     with 4 of them at once, 2 H - 1 rounds with 2.
+ *   double-tree: 600000 bytes a tree make 9 chunks of 600000/9.  Of 4 ranks, height 2 (0 - 2 - {1, 3}),
+ *     one that is inner in a tree sends each chunk up and to two children, and up as a leaf of the
+ *     other: 36, of which there is always a next one to send.  Of 2 ranks each sends 9 up and 9 down.
  *   torus: 2 x 2, 1 x 7, 2 x 4. */
 Test(cost, allreduce_rows_by_hand) {
   const double m = 1200000, part = 600000.0 / 9;
@@ -216,10 +229,8 @@ Test(cost, allreduce_rows_by_hand) {
       {WEIR_ALLREDUCE_HALVING, 4, 4, 1800000},
       {WEIR_ALLREDUCE_HALVING, 7, 4 + 2, 1800000 + 2400000},
       {WEIR_ALLREDUCE_HALVING, 8, 6, 2100000},
-      {WEIR_ALLREDUCE_DOUBLE_TREE, 4, 9 + 3, 36 * part + 6 * part},
-      {WEIR_ALLREDUCE_DOUBLE_TREE, 7, 9 + 5, 36 * part + 10 * part},
-      {WEIR_ALLREDUCE_DOUBLE_TREE, 8, 9 + 5, 36 * part + 10 * part},
-      {WEIR_ALLREDUCE_DOUBLE_TREE, 2, 9 + 1, 18 * part + 1 * part},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 4, 9 + 3, 36 * part},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 2, 9 + 1, 18 * part},
       {WEIR_ALLREDUCE_TORUS, 4, 4, 1800000},
       {WEIR_ALLREDUCE_TORUS, 7, 12, 12 * m / 7},
       {WEIR_ALLREDUCE_TORUS, 8, 8, 2100000},
@@ -240,15 +251,15 @@ Test(cost, allreduce_rows_by_hand) {
   cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY);
 }
 
-/* The bytes of the busiest rank, from the schedule itself: in each round of the double tree the
- * larger of what a rank sends and receives, of all ranks the most, over all rounds.  The row must
- * not be below it, and at most a fifth above. */
+/* From the schedule itself: the row is not below what the busiest rank sends, and not above what rounds
+ * that all begin together would take: in each the larger of what a rank sends and receives, of all ranks
+ * the most. */
 Test(cost, double_tree_row_bounds_its_schedule) {
   const int chunks = 16;
   const double bytes = 2.0 * 16 * 65536; /* one unit a chunk and tree */
   for (int n = 2; n <= 33; n++) {
     const int top = weir_inorder_height(0, n);
-    double total = 0;
+    double total = 0, all[33] = {0}, busiest = 0;
     for (int round = 0; round < chunks + 2 * top - 1; round++) {
       int sent[33] = {0}, got[33] = {0};
       for (int tree = 0; tree < 2; tree++)
@@ -266,17 +277,20 @@ Test(cost, double_tree_row_bounds_its_schedule) {
       for (int r = 0; r < n; r++) {
         if (sent[r] > most) most = sent[r];
         if (got[r] > most) most = got[r];
+        all[r] += sent[r] * 65536.0;
+        busiest = fmax(busiest, all[r]);
       }
       total += most * 65536.0;
     }
     const weir_cost_terms t = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, n, bytes);
-    cr_assert_geq(t.byte_terms, 0.999 * total, "N %d: %g below %g", n, t.byte_terms, total);
-    cr_assert_leq(t.byte_terms, 1.2 * total, "N %d: %g far above %g", n, t.byte_terms, total);
+    cr_assert_geq(t.byte_terms, 0.999 * busiest, "N %d: %g below %g", n, t.byte_terms, busiest);
+    cr_assert_leq(t.byte_terms, 1.001 * total, "N %d: %g above %g", n, t.byte_terms, total);
   }
 }
 
 /* 700000 bytes among 4, 7 and 8 ranks, by hand.
- *   chain: 10 chunks of 70000 bytes; 10 + N - 2 rounds of one each.
+ *   chain: 10 chunks of 70000 bytes follow one another down N - 1 hops; each but the first hop holds the
+ *     last chunk up by its own 70000 bytes.
  *   doubling of 7 ranks: one block in (700000), exchanges of at most 2 and 4 blocks, 7 blocks out.
  *   binomial gather: the critical path of 8 ranks into the root is 3 hops; 7 blocks enter it. */
 Test(cost, rows_of_the_other_collectives_by_hand) {
@@ -290,9 +304,9 @@ Test(cost, rows_of_the_other_collectives_by_hand) {
       {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 4, 2, 1400000},
       {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 7, 3, 2100000},
       {weir_cost_broadcast, WEIR_BROADCAST_BINOMIAL, 8, 3, 2100000},
-      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 4, 12, 840000},
-      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 7, 15, 1050000},
-      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 8, 16, 1120000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 4, 3, 840000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 7, 6, 1050000},
+      {weir_cost_broadcast, WEIR_BROADCAST_CHAIN, 8, 7, 1120000},
       {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 4, 2, 2100000},
       {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 7, 3, 4200000},
       {weir_cost_allgather, WEIR_ALLGATHER_BRUCK, 8, 3, 4900000},

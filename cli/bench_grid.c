@@ -1,0 +1,240 @@
+/* `weir bench grid`: cost rows against measurement over shaped links, and what the selector's choices
+ * cost.  Workers are processes in network namespaces, inside User-Mode Linux where the kernel has no
+ * netem. */
+#include "bench_grid.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "cli.h"
+#include "lab/stage.h"
+#include "lab/uml.h"
+#include "netmon/shaper.h"
+
+#define ROOM (8.0 * (1 << 20)) /* in flight beyond a link's bandwidth times delay */
+
+typedef struct grid_run {
+  grid *g;
+  int count; /* index of workers[] */
+} grid_run;
+
+/* --- running -------------------------------------------------------------------------------- */
+
+static weir_status run_shape(grid_plan *p, weir_topology *topology) {
+  pid_t pid[GRID_RANKS];
+  pthread_barrierattr_t shared;
+  (void)pthread_barrierattr_init(&shared);
+  (void)pthread_barrierattr_setpshared(&shared, PTHREAD_PROCESS_SHARED);
+  (void)pthread_barrier_init(&p->board->barrier, &shared, (unsigned)p->workers);
+  (void)pthread_barrierattr_destroy(&shared);
+  (void)fflush(NULL);
+  int started = 0;
+  for (; started < p->workers; started++) {
+    p->board->rank[started].status = WEIR_E_PEER; /* unless it says otherwise */
+    pid[started] = fork();
+    if (pid[started] < 0) break;
+    if (pid[started] > 0) continue;
+    weir_stage_die_with_parent();
+    weir_status status = weir_topology_join(topology, started);
+    if (status == WEIR_OK) status = weir_grid_rank(p, started);
+    p->board->rank[started].status = status;
+    (void)g_strlcpy(p->board->rank[started].message, weir_last_error(),
+                    sizeof p->board->rank[started].message);
+    _exit(status == WEIR_OK ? 0 : 1);
+  }
+  gboolean good = started == p->workers;
+  for (int left = started; left > 0; left--) { /* one that fails ends the others: they would wait */
+    if (!good)
+      for (int r = 0; r < started; r++)
+        if (pid[r] > 0) (void)kill(pid[r], SIGKILL);
+    int state = 0;
+    const pid_t ended = wait(&state);
+    for (int r = 0; r < started; r++)
+      if (pid[r] == ended) pid[r] = 0;
+    good = good && WIFEXITED(state) && WEXITSTATUS(state) == 0;
+  }
+  (void)pthread_barrier_destroy(&p->board->barrier);
+  if (good) return WEIR_OK;
+  for (int r = 0; r < started; r++)
+    if (p->board->rank[r].status != WEIR_OK && p->board->rank[r].message[0])
+      return weir_fail(p->board->rank[r].status, "rank %d: %s", r, p->board->rank[r].message);
+  return weir_fail(WEIR_E_PEER, "a worker ended without a word");
+}
+
+/* What comes in is as fast as what goes out, as on a real port: the bridge's ends of the links. */
+static weir_status shape_arrivals(int workers, double rate) {
+  weir_status status = WEIR_OK;
+  for (int w = 0; w < workers && status == WEIR_OK; w++) {
+    char name[16];
+    (void)g_snprintf(name, sizeof name, "w%d", w);
+    weir_shaper *shaper = NULL;
+    const weir_shape shape = {.rate_bytes_s = rate};
+    status = weir_shaper_open(&shaper, name);
+    if (status == WEIR_OK) status = weir_shaper_apply(shaper, &shape);
+    weir_shaper_free(shaper);
+  }
+  return status;
+}
+
+static weir_status run_workers(void *user) {
+  const grid_run *run = user;
+  grid *g = run->g;
+  const int workers = g->workers[run->count];
+  double window = 0;
+  for (int s = 0; s < g->shapes; s++)
+    window = fmax(window, g->shape[s].rate_bytes_s * 2 * g->shape[s].delay_s);
+  window += ROOM; /* answers wait behind data that goes the other way */
+  weir_topology *topology = NULL;
+  weir_status status = weir_topology_enter();
+  if (status == WEIR_OK) status = weir_topology_create(&topology, workers, window);
+  for (int s = 0; s < g->shapes && status == WEIR_OK; s++) {
+    grid_plan *p = &g->plan[run->count * g->shapes + s];
+    const double begin_s = weir_now_s();
+    status = weir_topology_shape(topology, &g->shape[s]);
+    if (status == WEIR_OK) status = shape_arrivals(workers, g->shape[s].rate_bytes_s);
+    weir_grid_operations(p, workers, g->shape[s].rate_bytes_s);
+    p->job = (guint64)(1 + run->count * g->shapes + s);
+    if (status == WEIR_OK) status = run_shape(p, topology);
+    if (status == WEIR_OK)
+      fprintf(stderr,
+              "%d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s, burst %.0f bytes, %.1f us a "
+              "message, %.3f ns a byte; %d operations in %.0f s\n",
+              workers, g->shape[s].delay_s * 1e3, g->shape[s].rate_bytes_s * 8e-6,
+              p->board->link.alpha * 1e3, 8e-6 / p->board->link.beta, p->board->link.burst,
+              p->board->link.message_s * 1e6, p->board->link.byte_s * 1e9, p->ops,
+              weir_now_s() - begin_s);
+  }
+  weir_topology_free(topology);
+  return status;
+}
+
+/* --- the command line ----------------------------------------------------------------------- */
+
+static int run_here(grid *g) {
+  const gsize plans = (gsize)(g->worker_counts * g->shapes);
+  const gsize bytes = plans * (sizeof(grid_plan) + sizeof(grid_board) + 64);
+  void *memory = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    fprintf(stderr, "weir bench grid: out of memory\n");
+    return WEIR_EXIT_FAILED;
+  }
+  grid_board *boards = memory;
+  g->plan = (grid_plan *)(void *)(boards + plans);
+  for (gsize i = 0; i < plans; i++) g->plan[i].board = &boards[i];
+  weir_status status = WEIR_OK;
+  for (int c = 0; c < g->worker_counts && status == WEIR_OK; c++) {
+    grid_run run = {g, c};
+    status = weir_stage_run(run_workers, &run);
+  }
+  if (status == WEIR_OK && g->json)
+    weir_grid_report_json(g);
+  else if (status == WEIR_OK)
+    weir_grid_report_text(g);
+  else
+    fprintf(stderr, "weir bench grid: %s\n", weir_last_error());
+  (void)munmap(memory, bytes);
+  return status == WEIR_OK ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
+}
+
+typedef struct arguments {
+  char *workers, *latencies, *rates, *network;
+  gboolean json;
+} arguments;
+
+static int run_in_uml(const arguments *a) {
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
+  if (length < 0) return WEIR_EXIT_FAILED;
+  self[length] = '\0';
+  const char *const argv[] = {self,      "bench",      "grid",       "--network",    "tc",
+                              "--workers", a->workers,   "--latency-ms", a->latencies, "--mbit",
+                              a->rates,  a->json ? "--json" : NULL, NULL};
+  const weir_uml_config config = {.argv = argv, .memory_mib = 3072, .timeout_s = 3600};
+  int code = 0;
+  const weir_status status = weir_uml_run(&config, &code);
+  if (status == WEIR_OK) return code;
+  fprintf(stderr, "weir bench grid: %s\n", weir_last_error());
+  return WEIR_EXIT_FAILED;
+}
+
+/* "1,5,50": numbers in (0, most]; how many, 0 when that is not what the text is. */
+static int parse_list(const char *text, double most, double *value, int room) {
+  g_auto(GStrv) parts = g_strsplit(text, ",", -1);
+  int count = 0;
+  for (char **part = parts; *part; part++) {
+    char *end = NULL;
+    if (count == room || !g_ascii_isdigit(**part)) return 0;
+    value[count] = g_ascii_strtod(*part, &end);
+    if (*end != '\0' || !(value[count] > 0) || value[count] > most) return 0;
+    count++;
+  }
+  return count;
+}
+
+static int parse(const arguments *a, grid *g) {
+  double workers[GRID_WORKERS], latency[4], rate[4];
+  g->worker_counts = parse_list(a->workers, GRID_RANKS, workers, GRID_WORKERS);
+  const int latencies = parse_list(a->latencies, 10000, latency, 4);
+  const int rates = parse_list(a->rates, 100000, rate, 4);
+  for (int i = 0; i < g->worker_counts; i++) {
+    g->workers[i] = (int)workers[i];
+    if (workers[i] < 2 || workers[i] != g->workers[i]) g->worker_counts = 0;
+  }
+  const char *wrong = g->worker_counts == 0 ? "--workers: up to 4 whole numbers from 2 to 16"
+                      : latencies == 0      ? "--latency-ms: up to 4 numbers above 0"
+                      : rates == 0          ? "--mbit: up to 4 numbers above 0"
+                      : strcmp(a->network, "uml") && strcmp(a->network, "tc") ? "--network: uml or tc"
+                                                                              : NULL;
+  if (wrong) {
+    fprintf(stderr, "weir bench grid: expected %s\n", wrong);
+    return WEIR_EXIT_USAGE;
+  }
+  for (int l = 0; l < latencies; l++)
+    for (int r = 0; r < rates; r++)
+      g->shape[g->shapes++] =
+          (weir_shape){.rate_bytes_s = rate[r] * 125e3, .delay_s = latency[l] * 1e-3};
+  return WEIR_EXIT_DONE;
+}
+
+int weir_bench_grid(int argc, char **argv) {
+  arguments a = {0};
+  const GOptionEntry entries[] = {
+      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "Sizes of groups (default 4,8)", "LIST"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latencies, "One way (default 1,5,50)", "LIST"},
+      {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "Link rates (default 10,100,1000)", "LIST"},
+      {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
+       "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON, every cell", NULL},
+      G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr(GOptionContext) context =
+      g_option_context_new("- cost rows against measurement on shaped links");
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_autoptr(GError) error = NULL;
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error)) {
+    fprintf(stderr, "weir bench grid: %s\n", error->message);
+  } else if (argc > 1) {
+    fprintf(stderr, "weir bench grid: unexpected argument '%s'\n", argv[1]);
+  } else {
+    grid g = {.json = a.json};
+    if (!a.workers) a.workers = g_strdup("4,8");
+    if (!a.latencies) a.latencies = g_strdup("1,5,50");
+    if (!a.rates) a.rates = g_strdup("10,100,1000");
+    if (!a.network) a.network = g_strdup("uml");
+    code = parse(&a, &g);
+    if (code == WEIR_EXIT_DONE) code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a);
+  }
+  g_free(a.workers);
+  g_free(a.latencies);
+  g_free(a.rates);
+  g_free(a.network);
+  return code;
+}

@@ -1,0 +1,243 @@
+/* `weir probe`: latency and bandwidth between hosts, found the way a session finds them at its start:
+ * echoes, an iperf3 test and trains of messages, put together by the network monitor; and, for the cost
+ * rows, what messages and bytes cost the processors. */
+#include <glib.h>
+#include <json-glib/json-glib.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "cli.h"
+#include "collectives/calibrate.h"
+#include "session/state.h"
+
+#define ECHOES 5
+#define RANKS_MOST 64
+#define TIMEOUT_MOST_S 3600.0
+
+typedef struct arguments {
+  char *serve, *connect, *rendezvous, *bind, *job;
+  int rank, ranks;
+  double timeout_s;
+  gboolean json;
+} arguments;
+
+/* What a rank tells all others; between processes of one program, in the machine's own form. */
+typedef struct finding {
+  double latency_s, latency_error, bandwidth, bandwidth_error; /* to the next rank; 0: unknown */
+  double round_trip_s[RANKS_MOST];                             /* to each rank; 0: unknown */
+} finding;
+
+static int refuse(const char *what, const char *expected) {
+  fprintf(stderr, "weir probe: %s: expected %s\n", what, expected);
+  return WEIR_EXIT_USAGE;
+}
+
+static gboolean is_place(const char *text) {
+  const char *colon = strrchr(text, ':');
+  gint64 port = 0;
+  return colon && colon != text && g_ascii_string_to_signed(colon + 1, 10, 1, 65535, &port, NULL);
+}
+
+/* Who is this rank, and where do all meet?  --serve and --connect are the ranks of a group of two. */
+static int settle(arguments *a) {
+  if ((a->serve != NULL) + (a->connect != NULL) + (a->rendezvous != NULL) != 1)
+    return refuse("where", "one of --serve [ADDRESS:]PORT, --connect HOST:PORT and --rendezvous "
+                           "HOST:PORT");
+  if (!a->rendezvous && (a->rank != -1 || a->ranks != -1))
+    return refuse("--rank, --ranks", "them with --rendezvous only");
+  if (a->serve || a->connect) {
+    a->rank = a->serve ? 0 : 1;
+    a->ranks = 2;
+  }
+  if (a->ranks < 2 || a->ranks > RANKS_MOST)
+    return refuse("--ranks", "2 to 64, the same on all hosts");
+  if (a->rank < 0 || a->rank >= a->ranks) return refuse("--rank", "0 to ranks - 1");
+  if (!(a->timeout_s > 0 && a->timeout_s <= TIMEOUT_MOST_S))
+    return refuse("--timeout-s", "seconds above 0, at most 3600");
+  if (a->serve) a->rendezvous = strchr(a->serve, ':') ? g_strdup(a->serve)
+                                                      : g_strconcat("0.0.0.0:", a->serve, NULL);
+  if (a->connect) a->rendezvous = g_strdup(a->connect);
+  if (!is_place(a->rendezvous))
+    return refuse(a->serve ? "--serve" : a->connect ? "--connect" : "--rendezvous",
+                  "HOST:PORT, with a port of 1 to 65535");
+  return WEIR_EXIT_DONE;
+}
+
+/* --- measuring ------------------------------------------------------------------------------ */
+
+static weir_status open_session(const arguments *a, weir_session **session) {
+  weir_options options;
+  weir_options_init(&options);
+  options.rank = a->rank;
+  options.world_size = a->ranks;
+  options.transport = "tcp";
+  options.rendezvous = a->rendezvous;
+  options.bind_address = a->bind;
+  options.job_id = weir_hash(WEIR_HASH_INIT, a->job, strlen(a->job));
+  options.timeout_s = a->timeout_s;
+  options.policy = "fixed:none:1:dense-ring";
+  weir_status status = weir_session_create(session, &options);
+  uint32_t tensor = 0;
+  if (status == WEIR_OK) status = weir_register_tensor(*session, "probe", 1, &tensor);
+  return status == WEIR_OK ? weir_session_start(*session) : status;
+}
+
+/* The shortest of some round trips, which nothing has held up. */
+static double round_trip(weir_transport *t, int peer, double timeout_s) {
+  double least = INFINITY;
+  for (int i = 0; i < ECHOES && t->ops->echo; i++) {
+    double seconds = 0;
+    if (t->ops->echo(t, peer, fmin(1.0, timeout_s), &seconds) == WEIR_OK)
+      least = fmin(least, seconds);
+  }
+  return isfinite(least) ? least : 0;
+}
+
+static weir_status measure(weir_session *session, const arguments *a, finding *all,
+                           weir_link *link) {
+  finding mine = {.latency_s = 0};
+  weir_snapshot now;
+  weir_feed_collect(session);
+  weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
+  mine.latency_s = now.latency_s;
+  mine.latency_error = now.latency_error;
+  mine.bandwidth = now.bandwidth;
+  mine.bandwidth_error = now.bandwidth_error;
+  for (int r = 0; r < a->ranks; r++)
+    if (r != a->rank) mine.round_trip_s[r] = round_trip(session->transport, r, a->timeout_s);
+  weir_echo_idle(&session->echo, false);
+  weir_status status = weir_calibrate(session->comm, link);
+  if (status != WEIR_OK) return status;
+  return weir_session_gather(session, &mine, sizeof mine, all);
+}
+
+/* --- results -------------------------------------------------------------------------------- */
+
+static void number(JsonBuilder *b, const char *name, double value) {
+  json_builder_set_member_name(b, name);
+  json_builder_add_double_value(b, value);
+}
+
+static void print_json(const arguments *a, const weir_session *session, const finding *all,
+                       const weir_link *link) {
+  g_autoptr(JsonBuilder) b = json_builder_new();
+  json_builder_begin_object(b);
+  number(b, "ranks", a->ranks);
+  number(b, "hosts", weir_comm_hosts(session->comm));
+  json_builder_set_member_name(b, "links");
+  json_builder_begin_array(b);
+  for (int r = 0; r < a->ranks; r++) {
+    json_builder_begin_object(b);
+    number(b, "from", r);
+    number(b, "to", (r + 1) % a->ranks);
+    number(b, "latency_ms", all[r].latency_s * 1e3);
+    number(b, "latency_error", all[r].latency_error);
+    number(b, "mbit", all[r].bandwidth * 8e-6);
+    number(b, "bandwidth_error", all[r].bandwidth_error);
+    json_builder_end_object(b);
+  }
+  json_builder_end_array(b);
+  json_builder_set_member_name(b, "round_trip_ms");
+  json_builder_begin_array(b);
+  for (int r = 0; r < a->ranks; r++) {
+    json_builder_begin_array(b);
+    for (int to = 0; to < a->ranks; to++)
+      json_builder_add_double_value(b, all[r].round_trip_s[to] * 1e3);
+    json_builder_end_array(b);
+  }
+  json_builder_end_array(b);
+  json_builder_set_member_name(b, "calibration");
+  json_builder_begin_object(b);
+  number(b, "alpha_ms", link->alpha * 1e3);
+  number(b, "beta_ns_per_byte", link->beta * 1e9);
+  number(b, "inner_alpha_ms", link->inner_alpha * 1e3);
+  number(b, "inner_beta_ns_per_byte", link->inner_beta * 1e9);
+  number(b, "burst_bytes", link->burst);
+  number(b, "message_us", link->message_s * 1e6);
+  number(b, "byte_ns", link->byte_s * 1e9);
+  json_builder_end_object(b);
+  json_builder_end_object(b);
+  g_autoptr(JsonNode) root = json_builder_get_root(b);
+  g_autofree char *text = json_to_string(root, FALSE);
+  puts(text);
+}
+
+static void print_text(const arguments *a, const weir_session *session, const finding *all,
+                       const weir_link *link) {
+  printf("%d ranks on %d hosts\n\n%4s    %-4s %12s %7s %14s %7s %14s\n", a->ranks,
+         weir_comm_hosts(session->comm), "from", "to", "alpha (ms)", "+-", "rate (Mbit/s)", "+-",
+         "round trip");
+  for (int r = 0; r < a->ranks; r++) {
+    const int to = (r + 1) % a->ranks;
+    printf("%4d -> %-4d %12.3f %6.1f%% %14.2f %6.1f%% %11.3f ms\n", r, to, all[r].latency_s * 1e3,
+           100 * all[r].latency_error, all[r].bandwidth * 8e-6, 100 * all[r].bandwidth_error,
+           all[r].round_trip_s[to] * 1e3);
+  }
+  printf("\ncalibration: alpha %.3f ms, beta %.3f ns a byte, burst %.0f bytes; processors: %.1f us a "
+         "message, %.3f ns a byte\n",
+         link->alpha * 1e3, link->beta * 1e9, link->burst, link->message_s * 1e6,
+         link->byte_s * 1e9);
+}
+
+static int run(const arguments *a) {
+  weir_session *session = NULL;
+  weir_link link;
+  finding *all = g_new0(finding, a->ranks);
+  weir_status status = open_session(a, &session);
+  if (status == WEIR_OK) status = measure(session, a, all, &link);
+  if (status != WEIR_OK)
+    fprintf(stderr, "weir probe: %s\n", weir_last_error());
+  else if (a->json)
+    print_json(a, session, all, &link);
+  else
+    print_text(a, session, all, &link);
+  weir_session_free(session);
+  g_free(all);
+  return status == WEIR_OK ? WEIR_EXIT_DONE
+         : status == WEIR_E_INVALID ? WEIR_EXIT_USAGE
+                                    : WEIR_EXIT_FAILED;
+}
+
+int weir_cmd_probe(int argc, char **argv) {
+  arguments a = {.rank = -1, .ranks = -1, .timeout_s = 30};
+  const GOptionEntry entries[] = {
+      {"serve", 0, 0, G_OPTION_ARG_STRING, &a.serve, "Wait for the other host here",
+       "[ADDRESS:]PORT"},
+      {"connect", 0, 0, G_OPTION_ARG_STRING, &a.connect, "The host that serves", "HOST:PORT"},
+      {"rendezvous", 0, 0, G_OPTION_ARG_STRING, &a.rendezvous,
+       "More than two hosts: where rank 0 listens", "HOST:PORT"},
+      {"rank", 0, 0, G_OPTION_ARG_INT, &a.rank, "With --rendezvous: this host's number", "R"},
+      {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "With --rendezvous: how many hosts", "N"},
+      {"bind", 0, 0, G_OPTION_ARG_STRING, &a.bind, "Local address to use", "ADDRESS"},
+      {"job", 0, 0, G_OPTION_ARG_STRING, &a.job, "Others' probes are refused (default: probe)",
+       "NAME"},
+      {"timeout-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.timeout_s, "Longest wait (default 30)", "S"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr(GOptionContext) context = g_option_context_new("- latency and bandwidth between hosts");
+  g_option_context_set_description(
+      context, "On one host:   weir probe --serve 7700\n"
+               "on the other:  weir probe --connect HOST:7700\n"
+               "alpha is the one-way latency; the rate counts packet headers, as traffic control does.\n"
+               "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage.\n");
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_autoptr(GError) error = NULL;
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error)) {
+    fprintf(stderr, "weir probe: %s\n", error->message);
+  } else if (argc > 1) {
+    fprintf(stderr, "weir probe: unexpected argument '%s'\n", argv[1]);
+  } else {
+    if (!a.job) a.job = g_strdup("probe");
+    code = settle(&a);
+    if (code == WEIR_EXIT_DONE) code = run(&a);
+  }
+  g_free(a.serve);
+  g_free(a.connect);
+  g_free(a.rendezvous);
+  g_free(a.bind);
+  g_free(a.job);
+  return code;
+}

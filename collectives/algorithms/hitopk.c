@@ -1,0 +1,199 @@
+#include <string.h>
+
+#include "base/base.h"
+#include "collectives/comm.h"
+#include "collectives/compressed.h"
+#include "collectives/patterns/patterns.h"
+
+typedef struct hitopk {
+  weir_comm *comm;
+  weir_comm *inner, *outer; /* NULL: nobody else there */
+  const weir_codec *codec;
+  weir_codec_context *context;
+  double cr;
+  weir_wire_format wire;
+  float *e, *sum;
+  size_t n;
+  int inside, hosts;    /* ranks of a machine, machines */
+  weir_chunk share;     /* this rank's, of its machine's sum */
+  size_t stride;        /* of a machine's message */
+  unsigned char *blocks; /* [inside * hosts]: a column of machines' messages for each place */
+  size_t *bytes;        /* of columns: inside entries, then hosts entries of the own column */
+} hitopk;
+
+static size_t kept(const hitopk *h, size_t count) {
+  const size_t offset[2] = {0, count};
+  const weir_layout layout = {1, offset};
+  return count > 0 ? h->codec->kept(&layout, h->cr) : 0;
+}
+
+/* Select from the share, take what is sent out of e, and encode.  Rounding stays behind too. */
+static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
+  const size_t offset[2] = {0, h->share.count};
+  const weir_layout layout = {1, offset};
+  const size_t room = kept(h, h->share.count);
+  float *e = h->e + h->share.begin;
+  void *memory = NULL;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (3 * room + 1) * sizeof(float), &memory);
+  if (status != WEIR_OK) return status;
+  uint32_t *index = memory;
+  float *value = (float *)memory + room, *error = value + room;
+  size_t k = 0;
+  if (room > 0)
+    status = h->codec->select(h->context, e, &layout, h->cr, index, room, &k);
+  if (status != WEIR_OK) return status;
+  weir_gather(e, index, k, value);
+  memset(error, 0, (k + 1) * sizeof *error);
+  status = weir_wire_encode(h->share.count, index, value, k, h->wire, out, h->stride, bytes, error);
+  if (status != WEIR_OK) return status;
+  weir_scatter_zero(e, index, k);
+  weir_scatter_add(e, index, error, k);
+  return WEIR_OK;
+}
+
+/* One message after the other, its length in front (in the byte order of the machine, which they do not
+ * leave): a column's messages travel inside as one block. */
+static size_t pack(const hitopk *h, const unsigned char *column, const size_t *bytes,
+                   unsigned char *to) {
+  size_t at = 0;
+  for (int m = 0; m < h->hosts; m++) {
+    const uint64_t length = bytes[m];
+    memcpy(to + at, &length, sizeof length);
+    memcpy(to + at + sizeof length, column + (size_t)m * h->stride, bytes[m]);
+    at += sizeof length + bytes[m];
+  }
+  return at;
+}
+
+static weir_status malformed(const hitopk *h, int place) {
+  weir_comm *comm = h->inner ? h->inner : h->comm;
+  comm->transport->ops->abort(comm->transport, place);
+  return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent lengths that do not fit", place);
+}
+
+/* Add a place's messages to its part of the sum, in the order of machines. */
+static weir_status add_block(hitopk *h, int place, const unsigned char *block, size_t bytes) {
+  const weir_chunk part = weir_ring_chunk(h->n, h->inside, place);
+  size_t at = 0;
+  for (int m = 0; m < h->hosts; m++) {
+    uint64_t length;
+    if (bytes - at < sizeof length) return malformed(h, place);
+    memcpy(&length, block + at, sizeof length);
+    at += sizeof length;
+    if (length > bytes - at) return malformed(h, place);
+    const weir_status status =
+        weir_wire_decode_add(block + at, (size_t)length, part.count, h->sum + part.begin);
+    if (status != WEIR_OK) {
+      (void)malformed(h, place);
+      return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent a malformed message", place);
+    }
+    at += (size_t)length;
+  }
+  return at == bytes ? WEIR_OK : malformed(h, place);
+}
+
+static weir_status prepare(hitopk *h, unsigned char **column, size_t *block) {
+  const size_t inside = (size_t)h->inside, hosts = (size_t)h->hosts;
+  const size_t most = weir_ring_chunk(h->n, h->inside, 0).count;
+  h->stride = weir_wire_bound(most, kept(h, most), h->wire);
+  *block = hosts * (h->stride + sizeof(uint64_t));
+  const size_t lengths = (inside + hosts) * sizeof(size_t);
+  void *memory = NULL;
+  const weir_status status = weir_comm_scratch(
+      h->comm, WEIR_SCRATCH_A, lengths + hosts * h->stride + inside * *block, &memory);
+  if (status != WEIR_OK) return status;
+  h->bytes = memory;
+  *column = (unsigned char *)memory + lengths;
+  h->blocks = *column + hosts * h->stride;
+  return WEIR_OK;
+}
+
+static weir_status exchange(hitopk *h, int place, int host) {
+  unsigned char *column = NULL;
+  size_t block = 0;
+  weir_status status = prepare(h, &column, &block);
+  if (status != WEIR_OK) return status;
+  size_t *lengths = h->bytes + h->inside;
+  status = encode_own(h, column + (size_t)host * h->stride, &lengths[host]);
+  if (status == WEIR_OK && h->outer)
+    status = weir_allgather(h->outer, column, h->stride, lengths, NULL);
+  if (status != WEIR_OK) return status;
+  unsigned char *own = h->blocks + (size_t)place * block;
+  h->bytes[place] = pack(h, column, lengths, own);
+  if (h->inner) status = weir_allgather(h->inner, h->blocks, block, h->bytes, NULL);
+  memset(h->sum, 0, h->n * sizeof *h->sum);
+  for (int p = 0; p < h->inside && status == WEIR_OK; p++)
+    status = add_block(h, p, h->blocks + (size_t)p * block, h->bytes[p]);
+  return status;
+}
+
+/* What the other ranks of this machine now hold is no longer this rank's. */
+static void hand_over(hitopk *h) {
+  memset(h->e, 0, h->share.begin * sizeof *h->e);
+  const size_t end = h->share.begin + h->share.count;
+  memset(h->e + end, 0, (h->n - end) * sizeof *h->e);
+}
+
+/* Notes of all ranks, in a small all-gather of their own. */
+static weir_status gather_notes(weir_comm *comm, weir_notes *notes) {
+  if (weir_notes_bytes(notes) == 0) return WEIR_OK;
+  void *lengths = NULL;
+  const size_t ranks = (size_t)weir_comm_size(comm);
+  const weir_status status =
+      weir_comm_scratch(comm, WEIR_SCRATCH_B, ranks * sizeof(size_t), &lengths);
+  if (status != WEIR_OK) return status;
+  memset(lengths, 0, ranks * sizeof(size_t));
+  unsigned char nothing[1];
+  return weir_allgather(comm, nothing, 0, lengths, notes);
+}
+
+weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
+                        double cr, weir_wire_format wire, float *e, size_t n, float *sum,
+                        weir_notes *notes) {
+  if (!codec->select)
+    return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
+  weir_status status = weir_comm_begin(comm, notes);
+  hitopk h = {.comm = comm, .codec = codec, .context = context, .cr = cr, .wire = wire, .e = e,
+              .sum = sum, .n = n, .inside = 1, .hosts = weir_comm_size(comm)};
+  int place = 0, host = weir_comm_rank(comm);
+  if (status == WEIR_OK && comm->hosts.even && h.hosts > 1) {
+    status = weir_comm_levels(comm);
+    h.inner = comm->hosts.inner;
+    h.outer = comm->hosts.outer;
+    h.inside = h.inner ? weir_comm_size(h.inner) : 1;
+    h.hosts = comm->hosts.count;
+    place = h.inner ? weir_comm_rank(h.inner) : 0;
+    host = weir_comm_host_of(comm, weir_comm_rank(comm));
+  } else if (h.hosts > 1) {
+    h.outer = comm;
+  }
+  if (status == WEIR_OK && h.inner)
+    status = weir_reduce_scatters[WEIR_REDUCE_SCATTER_RING].run(h.inner, e, n, WEIR_VALUE_FP32,
+                                                                NULL);
+  h.share = weir_ring_chunk(n, h.inside, place);
+  if (status == WEIR_OK) status = exchange(&h, place, host);
+  if (status != WEIR_OK) return status;
+  hand_over(&h);
+  return gather_notes(comm, notes);
+}
+
+weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements, double cr,
+                           weir_wire_format wire) {
+  const int m = shape.hosts < 1 ? 1 : shape.hosts, n = (shape.ranks + m - 1) / m;
+  const weir_group_shape inside = {n, 1}, across = {m, m};
+  const size_t share = elements / (size_t)n, picked = (size_t)(cr * (double)share);
+  const double message = weir_wire_expected(share, picked > 0 ? picked : 1, wire, true);
+  weir_cost cost = weir_cost_sum(
+      weir_cost_row(WEIR_KIND_REDUCE_SCATTER, WEIR_REDUCE_SCATTER_RING, inside, link,
+                    4.0 * (double)elements),
+      weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, inside, link, m * message));
+  cost.messages *= m;
+  cost.traffic *= m;
+  weir_cost between =
+      weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, across, link, message);
+  between.outer.byte_terms *= n; /* the ranks of a machine share its link */
+  between.messages *= n;
+  between.traffic *= n;
+  return weir_cost_sum(cost, between);
+}

@@ -1,0 +1,71 @@
+/* Calibration: what can be told without knowing the machine's speed. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "collectives/calibrate.h"
+#include "ranks.h"
+
+typedef struct job {
+  const char *layout;
+  weir_link *link; /* one a rank, in shared memory */
+} job;
+
+static weir_status body(weir_transport *t, void *user) {
+  const job *j = user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
+  if (status == WEIR_OK) status = weir_calibrate(comm, &j->link[t->rank]);
+  weir_comm_free(comm);
+  return status;
+}
+
+static void check(enum group_kind kind, const char *layout) {
+  const int size = (int)strlen(layout);
+  job j = {layout, group_shared(GROUP_MAX * sizeof(weir_link))};
+  group g;
+  group_init(&g, kind, size, body, &j);
+  group_run(&g);
+  for (int r = 0; r < size; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+    cr_assert_eq(memcmp(&j.link[r], &j.link[0], sizeof(weir_link)), 0, "rank %d differs", r);
+  }
+  const weir_link *l = &j.link[0];
+  const double positive[] = {l->alpha, l->beta, l->inner_alpha, l->inner_beta};
+  const double rest[] = {l->burst, l->message_s, l->byte_s};
+  for (size_t i = 0; i < 4; i++) cr_assert(positive[i] > 0 && isfinite(positive[i]), "%zu", i);
+  for (size_t i = 0; i < 3; i++) cr_assert(rest[i] >= 0 && isfinite(rest[i]), "%zu", i);
+  bool one_kind = true, all_apart = true;
+  for (int a = 0; a < size; a++)
+    for (int b = 0; b < a; b++) {
+      one_kind = one_kind && layout[a] == layout[b];
+      all_apart = all_apart && layout[a] != layout[b];
+    }
+  if (one_kind || all_apart) { /* what was not there to be measured is taken from the other */
+    cr_assert_eq(l->alpha, l->inner_alpha);
+    cr_assert_eq(l->beta, l->inner_beta);
+  }
+  group_done(&g);
+  (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
+}
+
+Test(calibrate, all_ranks_learn_the_same, .timeout = 240) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+    check((enum group_kind)kind, "ab");
+    check((enum group_kind)kind, "aaa");
+    check((enum group_kind)kind, "aabb");
+    check((enum group_kind)kind, "abcab");
+  }
+}
+
+Test(calibrate, one_rank_has_nothing_to_measure) {
+  job j = {"a", group_shared(GROUP_MAX * sizeof(weir_link))};
+  memset(j.link, 1, sizeof *j.link);
+  group g;
+  group_init(&g, GROUP_THREADS, 1, body, &j);
+  group_run(&g);
+  cr_assert_eq(g.result[0].status, WEIR_OK, "%s", g.result[0].message);
+  cr_assert_eq(j.link[0].alpha + j.link[0].beta + j.link[0].burst + j.link[0].byte_s, 0.0);
+  group_done(&g);
+  (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
+}

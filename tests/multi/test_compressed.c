@@ -1,0 +1,310 @@
+/* All-reduces of encoded values, and HiTopKComm. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "collectives/comm.h"
+#include "collectives/compressed.h"
+#include "collectives/patterns/patterns.h"
+#include "ranks.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define NOTE 24
+
+static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
+static const size_t lengths[] = {0, 1, 5, 1000, 20011};
+
+typedef struct job {
+  uint32_t row, codec;
+  double cr;
+  const char *layout;     /* HiTopKComm: machines; else NULL */
+  weir_wire_format wire;  /* HiTopKComm */
+  bool whole;             /* small whole numbers instead of normal ones */
+  size_t n;
+  float *x, *error, *sum; /* size * n; for HiTopKComm error is the residual */
+  unsigned char *notes;
+} job;
+
+static float input_at(const job *j, int rank, size_t i) {
+  if (j->whole) return (float)((int)((size_t)rank * 7 + i * 3) % 16 - 8);
+  weir_rng rng;
+  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
+  return (float)weir_rng_normal(&rng);
+}
+static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
+
+static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *context, float *x,
+                            float *error, float *sum, weir_notes *notes) {
+  const weir_codec *codec = weir_codec_find(j->codec);
+  if (j->layout)
+    return weir_hitopk(comm, codec, context, j->cr, j->wire, x, j->n, sum, notes);
+  const weir_coder coder = {codec, context, j->cr, 99};
+  return weir_compressed[j->row].run(comm, &coder, x, j->n, error, notes);
+}
+
+static weir_status body(weir_transport *t, void *user) {
+  const job *j = user;
+  const size_t at = (size_t)t->rank * j->n;
+  weir_comm *comm = NULL;
+  weir_codec_context *context = NULL;
+  weir_status status = weir_codec_context_create(&context);
+  if (status == WEIR_OK) status = weir_comm_create(&comm, t, 20.0);
+  if (status == WEIR_OK && j->layout)
+    status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
+  unsigned char *block = j->notes + (size_t)t->rank * (size_t)t->size * NOTE;
+  for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
+    float *x = malloc(j->n * sizeof *x + 1), *sum = malloc(j->n * sizeof *x + 1);
+    for (size_t i = 0; i < j->n; i++) x[i] = input_at(j, t->rank, i);
+    if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
+    memset(block, 0, (size_t)t->size * NOTE);
+    for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
+    weir_notes notes = {block, NOTE};
+    weir_comm_step(comm, 77, (uint64_t)pass);
+    status = run_once(comm, j, context, x, j->error + at, sum, &notes);
+    const float *result = j->layout ? sum : x;
+    if (status == WEIR_OK && pass == 1 && j->n && memcmp(result, j->x + at, j->n * sizeof *x) != 0)
+      status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
+    if (j->n) memcpy(j->x + at, result, j->n * sizeof *x);
+    if (j->n && j->layout) memcpy(j->error + at, x, j->n * sizeof *x);
+    free(sum);
+    free(x);
+  }
+  weir_comm_free(comm);
+  weir_codec_context_free(context);
+  return status;
+}
+
+/* Nothing is lost: sum of inputs = result + sum of errors (or residuals). */
+static void check_conservation(const job *j, int size) {
+  for (size_t i = 0; i < j->n; i++) {
+    double sum = 0, magnitude = 0, error = 0;
+    for (int r = 0; r < size; r++) {
+      const double e = (double)j->error[(size_t)r * j->n + i];
+      sum += (double)input_at(j, r, i);
+      error += e;
+      magnitude += fabs((double)input_at(j, r, i)) + fabs(e);
+      cr_assert_eq(memcmp(&j->x[i], &j->x[(size_t)r * j->n + i], sizeof(float)), 0,
+                   "N %d element %zu differs on rank %d", size, i, r);
+    }
+    cr_assert_leq(fabs(sum - ((double)j->x[i] + error)), 2e-6 * magnitude * size + 1e-30,
+                  "row %u codec %u N %d element %zu", j->row, j->codec, size, i);
+  }
+}
+
+/* Runs it; the caller frees with done_case. */
+static void run_case(enum group_kind kind, int size, job *j) {
+  const size_t bytes = (size_t)size * j->n * sizeof(float), notes = (size_t)(size * size * NOTE);
+  j->x = group_shared(bytes);
+  j->error = group_shared(bytes);
+  j->notes = group_shared(notes);
+  group g;
+  group_init(&g, kind, size, body, j);
+  group_run(&g);
+  for (int r = 0; r < size; r++)
+    cr_assert_eq(g.result[r].status, WEIR_OK, "row %u codec %u N %d n %zu rank %d: %s", j->row,
+                 j->codec, size, j->n, r, g.result[r].message);
+  group_done(&g);
+  check_conservation(j, size);
+  for (int r = 0; r < size; r++)
+    for (int from = 0; from < size; from++)
+      for (int i = 0; i < NOTE; i++)
+        cr_assert_eq(j->notes[(r * size + from) * NOTE + i], note_byte(from, i),
+                     "rank %d, note of %d", r, from);
+}
+
+static void done_case(const job *j, int size) {
+  const size_t bytes = (size_t)size * j->n * sizeof(float);
+  (void)munmap(j->x, bytes ? bytes : 1);
+  (void)munmap(j->error, bytes ? bytes : 1);
+  (void)munmap(j->notes, (size_t)(size * size * NOTE));
+}
+
+static const struct {
+  uint32_t codec;
+  double cr;
+} coders[] = {{WEIR_CODEC_FP16, 0.5},         {WEIR_CODEC_QSGD, 0.25},    {WEIR_CODEC_QSGD, 0.125},
+              {WEIR_CODEC_TERNGRAD, 0.0625}, {WEIR_CODEC_ONEBIT, 0.03125},
+              {WEIR_CODEC_EFSIGNSGD, 0.03125}};
+
+Test(compressed, conserves_and_agrees, .timeout = 240) {
+  for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
+    for (size_t c = 0; c < COUNT(coders); c++)
+      for (size_t s = 0; s < COUNT(sizes); s++)
+        for (size_t l = 0; l < COUNT(lengths); l++) {
+          job j = {.row = row, .codec = coders[c].codec, .cr = coders[c].cr, .n = lengths[l]};
+          run_case(GROUP_THREADS, sizes[s], &j);
+          done_case(&j, sizes[s]);
+        }
+}
+
+/* Whole numbers below 2048 in magnitude are exact in half precision, and so are their sums: then
+ * nothing is lost and the result is the sum itself, whatever the scheme. */
+Test(compressed, exact_where_the_encoding_is, .timeout = 240) {
+  for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
+    for (int size = 2; size <= 13; size++) {
+      job j = {.row = row, .codec = WEIR_CODEC_FP16, .cr = 0.5, .whole = true, .n = 103};
+      run_case(GROUP_THREADS, size, &j);
+      for (size_t i = 0; i < j.n; i++) {
+        double sum = 0;
+        for (int r = 0; r < size; r++) {
+          sum += (double)input_at(&j, r, i);
+          cr_assert_eq(j.error[(size_t)r * j.n + i], 0.0f);
+        }
+        cr_assert_eq((double)j.x[i], sum, "row %u N %d element %zu", row, size, i);
+      }
+      done_case(&j, size);
+    }
+}
+
+/* SRA encodes a value twice whatever N; the tree as often as it is deep (CGX, section 6.4: SRA has the
+ * lower error).  With 8 ranks and 4 bits the difference is far beyond chance. */
+static double lost(uint32_t row) {
+  job j = {.row = row, .codec = WEIR_CODEC_QSGD, .cr = 0.125, .n = 20011};
+  run_case(GROUP_THREADS, 8, &j);
+  double square = 0;
+  for (size_t i = 0; i < j.n; i++) {
+    double sum = 0;
+    for (int r = 0; r < 8; r++) sum += (double)input_at(&j, r, i);
+    square += (sum - (double)j.x[i]) * (sum - (double)j.x[i]);
+  }
+  done_case(&j, 8);
+  return square;
+}
+Test(compressed, sra_loses_less_than_ring_and_tree) {
+  cr_assert_lt(lost(WEIR_COMPRESSED_SRA), lost(WEIR_COMPRESSED_RING));
+  cr_assert_lt(lost(WEIR_COMPRESSED_SRA), lost(WEIR_COMPRESSED_TREE));
+}
+
+Test(compressed, processes, .timeout = 240) {
+  for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
+    for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
+      job j = {.row = row, .codec = WEIR_CODEC_QSGD, .cr = 0.125, .n = 300007};
+      run_case((enum group_kind)kind, 5, &j);
+      done_case(&j, 5);
+    }
+}
+
+/* --- HiTopKComm ----------------------------------------------------------------------------- */
+
+static int place_in(const char *layout, int rank) {
+  int place = 0;
+  for (int r = 0; r < rank; r++) place += layout[r] == layout[rank];
+  return place;
+}
+
+/* By brute force: each machine's sum of a share, its k largest found by counting how many are larger,
+ * added up over machines. */
+static void expect_hitopk(const job *j, int inside, double *want) {
+  const int size = (int)strlen(j->layout);
+  for (size_t i = 0; i < j->n; i++) want[i] = 0;
+  for (int lead = 0; lead < size; lead++) {
+    if (place_in(j->layout, lead) != 0) continue;
+    double *total = calloc(j->n + 1, sizeof *total);
+    for (int r = 0; r < size; r++)
+      for (size_t i = 0; j->layout[r] == j->layout[lead] && i < j->n; i++)
+        total[i] += (double)input_at(j, r, i);
+    for (int p = 0; p < inside; p++) {
+      const weir_chunk c = weir_ring_chunk(j->n, inside, p);
+      const size_t asked = (size_t)(j->cr * (double)c.count), k = asked > 0 ? asked : 1;
+      for (size_t i = c.begin; i < c.begin + c.count; i++) {
+        size_t larger = 0;
+        for (size_t o = c.begin; o < c.begin + c.count; o++)
+          larger += fabs(total[o]) > fabs(total[i]);
+        if (larger < k) want[i] += total[i];
+      }
+    }
+    free(total);
+  }
+}
+
+Test(hitopk, sums_what_each_machine_selects, .timeout = 240) {
+  static const struct {
+    const char *layout;
+    int inside;
+  } groups[] = {{"a", 1},     {"ab", 1},       {"aa", 2},       {"aabb", 2},     {"abab", 2},
+                {"aaabbb", 3}, {"aabbcc", 2}, {"abcabcabc", 3}, {"abcd", 1}};
+  for (size_t l = 0; l < COUNT(groups); l++)
+    for (int w = 0; w < 2; w++)
+      for (size_t n = 1; n < 3000; n = 3 * n + 11) {
+        const int size = (int)strlen(groups[l].layout);
+        job j = {.codec = WEIR_CODEC_TOPK, .cr = 0.05, .layout = groups[l].layout, .n = n,
+                 .wire = (weir_wire_format)w};
+        double *want = calloc(n, sizeof *want);
+        run_case(GROUP_THREADS, size, &j);
+        expect_hitopk(&j, groups[l].inside, want);
+        for (size_t i = 0; i < n; i++)
+          cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
+                        "%s n %zu element %zu: %g, not %g", j.layout, n, i, (double)j.x[i], want[i]);
+        free(want);
+        done_case(&j, size);
+      }
+}
+
+/* bf16 values: what rounding loses stays too; and uneven machines, each rank on its own. */
+Test(hitopk, conserves, .timeout = 240) {
+  const char *const some[] = {"aabb", "aab", "abbbc", "aaaa", "aabbccdd"};
+  for (size_t l = 0; l < COUNT(some); l++)
+    for (size_t k = 0; k < COUNT(lengths); k++) {
+      job j = {.codec = WEIR_CODEC_TOPK, .cr = 0.1, .layout = some[l], .n = lengths[k],
+               .wire = WEIR_WIRE_AUTO_BF16};
+      run_case(GROUP_THREADS, (int)strlen(some[l]), &j);
+      done_case(&j, (int)strlen(some[l]));
+    }
+  job j = {.codec = WEIR_CODEC_MSTOPK, .cr = 0.01, .layout = "aabb", .n = 100003,
+           .wire = WEIR_WIRE_AUTO_FP32};
+  run_case(GROUP_TCP, 4, &j);
+  done_case(&j, 4);
+}
+
+static weir_status refused_body(weir_transport *t, void *user) {
+  (void)user;
+  weir_comm *comm = NULL;
+  weir_codec_context *context = NULL;
+  weir_status status = weir_codec_context_create(&context);
+  if (status == WEIR_OK) status = weir_comm_create(&comm, t, 5.0);
+  if (status != WEIR_OK) return status;
+  float e[4] = {1, 2, 3, 4}, sum[4];
+  status = weir_hitopk(comm, weir_codec_find(WEIR_CODEC_QSGD), context, 0.125, WEIR_WIRE_PAPER, e, 4,
+                       sum, NULL);
+  weir_comm_free(comm);
+  weir_codec_context_free(context);
+  return status == WEIR_E_INVALID ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "not refused");
+}
+
+/* A message that decodes to nothing on one rank ends the group on all, and names who sent it: rank 1
+ * encodes with 8 bits where the others expect 4. */
+static weir_status differing_body(weir_transport *t, void *user) {
+  const uint32_t row = *(const uint32_t *)user;
+  weir_comm *comm = NULL;
+  weir_codec_context *context = NULL;
+  weir_status status = weir_codec_context_create(&context);
+  if (status == WEIR_OK) status = weir_comm_create(&comm, t, 5.0);
+  if (status != WEIR_OK) return status;
+  const weir_coder coder = {weir_codec_find(t->rank == 1 ? WEIR_CODEC_TERNGRAD : WEIR_CODEC_ONEBIT),
+                            context, t->rank == 1 ? 0.0625 : 0.03125, 1};
+  float x[300] = {1}, error[300] = {0};
+  weir_comm_step(comm, 5, 1);
+  status = weir_compressed[row].run(comm, &coder, x, 300, error, NULL);
+  weir_comm_free(comm);
+  weir_codec_context_free(context);
+  return status;
+}
+
+Test(compressed, what_cannot_be_decoded_ends_the_group) {
+  for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++) {
+    group g;
+    group_init(&g, GROUP_TCP, 3, differing_body, &row);
+    group_run(&g);
+    for (int r = 0; r < 3; r++)
+      cr_assert_geq(g.result[r].status, WEIR_E_TIMEOUT, "row %u rank %d: %d %s", row, r,
+                    (int)g.result[r].status, g.result[r].message);
+    group_done(&g);
+  }
+}
+
+Test(hitopk, an_encoder_is_refused) {
+  group g;
+  group_init(&g, GROUP_THREADS, 2, refused_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 2; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_done(&g);
+}
