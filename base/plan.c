@@ -45,6 +45,7 @@ static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_PAPER] = "u32-fp32",
     [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
     [WEIR_WIRE_AUTO_BF16] = "auto-bf16",
+    [WEIR_WIRE_AUTO_FP16] = "auto-fp16",
 };
 
 const char *weir_codec_name(uint32_t codec) {
@@ -116,6 +117,9 @@ weir_status weir_plan_check(const weir_plan *plan) {
   if (shared && !is_way(plan->collective, "art-"))
     return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring and its like, not %s", codec,
                      collective_names[plan->collective]);
+  /* Sums of halves would overflow; an all-reduce takes bf16. */
+  if (shared && plan->wire == WEIR_WIRE_AUTO_FP16)
+    return weir_fail(WEIR_E_INVALID, "codec %s takes fp32 or bf16 values, not auto-fp16", codec);
   if (!shared && plan->collective != WEIR_COLL_AG)
     return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
                      collective_names[plan->collective]);
@@ -165,7 +169,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
                      text);
   if (n == 4 && !look_up(wire_names, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16)", text);
+                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)", text);
   char *end = NULL;
   errno = 0;
   p.cr = strtod(field[1], &end) / ratio_unit(p.codec);

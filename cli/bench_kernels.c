@@ -1,5 +1,6 @@
 /* `weir bench kernels`: what compressing costs on one core, beside what merely moving the data costs
- * and beside what else selects the largest.  Medians; ratios within one run. */
+ * and beside what else selects the largest.  Medians of processor time, for other work on the machine is
+ * none of the kernels'; ratios within one run. */
 #include "bench_kernels.h"
 
 #include <stdio.h>

@@ -106,7 +106,7 @@ static void print_fits(const kernel_fits *fits) {
 }
 
 void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r) {
-  printf("# %" G_GSIZE_FORMAT " floats, one core, %s, median of %d; gradients: %s\n", b->n,
+  printf("# %" G_GSIZE_FORMAT " floats, one core, %s, processor time, median of %d; gradients: %s\n", b->n,
          weir_cpu()->name, b->rounds, r->gradients);
   printf("%-10s %-36s %10s %10s %10s %9s\n", "data", "", "ms", "least ms", "/ read", "B/kept");
   double read = 0;

@@ -215,10 +215,10 @@ weir_status weir_kernel_measure(kernel_bench *b, GArray *rows) {
   for (int round = -1; round < b->rounds; round++)
     for (guint i = 0; i < rows->len; i++) {
       kernel_row *row = &g_array_index(rows, kernel_row, i);
-      const double start = weir_now_s();
+      const double start = weir_thread_cpu_s();
       const weir_status status = row->work(b, row);
       if (status != WEIR_OK) return status;
-      if (round >= 0) row->ms[round] = 1e3 * (weir_now_s() - start);
+      if (round >= 0) row->ms[round] = 1e3 * (weir_thread_cpu_s() - start);
       if (row->work == do_wire_encode || row->work == do_encode)
         row->bytes_each = (double)b->bytes / (double)b->k;
     }

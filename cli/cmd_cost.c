@@ -72,7 +72,7 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
   const char *wire = a->wire ? a->wire : weir_wire_name(WEIR_WIRE_AUTO_FP32);
   for (q->wire = 0; q->wire < WEIR_WIRE_COUNT; q->wire++)
     if (!strcmp(wire, weir_wire_name(q->wire))) break;
-  if (q->wire == WEIR_WIRE_COUNT) return refuse("wire", wire, "u32-fp32, auto-fp32 or auto-bf16");
+  if (q->wire == WEIR_WIRE_COUNT) return refuse("wire", wire, "u32-fp32, auto-fp32, auto-bf16 or auto-fp16");
   q->latency_s = latency_ms * 1e-3;
   q->seconds_per_byte = 8.0 / (gbps * 1e9);
   return WEIR_EXIT_DONE;

@@ -204,7 +204,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
   const double dense_bytes = low_rank ? 4.0 * (double)kept
                                       : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
-  const double value_bytes = (format == WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
+  const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
   if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
   if (plan->collective == WEIR_COLL_AG) {
     t.alpha_terms = levels;

@@ -4,7 +4,8 @@
  *   bytes 4-7   k
  *   bytes 8-11  n
  *   byte  12    index encoding (weir_index_encoding)
- *   byte  13    value encoding: 0 no values, 1 fp32, 2 bf16
+ *   byte  13    value encoding: 0 no values, 1 fp32, 2 bf16, 3 fp16 (an exponent of all ones, which
+ *               no encoder writes, reads as the next power of two: never Inf or NaN)
  *   byte  14    Rice parameter, 0 for the other index encodings
  *   byte  15    0
  *   then        the index list, to a whole byte, then the k values
@@ -24,10 +25,11 @@ typedef enum value_encoding {
   VALUE_NONE = 0,
   VALUE_FP32 = 1,
   VALUE_BF16 = 2,
-  VALUE_COUNT = 3
+  VALUE_FP16 = 3,
+  VALUE_COUNT = 4
 } value_encoding;
 
-static const size_t value_bytes[VALUE_COUNT] = {0, 4, 2};
+static const size_t value_bytes[VALUE_COUNT] = {0, 4, 2, 2};
 static const uint8_t magic[4] = {'W', 'R', 'M', '1'};
 
 typedef struct header {
@@ -44,7 +46,9 @@ static_assert(sizeof(header) == WEIR_WIRE_HEADER, "the header goes out as it lie
 #define PIECE 512 /* indices decoded at a time */
 
 static value_encoding values_of(weir_wire_format format) {
-  return format == WEIR_WIRE_AUTO_BF16 ? VALUE_BF16 : VALUE_FP32;
+  return format == WEIR_WIRE_AUTO_BF16   ? VALUE_BF16
+         : format == WEIR_WIRE_AUTO_FP16 ? VALUE_FP16
+                                         : VALUE_FP32;
 }
 
 size_t weir_wire_bound(size_t n, size_t k, weir_wire_format format) {
@@ -81,6 +85,14 @@ static weir_status check_list(size_t n, const uint32_t *index, size_t k) {
   return WEIR_OK;
 }
 
+/* error += what fp16 loses. */
+static void encode_fp16(const float *value, size_t count, uint16_t *out, float *error) {
+  weir_cpu()->fp16_encode(value, count, out);
+  for (size_t i = 0; error != NULL && i < count; i++) {
+    error[i] += value[i] - weir_fp16_value(out[i]);
+  }
+}
+
 static void write_values(value_encoding encoding, const float *value, size_t k, uint8_t *out,
                          float *error) {
   if (encoding == VALUE_FP32) {
@@ -91,7 +103,12 @@ static void write_values(value_encoding encoding, const float *value, size_t k, 
   uint16_t piece[PIECE];
   for (size_t done = 0; done < k; done += PIECE) {
     size_t count = k - done < PIECE ? k - done : PIECE;
-    weir_bf16_encode(value + done, count, piece, error != NULL ? error + done : NULL);
+    float *lost = error != NULL ? error + done : NULL;
+    if (encoding == VALUE_FP16) {
+      encode_fp16(value + done, count, piece, lost);
+    } else {
+      weir_bf16_encode(value + done, count, piece, lost);
+    }
     memcpy(out + 2 * done, piece, 2 * count);
   }
 }
@@ -183,16 +200,12 @@ static weir_status parse_header(const void *message, size_t bytes, size_t expect
   return WEIR_OK;
 }
 
-/* Walk the whole list before anything is written. */
-static weir_status parse(const void *message, size_t bytes, size_t expected_n, parsed *out) {
-  weir_status status = parse_header(message, bytes, expected_n, out);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  weir_index_reader reader = out->reader;
+/* Walk the whole list, so that what is read again after it is known to be good. */
+static weir_status check_indices(const parsed *in) {
+  weir_index_reader reader = in->reader;
   uint32_t piece[PIECE];
-  for (size_t done = 0; done < out->k; done += PIECE) {
-    size_t count = out->k - done < PIECE ? out->k - done : PIECE;
+  for (size_t done = 0; done < in->k; done += PIECE) {
+    size_t count = in->k - done < PIECE ? in->k - done : PIECE;
     if (!weir_index_read(&reader, piece, count)) {
       return malformed("bad index list");
     }
@@ -209,7 +222,11 @@ static void read_values(const parsed *message, size_t from, size_t count, float 
   for (size_t done = 0; done < count; done += PIECE) {
     size_t part = count - done < PIECE ? count - done : PIECE;
     memcpy(piece, message->values + 2 * (from + done), 2 * part);
-    weir_bf16_decode(piece, part, value + done);
+    if (message->encoding == VALUE_FP16) {
+      weir_cpu()->fp16_decode(piece, part, value + done);
+    } else {
+      weir_bf16_decode(piece, part, value + done);
+    }
   }
 }
 
@@ -217,7 +234,7 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
                              float *value, size_t capacity, size_t *k) {
   *k = 0;
   parsed in;
-  weir_status status = parse(message, bytes, expected_n, &in);
+  weir_status status = parse_header(message, bytes, expected_n, &in);
   if (status != WEIR_OK) {
     return status;
   }
@@ -227,7 +244,7 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
   if (in.k > capacity) {
     return malformed("more elements than there is room for");
   }
-  if (!weir_index_read(&in.reader, index, in.k)) {
+  if (!weir_index_read(&in.reader, index, in.k) || !weir_index_done(&in.reader)) {
     return malformed("bad index list");
   }
   if (value != NULL && in.k > 0) {
@@ -239,12 +256,16 @@ weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_
 
 weir_status weir_wire_decode_add(const void *message, size_t bytes, size_t expected_n, float *to) {
   parsed in;
-  weir_status status = parse(message, bytes, expected_n, &in);
+  weir_status status = parse_header(message, bytes, expected_n, &in);
   if (status != WEIR_OK) {
     return status;
   }
   if (in.values == NULL) {
     return malformed("values are missing");
+  }
+  status = check_indices(&in);
+  if (status != WEIR_OK) {
+    return status;
   }
   uint32_t index[PIECE];
   float value[PIECE];

@@ -225,38 +225,53 @@ static bool read_gap(weir_index_reader *reader, uint64_t *gap) {
   return true;
 }
 
-static bool read_rice(weir_index_reader *reader, uint32_t *index, size_t count) {
+/* As many of count gaps as lie in one window; the reader moves past them.  They stay below 2^38 each, so
+ * that next cannot wrap. */
+static size_t read_window(weir_index_reader *reader, uint32_t *index, size_t count) {
   unsigned shift = reader->code.shift;
   uint64_t low_mask = (UINT64_C(1) << shift) - 1;
   uint64_t next = reader->next;
-  uint64_t at = reader->at;
-  for (size_t i = 0; i < count; i++) {
-    uint64_t gap = 0;
-    uint64_t window = 0;
-    /* At least 57 bits of a whole window are good; nearly every gap lies in them. */
-    if (at / 8 + sizeof window <= reader->code.bytes) {
-      memcpy(&window, reader->data + at / 8, sizeof window);
-      window >>= at % 8;
+  uint64_t window;
+  memcpy(&window, reader->data + reader->at / 8, sizeof window);
+  window >>= reader->at % 8;
+  unsigned left = 64 - (unsigned)(reader->at % 8); /* bits of the window that are the list's */
+  size_t read = 0;
+  while (read < count && window != 0) {
+    unsigned zeros = (unsigned)__builtin_ctzll(window);
+    unsigned used = zeros + 1 + shift;
+    if (used >= left) {
+      break;
     }
-    unsigned zeros = window != 0 ? (unsigned)__builtin_ctzll(window) : 64;
-    if (zeros + 1 + shift <= 57) {
-      gap = (uint64_t)zeros << shift | (window >> (zeros + 1) & low_mask);
-      at += zeros + 1 + shift;
-    } else {
-      reader->at = at;
+    next += (uint64_t)zeros << shift | (window >> (zeros + 1) & low_mask);
+    index[read++] = (uint32_t)next++;
+    window >>= used;
+    left -= used;
+  }
+  reader->at = (reader->at / 8 + sizeof window) * 8 - left;
+  reader->next = next;
+  return read;
+}
+
+static bool read_rice(weir_index_reader *reader, uint32_t *index, size_t count) {
+  for (size_t read = 0; read < count;) {
+    size_t more = 0;
+    if (reader->at / 8 + sizeof(uint64_t) <= reader->code.bytes) {
+      more = read_window(reader, index + read, count - read);
+    }
+    if (more == 0) {
+      uint64_t gap = 0;
       if (!read_gap(reader, &gap)) {
         return false;
       }
-      at = reader->at;
+      reader->next += gap;
+      index[read] = (uint32_t)reader->next++;
+      more = 1;
     }
-    next += gap;
-    if (next >= reader->n) {
+    if (reader->next > reader->n) {
       return false;
     }
-    index[i] = (uint32_t)next++;
+    read += more;
   }
-  reader->next = next;
-  reader->at = at;
   return true;
 }
 

@@ -65,7 +65,9 @@ typedef enum weir_wire_format {
   WEIR_WIRE_AUTO_FP32 = 1, /* "auto-fp32": cheapest index encoding, fp32 values */
   WEIR_WIRE_AUTO_BF16 = 2, /* "auto-bf16": cheapest index encoding, bf16 values; rounding goes to
                               the residual */
-  WEIR_WIRE_COUNT = 3
+  WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values; rounding
+                              goes to the residual; with ag only */
+  WEIR_WIRE_COUNT = 4
 } weir_wire_format;
 
 typedef struct weir_plan {

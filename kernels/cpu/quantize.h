@@ -117,31 +117,42 @@ TARGET static inline uint64_t draw_apart(uint64_t w, unsigned bits) {
   return (w & one) | (w & one << bits) << gap;
 }
 
-/* Whole words go out, each over the end of the one before; the last group byte by byte. */
+/* Of these first groups whole words may be written or read: they end within the packed side. */
+static inline size_t in_words(size_t groups, unsigned bits) {
+  size_t last = (8 + bits - 1) / bits - 1;
+  return groups > last ? groups - last : 0;
+}
+
+/* Whole words go out, each over the end of the one before; the last groups byte by byte. */
 TARGET static void plain_pack(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out) {
+  size_t words = in_words(groups, bits);
   uint64_t w;
-  for (size_t g = 0; g < groups; g++) {
+  for (size_t g = 0; g < words; g++) {
     memcpy(&w, code + 8 * g, sizeof w);
     w = draw_together(w, bits);
-    if (bits * (groups - g) >= sizeof w) {
-      memcpy(out + bits * g, &w, sizeof w);
-    } else {
-      for (size_t byte = 0; byte < bits; byte++) {
-        out[bits * g + byte] = (uint8_t)(w >> 8 * byte);
-      }
+    memcpy(out + bits * g, &w, sizeof w);
+  }
+  for (size_t g = words; g < groups; g++) {
+    memcpy(&w, code + 8 * g, sizeof w);
+    w = draw_together(w, bits);
+    for (size_t byte = 0; byte < bits; byte++) {
+      out[bits * g + byte] = (uint8_t)(w >> 8 * byte);
     }
   }
 }
 
 TARGET static void plain_unpack(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code) {
-  for (size_t g = 0; g < groups; g++) {
-    uint64_t w = 0;
-    if (bits * (groups - g) >= sizeof w) {
-      memcpy(&w, in + bits * g, sizeof w);
-    } else {
-      for (size_t byte = 0; byte < bits; byte++) {
-        w |= (uint64_t)in[bits * g + byte] << 8 * byte;
-      }
+  size_t words = in_words(groups, bits);
+  uint64_t w;
+  for (size_t g = 0; g < words; g++) {
+    memcpy(&w, in + bits * g, sizeof w);
+    w = draw_apart(w, bits);
+    memcpy(code + 8 * g, &w, sizeof w);
+  }
+  for (size_t g = words; g < groups; g++) {
+    w = 0;
+    for (size_t byte = 0; byte < bits; byte++) {
+      w |= (uint64_t)in[bits * g + byte] << 8 * byte;
     }
     w = draw_apart(w, bits);
     memcpy(code + 8 * g, &w, sizeof w);
