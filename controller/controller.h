@@ -21,7 +21,7 @@ typedef struct weir_controller_config {
   const char *policy;   /* as weir_options.policy; checked by weir_policy_check */
   int world_size;
   weir_layout layout;   /* copied */
-  const char *const *names; /* of its tensors, for policies that read a file; borrowed for the creation */
+  const char *const *names; /* of its tensors, for policies that read a file; borrowed */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool overlap;         /* policy weir plans groups, once it is told of gaps */
