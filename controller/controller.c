@@ -142,6 +142,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->since_curve = curve_spacing;
   c->threaded = config->threaded;
   weir_learn_start(&c->loop.learnt);
+  if (config->measure && policy->curve) status = weir_learn_codecs(&c->loop);
+  if (status != WEIR_OK) goto no_mailbox;
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
   status = copy_layout(c, &config->layout);

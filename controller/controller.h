@@ -27,6 +27,8 @@ typedef struct weir_controller_config {
   bool overlap;         /* policy weir plans groups, once it is told of gaps */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
+  bool measure;         /* time the codecs it chooses among before it starts (some 20 ms), rather than
+                           begin with what is usual */
 } weir_controller_config;
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */

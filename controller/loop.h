@@ -158,6 +158,8 @@ bool weir_network_known(const weir_network *network, int workers);
 
 /* Take in what the notes told (learn.c). */
 void weir_learn_start(weir_learnt *learnt);
+/* Replaces the usual compression times by what the codecs of the arms take on this machine. */
+weir_status weir_learn_codecs(weir_loop *loop);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
 void weir_learn_network_changed(weir_learnt *learnt);

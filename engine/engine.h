@@ -93,6 +93,9 @@ typedef struct weir_engine_config {
   weir_comm *comm;
   weir_transport *transport;
   weir_layout layout;
+  const size_t *rows; /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
+                         tensor's elements.  Copied; NULL: all are vectors */
+  double momentum;    /* of momentum correction, in [0, 1); 0: none */
   weir_plan first_plan;
   const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
   weir_engine_hooks hooks;

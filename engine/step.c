@@ -9,7 +9,7 @@
  *                exchange  the group's composition (exchange_*.c): sum over ranks, next residual
  *                check     what all ranks' notes say
  *                publish   average into the submitted buffers
- *                commit    the residual
+ *                commit    the residual, and what the next step starts from
  *                conclude  counters, record, observer
  *
  * Without groups the last group is the whole gradient.  Nothing before commit changes the residual,
@@ -207,6 +207,8 @@ static void swap(float **a, float **b) {
 static void commit(weir_engine *engine) {
   const weir_group_set *set = &engine->set;
   bool fed = false, spare = false;
+  for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
+  weir_velocity_commit(engine);
   for (size_t k = 0; k < set->count; k++) {
     const weir_group *group = &set->group[k];
     fed = fed || (group->passage.next != NULL && group->passage.next == group->fed);

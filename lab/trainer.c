@@ -182,6 +182,10 @@ size_t weir_trainer_tensor_numel(const weir_trainer *t, size_t tensor) {
   return end - tensor_offset(t, tensor);
 }
 
+size_t weir_trainer_tensor_rows(const weir_trainer *t, size_t tensor) {
+  return tensor % 2 ? 1 : t->mlp.width[t->mlp.layers - tensor / 2];
+}
+
 float *weir_trainer_gradient(weir_trainer *t, size_t tensor) {
   return t->mlp.gradient + tensor_offset(t, tensor);
 }

@@ -44,6 +44,8 @@ void weir_trainer_free(weir_trainer *trainer);
 size_t weir_trainer_tensors(const weir_trainer *trainer);
 const char *weir_trainer_tensor_name(const weir_trainer *trainer, size_t tensor);
 size_t weir_trainer_tensor_numel(const weir_trainer *trainer, size_t tensor);
+/* Of a weight matrix, row after row; 1 for a bias. */
+size_t weir_trainer_tensor_rows(const weir_trainer *trainer, size_t tensor);
 float *weir_trainer_gradient(weir_trainer *trainer, size_t tensor);
 /* Registers weights and momentum as state, and hooks for RNG, data cursor and step counter. */
 weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);

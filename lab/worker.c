@@ -106,8 +106,10 @@ static weir_status gradient_ready(void *user, size_t tensor) {
 static weir_status register_all(worker *w) {
   for (size_t t = 0; t < weir_trainer_tensors(w->trainer); t++) {
     uint32_t number;
-    weir_status status = weir_register_tensor(w->session, weir_trainer_tensor_name(w->trainer, t),
-                                              weir_trainer_tensor_numel(w->trainer, t), &number);
+    const size_t rows = weir_trainer_tensor_rows(w->trainer, t);
+    weir_status status =
+        weir_register_matrix(w->session, weir_trainer_tensor_name(w->trainer, t), rows,
+                             weir_trainer_tensor_numel(w->trainer, t) / rows, &number);
     if (status) return status;
     if (number != t) return weir_fail(WEIR_E_INTERNAL, "tensor %zu was numbered %" PRIu32, t, number);
   }

@@ -37,7 +37,7 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 }
 
 typedef struct fingerprint {
-  uint64_t tensors;   /* names, sizes and order */
+  uint64_t tensors;   /* names, shapes and order */
   uint64_t elements;
   uint64_t plan;      /* the first one */
 } fingerprint;
@@ -48,7 +48,9 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
+    const uint64_t rows = session->rows[t];
     mine.tensors = weir_hash(mine.tensors, &numel, sizeof numel);
+    mine.tensors = weir_hash(mine.tensors, &rows, sizeof rows);
   }
   const size_t ranks = (size_t)session->options.world_size;
   fingerprint *all = calloc(ranks, sizeof *all);
@@ -147,6 +149,8 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .comm = session->comm,
       .transport = session->transport,
       .layout = *layout,
+      .rows = session->rows,
+      .momentum = session->options.momentum_correction,
       .first_plan = *first,
       .hooks = {.user = session,
                 .local = local,
@@ -179,7 +183,8 @@ static weir_status create_controller(weir_session *session, const weir_layout *l
                                          .overlap = session->options.overlap,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
-                                         .threaded = session->options.virtual_network == NULL};
+                                         .threaded = session->options.virtual_network == NULL,
+                                         .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 

@@ -46,6 +46,10 @@ typedef struct weir_options {
   double timeout_s;         /* bound of every wait, default 10 */
   const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
   uint64_t seed;            /* of everything random, default 1 */
+  double momentum_correction; /* in [0, 1), default 0: none.  Else the momentum of SGD is kept here,
+                          before compression (Deep Gradient Compression, section 3.2), and cut off where
+                          something was sent: the optimizer then uses the average without a momentum
+                          of its own */
   const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
   bool active_probes;       /* echo and iperf3 probes allowed, default true */
   bool overlap;             /* policy weir may divide the gradient into groups (needs the gaps, and
@@ -69,6 +73,12 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
  * tensors in the same order; weir_session_start checks it. */
 weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
                                  uint32_t *tensor);
+
+/* The same for a matrix of rows x columns elements, row after row (a convolution: output channels x all
+ * else).  Codec powersgd makes use of the shape: what was registered by weir_register_tensor is a
+ * vector to it and travels whole. */
+weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
+                                 size_t columns, uint32_t *tensor);
 
 /* Register memory that a trial must restore (weights, optimizer state).  Borrowed: it must outlive
  * the session. */
