@@ -72,10 +72,17 @@ weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
   return find_policy(policy, &found, plan, &table);
 }
 
+static void take_gaps(weir_controller *c) {
+  weir_loop *loop = &c->loop;
+  if (loop->overlap && weir_mailbox_take_gaps(&c->mailbox, loop->gap_s, loop->layout.tensors))
+    loop->has_gaps = true;
+}
+
 static void *run(void *user) {
   weir_controller *c = user;
   weir_observation seen;
   while (weir_mailbox_get(&c->mailbox, &seen, &c->loop.dropped)) {
+    take_gaps(c);
     const weir_status status = weir_loop_step(&c->loop, &seen);
     weir_mailbox_answer(&c->mailbox, &c->loop, status);
   }
@@ -90,7 +97,11 @@ static weir_status copy_layout(weir_controller *c, const weir_layout *layout) {
   c->loop.table = calloc(tensors + 1, sizeof *c->loop.table);
   c->taken = calloc(tensors + 1, sizeof *c->taken);
   c->mailbox.table = calloc(tensors + 1, sizeof *c->mailbox.table);
-  if (!offset || !c->loop.table || !c->taken || !c->mailbox.table)
+  c->loop.next_table = calloc(tensors + 1, sizeof *c->loop.next_table);
+  c->loop.gap_s = calloc(tensors + 1, sizeof *c->loop.gap_s);
+  c->mailbox.gap_s = calloc(tensors + 1, sizeof *c->mailbox.gap_s);
+  if (!offset || !c->loop.table || !c->taken || !c->mailbox.table || !c->loop.next_table ||
+      !c->loop.gap_s || !c->mailbox.gap_s)
     return weir_fail(WEIR_E_NOMEM, "no memory to plan %zu tensors", tensors);
   for (size_t t = 0; t <= tensors; t++) offset[t] = layout->offset ? layout->offset[t] : 0;
   c->loop.elements = offset[tensors];
@@ -99,6 +110,9 @@ static weir_status copy_layout(weir_controller *c, const weir_layout *layout) {
 
 static void release(weir_controller *c) {
   weir_journal_close(c->loop.journal);
+  free(c->mailbox.gap_s);
+  free(c->loop.gap_s);
+  free(c->loop.next_table);
   free(c->mailbox.table);
   free(c->taken);
   free(c->loop.table);
@@ -122,6 +136,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.workers = config->world_size;
   c->loop.seed = config->seed;
   c->loop.current = first;
+  c->loop.overlap = config->overlap;
   c->loop.next_id = 1;
   c->curves = policy->curve;
   c->since_curve = curve_spacing;
@@ -226,8 +241,13 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
     weir_mailbox_put(&c->mailbox, &seen);
     return;
   }
+  take_gaps(c);
   const weir_status status = weir_loop_step(&c->loop, &seen);
   weir_mailbox_answer(&c->mailbox, &c->loop, status);
+}
+
+void weir_controller_gaps(weir_controller *controller, const double *gap_s) {
+  weir_mailbox_put_gaps(&controller->mailbox, gap_s, controller->loop.layout.tensors);
 }
 
 void weir_controller_propose(void *controller, weir_directive *directive) {

@@ -21,10 +21,11 @@ typedef struct weir_controller_config {
   const char *policy;   /* as weir_options.policy; checked by weir_policy_check */
   int world_size;
   weir_layout layout;   /* copied */
-  const char *const *names; /* of its tensors, for policies that read a file; borrowed for the creation */
+  const char *const *names; /* of its tensors, for policies that read a file; borrowed */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
+  bool overlap;         /* policy weir plans groups, once it is told of gaps */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
   bool measure;         /* time the codecs it chooses among before it starts (some 20 ms), rather than
@@ -47,6 +48,8 @@ bool weir_controller_want_curve(void *controller);
 weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
                                    size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
+/* When gradients become ready: seconds after the one before, per tensor; copied. */
+void weir_controller_gaps(weir_controller *controller, const double *gap_s);
 /* The network estimate agreed on from all ranks' notes; 0 unknown. */
 void weir_controller_network(const weir_controller *controller, double *latency_s,
                              double *bandwidth);

@@ -81,6 +81,7 @@ typedef struct weir_decision {
   weir_candidate choice; /* what will run: the optimum, or the plan in force when kept */
   double predicted_s;    /* a whole step of it */
   bool switched;
+  size_t groups; /* of what will run; 0: the gradient as a whole */
   char why[160];
 } weir_decision;
 

@@ -136,6 +136,7 @@ weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
   put_candidate(f, &d->choice);
   fprintf(f, ",\"plan_id\":%" PRIu64 ",", d->choice.plan.id);
   put_number(f, "predicted_ms", 1e3 * d->predicted_s);
+  fprintf(f, "\"groups\":%zu,", d->groups);
   fprintf(f, "\"switched\":%s,\"why\":", d->switched ? "true" : "false");
   put_text(f, d->why);
   fprintf(f, ",\"dropped\":%" PRIu64 ",", loop->dropped);

@@ -2,6 +2,7 @@
  *   notes of all ranks -> observation (controller.c, network.c) -> learn (learn.c)
  *   -> policy: is a decision due? (policy_*.c) -> decide (decide*.c: candidates, moo, guard)
  *   -> journal (journal.c) -> directive, which rides on rank 0's next note. */
+#include "controller/fuse.h"
 #include "controller/loop.h"
 
 #include <math.h>
@@ -75,13 +76,47 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
 }
 
+/* Groups for the plan decided.  One that stays is divided anew only when the network has changed, or
+ * when it has no groups yet: what its groups cost now is known by measuring them alone. */
+static weir_status divide(weir_loop *loop, const weir_decision_input *in,
+                          weir_decision *decision) {
+  const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
+  weir_plan plan = decision->choice.plan;
+  weir_fused fused = {0};
+  if (changed) loop->fuse_failed = false;
+  decision->groups = loop->current.groups;
+  if (!decision->switched && !changed && loop->current.groups > 0) return WEIR_OK;
+  if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
+      in->trigger != WEIR_TRIGGER_FALLBACK) {
+    const weir_status status = weir_fuse(in, &plan, &loop->layout, loop->gap_s,
+                                         weir_model.hysteresis, loop->next_table, &fused);
+    if (status != WEIR_OK) return status;
+  }
+  decision->groups = fused.count;
+  if (fused.count > 0) {
+    double backward = 0.0;
+    for (size_t t = 0; t < loop->layout.tensors; t++) backward += loop->gap_s[t];
+    decision->predicted_s = fmax(0.0, in->compute - backward) + fused.step_s;
+    plan.groups = (uint32_t)fused.count;
+    plan.layout = weir_groups_name(loop->next_table, fused.count);
+  }
+  if (!decision->switched && plan.layout == loop->current.layout) return WEIR_OK;
+  memcpy(loop->table, loop->next_table, fused.count * sizeof *loop->table);
+  weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
+  return WEIR_OK;
+}
+
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision) {
   weir_decision_input input;
   fill_input(loop, seen, trigger, &input);
   weir_status status = weir_decide(&input, decision);
   if (status != WEIR_OK) return status;
-  if (decision->switched) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
+  if (loop->policy->id == WEIR_POLICY_WEIR)
+    status = divide(loop, &input, decision);
+  else if (decision->switched)
+    weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
+  if (status != WEIR_OK) return status;
   decision->choice.plan.id = loop->current.id;
   loop->at_decision = seen->network;
   memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);

@@ -86,6 +86,10 @@ struct weir_loop {
   size_t elements;
   weir_layout layout;     /* owns its offsets */
   weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */
+  weir_plan_group *next_table; /* likewise, while groups are being planned */
+  bool overlap;           /* plan groups */
+  double *gap_s;          /* per tensor */
+  bool has_gaps, fuse_failed; /* groups did far worse than foretold on this network */
   size_t text_groups;     /* groups of a policy that takes a table, in `table` from the start on */
   uint64_t seed;
   weir_journal *journal; /* NULL: none */

@@ -90,3 +90,19 @@ bool weir_mailbox_wants_curve(weir_mailbox *m) {
   pthread_mutex_unlock(&m->lock);
   return wants;
 }
+
+void weir_mailbox_put_gaps(weir_mailbox *m, const double *gap_s, size_t tensors) {
+  pthread_mutex_lock(&m->lock);
+  memcpy(m->gap_s, gap_s, tensors * sizeof *gap_s);
+  m->fresh_gaps = true;
+  pthread_mutex_unlock(&m->lock);
+}
+
+bool weir_mailbox_take_gaps(weir_mailbox *m, double *gap_s, size_t tensors) {
+  pthread_mutex_lock(&m->lock);
+  const bool fresh = m->fresh_gaps;
+  if (fresh) memcpy(gap_s, m->gap_s, tensors * sizeof *gap_s);
+  m->fresh_gaps = false;
+  pthread_mutex_unlock(&m->lock);
+  return fresh;
+}

@@ -19,6 +19,8 @@ typedef struct weir_mailbox {
   bool has_directive;
   weir_directive directive;
   weir_plan_group *table; /* of the directive's plan when it has groups; the owner's memory */
+  double *gap_s;          /* per tensor; the owner's memory */
+  bool fresh_gaps;
   bool wants_curve;
   weir_status status; /* the loop's last failure */
 } weir_mailbox;
@@ -33,6 +35,9 @@ void weir_mailbox_close(weir_mailbox *mailbox);
 void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop, weir_status status);
 /* Take the finished directive, and its table when its plan has groups; false: none. */
 bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive, weir_plan_group *table);
+/* Gaps of `tensors` tensors: hand them over; take them, false when there are no newer ones. */
+void weir_mailbox_put_gaps(weir_mailbox *mailbox, const double *gap_s, size_t tensors);
+bool weir_mailbox_take_gaps(weir_mailbox *mailbox, double *gap_s, size_t tensors);
 bool weir_mailbox_wants_curve(weir_mailbox *mailbox);
 
 #endif

@@ -71,7 +71,10 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
       weir_learn_network_changed(&loop->learnt);
     weir_loop_probe_found(loop);
   } else if (switch_failed(loop, seen)) {
-    blame_arm(loop, seen);
+    if (seen->heard.plan.groups > 0)
+      loop->fuse_failed = true; /* the arm may be as good as ever */
+    else
+      blame_arm(loop, seen);
     trigger = WEIR_TRIGGER_FALLBACK;
   }
   if (trigger == WEIR_TRIGGER_NONE) {

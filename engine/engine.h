@@ -116,8 +116,8 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
 bool weir_engine_exchanging(const weir_engine *engine);
 /* The backward pass begins now; without this it begins at weir_engine_step_begin's return. */
 void weir_engine_mark_backward(weir_engine *engine);
-/* The mean time (of which, unlike of medians, the sum is the whole pass's) between the gradient submitted before it and tensor itself, in s, over the
- * newest steps measured; false: unknown. */
+/* The mean time between the gradient submitted before it and tensor itself, in s, over the newest
+ * steps measured (the sum of means, unlike that of medians, is the whole pass's); false: unknown. */
 bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
 /* Medians of the groups' times since the plan came into force, at most capacity of them; *count:
  * how many groups (1 without groups).  Tells over how many steps, 0: unknown. */

@@ -158,6 +158,7 @@ void weir_session_free(weir_session *session) {
   weir_comm_free(session->comm);
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
   weir_iperf_free(session->iperf);
+  free(session->gap_s);
   free(session->gather_bytes);
   free(session->hooks);
   free(session->states);

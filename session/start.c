@@ -112,10 +112,20 @@ static void propose(void *user, weir_directive *directive) {
   if (session->controller != NULL) weir_controller_propose(session->controller, directive);
 }
 
+/* Gaps change slowly: the first steps', then now and then. */
+static void tell_gaps(weir_session *session) {
+  const uint64_t turn = session->gap_turns++;
+  if (turn >= 8 && turn % 16 != 0) return;
+  for (uint32_t t = 0; t < session->tensors; t++)
+    if (!weir_engine_gap(session->engine, t, &session->gap_s[t])) return;
+  weir_controller_gaps(session->controller, session->gap_s);
+}
+
 static void observe(void *user, const weir_note *notes, int ranks,
                     const weir_step_record *record) {
   weir_session *session = user;
   weir_feed_exchange(session, notes, ranks, record);
+  if (session->controller != NULL && session->gap_s != NULL) tell_gaps(session);
   if (session->controller != NULL)
     weir_controller_observe(session->controller, notes, ranks, record);
 }
@@ -167,10 +177,15 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
 
 weir_status weir_session_start_controller(weir_session *session, bool again) {
   const weir_layout layout = {session->tensors, session->offset};
+  if (session->options.overlap && session->gap_s == NULL) {
+    session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
+    if (session->gap_s == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for gaps");
+  }
   const weir_controller_config config = {.policy = session->options.policy,
                                          .world_size = session->options.world_size,
                                          .layout = layout,
                                          .names = (const char *const *)session->names,
+                                         .overlap = session->options.overlap,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
                                          .journal_goes_on = again,

@@ -95,6 +95,8 @@ struct weir_session {
   weir_comm *comm;
   weir_engine *engine;
   weir_controller *controller; /* rank 0 only */
+  double *gap_s;      /* rank 0, with overlap: per tensor, on its way to the controller */
+  uint64_t gap_turns; /* steps since the start */
   weir_feed feed;
   weir_echo echo;
   size_t *gather_bytes; /* per rank */

@@ -78,7 +78,7 @@ typedef struct weir_plan {
   double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
                           element / 32 for encoders, rank / 64 for powersgd */
   uint32_t groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
-                      ratio and collective of its own; the above is then that of the largest */
+                      ratio and collective of its own; the above is then what they come from */
   uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
 } weir_plan;
 

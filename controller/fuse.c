@@ -1,0 +1,102 @@
+#include "controller/fuse.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "planner/solve.h"
+
+enum { ROWS_MAX = 2 * (WEIR_ARMS + 3) };
+
+typedef struct rows {
+  size_t count;
+  weir_solve_row row[ROWS_MAX];
+  weir_plan plan[ROWS_MAX];
+} rows;
+
+/* Compression is affine in the elements (decide.h); two points tell it. */
+static weir_curve compress_curve(const weir_decision_input *in, const weir_plan *plan) {
+  const uint64_t n = in->elements > 1 ? in->elements : 2;
+  const double factor = in->compress[plan->codec];
+  const double whole = factor * weir_compress_prior(plan->codec, in->workers, n, plan->cr);
+  const double fixed = factor * weir_compress_prior(plan->codec, in->workers, 1, 1.0 / 1e9);
+  return (weir_curve){.fixed_s = fixed,
+                      .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
+}
+
+/* What an arm's exchange takes beyond the model is charged to every group in full. */
+static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *r) {
+  const size_t arm = weir_arm_of(plan);
+  const double overhead = arm < WEIR_ARMS ? fmax(0.0, in->overhead[arm]) : 0.0;
+  const weir_curve compress = compress_curve(in, plan);
+  const weir_curve exchange =
+      weir_solve_exchange(plan, (int)in->workers, in->latency, 1.0 / in->bandwidth,
+                          4.0 * (double)in->elements, overhead, 0.0);
+  for (int beside = 0; beside < 2; beside++) {
+    r->row[r->count] = (weir_solve_row){compress, exchange, beside == 1};
+    r->plan[r->count++] = *plan;
+  }
+}
+
+/* The plan's own row first; then its codec's other collectives that are arms; then bf16's. */
+static void find_rows(const weir_decision_input *in, const weir_plan *plan, rows *r) {
+  weir_plan other = *plan;
+  add_row(in, plan, r);
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    other.collective = weir_arms[a].collective;
+    if (weir_arms[a].codec == plan->codec && weir_arms[a].wire == plan->wire &&
+        other.collective != plan->collective)
+      add_row(in, &other, r);
+  }
+  if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return;
+  const uint32_t dense[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
+  for (size_t i = 0; i < 2; i++)
+    add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .collective = dense[i], .cr = 1.0}, r);
+}
+
+static weir_status make_profile(const weir_layout *layout, const double *gap_s,
+                                weir_profile *profile) {
+  static char unnamed[] = "tensor";
+  profile->count = layout->tensors;
+  profile->tensors = calloc(layout->tensors, sizeof *profile->tensors);
+  if (!profile->tensors)
+    return weir_fail(WEIR_E_NOMEM, "no memory to plan %zu tensors", layout->tensors);
+  for (size_t t = 0; t < layout->tensors; t++)
+    profile->tensors[t] = (weir_profile_tensor){
+        unnamed, (double)(layout->offset[t + 1] - layout->offset[t]), gap_s[t]};
+  return WEIR_OK;
+}
+
+static void write_table(const weir_solution *best, const rows *r, weir_plan_group *table) {
+  memset(table, 0, best->count * sizeof *table);
+  for (size_t k = 0; k < best->count; k++) {
+    const weir_solve_group *group = &best->group[k];
+    table[k].end = (uint32_t)group->end;
+    table[k].place = r->row[group->row].beside ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER;
+    weir_group_set_plan(&table[k], &r->plan[group->row]);
+  }
+}
+
+weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
+                      const weir_layout *layout, const double *gap_s, double least,
+                      weir_plan_group *table, weir_fused *fused) {
+  *fused = (weir_fused){0};
+  weir_profile profile = {0};
+  rows r = {0};
+  weir_solution best = {0};
+  weir_status status = make_profile(layout, gap_s, &profile);
+  if (status != WEIR_OK) return status;
+  find_rows(in, plan, &r);
+  weir_solve_group whole = {.end = layout->tensors, .row = 0};
+  fused->step_s = fused->whole_s = weir_solve_evaluate(&profile, r.row, &whole, 1);
+  status = weir_solve(&profile, r.row, r.count, NULL, &best);
+  if (status == WEIR_OK && best.count > 1 && best.step_s < (1.0 - least) * fused->whole_s) {
+    fused->count = best.count;
+    fused->step_s = best.step_s;
+    write_table(&best, &r, table);
+  }
+  weir_solution_free(&best);
+  free(profile.tensors);
+  return status;
+}

@@ -1,0 +1,22 @@
+/* Groups for a plan that has been decided: which tensors go together, by which collective, and where
+ * they are compressed, solved from the gaps of the running job and the live cost rows. */
+#ifndef WEIR_CONTROLLER_FUSE_H
+#define WEIR_CONTROLLER_FUSE_H
+
+#include "controller/decide.h"
+
+typedef struct weir_fused {
+  size_t count;   /* groups; 0: the gradient as a whole is as good */
+  double step_s;  /* predicted, from the begin of the backward pass; with count 0 the whole's */
+  double whole_s; /* the same plan without groups */
+} weir_fused;
+
+/* Every group keeps the plan's codec and ratio, with whichever of the codec's collectives is
+ * cheapest for it; or it is sent whole, as bf16: the gain is never less than decided.  gap_s: per
+ * tensor of the layout, as in planner/profile.h.  table has room for a group a tensor.  Groups must
+ * promise `least` (a share of the backward pass and all that follows).  WEIR_E_NOMEM. */
+weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
+                      const weir_layout *layout, const double *gap_s, double least,
+                      weir_plan_group *table, weir_fused *fused);
+
+#endif

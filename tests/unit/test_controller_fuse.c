@@ -1,0 +1,83 @@
+/* Groups for a plan: never worse than the whole by the model they are solved with, and what it takes
+ * to be worth it. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "collectives/cost.h"
+#include "controller/fuse.h"
+
+enum { TENSORS = 20, NUMEL = 50000 };
+
+static size_t offset[TENSORS + 1];
+static double gap[TENSORS];
+static weir_plan_group table[TENSORS];
+static const weir_layout layout = {TENSORS, offset};
+
+static weir_decision_input world(double latency, double bandwidth, double backward) {
+  weir_decision_input in = {.workers = 4,
+                            .elements = TENSORS * NUMEL,
+                            .latency = latency,
+                            .bandwidth = bandwidth,
+                            .compute = backward};
+  for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) in.compress[c] = 1.0;
+  for (size_t t = 0; t < TENSORS; t++) {
+    offset[t + 1] = offset[t] + NUMEL;
+    gap[t] = backward / TENSORS;
+  }
+  memset(table, 0, sizeof table);
+  return in;
+}
+
+static weir_fused fuse(const weir_decision_input *in, const char *text) {
+  weir_plan plan;
+  weir_fused fused;
+  cr_assert_eq(weir_plan_parse(text, &plan), WEIR_OK);
+  cr_assert_eq(weir_fuse(in, &plan, &layout, gap, 0.05, table, &fused), WEIR_OK, "%s",
+               weir_last_error());
+  cr_assert_leq(fused.step_s, fused.whole_s * (1 + 1e-12));
+  if (fused.count > 0) cr_assert_eq(weir_groups_check(table, fused.count, TENSORS), WEIR_OK);
+  return fused;
+}
+
+Test(controller_fuse, one_group_where_latency_rules) {
+  /* 2 ms of backward pass hide nothing of rounds of 50 ms: any second group costs another round. */
+  const weir_decision_input in = world(0.05, 125e6, 0.002);
+  const weir_fused fused = fuse(&in, "topk:0.01:ag:auto-fp32");
+  cr_assert_eq(fused.count, 0);
+  cr_assert_eq(fused.step_s, fused.whole_s);
+}
+
+Test(controller_fuse, groups_where_there_is_something_to_hide_behind) {
+  /* 4 MB ring at 100 MB/s and 4 ranks: 1.5 * 4 MB / 100 MB/s = 60 ms beside 60 ms of backward pass, and
+   * hardly any latency: with many groups only the last one's twentieth sticks out. */
+  const weir_decision_input in = world(1e-5, 1e8, 0.06);
+  const weir_fused fused = fuse(&in, "none:1:dense-ring");
+  cr_assert_gt(fused.count, 4);
+  cr_assert_geq(fused.whole_s, 0.12);
+  cr_assert_leq(fused.step_s, 0.075);
+  cr_assert_geq(fused.step_s, 0.06 + 0.06 / TENSORS); /* no group is smaller than a tensor */
+  for (size_t k = 0; k < fused.count; k++) cr_assert_eq(table[k].codec, WEIR_CODEC_NONE);
+}
+
+Test(controller_fuse, groups_keep_codec_and_ratio_or_go_whole) {
+  const weir_decision_input in = world(1e-4, 5e6, 0.1);
+  const weir_fused fused = fuse(&in, "star:0.02:art-ring:auto-bf16");
+  cr_assert_gt(fused.count, 1);
+  for (size_t k = 0; k < fused.count; k++) {
+    const bool own = table[k].codec == WEIR_CODEC_STAR && table[k].cr == 0.02 &&
+                     table[k].wire == WEIR_WIRE_AUTO_BF16;
+    cr_assert(own || table[k].codec == WEIR_CODEC_BF16, "group %zu", k);
+  }
+}
+
+Test(controller_fuse, what_an_arm_costs_beyond_the_model_is_paid_by_every_group) {
+  weir_decision_input in = world(1e-5, 1e8, 0.06);
+  for (size_t a = 0; a < WEIR_ARMS; a++) in.overhead[a] = 0.02;
+  const weir_fused dear = fuse(&in, "none:1:dense-ring");
+  for (size_t a = 0; a < WEIR_ARMS; a++) in.overhead[a] = 0.0;
+  const weir_fused cheap = fuse(&in, "none:1:dense-ring");
+  cr_assert_lt(dear.count, cheap.count);
+  cr_assert_gt(dear.step_s, cheap.step_s);
+}
