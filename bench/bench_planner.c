@@ -1,4 +1,4 @@
-/* Milliseconds the planner takes on one core: medians of 5.
+/* Milliseconds of processor time the planner takes: medians of 3; and how its answers compare.
  * Usage: bench_planner [PROFILE.csv...] */
 #include <math.h>
 #include <stdio.h>
@@ -8,8 +8,9 @@
 #include "base/base.h"
 #include "planner/fusion.h"
 #include "planner/solve.h"
+#include "planner/strategy.h"
 
-enum { ROUNDS = 5 };
+enum { ROUNDS = 3 };
 
 static void check(weir_status status) {
   if (status == WEIR_OK) return;
@@ -53,15 +54,15 @@ static void fuse(const char *name, const weir_profile *p, const char *kind, cons
   size_t groups = 0;
   for (size_t round = 0; round < ROUNDS; round++) {
     weir_fusion fusion;
-    const double start = weir_now_s();
+    const double start = weir_thread_cpu_s();
     check(weir_fusion_solve(p, h, g, &fusion));
-    ms[round] = 1e3 * (weir_now_s() - start);
+    ms[round] = 1e3 * (weir_thread_cpu_s() - start);
     gap = 100.0 * (1.0 - fusion.least_s / fusion.iteration_s);
     groups = fusion.groups;
     weir_fusion_free(&fusion);
   }
   qsort(ms, ROUNDS, sizeof *ms, ascending);
-  printf("  %-28.28s %5zu  %-18s %10.3f ms  %5zu groups  %.4f %% from the bound\n", name, p->count,
+  printf("  %-20.20s %5zu  %-18s %10.3f ms  %5zu groups  %.4f %% from the bound\n", name, p->count,
          kind, ms[ROUNDS / 2], groups, gap);
 }
 
@@ -86,9 +87,109 @@ static void fuse_all(const char *name, const weir_profile *p, uint64_t seed) {
   }
 }
 
+static double median(double ms[ROUNDS]) {
+  qsort(ms, ROUNDS, sizeof *ms, ascending);
+  return ms[ROUNDS / 2];
+}
+
+/* Live rows of 8 workers: dense by ring and tree, 16-bit, top-k and STAR-Topk on the caller or beside. */
+static void join(const char *name, const weir_profile *p) {
+  static const weir_plan plans[] = {
+      {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0},
+      {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_TREE, .cr = 1.0},
+      {.codec = WEIR_CODEC_BF16, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0},
+      {.codec = WEIR_CODEC_TOPK, .collective = WEIR_COLL_AG, .wire = WEIR_WIRE_AUTO_BF16, .cr = 0.01},
+      {.codec = WEIR_CODEC_STAR, .collective = WEIR_COLL_ART_RING, .wire = WEIR_WIRE_AUTO_BF16,
+       .cr = 0.01},
+      {.codec = WEIR_CODEC_STAR, .collective = WEIR_COLL_ART_TREE, .wire = WEIR_WIRE_AUTO_BF16,
+       .cr = 0.01}};
+  static const double networks[][2] = {{1e-4, 25e9}, {1e-3, 1e9}, {5e-2, 1e9}};
+  enum { PLANS = sizeof plans / sizeof *plans };
+  double bytes = 0.0;
+  for (size_t i = 0; i < p->count; i++) bytes += weir_profile_bytes(p, i);
+  for (size_t k = 0; k < sizeof networks / sizeof *networks; k++) {
+    weir_solve_row rows[2 * PLANS];
+    double ms[ROUNDS], gap = 0.0;
+    size_t groups = 0;
+    for (size_t r = 0; r < 2 * PLANS; r++) {
+      const weir_plan *plan = &plans[r / 2];
+      const double slope = plan->codec == WEIR_CODEC_NONE   ? 0.1e-9
+                           : plan->codec == WEIR_CODEC_BF16 ? 0.2e-9
+                                                            : 0.5e-9;
+      rows[r] = (weir_solve_row){
+          {.fixed_s = 2e-5, .per_byte_s = slope},
+          weir_solve_exchange(plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
+          r % 2};
+    }
+    for (size_t round = 0; round < ROUNDS; round++) {
+      weir_solution s;
+      const double start = weir_thread_cpu_s();
+      check(weir_solve(p, rows, 2 * PLANS, NULL, &s));
+      ms[round] = 1e3 * (weir_thread_cpu_s() - start);
+      gap = 100.0 * (1.0 - s.least_s / s.step_s);
+      groups = s.count;
+      weir_solution_free(&s);
+    }
+    printf("  %-20.20s %5zu  %4g ms, %3g Gbit/s %8.3f ms  %4zu groups  at most %.2f %% above the optimum\n",
+           name, p->count, networks[k][0] * 1e3, networks[k][1] * 1e-9, median(ms), groups, gap);
+  }
+}
+
+static void decide(const char *name, const weir_profile *p) {
+  for (size_t net = 0; net < 4; net++) {
+    weir_cluster c = {.machines = 8, .per_machine = 8, .intra_alpha_s = 1e-5,
+                      .intra_beta_s = net & 1 ? 1.0 / 12e9 : 1.0 / 125e9, .inter_alpha_s = 3e-5,
+                      .inter_beta_s = net & 2 ? 8.0 / 25e9 : 8.0 / 100e9, .cpu_cores = 4,
+                      .codecs = 1};
+    c.codec[0] = (weir_cluster_codec){
+        "dgc", 0.02,
+        {{.fixed_s = 5e-5, .per_byte_s = 5e-11}, {.fixed_s = 2e-5, .per_byte_s = 5e-10}},
+        {{.fixed_s = 3e-5, .per_byte_s = 2e-11}, {.fixed_s = 2e-5, .per_byte_s = 2.5e-10}}};
+    double ms[ROUNDS];
+    weir_strategy_report r;
+    for (size_t round = 0; round < ROUNDS; round++) {
+      const weir_strategy_limits alone = {.work = WEIR_STRATEGY_WORK}; /* without the bound */
+      const double start = weir_thread_cpu_s();
+      check(weir_strategy_solve(p, &c, &alone, &r));
+      ms[round] = 1e3 * (weir_thread_cpu_s() - start);
+      if (round + 1 < ROUNDS) weir_strategy_report_free(&r);
+    }
+    printf("  %-14.14s %4zu  %s, %3d Gbit/s %7.2f ms ", name, p->count,
+           net & 1 ? "PCIe  " : "NVLink", net & 2 ? 25 : 100, median(ms));
+    for (weir_strategy_method m = WEIR_STRATEGY_NONE; m <= WEIR_STRATEGY_WEIR; m++)
+      if (r.by[m].count)
+        printf(" %s %.2f%s", weir_strategy_name(m), 1e3 * r.by[m].iteration_s,
+               m < WEIR_STRATEGY_WEIR ? "," : "");
+    putchar('\n');
+    weir_strategy_report_free(&r);
+  }
+}
+
+static void fuse_one(const char *name, const weir_profile *p, int k) {
+  fuse_all(name, p, (uint64_t)k);
+}
+static void join_one(const char *name, const weir_profile *p, int k) {
+  (void)k;
+  join(name, p);
+}
+static void decide_one(const char *name, const weir_profile *p, int k) {
+  (void)k;
+  decide(name, p);
+}
+
+static void each(const char *path, int k,
+                 void (*act)(const char *name, const weir_profile *p, int k)) {
+  const char *slash = strrchr(path, '/');
+  weir_profile p;
+  check(weir_profile_load(&p, path));
+  act(slash ? slash + 1 : path, &p, k);
+  weir_profile_free(&p);
+}
+
 int main(int argc, char **argv) {
   weir_rng rng;
   weir_rng_seed(&rng, 1);
+  (void)setvbuf(stdout, NULL, _IOLBF, 0);
   const size_t sizes[] = {161, 314, 2000};
   printf("fusion: weir_fusion_solve\n");
   for (size_t k = 0; k < sizeof sizes / sizeof *sizes; k++) {
@@ -96,12 +197,13 @@ int main(int argc, char **argv) {
     fuse_all("made", &p, k);
     weir_profile_free(&p);
   }
-  for (int k = 1; k < argc; k++) {
-    weir_profile p;
-    const char *slash = strrchr(argv[k], '/');
-    check(weir_profile_load(&p, argv[k]));
-    fuse_all(slash ? slash + 1 : argv[k], &p, (uint64_t)k);
-    weir_profile_free(&p);
-  }
+  for (int k = 1; k < argc; k++) each(argv[k], k, fuse_one);
+  printf("fusion and rows together: weir_solve, 12 rows\n");
+  weir_profile deep = made(161, &rng);
+  join("made", &deep);
+  weir_profile_free(&deep);
+  for (int k = 1; k < argc; k++) each(argv[k], k, join_one);
+  printf("strategies: weir_strategy_solve; iterations in ms\n");
+  for (int k = 1; k < argc; k++) each(argv[k], k, decide_one);
   return 0;
 }

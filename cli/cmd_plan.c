@@ -12,7 +12,7 @@ static const struct {
   int (*run)(int argc, char **argv);
 } plans[] = {
     {"fusion", "which tensors to compress and send together", plan_fusion},
-    {"strategy", "how one tensor may be compressed and sent (lists options)", plan_strategy},
+    {"strategy", "how each tensor is compressed and sent", plan_strategy},
     {"bits", "how many bits each layer's gradient gets", plan_bits},
 };
 

@@ -1,17 +1,39 @@
-/* `weir plan strategy --list-options`: every way to synchronize one tensor with compression. */
+/* `weir plan strategy`: how each tensor is compressed and sent on a cluster of machines. */
 #include <stdio.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "cli.h"
-#include "plan.h"
-#include "planner/options.h"
+#include "plan_strategy.h"
+#include "planner/timeline.h"
 
 static const char command[] = "weir plan strategy";
+static const char summary[] = "[PROFILE.csv] - how each tensor is compressed and sent";
 static const char description[] =
-    "Prints the paths of the decision tree of compression options, one a line, first task\n"
-    "first.  A star marks communication of compressed data.  flat: all workers at once; intra\n"
-    "and inter: inside and between machines.  Without constraints there are 4341, as published\n"
-    "(63 flat, 4278 hierarchical).  Unsatisfiable constraints exit with 2.\n";
+    "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order.  With\n"
+    "--list-options instead, the paths of the decision tree are printed, one a line, first task\n"
+    "first.  A star marks communication of compressed data.  flat: all workers at once; intra and\n"
+    "inter: inside and between machines.  Without constraints there are 4341, as published (63\n"
+    "flat, 4278 hierarchical).  Unsatisfiable constraints exit with 2.\n"
+    "\n"
+    "Links are US,GBPS: one-way latency in microseconds and bandwidth in Gbit/s; of a machine's\n"
+    "link to the others all its workers share one.  Compression costs A milliseconds an operation\n"
+    "and B a megabyte (10^6 bytes) of dense data; decompression the same per megabyte it makes,\n"
+    "unless given.  RATIO is the share of the dense bytes that a codec sends.\n"
+    "\n"
+    "iteration_ms is from the begin of the backward pass to the end of the last operation.\n"
+    "methods: fixed policies (none, layer-wise: all compressed, myopic: each tensor's fastest),\n"
+    "Algorithm 1 of ByteComp in parts of the tree, bytecomp (with CPU offloading), weir (never\n"
+    "worse than the others that were run), exact (--exact).  --compare runs all parts to their\n"
+    "end.  upper_bound_ms: the same search if compression took no time.\n";
+
+typedef struct strategy_arguments {
+  gboolean list, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
+  gboolean compare, fuse;
+  gint most, machines, per_machine, cores;
+  double exact;
+  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, **codecs;
+} strategy_arguments;
 
 typedef struct listing {
   JsonBuilder *builder; /* NULL: lines */
@@ -50,35 +72,203 @@ static int list(const weir_option_limits *limits, gboolean json) {
   return WEIR_EXIT_DONE;
 }
 
+/* --- from arguments to a cluster and limits ------------------------------------------------- */
+
+static gboolean link_of(const char *text, double *alpha_s, double *beta_s) {
+  double values[2];
+  if (!plan_numbers(text, 2, values) || values[1] <= 0.0) return FALSE;
+  *alpha_s = values[0] * 1e-6;
+  *beta_s = 8e-9 / values[1];
+  return TRUE;
+}
+
+static gboolean curve_of(const char *text, weir_curve *curve) {
+  double values[2];
+  if (!plan_numbers(text, 2, values)) return FALSE;
+  *curve = (weir_curve){.fixed_s = values[0] * 1e-3, .per_byte_s = values[1] * 1e-9};
+  return TRUE;
+}
+
+/* NAME,RATIO, cut in place. */
+static gboolean codec_of(char *text, weir_cluster_codec *codec) {
+  char *comma = strchr(text, ',');
+  if (!comma || comma == text || !plan_numbers(comma + 1, 1, &codec->ratio)) return FALSE;
+  *comma = '\0';
+  codec->name = text;
+  return codec->ratio > 0.0 && codec->ratio <= 1.0;
+}
+
+static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
+  static const char costs[] = "A,B: milliseconds an operation and milliseconds a megabyte, from 0";
+  static const char links[] = "US,GBPS: microseconds from 0 and Gbit/s above 0";
+  weir_cluster_codec *first = &c->codec[0];
+  *c = (weir_cluster){.machines = (size_t)a->machines, .per_machine = (size_t)a->per_machine,
+                      .cpu_cores = (size_t)a->cores, .codecs = 1, .codec = {{.name = "dgc",
+                      .ratio = 0.02}}};
+  if (a->machines < 1 || a->per_machine < 1 || a->cores < 1)
+    return plan_refuse(command, "--machines, --per-machine and --cpu-cores", "numbers from 1");
+  if (!link_of(a->intra ? a->intra : "10,1000", &c->intra_alpha_s, &c->intra_beta_s))
+    return plan_refuse(command, "--intra", links);
+  if (!link_of(a->inter ? a->inter : "30,100", &c->inter_alpha_s, &c->inter_beta_s))
+    return plan_refuse(command, "--inter", links);
+  const char *gpu = a->gpu ? a->gpu : "0.05,0.05", *cpu = a->cpu ? a->cpu : "0.02,0.5";
+  if (!curve_of(gpu, &first->compress[WEIR_SITE_GPU])) return plan_refuse(command, "--gpu-ms", costs);
+  if (!curve_of(cpu, &first->compress[WEIR_SITE_CPU])) return plan_refuse(command, "--cpu-ms", costs);
+  if (!curve_of(a->gpu_back ? a->gpu_back : gpu, &first->decompress[WEIR_SITE_GPU]))
+    return plan_refuse(command, "--gpu-decompress-ms", costs);
+  if (!curve_of(a->cpu_back ? a->cpu_back : cpu, &first->decompress[WEIR_SITE_CPU]))
+    return plan_refuse(command, "--cpu-decompress-ms", costs);
+  for (size_t k = 0; a->codecs && a->codecs[k]; k++) {
+    if (k == WEIR_CLUSTER_CODECS) return plan_refuse(command, "--codec", "at most 4 of them");
+    c->codec[k] = c->codec[0];
+    if (!codec_of(a->codecs[k], &c->codec[k]))
+      return plan_refuse(command, "--codec", "NAME,RATIO with a ratio above 0, to 1");
+    c->codecs = k + 1;
+  }
+  return WEIR_EXIT_DONE;
+}
+
+/* Names of routines, separated by commas, to a set of them. */
+static int read_forbidden(const char *text, uint32_t *never) {
+  g_auto(GStrv) words = g_strsplit(text ? text : "", ",", -1);
+  for (char **word = words; text && *word; word++) {
+    gboolean known = FALSE;
+    for (int task = WEIR_TASK_COMM; task < WEIR_TASKS; task++)
+      for (size_t routine = 0; routine < 2; routine++)
+        if (!strcmp(*word, weir_routine_name((weir_task)task, routine))) {
+          *never |= UINT32_C(1) << (2 * (size_t)task + routine);
+          known = TRUE;
+        }
+    if (known) continue;
+    g_autofree char *option = g_strdup_printf("--forbid %s", text);
+    return plan_refuse(command, option, "routines as --list-options names them, all-gather*, ...");
+  }
+  return WEIR_EXIT_DONE;
+}
+
+/* Which codecs each tensor may use: none where its name holds one of the patterns. */
+static uint8_t *allowed_codecs(const weir_profile *profile, const char *patterns) {
+  g_auto(GStrv) words = g_strsplit(patterns ? patterns : "", ",", -1);
+  uint8_t *allowed = g_malloc(profile->count);
+  for (size_t i = 0; i < profile->count; i++) {
+    allowed[i] = UINT8_MAX;
+    for (char **word = words; *word; word++)
+      if (**word && strcasestr(profile->tensors[i].name, *word)) allowed[i] = 0;
+  }
+  return allowed;
+}
+
+/* --- solving -------------------------------------------------------------------------------- */
+
+static weir_status show(const strategy_found *found, const strategy_arguments *a) {
+  if (a->trace) {
+    weir_timeline timeline;
+    weir_status status =
+        weir_strategy_timeline(found->profile, found->cluster,
+                               &found->report->by[WEIR_STRATEGY_WEIR], &timeline);
+    if (status == WEIR_OK) status = weir_timeline_trace(&timeline, found->profile, a->trace);
+    weir_timeline_free(&timeline);
+    if (status != WEIR_OK) return status;
+  }
+  if (a->json)
+    plan_strategy_json(found);
+  else
+    plan_strategy_table(found);
+  return WEIR_OK;
+}
+
+static weir_status solve(const weir_profile *profile, const weir_cluster *cluster,
+                         const weir_strategy_limits *limits, const strategy_arguments *a) {
+  weir_strategy_report report = {0};
+  weir_strategy_fusion fusion = {0};
+  weir_status status = a->fuse ? weir_strategy_fuse(profile, cluster, limits, &fusion)
+                               : weir_strategy_solve(profile, cluster, limits, &report);
+  const strategy_found found = {a->fuse ? &fusion.profile : profile, cluster,
+                                a->fuse ? &fusion.report : &report, fusion.end,
+                                a->fuse ? fusion.solve_s : report.solve_s};
+  if (status == WEIR_OK) status = show(&found, a);
+  weir_strategy_report_free(&report);
+  weir_strategy_fusion_free(&fusion);
+  return status;
+}
+
+static int run(const char *path, const weir_option_limits *options, const strategy_arguments *a) {
+  weir_cluster cluster;
+  weir_profile profile;
+  if (!(a->exact >= 0.0)) return plan_refuse(command, "--exact", "a number from 0");
+  const int code = read_cluster(a, &cluster);
+  if (code != WEIR_EXIT_DONE) return code;
+  weir_status status = weir_profile_load(&profile, path);
+  if (status != WEIR_OK) return plan_failed(command, status);
+  g_autofree uint8_t *codecs = allowed_codecs(&profile, a->plain);
+  const weir_strategy_limits limits = {.options = *options, .codecs = codecs,
+                                       .compare = a->compare, .exact_work = a->exact};
+  status = solve(&profile, &cluster, &limits, a);
+  weir_profile_free(&profile);
+  return status == WEIR_OK ? WEIR_EXIT_DONE : plan_failed(command, status);
+}
+
+static int act(const strategy_arguments *a, int argc, char **argv) {
+  if (a->most < 0) return plan_refuse(command, "--most-compressions", "a number from 0 (any)");
+  weir_option_limits limits = {.no_gpu = a->no_gpu, .no_cpu = a->no_cpu, .no_flat = a->no_flat,
+                               .no_hierarchical = a->no_tree, .no_indivisible = a->no_whole,
+                               .no_divisible = a->no_divided, .compressed_only = a->compressed,
+                               .most_compressions = (size_t)a->most};
+  const int code = read_forbidden(a->forbid, &limits.never);
+  if (code != WEIR_EXIT_DONE) return code;
+  if (a->list && argc > 1) return plan_refuse(command, argv[1], "no file with --list-options");
+  if (a->list) return list(&limits, a->json);
+  if (argc != 2) return plan_refuse(command, "file", "one PROFILE.csv, or --list-options");
+  return run(argv[1], &limits, a);
+}
+
 int plan_strategy(int argc, char **argv) {
-  gboolean options = FALSE, json = FALSE;
-  gboolean no_gpu = FALSE, no_cpu = FALSE, no_flat = FALSE, no_tree = FALSE, compressed = FALSE;
-  gint most = 0;
+  strategy_arguments a = {.machines = 8, .per_machine = 8, .cores = 4};
   const GOptionEntry entries[] = {
-      {"list-options", 0, 0, G_OPTION_ARG_NONE, &options, "List and count the options", NULL},
-      {"no-gpu", 0, 0, G_OPTION_ARG_NONE, &no_gpu, "Never compress on the GPU", NULL},
-      {"no-cpu", 0, 0, G_OPTION_ARG_NONE, &no_cpu, "Never compress on the CPU", NULL},
-      {"no-flat", 0, 0, G_OPTION_ARG_NONE, &no_flat, "No flat communication", NULL},
-      {"no-hierarchical", 0, 0, G_OPTION_ARG_NONE, &no_tree, "No hierarchical communication", NULL},
-      {"compressed", 0, 0, G_OPTION_ARG_NONE, &compressed, "At least one compression", NULL},
-      {"most-compressions", 0, 0, G_OPTION_ARG_INT, &most, "At most N compressions a tensor", "N"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &json, "Print JSON", NULL},
+      {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "List and count the options", NULL},
+      {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "Machines (8)", "N"},
+      {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "Workers in each (8)", "N"},
+      {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "Links inside a machine (10,1000)", "US,GBPS"},
+      {"inter", 0, 0, G_OPTION_ARG_STRING, &a.inter, "A machine's link (30,100)", "US,GBPS"},
+      {"codec", 0, 0, G_OPTION_ARG_STRING_ARRAY, &a.codecs,
+       "A codec that may be used, up to 4 (dgc,0.02)", "NAME,RATIO"},
+      {"gpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu, "Compression on the GPU (0.05,0.05)", "A,B"},
+      {"cpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "Compression on the CPU (0.02,0.5)", "A,B"},
+      {"gpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu_back, "Decompression there", "A,B"},
+      {"cpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu_back, "Decompression there", "A,B"},
+      {"cpu-cores", 0, 0, G_OPTION_ARG_INT, &a.cores, "Cores that compress (4)", "N"},
+      {"no-gpu", 0, 0, G_OPTION_ARG_NONE, &a.no_gpu, "Never compress on the GPU", NULL},
+      {"no-cpu", 0, 0, G_OPTION_ARG_NONE, &a.no_cpu, "Never compress on the CPU", NULL},
+      {"no-flat", 0, 0, G_OPTION_ARG_NONE, &a.no_flat, "No flat communication", NULL},
+      {"no-hierarchical", 0, 0, G_OPTION_ARG_NONE, &a.no_tree, "No hierarchical communication",
+       NULL},
+      {"no-indivisible", 0, 0, G_OPTION_ARG_NONE, &a.no_whole, "No indivisible schemes", NULL},
+      {"no-divisible", 0, 0, G_OPTION_ARG_NONE, &a.no_divided, "No divisible schemes", NULL},
+      {"forbid", 0, 0, G_OPTION_ARG_STRING, &a.forbid, "Routines never used", "ROUTINES"},
+      {"compressed", 0, 0, G_OPTION_ARG_NONE, &a.compressed, "At least one compression", NULL},
+      {"most-compressions", 0, 0, G_OPTION_ARG_INT, &a.most, "At most N compressions a tensor",
+       "N"},
+      {"plain", 0, 0, G_OPTION_ARG_STRING, &a.plain,
+       "Tensors whose names hold one of these are not compressed", "PATTERNS"},
+      {"compare", 0, 0, G_OPTION_ARG_NONE, &a.compare, "Run all crippled searches too", NULL},
+      {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "Look for the optimum, trying at most N", "N"},
+      {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "Decide groups of tensors as well", NULL},
+      {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "Write the timeline for Perfetto", "FILE"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context =
-      g_option_context_new("--list-options - how one tensor may be synchronized");
+  g_autoptr(GOptionContext) context = g_option_context_new(summary);
   g_autoptr(GError) error = NULL;
   g_option_context_set_description(context, description);
   g_option_context_add_main_entries(context, entries, NULL);
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error))
     fprintf(stderr, "%s: %s\n", command, error->message);
-    return WEIR_EXIT_USAGE;
-  }
-  if (argc > 1) return plan_refuse(command, argv[1], "no file");
-  if (!options) return plan_refuse(command, "nothing to do", "--list-options");
-  if (most < 0) return plan_refuse(command, "--most-compressions", "a number from 0 (any)");
-  return list(&(weir_option_limits){.no_gpu = no_gpu, .no_cpu = no_cpu, .no_flat = no_flat,
-                                    .no_hierarchical = no_tree, .compressed_only = compressed,
-                                    .most_compressions = (size_t)most},
-              json);
+  else
+    code = act(&a, argc, argv);
+  char *texts[] = {a.intra, a.inter, a.gpu, a.cpu, a.gpu_back, a.cpu_back, a.forbid, a.plain,
+                   a.trace};
+  for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
+  g_strfreev(a.codecs);
+  return code;
 }

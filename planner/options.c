@@ -64,6 +64,7 @@ static void communicate(walk *w, size_t slot, bool compressed) {
   const uint8_t low = part == SECOND ? w->pair[place] : 0;
   const uint8_t high = part == FIRST ? 1 : low;
   for (uint8_t routine = low; routine <= high; routine++) {
+    if (w->limits->never >> (2 * tasks[part][compressed] + routine) & 1) continue;
     if (part == FIRST) w->pair[place] = routine;
     put(w, tasks[part][compressed], place, routine);
     before(w, slot + 1, compressed);
@@ -133,19 +134,24 @@ bool weir_option_compresses(const weir_option *option) {
   return false;
 }
 
-size_t weir_option_text(const weir_option *option, char *text, size_t capacity) {
-  static const char *const routines[WEIR_TASKS][2] = {
+const char *weir_routine_name(weir_task task, size_t routine) {
+  static const char *const names[WEIR_TASKS][2] = {
       {"comp", "comp"},           {"decomp", "decomp"},
       {"all-reduce", "all-reduce"}, {"reduce-scatter", "reduce"},
       {"all-gather", "broadcast"}, {"all-gather*", "all-gather*"},
       {"all-to-all*", "gather*"},  {"all-gather*", "broadcast*"},
   };
+  return (unsigned)task < WEIR_TASKS && routine < 2 ? names[task][routine] : "?";
+}
+
+size_t weir_option_text(const weir_option *option, char *text, size_t capacity) {
   static const char *const places[WEIR_SITES] = {"gpu", "cpu", "flat", "intra", "inter"};
   size_t length = 0;
   for (size_t i = 0; i < option->count; i++) {
     const int part = snprintf(length < capacity ? text + length : NULL,
                               length < capacity ? capacity - length : 0, "%s%s(%s)", i ? " " : "",
-                              routines[option->step[i].task][option->step[i].routine],
+                              weir_routine_name((weir_task)option->step[i].task,
+                                                option->step[i].routine),
                               places[option->step[i].place]);
     length += part > 0 ? (size_t)part : 0;
   }

@@ -60,6 +60,7 @@ typedef struct weir_option_limits {
   bool no_gpu, no_cpu, no_flat, no_hierarchical, no_indivisible, no_divisible;
   bool compressed_only;      /* at least one compression */
   size_t most_compressions;  /* 0: any number */
+  uint32_t never;            /* bit 2 * task + routine: that communication is not used */
 } weir_option_limits;
 
 /* Visit every option within the limits, in a fixed order; visit may be NULL.  no_indivisible and
@@ -68,6 +69,9 @@ typedef struct weir_option_limits {
 weir_status weir_options_visit(const weir_option_limits *limits,
                                void (*visit)(void *user, const weir_option *option), void *user,
                                size_t *count);
+
+/* The name of a task's routine: "reduce-scatter", "all-gather*"; the star: of compressed data. */
+const char *weir_routine_name(weir_task task, size_t routine);
 
 bool weir_option_compresses(const weir_option *option);
 

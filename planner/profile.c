@@ -90,3 +90,22 @@ void weir_profile_sums(const weir_profile *profile, double *ready_s, double *byt
     bytes[i + 1] = bytes[i] + weir_profile_bytes(profile, i);
   }
 }
+
+weir_status weir_profile_fuse(const weir_profile *profile, const size_t *end, size_t groups,
+                              weir_profile *fused) {
+  *fused = (weir_profile){.tensors = calloc(groups, sizeof *fused->tensors)};
+  if (!fused->tensors) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", groups);
+  for (size_t k = 0, i = 0; k < groups; k++) {
+    weir_profile_tensor *group = &fused->tensors[k];
+    for (; i < end[k]; i++) {
+      group->numel += profile->tensors[i].numel;
+      group->gap_s += profile->tensors[i].gap_s;
+    }
+    group->name = strdup(profile->tensors[end[k] - 1].name);
+    fused->count++;
+    if (group->name) continue;
+    weir_profile_free(fused);
+    return weir_fail(WEIR_E_NOMEM, "no memory for a tensor's name");
+  }
+  return WEIR_OK;
+}

@@ -54,10 +54,10 @@ typedef struct weir_solve_limits {
   /* Per tensor, bit r: row r may be used for a group that holds it.  NULL: any row.  Borrowed. */
   const uint64_t *allowed;
   /* Steps of search (about 10 ns each) after which the best solution known is returned, with
-   * least_s < step_s saying how far from the optimum it may be.  0: WEIR_SOLVE_WORK, some ms. */
+   * least_s < step_s saying how far from the optimum it may be.  0: WEIR_SOLVE_WORK, 10 to 20 ms. */
   size_t work;
 } weir_solve_limits;
-enum { WEIR_SOLVE_WORK = 500000 };
+enum { WEIR_SOLVE_WORK = 1200000 };
 
 /* limits may be NULL.  The answer is never worse than one group, every tensor alone, buckets and even
  * divisions with any single row that is allowed everywhere (weir_fusion_baselines).

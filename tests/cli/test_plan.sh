@@ -98,9 +98,72 @@ refuse "knapsack, kmeans" bits "$stats" --method best
 [[ $("$weir" plan strategy --list-options --no-flat --json) == '{"count":4278,"options":["'* ]] ||
   fail "JSON of options"
 refuse "the constraints leave no option" strategy --list-options --no-flat --no-hierarchical
-refuse "expected --list-options" strategy
+refuse "one PROFILE.csv, or --list-options" strategy
 refuse "expected no file" strategy --list-options "$profile"
 refuse "from 0" strategy --list-options --most-compressions=-1
+
+
+# Two machines of one worker, 1 ms and 8 Mbit/s = 1 ms a kilobyte; 1000 elements, ready after 2 ms.
+# Dense: a ring of two takes 2 ms and 4 ms.  Compressed to a tenth on the GPU at 0.5 ms: 0.5 ms, 1 ms
+# and 0.4 ms for the all-gather, 0.5 ms to decompress.
+small=$folder/small.csv
+printf 'tensor,numel,gap_us\nonly,1000,2000\n' >"$small"
+two=(--machines 2 --per-machine 1 --inter 1000,0.008 --codec "tenth,0.1" --gpu-ms 0.5,0 --cpu-ms 9,0)
+json=$("$weir" plan strategy "$small" "${two[@]}" --exact 1e6 --compare --json) || fail "strategy"
+close "$(value "$json" iteration_ms)" 4.4 || fail "$json"
+close "$(value "$json" none)" 8 || fail "$json"
+close "$(value "$json" layer-wise)" 4.4 || fail "$json"
+close "$(value "$json" upper_bound_ms)" 3.4 || fail "$json"
+[[ $json == *'"exact":true'* && $json == *'"codec":"tenth"'* && $json == *'"options":4341'* ]] ||
+  fail "$json"
+# The same may not be compressed, or not on the GPU: 2 + 6; 2 + 9 + 1.4 + 9 is no better.
+for only in "--plain ONLY" "--no-gpu"; do
+  # shellcheck disable=SC2086
+  json=$("$weir" plan strategy "$small" "${two[@]}" $only --json) || fail "strategy $only"
+  close "$(value "$json" iteration_ms)" 8 || fail "$only: $json"
+done
+# Two such tensors 0.1 ms apart fuse: 2.1 + 0.5 + 1 + 0.8 + 0.5, and the links are used once.
+printf 'tensor,numel,gap_us\na,1000,2000\nb,1000,100\n' >"$folder/pair.csv"
+json=$("$weir" plan strategy "$folder/pair.csv" "${two[@]}" --fuse --json) || fail "strategy --fuse"
+close "$(value "$json" iteration_ms)" 4.9 || fail "$json"
+[[ $json == *'"groups":[[0,1]]'* ]] || fail "$json"
+"$weir" plan strategy "$small" "${two[@]}" --trace "$folder/s.json" >/dev/null || fail "strategy --trace"
+[[ $(grep -c '"ph":"X"' "$folder/s.json") == 4 ]] || fail "trace: $(cat "$folder/s.json")"
+"$weir" plan strategy "$profile" | grep -q '^  bytecomp ' || fail "no table of methods"
+
+refuse "$folder/twice.csv:3: " strategy "$folder/twice.csv"
+refuse "$folder/negative.csv:2: " strategy "$folder/negative.csv"
+refuse "$folder/empty.csv:1: " strategy "$folder/empty.csv"
+printf 'tensor,numel,gap_us\na,nan,0\n' >"$folder/nan.csv"
+refuse "$folder/nan.csv:2: " strategy "$folder/nan.csv"
+refuse "$folder/nan.csv:2: " fusion "$folder/nan.csv" "${cost[@]}"
+refuse "$folder/absent.csv" strategy "$folder/absent.csv"
+refuse "no option for tensor 'only'" strategy "$small" --compressed --plain only
+refuse "the constraints leave no option" strategy "$small" --no-flat --no-hierarchical
+refuse "the constraints leave no option" strategy "$small" --no-indivisible --no-divisible
+refuse "routines as" strategy "$small" --forbid gossip
+refuse "NAME,RATIO" strategy "$small" --codec dgc
+refuse "NAME,RATIO" strategy "$small" --codec dgc,1.5
+refuse "NAME,RATIO" strategy "$small" --codec dgc,nan
+refuse "at most 4" strategy "$small" --codec a,1 --codec b,1 --codec c,1 --codec d,1 --codec e,1
+refuse "US,GBPS" strategy "$small" --inter 1,0
+refuse "US,GBPS" strategy "$small" --intra=-1,5
+refuse "A,B" strategy "$small" --gpu-ms 1
+refuse "A,B" strategy "$small" --cpu-decompress-ms 1,-1
+refuse "numbers from 1" strategy "$small" --machines 0
+refuse "CPU cores" strategy "$small" --cpu-cores 65
+refuse "a number from 0" strategy "$small" --exact=-1
+refuse "/nowhere/s.json" strategy "$small" --trace /nowhere/s.json
+
+# 400 layers: the knapsack's bytes <= kmeans's <= those of 4 bits everywhere, at the same error.
+awk 'BEGIN { print "layer,numel,norm,bits,bucket,bytes,error"; srand(7)
+  for (l = 0; l < 400; l++) { n = 100 * int(1 + 1000 * rand()); norm = 0.1 + 10 * rand()
+    for (b = 2; b <= 8; b++) printf "l%d,%d,%.6f,%d,128,%d,%.9f\n", l, n, norm, b, n * b / 8, norm / (2 ^ b - 1) } }' \
+  >"$folder/many.csv"
+table=$("$weir" plan bits "$folder/many.csv" --alpha 1) || fail "bits, 400 layers"
+bytes() { awk -v m="$1" '$1 == m { print $2; exit }' <<<"$table"; }
+[[ $(bytes knapsack) -le $(bytes kmeans) && $(bytes kmeans) -le $(bytes uniform) &&
+   $(bytes knapsack) -lt $(bytes uniform) ]] || fail "bits: $table"
 
 refuse "unknown plan" nonsense
 refuse "usage"
