@@ -40,13 +40,6 @@ weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n,
  * the data fools it. */
 void weir_sample(const float *e, size_t n, size_t count, float *sample);
 
-/* Bits of the smallest float that is >= threshold >= 0. */
-static inline uint32_t weir_bits_reaching(double threshold) {
-  float nearest = (float)threshold;
-  uint32_t bits = weir_magnitude(nearest);
-  return (double)nearest < threshold ? bits + 1 : bits;
-}
-
 /* Outcome of a search: the k-th largest, and the short list that the context now holds, all
  * elements of magnitude >= floor_bits, the k-th among them.  listed = 0: there is no short list
  * (few elements, ties in bulk, large k). */
