@@ -59,6 +59,11 @@ size_t weir_emit_candidates(const weir_codec_context *context, size_t count, wei
 weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_t n, size_t k,
                               uint32_t base, uint32_t *index);
 
+/* Fills a gain curve from bins that were counted elsewhere, of a gradient of n elements; WEIR_GAIN_BINS
+ * counts and energies. */
+void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
+                          const double *energy);
+
 /* --- rows of weir_codecs[] ------------------------------------------------------------------- */
 size_t weir_none_kept(const weir_layout *layout, double cr);
 size_t weir_topk_kept(const weir_layout *layout, double cr);

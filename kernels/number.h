@@ -6,6 +6,7 @@
 #ifndef WEIR_KERNELS_NUMBER_H
 #define WEIR_KERNELS_NUMBER_H
 
+#include <float.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -88,6 +89,33 @@ WEIR_NUMBER uint32_t weir_bits_reaching(double threshold) {
   float nearest = (float)threshold;
   uint32_t bits = weir_magnitude(nearest);
   return (double)nearest < threshold ? bits + 1 : bits;
+}
+
+/* Bin of a magnitude in a gain curve: exponent and first 5 bits of the mantissa. */
+#define WEIR_GAIN_SHIFT 18
+#define WEIR_GAIN_BINS (1U << (31 - WEIR_GAIN_SHIFT))
+
+/* --- quantizers ------------------------------------------------------------------------------ */
+
+/* Largest magnitude that a grid reaches: what lies beyond saturates and stays in the residual, and
+ * no difference or decoded value overflows. */
+#define WEIR_GRID_LIMIT (FLT_MAX / 4)
+/* Below this a unit's width is taken as zero: its step would be denormal. */
+#define WEIR_GRID_LEAST (FLT_MIN * 256)
+
+/* x within the grid's reach, as a float. */
+WEIR_NUMBER float weir_grid_limit(double x) {
+  return x > (double)WEIR_GRID_LIMIT    ? WEIR_GRID_LIMIT
+         : x < -(double)WEIR_GRID_LIMIT ? -WEIR_GRID_LIMIT
+                                        : (float)x;
+}
+
+/* Where a unit's draws start: splitmix64 of seed and unit. */
+WEIR_NUMBER uint32_t weir_unit_key(uint64_t seed, uint64_t number) {
+  uint64_t z = seed + number * UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  return (uint32_t)((z ^ z >> 31) >> 32);
 }
 
 #endif

@@ -92,4 +92,35 @@ weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, 
 weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out);
 weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
+/* --- qsgd ------------------------------------------------------------------------------------ */
+
+/* As the codec qsgd with 2 to 8 bits (buckets of 128, max-min, stochastic): the same bytes for the
+ * same seed.  capacity at least the codec's bound(), *bytes is what will be written.  e must be
+ * finite, n below 2^32; neither needs a reservation. */
+weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n, unsigned bits,
+                                  uint64_t seed, void *out, size_t capacity, size_t *bytes);
+/* Decode untrusted bytes into to[0..n): stored, or added when add.  Another header than that of n
+ * elements of bits each, or scales out of range: to unchanged, the next wait says so.  Another
+ * length: WEIR_E_PROTOCOL at once. */
+weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                  unsigned bits, float *to, bool add);
+
+/* --- gain curve ------------------------------------------------------------------------------ */
+
+/* A bin of weir_gain_curve: sum of the squared mantissas, high 2^32 + low, and elements. */
+typedef struct weir_cuda_gain_bin {
+  uint64_t low;
+  uint64_t high;
+  uint64_t count;
+} weir_cuda_gain_bin;
+#define WEIR_CUDA_GAIN_BINS 8192
+
+/* As weir_gain_curve_fill, into WEIR_CUDA_GAIN_BINS bins of device memory, stored.  The caller copies
+ * them to the host when it suits him and makes them a curve there.  The energies are exact, while
+ * the CPU's have rounding errors of up to n 2^-53. */
+weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n, size_t stride,
+                                     weir_cuda_gain_bin *bins);
+/* bins in host memory; n as in weir_cuda_gain_histogram. */
+weir_status weir_cuda_gain_curve(const weir_cuda_gain_bin *bins, size_t n, weir_gain_curve *curve);
+
 #endif
