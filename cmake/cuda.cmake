@@ -2,7 +2,10 @@
 # it.  WEIR_CUDA says whether the kernels for it are built; never under a sanitizer, which nvcc does
 # not take (the same kernels then still run on the processor, tests/emulate).
 include(CheckLanguage)
-enable_language(CXX) # what nvcc makes of its sources, and tests/emulate
+enable_language(CXX) # tests/emulate
+if(CMAKE_C_FLAGS MATCHES "-fsanitize" AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")
+  string(APPEND CMAKE_CXX_FLAGS " ${CMAKE_C_FLAGS}")
+endif()
 option(WEIR_CUDA "build the CUDA kernels where a compiler is found" ON)
 set(WEIR_CUDA_STATE "off")
 if(WEIR_CUDA AND CMAKE_C_FLAGS MATCHES "-fsanitize")
