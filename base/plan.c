@@ -27,7 +27,19 @@ static const char *const collective_names[WEIR_COLL_COUNT] = {
     [WEIR_COLL_DENSE_RING] = "dense-ring", [WEIR_COLL_DENSE_TREE] = "dense-tree",
     [WEIR_COLL_AG] = "ag",                 [WEIR_COLL_ART_RING] = "art-ring",
     [WEIR_COLL_ART_TREE] = "art-tree",
+    [WEIR_COLL_DENSE_HALVING] = "dense-halving",
+    [WEIR_COLL_DENSE_DOUBLE_TREE] = "dense-double-tree",
+    [WEIR_COLL_DENSE_TORUS] = "dense-torus",
+    [WEIR_COLL_DENSE_STAR] = "dense-star",
+    [WEIR_COLL_ART_HALVING] = "art-halving",
+    [WEIR_COLL_ART_DOUBLE_TREE] = "art-double-tree",
+    [WEIR_COLL_ART_TORUS] = "art-torus",
+    [WEIR_COLL_ART_STAR] = "art-star",
 };
+/* What a collective does with the elements: its name says so before the hyphen. */
+static bool is_way(uint32_t collective, const char *way) {
+  return strncmp(collective_names[collective], way, strlen(way)) == 0;
+}
 static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_PAPER] = "u32-fp32",
     [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
@@ -65,6 +77,9 @@ static weir_status check_encoder(const weir_plan *plan) {
 }
 
 weir_status weir_plan_check(const weir_plan *plan) {
+  if ((plan->groups == 0) != (plan->layout == 0))
+    return weir_fail(WEIR_E_INVALID, "plan of %u groups names layout %08x", plan->groups,
+                     plan->layout);
   if (plan->codec >= WEIR_CODEC_COUNT || plan->collective >= WEIR_COLL_COUNT ||
       plan->wire >= WEIR_WIRE_COUNT)
     return weir_fail(WEIR_E_INVALID, "plan names an unknown codec, collective or wire format");
@@ -72,8 +87,8 @@ weir_status weir_plan_check(const weir_plan *plan) {
     return weir_fail(WEIR_E_INVALID, "compression ratio %g is outside (0, 1]", plan->cr);
   const char *codec = codec_names[plan->codec];
   if (is_dense(plan->codec)) {
-    if (plan->collective != WEIR_COLL_DENSE_RING && plan->collective != WEIR_COLL_DENSE_TREE)
-      return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring or dense-tree, not %s", codec,
+    if (!is_way(plan->collective, "dense-"))
+      return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring and its like, not %s", codec,
                        collective_names[plan->collective]);
     if (plan->cr != 1.0)
       return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g", codec,
@@ -85,10 +100,8 @@ weir_status weir_plan_check(const weir_plan *plan) {
   if (codec_bits[plan->codec].most > 0) return check_encoder(plan);
   const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
                       plan->codec == WEIR_CODEC_RANDOMK;
-  const bool art =
-      plan->collective == WEIR_COLL_ART_RING || plan->collective == WEIR_COLL_ART_TREE;
-  if (shared && !art)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring or art-tree, not %s", codec,
+  if (shared && !is_way(plan->collective, "art-"))
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring and its like, not %s", codec,
                      collective_names[plan->collective]);
   if (!shared && plan->collective != WEIR_COLL_AG)
     return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
@@ -133,9 +146,10 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
                      "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk)",
                      text);
   if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
-    return weir_fail(
-        WEIR_E_PARSE,
-        "plan '%s': unknown collective (dense-ring, dense-tree, ag, art-ring, art-tree)", text);
+    return weir_fail(WEIR_E_PARSE,
+                     "plan '%s': unknown collective (ag, or dense- or art- with ring, tree, halving, "
+                     "double-tree, torus or star)",
+                     text);
   if (n == 4 && !look_up(wire_names, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16)", text);
@@ -156,6 +170,9 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
   (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?", plan->cr,
                  collective ? collective : "?", plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
+  if (plan->groups == 0) return;
+  const size_t length = strlen(text);
+  (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->groups);
 }
 
 uint64_t weir_plan_digest(const weir_plan *plan) {
@@ -165,5 +182,7 @@ uint64_t weir_plan_digest(const weir_plan *plan) {
   h = weir_hash(h, &plan->collective, sizeof plan->collective);
   h = weir_hash(h, &plan->wire, sizeof plan->wire);
   h = weir_hash(h, &plan->cr, sizeof plan->cr);
+  h = weir_hash(h, &plan->groups, sizeof plan->groups);
+  h = weir_hash(h, &plan->layout, sizeof plan->layout);
   return h ? h : 1;
 }

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "bench_collectives.h"
+#include "bench_kernels.h"
 #include "cli.h"
 #include "moo/hypervolume.h"
 #include "moo/problems.h"
@@ -109,6 +110,8 @@ typedef struct bench_row {
 static const bench_row rows[] = {
     {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
      weir_bench_collectives},
+    {"kernels", "codecs and messages on one core, beside reading, copying and other selections",
+     weir_bench_kernels},
     {"moo", "NSGA-II: hypervolume and time on standard problems", bench_moo},
     {NULL, NULL, NULL},
 };

@@ -80,7 +80,8 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
 
 /* Weir's row for a collective, with the codec that is usual for it. */
 static double own_seconds(const cost_query *q, uint32_t collective) {
-  const gboolean dense = collective <= WEIR_COLL_DENSE_TREE;
+  const weir_plan whole = {.codec = WEIR_CODEC_NONE, .collective = collective, .cr = 1.0};
+  const gboolean dense = weir_plan_check(&whole) == WEIR_OK;
   const size_t elements = (size_t)(q->bytes / 4.0);
   const size_t part = (size_t)(q->cr * (double)elements);
   const size_t kept = part ? part : 1;
@@ -96,12 +97,17 @@ static double own_seconds(const cost_query *q, uint32_t collective) {
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }
 
-static void print_json(const double ms[WEIR_COLL_COUNT], uint32_t best) {
+/* The papers' model has fewer. */
+static uint32_t rows(const cost_query *q) {
+  return q->own_model ? WEIR_COLL_COUNT : WEIR_COLL_PAPER_COUNT;
+}
+
+static void print_json(const cost_query *q, const double ms[WEIR_COLL_COUNT], uint32_t best) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   json_builder_set_member_name(builder, "ms");
   json_builder_begin_object(builder);
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
+  for (uint32_t c = 0; c < rows(q); c++) {
     json_builder_set_member_name(builder, weir_collective_name(c));
     json_builder_add_double_value(builder, ms[c]);
   }
@@ -119,14 +125,14 @@ static void print_table(const cost_query *q, const double ms[WEIR_COLL_COUNT], u
          q->own_model ? "Weir's" : "the paper's", q->workers, q->latency_s * 1e3,
          8e-9 / q->seconds_per_byte, q->bytes, q->cr, q->own_model ? ", wire " : "",
          q->own_model ? weir_wire_name(q->wire) : "");
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    printf("  %-11s %14.4f ms%s\n", weir_collective_name(c), ms[c], c == best ? "  best" : "");
+  for (uint32_t c = 0; c < rows(q); c++)
+    printf("  %-17s %14.4f ms%s\n", weir_collective_name(c), ms[c], c == best ? "  best" : "");
 }
 
 static int answer(const cost_query *q, gboolean json) {
   double ms[WEIR_COLL_COUNT];
   uint32_t best = 0;
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
+  for (uint32_t c = 0; c < rows(q); c++) {
     ms[c] = 1e3 * (q->own_model ? own_seconds(q, c)
                                 : weir_cost_paper(c, q->workers, q->latency_s, q->seconds_per_byte,
                                                   q->bytes, q->cr));
@@ -138,7 +144,7 @@ static int answer(const cost_query *q, gboolean json) {
     if (ms[c] < ms[best]) best = c;
   }
   if (json)
-    print_json(ms, best);
+    print_json(q, ms, best);
   else
     print_table(q, ms, best);
   return WEIR_EXIT_DONE;
@@ -166,6 +172,7 @@ int weir_cmd_cost(int argc, char **argv) {
                "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
                "  ag                       all-gather of each worker's kept elements\n"
                "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
+               "With --model weir also halving, double-tree, torus and star in place of ring.\n"
                "\n"
                "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr 0.1\n"
                "Exit codes: 0 done; 2 bad usage or bad input.\n");

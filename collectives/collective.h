@@ -26,6 +26,19 @@ int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */
 void weir_comm_step(weir_comm *comm, uint64_t plan_digest, uint64_t step);
 
+/* --- hosts: which ranks share a machine ------------------------------------------------------ */
+
+/* What tells one machine from another: boot, host name and network namespace, hashed; instead of it
+ * the text `override`, or the environment's WEIR_HOST, when there is one (tests and labs: workers with
+ * a network of their own on one machine). */
+uint64_t weir_host_identity(const char *override);
+/* Tell each other, and group.  Collective, one small all-gather.  From then on hierarchical
+ * algorithms see the grouping; before, every rank counts as a machine of its own. */
+weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity);
+int weir_comm_hosts(const weir_comm *comm);
+/* The host of a rank, in [0, hosts), numbered in the order of lowest ranks. */
+int weir_comm_host_of(const weir_comm *comm, int rank);
+
 /* How all-reduce puts values on the wire. */
 typedef enum weir_value_format { WEIR_VALUE_FP32 = 0, WEIR_VALUE_BF16 = 1 } weir_value_format;
 
@@ -47,7 +60,12 @@ enum {
   WEIR_ALLREDUCE_DOUBLE_TREE = 3,
   WEIR_ALLREDUCE_TORUS = 4,
   WEIR_ALLREDUCE_STAR = 5,
-  WEIR_ALLREDUCE_COUNT = 6
+  /* Inside of every machine and between machines, by weir_comm_find_hosts(). */
+  WEIR_ALLREDUCE_HIER_RING = 6,
+  WEIR_ALLREDUCE_HIER_TREE = 7,
+  WEIR_ALLREDUCE_HIER_HALVING = 8,
+  WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
+  WEIR_ALLREDUCE_COUNT = 10
 };
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT];
 
@@ -106,6 +124,18 @@ enum {
   WEIR_REDUCE_SCATTER_COUNT = 2
 };
 extern const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_COUNT];
+
+/* Hierarchical all-reduce with any choice of rows: reduce-scatter inside of the machine, all-reduce of
+ * each share between machines, all-gather inside.  Where machines differ in their number of ranks,
+ * the first rank of each stands for it instead: reduce to it, all-reduce between those, broadcast;
+ * only `between` matters then, which must not be a hierarchical row itself. */
+typedef struct weir_hier_choice {
+  uint32_t scatter; /* weir_reduce_scatters[] */
+  uint32_t between; /* weir_allreduces[] */
+  uint32_t gather;  /* weir_allgathers[] */
+} weir_hier_choice;
+weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
+                                weir_value_format format, float *error, weir_notes *notes);
 
 typedef struct weir_reduce_row {
   uint32_t id;

@@ -21,6 +21,18 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_COUNT] = {
      weir_allreduce_torus},
     {WEIR_ALLREDUCE_STAR, "star", "all send to rank 0, which sends the sum to all: 2 hops",
      weir_allreduce_star},
+    {WEIR_ALLREDUCE_HIER_RING, "hier-ring",
+     "reduce-scatter in each machine, ring between machines, all-gather in each",
+     weir_allreduce_hier_ring},
+    {WEIR_ALLREDUCE_HIER_TREE, "hier-tree",
+     "reduce-scatter in each machine, tree between machines, all-gather in each",
+     weir_allreduce_hier_tree},
+    {WEIR_ALLREDUCE_HIER_HALVING, "hier-halving",
+     "pairwise in each machine, halving between machines, doubling in each",
+     weir_allreduce_hier_halving},
+    {WEIR_ALLREDUCE_HIER_DOUBLE_TREE, "hier-double-tree",
+     "reduce-scatter in each machine, double tree between machines, all-gather in each",
+     weir_allreduce_hier_double_tree},
 };
 
 weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double timeout_s) {
@@ -32,6 +44,7 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
   const size_t slots = 2 * (size_t)transport->size + WEIR_SLOTS_EXTRA;
   comm->transport = transport;
   comm->timeout_s = timeout_s;
+  comm->hosts = (weir_hosts){.count = transport->size, .even = true};
   comm->send = calloc(slots, sizeof *comm->send);
   comm->recv = calloc(slots, sizeof *comm->recv);
   if (!comm->send || !comm->recv) {
@@ -44,6 +57,7 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
 
 void weir_comm_free(weir_comm *comm) {
   if (!comm) return;
+  weir_hosts_free(&comm->hosts);
   for (int i = 0; i < WEIR_SCRATCH_COUNT; i++) free(comm->scratch[i]);
   free(comm->recv);
   free(comm->send);

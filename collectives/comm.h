@@ -5,6 +5,18 @@
 #include "collectives/collective.h"
 
 #define WEIR_SLOTS_EXTRA 8
+/* Groups inside of a group: the ranks of the own host, and those between hosts. */
+typedef struct weir_hosts {
+  int count;  /* hosts */
+  bool even;  /* every host has as many ranks */
+  int *of;    /* host of each rank; NULL: every rank is a host of its own */
+  weir_transport *inner_view, *outer_view;
+  weir_comm *inner; /* NULL before the first use, or with no other rank in it */
+  /* The ranks at the same place of every host; where hosts are uneven, the first ranks of all
+   * (NULL on the others). */
+  weir_comm *outer;
+} weir_hosts;
+
 enum { WEIR_SCRATCH_A = 0, WEIR_SCRATCH_B = 1, WEIR_SCRATCH_COUNT = 2 };
 
 struct weir_comm {
@@ -16,10 +28,16 @@ struct weir_comm {
   size_t scratch_bytes[WEIR_SCRATCH_COUNT];
   weir_send *send; /* 2 size + WEIR_SLOTS_EXTRA entries, for many messages at once */
   weir_recv *recv;
+  weir_hosts hosts;
 };
 
 /* Every collective begins with this: checks the notes and takes the next operation number. */
 weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes);
+
+/* Make the inner and outer communicators ready for the collective that runs: its tag, and operation
+ * numbers that no other collective of the step has. */
+weir_status weir_comm_levels(weir_comm *comm);
+void weir_hosts_free(weir_hosts *hosts);
 
 /* Scratch of at least `bytes`, kept from call to call; its content is lost when it grows. */
 weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **out);
@@ -57,6 +75,16 @@ weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value
                                  float *error, weir_notes *notes);
 weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_notes *notes);
+
+weir_status weir_allreduce_hier_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                     float *error, weir_notes *notes);
+weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                     float *error, weir_notes *notes);
+weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
+                                        weir_value_format format, float *error, weir_notes *notes);
+weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
+                                            weir_value_format format, float *error,
+                                            weir_notes *notes);
 
 /* WEIR_E_INVALID unless root is a rank; or unless a block fits its stride. */
 weir_status weir_comm_root(const weir_comm *comm, int root);

@@ -1,6 +1,7 @@
 #include "collectives/cost.h"
 
 #include <math.h>
+#include <stdbool.h>
 
 #include "collectives/collective.h"
 #include "collectives/patterns/patterns.h"
@@ -106,6 +107,11 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_DOUBLE_TREE: return double_tree(n, bytes);
     case WEIR_ALLREDUCE_TORUS: return torus(n, bytes);
     case WEIR_ALLREDUCE_STAR: return star(n, bytes);
+    /* Every rank a machine of its own. */
+    case WEIR_ALLREDUCE_HIER_RING: return ring(n, bytes);
+    case WEIR_ALLREDUCE_HIER_TREE: return tree(n, bytes);
+    case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
+    case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY};
   }
 }
@@ -166,6 +172,26 @@ weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
   return (weir_cost_terms){hops, (n - 1.0) * bytes};
 }
 
+/* Which all-reduce a collective contains. */
+static const struct {
+  bool art;
+  uint32_t allreduce;
+} ways[WEIR_COLL_COUNT] = {
+    [WEIR_COLL_DENSE_RING] = {false, WEIR_ALLREDUCE_RING},
+    [WEIR_COLL_DENSE_TREE] = {false, WEIR_ALLREDUCE_TREE},
+    [WEIR_COLL_DENSE_HALVING] = {false, WEIR_ALLREDUCE_HALVING},
+    [WEIR_COLL_DENSE_DOUBLE_TREE] = {false, WEIR_ALLREDUCE_DOUBLE_TREE},
+    [WEIR_COLL_DENSE_TORUS] = {false, WEIR_ALLREDUCE_TORUS},
+    [WEIR_COLL_DENSE_STAR] = {false, WEIR_ALLREDUCE_STAR},
+    [WEIR_COLL_AG] = {false, WEIR_ALLREDUCE_COUNT},
+    [WEIR_COLL_ART_RING] = {true, WEIR_ALLREDUCE_RING},
+    [WEIR_COLL_ART_TREE] = {true, WEIR_ALLREDUCE_TREE},
+    [WEIR_COLL_ART_HALVING] = {true, WEIR_ALLREDUCE_HALVING},
+    [WEIR_COLL_ART_DOUBLE_TREE] = {true, WEIR_ALLREDUCE_DOUBLE_TREE},
+    [WEIR_COLL_ART_TORUS] = {true, WEIR_ALLREDUCE_TORUS},
+    [WEIR_COLL_ART_STAR] = {true, WEIR_ALLREDUCE_STAR},
+};
+
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
   weir_cost_terms t = {0.0, 0.0};
   if (n <= 1) return t;
@@ -173,27 +199,23 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   const weir_wire_format format = (weir_wire_format)plan->wire;
   const double dense_bytes = (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
   const double value_bytes = (format == WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
-  switch (plan->collective) {
-    case WEIR_COLL_DENSE_RING: return ring(n, dense_bytes);
-    case WEIR_COLL_DENSE_TREE: return tree(n, dense_bytes);
-    case WEIR_COLL_AG:
-      t.alpha_terms = levels;
-      t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL
-                                    ? (double)kept /* bytes already */
-                                    : weir_wire_expected(elements, kept, format, true));
-      return t;
-    case WEIR_COLL_ART_RING:
-    case WEIR_COLL_ART_TREE:
-      t = plan->collective == WEIR_COLL_ART_RING ? ring(n, value_bytes) : tree(n, value_bytes);
-      if (plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
-      t.alpha_terms += levels;
-      t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);
-      /* The variances are gathered before the root is known: one more round of small messages,
-       * whose few bytes vanish beside their latency. */
-      if (plan->codec == WEIR_CODEC_VAR) t.alpha_terms += levels;
-      return t;
-    default: return (weir_cost_terms){INFINITY, INFINITY}; /* never the cheapest */
+  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
+  if (plan->collective == WEIR_COLL_AG) {
+    t.alpha_terms = levels;
+    t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL
+                                  ? (double)kept /* bytes already */
+                                  : weir_wire_expected(elements, kept, format, true));
+    return t;
   }
+  const bool art = ways[plan->collective].art;
+  t = weir_cost_allreduce(ways[plan->collective].allreduce, n, art ? value_bytes : dense_bytes);
+  if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
+  t.alpha_terms += levels;
+  t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);
+  /* The variances are gathered before the root is known: one more round of small messages, whose
+   * few bytes vanish beside their latency. */
+  if (plan->codec == WEIR_CODEC_VAR) t.alpha_terms += levels;
+  return t;
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

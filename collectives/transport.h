@@ -39,7 +39,6 @@ typedef struct weir_recv {
  * over which they came in. */
 typedef struct weir_flow_sample {
   int peer;
-  size_t whole;     /* bytes of the message */
   size_t bytes;     /* bytes that arrived after first_s; 0: all was there at once */
   double first_s;   /* weir_now_s() when the first bytes had arrived */
   double last_s;    /* weir_now_s() when the last byte had arrived */
@@ -56,6 +55,12 @@ typedef struct weir_transport_ops {
   /* Round-trip time to a peer in seconds without the peer's holding time; thread-safe; bounded by
    * timeout_s.  NULL when the transport has no echo. */
   weir_status (*echo)(weir_transport *t, int peer, double timeout_s, double *rtt_s);
+  /* Send about *bytes back to back in datagrams; tells how many bytes of the link's arrived in its
+   * second half (0: none), and over how many seconds, by the receiving kernel's clock.
+   * Thread-safe; bounded by timeout_s.  WEIR_E_TIMEOUT when its end or the reply got lost.  NULL
+   * when the transport has no trains. */
+  weir_status (*train)(weir_transport *t, int peer, size_t *bytes, double timeout_s,
+                       double *seconds);
   /* Socket of the connection to a peer for TCP_INFO, or -1. */
   int (*descriptor)(weir_transport *t, int peer);
   /* Local address in use, for binding probes; NULL when it has none. */
@@ -93,5 +98,12 @@ weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t
 weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                const char *bind_address, uint64_t job_id, int rank, int size,
                                double timeout_s);
+
+/* Some ranks of a group as a group of their own: member[i] is the parent's rank of rank i, without
+ * repetition, in the same order on all members, the caller's own among them.  The parent is borrowed
+ * and must not be used meanwhile by another thread; its errors name the parent's ranks.  bytes_sent
+ * counts what went through the view and grows in the parent too; flow samples are the parent's. */
+weir_status weir_transport_view(weir_transport **out, weir_transport *parent, const int *member,
+                                int size);
 
 #endif

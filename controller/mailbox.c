@@ -51,12 +51,16 @@ void weir_mailbox_close(weir_mailbox *m) {
   pthread_mutex_unlock(&m->lock);
 }
 
+static bool is_probe(uint32_t action) {
+  return action == WEIR_ACTION_PROBE || action == WEIR_ACTION_LOOK;
+}
+
 void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status status) {
   pthread_mutex_lock(&m->lock);
   if (loop->has_directive) {
     /* A probe may be forgone; a plan not yet picked up must not be. */
-    const bool plan_waits = m->has_directive && m->directive.action != WEIR_ACTION_PROBE;
-    if (!plan_waits || loop->directive.action != WEIR_ACTION_PROBE) m->directive = loop->directive;
+    const bool plan_waits = m->has_directive && !is_probe(m->directive.action);
+    if (!plan_waits || !is_probe(loop->directive.action)) m->directive = loop->directive;
     m->has_directive = true;
   }
   m->wants_curve = loop->wants_curve;

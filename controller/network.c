@@ -58,6 +58,7 @@ void weir_network_reduce(const weir_note *notes, int ranks, weir_network *networ
   for (int r = 0; r < ranks; r++) {
     network->changed |= (notes[r].flags & WEIR_NOTE_NETWORK_CHANGED) != 0;
     network->suspects += (notes[r].flags & WEIR_NOTE_SUSPECT) != 0;
+    network->risen += (notes[r].flags & WEIR_NOTE_RISEN) != 0;
     network->stale += (notes[r].flags & WEIR_NOTE_STALE) != 0;
   }
 }

@@ -11,6 +11,7 @@ typedef struct weir_network {
   double bandwidth, bandwidth_error; /* bytes/s; 0: unknown */
   bool changed;                      /* some rank's monitor says so in this step */
   int suspects, stale;               /* ranks whose monitor suspects a change; holds old values */
+  int risen;                         /* ranks that saw more bandwidth than they know of */
 } weir_network;
 
 /* Latency: the median.  Bandwidth: the median too, unless a rank whose own error is small (at most

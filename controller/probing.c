@@ -48,7 +48,8 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   if (loop->probe.pending && loop->probe.since > answer_steps) give_up(loop);
   const int suspects = seen->network.suspects;
   loop->probe.suspected = suspects > 0 ? loop->probe.suspected + 1 : 0;
-  const bool doubt = (suspects > 1 || loop->probe.suspected >= suspicions_before_probe) &&
+  const bool doubt = (suspects > 1 || seen->network.risen > 1 ||
+                      loop->probe.suspected >= suspicions_before_probe) &&
                      loop->probe.since >= loop->probe.doubt_wait;
   const bool departs = loop->learnt.departures >= departures_before_probe &&
                        !loop->learnt.absorb && loop->probe.since >= loop->probe.wait;
@@ -57,9 +58,10 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
       loop->learnt.leaps >= leaps_before_probe && loop->probe.since >= leap_spacing;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
-  if (!(doubt || departs || leaps || old || worth_a_look(loop, &seen->network))) return;
+  const bool thorough = doubt || departs || leaps || old;
+  if (!thorough && !worth_a_look(loop, &seen->network)) return;
   if (loop->probe.pending || loop->has_directive) return;
-  weir_loop_direct(loop, WEIR_ACTION_PROBE, &loop->current);
+  weir_loop_direct(loop, thorough ? WEIR_ACTION_PROBE : WEIR_ACTION_LOOK, &loop->current);
   loop->probe.since = 0;
   loop->probe.pending = doubt || departs || leaps;
   loop->probe.doubt = doubt;

@@ -1,64 +1,148 @@
 /* The engine's memory.  Grows when a plan needs more than any before it, never within a step. */
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "engine/state.h"
 
-/* malloc of count things of size bytes; at least one byte, NULL on overflow too. */
-static void *room(size_t count, size_t size) {
-  size_t bytes;
-  if (__builtin_mul_overflow(count, size, &bytes)) return NULL;
-  return malloc(bytes > 0 ? bytes : 1);
+#define LINE 64 /* every part of the arena begins on a cache line */
+
+/* --- a group's part of the arena ------------------------------------------------------------ */
+
+/* Where the next `count` things of `size` bytes lie: at *at, which moves on behind them.  False when
+ * no memory can be that large. */
+static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
+  size_t bytes, end;
+  if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, LINE, &bytes) ||
+      __builtin_add_overflow(*at, bytes / LINE * LINE, &end))
+    return false;
+  *offset = *at;
+  *at = end;
+  return true;
 }
 
-static weir_status reserve_kept(weir_engine *engine, size_t k) {
-  if (engine->index != NULL && k <= engine->kept_capacity) return WEIR_OK;
-  uint32_t *index = room(k, sizeof *index);
-  float *value = room(k, sizeof *value);
-  float *error = room(k, sizeof *error);
-  if (index == NULL || value == NULL || error == NULL) {
-    free(index);
-    free(value);
-    free(error);
-    return weir_fail(WEIR_E_NOMEM, "no memory for %zu kept elements", k);
-  }
-  free(engine->index);
-  free(engine->value);
-  free(engine->error);
-  engine->index = index;
-  engine->value = value;
-  engine->error = error;
-  engine->kept_capacity = k;
+/* Places a group's buffers from *at on.  base: the arena, NULL to learn its size only. */
+static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  const size_t ranks = (size_t)group->engine->size;
+  const bool selects = !codec->dense && codec->encode == NULL;
+  const size_t k = selects ? group->kept : 0;
+  size_t stride = 0, index, value, error, blocks, bytes;
+  if (codec->encode != NULL)
+    stride = group->kept;
+  else if (selects)
+    stride = weir_wire_bound(group->n, k, (weir_wire_format)group->plan.wire);
+  /* At least what VAR's variances take, and every block aligned. */
+  stride = (stride + 15) / 16 * 16 + 16;
+  if (!part(at, k, sizeof *group->index, &index) || !part(at, k, sizeof *group->value, &value) ||
+      !part(at, k, sizeof *group->error, &error) || !part(at, ranks, stride, &blocks) ||
+      !part(at, ranks, sizeof *group->block_bytes, &bytes))
+    return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", ranks, stride);
+  if (base == NULL) return WEIR_OK;
+  group->index = (uint32_t *)(void *)(base + index);
+  group->value = (float *)(void *)(base + value);
+  group->error = (float *)(void *)(base + error);
+  group->kept_capacity = k;
+  group->blocks = base + blocks;
+  group->stride = stride;
+  group->block_bytes = (size_t *)(void *)(base + bytes);
+  memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
   return WEIR_OK;
 }
 
-weir_status weir_engine_reserve(weir_engine *engine, const weir_plan *plan) {
-  const weir_codec *codec = weir_codec_find(plan->codec);
-  if (codec == NULL) return weir_fail(WEIR_E_INVALID, "codec %u is unknown", plan->codec);
-  if (codec->dense) return WEIR_OK;
-  size_t stride;
-  if (codec->encode != NULL) {
-    stride = codec->bound(&engine->layout, plan->cr);
-  } else {
-    const size_t k = codec->kept(&engine->layout, plan->cr);
-    weir_status status = reserve_kept(engine, k);
+/* --- sets of groups ------------------------------------------------------------------------- */
+
+static size_t kept_by(const weir_codec *codec, const weir_group *group) {
+  if (codec->encode != NULL) return codec->bound(&group->layout, group->plan.cr);
+  return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
+}
+
+/* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
+static void describe(weir_engine *engine, weir_group *group, size_t number, size_t first,
+                     size_t end, size_t *offset) {
+  group->engine = engine;
+  group->number = number;
+  group->first = first;
+  group->end = end;
+  group->at = engine->layout.offset[first];
+  group->n = engine->layout.offset[end] - group->at;
+  for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
+  group->layout = (weir_layout){end - first, offset};
+  group->kept = kept_by(weir_codec_find(group->plan.codec), group);
+  group->terms = weir_cost_plan(&group->plan, engine->size, group->n, group->kept);
+}
+
+static void release_set(weir_group_set *set) {
+  free(set->of);
+  free(set->offset);
+  free(set->group);
+}
+
+/* Everything of a set but its arena. */
+static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
+                                const weir_plan_group *table, weir_group_set *set) {
+  const size_t tensors = engine->layout.tensors, count = table != NULL ? plan->groups : 1;
+  set->count = count;
+  set->group = calloc(count, sizeof *set->group);
+  set->offset = malloc((tensors + count) * sizeof *set->offset);
+  set->of = malloc((tensors + 1) * sizeof *set->of);
+  if (set->group == NULL || set->offset == NULL || set->of == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu groups", count);
+  size_t first = 0;
+  for (size_t k = 0; k < count; k++) {
+    weir_group *group = &set->group[k];
+    const size_t end = table != NULL ? table[k].end : tensors;
+    group->plan = *plan;
+    if (table != NULL) weir_group_plan(&table[k], &group->plan);
+    group->place = table != NULL ? table[k].place : WEIR_PLACE_CALLER;
+    if (weir_codec_find(group->plan.codec) == NULL)
+      return weir_fail(WEIR_E_INVALID, "codec %u is unknown", group->plan.codec);
+    describe(engine, group, k, first, end, set->offset + first + k);
+    for (; first < end; first++) set->of[first] = (uint32_t)k;
+  }
+  return WEIR_OK;
+}
+
+static weir_status place_all(weir_group_set *set, size_t *size, unsigned char *base) {
+  *size = 0;
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_status status = place(&set->group[k], size, base);
     if (status != WEIR_OK) return status;
-    stride = weir_wire_bound(engine->n, k, (weir_wire_format)plan->wire);
   }
-  /* At least what VAR's variances take, and every block aligned. */
-  stride = (stride + 15) / 16 * 16 + 16;
-  const size_t ranks = (size_t)engine->size;
-  if (stride > SIZE_MAX / ranks)
-    return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", ranks, stride);
-  if (stride * ranks > engine->blocks_capacity) {
-    unsigned char *blocks = malloc(stride * ranks);
-    if (blocks == NULL)
-      return weir_fail(WEIR_E_NOMEM, "no memory for %zu messages of %zu bytes", ranks, stride);
-    free(engine->blocks);
-    engine->blocks = blocks;
-    engine->blocks_capacity = stride * ranks;
+  return WEIR_OK;
+}
+
+static weir_status find_arena(const weir_engine *engine, weir_group_set *set) {
+  size_t size;
+  const weir_status status = place_all(set, &size, NULL);
+  if (status != WEIR_OK) return status;
+  set->arena = engine->set.arena;
+  set->capacity = engine->set.capacity;
+  if (size > set->capacity) {
+    unsigned char *arena = aligned_alloc(LINE, size);
+    if (arena == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes of messages", size);
+    set->arena = arena;
+    set->capacity = size;
   }
-  engine->stride = stride;
+  return place_all(set, &size, set->arena);
+}
+
+weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
+                              const weir_plan_group *table) {
+  weir_group_set set = {0};
+  weir_status status = describe_all(engine, plan, table, &set);
+  if (status == WEIR_OK && set.count > 1 && engine->lanes == NULL &&
+      engine->config.virtual_network == NULL)
+    status = weir_lanes_create(&engine->lanes, engine);
+  if (status == WEIR_OK) status = find_arena(engine, &set);
+  if (status != WEIR_OK) {
+    release_set(&set);
+    return status;
+  }
+  if (set.arena != engine->set.arena) free(engine->set.arena);
+  release_set(&engine->set);
+  engine->set = set;
+  engine->plan = *plan;
   return WEIR_OK;
 }
 
@@ -68,11 +152,9 @@ void weir_engine_release(weir_engine *engine) {
   free(engine->hooks);
   free(engine->states);
   free(engine->notes);
-  free(engine->block_bytes);
-  free(engine->blocks);
-  free(engine->error);
-  free(engine->value);
-  free(engine->index);
+  free(engine->table);
+  free(engine->set.arena);
+  release_set(&engine->set);
   free(engine->spare);
   free(engine->fed);
   free(engine->residual);

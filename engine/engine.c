@@ -9,11 +9,15 @@ double weir_engine_clock(const weir_engine *engine) {
   return engine->config.virtual_network != NULL ? weir_thread_cpu_s() : weir_now_s();
 }
 
-void weir_engine_lap(weir_engine *engine, double *part) {
-  const double now = weir_engine_clock(engine);
-  *part += now - engine->mark;
-  engine->mark = now;
+static void lap(weir_group *group, double *part) {
+  const double now = weir_engine_clock(group->engine);
+  *part += now - group->watch->mark;
+  group->watch->mark = now;
 }
+
+void weir_lap_compress(weir_group *group) { lap(group, &group->watch->compress_s); }
+
+void weir_lap_comm(weir_group *group) { lap(group, &group->watch->comm_s); }
 
 weir_status weir_engine_break(weir_engine *engine, weir_status status) {
   engine->broken = status;
@@ -51,10 +55,10 @@ static weir_status allocate(weir_engine *engine) {
   engine->residual = zeroed(n, sizeof(float));
   engine->fed = zeroed(n, sizeof(float));
   engine->spare = zeroed(n, sizeof(float));
-  engine->block_bytes = zeroed(ranks, sizeof *engine->block_bytes);
+  engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
   engine->notes = zeroed(ranks, sizeof *engine->notes);
   if (engine->submitted == NULL || engine->residual == NULL || engine->fed == NULL ||
-      engine->spare == NULL || engine->block_bytes == NULL || engine->notes == NULL)
+      engine->spare == NULL || engine->table == NULL || engine->notes == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", n);
   return WEIR_OK;
 }
@@ -71,17 +75,88 @@ static weir_status check_layout(const weir_layout *layout) {
   return WEIR_OK;
 }
 
+static weir_status check_first(const weir_engine_config *config) {
+  const weir_plan *plan = &config->first_plan;
+  weir_status status = weir_plan_check(plan);
+  if (status != WEIR_OK || plan->groups == 0) return status;
+  status = weir_groups_check(config->first_groups, plan->groups, config->layout.tensors);
+  if (status == WEIR_OK && weir_groups_name(config->first_groups, plan->groups) != plan->layout)
+    status = weir_fail(WEIR_E_INVALID, "the first plan names another table of groups than its own");
+  return status;
+}
+
+static weir_status adopt_first(weir_engine *engine) {
+  const weir_plan *plan = &engine->config.first_plan;
+  if (plan->groups == 0) return weir_engine_adopt(engine, plan, NULL);
+  memcpy(engine->table, engine->config.first_groups, plan->groups * sizeof *engine->table);
+  engine->table_name = plan->layout;
+  engine->table_count = plan->groups;
+  engine->config.first_groups = NULL; /* borrowed for the creation only */
+  return weir_engine_adopt(engine, plan, engine->table);
+}
+
+/* --- tables of groups ------------------------------------------------------------------------ */
+
+/* Rank 0's own table, from whoever proposed the plan. */
+static weir_status ask_for_table(weir_engine *engine, const weir_plan *plan, size_t *count) {
+  const weir_engine_hooks *hooks = &engine->config.hooks;
+  if (hooks->groups == NULL)
+    return weir_fail(WEIR_E_INTERNAL, "a plan of %u groups was proposed without its table",
+                     plan->groups);
+  return hooks->groups(hooks->user, plan->layout, engine->table, engine->layout.tensors, count);
+}
+
+static weir_status check_table(const weir_engine *engine, const weir_plan *plan, size_t bytes) {
+  if (bytes != plan->groups * sizeof *engine->table)
+    return weir_fail(WEIR_E_PROTOCOL, "a table of %u groups came as %zu bytes", plan->groups, bytes);
+  if (weir_groups_check(engine->table, plan->groups, engine->layout.tensors) != WEIR_OK) {
+    char why[256];
+    (void)snprintf(why, sizeof why, "%s", weir_last_error());
+    return weir_fail(WEIR_E_PROTOCOL, "rank 0 sent groups that cannot be run: %s", why);
+  }
+  if (weir_groups_name(engine->table, plan->groups) != plan->layout)
+    return weir_fail(WEIR_E_MISMATCH, "rank 0 sent another table of groups than the plan names");
+  return WEIR_OK;
+}
+
+/* All ranks hold the same table before, so all find alike whether they need another. */
+weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan) {
+  static const char name[] = "weir table of groups";
+  if (plan->groups == 0) return WEIR_OK;
+  if (engine->table_name == plan->layout && engine->table_count == plan->groups) return WEIR_OK;
+  engine->table_name = 0;
+  size_t count = 0, bytes = 0;
+  weir_status status = WEIR_OK;
+  if (engine->rank == 0) {
+    status = ask_for_table(engine, plan, &count);
+    bytes = count * sizeof *engine->table;
+    if (status == WEIR_OK) status = check_table(engine, plan, bytes);
+    if (status != WEIR_OK) /* the others wait for it already */
+      return weir_engine_break(engine, weir_engine_blame(engine, 0, status));
+  }
+  weir_comm_step(engine->config.comm,
+                 weir_hash(weir_plan_digest(plan), name, sizeof name), engine->exchanges);
+  status = weir_broadcast(engine->config.comm, 0, engine->table,
+                          engine->layout.tensors * sizeof *engine->table, &bytes);
+  if (status == WEIR_OK) status = check_table(engine, plan, bytes);
+  if (status != WEIR_OK) return status;
+  engine->table_name = plan->layout;
+  engine->table_count = plan->groups;
+  return WEIR_OK;
+}
+
+/* --- life ------------------------------------------------------------------------------------ */
+
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config) {
   if (out == NULL || config == NULL || config->comm == NULL)
     return weir_fail(WEIR_E_INVALID, "an engine needs a place to go and a group");
   *out = NULL;
   weir_status status = check_layout(&config->layout);
-  if (status == WEIR_OK) status = weir_plan_check(&config->first_plan);
+  if (status == WEIR_OK) status = check_first(config);
   if (status != WEIR_OK) return status;
   weir_engine *engine = calloc(1, sizeof *engine);
   if (engine == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for an engine");
   engine->config = *config;
-  engine->plan = config->first_plan;
   engine->rank = weir_comm_rank(config->comm);
   engine->size = weir_comm_size(config->comm);
   engine->residual_zero = true;
@@ -91,7 +166,7 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   if (status == WEIR_OK) status = weir_codec_context_create(&engine->context);
   if (status == WEIR_OK && config->hooks.want_curve != NULL)
     status = weir_gain_curve_create(&engine->curve);
-  if (status == WEIR_OK) status = weir_engine_reserve(engine, &engine->plan);
+  if (status == WEIR_OK) status = adopt_first(engine);
   if (status != WEIR_OK) {
     weir_engine_free(engine);
     return status;
@@ -102,6 +177,7 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
 
 void weir_engine_free(weir_engine *engine) {
   if (engine == NULL) return;
+  weir_lanes_free(engine->lanes); /* before what they use */
   weir_gain_curve_free(engine->curve);
   weir_codec_context_free(engine->context);
   weir_engine_release(engine);
@@ -133,6 +209,16 @@ weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hoo
 }
 
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan) { *plan = engine->plan; }
+
+size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity) {
+  const size_t count = engine->plan.groups;
+  for (size_t k = 0; k < count && k < capacity; k++) {
+    const weir_group *group = &engine->set.group[k];
+    groups[k] = (weir_plan_group){.end = (uint32_t)group->end, .place = group->place};
+    weir_group_set_plan(&groups[k], &group->plan);
+  }
+  return count;
+}
 
 uint64_t weir_engine_residual_digest(const weir_engine *engine) {
   return weir_hash(WEIR_HASH_INIT, engine->residual, engine->n * sizeof(float));

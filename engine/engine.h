@@ -21,7 +21,8 @@ typedef enum weir_action {
   WEIR_ACTION_SWITCH = 1, /* run `plan` from now on; ends a trial (restore first) if one runs */
   WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
                              steps until another directive; nothing of them will remain */
-  WEIR_ACTION_PROBE = 3   /* all ranks run their active probe before the step */
+  WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
+  WEIR_ACTION_LOOK = 4    /* as PROBE, but only to see whether the link has become narrow */
 } weir_action;
 
 typedef struct weir_directive {
@@ -37,7 +38,7 @@ typedef struct weir_note {
   uint32_t reserved;
   double compute_s;        /* of this step */
   double compress_s;       /* of the previous step: this one's is not over yet */
-  double comm_s;           /* of the previous step */
+  double comm_s;           /* of the previous step: time its exchanges took, hidden or not */
   double latency_s;        /* this rank's estimate; 0 unknown */
   double latency_error;    /* relative */
   double bandwidth;        /* bytes/s, this rank's estimate; 0 unknown */
@@ -51,6 +52,7 @@ typedef struct weir_note {
 #define WEIR_NOTE_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last note */
 #define WEIR_NOTE_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
 #define WEIR_NOTE_STALE 8u           /* its values are old, and it can afford a probe */
+#define WEIR_NOTE_RISEN 16u          /* a train was far faster than its bandwidth allows */
 _Static_assert(sizeof(weir_note) <= WEIR_NOTE_MAX, "a note must fit its block");
 
 /* Ratios at which notes carry the gain curve, descending from 0.3 to 0.0003. */
@@ -60,7 +62,7 @@ extern const double weir_curve_cr[WEIR_CURVE_POINTS];
 /* What the engine measured of one step, for the rank's own controller and log. */
 typedef struct weir_step_record {
   weir_step_info info;
-  weir_cost_terms terms; /* of the plan executed, with the wire bytes it really sent */
+  weir_cost_terms terms; /* of the plan executed, all groups', with the wire bytes really sent */
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
@@ -72,10 +74,13 @@ typedef struct weir_engine_hooks {
   void (*propose)(void *user, weir_directive *directive);
   /* After every successful exchange: all ranks' notes and this rank's record. */
   void (*observe)(void *user, const weir_note *notes, int ranks, const weir_step_record *record);
-  /* WEIR_ACTION_PROBE: measure the network now (collective). */
-  weir_status (*probe)(void *user);
+  /* WEIR_ACTION_PROBE, thorough, and WEIR_ACTION_LOOK: measure the network now; on all ranks. */
+  weir_status (*probe)(void *user, bool thorough);
   /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
+  /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */
+  weir_status (*groups)(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
+                        size_t *count);
 } weir_engine_hooks;
 
 typedef struct weir_engine weir_engine;
@@ -88,6 +93,7 @@ typedef struct weir_engine_config {
   weir_transport *transport;
   weir_layout layout;
   weir_plan first_plan;
+  const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
   weir_engine_hooks hooks;
   weir_network_fn virtual_network;
   void *virtual_user;
@@ -100,7 +106,12 @@ weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hoo
 weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info);
 weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient);
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
+/* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
+ * may use the communicator. */
+bool weir_engine_exchanging(const weir_engine *engine);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
+/* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
+size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);
 uint64_t weir_engine_residual_digest(const weir_engine *engine);
 /* The residual itself, n floats, for tests of conservation; valid until the next call. */
 const float *weir_engine_residual(const weir_engine *engine);

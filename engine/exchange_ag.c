@@ -5,51 +5,52 @@
 
 /* Select, and encode into this rank's own place among the blocks.  What bf16 loses is left in
  * error[]. */
-static weir_status encode_own(weir_engine *engine, weir_passage *passage, size_t *k) {
-  const weir_codec *codec = weir_codec_find(engine->plan.codec);
-  weir_status status = codec->select(engine->context, engine->fed, &engine->layout, engine->plan.cr,
-                                     engine->index, engine->kept_capacity, k);
+weir_status weir_prepare_ag(weir_group *group) {
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  if (codec->encode != NULL) return weir_prepare_encoded(group);
+  const int rank = group->engine->rank;
+  size_t k = 0;
+  weir_status status = codec->select(group->context, group->fed, &group->layout, group->plan.cr,
+                                     group->index, group->kept_capacity, &k);
   if (status != WEIR_OK) return status;
-  weir_gather(engine->fed, engine->index, *k, engine->value);
-  passage->kept_square = weir_sum_square(engine->value, *k);
-  memset(engine->error, 0, *k * sizeof(float));
-  return weir_wire_encode(engine->n, engine->index, engine->value, *k,
-                          (weir_wire_format)engine->plan.wire,
-                          engine->blocks + (size_t)engine->rank * engine->stride, engine->stride,
-                          &engine->block_bytes[engine->rank], engine->error);
+  weir_gather(group->fed, group->index, k, group->value);
+  group->passage.kept_square = weir_sum_square(group->value, k);
+  memset(group->error, 0, k * sizeof(float));
+  return weir_wire_encode(group->n, group->index, group->value, k,
+                          (weir_wire_format)group->plan.wire,
+                          group->blocks + (size_t)rank * group->stride, group->stride,
+                          &group->block_bytes[rank], group->error);
 }
 
-weir_status weir_exchange_ag(weir_engine *engine, const weir_allreduce *allreduce,
-                             weir_notes *notes, weir_passage *passage) {
+weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
+                             weir_notes *notes) {
   (void)allreduce;
-  if (weir_codec_find(engine->plan.codec)->encode != NULL)
-    return weir_exchange_encoded(engine, notes, passage);
-  size_t k = 0;
-  weir_status status = encode_own(engine, passage, &k);
-  weir_engine_lap(engine, &engine->compress_s);
-  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
-  status = weir_allgather(engine->config.comm, engine->blocks, engine->stride, engine->block_bytes,
-                          notes);
-  weir_engine_lap(engine, &engine->comm_s);
+  if (weir_codec_find(group->plan.codec)->encode != NULL)
+    return weir_exchange_encoded(group, notes);
+  weir_engine *engine = group->engine;
+  weir_passage *passage = &group->passage;
+  weir_status status = weir_allgather(engine->config.comm, group->blocks, group->stride,
+                                      group->block_bytes, notes);
+  weir_lap_comm(group);
   if (status != WEIR_OK) return status;
 
-  float *sum = engine->spare;
-  memset(sum, 0, engine->n * sizeof(float));
+  float *sum = group->spare;
+  memset(sum, 0, group->n * sizeof(float));
   double bytes = 0;
   for (int r = 0; r < engine->size; r++) {
     /* Our own block too is decoded from its bytes: every rank adds the same values. */
-    status = weir_wire_decode_add(engine->blocks + (size_t)r * engine->stride,
-                                  engine->block_bytes[r], engine->n, sum);
+    status = weir_wire_decode_add(group->blocks + (size_t)r * group->stride, group->block_bytes[r],
+                                  group->n, sum);
     if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
-    bytes += (double)engine->block_bytes[r];
+    bytes += (double)group->block_bytes[r];
   }
   const double expected =
-      weir_wire_expected(engine->n, k, (weir_wire_format)engine->plan.wire, true);
+      weir_wire_expected(group->n, group->kept, (weir_wire_format)group->plan.wire, true);
   passage->extra_bytes = (engine->size - 1) * (bytes / engine->size - expected);
-  weir_scatter_zero(engine->fed, engine->index, k);
-  weir_scatter_add(engine->fed, engine->index, engine->error, k);
+  weir_scatter_zero(group->fed, group->index, group->kept);
+  weir_scatter_add(group->fed, group->index, group->error, group->kept);
   passage->sum = sum;
-  passage->next = engine->fed;
-  weir_engine_lap(engine, &engine->compress_s);
+  passage->next = group->fed;
+  weir_lap_compress(group);
   return WEIR_OK;
 }

@@ -4,23 +4,29 @@
 #include "base/base.h"
 #include "engine/state.h"
 
+/* Whose indices all ranks take, as far as that is known before the exchange. */
+static int root_of_turn(const weir_group *group) {
+  return (int)(group->engine->turn % (uint64_t)group->engine->size);
+}
+
 /* VAR's root: largest variance of the error-fed gradient, the lowest rank on ties.  A value that
  * is no number wins nowhere. */
-static weir_status root_of_variance(weir_engine *engine, const weir_passage *passage, int *root) {
-  const float mine = (float)weir_variance(&passage->moments, engine->n);
-  float *variance = (float *)(void *)engine->blocks; /* rank order, 4 bytes each */
+static weir_status root_of_variance(weir_group *group, int *root) {
+  weir_engine *engine = group->engine;
+  const float mine = (float)weir_variance(&group->passage.moments, group->n);
+  float *variance = (float *)(void *)group->blocks; /* rank order, 4 bytes each */
   variance[engine->rank] = mine;
-  engine->block_bytes[engine->rank] = sizeof mine;
-  weir_engine_lap(engine, &engine->compress_s);
-  weir_status status = weir_allgather(engine->config.comm, engine->blocks, sizeof mine,
-                                      engine->block_bytes, NULL);
-  weir_engine_lap(engine, &engine->comm_s);
+  group->block_bytes[engine->rank] = sizeof mine;
+  weir_lap_compress(group);
+  weir_status status =
+      weir_allgather(engine->config.comm, group->blocks, sizeof mine, group->block_bytes, NULL);
+  weir_lap_comm(group);
   if (status != WEIR_OK) return status;
   *root = 0;
   for (int r = 0; r < engine->size; r++) {
-    if (engine->block_bytes[r] != sizeof mine) {
+    if (group->block_bytes[r] != sizeof mine) {
       status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where its variance takes %zu", r,
-                         engine->block_bytes[r], sizeof mine);
+                         group->block_bytes[r], sizeof mine);
       return weir_engine_blame(engine, r, status);
     }
     if (variance[r] > variance[*root]) *root = r;
@@ -28,41 +34,54 @@ static weir_status root_of_variance(weir_engine *engine, const weir_passage *pas
   return WEIR_OK;
 }
 
-/* The root's index list, on every rank in engine->index. */
-static weir_status share_indices(weir_engine *engine, int root, size_t k, size_t *bytes) {
-  const weir_codec *codec = weir_codec_find(engine->plan.codec);
-  weir_status status = WEIR_OK;
+/* The root's own index list, as bytes in block_bytes[rank] of blocks. */
+static weir_status select_own(weir_group *group) {
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
   size_t got = 0;
-  *bytes = 0;
-  if (engine->rank == root) {
-    status = codec->select(engine->context, engine->fed, &engine->layout, engine->plan.cr,
-                           engine->index, engine->kept_capacity, &got);
-    if (status == WEIR_OK)
-      status = weir_wire_encode(engine->n, engine->index, NULL, got,
-                                (weir_wire_format)engine->plan.wire, engine->blocks,
-                                engine->stride, bytes, NULL);
-  }
-  weir_engine_lap(engine, &engine->compress_s);
-  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
-  status = weir_broadcast(engine->config.comm, root, engine->blocks, engine->stride, bytes);
-  weir_engine_lap(engine, &engine->comm_s);
-  if (status != WEIR_OK || engine->rank == root) return status;
-  status = weir_wire_decode(engine->blocks, *bytes, engine->n, engine->index, NULL,
-                            engine->kept_capacity, &got);
-  if (status == WEIR_OK && got != k)
-    status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu indices where the plan keeps %zu", root,
-                       got, k);
-  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, root, status);
+  weir_status status = codec->select(group->context, group->fed, &group->layout, group->plan.cr,
+                                     group->index, group->kept_capacity, &got);
+  if (status != WEIR_OK) return status;
+  return weir_wire_encode(group->n, group->index, NULL, got, (weir_wire_format)group->plan.wire,
+                          group->blocks, group->stride, &group->block_bytes[group->engine->rank],
+                          NULL);
 }
 
-/* Indices that all ranks draw alike, from the step alone: nothing to send. */
-static weir_status draw_indices(weir_engine *engine, const weir_codec *codec) {
+/* Indices that all ranks draw alike, from the step alone: nothing to send.  Groups draw alike too:
+ * they are different elements. */
+static weir_status draw_indices(weir_group *group, const weir_codec *codec) {
   size_t k = 0;
-  const uint64_t seed = weir_hash(WEIR_HASH_INIT, &engine->turn, sizeof engine->turn);
-  weir_status status = codec->draw(engine->context, &engine->layout, engine->plan.cr, seed,
-                                   engine->index, engine->kept_capacity, &k);
-  weir_engine_lap(engine, &engine->compress_s);
-  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
+  const uint64_t turn = group->engine->turn;
+  const uint64_t seed = weir_hash(WEIR_HASH_INIT, &turn, sizeof turn);
+  return codec->draw(group->context, &group->layout, group->plan.cr, seed, group->index,
+                     group->kept_capacity, &k);
+}
+
+weir_status weir_prepare_art(weir_group *group) {
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  if (codec->draw != NULL) return draw_indices(group, codec);
+  const bool known = group->plan.codec != WEIR_CODEC_VAR;
+  return known && group->engine->rank == root_of_turn(group) ? select_own(group) : WEIR_OK;
+}
+
+/* The root's index list, on every rank in group->index. */
+static weir_status share_indices(weir_group *group, int root, size_t *bytes) {
+  weir_engine *engine = group->engine;
+  const bool own = engine->rank == root;
+  weir_status status = WEIR_OK;
+  size_t got = 0;
+  if (own && group->plan.codec == WEIR_CODEC_VAR) status = select_own(group);
+  weir_lap_compress(group);
+  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
+  *bytes = own ? group->block_bytes[engine->rank] : 0;
+  status = weir_broadcast(engine->config.comm, root, group->blocks, group->stride, bytes);
+  weir_lap_comm(group);
+  if (status != WEIR_OK || own) return status;
+  status = weir_wire_decode(group->blocks, *bytes, group->n, group->index, NULL,
+                            group->kept_capacity, &got);
+  if (status == WEIR_OK && got != group->kept)
+    status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu indices where the plan keeps %zu", root,
+                       got, group->kept);
+  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, root, status);
 }
 
 static double levels(int ranks) {
@@ -71,38 +90,41 @@ static double levels(int ranks) {
   return count;
 }
 
-weir_status weir_exchange_art(weir_engine *engine, const weir_allreduce *allreduce,
-                              weir_notes *notes, weir_passage *passage) {
-  const weir_codec *codec = weir_codec_find(engine->plan.codec);
-  const weir_wire_format wire = (weir_wire_format)engine->plan.wire;
-  const size_t k = codec->kept(&engine->layout, engine->plan.cr);
-  int root = (int)(engine->turn % (uint64_t)engine->size);
+/* What the all-reduce gave goes to its places. */
+static void scatter(weir_group *group) {
+  memset(group->spare, 0, group->n * sizeof(float));
+  weir_scatter_add(group->spare, group->index, group->value, group->kept);
+  weir_scatter_zero(group->fed, group->index, group->kept);
+  weir_scatter_add(group->fed, group->index, group->error, group->kept);
+  group->passage.sum = group->spare;
+  group->passage.next = group->fed;
+}
+
+weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
+                              weir_notes *notes) {
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  const weir_wire_format wire = (weir_wire_format)group->plan.wire;
+  const size_t k = group->kept;
+  int root = root_of_turn(group);
   weir_status status = WEIR_OK;
-  if (engine->plan.codec == WEIR_CODEC_VAR) status = root_of_variance(engine, passage, &root);
-  if (status != WEIR_OK) return status;
+  if (group->plan.codec == WEIR_CODEC_VAR) status = root_of_variance(group, &root);
   size_t bytes = 0;
-  status = codec->draw != NULL ? draw_indices(engine, codec)
-                               : share_indices(engine, root, k, &bytes);
+  if (status == WEIR_OK && codec->draw == NULL) status = share_indices(group, root, &bytes);
   if (status != WEIR_OK) return status;
 
-  weir_gather(engine->fed, engine->index, k, engine->value);
-  passage->kept_square = weir_sum_square(engine->value, k);
-  memset(engine->error, 0, k * sizeof(float));
-  weir_engine_lap(engine, &engine->compress_s);
-  status = allreduce->run(engine->config.comm, engine->value, k,
+  weir_gather(group->fed, group->index, k, group->value);
+  group->passage.kept_square = weir_sum_square(group->value, k);
+  memset(group->error, 0, k * sizeof(float));
+  weir_lap_compress(group);
+  status = allreduce->run(group->engine->config.comm, group->value, k,
                           wire == WEIR_WIRE_AUTO_BF16 ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32,
-                          engine->error, notes);
-  weir_engine_lap(engine, &engine->comm_s);
+                          group->error, notes);
+  weir_lap_comm(group);
   if (status != WEIR_OK) return status;
 
-  const double expected = codec->draw != NULL ? 0 : weir_wire_expected(engine->n, k, wire, false);
-  passage->extra_bytes = levels(engine->size) * ((double)bytes - expected);
-  memset(engine->spare, 0, engine->n * sizeof(float));
-  weir_scatter_add(engine->spare, engine->index, engine->value, k);
-  weir_scatter_zero(engine->fed, engine->index, k);
-  weir_scatter_add(engine->fed, engine->index, engine->error, k);
-  passage->sum = engine->spare;
-  passage->next = engine->fed;
-  weir_engine_lap(engine, &engine->compress_s);
+  const double expected = codec->draw != NULL ? 0 : weir_wire_expected(group->n, k, wire, false);
+  group->passage.extra_bytes = levels(group->engine->size) * ((double)bytes - expected);
+  scatter(group);
+  weir_lap_compress(group);
   return WEIR_OK;
 }

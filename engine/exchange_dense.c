@@ -5,17 +5,21 @@
 
 #include "engine/state.h"
 
-weir_status weir_exchange_dense(weir_engine *engine, const weir_allreduce *allreduce,
-                                weir_notes *notes, weir_passage *passage) {
-  const bool rounded = engine->plan.codec == WEIR_CODEC_BF16;
-  if (rounded) memset(engine->spare, 0, engine->n * sizeof(float));
-  passage->kept_square = passage->moments.sum_square;
-  passage->sum = engine->fed;
-  passage->next = rounded ? engine->spare : NULL;
-  weir_engine_lap(engine, &engine->compress_s);
+weir_status weir_prepare_dense(weir_group *group) {
+  const bool rounded = group->plan.codec == WEIR_CODEC_BF16;
+  if (rounded) memset(group->spare, 0, group->n * sizeof(float));
+  group->passage.kept_square = group->passage.moments.sum_square;
+  group->passage.sum = group->fed;
+  group->passage.next = rounded ? group->spare : NULL;
+  return WEIR_OK;
+}
+
+weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
+                                weir_notes *notes) {
+  const bool rounded = group->plan.codec == WEIR_CODEC_BF16;
   weir_status status =
-      allreduce->run(engine->config.comm, engine->fed, engine->n,
-                     rounded ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, passage->next, notes);
-  weir_engine_lap(engine, &engine->comm_s);
+      allreduce->run(group->engine->config.comm, group->fed, group->n,
+                     rounded ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, group->passage.next, notes);
+  weir_lap_comm(group);
   return status;
 }

@@ -4,7 +4,9 @@
 
 #include "engine/engine.h"
 
-/* One step's way through an exchange.  Notes go along with the exchange's last collective. */
+typedef struct weir_lanes weir_lanes;
+
+/* One group's way through an exchange.  Notes go along with the last group's last collective. */
 typedef struct weir_passage {
   weir_moments moments; /* of fed, this rank's; zero when it sits the step out */
   float *sum;           /* out: n floats, the sum over ranks, the same bits on all */
@@ -12,6 +14,58 @@ typedef struct weir_passage {
   double kept_square;   /* out: ||g_c||^2 of this rank */
   double extra_bytes;   /* out: byte terms of the messages really sent less those expected */
 } weir_passage;
+
+/* A thread's stop watch: what the time since the last lap went into. */
+typedef struct weir_watch {
+  double mark;
+  double compress_s, comm_s;
+} weir_watch;
+
+/* Consecutive tensors that are compressed and exchanged together; the whole gradient when the plan
+ * has no groups.  In the hands of one thread at a time: the caller's until it is launched, then the
+ * lane's that prepares it, then the lane's that exchanges it (lanes.c). */
+typedef struct weir_group {
+  weir_engine *engine;
+  size_t number;
+  weir_plan plan; /* of this group alone, with the id of the whole */
+  uint32_t place; /* weir_place */
+  size_t first, end; /* tensors */
+  size_t at, n;      /* elements: [at, at + n) of the gradient */
+  weir_layout layout; /* of its tensors, counted from its own first element */
+  size_t kept;        /* elements its codec keeps; bytes of a message for an encoder */
+  weir_cost_terms terms; /* what its exchange is expected to cost */
+  /* For sparse plans; in the set's arena. */
+  uint32_t *index;
+  float *value, *error;
+  size_t kept_capacity;
+  unsigned char *blocks; /* one wire message a rank, stride apart */
+  size_t stride;
+  size_t *block_bytes; /* per rank */
+
+  /* Of the step under way. */
+  weir_codec_context *context; /* of the thread that has it */
+  weir_watch *watch;           /* likewise */
+  float *fed, *spare;          /* its part of the engine's */
+  size_t missing;              /* tensors not handed in yet */
+  weir_passage passage;
+  weir_status status; /* of preparing it */
+  char text[256];     /* why that failed */
+  bool ready;         /* prepared; under the lanes' lock */
+  bool finite;        /* this rank's e */
+  bool overflow;      /* the sum is not finite, on all ranks alike */
+  double launched_s;  /* when it was handed on, since the step's begin */
+  double exchange_s, decode_s;
+} weir_group;
+
+/* The plan's groups with their memory.  Built when a plan comes into force, never within a step. */
+typedef struct weir_group_set {
+  weir_group *group;
+  size_t count;
+  size_t *offset;       /* of all groups' layouts, one behind the other */
+  uint32_t *of;         /* tensor -> its group */
+  unsigned char *arena; /* grows only */
+  size_t capacity;
+} weir_group_set;
 
 /* Memory a trial restores: plain memory, and state behind hooks. */
 typedef struct weir_state {
@@ -45,16 +99,15 @@ struct weir_engine {
   float *residual, *fed, *spare; /* n floats each; a commit swaps them */
   bool residual_zero;            /* residual is known to hold nothing */
 
-  weir_codec_context *context;
+  weir_codec_context *context; /* the caller's thread's */
   weir_gain_curve *curve;
-  /* For sparse plans, sized by weir_engine_reserve. */
-  uint32_t *index;
-  float *value, *error;
-  size_t kept_capacity;
-  unsigned char *blocks; /* one wire message a rank, stride apart */
-  size_t blocks_capacity, stride;
-  size_t *block_bytes; /* per rank */
-  weir_note *notes;    /* per rank */
+  bool curve_wanted;
+  weir_group_set set;
+  weir_plan_group *table; /* of the groups in force or about to be; room for one a tensor */
+  uint32_t table_name, table_count; /* 0: it holds none */
+  size_t next;            /* group to launch next */
+  weir_lanes *lanes;      /* NULL until a plan has groups */
+  weir_note *notes;       /* per rank */
 
   weir_state *states;
   size_t state_count;
@@ -62,8 +115,10 @@ struct weir_engine {
   size_t hook_count;
   weir_checkpoint checkpoint;
 
-  double mark, begun; /* clock readings */
-  double compute_s, compress_s, comm_s, overhead_s, predicted_comm_s;
+  weir_watch watch; /* the caller's thread's */
+  double begun;     /* clock reading */
+  double hidden_s;  /* virtual time: what lanes would have done, done by this thread instead */
+  double compute_s, compress_s, comm_s, exchange_s, overhead_s;
   double last_compress_s, last_comm_s, last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
@@ -73,8 +128,9 @@ struct weir_engine {
 
 /* Wall time, or the thread's processor time under a virtual network. */
 double weir_engine_clock(const weir_engine *engine);
-/* Add the time since the last lap to *part. */
-void weir_engine_lap(weir_engine *engine, double *part);
+/* Add the time since the thread's last lap to what it compressed, or waited for the wire. */
+void weir_lap_compress(weir_group *group);
+void weir_lap_comm(weir_group *group);
 /* Keep a failure that ends the group; returns status. */
 weir_status weir_engine_break(weir_engine *engine, weir_status status);
 /* Say again why the group ended; WEIR_OK while it has not. */
@@ -82,8 +138,12 @@ weir_status weir_engine_check(const weir_engine *engine);
 /* Tell the others that `culprit` ends the group, and fail. */
 weir_status weir_engine_blame(weir_engine *engine, int culprit, weir_status status);
 
-/* Make room for a plan.  WEIR_E_NOMEM changes nothing. */
-weir_status weir_engine_reserve(weir_engine *engine, const weir_plan *plan);
+/* Make room for a plan and let it be the one in force; table: its groups, NULL when it has none.
+ * WEIR_E_NOMEM changes nothing. */
+weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
+                              const weir_plan_group *table);
+/* Get the table of groups of a plan that rank 0 asked for from rank 0: collective, between steps. */
+weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);
 
 /* Room for a checkpoint of the state as it now is; then take it or bring it back. */
@@ -94,27 +154,56 @@ void weir_checkpoint_restore(weir_engine *engine);
 /* One composition a collective. */
 typedef struct weir_exchange {
   uint32_t collective; /* weir_collective_id; its index in weir_exchanges[] */
-  weir_status (*run)(weir_engine *engine, const weir_allreduce *allreduce, weir_notes *notes,
-                     weir_passage *passage);
+  /* What this rank can do by itself: select, encode. */
+  weir_status (*prepare)(weir_group *group);
+  weir_status (*run)(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
   uint32_t allreduce; /* which row of weir_allreduces[] it is given */
 } weir_exchange;
 extern const weir_exchange weir_exchanges[WEIR_COLL_COUNT];
 
-weir_status weir_exchange_dense(weir_engine *engine, const weir_allreduce *allreduce,
-                                weir_notes *notes, weir_passage *passage);
-weir_status weir_exchange_ag(weir_engine *engine, const weir_allreduce *allreduce,
-                             weir_notes *notes, weir_passage *passage);
-/* What weir_exchange_ag does with an encoder. */
-weir_status weir_exchange_encoded(weir_engine *engine, weir_notes *notes, weir_passage *passage);
-weir_status weir_exchange_art(weir_engine *engine, const weir_allreduce *allreduce,
-                              weir_notes *notes, weir_passage *passage);
+weir_status weir_prepare_dense(weir_group *group);
+weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
+                                weir_notes *notes);
+weir_status weir_prepare_ag(weir_group *group);
+weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
+                             weir_notes *notes);
+/* What the two above do with an encoder. */
+weir_status weir_prepare_encoded(weir_group *group);
+weir_status weir_exchange_encoded(weir_group *group, weir_notes *notes);
+weir_status weir_prepare_art(weir_group *group);
+weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
+                              weir_notes *notes);
+
+/* --- one group's way (group.c) -------------------------------------------------------------- */
+
+/* e = g + r for its tensors; then what its exchange can do beforehand.  Never fails: what went
+ * wrong is in group->status, for the thread that exchanges it to report in its turn. */
+void weir_group_feed(weir_group *group);
+void weir_group_prepare(weir_group *group);
+/* Its exchange; notes: NULL but for the last group's. */
+weir_status weir_group_exchange(weir_group *group, weir_notes *notes);
+/* Average into the submitted buffers; sets overflow. */
+void weir_group_publish(weir_group *group);
+
+/* --- threads beside the caller's (lanes.c) -------------------------------------------------- */
+
+weir_status weir_lanes_create(weir_lanes **out, weir_engine *engine);
+void weir_lanes_free(weir_lanes *lanes); /* NULL is allowed; ends the threads */
+/* A step begins: the lanes have all of the engine's groups but the last to come. */
+void weir_lanes_open(weir_lanes *lanes);
+/* The next group, in order; place caller: it is prepared already. */
+void weir_lanes_launch(weir_lanes *lanes, weir_group *group);
+/* Wait until all groups launched have been exchanged; the first failure of any.  Adds the time the
+ * wire took to *exchange_s. */
+weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s);
 
 /* Notes and records. */
-void weir_telemetry_note(weir_engine *engine, const weir_passage *passage, bool nonfinite);
+void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite);
+/* Take a group's part of the gain curve, when one is wanted; before it is prepared. */
+void weir_telemetry_sample(weir_engine *engine, const weir_group *group);
 /* Are the notes of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
-void weir_telemetry_record(weir_engine *engine, const weir_passage *passage,
-                           weir_step_record *record);
+void weir_telemetry_record(weir_engine *engine, weir_step_record *record);
 /* Median over the ranks that know; 0 when none does. */
 void weir_telemetry_network(const weir_engine *engine, double *latency_s, double *bandwidth);
 

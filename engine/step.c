@@ -1,45 +1,64 @@
 /* The data way, in reading order:
  *
  *   step_begin   obey rank 0's directive: checkpoint, restore, switch plan, probe
- *   submit       borrow a tensor's gradient
- *   step_end     feed      e = g + r, with its moments
+ *   submit       borrow a tensor's gradient; when it completes a group, feed, prepare and launch it
+ *   step_end     feed      the last group: e = g + r, with its moments
+ *                prepare   select, encode
+ *                drain     the groups before it are through (lanes.c)
  *                note      this rank's telemetry
- *                exchange  the plan's composition (exchange_*.c): sum over ranks, next residual
+ *                exchange  the group's composition (exchange_*.c): sum over ranks, next residual
  *                check     what all ranks' notes say
  *                publish   average into the submitted buffers
  *                commit    the residual
  *                conclude  counters, record, observer
  *
- * Nothing before commit changes the residual, so a failed step leaves it as it was. */
+ * Without groups the last group is the whole gradient.  Nothing before commit changes the residual,
+ * so a failed step leaves it as it was. */
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
 #include "engine/state.h"
 
-/* Elements that are still in the first cache when the next operation comes over them. */
-#define BLOCK 4096
-
 /* --- begin ---------------------------------------------------------------------------------- */
 
 static weir_status obey(weir_engine *engine) {
   const weir_directive *directive = &engine->pending;
   const bool trial = directive->action == WEIR_ACTION_TRIAL;
-  if (directive->action == WEIR_ACTION_PROBE && engine->config.hooks.probe != NULL)
-    return engine->config.hooks.probe(engine->config.hooks.user);
+  const bool thorough = directive->action == WEIR_ACTION_PROBE;
+  if ((thorough || directive->action == WEIR_ACTION_LOOK) && engine->config.hooks.probe != NULL)
+    return engine->config.hooks.probe(engine->config.hooks.user, thorough);
   if (!trial && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
 
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */
-  weir_status status = weir_engine_reserve(engine, &directive->plan);
+  weir_status status = weir_engine_fetch_table(engine, &directive->plan);
   if (status == WEIR_OK && trial && !engine->in_trial) status = weir_checkpoint_prepare(engine);
+  if (status == WEIR_OK)
+    status = weir_engine_adopt(engine, &directive->plan,
+                               directive->plan.groups > 0 ? engine->table : NULL);
   if (status != WEIR_OK) return status;
   if (engine->in_trial)
     weir_checkpoint_restore(engine);
   else if (trial)
     weir_checkpoint_take(engine);
   engine->in_trial = trial;
-  engine->plan = directive->plan;
   return WEIR_OK;
+}
+
+static void reset_groups(weir_engine *engine) {
+  const weir_group_set *set = &engine->set;
+  for (size_t k = 0; k < set->count; k++) {
+    weir_group *group = &set->group[k];
+    group->missing = group->end - group->first;
+    group->fed = engine->fed + group->at;
+    group->spare = engine->spare + group->at;
+    group->ready = group->overflow = false;
+    group->launched_s = group->exchange_s = group->decode_s = 0;
+  }
+  engine->next = 0;
+  engine->hidden_s = engine->exchange_s = 0;
+  engine->watch.compress_s = engine->watch.comm_s = 0;
+  if (set->count > 1 && engine->lanes != NULL) weir_lanes_open(engine->lanes);
 }
 
 weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
@@ -47,16 +66,16 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
   if (status != WEIR_OK) return status;
   if (engine->in_step)
     return weir_fail(WEIR_E_STATE, "the step has begun already; weir_step_end is due");
-  engine->mark = weir_engine_clock(engine);
-  engine->overhead_s = 0;
+  const double begin = weir_engine_clock(engine);
   status = obey(engine);
   if (status >= WEIR_E_TIMEOUT) return weir_engine_break(engine, status);
   if (status != WEIR_OK) return status;
   memset(&engine->pending, 0, sizeof engine->pending);
   memset(engine->submitted, 0, engine->layout.tensors * sizeof *engine->submitted);
+  reset_groups(engine);
   engine->in_step = true;
-  weir_engine_lap(engine, &engine->overhead_s);
-  engine->begun = engine->mark;
+  engine->begun = weir_engine_clock(engine);
+  engine->overhead_s = engine->begun - begin;
   if (info != NULL) {
     memset(info, 0, sizeof *info);
     info->step = engine->committed;
@@ -72,6 +91,53 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
 
 static size_t numel(const weir_engine *engine, size_t tensor) {
   return engine->layout.offset[tensor + 1] - engine->layout.offset[tensor];
+}
+
+/* Before the step's first message: what all of its messages carry. */
+static void open_exchange(weir_engine *engine) {
+  const weir_engine_hooks *hooks = &engine->config.hooks;
+  engine->bytes_before =
+      engine->config.transport != NULL ? engine->config.transport->bytes_sent : 0;
+  weir_comm_step(engine->config.comm, weir_plan_digest(&engine->plan), engine->exchanges);
+  engine->curve_wanted = engine->curve != NULL && hooks->want_curve(hooks->user);
+}
+
+/* Whatever of a group the caller's thread does before its exchange. */
+static void make_ready(weir_engine *engine, weir_group *group, bool here) {
+  group->watch = &engine->watch;
+  group->context = engine->context;
+  if (here || engine->curve_wanted) {
+    weir_group_feed(group);
+    if (engine->curve_wanted) weir_telemetry_sample(engine, group);
+  }
+  if (here) weir_group_prepare(group);
+}
+
+/* In virtual time nothing goes on beside the caller; what a lane would do is done here, and the
+ * record tells when it would have been done. */
+static weir_status carry_here(weir_engine *engine, weir_group *group) {
+  const weir_watch before = engine->watch;
+  weir_status status = weir_group_exchange(group, NULL);
+  if (status != WEIR_OK) return weir_engine_break(engine, status);
+  weir_group_publish(group);
+  weir_lap_compress(group);
+  group->decode_s = engine->watch.compress_s - before.compress_s;
+  engine->hidden_s += engine->watch.mark - before.mark;
+  engine->watch.compress_s = before.compress_s;
+  engine->watch.comm_s = before.comm_s;
+  return WEIR_OK;
+}
+
+static weir_status launch(weir_engine *engine, weir_group *group) {
+  engine->watch.mark = weir_engine_clock(engine);
+  if (group->number == 0) open_exchange(engine);
+  const bool virtual_time = engine->lanes == NULL;
+  make_ready(engine, group, virtual_time || group->place == WEIR_PLACE_CALLER);
+  weir_lap_compress(group);
+  group->launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+  if (virtual_time) return carry_here(engine, group);
+  weir_lanes_launch(engine->lanes, group);
+  return WEIR_OK;
 }
 
 weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient) {
@@ -91,8 +157,21 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
       return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u is NULL", tensor);
     gradient = &nothing;
   }
+  if ((uintptr_t)gradient % _Alignof(float) != 0)
+    return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
+                     tensor, _Alignof(float));
   engine->submitted[tensor] = gradient;
-  return WEIR_OK;
+  weir_group_set *set = &engine->set;
+  set->group[set->of[tensor]].missing--;
+  /* The last group is step_end's. */
+  while (engine->next + 1 < set->count && set->group[engine->next].missing == 0 &&
+         status == WEIR_OK)
+    status = launch(engine, &set->group[engine->next++]);
+  return status;
+}
+
+bool weir_engine_exchanging(const weir_engine *engine) {
+  return engine->in_step && engine->next > 0;
 }
 
 static weir_status check_submitted(const weir_engine *engine) {
@@ -106,52 +185,6 @@ static weir_status check_submitted(const weir_engine *engine) {
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-/* e = g where there is no residual: what the sum needs to know is whether e is finite. */
-static void copy_with_square(const float *g, float *e, size_t count, weir_moments *moments) {
-  for (size_t at = 0; at < count; at += BLOCK) {
-    const size_t part = count - at < BLOCK ? count - at : BLOCK;
-    memcpy(e + at, g + at, part * sizeof *e);
-    moments->sum_square += weir_sum_square(e + at, part);
-  }
-}
-
-/* e = g + r.  True when this rank's e is finite; else e is all zero: the rank takes part in the
- * exchange, so that nobody waits for it, and adds nothing. */
-static bool feed(weir_engine *engine, weir_moments *moments) {
-  const bool plain = engine->plan.codec == WEIR_CODEC_NONE && engine->residual_zero;
-  memset(moments, 0, sizeof *moments);
-  for (size_t t = 0; t < engine->layout.tensors; t++) {
-    const size_t at = engine->layout.offset[t];
-    if (plain)
-      copy_with_square(engine->submitted[t], engine->fed + at, numel(engine, t), moments);
-    else
-      weir_ef_accumulate(engine->submitted[t], engine->residual + at, engine->fed + at,
-                         numel(engine, t), moments);
-  }
-  if (moments->nonfinite == 0 && isfinite(moments->sum_square)) return true;
-  memset(engine->fed, 0, engine->n * sizeof(float));
-  memset(moments, 0, sizeof *moments);
-  return false;
-}
-
-/* Average into the submitted buffers.  False when the sum overflowed, on all ranks alike. */
-static bool publish(weir_engine *engine, const float *sum) {
-  const float share = 1.0f / (float)engine->size;
-  double square = 0;
-  for (size_t t = 0; t < engine->layout.tensors; t++) {
-    const float *from = sum + engine->layout.offset[t];
-    float *to = engine->submitted[t];
-    const size_t count = numel(engine, t);
-    for (size_t at = 0; at < count; at += BLOCK) {
-      const size_t part = count - at < BLOCK ? count - at : BLOCK;
-      memcpy(to + at, from + at, part * sizeof *to);
-      weir_scale(to + at, part, share);
-      square += weir_sum_square(to + at, part);
-    }
-  }
-  return isfinite(square);
-}
-
 static void publish_zero(weir_engine *engine) {
   for (size_t t = 0; t < engine->layout.tensors; t++)
     if (numel(engine, t) > 0)
@@ -164,34 +197,76 @@ static void swap(float **a, float **b) {
   *b = held;
 }
 
-static void commit(weir_engine *engine, const float *next) {
-  if (next == engine->fed)
+/* Groups leave their next residual in fed, in spare or nowhere.  One buffer becomes the residual;
+ * the parts of groups that left theirs elsewhere are brought there. */
+static void commit(weir_engine *engine) {
+  const weir_group_set *set = &engine->set;
+  bool fed = false, spare = false;
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_group *group = &set->group[k];
+    fed = fed || (group->passage.next != NULL && group->passage.next == group->fed);
+    spare = spare || (group->passage.next != NULL && group->passage.next == group->spare);
+  }
+  const bool zero = !fed && !spare;
+  if (zero && engine->residual_zero) return;
+  if (fed)
     swap(&engine->residual, &engine->fed);
-  else if (next == engine->spare)
+  else if (spare)
     swap(&engine->residual, &engine->spare);
-  else if (!engine->residual_zero)
-    memset(engine->residual, 0, engine->n * sizeof(float));
-  engine->residual_zero = next == NULL;
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_group *group = &set->group[k];
+    float *to = engine->residual + group->at;
+    if (group->passage.next == NULL)
+      memset(to, 0, group->n * sizeof *to);
+    else if (group->passage.next != to)
+      memcpy(to, group->passage.next, group->n * sizeof *to);
+  }
+  engine->residual_zero = zero;
 }
 
-static weir_status exchange(weir_engine *engine, weir_passage *passage) {
-  const weir_exchange *way = &weir_exchanges[engine->plan.collective];
+/* The last group's exchange, which carries the notes, after those of all others. */
+static weir_status finish_exchange(weir_engine *engine, bool *lost) {
+  weir_group *last = &engine->set.group[engine->set.count - 1];
   weir_notes notes = {engine->notes, sizeof *engine->notes};
-  engine->bytes_before = engine->config.transport != NULL ? engine->config.transport->bytes_sent : 0;
-  weir_comm_step(engine->config.comm, weir_plan_digest(&engine->plan), engine->exchanges);
-  return way->run(engine, &weir_allreduces[way->allreduce], &notes, passage);
+  double sum_square = 0;
+  bool finite = true;
+  weir_status status = WEIR_OK;
+  if (engine->set.count == 1) open_exchange(engine);
+  make_ready(engine, last, true);
+  if (engine->set.count > 1) {
+    weir_lap_compress(last);
+    last->launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+    if (engine->lanes != NULL) status = weir_lanes_drain(engine->lanes, &engine->exchange_s);
+    weir_lap_comm(last);
+    if (status != WEIR_OK) return status;
+  }
+  for (size_t k = 0; k < engine->set.count; k++) {
+    sum_square += engine->set.group[k].passage.moments.sum_square;
+    finite = finite && engine->set.group[k].finite;
+  }
+  weir_telemetry_note(engine, sum_square, !finite);
+  weir_lap_compress(last);
+  const double before = engine->watch.comm_s;
+  status = weir_group_exchange(last, &notes);
+  last->exchange_s = engine->watch.comm_s - before;
+  engine->exchange_s += last->exchange_s;
+  /* All ranks hold the same notes and come to the same verdict: nobody need be told. */
+  return status == WEIR_OK ? weir_telemetry_check(engine, lost) : status;
 }
 
-static void conclude(weir_engine *engine, const weir_passage *passage, bool counts,
-                     weir_step_info *info) {
+static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
   weir_step_record record;
-  weir_telemetry_record(engine, passage, &record);
+  weir_telemetry_record(engine, &record);
   if (info != NULL) *info = record.info;
-  const double whole = passage->moments.sum_square;
-  if (counts) engine->last_gain = whole > 0 ? fmin(passage->kept_square / whole, 1) : 1;
+  double whole = 0, kept = 0;
+  for (size_t k = 0; k < engine->set.count; k++) {
+    whole += engine->set.group[k].passage.moments.sum_square;
+    kept += engine->set.group[k].passage.kept_square;
+  }
+  if (counts) engine->last_gain = whole > 0 ? fmin(kept / whole, 1) : 1;
   engine->last_compress_s = engine->compress_s;
-  engine->last_comm_s = engine->comm_s;
+  engine->last_comm_s = engine->exchange_s;
   engine->pending = engine->notes[0].directive;
   engine->exchanges++;
   engine->turn++;
@@ -199,34 +274,36 @@ static void conclude(weir_engine *engine, const weir_passage *passage, bool coun
   if (hooks->observe != NULL) hooks->observe(hooks->user, engine->notes, engine->size, &record);
 }
 
-weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
-  weir_status status = weir_engine_check(engine);
-  if (status == WEIR_OK) status = check_submitted(engine);
-  if (status != WEIR_OK) return status;
-  engine->mark = weir_engine_clock(engine);
-  engine->compute_s = engine->mark - engine->begun;
-  engine->compress_s = engine->comm_s = 0;
-  engine->in_step = false;
-
-  weir_passage passage = {0};
-  const bool finite = feed(engine, &passage.moments);
-  weir_telemetry_note(engine, &passage, !finite);
-  bool lost = false;
-  status = exchange(engine, &passage);
-  /* All ranks hold the same notes and come to the same verdict: nobody need be told. */
-  if (status == WEIR_OK) status = weir_telemetry_check(engine, &lost);
-  if (status != WEIR_OK) return weir_engine_break(engine, status);
-
-  if (!lost) lost = !publish(engine, passage.sum);
-  if (lost)
-    publish_zero(engine);
-  else
-    commit(engine, passage.next);
-  weir_engine_lap(engine, &engine->compress_s);
-  conclude(engine, &passage, !lost, info);
-  if (!lost) return WEIR_OK;
+static weir_status tell_lost(const weir_engine *engine) {
   for (int r = 0; r < engine->size; r++)
     if (engine->notes[r].flags & WEIR_NOTE_NONFINITE)
       return weir_fail(WEIR_E_NONFINITE, "the gradient of rank %d holds NaN or Inf", r);
   return weir_fail(WEIR_E_NONFINITE, "the sum of the ranks' gradients is not finite");
+}
+
+weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
+  weir_status status = weir_engine_check(engine);
+  if (status == WEIR_OK) status = check_submitted(engine);
+  if (status != WEIR_OK) return status;
+  weir_watch *watch = &engine->watch;
+  watch->mark = weir_engine_clock(engine);
+  engine->compute_s = watch->mark - engine->begun - engine->hidden_s - watch->compress_s;
+  engine->in_step = false;
+
+  bool lost = false;
+  status = finish_exchange(engine, &lost);
+  if (status != WEIR_OK) return weir_engine_break(engine, status);
+
+  weir_group *last = &engine->set.group[engine->set.count - 1];
+  if (!lost) weir_group_publish(last);
+  for (size_t k = 0; k < engine->set.count; k++) lost = lost || engine->set.group[k].overflow;
+  if (lost)
+    publish_zero(engine);
+  else
+    commit(engine);
+  weir_lap_compress(last);
+  engine->compress_s = watch->compress_s;
+  engine->comm_s = watch->comm_s;
+  conclude(engine, !lost, info);
+  return lost ? tell_lost(engine) : WEIR_OK;
 }

@@ -11,17 +11,18 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "notes are little-endi
 /* A curve looks at about this many elements at most. */
 #define CURVE_SAMPLES ((size_t)1 << 18)
 
-static void fill_curve(weir_engine *engine, double curve[WEIR_CURVE_POINTS]) {
+void weir_telemetry_sample(weir_engine *engine, const weir_group *group) {
   /* An odd stride does not fall in step with rows of a power of two. */
   size_t stride = (engine->n + CURVE_SAMPLES - 1) / CURVE_SAMPLES;
   if (stride < 1) stride = 1;
   if (stride % 2 == 0) stride++;
-  weir_gain_curve_fill(engine->curve, engine->fed, engine->n, stride);
-  for (int i = 0; i < WEIR_CURVE_POINTS; i++)
-    curve[i] = weir_gain_curve_gain(engine->curve, weir_curve_cr[i]);
+  if (group->number == 0)
+    weir_gain_curve_fill(engine->curve, group->fed, group->n, stride);
+  else
+    weir_gain_curve_add(engine->curve, group->fed, group->n, stride);
 }
 
-void weir_telemetry_note(weir_engine *engine, const weir_passage *passage, bool nonfinite) {
+void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
   weir_note *note = &engine->notes[engine->rank];
   memset(note, 0, sizeof *note);
@@ -30,13 +31,14 @@ void weir_telemetry_note(weir_engine *engine, const weir_passage *passage, bool 
   note->compress_s = engine->last_compress_s;
   note->comm_s = engine->last_comm_s;
   note->gain = engine->last_gain;
-  note->sum_square = passage->moments.sum_square;
-  for (int i = 0; i < WEIR_CURVE_POINTS; i++) note->curve[i] = -1;
+  note->sum_square = sum_square;
+  for (int i = 0; i < WEIR_CURVE_POINTS; i++)
+    note->curve[i] = engine->curve_wanted && !nonfinite
+                         ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])
+                         : -1;
   if (hooks->local != NULL) hooks->local(hooks->user, note);
   if (nonfinite) note->flags |= WEIR_NOTE_NONFINITE;
   if (engine->rank == 0 && hooks->propose != NULL) hooks->propose(hooks->user, &note->directive);
-  if (engine->curve != NULL && !nonfinite && hooks->want_curve(hooks->user))
-    fill_curve(engine, note->curve);
 }
 
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
@@ -49,11 +51,14 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
     if (note->flags & WEIR_NOTE_NONFINITE) *nonfinite = true;
   }
   const weir_directive *directive = &engine->notes[0].directive;
-  if (directive->action > WEIR_ACTION_PROBE)
+  if (directive->action > WEIR_ACTION_LOOK)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
                      directive->action);
   if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {
     weir_status status = weir_plan_check(&directive->plan);
+    if (status == WEIR_OK && directive->plan.groups > engine->layout.tensors)
+      status = weir_fail(WEIR_E_INVALID, "%u groups of %zu tensors", directive->plan.groups,
+                         engine->layout.tensors);
     if (status != WEIR_OK) {
       char why[256];
       strncpy(why, weir_last_error(), sizeof why - 1);
@@ -107,25 +112,46 @@ static double mean_gain(const weir_engine *engine) {
   return sum / engine->size;
 }
 
-/* What the plan's cost row asks for. */
-static size_t kept_elements(const weir_engine *engine) {
-  const weir_codec *codec = weir_codec_find(engine->plan.codec);
-  if (codec->encode != NULL) return codec->bound(&engine->layout, engine->plan.cr);
-  return codec->dense ? engine->n : codec->kept(&engine->layout, engine->plan.cr);
+/* Seconds of a group's exchange: as planned, or with the bytes it really sent. */
+static double exchange_seconds(const weir_group *group, double alpha, double beta, bool executed) {
+  weir_cost_terms terms = group->terms;
+  if (executed) terms.byte_terms = fmax(terms.byte_terms + group->passage.extra_bytes, 0);
+  return weir_cost_seconds(&terms, alpha, beta);
 }
 
-void weir_telemetry_record(weir_engine *engine, const weir_passage *passage,
-                           weir_step_record *record) {
-  memset(record, 0, sizeof *record);
-  record->terms = weir_cost_plan(&engine->plan, engine->size, engine->n, kept_elements(engine));
-  const double planned = record->terms.byte_terms;
-  record->terms.byte_terms = fmax(planned + passage->extra_bytes, 0);
-  if (engine->config.virtual_network != NULL) {
-    double alpha = 0, bandwidth = 0;
-    engine->config.virtual_network(engine->config.virtual_user, engine->committed, &alpha,
-                                   &bandwidth);
-    engine->comm_s = weir_cost_seconds(&record->terms, alpha, bandwidth > 0 ? 1 / bandwidth : 0);
+/* Seconds that communication goes on once the last group is compressed, the groups' exchanges
+ * following one another: the recurrence of planner/fusion.h ("Cupcake", equations 1-3) with the times
+ * at which this step's groups were launched, and executed with what it took to decode them. */
+static double exposed(const weir_engine *engine, double alpha, double beta, bool executed) {
+  const weir_group_set *set = &engine->set;
+  double end = 0;
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_group *group = &set->group[k];
+    end = fmax(group->launched_s, end) + exchange_seconds(group, alpha, beta, executed);
+    if (executed && k + 1 < set->count) end += group->decode_s;
   }
+  return end - set->group[set->count - 1].launched_s;
+}
+
+static void set_virtual_times(weir_engine *engine) {
+  double alpha = 0, bandwidth = 0;
+  engine->config.virtual_network(engine->config.virtual_user, engine->committed, &alpha,
+                                 &bandwidth);
+  const double beta = bandwidth > 0 ? 1 / bandwidth : 0;
+  engine->comm_s = exposed(engine, alpha, beta, true);
+  engine->exchange_s = 0;
+  for (size_t k = 0; k < engine->set.count; k++)
+    engine->exchange_s += exchange_seconds(&engine->set.group[k], alpha, beta, true);
+}
+
+void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
+  memset(record, 0, sizeof *record);
+  for (size_t k = 0; k < engine->set.count; k++) {
+    const weir_group *group = &engine->set.group[k];
+    record->terms.alpha_terms += group->terms.alpha_terms;
+    record->terms.byte_terms += fmax(group->terms.byte_terms + group->passage.extra_bytes, 0);
+  }
+  if (engine->config.virtual_network != NULL) set_virtual_times(engine);
   weir_step_info *info = &record->info;
   info->step = engine->committed;
   info->trial = engine->in_trial;
@@ -133,15 +159,13 @@ void weir_telemetry_record(weir_engine *engine, const weir_passage *passage,
   info->compute_s = engine->compute_s;
   info->compress_s = engine->compress_s;
   info->comm_s = engine->comm_s;
+  info->exchange_s = engine->exchange_s;
   info->wire_bytes = engine->config.transport != NULL
                          ? engine->config.transport->bytes_sent - engine->bytes_before
                          : 0;
   info->gain = mean_gain(engine);
   info->overhead_s = engine->overhead_s;
   weir_telemetry_network(engine, &info->latency_s, &info->bandwidth_bytes_s);
-  if (info->bandwidth_bytes_s > 0 && engine->size > 1) {
-    const weir_cost_terms expected = {record->terms.alpha_terms, planned};
-    info->predicted_comm_s =
-        weir_cost_seconds(&expected, info->latency_s, 1 / info->bandwidth_bytes_s);
-  }
+  if (info->bandwidth_bytes_s > 0 && engine->size > 1)
+    info->predicted_comm_s = exposed(engine, info->latency_s, 1 / info->bandwidth_bytes_s, false);
 }

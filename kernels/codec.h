@@ -8,7 +8,19 @@
  *              encoding are apart so that any selection can travel in any wire format
  *   encoder    encode() writes every element in few bits, decode() reads it (quantizers).  What
  *              encoding loses, e - decode(encode(e)), is the caller's to keep.
- *  Scalar code is the oracle for the vector paths chosen at run time. */
+ *  Scalar code is the oracle for the vector paths chosen at run time.
+ *
+ * The edges are the same for all of them:
+ *   n = 0         nothing is kept (k = 0), a message is its header
+ *   n = 1         the element is kept; every encoder gives it back as it is
+ *   k > n         cannot be: a ratio above 1 is WEIR_E_INVALID, a list or message that says so too
+ *   n > 2^32 - 1  WEIR_E_UNSUPPORTED before e is read: indices have 32 bits.  All up to there works
+ *   NaN, Inf      for the caller to find (weir_ef_accumulate) and to drop.  Given to a codec all the
+ *                 same, select returns kept() ascending indices, the same for every vector width, but
+ *                 which is not said; of encode's bytes the same holds, and decode refuses them or
+ *                 stores what is finite
+ *   alignment     floats and indices lie at multiples of 4 bytes (weir_submit refuses others),
+ *                 messages anywhere */
 #ifndef WEIR_KERNELS_CODEC_H
 #define WEIR_KERNELS_CODEC_H
 
@@ -79,6 +91,13 @@ typedef struct weir_moments {
 /* e = g + r in one pass; adds to *moments (start from zero).  e may be g or r.  Deterministic for
  * given data and n, whatever the vector width. */
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
+/* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r and
+ * e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
+ * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
+ * is written and *k is 0.  Errors as of select; then e is unchanged. */
+weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
+                         const weir_layout *layout, const float *r, float *e, double cr,
+                         weir_moments *moments, uint32_t *index, size_t capacity, size_t *k);
 /* Variance of a gradient of n elements from its moments; 0 for n = 0.  Never negative. */
 double weir_variance(const weir_moments *moments, size_t n);
 
@@ -136,6 +155,8 @@ weir_status weir_gain_curve_create(weir_gain_curve **out);
 void weir_gain_curve_free(weir_gain_curve *curve);
 /* One pass over finite e; stride > 1 samples every stride-th element. */
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
+/* Another part of the same gradient. */
+void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
 /* E||g_c||^2 / E||g_e||^2 of exact top-k at ratio cr, in [0, 1]; 1 for an all-zero gradient. */
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
 /* Bound of |gain error| at cr from binning. */

@@ -44,15 +44,14 @@ static weir_status select_tensor(weir_codec_context *context, const float *e, si
   size_t careful = (size_t)ceil(share + 4.0 * sqrt(share) + 8.0);
   uint32_t high = weir_kth_largest(context, context->magnitude, sampled, rank).bits;
   uint32_t low = weir_kth_largest(context, context->magnitude, sampled, careful).bits;
-  size_t count = weir_cpu()->compact(e, n, high, context->magnitude, context->position,
+  size_t count = weir_cpu()->compact(e, n, high, 0, context->magnitude, context->position,
                                      context->capacity);
   if (count != SIZE_MAX && count >= k) {
     weir_kth kth = weir_kth_largest(context, context->magnitude, count, k);
-    weir_band band = {kth.bits + 1, kth.bits, k - kth.above};
-    (void)weir_emit_candidates(context, count, band, base, index);
+    (void)weir_emit_candidates(context, count, weir_band_of(kth, k), base, index);
     return WEIR_OK;
   }
-  if (count != SIZE_MAX && fill_up(e, n, k, (weir_band){high, low, k - count}, base, index)) {
+  if (count != SIZE_MAX && fill_up(e, n, k, (weir_band){high, low, k - count, k}, base, index)) {
     return WEIR_OK;
   }
   return weir_topk_indices(context, e, n, k, base, index);
@@ -60,15 +59,5 @@ static weir_status select_tensor(weir_codec_context *context, const float *e, si
 
 weir_status weir_dgc_select(weir_codec_context *context, const float *e, const weir_layout *layout,
                             double cr, uint32_t *index, size_t capacity, size_t *k) {
-  size_t taken = 0;
-  weir_status status = weir_select_check(layout, cr, weir_lwtopk_kept(layout, cr), capacity);
-  for (size_t t = 0; status == WEIR_OK && t < layout->tensors; t++) {
-    size_t offset = layout->offset[t];
-    size_t numel = layout->offset[t + 1] - offset;
-    size_t kept = weir_kept_of(numel, cr);
-    status = select_tensor(context, e + offset, numel, kept, (uint32_t)offset, index + taken);
-    taken += kept;
-  }
-  *k = status == WEIR_OK ? taken : 0;
-  return status;
+  return weir_select_tensors(context, e, layout, cr, index, capacity, k, select_tensor);
 }

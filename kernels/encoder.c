@@ -114,24 +114,19 @@ weir_status weir_units_encode(const weir_unit_format *format, const float *e,
 }
 
 void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out) {
-  /* Packing writes up to 7 bytes past its end: not into the message. */
-  uint8_t packed[WEIR_PIECE + 8];
-  memset(code + count, 0, (8 - count % 8) % 8);
-  weir_cpu()->pack(code, (count + 7) / 8, bits, packed);
-  memcpy(out, packed, weir_codes_bytes(count, bits));
+  if (count % 8 != 0) {
+    memset(code + count, 0, 8 - count % 8);
+  }
+  weir_cpu()->pack(code, (count + 7) / 8, bits, out);
 }
 
 static void decode_unit(const weir_unit_format *format, const weir_encoded *head,
                         const float *scale, const uint8_t *from, size_t count, float *to,
                         bool add) {
-  uint8_t packed[WEIR_PIECE + 8];
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
-    size_t length = weir_codes_bytes(part, head->bits);
-    memcpy(packed, from + done / 8 * head->bits, length);
-    memset(packed + length, 0, 8); /* unpacking reads on, never far */
-    weir_cpu()->unpack(packed, (part + 7) / 8, head->bits, code);
+    weir_cpu()->unpack(from + done / 8 * head->bits, (part + 7) / 8, head->bits, code);
     format->decode(head, scale, code, part, to + done, add);
   }
 }

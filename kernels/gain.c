@@ -15,16 +15,20 @@
 #define BINS ((size_t)WEIR_GAIN_BINS)
 #define BIN_SHIFT WEIR_GAIN_SHIFT
 
+#define COPIES 4
+
 typedef struct bin {
   double energy;
-  uint64_t count;
+  double count; /* exact; of the same type, so that both are added in one go */
 } bin;
 
 struct weir_gain_curve {
   size_t n;       /* elements of the gradient */
   size_t sampled; /* elements in the bins */
   double energy;  /* of all bins */
-  bin bins[BINS];
+  /* Neighbours go to different copies, for equal magnitudes must not wait for each other; the sums
+   * are in the first. */
+  bin bins[BINS][COPIES];
 };
 
 weir_status weir_gain_curve_create(weir_gain_curve **out) {
@@ -36,21 +40,41 @@ void weir_gain_curve_free(weir_gain_curve *curve) {
   free(curve);
 }
 
+static inline void put(weir_gain_curve *curve, float x, size_t copy) {
+  bin *b = &curve->bins[weir_magnitude(x) >> BIN_SHIFT][copy];
+  b->energy += (double)x * (double)x;
+  b->count += 1.0;
+}
+
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
   memset(curve, 0, sizeof *curve);
-  curve->n = n;
+  weir_gain_curve_add(curve, e, n, stride);
+}
+
+void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
+  curve->n += n;
   stride = stride > 0 ? stride : 1;
-  for (size_t i = 0; i < n; i += stride) {
-    bin *b = &curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT];
-    b->energy += (double)e[i] * (double)e[i];
-    b->count++;
-    curve->sampled++;
+  size_t i = 0;
+  for (; stride == 1 && i + COPIES <= n; i += COPIES) {
+    for (size_t copy = 0; copy < COPIES; copy++) {
+      put(curve, e[i + copy], copy);
+    }
+  }
+  curve->sampled = i;
+  for (; i < n; i += stride) {
+    put(curve, e[i], curve->sampled++ % COPIES);
     if (n - i <= stride) {
       break; /* i + stride would wrap for huge strides */
     }
   }
+  curve->energy = 0;
   for (size_t b = 0; b < BINS; b++) {
-    curve->energy += curve->bins[b].energy;
+    bin *to = curve->bins[b];
+    for (size_t copy = 1; copy < COPIES; copy++) {
+      to->energy += to[copy].energy;
+      to->count += to[copy].count;
+    }
+    curve->energy += to->energy;
   }
 }
 
@@ -59,7 +83,7 @@ void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *coun
   memset(curve, 0, sizeof *curve);
   curve->n = n;
   for (size_t b = 0; b < BINS; b++) {
-    curve->bins[b] = (bin){.energy = energy[b], .count = count[b]};
+    curve->bins[b][0] = (bin){.energy = energy[b], .count = (double)count[b]};
     curve->sampled += (size_t)count[b];
     curve->energy += energy[b];
   }
@@ -71,9 +95,9 @@ static double kept_energy(const weir_gain_curve *curve, double cr, double *more)
   double kept = 0.0;
   *more = 0.0;
   for (size_t b = BINS; b-- > 0 && left > 0.0;) {
-    const bin *at = &curve->bins[b];
-    double count = (double)at->count;
-    if (at->count == 0) {
+    const bin *at = curve->bins[b];
+    double count = at->count;
+    if (!(count > 0.0)) {
       continue;
     }
     if (count <= left) {

@@ -10,7 +10,7 @@
 #define WEIR_RADIX_COPIES 4
 
 struct weir_codec_context {
-  uint32_t histogram[WEIR_RADIX_COPIES][WEIR_RADIX_BINS];
+  uint32_t histogram[WEIR_RADIX_BINS][WEIR_RADIX_COPIES];
   size_t capacity;    /* candidates that fit (slack beyond it) */
   float *magnitude;   /* of the candidates */
   uint32_t *position; /* of the candidates, ascending */
@@ -36,8 +36,14 @@ typedef struct weir_kth {
 } weir_kth;
 weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n, size_t k);
 
+/* What an emit pass takes for the k largest. */
+static inline weir_band weir_band_of(weir_kth kth, size_t k) {
+  return (weir_band){kth.bits + 1, kth.bits, k - kth.above, k};
+}
+
 /* count <= n elements, one of each of count equal stretches, at a place that varies: no period in
- * the data fools it. */
+ * the data fools it.  _at is the place of the i-th, called for 0, 1, .. with *state from 1. */
+size_t weir_sample_at(size_t i, size_t stretch, uint64_t *state);
 void weir_sample(const float *e, size_t n, size_t count, float *sample);
 
 /* Outcome of a search: the k-th largest, and the short list that the context now holds, all
@@ -51,6 +57,18 @@ typedef struct weir_found {
 weir_status weir_search(weir_codec_context *context, const float *e, size_t n, size_t k,
                         weir_found *out);
 
+/* The parts of weir_search, for who fills the short list on another pass's way: when it is worth a
+ * list, with WEIR_SAMPLE sampled elements in context->magnitude, the floor of the list and room for it;
+ * then what follows from the list of count elements (SIZE_MAX: they were too many). */
+#define WEIR_SAMPLE 8192
+bool weir_listable(size_t n, size_t k);
+weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uint32_t *floor_bits);
+weir_found weir_list_conclude(weir_codec_context *context, const float *e, size_t n, size_t k,
+                              uint32_t floor_bits, size_t count);
+/* base + the indices of the k largest, ascending, once they are found. */
+void weir_emit_found(const weir_codec_context *context, const float *e, size_t n, size_t k,
+                     const weir_found *found, uint32_t base, uint32_t *index);
+
 /* As weir_cpu_ops.emit, over the context's candidates. */
 size_t weir_emit_candidates(const weir_codec_context *context, size_t count, weir_band band,
                             uint32_t base, uint32_t *index);
@@ -63,6 +81,25 @@ weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_
  * counts and energies. */
 void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
                           const double *energy);
+
+/* Selects k of the n elements of a unit, k < n; k = n, too, where the unit is a tensor. */
+typedef weir_status weir_unit_fn(weir_codec_context *context, const float *e, size_t n, size_t k,
+                                 uint32_t base, uint32_t *index);
+/* The frame of every select(): what is a unit, how many it keeps, and the checks. */
+weir_status weir_select_whole(weir_codec_context *context, const float *e,
+                              const weir_layout *layout, double cr, uint32_t *index,
+                              size_t capacity, size_t *k, weir_unit_fn *unit);
+weir_status weir_select_tensors(weir_codec_context *context, const float *e,
+                                const weir_layout *layout, double cr, uint32_t *index,
+                                size_t capacity, size_t *k, weir_unit_fn *unit);
+
+/* MSTopK's two thresholds for keeping k < n: the lowest tried that at most k reach (above all
+ * magnitudes when there is none) and the highest that more than k reach (or 0). */
+typedef struct weir_mstopk_thresholds {
+  double upper, lower;
+} weir_mstopk_thresholds;
+weir_status weir_mstopk_search(weir_codec_context *context, const float *e, size_t n, size_t k,
+                               weir_mstopk_thresholds *thresholds, weir_found *found);
 
 /* --- rows of weir_codecs[] ------------------------------------------------------------------- */
 size_t weir_none_kept(const weir_layout *layout, double cr);

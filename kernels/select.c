@@ -4,128 +4,164 @@
  * compaction pass collects everything above it, and the exact search runs on that short list.
  * When the sample cannot help (small n, large k), misleads (too few collected) or meets ties
  * in bulk (too many), the search runs over all elements: either the estimate is itself the
- * k-th magnitude, which two counts show, or three counting passes fix the k-th magnitude digit
+ * k-th magnitude, which counting shows, or three counting passes fix the k-th magnitude digit
  * by digit. Every route gives the same indices. */
 #include <math.h>
 
 #include "kernels/internal.h"
 
-#define SAMPLE 8192
+#define COPIES WEIR_RADIX_COPIES
 
-/* Count digits of the elements whose bits above the digit equal prefix. */
-static void count_digits(uint32_t histogram[][WEIR_RADIX_BINS], size_t copies, const float *x,
-                         size_t n, unsigned shift, uint32_t mask, uint32_t prefix,
-                         unsigned prefix_shift) {
-  memset(histogram, 0, copies * sizeof histogram[0]);
-  for (size_t i = 0; i < n; i++) {
-    uint32_t bits = weir_magnitude(x[i]);
-    if (bits >> prefix_shift == prefix) {
-      /* Neighbours go to different copies: equal digits do not wait for each other. */
-      histogram[i & (copies - 1)][(bits >> shift) & mask]++;
+typedef struct digit {
+  unsigned shift, width;
+} digit;
+
+/* Count the digits of the elements whose bits above the digit equal prefix.  Neighbours go to
+ * different copies of a counter: equal digits do not wait for each other.  often: many elements
+ * match, so that counting nothing for the others is cheaper than guessing which do. */
+static void count_digits(uint32_t (*histogram)[COPIES], const float *x, size_t n, digit d,
+                         uint32_t prefix, bool often) {
+  uint32_t mask = (UINT32_C(1) << d.width) - 1;
+  unsigned above = d.shift + d.width;
+  memset(histogram, 0, (mask + (size_t)1) * sizeof histogram[0]);
+  if (often) {
+    for (size_t i = 0; i < n; i++) {
+      uint32_t bits = weir_magnitude(x[i]);
+      histogram[(bits >> d.shift) & mask][i % COPIES] += bits >> above == prefix;
     }
-  }
-  for (size_t copy = 1; copy < copies; copy++) {
-    for (size_t bin = 0; bin <= mask; bin++) {
-      histogram[0][bin] += histogram[copy][bin];
+  } else {
+    for (size_t i = 0; i < n; i++) {
+      uint32_t bits = weir_magnitude(x[i]);
+      if (bits >> above == prefix) {
+        histogram[(bits >> d.shift) & mask][i % COPIES]++;
+      }
     }
   }
 }
 
-weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n, size_t k) {
-  static const struct {
-    unsigned shift, width;
-  } digit[] = {{20, 11}, {10, 10}, {0, 10}};
-  size_t copies = n < 4096 ? 1 : WEIR_RADIX_COPIES;
-  weir_kth kth = {0, 0};
-  uint32_t prefix = 0;
-  for (size_t level = 0; level < 3; level++) {
-    unsigned shift = digit[level].shift;
-    uint32_t mask = (UINT32_C(1) << digit[level].width) - 1;
-    count_digits(context->histogram, copies, x, n, shift, mask, prefix,
-                 shift + digit[level].width);
-    uint32_t bin = mask;
-    while (kth.above + context->histogram[0][bin] < k) {
-      kth.above += context->histogram[0][bin];
-      bin--;
-    }
-    prefix = prefix << digit[level].width | bin;
+static uint32_t counted(const uint32_t counter[COPIES]) {
+  uint32_t sum = 0;
+  for (size_t copy = 0; copy < COPIES; copy++) {
+    sum += counter[copy];
   }
-  kth.bits = prefix;
+  return sum;
+}
+
+weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n, size_t k) {
+  static const digit digits[] = {{20, 11}, {10, 10}, {0, 10}};
+  weir_kth kth = {0, 0};
+  size_t matching = n;
+  for (size_t level = 0; level < 3; level++) {
+    digit d = digits[level];
+    count_digits(context->histogram, x, n, d, kth.bits, matching > n / 16);
+    uint32_t bin = (UINT32_C(1) << d.width) - 1;
+    uint32_t here = counted(context->histogram[bin]);
+    while (kth.above + here < k) {
+      kth.above += here;
+      here = counted(context->histogram[--bin]);
+    }
+    kth.bits = kth.bits << d.width | bin;
+    matching = here;
+  }
   return kth;
+}
+
+size_t weir_sample_at(size_t i, size_t stretch, uint64_t *state) {
+  *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  return i * stretch + (size_t)(((*state >> 32) * stretch) >> 32);
 }
 
 void weir_sample(const float *e, size_t n, size_t count, float *sample) {
   size_t stretch = n / count;
   uint64_t state = 1;
   for (size_t i = 0; i < count; i++) {
-    state = state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
-    sample[i] = e[i * stretch + (size_t)(((state >> 32) * stretch) >> 32)];
+    sample[i] = e[weir_sample_at(i, stretch, &state)];
   }
 }
 
-/* Magnitude above which about k of n lie, erring on the low side. */
-static uint32_t estimate_floor(weir_codec_context *context, const float *e, size_t n, size_t k,
-                               size_t *expected) {
-  float *sample = context->magnitude;
-  weir_sample(e, n, SAMPLE, sample);
-  double share = (double)k / (double)n * SAMPLE;
+bool weir_listable(size_t n, size_t k) {
+  return n >= 4 * (size_t)WEIR_SAMPLE && k <= n / 4;
+}
+
+weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k,
+                            uint32_t *floor_bits) {
+  double share = (double)k / (double)n * WEIR_SAMPLE;
   double rank = ceil(share + 4.0 * sqrt(share) + 8.0);
-  rank = rank < SAMPLE ? rank : SAMPLE;
-  *expected = (size_t)((rank + 4.0 * sqrt(rank) + 8.0) / SAMPLE * (double)n);
-  return weir_kth_largest(context, sample, SAMPLE, (size_t)rank).bits;
+  rank = rank < WEIR_SAMPLE ? rank : WEIR_SAMPLE;
+  *floor_bits = weir_kth_largest(context, context->magnitude, WEIR_SAMPLE, (size_t)rank).bits;
+  double expected = (rank + 4.0 * sqrt(rank) + 8.0) / WEIR_SAMPLE * (double)n;
+  return weir_context_reserve(context, expected > WEIR_SAMPLE ? (size_t)expected : WEIR_SAMPLE);
 }
 
 /* Is the k-th largest magnitude exactly bits?  So it is when ties in bulk spoil the short list. */
 static bool is_kth(const float *e, size_t n, size_t k, uint32_t bits, weir_kth *kth) {
-  size_t above = weir_cpu()->count(e, n, bits + 1);
-  if (above >= k || weir_cpu()->count(e, n, bits) < k) {
-    return false;
+  enum { BLOCK = 4096 }; /* still in the first cache for the second count */
+  size_t above = 0;
+  size_t reach = 0;
+  for (size_t at = 0; at < n && above < k; at += BLOCK) {
+    size_t part = n - at < BLOCK ? n - at : BLOCK;
+    above += weir_cpu()->count(e + at, part, bits + 1);
+    reach += weir_cpu()->count(e + at, part, bits);
   }
   *kth = (weir_kth){bits, above};
-  return true;
+  return above < k && reach >= k;
+}
+
+weir_found weir_list_conclude(weir_codec_context *context, const float *e, size_t n, size_t k,
+                              uint32_t floor_bits, size_t count) {
+  weir_found found = {.floor_bits = floor_bits};
+  if (count != SIZE_MAX && count >= k) {
+    found.kth = weir_kth_largest(context, context->magnitude, count, k);
+    found.listed = count;
+  } else if (!is_kth(e, n, k, floor_bits, &found.kth)) {
+    found.kth = weir_kth_largest(context, e, n, k);
+  }
+  return found;
 }
 
 weir_status weir_search(weir_codec_context *context, const float *e, size_t n, size_t k,
                         weir_found *out) {
   *out = (weir_found){0};
-  if (n < 4 * (size_t)SAMPLE || k > n / 4) {
+  if (!weir_listable(n, k)) {
     out->kth = weir_kth_largest(context, e, n, k);
     return WEIR_OK;
   }
-  weir_status status = weir_context_reserve(context, SAMPLE);
-  if (status != WEIR_OK) {
-    return status;
+  uint32_t floor_bits = 0;
+  weir_status status = weir_context_reserve(context, WEIR_SAMPLE);
+  if (status == WEIR_OK) {
+    weir_sample(e, n, WEIR_SAMPLE, context->magnitude);
+    status = weir_list_floor(context, n, k, &floor_bits);
   }
-  size_t expected = 0;
-  uint32_t floor_bits = estimate_floor(context, e, n, k, &expected);
-  status = weir_context_reserve(context, expected > SAMPLE ? expected : SAMPLE);
-  if (status != WEIR_OK) {
-    return status;
+  if (status == WEIR_OK) {
+    size_t count = weir_cpu()->compact(e, n, floor_bits, 0, context->magnitude, context->position,
+                                       context->capacity);
+    *out = weir_list_conclude(context, e, n, k, floor_bits, count);
   }
-  size_t count = weir_cpu()->compact(e, n, floor_bits, context->magnitude, context->position,
-                                     context->capacity);
-  if (count != SIZE_MAX && count >= k) {
-    out->kth = weir_kth_largest(context, context->magnitude, count, k);
-    out->listed = count;
-    out->floor_bits = floor_bits;
-  } else if (!is_kth(e, n, k, floor_bits, &out->kth)) {
-    out->kth = weir_kth_largest(context, e, n, k);
-  }
-  return WEIR_OK;
+  return status;
 }
 
 size_t weir_emit_candidates(const weir_codec_context *context, size_t count, weir_band band,
                             uint32_t base, uint32_t *index) {
   size_t taken = 0;
-  for (size_t i = 0; i < count; i++) {
+  for (size_t i = 0; i < count && taken < band.most; i++) {
     uint32_t m = weir_magnitude(context->magnitude[i]);
-    bool middle = m < band.high && m >= band.low && band.quota > 0;
+    bool middle = (m < band.high) & (m >= band.low) & (band.quota > 0);
     band.quota -= middle;
-    if (middle || m >= band.high) {
-      index[taken++] = base + context->position[i];
-    }
+    /* Written always and kept only when it counts: no branch to mispredict. */
+    index[taken] = base + context->position[i];
+    taken += middle | (m >= band.high);
   }
   return taken;
+}
+
+void weir_emit_found(const weir_codec_context *context, const float *e, size_t n, size_t k,
+                     const weir_found *found, uint32_t base, uint32_t *index) {
+  weir_band band = weir_band_of(found->kth, k);
+  if (found->listed > 0) {
+    (void)weir_emit_candidates(context, found->listed, band, base, index);
+  } else {
+    (void)weir_cpu()->emit(e, n, band, base, index);
+  }
 }
 
 weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_t n, size_t k,
@@ -138,14 +174,38 @@ weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_
   }
   weir_found found;
   weir_status status = weir_search(context, e, n, k, &found);
-  if (status != WEIR_OK) {
-    return status;
+  if (status == WEIR_OK) {
+    weir_emit_found(context, e, n, k, &found, base, index);
   }
-  weir_band band = {found.kth.bits + 1, found.kth.bits, k - found.kth.above};
-  if (found.listed > 0) {
-    (void)weir_emit_candidates(context, found.listed, band, base, index);
-  } else {
-    (void)weir_cpu()->emit(e, n, band, base, index);
+  return status;
+}
+
+weir_status weir_select_whole(weir_codec_context *context, const float *e,
+                              const weir_layout *layout, double cr, uint32_t *index,
+                              size_t capacity, size_t *k, weir_unit_fn *unit) {
+  size_t n = layout->offset[layout->tensors];
+  size_t kept = weir_topk_kept(layout, cr);
+  weir_status status = weir_select_check(layout, cr, kept, capacity);
+  if (status == WEIR_OK) {
+    status = kept < n ? unit(context, e, n, kept, 0, index)
+                      : weir_topk_indices(context, e, n, kept, 0, index);
   }
-  return WEIR_OK;
+  *k = status == WEIR_OK ? kept : 0;
+  return status;
+}
+
+weir_status weir_select_tensors(weir_codec_context *context, const float *e,
+                                const weir_layout *layout, double cr, uint32_t *index,
+                                size_t capacity, size_t *k, weir_unit_fn *unit) {
+  size_t taken = 0;
+  weir_status status = weir_select_check(layout, cr, weir_lwtopk_kept(layout, cr), capacity);
+  for (size_t t = 0; status == WEIR_OK && t < layout->tensors; t++) {
+    size_t offset = layout->offset[t];
+    size_t numel = layout->offset[t + 1] - offset;
+    size_t kept = weir_kept_of(numel, cr);
+    status = unit(context, e + offset, numel, kept, (uint32_t)offset, index + taken);
+    taken += kept;
+  }
+  *k = status == WEIR_OK ? taken : 0;
+  return status;
 }

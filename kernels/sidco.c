@@ -117,7 +117,7 @@ weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, si
       if (status != WEIR_OK) {
         return status;
       }
-      count = weir_cpu()->compact(e, n, weir_bits_reaching(eta), context->magnitude,
+      count = weir_cpu()->compact(e, n, weir_bits_reaching(eta), 0, context->magnitude,
                                   context->position, context->capacity);
       x = context->magnitude;
     } else {
@@ -133,22 +133,22 @@ weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, si
 }
 
 static weir_status select_some(weir_codec_context *context, const float *e, size_t n, size_t k,
-                               uint32_t *index) {
+                               uint32_t base, uint32_t *index) {
   double threshold;
   size_t listed;
   weir_status status = weir_sidco_threshold(context, e, n, k, WEIR_SIDCO_EXPONENTIAL, &threshold,
                                             &listed);
   if (status != WEIR_OK || !(threshold > 0.0)) {
-    return status != WEIR_OK ? status : weir_topk_indices(context, e, n, k, 0, index);
+    return status != WEIR_OK ? status : weir_topk_indices(context, e, n, k, base, index);
   }
   uint32_t bits = weir_bits_reaching(threshold);
   bool all = listed == SIZE_MAX;
   const float *x = all ? e : context->magnitude;
   size_t reach = weir_cpu()->count(x, all ? n : listed, bits);
   if (reach >= k && all) {
-    return weir_topk_indices(context, e, n, k, 0, index);
+    return weir_topk_indices(context, e, n, k, base, index);
   }
-  weir_band band = {bits, 0, k - reach};
+  weir_band band = {bits, 0, k - reach, k};
   if (all) {
     /* One stage only: the stage before would have been the same fit's for twice as many. */
     double share = (double)k / (double)n;
@@ -157,12 +157,12 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   }
   if (reach >= k) {
     weir_kth kth = weir_kth_largest(context, x, listed, k);
-    band = (weir_band){kth.bits + 1, kth.bits, k - kth.above};
+    band = weir_band_of(kth, k);
   }
   if (all) {
-    (void)weir_cpu()->emit(e, n, band, 0, index);
+    (void)weir_cpu()->emit(e, n, band, base, index);
   } else {
-    (void)weir_emit_candidates(context, listed, band, 0, index);
+    (void)weir_emit_candidates(context, listed, band, base, index);
   }
   return WEIR_OK;
 }
@@ -170,14 +170,5 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
 weir_status weir_sidco_select(weir_codec_context *context, const float *e,
                               const weir_layout *layout, double cr, uint32_t *index,
                               size_t capacity, size_t *k) {
-  size_t n = layout->offset[layout->tensors];
-  size_t kept = weir_topk_kept(layout, cr);
-  weir_status status = weir_select_check(layout, cr, kept, capacity);
-  if (status == WEIR_OK && kept < n) {
-    status = select_some(context, e, n, kept, index);
-  } else if (status == WEIR_OK) {
-    status = weir_topk_indices(context, e, n, kept, 0, index);
-  }
-  *k = status == WEIR_OK ? kept : 0;
-  return status;
+  return weir_select_whole(context, e, layout, cr, index, capacity, k, select_some);
 }

@@ -10,11 +10,5 @@ size_t weir_topk_kept(const weir_layout *layout, double cr) {
 weir_status weir_topk_select(weir_codec_context *context, const float *e,
                              const weir_layout *layout, double cr, uint32_t *index,
                              size_t capacity, size_t *k) {
-  size_t kept = weir_topk_kept(layout, cr);
-  weir_status status = weir_select_check(layout, cr, kept, capacity);
-  if (status == WEIR_OK) {
-    status = weir_topk_indices(context, e, layout->offset[layout->tensors], kept, 0, index);
-  }
-  *k = status == WEIR_OK ? kept : 0;
-  return status;
+  return weir_select_whole(context, e, layout, cr, index, capacity, k, weir_topk_indices);
 }

@@ -201,16 +201,15 @@ static void plan_figure(weir_figures *f, const weir_report_data *data) {
                            c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
   g_string_append(g,
                   "set size 1,0.4\nset origin 0,0\nset tmargin 0.4\nset bmargin 3.2\n"
-                  "unset logscale y\nset yrange [4.6:-0.6]\nset format x\n"
-                  "set xlabel 'step'\nunset ylabel\nset ytics (");
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "%s'%s' %u", c ? ", " : "", weir_collective_name(c), (unsigned)c);
-  g_string_append(g, ")\nplot ");
+                  "unset logscale y\nset format x\nset xlabel 'step'\nunset ylabel\n");
+  int row[WEIR_COLL_COUNT];
+  weir_figures_set_rows(f, row, weir_figures_rows(data, row));
+  g_string_append(g, "plot ");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
     g_string_append_printf(g,
-                           "$run%u using 1:(%u):($3-$1):(0) with vectors nohead lw 9 lc rgb "
+                           "$run%u using 1:(%d):($3-$1):(0) with vectors nohead lw 9 lc rgb "
                            "'%s'%s",
-                           (unsigned)c, (unsigned)c, weir_report_colour[c],
+                           (unsigned)c, row[c], weir_report_colour[c],
                            c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
   g_string_append(g, "unset multiplot\n");
 }
@@ -268,8 +267,10 @@ static void density_data(GString *g, const weir_report_data *data) {
     g_string_append(g, "\n");
   }
   g_string_append(g, "EOD\n$coll << EOD\n");
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "%u %.9g \"%.0f %%\"\n", (unsigned)c, 100 * all[c] / total,
+  int row[WEIR_COLL_COUNT];
+  (void)weir_figures_rows(data, row);
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) /* out of sight: those without a row */
+    g_string_append_printf(g, "%d %.9g \"%.0f %%\"\n", row[c], 100 * all[c] / total,
                            100 * all[c] / total);
   g_string_append(g, "EOD\n");
 }
@@ -293,12 +294,11 @@ static void density_figure(weir_figures *f, const weir_report_data *data) {
                            weir_report_colour[c], c ? ", " : "\n");
   g_string_append(g,
                   "set xrange [0:112]\nset xtics autofreq\nset xtics 20\n"
-                  "set yrange [4.6:-0.6]\n"
                   "set xlabel '% of steps'\nunset ylabel\nunset grid\nset grid xtics lc rgb "
-                  "'#e6eaee' lt 1 lw 0.8\nset ytics (");
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g, "%s'%s' %u", c ? ", " : "", weir_collective_name(c), (unsigned)c);
-  g_string_append(g, ")\nplot ");
+                  "'#e6eaee' lt 1 lw 0.8\n");
+  int row[WEIR_COLL_COUNT];
+  weir_figures_set_rows(f, row, weir_figures_rows(data, row));
+  g_string_append(g, "plot ");
   for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
     g_string_append_printf(g,
                            "$coll every ::%u::%u using (0):1:(0):2:($1-0.32):($1+0.32) with "

@@ -15,6 +15,10 @@ const char *const weir_report_colour[WEIR_COLL_COUNT] = {
     [WEIR_COLL_DENSE_RING] = "#27568b", [WEIR_COLL_DENSE_TREE] = "#6fa3d8",
     [WEIR_COLL_AG] = "#cf6a1c",         [WEIR_COLL_ART_RING] = "#1f7a56",
     [WEIR_COLL_ART_TREE] = "#7dbb5b",
+    [WEIR_COLL_DENSE_HALVING] = "#3f77b5",     [WEIR_COLL_DENSE_DOUBLE_TREE] = "#8fb9e4",
+    [WEIR_COLL_DENSE_TORUS] = "#4b8fa8",       [WEIR_COLL_DENSE_STAR] = "#98a9bd",
+    [WEIR_COLL_ART_HALVING] = "#3c9169",       [WEIR_COLL_ART_DOUBLE_TREE] = "#9ccc86",
+    [WEIR_COLL_ART_TORUS] = "#4aa08f",         [WEIR_COLL_ART_STAR] = "#a9b98a",
 };
 
 void weir_figures_init(weir_figures *figures) {
@@ -121,6 +125,24 @@ static weir_status fetch(weir_figures *figures, const char *folder, int number) 
   g_free(text);
   g_free(path);
   return status;
+}
+
+unsigned weir_figures_rows(const weir_report_data *data, int row[WEIR_COLL_COUNT]) {
+  gboolean used[WEIR_COLL_COUNT] = {FALSE};
+  unsigned rows = 0;
+  for (size_t i = 0; i < data->step_count; i++) used[data->steps[i].collective] = TRUE;
+  for (unsigned c = 0; c < WEIR_COLL_COUNT; c++)
+    row[c] = c < WEIR_COLL_PAPER_COUNT || used[c] ? (int)rows++ : -1;
+  return rows;
+}
+
+void weir_figures_set_rows(weir_figures *figures, const int row[WEIR_COLL_COUNT], unsigned rows) {
+  g_string_append_printf(figures->script, "set yrange [%g:-0.6]\nset ytics (", rows - 0.4);
+  for (unsigned c = 0; c < WEIR_COLL_COUNT; c++)
+    if (row[c] >= 0)
+      g_string_append_printf(figures->script, "%s'%s' %d", c ? ", " : "", weir_collective_name(c),
+                             row[c]);
+  g_string_append(figures->script, ")\n");
 }
 
 static void clear(const char *folder, int figures) {

@@ -37,6 +37,12 @@ enum {
   WEIR_FIGURE_ACCURACY,
   WEIR_FIGURE_BYTES
 };
+/* The row of each collective in a figure that has one a collective: the papers' five and what the
+ * run used besides; -1 for the others.  Tells how many rows there are. */
+unsigned weir_figures_rows(const weir_report_data *data, int row[WEIR_COLL_COUNT]);
+/* "set yrange" and "set ytics" for them, the first on top. */
+void weir_figures_set_rows(weir_figures *figures, const int row[WEIR_COLL_COUNT], unsigned rows);
+
 void weir_report_figures(weir_figures *figures, const weir_report_data *data);
 
 #endif

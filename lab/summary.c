@@ -33,14 +33,11 @@ double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32
   return median;
 }
 
-/* Does one line of decisions.jsonl answer to the network in force, at a step in [from, to]? */
-static bool answers(JsonObject *decision, const weir_row *before, const weir_row *set, uint64_t from,
-                    uint64_t to) {
+/* Was one line of decisions.jsonl decided in knowledge of the network in force (both values within a
+ * tenth), at a step in [from, to]? */
+static bool answers(JsonObject *decision, const weir_row *set, uint64_t from, uint64_t to) {
   const gint64 step = json_object_get_int_member_with_default(decision, "step", -1);
   if (step < 0 || (uint64_t)step < from || (uint64_t)step > to) return false;
-  const char *trigger = json_object_get_string_member_with_default(decision, "trigger", "");
-  if (before && !strcmp(trigger, "latency") && before->set_latency_s != set->set_latency_s) return true;
-  if (before && !strcmp(trigger, "bandwidth") && before->set_bandwidth != set->set_bandwidth) return true;
   const double latency = json_object_get_double_member_with_default(decision, "latency_ms", 0);
   const double rate = json_object_get_double_member_with_default(decision, "bandwidth_gbps", 0);
   const double set_latency = set->set_latency_s * 1e3, set_rate = set->set_bandwidth * 8e-9;
@@ -48,8 +45,7 @@ static bool answers(JsonObject *decision, const weir_row *before, const weir_row
 }
 
 /* Step of the first decision that answers; -1: none. */
-static gint64 first_answer(const char *decisions, const weir_row *before, const weir_row *set,
-                           uint64_t from, uint64_t to) {
+static gint64 first_answer(const char *decisions, const weir_row *set, uint64_t from, uint64_t to) {
   gint64 step = -1;
   char **lines = g_strsplit(decisions, "\n", -1);
   JsonParser *parser = json_parser_new();
@@ -58,7 +54,7 @@ static gint64 first_answer(const char *decisions, const weir_row *before, const 
     JsonNode *root = json_parser_get_root(parser);
     if (!root || !JSON_NODE_HOLDS_OBJECT(root)) continue;
     JsonObject *decision = json_node_get_object(root);
-    if (answers(decision, before, set, from, to)) step = json_object_get_int_member(decision, "step");
+    if (answers(decision, set, from, to)) step = json_object_get_int_member(decision, "step");
   }
   g_object_unref(parser);
   g_strfreev(lines);
@@ -73,8 +69,8 @@ int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32
   size_t end = begin;
   while (end + 1 < log->count && in_phase(&log->rows[end + 1], first_epoch, last_epoch)) end++;
   const weir_row *rows = log->rows;
-  const gint64 step = first_answer(decisions, begin ? &rows[begin - 1] : NULL, &rows[begin],
-                                   rows[begin].info.step, rows[end].info.step);
+  const gint64 step = first_answer(decisions, &rows[begin], rows[begin].info.step,
+                                   rows[end].info.step);
   if (step < 0) return -1;
   size_t at = begin;
   while (at < end && rows[at].info.step < (uint64_t)step) at++;

@@ -21,17 +21,15 @@ static const double burst_s = 0.0004, mean_burst_s = 0.00015;
 /* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
  * none. */
 static const double wait_s = 0.0004, most_error = 0.25;
-/* A flow too short to tell a rate, with this many times the bytes that the known rate and a full
- * token bucket could have brought: one may have waited for a busy reader.  When several come and
- * none of the length that the rate asks for, it has probably risen. */
-static const double risen = 2.5, rise_burst_s = 0.002;
-enum { BELIEVED_RISES = 4 };
+/* A train of datagrams that came so many times faster than the known rate says that it has risen. */
+static const double risen = 2.5, train_least_s = 1e-6, most_usual = 4;
+static const double train_exact_s = 0.0008, train_error = 0.05, train_low_error = 0.5;
 /* Now and then a rank, sender or receiver, does not get to run for this long. */
 static const double stall_s = 0.003;
 static const double tcp_tick_s = 0.01; /* of TCP_INFO's busy time, where the kernel ticks slowest */
 static const double long_busy = 10;
 /* So much later than the newest idle round trip, others count too. */
-static const double idle_patience_s = 10, loaded_agreement = 1.1;
+static const double idle_patience_s = 10, loaded_agreement = 1.1, same = 1.05;
 static const double min_rate = 100, max_rate = 1e12, min_rtt_s = 1e-7, max_rtt_s = 100;
 static const double max_step_s = 3600;
 /* The regression forgets: half weight after about 34 samples. */
@@ -51,12 +49,16 @@ struct weir_netmon {
   double echo_s, flow_s; /* of the newest direct sample; negative: none yet */
   double idle_echo_s;
   double loaded_rtt[LOADED_KEPT]; /* since the newest idle round trip */
+  double loaded_by[LOADED_KEPT];  /* running number of the transfer that each shared its way with */
   uint32_t loaded;
   weir_channel latency, rate;
   collective_fit fit;
   double cross;
-  int rises; /* flows in a row that came far faster than the known rate */
+  double train;       /* the newest train's rate over the known rate */
+  double usual_train; /* that of those after which a probe found nothing new: what a token bucket does */
+  int fast_trains;    /* in a row, so much faster that the rate must have risen */
   bool suspect;
+  int suspected; /* collectives since */
 };
 
 weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *config) {
@@ -78,6 +80,7 @@ weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *conf
   monitor->window_s = window_s;
   monitor->echo_s = monitor->flow_s = monitor->idle_echo_s = -INFINITY;
   monitor->time_s = -INFINITY;
+  monitor->usual_train = 1;
   weir_channel_init(&monitor->latency, latency_quantile, threshold, window_s);
   monitor->latency.chance = 1e-8; /* echoes often wait for a processor */
   weir_channel_init(&monitor->rate, rate_quantile, threshold, window_s);
@@ -98,9 +101,10 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_TCP_RTT: return within(s->value, min_rtt_s, max_rtt_s);
     case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate);
     case WEIR_SAMPLE_FLOW:
+    case WEIR_SAMPLE_TRAIN:
     case WEIR_SAMPLE_TCP_INFO:
       return within(s->value, 0, max_step_s) && s->bytes >= 0 && isfinite(s->bytes) &&
-             s->bytes <= max_rate * max_step_s && within(s->whole, 0, max_rate * max_step_s);
+             s->bytes <= max_rate * max_step_s;
     case WEIR_SAMPLE_COLLECTIVE:
       return within(s->value, 0, max_step_s) && within(s->alpha_terms, 0, 1e9) &&
              within(s->bytes, 0, max_rate * max_step_s);
@@ -110,15 +114,27 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
   return false;
 }
 
+static void suspect(weir_netmon *monitor) {
+  if (!monitor->suspect) monitor->suspected = 0;
+  monitor->suspect = true;
+}
+
 /* What was predicted no longer holds: learn the ratio of measured to predicted anew. */
 static void forget_predictions(weir_netmon *monitor) {
   monitor->suspect = false;
+  monitor->usual_train = 1;
+  monitor->fast_trains = 0;
   monitor->fit.aa = monitor->fit.ab = monitor->fit.bb = monitor->fit.a = monitor->fit.b = 0;
   weir_channel_init(&monitor->fit.ratio, 0.5, monitor->threshold, INFINITY);
 }
 
 static void feed_latency(weir_netmon *monitor, double rtt_s, double error) {
   if (weir_channel_feed(&monitor->latency, monitor->time_s, rtt_s / 2, error))
+    forget_predictions(monitor);
+}
+
+static void assert_latency(weir_netmon *monitor, double rtt_s) {
+  if (weir_channel_assert(&monitor->latency, monitor->time_s, rtt_s / 2, 0.02))
     forget_predictions(monitor);
 }
 
@@ -135,26 +151,51 @@ static void feed_probe(weir_netmon *monitor, const weir_sample *s) {
   const double rate = s->value * monitor->overhead;
   if (!within(rate, min_rate, max_rate)) return;
   const bool moved = weir_channel_assert(&monitor->rate, s->time_s, rate, 0.02);
-  if (moved || monitor->suspect) forget_predictions(monitor);
+  if (!moved && !monitor->suspect && !monitor->fast_trains) return;
+  const double usual = monitor->usual_train, train = monitor->fast_trains ? monitor->train : 1;
+  forget_predictions(monitor);
+  if (!moved) monitor->usual_train = fmax(usual, fmin(train, most_usual * usual));
+}
+
+/* Short ones may be what a token bucket lets through at once.  Longer ones are exact, but for traffic
+ * that shared the link, which makes them read low. */
+static void feed_train(weir_netmon *monitor, const weir_sample *s) {
+  const double known = weir_channel_value(&monitor->rate);
+  if (s->bytes <= 0 || !(known > 0)) return;
+  monitor->train = s->bytes / fmax(s->value, train_least_s) / known;
+  if (monitor->train > risen * monitor->usual_train) {
+    monitor->fast_trains++;
+    return;
+  }
+  monitor->fast_trains = 0;
+  if (s->value < train_exact_s) return;
+  monitor->flow_s = s->time_s;
+  feed_rate(monitor, s->bytes / s->value / monitor->overhead, train_error, train_low_error);
 }
 
 /* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is at
  * most.  Several of them that agree met no queue, as queues differ; and where idle ones have long
  * been missing, the least of the newest stands for them. */
 static void feed_loaded_echo(weir_netmon *monitor, const weir_sample *s) {
-  monitor->loaded_rtt[monitor->loaded++ % LOADED_KEPT] = s->value;
+  monitor->loaded_rtt[monitor->loaded % LOADED_KEPT] = s->value;
+  monitor->loaded_by[monitor->loaded++ % LOADED_KEPT] = s->bytes;
   const uint32_t kept = monitor->loaded < LOADED_KEPT ? monitor->loaded : LOADED_KEPT;
-  double least = s->value, most = s->value;
+  double least = s->value, most = s->value, first_by = s->bytes;
   for (uint32_t i = 0; i < kept; i++) {
     least = fmin(least, monitor->loaded_rtt[i]);
     most = fmax(most, monitor->loaded_rtt[i]);
+    first_by = fmin(first_by, monitor->loaded_by[i]);
   }
   const double known = 2 * weir_channel_value(&monitor->latency);
   const bool agree = kept == LOADED_KEPT && most <= loaded_agreement * least;
   const bool missing = kept == LOADED_KEPT && s->time_s - monitor->idle_echo_s > idle_patience_s;
   if (s->value >= known && known > 0 && !agree && !missing) return;
   monitor->echo_s = s->time_s;
-  feed_latency(monitor, least, agree ? 0.02 : 0.1);
+  /* A long transfer may keep its queue; several transfers do not meet the very same one. */
+  if (agree && most <= same * least && s->bytes - first_by >= LOADED_KEPT - 2)
+    assert_latency(monitor, least);
+  else
+    feed_latency(monitor, least, agree ? 0.02 : 0.1);
 }
 
 static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
@@ -175,14 +216,10 @@ static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
     const double known = weir_channel_value(&monitor->rate);
     if (s->bytes * monitor->overhead > known * s->value)
       weir_channel_contradict_fall(&monitor->rate);
-    if (known > 0 && s->whole * monitor->overhead > risen * known * (s->value + rise_burst_s) &&
-        ++monitor->rises >= BELIEVED_RISES)
-      monitor->suspect = true;
     return;
   }
   if (s->bytes <= 0) return;
   monitor->flow_s = s->time_s;
-  monitor->rises = 0;
   feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));
 }
 
@@ -242,9 +279,9 @@ static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
     const bool first = fit->ratio.changes == 0;
     const bool moved = weir_channel_feed(&fit->ratio, s->time_s, s->value / predicted, 0.03);
     if (moved && !first) {
-      monitor->suspect = true;
+      suspect(monitor);
       fit->aa = fit->ab = fit->bb = fit->a = fit->b = 0;
-    } else if (fit->ratio.since >= PATIENCE) {
+    } else if (fit->ratio.since >= PATIENCE && ++monitor->suspected >= PATIENCE) {
       monitor->suspect = false; /* nobody probed, and times have been steady since */
     }
   }
@@ -261,14 +298,14 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_IDLE:
       monitor->loaded = 0;
       monitor->echo_s = monitor->idle_echo_s = s->time_s;
-      if (weir_channel_assert(&monitor->latency, s->time_s, s->value / 2, 0.02))
-        forget_predictions(monitor);
+      assert_latency(monitor, s->value);
       break;
     case WEIR_SAMPLE_TCP_RTT:
       /* The kernel's minimum lives for minutes: it would hide a rise that echoes see. */
       if (s->time_s - monitor->echo_s > monitor->window_s) feed_latency(monitor, s->value, 0.1);
       break;
     case WEIR_SAMPLE_FLOW: feed_flow(monitor, s); break;
+    case WEIR_SAMPLE_TRAIN: feed_train(monitor, s); break;
     case WEIR_SAMPLE_TCP_INFO: feed_tcp_info(monitor, s); break;
     case WEIR_SAMPLE_PROBE:
       monitor->flow_s = s->time_s;
@@ -295,5 +332,7 @@ void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapsho
       .cross_bandwidth = monitor->cross,
       .latency_changes = latency->changes,
       .bandwidth_changes = rate->changes,
-      .suspect = monitor->suspect || weir_channel_moving(latency) || weir_channel_moving(rate)};
+      .suspect = monitor->suspect || monitor->fast_trains > 1 ||
+                 weir_channel_moving(latency) || weir_channel_moving(rate),
+      .risen = monitor->fast_trains > 0};
 }

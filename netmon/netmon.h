@@ -10,8 +10,10 @@
 #include <weir/status.h>
 
 typedef enum weir_sample_kind {
-  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s; bytes > 0: it shared its way with a transfer */
+  WEIR_SAMPLE_ECHO,       /* value: round-trip time, s; bytes: 0, or the running number, from 1 on,
+                             of a transfer that it shared its way with */
   WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back */
+  WEIR_SAMPLE_TRAIN,      /* value: seconds over which `bytes` of the link's arrived in datagrams */
   WEIR_SAMPLE_COLLECTIVE, /* value: seconds a collective took; alpha_terms, bytes: its cost terms */
   WEIR_SAMPLE_TCP_INFO,   /* value: busy seconds over which `bytes` were acknowledged */
   WEIR_SAMPLE_TCP_RTT,    /* value: tcpi_min_rtt over the last window, s */
@@ -25,7 +27,6 @@ typedef struct weir_sample {
   double time_s; /* when taken; never decreasing */
   double value;
   double bytes;
-  double whole;       /* of a flow: bytes of its message, those of its first chunk included */
   double alpha_terms;
 } weir_sample;
 
@@ -42,6 +43,7 @@ typedef struct weir_snapshot {
   double cross_bandwidth;   /* bytes/s of other traffic, 0: none seen */
   uint32_t latency_changes; /* running number of detected changes; the first value counts as one */
   uint32_t bandwidth_changes;
+  bool risen;               /* a train came far faster than the bandwidth allows */
   bool suspect;             /* evidence has moved but not settled: an active probe would help */
 } weir_snapshot;
 

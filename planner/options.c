@@ -12,21 +12,21 @@ typedef struct scheme {
   bool hierarchical, divisible;
   size_t count;
   struct {
-    weir_place place;
+    weir_site place;
     role role;
   } slot[4];
 } scheme;
 
 static const scheme schemes[] = {
-    {false, false, 1, {{WEIR_PLACE_FLAT, WHOLE}}},
-    {false, true, 2, {{WEIR_PLACE_FLAT, FIRST}, {WEIR_PLACE_FLAT, SECOND}}},
+    {false, false, 1, {{WEIR_SITE_FLAT, WHOLE}}},
+    {false, true, 2, {{WEIR_SITE_FLAT, FIRST}, {WEIR_SITE_FLAT, SECOND}}},
     {true, false, 3,
-     {{WEIR_PLACE_INTRA, FIRST}, {WEIR_PLACE_INTER, WHOLE}, {WEIR_PLACE_INTRA, SECOND}}},
+     {{WEIR_SITE_INTRA, FIRST}, {WEIR_SITE_INTER, WHOLE}, {WEIR_SITE_INTRA, SECOND}}},
     {true, true, 4,
-     {{WEIR_PLACE_INTRA, FIRST},
-      {WEIR_PLACE_INTER, FIRST},
-      {WEIR_PLACE_INTER, SECOND},
-      {WEIR_PLACE_INTRA, SECOND}}},
+     {{WEIR_SITE_INTRA, FIRST},
+      {WEIR_SITE_INTER, FIRST},
+      {WEIR_SITE_INTER, SECOND},
+      {WEIR_SITE_INTRA, SECOND}}},
 };
 
 typedef struct walk {
@@ -34,7 +34,7 @@ typedef struct walk {
   const scheme *scheme;
   weir_option option;
   size_t compressions;
-  uint8_t pair[WEIR_PLACES]; /* routine of the first step there */
+  uint8_t pair[WEIR_SITES]; /* routine of the first step there */
   void (*visit)(void *user, const weir_option *option);
   void *user;
   size_t count;
@@ -42,7 +42,7 @@ typedef struct walk {
 
 static void before(walk *w, size_t slot, bool compressed);
 
-static void put(walk *w, weir_task task, weir_place place, uint8_t routine) {
+static void put(walk *w, weir_task task, weir_site place, uint8_t routine) {
   w->option.step[w->option.count].task = (uint8_t)task;
   w->option.step[w->option.count].place = (uint8_t)place;
   w->option.step[w->option.count++].routine = routine;
@@ -59,7 +59,7 @@ static void communicate(walk *w, size_t slot, bool compressed) {
   static const weir_task tasks[][2] = {{WEIR_TASK_COMM, WEIR_TASK_COMM_COMP},
                                        {WEIR_TASK_COMM1, WEIR_TASK_COMM1_COMP},
                                        {WEIR_TASK_COMM2, WEIR_TASK_COMM2_COMP}};
-  const weir_place place = w->scheme->slot[slot].place;
+  const weir_site place = w->scheme->slot[slot].place;
   const role part = w->scheme->slot[slot].role;
   const uint8_t low = part == SECOND ? w->pair[place] : 0;
   const uint8_t high = part == FIRST ? 1 : low;
@@ -71,13 +71,13 @@ static void communicate(walk *w, size_t slot, bool compressed) {
   }
 }
 
-static bool allowed(const walk *w, weir_place place) {
-  return place == WEIR_PLACE_GPU ? !w->limits->no_gpu : !w->limits->no_cpu;
+static bool allowed(const walk *w, weir_site place) {
+  return place == WEIR_SITE_GPU ? !w->limits->no_gpu : !w->limits->no_cpu;
 }
 
 static void compress(walk *w, size_t slot) {
   if (w->limits->most_compressions && w->compressions == w->limits->most_compressions) return;
-  for (weir_place place = WEIR_PLACE_GPU; place <= WEIR_PLACE_CPU; place++) {
+  for (weir_site place = WEIR_SITE_GPU; place <= WEIR_SITE_CPU; place++) {
     if (!allowed(w, place)) continue;
     put(w, WEIR_TASK_COMP, place, 0);
     w->compressions++;
@@ -98,7 +98,7 @@ static void before(walk *w, size_t slot, bool compressed) {
       compress(w, slot);
     return;
   }
-  for (weir_place place = WEIR_PLACE_GPU; place <= WEIR_PLACE_CPU; place++) {
+  for (weir_site place = WEIR_SITE_GPU; place <= WEIR_SITE_CPU; place++) {
     if (!allowed(w, place)) continue;
     put(w, WEIR_TASK_DECOMP, place, 0);
     if (last) {
@@ -140,7 +140,7 @@ size_t weir_option_text(const weir_option *option, char *text, size_t capacity) 
       {"all-gather", "broadcast"}, {"all-gather*", "all-gather*"},
       {"all-to-all*", "gather*"},  {"all-gather*", "broadcast*"},
   };
-  static const char *const places[WEIR_PLACES] = {"gpu", "cpu", "flat", "intra", "inter"};
+  static const char *const places[WEIR_SITES] = {"gpu", "cpu", "flat", "intra", "inter"};
   size_t length = 0;
   for (size_t i = 0; i < option->count; i++) {
     const int part = snprintf(length < capacity ? text + length : NULL,

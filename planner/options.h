@@ -35,14 +35,14 @@ typedef enum weir_task {
   WEIR_TASKS
 } weir_task;
 
-typedef enum weir_place {
-  WEIR_PLACE_GPU,
-  WEIR_PLACE_CPU,
-  WEIR_PLACE_FLAT, /* all workers at once, over the links between machines */
-  WEIR_PLACE_INTRA,
-  WEIR_PLACE_INTER,
-  WEIR_PLACES
-} weir_place;
+typedef enum weir_site {
+  WEIR_SITE_GPU,
+  WEIR_SITE_CPU,
+  WEIR_SITE_FLAT, /* all workers at once, over the links between machines */
+  WEIR_SITE_INTRA,
+  WEIR_SITE_INTER,
+  WEIR_SITES
+} weir_site;
 
 enum { WEIR_OPTION_TASKS = 12 };
 
@@ -50,7 +50,7 @@ typedef struct weir_option {
   size_t count;
   struct {
     uint8_t task;    /* weir_task */
-    uint8_t place;   /* weir_place: GPU or CPU for (de)compression, else the links */
+    uint8_t place;   /* weir_site: GPU or CPU for (de)compression, else the links */
     uint8_t routine; /* of the two in a task's row: 0 or 1 */
   } step[WEIR_OPTION_TASKS];
 } weir_option;

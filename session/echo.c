@@ -10,6 +10,11 @@
 #define SPACING_S 0.25
 #define PATIENCE_S 2.0
 #define TIMEOUT_S 1.0
+/* A train that got lost is not waited for as long as an echo, which is repeated. */
+#define TRAIN_TIMEOUT_S 0.25
+/* A round trip so much longer or shorter than the one before is looked into at once, so often. */
+#define DEPARTURE 1.5
+#define HURRY 4
 
 static void wait_until(weir_echo *echo, double when_s) {
   struct timespec when;
@@ -28,32 +33,73 @@ static bool await_turn(weir_echo *echo, double due_s) {
   }
 }
 
-static void keep(weir_echo *echo, double rtt_s, bool loaded) {
+static void keep(weir_echo *echo, weir_echo_sample sample) {
   if (echo->count == WEIR_ECHO_KEPT) {
     memmove(echo->kept, echo->kept + 1, (WEIR_ECHO_KEPT - 1) * sizeof *echo->kept);
     echo->count--;
   }
-  echo->kept[echo->count++] = (weir_echo_sample){rtt_s, loaded};
+  echo->kept[echo->count++] = sample;
+}
+
+/* Holding the mutex, but for the time that it takes. */
+static void send_echo(weir_echo *echo, double *newest_s, int *hurry) {
+  weir_echo_sample sample = {0};
+  const uint64_t turn = echo->busy_turns;
+  const bool idle = echo->idle;
+  (void)pthread_mutex_unlock(&echo->mutex);
+  const weir_status status =
+      echo->transport->ops->echo(echo->transport, echo->peer, TIMEOUT_S, &sample.seconds);
+  (void)pthread_mutex_lock(&echo->mutex);
+  if (!idle || turn != echo->busy_turns) sample.loaded = echo->busy_turns;
+  /* A lost echo says nothing about the latency; a dead peer is the exchange's to report. */
+  if (status != WEIR_OK) return;
+  keep(echo, sample);
+  if (*newest_s > 0 && (sample.seconds > DEPARTURE * *newest_s || DEPARTURE * sample.seconds < *newest_s))
+    *hurry = HURRY;
+  *newest_s = sample.seconds;
+}
+
+static void send_train(weir_echo *echo, double newest_s) {
+  size_t bytes = echo->train_bytes;
+  weir_echo_sample sample = {.sent = (double)bytes};
+  (void)pthread_mutex_unlock(&echo->mutex);
+  const weir_status status = echo->transport->ops->train(echo->transport, echo->peer, &bytes,
+                                                         fmin(TRAIN_TIMEOUT_S + 2 * newest_s, TIMEOUT_S),
+                                                         &sample.seconds);
+  (void)pthread_mutex_lock(&echo->mutex);
+  sample.arrived = status == WEIR_OK ? (double)bytes : 0;
+  keep(echo, sample); /* it was sent, lost or not */
 }
 
 static void *work(void *argument) {
   weir_echo *echo = argument;
-  double due_s = weir_now_s() + SPACING_S;
+  /* Ranks take turns within the spacing: what one of them finds serves all. */
+  const weir_transport *transport = echo->transport;
+  const double turn = (double)transport->rank / transport->size;
+  double echo_due_s = weir_now_s() + SPACING_S, train_due_s = 0, newest_s = 0;
+  int hurry = 0;
   (void)pthread_mutex_lock(&echo->mutex);
-  while (await_turn(echo, due_s)) {
-    const bool loaded = !echo->idle;
-    const uint64_t turn = echo->busy_turns;
-    (void)pthread_mutex_unlock(&echo->mutex);
-    double rtt_s = 0;
-    const weir_status status =
-        echo->transport->ops->echo(echo->transport, echo->peer, TIMEOUT_S, &rtt_s);
-    due_s = weir_now_s() + SPACING_S;
-    (void)pthread_mutex_lock(&echo->mutex);
-    /* A lost echo says nothing about the latency; a dead peer is the exchange's to report. */
-    if (status == WEIR_OK) keep(echo, rtt_s, loaded || turn != echo->busy_turns);
+  while (await_turn(echo, echo->train_bytes > 0 ? fmin(echo_due_s, train_due_s) : echo_due_s)) {
+    const double now = weir_now_s(), spacing_s = echo->train_spacing_s;
+    if (echo->train_bytes > 0 && now >= train_due_s) {
+      train_due_s = (floor(now / spacing_s - turn) + 1 + turn) * spacing_s;
+      send_train(echo, newest_s);
+    } else {
+      if (hurry > 0) hurry--;
+      send_echo(echo, &newest_s, &hurry);
+      echo_due_s = weir_now_s() + (hurry > 0 ? -PATIENCE_S : SPACING_S);
+    }
   }
   (void)pthread_mutex_unlock(&echo->mutex);
   return NULL;
+}
+
+void weir_echo_pace(weir_echo *echo, size_t train_bytes, double spacing_s) {
+  if (!echo->running || echo->transport->ops->train == NULL) return;
+  (void)pthread_mutex_lock(&echo->mutex);
+  echo->train_bytes = train_bytes;
+  echo->train_spacing_s = spacing_s;
+  (void)pthread_mutex_unlock(&echo->mutex);
 }
 
 weir_status weir_echo_start(weir_echo *echo, weir_transport *transport, int peer) {

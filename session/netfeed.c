@@ -25,8 +25,8 @@ static void feed(weir_session *session, weir_sample sample) {
   (void)weir_netmon_feed(session->feed.monitor, &sample);
 }
 
-void weir_feed_echo(weir_session *session, double rtt_s, bool loaded) {
-  feed(session, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt_s, .bytes = loaded});
+void weir_feed_echo(weir_session *session, double rtt_s, uint64_t loaded) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt_s, .bytes = (double)loaded});
 }
 
 void weir_feed_idle(weir_session *session, double rtt_s) {
@@ -35,6 +35,11 @@ void weir_feed_idle(weir_session *session, double rtt_s) {
 
 void weir_feed_probe(weir_session *session, double bytes_s) {
   feed(session, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = bytes_s});
+}
+
+void weir_feed_train(weir_session *session, double bytes, double seconds) {
+  feed(session,
+       (weir_sample){.kind = WEIR_SAMPLE_TRAIN, .value = seconds, .bytes = bytes});
 }
 
 static void feed_virtual(weir_session *session) {
@@ -56,8 +61,7 @@ static void feed_flows(weir_session *session) {
     const weir_flow_sample *flow = &transport->flow[i % kept];
     feed(session, (weir_sample){.kind = WEIR_SAMPLE_FLOW,
                                 .value = flow->last_s - flow->first_s,
-                                .bytes = (double)flow->bytes,
-                                .whole = (double)flow->whole});
+                                .bytes = (double)flow->bytes});
   }
   session->feed.flows = transport->flows;
 }
@@ -104,7 +108,13 @@ void weir_feed_collect(weir_session *session) {
   }
   weir_echo_sample found[WEIR_ECHO_KEPT];
   const int echoes = weir_echo_take(&session->echo, found);
-  for (int i = 0; i < echoes; i++) weir_feed_echo(session, found[i].rtt_s, found[i].loaded);
+  for (int i = 0; i < echoes; i++) {
+    session->budget.spent += found[i].sent;
+    if (found[i].arrived > 0)
+      weir_feed_train(session, found[i].arrived, found[i].seconds);
+    else if (found[i].sent == 0)
+      weir_feed_echo(session, found[i].seconds, found[i].loaded);
+  }
   feed_flows(session);
   if (session->feed.exchanges % TCP_EVERY == 0) feed_tcp(session);
   if (session->feed.exchanges % CROSS_EVERY == 0) feed_cross(session);

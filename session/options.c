@@ -13,20 +13,29 @@ void weir_options_init(weir_options *options) {
   options->active_probes = true;
 }
 
+static const struct {
+  const char *name, *rendezvous;
+} transports[] = {{"tcp", "\"HOST:PORT\" of rank 0"},
+                  {"auto", "\"HOST:PORT\" of rank 0"},
+                  {"shm", "a group name"},
+                  {"inproc", "a group name"}};
+
 weir_status weir_options_check(const weir_options *options) {
   if (options->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "world_size is %d; at least 1 is needed", options->world_size);
   if (options->rank < 0 || options->rank >= options->world_size)
     return weir_fail(WEIR_E_INVALID, "rank is %d; it must be in 0..%d", options->rank,
                      options->world_size - 1);
-  if (options->transport == NULL ||
-      (strcmp(options->transport, "tcp") != 0 && strcmp(options->transport, "inproc") != 0))
-    return weir_fail(WEIR_E_INVALID, "transport is \"%s\"; \"tcp\" and \"inproc\" are known",
-                     options->transport != NULL ? options->transport : "(null)");
+  const char *transport = options->transport != NULL ? options->transport : "(null)";
+  const char *place = NULL;
+  for (size_t i = 0; i < sizeof transports / sizeof *transports; i++)
+    if (strcmp(transport, transports[i].name) == 0) place = transports[i].rendezvous;
+  if (place == NULL)
+    return weir_fail(WEIR_E_INVALID,
+                     "transport is \"%s\"; \"tcp\", \"shm\", \"auto\" and \"inproc\" are known",
+                     transport);
   if (options->world_size > 1 && (options->rendezvous == NULL || options->rendezvous[0] == 0))
-    return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size,
-                     strcmp(options->transport, "tcp") == 0 ? "\"HOST:PORT\" of rank 0"
-                                                            : "a group name");
+    return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size, place);
   if (!isfinite(options->timeout_s) || options->timeout_s <= 0 || options->timeout_s > 86400)
     return weir_fail(WEIR_E_INVALID, "timeout_s is %g; it must be in (0, 86400]",
                      options->timeout_s);

@@ -1,9 +1,9 @@
-/* Active probes towards the ring neighbour.  Half of the ranks send at a time, so that ranks which
- * share a machine do not measure its processor. */
+/* Active probes towards the ring neighbour: each rank on its own, nobody waits for another. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "session/state.h"
 
@@ -11,18 +11,28 @@
 /* Idle round trips that differ by less agree. */
 #define AGREEMENT 1.05
 #define ECHO_TIMEOUT_S 1.0
+#define OVERHEAD (1514.0 / 1448.0) /* link bytes per payload byte of TCP */
 /* iperf3 at start sends so much. */
 #define START_TEST ((size_t)512 << 10)
-/* A burst is a train of messages, each of which is measured too. */
-#define MESSAGES 4
-#define HELD_UP 1.25
-#define MESSAGE_S 0.003 /* what a message should take, within these bounds */
-#define MESSAGE_LEAST ((size_t)20 << 10)
-#define MESSAGE_MOST ((size_t)256 << 10)
-#define ROUNDS 4
-/* A message this much shorter than it should be says little; rates this near to each other agree. */
-#define TOO_SHORT 0.5
+/* Trains: what one should take, within these bytes; so many of that length tell the rate, if the best
+ * two are this near to each other. */
+#define TRAIN_S 0.0028
+#define TRAIN_LEAST 18e3
+#define TRAIN_MOST 260e3
+#define TRAINS 6
+#define FULL_TRAINS 3
 #define NEAR 0.2
+#define TRAIN_TIMEOUT_S 1.0
+/* One this much shorter than it should be is none of them. */
+#define TOO_SHORT 0.5
+/* One that arrives faster than this is sent no faster than the processor can: the link's rate is
+ * at least that. */
+#define EXACT_S 0.0008
+/* What a probe may send. */
+#define PROBE_MOST (TRAINS * TRAIN_MOST)
+/* Ranks that share a machine would measure its processor, did they all send at the same time. */
+#define TURN_S 0.01
+#define TURNS 4
 /* Values older than this are measured anew, not just looked at. */
 #define OLD_S 3.5
 /* Latencies below this are worth measuring every time. */
@@ -80,158 +90,72 @@ static double measure(weir_session *session, uint32_t port, size_t bytes) {
   return 0;
 }
 
-/* --- bursts --------------------------------------------------------------------------------- */
+/* --- trains --------------------------------------------------------------------------------- */
 
-static double message_bytes(double rate) {
-  return fmin(fmax(rate * MESSAGE_S, (double)MESSAGE_LEAST), (double)MESSAGE_MOST);
+static void take_turn(int rank) {
+  const struct timespec turn = {0, (long)(rank % TURNS * TURN_S * 1e9)};
+  (void)nanosleep(&turn, NULL);
 }
 
-static double known_rate(const weir_session *session) {
-  weir_snapshot now;
-  weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
-  return now.bandwidth / (1514.0 / 1448.0);
+typedef struct train_search {
+  double wanted;       /* bytes of the next train; never less than before */
+  double best, second; /* link rates of full trains */
+  double longest_s;    /* of the best's and those as fast */
+  int full;
+} train_search;
+
+/* Count a train in.  A rank that does not get to run makes one read low, so the second best counts,
+ * once the best agrees; true when that is settled. */
+static bool settled(train_search *s, double bytes, double seconds) {
+  const double rate = bytes / fmax(seconds, 1e-6);
+  const double due = fmin(fmax(rate * TRAIN_S, TRAIN_LEAST), TRAIN_MOST);
+  const bool is_full = s->wanted >= TOO_SHORT * due;
+  s->wanted = fmax(s->wanted, due);
+  if (!is_full) return false;
+  s->second = fmax(s->second, fmin(s->best, rate));
+  s->best = fmax(s->best, rate);
+  s->longest_s = bytes / s->best;
+  return ++s->full >= FULL_TRAINS && s->best - s->second <= NEAR * s->best;
 }
 
-bool weir_probe_affordable(const weir_session *session) {
-  return weir_budget_left(&session->budget) >= 2 * MESSAGES * message_bytes(known_rate(session));
-}
-
-static weir_status make_room(weir_session *session, size_t bytes) {
-  if (bytes <= session->burst_capacity) return WEIR_OK;
-  unsigned char *burst = calloc(2, bytes);
-  if (burst == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a probe of %zu bytes", bytes);
-  free(session->burst);
-  session->burst = burst;
-  session->burst_capacity = bytes;
-  return WEIR_OK;
-}
-
-/* The rate at which a burst's messages came, 0 when they were there at once.  The whole train tells it
- * best, as long as nothing held it up: a window that was full, or a rank that did not get to run.
- * Else it is the second best single message's. */
-static double take_rate(weir_session *session, size_t bytes) {
-  const weir_transport *transport = session->transport;
-  const uint32_t kept = sizeof transport->flow / sizeof transport->flow[0];
-  double best = 0, second = 0, first_s = 0, last_s = 0, missed = 0;
-  int flows = 0;
-  for (; session->feed.flows != transport->flows; session->feed.flows++) {
-    const weir_flow_sample *flow = &transport->flow[session->feed.flows % kept];
-    const double seconds = flow->last_s - flow->first_s;
-    if (!(seconds > 0) || flow->bytes == 0) continue;
-    const double rate = (double)flow->bytes / seconds;
-    second = fmax(second, fmin(best, rate));
-    best = fmax(best, rate);
-    if (flows++ == 0) {
-      first_s = flow->first_s;
-      missed = fmax(0, (double)bytes - (double)flow->bytes);
-    }
-    last_s = flow->last_s;
+/* Link rate, 0 when trains do not agree or got lost.  The first is short: should the link have become
+ * narrow, a long one would hold everybody up; and only that is looked for unless thorough. */
+static double measure_rate(weir_session *session, bool thorough, bool *exact) {
+  weir_transport *transport = session->transport;
+  const double timeout_s = fmin(TRAIN_TIMEOUT_S, session->options.timeout_s / 8);
+  train_search s = {.wanted = TRAIN_LEAST};
+  *exact = false;
+  if (transport->ops->train == NULL) return 0;
+  if (thorough) take_turn(session->options.rank);
+  for (int i = 0; i < TRAINS; i++) {
+    size_t bytes = (size_t)s.wanted;
+    double seconds = 0;
+    if (weir_budget_left(&session->budget) < s.wanted) break;
+    session->budget.spent += s.wanted;
+    if (transport->ops->train(transport, session->next, &bytes, timeout_s, &seconds) != WEIR_OK ||
+        bytes == 0)
+      continue;
+    const bool done = settled(&s, (double)bytes, seconds);
+    *exact = s.longest_s >= EXACT_S;
+    if (done) return s.second;
+    if (!thorough && seconds < EXACT_S) return 0;
   }
-  if (flows < MESSAGES) return flows < 3 ? best : second; /* where a train began is not known */
-  const double train = ((double)(MESSAGES * bytes) - missed) / (last_s - first_s);
-  return second > HELD_UP * train ? second : train;
-}
-
-/* Messages from even ranks to the next, then from odd ones; tells the rate at which they came. */
-static weir_status burst(weir_session *session, size_t bytes, double *rate) {
-  static const char name[] = "weir probe";
-  weir_send send[MESSAGES];
-  weir_recv receive[MESSAGES];
-  weir_status status = make_room(session, bytes);
-  for (uint32_t m = 0; m < MESSAGES; m++) {
-    send[m] = (weir_send){session->next, session->burst, bytes, m};
-    receive[m] =
-        (weir_recv){session->previous, session->burst + session->burst_capacity, bytes, m, 0};
-  }
-  session->budget.spent += (double)(MESSAGES * bytes);
-  session->feed.flows = session->transport->flows;
-  for (int turn = 0; turn < 2 && status == WEIR_OK; turn++) {
-    const weir_tag tag = {weir_hash(WEIR_HASH_INIT, name, sizeof name), session->bursts++, 0, 0};
-    const size_t sends = session->options.rank % 2 == turn ? MESSAGES : 0;
-    const size_t receives = session->previous % 2 == turn ? MESSAGES : 0;
-    status = session->transport->ops->transfer(session->transport, &tag, send, sends, receive,
-                                               receives,
-                                               weir_now_s() + session->options.timeout_s);
-  }
-  if (status == WEIR_OK) *rate = take_rate(session, bytes);
-  return status;
-}
-
-typedef struct wish {
-  double message; /* bytes that this rank would have a message hold */
-  double left;    /* bytes it may send */
-} wish;
-
-/* What all ranks wish, made one: the longest message, so far as everybody's budget allows; 0: no burst. */
-static weir_status agree(weir_session *session, double message, size_t *bytes) {
-  const size_t ranks = (size_t)session->options.world_size;
-  const wish mine = {message, weir_budget_left(&session->budget)};
-  wish *all = calloc(ranks, sizeof *all);
-  *bytes = 0;
-  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to probe %zu ranks", ranks);
-  const weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
-  double longest = 0, left = INFINITY;
-  for (size_t r = 0; r < ranks && status == WEIR_OK; r++) {
-    longest = fmax(longest, all[r].message);
-    left = fmin(left, all[r].left);
-  }
-  free(all);
-  if (status != WEIR_OK) return status;
-  /* One that is cut short would say little. */
-  const double most = fmin(longest, (double)MESSAGE_MOST);
-  const double allowed = fmin(most, left / MESSAGES);
-  if (most > 0 && allowed >= TOO_SHORT * most && allowed >= (double)MESSAGE_LEAST)
-    *bytes = (size_t)allowed;
-  return WEIR_OK;
-}
-
-static bool near(double a, double b) { return fabs(a - b) <= NEAR * fmax(a, b); }
-
-typedef struct search {
-  double known;  /* link rate before, payload bytes/s; 0: none */
-  bool thorough; /* the rate is wanted, not only whether it has dropped */
-  double before; /* what the round before said */
-  double lower;  /* the lower of the last two rounds */
-  double found;  /* the rate that is believed; 0: none yet */
-} search;
-
-/* What a round's result calls for: the next round's message, or 0 when it is over. */
-static double judge(search *s, double bytes, double rate) {
-  /* Short messages of a fast link tell at least that it has not become slow. */
-  const bool fast = !(rate > 0) || rate >= s->known / 2;
-  if (!s->thorough && fast && bytes < TOO_SHORT * message_bytes(s->known)) return 0;
-  if (!(rate > 0)) /* all was there at once: the link is faster, or this rank came late */
-    return bytes < 8 * (double)MESSAGE_LEAST ? 8 * bytes : bytes;
-  const bool confirmed =
-      near(rate, s->before) || near(rate, s->known);
-  s->lower = s->before > 0 ? fmin(rate, s->before) : rate;
-  s->before = rate;
-  if (bytes < TOO_SHORT * message_bytes(rate)) return message_bytes(rate);
-  if (!confirmed) return bytes;
-  s->found = rate;
   return 0;
 }
 
-/* Short messages first: should the link have become narrow, long ones would hold everybody up. */
-static weir_status measure_rate(weir_session *session, double least, bool thorough) {
-  search s = {.known = known_rate(session), .thorough = thorough, .found = 0};
-  double wanted = (double)MESSAGE_LEAST;
-  weir_status status = WEIR_OK;
-  for (int round = 0; round < ROUNDS; round++) {
-    size_t bytes;
-    status = agree(session, wanted, &bytes);
-    if (status != WEIR_OK || bytes == 0) break;
-    double rate = 0;
-    status = burst(session, bytes, &rate);
-    if (status != WEIR_OK) break;
-    wanted = judge(&s, (double)bytes, rate);
-  }
-  if (thorough || s.found > 0) session->rate_unsure = !(s.found > 0);
-  /* Cut short by the budget: a burst that was held up reads low, so what is higher counts. */
-  if (!(s.found > 0) && s.lower > s.known) s.found = s.lower;
-  const double rate = fmax(least, s.found);
-  if (rate > 0) weir_feed_probe(session, rate);
-  return status;
+bool weir_probe_affordable(const weir_session *session) {
+  return session->transport->ops->train != NULL &&
+         weir_budget_left(&session->budget) >= 2 * PROBE_MOST;
+}
+
+static void measure_and_feed(weir_session *session, double least, bool thorough) {
+  bool exact = false;
+  const double found = measure_rate(session, thorough, &exact) / OVERHEAD;
+  weir_snapshot now;
+  weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
+  const double rate = fmax(least, found);
+  if (rate > 0 && (exact || rate * OVERHEAD > now.bandwidth)) weir_feed_probe(session, rate);
+  if (thorough || found > 0) session->rate_unsure = !(rate > 0);
 }
 
 weir_status weir_probe_start(weir_session *session) {
@@ -248,10 +172,11 @@ weir_status weir_probe_start(weir_session *session) {
     rate = measure(session, port, START_TEST);
   free(ports);
   /* All ranks' tests ran at the same time and on fresh connections, which only makes them read low. */
-  return status == WEIR_OK ? measure_rate(session, rate, true) : status;
+  if (status == WEIR_OK) measure_and_feed(session, rate, true);
+  return status;
 }
 
-weir_status weir_probe_run(void *user) {
+weir_status weir_probe_run(void *user, bool thorough) {
   weir_session *session = user;
   if (session->options.world_size == 1 || session->options.virtual_network != NULL ||
       !session->options.active_probes)
@@ -262,10 +187,8 @@ weir_status weir_probe_run(void *user) {
   weir_feed_collect(session);
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   if (now.suspect || now.latency_age_s > OLD_S || now.latency_s < CHEAP_S) echoes(session);
-  const weir_status status =
-      measure_rate(
-      session, 0, now.suspect || session->rate_unsure || now.bandwidth_age_s > OLD_S);
+  measure_and_feed(session, 0, thorough || session->rate_unsure || now.bandwidth_age_s > OLD_S);
   weir_echo_idle(&session->echo, true);
   session->probe_s += weir_now_s() - begin_s;
-  return status;
+  return WEIR_OK;
 }

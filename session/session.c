@@ -68,7 +68,7 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
   session->next = (options->rank + 1) % options->world_size;
   session->previous = (options->rank + options->world_size - 1) % options->world_size;
   if (options->active_probes && options->virtual_network == NULL && options->world_size > 1 &&
-      strcmp(options->transport, "tcp") == 0) {
+      (strcmp(options->transport, "tcp") == 0 || strcmp(options->transport, "auto") == 0)) {
     status = weir_iperf_fork(&session->iperf);
     if (status != WEIR_OK) {
       weir_session_free(session);
@@ -140,7 +140,6 @@ void weir_session_free(weir_session *session) {
   weir_comm_free(session->comm);
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
   weir_iperf_free(session->iperf);
-  free(session->burst);
   free(session->gather_bytes);
   free(session->hooks);
   free(session->states);

@@ -1,7 +1,7 @@
 /* Joining the group: transport, agreement on what was registered, monitor, engine, controller. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "session/state.h"
@@ -12,6 +12,14 @@
 #define CREDIT_S 1.0
 #define SUSPECT_SHARE 0.06
 #define STALE_SHARE 0.03
+/* A train of datagrams: how long one takes, within these bytes; how often one is sent, with regard to
+ * the link's bytes and to the processor, which feels every datagram. */
+#define TRAIN_S 0.0045
+#define TRAIN_LEAST 18e3
+#define TRAIN_MOST 190e3
+#define TRAIN_SPACING_S 0.3
+#define TRAIN_SHARE 0.009
+#define TRAIN_PACE 100e3
 
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all) {
   static const char name[] = "weir all-gather outside of steps";
@@ -26,26 +34,6 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
       return weir_fail(WEIR_E_MISMATCH, "rank %d gathers %zu bytes, rank %d gathers %zu", rank,
                        bytes, r, session->gather_bytes[r]);
   return WEIR_OK;
-}
-
-static weir_status connect_group(weir_session *session) {
-  const weir_options *options = &session->options;
-  char alone[64];
-  weir_status status;
-  if (options->world_size == 1) {
-    /* A group of one needs no meeting place; its name is its own. */
-    (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);
-    status = weir_transport_inproc(&session->transport, alone, 0, 1, options->timeout_s);
-  } else if (strcmp(options->transport, "inproc") == 0) {
-    status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
-                                   options->world_size, options->timeout_s);
-  } else {
-    status = weir_transport_tcp(&session->transport, options->rendezvous, options->bind_address,
-                                options->job_id, options->rank, options->world_size,
-                                options->timeout_s);
-  }
-  if (status != WEIR_OK) return status;
-  return weir_comm_create(&session->comm, session->transport, options->timeout_s);
 }
 
 typedef struct fingerprint {
@@ -80,6 +68,15 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
 
 /* --- hooks of the engine -------------------------------------------------------------------- */
 
+/* Long enough to outlast what a token bucket gives away, at a share of the link's bytes that leaves
+ * something for probes. */
+static void pace_trains(weir_session *session, double bandwidth) {
+  if (!(bandwidth > 0)) return;
+  const double bytes = fmin(fmax(bandwidth * TRAIN_S, TRAIN_LEAST), TRAIN_MOST);
+  weir_echo_pace(&session->echo, (size_t)bytes,
+                 fmax(TRAIN_SPACING_S, bytes / fmin(TRAIN_SHARE * bandwidth, TRAIN_PACE)));
+}
+
 static void local(void *user, weir_note *note) {
   weir_session *session = user;
   weir_feed *feed = &session->feed;
@@ -95,9 +92,10 @@ static void local(void *user, weir_note *note) {
     note->flags |= WEIR_NOTE_NETWORK_CHANGED;
   if (session->options.virtual_network == NULL && session->options.active_probes) {
     weir_budget_pass(&session->budget, now.time_s, now.bandwidth);
+    pace_trains(session, now.bandwidth);
     const double elapsed_s = weir_now_s() - session->started_s;
-    if (now.suspect && session->probe_s < CREDIT_S + SUSPECT_SHARE * elapsed_s)
-      note->flags |= WEIR_NOTE_SUSPECT;
+    if (session->probe_s < CREDIT_S + SUSPECT_SHARE * elapsed_s)
+      note->flags |= (now.suspect ? WEIR_NOTE_SUSPECT : 0) | (now.risen ? WEIR_NOTE_RISEN : 0);
     const bool old = fmax(now.bandwidth_age_s, now.latency_age_s) > STALE_S;
     if ((old || session->rate_unsure) && weir_probe_affordable(session) &&
         session->probe_s < CREDIT_S + STALE_SHARE * elapsed_s)
@@ -180,7 +178,7 @@ weir_status weir_session_start(weir_session *session) {
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
-  if (status == WEIR_OK) status = connect_group(session);
+  if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
   if (status == WEIR_OK && session->options.rank == 0) status = create_controller(session, &layout);

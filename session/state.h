@@ -16,12 +16,15 @@
 
 /* --- background echo ------------------------------------------------------------------------ */
 
-/* A thread that measures the round trip to one peer now and then, rather while the links are idle.
- * The session's thread starts it, tells it of idle times, and takes what it found. */
+/* A thread that measures the round trip to one peer now and then, rather while the links are idle, and
+ * sends it a short train of datagrams at the pace that the session allows.  The session's thread
+ * starts it, tells it of idle times, and takes what it found. */
 #define WEIR_ECHO_KEPT 32
 typedef struct weir_echo_sample {
-  double rtt_s;
-  bool loaded; /* a transfer of ours was going on at some time between sending and answer */
+  double seconds;      /* round trip, or over how long a train arrived */
+  double sent;         /* bytes of a train; 0: a round trip */
+  double arrived;      /* of a train, after its first datagram; 0: it got lost */
+  uint64_t loaded; /* running number of a transfer of ours that was going on meanwhile; 0: none */
 } weir_echo_sample;
 typedef struct weir_echo {
   weir_transport *transport;
@@ -32,11 +35,15 @@ typedef struct weir_echo {
   pthread_cond_t changed;
   bool stop, idle;
   uint64_t busy_turns;    /* how often idle times have ended */
+  size_t train_bytes;     /* 0: none yet */
+  double train_spacing_s;
   weir_echo_sample kept[WEIR_ECHO_KEPT]; /* not yet taken, oldest first */
   int count;
 } weir_echo;
 weir_status weir_echo_start(weir_echo *echo, weir_transport *transport, int peer);
 void weir_echo_idle(weir_echo *echo, bool idle);
+/* Send a train of so many bytes every spacing_s. */
+void weir_echo_pace(weir_echo *echo, size_t train_bytes, double spacing_s);
 /* Move what was found to found[WEIR_ECHO_KEPT]; tells how many. */
 int weir_echo_take(weir_echo *echo, weir_echo_sample *found);
 void weir_echo_stop(weir_echo *echo); /* fine when it never started */
@@ -88,9 +95,6 @@ struct weir_session {
   weir_echo echo;
   size_t *gather_bytes; /* per rank */
   uint64_t gathers;     /* all-gathers outside of steps */
-  uint64_t bursts;
-  unsigned char *burst; /* what is sent, and behind it what is received */
-  size_t burst_capacity;
   weir_probe_budget budget;
   double started_s; /* when steps could begin */
   double probe_s;   /* time taken by probes between steps */
@@ -108,14 +112,19 @@ weir_status weir_session_check(const weir_session *session);
 
 weir_status weir_options_check(const weir_options *options);
 
+/* Join the group over the transport that the options name; sets transport and comm. */
+weir_status weir_session_connect(weir_session *session);
+
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);
 
 weir_status weir_feed_open(weir_session *session);
 void weir_feed_close(weir_session *session);
-void weir_feed_echo(weir_session *session, double rtt_s, bool loaded);
+void weir_feed_echo(weir_session *session, double rtt_s, uint64_t loaded);
 /* A round trip that others have confirmed, with the links idle. */
 void weir_feed_idle(weir_session *session, double rtt_s);
+/* What a train of datagrams tells of a link that has become faster. */
+void weir_feed_train(weir_session *session, double bytes, double seconds);
 void weir_feed_probe(weir_session *session, double bytes_s);
 /* Samples that have come up since the last call. */
 void weir_feed_collect(weir_session *session);
@@ -124,10 +133,10 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
                         const weir_step_record *record);
 double weir_feed_now(const weir_session *session);
 
-/* Measure at start, and on WEIR_ACTION_PROBE; collective. */
+/* Measure at start (collective), and on WEIR_ACTION_PROBE and _LOOK. */
 weir_status weir_probe_start(weir_session *session);
 /* Could this rank afford a probe now? */
 bool weir_probe_affordable(const weir_session *session);
-weir_status weir_probe_run(void *session);
+weir_status weir_probe_run(void *session, bool thorough);
 
 #endif

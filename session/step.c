@@ -10,7 +10,10 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  return weir_engine_submit(session->engine, tensor, gradient);
+  const bool before = weir_engine_exchanging(session->engine);
+  status = weir_engine_submit(session->engine, tensor, gradient);
+  if (!before && weir_engine_exchanging(session->engine)) weir_echo_idle(&session->echo, false);
+  return weir_session_note_failure(session, status);
 }
 
 weir_status weir_step_end(weir_session *session, weir_step_info *info) {
@@ -34,6 +37,16 @@ weir_status weir_current_plan(const weir_session *session, weir_plan *plan) {
   return WEIR_OK;
 }
 
+weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
+                                size_t capacity, size_t *count) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (count == NULL || (groups == NULL && capacity > 0))
+    return weir_fail(WEIR_E_INVALID, "there is no place for the groups");
+  *count = weir_engine_groups(session->engine, groups, capacity);
+  return WEIR_OK;
+}
+
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
@@ -47,6 +60,8 @@ weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t
   if (status != WEIR_OK) return status;
   if (mine == NULL || all == NULL || bytes < 1 || bytes > 4096)
     return weir_fail(WEIR_E_INVALID, "weir_allgather_bytes moves 1..4096 bytes, not %zu", bytes);
+  if (weir_engine_exchanging(session->engine))
+    return weir_fail(WEIR_E_STATE, "groups are being exchanged; weir_step_end is due first");
   return weir_session_note_failure(session, weir_session_gather(session, mine, bytes, all));
 }
 

@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* ceil(log2 size); 0 for one rank. */
 int weir_log2_ceil(int size);
@@ -109,5 +110,19 @@ int weir_torus_rows(int size);
 /* Into how many chunks a pipelined chain cuts `bytes`: of 64 KiB or more, at most 32.  Position p
  * of the chain (the root is position 0) sends chunk c in round c + p. */
 int weir_chain_chunks(size_t bytes);
+
+/* --- hosts ---------------------------------------------------------------------------------- */
+
+/* Ranks of equal identity share a host.  Hosts are numbered in the order of their lowest ranks, so
+ * that all ranks number them alike; host[size] is filled in, and the number of hosts returned. */
+int weir_hosts_group(const uint64_t *identity, int size, int *host);
+/* The ranks of a host, ascending; and the ranks at one place of every host that has so many, in the
+ * order of hosts.  member has room for size; how many is returned. */
+int weir_hosts_members(const int *host, int size, int which, int *member);
+int weir_hosts_column(const int *host, int size, int hosts, int place, int *member);
+/* How many ranks of its host stand before a rank. */
+int weir_hosts_place(const int *host, int rank);
+/* Has every host as many ranks? */
+bool weir_hosts_even(const int *host, int size, int hosts);
 
 #endif

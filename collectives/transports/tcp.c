@@ -51,6 +51,7 @@ static const weir_transport_ops tcp_ops = {
     .name = "tcp",
     .transfer = tcp_transfer,
     .echo = tcp_echo,
+    .train = tcp_train,
     .descriptor = tcp_descriptor,
     .address = tcp_address,
     .abort = tcp_abort,

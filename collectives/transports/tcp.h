@@ -6,6 +6,7 @@
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
  * tcp_frame.c      the header in front of every message
  * tcp_datagram.c   the UDP socket: echo, abort, and the thread that answers
+ * tcp_train.c      trains of datagrams, timed as they arrive
  * tcp_blame.c      who is to blame when a transfer fails */
 #ifndef WEIR_TRANSPORTS_TCP_H
 #define WEIR_TRANSPORTS_TCP_H
@@ -44,6 +45,14 @@ uint32_t tcp_checksum(const void *bytes, size_t count);
 
 /* --- a rank's end --------------------------------------------------------------------------- */
 
+/* The train of datagrams that a peer is sending. */
+typedef struct tcp_train_state {
+  uint64_t sequence;
+  int64_t begin_ns, last_ns; /* when half of it had come; when the newest came */
+  uint16_t arrived;
+  uint16_t timed; /* of those, after begin_ns */
+} tcp_train_state;
+
 typedef struct tcp_peer {
   int fd; /* -1: oneself */
   struct sockaddr_in data; /* where it listens */
@@ -61,6 +70,7 @@ typedef struct tcp_peer {
   bool headed;       /* its header has been taken */
   bool send_blocked; /* until poll says otherwise */
   bool recv_blocked;
+  tcp_train_state train; /* of the answering thread alone */
   size_t first_bytes; /* payload there when first_s was read; flow samples only */
   double first_s;
 } tcp_peer;
@@ -117,6 +127,8 @@ weir_status tcp_answerer_start(tcp *self);
 void tcp_answerer_stop(tcp *self);
 
 weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_s);
+weir_status tcp_train(weir_transport *t, int peer, size_t *bytes, double timeout_s,
+                      double *seconds);
 
 /* What a rank answered to an echo. */
 typedef struct tcp_reply {

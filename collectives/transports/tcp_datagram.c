@@ -2,7 +2,6 @@
  *
  * rtt = (t4 - t1) - (t3 - t2): t1 when the question leaves, t2 and t4 the kernels' own arrival stamps,
  * t3 when the answer leaves; neither side's scheduling counts (as in RFC 5905, section 8). */
-#include <endian.h>
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -12,29 +11,10 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "collectives/transports/tcp.h"
+#include "collectives/transports/tcp_datagram.h"
 
-#define DATAGRAM_MAGIC UINT32_C(0x44494557) /* "WEID" */
 #define TRIES 3
-enum { KIND_ASK = 1, KIND_REPLY = 2, KIND_ABORT = 3 };
-
-/* Little-endian on the wire. */
-typedef struct datagram {
-  uint32_t magic;
-  uint16_t version;
-  uint16_t kind;
-  uint64_t job;
-  uint64_t sequence; /* of a question, given back in its reply */
-  int64_t received_ns;
-  int64_t sent_ns;
-  int32_t waiting_on;
-  int32_t culprit;
-  uint32_t reason;
-  uint32_t from; /* rank */
-  uint32_t reserved;
-  uint32_t checksum;
-} datagram;
-_Static_assert(sizeof(datagram) == 64, "a datagram has no padding");
+#define TAKEN_AT_ONCE 32
 
 static int64_t wall_ns(void) {
   struct timespec now;
@@ -42,7 +22,7 @@ static int64_t wall_ns(void) {
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
-static datagram compose(const tcp *self, int kind, uint64_t sequence) {
+datagram tcp_datagram_compose(const tcp *self, int kind, uint64_t sequence) {
   return (datagram){.magic = htole32(DATAGRAM_MAGIC),
                     .version = htole16(TCP_VERSION),
                     .kind = htole16((uint16_t)kind),
@@ -51,43 +31,80 @@ static datagram compose(const tcp *self, int kind, uint64_t sequence) {
                     .from = htole32((uint32_t)self->base.rank)};
 }
 
-static void send_datagram(int fd, datagram *d, const struct sockaddr_in *to) {
+void tcp_datagram_send(int fd, datagram *d, const struct sockaddr_in *to) {
   d->checksum = htole32(tcp_checksum(d, offsetof(datagram, checksum)));
   (void)sendto(fd, d, sizeof *d, MSG_DONTWAIT | MSG_NOSIGNAL, (const struct sockaddr *)to,
                sizeof *to);
 }
 
-/* One datagram of this job from another rank of it, with the kernel's stamp.  1: there is one;
- * 0: something else came; -1: nothing is there. */
-static int take(const tcp *self, int fd, datagram *d, struct sockaddr_in *from, int64_t *stamp) {
-  struct iovec piece = {d, sizeof *d};
-  union {
-    struct cmsghdr align;
-    unsigned char bytes[CMSG_SPACE(sizeof(struct timespec))];
-  } control;
-  struct msghdr message = {.msg_name = from, .msg_namelen = sizeof *from, .msg_iov = &piece,
-                           .msg_iovlen = 1, .msg_control = &control,
-                           .msg_controllen = sizeof control};
-  const ssize_t got = recvmsg(fd, &message, MSG_DONTWAIT);
-  if (got < 0) return errno == EAGAIN ? -1 : 0;
-  if (got != (ssize_t)sizeof *d || le32toh(d->magic) != DATAGRAM_MAGIC ||
-      le16toh(d->version) != TCP_VERSION || le64toh(d->job) != self->job ||
-      le32toh(d->checksum) != tcp_checksum(d, offsetof(datagram, checksum)) ||
-      le32toh(d->from) >= (uint32_t)self->base.size ||
-      le32toh(d->from) == (uint32_t)self->base.rank)
-    return 0;
-  *stamp = wall_ns();
-  for (struct cmsghdr *c = CMSG_FIRSTHDR(&message); c; c = CMSG_NXTHDR(&message, c))
+/* What a call takes at once: a train comes faster than single calls could take it. */
+typedef struct batch {
+  datagram d[TAKEN_AT_ONCE];
+  struct sockaddr_in from[TAKEN_AT_ONCE];
+  int64_t stamp[TAKEN_AT_ONCE];
+  bool good[TAKEN_AT_ONCE];
+  int count;
+} batch;
+
+static bool is_good(const tcp *self, const datagram *d, size_t length) {
+  if (length < sizeof *d || le32toh(d->magic) != DATAGRAM_MAGIC) return false;
+  const size_t due = le16toh(d->kind) == KIND_TRAIN ? TRAIN_DATAGRAM : sizeof *d;
+  return length == due && le16toh(d->version) == TCP_VERSION && le64toh(d->job) == self->job &&
+         le32toh(d->checksum) == tcp_checksum(d, offsetof(datagram, checksum)) &&
+         le32toh(d->from) < (uint32_t)self->base.size &&
+         le32toh(d->from) != (uint32_t)self->base.rank;
+}
+
+static int64_t stamp_of(struct msghdr *message) {
+  for (struct cmsghdr *c = CMSG_FIRSTHDR(message); c; c = CMSG_NXTHDR(message, c))
     if (c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_TIMESTAMPNS) {
       struct timespec at;
       memcpy(&at, CMSG_DATA(c), sizeof at);
-      *stamp = (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
+      return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
     }
+  return wall_ns();
+}
+
+/* Take what is there, at most `most`; false when nothing is. */
+static bool take(const tcp *self, int fd, unsigned most, batch *b) {
+  struct mmsghdr message[TAKEN_AT_ONCE];
+  struct iovec piece[TAKEN_AT_ONCE];
+  _Alignas(struct cmsghdr) unsigned char
+      control[TAKEN_AT_ONCE][CMSG_SPACE(sizeof(struct timespec))];
+  for (unsigned i = 0; i < most; i++) {
+    piece[i] = (struct iovec){&b->d[i], sizeof b->d[i]};
+    message[i] = (struct mmsghdr){.msg_hdr = {.msg_name = &b->from[i],
+                                              .msg_namelen = sizeof b->from[i],
+                                              .msg_iov = &piece[i],
+                                              .msg_iovlen = 1,
+                                              .msg_control = control[i],
+                                              .msg_controllen = sizeof control[i]}};
+  }
+  b->count = recvmmsg(fd, message, most, MSG_DONTWAIT | MSG_TRUNC, NULL);
+  if (b->count < 0) {
+    b->count = 0;
+    return errno != EAGAIN;
+  }
+  for (int i = 0; i < b->count; i++) {
+    b->good[i] = is_good(self, &b->d[i], message[i].msg_len);
+    if (b->good[i]) b->stamp[i] = stamp_of(&message[i].msg_hdr);
+  }
+  return b->count > 0;
+}
+
+int tcp_datagram_take(const tcp *self, int fd, datagram *d, struct sockaddr_in *from,
+                      int64_t *stamp) {
+  batch one;
+  if (!take(self, fd, 1, &one)) return -1;
+  if (one.count < 1 || !one.good[0]) return 0;
+  *d = one.d[0];
+  *from = one.from[0];
+  *stamp = one.stamp[0];
   return 1;
 }
 
 static int open_socket(struct sockaddr_in *address) {
-  const int one = 1;
+  const int one = 1, train = 512 << 10;
   socklen_t length = sizeof *address;
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return -1;
@@ -100,6 +117,7 @@ static int open_socket(struct sockaddr_in *address) {
     return -1;
   }
   (void)setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &one, sizeof one);
+  (void)setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &train, sizeof train); /* as far as it is granted */
   return fd;
 }
 
@@ -138,12 +156,21 @@ static void note_abort(tcp *self, const datagram *d) {
 }
 
 static void answer(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp) {
-  datagram reply = compose(self, KIND_REPLY, le64toh(d->sequence));
+  datagram reply = tcp_datagram_compose(self, KIND_REPLY, le64toh(d->sequence));
   const int waiting = atomic_load_explicit(&self->waiting_on, memory_order_relaxed);
   reply.waiting_on = (int32_t)htole32((uint32_t)waiting);
   reply.received_ns = (int64_t)htole64((uint64_t)stamp);
   reply.sent_ns = (int64_t)htole64((uint64_t)wall_ns());
-  send_datagram(self->udp, &reply, from);
+  tcp_datagram_send(self->udp, &reply, from);
+}
+
+static void react(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp) {
+  switch (le16toh(d->kind)) {
+    case KIND_ASK: answer(self, d, from, stamp); break;
+    case KIND_ABORT: note_abort(self, d); break;
+    case KIND_TRAIN: tcp_train_arrived(self, d, from, stamp); break;
+    default: break; /* replies have no business here */
+  }
 }
 
 static void *answerer_main(void *argument) {
@@ -153,13 +180,10 @@ static void *answerer_main(void *argument) {
                             {.fd = self->stop, .events = POLLIN}};
     (void)poll(fds, 2, -1); /* ends with the stop event */
     if (fds[1].revents) return NULL;
-    datagram d;
-    struct sockaddr_in from;
-    int64_t stamp = 0;
-    for (int got; (got = take(self, self->udp, &d, &from, &stamp)) >= 0;) {
-      if (got == 1 && le16toh(d.kind) == KIND_ASK) answer(self, &d, &from, stamp);
-      if (got == 1 && le16toh(d.kind) == KIND_ABORT) note_abort(self, &d);
-    }
+    batch b;
+    while (take(self, self->udp, TAKEN_AT_ONCE, &b))
+      for (int i = 0; i < b.count; i++)
+        if (b.good[i]) react(self, &b.d[i], &b.from[i], b.stamp[i]);
   }
 }
 
@@ -179,18 +203,17 @@ void tcp_answerer_stop(tcp *self) {
 
 void tcp_send_abort(tcp *self, weir_status reason, int culprit) {
   if (self->udp < 0) return;
-  datagram d = compose(self, KIND_ABORT, 0);
+  datagram d = tcp_datagram_compose(self, KIND_ABORT, 0);
   d.culprit = (int32_t)htole32((uint32_t)culprit);
   d.reason = htole32((uint32_t)reason);
   for (int i = 0; i < TRIES; i++) /* datagrams get lost */
     for (int r = 0; r < self->base.size; r++)
-      if (r != self->base.rank) send_datagram(self->udp, &d, &self->peer[r].echo);
+      if (r != self->base.rank) tcp_datagram_send(self->udp, &d, &self->peer[r].echo);
 }
 
 /* --- asking --------------------------------------------------------------------------------- */
 
-/* A socket of its own for every caller: replies cannot go astray between threads. */
-static int asking_socket(const tcp *self, uint64_t *sequence) {
+int tcp_asking_socket(const tcp *self, uint64_t *sequence) {
   struct sockaddr_in own = self->peer[self->base.rank].echo;
   if (getrandom(sequence, sizeof *sequence, 0) != (ssize_t)sizeof *sequence) *sequence = 0;
   return open_socket(&own);
@@ -203,21 +226,21 @@ weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_
   if (peer < 0 || peer >= t->size || peer == t->rank || !(timeout_s > 0.0))
     return weir_fail(WEIR_E_INVALID, "rank %d cannot ask rank %d for %g s", t->rank, peer,
                      timeout_s);
-  const int fd = asking_socket(self, &sequence);
+  const int fd = tcp_asking_socket(self, &sequence);
   if (fd < 0) return weir_fail(WEIR_E_IO, "no datagram socket: %s", strerror(errno));
   const double begin_s = weir_now_s();
   weir_status status = WEIR_E_TIMEOUT;
   for (int i = 0; status != WEIR_OK && i <= TRIES; i++) {
     const double until_s = begin_s + timeout_s * (i + 1) / (TRIES + 1);
-    datagram d = compose(self, KIND_ASK, sequence + (uint64_t)i);
+    datagram d = tcp_datagram_compose(self, KIND_ASK, sequence + (uint64_t)i);
     asked[i] = wall_ns();
-    send_datagram(fd, &d, &self->peer[peer].echo);
+    tcp_datagram_send(fd, &d, &self->peer[peer].echo);
     while (status != WEIR_OK && weir_now_s() < until_s) {
       struct pollfd wait = {.fd = fd, .events = POLLIN};
       struct sockaddr_in from;
       int64_t stamp = 0;
       (void)tcp_poll_until(&wait, 1, until_s);
-      if (take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_REPLY) continue;
+      if (tcp_datagram_take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_REPLY) continue;
       const uint64_t which = le64toh(d.sequence) - sequence;
       if (which > (uint64_t)i || le32toh(d.from) != (uint32_t)peer) continue;
       const int64_t held =
@@ -244,7 +267,7 @@ static int collect(tcp *self, int fd, uint64_t sequence, tcp_reply *reply, int m
     datagram d;
     struct sockaddr_in from;
     int64_t stamp = 0;
-    for (int got; (got = take(self, fd, &d, &from, &stamp)) >= 0;) {
+    for (int got; (got = tcp_datagram_take(self, fd, &d, &from, &stamp)) >= 0;) {
       const uint32_t rank = got == 1 ? le32toh(d.from) : 0;
       if (got != 1 || le16toh(d.kind) != KIND_REPLY || le64toh(d.sequence) != sequence + rank ||
           reply[rank].alive)
@@ -259,15 +282,15 @@ static int collect(tcp *self, int fd, uint64_t sequence, tcp_reply *reply, int m
 
 void tcp_ask_all(tcp *self, tcp_reply *reply, double deadline_s) {
   uint64_t sequence;
-  const int fd = asking_socket(self, &sequence);
+  const int fd = tcp_asking_socket(self, &sequence);
   if (fd < 0) return;
   const double begin_s = weir_now_s();
   int missing = self->base.size - 1;
   for (int i = 0; i < TRIES && missing > 0; i++) {
     for (int r = 0; r < self->base.size; r++) {
       if (r == self->base.rank || reply[r].alive) continue;
-      datagram d = compose(self, KIND_ASK, sequence + (uint64_t)r);
-      send_datagram(fd, &d, &self->peer[r].echo);
+      datagram d = tcp_datagram_compose(self, KIND_ASK, sequence + (uint64_t)r);
+      tcp_datagram_send(fd, &d, &self->peer[r].echo);
     }
     missing = collect(self, fd, sequence, reply, missing,
                       begin_s + (deadline_s - begin_s) * (i + 1) / TRIES);

@@ -109,7 +109,6 @@ static void finish_recv(transfer *x, tcp_peer *p) {
     weir_flow_record(
         &x->self->base,
         (weir_flow_sample){.peer = r->peer,
-                           .whole = r->bytes,
                            .bytes = arrived - p->first_bytes,
                            .first_s = p->first_s,
                            .last_s = arrived > p->first_bytes ? weir_now_s() : p->first_s});

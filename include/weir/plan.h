@@ -41,7 +41,17 @@ typedef enum weir_collective_id {
   WEIR_COLL_AG = 2,         /* "ag":         all-gather of each rank's kept elements */
   WEIR_COLL_ART_RING = 3,   /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
   WEIR_COLL_ART_TREE = 4,   /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
-  WEIR_COLL_COUNT = 5
+  WEIR_COLL_PAPER_COUNT = 5, /* those above are in the papers' cost model */
+  /* The same with other all-reduces. */
+  WEIR_COLL_DENSE_HALVING = 5,     /* "dense-halving":     recursive halving and doubling */
+  WEIR_COLL_DENSE_DOUBLE_TREE = 6, /* "dense-double-tree": two binary trees, pipelined */
+  WEIR_COLL_DENSE_TORUS = 7,       /* "dense-torus":       rings along rows and columns */
+  WEIR_COLL_DENSE_STAR = 8,        /* "dense-star":        a parameter server on rank 0 */
+  WEIR_COLL_ART_HALVING = 9,       /* "art-halving" */
+  WEIR_COLL_ART_DOUBLE_TREE = 10,  /* "art-double-tree" */
+  WEIR_COLL_ART_TORUS = 11,        /* "art-torus" */
+  WEIR_COLL_ART_STAR = 12,         /* "art-star" */
+  WEIR_COLL_COUNT = 13
 } weir_collective_id;
 
 /* How kept elements are written on the wire. */
@@ -60,7 +70,27 @@ typedef struct weir_plan {
   uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
   double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
                           element / 32 for encoders */
+  uint32_t groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
+                      ratio and collective of its own; the above is then that of the largest */
+  uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
 } weir_plan;
+
+/* Where a group is fed and compressed. */
+typedef enum weir_place {
+  WEIR_PLACE_CALLER = 0, /* inside weir_submit of its last tensor, on the trainer's thread */
+  WEIR_PLACE_THREAD = 1, /* on a thread of the session's own, beside the backward pass */
+  WEIR_PLACE_COUNT = 2
+} weir_place;
+
+/* One group of consecutive tensors, in the order in which they were registered.  A table of groups
+ * is an array in that order which covers all tensors; 32 bytes a group, as they travel. */
+typedef struct weir_plan_group {
+  uint32_t end; /* one past its last tensor; the group begins where the one before it ends */
+  uint32_t codec, collective, wire; /* as in weir_plan */
+  uint32_t place;                   /* weir_place */
+  uint32_t reserved;                /* 0 */
+  double cr;
+} weir_plan_group;
 
 /* Longest plan string with its terminating zero. */
 #define WEIR_PLAN_TEXT_MAX 64
@@ -70,8 +100,8 @@ const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
 const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with dense-ring and dense-tree at cr 1; lwtopk, mstopk, topk, dgc and sidco
- * with ag; star, var and randomk with art-ring and art-tree; cr in (0, 1].  Encoders go with ag, take no wire format,
+ * none and bf16 go with the dense- collectives at cr 1; lwtopk, mstopk, topk, dgc and sidco
+ * with ag; star, var and randomk with the art- ones; cr in (0, 1].  Encoders go with ag, take no wire format,
  * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125),
  * terngrad 0.0625, onebit and efsignsgd 0.03125.  Otherwise WEIR_E_INVALID, and weir_last_error()
  * says what would fit. */
@@ -82,12 +112,22 @@ weir_status weir_plan_check(const weir_plan *plan);
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
-/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's). */
+/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's; "/GROUPS" behind it
+ * when there are groups, which weir_plan_parse does not take). */
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
 
 /* 64-bit digest of every field: what each message carries to prove that both ends run the same
  * plan.  Never 0. */
 uint64_t weir_plan_digest(const weir_plan *plan);
+
+/* WEIR_OK when the ends ascend to `tensors` and every group's codec, collective, wire and ratio fit
+ * together; otherwise WEIR_E_INVALID, and weir_last_error() names the group. */
+weir_status weir_groups_check(const weir_plan_group *groups, size_t count, size_t tensors);
+/* What a table is called in weir_plan.layout.  Never 0. */
+uint32_t weir_groups_name(const weir_plan_group *groups, size_t count);
+/* A group's own plan, and the other way round; id, and place and end, are not touched. */
+void weir_group_plan(const weir_plan_group *group, weir_plan *plan);
+void weir_group_set_plan(weir_plan_group *group, const weir_plan *plan);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -38,9 +38,10 @@ typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
 typedef struct weir_options {
   int rank;                 /* 0 .. world_size-1 */
   int world_size;           /* N >= 1 */
-  const char *transport;    /* "tcp" (default) or "inproc" (threads of one process) */
-  const char *rendezvous;   /* tcp: "HOST:PORT" where rank 0 listens; inproc: a group name */
-  const char *bind_address; /* tcp: local address to use; NULL: the one that reaches rank 0 */
+  const char *transport;    /* "tcp" (default); "shm" (one host); "auto": tcp, or shm where all ranks
+                               share a host; "inproc" (threads of one process) */
+  const char *rendezvous;   /* tcp, auto: "HOST:PORT" where rank 0 listens; else a group name */
+  const char *bind_address; /* tcp, auto: local address to use; NULL: the one that reaches rank 0 */
   uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
   double timeout_s;         /* bound of every wait, default 10 */
   const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
@@ -58,7 +59,8 @@ void weir_options_init(weir_options *options);
  * CUDA or MPI.  *out is NULL on failure. */
 weir_status weir_session_create(weir_session **out, const weir_options *options);
 
-/* Register a gradient tensor of numel elements, in backward order, before weir_session_start.
+/* Register a gradient tensor of numel elements, in backward order, before weir_session_start.  All
+ * together have at most 2^32 - 1 elements, or WEIR_E_INVALID; numel may be 0.
  * name is copied.  *tensor receives its number, counting from 0.  All ranks must register the same
  * tensors in the same order; weir_session_start checks it. */
 weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
@@ -86,9 +88,12 @@ typedef struct weir_step_info {
   uint64_t step;            /* steps committed before this one; a trial's steps do not count */
   bool trial;               /* this step will be rolled back */
   weir_plan plan;           /* the plan executed in it */
-  double compute_s;         /* from weir_step_begin's return to weir_step_end's call */
-  double compress_s;        /* error feedback, selection, encoding, decoding */
-  double comm_s;            /* waiting for the wire */
+  double compute_s;         /* from weir_step_begin's return to weir_step_end's call, less what of
+                               compress_s lies between them */
+  double compress_s;        /* error feedback, selection, encoding, decoding on the caller's thread */
+  double comm_s;            /* waiting for the wire; what backward computation hid does not count */
+  double exchange_s;        /* the time all exchanges took, hidden or not; comm_s when the plan has
+                               no groups */
   double predicted_comm_s;  /* what the calibrated model said comm_s would be; 0 unknown */
   uint64_t wire_bytes;      /* bytes this rank sent in the step, frame headers included */
   double gain;              /* compression gain, mean over ranks, in [0, 1]; of the step before:
@@ -105,7 +110,11 @@ typedef struct weir_step_info {
  * agreed plan into force.  info may be NULL. */
 weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 
-/* Hand in a tensor's gradient; the buffer is borrowed until weir_step_end returns. */
+/* Hand in a tensor's gradient, as soon as it is ready: its buffer is Weir's from now until
+ * weir_step_end returns, neither to be read nor written meanwhile.  When the plan has groups, the call
+ * that completes one starts its exchange, which then goes on while the backward pass does; its place
+ * (weir_plan_group) says whether compressing it is part of this call.  In any order, but groups go out
+ * in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID. */
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
 
 /* Exchange.  On WEIR_OK every submitted buffer holds the average over all ranks, bit-identical on
@@ -115,12 +124,16 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info);
 
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
+/* Its groups, at most capacity of them; *count tells how many there are, 0 when the plan has none. */
+weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
+                                size_t capacity, size_t *count);
 
 /* Tell the journal which epoch training is in. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
 /* All-gather of a few bytes (at most 4096) between steps, e.g. for evaluation; all has room for
- * world_size * bytes.  Collective.  Not timed as gradient communication. */
+ * world_size * bytes.  Collective.  Not timed as gradient communication.  WEIR_E_STATE while a step's
+ * groups are being exchanged. */
 weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all);
 
 /* Digest over residuals; two equal digests mean bit-identical residuals. */

@@ -1,12 +1,15 @@
 /* AVX2 version: sums take 16 elements at a time, so that the lanes of the summation contract are
  * four accumulators of 4 doubles; what is left at the end is done as in the scalar version. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lanes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
 #include "kernels/cpu/quantize.h"
+
+#include "kernels/cpu/nibbles.h"
 
 typedef struct lanes {
   __m256d part[4];
@@ -15,6 +18,12 @@ typedef struct lanes {
 TARGET static inline __m256i magnitudes(const float *x) {
   return _mm256_and_si256(_mm256_loadu_si256((const __m256i *)(const void *)x),
                           _mm256_set1_epi32(0x7fffffff));
+}
+
+/* from, from + 1, .. */
+TARGET static inline __m256i counting(uint32_t from) {
+  return _mm256_add_epi32(_mm256_set1_epi32((int)from),
+                          _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 /* Bit i: lane i of m is >= bits.  Magnitudes are below 2^31, so the signed comparison that AVX2 has
@@ -73,18 +82,8 @@ TARGET static void accumulate(const float *g, const float *r, float *e, size_t n
   double square[WEIR_LANES];
   store_lanes(&sums, sum);
   store_lanes(&squares, square);
-  for (size_t lane = 0; i < n; i++, lane++) {
-    float x = g[i] + r[i];
-    e[i] = x;
-    bool finite = weir_magnitude(x) < WEIR_INF_BITS;
-    double d = finite ? (double)x : 0.0;
-    sum[lane] += d;
-    square[lane] += d * d;
-    nonfinite += !finite;
-  }
-  moments->sum += weir_fold_lanes(sum);
-  moments->sum_square += weir_fold_lanes(square);
-  moments->nonfinite += nonfinite;
+  nonfinite += weir_lanes_accumulate(g, r, e, i, n, sum, square);
+  weir_moments_add(moments, sum, square, nonfinite);
 }
 
 TARGET static double sum_square(const float *x, size_t n) {
@@ -96,9 +95,7 @@ TARGET static double sum_square(const float *x, size_t n) {
   }
   double lane[WEIR_LANES];
   store_lanes(&squares, lane);
-  for (size_t l = 0; i < n; i++, l++) {
-    lane[l] += (double)x[i] * (double)x[i];
-  }
+  weir_lanes_square(x, i, n, lane);
   return weir_fold_lanes(lane);
 }
 
@@ -121,13 +118,8 @@ TARGET static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *
   for (size_t j = 0; j < 8; j++) {
     max = largest[j] > max ? largest[j] : max;
   }
-  for (size_t l = 0; i < n; i++, l++) {
-    uint32_t bits = weir_magnitude(x[i]);
-    lane[l] += (double)weir_float_of(bits);
-    max = bits > max ? bits : max;
-  }
+  *max_bits = weir_lanes_magnitude(x, i, n, lane, max);
   *sum = weir_fold_lanes(lane);
-  *max_bits = max;
 }
 
 TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
@@ -146,9 +138,9 @@ TARGET static inline __m256i packing(uint32_t take) {
   return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
 }
 
-TARGET static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
-                             uint32_t *position, size_t capacity) {
-  __m256i at = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t base,
+                             float *magnitude, uint32_t *position, size_t capacity) {
+  __m256i at = counting(base);
   size_t found = 0;
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
@@ -166,11 +158,8 @@ TARGET static size_t compact(const float *x, size_t n, uint32_t bits, float *mag
       return SIZE_MAX;
     }
   }
-  size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, magnitude + found, position + found,
-                                        capacity - found);
-  for (size_t j = 0; rest != SIZE_MAX && j < rest; j++) {
-    position[found + j] += (uint32_t)i;
-  }
+  size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, base + (uint32_t)i, magnitude + found,
+                                        position + found, capacity - found);
   return rest != SIZE_MAX ? found + rest : SIZE_MAX;
 }
 
@@ -178,7 +167,7 @@ TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t bas
                           uint32_t *index) {
   size_t taken = 0;
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) {
+  for (; i + 8 <= n && taken < band.most; i += 8) {
     __m256i m = magnitudes(x + i);
     uint32_t take = reaching(m, band.high);
     if (band.quota > 0) {
@@ -193,6 +182,7 @@ TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t bas
       index[taken++] = base + (uint32_t)i + (uint32_t)__builtin_ctz(take);
     }
   }
+  band.most -= taken;
   return taken + weir_cpu_scalar.emit(x + i, n - i, band, base + (uint32_t)i, index + taken);
 }
 
@@ -272,6 +262,68 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
   *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m4, m4, 1), m4));
 }
 
+/* weir_mix32, 8 at a time. */
+TARGET static inline __m256i mix32(__m256i x) {
+  x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
+  x = _mm256_mullo_epi32(x, _mm256_set1_epi32(0x7feb352d));
+  x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 15));
+  x = _mm256_mullo_epi32(x, _mm256_set1_epi32((int)UINT32_C(0x846ca68b)));
+  return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
+}
+
+/* Codes of 8 elements that draw from key on. */
+TARGET static inline __m256i stochastic_codes(const float *x, weir_grid grid, uint32_t key) {
+  __m256 t = _mm256_sub_ps(_mm256_loadu_ps(x), _mm256_set1_ps(grid.base));
+  t = _mm256_add_ps(_mm256_mul_ps(t, _mm256_set1_ps(grid.inverse)), _mm256_set1_ps(grid.zero));
+  t = _mm256_min_ps(_mm256_max_ps(t, _mm256_setzero_ps()), _mm256_set1_ps((float)grid.top));
+  __m256i below = _mm256_cvttps_epi32(t);
+  __m256 rest = _mm256_sub_ps(t, _mm256_cvtepi32_ps(below));
+  __m256i draw = _mm256_srli_epi32(mix32(counting(key)), 8);
+  __m256 u = _mm256_mul_ps(_mm256_cvtepi32_ps(draw), _mm256_set1_ps(0x1p-24F));
+  /* The comparison's -1 where it holds. */
+  return _mm256_sub_epi32(below, _mm256_castps_si256(_mm256_cmp_ps(rest, u, _CMP_GT_OQ)));
+}
+
+TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
+                                       uint8_t *code) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m256i first = stochastic_codes(x + i, grid, key + (uint32_t)i);
+    __m256i second = stochastic_codes(x + i + 8, grid, key + (uint32_t)i + 8);
+    /* Packing works in halves: 0-3 8-11 4-7 12-15. */
+    __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
+    __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words),
+                                     _mm256_extracti128_si256(words, 1));
+    _mm_storeu_si128((__m128i *)(void *)(code + i), bytes);
+  }
+  plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
+}
+
+TARGET static inline __m256 on_grid(const uint8_t *code, weir_grid grid) {
+  __m128i c = _mm_min_epu8(_mm_loadl_epi64((const __m128i *)(const void *)code),
+                           _mm_set1_epi8((char)grid.top));
+  __m256 place = _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)),
+                               _mm256_set1_ps(grid.zero));
+  return _mm256_add_ps(_mm256_set1_ps(grid.base),
+                       _mm256_mul_ps(place, _mm256_set1_ps(grid.step)));
+}
+
+TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(to + i, on_grid(code + i, grid));
+  }
+  plain_dequantize(code + i, n - i, grid, to + i);
+}
+
+TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    _mm256_storeu_ps(to + i, _mm256_add_ps(_mm256_loadu_ps(to + i), on_grid(code + i, grid)));
+  }
+  plain_dequantize_add(code + i, n - i, grid, to + i);
+}
+
 static const weir_cpu_ops avx2 = {
     .name = "avx2",
     .accumulate = accumulate,
@@ -283,6 +335,11 @@ static const weir_cpu_ops avx2 = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_stochastic = quantize_stochastic,
+    .dequantize = dequantize,
+    .dequantize_add = dequantize_add,
+    .pack = pack,
+    .unpack = unpack,
     WEIR_QUANTIZER_OPS,
 };
 

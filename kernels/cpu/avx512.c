@@ -1,6 +1,7 @@
 /* AVX-512 version: 16 elements at a time, one per lane of the summation contract; what is left of
  * the last 16 is done as in the scalar version. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lanes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
@@ -8,11 +9,20 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
 #include "kernels/cpu/quantize.h"
 
+#include "kernels/cpu/nibbles.h"
+
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
 #define NONFINITE 0x99
 
 TARGET static inline __m512i magnitudes(const float *x) {
   return _mm512_and_si512(_mm512_loadu_si512(x), _mm512_set1_epi32(0x7fffffff));
+}
+
+/* from, from + 1, .. */
+TARGET static inline __m512i counting(uint32_t from) {
+  return _mm512_add_epi32(
+      _mm512_set1_epi32((int)from),
+      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 
 TARGET static inline __m512d low_half(__m512 x) {
@@ -47,18 +57,8 @@ TARGET static void accumulate(const float *g, const float *r, float *e, size_t n
   _mm512_storeu_pd(sum + 8, sum1);
   _mm512_storeu_pd(square, square0);
   _mm512_storeu_pd(square + 8, square1);
-  for (size_t lane = 0; i < n; i++, lane++) {
-    float x = g[i] + r[i];
-    e[i] = x;
-    bool finite = weir_magnitude(x) < WEIR_INF_BITS;
-    double d = finite ? (double)x : 0.0;
-    sum[lane] += d;
-    square[lane] += d * d;
-    nonfinite += !finite;
-  }
-  moments->sum += weir_fold_lanes(sum);
-  moments->sum_square += weir_fold_lanes(square);
-  moments->nonfinite += nonfinite;
+  nonfinite += weir_lanes_accumulate(g, r, e, i, n, sum, square);
+  weir_moments_add(moments, sum, square, nonfinite);
 }
 
 TARGET static double sum_square(const float *x, size_t n) {
@@ -74,9 +74,7 @@ TARGET static double sum_square(const float *x, size_t n) {
   double lane[WEIR_LANES];
   _mm512_storeu_pd(lane, square0);
   _mm512_storeu_pd(lane + 8, square1);
-  for (size_t l = 0; i < n; i++, l++) {
-    lane[l] += (double)x[i] * (double)x[i];
-  }
+  weir_lanes_square(x, i, n, lane);
   return weir_fold_lanes(lane);
 }
 
@@ -95,13 +93,8 @@ TARGET static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *
   _mm512_storeu_pd(lane, sum0);
   _mm512_storeu_pd(lane + 8, sum1);
   uint32_t max = _mm512_reduce_max_epu32(most);
-  for (size_t l = 0; i < n; i++, l++) {
-    uint32_t bits = weir_magnitude(x[i]);
-    lane[l] += (double)weir_float_of(bits);
-    max = bits > max ? bits : max;
-  }
+  *max_bits = weir_lanes_magnitude(x, i, n, lane, max);
   *sum = weir_fold_lanes(lane);
-  *max_bits = max;
 }
 
 TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
@@ -114,10 +107,10 @@ TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
   return found + weir_cpu_scalar.count(x + i, n - i, bits);
 }
 
-TARGET static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
-                             uint32_t *position, size_t capacity) {
+TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t base,
+                             float *magnitude, uint32_t *position, size_t capacity) {
   __m512i least = _mm512_set1_epi32((int)bits);
-  __m512i at = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+  __m512i at = counting(base);
   size_t found = 0;
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
@@ -132,11 +125,8 @@ TARGET static size_t compact(const float *x, size_t n, uint32_t bits, float *mag
       return SIZE_MAX;
     }
   }
-  size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, magnitude + found, position + found,
-                                        capacity - found);
-  for (size_t j = 0; rest != SIZE_MAX && j < rest; j++) {
-    position[found + j] += (uint32_t)i;
-  }
+  size_t rest = weir_cpu_scalar.compact(x + i, n - i, bits, base + (uint32_t)i, magnitude + found,
+                                        position + found, capacity - found);
   return rest != SIZE_MAX ? found + rest : SIZE_MAX;
 }
 
@@ -144,12 +134,10 @@ TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t bas
                           uint32_t *index) {
   __m512i high = _mm512_set1_epi32((int)band.high);
   __m512i low = _mm512_set1_epi32((int)band.low);
-  __m512i at = _mm512_add_epi32(
-      _mm512_set1_epi32((int)base),
-      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  __m512i at = counting(base);
   size_t taken = 0;
   size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
+  for (; i + 16 <= n && taken < band.most; i += 16) {
     __m512i m = magnitudes(x + i);
     uint32_t take = _mm512_cmpge_epu32_mask(m, high);
     if (band.quota > 0) {
@@ -168,6 +156,7 @@ TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t bas
     }
     at = _mm512_add_epi32(at, _mm512_set1_epi32(16));
   }
+  band.most -= taken;
   return taken + weir_cpu_scalar.emit(x + i, n - i, band, base + (uint32_t)i, index + taken);
 }
 
@@ -237,6 +226,62 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
   *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m4, m4, 1), m4));
 }
 
+/* weir_mix32, 16 at a time. */
+TARGET static inline __m512i mix32(__m512i x) {
+  x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+  x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7feb352d));
+  x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
+  x = _mm512_mullo_epi32(x, _mm512_set1_epi32((int)UINT32_C(0x846ca68b)));
+  return _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
+}
+
+TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
+                                       uint8_t *code) {
+  __m512 base = _mm512_set1_ps(grid.base), inverse = _mm512_set1_ps(grid.inverse);
+  __m512 zero = _mm512_set1_ps(grid.zero), top = _mm512_set1_ps((float)grid.top);
+  __m512i draw = counting(key);
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    __m512 t = _mm512_sub_ps(_mm512_loadu_ps(x + i), base);
+    t = _mm512_add_ps(_mm512_mul_ps(t, inverse), zero);
+    t = _mm512_min_ps(_mm512_max_ps(t, _mm512_setzero_ps()), top);
+    __m512i below = _mm512_cvttps_epi32(t);
+    __m512 rest = _mm512_sub_ps(t, _mm512_cvtepi32_ps(below));
+    __m512 u = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(mix32(draw), 8)),
+                             _mm512_set1_ps(0x1p-24F));
+    __mmask16 up = _mm512_cmp_ps_mask(rest, u, _CMP_GT_OQ);
+    below = _mm512_mask_add_epi32(below, up, below, _mm512_set1_epi32(1));
+    _mm_storeu_si128((__m128i *)(void *)(code + i), _mm512_cvtepi32_epi8(below));
+    draw = _mm512_add_epi32(draw, _mm512_set1_epi32(16));
+  }
+  plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
+}
+
+TARGET static inline __m512 on_grid(const uint8_t *code, weir_grid grid) {
+  __m128i c = _mm_min_epu8(_mm_loadu_si128((const __m128i *)(const void *)code),
+                           _mm_set1_epi8((char)grid.top));
+  __m512 place = _mm512_sub_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(c)),
+                               _mm512_set1_ps(grid.zero));
+  return _mm512_add_ps(_mm512_set1_ps(grid.base),
+                       _mm512_mul_ps(place, _mm512_set1_ps(grid.step)));
+}
+
+TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    _mm512_storeu_ps(to + i, on_grid(code + i, grid));
+  }
+  plain_dequantize(code + i, n - i, grid, to + i);
+}
+
+TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+  size_t i = 0;
+  for (; i + 16 <= n; i += 16) {
+    _mm512_storeu_ps(to + i, _mm512_add_ps(_mm512_loadu_ps(to + i), on_grid(code + i, grid)));
+  }
+  plain_dequantize_add(code + i, n - i, grid, to + i);
+}
+
 static const weir_cpu_ops avx512 = {
     .name = "avx512",
     .accumulate = accumulate,
@@ -248,6 +293,11 @@ static const weir_cpu_ops avx512 = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_stochastic = quantize_stochastic,
+    .dequantize = dequantize,
+    .dequantize_add = dequantize_add,
+    .pack = pack,
+    .unpack = unpack,
     WEIR_QUANTIZER_OPS,
 };
 

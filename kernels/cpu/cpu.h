@@ -19,11 +19,13 @@
 /* Elements that a candidates' buffer must have beyond its capacity: vector stores may run over. */
 #define WEIR_CANDIDATE_SLACK 16
 
-/* What an emit pass takes: every magnitude >= high, and of those in [low, high) the first quota. */
+/* What an emit pass takes: every magnitude >= high, and of those in [low, high) the first quota.  most
+ * is how many that makes: with the last of them the pass may stop. */
 typedef struct weir_band {
   uint32_t high;
   uint32_t low;
   size_t quota;
+  size_t most;
 } weir_band;
 
 /* A grid of top + 1 values, base + (code - zero) * step for code = 0..top; x lies at
@@ -45,10 +47,10 @@ typedef struct weir_cpu_ops {
   void (*abs_sum_max)(const float *x, size_t n, double *sum, uint32_t *max_bits);
   /* Number of elements whose magnitude is >= bits. */
   size_t (*count)(const float *x, size_t n, uint32_t bits);
-  /* |x| and position of the elements whose magnitude is >= bits, in order; SIZE_MAX when there are
-   * more than capacity.  The buffers hold capacity + WEIR_CANDIDATE_SLACK elements. */
-  size_t (*compact)(const float *x, size_t n, uint32_t bits, float *magnitude, uint32_t *position,
-                    size_t capacity);
+  /* |x| and base + position of the elements whose magnitude is >= bits, in order; SIZE_MAX when
+   * there are more than capacity.  The buffers hold capacity + WEIR_CANDIDATE_SLACK elements. */
+  size_t (*compact)(const float *x, size_t n, uint32_t bits, uint32_t base, float *magnitude,
+                    uint32_t *position, size_t capacity);
   /* base + position of the elements in the band, ascending; writes exactly the number taken. */
   size_t (*emit)(const float *x, size_t n, weir_band band, uint32_t base, uint32_t *index);
   void (*bf16_encode)(const float *x, size_t n, uint16_t *out, float *error);
@@ -71,8 +73,7 @@ typedef struct weir_cpu_ops {
   void (*ternary_sums)(const float *x, const uint8_t *code, size_t n, double *sum, size_t *fired);
   void (*choose)(const uint8_t *code, size_t n, float zero, float one, float *to);
   void (*choose_add)(const uint8_t *code, size_t n, float zero, float one, float *to);
-  /* Groups of 8 codes below 2^bits to and from bits bytes each; 1 <= bits <= 8.  The packed side
-   * needs 8 - bits spare bytes at its end, which are written (read) too. */
+  /* Groups of 8 codes below 2^bits to and from bits bytes each; 1 <= bits <= 8. */
   void (*pack)(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out);
   void (*unpack)(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code);
   /* IEEE half precision: round to nearest even, finite values saturate at 65504; exact back. */

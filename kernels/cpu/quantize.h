@@ -1,5 +1,6 @@
 /* Passes of the quantizers, written once in plain C and compiled once per version: the including
- * file defines TARGET (its target attribute), and the compiler vectorises for it.  Element by
+ * file defines TARGET (its target attribute), and the compiler vectorises for it.  Those named plain_
+ * do not vectorise well by themselves: the vector versions have their own, and end with these.  Element by
  * element there is nothing but single IEEE operations and integers, and sums run in WEIR_LANES lanes
  * by the contract of cpu.h, so every version gives the same bits. */
 #ifndef TARGET
@@ -23,8 +24,8 @@ TARGET static void quantize_nearest(const float *x, size_t n, weir_grid grid, ui
 }
 
 /* Up with the probability of the fraction, which is exact: a value on the grid stays there. */
-TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
-                                       uint8_t *code) {
+TARGET static void plain_quantize_stochastic(const float *x, size_t n, weir_grid grid,
+                                             uint32_t key, uint8_t *code) {
   float top = (float)grid.top;
   for (size_t i = 0; i < n; i++) {
     float t = grid_place(grid, top, x[i]);
@@ -34,14 +35,14 @@ TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid,
   }
 }
 
-TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+TARGET static void plain_dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   for (size_t i = 0; i < n; i++) {
     int32_t c = code[i] < grid.top ? code[i] : (int32_t)grid.top;
     to[i] = grid.base + ((float)c - grid.zero) * grid.step;
   }
 }
 
-TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
+TARGET static void plain_dequantize_add(const uint8_t *code, size_t n, weir_grid grid, float *to) {
   for (size_t i = 0; i < n; i++) {
     int32_t c = code[i] < grid.top ? code[i] : (int32_t)grid.top;
     to[i] += grid.base + ((float)c - grid.zero) * grid.step;
@@ -98,29 +99,51 @@ TARGET static void choose_add(const uint8_t *code, size_t n, float zero, float o
 
 /* Eight codes of 8 bits, the first in the lowest byte, drawn together to bits each: neighbours in
  * pairs, pairs in fours, fours in eights. */
-TARGET static void pack(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out) {
+TARGET static inline uint64_t draw_together(uint64_t w, unsigned bits) {
   unsigned gap = 8 - bits;
-  for (size_t g = 0; g < groups; g++) {
-    uint64_t w;
-    memcpy(&w, code + 8 * g, sizeof w);
-    w = (w & UINT64_C(0x00ff00ff00ff00ff)) | (w & UINT64_C(0xff00ff00ff00ff00)) >> gap;
-    w = (w & UINT64_C(0x0000ffff0000ffff)) | (w & UINT64_C(0xffff0000ffff0000)) >> 2 * gap;
-    w = (w & UINT64_C(0x00000000ffffffff)) | (w & UINT64_C(0xffffffff00000000)) >> 4 * gap;
-    memcpy(out + bits * g, &w, sizeof w);
-  }
+  w = (w & UINT64_C(0x00ff00ff00ff00ff)) | (w & UINT64_C(0xff00ff00ff00ff00)) >> gap;
+  w = (w & UINT64_C(0x0000ffff0000ffff)) | (w & UINT64_C(0xffff0000ffff0000)) >> 2 * gap;
+  return (w & UINT64_C(0x00000000ffffffff)) | (w & UINT64_C(0xffffffff00000000)) >> 4 * gap;
 }
 
-TARGET static void unpack(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code) {
+/* And apart again; what lies above the eight codes in w is dropped. */
+TARGET static inline uint64_t draw_apart(uint64_t w, unsigned bits) {
   unsigned gap = 8 - bits;
   uint64_t quarter = (UINT64_C(1) << 4 * bits) - 1;
   uint64_t pair = ((UINT64_C(1) << 2 * bits) - 1) * UINT64_C(0x0000000100000001);
   uint64_t one = ((UINT64_C(1) << bits) - 1) * UINT64_C(0x0001000100010001);
+  w = (w & quarter) | (w & quarter << 4 * bits) << 4 * gap;
+  w = (w & pair) | (w & pair << 2 * bits) << 2 * gap;
+  return (w & one) | (w & one << bits) << gap;
+}
+
+/* Whole words go out, each over the end of the one before; the last group byte by byte. */
+TARGET static void plain_pack(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out) {
+  uint64_t w;
   for (size_t g = 0; g < groups; g++) {
-    uint64_t w;
-    memcpy(&w, in + bits * g, sizeof w);
-    w = (w & quarter) | (w & quarter << 4 * bits) << 4 * gap;
-    w = (w & pair) | (w & pair << 2 * bits) << 2 * gap;
-    w = (w & one) | (w & one << bits) << gap;
+    memcpy(&w, code + 8 * g, sizeof w);
+    w = draw_together(w, bits);
+    if (bits * (groups - g) >= sizeof w) {
+      memcpy(out + bits * g, &w, sizeof w);
+    } else {
+      for (size_t byte = 0; byte < bits; byte++) {
+        out[bits * g + byte] = (uint8_t)(w >> 8 * byte);
+      }
+    }
+  }
+}
+
+TARGET static void plain_unpack(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code) {
+  for (size_t g = 0; g < groups; g++) {
+    uint64_t w = 0;
+    if (bits * (groups - g) >= sizeof w) {
+      memcpy(&w, in + bits * g, sizeof w);
+    } else {
+      for (size_t byte = 0; byte < bits; byte++) {
+        w |= (uint64_t)in[bits * g + byte] << 8 * byte;
+      }
+    }
+    w = draw_apart(w, bits);
     memcpy(code + 8 * g, &w, sizeof w);
   }
 }
@@ -137,9 +160,7 @@ TARGET static void fp16_decode(const uint16_t *x, size_t n, float *out) {
   }
 }
 
-#define WEIR_QUANTIZER_OPS                                                                      \
-  .quantize_nearest = quantize_nearest,                                                         \
-  .quantize_stochastic = quantize_stochastic, .dequantize = dequantize,                        \
-  .dequantize_add = dequantize_add, .signs = signs, .halves = halves,                           \
-  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add,                     \
-  .pack = pack, .unpack = unpack, .fp16_encode = fp16_encode, .fp16_decode = fp16_decode
+#define WEIR_QUANTIZER_OPS                                                                        \
+  .quantize_nearest = quantize_nearest, .signs = signs, .halves = halves,                         \
+  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add,                       \
+  .fp16_encode = fp16_encode, .fp16_decode = fp16_decode

@@ -1,5 +1,6 @@
 /* The scalar reference: what the vector versions are compared with, bit for bit. */
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/lanes.h"
 
 #define TARGET
 #include "kernels/cpu/quantize.h"
@@ -8,39 +9,20 @@ static void accumulate(const float *g, const float *r, float *e, size_t n,
                        weir_moments *moments) {
   double sum[WEIR_LANES] = {0};
   double square[WEIR_LANES] = {0};
-  size_t nonfinite = 0;
-  for (size_t i = 0; i < n; i++) {
-    float x = g[i] + r[i];
-    e[i] = x;
-    bool finite = weir_magnitude(x) < WEIR_INF_BITS;
-    double d = finite ? (double)x : 0.0;
-    sum[i % WEIR_LANES] += d;
-    square[i % WEIR_LANES] += d * d;
-    nonfinite += !finite;
-  }
-  moments->sum += weir_fold_lanes(sum);
-  moments->sum_square += weir_fold_lanes(square);
-  moments->nonfinite += nonfinite;
+  size_t nonfinite = weir_lanes_accumulate(g, r, e, 0, n, sum, square);
+  weir_moments_add(moments, sum, square, nonfinite);
 }
 
 static double sum_square(const float *x, size_t n) {
   double lane[WEIR_LANES] = {0};
-  for (size_t i = 0; i < n; i++) {
-    lane[i % WEIR_LANES] += (double)x[i] * (double)x[i];
-  }
+  weir_lanes_square(x, 0, n, lane);
   return weir_fold_lanes(lane);
 }
 
 static void abs_sum_max(const float *x, size_t n, double *sum, uint32_t *max_bits) {
   double lane[WEIR_LANES] = {0};
-  uint32_t max = 0;
-  for (size_t i = 0; i < n; i++) {
-    uint32_t bits = weir_magnitude(x[i]);
-    lane[i % WEIR_LANES] += (double)weir_float_of(bits);
-    max = bits > max ? bits : max;
-  }
+  *max_bits = weir_lanes_magnitude(x, 0, n, lane, 0);
   *sum = weir_fold_lanes(lane);
-  *max_bits = max;
 }
 
 static size_t count(const float *x, size_t n, uint32_t bits) {
@@ -51,14 +33,14 @@ static size_t count(const float *x, size_t n, uint32_t bits) {
   return found;
 }
 
-static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
+static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t base, float *magnitude,
                       uint32_t *position, size_t capacity) {
   size_t found = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t m = weir_magnitude(x[i]);
     /* Written always and kept only when it counts: no branch to mispredict. */
     magnitude[found] = weir_float_of(m);
-    position[found] = (uint32_t)i;
+    position[found] = base + (uint32_t)i;
     found += m >= bits;
     if (found > capacity) {
       return SIZE_MAX;
@@ -69,7 +51,7 @@ static size_t compact(const float *x, size_t n, uint32_t bits, float *magnitude,
 
 static size_t emit(const float *x, size_t n, weir_band band, uint32_t base, uint32_t *index) {
   size_t taken = 0;
-  for (size_t i = 0; i < n; i++) {
+  for (size_t i = 0; i < n && taken < band.most; i++) {
     uint32_t m = weir_magnitude(x[i]);
     if (m >= band.high) {
       index[taken++] = base + (uint32_t)i;
@@ -137,5 +119,10 @@ const weir_cpu_ops weir_cpu_scalar = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_stochastic = plain_quantize_stochastic,
+    .dequantize = plain_dequantize,
+    .dequantize_add = plain_dequantize_add,
+    .pack = plain_pack,
+    .unpack = plain_unpack,
     WEIR_QUANTIZER_OPS,
 };

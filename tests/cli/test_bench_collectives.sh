@@ -18,7 +18,7 @@ for expected in \
   '"wire_bytes":12432' '"wire_bytes":12408'; do
   grep -qF -- "$expected" <<<"$json" || { echo "missing $expected in $json"; exit 1; }
 done
-[ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = 12 ] || { echo "wrong sums: $json"; exit 1; }
+[ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = 20 ] || { echo "wrong sums: $json"; exit 1; }
 
 # bf16 sends half the bytes: ring, shm: 3072 + 6 * 40
 json=$("$weir" bench collectives --transport shm --algorithm ring --sizes 4096 --format bf16 \

@@ -169,22 +169,24 @@ Test(agreement, impossible_directives_are_refused, .timeout = 60) {
   }
 }
 
-/* Rank 0 asks once for a probe: every rank probes once, before the following step, and the plan
- * stays. */
+/* Rank 0 asks once for a probe and once for a look: every rank does so before the following step, and
+ * the plan stays. */
 typedef struct prober {
   voice voice; /* first: the other hooks take it for theirs */
-  int probes, probed_at;
+  int probes, probed_at, looked_at;
 } prober;
 
 static void propose_probe(void *user, weir_directive *directive) {
   const voice *v = user;
   if (v->step == 2) directive->action = WEIR_ACTION_PROBE;
+  if (v->step == 4) directive->action = WEIR_ACTION_LOOK;
 }
 
-static weir_status count_probe(void *user) {
+static weir_status count_probe(void *user, bool thorough) {
   prober *p = user;
+  int *at = thorough ? &p->probed_at : &p->looked_at;
   p->probes++;
-  p->probed_at = p->voice.step;
+  *at = p->voice.step;
   return WEIR_OK;
 }
 
@@ -208,9 +210,9 @@ static void probe_once(member *m) {
     else if (weir_plan_digest(&info.plan) != weir_plan_digest(&plan))
       group_fail(m->group, "rank %d: a probe changed the plan", m->rank);
   }
-  if (p.probes != 1 || p.probed_at != 3)
-    group_fail(m->group, "rank %d probed %d times, last before step %d", m->rank, p.probes,
-               p.probed_at);
+  if (p.probes != 2 || p.probed_at != 3 || p.looked_at != 5)
+    group_fail(m->group, "rank %d probed %d times, before step %d, looked before step %d", m->rank,
+               p.probes, p.probed_at, p.looked_at);
   weir_engine_free(engine);
 }
 

@@ -85,6 +85,7 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
   cr_assert_eq(weir_step_begin(session, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_submit(session, 2, &more), WEIR_E_INVALID);
   cr_assert_eq(weir_submit(session, 0, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_submit(session, 0, (float *)(void *)((char *)g + 2)), WEIR_E_INVALID);
   cr_assert_eq(weir_submit(session, 1, NULL), WEIR_OK);
   cr_assert_eq(weir_step_end(session, NULL), WEIR_E_STATE); /* tensor 0 is missing */
   cr_assert_not_null(strstr(weir_last_error(), "tensor 0"));
@@ -98,6 +99,25 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
   cr_assert_eq(weir_residual_digest(session, &digest), WEIR_OK);
   cr_assert_eq(weir_allgather_bytes(session, g, 4097, g), WEIR_E_INVALID);
   cr_assert_eq(weir_allgather_bytes(session, NULL, 4, g), WEIR_E_INVALID);
+  weir_session_free(session);
+}
+
+/* Registering takes no memory for elements: both sides of the limit. */
+Test(session, takes_as_many_elements_as_32_bits_count) {
+  weir_options options;
+  weir_options_init(&options);
+  options.world_size = 1;
+  options.transport = "inproc";
+  options.rendezvous = "limit";
+  weir_session *session;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_tensor(session, "one too many", (size_t)UINT32_MAX + 1, NULL),
+               WEIR_E_INVALID);
+  cr_assert_eq(weir_register_tensor(session, "half", (size_t)1 << 31, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "too much", (size_t)1 << 31, NULL), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "4294967295"));
+  cr_assert_eq(weir_register_tensor(session, "the rest", ((size_t)1 << 31) - 1, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "one more", 1, NULL), WEIR_E_INVALID);
   weir_session_free(session);
 }
 

@@ -1,4 +1,4 @@
-/* Workers as processes over TCP.  One is killed, or frozen, in mid-step: every other one gets an
+/* Workers as processes over TCP and over shared memory.  One is killed, or frozen, in mid-step: every other one gets an
  * error that names it, within the time-out. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
@@ -14,6 +14,7 @@
 #include <weir/weir.h>
 
 #include "base/base.h"
+#include "session/state.h"
 
 #define RANKS 4
 #define N 60000
@@ -26,6 +27,8 @@ typedef struct job {
   int victim; /* -1: none */
   int signal;
   bool probes;
+  const char *transport; /* NULL: tcp */
+  const char *becomes;   /* what the session must run over; NULL: the same */
   char rendezvous[32];
 } job;
 
@@ -93,7 +96,8 @@ static int work(const job *j, int rank) {
   weir_options_init(&options);
   options.rank = rank;
   options.world_size = RANKS;
-  options.rendezvous = j->rendezvous;
+  options.rendezvous = j->rendezvous; /* also a good name for a group */
+  if (j->transport != NULL) options.transport = j->transport;
   options.job_id = 77;
   options.timeout_s = j->victim >= 0 ? TIMEOUT_S : 30;
   options.policy = j->policy;
@@ -106,6 +110,11 @@ static int work(const job *j, int rank) {
   if (status != WEIR_OK) {
     fprintf(stderr, "rank %d cannot start: %s\n", rank, weir_last_error());
     return 4;
+  }
+  const char *due = j->becomes != NULL ? j->becomes : options.transport;
+  if (strcmp(session->transport->ops->name, due) != 0) {
+    fprintf(stderr, "rank %d runs over %s\n", rank, session->transport->ops->name);
+    return 5;
   }
   const int code = train(session, j, rank);
   weir_session_free(session);
@@ -153,4 +162,21 @@ Test(session_tcp, a_killed_worker_is_named, .timeout = 200) {
 Test(session_tcp, a_frozen_worker_is_named, .timeout = 200) {
   for (int i = 0; i < 4; i++)
     run((job){.policy = policies[i], .victim = 3 - i, .signal = SIGSTOP, .probes = i == 2});
+}
+
+Test(session_shm, trains, .timeout = 100) {
+  run((job){.policy = "fixed:none:1:dense-halving", .victim = -1, .probes = true, .transport = "shm"});
+  run((job){.policy = "fixed:bf16:1:dense-tree", .victim = -1, .transport = "shm"});
+}
+
+Test(session_shm, a_killed_or_frozen_worker_is_named, .timeout = 200) {
+  for (int i = 0; i < 4; i++)
+    run((job){.policy = policies[i], .victim = i, .signal = i % 2 ? SIGKILL : SIGSTOP,
+              .probes = i == 2, .transport = "shm"});
+}
+
+/* All on one host: shared memory. */
+Test(session_auto, finds_shared_memory, .timeout = 100) {
+  run((job){.policy = "fixed:none:1:dense-torus", .victim = -1, .probes = true,
+            .transport = "auto", .becomes = "shm"});
 }

@@ -253,6 +253,36 @@ Test(echo, tcp) {
   group_done(&g);
 }
 
+/* Half of the datagrams, with their headers of 42 bytes: (1400 + 42) * 20 of 40. */
+static weir_status train_body(weir_transport *t, void *user) {
+  double *found = (double *)user + 2 * t->rank;
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  const weir_send send = {1 - t->rank, &byte, 1, 0};
+  weir_recv recv = {1 - t->rank, &byte, 1, 0, 0};
+  size_t bytes = 40 * 1442;
+  weir_status status = t->ops->train(t, 1 - t->rank, &bytes, 5.0, &found[1]);
+  found[0] = (double)bytes;
+  double none;
+  if (status == WEIR_OK && t->ops->train(t, t->rank, &bytes, 5.0, &none) != WEIR_E_INVALID)
+    status = weir_fail(WEIR_E_INTERNAL, "a train to oneself");
+  if (status != WEIR_OK) return status;
+  return t->ops->transfer(t, &tag, &send, 1, &recv, 1, weir_now_s() + 5.0);
+}
+
+Test(train, tcp) {
+  double *found = group_shared(4 * sizeof *found);
+  group g;
+  group_init(&g, GROUP_TCP, 2, train_body, found);
+  group_run(&g);
+  for (int r = 0; r < 2; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+    cr_assert_eq(found[2 * r], 1442 * 19, "%g", found[2 * r]);
+    cr_assert(found[2 * r + 1] > 0 && found[2 * r + 1] < 1, "%g", found[2 * r + 1]);
+  }
+  group_done(&g);
+}
+
 /* Rank 0 says that rank 2 is to blame; rank 1 waits for rank 0 and learns it. */
 static weir_status abort_body(weir_transport *t, void *user) {
   (void)user;

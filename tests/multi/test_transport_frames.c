@@ -103,6 +103,9 @@ Test(datagrams, that_do_not_belong_are_not_heard) {
   write_datagram(d, 3, g.job, 1, 11, 1);
   to_echo_port(port, d, DATAGRAM - 1); /* too short, too long, empty */
   to_echo_port(port, d, 0);
+  to_echo_port(port, d, DATAGRAM + 1);
+  write_datagram(d, 4, g.job, 1, 11, 1); /* of a train, but too short for one */
+  to_echo_port(port, d, DATAGRAM);
   write_datagram(d, 9, g.job, 1, 11, 1); /* of no known kind */
   to_echo_port(port, d, DATAGRAM);
   for (int at = 0; at < DATAGRAM; at += 5) {

@@ -78,7 +78,7 @@ static void finish(world *w, const weir_directive *directive) {
   if (w->trial) w->trial_steps[w->trials - 1]++;
   else w->step++;
   w->exchange++;
-  if (directive->action == WEIR_ACTION_PROBE) w->probes++;
+  if (directive->action == WEIR_ACTION_PROBE || directive->action == WEIR_ACTION_LOOK) w->probes++;
   if (directive->action == WEIR_ACTION_TRIAL) {
     if (!w->trial) w->kept = w->plan;
     w->trial = true;

@@ -44,7 +44,7 @@ Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
       const double a = draw(&rng, 1e-7, 1), b = 1 / draw(&rng, 1e3, 1e11);
       const double bytes = draw(&rng, 4, 1e12), cr = draw(&rng, 1e-4, 1);
       const real l = levels(n);
-      for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+      for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
         cr_assert(near(weir_cost_paper(c, n, a, b, bytes, cr), oracle(c, n, l, a, b, bytes, cr)),
                   "%s, N=%d", weir_collective_name(c), n);
       cr_assert(
@@ -65,16 +65,16 @@ Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
  *   dense-ring 16 + 1.6 * 10 = 32             ag 6 + 8 * 0.1 = 6.8 */
 Test(cost, values_worked_out_by_hand) {
   const double want[] = {79.52, 230.64, 55.416, 34.784, 42.696};
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+  for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
     cr_assert(near(1e3 * weir_cost_paper(c, 8, 1e-3, 1 / 1.25e9, 46.8e6, 0.1), want[c]));
   cr_assert(near(1e3 * weir_cost_paper(WEIR_COLL_DENSE_RING, 5, 2e-3, 1e-8, 1e6, 0.01), 32));
   cr_assert(near(1e3 * weir_cost_paper(WEIR_COLL_AG, 5, 2e-3, 1e-8, 1e6, 0.01), 6.8));
 }
 
 Test(cost, one_worker_pays_nothing) {
-  const weir_plan star = {0, WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1};
-  const weir_plan dense = {0, WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1};
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+  const weir_plan star = {0, WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1, 0, 0};
+  const weir_plan dense = {0, WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, 0, 0};
+  for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
     cr_assert_eq(weir_cost_paper(c, 1, 1e-3, 1e-9, 1e6, 0.1), 0.0);
   cr_assert_eq(weir_cost_paper_star(1, 1e-3, 1e-9, 1e6), 0.0);
   cr_assert_eq(weir_cost_paper_broadcast(1, 1e-3, 1e-9, 1e6), 0.0);
@@ -87,9 +87,9 @@ Test(cost, one_worker_pays_nothing) {
 /* 4 workers, L = 2.  Encoders tell their message's bytes: 2 rounds, 3 * 5000 bytes.  randomk sends
  * 100 values and no indices: ring 2 * 3 rounds, 2 * 3/4 * 400 bytes; tree 2 * 2, 2 * 2 * 400. */
 Test(cost, encoders_and_drawn_indices_by_hand) {
-  const weir_plan qsgd = {0, WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.125};
-  const weir_plan ring = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1};
-  const weir_plan tree = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_TREE, WEIR_WIRE_PAPER, 0.1};
+  const weir_plan qsgd = {0, WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.125, 0, 0};
+  const weir_plan ring = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1, 0, 0};
+  const weir_plan tree = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_TREE, WEIR_WIRE_PAPER, 0.1, 0, 0};
   const weir_cost_terms a = weir_cost_plan(&qsgd, 4, 8000, 5000);
   const weir_cost_terms b = weir_cost_plan(&ring, 4, 1000, 100);
   const weir_cost_terms c = weir_cost_plan(&tree, 4, 1000, 100);
@@ -98,8 +98,30 @@ Test(cost, encoders_and_drawn_indices_by_hand) {
   cr_assert(near(c.alpha_terms, 4) && near(c.byte_terms, 1600));
 }
 
+/* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4 torus
+ * 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100 values
+ * take the place of the 1000. */
+Test(cost, further_all_reduces_by_hand) {
+  static const struct {
+    uint32_t dense, art;
+    double hops, shares;
+  } rows[] = {{WEIR_COLL_DENSE_HALVING, WEIR_COLL_ART_HALVING, 6, 1.75},
+              {WEIR_COLL_DENSE_TORUS, WEIR_COLL_ART_TORUS, 8, 1.75},
+              {WEIR_COLL_DENSE_STAR, WEIR_COLL_ART_STAR, 2, 14}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_plan dense = {.codec = WEIR_CODEC_NONE, .collective = rows[i].dense, .cr = 1};
+    const weir_plan art = {.codec = WEIR_CODEC_RANDOMK, .collective = rows[i].art, .cr = 0.1};
+    const weir_cost_terms a = weir_cost_plan(&dense, 8, 1000, 1000);
+    const weir_cost_terms b = weir_cost_plan(&art, 8, 1000, 100);
+    cr_assert(near(a.alpha_terms, rows[i].hops) && near(a.byte_terms, rows[i].shares * 4000));
+    cr_assert(near(b.alpha_terms, rows[i].hops) && near(b.byte_terms, rows[i].shares * 400));
+  }
+  for (uint32_t c = WEIR_COLL_PAPER_COUNT; c < WEIR_COLL_COUNT; c++)
+    cr_assert_eq(weir_cost_paper(c, 8, 1e-3, 1e-9, 1e6, 0.1), INFINITY);
+}
+
 Test(cost, an_unknown_collective_is_never_the_cheapest) {
-  const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1};
+  const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1, 0, 0};
   cr_assert_eq(weir_cost_paper(WEIR_COLL_COUNT, 4, 1e-3, 1e-9, 1e6, 0.1), INFINITY);
   const weir_cost_terms t = weir_cost_plan(&plan, 4, 1000, 1000);
   cr_assert_eq(weir_cost_seconds(&t, 1e-3, 1e-9), INFINITY);

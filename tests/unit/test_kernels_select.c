@@ -1,8 +1,7 @@
 /* Selections against sorting, for every codec, shape, size and alignment. */
 #include <criterion/criterion.h>
 
-#include "kernels/codec.h"
-#include "kernels/cpu/cpu.h"
+#include "kernels/internal.h"
 #include "kernels_data.h"
 
 typedef struct pair {
@@ -39,9 +38,14 @@ static void topk_oracle(const float *e, size_t n, size_t k, uint32_t base, uint3
   free(all);
 }
 
-/* Algorithm 1 of the MSTopK paper, line by line, every count by looking at every element; the
- * slice starts at its first element, and thres1 starts above everything. */
-static void mstopk_oracle(const float *x, size_t d, size_t k, uint32_t *index) {
+typedef struct listing {
+  double thres1, thres2;
+  size_t k1, k2; /* how many reach them */
+} listing;
+
+/* Algorithm 1 of the MSTopK paper, line by line, every count by looking at every element; thres1
+ * starts above everything. */
+static listing mstopk_listing(const float *x, size_t d, size_t k) {
   double lane[16] = {0};
   double u = 0.0;
   for (size_t i = 0; i < d; i++) {
@@ -54,8 +58,8 @@ static void mstopk_oracle(const float *x, size_t d, size_t k, uint32_t *index) {
     }
   }
   double mean = lane[0] / (double)d;
-  double l = 0.0, r = 1.0, thres1 = INFINITY, thres2 = 0.0;
-  size_t k1 = 0, k2 = d;
+  double l = 0.0, r = 1.0;
+  listing out = {INFINITY, 0.0, 0, d};
   for (int i = 0; i < 30; i++) {
     double ratio = l + (r - l) / 2;
     double thres = mean + ratio * (u - mean);
@@ -65,25 +69,36 @@ static void mstopk_oracle(const float *x, size_t d, size_t k, uint32_t *index) {
     }
     if (nnz <= k) {
       r = ratio;
-      if (nnz > k1) {
-        k1 = nnz;
-        thres1 = thres;
+      if (nnz > out.k1) {
+        out.k1 = nnz;
+        out.thres1 = thres;
       }
     } else {
       l = ratio;
-      if (nnz < k2) {
-        k2 = nnz;
-        thres2 = thres;
+      if (nnz < out.k2) {
+        out.k2 = nnz;
+        out.thres2 = thres;
       }
     }
   }
-  size_t quota = k - k1;
+  return out;
+}
+
+/* The slice starts at its first element; where it would be more than a hundredth of k, the largest of
+ * the band are taken instead. */
+static void mstopk_oracle(const float *x, size_t d, size_t k, uint32_t *index) {
+  listing list = mstopk_listing(x, d, k);
+  size_t quota = k - list.k1;
   size_t taken = 0;
+  if (quota * 100 > k) {
+    topk_oracle(x, d, k, 0, index);
+    return;
+  }
   for (size_t j = 0; j < d; j++) {
     double a = fabs((double)x[j]);
-    if (a >= thres1) {
+    if (a >= list.thres1) {
       index[taken++] = (uint32_t)j;
-    } else if (a >= thres2 && quota > 0) {
+    } else if (a >= list.thres2 && quota > 0) {
       quota--;
       index[taken++] = (uint32_t)j;
     }
@@ -221,6 +236,56 @@ Test(kernels_select, mstopk_takes_all_its_rounds) {
   check_select(context, WEIR_CODEC_MSTOPK, e, &layout, 0.2, "one large");
   weir_codec_context_free(context);
   free(e);
+}
+
+/* On every input: the listing's thresholds (of several that the same elements reach it keeps the
+ * first, the search the last), exactly k out, and 99 % of them among the k largest. */
+Test(kernels_select, mstopk_on_every_input, .timeout = 120) {
+  enum { N = 60000 };
+  float *e = malloc(N * sizeof *e);
+  uint32_t *index = malloc(N * sizeof *index);
+  uint32_t *exact = malloc(N * sizeof *exact);
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  size_t offset[2] = {0, N};
+  weir_layout layout = {1, offset};
+  weir_rng rng;
+  weir_rng_seed(&rng, 61);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    fill_shape(&rng, shape, e, N);
+    for (double cr = 0.0005; cr < 0.6; cr *= 4) {
+      size_t k = 0, common = 0;
+      cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK].select(context, e, &layout, cr, index, N, &k),
+                   WEIR_OK);
+      cr_assert_eq(k, (size_t)floor(cr * N));
+      topk_oracle(e, N, k, 0, exact);
+      for (size_t i = 0, j = 0; i < k && j < k;) {
+        common += index[i] == exact[j];
+        size_t low = index[i] <= exact[j];
+        j += exact[j] <= index[i];
+        i += low;
+      }
+      cr_assert(100 * common >= 99 * k, "%s cr %g: %zu of %zu", shape_name(shape), cr, common, k);
+      listing want = mstopk_listing(e, N, k);
+      weir_mstopk_thresholds got;
+      weir_found found;
+      cr_assert_eq(weir_mstopk_search(context, e, N, k, &got, &found), WEIR_OK);
+      size_t k1 = 0, k2 = 0;
+      for (size_t i = 0; i < N; i++) {
+        k1 += fabs((double)e[i]) >= got.upper;
+        k2 += fabs((double)e[i]) >= got.lower;
+      }
+      cr_assert(k1 == want.k1 && k2 == want.k2 && got.upper <= want.thres1 &&
+                    got.lower >= want.thres2,
+                "%s cr %g: %g reached by %zu, %g by %zu; listing %g by %zu, %g by %zu",
+                shape_name(shape), cr, got.upper, k1, got.lower, k2, want.thres1, want.k1,
+                want.thres2, want.k2);
+    }
+  }
+  weir_codec_context_free(context);
+  free(e);
+  free(index);
+  free(exact);
 }
 
 Test(kernels_select, ratio_times_size_is_rounded_as_documented) {

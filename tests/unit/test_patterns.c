@@ -295,3 +295,56 @@ Test(chain, chunks_are_at_least_64_kib_and_at_most_32) {
   for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++)
     cr_assert_eq(weir_chain_chunks(bytes[i]), chunks[i], "%zu", bytes[i]);
 }
+
+/* All ways to put 6 ranks on up to 3 hosts, and striped and blocked layouts up to 64 ranks. */
+static void check_hosts(const uint64_t *identity, int size) {
+  int host[SIZES], member[SIZES], seen[SIZES] = {0};
+  const int hosts = weir_hosts_group(identity, size, host);
+  cr_assert(hosts >= 1 && hosts <= size);
+  cr_assert_eq(host[0], 0);
+  int newest = 0, least = size, most = 0;
+  for (int r = 0; r < size; r++) {
+    for (int s = 0; s < size; s++)
+      cr_assert_eq(host[r] == host[s], identity[r] == identity[s], "ranks %d and %d", r, s);
+    cr_assert_leq(host[r], newest + 1, "numbered in the order of lowest ranks");
+    if (host[r] > newest) newest = host[r];
+  }
+  cr_assert_eq(newest, hosts - 1);
+  for (int h = 0; h < hosts; h++) {
+    const int members = weir_hosts_members(host, size, h, member);
+    if (members < least) least = members;
+    if (members > most) most = members;
+    for (int i = 0; i < members; i++) {
+      cr_assert_eq(host[member[i]], h);
+      cr_assert_eq(weir_hosts_place(host, member[i]), i);
+      seen[member[i]]++;
+    }
+  }
+  for (int r = 0; r < size; r++) cr_assert_eq(seen[r], 1, "rank %d", r);
+  cr_assert_eq(weir_hosts_even(host, size, hosts), least == most);
+  for (int place = 0; place < most; place++) {
+    const int members = weir_hosts_column(host, size, hosts, place, member);
+    for (int i = 0; i < members; i++) {
+      cr_assert_eq(weir_hosts_place(host, member[i]), place);
+      if (i > 0) cr_assert_lt(host[member[i - 1]], host[member[i]]);
+      seen[member[i]]++;
+    }
+    if (least == most) cr_assert_eq(members, hosts);
+  }
+  for (int r = 0; r < size; r++) cr_assert_eq(seen[r], 2, "rank %d is in one column", r);
+}
+
+Test(hosts, group_members_columns_and_places) {
+  uint64_t identity[SIZES];
+  for (int code = 0; code < 729; code++) {
+    for (int r = 0, c = code; r < 6; r++, c /= 3) identity[r] = 100 - (uint64_t)(c % 3);
+    check_hosts(identity, 6);
+  }
+  for (int size = 1; size <= SIZES; size++)
+    for (int hosts = 1; hosts <= size; hosts++) {
+      for (int r = 0; r < size; r++) identity[r] = (uint64_t)(r % hosts);
+      check_hosts(identity, size);
+      for (int r = 0; r < size; r++) identity[r] = (uint64_t)(r / hosts);
+      check_hosts(identity, size);
+    }
+}

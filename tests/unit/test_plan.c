@@ -10,7 +10,11 @@ Test(plan, text_round_trip) {
                          "mstopk:0.001:ag:auto-fp32", "fp16:0.5:ag", "qsgd:0.0625:ag",
                          "qsgd:0.125:ag", "qsgd:0.15625:ag", "qsgd:0.21875:ag", "qsgd:0.25:ag",
                          "terngrad:0.0625:ag", "onebit:0.03125:ag", "efsignsgd:0.03125:ag",
-                         "dgc:0.01:ag", "sidco:0.01:ag:auto-bf16", "randomk:0.1:art-ring"};
+                         "dgc:0.01:ag", "sidco:0.01:ag:auto-bf16", "randomk:0.1:art-ring",
+                         "none:1:dense-halving", "bf16:1:dense-double-tree", "none:1:dense-torus",
+                         "none:1:dense-star", "star:0.01:art-halving:auto-bf16",
+                         "randomk:0.033:art-double-tree:auto-fp32", "var:0.01:art-torus",
+                         "star:0.01:art-star"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -29,7 +33,9 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
                          "qsgd:0.1:ag", "qsgd:0.03125:ag", "qsgd:0.28125:ag", "qsgd:1:ag",
                          "qsgd:0.125:dense-ring", "qsgd:0.125:art-ring", "qsgd:0.125:ag:auto-fp32",
                          "fp16:1:ag", "terngrad:0.03125:ag", "onebit:0.0625:ag",
-                         "efsignsgd:0.125:ag", "randomk:0.1:ag", "dgc:0.1:art-ring"};
+                         "efsignsgd:0.125:ag", "randomk:0.1:ag", "dgc:0.1:art-ring",
+                         "none:1:art-halving", "star:0.1:dense-halving", "none:1:dense-",
+                         "topk:0.1:dense-torus"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan, before;
     memset(&plan, 0x5a, sizeof plan);

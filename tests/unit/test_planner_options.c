@@ -39,18 +39,18 @@ static void check(void *user, const weir_option *o) {
   seen *s = user;
   bool compressed = false;
   size_t compressions = 0;
-  int first[WEIR_PLACES] = {-1, -1, -1, -1, -1};
+  int first[WEIR_SITES] = {-1, -1, -1, -1, -1};
   for (size_t i = 0; i < o->count; i++) {
     const unsigned task = o->step[i].task, place = o->step[i].place;
     if (task == WEIR_TASK_COMP || task == WEIR_TASK_DECOMP) {
       cr_assert_eq(compressed, task == WEIR_TASK_DECOMP);
-      cr_assert_leq(place, (unsigned)WEIR_PLACE_CPU);
+      cr_assert_leq(place, (unsigned)WEIR_SITE_CPU);
       compressed = !compressed;
       compressions += compressed;
       continue;
     }
     cr_assert_eq(compressed, is_compressed_task(task));
-    cr_assert_geq(place, (unsigned)WEIR_PLACE_FLAT);
+    cr_assert_geq(place, (unsigned)WEIR_SITE_FLAT);
     if (task == WEIR_TASK_COMM1 || task == WEIR_TASK_COMM1_COMP) {
       cr_assert_eq(first[place], -1);
       first[place] = o->step[i].routine;
@@ -60,7 +60,7 @@ static void check(void *user, const weir_option *o) {
     }
   }
   cr_assert_not(compressed);
-  for (size_t p = 0; p < WEIR_PLACES; p++) cr_assert_eq(first[p], -1);
+  for (size_t p = 0; p < WEIR_SITES; p++) cr_assert_eq(first[p], -1);
   cr_assert_eq(weir_option_compresses(o), compressions > 0);
   if (s->most_compressions) cr_assert_leq(compressions, s->most_compressions);
   cr_assert_lt(weir_option_text(o, s->texts[s->count++], sizeof *s->texts), sizeof *s->texts);
@@ -97,8 +97,8 @@ Test(planner_options, constraints_that_leave_nothing_are_refused) {
 }
 
 Test(planner_options, text_is_bounded) {
-  weir_option o = {.count = 2, .step = {{WEIR_TASK_COMP, WEIR_PLACE_CPU, 0},
-                                        {WEIR_TASK_COMM1_COMP, WEIR_PLACE_INTER, 1}}};
+  weir_option o = {.count = 2, .step = {{WEIR_TASK_COMP, WEIR_SITE_CPU, 0},
+                                        {WEIR_TASK_COMM1_COMP, WEIR_SITE_INTER, 1}}};
   char text[64], small[6] = "";
   cr_assert_eq(weir_option_text(&o, text, sizeof text), strlen("comp(cpu) gather*(inter)"));
   cr_assert_str_eq(text, "comp(cpu) gather*(inter)");

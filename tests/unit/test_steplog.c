@@ -48,8 +48,11 @@ Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
   cr_assert_eq(weir_summary_answered(&log, blind, 3, 4), -1);
   /* Two trials, step 4, step 5: the fourth executed. */
   cr_assert_eq(weir_summary_answered(&log, both, 3, 4), 4);
-  /* A decision the network triggered at step 4, whose first execution was the phase's first. */
-  cr_assert_eq(weir_summary_answered(&log, told, 3, 4), 1);
+  /* A trigger that names the change is no answer while the values are still far off. */
+  cr_assert_eq(weir_summary_answered(&log, told, 3, 4), -1);
+  /* Known at step 4, whose first execution was the phase's first. */
+  cr_assert_eq(weir_summary_answered(
+                   &log, "{\"step\":4,\"trigger\":\"gain\",\"latency_ms\":10,\"bandwidth_gbps\":0.1}\n", 3, 4), 1);
   /* Nothing had changed when the run began, so a trigger alone says nothing. */
   cr_assert_eq(weir_summary_answered(
                    &log, "{\"step\":1,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":1}\n", 1, 2), -1);

@@ -1,0 +1,318 @@
+/* `weir bench kernels`: what compressing costs on one core, beside what merely moving the data costs
+ * and beside what else selects the largest.  Medians; ratios within one run. */
+#include "bench_kernels.h"
+
+#include <json-glib/json-glib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "cli.h"
+#include "kernels/cpu/cpu.h"
+
+typedef struct arguments {
+  gint64 elements;
+  int rounds;
+  double cr;
+  char *cpu;
+  gboolean no_peers, json;
+} arguments;
+
+/* One side over another, and what it should stay below (above, for peers: as a share of them). */
+typedef struct ratio {
+  char name[64];
+  double value, bound;
+} ratio;
+
+typedef struct result {
+  GArray *rows;   /* of kernel_row, all data */
+  GArray *ratios; /* of ratio */
+  double nth_element_ms, torch_ms; /* negative: absent */
+  const char *no_nth_element;
+  char *no_torch;
+  const char *gradients;
+} result;
+
+static const kernel_row *find(const result *r, kernel_data data, const char *format, double cr) {
+  g_autofree char *name = g_strdup_printf(format, cr);
+  for (guint i = 0; i < r->rows->len; i++) {
+    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
+    if (row->data == data && strcmp(row->name, name) == 0) return row;
+  }
+  return NULL;
+}
+
+static void put(result *r, const char *name, double above, double below, double bound) {
+  ratio one = {.value = above / below, .bound = bound};
+  (void)g_strlcpy(one.name, name, sizeof one.name);
+  g_array_append_val(r->ratios, one);
+}
+
+/* The wire's bounds hold for bf16 values. */
+static void put_wire(result *r, double cr, double bound, double read) {
+  const kernel_row *encode = find(r, DATA_NORMAL, "encode auto-bf16 cr %g", cr);
+  const kernel_row *decode = find(r, DATA_NORMAL, "decode auto-bf16 cr %g", cr);
+  const kernel_row *decode_add = find(r, DATA_NORMAL, "decode add auto-bf16 cr %g", cr);
+  g_autofree char *bytes = g_strdup_printf("bytes per kept element, auto-bf16 cr %g", cr);
+  g_autofree char *lists = g_strdup_printf("decode auto-bf16 cr %g / read of n floats", cr);
+  g_autofree char *added = g_strdup_printf("decode add auto-bf16 cr %g / read of n floats", cr);
+  put(r, bytes, encode->bytes_each, 1.0, bound);
+  put(r, lists, decode->median, read, 1.5);
+  put(r, added, decode_add->median, read, 1.5);
+}
+
+static void compare(result *r, double cr) {
+  const double read = find(r, DATA_NORMAL, "read", 0)->median;
+  const double copy = find(r, DATA_NORMAL, "copy", 0)->median;
+  const double topk = find(r, DATA_NORMAL, "topk cr %g", cr)->median;
+  put(r, "topk / read", topk, read, 2.5);
+  const double fused = find(r, DATA_NORMAL, "error feedback + topk cr %g", cr)->median;
+  put(r, "fused topk / moving 20 bytes as copy does", fused, 2.5 * copy, 1.3);
+  put(r, "fused topk / a pass of 20 bytes", fused, find(r, DATA_NORMAL, "move 20 bytes", 0)->median,
+      1.3);
+  if (r->nth_element_ms > 0) put(r, "topk / nth_element", topk, r->nth_element_ms, 1.0 / 8);
+  if (r->torch_ms > 0) put(r, "topk / torch.topk", topk, r->torch_ms, 1.0 / 40);
+  for (kernel_data data = DATA_GRADIENT; data < DATA_KINDS; data++) {
+    /* Twice what holds for the normal data. */
+    const double there = find(r, data, "read", 0)->median;
+    g_autofree char *name = g_strdup_printf("topk on %s / read", kernel_data_names[data]);
+    g_autofree char *both = g_strdup_printf("fused topk on %s / 20 bytes", kernel_data_names[data]);
+    put(r, name, find(r, data, "topk cr %g", cr)->median, there, 5.0);
+    put(r, both, find(r, data, "error feedback + topk cr %g", cr)->median,
+        2.5 * find(r, data, "copy", 0)->median, 2.6);
+  }
+  put(r, "qsgd 4 bits encode / copy", find(r, DATA_NORMAL, "qsgd 4 bits encode", 0)->median, copy,
+      1.5);
+  put(r, "qsgd 4 bits decode / copy", find(r, DATA_NORMAL, "qsgd 4 bits decode", 0)->median, copy,
+      1.5);
+  put_wire(r, 0.01, 3.3, read);
+  put_wire(r, 0.1, 2.7, read);
+}
+
+/* --- running -------------------------------------------------------------------------------- */
+
+static weir_status run_data(kernel_bench *b, kernel_data data, result *r) {
+  const char *from = NULL;
+  weir_status status = weir_kernel_fill(b, data, &from);
+  if (status != WEIR_OK) return status;
+  if (from) r->gradients = from;
+  GArray *rows = g_array_new(FALSE, TRUE, sizeof(kernel_row));
+  weir_kernel_rows(rows, data, b->cr);
+  status = weir_kernel_measure(b, rows);
+  if (status == WEIR_OK) g_array_append_vals(r->rows, rows->data, rows->len);
+  g_array_free(rows, TRUE);
+  return status;
+}
+
+static weir_status run_all(kernel_bench *b, const arguments *a, result *r) {
+  for (kernel_data data = 0; data < DATA_KINDS; data++) {
+    const weir_status status = run_data(b, data, r);
+    if (status != WEIR_OK) return status;
+    if (data != DATA_NORMAL) continue;
+    const gsize offset[2] = {0, b->n};
+    const weir_layout layout = {1, offset};
+    const gsize k = weir_codec_find(WEIR_CODEC_TOPK)->kept(&layout, b->cr);
+    r->nth_element_ms = r->torch_ms = -1.0;
+    r->no_nth_element = "not asked for";
+    if (a->no_peers) {
+      r->no_torch = g_strdup("not asked for");
+      continue;
+    }
+    r->nth_element_ms = weir_kernel_nth_element(b, k, &r->no_nth_element);
+    r->torch_ms = weir_kernel_torch(b, k, &r->no_torch);
+  }
+  compare(r, b->cr);
+  return WEIR_OK;
+}
+
+static weir_status reserve(kernel_bench *b) {
+  b->room = sizeof(float) * b->n + 4096;
+  float **const floats[] = {&b->g, &b->r, &b->e, &b->value, &b->sum};
+  gboolean enough = TRUE;
+  for (gsize i = 0; i < G_N_ELEMENTS(floats); i++) {
+    *floats[i] = g_try_malloc0(b->n * sizeof(float));
+    enough = enough && *floats[i];
+  }
+  b->index = g_try_malloc0(b->n * sizeof *b->index);
+  b->message = g_try_malloc0(b->room);
+  if (!enough || !b->index || !b->message)
+    return weir_fail(WEIR_E_NOMEM, "no memory for %zu elements", b->n);
+  const weir_status status = weir_codec_context_create(&b->context);
+  return status == WEIR_OK ? weir_gain_curve_create(&b->curve) : status;
+}
+
+static void release(kernel_bench *b) {
+  g_free(b->g);
+  g_free(b->r);
+  g_free(b->e);
+  g_free(b->value);
+  g_free(b->sum);
+  g_free(b->index);
+  g_free(b->message);
+  weir_codec_context_free(b->context);
+  weir_gain_curve_free(b->curve);
+}
+
+/* --- telling -------------------------------------------------------------------------------- */
+
+static void put_text(JsonBuilder *builder, const char *name, const char *text) {
+  json_builder_set_member_name(builder, name);
+  json_builder_add_string_value(builder, text);
+}
+
+static void put_number(JsonBuilder *builder, const char *name, double value) {
+  json_builder_set_member_name(builder, name);
+  json_builder_add_double_value(builder, value);
+}
+
+static void put_peer(JsonBuilder *builder, const char *name, double ms, const char *absent) {
+  json_builder_set_member_name(builder, name);
+  json_builder_begin_object(builder);
+  if (ms >= 0)
+    put_number(builder, "ms", ms);
+  else
+    put_text(builder, "absent", absent);
+  json_builder_end_object(builder);
+}
+
+static void print_json(const kernel_bench *b, const result *r) {
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  put_text(builder, "cpu", weir_cpu()->name);
+  put_number(builder, "elements", (double)b->n);
+  put_number(builder, "rounds", b->rounds);
+  put_number(builder, "cr", b->cr);
+  put_text(builder, "gradients", r->gradients);
+  put_peer(builder, "nth_element", r->nth_element_ms, r->no_nth_element);
+  put_peer(builder, "torch.topk", r->torch_ms, r->no_torch);
+  json_builder_set_member_name(builder, "ratios");
+  json_builder_begin_array(builder);
+  for (guint i = 0; i < r->ratios->len; i++) {
+    const ratio *one = &g_array_index(r->ratios, ratio, i);
+    json_builder_begin_object(builder);
+    put_text(builder, "name", one->name);
+    put_number(builder, "value", one->value);
+    put_number(builder, "bound", one->bound);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+  json_builder_set_member_name(builder, "rows");
+  json_builder_begin_array(builder);
+  for (guint i = 0; i < r->rows->len; i++) {
+    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
+    json_builder_begin_object(builder);
+    put_text(builder, "name", row->name);
+    put_text(builder, "data", kernel_data_names[row->data]);
+    put_number(builder, "ms", row->median);
+    put_number(builder, "least_ms", row->least);
+    if (row->bytes_each > 0) put_number(builder, "bytes_each", row->bytes_each);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+  json_builder_end_object(builder);
+  g_autoptr(JsonNode) root = json_builder_get_root(builder);
+  g_autofree char *text = json_to_string(root, FALSE);
+  puts(text);
+}
+
+static void print_table(const kernel_bench *b, const result *r) {
+  printf("# %" G_GSIZE_FORMAT " floats, one core, %s, median of %d; gradients: %s\n", b->n,
+         weir_cpu()->name, b->rounds, r->gradients);
+  printf("%-10s %-36s %10s %10s %10s %9s\n", "data", "", "ms", "least ms", "/ read", "B/kept");
+  double read = 0;
+  for (guint i = 0; i < r->rows->len; i++) {
+    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
+    if (strcmp(row->name, "read") == 0) read = row->median;
+    printf("%-10s %-36s %10.3f %10.3f %10.2f", kernel_data_names[row->data], row->name, row->median,
+           row->least, row->median / read);
+    if (row->bytes_each > 0) printf(" %9.3f", row->bytes_each);
+    printf("\n");
+  }
+  if (r->nth_element_ms >= 0)
+    printf("%-10s %-36s %10.3f\n", "normal", "std::nth_element", r->nth_element_ms);
+  else
+    printf("# no std::nth_element: %s\n", r->no_nth_element);
+  if (r->torch_ms >= 0)
+    printf("%-10s %-36s %10.3f\n", "normal", "torch.topk, one thread", r->torch_ms);
+  else
+    printf("# no torch.topk: %s\n", r->no_torch);
+  printf("\n%-52s %10s %10s\n", "ratio", "", "at most");
+  for (guint i = 0; i < r->ratios->len; i++) {
+    const ratio *one = &g_array_index(r->ratios, ratio, i);
+    printf("%-52s %10.4f %10.4f%s\n", one->name, one->value, one->bound,
+           one->value > one->bound ? "  over" : "");
+  }
+}
+
+/* --- the command line ----------------------------------------------------------------------- */
+
+static int refuse(const char *option, const char *expected) {
+  fprintf(stderr, "weir bench kernels: --%s: expected %s\n", option, expected);
+  return WEIR_EXIT_USAGE;
+}
+
+static int check(const arguments *a) {
+  if (a->elements < 1000 || a->elements > 1000000000)
+    return refuse("elements", "1000 to 1000000000");
+  if (a->rounds < 1 || a->rounds > KERNEL_ROUNDS_MAX) return refuse("rounds", "1 to 101");
+  if (!(a->cr > 0.0 && a->cr <= 0.1)) return refuse("cr", "a ratio above 0, at most 0.1");
+  if (!a->cpu) return WEIR_EXIT_DONE;
+  const weir_cpu_ops *ops = !strcmp(a->cpu, "scalar")   ? &weir_cpu_scalar
+                            : !strcmp(a->cpu, "avx2")   ? weir_cpu_avx2()
+                            : !strcmp(a->cpu, "avx512") ? weir_cpu_avx512()
+                                                        : NULL;
+  if (!ops) return refuse("cpu", "scalar, avx2 or avx512, as far as this processor goes");
+  weir_cpu_force(ops);
+  return WEIR_EXIT_DONE;
+}
+
+static int run_checked(const arguments *a) {
+  kernel_bench b = {.n = (gsize)a->elements, .rounds = a->rounds, .cr = a->cr};
+  result r = {.rows = g_array_new(FALSE, TRUE, sizeof(kernel_row)),
+              .ratios = g_array_new(FALSE, TRUE, sizeof(ratio))};
+  weir_status status = reserve(&b);
+  if (status == WEIR_OK) status = run_all(&b, a, &r);
+  if (status != WEIR_OK)
+    fprintf(stderr, "weir bench kernels: %s\n", weir_last_error());
+  else if (a->json)
+    print_json(&b, &r);
+  else
+    print_table(&b, &r);
+  release(&b);
+  g_array_free(r.rows, TRUE);
+  g_array_free(r.ratios, TRUE);
+  g_free(r.no_torch);
+  return status == WEIR_OK ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
+}
+
+int weir_bench_kernels(int argc, char **argv) {
+  arguments a = {.elements = 25600000, .rounds = 7, .cr = 0.01};
+  const GOptionEntry entries[] = {
+      {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "floats (default 25600000)", "N"},
+      {"rounds", 0, 0, G_OPTION_ARG_INT, &a.rounds, "times to take the median of (7)", "N"},
+      {"cr", 0, 0, G_OPTION_ARG_DOUBLE, &a.cr, "ratio kept (default 0.01)", "CR"},
+      {"cpu", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "scalar, avx2, avx512 (default: the best)", "V"},
+      {"no-peers", 0, 0, G_OPTION_ARG_NONE, &a.no_peers, "leave out nth_element and torch", NULL},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      G_OPTION_ENTRY_NULL,
+  };
+  g_autoptr(GOptionContext) context = g_option_context_new("- compressing on one core");
+  g_option_context_set_summary(
+      context, "Times every codec and message form on one core, selections also on inputs that "
+               "are hard for\nthem, and compares: with a read pass and a copy, with "
+               "std::nth_element and with torch.topk.");
+  g_option_context_add_main_entries(context, entries, NULL);
+  g_autoptr(GError) error = NULL;
+  int code = WEIR_EXIT_USAGE;
+  if (!g_option_context_parse(context, &argc, &argv, &error)) {
+    fprintf(stderr, "weir bench kernels: %s\n", error->message);
+  } else if (argc > 1) {
+    fprintf(stderr, "weir bench kernels: unexpected argument '%s'\n", argv[1]);
+  } else {
+    code = check(&a);
+    if (code == WEIR_EXIT_DONE) code = run_checked(&a);
+  }
+  g_free(a.cpu);
+  return code;
+}

@@ -1,0 +1,66 @@
+/* `weir bench kernels`: what its files share. */
+#ifndef WEIR_BENCH_KERNELS_H
+#define WEIR_BENCH_KERNELS_H
+
+#include <glib.h>
+
+#include "kernels/codec.h"
+
+enum { KERNEL_ROUNDS_MAX = 101 };
+
+/* Inputs.  The first two are what gradients look like, the rest is what breaks selections. */
+typedef enum kernel_data {
+  DATA_NORMAL,
+  DATA_GRADIENT,
+  DATA_EQUAL,
+  DATA_HUGE,
+  DATA_DENORMAL,
+  DATA_SORTED,
+  DATA_ZERO,
+  DATA_KINDS
+} kernel_data;
+extern const char *const kernel_data_names[DATA_KINDS];
+
+/* What the rows work on: n floats each, but for the message. */
+typedef struct kernel_bench {
+  gsize n;
+  int rounds;
+  double cr;
+  float *g, *r, *e; /* gradient, residual, and g + r */
+  float *value, *sum;
+  guint32 *index;
+  guint8 *message;
+  gsize room, bytes, k;
+  weir_codec_context *context;
+  weir_gain_curve *curve;
+} kernel_bench;
+
+typedef struct kernel_row {
+  char name[48];
+  kernel_data data;
+  weir_status (*work)(kernel_bench *b, const struct kernel_row *row);
+  guint32 codec;
+  weir_wire_format format;
+  double cr;
+  double ms[KERNEL_ROUNDS_MAX];
+  double median, least;
+  double bytes_each; /* of the message, per kept element; 0 where there is none */
+} kernel_row;
+
+/* g as data says, r small, e = g + r.  For DATA_GRADIENT *from tells where g is from. */
+weir_status weir_kernel_fill(kernel_bench *b, kernel_data data, const char **from);
+
+/* The rows measured on this data, into an empty array of kernel_row. */
+void weir_kernel_rows(GArray *rows, kernel_data data, double cr);
+/* Warm up, then time the rows round by round, so that a ratio's two sides saw the same machine. */
+weir_status weir_kernel_measure(kernel_bench *b, GArray *rows);
+double weir_kernel_median(double *ms, int count); /* sorts */
+
+/* Peers on the same data: milliseconds (the median), or a negative number and why there is none. */
+double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent);
+double weir_kernel_torch(kernel_bench *b, gsize k, char **absent); /* *absent: g_free() */
+
+/* A row of `weir bench`. */
+int weir_bench_kernels(int argc, char **argv);
+
+#endif

@@ -1,0 +1,302 @@
+/* Hierarchical all-reduce: reduce-scatter inside of every machine, an all-reduce of each share between
+ * machines (as many at once as a machine has ranks), all-gather inside.  Only 1/n of the values of a
+ * machine's n ranks crosses a link between machines per rank, and latencies between machines are paid
+ * for m machines instead of all ranks.  (X. Jia et al., Highly scalable deep learning training system
+ * with mixed-precision, 2018; the composition HiTopKComm builds on.)
+ *
+ * The order of summing is that of the parts: fixed.  Notes of a column of ranks travel between
+ * machines, then columns of notes inside. */
+#include <string.h>
+
+#include "base/base.h"
+#include "collectives/algorithms/values.h"
+
+typedef struct hier {
+  weir_comm *comm;
+  const weir_hier_choice *choice;
+  float *x;
+  size_t n;
+  weir_value_format format;
+  float *error;
+  weir_notes *notes;
+  weir_comm *inner, *outer; /* NULL: nobody else there */
+  int rank, size;
+} hier;
+
+/* The i-th rank of a host; the ranks at one place of all hosts are what `outer` holds, in order. */
+static int rank_at(const hier *h, int host, int place) {
+  for (int r = 0; r < h->size; r++)
+    if (weir_comm_host_of(h->comm, r) == host && place-- == 0) return r;
+  return -1;
+}
+
+/* --- notes ---------------------------------------------------------------------------------- */
+
+/* Notes of `ranks` (by place in a column) to consecutive blocks, or back. */
+static void column_notes(const hier *h, int place, unsigned char *packed, bool pack) {
+  const size_t note = h->notes->bytes;
+  for (int host = 0; host < h->comm->hosts.count; host++) {
+    unsigned char *at = packed + (size_t)host * note;
+    void *own = weir_notes_at(h->notes, rank_at(h, host, place));
+    memcpy(pack ? at : own, pack ? own : at, note);
+  }
+}
+
+/* --- even hosts ----------------------------------------------------------------------------- */
+
+/* All-gather inside of the machine.  fp32 shares of one length are already in their places; others
+ * go through blocks of one stride. */
+static weir_status gather_shares(hier *h) {
+  const int ranks = weir_comm_size(h->inner), own = weir_comm_rank(h->inner);
+  const weir_values values = weir_values_of(h->x, h->error, h->format);
+  const size_t stride = weir_values_bytes(&values, weir_ring_chunk(h->n, ranks, 0));
+  const bool in_place = !values.bf16 && h->n % (size_t)ranks == 0;
+  void *all = h->x, *lengths = NULL;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
+  if (status == WEIR_OK && !in_place)
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * stride + 1, &all);
+  if (status != WEIR_OK) return status;
+  size_t *bytes = lengths;
+  const weir_chunk mine = weir_ring_chunk(h->n, ranks, own);
+  bytes[own] = weir_values_bytes(&values, mine);
+  if (!in_place) {
+    unsigned char *block = (unsigned char *)all + (size_t)own * stride;
+    const void *from = weir_values_settled(&values, mine, block);
+    if (from != block && bytes[own] > 0) memcpy(block, from, bytes[own]);
+  }
+  status = weir_allgathers[h->choice->gather].run(h->inner, all, stride, bytes, NULL);
+  for (int r = 0; status == WEIR_OK && r < ranks; r++) {
+    const weir_chunk chunk = weir_ring_chunk(h->n, ranks, r);
+    if (bytes[r] != weir_values_bytes(&values, chunk)) {
+      h->inner->transport->ops->abort(h->inner->transport, r);
+      return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes where %zu were due",
+                       bytes[r], weir_values_bytes(&values, chunk));
+    }
+    if (in_place || r == own || chunk.count == 0) continue;
+    const unsigned char *block = (const unsigned char *)all + (size_t)r * stride;
+    if (values.bf16)
+      weir_values_received(&values, chunk, block);
+    else
+      memcpy(h->x + chunk.begin, block, bytes[r]);
+  }
+  return status;
+}
+
+static weir_status gather_notes(hier *h) {
+  if (weir_notes_bytes(h->notes) == 0 || !h->inner) return WEIR_OK;
+  const int ranks = weir_comm_size(h->inner), own = weir_comm_rank(h->inner);
+  const size_t column = (size_t)h->comm->hosts.count * h->notes->bytes;
+  void *all = NULL, *lengths = NULL;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
+  if (status == WEIR_OK)
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * column, &all);
+  if (status != WEIR_OK) return status;
+  size_t *bytes = lengths;
+  column_notes(h, own, (unsigned char *)all + (size_t)own * column, true);
+  bytes[own] = column;
+  status = weir_allgathers[h->choice->gather].run(h->inner, all, column, bytes, NULL);
+  for (int p = 0; status == WEIR_OK && p < ranks; p++) {
+    if (bytes[p] != column) {
+      h->inner->transport->ops->abort(h->inner->transport, p);
+      return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes of notes, not %zu",
+                       bytes[p], column);
+    }
+    column_notes(h, p, (unsigned char *)all + (size_t)p * column, false);
+  }
+  return status;
+}
+
+/* The all-reduce between machines, with the notes of this column. */
+static weir_status between(hier *h, weir_chunk share) {
+  if (!h->outer) return WEIR_OK;
+  const size_t note = weir_notes_bytes(h->notes);
+  const int place = h->inner ? weir_comm_rank(h->inner) : 0;
+  void *packed = NULL;
+  if (note > 0) {
+    const weir_status status = weir_comm_scratch(
+        h->comm, WEIR_SCRATCH_A, (size_t)h->comm->hosts.count * note, &packed);
+    if (status != WEIR_OK) return status;
+    column_notes(h, place, packed, true);
+  }
+  weir_notes column = {packed, note};
+  const weir_status status = weir_allreduces[h->choice->between].run(
+      h->outer, h->x + share.begin, share.count, h->format,
+      h->error ? h->error + share.begin : NULL, note > 0 ? &column : NULL);
+  if (status == WEIR_OK && note > 0) column_notes(h, place, packed, false);
+  return status;
+}
+
+static weir_status even_hosts(hier *h) {
+  const weir_values values = weir_values_of(h->x, h->error, h->format);
+  weir_chunk share = {0, h->n};
+  weir_status status = WEIR_OK;
+  if (h->inner) {
+    status = weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n, h->format, h->error);
+    share = weir_ring_chunk(h->n, weir_comm_size(h->inner), weir_comm_rank(h->inner));
+  }
+  if (status == WEIR_OK) status = between(h, share);
+  if (status != WEIR_OK || !h->inner) return status;
+  if (values.bf16) { /* one machine only: nobody has rounded the sums yet; else this changes nothing */
+    void *staging = NULL;
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, share.count * values.width + 1, &staging);
+    if (status != WEIR_OK) return status;
+    weir_values_settle(&values, share, staging);
+  }
+  status = gather_shares(h);
+  return status == WEIR_OK ? gather_notes(h) : status;
+}
+
+/* --- uneven hosts --------------------------------------------------------------------------- */
+
+/* The notes of a machine to its first rank, and from there those of all ranks. */
+static weir_status local_notes(hier *h, bool up) {
+  const size_t note = weir_notes_bytes(h->notes), size = (size_t)h->size;
+  if (note == 0) return WEIR_OK;
+  if (!up) {
+    size_t bytes = size * note;
+    return weir_broadcast(h->inner, 0, h->notes->block, size * note, &bytes);
+  }
+  const int own = weir_comm_rank(h->inner), ranks = weir_comm_size(h->inner);
+  void *all = NULL, *lengths = NULL;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
+  if (status == WEIR_OK)
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * note, &all);
+  if (status != WEIR_OK) return status;
+  size_t *bytes = lengths;
+  memcpy((unsigned char *)all + (size_t)own * note, weir_notes_at(h->notes, h->rank), note);
+  bytes[own] = note;
+  status = weir_gathers[WEIR_GATHER_DIRECT].run(h->inner, 0, all, note, bytes);
+  const int host = weir_comm_host_of(h->comm, h->rank);
+  for (int p = 0; status == WEIR_OK && own == 0 && p < ranks; p++) {
+    if (bytes[p] != note) {
+      h->inner->transport->ops->abort(h->inner->transport, p);
+      return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent a note of %zu bytes, not %zu",
+                       bytes[p], note);
+    }
+    memcpy(weir_notes_at(h->notes, rank_at(h, host, p)), (unsigned char *)all + (size_t)p * note,
+           note);
+  }
+  return status;
+}
+
+/* Between the first ranks: every machine's notes as one block, then the values. */
+static weir_status leaders(hier *h) {
+  if (!h->outer) return WEIR_OK;
+  const size_t note = weir_notes_bytes(h->notes), size = (size_t)h->size;
+  const int hosts = h->comm->hosts.count, own = weir_comm_rank(h->outer);
+  weir_status status = WEIR_OK;
+  if (note > 0) {
+    const size_t stride = size * note; /* more than any machine has */
+    void *all = NULL, *lengths = NULL;
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)hosts * sizeof(size_t), &lengths);
+    if (status == WEIR_OK)
+      status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)hosts * stride, &all);
+    if (status != WEIR_OK) return status;
+    size_t *bytes = lengths;
+    /* The whole table: each machine's own entries in it are true. */
+    memcpy((unsigned char *)all + (size_t)own * stride, h->notes->block, stride);
+    bytes[own] = stride;
+    status = weir_allgather(h->outer, all, stride, bytes, NULL);
+    for (int r = 0; status == WEIR_OK && r < h->size; r++) {
+      const int host = weir_comm_host_of(h->comm, r);
+      if (bytes[host] != stride) {
+        h->outer->transport->ops->abort(h->outer->transport, host);
+        return weir_fail(WEIR_E_PROTOCOL, "machine %d sent %zu bytes of notes, not %zu", host,
+                         bytes[host], stride);
+      }
+      memcpy(weir_notes_at(h->notes, r),
+             (unsigned char *)all + (size_t)host * stride + (size_t)r * note, note);
+    }
+  }
+  if (status != WEIR_OK) return status;
+  return weir_allreduces[h->choice->between].run(h->outer, h->x, h->n, h->format, h->error, NULL);
+}
+
+static weir_status spread_values(hier *h) {
+  const weir_values values = weir_values_of(h->x, h->error, h->format);
+  const weir_chunk all = {0, h->n};
+  void *staging = h->x;
+  size_t bytes = weir_values_bytes(&values, all);
+  if (values.bf16) {
+    const weir_status status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, bytes + 1, &staging);
+    if (status != WEIR_OK) return status;
+    if (weir_comm_rank(h->inner) == 0) weir_values_settle(&values, all, staging);
+  }
+  const size_t due = bytes;
+  const weir_status status = weir_broadcast(h->inner, 0, staging, due, &bytes);
+  if (status != WEIR_OK) return status;
+  if (bytes != due) {
+    h->inner->transport->ops->abort(h->inner->transport, 0);
+    return weir_fail(WEIR_E_PROTOCOL, "the first rank of this machine sent %zu bytes, not %zu", bytes,
+                     due);
+  }
+  if (values.bf16) weir_values_received(&values, all, staging);
+  return WEIR_OK;
+}
+
+static weir_status uneven_hosts(hier *h) {
+  weir_status status = WEIR_OK;
+  if (h->inner) {
+    status = local_notes(h, true);
+    if (status == WEIR_OK)
+      status = weir_reduces[WEIR_REDUCE_BINOMIAL].run(h->inner, 0, h->x, h->n, h->format, h->error);
+  }
+  if (status == WEIR_OK && (!h->inner || weir_comm_rank(h->inner) == 0)) status = leaders(h);
+  if (status == WEIR_OK && h->inner) status = spread_values(h);
+  return status == WEIR_OK && h->inner ? local_notes(h, false) : status;
+}
+
+/* --- rows ----------------------------------------------------------------------------------- */
+
+weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
+                                weir_value_format format, float *error, weir_notes *notes) {
+  if (choice->scatter >= WEIR_REDUCE_SCATTER_COUNT || choice->between > WEIR_ALLREDUCE_STAR ||
+      choice->gather >= WEIR_ALLGATHER_COUNT)
+    return weir_fail(WEIR_E_INVALID, "no hierarchical all-reduce of rows %u, %u, %u",
+                     choice->scatter, choice->between, choice->gather);
+  weir_status status = weir_comm_begin(comm, notes);
+  hier h = {.comm = comm, .choice = choice, .x = x, .n = n, .format = format, .error = error,
+            .notes = notes};
+  h.rank = weir_comm_rank(comm);
+  h.size = weir_comm_size(comm);
+  if (status != WEIR_OK || h.size == 1) return status;
+  status = weir_comm_levels(comm);
+  if (status != WEIR_OK) return status;
+  h.inner = comm->hosts.inner;
+  h.outer = comm->hosts.outer;
+  return comm->hosts.even ? even_hosts(&h) : uneven_hosts(&h);
+}
+
+static const weir_hier_choice ring = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,
+                                      WEIR_ALLGATHER_RING};
+static const weir_hier_choice tree = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_TREE,
+                                      WEIR_ALLGATHER_RING};
+static const weir_hier_choice halving = {WEIR_REDUCE_SCATTER_PAIRWISE, WEIR_ALLREDUCE_HALVING,
+                                         WEIR_ALLGATHER_DOUBLING};
+static const weir_hier_choice double_tree = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_DOUBLE_TREE,
+                                             WEIR_ALLGATHER_RING};
+
+weir_status weir_allreduce_hier_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                     float *error, weir_notes *notes) {
+  return weir_allreduce_hier(comm, &ring, x, n, format, error, notes);
+}
+
+weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                     float *error, weir_notes *notes) {
+  return weir_allreduce_hier(comm, &tree, x, n, format, error, notes);
+}
+
+weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
+                                        weir_value_format format, float *error,
+                                        weir_notes *notes) {
+  return weir_allreduce_hier(comm, &halving, x, n, format, error, notes);
+}
+
+weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
+                                            weir_value_format format, float *error,
+                                            weir_notes *notes) {
+  return weir_allreduce_hier(comm, &double_tree, x, n, format, error, notes);
+}

@@ -1,0 +1,44 @@
+/* Datagrams of the TCP transport, as tcp_datagram.c and tcp_train.c share them. */
+#ifndef WEIR_TRANSPORTS_TCP_DATAGRAM_H
+#define WEIR_TRANSPORTS_TCP_DATAGRAM_H
+
+#include <endian.h>
+
+#include "collectives/transports/tcp.h"
+
+#define DATAGRAM_MAGIC UINT32_C(0x44494557) /* "WEID" */
+#define TRAIN_DATAGRAM 1400 /* payload bytes of each of a train */
+enum { KIND_ASK = 1, KIND_REPLY = 2, KIND_ABORT = 3, KIND_TRAIN = 4, KIND_ARRIVED = 5 };
+
+/* Little-endian on the wire. */
+typedef struct datagram {
+  uint32_t magic;
+  uint16_t version;
+  uint16_t kind;
+  uint64_t job;
+  uint64_t sequence; /* of a question or train, given back in its reply */
+  int64_t received_ns; /* ARRIVED: when half of the train had come */
+  int64_t sent_ns;     /* ARRIVED: when its last came */
+  int32_t waiting_on;
+  int32_t culprit;
+  uint32_t reason;
+  uint32_t from; /* rank */
+  uint16_t index; /* TRAIN: from 0 on; ARRIVED: how many came in the second half */
+  uint16_t count; /* TRAIN: of the whole train */
+  uint32_t checksum;
+} datagram;
+_Static_assert(sizeof(datagram) == 64, "a datagram has no padding");
+
+datagram tcp_datagram_compose(const tcp *self, int kind, uint64_t sequence);
+void tcp_datagram_send(int fd, datagram *d, const struct sockaddr_in *to);
+/* One datagram of this job from another rank of it, with the kernel's stamp.  1: there is one;
+ * 0: something else came; -1: nothing is there. */
+int tcp_datagram_take(const tcp *self, int fd, datagram *d, struct sockaddr_in *from,
+                      int64_t *stamp);
+/* A socket of its own for every caller, so that replies cannot go astray between threads, and a random
+ * sequence number to begin with.  -1: errno says why. */
+int tcp_asking_socket(const tcp *self, uint64_t *sequence);
+/* The answering thread: one of a train has come. */
+void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *from, int64_t stamp);
+
+#endif

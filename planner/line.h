@@ -1,0 +1,81 @@
+/* Internal to the planner: the search behind weir_solve and weir_fusion_labels (see solve.h for the
+ * model and the symbols).
+ *
+ * Three parts: bounds (line_bound.c), labels (line_labels.c), what both need (line.c). */
+#ifndef WEIR_PLANNER_LINE_H
+#define WEIR_PLANNER_LINE_H
+
+#include "planner/solve.h"
+
+typedef struct weir_line {
+  const weir_profile *profile;
+  const weir_solve_row *rows;
+  size_t count;            /* rows */
+  uint64_t all;            /* rows that none makes useless */
+  const uint64_t *allowed; /* per tensor, or NULL */
+  size_t n;
+  bool beside;    /* some row of `all` compresses on the thread */
+  double *ready;  /* [n + 1] */
+  double *bytes;  /* [n + 1] */
+  size_t *low;    /* [n + 1] no group [i, j) with i < low[j] is in a solution below the bound */
+  double *table;  /* costs of measured rows by row and pair, or NULL: curves are asked */
+  size_t pairs;   /* (i, j) with i < j: at j (j - 1) / 2 + i */
+  double most_s;  /* step of the best solution known */
+  size_t work, most_work; /* steps of search */
+} weir_line;
+
+/* limits' allowed rows must leave one to each tensor and curves must have been checked. */
+weir_status weir_line_create(weir_line *line, const weir_profile *profile,
+                             const weir_solve_row *rows, size_t count, const uint64_t *allowed);
+void weir_line_free(weir_line *line);
+
+static inline double weir_line_curve(const weir_curve *curve, double bytes) {
+  return curve->count ? weir_curve_at(curve, bytes)
+                      : curve->fixed_s + curve->per_byte_s * bytes;
+}
+
+/* Compression (h) and exchange (g) of [i, j) with a row. */
+static inline void weir_line_cost(const weir_line *line, size_t row, size_t i, size_t j, double *h,
+                                  double *g) {
+  if (line->table) {
+    const double *at = line->table + 2 * (row * line->pairs + j * (j - 1) / 2 + i);
+    *h = at[0];
+    *g = at[1];
+    return;
+  }
+  const double bytes = line->bytes[j] - line->bytes[i];
+  *h = weir_line_curve(&line->rows[row].compress, bytes);
+  *g = weir_line_curve(&line->rows[row].exchange, bytes);
+}
+
+static inline uint64_t weir_line_allowed(const weir_line *line, size_t tensor) {
+  return line->allowed ? line->allowed[tensor] : UINT64_MAX;
+}
+
+/* Take a solution if it is below the best one known. */
+void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_group *group, size_t count);
+/* Narrow low[] to what most_s leaves: a group ends the wire no earlier than when it is ready,
+ * compressed and exchanged at once, and left_e[j] follows (see below). */
+void weir_line_narrow(weir_line *line, const double *left_e);
+
+/* Lower bounds on the step of any completion of tensors 0..i-1 that ends the caller's lane at c and
+ * the wire at e: c + left_c[i], e + left_e[i], and (1 - late[i]) c + late[i] e + rest[i]. */
+typedef struct weir_line_bounds {
+  double *left_c, *left_e, *late, *rest; /* [n + 1] each */
+  double least_s; /* of any solution */
+} weir_line_bounds;
+
+/* By relaxation: E_last is the most over groups t of D_t plus all exchanges from t on, hence at
+ * least any weighted mean of these, late[i] being the weight of t before tensor i.  For given
+ * weights the least mean is a shortest path; weights are moved towards the group that is critical
+ * for that path (fictitious play), and every path is offered as a solution. */
+weir_status weir_line_bound(weir_line *line, weir_line_bounds *bounds, weir_solution *best);
+void weir_line_bounds_free(weir_line_bounds *bounds);
+
+/* Search forward over the tensors, keeping every (C, P, E) that no other at the same tensor is at
+ * most equal to in all three and whose bounds are below the best solution known; `beam` keeps at
+ * most so many of them (0: all).  *complete: nothing was left out. */
+weir_status weir_line_labels(weir_line *line, const weir_line_bounds *bounds, size_t beam,
+                             weir_solution *best, bool *complete);
+
+#endif

@@ -1,0 +1,95 @@
+/* Which transport, and the group over it. */
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "session/state.h"
+
+static weir_status over_tcp(weir_session *session, weir_transport **out) {
+  const weir_options *options = &session->options;
+  return weir_transport_tcp(out, options->rendezvous, options->bind_address, options->job_id,
+                            options->rank, options->world_size, options->timeout_s);
+}
+
+static weir_status over_shm(weir_session *session, weir_transport **out) {
+  const weir_options *options = &session->options;
+  return weir_transport_shm(out, options->rendezvous, options->job_id, options->rank,
+                            options->world_size, options->timeout_s);
+}
+
+/* Equal on two ranks that can share memory and see each other's processes: the boot of their
+ * kernel, their namespace of processes, their shared memory file system, their user.  0: unknown. */
+static uint64_t shared_memory_place(void) {
+  char boot[64];
+  struct stat processes, memory;
+  const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+  const ssize_t got = fd >= 0 ? read(fd, boot, sizeof boot) : -1;
+  if (fd >= 0) (void)close(fd);
+  if (got <= 0 || stat("/proc/self/ns/pid", &processes) != 0 || stat("/dev/shm", &memory) != 0)
+    return 0;
+  const uint64_t parts[] = {(uint64_t)processes.st_ino, (uint64_t)memory.st_dev,
+                            (uint64_t)memory.st_ino, (uint64_t)geteuid()};
+  const uint64_t place = weir_hash(WEIR_HASH_INIT, boot, (size_t)got);
+  return weir_hash(place, parts, sizeof parts);
+}
+
+/* All ranks tell a word; are they equal and not 0? */
+static weir_status unanimous(weir_session *session, uint64_t mine, bool *yes) {
+  const size_t ranks = (size_t)session->options.world_size;
+  uint64_t *all = calloc(ranks, sizeof *all);
+  if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to ask %zu ranks", ranks);
+  const weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
+  *yes = true;
+  for (size_t r = 0; r < ranks; r++)
+    if (all[r] != mine || mine == 0) *yes = false;
+  free(all);
+  return status;
+}
+
+/* The group has met over TCP.  Should it turn out that it can share memory, it moves there; all
+ * ranks come to the same answer at both questions. */
+static weir_status move_to_memory(weir_session *session) {
+  weir_transport *memory = NULL;
+  bool yes = false;
+  weir_status status = unanimous(session, shared_memory_place(), &yes);
+  if (status != WEIR_OK || !yes) return status;
+  const bool there = over_shm(session, &memory) == WEIR_OK;
+  status = unanimous(session, there, &yes);
+  if (status != WEIR_OK || !yes) {
+    if (memory != NULL) memory->ops->destroy(memory);
+    return status;
+  }
+  weir_comm_free(session->comm);
+  session->comm = NULL;
+  session->transport->ops->destroy(session->transport);
+  session->transport = memory;
+  return weir_comm_create(&session->comm, memory, session->options.timeout_s);
+}
+
+weir_status weir_session_connect(weir_session *session) {
+  const weir_options *options = &session->options;
+  const char *name = options->transport;
+  char alone[64];
+  weir_status status;
+  if (options->world_size == 1) {
+    /* A group of one needs no meeting place; its name is its own. */
+    (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);
+    status = weir_transport_inproc(&session->transport, alone, 0, 1, options->timeout_s);
+  } else if (strcmp(name, "inproc") == 0) {
+    status = weir_transport_inproc(&session->transport, options->rendezvous, options->rank,
+                                   options->world_size, options->timeout_s);
+  } else if (strcmp(name, "shm") == 0) {
+    status = over_shm(session, &session->transport);
+  } else {
+    status = over_tcp(session, &session->transport);
+  }
+  if (status == WEIR_OK)
+    status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
+  if (status == WEIR_OK && options->world_size > 1 && strcmp(name, "auto") == 0)
+    status = move_to_memory(session);
+  return status == WEIR_OK ? weir_comm_find_hosts(session->comm, weir_host_identity(NULL)) : status;
+}

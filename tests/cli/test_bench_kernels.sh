@@ -1,0 +1,53 @@
+#!/usr/bin/env bash
+# weir bench kernels: every codec is there, messages have the sizes worked out by hand, absent peers
+# are named, bad usage is refused.  Nothing here looks at a time.
+set -euo pipefail
+weir=$1
+
+json=$("$weir" bench kernels --elements 64000 --rounds 3 --no-peers --json)
+for name in read copy 'error feedback' 'gain curve' 'topk cr 0.01' 'mstopk cr 0.1' 'lwtopk cr 0.01' \
+  'dgc cr 0.01' 'sidco cr 0.01' 'randomk cr 0.01' 'qsgd 4 bits encode' 'terngrad 2 bits decode add' \
+  'decode auto-fp32 cr 0.001'; do
+  grep -qF "{\"name\":\"$name\",\"data\":\"normal\",\"ms\":" <<<"$json" || { echo "no $name: $json"; exit 1; }
+done
+for data in gradient equal huge denormal sorted zero; do
+  grep -qF "{\"name\":\"topk cr 0.01\",\"data\":\"$data\"" <<<"$json" || { echo "no $data: $json"; exit 1; }
+done
+# 64000 elements in buckets of 128: 16 bytes, and 500 times 8 bytes of scales and 64 of codes: 36016.
+# u32-fp32 at 0.01: 16 bytes and 8 for each of 640.
+grep -qE '"qsgd 4 bits encode","data":"normal",[^}]*"bytes_each":0.5627[0-9]*}' <<<"$json" ||
+  { echo "qsgd: $json"; exit 1; }
+grep -qE '"encode u32-fp32 cr 0.01","data":"normal",[^}]*"bytes_each":8.02[0-9]*}' <<<"$json" ||
+  { echo "u32-fp32: $json"; exit 1; }
+grep -qF '"torch.topk":{"absent":"not asked for"}' <<<"$json" || { echo "peers: $json"; exit 1; }
+
+table=$("$weir" bench kernels --elements 1000 --rounds 1 --cpu scalar --cr 0.02 --no-peers)
+grep -q '^# 1000 floats, one core, scalar' <<<"$table" || { echo "$table"; exit 1; }
+grep -q '^# no torch.topk: not asked for' <<<"$table" || { echo "$table"; exit 1; }
+grep -q '^sorted *topk cr 0.02 ' <<<"$table" || { echo "$table"; exit 1; }
+
+# A python without torch, and one that is none: said, and not a failure.
+folder=$(mktemp -d)
+printf '#!/bin/sh\nexit 3\n' >"$folder/python3"
+chmod +x "$folder/python3"
+peers=$(PATH="$folder:$PATH" "$weir" bench kernels --elements 1000 --rounds 1)
+grep -q 'torch.topk' <<<"$peers" || { echo "$peers"; exit 1; }
+"$weir" bench kernels --help | grep -q -- '--no-peers'
+
+refused() {
+  local code=0
+  "$weir" bench kernels "$@" >/dev/null 2>"$folder/refused.txt" || code=$?
+  [ $code = 2 ] && grep -qE 'expected|unexpected|Unknown|Cannot parse' "$folder/refused.txt" ||
+    { echo "not refused ($code): $*"; cat "$folder/refused.txt"; exit 1; }
+}
+refused --elements 10
+refused --elements many
+refused --rounds 0
+refused --rounds 102
+refused --cr 0
+refused --cr 0.5
+refused --cr nan
+refused --cpu abacus
+refused --fast
+refused now
+rm -r "$folder"

@@ -1,0 +1,282 @@
+/* Hierarchical all-reduce over pretended machines, and views: groups inside of a group. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "collectives/comm.h"
+#include "ranks.h"
+
+#define COUNT(a) (sizeof(a) / sizeof *(a))
+#define NOTE 24
+
+/* Which machine each rank is on: a letter each. */
+static const char *const layouts[] = {"a",    "ab",       "aabb",         "abab",   "aaaa",  "aaabbb",
+                                      "abcabc", "aab",    "abbbcca",      "abcdefgh", "aaaabbbb",
+                                      "aabbccddeeff", "abcabcabcabcd"};
+static const size_t lengths[] = {0, 1, 5, 1000, 30011};
+
+typedef struct job {
+  const char *layout;
+  weir_hier_choice choice;
+  uint32_t row; /* of weir_allreduces[]; 0: use choice */
+  weir_value_format format;
+  size_t n;
+  float *x, *error;     /* size * n */
+  unsigned char *notes; /* size * size * NOTE */
+} job;
+
+static float input_at(int rank, size_t i) {
+  weir_rng rng;
+  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
+  return (float)weir_rng_normal(&rng);
+}
+static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
+
+static weir_status body(weir_transport *t, void *user) {
+  const job *j = user;
+  const size_t at = (size_t)t->rank * j->n;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
+  unsigned char *block = j->notes + (size_t)t->rank * (size_t)t->size * NOTE;
+  for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
+    float *x = malloc(j->n * sizeof *x + 1);
+    for (size_t i = 0; i < j->n; i++) x[i] = input_at(t->rank, i);
+    if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
+    memset(block, 0, (size_t)t->size * NOTE);
+    for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
+    weir_notes notes = {block, NOTE};
+    weir_comm_step(comm, 77, (uint64_t)pass);
+    status = j->row ? weir_allreduces[j->row].run(comm, x, j->n, j->format, j->error + at, &notes)
+                    : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at,
+                                          &notes);
+    if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
+      status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
+    if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
+    free(x);
+  }
+  weir_comm_free(comm);
+  return status;
+}
+
+/* Against a sum in double precision, and sum of inputs = result + sum of errors. */
+static void check(const job *j, int size) {
+  for (size_t i = 0; i < j->n; i++) {
+    double sum = 0, magnitude = 0, error = 0;
+    for (int r = 0; r < size; r++) {
+      sum += (double)input_at(r, i);
+      magnitude += fabs((double)input_at(r, i));
+      error += (double)j->error[(size_t)r * j->n + i];
+      cr_assert_eq(memcmp(&j->x[i], &j->x[(size_t)r * j->n + i], sizeof(float)), 0,
+                   "%s: element %zu differs on rank %d", j->layout, i, r);
+    }
+    const double result = (double)j->x[i];
+    cr_assert_leq(fabs(sum - (result + error)), 1e-6 * magnitude * size + 1e-30, "%s: element %zu",
+                  j->layout, i);
+    if (j->format == WEIR_VALUE_FP32) cr_assert_eq(error, 0.0);
+    cr_assert_leq(fabs(sum - result), 1.04 * magnitude * size / 256.0 + 1e-30);
+  }
+  for (int r = 0; r < size; r++)
+    for (int from = 0; from < size; from++)
+      for (int i = 0; i < NOTE; i++)
+        cr_assert_eq(j->notes[(r * size + from) * NOTE + i], note_byte(from, i),
+                     "%s: rank %d, note of %d", j->layout, r, from);
+}
+
+static void run_case(enum group_kind kind, job j) {
+  const int size = (int)strlen(j.layout);
+  const size_t bytes = (size_t)size * j.n * sizeof(float), notes = (size_t)(size * size * NOTE);
+  j.x = group_shared(bytes);
+  j.error = group_shared(bytes);
+  j.notes = group_shared(notes);
+  group g;
+  group_init(&g, kind, size, body, &j);
+  group_run(&g);
+  for (int r = 0; r < size; r++)
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s row %u n %zu rank %d: %s", j.layout, j.row, j.n, r,
+                 g.result[r].message);
+  check(&j, size);
+  group_done(&g);
+  (void)munmap(j.x, bytes ? bytes : 1);
+  (void)munmap(j.error, bytes ? bytes : 1);
+  (void)munmap(j.notes, notes);
+}
+
+Test(hier, every_row_on_every_layout, .timeout = 240) {
+  for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
+    for (size_t l = 0; l < COUNT(layouts); l++)
+      for (size_t k = 0; k < COUNT(lengths); k++)
+        for (int f = 0; f < 2; f++)
+          run_case(GROUP_THREADS, (job){.layout = layouts[l], .row = row, .n = lengths[k],
+                                        .format = (weir_value_format)f});
+}
+
+Test(hier, any_choice_inside_and_between, .timeout = 240) {
+  const char *const some[] = {"aabb", "abcabc", "aab"};
+  for (uint32_t s = 0; s < WEIR_REDUCE_SCATTER_COUNT; s++)
+    for (uint32_t b = 0; b <= WEIR_ALLREDUCE_STAR; b++)
+      for (uint32_t g = 0; g < WEIR_ALLGATHER_COUNT; g++)
+        for (size_t l = 0; l < COUNT(some); l++)
+          for (int f = 0; f < 2; f++)
+            run_case(GROUP_THREADS, (job){.layout = some[l], .choice = {s, b, g}, .n = 1003,
+                                          .format = (weir_value_format)f});
+}
+
+Test(hier, processes, .timeout = 240) {
+  for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
+    for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
+      run_case((enum group_kind)kind, (job){.layout = "aabb", .row = row, .n = 300008});
+      run_case((enum group_kind)kind, (job){.layout = "abbab", .row = row, .n = 30011,
+                                            .format = WEIR_VALUE_BF16});
+    }
+}
+
+/* Bytes between machines, counted at the parent less what went inside: "aaaabbbb", ring between two
+ * machines of four: each rank's share is 1/4, 2 (2-1)/2 of which cross: n / 4 floats a rank. */
+static weir_status traffic_body(weir_transport *t, void *user) {
+  (void)user;
+  enum { N = 80000 };
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  float *x = calloc(N, sizeof *x);
+  status = weir_comm_find_hosts(comm, (uint64_t)"aaaabbbb"[t->rank]);
+  weir_comm_step(comm, 1, 1);
+  const uint64_t before = t->bytes_sent;
+  if (status == WEIR_OK)
+    status = weir_allreduces[WEIR_ALLREDUCE_HIER_RING].run(comm, x, N, WEIR_VALUE_FP32, NULL, NULL);
+  const double all = (double)(t->bytes_sent - before);
+  if (status == WEIR_OK && comm->hosts.count != 2) status = weir_fail(WEIR_E_INTERNAL, "hosts");
+  if (status == WEIR_OK) {
+    const double outer = (double)comm->hosts.outer_view->bytes_sent;
+    const double inner = (double)comm->hosts.inner_view->bytes_sent;
+    const double headers = 64 * 48;
+    if (outer < N || outer > N + headers || inner < 6 * N || inner > 6 * N + headers ||
+        all != outer + inner)
+      status = weir_fail(WEIR_E_INTERNAL, "%g bytes between, %g inside, %g in all", outer, inner, all);
+  }
+  free(x);
+  weir_comm_free(comm);
+  return status;
+}
+
+Test(hier, bytes_between_machines) {
+  group g;
+  group_init(&g, GROUP_THREADS, 8, traffic_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 8; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_done(&g);
+}
+
+/* --- hosts and views ------------------------------------------------------------------------ */
+
+Test(hosts, identity_is_stable_and_can_be_overridden) {
+  unsetenv("WEIR_HOST");
+  const uint64_t here = weir_host_identity(NULL);
+  cr_assert_eq(here, weir_host_identity(NULL));
+  cr_assert_eq(here, weir_host_identity(""), "an empty name is none");
+  const uint64_t a = weir_host_identity("a"), b = weir_host_identity("b");
+  cr_assert_neq(a, b);
+  cr_assert_neq(a, here);
+  setenv("WEIR_HOST", "a", 1);
+  cr_assert_eq(weir_host_identity(NULL), a);
+  cr_assert_eq(weir_host_identity("b"), b, "the argument goes first");
+  unsetenv("WEIR_HOST");
+}
+
+static weir_status found_body(weir_transport *t, void *user) {
+  (void)user;
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status != WEIR_OK) return status;
+  int wrong = weir_comm_hosts(comm) != 3 || weir_comm_host_of(comm, 2) != 2;
+  status = weir_comm_find_hosts(comm, weir_host_identity(NULL));
+  wrong += weir_comm_hosts(comm) != 1 || weir_comm_host_of(comm, 2) != 0;
+  if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)"xyx"[t->rank]);
+  wrong += weir_comm_hosts(comm) != 2 || weir_comm_host_of(comm, 0) != 0 ||
+           weir_comm_host_of(comm, 1) != 1 || weir_comm_host_of(comm, 2) != 0;
+  weir_comm_free(comm);
+  return status == WEIR_OK && wrong ? weir_fail(WEIR_E_INTERNAL, "%d wrong", wrong) : status;
+}
+
+/* The processes of one machine find each other with no configuration. */
+Test(hosts, are_found) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+    group g;
+    group_init(&g, (enum group_kind)kind, 3, found_body, NULL);
+    group_run(&g);
+    for (int r = 0; r < 3; r++)
+      cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+    group_done(&g);
+  }
+}
+
+/* Ranks 3, 0, 2 of 4 as ranks 0, 1, 2: messages go where they should, lengths come back. */
+static weir_status view_body(weir_transport *t, void *user) {
+  (void)user;
+  const int member[] = {3, 0, 2}, twice[] = {0, 1, 2, 3, 0}, strange[] = {0, 1, 2, 4};
+  weir_transport *view = NULL;
+  int wrong = weir_transport_view(&view, t, twice, 5) != WEIR_E_INVALID || view != NULL;
+  wrong += weir_transport_view(&view, t, strange, 4) != WEIR_E_INVALID;
+  wrong += weir_transport_view(&view, t, member, 0) != WEIR_E_INVALID;
+  if (t->rank == 1) {
+    wrong += weir_transport_view(&view, t, member, 3) != WEIR_E_INVALID;
+    return wrong ? weir_fail(WEIR_E_INTERNAL, "%d were not refused", wrong) : WEIR_OK;
+  }
+  weir_status status = weir_transport_view(&view, t, member, 3);
+  if (status != WEIR_OK) return status;
+  wrong += view->size != 3 || member[view->rank] != t->rank;
+  const weir_tag tag = {1, 2, 3, 0};
+  const int next = (view->rank + 1) % 3, previous = (view->rank + 2) % 3;
+  const unsigned char out[2] = {(unsigned char)t->rank, 9};
+  unsigned char in[8];
+  const weir_send send = {next, out, 2, 5};
+  weir_recv recv = {previous, in, sizeof in, 5, 0};
+  status = view->ops->transfer(view, &tag, &send, 1, &recv, 1, weir_now_s() + 10);
+  wrong += recv.bytes != 2 || in[0] != member[previous] || recv.peer != previous;
+  wrong += view->bytes_sent == 0 || view->bytes_sent != t->bytes_sent;
+  const weir_send self = {view->rank, out, 2, 6};
+  wrong += view->ops->transfer(view, &tag, &self, 1, NULL, 0, weir_now_s() + 1) != WEIR_E_INVALID;
+  double rtt = 0;
+  wrong += view->ops->echo(view, 3, 0.1, &rtt) != WEIR_E_INVALID;
+  view->ops->destroy(view);
+  return status == WEIR_OK && wrong ? weir_fail(WEIR_E_INTERNAL, "%d wrong", wrong) : status;
+}
+
+Test(view, some_ranks_as_a_group) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+    group g;
+    group_init(&g, (enum group_kind)kind, 4, view_body, NULL);
+    group_run(&g);
+    for (int r = 0; r < 4; r++)
+      cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+    group_done(&g);
+  }
+}
+
+/* A rank that is gone is named by its number in the whole group. */
+static weir_status gone_body(weir_transport *t, void *user) {
+  (void)user;
+  if (t->rank == 2) _exit(0);
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 5.0);
+  if (status != WEIR_OK) return status;
+  float x[4] = {0};
+  /* Rank 2 never said on which machine it is, so the others cannot even group. */
+  status = weir_comm_find_hosts(comm, (uint64_t)t->rank);
+  if (status == WEIR_OK)
+    status = weir_allreduces[WEIR_ALLREDUCE_HIER_RING].run(comm, x, 4, WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  return status;
+}
+
+Test(hier, a_dead_rank_is_named) {
+  group g;
+  group_init(&g, GROUP_TCP, 3, gone_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 2; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_E_PEER, "%s", g.result[r].message);
+    cr_assert(strstr(g.result[r].message, "rank 2"), "%s", g.result[r].message);
+  }
+  group_done(&g);
+}

@@ -1,0 +1,77 @@
+/* The gain curve on gradients of the demo's trainer, error-fed as in a run, against the gain of
+ * really compressing: within 1 % at 50 ratios. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "kernels/codec.h"
+#include "lab/trainer.h"
+
+#define RATIOS 50
+
+typedef struct fed { /* the error-fed gradient of one rank that sends top-k at 0.01 */
+  size_t n;
+  float *e, *zero;
+  uint32_t *index;
+  weir_codec_context *context;
+  weir_gain_curve *curve;
+} fed;
+
+static void compare(fed *f, int step) {
+  const size_t offset[2] = {0, f->n};
+  const weir_layout layout = {1, offset};
+  const double whole = weir_sum_square(f->e, f->n);
+  weir_gain_curve_fill(f->curve, f->e, f->n, 1);
+  for (int i = 0; i < RATIOS; i++) {
+    const double cr = 0.0003 * pow(1.0 / 0.0003, i / (RATIOS - 1.0));
+    size_t k = 0;
+    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f->context, f->e, &layout, fmin(cr, 1.0),
+                                                     f->index, f->n, &k), WEIR_OK);
+    double kept = 0.0;
+    for (size_t j = 0; j < k; j++) kept += (double)f->e[f->index[j]] * (double)f->e[f->index[j]];
+    const double gain = kept / whole;
+    cr_expect_leq(fabs(weir_gain_curve_gain(f->curve, fmin(cr, 1.0)) - gain), 0.01 * gain,
+                  "step %d, cr %g: %g, measured %g", step, cr,
+                  weir_gain_curve_gain(f->curve, fmin(cr, 1.0)), gain);
+  }
+}
+
+Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
+  weir_dataset images = {0};
+  const weir_status loaded = weir_dataset_load(&images, NULL);
+  if (loaded != WEIR_OK) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
+  const weir_trainer_config config = {.model = "mlp", .seed = 3, .world_size = 1, .batch = 64,
+                                      .learning_rate = 0.1, .momentum = 0.8, .weight_decay = 5e-4,
+                                      .decay_factor = 1, .threads = 1};
+  weir_trainer *trainer = NULL;
+  cr_assert_eq(weir_trainer_create(&trainer, &config, &images), WEIR_OK);
+  fed f = {0};
+  for (size_t t = 0; t < weir_trainer_tensors(trainer); t++)
+    f.n += weir_trainer_tensor_numel(trainer, t);
+  f.e = calloc(f.n, sizeof *f.e);
+  f.index = calloc(f.n, sizeof *f.index);
+  cr_assert(f.e && f.index);
+  cr_assert_eq(weir_codec_context_create(&f.context), WEIR_OK);
+  cr_assert_eq(weir_gain_curve_create(&f.curve), WEIR_OK);
+  const size_t offset[2] = {0, f.n};
+  for (int step = 0; step < 40; step++) {
+    double loss = 0;
+    size_t k = 0;
+    weir_moments moments = {0};
+    float *const gradient = weir_trainer_gradient(trainer, 0); /* of all tensors, one after another */
+    cr_assert_eq(weir_trainer_backward(trainer, &loss), WEIR_OK);
+    weir_ef_accumulate(gradient, f.e, f.e, f.n, &moments);
+    if (step % 13 == 0) compare(&f, step);
+    weir_trainer_update(trainer);
+    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f.context, f.e, &(weir_layout){1, offset}, 0.01,
+                                                     f.index, f.n, &k), WEIR_OK);
+    weir_scatter_zero(f.e, f.index, k);
+  }
+  weir_codec_context_free(f.context);
+  weir_gain_curve_free(f.curve);
+  weir_trainer_free(trainer);
+  weir_dataset_free(&images);
+  free(f.e);
+  free(f.index);
+}

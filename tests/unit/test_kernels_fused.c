@@ -1,0 +1,120 @@
+/* Error feedback fused with exact top-k, against the two done one after the other. */
+#include <criterion/criterion.h>
+
+#include "kernels/internal.h"
+#include "kernels_data.h"
+
+enum { MOST = 100003 };
+static float g[MOST], r[MOST], e[MOST], apart[MOST];
+static uint32_t index_of[MOST + 1], expected[MOST];
+
+static void check(weir_codec_context *context, const weir_layout *layout, double cr,
+                  const char *what) {
+  size_t n = layout->offset[layout->tensors];
+  const float *part[8];
+  for (size_t t = 0; t < layout->tensors; t++) {
+    part[t] = g + layout->offset[t];
+  }
+  weir_moments want = {0}, got = {0};
+  size_t want_k = 0, k = 99;
+  weir_ef_accumulate(g, r, apart, n, &want);
+  cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(context, apart, layout, cr, expected, MOST,
+                                                   &want_k), WEIR_OK);
+  memset(e, 0xff, sizeof e);
+  index_of[want_k] = 0xdeadbeef;
+  cr_assert_eq(weir_ef_topk(context, part, layout, r, e, cr, &got, index_of, want_k, &k), WEIR_OK);
+  cr_assert_eq(k, want_k);
+  cr_assert_eq(index_of[want_k], 0xdeadbeef);
+  cr_assert(memcmp(e, apart, n * sizeof *e) == 0, "%s", what);
+  cr_assert(memcmp(index_of, expected, k * sizeof *expected) == 0, "%s n=%zu cr=%g", what, n, cr);
+  cr_assert(got.nonfinite == 0 && fabs(got.sum_square - want.sum_square) <= 1e-12 * want.sum_square);
+  if (want_k > 0) {
+    cr_assert_eq(weir_ef_topk(context, part, layout, r, e, cr, &got, index_of, want_k - 1, &k),
+                 WEIR_E_CAPACITY);
+    cr_assert_eq(k, 0);
+  }
+}
+
+static void check_all(const weir_cpu_ops *cpu) {
+  static const size_t sizes[] = {0, 1, 17, 5003, 40000, MOST};
+  static const double ratios[] = {0.001, 0.01, 0.1, 0.35, 1.0};
+  if (cpu == NULL) {
+    return;
+  }
+  weir_cpu_force(cpu);
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  weir_rng rng;
+  weir_rng_seed(&rng, 51);
+  for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+    size_t n = sizes[s];
+    size_t offset[6] = {0, n / 7, n / 7, n / 2, n / 2 + (n > 2), n};
+    weir_layout layout = {5, offset};
+    for (int shape = 0; shape < SHAPES; shape++) {
+      fill_shape(&rng, shape, g, n);
+      for (size_t i = 0; i < n; i++) {
+        r[i] = shape % 2 ? 0.0F : (float)weir_rng_normal(&rng) * 0.3F;
+      }
+      for (size_t c = 0; c < sizeof ratios / sizeof ratios[0]; c++) {
+        check(context, &layout, ratios[c], shape_name(shape));
+      }
+    }
+  }
+  weir_codec_context_free(context);
+  weir_cpu_force(NULL);
+}
+
+Test(kernels_fused, scalar_as_one_after_the_other, .timeout = 60) {
+  check_all(&weir_cpu_scalar);
+}
+
+Test(kernels_fused, avx2_as_one_after_the_other, .timeout = 60) {
+  check_all(weir_cpu_avx2());
+}
+
+Test(kernels_fused, avx512_as_one_after_the_other, .timeout = 60) {
+  check_all(weir_cpu_avx512());
+}
+
+/* The floor comes from a sample of g + r: a residual that undoes the gradient must not mislead. */
+Test(kernels_fused, residuals_that_cancel) {
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  weir_rng rng;
+  weir_rng_seed(&rng, 52);
+  size_t offset[3] = {0, 60000, MOST};
+  weir_layout layout = {2, offset};
+  for (size_t i = 0; i < MOST; i++) {
+    g[i] = (float)weir_rng_normal(&rng);
+    r[i] = i % 1000 == 7 ? 0.0F : -g[i];
+  }
+  check(context, &layout, 0.001, "cancelled");
+  check(context, &layout, 0.01, "cancelled, more than there are");
+  weir_codec_context_free(context);
+}
+
+Test(kernels_fused, what_is_not_finite_is_counted_and_not_selected) {
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  size_t offset[2] = {0, MOST};
+  const float *part[1] = {g};
+  for (size_t n = 10; n <= MOST; n += MOST - 10) {
+    offset[1] = n;
+    for (size_t i = 0; i < n; i++) {
+      g[i] = 1.0F + (float)i;
+      r[i] = 0.0F;
+    }
+    g[3] = NAN;
+    r[5] = -INFINITY;
+    size_t k = 7;
+    weir_moments moments = {0};
+    index_of[0] = 0xdeadbeef;
+    cr_assert_eq(weir_ef_topk(context, part, &(weir_layout){1, offset}, r, e, 0.5, &moments,
+                              index_of, MOST, &k), WEIR_OK);
+    cr_assert(moments.nonfinite == 2 && k == 0 && index_of[0] == 0xdeadbeef);
+    cr_assert(isnan(e[3]) && isinf(e[5]) && e[4] == 5.0F && e[n - 1] == (float)n);
+  }
+  cr_assert_eq(weir_ef_topk(context, part, &(weir_layout){1, offset}, r, e, 1.5, &(weir_moments){0},
+                            index_of, MOST, &(size_t){0}), WEIR_E_INVALID);
+  weir_codec_context_free(context);
+}

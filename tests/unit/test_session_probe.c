@@ -1,0 +1,204 @@
+/* A session's probes and background echoes against a transport whose link is a script. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+#include "session/state.h"
+
+#define MBIT (1e6 / 8)
+
+typedef struct link {
+  weir_transport base;
+  double rate;      /* bytes/s */
+  int stall_every;  /* trains; every so manieth takes 5 ms longer */
+  bool lost;
+  int trains;
+  double sent;
+  weir_echo *echo; /* a transfer starts and ends during each echo with an odd number */
+  int echoes;
+} link;
+
+static weir_status link_train(weir_transport *t, int peer, size_t *bytes, double timeout_s,
+                              double *seconds) {
+  link *l = (link *)t;
+  cr_assert_eq(peer, 1);
+  cr_assert_gt(timeout_s, 0);
+  l->sent += (double)*bytes;
+  l->trains++;
+  if (l->lost) return weir_fail(WEIR_E_TIMEOUT, "lost");
+  *bytes /= 2; /* the second half is timed */
+  *seconds = (double)*bytes / l->rate;
+  if (l->stall_every && l->trains % l->stall_every == 0) *seconds += 0.005;
+  return WEIR_OK;
+}
+
+static weir_status link_echo(weir_transport *t, int peer, double timeout_s, double *rtt_s) {
+  link *l = (link *)t;
+  (void)peer;
+  (void)timeout_s;
+  *rtt_s = 0.1;
+  if (l->echo && l->echoes++ % 2) {
+    weir_echo_idle(l->echo, false);
+    weir_echo_idle(l->echo, true);
+  }
+  return WEIR_OK;
+}
+
+static const weir_transport_ops link_ops = {
+    .name = "script", .echo = link_echo, .train = link_train};
+
+static void start(weir_session *session, link *l, double known) {
+  memset(session, 0, sizeof *session);
+  l->base.ops = &link_ops;
+  l->base.size = 2;
+  session->options.world_size = 2;
+  session->options.timeout_s = 10;
+  session->options.active_probes = true;
+  session->transport = &l->base;
+  session->next = session->previous = 1;
+  cr_assert_eq(weir_feed_open(session), WEIR_OK);
+  weir_budget_start(&session->budget, weir_now_s());
+  weir_feed_echo(session, 0.1, 0);
+  weir_feed_probe(session, known / (1514.0 / 1448.0));
+}
+
+static double known(weir_session *session) {
+  weir_snapshot now;
+  weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
+  return now.bandwidth;
+}
+
+Test(session_probe, finds_a_rate_that_has_risen) {
+  weir_session session;
+  link l = {.rate = 750 * MBIT};
+  start(&session, &l, 30 * MBIT);
+  cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+  cr_assert_float_eq(known(&session), 750 * MBIT, 0.01 * 750 * MBIT);
+  cr_assert_eq(l.trains, 4, "a short one and three full ones, not %d", l.trains);
+  cr_assert_float_eq(session.budget.spent, l.sent, 1);
+  cr_assert_not(session.rate_unsure);
+  weir_feed_close(&session);
+}
+
+Test(session_probe, is_not_deceived_by_ranks_that_do_not_get_to_run) {
+  for (int every = 2; every <= 3; every++) {
+    weir_session session;
+    link l = {.rate = 750 * MBIT, .stall_every = every};
+    start(&session, &l, 30 * MBIT);
+      cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+    cr_assert_float_eq(known(&session), 750 * MBIT, 0.01 * 750 * MBIT, "every %d: %g", every,
+                       known(&session) / MBIT);
+    weir_feed_close(&session);
+  }
+}
+
+Test(session_probe, a_look_at_a_link_that_is_as_fast_costs_one_short_train) {
+  weir_session session;
+  link l = {.rate = 750 * MBIT};
+  start(&session, &l, 750 * MBIT);
+  cr_assert_eq(weir_probe_run(&session, false), WEIR_OK);
+  cr_assert_eq(l.trains, 1);
+  cr_assert_leq(l.sent, 18e3);
+  cr_assert_float_eq(known(&session), 750 * MBIT, 1);
+  weir_feed_close(&session);
+}
+
+Test(session_probe, a_look_finds_that_the_link_has_become_narrow) {
+  weir_session session;
+  link l = {.rate = 30 * MBIT};
+  start(&session, &l, 750 * MBIT);
+  cr_assert_eq(weir_probe_run(&session, false), WEIR_OK);
+  cr_assert_float_eq(known(&session), 30 * MBIT, 0.01 * 30 * MBIT, "%g", known(&session) / MBIT);
+  cr_assert_leq(l.sent, 3 * 18e3, "long trains would block it");
+  weir_feed_close(&session);
+}
+
+Test(session_probe, lost_trains_leave_the_rate_unsure) {
+  weir_session session;
+  link l = {.rate = 30 * MBIT, .lost = true};
+  start(&session, &l, 750 * MBIT);
+  cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+  cr_assert_float_eq(known(&session), 750 * MBIT, 1);
+  cr_assert(session.rate_unsure);
+  weir_feed_close(&session);
+}
+
+/* 130 kB at 5 Gbit/s are there within 0.2 ms: as fast as a processor sends, and no reason to doubt
+ * what was known. */
+Test(session_probe, trains_as_fast_as_the_processor_tell_a_lower_bound) {
+  weir_session session;
+  link l = {.rate = 5000 * MBIT};
+  start(&session, &l, 20000 * MBIT);
+  session.rate_unsure = true;
+  cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+  cr_assert_gt(l.trains, 1);
+  cr_assert_float_eq(known(&session), 20000 * MBIT, 1);
+  weir_feed_close(&session);
+}
+
+Test(session_probe, stays_within_its_budget) {
+  weir_session session;
+  link l = {.rate = 750 * MBIT};
+  start(&session, &l, 30 * MBIT);
+  session.budget.spent = weir_budget_left(&session.budget) - 300e3;
+  cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+  cr_assert_leq(l.sent, 300e3);
+  cr_assert_eq(l.trains, 2, "18 kB and 260 kB, not %d", l.trains);
+  cr_assert_not(weir_probe_affordable(&session));
+  weir_feed_close(&session);
+}
+
+/* --- echoes in the background ----------------------------------------------------------------- */
+
+static int take(weir_echo *echo, weir_echo_sample *found, int least) {
+  const struct timespec nap = {0, 10000000};
+  int count = 0;
+  for (double until = weir_now_s() + 30; count < least && weir_now_s() < until;) {
+    weir_echo_sample some[WEIR_ECHO_KEPT];
+    const int n = weir_echo_take(echo, some);
+    for (int i = 0; i < n && count < WEIR_ECHO_KEPT; i++) found[count++] = some[i];
+    (void)nanosleep(&nap, NULL);
+  }
+  return count;
+}
+
+Test(session_echo, tells_which_transfer_it_shared_its_way_with, .timeout = 60) {
+  weir_echo echo;
+  link l = {.base = {.ops = &link_ops, .size = 2}};
+  weir_echo_sample found[WEIR_ECHO_KEPT];
+  cr_assert_eq(weir_echo_start(&echo, &l.base, 1), WEIR_OK);
+  l.echo = &echo;
+  weir_echo_idle(&echo, true);
+  const int count = take(&echo, found, 4);
+  weir_echo_stop(&echo);
+  cr_assert_geq(count, 4);
+  uint64_t before = 0;
+  for (int i = 0; i < count; i++) {
+    cr_assert_float_eq(found[i].seconds, 0.1, 1e-12);
+    cr_assert_eq(found[i].sent, 0);
+    cr_assert_eq(found[i].loaded != 0, i % 2 == 1, "echo %d", i);
+    if (found[i].loaded) cr_assert_gt(found[i].loaded, before);
+    if (found[i].loaded) before = found[i].loaded;
+  }
+}
+
+Test(session_echo, sends_trains_at_the_pace_it_is_told, .timeout = 60) {
+  weir_echo echo;
+  link l = {.base = {.ops = &link_ops, .size = 2}, .rate = 1e6};
+  weir_echo_sample found[WEIR_ECHO_KEPT];
+  cr_assert_eq(weir_echo_start(&echo, &l.base, 1), WEIR_OK);
+  weir_echo_idle(&echo, true);
+  weir_echo_pace(&echo, 20000, 0.05);
+  const int count = take(&echo, found, 8);
+  weir_echo_stop(&echo);
+  int trains = 0;
+  for (int i = 0; i < count; i++) {
+    if (found[i].sent == 0) continue;
+    cr_assert_eq(found[i].sent, 20000);
+    cr_assert_eq(found[i].arrived, 10000);
+    cr_assert_float_eq(found[i].seconds, 0.01, 1e-12);
+    trains++;
+  }
+  cr_assert_geq(trains, 3, "%d of %d", trains, count);
+}
