@@ -15,6 +15,7 @@ static const char *const codec_names[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_TERNGRAD] = "terngrad", [WEIR_CODEC_ONEBIT] = "onebit",
     [WEIR_CODEC_EFSIGNSGD] = "efsignsgd", [WEIR_CODEC_DGC] = "dgc",
     [WEIR_CODEC_SIDCO] = "sidco",   [WEIR_CODEC_RANDOMK] = "randomk",
+    [WEIR_CODEC_POWERSGD] = "powersgd",
 };
 /* Encoders: how many bits an element they can be asked for; {0, 0}: not an encoder. */
 static const struct {
@@ -57,7 +58,29 @@ const char *weir_wire_name(uint32_t wire) {
 }
 
 static bool is_dense(uint32_t codec) {
-  return codec == WEIR_CODEC_NONE || codec == WEIR_CODEC_BF16;
+  return codec == WEIR_CODEC_NONE || codec == WEIR_CODEC_BF16 || codec == WEIR_CODEC_POWERSGD;
+}
+
+/* What a plan string's number is times the ratio. */
+static double ratio_unit(uint32_t codec) {
+  return codec == WEIR_CODEC_POWERSGD ? WEIR_POWERSGD_RANK_MAX : 1;
+}
+
+static weir_status check_dense(const weir_plan *plan) {
+  const char *codec = codec_names[plan->codec];
+  const double rank = plan->cr * WEIR_POWERSGD_RANK_MAX;
+  if (!is_way(plan->collective, "dense-"))
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring and its like, not %s", codec,
+                     collective_names[plan->collective]);
+  if (plan->codec == WEIR_CODEC_POWERSGD && !(rank >= 1 && rank == (double)(unsigned)rank))
+    return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec,
+                     WEIR_POWERSGD_RANK_MAX, rank);
+  if (plan->codec != WEIR_CODEC_POWERSGD && plan->cr != 1.0)
+    return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g", codec,
+                     plan->cr);
+  if (plan->wire != WEIR_WIRE_PAPER)
+    return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
+  return WEIR_OK;
 }
 
 static weir_status check_encoder(const weir_plan *plan) {
@@ -86,17 +109,7 @@ weir_status weir_plan_check(const weir_plan *plan) {
   if (!(plan->cr > 0.0 && plan->cr <= 1.0)) /* also refuses NaN */
     return weir_fail(WEIR_E_INVALID, "compression ratio %g is outside (0, 1]", plan->cr);
   const char *codec = codec_names[plan->codec];
-  if (is_dense(plan->codec)) {
-    if (!is_way(plan->collective, "dense-"))
-      return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring and its like, not %s", codec,
-                       collective_names[plan->collective]);
-    if (plan->cr != 1.0)
-      return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g", codec,
-                       plan->cr);
-    if (plan->wire != WEIR_WIRE_PAPER)
-      return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
-    return WEIR_OK;
-  }
+  if (is_dense(plan->codec)) return check_dense(plan);
   if (codec_bits[plan->codec].most > 0) return check_encoder(plan);
   const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
                       plan->codec == WEIR_CODEC_RANDOMK;
@@ -143,7 +156,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   if (!look_up(codec_names, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
-                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk)",
+                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd)",
                      text);
   if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
     return weir_fail(WEIR_E_PARSE,
@@ -155,7 +168,7 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16)", text);
   char *end = NULL;
   errno = 0;
-  p.cr = strtod(field[1], &end);
+  p.cr = strtod(field[1], &end) / ratio_unit(p.codec);
   if (length[1] == 0 || end != field[1] + length[1] || errno == ERANGE)
     return weir_fail(WEIR_E_PARSE, "plan '%s': the compression ratio is not a number", text);
   const weir_status status = weir_plan_check(&p);
@@ -167,7 +180,8 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
   const char *codec = weir_codec_name(plan->codec);
   const char *collective = weir_collective_name(plan->collective);
   const char *wire = weir_wire_name(plan->wire);
-  (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?", plan->cr,
+  (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?",
+                 plan->cr * ratio_unit(plan->codec),
                  collective ? collective : "?", plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
   if (plan->groups == 0) return;

@@ -2,7 +2,6 @@
  * and beside what else selects the largest.  Medians; ratios within one run. */
 #include "bench_kernels.h"
 
-#include <json-glib/json-glib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,22 +18,7 @@ typedef struct arguments {
   gboolean no_peers, json;
 } arguments;
 
-/* One side over another, and what it should stay below (above, for peers: as a share of them). */
-typedef struct ratio {
-  char name[64];
-  double value, bound;
-} ratio;
-
-typedef struct result {
-  GArray *rows;   /* of kernel_row, all data */
-  GArray *ratios; /* of ratio */
-  double nth_element_ms, torch_ms; /* negative: absent */
-  const char *no_nth_element;
-  char *no_torch;
-  const char *gradients;
-} result;
-
-static const kernel_row *find(const result *r, kernel_data data, const char *format, double cr) {
+static const kernel_row *find(const kernel_result *r, kernel_data data, const char *format, double cr) {
   g_autofree char *name = g_strdup_printf(format, cr);
   for (guint i = 0; i < r->rows->len; i++) {
     const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
@@ -43,14 +27,14 @@ static const kernel_row *find(const result *r, kernel_data data, const char *for
   return NULL;
 }
 
-static void put(result *r, const char *name, double above, double below, double bound) {
-  ratio one = {.value = above / below, .bound = bound};
+static void put(kernel_result *r, const char *name, double above, double below, double bound) {
+  kernel_ratio one = {.value = above / below, .bound = bound};
   (void)g_strlcpy(one.name, name, sizeof one.name);
   g_array_append_val(r->ratios, one);
 }
 
 /* The wire's bounds hold for bf16 values. */
-static void put_wire(result *r, double cr, double bound, double read) {
+static void put_wire(kernel_result *r, double cr, double bound, double read) {
   const kernel_row *encode = find(r, DATA_NORMAL, "encode auto-bf16 cr %g", cr);
   const kernel_row *decode = find(r, DATA_NORMAL, "decode auto-bf16 cr %g", cr);
   const kernel_row *decode_add = find(r, DATA_NORMAL, "decode add auto-bf16 cr %g", cr);
@@ -62,7 +46,7 @@ static void put_wire(result *r, double cr, double bound, double read) {
   put(r, added, decode_add->median, read, 1.5);
 }
 
-static void compare(result *r, double cr) {
+static void compare(kernel_result *r, double cr) {
   const double read = find(r, DATA_NORMAL, "read", 0)->median;
   const double copy = find(r, DATA_NORMAL, "copy", 0)->median;
   const double topk = find(r, DATA_NORMAL, "topk cr %g", cr)->median;
@@ -92,7 +76,7 @@ static void compare(result *r, double cr) {
 
 /* --- running -------------------------------------------------------------------------------- */
 
-static weir_status run_data(kernel_bench *b, kernel_data data, result *r) {
+static weir_status run_data(kernel_bench *b, kernel_data data, kernel_result *r) {
   const char *from = NULL;
   weir_status status = weir_kernel_fill(b, data, &from);
   if (status != WEIR_OK) return status;
@@ -105,7 +89,7 @@ static weir_status run_data(kernel_bench *b, kernel_data data, result *r) {
   return status;
 }
 
-static weir_status run_all(kernel_bench *b, const arguments *a, result *r) {
+static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r) {
   for (kernel_data data = 0; data < DATA_KINDS; data++) {
     const weir_status status = run_data(b, data, r);
     if (status != WEIR_OK) return status;
@@ -123,7 +107,7 @@ static weir_status run_all(kernel_bench *b, const arguments *a, result *r) {
     r->torch_ms = weir_kernel_torch(b, k, &r->no_torch);
   }
   compare(r, b->cr);
-  return WEIR_OK;
+  return weir_kernel_fits(b->cr, &r->fits);
 }
 
 static weir_status reserve(kernel_bench *b) {
@@ -154,97 +138,6 @@ static void release(kernel_bench *b) {
   weir_gain_curve_free(b->curve);
 }
 
-/* --- telling -------------------------------------------------------------------------------- */
-
-static void put_text(JsonBuilder *builder, const char *name, const char *text) {
-  json_builder_set_member_name(builder, name);
-  json_builder_add_string_value(builder, text);
-}
-
-static void put_number(JsonBuilder *builder, const char *name, double value) {
-  json_builder_set_member_name(builder, name);
-  json_builder_add_double_value(builder, value);
-}
-
-static void put_peer(JsonBuilder *builder, const char *name, double ms, const char *absent) {
-  json_builder_set_member_name(builder, name);
-  json_builder_begin_object(builder);
-  if (ms >= 0)
-    put_number(builder, "ms", ms);
-  else
-    put_text(builder, "absent", absent);
-  json_builder_end_object(builder);
-}
-
-static void print_json(const kernel_bench *b, const result *r) {
-  g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  put_text(builder, "cpu", weir_cpu()->name);
-  put_number(builder, "elements", (double)b->n);
-  put_number(builder, "rounds", b->rounds);
-  put_number(builder, "cr", b->cr);
-  put_text(builder, "gradients", r->gradients);
-  put_peer(builder, "nth_element", r->nth_element_ms, r->no_nth_element);
-  put_peer(builder, "torch.topk", r->torch_ms, r->no_torch);
-  json_builder_set_member_name(builder, "ratios");
-  json_builder_begin_array(builder);
-  for (guint i = 0; i < r->ratios->len; i++) {
-    const ratio *one = &g_array_index(r->ratios, ratio, i);
-    json_builder_begin_object(builder);
-    put_text(builder, "name", one->name);
-    put_number(builder, "value", one->value);
-    put_number(builder, "bound", one->bound);
-    json_builder_end_object(builder);
-  }
-  json_builder_end_array(builder);
-  json_builder_set_member_name(builder, "rows");
-  json_builder_begin_array(builder);
-  for (guint i = 0; i < r->rows->len; i++) {
-    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
-    json_builder_begin_object(builder);
-    put_text(builder, "name", row->name);
-    put_text(builder, "data", kernel_data_names[row->data]);
-    put_number(builder, "ms", row->median);
-    put_number(builder, "least_ms", row->least);
-    if (row->bytes_each > 0) put_number(builder, "bytes_each", row->bytes_each);
-    json_builder_end_object(builder);
-  }
-  json_builder_end_array(builder);
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
-}
-
-static void print_table(const kernel_bench *b, const result *r) {
-  printf("# %" G_GSIZE_FORMAT " floats, one core, %s, median of %d; gradients: %s\n", b->n,
-         weir_cpu()->name, b->rounds, r->gradients);
-  printf("%-10s %-36s %10s %10s %10s %9s\n", "data", "", "ms", "least ms", "/ read", "B/kept");
-  double read = 0;
-  for (guint i = 0; i < r->rows->len; i++) {
-    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
-    if (strcmp(row->name, "read") == 0) read = row->median;
-    printf("%-10s %-36s %10.3f %10.3f %10.2f", kernel_data_names[row->data], row->name, row->median,
-           row->least, row->median / read);
-    if (row->bytes_each > 0) printf(" %9.3f", row->bytes_each);
-    printf("\n");
-  }
-  if (r->nth_element_ms >= 0)
-    printf("%-10s %-36s %10.3f\n", "normal", "std::nth_element", r->nth_element_ms);
-  else
-    printf("# no std::nth_element: %s\n", r->no_nth_element);
-  if (r->torch_ms >= 0)
-    printf("%-10s %-36s %10.3f\n", "normal", "torch.topk, one thread", r->torch_ms);
-  else
-    printf("# no torch.topk: %s\n", r->no_torch);
-  printf("\n%-52s %10s %10s\n", "ratio", "", "at most");
-  for (guint i = 0; i < r->ratios->len; i++) {
-    const ratio *one = &g_array_index(r->ratios, ratio, i);
-    printf("%-52s %10.4f %10.4f%s\n", one->name, one->value, one->bound,
-           one->value > one->bound ? "  over" : "");
-  }
-}
-
 /* --- the command line ----------------------------------------------------------------------- */
 
 static int refuse(const char *option, const char *expected) {
@@ -269,16 +162,16 @@ static int check(const arguments *a) {
 
 static int run_checked(const arguments *a) {
   kernel_bench b = {.n = (gsize)a->elements, .rounds = a->rounds, .cr = a->cr};
-  result r = {.rows = g_array_new(FALSE, TRUE, sizeof(kernel_row)),
-              .ratios = g_array_new(FALSE, TRUE, sizeof(ratio))};
+  kernel_result r = {.rows = g_array_new(FALSE, TRUE, sizeof(kernel_row)),
+              .ratios = g_array_new(FALSE, TRUE, sizeof(kernel_ratio))};
   weir_status status = reserve(&b);
   if (status == WEIR_OK) status = run_all(&b, a, &r);
   if (status != WEIR_OK)
     fprintf(stderr, "weir bench kernels: %s\n", weir_last_error());
   else if (a->json)
-    print_json(&b, &r);
+    weir_kernel_print_json(&b, &r);
   else
-    print_table(&b, &r);
+    weir_kernel_print_table(&b, &r);
   release(&b);
   g_array_free(r.rows, TRUE);
   g_array_free(r.ratios, TRUE);

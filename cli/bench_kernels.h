@@ -4,7 +4,7 @@
 
 #include <glib.h>
 
-#include "kernels/codec.h"
+#include "kernels/fit.h"
 
 enum { KERNEL_ROUNDS_MAX = 101 };
 
@@ -56,9 +56,39 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr);
 weir_status weir_kernel_measure(kernel_bench *b, GArray *rows);
 double weir_kernel_median(double *ms, int count); /* sorts */
 
+/* Fitted lines of every codec. */
+typedef struct kernel_fit {
+  weir_plan plan;
+  weir_kernel_cost cost;
+  double error; /* relative, the worst of the sizes it was not fitted on, compressing and decoding */
+} kernel_fit;
+typedef struct kernel_fits {
+  double ms, cpu_ms; /* to fit all of them */
+  kernel_fit codec[WEIR_CODEC_COUNT];
+} kernel_fits;
+weir_status weir_kernel_fits(double cr, kernel_fits *out);
+
 /* Peers on the same data: milliseconds (the median), or a negative number and why there is none. */
 double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent);
 double weir_kernel_torch(kernel_bench *b, gsize k, char **absent); /* *absent: g_free() */
+
+/* One side over another, and what it should stay below (above, for peers: as a share of them). */
+typedef struct kernel_ratio {
+  char name[64];
+  double value, bound;
+} kernel_ratio;
+
+typedef struct kernel_result {
+  GArray *rows;   /* of kernel_row, all data */
+  GArray *ratios; /* of kernel_ratio */
+  double nth_element_ms, torch_ms; /* negative: absent */
+  const char *no_nth_element;
+  char *no_torch;
+  const char *gradients;
+  kernel_fits fits;
+} kernel_result;
+void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r);
+void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r);
 
 /* A row of `weir bench`. */
 int weir_bench_kernels(int argc, char **argv);

@@ -25,5 +25,6 @@ int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_plan(int argc, char **argv);
+int weir_cmd_profile(int argc, char **argv);
 
 #endif

@@ -23,7 +23,7 @@ static const char exit_codes[] =
 
 typedef struct run_arguments {
   char *out, *policy, *network, *workers, *seed;
-  gboolean json, inside_uml, relay;
+  gboolean json, inside_uml, relay, profile;
   char **rest;
 } run_arguments;
 
@@ -82,7 +82,8 @@ static int check_and_run(const run_arguments *a) {
                               .network = a->network,
                               .workers = -1,
                               .inside_uml = a->inside_uml,
-                              .relay = a->relay};
+                              .relay = a->relay,
+                              .profile = a->profile};
   gint64 workers = -1;
   if (a->workers && !g_ascii_string_to_signed(a->workers, 10, 1, 4096, &workers, NULL))
     return refuse("workers", a->workers, "a whole number from 1 to 4096");
@@ -104,6 +105,7 @@ int weir_cmd_run(int argc, char **argv) {
       {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
       {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON", NULL},
+      {"profile", 0, 0, G_OPTION_ARG_NONE, &a.profile, "also write profile.csv and groups.csv (see `weir profile`)", NULL},
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"relay", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.relay, NULL, NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},

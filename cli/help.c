@@ -10,22 +10,33 @@ static gboolean fit(uint32_t codec, uint32_t collective, double cr) {
   return weir_plan_check(&plan) == WEIR_OK;
 }
 
+/* What the codec's ratio is. */
+static const char *ratio(uint32_t codec, uint32_t collective) {
+  if (codec == WEIR_CODEC_POWERSGD) return "   (CR: the rank, 1 to 64)";
+  if (!fit(codec, collective, 1.0)) return "   (CR: bits an element / 32)";
+  return fit(codec, collective, 0.3) ? "" : "   (CR 1)";
+}
+
 char *help_policies(void) {
   GString *text = g_string_new(
       "Policies:\n"
       "  weir     decides by what it measures (the default)\n"
       "  paper    the controller of the publication\n"
       "  fixed:CODEC:CR:COLLECTIVE[:WIRE]   always the same; \"fixed:\" may be left out\n"
+      "  groups:GROUPS   always the same groups of tensors, exchanged while the backward pass goes on:\n"
+      "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place\n"
       "    CR is the fraction of the gradient that is kept, in (0, 1].  What goes together:\n");
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
-    g_string_append_printf(text, "      %-8s", weir_codec_name(codec));
-    gboolean dense = TRUE;
+    g_string_append_printf(text, "      %-9s", weir_codec_name(codec));
+    const char *says = "";
     for (uint32_t collective = 0; collective < WEIR_COLL_COUNT; collective++) {
-      if (!fit(codec, collective, 1.0)) continue;
+      gboolean any = fit(codec, collective, 1.0);
+      for (unsigned bits = 1; bits <= 16 && !any; bits++) any = fit(codec, collective, bits / 32.0);
+      if (!any) continue;
       g_string_append_printf(text, " %s", weir_collective_name(collective));
-      if (fit(codec, collective, 0.5)) dense = FALSE;
+      says = ratio(codec, collective);
     }
-    g_string_append(text, dense ? "   (CR 1)\n" : "\n");
+    g_string_append_printf(text, "%s\n", says);
   }
   g_string_append(text, "    WIRE, how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)

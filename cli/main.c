@@ -11,6 +11,7 @@ static const weir_command commands[] = {
     {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
     {"cost", "what each collective would cost on such a network", weir_cmd_cost},
     {"plan", "decide per tensor: fusion, bit widths, compression options", weir_cmd_plan},
+    {"profile", "time a job's tensors and groups, plan from that, and check the plan", weir_cmd_profile},
     {"report", "write a run's report.html again", weir_cmd_report},
     {"replay", "make a run's decisions again and state their regret", weir_cmd_replay},
     {"bench", "how fast the parts are on this machine", weir_cmd_bench},

@@ -197,7 +197,9 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   if (n <= 1) return t;
   const int levels = rounds(n);
   const weir_wire_format format = (weir_wire_format)plan->wire;
-  const double dense_bytes = (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
+  const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
+  const double dense_bytes = low_rank ? 4.0 * (double)kept
+                                      : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
   const double value_bytes = (format == WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
   if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
   if (plan->collective == WEIR_COLL_AG) {
@@ -209,6 +211,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
   }
   const bool art = ways[plan->collective].art;
   t = weir_cost_allreduce(ways[plan->collective].allreduce, n, art ? value_bytes : dense_bytes);
+  if (low_rank) t.alpha_terms *= 2;
   if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
   t.alpha_terms += levels;
   t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);

@@ -16,6 +16,7 @@ struct weir_controller {
   weir_mailbox mailbox;
   bool threaded, running;
   pthread_t thread;
+  weir_plan_group *taken; /* table of the directive last taken; the session thread's own */
   /* The session thread's own. */
   uint64_t epoch;
   weir_network network;
@@ -28,15 +29,23 @@ struct weir_controller {
 
 /* The one table of policies; the default first. */
 const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {&weir_policy_weir, &weir_policy_paper,
-                                                             &weir_policy_fixed};
+                                                             &weir_policy_fixed,
+                                                             &weir_policy_groups};
 
-/* Splits "name" or "name:PLAN"; plan may be NULL. */
-static weir_status find_policy(const char *text, const weir_policy **found, weir_plan *plan) {
+/* Splits "name", "name:PLAN" or "name:GROUPS"; *plan is what it starts with. */
+static weir_status find_policy(const char *text, const weir_policy **found, weir_plan *plan,
+                               weir_table_text *table) {
   for (size_t i = 0; text && i < WEIR_POLICY_COUNT; i++) {
     const weir_policy *p = weir_policies[i];
     const size_t length = strlen(p->name);
     if (strncmp(text, p->name, length) != 0) continue;
-    if (!p->takes_plan && text[length] == '\0') {
+    if (p->takes_table && text[length] == ':') {
+      *found = p;
+      const weir_status status = weir_table_parse(text + length + 1, table);
+      *plan = table->plan;
+      return status;
+    }
+    if (!p->takes_plan && !p->takes_table && text[length] == '\0') {
       *found = p;
       return weir_plan_parse(p->first, plan);
     }
@@ -46,19 +55,21 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
     }
   }
   return weir_fail(WEIR_E_INVALID,
-                   "unknown policy '%s' (weir, paper, or fixed:CODEC:CR:COLLECTIVE[:WIRE])",
+                   "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE] or groups:...)",
                    text ? text : "");
 }
 
 weir_status weir_policy_check(const char *policy) {
   const weir_policy *found;
   weir_plan plan;
-  return find_policy(policy, &found, &plan);
+  weir_table_text table;
+  return find_policy(policy, &found, &plan, &table);
 }
 
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
   const weir_policy *found;
-  return find_policy(policy, &found, plan);
+  weir_table_text table;
+  return find_policy(policy, &found, plan, &table);
 }
 
 static void *run(void *user) {
@@ -71,21 +82,44 @@ static void *run(void *user) {
   return NULL;
 }
 
+/* The loop's own layout and tables. */
+static weir_status copy_layout(weir_controller *c, const weir_layout *layout) {
+  const size_t tensors = layout->offset ? layout->tensors : 0;
+  size_t *offset = calloc(tensors + 1, sizeof *offset);
+  c->loop.layout = (weir_layout){tensors, offset};
+  c->loop.table = calloc(tensors + 1, sizeof *c->loop.table);
+  c->taken = calloc(tensors + 1, sizeof *c->taken);
+  c->mailbox.table = calloc(tensors + 1, sizeof *c->mailbox.table);
+  if (!offset || !c->loop.table || !c->taken || !c->mailbox.table)
+    return weir_fail(WEIR_E_NOMEM, "no memory to plan %zu tensors", tensors);
+  for (size_t t = 0; t <= tensors; t++) offset[t] = layout->offset ? layout->offset[t] : 0;
+  c->loop.elements = offset[tensors];
+  return WEIR_OK;
+}
+
+static void release(weir_controller *c) {
+  weir_journal_close(c->loop.journal);
+  free(c->mailbox.table);
+  free(c->taken);
+  free(c->loop.table);
+  free((void *)c->loop.layout.offset);
+  free(c);
+}
+
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config) {
   *out = NULL;
   const weir_policy *policy = NULL;
   weir_plan first;
-  weir_status status = find_policy(config->policy, &policy, &first);
+  weir_table_text text = {0};
+  weir_status status = find_policy(config->policy, &policy, &first, &text);
   if (status != WEIR_OK) return status;
   if (config->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "a controller needs at least one rank, not %d",
                      config->world_size);
   weir_controller *c = calloc(1, sizeof *c);
   if (!c) return weir_fail(WEIR_E_NOMEM, "no memory for the controller");
-  const weir_layout *layout = &config->layout;
   c->loop.policy = policy;
   c->loop.workers = config->world_size;
-  c->loop.elements = layout->offset ? layout->offset[layout->tensors] : 0;
   c->loop.seed = config->seed;
   c->loop.current = first;
   c->loop.next_id = 1;
@@ -93,23 +127,26 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->since_curve = curve_spacing;
   c->threaded = config->threaded;
   weir_learn_start(&c->loop.learnt);
+  if (config->measure && policy->curve) status = weir_learn_codecs(&c->loop);
+  if (status != WEIR_OK) goto no_mailbox;
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
-  if (config->journal_path) status = weir_journal_open(&c->loop.journal, config->journal_path);
-  if (status != WEIR_OK) goto no_journal;
-  if (c->threaded && pthread_create(&c->thread, NULL, run, c) != 0) {
+  status = copy_layout(c, &config->layout);
+  if (status == WEIR_OK && policy->takes_table)
+    status = weir_table_build(&text, &c->loop.layout, config->names, c->loop.table,
+                              &c->loop.text_groups);
+  if (status == WEIR_OK && config->journal_path)
+    status = weir_journal_open(&c->loop.journal, config->journal_path);
+  if (status == WEIR_OK && c->threaded && pthread_create(&c->thread, NULL, run, c) != 0)
     status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");
-    goto no_thread;
-  }
+  if (status != WEIR_OK) goto failed;
   c->running = c->threaded;
   *out = c;
   return WEIR_OK;
-no_thread:
-  weir_journal_close(c->loop.journal);
-no_journal:
+failed:
   weir_mailbox_destroy(&c->mailbox);
 no_mailbox:
-  free(c);
+  release(c);
   return status;
 }
 
@@ -119,9 +156,8 @@ void weir_controller_free(weir_controller *controller) {
     weir_mailbox_close(&controller->mailbox);
     (void)pthread_join(controller->thread, NULL);
   }
-  weir_journal_close(controller->loop.journal);
   weir_mailbox_destroy(&controller->mailbox);
-  free(controller);
+  release(controller);
 }
 
 static bool usable(double x) { return isfinite(x) && x >= 0.0; }
@@ -146,12 +182,15 @@ static bool mean_curve(const weir_note *notes, int ranks, double *curve) {
 static void hear(const weir_controller *c, const weir_note *notes, int ranks,
                  weir_observation *seen) {
   if (!c->has_last) return;
-  double compress = 0.0, gain = 0.0, comm = INFINITY;
+  double compress = 0.0, gain = 0.0, comm = INFINITY, wait = INFINITY;
   for (int r = 0; r < ranks; r++) {
-    if (!usable(notes[r].compress_s) || !usable(notes[r].gain) || !usable(notes[r].comm_s)) return;
+    if (!usable(notes[r].compress_s) || !usable(notes[r].gain) || !usable(notes[r].comm_s) ||
+        !usable(notes[r].wait_s))
+      return;
     compress += notes[r].compress_s / ranks;
     gain += fmin(notes[r].gain, 1.0) / ranks;
     comm = fmin(comm, notes[r].comm_s);
+    wait = fmin(wait, notes[r].wait_s);
   }
   seen->heard.valid = true;
   seen->heard.trial = c->last.trial;
@@ -161,6 +200,7 @@ static void hear(const weir_controller *c, const weir_note *notes, int ranks,
   seen->heard.compute = c->last.compute;
   seen->heard.compress = compress;
   seen->heard.comm = comm;
+  seen->heard.wait = wait;
   seen->heard.gain = gain;
 }
 
@@ -191,8 +231,20 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
 
 void weir_controller_propose(void *controller, weir_directive *directive) {
   weir_controller *c = controller;
-  if (!weir_mailbox_take(&c->mailbox, directive))
+  if (!weir_mailbox_take(&c->mailbox, directive, c->taken))
     *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
+}
+
+weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
+                                   size_t capacity, size_t *count) {
+  weir_controller *c = controller;
+  *count = 0;
+  for (size_t k = 0; k < c->loop.layout.tensors && *count == 0; k++)
+    if (c->taken[k].end == c->loop.layout.tensors) *count = k + 1;
+  if (*count == 0 || *count > capacity || weir_groups_name(c->taken, *count) != layout)
+    return weir_fail(WEIR_E_INTERNAL, "the table of groups %08x is not at hand", layout);
+  memcpy(table, c->taken, *count * sizeof *table);
+  return WEIR_OK;
 }
 
 bool weir_controller_want_curve(void *controller) {

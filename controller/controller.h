@@ -21,10 +21,13 @@ typedef struct weir_controller_config {
   const char *policy;   /* as weir_options.policy; checked by weir_policy_check */
   int world_size;
   weir_layout layout;   /* copied */
+  const char *const *names; /* of its tensors, for policies that read a file; borrowed for the creation */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
+  bool measure;         /* time the codecs it chooses among before it starts (some 20 ms), rather than
+                           begin with what is usual */
 } weir_controller_config;
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */
@@ -40,6 +43,8 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
                              const weir_step_record *record);
 void weir_controller_propose(void *controller, weir_directive *directive);
 bool weir_controller_want_curve(void *controller);
+weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
+                                   size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
 /* The network estimate agreed on from all ranks' notes; 0 unknown. */
 void weir_controller_network(const weir_controller *controller, double *latency_s,

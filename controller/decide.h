@@ -11,7 +11,13 @@
 
 #include "engine/engine.h"
 
-enum { WEIR_POLICY_WEIR = 0, WEIR_POLICY_PAPER = 1, WEIR_POLICY_FIXED = 2, WEIR_POLICY_COUNT = 3 };
+enum {
+  WEIR_POLICY_WEIR = 0,
+  WEIR_POLICY_PAPER = 1,
+  WEIR_POLICY_FIXED = 2,
+  WEIR_POLICY_GROUPS = 3,
+  WEIR_POLICY_COUNT = 4
+};
 
 typedef enum weir_trigger {
   WEIR_TRIGGER_NONE = 0,

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "controller/loop.h"
+#include "kernels/fit.h"
 
 static const double weight = 0.2;    /* of a new value in a moving average */
 static const double departure = 0.4; /* of measured from predicted communication time */
@@ -52,6 +53,31 @@ void weir_learn_start(weir_learnt *l) {
   l->overlap = weir_model.overlap_prior;
   l->gain = -1.0;
   l->heard_id = UINT64_MAX;
+}
+
+weir_status weir_learn_codecs(weir_loop *loop) {
+  static const double cr = 0.01; /* in the middle of what is chosen from; the model scales from it */
+  weir_kernel_probe *probe = NULL;
+  bool done[WEIR_CODEC_COUNT] = {false};
+  weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_FIT_MOST);
+  for (size_t a = 0; a < WEIR_ARMS && status == WEIR_OK; a++) {
+    const uint32_t codec = weir_arms[a].codec;
+    const weir_plan plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
+    const double prior =
+        weir_compress_prior(codec, (uint64_t)loop->workers, loop->elements, plan.cr);
+    if (done[codec] || !(prior > 0.0)) continue;
+    done[codec] = true;
+    weir_kernel_cost cost;
+    status = weir_kernel_fit(probe, &plan, &cost);
+    if (status != WEIR_OK) break;
+    const size_t n = (size_t)loop->elements;
+    const double messages = weir_codec_find(codec)->shared_indices ? 1.0 : (double)loop->workers;
+    const double seconds = weir_kernel_seconds(cost.compress, n) +
+                           messages * weir_kernel_seconds(cost.decode, n);
+    loop->learnt.compress[codec] = clamp(seconds / prior, 1e-3, 1e3);
+  }
+  weir_kernel_probe_free(probe);
+  return status;
 }
 
 void weir_learn_switched(weir_learnt *l) {
@@ -147,12 +173,15 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
   const bool cold = seen->heard.plan.id != l->heard_id;
   l->heard_id = seen->heard.plan.id;
   if (cold) return;
-  learn_codec(loop, seen);
-  learn_comm(loop, seen);
+  /* Groups share threads and links with the backward pass: what they take is not the arm's own. */
+  if (seen->heard.plan.groups == 0) {
+    learn_codec(loop, seen);
+    learn_comm(loop, seen);
+  }
   if (seen->heard.plan.id != loop->current.id) return;
   blend(&l->gain, seen->heard.gain, l->gain_steps == 0);
   l->gain_steps++;
-  blend(&l->step_s, seen->heard.compute + seen->heard.compress + seen->heard.comm,
+  blend(&l->step_s, seen->heard.compute + seen->heard.compress + seen->heard.wait,
         l->step_count == 0);
   l->step_count++;
 }

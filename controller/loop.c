@@ -68,6 +68,8 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   memcpy(in->compress, l->compress, sizeof in->compress);
   in->current = loop->current;
   in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->watch.previous : loop->current;
+  /* Codec, ratio and collective are decided for the gradient as a whole, groups after that. */
+  in->current.groups = in->current.layout = in->previous.groups = in->previous.layout = 0;
   in->dwell = loop->dwell;
   memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);

@@ -10,6 +10,7 @@
 #include "controller/controller.h"
 #include "controller/decide.h"
 #include "controller/network.h"
+#include "controller/table.h"
 
 typedef struct weir_journal weir_journal;
 
@@ -29,7 +30,7 @@ typedef struct weir_observation {
     weir_plan plan;
     weir_cost_terms terms; /* with the bytes it really sent */
     weir_network network;
-    double compute, compress, comm, gain;
+    double compute, compress, comm, wait, gain; /* wait: the part of comm that nothing hid */
   } heard;
 } weir_observation;
 
@@ -41,12 +42,13 @@ typedef struct weir_policy {
   const char *description;
   uint32_t id;       /* WEIR_POLICY_* */
   bool takes_plan;   /* "name:PLAN" */
+  bool takes_table;  /* "name:GROUPS", see table.h */
   const char *first; /* the plan a session starts with; NULL: the one named */
   bool curve;        /* wants the gain curve */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;
-extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed;
+extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed, weir_policy_groups;
 extern const weir_policy *const weir_policies[WEIR_POLICY_COUNT];
 
 #define WEIR_RECENT 5
@@ -82,6 +84,9 @@ struct weir_loop {
   const weir_policy *policy;
   int workers;
   size_t elements;
+  weir_layout layout;     /* owns its offsets */
+  weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */
+  size_t text_groups;     /* groups of a policy that takes a table, in `table` from the start on */
   uint64_t seed;
   weir_journal *journal; /* NULL: none */
   bool failed_journal;
@@ -132,7 +137,8 @@ struct weir_loop {
 /* The decision way, in order: learn, consider, direct. */
 weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);
 
-/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id. */
+/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id.  A plan of groups has
+ * its table in loop->table. */
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan);
 /* Decide, journal it, and direct a switch when the decision is one. */
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
@@ -148,6 +154,8 @@ bool weir_network_known(const weir_network *network, int workers);
 
 /* Take in what the notes told (learn.c). */
 void weir_learn_start(weir_learnt *learnt);
+/* Replaces the usual compression times by what the codecs of the arms take on this machine. */
+weir_status weir_learn_codecs(weir_loop *loop);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
 void weir_learn_network_changed(weir_learnt *learnt);

@@ -1,5 +1,7 @@
 #include "controller/mailbox.h"
 
+#include <string.h>
+
 #include "base/base.h"
 
 weir_status weir_mailbox_open(weir_mailbox *m) {
@@ -60,7 +62,10 @@ void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status sta
   if (loop->has_directive) {
     /* A probe may be forgone; a plan not yet picked up must not be. */
     const bool plan_waits = m->has_directive && !is_probe(m->directive.action);
-    if (!plan_waits || !is_probe(loop->directive.action)) m->directive = loop->directive;
+    if (!plan_waits || !is_probe(loop->directive.action)) {
+      m->directive = loop->directive;
+      memcpy(m->table, loop->table, loop->directive.plan.groups * sizeof *m->table);
+    }
     m->has_directive = true;
   }
   m->wants_curve = loop->wants_curve;
@@ -68,10 +73,12 @@ void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status sta
   pthread_mutex_unlock(&m->lock);
 }
 
-bool weir_mailbox_take(weir_mailbox *m, weir_directive *directive) {
+bool weir_mailbox_take(weir_mailbox *m, weir_directive *directive, weir_plan_group *table) {
   pthread_mutex_lock(&m->lock);
   const bool has = m->has_directive;
   if (has) *directive = m->directive;
+  if (has && directive->plan.groups > 0)
+    memcpy(table, m->table, directive->plan.groups * sizeof *table);
   m->has_directive = false;
   pthread_mutex_unlock(&m->lock);
   return has;

@@ -18,6 +18,7 @@ typedef struct weir_mailbox {
   bool closed;
   bool has_directive;
   weir_directive directive;
+  weir_plan_group *table; /* of the directive's plan when it has groups; the owner's memory */
   bool wants_curve;
   weir_status status; /* the loop's last failure */
 } weir_mailbox;
@@ -30,8 +31,8 @@ bool weir_mailbox_get(weir_mailbox *mailbox, weir_observation *seen, uint64_t *d
 void weir_mailbox_close(weir_mailbox *mailbox);
 /* The loop's answer to one observation. */
 void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop, weir_status status);
-/* Take the finished directive; false: none. */
-bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive);
+/* Take the finished directive, and its table when its plan has groups; false: none. */
+bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive, weir_plan_group *table);
 bool weir_mailbox_wants_curve(weir_mailbox *mailbox);
 
 #endif

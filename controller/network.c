@@ -45,6 +45,7 @@ void weir_network_reduce(const weir_note *notes, int ranks, weir_network *networ
     const double median = notes[bandwidth].bandwidth;
     for (int r = 0; r < ranks; r++)
       if (counts(notes[r].bandwidth) && error_of(notes[r].bandwidth_error) <= sure &&
+          !(notes[r].flags & WEIR_NOTE_RISEN) &&
           notes[r].bandwidth < slower * median &&
           notes[r].bandwidth < notes[bandwidth].bandwidth)
         bandwidth = r;

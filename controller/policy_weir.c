@@ -28,7 +28,7 @@ static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen
 static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   if (!loop->watch.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
-  const double step_s = seen->heard.compute + seen->heard.compress + seen->heard.comm;
+  const double step_s = seen->heard.compute + seen->heard.compress + seen->heard.wait;
   const double rate = weir_progress(seen->heard.plan.codec, seen->heard.gain) / step_s;
   if (step_s > slow_factor * loop->watch.predicted_s && rate < loop->watch.previous_rate) {
     if (++loop->watch.slow < slow_steps) return false;

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "engine/state.h"
+#include "kernels/powersgd.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
 
@@ -25,8 +26,8 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
 static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   const size_t ranks = (size_t)group->engine->size;
-  const bool selects = !codec->dense && codec->encode == NULL;
-  const size_t k = selects ? group->kept : 0;
+  const bool selects = !codec->dense && !codec->low_rank && codec->encode == NULL;
+  const size_t k = selects ? group->kept : 0, values = codec->low_rank ? group->kept : k;
   size_t stride = 0, index, value, error, blocks, bytes;
   if (codec->encode != NULL)
     stride = group->kept;
@@ -34,7 +35,7 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
     stride = weir_wire_bound(group->n, k, (weir_wire_format)group->plan.wire);
   /* At least what VAR's variances take, and every block aligned. */
   stride = (stride + 15) / 16 * 16 + 16;
-  if (!part(at, k, sizeof *group->index, &index) || !part(at, k, sizeof *group->value, &value) ||
+  if (!part(at, k, sizeof *group->index, &index) || !part(at, values, sizeof *group->value, &value) ||
       !part(at, k, sizeof *group->error, &error) || !part(at, ranks, stride, &blocks) ||
       !part(at, ranks, sizeof *group->block_bytes, &bytes))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", ranks, stride);
@@ -52,7 +53,8 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
 
 /* --- sets of groups ------------------------------------------------------------------------- */
 
-static size_t kept_by(const weir_codec *codec, const weir_group *group) {
+static size_t kept_by(const weir_codec *codec, weir_group *group) {
+  if (codec->low_rank) return weir_lowrank_floats(group, &group->first_sum);
   if (codec->encode != NULL) return codec->bound(&group->layout, group->plan.cr);
   return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
 }
@@ -127,6 +129,17 @@ static weir_status find_arena(const weir_engine *engine, weir_group_set *set) {
   return place_all(set, &size, set->arena);
 }
 
+static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) {
+  size_t rank = 0;
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_plan *plan = &set->group[k].plan;
+    const size_t mine =
+        weir_codec_find(plan->codec)->low_rank ? weir_powersgd_rank(plan->cr) : 0;
+    if (mine > rank) rank = mine;
+  }
+  return weir_warm_reserve(engine, rank);
+}
+
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
                               const weir_plan_group *table) {
   weir_group_set set = {0};
@@ -134,11 +147,16 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   if (status == WEIR_OK && set.count > 1 && engine->lanes == NULL &&
       engine->config.virtual_network == NULL)
     status = weir_lanes_create(&engine->lanes, engine);
+  weir_series *time = NULL;
+  if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(&set, &time);
+  if (status == WEIR_OK) status = reserve_warm(engine, &set);
   if (status == WEIR_OK) status = find_arena(engine, &set);
   if (status != WEIR_OK) {
+    free(time);
     release_set(&set);
     return status;
   }
+  weir_profiler_forget(engine, time);
   if (set.arena != engine->set.arena) free(engine->set.arena);
   release_set(&engine->set);
   engine->set = set;
@@ -152,9 +170,13 @@ void weir_engine_release(weir_engine *engine) {
   free(engine->hooks);
   free(engine->states);
   free(engine->notes);
+  free(engine->profiler.time);
+  free(engine->profiler.gap);
   free(engine->table);
   free(engine->set.arena);
   release_set(&engine->set);
+  weir_warm_release(&engine->warm);
+  weir_velocity_release(&engine->velocity);
   free(engine->spare);
   free(engine->fed);
   free(engine->residual);

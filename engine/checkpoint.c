@@ -1,4 +1,4 @@
-/* Trials leave nothing behind: residual, registered memory, hooks' state and the engine's own
+/* Trials leave nothing behind: residual, momentum, powersgd's columns, registered memory, hooks' state and the engine's own
  * counters, kept in memory.  The exchange counter runs on: it names messages. */
 #include <stdlib.h>
 #include <string.h>
@@ -8,6 +8,15 @@
 
 static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
 
+/* Of the columns there were when the checkpoint was prepared. */
+static size_t warm_bytes(const weir_engine *engine) {
+  return engine->checkpoint.warm_rank * engine->warm.columns * sizeof(float);
+}
+
+static size_t velocity_bytes(const weir_engine *engine) {
+  return engine->velocity.u != NULL ? engine->n * sizeof(float) : 0;
+}
+
 weir_status weir_checkpoint_prepare(weir_engine *engine) {
   weir_checkpoint *point = &engine->checkpoint;
   if (engine->hook_count > point->hook_capacity) {
@@ -16,7 +25,9 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
     point->hook_bytes = bytes;
     point->hook_capacity = engine->hook_count;
   }
-  size_t need = aligned(engine->n * sizeof(float) + 1);
+  point->warm_rank = engine->warm.rank;
+  size_t need = aligned(engine->n * sizeof(float) + 1) + aligned(warm_bytes(engine)) +
+                aligned(velocity_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) need += aligned(engine->states[i].bytes);
   for (size_t i = 0; i < engine->hook_count; i++) {
     point->hook_bytes[i] = engine->hooks[i].bytes(engine->hooks[i].user);
@@ -37,6 +48,10 @@ void weir_checkpoint_take(weir_engine *engine) {
   unsigned char *to = point->memory;
   memcpy(to, engine->residual, engine->n * sizeof(float));
   to += aligned(engine->n * sizeof(float));
+  if (warm_bytes(engine) > 0) memcpy(to, engine->warm.q, warm_bytes(engine));
+  to += aligned(warm_bytes(engine));
+  if (velocity_bytes(engine) > 0) memcpy(to, engine->velocity.u, velocity_bytes(engine));
+  to += aligned(velocity_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(to, engine->states[i].data, engine->states[i].bytes);
     to += aligned(engine->states[i].bytes);
@@ -54,6 +69,11 @@ void weir_checkpoint_restore(weir_engine *engine) {
   const unsigned char *from = point->memory;
   memcpy(engine->residual, from, engine->n * sizeof(float));
   from += aligned(engine->n * sizeof(float));
+  if (warm_bytes(engine) > 0) memcpy(engine->warm.q, from, warm_bytes(engine));
+  weir_warm_draw(&engine->warm, point->warm_rank); /* what a trial of higher rank has added */
+  from += aligned(warm_bytes(engine));
+  if (velocity_bytes(engine) > 0) memcpy(engine->velocity.u, from, velocity_bytes(engine));
+  from += aligned(velocity_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(engine->states[i].data, from, engine->states[i].bytes);
     from += aligned(engine->states[i].bytes);

@@ -55,10 +55,11 @@ static weir_status allocate(weir_engine *engine) {
   engine->residual = zeroed(n, sizeof(float));
   engine->fed = zeroed(n, sizeof(float));
   engine->spare = zeroed(n, sizeof(float));
+  engine->profiler.gap = zeroed(engine->config.profile ? engine->layout.tensors : 0, sizeof *engine->profiler.gap);
   engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
   engine->notes = zeroed(ranks, sizeof *engine->notes);
   if (engine->submitted == NULL || engine->residual == NULL || engine->fed == NULL ||
-      engine->spare == NULL || engine->table == NULL || engine->notes == NULL)
+      engine->spare == NULL || engine->table == NULL || engine->profiler.gap == NULL || engine->notes == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", n);
   return WEIR_OK;
 }
@@ -157,12 +158,15 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   weir_engine *engine = calloc(1, sizeof *engine);
   if (engine == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for an engine");
   engine->config = *config;
+  engine->config.rows = NULL; /* copied */
   engine->rank = weir_comm_rank(config->comm);
   engine->size = weir_comm_size(config->comm);
   engine->residual_zero = true;
   engine->last_gain = 1;
   status = copy_layout(engine, &config->layout);
   if (status == WEIR_OK) status = allocate(engine);
+  if (status == WEIR_OK) status = weir_warm_shape(engine, config->rows);
+  if (status == WEIR_OK) status = weir_velocity_create(engine);
   if (status == WEIR_OK) status = weir_codec_context_create(&engine->context);
   if (status == WEIR_OK && config->hooks.want_curve != NULL)
     status = weir_gain_curve_create(&engine->curve);

@@ -39,6 +39,7 @@ typedef struct weir_note {
   double compute_s;        /* of this step */
   double compress_s;       /* of the previous step: this one's is not over yet */
   double comm_s;           /* of the previous step: time its exchanges took, hidden or not */
+  double wait_s;           /* of the previous step: the part of comm_s that nothing hid */
   double latency_s;        /* this rank's estimate; 0 unknown */
   double latency_error;    /* relative */
   double bandwidth;        /* bytes/s, this rank's estimate; 0 unknown */
@@ -92,11 +93,15 @@ typedef struct weir_engine_config {
   weir_comm *comm;
   weir_transport *transport;
   weir_layout layout;
+  const size_t *rows; /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
+                         tensor's elements.  Copied; NULL: all are vectors */
+  double momentum;    /* of momentum correction, in [0, 1); 0: none */
   weir_plan first_plan;
   const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
   weir_engine_hooks hooks;
   weir_network_fn virtual_network;
   void *virtual_user;
+  bool profile; /* measure when gradients become ready, and the groups' times */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
 void weir_engine_free(weir_engine *engine);
@@ -109,6 +114,15 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
 /* Has the step's communication begun?  Then it goes on until weir_engine_step_end, and nobody else
  * may use the communicator. */
 bool weir_engine_exchanging(const weir_engine *engine);
+/* The backward pass begins now; without this it begins at weir_engine_step_begin's return. */
+void weir_engine_mark_backward(weir_engine *engine);
+/* The mean time (of which, unlike of medians, the sum is the whole pass's) between the gradient submitted before it and tensor itself, in s, over the
+ * newest steps measured; false: unknown. */
+bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
+/* Medians of the groups' times since the plan came into force, at most capacity of them; *count:
+ * how many groups (1 without groups).  Tells over how many steps, 0: unknown. */
+size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
+                         size_t *count);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
 /* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
 size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);

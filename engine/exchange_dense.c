@@ -6,6 +6,7 @@
 #include "engine/state.h"
 
 weir_status weir_prepare_dense(weir_group *group) {
+  if (weir_codec_find(group->plan.codec)->low_rank) return weir_prepare_lowrank(group);
   const bool rounded = group->plan.codec == WEIR_CODEC_BF16;
   if (rounded) memset(group->spare, 0, group->n * sizeof(float));
   group->passage.kept_square = group->passage.moments.sum_square;
@@ -16,6 +17,8 @@ weir_status weir_prepare_dense(weir_group *group) {
 
 weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
                                 weir_notes *notes) {
+  if (weir_codec_find(group->plan.codec)->low_rank)
+    return weir_exchange_lowrank(group, allreduce, notes);
   const bool rounded = group->plan.codec == WEIR_CODEC_BF16;
   weir_status status =
       allreduce->run(group->engine->config.comm, group->fed, group->n,

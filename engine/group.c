@@ -32,12 +32,12 @@ void weir_group_feed(weir_group *group) {
   const bool plain = group->plan.codec == WEIR_CODEC_NONE && engine->residual_zero;
   memset(&group->passage, 0, sizeof group->passage);
   for (size_t t = group->first; t < group->end; t++) {
-    const size_t at = engine->layout.offset[t];
+    const size_t at = engine->layout.offset[t], n = numel(group, t);
+    const float *g = weir_velocity_feed(engine, at, engine->submitted[t], n);
     if (plain)
-      copy_with_square(engine->submitted[t], engine->fed + at, numel(group, t), moments);
+      copy_with_square(g, engine->fed + at, n, moments);
     else
-      weir_ef_accumulate(engine->submitted[t], engine->residual + at, engine->fed + at,
-                         numel(group, t), moments);
+      weir_ef_accumulate(g, engine->residual + at, engine->fed + at, n, moments);
   }
   group->finite = moments->nonfinite == 0 && isfinite(moments->sum_square);
   if (group->finite) return;

@@ -60,6 +60,9 @@ static void *compress(void *argument) {
     group->watch->mark = weir_now_s();
     if (!lanes->engine->curve_wanted) weir_group_feed(group);
     weir_group_prepare(group);
+    group->watch->compress_s = 0;
+    weir_lap_compress(group);
+    group->times.compress_s = group->watch->compress_s;
     (void)pthread_mutex_lock(&lanes->lock);
     group->ready = true;
     lanes->unprepared--;
@@ -77,11 +80,12 @@ static weir_status carry(weir_lanes *lanes, weir_group *group) {
   group->context = lanes->wire.context;
   watch->mark = weir_now_s();
   watch->compress_s = watch->comm_s = 0;
+  group->times.started_s = watch->mark - lanes->engine->begun;
   const weir_status status = weir_group_exchange(group, NULL);
   if (status == WEIR_OK) weir_group_publish(group);
   weir_lap_compress(group);
-  group->exchange_s = watch->comm_s;
-  group->decode_s = watch->compress_s;
+  group->times.exchange_s = watch->comm_s;
+  group->times.decode_s = watch->compress_s;
   return status;
 }
 
@@ -194,7 +198,7 @@ weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s) {
     (void)pthread_cond_wait(&lanes->through, &lanes->lock);
   const weir_status failed = lanes->failed;
   for (size_t k = 0; k < lanes->exchanged; k++)
-    *exchange_s += lanes->engine->set.group[k].exchange_s;
+    *exchange_s += lanes->engine->set.group[k].times.exchange_s;
   (void)pthread_mutex_unlock(&lanes->lock);
   return failed == WEIR_OK ? WEIR_OK : weir_fail(failed, "%s", lanes->text);
 }

@@ -32,7 +32,9 @@ typedef struct weir_group {
   size_t first, end; /* tensors */
   size_t at, n;      /* elements: [at, at + n) of the gradient */
   weir_layout layout; /* of its tensors, counted from its own first element */
-  size_t kept;        /* elements its codec keeps; bytes of a message for an encoder */
+  size_t kept;        /* elements its codec keeps; bytes of a message for an encoder; floats that
+                         travel for low rank */
+  size_t first_sum;   /* low rank: floats of these that go with P */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   /* For sparse plans; in the set's arena. */
   uint32_t *index;
@@ -53,9 +55,24 @@ typedef struct weir_group {
   bool ready;         /* prepared; under the lanes' lock */
   bool finite;        /* this rank's e */
   bool overflow;      /* the sum is not finite, on all ranks alike */
-  double launched_s;  /* when it was handed on, since the step's begin */
-  double exchange_s, decode_s;
+  weir_group_times times;
 } weir_group;
+
+/* The newest values of something measured once a step. */
+#define WEIR_KEPT_STEPS 16
+typedef struct weir_series {
+  float value[WEIR_KEPT_STEPS];
+} weir_series;
+
+/* Only when the engine is asked to profile. */
+typedef struct weir_profiler {
+  bool on;        /* in this step */
+  double mark;    /* when the gradient before became ready, or the backward pass began */
+  uint64_t steps; /* measured, of the gaps */
+  uint64_t plan_steps; /* of the times */
+  weir_series *gap;    /* per tensor */
+  weir_series *time;   /* per group, all fields of weir_group_times */
+} weir_profiler;
 
 /* The plan's groups with their memory.  Built when a plan comes into force, never within a step. */
 typedef struct weir_group_set {
@@ -80,7 +97,24 @@ typedef struct weir_checkpoint {
   size_t hook_capacity;
   bool residual_zero;
   uint64_t turn;
+  size_t warm_rank;
 } weir_checkpoint;
+
+/* What powersgd starts the next step from: Q's columns of all matrices, of length 1.  Column k of
+ * tensor t lies at q + k * columns + at[t].  The same on all ranks, as what it comes from is. */
+typedef struct weir_warm {
+  float *q;
+  size_t rank; /* columns there are; a plan of lower rank uses the first ones */
+  size_t columns;
+  size_t *at;   /* tensors + 1 */
+  size_t *rows; /* of every tensor; 1: a vector */
+} weir_warm;
+
+/* Momentum correction; NULL both without. */
+typedef struct weir_velocity {
+  float *u;    /* n floats, of the steps that count */
+  float *next; /* of the step under way */
+} weir_velocity;
 
 struct weir_engine {
   weir_engine_config config;
@@ -103,6 +137,8 @@ struct weir_engine {
   weir_gain_curve *curve;
   bool curve_wanted;
   weir_group_set set;
+  weir_warm warm;
+  weir_velocity velocity;
   weir_plan_group *table; /* of the groups in force or about to be; room for one a tensor */
   uint32_t table_name, table_count; /* 0: it holds none */
   size_t next;            /* group to launch next */
@@ -115,11 +151,13 @@ struct weir_engine {
   size_t hook_count;
   weir_checkpoint checkpoint;
 
+  weir_profiler profiler;
   weir_watch watch; /* the caller's thread's */
-  double begun;     /* clock reading */
+  double begun;      /* clock reading */
+  double prepared_s; /* compress_s when the last exchange began */
   double hidden_s;  /* virtual time: what lanes would have done, done by this thread instead */
   double compute_s, compress_s, comm_s, exchange_s, overhead_s;
-  double last_compress_s, last_comm_s, last_gain; /* of the previous step, for the note */
+  double last_compress_s, last_comm_s, last_wait_s, last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
   weir_status broken; /* the group's end, kept for every later call */
@@ -164,6 +202,18 @@ extern const weir_exchange weir_exchanges[WEIR_COLL_COUNT];
 weir_status weir_prepare_dense(weir_group *group);
 weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
                                 weir_notes *notes);
+/* What the two above do with low rank; floats: how many travel, *first_sum of them at first. */
+size_t weir_lowrank_floats(const weir_group *group, size_t *first_sum);
+weir_status weir_prepare_lowrank(weir_group *group);
+weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allreduce,
+                                  weir_notes *notes);
+/* Where to start from: shapes at the engine's creation; room for a plan's rank, new columns drawn;
+ * what a step that counts leaves to the next. */
+weir_status weir_warm_shape(weir_engine *engine, const size_t *rows);
+weir_status weir_warm_reserve(weir_engine *engine, size_t rank);
+void weir_warm_draw(weir_warm *warm, size_t from); /* columns `from` on, as for the first time */
+void weir_warm_commit(weir_group *group);
+void weir_warm_release(weir_warm *warm);
 weir_status weir_prepare_ag(weir_group *group);
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
                              weir_notes *notes);
@@ -173,6 +223,13 @@ weir_status weir_exchange_encoded(weir_group *group, weir_notes *notes);
 weir_status weir_prepare_art(weir_group *group);
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
                               weir_notes *notes);
+
+/* Momentum correction: config.momentum checked and room made; what to feed instead of the n elements g
+ * that begin at `at`; what a step that counts leaves to the next, after its exchange. */
+weir_status weir_velocity_create(weir_engine *engine);
+const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, size_t n);
+void weir_velocity_commit(weir_engine *engine);
+void weir_velocity_release(weir_velocity *velocity);
 
 /* --- one group's way (group.c) -------------------------------------------------------------- */
 
@@ -184,6 +241,17 @@ void weir_group_prepare(weir_group *group);
 weir_status weir_group_exchange(weir_group *group, weir_notes *notes);
 /* Average into the submitted buffers; sets overflow. */
 void weir_group_publish(weir_group *group);
+
+/* --- what profiles are made of (profile.c) -------------------------------------------------- */
+
+/* Room for the times of a set's groups. */
+weir_status weir_profiler_room(const weir_group_set *set, weir_series **time);
+/* Another plan: its groups' times begin anew, in `time`. */
+void weir_profiler_forget(weir_engine *engine, weir_series *time);
+void weir_profiler_open(weir_engine *engine); /* a step begins: is it to be measured? */
+void weir_profiler_came(weir_engine *engine, size_t tensor); /* its gradient is ready */
+void weir_profiler_left(weir_engine *engine);                /* the trainer computes on */
+void weir_profiler_close(weir_engine *engine);               /* the step has succeeded */
 
 /* --- threads beside the caller's (lanes.c) -------------------------------------------------- */
 

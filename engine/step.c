@@ -9,7 +9,7 @@
  *                exchange  the group's composition (exchange_*.c): sum over ranks, next residual
  *                check     what all ranks' notes say
  *                publish   average into the submitted buffers
- *                commit    the residual
+ *                commit    the residual, and what the next step starts from
  *                conclude  counters, record, observer
  *
  * Without groups the last group is the whole gradient.  Nothing before commit changes the residual,
@@ -53,7 +53,7 @@ static void reset_groups(weir_engine *engine) {
     group->fed = engine->fed + group->at;
     group->spare = engine->spare + group->at;
     group->ready = group->overflow = false;
-    group->launched_s = group->exchange_s = group->decode_s = 0;
+    memset(&group->times, 0, sizeof group->times);
   }
   engine->next = 0;
   engine->hidden_s = engine->exchange_s = 0;
@@ -76,6 +76,7 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
   engine->in_step = true;
   engine->begun = weir_engine_clock(engine);
   engine->overhead_s = engine->begun - begin;
+  if (engine->config.profile) weir_profiler_open(engine);
   if (info != NULL) {
     memset(info, 0, sizeof *info);
     info->step = engine->committed;
@@ -121,7 +122,7 @@ static weir_status carry_here(weir_engine *engine, weir_group *group) {
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   weir_group_publish(group);
   weir_lap_compress(group);
-  group->decode_s = engine->watch.compress_s - before.compress_s;
+  group->times.decode_s = engine->watch.compress_s - before.compress_s;
   engine->hidden_s += engine->watch.mark - before.mark;
   engine->watch.compress_s = before.compress_s;
   engine->watch.comm_s = before.comm_s;
@@ -132,9 +133,11 @@ static weir_status launch(weir_engine *engine, weir_group *group) {
   engine->watch.mark = weir_engine_clock(engine);
   if (group->number == 0) open_exchange(engine);
   const bool virtual_time = engine->lanes == NULL;
+  const double before = engine->watch.compress_s;
   make_ready(engine, group, virtual_time || group->place == WEIR_PLACE_CALLER);
   weir_lap_compress(group);
-  group->launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+  group->times.compress_s = engine->watch.compress_s - before;
+  group->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
   if (virtual_time) return carry_here(engine, group);
   weir_lanes_launch(engine->lanes, group);
   return WEIR_OK;
@@ -160,6 +163,7 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
   if ((uintptr_t)gradient % _Alignof(float) != 0)
     return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
                      tensor, _Alignof(float));
+  if (engine->profiler.on) weir_profiler_came(engine, tensor);
   engine->submitted[tensor] = gradient;
   weir_group_set *set = &engine->set;
   set->group[set->of[tensor]].missing--;
@@ -167,6 +171,7 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
   while (engine->next + 1 < set->count && set->group[engine->next].missing == 0 &&
          status == WEIR_OK)
     status = launch(engine, &set->group[engine->next++]);
+  if (engine->profiler.on) weir_profiler_left(engine);
   return status;
 }
 
@@ -202,6 +207,8 @@ static void swap(float **a, float **b) {
 static void commit(weir_engine *engine) {
   const weir_group_set *set = &engine->set;
   bool fed = false, spare = false;
+  for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
+  weir_velocity_commit(engine);
   for (size_t k = 0; k < set->count; k++) {
     const weir_group *group = &set->group[k];
     fed = fed || (group->passage.next != NULL && group->passage.next == group->fed);
@@ -231,11 +238,12 @@ static weir_status finish_exchange(weir_engine *engine, bool *lost) {
   double sum_square = 0;
   bool finite = true;
   weir_status status = WEIR_OK;
+  const double compressed_s = engine->watch.compress_s;
   if (engine->set.count == 1) open_exchange(engine);
   make_ready(engine, last, true);
   if (engine->set.count > 1) {
     weir_lap_compress(last);
-    last->launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+    last->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
     if (engine->lanes != NULL) status = weir_lanes_drain(engine->lanes, &engine->exchange_s);
     weir_lap_comm(last);
     if (status != WEIR_OK) return status;
@@ -247,9 +255,12 @@ static weir_status finish_exchange(weir_engine *engine, bool *lost) {
   weir_telemetry_note(engine, sum_square, !finite);
   weir_lap_compress(last);
   const double before = engine->watch.comm_s;
+  engine->prepared_s = engine->watch.compress_s;
+  last->times.compress_s = engine->prepared_s - compressed_s;
+  last->times.started_s = engine->watch.mark - engine->begun - engine->hidden_s;
   status = weir_group_exchange(last, &notes);
-  last->exchange_s = engine->watch.comm_s - before;
-  engine->exchange_s += last->exchange_s;
+  last->times.exchange_s = engine->watch.comm_s - before;
+  engine->exchange_s += last->times.exchange_s;
   /* All ranks hold the same notes and come to the same verdict: nobody need be told. */
   return status == WEIR_OK ? weir_telemetry_check(engine, lost) : status;
 }
@@ -258,6 +269,7 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
   weir_step_record record;
   weir_telemetry_record(engine, &record);
+  if (engine->profiler.on && counts) weir_profiler_close(engine);
   if (info != NULL) *info = record.info;
   double whole = 0, kept = 0;
   for (size_t k = 0; k < engine->set.count; k++) {
@@ -267,6 +279,7 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   if (counts) engine->last_gain = whole > 0 ? fmin(kept / whole, 1) : 1;
   engine->last_compress_s = engine->compress_s;
   engine->last_comm_s = engine->exchange_s;
+  engine->last_wait_s = engine->comm_s;
   engine->pending = engine->notes[0].directive;
   engine->exchanges++;
   engine->turn++;
@@ -302,6 +315,7 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   else
     commit(engine);
   weir_lap_compress(last);
+  last->times.decode_s = watch->compress_s - engine->prepared_s;
   engine->compress_s = watch->compress_s;
   engine->comm_s = watch->comm_s;
   conclude(engine, !lost, info);

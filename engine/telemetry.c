@@ -30,6 +30,7 @@ void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite)
   note->compute_s = engine->compute_s;
   note->compress_s = engine->last_compress_s;
   note->comm_s = engine->last_comm_s;
+  note->wait_s = engine->last_wait_s;
   note->gain = engine->last_gain;
   note->sum_square = sum_square;
   for (int i = 0; i < WEIR_CURVE_POINTS; i++)
@@ -127,10 +128,10 @@ static double exposed(const weir_engine *engine, double alpha, double beta, bool
   double end = 0;
   for (size_t k = 0; k < set->count; k++) {
     const weir_group *group = &set->group[k];
-    end = fmax(group->launched_s, end) + exchange_seconds(group, alpha, beta, executed);
-    if (executed && k + 1 < set->count) end += group->decode_s;
+    end = fmax(group->times.launched_s, end) + exchange_seconds(group, alpha, beta, executed);
+    if (executed && k + 1 < set->count) end += group->times.decode_s;
   }
-  return end - set->group[set->count - 1].launched_s;
+  return end - set->group[set->count - 1].times.launched_s;
 }
 
 static void set_virtual_times(weir_engine *engine) {
@@ -140,8 +141,11 @@ static void set_virtual_times(weir_engine *engine) {
   const double beta = bandwidth > 0 ? 1 / bandwidth : 0;
   engine->comm_s = exposed(engine, alpha, beta, true);
   engine->exchange_s = 0;
-  for (size_t k = 0; k < engine->set.count; k++)
-    engine->exchange_s += exchange_seconds(&engine->set.group[k], alpha, beta, true);
+  for (size_t k = 0; k < engine->set.count; k++) {
+    weir_group *group = &engine->set.group[k];
+    group->times.exchange_s = exchange_seconds(group, alpha, beta, true);
+    engine->exchange_s += group->times.exchange_s;
+  }
 }
 
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {

@@ -1,4 +1,5 @@
-/* bf16: every element travels as bfloat16, k = n.  bfloat16 is the upper half of a float; rounding
+/* bf16: every element travels as bfloat16 (Kalamkar et al., "A study of BFLOAT16 for deep learning
+ * training", 2019), k = n.  bfloat16 is the upper half of a float; rounding
  * is to nearest, ties to even: (u + 0x7fff + bit 16 of u) >> 16.  What rounding takes away goes to
  * the residual, error += x - bf16(x), which is exact in fp32 (both share the exponent range and the
  * difference has at most 16 significant bits).  Its row keeps like "none". */

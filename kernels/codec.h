@@ -2,12 +2,13 @@
  *
  * Notation (docs/architecture.md): n elements, g gradient, r residual, e = g + r the error-fed
  * gradient, c compression ratio (fraction kept), k elements kept.  A codec is one file and one
- * row of weir_codecs[], and one of three kinds:
+ * row of weir_codecs[], and one of four kinds:
  *   dense      every element goes through an all-reduce (none, bf16)
  *   selection  select() says which elements go, as fp32 or bf16 (top-k and its kin); selecting and
  *              encoding are apart so that any selection can travel in any wire format
  *   encoder    encode() writes every element in few bits, decode() reads it (quantizers).  What
  *              encoding loses, e - decode(encode(e)), is the caller's to keep.
+ *   low rank    matrices go as two thin ones, each through an all-reduce (powersgd.h)
  *  Scalar code is the oracle for the vector paths chosen at run time.
  *
  * The edges are the same for all of them:
@@ -48,9 +49,11 @@ typedef struct weir_codec {
   const char *name;
   const char *description; /* one line with the source */
   bool dense;              /* sends every element by all-reduce; select and encode are NULL */
+  bool low_rank;           /* its parts are in kernels/powersgd.h; select and encode are NULL */
   bool shared_indices;     /* all ranks send the same indices (star, var, randomk) */
   /* Number of elements select() keeps, always exactly: max(1, floor(c*n)) per compressed unit
-   * (the whole gradient, or each tensor for lwtopk and dgc); 0 for an empty unit.  n for encoders. */
+   * (the whole gradient, or each tensor for lwtopk and dgc); 0 for an empty unit.  n for encoders
+   * and low rank. */
   size_t (*kept)(const weir_layout *layout, double cr);
   /* Writes exactly kept() indices, strictly ascending.  capacity >= kept() or WEIR_E_CAPACITY.
    * e must be finite.  Ties: the lower index is kept. */

@@ -90,6 +90,11 @@ const weir_codec weir_codecs[WEIR_CODEC_COUNT] = {
      .shared_indices = true,
      .kept = weir_topk_kept,
      .draw = weir_randomk_draw},
+    {.id = WEIR_CODEC_POWERSGD,
+     .name = "powersgd",
+     .description = "matrices by rank r, warm-started power iteration (PowerSGD, algorithm 1)",
+     .low_rank = true,
+     .kept = weir_none_kept},
 };
 
 const weir_codec *weir_codec_find(uint32_t id) {

@@ -11,9 +11,8 @@
  * (neither is met, or far too many are collected) is found out, and the exact search runs instead;
  * so it does for short tensors and k > n/4.
  *
- * The paper's momentum correction (accumulate u = m u + g and send from the sum of u), momentum
- * factor masking (u = 0 where something was sent), clipping and warm-up change what comes into a
- * codec, not the codec; they are the trainer's. */
+ * The paper's momentum correction, momentum factor masking, clipping and warm-up change what comes into
+ * a codec, not the codec: decorate.h, and engine/velocity.c, which goes with any codec. */
 #include <math.h>
 
 #include "kernels/internal.h"

@@ -1,5 +1,6 @@
-/* fp16: every element as IEEE 754 half precision, rounded to nearest even.  Finite values saturate
- * at 65504; what rounding, saturation and underflow (below 2^-25) take away is the residual's.  It
+/* fp16: every element as IEEE 754 half precision (Micikevicius et al., "Mixed precision training",
+ * 2018), rounded to nearest even: a multiple of 2^(E-10) for 2^E <= |x| < 2^(E+1), of 2^-24 below
+ * 2^-14.  Finite values saturate at 65504; what rounding, saturation and underflow (below 2^-25) take away is the residual's.  It
  * goes through an all-gather: an all-reduce whose partial sums travel as fp16 would be another
  * wire format of the collectives, as bf16 is. */
 #include "base/base.h"

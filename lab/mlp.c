@@ -135,6 +135,10 @@ static void sum_rows(const float *delta, size_t rows, size_t width, float *sum) 
     for (size_t j = 0; j < width; j++) sum[j] += delta[r * width + j];
 }
 
+static weir_status tell(const weir_mlp *mlp, size_t tensor) {
+  return mlp->ready ? mlp->ready(mlp->user, tensor) : WEIR_OK;
+}
+
 weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, double *loss) {
   const size_t classes = mlp->width[mlp->layers];
   float *delta = mlp->activation[mlp->layers];
@@ -146,8 +150,11 @@ weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, 
     const float *x = mlp->activation[l];
     weir_status status =
         product('T', 'N', out, in, rows, delta, x, 0.0f, mlp->gradient + mlp->weight[l]);
+    if (!status) status = tell(mlp, 2 * (mlp->layers - 1 - l));
     if (status) return status;
     sum_rows(delta, rows, out, mlp->gradient + mlp->bias[l]);
+    status = tell(mlp, 2 * (mlp->layers - 1 - l) + 1);
+    if (status) return status;
     if (!l) break;
     float *below = mlp->delta[l % 2];
     status = product('N', 'N', rows, in, out, delta, mlp->parameter + mlp->weight[l], 0.0f, below);

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <weir/status.h>
 
-#define WEIR_MLP_LAYERS_MAX 8
+#define WEIR_MLP_LAYERS_MAX 24
 
 typedef struct weir_mlp {
   size_t layers;
@@ -21,6 +21,10 @@ typedef struct weir_mlp {
   float *activation[WEIR_MLP_LAYERS_MAX + 1]; /* [0] is the input, filled in by the caller */
   float *delta[2];                            /* gradients of two neighbouring activations */
   float *memory;                              /* what all of the above point into */
+  /* Told of each gradient as soon as backward leaves it alone: 2i is the weight's, 2i + 1 the bias's
+   * of layer layers - 1 - i.  NULL: nobody; a failure ends the pass. */
+  weir_status (*ready)(void *user, size_t tensor);
+  void *user;
 } weir_mlp;
 
 /* layers >= 1, every width >= 1, rows >= 1, else WEIR_E_INVALID.  Parameters are zero. */

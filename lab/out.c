@@ -9,7 +9,8 @@
 #include "base/base.h"
 #include "lab/runner_private.h"
 
-static const char *const results[] = {"summary.json", "steps.csv", "decisions.jsonl", "report.html"};
+static const char *const results[] = {"summary.json", "steps.csv", "decisions.jsonl", "report.html",
+                                      "profile.csv",  "groups.csv"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);

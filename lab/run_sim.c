@@ -36,6 +36,7 @@ static weir_status start(weir_run *run, weir_sim_clock *clock, const char *group
                                              .rendezvous = group,
                                              .job_id = run->job_id,
                                              .journal_path = run->journal,
+                                             .capture = run->options.profile ? run->out : NULL,
                                              .channel = ends[1],
                                              .clock = clock};
     if (pthread_create(&workers[r].thread, NULL, worker_thread, &workers[r])) {

@@ -96,6 +96,7 @@ static void worker_process(const tc_run *tc, int rank) {
                                      .bind_address = own,
                                      .job_id = run->job_id,
                                      .journal_path = run->journal,
+                                     .capture = run->options.profile ? run->out : NULL,
                                      .channel = tc->worker_ends[rank]};
   weir_status status = weir_topology_join(tc->topology, rank);
   if (!status) {

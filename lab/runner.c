@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "controller/table.h"
 #include "lab/report.h"
 #include "lab/runner_private.h"
 #include "lab/stage.h"
@@ -23,8 +24,27 @@
 
 /* --- prepare ---------------------------------------------------------------------------------- */
 
+/* groups:FILE is given relative to where weir was called, and read by the worker of rank 0. */
+static weir_status groups_policy(const char *text, char **canonical) {
+  weir_table_text table;
+  weir_status status = weir_table_parse(text + strlen("groups:"), &table);
+  if (status || table.kind != WEIR_TABLE_FILE) {
+    *canonical = status ? NULL : g_strdup(text);
+    return status;
+  }
+  if (access(table.path, R_OK))
+    return weir_fail(WEIR_E_INVALID, "policy %s: %s: %s; expected a table of groups, or layers:PLAN, "
+                     "bucket=MB:PLAN or even=N:PLAN",
+                     text, table.path, strerror(errno));
+  char *path = g_canonicalize_filename(table.path, NULL);
+  *canonical = g_strconcat("groups:", path, NULL);
+  g_free(path);
+  return WEIR_OK;
+}
+
 weir_status weir_run_policy(const char *text, char **canonical) {
   *canonical = NULL;
+  if (!strncmp(text, "groups:", 7)) return groups_policy(text, canonical);
   if (!strcmp(text, "weir") || !strcmp(text, "paper")) {
     *canonical = g_strdup(text);
     return WEIR_OK;

@@ -20,6 +20,7 @@ typedef struct weir_run_options {
   bool inside_uml;     /* this is the command that runs inside User-Mode Linux: the network is tc,
                           the summary calls it uml, and the report is left to the host */
   bool relay;          /* progress for another runner */
+  bool profile;        /* also write profile.csv and groups.csv (capture.h) */
 } weir_run_options;
 
 typedef struct weir_run weir_run;

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "lab/ini.h"
 #include "lab/scenario_keys.h"
+#include "lab/trainer.h"
 
 typedef struct parser {
   weir_scenario *scenario;
@@ -256,8 +257,8 @@ static weir_status check_whole(weir_scenario *s, const parser *p) {
   if (strcmp(s->dataset, "fashion-mnist"))
     return weir_fail(WEIR_E_PARSE, "%s:%d: unknown data set %s; expected fashion-mnist", s->path,
                      s->training_line, s->dataset);
-  if (strcmp(s->model, "mlp"))
-    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown model %s; expected mlp", s->path,
+  if (!weir_trainer_knows(s->model))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown model %s; expected mlp or deep", s->path,
                      s->training_line, s->model);
   weir_status status = check_network(s, p);
   if (status) return status;

@@ -18,10 +18,13 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "policy", WEIR_KEY_TEXT, AT(policy), AT(policy_line), 0, 0, false,
      "weir, paper or fixed:CODEC:CR:COLLECTIVE"},
 
+    {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
+     "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},
+
     {"training", "dataset", WEIR_KEY_TEXT, AT(dataset), 0, 0, 0, false, "fashion-mnist"},
     {"training", "data_dir", WEIR_KEY_TEXT, AT(data_dir), AT(data_dir_line), 0, 0, false,
      "a folder with the data set's four gzipped files"},
-    {"training", "model", WEIR_KEY_TEXT, AT(model), 0, 0, 0, false, "mlp"},
+    {"training", "model", WEIR_KEY_TEXT, AT(model), 0, 0, 0, false, "mlp or deep"},
     {"training", "batch", WEIR_KEY_COUNT, AT(batch), 0, 1, 8192, true,
      "a whole number from 1 to 8192: images a worker takes in a step"},
     {"training", "learning_rate", WEIR_KEY_REAL, AT(learning_rate), 0, TINY, 100, true,

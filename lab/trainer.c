@@ -12,8 +12,20 @@
 /* Of oneDNN's OpenMP runtime; declared here because <omp.h> is one compiler's own. */
 void omp_set_num_threads(int threads);
 
-enum { LAYERS = 3, TENSORS = 2 * LAYERS, EVALUATE_ROWS = 200, NAME_MAX_BYTES = 16 };
-static const size_t mlp_width[LAYERS + 1] = {784, 1024, 256, 10};
+enum { EVALUATE_ROWS = 200, NAME_MAX_BYTES = 16, PIXELS = 784, CLASSES = 10 };
+
+/* One row a model: hidden layers of given widths between pixels and classes. */
+typedef struct model_row {
+  const char *name;
+  size_t hidden;
+  const size_t *width; /* of each hidden layer; NULL: all alike */
+  size_t common;
+} model_row;
+static const size_t mlp_width[] = {1024, 256};
+static const model_row models[] = {
+    {"mlp", 2, mlp_width, 0},
+    {"deep", 20, NULL, 224},
+};
 
 /* Mean and standard deviation of Fashion-MNIST's training pixels, scaled to [0, 1]. */
 static const double pixel_mean = 0.2860, pixel_deviation = 0.3530;
@@ -37,18 +49,28 @@ struct weir_trainer {
   uint32_t *order;   /* permutation of the training images */
   uint64_t order_of; /* permutation seed that order was made from */
   position at;
-  char name[TENSORS][NAME_MAX_BYTES];
+  const model_row *model;
+  size_t tensors;
+  weir_status (*forward_over)(void *user);
+  char name[2 * WEIR_MLP_LAYERS_MAX][NAME_MAX_BYTES];
 };
 
+static const model_row *find_model(const char *name) {
+  for (size_t i = 0; name && i < sizeof models / sizeof *models; i++)
+    if (!strcmp(models[i].name, name)) return &models[i];
+  return NULL;
+}
+
+bool weir_trainer_knows(const char *model) { return find_model(model) != NULL; }
+
 static weir_status check(const weir_trainer_config *c, const weir_dataset *data) {
-  if (!c->model || strcmp(c->model, "mlp"))
-    return weir_fail(WEIR_E_INVALID, "model '%s' is unknown, expected 'mlp'",
+  if (!find_model(c->model))
+    return weir_fail(WEIR_E_INVALID, "model '%s' is unknown, expected 'mlp' or 'deep'",
                      c->model ? c->model : "");
   if (c->world_size < 1 || c->rank < 0 || c->rank >= c->world_size)
     return weir_fail(WEIR_E_INVALID, "rank %d of %d workers", c->rank, c->world_size);
-  if (data->pixels != mlp_width[0])
-    return weir_fail(WEIR_E_INVALID, "images of %zu pixels, expected %zu", data->pixels,
-                     mlp_width[0]);
+  if (data->pixels != PIXELS)
+    return weir_fail(WEIR_E_INVALID, "images of %zu pixels, expected %d", data->pixels, PIXELS);
   if (!c->batch || c->batch > data->train / (size_t)c->world_size)
     return weir_fail(WEIR_E_INVALID,
                      "a batch of %zu on each of %d workers, but there are %zu training images",
@@ -86,8 +108,14 @@ static void shuffle(weir_trainer *t) {
 static weir_status allocate(weir_trainer *t) {
   const weir_trainer_config *c = &t->config;
   const size_t rows = c->batch > EVALUATE_ROWS ? c->batch : EVALUATE_ROWS;
-  weir_status status = weir_mlp_create(&t->mlp, LAYERS, mlp_width, rows);
+  const model_row *model = t->model = find_model(c->model);
+  size_t width[WEIR_MLP_LAYERS_MAX + 1] = {PIXELS};
+  for (size_t l = 0; l < model->hidden; l++)
+    width[l + 1] = model->width ? model->width[l] : model->common;
+  width[model->hidden + 1] = CLASSES;
+  weir_status status = weir_mlp_create(&t->mlp, model->hidden + 1, width, rows);
   if (status) return status;
+  t->tensors = 2 * t->mlp.layers;
   t->momentum = calloc(t->mlp.parameters, sizeof *t->momentum);
   t->label = malloc(c->batch);
   t->order = malloc(t->data->train * sizeof *t->order);
@@ -96,7 +124,7 @@ static weir_status allocate(weir_trainer *t) {
     return weir_fail(WEIR_E_NOMEM, "no memory for the trainer");
   if (c->decays) memcpy(t->decay_steps, c->decay_steps, c->decays * sizeof *t->decay_steps);
   t->config.decay_steps = t->decay_steps;
-  t->config.model = "mlp";
+  t->config.model = model->name;
   return WEIR_OK;
 }
 
@@ -115,8 +143,8 @@ weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *c
     return status;
   }
   for (int i = 0; i < 256; i++) t->pixel[i] = (float)((i / 255.0 - pixel_mean) / pixel_deviation);
-  for (int i = 0; i < TENSORS; i++)
-    (void)g_snprintf(t->name[i], sizeof t->name[i], "fc%d.%s", LAYERS - i / 2,
+  for (size_t i = 0; i < t->tensors; i++)
+    (void)g_snprintf(t->name[i], sizeof t->name[i], "fc%zu.%s", t->mlp.layers - i / 2,
                      i % 2 ? "bias" : "weight");
   weir_mlp_init(&t->mlp, config->seed);
   /* Another stream than the weights' own. */
@@ -137,24 +165,25 @@ void weir_trainer_free(weir_trainer *t) {
   free(t);
 }
 
-/* Tensor 2i is the weight, 2i+1 the bias of layer LAYERS-1-i. */
+/* Tensor 2i is the weight, 2i+1 the bias of layer layers-1-i. */
 static size_t tensor_offset(const weir_trainer *t, size_t tensor) {
-  const size_t layer = LAYERS - 1 - tensor / 2;
+  const size_t layer = t->mlp.layers - 1 - tensor / 2;
   return tensor % 2 ? t->mlp.bias[layer] : t->mlp.weight[layer];
 }
 
-size_t weir_trainer_tensors(const weir_trainer *t) {
-  (void)t;
-  return TENSORS;
-}
+size_t weir_trainer_tensors(const weir_trainer *t) { return t->tensors; }
 
 const char *weir_trainer_tensor_name(const weir_trainer *t, size_t tensor) {
   return t->name[tensor];
 }
 
 size_t weir_trainer_tensor_numel(const weir_trainer *t, size_t tensor) {
-  const size_t end = tensor + 1 < TENSORS ? tensor_offset(t, tensor + 1) : t->mlp.parameters;
+  const size_t end = tensor + 1 < t->tensors ? tensor_offset(t, tensor + 1) : t->mlp.parameters;
   return end - tensor_offset(t, tensor);
+}
+
+size_t weir_trainer_tensor_rows(const weir_trainer *t, size_t tensor) {
+  return tensor % 2 ? 1 : t->mlp.width[t->mlp.layers - tensor / 2];
 }
 
 float *weir_trainer_gradient(weir_trainer *t, size_t tensor) {
@@ -186,7 +215,14 @@ weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
   omp_set_num_threads(t->config.threads); /* holds for the calling thread only */
   draw(t);
   weir_status status = weir_mlp_forward(&t->mlp, t->config.batch);
+  if (!status && t->forward_over) status = t->forward_over(t->mlp.user);
   return status ? status : weir_mlp_backward(&t->mlp, t->config.batch, t->label, loss);
+}
+
+void weir_trainer_tell(weir_trainer *t, const weir_trainer_audience *audience) {
+  t->mlp.user = audience->user;
+  t->mlp.ready = audience->ready;
+  t->forward_over = audience->forward;
 }
 
 /* v = mu v + g + wd w; w = w - lr v */
@@ -202,7 +238,7 @@ void weir_trainer_update(weir_trainer *t) {
   double rate = t->config.learning_rate;
   for (size_t i = 0; i < t->config.decays && t->config.decay_steps[i] <= t->at.step; i++)
     rate *= t->config.decay_factor;
-  for (size_t i = 0; i < TENSORS; i++) {
+  for (size_t i = 0; i < t->tensors; i++) {
     const size_t at = tensor_offset(t, i);
     const float wd = i % 2 ? 0.0f : (float)t->config.weight_decay; /* biases do not decay */
     descend(t->mlp.parameter + at, t->momentum + at, t->mlp.gradient + at,

@@ -1,9 +1,10 @@
-/* The lab's trainer: an MLP (784-1024-256-10) on Fashion-MNIST, SGD with momentum, weight decay and
- * decay steps; deterministic for a seed.  It knows nothing of networks: the worker hands its
- * gradients to a weir_session. */
+/* The lab's trainer: an MLP on Fashion-MNIST, "mlp" (784-1024-256-10, 6 tensors) or "deep" (784, 20
+ * times 224, 10: 42 tensors), SGD with momentum, weight decay and decay steps; deterministic for a
+ * seed.  It knows nothing of networks: the worker hands its gradients to a weir_session. */
 #ifndef WEIR_LAB_TRAINER_H
 #define WEIR_LAB_TRAINER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <weir/weir.h>
@@ -20,7 +21,7 @@ weir_status weir_dataset_load(weir_dataset *data, const char *directory);
 void weir_dataset_free(weir_dataset *data);
 
 typedef struct weir_trainer_config {
-  const char *model;    /* "mlp" */
+  const char *model;    /* "mlp" or "deep" */
   uint64_t seed;        /* weights, the same on all ranks; and the order of samples */
   int rank, world_size; /* which share of each global batch is ours */
   size_t batch;         /* per worker */
@@ -31,6 +32,9 @@ typedef struct weir_trainer_config {
   int threads; /* BLAS threads, 1 */
 } weir_trainer_config;
 
+/* Is there such a model? */
+bool weir_trainer_knows(const char *model);
+
 typedef struct weir_trainer weir_trainer;
 weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *config,
                                 const weir_dataset *data);
@@ -40,12 +44,23 @@ void weir_trainer_free(weir_trainer *trainer);
 size_t weir_trainer_tensors(const weir_trainer *trainer);
 const char *weir_trainer_tensor_name(const weir_trainer *trainer, size_t tensor);
 size_t weir_trainer_tensor_numel(const weir_trainer *trainer, size_t tensor);
+/* Of a weight matrix, row after row; 1 for a bias. */
+size_t weir_trainer_tensor_rows(const weir_trainer *trainer, size_t tensor);
 float *weir_trainer_gradient(weir_trainer *trainer, size_t tensor);
 /* Registers weights and momentum as state, and hooks for RNG, data cursor and step counter. */
 weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);
 
 /* Draw the next batch, forward, backward; *loss is the batch's mean. */
 weir_status weir_trainer_backward(weir_trainer *trainer, double *loss);
+/* Who is told, from inside backward: that the forward pass is over (may be NULL), and of each tensor
+ * whose gradient is ready.  The trainer touches it no more before update.  A failure of theirs
+ * ends backward. */
+typedef struct weir_trainer_audience {
+  void *user;
+  weir_status (*forward)(void *user);
+  weir_status (*ready)(void *user, size_t tensor);
+} weir_trainer_audience;
+void weir_trainer_tell(weir_trainer *trainer, const weir_trainer_audience *audience);
 /* SGD update from the gradients as they now are (averaged). */
 void weir_trainer_update(weir_trainer *trainer);
 /* Correct answers among test images [first, last); 0 when the matrix library fails.  Uses the

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "lab/capture.h"
 #include "lab/channel.h"
 
 /* So many steps in a row without a finite gradient, and the training is lost. */
@@ -84,6 +85,8 @@ static weir_status create_session(worker *w) {
   options.seed = c->scenario->seed;
   options.journal_path = c->rank ? NULL : c->journal_path;
   options.active_probes = !c->clock;
+  options.overlap = c->scenario->overlap;
+  options.profile = c->capture != NULL;
   if (c->clock) {
     options.virtual_network = weir_sim_clock_network;
     options.virtual_user = c->clock;
@@ -91,14 +94,27 @@ static weir_status create_session(worker *w) {
   return weir_session_create(&w->session, &options);
 }
 
+static weir_status forward_over(void *user) {
+  return weir_mark_backward(((worker *)user)->session);
+}
+
+static weir_status gradient_ready(void *user, size_t tensor) {
+  worker *w = user;
+  return weir_submit(w->session, (uint32_t)tensor, weir_trainer_gradient(w->trainer, tensor));
+}
+
 static weir_status register_all(worker *w) {
   for (size_t t = 0; t < weir_trainer_tensors(w->trainer); t++) {
     uint32_t number;
-    weir_status status = weir_register_tensor(w->session, weir_trainer_tensor_name(w->trainer, t),
-                                              weir_trainer_tensor_numel(w->trainer, t), &number);
+    const size_t rows = weir_trainer_tensor_rows(w->trainer, t);
+    weir_status status =
+        weir_register_matrix(w->session, weir_trainer_tensor_name(w->trainer, t), rows,
+                             weir_trainer_tensor_numel(w->trainer, t) / rows, &number);
     if (status) return status;
     if (number != t) return weir_fail(WEIR_E_INTERNAL, "tensor %zu was numbered %" PRIu32, t, number);
   }
+  weir_trainer_tell(w->trainer,
+                    &(weir_trainer_audience){.user = w, .forward = forward_over, .ready = gradient_ready});
   return weir_trainer_register(w->trainer, w->session);
 }
 
@@ -179,8 +195,6 @@ static void strike(const worker *w, const weir_step_info *info) {
 static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
   weir_status status = weir_step_begin(w->session, info);
   if (!status) status = weir_trainer_backward(w->trainer, loss);
-  for (size_t t = 0; !status && t < weir_trainer_tensors(w->trainer); t++)
-    status = weir_submit(w->session, (uint32_t)t, weir_trainer_gradient(w->trainer, t));
   if (status) return status;
   strike(w, info);
   return weir_step_end(w->session, info);
@@ -250,6 +264,9 @@ weir_status weir_worker_run(const weir_worker_config *config) {
   weir_message message = {.kind = WEIR_MESSAGE_DONE};
   weir_status status = set_up(&w);
   if (!status) status = train(&w);
+  if (!status && config->capture)
+    status = weir_capture(w.session, w.trainer, config->rank, (int)config->scenario->workers,
+                          config->capture);
   if (!status) {
     weir_trainer_weights_sha256(w.trainer, message.as.weights_sha256);
   } else {

@@ -17,6 +17,7 @@ typedef struct weir_worker_config {
   const char *rendezvous, *bind_address;
   uint64_t job_id;
   const char *journal_path; /* rank 0 writes its decisions there */
+  const char *capture;      /* folder for profile.csv and groups.csv; NULL: none */
   int channel;              /* the worker's end */
   weir_sim_clock *clock;    /* NULL: a real network over TCP; else threads in virtual time */
 } weir_worker_config;

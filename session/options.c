@@ -39,6 +39,9 @@ weir_status weir_options_check(const weir_options *options) {
   if (!isfinite(options->timeout_s) || options->timeout_s <= 0 || options->timeout_s > 86400)
     return weir_fail(WEIR_E_INVALID, "timeout_s is %g; it must be in (0, 86400]",
                      options->timeout_s);
+  if (!(options->momentum_correction >= 0 && options->momentum_correction < 1))
+    return weir_fail(WEIR_E_INVALID, "momentum_correction is %g; it must be in [0, 1)",
+                     options->momentum_correction);
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
   return weir_policy_check(options->policy);
 }

@@ -14,8 +14,8 @@
 #define OVERHEAD (1514.0 / 1448.0) /* link bytes per payload byte of TCP */
 /* iperf3 at start sends so much. */
 #define START_TEST ((size_t)512 << 10)
-/* Trains: what one should take, within these bytes; so many of that length tell the rate, if the best
- * two are this near to each other. */
+/* Trains: what one should take, within these bytes; so many of that length tell the rate, if two of
+ * them are this near to each other. */
 #define TRAIN_S 0.0028
 #define TRAIN_LEAST 18e3
 #define TRAIN_MOST 260e3
@@ -99,23 +99,30 @@ static void take_turn(int rank) {
 
 typedef struct train_search {
   double wanted;       /* bytes of the next train; never less than before */
-  double best, second; /* link rates of full trains */
-  double longest_s;    /* of the best's and those as fast */
+  double rate[TRAINS]; /* of full trains: link rates, bytes/s */
   int full;
 } train_search;
 
-/* Count a train in.  A rank that does not get to run makes one read low, so the second best counts,
- * once the best agrees; true when that is settled. */
-static bool settled(train_search *s, double bytes, double seconds) {
+/* A rank that does not get to run makes a train read low, and now and then a token bucket that had
+ * time to fill makes one read high: the highest two that agree count, the lower of them.  Should one
+ * be higher still, more trains are asked first.  0: not settled yet. */
+static double settled(const train_search *s, bool last) {
+  double found = 0, most = 0;
+  for (int i = 0; i < s->full; i++) {
+    most = fmax(most, s->rate[i]);
+    for (int j = 0; j < i; j++) {
+      const double low = fmin(s->rate[i], s->rate[j]), high = fmax(s->rate[i], s->rate[j]);
+      if (high - low <= NEAR * high) found = fmax(found, low);
+    }
+  }
+  return last || (s->full >= FULL_TRAINS && most - found <= NEAR * most) ? found : 0;
+}
+
+static void count_train(train_search *s, double bytes, double seconds) {
   const double rate = bytes / fmax(seconds, 1e-6);
   const double due = fmin(fmax(rate * TRAIN_S, TRAIN_LEAST), TRAIN_MOST);
-  const bool is_full = s->wanted >= TOO_SHORT * due;
+  if (s->wanted >= TOO_SHORT * due) s->rate[s->full++] = rate;
   s->wanted = fmax(s->wanted, due);
-  if (!is_full) return false;
-  s->second = fmax(s->second, fmin(s->best, rate));
-  s->best = fmax(s->best, rate);
-  s->longest_s = bytes / s->best;
-  return ++s->full >= FULL_TRAINS && s->best - s->second <= NEAR * s->best;
 }
 
 /* Link rate, 0 when trains do not agree or got lost.  The first is short: should the link have become
@@ -135,10 +142,11 @@ static double measure_rate(weir_session *session, bool thorough, bool *exact) {
     if (transport->ops->train(transport, session->next, &bytes, timeout_s, &seconds) != WEIR_OK ||
         bytes == 0)
       continue;
-    const bool done = settled(&s, (double)bytes, seconds);
-    *exact = s.longest_s >= EXACT_S;
-    if (done) return s.second;
     if (!thorough && seconds < EXACT_S) return 0;
+    count_train(&s, (double)bytes, seconds);
+    const double found = settled(&s, i + 1 == TRAINS);
+    *exact = found > 0 && (double)bytes / found >= EXACT_S;
+    if (found > 0) return found;
   }
   return 0;
 }

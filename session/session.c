@@ -79,11 +79,15 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
   return WEIR_OK;
 }
 
-weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
-                                 uint32_t *tensor) {
+weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
+                                 size_t columns, uint32_t *tensor) {
+  size_t numel;
   weir_status status = registering(session);
   if (status != WEIR_OK) return status;
   if (name == NULL) return weir_fail(WEIR_E_INVALID, "a tensor needs a name");
+  if (__builtin_mul_overflow(rows, columns, &numel))
+    return weir_fail(WEIR_E_INVALID, "tensor \"%s\" of %zu x %zu elements is too long", name, rows,
+                     columns);
   const size_t n = session->offset[session->tensors];
   if (numel > UINT32_MAX - n || session->tensors >= UINT32_MAX)
     return weir_fail(WEIR_E_INVALID, "tensor \"%s\" of %zu elements makes the gradient longer than %u",
@@ -93,15 +97,23 @@ weir_status weir_register_tensor(weir_session *session, const char *name, size_t
   if (names != NULL) session->names = names;
   size_t *offset = realloc(session->offset, (session->tensors + 2) * sizeof *offset);
   if (offset != NULL) session->offset = offset;
-  if (copy == NULL || names == NULL || offset == NULL) {
+  size_t *all_rows = realloc(session->rows, (session->tensors + 1) * sizeof *all_rows);
+  if (all_rows != NULL) session->rows = all_rows;
+  if (copy == NULL || names == NULL || offset == NULL || all_rows == NULL) {
     free(copy);
     return weir_fail(WEIR_E_NOMEM, "no memory to register tensor \"%s\"", name);
   }
   session->names[session->tensors] = copy;
   session->offset[session->tensors + 1] = n + numel;
+  session->rows[session->tensors] = rows;
   if (tensor != NULL) *tensor = (uint32_t)session->tensors;
   session->tensors++;
   return WEIR_OK;
+}
+
+weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
+                                 uint32_t *tensor) {
+  return weir_register_matrix(session, name, 1, numel, tensor);
 }
 
 weir_status weir_register_state(weir_session *session, const char *name, void *data,
@@ -144,6 +156,7 @@ void weir_session_free(weir_session *session) {
   free(session->hooks);
   free(session->states);
   free(session->offset);
+  free(session->rows);
   for (size_t t = 0; t < session->tensors; t++) free(session->names[t]);
   free(session->names);
   free(session->journal_path);

@@ -37,7 +37,7 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 }
 
 typedef struct fingerprint {
-  uint64_t tensors;   /* names, sizes and order */
+  uint64_t tensors;   /* names, shapes and order */
   uint64_t elements;
   uint64_t plan;      /* the first one */
 } fingerprint;
@@ -48,7 +48,9 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
+    const uint64_t rows = session->rows[t];
     mine.tensors = weir_hash(mine.tensors, &numel, sizeof numel);
+    mine.tensors = weir_hash(mine.tensors, &rows, sizeof rows);
   }
   const size_t ranks = (size_t)session->options.world_size;
   fingerprint *all = calloc(ranks, sizeof *all);
@@ -123,6 +125,12 @@ static bool want_curve(void *user) {
   return session->controller != NULL && weir_controller_want_curve(session->controller);
 }
 
+static weir_status groups(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
+                          size_t *count) {
+  weir_session *session = user;
+  return weir_controller_groups(session->controller, layout, table, capacity, count);
+}
+
 /* --- start ---------------------------------------------------------------------------------- */
 
 static weir_status create_engine(weir_session *session, const weir_layout *layout,
@@ -131,15 +139,19 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .comm = session->comm,
       .transport = session->transport,
       .layout = *layout,
+      .rows = session->rows,
+      .momentum = session->options.momentum_correction,
       .first_plan = *first,
       .hooks = {.user = session,
                 .local = local,
                 .propose = propose,
                 .observe = observe,
                 .probe = weir_probe_run,
-                .want_curve = session->options.rank == 0 ? want_curve : NULL},
+                .want_curve = session->options.rank == 0 ? want_curve : NULL,
+                .groups = session->options.rank == 0 ? groups : NULL},
       .virtual_network = session->options.virtual_network,
-      .virtual_user = session->options.virtual_user};
+      .virtual_user = session->options.virtual_user,
+      .profile = session->options.profile || session->options.overlap};
   weir_status status = weir_engine_create(&session->engine, &config);
   for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)
     status = weir_engine_register_state(session->engine, session->states[i].data,
@@ -153,9 +165,11 @@ static weir_status create_controller(weir_session *session, const weir_layout *l
   const weir_controller_config config = {.policy = session->options.policy,
                                          .world_size = session->options.world_size,
                                          .layout = *layout,
+                                         .names = (const char *const *)session->names,
                                          .seed = session->options.seed,
                                          .journal_path = session->options.journal_path,
-                                         .threaded = session->options.virtual_network == NULL};
+                                         .threaded = session->options.virtual_network == NULL,
+                                         .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 

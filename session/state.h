@@ -79,6 +79,7 @@ struct weir_session {
 
   char **names; /* of tensors */
   size_t *offset; /* tensors + 1 */
+  size_t *rows;   /* tensors; 1: a vector */
   size_t tensors;
   weir_registered_state *states;
   size_t state_count;

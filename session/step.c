@@ -47,6 +47,36 @@ weir_status weir_current_groups(const weir_session *session, weir_plan_group *gr
   return WEIR_OK;
 }
 
+weir_status weir_mark_backward(weir_session *session) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  weir_engine_mark_backward(session->engine);
+  return WEIR_OK;
+}
+
+weir_status weir_tensor_gap(const weir_session *session, uint32_t tensor, double *gap_s) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (gap_s == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the gap");
+  if (tensor >= session->tensors)
+    return weir_fail(WEIR_E_INVALID, "tensor %u is not one of the %zu registered", tensor,
+                     session->tensors);
+  if (!weir_engine_gap(session->engine, tensor, gap_s))
+    return weir_fail(WEIR_E_STATE, "no step has been profiled");
+  return WEIR_OK;
+}
+
+weir_status weir_current_times(const weir_session *session, weir_group_times *times,
+                               size_t capacity, size_t *count) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (count == NULL || (times == NULL && capacity > 0))
+    return weir_fail(WEIR_E_INVALID, "there is no place for the times");
+  if (weir_engine_times(session->engine, times, capacity, count) == 0)
+    return weir_fail(WEIR_E_STATE, "no step of this plan has been profiled");
+  return WEIR_OK;
+}
+
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;

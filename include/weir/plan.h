@@ -31,8 +31,13 @@ typedef enum weir_codec_id {
   WEIR_CODEC_DGC = 12,     /* "dgc":     top-k per tensor by a sampled threshold */
   WEIR_CODEC_SIDCO = 13,   /* "sidco":   threshold from a fitted tail, whole gradient */
   WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn, the same on all ranks; no indices on the wire */
-  WEIR_CODEC_COUNT = 15
+  /* Sums that take two all-reduces. */
+  WEIR_CODEC_POWERSGD = 15, /* "powersgd": matrices by rank r, cr r/64, r = 1..64; dense */
+  WEIR_CODEC_COUNT = 16
 } weir_codec_id;
+
+/* The largest rank of powersgd. */
+#define WEIR_POWERSGD_RANK_MAX 64
 
 /* Ways to exchange it. */
 typedef enum weir_collective_id {
@@ -69,7 +74,7 @@ typedef struct weir_plan {
   uint32_t collective; /* weir_collective_id */
   uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
   double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
-                          element / 32 for encoders */
+                          element / 32 for encoders, rank / 64 for powersgd */
   uint32_t groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
                       ratio and collective of its own; the above is then that of the largest */
   uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
@@ -103,11 +108,13 @@ const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
  * none and bf16 go with the dense- collectives at cr 1; lwtopk, mstopk, topk, dgc and sidco
  * with ag; star, var and randomk with the art- ones; cr in (0, 1].  Encoders go with ag, take no wire format,
  * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125),
- * terngrad 0.0625, onebit and efsignsgd 0.03125.  Otherwise WEIR_E_INVALID, and weir_last_error()
+ * terngrad 0.0625, onebit and efsignsgd 0.03125.  powersgd goes with dense-ring and its like, takes
+ * no wire format, and its cr is rank / 64 for a rank of 1..64.  Otherwise WEIR_E_INVALID, and weir_last_error()
  * says what would fit. */
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
+ * For powersgd the number is the rank: "powersgd:4:dense-ring".
  * Sets every field but id (set to 0).  WEIR_E_INVALID or WEIR_E_PARSE on bad text, *plan is then
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);

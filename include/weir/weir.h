@@ -46,8 +46,16 @@ typedef struct weir_options {
   double timeout_s;         /* bound of every wait, default 10 */
   const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
   uint64_t seed;            /* of everything random, default 1 */
+  double momentum_correction; /* in [0, 1), default 0: none.  Else the momentum of SGD is kept here,
+                          before compression (Deep Gradient Compression, section 3.2), and cut off where
+                          something was sent: the optimizer then uses the average without a momentum
+                          of its own */
   const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
   bool active_probes;       /* echo and iperf3 probes allowed, default true */
+  bool overlap;             /* policy weir may divide the gradient into groups (needs the gaps, and
+                               gradients submitted as they become ready), default false */
+  bool profile;             /* measure gaps and groups' times (two clock readings a tensor in the first
+                               steps and every eighth after that), default false */
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;
 } weir_options;
@@ -65,6 +73,12 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
  * tensors in the same order; weir_session_start checks it. */
 weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
                                  uint32_t *tensor);
+
+/* The same for a matrix of rows x columns elements, row after row (a convolution: output channels x all
+ * else).  Codec powersgd makes use of the shape: what was registered by weir_register_tensor is a
+ * vector to it and travels whole. */
+weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
+                                 size_t columns, uint32_t *tensor);
 
 /* Register memory that a trial must restore (weights, optimizer state).  Borrowed: it must outlive
  * the session. */
@@ -127,6 +141,27 @@ weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
 /* Its groups, at most capacity of them; *count tells how many there are, 0 when the plan has none. */
 weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
                                 size_t capacity, size_t *count);
+
+/* The forward pass is over, the backward pass begins; only profiles need to know. */
+weir_status weir_mark_backward(weir_session *session);
+
+/* With weir_options.profile: means over the newest steps measured, in s.  Per tensor, the time
+ * between the gradient submitted before it and itself (the first one's: since weir_mark_backward):
+ * the gap_us of a profile.  WEIR_E_STATE while nothing has been measured. */
+weir_status weir_tensor_gap(const weir_session *session, uint32_t tensor, double *gap_s);
+
+/* One group's times in a step. */
+typedef struct weir_group_times {
+  double launched_s; /* handed on, since weir_step_begin's return */
+  double started_s;  /* its exchange began */
+  double compress_s; /* error feedback, selection, encoding */
+  double exchange_s; /* on the wire */
+  double decode_s;   /* decoding, averaging; of the last group: and committing residuals */
+} weir_group_times;
+/* With weir_options.profile: medians, of the plan in force, at most capacity groups; *count tells
+ * how many there are, 1 for a plan without groups. */
+weir_status weir_current_times(const weir_session *session, weir_group_times *times,
+                               size_t capacity, size_t *count);
 
 /* Tell the journal which epoch training is in. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);

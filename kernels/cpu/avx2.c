@@ -8,6 +8,7 @@
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/lowrank.h"
 
 #include "kernels/cpu/nibbles.h"
 
@@ -341,6 +342,7 @@ static const weir_cpu_ops avx2 = {
     .pack = pack,
     .unpack = unpack,
     WEIR_QUANTIZER_OPS,
+    WEIR_LOWRANK_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

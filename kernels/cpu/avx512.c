@@ -8,6 +8,7 @@
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/lowrank.h"
 
 #include "kernels/cpu/nibbles.h"
 
@@ -299,6 +300,7 @@ static const weir_cpu_ops avx512 = {
     .pack = pack,
     .unpack = unpack,
     WEIR_QUANTIZER_OPS,
+    WEIR_LOWRANK_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx512(void) {

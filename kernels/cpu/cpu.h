@@ -79,6 +79,16 @@ typedef struct weir_cpu_ops {
   /* IEEE half precision: round to nearest even, finite values saturate at 65504; exact back. */
   void (*fp16_encode)(const float *x, size_t n, uint16_t *out);
   void (*fp16_decode)(const uint16_t *x, size_t n, float *out);
+
+  /* The low-rank codec; cpu/lowrank.h, and kernels/powersgd.h for the shapes. */
+  void (*project)(const float *m, size_t rows, size_t columns, const float *q, size_t stride,
+                  size_t rank, float *p);
+  void (*project_back)(const float *m, size_t rows, size_t columns, const float *p, size_t rank,
+                       float *q);
+  void (*expand)(const float *p, size_t rows, const float *q, size_t columns, size_t rank,
+                 float *to, bool subtract);
+  void (*add_scaled)(const float *restrict x, float factor, size_t n, float *restrict to);
+  double (*dot)(const float *x, const float *y, size_t n);
 } weir_cpu_ops;
 
 extern const weir_cpu_ops weir_cpu_scalar;

@@ -4,6 +4,7 @@
 
 #define TARGET
 #include "kernels/cpu/quantize.h"
+#include "kernels/cpu/lowrank.h"
 
 static void accumulate(const float *g, const float *r, float *e, size_t n,
                        weir_moments *moments) {
@@ -125,4 +126,5 @@ const weir_cpu_ops weir_cpu_scalar = {
     .pack = plain_pack,
     .unpack = plain_unpack,
     WEIR_QUANTIZER_OPS,
+    WEIR_LOWRANK_OPS,
 };

@@ -21,6 +21,12 @@ grep -qE '"encode u32-fp32 cr 0.01","data":"normal",[^}]*"bytes_each":8.02[0-9]*
   { echo "u32-fp32: $json"; exit 1; }
 grep -qF '"torch.topk":{"absent":"not asked for"}' <<<"$json" || { echo "peers: $json"; exit 1; }
 
+# Every codec has a line.
+for codec in none bf16 topk star randomk qsgd fp16; do
+  grep -qE "\{\"codec\":\"$codec\",\"cr\":[^{]*\"compress\":\{\"alpha_us\":[0-9.e+-]*,\"beta_ns\":" <<<"$json" ||
+    { echo "no line of $codec: $json"; exit 1; }
+done
+
 table=$("$weir" bench kernels --elements 1000 --rounds 1 --cpu scalar --cr 0.02 --no-peers)
 grep -q '^# 1000 floats, one core, scalar' <<<"$table" || { echo "$table"; exit 1; }
 grep -q '^# no torch.topk: not asked for' <<<"$table" || { echo "$table"; exit 1; }

@@ -94,4 +94,15 @@ a "$tools/link_tool" clear va; check "clear again" 0 $?
 check "no qdisc is left" 0 "$(ip netns exec a tc qdisc show dev va | grep -c -e htb -e netem)"
 a "$tools/link_tool" apply nosuch0 10 1 2>/dev/null; check "no such interface" 1 $?
 kill $server
+
+# ASan does not fit into User-Mode Linux; memcheck does.
+if command -v valgrind >/dev/null; then
+  for command in "apply va 10 1" "read va" "clear va"; do
+    a valgrind -q --error-exitcode=99 --leak-check=full "$tools/link_tool" $command >memcheck.log 2>&1
+    check "memcheck: $command: $(cat memcheck.log)" 0 $?
+  done
+else
+  echo "FAILED: valgrind is not installed"
+  failed=1
+fi
 exit $failed

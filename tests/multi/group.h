@@ -120,11 +120,23 @@ static const char *const group_arms[] = {
     "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16",
     "none:1:dense-halving", "bf16:1:dense-double-tree", "bf16:1:dense-torus", "none:1:dense-star",
     "star:%g:art-halving:auto-fp32", "var:%g:art-double-tree", "star:%g:art-torus:auto-bf16",
-    "randomk:%g:art-star"};
+    "randomk:%g:art-star",
+    /* Low rank: the number is the rank. */
+    "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)
 
 static inline bool group_encodes(const weir_plan *plan) {
   return weir_codec_find(plan->codec)->encode != NULL;
+}
+
+/* Every tensor as a matrix as nearly square as its size allows. */
+static inline void group_rows(const size_t *offset, size_t tensors, size_t *rows) {
+  for (size_t t = 0; t < tensors; t++) {
+    const size_t n = offset[t + 1] - offset[t];
+    rows[t] = 1;
+    for (size_t r = 2; r * r <= n; r++)
+      if (n % r == 0) rows[t] = r;
+  }
 }
 
 static inline weir_plan group_plan(size_t arm, double cr, uint64_t id) {

@@ -70,6 +70,8 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
   cr_assert_eq(weir_residual_digest(session, &digest), WEIR_E_STATE);
   cr_assert_eq(weir_register_tensor(session, NULL, 3, &a), WEIR_E_INVALID);
   cr_assert_eq(weir_register_tensor(session, "too long", SIZE_MAX, &a), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_matrix(session, "too long", SIZE_MAX / 2, 3, &a), WEIR_E_INVALID);
+  cr_assert_eq(weir_register_matrix(session, NULL, 3, 3, &a), WEIR_E_INVALID);
   cr_assert_eq(weir_register_state(session, "gone", NULL, 8), WEIR_E_INVALID);
   cr_assert_eq(weir_register_hooks(session, &half), WEIR_E_INVALID);
   cr_assert_eq(weir_register_hooks(session, NULL), WEIR_E_INVALID);
@@ -136,6 +138,7 @@ typedef struct worker {
   int rank;
   const char *group, *policy;
   size_t numel;
+  size_t rows; /* 0: a vector */
   const char *name;
   weir_network_fn network;
   int steps;
@@ -148,7 +151,9 @@ typedef struct worker {
 
 static void run_worker(worker *w, weir_session *session) {
   uint32_t tensor;
-  w->status = weir_register_tensor(session, w->name, w->numel, &tensor);
+  w->status = w->rows > 0
+                  ? weir_register_matrix(session, w->name, w->rows, w->numel / w->rows, &tensor)
+                  : weir_register_tensor(session, w->name, w->numel, &tensor);
   if (w->status == WEIR_OK) w->status = weir_session_start(session);
   for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
     w->status = weir_step_begin(session, NULL);
@@ -210,12 +215,14 @@ Test(session, averages_over_ranks, .timeout = 60) {
 }
 
 Test(session, other_tensors_are_told_by_rank, .timeout = 60) {
-  for (int kind = 0; kind < 2; kind++) {
+  static const char *const names[] = {"sizes", "names", "shapes"};
+  for (int kind = 0; kind < 3; kind++) {
     static worker workers[RANKS];
     memset(workers, 0, sizeof workers);
     if (kind == 0) workers[2].numel = N - 1;
     if (kind == 1) workers[2].name = "v";
-    run_group(workers, kind == 0 ? "sizes" : "names", "fixed:none:1:dense-ring", NULL, 1);
+    if (kind == 2) workers[2].rows = 10;
+    run_group(workers, names[kind], "fixed:none:1:dense-ring", NULL, 1);
     for (int r = 0; r < RANKS; r++) {
       cr_assert_eq(workers[r].status, WEIR_E_MISMATCH, "%d: %s", r, workers[r].message);
       cr_assert_not_null(strstr(workers[r].message, "rank 2"), "%s", workers[r].message);
@@ -238,6 +245,7 @@ Test(session, virtual_time_is_the_cost_row, .timeout = 60) {
   } rows[] = {
       {"fixed:none:1:dense-ring", 6, 6.0 / 4 * 4000},
       {"fixed:none:1:dense-tree", 4, 4 * 4000},
+      {"fixed:powersgd:2:dense-ring", 12, 6.0 / 4 * 4000}, /* a vector goes whole; two sums */
       {"fixed:bf16:1:dense-ring", 6, 6.0 / 4 * 2000},
       {"fixed:topk:0.1:ag", 2, 3 * (16 + 800)},
       {"fixed:lwtopk:0.1:ag", 2, 3 * (16 + 800)},

@@ -113,7 +113,7 @@ static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
 
 static void body(member *m) {
   program *p = m->group->shared;
-  const size_t offset[] = {0, 700, N};
+  const size_t offset[] = {0, 700, N}, rows[] = {25, 40};
   trainee *t = calloc(1, sizeof *t);
   t->program = p;
   weir_rng_seed(&t->rng, 40 + (uint64_t)m->rank);
@@ -121,6 +121,7 @@ static void body(member *m) {
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
                                      .layout = {2, offset},
+                                     .rows = rows,
                                      .first_plan = p->first,
                                      .hooks = {.user = t, .propose = propose}};
   const weir_state_hooks hooks = {t, hook_bytes, hook_save, hook_load};
@@ -145,7 +146,8 @@ static weir_directive ask(uint32_t action, weir_plan plan) {
 /* Two steps, then trials of two steps each of three arms, then three steps of the last plan.  The
  * same without trials must end at the same weights. */
 static void with_and_without(int ranks, size_t arm) {
-  static const size_t first_arms[] = {6, 7, 10}; /* topk, star, var: residuals are not zero */
+  /* topk, star, var, powersgd: residuals are not zero, and columns are warm */
+  static const size_t first_arms[] = {6, 7, 10, GROUP_ARMS - 2};
   static program with, without;
   memset(&with, 0, sizeof with);
   memset(&without, 0, sizeof without);
@@ -153,7 +155,7 @@ static void with_and_without(int ranks, size_t arm) {
   const weir_plan other = group_plan((arm + 11) % GROUP_ARMS, 0.02, 2);
   /* Dense after a dense trial: a residual wrongly taken for empty would be lost. */
   const weir_plan last = group_plan(arm % 2 == 0 ? 0 : 7, 0.03, 3);
-  with.first = without.first = group_plan(first_arms[arm % 3], 0.1, 0);
+  with.first = without.first = group_plan(first_arms[arm % 4], 0.1, 0);
   with.after[1] = ask(WEIR_ACTION_TRIAL, tried);
   with.after[3] = ask(WEIR_ACTION_TRIAL, other);
   with.after[5] = ask(WEIR_ACTION_TRIAL, tried);

@@ -260,4 +260,8 @@ Test(network, median_and_slowest_link) {
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 40.0);
   cr_assert(network.changed);
+  n[3].flags = WEIR_NOTE_RISEN; /* it has reason to believe that its value is out of date */
+  weir_network_reduce(n, 5, &network);
+  cr_assert_eq(network.bandwidth, 90.0);
+  cr_assert_eq(network.risen, 1);
 }

@@ -98,6 +98,19 @@ Test(cost, encoders_and_drawn_indices_by_hand) {
   cr_assert(near(c.alpha_terms, 4) && near(c.byte_terms, 1600));
 }
 
+/* 4 workers, 1000 floats in two sums: ring 2 * 2 * 3 rounds, 2 * 3/4 * 4000 bytes; tree 2 * 2 * 2
+ * rounds, 2 * 2 * 4000 bytes. */
+Test(cost, low_rank_by_hand) {
+  const weir_plan ring = {.codec = WEIR_CODEC_POWERSGD, .collective = WEIR_COLL_DENSE_RING,
+                          .cr = 0.0625};
+  weir_plan tree = ring;
+  tree.collective = WEIR_COLL_DENSE_TREE;
+  const weir_cost_terms a = weir_cost_plan(&ring, 4, 90000, 1000);
+  const weir_cost_terms b = weir_cost_plan(&tree, 4, 90000, 1000);
+  cr_assert(near(a.alpha_terms, 12) && near(a.byte_terms, 6000));
+  cr_assert(near(b.alpha_terms, 8) && near(b.byte_terms, 16000));
+}
+
 /* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4 torus
  * 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100 values
  * take the place of the 1000. */

@@ -337,8 +337,8 @@ Test(kernels_select, the_table_is_in_order) {
     cr_assert_eq(codec->id, id);
     cr_expect_str_eq(codec->name, weir_codec_name(id));
     cr_expect_eq(codec->dense, id == WEIR_CODEC_NONE || id == WEIR_CODEC_BF16);
-    cr_expect_eq(codec->dense + (codec->select != NULL) + (codec->encode != NULL) +
-                     (codec->draw != NULL), 1);
+    cr_expect_eq(codec->dense + codec->low_rank + (codec->select != NULL) +
+                     (codec->encode != NULL) + (codec->draw != NULL), 1);
     cr_expect_eq(codec->bound != NULL, codec->encode != NULL);
     cr_expect_eq(codec->decode != NULL, codec->encode != NULL);
     cr_expect_eq(codec->shared_indices, id == WEIR_CODEC_STAR || id == WEIR_CODEC_VAR ||
@@ -346,7 +346,7 @@ Test(kernels_select, the_table_is_in_order) {
     size_t offset[3] = {0, 3, 10};
     weir_layout layout = {2, offset};
     cr_expect_eq(codec->kept(&layout, 0.5),
-                 codec->dense || codec->encode != NULL                  ? 10
+                 codec->dense || codec->low_rank || codec->encode != NULL ? 10
                  : id == WEIR_CODEC_LWTOPK || id == WEIR_CODEC_DGC ? 1 + 3
                                                                     : 5);
   }

@@ -14,7 +14,9 @@ Test(plan, text_round_trip) {
                          "none:1:dense-halving", "bf16:1:dense-double-tree", "none:1:dense-torus",
                          "none:1:dense-star", "star:0.01:art-halving:auto-bf16",
                          "randomk:0.033:art-double-tree:auto-fp32", "var:0.01:art-torus",
-                         "star:0.01:art-star"};
+                         "star:0.01:art-star",
+                         "powersgd:1:dense-ring", "powersgd:4:dense-tree",
+                         "powersgd:64:dense-ring"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -35,7 +37,10 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
                          "fp16:1:ag", "terngrad:0.03125:ag", "onebit:0.0625:ag",
                          "efsignsgd:0.125:ag", "randomk:0.1:ag", "dgc:0.1:art-ring",
                          "none:1:art-halving", "star:0.1:dense-halving", "none:1:dense-",
-                         "topk:0.1:dense-torus"};
+                         "topk:0.1:dense-torus",
+                         "powersgd:0:dense-ring", "powersgd:0.5:dense-ring",
+                         "powersgd:65:dense-ring", "powersgd:4.5:dense-ring", "powersgd:4:ag",
+                         "powersgd:nan:dense-ring", "powersgd:4:dense-ring:auto-bf16"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan, before;
     memset(&plan, 0x5a, sizeof plan);
@@ -44,6 +49,12 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
     cr_assert_eq(memcmp(&plan, &before, sizeof plan), 0);
     cr_assert_gt(strlen(weir_last_error()), 0);
   }
+}
+
+Test(plan, ratio_of_low_rank_is_rank_by_64) {
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("powersgd:4:dense-ring", &plan), WEIR_OK);
+  cr_assert(plan.cr == 0.0625);
 }
 
 Test(plan, digest_tells_every_field_apart) {

@@ -290,3 +290,63 @@ Test(trainer, bad_configurations) {
   refused(plain(), &data, "pixels");
   weir_dataset_free(&data);
 }
+
+/* --- told while backward goes on ------------------------------------------------------------- */
+
+typedef struct listener {
+  weir_trainer *trainer;
+  size_t told, forward;
+  double norm[64]; /* of each gradient when it was ready */
+  size_t stop;
+} listener;
+
+static double norm_of(weir_trainer *t, size_t tensor) {
+  const float *g = weir_trainer_gradient(t, tensor);
+  double sum = 0;
+  for (size_t i = 0; i < weir_trainer_tensor_numel(t, tensor); i++)
+    sum += (double)g[i] * (double)g[i];
+  return sum;
+}
+
+static weir_status hear_forward(void *user) {
+  listener *l = user;
+  cr_assert_eq(l->told, 0);
+  l->forward++;
+  return WEIR_OK;
+}
+
+static weir_status hear_ready(void *user, size_t tensor) {
+  listener *l = user;
+  cr_assert_eq(tensor, l->told, "tensor %zu comes as number %zu", tensor, l->told);
+  if (l->told == l->stop) return weir_fail(WEIR_E_STATE, "enough");
+  l->norm[l->told++] = norm_of(l->trainer, tensor);
+  return WEIR_OK;
+}
+
+static void listen_to(const char *model, size_t tensors) {
+  weir_dataset data = synthetic();
+  weir_trainer_config config = plain();
+  config.model = model;
+  listener l = {.trainer = make(&config, &data), .stop = SIZE_MAX};
+  cr_assert_eq(weir_trainer_tensors(l.trainer), tensors);
+  weir_trainer_tell(l.trainer, &(weir_trainer_audience){&l, hear_forward, hear_ready});
+  double loss = 0;
+  cr_assert_eq(weir_trainer_backward(l.trainer, &loss), WEIR_OK);
+  cr_assert_eq(l.told, tensors);
+  cr_assert_eq(l.forward, 1);
+  /* What was told is final. */
+  for (size_t t = 0; t < tensors; t++) cr_assert_eq(l.norm[t], norm_of(l.trainer, t), "%zu", t);
+  l.told = 0;
+  l.stop = 3;
+  cr_assert_eq(weir_trainer_backward(l.trainer, &loss), WEIR_E_STATE);
+  cr_assert_eq(l.told, 3);
+  weir_trainer_free(l.trainer);
+  weir_dataset_free(&data);
+}
+
+Test(trainer, tells_of_gradients_as_they_become_ready) {
+  listen_to("mlp", 6);
+  listen_to("deep", 42);
+  cr_assert(weir_trainer_knows("mlp") && weir_trainer_knows("deep"));
+  cr_assert(!weir_trainer_knows("wide") && !weir_trainer_knows(NULL));
+}

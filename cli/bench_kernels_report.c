@@ -1,0 +1,136 @@
+/* `weir bench kernels`: the results as JSON and as a table. */
+#include <json-glib/json-glib.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "bench_kernels.h"
+#include "kernels/cpu/cpu.h"
+
+static void put_text(JsonBuilder *builder, const char *name, const char *text) {
+  json_builder_set_member_name(builder, name);
+  json_builder_add_string_value(builder, text);
+}
+
+static void put_number(JsonBuilder *builder, const char *name, double value) {
+  json_builder_set_member_name(builder, name);
+  json_builder_add_double_value(builder, value);
+}
+
+static void put_peer(JsonBuilder *builder, const char *name, double ms, const char *absent) {
+  json_builder_set_member_name(builder, name);
+  json_builder_begin_object(builder);
+  if (ms >= 0)
+    put_number(builder, "ms", ms);
+  else
+    put_text(builder, "absent", absent);
+  json_builder_end_object(builder);
+}
+
+static void put_line(JsonBuilder *builder, const char *name, weir_kernel_line line) {
+  json_builder_set_member_name(builder, name);
+  json_builder_begin_object(builder);
+  put_number(builder, "alpha_us", 1e6 * line.alpha);
+  put_number(builder, "beta_ns", 1e9 * line.beta);
+  json_builder_end_object(builder);
+}
+
+static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
+  put_number(builder, "fit_ms", fits->ms);
+  put_number(builder, "fit_cpu_ms", fits->cpu_ms);
+  json_builder_set_member_name(builder, "fits");
+  json_builder_begin_array(builder);
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+    const kernel_fit *fit = &fits->codec[codec];
+    json_builder_begin_object(builder);
+    put_text(builder, "codec", weir_codec_name(codec));
+    put_number(builder, "cr", fit->plan.cr);
+    put_line(builder, "compress", fit->cost.compress);
+    put_line(builder, "decode", fit->cost.decode);
+    put_number(builder, "error", fit->error);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+}
+
+void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  put_text(builder, "cpu", weir_cpu()->name);
+  put_number(builder, "elements", (double)b->n);
+  put_number(builder, "rounds", b->rounds);
+  put_number(builder, "cr", b->cr);
+  put_text(builder, "gradients", r->gradients);
+  put_peer(builder, "nth_element", r->nth_element_ms, r->no_nth_element);
+  put_peer(builder, "torch.topk", r->torch_ms, r->no_torch);
+  json_builder_set_member_name(builder, "ratios");
+  json_builder_begin_array(builder);
+  for (guint i = 0; i < r->ratios->len; i++) {
+    const kernel_ratio *one = &g_array_index(r->ratios, kernel_ratio, i);
+    json_builder_begin_object(builder);
+    put_text(builder, "name", one->name);
+    put_number(builder, "value", one->value);
+    put_number(builder, "bound", one->bound);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+  put_fits(builder, &r->fits);
+  json_builder_set_member_name(builder, "rows");
+  json_builder_begin_array(builder);
+  for (guint i = 0; i < r->rows->len; i++) {
+    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
+    json_builder_begin_object(builder);
+    put_text(builder, "name", row->name);
+    put_text(builder, "data", kernel_data_names[row->data]);
+    put_number(builder, "ms", row->median);
+    put_number(builder, "least_ms", row->least);
+    if (row->bytes_each > 0) put_number(builder, "bytes_each", row->bytes_each);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+  json_builder_end_object(builder);
+  g_autoptr(JsonNode) root = json_builder_get_root(builder);
+  g_autofree char *text = json_to_string(root, FALSE);
+  puts(text);
+}
+
+static void print_fits(const kernel_fits *fits) {
+  printf("\n# alpha + beta n, fitted for all codecs in %.0f ms (%.0f of processor time); worst error on "
+         "other sizes\n", fits->ms, fits->cpu_ms);
+  printf("%-10s %8s %22s %22s %9s\n", "codec", "cr", "compress, us + ns", "decode, us + ns", "error");
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+    const kernel_fit *fit = &fits->codec[codec];
+    printf("%-10s %8g %12.1f + %7.3f %12.1f + %7.3f %7.1f %%\n", weir_codec_name(codec),
+           fit->plan.cr, 1e6 * fit->cost.compress.alpha, 1e9 * fit->cost.compress.beta,
+           1e6 * fit->cost.decode.alpha, 1e9 * fit->cost.decode.beta, 100.0 * fit->error);
+  }
+}
+
+void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r) {
+  printf("# %" G_GSIZE_FORMAT " floats, one core, %s, median of %d; gradients: %s\n", b->n,
+         weir_cpu()->name, b->rounds, r->gradients);
+  printf("%-10s %-36s %10s %10s %10s %9s\n", "data", "", "ms", "least ms", "/ read", "B/kept");
+  double read = 0;
+  for (guint i = 0; i < r->rows->len; i++) {
+    const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
+    if (strcmp(row->name, "read") == 0) read = row->median;
+    printf("%-10s %-36s %10.3f %10.3f %10.2f", kernel_data_names[row->data], row->name, row->median,
+           row->least, row->median / read);
+    if (row->bytes_each > 0) printf(" %9.3f", row->bytes_each);
+    printf("\n");
+  }
+  if (r->nth_element_ms >= 0)
+    printf("%-10s %-36s %10.3f\n", "normal", "std::nth_element", r->nth_element_ms);
+  else
+    printf("# no std::nth_element: %s\n", r->no_nth_element);
+  if (r->torch_ms >= 0)
+    printf("%-10s %-36s %10.3f\n", "normal", "torch.topk, one thread", r->torch_ms);
+  else
+    printf("# no torch.topk: %s\n", r->no_torch);
+  printf("\n%-52s %10s %10s\n", "ratio", "", "at most");
+  for (guint i = 0; i < r->ratios->len; i++) {
+    const kernel_ratio *one = &g_array_index(r->ratios, kernel_ratio, i);
+    printf("%-52s %10.4f %10.4f%s\n", one->name, one->value, one->bound,
+           one->value > one->bound ? "  over" : "");
+  }
+  print_fits(&r->fits);
+}

@@ -1,0 +1,147 @@
+#include "controller/table.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "planner/csv.h"
+
+static const char first_of_file[] = "bf16:1:dense-ring";
+static const char expected[] = "layers:PLAN, bucket=MB:PLAN, even=N:PLAN or a file";
+
+static weir_status parse_number(const char *text, const char *end, double *number) {
+  char *stop = NULL;
+  errno = 0;
+  *number = strtod(text, &stop);
+  if (stop != end || end == text || errno == ERANGE || !(*number > 0) || !isfinite(*number))
+    return weir_fail(WEIR_E_INVALID, "groups '%s': expected a number above 0 and a plan behind it",
+                     text);
+  return WEIR_OK;
+}
+
+weir_status weir_table_parse(const char *text, weir_table_text *table) {
+  static const struct {
+    const char *name;
+    weir_table_kind kind;
+    bool number;
+  } forms[] = {{"layers", WEIR_TABLE_LAYERS, false},
+               {"bucket=", WEIR_TABLE_BUCKET, true},
+               {"even=", WEIR_TABLE_EVEN, true}};
+  *table = (weir_table_text){.kind = WEIR_TABLE_FILE, .path = text};
+  for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
+    const size_t length = strlen(forms[i].name);
+    const char *colon = strchr(text, ':');
+    if (strncmp(text, forms[i].name, length) != 0 || colon == NULL) continue;
+    if (!forms[i].number && colon != text + length) continue;
+    table->kind = forms[i].kind;
+    weir_status status = WEIR_OK;
+    if (forms[i].number) status = parse_number(text + length, colon, &table->number);
+    return status == WEIR_OK ? weir_plan_parse(colon + 1, &table->plan) : status;
+  }
+  if (*text == '\0') return weir_fail(WEIR_E_INVALID, "no groups: expected %s", expected);
+  return weir_plan_parse(first_of_file, &table->plan);
+}
+
+/* --- files ---------------------------------------------------------------------------------- */
+
+static weir_status find_tensor(const weir_csv *csv, const weir_layout *layout,
+                               const char *const *names, size_t first, uint32_t *end) {
+  for (size_t t = first; t < layout->tensors; t++)
+    if (names != NULL && !strcmp(names[t], csv->field[0])) {
+      *end = (uint32_t)t + 1;
+      return WEIR_OK;
+    }
+  return weir_csv_fail(csv, "last '%s': expected a tensor behind those of the group before",
+                       csv->field[0]);
+}
+
+static weir_status read_group(const weir_csv *csv, weir_plan_group *group) {
+  static const char *const places[WEIR_PLACE_COUNT] = {"caller", "thread"};
+  weir_plan plan;
+  const weir_status status = weir_plan_parse(csv->field[1], &plan);
+  if (status != WEIR_OK) {
+    char why[256];
+    strncpy(why, weir_last_error(), sizeof why - 1);
+    why[sizeof why - 1] = '\0';
+    return weir_csv_fail(csv, "%s", why);
+  }
+  weir_group_set_plan(group, &plan);
+  for (uint32_t p = 0; p < WEIR_PLACE_COUNT; p++)
+    if (!strcmp(csv->field[2], places[p])) {
+      group->place = p;
+      return WEIR_OK;
+    }
+  return weir_csv_fail(csv, "place '%s': expected caller or thread", csv->field[2]);
+}
+
+static weir_status read_file(const char *path, const weir_layout *layout,
+                             const char *const *names, weir_plan_group *table, size_t *count) {
+  weir_csv csv;
+  weir_status status = weir_csv_open(&csv, path, "last,plan,place");
+  if (status != WEIR_OK) return status;
+  bool more = false;
+  size_t first = 0;
+  for (*count = 0;; first = table[(*count)++].end) {
+    status = weir_csv_next(&csv, &more);
+    if (status != WEIR_OK || !more) break;
+    if (first == layout->tensors)
+      status = weir_csv_fail(&csv, "another group: expected none behind the last tensor");
+    weir_plan_group *group = &table[*count];
+    if (status == WEIR_OK) {
+      memset(group, 0, sizeof *group);
+      status = find_tensor(&csv, layout, names, first, &group->end);
+    }
+    if (status == WEIR_OK) status = read_group(&csv, group);
+    if (status != WEIR_OK) break;
+  }
+  if (status == WEIR_OK && first != layout->tensors)
+    status = weir_fail(WEIR_E_PARSE, "%s: the groups end at tensor %zu of %zu: expected the last one",
+                       path, first, layout->tensors);
+  weir_csv_close(&csv);
+  return status;
+}
+
+/* --- the other forms ------------------------------------------------------------------------ */
+
+static bool closes(const weir_table_text *text, const weir_layout *layout, size_t begin, size_t end,
+                   size_t count) {
+  const size_t tensors = layout->tensors;
+  if (end == tensors || text->kind == WEIR_TABLE_LAYERS) return true;
+  if (text->kind == WEIR_TABLE_BUCKET)
+    return 4.0 * (double)(layout->offset[end] - layout->offset[begin]) >= text->number * 1e6;
+  /* Group `count` of even ones ends at the first tensor past its share. */
+  const double groups = fmin(floor(fmax(text->number, 1)), (double)tensors);
+  return (double)end * groups >= ((double)count + 1) * (double)tensors;
+}
+
+weir_status weir_table_build(const weir_table_text *text, const weir_layout *layout,
+                             const char *const *names, weir_plan_group *table, size_t *count) {
+  *count = 0;
+  if (layout->tensors == 0) return weir_fail(WEIR_E_INVALID, "no tensors to make groups of");
+  if (text->kind == WEIR_TABLE_FILE) return read_file(text->path, layout, names, table, count);
+  size_t begin = 0;
+  for (size_t end = 1; end <= layout->tensors; end++) {
+    if (!closes(text, layout, begin, end, *count)) continue;
+    table[*count] = (weir_plan_group){.end = (uint32_t)end};
+    weir_group_set_plan(&table[(*count)++], &text->plan);
+    begin = end;
+  }
+  return WEIR_OK;
+}
+
+void weir_table_plan(const weir_plan_group *table, size_t count, const weir_layout *layout,
+                     weir_plan *plan) {
+  size_t first = 0, largest = 0, most = 0;
+  for (size_t k = 0; k < count; first = table[k++].end) {
+    const size_t n = layout->offset[table[k].end] - layout->offset[first];
+    if (n > most) {
+      most = n;
+      largest = k;
+    }
+  }
+  weir_group_plan(&table[largest], plan);
+  plan->groups = (uint32_t)count;
+  plan->layout = weir_groups_name(table, count);
+}

@@ -1,0 +1,93 @@
+/* What profiles are made of: when gradients become ready, and how long each group takes.  Clock
+ * readings are system calls in places, so only the first steps and then every eighth are measured. */
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "engine/state.h"
+
+#define EVERY 8
+
+enum { FIELDS = sizeof(weir_group_times) / sizeof(double) };
+
+weir_status weir_profiler_room(const weir_group_set *set, weir_series **time) {
+  *time = calloc(set->count, FIELDS * sizeof **time);
+  return *time != NULL ? WEIR_OK
+                       : weir_fail(WEIR_E_NOMEM, "no memory for the times of %zu groups", set->count);
+}
+
+void weir_profiler_forget(weir_engine *engine, weir_series *time) {
+  free(engine->profiler.time);
+  engine->profiler.time = time;
+  engine->profiler.plan_steps = 0;
+}
+
+void weir_profiler_open(weir_engine *engine) {
+  weir_profiler *profiler = &engine->profiler;
+  profiler->on = profiler->plan_steps < WEIR_KEPT_STEPS || engine->exchanges % EVERY == 0;
+  profiler->mark = engine->begun;
+}
+
+void weir_engine_mark_backward(weir_engine *engine) {
+  if (engine->profiler.on) engine->profiler.mark = weir_engine_clock(engine);
+}
+
+void weir_profiler_came(weir_engine *engine, size_t tensor) {
+  weir_profiler *profiler = &engine->profiler;
+  profiler->gap[tensor].value[profiler->steps % WEIR_KEPT_STEPS] =
+      (float)(weir_engine_clock(engine) - profiler->mark);
+}
+
+void weir_profiler_left(weir_engine *engine) {
+  engine->profiler.mark = weir_engine_clock(engine);
+}
+
+void weir_profiler_close(weir_engine *engine) {
+  weir_profiler *profiler = &engine->profiler;
+  const size_t slot = profiler->plan_steps % WEIR_KEPT_STEPS;
+  for (size_t k = 0; k < engine->set.count; k++) {
+    const weir_group_times *times = &engine->set.group[k].times;
+    const double all[FIELDS] = {times->launched_s, times->started_s, times->compress_s,
+                                times->exchange_s, times->decode_s};
+    for (size_t f = 0; f < FIELDS; f++)
+      profiler->time[k * FIELDS + f].value[slot] = (float)all[f];
+  }
+  profiler->plan_steps++;
+  profiler->steps++;
+}
+
+static double median(const weir_series *series, uint64_t steps) {
+  const size_t n = steps < WEIR_KEPT_STEPS ? (size_t)steps : WEIR_KEPT_STEPS;
+  float sorted[WEIR_KEPT_STEPS];
+  for (size_t i = 0; i < n; i++) {
+    size_t at = i;
+    for (; at > 0 && sorted[at - 1] > series->value[i]; at--) sorted[at] = sorted[at - 1];
+    sorted[at] = series->value[i];
+  }
+  return n > 0 ? 0.5 * ((double)sorted[(n - 1) / 2] + (double)sorted[n / 2]) : 0;
+}
+
+static size_t kept(uint64_t steps) {
+  return steps < WEIR_KEPT_STEPS ? (size_t)steps : WEIR_KEPT_STEPS;
+}
+
+bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s) {
+  const weir_profiler *profiler = &engine->profiler;
+  double sum = 0;
+  const size_t n = kept(profiler->steps);
+  for (size_t i = 0; i < n; i++) sum += (double)profiler->gap[tensor].value[i];
+  if (n > 0) *gap_s = sum / (double)n;
+  return n > 0;
+}
+
+size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
+                         size_t *count) {
+  const weir_profiler *profiler = &engine->profiler;
+  *count = engine->set.count;
+  for (size_t k = 0; k < *count && k < capacity && profiler->plan_steps > 0; k++) {
+    double all[FIELDS];
+    for (size_t f = 0; f < FIELDS; f++)
+      all[f] = median(&profiler->time[k * FIELDS + f], profiler->plan_steps);
+    times[k] = (weir_group_times){all[0], all[1], all[2], all[3], all[4]};
+  }
+  return kept(profiler->plan_steps);
+}

@@ -1,0 +1,302 @@
+/* Low rank through the engine: exact where the rank suffices, the same bits on all ranks and from
+ * run to run, nothing lost, and nothing left by trials and failed steps. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "engine/state.h"
+#include "group.h"
+
+/* A matrix, a bias, a matrix too small to be worth it, and another matrix. */
+enum { TENSORS = 4, ROWS = 30, COLUMNS = 40, N = ROWS * COLUMNS + 7 + 4 + 60 * 15, STEPS = 60 };
+static const size_t offset[TENSORS + 1] = {0, 1200, 1207, 1211, N}, shape[TENSORS] = {ROWS, 1, 2, 60};
+_Static_assert(N == 2111, "offset[] says so too");
+
+typedef struct course {
+  const char *plans[STEPS]; /* NULL: as before */
+  uint32_t actions[STEPS];
+  int steps;
+  int failing; /* step at which rank 0 hands in a NaN; -1: never */
+  int rank_of_gradient; /* of each rank's matrices; 0: full */
+  bool constant;        /* the same gradient in every step */
+  bool grouped;         /* in three groups */
+  float *g[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX], *update[GROUP_MAX];
+  uint64_t digest[GROUP_MAX]; /* out: of all updates, the last residual and the columns */
+} course;
+
+typedef struct voice {
+  const course *course;
+  int step;
+  weir_plan_group table[3];
+} voice;
+
+static weir_plan plan_of(const char *text, int step) {
+  weir_plan plan;
+  if (weir_plan_parse(text, &plan) != WEIR_OK) abort();
+  plan.id = (uint64_t)step;
+  return plan;
+}
+
+static void propose(void *user, weir_directive *directive) {
+  const voice *v = user;
+  const int next = v->step + 1;
+  if (next >= v->course->steps || v->course->plans[next] == NULL) return;
+  directive->action = v->course->actions[next];
+  directive->plan = plan_of(v->course->plans[next], next);
+}
+
+/* Sums of `rank` products of vectors, tensor by tensor; 0: every element for itself. */
+static void fill(float *g, int rank, uint64_t seed) {
+  weir_rng rng;
+  weir_rng_seed(&rng, seed);
+  for (size_t i = 0; i < N; i++) g[i] = (float)weir_rng_normal(&rng);
+  for (size_t t = 0; t < TENSORS && rank > 0; t++) {
+    const size_t rows = shape[t], columns = (offset[t + 1] - offset[t]) / rows;
+    memset(g + offset[t], 0, rows * columns * sizeof *g);
+    for (int k = 0; k < rank; k++) {
+      float u[64], v[64];
+      for (size_t i = 0; i < rows; i++) u[i] = (float)weir_rng_normal(&rng);
+      for (size_t j = 0; j < columns; j++) v[j] = (float)weir_rng_normal(&rng);
+      for (size_t i = 0; i < rows * columns; i++)
+        g[offset[t] + i] += u[i / columns] * v[i % columns];
+    }
+  }
+}
+
+/* --- what holds of every step ----------------------------------------------------------------- */
+
+static double square(const float *x, size_t n) {
+  double sum = 0;
+  for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
+  return sum;
+}
+
+/* What rounds in element (i, j): sums over at most 64 products |p| |q|, with |p| <= 1 a row and |q|
+ * no longer than the matrix' column j; over all ranks. */
+static double column_norms(const course *c, int ranks, size_t t, size_t j) {
+  const size_t rows = shape[t], columns = (offset[t + 1] - offset[t]) / rows;
+  double sum = 0;
+  for (int r = 0; r < ranks; r++) {
+    double square_sum = 0;
+    for (size_t i = 0; i < rows; i++) {
+      const size_t at = offset[t] + i * columns + j;
+      square_sum += pow((double)c->g[r][at] + (double)c->before[r][at], 2);
+    }
+    sum += sqrt(square_sum);
+  }
+  return sum;
+}
+
+static void check_conservation(group *g, const course *c, int step) {
+  for (size_t t = 0; t < TENSORS; t++) {
+    const size_t columns = (offset[t + 1] - offset[t]) / shape[t];
+    for (size_t i = offset[t]; i < offset[t + 1]; i++) {
+      double in = 0, out = g->size * (double)c->update[0][i];
+      for (int r = 0; r < g->size; r++) {
+        in += (double)c->g[r][i] + (double)c->before[r][i];
+        out += (double)c->after[r][i];
+      }
+      const double bound =
+          (g->size + 16) * 0x1p-24 * column_norms(c, g->size, t, (i - offset[t]) % columns);
+      if (!(fabs(in - out) <= bound))
+        group_fail(g, "step %d, element %zu: %.9g came in, %.9g went out", step, i, in, out);
+    }
+  }
+}
+
+/* A rank's own projection leaves no more than there was; vectors and small matrices go whole. */
+static void check_residual(member *m, const course *c, int step) {
+  const float *after = c->after[m->rank];
+  float e[N];
+  for (size_t i = 0; i < N; i++) e[i] = c->g[m->rank][i] + c->before[m->rank][i];
+  for (size_t t = 0; t < TENSORS; t++) {
+    const size_t n = offset[t + 1] - offset[t];
+    const double left = square(after + offset[t], n), whole = square(e + offset[t], n);
+    if (t == 1 || t == 2 ? left != 0 : !(left <= whole * 1.0001))
+      group_fail(m->group, "step %d, tensor %zu: %g of %g is left", step, t, left, whole);
+  }
+}
+
+static void check_step(member *m, const course *c, weir_engine *engine, int step) {
+  if (memcmp(c->update[m->rank], c->update[0], sizeof(float) * N) != 0)
+    group_fail(m->group, "step %d: rank %d has another result than rank 0", step, m->rank);
+  if (weir_codec_find(engine->plan.codec)->low_rank && engine->plan.groups == 0)
+    check_residual(m, c, step);
+  if (m->rank == 0) check_conservation(m->group, c, step);
+}
+
+/* --- running ---------------------------------------------------------------------------------- */
+
+static uint64_t state_of(const weir_engine *engine) {
+  const weir_warm *warm = &engine->warm;
+  const uint64_t hash = weir_engine_residual_digest(engine);
+  return warm->q == NULL
+             ? hash
+             : weir_hash(hash, warm->q, warm->rank * warm->columns * sizeof *warm->q);
+}
+
+static void one_step(member *m, course *c, weir_engine *engine, int step) {
+  const int r = m->rank;
+  const bool failing = step == c->failing;
+  weir_status status = weir_engine_step_begin(engine, NULL);
+  const uint64_t state = state_of(engine);
+  memcpy(c->before[r], weir_engine_residual(engine), N * sizeof(float));
+  fill(c->g[r], c->rank_of_gradient, (uint64_t)(c->constant ? 0 : step) * GROUP_MAX + (uint64_t)r);
+  memcpy(c->update[r], c->g[r], N * sizeof(float));
+  if (failing && r == 0) c->update[r][5] = NAN;
+  for (uint32_t t = 0; t < TENSORS && status == WEIR_OK; t++)
+    status = weir_engine_submit(engine, t, c->update[r] + offset[t]);
+  if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
+  if (status != (failing ? WEIR_E_NONFINITE : WEIR_OK))
+    group_fail(m->group, "step %d: %s", step, weir_last_error());
+  if (failing && state_of(engine) != state)
+    group_fail(m->group, "step %d failed and left something behind", step);
+  memcpy(c->after[r], weir_engine_residual(engine), N * sizeof(float));
+  group_barrier(m);
+  if (!failing) check_step(m, c, engine, step);
+  group_barrier(m);
+}
+
+/* Groups: a low-rank one on a thread, top-k, and a low-rank one on the caller's. */
+static void divide(voice *v, weir_plan *plan) {
+  const char *const texts[3] = {"powersgd:3:dense-tree", "topk:0.5:ag", "powersgd:2:dense-ring"};
+  static const uint32_t ends[3] = {1, 2, 4};
+  for (int k = 0; k < 3; k++) {
+    const weir_plan own = plan_of(texts[k], 0);
+    v->table[k] = (weir_plan_group){.end = ends[k], .place = k == 0 ? WEIR_PLACE_THREAD
+                                                                    : WEIR_PLACE_CALLER};
+    weir_group_set_plan(&v->table[k], &own);
+  }
+  plan->groups = 3;
+  plan->layout = weir_groups_name(v->table, 3);
+}
+
+static void body(member *m) {
+  course *c = m->group->shared;
+  voice v = {.course = c};
+  weir_plan first = plan_of(c->plans[0], 0);
+  if (c->grouped) divide(&v, &first);
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {TENSORS, offset},
+                                     .rows = shape,
+                                     .first_plan = first,
+                                     .first_groups = v.table,
+                                     .hooks = {.user = &v, .propose = propose}};
+  weir_engine *engine = NULL;
+  if (weir_engine_create(&engine, &config) != WEIR_OK) {
+    group_fail(m->group, "%s", weir_last_error());
+    return;
+  }
+  uint64_t hash = WEIR_HASH_INIT;
+  for (v.step = 0; v.step < c->steps; v.step++) {
+    one_step(m, c, engine, v.step);
+    if (c->actions[v.step] != WEIR_ACTION_TRIAL)
+      hash = weir_hash(hash, c->update[m->rank], N * sizeof(float));
+  }
+  const uint64_t state = state_of(engine);
+  c->digest[m->rank] = weir_hash(hash, &state, m->rank == 0 ? sizeof state : 0);
+  weir_engine_free(engine);
+}
+
+static void run(course *c, int ranks) {
+  for (int r = 0; r < ranks; r++) {
+    float **all[] = {&c->g[r], &c->before[r], &c->after[r], &c->update[r]};
+    for (size_t i = 0; i < 4; i++) {
+      free(*all[i]);
+      *all[i] = calloc(N, sizeof(float));
+    }
+  }
+  group g;
+  group_run(&g, ranks, body, c);
+  cr_assert(!g.failed, "%s", g.failure);
+}
+
+/* --- tests ------------------------------------------------------------------------------------ */
+
+/* Three ranks, each a gradient of rank 1: the sum has rank 3, and rank 3 sends their mean whole in
+ * the first step; the residuals add up to nothing. */
+Test(lowrank, mean_of_gradients_whose_rank_it_can_hold) {
+  static course c = {.plans = {"powersgd:3:dense-ring"}, .steps = 1, .failing = -1,
+                     .rank_of_gradient = 1};
+  run(&c, 3);
+  for (size_t i = 0; i < N; i++) {
+    const double mean = ((double)c.g[0][i] + (double)c.g[1][i] + (double)c.g[2][i]) / 3;
+    const double left = (double)c.after[0][i] + (double)c.after[1][i] + (double)c.after[2][i];
+    cr_assert(fabs((double)c.update[0][i] - mean) < 1e-5 && fabs(left) < 3e-5,
+              "element %zu: %g, not %g; %g is left", i, (double)c.update[0][i], mean, left);
+  }
+}
+
+Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run, .timeout = 60) {
+  static course c = {.plans = {"powersgd:2:dense-ring", NULL, NULL, "powersgd:5:dense-tree", NULL,
+                               "topk:0.1:ag", "powersgd:1:dense-tree", "none:1:dense-ring"},
+                     .steps = 8, .failing = -1};
+  for (int i = 1; i < 8; i++) c.actions[i] = WEIR_ACTION_SWITCH;
+  for (int ranks = 1; ranks <= 5; ranks++) {
+    run(&c, ranks);
+    const uint64_t before = c.digest[0];
+    run(&c, ranks);
+    cr_assert_eq(c.digest[0], before, "%d ranks", ranks);
+  }
+}
+
+/* A codec that keeps a share d of the energy leaves residuals of at most 4 (1 - d) / d^2 times the
+ * gradient's square under error feedback (Karimireddy et al. 2019, lemma 3), for ever; four of thirty
+ * directions that are equally large on average are d = 4/30. */
+Test(lowrank, residuals_stay_bounded, .timeout = 60) {
+  static course c = {.plans = {"powersgd:4:dense-ring"}, .steps = STEPS, .failing = -1};
+  run(&c, 2);
+  const double d = 4.0 / 30, bound = 4 * (1 - d) / (d * d);
+  const double gradient = square(c.g[0], N) + square(c.g[1], N);
+  const double left = square(c.after[0], N) + square(c.after[1], N);
+  cr_assert(left < bound * gradient, "%g of %g", left, gradient);
+}
+
+Test(lowrank, trials_and_failed_steps_leave_nothing_behind, .timeout = 60) {
+  static course with = {.plans = {"powersgd:2:dense-ring", NULL, "powersgd:5:dense-tree", NULL,
+                                  "powersgd:1:dense-ring", "powersgd:2:dense-ring", NULL, NULL},
+                        .actions = {0, 0, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL,
+                                    WEIR_ACTION_SWITCH, 0, 0},
+                        .steps = 7, .failing = -1, .constant = true};
+  static course without = {.plans = {"powersgd:2:dense-ring", NULL, "powersgd:2:dense-ring"},
+                           .actions = {0, 0, WEIR_ACTION_SWITCH},
+                           .steps = 4, .failing = -1, .constant = true};
+  run(&with, 3);
+  run(&without, 3);
+  /* The ranks but 0 digest their updates alone: rank 0's columns beyond the second differ. */
+  cr_assert_eq(with.digest[1], without.digest[1]);
+  cr_assert(memcmp(with.after[0], without.after[0], N * sizeof(float)) == 0);
+  with.failing = 6;
+  with.steps = 8;
+  run(&with, 3);
+}
+
+Test(lowrank, groups_have_columns_of_their_own, .timeout = 60) {
+  static course c = {.plans = {"powersgd:3:dense-tree"}, .steps = 5, .failing = 3, .grouped = true};
+  for (int ranks = 1; ranks <= 4; ranks++) {
+    run(&c, ranks);
+    const uint64_t before = c.digest[0];
+    run(&c, ranks);
+    cr_assert_eq(c.digest[0], before);
+  }
+}
+
+static void refuse(member *m) {
+  const size_t wrong[TENSORS] = {ROWS, 1, 3, 60};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {TENSORS, offset},
+                                     .rows = wrong,
+                                     .first_plan = plan_of("powersgd:1:dense-ring", 0)};
+  weir_engine *engine = NULL;
+  if (weir_engine_create(&engine, &config) != WEIR_E_INVALID || engine != NULL ||
+      strstr(weir_last_error(), "tensor 2 of 4 elements does not have 3 rows") == NULL)
+    group_fail(m->group, "taken: %s", weir_last_error());
+}
+
+Test(lowrank, rows_that_do_not_divide_a_tensor_are_refused) {
+  group g;
+  group_run(&g, 1, refuse, NULL);
+  cr_assert(!g.failed, "%s", g.failure);
+}

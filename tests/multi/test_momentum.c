@@ -1,0 +1,169 @@
+/* Momentum correction: what comes out is momentum SGD's where everything is sent, and the paper's
+ * where something is; failed steps and trials leave nothing of it behind. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "engine/state.h"
+#include "group.h"
+
+enum { N = 300, STEPS = 10 };
+
+typedef struct course {
+  size_t arm;
+  uint32_t actions[STEPS]; /* how a step came about */
+  int steps, failing;      /* failing: step with a NaN on rank 0; -1: none */
+  float update[GROUP_MAX][STEPS][N];
+  uint64_t residual[GROUP_MAX]; /* at the end */
+} course;
+
+typedef struct voice {
+  const course *course;
+  int step;
+} voice;
+
+static void propose(void *user, weir_directive *directive) {
+  const voice *v = user;
+  if (v->step + 1 >= v->course->steps) return;
+  directive->action = v->course->actions[v->step + 1];
+  directive->plan = group_plan(v->course->arm, 0.1, (uint64_t)v->step + 1);
+}
+
+/* Small integers: every sum below is exact. */
+static float gradient(int rank, int step, size_t i) {
+  return (float)((int)((i * 7 + (size_t)(step * 5 + rank * 3)) % 17) - 8) * 16;
+}
+
+/* Steps that do not count do not move the trainer on: `counted` is the step of the gradient. */
+static void body(member *m) {
+  course *c = m->group->shared;
+  voice v = {.course = c};
+  const size_t offset[3] = {0, 120, N}, rows[2] = {10, 15};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {2, offset},
+                                     .rows = rows,
+                                     .momentum = 0.5,
+                                     .first_plan = group_plan(c->arm, 0.1, 0),
+                                     .hooks = {.user = &v, .propose = propose}};
+  weir_engine *engine = NULL;
+  if (weir_engine_create(&engine, &config) != WEIR_OK) {
+    group_fail(m->group, "%s", weir_last_error());
+    return;
+  }
+  int counted = 0;
+  for (v.step = 0; v.step < c->steps; v.step++) {
+    float *g = c->update[m->rank][v.step];
+    weir_status status = weir_engine_step_begin(engine, NULL);
+    for (size_t i = 0; i < N; i++) g[i] = gradient(m->rank, counted, i);
+    if (v.step == c->failing && m->rank == 0) g[N - 1] = NAN;
+    if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
+    if (status == WEIR_OK) status = weir_engine_submit(engine, 1, g + offset[1]);
+    if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
+    if (status != (v.step == c->failing ? WEIR_E_NONFINITE : WEIR_OK))
+      group_fail(m->group, "step %d: %s", v.step, weir_last_error());
+    counted += c->actions[v.step] != WEIR_ACTION_TRIAL && status == WEIR_OK;
+  }
+  c->residual[m->rank] = weir_engine_residual_digest(engine);
+  weir_engine_free(engine);
+}
+
+static void run(course *c, int ranks) {
+  group g;
+  group_run(&g, ranks, body, c);
+  cr_assert(!g.failed, "%s: %s", group_arms[c->arm], g.failure);
+}
+
+/* The average of velocities is the velocity of the average: u = u / 2 + mean g. */
+Test(momentum, dense_is_momentum_sgd) {
+  static course c = {.steps = 4, .failing = -1};
+  cr_assert_str_eq(group_arms[c.arm], "none:1:dense-ring");
+  run(&c, 2);
+  for (size_t i = 0; i < N; i++) {
+    float u = 0;
+    for (int step = 0; step < 4; step++) {
+      u = u / 2 + (gradient(0, step, i) + gradient(1, step, i)) / 2;
+      cr_assert(c.update[0][step][i] == u && c.update[1][step][i] == u);
+    }
+  }
+}
+
+static void masked(member *m) {
+  /* One of four is kept, momentum 1/2, g = (4, 3, 0, 0):
+   *   u = (4, 3):    e = (4, 3),   4 goes,   (0, 3) stays, u = (0, 3)
+   *   u = (4, 4.5):  e = (4, 7.5), 7.5 goes, (4, 0) stays, u = (4, 0)
+   *   u = (6, 3):    e = (10, 3),  10 goes,  (0, 3) stays, u = (0, 3), and so on. */
+  static const float want[4][2] = {{4, 0}, {0, 7.5F}, {10, 0}, {0, 7.5F}};
+  const size_t offset[2] = {0, 4};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {1, offset},
+                                     .momentum = 0.5,
+                                     .first_plan = group_plan(*(size_t *)m->group->shared, 0.25, 0)};
+  weir_engine *engine = NULL;
+  if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
+  for (int step = 0; step < 4; step++) {
+    float g[4] = {4, 3, 0, 0};
+    weir_status status = weir_engine_step_begin(engine, NULL);
+    if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
+    if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
+    if (status != WEIR_OK || g[0] != want[step][0] || g[1] != want[step][1] || g[2] != 0 || g[3] != 0)
+      group_fail(m->group, "rank %d, step %d: %g %g", m->rank, step, (double)g[0], (double)g[1]);
+  }
+  weir_engine_free(engine);
+}
+
+Test(momentum, is_cut_off_where_something_was_sent) {
+  size_t tried = 0;
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    const weir_plan plan = group_plan(arm, 0.25, 0);
+    const weir_codec *codec = weir_codec_find(plan.codec);
+    if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO) continue; /* sidco need not see it */
+    group g;
+    group_run(&g, 4, masked, &arm);
+    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+    tried++;
+  }
+  cr_assert_geq(tried, 20);
+}
+
+/* With two trials and a failed step between, and without: the same bits, whatever the codec. */
+Test(momentum, failed_steps_and_trials_leave_nothing_behind, .timeout = 120) {
+  static course with, without;
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    with = (course){.arm = arm, .steps = 8, .failing = 3};
+    with.actions[4] = with.actions[5] = WEIR_ACTION_TRIAL;
+    with.actions[6] = WEIR_ACTION_SWITCH;
+    without = (course){.arm = arm, .steps = 6, .failing = 3};
+    without.actions[4] = WEIR_ACTION_SWITCH;
+    const int ranks = 1 + (int)(arm % 3);
+    run(&with, ranks);
+    run(&without, ranks);
+    for (int r = 0; r < ranks; r++) {
+      cr_assert_eq(with.residual[r], without.residual[r], "%s", group_arms[arm]);
+      cr_assert(memcmp(with.update[r][6], without.update[r][4], sizeof(float) * 2 * N) == 0, "%s",
+                group_arms[arm]);
+    }
+  }
+}
+
+static void refuse(member *m) {
+  static const double bad[] = {1, -0.1, 2, NAN, INFINITY};
+  const size_t offset[2] = {0, 4};
+  for (size_t i = 0; i < 5; i++) {
+    const weir_engine_config config = {.comm = m->comm,
+                                       .transport = m->transport,
+                                       .layout = {1, offset},
+                                       .momentum = bad[i],
+                                       .first_plan = group_plan(0, 1, 0)};
+    weir_engine *engine = NULL;
+    if (weir_engine_create(&engine, &config) != WEIR_E_INVALID || engine != NULL)
+      group_fail(m->group, "momentum %g was taken", bad[i]);
+  }
+}
+
+Test(momentum, that_does_not_fade_is_refused) {
+  group g;
+  group_run(&g, 1, refuse, NULL);
+  cr_assert(!g.failed, "%s", g.failure);
+}

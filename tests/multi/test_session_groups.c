@@ -1,0 +1,145 @@
+/* The public API with groups: who runs what, what is told of it, what is refused meanwhile. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <weir/weir.h>
+
+#define RANKS 3
+#define TENSORS 4
+#define NUMEL 500
+
+typedef struct worker {
+  int rank;
+  const char *group, *policy;
+  weir_status status; /* out */
+  char message[512];
+  float sum; /* of the updates of the last step */
+  size_t groups, timed;
+  double gap_s[TENSORS];
+  weir_group_times times[TENSORS];
+  weir_plan_group table[TENSORS];
+  weir_step_info info;
+  weir_status in_mid_step;
+  float g[TENSORS][NUMEL];
+} worker;
+
+static void pause_ms(long ms) {
+  const struct timespec time = {0, ms * 1000000};
+  (void)nanosleep(&time, NULL);
+}
+
+static weir_status one_step(worker *w, weir_session *session, int step) {
+  weir_status status = weir_step_begin(session, NULL);
+  if (status == WEIR_OK) status = weir_mark_backward(session);
+  for (uint32_t t = 0; t < TENSORS && status == WEIR_OK; t++) {
+    if (t == 2) pause_ms(4); /* the backward pass takes its time for this one */
+    for (size_t i = 0; i < NUMEL; i++) w->g[t][i] = (float)((int)i % 7 + w->rank + step);
+    status = weir_submit(session, t, w->g[t]);
+  }
+  if (status != WEIR_OK) return status;
+  char byte = 0, all[RANKS];
+  const weir_status refused = weir_allgather_bytes(session, &byte, 1, all);
+  if (step == 5) w->in_mid_step = refused;
+  if (step < 5 && refused != WEIR_OK && refused != WEIR_E_STATE) return refused;
+  return weir_step_end(session, &w->info);
+}
+
+static weir_status tell(worker *w, const weir_session *session) {
+  weir_status status = weir_current_groups(session, w->table, TENSORS, &w->groups);
+  if (status == WEIR_OK) status = weir_current_times(session, w->times, TENSORS, &w->timed);
+  for (uint32_t t = 0; t < TENSORS && status == WEIR_OK; t++)
+    status = weir_tensor_gap(session, t, &w->gap_s[t]);
+  return status;
+}
+
+static void *work(void *argument) {
+  worker *w = argument;
+  weir_options options;
+  weir_options_init(&options);
+  options.rank = w->rank;
+  options.world_size = RANKS;
+  options.transport = "inproc";
+  options.rendezvous = w->group;
+  options.policy = w->policy;
+  options.timeout_s = 20;
+  options.profile = true;
+  weir_session *session;
+  w->status = weir_session_create(&session, &options);
+  for (int t = 0; t < TENSORS && w->status == WEIR_OK; t++) {
+    char name[8];
+    snprintf(name, sizeof name, "t%d", t);
+    w->status = weir_register_tensor(session, name, NUMEL, NULL);
+  }
+  if (w->status == WEIR_OK) w->status = weir_session_start(session);
+  double gap;
+  size_t count;
+  if (w->status == WEIR_OK && (weir_tensor_gap(session, 0, &gap) != WEIR_E_STATE ||
+                               weir_current_times(session, w->times, TENSORS, &count) != WEIR_E_STATE))
+    w->status = WEIR_E_INTERNAL;
+  for (int step = 0; step < 12 && w->status == WEIR_OK; step++)
+    w->status = one_step(w, session, step);
+  if (w->status == WEIR_OK) w->status = tell(w, session);
+  if (w->status == WEIR_OK && (weir_tensor_gap(session, TENSORS, &gap) != WEIR_E_INVALID ||
+                               weir_current_groups(session, NULL, 1, &count) != WEIR_E_INVALID))
+    w->status = WEIR_E_INTERNAL;
+  if (w->status != WEIR_OK) snprintf(w->message, sizeof w->message, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+static void run(worker *w, const char *policy) {
+  static int turn;
+  static char group[64];
+  snprintf(group, sizeof group, "session groups %d %d", (int)getpid(), turn++);
+  pthread_t thread[RANKS];
+  for (int r = 0; r < RANKS; r++) {
+    w[r] = (worker){.rank = r, .group = group, .policy = policy};
+    pthread_create(&thread[r], NULL, work, &w[r]);
+  }
+  for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
+}
+
+Test(session_groups, layers_are_exchanged_as_they_come, .timeout = 60) {
+  static worker w[RANKS];
+  run(w, "groups:layers:none:1:dense-ring");
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+    cr_assert_eq(w[r].groups, TENSORS);
+    cr_assert_eq(w[r].timed, TENSORS);
+    cr_assert_eq(w[r].info.plan.groups, TENSORS);
+    for (uint32_t k = 0; k < TENSORS; k++) cr_assert_eq(w[r].table[k].end, k + 1);
+    /* While groups are under way the communicator is theirs. */
+    cr_assert_eq(w[r].in_mid_step, WEIR_E_STATE);
+    for (size_t t = 0; t < TENSORS; t++)
+      for (size_t i = 0; i < NUMEL; i++) /* ranks 0, 1, 2 in step 11: the mean is rank 1's */
+        cr_assert_float_eq(w[r].g[t][i], (float)(i % 7) + 12, 1e-5);
+    cr_assert_geq(w[r].gap_s[2], 0.004);
+    cr_assert_geq(w[r].times[2].launched_s, 0.004);
+    cr_assert_leq(w[r].times[0].launched_s, w[r].times[3].launched_s);
+    cr_assert_geq(w[r].info.exchange_s, 0);
+  }
+}
+
+Test(session_groups, without_groups_there_is_one, .timeout = 60) {
+  static worker w[RANKS];
+  run(w, "fixed:none:1:dense-tree");
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+    cr_assert_eq(w[r].groups, 0);
+    cr_assert_eq(w[r].timed, 1);
+    cr_assert_eq(w[r].in_mid_step, WEIR_OK); /* nothing is under way before weir_step_end */
+    cr_assert_eq(w[r].info.exchange_s, w[r].info.comm_s);
+  }
+}
+
+Test(session_groups, a_table_that_cannot_be_read_ends_the_start, .timeout = 60) {
+  static worker w[RANKS];
+  run(w, "groups:/nowhere/at/all.csv");
+  cr_assert_eq(w[0].status, WEIR_E_IO, "%s", w[0].message);
+  for (int r = 1; r < RANKS; r++) cr_assert_neq(w[r].status, WEIR_OK);
+}

@@ -1,0 +1,129 @@
+/* Tables of groups: what is one, what it is called, and how it is written. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "controller/table.h"
+#include "plan_files.h"
+
+static const size_t offset[] = {0, 100, 101, 1101, 1102, 3102, 3103};
+static const weir_layout layout = {6, offset};
+static const char *const names[] = {"a", "b", "c", "d", "e", "f"};
+
+static void write_table(char path[64], const char *text) {
+  write_plan_file(path, text, strlen(text));
+}
+
+static size_t build(const char *text, weir_plan_group *table) {
+  weir_table_text parsed;
+  size_t count = 0;
+  memset(table, 0, 7 * sizeof *table);
+  cr_assert_eq(weir_table_parse(text, &parsed), WEIR_OK, "%s: %s", text, weir_last_error());
+  cr_assert_eq(weir_table_build(&parsed, &layout, names, table, &count), WEIR_OK, "%s: %s", text,
+               weir_last_error());
+  cr_assert_eq(weir_groups_check(table, count, 6), WEIR_OK, "%s: %s", text, weir_last_error());
+  return count;
+}
+
+Test(groups_table, forms) {
+  weir_plan_group t[7];
+  cr_assert_eq(build("layers:topk:0.1:ag", t), 6);
+  for (uint32_t k = 0; k < 6; k++)
+    cr_assert(t[k].end == k + 1 && t[k].codec == WEIR_CODEC_TOPK && t[k].cr == 0.1);
+  /* 4 bytes an element: 0.004 MB are 1000 elements. */
+  cr_assert_eq(build("bucket=0.004:bf16:1:dense-tree", t), 3);
+  cr_assert(t[0].end == 3 && t[1].end == 5 && t[2].end == 6);
+  cr_assert_eq(build("bucket=1:bf16:1:dense-tree", t), 1);
+  cr_assert_eq(t[0].end, 6);
+  cr_assert_eq(build("even=4:none:1:dense-ring", t), 4);
+  cr_assert(t[0].end == 2 && t[1].end == 3 && t[2].end == 5 && t[3].end == 6);
+  cr_assert_eq(build("even=99:none:1:dense-ring", t), 6);
+  cr_assert_eq(build("even=1:none:1:dense-ring", t), 1);
+}
+
+Test(groups_table, refused_texts) {
+  const char *bad[] = {"",         "layers:topk:0.1:art-ring", "layers:topk",     "bucket=0:none:1:dense-ring",
+                       "even=x:none:1:dense-ring", "bucket=-1:none:1:dense-ring",
+                       "even=nan:none:1:dense-ring", "even=2:none:2:dense-ring"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    weir_table_text parsed;
+    cr_assert_neq(weir_table_parse(bad[i], &parsed), WEIR_OK, "'%s' is taken", bad[i]);
+    cr_assert_gt(strlen(weir_last_error()), 0);
+  }
+}
+
+Test(groups_table, file) {
+  char path[64];
+  write_table(path, "last,plan,place\nb,topk:0.5:ag:auto-bf16,thread\nf,none:1:dense-tree,caller\n");
+  weir_plan_group t[7];
+  cr_assert_eq(build(path, t), 2);
+  cr_assert(t[0].end == 2 && t[0].codec == WEIR_CODEC_TOPK && t[0].wire == WEIR_WIRE_AUTO_BF16 &&
+            t[0].place == WEIR_PLACE_THREAD && t[0].cr == 0.5);
+  cr_assert(t[1].end == 6 && t[1].codec == WEIR_CODEC_NONE && t[1].place == WEIR_PLACE_CALLER &&
+            t[1].collective == WEIR_COLL_DENSE_TREE);
+  weir_plan plan = {.id = 9};
+  weir_table_plan(t, 2, &layout, &plan); /* the second group is the larger one */
+  cr_assert(plan.id == 9 && plan.codec == WEIR_CODEC_NONE && plan.groups == 2);
+  cr_assert_eq(plan.layout, weir_groups_name(t, 2));
+  cr_assert_eq(weir_plan_check(&plan), WEIR_OK);
+  char text[WEIR_PLAN_TEXT_MAX];
+  weir_plan_format(&plan, text);
+  cr_assert_str_eq(text, "none:1:dense-tree/2");
+  remove(path);
+}
+
+Test(groups_table, refused_files) {
+  static const struct {
+    const char *text, *place;
+  } bad[] = {{"last,plan\nf,none:1:dense-tree\n", ":1:"},
+             {"last,plan,place\n", ":"},
+             {"last,plan,place\nz,none:1:dense-tree,caller\n", ":2:"},
+             {"last,plan,place\nc,none:1:dense-tree,caller\nb,none:1:dense-tree,caller\n", ":3:"},
+             {"last,plan,place\nf,none:1:dense-tree,caller\nf,none:1:dense-tree,caller\n", ":3:"},
+             {"last,plan,place\nf,none:0.5:dense-tree,caller\n", ":2:"},
+             {"last,plan,place\nf,none:1:dense-tree,moon\n", ":2:"},
+             {"last,plan,place\nc,none:1:dense-tree,caller\n", "expected"}};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char path[64];
+    weir_plan_group t[7];
+    weir_table_text parsed;
+    size_t count;
+    write_table(path, bad[i].text);
+    cr_assert_eq(weir_table_parse(path, &parsed), WEIR_OK);
+    cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_E_PARSE, "%zu", i);
+    cr_assert_not_null(strstr(weir_last_error(), bad[i].place), "%zu: %s", i, weir_last_error());
+    remove(path);
+  }
+  weir_plan_group t[7];
+  weir_table_text parsed;
+  size_t count;
+  cr_assert_eq(weir_table_parse("/nowhere/at/all.csv", &parsed), WEIR_OK);
+  cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_E_IO);
+}
+
+Test(groups_table, what_is_no_table) {
+  weir_plan_group good[2] = {{.end = 2, .cr = 1}, {.end = 6, .cr = 1}}, t[2];
+  cr_assert_eq(weir_groups_check(good, 2, 6), WEIR_OK);
+  cr_assert_eq(weir_groups_check(good, 0, 6), WEIR_E_INVALID);
+  cr_assert_eq(weir_groups_check(NULL, 2, 6), WEIR_E_INVALID);
+  cr_assert_eq(weir_groups_check(good, 1, 6), WEIR_E_INVALID);
+  cr_assert_eq(weir_groups_check(good, 2, 5), WEIR_E_INVALID);
+  for (int i = 0; i < 6; i++) {
+    memcpy(t, good, sizeof t);
+    if (i == 0) t[0].end = 0;
+    if (i == 1) t[1].end = 2;
+    if (i == 2) t[1].codec = WEIR_CODEC_COUNT;
+    if (i == 3) t[1].cr = 0.5;
+    if (i == 4) t[0].place = WEIR_PLACE_COUNT;
+    if (i == 5) t[0].reserved = 1;
+    cr_assert_eq(weir_groups_check(t, 2, 6), WEIR_E_INVALID, "%d", i);
+    cr_assert_neq(weir_groups_name(t, 2), weir_groups_name(good, 2), "%d", i);
+  }
+  weir_plan plan = {.cr = 1, .groups = 2};
+  cr_assert_eq(weir_plan_check(&plan), WEIR_E_INVALID); /* no layout */
+  const uint64_t digest = weir_plan_digest(&plan);
+  plan.layout = 7;
+  cr_assert_eq(weir_plan_check(&plan), WEIR_OK);
+  cr_assert_neq(weir_plan_digest(&plan), digest);
+}
