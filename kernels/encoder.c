@@ -91,14 +91,6 @@ size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layou
   return message_bytes(layout, format->head.unit, format->head.bits, format->scales);
 }
 
-/* Where a unit's draws start: splitmix64 of seed and unit. */
-static uint32_t unit_key(uint64_t seed, uint64_t number) {
-  uint64_t z = seed + number * UINT64_C(0x9e3779b97f4a7c15);
-  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-  return (uint32_t)((z ^ z >> 31) >> 32);
-}
-
 weir_status weir_units_encode(const weir_unit_format *format, const float *e,
                               const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
                               size_t *bytes) {
@@ -113,7 +105,7 @@ weir_status weir_units_encode(const weir_unit_format *format, const float *e,
   size_t head = format->scales * sizeof(float);
   for (walk w = start(layout, format->head.unit); next(&w);) {
     float scale[WEIR_SCALES_MAX];
-    format->encode(format, e + w.at, w.count, unit_key(seed, w.number), scale, to + head);
+    format->encode(format, e + w.at, w.count, weir_unit_key(seed, w.number), scale, to + head);
     memcpy(to, scale, head);
     to += head + weir_codes_bytes(w.count, format->head.bits);
   }

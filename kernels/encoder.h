@@ -32,11 +32,6 @@ _Static_assert(sizeof(weir_encoded) == 16, "the header goes out as it lies in me
 
 /* Codes handled at a time, so that they stay in the first cache; a multiple of 8. */
 #define WEIR_PIECE ((size_t)1024)
-/* Largest magnitude that a grid reaches: what lies beyond saturates and stays in the residual, and
- * no difference or decoded value overflows. */
-#define WEIR_GRID_LIMIT (FLT_MAX / 4)
-/* Below this a unit's width is taken as zero: its step would be denormal. */
-#define WEIR_GRID_LEAST (FLT_MIN * 256)
 
 /* One kind of unit. */
 typedef struct weir_unit_format {
@@ -78,13 +73,6 @@ weir_status weir_encoded_malformed(uint32_t codec, const char *what);
 
 /* Pack a piece of at most WEIR_PIECE codes; code has room for a whole number of eights. */
 void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
-
-/* x within the grid's reach, as a float. */
-static inline float weir_grid_limit(double x) {
-  return x > (double)WEIR_GRID_LIMIT    ? WEIR_GRID_LIMIT
-         : x < -(double)WEIR_GRID_LIMIT ? -WEIR_GRID_LIMIT
-                                        : (float)x;
-}
 
 /* --- options beyond a plan's, for tests and for callers without error feedback ---------------- */
 

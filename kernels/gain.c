@@ -1,8 +1,8 @@
 /* Gain curve: compression gain E||g_c||^2 / E||g_e||^2 (flexible communication, section 2-C3, after
  * GraVAC) of exact top-k at every ratio, from one histogram of |e|.
  *
- * A bin holds the magnitudes that share exponent and first MANTISSA bits, so that inside a bin they
- * differ by at most 2^-MANTISSA relative (denormals, which share few bins, by more); count and
+ * A bin holds the magnitudes that share exponent and first 5 mantissa bits, so that inside a bin they
+ * differ by at most 2^-5 relative (denormals, which share few bins, by more); count and
  * energy of each bin are exact sums.  The k largest are whole bins from the top and j of the c
  * elements of one border bin; these j are taken to hold j/c of the bin's energy.  That is never too
  * much, and the bound says how much it may be too little. */
@@ -12,9 +12,8 @@
 #include "base/base.h"
 #include "kernels/internal.h"
 
-#define MANTISSA 5
-#define BINS ((size_t)1 << (8 + MANTISSA))
-#define BIN_SHIFT (23 - MANTISSA)
+#define BINS ((size_t)WEIR_GAIN_BINS)
+#define BIN_SHIFT WEIR_GAIN_SHIFT
 
 #define COPIES 4
 
@@ -76,6 +75,17 @@ void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_
       to->count += to[copy].count;
     }
     curve->energy += to->energy;
+  }
+}
+
+void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
+                          const double *energy) {
+  memset(curve, 0, sizeof *curve);
+  curve->n = n;
+  for (size_t b = 0; b < BINS; b++) {
+    curve->bins[b][0] = (bin){.energy = energy[b], .count = (double)count[b]};
+    curve->sampled += (size_t)count[b];
+    curve->energy += energy[b];
   }
 }
 

@@ -46,13 +46,6 @@ static inline weir_band weir_band_of(weir_kth kth, size_t k) {
 size_t weir_sample_at(size_t i, size_t stretch, uint64_t *state);
 void weir_sample(const float *e, size_t n, size_t count, float *sample);
 
-/* Bits of the smallest float that is >= threshold >= 0. */
-static inline uint32_t weir_bits_reaching(double threshold) {
-  float nearest = (float)threshold;
-  uint32_t bits = weir_magnitude(nearest);
-  return (double)nearest < threshold ? bits + 1 : bits;
-}
-
 /* Outcome of a search: the k-th largest, and the short list that the context now holds, all
  * elements of magnitude >= floor_bits, the k-th among them.  listed = 0: there is no short list
  * (few elements, ties in bulk, large k). */
@@ -83,6 +76,11 @@ size_t weir_emit_candidates(const weir_codec_context *context, size_t count, wei
 /* base + the indices of the k largest of n elements, ascending. */
 weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_t n, size_t k,
                               uint32_t base, uint32_t *index);
+
+/* Fills a gain curve from bins that were counted elsewhere, of a gradient of n elements; WEIR_GAIN_BINS
+ * counts and energies. */
+void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
+                          const double *energy);
 
 /* Selects k of the n elements of a unit, k < n; k = n, too, where the unit is a tensor. */
 typedef weir_status weir_unit_fn(weir_codec_context *context, const float *e, size_t n, size_t k,

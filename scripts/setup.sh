@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs what scripts/packages.txt names and this Debian machine lacks.  Does nothing when
-# nothing is missing.
+# Installs what scripts/packages.txt names and this Debian machine lacks, and fetches the CUDA
+# compiler (setup-cuda.sh).  Does nothing when nothing is missing.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -13,7 +13,7 @@ done <scripts/packages.txt
 
 if ((${#missing[@]} == 0)); then
   echo "setup: every package is installed"
-  exit 0
+  exec scripts/setup-cuda.sh
 fi
 echo "setup: installing ${missing[*]}"
 as_root=()
@@ -29,3 +29,4 @@ apt() {
 }
 apt update
 apt install -y --no-install-recommends "${missing[@]}"
+scripts/setup-cuda.sh

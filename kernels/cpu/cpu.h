@@ -1,8 +1,6 @@
 /* Passes over every float: a scalar reference and vector versions with bit-identical results,
  * chosen once at run time by what the processor can do.  Internal to kernels/ and its tests.
- *
- * Magnitudes are compared as integers, the bits of |x|: for finite floats that is the order of
- * the values, denormals included, and it needs no care about rounding modes or flushing. */
+ */
 #ifndef WEIR_KERNELS_CPU_H
 #define WEIR_KERNELS_CPU_H
 
@@ -12,13 +10,11 @@
 #include <string.h>
 
 #include "kernels/codec.h"
+#include "kernels/number.h"
 
 /* Sums run in this many double lanes, element i in lane i mod 16, and the lanes are then added in
  * halves (8, 4, 2, 1).  This order is part of the contract: every version reproduces it. */
 #define WEIR_LANES 16
-
-/* Bits of +Inf; finite magnitudes are below. */
-#define WEIR_INF_BITS UINT32_C(0x7f800000)
 
 /* Elements that a candidates' buffer must have beyond its capacity: vector stores may run over. */
 #define WEIR_CANDIDATE_SLACK 16
@@ -106,28 +102,6 @@ const weir_cpu_ops *weir_cpu(void);
  * choosing.  weir_cpu_force(&weir_cpu_scalar) forces the scalar path. */
 void weir_cpu_force(const weir_cpu_ops *ops);
 
-static inline uint32_t weir_magnitude(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return bits & UINT32_C(0x7fffffff);
-}
-
-static inline float weir_float_of(uint32_t bits) {
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
-
-/* A bijection of 32 bits whose values look drawn at random: xor-shifts and odd factors
- * (multiply-xorshift hashing, constants of C. Wellons' "lowbias32"). */
-static inline uint32_t weir_mix32(uint32_t x) {
-  x ^= x >> 16;
-  x *= UINT32_C(0x7feb352d);
-  x ^= x >> 15;
-  x *= UINT32_C(0x846ca68b);
-  return x ^ x >> 16;
-}
-
 /* Add the lanes up in the contract's order. */
 static inline double weir_fold_lanes(double lane[WEIR_LANES]) {
   for (size_t width = WEIR_LANES / 2; width > 0; width /= 2) {
@@ -136,49 +110,6 @@ static inline double weir_fold_lanes(double lane[WEIR_LANES]) {
     }
   }
   return lane[0];
-}
-
-/* Nearest bfloat16, ties to even.  A finite value never becomes Inf: beyond the largest finite
- * bfloat16 it saturates, so that what is lost stays a finite residual.  NaN stays a (quiet) NaN. */
-static inline uint16_t weir_bf16_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  uint32_t sign = (bits >> 16) & 0x8000U;
-  uint32_t magnitude = bits & UINT32_C(0x7fffffff);
-  uint32_t rounded = (magnitude + 0x7fffU + ((magnitude >> 16) & 1U)) >> 16;
-  rounded = rounded < 0x7f7fU ? rounded : 0x7f7fU;
-  uint32_t special = magnitude > WEIR_INF_BITS ? (magnitude >> 16) | 0x40U : 0x7f80U;
-  return (uint16_t)(sign | (magnitude < WEIR_INF_BITS ? rounded : special));
-}
-
-static inline float weir_bf16_value(uint16_t bits) {
-  return weir_float_of((uint32_t)bits << 16);
-}
-
-/* Nearest half, ties to even; a finite value saturates at 65504 instead of becoming Inf, so that
- * what is lost stays a finite residual.  x must be finite. */
-static inline uint16_t weir_fp16_bits(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  uint32_t sign = bits >> 16 & 0x8000U;
-  uint32_t magnitude = bits & UINT32_C(0x7fffffff);
-  if (magnitude < UINT32_C(0x38800000)) { /* below 2^-14: multiples of 2^-24, by the adder's rounding */
-    float shifted = weir_float_of(magnitude) + 0.5F;
-    memcpy(&bits, &shifted, sizeof bits);
-    return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
-  }
-  uint32_t rounded = (magnitude + 0xfffU + (magnitude >> 13 & 1U)) >> 13;
-  rounded -= (127 - 15) << 10;
-  return (uint16_t)(sign | (rounded < 0x7bffU ? rounded : 0x7bffU));
-}
-
-/* Exact; half must be finite.  Read as a float's upper bits it is 2^112 times too small, below 2^-14
- * as well. */
-static inline float weir_fp16_value(uint16_t half) {
-  float value = weir_float_of((uint32_t)(half & 0x7fffU) << 13) * 0x1p112F;
-  uint32_t bits;
-  memcpy(&bits, &value, sizeof bits);
-  return weir_float_of(bits | (uint32_t)(half & 0x8000U) << 16);
 }
 
 #endif

@@ -1,0 +1,126 @@
+/* The same operations on a CUDA device: context, memory and one function for each, C linkage.
+ *
+ * A context is a device, a stream and a workspace.  All operations are queued on the stream and
+ * return at once; none waits for the device and none allocates: weir_cuda_reserve does, once, before
+ * the first step.  Pointers to floats, indices and messages are device memory, aligned to their
+ * elements (4, 4 and 1 bytes); what is not aligned to 16 bytes is merely slower.  n, k and counts
+ * are elements.  One thread at a time uses a context; its
+ * current device becomes the context's.
+ *
+ * Errors the host can see (sizes, null pointers, what was not reserved) are returned and nothing is
+ * queued.  What only the device sees (bytes from the wire that are malformed) leaves the output
+ * unchanged and is reported by the next weir_cuda_wait.  After WEIR_E_INTERNAL (the driver reports
+ * a fault) the context is of no further use.
+ *
+ * The scalar code of kernels/cpu is the oracle: what a function gives is equal to it bit for bit
+ * unless the function says otherwise. */
+#ifndef WEIR_KERNELS_CUDA_H
+#define WEIR_KERNELS_CUDA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/codec.h"
+
+typedef struct weir_cuda weir_cuda;
+
+/* Devices that can be used; 0 without a device or a driver.  Never fails. */
+int weir_cuda_devices(void);
+
+/* stream: a cudaStream_t of the caller, who keeps it alive; NULL: the context makes its own. */
+weir_status weir_cuda_create(int device, void *stream, weir_cuda **out);
+void weir_cuda_free(weir_cuda *cuda); /* waits for what is queued; NULL is allowed */
+void *weir_cuda_stream(const weir_cuda *cuda);
+
+/* Workspace for gradients of up to n elements of which up to k are kept; never shrinks.  Waits for
+ * what is queued when it grows.  An operation beyond what is reserved gives WEIR_E_STATE. */
+weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k);
+
+/* Wait until all that is queued is done: the only function of a step's that does.  WEIR_E_PROTOCOL
+ * when a message was malformed since the last wait. */
+weir_status weir_cuda_wait(weir_cuda *cuda);
+
+/* --- memory ---------------------------------------------------------------------------------- */
+
+/* bytes of device memory, aligned to 256; released with weir_cuda_release (NULL is allowed). */
+weir_status weir_cuda_alloc(weir_cuda *cuda, size_t bytes, void **out);
+void weir_cuda_release(weir_cuda *cuda, void *memory);
+/* Queue a copy between host and device in either direction.  Pageable host memory makes the call
+ * wait for the copy; page-locked memory does not. */
+weir_status weir_cuda_copy(weir_cuda *cuda, void *to, const void *from, size_t bytes);
+
+/* --- selecting ------------------------------------------------------------------------------- */
+
+/* Error feedback and exact top-k in one pass over memory: e = g + r (e may be g or r), index and
+ * value the k elements of largest |e|, indices ascending, of equal magnitudes the lower index; then
+ * e[index[i]] = 0, so that e is the residual.  *moments as in weir_cuda_ef_accumulate.  A magnitude
+ * is compared by its bits: Inf and NaN count as largest, moments->nonfinite tells of them. */
+weir_status weir_cuda_ef_topk(weir_cuda *cuda, const float *g, const float *r, float *e, size_t n,
+                              size_t k, uint32_t *index, float *value, weir_moments *moments);
+/* The same of a given e, which is not changed; value may be NULL. */
+weir_status weir_cuda_topk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
+                           float *value);
+/* As the codec mstopk; reserve k + 1.  The mean of |e| is summed in another order than on the CPU,
+ * so that a threshold may differ in its last bit, and the selection by what lies on it. */
+weir_status weir_cuda_mstopk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
+                             float *value);
+
+/* --- passes ---------------------------------------------------------------------------------- */
+
+/* weir_ef_accumulate: e = g + r, e may be g or r.  *moments, device memory (NULL: not wanted), is
+ * stored, not added to.  e is equal but for the bits of NaNs; the two sums run in another order than
+ * on the CPU, deterministic for given n, and differ by at most n 2^-53 of the sum of magnitudes. */
+weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float *r, float *e,
+                                    size_t n, weir_moments *moments);
+/* value[i] = e[index[i]], and where zero is set e[index[i]] = 0 (star, var, randomk: indices that
+ * another rank or the seed has chosen).  The indices are checked like those of weir_cuda_scatter_add. */
+weir_status weir_cuda_gather(weir_cuda *cuda, float *e, size_t n, const uint32_t *index, size_t k,
+                             float *value, bool zero);
+/* to[index[i]] += value[i].  The indices may come from the wire: unless they are strictly ascending
+ * and below n, nothing is written and the next wait says so. */
+weir_status weir_cuda_scatter_add(weir_cuda *cuda, float *to, size_t n, const uint32_t *index,
+                                  const float *value, size_t k);
+weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
+/* e -= sent */
+weir_status weir_cuda_ef_subtract(weir_cuda *cuda, float *e, const float *sent, size_t n);
+/* As weir_bf16_encode and weir_bf16_decode; error may be NULL. */
+weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,
+                                  float *error);
+weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
+/* Halves as in the messages of the codec fp16, without the header; x must be finite. */
+weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out);
+weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
+
+/* --- qsgd ------------------------------------------------------------------------------------ */
+
+/* As the codec qsgd with 2 to 8 bits (buckets of 128, max-min, stochastic): the same bytes for the
+ * same seed.  capacity at least the codec's bound(), *bytes is what will be written.  e must be
+ * finite, n below 2^32; neither needs a reservation. */
+weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n, unsigned bits,
+                                  uint64_t seed, void *out, size_t capacity, size_t *bytes);
+/* Decode untrusted bytes into to[0..n): stored, or added when add.  Another header than that of n
+ * elements of bits each, or scales out of range: to unchanged, the next wait says so.  Another
+ * length: WEIR_E_PROTOCOL at once. */
+weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                  unsigned bits, float *to, bool add);
+
+/* --- gain curve ------------------------------------------------------------------------------ */
+
+/* A bin of weir_gain_curve: sum of the squared mantissas, high 2^32 + low, and elements. */
+typedef struct weir_cuda_gain_bin {
+  uint64_t low;
+  uint64_t high;
+  uint64_t count;
+} weir_cuda_gain_bin;
+#define WEIR_CUDA_GAIN_BINS 8192
+
+/* As weir_gain_curve_fill, into WEIR_CUDA_GAIN_BINS bins of device memory, stored.  The caller copies
+ * them to the host when it suits him and makes them a curve there.  The energies are exact, while
+ * the CPU's have rounding errors of up to n 2^-53. */
+weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n, size_t stride,
+                                     weir_cuda_gain_bin *bins);
+/* bins in host memory; n as in weir_cuda_gain_histogram. */
+weir_status weir_cuda_gain_curve(const weir_cuda_gain_bin *bins, size_t n, weir_gain_curve *curve);
+
+#endif

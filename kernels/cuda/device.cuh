@@ -1,0 +1,88 @@
+/* What the files of kernels/cuda share; not for other rooms. */
+#ifndef WEIR_KERNELS_CUDA_DEVICE_CUH
+#define WEIR_KERNELS_CUDA_DEVICE_CUH
+
+#include <cuda_runtime.h>
+
+#include <cstddef>
+#include <cstdint>
+
+extern "C" {
+#include "base/base.h"
+#include "kernels/cuda/cuda.h"
+}
+#include "kernels/number.h"
+
+/* Bits of the device's fault word; weir_cuda_wait reads and clears it. */
+constexpr uint32_t WEIR_FAULT_INDEX = 1;
+constexpr uint32_t WEIR_FAULT_MESSAGE = 2;
+
+/* What a search for the k largest knows so far; device memory (select.cu). */
+struct weir_search_state;
+/* Sums of one tile. */
+struct weir_tile_sums {
+  double sum;
+  double square;
+  unsigned long long nonfinite;
+};
+
+struct weir_cuda {
+  int device;
+  unsigned processors; /* multiprocessors */
+  cudaStream_t stream;
+  bool owns_stream;
+  uint32_t *fault;      /* device */
+  uint32_t *fault_host; /* page-locked */
+  /* Reserved sizes, and the workspace's parts in one block of device memory. */
+  size_t n;
+  size_t k;
+  size_t candidates;
+  size_t scan_bytes;
+  void *workspace;
+  weir_search_state *search;
+  weir_tile_sums *sums;       /* a tile */
+  uint2 *listed;              /* a tile: first candidate, candidates */
+  uint2 *taken;               /* a tile and one more: elements above the band, inside it */
+  float *candidate;           /* value */
+  uint32_t *candidate_place;  /* index */
+  void *scan;                 /* scratch of weir_cuda_scan */
+};
+
+/* WEIR_OK, or WEIR_E_INTERNAL with the driver's own words. */
+weir_status weir_cuda_check(cudaError_t error, const char *what);
+/* What every operation checks first. */
+weir_status weir_cuda_ready(const weir_cuda *cuda, size_t n, size_t k);
+
+/* Queue a kernel. */
+template <typename... P, typename... A>
+weir_status weir_cuda_launch(weir_cuda *cuda, const char *what, size_t grid, unsigned block,
+                             void (*kernel)(P...), A... arguments) {
+  weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
+  if (status != WEIR_OK) {
+    return status;
+  }
+  cudaLaunchConfig_t config = {};
+  config.gridDim = dim3((unsigned)grid);
+  config.blockDim = dim3(block);
+  config.stream = cuda->stream;
+  return weir_cuda_check(cudaLaunchKernelEx(&config, kernel, static_cast<P>(arguments)...), what);
+}
+
+/* Threads of a block that walks over elements, and blocks enough to fill the device. */
+constexpr unsigned WEIR_CUDA_BLOCK = 256;
+static inline size_t weir_cuda_grid(const weir_cuda *cuda, size_t items, size_t per_block) {
+  size_t blocks = (items + per_block - 1) / per_block;
+  size_t most = (size_t)cuda->processors * 16;
+  blocks = blocks < most ? blocks : most;
+  return blocks > 0 ? blocks : 1;
+}
+
+/* For each i in [0, n), spread over the whole grid. */
+#define WEIR_CUDA_EACH(i, n)                                                       \
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);          \
+       i += (size_t)gridDim.x * blockDim.x)
+
+#define WEIR_WARP 32U
+#define WEIR_ALL_LANES 0xffffffffU
+
+#endif

@@ -1,0 +1,121 @@
+/* Arithmetic on single floats that every device must do alike: plain C here, and the same text
+ * again for CUDA.  No header of kernels/ is included, so that CUDA files can include this one.
+ *
+ * Magnitudes are compared as integers, the bits of |x|: for finite floats that is the order of
+ * the values, denormals included, and it needs no care about rounding modes or flushing. */
+#ifndef WEIR_KERNELS_NUMBER_H
+#define WEIR_KERNELS_NUMBER_H
+
+#include <float.h>
+#include <stdint.h>
+#include <string.h>
+
+#ifdef __CUDACC__
+#define WEIR_NUMBER __host__ __device__ static inline
+#else
+#define WEIR_NUMBER static inline
+#endif
+
+/* Bits of +Inf; finite magnitudes are below. */
+#define WEIR_INF_BITS UINT32_C(0x7f800000)
+
+WEIR_NUMBER uint32_t weir_magnitude(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  return bits & UINT32_C(0x7fffffff);
+}
+
+WEIR_NUMBER float weir_float_of(uint32_t bits) {
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+/* A bijection of 32 bits whose values look drawn at random: xor-shifts and odd factors
+ * (multiply-xorshift hashing, constants of C. Wellons' "lowbias32"). */
+WEIR_NUMBER uint32_t weir_mix32(uint32_t x) {
+  x ^= x >> 16;
+  x *= UINT32_C(0x7feb352d);
+  x ^= x >> 15;
+  x *= UINT32_C(0x846ca68b);
+  return x ^ x >> 16;
+}
+
+/* Nearest bfloat16, ties to even.  A finite value never becomes Inf: beyond the largest finite
+ * bfloat16 it saturates, so that what is lost stays a finite residual.  NaN stays a (quiet) NaN. */
+WEIR_NUMBER uint16_t weir_bf16_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  uint32_t sign = (bits >> 16) & 0x8000U;
+  uint32_t magnitude = bits & UINT32_C(0x7fffffff);
+  uint32_t rounded = (magnitude + 0x7fffU + ((magnitude >> 16) & 1U)) >> 16;
+  rounded = rounded < 0x7f7fU ? rounded : 0x7f7fU;
+  uint32_t special = magnitude > WEIR_INF_BITS ? (magnitude >> 16) | 0x40U : 0x7f80U;
+  return (uint16_t)(sign | (magnitude < WEIR_INF_BITS ? rounded : special));
+}
+
+WEIR_NUMBER float weir_bf16_value(uint16_t bits) {
+  return weir_float_of((uint32_t)bits << 16);
+}
+
+/* Nearest half, ties to even; a finite value saturates at 65504 instead of becoming Inf, so that
+ * what is lost stays a finite residual.  x must be finite. */
+WEIR_NUMBER uint16_t weir_fp16_bits(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  uint32_t sign = bits >> 16 & 0x8000U;
+  uint32_t magnitude = bits & UINT32_C(0x7fffffff);
+  if (magnitude < UINT32_C(0x38800000)) { /* below 2^-14: multiples of 2^-24, by the adder's rounding */
+    float shifted = weir_float_of(magnitude) + 0.5F;
+    memcpy(&bits, &shifted, sizeof bits);
+    return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
+  }
+  uint32_t rounded = (magnitude + 0xfffU + (magnitude >> 13 & 1U)) >> 13;
+  rounded -= (127 - 15) << 10;
+  return (uint16_t)(sign | (rounded < 0x7bffU ? rounded : 0x7bffU));
+}
+
+/* Exact; half must be finite.  Read as a float's upper bits it is 2^112 times too small, below 2^-14
+ * as well. */
+WEIR_NUMBER float weir_fp16_value(uint16_t half) {
+  float value = weir_float_of((uint32_t)(half & 0x7fffU) << 13) * 0x1p112F;
+  uint32_t bits;
+  memcpy(&bits, &value, sizeof bits);
+  return weir_float_of(bits | (uint32_t)(half & 0x8000U) << 16);
+}
+
+/* Bits of the smallest float that is >= threshold >= 0. */
+WEIR_NUMBER uint32_t weir_bits_reaching(double threshold) {
+  float nearest = (float)threshold;
+  uint32_t bits = weir_magnitude(nearest);
+  return (double)nearest < threshold ? bits + 1 : bits;
+}
+
+/* Bin of a magnitude in a gain curve: exponent and first 5 bits of the mantissa. */
+#define WEIR_GAIN_SHIFT 18
+#define WEIR_GAIN_BINS (1U << (31 - WEIR_GAIN_SHIFT))
+
+/* --- quantizers ------------------------------------------------------------------------------ */
+
+/* Largest magnitude that a grid reaches: what lies beyond saturates and stays in the residual, and
+ * no difference or decoded value overflows. */
+#define WEIR_GRID_LIMIT (FLT_MAX / 4)
+/* Below this a unit's width is taken as zero: its step would be denormal. */
+#define WEIR_GRID_LEAST (FLT_MIN * 256)
+
+/* x within the grid's reach, as a float. */
+WEIR_NUMBER float weir_grid_limit(double x) {
+  return x > (double)WEIR_GRID_LIMIT    ? WEIR_GRID_LIMIT
+         : x < -(double)WEIR_GRID_LIMIT ? -WEIR_GRID_LIMIT
+                                        : (float)x;
+}
+
+/* Where a unit's draws start: splitmix64 of seed and unit. */
+WEIR_NUMBER uint32_t weir_unit_key(uint64_t seed, uint64_t number) {
+  uint64_t z = seed + number * UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  return (uint32_t)((z ^ z >> 31) >> 32);
+}
+
+#endif

@@ -1,0 +1,142 @@
+/* As much of CUDA as kernels/cuda uses, on the processor: what lies in tests/emulate takes the
+ * place of the toolkit's header, so that the same .cu files are compiled as plain C++ and run
+ * without a device, under the sanitizers too.
+ *
+ * Blocks run one after the other, in order.  A block's threads are coroutines that switch where
+ * they wait for each other (__syncthreads and the warp's exchanges) and take turns in alternating
+ * order, so that much of what would be a race gives wrong results.  A wait that can never end aborts
+ * the process.  Device memory is host memory, filled with a pattern.  What this cannot show: races
+ * between blocks, memory order, speed. */
+#ifndef WEIR_EMULATE_CUDA_RUNTIME_H
+#define WEIR_EMULATE_CUDA_RUNTIME_H
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <type_traits>
+
+#define __global__
+#define __device__
+#define __host__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+struct dim3 {
+  unsigned x, y, z;
+  dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+struct alignas(8) uint2 {
+  unsigned x, y;
+};
+struct alignas(16) float4 {
+  float x, y, z, w;
+};
+static inline uint2 make_uint2(unsigned x, unsigned y) { return uint2{x, y}; }
+static inline float4 make_float4(float x, float y, float z, float w) { return float4{x, y, z, w}; }
+
+/* --- the device's side ----------------------------------------------------------------------- */
+
+/* Of the thread that runs. */
+extern dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+void __syncthreads();
+static inline void __threadfence() {}
+
+/* Every lane of mask gives a value and gets those of all lanes. */
+const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine);
+static inline unsigned weir_emulated_lane() { return threadIdx.x % 32; }
+
+static inline void __syncwarp(unsigned mask = 0xffffffffU) {
+  (void)weir_emulated_exchange(mask, 0);
+}
+static inline unsigned __ballot_sync(unsigned mask, bool mine) {
+  const uint64_t *all = weir_emulated_exchange(mask, mine);
+  unsigned bits = 0;
+  for (unsigned lane = 0; lane < 32; lane++) {
+    bits |= (unsigned)((mask >> lane & 1U) != 0 && all[lane] != 0) << lane;
+  }
+  return bits;
+}
+static inline bool __any_sync(unsigned mask, bool mine) { return __ballot_sync(mask, mine) != 0; }
+
+/* The value of lane `from` of the same part of `width` lanes; its own if there is none. */
+template <typename T>
+T weir_emulated_from(unsigned mask, T mine, int from, int width) {
+  static_assert(sizeof(T) <= sizeof(uint64_t) && std::is_trivially_copyable<T>::value, "");
+  uint64_t bits = 0;
+  std::memcpy(&bits, &mine, sizeof mine);
+  const uint64_t *all = weir_emulated_exchange(mask, bits);
+  int base = (int)weir_emulated_lane() / width * width;
+  if (from >= 0 && from < width && (mask >> (base + from) & 1U) != 0) {
+    std::memcpy(&mine, &all[base + from], sizeof mine);
+  }
+  return mine;
+}
+template <typename T>
+T __shfl_sync(unsigned mask, T mine, int from, int width = 32) {
+  return weir_emulated_from(mask, mine, from % width, width);
+}
+template <typename T>
+T __shfl_up_sync(unsigned mask, T mine, unsigned distance, int width = 32) {
+  return weir_emulated_from(mask, mine, (int)weir_emulated_lane() % width - (int)distance, width);
+}
+template <typename T>
+T __shfl_down_sync(unsigned mask, T mine, unsigned distance, int width = 32) {
+  return weir_emulated_from(mask, mine, (int)weir_emulated_lane() % width + (int)distance, width);
+}
+
+template <typename T>
+T atomicAdd(T *at, typename std::common_type<T>::type more) {
+  T old = *at;
+  *at = old + more;
+  return old;
+}
+template <typename T>
+T atomicOr(T *at, typename std::common_type<T>::type more) {
+  T old = *at;
+  *at = old | more;
+  return old;
+}
+static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+
+/* --- the host's side ------------------------------------------------------------------------- */
+
+typedef enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 } cudaError_t;
+typedef enum cudaMemcpyKind { cudaMemcpyDeviceToHost, cudaMemcpyDefault } cudaMemcpyKind;
+typedef enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount } cudaDeviceAttr;
+typedef struct weir_emulated_stream *cudaStream_t;
+enum { cudaStreamNonBlocking = 1 };
+struct cudaLaunchConfig_t {
+  dim3 gridDim, blockDim;
+  size_t dynamicSmemBytes;
+  cudaStream_t stream;
+};
+
+const char *cudaGetErrorString(cudaError_t error);
+cudaError_t cudaGetDeviceCount(int *count);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t stream);
+cudaError_t cudaStreamSynchronize(cudaStream_t stream);
+cudaError_t cudaMalloc(void **memory, size_t bytes);
+cudaError_t cudaMallocHost(void **memory, size_t bytes);
+cudaError_t cudaFree(void *memory);
+cudaError_t cudaFreeHost(void *memory);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t stream);
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
+
+void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<void()> &kernel);
+
+template <typename... P, typename... A>
+cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
+                               A &&...arguments) {
+  weir_emulated_run(config, [&] { kernel(arguments...); });
+  return cudaSuccess;
+}
+
+#endif

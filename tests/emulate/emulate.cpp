@@ -1,0 +1,239 @@
+/* Coroutines for a block's threads; cuda_runtime.h says what is emulated. */
+#include <setjmp.h>
+#include <ucontext.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "cuda_runtime.h"
+
+dim3 threadIdx, blockIdx, blockDim, gridDim;
+
+namespace {
+
+constexpr size_t STACK = 64 * 1024;
+constexpr unsigned WARP = 32;
+constexpr int PROCESSORS = 1;
+
+/* Released once `arrived` reaches what is expected. */
+struct barrier {
+  unsigned arrived = 0;
+  unsigned generation = 0;
+};
+
+struct exchange {
+  barrier meet;
+  uint64_t given[WARP] = {};
+  uint64_t all[WARP] = {};
+};
+
+struct thread {
+  std::unique_ptr<char[]> stack;
+  jmp_buf context;
+  bool done;
+  const barrier *waits; /* until its generation is no longer this one */
+  unsigned generation;
+};
+
+std::deque<thread> threads;      /* they last, block after block */
+std::vector<exchange> exchanges; /* one for each lowest lane of a mask */
+barrier block_barrier;
+jmp_buf scheduler;
+thread *current;
+const std::function<void()> *body;
+
+/* From a thread to the scheduler.  _setjmp and _longjmp switch without a system call, which
+ * swapcontext does not. */
+void leave(thread *self) {
+  if (_setjmp(self->context) == 0) {
+    _longjmp(scheduler, 1);
+  }
+}
+
+/* A thread's life: to here and back when it is made, then a kernel's body each time. */
+void live() {
+  thread *self = current;
+  for (;;) {
+    leave(self);
+    (*body)();
+    self->done = true;
+  }
+}
+
+/* True for the one that came last. */
+bool arrive(barrier *b, unsigned expected, const std::function<void()> &last) {
+  unsigned generation = b->generation;
+  if (++b->arrived == expected) {
+    last();
+    b->arrived = 0;
+    b->generation++;
+    return true;
+  }
+  thread *self = current;
+  self->waits = b;
+  self->generation = generation;
+  leave(self);
+  return false;
+}
+
+bool can_run(const thread &t) {
+  return !t.done && (t.waits == nullptr || t.waits->generation != t.generation);
+}
+
+void resume(unsigned i) {
+  current = &threads[i];
+  current->waits = nullptr;
+  threadIdx = dim3(i, 0, 0);
+  if (_setjmp(scheduler) == 0) {
+    _longjmp(current->context, 1);
+  }
+}
+
+void make_thread(thread *made) {
+  static ucontext_t begin;
+  made->stack.reset(new char[STACK]);
+  current = made;
+  getcontext(&begin);
+  begin.uc_stack.ss_sp = made->stack.get();
+  begin.uc_stack.ss_size = STACK;
+  begin.uc_link = nullptr;
+  makecontext(&begin, live, 0);
+  if (_setjmp(scheduler) == 0) {
+    setcontext(&begin);
+  }
+}
+
+void run_block(unsigned size) {
+  for (unsigned i = 0; i < size; i++) {
+    threads[i].done = false;
+    threads[i].waits = nullptr;
+  }
+  for (unsigned sweep = 0;; sweep++) {
+    unsigned ran = 0;
+    unsigned left = 0;
+    for (unsigned i = 0; i < size; i++) {
+      unsigned turn = sweep % 2 == 0 ? i : size - 1 - i;
+      if (can_run(threads[turn])) {
+        resume(turn);
+        ran++;
+      }
+      left += !threads[turn].done;
+    }
+    if (left == 0) {
+      return;
+    }
+    if (ran == 0) {
+      std::fprintf(stderr, "emulated kernel: %u threads of block %u wait for ever\n", left,
+                   blockIdx.x);
+      std::abort();
+    }
+  }
+}
+
+}  // namespace
+
+void __syncthreads() {
+  arrive(&block_barrier, blockDim.x, [] {});
+}
+
+const uint64_t *weir_emulated_exchange(unsigned mask, uint64_t mine) {
+  unsigned lane = weir_emulated_lane();
+  if ((mask >> lane & 1U) == 0) {
+    std::fprintf(stderr, "emulated kernel: lane %u is not in its own mask %#x\n", lane, mask);
+    std::abort();
+  }
+  unsigned first = threadIdx.x - lane + (unsigned)__builtin_ctz(mask);
+  exchange *meet = &exchanges[first];
+  meet->given[lane] = mine;
+  arrive(&meet->meet, (unsigned)__builtin_popcount(mask),
+         [meet] { std::memcpy(meet->all, meet->given, sizeof meet->all); });
+  return meet->all;
+}
+
+void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<void()> &kernel) {
+  unsigned size = config->blockDim.x;
+  unsigned grid = config->gridDim.x;
+  if (size == 0 || size > 1024 || grid == 0 || config->gridDim.y != 1 || config->blockDim.y != 1) {
+    std::fprintf(stderr, "emulated kernel: a grid of %u blocks of %u threads\n", grid, size);
+    std::abort();
+  }
+  while (threads.size() < size) {
+    threads.emplace_back();
+    make_thread(&threads.back());
+  }
+  body = &kernel;
+  blockDim = config->blockDim;
+  gridDim = config->gridDim;
+  for (unsigned b = 0; b < grid; b++) {
+    blockIdx = dim3(b, 0, 0);
+    block_barrier = barrier();
+    exchanges.assign(size, exchange());
+    run_block(size);
+  }
+}
+
+/* --- the host's side ------------------------------------------------------------------------- */
+
+struct weir_emulated_stream {
+  char unused;
+};
+
+const char *cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : "out of memory";
+}
+
+cudaError_t cudaGetDeviceCount(int *count) {
+  *count = 1;
+  return cudaSuccess;
+}
+
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
+  *value = PROCESSORS;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  *stream = new weir_emulated_stream();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamDestroy(cudaStream_t stream) {
+  delete stream;
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaMalloc(void **memory, size_t bytes) {
+  if (bytes > SIZE_MAX / 2 || posix_memalign(memory, 256, bytes) != 0) {
+    *memory = nullptr;
+    return cudaErrorMemoryAllocation;
+  }
+  std::memset(*memory, 0xa5, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMallocHost(void **memory, size_t bytes) { return cudaMalloc(memory, bytes); }
+
+cudaError_t cudaFree(void *memory) {
+  std::free(memory);
+  return cudaSuccess;
+}
+
+cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t) {
+  std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) {
+  std::memset(to, value, bytes);
+  return cudaSuccess;
+}

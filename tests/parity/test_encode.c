@@ -1,0 +1,175 @@
+/* qsgd's messages and gain curves, device against scalar. */
+#include <float.h>
+
+#include "kernels/encoder.h"
+#include "parity.h"
+
+enum { N = 20011 };
+static const size_t sizes[] = {0, 1, 7, 8, 9, 127, 128, 129, 255, 2047, 2048, 2049, 4000, N};
+#define SIZES (sizeof sizes / sizeof sizes[0])
+
+static weir_qsgd_options options_of(unsigned bits) {
+  return (weir_qsgd_options){.bits = bits, .bucket = 128};
+}
+
+/* Encode a->x on both sides and decode it again, stored and added, at odd addresses. */
+static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, unsigned bits, uint64_t seed,
+                       size_t skew, const char *what) {
+  size_t bound = weir_qsgd_bound_with(n, options_of(bits));
+  size_t bytes = 0;
+  size_t wanted_bytes = 0;
+  uint8_t *got = array(bound, 1);
+  uint8_t *wanted = array(bound, 1);
+  float *to = array(n, sizeof *to);
+  float *wanted_to = array(n, sizeof *wanted_to);
+  size_t offset[2] = {0, n};
+  const weir_layout layout = {1, offset};
+  device_buffer dx = put(cuda, x, n * sizeof *x, 4);
+  device_buffer message = take(cuda, bound, skew);
+  device_buffer dto = put(cuda, x, n * sizeof *x, 4);
+  must(weir_cuda_qsgd_encode(cuda, dx.data, n, bits, seed, message.data, bound, &bytes));
+  must(weir_qsgd_encode_with(x, n, options_of(bits), seed, wanted, bound, &wanted_bytes));
+  cr_assert_eq(bytes, wanted_bytes);
+  get(cuda, got, message, bytes);
+  for (size_t i = 0; i < bytes; i++) {
+    cr_assert_eq(got[i], wanted[i], "%s, %u bits of %zu: byte %zu is %u, not %u", what, bits, n, i,
+                 got[i], wanted[i]);
+  }
+  memcpy(wanted_to, x, n * sizeof *x);
+  for (int add = 0; add < 2; add++) {
+    must(weir_cuda_qsgd_decode(cuda, message.data, bytes, n, bits, dto.data, add));
+    must(weir_codecs[WEIR_CODEC_QSGD].decode(NULL, wanted, bytes, &layout, wanted_to, add));
+    get(cuda, to, dto, n * sizeof *to);
+    same_floats(to, wanted_to, n, what);
+  }
+  weir_cuda_release(cuda, dx.block);
+  weir_cuda_release(cuda, message.block);
+  weir_cuda_release(cuda, dto.block);
+  free(got);
+  free(wanted);
+  free(to);
+  free(wanted_to);
+}
+
+Test(parity_encode, qsgd_is_equal, .timeout = 300) {
+  weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 21);
+  float *x = array(N, sizeof *x);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (unsigned bits = 2; bits <= 8; bits++) {
+      for (size_t s = bits % 2; s < SIZES; s += 2) {
+        fill_shape(&rng, shape, x, sizes[s]);
+        check_qsgd(cuda, x, sizes[s], bits, weir_rng_next(&rng), s % 3, shape_name(shape));
+      }
+    }
+    /* Zeros of both signs and the largest values, anywhere in a bucket. */
+    for (size_t i = 0; i < N; i += 1 + weir_rng_below(&rng, 9)) {
+      static const float edge[] = {0.0F, -0.0F, FLT_MAX, -FLT_MAX, FLT_MIN, 1e-45F};
+      x[i] = edge[weir_rng_below(&rng, shape % 2 == 0 ? 2 : 6)];
+    }
+    check_qsgd(cuda, x, N, 4, 5, 0, shape_name(shape));
+  }
+  /* A bucket whose smallest is 0 or -0, at every place of each. */
+  for (size_t i = 0; i < 128; i++) {
+    for (size_t j = 0; j < 128; j++) {
+      x[j] = 1.0F + (float)j;
+    }
+    x[i] = -0.0F;
+    x[(i * 5 + 3) % 128] = 0.0F;
+    check_qsgd(cuda, x, 128, 4, i, 0, "zeros");
+  }
+  free(x);
+  weir_cuda_free(cuda);
+}
+
+/* A message of the wrong kind, or with scales that would not stay finite. */
+Test(parity_encode, malformed_messages_change_nothing) {
+  enum { LENGTH = 1000, BITS = 4 };
+  static const float bad_scales[][2] = {
+      {-1.0F, 0.0F}, {NAN, 0.0F}, {1.0F, NAN}, {INFINITY, 0.0F}, {FLT_MAX / 8, FLT_MAX / 8}};
+  weir_cuda *cuda = open_cuda(LENGTH, 0);
+  float x[LENGTH];
+  float to[LENGTH];
+  float got[LENGTH];
+  for (size_t i = 0; i < LENGTH; i++) {
+    x[i] = (float)i;
+    to[i] = -1.0F;
+  }
+  size_t bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
+  uint8_t *message = array(bytes, 1);
+  for (int harm = 0; harm < 16 + 5; harm++) {
+    must(weir_qsgd_encode_with(x, LENGTH, options_of(BITS), 1, message, bytes, &bytes));
+    if (harm < 16) {
+      message[harm] ^= 1;
+    } else {
+      memcpy(message + 16 + 72 * 7, bad_scales[harm - 16], sizeof bad_scales[0]);
+    }
+    device_buffer dm = put(cuda, message, bytes, 0);
+    device_buffer dt = put(cuda, to, sizeof to, 0);
+    must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, BITS, dt.data, false));
+    cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d", harm);
+    get(cuda, got, dt, sizeof got);
+    same_floats(got, to, LENGTH, "unchanged");
+    weir_cuda_release(cuda, dm.block);
+    weir_cuda_release(cuda, dt.block);
+  }
+  size_t none = 1;
+  cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, bytes - 1, LENGTH, BITS, NULL, false),
+               WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, LENGTH, BITS, 0, NULL, bytes - 1, &none),
+               WEIR_E_CAPACITY);
+  cr_assert_eq(none, 0);
+  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, 1, 0, NULL, 100, &none), WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, 9, 0, NULL, 100, &none), WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, SIZE_MAX, 4, 0, NULL, 100, &none),
+               WEIR_E_UNSUPPORTED);
+  cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, 0, 1, 9, NULL, false), WEIR_E_INVALID);
+  free(message);
+  weir_cuda_free(cuda);
+}
+
+/* The CPU's sums have rounding errors, at most N 2^-53 of the energy each. */
+Test(parity_encode, gain_curves_are_equal) {
+  enum { LARGE = 70001, RATIOS = 50 };
+  weir_cuda *cuda = open_cuda(LARGE, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 22);
+  float *x = array(LARGE, sizeof *x);
+  weir_cuda_gain_bin *bins = array(WEIR_CUDA_GAIN_BINS, sizeof *bins);
+  weir_gain_curve *got;
+  weir_gain_curve *wanted;
+  must(weir_gain_curve_create(&got));
+  must(weir_gain_curve_create(&wanted));
+  static const size_t strides[] = {1, 7, LARGE, 0};
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (size_t s = 0; s < 4; s++) {
+      size_t n = s == 3 ? 0 : LARGE - (size_t)shape;
+      fill_shape(&rng, shape, x, n);
+      device_buffer dx = put(cuda, x, n * sizeof *x, 4);
+      device_buffer db = take(cuda, WEIR_CUDA_GAIN_BINS * sizeof *bins, 0);
+      must(weir_cuda_gain_histogram(cuda, dx.data, n, strides[s], db.data));
+      get(cuda, bins, db, WEIR_CUDA_GAIN_BINS * sizeof *bins);
+      must(weir_cuda_gain_curve(bins, n, got));
+      weir_gain_curve_fill(wanted, x, n, strides[s]);
+      for (int i = 1; i <= RATIOS && n > 0; i++) {
+        double cr = pow(10.0, -4.0 * (double)i / RATIOS);
+        double g = weir_gain_curve_gain(got, cr);
+        double w = weir_gain_curve_gain(wanted, cr);
+        cr_assert(fabs(g - w) <= 4.0 * LARGE * DBL_EPSILON, "%s at %g: %g, not %g",
+                  shape_name(shape), cr, g, w);
+        g = weir_gain_curve_error(got, cr);
+        w = weir_gain_curve_error(wanted, cr);
+        cr_assert(fabs(g - w) <= 4.0 * LARGE * DBL_EPSILON, "%s at %g: error %g, not %g",
+                  shape_name(shape), cr, g, w);
+      }
+      weir_cuda_release(cuda, dx.block);
+      weir_cuda_release(cuda, db.block);
+    }
+  }
+  weir_gain_curve_free(got);
+  weir_gain_curve_free(wanted);
+  free(x);
+  free(bins);
+  weir_cuda_free(cuda);
+}

@@ -1,0 +1,233 @@
+/* Passes that touch each element once, device against scalar. */
+#include <float.h>
+
+#include "parity.h"
+
+enum { N = 20000 };
+/* Around the sizes of lanes, warps, blocks and tiles. */
+static const size_t sizes[] = {0, 1, 3, 31, 32, 33, 255, 257, 4095, 4096, 4097, N};
+#define SIZES (sizeof sizes / sizeof sizes[0])
+
+/* A shape with NaN, infinities and the largest finite values sprinkled in. */
+static void fill_wild(weir_rng *rng, int shape, float *x, size_t n) {
+  static const float special[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX, FLT_MIN, -0.0F};
+  fill_shape(rng, shape, x, n);
+  for (size_t i = 0; i < n; i += 1 + weir_rng_below(rng, 40)) {
+    x[i] = special[weir_rng_below(rng, sizeof special / sizeof special[0])];
+  }
+}
+
+Test(parity_passes, casts_are_equal) {
+  weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 1);
+  float *x = array(N, sizeof *x);
+  float *error = array(N, sizeof *error);
+  float *wanted_error = array(N, sizeof *wanted_error);
+  float *back = array(N, sizeof *back);
+  float *wanted_back = array(N, sizeof *wanted_back);
+  uint16_t *half = array(N, sizeof *half);
+  uint16_t *wanted = array(N, sizeof *wanted);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (size_t s = 0; s < SIZES; s++) {
+      size_t n = sizes[s];
+      size_t skew = 4 * (s % 4);
+      fill_wild(&rng, shape, x, n);
+      fill_shape(&rng, 0, error, n);
+      memcpy(wanted_error, error, n * sizeof *error);
+      device_buffer dx = put(cuda, x, n * sizeof *x, skew);
+      device_buffer de = put(cuda, error, n * sizeof *error, skew);
+      device_buffer dh = take(cuda, n * sizeof *half, skew / 2);
+      device_buffer db = take(cuda, n * sizeof *back, 0);
+      must(weir_cuda_bf16_encode(cuda, dx.data, n, dh.data, de.data));
+      must(weir_cuda_bf16_decode(cuda, dh.data, n, db.data));
+      weir_bf16_encode(x, n, wanted, wanted_error);
+      weir_bf16_decode(wanted, n, wanted_back);
+      get(cuda, half, dh, n * sizeof *half);
+      get(cuda, error, de, n * sizeof *error);
+      get(cuda, back, db, n * sizeof *back);
+      cr_assert_arr_eq(half, wanted, n * sizeof *half, "%s", shape_name(shape));
+      same_floats(error, wanted_error, n, "what bf16 loses");
+      same_floats(back, wanted_back, n, "bf16");
+      weir_cuda_release(cuda, dx.block);
+      weir_cuda_release(cuda, de.block);
+      weir_cuda_release(cuda, dh.block);
+      weir_cuda_release(cuda, db.block);
+    }
+  }
+  free(x);
+  free(error);
+  free(wanted_error);
+  free(back);
+  free(wanted_back);
+  free(half);
+  free(wanted);
+  weir_cuda_free(cuda);
+}
+
+/* Every half there is, and floats around each. */
+Test(parity_passes, halves_are_equal) {
+  enum { HALVES = 0xf800, AROUND = 3 };
+  weir_cuda *cuda = open_cuda(HALVES, 0);
+  uint16_t *half = array(HALVES * AROUND, sizeof *half);
+  uint16_t *wanted = array(HALVES * AROUND, sizeof *wanted);
+  float *x = array(HALVES * AROUND, sizeof *x);
+  float *value = array(HALVES, sizeof *value);
+  float *wanted_value = array(HALVES, sizeof *wanted_value);
+  size_t count = 0;
+  for (uint32_t bits = 0; bits < 0x10000; bits++) {
+    if ((bits & 0x7c00U) != 0x7c00U) {
+      half[count++] = (uint16_t)bits;
+    }
+  }
+  cr_assert_eq(count, HALVES);
+  weir_cpu()->fp16_decode(half, count, wanted_value);
+  device_buffer dh = put(cuda, half, count * sizeof *half, 2);
+  device_buffer dv = take(cuda, count * sizeof *value, 4);
+  must(weir_cuda_fp16_decode(cuda, dh.data, count, dv.data));
+  get(cuda, value, dv, count * sizeof *value);
+  same_floats(value, wanted_value, count, "fp16");
+  for (size_t i = 0; i < count; i++) {
+    x[AROUND * i] = value[i];
+    x[AROUND * i + 1] = nextafterf(value[i] * 1.0009765625F, 0.0F);
+    x[AROUND * i + 2] = value[i] * 1.00048828125F; /* half way to the next, for normal halves */
+  }
+  count *= AROUND;
+  weir_cpu()->fp16_encode(x, count, wanted);
+  device_buffer dx = put(cuda, x, count * sizeof *x, 0);
+  device_buffer dw = take(cuda, count * sizeof *half, 0);
+  must(weir_cuda_fp16_encode(cuda, dx.data, count, dw.data));
+  get(cuda, half, dw, count * sizeof *half);
+  cr_assert_arr_eq(half, wanted, count * sizeof *half);
+  weir_cuda_release(cuda, dh.block);
+  weir_cuda_release(cuda, dv.block);
+  weir_cuda_release(cuda, dx.block);
+  weir_cuda_release(cuda, dw.block);
+  free(half);
+  free(wanted);
+  free(x);
+  free(value);
+  free(wanted_value);
+  weir_cuda_free(cuda);
+}
+
+Test(parity_passes, arithmetic_and_indices_are_equal) {
+  weir_cuda *cuda = open_cuda(N, N);
+  weir_rng rng;
+  weir_rng_seed(&rng, 2);
+  float *x = array(N, sizeof *x);
+  float *y = array(N, sizeof *y);
+  float *got = array(N, sizeof *got);
+  float *value = array(N, sizeof *value);
+  uint32_t *index = array(N, sizeof *index);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (size_t s = 0; s < SIZES; s++) {
+      size_t n = sizes[s];
+      size_t k = n / 7 + (n > 0);
+      fill_wild(&rng, shape, x, n);
+      fill_wild(&rng, (shape + 1) % SHAPES, y, n);
+      random_indices(&rng, n, k, index);
+      device_buffer dx = put(cuda, x, n * sizeof *x, 4);
+      device_buffer dy = put(cuda, y, n * sizeof *y, 8);
+      device_buffer di = put(cuda, index, k * sizeof *index, 4);
+      device_buffer dv = take(cuda, k * sizeof *value, 12);
+      must(weir_cuda_scale(cuda, dx.data, n, 1.0F / 3));
+      weir_scale(x, n, 1.0F / 3);
+      must(weir_cuda_ef_subtract(cuda, dx.data, dy.data, n));
+      (void)weir_ef_subtract(x, y, n);
+      get(cuda, got, dx, n * sizeof *got);
+      same_floats(got, x, n, "scaled and subtracted");
+      must(weir_cuda_gather(cuda, dx.data, n, di.data, k, dv.data, true));
+      weir_gather(x, index, k, value);
+      weir_scatter_zero(x, index, k);
+      must(weir_cuda_scatter_add(cuda, dy.data, n, di.data, dv.data, k));
+      weir_scatter_add(y, index, value, k);
+      get(cuda, got, dv, k * sizeof *got);
+      same_floats(got, value, k, "gathered");
+      get(cuda, got, dx, n * sizeof *got);
+      same_floats(got, x, n, "zeroed");
+      get(cuda, got, dy, n * sizeof *got);
+      same_floats(got, y, n, "added");
+      weir_cuda_release(cuda, dx.block);
+      weir_cuda_release(cuda, dy.block);
+      weir_cuda_release(cuda, di.block);
+      weir_cuda_release(cuda, dv.block);
+    }
+  }
+  free(x);
+  free(y);
+  free(got);
+  free(value);
+  free(index);
+  weir_cuda_free(cuda);
+}
+
+/* Indices from the wire: out of range, equal, descending. */
+Test(parity_passes, malformed_indices_change_nothing) {
+  enum { LENGTH = 1000, K = 300 };
+  weir_cuda *cuda = open_cuda(LENGTH, K);
+  static const struct {
+    size_t at;
+    uint32_t value;
+  } harm[] = {{K - 1, LENGTH}, {K - 1, UINT32_MAX}, {5, 4}, {0, 7}, {299, 0}};
+  float to[LENGTH];
+  float got[LENGTH];
+  float value[K];
+  uint32_t index[K];
+  for (size_t i = 0; i < LENGTH; i++) {
+    to[i] = (float)i;
+  }
+  for (size_t h = 0; h <= sizeof harm / sizeof harm[0]; h++) {
+    bool harmed = h < sizeof harm / sizeof harm[0];
+    for (uint32_t i = 0; i < K; i++) {
+      index[i] = i;
+      value[i] = 1.0F;
+    }
+    if (harmed) {
+      index[harm[h].at] = harm[h].value;
+    }
+    device_buffer dt = put(cuda, to, sizeof to, 0);
+    device_buffer di = put(cuda, index, sizeof index, 0);
+    device_buffer dv = put(cuda, value, sizeof value, 0);
+    must(weir_cuda_scatter_add(cuda, dt.data, LENGTH, di.data, dv.data, K));
+    cr_assert_eq(weir_cuda_wait(cuda), harmed ? WEIR_E_PROTOCOL : WEIR_OK);
+    must(weir_cuda_wait(cuda)); /* told once */
+    get(cuda, got, dt, sizeof got);
+    for (size_t i = 0; i < LENGTH; i++) {
+      cr_assert_eq(got[i], (float)i + (!harmed && i < K ? 1.0F : 0.0F));
+    }
+    weir_cuda_release(cuda, dt.block);
+    weir_cuda_release(cuda, di.block);
+    weir_cuda_release(cuda, dv.block);
+  }
+  cr_assert_eq(weir_cuda_scatter_add(cuda, NULL, 1, NULL, NULL, 2), WEIR_E_INVALID);
+  weir_cuda_free(cuda);
+}
+
+Test(parity_passes, contexts_refuse_what_they_cannot_do) {
+  weir_cuda *cuda = NULL;
+  cr_assert_eq(weir_cuda_create(-1, NULL, &cuda), WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_create(weir_cuda_devices(), NULL, &cuda), WEIR_E_INVALID);
+  cr_assert_null(cuda);
+  weir_cuda_free(NULL);
+  must(weir_cuda_create(0, NULL, &cuda));
+  cr_assert_not_null(weir_cuda_stream(cuda));
+  cr_assert_eq(weir_cuda_reserve(cuda, 10, 11), WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_reserve(cuda, (size_t)UINT32_MAX + 1, 1), WEIR_E_INVALID);
+  must(weir_cuda_reserve(cuda, 100, 10));
+  must(weir_cuda_reserve(cuda, 50, 20)); /* grows to 20 of 100 */
+  float *x = NULL;
+  must(weir_cuda_alloc(cuda, 100 * sizeof *x, (void **)&x));
+  must(weir_cuda_ef_accumulate(cuda, x, x, x, 100, NULL));
+  cr_assert_eq(weir_cuda_ef_accumulate(cuda, x, x, x, 101, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_cuda_topk(cuda, x, 100, 21, NULL, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_cuda_topk(cuda, x, 100, 101, NULL, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_topk(cuda, x, (size_t)UINT32_MAX + 1, 1, NULL, NULL),
+               WEIR_E_UNSUPPORTED);
+  void *all = NULL;
+  cr_assert_eq(weir_cuda_alloc(cuda, SIZE_MAX / 2 + 1, &all), WEIR_E_NOMEM);
+  cr_assert_null(all);
+  weir_cuda_release(cuda, x);
+  must(weir_cuda_wait(cuda));
+  weir_cuda_free(cuda);
+}
