@@ -39,6 +39,7 @@ static void descend(exact *x, size_t i, const double done[WEIR_RESOURCES]) {
   const weir_menu_list *list = &x->lists[s->menu->class_of[i]];
   for (size_t k = 0; k < list->count && x->work > 0.0; k++) {
     const weir_menu_item *item = &list->item[k];
+    x->work -= 0.05; /* looking at one takes about a twentieth of a schedule */
     if (hopeless(x, i, item, done)) continue;
     double more[WEIR_RESOURCES];
     for (size_t r = 0; r < WEIR_RESOURCES; r++) more[r] = done[r] + item->cost[r];

@@ -57,7 +57,8 @@ typedef struct weir_strategy_limits {
   const uint8_t *codecs;
   bool compare;      /* with the crippled searches in full, which takes longer than the rest */
   size_t work;       /* operations that may be scheduled, some 30 ns each; 0: WEIR_STRATEGY_WORK */
-  double exact_work; /* strategies that the exact search may try; 0: it is not made */
+  double exact_work; /* strategies that the exact search may try, each option looked at on the way
+                        counting a twentieth; 0: it is not made */
 } weir_strategy_limits;
 
 typedef struct weir_strategy_report {
