@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/random.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -101,6 +102,9 @@ static weir_status run_workers(void *user) {
     if (status == WEIR_OK) status = shape_arrivals(workers, g->shape[s].rate_bytes_s);
     weir_grid_operations(p, workers, g->shape[s].rate_bytes_s);
     p->job = (guint64)(1 + run->count * g->shapes + s);
+    if (status == WEIR_OK &&
+        getrandom(p->secret, sizeof p->secret, 0) != (ssize_t)sizeof p->secret)
+      status = weir_fail(WEIR_E_IO, "no random bytes for the ranks' secret");
     if (status == WEIR_OK) status = run_shape(p, topology);
     if (status == WEIR_OK)
       fprintf(stderr,

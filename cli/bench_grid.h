@@ -48,6 +48,7 @@ typedef struct grid_plan {
   grid_op op[GRID_OPS];
   grid_board *board;
   guint64 job;
+  guint8 secret[16]; /* of this run alone */
 } grid_plan;
 
 typedef struct grid {

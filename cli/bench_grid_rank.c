@@ -127,8 +127,9 @@ static weir_status join_group(bench *b, int rank) {
   weir_topology_address(rank, own);
   weir_topology_address(0, first);
   (void)g_snprintf(where, sizeof where, "%s:%d", first, PORT);
-  weir_status status = weir_transport_tcp(&b->transport, where, own, b->p->job, rank,
-                                          b->p->workers, TIMEOUT_S);
+  weir_status status =
+      weir_transport_tcp_secret(&b->transport, where, own, b->p->secret, sizeof b->p->secret,
+                                b->p->job, rank, b->p->workers, TIMEOUT_S);
   if (status == WEIR_OK) status = weir_comm_create(&b->comm, b->transport, TIMEOUT_S);
   return status == WEIR_OK ? weir_comm_find_hosts(b->comm, weir_host_identity(NULL)) : status;
 }

@@ -98,8 +98,8 @@ kill $server
 # ASan does not fit into User-Mode Linux; memcheck does.
 if command -v valgrind >/dev/null; then
   for command in "apply va 10 1" "read va" "clear va"; do
-    a valgrind -q --error-exitcode=99 --leak-check=full "$tools/link_tool" $command >memcheck.log 2>&1
-    check "memcheck: $command: $(cat memcheck.log)" 0 $?
+    a valgrind -q --error-exitcode=99 --leak-check=full "$tools/link_tool" $command >"${TMPDIR:-/tmp}/memcheck.log" 2>&1
+    check "memcheck: $command: $(cat "${TMPDIR:-/tmp}/memcheck.log")" 0 $?
   done
 else
   echo "FAILED: valgrind is not installed"
