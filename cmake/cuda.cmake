@@ -26,7 +26,7 @@ if(WEIR_CUDA)
     find_program(WEIR_NVCC nvcc PATHS /usr/local/cuda/bin ${home}/nvidia/cu13/bin NO_DEFAULT_PATH)
     mark_as_advanced(WEIR_NVCC)
     if(WEIR_NVCC)
-      set(CMAKE_CUDA_COMPILER ${WEIR_NVCC})
+      set(ENV{CUDACXX} ${WEIR_NVCC}) # for check_language: one that is broken counts as none
     endif()
   endif()
   if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)

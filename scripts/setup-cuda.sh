@@ -32,6 +32,7 @@ if ! log=$(python3 -m pip --disable-pip-version-check install --quiet --no-deps 
   echo "setup: CUDA left out: fetching its compiler failed: ${log##*$'\n'}"
   exit 0
 fi
+ln -sfn lib "$fresh/nvidia/cu13/lib64" # where nvcc looks
 cp "$list" "$fresh/installed"
 rm -rf "$home"
 if mv -T "$fresh" "$home" 2>/dev/null; then
