@@ -17,6 +17,7 @@
 
 typedef struct trainer {
   const char *policy, *where;
+  pthread_barrier_t *started;
   int rank, ranks;
   uint64_t strike; /* at which transfer of its steps rank 0 leaves */
   bool registered; /* are the weights? */
@@ -87,6 +88,8 @@ static void *trainer_main(void *argument) {
   if (t->status == WEIR_OK && t->registered)
     t->status = weir_register_state(t->session, "moved", t->moved, sizeof t->moved);
   if (t->status == WEIR_OK) t->status = weir_session_start(t->session);
+  /* A group that ends while a rank is still joining it is another matter. */
+  (void)pthread_barrier_wait(t->started);
   weir_transport *faulty = NULL;
   if (t->status == WEIR_OK && t->rank == 0) {
     /* Under the session: its communicator talks through the wrapper. */
@@ -106,15 +109,18 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
   static int serial;
   static trainer t[GROUP_MAX];
   pthread_t thread[GROUP_MAX];
+  pthread_barrier_t started;
   char where[64];
   bool missed = false;
   (void)snprintf(where, sizeof where, "shrinking %d", serial++);
+  cr_assert_eq(pthread_barrier_init(&started, NULL, (unsigned)ranks), 0);
   for (int r = 0; r < ranks; r++) {
-    t[r] = (trainer){.policy = policy, .where = where, .rank = r, .ranks = ranks,
+    t[r] = (trainer){.policy = policy, .where = where, .started = &started, .rank = r, .ranks = ranks,
                      .strike = strike, .registered = registered};
     cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
   }
   for (int r = 0; r < ranks; r++) (void)pthread_join(thread[r], NULL);
+  (void)pthread_barrier_destroy(&started);
   *over = t[0].status == WEIR_OK;
   double kept[N] = {0};
   for (int r = 1; r < ranks; r++) {

@@ -13,7 +13,7 @@
 enum { MOST = 160 };
 
 static weir_profile_tensor tensors[MOST];
-static char names[MOST][8];
+static char names[MOST][24];
 
 static const weir_cluster two_by_two = {
     .machines = 2, .per_machine = 2, .intra_alpha_s = 1.0, .intra_beta_s = 0.01,
