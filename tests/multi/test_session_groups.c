@@ -71,7 +71,7 @@ static void *work(void *argument) {
   weir_session *session;
   w->status = weir_session_create(&session, &options);
   for (int t = 0; t < TENSORS && w->status == WEIR_OK; t++) {
-    char name[8];
+    char name[16];
     snprintf(name, sizeof name, "t%d", t);
     w->status = weir_register_tensor(session, name, NUMEL, NULL);
   }
