@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every test: all of them in the release build, then all again under ASan+UBSan; the two of the lab
+# Every test: all of them in the release build, then all again under ASan+UBSan; those of the lab
 # that skip themselves there, as ASan does not fit into User-Mode Linux, under UBSan alone; then those
 # with threads under TSan.  All four run even if one fails.
 set -uo pipefail
