@@ -28,7 +28,7 @@ typedef struct weir_controller_config {
   bool overlap;         /* policy weir plans groups, once it is told of gaps */
   bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
                            virtual time: deterministic) */
-  bool measure;         /* time the codecs it chooses among before it starts (some 20 ms), rather than
+  bool measure;         /* time the codecs it chooses among before it starts, rather than
                            begin with what is usual */
 } weir_controller_config;
 

@@ -23,18 +23,25 @@ if [[ $(uname -m) != x86_64 ]]; then
   exit 0
 fi
 
-mkdir -p "${home%/*}" || exit 0
+left_out() {
+  echo "setup: CUDA left out: $1"
+  exit 0
+}
+mkdir -p "${home%/*}" || left_out "${home%/*} cannot be made"
 # A folder of this run's own, renamed when complete: two runs at once do no harm.
-fresh=$(mktemp -d "$home.XXXXXX") || exit 0
+fresh=$(mktemp -d "$home.XXXXXX") || left_out "no folder beside $home"
 trap 'rm -rf "$fresh"' EXIT
 if ! log=$(python3 -m pip --disable-pip-version-check install --quiet --no-deps \
   --only-binary=:all: --target "$fresh" --requirement "$list" 2>&1); then
-  echo "setup: CUDA left out: fetching its compiler failed: ${log##*$'\n'}"
-  exit 0
+  left_out "fetching its compiler failed: ${log##*$'\n'}"
 fi
 ln -sfn lib "$fresh/nvidia/cu13/lib64" # where nvcc looks
 cp "$list" "$fresh/installed"
 rm -rf "$home"
 if mv -T "$fresh" "$home" 2>/dev/null; then
   echo "setup: CUDA compiler: fetched into $home"
+elif cmp -s "$list" "$home/installed"; then
+  echo "setup: CUDA compiler: in $home, put there by another run"
+else
+  left_out "$home could not be put in place"
 fi
