@@ -13,7 +13,7 @@
 #include "base/base.h"
 #include "netmon/channel.h"
 
-static const double default_overhead = 1514.0 / 1448.0, default_threshold = 0.1,
+static const double default_overhead = WEIR_TCP_OVERHEAD, default_threshold = 0.1,
                     default_window_s = 10;
 static const double latency_quantile = 0.2, rate_quantile = 0.8;
 /* A shaped link that was idle sends up to this much of its rate at once; half of it on average. */

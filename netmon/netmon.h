@@ -47,8 +47,11 @@ typedef struct weir_snapshot {
   bool suspect;             /* evidence has moved but not settled: an active probe would help */
 } weir_snapshot;
 
+/* Link bytes per payload byte of TCP: Ethernet frames with TCP timestamps. */
+#define WEIR_TCP_OVERHEAD (1514.0 / 1448.0)
+
 typedef struct weir_netmon_config {
-  double wire_overhead; /* link bytes per payload byte; 0: 1514/1448 (Ethernet, TCP timestamps) */
+  double wire_overhead; /* link bytes per payload byte; 0: WEIR_TCP_OVERHEAD */
   double change_threshold; /* relative change that counts, default 0.1 */
   double window_s;         /* how long a minimum or maximum counts, default 10 */
 } weir_netmon_config;

@@ -10,7 +10,7 @@
 #define TCP_EVERY 4
 #define CROSS_EVERY 16
 /* Link bytes per payload byte: headers (1514/1448), and acknowledgements of as much received. */
-#define OWN_SHARE (1514.0 / 1448.0 + 66.0 / 2896.0)
+#define OWN_SHARE (WEIR_TCP_OVERHEAD + 66.0 / 2896.0)
 /* Below this share of our own traffic, other traffic cannot be told from retransmissions. */
 #define CROSS_FLOOR 0.05
 #define VIRTUAL_NOISE 0.02

@@ -11,7 +11,6 @@
 /* Idle round trips that differ by less agree. */
 #define AGREEMENT 1.05
 #define ECHO_TIMEOUT_S 1.0
-#define OVERHEAD (1514.0 / 1448.0) /* link bytes per payload byte of TCP */
 /* iperf3 at start sends so much. */
 #define START_TEST ((size_t)512 << 10)
 /* Trains: what one should take, within these bytes; so many of that length tell the rate, if two of
@@ -172,11 +171,11 @@ bool weir_probe_affordable(const weir_session *session) {
 
 static void measure_and_feed(weir_session *session, double least, bool thorough) {
   bool exact = false;
-  const double found = measure_rate(session, thorough, &exact) / OVERHEAD;
+  const double found = measure_rate(session, thorough, &exact) / WEIR_TCP_OVERHEAD;
   weir_snapshot now;
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   const double rate = fmax(least, found);
-  if (rate > 0 && (exact || rate * OVERHEAD > now.bandwidth)) weir_feed_probe(session, rate);
+  if (rate > 0 && (exact || rate * WEIR_TCP_OVERHEAD > now.bandwidth)) weir_feed_probe(session, rate);
   if (thorough || found > 0) session->rate_unsure = !(rate > 0);
 }
 
