@@ -32,6 +32,14 @@
 /* Ranks that share a machine would measure its processor, did they all send at the same time. */
 #define TURN_S 0.01
 #define TURNS 4
+/* A train in the background: how long one takes, within these bytes; how often one is sent, with regard to
+ * the link's bytes and to the processor, which feels every datagram. */
+#define PACED_S 0.0045
+#define PACED_LEAST 18e3
+#define PACED_MOST 190e3
+#define PACED_SPACING_S 0.3
+#define PACED_SHARE 0.009
+#define PACED_PACE 100e3
 /* Values older than this are measured anew, not just looked at. */
 #define OLD_S 3.5
 /* Latencies below this are worth measuring every time. */
@@ -162,6 +170,15 @@ static double measure_rate(weir_session *session, bool thorough, bool *exact) {
     if (found > 0) return found;
   }
   return 0;
+}
+
+/* Long enough to outlast what a token bucket gives away, at a share of the link's bytes that leaves
+ * something for probes. */
+void weir_probe_pace(weir_session *session, double bandwidth) {
+  if (!(bandwidth > 0)) return;
+  const double bytes = fmin(fmax(bandwidth * PACED_S, PACED_LEAST), PACED_MOST);
+  weir_echo_pace(&session->echo, (size_t)bytes,
+                 fmax(PACED_SPACING_S, bytes / fmin(PACED_SHARE * bandwidth, PACED_PACE)));
 }
 
 bool weir_probe_affordable(const weir_session *session) {

@@ -12,14 +12,6 @@
 #define CREDIT_S 1.0
 #define SUSPECT_SHARE 0.06
 #define STALE_SHARE 0.03
-/* A train of datagrams: how long one takes, within these bytes; how often one is sent, with regard to
- * the link's bytes and to the processor, which feels every datagram. */
-#define TRAIN_S 0.0045
-#define TRAIN_LEAST 18e3
-#define TRAIN_MOST 190e3
-#define TRAIN_SPACING_S 0.3
-#define TRAIN_SHARE 0.009
-#define TRAIN_PACE 100e3
 
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all) {
   static const char name[] = "weir all-gather outside of steps";
@@ -70,15 +62,6 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
 
 /* --- hooks of the engine -------------------------------------------------------------------- */
 
-/* Long enough to outlast what a token bucket gives away, at a share of the link's bytes that leaves
- * something for probes. */
-static void pace_trains(weir_session *session, double bandwidth) {
-  if (!(bandwidth > 0)) return;
-  const double bytes = fmin(fmax(bandwidth * TRAIN_S, TRAIN_LEAST), TRAIN_MOST);
-  weir_echo_pace(&session->echo, (size_t)bytes,
-                 fmax(TRAIN_SPACING_S, bytes / fmin(TRAIN_SHARE * bandwidth, TRAIN_PACE)));
-}
-
 static void local(void *user, weir_note *note) {
   weir_session *session = user;
   weir_feed *feed = &session->feed;
@@ -94,7 +77,7 @@ static void local(void *user, weir_note *note) {
     note->flags |= WEIR_NOTE_NETWORK_CHANGED;
   if (session->options.virtual_network == NULL && session->options.active_probes) {
     weir_budget_pass(&session->budget, now.time_s, now.bandwidth);
-    pace_trains(session, now.bandwidth);
+    weir_probe_pace(session, now.bandwidth);
     const double elapsed_s = weir_now_s() - session->started_s;
     if (session->probe_s < CREDIT_S + SUSPECT_SHARE * elapsed_s)
       note->flags |= (now.suspect ? WEIR_NOTE_SUSPECT : 0) | (now.risen ? WEIR_NOTE_RISEN : 0);

@@ -155,6 +155,8 @@ weir_status weir_ping(weir_session *session, double *shortest_s, double *second_
 /* Measure at start, and on WEIR_ACTION_PROBE and _LOOK; collective where the transport has no echo, and at
  * start. */
 weir_status weir_probe_start(weir_session *session);
+/* Let the background trains go on as suits a link of so many bytes/s. */
+void weir_probe_pace(weir_session *session, double bandwidth);
 /* Could this rank afford a probe now? */
 bool weir_probe_affordable(const weir_session *session);
 weir_status weir_probe_run(void *session, bool thorough);
