@@ -93,6 +93,7 @@ static weir_status run_workers(void *user) {
     window = fmax(window, g->shape[s].rate_bytes_s * 2 * g->shape[s].delay_s);
   window += ROOM; /* answers wait behind data that goes the other way */
   weir_topology *topology = NULL;
+  weir_stage_open_signals();
   weir_status status = weir_topology_enter();
   if (status == WEIR_OK) status = weir_topology_create(&topology, workers, window);
   for (int s = 0; s < g->shapes && status == WEIR_OK; s++) {

@@ -222,8 +222,6 @@ weir_status weir_crew_watch(weir_crew *crew) {
   (void)sigemptyset(&mask);
   (void)sigaddset(&mask, SIGINT);
   (void)sigaddset(&mask, SIGTERM);
-  (void)signal(SIGINT, SIG_DFL); /* an ignored signal would not reach the descriptor */
-  (void)sigprocmask(SIG_BLOCK, &mask, NULL);
   const int signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   struct pollfd *wait = calloc(crew->count + 1, sizeof *wait);
   weir_status status;

@@ -44,8 +44,8 @@ typedef struct weir_crew {
 
 /* Until every worker has ended.  WEIR_OK when all trained to the end with equal weights.
  * WEIR_E_STATE after SIGINT or SIGTERM; else WEIR_E_PEER with who failed first, why, and what the
- * others said.  Processes have all been waited for when it returns.  SIGINT and SIGTERM are blocked
- * for the process from here on. */
+ * others said.  Processes have all been waited for when it returns.  SIGINT and SIGTERM must be
+ * blocked in every thread, as weir_stage_run leaves them: it reads them. */
 weir_status weir_crew_watch(weir_crew *crew);
 
 #endif

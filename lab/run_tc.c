@@ -80,7 +80,7 @@ static void worker_process(const tc_run *tc, int rank) {
   char name[16], rendezvous[WEIR_ADDRESS_MAX + 8], own[WEIR_ADDRESS_MAX], first[WEIR_ADDRESS_MAX];
   weir_stage_die_with_parent();
   (void)signal(SIGINT, SIG_IGN); /* a terminal sends it to all; the runner ends its workers itself */
-  (void)signal(SIGTERM, SIG_DFL);
+  weir_stage_open_signals();
   (void)snprintf(name, sizeof name, "weir-worker-%d", rank);
   (void)prctl(PR_SET_NAME, name);
   for (uint32_t r = 0; r < run->scenario.workers; r++) {

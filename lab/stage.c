@@ -27,8 +27,16 @@ static void pass_on(int number) {
 
 void weir_stage_die_with_parent(void) { (void)prctl(PR_SET_PDEATHSIG, SIGKILL); }
 
+void weir_stage_open_signals(void) {
+  sigset_t none;
+  (void)sigemptyset(&none);
+  (void)sigprocmask(SIG_SETMASK, &none, NULL);
+}
+
 static void child(int to, weir_status (*body)(void *user), void *user) {
   weir_stage_die_with_parent();
+  (void)signal(SIGTERM, SIG_DFL); /* blocked, not ignored: they wait for who reads them */
+  (void)signal(SIGINT, SIG_DFL);
   outcome result = {.status = body(user)};
   if (result.status) (void)snprintf(result.text, sizeof result.text, "%s", weir_last_error());
   (void)fflush(NULL);
@@ -62,8 +70,13 @@ weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
   if (pipe(ends)) return weir_fail(WEIR_E_IO, "no pipe: %s", strerror(errno));
   struct sigaction forward = {.sa_handler = pass_on}, ignore = {.sa_handler = SIG_IGN};
   struct sigaction old_term, old_int;
+  sigset_t ends_us, old_mask;
+  (void)sigemptyset(&ends_us);
+  (void)sigaddset(&ends_us, SIGINT);
+  (void)sigaddset(&ends_us, SIGTERM);
   child_pid = 0;
   (void)fflush(NULL);
+  (void)sigprocmask(SIG_BLOCK, &ends_us, &old_mask);
   (void)sigaction(SIGTERM, &forward, &old_term);
   (void)sigaction(SIGINT, &ignore, &old_int);
   const pid_t pid = fork();
@@ -73,6 +86,7 @@ weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
     child(ends[1], body, user);
   }
   child_pid = pid;
+  (void)sigprocmask(SIG_SETMASK, &old_mask, NULL);
   (void)close(ends[1]);
   status = pid > 0 ? wait_child(pid, ends[0]) : weir_fail(WEIR_E_NOMEM, "no process: %s", strerror(errno));
   child_pid = 0;
