@@ -23,6 +23,7 @@ typedef struct bench {
   uint32_t *index;
   void *message;
   size_t message_bytes;
+  uint64_t *length;
   weir_moments *moments;
   weir_cuda_gain_bin *bins;
   double copy_gbps; /* read and written, together */
@@ -110,6 +111,10 @@ static weir_status decode(bench *b) {
 static weir_status decode_add(bench *b) {
   return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e,
                                            true);
+}
+static weir_status wire(bench *b) {
+  return weir_cuda_wire_encode(b->cuda, b->n, b->index, b->value, b->k, WEIR_WIRE_AUTO_BF16,
+                               b->message, b->message_bytes, b->length, NULL);
 }
 static weir_status project(bench *b) {
   return weir_cuda_powersgd_project(b->cuda, b->g, b->rows, COLUMNS, b->q, COLUMNS, RANK, b->p);
@@ -206,6 +211,8 @@ static void open_bench(bench *b, size_t n, double cr) {
   b->room = weir_codecs[WEIR_CODEC_LWTOPK].kept(&b->layout, cr); /* the most that a selection keeps */
   b->room = b->room > b->k ? b->room : b->k;
   b->message_bytes = weir_codecs[WEIR_CODEC_FP16].bound(&b->layout, 0.5); /* the longest */
+  size_t pairs = weir_cuda_wire_bound(n, b->k, WEIR_WIRE_AUTO_BF16);
+  b->message_bytes = b->message_bytes > pairs ? b->message_bytes : pairs;
   b->host = malloc(n * sizeof(float));
   if (b->host == NULL) {
     fputs("bench_cuda: no memory\n", stderr);
@@ -220,6 +227,7 @@ static void open_bench(bench *b, size_t n, double cr) {
   must(weir_cuda_alloc(b->cuda, b->room * sizeof(float), (void **)&b->value));
   must(weir_cuda_alloc(b->cuda, b->room * sizeof(uint32_t), (void **)&b->index));
   must(weir_cuda_alloc(b->cuda, b->message_bytes, &b->message));
+  must(weir_cuda_alloc(b->cuda, sizeof *b->length, (void **)&b->length));
   must(weir_cuda_alloc(b->cuda, sizeof *b->moments, (void **)&b->moments));
   must(weir_cuda_alloc(b->cuda, WEIR_CUDA_GAIN_BINS * sizeof *b->bins, (void **)&b->bins));
   must(weir_cuda_alloc(b->cuda, RANK * b->rows * sizeof(float), (void **)&b->p));
@@ -233,6 +241,7 @@ static void close_bench(bench *b) {
   weir_cuda_release(b->cuda, b->value);
   weir_cuda_release(b->cuda, b->index);
   weir_cuda_release(b->cuda, b->message);
+  weir_cuda_release(b->cuda, b->length);
   weir_cuda_release(b->cuda, b->moments);
   weir_cuda_release(b->cuda, b->bins);
   weir_cuda_release(b->cuda, b->p);
@@ -325,6 +334,7 @@ int main(int argc, char *argv[]) {
   (void)report(&b, "ef_accumulate", inputs[0], 12.0 * elements, accumulate);
   double share = measure_topk(&b);
   (void)report(&b, "scatter_add", inputs[0], 16.0 * (double)b.k, scatter_add);
+  (void)report(&b, "auto-bf16 message", inputs[0], 10.0 * (double)b.k, wire);
   measure_codecs(&b, cr);
   measure_powersgd(&b);
   (void)report(&b, "bf16 encode", inputs[0], 6.0 * elements, bf16_encode);

@@ -105,6 +105,18 @@ weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
 weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
                              const weir_layout *layout, double cr, float *to, bool add);
 
+/* The message of k (index, value) pairs out of n, byte for byte that of weir_wire_encode, with the
+ * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: the
+ * length follows from the indices, and who sends the message copies it to the host.  error as there,
+ * or NULL.  out is aligned to 4 bytes, capacity at least weir_cuda_wire_bound(): weir_wire_bound(),
+ * rounded up to words.  Indices that do not ascend or are out of range: the next wait says so.
+ * Reserve n and k.  Messages are decoded on the CPU, since a Rice code is read from its begin to its
+ * end, and added by weir_cuda_scatter_add. */
+size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format);
+weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
+                                  const float *value, size_t k, weir_wire_format format, void *out,
+                                  size_t capacity, uint64_t *bytes, float *error);
+
 /* --- passes ---------------------------------------------------------------------------------- */
 
 /* weir_ef_accumulate: e = g + r, e may be g or r.  *moments, device memory (NULL: not wanted), is
