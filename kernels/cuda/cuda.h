@@ -61,9 +61,6 @@ weir_status weir_cuda_ef_topk(weir_cuda *cuda, const float *g, const float *r, f
 /* The same of a given e, which is not changed; value may be NULL. */
 weir_status weir_cuda_topk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
                            float *value);
-/* As the codec mstopk, for keeping k; reserve k + 1. */
-weir_status weir_cuda_mstopk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
-                             float *value);
 
 /* --- codecs ---------------------------------------------------------------------------------- */
 

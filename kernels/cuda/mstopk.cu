@@ -50,14 +50,3 @@ weir_status weir_cuda_pick_mstopk(weir_cuda *cuda, const weir_pick &pick) {
   }
   return status == WEIR_OK ? weir_cuda_emit(cuda, pick) : status;
 }
-
-weir_status weir_cuda_mstopk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
-                             float *value) {
-  weir_status status = weir_cuda_ready(cuda, n, k < n ? k + 1 : k);
-  if (status != WEIR_OK || k == 0) {
-    return status;
-  }
-  float *same = const_cast<float *>(e); /* not written to, as zero is not set */
-  return weir_cuda_pick_mstopk(cuda, weir_pick{NULL, NULL, same, n, k, 0, index, value, false,
-                                               NULL, 0});
-}
