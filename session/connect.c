@@ -71,6 +71,12 @@ static weir_status move_to_memory(weir_session *session) {
   return weir_comm_create(&session->comm, memory, session->options.timeout_s);
 }
 
+weir_status weir_session_find_hosts(weir_session *session) {
+  const weir_status status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
+  weir_comm_neighbours(session->comm, &session->next, &session->previous);
+  return status;
+}
+
 weir_status weir_session_connect(weir_session *session) {
   const weir_options *options = &session->options;
   const char *name = options->transport;
@@ -96,5 +102,5 @@ weir_status weir_session_connect(weir_session *session) {
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
   if (status == WEIR_OK && options->world_size > 1 && strcmp(name, "auto") == 0)
     status = move_to_memory(session);
-  return status == WEIR_OK ? weir_comm_find_hosts(session->comm, weir_host_identity(NULL)) : status;
+  return status == WEIR_OK ? weir_session_find_hosts(session) : status;
 }
