@@ -16,6 +16,13 @@ static weir_status over_tcp(weir_session *session, weir_transport **out) {
                                    options->rank, options->world_size, options->timeout_s);
 }
 
+static weir_status over_nccl(weir_session *session, weir_transport **out) {
+  const weir_options *options = &session->options;
+  return weir_transport_nccl(out, options->rendezvous, options->bind_address, session->secret,
+                             session->secret_bytes, options->job_id, options->rank,
+                             options->world_size, options->timeout_s);
+}
+
 static weir_status over_shm(weir_session *session, weir_transport **out) {
   const weir_options *options = &session->options;
   return weir_transport_shm(out, options->rendezvous, options->job_id, options->rank,
@@ -92,6 +99,8 @@ weir_status weir_session_connect(weir_session *session) {
   } else if (strcmp(name, "mpi") == 0) {
     status = weir_transport_mpi(&session->transport, options->job_id, options->rank,
                                 options->world_size, options->timeout_s);
+  } else if (strcmp(name, "nccl") == 0) {
+    status = over_nccl(session, &session->transport);
   } else if (strcmp(name, "shm") == 0) {
     status = over_shm(session, &session->transport);
   } else {
