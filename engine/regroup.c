@@ -27,6 +27,10 @@ static weir_status settle_group(weir_group *group) {
   if (codec->low_rank)
     return weir_fail(WEIR_E_UNSUPPORTED, "a rank that missed a step of %s cannot be brought up to it",
                      codec->name);
+  if (group->way == WEIR_WAY_HITOPK) { /* what it handed over is gone from fed already */
+    passage->next = group->fed;
+    return WEIR_OK;
+  }
   if (codec->encode != NULL) {
     const weir_status status = codec->decode(
         engine->context, group->blocks + (size_t)engine->rank * group->stride,
