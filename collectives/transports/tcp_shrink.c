@@ -57,7 +57,7 @@ static void look_for(reunion *u, int rank, bool above) {
   if (u->meeting->arrival[rank].fd >= 0 || tcp_ranks_has(&u->dead, rank)) return;
   if (!above && tcp_meeting_has_called(u->meeting, rank)) return;
   const int fd = knock(u->next, rank, u->deadline_s, &dead);
-  if (dead && u->trusts) u->old->peer[rank].dead = true;
+  if (dead && u->trusts && weir_now_s() < u->deadline_s) u->old->peer[rank].dead = true;
   if (dead && u->old->peer[rank].dead) tcp_ranks_add(&u->dead, rank);
   if (fd >= 0 && above)
     (void)close(fd); /* it is there, or was; it will call */
