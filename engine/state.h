@@ -165,6 +165,7 @@ struct weir_engine {
   double last_compress_s, last_comm_s, last_wait_s, last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
+  bool caught_up; /* brought up to a step it had missed, by a regrouping that then failed */
   weir_status broken; /* the group's end, kept for every later call */
   char broken_text[512];
 };
