@@ -56,11 +56,14 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr);
 weir_status weir_kernel_measure(kernel_bench *b, GArray *rows);
 double weir_kernel_median(double *ms, int count); /* sorts */
 
-/* Fitted lines of every codec. */
+/* Fitted lines of every codec, and how far they are off, compressing and decoding together, relative, on
+ * sizes that they were not fitted on. */
+enum { KERNEL_OTHER_SIZES = 9 };
+extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 typedef struct kernel_fit {
   weir_plan plan;
   weir_kernel_cost cost;
-  double error; /* relative, the worst of the sizes it was not fitted on, compressing and decoding */
+  double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1 */
 } kernel_fit;
 typedef struct kernel_fits {
   double ms, cpu_ms; /* to fit all of them */
