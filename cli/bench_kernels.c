@@ -121,7 +121,7 @@ static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r
     r->torch_ms = weir_kernel_torch(b, k, &r->no_torch);
   }
   compare(r, b->cr);
-  return weir_kernel_fits(b->cr, &r->fits);
+  return weir_kernel_fits(b->cr, b->n, &r->fits);
 }
 
 static weir_status reserve(kernel_bench *b) {

@@ -63,13 +63,13 @@ extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 typedef struct kernel_fit {
   weir_plan plan;
   weir_kernel_cost cost;
-  double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1 */
+  double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1; NaN where the size is beyond most */
 } kernel_fit;
 typedef struct kernel_fits {
   double ms, cpu_ms; /* to fit all of them */
   kernel_fit codec[WEIR_CODEC_COUNT];
 } kernel_fits;
-weir_status weir_kernel_fits(double cr, kernel_fits *out);
+weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out);
 
 /* Peers on the same data: milliseconds (the median), or a negative number and why there is none. */
 double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent);

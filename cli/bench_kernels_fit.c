@@ -7,10 +7,12 @@
 const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {1500,   5000,    20000,   50000,   180000,
                                                       500000, 2000000, 8000000, 25000000};
 
-static weir_status check(kernel_fit *fit, weir_kernel_probe *probe) {
+static weir_status check(kernel_fit *fit, weir_kernel_probe *probe, gsize most) {
   for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) {
     const gsize n = kernel_other_sizes[i];
     double compress = 0, decode = 0;
+    fit->error[i] = NAN;
+    if (n > most) continue;
     const weir_status status = weir_kernel_time(probe, &fit->plan, n, 7, &compress, &decode);
     if (status != WEIR_OK) return status;
     const double modelled = weir_kernel_seconds(&fit->cost.compress, n) +
@@ -20,7 +22,7 @@ static weir_status check(kernel_fit *fit, weir_kernel_probe *probe) {
   return WEIR_OK;
 }
 
-weir_status weir_kernel_fits(double cr, kernel_fits *out) {
+weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out) {
   weir_kernel_cost cost[WEIR_CODEC_COUNT];
   const double start = weir_now_s(), start_cpu = weir_thread_cpu_s();
   weir_status status = weir_kernel_fit_all(cr, WEIR_WIRE_AUTO_BF16, cost);
@@ -28,12 +30,12 @@ weir_status weir_kernel_fits(double cr, kernel_fits *out) {
   out->cpu_ms = 1e3 * (weir_thread_cpu_s() - start_cpu);
   weir_kernel_probe *probe = NULL;
   if (status == WEIR_OK)
-    status = weir_kernel_probe_create(&probe, kernel_other_sizes[KERNEL_OTHER_SIZES - 1]);
+    status = weir_kernel_probe_create(&probe, most);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++) {
     kernel_fit *fit = &out->codec[codec];
     *fit = (kernel_fit){.plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16),
                         .cost = cost[codec]};
-    status = check(fit, probe);
+    status = check(fit, probe, most);
   }
   weir_kernel_probe_free(probe);
   return status;

@@ -1,5 +1,6 @@
 /* `weir bench kernels`: the results as JSON and as a table. */
 #include <json-glib/json-glib.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -54,7 +55,7 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
     put_curve(builder, "decode", &fit->cost.decode);
     json_builder_set_member_name(builder, "errors");
     json_builder_begin_array(builder);
-    for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) {
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++) {
       json_builder_begin_object(builder);
       put_number(builder, "elements", (double)kernel_other_sizes[i]);
       put_number(builder, "error", fit->error[i]);
@@ -115,7 +116,8 @@ static void print_fits(const kernel_fits *fits) {
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
     printf("%-10s %8g", weir_codec_name(codec), fit->plan.cr);
-    for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) printf(" %+7.1f", 1e2 * fit->error[i]);
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++)
+      printf(" %+7.1f", 1e2 * fit->error[i]);
     printf("\n");
   }
 }
