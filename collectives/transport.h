@@ -79,7 +79,9 @@ typedef struct weir_transport_ops {
    * are their old numbers, the same on all.  t cannot transfer any more and is still to be
    * destroyed.  A rank that has not come although its process is not known to have ended could be on
    * the other side of a broken network: so the survivors must then be more than half of the group,
-   * or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called again.
+   * or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called again; one
+   * that the others have gone on without stays out, and one that was found silent, or tries again, takes
+   * nobody's process for ended that has not been seen to at once.
    * NULL: this transport cannot. */
   weir_status (*shrink)(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 } weir_transport_ops;

@@ -34,7 +34,8 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *
       weir_solve_exchange_between(plan, weir_input_shape(in), in->latency, 1.0 / in->bandwidth,
                                   4.0 * (double)in->elements, overhead, 0.0);
   for (int beside = 0; beside < 2; beside++) {
-    r->row[r->count] = (weir_solve_row){compress, exchange, beside == 1};
+    r->row[r->count] = (weir_solve_row){.compress = compress, .exchange = exchange,
+                                           .beside = beside == 1};
     r->plan[r->count++] = *plan;
   }
 }

@@ -72,7 +72,9 @@ typedef struct weir_series {
 /* Only when the engine is asked to profile. */
 typedef struct weir_profiler {
   bool on;        /* in this step */
+  bool fresh;     /* the newest values are those of the step that ended last */
   double mark;    /* when the gradient before became ready, or the backward pass began */
+  double forward_s; /* of the step under way, until the backward pass began */
   uint64_t steps; /* measured, of the gaps */
   uint64_t plan_steps; /* of the times */
   weir_series *gap;    /* per tensor */
@@ -165,6 +167,7 @@ struct weir_engine {
   double last_compress_s, last_comm_s, last_wait_s, last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
+  bool caught_up; /* brought up to a step it had missed, by a regrouping that then failed */
   weir_status broken; /* the group's end, kept for every later call */
   char broken_text[512];
 };

@@ -64,7 +64,8 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
   weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
   weir_status status = move(session);
   if (status != WEIR_OK) return status;
-  status = line_up(session, &mine, left);
+  status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
+  if (status == WEIR_OK) status = line_up(session, &mine, left);
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
   if (status == WEIR_OK && session->options.rank == 0)

@@ -191,6 +191,13 @@ typedef struct weir_group_times {
 weir_status weir_current_times(const weir_session *session, weir_group_times *times,
                                size_t capacity, size_t *count);
 
+/* The same of the step that ended last, nothing averaged: *forward_s is the time from
+ * weir_step_begin's return to weir_mark_backward, gap_s has room for every tensor, times for capacity
+ * groups.  WEIR_E_STATE when that step was not measured (the first 16 of every plan are, and every
+ * eighth), or failed. */
+weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
+                                 weir_group_times *times, size_t capacity, size_t *count);
+
 /* Tell the journal which epoch training is in. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
