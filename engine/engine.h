@@ -123,6 +123,11 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
  * how many groups (1 without groups).  Tells over how many steps, 0: unknown. */
 size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
                          size_t *count);
+/* What was measured in the step that ended last: when its backward pass began, the gaps of all
+ * tensors, and its groups' times, at most capacity.  Tells how many groups there are; 0: it was not
+ * measured, or failed. */
+size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
+                             weir_group_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
 /* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
 size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);

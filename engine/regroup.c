@@ -24,6 +24,10 @@ static weir_status settle_group(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   weir_passage *passage = &group->passage;
   if ((codec->dense && !codec->low_rank) || passage->next != NULL) return WEIR_OK;
+  if (group->way == WEIR_WAY_HITOPK) { /* what it handed over is gone from fed already */
+    passage->next = group->fed;
+    return WEIR_OK;
+  }
   /* Low rank: its Q has gone out, so P is known and its projection is taken off already. */
   if (codec->encode != NULL) {
     const weir_status status = codec->decode(

@@ -75,6 +75,7 @@ typedef struct tcp_peer {
   bool headed;       /* its header has been taken */
   bool send_blocked; /* until poll says otherwise */
   bool recv_blocked;
+  int lump; /* bytes that must be there before poll tells; 0: the system's own, 1 */
   tcp_train_state train; /* of the answering thread alone */
   size_t first_bytes; /* payload there when first_s was read; flow samples only */
   double first_s;

@@ -128,6 +128,7 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
     }
     tcp_set_peer(p, a->address, a->data_port, a->echo_port);
     p->fd = a->fd;
+    p->lump = 0;
     a->fd = -1;
     (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   }
