@@ -5,8 +5,12 @@
 #   bench/executed.sh WEIR OUT NETWORK [CELL...]     NETWORK: uml, tc or sim; CELL: MODEL-PHASE
 #
 # Prints a line a division and, of the plan, how many times as fast it is as one group and as every
-# tensor alone, with the most that any division could be in the model.  4 workers; the deep model takes
-# batches for which its backward pass is about as long as its communication at 30 Mbit/s.
+# tensor alone, with the most that any division could be in the model.  4 workers.
+#
+# MODEL: mlp, the demo's; deep, 42 tensors, with batches for which its backward pass is about as long as its
+# communication at 30 Mbit/s; accel, the same model as if an accelerator computed it (21 layers of 2 ms
+# and 4 ms): on an emulated network all workers and the network itself share one processor, and what
+# computes there cannot overlap with what sends there.
 set -u
 weir=$1 out=$2 network=$3
 shift 3
@@ -17,9 +21,13 @@ mkdir -p "$out" || exit 2
 scenario() { # model phase -> file; sets plan, turn
   local batch=64 latency=1 gbps=25 steps=80
   plan=topk:0.01:ag:auto-bf16 turn=5
-  [ "$1" = deep ] && batch=1024 plan=topk:0.05:ag:auto-bf16
+  local model=$1 layer_ms=0
+  case $1 in
+    deep) batch=1024 plan=topk:0.05:ag:auto-bf16 ;;
+    accel) model=deep batch=16 layer_ms=2 plan=topk:0.03:ag:auto-bf16 ;;
+  esac
   case $2 in
-    fast) plan=bf16:1:dense-ring ;;
+    fast) plan=${FAST:-bf16:1:dense-ring} ;;
     narrow) gbps=1 ;;
     far-and-narrow) latency=50 gbps=1 turn=3 steps=54 ;;
     far) latency=50 turn=3 steps=54 ;;
@@ -34,7 +42,8 @@ timeout_s = 30
 segments = 16
 [training]
 dataset = fashion-mnist
-model = $1
+model = $model
+layer_ms = $layer_ms
 batch = ${BATCH:-$batch}
 learning_rate = 0.02
 momentum = 0.8

@@ -226,6 +226,14 @@ weir_status profile_plan(profile_job *job, const char *path, profile_turn *plann
   return write_plan(job, planned, path);
 }
 
+weir_status profile_keep(profile_job *job, const char *path) {
+  const profile_turn *planned = &job->turns[job->count - 1];
+  job->kept = planned;
+  for (size_t i = 0; i + 1 < job->count; i++)
+    if (job->turns[i].mean.period_s < job->kept->mean.period_s) job->kept = &job->turns[i];
+  return job->kept == planned ? WEIR_OK : write_plan(job, job->kept, path);
+}
+
 /* --- both, to be looked at ------------------------------------------------------------------ */
 
 static void predicted_spans(const profile_job *job, const profile_turn *turn, weir_timeline *to) {
