@@ -19,7 +19,7 @@ shift 3
 mkdir -p "$out" || exit 2
 
 scenario() { # model phase -> file; sets plan, turn
-  local batch=64 latency=1 gbps=25 steps=80
+  local batch=64 latency=1 gbps=25 steps=116
   plan=topk:0.01:ag:auto-bf16 turn=5
   local model=$1 layer_ms=0
   case $1 in
@@ -29,8 +29,8 @@ scenario() { # model phase -> file; sets plan, turn
   case $2 in
     fast) plan=${FAST:-bf16:1:dense-ring} ;;
     narrow) gbps=1 ;;
-    far-and-narrow) latency=50 gbps=1 turn=3 steps=54 ;;
-    far) latency=50 turn=3 steps=54 ;;
+    far-and-narrow) latency=50 gbps=1 turn=3 steps=84 ;;
+    far) latency=50 turn=3 steps=84 ;;
     *) echo "no phase $2" >&2; exit 2 ;;
   esac
   cat > "$out/$1-$2.ini" <<INI

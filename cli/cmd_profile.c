@@ -10,7 +10,7 @@ static const char summary[] =
     "Runs the scenario with divisions of the gradient that take turns (for every PLAN: one group, four,\n"
     "every tensor alone), measures when gradients become ready and what groups cost, plans the division\n"
     "and the plan of each group from that, then runs it in turns with those and buckets of 2 MB, and\n"
-    "compares steps predicted from the odd rounds with steps measured in the even ones.\n"
+    "compares steps predicted from every other round with steps measured in the rounds between.\n"
     "\n"
     "Writes into DIR: profile.csv (tensor,numel,gap_us: what `weir plan` reads), compress-I.csv and\n"
     "comm-I.csv (bytes,ms: the costs of the I-th PLAN), planned.csv (for --policy groups:FILE: the plan, or\n"
@@ -18,7 +18,7 @@ static const char summary[] =
     "measured, for Perfetto), and folders of the two runs.";
 
 static const char description[] =
-    "All epochs should lie in one phase, and there should be some 20 steps for every turn.  A step is\n"
+    "All epochs should lie in one phase, and there should be some 25 steps for every turn.  A step is\n"
     "counted from the begin of one to the begin of the next, on the last rank; the middle half of all\n"
     "steps counts.  predicted_ms is the timeline's: backward pass and compression share the worker's\n"
     "thread, exchanges and decoding follow one another beside it and take from it what they were seen\n"

@@ -58,7 +58,7 @@ typedef struct profile_job {
   size_t count;
 } profile_job;
 
-/* Which rounds of turns count. */
+/* Which rounds of turns count, from 0: never the first. */
 typedef enum profile_rounds { PROFILE_ALL, PROFILE_ODD, PROFILE_EVEN } profile_rounds;
 /* Run job->turns in turns, under DIR/name.  Exit codes. */
 int profile_run(profile_job *job, const char *name);

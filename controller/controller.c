@@ -135,6 +135,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (!c) return weir_fail(WEIR_E_NOMEM, "no memory for the controller");
   c->loop.policy = policy;
   c->loop.workers = config->world_size;
+  c->loop.hosts = config->hosts;
   c->loop.seed = config->seed;
   c->loop.current = first;
   c->loop.overlap = config->overlap;

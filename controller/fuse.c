@@ -38,8 +38,8 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan,
   const size_t arm = weir_arm_of(plan);
   const double bytes = 4.0 * (double)in->elements;
   const weir_curve compress = compress_curve(in, plan);
-  weir_curve exchange = weir_solve_exchange(plan, (int)in->workers, in->latency, 1.0 / in->bandwidth,
-                                            bytes, 0.0, 0.0);
+  weir_curve exchange = weir_solve_exchange_between(plan, weir_input_shape(in), in->latency,
+                                                    1.0 / in->bandwidth, bytes, 0.0, 0.0);
   if (arm < WEIR_ARMS) {
     const double overhead = fmax(0.0, in->overhead[arm]);
     const double each = each_group(costs, arm, overhead, &exchange, bytes);
@@ -59,7 +59,7 @@ static void find_rows(const weir_decision_input *in, const weir_plan *plan,
                       const weir_group_costs *costs, rows *r) {
   weir_plan other = *plan;
   add_row(in, plan, costs, r);
-  for (size_t a = 0; a < WEIR_ARMS; a++) {
+  for (size_t a = 0; a < weir_arm_count(in); a++) {
     other.collective = weir_arms[a].collective;
     if (weir_arms[a].codec == plan->codec && weir_arms[a].wire == plan->wire &&
         other.collective != plan->collective)

@@ -87,6 +87,7 @@ typedef struct weir_learnt {
 struct weir_loop {
   const weir_policy *policy;
   int workers;
+  int hosts; /* machines they are on */
   size_t elements;
   weir_layout layout;     /* owns its offsets */
   weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */

@@ -44,6 +44,13 @@ static size_t bytes_sent(const weir_codec *codec, const weir_layout *layout, dou
 
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s) {
+  return weir_solve_exchange_between(plan, (weir_group_shape){workers, workers}, alpha, beta, bytes,
+                                     decode_s, decode_per_byte_s);
+}
+
+weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
+                                       double beta, double bytes, double decode_s,
+                                       double decode_per_byte_s) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   const size_t elements[2] = {1024, bytes < 16384.0 ? 4096 : (size_t)(bytes / 4.0)};
   double seconds[2] = {INFINITY, INFINITY};
@@ -51,7 +58,7 @@ weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha,
     const size_t offset[2] = {0, elements[k]};
     const weir_layout layout = {1, offset};
     const weir_cost_terms terms =
-        weir_cost_plan(plan, workers, elements[k], bytes_sent(codec, &layout, plan->cr));
+        weir_cost_plan_between(plan, shape, elements[k], bytes_sent(codec, &layout, plan->cr));
     seconds[k] = weir_cost_seconds(&terms, alpha, beta);
   }
   const double slope =

@@ -30,6 +30,7 @@
 
 #include <weir/plan.h>
 
+#include "collectives/cost.h"
 #include "planner/curve.h"
 #include "planner/profile.h"
 
@@ -84,5 +85,9 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
  * the costs of 2^12 and of `bytes` (the whole gradient's, at least 2^14) dense bytes. */
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s);
+/* The same where ranks may share machines (weir_cost_plan_between). */
+weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
+                                       double beta, double bytes, double decode_s,
+                                       double decode_per_byte_s);
 
 #endif

@@ -17,7 +17,7 @@ model = mlp
 batch = 16
 learning_rate = 0.05
 epochs = 1
-steps_per_epoch = 70
+steps_per_epoch = 100
 train_limit = 1000
 [phase one]
 epochs = 1-1
@@ -97,7 +97,7 @@ refused profile "$dir/s.ini"
 refused profile "$dir/none.ini" -o "$dir/x"
 refused profile "$dir/s.ini" -o "$dir/x" -p topk:2:ag
 refused profile "$dir/s.ini" -o "$dir/x" --turn 2
-sed 's/steps_per_epoch = 70/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
+sed 's/steps_per_epoch = 100/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
 refused profile "$dir/short.ini" -o "$dir/x" -n sim
 refused profile "$dir/s.ini" -o "$dir/x" -n moon
 refused profile "$dir/s.ini" -o "$dir/s.ini/x"
