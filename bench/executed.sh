@@ -8,8 +8,8 @@
 # tensor alone, with the most that any division could be in the model.  4 workers.
 #
 # MODEL: mlp, the demo's; deep, 42 tensors, with batches for which its backward pass is about as long as its
-# communication at 30 Mbit/s; accel, the same model as if an accelerator computed it (21 layers of 2 ms
-# and 4 ms): on an emulated network all workers and the network itself share one processor, and what
+# communication at 30 Mbit/s; accel, the same model as if an accelerator computed it (21 layers of 4 ms
+# and 8 ms): on an emulated network all workers and the network itself share one processor, and what
 # computes there cannot overlap with what sends there.
 set -u
 weir=$1 out=$2 network=$3
@@ -19,12 +19,12 @@ shift 3
 mkdir -p "$out" || exit 2
 
 scenario() { # model phase -> file; sets plan, turn
-  local batch=64 latency=1 gbps=25 steps=116
-  plan=topk:0.01:ag:auto-bf16 turn=5
+  local batch=64 latency=1 gbps=25 steps=96
+  plan=topk:0.01:ag:auto-bf16 turn=4
   local model=$1 layer_ms=0
   case $1 in
     deep) batch=1024 plan=topk:0.05:ag:auto-bf16 ;;
-    accel) model=deep batch=16 layer_ms=2 plan=topk:0.03:ag:auto-bf16 ;;
+    accel) model=deep batch=16 layer_ms=4 plan=topk:0.06:ag:auto-bf16 ;;
   esac
   case $2 in
     fast) plan=${FAST:-bf16:1:dense-ring} ;;
