@@ -59,18 +59,22 @@ INI
 failed=0
 for cell; do
   scenario "${cell%%-*}" "${cell#*-}"
-  "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" --plan "${PLAN:-$plan}" --turn $turn \
-    --json > "$out/$cell.json" 2> "$out/$cell.log" || { echo "$cell: $(tail -1 "$out/$cell.log")"; failed=1; continue; }
+  if ! "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" --turn $turn \
+    --plan "${PLAN:-$plan}" --json > "$out/$cell.json" 2> "$out/$cell.log"; then
+    echo "$cell: $(tail -1 "$out/$cell.log")"
+    failed=1
+    continue
+  fi
   python3 - "$cell" "$out/$cell.json" <<'PY'
 import json, sys
 cell, told = sys.argv[1], json.load(open(sys.argv[2]))
 for r in told['runs']:
     p, m = r['predicted_ms'], r['measured_ms']
-    print(f"{cell:20} {r['division']:11} {r['plan']:26} {r['groups']:3} groups  predicted {p:8.1f}  measured {m:8.1f}"
-          f"  error {100 * (p / m - 1):+6.1f} %")
-print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_over_one']:.2f})   plan / every tensor "
-      f"{told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})   order {told['order_right']:.0f} of "
-      f"{told['order_pairs']:.0f}")
+    print(f"{cell:20} {r['division']:11} {r['plan']:26} {r['groups']:3} groups  predicted {p:8.1f}"
+          f"  measured {m:8.1f}  error {100 * (p / m - 1):+6.1f} %")
+print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_over_one']:.2f})"
+      f"   plan / every tensor {told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})"
+      f"   order {told['order_right']:.0f} of {told['order_pairs']:.0f}")
 PY
 done
 exit $failed

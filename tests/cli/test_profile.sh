@@ -24,7 +24,8 @@ epochs = 1-1
 latency_ms = 1
 bandwidth_gbps = 1
 INI
-"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --turn 4 --json > "$dir/json" 2> "$dir/log" ||
+"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --turn 4 --json \
+  > "$dir/json" 2> "$dir/log" ||
   fail "profile: $(tail -1 "$dir/log")"
 python3 - "$dir" <<'PY' || fail "what profile tells"
 import csv, json, sys
@@ -34,13 +35,14 @@ runs = told['runs']
 assert [r['division'] for r in runs] == ['one', 'even-4', 'layers', 'bucket-2MB', 'planned'], runs
 assert [r['groups'] for r in runs][:4] == [1, 4, 6, 2], runs
 assert all(r['steps'] >= 2 for r in runs), runs
-# An exchange of 2 ranks takes a round, 1 ms: six cannot be over sooner than in 6 ms, one not sooner than in 1.
+# An exchange of 2 ranks takes a round, 1 ms: six take 6 ms at least, one takes 1.
 assert runs[2]['measured_ms'] > 6 and runs[2]['predicted_ms'] > 6, runs
 assert all(r['measured_ms'] > 1 for r in runs), runs
 # The bound is a bound: of what is predicted, nothing is below it.
 assert all(r['predicted_ms'] >= told['least_ms'] * (1 - 1e-9) for r in runs), told
 assert runs[4]['groups'] >= 1, runs
-assert told['over_one'] > 0 and told['bound_over_layers'] >= 1 and told['order_right'] <= told['order_pairs'], told
+assert told['over_one'] > 0 and told['bound_over_layers'] >= 1, told
+assert told['order_right'] <= told['order_pairs'], told
 profile = list(csv.DictReader(open(d + '/out/profile.csv')))
 assert [(r['tensor'], int(r['numel'])) for r in profile] == [
     ('fc3.weight', 2560), ('fc3.bias', 10), ('fc2.weight', 262144), ('fc2.bias', 256),
