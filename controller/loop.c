@@ -90,7 +90,8 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in,
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
       in->trigger != WEIR_TRIGGER_FALLBACK) {
     const weir_status status = weir_fuse(in, &plan, &loop->layout, loop->gap_s,
-                                         weir_model.hysteresis, loop->next_table, &fused);
+                                         &loop->learnt.group_costs, weir_model.hysteresis,
+                                         loop->next_table, &fused);
     if (status != WEIR_OK) return status;
   }
   decision->groups = fused.count;

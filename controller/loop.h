@@ -9,6 +9,7 @@
 
 #include "controller/controller.h"
 #include "controller/decide.h"
+#include "controller/fuse.h"
 #include "controller/network.h"
 #include "controller/table.h"
 
@@ -68,6 +69,9 @@ typedef struct weir_learnt {
   double overlap;
   double compute;
   weir_recent computes;
+  weir_recent whole_computes; /* of steps without groups */
+  weir_group_costs group_costs;
+  weir_recent each[WEIR_ARMS], taken;
   uint64_t heard_id; /* plan of the last step heard of */
   double gain;       /* smoothed, of the plan in force */
   uint64_t gain_steps;
