@@ -1,11 +1,9 @@
 #include "collectives/cost.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "collectives/collective.h"
 #include "collectives/patterns/patterns.h"
-#include "kernels/codec.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
 static int rounds(int n) {
@@ -174,55 +172,6 @@ weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return nothing;
   const double hops = algorithm == WEIR_ALLTOALL_DIRECT ? 1.0 : n - 1.0;
   return (weir_cost_terms){hops, (n - 1.0) * bytes};
-}
-
-/* Which all-reduce a collective contains. */
-static const struct {
-  bool art;
-  uint32_t allreduce;
-} ways[WEIR_COLL_COUNT] = {
-    [WEIR_COLL_DENSE_RING] = {false, WEIR_ALLREDUCE_RING},
-    [WEIR_COLL_DENSE_TREE] = {false, WEIR_ALLREDUCE_TREE},
-    [WEIR_COLL_DENSE_HALVING] = {false, WEIR_ALLREDUCE_HALVING},
-    [WEIR_COLL_DENSE_DOUBLE_TREE] = {false, WEIR_ALLREDUCE_DOUBLE_TREE},
-    [WEIR_COLL_DENSE_TORUS] = {false, WEIR_ALLREDUCE_TORUS},
-    [WEIR_COLL_DENSE_STAR] = {false, WEIR_ALLREDUCE_STAR},
-    [WEIR_COLL_AG] = {false, WEIR_ALLREDUCE_COUNT},
-    [WEIR_COLL_ART_RING] = {true, WEIR_ALLREDUCE_RING},
-    [WEIR_COLL_ART_TREE] = {true, WEIR_ALLREDUCE_TREE},
-    [WEIR_COLL_ART_HALVING] = {true, WEIR_ALLREDUCE_HALVING},
-    [WEIR_COLL_ART_DOUBLE_TREE] = {true, WEIR_ALLREDUCE_DOUBLE_TREE},
-    [WEIR_COLL_ART_TORUS] = {true, WEIR_ALLREDUCE_TORUS},
-    [WEIR_COLL_ART_STAR] = {true, WEIR_ALLREDUCE_STAR},
-};
-
-weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
-  weir_cost_terms t = {0.0, 0.0};
-  if (n <= 1) return t;
-  const int levels = rounds(n);
-  const weir_wire_format format = (weir_wire_format)plan->wire;
-  const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
-  const double dense_bytes = low_rank ? 4.0 * (double)kept
-                                      : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
-  const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
-  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
-  if (plan->collective == WEIR_COLL_AG) {
-    t.alpha_terms = levels;
-    t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL
-                                  ? (double)kept /* bytes already */
-                                  : weir_wire_expected(elements, kept, format, true));
-    return t;
-  }
-  const bool art = ways[plan->collective].art;
-  t = weir_cost_allreduce(ways[plan->collective].allreduce, n, art ? value_bytes : dense_bytes);
-  if (low_rank) t.alpha_terms *= 2;
-  if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
-  t.alpha_terms += levels;
-  t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);
-  /* The variances are gathered before the root is known: one more round of small messages, whose
-   * few bytes vanish beside their latency. */
-  if (plan->codec == WEIR_CODEC_VAR) t.alpha_terms += levels;
-  return t;
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

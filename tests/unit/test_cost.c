@@ -211,7 +211,9 @@ Test(cost, plan_rows_charge_the_wire_format) {
  *   halving: 4 and 8 are cores themselves; of 7 ranks 3 fold into a core of 4.
  *   double-tree: 600000 bytes a tree make 9 chunks of 600000/9.  Of 4 ranks, height 2 (0 - 2 - {1, 3}),
  *     one that is inner in a tree sends each chunk up and to two children, and up as a leaf of the
- *     other: 36, of which there is always a next one to send.  Of 2 ranks each sends 9 up and 9 down.
+ *     other, 36 in all.  Its rounds take what it sends or what comes in, whichever is more chunks: 2 (in),
+ *     2, 3 (in), six times 4, 3, 2, 2: 38.  Of 2 ranks each sends 9 up and 9 down.
+ *     7 and 8 ranks: a test of their own.
  *   torus: 2 x 2, 1 x 7, 2 x 4. */
 Test(cost, allreduce_rows_by_hand) {
   const double m = 1200000, part = 600000.0 / 9;
@@ -229,7 +231,7 @@ Test(cost, allreduce_rows_by_hand) {
       {WEIR_ALLREDUCE_HALVING, 4, 4, 1800000},
       {WEIR_ALLREDUCE_HALVING, 7, 4 + 2, 1800000 + 2400000},
       {WEIR_ALLREDUCE_HALVING, 8, 6, 2100000},
-      {WEIR_ALLREDUCE_DOUBLE_TREE, 4, 9 + 3, 36 * part},
+      {WEIR_ALLREDUCE_DOUBLE_TREE, 4, 9 + 3, 38 * part},
       {WEIR_ALLREDUCE_DOUBLE_TREE, 2, 9 + 1, 18 * part},
       {WEIR_ALLREDUCE_TORUS, 4, 4, 1800000},
       {WEIR_ALLREDUCE_TORUS, 7, 12, 12 * m / 7},
@@ -253,9 +255,33 @@ Test(cost, allreduce_rows_by_hand) {
   cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY);
 }
 
+/* One chunk a tree, of u bytes, by hand; u = 60000 of 120000.  Times are in u beta, links carry one
+ * chunk at a time each way, and there is no latency; beside it, only latencies.
+ *
+ * 8 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5, 7}; tree 1 the same with 7 - rank.
+ *   leaves send: 1 and 3 to 2, 5 and 7 to 6 (there: 1, then 2, for one comes in after the other)
+ *   2 and 6 to 4: both leave at 2, there at 3 and 4.  4 to 0: 5.  0 to 4: 6.  4 to 2: 7, to 6: 8.
+ *   2 to 1 and 3: 8, 9.  6 to 5 and 7: 9, 10.  Tree 1 does the same on other links, but for: 5 (place 2
+ *   of tree 1) sends from 7 on to 6 and 4, so that 6's chunk from there comes at 9, after the one of
+ *   tree 0 at 8.  The last: 10.  6 latencies: 3 up, 3 down.
+ * 7 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5}; tree 1 the same with rank - 1 (mod 7).
+ *   1 and 3 to 2: 2; 5 to 6: 1.  6 to 4: 2, 2 to 4: 3.  4 to 0: 4.  0 to 4: 5.  4 to 2: 6, to 6: 7.
+ *   2 to 1 and 3: 7, 8.  6 to 5: 8.  Tree 1: 8 as well. */
+Test(cost, double_tree_of_7_and_8_by_hand) {
+  const double u = 60000;
+  const int due[2][2] = {{7, 8}, {8, 10}}; /* ranks, u */
+  for (int i = 0; i < 2; i++) {
+    const weir_cost_terms bytes = weir_cost_double_tree(due[i][0], 2 * u, 0.0, 1.0);
+    const weir_cost_terms hops = weir_cost_double_tree(due[i][0], 2 * u, 1.0, 0.0);
+    cr_assert(near(bytes.byte_terms, due[i][1] * u), "N %d: %g u", due[i][0], bytes.byte_terms / u);
+    cr_assert(near(hops.alpha_terms, 6), "N %d: %g", due[i][0], hops.alpha_terms);
+    const weir_cost_terms row = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, due[i][0], 2 * u);
+    cr_assert(near(row.alpha_terms, 6) && near(row.byte_terms, due[i][1] * u));
+  }
+}
+
 /* From the schedule itself: the row is not below what the busiest rank sends, and not above what rounds
- * that all begin together would take: in each the larger of what a rank sends and receives, of all ranks
- * the most. */
+ * that all begin together would take, were nothing received before all is sent. */
 Test(cost, double_tree_row_bounds_its_schedule) {
   const int chunks = 16;
   const double bytes = 2.0 * 16 * 65536; /* one unit a chunk and tree */
@@ -275,14 +301,14 @@ Test(cost, double_tree_row_bounds_its_schedule) {
           sent[child] += goes_up, got[parent] += goes_up;
           sent[parent] += comes_down, got[child] += comes_down;
         }
-      int most = 0;
+      int most_sent = 0, most_got = 0;
       for (int r = 0; r < n; r++) {
-        if (sent[r] > most) most = sent[r];
-        if (got[r] > most) most = got[r];
+        if (sent[r] > most_sent) most_sent = sent[r];
+        if (got[r] > most_got) most_got = got[r];
         all[r] += sent[r] * 65536.0;
         busiest = fmax(busiest, all[r]);
       }
-      total += most * 65536.0;
+      total += (most_sent + most_got) * 65536.0;
     }
     const weir_cost_terms t = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, n, bytes);
     cr_assert_geq(t.byte_terms, 0.999 * busiest, "N %d: %g below %g", n, t.byte_terms, busiest);

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
@@ -20,24 +21,51 @@ static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const we
 }
 
 /* 4 ranks, 1 MB.
- *   ring: 6 hops of 250 kB: 60 ms + 6 * 2 ms = 72 ms
- *   a bucket of 100 kB: 6 * 150 kB: 60 + 7.2 = 67.2 ms
- *   processors: 24 messages of which 6 are the own ones, 18 * 0.1 ms = 1.8 ms; 6 MB in all at 4 ns:
- *   24 ms, more than the links' 12: 60 + 24 + 1.8 = 85.8 ms
- *   tree: 4 hops of 1 MB: 40 + 32 = 72 ms; 6 messages, of which 4: 2 * 0.1; 6 MB at 4 ns = 24 < 32 */
-Test(cost_rows, seconds_by_hand) {
+ *   ring: 6 hops of 250 kB: 60 ms + 6 * 2 ms = 72 ms; both ways at once at 8.2 ns: 60 + 12.3 ms
+ *   tree: 4 hops of 1 MB, one way: 40 + 32 = 72 ms
+ *   a bucket of 100 kB, full again after 10 ms (1.25 MB): ring 6 * 150 kB, 60 + 7.2 = 67.2 ms; tree 4 *
+ *   900 kB, 40 + 28.8 = 68.8 ms.  After 0.4 ms 50 kB are back: the ring lets 100 + 5 * 50 kB through,
+ *   2.4 + 1150 kB * 8 ns = 11.6 ms; the tree's links are all idle before: 1.6 + 28.8 = 30.4 ms */
+Test(cost_rows, seconds_of_links_by_hand) {
   weir_link link = plain;
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.072));
+  link.duplex_beta = 8.2e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0723));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.072));
+  link = plain;
   link.burst = 1e5;
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0672));
-  link = plain;
-  link.message_s = 1e-4;
-  link.byte_s = 4e-9;
-  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0858));
-  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0722));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0688));
+  link.alpha = 4e-4;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0116));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0304));
   cr_assert_eq(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 1, 1, &link, 1e6), 0.0);
   cr_assert_eq(price(WEIR_KIND_ALLREDUCE, 99, 4, 4, &link, 1e6), INFINITY);
   cr_assert_eq(price(WEIR_KIND_COUNT, 0, 4, 4, &link, 1e6), INFINITY);
+}
+
+/* 4 ranks, 1 MB.
+ *   ring: 24 messages in 6 rounds, 18 of them others', at 0.1 ms: 1.8 ms.  6 MB in all at 1 ns: 6 ms,
+ *   less than the links' 12; at 4 ns 24 ms, more: 60 + 24 + 1.8 = 85.8 ms
+ *   tree: 6 messages in 4 rounds, 2 others': 0.2 ms; 24 ms are less than the links' 32: 72.2 ms
+ *   answers at 0.1 ms to messages of 250 kB: 1.8 ms more; to those of 2.5 kB (10 kB in all) none
+ *   adding: in the tree 2 MB, one rank at a time at 2 ns: 4 ms; in the ring 3 MB by all at 1 ns: 3 ms */
+Test(cost_rows, seconds_of_processors_by_hand) {
+  weir_link link = plain;
+  link.message_s = 1e-4;
+  link.byte_s = 1e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0738));
+  link.byte_s = 4e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0858));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0722));
+  link.answer_s = 1e-4;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0876));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e4), 0.06204));
+  link.answer_s = 0;
+  link.sum_s = 2e-9;
+  link.sums_s = 1e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0888));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0762));
 }
 
 /* 8 ranks on 2 machines, 1 MB: inside 3 hops of 250 kB each way: 2 * (3 + 0.75) = 7.5 ms; between, all
@@ -49,6 +77,21 @@ Test(cost_rows, hierarchies_by_hand) {
   /* every rank a machine of its own: the flat row */
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_HIER_TREE, 8, 8, &plain, 1e6),
                  price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 8, 8, &plain, 1e6)));
+}
+
+/* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16: all-gather 2 hops, 3 * 8016
+ * bytes; at the places of one rank: ring 6 hops, 1.5 * 4000, broadcast 2 hops, 2 * 4016. */
+Test(cost_rows, plans_by_hand) {
+  const weir_group_shape shape = {4, 4};
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("topk:0.1:ag", &plan), WEIR_OK);
+  cr_assert(near(weir_cost_plan_predict(&plan, shape, &plain, 10000, 1000), 2e-2 + 8e-9 * 24048));
+  cr_assert_eq(weir_plan_parse("star:0.1:art-ring", &plan), WEIR_OK);
+  cr_assert(near(weir_cost_plan_predict(&plan, shape, &plain, 10000, 1000),
+                 8e-2 + 8e-9 * (6000 + 8032)));
+  cr_assert_eq(weir_cost_plan_predict(&plan, (weir_group_shape){1, 1}, &plain, 10000, 1000), 0.0);
+  plan.collective = WEIR_COLL_COUNT;
+  cr_assert_eq(weir_cost_plan_predict(&plan, shape, &plain, 10000, 1000), INFINITY);
 }
 
 /* HiTopKComm, equations 7, 9 and 10 for m = 4, n = 8, d = 1e6, rho = 0.01, 1 us and 0.1 ns inside,
