@@ -102,12 +102,28 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
          row->per_kept * decoded * (double)weir_kept(elements, cr);
 }
 
-double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements, double latency,
-                       double bandwidth) {
-  if (workers <= 1) return 0.0;
-  const weir_cost_terms terms =
-      weir_cost_plan(plan, (int)workers, elements, weir_kept(elements, plan->cr));
-  return weir_cost_seconds(&terms, latency, 1.0 / bandwidth);
+weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth) {
+  weir_link link = *processors;
+  link.alpha = link.inner_alpha = latency;
+  link.beta = link.inner_beta = link.duplex_beta = 1.0 / bandwidth;
+  link.burst = 0.0; /* a bucket's depth is known of the link that was there at the start only */
+  return link;
+}
+
+double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements,
+                       const weir_link *link) {
+  const weir_group_shape shape = {(int)workers, (int)workers};
+  return weir_cost_plan_predict(plan, shape, link, elements, weir_kept(elements, plan->cr));
+}
+
+double weir_comm_processors(const weir_plan *plan, uint64_t workers, uint64_t elements,
+                            const weir_link *link) {
+  const weir_link idle = {.alpha = link->alpha,
+                          .beta = link->beta,
+                          .inner_alpha = link->inner_alpha,
+                          .inner_beta = link->inner_beta};
+  return weir_comm_prior(plan, workers, elements, link) -
+         weir_comm_prior(plan, workers, elements, &idle);
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
@@ -127,8 +143,8 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->gain = plan_gain(in, plan);
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
-  const double modelled =
-      weir_comm_prior(plan, in->workers, in->elements, in->latency, in->bandwidth);
+  const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
+  const double modelled = weir_comm_prior(plan, in->workers, in->elements, &link);
   const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
   c->progress_per_s = weir_progress(plan->codec, c->gain) / weir_step_seconds(in, c);

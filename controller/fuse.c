@@ -28,7 +28,10 @@ static weir_curve compress_curve(const weir_decision_input *in, const weir_plan 
 /* What an arm's exchange takes beyond the model is charged to every group in full. */
 static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *r) {
   const size_t arm = weir_arm_of(plan);
-  const double overhead = arm < WEIR_ARMS ? fmax(0.0, in->overhead[arm]) : 0.0;
+  const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
+  const double learnt = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
+  const double overhead =
+      fmax(0.0, learnt + weir_comm_processors(plan, in->workers, in->elements, &link));
   const weir_curve compress = compress_curve(in, plan);
   const weir_curve exchange =
       weir_solve_exchange(plan, (int)in->workers, in->latency, 1.0 / in->bandwidth,
