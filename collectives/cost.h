@@ -100,8 +100,8 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
                         double bytes);
 /* One after the other. */
 weir_cost weir_cost_sum(weir_cost a, weir_cost b);
-/* Latencies, then the longer of what links and what processors take for the bytes, then what neither
- * hides: additions between messages, and in every round the messages of the other ranks.
+/* Latencies, then the longer of what links take for the bytes and processors for them and for the messages
+ * of other ranks in every round, then what nothing hides: additions between messages.
  *
  * A link that was idle lets its burst through at once: where each hop uses another link, in every hop;
  * where every rank sends all the time, whole in the first, and in the others what tokens came back while

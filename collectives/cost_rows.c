@@ -222,5 +222,5 @@ double weir_cost_predict(const weir_cost *c, const weir_link *link) {
   const bool answered = c->messages > 0 && c->traffic / c->messages > TWO_PACKETS;
   const double others = fmax(0.0, c->messages - c->rounds) *
                         (link->message_s + (answered ? link->answer_s : 0.0));
-  return waiting + fmax(moving, working) + adding + others;
+  return waiting + fmax(moving, working + others) + adding;
 }
