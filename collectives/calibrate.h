@@ -5,7 +5,7 @@
 #include "collectives/collective.h"
 #include "collectives/cost.h"
 
-/* Collective; all ranks get the same values.  Takes some hundred messages: about 180 one-way latencies
+/* Collective; all ranks get the same values.  Takes some hundred messages: about 250 one-way latencies
  * and 2 s of sending.  Uses weir_comm_find_hosts()'s grouping for which links lie inside of machines;
  * where there are none of a kind, its alpha and beta are those of the other.  One rank: all zero. */
 weir_status weir_calibrate(weir_comm *comm, weir_link *link);

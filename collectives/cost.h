@@ -31,6 +31,16 @@ typedef struct weir_cost_terms {
   double byte_terms;
 } weir_cost_terms;
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
+
+/* How many ranks on how many machines (weir_comm_hosts). */
+typedef struct weir_group_shape {
+  int ranks;
+  int hosts;
+} weir_group_shape;
+/* The same where ranks may share machines: what crosses links between machines, those inside counting
+ * as nothing beside them.  With one machine its own links count. */
+weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
+                                       size_t elements, size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
 
 /* Rows of the algorithms themselves, by the ids of their tables.  `bytes`, as they travel, are: all
@@ -62,12 +72,6 @@ typedef enum weir_kind {
   WEIR_KIND_ALLTOALL = 6,
   WEIR_KIND_COUNT = 7
 } weir_kind;
-
-/* How many ranks on how many machines (weir_comm_hosts). */
-typedef struct weir_group_shape {
-  int ranks;
-  int hosts;
-} weir_group_shape;
 
 typedef struct weir_cost {
   weir_cost_terms outer; /* on links between machines, along the critical path */
@@ -107,10 +111,11 @@ weir_cost weir_cost_sum(weir_cost a, weir_cost b);
  * where every rank sends all the time, whole in the first, and in the others what tokens came back while
  * the rank waited, alpha/beta. */
 double weir_cost_predict(const weir_cost *cost, const weir_link *link);
-/* What a plan's exchange takes on such a link: its collectives' rows, one after the other; elements and
- * kept as for weir_cost_plan. */
-double weir_cost_plan_predict(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                              size_t elements, size_t kept);
+/* What processors add to a plan's links (weir_cost_plan_between), by the rows of the collectives that it
+ * consists of; elements and kept as for weir_cost_plan.  0 for HiTopKComm and compressed all-reduces, whose
+ * work is computing and charged to the codec. */
+double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
+                                 const weir_link *link, size_t elements, size_t kept);
 
 /* Equations 7, 9 and 10 of the HiTopKComm paper: m machines of n ranks, d elements of fp32 and the
  * share rho of them kept; its equation 8 (selection) is computing and charged by the codec. */

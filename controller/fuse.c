@@ -31,13 +31,15 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *
   const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
   const double learnt = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
   const double overhead =
-      fmax(0.0, learnt + weir_comm_processors(plan, in->workers, in->elements, &link));
+      fmax(0.0, learnt + weir_cost_plan_processors(plan, weir_input_shape(in), &link, in->elements,
+                                                   weir_kept(in->elements, plan->cr)));
   const weir_curve compress = compress_curve(in, plan);
   const weir_curve exchange =
-      weir_solve_exchange(plan, (int)in->workers, in->latency, 1.0 / in->bandwidth,
-                          4.0 * (double)in->elements, overhead, 0.0);
+      weir_solve_exchange_between(plan, weir_input_shape(in), in->latency, 1.0 / in->bandwidth,
+                                  4.0 * (double)in->elements, overhead, 0.0);
   for (int beside = 0; beside < 2; beside++) {
-    r->row[r->count] = (weir_solve_row){compress, exchange, beside == 1};
+    r->row[r->count] = (weir_solve_row){.compress = compress, .exchange = exchange,
+                                           .beside = beside == 1};
     r->plan[r->count++] = *plan;
   }
 }
@@ -46,7 +48,7 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *
 static void find_rows(const weir_decision_input *in, const weir_plan *plan, rows *r) {
   weir_plan other = *plan;
   add_row(in, plan, r);
-  for (size_t a = 0; a < WEIR_ARMS; a++) {
+  for (size_t a = 0; a < weir_arm_count(in); a++) {
     other.collective = weir_arms[a].collective;
     if (weir_arms[a].codec == plan->codec && weir_arms[a].wire == plan->wire &&
         other.collective != plan->collective)

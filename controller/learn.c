@@ -132,10 +132,12 @@ void weir_learn_network_changed(weir_learnt *l) {
 
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
   const weir_network *network = &seen->heard.network;
+  const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers};
   const weir_link link =
       weir_model_link(&loop->processors, network->latency, network->bandwidth);
   return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
-         weir_comm_processors(&seen->heard.plan, (uint64_t)loop->workers, loop->elements, &link);
+         weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
+                                   weir_kept(loop->elements, seen->heard.plan.cr));
 }
 
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {

@@ -79,19 +79,25 @@ Test(cost_rows, hierarchies_by_hand) {
                  price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 8, 8, &plain, 1e6)));
 }
 
-/* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16: all-gather 2 hops, 3 * 8016
- * bytes; at the places of one rank: ring 6 hops, 1.5 * 4000, broadcast 2 hops, 2 * 4016. */
-Test(cost_rows, plans_by_hand) {
+/* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16; 1 ms a message; links of 10 ms
+ * and 8 ns a byte, so that bytes take 0.1 ms at most and hide nothing to speak of, less than the messages.
+ *   all-gather: 8 messages in 2 rounds, 6 others'; 3 * 8016 bytes: 6 ms instead of 0.192384
+ *   ring of 4000 bytes: 18 others', 6000 bytes: 18 instead of 0.048; broadcast of 4016: 3 messages in 2
+ *   rounds, 1 other's, 8032 bytes: 1 instead of 0.064256 */
+Test(cost_rows, processors_of_plans_by_hand) {
   const weir_group_shape shape = {4, 4};
+  weir_link link = plain;
   weir_plan plan;
   cr_assert_eq(weir_plan_parse("topk:0.1:ag", &plan), WEIR_OK);
-  cr_assert(near(weir_cost_plan_predict(&plan, shape, &plain, 10000, 1000), 2e-2 + 8e-9 * 24048));
+  cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
+  link.message_s = 1e-3;
+  cr_assert(near(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 6e-3 - 192.384e-6));
   cr_assert_eq(weir_plan_parse("star:0.1:art-ring", &plan), WEIR_OK);
-  cr_assert(near(weir_cost_plan_predict(&plan, shape, &plain, 10000, 1000),
-                 8e-2 + 8e-9 * (6000 + 8032)));
-  cr_assert_eq(weir_cost_plan_predict(&plan, (weir_group_shape){1, 1}, &plain, 10000, 1000), 0.0);
+  cr_assert(near(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000),
+                 18e-3 - 48e-6 + 1e-3 - 64.256e-6));
+  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){1, 1}, &link, 10000, 1000), 0.0);
   plan.collective = WEIR_COLL_COUNT;
-  cr_assert_eq(weir_cost_plan_predict(&plan, shape, &plain, 10000, 1000), INFINITY);
+  cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
 }
 
 /* HiTopKComm, equations 7, 9 and 10 for m = 4, n = 8, d = 1e6, rho = 0.01, 1 us and 0.1 ns inside,
