@@ -152,6 +152,31 @@ Test(cost_rows, totals_match_the_schedules) {
   }
 }
 
+/* One chunk a tree, of u bytes, by hand; u = 60000 of 120000.  Times are in u beta, links carry one
+ * chunk at a time each way, and there is no latency; beside it, only latencies.
+ *
+ * 8 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5, 7}; tree 1 the same with 7 - rank.
+ *   leaves send: 1 and 3 to 2, 5 and 7 to 6 (there: 1, then 2, for one comes in after the other)
+ *   2 and 6 to 4: both leave at 2, there at 3 and 4.  4 to 0: 5.  0 to 4: 6.  4 to 2: 7, to 6: 8.
+ *   2 to 1 and 3: 8, 9.  6 to 5 and 7: 9, 10.  Tree 1 does the same on other links, but for: 5 (place 2
+ *   of tree 1) sends from 7 on to 6 and 4, so that 6's chunk from there comes at 9, after the one of
+ *   tree 0 at 8.  The last: 10.  6 latencies: 3 up, 3 down.
+ * 7 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5}; tree 1 the same with rank - 1 (mod 7).
+ *   1 and 3 to 2: 2; 5 to 6: 1.  6 to 4: 2, 2 to 4: 3.  4 to 0: 4.  0 to 4: 5.  4 to 2: 6, to 6: 7.
+ *   2 to 1 and 3: 7, 8.  6 to 5: 8.  Tree 1: 8 as well. */
+Test(cost_rows, double_tree_of_7_and_8_by_hand) {
+  const double u = 60000;
+  const int due[2][2] = {{7, 8}, {8, 10}}; /* ranks, u */
+  for (int i = 0; i < 2; i++) {
+    const weir_cost_terms bytes = weir_cost_double_tree(due[i][0], 2 * u, 0.0, 1.0);
+    const weir_cost_terms hops = weir_cost_double_tree(due[i][0], 2 * u, 1.0, 0.0);
+    cr_assert(near(bytes.byte_terms, due[i][1] * u), "N %d: %g u", due[i][0], bytes.byte_terms / u);
+    cr_assert(near(hops.alpha_terms, 6), "N %d: %g", due[i][0], hops.alpha_terms);
+    const weir_cost_terms row = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, due[i][0], 2 * u);
+    cr_assert(near(row.alpha_terms, 6) && near(row.byte_terms, due[i][1] * u));
+  }
+}
+
 /* The critical path on a link lies between its parts' maximum and their sum, and is the one or the
  * other where only one of the two costs anything. */
 Test(cost_rows, double_tree_path) {
