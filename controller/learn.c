@@ -132,12 +132,21 @@ void weir_learn_network_changed(weir_learnt *l) {
   share_overhead(l);
 }
 
+double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
+  const weir_network *network = &seen->heard.network;
+  const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers};
+  const weir_link link =
+      weir_model_link(&loop->processors, network->latency, network->bandwidth);
+  return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
+         weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
+                                   weir_kept(loop->elements, seen->heard.plan.cr));
+}
+
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   const size_t arm = weir_arm_of(&seen->heard.plan);
   if (!weir_network_known(&seen->heard.network, loop->workers) || !(seen->heard.comm > 0.0)) return;
-  const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
-                                            1.0 / seen->heard.network.bandwidth);
+  const double modelled = weir_learn_modelled(loop, seen);
   if (!(modelled > 0.0) || !isfinite(modelled)) return;
   const double expected =
       fmax(0.5 * modelled, modelled + (arm < WEIR_ARMS ? l->overhead[arm] : 0.0));

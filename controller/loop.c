@@ -61,6 +61,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->latency_error = seen->network.latency_error;
   in->bandwidth = seen->network.bandwidth;
   in->bandwidth_error = seen->network.bandwidth_error;
+  in->processors = loop->processors;
   in->compute = l->compute;
   in->gain = l->gain;
   memcpy(in->curve, l->curve, sizeof in->curve);

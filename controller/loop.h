@@ -90,6 +90,7 @@ struct weir_loop {
   int hosts; /* machines they are on */
   size_t elements;
   weir_layout layout;     /* owns its offsets */
+  weir_link processors;   /* as calibrated; 0: not known */
   weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */
   weir_plan_group *next_table; /* likewise, while groups are being planned */
   bool overlap;           /* plan groups */
@@ -168,6 +169,8 @@ weir_status weir_learn_codecs(weir_loop *loop);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
 void weir_learn_network_changed(weir_learnt *learnt);
+/* What the model says of the exchange that was heard of: with the bytes it really sent. */
+double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen);
 /* Set what an arm costs beyond the model, within bounds that depend on the modelled time. */
 void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled);
 
