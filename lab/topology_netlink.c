@@ -12,10 +12,6 @@
 
 #include "base/base.h"
 
-/* How long TCP waits at the least before it takes silence for loss.  Usually 200 ms; but messages may stand
- * longer than that in the sender's own queue before a narrow link. */
-enum { PATIENCE_MS = 1000 };
-
 static weir_status refused(int error, const char *what, const char *name) {
   return weir_fail(error == -NLE_NOMEM ? WEIR_E_NOMEM : WEIR_E_UNSUPPORTED,
                    "the kernel refuses %s %s: %s", what, name, nl_geterror(error));
@@ -119,7 +115,6 @@ static int widen_route(struct nl_sock *socket, int index, struct nl_addr *networ
     if (!error) error = rtnl_route_set_pref_src(route, source);
     if (!error) error = rtnl_route_set_metric(route, RTAX_INITCWND, packets);
     if (!error) error = rtnl_route_set_metric(route, RTAX_INITRWND, packets);
-    if (!error) error = rtnl_route_set_metric(route, RTAX_RTO_MIN, PATIENCE_MS);
     if (!error) error = rtnl_route_add(socket, route, NLM_F_CREATE | NLM_F_REPLACE);
   }
   if (hop) rtnl_route_nh_free(hop);
