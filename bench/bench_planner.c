@@ -146,8 +146,16 @@ static void decide(const char *name, const weir_profile *p) {
         "dgc", 0.02,
         {{.fixed_s = 5e-5, .per_byte_s = 5e-11}, {.fixed_s = 2e-5, .per_byte_s = 5e-10}},
         {{.fixed_s = 3e-5, .per_byte_s = 2e-11}, {.fixed_s = 2e-5, .per_byte_s = 2.5e-10}}};
-    double ms[ROUNDS];
+    double ms[ROUNDS], fused_ms[ROUNDS], fused_s = 0.0;
     weir_strategy_report r;
+    for (size_t round = 0; round < ROUNDS; round++) {
+      weir_strategy_fusion f;
+      const double start = weir_thread_cpu_s();
+      check(weir_strategy_fuse(p, &c, NULL, &f));
+      fused_ms[round] = 1e3 * (weir_thread_cpu_s() - start);
+      fused_s = f.report.by[WEIR_STRATEGY_WEIR].iteration_s;
+      weir_strategy_fusion_free(&f);
+    }
     for (size_t round = 0; round < ROUNDS; round++) {
       const weir_strategy_limits alone = {.work = WEIR_STRATEGY_WORK}; /* without the bound */
       const double start = weir_thread_cpu_s();
@@ -161,7 +169,7 @@ static void decide(const char *name, const weir_profile *p) {
       if (r.by[m].count)
         printf(" %s %.2f%s", weir_strategy_name(m), 1e3 * r.by[m].iteration_s,
                m < WEIR_STRATEGY_WEIR ? "," : "");
-    putchar('\n');
+    printf("; fused in %.2f ms: %.2f\n", median(fused_ms), 1e3 * fused_s);
     weir_strategy_report_free(&r);
   }
 }

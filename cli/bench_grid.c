@@ -20,6 +20,17 @@
 #include "netmon/shaper.h"
 
 #define ROOM (8.0 * (1 << 20)) /* in flight beyond a link's bandwidth times delay */
+#define BUDGET_S 60.0
+
+/* Every number of workers with every shape. */
+typedef struct grid {
+  int worker_counts, shapes;
+  int workers[GRID_WORKERS];
+  weir_shape shape[GRID_SHAPES];
+  double budget_s;
+  gboolean json;
+  grid_plan *plan; /* [worker count * shapes + shape], in shared memory */
+} grid;
 
 typedef struct grid_run {
   grid *g;
@@ -84,6 +95,18 @@ static weir_status shape_arrivals(int workers, double rate) {
   return status;
 }
 
+static void tell(const grid_plan *p, double seconds) {
+  int measured = 0;
+  for (int i = 0; i < p->ops; i++) measured += p->op[i].measured_s > 0;
+  fprintf(stderr,
+          "%d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s one way, %.2f both ways, burst %.0f "
+          "bytes, %.1f us a message, %.3f ns a byte, %.3f/%.3f ns to add one; %d of %d operations in %.0f "
+          "s\n",
+          p->workers, p->shape.delay_s * 1e3, p->shape.rate_bytes_s * 8e-6, p->link.alpha * 1e3,
+          8e-6 / p->link.beta, 8e-6 / p->link.duplex_beta, p->link.burst, p->link.message_s * 1e6,
+          p->link.byte_s * 1e9, p->link.sum_s * 1e9, p->link.sums_s * 1e9, measured, p->ops, seconds);
+}
+
 static weir_status run_workers(void *user) {
   const grid_run *run = user;
   grid *g = run->g;
@@ -101,20 +124,19 @@ static weir_status run_workers(void *user) {
     const double begin_s = weir_now_s();
     status = weir_topology_shape(topology, &g->shape[s]);
     if (status == WEIR_OK) status = shape_arrivals(workers, g->shape[s].rate_bytes_s);
-    weir_grid_operations(p, workers, g->shape[s].rate_bytes_s);
+    p->workers = workers;
+    p->shape = g->shape[s];
+    p->budget_s = g->budget_s;
     p->job = (guint64)(1 + run->count * g->shapes + s);
+    weir_grid_operations(p);
     if (status == WEIR_OK &&
         getrandom(p->secret, sizeof p->secret, 0) != (ssize_t)sizeof p->secret)
       status = weir_fail(WEIR_E_IO, "no random bytes for the ranks' secret");
     if (status == WEIR_OK) status = run_shape(p, topology);
-    if (status == WEIR_OK)
-      fprintf(stderr,
-              "%d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s, burst %.0f bytes, %.1f us a "
-              "message, %.3f ns a byte; %d operations in %.0f s\n",
-              workers, g->shape[s].delay_s * 1e3, g->shape[s].rate_bytes_s * 8e-6,
-              p->board->link.alpha * 1e3, 8e-6 / p->board->link.beta, p->board->link.burst,
-              p->board->link.message_s * 1e6, p->board->link.byte_s * 1e9, p->ops,
-              weir_now_s() - begin_s);
+    if (status != WEIR_OK) break;
+    weir_grid_collect(p);
+    tell(p, weir_now_s() - begin_s);
+    if (g->json) weir_grid_print(p);
   }
   weir_topology_free(topology);
   return status;
@@ -138,18 +160,35 @@ static int run_here(grid *g) {
     grid_run run = {g, c};
     status = weir_stage_run(run_workers, &run);
   }
-  if (status == WEIR_OK && g->json)
-    weir_grid_report_json(g);
-  else if (status == WEIR_OK)
-    weir_grid_report_text(g);
-  else
+  if (status != WEIR_OK)
     fprintf(stderr, "weir bench grid: %s\n", weir_last_error());
+  else if (!g->json)
+    weir_grid_report(g->plan, (int)plans);
   (void)munmap(memory, bytes);
   return status == WEIR_OK ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
 }
 
+/* What earlier runs found, predicted anew. */
+static int report_files(char **path) {
+  grid_plan *plan = g_new0(grid_plan, GRID_PLANS);
+  int plans = 0, code = WEIR_EXIT_DONE;
+  for (; *path && code == WEIR_EXIT_DONE; path++) {
+    g_autofree char *error = NULL;
+    int count = 0;
+    if (!weir_grid_read(*path, plan + plans, GRID_PLANS - plans, &count, &error)) {
+      fprintf(stderr, "weir bench grid: %s\n", error);
+      code = WEIR_EXIT_USAGE;
+    }
+    plans += count;
+  }
+  if (code == WEIR_EXIT_DONE) weir_grid_report(plan, plans);
+  g_free(plan);
+  return code;
+}
+
 typedef struct arguments {
-  char *workers, *latencies, *rates, *network;
+  char *workers, *latencies, *rates, *network, **files;
+  double budget_s;
   gboolean json;
 } arguments;
 
@@ -158,9 +197,12 @@ static int run_in_uml(const arguments *a) {
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   if (length < 0) return WEIR_EXIT_FAILED;
   self[length] = '\0';
-  const char *const argv[] = {self,      "bench",      "grid",       "--network",    "tc",
-                              "--workers", a->workers,   "--latency-ms", a->latencies, "--mbit",
-                              a->rates,  a->json ? "--json" : NULL, NULL};
+  char budget[32];
+  (void)g_ascii_dtostr(budget, sizeof budget, a->budget_s);
+  const char *const argv[] = {self,           "bench",      "grid",       "--network",
+                              "tc",           "--workers",  a->workers,   "--latency-ms",
+                              a->latencies,   "--mbit",     a->rates,     "--budget-s",
+                              budget,         a->json ? "--json" : NULL,  NULL};
   const weir_uml_config config = {.argv = argv, .memory_mib = 3072, .timeout_s = 3600};
   int code = 0;
   const weir_status status = weir_uml_run(&config, &code);
@@ -195,12 +237,15 @@ static int parse(const arguments *a, grid *g) {
   const char *wrong = g->worker_counts == 0 ? "--workers: up to 4 whole numbers from 2 to 16"
                       : latencies == 0      ? "--latency-ms: up to 4 numbers above 0"
                       : rates == 0          ? "--mbit: up to 4 numbers above 0"
+                      : !(a->budget_s > 0 && a->budget_s <= 3600)
+                          ? "--budget-s: seconds above 0, at most 3600"
                       : strcmp(a->network, "uml") && strcmp(a->network, "tc") ? "--network: uml or tc"
                                                                               : NULL;
   if (wrong) {
     fprintf(stderr, "weir bench grid: expected %s\n", wrong);
     return WEIR_EXIT_USAGE;
   }
+  g->budget_s = a->budget_s;
   for (int l = 0; l < latencies; l++)
     for (int r = 0; r < rates; r++)
       g->shape[g->shapes++] =
@@ -209,14 +254,19 @@ static int parse(const arguments *a, grid *g) {
 }
 
 int weir_bench_grid(int argc, char **argv) {
-  arguments a = {0};
+  arguments a = {.budget_s = BUDGET_S};
   const GOptionEntry entries[] = {
       {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "Sizes of groups (default 4,8)", "LIST"},
       {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latencies, "One way (default 1,5,50)", "LIST"},
       {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "Link rates (default 10,100,1000)", "LIST"},
       {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
        "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON, every cell", NULL},
+      {"budget-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.budget_s,
+       "Measuring a shape takes about so long: long operations are measured once or left out (default 60)",
+       "S"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON, a line a shape, every cell", NULL},
+      {"read", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.files,
+       "Report what --json printed, with the predictions of this program's rows; may be repeated", "FILE"},
       G_OPTION_ENTRY_NULL,
   };
   g_autoptr(GOptionContext) context =
@@ -235,8 +285,12 @@ int weir_bench_grid(int argc, char **argv) {
     if (!a.rates) a.rates = g_strdup("10,100,1000");
     if (!a.network) a.network = g_strdup("uml");
     code = parse(&a, &g);
-    if (code == WEIR_EXIT_DONE) code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a);
+    if (code == WEIR_EXIT_DONE && a.files)
+      code = report_files(a.files);
+    else if (code == WEIR_EXIT_DONE)
+      code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a);
   }
+  g_strfreev(a.files);
   g_free(a.workers);
   g_free(a.latencies);
   g_free(a.rates);

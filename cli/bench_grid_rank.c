@@ -1,87 +1,28 @@
-/* One rank of `weir bench grid`, and what there is to measure. */
-#include <math.h>
+/* One rank of `weir bench grid`. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "bench_grid.h"
 #include "collectives/calibrate.h"
 #include "collectives/collective.h"
-#include "collectives/select.h"
-#include "kernels/codec.h"
 
 #define TIMEOUT_S 120.0
 #define PORT 7800
-static const gsize gradients[] = {256u << 10, 1u << 20, 4u << 20};
-static const double ratios[] = {0.1, 0.01, 0.001};
-#define LONGEST_S 8.0 /* what takes longer on such a link is left out */
-
-static void add(grid_plan *p, const char *name, gsize gradient, double cr, int parts, grid_part first,
-                grid_part second, double rate) {
-  grid_op op = {name, gradient, cr, parts, {first, second}};
-  const weir_link link = {.beta = 1 / rate};
-  p->op[p->ops] = op;
-  weir_cost cost = {.messages = 0};
-  for (int i = 0; i < parts; i++)
-    cost = weir_cost_sum(cost, weir_cost_row(op.part[i].kind, op.part[i].row,
-                                             (weir_group_shape){p->workers, p->workers}, &link,
-                                             (double)op.part[i].bytes));
-  if (weir_cost_predict(&cost, &link) < LONGEST_S && p->ops < GRID_OPS - 1) p->ops++;
-}
-
-/* Rows that differ from flat ones with several ranks on a machine only, which here there are not. */
-static gboolean is_flat(weir_kind kind, guint32 row) {
-  return kind != WEIR_KIND_ALLREDUCE || row <= WEIR_ALLREDUCE_STAR;
-}
-
-void weir_grid_operations(grid_plan *p, int workers, double rate) {
-  static const char *const names[WEIR_KIND_COUNT] = {"all-reduce", "broadcast", "all-gather",
-                                                     "reduce-scatter", "reduce", "gather",
-                                                     "all-to-all"};
-  const grid_part none = {.bytes = 0};
-  p->workers = workers;
-  p->ops = 0;
-  for (gsize g = 0; g < G_N_ELEMENTS(gradients); g++) {
-    const gsize bytes = gradients[g], elements = bytes / 4;
-    for (int kind = 0; kind < WEIR_KIND_COUNT; kind++)
-      for (guint32 row = 0; row < weir_rows((weir_kind)kind); row++) {
-        const gboolean blocks = kind == WEIR_KIND_ALLGATHER || kind == WEIR_KIND_GATHER ||
-                                kind == WEIR_KIND_ALLTOALL;
-        const grid_part part = {(weir_kind)kind, row, blocks ? bytes / (gsize)workers : bytes};
-        if (is_flat((weir_kind)kind, row)) add(p, names[kind], bytes, 1, 1, part, none, rate);
-      }
-    for (gsize r = 0; r < G_N_ELEMENTS(ratios); r++) {
-      const gsize kept = (gsize)(ratios[r] * (double)elements);
-      const gsize pairs = (gsize)weir_wire_expected(elements, kept, WEIR_WIRE_AUTO_FP32, true);
-      const gsize list = (gsize)weir_wire_expected(elements, kept, WEIR_WIRE_AUTO_FP32, false);
-      for (guint32 row = 0; row < WEIR_ALLGATHER_COUNT; row++)
-        add(p, "ag", bytes, ratios[r], 1, (grid_part){WEIR_KIND_ALLGATHER, row, pairs}, none, rate);
-      for (guint32 row = 0; row <= WEIR_ALLREDUCE_STAR; row++)
-        add(p, "art", bytes, ratios[r], 2,
-            (grid_part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, list},
-            (grid_part){WEIR_KIND_ALLREDUCE, row, kept * 4}, rate);
-    }
-  }
-}
-
-double weir_grid_predict(const grid_plan *p, const grid_op *op) {
-  double seconds = 0;
-  for (int i = 0; i < op->parts; i++) {
-    const weir_cost cost =
-        weir_cost_row(op->part[i].kind, op->part[i].row,
-                      (weir_group_shape){p->workers, p->workers}, &p->board->link,
-                      (double)op->part[i].bytes);
-    seconds += weir_cost_predict(&cost, &p->board->link);
-  }
-  return seconds;
-}
+#define TELL_S 5.0 /* between two lines of progress */
+#define PAGE 4096
+#define PAUSE_LEAST_S 0.002
+#define PAUSE_MOST_S 0.02
 
 typedef struct bench {
-  const grid_plan *p;
+  grid_plan *p;
   weir_transport *transport;
   weir_comm *comm;
   float *x, *y;
   guint64 step;
+  long pause_ns; /* between two operations: token buckets are full again, and answers have come in */
 } bench;
 
 static weir_status once(bench *b, const grid_part *part) {
@@ -105,20 +46,54 @@ static weir_status once(bench *b, const grid_part *part) {
 
 /* All begin together: these ranks are processes of one machine, which can wait for one another
  * without a message. */
-static weir_status measure(bench *b, const grid_op *op, grid_cell *cell) {
+static weir_status measure(bench *b, const grid_op *op, int repeat, grid_cell *cell) {
   const int rank = b->transport->rank;
-  const double due = weir_grid_predict(b->p, op); /* the same on all ranks */
-  const int repeats = due > 1.5 ? 1 : GRID_REPEATS;
   weir_status status = WEIR_OK;
-  for (int i = 0; i < repeats && status == WEIR_OK; i++) {
-    (void)pthread_barrier_wait(&b->p->board->barrier);
-    cell->begin_s[i][rank] = weir_now_s();
-    weir_comm_step(b->comm, 1, b->step++);
-    for (int part = 0; part < op->parts && status == WEIR_OK; part++)
-      status = once(b, &op->part[part]);
-    cell->end_s[i][rank] = weir_now_s();
+  const struct timespec pause = {.tv_nsec = b->pause_ns};
+  (void)nanosleep(&pause, NULL);
+  (void)pthread_barrier_wait(&b->p->board->barrier);
+  cell->begin_s[repeat][rank] = weir_now_s();
+  weir_comm_step(b->comm, 1, b->step++);
+  for (int part = 0; part < op->parts && status == WEIR_OK; part++)
+    status = once(b, &op->part[part]);
+  cell->end_s[repeat][rank] = weir_now_s();
+  if (rank == 0) cell->repeats = repeat + 1;
+  return status;
+}
+
+/* Progress, now and then: seconds are predicted ones of what is done and of everything. */
+static void tell(const bench *b, double begin_s, double done, double all, double *told_s) {
+  const double now_s = weir_now_s();
+  if (b->transport->rank != 0 || now_s < *told_s + TELL_S || !(done > 0)) return;
+  *told_s = now_s;
+  fprintf(stderr, "  %.0f %% in %.0f s, about %.0f s to go\n", 100 * done / all, now_s - begin_s,
+          (now_s - begin_s) * (all - done) / done);
+}
+
+/* All operations, and all again: whatever else the machine does for a while shall not hit all repeats of
+ * one of them. */
+static weir_status measure_all(bench *b, const weir_link *link) {
+  const grid_plan *p = b->p;
+  int repeats[GRID_OPS];
+  double due[GRID_OPS], all = 0, done = 0;
+  weir_selector selector;
+  weir_status status = WEIR_OK;
+  b->pause_ns = (long)(1e9 * CLAMP(4 * link->burst * link->beta, PAUSE_LEAST_S, PAUSE_MOST_S));
+  weir_grid_allot(p, link, repeats);
+  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers}, link);
+  for (int i = 0; i < p->ops; i++) {
+    due[i] = weir_grid_predict(&selector, &p->op[i]);
+    all += repeats[i] * due[i];
   }
-  if (rank == 0) cell->repeats = repeats;
+  const double begin_s = weir_now_s();
+  double told_s = begin_s;
+  for (int repeat = 0; repeat < GRID_REPEATS; repeat++)
+    for (int i = 0; i < p->ops && status == WEIR_OK; i++) {
+      if (repeat >= repeats[i]) continue;
+      status = measure(b, &p->op[i], repeat, &p->board->cell[i]);
+      done += due[i];
+      tell(b, begin_s, done, all, &told_s);
+    }
   return status;
 }
 
@@ -134,25 +109,37 @@ static weir_status join_group(bench *b, int rank) {
   return status == WEIR_OK ? weir_comm_find_hosts(b->comm, weir_host_identity(NULL)) : status;
 }
 
-weir_status weir_grid_rank(const grid_plan *p, int rank) {
+/* Memory of so many bytes, 0, all of it touched: what is measured shall not pay for that. */
+static float *room(gsize bytes) {
+  volatile unsigned char *memory = calloc(1, bytes);
+  for (gsize i = 0; memory && i < bytes; i += PAGE) memory[i] = 0;
+  return (float *)(void *)(guintptr)memory;
+}
+
+weir_status weir_grid_rank(grid_plan *p, int rank) {
   bench b = {.p = p};
   gsize most = 1;
   for (int i = 0; i < p->ops; i++)
-    for (int k = 0; k < p->op[i].parts; k++) most = MAX(most, p->op[i].part[k].bytes);
-  most = most * (gsize)p->workers;
-  b.x = calloc(1, most);
-  b.y = calloc(1, most);
+    for (int k = 0; k < p->op[i].parts; k++) {
+      const grid_part *part = &p->op[i].part[k];
+      const gboolean blocks = part->kind == WEIR_KIND_ALLGATHER || part->kind == WEIR_KIND_GATHER ||
+                              part->kind == WEIR_KIND_ALLTOALL;
+      most = MAX(most, part->bytes * (blocks ? (gsize)p->workers : 1));
+    }
+  b.x = room(most);
+  b.y = room(most);
   weir_link link = {0};
   weir_status status = b.x && b.y ? join_group(&b, rank)
                                   : weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes", most);
   /* Every connection has carried something before anything is measured. */
   const grid_part warm = {WEIR_KIND_ALLTOALL, WEIR_ALLTOALL_PAIRWISE, 32768};
-  weir_comm_step(b.comm, 2, 0);
-  if (status == WEIR_OK) status = once(&b, &warm);
+  if (status == WEIR_OK) {
+    weir_comm_step(b.comm, 2, 0);
+    status = once(&b, &warm);
+  }
   if (status == WEIR_OK) status = weir_calibrate(b.comm, &link);
-  if (rank == 0) p->board->link = link;
-  for (int i = 0; i < p->ops && status == WEIR_OK; i++)
-    status = measure(&b, &p->op[i], &p->board->cell[i]);
+  if (rank == 0) p->link = link;
+  if (status == WEIR_OK) status = measure_all(&b, &link);
   weir_comm_free(b.comm);
   if (b.transport) b.transport->ops->destroy(b.transport);
   free(b.y);

@@ -25,7 +25,8 @@ static const char description[] =
     "methods: fixed policies (none, layer-wise: all compressed, myopic: each tensor's fastest),\n"
     "Algorithm 1 of ByteComp in parts of the tree, bytecomp (with CPU offloading), weir (never\n"
     "worse than the others that were run), exact (--exact).  --compare runs all parts to their\n"
-    "end.  upper_bound_ms: the same search if compression took no time.\n";
+    "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which takes 20 ms\n"
+    "of processor time and no more).\n";
 
 typedef struct strategy_arguments {
   gboolean list, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;

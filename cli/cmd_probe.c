@@ -156,6 +156,10 @@ static void print_json(const arguments *a, const weir_session *session, const fi
   number(b, "burst_bytes", link->burst);
   number(b, "message_us", link->message_s * 1e6);
   number(b, "byte_ns", link->byte_s * 1e9);
+  number(b, "answer_us", link->answer_s * 1e6);
+  number(b, "duplex_beta_ns_per_byte", link->duplex_beta * 1e9);
+  number(b, "sum_ns", link->sum_s * 1e9);
+  number(b, "sums_ns", link->sums_s * 1e9);
   json_builder_end_object(b);
   json_builder_end_object(b);
   g_autoptr(JsonNode) root = json_builder_get_root(b);
@@ -174,10 +178,10 @@ static void print_text(const arguments *a, const weir_session *session, const fi
            100 * all[r].latency_error, all[r].bandwidth * 8e-6, 100 * all[r].bandwidth_error,
            all[r].round_trip_s[to] * 1e3);
   }
-  printf("\ncalibration: alpha %.3f ms, beta %.3f ns a byte, burst %.0f bytes; processors: %.1f us a "
-         "message, %.3f ns a byte\n",
-         link->alpha * 1e3, link->beta * 1e9, link->burst, link->message_s * 1e6,
-         link->byte_s * 1e9);
+  printf("\ncalibration: alpha %.3f ms, beta %.3f ns a byte, %.3f with both directions in use, burst %.0f "
+         "bytes; processors: %.1f us a message, %.3f ns a byte, %.3f ns to add one\n",
+         link->alpha * 1e3, link->beta * 1e9, link->duplex_beta * 1e9, link->burst,
+         link->message_s * 1e6, link->byte_s * 1e9, link->sum_s * 1e9);
 }
 
 static int run(const arguments *a) {

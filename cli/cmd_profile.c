@@ -10,14 +10,15 @@ static const char summary[] =
     "Runs the scenario with divisions of the gradient that take turns (for every PLAN: one group, four,\n"
     "every tensor alone), measures when gradients become ready and what groups cost, plans the division\n"
     "and the plan of each group from that, then runs it in turns with those and buckets of 2 MB, and\n"
-    "compares steps predicted from the odd rounds with steps measured in the even ones.\n"
+    "compares steps predicted from every other round with steps measured in the rounds between.\n"
     "\n"
     "Writes into DIR: profile.csv (tensor,numel,gap_us: what `weir plan` reads), compress-I.csv and\n"
-    "comm-I.csv (bytes,ms: the costs of the I-th PLAN), planned.csv (for --policy groups:FILE), trace.json\n"
-    "(the planned step predicted and measured, for Perfetto), and folders of the two runs.";
+    "comm-I.csv (bytes,ms: the costs of the I-th PLAN), planned.csv (for --policy groups:FILE: the plan, or\n"
+    "another division that was measured to be faster), trace.json (the planned step predicted and\n"
+    "measured, for Perfetto), and folders of the two runs.";
 
 static const char description[] =
-    "All epochs should lie in one phase, and there should be some 20 steps for every turn.  A step is\n"
+    "All epochs should lie in one phase, and there should be some 25 steps for every turn.  A step is\n"
     "counted from the begin of one to the begin of the next, on the last rank; the middle half of all\n"
     "steps counts.  predicted_ms is the timeline's: backward pass and compression share the worker's\n"
     "thread, exchanges and decoding follow one another beside it and take from it what they were seen\n"
@@ -75,6 +76,7 @@ static int check(profile_job *job) {
   const int code = profile_run(job, "checked");
   if (code != WEIR_EXIT_DONE) return code;
   status = profile_compare(job, "checked");
+  if (!status) status = profile_keep(job, path);
   if (!status) status = profile_show(job, &job->turns[job->count - 1]);
   return status ? plan_failed("weir profile", status) : WEIR_EXIT_DONE;
 }
@@ -119,6 +121,7 @@ static void print_table(const profile_job *job) {
   size_t right, pairs;
   count_order(job, &right, &pairs);
   printf("order: %zu of %zu pairs as predicted\n", right, pairs);
+  printf("planned.csv holds %s, the fastest as measured\n", job->kept->division);
 }
 
 static void print_json(const profile_job *job) {
@@ -150,6 +153,8 @@ static void print_json(const profile_job *job) {
   }
   size_t right, pairs;
   count_order(job, &right, &pairs);
+  json_builder_set_member_name(builder, "kept");
+  json_builder_add_string_value(builder, job->kept->division);
   plan_number(builder, "rest_ms", job->rest_s * 1e3);
   plan_number(builder, "least_ms", job->least_s * 1e3);
   plan_number(builder, "order_right", (double)right);

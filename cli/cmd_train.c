@@ -64,7 +64,7 @@ int weir_cmd_train(int argc, char **argv) {
   const GOptionEntry entries[] = {
       {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
       {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy, "who decides; default: the scenario's, else weir", "POLICY"},
-      {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport, "auto (default), tcp or mpi", "NAME"},
+      {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport, "auto (default), tcp, shm, mpi or nccl", "NAME"},
       {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};

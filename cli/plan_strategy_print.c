@@ -38,7 +38,7 @@ void plan_strategy_json(const strategy_found *f) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   plan_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
-  plan_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
+  if (!f->end) plan_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
   json_methods(builder, f->report);
   if (f->end) json_groups(builder, f->end, f->profile->count);
   json_builder_set_member_name(builder, "tensors");
@@ -81,8 +81,10 @@ void plan_strategy_table(const strategy_found *f) {
            chosen->iteration_s > 0.0 ? s->iteration_s / chosen->iteration_s : 1.0,
            m == WEIR_STRATEGY_EXACT && !r->exact ? "  cut short" : "");
   }
-  printf("  %-17s %10s %11.4f ms  compression free of charge\n\n", "upper bound", "",
-         r->upper_bound_s * 1e3);
+  if (!f->end)
+    printf("  %-17s %10s %11.4f ms  compression free of charge\n", "upper bound", "",
+           r->upper_bound_s * 1e3);
+  putchar('\n');
   printf("  %12s  %-8s  %s\n", "MB", "codec", f->end ? "last tensor: option" : "tensor: option");
   for (size_t i = 0; i < chosen->count; i++) {
     const weir_strategy_choice *choice = &chosen->choice[i];

@@ -51,13 +51,14 @@ typedef struct profile_job {
   int turn;              /* steps each time */
   weir_profile profile;  /* gaps: of the last rank, undivided */
   double rest_s;
+  const profile_turn *kept; /* the fastest as measured */
   double least_s;        /* no division can be predicted to take less; rest included */
   weir_solve_row row[PROFILE_PLANS]; /* measured; owned */
   profile_turn *turns;   /* that were run last */
   size_t count;
 } profile_job;
 
-/* Which rounds of turns count. */
+/* Which rounds of turns count, from 0: never the first. */
 typedef enum profile_rounds { PROFILE_ALL, PROFILE_ODD, PROFILE_EVEN } profile_rounds;
 /* Run job->turns in turns, under DIR/name.  Exit codes. */
 int profile_run(profile_job *job, const char *name);
@@ -70,6 +71,8 @@ weir_status profile_learn(profile_job *job);
 weir_status profile_compare(profile_job *job, const char *name);
 /* The planned division, written to path; planned->text is given. */
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned);
+/* Of the turns that were compared, the fastest: written to path unless it is the planned one, the last. */
+weir_status profile_keep(profile_job *job, const char *path);
 /* DIR/trace.json: the turn as predicted, and as measured. */
 weir_status profile_show(const profile_job *job, const profile_turn *turn);
 void profile_forget(profile_turn *turn); /* what was read */

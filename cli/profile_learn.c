@@ -100,49 +100,36 @@ static weir_status write_curve(const char *out, const char *name, size_t p, cons
 
 /* --- what exchanges take from ranks that compute on ----------------------------------------- */
 
-/* How many groups were exchanged before the last gradient was ready, their bytes, and by how much later
- * it was ready than undivided, compression aside. */
-static void delay(const profile_job *job, const profile_turn *turn, double *groups, double *bytes,
-                  double *seconds) {
+/* For how long groups were exchanged before the last gradient was ready, and by how much later it was
+ * ready than undivided, compression aside. */
+static void delay(const profile_job *job, const profile_turn *turn, double *beside_s, double *late_s) {
   const profile_step *mean = &turn->mean;
   const size_t n = job->profile.count;
   const double end = mean->ready_s[n - 1];
-  double alone = 0;
-  for (size_t t = 0; t < n; t++) alone += job->profile.tensors[t].gap_s;
-  *groups = *bytes = 0;
-  *seconds = end - mean->mark_s - alone;
+  *beside_s = 0;
+  *late_s = end - mean->mark_s;
+  for (size_t t = 0; t < n; t++) *late_s -= job->profile.tensors[t].gap_s;
   for (size_t k = 0; k + 1 < turn->groups; k++) {
-    *seconds -= fmax(0, mean->done_s[k] - mean->ready_s[turn->group[k].end - 1]);
+    *late_s -= fmax(0, mean->done_s[k] - mean->ready_s[turn->group[k].end - 1]);
     const double begin = fmax(mean->done_s[k], k ? mean->wire_s[k - 1] : 0);
-    const double length = mean->wire_s[k] - begin;
-    const double share = length > 0 ? fmin(1, fmax(0, (end - begin) / length)) : begin < end;
-    *groups += share;
-    *bytes += share * group_bytes(&job->profile, turn, k);
+    *beside_s += fmax(0, fmin(end, mean->wire_s[k]) - begin);
   }
-  *seconds = fmax(0, *seconds);
+  *late_s = fmax(0, *late_s);
 }
 
-/* seconds = a groups + b bytes of the two divided turns, least squares with neither below 0. */
+/* A share of the time of an exchange, from 0 to 1: least squares over the divided turns. */
 static void learn_taken(const profile_job *job, const profile_turn *turns, weir_solve_row *row) {
-  double gg = 0, gb = 0, bb = 0, gs = 0, bs = 0;
+  double squares = 0, products = 0;
   for (size_t d = 1; d < PROFILE_LEARNT; d++) {
-    double g, b, s;
-    delay(job, &turns[d], &g, &b, &s);
-    gg += g * g, gb += g * b, bb += b * b, gs += g * s, bs += b * s;
+    double beside_s, late_s;
+    delay(job, &turns[d], &beside_s, &late_s);
+    squares += beside_s * beside_s;
+    products += beside_s * late_s;
   }
-  row->taken_s = row->taken_per_byte_s = 0;
-  const double spread = gg * bb - gb * gb;
-  const double a = spread > 1e-9 * gg * bb ? (bb * gs - gb * bs) / spread : -1;
-  const double b = spread > 1e-9 * gg * bb ? (gg * bs - gb * gs) / spread : -1;
-  if (a >= 0 && b >= 0) {
-    row->taken_s = a;
-    row->taken_per_byte_s = b;
-  } else if (gg > 0 && bb > 0) { /* one of them alone: whichever leaves less */
-    if (gs * gs * bb >= bs * bs * gg)
-      row->taken_s = gs / gg;
-    else
-      row->taken_per_byte_s = bs / bb;
-  }
+  const double share = squares > 0 ? fmin(1, products / squares) : 0;
+  const weir_curve exchange = weir_curve_fit(&row->exchange);
+  row->taken_s = share * exchange.fixed_s;
+  row->taken_per_byte_s = share * exchange.per_byte_s;
 }
 
 static weir_status write_profile(const profile_job *job) {
@@ -237,6 +224,14 @@ weir_status profile_plan(profile_job *job, const char *path, profile_turn *plann
     take_groups(job, &least, 1, planned);
   weir_solution_free(&best);
   return write_plan(job, planned, path);
+}
+
+weir_status profile_keep(profile_job *job, const char *path) {
+  const profile_turn *planned = &job->turns[job->count - 1];
+  job->kept = planned;
+  for (size_t i = 0; i + 1 < job->count; i++)
+    if (job->turns[i].mean.period_s < job->kept->mean.period_s) job->kept = &job->turns[i];
+  return job->kept == planned ? WEIR_OK : write_plan(job, job->kept, path);
 }
 
 /* --- both, to be looked at ------------------------------------------------------------------ */

@@ -218,11 +218,12 @@ static bool usable(const GPtrArray *ranks, guint i) {
          now->step + 1 == next->step;
 }
 
-/* Was it the turn's, in a round that counts?  The plan's number goes up by 1 with every turn. */
+/* Was it the turn's, in a round that counts?  The plan's number goes up by 1 with every turn.  The first
+ * round warms up. */
 static bool counts(const own_step *step, size_t which, size_t turns, profile_rounds rounds) {
   if (step->plan < 1 || fmod(step->plan - 1, (double)turns) != (double)which) return false;
   const double round = floor((step->plan - 1) / (double)turns);
-  return rounds == PROFILE_ALL || (fmod(round, 2) == 0) == (rounds == PROFILE_ODD);
+  return round > 0 && (rounds == PROFILE_ALL || (fmod(round, 2) == 1) == (rounds == PROFILE_ODD));
 }
 
 void profile_forget(profile_turn *turn) {

@@ -1,12 +1,10 @@
 #include "collectives/cost.h"
 
 #include <math.h>
-#include <stdbool.h>
 
 #include "base/ways.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
-#include "kernels/codec.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
 static int rounds(int n) {

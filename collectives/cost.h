@@ -5,6 +5,7 @@
 #ifndef WEIR_COLLECTIVES_COST_H
 #define WEIR_COLLECTIVES_COST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -75,18 +76,25 @@ typedef enum weir_kind {
 typedef struct weir_cost {
   weir_cost_terms outer; /* on links between machines, along the critical path */
   weir_cost_terms inner; /* inside of machines */
+  bool duplex;           /* every rank sends while it receives, all the time */
+  double rounds;         /* in which ranks begin together; 0: as many as latencies */
   double messages;       /* sent by all ranks together */
   double traffic;        /* bytes sent by all ranks together */
+  double summed;         /* bytes added up along the critical path, while no link is busy */
+  double sums;           /* bytes added up by all ranks together */
 } weir_cost;
 
 /* What weir_calibrate() finds. */
 typedef struct weir_link {
   double alpha, beta;             /* between machines: one way, s; s per payload byte */
+  double duplex_beta;             /* the same with as much coming the other way; below beta: beta */
   double inner_alpha, inner_beta; /* inside of a machine */
   double burst; /* bytes that an idle link lets through at once (a token bucket's depth) */
   /* What the group's processors together take, s: for a message beyond what alpha holds already, and
    * for a byte when all ranks are busy; 0 where the links hide it. */
   double message_s, byte_s;
+  double answer_s; /* for a message of more than two packets, which is acknowledged at once, beyond that */
+  double sum_s, sums_s; /* to add up a byte: one rank alone; all ranks at once, for a byte of any */
 } weir_link;
 
 /* A table's row; bytes as for the rows above.  Unknown rows cost infinity, one rank nothing.
@@ -96,8 +104,18 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
                         double bytes);
 /* One after the other. */
 weir_cost weir_cost_sum(weir_cost a, weir_cost b);
-/* Waiting for links and for processors overlaps within a message and adds up between messages. */
+/* Latencies, then the longer of what links take for the bytes and processors for them and for the messages
+ * of other ranks in every round, then what nothing hides: additions between messages.
+ *
+ * A link that was idle lets its burst through at once: where each hop uses another link, in every hop;
+ * where every rank sends all the time, whole in the first, and in the others what tokens came back while
+ * the rank waited, alpha/beta. */
 double weir_cost_predict(const weir_cost *cost, const weir_link *link);
+/* What processors add to a plan's links (weir_cost_plan_between), by the rows of the collectives that it
+ * consists of; elements and kept as for weir_cost_plan.  0 for HiTopKComm and compressed all-reduces, whose
+ * work is computing and charged to the codec. */
+double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
+                                 const weir_link *link, size_t elements, size_t kept);
 
 /* Equations 7, 9 and 10 of the HiTopKComm paper: m machines of n ranks, d elements of fp32 and the
  * share rho of them kept; its equation 8 (selection) is computing and charged by the codec. */

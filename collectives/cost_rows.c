@@ -5,6 +5,8 @@
 #include "collectives/cost.h"
 #include "collectives/patterns/patterns.h"
 
+#define TWO_PACKETS 2896.0 /* TCP's payload of two Ethernet frames */
+
 double weir_cost_paper_hitopk(int m, int n, double d, double rho, double alpha_inner,
                               double beta_inner, double alpha_outer, double beta_outer) {
   const double scatter = (n - 1) * alpha_inner + 4.0 * (n - 1) * d / n * beta_inner; /* (7) */
@@ -15,35 +17,56 @@ double weir_cost_paper_hitopk(int m, int n, double d, double rho, double alpha_i
   return scatter + across + gather;
 }
 
-typedef struct totals {
-  double messages, traffic;
-} totals;
+/* What a row is beside its critical path. */
+typedef struct work {
+  double messages, traffic; /* of all ranks */
+  double summed, sums;
+  double rounds; /* 0: as many as latencies */
+  bool one_way;  /* links carry bytes in one direction at a time */
+} work;
 
-static totals allreduce_totals(uint32_t row, int n, double bytes) {
-  const double ranks = n, once = 2.0 * (ranks - 1.0) * bytes;
+/* Chunks that a rank adds up while others are on their way hold nothing up but the last. */
+static work allreduce_work(uint32_t row, int n, double bytes) {
+  const double ranks = n, others = ranks - 1.0, once = 2.0 * others * bytes;
   const weir_halving place = weir_halving_place(0, n);
   const double core = place.core, extra = ranks - core;
-  const int rows = weir_torus_rows(n);
+  const int rows = weir_torus_rows(n), chunks = weir_double_tree_chunks((size_t)bytes);
+  work w = {.messages = 2.0 * others, .traffic = once, .sums = others * bytes};
+  w.summed = w.sums / ranks;
   switch (row) {
-    case WEIR_ALLREDUCE_RING: return (totals){2.0 * ranks * (ranks - 1.0), once};
+    case WEIR_ALLREDUCE_RING: w.messages = 2.0 * ranks * others; break;
+    case WEIR_ALLREDUCE_TORUS: w.messages = 2.0 * ranks * (rows + n / rows - 2.0); break;
     case WEIR_ALLREDUCE_HALVING:
-      return (totals){2.0 * core * weir_log2_ceil(place.core) + 2.0 * extra,
-                      2.0 * (core - 1.0 + extra) * bytes};
+      w.messages = 2.0 * core * weir_log2_ceil(place.core) + 2.0 * extra;
+      w.traffic = 2.0 * (core - 1.0 + extra) * bytes;
+      w.summed = ((core - 1.0) / core + (extra > 0 ? 1.0 : 0.0)) * bytes;
+      break;
     case WEIR_ALLREDUCE_DOUBLE_TREE:
-      return (totals){4.0 * (ranks - 1.0) * weir_double_tree_chunks((size_t)bytes), once};
-    case WEIR_ALLREDUCE_TORUS: return (totals){2.0 * ranks * (rows + n / rows - 2.0), once};
-    default: return (totals){2.0 * (ranks - 1.0), once}; /* tree, star */
+      w.messages = 4.0 * others * chunks;
+      w.summed = bytes;
+      w.rounds = chunks + 2.0 * weir_inorder_height(0, n) - 1.0;
+      w.one_way = chunks == 1; /* goes up and comes down, over links that are idle before */
+      break;
+    case WEIR_ALLREDUCE_STAR:
+      w.summed = bytes;
+      w.one_way = true;
+      break;
+    default: /* tree */
+      w.summed = weir_log2_ceil(n) * bytes;
+      w.one_way = true;
   }
+  return w;
 }
 
-static totals allgather_totals(uint32_t row, int n, double bytes) {
+static work allgather_work(uint32_t row, int n, double bytes) {
   const double ranks = n, traffic = ranks * (ranks - 1.0) * bytes;
-  if (row == WEIR_ALLGATHER_RING) return (totals){ranks * (ranks - 1.0), traffic};
-  if (row == WEIR_ALLGATHER_BRUCK) return (totals){ranks * weir_log2_ceil(n), traffic};
+  if (row == WEIR_ALLGATHER_RING) return (work){.messages = ranks * (ranks - 1.0), .traffic = traffic};
+  if (row == WEIR_ALLGATHER_BRUCK)
+    return (work){.messages = ranks * weir_log2_ceil(n), .traffic = traffic};
   const weir_halving place = weir_halving_place(0, n);
   const double extra = ranks - place.core;
-  return (totals){(double)place.core * weir_log2_ceil(place.core) + 2.0 * extra,
-                  traffic + 2.0 * extra * bytes};
+  return (work){.messages = (double)place.core * weir_log2_ceil(place.core) + 2.0 * extra,
+                .traffic = traffic + 2.0 * extra * bytes};
 }
 
 /* Every block of a binomial gather travels as many hops as its rank's number has one bits. */
@@ -54,19 +77,32 @@ static double binomial_hops(int n) {
   return hops;
 }
 
-static totals totals_of(weir_kind kind, uint32_t row, int n, double bytes) {
-  const double others = n - 1.0;
+static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
+  const double others = n - 1.0, all = others * bytes;
+  const double chunks = weir_chain_chunks((size_t)bytes);
   switch (kind) {
-    case WEIR_KIND_ALLREDUCE: return allreduce_totals(row, n, bytes);
-    case WEIR_KIND_ALLGATHER: return allgather_totals(row, n, bytes);
+    case WEIR_KIND_ALLREDUCE: return allreduce_work(row, n, bytes);
+    case WEIR_KIND_ALLGATHER: return allgather_work(row, n, bytes);
     case WEIR_KIND_BROADCAST:
-      return (totals){row == WEIR_BROADCAST_CHAIN ? others * weir_chain_chunks((size_t)bytes) : others,
-                      others * bytes};
-    case WEIR_KIND_REDUCE: return (totals){others, others * bytes};
-    case WEIR_KIND_REDUCE_SCATTER: return (totals){n * others, others * bytes};
+      if (row == WEIR_BROADCAST_BINOMIAL)
+        return (work){.messages = others, .traffic = all, .one_way = true};
+      return (work){.messages = others * chunks,
+                    .traffic = all,
+                    .rounds = chunks + n - 2.0,
+                    .one_way = true};
+    case WEIR_KIND_REDUCE:
+      return (work){.messages = others,
+                    .traffic = all,
+                    .summed = weir_log2_ceil(n) * bytes,
+                    .sums = all,
+                    .one_way = true};
+    case WEIR_KIND_REDUCE_SCATTER:
+      return (work){.messages = n * others, .traffic = all, .summed = all / n, .sums = all};
     case WEIR_KIND_GATHER:
-      return (totals){others, (row == WEIR_GATHER_DIRECT ? others : binomial_hops(n)) * bytes};
-    default: return (totals){n * others, n * others * bytes}; /* all-to-all */
+      return (work){.messages = others,
+                    .traffic = (row == WEIR_GATHER_DIRECT ? others : binomial_hops(n)) * bytes,
+                    .one_way = true};
+    default: return (work){.messages = n * others, .traffic = n * all}; /* all-to-all */
   }
 }
 
@@ -90,10 +126,15 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
  * in any other flat pattern they all may at once. */
 static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                       double bytes) {
-  const totals all = totals_of(kind, row, shape.ranks, bytes);
+  const work all = work_of(kind, row, shape.ranks, bytes);
   weir_cost cost = {.outer = terms_of(kind, row, shape.ranks, link, bytes),
+                    .duplex = !all.one_way,
+                    .rounds = all.rounds,
                     .messages = all.messages,
-                    .traffic = all.traffic};
+                    .traffic = all.traffic,
+                    .summed = all.summed,
+                    .sums = all.sums};
+  if (cost.rounds == 0) cost.rounds = cost.outer.alpha_terms;
   const bool ring = (kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_RING) ||
                     (kind == WEIR_KIND_ALLGATHER && row == WEIR_ALLGATHER_RING) ||
                     (kind == WEIR_KIND_REDUCE_SCATTER && row == WEIR_REDUCE_SCATTER_RING) ||
@@ -126,11 +167,13 @@ static weir_cost hierarchical(uint32_t row, weir_group_shape shape, const weir_l
         weir_cost_row(WEIR_KIND_ALLGATHER, gather, inside, link, share));
     cost.messages *= shape.hosts;
     cost.traffic *= shape.hosts;
+    cost.sums *= shape.hosts;
   }
   weir_cost outer = weir_cost_row(WEIR_KIND_ALLREDUCE, between, across, link, share);
   outer.outer.byte_terms *= n;
   outer.messages *= n;
   outer.traffic *= n;
+  outer.sums *= n;
   return weir_cost_sum(cost, outer);
 }
 
@@ -150,16 +193,34 @@ static weir_cost_terms add(weir_cost_terms a, weir_cost_terms b) {
 }
 
 weir_cost weir_cost_sum(weir_cost a, weir_cost b) {
-  return (weir_cost){add(a.outer, b.outer), add(a.inner, b.inner), a.messages + b.messages,
-                     a.traffic + b.traffic};
+  return (weir_cost){.outer = add(a.outer, b.outer),
+                     .inner = add(a.inner, b.inner),
+                     .duplex = a.duplex || b.duplex,
+                     .rounds = a.rounds + b.rounds,
+                     .messages = a.messages + b.messages,
+                     .traffic = a.traffic + b.traffic,
+                     .summed = a.summed + b.summed,
+                     .sums = a.sums + b.sums};
+}
+
+/* Bytes that token buckets let through at once. */
+static double at_once(const weir_cost *c, const weir_link *link) {
+  const double hops = c->outer.alpha_terms;
+  const double back = link->beta > 0 ? fmin(link->burst, link->alpha / link->beta) : 0.0;
+  if (!c->duplex) return hops * link->burst;
+  return hops < 1.0 ? hops * link->burst : link->burst + (hops - 1.0) * back;
 }
 
 double weir_cost_predict(const weir_cost *c, const weir_link *link) {
-  const double hops = c->outer.alpha_terms + c->inner.alpha_terms;
-  const double outer_bytes = fmax(0.0, c->outer.byte_terms - c->outer.alpha_terms * link->burst);
-  const double waiting = c->outer.alpha_terms * link->alpha + c->inner.alpha_terms * link->inner_alpha;
-  const double moving = outer_bytes * link->beta + c->inner.byte_terms * link->inner_beta;
+  const double beta = c->duplex ? fmax(link->beta, link->duplex_beta) : link->beta;
+  const double bytes = fmax(0.0, c->outer.byte_terms - at_once(c, link));
+  const double waiting =
+      c->outer.alpha_terms * link->alpha + c->inner.alpha_terms * link->inner_alpha;
+  const double moving = bytes * beta + c->inner.byte_terms * link->inner_beta;
   const double working = c->traffic * link->byte_s;
-  return waiting + fmax(moving, working) +
-         fmax(0.0, c->messages - hops) * link->message_s;
+  const double adding = c->duplex ? c->sums * link->sums_s : c->summed * link->sum_s;
+  const bool answered = c->messages > 0 && c->traffic / c->messages > TWO_PACKETS;
+  const double others = fmax(0.0, c->messages - c->rounds) *
+                        (link->message_s + (answered ? link->answer_s : 0.0));
+  return waiting + fmax(moving, working + others) + adding;
 }

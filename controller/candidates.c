@@ -115,12 +115,21 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
          row->per_kept * decoded * (double)weir_kept(elements, cr);
 }
 
+weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth) {
+  weir_link link = *processors;
+  link.alpha = link.inner_alpha = latency;
+  link.beta = link.inner_beta = link.duplex_beta = 1.0 / bandwidth;
+  link.burst = 0.0; /* a bucket's depth is known of the link that was there at the start only */
+  return link;
+}
+
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                       double latency, double bandwidth) {
+                       const weir_link *link) {
   if (shape.ranks <= 1) return 0.0;
-  const weir_cost_terms terms =
-      weir_cost_plan_between(plan, shape, elements, weir_kept(elements, plan->cr));
-  return weir_cost_seconds(&terms, latency, 1.0 / bandwidth);
+  const size_t kept = weir_kept(elements, plan->cr);
+  const weir_cost_terms terms = weir_cost_plan_between(plan, shape, elements, kept);
+  return weir_cost_seconds(&terms, link->alpha, link->beta) +
+         weir_cost_plan_processors(plan, shape, link, elements, kept);
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
@@ -140,8 +149,8 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->gain = plan_gain(in, plan);
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
-  const double modelled =
-      weir_comm_prior(plan, weir_input_shape(in), in->elements, in->latency, in->bandwidth);
+  const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
+  const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link);
   const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
   c->progress_per_s = weir_progress(plan->codec, c->gain) / weir_step_seconds(in, c);

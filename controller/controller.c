@@ -247,6 +247,10 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
   weir_mailbox_answer(&c->mailbox, &c->loop, status);
 }
 
+void weir_controller_processors(weir_controller *controller, const weir_link *processors) {
+  controller->loop.processors = *processors;
+}
+
 void weir_controller_gaps(weir_controller *controller, const double *gap_s) {
   weir_mailbox_put_gaps(&controller->mailbox, gap_s, controller->loop.layout.tensors);
 }

@@ -49,6 +49,8 @@ bool weir_controller_want_curve(void *controller);
 weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
                                    size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
+/* What messages and bytes cost processors (weir_calibrate_processors); before the first step. */
+void weir_controller_processors(weir_controller *controller, const weir_link *processors);
 /* When gradients become ready: seconds after the one before, per tensor; copied. */
 void weir_controller_gaps(weir_controller *controller, const double *gap_s);
 /* The network estimate agreed on from all ranks' notes; 0 unknown. */

@@ -57,6 +57,7 @@ typedef struct weir_decision_input {
   uint64_t hosts; /* machines the workers are on; 0: unknown, taken as one each */
   double latency, latency_error;      /* s one way; relative */
   double bandwidth, bandwidth_error;  /* bytes/s; relative */
+  weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */
   double compute;                     /* s a step, of the slowest rank */
   double gain;                        /* smoothed gain of the plan in force; negative: not known */
   double curve[WEIR_CURVE_POINTS];    /* gain of exact top-k at curve_cr[], mean over ranks */
@@ -136,9 +137,11 @@ double weir_overlap(double shared, double top, double cr);
 size_t weir_kept(uint64_t elements, double cr);
 /* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
+/* What rows are predicted from: links of the network as it is, processors as calibrated. */
+weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
 /* Modelled communication time, without the arm's overhead, of a plan. */
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                       double latency, double bandwidth);
+                       const weir_link *link);
 /* The workers and their machines. */
 weir_group_shape weir_input_shape(const weir_decision_input *input);
 /* Everything above for one plan. */

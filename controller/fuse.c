@@ -25,35 +25,54 @@ static weir_curve compress_curve(const weir_decision_input *in, const weir_plan 
                       .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
 }
 
-/* What an arm's exchange takes beyond the model is charged to every group in full. */
-static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *r) {
+/* The part of an arm's overhead that every group pays. */
+static double each_group(const weir_group_costs *costs, size_t arm, double overhead,
+                         const weir_curve *modelled, double bytes) {
+  const double whole = weir_curve_at(modelled, bytes);
+  if (costs->each_s[arm] >= 0.0) return costs->each_s[arm];
+  return whole > 0.0 ? overhead * fmin(1.0, modelled->fixed_s / whole) : overhead;
+}
+
+static void add_row(const weir_decision_input *in, const weir_plan *plan,
+                    const weir_group_costs *costs, rows *r) {
   const size_t arm = weir_arm_of(plan);
-  const double overhead = arm < WEIR_ARMS ? fmax(0.0, in->overhead[arm]) : 0.0;
+  const double bytes = 4.0 * (double)in->elements;
+  const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
   const weir_curve compress = compress_curve(in, plan);
-  const weir_curve exchange =
-      weir_solve_exchange_between(plan, weir_input_shape(in), in->latency, 1.0 / in->bandwidth,
-                                  4.0 * (double)in->elements, overhead, 0.0);
+  weir_curve exchange = weir_solve_exchange_between(plan, weir_input_shape(in), in->latency,
+                                                    1.0 / in->bandwidth, bytes, 0.0, 0.0);
+  if (arm < WEIR_ARMS) {
+    const double processors =
+        weir_cost_plan_processors(plan, weir_input_shape(in), &link, in->elements,
+                                  weir_kept(in->elements, plan->cr));
+    const double overhead = fmax(0.0, in->overhead[arm] + processors);
+    const double each = each_group(costs, arm, overhead, &exchange, bytes);
+    exchange.fixed_s += each;
+    exchange.per_byte_s += fmax(0.0, overhead - each) / bytes;
+  }
   for (int beside = 0; beside < 2; beside++) {
     r->row[r->count] = (weir_solve_row){.compress = compress, .exchange = exchange,
-                                           .beside = beside == 1};
+                                           .beside = beside == 1,
+                                           .taken_s = fmax(0.0, costs->taken_s)};
     r->plan[r->count++] = *plan;
   }
 }
 
 /* The plan's own row first; then its codec's other collectives that are arms; then bf16's. */
-static void find_rows(const weir_decision_input *in, const weir_plan *plan, rows *r) {
+static void find_rows(const weir_decision_input *in, const weir_plan *plan,
+                      const weir_group_costs *costs, rows *r) {
   weir_plan other = *plan;
-  add_row(in, plan, r);
+  add_row(in, plan, costs, r);
   for (size_t a = 0; a < weir_arm_count(in); a++) {
     other.collective = weir_arms[a].collective;
     if (weir_arms[a].codec == plan->codec && weir_arms[a].wire == plan->wire &&
         other.collective != plan->collective)
-      add_row(in, &other, r);
+      add_row(in, &other, costs, r);
   }
   if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return;
   const uint32_t dense[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
   for (size_t i = 0; i < 2; i++)
-    add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .collective = dense[i], .cr = 1.0}, r);
+    add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .collective = dense[i], .cr = 1.0}, costs, r);
 }
 
 static weir_status make_profile(const weir_layout *layout, const double *gap_s,
@@ -80,15 +99,16 @@ static void write_table(const weir_solution *best, const rows *r, weir_plan_grou
 }
 
 weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
-                      const weir_layout *layout, const double *gap_s, double least,
-                      weir_plan_group *table, weir_fused *fused) {
+                      const weir_layout *layout, const double *gap_s,
+                      const weir_group_costs *costs, double least, weir_plan_group *table,
+                      weir_fused *fused) {
   *fused = (weir_fused){0};
   weir_profile profile = {0};
   rows r = {0};
   weir_solution best = {0};
   weir_status status = make_profile(layout, gap_s, &profile);
   if (status != WEIR_OK) return status;
-  find_rows(in, plan, &r);
+  find_rows(in, plan, costs, &r);
   weir_solve_group whole = {.end = layout->tensors, .row = 0};
   fused->step_s = fused->whole_s = weir_solve_evaluate(&profile, r.row, &whole, 1);
   status = weir_solve(&profile, r.row, r.count, NULL, &best);

@@ -51,6 +51,8 @@ static double median(const weir_recent *recent) {
 void weir_learn_start(weir_learnt *l) {
   memset(l, 0, sizeof *l);
   for (size_t a = 0; a < WEIR_ARMS; a++) l->floor[a] = INFINITY;
+  for (size_t a = 0; a < WEIR_ARMS; a++) l->group_costs.each_s[a] = -1.0;
+  l->group_costs.taken_s = -1.0;
   for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) l->compress[c] = 1.0;
   l->overlap = weir_model.overlap_prior;
   l->gain = -1.0;
@@ -137,12 +139,21 @@ void weir_learn_network_changed(weir_learnt *l) {
   share_overhead(l);
 }
 
+double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
+  const weir_network *network = &seen->heard.network;
+  const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers};
+  const weir_link link =
+      weir_model_link(&loop->processors, network->latency, network->bandwidth);
+  return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
+         weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
+                                   weir_kept(loop->elements, seen->heard.plan.cr));
+}
+
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   const size_t arm = weir_arm_of(&seen->heard.plan);
   if (!weir_network_known(&seen->heard.network, loop->workers) || !(seen->heard.comm > 0.0)) return;
-  const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
-                                            1.0 / seen->heard.network.bandwidth);
+  const double modelled = weir_learn_modelled(loop, seen);
   if (!(modelled > 0.0) || !isfinite(modelled)) return;
   const double expected =
       fmax(0.5 * modelled, modelled + (arm < WEIR_ARMS ? l->overhead[arm] : 0.0));
@@ -177,11 +188,45 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
   }
 }
 
+/* The arm of all groups in force; WEIR_ARMS when they differ. */
+static size_t arm_of_groups(const weir_loop *loop) {
+  size_t arm = WEIR_ARMS;
+  for (size_t k = 0; k < loop->current.groups; k++) {
+    weir_plan plan = {0};
+    weir_group_plan(&loop->table[k], &plan);
+    if (k > 0 && weir_arm_of(&plan) != arm) return WEIR_ARMS;
+    arm = weir_arm_of(&plan);
+  }
+  return arm;
+}
+
+/* Groups share threads and links with the backward pass: what they take is not the arm's own, but what
+ * every further group costs. */
+static void learn_groups(weir_loop *loop, const weir_observation *seen) {
+  weir_learnt *l = &loop->learnt;
+  const double further = (double)seen->heard.plan.groups - 1.0;
+  if (further < 1.0 || seen->heard.plan.id != loop->current.id) return;
+  if (l->whole_computes.count >= enough && seen->heard.compute > 0.0) {
+    push(&l->taken, fmax(0.0, seen->heard.compute - median(&l->whole_computes)) / further);
+    if (l->taken.count >= enough) l->group_costs.taken_s = median(&l->taken);
+  }
+  const size_t arm = arm_of_groups(loop);
+  if (arm == WEIR_ARMS || !l->tried[arm] || !(seen->heard.comm > 0.0) ||
+      !weir_network_known(&seen->heard.network, loop->workers))
+    return;
+  const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
+                                            1.0 / seen->heard.network.bandwidth);
+  const double beyond = seen->heard.comm - modelled - fmax(0.0, l->overhead[arm]);
+  push(&l->each[arm], clamp(beyond / further, 0.0, overhead_most_s));
+  if (l->each[arm].count >= enough) l->group_costs.each_s[arm] = median(&l->each[arm]);
+}
+
 void weir_learn(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   if (seen->compute > 0.0) {
     push(&l->computes, seen->compute);
     l->compute = median(&l->computes);
+    if (seen->plan.groups == 0 && !seen->trial) push(&l->whole_computes, seen->compute);
   }
   if (seen->has_curve && !seen->trial) {
     for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) l->curve[i] = seen->curve[i];
@@ -192,10 +237,11 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
   const bool cold = seen->heard.plan.id != l->heard_id;
   l->heard_id = seen->heard.plan.id;
   if (cold) return;
-  /* Groups share threads and links with the backward pass: what they take is not the arm's own. */
   if (seen->heard.plan.groups == 0) {
     learn_codec(loop, seen);
     learn_comm(loop, seen);
+  } else {
+    learn_groups(loop, seen);
   }
   if (seen->heard.plan.id != loop->current.id) return;
   blend(&l->gain, seen->heard.gain, l->gain_steps == 0);

@@ -61,6 +61,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->latency_error = seen->network.latency_error;
   in->bandwidth = seen->network.bandwidth;
   in->bandwidth_error = seen->network.bandwidth_error;
+  in->processors = loop->processors;
   in->compute = l->compute;
   in->gain = l->gain;
   memcpy(in->curve, l->curve, sizeof in->curve);
@@ -90,7 +91,8 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in,
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
       in->trigger != WEIR_TRIGGER_FALLBACK) {
     const weir_status status = weir_fuse(in, &plan, &loop->layout, loop->gap_s,
-                                         weir_model.hysteresis, loop->next_table, &fused);
+                                         &loop->learnt.group_costs, weir_model.hysteresis,
+                                         loop->next_table, &fused);
     if (status != WEIR_OK) return status;
   }
   decision->groups = fused.count;

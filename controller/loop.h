@@ -9,6 +9,7 @@
 
 #include "controller/controller.h"
 #include "controller/decide.h"
+#include "controller/fuse.h"
 #include "controller/network.h"
 #include "controller/table.h"
 
@@ -68,6 +69,9 @@ typedef struct weir_learnt {
   double overlap;
   double compute;
   weir_recent computes;
+  weir_recent whole_computes; /* of steps without groups */
+  weir_group_costs group_costs;
+  weir_recent each[WEIR_ARMS], taken;
   uint64_t heard_id; /* plan of the last step heard of */
   double gain;       /* smoothed, of the plan in force */
   uint64_t gain_steps;
@@ -86,6 +90,7 @@ struct weir_loop {
   int hosts; /* machines they are on */
   size_t elements;
   weir_layout layout;     /* owns its offsets */
+  weir_link processors;   /* as calibrated; 0: not known */
   weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */
   weir_plan_group *next_table; /* likewise, while groups are being planned */
   bool overlap;           /* plan groups */
@@ -164,6 +169,8 @@ weir_status weir_learn_codecs(weir_loop *loop);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
 void weir_learn_network_changed(weir_learnt *learnt);
+/* What the model says of the exchange that was heard of: with the bytes it really sent. */
+double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen);
 /* Set what an arm costs beyond the model, within bounds that depend on the modelled time. */
 void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled);
 

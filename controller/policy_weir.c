@@ -44,8 +44,7 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
  * would come back. */
 static void blame_arm(weir_loop *loop, const weir_observation *seen) {
   const size_t arm = weir_arm_of(&seen->heard.plan);
-  const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
-                                            1.0 / seen->heard.network.bandwidth);
+  const double modelled = weir_learn_modelled(loop, seen);
   if (arm == WEIR_ARMS || !(modelled > 0.0)) return;
   weir_learn_overhead(&loop->learnt, arm, seen->heard.comm - modelled, modelled);
 }

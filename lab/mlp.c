@@ -1,9 +1,11 @@
 #include "lab/mlp.h"
 
 #include <dnnl.h>
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 
@@ -91,6 +93,13 @@ static weir_status product(char transpose_a, char transpose_b, size_t m, size_t 
   return WEIR_OK;
 }
 
+/* As if an accelerator computed: the processor is free meanwhile. */
+static void wait_for(double seconds) {
+  if (!(seconds > 0)) return;
+  struct timespec left = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
+  while (nanosleep(&left, &left) && errno == EINTR) continue;
+}
+
 weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
   if (!rows || rows > mlp->rows)
     return weir_fail(WEIR_E_INVALID, "%zu rows, expected 1 to %zu", rows, mlp->rows);
@@ -101,6 +110,7 @@ weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
     weir_status status = product('N', 'T', rows, out, in, mlp->activation[l],
                                  mlp->parameter + mlp->weight[l], 0.0f, y);
     if (status) return status;
+    wait_for(mlp->layer_s);
     const int hidden = l + 1 < mlp->layers;
     for (size_t r = 0; r < rows; r++)
       for (size_t j = 0; j < out; j++) {
@@ -150,6 +160,7 @@ weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, 
     const float *x = mlp->activation[l];
     weir_status status =
         product('T', 'N', out, in, rows, delta, x, 0.0f, mlp->gradient + mlp->weight[l]);
+    wait_for(2 * mlp->layer_s);
     if (!status) status = tell(mlp, 2 * (mlp->layers - 1 - l));
     if (status) return status;
     sum_rows(delta, rows, out, mlp->gradient + mlp->bias[l]);

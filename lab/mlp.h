@@ -25,6 +25,7 @@ typedef struct weir_mlp {
    * of layer layers - 1 - i.  NULL: nobody; a failure ends the pass. */
   weir_status (*ready)(void *user, size_t tensor);
   void *user;
+  double layer_s; /* waited in the forward pass of every layer, twice that in its backward pass */
 } weir_mlp;
 
 /* layers >= 1, every width >= 1, rows >= 1, else WEIR_E_INVALID.  Parameters are zero. */

@@ -32,6 +32,8 @@ const weir_key weir_scenario_keys[] = {
     {"training", "model", WEIR_KEY_TEXT, AT(model), 0, 0, 0, false, "mlp or deep"},
     {"training", "batch", WEIR_KEY_COUNT, AT(batch), 0, 1, 8192, true,
      "a whole number from 1 to 8192: images a worker takes in a step"},
+    {"training", "layer_ms", WEIR_KEY_REAL, AT(layer_ms), 0, 0, 1000, false,
+     "milliseconds from 0 to 1000: what an accelerator would take for a layer's forward pass"},
     {"training", "learning_rate", WEIR_KEY_REAL, AT(learning_rate), 0, TINY, 100, true,
      "a number greater than 0"},
     {"training", "momentum", WEIR_KEY_REAL, AT(momentum), 0, 0, 0.9999, false,

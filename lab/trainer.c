@@ -214,9 +214,12 @@ static void draw(weir_trainer *t) {
 weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
   omp_set_num_threads(t->config.threads); /* holds for the calling thread only */
   draw(t);
+  t->mlp.layer_s = t->config.layer_s; /* evaluating does not wait */
   weir_status status = weir_mlp_forward(&t->mlp, t->config.batch);
   if (!status && t->forward_over) status = t->forward_over(t->mlp.user);
-  return status ? status : weir_mlp_backward(&t->mlp, t->config.batch, t->label, loss);
+  if (!status) status = weir_mlp_backward(&t->mlp, t->config.batch, t->label, loss);
+  t->mlp.layer_s = 0;
+  return status;
 }
 
 void weir_trainer_tell(weir_trainer *t, const weir_trainer_audience *audience) {

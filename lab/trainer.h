@@ -30,6 +30,8 @@ typedef struct weir_trainer_config {
   const uint64_t *decay_steps; /* ascending; may be NULL */
   size_t decays;
   int threads; /* BLAS threads, 1 */
+  double layer_s; /* an accelerator's time for a layer's forward pass, waited for; its backward pass takes
+                     twice that.  0: none */
 } weir_trainer_config;
 
 /* Is there such a model? */

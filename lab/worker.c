@@ -72,7 +72,8 @@ static weir_status create_trainer(worker *w) {
                                       .decay_factor = s->decay_factor,
                                       .decay_steps = decay_steps,
                                       .decays = s->decays,
-                                      .threads = 1};
+                                      .threads = 1,
+                                      .layer_s = s->layer_ms / 1e3};
   return weir_trainer_create(&w->trainer, &config, w->config->data);
 }
 

@@ -17,6 +17,7 @@
 #include "planner/profile.h"
 
 enum { WEIR_STRATEGY_THOROUGH = 6, WEIR_STRATEGY_WORK = 700000 };
+#define WEIR_STRATEGY_FUSE_S 0.02
 
 typedef enum weir_strategy_method {
   /* Fixed policies. */
@@ -57,6 +58,7 @@ typedef struct weir_strategy_limits {
   const uint8_t *codecs;
   bool compare;      /* with the crippled searches in full, which takes longer than the rest */
   size_t work;       /* operations that may be scheduled, some 30 ns each; 0: WEIR_STRATEGY_WORK */
+  double fuse_s;     /* processor time that weir_strategy_fuse may take; 0: WEIR_STRATEGY_FUSE_S */
   double exact_work; /* strategies that the exact search may try, each option looked at on the way
                         counting a twentieth; 0: it is not made */
 } weir_strategy_limits;
@@ -91,10 +93,12 @@ weir_status weir_strategy_timeline(const weir_profile *profile, const weir_clust
                                    const weir_strategy *strategy, weir_timeline *timeline);
 
 /* Fusion and strategy together: groups of consecutive tensors, each with an option.  Candidates are
- * every tensor alone, the usual buckets and divisions, and what weir_solve finds for the space
- * reduced to three options; the best of them is improved by merging neighbours, splitting groups and
- * moving borders, as long as that helps.  Never worse than weir_strategy_solve without fusion.  Takes
- * some ten times as long as that.  A group may use the codecs that all of its tensors may. */
+ * every tensor alone, what weir_solve finds for the space reduced to three options, and the usual
+ * buckets and divisions; the best of them is improved by merging neighbours, splitting groups and
+ * moving borders, as long as that helps and the time lasts: what is found depends on the machine's
+ * speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a quarter of the usual
+ * when limits set none.  upper_bound_s is not sought.  A group may use the codecs that all of its tensors
+ * may. */
 typedef struct weir_strategy_fusion {
   size_t groups;
   size_t *end;                 /* one past each group's last tensor */

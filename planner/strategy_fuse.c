@@ -8,7 +8,16 @@
 #include "planner/solve.h"
 #include "planner/strategy.h"
 
-enum { TRIAL_WORK = 40000, TRIALS = 48, POINTS = 24, KINDS = 3 };
+enum {
+  TRIAL_WORK = 15000,
+  TRIALS = 48,
+  POINTS = 24,
+  KINDS = 3,
+  REDUCED_WORK = 100000,
+  WHOLE_WORK = WEIR_STRATEGY_WORK / 4
+};
+/* Of the time, until the groups are settled; their strategy takes the rest. */
+static const double trial_share = 0.6;
 
 typedef struct fuser {
   const weir_profile *profile;
@@ -17,7 +26,10 @@ typedef struct fuser {
   size_t *best, *trial; /* ends, [n] each */
   size_t best_groups, trials;
   double best_s;
+  double until_s; /* of this thread's processor time */
 } fuser;
+
+static bool in_time(const fuser *f) { return weir_thread_cpu_s() < f->until_s; }
 
 /* The codecs that all tensors of a group may use. */
 static uint8_t *group_codecs(const fuser *f, const size_t *end, size_t groups) {
@@ -128,7 +140,8 @@ static weir_status look_at_reduced(fuser *f) {
         .beside = kind == 2};
   }
   weir_solution solution;
-  if (status == WEIR_OK) status = weir_solve(f->profile, rows, count, NULL, &solution);
+  const weir_solve_limits reduced = {.work = REDUCED_WORK};
+  if (status == WEIR_OK) status = weir_solve(f->profile, rows, count, &reduced, &solution);
   if (status != WEIR_OK) return status;
   for (size_t g = 0; g < solution.count; g++) f->trial[g] = solution.group[g].end;
   status = look(f, solution.count);
@@ -139,7 +152,7 @@ static weir_status look_at_reduced(fuser *f) {
 static weir_status look_at_usual(fuser *f) {
   static const weir_curve free_of_charge = {0};
   weir_status status = WEIR_OK;
-  for (size_t b = 0; b < weir_fusion_baseline_count && status == WEIR_OK; b++) {
+  for (size_t b = 0; b < weir_fusion_baseline_count && status == WEIR_OK && in_time(f); b++) {
     weir_fusion fusion;
     status = weir_fusion_run_baseline(&weir_fusion_baselines[b], f->profile, &free_of_charge,
                                       &free_of_charge, &fusion);
@@ -176,10 +189,10 @@ static size_t change(fuser *f, size_t k, size_t move) {
 
 static weir_status improve(fuser *f) {
   const size_t end = f->trials + TRIALS;
-  for (bool better = true; better && f->trials < end;) {
+  for (bool better = true; better && f->trials < end && in_time(f);) {
     better = false;
     for (size_t move = 0; move < 4; move++)
-      for (size_t k = f->best_groups; k-- > 0 && f->trials < end;) {
+      for (size_t k = f->best_groups; k-- > 0 && f->trials < end && in_time(f);) {
         if (k >= f->best_groups) continue;
         const double before = f->best_s;
         const size_t groups = change(f, k, move);
@@ -193,27 +206,25 @@ static weir_status improve(fuser *f) {
 
 /* --- the whole ------------------------------------------------------------------------------ */
 
-static weir_status finish(fuser *f, weir_strategy_fusion *fusion) {
+/* The groups' strategy in earnest; every tensor alone when that is better. */
+static weir_status finish(fuser *f, const weir_strategy_limits *limits, weir_strategy_report *alone,
+                          weir_strategy_fusion *fusion) {
   const size_t n = f->profile->count;
-  weir_strategy_report alone;
-  weir_status status = weir_strategy_solve(f->profile, f->cluster, f->limits, &alone);
-  if (status != WEIR_OK) return status;
-  if (f->best_groups)
-    status = solve_groups(f, f->best, f->best_groups, f->limits, &fusion->profile,
-                          &fusion->report);
-  const double fused_s = f->best_groups && status == WEIR_OK
-                             ? fusion->report.by[WEIR_STRATEGY_WEIR].iteration_s
-                             : INFINITY;
-  if (status == WEIR_OK && alone.by[WEIR_STRATEGY_WEIR].iteration_s < fused_s) {
+  weir_status status = WEIR_OK;
+  double fused_s = INFINITY;
+  if (f->best_groups) {
+    status = solve_groups(f, f->best, f->best_groups, limits, &fusion->profile, &fusion->report);
+    if (status == WEIR_OK) fused_s = fusion->report.by[WEIR_STRATEGY_WEIR].iteration_s;
+  }
+  if (status == WEIR_OK && alone->by[WEIR_STRATEGY_WEIR].iteration_s < fused_s) {
     weir_profile_free(&fusion->profile);
     weir_strategy_report_free(&fusion->report);
     for (size_t i = 0; i < n; i++) f->best[i] = i + 1;
     f->best_groups = n;
-    fusion->report = alone;
-    alone = (weir_strategy_report){0};
+    fusion->report = *alone;
+    *alone = (weir_strategy_report){0};
     status = weir_profile_fuse(f->profile, f->best, n, &fusion->profile);
   }
-  weir_strategy_report_free(&alone);
   return status;
 }
 
@@ -230,10 +241,17 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
   f.best = malloc(2 * n * sizeof *f.best);
   if (!f.best) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", n);
   f.trial = f.best + n;
-  status = look_at_usual(&f);
-  if (status == WEIR_OK && n <= WEIR_SOLVE_TENSORS) status = look_at_reduced(&f);
-  if (status == WEIR_OK) status = improve(&f);
-  if (status == WEIR_OK) status = finish(&f, fusion);
+  weir_strategy_limits whole = *f.limits;
+  if (!whole.work && n > WEIR_STRATEGY_THOROUGH) whole.work = WHOLE_WORK;
+  const double most_s = whole.fuse_s > 0.0 ? whole.fuse_s : WEIR_STRATEGY_FUSE_S;
+  f.until_s = weir_thread_cpu_s() + trial_share * most_s;
+  weir_strategy_report alone;
+  status = weir_strategy_solve(profile, cluster, &whole, &alone);
+  if (status == WEIR_OK && n <= WEIR_SOLVE_TENSORS && in_time(&f)) status = look_at_reduced(&f);
+  if (status == WEIR_OK) status = look_at_usual(&f);
+  if (status == WEIR_OK && f.best_groups) status = improve(&f);
+  if (status == WEIR_OK) status = finish(&f, &whole, &alone, fusion);
+  weir_strategy_report_free(&alone);
   fusion->end = f.best; /* [0, groups) */
   fusion->groups = f.best_groups;
   fusion->solve_s = weir_now_s() - begun;

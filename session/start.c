@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "collectives/calibrate.h"
 #include "session/state.h"
 
 /* Values older than this are worth a probe. */
@@ -181,6 +182,17 @@ weir_status weir_session_start_controller(weir_session *session, bool again) {
   return weir_controller_create(&session->controller, &config);
 }
 
+/* What the ranks' processors take, for the controller's cost rows; collective. */
+static weir_status calibrate(weir_session *session) {
+  weir_snapshot now;
+  weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
+  weir_link link = {.alpha = now.latency_s, .beta = now.bandwidth > 0 ? 1.0 / now.bandwidth : 0};
+  const weir_status status = weir_calibrate_processors(session->comm, &link);
+  if (status == WEIR_OK && session->controller != NULL)
+    weir_controller_processors(session->controller, &link);
+  return status;
+}
+
 weir_status weir_session_start_monitor(weir_session *session) {
   const weir_options *options = &session->options;
   weir_status status = weir_feed_open(session);
@@ -188,6 +200,7 @@ weir_status weir_session_start_monitor(weir_session *session) {
       options->world_size == 1)
     return status;
   status = weir_probe_start(session);
+  if (status == WEIR_OK) status = calibrate(session);
   if (status != WEIR_OK || session->transport->ops->echo == NULL) return status;
   return weir_echo_start(&session->echo, session->transport, session->next);
 }

@@ -196,6 +196,7 @@ weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t
       weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, inside, link, m * message));
   cost.messages *= m;
   cost.traffic *= m;
+  cost.sums *= m;
   weir_cost between =
       weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, across, link, message);
   between.outer.byte_terms *= n; /* the ranks of a machine share its link */

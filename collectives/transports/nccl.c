@@ -46,7 +46,9 @@ static void nct_destroy(weir_transport *t) {
   nct *self = (nct *)t;
   int held = 0;
   if (!self) return;
-  if (nct_enter(self, &held) == WEIR_OK) {
+  /* Where there is nothing on a device there may be no device: it is not asked for. */
+  const bool there = self->comm || self->memory || self->has_stream;
+  if (there && nct_enter(self, &held) == WEIR_OK) {
     if (self->comm) farewell(self);
     if (self->memory) (void)self->lib->release(self->memory);
     if (self->has_stream) (void)self->lib->stream_destroy(self->stream);

@@ -41,6 +41,16 @@ own=$("$weir" cost "${good[@]}" --model weir --wire u32-fp32 --json) || fail "mo
 close "$(value "$own" ag)" 55.4160896 || fail "Weir's row of ag: $own"
 close "$(value "$own" dense-ring)" 79.52 || fail "Weir's row of dense-ring: $own"
 "$weir" cost "${good[@]}" | grep -Eq '^ +art-ring +34\.7840 ms +best$' || fail "the table"
+# On two machines four shares of 11.7 MB go around a ring of 2 at once: 2 + 46.8e6 * 0.8e-6; each machine
+# its own: the ring above.
+own=$("$weir" cost "${good[@]}" --model weir --hosts 2 --json) || fail "two machines"
+close "$(value "$own" dense-hier-ring)" 39.44 || fail "hier-ring on two machines: $own"
+own=$("$weir" cost "${good[@]}" --model weir --hosts 8 --json) || fail "a machine each"
+close "$(value "$own" dense-hier-ring)" 79.52 || fail "hier-ring on a machine each: $own"
+for name in hitopk sra compressed-ring compressed-tree native art-hier-double-tree; do
+  [[ $own == *"\"$name\":"* ]] || fail "no row $name"
+  "$weir" run --help | grep -qw -- "$name" || fail "$name is not in weir run --help"
+done
 "$weir" cost --help | grep -q -- --bandwidth-gbps || fail "--help"
 
 # refused ARGUMENTS...: exit 2, nothing on stdout, one line on stderr that names the culprit.
@@ -65,6 +75,8 @@ refused "${good[@]}" --workers 2.5
 refused "${good[@]}" --workers 99999999999
 refused "${good[@]}" --model star
 refused "${good[@]}" --wire auto-fp32
+refused "${good[@]}" --hosts 2
+for hosts in 0 9 2.5 x; do refused "${good[@]}" --model weir --hosts $hosts; done
 refused "${good[@]}" --model weir --wire zip
 refused "${good[@]}" --model weir --bytes 3
 refused "${good[@]}" --model weir --bytes 1e30

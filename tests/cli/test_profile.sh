@@ -17,14 +17,15 @@ model = mlp
 batch = 16
 learning_rate = 0.05
 epochs = 1
-steps_per_epoch = 70
+steps_per_epoch = 100
 train_limit = 1000
 [phase one]
 epochs = 1-1
 latency_ms = 1
 bandwidth_gbps = 1
 INI
-"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --turn 4 --json > "$dir/json" 2> "$dir/log" ||
+"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --turn 4 --json \
+  > "$dir/json" 2> "$dir/log" ||
   fail "profile: $(tail -1 "$dir/log")"
 python3 - "$dir" <<'PY' || fail "what profile tells"
 import csv, json, sys
@@ -34,13 +35,14 @@ runs = told['runs']
 assert [r['division'] for r in runs] == ['one', 'even-4', 'layers', 'bucket-2MB', 'planned'], runs
 assert [r['groups'] for r in runs][:4] == [1, 4, 6, 2], runs
 assert all(r['steps'] >= 2 for r in runs), runs
-# An exchange of 2 ranks takes a round, 1 ms: six cannot be over sooner than in 6 ms, one not sooner than in 1.
+# An exchange of 2 ranks takes a round, 1 ms: six take 6 ms at least, one takes 1.
 assert runs[2]['measured_ms'] > 6 and runs[2]['predicted_ms'] > 6, runs
 assert all(r['measured_ms'] > 1 for r in runs), runs
 # The bound is a bound: of what is predicted, nothing is below it.
 assert all(r['predicted_ms'] >= told['least_ms'] * (1 - 1e-9) for r in runs), told
 assert runs[4]['groups'] >= 1, runs
-assert told['over_one'] > 0 and told['bound_over_layers'] >= 1 and told['order_right'] <= told['order_pairs'], told
+assert told['over_one'] > 0 and told['bound_over_layers'] >= 1, told
+assert told['order_right'] <= told['order_pairs'], told
 profile = list(csv.DictReader(open(d + '/out/profile.csv')))
 assert [(r['tensor'], int(r['numel'])) for r in profile] == [
     ('fc3.weight', 2560), ('fc3.bias', 10), ('fc2.weight', 262144), ('fc2.bias', 256),
@@ -53,7 +55,9 @@ for name in ('compress-1.csv', 'comm-1.csv'):
 comm = list(csv.DictReader(open(d + '/out/comm-1.csv')))
 assert all(float(r['ms']) >= 1 for r in comm), comm
 planned = list(csv.DictReader(open(d + '/out/planned.csv')))
-assert planned[-1]['last'] == 'fc1.bias' and len(planned) == runs[4]['groups'], planned
+kept = min(runs, key=lambda r: r['measured_ms'])
+assert told['kept'] == kept['division'], told
+assert planned[-1]['last'] == 'fc1.bias' and len(planned) == kept['groups'], planned
 # The ranks' timings: every step has its gradients and its groups, in order.
 for rank in (0, 1):
     steps = {}
@@ -95,7 +99,7 @@ refused profile "$dir/s.ini"
 refused profile "$dir/none.ini" -o "$dir/x"
 refused profile "$dir/s.ini" -o "$dir/x" -p topk:2:ag
 refused profile "$dir/s.ini" -o "$dir/x" --turn 2
-sed 's/steps_per_epoch = 70/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
+sed 's/steps_per_epoch = 100/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
 refused profile "$dir/short.ini" -o "$dir/x" -n sim
 refused profile "$dir/s.ini" -o "$dir/x" -n moon
 refused profile "$dir/s.ini" -o "$dir/s.ini/x"

@@ -1,16 +1,34 @@
-/* libFuzzer: what comes over a TCP connection before it is trusted: frames' headers, hellos and
- * survivors' views.  The input is taken as each of them, as it is and with its checksum put right, so
- * that what lies behind the checksum is reached. */
+/* libFuzzer: what comes over an established connection, and in datagrams.  The input is taken as
+ *   - a frame's header, as it is and with its checksum put right;
+ *   - a datagram, likewise, by a rank that answers;
+ *   - a program that writes a stream of frames, good ones and others, which a transfer then reads.
+ * What a transfer returns as received is what was sent, and nothing is written past the room given. */
 #include <endian.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
-#include "collectives/transports/tcp.h"
-#include "collectives/transports/tcp_agree.h"
-#include "collectives/transports/tcp_hello.h"
+#include "base/base.h"
+#include "collectives/transports/tcp_datagram.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+#define RANKS 3
+#define MESSAGES 4
+#define ROOM 300 /* of each message */
+#define STREAM 4096
+#define CANARY 0xa5
+
+static tcp self;
+static tcp_peer peers[RANKS];
+static int active[RANKS];
+static struct pollfd polls[RANKS + 1];
+static unsigned char stage[TCP_STAGE];
 
 static void demand(bool holds, const char *what) {
   if (!holds) {
@@ -24,6 +42,8 @@ static void seal(void *block, size_t bytes) {
   memcpy((unsigned char *)block + bytes - sizeof sum, &sum, sizeof sum);
 }
 
+/* --- headers -------------------------------------------------------------------------------- */
+
 static void feed_frame(const tcp_frame *frame, size_t capacity) {
   const weir_tag tag = {le64toh(frame->plan), le64toh(frame->step), le32toh(frame->op), 0};
   size_t length = SIZE_MAX;
@@ -36,42 +56,142 @@ static void feed_frame(const tcp_frame *frame, size_t capacity) {
   demand(status == WEIR_OK || length == SIZE_MAX, "told a length with an error");
 }
 
-static void feed_hello(const tcp_hello *hello, size_t bytes) {
-  const tcp_terms terms = {.job = 7, .generation = 1, .size = 5, .kind = HELLO_MESH, .first = 2,
-                           .end = 5};
-  const int reason = tcp_hello_judge(hello, bytes, &terms);
-  demand(reason >= REFUSE_NOT && reason < REFUSE_COUNT, "reason");
-  if (reason != REFUSE_NOT || bytes < sizeof *hello) return;
-  const uint32_t rank = le32toh(hello->rank);
-  demand(rank >= 2 && rank < 5 && le64toh(hello->job) == 7 && le32toh(hello->size) == 5 &&
-             le64toh(hello->generation) == 1 && tcp_hello_is(hello, HELLO_MESH),
-         "let in somebody it should not");
+/* --- datagrams ------------------------------------------------------------------------------ */
+
+static void feed_datagram(datagram d, size_t length) {
+  const struct sockaddr_in from = {.sin_family = AF_INET};
+  if (!tcp_datagram_is_good(&self, &d, length)) return;
+  const uint32_t rank = le32toh(d.from);
+  demand(rank < RANKS && rank != 0 && le64toh(d.job) == self.job, "took a datagram of somebody else");
+  for (int64_t stamp = 0; stamp < 3; stamp++) tcp_datagram_react(&self, &d, &from, stamp);
+  weir_end end;
+  demand(!tcp_abort_seen(&self, &end), "an abort without a proof ended the group");
+  for (int r = 1; r < RANKS; r++) peers[r].train = (tcp_train_state){0};
 }
 
-static void feed_view(const tcp_view *view) {
-  if (!tcp_view_is(view, 3, 9)) return;
-  const int kind = le16toh(view->kind);
-  demand(le64toh(view->generation) == 3 && le32toh(view->size) == 9 &&
-             (kind == VIEW_TELL || kind == VIEW_CONFIRM),
-         "took a view that does not fit");
+/* --- streams -------------------------------------------------------------------------------- */
+
+typedef struct stream {
+  unsigned char byte[STREAM];
+  size_t count;
+  size_t taken[MESSAGES]; /* where the payload of a good frame lies that a transfer has to take */
+  size_t length[MESSAGES];
+  int good;    /* so many of them come first */
+  bool spoilt; /* something else has come */
+} stream;
+
+static const weir_tag due = {11, 12, 13, 0};
+
+static void append(stream *s, const void *from, size_t count) {
+  if (count > STREAM - s->count) count = STREAM - s->count;
+  if (count > 0) memcpy(s->byte + s->count, from, count);
+  s->count += count;
+}
+
+/* One instruction; tells how many bytes of the program it took. */
+static size_t write_some(stream *s, const uint8_t *program, size_t left) {
+  tcp_frame frame;
+  if (program[0] & 1 || left < 8) { /* bytes as they are */
+    const size_t count = (size_t)program[0] / 2 < left - 1 ? (size_t)program[0] / 2 : left - 1;
+    append(s, program + 1, count);
+    s->spoilt = s->spoilt || count > 0;
+    return 1 + count;
+  }
+  /* A frame; what is odd about it depends on bits that are rarely set. */
+  const size_t length = program[1] | (size_t)(program[2] & 1) << 8;
+  weir_tag tag = due;
+  if (program[0] & 2 && program[3] < 8) tag.step++;
+  if (program[0] & 4 && program[3] < 8) tag.plan++;
+  tcp_frame_write(&frame, program[0] & 8 && program[3] < 8 ? 2 : 1, &tag,
+                  program[4] < 250 ? (uint32_t)s->good : program[5], length);
+  const bool good = memcmp(&tag, &due, sizeof tag) == 0 && le16toh(frame.from) == 1 &&
+                    le32toh(frame.hop) == (uint32_t)s->good && length <= ROOM &&
+                    STREAM - s->count >= sizeof frame + length;
+  append(s, &frame, sizeof frame);
+  if (!s->spoilt && good && s->good < MESSAGES) {
+    s->taken[s->good] = s->count;
+    s->length[s->good++] = length;
+  } else {
+    s->spoilt = true;
+  }
+  for (size_t i = 0; i < length; i++) append(s, &program[4 + (i & 3)], 1);
+  return 8;
+}
+
+static void check_messages(const stream *s, weir_status status, const weir_recv *recv,
+                           unsigned char data[MESSAGES][ROOM + 1], size_t messages) {
+  demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_MISMATCH ||
+             status == WEIR_E_PEER,
+         "a transfer's status");
+  demand(messages > (size_t)s->good || status == WEIR_OK, "refused a good stream");
+  /* Bytes as they are may happen to be a frame. */
+  demand(messages <= (size_t)s->good || status != WEIR_OK || s->spoilt, "took what was not sent");
+  for (size_t i = 0; i < messages; i++) {
+    demand(data[i][ROOM] == CANARY, "written past the end");
+    if (status == WEIR_OK && i < (size_t)s->good)
+      demand(recv[i].bytes == s->length[i] &&
+                 memcmp(data[i], s->byte + s->taken[i], recv[i].bytes) == 0,
+             "other bytes than were sent");
+  }
+}
+
+static void feed_stream(const uint8_t *program, size_t size) {
+  static stream s;
+  static unsigned char data[MESSAGES][ROOM + 1];
+  weir_recv recv[MESSAGES];
+  int pair[2];
+  memset(&s, 0, sizeof s);
+  const size_t messages = 1 + program[0] % MESSAGES;
+  for (size_t at = 1; at < size && s.count < STREAM;)
+    at += write_some(&s, program + at, size - at);
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
+  if (s.count > 0 && send(pair[1], s.byte, s.count, 0) != (ssize_t)s.count) abort();
+  (void)shutdown(pair[1], SHUT_WR);
+  memset(data, CANARY, sizeof data);
+  for (size_t i = 0; i < messages; i++)
+    recv[i] = (weir_recv){.peer = 1, .data = data[i], .capacity = ROOM, .hop = (uint32_t)i};
+  peers[1] = (tcp_peer){.fd = pair[0], .stage = stage};
+  self.ended = (weir_end){WEIR_OK, 0, 0};
+  const weir_status status =
+      tcp_transfer(&self.base, &due, NULL, 0, recv, messages, weir_now_s() + 5.0);
+  check_messages(&s, status, recv, data, messages);
+  demand(status == WEIR_OK || self.ended.culprit == 1, "another rank is to blame");
+  (void)close(pair[0]);
+  (void)close(pair[1]);
+}
+
+/* --- */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+  (void)argc;
+  (void)argv;
+  self.base.size = RANKS;
+  self.job = 7;
+  self.peer = peers;
+  self.active = active;
+  self.poll = polls;
+  self.udp = socket(AF_UNIX, SOCK_DGRAM | SOCK_NONBLOCK, 0); /* an answer finds no way */
+  self.wake = eventfd(1, EFD_NONBLOCK); /* nobody need wait to hear why a connection closed */
+  self.listener = self.stop = -1;
+  memset(self.group_key.bytes, 0x42, sizeof self.group_key.bytes);
+  atomic_init(&self.waiting_on, -1);
+  atomic_init(&self.abort, 0);
+  atomic_init(&self.abort_ns, 0);
+  return 0;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   tcp_frame frame = {0};
-  tcp_hello hello = {0};
-  static tcp_view view;
-  memset(&view, 0, sizeof view);
+  datagram d = {0};
   memcpy(&frame, data, size < sizeof frame ? size : sizeof frame);
-  memcpy(&hello, data, size < sizeof hello ? size : sizeof hello);
-  memcpy(&view, data, size < sizeof view ? size : sizeof view);
+  memcpy(&d, data, size < sizeof d ? size : sizeof d);
   feed_frame(&frame, size);
-  feed_hello(&hello, size < sizeof hello ? size : sizeof hello);
-  feed_view(&view);
   seal(&frame, sizeof frame);
-  seal(&hello, sizeof hello);
-  seal(&view, sizeof view);
   feed_frame(&frame, size);
-  feed_hello(&hello, sizeof hello);
-  feed_view(&view);
+  feed_datagram(d, size);
+  seal(&d, sizeof d);
+  feed_datagram(d, sizeof d);
+  feed_datagram(d, TRAIN_DATAGRAM);
+  if (size > 0) feed_stream(data, size);
   return 0;
 }

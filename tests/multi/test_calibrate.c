@@ -8,6 +8,7 @@
 typedef struct job {
   const char *layout;
   weir_link *link; /* one a rank, in shared memory */
+  bool processors; /* alone, with what link[rank] holds */
 } job;
 
 static weir_status body(weir_transport *t, void *user) {
@@ -15,14 +16,15 @@ static weir_status body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
-  if (status == WEIR_OK) status = weir_calibrate(comm, &j->link[t->rank]);
+  if (status == WEIR_OK)
+    status = (j->processors ? weir_calibrate_processors : weir_calibrate)(comm, &j->link[t->rank]);
   weir_comm_free(comm);
   return status;
 }
 
 static void check(enum group_kind kind, const char *layout) {
   const int size = (int)strlen(layout);
-  job j = {layout, group_shared(GROUP_MAX * sizeof(weir_link))};
+  job j = {layout, group_shared(GROUP_MAX * sizeof(weir_link)), false};
   group g;
   group_init(&g, kind, size, body, &j);
   group_run(&g);
@@ -32,9 +34,11 @@ static void check(enum group_kind kind, const char *layout) {
   }
   const weir_link *l = &j.link[0];
   const double positive[] = {l->alpha, l->beta, l->inner_alpha, l->inner_beta};
-  const double rest[] = {l->burst, l->message_s, l->byte_s};
+  const double rest[] = {l->burst, l->message_s, l->byte_s, l->sums_s};
   for (size_t i = 0; i < 4; i++) cr_assert(positive[i] > 0 && isfinite(positive[i]), "%zu", i);
-  for (size_t i = 0; i < 3; i++) cr_assert(rest[i] >= 0 && isfinite(rest[i]), "%zu", i);
+  cr_assert_geq(l->duplex_beta, l->beta);
+  cr_assert(l->sum_s > 0 && l->sums_s > 0);
+  for (size_t i = 0; i < 4; i++) cr_assert(rest[i] >= 0 && isfinite(rest[i]), "%zu", i);
   bool one_kind = true, all_apart = true;
   for (int a = 0; a < size; a++)
     for (int b = 0; b < a; b++) {
@@ -59,7 +63,7 @@ Test(calibrate, all_ranks_learn_the_same, .timeout = 240) {
 }
 
 Test(calibrate, one_rank_has_nothing_to_measure) {
-  job j = {"a", group_shared(GROUP_MAX * sizeof(weir_link))};
+  job j = {"a", group_shared(GROUP_MAX * sizeof(weir_link)), false};
   memset(j.link, 1, sizeof *j.link);
   group g;
   group_init(&g, GROUP_THREADS, 1, body, &j);
@@ -68,4 +72,33 @@ Test(calibrate, one_rank_has_nothing_to_measure) {
   cr_assert_eq(j.link[0].alpha + j.link[0].beta + j.link[0].burst + j.link[0].byte_s, 0.0);
   group_done(&g);
   (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
+}
+
+/* What rank 0 knows of the network is what counts. */
+static void check_processors(enum group_kind kind, double alpha, double beta, bool measured) {
+  job j = {"abc", group_shared(GROUP_MAX * sizeof(weir_link)), true};
+  for (int r = 0; r < 3; r++) j.link[r] = (weir_link){.alpha = r, .beta = 1};
+  j.link[0] = (weir_link){.alpha = alpha, .beta = beta};
+  group g;
+  group_init(&g, kind, 3, body, &j);
+  group_run(&g);
+  for (int r = 0; r < 3; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+    cr_assert_eq(memcmp(&j.link[r], &j.link[0], sizeof(weir_link)), 0, "rank %d differs", r);
+  }
+  const weir_link *l = &j.link[0];
+  cr_assert_eq(l->alpha + l->beta + l->duplex_beta + l->inner_alpha + l->inner_beta + l->burst, 0.0);
+  cr_assert(l->message_s >= 0 && isfinite(l->message_s) && l->byte_s >= 0 && isfinite(l->byte_s));
+  cr_assert_eq(l->sum_s > 0, measured);
+  group_done(&g);
+  (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
+}
+
+Test(calibrate, processors_alone, .timeout = 240) {
+  for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
+    check_processors((enum group_kind)kind, 1e-5, 1e-9, true);
+    check_processors((enum group_kind)kind, 0, 1e-9, false); /* unknown */
+    check_processors((enum group_kind)kind, 1e-5, 0, false);
+    check_processors((enum group_kind)kind, 0.05, 1e-9, false); /* far: latency hides it */
+  }
 }

@@ -195,22 +195,6 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
   for (int r = 0; r < round->size; r++) round->rank[r].status = WEIR_E_INTERNAL;
 }
 
-static void wait_for(const atomic_int *count, int due) {
-  const double until_s = weir_now_s() + HANG_S;
-  while (atomic_load(count) < due && weir_now_s() < until_s) watch_nap(0.001);
-}
-
-static bool ends(pid_t pid, watch *w) {
-  const double until_s = atomic_load(&w->awake_s) + HANG_S;
-  while (atomic_load(&w->awake_s) < until_s) {
-    if (waitpid(pid, NULL, WNOHANG) == pid) return true;
-    watch_nap(0.002);
-  }
-  (void)kill(pid, SIGKILL);
-  (void)waitpid(pid, NULL, 0);
-  return false;
-}
-
 /* Returns a rank that hangs, or -1. */
 static int run_ranks(round_of *round, watch *w) {
   pid_t pid[RANKS];
@@ -224,9 +208,9 @@ static int run_ranks(round_of *round, watch *w) {
     rank_main(round, r);
     _exit(0);
   }
-  wait_for(&round->there, round->size);
+  watch_wait(&round->there, round->size, HANG_S);
   if (round->kind == CUT) {
-    wait_for(&round->cuts, 1);
+    watch_wait(&round->cuts, 1, HANG_S);
   } else {
     watch_nap(round->at_s);
     (void)kill(pid[round->victim], round->kind == KILLED ? SIGKILL : SIGSTOP);
@@ -234,7 +218,7 @@ static int run_ranks(round_of *round, watch *w) {
   }
   atomic_store(&round->over, true);
   for (int r = 0; r < round->size; r++)
-    if ((r != round->victim || round->kind == CUT) && !ends(pid[r], w)) hangs = r;
+    if ((r != round->victim || round->kind == CUT) && !watch_ends(w, pid[r], HANG_S)) hangs = r;
   if (round->kind == CUT) return hangs;
   (void)kill(pid[round->victim], SIGKILL);
   (void)waitpid(pid[round->victim], NULL, 0);
@@ -309,15 +293,10 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
   }
 }
 
-static uint64_t asked(const char *name, uint64_t otherwise) {
-  const char *text = getenv(name);
-  return text ? strtoull(text, NULL, 10) : otherwise;
-}
-
 Test(stress, training_loses_ranks_at_random, .timeout = 86400) {
-  const uint64_t seed = asked("WEIR_STRESS_SEED", 1), only = asked("WEIR_STRESS_ONLY", UINT64_MAX);
+  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1), only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
   const uint64_t first = only == UINT64_MAX ? 0 : only;
-  const uint64_t end = only == UINT64_MAX ? asked("WEIR_STRESS_ROUNDS", 10) : only + 1;
+  const uint64_t end = only == UINT64_MAX ? watch_asked("WEIR_STRESS_ROUNDS", 10) : only + 1;
   const bool alone = traces_isolate();
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
   watch *w = watch_start();

@@ -52,4 +52,28 @@ static inline void watch_stop(watch *w) {
   (void)munmap(w, sizeof *w);
 }
 
+/* Until a counter has got so far, or for so long. */
+static inline void watch_wait(const atomic_int *count, int due, double limit_s) {
+  const double until_s = weir_now_s() + limit_s;
+  while (atomic_load(count) < due && weir_now_s() < until_s) watch_nap(0.001);
+}
+
+/* Wait for a process; after so many seconds in which the machine was awake it is killed: false. */
+static inline bool watch_ends(watch *w, pid_t pid, double limit_s) {
+  const double until_s = atomic_load(&w->awake_s) + limit_s;
+  while (atomic_load(&w->awake_s) < until_s) {
+    if (waitpid(pid, NULL, WNOHANG) == pid) return true;
+    watch_nap(0.002);
+  }
+  (void)kill(pid, SIGKILL);
+  (void)waitpid(pid, NULL, 0);
+  return false;
+}
+
+/* A number from the environment. */
+static inline uint64_t watch_asked(const char *name, uint64_t otherwise) {
+  const char *text = getenv(name);
+  return text ? strtoull(text, NULL, 10) : otherwise;
+}
+
 #endif

@@ -14,10 +14,16 @@ static size_t allocated, blocked;
 static _Thread_local int devices = 4, device;
 static _Thread_local cudaError_t last_error;
 
-static size_t allocations(void) { return allocated; }
-static size_t living(void) { return mock_alive; }
-static size_t would_block(void) { return blocked; }
-static size_t carried(void) { return mock_carried_bytes; }
+static size_t told_under_lock(const size_t *number) {
+  pthread_mutex_lock(&mock_lock);
+  const size_t value = *number;
+  pthread_mutex_unlock(&mock_lock);
+  return value;
+}
+static size_t allocations(void) { return told_under_lock(&allocated); }
+static size_t living(void) { return told_under_lock(&mock_alive); }
+static size_t would_block(void) { return told_under_lock(&blocked); }
+static size_t carried(void) { return told_under_lock(&mock_carried_bytes); }
 
 __attribute__((visibility("default"))) void mock_control(mock_controls *out);
 void mock_control(mock_controls *out) {
@@ -45,7 +51,7 @@ cudaError_t cudaGetDeviceCount(int *count) {
 }
 cudaError_t cudaGetDevice(int *out) {
   *out = device;
-  return cudaSuccess;
+  return devices > 0 ? cudaSuccess : told(cudaErrorNoDevice);
 }
 cudaError_t cudaSetDevice(int number) {
   if (number < 0 || number >= devices) return told(cudaErrorInvalidDevice);

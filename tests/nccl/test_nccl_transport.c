@@ -107,12 +107,43 @@ Test(nccl, every_all_reduce, .timeout = 60) {
 }
 
 /* The engine's step: the same bits on all ranks, nothing lost, and no memory after the first step. */
-static float update[MOST][N], residual[MOST][N];
+static float update[MOST][N], before[MOST][N], after[MOST][N];
 static size_t warm;
 
+/* Ranks * update + residuals after = sum of gradients and residuals before, up to fp32's rounding. */
+static weir_status check_step(const rank *r, int step, const char *plan) {
+  if (memcmp(update[r->rank], update[0], sizeof update[0]) != 0)
+    return weir_fail(WEIR_E_INTERNAL, "%s: other bits than rank 0", plan);
+  for (size_t i = 0; i < N; i++) {
+    double in = 0, out = r->size * (double)update[0][i], size = 20 * r->size;
+    for (int q = 0; q < r->size; q++) {
+      in += (double)before[q][i] + (double)input_at(q, i + (size_t)step);
+      out += (double)after[q][i];
+      size += fabs((double)before[q][i]) + fabs((double)after[q][i]);
+    }
+    if (!(fabs(in - out) <= 1e-6 * size))
+      return weir_fail(WEIR_E_INTERNAL, "%s, element %zu: %g came in, %g went out", plan, i, in, out);
+  }
+  return WEIR_OK;
+}
+
+static weir_status one_step(rank *r, weir_engine *engine, int step, const char *plan) {
+  float *mine = update[r->rank];
+  for (size_t i = 0; i < N; i++) mine[i] = input_at(r->rank, i + (size_t)step);
+  weir_status status = weir_engine_step_begin(engine, NULL);
+  if (status == WEIR_OK) memcpy(before[r->rank], weir_engine_residual(engine), sizeof before[0]);
+  if (status == WEIR_OK) status = weir_engine_submit(engine, 0, mine);
+  if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
+  if (status == WEIR_OK) memcpy(after[r->rank], weir_engine_residual(engine), sizeof after[0]);
+  pthread_barrier_wait(&r->crowd->barrier);
+  if (status == WEIR_OK) status = check_step(r, step, plan);
+  pthread_barrier_wait(&r->crowd->barrier);
+  return status;
+}
+
 static weir_status engine_body(rank *r) {
-  static const char *const plans[] = {"none:1:native", "bf16:1:dense-ring", "topk:0.1:ag", "qsgd:0.25:sra",
-                                      "powersgd:2:native"};
+  static const char *const plans[] = {"none:1:native",  "bf16:1:dense-ring",     "topk:0.1:ag",
+                                      "qsgd:0.25:sra", "star:0.01:art-hier-tree", "powersgd:2:native"};
   const size_t offset[2] = {0, N};
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
@@ -121,31 +152,11 @@ static weir_status engine_body(rank *r) {
     weir_engine_config config = {.comm = comm, .transport = r->t, .layout = {1, offset}};
     status = weir_plan_parse(plans[p], &config.first_plan);
     if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
-    for (int s = 0; s < 3 && status == WEIR_OK; s++) {
-      float *mine = update[r->rank];
-      double before = 0, after = 0, size = 0;
-      for (size_t i = 0; i < N; i++) mine[i] = input_at(r->rank, i + (size_t)s);
-      if (s == 1) warm = mock.allocations();
-      status = weir_engine_step_begin(engine, NULL);
-      if (status == WEIR_OK) memcpy(residual[r->rank], weir_engine_residual(engine), N * sizeof(float));
+    for (int s = 0; s < 4 && status == WEIR_OK; s++) {
+      status = one_step(r, engine, s, plans[p]);
+      if (r->rank == 0 && s == 1) warm = mock.allocations();
       pthread_barrier_wait(&r->crowd->barrier);
-      for (int q = 0; q < r->size; q++) before += (double)residual[q][5] + (double)input_at(q, 5 + (size_t)s);
-      pthread_barrier_wait(&r->crowd->barrier);
-      if (status == WEIR_OK) status = weir_engine_submit(engine, 0, mine);
-      if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-      if (status == WEIR_OK) memcpy(residual[r->rank], weir_engine_residual(engine), N * sizeof(float));
-      pthread_barrier_wait(&r->crowd->barrier);
-      for (int q = 0; q < r->size; q++) {
-        after += (double)residual[q][5];
-        size += fabs((double)residual[q][5]) + 20;
-      }
-      after += r->size * (double)mine[5];
-      if (status == WEIR_OK && memcmp(mine, update[0], sizeof update[0]) != 0)
-        status = weir_fail(WEIR_E_INTERNAL, "%s: other bits than rank 0", plans[p]);
-      if (status == WEIR_OK && !(fabs(before - after) <= 1e-6 * size))
-        status = weir_fail(WEIR_E_INTERNAL, "%s: %g came in, %g went out", plans[p], before, after);
-      pthread_barrier_wait(&r->crowd->barrier);
-      if (status == WEIR_OK && s == 2 && mock.allocations() != warm)
+      if (status == WEIR_OK && s == 3 && mock.allocations() != warm)
         status = weir_fail(WEIR_E_INTERNAL, "%s: device memory for every step", plans[p]);
     }
     weir_engine_free(engine);

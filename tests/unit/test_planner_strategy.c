@@ -344,7 +344,8 @@ Test(planner_strategy, fused_never_worse_and_near_the_joint_optimum) {
   for (size_t instance = 0; instance < 6; instance++) {
     const weir_profile p = random_profile(&rng, 3);
     const weir_cluster c = random_cluster(&rng);
-    const weir_strategy_limits limits = {.options = {.no_hierarchical = true}, .exact_work = 1e9};
+    const weir_strategy_limits limits = {.options = {.no_hierarchical = true}, .fuse_s = 60,
+                                         .exact_work = 1e9};
     weir_strategy_fusion f;
     weir_strategy_report alone;
     double best = INFINITY;

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
@@ -20,24 +21,51 @@ static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const we
 }
 
 /* 4 ranks, 1 MB.
- *   ring: 6 hops of 250 kB: 60 ms + 6 * 2 ms = 72 ms
- *   a bucket of 100 kB: 6 * 150 kB: 60 + 7.2 = 67.2 ms
- *   processors: 24 messages of which 6 are the own ones, 18 * 0.1 ms = 1.8 ms; 6 MB in all at 4 ns:
- *   24 ms, more than the links' 12: 60 + 24 + 1.8 = 85.8 ms
- *   tree: 4 hops of 1 MB: 40 + 32 = 72 ms; 6 messages, of which 4: 2 * 0.1; 6 MB at 4 ns = 24 < 32 */
-Test(cost_rows, seconds_by_hand) {
+ *   ring: 6 hops of 250 kB: 60 ms + 6 * 2 ms = 72 ms; both ways at once at 8.2 ns: 60 + 12.3 ms
+ *   tree: 4 hops of 1 MB, one way: 40 + 32 = 72 ms
+ *   a bucket of 100 kB, full again after 10 ms (1.25 MB): ring 6 * 150 kB, 60 + 7.2 = 67.2 ms; tree 4 *
+ *   900 kB, 40 + 28.8 = 68.8 ms.  After 0.4 ms 50 kB are back: the ring lets 100 + 5 * 50 kB through,
+ *   2.4 + 1150 kB * 8 ns = 11.6 ms; the tree's links are all idle before: 1.6 + 28.8 = 30.4 ms */
+Test(cost_rows, seconds_of_links_by_hand) {
   weir_link link = plain;
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.072));
+  link.duplex_beta = 8.2e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0723));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.072));
+  link = plain;
   link.burst = 1e5;
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0672));
-  link = plain;
-  link.message_s = 1e-4;
-  link.byte_s = 4e-9;
-  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0858));
-  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0722));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0688));
+  link.alpha = 4e-4;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0116));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.0304));
   cr_assert_eq(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 1, 1, &link, 1e6), 0.0);
   cr_assert_eq(price(WEIR_KIND_ALLREDUCE, 99, 4, 4, &link, 1e6), INFINITY);
   cr_assert_eq(price(WEIR_KIND_COUNT, 0, 4, 4, &link, 1e6), INFINITY);
+}
+
+/* 4 ranks, 1 MB.
+ *   ring: 24 messages in 6 rounds, 18 of them others', at 0.1 ms: 1.8 ms.  6 MB in all at 1 ns: 6 ms,
+ *   together less than the links' 12; at 4 ns 24 ms, more: 60 + 24 + 1.8 = 85.8 ms
+ *   tree: 6 messages in 4 rounds, 2 others': 0.2 ms; with 24 ms less than the links' 32: 72 ms
+ *   answers at 0.1 ms to messages of 250 kB: 1.8 ms more; to those of 2.5 kB (10 kB in all) none
+ *   adding: in the tree 2 MB, one rank at a time at 2 ns: 4 ms; in the ring 3 MB by all at 1 ns: 3 ms */
+Test(cost_rows, seconds_of_processors_by_hand) {
+  weir_link link = plain;
+  link.message_s = 1e-4;
+  link.byte_s = 1e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.072));
+  link.byte_s = 4e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0858));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.072));
+  link.answer_s = 1e-4;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0876));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e4), 0.06204));
+  link.answer_s = 0;
+  link.sum_s = 2e-9;
+  link.sums_s = 1e-9;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.0888));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.076));
 }
 
 /* 8 ranks on 2 machines, 1 MB: inside 3 hops of 250 kB each way: 2 * (3 + 0.75) = 7.5 ms; between, all
@@ -49,6 +77,27 @@ Test(cost_rows, hierarchies_by_hand) {
   /* every rank a machine of its own: the flat row */
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_HIER_TREE, 8, 8, &plain, 1e6),
                  price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 8, 8, &plain, 1e6)));
+}
+
+/* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16; 1 ms a message; links of 10 ms
+ * and 8 ns a byte, so that bytes take 0.1 ms at most and hide nothing to speak of, less than the messages.
+ *   all-gather: 8 messages in 2 rounds, 6 others'; 3 * 8016 bytes: 6 ms instead of 0.192384
+ *   ring of 4000 bytes: 18 others', 6000 bytes: 18 instead of 0.048; broadcast of 4016: 3 messages in 2
+ *   rounds, 1 other's, 8032 bytes: 1 instead of 0.064256 */
+Test(cost_rows, processors_of_plans_by_hand) {
+  const weir_group_shape shape = {4, 4};
+  weir_link link = plain;
+  weir_plan plan;
+  cr_assert_eq(weir_plan_parse("topk:0.1:ag", &plan), WEIR_OK);
+  cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
+  link.message_s = 1e-3;
+  cr_assert(near(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 6e-3 - 192.384e-6));
+  cr_assert_eq(weir_plan_parse("star:0.1:art-ring", &plan), WEIR_OK);
+  cr_assert(near(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000),
+                 18e-3 - 48e-6 + 1e-3 - 64.256e-6));
+  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){1, 1}, &link, 10000, 1000), 0.0);
+  plan.collective = WEIR_COLL_COUNT;
+  cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
 }
 
 /* HiTopKComm, equations 7, 9 and 10 for m = 4, n = 8, d = 1e6, rho = 0.01, 1 us and 0.1 ns inside,
@@ -100,6 +149,31 @@ Test(cost_rows, totals_match_the_schedules) {
     cr_assert(near(h.traffic, 6400 * halving), "N %d: %g, not %g", n, h.traffic, 6400 * halving);
     const weir_cost g = weir_cost_row(WEIR_KIND_GATHER, WEIR_GATHER_BINOMIAL, shape, &plain, 100);
     cr_assert(near(g.traffic, 100 * binomial), "N %d: %g, not %g", n, g.traffic, 100 * binomial);
+  }
+}
+
+/* One chunk a tree, of u bytes, by hand; u = 60000 of 120000.  Times are in u beta, links carry one
+ * chunk at a time each way, and there is no latency; beside it, only latencies.
+ *
+ * 8 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5, 7}; tree 1 the same with 7 - rank.
+ *   leaves send: 1 and 3 to 2, 5 and 7 to 6 (there: 1, then 2, for one comes in after the other)
+ *   2 and 6 to 4: both leave at 2, there at 3 and 4.  4 to 0: 5.  0 to 4: 6.  4 to 2: 7, to 6: 8.
+ *   2 to 1 and 3: 8, 9.  6 to 5 and 7: 9, 10.  Tree 1 does the same on other links, but for: 5 (place 2
+ *   of tree 1) sends from 7 on to 6 and 4, so that 6's chunk from there comes at 9, after the one of
+ *   tree 0 at 8.  The last: 10.  6 latencies: 3 up, 3 down.
+ * 7 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5}; tree 1 the same with rank - 1 (mod 7).
+ *   1 and 3 to 2: 2; 5 to 6: 1.  6 to 4: 2, 2 to 4: 3.  4 to 0: 4.  0 to 4: 5.  4 to 2: 6, to 6: 7.
+ *   2 to 1 and 3: 7, 8.  6 to 5: 8.  Tree 1: 8 as well. */
+Test(cost_rows, double_tree_of_7_and_8_by_hand) {
+  const double u = 60000;
+  const int due[2][2] = {{7, 8}, {8, 10}}; /* ranks, u */
+  for (int i = 0; i < 2; i++) {
+    const weir_cost_terms bytes = weir_cost_double_tree(due[i][0], 2 * u, 0.0, 1.0);
+    const weir_cost_terms hops = weir_cost_double_tree(due[i][0], 2 * u, 1.0, 0.0);
+    cr_assert(near(bytes.byte_terms, due[i][1] * u), "N %d: %g u", due[i][0], bytes.byte_terms / u);
+    cr_assert(near(hops.alpha_terms, 6), "N %d: %g", due[i][0], hops.alpha_terms);
+    const weir_cost_terms row = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, due[i][0], 2 * u);
+    cr_assert(near(row.alpha_terms, 6) && near(row.byte_terms, due[i][1] * u));
   }
 }
 

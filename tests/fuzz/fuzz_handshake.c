@@ -1,0 +1,333 @@
+/* libFuzzer: what is said before ranks are a group.  The first byte says which part of a conversation
+ * the input is a program for:
+ *   - strangers at a meeting: connect, say anything, prove or not, hang up, in any order;
+ *   - a host that answers a rank of ours, at a meeting or with the table of ranks;
+ *   - what survivors say about who they are.
+ * Messages are bytes as they are, or well formed but for what the program changes in them.  Nobody gets
+ * in without a proof, and no descriptor is left behind. */
+#include <endian.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+/* For what it keeps to itself: how a rank reads rank 0's answers. */
+#include "collectives/transports/tcp_rendezvous.c"
+#include "collectives/transports/tcp_agree.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+int LLVMFuzzerInitialize(int *argc, char ***argv);
+
+#define RANKS 5
+#define OWN 2 /* hears 3 and 4, calls 0 and 1 */
+#define CLIENTS 3
+
+static tcp self;
+static tcp_peer peers[RANKS];
+static int door;
+static struct sockaddr_un door_name = {.sun_family = AF_UNIX};
+
+/* Nonces are the same in every run: a program's effect is its own. */
+ssize_t getrandom(void *to, size_t bytes, unsigned flags) {
+  (void)flags;
+  memset(to, 0x5a, bytes);
+  return (ssize_t)bytes;
+}
+
+static void demand(bool holds, const char *what) {
+  if (!holds) {
+    fprintf(stderr, "fuzz_handshake: %s\n", what);
+    abort();
+  }
+}
+
+typedef struct program {
+  const uint8_t *at;
+  size_t left;
+} program;
+
+static uint8_t next(program *p) {
+  if (p->left == 0) return 0;
+  p->left--;
+  return *p->at++;
+}
+
+/* Overwrite some bytes of a block with the program's. */
+static void change(program *p, void *block, size_t bytes) {
+  const size_t count = next(p) % 8;
+  unsigned char *to = block;
+  for (size_t i = 0; i < count; i++) {
+    const size_t at = next(p) % bytes;
+    to[at] = next(p);
+  }
+}
+
+static void say(int fd, const void *data, size_t bytes) {
+  if (bytes > 0) (void)send(fd, data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static void say_anything(program *p, int fd) {
+  const size_t wanted = next(p), count = wanted < p->left ? wanted : p->left;
+  say(fd, p->at, count);
+  p->at += count;
+  p->left -= count;
+}
+
+/* --- strangers at a meeting ----------------------------------------------------------------- */
+
+typedef struct client {
+  int fd; /* -1: none */
+  tcp_hello hello, challenge;
+  bool proved;
+} client;
+
+static void greet(program *p, client *c) {
+  c->hello = tcp_compose(&self, HELLO_REJOIN, self.generation);
+  c->hello.rank = htole32(3 + (uint32_t)next(p) % 2);
+  change(p, &c->hello, sizeof c->hello);
+  if (next(p) < 240) tcp_hello_seal(&c->hello);
+  say(c->fd, &c->hello, sizeof c->hello);
+}
+
+static void prove(program *p, client *c, bool right) {
+  tcp_hello proof = tcp_compose(&self, HELLO_PROOF, self.generation);
+  if (recv(c->fd, &c->challenge, sizeof c->challenge, MSG_DONTWAIT) != (ssize_t)sizeof c->challenge) return;
+  tcp_prove_caller(&self.key, &c->hello, &c->challenge, proof.proof);
+  const tcp_hello good = proof;
+  if (!right) change(p, proof.proof, sizeof proof.proof);
+  if (!right && memcmp(&proof, &good, sizeof proof) == 0) proof.proof[0] ^= 1;
+  tcp_hello_seal(&proof);
+  say(c->fd, &proof, sizeof proof);
+  c->proved = c->proved || right;
+}
+
+static void hang_up(client *c) {
+  if (c->fd >= 0) (void)close(c->fd);
+  *c = (client){.fd = -1};
+}
+
+static void act(program *p, client *c) {
+  const uint8_t what = next(p);
+  if (c->fd < 0) {
+    c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    if (connect(c->fd, (const struct sockaddr *)&door_name, sizeof door_name) != 0) hang_up(c);
+    return;
+  }
+  switch (what % 6) {
+    case 0: say_anything(p, c->fd); break;
+    case 1: greet(p, c); break;
+    case 2: prove(p, c, true); break;
+    case 3: prove(p, c, false); break;
+    case 4: (void)shutdown(c->fd, SHUT_WR); break;
+    default: hang_up(c); break;
+  }
+}
+
+static void feed_strangers(program *p) {
+  client c[CLIENTS];
+  tcp_meeting *m = NULL;
+  bool proved = false;
+  for (int i = 0; i < CLIENTS; i++) c[i] = (client){.fd = -1};
+  if (tcp_meeting_open(&m, &self, door, HELLO_REJOIN, self.generation) != WEIR_OK) abort();
+  m->logged = ~0U; /* nothing is logged */
+  weir_status status = WEIR_OK;
+  while (p->left > 0 && status == WEIR_OK && m->missing > 0) {
+    client *one = &c[next(p) % CLIENTS];
+    act(p, one);
+    proved = proved || one->proved;
+    for (int turns = 0; turns < 3 && status == WEIR_OK; turns++) status = tcp_meeting_turn(m, 0);
+    demand(status == WEIR_OK, "a stranger ended the meeting");
+    demand(m->guests <= TCP_STRANGERS, "too many guests");
+    for (int r = 0; r < RANKS; r++)
+      demand(m->arrival[r].fd < 0 || (r > OWN && proved), "let in somebody without a proof");
+  }
+  for (int i = 0; i < CLIENTS; i++) hang_up(&c[i]);
+  tcp_meeting_close(m);
+  for (int fd; (fd = accept(door, NULL, NULL)) >= 0;) (void)close(fd);
+}
+
+/* --- hosts ---------------------------------------------------------------------------------- */
+
+static tcp_hello answer(program *p, int kind, const tcp_hello *hello, const tcp_hello *challenge,
+                        bool *proved) {
+  tcp_hello h = tcp_compose(&self, kind, self.generation);
+  h.rank = htole32(next(p) % RANKS);
+  if (kind == HELLO_REFUSED) h.detail = htole32(next(p));
+  change(p, &h, sizeof h);
+  if (kind == HELLO_WELCOME && next(p) % 2) {
+    tcp_prove_host(&self.key, hello, challenge, &h, NULL, 0, h.proof);
+    *proved = true;
+  }
+  if (next(p) < 240) tcp_hello_seal(&h);
+  return h;
+}
+
+/* This rank has called somebody who listens in place of rank 1. */
+static void feed_host(program *p) {
+  static const int kinds[] = {HELLO_CHALLENGE, HELLO_WELCOME, HELLO_REFUSED, HELLO_MESH};
+  int pair[2];
+  bool proved = false;
+  tcp_meeting *m = NULL;
+  tcp_hello hello = {0}, challenge = {0};
+  if (tcp_meeting_open(&m, &self, door, HELLO_REJOIN, self.generation) != WEIR_OK) abort();
+  m->logged = ~0U;
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
+  tcp_meeting_call(m, 1, pair[0]);
+  (void)recv(pair[1], &hello, sizeof hello, MSG_DONTWAIT);
+  weir_status status = WEIR_OK;
+  for (int i = 0; i < 8 && p->left > 0 && status == WEIR_OK; i++) {
+    const uint8_t what = next(p);
+    if (what % 5 == 4) {
+      say_anything(p, pair[1]);
+    } else {
+      const tcp_hello h = answer(p, kinds[what % 5], &hello, &challenge, &proved);
+      if (kinds[what % 5] == HELLO_CHALLENGE) challenge = h;
+      say(pair[1], &h, sizeof h);
+    }
+    for (int turns = 0; turns < 2 && status == WEIR_OK; turns++) status = tcp_meeting_turn(m, 0);
+    demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_PEER, "a host's status");
+  }
+  demand(m->arrival[1].fd < 0 || proved, "took a host that has proved nothing");
+  (void)close(pair[1]);
+  tcp_meeting_close(m);
+}
+
+/* Rank 0, or who listens in its place, answers a registration. */
+static void feed_table(program *p) {
+  tcp_table_entry table[RANKS];
+  int pair[2];
+  bool known = false, right = next(p) % 2;
+  const tcp_hello hello = tcp_compose(&self, HELLO_REGISTER, 0);
+  tcp_hello challenge = tcp_compose(&self, HELLO_CHALLENGE, 0);
+  tcp_hello h = tcp_compose(&self, HELLO_TABLE, 0);
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
+  change(p, &challenge, sizeof challenge);
+  if (next(p) < 240) tcp_hello_seal(&challenge);
+  memset(table, next(p), sizeof table);
+  h.detail = htole32(tcp_checksum(table, sizeof table));
+  if (next(p) % 4 == 0) change(p, &h, sizeof h);
+  if (right) tcp_prove_host(&self.key, &hello, &challenge, &h, table, sizeof table, h.proof);
+  tcp_table_entry proved[RANKS];
+  memcpy(proved, table, sizeof table);
+  if (next(p) % 4 == 0) change(p, table, sizeof table);
+  const bool other = memcmp(table, proved, sizeof table) != 0;
+  if (next(p) < 240) tcp_hello_seal(&h);
+  say(pair[1], &challenge, sizeof challenge);
+  say(pair[1], &h, sizeof h);
+  say(pair[1], table, next(p) < 240 ? sizeof table : p->left % sizeof table);
+  (void)shutdown(pair[1], SHUT_WR);
+  const weir_status status = introduce(&self, pair[0], weir_now_s() + 5.0, &known);
+  demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_MISMATCH ||
+             status == WEIR_E_INVALID,
+         "an introduction's status");
+  demand(status != WEIR_OK || !known || (right && !other), "took a table that proves nothing");
+  (void)close(pair[0]);
+  (void)close(pair[1]);
+}
+
+/* --- survivors ------------------------------------------------------------------------------ */
+
+static void tell_view(program *p, int fd) {
+  tcp_view v = {.kind = htole16(next(p) % 4 ? VIEW_TELL : VIEW_CONFIRM),
+                .generation = htole64(self.generation), .round = htole32(1 + next(p) % 4),
+                .size = htole32(RANKS)};
+  v.met.word[0] = htole64(next(p));
+  v.dead.word[0] = htole64(next(p));
+  change(p, &v, sizeof v);
+  if (next(p) < 240) tcp_view_seal(&v);
+  say(fd, &v, sizeof v);
+}
+
+static void feed_views(program *p) {
+  int fd[RANKS], other[RANKS];
+  tcp_ranks met = {{0}}, dead = {{0}};
+  for (int r = 0; r < RANKS; r++) {
+    int pair[2];
+    fd[r] = other[r] = -1;
+    if (r == OWN) continue;
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
+    fd[r] = pair[0];
+    other[r] = pair[1];
+    tcp_ranks_add(&met, r);
+    for (int count = next(p) % 6; count > 0; count--) tell_view(p, other[r]);
+    if (next(p) % 8 == 0) say_anything(p, other[r]);
+    (void)shutdown(other[r], SHUT_WR);
+  }
+  tcp_ranks_add(&met, OWN);
+  const tcp_ranks before = met;
+  const weir_status status = tcp_agree(fd, OWN, RANKS, self.generation, 5.0, &met, &dead);
+  demand(status == WEIR_OK || status == WEIR_E_PEER, "an agreement's status");
+  if (status == WEIR_OK) {
+    demand(tcp_ranks_has(&met, OWN), "agreed to go on without oneself");
+    for (int w = 0; w < TCP_WORDS; w++)
+      demand((met.word[w] & ~before.word[w]) == 0, "goes on with a rank that it has not met");
+  }
+  for (int r = 0; r < RANKS; r++)
+    if (fd[r] >= 0) {
+      (void)close(fd[r]);
+      (void)close(other[r]);
+    }
+}
+
+/* --- a hello by itself ---------------------------------------------------------------------- */
+
+static void feed_hello(const uint8_t *data, size_t size) {
+  const tcp_terms terms = {.job = 7, .generation = 1, .size = 5, .kind = HELLO_MESH, .first = 2,
+                           .end = 5};
+  tcp_hello hello = {0};
+  memcpy(&hello, data, size < sizeof hello ? size : sizeof hello);
+  for (int sealed = 0; sealed < 2; sealed++) {
+    const size_t bytes = sealed || size > sizeof hello ? sizeof hello : size;
+    if (sealed) tcp_hello_seal(&hello);
+    const int reason = tcp_hello_judge(&hello, bytes, &terms);
+    demand(reason >= REFUSE_NOT && reason < REFUSE_COUNT, "reason");
+    if (reason != REFUSE_NOT || bytes < sizeof hello) continue;
+    const uint32_t rank = le32toh(hello.rank);
+    demand(rank >= 2 && rank < 5 && le64toh(hello.job) == 7 && le32toh(hello.size) == 5 &&
+               le64toh(hello.generation) == 1 && tcp_hello_is(&hello, HELLO_MESH),
+           "let in somebody it should not");
+  }
+}
+
+/* --- */
+
+static int lowest_free(void) {
+  const int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  (void)close(fd);
+  return fd;
+}
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+  (void)argc;
+  (void)argv;
+  self.base.size = RANKS;
+  self.base.rank = OWN;
+  self.job = 7;
+  self.generation = 4;
+  self.peer = peers;
+  memset(self.key.bytes, 0x42, sizeof self.key.bytes);
+  (void)snprintf(door_name.sun_path + 1, sizeof door_name.sun_path - 1, "weir-fuzz-%d", (int)getpid());
+  door = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (bind(door, (const struct sockaddr *)&door_name, sizeof door_name) != 0 || listen(door, 64) != 0)
+    abort();
+  return 0;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+  program p = {data, size};
+  const int first_free = lowest_free();
+  feed_hello(data, size);
+  switch (next(&p) % 4) {
+    case 0: feed_strangers(&p); break;
+    case 1: feed_host(&p); break;
+    case 2: feed_table(&p); break;
+    default: feed_views(&p); break;
+  }
+  demand(lowest_free() == first_free, "a descriptor is left behind");
+  return 0;
+}
