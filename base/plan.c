@@ -17,6 +17,8 @@ static const char *const codec_names[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_EFSIGNSGD] = "efsignsgd", [WEIR_CODEC_DGC] = "dgc",
     [WEIR_CODEC_SIDCO] = "sidco",   [WEIR_CODEC_RANDOMK] = "randomk",
     [WEIR_CODEC_POWERSGD] = "powersgd",
+    [WEIR_CODEC_QSGD_NEAREST] = "qsgd-nearest", [WEIR_CODEC_QSGD_L2] = "qsgd-l2",
+    [WEIR_CODEC_QSGD_L2_NEAREST] = "qsgd-l2-nearest",
 };
 /* Encoders: how many bits an element they can be asked for; {0, 0}: not an encoder. */
 static const struct {
@@ -24,6 +26,8 @@ static const struct {
 } codec_bits[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_FP16] = {16, 16},  [WEIR_CODEC_QSGD] = {2, 8},      [WEIR_CODEC_TERNGRAD] = {2, 2},
     [WEIR_CODEC_ONEBIT] = {1, 1}, [WEIR_CODEC_EFSIGNSGD] = {1, 1},
+    [WEIR_CODEC_QSGD_NEAREST] = {2, 8}, [WEIR_CODEC_QSGD_L2] = {4, 8},
+    [WEIR_CODEC_QSGD_L2_NEAREST] = {4, 8},
 };
 static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_PAPER] = "u32-fp32",
@@ -155,7 +159,8 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
   if (!look_up(weir_codec_name, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
-                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd)",
+                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd, qsgd-nearest, "
+                     "qsgd-l2, qsgd-l2-nearest)",
                      text);
   if (!look_up(weir_collective_name, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
     return weir_fail(WEIR_E_PARSE,

@@ -28,23 +28,35 @@ static const kernel_row *find(const kernel_result *r, kernel_data data, const ch
   return NULL;
 }
 
+static const kernel_row *find_wire(const kernel_result *r, const char *what, const char *format,
+                                   double cr) {
+  g_autofree char *name = g_strdup_printf("%s %s cr %%g", what, format);
+  return find(r, DATA_NORMAL, name, cr);
+}
+
 static void put(kernel_result *r, const char *name, double above, double below, double bound) {
   kernel_ratio one = {.value = above / below, .bound = bound};
   (void)g_strlcpy(one.name, name, sizeof one.name);
   g_array_append_val(r->ratios, one);
 }
 
-/* The wire's bounds hold for bf16 values. */
-static void put_wire(kernel_result *r, double cr, double bound, double read) {
-  const kernel_row *encode = find(r, DATA_NORMAL, "encode auto-bf16 cr %g", cr);
-  const kernel_row *decode = find(r, DATA_NORMAL, "decode auto-bf16 cr %g", cr);
-  const kernel_row *decode_add = find(r, DATA_NORMAL, "decode add auto-bf16 cr %g", cr);
-  g_autofree char *bytes = g_strdup_printf("bytes per kept element, auto-bf16 cr %g", cr);
-  g_autofree char *lists = g_strdup_printf("decode auto-bf16 cr %g / read of n floats", cr);
-  g_autofree char *added = g_strdup_printf("decode add auto-bf16 cr %g / read of n floats", cr);
-  put(r, bytes, encode->bytes_each, 1.0, bound);
-  put(r, lists, decode->median, read, 1.5);
-  put(r, added, decode_add->median, read, 1.5);
+/* Decoding into a gradient writes it once, and adding to one reads and writes it: besides the bound, which
+ * is in reads of it, what such a pass takes.  The bounds on bytes hold for 16-bit values. */
+static void put_wire(kernel_result *r, double cr, double bound, double read, double scale) {
+  for (weir_wire_format format = WEIR_WIRE_AUTO_FP32; format < WEIR_WIRE_COUNT; format++) {
+    const char *const name = weir_wire_name(format);
+    const double bytes = find_wire(r, "encode", name, cr)->bytes_each;
+    const double dense = find_wire(r, "decode dense", name, cr)->median;
+    const double added = find_wire(r, "decode add", name, cr)->median;
+    g_autofree char *each = g_strdup_printf("bytes per kept element, %s cr %g", name, cr);
+    g_autofree char *stored = g_strdup_printf("decode %s cr %g / read of n floats", name, cr);
+    g_autofree char *sum = g_strdup_printf("decode add %s cr %g / read of n floats", name, cr);
+    g_autofree char *passes = g_strdup_printf("decode add %s cr %g / scale in place", name, cr);
+    if (format != WEIR_WIRE_AUTO_FP32) put(r, each, bytes, 1.0, bound);
+    put(r, stored, dense, read, 1.5);
+    put(r, sum, added, read, 0);
+    put(r, passes, added, scale, 1.5);
+  }
 }
 
 static void compare(kernel_result *r, double cr) {
@@ -71,8 +83,9 @@ static void compare(kernel_result *r, double cr) {
       1.5);
   put(r, "qsgd 4 bits decode / copy", find(r, DATA_NORMAL, "qsgd 4 bits decode", 0)->median, copy,
       1.5);
-  put_wire(r, 0.01, 3.3, read);
-  put_wire(r, 0.1, 2.7, read);
+  const double scale = find(r, DATA_NORMAL, "scale in place", 0)->median;
+  put_wire(r, 0.01, 3.3, read, scale);
+  put_wire(r, 0.1, 2.7, read, scale);
 }
 
 /* --- running -------------------------------------------------------------------------------- */
@@ -108,7 +121,7 @@ static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r
     r->torch_ms = weir_kernel_torch(b, k, &r->no_torch);
   }
   compare(r, b->cr);
-  return weir_kernel_fits(b->cr, &r->fits);
+  return weir_kernel_fits(b->cr, b->n, &r->fits);
 }
 
 static weir_status reserve(kernel_bench *b) {

@@ -56,17 +56,20 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr);
 weir_status weir_kernel_measure(kernel_bench *b, GArray *rows);
 double weir_kernel_median(double *ms, int count); /* sorts */
 
-/* Fitted lines of every codec. */
+/* Fitted lines of every codec, and how far they are off, compressing and decoding together, relative, on
+ * sizes that they were not fitted on. */
+enum { KERNEL_OTHER_SIZES = 9 };
+extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 typedef struct kernel_fit {
   weir_plan plan;
   weir_kernel_cost cost;
-  double error; /* relative, the worst of the sizes it was not fitted on, compressing and decoding */
+  double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1; NaN where the size is beyond most */
 } kernel_fit;
 typedef struct kernel_fits {
   double ms, cpu_ms; /* to fit all of them */
   kernel_fit codec[WEIR_CODEC_COUNT];
 } kernel_fits;
-weir_status weir_kernel_fits(double cr, kernel_fits *out);
+weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out);
 
 /* Peers on the same data: milliseconds (the median), or a negative number and why there is none. */
 double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent);

@@ -4,33 +4,38 @@
 #include "base/base.h"
 #include "bench_kernels.h"
 
-/* Not among those fitted on. */
-static const gsize sizes[] = {180000, 300000, 500000, 700000};
+const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {1500,   5000,    20000,   50000,   180000,
+                                                      500000, 2000000, 8000000, 25000000};
 
-static double worst(double so_far, double modelled, double measured) {
-  return MAX(so_far, fabs(modelled / measured - 1.0));
+static weir_status check(kernel_fit *fit, weir_kernel_probe *probe, gsize most) {
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) {
+    const gsize n = kernel_other_sizes[i];
+    double compress = 0, decode = 0;
+    fit->error[i] = NAN;
+    if (n > most) continue;
+    const weir_status status = weir_kernel_time(probe, &fit->plan, n, 7, &compress, &decode);
+    if (status != WEIR_OK) return status;
+    const double modelled = weir_kernel_seconds(&fit->cost.compress, n) +
+                            weir_kernel_seconds(&fit->cost.decode, n);
+    fit->error[i] = modelled / (compress + decode) - 1.0;
+  }
+  return WEIR_OK;
 }
 
-weir_status weir_kernel_fits(double cr, kernel_fits *out) {
+weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out) {
   weir_kernel_cost cost[WEIR_CODEC_COUNT];
   const double start = weir_now_s(), start_cpu = weir_thread_cpu_s();
   weir_status status = weir_kernel_fit_all(cr, WEIR_WIRE_AUTO_BF16, cost);
   out->ms = 1e3 * (weir_now_s() - start);
   out->cpu_ms = 1e3 * (weir_thread_cpu_s() - start_cpu);
   weir_kernel_probe *probe = NULL;
-  if (status == WEIR_OK) status = weir_kernel_probe_create(&probe, WEIR_KERNEL_FIT_MOST);
+  if (status == WEIR_OK)
+    status = weir_kernel_probe_create(&probe, most);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++) {
     kernel_fit *fit = &out->codec[codec];
     *fit = (kernel_fit){.plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16),
                         .cost = cost[codec]};
-    for (gsize i = 0; i < G_N_ELEMENTS(sizes) && status == WEIR_OK; i++) {
-      double compress = 0, decode = 0;
-      status = weir_kernel_time(probe, &fit->plan, sizes[i], 7, &compress, &decode);
-      const weir_kernel_cost *c = &cost[codec];
-      const double whole = weir_kernel_seconds(c->compress, sizes[i]) +
-                           weir_kernel_seconds(c->decode, sizes[i]);
-      fit->error = worst(fit->error, whole, compress + decode);
-    }
+    status = check(fit, probe, most);
   }
   weir_kernel_probe_free(probe);
   return status;

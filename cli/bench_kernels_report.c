@@ -1,5 +1,6 @@
 /* `weir bench kernels`: the results as JSON and as a table. */
 #include <json-glib/json-glib.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -26,12 +27,18 @@ static void put_peer(JsonBuilder *builder, const char *name, double ms, const ch
   json_builder_end_object(builder);
 }
 
-static void put_line(JsonBuilder *builder, const char *name, weir_kernel_line line) {
+static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_curve *curve) {
   json_builder_set_member_name(builder, name);
-  json_builder_begin_object(builder);
-  put_number(builder, "alpha_us", 1e6 * line.alpha);
-  put_number(builder, "beta_ns", 1e9 * line.beta);
-  json_builder_end_object(builder);
+  json_builder_begin_array(builder);
+  for (gsize knot = 1; knot < WEIR_KERNEL_KNOTS; knot++) {
+    const weir_kernel_line line = weir_kernel_line_at(curve, weir_kernel_knots[knot]);
+    json_builder_begin_object(builder);
+    put_number(builder, "alpha_us", 1e6 * line.alpha);
+    put_number(builder, "beta_ns", 1e9 * line.beta);
+    put_number(builder, "up_to", (double)weir_kernel_knots[knot]);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
 }
 
 static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
@@ -44,9 +51,17 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
     json_builder_begin_object(builder);
     put_text(builder, "codec", weir_codec_name(codec));
     put_number(builder, "cr", fit->plan.cr);
-    put_line(builder, "compress", fit->cost.compress);
-    put_line(builder, "decode", fit->cost.decode);
-    put_number(builder, "error", fit->error);
+    put_curve(builder, "compress", &fit->cost.compress);
+    put_curve(builder, "decode", &fit->cost.decode);
+    json_builder_set_member_name(builder, "errors");
+    json_builder_begin_array(builder);
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++) {
+      json_builder_begin_object(builder);
+      put_number(builder, "elements", (double)kernel_other_sizes[i]);
+      put_number(builder, "error", fit->error[i]);
+      json_builder_end_object(builder);
+    }
+    json_builder_end_array(builder);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -94,14 +109,16 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
 }
 
 static void print_fits(const kernel_fits *fits) {
-  printf("\n# alpha + beta n, fitted for all codecs in %.0f ms (%.0f of processor time); worst error on "
-         "other sizes\n", fits->ms, fits->cpu_ms);
-  printf("%-10s %8s %22s %22s %9s\n", "codec", "cr", "compress, us + ns", "decode, us + ns", "error");
+  printf("\n# times fitted for all codecs in %.0f ms (%.0f of processor time); error in %% on other sizes, "
+         "thousands of elements\n%-10s %8s", fits->ms, fits->cpu_ms, "codec", "cr");
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) printf(" %7g", (double)kernel_other_sizes[i] / 1e3);
+  printf("\n");
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
-    printf("%-10s %8g %12.1f + %7.3f %12.1f + %7.3f %7.1f %%\n", weir_codec_name(codec),
-           fit->plan.cr, 1e6 * fit->cost.compress.alpha, 1e9 * fit->cost.compress.beta,
-           1e6 * fit->cost.decode.alpha, 1e9 * fit->cost.decode.beta, 100.0 * fit->error);
+    printf("%-10s %8g", weir_codec_name(codec), fit->plan.cr);
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++)
+      printf(" %+7.1f", 1e2 * fit->error[i]);
+    printf("\n");
   }
 }
 
@@ -130,7 +147,7 @@ void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r) {
   for (guint i = 0; i < r->ratios->len; i++) {
     const kernel_ratio *one = &g_array_index(r->ratios, kernel_ratio, i);
     printf("%-52s %10.4f %10.4f%s\n", one->name, one->value, one->bound,
-           one->value > one->bound ? "  over" : "");
+           one->bound > 0 && one->value > one->bound ? "  over" : "");
   }
   print_fits(&r->fits);
 }

@@ -86,9 +86,14 @@ static weir_status do_wire_decode(kernel_bench *b, const kernel_row *row) {
   return weir_wire_decode(b->message, b->bytes, b->n, b->index, b->value, b->n, &k);
 }
 
+static weir_status do_wire_decode_dense(kernel_bench *b, const kernel_row *row) {
+  (void)row;
+  return weir_wire_decode_dense(b->context, b->message, b->bytes, b->n, b->value);
+}
+
 static weir_status do_wire_decode_add(kernel_bench *b, const kernel_row *row) {
   (void)row;
-  return weir_wire_decode_add(b->message, b->bytes, b->n, b->sum);
+  return weir_wire_decode_add(b->context, b->message, b->bytes, b->n, b->sum);
 }
 
 /* A pass that reads and writes back what decoding and adding touch, all of the gradient. */
@@ -143,6 +148,8 @@ static void add_wire(GArray *rows, kernel_data data, double cr) {
     add(rows, row, "encode %s cr %g", name, cr);
     row.work = do_wire_decode;
     add(rows, row, "decode %s cr %g", name, cr);
+    row.work = do_wire_decode_dense;
+    add(rows, row, "decode dense %s cr %g", name, cr);
     row.work = do_wire_decode_add;
     add(rows, row, "decode add %s cr %g", name, cr);
   }

@@ -27,7 +27,7 @@ char *help_policies(const char *ending) {
       "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place\n"
       "    CR is the fraction of the gradient that is kept, in (0, 1].  What goes together:\n");
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
-    g_string_append_printf(text, "      %-9s", weir_codec_name(codec));
+    g_string_append_printf(text, "      %-15s", weir_codec_name(codec));
     const char *says = "";
     for (uint32_t collective = 0; collective < WEIR_COLL_COUNT; collective++) {
       gboolean any = fit(codec, collective, 1.0);

@@ -59,6 +59,14 @@ void weir_learn_start(weir_learnt *l) {
   l->heard_id = UINT64_MAX;
 }
 
+/* The line through two points, from the origin at the lowest. */
+static double extend(const size_t size[2], const double seconds[2], size_t n) {
+  const double run = (double)(size[1] - size[0]);
+  const double beta = fmax((seconds[1] - seconds[0]) / run, 0.0);
+  const double alpha = seconds[1] - beta * (double)size[1];
+  return alpha > 0.0 ? alpha + beta * (double)n : seconds[1] / (double)size[1] * (double)n;
+}
+
 /* Two sizes beyond the second cache give the line; a start waits for this, so few runs of each. */
 static weir_status time_codec(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
                               double messages, double *seconds) {
@@ -68,8 +76,7 @@ static weir_status time_codec(weir_kernel_probe *probe, const weir_plan *plan, s
     const weir_status status = weir_kernel_time(probe, plan, size[i], 2, &compress[i], &decode[i]);
     if (status != WEIR_OK) return status;
   }
-  *seconds = weir_kernel_seconds(weir_kernel_line_through(size, compress, 2), n) +
-             messages * weir_kernel_seconds(weir_kernel_line_through(size, decode, 2), n);
+  *seconds = extend(size, compress, n) + messages * extend(size, decode, n);
   return WEIR_OK;
 }
 

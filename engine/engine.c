@@ -170,6 +170,10 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   if (status == WEIR_OK) status = weir_warm_shape(engine, config->rows);
   if (status == WEIR_OK) status = weir_velocity_create(engine);
   if (status == WEIR_OK) status = weir_codec_context_create(&engine->context);
+  if (status == WEIR_OK && config->codec_threads > 1) {
+    status = weir_pool_create(&engine->pool, config->codec_threads);
+    if (status == WEIR_OK) weir_codec_context_use(engine->context, engine->pool);
+  }
   if (status == WEIR_OK && config->hooks.want_curve != NULL)
     status = weir_gain_curve_create(&engine->curve);
   if (status == WEIR_OK) status = adopt_first(engine);
@@ -186,6 +190,7 @@ void weir_engine_free(weir_engine *engine) {
   weir_lanes_free(engine->lanes); /* before what they use */
   weir_gain_curve_free(engine->curve);
   weir_codec_context_free(engine->context);
+  weir_pool_free(engine->pool);
   weir_engine_release(engine);
   free(engine);
 }

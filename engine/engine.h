@@ -101,6 +101,7 @@ typedef struct weir_engine_config {
   weir_engine_hooks hooks;
   weir_network_fn virtual_network;
   void *virtual_user;
+  unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
   bool profile; /* measure when gradients become ready, and the groups' times */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);

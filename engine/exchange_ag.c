@@ -35,12 +35,12 @@ weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
   if (status != WEIR_OK) return status;
 
   float *sum = group->spare;
-  memset(sum, 0, group->n * sizeof(float));
   double bytes = 0;
   for (int r = 0; r < engine->size; r++) {
     /* Our own block too is decoded from its bytes: every rank adds the same values. */
-    status = weir_wire_decode_add(group->blocks + (size_t)r * group->stride, group->block_bytes[r],
-                                  group->n, sum);
+    const unsigned char *block = group->blocks + (size_t)r * group->stride;
+    status = r == 0 ? weir_wire_decode_dense(group->context, block, group->block_bytes[r], group->n, sum)
+                    : weir_wire_decode_add(group->context, block, group->block_bytes[r], group->n, sum);
     if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
     bytes += (double)group->block_bytes[r];
   }

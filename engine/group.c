@@ -37,7 +37,8 @@ void weir_group_feed(weir_group *group) {
     if (plain)
       copy_with_square(g, engine->fed + at, n, moments);
     else
-      weir_ef_accumulate(g, engine->residual + at, engine->fed + at, n, moments);
+      weir_ef_accumulate_in(group->context, g, engine->residual + at, engine->fed + at, n,
+                            moments);
   }
   group->finite = moments->nonfinite == 0 && isfinite(moments->sum_square);
   if (group->finite) return;

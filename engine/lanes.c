@@ -129,6 +129,7 @@ static void *exchange(void *argument) {
 static weir_status start(weir_lanes *lanes, lane *l, void *(*body)(void *), const char *what) {
   weir_status status = weir_codec_context_create(&l->context);
   if (status != WEIR_OK) return status;
+  weir_codec_context_use(l->context, lanes->engine->pool);
   if (pthread_create(&l->thread, NULL, body, lanes) != 0)
     return weir_fail(WEIR_E_NOMEM, "the engine's %s thread cannot be started", what);
   l->running = true;

@@ -141,6 +141,7 @@ struct weir_engine {
   bool residual_zero;            /* residual is known to hold nothing */
 
   weir_codec_context *context; /* the caller's thread's */
+  weir_pool *pool;             /* of all threads' contexts; NULL without codec_threads */
   weir_gain_curve *curve;
   bool curve_wanted;
   weir_group_set set;

@@ -44,6 +44,15 @@ typedef struct weir_codec_context weir_codec_context;
 weir_status weir_codec_context_create(weir_codec_context **out);
 void weir_codec_context_free(weir_codec_context *context); /* NULL is allowed */
 
+/* Threads that share the long passes of encoding and decoding, the caller's among them; those beside it
+ * wait while there is nothing to do.  How many there are changes no bit of any result.  Borrowed by the
+ * contexts that use it, and freed after them; who finds it busy with another's pass works alone. */
+#define WEIR_POOL_MOST 64
+typedef struct weir_pool weir_pool;
+weir_status weir_pool_create(weir_pool **out, unsigned threads); /* 1..WEIR_POOL_MOST */
+void weir_pool_free(weir_pool *pool); /* NULL is allowed */
+void weir_codec_context_use(weir_codec_context *context, weir_pool *pool); /* NULL: no threads */
+
 typedef struct weir_codec {
   uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
   const char *name;
@@ -94,6 +103,9 @@ typedef struct weir_moments {
 /* e = g + r in one pass; adds to *moments (start from zero).  e may be g or r.  Deterministic for
  * given data and n, whatever the vector width. */
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
+/* The same bits, with the context's threads. */
+void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
+                           size_t n, weir_moments *moments);
 /* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r and
  * e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
  * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
@@ -144,9 +156,14 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
  * written past capacity. */
 weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_n, uint32_t *index,
                              float *value, size_t capacity, size_t *k);
+/* Decode into all of to[0..n): the values at their indices, 0 elsewhere.  Malformed: WEIR_E_PROTOCOL, and
+ * what to then holds is not said.  context may be NULL. */
+weir_status weir_wire_decode_dense(weir_codec_context *context, const void *message, size_t bytes,
+                                   size_t expected_n, float *to);
 /* Decode and add: to[index] += value, for all pairs, in index order.  Malformed: WEIR_E_PROTOCOL,
- * to unchanged. */
-weir_status weir_wire_decode_add(const void *message, size_t bytes, size_t expected_n, float *to);
+ * to unchanged.  context may be NULL: a dense list is then read twice. */
+weir_status weir_wire_decode_add(weir_codec_context *context, const void *message, size_t bytes,
+                                 size_t expected_n, float *to);
 
 /* --- gain curve ----------------------------------------------------------------------------- */
 

@@ -19,11 +19,23 @@ void weir_codec_context_free(weir_codec_context *context) {
   free(context);
 }
 
+void weir_codec_context_use(weir_codec_context *context, weir_pool *pool) {
+  context->pool = pool;
+  free(context->magnitude); /* the next use makes room as the pool wants it */
+  free(context->position);
+  context->magnitude = NULL;
+  context->position = NULL;
+  context->capacity = 0;
+}
+
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates) {
   if (context->capacity >= candidates && context->magnitude != NULL) {
     return WEIR_OK;
   }
-  size_t count = candidates + WEIR_CANDIDATE_SLACK;
+  /* With threads, each compacts into a share of its own, twice as large as an even one. */
+  size_t count = context->pool == NULL
+                     ? candidates + WEIR_CANDIDATE_SLACK
+                     : 2 * candidates + WEIR_POOL_MOST * WEIR_CANDIDATE_SLACK;
   float *magnitude = malloc(count * sizeof *magnitude);
   uint32_t *position = malloc(count * sizeof *position);
   if (magnitude == NULL || position == NULL) {
@@ -36,6 +48,20 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
   context->magnitude = magnitude;
   context->position = position;
   context->capacity = candidates;
+  return WEIR_OK;
+}
+
+weir_status weir_context_marks(weir_codec_context *context, size_t words) {
+  if (words <= context->mark_words && context->mark != NULL) {
+    return WEIR_OK;
+  }
+  uint64_t *mark = malloc((words > 0 ? words : 1) * sizeof *mark);
+  if (mark == NULL) {
+    return weir_fail(WEIR_E_NOMEM, "no memory to mark %zu elements", 64 * words);
+  }
+  free(context->mark);
+  context->mark = mark;
+  context->mark_words = words;
   return WEIR_OK;
 }
 

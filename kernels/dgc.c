@@ -43,8 +43,7 @@ static weir_status select_tensor(weir_codec_context *context, const float *e, si
   size_t careful = (size_t)ceil(share + 4.0 * sqrt(share) + 8.0);
   uint32_t high = weir_kth_largest(context, context->magnitude, sampled, rank).bits;
   uint32_t low = weir_kth_largest(context, context->magnitude, sampled, careful).bits;
-  size_t count = weir_cpu()->compact(e, n, high, 0, context->magnitude, context->position,
-                                     context->capacity);
+  size_t count = weir_compact(context, e, n, high, context->capacity);
   if (count != SIZE_MAX && count >= k) {
     weir_kth kth = weir_kth_largest(context, context->magnitude, count, k);
     (void)weir_emit_candidates(context, count, weir_band_of(kth, k), base, index);

@@ -57,7 +57,7 @@ weir_status weir_efsignsgd_encode(weir_codec_context *context, const float *e,
   if (cr != 1.0 / 32) {
     return weir_fail(WEIR_E_INVALID, "efsignsgd takes 1 bit, ratio 0.03125, not %g", cr);
   }
-  return weir_units_encode(&format, e, layout, seed, out, capacity, bytes);
+  return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
 }
 
 weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
@@ -72,5 +72,5 @@ weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *messa
   if (head.bits != 1 || head.unit != 0 || head.mode != 0) {
     return weir_encoded_malformed(WEIR_CODEC_EFSIGNSGD, "unknown bits, unit or mode");
   }
-  return weir_units_decode(&format, message, bytes, layout, to, add);
+  return weir_units_decode(NULL, &format, message, bytes, layout, to, add);
 }

@@ -91,24 +91,72 @@ size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layou
   return message_bytes(layout, format->head.unit, format->head.bits, format->scales);
 }
 
-weir_status weir_units_encode(const weir_unit_format *format, const float *e,
-                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
-                              size_t *bytes) {
+/* A message's units shared among threads: those of equal length, whose places follow from their numbers.
+ * Units that are tensors are one part. */
+typedef struct unit_shares {
+  const weir_unit_format *format;
+  weir_encoded head;
+  const weir_layout *layout;
+  uint64_t seed;
+  const float *e;
+  uint8_t *out;        /* behind the header, when encoding */
+  const uint8_t *from; /* behind the header, when decoding */
+  float *to;
+  bool add;
+  size_t units, parts;
+  bool bad[WEIR_POOL_MOST]; /* a scale out of range */
+} unit_shares;
+
+static void share_units(unit_shares *all, const weir_pool *pool) {
+  size_t n = all->layout->offset[all->layout->tensors];
+  size_t unit = all->head.unit;
+  all->units = unit > 0 ? n / unit + (n % unit != 0) : 0;
+  all->parts = unit > 0 ? weir_pool_parts(pool, n) : 1;
+}
+
+/* A part's units, and where the first one's bytes begin. */
+static walk start_part(const unit_shares *all, size_t part, size_t *bytes) {
+  walk w = start(all->layout, all->head.unit);
+  *bytes = 0;
+  if (all->parts > 1) {
+    size_t first = all->units / all->parts * part;
+    size_t unit = all->head.unit;
+    w.at = first * unit;
+    w.number = first;
+    w.n = part + 1 < all->parts ? all->units / all->parts * (part + 1) * unit : w.n;
+    *bytes = first * (all->format->scales * sizeof(float) + weir_codes_bytes(unit, all->head.bits));
+  }
+  return w;
+}
+
+static void encode_part(void *argument, size_t part) {
+  const unit_shares *all = argument;
+  size_t head = all->format->scales * sizeof(float);
+  size_t at;
+  for (walk w = start_part(all, part, &at); next(&w);) {
+    float scale[WEIR_SCALES_MAX];
+    all->format->encode(all->format, all->e + w.at, w.count, weir_unit_key(all->seed, w.number), scale,
+                        all->out + at + head);
+    memcpy(all->out + at, scale, head);
+    at += head + weir_codes_bytes(w.count, all->head.bits);
+  }
+}
+
+weir_status weir_units_encode(weir_codec_context *context, const weir_unit_format *format,
+                              const float *e, const weir_layout *layout, uint64_t seed, void *out,
+                              size_t capacity, size_t *bytes) {
   size_t bound = weir_units_bound(format, layout);
+  weir_pool *pool = context != NULL ? context->pool : NULL;
   *bytes = 0;
   weir_status status = weir_encoded_begin(&format->head, layout->offset[layout->tensors], bound,
                                           out, capacity);
   if (status != WEIR_OK) {
     return status;
   }
-  uint8_t *to = (uint8_t *)out + sizeof(weir_encoded);
-  size_t head = format->scales * sizeof(float);
-  for (walk w = start(layout, format->head.unit); next(&w);) {
-    float scale[WEIR_SCALES_MAX];
-    format->encode(format, e + w.at, w.count, weir_unit_key(seed, w.number), scale, to + head);
-    memcpy(to, scale, head);
-    to += head + weir_codes_bytes(w.count, format->head.bits);
-  }
+  unit_shares all = {.format = format, .head = format->head, .layout = layout, .seed = seed, .e = e,
+                     .out = (uint8_t *)out + sizeof(weir_encoded)};
+  share_units(&all, pool);
+  weir_pool_run(pool, encode_part, &all, all.parts);
   *bytes = bound;
   return WEIR_OK;
 }
@@ -131,33 +179,53 @@ static void decode_unit(const weir_unit_format *format, const weir_encoded *head
   }
 }
 
-weir_status weir_units_decode(const weir_unit_format *format, const void *message, size_t bytes,
-                              const weir_layout *layout, float *to, bool add) {
-  weir_encoded head;
+static void check_part(void *argument, size_t part) {
+  unit_shares *all = argument;
+  size_t head = all->format->scales * sizeof(float);
+  size_t at;
+  for (walk w = start_part(all, part, &at); !all->bad[part] && next(&w);) {
+    float scale[WEIR_SCALES_MAX] = {0};
+    memcpy(scale, all->from + at, head);
+    all->bad[part] = !all->format->sane(&all->head, scale);
+    at += head + weir_codes_bytes(w.count, all->head.bits);
+  }
+}
+
+static void decode_part(void *argument, size_t part) {
+  const unit_shares *all = argument;
+  size_t head = all->format->scales * sizeof(float);
+  size_t at;
+  for (walk w = start_part(all, part, &at); next(&w);) {
+    float scale[WEIR_SCALES_MAX] = {0};
+    memcpy(scale, all->from + at, head);
+    decode_unit(all->format, &all->head, scale, all->from + at + head, w.count, all->to + w.at,
+                all->add);
+    at += head + weir_codes_bytes(w.count, all->head.bits);
+  }
+}
+
+weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
+                              const void *message, size_t bytes, const weir_layout *layout, float *to,
+                              bool add) {
+  unit_shares all = {.format = format, .layout = layout, .to = to, .add = add};
+  weir_pool *pool = context != NULL ? context->pool : NULL;
   size_t n = layout->offset[layout->tensors];
-  weir_status status = weir_encoded_open(format->head.codec, message, bytes, n, &head);
+  weir_status status = weir_encoded_open(format->head.codec, message, bytes, n, &all.head);
   if (status != WEIR_OK) {
     return status;
   }
-  if (bytes != message_bytes(layout, head.unit, head.bits, format->scales)) {
-    return weir_encoded_malformed(head.codec, "wrong length");
+  if (bytes != message_bytes(layout, all.head.unit, all.head.bits, format->scales)) {
+    return weir_encoded_malformed(all.head.codec, "wrong length");
   }
-  size_t scales = format->scales * sizeof(float);
-  float scale[WEIR_SCALES_MAX] = {0};
+  all.from = (const uint8_t *)message + sizeof all.head;
+  share_units(&all, pool);
   /* All scales are looked at before anything is written. */
-  const uint8_t *from = (const uint8_t *)message + sizeof head;
-  for (walk w = start(layout, head.unit); next(&w);) {
-    memcpy(scale, from, scales);
-    if (!format->sane(&head, scale)) {
-      return weir_encoded_malformed(head.codec, "a scale out of range");
+  weir_pool_run(pool, check_part, &all, all.parts);
+  for (size_t part = 0; part < all.parts; part++) {
+    if (all.bad[part]) {
+      return weir_encoded_malformed(all.head.codec, "a scale out of range");
     }
-    from += scales + weir_codes_bytes(w.count, head.bits);
   }
-  from = (const uint8_t *)message + sizeof head;
-  for (walk w = start(layout, head.unit); next(&w);) {
-    memcpy(scale, from, scales);
-    decode_unit(format, &head, scale, from + scales, w.count, to + w.at, add);
-    from += scales + weir_codes_bytes(w.count, head.bits);
-  }
+  weir_pool_run(pool, decode_part, &all, all.parts);
   return WEIR_OK;
 }

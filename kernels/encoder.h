@@ -54,13 +54,15 @@ static inline size_t weir_codes_bytes(size_t count, unsigned bits) {
 }
 
 size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layout);
-weir_status weir_units_encode(const weir_unit_format *format, const float *e,
-                              const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
-                              size_t *bytes);
+/* context: for its threads; NULL: without. */
+weir_status weir_units_encode(weir_codec_context *context, const weir_unit_format *format,
+                              const float *e, const weir_layout *layout, uint64_t seed, void *out,
+                              size_t capacity, size_t *bytes);
 /* format's scales and functions are used; bits, unit and mode come from the message, and the caller
  * has found them good (weir_encoded_open). */
-weir_status weir_units_decode(const weir_unit_format *format, const void *message, size_t bytes,
-                              const weir_layout *layout, float *to, bool add);
+weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
+                              const void *message, size_t bytes, const weir_layout *layout, float *to,
+                              bool add);
 
 /* Write a message's header after checking sizes. */
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,

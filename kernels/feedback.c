@@ -1,11 +1,6 @@
-/* Error feedback: e = g + residual (flexible communication, equation 2), and the small passes
- * around it. */
+/* The small passes around error feedback, e = g + residual (flexible communication, equation 2), which
+ * itself is in split.c. */
 #include "kernels/internal.h"
-
-void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n,
-                        weir_moments *moments) {
-  weir_cpu()->accumulate(g, r, e, n, moments);
-}
 
 double weir_sum_square(const float *x, size_t n) {
   return weir_cpu()->sum_square(x, n);

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 
 #include "base/base.h"
 #include "kernels/internal.h"
@@ -10,14 +11,63 @@
 
 /* So many different values; after them they repeat, and one draws no million of normals. */
 #define DRAWN ((size_t)1 << 14)
+#define HUGE_PAGE ((size_t)1 << 21)
 
 struct weir_kernel_probe {
   size_t most, room;
-  float *g, *r, *e, *value;
+  float *g, *r, *e, *value, *sum;
   uint32_t *index;
   uint8_t *message;
   weir_codec_context *context;
+  double accumulate[WEIR_KERNEL_KNOTS]; /* s; 0: not measured */
+  unsigned turn;
+  double clock; /* s that reading it takes */
 };
+
+const size_t weir_kernel_knots[WEIR_KERNEL_KNOTS] = {
+    1024, 8192, 4 * WEIR_SAMPLE - 1, 4 * WEIR_SAMPLE, 1 << 16, 1 << 18, 1 << 20, WEIR_KERNEL_FIT_MOST};
+/* Runs that count at each, after one that does not; but one and no other at the last. */
+static const int knot_runs[WEIR_KERNEL_KNOTS] = {8, 6, 3, 3, 3, 2, 1, 1};
+#define LAST (WEIR_KERNEL_KNOTS - 1)
+
+/* --- buffers ---------------------------------------------------------------------------------- */
+
+/* In large pages where the system has them: they are there sooner, and a gradient's walk through them
+ * costs what it costs in an engine's buffers after a while. */
+static void *allocate(size_t bytes) {
+  size_t whole = (bytes / HUGE_PAGE + 1) * HUGE_PAGE;
+  void *memory = bytes < HUGE_PAGE ? malloc(bytes) : aligned_alloc(HUGE_PAGE, whole);
+  if (memory != NULL && bytes >= HUGE_PAGE) {
+    (void)madvise(memory, whole, MADV_HUGEPAGE); /* without, it is only slower */
+  }
+  return memory;
+}
+
+static void fill(weir_kernel_probe *p) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 1);
+  for (size_t i = 0; i < p->most; i++) {
+    p->g[i] = i < DRAWN ? 1e-3F * (float)weir_rng_normal(&rng) : p->g[i - DRAWN];
+  }
+  /* All three look like gradients. */
+  memcpy(p->r, p->g, p->most * sizeof *p->r);
+  memcpy(p->e, p->g, p->most * sizeof *p->e);
+  memset(p->sum, 0, p->most * sizeof *p->sum);
+  memset(p->value, 0, p->most * sizeof *p->value);
+  memset(p->message, 0, 2 * p->most);
+}
+
+static void time_clock(weir_kernel_probe *p) {
+  p->clock = INFINITY;
+  for (int i = 0; i < 20; i++) {
+    double start = weir_thread_cpu_s();
+    p->clock = fmin(p->clock, weir_thread_cpu_s() - start);
+  }
+}
+
+static double since(const weir_kernel_probe *p, double start) {
+  return fmax(weir_thread_cpu_s() - start - p->clock, 0.0);
+}
 
 weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
   weir_kernel_probe *p = calloc(1, sizeof *p);
@@ -28,22 +78,21 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
   }
   p->most = most;
   p->room = 8 * most + 4096;
-  p->g = malloc(most * sizeof *p->g);
-  p->r = calloc(most, sizeof *p->r);
-  p->e = malloc(most * sizeof *p->e);
-  p->value = malloc(most * sizeof *p->value);
-  p->index = malloc(most * sizeof *p->index);
-  p->message = malloc(p->room);
+  float **const floats[] = {&p->g, &p->r, &p->e, &p->value, &p->sum};
+  bool enough = true;
+  for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+    *floats[i] = allocate(most * sizeof **floats[i]);
+    enough = enough && *floats[i] != NULL;
+  }
+  p->index = allocate(most * sizeof *p->index);
+  p->message = allocate(p->room);
   weir_status status = weir_codec_context_create(&p->context);
-  if (!p->g || !p->r || !p->e || !p->value || !p->index || !p->message || status != WEIR_OK) {
+  if (!enough || !p->index || !p->message || status != WEIR_OK) {
     weir_kernel_probe_free(p);
     return weir_fail(WEIR_E_NOMEM, "no memory to time kernels on %zu elements", most);
   }
-  weir_rng rng;
-  weir_rng_seed(&rng, 1);
-  for (size_t i = 0; i < most; i++) {
-    p->g[i] = i < DRAWN ? 1e-3F * (float)weir_rng_normal(&rng) : p->g[i - DRAWN];
-  }
+  fill(p);
+  time_clock(p);
   *out = p;
   return WEIR_OK;
 }
@@ -56,6 +105,7 @@ void weir_kernel_probe_free(weir_kernel_probe *probe) {
   free(probe->r);
   free(probe->e);
   free(probe->value);
+  free(probe->sum);
   free(probe->index);
   free(probe->message);
   weir_codec_context_free(probe->context);
@@ -64,9 +114,15 @@ void weir_kernel_probe_free(weir_kernel_probe *probe) {
 
 /* --- timing ---------------------------------------------------------------------------------- */
 
-typedef struct sent {
-  size_t k, bytes;
-} sent;
+/* One run: a gradient e of the layout's elements under a plan, and what its message took. */
+typedef struct run {
+  weir_kernel_probe *probe;
+  const weir_plan *plan;
+  const weir_codec *codec;
+  const weir_layout *layout;
+  float *e;
+  size_t n, k, bytes;
+} run;
 
 /* The n elements as the squarest matrix; p, and q behind it, lie in value. */
 typedef struct thin {
@@ -83,105 +139,117 @@ static bool find_thin(const weir_kernel_probe *probe, const weir_plan *plan, siz
   return weir_powersgd_thins(t->rows, t->rows * t->columns, t->rank);
 }
 
-static void compress_low_rank(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {
+static void compress_low_rank(const run *r) {
   thin t;
-  if (!find_thin(probe, plan, n, &t)) {
+  if (!find_thin(r->probe, r->plan, r->n, &t)) {
     return;
   }
-  weir_powersgd_project(probe->e, t.rows, t.columns, probe->g, t.columns, t.rank, t.p);
+  weir_powersgd_project(r->e, t.rows, t.columns, r->probe->g, t.columns, t.rank, t.p);
   weir_powersgd_orthogonalise(t.p, t.rows, t.rank);
-  weir_powersgd_project_back(probe->e, t.rows, t.columns, t.p, t.rank, t.q);
-  weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, probe->e, true);
+  weir_powersgd_project_back(r->e, t.rows, t.columns, t.p, t.rank, t.q);
+  weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, r->e, true);
 }
 
-static void decode_low_rank(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {
+static void decode_low_rank(const run *r) {
   thin t;
-  if (find_thin(probe, plan, n, &t)) {
-    weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, probe->e, false);
+  if (find_thin(r->probe, r->plan, r->n, &t)) {
+    weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, r->probe->sum, false);
   }
 }
 
-static weir_status compress(weir_kernel_probe *p, const weir_plan *plan, const weir_layout *layout,
-                            sent *out) {
-  const weir_codec *codec = weir_codec_find(plan->codec);
-  size_t n = layout->offset[1];
-  weir_moments moments = {0};
+static weir_status compress(run *r) {
+  weir_kernel_probe *p = r->probe;
   weir_status status = WEIR_OK;
-  weir_ef_accumulate(p->g, p->r, p->e, n, &moments);
-  *out = (sent){n, 0};
-  if (codec->low_rank) {
-    compress_low_rank(p, plan, n);
+  r->k = r->n;
+  r->bytes = 0;
+  if (r->codec->low_rank) {
+    compress_low_rank(r);
     return WEIR_OK;
   }
-  if (codec->encode != NULL) {
-    return codec->encode(p->context, p->e, layout, plan->cr, 1, p->message, p->room, &out->bytes);
+  if (r->codec->encode != NULL) {
+    return r->codec->encode(p->context, r->e, r->layout, r->plan->cr, 1, p->message, p->room,
+                            &r->bytes);
   }
-  if (codec->dense) {
-    if (plan->codec == WEIR_CODEC_BF16) {
-      weir_bf16_encode(p->e, n, (uint16_t *)(void *)p->message, p->value);
+  if (r->codec->dense) {
+    if (r->plan->codec == WEIR_CODEC_BF16) {
+      weir_bf16_encode(r->e, r->n, (uint16_t *)(void *)p->message, p->value);
     }
-    return status;
+    return WEIR_OK;
   }
-  if (codec->draw != NULL) {
-    status = codec->draw(p->context, layout, plan->cr, 1, p->index, n, &out->k);
+  if (r->codec->draw != NULL) {
+    status = r->codec->draw(p->context, r->layout, r->plan->cr, 1, p->index, r->n, &r->k);
   } else {
-    status = codec->select(p->context, p->e, layout, plan->cr, p->index, n, &out->k);
+    status = r->codec->select(p->context, r->e, r->layout, r->plan->cr, p->index, r->n, &r->k);
   }
   if (status != WEIR_OK) {
     return status;
   }
-  weir_gather(p->e, p->index, out->k, p->value);
-  weir_scatter_zero(p->e, p->index, out->k);
-  return codec->shared_indices
+  weir_gather(r->e, p->index, r->k, p->value);
+  weir_scatter_zero(r->e, p->index, r->k);
+  return r->codec->shared_indices
              ? WEIR_OK
-             : weir_wire_encode(n, p->index, p->value, out->k, (weir_wire_format)plan->wire,
-                                p->message, p->room, &out->bytes, NULL);
+             : weir_wire_encode(r->n, p->index, p->value, r->k, (weir_wire_format)r->plan->wire,
+                                p->message, p->room, &r->bytes, NULL);
 }
 
-/* Into e, which the next run makes anew. */
-static weir_status decode(weir_kernel_probe *p, const weir_plan *plan, const weir_layout *layout,
-                          sent message) {
-  const weir_codec *codec = weir_codec_find(plan->codec);
-  if (codec->low_rank) {
-    decode_low_rank(p, plan, layout->offset[1]);
+static weir_status decode(const run *r) {
+  weir_kernel_probe *p = r->probe;
+  if (r->codec->low_rank) {
+    decode_low_rank(r);
     return WEIR_OK;
   }
-  if (codec->encode != NULL) {
-    return codec->decode(p->context, p->message, message.bytes, layout, p->e, true);
+  if (r->codec->encode != NULL) {
+    return r->codec->decode(p->context, p->message, r->bytes, r->layout, p->sum, true);
   }
-  if (plan->codec == WEIR_CODEC_BF16) {
-    weir_bf16_decode((const uint16_t *)(const void *)p->message, message.k, p->e);
-  } else if (!codec->dense && codec->shared_indices) {
-    weir_scatter_add(p->e, p->index, p->value, message.k);
-  } else if (!codec->dense) {
-    return weir_wire_decode_add(p->message, message.bytes, layout->offset[1], p->e);
+  if (r->plan->codec == WEIR_CODEC_BF16) {
+    weir_bf16_decode((const uint16_t *)(const void *)p->message, r->n, p->sum);
+  } else if (!r->codec->dense && r->codec->shared_indices) {
+    weir_scatter_add(p->sum, p->index, p->value, r->k);
+  } else if (!r->codec->dense) {
+    return weir_wire_decode_add(p->context, p->message, r->bytes, r->n, p->sum);
   }
   return WEIR_OK;
+}
+
+/* What compressing took away from e, back again, so that all runs find the same. */
+static void restore(const run *r) {
+  thin t;
+  if (r->codec->low_rank && find_thin(r->probe, r->plan, r->n, &t)) {
+    memcpy(r->e, r->e == r->probe->g ? r->probe->r : r->probe->g, r->n * sizeof *r->e);
+  } else if (r->codec->select != NULL || r->codec->draw != NULL) {
+    weir_scatter_add(r->e, r->probe->index, r->probe->value, r->k);
+  }
+}
+
+static void accumulate(const weir_kernel_probe *p, size_t n) {
+  weir_moments moments = {0};
+  weir_ef_accumulate(p->g, p->r, p->e, n, &moments);
 }
 
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
                              double *compress_s, double *decode_s) {
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
+  run r = {.probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .layout = &layout,
+           .e = probe->e, .n = n};
   if (n > probe->most) {
     return weir_fail(WEIR_E_INVALID, "%zu elements to time, and room for %zu", n, probe->most);
   }
   *compress_s = *decode_s = INFINITY;
-  for (int run = -1; run < runs; run++) {
-    sent message;
+  for (int i = -1; i < runs; i++) {
     double start = weir_thread_cpu_s();
-    weir_status status = compress(probe, plan, &layout, &message);
-    double between = weir_thread_cpu_s();
-    if (status == WEIR_OK) {
-      status = decode(probe, plan, &layout, message);
-    }
-    double end = weir_thread_cpu_s();
+    accumulate(probe, n);
+    weir_status status = compress(&r);
+    double first = since(probe, start);
+    start = weir_thread_cpu_s();
+    status = status == WEIR_OK ? decode(&r) : status;
+    double second = since(probe, start);
     if (status != WEIR_OK) {
       return status;
     }
-    if (run >= 0) {
-      *compress_s = fmin(*compress_s, between - start);
-      *decode_s = fmin(*decode_s, end - between);
+    if (i >= 0) {
+      *compress_s = fmin(*compress_s, first);
+      *decode_s = fmin(*decode_s, second);
     }
   }
   return WEIR_OK;
@@ -189,52 +257,93 @@ weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, si
 
 /* --- fitting --------------------------------------------------------------------------------- */
 
-weir_kernel_line weir_kernel_line_through(const size_t *n, const double *seconds, size_t count) {
-  /* Weighted by 1 / t^2: sums of w, w n, w n^2, w t, w n t. */
-  double w = 0.0, wn = 0.0, wnn = 0.0, wt = 0.0, wnt = 0.0;
-  for (size_t i = 0; i < count; i++) {
-    double x = (double)n[i];
-    double t = seconds[i] > 1e-9 ? seconds[i] : 1e-9; /* a clock's tick at least */
-    w += 1.0 / (t * t);
-    wn += x / (t * t);
-    wnn += x * x / (t * t);
-    wt += 1.0 / t;
-    wnt += x / t;
+weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n) {
+  if (n > weir_kernel_knots[LAST]) {
+    return (weir_kernel_line){0.0, curve->seconds[LAST] / (double)weir_kernel_knots[LAST]};
   }
-  double det = w * wnn - wn * wn;
-  weir_kernel_line line = {0.0, wnt / wnn}; /* through the origin */
-  if (det > 1e-12 * w * wnn) {
-    weir_kernel_line free_line = {(wt * wnn - wnt * wn) / det, (w * wnt - wn * wt) / det};
-    line = free_line.alpha < 0.0 ? line
-           : free_line.beta < 0.0 ? (weir_kernel_line){wt / w, 0.0}
-                                  : free_line;
+  size_t at = 1;
+  while (weir_kernel_knots[at] < n) {
+    at++;
   }
-  return line;
+  double from = (double)weir_kernel_knots[at - 1];
+  double beta = (curve->seconds[at] - curve->seconds[at - 1]) / ((double)weir_kernel_knots[at] - from);
+  return (weir_kernel_line){curve->seconds[at - 1] - beta * from, beta};
+}
+
+double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n) {
+  weir_kernel_line line = weir_kernel_line_at(curve, n);
+  return fmax(line.alpha + line.beta * (double)n, 0.0);
+}
+
+/* e = g + r is the same for all, and part of all. */
+static double accumulate_seconds(weir_kernel_probe *probe, size_t knot) {
+  double best = INFINITY;
+  if (probe->accumulate[knot] > 0.0) {
+    return probe->accumulate[knot];
+  }
+  for (int i = -1; i < knot_runs[knot]; i++) {
+    if (knot == LAST) { /* from memory: nothing of the last run is left in a cache */
+      memset(probe->sum, 0, probe->most * sizeof *probe->sum);
+      memset(probe->value, 0, probe->most * sizeof *probe->value);
+    }
+    double start = weir_thread_cpu_s();
+    accumulate(probe, weir_kernel_knots[knot]);
+    best = i >= 0 ? fmin(best, since(probe, start)) : best;
+  }
+  probe->accumulate[knot] = fmax(best, 1e-9); /* a clock's tick at least */
+  return probe->accumulate[knot];
+}
+
+static weir_status fit_knot(weir_kernel_probe *probe, const weir_plan *plan, size_t knot,
+                            weir_kernel_cost *cost) {
+  const size_t offset[2] = {0, weir_kernel_knots[knot]};
+  const weir_layout layout = {1, offset};
+  run r = {.probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .layout = &layout,
+           .e = probe->e, .n = offset[1]};
+  int runs = knot_runs[knot];
+  if (knot == LAST) { /* in memory: each time another gradient, none of them left in a cache */
+    float *const gradients[] = {probe->g, probe->r, probe->e};
+    r.e = gradients[probe->turn++ % 3];
+  }
+  double best[2] = {INFINITY, INFINITY};
+  for (int i = knot == LAST ? 0 : -1; i < runs; i++) {
+    double start = weir_thread_cpu_s();
+    weir_status status = compress(&r);
+    double first = since(probe, start);
+    start = weir_thread_cpu_s();
+    status = status == WEIR_OK ? decode(&r) : status;
+    double second = since(probe, start);
+    if (status != WEIR_OK) {
+      return status;
+    }
+    restore(&r);
+    if (i >= 0) {
+      best[0] = fmin(best[0], first);
+      best[1] = fmin(best[1], second);
+    }
+  }
+  cost->compress.seconds[knot] = accumulate_seconds(probe, knot) + best[0];
+  cost->decode.seconds[knot] = best[1];
+  return WEIR_OK;
 }
 
 weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plan,
                             weir_kernel_cost *cost) {
-  /* The smallest is beyond the second cache with all that is touched, so that one line can hold; it
-   * costs the least, and is run the most often. */
-  static const struct {
-    size_t share;
-    int runs;
-  } size[] = {{6, 8}, {2, 4}, {1, 3}};
-  enum { SIZES = sizeof size / sizeof size[0] };
-  size_t sizes[SIZES];
-  double compress_s[SIZES];
-  double decode_s[SIZES];
-  for (size_t i = 0; i < SIZES; i++) {
-    sizes[i] = WEIR_KERNEL_FIT_MOST / size[i].share;
-    weir_status status = weir_kernel_time(probe, plan, sizes[i], size[i].runs, &compress_s[i],
-                                          &decode_s[i]);
-    if (status != WEIR_OK) {
-      return status;
-    }
+  if (probe->most < WEIR_KERNEL_FIT_MOST) {
+    return weir_fail(WEIR_E_INVALID, "%zu elements to fit on, not %zu", probe->most,
+                     WEIR_KERNEL_FIT_MOST);
   }
-  cost->compress = weir_kernel_line_through(sizes, compress_s, SIZES);
-  cost->decode = weir_kernel_line_through(sizes, decode_s, SIZES);
-  return WEIR_OK;
+  /* What a codec's scratch grows to is not part of its time. */
+  bool grown = probe->context->capacity >= WEIR_KERNEL_FIT_MOST / 2;
+  weir_status status = weir_context_reserve(probe->context, WEIR_KERNEL_FIT_MOST / 2);
+  if (status == WEIR_OK && !grown) {
+    memset(probe->context->magnitude, 0, WEIR_KERNEL_FIT_MOST / 2 * sizeof(float));
+    memset(probe->context->position, 0, WEIR_KERNEL_FIT_MOST / 2 * sizeof(uint32_t));
+  }
+  for (size_t knot = 0; status == WEIR_OK && knot < WEIR_KERNEL_KNOTS; knot++) {
+    status = fit_knot(probe, plan, knot, cost);
+  }
+  return status;
 }
 
 weir_plan weir_kernel_fit_plan(uint32_t codec, double cr, weir_wire_format wire) {

@@ -4,6 +4,7 @@
 
 #include "kernels/codec.h"
 #include "kernels/cpu/cpu.h"
+#include "kernels/pool.h"
 
 /* Radix search: 11 + 10 + 10 bits of the magnitude; counters in up to 4 interleaved copies. */
 #define WEIR_RADIX_BINS 2048
@@ -14,12 +15,21 @@ struct weir_codec_context {
   size_t capacity;    /* candidates that fit (slack beyond it) */
   float *magnitude;   /* of the candidates */
   uint32_t *position; /* of the candidates, ascending */
-  uint64_t *mark;     /* a bit an element, for drawing */
+  uint64_t *mark;     /* a bit an element, for drawing and for decoding */
   size_t mark_words;
+  weir_pool *pool; /* borrowed; NULL: one thread */
 };
+
+/* |x| and place of the elements of e whose magnitude is >= bits, in order, into the context: how many,
+ * SIZE_MAX: more than most, which is at most its capacity. */
+size_t weir_compact(weir_codec_context *context, const float *e, size_t n, uint32_t bits,
+                    size_t most);
 
 /* Room for candidates; keeps what is there when it suffices. */
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates);
+
+/* Room for so many words of marks, their contents undefined. */
+weir_status weir_context_marks(weir_codec_context *context, size_t words);
 
 /* What every select checks first: ratio, size (u32 indices), room for k. */
 weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity);
@@ -114,8 +124,10 @@ typedef weir_status weir_encode_fn(weir_codec_context *context, const float *e,
                                    size_t capacity, size_t *bytes);
 typedef weir_status weir_decode_fn(weir_codec_context *context, const void *message, size_t bytes,
                                    const weir_layout *layout, float *to, bool add);
-weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_terngrad_bound, weir_onebit_bound,
+weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_qsgd_l2_bound, weir_terngrad_bound,
+    weir_onebit_bound,
     weir_efsignsgd_bound;
+weir_encode_fn weir_qsgd_nearest_encode, weir_qsgd_l2_encode, weir_qsgd_l2_nearest_encode;
 weir_encode_fn weir_fp16_encode, weir_qsgd_encode, weir_terngrad_encode, weir_onebit_encode,
     weir_efsignsgd_encode;
 weir_decode_fn weir_fp16_decode, weir_qsgd_decode, weir_terngrad_decode, weir_onebit_decode,

@@ -8,9 +8,14 @@
  *
  * Bucket 128 is CGX's baseline.  max-min and stochastic are the defaults, because under error
  * feedback the residual must stay bounded: on a max-min grid |residual| < step whatever the data,
- * and its width settles; L2's step grows with sqrt(bucket) and is safe from s >= sqrt(bucket) on (5
- * bits), below that it is for use without error feedback.  Nearest rounding halves the largest
- * error, but moves all elements near zero the same way in the same step, which draws do not. */
+ * and its width settles.  A draw between two values step apart errs by at most step^2 / 4 in the mean
+ * square, which in L2 sums up to bucket / (4 s^2) ||v||^2: less than ||v||^2 from 4 bits on (0.65).  Rounded
+ * to nearest, with fewer than 4 bits a bucket of equal magnitudes, ||v|| / sqrt(bucket) each, would
+ * never send anything.  So plans take L2 from 4 bits on.  Nearest rounding halves the largest
+ * error, but moves all elements near zero the same way in the same step, which draws do not.
+ *
+ * The codecs qsgd-nearest, qsgd-l2 and qsgd-l2-nearest write qsgd's messages, which say how they are to
+ * be read. */
 #include <math.h>
 
 #include "base/base.h"
@@ -60,6 +65,10 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
                           uint32_t key, float *scale, uint8_t *codes) {
   const weir_encoded *head = &format->head;
   weir_grid grid = fit(head, x, count, scale);
+  if (head->bits == 4 && !(head->mode & MODE_NEAREST) && weir_cpu()->quantize_nibbles != NULL) {
+    weir_cpu()->quantize_nibbles(x, count, grid, key, codes);
+    return;
+  }
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
@@ -113,8 +122,9 @@ size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options) {
   return weir_units_bound(&format, &(weir_layout){1, offset});
 }
 
-weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
-                                  uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+static weir_status encode_with(weir_codec_context *context, const float *e, size_t n,
+                               weir_qsgd_options options, uint64_t seed, void *out, size_t capacity,
+                               size_t *bytes) {
   *bytes = 0;
   if (!good(options.bits, options.bucket)) {
     return weir_fail(WEIR_E_INVALID, "qsgd takes 2 to 8 bits and buckets of 8 to %u by 8, not %u, %u",
@@ -122,31 +132,61 @@ weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options op
   }
   weir_unit_format format = format_of(options.bits, options.bucket, mode_of(options));
   size_t offset[2] = {0, n};
-  return weir_units_encode(&format, e, &(weir_layout){1, offset}, seed, out, capacity, bytes);
+  return weir_units_encode(context, &format, e, &(weir_layout){1, offset}, seed, out, capacity,
+                           bytes);
 }
 
-/* Other ratios give 0 bits, which encoding refuses. */
-static weir_qsgd_options plain(double cr) {
+weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
+                                  uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+  return encode_with(NULL, e, n, options, seed, out, capacity, bytes);
+}
+
+/* Of a plan: other ratios give 0 bits, which encoding refuses. */
+static weir_qsgd_options options_of(double cr, bool nearest, bool l2) {
   double bits = cr * 32.0;
   bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
-  return (weir_qsgd_options){.bits = whole ? (unsigned)bits : 0, .bucket = BUCKET};
+  return (weir_qsgd_options){
+      .bits = whole ? (unsigned)bits : 0, .bucket = BUCKET, .nearest = nearest, .l2 = l2};
 }
 
 size_t weir_qsgd_bound(const weir_layout *layout, double cr) {
-  return weir_qsgd_bound_with(layout->offset[layout->tensors], plain(cr));
+  return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, false));
+}
+
+size_t weir_qsgd_l2_bound(const weir_layout *layout, double cr) {
+  return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, true));
 }
 
 weir_status weir_qsgd_encode(weir_codec_context *context, const float *e,
                              const weir_layout *layout, double cr, uint64_t seed, void *out,
                              size_t capacity, size_t *bytes) {
-  (void)context;
-  return weir_qsgd_encode_with(e, layout->offset[layout->tensors], plain(cr), seed, out, capacity,
-                               bytes);
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, false), seed,
+                     out, capacity, bytes);
+}
+
+weir_status weir_qsgd_nearest_encode(weir_codec_context *context, const float *e,
+                                     const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                     size_t capacity, size_t *bytes) {
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, true, false), seed,
+                     out, capacity, bytes);
+}
+
+weir_status weir_qsgd_l2_encode(weir_codec_context *context, const float *e,
+                                const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                size_t capacity, size_t *bytes) {
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, true), seed,
+                     out, capacity, bytes);
+}
+
+weir_status weir_qsgd_l2_nearest_encode(weir_codec_context *context, const float *e,
+                                        const weir_layout *layout, double cr, uint64_t seed,
+                                        void *out, size_t capacity, size_t *bytes) {
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, true, true), seed,
+                     out, capacity, bytes);
 }
 
 weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
                              const weir_layout *layout, float *to, bool add) {
-  (void)context;
   weir_encoded head;
   weir_status status = weir_encoded_open(WEIR_CODEC_QSGD, message, bytes,
                                          layout->offset[layout->tensors], &head);
@@ -157,5 +197,5 @@ weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, s
     return weir_encoded_malformed(WEIR_CODEC_QSGD, "unknown bits, bucket or mode");
   }
   weir_unit_format format = format_of(head.bits, head.unit, head.mode);
-  return weir_units_decode(&format, message, bytes, layout, to, add);
+  return weir_units_decode(context, &format, message, bytes, layout, to, add);
 }

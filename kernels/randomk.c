@@ -2,24 +2,8 @@
  * 2018).  k = max(1, floor(c*n)), and every set of k indices is equally likely.  All ranks draw from
  * the same seed and hence the same set, so that values go through an all-reduce and no index ever
  * travels. */
-#include <stdlib.h>
-
 #include "base/base.h"
 #include "kernels/internal.h"
-
-static weir_status reserve_marks(weir_codec_context *context, size_t words) {
-  if (words <= context->mark_words && context->mark != NULL) {
-    return WEIR_OK;
-  }
-  uint64_t *mark = malloc((words > 0 ? words : 1) * sizeof *mark);
-  if (mark == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory to draw from %zu elements", 64 * words);
-  }
-  free(context->mark);
-  context->mark = mark;
-  context->mark_words = words;
-  return WEIR_OK;
-}
 
 /* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice
  * on average at the most. */
@@ -42,7 +26,7 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   *k = 0;
   weir_status status = weir_select_check(layout, cr, kept, capacity);
   if (status == WEIR_OK) {
-    status = reserve_marks(context, words);
+    status = weir_context_marks(context, words);
   }
   if (status != WEIR_OK) {
     return status;

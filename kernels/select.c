@@ -133,8 +133,7 @@ weir_status weir_search(weir_codec_context *context, const float *e, size_t n, s
     status = weir_list_floor(context, n, k, &floor_bits);
   }
   if (status == WEIR_OK) {
-    size_t count = weir_cpu()->compact(e, n, floor_bits, 0, context->magnitude, context->position,
-                                       context->capacity);
+    size_t count = weir_compact(context, e, n, floor_bits, context->capacity);
     *out = weir_list_conclude(context, e, n, k, floor_bits, count);
   }
   return status;

@@ -84,7 +84,7 @@ weir_status weir_terngrad_encode_with(const float *e, const weir_layout *layout,
                                       weir_terngrad_options options, uint64_t seed, void *out,
                                       size_t capacity, size_t *bytes) {
   weir_unit_format format = format_of(options);
-  return weir_units_encode(&format, e, layout, seed, out, capacity, bytes);
+  return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
 }
 
 size_t weir_terngrad_bound(const weir_layout *layout, double cr) {
@@ -118,5 +118,5 @@ weir_status weir_terngrad_decode(weir_codec_context *context, const void *messag
     return weir_encoded_malformed(WEIR_CODEC_TERNGRAD, "unknown bits, unit or mode");
   }
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  return weir_units_decode(&format, message, bytes, layout, to, add);
+  return weir_units_decode(NULL, &format, message, bytes, layout, to, add);
 }

@@ -281,6 +281,7 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
   *s = (weir_scenario){.bandwidth_scale = 1,
                        .seed = 1,
                        .timeout_s = 10,
+                       .codec_threads = 1,
                        .policy = "weir",
                        .dataset = "fashion-mnist",
                        .model = "mlp",

@@ -94,6 +94,7 @@ static weir_status create_session(worker *w) {
   options.journal_path = c->rank ? NULL : c->journal_path;
   options.active_probes = !c->clock;
   options.overlap = c->scenario->overlap;
+  options.codec_threads = (int)c->scenario->codec_threads;
   options.profile = c->capture != NULL;
   if (c->clock) {
     options.virtual_network = weir_sim_clock_network;

@@ -11,6 +11,7 @@ void weir_options_init(weir_options *options) {
   options->policy = "weir";
   options->seed = 1;
   options->active_probes = true;
+  options->codec_threads = 1;
 }
 
 static const struct {
@@ -50,6 +51,9 @@ weir_status weir_options_check(const weir_options *options) {
   if (!(options->momentum_correction >= 0 && options->momentum_correction < 1))
     return weir_fail(WEIR_E_INVALID, "momentum_correction is %g; it must be in [0, 1)",
                      options->momentum_correction);
+  if (options->codec_threads < 1 || options->codec_threads > WEIR_POOL_MOST)
+    return weir_fail(WEIR_E_INVALID, "codec_threads is %d; it must be in 1..%d",
+                     options->codec_threads, WEIR_POOL_MOST);
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
   return weir_policy_check(options->policy);
 }

@@ -149,6 +149,7 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .groups = groups},
       .virtual_network = session->options.virtual_network,
       .virtual_user = session->options.virtual_user,
+      .codec_threads = (unsigned)session->options.codec_threads,
       .profile = session->options.profile || session->options.overlap};
   weir_status status = weir_engine_create(&session->engine, &config);
   for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)

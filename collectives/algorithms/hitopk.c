@@ -86,7 +86,7 @@ static weir_status add_block(hitopk *h, int place, const unsigned char *block, s
     at += sizeof length;
     if (length > bytes - at) return malformed(h, place);
     const weir_status status =
-        weir_wire_decode_add(block + at, (size_t)length, part.count, h->sum + part.begin);
+        weir_wire_decode_add(NULL, block + at, (size_t)length, part.count, h->sum + part.begin);
     if (status != WEIR_OK) {
       (void)malformed(h, place);
       return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent a malformed message", place);

@@ -33,7 +33,12 @@ typedef enum weir_codec_id {
   WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn, the same on all ranks; no indices on the wire */
   /* Sums that take two all-reduces. */
   WEIR_CODEC_POWERSGD = 15, /* "powersgd": matrices by rank r, cr r/64, r = 1..64; dense */
-  WEIR_CODEC_COUNT = 16
+  /* qsgd's other ways, as CGX has them: rounding to the nearest value instead of drawing, and a grid
+   * from the bucket's L2 norm instead of its smallest and largest. */
+  WEIR_CODEC_QSGD_NEAREST = 16,    /* "qsgd-nearest":    cr b/32, b = 2..8 */
+  WEIR_CODEC_QSGD_L2 = 17,         /* "qsgd-l2":         b = 4..8; below, residuals would grow */
+  WEIR_CODEC_QSGD_L2_NEAREST = 18, /* "qsgd-l2-nearest": b = 4..8 */
+  WEIR_CODEC_COUNT = 19
 } weir_codec_id;
 
 /* The largest rank of powersgd. */
@@ -125,11 +130,12 @@ const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
  * none and bf16 go with the dense- collectives at cr 1, none with native too; lwtopk, mstopk, topk, dgc
  * and sidco with ag, and mstopk, topk and sidco with hitopk; star, var and randomk with the art- ones; cr
  * in (0, 1].  Encoders go with ag, sra and the compressed- ones, take no wire format, and their cr is bits
- * per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125), terngrad 0.0625, onebit
- * and efsignsgd 0.03125.  powersgd goes with dense-ring and its like and native, takes no wire format, and
- * its cr is rank / 64 for a rank of 1..64.  Otherwise WEIR_E_INVALID, and weir_last_error() says what would
- * fit.  Some collectives need more of the group they run in: hitopk several machines, native a transport
- * whose library has an all-reduce; a session refuses them without. */
+ * per element / 32, exactly: fp16 0.5, qsgd and qsgd-nearest b/32 with b = 2..8 (4 bits: 0.125), qsgd-l2 and
+ * qsgd-l2-nearest with b = 4..8, terngrad 0.0625, onebit and efsignsgd 0.03125.  powersgd goes with
+ * dense-ring and its like and native, takes no wire format, and its cr is rank / 64 for a rank of 1..64.
+ * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more of the
+ * group they run in: hitopk several machines, native a transport whose library has an all-reduce; a
+ * session refuses them without. */
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".

@@ -11,6 +11,8 @@
 #include "kernels/cpu/lowrank.h"
 
 #include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/fold8.h"
+#include "kernels/cpu/spread8.h"
 
 typedef struct lanes {
   __m256d part[4];
@@ -255,12 +257,7 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
   }
   __m256 l = _mm256_min_ps(least[1], least[0]);
   __m256 m = _mm256_max_ps(most[1], most[0]);
-  __m128 l4 = _mm_min_ps(_mm256_extractf128_ps(l, 1), _mm256_castps256_ps128(l));
-  __m128 m4 = _mm_max_ps(_mm256_extractf128_ps(m, 1), _mm256_castps256_ps128(m));
-  l4 = _mm_min_ps(_mm_movehl_ps(l4, l4), l4);
-  m4 = _mm_max_ps(_mm_movehl_ps(m4, m4), m4);
-  *low = _mm_cvtss_f32(_mm_min_ss(_mm_shuffle_ps(l4, l4, 1), l4));
-  *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m4, m4, 1), m4));
+  fold_range(l, m, low, high);
 }
 
 /* weir_mix32, 8 at a time. */
@@ -343,6 +340,7 @@ static const weir_cpu_ops avx2 = {
     .unpack = unpack,
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
+    WEIR_SPREAD_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

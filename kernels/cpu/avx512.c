@@ -11,6 +11,8 @@
 #include "kernels/cpu/lowrank.h"
 
 #include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/fold8.h"
+#include "kernels/cpu/spread16.h"
 
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
 #define NONFINITE 0x99
@@ -219,44 +221,10 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
   most = _mm512_mask_max_ps(most, rest, d, most);
   __m256 l = _mm256_min_ps(_mm512_extractf32x8_ps(least, 1), _mm512_castps512_ps256(least));
   __m256 m = _mm256_max_ps(_mm512_extractf32x8_ps(most, 1), _mm512_castps512_ps256(most));
-  __m128 l4 = _mm_min_ps(_mm256_extractf128_ps(l, 1), _mm256_castps256_ps128(l));
-  __m128 m4 = _mm_max_ps(_mm256_extractf128_ps(m, 1), _mm256_castps256_ps128(m));
-  l4 = _mm_min_ps(_mm_movehl_ps(l4, l4), l4);
-  m4 = _mm_max_ps(_mm_movehl_ps(m4, m4), m4);
-  *low = _mm_cvtss_f32(_mm_min_ss(_mm_shuffle_ps(l4, l4, 1), l4));
-  *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m4, m4, 1), m4));
+  fold_range(l, m, low, high);
 }
 
-/* weir_mix32, 16 at a time. */
-TARGET static inline __m512i mix32(__m512i x) {
-  x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
-  x = _mm512_mullo_epi32(x, _mm512_set1_epi32(0x7feb352d));
-  x = _mm512_xor_si512(x, _mm512_srli_epi32(x, 15));
-  x = _mm512_mullo_epi32(x, _mm512_set1_epi32((int)UINT32_C(0x846ca68b)));
-  return _mm512_xor_si512(x, _mm512_srli_epi32(x, 16));
-}
-
-TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
-                                       uint8_t *code) {
-  __m512 base = _mm512_set1_ps(grid.base), inverse = _mm512_set1_ps(grid.inverse);
-  __m512 zero = _mm512_set1_ps(grid.zero), top = _mm512_set1_ps((float)grid.top);
-  __m512i draw = counting(key);
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512 t = _mm512_sub_ps(_mm512_loadu_ps(x + i), base);
-    t = _mm512_add_ps(_mm512_mul_ps(t, inverse), zero);
-    t = _mm512_min_ps(_mm512_max_ps(t, _mm512_setzero_ps()), top);
-    __m512i below = _mm512_cvttps_epi32(t);
-    __m512 rest = _mm512_sub_ps(t, _mm512_cvtepi32_ps(below));
-    __m512 u = _mm512_mul_ps(_mm512_cvtepi32_ps(_mm512_srli_epi32(mix32(draw), 8)),
-                             _mm512_set1_ps(0x1p-24F));
-    __mmask16 up = _mm512_cmp_ps_mask(rest, u, _CMP_GT_OQ);
-    below = _mm512_mask_add_epi32(below, up, below, _mm512_set1_epi32(1));
-    _mm_storeu_si128((__m128i *)(void *)(code + i), _mm512_cvtepi32_epi8(below));
-    draw = _mm512_add_epi32(draw, _mm512_set1_epi32(16));
-  }
-  plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
-}
+#include "kernels/cpu/draw16.h"
 
 TARGET static inline __m512 on_grid(const uint8_t *code, weir_grid grid) {
   __m128i c = _mm_min_epu8(_mm_loadu_si128((const __m128i *)(const void *)code),
@@ -295,12 +263,14 @@ static const weir_cpu_ops avx512 = {
     .bf16_decode = bf16_decode,
     .range = range,
     .quantize_stochastic = quantize_stochastic,
+    .quantize_nibbles = quantize_nibbles,
     .dequantize = dequantize,
     .dequantize_add = dequantize_add,
     .pack = pack,
     .unpack = unpack,
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
+    WEIR_SPREAD_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx512(void) {

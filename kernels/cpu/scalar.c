@@ -5,6 +5,9 @@
 #define TARGET
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/lowrank.h"
+#define WEIR_SPREAD_PLAIN
+#include "kernels/cpu/spread.h"
+#include "kernels/cpu/spread_all.h"
 
 static void accumulate(const float *g, const float *r, float *e, size_t n,
                        weir_moments *moments) {
@@ -127,4 +130,5 @@ const weir_cpu_ops weir_cpu_scalar = {
     .unpack = plain_unpack,
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
+    WEIR_SPREAD_OPS,
 };

@@ -7,7 +7,7 @@ weir=$1
 json=$("$weir" bench kernels --elements 64000 --rounds 3 --no-peers --json)
 for name in read copy 'error feedback' 'gain curve' 'topk cr 0.01' 'mstopk cr 0.1' 'lwtopk cr 0.01' \
   'dgc cr 0.01' 'sidco cr 0.01' 'randomk cr 0.01' 'qsgd 4 bits encode' 'terngrad 2 bits decode add' \
-  'decode auto-fp32 cr 0.001'; do
+  'decode auto-fp32 cr 0.001' 'decode dense auto-fp16 cr 0.1'; do
   grep -qF "{\"name\":\"$name\",\"data\":\"normal\",\"ms\":" <<<"$json" || { echo "no $name: $json"; exit 1; }
 done
 for data in gradient equal huge denormal sorted zero; do
@@ -23,7 +23,7 @@ grep -qF '"torch.topk":{"absent":"not asked for"}' <<<"$json" || { echo "peers: 
 
 # Every codec has a line.
 for codec in none bf16 topk star randomk qsgd fp16; do
-  grep -qE "\{\"codec\":\"$codec\",\"cr\":[^{]*\"compress\":\{\"alpha_us\":[0-9.e+-]*,\"beta_ns\":" <<<"$json" ||
+  grep -qE "\{\"codec\":\"$codec\",\"cr\":[^{]*\"compress\":\[\{\"alpha_us\":[0-9.e+-]*,\"beta_ns\":" <<<"$json" ||
     { echo "no line of $codec: $json"; exit 1; }
 done
 

@@ -66,28 +66,55 @@ static void feed_encoder(const uint8_t *data, size_t size, size_t n) {
   }
 }
 
+/* The message spread over a gradient, added (twice, the second time through the context's masks) and
+ * stored, at any place of a line of memory. */
+static void feed_spread(const uint8_t *data, size_t size, size_t n, weir_status status,
+                        const uint32_t *index, const float *value, size_t k) {
+  static float memory[2][MOST + MARK + 16];
+  float *added = memory[0] + size % 16;
+  float *stored = memory[1] + size % 16;
+  fill(memory[1] + 16);
+  fill(memory[1]);
+  for (int with = 0; with < 2; with++) {
+    fill(memory[0] + 16);
+    fill(memory[0]);
+    demand(weir_wire_decode_add(with ? context : NULL, data, size, n, added) == status,
+           "status changes");
+    check_rest(added, status == WEIR_OK ? n : 0);
+    for (size_t i = 0; i < k; i++) {
+      const float sum = 1.5F + value[i];
+      demand(memcmp(&added[index[i]], &sum, sizeof sum) == 0 || isnan(sum), "added something else");
+    }
+  }
+  demand(weir_wire_decode_dense(context, data, size, n, stored) == status, "status changes");
+  check_rest(stored, n);
+  size_t next = 0;
+  for (size_t i = 0; i < n && status == WEIR_OK; i++) {
+    const bool kept = next < k && index[next] == i;
+    const float want = kept ? value[next++] : 0.0F;
+    demand(memcmp(&stored[i], &want, sizeof want) == 0 || isnan(want), "stored something else");
+    demand(kept || added[i] == 1.5F, "added where nothing belongs");
+  }
+}
+
 static void feed_wire(const uint8_t *data, size_t size, size_t n) {
-  static float value[MOST + MARK], dense[MOST + MARK];
+  static float value[MOST + MARK];
   static uint32_t index[MOST];
+  static uint32_t alone_index[MOST];
   size_t k = 0;
   size_t plain = 0;
   fill(value);
-  fill(dense);
   weir_status status = weir_wire_decode(data, size, n, index, value, MOST, &k);
-  weir_status alone = weir_wire_decode(data, size, n, index, NULL, MOST, &plain);
+  weir_status alone = weir_wire_decode(data, size, n, alone_index, NULL, MOST, &plain);
   demand(status == WEIR_OK || status == WEIR_E_PROTOCOL, "another status");
   demand(alone == WEIR_OK || alone == WEIR_E_PROTOCOL, "another status without values");
   demand(status != WEIR_OK || alone != WEIR_OK || k == 0, "with and without values at once");
-  demand(weir_wire_decode_add(data, size, n, dense) == status, "status changes");
   check_rest(value, status == WEIR_OK ? k : 0);
-  check_rest(dense, status == WEIR_OK ? n : 0);
+  const uint32_t *list = status == WEIR_OK ? index : alone_index;
   for (size_t i = 0; i < (status == WEIR_OK ? k : plain); i++) {
-    demand(index[i] < n && (i == 0 || index[i] > index[i - 1]), "indices that do not ascend");
+    demand(list[i] < n && (i == 0 || list[i] > list[i - 1]), "indices that do not ascend");
   }
-  for (size_t i = 0; i < k; i++) {
-    const float sum = 1.5F + value[i];
-    demand(memcmp(&dense[index[i]], &sum, sizeof sum) == 0 || isnan(sum), "added something else");
-  }
+  feed_spread(data, size, n, status, index, value, k);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {

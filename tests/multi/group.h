@@ -116,8 +116,9 @@ static const char *const group_arms[] = {
     "var:%g:art-tree:auto-bf16",
     /* Encoders: their ratio says how many bits, and is not one of the test's. */
     "fp16:0.5:ag", "qsgd:0.125:ag", "qsgd:0.0625:ag", "terngrad:0.0625:ag", "onebit:0.03125:ag",
-    "efsignsgd:0.03125:ag",
-    "dgc:%g:ag", "sidco:%g:ag:auto-fp32", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16",
+    "efsignsgd:0.03125:ag", "qsgd-nearest:0.125:ag", "qsgd-l2:0.125:ag", "qsgd-l2-nearest:0.15625:ag",
+    "dgc:%g:ag", "sidco:%g:ag:auto-fp32",
+    "mstopk:%g:ag:auto-fp16", "dgc:%g:ag:auto-fp16", "randomk:%g:art-ring", "randomk:%g:art-tree:auto-bf16",
     "none:1:dense-halving", "bf16:1:dense-double-tree", "bf16:1:dense-torus", "none:1:dense-star",
     "star:%g:art-halving:auto-fp32", "var:%g:art-double-tree", "star:%g:art-torus:auto-bf16",
     "randomk:%g:art-star",

@@ -1,4 +1,4 @@
-/* Lines through measured times.  No assertion on a time. */
+/* Lines between measured times.  No assertion on a time. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -6,34 +6,32 @@
 #include "kernels/fit.h"
 
 Test(kernels_fit, lines_by_hand) {
-  const size_t n[3] = {1000, 2000, 4000};
-  const double exact[3] = {3e-6, 5e-6, 9e-6}; /* 1 us + 2 ns n */
-  weir_kernel_line line = weir_kernel_line_through(n, exact, 3);
-  cr_expect_float_eq(line.alpha, 1e-6, 1e-15);
-  cr_expect_float_eq(line.beta, 2e-9, 1e-18);
-  cr_expect_float_eq(weir_kernel_seconds(line, 500), 2e-6, 1e-14);
-
-  /* Two points through which a line would start below zero: through the origin instead.  Relative
-   * errors 1000 b / 1 us - 1 and 2000 b / 4 us - 1 have the least squares at
-   * b = (1e9 + 0.5e9) / (1e18 + 0.25e18) = 1.2 ns. */
-  const double curved[2] = {1e-6, 4e-6};
-  line = weir_kernel_line_through(n, curved, 2);
-  cr_expect_eq(line.alpha, 0.0);
-  cr_expect_float_eq(line.beta, 1.2e-9, 1e-18);
-
-  /* Falling times: a constant.  a / 4 us - 1 and a / 1 us - 1: a = 1.25e6 / 1.0625e12. */
-  const double falling[2] = {4e-6, 1e-6};
-  line = weir_kernel_line_through(n, falling, 2);
-  cr_expect_eq(line.beta, 0.0);
-  cr_expect_float_eq(line.alpha, 1.25e6 / 1.0625e12, 1e-14);
-
-  /* One size alone has no offset. */
-  line = weir_kernel_line_through(n, exact, 1);
-  cr_expect(line.alpha == 0.0 && fabs(line.beta - 3e-9) < 1e-18);
-  /* A time below the clock's resolution. */
-  const double none[2] = {0.0, 0.0};
-  line = weir_kernel_line_through(n, none, 2);
-  cr_expect(isfinite(line.alpha) && isfinite(line.beta) && line.alpha >= 0.0);
+  /* 1 us + 2 ns n up to the last knot but one, and 4 ns n there. */
+  enum { LAST = WEIR_KERNEL_KNOTS - 1 };
+  weir_kernel_curve curve;
+  for (size_t i = 0; i < LAST; i++) {
+    cr_assert_lt(weir_kernel_knots[i], weir_kernel_knots[i + 1]);
+    curve.seconds[i] = 1e-6 + 2e-9 * (double)weir_kernel_knots[i];
+  }
+  const double last = (double)weir_kernel_knots[LAST], before = (double)weir_kernel_knots[LAST - 1];
+  curve.seconds[LAST] = 4e-9 * last;
+  cr_assert_eq(weir_kernel_knots[LAST], WEIR_KERNEL_FIT_MOST);
+  static const size_t n[] = {1, 700, 1024, 1025, 30000, 32768, 500000, 1048576};
+  for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
+    weir_kernel_line line = weir_kernel_line_at(&curve, n[i]);
+    cr_expect_float_eq(line.alpha, 1e-6, 1e-12, "%zu: %g", n[i], line.alpha);
+    cr_expect_float_eq(line.beta, 2e-9, 1e-15);
+    cr_expect_float_eq(weir_kernel_seconds(&curve, n[i]), 1e-6 + 2e-9 * (double)n[i], 1e-12);
+  }
+  /* Half way to the last knot the mean of both, beyond it as much an element as there. */
+  const double half = (last + before) / 2;
+  cr_expect_float_eq(weir_kernel_seconds(&curve, (size_t)half),
+                     (1e-6 + 2e-9 * before + 4e-9 * last) / 2, 1e-9);
+  cr_expect_float_eq(weir_kernel_seconds(&curve, 3 * WEIR_KERNEL_FIT_MOST), 12e-9 * last, 1e-9);
+  /* Less than nothing is nothing: 2 us at 8192 and nothing at 1024 would be -0.28 us at 16. */
+  curve.seconds[0] = 0.0;
+  curve.seconds[1] = 2e-6;
+  cr_expect_eq(weir_kernel_seconds(&curve, 16), 0.0);
 }
 
 Test(kernels_fit, every_codec_has_a_plan_and_a_cost, .timeout = 120) {
@@ -44,11 +42,10 @@ Test(kernels_fit, every_codec_has_a_plan_and_a_cost, .timeout = 120) {
     const weir_plan plan = weir_kernel_fit_plan(codec, 0.02, WEIR_WIRE_AUTO_BF16);
     cr_expect_eq(weir_plan_check(&plan), WEIR_OK, "%s", weir_last_error());
     cr_expect_eq(plan.codec, codec);
-    const weir_kernel_line lines[2] = {cost[codec].compress, cost[codec].decode};
-    for (int i = 0; i < 2; i++)
-      cr_expect(isfinite(lines[i].alpha) && isfinite(lines[i].beta) && lines[i].alpha >= 0.0 &&
-                lines[i].beta >= 0.0);
-    cr_expect(weir_kernel_seconds(cost[codec].compress, 1000000) > 0.0);
+    for (size_t knot = 0; knot < WEIR_KERNEL_KNOTS; knot++)
+      cr_expect(isfinite(cost[codec].compress.seconds[knot]) && cost[codec].compress.seconds[knot] > 0.0 &&
+                isfinite(cost[codec].decode.seconds[knot]) && cost[codec].decode.seconds[knot] >= 0.0);
+    cr_expect(weir_kernel_seconds(&cost[codec].compress, 1000000) > 0.0);
   }
 }
 
@@ -66,6 +63,8 @@ Test(kernels_fit, refuses_what_it_has_no_room_for) {
   weir_plan bad = plan;
   bad.cr = 2.0;
   cr_expect_eq(weir_kernel_time(probe, &bad, 1000, 1, &compress, &decode), WEIR_E_INVALID);
+  weir_kernel_cost cost;
+  cr_expect_eq(weir_kernel_fit(probe, &plan, &cost), WEIR_E_INVALID);
   weir_kernel_probe_free(probe);
   weir_kernel_probe_free(NULL);
 }

@@ -122,7 +122,7 @@ Test(kernels_large, moments_and_messages, .timeout = 280) {
     cr_assert(k == KEPT && memcmp(index, want, sizeof want) == 0);
     cr_assert(memcmp(got, value, sizeof value) == 0); /* small integers: exact in every format */
     const float before = to[want[KEPT - 1]];
-    cr_assert_eq(weir_wire_decode_add(message, bytes, N, to), WEIR_OK);
+    cr_assert_eq(weir_wire_decode_add(NULL, message, bytes, N, to), WEIR_OK);
     cr_assert(to[want[KEPT - 1]] != before);
   }
   (void)munmap(e, N * sizeof *e);

@@ -78,6 +78,39 @@ static void release(message *m) {
   free(m->error);
 }
 
+/* Stored and added, with a context and without, at every place of a line of memory; what lies around is
+ * left alone. */
+static void check_dense(weir_rng *rng, const message *m) {
+  size_t n = m->n;
+  size_t first = (size_t)weir_rng_below(rng, 16);
+  float *to = malloc((n + 48) * sizeof *to);
+  float *want = malloc((n + 48) * sizeof *want);
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  for (int way = 0; way < 4; way++) {
+    bool add = way & 1;
+    for (size_t i = 0; i < n + 48; i++) {
+      bool inside = i >= 16 + first && i < 16 + first + n;
+      to[i] = (float)weir_rng_normal(rng);
+      want[i] = inside && !add ? 0.0F : to[i];
+    }
+    for (size_t i = 0; i < m->k; i++) {
+      float *place = &want[16 + first + m->index[i]];
+      *place = add ? *place + m->value[i] : m->value[i];
+    }
+    weir_codec_context *with = way & 2 ? context : NULL;
+    float *at = to + 16 + first;
+    cr_assert_eq(add ? weir_wire_decode_add(with, m->bytes, m->size, n, at)
+                     : weir_wire_decode_dense(with, m->bytes, m->size, n, at),
+                 WEIR_OK);
+    cr_assert(memcmp(to, want, (n + 48) * sizeof *want) == 0, "n=%zu k=%zu way %d at %zu", n, m->k,
+              way, first);
+  }
+  weir_codec_context_free(context);
+  free(to);
+  free(want);
+}
+
 static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *given,
                              weir_wire_format format) {
   message m = encode(rng, n, k, given, format, true);
@@ -89,16 +122,7 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
   cr_assert(memcmp(index, m.index, k * sizeof *index) == 0);
   cr_assert(memcmp(value, m.value, k * sizeof *value) == 0);
 
-  float *added = malloc((n + 1) * sizeof *added);
-  float *want = malloc((n + 1) * sizeof *want);
-  for (size_t i = 0; i < n; i++) {
-    added[i] = want[i] = (float)weir_rng_normal(rng);
-  }
-  cr_assert_eq(weir_wire_decode_add(m.bytes, m.size, n, added), WEIR_OK);
-  for (size_t i = 0; i < k; i++) {
-    want[m.index[i]] += m.value[i];
-  }
-  cr_assert(memcmp(added, want, n * sizeof *want) == 0);
+  check_dense(rng, &m);
 
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n + 1, index, value, k, &got),
                WEIR_E_PROTOCOL);
@@ -114,12 +138,13 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
   cr_assert_eq(got, k);
   cr_assert(memcmp(index, m.index, k * sizeof *index) == 0);
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k, &got), WEIR_E_PROTOCOL);
-  cr_assert_eq(weir_wire_decode_add(m.bytes, m.size, n, added), WEIR_E_PROTOCOL);
+  float *to = calloc(n + 1, sizeof *to);
+  cr_assert_eq(weir_wire_decode_add(NULL, m.bytes, m.size, n, to), WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_wire_decode_dense(NULL, m.bytes, m.size, n, to), WEIR_E_PROTOCOL);
   release(&m);
   free(index);
   free(value);
-  free(added);
-  free(want);
+  free(to);
 }
 
 Test(kernels_wire, round_trips) {
@@ -275,6 +300,8 @@ Test(kernels_wire, refuses_each_malformation) {
 
 /* Truncations and random mutations either fail or give a valid list; decode_add agrees with decode
  * and leaves its target alone on failure.  Buffers are exact, so that ASan sees every overrun. */
+static weir_codec_context *mutants;
+
 static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t capacity) {
   uint8_t *copy = malloc(size + (size == 0));
   memcpy(copy, bytes, size);
@@ -288,13 +315,15 @@ static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t c
     cr_assert_lt(index[i], n);
     cr_assert(i == 0 || index[i - 1] < index[i]);
   }
-  weir_status added = weir_wire_decode_add(copy, size, n, (float *)(void *)to);
+  weir_status added = weir_wire_decode_add(NULL, copy, size, n, (float *)(void *)to);
   cr_assert(added == status || (status != WEIR_OK && added == WEIR_OK));
+  cr_assert_eq(weir_wire_decode_add(mutants, copy, size, n, (float *)(void *)to), added);
   if (added != WEIR_OK) {
     for (size_t i = 0; i < n; i++) {
       cr_assert_eq(to[i], 0);
     }
   }
+  cr_assert_eq(weir_wire_decode_dense(NULL, copy, size, n, (float *)(void *)to), added);
   free(copy);
   free(index);
   free(value);
@@ -305,11 +334,15 @@ static size_t check_mutant(const uint8_t *bytes, size_t size, size_t n, size_t c
 Test(kernels_wire, survives_mutations) {
   weir_rng rng;
   weir_rng_seed(&rng, 99);
-  uint32_t index[400];
+  enum { MOST = 5000 };
+  uint32_t index[MOST];
   size_t taken = 0;
-  for (int round = 0; round < 60; round++) {
-    size_t n = 1 + (size_t)weir_rng_below(&rng, 400);
-    size_t k = (size_t)weir_rng_below(&rng, n + 1) >> weir_rng_below(&rng, 5);
+  cr_assert_eq(weir_codec_context_create(&mutants), WEIR_OK);
+  for (int round = 0; round < 64; round++) {
+    /* Every eighth list is long enough for its codes to be read through a table. */
+    bool large = round % 8 == 7;
+    size_t n = large ? MOST : 1 + (size_t)weir_rng_below(&rng, 400);
+    size_t k = large ? MOST / 10 : (size_t)weir_rng_below(&rng, n + 1) >> weir_rng_below(&rng, 5);
     random_indices(&rng, n, k, index);
     message m = encode(&rng, n, k, index, (weir_wire_format)weir_rng_below(&rng, 3), true);
     cr_assert_eq(check_mutant(m.bytes, m.size, n, k), 1);
@@ -328,5 +361,6 @@ Test(kernels_wire, survives_mutations) {
     }
     release(&m);
   }
+  weir_codec_context_free(mutants);
   cr_expect_gt(taken, 0, "no mutant was valid: values' bits were never reached");
 }

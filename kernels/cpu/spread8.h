@@ -1,0 +1,54 @@
+/* Spreading with AVX2: 8 elements at a time.  Included by avx2.c. */
+#include "kernels/cpu/spread.h"
+
+/* Lanes of the low 8 bits as bytes of ones. */
+TARGET static inline uint64_t lanes_of(uint64_t bits) {
+  return _pdep_u64(bits, UINT64_C(0x0101010101010101)) * 0xff;
+}
+
+/* Lane j gets the value whose number is how many lanes below j are set; the others, any. */
+TARGET static inline __m256 spread8(uint64_t lanes, const float *value) {
+  uint64_t number = _pdep_u64(UINT64_C(0x0706050403020100), lanes);
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(value),
+                                  _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)number)));
+}
+
+TARGET static inline __m256 chosen(uint64_t lanes) {
+  return _mm256_castsi256_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)lanes)));
+}
+
+TARGET static inline size_t spread_word(uint64_t bits, const float *value, float *to, bool stream) {
+  const float *next = value;
+  for (unsigned part = 0; part < 8; part++, bits >>= 8, to += 8) {
+    uint64_t lanes = lanes_of(bits);
+    __m256 x = _mm256_and_ps(spread8(lanes, next), chosen(lanes));
+    next += (size_t)__builtin_popcount((unsigned)(bits & 0xff));
+    if (stream) {
+      _mm256_stream_ps(to, x);
+    } else {
+      _mm256_storeu_ps(to, x);
+    }
+  }
+  return (size_t)(next - value);
+}
+
+TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float *value, float *to) {
+  const float *next = value;
+  for (size_t w = 0; w < words; w++) {
+    uint64_t bits = mask[w];
+    for (size_t at = 64 * w; bits != 0; bits >>= 8, at += 8) {
+      uint64_t lanes = lanes_of(bits);
+      __m256 old = _mm256_loadu_ps(to + at);
+      __m256 sum = _mm256_add_ps(old, spread8(lanes, next));
+      _mm256_storeu_ps(to + at, _mm256_blendv_ps(old, sum, chosen(lanes)));
+      next += (size_t)__builtin_popcount((unsigned)(bits & 0xff));
+    }
+  }
+  return (size_t)(next - value);
+}
+
+TARGET static void drain(void) {
+  _mm_sfence();
+}
+
+#include "kernels/cpu/spread_all.h"

@@ -1,0 +1,90 @@
+/* Reading wire messages; wire.c gives the form.  Nothing in a message is trusted: lengths are checked
+ * before a byte behind the header is read, and the list while it is. */
+#include "kernels/wire.h"
+
+#include "base/base.h"
+
+weir_status weir_wire_malformed(const char *what) {
+  return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %s", what);
+}
+
+weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n,
+                            weir_wire_parts *out) {
+  weir_wire_header head;
+  if (bytes < sizeof head) {
+    return weir_wire_malformed("shorter than its header");
+  }
+  memcpy(&head, message, sizeof head);
+  if (memcmp(head.magic, weir_wire_magic, sizeof head.magic) != 0 || head.zero != 0) {
+    return weir_wire_malformed("not such a message");
+  }
+  if (head.n != expected_n || head.k > head.n) {
+    return weir_wire_malformed("wrong number of elements");
+  }
+  bool rice = head.index_encoding == WEIR_INDEX_RICE;
+  if (head.index_encoding >= WEIR_INDEX_COUNT || head.value_encoding >= WEIR_VALUES_COUNT ||
+      head.shift > (rice ? 31 : 0)) {
+    return weir_wire_malformed("unknown encoding");
+  }
+  size_t values = head.k * weir_value_bytes[head.value_encoding];
+  if (bytes - sizeof head < values) {
+    return weir_wire_malformed("values cut off");
+  }
+  size_t list = bytes - sizeof head - values;
+  bool bitmap = head.index_encoding == WEIR_INDEX_BITMAP;
+  if ((head.index_encoding == WEIR_INDEX_U32 && list != 4 * (size_t)head.k) ||
+      (bitmap && list != ((size_t)head.n + 7) / 8)) {
+    return weir_wire_malformed("wrong length");
+  }
+  const uint8_t *data = (const uint8_t *)message + sizeof head;
+  out->k = head.k;
+  out->encoding = (weir_value_encoding)head.value_encoding;
+  out->values = out->encoding != WEIR_VALUES_NONE ? data + list : NULL;
+  out->list = (weir_index_reader){
+      .code = {(weir_index_encoding)head.index_encoding, head.shift, list},
+      .data = data,
+      .n = head.n};
+  return WEIR_OK;
+}
+
+void weir_wire_values(const weir_wire_parts *message, size_t from, size_t count, float *value) {
+  if (message->encoding == WEIR_VALUES_FP32) {
+    memcpy(value, message->values + 4 * from, 4 * count);
+    return;
+  }
+  /* Through a small buffer: the place in the message need not be aligned. */
+  uint16_t piece[WEIR_WIRE_PIECE];
+  for (size_t done = 0; done < count; done += WEIR_WIRE_PIECE) {
+    size_t part = count - done < WEIR_WIRE_PIECE ? count - done : WEIR_WIRE_PIECE;
+    memcpy(piece, message->values + 2 * (from + done), 2 * part);
+    if (message->encoding == WEIR_VALUES_FP16) {
+      weir_cpu()->fp16_decode(piece, part, value + done);
+    } else {
+      weir_bf16_decode(piece, part, value + done);
+    }
+  }
+}
+
+weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_n, uint32_t *index,
+                             float *value, size_t capacity, size_t *k) {
+  *k = 0;
+  weir_wire_parts in;
+  weir_status status = weir_wire_parse(message, bytes, expected_n, &in);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if ((value != NULL) != (in.values != NULL)) {
+    return weir_wire_malformed(value != NULL ? "values are missing" : "values where none belong");
+  }
+  if (in.k > capacity) {
+    return weir_wire_malformed("more elements than there is room for");
+  }
+  if (!weir_index_read(&in.list, index, in.k) || !weir_index_done(&in.list)) {
+    return weir_wire_malformed("bad index list");
+  }
+  if (value != NULL && in.k > 0) {
+    weir_wire_values(&in, 0, in.k, value);
+  }
+  *k = in.k;
+  return WEIR_OK;
+}
