@@ -31,6 +31,10 @@ static totals allreduce_totals(uint32_t row, int n, double bytes) {
                       2.0 * (core - 1.0 + extra) * bytes};
     case WEIR_ALLREDUCE_DOUBLE_TREE:
       return (totals){4.0 * (ranks - 1.0) * weir_double_tree_chunks((size_t)bytes), once};
+    case WEIR_ALLREDUCE_DOUBLING: {
+      const double messages = core * weir_log2_ceil(place.core) + 2.0 * extra;
+      return (totals){messages, messages * bytes};
+    }
     case WEIR_ALLREDUCE_TORUS: return (totals){2.0 * ranks * (rows + n / rows - 2.0), once};
     default: return (totals){2.0 * (ranks - 1.0), once}; /* tree, star */
   }
