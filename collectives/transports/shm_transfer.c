@@ -1,5 +1,4 @@
 /* Moving messages through the rings. */
-#include <sched.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -7,8 +6,6 @@
 
 #define SLICE_S 0.02 /* how long a rank sleeps before it looks whether a process has ended */
 #define WAITS_A_CLOCK 8
-#define SPINS 2000  /* where every rank has a processor */
-#define YIELDS 4    /* where it has not */
 
 typedef struct transfer {
   shm *self;
@@ -236,17 +233,16 @@ static int due_from(const transfer *x) {
   return to;
 }
 
-/* Something may come at once: look a little before sleeping, but not at others' expense. */
-static bool rings_soon(const transfer *x, const shm_member *own, uint32_t seen) {
-  const int tries = x->self->crowded ? YIELDS : SPINS;
-  for (int i = 0; i < tries; i++) {
-    if (atomic_load_explicit(&own->bell, memory_order_relaxed) != seen) return true;
-    if (x->self->crowded) (void)sched_yield();
-#if defined(__x86_64__)
-    else __builtin_ia32_pause();
-#endif
-  }
-  return false;
+/* A peer that sums up where this rank is due to hear from it; what it sent before that counts. */
+static weir_status check_ahead(transfer *x, int rank) {
+  const shm_peer *p = &x->self->peer[rank];
+  if (!shm_sum_ahead(x->self, rank)) return WEIR_OK;
+  weir_status status = push(x, rank);
+  if (status == WEIR_OK) status = pull(x, rank);
+  if (status != WEIR_OK || (p->send_at == x->sends && p->recv_at == x->recvs)) return status;
+  shm_end(x->self, WEIR_E_MISMATCH, rank);
+  return weir_fail(WEIR_E_MISMATCH, "rank %d sums up where this rank sends messages (step %llu)",
+                   rank, (unsigned long long)x->tag->step);
 }
 
 static weir_status wait(transfer *x, uint32_t seen) {
@@ -260,8 +256,9 @@ static weir_status wait(transfer *x, uint32_t seen) {
   if (status != WEIR_OK || x->open == 0) return status;
   if (++x->waited % WAITS_A_CLOCK == 0 && weir_now_s() >= x->deadline_s)
     return shm_blame_silence(self, waiting_on, x->tag->step);
-  if (rings_soon(x, own, seen) || shm_sleep(self, seen, SLICE_S)) return WEIR_OK;
-  status = check_gone(x, true);
+  if (shm_pause(self, seen, SLICE_S)) return WEIR_OK;
+  status = check_ahead(x, waiting_on);
+  if (status == WEIR_OK) status = check_gone(x, true);
   if (status != WEIR_OK || x->open == 0 || weir_now_s() < x->deadline_s) return status;
   return shm_blame_silence(self, waiting_on, x->tag->step);
 }
