@@ -20,7 +20,6 @@
 #define LOOK_S 0.003  /* what a first look shall at least last */
 #define LOOP_S 0.015  /* what a measured loop shall at least last */
 #define LOOP_MAX 1000
-#define HOPELESS 3.0
 #define LEAVE_S 10.0  /* for a contender's processes to end by themselves */
 
 typedef struct answered {
@@ -176,21 +175,12 @@ static guint32 loop_for(double each_s, double whole_s) {
   return each_s * LOOP_MAX <= whole_s ? LOOP_MAX : 1 + (guint32)(whole_s / each_s);
 }
 
-/* With few rows to choose, one that was far behind at the size before is not looked at again. */
-static gboolean is_hopeless(const contender *c, const bench_plan *p, guint32 row, gsize size) {
-  if (p->best == 0 || size == 0) return FALSE;
-  double fastest = INFINITY;
-  for (guint32 other = 0; other < ROWS_MAX; other++)
-    if (c->has_row(c, p, other)) fastest = MIN(fastest, cell_of(p, c, other, size - 1)->look);
-  return cell_of(p, c, row, size - 1)->look > HOPELESS * fastest;
-}
-
 static void look(contender *c, const bench_plan *p, guint32 row, gsize size) {
   bench_cell *cell = cell_of(p, c, row, size);
   const gsize n = p->elements[size];
   answered a;
   cell->look = INFINITY;
-  if (is_hopeless(c, p, row, size) || !ask(c, p, row, n, 1, FALSE, &a)) return;
+  if (!ask(c, p, row, n, 1, FALSE, &a)) return;
   if (a.seconds < LOOK_S && !ask(c, p, row, n, loop_for(a.seconds, LOOK_S), FALSE, &a)) return;
   cell->look = a.seconds;
 }

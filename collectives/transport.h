@@ -68,7 +68,8 @@ typedef struct weir_transport_ops {
   /* Tell all ranks that `culprit` ends the group; best effort, never blocks. */
   void (*abort)(weir_transport *t, int culprit);
   void (*destroy)(weir_transport *t);
-  /* All-reduce of the transport's own, or of the library below; NULL where there is none.  Sums x[0..n) over ranks in place;
+  /* All-reduce of the transport's own, or of the library below; NULL where there is none.  Sums
+   * x[0..n) over ranks in place;
    * the caller's own block of blocks[size * block_bytes] is filled in, on WEIR_OK all are.  Tag and
    * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
   weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n,

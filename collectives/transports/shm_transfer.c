@@ -39,19 +39,6 @@ static void begin(transfer *x) {
   x->open = x->sends + x->recvs;
 }
 
-/* The next message of the same peer behind number i, or the number of messages. */
-static size_t next_send(const transfer *x, size_t i) {
-  const int peer = x->send[i].peer;
-  while (++i < x->sends && x->send[i].peer != peer) continue;
-  return i;
-}
-
-static size_t next_recv(const transfer *x, size_t i) {
-  const int peer = x->recv[i].peer;
-  while (++i < x->recvs && x->recv[i].peer != peer) continue;
-  return i;
-}
-
 static void copy_in(unsigned char *ring, size_t size, uint64_t at, const void *data, size_t bytes) {
   const size_t begin_at = (size_t)at & (size - 1);
   const size_t head = bytes < size - begin_at ? bytes : size - begin_at;
@@ -135,7 +122,7 @@ static weir_status push(transfer *x, int rank) {
     if (p->sent < s->bytes) continue;
     p->send_headed = false;
     p->sent = 0;
-    p->send_at = next_send(x, p->send_at);
+    p->send_at = weir_send_after(x->send, x->sends, p->send_at);
     x->open--;
   }
   return WEIR_OK;
@@ -191,7 +178,7 @@ static weir_status pull(transfer *x, int rank) {
     publish_tail(x, rank);
     if (p->received < r->bytes) continue;
     p->recv_headed = false;
-    p->recv_at = next_recv(x, p->recv_at);
+    p->recv_at = weir_recv_after(x->recv, x->recvs, p->recv_at);
     x->open--;
   }
   return WEIR_OK;
