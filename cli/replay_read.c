@@ -44,6 +44,7 @@ static gboolean read_input(const char *path, guint line, JsonObject *object,
     const weir_field *field = &weir_fields[i];
     char *at = (char *)input + field->offset;
     JsonNode *node = json_object_get_member(object, field->name);
+    if (!node && field->since) continue;
     if (field->count == 0) {
       if (!set_field(field, node, at))
         return refuse(path, line, "input.%s: expected a number", field->name);

@@ -10,6 +10,8 @@
 #include "controller/loop.h"
 #include "kernels/fit.h"
 
+#define TIMED_MOST ((size_t)1 << 18) /* elements a codec is timed on at start */
+
 static const double weight = 0.2;    /* of a new value in a moving average */
 static const double departure = 0.4; /* of measured from predicted communication time */
 /* A leap: so far off, in shares of the expected time and in seconds, that no busy processor explains
@@ -55,11 +57,25 @@ void weir_learn_start(weir_learnt *l) {
   l->heard_id = UINT64_MAX;
 }
 
+/* Two sizes beyond the second cache give the line; a start waits for this, so few runs of each. */
+static weir_status time_codec(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
+                              double messages, double *seconds) {
+  static const size_t size[] = {TIMED_MOST / 2, TIMED_MOST};
+  double compress[2], decode[2];
+  for (size_t i = 0; i < 2; i++) {
+    const weir_status status = weir_kernel_time(probe, plan, size[i], 2, &compress[i], &decode[i]);
+    if (status != WEIR_OK) return status;
+  }
+  *seconds = weir_kernel_seconds(weir_kernel_line_through(size, compress, 2), n) +
+             messages * weir_kernel_seconds(weir_kernel_line_through(size, decode, 2), n);
+  return WEIR_OK;
+}
+
 weir_status weir_learn_codecs(weir_loop *loop) {
   static const double cr = 0.01; /* in the middle of what is chosen from; the model scales from it */
   weir_kernel_probe *probe = NULL;
   bool done[WEIR_CODEC_COUNT] = {false};
-  weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_FIT_MOST);
+  weir_status status = weir_kernel_probe_create(&probe, TIMED_MOST);
   for (size_t a = 0; a < WEIR_ARMS && status == WEIR_OK; a++) {
     const uint32_t codec = weir_arms[a].codec;
     const weir_plan plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
@@ -67,14 +83,10 @@ weir_status weir_learn_codecs(weir_loop *loop) {
         weir_compress_prior(codec, (uint64_t)loop->workers, loop->elements, plan.cr);
     if (done[codec] || !(prior > 0.0)) continue;
     done[codec] = true;
-    weir_kernel_cost cost;
-    status = weir_kernel_fit(probe, &plan, &cost);
-    if (status != WEIR_OK) break;
-    const size_t n = (size_t)loop->elements;
     const double messages = weir_codec_find(codec)->shared_indices ? 1.0 : (double)loop->workers;
-    const double seconds = weir_kernel_seconds(cost.compress, n) +
-                           messages * weir_kernel_seconds(cost.decode, n);
-    loop->learnt.compress[codec] = clamp(seconds / prior, 1e-3, 1e3);
+    double seconds = 0.0;
+    status = time_codec(probe, &plan, (size_t)loop->elements, messages, &seconds);
+    if (status == WEIR_OK) loop->learnt.compress[codec] = clamp(seconds / prior, 1e-3, 1e3);
   }
   weir_kernel_probe_free(probe);
   return status;

@@ -138,6 +138,7 @@ typedef struct shm {
   unsigned char *slots; /* SHM_SLOTS of slot_bytes a rank */
   size_t slot_bytes;
   uint64_t sums, chunks; /* operations and chunks begun */
+  bool left_out;      /* the others have gone on without this rank */
 } shm;
 
 /* --- the segment ---------------------------------------------------------------------------- */
