@@ -1,79 +1,15 @@
 /* `weir bench collectives`: how fast the collectives are between processes of this machine, in the
- * columns of nccl-tests.  A time is the slowest rank's average over a loop, and of several loops
- * the median. */
+ * columns of nccl-tests, beside what Open MPI and Gloo make of the same.  A time is the slowest rank's
+ * average over a loop, and of several loops the median. */
 #include "bench_collectives.h"
 
-#include <arpa/inet.h>
-#include <glib.h>
 #include <json-glib/json-glib.h>
-#include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include "base/base.h"
 #include "cli.h"
 
-/* --- all of them ---------------------------------------------------------------------------- */
-
-static gboolean free_port(char *where, gsize room) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t length = sizeof address;
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const gboolean found = fd >= 0 && bind(fd, (struct sockaddr *)&address, length) == 0 &&
-                         getsockname(fd, (struct sockaddr *)&address, &length) == 0;
-  if (fd >= 0) (void)close(fd);
-  (void)g_snprintf(where, (gulong)room, "127.0.0.1:%d", ntohs(address.sin_port));
-  return found;
-}
-
-static int run_transport(bench_plan *p) {
-  pid_t pid[RANKS_MAX];
-  (void)g_snprintf(p->where, sizeof p->where, "bench-%d", (int)getpid());
-  if (strcmp(p->transport, "tcp") == 0 && !free_port(p->where, sizeof p->where)) {
-    fprintf(stderr, "weir bench collectives: no free port on the loopback\n");
-    return WEIR_EXIT_FAILED;
-  }
-  memset(p->board, 0, p->board_bytes);
-  (void)fflush(NULL);
-  int started = 0;
-  for (; started < p->ranks; started++) {
-    p->board->rank[started].status = WEIR_E_PEER; /* unless it says otherwise */
-    (void)g_strlcpy(p->board->rank[started].message, "it ended without a word",
-                    sizeof p->board->rank[started].message);
-    pid[started] = fork();
-    if (pid[started] < 0) break;
-    if (pid[started] > 0) continue;
-    p->board->rank[started].status = weir_bench_rank(p, started);
-    (void)g_strlcpy(p->board->rank[started].message, weir_last_error(),
-                    sizeof p->board->rank[started].message);
-    _exit(0);
-  }
-  if (started < p->ranks) fprintf(stderr, "weir bench collectives: cannot start a process\n");
-  for (int r = 0; r < started; r++) {
-    if (started < p->ranks) (void)kill(pid[r], SIGKILL);
-    (void)waitpid(pid[r], NULL, 0);
-  }
-  if (started < p->ranks) return WEIR_EXIT_FAILED;
-  for (int r = 0; r < p->ranks; r++)
-    if (p->board->rank[r].status != WEIR_OK) {
-      fprintf(stderr, "weir bench collectives: %s, rank %d: %s\n", p->transport, r,
-              p->board->rank[r].message);
-      return WEIR_EXIT_FAILED;
-    }
-  return WEIR_EXIT_DONE;
-}
-
 /* --- results -------------------------------------------------------------------------------- */
-
-static int ascending(const void *pa, const void *pb) {
-  const double a = *(const double *)pa, b = *(const double *)pb;
-  return (a > b) - (a < b);
-}
 
 typedef struct row {
   const char *transport, *algorithm;
@@ -88,24 +24,32 @@ static double bus_share(bench_kind kind, int ranks) {
   return kind == BENCH_BROADCAST || kind == BENCH_REDUCE ? 1.0 : others;
 }
 
-static row row_of(const bench_plan *p, guint32 algorithm, gsize size) {
-  const cell *c = &p->board->cells[algorithm * p->sizes + size];
-  double slowest[REPEATS_MAX];
-  row r = {.transport = p->transport, .algorithm = weir_bench_row_name(p->kind, algorithm)};
-  for (int i = 0; i < p->repeats; i++) {
-    slowest[i] = 0.0;
-    for (int k = 0; k < p->ranks; k++) slowest[i] = MAX(slowest[i], c->seconds[i][k]);
-  }
-  qsort(slowest, (gsize)p->repeats, sizeof *slowest, ascending);
-  r.seconds = slowest[p->repeats / 2];
+static row row_of(const bench_plan *p, const contender *c, guint32 algorithm, gsize size) {
+  const bench_cell *cell = &c->cells[algorithm * p->sizes + size];
+  row r = {.transport = c->name, .algorithm = c->row_name(p->kind, algorithm)};
+  r.seconds = weir_bench_median(p, cell);
   r.bytes = p->elements[size] * sizeof(float);
   r.algbw = (double)r.bytes / r.seconds * 1e-9;
   r.busbw = r.algbw * bus_share(p->kind, p->ranks);
-  for (int k = 0; k < p->ranks; k++) {
-    r.wire = MAX(r.wire, c->wire[k]);
-    r.wrong += c->wrong[k];
-  }
+  r.wire = cell->wire;
+  r.wrong = cell->wrong;
   return r;
+}
+
+static gboolean is_measured(const bench_plan *p, const contender *c, guint32 algorithm, gsize size) {
+  return !*c->absent && c->cells[algorithm * p->sizes + size].chosen;
+}
+
+/* The fastest row of a contender at a size; FALSE when it has none. */
+static gboolean best_of(const bench_plan *p, const contender *c, gsize size, row *best) {
+  gboolean found = FALSE;
+  for (guint32 a = 0; a < ROWS_MAX; a++) {
+    if (!is_measured(p, c, a, size)) continue;
+    const row r = row_of(p, c, a, size);
+    if (!found || r.seconds < best->seconds) *best = r;
+    found = TRUE;
+  }
+  return found;
 }
 
 static void add_json(JsonBuilder *builder, const row *r) {
@@ -123,70 +67,127 @@ static void add_json(JsonBuilder *builder, const row *r) {
   json_builder_set_member_name(builder, "busbw_gbs");
   json_builder_add_double_value(builder, r->busbw);
   json_builder_set_member_name(builder, "wire_bytes");
-  json_builder_add_int_value(builder, (gint64)r->wire);
+  if (r->wire > 0)
+    json_builder_add_int_value(builder, (gint64)r->wire);
+  else
+    json_builder_add_null_value(builder);
   json_builder_set_member_name(builder, "wrong");
   json_builder_add_int_value(builder, (gint64)r->wrong);
   json_builder_end_object(builder);
 }
 
-static guint64 report(const bench_plan *p, JsonBuilder *builder) {
+static void print_row(const row *r) {
+  char wire[24] = "-";
+  if (r->wire > 0) (void)g_snprintf(wire, sizeof wire, "%" G_GUINT64_FORMAT, r->wire);
+  printf("%-16s %-18s %12" G_GUINT64_FORMAT " %12.1f %9.3f %9.3f %12s %7" G_GUINT64_FORMAT "\n",
+         r->transport, r->algorithm, r->bytes, r->seconds * 1e6, r->algbw, r->busbw, wire, r->wrong);
+}
+
+/* All rows; the number of wrong elements in Weir's own. */
+static guint64 report_rows(const bench_plan *p, const contender *all, int count,
+                           JsonBuilder *builder) {
   guint64 wrong = 0;
-  for (guint32 a = 0; a < ROWS_MAX; a++)
-    for (gsize s = 0; p->algorithm[a] && s < p->sizes; s++) {
-      const row r = row_of(p, a, s);
-      wrong += r.wrong;
-      if (builder)
-        add_json(builder, &r);
-      else
-        printf("%-6s %-12s %12" G_GUINT64_FORMAT " %12.1f %9.3f %9.3f %12" G_GUINT64_FORMAT
-               " %7" G_GUINT64_FORMAT "\n",
-               r.transport, r.algorithm, r.bytes, r.seconds * 1e6, r.algbw, r.busbw, r.wire,
-               r.wrong);
-    }
+  for (int i = 0; i < count; i++)
+    for (guint32 a = 0; a < ROWS_MAX; a++)
+      for (gsize s = 0; s < p->sizes; s++) {
+        if (!is_measured(p, &all[i], a, s)) continue;
+        const row r = row_of(p, &all[i], a, s);
+        if (!all[i].peer) wrong += r.wrong;
+        if (builder)
+          add_json(builder, &r);
+        else
+          print_row(&r);
+      }
   return wrong;
 }
 
-static int run_all(bench_plan *p, char **transports, gboolean json) {
-  g_autoptr(JsonBuilder) builder = json ? json_builder_new() : NULL;
-  guint64 wrong = 0;
-  int code = WEIR_EXIT_DONE;
-  if (json) {
+/* The fastest row of everybody, size by size, us. */
+static void print_best(const bench_plan *p, const contender *all, int count) {
+  printf("# best, us\n%12s", "size(B)");
+  for (int i = 0; i < count; i++) printf(" %26s", all[i].name);
+  for (gsize s = 0; s < p->sizes; s++) {
+    printf("\n%12" G_GSIZE_FORMAT, p->elements[s] * sizeof(float));
+    for (int i = 0; i < count; i++) {
+      row best;
+      if (best_of(p, &all[i], s, &best))
+        printf(" %10.1f %15.15s", best.seconds * 1e6, best.algorithm);
+      else
+        printf(" %26s", "-");
+    }
+  }
+  printf("\n");
+}
+
+static void json_best(const bench_plan *p, const contender *all, int count, JsonBuilder *builder) {
+  json_builder_set_member_name(builder, "best");
+  json_builder_begin_array(builder);
+  for (gsize s = 0; s < p->sizes; s++)
+    for (int i = 0; i < count; i++) {
+      row best;
+      if (best_of(p, &all[i], s, &best)) add_json(builder, &best);
+    }
+  json_builder_end_array(builder);
+  json_builder_set_member_name(builder, "absent");
+  json_builder_begin_array(builder);
+  for (int i = 0; i < count; i++) {
+    if (!*all[i].absent) continue;
     json_builder_begin_object(builder);
-    json_builder_set_member_name(builder, "ranks");
-    json_builder_add_int_value(builder, p->ranks);
-    json_builder_set_member_name(builder, "collective");
-    json_builder_add_string_value(builder, bench_kind_names[p->kind]);
-    json_builder_set_member_name(builder, "format");
-    json_builder_add_string_value(builder, p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
-    json_builder_set_member_name(builder, "rows");
-    json_builder_begin_array(builder);
-  } else {
-    printf("# %s, %d ranks; wire: bytes the busiest rank sends in one operation\n",
-           bench_kind_names[p->kind], p->ranks);
-    printf("%-6s %-12s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)",
-           "algbw", "busbw", "wire(B)", "#wrong");
-  }
-  for (char **t = transports; *t && code == WEIR_EXIT_DONE; t++) {
-    p->transport = *t;
-    code = run_transport(p);
-    if (code == WEIR_EXIT_DONE) wrong += report(p, builder);
-  }
-  if (code != WEIR_EXIT_DONE) return code;
-  if (json) {
-    json_builder_end_array(builder);
+    json_builder_set_member_name(builder, "peer");
+    json_builder_add_string_value(builder, all[i].name);
+    json_builder_set_member_name(builder, "why");
+    json_builder_add_string_value(builder, all[i].absent);
     json_builder_end_object(builder);
-    g_autoptr(JsonNode) root = json_builder_get_root(builder);
-    g_autofree char *text = json_to_string(root, FALSE);
-    puts(text);
   }
+  json_builder_end_array(builder);
+}
+
+static guint64 report_json(const bench_plan *p, const contender *all, int count) {
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  json_builder_set_member_name(builder, "ranks");
+  json_builder_add_int_value(builder, p->ranks);
+  json_builder_set_member_name(builder, "collective");
+  json_builder_add_string_value(builder, bench_kind_names[p->kind]);
+  json_builder_set_member_name(builder, "format");
+  json_builder_add_string_value(builder, p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
+  json_builder_set_member_name(builder, "rows");
+  json_builder_begin_array(builder);
+  const guint64 wrong = report_rows(p, all, count, builder);
+  json_builder_end_array(builder);
+  json_best(p, all, count, builder);
+  json_builder_end_object(builder);
+  g_autoptr(JsonNode) root = json_builder_get_root(builder);
+  g_autofree char *text = json_to_string(root, FALSE);
+  puts(text);
+  return wrong;
+}
+
+static guint64 report_table(const bench_plan *p, const contender *all, int count) {
+  printf("# %s, %d ranks; wire: bytes the busiest rank sends in one operation\n",
+         bench_kind_names[p->kind], p->ranks);
+  printf("%-16s %-18s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)", "algbw",
+         "busbw", "wire(B)", "#wrong");
+  const guint64 wrong = report_rows(p, all, count, NULL);
+  for (int i = 0; i < count; i++)
+    if (*all[i].absent) printf("# %s: not measured: %s\n", all[i].name, all[i].absent);
+  if (count > 1) print_best(p, all, count);
+  return wrong;
+}
+
+static int run_all(const bench_plan *p, contender *all, int count, gboolean json) {
+  for (int i = 0; i < count; i++) all[i].cells = g_new0(bench_cell, ROWS_MAX * p->sizes);
+  guint64 wrong = 1;
+  if (weir_bench_contest(p, all, count))
+    wrong = json ? report_json(p, all, count) : report_table(p, all, count);
+  for (int i = 0; i < count; i++) g_free(all[i].cells);
   return wrong == 0 ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
 }
 
 /* --- the command line ----------------------------------------------------------------------- */
 
 typedef struct arguments {
-  char *collective, *transport, *algorithm, *sizes, *format;
-  int ranks, repeats;
+  char *collective, *transport, *algorithm, *sizes, *format, *peers, *mpi_rank;
+  int ranks, repeats, best;
   gboolean json;
 } arguments;
 
@@ -217,11 +218,53 @@ static gboolean parse_algorithms(const char *text, bench_plan *p) {
   return *names != NULL;
 }
 
-static int parse(const arguments *a, char **transports, bench_plan *p) {
-  for (char **t = transports; *t; t++)
-    if (strcmp(*t, "tcp") != 0 && strcmp(*t, "shm") != 0)
+/* Weir's transports and their peers, in the order in which they take turns. */
+static int parse_contenders(const arguments *a, const bench_plan *p, contender *all, int *count) {
+  g_auto(GStrv) transports = g_strsplit(a->transport, ",", -1);
+  g_auto(GStrv) peers = g_strsplit(a->peers, ",", -1);
+  *count = 0;
+  if (!*transports || g_strv_length(transports) > 2)
+    return refuse("transport", a->transport, "tcp, shm or tcp,shm");
+  for (char **t = transports; *t; t++) {
+    if (strcmp(*t, "shm") == 0)
+      weir_bench_contender_shm(&all[(*count)++]);
+    else if (strcmp(*t, "tcp") == 0)
+      weir_bench_contender_tcp(&all[(*count)++]);
+    else
       return refuse("transport", a->transport, "tcp, shm or tcp,shm");
-  if (!*transports) return refuse("transport", a->transport, "tcp, shm or tcp,shm");
+  }
+  if (*peers && (p->kind != BENCH_ALLREDUCE || p->format != WEIR_VALUE_FP32))
+    return refuse("peers", a->peers, "--collective all-reduce and --format fp32 with it");
+  for (char **peer = peers; *peer; peer++) {
+    const gboolean spin = strcmp(*peer, "openmpi-spin") == 0;
+    if (*count + 2 > CONTENDERS_MAX || g_strv_contains((const char *const *)peer + 1, *peer))
+      return refuse("peers", a->peers, "each of openmpi, openmpi-spin and gloo once");
+    if (strcmp(*peer, "gloo") == 0) {
+      weir_bench_contender_gloo(&all[(*count)++]);
+    } else if (spin || strcmp(*peer, "openmpi") == 0) {
+      weir_bench_contender_mpi(&all[(*count)++], spin ? BENCH_MPI_SHM_SPIN : BENCH_MPI_SHM);
+      weir_bench_contender_mpi(&all[(*count)++], spin ? BENCH_MPI_TCP_SPIN : BENCH_MPI_TCP);
+    } else {
+      return refuse("peers", a->peers, "some of openmpi, openmpi-spin and gloo");
+    }
+  }
+  return WEIR_EXIT_DONE;
+}
+
+static int parse_sizes(const arguments *a, bench_plan *p) {
+  g_auto(GStrv) sizes = g_strsplit(a->sizes, ",", -1);
+  if (!*sizes || g_strv_length(sizes) > SIZES_MAX)
+    return refuse("sizes", a->sizes, "up to 32 sizes such as 4K,1M");
+  for (char **s = sizes; *s; s++) {
+    if (!parse_size(*s, &p->elements[p->sizes]))
+      return refuse("sizes", *s, "bytes, a multiple of 4 up to 1024M, such as 4096, 64K, 16M");
+    p->most = MAX(p->most, p->elements[p->sizes]);
+    p->sizes++;
+  }
+  return WEIR_EXIT_DONE;
+}
+
+static int parse(const arguments *a, bench_plan *p) {
   int kind = 0;
   while (kind < BENCH_KINDS && strcmp(a->collective, bench_kind_names[kind]) != 0) kind++;
   if (kind == BENCH_KINDS)
@@ -235,19 +278,18 @@ static int parse(const arguments *a, char **transports, bench_plan *p) {
       g_string_append_printf(known, "%s%s", r ? "," : " ", weir_bench_row_name(p->kind, r));
     return refuse("algorithm", a->algorithm, known->str);
   }
-  g_auto(GStrv) sizes = g_strsplit(a->sizes, ",", -1);
-  if (!*sizes || g_strv_length(sizes) > SIZES_MAX)
-    return refuse("sizes", a->sizes, "up to 32 sizes such as 4K,1M");
-  for (char **s = sizes; *s; s++)
-    if (!parse_size(*s, &p->elements[p->sizes++]))
-      return refuse("sizes", *s, "bytes, a multiple of 4 up to 1024M, such as 4096, 64K, 16M");
+  const int code = parse_sizes(a, p);
+  if (code != WEIR_EXIT_DONE) return code;
   if (strcmp(a->format, "fp32") != 0 && strcmp(a->format, "bf16") != 0)
     return refuse("format", a->format, "fp32 or bf16");
   p->format = a->format[0] == 'b' ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32;
   p->ranks = a->ranks;
   p->repeats = a->repeats;
-  if (p->ranks < 2 || p->ranks > RANKS_MAX || p->repeats < 1 || p->repeats > REPEATS_MAX) {
-    fprintf(stderr, "weir bench collectives: expected --ranks 2 to %d and --repeats 1 to %d\n",
+  p->best = a->best;
+  if (p->ranks < 2 || p->ranks > RANKS_MAX || p->repeats < 1 || p->repeats > REPEATS_MAX ||
+      p->best < 0) {
+    fprintf(stderr,
+            "weir bench collectives: expected --ranks 2 to %d, --repeats 1 to %d and --best from 0\n",
             RANKS_MAX, REPEATS_MAX);
     return WEIR_EXIT_USAGE;
   }
@@ -258,19 +300,12 @@ static int parse(const arguments *a, char **transports, bench_plan *p) {
 }
 
 static int run_parsed(const arguments *a) {
-  g_auto(GStrv) transports = g_strsplit(a->transport, ",", -1);
-  bench_plan p = {.job = (guint64)getpid()};
-  int code = parse(a, transports, &p);
-  if (code != WEIR_EXIT_DONE) return code;
-  p.board_bytes = sizeof(board) + ROWS_MAX * p.sizes * sizeof(cell);
-  p.board = mmap(NULL, p.board_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  if (p.board == MAP_FAILED) {
-    fprintf(stderr, "weir bench collectives: out of memory\n");
-    return WEIR_EXIT_FAILED;
-  }
-  code = run_all(&p, transports, a->json);
-  (void)munmap(p.board, p.board_bytes);
-  return code;
+  bench_plan p = {.sizes = 0};
+  contender all[CONTENDERS_MAX];
+  int count = 0;
+  int code = parse(a, &p);
+  if (code == WEIR_EXIT_DONE) code = parse_contenders(a, &p, all, &count);
+  return code == WEIR_EXIT_DONE ? run_all(&p, all, count, a->json) : code;
 }
 
 int weir_bench_collectives(int argc, char **argv) {
@@ -283,6 +318,9 @@ int weir_bench_collectives(int argc, char **argv) {
       {"sizes", 0, 0, G_OPTION_ARG_STRING, &a.sizes, "bytes of fp32 (default 4K,64K,1M)", "LIST"},
       {"format", 0, 0, G_OPTION_ARG_STRING, &a.format, "on the wire: fp32 (default), bf16", "F"},
       {"repeats", 0, 0, G_OPTION_ARG_INT, &a.repeats, "loops to take the median of (7)", "N"},
+      {"best", 0, 0, G_OPTION_ARG_INT, &a.best, "only the N fastest rows of each (0: all)", "N"},
+      {"peers", 0, 0, G_OPTION_ARG_STRING, &a.peers, "openmpi, openmpi-spin, gloo: in the same run", "LIST"},
+      {"mpi-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.mpi_rank, "", ""},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
@@ -294,7 +332,10 @@ int weir_bench_collectives(int argc, char **argv) {
     fprintf(stderr, "weir bench collectives: %s\n", error->message);
   } else if (argc > 1) {
     fprintf(stderr, "weir bench collectives: unexpected argument '%s'\n", argv[1]);
+  } else if (a.mpi_rank) {
+    code = weir_bench_mpi_rank(a.mpi_rank);
   } else {
+    if (!a.peers) a.peers = g_strdup("");
     if (!a.collective) a.collective = g_strdup("all-reduce");
     if (!a.transport) a.transport = g_strdup("tcp,shm");
     if (!a.algorithm) a.algorithm = g_strdup("all");
@@ -307,5 +348,7 @@ int weir_bench_collectives(int argc, char **argv) {
   g_free(a.algorithm);
   g_free(a.sizes);
   g_free(a.format);
+  g_free(a.peers);
+  g_free(a.mpi_rank);
   return code;
 }

@@ -72,9 +72,11 @@ enum {
   WEIR_ALLREDUCE_HIER_TREE = 7,
   WEIR_ALLREDUCE_HIER_HALVING = 8,
   WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
-  WEIR_ALLREDUCE_COUNT = 10, /* these run on every transport */
-  /* The all-reduce of the library below the transport, where weir_comm_native() says that there is
-   * one; fp32 only.  Same bits on all ranks and from run to run as far as that library keeps them. */
+  WEIR_ALLREDUCE_DOUBLING = 10,
+  WEIR_ALLREDUCE_COUNT = 11, /* these run on every transport */
+  /* The all-reduce of the transport itself (in shared memory) or of the library below it (MPI), where
+   * weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from run to
+   * run; below MPI as far as that library keeps them. */
   WEIR_ALLREDUCE_NATIVE = WEIR_ALLREDUCE_COUNT,
   WEIR_ALLREDUCE_ROWS
 };

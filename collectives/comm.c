@@ -34,7 +34,10 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
     {WEIR_ALLREDUCE_HIER_DOUBLE_TREE, "hier-double-tree",
      "reduce-scatter in each machine, double tree between machines, all-gather in each",
      weir_allreduce_hier_double_tree},
-    {WEIR_ALLREDUCE_NATIVE, "native", "the all-reduce of the library below, MPI's or NCCL's",
+    {WEIR_ALLREDUCE_DOUBLING, "doubling",
+     "log2 N exchanges of everything, the fewest hops; odd ranks out are folded in",
+     weir_allreduce_doubling},
+    {WEIR_ALLREDUCE_NATIVE, "native", "the transport's own: in shared memory, or MPI's",
      weir_allreduce_native},
 };
 

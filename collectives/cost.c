@@ -75,6 +75,13 @@ static weir_cost_terms halving(int n, double bytes) {
   return (weir_cost_terms){2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes};
 }
 
+/* Everything in each exchange of the core. */
+static weir_cost_terms doubling(int n, double bytes) {
+  const int core = weir_halving_place(0, n).core;
+  const double hops = rounds(core) + (core < n ? 2.0 : 0.0);
+  return (weir_cost_terms){hops, hops * bytes};
+}
+
 /* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on one
  * path. */
 static weir_cost_terms double_tree(int n, double bytes) {
@@ -113,6 +120,7 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_HIER_TREE: return tree(n, bytes);
     case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
     case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
+    case WEIR_ALLREDUCE_DOUBLING: return doubling(n, bytes);
     case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY};
   }

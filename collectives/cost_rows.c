@@ -47,6 +47,12 @@ static work allreduce_work(uint32_t row, int n, double bytes) {
       w.rounds = chunks + 2.0 * weir_inorder_height(0, n) - 1.0;
       w.one_way = chunks == 1; /* goes up and comes down, over links that are idle before */
       break;
+    case WEIR_ALLREDUCE_DOUBLING:
+      w.messages = core * weir_log2_ceil(place.core) + 2.0 * extra;
+      w.traffic = w.messages * bytes;
+      w.summed = (weir_log2_ceil(place.core) + (extra > 0 ? 1.0 : 0.0)) * bytes;
+      w.sums = (core * weir_log2_ceil(place.core) + extra) * bytes;
+      break;
     case WEIR_ALLREDUCE_STAR:
       w.summed = bytes;
       w.one_way = true;

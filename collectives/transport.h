@@ -68,7 +68,8 @@ typedef struct weir_transport_ops {
   /* Tell all ranks that `culprit` ends the group; best effort, never blocks. */
   void (*abort)(weir_transport *t, int culprit);
   void (*destroy)(weir_transport *t);
-  /* All-reduce of the library below, where it has one; else NULL.  Sums x[0..n) over ranks in place;
+  /* All-reduce of the transport's own, or of the library below; NULL where there is none.  Sums
+   * x[0..n) over ranks in place;
    * the caller's own block of blocks[size * block_bytes] is filled in, on WEIR_OK all are.  Tag and
    * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
   weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
@@ -104,7 +105,7 @@ weir_status weir_transport_inproc(weir_transport **out, const char *group, int r
 /* Processes or threads of one host and one user, over a POSIX shared memory segment.  group is any
  * name, the same for all ranks; a rank of another job, version or size is refused.  Blocks until
  * all ranks joined or timeout_s passed; nothing has a name in the file system once they have.  At
- * most 128 ranks; up to 32 MiB of shared memory a group (67 MiB at 128 ranks).  A process that ends
+ * most 128 ranks; up to 48 MiB of shared memory a group (83 MiB at 128 ranks).  A process that ends
  * is found out within about 20 ms. */
 weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t job_id, int rank,
                                int size, double timeout_s);

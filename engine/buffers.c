@@ -183,7 +183,6 @@ void weir_engine_release(weir_engine *engine) {
   weir_warm_release(&engine->warm);
   weir_velocity_release(&engine->velocity);
   free(engine->spare);
-  free(engine->fed);
   free(engine->residual);
   free(engine->submitted);
   free((void *)engine->layout.offset);

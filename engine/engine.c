@@ -53,14 +53,13 @@ static weir_status allocate(weir_engine *engine) {
   const size_t n = engine->n, ranks = (size_t)engine->size;
   engine->submitted = zeroed(engine->layout.tensors, sizeof *engine->submitted);
   engine->residual = zeroed(n, sizeof(float));
-  engine->fed = zeroed(n, sizeof(float));
   engine->spare = zeroed(n, sizeof(float));
   engine->profiler.gap = zeroed(engine->config.profile ? engine->layout.tensors : 0,
                                 sizeof *engine->profiler.gap);
   engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
   engine->notes = zeroed(ranks, sizeof *engine->notes);
-  if (engine->submitted == NULL || engine->residual == NULL || engine->fed == NULL ||
-      engine->spare == NULL || engine->table == NULL || engine->profiler.gap == NULL ||
+  if (engine->submitted == NULL || engine->residual == NULL || engine->spare == NULL ||
+      engine->table == NULL || engine->profiler.gap == NULL ||
       engine->notes == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", n);
   return WEIR_OK;

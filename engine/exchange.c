@@ -24,8 +24,8 @@ weir_status weir_exchange_find(weir_group *group) {
       return weir_fail(WEIR_E_INTERNAL, "%s names no all-reduce", row->name);
     if (group->allreduce->id == WEIR_ALLREDUCE_NATIVE && !weir_comm_native(comm))
       return weir_fail(WEIR_E_UNSUPPORTED,
-                       "collective %s needs transport mpi or nccl: there is no library with an "
-                       "all-reduce of its own below this group's",
+                       "collective %s needs transport shm, mpi or nccl: there is no all-reduce of its "
+                       "own below this group's",
                        row->name);
   }
   if (row->way == WEIR_WAY_COMPRESSED) {

@@ -10,6 +10,7 @@
 void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_lanes_free(engine->lanes); /* what they still do is bounded */
   engine->lanes = NULL;
+  weir_residual_part(engine); /* of a step that nobody has ended */
   if (engine->in_trial) weir_checkpoint_restore(engine);
   engine->in_trial = engine->in_step = false;
   *standing = (weir_standing){.committed = engine->committed, .exchanges = engine->exchanges,

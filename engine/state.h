@@ -23,6 +23,14 @@ typedef struct weir_watch {
   double compress_s, comm_s;
 } weir_watch;
 
+/* Where the residual from before the step is while e takes its place (residual.c). */
+typedef enum weir_old_residual {
+  WEIR_OLD_IN_PLACE = 0,  /* untouched */
+  WEIR_OLD_ZERO = 1,      /* it was all zero */
+  WEIR_OLD_SUBMITTED = 2, /* in the submitted buffers, whose gradient has been used */
+  WEIR_OLD_SUM = 3        /* where the sum was, which has been published */
+} weir_old_residual;
+
 /* Consecutive tensors that are compressed and exchanged together; the whole gradient when the plan
  * has no groups.  In the hands of one thread at a time: the caller's until it is launched, then the
  * lane's that prepares it, then the lane's that exchanges it (lanes.c). */
@@ -52,7 +60,9 @@ typedef struct weir_group {
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
   weir_watch *watch;           /* likewise */
-  float *fed, *spare;          /* its part of the engine's */
+  float *fed;                  /* e: its part of the engine's residual, or of spare */
+  float *spare;                /* its part of the engine's */
+  weir_old_residual old;
   size_t missing;              /* tensors not handed in yet */
   weir_passage passage;
   weir_status status; /* of preparing it */
@@ -137,7 +147,7 @@ struct weir_engine {
   uint64_t turn;      /* whose indices star takes; rolled back with a trial */
 
   float **submitted; /* per tensor; NULL: not yet */
-  float *residual, *fed, *spare; /* n floats each; a commit swaps them */
+  float *residual, *spare; /* n floats each; a commit may swap them */
   bool residual_zero;            /* residual is known to hold nothing */
 
   weir_codec_context *context; /* the caller's thread's */
@@ -193,8 +203,19 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);
 
+/* --- the residual in a step (residual.c) ----------------------------------------------------- */
+
+/* e = g + r for a group's tensors. */
+void weir_residual_feed(weir_group *group);
+/* submitted = share * sum, a group's; the sum of squares of that. */
+double weir_residual_publish(weir_group *group, float share);
 /* The groups' next residuals become the residual. */
 void weir_engine_commit(weir_engine *engine);
+/* The step is dropped: the residual is what it was.  Before the submitted buffers are given back. */
+void weir_residual_restore(weir_engine *engine);
+/* The step has failed on this rank: likewise, but e, or what became of it, is kept in spare (group->fed
+ * or passage.next), should the others have completed the step. */
+void weir_residual_part(weir_engine *engine);
 
 /* Room for a checkpoint of the state as it now is; then take it or bring it back. */
 weir_status weir_checkpoint_prepare(weir_engine *engine);

@@ -12,8 +12,8 @@
  *                commit    the residual, and what the next step starts from
  *                conclude  counters, record, observer
  *
- * Without groups the last group is the whole gradient.  Nothing before commit changes the residual,
- * so a failed step leaves it as it was. */
+ * Without groups the last group is the whole gradient.  A failed step leaves the residual as it was
+ * (residual.c). */
 #include <math.h>
 #include <string.h>
 
@@ -50,8 +50,9 @@ static void reset_groups(weir_engine *engine) {
   for (size_t k = 0; k < set->count; k++) {
     weir_group *group = &set->group[k];
     group->missing = group->end - group->first;
-    group->fed = engine->fed + group->at;
+    group->fed = engine->residual + group->at;
     group->spare = engine->spare + group->at;
+    group->old = WEIR_OLD_IN_PLACE;
     group->ready = group->overflow = false;
     memset(&group->times, 0, sizeof group->times);
   }
@@ -119,7 +120,10 @@ static void make_ready(weir_engine *engine, weir_group *group, bool here) {
 static weir_status carry_here(weir_engine *engine, weir_group *group) {
   const weir_watch before = engine->watch;
   weir_status status = weir_group_exchange(group, NULL);
-  if (status != WEIR_OK) return weir_engine_break(engine, status);
+  if (status != WEIR_OK) {
+    weir_residual_part(engine);
+    return weir_engine_break(engine, status);
+  }
   weir_group_publish(group);
   weir_lap_compress(group);
   group->times.decode_s = engine->watch.compress_s - before.compress_s;
@@ -196,41 +200,6 @@ static void publish_zero(weir_engine *engine) {
       memset(engine->submitted[t], 0, numel(engine, t) * sizeof(float));
 }
 
-static void swap(float **a, float **b) {
-  float *const held = *a;
-  *a = *b;
-  *b = held;
-}
-
-/* Groups leave their next residual in fed, in spare or nowhere.  One buffer becomes the residual;
- * the parts of groups that left theirs elsewhere are brought there. */
-void weir_engine_commit(weir_engine *engine) {
-  const weir_group_set *set = &engine->set;
-  bool fed = false, spare = false;
-  for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
-  weir_velocity_commit(engine);
-  for (size_t k = 0; k < set->count; k++) {
-    const weir_group *group = &set->group[k];
-    fed = fed || (group->passage.next != NULL && group->passage.next == group->fed);
-    spare = spare || (group->passage.next != NULL && group->passage.next == group->spare);
-  }
-  const bool zero = !fed && !spare;
-  if (zero && engine->residual_zero) return;
-  if (fed)
-    swap(&engine->residual, &engine->fed);
-  else if (spare)
-    swap(&engine->residual, &engine->spare);
-  for (size_t k = 0; k < set->count; k++) {
-    const weir_group *group = &set->group[k];
-    float *to = engine->residual + group->at;
-    if (group->passage.next == NULL)
-      memset(to, 0, group->n * sizeof *to);
-    else if (group->passage.next != to)
-      memcpy(to, group->passage.next, group->n * sizeof *to);
-  }
-  engine->residual_zero = zero;
-}
-
 /* The last group's exchange, which carries the notes, after those of all others. */
 static weir_status finish_exchange(weir_engine *engine, bool *lost) {
   weir_group *last = &engine->set.group[engine->set.count - 1];
@@ -305,15 +274,20 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
 
   bool lost = false;
   status = finish_exchange(engine, &lost);
-  if (status != WEIR_OK) return weir_engine_break(engine, status);
+  if (status != WEIR_OK) {
+    weir_residual_part(engine);
+    return weir_engine_break(engine, status);
+  }
 
   weir_group *last = &engine->set.group[engine->set.count - 1];
   if (!lost) weir_group_publish(last);
   for (size_t k = 0; k < engine->set.count; k++) lost = lost || engine->set.group[k].overflow;
-  if (lost)
+  if (lost) {
+    weir_residual_restore(engine);
     publish_zero(engine);
-  else
+  } else {
     weir_engine_commit(engine);
+  }
   weir_lap_compress(last);
   last->times.decode_s = watch->compress_s - engine->prepared_s;
   engine->compress_s = watch->compress_s;

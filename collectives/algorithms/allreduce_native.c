@@ -1,5 +1,5 @@
-/* All-reduce of the library below the transport, MPI's or NCCL's: one row, to be compared with
- * Weir's own. */
+/* All-reduce of the transport itself, in shared memory, or of the library below it, MPI's: one row,
+ * beside those made of messages. */
 #include "base/base.h"
 #include "collectives/comm.h"
 
@@ -11,7 +11,7 @@ weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_valu
   (void)error;
   if (!weir_comm_native(comm))
     return weir_fail(WEIR_E_UNSUPPORTED, "transport %s has no all-reduce of its own", t->ops->name);
-  /* A library adds where Weir cannot see it: what rounding loses there could not be kept. */
+  /* It adds where this room cannot see it: what rounding loses there could not be kept. */
   if (format != WEIR_VALUE_FP32)
     return weir_fail(WEIR_E_UNSUPPORTED, "the native all-reduce sums fp32 only");
   const weir_status status = weir_comm_begin(comm, notes);

@@ -30,6 +30,18 @@ weir_status weir_messages_check(const weir_transport *t, const weir_send *send, 
   return WEIR_OK;
 }
 
+size_t weir_send_after(const weir_send *send, size_t sends, size_t i) {
+  const int peer = send[i].peer;
+  while (++i < sends && send[i].peer != peer) continue;
+  return i;
+}
+
+size_t weir_recv_after(const weir_recv *recv, size_t recvs, size_t i) {
+  const int peer = recv[i].peer;
+  while (++i < recvs && recv[i].peer != peer) continue;
+  return i;
+}
+
 weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *got) {
   const unsigned long long step = expected->step, other_step = got->step;
   if (got->step != expected->step)

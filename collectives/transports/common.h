@@ -14,6 +14,11 @@ weir_status weir_transport_check(int rank, int size, double timeout_s);
 weir_status weir_messages_check(const weir_transport *t, const weir_send *send, size_t sends,
                                 const weir_recv *recv, size_t recvs);
 
+/* The next message to, or from, the same peer behind number i; the number of messages when there is
+ * none. */
+size_t weir_send_after(const weir_send *send, size_t sends, size_t i);
+size_t weir_recv_after(const weir_recv *recv, size_t recvs, size_t i);
+
 /* WEIR_OK when what `peer` sent is what this rank expects; else WEIR_E_MISMATCH saying what differs
  * and both values. */
 weir_status weir_tag_check(int peer, const weir_tag *expected, const weir_tag *got);

@@ -40,6 +40,22 @@ bool shm_sleep(shm *self, uint32_t seen, double seconds) {
   return !late;
 }
 
+#define SPINS 2000 /* where every rank has a processor */
+#define YIELDS 64  /* where it has not: others run meanwhile */
+
+bool shm_pause(shm *self, uint32_t seen, double seconds) {
+  const shm_member *own = &self->member[self->base.rank];
+  const int tries = self->crowded ? YIELDS : SPINS;
+  for (int i = 0; i < tries; i++) {
+    if (atomic_load_explicit(&own->bell, memory_order_relaxed) != seen) return true;
+    if (self->crowded) (void)sched_yield();
+#if defined(__x86_64__)
+    else __builtin_ia32_pause();
+#endif
+  }
+  return shm_sleep(self, seen, seconds);
+}
+
 static int shm_descriptor(weir_transport *t, int peer) {
   (void)t;
   (void)peer;
@@ -78,10 +94,11 @@ static const weir_transport_ops shm_ops = {
     .address = shm_address,
     .abort = shm_abort,
     .destroy = shm_destroy,
+    .allreduce = shm_sum,
     .shrink = shm_shrink,
 };
 
-static void connect_rings(shm *self) {
+static void connect_parts(shm *self) {
   const int size = self->base.size, rank = self->base.rank;
   const size_t rings = (size_t)size * (size_t)size;
   shm_ring *ring = (shm_ring *)(self->member + size);
@@ -94,6 +111,9 @@ static void connect_rings(shm *self) {
     p->out_bytes = bytes + out * self->ring_bytes;
     p->in_bytes = bytes + in * self->ring_bytes;
   }
+  self->board = (shm_board *)(void *)(bytes + rings * self->ring_bytes);
+  self->slots = (unsigned char *)(self->board + size);
+  self->slot_bytes = shm_slot_size(size);
 }
 
 static bool is_crowded(int size) {
@@ -123,7 +143,7 @@ weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t
   for (int r = 0; self->peer && r < size; r++) self->peer[r].pidfd = -1;
   if (status == WEIR_OK) status = shm_join(self, group, weir_now_s() + timeout_s);
   if (status == WEIR_OK) {
-    connect_rings(self);
+    connect_parts(self);
     status = shm_watch(self);
   }
   if (status != WEIR_OK) {

@@ -3,6 +3,7 @@
  * shm.c          life and the table of operations
  * shm_join.c     how ranks find the segment and one another
  * shm_transfer.c moving messages through the rings
+ * shm_sum.c      all-reduce in the segment itself
  * shm_shrink.c   what is left of a group comes together anew
  * shm_blame.c    who is alive, and who is to blame when a transfer fails
  *
@@ -15,6 +16,9 @@
  * piece. Each side keeps its own position and checks the other's: what another process writes into
  * the segment can end the group but not lead outside of a ring.
  *
+ * Beside the rings every rank has a board and slots that all others read: there the group sums up
+ * without messages (shm_sum.c).
+ *
  * A rank with nothing to do sleeps on its bell, a futex that others ring after they have changed
  * something it may wait for. */
 #ifndef WEIR_TRANSPORTS_SHM_H
@@ -25,7 +29,7 @@
 #include "collectives/transports/common.h"
 
 #define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
-#define SHM_VERSION 2
+#define SHM_VERSION 3
 #define SHM_RANKS_MAX 128 /* of one host */
 #define SHM_LINE 64
 #define SHM_NAME_MAX 64
@@ -81,6 +85,28 @@ typedef struct shm_ring {
   _Atomic uint32_t starved;                 /* the writer waits for room */
 } shm_ring;
 
+/* --- sums (shm_sum.c) ----------------------------------------------------------------------- */
+
+/* What a rank is about to sum up; its data are used once all others have compared it with theirs. */
+typedef struct shm_record {
+  uint64_t plan;
+  uint64_t step;
+  uint32_t op;
+  uint32_t note_bytes;
+  uint64_t elements;
+  unsigned char note[256];
+} shm_record;
+
+enum { SHM_IN = 0, SHM_REDUCED = 1, SHM_OUT = 2, SHM_STAGES = 3 };
+
+/* A rank's board; it alone writes.  Chunks are numbered through over all operations of the group. */
+typedef struct shm_board {
+  _Alignas(SHM_LINE) _Atomic uint64_t done[SHM_STAGES]; /* chunks that are through a stage */
+  _Alignas(SHM_LINE) shm_record record[2]; /* of this operation and of the one before */
+} shm_board;
+
+#define SHM_SLOTS 4 /* chunks of a rank that may be under way */
+
 typedef struct shm_peer {
   int pidfd; /* -1: oneself, or a thread of this process */
   bool dead; /* its process has ended */
@@ -108,13 +134,18 @@ typedef struct shm {
   shm_peer *peer;     /* size entries */
   int *active;        /* peers of the running transfer */
   bool crowded;       /* more ranks than processors: a wait must not spin */
+  shm_board *board;     /* size entries */
+  unsigned char *slots; /* SHM_SLOTS of slot_bytes a rank */
+  size_t slot_bytes;
+  uint64_t sums, chunks; /* operations and chunks begun */
   bool left_out;      /* the others have gone on without this rank */
 } shm;
 
 /* --- the segment ---------------------------------------------------------------------------- */
 
-/* Bytes of each ring, and of the whole segment, of a group of `size`. */
+/* Bytes of each ring, of each slot, and of the whole segment, of a group of `size`. */
 size_t shm_ring_size(int size);
+size_t shm_slot_size(int size);
 size_t shm_segment_size(int size);
 /* Where a group's segment has its name. */
 void shm_segment_name(const char *group, char name[SHM_NAME_MAX]);
@@ -128,11 +159,18 @@ void shm_ring_bell(shm *self, int rank);
 void shm_ring_all(shm *self);
 /* Sleep until one's own bell differs from `seen`, at most so long; false when the time is over. */
 bool shm_sleep(shm *self, uint32_t seen, double seconds);
+/* The same, but something may come at once: look a little before sleeping. */
+bool shm_pause(shm *self, uint32_t seen, double seconds);
 
 /* --- transfer ------------------------------------------------------------------------------- */
 
 weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
                          size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
+
+weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
+                    size_t block_bytes, double deadline_s);
+/* Has `peer` begun a sum that this rank has not? */
+bool shm_sum_ahead(const shm *self, int peer);
 
 weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 

@@ -23,6 +23,8 @@
 #define RINGS_BYTES ((size_t)32 * 1024 * 1024) /* all rings of a group, about */
 #define RING_MAX ((size_t)512 * 1024)
 #define RING_MIN ((size_t)4 * 1024)
+#define SLOTS_BYTES ((size_t)16 * 1024 * 1024) /* all slots of a group, at the most */
+#define SLOT_MAX ((size_t)128 * 1024)
 
 size_t shm_ring_size(int size) {
   size_t bytes = RING_MAX;
@@ -30,10 +32,17 @@ size_t shm_ring_size(int size) {
   return bytes;
 }
 
+size_t shm_slot_size(int size) {
+  size_t bytes = SLOT_MAX;
+  while (bytes * SHM_SLOTS * (size_t)size > SLOTS_BYTES) bytes /= 2;
+  return bytes;
+}
+
 size_t shm_segment_size(int size) {
   const size_t n = (size_t)size;
   return sizeof(shm_header) + n * sizeof(shm_member) +
-         n * n * (sizeof(shm_ring) + shm_ring_size(size));
+         n * n * (sizeof(shm_ring) + shm_ring_size(size)) +
+         n * (sizeof(shm_board) + SHM_SLOTS * shm_slot_size(size));
 }
 
 void shm_segment_name(const char *group, char name[SHM_NAME_MAX]) {

@@ -1,5 +1,4 @@
 /* Moving messages through the rings. */
-#include <sched.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -7,8 +6,6 @@
 
 #define SLICE_S 0.02 /* how long a rank sleeps before it looks whether a process has ended */
 #define WAITS_A_CLOCK 8
-#define SPINS 2000  /* where every rank has a processor */
-#define YIELDS 4    /* where it has not */
 
 typedef struct transfer {
   shm *self;
@@ -40,19 +37,6 @@ static void begin(transfer *x) {
   for (size_t i = x->sends; i-- > 0;) enlist(x, x->send[i].peer)->send_at = i;
   for (size_t i = x->recvs; i-- > 0;) enlist(x, x->recv[i].peer)->recv_at = i;
   x->open = x->sends + x->recvs;
-}
-
-/* The next message of the same peer behind number i, or the number of messages. */
-static size_t next_send(const transfer *x, size_t i) {
-  const int peer = x->send[i].peer;
-  while (++i < x->sends && x->send[i].peer != peer) continue;
-  return i;
-}
-
-static size_t next_recv(const transfer *x, size_t i) {
-  const int peer = x->recv[i].peer;
-  while (++i < x->recvs && x->recv[i].peer != peer) continue;
-  return i;
 }
 
 static void copy_in(unsigned char *ring, size_t size, uint64_t at, const void *data, size_t bytes) {
@@ -138,7 +122,7 @@ static weir_status push(transfer *x, int rank) {
     if (p->sent < s->bytes) continue;
     p->send_headed = false;
     p->sent = 0;
-    p->send_at = next_send(x, p->send_at);
+    p->send_at = weir_send_after(x->send, x->sends, p->send_at);
     x->open--;
   }
   return WEIR_OK;
@@ -194,7 +178,7 @@ static weir_status pull(transfer *x, int rank) {
     publish_tail(x, rank);
     if (p->received < r->bytes) continue;
     p->recv_headed = false;
-    p->recv_at = next_recv(x, p->recv_at);
+    p->recv_at = weir_recv_after(x->recv, x->recvs, p->recv_at);
     x->open--;
   }
   return WEIR_OK;
@@ -236,17 +220,16 @@ static int due_from(const transfer *x) {
   return to;
 }
 
-/* Something may come at once: look a little before sleeping, but not at others' expense. */
-static bool rings_soon(const transfer *x, const shm_member *own, uint32_t seen) {
-  const int tries = x->self->crowded ? YIELDS : SPINS;
-  for (int i = 0; i < tries; i++) {
-    if (atomic_load_explicit(&own->bell, memory_order_relaxed) != seen) return true;
-    if (x->self->crowded) (void)sched_yield();
-#if defined(__x86_64__)
-    else __builtin_ia32_pause();
-#endif
-  }
-  return false;
+/* A peer that sums up where this rank is due to hear from it; what it sent before that counts. */
+static weir_status check_ahead(transfer *x, int rank) {
+  const shm_peer *p = &x->self->peer[rank];
+  if (!shm_sum_ahead(x->self, rank)) return WEIR_OK;
+  weir_status status = push(x, rank);
+  if (status == WEIR_OK) status = pull(x, rank);
+  if (status != WEIR_OK || (p->send_at == x->sends && p->recv_at == x->recvs)) return status;
+  shm_end(x->self, WEIR_E_MISMATCH, rank);
+  return weir_fail(WEIR_E_MISMATCH, "rank %d sums up where this rank sends messages (step %llu)",
+                   rank, (unsigned long long)x->tag->step);
 }
 
 static weir_status wait(transfer *x, uint32_t seen) {
@@ -260,8 +243,9 @@ static weir_status wait(transfer *x, uint32_t seen) {
   if (status != WEIR_OK || x->open == 0) return status;
   if (++x->waited % WAITS_A_CLOCK == 0 && weir_now_s() >= x->deadline_s)
     return shm_blame_silence(self, waiting_on, x->tag->step);
-  if (rings_soon(x, own, seen) || shm_sleep(self, seen, SLICE_S)) return WEIR_OK;
-  status = check_gone(x, true);
+  if (shm_pause(self, seen, SLICE_S)) return WEIR_OK;
+  status = check_ahead(x, waiting_on);
+  if (status == WEIR_OK) status = check_gone(x, true);
   if (status != WEIR_OK || x->open == 0 || weir_now_s() < x->deadline_s) return status;
   return shm_blame_silence(self, waiting_on, x->tag->step);
 }

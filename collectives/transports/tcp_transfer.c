@@ -50,18 +50,6 @@ static void begin(transfer *x) {
   x->open = x->sends + x->recvs;
 }
 
-static size_t next_send(const transfer *x, size_t i) {
-  const int peer = x->send[i].peer;
-  while (++i < x->sends && x->send[i].peer != peer) continue;
-  return i;
-}
-
-static size_t next_recv(const transfer *x, size_t i) {
-  const int peer = x->recv[i].peer;
-  while (++i < x->recvs && x->recv[i].peer != peer) continue;
-  return i;
-}
-
 static void add_piece(struct iovec *piece, size_t *pieces, size_t *total, const void *data,
                       size_t bytes, size_t *skip) {
   if (*skip >= bytes) {
@@ -78,7 +66,7 @@ static void advance_sent(transfer *x, tcp_peer *p, size_t bytes) {
   p->sent += bytes;
   while (p->send_at < x->sends && p->sent >= sizeof(tcp_frame) + x->send[p->send_at].bytes) {
     p->sent -= sizeof(tcp_frame) + x->send[p->send_at].bytes;
-    p->send_at = next_send(x, p->send_at);
+    p->send_at = weir_send_after(x->send, x->sends, p->send_at);
     x->open--;
   }
 }
@@ -89,7 +77,7 @@ static weir_status push(transfer *x, int rank) {
     tcp_frame frame[BATCH];
     struct iovec piece[2 * BATCH];
     size_t pieces = 0, total = 0, skip = p->sent, i = p->send_at;
-    for (int m = 0; m < BATCH && i < x->sends; m++, i = next_send(x, i)) {
+    for (int m = 0; m < BATCH && i < x->sends; m++, i = weir_send_after(x->send, x->sends, i)) {
       tcp_frame_write(&frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes);
       add_piece(piece, &pieces, &total, &frame[m], sizeof frame[m], &skip);
       add_piece(piece, &pieces, &total, x->send[i].data, x->send[i].bytes, &skip);
@@ -119,7 +107,7 @@ static void finish_recv(transfer *x, tcp_peer *p) {
   p->first_s = 0.0;
   p->headed = false;
   p->received = 0;
-  p->recv_at = next_recv(x, p->recv_at);
+  p->recv_at = weir_recv_after(x->recv, x->recvs, p->recv_at);
   x->open--;
 }
 

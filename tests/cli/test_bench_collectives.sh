@@ -10,15 +10,20 @@ weir=$1
 #   tree           rank 0 sends 4096 to two children; rank 2 up and down as much: 2 messages
 #   double-tree    an inner rank: up, and down to two, of one half; up of the other: 4 * 2048
 #   star           rank 0 sends 3 * 4096
+#   doubling       everything twice: over TCP as many as the tree's 2 * 4096 + 2 * 48
+#   native         shm only: what is written for others, 4096, and a record of 32
 json=$("$weir" bench collectives --ranks 4 --sizes 4K --repeats 3 --json)
 for expected in \
   '"tcp","algorithm":"ring","size":4096' '"shm","algorithm":"star","size":4096' \
   '"wire_bytes":6432' '"wire_bytes":6384' '"wire_bytes":8288' '"wire_bytes":8272' \
   '"wire_bytes":6336' '"wire_bytes":6304' '"wire_bytes":8384' '"wire_bytes":8352' \
-  '"wire_bytes":12432' '"wire_bytes":12408'; do
+  '"wire_bytes":12432' '"wire_bytes":12408' '"wire_bytes":4128' \
+  '"tcp","algorithm":"doubling"' '"shm","algorithm":"native"'; do
   grep -qF -- "$expected" <<<"$json" || { echo "missing $expected in $json"; exit 1; }
 done
-[ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = 20 ] || { echo "wrong sums: $json"; exit 1; }
+rows=${json%%\"best\"*}
+[ "$(grep -oF '"wrong":0}' <<<"$rows" | wc -l)" = 23 ] || { echo "wrong sums: $json"; exit 1; }
+if grep -qF '"tcp","algorithm":"native"' <<<"$json"; then echo "native over tcp: $json"; exit 1; fi
 
 # bf16 sends half the bytes: ring, shm: 3072 + 6 * 40
 json=$("$weir" bench collectives --transport shm --algorithm ring --sizes 4096 --format bf16 \
@@ -28,6 +33,16 @@ grep -qF '"wire_bytes":3312,"wrong":0' <<<"$json" || { echo "bf16: $json"; exit 
 table=$("$weir" bench collectives --transport shm --algorithm ring,torus --ranks 3 --sizes 4,1K --repeats 1)
 [ "$(grep -c '^shm ' <<<"$table")" = 4 ] || { echo "$table"; exit 1; }
 
+# The fastest alone; peers, measured or named as missing.
+json=$("$weir" bench collectives --transport shm --sizes 4K --repeats 1 --best 1 --peers gloo,openmpi \
+  --json)
+rows=${json%%\"best\"*}
+[ "$(grep -oF '"shm"' <<<"$rows" | wc -l)" = 1 ] || { echo "not the best alone: $json"; exit 1; }
+for peer in gloo openmpi-shm openmpi-tcp; do
+  grep -qE "\"(transport|peer)\":\"$peer\"" <<<"$json" || { echo "no word of $peer: $json"; exit 1; }
+done
+if grep -qE '"wrong":[1-9]' <<<"$json"; then echo "wrong sums: $json"; exit 1; fi
+
 # The other collectives: 4 ranks, blocks of 1024 bytes, 40 bytes a frame.  Rows, and what the busiest
 # sends over shared memory:
 #   broadcast       binomial: the root to 2 children; chain: the length in a frame, and one chunk
@@ -36,7 +51,7 @@ table=$("$weir" bench collectives --transport shm --algorithm ring,torus --ranks
 #   gather          direct: one block; binomial: rank 2 with that of rank 3;  all-to-all: 3 blocks
 while read -r collective rows wire; do
   json=$("$weir" bench collectives --collective "$collective" --sizes 4K --repeats 1 --json)
-  [ "$(grep -oF '"wrong":0}' <<<"$json" | wc -l)" = $((2 * rows)) ] || { echo "$json"; exit 1; }
+  [ "$(grep -oF '"wrong":0}' <<<"${json%%\"best\"*}" | wc -l)" = $((2 * rows)) ] || { echo "$json"; exit 1; }
   for bytes in ${wire//,/ }; do
     grep -qF "\"wire_bytes\":$bytes," <<<"$json" || { echo "no $bytes: $json"; exit 1; }
   done
@@ -71,4 +86,8 @@ refused --format fp8
 refused --ranks 1
 refused --ranks 17
 refused --repeats 0
+refused --best -1
+refused --peers nobody
+refused --peers gloo,gloo
+refused --collective reduce --peers gloo
 rm -r "$PWD"

@@ -72,8 +72,8 @@ static void check(int ranks, request q) {
 
 /* Threads have no library with an all-reduce below them. */
 Test(refused_plans, native_without_a_library, .timeout = 60) {
-  check(3, (request){"none:1:native", NULL, "collective native needs transport mpi or nccl"});
-  check(1, (request){"powersgd:1:native", NULL, "collective native needs transport mpi or nccl"});
+  check(3, (request){"none:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
+  check(1, (request){"powersgd:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
 }
 
 Test(refused_plans, hitopk_on_one_machine, .timeout = 60) {
