@@ -28,7 +28,7 @@ expect 0 '0 decisions, 0 different' "$work/empty.jsonl"
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 
 sed 's/^steps_per_epoch *=.*/steps_per_epoch = 2/' "$source/scenarios/demo.ini" >"$work/short.ini"
-for policy in weir paper fixed:star:0.01:art-tree; do
+for policy in weir paper fixed:star:0.01:art-tree bits:knapsack:2:10; do
   run=$work/run-${policy%%:*}
   "$weir" run "$work/short.ini" --network sim --policy "$policy" --out "$run" >"$work/log" 2>&1 ||
     { tail -5 "$work/log"; fail "weir run --policy $policy"; }
