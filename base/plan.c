@@ -7,6 +7,7 @@
 #include <weir/plan.h>
 
 #include "base/base.h"
+#include "base/ways.h"
 
 static const char *const codec_names[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_NONE] = "none",     [WEIR_CODEC_BF16] = "bf16", [WEIR_CODEC_LWTOPK] = "lwtopk",
@@ -24,23 +25,6 @@ static const struct {
     [WEIR_CODEC_FP16] = {16, 16},  [WEIR_CODEC_QSGD] = {2, 8},      [WEIR_CODEC_TERNGRAD] = {2, 2},
     [WEIR_CODEC_ONEBIT] = {1, 1}, [WEIR_CODEC_EFSIGNSGD] = {1, 1},
 };
-static const char *const collective_names[WEIR_COLL_COUNT] = {
-    [WEIR_COLL_DENSE_RING] = "dense-ring", [WEIR_COLL_DENSE_TREE] = "dense-tree",
-    [WEIR_COLL_AG] = "ag",                 [WEIR_COLL_ART_RING] = "art-ring",
-    [WEIR_COLL_ART_TREE] = "art-tree",
-    [WEIR_COLL_DENSE_HALVING] = "dense-halving",
-    [WEIR_COLL_DENSE_DOUBLE_TREE] = "dense-double-tree",
-    [WEIR_COLL_DENSE_TORUS] = "dense-torus",
-    [WEIR_COLL_DENSE_STAR] = "dense-star",
-    [WEIR_COLL_ART_HALVING] = "art-halving",
-    [WEIR_COLL_ART_DOUBLE_TREE] = "art-double-tree",
-    [WEIR_COLL_ART_TORUS] = "art-torus",
-    [WEIR_COLL_ART_STAR] = "art-star",
-};
-/* What a collective does with the elements: its name says so before the hyphen. */
-static bool is_way(uint32_t collective, const char *way) {
-  return strncmp(collective_names[collective], way, strlen(way)) == 0;
-}
 static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_PAPER] = "u32-fp32",
     [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
@@ -50,9 +34,6 @@ static const char *const wire_names[WEIR_WIRE_COUNT] = {
 
 const char *weir_codec_name(uint32_t codec) {
   return codec < WEIR_CODEC_COUNT ? codec_names[codec] : NULL;
-}
-const char *weir_collective_name(uint32_t collective) {
-  return collective < WEIR_COLL_COUNT ? collective_names[collective] : NULL;
 }
 const char *weir_wire_name(uint32_t wire) {
   return wire < WEIR_WIRE_COUNT ? wire_names[wire] : NULL;
@@ -69,10 +50,14 @@ static double ratio_unit(uint32_t codec) {
 
 static weir_status check_dense(const weir_plan *plan) {
   const char *codec = codec_names[plan->codec];
+  const weir_way_row *row = &weir_ways[plan->collective];
   const double rank = plan->cr * WEIR_POWERSGD_RANK_MAX;
-  if (!is_way(plan->collective, "dense-"))
+  if (row->way != WEIR_WAY_DENSE)
     return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring and its like, not %s", codec,
-                     collective_names[plan->collective]);
+                     row->name);
+  if (row->fp32_only && plan->codec == WEIR_CODEC_BF16)
+    return weir_fail(WEIR_E_INVALID, "%s sums fp32: what bf16 loses there could not be kept",
+                     row->name);
   if (plan->codec == WEIR_CODEC_POWERSGD && !(rank >= 1 && rank == (double)(unsigned)rank))
     return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec,
                      WEIR_POWERSGD_RANK_MAX, rank);
@@ -87,9 +72,10 @@ static weir_status check_dense(const weir_plan *plan) {
 static weir_status check_encoder(const weir_plan *plan) {
   const char *codec = codec_names[plan->codec];
   const unsigned least = codec_bits[plan->codec].least, most = codec_bits[plan->codec].most;
-  if (plan->collective != WEIR_COLL_AG)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
-                     collective_names[plan->collective]);
+  const weir_way_row *row = &weir_ways[plan->collective];
+  if (row->way != WEIR_WAY_AG && row->way != WEIR_WAY_COMPRESSED)
+    return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, sra and its like, not %s", codec,
+                     row->name);
   if (plan->wire != WEIR_WIRE_PAPER)
     return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
   const double bits = plan->cr * 32;
@@ -98,6 +84,16 @@ static weir_status check_encoder(const weir_plan *plan) {
                      "codec %s takes %u to %u bits an element: its ratio is bits / 32, not %g", codec,
                      least, most, plan->cr);
   return WEIR_OK;
+}
+
+/* Each rank's own selection: all-gathered, or of its machine's sum, where tensors are not told apart. */
+static weir_status check_selection(const weir_plan *plan) {
+  const char *codec = codec_names[plan->codec];
+  const weir_way_row *row = &weir_ways[plan->collective];
+  const bool by_tensor = plan->codec == WEIR_CODEC_LWTOPK || plan->codec == WEIR_CODEC_DGC;
+  if (row->way == WEIR_WAY_AG || (row->way == WEIR_WAY_HITOPK && !by_tensor)) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID, "codec %s goes with ag%s, not %s", codec,
+                   by_tensor ? "" : " and hitopk", row->name);
 }
 
 weir_status weir_plan_check(const weir_plan *plan) {
@@ -114,22 +110,21 @@ weir_status weir_plan_check(const weir_plan *plan) {
   if (codec_bits[plan->codec].most > 0) return check_encoder(plan);
   const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
                       plan->codec == WEIR_CODEC_RANDOMK;
-  if (shared && !is_way(plan->collective, "art-"))
+  if (!shared) return check_selection(plan);
+  if (weir_ways[plan->collective].way != WEIR_WAY_ART)
     return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring and its like, not %s", codec,
-                     collective_names[plan->collective]);
+                     weir_ways[plan->collective].name);
   /* Sums of halves would overflow; an all-reduce takes bf16. */
-  if (shared && plan->wire == WEIR_WIRE_AUTO_FP16)
+  if (plan->wire == WEIR_WIRE_AUTO_FP16)
     return weir_fail(WEIR_E_INVALID, "codec %s takes fp32 or bf16 values, not auto-fp16", codec);
-  if (!shared && plan->collective != WEIR_COLL_AG)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, not %s", codec,
-                     collective_names[plan->collective]);
   return WEIR_OK;
 }
 
-static bool look_up(const char *const *names, uint32_t count, const char *text, size_t length,
+/* name: of what has a number below count. */
+static bool look_up(const char *(*name)(uint32_t), uint32_t count, const char *text, size_t length,
                     uint32_t *id) {
   for (uint32_t i = 0; i < count; i++)
-    if (strlen(names[i]) == length && memcmp(names[i], text, length) == 0) {
+    if (strlen(name(i)) == length && memcmp(name(i), text, length) == 0) {
       *id = i;
       return true;
     }
@@ -157,17 +152,18 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
     return weir_fail(WEIR_E_PARSE, "plan '%s' is not of the form CODEC:CR:COLLECTIVE[:WIRE]",
                      text ? text : "");
   weir_plan p = {0};
-  if (!look_up(codec_names, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
+  if (!look_up(weir_codec_name, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
                      "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd)",
                      text);
-  if (!look_up(collective_names, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
+  if (!look_up(weir_collective_name, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
     return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown collective (ag, or dense- or art- with ring, tree, halving, "
-                     "double-tree, torus or star)",
+                     "plan '%s': unknown collective (ag, hitopk, sra, native, compressed- with ring or "
+                     "tree, or dense- or art- with ring, tree, halving, double-tree, torus, star, "
+                     "hier-ring, hier-tree, hier-halving or hier-double-tree)",
                      text);
-  if (n == 4 && !look_up(wire_names, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
+  if (n == 4 && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)", text);
   char *end = NULL;

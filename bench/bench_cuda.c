@@ -1,5 +1,7 @@
 /* Milliseconds of the CUDA operations and their share of the device's copy bandwidth: medians of 7,
- * each the mean of 10 queued one after the other; one JSON document.  Exit code 77 without a device.
+ * each the mean of 10 queued one after the other; one JSON document.  Every codec of the table is
+ * there, and what is wanted of fused error feedback and top-k is told beside what was measured.  The
+ * gradient is 160 tensors, of which 64 are short.  Exit code 77 without a device.
  * Usage: bench_cuda [elements [ratio]], 100 million and 0.01 by default */
 #include <stdio.h>
 #include <stdlib.h>
@@ -7,20 +9,32 @@
 
 #include "base/base.h"
 #include "kernels/cuda/cuda.h"
+#include "kernels/powersgd.h"
 
 enum { ROUNDS = 7, QUEUED = 10, SKIPPED = 77, SEEDS = 1 << 20 };
+enum { TENSORS = 160, SHORT = 64, SHORT_LENGTH = 1000, RANK = 4, COLUMNS = 4096 };
+#define WANTED_SHARE 0.7 /* of the copy bandwidth, by error feedback and top-k on 20 bytes an element */
 
 typedef struct bench {
   weir_cuda *cuda;
-  size_t n, k, size;
+  size_t n, k, room;
   float *host;
   float *g, *r, *e, *value;
   uint32_t *index;
   void *message;
   size_t message_bytes;
+  uint64_t *length;
   weir_moments *moments;
   weir_cuda_gain_bin *bins;
   double copy_gbps; /* read and written, together */
+  size_t offset[TENSORS + 1];
+  weir_layout layout;
+  /* The codec that is measured. */
+  uint32_t codec;
+  double cr;
+  size_t bytes; /* of its message */
+  float *p, *q; /* powersgd */
+  size_t rows;
 } bench;
 
 typedef weir_status (*work_fn)(bench *b);
@@ -55,13 +69,14 @@ static double median_ms(work_fn work, bench *b) {
 }
 
 /* bytes: what the operation is charged with. */
-static void report(bench *b, const char *what, const char *input, double bytes, work_fn work) {
+static double report(bench *b, const char *what, const char *input, double bytes, work_fn work) {
   double ms = median_ms(work, b);
   double gbps = bytes / ms / 1e6;
   printf(",\n  {\"operation\": \"%s\", \"input\": \"%s\", \"ms\": %.4f, \"gbps\": %.1f, "
          "\"share_of_copy\": %.3f}",
          what, input, ms, gbps, gbps / b->copy_gbps);
   fflush(stdout);
+  return gbps / b->copy_gbps;
 }
 
 static weir_status copy(bench *b) {
@@ -76,21 +91,48 @@ static weir_status ef_topk(bench *b) {
 static weir_status topk(bench *b) {
   return weir_cuda_topk(b->cuda, b->g, b->n, b->k, b->index, b->value);
 }
-static weir_status mstopk(bench *b) {
-  return weir_cuda_mstopk(b->cuda, b->g, b->n, b->k, b->index, b->value);
-}
 static weir_status scatter_add(bench *b) {
   return weir_cuda_scatter_add(b->cuda, b->e, b->n, b->index, b->value, b->k);
 }
-static weir_status qsgd_encode(bench *b) {
-  size_t bytes;
-  return weir_cuda_qsgd_encode(b->cuda, b->g, b->n, 4, 1, b->message, b->message_bytes, &bytes);
+static weir_status select_fed(bench *b) {
+  const weir_cuda_fed fed = {b->g, b->r, b->e, b->moments};
+  size_t k;
+  return weir_cuda_select(b->cuda, b->codec, &fed, &b->layout, b->cr, 1, b->index, b->value,
+                                           b->room, &k);
 }
-static weir_status qsgd_decode(bench *b) {
-  return weir_cuda_qsgd_decode(b->cuda, b->message, b->message_bytes, b->n, 4, b->e, false);
+static weir_status encode(bench *b) {
+  return weir_cuda_encode(b->cuda, b->codec, b->g, &b->layout, b->cr, 1, b->message,
+                                           b->message_bytes, &b->bytes);
+}
+static weir_status decode(bench *b) {
+  return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e,
+                                           false);
+}
+static weir_status decode_add(bench *b) {
+  return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e,
+                                           true);
+}
+static weir_status wire(bench *b) {
+  return weir_cuda_wire_encode(b->cuda, b->n, b->index, b->value, b->k, WEIR_WIRE_AUTO_BF16,
+                               b->message, b->message_bytes, b->length, NULL);
+}
+static weir_status project(bench *b) {
+  return weir_cuda_powersgd_project(b->cuda, b->g, b->rows, COLUMNS, b->q, COLUMNS, RANK, b->p);
+}
+static weir_status orthogonalise(bench *b) {
+  return weir_cuda_powersgd_orthogonalise(b->cuda, b->p, b->rows, RANK);
+}
+static weir_status project_back(bench *b) {
+  return weir_cuda_powersgd_project_back(b->cuda, b->g, b->rows, COLUMNS, b->p, RANK, b->q);
+}
+static weir_status expand(bench *b) {
+  return weir_cuda_powersgd_expand(b->cuda, b->p, b->rows, b->q, COLUMNS, RANK, b->e, true);
 }
 static weir_status bf16_encode(bench *b) {
   return weir_cuda_bf16_encode(b->cuda, b->g, b->n, b->message, NULL);
+}
+static weir_status bf16_decode(bench *b) {
+  return weir_cuda_bf16_decode(b->cuda, b->message, b->n, b->e);
 }
 static weir_status gain(bench *b) {
   return weir_cuda_gain_histogram(b->cuda, b->g, b->n, 1, b->bins);
@@ -141,28 +183,55 @@ static void fill(bench *b, int input) {
   must(weir_cuda_wait(b->cuda));
 }
 
+/* Short tensors, and longer and longer ones; one tensor where there are too few elements for that. */
+static void lay_out(bench *b) {
+  size_t left = b->n;
+  b->layout = (weir_layout){1, b->offset};
+  b->offset[1] = b->n;
+  if (b->n < 10 * SHORT * SHORT_LENGTH) {
+    return;
+  }
+  b->layout.tensors = TENSORS;
+  size_t weights = (TENSORS - SHORT) * (TENSORS - SHORT + 1) / 2; /* 1 + 2 + .. still to come */
+  for (size_t t = 0; t < TENSORS; t++) {
+    size_t weight = t < SHORT ? 0 : t - SHORT + 1;
+    size_t count = t < SHORT ? SHORT_LENGTH : left / weights * weight;
+    count = t + 1 < TENSORS ? count : left;
+    b->offset[t + 1] = b->offset[t] + count;
+    left -= count;
+    weights -= weight;
+  }
+}
+
 static void open_bench(bench *b, size_t n, double cr) {
-  size_t offset[2] = {0, n};
-  const weir_layout layout = {1, offset};
   b->n = n;
-  b->k = weir_codecs[WEIR_CODEC_TOPK].kept(&layout, cr);
-  b->message_bytes = weir_codecs[WEIR_CODEC_QSGD].bound(&layout, 4.0 / 32);
+  b->rows = n / COLUMNS;
+  lay_out(b);
+  b->k = weir_codecs[WEIR_CODEC_TOPK].kept(&b->layout, cr);
+  b->room = weir_codecs[WEIR_CODEC_LWTOPK].kept(&b->layout, cr); /* the most that a selection keeps */
+  b->room = b->room > b->k ? b->room : b->k;
+  b->message_bytes = weir_codecs[WEIR_CODEC_FP16].bound(&b->layout, 0.5); /* the longest */
+  size_t pairs = weir_cuda_wire_bound(n, b->k, WEIR_WIRE_AUTO_BF16);
+  b->message_bytes = b->message_bytes > pairs ? b->message_bytes : pairs;
   b->host = malloc(n * sizeof(float));
   if (b->host == NULL) {
     fputs("bench_cuda: no memory\n", stderr);
     exit(1);
   }
   must(weir_cuda_create(0, NULL, &b->cuda));
-  must(weir_cuda_reserve(b->cuda, n, b->k + 1));
+  must(weir_cuda_reserve(b->cuda, n, b->room + 1 < n ? b->room + 1 : n));
+  must(weir_cuda_reserve_tensors(b->cuda, &b->layout));
   must(weir_cuda_alloc(b->cuda, n * sizeof(float), (void **)&b->g));
   must(weir_cuda_alloc(b->cuda, n * sizeof(float), (void **)&b->r));
   must(weir_cuda_alloc(b->cuda, n * sizeof(float), (void **)&b->e));
-  must(weir_cuda_alloc(b->cuda, b->k * sizeof(float), (void **)&b->value));
-  must(weir_cuda_alloc(b->cuda, b->k * sizeof(uint32_t), (void **)&b->index));
-  /* bf16's halves are the longest message here. */
-  must(weir_cuda_alloc(b->cuda, 2 * n + b->message_bytes, &b->message));
+  must(weir_cuda_alloc(b->cuda, b->room * sizeof(float), (void **)&b->value));
+  must(weir_cuda_alloc(b->cuda, b->room * sizeof(uint32_t), (void **)&b->index));
+  must(weir_cuda_alloc(b->cuda, b->message_bytes, &b->message));
+  must(weir_cuda_alloc(b->cuda, sizeof *b->length, (void **)&b->length));
   must(weir_cuda_alloc(b->cuda, sizeof *b->moments, (void **)&b->moments));
   must(weir_cuda_alloc(b->cuda, WEIR_CUDA_GAIN_BINS * sizeof *b->bins, (void **)&b->bins));
+  must(weir_cuda_alloc(b->cuda, RANK * b->rows * sizeof(float), (void **)&b->p));
+  must(weir_cuda_alloc(b->cuda, RANK * COLUMNS * sizeof(float), (void **)&b->q));
 }
 
 static void close_bench(bench *b) {
@@ -172,10 +241,74 @@ static void close_bench(bench *b) {
   weir_cuda_release(b->cuda, b->value);
   weir_cuda_release(b->cuda, b->index);
   weir_cuda_release(b->cuda, b->message);
+  weir_cuda_release(b->cuda, b->length);
   weir_cuda_release(b->cuda, b->moments);
   weir_cuda_release(b->cuda, b->bins);
+  weir_cuda_release(b->cuda, b->p);
+  weir_cuda_release(b->cuda, b->q);
   weir_cuda_free(b->cuda);
   free(b->host);
+}
+
+/* --- what is measured ------------------------------------------------------------------------ */
+
+/* Exact top-k on every input, ending with the Gaussians; the share of the copy that the fused pass
+ * reaches on these. */
+static double measure_topk(bench *b) {
+  double share = 0.0;
+  for (int input = INPUTS - 1; input >= 0; input--) {
+    fill(b, input);
+    share = report(b, "ef_topk", inputs[input], 20.0 * (double)b->n, ef_topk);
+    (void)report(b, "topk", inputs[input], 4.0 * (double)b->n, topk);
+  }
+  return share;
+}
+
+/* A selection with error feedback is charged like top-k's, an encoder with what it must read and
+ * write. */
+static void measure_codecs(bench *b, double cr) {
+  static const double ratio[WEIR_CODEC_COUNT] = {[WEIR_CODEC_FP16] = 0.5,
+                                                 [WEIR_CODEC_QSGD] = 4.0 / 32,
+                                                 [WEIR_CODEC_TERNGRAD] = 2.0 / 32,
+                                                 [WEIR_CODEC_ONEBIT] = 1.0 / 32,
+                                                 [WEIR_CODEC_EFSIGNSGD] = 1.0 / 32};
+  char what[64];
+  for (b->codec = 0; b->codec < WEIR_CODEC_COUNT; b->codec++) {
+    const weir_codec *codec = &weir_codecs[b->codec];
+    const char *name = codec->name;
+    if (codec->select != NULL || codec->draw != NULL) {
+      b->cr = cr;
+      snprintf(what, sizeof what, "ef + %s", name);
+      (void)report(b, what, inputs[0], 20.0 * (double)b->n, select_fed);
+    } else if (codec->encode != NULL) {
+      b->cr = ratio[b->codec];
+      double bytes = 4.0 * (double)b->n + (double)codec->bound(&b->layout, b->cr);
+      snprintf(what, sizeof what, "%s encode", name);
+      (void)report(b, what, inputs[0], bytes, encode);
+      snprintf(what, sizeof what, "%s decode", name);
+      (void)report(b, what, inputs[0], bytes, decode);
+      snprintf(what, sizeof what, "%s decode and add", name);
+      (void)report(b, what, inputs[0], bytes + 4.0 * (double)b->n, decode_add);
+    }
+  }
+}
+
+static void measure_powersgd(bench *b) {
+  const double bytes = 4.0 * (double)b->rows * COLUMNS;
+  float *q = malloc(RANK * COLUMNS * sizeof *q);
+  if (q == NULL || b->rows < RANK) {
+    free(q);
+    return; /* too few elements for a matrix */
+  }
+  weir_powersgd_draw(q, (size_t)RANK * COLUMNS, 1);
+  must(weir_cuda_copy(b->cuda, b->q, q, RANK * COLUMNS * sizeof *q));
+  must(weir_cuda_wait(b->cuda));
+  (void)report(b, "powersgd, rank 4: M Q", inputs[0], bytes, project);
+  (void)report(b, "powersgd, rank 4: orthogonalise", inputs[0], 4.0 * RANK * (double)b->rows,
+               orthogonalise);
+  (void)report(b, "powersgd, rank 4: M^T P", inputs[0], bytes, project_back);
+  (void)report(b, "powersgd, rank 4: M - P Q^T", inputs[0], 2.0 * bytes, expand);
+  free(q);
 }
 
 int main(int argc, char *argv[]) {
@@ -193,26 +326,22 @@ int main(int argc, char *argv[]) {
   open_bench(&b, n, cr);
   fill(&b, 0);
   double elements = (double)n;
-  double kept = (double)b.k;
   double ms = median_ms(copy, &b);
   b.copy_gbps = 8.0 * elements / ms / 1e6;
   printf("{\"elements\": %zu, \"kept\": %zu, \"results\": [\n"
          "  {\"operation\": \"copy\", \"ms\": %.4f, \"gbps\": %.1f}",
          n, b.k, ms, b.copy_gbps);
-  report(&b, "ef_accumulate", inputs[0], 12.0 * elements, accumulate);
-  for (int input = INPUTS - 1; input >= 0; input--) { /* ends with the Gaussians */
-    fill(&b, input);
-    report(&b, "ef_topk", inputs[input], 20.0 * elements, ef_topk);
-    report(&b, "topk", inputs[input], 4.0 * elements, topk);
-  }
-  report(&b, "mstopk", inputs[0], 4.0 * elements, mstopk);
-  report(&b, "scatter_add", inputs[0], 16.0 * kept, scatter_add);
-  report(&b, "qsgd_encode", inputs[0], 4.0 * elements + (double)b.message_bytes, qsgd_encode);
-  report(&b, "qsgd_decode", inputs[0], 4.0 * elements + (double)b.message_bytes, qsgd_decode);
-  report(&b, "bf16_encode", inputs[0], 6.0 * elements, bf16_encode);
-  report(&b, "gain_histogram", inputs[0], 4.0 * elements, gain);
-  report(&b, "gain_histogram/64", inputs[0], 4.0 * elements / 64, gain_sampled);
-  puts("\n]}");
+  (void)report(&b, "ef_accumulate", inputs[0], 12.0 * elements, accumulate);
+  double share = measure_topk(&b);
+  (void)report(&b, "scatter_add", inputs[0], 16.0 * (double)b.k, scatter_add);
+  (void)report(&b, "auto-bf16 message", inputs[0], 10.0 * (double)b.k, wire);
+  measure_codecs(&b, cr);
+  measure_powersgd(&b);
+  (void)report(&b, "bf16 encode", inputs[0], 6.0 * elements, bf16_encode);
+  (void)report(&b, "bf16 decode", inputs[0], 6.0 * elements, bf16_decode);
+  (void)report(&b, "gain_histogram", inputs[0], 4.0 * elements, gain);
+  (void)report(&b, "gain_histogram/64", inputs[0], 4.0 * elements / 64, gain_sampled);
+  printf("\n], \"ef_topk_share_of_copy\": %.3f, \"wanted\": %.2f}\n", share, WANTED_SHARE);
   close_bench(&b);
   return 0;
 }

@@ -117,9 +117,10 @@ static void join(const char *name, const weir_profile *p) {
                            : plan->codec == WEIR_CODEC_BF16 ? 0.2e-9
                                                             : 0.5e-9;
       rows[r] = (weir_solve_row){
-          {.fixed_s = 2e-5, .per_byte_s = slope},
-          weir_solve_exchange(plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
-          r % 2};
+          .compress = {.fixed_s = 2e-5, .per_byte_s = slope},
+          .exchange =
+              weir_solve_exchange(plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
+          .beside = r % 2};
     }
     for (size_t round = 0; round < ROUNDS; round++) {
       weir_solution s;

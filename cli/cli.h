@@ -2,6 +2,8 @@
 #ifndef WEIR_CLI_H
 #define WEIR_CLI_H
 
+#include <glib.h>
+
 /* Exit codes, the same for every sub-command. */
 enum {
   WEIR_EXIT_DONE = 0,
@@ -15,8 +17,18 @@ typedef struct weir_command {
   int (*run)(int argc, char **argv); /* argv[0] is "weir NAME" */
 } weir_command;
 
-/* The policies there are, for --help; the caller frees it with g_free(). */
-char *help_policies(void);
+/* What follows --help's options of a command that takes policies: those there are, then what is given.
+ * The caller frees it with g_free(). */
+char *help_policies(const char *ending);
+
+/* arguments.c: each says on stderr what is wrong and returns FALSE; command is "weir NAME". */
+gboolean cli_parse(const char *command, const GOptionEntry *entries, const char *summary,
+                   const char *description, int *argc, char ***argv);
+gboolean cli_refuse(const char *command, const char *option, const char *text, const char *expected);
+/* Exactly one scenario, and a folder for the results. */
+gboolean cli_scenario_and_out(const char *command, char **rest, const char *out);
+gboolean cli_seed(const char *command, const char *text, guint64 *seed);      /* NULL: 0 */
+gboolean cli_workers(const char *command, const char *text, gint64 *workers); /* NULL: -1 */
 
 int weir_cmd_cost(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);

@@ -16,6 +16,8 @@
   "none:1:dense-ring,none:1:dense-tree,lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag,"           \
   "star:0.1:art-ring,star:0.01:art-tree,paper,weir"
 
+static const char command[] = "weir compare";
+
 static const char summary[] =
     "Runs the same training under each policy, with the same seed, one after the other, and judges\n"
     "by time to accuracy.  Each run's files go to DIR/POLICY (with '-' for ':'; -seedS is added when\n"
@@ -42,52 +44,39 @@ typedef struct compare_request {
   double target; /* fraction; NaN: not given */
 } compare_request;
 
-static int refuse(const char *option, const char *text, const char *expected) {
-  fprintf(stderr, "weir compare: command line: --%s %s is not allowed; expected %s\n", option, text,
-          expected);
-  return WEIR_EXIT_USAGE;
-}
-
 /* --- arguments -------------------------------------------------------------------------------- */
 
-static int parse_seeds(const char *text, compare_request *request) {
+static gboolean parse_seeds(const char *text, compare_request *request) {
   char **items = g_strsplit(text, ",", -1);
-  int code = WEIR_EXIT_DONE;
-  for (char **item = items; *item && !code; item++) {
+  gboolean good = TRUE;
+  for (char **item = items; *item && good; item++) {
     guint64 seed = 0;
     if (request->seed_count == SEEDS_MAX ||
         !g_ascii_string_to_unsigned(g_strstrip(*item), 10, 0, G_MAXUINT64, &seed, NULL))
-      code = refuse("seeds", text, "at most 64 whole numbers with commas, e.g. 1,2,3");
+      good = cli_refuse(command, "seeds", text, "at most 64 whole numbers with commas, e.g. 1,2,3");
     else
       request->seeds[request->seed_count++] = seed;
   }
   g_strfreev(items);
-  return code;
+  return good;
 }
 
-static int parse_request(const compare_arguments *a, compare_request *request) {
-  if (!a->rest || !a->rest[0] || a->rest[1]) {
-    fprintf(stderr, "weir compare: expected exactly one scenario file; see `weir compare --help`\n");
-    return WEIR_EXIT_USAGE;
-  }
-  if (!a->out || !*a->out) {
-    fprintf(stderr, "weir compare: --out is missing; expected a folder for the results\n");
-    return WEIR_EXIT_USAGE;
-  }
-  gint64 workers = -1;
-  if (a->workers && !g_ascii_string_to_signed(a->workers, 10, 1, 4096, &workers, NULL))
-    return refuse("workers", a->workers, "a whole number from 1 to 4096");
+static gboolean parse_request(const compare_arguments *a, compare_request *request) {
+  gint64 workers = 0;
+  if (!cli_scenario_and_out(command, a->rest, a->out) ||
+      !cli_workers(command, a->workers, &workers))
+    return FALSE;
   char *end = NULL;
   const double percent = a->target ? g_ascii_strtod(a->target, &end) : NAN;
   if (a->target && (end == a->target || *end || !(percent > 0 && percent <= 100)))
-    return refuse("target", a->target, "an accuracy in percent, greater than 0, at most 100");
+    return cli_refuse(command, "target", a->target, "an accuracy in percent, greater than 0, at most 100");
   request->target = percent / 100;
   request->out = a->out;
   request->options = (weir_run_options){.scenario = a->rest[0], .network = a->network, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
   for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
-  if (!*request->policies) return refuse("policies", "''", "policies with commas");
-  return a->seeds ? parse_seeds(a->seeds, request) : WEIR_EXIT_DONE;
+  if (!*request->policies) return cli_refuse(command, "policies", "''", "policies with commas");
+  return !a->seeds || parse_seeds(a->seeds, request);
 }
 
 /* --- runs ------------------------------------------------------------------------------------- */
@@ -202,22 +191,12 @@ int weir_cmd_compare(int argc, char **argv) {
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print compare.json instead of the table", NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};
-  GOptionContext *context = g_option_context_new(NULL);
-  g_option_context_add_main_entries(context, entries, NULL);
-  char *policies = help_policies();
-  g_option_context_set_summary(context, summary);
-  g_option_context_set_description(context, policies);
-  g_free(policies);
-  GError *error = NULL;
+  g_autofree char *description = help_policies("");
   compare_request request = {.target = NAN};
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir compare: %s; see `weir compare --help`\n", error->message);
-    g_error_free(error);
-  } else if (!(code = parse_request(&a, &request))) {
-    code = compare(&request, a.json);
+  if (cli_parse(command, entries, summary, description, &argc, &argv)) {
+    if (parse_request(&a, &request)) code = compare(&request, a.json);
   }
-  g_option_context_free(context);
   g_strfreev(request.policies);
   g_free(a.out);
   g_free(a.policies);

@@ -8,11 +8,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/ways.h"
 #include "cli.h"
 #include "collectives/cost.h"
 
 typedef struct cost_query {
   int workers;
+  int hosts; /* machines they are on; own model only */
   double latency_s, seconds_per_byte;
   double bytes; /* dense, fp32 */
   double cr;
@@ -21,7 +23,7 @@ typedef struct cost_query {
 } cost_query;
 
 typedef struct cost_arguments {
-  char *workers, *latency, *bandwidth, *bytes, *cr, *model, *wire;
+  char *workers, *latency, *bandwidth, *bytes, *cr, *model, *wire, *hosts;
   gboolean json;
 } cost_arguments;
 
@@ -66,6 +68,11 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
   q->own_model = strcmp(model, "weir") == 0;
   if (a->wire && !q->own_model)
     return refuse("wire", a->wire, "--model weir beside it: the paper's model has one format");
+  if (a->hosts && !q->own_model)
+    return refuse("hosts", a->hosts, "--model weir beside it: the paper's model knows no machines");
+  q->hosts = q->workers;
+  if (a->hosts && (!parse_workers(a->hosts, &q->hosts) || q->hosts > q->workers))
+    return refuse("hosts", a->hosts, "a whole number of machines, at least 1, at most the workers");
   /* Elements are counted by u32 indices on the wire. */
   if (q->own_model && !(q->bytes >= 4.0 && q->bytes / 4.0 <= UINT32_MAX))
     return refuse("bytes", a->bytes, "4 to 17179869180 bytes (1 to 2^32 - 1 elements of fp32)");
@@ -80,20 +87,25 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
 
 /* Weir's row for a collective, with the codec that is usual for it. */
 static double own_seconds(const cost_query *q, uint32_t collective) {
-  const weir_plan whole = {.codec = WEIR_CODEC_NONE, .collective = collective, .cr = 1.0};
-  const gboolean dense = weir_plan_check(&whole) == WEIR_OK;
-  const size_t elements = (size_t)(q->bytes / 4.0);
-  const size_t part = (size_t)(q->cr * (double)elements);
-  const size_t kept = part ? part : 1;
-  const weir_plan plan = {
-      .codec = dense                        ? WEIR_CODEC_NONE
-               : collective == WEIR_COLL_AG ? WEIR_CODEC_TOPK
-                                            : WEIR_CODEC_STAR,
-      .collective = collective,
-      .wire = dense ? WEIR_WIRE_PAPER : q->wire,
-      .cr = dense ? 1.0 : q->cr,
+  static const uint32_t usual[WEIR_WAY_COUNT] = {
+      [WEIR_WAY_DENSE] = WEIR_CODEC_NONE,      [WEIR_WAY_AG] = WEIR_CODEC_TOPK,
+      [WEIR_WAY_ART] = WEIR_CODEC_STAR,        [WEIR_WAY_HITOPK] = WEIR_CODEC_TOPK,
+      [WEIR_WAY_COMPRESSED] = WEIR_CODEC_QSGD,
   };
-  const weir_cost_terms terms = weir_cost_plan(&plan, q->workers, elements, kept);
+  const weir_way way = weir_ways[collective].way;
+  const size_t elements = (size_t)(q->bytes / 4.0);
+  /* Of an encoder its message counts, bytes by the ratio. */
+  const double most = way == WEIR_WAY_COMPRESSED ? q->bytes : (double)elements;
+  const size_t part = (size_t)(q->cr * most);
+  const weir_plan plan = {
+      .codec = usual[way],
+      .collective = collective,
+      .wire = way == WEIR_WAY_DENSE || way == WEIR_WAY_COMPRESSED ? WEIR_WIRE_PAPER : q->wire,
+      .cr = way == WEIR_WAY_DENSE ? 1.0 : q->cr,
+  };
+  const weir_group_shape shape = {q->workers, q->hosts};
+  const weir_cost_terms terms =
+      weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }
 
@@ -121,12 +133,14 @@ static void print_json(const cost_query *q, const double ms[WEIR_COLL_COUNT], ui
 }
 
 static void print_table(const cost_query *q, const double ms[WEIR_COLL_COUNT], uint32_t best) {
-  printf("%s model: %d workers, %g ms one way, %g Gbit/s, %.15g bytes, ratio %g%s%s\n\n",
-         q->own_model ? "Weir's" : "the paper's", q->workers, q->latency_s * 1e3,
+  g_autofree char *machines =
+      q->hosts < q->workers ? g_strdup_printf(" on %d machines", q->hosts) : g_strdup("");
+  printf("%s model: %d workers%s, %g ms one way, %g Gbit/s, %.15g bytes, ratio %g%s%s\n\n",
+         q->own_model ? "Weir's" : "the paper's", q->workers, machines, q->latency_s * 1e3,
          8e-9 / q->seconds_per_byte, q->bytes, q->cr, q->own_model ? ", wire " : "",
          q->own_model ? weir_wire_name(q->wire) : "");
   for (uint32_t c = 0; c < rows(q); c++)
-    printf("  %-17s %14.4f ms%s\n", weir_collective_name(c), ms[c], c == best ? "  best" : "");
+    printf("  %-22s %14.4f ms%s\n", weir_collective_name(c), ms[c], c == best ? "  best" : "");
 }
 
 static int answer(const cost_query *q, gboolean json) {
@@ -163,6 +177,9 @@ int weir_cmd_cost(int argc, char **argv) {
        "MODEL"},
       {"wire", 0, 0, G_OPTION_ARG_STRING, &a.wire,
        "With --model weir: u32-fp32, auto-fp32 (default) or auto-bf16", "FORMAT"},
+      {"hosts", 0, 0, G_OPTION_ARG_STRING, &a.hosts,
+       "With --model weir: machines the workers share, whose links inside cost nothing (default: one each)",
+       "N"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
@@ -172,7 +189,11 @@ int weir_cmd_cost(int argc, char **argv) {
                "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
                "  ag                       all-gather of each worker's kept elements\n"
                "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
-               "With --model weir also halving, double-tree, torus and star in place of ring.\n"
+               "With --model weir also:\n"
+               "  halving, double-tree, torus, star and the hier- ones in place of ring\n"
+               "  hitopk                   top-k of machines' sums, all-gathered between machines\n"
+               "  sra, compressed-ring, compressed-tree   sums of encoded gradients; --cr is bits / 32\n"
+               "  native                   the all-reduce of MPI or NCCL below their transports\n"
                "\n"
                "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr 0.1\n"
                "Exit codes: 0 done; 2 bad usage or bad input.\n");
@@ -187,7 +208,7 @@ int weir_cmd_cost(int argc, char **argv) {
   else
     code = parse_query(&a, &query);
   if (code == WEIR_EXIT_DONE) code = answer(&query, a.json);
-  char *texts[] = {a.workers, a.latency, a.bandwidth, a.bytes, a.cr, a.model, a.wire};
+  char *texts[] = {a.workers, a.latency, a.bandwidth, a.bytes, a.cr, a.model, a.wire, a.hosts};
   for (size_t i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
   return code;
 }

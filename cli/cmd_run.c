@@ -8,6 +8,8 @@
 #include "cli.h"
 #include "lab/runner.h"
 
+static const char command[] = "weir run";
+
 static const char summary[] =
     "Trains the scenario's model with its workers over an emulated network that changes as the\n"
     "scenario says, and writes summary.json, decisions.jsonl, steps.csv and report.html into DIR.\n"
@@ -19,18 +21,13 @@ static const char summary[] =
     "  sim  threads; training is real, the network's time comes from the cost model";
 
 static const char exit_codes[] =
-    "Exit codes: 0 done; 1 the run failed (which worker, why); 2 bad usage or bad input.";
+    "\nExit codes: 0 done; 1 the run failed (which worker, why); 2 bad usage or bad input.\n";
 
 typedef struct run_arguments {
   char *out, *policy, *network, *workers, *seed;
   gboolean json, inside_uml, relay, profile;
   char **rest;
 } run_arguments;
-
-static int refuse(const char *option, const char *text, const char *expected) {
-  fprintf(stderr, "weir run: command line: --%s %s is not allowed; expected %s\n", option, text, expected);
-  return WEIR_EXIT_USAGE;
-}
 
 static int print_summary(const char *out) {
   char *path = g_build_filename(out, "summary.json", NULL), *text = NULL;
@@ -68,30 +65,20 @@ static int run_scenario(const weir_run_options *options, gboolean json) {
 }
 
 static int check_and_run(const run_arguments *a) {
-  if (!a->rest || !a->rest[0] || a->rest[1]) {
-    fprintf(stderr, "weir run: expected exactly one scenario file; see `weir run --help`\n");
-    return WEIR_EXIT_USAGE;
-  }
-  if (!a->out || !*a->out) {
-    fprintf(stderr, "weir run: --out is missing; expected a folder for the results\n");
-    return WEIR_EXIT_USAGE;
-  }
-  weir_run_options options = {.scenario = a->rest[0],
-                              .out = a->out,
+  weir_run_options options = {.out = a->out,
                               .policy = a->policy,
                               .network = a->network,
-                              .workers = -1,
+                              .has_seed = a->seed != NULL,
                               .inside_uml = a->inside_uml,
                               .relay = a->relay,
                               .profile = a->profile};
-  gint64 workers = -1;
-  if (a->workers && !g_ascii_string_to_signed(a->workers, 10, 1, 4096, &workers, NULL))
-    return refuse("workers", a->workers, "a whole number from 1 to 4096");
-  options.workers = workers;
+  gint64 workers = 0;
   guint64 seed = 0;
-  if (a->seed && !g_ascii_string_to_unsigned(a->seed, 10, 0, G_MAXUINT64, &seed, NULL))
-    return refuse("seed", a->seed, "a whole number, 0 or more");
-  options.has_seed = a->seed != NULL;
+  if (!cli_scenario_and_out(command, a->rest, a->out) ||
+      !cli_workers(command, a->workers, &workers) || !cli_seed(command, a->seed, &seed))
+    return WEIR_EXIT_USAGE;
+  options.scenario = a->rest[0];
+  options.workers = workers;
   options.seed = seed;
   return run_scenario(&options, a->json);
 }
@@ -110,24 +97,9 @@ int weir_cmd_run(int argc, char **argv) {
       {"relay", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.relay, NULL, NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};
-  GOptionContext *context = g_option_context_new(NULL);
-  g_option_context_add_main_entries(context, entries, NULL);
-  char *policies = help_policies();
-  char *description = g_strconcat(policies, "\n", exit_codes, "\n", NULL);
-  g_option_context_set_summary(context, summary);
-  g_option_context_set_description(context, description);
-  g_free(description);
-  g_free(policies);
-  GError *error = NULL;
-  int code;
-  if (g_option_context_parse(context, &argc, &argv, &error)) {
-    code = check_and_run(&a);
-  } else {
-    fprintf(stderr, "weir run: %s; see `weir run --help`\n", error->message);
-    g_error_free(error);
-    code = WEIR_EXIT_USAGE;
-  }
-  g_option_context_free(context);
+  g_autofree char *description = help_policies(exit_codes);
+  int code = WEIR_EXIT_USAGE;
+  if (cli_parse(command, entries, summary, description, &argc, &argv)) code = check_and_run(&a);
   g_free(a.out);
   g_free(a.policy);
   g_free(a.network);

@@ -9,6 +9,8 @@
 #include "cli.h"
 #include "lab/train.h"
 
+static const char command[] = "weir train";
+
 static const char summary[] =
     "Trains the scenario's model as one of the workers that mpirun, srun or torchrun started, over the\n"
     "network there is: the scenario's phases are not set.  Rank 0 writes summary.json,\n"
@@ -22,7 +24,8 @@ static const char summary[] =
     "docs/launch.md says which variables are read.";
 
 static const char exit_codes[] =
-    "Exit codes: 0 done; 1 the training failed (which rank, why); 2 bad usage, environment or input.";
+    "\nExit codes: 0 done; 1 the training failed (which rank, why); 2 bad usage, environment or "
+    "input.\n";
 
 typedef struct train_arguments {
   char *out, *policy, *transport, *seed;
@@ -30,20 +33,9 @@ typedef struct train_arguments {
 } train_arguments;
 
 static int check_and_train(const train_arguments *a) {
-  if (!a->rest || !a->rest[0] || a->rest[1]) {
-    fprintf(stderr, "weir train: expected exactly one scenario file; see `weir train --help`\n");
-    return WEIR_EXIT_USAGE;
-  }
-  if (!a->out || !*a->out) {
-    fprintf(stderr, "weir train: --out is missing; expected a folder for the results\n");
-    return WEIR_EXIT_USAGE;
-  }
   guint64 seed = 0;
-  if (a->seed && !g_ascii_string_to_unsigned(a->seed, 10, 0, G_MAXUINT64, &seed, NULL)) {
-    fprintf(stderr, "weir train: command line: --seed %s is not allowed; expected a whole number, 0 or more\n",
-            a->seed);
+  if (!cli_scenario_and_out(command, a->rest, a->out) || !cli_seed(command, a->seed, &seed))
     return WEIR_EXIT_USAGE;
-  }
   const weir_train_options options = {.scenario = a->rest[0],
                                       .out = a->out,
                                       .policy = a->policy,
@@ -76,23 +68,9 @@ int weir_cmd_train(int argc, char **argv) {
       {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};
-  GOptionContext *context = g_option_context_new(NULL);
-  g_option_context_add_main_entries(context, entries, NULL);
-  char *policies = help_policies();
-  char *description = g_strconcat(policies, "\n", exit_codes, "\n", NULL);
-  g_option_context_set_summary(context, summary);
-  g_option_context_set_description(context, description);
-  g_free(description);
-  g_free(policies);
-  GError *error = NULL;
+  g_autofree char *description = help_policies(exit_codes);
   int code = WEIR_EXIT_USAGE;
-  if (g_option_context_parse(context, &argc, &argv, &error)) {
-    code = check_and_train(&a);
-  } else {
-    fprintf(stderr, "weir train: %s; see `weir train --help`\n", error->message);
-    g_error_free(error);
-  }
-  g_option_context_free(context);
+  if (cli_parse(command, entries, summary, description, &argc, &argv)) code = check_and_train(&a);
   g_free(a.out);
   g_free(a.policy);
   g_free(a.transport);

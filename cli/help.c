@@ -17,7 +17,7 @@ static const char *ratio(uint32_t codec, uint32_t collective) {
   return fit(codec, collective, 0.3) ? "" : "   (CR 1)";
 }
 
-char *help_policies(void) {
+char *help_policies(const char *ending) {
   GString *text = g_string_new(
       "Policies:\n"
       "  weir     decides by what it measures (the default)\n"
@@ -45,5 +45,6 @@ char *help_policies(void) {
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
   g_string_append(text, "\n    for example fixed:star:0.01:art-tree or fixed:none:1:dense-ring\n");
+  g_string_append(text, ending);
   return g_string_free(text, FALSE);
 }

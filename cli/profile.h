@@ -1,4 +1,16 @@
-/* What the parts of `weir profile` share. */
+/* What the parts of `weir profile` share.
+ *
+ * Divisions of the gradient take turns within one job, so that what disturbs the machine disturbs all of
+ * them alike.  From the ranks' timings (lab/timings.h) a *step of all ranks* is made: a gradient is
+ * ready, a group compressed or exchanged, when it is on the last rank.  A step lasts until all ranks have
+ * begun the next.  What is learnt and what it is compared with come from different rounds of turns.  The
+ * model is planner/solve.h's:
+ *
+ *   step = rest + timeline      rest: updating, drawing a batch, the forward pass
+ *
+ * with gaps from the undivided step, curves from all groups that were exchanged, and what exchanges
+ * take from ranks that compute on beside them (ranks may share processors) from how much later
+ * gradients are ready. */
 #ifndef WEIR_CLI_PROFILE_H
 #define WEIR_CLI_PROFILE_H
 
@@ -6,37 +18,61 @@
 #include "plan.h"
 #include "planner/profile.h"
 #include "planner/solve.h"
+#include "planner/timeline.h"
 
-enum { PROFILE_PLANS = 8, PROFILE_DIVISIONS = 3, PROFILE_RUNS = PROFILE_PLANS * PROFILE_DIVISIONS + 1 };
+enum { PROFILE_PLANS = 8, PROFILE_DIVISIONS = 4, PROFILE_TURNS = PROFILE_PLANS * PROFILE_DIVISIONS };
 
-/* One division that was run.  Steps are counted from the begin of the forward pass to the end of the
- * last group's decoding; medians over the second half of the steps of rank 0. */
-typedef struct profile_run {
+/* A step of all ranks, or the mean of several: s since the last rank began it. */
+typedef struct profile_step {
+  double period_s; /* until the last rank begins the next; 0: unknown */
+  double mark_s;   /* backward pass begins */
+  double *ready_s; /* [tensors]; owned, as are the following */
+  double *done_s, *wire_s; /* [groups] compressed; exchanged and decoded */
+} profile_step;
+
+/* One division that took turns. */
+typedef struct profile_turn {
   const char *division;
-  const char *plan; /* "planned" for several */
-  size_t row;       /* of the plan; of each group when they differ */
+  const char *plan;        /* "several" for more than one */
+  char *text;              /* as the policy takes it; owned */
   size_t groups;
   weir_solve_group *group; /* ends and rows; owned */
-  double predicted_s, measured_s;
-} profile_run;
+  size_t steps;            /* measured */
+  profile_step mean;       /* over the middle half of them */
+  weir_timeline measured;  /* of every rank, a step that took about as long */
+  double predicted_s;
+} profile_turn;
 
 typedef struct profile_job {
   char *out, *network, *scenario;
   char **plan;
   size_t plans;
   gboolean json;
-  weir_profile profile;  /* as the first run had it */
-  double forward_s;      /* compute before the first gap */
-  double finish_s;       /* decoding the last group, beyond what the rows hold */
-  weir_solve_row row[PROFILE_PLANS]; /* measured curves; owned */
-  profile_run run[PROFILE_RUNS];
+  int turn;              /* steps each time */
+  weir_profile profile;  /* gaps: of the last rank, undivided */
+  double rest_s;
+  double least_s;        /* no division can be predicted to take less; rest included */
+  weir_solve_row row[PROFILE_PLANS]; /* measured; owned */
+  profile_turn *turns;   /* that were run last */
   size_t count;
 } profile_job;
 
-/* Run all divisions of the p-th plan and learn its row.  Exit codes. */
-int profile_measure(profile_job *job, size_t p);
-/* Predict all that was run; plan; run that too. */
-int profile_plan(profile_job *job);
-void profile_free(profile_job *job);
+/* Which rounds of turns count. */
+typedef enum profile_rounds { PROFILE_ALL, PROFILE_ODD, PROFILE_EVEN } profile_rounds;
+/* Run job->turns in turns, under DIR/name.  Exit codes. */
+int profile_run(profile_job *job, const char *name);
+/* Read what the turns of that run took. */
+weir_status profile_read(profile_job *job, const char *name, profile_rounds rounds);
+/* Learn rest, gaps and rows from turns that were read: the first PROFILE_LEARNT of each plan. */
+enum { PROFILE_LEARNT = 3 };
+weir_status profile_learn(profile_job *job);
+/* Learn from the odd rounds of a run, predict all of its turns, and read the even rounds. */
+weir_status profile_compare(profile_job *job, const char *name);
+/* The planned division, written to path; planned->text is given. */
+weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned);
+/* DIR/trace.json: the turn as predicted, and as measured. */
+weir_status profile_show(const profile_job *job, const profile_turn *turn);
+void profile_forget(profile_turn *turn); /* what was read */
+void profile_free_turns(profile_job *job);
 
 #endif

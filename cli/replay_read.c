@@ -44,6 +44,7 @@ static gboolean read_input(const char *path, guint line, JsonObject *object,
     const weir_field *field = &weir_fields[i];
     char *at = (char *)input + field->offset;
     JsonNode *node = json_object_get_member(object, field->name);
+    if (!node && field->since) continue;
     if (field->count == 0) {
       if (!set_field(field, node, at))
         return refuse(path, line, "input.%s: expected a number", field->name);
@@ -101,6 +102,13 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
     return refuse(path, number, "expected 'choice' (plan, cr), 'predicted_ms' and 'switched'");
   if (weir_decide(&out->input, &out->again) != WEIR_OK)
     return refuse(path, number, "%s", weir_last_error());
+  if (out->input.policy != WEIR_POLICY_BITS) return TRUE;
+  JsonObject *bits = member_object(object, "bits");
+  gboolean same = FALSE;
+  if (!bits || !replay_bits(bits, &same))
+    return refuse(path, number,
+                  "expected 'bits' with method, alpha and layers (numel, norm, bits, error2)");
+  out->other_widths = !same;
   return TRUE;
 }
 

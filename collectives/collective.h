@@ -39,6 +39,13 @@ int weir_comm_hosts(const weir_comm *comm);
 /* The host of a rank, in [0, hosts), numbered in the order of lowest ranks. */
 int weir_comm_host_of(const weir_comm *comm, int rank);
 
+/* Whom a rank measures the network with: around a ring of all ranks in which neighbours share a machine
+ * only where more than half of the ranks do.  With one machine, or one a rank, the next rank. */
+void weir_comm_neighbours(const weir_comm *comm, int *next, int *previous);
+/* Does a message to that rank cross a link that counts: one between machines, or, with all ranks on one
+ * machine, any? */
+bool weir_comm_crosses(const weir_comm *comm, int peer);
+
 /* How all-reduce puts values on the wire. */
 typedef enum weir_value_format { WEIR_VALUE_FP32 = 0, WEIR_VALUE_BF16 = 1 } weir_value_format;
 
@@ -73,6 +80,7 @@ enum {
 };
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS];
 bool weir_comm_native(const weir_comm *comm);
+const weir_allreduce *weir_allreduce_find(const char *name); /* NULL when there is none of that name */
 
 /* Binomial broadcast of *bytes (known at the root, at most capacity elsewhere) from root. */
 weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacity, size_t *bytes);

@@ -1,5 +1,6 @@
 #include "collectives/comm.h"
 
+#include <float.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,6 +37,12 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
     {WEIR_ALLREDUCE_NATIVE, "native", "the all-reduce of the library below, MPI's or NCCL's",
      weir_allreduce_native},
 };
+
+const weir_allreduce *weir_allreduce_find(const char *name) {
+  for (size_t i = 0; i < WEIR_ALLREDUCE_ROWS; i++)
+    if (strcmp(weir_allreduces[i].name, name) == 0) return &weir_allreduces[i];
+  return NULL;
+}
 
 weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double timeout_s) {
   *out = NULL;
@@ -130,6 +137,13 @@ weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t se
 void *weir_notes_at(const weir_notes *notes, int rank) {
   if (!notes || notes->bytes == 0) return NULL;
   return (unsigned char *)notes->block + (size_t)rank * notes->bytes;
+}
+
+void weir_hold_finite(float *x, size_t n) {
+  for (size_t i = 0; i < n; i++) {
+    const float low = x[i] < -FLT_MAX ? -FLT_MAX : x[i];
+    x[i] = low > FLT_MAX ? FLT_MAX : low;
+  }
 }
 
 void weir_add_fp32(float *restrict to, const float *restrict from, size_t n) {

@@ -58,6 +58,8 @@ weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t se
 void *weir_notes_at(const weir_notes *notes, int rank);
 static inline size_t weir_notes_bytes(const weir_notes *notes) { return notes ? notes->bytes : 0; }
 
+/* Infinities become the largest floats. */
+void weir_hold_finite(float *x, size_t n);
 /* to[i] += from[i] */
 void weir_add_fp32(float *to, const float *from, size_t n);
 void weir_add_bf16(float *to, const uint16_t *from, size_t n);

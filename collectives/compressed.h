@@ -36,6 +36,7 @@ enum {
   WEIR_COMPRESSED_COUNT = 3
 };
 extern const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT];
+const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none of that name */
 
 /* Cost row; bytes: the message of all n elements (bound()). */
 weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes);
@@ -43,7 +44,8 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes);
 /* --- for the algorithms --------------------------------------------------------------------- */
 
 size_t weir_coder_bound(const weir_coder *coder, size_t count);
-/* x[0..count) becomes what its message decodes to, and error[] takes the difference.  draw: different
+/* x[0..count) becomes what its message decodes to, and error[] takes the difference.  A sum too large for
+ * a float counts as the largest one, here and in error[]: no residual is poisoned.  draw: different
  * for every message of a rank and step.  staging has room for count floats. */
 weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
                               uint32_t draw, float *error, void *out, size_t capacity,
@@ -69,10 +71,12 @@ weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float
  * e[0..n) goes in as the error-fed gradient and comes out as the residual: what a machine's sum holds
  * and did not send stays with the rank that selected from it (the others have handed it over), so that
  *   sum of e before = sum + sum over ranks of e afterwards.
- * sum[0..n): the sum over ranks of what was selected, the same bits everywhere. */
+ * sum[0..n): the sum over ranks of what was selected, the same bits everywhere.  *sent: which part of
+ * the squares of its share this rank sent, 1 when they are all zero; may be NULL.  Once a rank has all
+ * it needs, e is a residual on every rank that still waits. */
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        weir_notes *notes);
+                        double *sent, weir_notes *notes);
 /* With true wire bytes; not the paper's (weir_cost_paper_hitopk). */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements, double cr,
                            weir_wire_format wire);

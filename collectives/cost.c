@@ -3,7 +3,8 @@
 #include <math.h>
 #include <stdbool.h>
 
-#include "collectives/collective.h"
+#include "base/ways.h"
+#include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
 
@@ -176,53 +177,84 @@ weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
   return (weir_cost_terms){hops, (n - 1.0) * bytes};
 }
 
-/* Which all-reduce a collective contains. */
-static const struct {
-  bool art;
-  uint32_t allreduce;
-} ways[WEIR_COLL_COUNT] = {
-    [WEIR_COLL_DENSE_RING] = {false, WEIR_ALLREDUCE_RING},
-    [WEIR_COLL_DENSE_TREE] = {false, WEIR_ALLREDUCE_TREE},
-    [WEIR_COLL_DENSE_HALVING] = {false, WEIR_ALLREDUCE_HALVING},
-    [WEIR_COLL_DENSE_DOUBLE_TREE] = {false, WEIR_ALLREDUCE_DOUBLE_TREE},
-    [WEIR_COLL_DENSE_TORUS] = {false, WEIR_ALLREDUCE_TORUS},
-    [WEIR_COLL_DENSE_STAR] = {false, WEIR_ALLREDUCE_STAR},
-    [WEIR_COLL_AG] = {false, WEIR_ALLREDUCE_COUNT},
-    [WEIR_COLL_ART_RING] = {true, WEIR_ALLREDUCE_RING},
-    [WEIR_COLL_ART_TREE] = {true, WEIR_ALLREDUCE_TREE},
-    [WEIR_COLL_ART_HALVING] = {true, WEIR_ALLREDUCE_HALVING},
-    [WEIR_COLL_ART_DOUBLE_TREE] = {true, WEIR_ALLREDUCE_DOUBLE_TREE},
-    [WEIR_COLL_ART_TORUS] = {true, WEIR_ALLREDUCE_TORUS},
-    [WEIR_COLL_ART_STAR] = {true, WEIR_ALLREDUCE_STAR},
-};
+/* --- plans ------------------------------------------------------------------------------------- */
 
-weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
-  weir_cost_terms t = {0.0, 0.0};
-  if (n <= 1) return t;
-  const int levels = rounds(n);
+/* Where the ranks of a machine share its link, rows of two levels tell what crosses it.  A pipelined
+ * row's critical path depends on the link: this is a usual one. */
+static weir_cost_terms between(weir_kind kind, uint32_t row, weir_group_shape shape, double bytes) {
+  static const weir_link usual = {.alpha = 1e-3, .beta = 1e-8, .inner_alpha = 1e-3, .inner_beta = 1e-8};
+  const bool hier = kind == WEIR_KIND_ALLREDUCE && row >= WEIR_ALLREDUCE_HIER_RING &&
+                    row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE;
+  if (shape.hosts >= shape.ranks || (shape.hosts == 1 && !hier))
+    return kind == WEIR_KIND_ALLREDUCE   ? weir_cost_allreduce(row, shape.ranks, bytes)
+           : kind == WEIR_KIND_ALLGATHER ? weir_cost_allgather(row, shape.ranks, bytes)
+                                         : weir_cost_broadcast(row, shape.ranks, bytes);
+  const weir_cost cost = weir_cost_row(kind, row, shape, &usual, bytes);
+  return shape.hosts == 1 ? cost.inner : cost.outer;
+}
+
+static weir_cost_terms hitopk(weir_group_shape shape, size_t elements, double cr,
+                              weir_wire_format wire) {
+  static const weir_link usual = {.alpha = 1e-3, .beta = 1e-8};
+  if (shape.hosts == 1) shape.hosts = shape.ranks; /* it is not run there */
+  return weir_cost_hitopk(shape, &usual, elements, cr, wire).outer;
+}
+
+static weir_cost_terms compressed(const weir_way_row *way, weir_group_shape shape, double bytes) {
+  const weir_compressed_row *row = weir_compressed_find(way->algorithm);
+  if (row == NULL) return unknown;
+  weir_cost_terms t = weir_cost_compressed(row->id, shape.ranks, bytes);
+  /* Around a ring one rank of a machine uses its link at a time, else all may at once. */
+  if (shape.hosts > 1 && row->id != WEIR_COMPRESSED_RING)
+    t.byte_terms *= (double)shape.ranks / shape.hosts;
+  return t;
+}
+
+/* Values by an all-reduce; where one rank's indices are taken, their broadcast before. */
+static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                              size_t kept) {
+  const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
   const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
   const double dense_bytes = low_rank ? 4.0 * (double)kept
                                       : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
   const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
-  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
-  if (plan->collective == WEIR_COLL_AG) {
-    t.alpha_terms = levels;
-    t.byte_terms = (n - 1) * (weir_codec_find(plan->codec)->encode != NULL
-                                  ? (double)kept /* bytes already */
-                                  : weir_wire_expected(elements, kept, format, true));
-    return t;
-  }
-  const bool art = ways[plan->collective].art;
-  t = weir_cost_allreduce(ways[plan->collective].allreduce, n, art ? value_bytes : dense_bytes);
+  const bool art = way->way == WEIR_WAY_ART;
+  const weir_allreduce *row = weir_allreduce_find(way->algorithm);
+  if (row == NULL) return unknown;
+  weir_cost_terms t = between(WEIR_KIND_ALLREDUCE, row->id, shape, art ? value_bytes : dense_bytes);
   if (low_rank) t.alpha_terms *= 2;
   if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
-  t.alpha_terms += levels;
-  t.byte_terms += levels * weir_wire_expected(elements, kept, format, false);
+  const weir_cost_terms indices = between(WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, shape,
+                                          weir_wire_expected(elements, kept, format, false));
+  t.alpha_terms += indices.alpha_terms;
+  t.byte_terms += indices.byte_terms;
   /* The variances are gathered before the root is known: one more round of small messages, whose
    * few bytes vanish beside their latency. */
-  if (plan->codec == WEIR_CODEC_VAR) t.alpha_terms += levels;
+  if (plan->codec == WEIR_CODEC_VAR) t.alpha_terms += rounds(shape.ranks);
   return t;
+}
+
+weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
+                                       size_t elements, size_t kept) {
+  if (shape.ranks <= 1) return nothing;
+  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
+  const weir_way_row *way = &weir_ways[plan->collective];
+  const weir_wire_format format = (weir_wire_format)plan->wire;
+  switch (way->way) {
+    case WEIR_WAY_AG:
+      return between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
+                     weir_codec_find(plan->codec)->encode != NULL
+                         ? (double)kept /* bytes already */
+                         : weir_wire_expected(elements, kept, format, true));
+    case WEIR_WAY_COMPRESSED: return compressed(way, shape, (double)kept);
+    case WEIR_WAY_HITOPK: return hitopk(shape, elements, plan->cr, format);
+    default: return summed(plan, shape, elements, kept);
+  }
+}
+
+weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
+  return weir_cost_plan_between(plan, (weir_group_shape){n, n}, elements, kept);
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

@@ -30,6 +30,16 @@ typedef struct weir_cost_terms {
   double byte_terms;
 } weir_cost_terms;
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
+
+/* How many ranks on how many machines (weir_comm_hosts). */
+typedef struct weir_group_shape {
+  int ranks;
+  int hosts;
+} weir_group_shape;
+/* The same where ranks may share machines: what crosses links between machines, those inside counting
+ * as nothing beside them.  With one machine its own links count. */
+weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
+                                       size_t elements, size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
 
 /* Rows of the algorithms themselves, by the ids of their tables.  `bytes`, as they travel, are: all
@@ -61,12 +71,6 @@ typedef enum weir_kind {
   WEIR_KIND_ALLTOALL = 6,
   WEIR_KIND_COUNT = 7
 } weir_kind;
-
-/* How many ranks on how many machines (weir_comm_hosts). */
-typedef struct weir_group_shape {
-  int ranks;
-  int hosts;
-} weir_group_shape;
 
 typedef struct weir_cost {
   weir_cost_terms outer; /* on links between machines, along the critical path */

@@ -86,6 +86,39 @@ int weir_comm_host_of(const weir_comm *comm, int rank) {
   return comm->hosts.of ? comm->hosts.of[rank] : rank;
 }
 
+/* Ranks machine by machine, and as many further on as the largest machine has: nobody is left on the
+ * own one. */
+void weir_comm_neighbours(const weir_comm *comm, int *next, int *previous) {
+  const int size = weir_comm_size(comm), hosts = comm->hosts.count, rank = weir_comm_rank(comm);
+  int largest = 0, own = 0, before = 0;
+  for (int host = 0; host < hosts; host++) {
+    int count = 0;
+    for (int r = 0; r < size; r++) {
+      if (weir_comm_host_of(comm, r) != host) continue;
+      if (r == rank) own = before + count;
+      count++;
+    }
+    before += count;
+    if (count > largest) largest = count;
+  }
+  const int shift = largest < size ? largest : 1;
+  const int ahead = (own + shift) % size, behind = (own + size - shift % size) % size;
+  int at = 0;
+  *next = *previous = rank;
+  for (int host = 0; host < hosts; host++)
+    for (int r = 0; r < size; r++) {
+      if (weir_comm_host_of(comm, r) != host) continue;
+      if (at == ahead) *next = r;
+      if (at == behind) *previous = r;
+      at++;
+    }
+}
+
+bool weir_comm_crosses(const weir_comm *comm, int peer) {
+  return comm->hosts.count == 1 ||
+         weir_comm_host_of(comm, peer) != weir_comm_host_of(comm, weir_comm_rank(comm));
+}
+
 static weir_status make_level(weir_comm *comm, const int *member, int size, weir_transport **view,
                               weir_comm **out) {
   if (size < 2) return WEIR_OK;

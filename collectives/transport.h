@@ -79,7 +79,9 @@ typedef struct weir_transport_ops {
    * are their old numbers, the same on all.  t cannot transfer any more and is still to be
    * destroyed.  A rank that has not come although its process is not known to have ended could be on
    * the other side of a broken network: so the survivors must then be more than half of the group,
-   * or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called again.
+   * or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called again; one
+   * that the others have gone on without stays out, and one that was found silent, or tries again, takes
+   * nobody's process for ended that has not been seen to at once.
    * NULL: this transport cannot. */
   weir_status (*shrink)(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 } weir_transport_ops;
@@ -118,6 +120,18 @@ weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, 
                                double timeout_s);
 /* Has this build MPI? */
 bool weir_transport_has_mpi(void);
+
+/* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP, with
+ * rendezvous, addresses and secret as for weir_transport_tcp_secret; NCCL's own connections know
+ * nothing of the secret.  Long messages go through NCCL, from and to memory of the device, or through a
+ * copy where a buffer lies in the host's.  A rank's device is its place among the ranks of its machine;
+ * ranks that share one need an NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build without NCCL's headers,
+ * and when a rank has not the libraries or a device, which all ranks are told. */
+weir_status weir_transport_nccl(weir_transport **out, const char *rendezvous,
+                                const char *bind_address, const void *secret, size_t secret_bytes,
+                                uint64_t job_id, int rank, int size, double timeout_s);
+/* Has this build NCCL? */
+bool weir_transport_has_nccl(void);
 
 /* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT"
  * of rank 0; bind_address may be NULL.  A peer of another job, version or size, or one that cannot

@@ -44,6 +44,10 @@ weir_status weir_bits_parse(const char *text, weir_bits_options *options);
  * bucket.  name may be NULL. */
 bool weir_bits_keeps(const char *name, size_t numel);
 
+/* One more layer of n elements behind those there are, with its options: full precision, or qsgd's
+ * messages of 2 to 8 bits; there is room for it.  name is borrowed. */
+void weir_bits_describe(weir_bits_stats *stats, const char *name, size_t n, bool full);
+
 /* --- measuring ------------------------------------------------------------------------------ */
 
 typedef struct weir_bits_watch weir_bits_watch;

@@ -35,10 +35,10 @@ static bool quantized(const weir_bits_watch *w, size_t tensor) {
   return !w->stats.layers[tensor].full;
 }
 
-static void add_layer(weir_bits_stats *s, const char *name, size_t n) {
+void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool full) {
   weir_bits_layer *layer = &s->layers[s->layer_count++];
   *layer = (weir_bits_layer){.name = (char *)(uintptr_t)name, .numel = (double)n,
-                             .first = s->option_count, .full = weir_bits_keeps(name, n)};
+                             .first = s->option_count, .full = full};
   const size_t offset[2] = {0, n};
   const weir_layout alone = {1, offset};
   if (layer->full)
@@ -90,9 +90,11 @@ weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *lay
     weir_bits_watch_free(w);
     return status;
   }
-  for (size_t t = 0; t < tensors; t++)
-    add_layer(&w->stats, names != NULL ? names[t] : NULL,
-              layout->offset[t + 1] - layout->offset[t]);
+  for (size_t t = 0; t < tensors; t++) {
+    const char *name = names != NULL ? names[t] : NULL;
+    const size_t n = layout->offset[t + 1] - layout->offset[t];
+    weir_bits_describe(&w->stats, name, n, weir_bits_keeps(name, n));
+  }
   w->cursor = tensors > 0 ? next_of(w, tensors - 1) : 0;
   begin_window(w);
   *out = w;

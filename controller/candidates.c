@@ -30,6 +30,11 @@ const weir_arm weir_arms[WEIR_ARMS] = {
     {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16},
     {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32},
     {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16},
+    /* Inside of machines and between them. */
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_TREE, WEIR_WIRE_PAPER},
+    {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16},
 };
 
 /* a + b * elements + d * kept * (ranks whose kept elements are decoded here), in s.  Orders of
@@ -57,6 +62,14 @@ size_t weir_arm_of(const weir_plan *plan) {
         weir_arms[a].wire == plan->wire)
       return a;
   return WEIR_ARMS;
+}
+
+size_t weir_arm_count(const weir_decision_input *in) {
+  return in->hosts > 1 && in->hosts < in->workers ? WEIR_ARMS : WEIR_FLAT_ARMS;
+}
+
+weir_group_shape weir_input_shape(const weir_decision_input *in) {
+  return (weir_group_shape){(int)in->workers, (int)(in->hosts > 0 ? in->hosts : in->workers)};
 }
 
 double weir_progress(uint32_t codec, double gain) {
@@ -102,11 +115,11 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
          row->per_kept * decoded * (double)weir_kept(elements, cr);
 }
 
-double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements, double latency,
-                       double bandwidth) {
-  if (workers <= 1) return 0.0;
+double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                       double latency, double bandwidth) {
+  if (shape.ranks <= 1) return 0.0;
   const weir_cost_terms terms =
-      weir_cost_plan(plan, (int)workers, elements, weir_kept(elements, plan->cr));
+      weir_cost_plan_between(plan, shape, elements, weir_kept(elements, plan->cr));
   return weir_cost_seconds(&terms, latency, 1.0 / bandwidth);
 }
 
@@ -128,7 +141,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
   const double modelled =
-      weir_comm_prior(plan, in->workers, in->elements, in->latency, in->bandwidth);
+      weir_comm_prior(plan, weir_input_shape(in), in->elements, in->latency, in->bandwidth);
   const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
   c->progress_per_s = weir_progress(plan->codec, c->gain) / weir_step_seconds(in, c);

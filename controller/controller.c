@@ -135,6 +135,7 @@ static void release(weir_controller *c) {
   free(c->mailbox.gap_s);
   free(c->loop.gap_s);
   free(c->loop.next_table);
+  weir_turns_free(&c->loop.turns);
   free(c->mailbox.table);
   free(c->taken);
   free(c->loop.table);
@@ -156,6 +157,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (!c) return weir_fail(WEIR_E_NOMEM, "no memory for the controller");
   c->loop.policy = policy;
   c->loop.workers = config->world_size;
+  c->loop.hosts = config->hosts;
   c->loop.seed = config->seed;
   c->loop.current = first;
   c->loop.overlap = config->overlap;
@@ -170,8 +172,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (status != WEIR_OK) goto no_mailbox;
   status = copy_layout(c, &config->layout);
   if (status == WEIR_OK && policy->takes_table)
-    status = weir_table_build(&text, &c->loop.layout, config->names, c->loop.table,
-                              &c->loop.text_groups);
+    status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
   if (status == WEIR_OK && policy == &weir_policy_bits)
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
                             config->names);

@@ -29,6 +29,8 @@ static weir_status check(const weir_decision_input *in) {
   if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
       in->elements > UINT64_C(1) << 40)
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");
+  if (in->hosts > in->workers)
+    return weir_fail(WEIR_E_INVALID, "decision input: more hosts than workers");
   if (!in_range(&in->latency, 1, 0.0, 3600.0))
     return weir_fail(WEIR_E_INVALID, "decision input: latency_s %g out of range", in->latency);
   if (!in_range(&in->bandwidth, 1, 1e-3, 1e15))

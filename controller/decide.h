@@ -32,14 +32,19 @@ typedef enum weir_trigger {
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
-/* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below. */
-#define WEIR_ARMS 10
+/* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below.  Those behind
+ * the flat ones count only where ranks share machines. */
+#define WEIR_ARMS 14
+#define WEIR_FLAT_ARMS 10
 typedef struct weir_arm {
   uint32_t codec, collective, wire;
 } weir_arm;
 extern const weir_arm weir_arms[WEIR_ARMS];
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
+struct weir_decision_input;
+/* How many arms count, the first ones. */
+size_t weir_arm_count(const struct weir_decision_input *input);
 
 #define WEIR_TRIALS 5 /* candidate ratios of the paper's controller */
 extern const double weir_trial_cr[WEIR_TRIALS];
@@ -50,6 +55,7 @@ typedef struct weir_decision_input {
   uint32_t trigger; /* weir_trigger */
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
+  uint64_t hosts; /* machines the workers are on; 0: unknown, taken as one each */
   double latency, latency_error;      /* s one way; relative */
   double bandwidth, bandwidth_error;  /* bytes/s; relative */
   double compute;                     /* s a step, of the slowest rank */
@@ -132,8 +138,10 @@ size_t weir_kept(uint64_t elements, double cr);
 /* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
 /* Modelled communication time, without the arm's overhead, of a plan. */
-double weir_comm_prior(const weir_plan *plan, uint64_t workers, uint64_t elements, double latency,
-                       double bandwidth);
+double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
+                       double latency, double bandwidth);
+/* The workers and their machines. */
+weir_group_shape weir_input_shape(const weir_decision_input *input);
 /* Everything above for one plan. */
 void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);
@@ -158,6 +166,7 @@ typedef struct weir_field {
   weir_field_kind kind;
   size_t offset; /* in weir_decision_input */
   size_t count;  /* 0: a scalar; otherwise an array of so many */
+  bool since;    /* journals of earlier versions are without it: zero */
 } weir_field;
 extern const weir_field weir_fields[];
 extern const size_t weir_field_count;

@@ -24,7 +24,7 @@ static double objectives(void *user, const double *x, const uint32_t *category, 
 
 static weir_status find_front(const weir_decision_input *in, weir_decision *d) {
   const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
-  const uint32_t arms = WEIR_ARMS;
+  const uint32_t arms = (uint32_t)weir_arm_count(in);
   weir_decision_input copy = *in; /* the problem's user pointer is not const */
   const weir_moo_problem problem = {.reals = 1,
                                     .lower = &low,
@@ -65,7 +65,7 @@ weir_status weir_decide_weir(const weir_decision_input *in, weir_decision *d) {
   const weir_status status = find_front(in, d);
   if (status != WEIR_OK) return status;
   const weir_candidate *best = NULL;
-  for (size_t a = 0; a < WEIR_ARMS; a++) {
+  for (size_t a = 0; a < weir_arm_count(in); a++) {
     weir_candidate *c = &d->candidate[d->candidates++];
     weir_best_of_arm(in, &weir_arms[a], c);
     if (!best || c->progress_per_s > best->progress_per_s) best = c;

@@ -31,10 +31,11 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *
   const double overhead = arm < WEIR_ARMS ? fmax(0.0, in->overhead[arm]) : 0.0;
   const weir_curve compress = compress_curve(in, plan);
   const weir_curve exchange =
-      weir_solve_exchange(plan, (int)in->workers, in->latency, 1.0 / in->bandwidth,
-                          4.0 * (double)in->elements, overhead, 0.0);
+      weir_solve_exchange_between(plan, weir_input_shape(in), in->latency, 1.0 / in->bandwidth,
+                                  4.0 * (double)in->elements, overhead, 0.0);
   for (int beside = 0; beside < 2; beside++) {
-    r->row[r->count] = (weir_solve_row){compress, exchange, beside == 1};
+    r->row[r->count] = (weir_solve_row){.compress = compress, .exchange = exchange,
+                                           .beside = beside == 1};
     r->plan[r->count++] = *plan;
   }
 }
@@ -43,7 +44,7 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan, rows *
 static void find_rows(const weir_decision_input *in, const weir_plan *plan, rows *r) {
   weir_plan other = *plan;
   add_row(in, plan, r);
-  for (size_t a = 0; a < WEIR_ARMS; a++) {
+  for (size_t a = 0; a < weir_arm_count(in); a++) {
     other.collective = weir_arms[a].collective;
     if (weir_arms[a].codec == plan->codec && weir_arms[a].wire == plan->wire &&
         other.collective != plan->collective)

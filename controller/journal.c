@@ -139,10 +139,10 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
     fprintf(f, ",\"numel\":%.0f,\"bits\":%u,", layer->numel,
             bits->stats->options[a->choice[l]].bits);
     put_number(f, "norm", layer->norm);
-    fputs("\"errors\":[", f); /* at 2 bits, 3 bits, ...; full precision: none */
+    fputs("\"error2\":[", f); /* at 2 bits, 3 bits, ...; full precision: none */
     for (size_t i = 0; i < layer->count && !layer->full; i++) {
       if (i) fputc(',', f);
-      put_double(f, sqrt(option[i].error2));
+      put_double(f, option[i].error2);
     }
     fputs("]}", f);
   }

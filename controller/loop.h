@@ -86,6 +86,7 @@ typedef struct weir_learnt {
 struct weir_loop {
   const weir_policy *policy;
   int workers;
+  int hosts; /* machines they are on */
   size_t elements;
   weir_layout layout;     /* owns its offsets */
   weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */
@@ -93,7 +94,7 @@ struct weir_loop {
   bool overlap;           /* plan groups */
   double *gap_s;          /* per tensor */
   bool has_gaps, fuse_failed; /* groups did far worse than foretold on this network */
-  size_t text_groups;     /* groups of a policy that takes a table, in `table` from the start on */
+  weir_turns turns;       /* of a policy that takes a table */
   weir_bits_run *bits;    /* of policy bits; NULL for the others */
   uint64_t seed;
   weir_journal *journal; /* NULL: none */

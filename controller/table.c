@@ -9,7 +9,7 @@
 #include "planner/csv.h"
 
 static const char first_of_file[] = "bf16:1:dense-ring";
-static const char expected[] = "layers:PLAN, bucket=MB:PLAN, even=N:PLAN or a file";
+static const char expected[] = "layers:PLAN, bucket=MB:PLAN, even=N:PLAN, a file or turns=K:...;...";
 
 static weir_status parse_number(const char *text, const char *end, double *number) {
   char *stop = NULL;
@@ -21,6 +21,26 @@ static weir_status parse_number(const char *text, const char *end, double *numbe
   return WEIR_OK;
 }
 
+/* Each must be something else than turns, and not depend on where the process stands. */
+static weir_status check_turns(weir_table_text *table) {
+  char piece[WEIR_TURNS_TEXT_MAX];
+  if (strlen(table->path) >= sizeof piece || table->number != floor(table->number))
+    return weir_fail(WEIR_E_INVALID, "turns: expected a whole number of steps, and less than %d letters",
+                     WEIR_TURNS_TEXT_MAX);
+  for (size_t k = 0; weir_turns_piece(table, k, piece); k++) {
+    weir_table_text one;
+    if (k == WEIR_TURNS_MAX)
+      return weir_fail(WEIR_E_INVALID, "turns: expected at most %d divisions", WEIR_TURNS_MAX);
+    const weir_status status = weir_table_parse(piece, &one);
+    if (status != WEIR_OK) return status;
+    if (one.kind == WEIR_TABLE_TURNS || (one.kind == WEIR_TABLE_FILE && *piece != '/'))
+      return weir_fail(WEIR_E_INVALID, "turn '%s': expected no turns, and files by absolute paths",
+                       piece);
+    if (k == 0) table->plan = one.plan;
+  }
+  return WEIR_OK;
+}
+
 weir_status weir_table_parse(const char *text, weir_table_text *table) {
   static const struct {
     const char *name;
@@ -28,7 +48,8 @@ weir_status weir_table_parse(const char *text, weir_table_text *table) {
     bool number;
   } forms[] = {{"layers", WEIR_TABLE_LAYERS, false},
                {"bucket=", WEIR_TABLE_BUCKET, true},
-               {"even=", WEIR_TABLE_EVEN, true}};
+               {"even=", WEIR_TABLE_EVEN, true},
+               {"turns=", WEIR_TABLE_TURNS, true}};
   *table = (weir_table_text){.kind = WEIR_TABLE_FILE, .path = text};
   for (size_t i = 0; i < sizeof forms / sizeof *forms; i++) {
     const size_t length = strlen(forms[i].name);
@@ -38,7 +59,10 @@ weir_status weir_table_parse(const char *text, weir_table_text *table) {
     table->kind = forms[i].kind;
     weir_status status = WEIR_OK;
     if (forms[i].number) status = parse_number(text + length, colon, &table->number);
-    return status == WEIR_OK ? weir_plan_parse(colon + 1, &table->plan) : status;
+    table->path = colon + 1;
+    if (status != WEIR_OK) return status;
+    return table->kind == WEIR_TABLE_TURNS ? check_turns(table)
+                                           : weir_plan_parse(colon + 1, &table->plan);
   }
   if (*text == '\0') return weir_fail(WEIR_E_INVALID, "no groups: expected %s", expected);
   return weir_plan_parse(first_of_file, &table->plan);

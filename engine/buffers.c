@@ -26,10 +26,12 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
 static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   const size_t ranks = (size_t)group->engine->size;
-  const bool selects = !codec->dense && !codec->low_rank && codec->encode == NULL;
+  /* What sums messages or a machine's selections has its buffers below, in the communicator. */
+  const bool below = group->way == WEIR_WAY_COMPRESSED || group->way == WEIR_WAY_HITOPK;
+  const bool selects = !codec->dense && !codec->low_rank && codec->encode == NULL && !below;
   const size_t k = selects ? group->kept : 0, values = codec->low_rank ? group->kept : k;
   size_t stride = 0, index, value, error, blocks, bytes;
-  if (codec->encode != NULL)
+  if (codec->encode != NULL && !below)
     stride = group->kept;
   else if (selects)
     stride = weir_wire_bound(group->n, k, (weir_wire_format)group->plan.wire);
@@ -60,7 +62,7 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
 }
 
 /* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
-static void describe(weir_engine *engine, weir_group *group, size_t number, size_t first,
+static weir_status describe(weir_engine *engine, weir_group *group, size_t number, size_t first,
                      size_t end, size_t *offset) {
   group->engine = engine;
   group->number = number;
@@ -71,7 +73,9 @@ static void describe(weir_engine *engine, weir_group *group, size_t number, size
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
-  group->terms = weir_cost_plan(&group->plan, engine->size, group->n, group->kept);
+  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm)};
+  group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
+  return weir_exchange_find(group);
 }
 
 static void release_set(weir_group_set *set) {
@@ -99,7 +103,8 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
     group->place = table != NULL ? table[k].place : WEIR_PLACE_CALLER;
     if (weir_codec_find(group->plan.codec) == NULL)
       return weir_fail(WEIR_E_INVALID, "codec %u is unknown", group->plan.codec);
-    describe(engine, group, k, first, end, set->offset + first + k);
+    const weir_status status = describe(engine, group, k, first, end, set->offset + first + k);
+    if (status != WEIR_OK) return status;
     for (; first < end; first++) set->of[first] = (uint32_t)k;
   }
   return WEIR_OK;

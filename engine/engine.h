@@ -126,6 +126,11 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
  * how many groups (1 without groups).  Tells over how many steps, 0: unknown. */
 size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
                          size_t *count);
+/* What was measured in the step that ended last: when its backward pass began, the gaps of all
+ * tensors, and its groups' times, at most capacity.  Tells how many groups there are; 0: it was not
+ * measured, or failed. */
+size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
+                             weir_group_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
 /* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
 size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);
@@ -135,12 +140,15 @@ size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, si
 typedef struct weir_standing {
   uint64_t committed, exchanges, turn;
   uint64_t state_bytes; /* registered */
+  uint64_t columns;     /* of powersgd's, a matrix */
 } weir_standing;
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
 /* Go on in a group of the survivors, under the first plan; all: the standings of its ranks.  A step
  * that some of them have completed counts for all: for a rank that *missed* it, the residual becomes
- * what it would have been, and registered memory comes from *leader, a rank that has all steps.
+ * what it would have been, and registered memory and powersgd's columns come from *leader, a rank that
+ * has all steps.  When it fails because another rank was lost meanwhile, this rank has the step either
+ * wholly or not at all, and the call is repeated with the next group; *missed then tells of both.
  * Collective.  want_curve: as in the hooks, for the rank's new number. */
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
                                 const weir_standing *all, bool (*want_curve)(void *), int *leader,

@@ -1,17 +1,47 @@
 #include "engine/state.h"
 
-const weir_exchange weir_exchanges[WEIR_COLL_COUNT] = {
-    {WEIR_COLL_DENSE_RING, weir_prepare_dense, weir_exchange_dense, WEIR_ALLREDUCE_RING},
-    {WEIR_COLL_DENSE_TREE, weir_prepare_dense, weir_exchange_dense, WEIR_ALLREDUCE_TREE},
-    {WEIR_COLL_AG, weir_prepare_ag, weir_exchange_ag, WEIR_ALLREDUCE_RING},
-    {WEIR_COLL_ART_RING, weir_prepare_art, weir_exchange_art, WEIR_ALLREDUCE_RING},
-    {WEIR_COLL_ART_TREE, weir_prepare_art, weir_exchange_art, WEIR_ALLREDUCE_TREE},
-    {WEIR_COLL_DENSE_HALVING, weir_prepare_dense, weir_exchange_dense, WEIR_ALLREDUCE_HALVING},
-    {WEIR_COLL_DENSE_DOUBLE_TREE, weir_prepare_dense, weir_exchange_dense, WEIR_ALLREDUCE_DOUBLE_TREE},
-    {WEIR_COLL_DENSE_TORUS, weir_prepare_dense, weir_exchange_dense, WEIR_ALLREDUCE_TORUS},
-    {WEIR_COLL_DENSE_STAR, weir_prepare_dense, weir_exchange_dense, WEIR_ALLREDUCE_STAR},
-    {WEIR_COLL_ART_HALVING, weir_prepare_art, weir_exchange_art, WEIR_ALLREDUCE_HALVING},
-    {WEIR_COLL_ART_DOUBLE_TREE, weir_prepare_art, weir_exchange_art, WEIR_ALLREDUCE_DOUBLE_TREE},
-    {WEIR_COLL_ART_TORUS, weir_prepare_art, weir_exchange_art, WEIR_ALLREDUCE_TORUS},
-    {WEIR_COLL_ART_STAR, weir_prepare_art, weir_exchange_art, WEIR_ALLREDUCE_STAR},
+#include <string.h>
+
+#include "base/base.h"
+
+const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
+    [WEIR_WAY_DENSE] = {weir_prepare_dense, weir_exchange_dense},
+    [WEIR_WAY_AG] = {weir_prepare_ag, weir_exchange_ag},
+    [WEIR_WAY_ART] = {weir_prepare_art, weir_exchange_art},
+    [WEIR_WAY_COMPRESSED] = {weir_prepare_compressed, weir_exchange_compressed},
+    [WEIR_WAY_HITOPK] = {weir_prepare_hitopk, weir_exchange_hitopk},
 };
+
+weir_status weir_exchange_find(weir_group *group) {
+  const weir_way_row *row = &weir_ways[group->plan.collective];
+  const weir_comm *comm = group->engine->config.comm;
+  group->way = row->way;
+  group->allreduce = NULL;
+  group->compressed = NULL;
+  if (row->way == WEIR_WAY_DENSE || row->way == WEIR_WAY_ART) {
+    group->allreduce = weir_allreduce_find(row->algorithm);
+    if (group->allreduce == NULL)
+      return weir_fail(WEIR_E_INTERNAL, "%s names no all-reduce", row->name);
+    if (group->allreduce->id == WEIR_ALLREDUCE_NATIVE && !weir_comm_native(comm))
+      return weir_fail(WEIR_E_UNSUPPORTED,
+                       "collective %s needs transport mpi or nccl: there is no library with an "
+                       "all-reduce of its own below this group's",
+                       row->name);
+  }
+  if (row->way == WEIR_WAY_COMPRESSED) {
+    group->compressed = weir_compressed_find(row->algorithm);
+    if (group->compressed == NULL)
+      return weir_fail(WEIR_E_INTERNAL, "%s names no compressed all-reduce", row->name);
+  }
+  if (row->way == WEIR_WAY_HITOPK && group->engine->config.momentum > 0)
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "collective %s goes without momentum correction: what of a rank's gradient its "
+                     "machine sent is not known to it",
+                     row->name);
+  if (row->way == WEIR_WAY_HITOPK && weir_comm_hosts(comm) == 1 && weir_comm_size(comm) > 1)
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "collective %s needs several machines: all %d ranks are on one, where nothing "
+                     "is sent between machines",
+                     row->name, weir_comm_size(comm));
+  return WEIR_OK;
+}

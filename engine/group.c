@@ -46,18 +46,17 @@ void weir_group_feed(weir_group *group) {
 }
 
 void weir_group_prepare(weir_group *group) {
-  group->status = weir_exchanges[group->plan.collective].prepare(group);
+  group->status = weir_exchanges[group->way].prepare(group);
   if (group->status != WEIR_OK)
     (void)snprintf(group->text, sizeof group->text, "%s", weir_last_error());
 }
 
 weir_status weir_group_exchange(weir_group *group, weir_notes *notes) {
-  const weir_exchange *way = &weir_exchanges[group->plan.collective];
   if (group->status != WEIR_OK) {
     (void)weir_fail(group->status, "%s", group->text);
     return weir_engine_blame(group->engine, group->engine->rank, group->status);
   }
-  return way->run(group, &weir_allreduces[way->allreduce], notes);
+  return weir_exchanges[group->way].run(group, group->allreduce, notes);
 }
 
 void weir_group_publish(weir_group *group) {

@@ -25,10 +25,15 @@ void weir_profiler_open(weir_engine *engine) {
   weir_profiler *profiler = &engine->profiler;
   profiler->on = profiler->plan_steps < WEIR_KEPT_STEPS || engine->exchanges % EVERY == 0;
   profiler->mark = engine->begun;
+  profiler->forward_s = 0;
+  profiler->fresh = false;
 }
 
 void weir_engine_mark_backward(weir_engine *engine) {
-  if (engine->profiler.on) engine->profiler.mark = weir_engine_clock(engine);
+  weir_profiler *profiler = &engine->profiler;
+  if (!profiler->on) return;
+  profiler->mark = weir_engine_clock(engine);
+  profiler->forward_s = profiler->mark - engine->begun;
 }
 
 void weir_profiler_came(weir_engine *engine, size_t tensor) {
@@ -53,6 +58,7 @@ void weir_profiler_close(weir_engine *engine) {
   }
   profiler->plan_steps++;
   profiler->steps++;
+  profiler->fresh = true;
 }
 
 static double median(const weir_series *series, uint64_t steps) {
@@ -77,6 +83,18 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s) {
   for (size_t i = 0; i < n; i++) sum += (double)profiler->gap[tensor].value[i];
   if (n > 0) *gap_s = sum / (double)n;
   return n > 0;
+}
+
+size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
+                             weir_group_times *times, size_t capacity) {
+  const weir_profiler *profiler = &engine->profiler;
+  if (!profiler->fresh) return 0;
+  *forward_s = profiler->forward_s;
+  for (size_t t = 0; t < engine->layout.tensors; t++)
+    gap_s[t] = (double)profiler->gap[t].value[(profiler->steps - 1) % WEIR_KEPT_STEPS];
+  for (size_t k = 0; k < engine->set.count && k < capacity; k++)
+    times[k] = engine->set.group[k].times;
+  return engine->set.count;
 }
 
 size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,

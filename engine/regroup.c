@@ -13,7 +13,7 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   if (engine->in_trial) weir_checkpoint_restore(engine);
   engine->in_trial = engine->in_step = false;
   *standing = (weir_standing){.committed = engine->committed, .exchanges = engine->exchanges,
-                              .turn = engine->turn};
+                              .turn = engine->turn, .columns = engine->warm.rank};
   for (size_t i = 0; i < engine->state_count; i++) standing->state_bytes += engine->states[i].bytes;
 }
 
@@ -23,17 +23,19 @@ static weir_status settle_group(weir_group *group) {
   weir_engine *engine = group->engine;
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   weir_passage *passage = &group->passage;
-  if (codec->dense || passage->next != NULL) return WEIR_OK;
-  if (codec->low_rank)
-    return weir_fail(WEIR_E_UNSUPPORTED, "a rank that missed a step of %s cannot be brought up to it",
-                     codec->name);
+  if ((codec->dense && !codec->low_rank) || passage->next != NULL) return WEIR_OK;
+  if (group->way == WEIR_WAY_HITOPK) { /* what it handed over is gone from fed already */
+    passage->next = group->fed;
+    return WEIR_OK;
+  }
+  /* Low rank: its Q has gone out, so P is known and its projection is taken off already. */
   if (codec->encode != NULL) {
     const weir_status status = codec->decode(
         engine->context, group->blocks + (size_t)engine->rank * group->stride,
         group->block_bytes[engine->rank], &group->layout, group->spare, false);
     if (status != WEIR_OK) return status;
     (void)weir_ef_subtract(group->fed, group->spare, group->n);
-  } else {
+  } else if (!codec->low_rank) {
     weir_scatter_zero(group->fed, group->index, group->kept);
     weir_scatter_add(group->fed, group->index, group->error, group->kept);
   }
@@ -50,21 +52,73 @@ static weir_status settle(weir_engine *engine) {
   return WEIR_OK;
 }
 
-/* Registered memory, from a rank that is not behind to all. */
-static weir_status share_state(weir_engine *engine, int from) {
+static weir_status receive(weir_engine *engine, int from, void *data, size_t due) {
+  size_t bytes = due;
+  const weir_status status = weir_broadcast(engine->config.comm, from, data, due, &bytes);
+  if (status == WEIR_OK && bytes != due)
+    return weir_fail(WEIR_E_PROTOCOL, "rank %d has %zu bytes of state, this rank %zu", from, bytes, due);
+  return status;
+}
+
+/* Registered memory, and the columns that powersgd starts from, from a rank that is not behind to all.
+ * Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is behind
+ * takes them into `memory` first: what has come in part is of no step. */
+static weir_status share_state(weir_engine *engine, uint64_t columns, int from,
+                               unsigned char *memory) {
   static const char name[] = "weir state after a loss";
+  const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
   weir_comm_step(engine->config.comm, weir_hash(WEIR_HASH_INIT, name, sizeof name),
                  engine->exchanges);
-  for (size_t i = 0; i < engine->state_count; i++) {
-    size_t bytes = engine->states[i].bytes;
-    const weir_status status = weir_broadcast(engine->config.comm, from, engine->states[i].data,
-                                              engine->states[i].bytes, &bytes);
-    if (status != WEIR_OK) return status;
-    if (bytes != engine->states[i].bytes)
-      return weir_fail(WEIR_E_PROTOCOL, "rank %d registered %zu bytes of state, this rank %zu", from,
-                       bytes, engine->states[i].bytes);
+  weir_status status = WEIR_OK;
+  size_t at = 0;
+  for (size_t i = 0; status == WEIR_OK && i < engine->state_count; i++) {
+    const weir_state *state = &engine->states[i];
+    status = receive(engine, from, memory ? memory + at : state->data, state->bytes);
+    at += state->bytes;
   }
-  return WEIR_OK;
+  if (status == WEIR_OK && warm > 0)
+    status = receive(engine, from, memory ? (void *)(memory + at) : (void *)engine->warm.q, warm);
+  return status;
+}
+
+/* What came becomes this rank's.  Nothing here can fail. */
+static void take_state(weir_engine *engine, uint64_t columns, const unsigned char *memory) {
+  size_t at = 0;
+  for (size_t i = 0; i < engine->state_count; i++) {
+    if (engine->states[i].bytes > 0)
+      memcpy(engine->states[i].data, memory + at, engine->states[i].bytes);
+    at += engine->states[i].bytes;
+  }
+  const size_t warm = (size_t)columns * engine->warm.columns * sizeof *engine->warm.q;
+  if (warm > 0) memcpy(engine->warm.q, memory + at, warm);
+}
+
+static uint64_t fewest_columns(const weir_standing *all, int ranks) {
+  uint64_t columns = all[0].columns;
+  for (int r = 1; r < ranks; r++)
+    if (all[r].columns < columns) columns = all[r].columns;
+  return columns;
+}
+
+/* Some rank is behind.  Afterwards none is. */
+static weir_status catch_up(weir_engine *engine, const weir_standing *all, int ranks, int leader,
+                            bool missed) {
+  const uint64_t columns = fewest_columns(all, ranks);
+  unsigned char *memory = NULL;
+  if (missed) {
+    memory = malloc((size_t)all[leader].state_bytes +
+                    (size_t)columns * engine->warm.columns * sizeof *engine->warm.q + 1);
+    if (memory == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
+  }
+  weir_status status = share_state(engine, columns, leader, memory);
+  if (status == WEIR_OK && missed) status = settle(engine); /* in the old numbers */
+  if (status == WEIR_OK && missed) {
+    take_state(engine, columns, memory);
+    engine->committed = all[leader].committed;
+    engine->caught_up = true;
+  }
+  free(memory);
+  return status;
 }
 
 static weir_status find_leader(const weir_standing *all, int ranks, int *leader, bool *behind) {
@@ -105,17 +159,18 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   engine->config.transport = transport;
   weir_status status = find_leader(all, ranks, leader, &behind);
   *missed = status == WEIR_OK && all[rank].committed != all[*leader].committed;
-  if (*missed) status = settle(engine); /* in the old numbers */
-  engine->rank = rank;
-  engine->size = ranks;
-  if (status == WEIR_OK) status = resize(engine, want_curve);
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {
     if (all[r].exchanges > engine->exchanges) engine->exchanges = all[r].exchanges;
     if (all[r].turn > engine->turn) engine->turn = all[r].turn;
   }
-  if (status == WEIR_OK && behind) status = share_state(engine, *leader);
+  if (behind && status == WEIR_OK) status = catch_up(engine, all, ranks, *leader, *missed);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
-  engine->committed = all[*leader].committed;
+  engine->rank = rank;
+  engine->size = ranks;
+  status = resize(engine, want_curve);
+  if (status != WEIR_OK) return weir_engine_break(engine, status);
+  *missed = engine->caught_up;
+  engine->caught_up = false;
   memset(&engine->pending, 0, sizeof engine->pending);
   engine->last_compress_s = engine->last_comm_s = 0;
   engine->broken = WEIR_OK;

@@ -2,6 +2,8 @@
 #ifndef WEIR_ENGINE_STATE_H
 #define WEIR_ENGINE_STATE_H
 
+#include "base/ways.h"
+#include "collectives/compressed.h"
 #include "engine/engine.h"
 
 typedef struct weir_lanes weir_lanes;
@@ -28,6 +30,9 @@ typedef struct weir_group {
   weir_engine *engine;
   size_t number;
   weir_plan plan; /* of this group alone, with the id of the whole */
+  weir_way way;   /* of its collective, with the row that it names; NULL where it names none */
+  const weir_allreduce *allreduce;
+  const weir_compressed_row *compressed;
   uint32_t place; /* weir_place */
   size_t first, end; /* tensors */
   size_t at, n;      /* elements: [at, at + n) of the gradient */
@@ -67,7 +72,9 @@ typedef struct weir_series {
 /* Only when the engine is asked to profile. */
 typedef struct weir_profiler {
   bool on;        /* in this step */
+  bool fresh;     /* the newest values are those of the step that ended last */
   double mark;    /* when the gradient before became ready, or the backward pass began */
+  double forward_s; /* of the step under way, until the backward pass began */
   uint64_t steps; /* measured, of the gaps */
   uint64_t plan_steps; /* of the times */
   weir_series *gap;    /* per tensor */
@@ -160,6 +167,7 @@ struct weir_engine {
   double last_compress_s, last_comm_s, last_wait_s, last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
+  bool caught_up; /* brought up to a step it had missed, by a regrouping that then failed */
   weir_status broken; /* the group's end, kept for every later call */
   char broken_text[512];
 };
@@ -192,15 +200,16 @@ weir_status weir_checkpoint_prepare(weir_engine *engine);
 void weir_checkpoint_take(weir_engine *engine);
 void weir_checkpoint_restore(weir_engine *engine);
 
-/* One composition a collective. */
+/* One composition a way (base/ways.h). */
 typedef struct weir_exchange {
-  uint32_t collective; /* weir_collective_id; its index in weir_exchanges[] */
   /* What this rank can do by itself: select, encode. */
   weir_status (*prepare)(weir_group *group);
   weir_status (*run)(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
-  uint32_t allreduce; /* which row of weir_allreduces[] it is given */
 } weir_exchange;
-extern const weir_exchange weir_exchanges[WEIR_COLL_COUNT];
+extern const weir_exchange weir_exchanges[WEIR_WAY_COUNT];
+/* Set a group's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of ranks, or
+ * the transport below it, cannot run that. */
+weir_status weir_exchange_find(weir_group *group);
 
 weir_status weir_prepare_dense(weir_group *group);
 weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
@@ -223,6 +232,12 @@ weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
 /* What the two above do with an encoder. */
 weir_status weir_prepare_encoded(weir_group *group);
 weir_status weir_exchange_encoded(weir_group *group, weir_notes *notes);
+weir_status weir_prepare_compressed(weir_group *group);
+weir_status weir_exchange_compressed(weir_group *group, const weir_allreduce *allreduce,
+                                     weir_notes *notes);
+weir_status weir_prepare_hitopk(weir_group *group);
+weir_status weir_exchange_hitopk(weir_group *group, const weir_allreduce *allreduce,
+                                 weir_notes *notes);
 weir_status weir_prepare_art(weir_group *group);
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
                               weir_notes *notes);

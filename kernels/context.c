@@ -1,6 +1,4 @@
 /* Scratch of one thread, and what every select checks. */
-#include <float.h>
-#include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -39,27 +37,6 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
   context->position = position;
   context->capacity = candidates;
   return WEIR_OK;
-}
-
-size_t weir_kept_of(size_t n, double cr) {
-  if (n == 0) {
-    return 0;
-  }
-  if (!(cr > 0.0)) {
-    return 1;
-  }
-  if (cr >= 1.0) {
-    return n;
-  }
-  double product = cr * (double)n;
-  double whole = nearbyint(product);
-  if (fabs(product - whole) > 4.0 * DBL_EPSILON * product) {
-    whole = floor(product);
-  }
-  if (whole < 1.0) {
-    return 1;
-  }
-  return whole < (double)n ? (size_t)whole : n;
 }
 
 weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept,

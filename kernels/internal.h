@@ -21,11 +21,6 @@ struct weir_codec_context {
 /* Room for candidates; keeps what is there when it suffices. */
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates);
 
-/* max(1, floor(c*n)), at most n; 0 for n = 0.  c*n counts as the integer beside it when it is
- * within 4 units in the last place of it, so that 0.29 * 100 gives 29 although the product of the
- * nearest doubles is 28.999999999999996. */
-size_t weir_kept_of(size_t n, double cr);
-
 /* What every select checks first: ratio, size (u32 indices), room for k. */
 weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity);
 

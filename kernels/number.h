@@ -7,6 +7,8 @@
 #define WEIR_KERNELS_NUMBER_H
 
 #include <float.h>
+#include <math.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
@@ -94,6 +96,50 @@ WEIR_NUMBER uint32_t weir_bits_reaching(double threshold) {
 /* Bin of a magnitude in a gain curve: exponent and first 5 bits of the mantissa. */
 #define WEIR_GAIN_SHIFT 18
 #define WEIR_GAIN_BINS (1U << (31 - WEIR_GAIN_SHIFT))
+
+/* --- selections ------------------------------------------------------------------------------ */
+
+/* max(1, floor(c*n)), at most n; 0 for n = 0.  c*n counts as the integer beside it when it is
+ * within 4 units in the last place of it, so that 0.29 * 100 gives 29 although the product of the
+ * nearest doubles is 28.999999999999996. */
+WEIR_NUMBER size_t weir_kept_of(size_t n, double cr) {
+  if (n == 0 || cr >= 1.0) {
+    return n;
+  }
+  double product = cr * (double)n;
+  double whole = nearbyint(product);
+  if (fabs(product - whole) > 4.0 * DBL_EPSILON * product) {
+    whole = floor(product);
+  }
+  if (!(cr > 0.0) || whole < 1.0) {
+    return 1;
+  }
+  return whole < (double)n ? (size_t)whole : n;
+}
+
+/* Places of a sample, from one stretch of elements each: Knuth's linear congruence, whose next state is
+ * factor * state + increment modulo 2^64, from 1; the upper half of the next state says where in the
+ * stretch. */
+#define WEIR_SAMPLE_FACTOR UINT64_C(6364136223846793005)
+#define WEIR_SAMPLE_INCREMENT UINT64_C(1442695040888963407)
+
+/* Draw number i (from 0) of the sequence that start names, in [0, n), n <= 2^32: splitmix64, times n,
+ * upper half.  No value is likelier than another by more than 2^-32 of its probability.  Draws stand for
+ * themselves, so that many can be made at a time. */
+WEIR_NUMBER uint32_t weir_draw_below(uint64_t start, uint64_t i, uint64_t n) {
+  uint64_t z = start + (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
+  z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+  z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
+  z ^= z >> 31;
+  return (uint32_t)(((z >> 32) * n + ((z & UINT32_MAX) * n >> 32)) >> 32);
+}
+
+/* Where the sequence of a seed starts: seeds that are neighbours get far apart. */
+WEIR_NUMBER uint64_t weir_draw_start(uint64_t seed) {
+  uint64_t z = (seed ^ seed >> 32) * UINT64_C(0xd6e8feb86659fd93);
+  z = (z ^ z >> 32) * UINT64_C(0xd6e8feb86659fd93);
+  return z ^ z >> 32;
+}
 
 /* --- quantizers ------------------------------------------------------------------------------ */
 

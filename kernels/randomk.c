@@ -24,10 +24,10 @@ static weir_status reserve_marks(weir_codec_context *context, size_t words) {
 /* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice
  * on average at the most. */
 static void draw_marks(uint64_t *mark, size_t n, size_t count, uint64_t seed) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed);
-  for (size_t drawn = 0; drawn < count;) {
-    uint64_t i = weir_rng_below(&rng, n);
+  uint64_t start = weir_draw_start(seed);
+  size_t drawn = 0;
+  for (uint64_t number = 0; drawn < count; number++) {
+    uint64_t i = weir_draw_below(start, number, n);
     uint64_t bit = UINT64_C(1) << i % 64;
     drawn += (mark[i / 64] & bit) == 0;
     mark[i / 64] |= bit;

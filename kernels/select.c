@@ -67,7 +67,7 @@ weir_kth weir_kth_largest(weir_codec_context *context, const float *x, size_t n,
 }
 
 size_t weir_sample_at(size_t i, size_t stretch, uint64_t *state) {
-  *state = *state * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+  *state = *state * WEIR_SAMPLE_FACTOR + WEIR_SAMPLE_INCREMENT;
   return i * stretch + (size_t)(((*state >> 32) * stretch) >> 32);
 }
 

@@ -117,8 +117,9 @@ weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, si
       if (status != WEIR_OK) {
         return status;
       }
+      /* Not the room there is: what is kept must not depend on what the context did before. */
       count = weir_cpu()->compact(e, n, weir_bits_reaching(eta), 0, context->magnitude,
-                                  context->position, context->capacity);
+                                  context->position, n / 2);
       x = context->magnitude;
     } else {
       count = narrow(context, count, weir_bits_reaching(eta));

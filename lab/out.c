@@ -38,7 +38,7 @@ weir_status weir_out_check(const char *out) {
 /* One of our results, or the name under which one was written when the writer was killed: GLib adds
  * a dot and six characters. */
 static bool is_ours(const char *name) {
-  if (!strcmp(name, WEIR_OUT_JOURNAL)) return true;
+  if (!strcmp(name, WEIR_OUT_JOURNAL) || !strncmp(name, "timings-", 8)) return true;
   for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
     const size_t length = strlen(results[i]);
     if (strncmp(name, results[i], length)) continue;

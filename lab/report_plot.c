@@ -19,6 +19,13 @@ const char *const weir_report_colour[WEIR_COLL_COUNT] = {
     [WEIR_COLL_DENSE_TORUS] = "#4b8fa8",       [WEIR_COLL_DENSE_STAR] = "#98a9bd",
     [WEIR_COLL_ART_HALVING] = "#3c9169",       [WEIR_COLL_ART_DOUBLE_TREE] = "#9ccc86",
     [WEIR_COLL_ART_TORUS] = "#4aa08f",         [WEIR_COLL_ART_STAR] = "#a9b98a",
+    [WEIR_COLL_DENSE_HIER_RING] = "#1c3d66",   [WEIR_COLL_DENSE_HIER_TREE] = "#5b8ac0",
+    [WEIR_COLL_DENSE_HIER_HALVING] = "#33618f", [WEIR_COLL_DENSE_HIER_DOUBLE_TREE] = "#7ea6d0",
+    [WEIR_COLL_ART_HIER_RING] = "#165c40",     [WEIR_COLL_ART_HIER_TREE] = "#69a64b",
+    [WEIR_COLL_ART_HIER_HALVING] = "#2f7a58",  [WEIR_COLL_ART_HIER_DOUBLE_TREE] = "#87b972",
+    [WEIR_COLL_HITOPK] = "#b04a5a",            [WEIR_COLL_SRA] = "#8a5aa8",
+    [WEIR_COLL_COMPRESSED_RING] = "#a57fbf",   [WEIR_COLL_COMPRESSED_TREE] = "#c0a6d3",
+    [WEIR_COLL_NATIVE] = "#5c6470",
 };
 
 void weir_figures_init(weir_figures *figures) {

@@ -102,6 +102,7 @@ static void worker_process(const tc_run *tc, int rank) {
                                      .capture = run->options.profile ? run->out : NULL,
                                      .channel = tc->worker_ends[rank]};
   weir_status status = weir_topology_join(tc->topology, rank);
+  if (!status) status = weir_topology_segments(run->scenario.segments);
   if (!status) {
     status = weir_worker_run(&config);
   } else {

@@ -57,7 +57,8 @@ weir_status weir_run_policy(const char *text, char **canonical) {
   }
   const bool named = !strncmp(text, "fixed:", 6);
   if (!named && !strchr(text, ':'))
-    return weir_fail(WEIR_E_INVALID, "policy %s is unknown; expected weir, paper, bits or fixed:CODEC:CR:COLLECTIVE", text);
+    return weir_fail(WEIR_E_INVALID,
+                     "policy %s is unknown; expected weir, paper, bits or fixed:CODEC:CR:COLLECTIVE", text);
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {

@@ -20,7 +20,8 @@ typedef struct weir_run_options {
   bool inside_uml;     /* this is the command that runs inside User-Mode Linux: the network is tc,
                           the summary calls it uml, and the report is left to the host */
   bool relay;          /* progress for another runner */
-  bool profile;        /* also write profile.csv and groups.csv (capture.h) */
+  bool profile;        /* also write profile.csv, groups.csv (capture.h) and timings-*.csv
+                          (timings.h) */
   bool launched;       /* only one worker of a group runs here, which weir_train() started; network is
                           the transport's name */
 } weir_run_options;

@@ -21,6 +21,9 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},
 
+    {"scenario", "segments", WEIR_KEY_COUNT, AT(segments), 0, 2, 44, false,
+     "2 to 44: TCP segments that a worker's kernel sends at a time at least"},
+
     {"training", "dataset", WEIR_KEY_TEXT, AT(dataset), 0, 0, 0, false, "fashion-mnist"},
     {"training", "data_dir", WEIR_KEY_TEXT, AT(data_dir), AT(data_dir_line), 0, 0, false,
      "a folder with the data set's four gzipped files"},

@@ -181,6 +181,12 @@ weir_status weir_topology_join(const weir_topology *t, int worker) {
   return enter(t->namespaces[worker]);
 }
 
+weir_status weir_topology_segments(unsigned segments) {
+  char text[16];
+  (void)snprintf(text, sizeof text, "%u", segments);
+  return segments ? write_text("/proc/sys/net/ipv4/tcp_min_tso_segs", text) : WEIR_OK;
+}
+
 void weir_topology_address(int worker, char text[WEIR_ADDRESS_MAX]) {
   const uint32_t address = address_of(worker);
   (void)snprintf(text, WEIR_ADDRESS_MAX, "%u.%u.%u.%u", address >> 24, address >> 16 & 255,

@@ -11,6 +11,7 @@
 #include "base/base.h"
 #include "lab/capture.h"
 #include "lab/channel.h"
+#include "lab/timings.h"
 
 /* So many steps in a row without a finite gradient, and the training is lost. */
 #define NONFINITE_MAX 10
@@ -26,6 +27,10 @@ typedef struct worker {
   weir_row row;               /* of the last step; sent once it is known whether it was evaluated */
   bool row_waits;
   unsigned nonfinite;
+  uint64_t steps; /* executed */
+  double begun_s; /* the step under way; virtual time in a run without a network */
+  double now_s;   /* virtual time */
+  weir_timings timings; /* with config->capture */
 } worker;
 
 uint64_t weir_worker_steps_per_epoch(const weir_scenario *s, const weir_dataset *data) {
@@ -125,6 +130,8 @@ static weir_status set_up(worker *w) {
   weir_status status = create_session(w);
   if (!status) status = create_trainer(w);
   if (!status) status = register_all(w);
+  if (!status && w->config->capture)
+    status = weir_timings_open(&w->timings, weir_trainer_tensors(w->trainer));
   if (status) return status;
   const double begin = weir_now_s();
   status = weir_session_start(w->session);
@@ -196,6 +203,7 @@ static void strike(const worker *w, const weir_step_info *info) {
 
 static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
   weir_status status = weir_step_begin(w->session, info);
+  w->begun_s = w->config->clock ? w->now_s : weir_now_s();
   if (!status) status = weir_trainer_backward(w->trainer, loss);
   if (status) return status;
   strike(w, info);
@@ -222,12 +230,17 @@ static weir_status one_step(worker *w) {
   if (!w->nonfinite) weir_trainer_update(w->trainer);
   w->busy_s = info.compute_s + info.compress_s + info.overhead_s + weir_thread_cpu_s() - cpu;
   w->exchange_s = info.comm_s;
+  if (w->config->capture) {
+    const double step_s = w->config->clock ? w->busy_s + w->exchange_s : weir_now_s() - w->begun_s;
+    status = weir_timings_add(&w->timings, w->session, w->steps, w->begun_s, step_s);
+  }
+  w->steps++;
   if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
   w->row = (weir_row){.info = info, .epoch = epoch, .loss = loss, .accuracy = NAN,
                       .elapsed_s = w->elapsed_s};
   w->row_waits = !w->config->rank;
   if (!info.trial) w->committed++;
-  return WEIR_OK;
+  return status;
 }
 
 /* In virtual time, a step's end is known once all ranks have come here. */
@@ -241,6 +254,7 @@ static weir_status move_clock(worker *w) {
   weir_status status = weir_sim_clock_arrive(clock, w->busy_s, w->exchange_s, epoch,
                                              w->config->scenario->timeout_s + 60, &w->row.elapsed_s);
   w->busy_s = w->exchange_s = 0;
+  w->now_s = w->row.elapsed_s;
   return status;
 }
 
@@ -289,6 +303,8 @@ weir_status weir_worker_run(const weir_worker_config *config) {
   if (!status && config->capture)
     status = weir_capture(w.session, w.trainer, config->rank, (int)config->scenario->workers,
                           config->capture);
+  if (!status && config->capture)
+    status = weir_timings_write(&w.timings, config->capture, config->rank);
   if (!status) {
     weir_trainer_weights_sha256(w.trainer, message.as.weights_sha256);
     if (config->told) status = compare_weights(&w, message.as.weights_sha256);
@@ -301,6 +317,7 @@ weir_status weir_worker_run(const weir_worker_config *config) {
   }
   weir_session_free(w.session); /* the journal is whole once the session is gone */
   weir_trainer_free(w.trainer);
+  weir_timings_free(&w.timings);
   const weir_status told = config->told ? WEIR_OK : tell(&w, &message);
   if (status) (void)weir_fail(status, "%s", message.as.error.text);
   return status ? status : told;

@@ -20,7 +20,7 @@ typedef struct weir_worker_config {
   const char *secret; /* NULL in virtual time */
   const char *journal_path; /* rank 0 writes its decisions there */
   const char *transport;    /* NULL: "tcp", or "inproc" in virtual time */
-  const char *capture;      /* folder for profile.csv and groups.csv; NULL: none */
+  const char *capture;      /* folder for profile.csv, groups.csv, timings-*.csv; NULL: none */
   int channel;              /* the worker's end */
   /* Not NULL: there is no runner; what it would be told goes here instead.  Rank 0's is given DONE
    * once for every rank, with that rank's digest. */

@@ -7,38 +7,14 @@
 
 #include "base/base.h"
 
-static bool before(const weir_course_wait *a, const weir_course_wait *b) {
-  return a->ready_s != b->ready_s ? a->ready_s < b->ready_s : a->chain < b->chain;
-}
-
-static void push(weir_course_state *s, weir_course_wait next) {
-  size_t at = s->waits++;
-  for (; at && before(&next, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
-    s->heap[at] = s->heap[(at - 1) / 2];
-  s->heap[at] = next;
-}
-
-static weir_course_wait pop(weir_course_state *s) {
-  const weir_course_wait least = s->heap[0], last = s->heap[--s->waits];
-  size_t at = 0;
-  for (size_t child; (child = 2 * at + 1) < s->waits; at = child) {
-    if (child + 1 < s->waits && before(&s->heap[child + 1], &s->heap[child])) child++;
-    if (!before(&s->heap[child], &last)) break;
-    s->heap[at] = s->heap[child];
-  }
-  s->heap[at] = last;
-  return least;
-}
-
 static void copy_state(weir_course_state *to, const weir_course_state *from, size_t cores) {
-  weir_course_wait *heap = to->heap;
   to->next = from->next;
   to->end_s = from->end_s;
   memcpy(to->idle, from->idle, sizeof to->idle);
   memcpy(to->left, from->left, sizeof to->left);
   memcpy(to->core, from->core, cores * sizeof *to->core);
-  to->waits = from->waits;
-  memcpy(heap, from->heap, from->waits * sizeof *heap);
+  to->agenda.count = from->agenda.count;
+  memcpy(to->agenda.heap, from->agenda.heap, from->agenda.count * sizeof *to->agenda.heap);
 }
 
 static double serve(weir_course *c, double ready_s, weir_resource resource, double seconds) {
@@ -57,7 +33,7 @@ static double serve(weir_course *c, double ready_s, weir_resource resource, doub
   return end;
 }
 
-static void note_bubble(weir_course *c, const weir_course_wait *w, weir_resource resource) {
+static void note_bubble(weir_course *c, const weir_wait *w, weir_resource resource) {
   if (resource != WEIR_ON_INTRA && resource != WEIR_ON_INTER) return;
   const size_t link = resource == WEIR_ON_INTER;
   const double idle = c->now.idle[resource];
@@ -74,21 +50,21 @@ static void save(weir_course *c) {
 /* From c->now to the end; marking saves states and bubbles. */
 static double run(weir_course *c, bool marking, double most_s) {
   weir_course_state *s = &c->now;
-  while (s->waits) {
+  while (s->agenda.count) {
     weir_resource resource = WEIR_ON_COMPUTE;
-    if (marking && s->heap[0].chain == c->n) save(c);
-    const weir_course_wait w = pop(s);
+    if (marking && s->agenda.heap[0].chain == c->n) save(c);
+    const weir_wait w = weir_agenda_pop(&s->agenda);
     if (w.chain == c->n) {
       const size_t tensor = s->next++;
       const double end = serve(c, w.ready_s, resource, c->profile->tensors[tensor].gap_s);
-      if (c->chain[tensor].count) push(s, (weir_course_wait){end, (uint32_t)tensor, 0});
-      if (s->next < c->n) push(s, (weir_course_wait){end, (uint32_t)c->n, 0});
+      if (c->chain[tensor].count) weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)tensor, 0});
+      if (s->next < c->n) weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)c->n, 0});
     } else {
       const weir_course_chain *chain = &c->chain[w.chain];
       resource = chain->ops[w.op].resource;
       if (marking) note_bubble(c, &w, resource);
       const double end = serve(c, w.ready_s, resource, chain->ops[w.op].seconds);
-      if (w.op + 1 < chain->count) push(s, (weir_course_wait){end, w.chain, w.op + 1});
+      if (w.op + 1 < chain->count) weir_agenda_push(&s->agenda, (weir_wait){end, w.chain, w.op + 1});
     }
     if (resource != WEIR_ON_CPU && s->idle[resource] + s->left[resource] >= most_s)
       return INFINITY;
@@ -98,12 +74,12 @@ static double run(weir_course *c, bool marking, double most_s) {
 
 static void begin(weir_course *c) {
   weir_course_state *s = &c->now;
-  s->next = s->waits = 0;
+  s->next = s->agenda.count = 0;
   s->end_s = 0.0;
   memset(s->idle, 0, sizeof s->idle);
   memset(s->core, 0, c->cores * sizeof *s->core);
   memcpy(s->left, c->work, sizeof s->left);
-  push(s, (weir_course_wait){0.0, (uint32_t)c->n, 0});
+  weir_agenda_push(&s->agenda, (weir_wait){0.0, (uint32_t)c->n, 0});
 }
 
 /* Sums taken off and put on again leave rounding behind; by this much giving up is put off. */
@@ -134,9 +110,9 @@ weir_status weir_course_create(weir_course *course, const weir_profile *profile,
     return weir_fail(WEIR_E_NOMEM, "no memory to schedule %zu tensors", n);
   }
   course->last_s[1] = course->last_s[0] + n;
-  course->now.heap = course->heaps;
+  course->now.agenda.heap = course->heaps;
   for (size_t k = 0; k < WEIR_COURSE_SAVED; k++)
-    course->saved[k].heap = course->heaps + (k + 1) * (n + 1);
+    course->saved[k].agenda.heap = course->heaps + (k + 1) * (n + 1);
   count_work(course);
   return WEIR_OK;
 }

@@ -11,6 +11,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "planner/agenda.h"
 #include "planner/profile.h"
 #include "planner/timeline.h"
 
@@ -21,18 +22,11 @@ typedef struct weir_course_chain {
   size_t count;
 } weir_course_chain;
 
-/* The next operation of a tensor, or (chain n) the next gradient. */
-typedef struct weir_course_wait {
-  double ready_s;
-  uint32_t chain, op;
-} weir_course_wait;
-
 typedef struct weir_course_state {
   size_t next;          /* tensor whose gradient is computed next */
   double idle[WEIR_RESOURCES], core[WEIR_COURSE_CORES], end_s;
   double left[WEIR_RESOURCES]; /* work still to come */
-  size_t waits;
-  weir_course_wait *heap; /* [n + 1] */
+  weir_agenda agenda; /* [n + 1] */
 } weir_course_state;
 
 typedef struct weir_course {
@@ -43,7 +37,7 @@ typedef struct weir_course {
   weir_course_state now;
   weir_course_state saved[WEIR_COURSE_SAVED]; /* before the gradient of tensor k * stride */
   size_t saved_count, stride;
-  weir_course_wait *heaps;
+  weir_wait *heaps;
   double *last_s[2];   /* [n] start of each tensor's last operation inside and between machines */
   double bubble_s[2];  /* start of the last operation there that the link had waited for */
   size_t served;       /* operations in all, as a measure of work */

@@ -50,6 +50,7 @@ static uint64_t useful_rows(const weir_line *line) {
       bool wherever = true;
       for (size_t t = 0; t < line->n && line->allowed; t++)
         wherever &= !(line->allowed[t] >> r & 1) || (line->allowed[t] >> s & 1);
+      if (b->taken_s > a->taken_s || b->taken_per_byte_s > a->taken_per_byte_s) continue;
       if (wherever && never_above(&b->compress, &a->compress, low, high) &&
           never_above(&b->exchange, &a->exchange, low, high)) {
         useful &= ~(UINT64_C(1) << r);

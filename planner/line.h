@@ -48,6 +48,12 @@ static inline void weir_line_cost(const weir_line *line, size_t row, size_t i, s
   *g = weir_line_curve(&line->rows[row].exchange, bytes);
 }
 
+/* What the exchange of [i, j) takes from the caller. */
+static inline double weir_line_taken(const weir_line *line, size_t row, size_t i, size_t j) {
+  const weir_solve_row *r = &line->rows[row];
+  return r->taken_s + r->taken_per_byte_s * (line->bytes[j] - line->bytes[i]);
+}
+
 static inline uint64_t weir_line_allowed(const weir_line *line, size_t tensor) {
   return line->allowed ? line->allowed[tensor] : UINT64_MAX;
 }

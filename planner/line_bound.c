@@ -31,7 +31,8 @@ static void relaxations(weir_line *line, double *left_c, double *left_e) {
         double h, g;
         if (!(rows >> r & 1)) continue;
         weir_line_cost(line, r, i, j, &h, &g);
-        const double send = g + left_e[j], caller = line->rows[r].beside ? 0.0 : h;
+        const double send = g + left_e[j], own = line->rows[r].beside ? 0.0 : h;
+        const double caller = own + (j < n ? weir_line_taken(line, r, i, j) : 0.0);
         left_e[i] = fmin(left_e[i], send);
         left_c[i] = fmin(left_c[i],
                          gap + fmax(h + send, caller + left_c[j]));
@@ -58,7 +59,8 @@ static void shortest(shadow *s) {
         if (!(rows >> r & 1)) continue;
         weir_line_cost(line, r, i, j, &h, &g);
         const double cost =
-            gap + (line->rows[r].beside ? within : early) * h + s->late[j] * g;
+            gap + (line->rows[r].beside ? within : early) * h + s->late[j] * g +
+            (1.0 - s->late[j]) * weir_line_taken(line, r, i, j);
         if (cost >= s->rest[i]) continue;
         s->rest[i] = cost;
         s->next[i] = (uint32_t)j;

@@ -64,15 +64,19 @@ static weir_status extend(search *s, size_t i, size_t j, size_t row) {
   weir_line *line = s->line;
   const bool beside = line->rows[row].beside;
   const double gap = line->ready[j] - line->ready[i];
+  /* The step ends with the last exchange, whatever that takes from the caller. */
+  const double taken = j < line->n ? weir_line_taken(line, row, i, j) : 0.0;
   double h, g;
   weir_line_cost(line, row, i, j, &h, &g);
   for (size_t k = s->first[i]; k < s->first[i + 1]; k++, line->work++) {
     const label *from = &s->labels[k];
     label to = {from->c + gap + (beside ? 0.0 : h), from->p, 0.0, (uint32_t)i, (uint32_t)k,
                 (uint32_t)row};
-    if (to.c + s->bounds->left_c[j] >= line->most_s) break;
+    const double free_at = to.c;
+    if (to.c + taken + s->bounds->left_c[j] >= line->most_s) break;
     if (beside) to.p = fmax(to.p, to.c) + h;
     to.e = fmax(beside ? to.p : to.c, from->e) + g;
+    to.c += taken;
     /* What lies before the earliest next use makes no difference. */
     to.p = fmax(to.p, to.c);
     to.e = fmax(to.e, to.c + s->soonest);
@@ -80,7 +84,7 @@ static weir_status extend(search *s, size_t i, size_t j, size_t row) {
       const weir_status status = add(s, to);
       if (status != WEIR_OK) return status;
     }
-    if (!line->beside && to.c >= from->e) break;
+    if (!line->beside && free_at >= from->e) break;
   }
   return WEIR_OK;
 }

@@ -33,6 +33,7 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
     group[k].compressed_s = row->beside ? p : c;
     e = fmax(e, group[k].compressed_s) + weir_curve_at(&row->exchange, bytes);
     group[k].exchanged_s = e;
+    c += row->taken_s + row->taken_per_byte_s * bytes;
   }
   return e;
 }
@@ -43,6 +44,13 @@ static size_t bytes_sent(const weir_codec *codec, const weir_layout *layout, dou
 
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s) {
+  return weir_solve_exchange_between(plan, (weir_group_shape){workers, workers}, alpha, beta, bytes,
+                                     decode_s, decode_per_byte_s);
+}
+
+weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
+                                       double beta, double bytes, double decode_s,
+                                       double decode_per_byte_s) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   const size_t elements[2] = {1024, bytes < 16384.0 ? 4096 : (size_t)(bytes / 4.0)};
   double seconds[2] = {INFINITY, INFINITY};
@@ -50,7 +58,7 @@ weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha,
     const size_t offset[2] = {0, elements[k]};
     const weir_layout layout = {1, offset};
     const weir_cost_terms terms =
-        weir_cost_plan(plan, workers, elements[k], bytes_sent(codec, &layout, plan->cr));
+        weir_cost_plan_between(plan, shape, elements[k], bytes_sent(codec, &layout, plan->cr));
     seconds[k] = weir_cost_seconds(&terms, alpha, beta);
   }
   const double slope =
@@ -71,6 +79,10 @@ static weir_status check(const weir_profile *profile, const weir_solve_row *rows
     weir_status status = weir_curve_check(&rows[r].compress, "compression");
     if (status == WEIR_OK) status = weir_curve_check(&rows[r].exchange, "communication");
     if (status != WEIR_OK) return status;
+    const double taken = rows[r].taken_s, per_byte = rows[r].taken_per_byte_s;
+    if (!(taken >= 0.0 && isfinite(taken) && per_byte >= 0.0 && isfinite(per_byte)))
+      return weir_fail(WEIR_E_INVALID, "row %zu takes %g s + %g s a byte from the caller: expected "
+                       "finite values from 0", r, taken, per_byte);
   }
   const uint64_t any = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
   for (size_t i = 0; i < profile->count && allowed; i++)
@@ -100,7 +112,10 @@ static weir_status seed_row(weir_line *line, weir_solution *best, size_t row,
     weir_fusion_free(&fusion);
   }
   if (line->rows[row].beside) return WEIR_OK;
-  const weir_curve fit_h = weir_curve_fit(h), fit_g = weir_curve_fit(g);
+  weir_curve fit_h = weir_curve_fit(h);
+  const weir_curve fit_g = weir_curve_fit(g);
+  fit_h.fixed_s += line->rows[row].taken_s; /* nearly: the last group's exchange takes nothing */
+  fit_h.per_byte_s += line->rows[row].taken_per_byte_s;
   status = weir_fusion_affine(line->profile, &fit_h, &fit_g, &fusion);
   if (status != WEIR_OK) return status;
   offer_fusion(line, best, &fusion, row, group);

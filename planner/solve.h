@@ -11,6 +11,10 @@
  *   caller      C += gaps(i..j) + h                 compression of k is done at D = C
  *   thread      C += gaps(i..j)   P = max(P, C) + h compression of k is done at D = P
  *   wire        E  = max(E, D) + g
+ *   then        C += s
+ *
+ * s is what the exchange takes from the caller that computes on beside it: processor time, where
+ * the lanes (or all ranks of a machine) share one.  0 where each has its own.
  *
  * The step takes E of the last group, from the begin of the backward pass.  With a single row this
  * is the fusion problem of planner/fusion.h; rows without compression make it the choice of what to
@@ -26,6 +30,7 @@
 
 #include <weir/plan.h>
 
+#include "collectives/cost.h"
 #include "planner/curve.h"
 #include "planner/profile.h"
 
@@ -35,6 +40,8 @@ typedef struct weir_solve_row {
   weir_curve compress; /* s, before the exchange; curves borrowed */
   weir_curve exchange; /* s on the wire lane, decoding included */
   bool beside;         /* compressed on the thread beside the backward pass */
+  double taken_s;      /* s = taken_s + taken_per_byte_s * bytes; both from 0 */
+  double taken_per_byte_s;
 } weir_solve_row;
 
 typedef struct weir_solve_group {
@@ -61,8 +68,8 @@ enum { WEIR_SOLVE_WORK = 1200000 };
 
 /* limits may be NULL.  The answer is never worse than one group, every tensor alone, buckets and even
  * divisions with any single row that is allowed everywhere (weir_fusion_baselines).
- * WEIR_E_INVALID: no rows, more than WEIR_SOLVE_ROWS, a curve that fails weir_curve_check, or a
- * tensor that no row is allowed for (the message names it).  WEIR_E_CAPACITY: more than
+ * WEIR_E_INVALID: no rows, more than WEIR_SOLVE_ROWS, a curve that fails weir_curve_check, a share
+ * taken from the caller that is negative or not finite, or a tensor that no row is allowed for (the message names it).  WEIR_E_CAPACITY: more than
  * WEIR_SOLVE_TENSORS tensors.  WEIR_E_NOMEM.  Then *best is empty. */
 weir_status weir_solve(const weir_profile *profile, const weir_solve_row *rows, size_t count,
                        const weir_solve_limits *limits, weir_solution *best);
@@ -78,5 +85,9 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
  * the costs of 2^12 and of `bytes` (the whole gradient's, at least 2^14) dense bytes. */
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s);
+/* The same where ranks may share machines (weir_cost_plan_between). */
+weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
+                                       double beta, double bytes, double decode_s,
+                                       double decode_per_byte_s);
 
 #endif

@@ -122,9 +122,10 @@ static weir_status look_at_reduced(fuser *f) {
     if (k.least[kind] == INFINITY) continue;
     double(*t)[POINTS] = table[kind];
     tabulate(&k, kind, t[0], t[1], t[2]);
-    rows[count++] = (weir_solve_row){{.count = POINTS, .bytes = t[0], .seconds = t[1]},
-                                     {.count = POINTS, .bytes = t[0], .seconds = t[2]},
-                                     kind == 2};
+    rows[count++] = (weir_solve_row){
+        .compress = {.count = POINTS, .bytes = t[0], .seconds = t[1]},
+        .exchange = {.count = POINTS, .bytes = t[0], .seconds = t[2]},
+        .beside = kind == 2};
   }
   weir_solution solution;
   if (status == WEIR_OK) status = weir_solve(f->profile, rows, count, NULL, &solution);

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "planner/agenda.h"
 
 enum { MOST_SERVERS = 1024 };
 
@@ -15,49 +16,19 @@ const char *weir_resource_name(weir_resource resource) {
   return (unsigned)resource < WEIR_RESOURCES ? names[resource] : "?";
 }
 
-/* The next operation of a chain, or of the backward pass (chain = number of chains). */
-typedef struct waiting {
-  double ready_s;
-  size_t chain, op;
-} waiting;
-
 typedef struct schedule {
   const weir_profile *profile;
   const weir_chain *chains;
   size_t count;
   size_t started; /* chains whose tensor is ready */
-  waiting *heap;  /* least first; at most one entry a chain and one for the backward pass */
-  size_t waits;
+  weir_agenda agenda;
   double *idle[WEIR_RESOURCES]; /* when each server is free */
   size_t servers[WEIR_RESOURCES];
   weir_timeline *timeline;
 } schedule;
 
-static bool before(const waiting *a, const waiting *b) {
-  return a->ready_s != b->ready_s ? a->ready_s < b->ready_s : a->chain < b->chain;
-}
-
-static void push(schedule *s, waiting next) {
-  size_t at = s->waits++;
-  for (; at && before(&next, &s->heap[(at - 1) / 2]); at = (at - 1) / 2)
-    s->heap[at] = s->heap[(at - 1) / 2];
-  s->heap[at] = next;
-}
-
-static waiting pop(schedule *s) {
-  const waiting least = s->heap[0], last = s->heap[--s->waits];
-  size_t at = 0;
-  for (size_t child; (child = 2 * at + 1) < s->waits; at = child) {
-    if (child + 1 < s->waits && before(&s->heap[child + 1], &s->heap[child])) child++;
-    if (!before(&s->heap[child], &last)) break;
-    s->heap[at] = s->heap[child];
-  }
-  s->heap[at] = last;
-  return least;
-}
-
 /* Serve one operation on the server of its resource that is free first. */
-static double serve(schedule *s, const waiting *w, size_t tensor, const weir_op *op) {
+static double serve(schedule *s, const weir_wait *w, size_t tensor, const weir_op *op) {
   double *idle = s->idle[op->resource];
   size_t server = 0;
   for (size_t k = 1; k < s->servers[op->resource]; k++)
@@ -71,32 +42,37 @@ static double serve(schedule *s, const waiting *w, size_t tensor, const weir_op 
   return end;
 }
 
-static void backward(schedule *s, const waiting *w) {
+static void backward(schedule *s, const weir_wait *w) {
   const size_t tensor = w->op;
   const weir_op gap = {WEIR_ON_COMPUTE, s->profile->tensors[tensor].gap_s, "backward"};
   const double end = serve(s, w, tensor, &gap);
   for (; s->started < s->count && s->chains[s->started].tensor == tensor; s->started++)
-    if (s->chains[s->started].count) push(s, (waiting){end, s->started, 0});
-  if (tensor + 1 < s->profile->count) push(s, (waiting){end, s->count, tensor + 1});
+    if (s->chains[s->started].count)
+      weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)s->started, 0});
+  if (tensor + 1 < s->profile->count)
+    weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)s->count, (uint32_t)tensor + 1});
 }
 
 static void take_all(schedule *s) {
-  push(s, (waiting){0.0, s->count, 0});
-  while (s->waits) {
-    const waiting w = pop(s);
+  weir_agenda_push(&s->agenda, (weir_wait){0.0, (uint32_t)s->count, 0});
+  while (s->agenda.count) {
+    const weir_wait w = weir_agenda_pop(&s->agenda);
     if (w.chain == s->count) {
       backward(s, &w);
       continue;
     }
     const weir_chain *chain = &s->chains[w.chain];
     const double end = serve(s, &w, chain->tensor, &chain->ops[w.op]);
-    if (w.op + 1 < chain->count) push(s, (waiting){end, w.chain, w.op + 1});
+    if (w.op + 1 < chain->count) weir_agenda_push(&s->agenda, (weir_wait){end, w.chain, w.op + 1});
   }
 }
 
 static weir_status check(const weir_profile *profile, const weir_chain *chains, size_t count,
                          const size_t *servers, size_t *operations) {
   *operations = profile->count;
+  if (count >= UINT32_MAX || profile->count >= UINT32_MAX)
+    return weir_fail(WEIR_E_INVALID, "%zu chains of %zu tensors: expected fewer than %u", count,
+                     profile->count, UINT32_MAX);
   for (size_t r = 0; servers && r < WEIR_RESOURCES; r++)
     if (servers[r] < 1 || servers[r] > MOST_SERVERS || (r == WEIR_ON_COMPUTE && servers[r] != 1))
       return weir_fail(WEIR_E_INVALID, "%zu servers of %s: expected 1 to %d, one for compute",
@@ -124,9 +100,9 @@ weir_status weir_timeline_run(const weir_profile *profile, const weir_chain *cha
   schedule s = {.profile = profile, .chains = chains, .count = count, .timeline = timeline};
   for (size_t r = 0; r < WEIR_RESOURCES; r++) all += s.servers[r] = servers ? servers[r] : 1;
   double *idle = calloc(all, sizeof *idle);
-  s.heap = malloc((count + 1) * sizeof *s.heap);
+  s.agenda.heap = malloc((count + 1) * sizeof *s.agenda.heap);
   timeline->spans = malloc(operations * sizeof *timeline->spans);
-  if (!idle || !s.heap || !timeline->spans) {
+  if (!idle || !s.agenda.heap || !timeline->spans) {
     status = weir_fail(WEIR_E_NOMEM, "no memory for a timeline of %zu operations", operations);
     weir_timeline_free(timeline);
   } else {
@@ -134,7 +110,7 @@ weir_status weir_timeline_run(const weir_profile *profile, const weir_chain *cha
     take_all(&s);
   }
   free(idle);
-  free(s.heap);
+  free(s.agenda.heap);
   return status;
 }
 

@@ -71,8 +71,16 @@ weir_status weir_timeline_fusion(const weir_profile *profile, const weir_curve *
                                  const weir_curve *communicate, const weir_fusion *fusion,
                                  weir_timeline *timeline);
 
-/* Write the timeline as a trace that Chrome's about:tracing and Perfetto open: one row a server,
- * times in microseconds.  Written beside path and renamed.  WEIR_E_IO. */
+/* Timelines shown in one trace: each a process of that name. */
+typedef struct weir_trace_part {
+  const char *name; /* NULL: none; else printable ASCII */
+  const weir_timeline *timeline;
+} weir_trace_part;
+/* Write timelines as a trace that Chrome's about:tracing and Perfetto open: one row a server, times in
+ * microseconds.  Written beside path and renamed.  WEIR_E_IO. */
+weir_status weir_trace_write(const weir_trace_part *parts, size_t count, const weir_profile *profile,
+                             const char *path);
+/* The same of one. */
 weir_status weir_timeline_trace(const weir_timeline *timeline, const weir_profile *profile,
                                 const char *path);
 

@@ -21,7 +21,13 @@ static void text(FILE *file, const char *name) {
   putc('"', file);
 }
 
-static void rows(FILE *file, const weir_timeline *timeline) {
+static void rows(FILE *file, const weir_trace_part *part, size_t pid) {
+  const weir_timeline *timeline = part->timeline;
+  if (part->name) {
+    fprintf(file, "{\"ph\":\"M\",\"pid\":%zu,\"name\":\"process_name\",\"args\":{\"name\":", pid);
+    text(file, part->name);
+    fputs("}},\n", file);
+  }
   size_t used[WEIR_RESOURCES] = {0};
   for (size_t i = 0; i < timeline->count; i++) {
     const weir_span *span = &timeline->spans[i];
@@ -30,18 +36,19 @@ static void rows(FILE *file, const weir_timeline *timeline) {
   for (size_t r = 0; r < WEIR_RESOURCES; r++)
     for (size_t k = 0; k < used[r]; k++)
       fprintf(file,
-              "{\"ph\":\"M\",\"pid\":1,\"tid\":%zu,\"name\":\"thread_name\","
+              "{\"ph\":\"M\",\"pid\":%zu,\"tid\":%zu,\"name\":\"thread_name\","
               "\"args\":{\"name\":\"%s %zu\"}},\n",
-              r * ROWS + k, weir_resource_name((weir_resource)r), k);
+              pid, r * ROWS + k, weir_resource_name((weir_resource)r), k);
 }
 
-static void events(FILE *file, const weir_timeline *timeline, const weir_profile *profile) {
+static void events(FILE *file, const weir_timeline *timeline, size_t pid,
+                   const weir_profile *profile) {
   for (size_t i = 0; i < timeline->count; i++) {
     const weir_span *span = &timeline->spans[i];
     fprintf(file,
-            "%s{\"ph\":\"X\",\"pid\":1,\"tid\":%zu,\"ts\":%.6f,\"dur\":%.6f,\"cat\":\"%s\","
+            "%s{\"ph\":\"X\",\"pid\":%zu,\"tid\":%zu,\"ts\":%.6f,\"dur\":%.6f,\"cat\":\"%s\","
             "\"name\":\"%s %zu\",\"args\":{\"tensor\":",
-            i ? ",\n" : "", (size_t)span->resource * ROWS + span->server, span->start_s * 1e6,
+            i || pid > 1 ? ",\n" : "", pid, (size_t)span->resource * ROWS + span->server, span->start_s * 1e6,
             (span->end_s - span->start_s) * 1e6, span->what, span->what,
             span->chain == SIZE_MAX ? span->tensor : span->chain);
     text(file, profile->tensors[span->tensor].name);
@@ -49,8 +56,8 @@ static void events(FILE *file, const weir_timeline *timeline, const weir_profile
   }
 }
 
-weir_status weir_timeline_trace(const weir_timeline *timeline, const weir_profile *profile,
-                                const char *path) {
+weir_status weir_trace_write(const weir_trace_part *parts, size_t count, const weir_profile *profile,
+                             const char *path) {
   const size_t size = strlen(path) + sizeof ".partial";
   char *partial = malloc(size);
   if (!partial) return weir_fail(WEIR_E_NOMEM, "no memory for a file name");
@@ -62,8 +69,8 @@ weir_status weir_timeline_trace(const weir_timeline *timeline, const weir_profil
     goto done;
   }
   fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[\n", file);
-  rows(file, timeline);
-  events(file, timeline, profile);
+  for (size_t k = 0; k < count; k++) rows(file, &parts[k], k + 1);
+  for (size_t k = 0; k < count; k++) events(file, parts[k].timeline, k + 1, profile);
   fputs("\n]}\n", file);
   const int bad = ferror(file);
   if (fclose(file) || bad || rename(partial, path)) {
@@ -73,4 +80,9 @@ weir_status weir_timeline_trace(const weir_timeline *timeline, const weir_profil
 done:
   free(partial);
   return status;
+}
+
+weir_status weir_timeline_trace(const weir_timeline *timeline, const weir_profile *profile,
+                                const char *path) {
+  return weir_trace_write(&(weir_trace_part){NULL, timeline}, 1, profile, path);
 }

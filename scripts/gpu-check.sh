@@ -1,14 +1,18 @@
 #!/usr/bin/env bash
-# All that needs a CUDA device, in one go: the parity tests, the same under compute-sanitizer where
-# that is found, and the benchmark, beside torch.topk where torch sees the device.
+# All that needs a CUDA device, in one go of at most 8 minutes: the parity tests, the benchmark, beside
+# torch.topk where torch sees the device, and the parity tests again under compute-sanitizer where that
+# is found.  A check that has no time left is a failure that says so.
 #   scripts/gpu-check.sh [OUT [BUILD]]
 # OUT takes the logs and bench_cuda.json (default: out/gpu).  BUILD is a tree that is built already;
-# without it the release preset is built here.
+# without it the release preset is built here first, which is not in the 8 minutes.
+# WEIR_GPU_CHECK_SECONDS gives it another time, WEIR_GPU_CHECK_JOBS (default: half of the processors)
+# how many sanitized tests run at a time.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 out=${1:-out/gpu}
 build=${2:-}
+jobs=${WEIR_GPU_CHECK_JOBS:-$((($(nproc) + 1) / 2))}
 mkdir -p "$out" || exit 1
 if [[ -z $build ]]; then
   build=build-release
@@ -18,44 +22,81 @@ if [[ ! -x $build/bench/bench_cuda ]]; then
   echo "gpu-check: $build was built without CUDA" >&2
   exit 1
 fi
+end=$((SECONDS + ${WEIR_GPU_CHECK_SECONDS:-450}))
 nvidia-smi --query-gpu=name,driver_version,memory.total --format=csv,noheader 2>/dev/null |
   tee "$out/device.txt"
 
 failed=()
-# check NAME COMMAND...: its output goes to OUT/NAME.log, too
+# failure NAME CODE: what exit codes mean here
+failure() {
+  case $2 in
+  124) failed+=("$1: out of time") ;;
+  77) failed+=("$1: skipped, so there is no device") ;;
+  *) failed+=("$1: exit code $2") ;;
+  esac
+}
+
+# check NAME COMMAND...: output to OUT/NAME.log, exit code to OUT/NAME.code
 check() {
-  local name=$1 code
+  local name=$1 left=$((end - SECONDS)) code=124
   shift
-  echo "== $name"
-  "$@" 2>&1 | tee "$out/$name.log"
-  code=${PIPESTATUS[0]}
-  ((code == 0)) || failed+=("$name (exit code $code)")
+  : >"$out/$name.log"
+  if ((left > 0)); then
+    timeout "$left" "$@" >"$out/$name.log" 2>&1
+    code=$?
+  fi
+  echo "$code" >"$out/$name.code"
+}
+
+# settle NAME: show a check's end and keep account of it
+settle() {
+  local name=$1 code
+  code=$(<"$out/$name.code")
+  if ((code == 0)); then
+    echo "== $name: passed"
+  else
+    echo "== $name: FAILED"
+    tail -n 40 "$out/$name.log"
+    failure "$name" "$code"
+  fi
 }
 
 for test in "$build"/tests/parity/test_*_device; do
-  check "$(basename "$test")" "$test" --quiet -j1
+  name=$(basename "$test")
+  check "$name" "$test" --quiet -j1
+  settle "$name"
 done
+
+echo "== bench_cuda"
+check bench_cuda "$build/bench/bench_cuda"
+cp "$out/bench_cuda.log" "$out/bench_cuda.json"
+cat "$out/bench_cuda.json"
+settle bench_cuda
+if [[ $(<"$out/bench_cuda.code") == 0 ]]; then
+  python3 bench/torch_topk.py "$out/bench_cuda.json" | tee "$out/torch_topk.json"
+fi
 
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [[ -n $sanitizer ]]; then
+  names=()
   for tool in memcheck racecheck synccheck initcheck; do
     for test in "$build"/tests/parity/test_*_device; do
       name=$tool.$(basename "$test")
+      names+=("$name")
+      while (($(jobs -rp | wc -l) >= jobs)); do
+        wait -n
+      done
       # Criterion runs each test in a child.
-      check "$name" timeout 900 "$sanitizer" --tool "$tool" --target-processes all \
-        --error-exitcode 9 "$test" --quiet -j1
+      check "$name" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 \
+        "$test" --quiet -j1 &
     done
+  done
+  wait
+  for name in "${names[@]}"; do
+    settle "$name"
   done
 else
   echo "== compute-sanitizer: skipped: not found"
-fi
-
-echo "== bench_cuda"
-if "$build/bench/bench_cuda" >"$out/bench_cuda.json"; then
-  cat "$out/bench_cuda.json"
-  python3 bench/torch_topk.py "$out/bench_cuda.json" | tee "$out/torch_topk.json"
-else
-  failed+=("bench_cuda: $(head -c 200 "$out/bench_cuda.json")")
 fi
 
 if ((${#failed[@]})); then

@@ -1,47 +1,71 @@
 #!/usr/bin/env bash
-# Fetches the CUDA compiler that scripts/python-packages.txt names, unless this machine has one of
-# version 12 or later.  CUDA is optional: what goes wrong here is a line of output, not a failure.
+# Fetches what scripts/python-packages.txt names and this machine has not: the CUDA compiler, unless there
+# is one of version 12 or later, and NCCL's header.  Both are optional: what goes wrong here is a line of
+# output, not a failure.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 list=scripts/python-packages.txt
 home=${WEIR_CUDA_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/cuda}
 
+# fetch WHAT FOLDER WHEELS AFTER: the wheels into the folder, unless just these are there.  AFTER is run in
+# a folder of this run's own, which is then renamed: two runs at once do no harm.
+fetch() {
+  local what=$1 folder=$2 wheels=$3 after=$4 fresh log
+  if [[ -f $folder/installed && $(<"$folder/installed") == "$wheels" ]]; then
+    echo "setup: $what: in $folder"
+    return
+  fi
+  if [[ $(uname -m) != x86_64 ]]; then
+    echo "setup: $what left out: the wheels are for x86_64"
+    return
+  fi
+  if ! mkdir -p "${folder%/*}" || ! fresh=$(mktemp -d "$folder.XXXXXX"); then
+    echo "setup: $what left out: no folder beside $folder"
+    return
+  fi
+  # shellcheck disable=SC2086 # one word a wheel
+  if ! log=$(python3 -m pip --disable-pip-version-check install --quiet --no-deps \
+    --only-binary=:all: --target "$fresh" $wheels 2>&1); then
+    echo "setup: $what left out: fetching it failed: ${log##*$'\n'}"
+  elif ! (cd "$fresh" && $after); then
+    echo "setup: $what left out: the wheels do not hold what they should"
+  else
+    printf '%s\n' "$wheels" >"$fresh/installed"
+    rm -rf "$folder"
+    if mv -T "$fresh" "$folder" 2>/dev/null; then
+      echo "setup: $what: fetched into $folder"
+    elif [[ -f $folder/installed && $(<"$folder/installed") == "$wheels" ]]; then
+      echo "setup: $what: in $folder, put there by another run"
+    else
+      echo "setup: $what left out: $folder could not be put in place"
+    fi
+  fi
+  rm -rf "$fresh"
+}
+
+wheels() { grep -v '^#' "$list" | grep "$@" | tr '\n' ' '; }
+where_nvcc_looks() { ln -sfn lib nvidia/cu13/lib64; }
+# Only the header is used here, and the library is large.
+header_only() { [[ -f nvidia/nccl/include/nccl.h ]] && rm -rf nvidia/nccl/lib; }
+
+compiler=
 for nvcc in "${CUDACXX:-nvcc}" /usr/local/cuda/bin/nvcc; do
   version=$("$nvcc" --version 2>/dev/null | sed -n 's/.*release \([0-9]*\)\..*/\1/p')
-  if [[ -n $version ]] && ((version >= 12)); then
-    echo "setup: CUDA compiler: $(command -v "$nvcc")"
-    exit 0
-  fi
+  if [[ -z $compiler && -n $version ]] && ((version >= 12)); then compiler=$(command -v "$nvcc"); fi
 done
-if cmp -s "$list" "$home/installed"; then
-  echo "setup: CUDA compiler: in $home"
-  exit 0
-fi
-if [[ $(uname -m) != x86_64 ]]; then
-  echo "setup: CUDA left out: the wheels are for x86_64"
-  exit 0
+if [[ -n $compiler ]]; then
+  echo "setup: CUDA compiler: $compiler"
+else
+  fetch "CUDA compiler" "$home" "$(wheels -v nccl)" where_nvcc_looks
 fi
 
-left_out() {
-  echo "setup: CUDA left out: $1"
-  exit 0
-}
-mkdir -p "${home%/*}" || left_out "${home%/*} cannot be made"
-# A folder of this run's own, renamed when complete: two runs at once do no harm.
-fresh=$(mktemp -d "$home.XXXXXX") || left_out "no folder beside $home"
-trap 'rm -rf "$fresh"' EXIT
-if ! log=$(python3 -m pip --disable-pip-version-check install --quiet --no-deps \
-  --only-binary=:all: --target "$fresh" --requirement "$list" 2>&1); then
-  left_out "fetching its compiler failed: ${log##*$'\n'}"
-fi
-ln -sfn lib "$fresh/nvidia/cu13/lib64" # where nvcc looks
-cp "$list" "$fresh/installed"
-rm -rf "$home"
-if mv -T "$fresh" "$home" 2>/dev/null; then
-  echo "setup: CUDA compiler: fetched into $home"
-elif cmp -s "$list" "$home/installed"; then
-  echo "setup: CUDA compiler: in $home, put there by another run"
+header=
+for folder in /usr/include /usr/local/include /usr/local/cuda/include; do
+  if [[ -z $header && -f $folder/nccl.h ]]; then header=$folder/nccl.h; fi
+done
+if [[ -n $header ]]; then
+  echo "setup: NCCL header: $header"
 else
-  left_out "$home could not be put in place"
+  fetch "NCCL header" "${home%/*}/nccl" "$(wheels nccl)" header_only
 fi

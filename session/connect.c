@@ -16,6 +16,13 @@ static weir_status over_tcp(weir_session *session, weir_transport **out) {
                                    options->rank, options->world_size, options->timeout_s);
 }
 
+static weir_status over_nccl(weir_session *session, weir_transport **out) {
+  const weir_options *options = &session->options;
+  return weir_transport_nccl(out, options->rendezvous, options->bind_address, session->secret,
+                             session->secret_bytes, options->job_id, options->rank,
+                             options->world_size, options->timeout_s);
+}
+
 static weir_status over_shm(weir_session *session, weir_transport **out) {
   const weir_options *options = &session->options;
   return weir_transport_shm(out, options->rendezvous, options->job_id, options->rank,
@@ -71,6 +78,12 @@ static weir_status move_to_memory(weir_session *session) {
   return weir_comm_create(&session->comm, memory, session->options.timeout_s);
 }
 
+weir_status weir_session_find_hosts(weir_session *session) {
+  const weir_status status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
+  weir_comm_neighbours(session->comm, &session->next, &session->previous);
+  return status;
+}
+
 weir_status weir_session_connect(weir_session *session) {
   const weir_options *options = &session->options;
   const char *name = options->transport;
@@ -86,6 +99,8 @@ weir_status weir_session_connect(weir_session *session) {
   } else if (strcmp(name, "mpi") == 0) {
     status = weir_transport_mpi(&session->transport, options->job_id, options->rank,
                                 options->world_size, options->timeout_s);
+  } else if (strcmp(name, "nccl") == 0) {
+    status = over_nccl(session, &session->transport);
   } else if (strcmp(name, "shm") == 0) {
     status = over_shm(session, &session->transport);
   } else {
@@ -96,5 +111,5 @@ weir_status weir_session_connect(weir_session *session) {
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
   if (status == WEIR_OK && options->world_size > 1 && strcmp(name, "auto") == 0)
     status = move_to_memory(session);
-  return status == WEIR_OK ? weir_comm_find_hosts(session->comm, weir_host_identity(NULL)) : status;
+  return status == WEIR_OK ? weir_session_find_hosts(session) : status;
 }

@@ -59,6 +59,7 @@ static void feed_flows(weir_session *session) {
   if (fresh > kept) fresh = kept;
   for (uint32_t i = transport->flows - fresh; i != transport->flows; i++) {
     const weir_flow_sample *flow = &transport->flow[i % kept];
+    if (!weir_comm_crosses(session->comm, flow->peer)) continue;
     feed(session, (weir_sample){.kind = WEIR_SAMPLE_FLOW,
                                 .value = flow->last_s - flow->first_s,
                                 .bytes = (double)flow->bytes});
@@ -70,8 +71,8 @@ static void feed_tcp(weir_session *session) {
   weir_transport *transport = session->transport;
   if (transport->ops->descriptor == NULL) return;
   for (int peer = 0; peer < transport->size; peer++) {
-    const int descriptor =
-        peer == transport->rank ? -1 : transport->ops->descriptor(transport, peer);
+    const bool other = peer != transport->rank && weir_comm_crosses(session->comm, peer);
+    const int descriptor = other ? transport->ops->descriptor(transport, peer) : -1;
     if (descriptor < 0) continue;
     weir_sample flow = {0}, rtt = {0};
     bool fresh = false;

@@ -19,6 +19,7 @@ static const struct {
                   {"auto", "\"HOST:PORT\" of rank 0"},
                   {"shm", "a group name"},
                   {"inproc", "a group name"},
+                  {"nccl", "\"HOST:PORT\" of rank 0"},
                   {"mpi", NULL}};
 
 weir_status weir_options_check(const weir_options *options) {
@@ -37,9 +38,11 @@ weir_status weir_options_check(const weir_options *options) {
     }
   if (!known)
     return weir_fail(WEIR_E_INVALID,
-                     "transport is \"%s\"; \"tcp\", \"shm\", \"auto\", \"mpi\" and \"inproc\" are known",
+                     "transport is \"%s\"; \"tcp\", \"shm\", \"auto\", \"mpi\", \"nccl\" and "
+                     "\"inproc\" are known",
                      transport);
-  if (options->world_size > 1 && place != NULL && (options->rendezvous == NULL || options->rendezvous[0] == 0))
+  const bool met = options->rendezvous != NULL && options->rendezvous[0] != 0;
+  if (options->world_size > 1 && place != NULL && !met)
     return weir_fail(WEIR_E_INVALID, "%d ranks need a rendezvous (%s)", options->world_size, place);
   if (!isfinite(options->timeout_s) || options->timeout_s <= 0 || options->timeout_s > 86400)
     return weir_fail(WEIR_E_INVALID, "timeout_s is %g; it must be in (0, 86400]",

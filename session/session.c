@@ -71,8 +71,6 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
     weir_session_free(session);
     return status;
   }
-  session->next = (options->rank + 1) % options->world_size;
-  session->previous = (options->rank + options->world_size - 1) % options->world_size;
   if (options->active_probes && options->virtual_network == NULL && options->world_size > 1 &&
       (strcmp(options->transport, "tcp") == 0 || strcmp(options->transport, "auto") == 0)) {
     status = weir_iperf_fork(&session->iperf);

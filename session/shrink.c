@@ -11,7 +11,7 @@ static weir_status check(const weir_session *session) {
   if (session->broken == WEIR_OK)
     return weir_fail(WEIR_E_STATE, "the group has not ended: no rank is lost");
   if (session->transport->ops->shrink == NULL)
-    return weir_fail(WEIR_E_UNSUPPORTED, "transport %s cannot go on without a rank",
+    return weir_fail(WEIR_E_UNSUPPORTED, "transport %s cannot go on without a rank; tcp and shm can",
                      session->transport->ops->name);
   return WEIR_OK;
 }
@@ -35,13 +35,10 @@ static weir_status move(weir_session *session) {
   session->transport->ops->destroy(session->transport);
   session->transport = next;
   session->comm = comm;
-  const int size = next->size;
   session->options.rank = next->rank;
-  session->options.world_size = size;
-  session->next = (next->rank + 1) % size;
-  session->previous = (next->rank + size - 1) % size;
+  session->options.world_size = next->size;
   session->gathers = 0;
-  return WEIR_OK;
+  return weir_session_find_hosts(session);
 }
 
 /* All survivors' standings, made one. */
@@ -67,7 +64,8 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
   weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
   weir_status status = move(session);
   if (status != WEIR_OK) return status;
-  status = line_up(session, &mine, left);
+  status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
+  if (status == WEIR_OK) status = line_up(session, &mine, left);
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
   if (status == WEIR_OK && session->options.rank == 0)

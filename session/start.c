@@ -172,6 +172,9 @@ weir_status weir_session_start_controller(weir_session *session, bool again) {
   }
   const weir_controller_config config = {.policy = session->options.policy,
                                          .world_size = session->options.world_size,
+                                         .hosts = session->options.momentum_correction > 0
+                                                      ? 0 /* hitopk must not be chosen */
+                                                      : weir_comm_hosts(session->comm),
                                          .layout = layout,
                                          .names = (const char *const *)session->names,
                                          .overlap = session->options.overlap,
@@ -206,13 +209,15 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
+  /* A plan that this group cannot run: all ranks have compared what that follows from, and all say so. */
+  const bool alike = status == WEIR_E_UNSUPPORTED && session->comm != NULL;
   if (status == WEIR_OK && session->options.rank == 0) status = weir_session_start_controller(session, false);
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
   if (status == WEIR_OK)
     session->started = true;
   else if (session->transport != NULL && session->transport->ops->abort != NULL &&
-           status < WEIR_E_TIMEOUT)
+           status < WEIR_E_TIMEOUT && !alike)
     session->transport->ops->abort(session->transport, session->options.rank);
   return weir_session_note_failure(session, status);
 }

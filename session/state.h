@@ -78,7 +78,7 @@ struct weir_session {
   char *transport_name, *rendezvous, *bind_address, *policy, *journal_path;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
-  int next, previous; /* ring neighbours */
+  int next, previous; /* to measure with, on another machine where there is one */
 
   char **names; /* of tensors */
   size_t *offset; /* tensors + 1 */
@@ -126,6 +126,9 @@ void weir_session_forget_secret(weir_session *session);
 
 /* Join the group over the transport that the options name; sets transport and comm. */
 weir_status weir_session_connect(weir_session *session);
+
+/* Which ranks share a machine, and with whom to measure; collective. */
+weir_status weir_session_find_hosts(weir_session *session);
 
 /* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
  * (again: its journal goes on), and the monitor. */

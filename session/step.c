@@ -78,6 +78,17 @@ weir_status weir_current_times(const weir_session *session, weir_group_times *ti
   return WEIR_OK;
 }
 
+weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
+                                 weir_group_times *times, size_t capacity, size_t *count) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (forward_s == NULL || gap_s == NULL || count == NULL || (times == NULL && capacity > 0))
+    return weir_fail(WEIR_E_INVALID, "there is no place for the times");
+  *count = weir_engine_last_step(session->engine, forward_s, gap_s, times, capacity);
+  if (*count == 0) return weir_fail(WEIR_E_STATE, "the last step was not measured");
+  return WEIR_OK;
+}
+
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;

@@ -15,6 +15,12 @@ const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT] = {
     {WEIR_COMPRESSED_TREE, "tree", "binomial, encoded again at every level", weir_compressed_tree},
 };
 
+const weir_compressed_row *weir_compressed_find(const char *name) {
+  for (size_t i = 0; i < WEIR_COMPRESSED_COUNT; i++)
+    if (strcmp(weir_compressed[i].name, name) == 0) return &weir_compressed[i];
+  return NULL;
+}
+
 weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes) {
   const double share = bytes / (n > 1 ? n : 1);
   switch (algorithm) {
@@ -41,6 +47,7 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, i
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
   const uint64_t words[3] = {coder->seed, (uint64_t)rank, draw};
+  weir_hold_finite(x, count);
   weir_status status = coder->codec->encode(coder->context, x, &layout, coder->cr,
                                             weir_hash(WEIR_HASH_INIT, words, sizeof words), out,
                                             capacity, bytes);
@@ -48,6 +55,7 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, i
     status = coder->codec->decode(coder->context, out, *bytes, &layout, staging, false);
   if (status != WEIR_OK) return status;
   for (size_t i = 0; i < count; i++) error[i] += x[i] - staging[i];
+  weir_hold_finite(error, count);
   if (count > 0) memcpy(x, staging, count * sizeof *x);
   return WEIR_OK;
 }

@@ -19,6 +19,7 @@ typedef struct hitopk {
   size_t stride;        /* of a machine's message */
   unsigned char *blocks; /* [inside * hosts]: a column of machines' messages for each place */
   size_t *bytes;        /* of columns: inside entries, then hosts entries of the own column */
+  double sent;          /* part of the share's squares */
 } hitopk;
 
 static size_t kept(const hitopk *h, size_t count) {
@@ -40,10 +41,12 @@ static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
   uint32_t *index = memory;
   float *value = (float *)memory + room, *error = value + room;
   size_t k = 0;
+  const double whole = weir_sum_square(e, h->share.count);
   if (room > 0)
     status = h->codec->select(h->context, e, &layout, h->cr, index, room, &k);
   if (status != WEIR_OK) return status;
   weir_gather(e, index, k, value);
+  h->sent = whole > 0 ? weir_sum_square(value, k) / whole : 1;
   memset(error, 0, (k + 1) * sizeof *error);
   status = weir_wire_encode(h->share.count, index, value, k, h->wire, out, h->stride, bytes, error);
   if (status != WEIR_OK) return status;
@@ -109,6 +112,14 @@ static weir_status prepare(hitopk *h, unsigned char **column, size_t *block) {
   return WEIR_OK;
 }
 
+/* What the other ranks of this machine now hold is no longer this rank's. */
+static void hand_over(hitopk *h) {
+  if (h->n == 0) return;
+  memset(h->e, 0, h->share.begin * sizeof *h->e);
+  const size_t end = h->share.begin + h->share.count;
+  memset(h->e + end, 0, (h->n - end) * sizeof *h->e);
+}
+
 static weir_status exchange(hitopk *h, int place, int host) {
   unsigned char *column = NULL;
   size_t block = 0;
@@ -116,6 +127,7 @@ static weir_status exchange(hitopk *h, int place, int host) {
   if (status != WEIR_OK) return status;
   size_t *lengths = h->bytes + h->inside;
   status = encode_own(h, column + (size_t)host * h->stride, &lengths[host]);
+  if (status == WEIR_OK) hand_over(h);
   if (status == WEIR_OK && h->outer)
     status = weir_allgather(h->outer, column, h->stride, lengths, NULL);
   if (status != WEIR_OK) return status;
@@ -126,13 +138,6 @@ static weir_status exchange(hitopk *h, int place, int host) {
   for (int p = 0; p < h->inside && status == WEIR_OK; p++)
     status = add_block(h, p, h->blocks + (size_t)p * block, h->bytes[p]);
   return status;
-}
-
-/* What the other ranks of this machine now hold is no longer this rank's. */
-static void hand_over(hitopk *h) {
-  memset(h->e, 0, h->share.begin * sizeof *h->e);
-  const size_t end = h->share.begin + h->share.count;
-  memset(h->e + end, 0, (h->n - end) * sizeof *h->e);
 }
 
 /* Notes of all ranks, in a small all-gather of their own. */
@@ -150,7 +155,7 @@ static weir_status gather_notes(weir_comm *comm, weir_notes *notes) {
 
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        weir_notes *notes) {
+                        double *sent, weir_notes *notes) {
   if (!codec->select)
     return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
   weir_status status = weir_comm_begin(comm, notes);
@@ -172,9 +177,10 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
     status = weir_reduce_scatters[WEIR_REDUCE_SCATTER_RING].run(h.inner, e, n, WEIR_VALUE_FP32,
                                                                 NULL);
   h.share = weir_ring_chunk(n, h.inside, place);
+  if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h, place, host);
   if (status != WEIR_OK) return status;
-  hand_over(&h);
+  if (sent) *sent = h.sent;
   return gather_notes(comm, notes);
 }
 

@@ -25,6 +25,7 @@ typedef struct inproc_member {
   int waiting_on; /* the peer its transfer waits for; -1 when it is not in one */
   unsigned reunions; /* how often it has asked for the group of the survivors */
   bool stays;        /* it belongs to the last of these */
+  bool left_out;     /* the others have gone on without it */
 } inproc_member;
 
 typedef struct inproc_group {

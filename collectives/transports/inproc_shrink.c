@@ -24,7 +24,7 @@ static void decide(inproc_group *group, unsigned reunion) {
   inproc_wake_all(group);
 }
 
-static weir_status read_decision(const inproc_group *group, int rank, int *old_rank, int *count) {
+static weir_status read_decision(inproc_group *group, int rank, int *old_rank, int *count) {
   bool *stays = calloc((size_t)group->size, sizeof *stays);
   bool *gone = calloc((size_t)group->size, sizeof *gone);
   weir_status status = WEIR_OK;
@@ -36,6 +36,7 @@ static weir_status read_decision(const inproc_group *group, int rank, int *old_r
     gone[r] = group->member[r].gone;
     if (stays[r]) old_rank[(*count)++] = r;
   }
+  if (status == WEIR_OK) group->member[rank].left_out = !stays[rank];
   if (status == WEIR_OK && !stays[rank])
     status = weir_fail(WEIR_E_PEER, "the other ranks go on without rank %d (this rank)", rank);
   if (status == WEIR_OK) status = weir_survivors_check(stays, gone, group->size);
@@ -48,6 +49,12 @@ weir_status inproc_survivors(inproc_group *group, int rank, double timeout_s, in
                              int *count) {
   const double begun_s = weir_now_s(), deadline_s = begun_s + timeout_s;
   (void)pthread_mutex_lock(&group->lock);
+  weir_status status = WEIR_OK;
+  if (group->member[rank].left_out) { /* those who have gone on would look as if they had ended */
+    status = weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", rank);
+    (void)pthread_mutex_unlock(&group->lock);
+    return status;
+  }
   const unsigned reunion = ++group->member[rank].reunions;
   inproc_wake_all(group);
   while (group->reunion < reunion) {
@@ -56,7 +63,7 @@ weir_status inproc_survivors(inproc_group *group, int rank, double timeout_s, in
     else
       decide(group, reunion);
   }
-  const weir_status status = read_decision(group, rank, old_rank, count);
+  status = read_decision(group, rank, old_rank, count);
   (void)pthread_mutex_unlock(&group->lock);
   return status;
 }

@@ -108,6 +108,7 @@ typedef struct shm {
   shm_peer *peer;     /* size entries */
   int *active;        /* peers of the running transfer */
   bool crowded;       /* more ranks than processors: a wait must not spin */
+  bool left_out;      /* the others have gone on without this rank */
 } shm;
 
 /* --- the segment ---------------------------------------------------------------------------- */

@@ -194,6 +194,16 @@ static weir_status attach_once(shm *self) {
   return judge(self, bytes);
 }
 
+/* There is no rank 0: what one may have left goes with the last rank that waited for it, because a group
+ * of survivors has a name that no other group will ever look at. */
+static weir_status abandoned(shm *self, weir_status status, const char *why) {
+  bool busy;
+  if (self->fd >= 0) (void)close(self->fd); /* and with it this rank's own lock */
+  self->fd = -1;
+  (void)clear_left_over(self->name, &busy);
+  return weir_fail(status, "%s", why);
+}
+
 static weir_status attach(shm *self, double deadline_s) {
   weir_status status = attach_once(self);
   while (status == WEIR_OK && !self->segment && weir_now_s() < deadline_s) {
@@ -201,7 +211,7 @@ static weir_status attach(shm *self, double deadline_s) {
     status = attach_once(self);
   }
   if (status == WEIR_OK && !self->segment)
-    status = weir_fail(WEIR_E_TIMEOUT, "rank 0 did not open the group in time");
+    status = abandoned(self, WEIR_E_TIMEOUT, "rank 0 did not open the group in time");
   if (status == WEIR_OK) {
     uint32_t due = SHM_FREE;
     shm_member *own = &self->member[self->base.rank];
@@ -260,7 +270,7 @@ static weir_status await(shm *self, double deadline_s) {
     const uint32_t phase = atomic_load(&self->header->phase);
     if (phase == SHM_COMPLETE) return WEIR_OK;
     if (phase == SHM_GATHERING && !founder_lives)
-      return weir_fail(WEIR_E_PEER, "rank 0 is gone before the group was complete");
+      return abandoned(self, WEIR_E_PEER, "rank 0 is gone before the group was complete");
     if (phase == SHM_GATHERING && weir_now_s() < deadline_s) {
       (void)shm_sleep(self, seen, SLICE_S);
       continue;

@@ -48,7 +48,8 @@ static weir_status survivors(shm *self, uint32_t reunion, int by, int *old_rank,
     if (r == self->base.rank && member[r]) *own = *count;
     if (member[r]) old_rank[(*count)++] = r;
   }
-  if (*own < 0)
+  self->left_out = *own < 0;
+  if (self->left_out)
     return weir_fail(WEIR_E_PEER, "the other ranks go on without rank %d (this rank)",
                      self->base.rank);
   return weir_survivors_check(member, dead, self->base.size);
@@ -61,6 +62,9 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
   char name[64];
   int count = 0, own = -1;
   *out = NULL;
+  /* They leave the old segment for the new one: it would look as if they had ended. */
+  if (self->left_out)
+    return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", t->rank);
   if (atomic_load(&me->reunions) >= SHM_REUNIONS)
     return weir_fail(WEIR_E_STATE, "the survivors have tried to come together %d times",
                      SHM_REUNIONS);

@@ -23,7 +23,9 @@ static const char *tcp_address(weir_transport *t, int rank) {
 static void tcp_abort(weir_transport *t, int culprit) {
   tcp *self = (tcp *)t;
   tcp_send_abort(self, WEIR_E_PEER, culprit);
-  if (self->ended.reason == WEIR_OK) self->ended = (weir_end){WEIR_E_PEER, culprit, t->rank};
+  if (self->ended.reason != WEIR_OK) return;
+  self->ended = (weir_end){WEIR_E_PEER, culprit, t->rank};
+  self->ended_ns = tcp_wall_ns();
 }
 
 static void close_fd(int fd) {
@@ -88,6 +90,7 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size) {
   self->udp = self->wake = self->stop = self->listener = -1;
   atomic_init(&self->waiting_on, -1);
   atomic_init(&self->abort, 0);
+  atomic_init(&self->abort_ns, 0);
   const weir_status status = allocate(self);
   if (status == WEIR_OK)
     *out = self;

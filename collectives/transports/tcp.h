@@ -62,6 +62,7 @@ typedef struct tcp_peer {
   struct sockaddr_in data; /* where it listens */
   struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
+  bool dead; /* its process was known to have ended just after the group had */
   /* Bytes read ahead of the message they belong to. */
   unsigned char *stage;
   size_t stage_at;
@@ -74,6 +75,7 @@ typedef struct tcp_peer {
   bool headed;       /* its header has been taken */
   bool send_blocked; /* until poll says otherwise */
   bool recv_blocked;
+  int lump; /* bytes that must be there before poll tells; 0: the system's own, 1 */
   tcp_train_state train; /* of the answering thread alone */
   size_t first_bytes; /* payload there when first_s was read; flow samples only */
   double first_s;
@@ -88,10 +90,12 @@ typedef struct tcp {
   int listener;       /* -1: a group of one; later for the survivors of this group */
   uint64_t generation; /* how often the group has shrunk */
   uint64_t reunions;   /* how often that was tried with this one */
+  bool left_out;       /* the others have gone on without this rank */
   tcp_peer *peer; /* size entries */
   int *active;    /* peers of the running transfer */
   struct pollfd *poll;
   weir_end ended; /* why no transfer can succeed any more, as this thread knows it */
+  int64_t ended_ns; /* when this rank said so to the others, by tcp_wall_ns(); 0: it did not */
 
   int udp;        /* -1: a group of one */
   int wake;       /* eventfd: an abort has arrived */
@@ -99,7 +103,8 @@ typedef struct tcp {
   bool answering;
   pthread_t answerer;
   atomic_int waiting_on; /* the peer the transfer waits for; -1 outside one */
-  atomic_uint_fast64_t abort; /* 0, or what tcp_abort_pack() made of the first abort that came */
+  atomic_uint_fast64_t abort; /* 0, or the first abort that came */
+  atomic_int_fast64_t abort_ns; /* when it came, by the kernel's stamp; set before `abort` */
 } tcp;
 
 /* --- sockets -------------------------------------------------------------------------------- */
@@ -123,9 +128,6 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 /* Fill in every peer's fd and addresses. */
 weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_address,
                            double deadline_s);
-
-/* Open this rank's own listener and UDP socket, on `address` and nothing else. */
-weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s);
 
 /* --- life ----------------------------------------------------------------------------------- */
 
@@ -161,6 +163,8 @@ void tcp_ask_all(tcp *self, tcp_reply *reply, double deadline_s);
 void tcp_send_abort(tcp *self, weir_status reason, int culprit);
 /* The first abort that came in, if any: fills in *end. */
 bool tcp_abort_seen(tcp *self, weir_end *end);
+/* The clock of the kernel's stamps. */
+int64_t tcp_wall_ns(void);
 
 /* --- blame ---------------------------------------------------------------------------------- */
 

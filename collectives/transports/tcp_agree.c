@@ -49,7 +49,8 @@ static void to_wire(tcp_ranks *set) {
   for (int w = 0; w < TCP_WORDS; w++) set->word[w] = htole64(set->word[w]);
 }
 
-/* To all it has met; who cannot be told shows when its word is due. */
+/* To all it has had a connection to, those too that have dropped out: one that wakes up must see that
+ * the others have gone on without it.  Who cannot be told shows when its word is due. */
 static void tell_all(const council *c, int kind, double deadline_s) {
   tcp_view v = {.kind = htole16((uint16_t)kind), .generation = htole64(c->generation),
                 .round = htole32(c->round), .size = htole32((uint32_t)c->size), .met = c->met,
@@ -58,7 +59,7 @@ static void tell_all(const council *c, int kind, double deadline_s) {
   to_wire(&v.dead);
   tcp_view_seal(&v);
   for (int r = 0; r < c->size; r++)
-    if (r != c->rank && tcp_ranks_has(&c->met, r))
+    if (r != c->rank && c->fd[r] >= 0)
       (void)tcp_write_all(c->fd[r], &v, sizeof v, deadline_s);
 }
 

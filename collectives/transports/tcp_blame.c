@@ -15,6 +15,7 @@
 
 static void decide(tcp *self, weir_status reason, int culprit) {
   self->ended = (weir_end){reason, culprit, self->base.rank};
+  self->ended_ns = tcp_wall_ns();
   tcp_send_abort(self, reason, culprit);
 }
 

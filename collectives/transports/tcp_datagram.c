@@ -16,7 +16,7 @@
 #define TRIES 3
 #define TAKEN_AT_ONCE 32
 
-static int64_t wall_ns(void) {
+int64_t tcp_wall_ns(void) {
   struct timespec now;
   (void)clock_gettime(CLOCK_REALTIME, &now);
   return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
@@ -57,7 +57,7 @@ typedef struct batch {
   int count;
 } batch;
 
-static bool is_good(const tcp *self, const datagram *d, size_t length) {
+bool tcp_datagram_is_good(const tcp *self, const datagram *d, size_t length) {
   if (length < sizeof *d || le32toh(d->magic) != DATAGRAM_MAGIC) return false;
   const size_t due = le16toh(d->kind) == KIND_TRAIN ? TRAIN_DATAGRAM : sizeof *d;
   return length == due && le16toh(d->version) == TCP_VERSION && le64toh(d->job) == self->job &&
@@ -73,7 +73,7 @@ static int64_t stamp_of(struct msghdr *message) {
       memcpy(&at, CMSG_DATA(c), sizeof at);
       return (int64_t)at.tv_sec * 1000000000 + at.tv_nsec;
     }
-  return wall_ns();
+  return tcp_wall_ns();
 }
 
 /* Take what is there, at most `most`; false when nothing is. */
@@ -97,7 +97,7 @@ static bool take(const tcp *self, int fd, unsigned most, batch *b) {
     return errno != EAGAIN;
   }
   for (int i = 0; i < b->count; i++) {
-    b->good[i] = is_good(self, &b->d[i], message[i].msg_len);
+    b->good[i] = tcp_datagram_is_good(self, &b->d[i], message[i].msg_len);
     if (b->good[i]) b->stamp[i] = stamp_of(&message[i].msg_hdr);
   }
   return b->count > 0;
@@ -153,7 +153,7 @@ bool tcp_abort_seen(tcp *self, weir_end *end) {
   return true;
 }
 
-static void note_abort(tcp *self, const datagram *d) {
+static void note_abort(tcp *self, const datagram *d, int64_t stamp) {
   const uint32_t culprit = le32toh((uint32_t)d->culprit);
   const uint32_t reason = le32toh(d->reason);
   const uint64_t proof = abort_proof(self, d);
@@ -166,6 +166,7 @@ static void note_abort(tcp *self, const datagram *d) {
   const weir_end end = {known ? (weir_status)reason : WEIR_E_PEER, (int)culprit,
                         (int)le32toh(d->from)};
   uint_fast64_t none = 0;
+  if (atomic_load(&self->abort) == 0) atomic_store(&self->abort_ns, stamp); /* one thread comes here */
   if (atomic_compare_exchange_strong(&self->abort, &none, pack(&end)))
     (void)eventfd_write(self->wake, 1);
 }
@@ -175,14 +176,14 @@ static void answer(tcp *self, datagram *d, const struct sockaddr_in *from, int64
   const int waiting = atomic_load_explicit(&self->waiting_on, memory_order_relaxed);
   reply.waiting_on = (int32_t)htole32((uint32_t)waiting);
   reply.received_ns = (int64_t)htole64((uint64_t)stamp);
-  reply.sent_ns = (int64_t)htole64((uint64_t)wall_ns());
+  reply.sent_ns = (int64_t)htole64((uint64_t)tcp_wall_ns());
   tcp_datagram_send(self->udp, &reply, from);
 }
 
-static void react(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp) {
+void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp) {
   switch (le16toh(d->kind)) {
     case KIND_ASK: answer(self, d, from, stamp); break;
-    case KIND_ABORT: note_abort(self, d); break;
+    case KIND_ABORT: note_abort(self, d, stamp); break;
     case KIND_TRAIN: tcp_train_arrived(self, d, from, stamp); break;
     default: break; /* replies have no business here */
   }
@@ -198,7 +199,7 @@ static void *answerer_main(void *argument) {
     batch b;
     while (take(self, self->udp, TAKEN_AT_ONCE, &b))
       for (int i = 0; i < b.count; i++)
-        if (b.good[i]) react(self, &b.d[i], &b.from[i], b.stamp[i]);
+        if (b.good[i]) tcp_datagram_react(self, &b.d[i], &b.from[i], b.stamp[i]);
   }
 }
 
@@ -249,7 +250,7 @@ weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_
   for (int i = 0; status != WEIR_OK && i <= TRIES; i++) {
     const double until_s = begin_s + timeout_s * (i + 1) / (TRIES + 1);
     datagram d = tcp_datagram_compose(self, KIND_ASK, sequence + (uint64_t)i);
-    asked[i] = wall_ns();
+    asked[i] = tcp_wall_ns();
     tcp_datagram_send(fd, &d, &self->peer[peer].echo);
     while (status != WEIR_OK && weir_now_s() < until_s) {
       struct pollfd wait = {.fd = fd, .events = POLLIN};

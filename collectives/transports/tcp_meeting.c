@@ -188,6 +188,9 @@ static weir_status heard_host(tcp_meeting *m, int i) {
   const tcp_guest *guest = &m->guest[i];
   const int rank = guest->rank;
   const bool first = guest->due == GUEST_CHALLENGE;
+  if (tcp_hello_is(&guest->said, HELLO_REFUSED) && m->terms.kind == HELLO_REJOIN)
+    return weir_fail(WEIR_E_PEER, "rank %d does not take this rank back: %s", rank,
+                     tcp_refusal(le32toh(guest->said.detail)));
   if (tcp_hello_is(&guest->said, HELLO_REFUSED))
     return tcp_refused(rank, le32toh(guest->said.detail));
   if (!tcp_hello_is(&guest->said, first ? HELLO_CHALLENGE : HELLO_WELCOME))
@@ -258,18 +261,23 @@ static void accept_all(tcp_meeting *m) {
   }
 }
 
+weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s) {
+  struct pollfd fds[TCP_STRANGERS + 1];
+  weir_status status = WEIR_OK;
+  const int guests = m->guests;
+  fds[guests] = (struct pollfd){.fd = m->listener, .events = POLLIN};
+  for (int i = 0; i < guests; i++)
+    fds[i] = (struct pollfd){.fd = m->guest[i].fd, .events = POLLIN};
+  (void)tcp_poll_until(fds, (size_t)guests + 1, deadline_s);
+  for (int i = guests; status == WEIR_OK && i-- > 0;) /* downward: those behind one that leaves move up */
+    if (fds[i].revents) status = listen_to(m, i);
+  if (fds[guests].revents) accept_all(m);
+  return status;
+}
+
 weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s) {
   weir_status status = WEIR_OK;
-  while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s) {
-    struct pollfd fds[TCP_STRANGERS + 1];
-    const int guests = m->guests;
-    fds[guests] = (struct pollfd){.fd = m->listener, .events = POLLIN};
-    for (int i = 0; i < guests; i++)
-      fds[i] = (struct pollfd){.fd = m->guest[i].fd, .events = POLLIN};
-    (void)tcp_poll_until(fds, (size_t)guests + 1, deadline_s);
-    for (int i = guests; status == WEIR_OK && i-- > 0;) /* downward: those behind one that leaves move up */
-      if (fds[i].revents) status = listen_to(m, i);
-    if (fds[guests].revents) accept_all(m);
-  }
+  while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s)
+    status = tcp_meeting_turn(m, deadline_s);
   return status;
 }

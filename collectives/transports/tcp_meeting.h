@@ -45,6 +45,8 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
 void tcp_meeting_call(tcp_meeting *m, int rank, int fd);
 /* Hear and answer until no rank is missing, the deadline, or a rank's refusal, which is an error. */
 weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s);
+/* The same, until something has been heard. */
+weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s);
 /* Is this rank being spoken to? */
 bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
 /* Closes what has not been taken out of arrival[]. */

@@ -25,7 +25,8 @@ static weir_status absent(const tcp_meeting *m, int first) {
                    m->self->base.rank);
 }
 
-weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s) {
+/* This rank's own listener and UDP socket, on `address` and nothing else. */
+static weir_status open_own(tcp *self, struct in_addr address, double deadline_s) {
   tcp_peer *own = &self->peer[self->base.rank];
   tcp_set_peer(own, address, 0, 0);
   const weir_status status = tcp_listen(&own->data, deadline_s, &self->listener);
@@ -63,7 +64,7 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
   int door = -1; /* only for the rendezvous */
   tcp_meeting *m = NULL;
   weir_status status = tcp_listen(&at, deadline_s, &door);
-  if (status == WEIR_OK) status = tcp_open_own(self, at.sin_addr, deadline_s);
+  if (status == WEIR_OK) status = open_own(self, at.sin_addr, deadline_s);
   if (status == WEIR_OK) status = tcp_meeting_open(&m, self, door, HELLO_REGISTER, 0);
   if (status == WEIR_OK) status = tcp_meeting_hold(m, deadline_s);
   if (status == WEIR_OK && m->missing > 0) status = absent(m, 1);
@@ -166,7 +167,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
     const bool named = getsockname(fd, (struct sockaddr *)&local, &local_length) == 0 &&
                        getpeername(fd, (struct sockaddr *)&remote, &remote_length) == 0;
-    if (named && self->listener < 0) status = tcp_open_own(self, local.sin_addr, deadline_s);
+    if (named && self->listener < 0) status = open_own(self, local.sin_addr, deadline_s);
     if (named && status == WEIR_OK) status = introduce(self, fd, deadline_s, &known);
     if (status == WEIR_OK && known) {
       tcp_peer *zero = &self->peer[0];

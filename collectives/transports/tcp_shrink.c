@@ -2,6 +2,7 @@
  * knows, hears those above, and then all agree on who they are. */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -18,6 +19,7 @@
 
 typedef struct reunion {
   tcp *old;
+  bool trusts; /* nobody can have gone on without this rank yet: where nobody listens, a process has ended */
   tcp *next; /* of the old size: this rank's new addresses, and the others' old ones */
   tcp_meeting *meeting;
   tcp_ranks dead;
@@ -55,7 +57,8 @@ static void look_for(reunion *u, int rank, bool above) {
   if (u->meeting->arrival[rank].fd >= 0 || tcp_ranks_has(&u->dead, rank)) return;
   if (!above && tcp_meeting_has_called(u->meeting, rank)) return;
   const int fd = knock(u->next, rank, u->deadline_s, &dead);
-  if (dead) tcp_ranks_add(&u->dead, rank);
+  if (dead && u->trusts && weir_now_s() < u->deadline_s) u->old->peer[rank].dead = true;
+  if (dead && u->old->peer[rank].dead) tcp_ranks_add(&u->dead, rank);
   if (fd >= 0 && above)
     (void)close(fd); /* it is there, or was; it will call */
   else if (fd >= 0)
@@ -125,6 +128,7 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
     }
     tcp_set_peer(p, a->address, a->data_port, a->echo_port);
     p->fd = a->fd;
+    p->lump = 0;
     a->fd = -1;
     (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   }
@@ -147,6 +151,7 @@ static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp
       if (fd[r] >= 0) tcp_ranks_add(&met, r);
     }
     status = tcp_agree(fd, rank, size, generation, timeout_s, &met, &u->dead);
+    u->old->left_out = status != WEIR_OK;
   }
   for (int r = 0; status == WEIR_OK && r < size; r++) {
     member[r] = tcp_ranks_has(&met, r);
@@ -160,21 +165,44 @@ static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp
   return status;
 }
 
+/* Where this rank listens stays the same as long as its process lives, so that a rank which comes late
+ * finds a door at which nobody answers, and not the sign of a process that has ended. */
+static weir_status keep_door(tcp *next, const tcp *old) {
+  const int rank = old->base.rank;
+  tcp_peer *own = &next->peer[rank];
+  next->secret = old->secret;
+  next->key = old->key;
+  for (int r = 0; r < old->base.size; r++) next->peer[r].data = old->peer[r].data;
+  tcp_set_peer(own, old->peer[rank].data.sin_addr, old->peer[rank].data.sin_port, 0);
+  next->listener = fcntl(old->listener, F_DUPFD_CLOEXEC, 0);
+  if (next->listener < 0)
+    return weir_fail(WEIR_E_IO, "no descriptor to listen on: %s", strerror(errno));
+  return tcp_datagram_open(next, &own->echo);
+}
+
+/* Not for one whom the others have found silent, for one that comes later than they wait, nor for one
+ * that has tried before: they may have gone on without it and ended since. */
+static bool trusts(tcp *old, double timeout_s) {
+  weir_end end = old->ended;
+  const bool told = tcp_abort_seen(old, &end);
+  const int64_t since_ns = told ? atomic_load(&old->abort_ns) : old->ended_ns;
+  const bool late = since_ns != 0 && 1e-9 * (double)(tcp_wall_ns() - since_ns) > timeout_s;
+  const bool accused = end.reason == WEIR_E_TIMEOUT && end.culprit == old->base.rank;
+  return old->reunions == 1 && !late && !accused;
+}
+
 weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank) {
   tcp *old = (tcp *)t, *made = NULL;
   *out = NULL;
   if (t->size == 1) return weir_fail(WEIR_E_STATE, "a group of one cannot shrink");
+  if (old->left_out)
+    return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", t->rank);
   const uint64_t generation = old->generation + ++old->reunions;
-  reunion u = {.old = old, .begun_s = weir_now_s()};
+  reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
   u.deadline_s = u.begun_s + timeout_s;
   u.look_s = u.begun_s + LOOK_S;
   weir_status status = tcp_create(&u.next, old->job, t->rank, t->size);
-  for (int r = 0; status == WEIR_OK && r < t->size; r++) u.next->peer[r].data = old->peer[r].data;
-  if (status == WEIR_OK) {
-    u.next->secret = old->secret;
-    u.next->key = old->key;
-    status = tcp_open_own(u.next, old->peer[t->rank].data.sin_addr, u.deadline_s);
-  }
+  if (status == WEIR_OK) status = keep_door(u.next, old);
   if (status == WEIR_OK)
     status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, generation);
   if (status == WEIR_OK) {

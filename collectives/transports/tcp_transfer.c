@@ -13,6 +13,10 @@
 #define BATCH 32         /* messages in one sendmsg */
 #define POLL_SLICE_MS 50 /* bounds how far a deadline is overrun between two clock readings */
 #define POLLS_A_CLOCK 8
+/* Bytes of a message that are waited for at once: what is shorter than the first is not worth a system
+ * call; the second is half of Linux's usual receive buffer, so that asking changes no window. */
+#define LUMP_MIN 8192
+#define LUMP_MOST 65536
 
 typedef struct transfer {
   tcp *self;
@@ -182,6 +186,15 @@ static weir_status pull(transfer *x, int rank) {
   return WEIR_OK;
 }
 
+/* Have poll tell of a long message only once much of it has come: to be woken for every packet costs
+ * the processor more than the packet does. */
+static void ask_for(tcp_peer *p, const weir_recv *r) {
+  const size_t rest = p->headed ? r->bytes - p->received : 1;
+  const int wanted = rest < LUMP_MIN ? 1 : rest < LUMP_MOST ? (int)rest : LUMP_MOST;
+  if (wanted == (p->lump > 0 ? p->lump : 1)) return;
+  if (setsockopt(p->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted) == 0) p->lump = wanted;
+}
+
 /* Sleep until something can move.  WEIR_OK, or the end of the group. */
 static weir_status wait(transfer *x) {
   tcp *self = x->self;
@@ -191,6 +204,7 @@ static weir_status wait(transfer *x) {
   for (int i = 0; i < x->peers; i++) {
     const tcp_peer *p = &self->peer[self->active[i]];
     const bool in = p->recv_at < x->recvs, out = p->send_at < x->sends;
+    if (in) ask_for(&self->peer[self->active[i]], &x->recv[p->recv_at]);
     if (in && due_from < 0) due_from = self->active[i];
     if (out && due_to < 0) due_to = self->active[i];
     self->poll[count++] = (struct pollfd){

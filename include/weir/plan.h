@@ -56,7 +56,22 @@ typedef enum weir_collective_id {
   WEIR_COLL_ART_DOUBLE_TREE = 10,  /* "art-double-tree" */
   WEIR_COLL_ART_TORUS = 11,        /* "art-torus" */
   WEIR_COLL_ART_STAR = 12,         /* "art-star" */
-  WEIR_COLL_COUNT = 13
+  /* The same inside of every machine and between machines. */
+  WEIR_COLL_DENSE_HIER_RING = 13,        /* "dense-hier-ring" */
+  WEIR_COLL_DENSE_HIER_TREE = 14,        /* "dense-hier-tree" */
+  WEIR_COLL_DENSE_HIER_HALVING = 15,     /* "dense-hier-halving" */
+  WEIR_COLL_DENSE_HIER_DOUBLE_TREE = 16, /* "dense-hier-double-tree" */
+  WEIR_COLL_ART_HIER_RING = 17,          /* "art-hier-ring" */
+  WEIR_COLL_ART_HIER_TREE = 18,          /* "art-hier-tree" */
+  WEIR_COLL_ART_HIER_HALVING = 19,       /* "art-hier-halving" */
+  WEIR_COLL_ART_HIER_DOUBLE_TREE = 20,   /* "art-hier-double-tree" */
+  WEIR_COLL_HITOPK = 21, /* "hitopk": sum inside of machines, top-k of it between them (HiTopKComm) */
+  /* Sums of encoders' messages, encoded again on their way (CGX). */
+  WEIR_COLL_SRA = 22,             /* "sra": scatter-reduce-allgather */
+  WEIR_COLL_COMPRESSED_RING = 23, /* "compressed-ring" */
+  WEIR_COLL_COMPRESSED_TREE = 24, /* "compressed-tree" */
+  WEIR_COLL_NATIVE = 25, /* "native": the all-reduce of the library below, MPI's or NCCL's */
+  WEIR_COLL_COUNT = 26
 } weir_collective_id;
 
 /* How kept elements are written on the wire. */
@@ -107,12 +122,14 @@ const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
 const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with the dense- collectives at cr 1; lwtopk, mstopk, topk, dgc and sidco
- * with ag; star, var and randomk with the art- ones; cr in (0, 1].  Encoders go with ag, take no wire format,
- * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125),
- * terngrad 0.0625, onebit and efsignsgd 0.03125.  powersgd goes with dense-ring and its like, takes
- * no wire format, and its cr is rank / 64 for a rank of 1..64.  Otherwise WEIR_E_INVALID, and weir_last_error()
- * says what would fit. */
+ * none and bf16 go with the dense- collectives at cr 1, none with native too; lwtopk, mstopk, topk, dgc
+ * and sidco with ag, and mstopk, topk and sidco with hitopk; star, var and randomk with the art- ones; cr
+ * in (0, 1].  Encoders go with ag, sra and the compressed- ones, take no wire format, and their cr is bits
+ * per element / 32, exactly: fp16 0.5, qsgd b/32 with b = 2..8 (4 bits: 0.125), terngrad 0.0625, onebit
+ * and efsignsgd 0.03125.  powersgd goes with dense-ring and its like and native, takes no wire format, and
+ * its cr is rank / 64 for a rank of 1..64.  Otherwise WEIR_E_INVALID, and weir_last_error() says what would
+ * fit.  Some collectives need more of the group they run in: hitopk several machines, native a transport
+ * whose library has an all-reduce; a session refuses them without. */
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".

@@ -39,11 +39,11 @@ typedef struct weir_options {
   int rank;                 /* 0 .. world_size-1 */
   int world_size;           /* N >= 1 */
   const char *transport;    /* "tcp" (default); "shm" (one host); "auto": tcp, or shm where all ranks
-                               share a host; "mpi" (ranks of an MPI job); "inproc" (threads
-                               of one process) */
-  const char *rendezvous;   /* tcp, auto: "HOST:PORT" where rank 0 listens; mpi: not used; else a
+                               share a host; "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA
+                               device each); "inproc" (threads of one process) */
+  const char *rendezvous;   /* tcp, auto, nccl: "HOST:PORT" where rank 0 listens; mpi: not used; else a
                                group name */
-  const char *bind_address; /* tcp, auto: local address to use; NULL: the one that reaches rank 0 */
+  const char *bind_address; /* tcp, auto, nccl: local address to use; NULL: the one that reaches rank 0 */
   uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
   /* What ranks prove to each other to know before they talk over tcp: text of 1 to 1024 bytes, or a
    * file with it that is closed to other users.  NULL (default): the environment's WEIR_SECRET, else
@@ -193,6 +193,13 @@ typedef struct weir_group_times {
  * how many there are, 1 for a plan without groups. */
 weir_status weir_current_times(const weir_session *session, weir_group_times *times,
                                size_t capacity, size_t *count);
+
+/* The same of the step that ended last, nothing averaged: *forward_s is the time from
+ * weir_step_begin's return to weir_mark_backward, gap_s has room for every tensor, times for capacity
+ * groups.  WEIR_E_STATE when that step was not measured (the first 16 of every plan are, and every
+ * eighth), or failed. */
+weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
+                                 weir_group_times *times, size_t capacity, size_t *count);
 
 /* Tell the journal which epoch training is in. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);

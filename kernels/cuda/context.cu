@@ -3,6 +3,7 @@
 
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/select.cuh"
+#include "kernels/cuda/tensors.cuh"
 
 weir_status weir_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) {
@@ -90,6 +91,7 @@ void weir_cuda_free(weir_cuda *cuda) {
   (void)cudaSetDevice(cuda->device);
   (void)cudaStreamSynchronize(cuda->stream);
   (void)cudaFree(cuda->workspace);
+  weir_cuda_tensors_free(cuda->tensors);
   (void)cudaFree(cuda->fault);
   (void)cudaFreeHost(cuda->fault_host);
   if (cuda->owns_stream) {
@@ -115,11 +117,14 @@ static size_t lay_out(weir_cuda *cuda, void *block) {
   size_t at = 0;
   size_t tiles = weir_cuda_tiles(cuda->n);
   cuda->search = part<weir_search_state>(block, &at, 1);
-  cuda->sums = part<weir_tile_sums>(block, &at, tiles);
+  cuda->sums = part<weir_sums>(block, &at, tiles);
   cuda->listed = part<uint2>(block, &at, tiles);
   cuda->taken = part<uint2>(block, &at, tiles + 1);
   cuda->candidate = part<float>(block, &at, cuda->candidates);
   cuda->candidate_place = part<uint32_t>(block, &at, cuda->candidates);
+  cuda->sample = part<float>(block, &at, weir_cuda_dgc_sampled(cuda->n));
+  cuda->partial = part<float>(block, &at, weir_cuda_powersgd_partial(cuda->n));
+  cuda->mark = part<uint32_t>(block, &at, weir_cuda_mark_words(cuda->n));
   cuda->scan = part<char>(block, &at, cuda->scan_bytes);
   return at;
 }

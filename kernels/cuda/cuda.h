@@ -61,10 +61,58 @@ weir_status weir_cuda_ef_topk(weir_cuda *cuda, const float *g, const float *r, f
 /* The same of a given e, which is not changed; value may be NULL. */
 weir_status weir_cuda_topk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
                            float *value);
-/* As the codec mstopk; reserve k + 1.  The mean of |e| is summed in another order than on the CPU,
- * so that a threshold may differ in its last bit, and the selection by what lies on it. */
-weir_status weir_cuda_mstopk(weir_cuda *cuda, const float *e, size_t n, size_t k, uint32_t *index,
-                             float *value);
+
+/* --- codecs ---------------------------------------------------------------------------------- */
+
+/* Tables of where tensors lie, for what treats each by itself: lwtopk, dgc, terngrad, onebit,
+ * efsignsgd.  layout is copied, and the codec is then used with an equal one; with another it gives
+ * WEIR_E_STATE.  Allocates and waits unless the tables are those of the last call. */
+weir_status weir_cuda_reserve_tensors(weir_cuda *cuda, const weir_layout *layout);
+
+/* The gradient that a selection works on: either g and r, and e = g + r is stored (e may be one of
+ * them), *moments as in weir_cuda_ef_accumulate unless it is NULL, and what is kept becomes 0 in e,
+ * which is then the residual; or, g and r being NULL, a given e, which is not changed. */
+typedef struct weir_cuda_fed {
+  const float *g;
+  const float *r;
+  float *e;
+  weir_moments *moments;
+} weir_cuda_fed;
+
+/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[].  Equal to
+ * the CPU's bit for bit but for what follows from a sum over a tensor or the gradient, which runs in
+ * another order (by at most n 2^-53 of the sum of magnitudes, as weir_cuda_ef_accumulate's):
+ *   terngrad, onebit, efsignsgd   a scale may differ in its last bit (n < 2^27), and so may terngrad's
+ *                                 clip, with single codes
+ *   mstopk, sidco                 a threshold may, and the selection by what lies on it
+ * Whichever device made a message, both decode it to the same bits. */
+
+/* Selections: exactly kept() indices, ascending, and the values there (value may be NULL).  capacity at
+ * least kept(); *k is what will be written.  seed is randomk's, whose set is that of the CPU's draw().
+ * Reserve n and kept(), with mstopk one more. */
+weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
+                             const weir_layout *layout, double cr, uint64_t seed, uint32_t *index,
+                             float *value, size_t capacity, size_t *k);
+/* Encoders: as the CPU's encode and decode; messages may lie at any address.  Malformed bytes: to
+ * unchanged, the next wait says so; a wrong length is WEIR_E_PROTOCOL at once.  cr must be that of the
+ * message.  No encoder needs weir_cuda_reserve. */
+weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
+                             const weir_layout *layout, double cr, uint64_t seed, void *out,
+                             size_t capacity, size_t *bytes);
+weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
+                             const weir_layout *layout, double cr, float *to, bool add);
+
+/* The message of k (index, value) pairs out of n, byte for byte that of weir_wire_encode, with the
+ * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: the
+ * length follows from the indices, and who sends the message copies it to the host.  error as there,
+ * or NULL.  out is aligned to 4 bytes, capacity at least weir_cuda_wire_bound(): weir_wire_bound(),
+ * rounded up to words.  Indices that do not ascend or are out of range: the next wait says so.
+ * Reserve n and k.  Messages are decoded on the CPU, since a Rice code is read from its begin to its
+ * end, and added by weir_cuda_scatter_add. */
+size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format);
+weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
+                                  const float *value, size_t k, weir_wire_format format, void *out,
+                                  size_t capacity, uint64_t *bytes, float *error);
 
 /* --- passes ---------------------------------------------------------------------------------- */
 
@@ -73,8 +121,8 @@ weir_status weir_cuda_mstopk(weir_cuda *cuda, const float *e, size_t n, size_t k
  * on the CPU, deterministic for given n, and differ by at most n 2^-53 of the sum of magnitudes. */
 weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float *r, float *e,
                                     size_t n, weir_moments *moments);
-/* value[i] = e[index[i]], and where zero is set e[index[i]] = 0 (star, var, randomk: indices that
- * another rank or the seed has chosen).  The indices are checked like those of weir_cuda_scatter_add. */
+/* value[i] = e[index[i]], and where zero is set e[index[i]] = 0 (star, var: indices that
+ * another rank has chosen).  The indices are checked like those of weir_cuda_scatter_add. */
 weir_status weir_cuda_gather(weir_cuda *cuda, float *e, size_t n, const uint32_t *index, size_t k,
                              float *value, bool zero);
 /* to[index[i]] += value[i].  The indices may come from the wire: unless they are strictly ascending
@@ -88,9 +136,6 @@ weir_status weir_cuda_ef_subtract(weir_cuda *cuda, float *e, const float *sent, 
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
-/* Halves as in the messages of the codec fp16, without the header; x must be finite. */
-weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out);
-weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
 /* --- qsgd ------------------------------------------------------------------------------------ */
 
@@ -104,6 +149,28 @@ weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n, uns
  * length: WEIR_E_PROTOCOL at once. */
 weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
                                   unsigned bits, float *to, bool add);
+
+/* --- powersgd -------------------------------------------------------------------------------- */
+
+/* The parts of kernels/powersgd.h, with the same shapes, rank 1 to WEIR_POWERSGD_RANK_MAX; reserve the
+ * largest matrix' elements.  project and expand are equal to the CPU's.  project_back is for up to 512
+ * rows; beyond, its sums run in stripes of as many and differ by at most rows 2^-23 of the sum of
+ * magnitudes.  In orthogonalise and normalise the sums in double run in another order, so that a
+ * factor may differ in its last bit.  All are the same on every device. */
+weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t rows,
+                                       size_t columns, const float *q, size_t stride, size_t rank,
+                                       float *p);
+weir_status weir_cuda_powersgd_orthogonalise(weir_cuda *cuda, float *p, size_t rows, size_t rank);
+weir_status weir_cuda_powersgd_project_back(weir_cuda *cuda, const float *m, size_t rows,
+                                            size_t columns, const float *p, size_t rank, float *q);
+weir_status weir_cuda_powersgd_expand(weir_cuda *cuda, const float *p, size_t rows, const float *q,
+                                      size_t columns, size_t rank, float *to, bool subtract);
+/* What the next step starts from: each of Q's rank columns of `columns` elements, brought to length 1,
+ * goes to to + k * stride; one that is zero or not finite is replaced by that of fresh, which lies as
+ * to does and which weir_powersgd_draw has drawn (the CPU draws when the need arises; here there is no
+ * waiting to find out). */
+weir_status weir_cuda_powersgd_normalise(weir_cuda *cuda, const float *q, size_t columns,
+                                         size_t rank, const float *fresh, size_t stride, float *to);
 
 /* --- gain curve ------------------------------------------------------------------------------ */
 

@@ -4,8 +4,11 @@
 
 #include <cuda_runtime.h>
 
+#include <cfloat>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 extern "C" {
 #include "base/base.h"
@@ -19,12 +22,8 @@ constexpr uint32_t WEIR_FAULT_MESSAGE = 2;
 
 /* What a search for the k largest knows so far; device memory (select.cu). */
 struct weir_search_state;
-/* Sums of one tile. */
-struct weir_tile_sums {
-  double sum;
-  double square;
-  unsigned long long nonfinite;
-};
+struct weir_sums;         /* sums.cuh */
+struct weir_cuda_tensors; /* tensors.cuh */
 
 struct weir_cuda {
   int device;
@@ -40,18 +39,25 @@ struct weir_cuda {
   size_t scan_bytes;
   void *workspace;
   weir_search_state *search;
-  weir_tile_sums *sums;       /* a tile */
+  weir_sums *sums;            /* a tile */
   uint2 *listed;              /* a tile: first candidate, candidates */
   uint2 *taken;               /* a tile and one more: elements above the band, inside it */
   float *candidate;           /* value */
   uint32_t *candidate_place;  /* index */
+  float *sample;              /* of dgc */
+  float *partial;             /* sums of powersgd */
+  uint32_t *mark;             /* a bit an element (randomk) */
   void *scan;                 /* scratch of weir_cuda_scan */
+  weir_cuda_tensors *tensors; /* NULL before weir_cuda_reserve_tensors */
 };
 
 /* WEIR_OK, or WEIR_E_INTERNAL with the driver's own words. */
 weir_status weir_cuda_check(cudaError_t error, const char *what);
 /* What every operation checks first. */
 weir_status weir_cuda_ready(const weir_cuda *cuda, size_t n, size_t k);
+
+/* Floats of powersgd's sums over stripes, for matrices of up to n elements. */
+size_t weir_cuda_powersgd_partial(size_t n);
 
 /* Queue a kernel. */
 template <typename... P, typename... A>

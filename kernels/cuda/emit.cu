@@ -1,5 +1,5 @@
-/* The steps of select.cuh that end a search: the k-th largest magnitude, digit by digit, and
- * writing what is kept. */
+/* The steps of select.cuh that end a search: the k-th largest magnitude, digit by digit, settling a
+ * band, and writing what is kept. */
 #include "kernels/cuda/select.cuh"
 
 /* --- digits ---------------------------------------------------------------------------------- */
@@ -114,6 +114,68 @@ weir_status weir_cuda_digits(weir_cuda *cuda, const float *e, size_t n, size_t k
   return status;
 }
 
+/* --- a band ---------------------------------------------------------------------------------- */
+
+constexpr double SLICE = 0.01;
+
+/* One thread: whether the proposed band is taken.  Where a list was counted in which all reach an end,
+ * at least k do, which is all that the rules ask. */
+__device__ static void decide(weir_search_state *state, uint32_t k, weir_band_rule rule,
+                              bool listed) {
+  uint32_t high = atomicAdd(&state->reach_high, 0U);
+  bool low_is_met = atomicAdd(&state->reach_low, 0U) >= k;
+  bool few = high < k;
+  bool taken = rule == WEIR_BAND_SLICE ? (double)(k - high) <= SLICE * (double)k
+               : rule == WEIR_BAND_FILL ? few && low_is_met
+                                        : few;
+  state->arrived = 0;
+  if (taken) {
+    uint32_t low = rule == WEIR_BAND_ANY && !low_is_met ? 0 : state->proposed_low;
+    state->high = state->proposed_high;
+    state->low = low;
+    state->use_list = listed && low >= state->floor;
+  }
+}
+
+/* Counts what reaches the proposed band's ends; the last block that arrives decides. */
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    settle(const float *e, size_t n, const float *candidate, uint32_t k, weir_band_rule rule,
+           weir_search_state *state) {
+  bool listed = state->use_list != 0;
+  const float *from = listed ? candidate : e;
+  size_t count = listed ? state->found : n;
+  uint32_t high = state->proposed_high;
+  uint32_t low = state->proposed_low;
+  uint32_t reach_high = 0;
+  uint32_t reach_low = 0;
+  WEIR_CUDA_EACH(i, count) {
+    uint32_t bits = weir_magnitude(from[i]);
+    reach_high += bits >= high;
+    reach_low += bits >= low;
+  }
+  uint32_t all_high;
+  uint32_t all_low;
+  (void)weir_block_before(reach_high, &all_high);
+  (void)weir_block_before(reach_low, &all_low);
+  if (threadIdx.x != 0) {
+    return;
+  }
+  atomicAdd(&state->reach_high, all_high);
+  atomicAdd(&state->reach_low, all_low);
+  __threadfence();
+  if (atomicAdd(&state->arrived, 1U) + 1 == gridDim.x) {
+    __threadfence();
+    decide(state, k, rule, listed);
+  }
+}
+
+weir_status weir_cuda_settle(weir_cuda *cuda, const weir_pick &pick, weir_band_rule rule) {
+  return weir_cuda_launch(cuda, "settling the band",
+                          weir_cuda_grid(cuda, pick.n, 16 * WEIR_CUDA_BLOCK), WEIR_CUDA_BLOCK,
+                          settle, pick.e, pick.n, cuda->candidate, (uint32_t)pick.k, rule,
+                          cuda->search);
+}
+
 /* --- emitting -------------------------------------------------------------------------------- */
 
 /* What a tile's warp walks over. */
@@ -171,7 +233,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     emit(float *e, size_t n, size_t tiles, uint32_t k, const weir_search_state *state,
          const uint2 *listed, const float *candidate, const uint32_t *place, const uint2 *taken,
-         uint32_t *index, float *value, bool zero) {
+         uint32_t base, uint32_t *index, float *value, bool zero) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   unsigned lane = threadIdx.x % WEIR_WARP;
   if (tile >= tiles) {
@@ -192,7 +254,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     if (is_above || (is_inside && t < quota)) {
       uint32_t to = a + (t < quota ? t : quota);
       uint32_t at = items.place != NULL ? items.place[i] : (uint32_t)(items.begin + i);
-      index[to] = at;
+      index[to] = base + at;
       if (value != NULL) {
         value[to] = items.value[i];
       }
@@ -205,20 +267,20 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-weir_status weir_cuda_emit(weir_cuda *cuda, float *e, size_t n, size_t k, uint32_t *index,
-                           float *value, bool zero) {
-  size_t tiles = weir_cuda_tiles(n);
+weir_status weir_cuda_emit(weir_cuda *cuda, const weir_pick &pick) {
+  size_t tiles = weir_cuda_tiles(pick.n);
   size_t warps = WEIR_CUDA_BLOCK / WEIR_WARP;
   weir_status status = weir_cuda_launch(cuda, "counting tiles", tiles / warps + 1, WEIR_CUDA_BLOCK,
-                                        count_tiles, e, n, tiles, cuda->search, cuda->listed,
-                                        cuda->candidate, cuda->candidate_place, cuda->taken);
+                                        count_tiles, pick.e, pick.n, tiles, cuda->search,
+                                        cuda->listed, cuda->candidate, cuda->candidate_place,
+                                        cuda->taken);
   if (status == WEIR_OK) {
     status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   }
   return status == WEIR_OK
              ? weir_cuda_launch(cuda, "writing what is kept", (tiles + warps - 1) / warps,
-                                WEIR_CUDA_BLOCK, emit, e, n, tiles, (uint32_t)k, cuda->search,
-                                cuda->listed, cuda->candidate, cuda->candidate_place, cuda->taken,
-                                index, value, zero)
+                                WEIR_CUDA_BLOCK, emit, pick.e, pick.n, tiles, (uint32_t)pick.k,
+                                cuda->search, cuda->listed, cuda->candidate, cuda->candidate_place,
+                                cuda->taken, pick.base, pick.index, pick.value, pick.zero)
              : status;
 }

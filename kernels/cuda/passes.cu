@@ -103,18 +103,6 @@ __global__ static void bf16_decode(const uint16_t *x, size_t n, float *out) {
   }
 }
 
-__global__ static void fp16_encode(const float *x, size_t n, uint16_t *out) {
-  WEIR_CUDA_EACH(i, n) {
-    out[i] = weir_fp16_bits(x[i]);
-  }
-}
-
-__global__ static void fp16_decode(const uint16_t *x, size_t n, float *out) {
-  WEIR_CUDA_EACH(i, n) {
-    out[i] = weir_fp16_value(x[i]);
-  }
-}
-
 template <typename... P, typename... A>
 static weir_status over_elements(weir_cuda *cuda, const char *what, size_t n, void (*kernel)(P...),
                                  A... arguments) {
@@ -138,12 +126,4 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
 
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out) {
   return over_elements(cuda, "bf16", n, bf16_decode, x, n, out);
-}
-
-weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out) {
-  return over_elements(cuda, "fp16", n, fp16_encode, x, n, out);
-}
-
-weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out) {
-  return over_elements(cuda, "fp16", n, fp16_decode, x, n, out);
 }

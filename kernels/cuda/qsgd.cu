@@ -2,13 +2,12 @@
  * kernels/encoder.h have formula and message.  Sixteen threads take a bucket, thread l the elements
  * l, l + 16, ...: the lanes in which the scalar code looks for the range, so that of 0 and -0 the
  * same one is found. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/message.cuh"
 
 constexpr unsigned BUCKET = 128;
 constexpr unsigned LANES = 16;               /* threads of a bucket */
 constexpr unsigned EACH = BUCKET / LANES;    /* elements of a thread */
 constexpr unsigned BUCKETS = WEIR_CUDA_BLOCK / LANES; /* of a block */
-constexpr size_t HEADER = 16;
 constexpr size_t SCALES = 2 * sizeof(float);
 
 __host__ __device__ static inline size_t unit_bytes(unsigned bits) {
@@ -17,69 +16,12 @@ __host__ __device__ static inline size_t unit_bytes(unsigned bits) {
 
 static size_t message_bytes(size_t n, unsigned bits) {
   size_t left = n % BUCKET;
-  return HEADER + n / BUCKET * unit_bytes(bits) + (left > 0 ? SCALES + (left + 7) / 8 * bits : 0);
+  return WEIR_MESSAGE_HEADER + n / BUCKET * unit_bytes(bits) +
+         (left > 0 ? SCALES + (left + 7) / 8 * bits : 0);
 }
 
-/* Fields of weir_encoded. */
-__device__ static inline uint8_t header_byte(unsigned i, uint32_t n, unsigned bits) {
-  switch (i) {
-    case 0:
-      return 'W';
-    case 1:
-      return 'R';
-    case 2:
-      return 'E';
-    case 3:
-      return '1';
-    case 12:
-      return WEIR_CODEC_QSGD;
-    case 13:
-      return (uint8_t)bits;
-    default:
-      return i < 8 ? (uint8_t)(n >> 8 * (i - 4)) : i < 12 ? (uint8_t)(BUCKET >> 8 * (i - 8)) : 0;
-  }
-}
-
-/* The message may lie at any address. */
-__device__ static inline void store_float(uint8_t *to, float x, bool aligned) {
-  if (aligned) {
-    *(float *)to = x;
-    return;
-  }
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  for (unsigned b = 0; b < 4; b++) {
-    to[b] = (uint8_t)(bits >> 8 * b);
-  }
-}
-
-__device__ static inline float load_float(const uint8_t *from, bool aligned) {
-  if (aligned) {
-    return *(const float *)from;
-  }
-  uint32_t bits = 0;
-  for (unsigned b = 0; b < 4; b++) {
-    bits |= (uint32_t)from[b] << 8 * b;
-  }
-  return weir_float_of(bits);
-}
-
-/* Eight codes, a byte each, drawn together; and apart: kernels/cpu/quantize.h. */
-__device__ static inline uint64_t pack8(uint64_t w, unsigned bits) {
-  unsigned gap = 8 - bits;
-  w = (w & 0x00ff00ff00ff00ffULL) | (w & 0xff00ff00ff00ff00ULL) >> gap;
-  w = (w & 0x0000ffff0000ffffULL) | (w & 0xffff0000ffff0000ULL) >> 2 * gap;
-  return (w & 0x00000000ffffffffULL) | (w & 0xffffffff00000000ULL) >> 4 * gap;
-}
-
-__device__ static inline uint64_t unpack8(uint64_t w, unsigned bits) {
-  unsigned gap = 8 - bits;
-  uint64_t quarter = (1ULL << 4 * bits) - 1;
-  uint64_t pair = ((1ULL << 2 * bits) - 1) * 0x0000000100000001ULL;
-  uint64_t one = ((1ULL << bits) - 1) * 0x0001000100010001ULL;
-  w = (w & quarter) | (w & quarter << 4 * bits) << 4 * gap;
-  w = (w & pair) | (w & pair << 2 * bits) << 2 * gap;
-  return (w & one) | (w & one << bits) << gap;
+__device__ static inline weir_header header_of(size_t n, unsigned bits) {
+  return weir_header{(uint32_t)n, BUCKET, WEIR_CODEC_QSGD, (uint8_t)bits, 0};
 }
 
 /* Smallest and largest of a bucket, in every thread of it. */
@@ -102,16 +44,6 @@ __device__ static inline void range(const float *x, unsigned lane, unsigned coun
   }
   *low = __shfl_sync(WEIR_ALL_LANES, least, 0, LANES);
   *high = __shfl_sync(WEIR_ALL_LANES, most, 0, LANES);
-}
-
-__device__ static inline uint8_t code_of(float x, float base, float inverse, float top,
-                                         uint32_t draw) {
-  float t = (x - base) * inverse;
-  t = t > 0.0F ? t : 0.0F;
-  t = t < top ? t : top;
-  int32_t below = (int32_t)t;
-  float u = (float)(int32_t)(draw >> 8) * 0x1p-24F;
-  return (uint8_t)(below + (t - (float)below > u));
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
@@ -140,22 +72,22 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   uint8_t *code = (uint8_t *)group;
   for (unsigned j = 0; j < EACH; j++) {
     unsigned i = lane + LANES * j;
-    code[i] = i < count ? code_of(x[j], base, inverse, top, weir_mix32(key + i)) : 0;
+    code[i] = i < count ? weir_grid_code(x[j], base, inverse, 0.0F, top, weir_mix32(key + i)) : 0;
   }
   __syncwarp();
   if (unit == 0) {
-    out[lane] = header_byte(lane, (uint32_t)n, bits);
+    out[lane] = weir_header_byte(header_of(n, bits), lane);
   }
   if (count == 0) {
     return;
   }
   bool aligned = (uintptr_t)out % sizeof(float) == 0;
-  uint8_t *to = out + HEADER + unit * unit_bytes(bits);
+  uint8_t *to = out + WEIR_MESSAGE_HEADER + unit * unit_bytes(bits);
   if (lane < 2) {
-    store_float(to + lane * sizeof(float), lane == 0 ? step : base, aligned);
+    weir_store_float(to + lane * sizeof(float), lane == 0 ? step : base, aligned);
   }
   if (8 * lane < count) {
-    uint64_t w = pack8(group[lane], bits);
+    uint64_t w = weir_pack8(group[lane], bits);
     uint8_t *place = to + SCALES + lane * bits;
     if (aligned && bits == 4) {
       *(uint32_t *)place = (uint32_t)w;
@@ -172,14 +104,14 @@ __global__ static void check(const uint8_t *message, size_t n, unsigned bits, ui
   bool aligned = (uintptr_t)message % sizeof(float) == 0;
   double top = (double)((1U << bits) - 1);
   bool good = true;
-  if (blockIdx.x == 0 && threadIdx.x < HEADER) {
-    good = message[threadIdx.x] == header_byte(threadIdx.x, (uint32_t)n, bits);
+  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+    good = message[threadIdx.x] == weir_header_byte(header_of(n, bits), threadIdx.x);
   }
   size_t units = (n + BUCKET - 1) / BUCKET;
   WEIR_CUDA_EACH(unit, units) {
-    const uint8_t *from = message + HEADER + unit * unit_bytes(bits);
-    float step = load_float(from, aligned);
-    double base = fabs((double)load_float(from + sizeof(float), aligned));
+    const uint8_t *from = message + WEIR_MESSAGE_HEADER + unit * unit_bytes(bits);
+    float step = weir_load_float(from, aligned);
+    double base = fabs((double)weir_load_float(from + sizeof(float), aligned));
     good = good && step >= 0.0F && (double)step * top + base <= (double)FLT_MAX;
   }
   if (!good) {
@@ -199,7 +131,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   size_t begin = unit * BUCKET;
   unsigned count = begin >= n ? 0 : n - begin < BUCKET ? (unsigned)(n - begin) : BUCKET;
   bool aligned = (uintptr_t)message % sizeof(float) == 0;
-  const uint8_t *from = message + HEADER + unit * unit_bytes(bits);
+  const uint8_t *from = message + WEIR_MESSAGE_HEADER + unit * unit_bytes(bits);
   uint64_t *group = codes[threadIdx.x / LANES];
   if (8 * lane < count) {
     const uint8_t *place = from + SCALES + lane * bits;
@@ -211,15 +143,15 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
         w |= (uint64_t)place[b] << 8 * b;
       }
     }
-    group[lane] = unpack8(w, bits);
+    group[lane] = weir_unpack8(w, bits);
   }
   __syncwarp();
   if (count == 0) {
     return;
   }
   const uint8_t *code = (const uint8_t *)group;
-  float step = load_float(from, aligned);
-  float base = load_float(from + sizeof(float), aligned);
+  float step = weir_load_float(from, aligned);
+  float base = weir_load_float(from + sizeof(float), aligned);
   for (unsigned j = 0; j < EACH; j++) {
     unsigned i = lane + LANES * j;
     if (i < count) {

@@ -10,7 +10,7 @@ size_t weir_cuda_floor_rank(size_t n, size_t k) {
 }
 
 size_t weir_cuda_candidates(size_t n, size_t k) {
-  if (n < 4 * (size_t)WEIR_SAMPLE) {
+  if (n < WEIR_SAMPLED_LEAST) {
     return 0;
   }
   double rank = (double)weir_cuda_floor_rank(n, k < n / 4 ? k : n / 4);
@@ -22,38 +22,17 @@ size_t weir_cuda_candidates(size_t n, size_t k) {
 
 constexpr unsigned ESTIMATE_BLOCK = 1024;
 
-/* Count one digit of those sample magnitudes whose upper bits are prefix. */
-__device__ static void count_sample(const uint32_t *sample, uint32_t *histogram, unsigned shift,
-                                    unsigned width, uint32_t prefix) {
-  for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) {
-    histogram[i] = 0;
-  }
-  __syncthreads();
-  for (unsigned i = threadIdx.x; i < WEIR_SAMPLE; i += blockDim.x) {
-    uint32_t bits = sample[i];
-    if (bits >> (shift + width) == prefix) {
-      atomicAdd(&histogram[bits >> shift & ((1U << width) - 1)], 1U);
-    }
-  }
-  __syncthreads();
-}
-
 /* One block: resets the state; the floor is the rank-th largest magnitude of a sample with one
  * element of each of WEIR_SAMPLE equal stretches, at a place that varies.  rank 0: no floor. */
 __global__ static void __launch_bounds__(ESTIMATE_BLOCK)
     estimate(const float *g, const float *r, size_t n, uint32_t rank, weir_search_state *state) {
   __shared__ uint32_t sample[WEIR_SAMPLE];
   __shared__ uint32_t histogram[WEIR_DIGIT_BINS];
-  __shared__ uint32_t prefix;
-  __shared__ uint32_t left;
   for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) {
     state->histogram[i] = 0;
   }
   if (threadIdx.x == 0) {
-    state->floor = UINT32_MAX;
-    state->found = state->prefix = state->above = state->use_list = state->arrived = 0;
-    prefix = 0;
-    left = rank;
+    weir_begin_search(state, UINT32_MAX);
   }
   if (rank == 0) {
     return;
@@ -64,30 +43,19 @@ __global__ static void __launch_bounds__(ESTIMATE_BLOCK)
     sample[i] = weir_magnitude(r != NULL ? g[at] + r[at] : g[at]);
   }
   __syncthreads();
-  for (unsigned level = 0; level < 3; level++) {
-    unsigned shift = level == 0 ? 20 : level == 1 ? 10 : 0;
-    unsigned width = level == 0 ? 11 : 10;
-    uint32_t bin;
-    uint32_t above;
-    count_sample(sample, histogram, shift, width, prefix);
-    bool mine = weir_find_bin(histogram, WEIR_DIGIT_BINS, left, &bin, &above);
-    __syncthreads();
-    if (mine) {
-      prefix = prefix << width | bin;
-      left -= above;
-    }
-    __syncthreads();
-  }
+  uint32_t above;
+  const uint32_t *bits = sample;
+  uint32_t kth = weir_block_kth([bits](uint32_t i) { return bits[i]; }, WEIR_SAMPLE, rank,
+                                histogram, &above);
   if (threadIdx.x == 0) {
-    state->floor = prefix;
+    state->floor = kth;
   }
 }
 
-weir_status weir_cuda_estimate(weir_cuda *cuda, const float *g, const float *r, size_t n,
-                               size_t k) {
-  uint32_t rank = weir_cuda_sampled(n, k) ? (uint32_t)weir_cuda_floor_rank(n, k) : 0;
-  return weir_cuda_launch(cuda, "estimating", 1, ESTIMATE_BLOCK, estimate, g, r, n, rank,
-                          cuda->search);
+weir_status weir_cuda_estimate(weir_cuda *cuda, const weir_pick &pick, size_t k) {
+  uint32_t rank = weir_cuda_sampled(pick.n, k) ? (uint32_t)weir_cuda_floor_rank(pick.n, k) : 0;
+  return weir_cuda_launch(cuda, "estimating", 1, ESTIMATE_BLOCK, estimate,
+                          pick.r != NULL ? pick.g : pick.e, pick.r, pick.n, rank, cuda->search);
 }
 
 /* --- the pass over all elements -------------------------------------------------------------- */
@@ -126,54 +94,25 @@ __device__ static inline void store4(float *x, size_t at, size_t n, const float 
   }
 }
 
-/* Sums of a tile, in a fixed order: a thread's elements, lanes in halves, warps in turn. */
-template <weir_tile_stat STAT>
-__device__ static void add_up(const float *x, weir_tile_sums *out) {
-  __shared__ weir_tile_sums of_warp[WEIR_CUDA_BLOCK / WEIR_WARP];
-  double sum = 0.0;
-  double square = 0.0;
-  uint32_t other = 0;
+/* Moments of the finite elements of a tile, the number of the others, and the magnitudes of all. */
+constexpr unsigned SUM = 0, SQUARE = 1, MAGNITUDE = 2;
+
+__device__ static inline void add_up(const float *x, weir_sums *out) {
+  weir_sums mine = {};
   for (unsigned i = 0; i < WEIR_TILE_LANE; i++) {
     uint32_t bits = weir_magnitude(x[i]);
     bool finite = bits < WEIR_INF_BITS;
-    if (STAT == WEIR_STAT_MOMENTS) {
-      double d = finite ? (double)x[i] : 0.0;
-      sum += d;
-      square += d * d;
-      other += !finite;
-    } else {
-      sum += (double)weir_float_of(bits);
-      other = bits > other ? bits : other;
-    }
+    double d = finite ? (double)x[i] : 0.0;
+    mine.sum[SUM] += d;
+    mine.sum[SQUARE] += d * d;
+    mine.sum[MAGNITUDE] += (double)weir_float_of(bits);
+    mine.count += !finite;
+    mine.largest = bits > mine.largest ? bits : mine.largest;
   }
-  for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
-    sum += __shfl_down_sync(WEIR_ALL_LANES, sum, distance);
-    uint32_t far = __shfl_down_sync(WEIR_ALL_LANES, other, distance);
-    if (STAT == WEIR_STAT_MOMENTS) {
-      square += __shfl_down_sync(WEIR_ALL_LANES, square, distance);
-      other += far;
-    } else {
-      other = far > other ? far : other;
-    }
+  mine = weir_block_sums(mine);
+  if (threadIdx.x == 0) {
+    *out = mine;
   }
-  if (threadIdx.x % WEIR_WARP == 0) {
-    of_warp[threadIdx.x / WEIR_WARP] = weir_tile_sums{sum, square, other};
-  }
-  __syncthreads();
-  if (threadIdx.x != 0) {
-    return;
-  }
-  weir_tile_sums total = of_warp[0];
-  for (unsigned w = 1; w < WEIR_CUDA_BLOCK / WEIR_WARP; w++) {
-    total.sum += of_warp[w].sum;
-    total.square += of_warp[w].square;
-    if (STAT == WEIR_STAT_MOMENTS) {
-      total.nonfinite += of_warp[w].nonfinite;
-    } else if (of_warp[w].nonfinite > total.nonfinite) {
-      total.nonfinite = of_warp[w].nonfinite;
-    }
-  }
-  *out = total;
 }
 
 /* List the elements of this tile that reach the floor, in order. */
@@ -218,9 +157,9 @@ __device__ static void list(const float *x, size_t n, weir_search_state *state, 
   }
 }
 
-template <bool FUSED, bool WIDE, weir_tile_stat STAT, bool LIST>
+template <bool FUSED, bool WIDE, bool SUMS, bool LIST>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    compact(const float *g, const float *r, float *e, size_t n, weir_tile_sums *sums,
+    compact(const float *g, const float *r, float *e, size_t n, weir_sums *sums,
             weir_search_state *state, uint2 *listed, float *candidate, uint32_t *place,
             size_t room) {
   float x[WEIR_TILE_LANE];
@@ -240,89 +179,62 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
       store4<WIDE>(e, lane_begin(round), n, x + 4 * round);
     }
   }
-  if (STAT != WEIR_STAT_NONE) {
-    add_up<STAT>(x, &sums[blockIdx.x]);
+  if (SUMS) {
+    add_up(x, &sums[blockIdx.x]);
   }
   if (LIST) {
     list(x, n, state, listed, candidate, place, room);
   }
 }
 
-template <bool FUSED, weir_tile_stat STAT, bool LIST>
+template <bool FUSED, bool SUMS, bool LIST>
 static weir_status queue_compact(weir_cuda *cuda, const float *g, const float *r, float *e,
                                  size_t n) {
   bool wide = ((uintptr_t)g | (uintptr_t)r | (uintptr_t)e) % sizeof(float4) == 0;
   return weir_cuda_launch(cuda, "compacting", weir_cuda_tiles(n), WEIR_CUDA_BLOCK,
-                          wide ? compact<FUSED, true, STAT, LIST> : compact<FUSED, false, STAT, LIST>,
+                          wide ? compact<FUSED, true, SUMS, LIST> : compact<FUSED, false, SUMS, LIST>,
                           g, r, e, n, cuda->sums, cuda->search, cuda->listed, cuda->candidate,
                           cuda->candidate_place, cuda->candidates);
 }
 
-weir_status weir_cuda_compact(weir_cuda *cuda, const float *g, const float *r, float *e, size_t n,
-                              weir_tile_stat stat) {
-  if (r != NULL) {
-    return stat == WEIR_STAT_NONE
-               ? queue_compact<true, WEIR_STAT_NONE, true>(cuda, g, r, e, n)
-               : queue_compact<true, WEIR_STAT_MOMENTS, true>(cuda, g, r, e, n);
+weir_status weir_cuda_compact(weir_cuda *cuda, const weir_pick &pick, bool sums) {
+  if (pick.r != NULL) {
+    return sums ? queue_compact<true, true, true>(cuda, pick.g, pick.r, pick.e, pick.n)
+                : queue_compact<true, false, true>(cuda, pick.g, pick.r, pick.e, pick.n);
   }
-  return stat == WEIR_STAT_NONE ? queue_compact<false, WEIR_STAT_NONE, true>(cuda, g, r, e, n)
-                                : queue_compact<false, WEIR_STAT_ABSOLUTE, true>(cuda, g, r, e, n);
+  return sums ? queue_compact<false, true, true>(cuda, NULL, NULL, pick.e, pick.n)
+              : queue_compact<false, false, true>(cuda, NULL, NULL, pick.e, pick.n);
 }
 
 weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float *r, float *e,
                                     size_t n, weir_moments *moments) {
   weir_status status = weir_cuda_ready(cuda, n, 0);
   if (status == WEIR_OK && n > 0) {
-    status = moments != NULL ? queue_compact<true, WEIR_STAT_MOMENTS, false>(cuda, g, r, e, n)
-                             : queue_compact<true, WEIR_STAT_NONE, false>(cuda, g, r, e, n);
+    status = moments != NULL ? queue_compact<true, true, false>(cuda, g, r, e, n)
+                             : queue_compact<true, false, false>(cuda, g, r, e, n);
   }
   return status == WEIR_OK && moments != NULL ? weir_cuda_fold(cuda, n, moments) : status;
 }
 
 /* --- sums over tiles ------------------------------------------------------------------------- */
 
-/* One block adds up the tiles' sums, again in a fixed order.  Exactly one of the two is not NULL. */
+/* One block; moments and state may be NULL. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    fold(const weir_tile_sums *sums, size_t tiles, weir_moments *moments,
-         weir_search_state *state) {
-  __shared__ weir_tile_sums part[WEIR_CUDA_BLOCK];
-  weir_tile_sums mine = {0.0, 0.0, 0};
-  bool largest = state != NULL;
-  for (size_t t = threadIdx.x; t < tiles; t += WEIR_CUDA_BLOCK) {
-    mine.sum += sums[t].sum;
-    mine.square += sums[t].square;
-    unsigned long long other = sums[t].nonfinite;
-    mine.nonfinite = !largest ? mine.nonfinite + other
-                              : other > mine.nonfinite ? other : mine.nonfinite;
+    fold(const weir_sums *sums, size_t tiles, weir_moments *moments, weir_search_state *state) {
+  weir_sums all = weir_fold_sums(sums, tiles);
+  if (threadIdx.x != 0) {
+    return;
   }
-  part[threadIdx.x] = mine;
-  __syncthreads();
-  for (unsigned width = WEIR_CUDA_BLOCK / 2; width > 0; width /= 2) {
-    if (threadIdx.x < width) {
-      const weir_tile_sums &far = part[threadIdx.x + width];
-      mine.sum += far.sum;
-      mine.square += far.square;
-      mine.nonfinite = !largest ? mine.nonfinite + far.nonfinite
-                                : far.nonfinite > mine.nonfinite ? far.nonfinite : mine.nonfinite;
-      part[threadIdx.x] = mine;
-    }
-    __syncthreads();
+  if (moments != NULL) {
+    *moments = weir_moments{all.sum[SUM], all.sum[SQUARE], (size_t)all.count};
   }
-  if (threadIdx.x == 0 && moments != NULL) {
-    *moments = weir_moments{mine.sum, mine.square, (size_t)mine.nonfinite};
-  }
-  if (threadIdx.x == 0 && state != NULL) {
-    state->mean_sum = mine.sum;
-    state->largest = (uint32_t)mine.nonfinite;
+  if (state != NULL) {
+    state->magnitudes = all.sum[MAGNITUDE];
+    state->largest = all.largest;
   }
 }
 
 weir_status weir_cuda_fold(weir_cuda *cuda, size_t n, weir_moments *moments) {
   return weir_cuda_launch(cuda, "adding up", 1, WEIR_CUDA_BLOCK, fold, cuda->sums,
-                          weir_cuda_tiles(n), moments, (weir_search_state *)NULL);
-}
-
-weir_status weir_cuda_fold_absolute(weir_cuda *cuda, size_t n) {
-  return weir_cuda_launch(cuda, "adding up", 1, WEIR_CUDA_BLOCK, fold, cuda->sums,
-                          weir_cuda_tiles(n), (weir_moments *)NULL, cuda->search);
+                          weir_cuda_tiles(n), moments, n > 0 ? cuda->search : NULL);
 }

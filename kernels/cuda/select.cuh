@@ -4,14 +4,18 @@
  *   compact    the one pass over all elements: e = g + r if asked for, sums, and the elements that
  *              reach the floor, the candidates, listed tile by tile
  *   digits     three counting passes fix the k-th largest magnitude, 11 + 10 + 10 bits
+ *   settle     a codec that has proposed a band (below) gets it, or the k largest instead
  *   emit       each tile counts, a scan over tiles says where it writes, and it writes
  *
- * digits and emit read the candidates.  If these are too many for their room or fewer than k, so
+ * A band takes all magnitudes >= high, and the first of those in [low, high) up to k.  digits leaves
+ * that of the k largest.
+ *
+ * digits, settle and emit read the candidates.  If these are too many for their room or fewer than k, so
  * that the sample has misled, they read all elements instead; the device sees that by itself. */
 #ifndef WEIR_KERNELS_CUDA_SELECT_CUH
 #define WEIR_KERNELS_CUDA_SELECT_CUH
 
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/sums.cuh"
 
 constexpr unsigned WEIR_TILE = 4096;       /* elements */
 constexpr unsigned WEIR_TILE_LANE = 16;    /* of them to a thread */
@@ -24,11 +28,17 @@ struct weir_search_state {
   uint32_t prefix;    /* of the k-th largest magnitude, as far as it is known; at last its bits */
   uint32_t above;     /* elements above the prefix */
   uint32_t use_list;  /* emit may read the candidates */
-  uint32_t high;      /* emitted are all magnitudes >= high ... */
-  uint32_t low;       /* ... and the first of those in [low, high), up to k */
-  uint32_t arrived;   /* blocks that have finished counting */
-  double mean_sum;    /* of |e| (mstopk) */
-  uint32_t largest;   /* magnitude's bits (mstopk) */
+  uint32_t high;      /* the band that is emitted */
+  uint32_t low;
+  uint32_t arrived;       /* blocks that have finished counting */
+  uint32_t proposed_high; /* a codec's own band, and how many reach either end of it */
+  uint32_t proposed_low;
+  uint32_t reach_high;
+  uint32_t reach_low;
+  uint32_t largest;  /* magnitude's bits, over all elements */
+  uint32_t failed;   /* sidco's fit */
+  double magnitudes; /* sum of |e| */
+  double threshold;  /* of sidco's last stage */
   /* A cache line of its own: blocks read the fields above while others count here. */
   alignas(128) uint32_t histogram[WEIR_DIGIT_BINS];
 };
@@ -38,8 +48,9 @@ static inline size_t weir_cuda_tiles(size_t n) {
 }
 
 /* Does a sample help?  For few elements and for large k it does not. */
+constexpr size_t WEIR_SAMPLED_LEAST = 4 * (size_t)WEIR_SAMPLE;
 static inline bool weir_cuda_sampled(size_t n, size_t k) {
-  return n >= 4 * (size_t)WEIR_SAMPLE && k <= n / 4;
+  return n >= WEIR_SAMPLED_LEAST && k <= n / 4;
 }
 
 /* Rank in the sample of the floor for keeping k of n, on the low side by four standard deviations;
@@ -47,24 +58,48 @@ static inline bool weir_cuda_sampled(size_t n, size_t k) {
 size_t weir_cuda_floor_rank(size_t n, size_t k);
 size_t weir_cuda_candidates(size_t n, size_t k);
 
-/* What the pass over all elements adds up. */
-enum weir_tile_stat {
-  WEIR_STAT_NONE,
-  WEIR_STAT_MOMENTS, /* of the finite elements, and the number of the others */
-  WEIR_STAT_ABSOLUTE /* sum of |e|, and the largest bits as nonfinite */
+/* What is to be selected from what. */
+struct weir_pick {
+  const float *g; /* with r: e = g + r is stored; both NULL: e is given, and written to by zero alone */
+  const float *r;
+  float *e;
+  size_t n;
+  size_t k;
+  uint32_t base; /* added to indices */
+  uint32_t *index;
+  float *value; /* NULL: not wanted */
+  bool zero;    /* e becomes 0 where it is kept */
+  weir_moments *moments; /* stored, or NULL; only with g and r */
+  uint64_t seed;         /* of what draws */
 };
 
-/* g, r NULL: e is given.  e is read or written. */
-weir_status weir_cuda_estimate(weir_cuda *cuda, const float *g, const float *r, size_t n, size_t k);
-weir_status weir_cuda_compact(weir_cuda *cuda, const float *g, const float *r, float *e, size_t n,
-                              weir_tile_stat stat);
-/* Fold the tiles' sums into *moments, or with WEIR_STAT_ABSOLUTE into the search's state. */
+/* The steps.  estimate begins a search for the k largest (k may differ from the pick's). */
+weir_status weir_cuda_estimate(weir_cuda *cuda, const weir_pick &pick, size_t k);
+/* sums: of every tile, for fold. */
+weir_status weir_cuda_compact(weir_cuda *cuda, const weir_pick &pick, bool sums);
+/* Fold the tiles' sums into *moments, unless it is NULL, and the search's state. */
 weir_status weir_cuda_fold(weir_cuda *cuda, size_t n, weir_moments *moments);
-weir_status weir_cuda_fold_absolute(weir_cuda *cuda, size_t n);
 weir_status weir_cuda_digits(weir_cuda *cuda, const float *e, size_t n, size_t k);
-/* Writes the k elements that the state's band takes; zero: they become 0 in e. */
-weir_status weir_cuda_emit(weir_cuda *cuda, float *e, size_t n, size_t k, uint32_t *index,
-                           float *value, bool zero);
+weir_status weir_cuda_emit(weir_cuda *cuda, const weir_pick &pick);
+
+/* What becomes of a proposed band. */
+enum weir_band_rule {
+  WEIR_BAND_SLICE, /* taken unless [low, high) would fill more than 1 % of k (mstopk) */
+  WEIR_BAND_FILL,  /* taken if fewer than k reach high and k reach low (dgc, sidco) */
+  WEIR_BAND_ANY    /* the same, with 0 for a low that fewer than k reach (sidco) */
+};
+weir_status weir_cuda_settle(weir_cuda *cuda, const weir_pick &pick, weir_band_rule rule);
+
+/* Whole selections; n, k >= 1 and the workspace have been checked.  dgc takes a given e. */
+typedef weir_status weir_pick_fn(weir_cuda *cuda, const weir_pick &pick);
+weir_pick_fn weir_cuda_pick_topk;
+
+/* Elements of dgc's sample from n; 0: too few for one. */
+size_t weir_cuda_dgc_sampled(size_t n);
+/* 32-bit words of a bit for each of n elements (randomk). */
+static inline size_t weir_cuda_mark_words(size_t n) {
+  return n / 32 + (n % 32 != 0);
+}
 
 /* to[i] = sum of from[0..i), for both members; count elements, in place or not (scan.cu). */
 weir_status weir_cuda_scan_bytes(weir_cuda *cuda, size_t count, size_t *bytes);
@@ -127,6 +162,53 @@ __device__ static inline bool weir_find_bin(const volatile uint32_t *histogram, 
     before += count;
   }
   return false;
+}
+
+/* A search from its beginning, without candidates; one thread calls it. */
+__device__ static inline void weir_begin_search(weir_search_state *state, uint32_t floor) {
+  state->floor = floor;
+  state->found = state->prefix = state->above = state->use_list = state->arrived = 0;
+  state->reach_high = state->reach_low = 0;
+}
+
+/* The rank-th largest of magnitude(0), .. magnitude(count - 1), bits each, in every thread; *above:
+ * those larger.  histogram: shared memory.  Every thread of the block calls it. */
+template <typename MAGNITUDE>
+__device__ static inline uint32_t weir_block_kth(MAGNITUDE magnitude, uint32_t count, uint32_t rank,
+                                                 uint32_t histogram[WEIR_DIGIT_BINS],
+                                                 uint32_t *above) {
+  __shared__ uint32_t prefix;
+  __shared__ uint32_t larger;
+  if (threadIdx.x == 0) {
+    prefix = 0;
+    larger = 0;
+  }
+  for (unsigned level = 0; level < 3; level++) {
+    unsigned shift = level == 0 ? 20 : level == 1 ? 10 : 0;
+    unsigned width = level == 0 ? 11 : 10;
+    for (unsigned i = threadIdx.x; i < WEIR_DIGIT_BINS; i += blockDim.x) {
+      histogram[i] = 0;
+    }
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; i < count; i += blockDim.x) {
+      uint32_t bits = magnitude(i);
+      if (bits >> (shift + width) == prefix) {
+        atomicAdd(&histogram[bits >> shift & ((1U << width) - 1)], 1U);
+      }
+    }
+    __syncthreads();
+    uint32_t bin;
+    uint32_t more;
+    bool mine = weir_find_bin(histogram, WEIR_DIGIT_BINS, rank - larger, &bin, &more);
+    __syncthreads();
+    if (mine) {
+      prefix = prefix << width | bin;
+      larger += more;
+    }
+    __syncthreads();
+  }
+  *above = larger;
+  return prefix;
 }
 
 #endif

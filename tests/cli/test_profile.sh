@@ -17,23 +17,30 @@ model = mlp
 batch = 16
 learning_rate = 0.05
 epochs = 1
-steps_per_epoch = 8
+steps_per_epoch = 70
 train_limit = 1000
 [phase one]
 epochs = 1-1
 latency_ms = 1
 bandwidth_gbps = 1
 INI
-"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --json > "$dir/json" 2> "$dir/log" ||
+"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --turn 4 --json > "$dir/json" 2> "$dir/log" ||
   fail "profile: $(tail -1 "$dir/log")"
 python3 - "$dir" <<'PY' || fail "what profile tells"
 import csv, json, sys
 d = sys.argv[1]
-runs = json.load(open(d + '/json'))['runs']
-assert [r['division'] for r in runs] == ['one', 'even-4', 'layers', 'planned'], runs
-assert [r['groups'] for r in runs][:3] == [1, 4, 6], runs
-# An exchange of 2 ranks takes a round, 1 ms: six cannot be over sooner than in 6 ms.
-assert runs[2]['measured_ms'] > 6 and all(r['predicted_ms'] > 0 for r in runs), runs
+told = json.load(open(d + '/json'))
+runs = told['runs']
+assert [r['division'] for r in runs] == ['one', 'even-4', 'layers', 'bucket-2MB', 'planned'], runs
+assert [r['groups'] for r in runs][:4] == [1, 4, 6, 2], runs
+assert all(r['steps'] >= 2 for r in runs), runs
+# An exchange of 2 ranks takes a round, 1 ms: six cannot be over sooner than in 6 ms, one not sooner than in 1.
+assert runs[2]['measured_ms'] > 6 and runs[2]['predicted_ms'] > 6, runs
+assert all(r['measured_ms'] > 1 for r in runs), runs
+# The bound is a bound: of what is predicted, nothing is below it.
+assert all(r['predicted_ms'] >= told['least_ms'] * (1 - 1e-9) for r in runs), told
+assert runs[4]['groups'] >= 1, runs
+assert told['over_one'] > 0 and told['bound_over_layers'] >= 1 and told['order_right'] <= told['order_pairs'], told
 profile = list(csv.DictReader(open(d + '/out/profile.csv')))
 assert [(r['tensor'], int(r['numel'])) for r in profile] == [
     ('fc3.weight', 2560), ('fc3.bias', 10), ('fc2.weight', 262144), ('fc2.bias', 256),
@@ -43,16 +50,38 @@ for name in ('compress-1.csv', 'comm-1.csv'):
     points = [(float(r['bytes']), float(r['ms'])) for r in csv.DictReader(open(d + '/out/' + name))]
     assert points == sorted(points) and len(points) >= 6, points
     assert all(a[1] <= b[1] for a, b in zip(points, points[1:])), points
+comm = list(csv.DictReader(open(d + '/out/comm-1.csv')))
+assert all(float(r['ms']) >= 1 for r in comm), comm
 planned = list(csv.DictReader(open(d + '/out/planned.csv')))
-assert planned[-1]['last'] == 'fc1.bias' and len(planned) == runs[3]['groups'], planned
-groups = list(csv.DictReader(open(d + '/out/layers-1/groups.csv')))
-assert [int(g['bytes']) for g in groups] == [4 * int(r['numel']) for r in profile], groups
+assert planned[-1]['last'] == 'fc1.bias' and len(planned) == runs[4]['groups'], planned
+# The ranks' timings: every step has its gradients and its groups, in order.
+for rank in (0, 1):
+    steps = {}
+    for r in csv.DictReader(open(d + '/out/learnt/timings-%d.csv' % rank)):
+        steps.setdefault(int(r['step']), []).append(r)
+    assert len(steps) > 20, len(steps)
+    for rows in steps.values():
+        groups = int(rows[0]['index'])
+        assert rows[0]['kind'] == 'step' and groups in (1, 4, 6), rows[0]
+        assert [r['kind'] for r in rows].count('backward') == 6, rows
+        exchanges = [r for r in rows if r['kind'] == 'exchange']
+        assert len(exchanges) == groups and all(float(r['us']) >= 1000 for r in exchanges), rows
+        ends = [float(r['at_us']) + float(r['us']) for r in exchanges]
+        assert all(b >= a + 1000 for a, b in zip(ends, ends[1:])), ends
+trace = json.load(open(d + '/out/trace.json'))['traceEvents']
+names = {e['pid']: e['args']['name'] for e in trace if e['name'] == 'process_name'}
+assert names == {1: 'predicted', 2: 'measured'}, names
+for pid, ranks in ((1, 1), (2, 2)):
+    spans = [e for e in trace if e['ph'] == 'X' and e['pid'] == pid]
+    assert sum(e['cat'] == 'backward' for e in spans) == 6 * ranks, spans
+    assert sum(e['cat'] == 'exchange' for e in spans) == runs[4]['groups'] * ranks, spans
 PY
 # What it writes is what `weir plan` reads, and what --policy groups:FILE runs.
 "$weir" plan fusion "$dir/out/profile.csv" --compress-table "$dir/out/compress-1.csv" \
   --comm-table "$dir/out/comm-1.csv" --json | grep -q '"groups"' || fail "plan fusion refuses the profile"
 "$weir" run "$dir/s.ini" -o "$dir/run" -n sim -p "groups:$dir/out/planned.csv" > /dev/null 2>&1 ||
   fail "run refuses the plan"
+[ -e "$dir/run/timings-0.csv" ] && fail "timings without --profile"
 [ -e "$dir/run/profile.csv" ] && fail "profile.csv without --profile"
 
 refused() {
@@ -65,11 +94,15 @@ refused profile
 refused profile "$dir/s.ini"
 refused profile "$dir/none.ini" -o "$dir/x"
 refused profile "$dir/s.ini" -o "$dir/x" -p topk:2:ag
+refused profile "$dir/s.ini" -o "$dir/x" --turn 2
+sed 's/steps_per_epoch = 70/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
+refused profile "$dir/short.ini" -o "$dir/x" -n sim
 refused profile "$dir/s.ini" -o "$dir/x" -n moon
 refused profile "$dir/s.ini" -o "$dir/s.ini/x"
 refused run "$dir/s.ini" -o "$dir/x" -p groups:
 refused run "$dir/s.ini" -o "$dir/x" -p groups:layers:topk:2:ag
 refused run "$dir/s.ini" -o "$dir/x" -p "groups:$dir/none.csv"
+refused run "$dir/s.ini" -o "$dir/x" -p "groups:turns=3:layers:none:1:dense-ring;none.csv"
 printf 'last,plan,place\nfc9.bias,none:1:dense-ring,caller\n' > "$dir/bad.csv"
 "$weir" run "$dir/s.ini" -o "$dir/x" -n sim -p "groups:$dir/bad.csv" > /dev/null 2> "$dir/log"
 [ $? -eq 1 ] && grep -q 'bad.csv:2:' "$dir/log" || fail "a table of other tensors: $(cat "$dir/log")"

@@ -23,6 +23,14 @@ for policy in fixed:star:0.01:art-tree fixed:none:1:dense-ring; do
   [[ $(digest "$folder/tcp") == "$due" ]] || fail "tcp: other weights under $policy"
   echo "ok: $policy $due"
 done
+# MPI's own all-reduce sums in an order of its own: four ranks alike, twice the same.
+train native mpi fixed:none:1:native || fail "MPI's own all-reduce"
+due=$(digest "$folder/native") || exit 1
+train again mpi fixed:none:1:native || fail "MPI's own all-reduce, again"
+[[ $(digest "$folder/again") == "$due" ]] || fail "MPI's own all-reduce: other weights the second time"
+if train refused tcp fixed:none:1:native; then fail "native was accepted over TCP"; fi
+grep -q 'needs transport mpi or nccl' "$folder/refused.log" || fail "native over TCP: not said why"
+echo "ok: native"
 train btl mpi fixed:star:0.01:art-ring --mca btl tcp,self || fail "Open MPI's TCP"
 [[ $(digest "$folder/btl") == "$(expected fixed:star:0.01:art-ring)" ]] || fail "Open MPI's TCP: other weights"
 echo "ok: Open MPI's TCP"

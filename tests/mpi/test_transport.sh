@@ -49,6 +49,16 @@ for case in leaving other_step too_long native_other_step silent_rank silent_ran
     failed=1
   fi
 done
+# A session whose rank has left.
+timeout -k 5 110 mpirun --oversubscribe -n 4 --mca btl_tcp_if_include lo "${program%ranks}session" \
+  >"$log" 2>&1
+if [[ $(grep -c '^rank [0-9]*: ok$' "$log") == 4 ]] && ! grep -q 'mpi_session.c:' "$log"; then
+  echo "ok: session"
+else
+  echo "FAILED: session"
+  cat "$log"
+  failed=1
+fi
 launch 2 no_init
 grep -q '^rank 0: ok$' "$log" && echo "ok: no_init" || { echo "FAILED: no_init"; cat "$log"; failed=1; }
 # A rank that dies ends the job: mpirun sees to it, and says which.

@@ -121,6 +121,13 @@ static const char *const group_arms[] = {
     "none:1:dense-halving", "bf16:1:dense-double-tree", "bf16:1:dense-torus", "none:1:dense-star",
     "star:%g:art-halving:auto-fp32", "var:%g:art-double-tree", "star:%g:art-torus:auto-bf16",
     "randomk:%g:art-star",
+    "none:1:dense-hier-ring", "bf16:1:dense-hier-tree", "bf16:1:dense-hier-halving",
+    "none:1:dense-hier-double-tree", "star:%g:art-hier-ring:auto-bf16", "var:%g:art-hier-tree",
+    "randomk:%g:art-hier-halving", "star:%g:art-hier-double-tree:auto-fp32",
+    "topk:%g:hitopk", "mstopk:%g:hitopk:auto-bf16", "sidco:%g:hitopk:auto-fp32",
+    "qsgd:0.125:sra", "fp16:0.5:sra", "terngrad:0.0625:compressed-ring",
+    "onebit:0.03125:compressed-tree", "qsgd:0.25:compressed-ring", "efsignsgd:0.03125:sra",
+    "powersgd:2:dense-hier-ring",
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)

@@ -199,6 +199,40 @@ static weir_status found_body(weir_transport *t, void *user) {
   return status == WEIR_OK && wrong ? weir_fail(WEIR_E_INTERNAL, "%d wrong", wrong) : status;
 }
 
+typedef struct neighbours {
+  const char *layout;
+  int next[8];
+} neighbours;
+
+static weir_status neighbours_body(weir_transport *t, void *user) {
+  const neighbours *due = user;
+  weir_comm *comm = NULL;
+  int next = -1, previous = -1;
+  weir_status status = weir_comm_create(&comm, t, 20.0);
+  if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)due->layout[t->rank]);
+  if (status == WEIR_OK) weir_comm_neighbours(comm, &next, &previous);
+  weir_comm_free(comm);
+  if (status != WEIR_OK) return status;
+  if (next == due->next[t->rank] && due->next[previous] == t->rank) return WEIR_OK;
+  return weir_fail(WEIR_E_INTERNAL, "%s: the next is %d, the one before %d", due->layout, next, previous);
+}
+
+/* By hand: machine by machine, as many further on as the largest has. */
+Test(hosts, neighbours_are_on_other_machines) {
+  static const neighbours due[] = {
+      {"a", {0}},          {"ab", {1, 0}},       {"aaaa", {1, 2, 3, 0}}, {"abcd", {1, 2, 3, 0}},
+      {"aabb", {2, 3, 0, 1}}, {"abab", {1, 0, 3, 2}}, {"abbcc", {2, 3, 4, 0, 1}},
+      {"aab", {2, 0, 1}} /* two thirds are on one */};
+  for (size_t i = 0; i < COUNT(due); i++) {
+    group g;
+    group_init(&g, GROUP_THREADS, (int)strlen(due[i].layout), neighbours_body, (void *)(uintptr_t)&due[i]);
+    group_run(&g);
+    for (int r = 0; r < g.size; r++)
+      cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
+    group_done(&g);
+  }
+}
+
 /* The processes of one machine find each other with no configuration. */
 Test(hosts, are_found) {
   for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {

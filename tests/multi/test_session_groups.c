@@ -20,6 +20,11 @@ typedef struct worker {
   char message[512];
   float sum; /* of the updates of the last step */
   size_t groups, timed;
+  uint32_t ran[12]; /* groups of each step */
+  double forward_s; /* of the last step, as the three that follow */
+  double last_gap_s[TENSORS];
+  weir_group_times last[TENSORS];
+  size_t last_groups;
   double gap_s[TENSORS];
   weir_group_times times[TENSORS];
   weir_plan_group table[TENSORS];
@@ -51,6 +56,9 @@ static weir_status one_step(worker *w, weir_session *session, int step) {
 
 static weir_status tell(worker *w, const weir_session *session) {
   weir_status status = weir_current_groups(session, w->table, TENSORS, &w->groups);
+  if (status == WEIR_OK)
+    status = weir_last_step_times(session, &w->forward_s, w->last_gap_s, w->last, TENSORS,
+                                  &w->last_groups);
   if (status == WEIR_OK) status = weir_current_times(session, w->times, TENSORS, &w->timed);
   for (uint32_t t = 0; t < TENSORS && status == WEIR_OK; t++)
     status = weir_tensor_gap(session, t, &w->gap_s[t]);
@@ -81,8 +89,13 @@ static void *work(void *argument) {
   if (w->status == WEIR_OK && (weir_tensor_gap(session, 0, &gap) != WEIR_E_STATE ||
                                weir_current_times(session, w->times, TENSORS, &count) != WEIR_E_STATE))
     w->status = WEIR_E_INTERNAL;
-  for (int step = 0; step < 12 && w->status == WEIR_OK; step++)
+  if (w->status == WEIR_OK && weir_last_step_times(session, &w->forward_s, w->last_gap_s, w->last,
+                                                   TENSORS, &count) != WEIR_E_STATE)
+    w->status = WEIR_E_INTERNAL;
+  for (int step = 0; step < 12 && w->status == WEIR_OK; step++) {
     w->status = one_step(w, session, step);
+    w->ran[step] = w->info.plan.groups;
+  }
   if (w->status == WEIR_OK) w->status = tell(w, session);
   if (w->status == WEIR_OK && (weir_tensor_gap(session, TENSORS, &gap) != WEIR_E_INVALID ||
                                weir_current_groups(session, NULL, 1, &count) != WEIR_E_INVALID))
@@ -122,6 +135,32 @@ Test(session_groups, layers_are_exchanged_as_they_come, .timeout = 60) {
     cr_assert_geq(w[r].times[2].launched_s, 0.004);
     cr_assert_leq(w[r].times[0].launched_s, w[r].times[3].launched_s);
     cr_assert_geq(w[r].info.exchange_s, 0);
+    cr_assert_eq(w[r].last_groups, TENSORS);
+    cr_assert_geq(w[r].last_gap_s[2], 0.004);
+    cr_assert_geq(w[r].last[2].launched_s, w[r].forward_s + 0.004);
+  }
+}
+
+Test(session_groups, divisions_take_turns, .timeout = 60) {
+  static worker w[RANKS];
+  run(w, "groups:turns=2:layers:none:1:dense-ring;even=1:none:1:dense-ring");
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+    cr_assert_eq(w[r].ran[0], 0); /* the first step knows of no table yet */
+    size_t times[TENSORS + 1] = {0}, changes = 0;
+    for (size_t step = 0; step < 12; step++) {
+      cr_assert_leq(w[r].ran[step], TENSORS);
+      times[w[r].ran[step]]++;
+      changes += step > 0 && w[r].ran[step] != w[r].ran[step - 1];
+      cr_assert_eq(w[r].ran[step], w[0].ran[step]);
+    }
+    /* A turn is 2 steps and those until its end has been heard of. */
+    cr_assert_geq(times[TENSORS], 2);
+    cr_assert_geq(times[1], 2);
+    cr_assert_geq(changes, 2);
+    for (size_t t = 0; t < TENSORS; t++)
+      for (size_t i = 0; i < NUMEL; i++)
+        cr_assert_float_eq(w[r].g[t][i], (float)(i % 7) + 12, 1e-5);
   }
 }
 

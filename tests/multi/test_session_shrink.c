@@ -21,9 +21,11 @@ typedef struct trainer {
   int rank, ranks;
   uint64_t strike; /* at which transfer of its steps rank 0 leaves */
   bool registered; /* are the weights? */
+  double momentum; /* of momentum correction */
   weir_session *session;
   float moved[N]; /* sum over committed steps of ranks * average */
-  float given[N]; /* sum over committed steps of this rank's gradients */
+  float given[N]; /* sum over committed steps of this rank's gradients, or velocities */
+  float u[N];     /* its velocity: momentum * u + gradient */
   bool missed;
   weir_survivors left;
   weir_status status;
@@ -43,6 +45,14 @@ static weir_status one_step(trainer *t, float *g, weir_step_info *info) {
   return status == WEIR_OK ? weir_step_end(t->session, NULL) : status;
 }
 
+/* A step counts: what it gave. */
+static void give(trainer *t, uint64_t step) {
+  for (size_t i = 0; i < N; i++) {
+    t->u[i] = (float)t->momentum * t->u[i] + gradient(t->rank, step, i);
+    t->given[i] += t->u[i];
+  }
+}
+
 static weir_status train(trainer *t) {
   float g[N];
   weir_step_info info = {0};
@@ -56,17 +66,15 @@ static weir_status train(trainer *t) {
       if (status != WEIR_OK) break;
       ranks = t->left.world_size;
       if (t->left.missed) { /* what it gave counts, and the weights have come from another rank */
-        for (size_t i = 0; i < N; i++) t->given[i] += gradient(t->rank, step, i);
+        give(t, step);
         t->missed = true;
       }
       step = t->left.step;
       continue;
     }
     if (status != WEIR_OK) break;
-    for (size_t i = 0; i < N; i++) {
-      t->moved[i] += (float)ranks * g[i];
-      t->given[i] += gradient(t->rank, step, i);
-    }
+    for (size_t i = 0; i < N; i++) t->moved[i] += (float)ranks * g[i];
+    give(t, step);
     step++;
   }
   return status;
@@ -82,9 +90,10 @@ static void *trainer_main(void *argument) {
   options.rendezvous = t->where;
   options.policy = t->policy;
   options.timeout_s = 10;
+  options.momentum_correction = t->momentum;
   t->status = weir_session_create(&t->session, &options);
-  if (t->status == WEIR_OK) t->status = weir_register_tensor(t->session, "a", N / 3, NULL);
-  if (t->status == WEIR_OK) t->status = weir_register_tensor(t->session, "b", N - N / 3, NULL);
+  if (t->status == WEIR_OK) t->status = weir_register_matrix(t->session, "a", 10, N / 30, NULL);
+  if (t->status == WEIR_OK) t->status = weir_register_matrix(t->session, "b", 20, N / 30, NULL);
   if (t->status == WEIR_OK && t->registered)
     t->status = weir_register_state(t->session, "moved", t->moved, sizeof t->moved);
   if (t->status == WEIR_OK) t->status = weir_session_start(t->session);
@@ -105,7 +114,8 @@ static void *trainer_main(void *argument) {
 }
 
 /* Returns whether a rank had missed a step; *over when rank 0 never came to its end. */
-static bool play(const char *policy, int ranks, uint64_t strike, bool registered, bool *over) {
+static bool play(const char *policy, int ranks, uint64_t strike, bool registered, double momentum,
+                 bool *over) {
   static int serial;
   static trainer t[GROUP_MAX];
   pthread_t thread[GROUP_MAX];
@@ -116,7 +126,7 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
   cr_assert_eq(pthread_barrier_init(&started, NULL, (unsigned)ranks), 0);
   for (int r = 0; r < ranks; r++) {
     t[r] = (trainer){.policy = policy, .where = where, .started = &started, .rank = r, .ranks = ranks,
-                     .strike = strike, .registered = registered};
+                     .strike = strike, .registered = registered, .momentum = momentum};
     cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
   }
   for (int r = 0; r < ranks; r++) (void)pthread_join(thread[r], NULL);
@@ -148,11 +158,11 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
 }
 
 /* Every transfer of the first steps, so that the group ends in every state it can end in. */
-static int sweep(const char *policy, int ranks, bool registered) {
+static int sweep(const char *policy, int ranks, bool registered, double momentum) {
   int missed = 0;
   bool over = false;
   for (uint64_t strike = 0; strike < 16 && !over; strike++)
-    missed += play(policy, ranks, strike, registered, &over);
+    missed += play(policy, ranks, strike, registered, momentum, &over);
   return missed;
 }
 
@@ -164,13 +174,31 @@ Test(session_shrink, at_any_transfer, .timeout = 200) {
       "fixed:var:0.1:art-tree:auto-bf16"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
-    missed += sweep(policies[p], 3, true);
-    missed += sweep(policies[p], 4, true);
+    missed += sweep(policies[p], 3, true, 0);
+    missed += sweep(policies[p], 4, true, 0);
   }
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 
-Test(session_shrink, without_registered_state) { (void)sweep("fixed:none:1:dense-tree", 4, false); }
+Test(session_shrink, without_registered_state) { (void)sweep("fixed:none:1:dense-tree", 4, false, 0); }
+
+/* What powersgd starts the next step from is the survivors' own, one that has missed a step takes it
+ * from the others: else their weights would part. */
+Test(session_shrink, low_rank, .timeout = 100) {
+  int missed = 0;
+  missed += sweep("fixed:powersgd:2:dense-ring", 3, true, 0);
+  missed += sweep("fixed:powersgd:1:dense-tree", 4, true, 0);
+  missed += sweep("fixed:powersgd:3:dense-halving", 3, true, 0);
+  cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
+}
+
+/* Velocities are kept, too: what comes out is momentum SGD's sum. */
+Test(session_shrink, momentum_correction, .timeout = 100) {
+  int missed = 0;
+  missed += sweep("fixed:none:1:dense-ring", 3, true, 0.5);
+  missed += sweep("fixed:none:1:dense-tree", 4, true, 0.5);
+  cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
+}
 
 /* --- what is refused -------------------------------------------------------------------------- */
 

@@ -188,7 +188,8 @@ Test(shrink, not_by_a_minority_shm, .timeout = 60) { too_few(GROUP_SHM); }
 
 /* --- a frozen rank that thaws --------------------------------------------------------------- */
 
-/* It was stopped in the group, wakes after the others have gone on, and is told so. */
+/* It was stopped in the group and wakes after the others have gone on and ended: it must not take
+ * itself for the only one left. */
 static void thaw(enum group_kind kind) {
   scene s = one(1, SIGSTOP, 4);
   group g;
@@ -206,6 +207,43 @@ static void thaw(enum group_kind kind) {
   group_done(&g);
 }
 Test(shrink, a_rank_that_thaws_shm) { thaw(GROUP_SHM); }
+Test(shrink, a_rank_that_thaws_tcp) { thaw(GROUP_TCP); }
+
+/* Rank 1 comes too late for the others, is told so, and stays out however often it tries. */
+static weir_status late_body(weir_transport *t, void *user) {
+  (void)user;
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  weir_recv recv = {3, &byte, 1, 0, 0};
+  int kept[GROUP_MAX];
+  weir_transport *next = NULL;
+  if (t->rank == 3) return WEIR_OK; /* leaves */
+  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  if (t->rank == 1) nap(3.0 * TIMEOUT_S);
+  status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+  for (int again = 0; t->rank == 1 && again < 2 && status == WEIR_E_PEER; again++) {
+    status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+    nap(0.1);
+  }
+  if (status == WEIR_OK && next->size != 2)
+    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  if (next) next->ops->destroy(next);
+  return status;
+}
+
+static void too_late(enum group_kind kind) {
+  group g;
+  group_init(&g, kind, 4, late_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 4; r++)
+    cr_assert_eq(g.result[r].status, r == 1 ? WEIR_E_PEER : WEIR_OK, "kind %d, rank %d: %s %s",
+                 (int)kind, r, weir_status_name(g.result[r].status), g.result[r].message);
+  group_done(&g);
+}
+Test(shrink, a_rank_that_comes_too_late_tcp) { too_late(GROUP_TCP); }
+Test(shrink, a_rank_that_comes_too_late_shm) { too_late(GROUP_SHM); }
+Test(shrink, a_rank_that_comes_too_late_threads) { too_late(GROUP_THREADS); }
 
 /* --- what stays behind ---------------------------------------------------------------------- */
 

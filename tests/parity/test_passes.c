@@ -65,52 +65,6 @@ Test(parity_passes, casts_are_equal) {
   weir_cuda_free(cuda);
 }
 
-/* Every half there is, and floats around each. */
-Test(parity_passes, halves_are_equal) {
-  enum { HALVES = 0xf800, AROUND = 3 };
-  weir_cuda *cuda = open_cuda(HALVES, 0);
-  uint16_t *half = array(HALVES * AROUND, sizeof *half);
-  uint16_t *wanted = array(HALVES * AROUND, sizeof *wanted);
-  float *x = array(HALVES * AROUND, sizeof *x);
-  float *value = array(HALVES, sizeof *value);
-  float *wanted_value = array(HALVES, sizeof *wanted_value);
-  size_t count = 0;
-  for (uint32_t bits = 0; bits < 0x10000; bits++) {
-    if ((bits & 0x7c00U) != 0x7c00U) {
-      half[count++] = (uint16_t)bits;
-    }
-  }
-  cr_assert_eq(count, HALVES);
-  weir_cpu()->fp16_decode(half, count, wanted_value);
-  device_buffer dh = put(cuda, half, count * sizeof *half, 2);
-  device_buffer dv = take(cuda, count * sizeof *value, 4);
-  must(weir_cuda_fp16_decode(cuda, dh.data, count, dv.data));
-  get(cuda, value, dv, count * sizeof *value);
-  same_floats(value, wanted_value, count, "fp16");
-  for (size_t i = 0; i < count; i++) {
-    x[AROUND * i] = value[i];
-    x[AROUND * i + 1] = nextafterf(value[i] * 1.0009765625F, 0.0F);
-    x[AROUND * i + 2] = value[i] * 1.00048828125F; /* half way to the next, for normal halves */
-  }
-  count *= AROUND;
-  weir_cpu()->fp16_encode(x, count, wanted);
-  device_buffer dx = put(cuda, x, count * sizeof *x, 0);
-  device_buffer dw = take(cuda, count * sizeof *half, 0);
-  must(weir_cuda_fp16_encode(cuda, dx.data, count, dw.data));
-  get(cuda, half, dw, count * sizeof *half);
-  cr_assert_arr_eq(half, wanted, count * sizeof *half);
-  weir_cuda_release(cuda, dh.block);
-  weir_cuda_release(cuda, dv.block);
-  weir_cuda_release(cuda, dx.block);
-  weir_cuda_release(cuda, dw.block);
-  free(half);
-  free(wanted);
-  free(x);
-  free(value);
-  free(wanted_value);
-  weir_cuda_free(cuda);
-}
-
 Test(parity_passes, arithmetic_and_indices_are_equal) {
   weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng;

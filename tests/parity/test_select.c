@@ -197,7 +197,6 @@ Test(parity_select, nothing_to_do) {
   get(cuda, &got, moments, sizeof got);
   cr_assert(got.sum == 110.0 && got.sum_square == 1540.0);
   must(weir_cuda_topk(cuda, NULL, 0, 0, NULL, NULL));
-  must(weir_cuda_mstopk(cuda, NULL, 0, 0, NULL, NULL));
   cr_assert_eq(weir_cuda_ef_topk(cuda, NULL, NULL, NULL, 1, 2, NULL, NULL, NULL), WEIR_E_INVALID);
   weir_cuda_release(cuda, g.block);
   weir_cuda_release(cuda, moments.block);
@@ -215,8 +214,11 @@ static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size
   device_buffer value = take(cuda, k * sizeof(float), 0);
   size_t kept = 0;
   if (mstopk) {
-    must(weir_cuda_mstopk(cuda, e.data, n, k, index.data, value.data));
     double cr = (double)k / (double)n;
+    const weir_cuda_fed fed = {.e = e.data};
+    must(weir_cuda_select(cuda, WEIR_CODEC_MSTOPK, &fed, &layout, cr, 0, index.data, value.data, k,
+                          &kept));
+    cr_assert_eq(kept, k);
     must(weir_mstopk_select(a->context, a->e, &layout, cr, a->wanted, n, &kept));
   } else {
     must(weir_cuda_topk(cuda, e.data, n, k, index.data, value.data));

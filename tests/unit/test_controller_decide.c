@@ -69,7 +69,7 @@ Test(decide, kept_and_progress_by_hand) {
 /* Every arm at 4000 ratios, straight from the definition of progress per second. */
 static double exhaustive(const weir_decision_input *in, weir_plan *best) {
   double most = 0.0;
-  for (size_t a = 0; a < WEIR_ARMS; a++)
+  for (size_t a = 0; a < WEIR_FLAT_ARMS; a++)
     for (int i = 0; i <= 4000; i++) {
       weir_plan plan = {.codec = weir_arms[a].codec,
                         .collective = weir_arms[a].collective,
@@ -105,7 +105,7 @@ Test(decide, is_the_best_of_an_exhaustive_grid_on_many_networks) {
       for (int w = 0; w < 4; w++) {
         weir_decision_input in = input_at(latency[l], bandwidth[b]);
         in.workers = workers[w];
-        in.overhead[(l + b) % WEIR_ARMS] = 0.02;
+        in.overhead[(l + b) % WEIR_FLAT_ARMS] = 0.02;
         weir_plan best;
         const double most = exhaustive(&in, &best);
         weir_decision d;
@@ -136,12 +136,43 @@ Test(decide, slow_network_compresses_and_fast_network_does_not) {
   cr_assert(d.choice.plan.codec == WEIR_CODEC_NONE || d.choice.plan.codec == WEIR_CODEC_BF16);
 }
 
+/* 8 workers on 2 machines, 10^6 floats, 0.1 ms and 10^8 bytes/s between machines.  By hand: around the
+ * flat ring 14 hops and 1.75 * 4 MB = 1.4 + 70 ms; hier-ring sends 1 MB shares around a ring of 2, four at
+ * once: 2 hops and 4 MB = 0.2 + 40 ms.  With every worker on a machine of its own, or all on one, there is
+ * nothing to choose. */
+Test(decide, machines_that_workers_share_add_arms) {
+  weir_decision_input in = input_at(1e-4, 1e8);
+  weir_decision d;
+  weir_candidate c;
+  in.workers = 8;
+  in.hosts = 2;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(d.candidates, (size_t)WEIR_ARMS);
+  for (size_t a = 0; a < WEIR_ARMS; a++) cr_assert_eq(weir_arm_of(&d.candidate[a].plan), a);
+  const weir_plan ring = plan_of("none:1:dense-ring"), hier = plan_of("none:1:dense-hier-ring");
+  weir_evaluate(&in, &ring, &c);
+  cr_assert_float_eq(c.comm_s, 71.4e-3, 1e-9);
+  weir_evaluate(&in, &hier, &c);
+  cr_assert_float_eq(c.comm_s, 40.2e-3, 1e-9);
+  in.overhead[weir_arm_of(&hier)] = 5e-3;
+  weir_evaluate(&in, &hier, &c);
+  cr_assert_float_eq(c.comm_s, 45.2e-3, 1e-9);
+  static const uint64_t flat[] = {0, 1, 8};
+  for (size_t i = 0; i < 3; i++) {
+    in.hosts = flat[i];
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+    cr_assert_eq(d.candidates, (size_t)WEIR_FLAT_ARMS);
+  }
+  in.hosts = 9;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_E_INVALID);
+}
+
 Test(decide, every_arm_is_a_candidate_and_the_front_is_not_dominated) {
   const weir_decision_input in = input_at(1e-2, 1e7);
   weir_decision d;
   cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
-  cr_assert_eq(d.candidates, (size_t)WEIR_ARMS);
-  for (size_t a = 0; a < WEIR_ARMS; a++) cr_assert_eq(weir_arm_of(&d.candidate[a].plan), a);
+  cr_assert_eq(d.candidates, (size_t)WEIR_FLAT_ARMS);
+  for (size_t a = 0; a < WEIR_FLAT_ARMS; a++) cr_assert_eq(weir_arm_of(&d.candidate[a].plan), a);
   cr_assert_gt(d.front_size, 5u);
   for (size_t i = 0; i < d.front_size; i++)
     for (size_t j = 0; j < d.front_size; j++) {

@@ -45,12 +45,46 @@ Test(groups_table, forms) {
 Test(groups_table, refused_texts) {
   const char *bad[] = {"",         "layers:topk:0.1:art-ring", "layers:topk",     "bucket=0:none:1:dense-ring",
                        "even=x:none:1:dense-ring", "bucket=-1:none:1:dense-ring",
-                       "even=nan:none:1:dense-ring", "even=2:none:2:dense-ring"};
+                       "even=nan:none:1:dense-ring", "even=2:none:2:dense-ring",
+                       "turns=0:layers:none:1:dense-ring", "turns=1.5:layers:none:1:dense-ring",
+                       "turns=3:", "turns=3:layers:none:1:dense-ring;", "turns=3:layers:none:1:dense-ring;x.csv",
+                       "turns=3:turns=3:layers:none:1:dense-ring", "turns=3:layers:topk:2:ag"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     weir_table_text parsed;
     cr_assert_neq(weir_table_parse(bad[i], &parsed), WEIR_OK, "'%s' is taken", bad[i]);
     cr_assert_gt(strlen(weir_last_error()), 0);
   }
+}
+
+Test(groups_table, turns) {
+  char path[64], text[256];
+  write_table(path, "last,plan,place\nb,bf16:1:dense-ring,caller\nf,none:1:dense-tree,caller\n");
+  snprintf(text, sizeof text, "turns=3:layers:none:1:dense-ring;%s;even=1:topk:0.1:ag", path);
+  weir_table_text parsed;
+  cr_assert_eq(weir_table_parse(text, &parsed), WEIR_OK, "%s", weir_last_error());
+  cr_assert(parsed.kind == WEIR_TABLE_TURNS && parsed.plan.codec == WEIR_CODEC_NONE);
+  weir_turns turns;
+  cr_assert_eq(weir_turns_build(&turns, &parsed, &layout, names), WEIR_OK, "%s", weir_last_error());
+  cr_assert(turns.count == 3 && turns.steps == 3);
+  static const size_t groups[] = {6, 2, 1, 6};
+  static const uint32_t codecs[] = {WEIR_CODEC_NONE, WEIR_CODEC_BF16, WEIR_CODEC_TOPK, WEIR_CODEC_NONE};
+  for (size_t k = 0; k < 4; k++) { /* the fourth is the first again */
+    weir_plan_group t[7];
+    size_t count = 0;
+    weir_turns_next(&turns, 6, t, &count);
+    cr_assert_eq(count, groups[k]);
+    cr_assert_eq(t[0].codec, codecs[k]);
+    cr_assert_eq(t[count - 1].end, 6);
+  }
+  weir_turns_free(&turns);
+  remove(path);
+  cr_assert_eq(weir_turns_build(&turns, &parsed, &layout, names), WEIR_E_IO);
+  cr_assert_eq(turns.table, NULL);
+  /* What is no turns is one, for ever. */
+  cr_assert_eq(weir_table_parse("layers:none:1:dense-ring", &parsed), WEIR_OK);
+  cr_assert_eq(weir_turns_build(&turns, &parsed, &layout, names), WEIR_OK);
+  cr_assert(turns.count == 1 && turns.steps == 0 && turns.groups[0] == 6);
+  weir_turns_free(&turns);
 }
 
 Test(groups_table, file) {

@@ -1,68 +1,10 @@
 /* The estimator on streams whose truth is known. */
-#include <criterion/criterion.h>
-#include <math.h>
-
-#include "base/base.h"
-#include "netmon/netmon.h"
-
-/* Link bytes per payload byte on Ethernet with TCP timestamps: 1514 bytes carry 1448. */
-#define OVERHEAD (1514.0 / 1448.0)
-#define MBIT (1e6 / 8)
-
-typedef struct stream {
-  weir_netmon *monitor;
-  weir_rng rng;
-  double now;
-  double latency, rate; /* truth: s, link bytes/s */
-  double spikes;        /* share of round trips that waited for a processor */
-  double shared;        /* share of flows that had half the link */
-} stream;
+#include "netmon_stream.h"
 
 static uint64_t seed = 7;
 
-static stream start(double latency, double rate) {
-  stream s = {.latency = latency, .rate = rate};
-  weir_rng_seed(&s.rng, seed);
-  cr_assert_eq(weir_netmon_create(&s.monitor, NULL), WEIR_OK);
-  return s;
-}
-
-static void feed(stream *s, weir_sample sample) {
-  sample.time_s = s->now;
-  cr_assert_eq(weir_netmon_feed(s->monitor, &sample), WEIR_OK, "%s", weir_last_error());
-}
-
-/* A round trip: twice the latency, 0.1 ms of system calls that vary, now and then 5 ms of waiting. */
-static void echo(stream *s) {
-  double rtt = 2 * s->latency + 1e-4 * (1 + 0.3 * fabs(weir_rng_normal(&s->rng)));
-  if (weir_rng_uniform(&s->rng) < s->spikes) rtt += 0.005 + 0.01 * weir_rng_uniform(&s->rng);
-  feed(s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = rtt});
-}
-
-static void flow(stream *s, double bytes) {
-  double seconds = bytes * OVERHEAD / s->rate * (1 + 0.02 * fabs(weir_rng_normal(&s->rng)));
-  if (weir_rng_uniform(&s->rng) < s->shared) seconds *= 2;
-  feed(s, (weir_sample){.kind = WEIR_SAMPLE_FLOW, .value = seconds, .bytes = bytes});
-}
-
-static void step(stream *s, double bytes) {
-  s->now += 0.1;
-  echo(s);
-  flow(s, bytes);
-}
-
-static weir_snapshot now(const stream *s) {
-  weir_snapshot snapshot;
-  weir_netmon_snapshot(s->monitor, s->now, &snapshot);
-  return snapshot;
-}
-
-static bool near(double value, double truth, double tolerance) {
-  return fabs(value - truth) <= tolerance * truth;
-}
-
 Test(netmon_estimator, knows_nothing_at_first) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   const weir_snapshot snapshot = now(&s);
   cr_assert_eq(snapshot.latency_s, 0);
   cr_assert_eq(snapshot.bandwidth, 0);
@@ -72,10 +14,10 @@ Test(netmon_estimator, knows_nothing_at_first) {
   weir_netmon_free(s.monitor);
 }
 
-/* By hand: an echo of 2.2 ms is 1.1 ms one way; a probe of 1448000 payload bytes/s is 1514000 on the
- * link. */
+/* By hand: an echo of 2.2 ms is 1.1 ms one way; a probe of 1448000 payload bytes/s is 1514000 on
+ * the link. */
 Test(netmon_estimator, first_samples_count_at_once) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   s.now = 3;
   feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.0022});
   feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 1448000});
@@ -90,8 +32,9 @@ Test(netmon_estimator, first_samples_count_at_once) {
   weir_netmon_free(s.monitor);
 }
 
-static void stays_once(double latency, double rate, double spikes, double shared, double tolerance) {
-  stream s = start(latency, rate);
+static void stays_once(double latency, double rate, double spikes, double shared,
+                       double tolerance) {
+  stream s = start(seed, latency, rate);
   s.spikes = spikes;
   s.shared = shared;
   for (int i = 0; i < 3000; i++) {
@@ -121,7 +64,7 @@ Test(netmon_estimator, one_flow_in_three_shares) { stays(0.001, 50 * MBIT, 0.1, 
 
 static void answers_once(double latency, double rate, double new_latency, double new_rate,
                          double spikes) {
-  stream s = start(latency, rate);
+  stream s = start(seed, latency, rate);
   s.spikes = spikes;
   for (int i = 0; i < 200; i++) step(&s, 1e6);
   const weir_snapshot before = now(&s);
@@ -149,7 +92,8 @@ static void answers_once(double latency, double rate, double new_latency, double
   weir_netmon_free(s.monitor);
 }
 
-static void answers(double latency, double rate, double new_latency, double new_rate, double spikes) {
+static void answers(double latency, double rate, double new_latency, double new_rate,
+                    double spikes) {
   for (seed = 1; seed <= 20; seed++) answers_once(latency, rate, new_latency, new_rate, spikes);
 }
 
@@ -160,12 +104,14 @@ Test(netmon_estimator, rate_rises) { answers(0.001, 50 * MBIT, 0.001, 1250 * MBI
 Test(netmon_estimator, both_change) { answers(0.001, 1250 * MBIT, 0.05, 50 * MBIT, 0); }
 Test(netmon_estimator, both_change_back) { answers(0.05, 50 * MBIT, 0.001, 1250 * MBIT, 0); }
 Test(netmon_estimator, small_steps_count_too) { answers(0.01, 500 * MBIT, 0.013, 350 * MBIT, 0); }
-Test(netmon_estimator, changes_among_outliers) { answers(0.001, 500 * MBIT, 0.05, 50 * MBIT, 0.15); }
+Test(netmon_estimator, changes_among_outliers) {
+  answers(0.001, 500 * MBIT, 0.05, 50 * MBIT, 0.15);
+}
 
-/* 0.02 % a step up to three times the latency and a third of the rate: followed within 10 %, counted
- * once for about each 10 % (ln 3 / ln 1.1 = 11.5), never more often. */
+/* 0.02 % a step up to three times the latency and a third of the rate: followed within 10 %,
+ * counted once for about each 10 % (ln 3 / ln 1.1 = 11.5), never more often. */
 Test(netmon_estimator, slow_drift_is_followed) {
-  stream s = start(0.01, 500 * MBIT);
+  stream s = start(seed, 0.01, 500 * MBIT);
   for (int i = 0; i < 5493; i++) {
     s.latency *= 1.0002;
     s.rate /= 1.0002;
@@ -184,7 +130,7 @@ Test(netmon_estimator, slow_drift_is_followed) {
 
 /* A single stall or a lucky burst changes nothing. */
 Test(netmon_estimator, lone_outliers_change_nothing) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   for (int i = 0; i < 100; i++) step(&s, 1e6);
   const weir_snapshot before = now(&s);
   feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.9});
@@ -203,7 +149,7 @@ Test(netmon_estimator, lone_outliers_change_nothing) {
 /* A token bucket sends 64 KiB of each message at once: flows of 256 KiB at 1250 Mbit/s then take
  * 0.42 ms less than the rate says. */
 Test(netmon_estimator, bursts_of_a_token_bucket_are_discounted) {
-  stream s = start(0.001, 1250 * MBIT);
+  stream s = start(seed, 0.001, 1250 * MBIT);
   for (int i = 0; i < 200; i++) {
     s.now += 0.1;
     const double full = 1048576 * OVERHEAD / s.rate, free_s = 65536 / s.rate;
@@ -213,124 +159,9 @@ Test(netmon_estimator, bursts_of_a_token_bucket_are_discounted) {
   weir_netmon_free(s.monitor);
 }
 
-/* A collective of 6 latencies and 1.5 MB, by the cost rows; the estimator hears of nothing else. */
-static void collective(stream *s, double terms, double bytes) {
-  s->now += 0.1;
-  const double noise = 1 + 0.02 * weir_rng_normal(&s->rng);
-  feed(s, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
-                        .value = (terms * s->latency + bytes * OVERHEAD / s->rate) * noise,
-                        .alpha_terms = terms,
-                        .bytes = bytes});
-}
-
-Test(netmon_estimator, collectives_alone_tell_both) {
-  stream s = start(0.005, 500 * MBIT);
-  for (int i = 0; i < 200; i++) collective(&s, i % 2 ? 6 : 20, i % 2 ? 1.5e6 : 1e5);
-  const weir_snapshot snapshot = now(&s);
-  cr_assert(near(snapshot.latency_s, 0.005, 0.1), "%g", snapshot.latency_s);
-  cr_assert(near(snapshot.bandwidth, 500 * MBIT, 0.1), "%g", snapshot.bandwidth / MBIT);
-  weir_netmon_free(s.monitor);
-}
-
-/* One plan only: latency from echoes, what is left of the time is the link's. */
-Test(netmon_estimator, one_plan_and_echoes_tell_the_rate) {
-  stream s = start(0.005, 100 * MBIT);
-  for (int i = 0; i < 50; i++) {
-    echo(&s);
-    collective(&s, 6, 1.5e6);
-  }
-  cr_assert(near(now(&s).bandwidth, 100 * MBIT, 0.1), "%g", now(&s).bandwidth / MBIT);
-  weir_netmon_free(s.monitor);
-}
-
-/* Collectives slow down while echoes and flows are silent: suspect, until a probe has looked. */
-Test(netmon_estimator, slower_collectives_raise_suspicion) {
-  stream s = start(0.001, 500 * MBIT);
-  for (int i = 0; i < 40; i++) {
-    echo(&s);
-    flow(&s, 1e6);
-    collective(&s, 6, 1.5e6);
-    if (i > 10) cr_assert(!now(&s).suspect, "%d", i);
-  }
-  s.rate = 50 * MBIT;
-  int after = 0;
-  while (!now(&s).suspect && after < 20) {
-    collective(&s, 6, 1.5e6);
-    after++;
-  }
-  cr_assert(after <= 5, "suspect after %d", after);
-  for (int i = 0; i < 4; i++)
-    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
-  cr_assert(!now(&s).suspect);
-  cr_assert(near(now(&s).bandwidth, 50 * MBIT, 0.1));
-  weir_netmon_free(s.monitor);
-}
-
-/* TCP_INFO's busy time includes waiting: it may raise the rate, never lower it beside flows. */
-Test(netmon_estimator, tcp_info_is_a_lower_bound) {
-  stream s = start(0.001, 500 * MBIT);
-  for (int i = 0; i < 50; i++) {
-    step(&s, 1e6);
-    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 0.1, .bytes = 1e5});
-    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_RTT, .value = 0.5});
-  }
-  cr_assert(near(now(&s).bandwidth, 500 * MBIT, 0.1));
-  cr_assert(near(now(&s).latency_s, 0.001, 0.1));
-  cr_assert_eq(now(&s).bandwidth_changes, 1);
-  weir_netmon_free(s.monitor);
-}
-
-/* Even long after the newest flow. */
-Test(netmon_estimator, tcp_info_never_lowers) {
-  stream s = start(0.001, 500 * MBIT);
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
-  for (int i = 0; i < 200; i++) {
-    s.now += 1;
-    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 5, .bytes = 1e6});
-    feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 0.1, .bytes = 5e3});
-  }
-  cr_assert(near(now(&s).bandwidth, 500 * MBIT, 1e-6));
-  weir_netmon_free(s.monitor);
-}
-
-/* With nothing else known: not a burst of a few ticks and round trips, but one of many. */
-Test(netmon_estimator, tcp_info_alone_counts_when_long) {
-  stream s = start(0.05, 50 * MBIT);
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_ECHO, .value = 0.1});
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 0.1, .bytes = 5e3});
-  cr_assert_eq(now(&s).bandwidth, 0);
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_TCP_INFO, .value = 2, .bytes = 2 * s.rate / OVERHEAD});
-  cr_assert(near(now(&s).bandwidth, 50 * MBIT, 1e-6));
-  weir_netmon_free(s.monitor);
-}
-
-/* Waiting for a processor makes collectives slow: that is no rate where a probe has told one. */
-Test(netmon_estimator, slow_collectives_do_not_lower_what_a_probe_told) {
-  stream s = start(0.001, 500 * MBIT);
-  echo(&s);
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
-  s.rate /= 5;
-  for (int i = 0; i < 300; i++) collective(&s, 6, 1.5e6);
-  cr_assert(near(now(&s).bandwidth, 500 * MBIT, 1e-6));
-  weir_netmon_free(s.monitor);
-}
-
-/* A probe needs no witness, either way; what flows say meanwhile is gone with the old value. */
-Test(netmon_estimator, a_probe_moves_the_rate_at_once) {
-  stream s = start(0.001, 500 * MBIT);
-  for (int i = 0; i < 100; i++) step(&s, 1e6);
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 20 * MBIT / OVERHEAD});
-  cr_assert(near(now(&s).bandwidth, 20 * MBIT, 1e-6));
-  cr_assert_eq(now(&s).bandwidth_changes, 2);
-  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = 900 * MBIT / OVERHEAD});
-  cr_assert(near(now(&s).bandwidth, 900 * MBIT, 1e-6));
-  cr_assert_eq(now(&s).bandwidth_changes, 3);
-  weir_netmon_free(s.monitor);
-}
-
 /* 20 kB messages at 750 Mbit/s take 0.2 ms: scheduling, not a link. */
 Test(netmon_estimator, short_flows_say_nothing) {
-  stream s = start(0.001, 750 * MBIT);
+  stream s = start(seed, 0.001, 750 * MBIT);
   feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
   for (int i = 0; i < 200; i++) {
     s.now += 0.01;
@@ -347,7 +178,7 @@ static void loaded_echo(stream *s, double rtt) {
 
 /* Our own queue is no latency: not once, not for minutes, as long as idle echoes come. */
 Test(netmon_estimator, echoes_in_our_own_queue_are_no_latency) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   for (int i = 0; i < 20; i++) echo(&s);
   for (int i = 0; i < 600; i++) {
     loaded_echo(&s, 0.004 + 0.03 * weir_rng_uniform(&s.rng));
@@ -360,7 +191,7 @@ Test(netmon_estimator, echoes_in_our_own_queue_are_no_latency) {
 
 /* Steps shorter than a round trip leave no idle echo; such as agree met no queue. */
 Test(netmon_estimator, echoes_that_agree_tell_the_latency_without_idle_times) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   for (int i = 0; i < 20; i++) echo(&s);
   for (int i = 0; i < 12; i++) loaded_echo(&s, 0.1002 + 0.0003 * weir_rng_uniform(&s.rng));
   cr_assert(near(now(&s).latency_s, 0.05, 0.01), "%g", now(&s).latency_s);
@@ -368,7 +199,7 @@ Test(netmon_estimator, echoes_that_agree_tell_the_latency_without_idle_times) {
 }
 
 Test(netmon_estimator, agreed_idle_round_trips_need_no_witness) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   for (int i = 0; i < 100; i++) echo(&s);
   s.now += 1;
   feed(&s, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = 0.1});
@@ -378,7 +209,7 @@ Test(netmon_estimator, agreed_idle_round_trips_need_no_witness) {
 }
 
 Test(netmon_estimator, other_traffic_is_reported) {
-  stream s = start(0.001, 500 * MBIT);
+  stream s = start(seed, 0.001, 500 * MBIT);
   for (int i = 0; i < 40; i++) {
     s.now += 1;
     feed(&s, (weir_sample){.kind = WEIR_SAMPLE_CROSS, .value = 2, .bytes = 3e6});
@@ -388,7 +219,7 @@ Test(netmon_estimator, other_traffic_is_reported) {
 }
 
 Test(netmon_estimator, garbage_changes_nothing) {
-  stream s = start(0.001, 50 * MBIT);
+  stream s = start(seed, 0.001, 50 * MBIT);
   for (int i = 0; i < 20; i++) step(&s, 1e6);
   const weir_snapshot before = now(&s);
   const weir_sample garbage[] = {
@@ -422,8 +253,11 @@ Test(netmon_estimator, garbage_changes_nothing) {
 
 Test(netmon_estimator, refuses_absurd_settings) {
   weir_netmon *monitor;
-  const weir_netmon_config bad[] = {{.wire_overhead = 0.5}, {.change_threshold = -1},
-                                    {.window_s = -1}, {.window_s = NAN}, {.wire_overhead = NAN}};
+  const weir_netmon_config bad[] = {{.wire_overhead = 0.5},
+                                    {.change_threshold = -1},
+                                    {.window_s = -1},
+                                    {.window_s = NAN},
+                                    {.wire_overhead = NAN}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     cr_assert_eq(weir_netmon_create(&monitor, &bad[i]), WEIR_E_INVALID, "%zu", i);
     cr_assert_null(monitor);
@@ -433,7 +267,7 @@ Test(netmon_estimator, refuses_absurd_settings) {
 
 /* Two monitors fed alike know alike, bit for bit. */
 Test(netmon_estimator, replays) {
-  stream a = start(0.001, 50 * MBIT), b = start(0.001, 50 * MBIT);
+  stream a = start(seed, 0.001, 50 * MBIT), b = start(seed, 0.001, 50 * MBIT);
   for (int i = 0; i < 500; i++) {
     if (i == 250) a.rate = b.rate = 500 * MBIT;
     step(&a, 1e6);

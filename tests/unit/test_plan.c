@@ -17,7 +17,12 @@ Test(plan, text_round_trip) {
                          "randomk:0.033:art-double-tree:auto-fp32", "var:0.01:art-torus",
                          "star:0.01:art-star",
                          "powersgd:1:dense-ring", "powersgd:4:dense-tree",
-                         "powersgd:64:dense-ring"};
+                         "powersgd:64:dense-ring",
+                         "none:1:dense-hier-ring", "bf16:1:dense-hier-double-tree",
+                         "star:0.01:art-hier-tree:auto-bf16", "randomk:0.1:art-hier-halving",
+                         "topk:0.01:hitopk", "mstopk:0.01:hitopk:auto-bf16", "qsgd:0.125:sra",
+                         "fp16:0.5:compressed-ring", "onebit:0.03125:compressed-tree",
+                         "none:1:native", "powersgd:4:native"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -42,6 +47,10 @@ Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
                          "topk:0.1:dense-torus",
                          "powersgd:0:dense-ring", "powersgd:0.5:dense-ring",
                          "powersgd:65:dense-ring", "powersgd:4.5:dense-ring", "powersgd:4:ag",
+                         "bf16:1:native", "star:0.1:native", "none:1:hitopk", "lwtopk:0.1:hitopk",
+                         "dgc:0.1:hitopk", "randomk:0.1:hitopk", "qsgd:0.125:hitopk", "topk:0.1:sra",
+                         "none:1:sra", "qsgd:0.1:sra", "qsgd:0.125:sra:auto-fp32",
+                         "star:0.1:dense-hier-ring", "none:1:art-hier-ring", "none:1:hier-ring",
                          "powersgd:nan:dense-ring", "powersgd:4:dense-ring:auto-bf16"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan, before;

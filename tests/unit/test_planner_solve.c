@@ -40,7 +40,11 @@ static size_t random_rows(weir_rng *rng, weir_solve_row *rows) {
   const size_t count = 1 + (size_t)weir_rng_below(rng, ROWS);
   for (size_t r = 0; r < count; r++)
     rows[r] = (weir_solve_row){random_curve(rng, 2 * r), random_curve(rng, 2 * r + 1),
-                               weir_rng_below(rng, 2)};
+                               weir_rng_below(rng, 2), 0.0, 0.0};
+  for (size_t r = 0; r < count && weir_rng_below(rng, 2); r++) {
+    rows[r].taken_s = draw(rng, 5e-4);
+    rows[r].taken_per_byte_s = draw(rng, 5e-10);
+  }
   return count;
 }
 
@@ -52,7 +56,7 @@ typedef struct brute {
   double best;
 } brute;
 
-/* Every way to go on from tensor i, by the three lines of the model. */
+/* Every way to go on from tensor i, by the lines of the model. */
 static void go_on(brute *b, size_t i, double c, double p, double e) {
   if (i == b->p->count) {
     if (e < b->best) b->best = e;
@@ -68,12 +72,13 @@ static void go_on(brute *b, size_t i, double c, double p, double e) {
       if (!(may >> r & 1)) continue;
       const double h = weir_curve_at(&b->rows[r].compress, bytes);
       const double g = weir_curve_at(&b->rows[r].exchange, bytes);
+      const double s = b->rows[r].taken_s + b->rows[r].taken_per_byte_s * bytes;
       if (b->rows[r].beside) {
         const double done = (p > c + gaps ? p : c + gaps) + h;
-        go_on(b, j + 1, c + gaps, done, (e > done ? e : done) + g);
+        go_on(b, j + 1, c + gaps + s, done, (e > done ? e : done) + g);
       } else {
         const double done = c + gaps + h;
-        go_on(b, j + 1, done, p, (e > done ? e : done) + g);
+        go_on(b, j + 1, done + s, p, (e > done ? e : done) + g);
       }
     }
   }
@@ -150,8 +155,8 @@ Test(planner_solve, long_cases_keep_between_their_bound_and_every_baseline) {
 Test(planner_solve, a_case_by_hand) {
   for (size_t i = 0; i < 3; i++) tensors[i] = (weir_profile_tensor){name, 1.0, 1.0};
   const weir_profile p = {3, tensors};
-  weir_solve_row rows[] = {{{0}, {.per_byte_s = 1.0}, false},
-                           {{.fixed_s = 1.0}, {.fixed_s = 1.0}, false}};
+  weir_solve_row rows[] = {{.exchange = {.per_byte_s = 1.0}},
+                           {.compress = {.fixed_s = 1.0}, .exchange = {.fixed_s = 1.0}}};
   weir_solution s;
   /* One group compressed: 3 + 1 + 1. */
   cr_assert_eq(weir_solve(&p, rows, 2, NULL, &s), WEIR_OK);
@@ -169,6 +174,13 @@ Test(planner_solve, a_case_by_hand) {
   cr_assert_eq(s.count, 2u);
   cr_assert_eq(s.group[1].row, 0u);
   weir_solution_free(&s);
+  /* When each compressed exchange takes 3 s from the caller: C = 3, E = 4, then C = 6 + 1, E = 7 + 4. */
+  rows[1].taken_s = 3.0;
+  cr_assert_eq(weir_solve(&p, rows, 2, &limits, &s), WEIR_OK);
+  cr_assert_float_eq(s.step_s, 11.0, 1e-12);
+  cr_assert_eq(s.count, 2u);
+  weir_solution_free(&s);
+  rows[1].taken_s = 0.0;
   /* On a thread of its own: C = 2, P = 3, E = 4; the last is ready at 3 but the wire only at 4. */
   rows[1].beside = true;
   cr_assert_eq(weir_solve(&p, rows, 2, &limits, &s), WEIR_OK);
@@ -200,7 +212,8 @@ Test(planner_solve, a_search_cut_short_says_so) {
 Test(planner_solve, bad_rows_and_limits_are_refused) {
   tensors[0] = tensors[1] = (weir_profile_tensor){name, 1.0, 1.0};
   const weir_profile p = {2, tensors};
-  weir_solve_row rows[WEIR_SOLVE_ROWS + 1] = {{{.fixed_s = 1.0}, {.fixed_s = 1.0}, false}};
+  weir_solve_row rows[WEIR_SOLVE_ROWS + 1] = {
+      {.compress = {.fixed_s = 1.0}, .exchange = {.fixed_s = 1.0}}};
   weir_solution s;
   cr_assert_eq(weir_solve(&p, rows, 0, NULL, &s), WEIR_E_INVALID);
   cr_assert_eq(weir_solve(&p, rows, WEIR_SOLVE_ROWS + 1, NULL, &s), WEIR_E_INVALID);
@@ -212,6 +225,9 @@ Test(planner_solve, bad_rows_and_limits_are_refused) {
   rows[0].exchange.per_byte_s = NAN;
   cr_assert_eq(weir_solve(&p, rows, 1, NULL, &s), WEIR_E_INVALID);
   rows[0].exchange.per_byte_s = 0.0;
+  rows[0].taken_s = -1.0;
+  cr_assert_eq(weir_solve(&p, rows, 1, NULL, &s), WEIR_E_INVALID);
+  rows[0].taken_s = 0.0;
   const weir_profile many = {WEIR_SOLVE_TENSORS + 1, tensors};
   cr_assert_eq(weir_solve(&many, rows, 1, NULL, &s), WEIR_E_CAPACITY);
 }

@@ -1,0 +1,67 @@
+#!/bin/bash
+# Steps predicted and measured on the demo's network, phase by phase, for the demo's model and a deep one:
+# one group, buckets, every tensor alone, and the plan (`weir profile`, which this calls for every cell).
+#
+#   bench/executed.sh WEIR OUT NETWORK [CELL...]     NETWORK: uml, tc or sim; CELL: MODEL-PHASE
+#
+# Prints a line a division and, of the plan, how many times as fast it is as one group and as every
+# tensor alone, with the most that any division could be in the model.  4 workers; the deep model takes
+# batches for which its backward pass is about as long as its communication at 30 Mbit/s.
+set -u
+weir=$1 out=$2 network=$3
+shift 3
+[ $# -gt 0 ] || set -- mlp-fast mlp-narrow mlp-far-and-narrow mlp-far \
+  deep-fast deep-narrow deep-far-and-narrow deep-far
+mkdir -p "$out" || exit 2
+
+scenario() { # model phase -> file; sets plan, turn
+  local batch=64 latency=1 gbps=25 steps=80
+  plan=topk:0.01:ag:auto-bf16 turn=5
+  [ "$1" = deep ] && batch=1024 plan=topk:0.05:ag:auto-bf16
+  case $2 in
+    fast) plan=bf16:1:dense-ring ;;
+    narrow) gbps=1 ;;
+    far-and-narrow) latency=50 gbps=1 turn=3 steps=54 ;;
+    far) latency=50 turn=3 steps=54 ;;
+    *) echo "no phase $2" >&2; exit 2 ;;
+  esac
+  cat > "$out/$1-$2.ini" <<INI
+[scenario]
+name = executed
+workers = 4
+bandwidth_scale = 0.03
+timeout_s = 30
+segments = 16
+[training]
+dataset = fashion-mnist
+model = $1
+batch = ${BATCH:-$batch}
+learning_rate = 0.02
+momentum = 0.8
+epochs = 1
+steps_per_epoch = ${STEPS:-$steps}
+[phase all]
+epochs = 1-1
+latency_ms = $latency
+bandwidth_gbps = $gbps
+INI
+}
+
+failed=0
+for cell; do
+  scenario "${cell%%-*}" "${cell#*-}"
+  "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" --plan "${PLAN:-$plan}" --turn $turn \
+    --json > "$out/$cell.json" 2> "$out/$cell.log" || { echo "$cell: $(tail -1 "$out/$cell.log")"; failed=1; continue; }
+  python3 - "$cell" "$out/$cell.json" <<'PY'
+import json, sys
+cell, told = sys.argv[1], json.load(open(sys.argv[2]))
+for r in told['runs']:
+    p, m = r['predicted_ms'], r['measured_ms']
+    print(f"{cell:20} {r['division']:11} {r['plan']:26} {r['groups']:3} groups  predicted {p:8.1f}  measured {m:8.1f}"
+          f"  error {100 * (p / m - 1):+6.1f} %")
+print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_over_one']:.2f})   plan / every tensor "
+      f"{told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})   order {told['order_right']:.0f} of "
+      f"{told['order_pairs']:.0f}")
+PY
+done
+exit $failed

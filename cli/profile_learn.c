@@ -1,0 +1,279 @@
+/* From steps of all ranks to costs, predictions and a plan (see profile.h). */
+#include <glib.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/base.h"
+#include "profile.h"
+
+/* A division must promise so much before it is preferred to the undivided gradient. */
+static const double worth = 0.03;
+
+typedef struct point {
+  double bytes, compress_s, exchange_s;
+} point;
+
+static double group_bytes(const weir_profile *profile, const profile_turn *turn, size_t k) {
+  double bytes = 0;
+  for (size_t t = k ? turn->group[k - 1].end : 0; t < turn->group[k].end; t++)
+    bytes += weir_profile_bytes(profile, t);
+  return bytes;
+}
+
+/* --- rest and gaps -------------------------------------------------------------------------- */
+
+static double rest_of(const profile_turn *turn) {
+  return fmax(0, turn->mean.period_s - (turn->mean.wire_s[turn->groups - 1] - turn->mean.mark_s));
+}
+
+static void learn_gaps(profile_job *job) {
+  const profile_step *whole = &job->turns[0].mean;
+  double before = whole->mark_s;
+  for (size_t t = 0; t < job->profile.count; t++) {
+    job->profile.tensors[t].gap_s = fmax(0, whole->ready_s[t] - before);
+    before = fmax(before, whole->ready_s[t]);
+  }
+  const size_t learnt = PROFILE_LEARNT * job->plans;
+  job->rest_s = 0;
+  for (size_t i = 0; i < learnt; i++) job->rest_s += rest_of(&job->turns[i]) / (double)learnt;
+}
+
+/* --- curves --------------------------------------------------------------------------------- */
+
+static void add_points(const weir_profile *profile, const profile_turn *turn, GArray *points) {
+  const profile_step *mean = &turn->mean;
+  double wire = 0;
+  for (size_t k = 0; k < turn->groups; wire = mean->wire_s[k++]) {
+    const double ready = mean->ready_s[turn->group[k].end - 1];
+    const point p = {group_bytes(profile, turn, k), fmax(0, mean->done_s[k] - ready),
+                     fmax(0, mean->wire_s[k] - fmax(wire, mean->done_s[k]))};
+    g_array_append_val(points, p);
+  }
+}
+
+static int by_bytes(const void *a, const void *b) {
+  const point *x = a, *y = b;
+  return (x->bytes > y->bytes) - (x->bytes < y->bytes);
+}
+
+/* Means at each size, then made to ascend by pooling neighbours that do not (weighted means). */
+static weir_status make_curve(GArray *points, gboolean exchange, weir_curve *curve) {
+  g_array_sort(points, by_bytes);
+  *curve = (weir_curve){.bytes = calloc(points->len + 1, sizeof(double)),
+                        .seconds = calloc(points->len + 1, sizeof(double))};
+  if (!curve->bytes || !curve->seconds) return weir_fail(WEIR_E_NOMEM, "no memory for a curve");
+  g_autofree double *weight = g_new0(double, points->len + 1);
+  g_autofree size_t *merged = g_new0(size_t, points->len + 1);
+  for (guint i = 0; i < points->len;) {
+    const size_t at = curve->count++;
+    curve->bytes[at] = g_array_index(points, point, i).bytes;
+    for (; i < points->len && g_array_index(points, point, i).bytes == curve->bytes[at]; i++) {
+      const point *p = &g_array_index(points, point, i);
+      curve->seconds[at] += exchange ? p->exchange_s : p->compress_s;
+      weight[at]++;
+    }
+    curve->seconds[at] /= weight[at];
+    merged[at] = at;
+    while (merged[at] > 0 && curve->seconds[merged[at] - 1] > curve->seconds[at]) {
+      const size_t j = merged[at] - 1;
+      const double sum = weight[at] + weight[j];
+      const double mean = (weight[at] * curve->seconds[at] + weight[j] * curve->seconds[j]) / sum;
+      merged[at] = merged[j];
+      weight[at] = sum;
+      for (size_t k = merged[at]; k <= at; k++) curve->seconds[k] = mean;
+    }
+  }
+  return WEIR_OK;
+}
+
+static weir_status write_curve(const char *out, const char *name, size_t p, const weir_curve *curve) {
+  g_autofree char *file = g_strdup_printf("%s-%zu.csv", name, p + 1);
+  g_autofree char *path = g_build_filename(out, file, NULL);
+  g_autoptr(GString) text = g_string_new("bytes,ms\n");
+  g_autoptr(GError) error = NULL;
+  for (size_t i = 0; i < curve->count; i++)
+    g_string_append_printf(text, "%.0f,%.6f\n", curve->bytes[i], curve->seconds[i] * 1e3);
+  if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
+  return weir_fail(WEIR_E_IO, "%s", error->message);
+}
+
+/* --- what exchanges take from ranks that compute on ----------------------------------------- */
+
+/* How many groups were exchanged before the last gradient was ready, their bytes, and by how much later
+ * it was ready than undivided, compression aside. */
+static void delay(const profile_job *job, const profile_turn *turn, double *groups, double *bytes,
+                  double *seconds) {
+  const profile_step *mean = &turn->mean;
+  const size_t n = job->profile.count;
+  const double end = mean->ready_s[n - 1];
+  double alone = 0;
+  for (size_t t = 0; t < n; t++) alone += job->profile.tensors[t].gap_s;
+  *groups = *bytes = 0;
+  *seconds = end - mean->mark_s - alone;
+  for (size_t k = 0; k + 1 < turn->groups; k++) {
+    *seconds -= fmax(0, mean->done_s[k] - mean->ready_s[turn->group[k].end - 1]);
+    const double begin = fmax(mean->done_s[k], k ? mean->wire_s[k - 1] : 0);
+    const double length = mean->wire_s[k] - begin;
+    const double share = length > 0 ? fmin(1, fmax(0, (end - begin) / length)) : begin < end;
+    *groups += share;
+    *bytes += share * group_bytes(&job->profile, turn, k);
+  }
+  *seconds = fmax(0, *seconds);
+}
+
+/* seconds = a groups + b bytes of the two divided turns, least squares with neither below 0. */
+static void learn_taken(const profile_job *job, const profile_turn *turns, weir_solve_row *row) {
+  double gg = 0, gb = 0, bb = 0, gs = 0, bs = 0;
+  for (size_t d = 1; d < PROFILE_LEARNT; d++) {
+    double g, b, s;
+    delay(job, &turns[d], &g, &b, &s);
+    gg += g * g, gb += g * b, bb += b * b, gs += g * s, bs += b * s;
+  }
+  row->taken_s = row->taken_per_byte_s = 0;
+  const double spread = gg * bb - gb * gb;
+  const double a = spread > 1e-9 * gg * bb ? (bb * gs - gb * bs) / spread : -1;
+  const double b = spread > 1e-9 * gg * bb ? (gg * bs - gb * gs) / spread : -1;
+  if (a >= 0 && b >= 0) {
+    row->taken_s = a;
+    row->taken_per_byte_s = b;
+  } else if (gg > 0 && bb > 0) { /* one of them alone: whichever leaves less */
+    if (gs * gs * bb >= bs * bs * gg)
+      row->taken_s = gs / gg;
+    else
+      row->taken_per_byte_s = bs / bb;
+  }
+}
+
+static weir_status write_profile(const profile_job *job) {
+  g_autofree char *path = g_build_filename(job->out, "profile.csv", NULL);
+  g_autoptr(GString) text = g_string_new("tensor,numel,gap_us\n");
+  g_autoptr(GError) error = NULL;
+  for (size_t t = 0; t < job->profile.count; t++)
+    g_string_append_printf(text, "%s,%.0f,%.3f\n", job->profile.tensors[t].name,
+                           job->profile.tensors[t].numel, job->profile.tensors[t].gap_s * 1e6);
+  if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
+  return weir_fail(WEIR_E_IO, "%s", error->message);
+}
+
+weir_status profile_learn(profile_job *job) {
+  learn_gaps(job);
+  weir_status status = write_profile(job);
+  for (size_t p = 0; p < job->plans && !status; p++) {
+    const profile_turn *turns = job->turns + p * PROFILE_LEARNT;
+    g_autoptr(GArray) points = g_array_new(FALSE, FALSE, sizeof(point));
+    for (size_t d = 0; d < PROFILE_LEARNT; d++) add_points(&job->profile, &turns[d], points);
+    weir_curve_free(&job->row[p].compress);
+    weir_curve_free(&job->row[p].exchange);
+    status = make_curve(points, FALSE, &job->row[p].compress);
+    if (!status) status = make_curve(points, TRUE, &job->row[p].exchange);
+    if (!status) learn_taken(job, turns, &job->row[p]);
+    if (!status) status = write_curve(job->out, "compress", p, &job->row[p].compress);
+    if (!status) status = write_curve(job->out, "comm", p, &job->row[p].exchange);
+  }
+  return status;
+}
+
+/* --- the plan ------------------------------------------------------------------------------- */
+
+/* The least that any division can be predicted to take. */
+static weir_status learn_least(profile_job *job) {
+  weir_solution best;
+  const weir_status status = weir_solve(&job->profile, job->row, job->plans, NULL, &best);
+  if (!status) job->least_s = job->rest_s + best.least_s;
+  weir_solution_free(&best);
+  return status;
+}
+
+weir_status profile_compare(profile_job *job, const char *name) {
+  weir_status status = profile_read(job, name, PROFILE_ODD);
+  if (!status) status = profile_learn(job);
+  for (size_t i = 0; i < job->count; i++) {
+    profile_turn *turn = &job->turns[i];
+    if (!status)
+      turn->predicted_s = job->rest_s + weir_solve_evaluate(&job->profile, job->row, turn->group,
+                                                            turn->groups);
+  }
+  if (!status) status = learn_least(job);
+  return status ? status : profile_read(job, name, PROFILE_EVEN);
+}
+
+static weir_status write_plan(const profile_job *job, const profile_turn *turn, const char *path) {
+  g_autoptr(GString) text = g_string_new("last,plan,place\n");
+  g_autoptr(GError) error = NULL;
+  for (size_t k = 0; k < turn->groups; k++)
+    g_string_append_printf(text, "%s,%s,caller\n",
+                           job->profile.tensors[turn->group[k].end - 1].name,
+                           job->plan[turn->group[k].row]);
+  if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
+  return weir_fail(WEIR_E_IO, "%s", error->message);
+}
+
+static void take_groups(const profile_job *job, const weir_solve_group *group, size_t count,
+                        profile_turn *turn) {
+  turn->division = "planned";
+  turn->plan = job->plan[group[0].row];
+  turn->groups = count;
+  turn->group = g_memdup2(group, count * sizeof *group);
+  for (size_t k = 1; k < count; k++)
+    if (group[k].row != group[0].row) turn->plan = "several";
+}
+
+weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned) {
+  weir_solution best;
+  const weir_status status = weir_solve(&job->profile, job->row, job->plans, NULL, &best);
+  if (status) return status;
+  weir_solve_group whole = {.end = job->profile.count}, least = whole;
+  double least_s = INFINITY;
+  for (whole.row = 0; whole.row < job->plans; whole.row++) {
+    const double step_s = weir_solve_evaluate(&job->profile, job->row, &whole, 1);
+    if (step_s >= least_s) continue;
+    least_s = step_s;
+    least = whole;
+  }
+  if (best.step_s + job->rest_s < (1 - worth) * (least_s + job->rest_s))
+    take_groups(job, best.group, best.count, planned);
+  else
+    take_groups(job, &least, 1, planned);
+  weir_solution_free(&best);
+  return write_plan(job, planned, path);
+}
+
+/* --- both, to be looked at ------------------------------------------------------------------ */
+
+static void predicted_spans(const profile_job *job, const profile_turn *turn, weir_timeline *to) {
+  double at = 0, wire = 0;
+  for (size_t k = 0, t = 0; k < turn->groups; k++) {
+    const weir_solve_row *row = &job->row[turn->group[k].row];
+    const size_t last = turn->group[k].end - 1;
+    const double bytes = group_bytes(&job->profile, turn, k);
+    for (; t <= last; t++) {
+      const double end = at + job->profile.tensors[t].gap_s;
+      to->spans[to->count++] = (weir_span){SIZE_MAX, t, "backward", WEIR_ON_COMPUTE, 0, at, at, end};
+      at = end;
+    }
+    const double done = turn->group[k].compressed_s, sent = turn->group[k].exchanged_s;
+    to->spans[to->count++] = (weir_span){k, last, "compress", WEIR_ON_COMPUTE, 0, at, at, done};
+    to->spans[to->count++] =
+        (weir_span){k, last, "exchange", WEIR_ON_INTER, 0, done, fmax(wire, done), sent};
+    wire = sent;
+    at = done;
+    if (k + 1 == turn->groups) break;
+    const double taken = row->taken_s + row->taken_per_byte_s * bytes;
+    to->spans[to->count++] = (weir_span){k, last, "taken", WEIR_ON_COMPUTE, 0, at, at, at + taken};
+    at += taken;
+  }
+  to->iteration_s = wire;
+}
+
+weir_status profile_show(const profile_job *job, const profile_turn *turn) {
+  g_autofree char *path = g_build_filename(job->out, "trace.json", NULL);
+  weir_timeline predicted = {
+      .spans = calloc(job->profile.count + 3 * turn->groups, sizeof *predicted.spans)};
+  if (!predicted.spans) return weir_fail(WEIR_E_NOMEM, "no memory for a trace");
+  predicted_spans(job, turn, &predicted);
+  const weir_trace_part parts[] = {{"predicted", &predicted}, {"measured", &turn->measured}};
+  const weir_status status = weir_trace_write(parts, G_N_ELEMENTS(parts), &job->profile, path);
+  weir_timeline_free(&predicted);
+  return status;
+}

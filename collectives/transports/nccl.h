@@ -1,0 +1,130 @@
+/* Inside of the NCCL transport.
+ *
+ * nccl.c          life: a group over an existing group over TCP, its end, and its survivors
+ * nccl_library.c  NCCL and CUDA, loaded when they are first needed
+ * nccl_memory.c   device memory, and copies to and from it
+ * nccl_transfer.c messages and NCCL's own all-reduce
+ * nccl_wait.c     waiting for NCCL with an end, and who is to blame
+ *
+ * Every message is announced over TCP, where tags and lengths are checked and whoever is dead or
+ * silent is found; short ones come along with that, long ones follow through NCCL on a stream of the
+ * transport's own.  So NCCL only carries what both ends agree on. */
+#ifndef WEIR_TRANSPORTS_NCCL_H
+#define WEIR_TRANSPORTS_NCCL_H
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+
+#include "collectives/transports/tcp.h"
+
+#if NCCL_VERSION_CODE < 21400
+#error "NCCL 2.14 or later is needed: communicators that do not block"
+#endif
+
+/* What is used of both libraries. */
+typedef struct nct_library {
+  ncclResult_t (*get_unique_id)(ncclUniqueId *id);
+  ncclResult_t (*init)(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);
+  ncclResult_t (*async_error)(ncclComm_t comm, ncclResult_t *state);
+  ncclResult_t (*finalise)(ncclComm_t comm);
+  ncclResult_t (*destroy)(ncclComm_t comm);
+  ncclResult_t (*abort)(ncclComm_t comm);
+  ncclResult_t (*group_start)(void);
+  ncclResult_t (*group_end)(void);
+  ncclResult_t (*send)(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
+  ncclResult_t (*recv)(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
+                       cudaStream_t stream);
+  ncclResult_t (*all_reduce)(const void *from, void *to, size_t count, ncclDataType_t type,
+                             ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
+  const char *(*error_string)(ncclResult_t result);
+  const char *(*last_error)(ncclComm_t comm); /* why, in NCCL's words; comm may be NULL */
+
+  cudaError_t (*device_count)(int *count);
+  cudaError_t (*get_device)(int *device);
+  cudaError_t (*set_device)(int device);
+  cudaError_t (*stream_create)(cudaStream_t *stream, unsigned int flags);
+  cudaError_t (*stream_destroy)(cudaStream_t stream);
+  cudaError_t (*stream_query)(cudaStream_t stream);
+  cudaError_t (*allocate)(void **memory, size_t bytes);
+  cudaError_t (*release)(void *memory);
+  cudaError_t (*copy)(void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind,
+                      cudaStream_t stream);
+  cudaError_t (*attributes)(struct cudaPointerAttributes *attributes, const void *memory);
+  cudaError_t (*last_cuda_error)(void); /* and forget it */
+  const char *(*cuda_error_string)(cudaError_t error);
+} nct_library;
+
+/* The libraries of this machine, loaded once; WEIR_E_UNSUPPORTED when one is not there. */
+weir_status nct_load(const nct_library **out);
+/* The same from files of these names (tests); *out is filled in. */
+weir_status nct_load_from(nct_library *out, const char *nccl, const char *cudart);
+
+typedef struct nct {
+  weir_transport base;
+  const nct_library *lib;
+  tcp *control;     /* owned */
+  ncclComm_t comm;  /* NULL: not formed, or aborted */
+  cudaStream_t stream;
+  bool has_stream;
+  int device;
+  double timeout_s;
+  unsigned char *memory; /* on the device; grows only */
+  size_t capacity;
+  unsigned char *words; /* messages over TCP, and the lists of them; grows only */
+  size_t words_capacity;
+} nct;
+
+/* A group of the ranks of `control`, a TCP transport, which it owns from the call on, even when it
+ * fails.  Collective. */
+weir_status nct_create(weir_transport **out, const nct_library *lib, weir_transport *control,
+                       double timeout_s);
+weir_status nct_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
+
+/* --- device and memory ---------------------------------------------------------------------- */
+
+/* Between these the calling thread's CUDA device is the transport's; *held is what it was before. */
+weir_status nct_enter(const nct *self, int *held);
+void nct_leave(const nct *self, int held);
+weir_status nct_cuda(const nct *self, cudaError_t error, const char *doing);
+/* Room for so many bytes on the device.  What lay there is lost. */
+weir_status nct_reserve(nct *self, size_t bytes);
+bool nct_on_device(const nct *self, const void *data);
+/* Queue a copy.  From ordinary memory of the host it begins at once, with nothing on the stream. */
+weir_status nct_copy(nct *self, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
+/* A message's place among others: lengths are rounded up to this. */
+#define NCT_LINE ((size_t)256)
+static inline size_t nct_lines(size_t bytes) { return (bytes + NCT_LINE - 1) / NCT_LINE * NCT_LINE; }
+
+/* --- waiting -------------------------------------------------------------------------------- */
+
+/* Until NCCL has taken what was asked of it and the stream is empty.  peer: who is waited for first.
+ * WEIR_E_TIMEOUT and WEIR_E_PEER name who is to blame; the group has then ended. */
+weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s);
+/* A call of NCCL's returned `result`: WEIR_OK for success and work in progress; else the group ends. */
+weir_status nct_result(nct *self, ncclResult_t result, const char *doing);
+/* End the group: NCCL's communicator is aborted, and the others are told that `culprit` is to blame. */
+void nct_end(nct *self, int culprit);
+
+/* --- transfer ------------------------------------------------------------------------------- */
+
+/* Messages up to this come along with their announcement. */
+#define NCT_SHORT ((size_t)4096)
+
+/* Announces a message, little-endian; a short one lies behind it. */
+typedef struct nct_word {
+  uint32_t magic;
+  uint32_t follows; /* 1: through NCCL; 0: behind this word */
+  uint64_t length;
+} nct_word;
+_Static_assert(sizeof(nct_word) == 16, "a word has no padding");
+#define NCT_MAGIC UINT32_C(0x4e574e57)
+
+weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send, size_t sends,
+                         weir_recv *recv, size_t recvs, double deadline_s);
+weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
+                          size_t block_bytes, double deadline_s);
+/* Room for words; what lay there is lost. */
+weir_status nct_words(nct *self, size_t bytes);
+
+#endif

@@ -1,0 +1,125 @@
+/* Waiting for NCCL.  It has no time-outs of its own and does not say which rank is missing: so nobody
+ * ever waits in a call of CUDA's or NCCL's, and who is to blame is found over TCP. */
+#include <errno.h>
+#include <poll.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "base/base.h"
+#include "collectives/transports/nccl.h"
+
+#define SPINS 64
+#define YIELD_S 0.002
+#define NAP_NS 50000
+#define LOOK_S 0.01   /* how often the connections are looked at */
+#define CLOSED_S 0.25 /* a rank that is through may leave before this one is */
+
+void nct_end(nct *self, int culprit) {
+  if (self->comm) (void)self->lib->abort(self->comm);
+  self->comm = NULL;
+  if (self->control->ended.reason == WEIR_OK)
+    self->control->base.ops->abort(&self->control->base, culprit);
+}
+
+weir_status nct_result(nct *self, ncclResult_t result, const char *doing) {
+  if (result == ncclSuccess || result == ncclInProgress) return WEIR_OK;
+  const char *why = self->lib->last_error(self->comm);
+  const weir_status status = weir_fail(WEIR_E_PEER, "NCCL failed %s: %s%s%s", doing,
+                                       self->lib->error_string(result), why && *why ? ": " : "",
+                                       why && *why ? why : "");
+  nct_end(self, self->base.rank);
+  return status;
+}
+
+/* A rank whose connection is closed; -1 when there is none. */
+static int find_closed(const nct *self) {
+  const tcp *control = self->control;
+  for (int r = 0; r < self->base.size; r++) {
+    struct pollfd look = {.fd = control->peer[r].fd, .events = POLLRDHUP};
+    if (look.fd >= 0 && poll(&look, 1, 0) == 1 &&
+        (look.revents & (POLLRDHUP | POLLHUP | POLLERR | POLLNVAL)) != 0)
+      return r;
+  }
+  return -1;
+}
+
+typedef struct watch {
+  nct *self;
+  int peer;
+  uint64_t step;
+  double deadline_s, look_s, idle_since_s;
+  unsigned looks;
+  int closed; /* -1: nobody */
+  double closed_s;
+} watch;
+
+/* Has the group ended meanwhile?  closed and silent ranks are told to all by the calls of tcp.h. */
+static weir_status look_around(watch *w, double now_s, bool failed) {
+  tcp *control = w->self->control;
+  weir_end end;
+  if (tcp_abort_seen(control, &end)) return tcp_blame_abort(control, &end);
+  if (now_s >= w->deadline_s) return tcp_blame_silence(control, w->peer, w->step);
+  if (!failed && now_s < w->look_s) return WEIR_OK;
+  w->look_s = now_s + LOOK_S;
+  const int closed = find_closed(w->self);
+  if (closed >= 0 && (failed || (w->closed == closed && now_s >= w->closed_s + CLOSED_S)))
+    return tcp_blame_closed(control, closed, w->step, 0);
+  if (closed != w->closed) w->closed_s = now_s;
+  w->closed = closed;
+  return WEIR_OK;
+}
+
+static void pause_turn(watch *w, double now_s) {
+  if (++w->looks < SPINS) return;
+  if (w->looks == SPINS) w->idle_since_s = now_s;
+  if (now_s - w->idle_since_s < YIELD_S) {
+    (void)sched_yield();
+    return;
+  }
+  const struct timespec nap = {.tv_nsec = NAP_NS};
+  (void)nanosleep(&nap, NULL);
+}
+
+/* NCCL says that it has failed.  A rank that is gone is the likeliest cause, and is seen soon. */
+static weir_status explain(watch *w, ncclResult_t state) {
+  for (const double until_s = weir_now_s() + CLOSED_S; weir_now_s() < until_s;) {
+    const weir_status status = look_around(w, weir_now_s(), true);
+    if (status != WEIR_OK) return status;
+    const struct timespec nap = {.tv_nsec = NAP_NS};
+    (void)nanosleep(&nap, NULL);
+  }
+  return nct_result(w->self, state, "to carry messages");
+}
+
+/* One look at NCCL and the stream. */
+static weir_status look(watch *w, bool *done) {
+  nct *self = w->self;
+  ncclResult_t state = ncclSuccess;
+  const ncclResult_t asked = self->lib->async_error(self->comm, &state);
+  if (asked != ncclSuccess) state = asked;
+  *done = false;
+  if (state == ncclInProgress) return WEIR_OK;
+  if (state != ncclSuccess) return explain(w, state);
+  const cudaError_t error = self->lib->stream_query(self->stream);
+  if (error == cudaErrorNotReady) return WEIR_OK;
+  *done = true;
+  return nct_cuda(self, error, "to carry messages");
+}
+
+weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s) {
+  watch w = {.self = self, .peer = peer, .step = step, .deadline_s = deadline_s, .closed = -1};
+  weir_status status = WEIR_OK;
+  bool done = false;
+  atomic_store_explicit(&self->control->waiting_on, peer, memory_order_relaxed);
+  while (status == WEIR_OK) {
+    status = look(&w, &done);
+    if (status != WEIR_OK || done) break;
+    const double now_s = weir_now_s();
+    status = look_around(&w, now_s, false);
+    pause_turn(&w, now_s);
+  }
+  atomic_store_explicit(&self->control->waiting_on, -1, memory_order_relaxed);
+  if (status != WEIR_OK) nct_end(self, self->base.rank);
+  return status;
+}

@@ -1,0 +1,119 @@
+/* The table of codecs on the device, in the order of weir_codec_id, and selecting, encoding and
+ * decoding by it. */
+#include "kernels/cuda/codecs.cuh"
+
+extern "C" {
+/* kernels/internal.h, which is C alone. */
+weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity);
+}
+
+/* --- qsgd's ratio ---------------------------------------------------------------------------- */
+
+/* Bits of an element; 0, which is refused, for what is no whole number of them. */
+static unsigned bits_of(double cr) {
+  double bits = cr * 32.0;
+  return bits >= 2.0 && bits <= 8.0 && bits == floor(bits) ? (unsigned)bits : 0;
+}
+
+static weir_status qsgd_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
+                               double cr, uint64_t seed, void *out, size_t capacity,
+                               size_t *bytes) {
+  return weir_cuda_qsgd_encode(cuda, e, layout->offset[layout->tensors], bits_of(cr), seed, out,
+                               capacity, bytes);
+}
+
+static weir_status qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes,
+                               const weir_layout *layout, double cr, float *to, bool add) {
+  return weir_cuda_qsgd_decode(cuda, message, bytes, layout->offset[layout->tensors], bits_of(cr),
+                               to, add);
+}
+
+/* --- the table ------------------------------------------------------------------------------- */
+
+/* none and bf16 go through an all-reduce, powersgd in parts: what they need are functions of cuda.h. */
+static const weir_cuda_codec codecs[WEIR_CODEC_COUNT] = {
+    {WEIR_CODEC_NONE, NULL, false, 0, NULL, NULL},
+    {WEIR_CODEC_BF16, NULL, false, 0, NULL, NULL},
+    {WEIR_CODEC_LWTOPK, weir_cuda_pick_topk, true, 0, NULL, NULL},
+    {WEIR_CODEC_MSTOPK, weir_cuda_pick_mstopk, false, 1, NULL, NULL},
+    {WEIR_CODEC_TOPK, weir_cuda_pick_topk, false, 0, NULL, NULL},
+    {WEIR_CODEC_STAR, weir_cuda_pick_topk, false, 0, NULL, NULL},
+    {WEIR_CODEC_VAR, weir_cuda_pick_topk, false, 0, NULL, NULL},
+    {WEIR_CODEC_FP16, NULL, false, 0, weir_cuda_fp16_encode, weir_cuda_fp16_decode},
+    {WEIR_CODEC_QSGD, NULL, false, 0, qsgd_encode, qsgd_decode},
+    {WEIR_CODEC_TERNGRAD, NULL, false, 0, weir_cuda_terngrad_encode, weir_cuda_terngrad_decode},
+    {WEIR_CODEC_ONEBIT, NULL, false, 0, weir_cuda_onebit_encode, weir_cuda_onebit_decode},
+    {WEIR_CODEC_EFSIGNSGD, NULL, false, 0, weir_cuda_efsignsgd_encode, weir_cuda_efsignsgd_decode},
+    {WEIR_CODEC_DGC, weir_cuda_pick_dgc, true, 0, NULL, NULL},
+    {WEIR_CODEC_SIDCO, weir_cuda_pick_sidco, false, 0, NULL, NULL},
+    {WEIR_CODEC_RANDOMK, weir_cuda_pick_randomk, false, 0, NULL, NULL},
+    {WEIR_CODEC_POWERSGD, NULL, false, 0, NULL, NULL},
+};
+
+/* The codec's row if it has what is asked for. */
+static weir_status find(uint32_t id, bool selects, const weir_cuda_codec **out) {
+  const weir_cuda_codec *codec = id < WEIR_CODEC_COUNT ? &codecs[id] : NULL;
+  *out = codec;
+  if (codec != NULL && (selects ? codec->pick != NULL : codec->encode != NULL)) {
+    return WEIR_OK;
+  }
+  return weir_fail(WEIR_E_UNSUPPORTED, "codec %u does not %s", id, selects ? "select" : "encode");
+}
+
+/* What every selection checks first. */
+static weir_status check(const weir_cuda *cuda, const weir_cuda_codec *codec,
+                         const weir_cuda_fed *fed, const weir_layout *layout, double cr, size_t k,
+                         size_t capacity) {
+  size_t n = layout->offset[layout->tensors];
+  weir_status status = weir_select_check(layout, cr, k, capacity);
+  if (status == WEIR_OK && n > 0 && (fed->g == NULL) != (fed->r == NULL)) {
+    return weir_fail(WEIR_E_INVALID, "a gradient without a residual, or the other way round");
+  }
+  size_t room = k + codec->spare <= n ? k + codec->spare : k;
+  return status == WEIR_OK ? weir_cuda_ready(cuda, n, room) : status;
+}
+
+weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
+                             const weir_layout *layout, double cr, uint64_t seed, uint32_t *index,
+                             float *value, size_t capacity, size_t *k) {
+  const weir_cuda_codec *row;
+  *k = 0;
+  weir_status status = find(codec, true, &row);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  size_t n = layout->offset[layout->tensors];
+  size_t kept = weir_codecs[codec].kept(layout, cr);
+  status = check(cuda, row, fed, layout, cr, kept, capacity);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  /* Moments are made on the way of e = g + r; of no elements, by themselves. */
+  bool fused = fed->r != NULL;
+  weir_pick pick = {fed->g, fed->r, fed->e, n, kept, 0, index, value, fused,
+                    fused ? fed->moments : NULL, seed};
+  if (kept == 0) {
+    status = weir_cuda_ef_accumulate(cuda, NULL, NULL, NULL, 0, fed->moments);
+  } else {
+    status = row->tensors ? weir_cuda_select_tensors(cuda, pick, layout, cr, row->pick)
+                          : row->pick(cuda, pick);
+  }
+  *k = status == WEIR_OK ? kept : 0;
+  return status;
+}
+
+weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
+                             const weir_layout *layout, double cr, uint64_t seed, void *out,
+                             size_t capacity, size_t *bytes) {
+  const weir_cuda_codec *row;
+  *bytes = 0;
+  weir_status status = find(codec, false, &row);
+  return status == WEIR_OK ? row->encode(cuda, e, layout, cr, seed, out, capacity, bytes) : status;
+}
+
+weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
+                             const weir_layout *layout, double cr, float *to, bool add) {
+  const weir_cuda_codec *row;
+  weir_status status = find(codec, false, &row);
+  return status == WEIR_OK ? row->decode(cuda, message, bytes, layout, cr, to, add) : status;
+}

@@ -1,0 +1,58 @@
+/* The tensors of a gradient, for what treats each by itself: tables on the device that
+ * weir_cuda_reserve_tensors makes once, so that one launch goes over all tensors.  Empty tensors
+ * are not in them. */
+#ifndef WEIR_KERNELS_CUDA_TENSORS_CUH
+#define WEIR_KERNELS_CUDA_TENSORS_CUH
+
+#include "kernels/cuda/sums.cuh"
+
+/* Elements of a piece, which never reaches over a tensor's end; a multiple of 8. */
+constexpr unsigned WEIR_TENSOR_PIECE = 4096;
+
+struct weir_tensor {
+  uint32_t begin, count; /* elements */
+  uint32_t piece;        /* its first; those of the tensor that follows begin where its own end */
+  uint32_t group;        /* eights of elements in the tensors before, each of them rounded up */
+};
+
+/* Device memory. */
+struct weir_tensor_table {
+  const weir_tensor *tensor; /* tensors and one more, for the ends */
+  const uint32_t *owner;     /* a piece: its tensor */
+  weir_sums *sums;           /* a piece */
+  float *reach;              /* a tensor: for a codec's own use between its passes */
+  uint32_t tensors;
+  uint32_t pieces;
+};
+
+struct weir_cuda_tensors {
+  weir_tensor_table table;
+  void *block;    /* device memory of the table */
+  size_t *offset; /* the layout, on the host */
+  size_t entries; /* of offset */
+  size_t groups;  /* eights of elements in all */
+};
+
+/* WEIR_E_STATE unless the tables are this layout's. */
+weir_status weir_cuda_tensors_ready(const weir_cuda *cuda, const weir_layout *layout);
+void weir_cuda_tensors_free(weir_cuda_tensors *tensors);
+
+/* What a block works on when it takes a piece. */
+struct weir_piece {
+  weir_tensor tensor;
+  uint32_t number; /* of the tensor, from 0 */
+  uint32_t at;     /* first element, from the tensor's first */
+  uint32_t count;
+};
+
+__device__ static inline weir_piece weir_piece_of(const weir_tensor_table &table, uint32_t piece) {
+  weir_piece out;
+  out.number = table.owner[piece];
+  out.tensor = table.tensor[out.number];
+  out.at = (piece - out.tensor.piece) * WEIR_TENSOR_PIECE;
+  uint32_t left = out.tensor.count - out.at;
+  out.count = left < WEIR_TENSOR_PIECE ? left : WEIR_TENSOR_PIECE;
+  return out;
+}
+
+#endif

@@ -1,0 +1,295 @@
+/* The quantizers whose unit is a tensor (terngrad, onebit, efsignsgd), but for what is their own: a
+ * CODEC has
+ *
+ *   ID, BITS of a code, SCALES of a unit, MODES the highest mode byte it knows
+ *   MEASURED, measure(x, sums), reach(sums, count)
+ *                       a pass before encoding, with one float as its result for each tensor
+ *   code(x, reach, draw, sums)
+ *                       the code of an element, which may add to the sums of the pass
+ *   scales(sums, count, reach, scale)
+ *                       what goes before the codes of a tensor of count elements
+ *   sane(scale)         do scales from the wire give finite values only?
+ *   value(scale, code)  of a decoded element
+ *
+ * A block takes a piece of a tensor, a thread groups of eight elements, whose codes are whole bytes.
+ * The scales are written last, by a block a tensor.  Sums over a tensor run in the order of
+ * sums.cuh, not in the CPU's. */
+#ifndef WEIR_KERNELS_CUDA_UNITS_CUH
+#define WEIR_KERNELS_CUDA_UNITS_CUH
+
+#include "kernels/cuda/message.cuh"
+#include "kernels/cuda/tensors.cuh"
+
+/* Eight floats from x[at] on; 0 from count on. */
+__device__ static inline void weir_load8(const float *x, uint32_t at, uint32_t count,
+                                         float out[8]) {
+  const float *from = x + at;
+  if (at + 8 <= count && (uintptr_t)from % sizeof(float4) == 0) {
+    for (unsigned half = 0; half < 2; half++) {
+      float4 four = ((const float4 *)from)[half];
+      out[4 * half] = four.x;
+      out[4 * half + 1] = four.y;
+      out[4 * half + 2] = four.z;
+      out[4 * half + 3] = four.w;
+    }
+    return;
+  }
+  for (unsigned q = 0; q < 8; q++) {
+    out[q] = at + q < count ? from[q] : 0.0F;
+  }
+}
+
+__device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count,
+                                          const float in[8]) {
+  float *to = x + at;
+  if (at + 8 <= count && (uintptr_t)to % sizeof(float4) == 0) {
+    ((float4 *)to)[0] = make_float4(in[0], in[1], in[2], in[3]);
+    ((float4 *)to)[1] = make_float4(in[4], in[5], in[6], in[7]);
+    return;
+  }
+  for (unsigned q = 0; q < 8 && at + q < count; q++) {
+    to[q] = in[q];
+  }
+}
+
+/* Where a tensor's scales begin in the message; its codes follow them. */
+template <typename CODEC>
+__device__ static inline size_t weir_unit_place(const weir_tensor &tensor, uint32_t number) {
+  return WEIR_MESSAGE_HEADER + (size_t)number * CODEC::SCALES * sizeof(float) +
+         (size_t)tensor.group * CODEC::BITS;
+}
+
+/* Where a piece's codes begin. */
+template <typename CODEC>
+__device__ static inline size_t weir_codes_place(const weir_piece &piece) {
+  return weir_unit_place<CODEC>(piece.tensor, piece.number) + CODEC::SCALES * sizeof(float) +
+         piece.at / 8 * CODEC::BITS;
+}
+
+/* --- encoding -------------------------------------------------------------------------------- */
+
+template <typename CODEC>
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    weir_units_measure(const float *e, weir_tensor_table table) {
+  weir_piece piece = weir_piece_of(table, blockIdx.x);
+  const float *from = e + piece.tensor.begin + piece.at;
+  weir_sums mine = {};
+  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+    float x[8];
+    weir_load8(from, at, piece.count, x);
+    for (unsigned q = 0; q < 8; q++) {
+      CODEC::measure(x[q], &mine); /* zeros beyond the end measure nothing */
+    }
+  }
+  mine = weir_block_sums(mine);
+  if (threadIdx.x == 0) {
+    table.sums[blockIdx.x] = mine;
+  }
+}
+
+template <typename CODEC>
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    weir_units_reach(weir_tensor_table table) {
+  const weir_tensor &tensor = table.tensor[blockIdx.x];
+  uint32_t pieces = table.tensor[blockIdx.x + 1].piece - tensor.piece;
+  weir_sums all = weir_fold_sums(table.sums + tensor.piece, pieces);
+  if (threadIdx.x == 0) {
+    table.reach[blockIdx.x] = CODEC::reach(all, tensor.count);
+  }
+}
+
+template <typename CODEC>
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    weir_units_encode(const float *e, weir_tensor_table table, uint64_t seed, uint8_t *out) {
+  weir_piece piece = weir_piece_of(table, blockIdx.x);
+  const float *from = e + piece.tensor.begin + piece.at;
+  uint8_t *codes = out + weir_codes_place<CODEC>(piece);
+  uint32_t key = weir_unit_key(seed, (uint64_t)piece.number + 1) + piece.at;
+  float reach = CODEC::MEASURED ? table.reach[piece.number] : 0.0F;
+  weir_sums mine = {};
+  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+    float x[8];
+    weir_load8(from, at, piece.count, x);
+    uint64_t w = 0;
+    for (unsigned q = 0; q < 8; q++) {
+      if (at + q < piece.count) {
+        w |= (uint64_t)CODEC::code(x[q], reach, key + at + q, &mine) << 8 * q;
+      }
+    }
+    w = weir_pack8(w, CODEC::BITS);
+    for (unsigned b = 0; b < CODEC::BITS; b++) {
+      codes[at / 8 * CODEC::BITS + b] = (uint8_t)(w >> 8 * b);
+    }
+  }
+  mine = weir_block_sums(mine);
+  if (threadIdx.x == 0) {
+    table.sums[blockIdx.x] = mine;
+  }
+}
+
+/* Header and scales; one block more than tensors, so that there is one when there are none. */
+template <typename CODEC>
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    weir_units_scales(weir_tensor_table table, uint32_t n, uint8_t *out) {
+  if (blockIdx.x == table.tensors) {
+    weir_header header = {n, 0, CODEC::ID, CODEC::BITS, 0};
+    if (threadIdx.x < WEIR_MESSAGE_HEADER) {
+      out[threadIdx.x] = weir_header_byte(header, threadIdx.x);
+    }
+    return;
+  }
+  const weir_tensor &tensor = table.tensor[blockIdx.x];
+  uint32_t pieces = table.tensor[blockIdx.x + 1].piece - tensor.piece;
+  weir_sums all = weir_fold_sums(table.sums + tensor.piece, pieces);
+  if (threadIdx.x == 0) {
+    float scale[CODEC::SCALES];
+    CODEC::scales(all, tensor.count, CODEC::MEASURED ? table.reach[blockIdx.x] : 0.0F, scale);
+    uint8_t *to = out + weir_unit_place<CODEC>(tensor, blockIdx.x);
+    for (unsigned s = 0; s < CODEC::SCALES; s++) {
+      weir_store_float(to + s * sizeof(float), scale[s], false);
+    }
+  }
+}
+
+/* --- decoding -------------------------------------------------------------------------------- */
+
+template <typename CODEC>
+__device__ static inline bool weir_load_scales(const uint8_t *message, const weir_tensor &tensor,
+                                               uint32_t number, float scale[CODEC::SCALES]) {
+  const uint8_t *from = message + weir_unit_place<CODEC>(tensor, number);
+  for (unsigned s = 0; s < CODEC::SCALES; s++) {
+    scale[s] = weir_load_float(from + s * sizeof(float), false);
+  }
+  return CODEC::sane(scale);
+}
+
+template <typename CODEC>
+__global__ static void weir_units_check(const uint8_t *message, weir_tensor_table table,
+                                        uint32_t n, uint32_t *fault) {
+  bool good = true;
+  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+    weir_header header = {n, 0, CODEC::ID, CODEC::BITS, 0};
+    uint8_t byte = message[threadIdx.x];
+    good = threadIdx.x == WEIR_MESSAGE_MODE ? byte <= CODEC::MODES
+                                            : byte == weir_header_byte(header, threadIdx.x);
+  }
+  WEIR_CUDA_EACH(t, table.tensors) {
+    float scale[CODEC::SCALES];
+    good = weir_load_scales<CODEC>(message, table.tensor[t], (uint32_t)t, scale) && good;
+  }
+  if (!good) {
+    atomicOr(fault, WEIR_FAULT_MESSAGE);
+  }
+}
+
+template <typename CODEC>
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    weir_units_decode(const uint8_t *message, weir_tensor_table table, float *to, bool add,
+                      const uint32_t *fault) {
+  if (*fault != 0) {
+    return;
+  }
+  weir_piece piece = weir_piece_of(table, blockIdx.x);
+  float *out = to + piece.tensor.begin + piece.at;
+  const uint8_t *codes = message + weir_codes_place<CODEC>(piece);
+  float scale[CODEC::SCALES];
+  (void)weir_load_scales<CODEC>(message, piece.tensor, piece.number, scale);
+  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+    uint64_t w = 0;
+    for (unsigned b = 0; b < CODEC::BITS; b++) {
+      w |= (uint64_t)codes[at / 8 * CODEC::BITS + b] << 8 * b;
+    }
+    w = weir_unpack8(w, CODEC::BITS);
+    float x[8];
+    if (add) {
+      weir_load8(out, at, piece.count, x);
+    }
+    for (unsigned q = 0; q < 8; q++) {
+      float value = CODEC::value(scale, (uint8_t)(w >> 8 * q));
+      x[q] = add ? x[q] + value : value;
+    }
+    weir_store8(out, at, piece.count, x);
+  }
+}
+
+/* --- the host's side ------------------------------------------------------------------------- */
+
+/* Length of a message; the layout is the context's. */
+template <typename CODEC>
+static size_t weir_units_bytes(const weir_cuda *cuda) {
+  return WEIR_MESSAGE_HEADER +
+         (size_t)cuda->tensors->table.tensors * CODEC::SCALES * sizeof(float) +
+         cuda->tensors->groups * CODEC::BITS;
+}
+
+template <typename CODEC>
+static weir_status weir_units_measure_on(weir_cuda *cuda, const float *e) {
+  const weir_tensor_table &table = cuda->tensors->table;
+  if (table.pieces == 0) {
+    return WEIR_OK;
+  }
+  weir_status status = weir_cuda_launch(cuda, "measuring tensors", table.pieces, WEIR_CUDA_BLOCK,
+                                        weir_units_measure<CODEC>, e, table);
+  return status == WEIR_OK
+             ? weir_cuda_launch(cuda, "measuring tensors", table.tensors, WEIR_CUDA_BLOCK,
+                                weir_units_reach<CODEC>, table)
+             : status;
+}
+
+/* What the codec's row in the table does. */
+template <typename CODEC>
+static weir_status weir_units_encode_on(weir_cuda *cuda, const float *e, const weir_layout *layout,
+                                        uint64_t seed, void *out, size_t capacity,
+                                        size_t *bytes) {
+  *bytes = 0;
+  weir_status status = weir_cuda_tensors_ready(cuda, layout);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  size_t needed = weir_units_bytes<CODEC>(cuda);
+  if (capacity < needed) {
+    return weir_fail(WEIR_E_CAPACITY, "a message of %zu bytes does not fit into %zu", needed,
+                     capacity);
+  }
+  const weir_tensor_table &table = cuda->tensors->table;
+  uint8_t *to = (uint8_t *)out;
+  if constexpr (CODEC::MEASURED) {
+    status = weir_units_measure_on<CODEC>(cuda, e);
+  }
+  if (status == WEIR_OK && table.pieces > 0) {
+    status = weir_cuda_launch(cuda, "encoding tensors", table.pieces, WEIR_CUDA_BLOCK,
+                              weir_units_encode<CODEC>, e, table, seed, to);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_launch(cuda, "encoding tensors", (size_t)table.tensors + 1, WEIR_CUDA_BLOCK,
+                              weir_units_scales<CODEC>, table,
+                              (uint32_t)layout->offset[layout->tensors], to);
+  }
+  *bytes = status == WEIR_OK ? needed : 0;
+  return status;
+}
+
+template <typename CODEC>
+static weir_status weir_units_decode_on(weir_cuda *cuda, const void *message, size_t bytes,
+                                        const weir_layout *layout, float *to, bool add) {
+  weir_status status = weir_cuda_tensors_ready(cuda, layout);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if (bytes != weir_units_bytes<CODEC>(cuda)) {
+    return weir_fail(WEIR_E_PROTOCOL, "malformed %s message: wrong length",
+                     weir_codec_name(CODEC::ID));
+  }
+  const weir_tensor_table &table = cuda->tensors->table;
+  const uint8_t *from = (const uint8_t *)message;
+  status = weir_cuda_launch(cuda, "checking a message",
+                            weir_cuda_grid(cuda, table.tensors, WEIR_CUDA_BLOCK), WEIR_CUDA_BLOCK,
+                            weir_units_check<CODEC>, from, table,
+                            (uint32_t)layout->offset[layout->tensors], cuda->fault);
+  return status == WEIR_OK && table.pieces > 0
+             ? weir_cuda_launch(cuda, "decoding tensors", table.pieces, WEIR_CUDA_BLOCK,
+                                weir_units_decode<CODEC>, from, table, to, add, cuda->fault)
+             : status;
+}
+
+#endif

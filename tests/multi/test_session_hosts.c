@@ -1,0 +1,167 @@
+/* Ranks that share machines, found by a session with nothing configured: hierarchical collectives run
+ * over the machines there are, the adaptive policy takes them into account, and what cannot be run on
+ * such a group is refused.  Two machines are pretended by WEIR_HOST, as in labs. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <weir/weir.h>
+
+#include "ranks.h"
+
+#define RANKS 4
+#define N 6000
+
+typedef struct outcome {
+  weir_status status;
+  char message[256];
+  char plan[WEIR_PLAN_TEXT_MAX]; /* executed last */
+  float update[N];               /* of the last step */
+} outcome;
+
+typedef struct run {
+  const char *policy, *journal;
+  const char *host[RANKS]; /* NULL: this machine */
+  int steps;
+} run;
+
+/* Whole numbers: every sum of them is exact, in any order. */
+static float gradient(int rank, int step, size_t i) {
+  return (float)((int)((i * 31 + (size_t)rank * 7 + (size_t)step * 3) % 64) - 32);
+}
+
+static weir_status train(const run *r, int rank, const char *where, outcome *out) {
+  weir_options options;
+  weir_session *session = NULL;
+  weir_step_info info;
+  weir_options_init(&options);
+  options.rank = rank;
+  options.world_size = RANKS;
+  options.rendezvous = where;
+  options.policy = r->policy;
+  options.journal_path = rank == 0 ? r->journal : NULL;
+  options.timeout_s = 20;
+  weir_status status = weir_session_create(&session, &options);
+  if (status == WEIR_OK) status = weir_register_tensor(session, "w", N, NULL);
+  if (status == WEIR_OK) status = weir_session_start(session);
+  for (int s = 0; s < r->steps && status == WEIR_OK; s++) {
+    status = weir_step_begin(session, NULL);
+    for (size_t i = 0; i < N; i++) out->update[i] = gradient(rank, s, i);
+    if (status == WEIR_OK) status = weir_submit(session, 0, out->update);
+    if (status == WEIR_OK) status = weir_step_end(session, &info);
+    if (status == WEIR_OK) weir_plan_format(&info.plan, out->plan);
+  }
+  if (status != WEIR_OK) (void)snprintf(out->message, sizeof out->message, "%s", weir_last_error());
+  weir_session_free(session);
+  return status;
+}
+
+static outcome *start(const run *r) {
+  outcome *out = group_shared(RANKS * sizeof *out);
+  pid_t pid[RANKS];
+  char where[64];
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", group_free_port());
+  (void)fflush(NULL);
+  for (int rank = 0; rank < RANKS; rank++) {
+    out[rank].status = WEIR_E_INTERNAL;
+    pid[rank] = fork();
+    cr_assert_geq(pid[rank], 0);
+    if (pid[rank] > 0) continue;
+    (void)alarm(GROUP_WATCHDOG_S);
+    if (r->host[rank] != NULL) (void)setenv("WEIR_HOST", r->host[rank], 1);
+    out[rank].status = train(r, rank, where, &out[rank]);
+    _exit(0);
+  }
+  for (int rank = 0; rank < RANKS; rank++) (void)waitpid(pid[rank], NULL, 0);
+  return out;
+}
+
+static void finish(outcome *out) { (void)munmap(out, RANKS * sizeof *out); }
+
+static void check_same(const outcome *out, const char *plan) {
+  for (int rank = 0; rank < RANKS; rank++) {
+    cr_assert_eq(out[rank].status, WEIR_OK, "%s, rank %d: %s", plan, rank, out[rank].message);
+    cr_assert_str_eq(out[rank].plan, plan);
+    cr_assert_eq(memcmp(out[rank].update, out[0].update, sizeof out[0].update), 0,
+                 "%s: rank %d has another result", plan, rank);
+  }
+}
+
+Test(session_hosts, hierarchical_plans_run_on_two_machines, .timeout = 120) {
+  static const char *const layouts[][RANKS] = {{"left", "left", "right", "right"},
+                                               {"left", "right", "left", "right"},
+                                               {"left", "left", "left", "right"}};
+  for (size_t l = 0; l < 3; l++) {
+    run r = {.policy = "fixed:none:1:dense-hier-ring", .steps = 2};
+    memcpy(r.host, layouts[l], sizeof r.host);
+    outcome *out = start(&r);
+    check_same(out, "none:1:dense-hier-ring");
+    for (size_t i = 0; i < N; i++) {
+      float sum = 0;
+      for (int rank = 0; rank < RANKS; rank++) sum += gradient(rank, 1, i);
+      cr_assert_eq(out[0].update[i], sum / RANKS, "element %zu", i);
+    }
+    finish(out);
+  }
+}
+
+/* HiTopKComm on two machines of two: the first step's update is, by hand, each machine's sum where it
+ * is largest, per half of the gradient.  Counted here: what is not 0 is at most that many elements, and
+ * each of them is one machine's sum or both's. */
+Test(session_hosts, hitopk_sends_machines_sums, .timeout = 120) {
+  const run r = {.policy = "fixed:topk:0.01:hitopk", .steps = 1, .host = {"left", "left", "right", "right"}};
+  outcome *out = start(&r);
+  size_t sent = 0;
+  check_same(out, "topk:0.01:hitopk");
+  for (size_t i = 0; i < N; i++) {
+    const float left = gradient(0, 0, i) + gradient(1, 0, i), right = gradient(2, 0, i) + gradient(3, 0, i);
+    const float u = out[0].update[i] * RANKS;
+    cr_assert(u == 0 || u == left || u == right || u == left + right, "element %zu: %g", i, (double)u);
+    sent += u != 0;
+  }
+  cr_assert_leq(sent, 2 * N / 100u);
+  cr_assert_geq(sent, N / 100u);
+  finish(out);
+}
+
+Test(session_hosts, hitopk_is_refused_on_one_machine, .timeout = 60) {
+  const run r = {.policy = "fixed:topk:0.01:hitopk", .steps = 1};
+  outcome *out = start(&r);
+  for (int rank = 0; rank < RANKS; rank++) {
+    cr_assert_eq(out[rank].status, WEIR_E_UNSUPPORTED, "rank %d: %s", rank, out[rank].message);
+    cr_assert(strstr(out[rank].message, "needs several machines"), "%s", out[rank].message);
+  }
+  finish(out);
+}
+
+Test(session_hosts, native_is_refused_over_tcp, .timeout = 60) {
+  const run r = {.policy = "fixed:none:1:native", .steps = 1};
+  outcome *out = start(&r);
+  for (int rank = 0; rank < RANKS; rank++) {
+    cr_assert_eq(out[rank].status, WEIR_E_UNSUPPORTED, "rank %d: %s", rank, out[rank].message);
+    cr_assert(strstr(out[rank].message, "needs transport mpi or nccl"), "%s", out[rank].message);
+  }
+  finish(out);
+}
+
+/* The adaptive policy is told of the machines: hierarchical arms are among its candidates. */
+Test(session_hosts, the_adaptive_policy_considers_machines, .timeout = 120) {
+  char path[] = "hosts-XXXXXX", line[65536] = "";
+  const int fd = mkstemp(path);
+  cr_assert_geq(fd, 0);
+  (void)close(fd);
+  const run r = {.policy = "weir", .journal = path, .steps = 40, .host = {"left", "left", "right", "right"}};
+  outcome *out = start(&r);
+  for (int rank = 0; rank < RANKS; rank++) {
+    cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
+    cr_assert_str_eq(out[rank].plan, out[0].plan);
+  }
+  finish(out);
+  FILE *file = fopen(path, "r");
+  cr_assert(file != NULL && fgets(line, sizeof line, file) != NULL, "no decision");
+  (void)fclose(file);
+  (void)unlink(path);
+  cr_assert(strstr(line, "\"hosts\":2") != NULL, "%.600s", line);
+  cr_assert(strstr(line, "\"dense-hier-ring\"") != NULL && strstr(line, "\"hitopk\"") != NULL);
+}

@@ -1,0 +1,172 @@
+/* Strangers at the doors of a group that runs, and of one that loses a rank meanwhile: every reason to
+ * refuse them is logged once a meeting, and nobody of the group is hurt. */
+#include "wire_bytes.h"
+
+#include "collectives/transports/tcp.h"
+
+#define RANKS 3
+#define SILENT 40 /* and as many that hang up in mid-word */
+
+static void new_log(char path[64]) {
+  (void)strcpy(path, "/tmp/weir-strangers-XXXXXX");
+  const int fd = mkstemp(path);
+  cr_assert_geq(fd, 0);
+  (void)close(fd);
+}
+
+static int count_lines(const char *path, const char *with) {
+  char line[512];
+  int count = 0;
+  FILE *file = fopen(path, "r");
+  cr_assert_not_null(file);
+  while (fgets(line, sizeof line, file))
+    if (strstr(line, with)) count++;
+  (void)fclose(file);
+  return count;
+}
+
+static weir_status talk(weir_transport *t, uint64_t step) {
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, 3.0);
+  if (status != WEIR_OK) return status;
+  float x = (float)(t->rank + 1);
+  weir_comm_step(comm, 1, step);
+  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  if (status == WEIR_OK && x != (float)(t->size * (t->size + 1) / 2))
+    return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
+  return status;
+}
+
+/* --- at the rendezvous: every reason, three times ------------------------------------------- */
+
+static void come_and_be_refused(const group *g, const unsigned char *hello) {
+  unsigned char answer[HELLO];
+  for (int i = 0; i < 3; i++) {
+    const int fd = dial(g->where);
+    send_all(fd, hello, HELLO);
+    cr_assert_eq(receive(fd, answer, HELLO), HELLO);
+    cr_assert_eq(get(answer + 6, 2), REFUSED);
+    (void)close(fd);
+  }
+}
+
+static weir_status talk_once(weir_transport *t, void *user) {
+  (void)user;
+  return talk(t, 1);
+}
+
+Test(strangers, every_reason_is_logged_once) {
+  group g;
+  char log[64];
+  unsigned char hello[HELLO];
+  new_log(log);
+  group_init(&g, GROUP_TCP, 2, talk_once, NULL);
+  for (int r = 0; r < 2; r++) {
+    g.pid[r] = fork();
+    cr_assert_geq(g.pid[r], 0);
+    if (g.pid[r] > 0) continue;
+    (void)alarm(GROUP_WATCHDOG_S);
+    if (freopen(log, "a", stderr) == NULL || setvbuf(stderr, NULL, _IONBF, 0) != 0) abort();
+    if (r == 1) nap(1500); /* the strangers come first */
+    group_rank(&g, r);
+    _exit(0);
+  }
+  greeting other = registration(&g);
+  other.version = 3;
+  write_hello(hello, other);
+  come_and_be_refused(&g, hello);
+  other = registration(&g);
+  other.job++;
+  write_hello(hello, other);
+  come_and_be_refused(&g, hello);
+  other = registration(&g);
+  other.size = 3;
+  write_hello(hello, other);
+  come_and_be_refused(&g, hello);
+  other = registration(&g);
+  other.rank = 2;
+  write_hello(hello, other);
+  come_and_be_refused(&g, hello);
+  memset(hello, 'x', sizeof hello);
+  come_and_be_refused(&g, hello);
+  group_join(&g);
+  for (int r = 0; r < 2; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  static const char *const reasons[] = {"another version", "another job", "another number of ranks",
+                                        "does not belong here", "does not speak our protocol"};
+  for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
+    cr_assert_eq(count_lines(log, reasons[i]), 1, "%s: %d lines", reasons[i], count_lines(log, reasons[i]));
+  cr_assert_eq(count_lines(log, "refused"), 5);
+  (void)unlink(log);
+  group_done(&g);
+}
+
+/* --- at the doors of a group that runs ------------------------------------------------------ */
+
+/* Hold the door of each rank: silent ones, such that have said half of a hello, and such that say they
+ * are the rank that will be lost and cannot prove it. */
+static void besiege(const tcp *self, uint64_t job) {
+  unsigned char said[2 * HELLO]; /* a hello, and a proof that proves nothing */
+  greeting g = {.version = 2, .kind = REJOIN, .job = job, .size = RANKS, .rank = RANKS - 1, .generation = 1};
+  write_hello(said, g);
+  g.kind = PROOF;
+  write_hello(said + HELLO, g);
+  for (int r = 0; r < RANKS; r++)
+    for (int i = 0; i < 2 * SILENT + 3; i++) {
+      const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+      if (connect(fd, (const struct sockaddr *)&self->peer[r].data, sizeof(struct sockaddr_in)) != 0) abort();
+      if (i >= 2 * SILENT) {
+        if (send(fd, said, sizeof said, MSG_NOSIGNAL) != (ssize_t)sizeof said) abort();
+      } else if (i >= SILENT) {
+        if (send(fd, said, HELLO / 2, MSG_NOSIGNAL) != HELLO / 2) abort();
+        (void)close(fd);
+      }
+    }
+}
+
+static weir_status besieged_body(weir_transport *t, void *user) {
+  const uint64_t job = *(const uint64_t *)user;
+  int old[RANKS];
+  weir_status status = talk(t, 1);
+  if (status == WEIR_OK && t->rank == 0) besiege((const tcp *)t, job);
+  if (status == WEIR_OK) status = talk(t, 2); /* they have come, and nobody has noticed */
+  if (status != WEIR_OK || t->rank == RANKS - 1) return status;
+  status = talk(t, 3);
+  if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL)
+    return weir_fail(WEIR_E_INTERNAL, "a rank is gone, and status %d", (int)status);
+  weir_transport *next = NULL;
+  status = t->ops->shrink(t, 3.0, &next, old);
+  if (status != WEIR_OK) return status;
+  status = next->size == RANKS - 1 && old[0] == 0 && old[1] == 1
+               ? talk(next, 1)
+               : weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  next->ops->destroy(next);
+  return status;
+}
+
+Test(strangers, at_the_doors_of_a_group_that_loses_a_rank) {
+  group g;
+  char log[RANKS][64];
+  uint64_t job = 0;
+  group_init(&g, GROUP_TCP, RANKS, besieged_body, &job);
+  job = g.job;
+  for (int r = 0; r < RANKS; r++) {
+    new_log(log[r]);
+    g.pid[r] = fork();
+    cr_assert_geq(g.pid[r], 0);
+    if (g.pid[r] > 0) continue;
+    (void)alarm(GROUP_WATCHDOG_S);
+    if (freopen(log[r], "a", stderr) == NULL || setvbuf(stderr, NULL, _IONBF, 0) != 0) abort();
+    group_rank(&g, r);
+    _exit(0);
+  }
+  group_join(&g);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
+    cr_assert_eq(count_lines(log[r], "it does not know this job's secret"), r == RANKS - 1 ? 0 : 1);
+    cr_assert_eq(count_lines(log[r], "it does not speak our protocol"), r == RANKS - 1 ? 0 : 1);
+    cr_assert_eq(count_lines(log[r], "refused"), r == RANKS - 1 ? 0 : 2);
+    (void)unlink(log[r]);
+  }
+  group_done(&g);
+}

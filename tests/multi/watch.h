@@ -1,0 +1,55 @@
+/* Is the machine itself standing still?  A process that should wake every few milliseconds writes down
+ * how late it was: a test of time-outs can then tell its own faults from a machine that gave nobody any
+ * time (a suspended machine, a debugger, far too much load). */
+#ifndef WEIR_TESTS_WATCH_H
+#define WEIR_TESTS_WATCH_H
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "ranks.h"
+
+#define WATCH_EVERY_S 0.01
+#define WATCH_STALL_S 0.2 /* longer gaps spoil a test whose time-outs are half a second */
+
+typedef struct watch {
+  _Atomic double awake_s; /* gaps beyond a stall do not count */
+  _Atomic double worst_s; /* longest gap since somebody put it to 0 */
+  pid_t pid;
+} watch;
+
+static inline void watch_nap(double seconds) {
+  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  (void)nanosleep(&pause, NULL);
+}
+
+static inline watch *watch_start(void) {
+  watch *w = group_shared(sizeof *w);
+  (void)fflush(NULL);
+  const pid_t pid = fork();
+  if (pid < 0) abort();
+  if (pid > 0) {
+    w->pid = pid;
+    return w;
+  }
+  (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+  for (double last_s = weir_now_s();;) {
+    watch_nap(WATCH_EVERY_S);
+    const double now_s = weir_now_s(), gap_s = now_s - last_s;
+    last_s = now_s;
+    if (gap_s > atomic_load(&w->worst_s)) atomic_store(&w->worst_s, gap_s);
+    atomic_store(&w->awake_s, atomic_load(&w->awake_s) + (gap_s < WATCH_STALL_S ? gap_s : WATCH_STALL_S));
+  }
+}
+
+static inline void watch_stop(watch *w) {
+  (void)kill(w->pid, SIGKILL);
+  (void)waitpid(w->pid, NULL, 0);
+  (void)munmap(w, sizeof *w);
+}
+
+#endif
