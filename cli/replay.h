@@ -3,6 +3,7 @@
 #define WEIR_CLI_REPLAY_H
 
 #include <glib.h>
+#include <json-glib/json-glib.h>
 
 #include "controller/decide.h"
 
@@ -13,6 +14,7 @@ typedef struct replay_line {
   gboolean switched;    /* as logged */
   double predicted_ms;  /* as logged */
   weir_decision again;
+  gboolean other_widths; /* of policy bits: assigned again, they come out otherwise */
   gboolean same;
   double regret; /* best candidate's progress/s over the choice's, less 1; at least 0 */
   const weir_candidate *best;
@@ -22,6 +24,8 @@ typedef struct replay_line {
 
 /* Both print FILE:LINE and what was expected, and return FALSE. */
 gboolean replay_read_decisions(const char *path, GArray *lines);
+/* A line's "bits"; FALSE when it is not what the journal writes.  Prints nothing. */
+gboolean replay_bits(JsonObject *bits, gboolean *same);
 gboolean replay_read_steps(const char *path, GArray *lines);
 
 #endif

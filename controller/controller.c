@@ -30,7 +30,8 @@ struct weir_controller {
 /* The one table of policies; the default first. */
 const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {&weir_policy_weir, &weir_policy_paper,
                                                              &weir_policy_fixed,
-                                                             &weir_policy_groups};
+                                                             &weir_policy_groups,
+                                                             &weir_policy_bits};
 
 /* Splits "name", "name:PLAN" or "name:GROUPS"; *plan is what it starts with. */
 static weir_status find_policy(const char *text, const weir_policy **found, weir_plan *plan,
@@ -45,7 +46,12 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
       *plan = table->plan;
       return status;
     }
-    if (!p->takes_plan && !p->takes_table && text[length] == '\0') {
+    if (p->check && (text[length] == ':' || text[length] == '\0')) {
+      *found = p;
+      const weir_status status = p->check(text + length);
+      return status == WEIR_OK ? weir_plan_parse(p->first, plan) : status;
+    }
+    if (!p->takes_plan && !p->takes_table && !p->check && text[length] == '\0') {
       *found = p;
       return weir_plan_parse(p->first, plan);
     }
@@ -55,7 +61,8 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
     }
   }
   return weir_fail(WEIR_E_INVALID,
-                   "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE] or groups:...)",
+                   "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE], groups:... or "
+                   "bits[:...])",
                    text ? text : "");
 }
 
@@ -70,6 +77,20 @@ weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
   const weir_policy *found;
   weir_table_text table;
   return find_policy(policy, &found, plan, &table);
+}
+
+void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
+                       uint32_t *order) {
+  const weir_policy *found = NULL;
+  weir_plan plan;
+  weir_table_text table;
+  const bool moves = find_policy(policy, &found, &plan, &table) == WEIR_OK && found == &weir_policy_bits;
+  size_t count = 0;
+  for (int last = 0; last <= (moves ? 1 : 0); last++)
+    for (size_t t = 0; t < layout->tensors; t++)
+      if (!moves ||
+          weir_bits_keeps(names[t], layout->offset[t + 1] - layout->offset[t]) == (last == 1))
+        order[count++] = (uint32_t)t;
 }
 
 static void take_gaps(weir_controller *c) {
@@ -110,6 +131,7 @@ static weir_status copy_layout(weir_controller *c, const weir_layout *layout) {
 
 static void release(weir_controller *c) {
   weir_journal_close(c->loop.journal);
+  weir_bits_close(c->loop.bits);
   free(c->mailbox.gap_s);
   free(c->loop.gap_s);
   free(c->loop.next_table);
@@ -151,6 +173,9 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   status = copy_layout(c, &config->layout);
   if (status == WEIR_OK && policy->takes_table)
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
+  if (status == WEIR_OK && policy == &weir_policy_bits)
+    status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
+                            config->names);
   if (status == WEIR_OK && config->journal_path)
     status =
         weir_journal_open(&c->loop.journal, config->journal_path, config->journal_goes_on);
@@ -249,6 +274,11 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
 
 void weir_controller_processors(weir_controller *controller, const weir_link *processors) {
   controller->loop.processors = *processors;
+}
+
+void weir_controller_fed(void *controller, size_t tensor, const float *e, size_t n) {
+  weir_controller *c = controller;
+  if (c->loop.bits != NULL) weir_bits_fed(c->loop.bits->watch, tensor, e, n);
 }
 
 void weir_controller_gaps(weir_controller *controller, const double *gap_s) {

@@ -22,7 +22,7 @@ typedef struct weir_controller_config {
   int world_size;
   int hosts;            /* machines the ranks are on (weir_comm_hosts); 0: unknown */
   weir_layout layout;   /* copied */
-  const char *const *names; /* of its tensors, for policies that read a file; borrowed */
+  const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
@@ -37,6 +37,10 @@ typedef struct weir_controller_config {
 weir_status weir_policy_check(const char *policy);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
+/* In which order a policy wants the tensors: order[i] is the one that comes i-th.  As they are, but for
+ * bits: those kept in full precision come last, so that they make one group. */
+void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
+                       uint32_t *order);
 
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config);
 void weir_controller_free(weir_controller *controller);
@@ -46,6 +50,7 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
                              const weir_step_record *record);
 void weir_controller_propose(void *controller, weir_directive *directive);
 bool weir_controller_want_curve(void *controller);
+void weir_controller_fed(void *controller, size_t tensor, const float *e, size_t n);
 weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
                                    size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);

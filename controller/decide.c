@@ -74,7 +74,9 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   d->candidate[0] = d->front[0] = d->choice;
   d->candidates = d->front_size = 1;
   d->predicted_s = weir_step_seconds(in, &d->choice);
-  (void)snprintf(d->why, sizeof d->why, "the policy allows one plan");
+  (void)snprintf(d->why, sizeof d->why, "%s",
+                 in->policy == WEIR_POLICY_BITS ? "a width for every tensor; this is the largest group's"
+                                                : "the policy allows one plan");
   return WEIR_OK;
 }
 

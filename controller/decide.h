@@ -16,7 +16,8 @@ enum {
   WEIR_POLICY_PAPER = 1,
   WEIR_POLICY_FIXED = 2,
   WEIR_POLICY_GROUPS = 3,
-  WEIR_POLICY_COUNT = 4
+  WEIR_POLICY_BITS = 4,
+  WEIR_POLICY_COUNT = 5
 };
 
 typedef enum weir_trigger {

@@ -118,6 +118,37 @@ static void put_input(FILE *f, const weir_decision_input *in) {
   fputc('}', f);
 }
 
+/* What an assignment of widths knew of each layer, and what came of it. */
+static void put_bits(FILE *f, const weir_bits_run *bits) {
+  const weir_bits_assigned *a = &bits->assigned;
+  fprintf(f, "\"bits\":{\"method\":\"%s\",", weir_bits_methods[bits->options.method]);
+  put_number(f, "alpha", bits->options.alpha);
+  fprintf(f, "\"changed\":%s,\"measured\":%" PRIu64 ",\"groups\":%zu,",
+          bits->changed ? "true" : "false", bits->measured, a->groups);
+  put_number(f, "bytes", a->bytes);
+  put_number(f, "bytes_4", a->bytes4);
+  put_number(f, "bytes_unmerged", a->solved);
+  put_number(f, "error", a->error);
+  put_number(f, "error_4", a->error4);
+  fputs("\"layers\":[", f);
+  for (size_t l = 0; l < bits->stats->layer_count; l++) {
+    const weir_bits_layer *layer = &bits->stats->layers[l];
+    const weir_bits_option *option = &bits->stats->options[layer->first];
+    fputs(l ? ",{\"name\":" : "{\"name\":", f);
+    put_text(f, layer->name ? layer->name : "");
+    fprintf(f, ",\"numel\":%.0f,\"bits\":%u,", layer->numel,
+            bits->stats->options[a->choice[l]].bits);
+    put_number(f, "norm", layer->norm);
+    fputs("\"error2\":[", f); /* at 2 bits, 3 bits, ...; full precision: none */
+    for (size_t i = 0; i < layer->count && !layer->full; i++) {
+      if (i) fputc(',', f);
+      put_double(f, option[i].error2);
+    }
+    fputs("]}", f);
+  }
+  fputs("]},", f);
+}
+
 weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
                                const weir_decision_input *in, const weir_decision *d) {
   FILE *f = journal->file;
@@ -140,6 +171,7 @@ weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
   fprintf(f, "\"switched\":%s,\"why\":", d->switched ? "true" : "false");
   put_text(f, d->why);
   fprintf(f, ",\"dropped\":%" PRIu64 ",", loop->dropped);
+  if (loop->bits) put_bits(f, loop->bits);
   put_input(f, in);
   fputs("}\n", f);
   if (fflush(f) != 0 || ferror(f))

@@ -117,7 +117,9 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   if (status != WEIR_OK) return status;
   if (loop->policy->id == WEIR_POLICY_WEIR)
     status = divide(loop, &input, decision);
-  else if (decision->switched)
+  else
+    decision->groups = loop->current.groups;
+  if (loop->policy->id != WEIR_POLICY_WEIR && decision->switched)
     weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
   if (status != WEIR_OK) return status;
   decision->choice.plan.id = loop->current.id;

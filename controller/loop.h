@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "controller/bits.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
 #include "controller/fuse.h"
@@ -44,12 +45,14 @@ typedef struct weir_policy {
   uint32_t id;       /* WEIR_POLICY_* */
   bool takes_plan;   /* "name:PLAN" */
   bool takes_table;  /* "name:GROUPS", see table.h */
+  weir_status (*check)(const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
   const char *first; /* the plan a session starts with; NULL: the one named */
   bool curve;        /* wants the gain curve */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;
-extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed, weir_policy_groups;
+extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed, weir_policy_groups,
+    weir_policy_bits;
 extern const weir_policy *const weir_policies[WEIR_POLICY_COUNT];
 
 #define WEIR_RECENT 5
@@ -97,6 +100,7 @@ struct weir_loop {
   double *gap_s;          /* per tensor */
   bool has_gaps, fuse_failed; /* groups did far worse than foretold on this network */
   weir_turns turns;       /* of a policy that takes a table */
+  weir_bits_run *bits;    /* of policy bits; NULL for the others */
   uint64_t seed;
   weir_journal *journal; /* NULL: none */
   bool failed_journal;

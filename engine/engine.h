@@ -79,6 +79,9 @@ typedef struct weir_engine_hooks {
   weir_status (*probe)(void *user, bool thorough);
   /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
+  /* A tensor's e = g + r, n elements, before it is compressed; of groups fed on the session's thread,
+   * in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
+  void (*fed)(void *user, size_t tensor, const float *e, size_t n);
   /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */
   weir_status (*groups)(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
                         size_t *count);

@@ -104,6 +104,13 @@ static void open_exchange(weir_engine *engine) {
   engine->curve_wanted = engine->curve != NULL && hooks->want_curve(hooks->user);
 }
 
+static void show_fed(const weir_engine *engine, const weir_group *group) {
+  const weir_engine_hooks *hooks = &engine->config.hooks;
+  const size_t *offset = group->layout.offset;
+  for (size_t t = 0; t < group->layout.tensors; t++)
+    hooks->fed(hooks->user, group->first + t, group->fed + offset[t], offset[t + 1] - offset[t]);
+}
+
 /* Whatever of a group the caller's thread does before its exchange. */
 static void make_ready(weir_engine *engine, weir_group *group, bool here) {
   group->watch = &engine->watch;
@@ -111,6 +118,7 @@ static void make_ready(weir_engine *engine, weir_group *group, bool here) {
   if (here || engine->curve_wanted) {
     weir_group_feed(group);
     if (engine->curve_wanted) weir_telemetry_sample(engine, group);
+    if (engine->config.hooks.fed != NULL && group->finite) show_fed(engine, group);
   }
   if (here) weir_group_prepare(group);
 }

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "controller/controller.h"
 #include "controller/table.h"
 #include "lab/report.h"
 #include "lab/runner_private.h"
@@ -49,9 +50,15 @@ weir_status weir_run_policy(const char *text, char **canonical) {
     *canonical = g_strdup(text);
     return WEIR_OK;
   }
+  if (!strncmp(text, "bits", 4) && (text[4] == ':' || text[4] == '\0')) {
+    const weir_status status = weir_policy_check(text);
+    if (!status) *canonical = g_strdup(text);
+    return status;
+  }
   const bool named = !strncmp(text, "fixed:", 6);
   if (!named && !strchr(text, ':'))
-    return weir_fail(WEIR_E_INVALID, "policy %s is unknown; expected weir, paper or fixed:CODEC:CR:COLLECTIVE", text);
+    return weir_fail(WEIR_E_INVALID,
+                     "policy %s is unknown; expected weir, paper, bits or fixed:CODEC:CR:COLLECTIVE", text);
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {

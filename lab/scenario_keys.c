@@ -16,7 +16,7 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "timeout_s", WEIR_KEY_REAL, AT(timeout_s), 0, 0.5, 3600, false,
      "seconds from 0.5 to 3600"},
     {"scenario", "policy", WEIR_KEY_TEXT, AT(policy), AT(policy_line), 0, 0, false,
-     "weir, paper or fixed:CODEC:CR:COLLECTIVE"},
+     "weir, paper, bits or fixed:CODEC:CR:COLLECTIVE"},
 
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},

@@ -17,8 +17,7 @@ static bool matches(const char *name, const char *pattern, size_t length) {
   return false;
 }
 
-/* Does the name hold one of the comma-separated patterns? */
-static bool filtered(const char *name, const char *patterns) {
+bool weir_bits_filtered(const char *name, const char *patterns) {
   for (;;) {
     const size_t length = strcspn(patterns, ",");
     if (matches(name, patterns, length)) return true;
@@ -63,7 +62,7 @@ static weir_status layer_of_row(reader *r, double numel, double norm) {
   if (!copy) return weir_fail(WEIR_E_NOMEM, "no memory for a layer's name");
   s->layers[s->layer_count++] = (weir_bits_layer){.name = copy, .numel = numel, .norm = norm,
                                                   .first = s->option_count, .line = r->csv.line,
-                                                  .full = filtered(name, r->patterns)};
+                                                  .full = weir_bits_filtered(name, r->patterns)};
   return WEIR_OK;
 }
 

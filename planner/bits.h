@@ -47,6 +47,9 @@ typedef struct weir_bits_stats {
   uint32_t bucket; /* the reference */
 } weir_bits_stats;
 
+/* Does the name hold one of the patterns, which are separated by commas, in any case of letters? */
+bool weir_bits_filtered(const char *name, const char *patterns);
+
 /* patterns: separated by commas, "" for none.  WEIR_E_PARSE ("FILE:LINE: ..."), also when a layer
  * to be quantized has no option of 4 bits at the reference bucket.  Then *stats is empty. */
 weir_status weir_bits_load(weir_bits_stats *stats, const char *path, const char *patterns,
@@ -82,9 +85,10 @@ weir_status weir_bits_bayes(const weir_bits_stats *stats, double most_error, wei
 
 /* The multiple-choice knapsack over all options.  Lagrangian relaxation gives a lower bound and a
  * first answer; then layers are joined one by one into states (bytes, error), dropping states that
- * another one dominates or whose bound is not below the best answer.  At most `states` (0: 64)
- * are kept, those of least bound; least_bytes is the least bound among the dropped, so that
- * bytes == least_bytes proves the optimum and else the difference is the most that can be missing.
+ * another one dominates or whose bound is not below the best answer.  At most `states` (0: 64,
+ * or 16384 over the number of layers where that is more) are kept, those of least bound; least_bytes
+ * is the least bound among the dropped, so that bytes == least_bytes proves the optimum and else the
+ * difference is the most that can be missing.
  * known: an assignment to start from, or NULL; the answer is never worse when it is within
  * most_error.  WEIR_E_INVALID when no assignment keeps most_error. */
 weir_status weir_bits_knapsack(const weir_bits_stats *stats, double most_error, size_t states,

@@ -14,7 +14,7 @@
 #include "base/base.h"
 #include "planner/bits.h"
 
-enum { STATES = 64, BINS = 256, PASSES = 3, MARGIN = 2 };
+enum { STATES = 64, STATES_OF_ALL = 16384, BINS = 256, PASSES = 3, MARGIN = 2 };
 
 /* A step along a layer's convex hull towards less error. */
 typedef struct step {
@@ -300,7 +300,9 @@ static void solve(knapsack *k, const weir_bits *known, weir_bits *bits) {
 
 weir_status weir_bits_knapsack(const weir_bits_stats *stats, double most_error, size_t states,
                                const weir_bits *known, weir_bits *bits) {
-  const size_t layers = stats->layer_count, most = states ? states : STATES;
+  const size_t layers = stats->layer_count;
+  size_t most = states;
+  if (most == 0) most = layers < STATES_OF_ALL / STATES ? STATES_OF_ALL / (layers ? layers : 1) : STATES;
   knapsack k = {.stats = stats, .most_states = most,
                 .budget = most_error * most_error * (1.0 + WEIR_BITS_ROUNDING)};
   *bits = (weir_bits){.choice = malloc(layers * sizeof *bits->choice)};

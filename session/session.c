@@ -162,6 +162,7 @@ void weir_session_free(weir_session *session) {
   free(session->states);
   free(session->offset);
   free(session->rows);
+  free(session->place);
   for (size_t t = 0; t < session->tensors; t++) free(session->names[t]);
   free(session->names);
   free(session->journal_path);

@@ -125,6 +125,11 @@ static weir_status groups(void *user, uint32_t layout, weir_plan_group *table, s
   return weir_controller_groups(session->controller, layout, table, capacity, count);
 }
 
+static void fed(void *user, size_t tensor, const float *e, size_t n) {
+  weir_session *session = user;
+  if (session->controller != NULL) weir_controller_fed(session->controller, tensor, e, n);
+}
+
 bool (*weir_session_curve_hook(const weir_session *session))(void *) {
   return session->options.rank == 0 ? want_curve : NULL;
 }
@@ -146,7 +151,8 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .observe = observe,
                 .probe = weir_probe_run,
                 .want_curve = weir_session_curve_hook(session),
-                .groups = groups},
+                .groups = groups,
+                .fed = fed},
       .virtual_network = session->options.virtual_network,
       .virtual_user = session->options.virtual_user,
       .codec_threads = (unsigned)session->options.codec_threads,
@@ -213,6 +219,7 @@ weir_status weir_session_start(weir_session *session) {
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
+  if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);

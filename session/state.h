@@ -83,6 +83,7 @@ struct weir_session {
   char **names; /* of tensors */
   size_t *offset; /* tensors + 1 */
   size_t *rows;   /* tensors; 1: a vector */
+  uint32_t *place; /* tensor -> its number in the engine; until the start these are the same */
   size_t tensors;
   weir_registered_state *states;
   size_t state_count;
@@ -132,6 +133,8 @@ weir_status weir_session_find_hosts(weir_session *session);
 /* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
  * (again: its journal goes on), and the monitor. */
 bool (*weir_session_curve_hook(const weir_session *session))(void *);
+/* Once, at the start: tensors in the policy's order, and session->place (order.c). */
+weir_status weir_session_order(weir_session *session);
 weir_status weir_session_start_controller(weir_session *session, bool again);
 weir_status weir_session_start_monitor(weir_session *session);
 

@@ -11,7 +11,8 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient)
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
   const bool before = weir_engine_exchanging(session->engine);
-  status = weir_engine_submit(session->engine, tensor, gradient);
+  const uint32_t place = tensor < session->tensors ? session->place[tensor] : tensor;
+  status = weir_engine_submit(session->engine, place, gradient);
   if (!before && weir_engine_exchanging(session->engine)) weir_echo_idle(&session->echo, false);
   return weir_session_note_failure(session, status);
 }
@@ -61,7 +62,7 @@ weir_status weir_tensor_gap(const weir_session *session, uint32_t tensor, double
   if (tensor >= session->tensors)
     return weir_fail(WEIR_E_INVALID, "tensor %u is not one of the %zu registered", tensor,
                      session->tensors);
-  if (!weir_engine_gap(session->engine, tensor, gap_s))
+  if (!weir_engine_gap(session->engine, session->place[tensor], gap_s))
     return weir_fail(WEIR_E_STATE, "no step has been profiled");
   return WEIR_OK;
 }

@@ -50,7 +50,8 @@ typedef struct weir_options {
    * the file that WEIR_SECRET_FILE names.  Without any, a group meets on the loopback only. */
   const char *secret, *secret_file;
   double timeout_s;         /* bound of every wait, default 10 */
-  const char *policy;       /* "weir" (default), "paper", or "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
+  const char *policy;       /* "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" or
+                               "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
   uint64_t seed;            /* of everything random, default 1 */
   double momentum_correction; /* in [0, 1), default 0: none.  Else the momentum of SGD is kept here,
                           before compression (Deep Gradient Compression, section 3.2), and cut off where
@@ -169,7 +170,9 @@ weir_status weir_shrink(weir_session *session, weir_survivors *left);
 
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
-/* Its groups, at most capacity of them; *count tells how many there are, 0 when the plan has none. */
+/* Its groups, at most capacity of them; *count tells how many there are, 0 when the plan has none.
+ * Tensors count in the order of registration; under policy bits those kept in full precision count
+ * (here and in messages) behind all others. */
 weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
                                 size_t capacity, size_t *count);
 

@@ -90,6 +90,9 @@ refused "unknown policy" "policy warp is unknown" run good.ini --policy warp --o
 for cr in 0 -0.1 1.5 nan inf x; do
   refused "CR $cr" "fixed:lwtopk:$cr:ag" run good.ini --policy fixed:lwtopk:$cr:ag --out out
 done
+for bits in bits: bits:foo bits:knapsack:0.5 bits:kmeans:2:0 bits:linear:x; do
+  refused "policy $bits" "expected bits\[:METHOD\[:ALPHA\[:STEPS\]\]\]" run good.ini --policy $bits --out out
+done
 refused "codec and collective apart" "fixed:star:0.1:ag" run good.ini --policy fixed:star:0.1:ag --out out
 refused "unknown network" "network carrier-pigeon" run good.ini --network carrier-pigeon --out out
 refused "N = 0" "workers 0" run good.ini --workers 0 --out out

@@ -28,7 +28,7 @@ expect 0 '0 decisions, 0 different' "$work/empty.jsonl"
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 
 sed 's/^steps_per_epoch *=.*/steps_per_epoch = 2/' "$source/scenarios/demo.ini" >"$work/short.ini"
-for policy in weir paper fixed:star:0.01:art-tree; do
+for policy in weir paper fixed:star:0.01:art-tree bits:knapsack:2:10; do
   run=$work/run-${policy%%:*}
   "$weir" run "$work/short.ini" --network sim --policy "$policy" --out "$run" >"$work/log" 2>&1 ||
     { tail -5 "$work/log"; fail "weir run --policy $policy"; }
@@ -36,6 +36,15 @@ for policy in weir paper fixed:star:0.01:art-tree; do
   expect 0 ', 0 different' "$run"
   expect 0 '"different":0' --json "$run/decisions.jsonl" --steps "$run/steps.csv"
 done
+
+# Other errors lead to other widths; what no journal holds is refused.
+run=$work/run-bits
+sed -E '1s/"error2":\[[^],]+/"error2":[0/g' "$run/decisions.jsonl" >"$work/g.jsonl"
+expect 1 'DIFFERS' "$work/g.jsonl"
+sed -E '2s/"error2":\[[0-9][^],]*,/"error2":[/' "$run/decisions.jsonl" >"$work/h.jsonl"
+expect 2 'h.jsonl:2: expected .bits.' "$work/h.jsonl"
+sed -E '1s/"alpha":[^,]*/"alpha":0.5/' "$run/decisions.jsonl" >"$work/i.jsonl"
+expect 2 'i.jsonl:1: expected .bits.' "$work/i.jsonl"
 
 run=$work/run-weir
 sed '1s/"latency_s":[^,]*/"latency_s":"x"/' "$run/decisions.jsonl" >"$work/c.jsonl"

@@ -164,6 +164,7 @@ static void run_virtual(const char *policy) {
 
 Test(session_policy, weir_in_virtual_time, .timeout = 100) { run_virtual("weir"); }
 Test(session_policy, paper_in_virtual_time, .timeout = 100) { run_virtual("paper"); }
+Test(session_policy, bits_in_virtual_time, .timeout = 100) { run_virtual("bits:knapsack:2:20"); }
 
 static void run_tcp(const char *policy) {
   struct sockaddr_in address = {.sin_family = AF_INET,
@@ -202,3 +203,4 @@ static void run_tcp(const char *policy) {
 
 Test(session_policy, weir_over_tcp, .timeout = 100) { run_tcp("weir"); }
 Test(session_policy, paper_over_tcp, .timeout = 100) { run_tcp("paper"); }
+Test(session_policy, bits_over_tcp, .timeout = 100) { run_tcp("bits:kmeans:2:10"); }

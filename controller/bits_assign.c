@@ -1,0 +1,197 @@
+/* Widths from what was measured, and groups from widths (see bits.h). */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "controller/bits.h"
+
+static const char kept[] = "bias,bn,norm,ln";
+static const double exchange_share = 0.01; /* of the bytes of 4 bits, what one more exchange costs */
+
+const char *const weir_bits_methods[WEIR_BITS_METHODS] = {"knapsack", "kmeans", "linear", "bayes",
+                                                          "uniform"};
+
+bool weir_bits_keeps(const char *name, size_t numel) {
+  return numel <= WEIR_BITS_BUCKET || (name != NULL && weir_bits_filtered(name, kept));
+}
+
+/* A number behind a colon, up to the next one. */
+static bool parse_number(const char **text, double least, double most, double *number) {
+  const char *begin = *text + 1;
+  char *end = NULL;
+  errno = 0;
+  *number = strtod(begin, &end);
+  *text = end;
+  return end != begin && errno == 0 && *number >= least && *number <= most &&
+         (*end == ':' || *end == '\0');
+}
+
+weir_status weir_bits_parse(const char *text, weir_bits_options *options) {
+  *options = (weir_bits_options){WEIR_BITS_KNAPSACK, 2.0, 100};
+  const char *at = text;
+  bool good = true;
+  if (*at == ':') {
+    const size_t length = strcspn(++at, ":");
+    size_t m = 0;
+    while (m < WEIR_BITS_METHODS && (strncmp(at, weir_bits_methods[m], length) != 0 ||
+                                     weir_bits_methods[m][length] != '\0'))
+      m++;
+    good = length > 0 && m < WEIR_BITS_METHODS;
+    options->method = (weir_bits_method)m;
+    at += length;
+  }
+  double period = (double)options->period;
+  if (good && *at == ':') good = parse_number(&at, 1.0, 1e6, &options->alpha);
+  if (good && *at == ':') good = parse_number(&at, 1.0, 1e9, &period) && period == floor(period);
+  options->period = (uint64_t)period;
+  if (good && *at == '\0') return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID,
+                   "policy bits%.60s: expected bits[:METHOD[:ALPHA[:STEPS]]], METHOD knapsack, kmeans, "
+                   "linear, bayes or uniform, ALPHA from 1, STEPS a whole number from 1",
+                   text);
+}
+
+/* --- solving -------------------------------------------------------------------------------- */
+
+static weir_status solve(const weir_bits_stats *s, weir_bits_method method, double most,
+                         weir_bits *bits) {
+  weir_bits known = {0};
+  weir_status status;
+  switch (method) {
+    case WEIR_BITS_KMEANS: return weir_bits_kmeans(s, most, bits);
+    case WEIR_BITS_LINEAR: return weir_bits_linear(s, most, bits);
+    case WEIR_BITS_BAYES: return weir_bits_bayes(s, most, bits);
+    case WEIR_BITS_KNAPSACK: break;
+    default: return weir_bits_uniform(s, bits);
+  }
+  status = weir_bits_kmeans(s, most, &known);
+  if (status == WEIR_OK) status = weir_bits_knapsack(s, most, 0, &known, bits);
+  weir_bits_drop(&known);
+  return status;
+}
+
+/* --- merging neighbours --------------------------------------------------------------------- */
+
+/* For the tensors up to one: least bytes with its group at a width, and the width of the tensor before
+ * in that case.  Place 0 is full precision, the others are widths. */
+enum { PLACES = WEIR_BITS_WIDTHS + 1 };
+typedef struct cell {
+  double bytes;
+  uint8_t from;
+} cell;
+
+/* The option of a tensor in a group of some width; SIZE_MAX: it may not be there. */
+static size_t option_at(const weir_bits_layer *layer, size_t place) {
+  if (layer->full) return place == 0 ? layer->first : SIZE_MAX;
+  return place == 0 ? SIZE_MAX : layer->first + place - 1;
+}
+
+static void fill_row(const weir_bits_stats *s, size_t t, size_t needed, double price,
+                     const cell *before, cell *now) {
+  for (size_t p = 0; p < PLACES; p++) {
+    const size_t option = option_at(&s->layers[t], p);
+    now[p] = (cell){INFINITY, (uint8_t)p};
+    if (option == SIZE_MAX || option < needed) continue;
+    double least = before == NULL ? price : before[p].bytes;
+    for (size_t q = 0; before != NULL && q < PLACES; q++)
+      if (before[q].bytes + price < least) {
+        least = before[q].bytes + price;
+        now[p].from = (uint8_t)q;
+      }
+    now[p].bytes = least + s->options[option].bytes;
+  }
+}
+
+/* Changes choice; at least as many bits for every tensor.  Tells the bytes with all exchanges. */
+static double merge(const weir_bits_stats *s, double price, cell *cells, size_t *choice) {
+  const size_t tensors = s->layer_count;
+  for (size_t t = 0; t < tensors; t++)
+    fill_row(s, t, choice[t], price, t ? cells + (t - 1) * PLACES : NULL, cells + t * PLACES);
+  size_t at = 0;
+  const cell *last = cells + (tensors - 1) * PLACES;
+  for (size_t p = 1; p < PLACES; p++)
+    if (last[p].bytes < last[at].bytes) at = p;
+  const double bytes = last[at].bytes;
+  for (size_t t = tensors; t-- > 0; at = cells[t * PLACES + at].from)
+    choice[t] = option_at(&s->layers[t], at);
+  return bytes;
+}
+
+static size_t count_groups(const weir_bits_stats *s, const size_t *choice) {
+  size_t groups = 0;
+  for (size_t t = 0; t < s->layer_count; t++)
+    groups += t == 0 || s->options[choice[t]].bits != s->options[choice[t - 1]].bits;
+  return groups;
+}
+
+/* One width for all that is quantized, when that is better than bytes; more bits err less. */
+static void prefer_one_width(const weir_bits_stats *s, double budget, double price, double bytes,
+                             size_t *trial, size_t *choice) {
+  for (size_t p = 1; p < PLACES; p++) {
+    weir_bits one = {.choice = trial};
+    for (size_t t = 0; t < s->layer_count; t++)
+      trial[t] = option_at(&s->layers[t], s->layers[t].full ? 0 : p);
+    weir_bits_measure(s, &one);
+    const double all = one.bytes + price * (double)count_groups(s, trial);
+    if (one.error * one.error > budget || all >= bytes) continue;
+    memcpy(choice, trial, s->layer_count * sizeof *trial);
+    return; /* of the widths that are left, each takes more */
+  }
+}
+
+weir_status weir_bits_assign(const weir_bits_stats *s, const weir_bits_options *options,
+                             weir_bits_assigned *out) {
+  const size_t tensors = s->layer_count;
+  weir_bits four = {0}, bits = {0};
+  if (tensors == 0) return weir_fail(WEIR_E_INVALID, "no tensors to assign widths to");
+  cell *cells = malloc(tensors * PLACES * sizeof *cells);
+  size_t *trial = malloc(tensors * sizeof *trial);
+  weir_status status = cells != NULL && trial != NULL
+                           ? weir_bits_uniform(s, &four)
+                           : weir_fail(WEIR_E_NOMEM, "no memory to assign %zu widths", tensors);
+  const double most = options->alpha * four.error;
+  if (status == WEIR_OK) status = solve(s, options->method, most, &bits);
+  if (status == WEIR_OK) {
+    const double price = exchange_share * four.bytes;
+    memcpy(out->choice, bits.choice, tensors * sizeof *trial);
+    const double bytes = merge(s, price, cells, out->choice);
+    if (options->method != WEIR_BITS_UNIFORM)
+      prefer_one_width(s, most * most * (1.0 + WEIR_BITS_ROUNDING), price, bytes, trial,
+                       out->choice);
+    weir_bits merged = {.choice = out->choice};
+    weir_bits_measure(s, &merged);
+    out->bytes = merged.bytes;
+    out->error = merged.error;
+    out->bytes4 = four.bytes;
+    out->error4 = four.error;
+    out->solved = bits.bytes;
+    out->groups = count_groups(s, out->choice);
+  }
+  weir_bits_drop(&bits);
+  weir_bits_drop(&four);
+  free(trial);
+  free(cells);
+  return status;
+}
+
+size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const weir_plan *dense,
+                       weir_plan_group *table) {
+  size_t count = 0;
+  for (size_t t = 0; t < s->layer_count; t++) {
+    const unsigned bits = s->options[choice[t]].bits;
+    if (t > 0 && bits == s->options[choice[t - 1]].bits) {
+      table[count - 1].end++;
+      continue;
+    }
+    const weir_plan plan = bits == WEIR_BITS_FULL
+                               ? *dense
+                               : (weir_plan){.codec = WEIR_CODEC_QSGD,
+                                             .collective = WEIR_COLL_AG,
+                                             .cr = bits / 32.0};
+    table[count] = (weir_plan_group){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
+    weir_group_set_plan(&table[count++], &plan);
+  }
+  return count;
+}

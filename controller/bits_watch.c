@@ -1,0 +1,199 @@
+/* What quantizing does to each tensor, measured a little in every step (see bits.h). */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "controller/bits.h"
+
+enum { SAMPLE = 1 << 15, BUCKETS = SAMPLE / WEIR_BITS_BUCKET };
+
+typedef struct seen {
+  uint64_t count;
+  double norm2, error2[WEIR_BITS_WIDTHS];
+} seen;
+
+struct weir_bits_watch {
+  weir_bits_stats stats;
+  /* The session's thread's own. */
+  size_t cursor, left; /* tensor to be measured next; elements of this step's share */
+  uint64_t turn;
+  weir_codec_context *context;
+  float *sample, *decoded; /* SAMPLE each */
+  unsigned char *message;
+  size_t capacity;
+  /* Of both threads. */
+  pthread_mutex_t lock;
+  bool locks;
+  seen *seen;
+  size_t unseen; /* tensors not measured since the last reading */
+  weir_status status;
+};
+
+static bool quantized(const weir_bits_watch *w, size_t tensor) {
+  return !w->stats.layers[tensor].full;
+}
+
+void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool full) {
+  weir_bits_layer *layer = &s->layers[s->layer_count++];
+  *layer = (weir_bits_layer){.name = (char *)(uintptr_t)name, .numel = (double)n,
+                             .first = s->option_count, .full = full};
+  const size_t offset[2] = {0, n};
+  const weir_layout alone = {1, offset};
+  if (layer->full)
+    s->options[s->option_count++] = (weir_bits_option){WEIR_BITS_FULL, 0, 4.0 * (double)n, 0.0};
+  for (unsigned bits = WEIR_BITS_LEAST; bits <= WEIR_BITS_MOST && !layer->full; bits++)
+    s->options[s->option_count++] = (weir_bits_option){
+        bits, WEIR_BITS_BUCKET,
+        (double)weir_codec_find(WEIR_CODEC_QSGD)->bound(&alone, bits / 32.0), 0.0};
+  layer->count = s->option_count - layer->first;
+}
+
+static size_t next_of(const weir_bits_watch *w, size_t tensor) {
+  const size_t tensors = w->stats.layer_count;
+  for (size_t i = 1; i <= tensors; i++)
+    if (quantized(w, (tensor + i) % tensors)) return (tensor + i) % tensors;
+  return tensors; /* there is none */
+}
+
+static void begin_window(weir_bits_watch *w) {
+  memset(w->seen, 0, w->stats.layer_count * sizeof *w->seen);
+  w->unseen = 0;
+  for (size_t t = 0; t < w->stats.layer_count; t++) w->unseen += quantized(w, t);
+}
+
+weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *layout,
+                                   const char *const *names) {
+  *out = NULL;
+  const size_t tensors = layout->tensors, whole[2] = {0, SAMPLE};
+  const weir_layout largest = {1, whole};
+  weir_bits_watch *w = calloc(1, sizeof *w);
+  if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to watch the gradient");
+  w->stats.bucket = WEIR_BITS_BUCKET;
+  w->capacity = weir_codec_find(WEIR_CODEC_QSGD)->bound(&largest, WEIR_BITS_MOST / 32.0);
+  w->stats.layers = calloc(tensors + 1, sizeof *w->stats.layers);
+  w->stats.options = calloc(tensors + 1, WEIR_BITS_WIDTHS * sizeof *w->stats.options);
+  w->seen = calloc(tensors + 1, sizeof *w->seen);
+  w->sample = malloc(SAMPLE * sizeof *w->sample);
+  w->decoded = malloc(SAMPLE * sizeof *w->decoded);
+  w->message = malloc(w->capacity);
+  weir_status status = weir_codec_context_create(&w->context);
+  if (status == WEIR_OK && (!w->stats.layers || !w->stats.options || !w->seen || !w->sample ||
+                            !w->decoded || !w->message))
+    status = weir_fail(WEIR_E_NOMEM, "no memory to watch %zu tensors", tensors);
+  if (status == WEIR_OK && pthread_mutex_init(&w->lock, NULL) != 0)
+    status = weir_fail(WEIR_E_NOMEM, "no lock to watch the gradient");
+  else
+    w->locks = status == WEIR_OK;
+  if (status != WEIR_OK) {
+    weir_bits_watch_free(w);
+    return status;
+  }
+  for (size_t t = 0; t < tensors; t++) {
+    const char *name = names != NULL ? names[t] : NULL;
+    const size_t n = layout->offset[t + 1] - layout->offset[t];
+    weir_bits_describe(&w->stats, name, n, weir_bits_keeps(name, n));
+  }
+  w->cursor = tensors > 0 ? next_of(w, tensors - 1) : 0;
+  begin_window(w);
+  *out = w;
+  return WEIR_OK;
+}
+
+void weir_bits_watch_free(weir_bits_watch *w) {
+  if (w == NULL) return;
+  if (w->locks) (void)pthread_mutex_destroy(&w->lock);
+  weir_codec_context_free(w->context);
+  free(w->message);
+  free(w->decoded);
+  free(w->sample);
+  free(w->seen);
+  free(w->stats.options);
+  free(w->stats.layers);
+  free(w);
+}
+
+/* All of a tensor, or whole buckets spread over it, other ones each time; tells how many elements. */
+static size_t take_sample(weir_bits_watch *w, const float *e, size_t n) {
+  if (n <= SAMPLE) {
+    memcpy(w->sample, e, n * sizeof *e);
+    return n;
+  }
+  const size_t all = n / WEIR_BITS_BUCKET;
+  for (size_t k = 0; k < BUCKETS; k++) {
+    const size_t bucket = (k * all / BUCKETS + (size_t)w->turn) % all;
+    memcpy(w->sample + k * WEIR_BITS_BUCKET, e + bucket * WEIR_BITS_BUCKET,
+           WEIR_BITS_BUCKET * sizeof *e);
+  }
+  return SAMPLE;
+}
+
+static weir_status quantize(weir_bits_watch *w, size_t n, unsigned bits, double *error2) {
+  const weir_codec *codec = weir_codec_find(WEIR_CODEC_QSGD);
+  const size_t offset[2] = {0, n};
+  const weir_layout layout = {1, offset};
+  const uint64_t draw[2] = {w->turn, bits};
+  size_t bytes = 0;
+  weir_status status = codec->encode(w->context, w->sample, &layout, bits / 32.0,
+                                     weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message,
+                                     w->capacity, &bytes);
+  if (status == WEIR_OK)
+    status = codec->decode(w->context, w->message, bytes, &layout, w->decoded, false);
+  if (status == WEIR_OK) *error2 = weir_ef_subtract(w->decoded, w->sample, n);
+  return status;
+}
+
+void weir_bits_fed(weir_bits_watch *w, size_t tensor, const float *e, size_t n) {
+  if (tensor == 0) w->left = SAMPLE;
+  if (tensor != w->cursor || w->left == 0) return;
+  const size_t taken = take_sample(w, e, n);
+  const double scale = (double)n / (double)taken;
+  weir_status status = WEIR_OK;
+  seen now = {.norm2 = scale * weir_sum_square(w->sample, taken)};
+  for (unsigned i = 0; i < WEIR_BITS_WIDTHS && status == WEIR_OK; i++) {
+    status = quantize(w, taken, WEIR_BITS_LEAST + i, &now.error2[i]);
+    now.error2[i] *= scale;
+  }
+  w->left -= taken < w->left ? taken : w->left;
+  w->turn++;
+  w->cursor = next_of(w, tensor);
+  pthread_mutex_lock(&w->lock);
+  seen *sum = &w->seen[tensor];
+  if (status != WEIR_OK) {
+    w->status = status;
+  } else {
+    w->unseen -= sum->count++ == 0;
+    sum->norm2 += now.norm2;
+    for (size_t i = 0; i < WEIR_BITS_WIDTHS; i++) sum->error2[i] += now.error2[i];
+  }
+  pthread_mutex_unlock(&w->lock);
+}
+
+bool weir_bits_ready(weir_bits_watch *w) {
+  pthread_mutex_lock(&w->lock);
+  const bool ready = w->unseen == 0 || w->status != WEIR_OK;
+  pthread_mutex_unlock(&w->lock);
+  return ready;
+}
+
+weir_status weir_bits_read(weir_bits_watch *w, const weir_bits_stats **stats, uint64_t *least) {
+  *stats = &w->stats;
+  *least = UINT64_MAX;
+  pthread_mutex_lock(&w->lock);
+  const weir_status status = w->status;
+  for (size_t t = 0; t < w->stats.layer_count; t++) {
+    weir_bits_layer *layer = &w->stats.layers[t];
+    const seen *sum = &w->seen[t];
+    if (layer->full) continue;
+    if (sum->count < *least) *least = sum->count;
+    const double count = fmax(1.0, (double)sum->count);
+    layer->norm = sqrt(sum->norm2 / count);
+    for (size_t i = 0; i < layer->count; i++)
+      w->stats.options[layer->first + i].error2 = sum->error2[i] / count;
+  }
+  begin_window(w);
+  pthread_mutex_unlock(&w->lock);
+  return status == WEIR_OK ? WEIR_OK
+                           : weir_fail(status, "a sample of the gradient could not be quantized");
+}

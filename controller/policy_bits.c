@@ -1,0 +1,101 @@
+/* Widths per tensor, assigned anew from what was measured since the last time ("CGX", section 5: "we
+ * periodically collect gradient statistics and then re-assign bit-widths"; the paper names no period).
+ * It starts with 4 bits for all; from the second step on some tensors are kept in full precision. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "controller/bits.h"
+#include "controller/loop.h"
+
+static const uint64_t first_steps = 10; /* to the first assignment: of the noisiest gradients */
+
+/* Full precision travels by whichever is cheaper now. */
+static weir_plan dense_plan(const weir_loop *loop, const weir_network *network) {
+  static const uint32_t ways[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
+  weir_plan plan[2];
+  double seconds[2] = {0.0, 0.0};
+  size_t elements = 0;
+  for (size_t t = 0; t < loop->bits->stats->layer_count; t++)
+    if (loop->bits->stats->layers[t].full) elements += (size_t)loop->bits->stats->layers[t].numel;
+  for (size_t i = 0; i < 2; i++) {
+    plan[i] = (weir_plan){.codec = WEIR_CODEC_NONE, .collective = ways[i], .cr = 1.0};
+    if (!weir_network_known(network, loop->workers)) continue;
+    const weir_cost_terms terms = weir_cost_plan(&plan[i], loop->workers, elements, elements);
+    seconds[i] = weir_cost_seconds(&terms, network->latency, 1.0 / network->bandwidth);
+  }
+  return plan[seconds[1] < seconds[0]];
+}
+
+/* Read, assign and, where that makes other groups, direct a switch. */
+static weir_status assign(weir_loop *loop, const weir_observation *seen,
+                          const weir_bits_options *options) {
+  weir_bits_run *bits = loop->bits;
+  weir_status status = weir_bits_read(bits->watch, &bits->stats, &bits->measured);
+  if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
+  if (status != WEIR_OK) return status;
+  const weir_plan dense = dense_plan(loop, &seen->network);
+  weir_plan plan = loop->current;
+  const size_t count =
+      weir_bits_table(bits->stats, bits->assigned.choice, &dense, loop->next_table);
+  weir_table_plan(loop->next_table, count, &loop->layout, &plan);
+  bits->since = 0;
+  bits->changed = plan.layout != loop->current.layout;
+  if (!bits->changed) return WEIR_OK;
+  memcpy(loop->table, loop->next_table, count * sizeof *loop->table);
+  weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
+  return WEIR_OK;
+}
+
+static weir_status consider(weir_loop *loop, const weir_observation *seen) {
+  static const weir_bits_options uniform = {WEIR_BITS_UNIFORM, 1.0, 1};
+  weir_bits_run *bits = loop->bits;
+  if (loop->current.groups == 0) return assign(loop, seen, &uniform);
+  bits->since++;
+  const uint64_t due = loop->decisions == 0 && bits->options.period > first_steps
+                           ? first_steps
+                           : bits->options.period;
+  if (bits->since < due || !weir_network_known(&seen->network, loop->workers) ||
+      !weir_bits_ready(bits->watch))
+    return WEIR_OK;
+  weir_decision decision;
+  const uint32_t trigger = loop->decisions == 0 ? WEIR_TRIGGER_START : WEIR_TRIGGER_PERIODIC;
+  const weir_status status = assign(loop, seen, &bits->options);
+  return status == WEIR_OK ? weir_loop_decide(loop, seen, trigger, &decision) : status;
+}
+
+static weir_status check(const char *text) {
+  weir_bits_options options;
+  return weir_bits_parse(text, &options);
+}
+
+weir_status weir_bits_open(weir_bits_run **out, const char *text, const weir_layout *layout,
+                           const char *const *names) {
+  weir_bits_run *bits = *out = calloc(1, sizeof *bits);
+  if (bits == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for policy bits");
+  weir_status status = weir_bits_parse(text, &bits->options);
+  if (status == WEIR_OK && layout->tensors == 0)
+    status = weir_fail(WEIR_E_INVALID, "policy bits needs tensors to assign widths to");
+  if (status == WEIR_OK) status = weir_bits_watch_create(&bits->watch, layout, names);
+  if (status != WEIR_OK) return status;
+  bits->assigned.choice = calloc(layout->tensors, sizeof *bits->assigned.choice);
+  return bits->assigned.choice != NULL
+             ? WEIR_OK
+             : weir_fail(WEIR_E_NOMEM, "no memory for %zu widths", layout->tensors);
+}
+
+void weir_bits_close(weir_bits_run *bits) {
+  if (bits == NULL) return;
+  free(bits->assigned.choice);
+  weir_bits_watch_free(bits->watch);
+  free(bits);
+}
+
+const weir_policy weir_policy_bits = {
+    .name = "bits",
+    .description = "bits[:METHOD[:ALPHA[:STEPS]]], a width for every tensor, assigned anew every STEPS",
+    .id = WEIR_POLICY_BITS,
+    .check = check,
+    .first = "qsgd:0.125:ag",
+    .consider = consider,
+};

@@ -1,0 +1,44 @@
+/* The order in which the engine has the tensors: the policy's (weir_policy_order). */
+#include <stdlib.h>
+#include <string.h>
+
+#include "session/state.h"
+
+/* Names, offsets and rows become the engine's; place tells where each registered tensor has gone. */
+static void reorder(weir_session *session, const uint32_t *order, char **names, size_t *offset,
+                    size_t *rows) {
+  if (session->tensors == 0) return;
+  offset[0] = 0;
+  for (size_t i = 0; i < session->tensors; i++) {
+    const uint32_t t = order[i];
+    names[i] = session->names[t];
+    rows[i] = session->rows[t];
+    offset[i + 1] = offset[i] + session->offset[t + 1] - session->offset[t];
+    session->place[t] = (uint32_t)i;
+  }
+  memcpy(session->names, names, session->tensors * sizeof *names);
+  memcpy(session->rows, rows, session->tensors * sizeof *rows);
+  memcpy(session->offset, offset, (session->tensors + 1) * sizeof *offset);
+}
+
+weir_status weir_session_order(weir_session *session) {
+  const size_t tensors = session->tensors;
+  const weir_layout layout = {tensors, session->offset};
+  uint32_t *order = malloc((tensors + 1) * sizeof *order);
+  char **names = malloc((tensors + 1) * sizeof *names);
+  size_t *offset = malloc((tensors + 1) * sizeof *offset);
+  size_t *rows = malloc((tensors + 1) * sizeof *rows);
+  session->place = malloc((tensors + 1) * sizeof *session->place);
+  weir_status status = WEIR_OK;
+  if (order && names && offset && rows && session->place) {
+    weir_policy_order(session->options.policy, &layout, (const char *const *)session->names, order);
+    reorder(session, order, names, offset, rows);
+  } else {
+    status = weir_fail(WEIR_E_NOMEM, "no memory to order %zu tensors", tensors);
+  }
+  free(rows);
+  free(offset);
+  free(names);
+  free(order);
+  return status;
+}
