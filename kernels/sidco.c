@@ -118,8 +118,7 @@ weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, si
         return status;
       }
       /* Not the room there is: what is kept must not depend on what the context did before. */
-      count = weir_cpu()->compact(e, n, weir_bits_reaching(eta), 0, context->magnitude,
-                                  context->position, n / 2);
+      count = weir_compact(context, e, n, weir_bits_reaching(eta), n / 2);
       x = context->magnitude;
     } else {
       count = narrow(context, count, weir_bits_reaching(eta));
