@@ -25,14 +25,14 @@ static const char description[] =
     "methods: fixed policies (none, layer-wise: all compressed, myopic: each tensor's fastest),\n"
     "Algorithm 1 of ByteComp in parts of the tree, bytecomp (with CPU offloading), weir (never\n"
     "worse than the others that were run), exact (--exact).  --compare runs all parts to their\n"
-    "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which takes 20 ms\n"
-    "of processor time and no more).\n";
+    "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which takes no\n"
+    "more processor time than --fuse-ms).\n";
 
 typedef struct strategy_arguments {
   gboolean list, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
   gboolean compare, fuse;
   gint most, machines, per_machine, cores;
-  double exact;
+  double exact, fuse_ms;
   char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, **codecs;
 } strategy_arguments;
 
@@ -197,13 +197,15 @@ static int run(const char *path, const weir_option_limits *options, const strate
   weir_cluster cluster;
   weir_profile profile;
   if (!(a->exact >= 0.0)) return plan_refuse(command, "--exact", "a number from 0");
+  if (!(a->fuse_ms > 0.0)) return plan_refuse(command, "--fuse-ms", "a number above 0");
   const int code = read_cluster(a, &cluster);
   if (code != WEIR_EXIT_DONE) return code;
   weir_status status = weir_profile_load(&profile, path);
   if (status != WEIR_OK) return plan_failed(command, status);
   g_autofree uint8_t *codecs = allowed_codecs(&profile, a->plain);
   const weir_strategy_limits limits = {.options = *options, .codecs = codecs,
-                                       .compare = a->compare, .exact_work = a->exact};
+                                       .compare = a->compare, .exact_work = a->exact,
+                                       .fuse_s = a->fuse_ms * 1e-3};
   status = solve(&profile, &cluster, &limits, a);
   weir_profile_free(&profile);
   return status == WEIR_OK ? WEIR_EXIT_DONE : plan_failed(command, status);
@@ -224,7 +226,7 @@ static int act(const strategy_arguments *a, int argc, char **argv) {
 }
 
 int plan_strategy(int argc, char **argv) {
-  strategy_arguments a = {.machines = 8, .per_machine = 8, .cores = 4};
+  strategy_arguments a = {.machines = 8, .per_machine = 8, .cores = 4, .fuse_ms = 20};
   const GOptionEntry entries[] = {
       {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "List and count the options", NULL},
       {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "Machines (8)", "N"},
@@ -254,6 +256,7 @@ int plan_strategy(int argc, char **argv) {
       {"compare", 0, 0, G_OPTION_ARG_NONE, &a.compare, "Run all crippled searches too", NULL},
       {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "Look for the optimum, trying at most N", "N"},
       {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "Decide groups of tensors as well", NULL},
+      {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "For no longer than this (20)", "MS"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "Write the timeline for Perfetto", "FILE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,

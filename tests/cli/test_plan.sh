@@ -124,7 +124,7 @@ for only in "--plain ONLY" "--no-gpu"; do
 done
 # Two such tensors 0.1 ms apart fuse: 2.1 + 0.5 + 1 + 0.8 + 0.5, and the links are used once.
 printf 'tensor,numel,gap_us\na,1000,2000\nb,1000,100\n' >"$folder/pair.csv"
-json=$("$weir" plan strategy "$folder/pair.csv" "${two[@]}" --fuse --json) || fail "strategy --fuse"
+json=$("$weir" plan strategy "$folder/pair.csv" "${two[@]}" --fuse --fuse-ms 60000 --json) || fail "strategy --fuse"
 close "$(value "$json" iteration_ms)" 4.9 || fail "$json"
 [[ $json == *'"groups":[[0,1]]'* ]] || fail "$json"
 "$weir" plan strategy "$small" "${two[@]}" --trace "$folder/s.json" >/dev/null || fail "strategy --trace"
@@ -138,6 +138,7 @@ printf 'tensor,numel,gap_us\na,nan,0\n' >"$folder/nan.csv"
 refuse "$folder/nan.csv:2: " strategy "$folder/nan.csv"
 refuse "$folder/nan.csv:2: " fusion "$folder/nan.csv" "${cost[@]}"
 refuse "$folder/absent.csv" strategy "$folder/absent.csv"
+refuse "a number above 0" strategy "$small" --fuse --fuse-ms 0
 refuse "no option for tensor 'only'" strategy "$small" --compressed --plain only
 refuse "the constraints leave no option" strategy "$small" --no-flat --no-hierarchical
 refuse "the constraints leave no option" strategy "$small" --no-indivisible --no-divisible
