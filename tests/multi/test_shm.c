@@ -8,11 +8,7 @@
 
 #include "collectives/transports/shm.h"
 #include "ranks.h"
-
-static void nap(long ms) {
-  const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-  (void)nanosleep(&pause, NULL);
-}
+#include "watch.h"
 
 static int open_descriptors(void) {
   int count = 0;
@@ -48,7 +44,7 @@ static void start_ranks(group *g, int first, int last, long apart_ms) {
     g->pid[r] = fork();
     if (g->pid[r] == 0) {
       (void)alarm(60);
-      nap(apart_ms * (g->size - 1 - r));
+      watch_nap(1e-3 * (double)(apart_ms * (g->size - 1 - r)));
       group_rank(g, r);
       _exit(0);
     }
@@ -117,7 +113,7 @@ Test(shm, those_who_do_not_belong_are_told) {
   group g;
   group_init(&g, GROUP_SHM, 3, talk, NULL);
   start_ranks(&g, 0, 1, 0);
-  nap(300); /* rank 1 has its place */
+  watch_nap(0.3); /* rank 1 has its place */
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_shm(&t, g.where, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
   cr_assert(strstr(weir_last_error(), "another job") != NULL, "%s", weir_last_error());
@@ -151,7 +147,7 @@ Test(shm, what_a_dead_rank_0_left_is_replaced) {
   group g;
   group_init(&g, GROUP_SHM, 3, talk, NULL);
   start_ranks(&g, 0, 1, 0);
-  nap(300);
+  watch_nap(0.3);
   const double since_s = weir_now_s();
   cr_assert(has_name(g.where));
   (void)kill(g.pid[0], SIGKILL);
@@ -245,7 +241,7 @@ static weir_status spoil_body(weir_transport *t, void *user) {
     shm_ring_bell(self, 1);
     return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
   }
-  nap(100);
+  watch_nap(0.1);
   if (what == 1) return t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 5.0);
   return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
 }
@@ -322,7 +318,7 @@ static weir_status early_body(weir_transport *t, void *user) {
   const weir_send send = {0, bytes, sizeof bytes, 0};
   weir_recv recv = {1, bytes, sizeof bytes, 0, 0};
   if (t->rank == 1) return t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 5.0);
-  nap(300);
+  watch_nap(0.3);
   bytes[0] = 0;
   const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
   return status == WEIR_OK && bytes[0] != 42 ? weir_fail(WEIR_E_INTERNAL, "other bytes") : status;
@@ -389,7 +385,7 @@ Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
   group g;
   group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
   start_pairs(&g);
-  nap(300);
+  watch_nap(0.3);
   const double since_s = weir_now_s();
   cr_assert_eq(kill(g.pid[1], SIGKILL), 0);
   for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);

@@ -1,29 +1,12 @@
 /* Strangers at the doors of a group that runs, and of one that loses a rank meanwhile: every reason to
  * refuse them is logged once a meeting, and nobody of the group is hurt. */
+#include "log_file.h"
 #include "wire_bytes.h"
 
 #include "collectives/transports/tcp.h"
 
 #define RANKS 3
 #define SILENT 40 /* and as many that hang up in mid-word */
-
-static void new_log(char path[64]) {
-  (void)strcpy(path, "/tmp/weir-strangers-XXXXXX");
-  const int fd = mkstemp(path);
-  cr_assert_geq(fd, 0);
-  (void)close(fd);
-}
-
-static int count_lines(const char *path, const char *with) {
-  char line[512];
-  int count = 0;
-  FILE *file = fopen(path, "r");
-  cr_assert_not_null(file);
-  while (fgets(line, sizeof line, file))
-    if (strstr(line, with)) count++;
-  (void)fclose(file);
-  return count;
-}
 
 static weir_status talk(weir_transport *t, uint64_t step) {
   weir_comm *comm = NULL;
