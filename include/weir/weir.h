@@ -63,8 +63,8 @@ typedef struct weir_options {
                                gradients submitted as they become ready), default false */
   bool profile;             /* measure gaps and groups' times (two clock readings a tensor in the first
                                steps and every eighth after that), default false */
-  int codec_threads;        /* threads that share the long passes of compressing and decompressing, this
-                               one among them: 1 (default) to 64.  The others are the session's own and
+  int codec_threads;        /* threads that share the long passes of compressing and decompressing (error
+                               feedback with a residual not yet), this one among them: 1 (default) to 64.  The others are the session's own and
                                wait in between; how many there are changes no bit of any result */
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;
