@@ -4,7 +4,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #if defined(__GNUC__)
@@ -28,9 +27,9 @@ typedef struct weir_rng {
 } weir_rng;
 void weir_rng_seed(weir_rng *rng, uint64_t seed);
 uint64_t weir_rng_next(weir_rng *rng);
-double weir_rng_uniform(weir_rng *rng);                    /* [0, 1) */
-uint64_t weir_rng_below(weir_rng *rng, uint64_t bound);    /* unbiased, [0, bound), bound >= 1 */
-double weir_rng_normal(weir_rng *rng);                     /* mean 0, variance 1; stateless pair */
+double weir_rng_uniform(weir_rng *rng);                 /* [0, 1) */
+uint64_t weir_rng_below(weir_rng *rng, uint64_t bound); /* unbiased, [0, bound), bound >= 1 */
+double weir_rng_normal(weir_rng *rng);                  /* mean 0, variance 1; stateless pair */
 
 /* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
 #define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)

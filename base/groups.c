@@ -1,7 +1,6 @@
 /* Tables of groups: checking and naming them. */
 #include <stdio.h>
 #include <string.h>
-
 #include <weir/plan.h>
 
 #include "base/base.h"

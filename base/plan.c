@@ -3,31 +3,40 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <weir/plan.h>
 
 #include "base/base.h"
 #include "base/ways.h"
 
 static const char *const codec_names[WEIR_CODEC_COUNT] = {
-    [WEIR_CODEC_NONE] = "none",     [WEIR_CODEC_BF16] = "bf16", [WEIR_CODEC_LWTOPK] = "lwtopk",
-    [WEIR_CODEC_MSTOPK] = "mstopk", [WEIR_CODEC_TOPK] = "topk", [WEIR_CODEC_STAR] = "star",
-    [WEIR_CODEC_VAR] = "var",       [WEIR_CODEC_FP16] = "fp16", [WEIR_CODEC_QSGD] = "qsgd",
-    [WEIR_CODEC_TERNGRAD] = "terngrad", [WEIR_CODEC_ONEBIT] = "onebit",
-    [WEIR_CODEC_EFSIGNSGD] = "efsignsgd", [WEIR_CODEC_DGC] = "dgc",
-    [WEIR_CODEC_SIDCO] = "sidco",   [WEIR_CODEC_RANDOMK] = "randomk",
+    [WEIR_CODEC_NONE] = "none",
+    [WEIR_CODEC_BF16] = "bf16",
+    [WEIR_CODEC_LWTOPK] = "lwtopk",
+    [WEIR_CODEC_MSTOPK] = "mstopk",
+    [WEIR_CODEC_TOPK] = "topk",
+    [WEIR_CODEC_STAR] = "star",
+    [WEIR_CODEC_VAR] = "var",
+    [WEIR_CODEC_FP16] = "fp16",
+    [WEIR_CODEC_QSGD] = "qsgd",
+    [WEIR_CODEC_TERNGRAD] = "terngrad",
+    [WEIR_CODEC_ONEBIT] = "onebit",
+    [WEIR_CODEC_EFSIGNSGD] = "efsignsgd",
+    [WEIR_CODEC_DGC] = "dgc",
+    [WEIR_CODEC_SIDCO] = "sidco",
+    [WEIR_CODEC_RANDOMK] = "randomk",
     [WEIR_CODEC_POWERSGD] = "powersgd",
-    [WEIR_CODEC_QSGD_NEAREST] = "qsgd-nearest", [WEIR_CODEC_QSGD_L2] = "qsgd-l2",
+    [WEIR_CODEC_QSGD_NEAREST] = "qsgd-nearest",
+    [WEIR_CODEC_QSGD_L2] = "qsgd-l2",
     [WEIR_CODEC_QSGD_L2_NEAREST] = "qsgd-l2-nearest",
 };
 /* Encoders: how many bits an element they can be asked for; {0, 0}: not an encoder. */
 static const struct {
   unsigned least, most;
 } codec_bits[WEIR_CODEC_COUNT] = {
-    [WEIR_CODEC_FP16] = {16, 16},  [WEIR_CODEC_QSGD] = {2, 8},      [WEIR_CODEC_TERNGRAD] = {2, 2},
-    [WEIR_CODEC_ONEBIT] = {1, 1}, [WEIR_CODEC_EFSIGNSGD] = {1, 1},
-    [WEIR_CODEC_QSGD_NEAREST] = {2, 8}, [WEIR_CODEC_QSGD_L2] = {4, 8},
-    [WEIR_CODEC_QSGD_L2_NEAREST] = {4, 8},
+    [WEIR_CODEC_FP16] = {16, 16},    [WEIR_CODEC_QSGD] = {2, 8},
+    [WEIR_CODEC_TERNGRAD] = {2, 2},  [WEIR_CODEC_ONEBIT] = {1, 1},
+    [WEIR_CODEC_EFSIGNSGD] = {1, 1}, [WEIR_CODEC_QSGD_NEAREST] = {2, 8},
+    [WEIR_CODEC_QSGD_L2] = {4, 8},   [WEIR_CODEC_QSGD_L2_NEAREST] = {4, 8},
 };
 static const char *const wire_names[WEIR_WIRE_COUNT] = {
     [WEIR_WIRE_PAPER] = "u32-fp32",
@@ -85,12 +94,13 @@ static weir_status check_encoder(const weir_plan *plan) {
   const double bits = plan->cr * 32;
   if (!(bits >= least && bits <= most && bits == (double)(unsigned)bits))
     return weir_fail(WEIR_E_INVALID,
-                     "codec %s takes %u to %u bits an element: its ratio is bits / 32, not %g", codec,
-                     least, most, plan->cr);
+                     "codec %s takes %u to %u bits an element: its ratio is bits / 32, not %g",
+                     codec, least, most, plan->cr);
   return WEIR_OK;
 }
 
-/* Each rank's own selection: all-gathered, or of its machine's sum, where tensors are not told apart. */
+/* Each rank's own selection: all-gathered, or of its machine's sum, where tensors are not told
+ * apart. */
 static weir_status check_selection(const weir_plan *plan) {
   const char *codec = codec_names[plan->codec];
   const weir_way_row *row = &weir_ways[plan->collective];
@@ -157,20 +167,23 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
                      text ? text : "");
   weir_plan p = {0};
   if (!look_up(weir_codec_name, WEIR_CODEC_COUNT, field[0], length[0], &p.codec))
-    return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
-                     "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd, qsgd-nearest, "
-                     "qsgd-l2, qsgd-l2-nearest)",
-                     text);
+    return weir_fail(
+        WEIR_E_PARSE,
+        "plan '%s': unknown codec (none, bf16, lwtopk, mstopk, topk, star, var, fp16, "
+        "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd, qsgd-nearest, "
+        "qsgd-l2, qsgd-l2-nearest)",
+        text);
   if (!look_up(weir_collective_name, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
-    return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown collective (ag, hitopk, sra, native, compressed- with ring or "
-                     "tree, or dense- or art- with ring, tree, halving, double-tree, torus, star, "
-                     "hier-ring, hier-tree, hier-halving or hier-double-tree)",
-                     text);
+    return weir_fail(
+        WEIR_E_PARSE,
+        "plan '%s': unknown collective (ag, hitopk, sra, native, compressed- with ring or "
+        "tree, or dense- or art- with ring, tree, halving, double-tree, torus, star, "
+        "hier-ring, hier-tree, hier-halving or hier-double-tree)",
+        text);
   if (n == 4 && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)", text);
+                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)",
+                     text);
   char *end = NULL;
   errno = 0;
   p.cr = strtod(field[1], &end) / ratio_unit(p.codec);
@@ -186,8 +199,8 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
   const char *collective = weir_collective_name(plan->collective);
   const char *wire = weir_wire_name(plan->wire);
   (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?",
-                 plan->cr * ratio_unit(plan->codec),
-                 collective ? collective : "?", plan->wire == WEIR_WIRE_PAPER ? "" : ":",
+                 plan->cr * ratio_unit(plan->codec), collective ? collective : "?",
+                 plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
   if (plan->groups == 0) return;
   const size_t length = strlen(text);

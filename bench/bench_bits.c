@@ -1,7 +1,6 @@
-/* Bit widths of 400 layers by every method, from errors that are measured as in training: bytes at the same
- * bound on the error, and milliseconds of processor time, median of 9.  With a file's name it also
- * writes what was measured there, for `weir plan bits`.
- * Usage: bench_bits [STATS.csv] */
+/* Bit widths of 400 layers by every method, from errors that are measured as in training: bytes at
+ * the same bound on the error, and milliseconds of processor time, median of 9.  With a file's name
+ * it also writes what was measured there, for `weir plan bits`. Usage: bench_bits [STATS.csv] */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -73,7 +72,8 @@ static void compare(const weir_bits_stats *s, double alpha) {
            weir_bits_methods[m], bits[m].bytes, bits[m].bytes / bits[WEIR_BITS_UNIFORM].bytes,
            bits[m].error / bits[WEIR_BITS_UNIFORM].error, ms[ROUNDS / 2]);
     if (m == WEIR_BITS_KNAPSACK)
-      printf(", at most %.4f %% above the optimum", 100 * (bits[m].bytes / bits[m].least_bytes - 1));
+      printf(", at most %.4f %% above the optimum",
+             100 * (bits[m].bytes / bits[m].least_bytes - 1));
     printf("\n");
   }
   for (size_t m = 0; m < WEIR_BITS_METHODS; m++) weir_bits_drop(&bits[m]);
@@ -100,7 +100,8 @@ int main(int argc, char **argv) {
   weir_bits_watch *watch;
   const weir_bits_stats *stats;
   uint64_t least;
-  if (!e) check(weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", offset[LAYERS]));
+  if (!e)
+    check(weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", offset[LAYERS]));
   for (size_t t = 0; t < LAYERS; t++) make_gradient(t, offset[t + 1] - offset[t], e + offset[t]);
   check(weir_bits_watch_create(&watch, &layout, names));
   size_t steps = 0;
@@ -110,8 +111,8 @@ int main(int argc, char **argv) {
       weir_bits_fed(watch, t, e + offset[t], offset[t + 1] - offset[t]);
   const double measuring = weir_thread_cpu_s() - start;
   check(weir_bits_read(watch, &stats, &least));
-  printf("%d layers, %zu elements; all measured in %zu steps, %.3f ms a step\n", LAYERS, offset[LAYERS],
-         steps, 1e3 * measuring / (double)steps);
+  printf("%d layers, %zu elements; all measured in %zu steps, %.3f ms a step\n", LAYERS,
+         offset[LAYERS], steps, 1e3 * measuring / (double)steps);
   if (argc > 1) write_stats(stats, argv[1]);
   compare(stats, 1.0);
   compare(stats, 2.0);

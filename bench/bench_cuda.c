@@ -1,6 +1,6 @@
 /* Milliseconds of the CUDA operations and their share of the device's copy bandwidth: medians of 7,
  * each the mean of 10 queued one after the other; one JSON document.  Every codec of the table is
- * there, and what is wanted of fused error feedback and top-k is told beside what was measured.  The
+ * there, and what is wanted of fused error feedback and top-k is told beside what was measured. The
  * gradient is 160 tensors, of which 64 are short.  Exit code 77 without a device.
  * Usage: bench_cuda [elements [ratio]], 100 million and 0.01 by default */
 #include <stdio.h>
@@ -13,7 +13,8 @@
 
 enum { ROUNDS = 7, QUEUED = 10, SKIPPED = 77, SEEDS = 1 << 20 };
 enum { TENSORS = 160, SHORT = 64, SHORT_LENGTH = 1000, RANK = 4, COLUMNS = 4096 };
-#define WANTED_SHARE 0.7 /* of the copy bandwidth, by error feedback and top-k on 20 bytes an element */
+#define WANTED_SHARE \
+  0.7 /* of the copy bandwidth, by error feedback and top-k on 20 bytes an element */
 
 typedef struct bench {
   weir_cuda *cuda;
@@ -72,9 +73,10 @@ static double median_ms(work_fn work, bench *b) {
 static double report(bench *b, const char *what, const char *input, double bytes, work_fn work) {
   double ms = median_ms(work, b);
   double gbps = bytes / ms / 1e6;
-  printf(",\n  {\"operation\": \"%s\", \"input\": \"%s\", \"ms\": %.4f, \"gbps\": %.1f, "
-         "\"share_of_copy\": %.3f}",
-         what, input, ms, gbps, gbps / b->copy_gbps);
+  printf(
+      ",\n  {\"operation\": \"%s\", \"input\": \"%s\", \"ms\": %.4f, \"gbps\": %.1f, "
+      "\"share_of_copy\": %.3f}",
+      what, input, ms, gbps, gbps / b->copy_gbps);
   fflush(stdout);
   return gbps / b->copy_gbps;
 }
@@ -98,19 +100,17 @@ static weir_status select_fed(bench *b) {
   const weir_cuda_fed fed = {b->g, b->r, b->e, b->moments};
   size_t k;
   return weir_cuda_select(b->cuda, b->codec, &fed, &b->layout, b->cr, 1, b->index, b->value,
-                                           b->room, &k);
+                          b->room, &k);
 }
 static weir_status encode(bench *b) {
   return weir_cuda_encode(b->cuda, b->codec, b->g, &b->layout, b->cr, 1, b->message,
-                                           b->message_bytes, &b->bytes);
+                          b->message_bytes, &b->bytes);
 }
 static weir_status decode(bench *b) {
-  return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e,
-                                           false);
+  return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e, false);
 }
 static weir_status decode_add(bench *b) {
-  return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e,
-                                           true);
+  return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e, true);
 }
 static weir_status wire(bench *b) {
   return weir_cuda_wire_encode(b->cuda, b->n, b->index, b->value, b->k, WEIR_WIRE_AUTO_BF16,
@@ -158,23 +158,12 @@ static void fill(bench *b, int input) {
   for (size_t i = 0; i < b->n; i++) {
     float x = table[i % SEEDS] * (1.0F + (float)(i / SEEDS) * 1e-4F);
     switch (input) {
-      case 0:
-        b->host[i] = x;
-        break;
-      case 1:
-        b->host[i] = 0.1F;
-        break;
-      case 2:
-        b->host[i] = i == b->n / 2 ? 1e38F : x * 1e-3F;
-        break;
-      case 3:
-        b->host[i] = x * 1e-41F;
-        break;
-      case 4:
-        b->host[i] = (float)i;
-        break;
-      default:
-        b->host[i] = i % 1009 == 0 ? x : 0.0F;
+      case 0: b->host[i] = x; break;
+      case 1: b->host[i] = 0.1F; break;
+      case 2: b->host[i] = i == b->n / 2 ? 1e38F : x * 1e-3F; break;
+      case 3: b->host[i] = x * 1e-41F; break;
+      case 4: b->host[i] = (float)i; break;
+      default: b->host[i] = i % 1009 == 0 ? x : 0.0F;
     }
   }
   must(weir_cuda_copy(b->cuda, b->g, b->host, b->n * sizeof(float)));
@@ -183,7 +172,8 @@ static void fill(bench *b, int input) {
   must(weir_cuda_wait(b->cuda));
 }
 
-/* Short tensors, and longer and longer ones; one tensor where there are too few elements for that. */
+/* Short tensors, and longer and longer ones; one tensor where there are too few elements
+ * for that. */
 static void lay_out(bench *b) {
   size_t left = b->n;
   b->layout = (weir_layout){1, b->offset};
@@ -208,7 +198,8 @@ static void open_bench(bench *b, size_t n, double cr) {
   b->rows = n / COLUMNS;
   lay_out(b);
   b->k = weir_codecs[WEIR_CODEC_TOPK].kept(&b->layout, cr);
-  b->room = weir_codecs[WEIR_CODEC_LWTOPK].kept(&b->layout, cr); /* the most that a selection keeps */
+  b->room =
+      weir_codecs[WEIR_CODEC_LWTOPK].kept(&b->layout, cr); /* the most that a selection keeps */
   b->room = b->room > b->k ? b->room : b->k;
   b->message_bytes = weir_codecs[WEIR_CODEC_FP16].bound(&b->layout, 0.5); /* the longest */
   size_t pairs = weir_cuda_wire_bound(n, b->k, WEIR_WIRE_AUTO_BF16);
@@ -328,9 +319,10 @@ int main(int argc, char *argv[]) {
   double elements = (double)n;
   double ms = median_ms(copy, &b);
   b.copy_gbps = 8.0 * elements / ms / 1e6;
-  printf("{\"elements\": %zu, \"kept\": %zu, \"results\": [\n"
-         "  {\"operation\": \"copy\", \"ms\": %.4f, \"gbps\": %.1f}",
-         n, b.k, ms, b.copy_gbps);
+  printf(
+      "{\"elements\": %zu, \"kept\": %zu, \"results\": [\n"
+      "  {\"operation\": \"copy\", \"ms\": %.4f, \"gbps\": %.1f}",
+      n, b.k, ms, b.copy_gbps);
   (void)report(&b, "ef_accumulate", inputs[0], 12.0 * elements, accumulate);
   double share = measure_topk(&b);
   (void)report(&b, "scatter_add", inputs[0], 16.0 * (double)b.k, scatter_add);

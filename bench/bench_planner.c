@@ -30,8 +30,8 @@ static weir_profile made(size_t n, weir_rng *rng) {
   for (size_t i = 0; i < n; i++) {
     const double size = i % 3 ? 64.0 * (1.0 + floor(31.0 * weir_rng_uniform(rng)))
                               : 36864.0 * pow(2.0, floor(6.0 * weir_rng_uniform(rng)));
-    profile.tensors[i] = (weir_profile_tensor){
-        NULL, size, 5e-6 + size * 4e-10 * (0.5 + weir_rng_uniform(rng))};
+    profile.tensors[i] =
+        (weir_profile_tensor){NULL, size, 5e-6 + size * 4e-10 * (0.5 + weir_rng_uniform(rng))};
   }
   return profile;
 }
@@ -70,7 +70,8 @@ static void fuse_all(const char *name, const weir_profile *p, uint64_t seed) {
   static const struct {
     const char *kind;
     double comm_s, per_byte_s;
-  } networks[] = {{"10 Gbit/s", 2e-4, 2e-10}, {"100 Gbit/s", 1e-4, 2e-11}, {"1 Gbit/s", 1e-3, 2e-9}};
+  } networks[] = {
+      {"10 Gbit/s", 2e-4, 2e-10}, {"100 Gbit/s", 1e-4, 2e-11}, {"1 Gbit/s", 1e-3, 2e-9}};
   double x[2][32], y[2][32];
   weir_rng rng;
   weir_rng_seed(&rng, seed);
@@ -92,16 +93,24 @@ static double median(double ms[ROUNDS]) {
   return ms[ROUNDS / 2];
 }
 
-/* Live rows of 8 workers: dense by ring and tree, 16-bit, top-k and STAR-Topk on the caller or beside. */
+/* Live rows of 8 workers: dense by ring and tree, 16-bit, top-k and STAR-Topk on the caller or
+ * beside. */
 static void join(const char *name, const weir_profile *p) {
   static const weir_plan plans[] = {
       {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0},
       {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_TREE, .cr = 1.0},
       {.codec = WEIR_CODEC_BF16, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0},
-      {.codec = WEIR_CODEC_TOPK, .collective = WEIR_COLL_AG, .wire = WEIR_WIRE_AUTO_BF16, .cr = 0.01},
-      {.codec = WEIR_CODEC_STAR, .collective = WEIR_COLL_ART_RING, .wire = WEIR_WIRE_AUTO_BF16,
+      {.codec = WEIR_CODEC_TOPK,
+       .collective = WEIR_COLL_AG,
+       .wire = WEIR_WIRE_AUTO_BF16,
        .cr = 0.01},
-      {.codec = WEIR_CODEC_STAR, .collective = WEIR_COLL_ART_TREE, .wire = WEIR_WIRE_AUTO_BF16,
+      {.codec = WEIR_CODEC_STAR,
+       .collective = WEIR_COLL_ART_RING,
+       .wire = WEIR_WIRE_AUTO_BF16,
+       .cr = 0.01},
+      {.codec = WEIR_CODEC_STAR,
+       .collective = WEIR_COLL_ART_TREE,
+       .wire = WEIR_WIRE_AUTO_BF16,
        .cr = 0.01}};
   static const double networks[][2] = {{1e-4, 25e9}, {1e-3, 1e9}, {5e-2, 1e9}};
   enum { PLANS = sizeof plans / sizeof *plans };
@@ -116,11 +125,11 @@ static void join(const char *name, const weir_profile *p) {
       const double slope = plan->codec == WEIR_CODEC_NONE   ? 0.1e-9
                            : plan->codec == WEIR_CODEC_BF16 ? 0.2e-9
                                                             : 0.5e-9;
-      rows[r] = (weir_solve_row){
-          .compress = {.fixed_s = 2e-5, .per_byte_s = slope},
-          .exchange =
-              weir_solve_exchange(plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
-          .beside = r % 2};
+      rows[r] =
+          (weir_solve_row){.compress = {.fixed_s = 2e-5, .per_byte_s = slope},
+                           .exchange = weir_solve_exchange(
+                               plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
+                           .beside = r % 2};
     }
     for (size_t round = 0; round < ROUNDS; round++) {
       weir_solution s;
@@ -131,19 +140,26 @@ static void join(const char *name, const weir_profile *p) {
       groups = s.count;
       weir_solution_free(&s);
     }
-    printf("  %-20.20s %5zu  %4g ms, %3g Gbit/s %8.3f ms  %4zu groups  at most %.2f %% above the optimum\n",
-           name, p->count, networks[k][0] * 1e3, networks[k][1] * 1e-9, median(ms), groups, gap);
+    printf(
+        "  %-20.20s %5zu  %4g ms, %3g Gbit/s %8.3f ms  %4zu groups  at most %.2f %% above the "
+        "optimum\n",
+        name, p->count, networks[k][0] * 1e3, networks[k][1] * 1e-9, median(ms), groups, gap);
   }
 }
 
 static void decide(const char *name, const weir_profile *p) {
   for (size_t net = 0; net < 4; net++) {
-    weir_cluster c = {.machines = 8, .per_machine = 8, .intra_alpha_s = 1e-5,
-                      .intra_beta_s = net & 1 ? 1.0 / 12e9 : 1.0 / 125e9, .inter_alpha_s = 3e-5,
-                      .inter_beta_s = net & 2 ? 8.0 / 25e9 : 8.0 / 100e9, .cpu_cores = 4,
+    weir_cluster c = {.machines = 8,
+                      .per_machine = 8,
+                      .intra_alpha_s = 1e-5,
+                      .intra_beta_s = net & 1 ? 1.0 / 12e9 : 1.0 / 125e9,
+                      .inter_alpha_s = 3e-5,
+                      .inter_beta_s = net & 2 ? 8.0 / 25e9 : 8.0 / 100e9,
+                      .cpu_cores = 4,
                       .codecs = 1};
     c.codec[0] = (weir_cluster_codec){
-        "dgc", 0.02,
+        "dgc",
+        0.02,
         {{.fixed_s = 5e-5, .per_byte_s = 5e-11}, {.fixed_s = 2e-5, .per_byte_s = 5e-10}},
         {{.fixed_s = 3e-5, .per_byte_s = 2e-11}, {.fixed_s = 2e-5, .per_byte_s = 2.5e-10}}};
     double ms[ROUNDS], fused_ms[ROUNDS], fused_s = 0.0;

@@ -1,6 +1,6 @@
 /* `weir bench collectives`: how fast the collectives are between processes of this machine, in the
- * columns of nccl-tests, beside what Open MPI and Gloo make of the same.  A time is the slowest rank's
- * average over a loop, and of several loops the median. */
+ * columns of nccl-tests, beside what Open MPI and Gloo make of the same.  A time is the slowest
+ * rank's average over a loop, and of several loops the median. */
 #include "bench_collectives.h"
 
 #include <json-glib/json-glib.h>
@@ -36,7 +36,8 @@ static row row_of(const bench_plan *p, const contender *c, guint32 algorithm, gs
   return r;
 }
 
-static gboolean is_measured(const bench_plan *p, const contender *c, guint32 algorithm, gsize size) {
+static gboolean is_measured(const bench_plan *p, const contender *c, guint32 algorithm,
+                            gsize size) {
   return !*c->absent && c->cells[algorithm * p->sizes + size].chosen;
 }
 
@@ -80,7 +81,8 @@ static void print_row(const row *r) {
   char wire[24] = "-";
   if (r->wire > 0) (void)g_snprintf(wire, sizeof wire, "%" G_GUINT64_FORMAT, r->wire);
   printf("%-16s %-18s %12" G_GUINT64_FORMAT " %12.1f %9.3f %9.3f %12s %7" G_GUINT64_FORMAT "\n",
-         r->transport, r->algorithm, r->bytes, r->seconds * 1e6, r->algbw, r->busbw, wire, r->wrong);
+         r->transport, r->algorithm, r->bytes, r->seconds * 1e6, r->algbw, r->busbw, wire,
+         r->wrong);
 }
 
 /* All rows; the number of wrong elements in Weir's own. */
@@ -165,8 +167,8 @@ static guint64 report_json(const bench_plan *p, const contender *all, int count)
 static guint64 report_table(const bench_plan *p, const contender *all, int count) {
   printf("# %s, %d ranks; wire: bytes the busiest rank sends in one operation\n",
          bench_kind_names[p->kind], p->ranks);
-  printf("%-16s %-18s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)", "algbw",
-         "busbw", "wire(B)", "#wrong");
+  printf("%-16s %-18s %12s %12s %9s %9s %12s %7s\n", "", "algorithm", "size(B)", "time(us)",
+         "algbw", "busbw", "wire(B)", "#wrong");
   const guint64 wrong = report_rows(p, all, count, NULL);
   for (int i = 0; i < count; i++)
     if (*all[i].absent) printf("# %s: not measured: %s\n", all[i].name, all[i].absent);
@@ -288,9 +290,10 @@ static int parse(const arguments *a, bench_plan *p) {
   p->best = a->best;
   if (p->ranks < 2 || p->ranks > RANKS_MAX || p->repeats < 1 || p->repeats > REPEATS_MAX ||
       p->best < 0) {
-    fprintf(stderr,
-            "weir bench collectives: expected --ranks 2 to %d, --repeats 1 to %d and --best from 0\n",
-            RANKS_MAX, REPEATS_MAX);
+    fprintf(
+        stderr,
+        "weir bench collectives: expected --ranks 2 to %d, --repeats 1 to %d and --best from 0\n",
+        RANKS_MAX, REPEATS_MAX);
     return WEIR_EXIT_USAGE;
   }
   for (gsize s = 0; s < p->sizes; s++)
@@ -319,7 +322,8 @@ int weir_bench_collectives(int argc, char **argv) {
       {"format", 0, 0, G_OPTION_ARG_STRING, &a.format, "on the wire: fp32 (default), bf16", "F"},
       {"repeats", 0, 0, G_OPTION_ARG_INT, &a.repeats, "loops to take the median of (7)", "N"},
       {"best", 0, 0, G_OPTION_ARG_INT, &a.best, "only the N fastest rows of each (0: all)", "N"},
-      {"peers", 0, 0, G_OPTION_ARG_STRING, &a.peers, "openmpi, openmpi-spin, gloo: in the same run", "LIST"},
+      {"peers", 0, 0, G_OPTION_ARG_STRING, &a.peers, "openmpi, openmpi-spin, gloo: in the same run",
+       "LIST"},
       {"mpi-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.mpi_rank, "", ""},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,

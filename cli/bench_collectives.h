@@ -7,8 +7,8 @@
  *   bench_mpi.c          ranks that mpirun starts: Open MPI's own all-reduce
  *   bench_gloo.c         ranks of torch.distributed
  *
- * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which costs
- * the others nothing, until it is its turn. */
+ * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
+ * costs the others nothing, until it is its turn. */
 #ifndef WEIR_BENCH_COLLECTIVES_H
 #define WEIR_BENCH_COLLECTIVES_H
 
@@ -59,8 +59,8 @@ typedef struct bench_cell {
   gboolean chosen;             /* it is measured */
   double look;                 /* seconds of one operation, by a first look */
   double seconds[REPEATS_MAX]; /* of one operation, the slowest rank's average over a loop */
-  guint64 wire;                /* bytes the busiest rank sends in one operation; 0: it does not tell */
-  guint64 wrong;               /* elements that are not what they should be, on all ranks together */
+  guint64 wire;  /* bytes the busiest rank sends in one operation; 0: it does not tell */
+  guint64 wrong; /* elements that are not what they should be, on all ranks together */
 } bench_cell;
 
 typedef struct contender {
@@ -78,7 +78,7 @@ typedef struct contender {
   int processes;
   int fd[RANKS_MAX]; /* to each rank; -1: not there */
   char absent[256];  /* why it takes no part (any more); empty: it does */
-  bench_cell *cells;       /* [row * sizes + size] */
+  bench_cell *cells; /* [row * sizes + size] */
 } contender;
 
 void weir_bench_contender_shm(contender *c);
@@ -100,7 +100,7 @@ gboolean weir_bench_spawn(contender *c, char **argv);
 typedef struct bench_rank {
   bench_kind kind;
   int rank, size;
-  gsize most; /* elements */
+  gsize most;           /* elements */
   float *x, *y, *error; /* y: what all-to-all receives, or a sum that is not in place */
   gboolean apart;       /* the result is in y */
   gboolean (*once)(struct bench_rank *r, guint32 row, gsize n); /* FALSE: message says why */

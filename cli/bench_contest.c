@@ -1,5 +1,6 @@
-/* Contenders take turns, so that whatever else goes on in the machine meets them all alike: at every
- * size first a look at all rows, then loops over those that are measured, one of each in every round. */
+/* Contenders take turns, so that whatever else goes on in the machine meets them all alike: at
+ * every size first a look at all rows, then loops over those that are measured, one of each in
+ * every round. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,10 +18,10 @@
 #include "base/base.h"
 #include "bench_collectives.h"
 
-#define LOOK_S 0.003  /* what a first look shall at least last */
-#define LOOP_S 0.015  /* what a measured loop shall at least last */
+#define LOOK_S 0.003 /* what a first look shall at least last */
+#define LOOP_S 0.015 /* what a measured loop shall at least last */
 #define LOOP_MAX 1000
-#define LEAVE_S 10.0  /* for a contender's processes to end by themselves */
+#define LEAVE_S 10.0 /* for a contender's processes to end by themselves */
 
 typedef struct answered {
   double seconds; /* the slowest rank's */
@@ -43,8 +44,8 @@ gboolean weir_bench_free_port(char *where, gsize room) {
 gboolean weir_bench_spawn(contender *c, char **argv) {
   return c->processes < RANKS_MAX &&
          g_spawn_async(NULL, argv, NULL,
-                       G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD | G_SPAWN_STDOUT_TO_DEV_NULL |
-                           G_SPAWN_STDERR_TO_DEV_NULL,
+                       G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD |
+                           G_SPAWN_STDOUT_TO_DEV_NULL | G_SPAWN_STDERR_TO_DEV_NULL,
                        NULL, NULL, &c->pid[c->processes], NULL) &&
          ++c->processes > 0;
 }
@@ -101,8 +102,8 @@ static gboolean hear(int fd, char *line, gsize room) {
 static gboolean ask(contender *c, const bench_plan *p, guint32 row, gsize n, guint32 loop,
                     gboolean checks, answered *out) {
   char line[512];
-  const int length = g_snprintf(line, sizeof line, "%u %" G_GSIZE_FORMAT " %u %d\n", row, n, loop,
-                                checks ? 1 : 0);
+  const int length =
+      g_snprintf(line, sizeof line, "%u %" G_GSIZE_FORMAT " %u %d\n", row, n, loop, checks ? 1 : 0);
   *out = (answered){.seconds = 0.0};
   for (int r = 0; r < p->ranks; r++)
     (void)!send(c->fd[r], line, (size_t)length, MSG_NOSIGNAL); /* who is gone does not answer */
@@ -128,7 +129,8 @@ static void seat(contender *all, int count, const bench_plan *p, int fd) {
   int number = -1, rank = -1, at = 0;
   const gboolean heard = hear(fd, line, sizeof line);
   const gboolean hello = heard && sscanf(line, "HELLO %d %d", &number, &rank) == 2;
-  const gboolean sorry = heard && !hello && sscanf(line, "SORRY %d %d %n", &number, &rank, &at) == 2;
+  const gboolean sorry =
+      heard && !hello && sscanf(line, "SORRY %d %d %n", &number, &rank, &at) == 2;
   const gboolean known = number >= 0 && number < count && rank >= 0 && rank < p->ranks;
   if (hello && known && all[number].fd[rank] < 0) {
     all[number].fd[rank] = fd;

@@ -43,8 +43,8 @@ static const char script[] =
 
 static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
   /* The first python may be one of the user's own that lacks the distribution's packages. */
-  const char *python = g_file_test("/usr/bin/python3", G_FILE_TEST_IS_EXECUTABLE)
-                           ? "/usr/bin/python3" : "python3";
+  const char *python =
+      g_file_test("/usr/bin/python3", G_FILE_TEST_IS_EXECUTABLE) ? "/usr/bin/python3" : "python3";
   char where[64];
   if (!weir_bench_free_port(where, sizeof where)) {
     (void)g_strlcpy(c->absent, "no free port on the loopback", sizeof c->absent);
@@ -57,9 +57,16 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
     text[1] = g_strdup_printf("%d", rank);
     text[2] = g_strdup_printf("%d", p->ranks);
     text[3] = g_strdup_printf("%" G_GSIZE_FORMAT, p->most);
-    char *argv[] = {(char *)(guintptr)python, (char *)(guintptr)"-c", (char *)(guintptr)script,
-                    (char *)(guintptr)path, text[0], text[1], text[2], text[3],
-                    (char *)(guintptr)port, NULL};
+    char *argv[] = {(char *)(guintptr)python,
+                    (char *)(guintptr) "-c",
+                    (char *)(guintptr)script,
+                    (char *)(guintptr)path,
+                    text[0],
+                    text[1],
+                    text[2],
+                    text[3],
+                    (char *)(guintptr)port,
+                    NULL};
     if (!weir_bench_spawn(c, argv)) {
       (void)g_strlcpy(c->absent, "no python3 can be started (Debian: python3-torch)",
                       sizeof c->absent);
@@ -78,6 +85,6 @@ static gboolean has_row(const contender *c, const bench_plan *p, guint32 row) {
 }
 
 void weir_bench_contender_gloo(contender *c) {
-  *c = (contender){.name = "gloo", .peer = TRUE, .row_name = row_name, .has_row = has_row,
-                   .start = start};
+  *c = (contender){
+      .name = "gloo", .peer = TRUE, .row_name = row_name, .has_row = has_row, .start = start};
 }

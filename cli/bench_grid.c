@@ -1,6 +1,6 @@
-/* `weir bench grid`: cost rows against measurement over shaped links, and what the selector's choices
- * cost.  Workers are processes in network namespaces, inside User-Mode Linux where the kernel has no
- * netem. */
+/* `weir bench grid`: cost rows against measurement over shaped links, and what the selector's
+ * choices cost.  Workers are processes in network namespaces, inside User-Mode Linux where the
+ * kernel has no netem. */
 #include "bench_grid.h"
 
 #include <math.h>
@@ -99,12 +99,15 @@ static void tell(const grid_plan *p, double seconds) {
   int measured = 0;
   for (int i = 0; i < p->ops; i++) measured += p->op[i].measured_s > 0;
   fprintf(stderr,
-          "%d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s one way, %.2f both ways, burst %.0f "
-          "bytes, %.1f us a message, %.3f ns a byte, %.3f/%.3f ns to add one; %d of %d operations in %.0f "
+          "%d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s one way, %.2f both ways, burst "
+          "%.0f "
+          "bytes, %.1f us a message, %.3f ns a byte, %.3f/%.3f ns to add one; %d of %d operations "
+          "in %.0f "
           "s\n",
           p->workers, p->shape.delay_s * 1e3, p->shape.rate_bytes_s * 8e-6, p->link.alpha * 1e3,
           8e-6 / p->link.beta, 8e-6 / p->link.duplex_beta, p->link.burst, p->link.message_s * 1e6,
-          p->link.byte_s * 1e9, p->link.sum_s * 1e9, p->link.sums_s * 1e9, measured, p->ops, seconds);
+          p->link.byte_s * 1e9, p->link.sum_s * 1e9, p->link.sums_s * 1e9, measured, p->ops,
+          seconds);
 }
 
 static weir_status run_workers(void *user) {
@@ -129,8 +132,7 @@ static weir_status run_workers(void *user) {
     p->budget_s = g->budget_s;
     p->job = (guint64)(1 + run->count * g->shapes + s);
     weir_grid_operations(p);
-    if (status == WEIR_OK &&
-        getrandom(p->secret, sizeof p->secret, 0) != (ssize_t)sizeof p->secret)
+    if (status == WEIR_OK && getrandom(p->secret, sizeof p->secret, 0) != (ssize_t)sizeof p->secret)
       status = weir_fail(WEIR_E_IO, "no random bytes for the ranks' secret");
     if (status == WEIR_OK) status = run_shape(p, topology);
     if (status != WEIR_OK) break;
@@ -199,10 +201,14 @@ static int run_in_uml(const arguments *a) {
   self[length] = '\0';
   char budget[32];
   (void)g_ascii_dtostr(budget, sizeof budget, a->budget_s);
-  const char *const argv[] = {self,           "bench",      "grid",       "--network",
-                              "tc",           "--workers",  a->workers,   "--latency-ms",
-                              a->latencies,   "--mbit",     a->rates,     "--budget-s",
-                              budget,         a->json ? "--json" : NULL,  NULL};
+  const char *const argv[] = {self,         "bench",
+                              "grid",       "--network",
+                              "tc",         "--workers",
+                              a->workers,   "--latency-ms",
+                              a->latencies, "--mbit",
+                              a->rates,     "--budget-s",
+                              budget,       a->json ? "--json" : NULL,
+                              NULL};
   const weir_uml_config config = {.argv = argv, .memory_mib = 3072, .timeout_s = 3600};
   int code = 0;
   const weir_status status = weir_uml_run(&config, &code);
@@ -234,13 +240,13 @@ static int parse(const arguments *a, grid *g) {
     g->workers[i] = (int)workers[i];
     if (workers[i] < 2 || workers[i] != g->workers[i]) g->worker_counts = 0;
   }
-  const char *wrong = g->worker_counts == 0 ? "--workers: up to 4 whole numbers from 2 to 16"
-                      : latencies == 0      ? "--latency-ms: up to 4 numbers above 0"
-                      : rates == 0          ? "--mbit: up to 4 numbers above 0"
-                      : !(a->budget_s > 0 && a->budget_s <= 3600)
-                          ? "--budget-s: seconds above 0, at most 3600"
-                      : strcmp(a->network, "uml") && strcmp(a->network, "tc") ? "--network: uml or tc"
-                                                                              : NULL;
+  const char *wrong =
+      g->worker_counts == 0                       ? "--workers: up to 4 whole numbers from 2 to 16"
+      : latencies == 0                            ? "--latency-ms: up to 4 numbers above 0"
+      : rates == 0                                ? "--mbit: up to 4 numbers above 0"
+      : !(a->budget_s > 0 && a->budget_s <= 3600) ? "--budget-s: seconds above 0, at most 3600"
+      : strcmp(a->network, "uml") && strcmp(a->network, "tc") ? "--network: uml or tc"
+                                                              : NULL;
   if (wrong) {
     fprintf(stderr, "weir bench grid: expected %s\n", wrong);
     return WEIR_EXIT_USAGE;
@@ -262,11 +268,13 @@ int weir_bench_grid(int argc, char **argv) {
       {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
        "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
       {"budget-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.budget_s,
-       "Measuring a shape takes about so long: long operations are measured once or left out (default 60)",
+       "Measuring a shape takes about so long: long operations are measured once or left out "
+       "(default 60)",
        "S"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON, a line a shape, every cell", NULL},
       {"read", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.files,
-       "Report what --json printed, with the predictions of this program's rows; may be repeated", "FILE"},
+       "Report what --json printed, with the predictions of this program's rows; may be repeated",
+       "FILE"},
       G_OPTION_ENTRY_NULL,
   };
   g_autoptr(GOptionContext) context =

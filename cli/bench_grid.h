@@ -9,8 +9,15 @@
 #include "lab/topology.h"
 #include "netmon/shaper.h"
 
-enum { GRID_RANKS = 16, GRID_OPS = 160, GRID_SHAPES = 16, GRID_WORKERS = 4, GRID_REPEATS = 9,
-       GRID_PARTS = 2, GRID_PLANS = 256 };
+enum {
+  GRID_RANKS = 16,
+  GRID_OPS = 160,
+  GRID_SHAPES = 16,
+  GRID_WORKERS = 4,
+  GRID_REPEATS = 9,
+  GRID_PARTS = 2,
+  GRID_PLANS = 256
+};
 
 /* One thing to measure: one or two collectives one after the other. */
 typedef struct grid_part {

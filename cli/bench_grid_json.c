@@ -96,7 +96,8 @@ static gboolean read_part(JsonArray *parts, guint at, grid_part *part) {
     if (!node || !JSON_NODE_HOLDS_VALUE(node)) return FALSE;
     value[i] = json_node_get_int(node);
   }
-  if (value[0] < 0 || value[0] >= WEIR_KIND_COUNT || value[2] < 1 || value[2] > 1 << 30) return FALSE;
+  if (value[0] < 0 || value[0] >= WEIR_KIND_COUNT || value[2] < 1 || value[2] > 1 << 30)
+    return FALSE;
   *part = (grid_part){(weir_kind)value[0], (guint32)value[1], (gsize)value[2]};
   return value[1] >= 0 && value[1] < weir_rows(part->kind);
 }

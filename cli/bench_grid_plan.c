@@ -11,9 +11,9 @@ static const double ratios[] = {0.1, 0.01, 0.001};
 #define ONCE_MOST_S 1.0 /* longer gradients, by their time on one link, are left out */
 #define EACH_S 4.0      /* repeats of one operation take no longer */
 
-static const char *const names[] = {"all-reduce", "broadcast", "all-gather", "reduce-scatter",
-                                    "reduce",     "gather",    "all-to-all", "ag",
-                                    "art"};
+static const char *const names[] = {"all-reduce",     "broadcast", "all-gather",
+                                    "reduce-scatter", "reduce",    "gather",
+                                    "all-to-all",     "ag",        "art"};
 enum { NAME_AG = WEIR_KIND_COUNT, NAME_ART };
 
 const char *weir_grid_name(const char *text) {
@@ -32,7 +32,8 @@ static void add(grid_plan *p, int name, gsize gradient, double cr, int parts, gr
                                 .part = {first, second}};
 }
 
-/* Rows that differ from flat ones with several ranks on a machine only, which here there are not. */
+/* Rows that differ from flat ones with several ranks on a machine only, which here there
+ * are not. */
 static gboolean is_flat(weir_kind kind, guint32 row) {
   return kind != WEIR_KIND_ALLREDUCE || row <= WEIR_ALLREDUCE_STAR;
 }
@@ -41,8 +42,8 @@ static void add_dense(grid_plan *p, gsize bytes) {
   const grid_part none = {.bytes = 0};
   for (int kind = 0; kind < WEIR_KIND_COUNT; kind++)
     for (guint32 row = 0; row < weir_rows((weir_kind)kind); row++) {
-      const gboolean blocks = kind == WEIR_KIND_ALLGATHER || kind == WEIR_KIND_GATHER ||
-                              kind == WEIR_KIND_ALLTOALL;
+      const gboolean blocks =
+          kind == WEIR_KIND_ALLGATHER || kind == WEIR_KIND_GATHER || kind == WEIR_KIND_ALLTOALL;
       const grid_part part = {(weir_kind)kind, row, blocks ? bytes / (gsize)p->workers : bytes};
       if (is_flat((weir_kind)kind, row)) add(p, kind, bytes, 1, 1, part, none);
     }
@@ -56,8 +57,7 @@ static void add_sparse(grid_plan *p, gsize bytes, double cr) {
   for (guint32 row = 0; row < WEIR_ALLGATHER_COUNT; row++)
     add(p, NAME_AG, bytes, cr, 1, (grid_part){WEIR_KIND_ALLGATHER, row, pairs}, none);
   for (guint32 row = 0; row <= WEIR_ALLREDUCE_STAR; row++)
-    add(p, NAME_ART, bytes, cr, 2,
-        (grid_part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, list},
+    add(p, NAME_ART, bytes, cr, 2, (grid_part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, list},
         (grid_part){WEIR_KIND_ALLREDUCE, row, kept * 4});
 }
 

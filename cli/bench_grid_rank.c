@@ -22,7 +22,8 @@ typedef struct bench {
   weir_comm *comm;
   float *x, *y;
   guint64 step;
-  long pause_ns; /* between two operations: token buckets are full again, and answers have come in */
+  long
+      pause_ns; /* between two operations: token buckets are full again, and answers have come in */
 } bench;
 
 static weir_status once(bench *b, const grid_part *part) {
@@ -30,7 +31,8 @@ static weir_status once(bench *b, const grid_part *part) {
   const gsize n = bytes / sizeof(float);
   for (int r = 0; r < b->p->workers; r++) out[r] = bytes;
   switch (part->kind) {
-    case WEIR_KIND_BROADCAST: return weir_broadcasts[part->row].run(b->comm, 0, b->x, bytes, &bytes);
+    case WEIR_KIND_BROADCAST:
+      return weir_broadcasts[part->row].run(b->comm, 0, b->x, bytes, &bytes);
     case WEIR_KIND_ALLGATHER:
       return weir_allgathers[part->row].run(b->comm, b->x, bytes, out, NULL);
     case WEIR_KIND_REDUCE_SCATTER:
@@ -70,8 +72,8 @@ static void tell(const bench *b, double begin_s, double done, double all, double
           (now_s - begin_s) * (all - done) / done);
 }
 
-/* All operations, and all again: whatever else the machine does for a while shall not hit all repeats of
- * one of them. */
+/* All operations, and all again: whatever else the machine does for a while shall not hit all
+ * repeats of one of them. */
 static weir_status measure_all(bench *b, const weir_link *link) {
   const grid_plan *p = b->p;
   int repeats[GRID_OPS];
@@ -129,8 +131,8 @@ weir_status weir_grid_rank(grid_plan *p, int rank) {
   b.x = room(most);
   b.y = room(most);
   weir_link link = {0};
-  weir_status status = b.x && b.y ? join_group(&b, rank)
-                                  : weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes", most);
+  weir_status status =
+      b.x && b.y ? join_group(&b, rank) : weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes", most);
   /* Every connection has carried something before anything is measured. */
   const grid_part warm = {WEIR_KIND_ALLTOALL, WEIR_ALLTOALL_PAIRWISE, 32768};
   if (status == WEIR_OK) {

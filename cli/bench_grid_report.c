@@ -10,8 +10,9 @@
 enum { CLASSES = 32 };
 
 typedef struct tally {
-  double error, bias, worst; /* sums of |predicted / measured - 1| and of it with its sign; the largest */
-  double learnt;             /* sum of the error after learning at other sizes */
+  double error, bias,
+      worst;     /* sums of |predicted / measured - 1| and of it with its sign; the largest */
+  double learnt; /* sum of the error after learning at other sizes */
   int cells;
   int large, reached; /* of 1 MiB and more; of those, REACHED of the row's speed */
   double slowest;     /* share of it, the least */
@@ -59,8 +60,8 @@ static int choose(const grid_plan *p, int first, const weir_selector *s) {
   return chosen;
 }
 
-/* Of the operations that could take its place: what is predicted to be best against what was.  FALSE:
- * counted already, with an earlier one. */
+/* Of the operations that could take its place: what is predicted to be best against what was.
+ * FALSE: counted already, with an earlier one. */
 static gboolean judge_choice(const grid_plan *p, int first, const weir_selector *plain,
                              const weir_selector *learnt, tally *t, char worst[160]) {
   int best = first;
@@ -74,10 +75,11 @@ static gboolean judge_choice(const grid_plan *p, int first, const weir_selector 
   t->learnt_loss = p->op[choose(p, first, learnt)].measured_s / p->op[best].measured_s - 1;
   t->loss = t->worst_loss = loss;
   t->choices = 1;
-  (void)g_snprintf(worst, 160, "%d x %g ms %g Mbit/s, %zu KiB: %s %s %.1f ms, %s %s %.1f ms", p->workers,
-                   p->shape.delay_s * 1e3, p->shape.rate_bytes_s * 8e-6, p->op[first].gradient >> 10,
-                   p->op[chosen].name, algorithm_of(&p->op[chosen]), p->op[chosen].measured_s * 1e3,
-                   p->op[best].name, algorithm_of(&p->op[best]), p->op[best].measured_s * 1e3);
+  (void)g_snprintf(worst, 160, "%d x %g ms %g Mbit/s, %zu KiB: %s %s %.1f ms, %s %s %.1f ms",
+                   p->workers, p->shape.delay_s * 1e3, p->shape.rate_bytes_s * 8e-6,
+                   p->op[first].gradient >> 10, p->op[chosen].name, algorithm_of(&p->op[chosen]),
+                   p->op[chosen].measured_s * 1e3, p->op[best].name, algorithm_of(&p->op[best]),
+                   p->op[best].measured_s * 1e3);
   return TRUE;
 }
 
@@ -141,8 +143,7 @@ static tally judge_plan(const grid_plan *p, report *r) {
     const grid_op *op = &p->op[i];
     if (!(op->measured_s > 0)) continue;
     learn_elsewhere(p, op, &learnt);
-    const tally cell =
-        judge(op, weir_grid_predict(&plain, op), weir_grid_predict(&learnt, op));
+    const tally cell = judge(op, weir_grid_predict(&plain, op), weir_grid_predict(&learnt, op));
     join(&all, &cell);
     join(&class_of(r->row, op->name, algorithm_of(op), 1)->t, &cell);
     tally choice = {0};
@@ -159,18 +160,21 @@ static double percent(double sum, int count) { return count ? 100 * sum / count 
 static void print_tally(const tally *t) {
   printf(" %5d %6.1f %6.1f %6.1f %6.1f %4d/%-4d %5.2f %6.1f %6.1f %6.1f\n", t->cells,
          percent(t->error, t->cells), percent(t->bias, t->cells), 100 * t->worst,
-         percent(t->learnt, t->cells), t->reached, t->large, t->slowest, percent(t->loss, t->choices),
-         100 * t->worst_loss, percent(t->learnt_loss, t->choices));
+         percent(t->learnt, t->cells), t->reached, t->large, t->slowest,
+         percent(t->loss, t->choices), 100 * t->worst_loss, percent(t->learnt_loss, t->choices));
 }
 
 static void print_classes(const report *r) {
-  printf("\n# By algorithm: error, bias, and of 1 MiB and more how many reach 95 %%, and the least\n");
+  printf(
+      "\n# By algorithm: error, bias, and of 1 MiB and more how many reach 95 %%, and the least\n");
   for (const class *c = r->row; c < r->row + CLASSES && c->collective; c++)
     printf("%-15s %-12s %5d %6.1f %6.1f %4d/%-4d %5.2f\n", c->collective, c->algorithm, c->t.cells,
-           percent(c->t.error, c->t.cells), percent(c->t.bias, c->t.cells), c->t.reached, c->t.large,
-           c->t.slowest);
-  printf("\n# What the selector's choices cost beyond the best measured, %%: mean, worst, and mean after "
-         "learning\n");
+           percent(c->t.error, c->t.cells), percent(c->t.bias, c->t.cells), c->t.reached,
+           c->t.large, c->t.slowest);
+  printf(
+      "\n# What the selector's choices cost beyond the best measured, %%: mean, worst, and mean "
+      "after "
+      "learning\n");
   for (const class *c = r->choice; c < r->choice + CLASSES && c->collective; c++)
     printf("%-15s %-6g %4d %6.1f %6.1f %6.1f  %s\n", c->collective, c->cr, c->t.choices,
            percent(c->t.loss, c->t.choices), 100 * c->t.worst_loss,
@@ -179,12 +183,16 @@ static void print_classes(const report *r) {
 
 void weir_grid_report(const grid_plan *plan, int plans) {
   report *r = g_new0(report, 1);
-  printf("# error: |predicted/measured - 1|, %%: mean, with its sign, worst, and mean after learning at\n"
-         "# other sizes; large: of 1 MiB and more, how many reach 95 %% of the row's speed, and the least;\n"
-         "# loss: of the selector's choices beyond the best measured, %%: mean, worst, after learning\n");
+  printf(
+      "# error: |predicted/measured - 1|, %%: mean, with its sign, worst, and mean after learning "
+      "at\n"
+      "# other sizes; large: of 1 MiB and more, how many reach 95 %% of the row's speed, and the "
+      "least;\n"
+      "# loss: of the selector's choices beyond the best measured, %%: mean, worst, after "
+      "learning\n");
   printf("%7s %5s %6s %7s %8s %5s %6s %6s %6s %6s %9s %5s %6s %6s %6s\n", "workers", "ms", "Mbit/s",
-         "alpha", "rate", "cells", "error", "bias", "worst", "learnt", "large", "least", "loss", "worst",
-         "learnt");
+         "alpha", "rate", "cells", "error", "bias", "worst", "learnt", "large", "least", "loss",
+         "worst", "learnt");
   for (int i = 0; i < plans; i++) {
     const tally t = judge_plan(&plan[i], r);
     printf("%7d %5g %6g %7.2f %8.2f", plan[i].workers, plan[i].shape.delay_s * 1e3,

@@ -1,6 +1,6 @@
-/* `weir bench kernels`: what compressing costs on one core, beside what merely moving the data costs
- * and beside what else selects the largest.  Medians of processor time, for other work on the machine is
- * none of the kernels'; ratios within one run. */
+/* `weir bench kernels`: what compressing costs on one core, beside what merely moving the data
+ * costs and beside what else selects the largest.  Medians of processor time, for other work on the
+ * machine is none of the kernels'; ratios within one run. */
 #include "bench_kernels.h"
 
 #include <stdio.h>
@@ -19,7 +19,8 @@ typedef struct arguments {
   gboolean no_peers, json;
 } arguments;
 
-static const kernel_row *find(const kernel_result *r, kernel_data data, const char *format, double cr) {
+static const kernel_row *find(const kernel_result *r, kernel_data data, const char *format,
+                              double cr) {
   g_autofree char *name = g_strdup_printf(format, cr);
   for (guint i = 0; i < r->rows->len; i++) {
     const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
@@ -40,8 +41,9 @@ static void put(kernel_result *r, const char *name, double above, double below, 
   g_array_append_val(r->ratios, one);
 }
 
-/* Decoding into a gradient writes it once, and adding to one reads and writes it: besides the bound, which
- * is in reads of it, what such a pass takes.  The bounds on bytes hold for 16-bit values. */
+/* Decoding into a gradient writes it once, and adding to one reads and writes it: besides the
+ * bound, which is in reads of it, what such a pass takes.  The bounds on bytes hold for 16-bit
+ * values. */
 static void put_wire(kernel_result *r, double cr, double bound, double read, double scale) {
   for (weir_wire_format format = WEIR_WIRE_AUTO_FP32; format < WEIR_WIRE_COUNT; format++) {
     const char *const name = weir_wire_name(format);
@@ -177,7 +179,7 @@ static int check(const arguments *a) {
 static int run_checked(const arguments *a) {
   kernel_bench b = {.n = (gsize)a->elements, .rounds = a->rounds, .cr = a->cr};
   kernel_result r = {.rows = g_array_new(FALSE, TRUE, sizeof(kernel_row)),
-              .ratios = g_array_new(FALSE, TRUE, sizeof(kernel_ratio))};
+                     .ratios = g_array_new(FALSE, TRUE, sizeof(kernel_ratio))};
   weir_status status = reserve(&b);
   if (status == WEIR_OK) status = run_all(&b, a, &r);
   if (status != WEIR_OK)
@@ -206,9 +208,10 @@ int weir_bench_kernels(int argc, char **argv) {
   };
   g_autoptr(GOptionContext) context = g_option_context_new("- compressing on one core");
   g_option_context_set_summary(
-      context, "Times every codec and message form on one core, selections also on inputs that "
-               "are hard for\nthem, and compares: with a read pass and a copy, with "
-               "std::nth_element and with torch.topk.");
+      context,
+      "Times every codec and message form on one core, selections also on inputs that "
+      "are hard for\nthem, and compares: with a read pass and a copy, with "
+      "std::nth_element and with torch.topk.");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   int code = WEIR_EXIT_USAGE;

@@ -56,8 +56,8 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr);
 weir_status weir_kernel_measure(kernel_bench *b, GArray *rows);
 double weir_kernel_median(double *ms, int count); /* sorts */
 
-/* Fitted lines of every codec, and how far they are off, compressing and decoding together, relative, on
- * sizes that they were not fitted on. */
+/* Fitted lines of every codec, and how far they are off, compressing and decoding together,
+ * relative, on sizes that they were not fitted on. */
 enum { KERNEL_OTHER_SIZES = 9 };
 extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 typedef struct kernel_fit {
@@ -82,8 +82,8 @@ typedef struct kernel_ratio {
 } kernel_ratio;
 
 typedef struct kernel_result {
-  GArray *rows;   /* of kernel_row, all data */
-  GArray *ratios; /* of kernel_ratio */
+  GArray *rows;                    /* of kernel_row, all data */
+  GArray *ratios;                  /* of kernel_ratio */
   double nth_element_ms, torch_ms; /* negative: absent */
   const char *no_nth_element;
   char *no_torch;

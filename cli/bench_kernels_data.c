@@ -11,18 +11,12 @@ const char *const kernel_data_names[DATA_KINDS] = {"normal",   "gradient", "equa
 
 static float value(weir_rng *rng, kernel_data data, gsize i, gsize n) {
   switch (data) {
-    case DATA_NORMAL:
-      return (float)weir_rng_normal(rng);
-    case DATA_EQUAL:
-      return weir_rng_next(rng) & 1 ? 0.1f : -0.1f;
-    case DATA_HUGE:
-      return i == n / 2 ? 3e38f : 1e-3f * (float)weir_rng_normal(rng);
-    case DATA_DENORMAL:
-      return ((float)weir_rng_below(rng, 10001) - 5000.0f) * 1.4e-45f;
-    case DATA_SORTED:
-      return (float)i;
-    case DATA_ZERO:
-      return weir_rng_below(rng, 1000) == 0 ? (float)weir_rng_normal(rng) : 0.0f;
+    case DATA_NORMAL: return (float)weir_rng_normal(rng);
+    case DATA_EQUAL: return weir_rng_next(rng) & 1 ? 0.1f : -0.1f;
+    case DATA_HUGE: return i == n / 2 ? 3e38f : 1e-3f * (float)weir_rng_normal(rng);
+    case DATA_DENORMAL: return ((float)weir_rng_below(rng, 10001) - 5000.0f) * 1.4e-45f;
+    case DATA_SORTED: return (float)i;
+    case DATA_ZERO: return weir_rng_below(rng, 1000) == 0 ? (float)weir_rng_normal(rng) : 0.0f;
     default: /* heavy tails, scales that change from stretch to stretch as from layer to layer */
       return (float)(weir_rng_normal(rng) / sqrt(0.05 + weir_rng_uniform(rng)) *
                      pow(10.0, -(double)(i * 61 / n % 4)));

@@ -15,8 +15,8 @@ static weir_status check(kernel_fit *fit, weir_kernel_probe *probe, gsize most) 
     if (n > most) continue;
     const weir_status status = weir_kernel_time(probe, &fit->plan, n, 7, &compress, &decode);
     if (status != WEIR_OK) return status;
-    const double modelled = weir_kernel_seconds(&fit->cost.compress, n) +
-                            weir_kernel_seconds(&fit->cost.decode, n);
+    const double modelled =
+        weir_kernel_seconds(&fit->cost.compress, n) + weir_kernel_seconds(&fit->cost.decode, n);
     fit->error[i] = modelled / (compress + decode) - 1.0;
   }
   return WEIR_OK;
@@ -29,8 +29,7 @@ weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out) {
   out->ms = 1e3 * (weir_now_s() - start);
   out->cpu_ms = 1e3 * (weir_thread_cpu_s() - start_cpu);
   weir_kernel_probe *probe = NULL;
-  if (status == WEIR_OK)
-    status = weir_kernel_probe_create(&probe, most);
+  if (status == WEIR_OK) status = weir_kernel_probe_create(&probe, most);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++) {
     kernel_fit *fit = &out->codec[codec];
     *fit = (kernel_fit){.plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16),

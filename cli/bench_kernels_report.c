@@ -109,9 +109,13 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
 }
 
 static void print_fits(const kernel_fits *fits) {
-  printf("\n# times fitted for all codecs in %.0f ms (%.0f of processor time); error in %% on other sizes, "
-         "thousands of elements\n%-10s %8s", fits->ms, fits->cpu_ms, "codec", "cr");
-  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) printf(" %7g", (double)kernel_other_sizes[i] / 1e3);
+  printf(
+      "\n# times fitted for all codecs in %.0f ms (%.0f of processor time); error in %% on other "
+      "sizes, "
+      "thousands of elements\n%-10s %8s",
+      fits->ms, fits->cpu_ms, "codec", "cr");
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++)
+    printf(" %7g", (double)kernel_other_sizes[i] / 1e3);
   printf("\n");
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
@@ -123,8 +127,9 @@ static void print_fits(const kernel_fits *fits) {
 }
 
 void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r) {
-  printf("# %" G_GSIZE_FORMAT " floats, one core, %s, processor time, median of %d; gradients: %s\n", b->n,
-         weir_cpu()->name, b->rounds, r->gradients);
+  printf("# %" G_GSIZE_FORMAT
+         " floats, one core, %s, processor time, median of %d; gradients: %s\n",
+         b->n, weir_cpu()->name, b->rounds, r->gradients);
   printf("%-10s %-36s %10s %10s %10s %9s\n", "data", "", "ms", "least ms", "/ read", "B/kept");
   double read = 0;
   for (guint i = 0; i < r->rows->len; i++) {

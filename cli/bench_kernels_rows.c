@@ -51,8 +51,8 @@ static weir_status do_fused(kernel_bench *b, const kernel_row *row) {
   const weir_layout layout = {1, offset};
   const float *const g = b->g;
   weir_moments moments = {0};
-  const weir_status status = weir_ef_topk(b->context, &g, &layout, b->r, b->e, row->cr, &moments,
-                                          b->index, b->n, &b->k);
+  const weir_status status =
+      weir_ef_topk(b->context, &g, &layout, b->r, b->e, row->cr, &moments, b->index, b->n, &b->k);
   weir_scatter_zero(b->sum, b->index, b->k); /* as the residual is updated */
   return status;
 }
@@ -67,8 +67,7 @@ static weir_status do_select(kernel_bench *b, const kernel_row *row) {
   const gsize offset[2] = {0, b->n};
   const weir_layout layout = {1, offset};
   const weir_codec *codec = weir_codec_find(row->codec);
-  if (codec->draw)
-    return codec->draw(b->context, &layout, row->cr, 1, b->index, b->n, &b->k);
+  if (codec->draw) return codec->draw(b->context, &layout, row->cr, 1, b->index, b->n, &b->k);
   return codec->select(b->context, b->e, &layout, row->cr, b->index, b->n, &b->k);
 }
 
@@ -107,8 +106,8 @@ static weir_status do_encode(kernel_bench *b, const kernel_row *row) {
   const gsize offset[2] = {0, b->n};
   const weir_layout layout = {1, offset};
   b->k = b->n;
-  return weir_codec_find(row->codec)->encode(b->context, b->e, &layout, row->cr, 1, b->message,
-                                             b->room, &b->bytes);
+  return weir_codec_find(row->codec)
+      ->encode(b->context, b->e, &layout, row->cr, 1, b->message, b->room, &b->bytes);
 }
 
 static weir_status decode(kernel_bench *b, const kernel_row *row, float *to, bool add) {
@@ -137,8 +136,8 @@ static void add(GArray *rows, kernel_row row, const char *format, ...) {
 }
 
 static void add_selection(GArray *rows, kernel_data data, guint32 codec, double cr) {
-  add(rows, (kernel_row){.data = data, .work = do_select, .codec = codec, .cr = cr},
-            "%s cr %g", weir_codec_name(codec), cr);
+  add(rows, (kernel_row){.data = data, .work = do_select, .codec = codec, .cr = cr}, "%s cr %g",
+      weir_codec_name(codec), cr);
 }
 
 static void add_wire(GArray *rows, kernel_data data, double cr) {
@@ -184,16 +183,12 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr) {
     const char *name;
     weir_status (*work)(kernel_bench *b, const kernel_row *row);
     gboolean once;
-  } passes[] = {{"read", do_read, FALSE},
-                {"error feedback", do_accumulate, FALSE},
-                {"gain curve", do_gain, FALSE},
-                {"copy", do_copy, FALSE},
-                {"move 20 bytes", do_move20, TRUE},
-                {"scale in place", do_scale, TRUE}};
+  } passes[] = {{"read", do_read, FALSE},           {"error feedback", do_accumulate, FALSE},
+                {"gain curve", do_gain, FALSE},     {"copy", do_copy, FALSE},
+                {"move 20 bytes", do_move20, TRUE}, {"scale in place", do_scale, TRUE}};
   for (gsize i = 0; i < G_N_ELEMENTS(passes); i++)
     if (data == DATA_NORMAL || !passes[i].once)
-      add(rows, (kernel_row){.data = data, .work = passes[i].work, .cr = cr}, "%s",
-                passes[i].name);
+      add(rows, (kernel_row){.data = data, .work = passes[i].work, .cr = cr}, "%s", passes[i].name);
   add_ratio(rows, data, cr);
   if (data != DATA_NORMAL) return;
   static const double others[] = {0.1, 0.01, 0.001};

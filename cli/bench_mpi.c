@@ -1,6 +1,6 @@
 /* Ranks that mpirun starts, as this same program: Open MPI's own all-reduce, with each of its
- * algorithms.  Which one a communicator uses is settled when it is made, from a variable of the tools'
- * interface: so there is one communicator an algorithm. */
+ * algorithms.  Which one a communicator uses is settled when it is made, from a variable of the
+ * tools' interface: so there is one communicator an algorithm. */
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -8,8 +8,9 @@
 #include "bench_collectives.h"
 
 /* As coll_tuned numbers them; 0: as it decides by itself. */
-static const char *const names[] = {"default",       "basic-linear",   "nonoverlapping",
-                                    "recursive-doubling", "ring", "segmented-ring", "rabenseifner"};
+static const char *const names[] = {
+    "default", "basic-linear",   "nonoverlapping", "recursive-doubling",
+    "ring",    "segmented-ring", "rabenseifner"};
 
 static const char *row_name(bench_kind kind, guint32 row) {
   return kind == BENCH_ALLREDUCE && row < G_N_ELEMENTS(names) ? names[row] : NULL;
@@ -68,7 +69,8 @@ int weir_bench_mpi_rank(const char *text) {
   g_auto(GStrv) part = g_strsplit(text, ",", 3);
   if (g_strv_length(part) != 3) return 2;
   const int number = (int)g_ascii_strtoll(part[1], NULL, 10);
-  mpi_rank m = {.base = {.kind = BENCH_ALLREDUCE, .apart = TRUE, .once = once, .together = together}};
+  mpi_rank m = {
+      .base = {.kind = BENCH_ALLREDUCE, .apart = TRUE, .once = once, .together = together}};
   m.base.most = g_ascii_strtoull(part[2], NULL, 10);
   int granted = 0, code = 1;
   if (MPI_T_init_thread(MPI_THREAD_SINGLE, &granted) != MPI_SUCCESS ||
@@ -86,8 +88,8 @@ int weir_bench_mpi_rank(const char *text) {
   return code;
 }
 
-/* --oversubscribe: there may be more ranks than processors.  Then an idle rank should yield; the other
- * setting is there to be compared with. */
+/* --oversubscribe: there may be more ranks than processors.  Then an idle rank should yield; the
+ * other setting is there to be compared with. */
 static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
   const gboolean tcp = c->setting == BENCH_MPI_TCP || c->setting == BENCH_MPI_TCP_SPIN;
   const gboolean spin = c->setting == BENCH_MPI_SHM_SPIN || c->setting == BENCH_MPI_TCP_SPIN;
@@ -99,7 +101,8 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
   }
   self[length] = '\0';
   g_autofree char *command = g_strdup_printf(
-      "mpirun --allow-run-as-root --oversubscribe --bind-to none -n %d --mca pml ob1 --mca btl %s,self "
+      "mpirun --allow-run-as-root --oversubscribe --bind-to none -n %d --mca pml ob1 --mca btl "
+      "%s,self "
       "--mca btl_tcp_if_include lo --mca coll_tuned_use_dynamic_rules 1 "
       "--mca coll_tuned_allreduce_algorithm_segmentsize 262144 --mca mpi_yield_when_idle %d",
       p->ranks, tcp ? "tcp" : "vader", spin ? 0 : 1);
@@ -107,8 +110,12 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
   g_autofree char *what = g_strdup_printf("%s,%d,%" G_GSIZE_FORMAT, path, number, p->most);
   g_autoptr(GPtrArray) argv = g_ptr_array_new();
   for (char **word = words; *word; word++) g_ptr_array_add(argv, *word);
-  char *rest[] = {self, (char *)(guintptr)"bench", (char *)(guintptr)"collectives",
-                  (char *)(guintptr)"--mpi-rank", what, NULL};
+  char *rest[] = {self,
+                  (char *)(guintptr) "bench",
+                  (char *)(guintptr) "collectives",
+                  (char *)(guintptr) "--mpi-rank",
+                  what,
+                  NULL};
   for (size_t i = 0; i < G_N_ELEMENTS(rest); i++) g_ptr_array_add(argv, rest[i]);
   if (weir_bench_spawn(c, (char **)argv->pdata)) return TRUE;
   (void)g_strlcpy(c->absent, "there is no mpirun (Debian: openmpi-bin)", sizeof c->absent);
@@ -132,6 +139,10 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
 void weir_bench_contender_mpi(contender *c, int setting) {
   static const char *const kinds[BENCH_MPI_SETTINGS] = {"openmpi-shm", "openmpi-shm-spin",
                                                         "openmpi-tcp", "openmpi-tcp-spin"};
-  *c = (contender){.name = kinds[setting], .peer = TRUE, .row_name = row_name, .has_row = has_row,
-                   .start = start, .setting = setting};
+  *c = (contender){.name = kinds[setting],
+                   .peer = TRUE,
+                   .row_name = row_name,
+                   .has_row = has_row,
+                   .start = start,
+                   .setting = setting};
 }

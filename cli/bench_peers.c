@@ -15,7 +15,8 @@ float weir_peer_nth_element(float *x, size_t n, size_t k); /* bench/nth_element.
 double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent) {
   double ms[KERNEL_ROUNDS_MAX];
   *absent = NULL;
-  for (int i = -1; i < b->rounds; i++) { /* it reorders its input: a new copy each time, not timed */
+  for (int i = -1; i < b->rounds;
+       i++) { /* it reorders its input: a new copy each time, not timed */
     memcpy(b->sum, b->e, b->n * sizeof *b->e);
     const double start = weir_thread_cpu_s();
     const float kth = weir_peer_nth_element(b->sum, b->n, k);
@@ -33,8 +34,8 @@ double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent) {
 }
 #endif
 
-/* Prints the milliseconds of processor time of each round.  The magnitudes are taken before the clock starts.  The alarm
- * ends it should it hang. */
+/* Prints the milliseconds of processor time of each round.  The magnitudes are taken before the
+ * clock starts.  The alarm ends it should it hang. */
 static const char script[] =
     "import signal, sys, time\n"
     "signal.alarm(120)\n"
@@ -68,14 +69,14 @@ static int share(const kernel_bench *b) {
 static double run_python(const char *python, const kernel_bench *b, gsize k) {
   const int fd = share(b);
   if (fd < 0) return -1.0;
-  g_autoptr(GSubprocessLauncher) launcher = g_subprocess_launcher_new(
-      G_SUBPROCESS_FLAGS_STDOUT_PIPE | G_SUBPROCESS_FLAGS_STDERR_SILENCE);
+  g_autoptr(GSubprocessLauncher) launcher =
+      g_subprocess_launcher_new(G_SUBPROCESS_FLAGS_STDOUT_PIPE | G_SUBPROCESS_FLAGS_STDERR_SILENCE);
   g_subprocess_launcher_take_fd(launcher, fd, 3);
   g_autofree char *n_text = g_strdup_printf("%" G_GSIZE_FORMAT, b->n);
   g_autofree char *k_text = g_strdup_printf("%" G_GSIZE_FORMAT, k);
   g_autofree char *rounds = g_strdup_printf("%d", b->rounds);
-  g_autoptr(GSubprocess) child = g_subprocess_launcher_spawn(
-      launcher, NULL, python, "-c", script, n_text, k_text, rounds, NULL);
+  g_autoptr(GSubprocess) child = g_subprocess_launcher_spawn(launcher, NULL, python, "-c", script,
+                                                             n_text, k_text, rounds, NULL);
   g_autofree char *output = NULL;
   if (!child || !g_subprocess_communicate_utf8(child, NULL, NULL, &output, NULL, NULL) ||
       !g_subprocess_get_successful(child))

@@ -63,27 +63,31 @@ static gboolean once(bench_rank *r, guint32 row, gsize n) {
 static gboolean together(bench_rank *r) {
   weir_rank *w = (weir_rank *)r;
   weir_comm_step(w->comm, 1, w->step++);
-  return said(w, weir_allreduces[WEIR_ALLREDUCE_TREE].run(w->comm, r->error, 1, WEIR_VALUE_FP32, NULL,
-                                                         NULL));
+  return said(w, weir_allreduces[WEIR_ALLREDUCE_TREE].run(w->comm, r->error, 1, WEIR_VALUE_FP32,
+                                                          NULL, NULL));
 }
 
 static guint64 sent(bench_rank *r) { return ((weir_rank *)r)->transport->bytes_sent; }
 
 static weir_status join_group(weir_rank *w, const contender *c, guint64 job) {
   const bench_rank *r = &w->base;
-  const weir_status status =
-      c->setting ? weir_transport_tcp(&w->transport, c->where, NULL, job, r->rank, r->size,
-                                      BENCH_TIMEOUT_S)
-                 : weir_transport_shm(&w->transport, c->where, job, r->rank, r->size,
-                                      BENCH_TIMEOUT_S);
+  const weir_status status = c->setting ? weir_transport_tcp(&w->transport, c->where, NULL, job,
+                                                             r->rank, r->size, BENCH_TIMEOUT_S)
+                                        : weir_transport_shm(&w->transport, c->where, job, r->rank,
+                                                             r->size, BENCH_TIMEOUT_S);
   return status == WEIR_OK ? weir_comm_create(&w->comm, w->transport, BENCH_TIMEOUT_S) : status;
 }
 
 static int be_rank(const contender *c, const bench_plan *p, const char *path, int number, int rank,
                    guint64 job) {
   weir_rank w = {.format = p->format};
-  w.base = (bench_rank){.kind = p->kind, .rank = rank, .size = p->ranks, .most = p->most,
-                        .once = once, .together = together, .sent = sent};
+  w.base = (bench_rank){.kind = p->kind,
+                        .rank = rank,
+                        .size = p->ranks,
+                        .most = p->most,
+                        .once = once,
+                        .together = together,
+                        .sent = sent};
   int code = 1;
   if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, job)))
     code = weir_bench_serve(&w.base, path, number);
@@ -124,7 +128,10 @@ static gboolean has_row(const contender *c, const bench_plan *p, guint32 row) {
 }
 
 static void prepare(contender *c, const char *name, int setting) {
-  *c = (contender){.name = name, .row_name = weir_bench_row_name, .has_row = has_row, .start = start,
+  *c = (contender){.name = name,
+                   .row_name = weir_bench_row_name,
+                   .has_row = has_row,
+                   .start = start,
                    .setting = setting};
 }
 

@@ -25,8 +25,8 @@ static gboolean due_at(const bench_rank *r, gsize n, gsize i, float *due) {
   const int rank = r->rank, size = r->size;
   const gsize block = n / (gsize)size;
   const weir_chunk own = weir_ring_chunk(n, size, rank);
-  const gboolean sums = r->kind == BENCH_ALLREDUCE || r->kind == BENCH_REDUCE ||
-                        r->kind == BENCH_REDUCE_SCATTER;
+  const gboolean sums =
+      r->kind == BENCH_ALLREDUCE || r->kind == BENCH_REDUCE || r->kind == BENCH_REDUCE_SCATTER;
   *due = sums ? (float)(size * (size - 1) / 2 + size * (int)(i % 8)) : value_at(0, i);
   if (r->kind == BENCH_REDUCE_SCATTER) return i >= own.begin && i < own.begin + own.count;
   if (sums || r->kind == BENCH_BROADCAST) return r->kind != BENCH_REDUCE || rank == 0;
@@ -40,8 +40,8 @@ static void fill(bench_rank *r, gsize n) {
   const gsize block = n / (gsize)r->size;
   for (gsize i = 0; i < n; i++) {
     const gboolean blocks = r->kind == BENCH_ALLGATHER || r->kind == BENCH_GATHER;
-    const gboolean theirs = (blocks && i / block != (gsize)r->rank) ||
-                            (r->kind == BENCH_BROADCAST && r->rank != 0);
+    const gboolean theirs =
+        (blocks && i / block != (gsize)r->rank) || (r->kind == BENCH_BROADCAST && r->rank != 0);
     r->x[i] = theirs ? -1.0f : value_at(r->rank, r->kind == BENCH_ALLTOALL ? i / block : i);
     r->y[i] = -1.0f;
   }

@@ -13,18 +13,19 @@ enum {
 
 typedef struct weir_command {
   const char *name;
-  const char *summary; /* one line for `weir --help` */
+  const char *summary;               /* one line for `weir --help` */
   int (*run)(int argc, char **argv); /* argv[0] is "weir NAME" */
 } weir_command;
 
-/* What follows --help's options of a command that takes policies: those there are, then what is given.
- * The caller frees it with g_free(). */
+/* What follows --help's options of a command that takes policies: those there are, then what is
+ * given. The caller frees it with g_free(). */
 char *help_policies(const char *ending);
 
 /* arguments.c: each says on stderr what is wrong and returns FALSE; command is "weir NAME". */
 gboolean cli_parse(const char *command, const GOptionEntry *entries, const char *summary,
                    const char *description, int *argc, char ***argv);
-gboolean cli_refuse(const char *command, const char *option, const char *text, const char *expected);
+gboolean cli_refuse(const char *command, const char *option, const char *text,
+                    const char *expected);
 /* Exactly one scenario, and a folder for the results. */
 gboolean cli_scenario_and_out(const char *command, char **rest, const char *out);
 gboolean cli_seed(const char *command, const char *text, guint64 *seed);      /* NULL: 0 */

@@ -36,8 +36,8 @@ static gboolean measure(const weir_moo_benchmark *bench, moo_result *result) {
     const double start = weir_thread_cpu_s();
     if (weir_moo_nsga2(&bench->problem, &options, &front) != WEIR_MOO_OK) return FALSE;
     seconds[seed - 1] = weir_thread_cpu_s() - start;
-    volume[seed - 1] = weir_moo_hypervolume(front.f, front.count, bench->problem.objectives,
-                                            bench->reference);
+    volume[seed - 1] =
+        weir_moo_hypervolume(front.f, front.count, bench->problem.objectives, bench->reference);
     weir_moo_front_free(&front);
   }
   qsort(volume, SEEDS, sizeof *volume, ascending);
@@ -111,7 +111,8 @@ typedef struct bench_row {
 static const bench_row rows[] = {
     {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
      weir_bench_collectives},
-    {"grid", "cost rows against measurement, over links of given latency and rate", weir_bench_grid},
+    {"grid", "cost rows against measurement, over links of given latency and rate",
+     weir_bench_grid},
     {"kernels", "codecs and messages on one core, beside reading, copying and other selections",
      weir_bench_kernels},
     {"moo", "NSGA-II: hypervolume and time on standard problems", bench_moo},

@@ -3,7 +3,6 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <weir/weir.h>
 
 #include "cli.h"
@@ -12,19 +11,22 @@
 #include "lab/runner.h"
 
 #define SEEDS_MAX 64
-#define DEFAULT_POLICIES                                                                       \
-  "none:1:dense-ring,none:1:dense-tree,lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag,"           \
+#define DEFAULT_POLICIES                                                              \
+  "none:1:dense-ring,none:1:dense-tree,lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag," \
   "star:0.1:art-ring,star:0.01:art-tree,paper,weir"
 
 static const char command[] = "weir compare";
 
 static const char summary[] =
-    "Runs the same training under each policy, with the same seed, one after the other, and judges\n"
-    "by time to accuracy.  Each run's files go to DIR/POLICY (with '-' for ':'; -seedS is added when\n"
+    "Runs the same training under each policy, with the same seed, one after the other, and "
+    "judges\n"
+    "by time to accuracy.  Each run's files go to DIR/POLICY (with '-' for ':'; -seedS is added "
+    "when\n"
     "there are several seeds); DIR gets compare.json and report.html.\n"
     "\n"
     "Without --policies:\n"
-    "  " DEFAULT_POLICIES "\n"
+    "  " DEFAULT_POLICIES
+    "\n"
     "\n"
     "A run that fails does not stop the others; the exit code is then 1.\n"
     "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input (nothing was run).";
@@ -69,10 +71,12 @@ static gboolean parse_request(const compare_arguments *a, compare_request *reque
   char *end = NULL;
   const double percent = a->target ? g_ascii_strtod(a->target, &end) : NAN;
   if (a->target && (end == a->target || *end || !(percent > 0 && percent <= 100)))
-    return cli_refuse(command, "target", a->target, "an accuracy in percent, greater than 0, at most 100");
+    return cli_refuse(command, "target", a->target,
+                      "an accuracy in percent, greater than 0, at most 100");
   request->target = percent / 100;
   request->out = a->out;
-  request->options = (weir_run_options){.scenario = a->rest[0], .network = a->network, .workers = workers};
+  request->options =
+      (weir_run_options){.scenario = a->rest[0], .network = a->network, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
   for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
   if (!*request->policies) return cli_refuse(command, "policies", "''", "policies with commas");
@@ -96,7 +100,9 @@ static int check_folders(const weir_comparison *comparison) {
   for (size_t i = 0; i < comparison->count; i++)
     for (size_t j = 0; j < i; j++)
       if (!strcmp(comparison->runs[i].folder, comparison->runs[j].folder)) {
-        fprintf(stderr, "weir compare: command line: %s would be run twice; expected each policy and seed once\n",
+        fprintf(stderr,
+                "weir compare: command line: %s would be run twice; expected each policy and seed "
+                "once\n",
                 comparison->runs[i].folder);
         return WEIR_EXIT_USAGE;
       }
@@ -161,8 +167,7 @@ static int finish(const compare_request *request, weir_comparison *comparison, g
 static int compare(compare_request *request, gboolean json) {
   const uint64_t one = 1;
   weir_comparison comparison;
-  weir_comparison_plan(&comparison, request->policies,
-                       request->seed_count ? request->seeds : &one,
+  weir_comparison_plan(&comparison, request->policies, request->seed_count ? request->seeds : &one,
                        request->seed_count ? request->seed_count : 1);
   int code = check_all(request, &comparison);
   weir_status status = WEIR_OK;
@@ -181,11 +186,14 @@ static int compare(compare_request *request, gboolean json) {
 int weir_cmd_compare(int argc, char **argv) {
   compare_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)",
+       "DIR"},
       {"policies", 'p', 0, G_OPTION_ARG_STRING, &a.policies, "policies with commas", "LIST"},
-      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim", "NETWORK"},
+      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim",
+       "NETWORK"},
       {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
-      {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas", "LIST"},
+      {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas",
+       "LIST"},
       {"target", 't', 0, G_OPTION_ARG_STRING, &a.target,
        "accuracy to reach; default: one point less than none:1:dense-ring ends with", "PERCENT"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print compare.json instead of the table", NULL},

@@ -79,7 +79,8 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
   const char *wire = a->wire ? a->wire : weir_wire_name(WEIR_WIRE_AUTO_FP32);
   for (q->wire = 0; q->wire < WEIR_WIRE_COUNT; q->wire++)
     if (!strcmp(wire, weir_wire_name(q->wire))) break;
-  if (q->wire == WEIR_WIRE_COUNT) return refuse("wire", wire, "u32-fp32, auto-fp32, auto-bf16 or auto-fp16");
+  if (q->wire == WEIR_WIRE_COUNT)
+    return refuse("wire", wire, "u32-fp32, auto-fp32, auto-bf16 or auto-fp16");
   q->latency_s = latency_ms * 1e-3;
   q->seconds_per_byte = 8.0 / (gbps * 1e9);
   return WEIR_EXIT_DONE;
@@ -104,8 +105,7 @@ static double own_seconds(const cost_query *q, uint32_t collective) {
       .cr = way == WEIR_WAY_DENSE ? 1.0 : q->cr,
   };
   const weir_group_shape shape = {q->workers, q->hosts};
-  const weir_cost_terms terms =
-      weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
+  const weir_cost_terms terms = weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }
 
@@ -178,25 +178,28 @@ int weir_cmd_cost(int argc, char **argv) {
       {"wire", 0, 0, G_OPTION_ARG_STRING, &a.wire,
        "With --model weir: u32-fp32, auto-fp32 (default) or auto-bf16", "FORMAT"},
       {"hosts", 0, 0, G_OPTION_ARG_STRING, &a.hosts,
-       "With --model weir: machines the workers share, whose links inside cost nothing (default: one each)",
+       "With --model weir: machines the workers share, whose links inside cost nothing (default: "
+       "one each)",
        "N"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
   g_autoptr(GOptionContext) context = g_option_context_new("- what each collective would cost");
   g_option_context_set_description(
-      context, "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n"
-               "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
-               "  ag                       all-gather of each worker's kept elements\n"
-               "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
-               "With --model weir also:\n"
-               "  halving, double-tree, torus, star and the hier- ones in place of ring\n"
-               "  hitopk                   top-k of machines' sums, all-gathered between machines\n"
-               "  sra, compressed-ring, compressed-tree   sums of encoded gradients; --cr is bits / 32\n"
-               "  native                   the all-reduce of MPI or NCCL below their transports\n"
-               "\n"
-               "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr 0.1\n"
-               "Exit codes: 0 done; 2 bad usage or bad input.\n");
+      context,
+      "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n"
+      "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
+      "  ag                       all-gather of each worker's kept elements\n"
+      "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
+      "With --model weir also:\n"
+      "  halving, double-tree, torus, star and the hier- ones in place of ring\n"
+      "  hitopk                   top-k of machines' sums, all-gathered between machines\n"
+      "  sra, compressed-ring, compressed-tree   sums of encoded gradients; --cr is bits / 32\n"
+      "  native                   the all-reduce of MPI or NCCL below their transports\n"
+      "\n"
+      "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr "
+      "0.1\n"
+      "Exit codes: 0 done; 2 bad usage or bad input.\n");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   cost_query query = {0};

@@ -50,8 +50,7 @@ static weir_status solve(const weir_bits_stats *stats, double alpha, answers *al
   const weir_bits *known = &all->bits[UNIFORM];
   for (method m = KMEANS; m <= BAYES; m++)
     if (all->bits[m].bytes < known->bytes) known = &all->bits[m];
-  if (status == WEIR_OK)
-    status = weir_bits_knapsack(stats, most, 0, known, &all->bits[KNAPSACK]);
+  if (status == WEIR_OK) status = weir_bits_knapsack(stats, most, 0, known, &all->bits[KNAPSACK]);
   all->took_s[KNAPSACK] = weir_now_s() - start;
   return status;
 }

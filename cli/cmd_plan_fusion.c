@@ -72,16 +72,14 @@ static weir_status print_table(const weir_profile *profile, const weir_curve *co
                                double solve_s) {
   const gboolean inexact = fusion->least_s < fusion->iteration_s;
   printf("%zu tensors; found in %.3f ms%s\n\n  %-16s %7s %14s\n", profile->count, solve_s * 1e3,
-         inexact ? ", cut short" : "", "fusion", "groups",
-         "iteration");
+         inexact ? ", cut short" : "", "fusion", "groups", "iteration");
   printf("  %-16s %7zu %11.4f ms\n", inexact ? "best known" : "optimum", fusion->groups,
          fusion->iteration_s * 1e3);
-  if (inexact)
-    printf("  %-16s %7s %11.4f ms\n", "lower bound", "", fusion->least_s * 1e3);
+  if (inexact) printf("  %-16s %7s %11.4f ms\n", "lower bound", "", fusion->least_s * 1e3);
   for (size_t b = 0; b < weir_fusion_baseline_count; b++) {
     weir_fusion other;
-    const weir_status status = weir_fusion_run_baseline(&weir_fusion_baselines[b], profile,
-                                                        compress, communicate, &other);
+    const weir_status status =
+        weir_fusion_run_baseline(&weir_fusion_baselines[b], profile, compress, communicate, &other);
     if (status != WEIR_OK) return status;
     printf("  %-16s %7zu %11.4f ms  %.3f x\n", weir_fusion_baselines[b].name, other.groups,
            other.iteration_s * 1e3,
@@ -102,8 +100,7 @@ static weir_status write_trace(const weir_profile *profile, const weir_curve *co
                                const weir_curve *communicate, const weir_fusion *fusion,
                                const char *path) {
   weir_timeline timeline;
-  weir_status status =
-      weir_timeline_fusion(profile, compress, communicate, fusion, &timeline);
+  weir_status status = weir_timeline_fusion(profile, compress, communicate, fusion, &timeline);
   if (status == WEIR_OK) status = weir_timeline_trace(&timeline, profile, path);
   weir_timeline_free(&timeline);
   return status;

@@ -25,7 +25,8 @@ static const char description[] =
     "methods: fixed policies (none, layer-wise: all compressed, myopic: each tensor's fastest),\n"
     "Algorithm 1 of ByteComp in parts of the tree, bytecomp (with CPU offloading), weir (never\n"
     "worse than the others that were run), exact (--exact).  --compare runs all parts to their\n"
-    "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which takes no\n"
+    "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which "
+    "takes no\n"
     "more processor time than --fuse-ms).\n";
 
 typedef struct strategy_arguments {
@@ -103,9 +104,11 @@ static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
   static const char costs[] = "A,B: milliseconds an operation and milliseconds a megabyte, from 0";
   static const char links[] = "US,GBPS: microseconds from 0 and Gbit/s above 0";
   weir_cluster_codec *first = &c->codec[0];
-  *c = (weir_cluster){.machines = (size_t)a->machines, .per_machine = (size_t)a->per_machine,
-                      .cpu_cores = (size_t)a->cores, .codecs = 1, .codec = {{.name = "dgc",
-                      .ratio = 0.02}}};
+  *c = (weir_cluster){.machines = (size_t)a->machines,
+                      .per_machine = (size_t)a->per_machine,
+                      .cpu_cores = (size_t)a->cores,
+                      .codecs = 1,
+                      .codec = {{.name = "dgc", .ratio = 0.02}}};
   if (a->machines < 1 || a->per_machine < 1 || a->cores < 1)
     return plan_refuse(command, "--machines, --per-machine and --cpu-cores", "numbers from 1");
   if (!link_of(a->intra ? a->intra : "10,1000", &c->intra_alpha_s, &c->intra_beta_s))
@@ -113,8 +116,10 @@ static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
   if (!link_of(a->inter ? a->inter : "30,100", &c->inter_alpha_s, &c->inter_beta_s))
     return plan_refuse(command, "--inter", links);
   const char *gpu = a->gpu ? a->gpu : "0.05,0.05", *cpu = a->cpu ? a->cpu : "0.02,0.5";
-  if (!curve_of(gpu, &first->compress[WEIR_SITE_GPU])) return plan_refuse(command, "--gpu-ms", costs);
-  if (!curve_of(cpu, &first->compress[WEIR_SITE_CPU])) return plan_refuse(command, "--cpu-ms", costs);
+  if (!curve_of(gpu, &first->compress[WEIR_SITE_GPU]))
+    return plan_refuse(command, "--gpu-ms", costs);
+  if (!curve_of(cpu, &first->compress[WEIR_SITE_CPU]))
+    return plan_refuse(command, "--cpu-ms", costs);
   if (!curve_of(a->gpu_back ? a->gpu_back : gpu, &first->decompress[WEIR_SITE_GPU]))
     return plan_refuse(command, "--gpu-decompress-ms", costs);
   if (!curve_of(a->cpu_back ? a->cpu_back : cpu, &first->decompress[WEIR_SITE_CPU]))
@@ -164,9 +169,8 @@ static uint8_t *allowed_codecs(const weir_profile *profile, const char *patterns
 static weir_status show(const strategy_found *found, const strategy_arguments *a) {
   if (a->trace) {
     weir_timeline timeline;
-    weir_status status =
-        weir_strategy_timeline(found->profile, found->cluster,
-                               &found->report->by[WEIR_STRATEGY_WEIR], &timeline);
+    weir_status status = weir_strategy_timeline(found->profile, found->cluster,
+                                                &found->report->by[WEIR_STRATEGY_WEIR], &timeline);
     if (status == WEIR_OK) status = weir_timeline_trace(&timeline, found->profile, a->trace);
     weir_timeline_free(&timeline);
     if (status != WEIR_OK) return status;
@@ -203,8 +207,10 @@ static int run(const char *path, const weir_option_limits *options, const strate
   weir_status status = weir_profile_load(&profile, path);
   if (status != WEIR_OK) return plan_failed(command, status);
   g_autofree uint8_t *codecs = allowed_codecs(&profile, a->plain);
-  const weir_strategy_limits limits = {.options = *options, .codecs = codecs,
-                                       .compare = a->compare, .exact_work = a->exact,
+  const weir_strategy_limits limits = {.options = *options,
+                                       .codecs = codecs,
+                                       .compare = a->compare,
+                                       .exact_work = a->exact,
                                        .fuse_s = a->fuse_ms * 1e-3};
   status = solve(&profile, &cluster, &limits, a);
   weir_profile_free(&profile);
@@ -213,9 +219,13 @@ static int run(const char *path, const weir_option_limits *options, const strate
 
 static int act(const strategy_arguments *a, int argc, char **argv) {
   if (a->most < 0) return plan_refuse(command, "--most-compressions", "a number from 0 (any)");
-  weir_option_limits limits = {.no_gpu = a->no_gpu, .no_cpu = a->no_cpu, .no_flat = a->no_flat,
-                               .no_hierarchical = a->no_tree, .no_indivisible = a->no_whole,
-                               .no_divisible = a->no_divided, .compressed_only = a->compressed,
+  weir_option_limits limits = {.no_gpu = a->no_gpu,
+                               .no_cpu = a->no_cpu,
+                               .no_flat = a->no_flat,
+                               .no_hierarchical = a->no_tree,
+                               .no_indivisible = a->no_whole,
+                               .no_divisible = a->no_divided,
+                               .compressed_only = a->compressed,
                                .most_compressions = (size_t)a->most};
   const int code = read_forbidden(a->forbid, &limits.never);
   if (code != WEIR_EXIT_DONE) return code;
@@ -270,8 +280,8 @@ int plan_strategy(int argc, char **argv) {
     fprintf(stderr, "%s: %s\n", command, error->message);
   else
     code = act(&a, argc, argv);
-  char *texts[] = {a.intra, a.inter, a.gpu, a.cpu, a.gpu_back, a.cpu_back, a.forbid, a.plain,
-                   a.trace};
+  char *texts[] = {a.intra,    a.inter,  a.gpu,   a.cpu,  a.gpu_back,
+                   a.cpu_back, a.forbid, a.plain, a.trace};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
   g_strfreev(a.codecs);
   return code;

@@ -1,6 +1,6 @@
-/* `weir probe`: latency and bandwidth between hosts, found the way a session finds them at its start:
- * echoes, an iperf3 test and trains of messages, put together by the network monitor; and, for the cost
- * rows, what messages and bytes cost the processors. */
+/* `weir probe`: latency and bandwidth between hosts, found the way a session finds them at its
+ * start: echoes, an iperf3 test and trains of messages, put together by the network monitor; and,
+ * for the cost rows, what messages and bytes cost the processors. */
 #include <glib.h>
 #include <json-glib/json-glib.h>
 #include <math.h>
@@ -39,11 +39,13 @@ static gboolean is_place(const char *text) {
   return colon && colon != text && g_ascii_string_to_signed(colon + 1, 10, 1, 65535, &port, NULL);
 }
 
-/* Who is this rank, and where do all meet?  --serve and --connect are the ranks of a group of two. */
+/* Who is this rank, and where do all meet?  --serve and --connect are the ranks of a group
+ * of two. */
 static int settle(arguments *a) {
   if ((a->serve != NULL) + (a->connect != NULL) + (a->rendezvous != NULL) != 1)
-    return refuse("where", "one of --serve [ADDRESS:]PORT, --connect HOST:PORT and --rendezvous "
-                           "HOST:PORT");
+    return refuse("where",
+                  "one of --serve [ADDRESS:]PORT, --connect HOST:PORT and --rendezvous "
+                  "HOST:PORT");
   if (!a->rendezvous && (a->rank != -1 || a->ranks != -1))
     return refuse("--rank, --ranks", "them with --rendezvous only");
   if (a->serve || a->connect) {
@@ -55,11 +57,14 @@ static int settle(arguments *a) {
   if (a->rank < 0 || a->rank >= a->ranks) return refuse("--rank", "0 to ranks - 1");
   if (!(a->timeout_s > 0 && a->timeout_s <= TIMEOUT_MOST_S))
     return refuse("--timeout-s", "seconds above 0, at most 3600");
-  if (a->serve) a->rendezvous = strchr(a->serve, ':') ? g_strdup(a->serve)
-                                                      : g_strconcat("0.0.0.0:", a->serve, NULL);
+  if (a->serve)
+    a->rendezvous =
+        strchr(a->serve, ':') ? g_strdup(a->serve) : g_strconcat("0.0.0.0:", a->serve, NULL);
   if (a->connect) a->rendezvous = g_strdup(a->connect);
   if (!is_place(a->rendezvous))
-    return refuse(a->serve ? "--serve" : a->connect ? "--connect" : "--rendezvous",
+    return refuse(a->serve     ? "--serve"
+                  : a->connect ? "--connect"
+                               : "--rendezvous",
                   "HOST:PORT, with a port of 1 to 65535");
   return WEIR_EXIT_DONE;
 }
@@ -178,10 +183,12 @@ static void print_text(const arguments *a, const weir_session *session, const fi
            100 * all[r].latency_error, all[r].bandwidth * 8e-6, 100 * all[r].bandwidth_error,
            all[r].round_trip_s[to] * 1e3);
   }
-  printf("\ncalibration: alpha %.3f ms, beta %.3f ns a byte, %.3f with both directions in use, burst %.0f "
-         "bytes; processors: %.1f us a message, %.3f ns a byte, %.3f ns to add one\n",
-         link->alpha * 1e3, link->beta * 1e9, link->duplex_beta * 1e9, link->burst,
-         link->message_s * 1e6, link->byte_s * 1e9, link->sum_s * 1e9);
+  printf(
+      "\ncalibration: alpha %.3f ms, beta %.3f ns a byte, %.3f with both directions in use, burst "
+      "%.0f "
+      "bytes; processors: %.1f us a message, %.3f ns a byte, %.3f ns to add one\n",
+      link->alpha * 1e3, link->beta * 1e9, link->duplex_beta * 1e9, link->burst,
+      link->message_s * 1e6, link->byte_s * 1e9, link->sum_s * 1e9);
 }
 
 static int run(const arguments *a) {
@@ -198,7 +205,7 @@ static int run(const arguments *a) {
     print_text(a, session, all, &link);
   weir_session_free(session);
   g_free(all);
-  return status == WEIR_OK ? WEIR_EXIT_DONE
+  return status == WEIR_OK          ? WEIR_EXIT_DONE
          : status == WEIR_E_INVALID ? WEIR_EXIT_USAGE
                                     : WEIR_EXIT_FAILED;
 }
@@ -222,10 +229,11 @@ int weir_cmd_probe(int argc, char **argv) {
   };
   g_autoptr(GOptionContext) context = g_option_context_new("- latency and bandwidth between hosts");
   g_option_context_set_description(
-      context, "On one host:   weir probe --serve 7700\n"
-               "on the other:  weir probe --connect HOST:7700\n"
-               "alpha is the one-way latency; the rate counts packet headers, as traffic control does.\n"
-               "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage.\n");
+      context,
+      "On one host:   weir probe --serve 7700\n"
+      "on the other:  weir probe --connect HOST:7700\n"
+      "alpha is the one-way latency; the rate counts packet headers, as traffic control does.\n"
+      "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage.\n");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   int code = WEIR_EXIT_USAGE;

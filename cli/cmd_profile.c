@@ -7,21 +7,30 @@
 #include "profile.h"
 
 static const char summary[] =
-    "Runs the scenario with divisions of the gradient that take turns (for every PLAN: one group, four,\n"
-    "every tensor alone), measures when gradients become ready and what groups cost, plans the division\n"
-    "and the plan of each group from that, then runs it in turns with those and buckets of 2 MB, and\n"
+    "Runs the scenario with divisions of the gradient that take turns (for every PLAN: one group, "
+    "four,\n"
+    "every tensor alone), measures when gradients become ready and what groups cost, plans the "
+    "division\n"
+    "and the plan of each group from that, then runs it in turns with those and buckets of 2 MB, "
+    "and\n"
     "compares steps predicted from every other round with steps measured in the rounds between.\n"
     "\n"
-    "Writes into DIR: profile.csv (tensor,numel,gap_us: what `weir plan` reads), compress-I.csv and\n"
-    "comm-I.csv (bytes,ms: the costs of the I-th PLAN), planned.csv (for --policy groups:FILE: the plan, or\n"
+    "Writes into DIR: profile.csv (tensor,numel,gap_us: what `weir plan` reads), compress-I.csv "
+    "and\n"
+    "comm-I.csv (bytes,ms: the costs of the I-th PLAN), planned.csv (for --policy groups:FILE: the "
+    "plan, or\n"
     "another division that was measured to be faster), trace.json (the planned step predicted and\n"
     "measured, for Perfetto), and folders of the two runs.";
 
 static const char description[] =
-    "All epochs should lie in one phase, and there should be some 25 steps for every turn.  A step is\n"
-    "counted from the begin of one to the begin of the next, on the last rank; the middle half of all\n"
-    "steps counts.  predicted_ms is the timeline's: backward pass and compression share the worker's\n"
-    "thread, exchanges and decoding follow one another beside it and take from it what they were seen\n"
+    "All epochs should lie in one phase, and there should be some 25 steps for every turn.  A step "
+    "is\n"
+    "counted from the begin of one to the begin of the next, on the last rank; the middle half of "
+    "all\n"
+    "steps counts.  predicted_ms is the timeline's: backward pass and compression share the "
+    "worker's\n"
+    "thread, exchanges and decoding follow one another beside it and take from it what they were "
+    "seen\n"
     "to take.  No division of these plans can be predicted to take less than least_ms.\n"
     "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input.";
 
@@ -37,7 +46,8 @@ static int make_out(profile_job *job) {
   return WEIR_EXIT_USAGE;
 }
 
-static profile_turn *add_turn(profile_job *job, const char *division, const char *plan, char *text) {
+static profile_turn *add_turn(profile_job *job, const char *division, const char *plan,
+                              char *text) {
   if (!job->turns) job->turns = g_new0(profile_turn, PROFILE_TURNS + 1);
   profile_turn *turn = &job->turns[job->count++];
   turn->division = division;
@@ -108,8 +118,8 @@ static void print_table(const profile_job *job) {
          "predicted_ms", "measured_ms", "error");
   for (size_t i = 0; i < job->count; i++) {
     const profile_turn *turn = &job->turns[i];
-    printf("%-12s %-30s %7zu %6zu %13.3f %12.3f %7.1f%%\n", turn->division, turn->plan, turn->groups,
-           turn->steps, turn->predicted_s * 1e3, turn->mean.period_s * 1e3,
+    printf("%-12s %-30s %7zu %6zu %13.3f %12.3f %7.1f%%\n", turn->division, turn->plan,
+           turn->groups, turn->steps, turn->predicted_s * 1e3, turn->mean.period_s * 1e3,
            100 * (turn->predicted_s / turn->mean.period_s - 1));
   }
   for (size_t g = 0; g < G_N_ELEMENTS(gains); g++) {
@@ -187,7 +197,8 @@ static void free_job(profile_job *job) {
 
 static int check_arguments(profile_job *job, char **rest, char **plans) {
   if (!rest || !rest[0] || rest[1]) {
-    fprintf(stderr, "weir profile: expected exactly one scenario file; see `weir profile --help`\n");
+    fprintf(stderr,
+            "weir profile: expected exactly one scenario file; see `weir profile --help`\n");
     return WEIR_EXIT_USAGE;
   }
   if (!job->out || !*job->out)
@@ -215,10 +226,14 @@ int weir_cmd_profile(int argc, char **argv) {
   profile_job job = {.turn = 6};
   char **plans = NULL, **rest = NULL;
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &job.out, "folder for the results (made if missing)", "DIR"},
-      {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &plans, "what groups may be sent as; may be repeated", "PLAN"},
-      {"network", 'n', 0, G_OPTION_ARG_STRING, &job.network, "auto (default), tc, uml or sim", "NETWORK"},
-      {"turn", 't', 0, G_OPTION_ARG_INT, &job.turn, "steps that a division runs at a time (6)", "STEPS"},
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &job.out, "folder for the results (made if missing)",
+       "DIR"},
+      {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &plans,
+       "what groups may be sent as; may be repeated", "PLAN"},
+      {"network", 'n', 0, G_OPTION_ARG_STRING, &job.network, "auto (default), tc, uml or sim",
+       "NETWORK"},
+      {"turn", 't', 0, G_OPTION_ARG_INT, &job.turn, "steps that a division runs at a time (6)",
+       "STEPS"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &job.json, "print JSON", NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};

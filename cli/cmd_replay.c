@@ -11,7 +11,7 @@
 typedef struct replay_totals {
   guint different;
   double regret_mean, regret_most;
-  guint steps;                   /* of steps.csv that could be compared */
+  guint steps;                    /* of steps.csv that could be compared */
   double predicted_s, measured_s; /* their sums */
 } replay_totals;
 
@@ -112,12 +112,12 @@ static void print_table(GArray *lines, const replay_totals *t) {
     if (line->steps > 0) (void)g_snprintf(measured, sizeof measured, "%.2f", line->measured_ms);
     printf("%8" G_GUINT64_FORMAT " %-9s %-30s %-30s %7.2f%% %12.2f %12s%s\n",
            (guint64)line->input.step, weir_trigger_name(line->input.trigger), choice, best,
-           100.0 * line->regret, line->predicted_ms, measured,
-           line->same ? "" : "  DIFFERS now");
+           100.0 * line->regret, line->predicted_ms, measured, line->same ? "" : "  DIFFERS now");
   }
-  printf("%u decisions, %u different; regret against the best candidate %.2f %% on average, %.2f %% "
-         "at most\n",
-         lines->len, t->different, 100.0 * t->regret_mean, 100.0 * t->regret_most);
+  printf(
+      "%u decisions, %u different; regret against the best candidate %.2f %% on average, %.2f %% "
+      "at most\n",
+      lines->len, t->different, 100.0 * t->regret_mean, 100.0 * t->regret_most);
   if (t->steps > 0)
     printf("%u steps under the choices: predicted %.3f s, measured %.3f s\n", t->steps,
            t->predicted_s, t->measured_s);
@@ -144,18 +144,20 @@ static int replay(const char *where, const char *steps, gboolean json) {
 int weir_cmd_replay(int argc, char **argv) {
   g_autofree char *steps = NULL;
   gboolean json = FALSE;
-  const GOptionEntry entries[] = {
-      {"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps, "Steps to compare the predictions with", "steps.csv"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &json, "Print JSON", NULL},
-      G_OPTION_ENTRY_NULL};
+  const GOptionEntry entries[] = {{"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps,
+                                   "Steps to compare the predictions with", "steps.csv"},
+                                  {"json", 0, 0, G_OPTION_ARG_NONE, &json, "Print JSON", NULL},
+                                  G_OPTION_ENTRY_NULL};
   g_autoptr(GOptionContext) context = g_option_context_new("DIR|decisions.jsonl");
-  g_option_context_set_summary(context,
-                               "Makes every decision of a run again from what it knew, compares it with what was\n"
-                               "chosen then, and states its regret: how much more progress per second the best\n"
-                               "candidate promised.");
-  g_option_context_set_description(context,
-                                   "Given a folder, its steps.csv is read too where there is one.\n"
-                                   "Exit codes: 0 all come out the same; 1 one or more differ; 2 bad usage or bad input.\n");
+  g_option_context_set_summary(
+      context,
+      "Makes every decision of a run again from what it knew, compares it with what was\n"
+      "chosen then, and states its regret: how much more progress per second the best\n"
+      "candidate promised.");
+  g_option_context_set_description(
+      context,
+      "Given a folder, its steps.csv is read too where there is one.\n"
+      "Exit codes: 0 all come out the same; 1 one or more differ; 2 bad usage or bad input.\n");
   g_option_context_add_main_entries(context, entries, NULL);
   g_autoptr(GError) error = NULL;
   if (!g_option_context_parse(context, &argc, &argv, &error)) {

@@ -2,7 +2,6 @@
 #include <glib.h>
 #include <stdio.h>
 #include <string.h>
-
 #include <weir/weir.h>
 
 #include "cli.h"
@@ -13,7 +12,8 @@ static const char command[] = "weir run";
 static const char summary[] =
     "Trains the scenario's model with its workers over an emulated network that changes as the\n"
     "scenario says, and writes summary.json, decisions.jsonl, steps.csv and report.html into DIR.\n"
-    "A scenario is a short text file: scenarios/demo.ini is one, docs/scenarios.md explains all keys.\n"
+    "A scenario is a short text file: scenarios/demo.ini is one, docs/scenarios.md explains all "
+    "keys.\n"
     "\n"
     "Networks, in the order in which `auto` tries them:\n"
     "  tc   worker processes in network namespaces, links shaped by the kernel (htb, netem)\n"
@@ -57,8 +57,8 @@ static int run_scenario(const weir_run_options *options, gboolean json) {
   } else if (json) {
     code = print_summary(options->out);
   } else if (!options->inside_uml) {
-    printf("network %s; results in %s; report: %s/report.html\n", weir_run_network(run), options->out,
-           options->out);
+    printf("network %s; results in %s; report: %s/report.html\n", weir_run_network(run),
+           options->out, options->out);
   }
   weir_run_free(run);
   return code;
@@ -86,13 +86,17 @@ static int check_and_run(const run_arguments *a) {
 int weir_cmd_run(int argc, char **argv) {
   run_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
-      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy, "who decides; default: the scenario's, else weir", "POLICY"},
-      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim", "NETWORK"},
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)",
+       "DIR"},
+      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy,
+       "who decides; default: the scenario's, else weir", "POLICY"},
+      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim",
+       "NETWORK"},
       {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
       {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON", NULL},
-      {"profile", 0, 0, G_OPTION_ARG_NONE, &a.profile, "also write profile.csv and groups.csv (see `weir profile`)", NULL},
+      {"profile", 0, 0, G_OPTION_ARG_NONE, &a.profile,
+       "also write profile.csv and groups.csv (see `weir profile`)", NULL},
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"relay", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.relay, NULL, NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},

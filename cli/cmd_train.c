@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <weir/weir.h>
 
 #include "cli.h"
@@ -12,9 +11,11 @@
 static const char command[] = "weir train";
 
 static const char summary[] =
-    "Trains the scenario's model as one of the workers that mpirun, srun or torchrun started, over the\n"
+    "Trains the scenario's model as one of the workers that mpirun, srun or torchrun started, over "
+    "the\n"
     "network there is: the scenario's phases are not set.  Rank 0 writes summary.json,\n"
-    "decisions.jsonl, steps.csv and report.html into DIR and prints the digest of the weights, which\n"
+    "decisions.jsonl, steps.csv and report.html into DIR and prints the digest of the weights, "
+    "which\n"
     "all ranks have compared.\n"
     "\n"
     "  mpirun -n 4 weir train scenarios/demo.ini --out out/demo\n"
@@ -62,9 +63,12 @@ static int check_and_train(const train_arguments *a) {
 int weir_cmd_train(int argc, char **argv) {
   train_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)", "DIR"},
-      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy, "who decides; default: the scenario's, else weir", "POLICY"},
-      {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport, "auto (default), tcp, shm, mpi or nccl", "NAME"},
+      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)",
+       "DIR"},
+      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy,
+       "who decides; default: the scenario's, else weir", "POLICY"},
+      {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport,
+       "auto (default), tcp, shm, mpi or nccl", "NAME"},
       {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};

@@ -1,6 +1,5 @@
 /* What several sub-commands say in their --help. */
 #include <glib.h>
-
 #include <weir/plan.h>
 
 #include "cli.h"
@@ -22,11 +21,14 @@ char *help_policies(const char *ending) {
       "Policies:\n"
       "  weir     decides by what it measures (the default)\n"
       "  paper    the controller of the publication\n"
-      "  bits[:METHOD[:ALPHA[:STEPS]]]   a width from 2 to 8 bits for every tensor, assigned anew every\n"
-      "    STEPS (100) from gradient statistics: least bytes with an error of at most ALPHA (2) times that\n"
+      "  bits[:METHOD[:ALPHA[:STEPS]]]   a width from 2 to 8 bits for every tensor, assigned anew "
+      "every\n"
+      "    STEPS (100) from gradient statistics: least bytes with an error of at most ALPHA (2) "
+      "times that\n"
       "    of 4 bits; METHOD knapsack (default), kmeans, linear, bayes or uniform\n"
       "  fixed:CODEC:CR:COLLECTIVE[:WIRE]   always the same; \"fixed:\" may be left out\n"
-      "  groups:GROUPS   always the same groups of tensors, exchanged while the backward pass goes on:\n"
+      "  groups:GROUPS   always the same groups of tensors, exchanged while the backward pass goes "
+      "on:\n"
       "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place\n"
       "    CR is the fraction of the gradient that is kept, in (0, 1].  What goes together:\n");
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {

@@ -1,6 +1,5 @@
 #include <stdio.h>
 #include <string.h>
-
 #include <weir/weir.h>
 
 #include "cli.h"
@@ -8,11 +7,13 @@
 static const weir_command commands[] = {
     /* name, summary, function: rows appear in `weir --help` in this order */
     {"run", "run a scenario: real training over an emulated network", weir_cmd_run},
-    {"train", "train as one worker of a group that mpirun, srun or torchrun started", weir_cmd_train},
+    {"train", "train as one worker of a group that mpirun, srun or torchrun started",
+     weir_cmd_train},
     {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
     {"cost", "what each collective would cost on such a network", weir_cmd_cost},
     {"plan", "decide per tensor: fusion, bit widths, compression options", weir_cmd_plan},
-    {"profile", "time a job's tensors and groups, plan from that, and check the plan", weir_cmd_profile},
+    {"profile", "time a job's tensors and groups, plan from that, and check the plan",
+     weir_cmd_profile},
     {"probe", "latency and bandwidth between hosts, as a session finds them", weir_cmd_probe},
     {"report", "write a run's report.html again", weir_cmd_report},
     {"replay", "make a run's decisions again and state their regret", weir_cmd_replay},
@@ -21,8 +22,9 @@ static const weir_command commands[] = {
 };
 
 static void usage(FILE *to) {
-  fprintf(to, "weir %s: gradient communication tuned to the network while training runs\n\n"
-              "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n\n",
+  fprintf(to,
+          "weir %s: gradient communication tuned to the network while training runs\n\n"
+          "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n\n",
           WEIR_VERSION);
   for (const weir_command *c = commands; c->name; c++)
     fprintf(to, "  %-8s %s\n", c->name, c->summary);

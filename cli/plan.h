@@ -4,7 +4,6 @@
 
 #include <glib.h>
 #include <json-glib/json-glib.h>
-
 #include <weir/status.h>
 
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */

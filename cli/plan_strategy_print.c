@@ -49,8 +49,7 @@ void plan_strategy_json(const strategy_found *f) {
     (void)weir_option_text(&choice->option, text, sizeof text);
     json_builder_begin_object(builder);
     string(builder, "tensor", f->profile->tensors[i].name);
-    string(builder, "codec",
-           choice->compressed ? f->cluster->codec[choice->codec].name : "none");
+    string(builder, "codec", choice->compressed ? f->cluster->codec[choice->codec].name : "none");
     string(builder, "option", text);
     json_builder_end_object(builder);
   }

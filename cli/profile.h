@@ -1,10 +1,10 @@
 /* What the parts of `weir profile` share.
  *
- * Divisions of the gradient take turns within one job, so that what disturbs the machine disturbs all of
- * them alike.  From the ranks' timings (lab/timings.h) a *step of all ranks* is made: a gradient is
- * ready, a group compressed or exchanged, when it is on the last rank.  A step lasts until all ranks have
- * begun the next.  What is learnt and what it is compared with come from different rounds of turns.  The
- * model is planner/solve.h's:
+ * Divisions of the gradient take turns within one job, so that what disturbs the machine disturbs
+ * all of them alike.  From the ranks' timings (lab/timings.h) a *step of all ranks* is made: a
+ * gradient is ready, a group compressed or exchanged, when it is on the last rank.  A step lasts
+ * until all ranks have begun the next.  What is learnt and what it is compared with come from
+ * different rounds of turns.  The model is planner/solve.h's:
  *
  *   step = rest + timeline      rest: updating, drawing a batch, the forward pass
  *
@@ -20,21 +20,25 @@
 #include "planner/solve.h"
 #include "planner/timeline.h"
 
-enum { PROFILE_PLANS = 8, PROFILE_DIVISIONS = 4, PROFILE_TURNS = PROFILE_PLANS * PROFILE_DIVISIONS };
+enum {
+  PROFILE_PLANS = 8,
+  PROFILE_DIVISIONS = 4,
+  PROFILE_TURNS = PROFILE_PLANS * PROFILE_DIVISIONS
+};
 
 /* A step of all ranks, or the mean of several: s since the last rank began it. */
 typedef struct profile_step {
-  double period_s; /* until the last rank begins the next; 0: unknown */
-  double mark_s;   /* backward pass begins */
-  double *ready_s; /* [tensors]; owned, as are the following */
+  double period_s;         /* until the last rank begins the next; 0: unknown */
+  double mark_s;           /* backward pass begins */
+  double *ready_s;         /* [tensors]; owned, as are the following */
   double *done_s, *wire_s; /* [groups] compressed; exchanged and decoded */
 } profile_step;
 
 /* One division that took turns. */
 typedef struct profile_turn {
   const char *division;
-  const char *plan;        /* "several" for more than one */
-  char *text;              /* as the policy takes it; owned */
+  const char *plan; /* "several" for more than one */
+  char *text;       /* as the policy takes it; owned */
   size_t groups;
   weir_solve_group *group; /* ends and rows; owned */
   size_t steps;            /* measured */
@@ -48,13 +52,13 @@ typedef struct profile_job {
   char **plan;
   size_t plans;
   gboolean json;
-  int turn;              /* steps each time */
-  weir_profile profile;  /* gaps: of the last rank, undivided */
+  int turn;             /* steps each time */
+  weir_profile profile; /* gaps: of the last rank, undivided */
   double rest_s;
-  const profile_turn *kept; /* the fastest as measured */
-  double least_s;        /* no division can be predicted to take less; rest included */
+  const profile_turn *kept;          /* the fastest as measured */
+  double least_s;                    /* no division can be predicted to take less; rest included */
   weir_solve_row row[PROFILE_PLANS]; /* measured; owned */
-  profile_turn *turns;   /* that were run last */
+  profile_turn *turns;               /* that were run last */
   size_t count;
 } profile_job;
 
@@ -71,7 +75,8 @@ weir_status profile_learn(profile_job *job);
 weir_status profile_compare(profile_job *job, const char *name);
 /* The planned division, written to path; planned->text is given. */
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned);
-/* Of the turns that were compared, the fastest: written to path unless it is the planned one, the last. */
+/* Of the turns that were compared, the fastest: written to path unless it is the planned one, the
+ * last. */
 weir_status profile_keep(profile_job *job, const char *path);
 /* DIR/trace.json: the turn as predicted, and as measured. */
 weir_status profile_show(const profile_job *job, const profile_turn *turn);

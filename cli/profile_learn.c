@@ -87,7 +87,8 @@ static weir_status make_curve(GArray *points, gboolean exchange, weir_curve *cur
   return WEIR_OK;
 }
 
-static weir_status write_curve(const char *out, const char *name, size_t p, const weir_curve *curve) {
+static weir_status write_curve(const char *out, const char *name, size_t p,
+                               const weir_curve *curve) {
   g_autofree char *file = g_strdup_printf("%s-%zu.csv", name, p + 1);
   g_autofree char *path = g_build_filename(out, file, NULL);
   g_autoptr(GString) text = g_string_new("bytes,ms\n");
@@ -100,9 +101,10 @@ static weir_status write_curve(const char *out, const char *name, size_t p, cons
 
 /* --- what exchanges take from ranks that compute on ----------------------------------------- */
 
-/* For how long groups were exchanged before the last gradient was ready, and by how much later it was
- * ready than undivided, compression aside. */
-static void delay(const profile_job *job, const profile_turn *turn, double *beside_s, double *late_s) {
+/* For how long groups were exchanged before the last gradient was ready, and by how much later it
+ * was ready than undivided, compression aside. */
+static void delay(const profile_job *job, const profile_turn *turn, double *beside_s,
+                  double *late_s) {
   const profile_step *mean = &turn->mean;
   const size_t n = job->profile.count;
   const double end = mean->ready_s[n - 1];
@@ -178,8 +180,8 @@ weir_status profile_compare(profile_job *job, const char *name) {
   for (size_t i = 0; i < job->count; i++) {
     profile_turn *turn = &job->turns[i];
     if (!status)
-      turn->predicted_s = job->rest_s + weir_solve_evaluate(&job->profile, job->row, turn->group,
-                                                            turn->groups);
+      turn->predicted_s =
+          job->rest_s + weir_solve_evaluate(&job->profile, job->row, turn->group, turn->groups);
   }
   if (!status) status = learn_least(job);
   return status ? status : profile_read(job, name, PROFILE_EVEN);
@@ -244,7 +246,8 @@ static void predicted_spans(const profile_job *job, const profile_turn *turn, we
     const double bytes = group_bytes(&job->profile, turn, k);
     for (; t <= last; t++) {
       const double end = at + job->profile.tensors[t].gap_s;
-      to->spans[to->count++] = (weir_span){SIZE_MAX, t, "backward", WEIR_ON_COMPUTE, 0, at, at, end};
+      to->spans[to->count++] =
+          (weir_span){SIZE_MAX, t, "backward", WEIR_ON_COMPUTE, 0, at, at, end};
       at = end;
     }
     const double done = turn->group[k].compressed_s, sent = turn->group[k].exchanged_s;

@@ -17,7 +17,6 @@ typedef struct own_step {
   double *ready_s; /* [tensors], then FIELDS of every group; owned */
 } own_step;
 
-
 static void free_step(gpointer step) { g_free(((own_step *)step)->ready_s); }
 
 /* --- one rank's file ------------------------------------------------------------------------ */
@@ -195,8 +194,10 @@ static void show(const GPtrArray *ranks, guint i, size_t tensors, profile_turn *
     for (size_t k = 0; k < turn->groups; k++) {
       const double *g = own->ready_s + tensors + FIELDS * k;
       const size_t tensor = turn->group[k].end - 1;
-      span(&turn->measured, "compress", WEIR_ON_COMPUTE, r, k, tensor, late + g[COMPRESS], late + g[DONE]);
-      span(&turn->measured, "exchange", WEIR_ON_INTER, r, k, tensor, late + g[SEND], late + g[SENT]);
+      span(&turn->measured, "compress", WEIR_ON_COMPUTE, r, k, tensor, late + g[COMPRESS],
+           late + g[DONE]);
+      span(&turn->measured, "exchange", WEIR_ON_INTER, r, k, tensor, late + g[SEND],
+           late + g[SENT]);
       span(&turn->measured, "decode", WEIR_ON_INTER, r, k, tensor, late + g[SENT], late + g[WIRE]);
     }
   }
@@ -218,8 +219,8 @@ static bool usable(const GPtrArray *ranks, guint i) {
          now->step + 1 == next->step;
 }
 
-/* Was it the turn's, in a round that counts?  The plan's number goes up by 1 with every turn.  The first
- * round warms up. */
+/* Was it the turn's, in a round that counts?  The plan's number goes up by 1 with every turn.  The
+ * first round warms up. */
 static bool counts(const own_step *step, size_t which, size_t turns, profile_rounds rounds) {
   if (step->plan < 1 || fmod(step->plan - 1, (double)turns) != (double)which) return false;
   const double round = floor((step->plan - 1) / (double)turns);
@@ -252,7 +253,8 @@ static weir_status take_turn(const profile_job *job, const GPtrArray *ranks, siz
     g_ptr_array_add(steps, step);
   }
   if (steps->len < 2)
-    return weir_fail(WEIR_E_INVALID, "only %u steps of %s could be timed: the scenario has to have more",
+    return weir_fail(WEIR_E_INVALID,
+                     "only %u steps of %s could be timed: the scenario has to have more",
                      steps->len, turn->division);
   profile_forget(turn);
   average(steps, tensors, turn);

@@ -10,9 +10,9 @@
 /* One line of decisions.jsonl and what deciding again made of it. */
 typedef struct replay_line {
   weir_decision_input input;
-  weir_plan choice;     /* as logged */
-  gboolean switched;    /* as logged */
-  double predicted_ms;  /* as logged */
+  weir_plan choice;    /* as logged */
+  gboolean switched;   /* as logged */
+  double predicted_ms; /* as logged */
   weir_decision again;
   gboolean other_widths; /* of policy bits: assigned again, they come out otherwise */
   gboolean same;

@@ -30,7 +30,8 @@ static gboolean read_layer(JsonNode *node, weir_bits_stats *stats, unsigned *bit
       !read_number(json_object_get_member(object, "bits"), 2.0, 32.0, &width))
     return FALSE;
   const guint count = json_array_get_length(errors);
-  if (count != (width == WEIR_BITS_FULL ? 0 : WEIR_BITS_WIDTHS) || numel != floor(numel)) return FALSE;
+  if (count != (width == WEIR_BITS_FULL ? 0 : WEIR_BITS_WIDTHS) || numel != floor(numel))
+    return FALSE;
   weir_bits_describe(stats, NULL, (size_t)numel, width == WEIR_BITS_FULL);
   weir_bits_layer *layer = &stats->layers[stats->layer_count - 1];
   layer->norm = norm;
@@ -44,7 +45,8 @@ static gboolean read_layer(JsonNode *node, weir_bits_stats *stats, unsigned *bit
 
 static gboolean read_options(JsonObject *object, weir_bits_options *options) {
   JsonNode *method = json_object_get_member(object, "method");
-  if (!method || !JSON_NODE_HOLDS_VALUE(method) || json_node_get_value_type(method) != G_TYPE_STRING)
+  if (!method || !JSON_NODE_HOLDS_VALUE(method) ||
+      json_node_get_value_type(method) != G_TYPE_STRING)
     return FALSE;
   g_autofree char *text = g_strconcat(":", json_node_get_string(method), NULL);
   return weir_bits_parse(text, options) == WEIR_OK &&

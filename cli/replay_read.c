@@ -1,10 +1,10 @@
 /* decisions.jsonl and steps.csv, read without trust. */
-#include "replay.h"
-
 #include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+
+#include "replay.h"
 
 static gboolean refuse(const char *path, guint line, const char *format, ...) G_GNUC_PRINTF(3, 4);
 static gboolean refuse(const char *path, guint line, const char *format, ...) {
@@ -92,8 +92,7 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
   if (!json_parser_load_from_data(parser, text, -1, &error))
     return refuse(path, number, "expected a JSON object: %s", error->message);
   JsonNode *root = json_parser_get_root(parser);
-  if (!root || !JSON_NODE_HOLDS_OBJECT(root))
-    return refuse(path, number, "expected a JSON object");
+  if (!root || !JSON_NODE_HOLDS_OBJECT(root)) return refuse(path, number, "expected a JSON object");
   JsonObject *object = json_node_get_object(root);
   JsonObject *input = member_object(object, "input");
   if (!input) return refuse(path, number, "expected a member 'input', an object");

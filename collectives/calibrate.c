@@ -9,13 +9,13 @@
 
 #define SMALL ((size_t)4)
 #define REPEATS 5
-#define LEAST ((size_t)16 << 10)  /* a first message; the longest is FACTOR times one that took */
+#define LEAST ((size_t)16 << 10) /* a first message; the longest is FACTOR times one that took */
 #define MOST ((size_t)2 << 20)
-#define LONG_S 0.06               /* so long that clocks, wake-ups and bursts are small beside it */
-#define SHORT_S 0.015             /* the same for a session, which wants to begin */
-#define FAR_S 0.003               /* latencies that hide what messages cost */
-#define SURELY 1.5                /* times the time one pair takes for bytes: a matter of processors */
-#define SEVERAL 4096              /* bytes: more than two packets */
+#define LONG_S 0.06   /* so long that clocks, wake-ups and bursts are small beside it */
+#define SHORT_S 0.015 /* the same for a session, which wants to begin */
+#define FAR_S 0.003   /* latencies that hide what messages cost */
+#define SURELY 1.5    /* times the time one pair takes for bytes: a matter of processors */
+#define SEVERAL 4096  /* bytes: more than two packets */
 
 typedef struct calibration {
   weir_comm *comm;
@@ -46,15 +46,17 @@ static weir_status share(calibration *c, int root, double *value) {
   return status;
 }
 
-/* From rank a to rank b and a short answer back; the others are idle.  On all ranks: the median of some
- * of short messages, the least of long ones, which whatever else a machine does only makes longer. */
+/* From rank a to rank b and a short answer back; the others are idle.  On all ranks: the median of
+ * some of short messages, the least of long ones, which whatever else a machine does only makes
+ * longer. */
 static weir_status there_and_back(calibration *c, int a, int b, size_t bytes, int repeats,
                                   double *seconds) {
   const int rank = weir_comm_rank(c->comm);
   double taken[REPEATS];
   weir_status status = operation(c);
   *seconds = 0;
-  for (uint32_t i = 0; (rank == a || rank == b) && i < (uint32_t)repeats && status == WEIR_OK; i++) {
+  for (uint32_t i = 0; (rank == a || rank == b) && i < (uint32_t)repeats && status == WEIR_OK;
+       i++) {
     const int peer = rank == a ? b : a;
     const weir_send send = {peer, c->out, rank == a ? bytes : SMALL, 2 * i + (rank == b)};
     weir_recv recv = {peer, c->in, rank == a ? SMALL : bytes, 2 * i + (rank == a), 0};
@@ -128,8 +130,8 @@ static weir_status crowd(calibration *c, uint32_t round) {
   return weir_comm_exchange(c->comm, send, others, recv, others);
 }
 
-/* Who waits for everyone twice goes on when everyone does: a rank that was late has held up the others
- * the first time, and they it the second time. */
+/* Who waits for everyone twice goes on when everyone does: a rank that was late has held up the
+ * others the first time, and they it the second time. */
 enum { MEETING = 2 };
 static weir_status meet(calibration *c) {
   weir_status status = operation(c);
@@ -147,9 +149,9 @@ typedef struct hop_kind {
   bool adds; /* what has come in */
 } hop_kind;
 
-/* Every rank to the next at once: a hop's time.  Ranks of one processor come out of a meeting one after
- * the other; that goes round the ring from hop to hop, so that some ranks seem slow and others fast by
- * as much: the mean over ranks is what a hop takes. */
+/* Every rank to the next at once: a hop's time.  Ranks of one processor come out of a meeting one
+ * after the other; that goes round the ring from hop to hop, so that some ranks seem slow and
+ * others fast by as much: the mean over ranks is what a hop takes. */
 static weir_status all_at_once(calibration *c, const hop_kind *kind, double *seconds) {
   const int rank = weir_comm_rank(c->comm), size = weir_comm_size(c->comm);
   const int next = (rank + 1) % size, previous = (rank + size - 1) % size;
@@ -177,7 +179,8 @@ static weir_status hop_of_all(calibration *c, hop_kind kind, double *seconds) {
   return WEIR_OK;
 }
 
-/* Seconds to add up a byte of what has just come in, on a processor of one's own: the least of some. */
+/* Seconds to add up a byte of what has just come in, on a processor of one's own: the least of
+ * some. */
 static weir_status adding(calibration *c, double *seconds) {
   *seconds = INFINITY;
   for (int i = 0; i < REPEATS; i++) {
@@ -202,7 +205,7 @@ static size_t within(double bytes, size_t most) {
 
 /* What all ranks at once take longer than one pair: both directions in use, and processors. */
 typedef struct load {
-  size_t bytes;                /* of a medium and of a large message */
+  size_t bytes; /* of a medium and of a large message */
   size_t much;
   double small, medium, large; /* a hop's seconds */
 } load;
@@ -211,7 +214,8 @@ static weir_status measure_hops(calibration *c, const weir_link *link, double lo
   /* Passes a bucket of half the depth that was found, which is not known well. */
   l->bytes = (size_t)fmin(fmax(link->burst / 2, (double)SEVERAL), (double)MOST / 8);
   l->much = within(long_s / link->beta, MOST);
-  const hop_kind small = {SMALL, 4, false}, medium = {l->bytes, 3, false}, large = {l->much, 2, false};
+  const hop_kind small = {SMALL, 4, false}, medium = {l->bytes, 3, false},
+                 large = {l->much, 2, false};
   weir_status status = all_at_once(c, &large, &l->large); /* opens windows */
   if (status == WEIR_OK) status = hop_of_all(c, small, &l->small);
   if (status == WEIR_OK) status = hop_of_all(c, medium, &l->medium);
@@ -236,8 +240,7 @@ static weir_status measure_load(calibration *c, weir_link *link) {
   if (status == WEIR_OK) status = adding(c, &link->sum_s);
   if (status != WEIR_OK) return status;
   find_load(c->comm, &l, link);
-  link->sums_s =
-      fmax(link->sum_s, (summed - l.large) / (double)l.much) / weir_comm_size(c->comm);
+  link->sums_s = fmax(link->sum_s, (summed - l.large) / (double)l.much) / weir_comm_size(c->comm);
   return WEIR_OK;
 }
 

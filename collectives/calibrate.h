@@ -5,15 +5,16 @@
 #include "collectives/collective.h"
 #include "collectives/cost.h"
 
-/* Collective; all ranks get the same values.  Takes some hundred messages: about 250 one-way latencies
- * and 2 s of sending.  Uses weir_comm_find_hosts()'s grouping for which links lie inside of machines;
- * where there are none of a kind, its alpha and beta are those of the other.  One rank: all zero. */
+/* Collective; all ranks get the same values.  Takes some hundred messages: about 250 one-way
+ * latencies and 2 s of sending.  Uses weir_comm_find_hosts()'s grouping for which links lie inside
+ * of machines; where there are none of a kind, its alpha and beta are those of the other.  One
+ * rank: all zero. */
 weir_status weir_calibrate(weir_comm *comm, weir_link *link);
 
-/* What processors take alone: message_s, answer_s, byte_s, sum_s and sums_s, all else 0.  On entry rank
- * 0's link holds alpha and beta as they are known from elsewhere.  About 120 latencies and 0.2 s of
- * sending; nothing is measured, and all is 0, where they are unknown or the latency so long that it hides
- * the rest. */
+/* What processors take alone: message_s, answer_s, byte_s, sum_s and sums_s, all else 0.  On entry
+ * rank 0's link holds alpha and beta as they are known from elsewhere.  About 120 latencies and 0.2
+ * s of sending; nothing is measured, and all is 0, where they are unknown or the latency so long
+ * that it hides the rest. */
 weir_status weir_calibrate_processors(weir_comm *comm, weir_link *link);
 
 #endif

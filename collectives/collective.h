@@ -12,8 +12,8 @@
 #include "collectives/transport.h"
 
 typedef struct weir_notes {
-  void *block;        /* size * bytes; block r belongs to rank r */
-  size_t bytes;       /* per rank, at most WEIR_NOTE_MAX; the same on all ranks; 0: none */
+  void *block;  /* size * bytes; block r belongs to rank r */
+  size_t bytes; /* per rank, at most WEIR_NOTE_MAX; the same on all ranks; 0: none */
 } weir_notes;
 #define WEIR_NOTE_MAX 256
 
@@ -29,8 +29,8 @@ void weir_comm_step(weir_comm *comm, uint64_t plan_digest, uint64_t step);
 /* --- hosts: which ranks share a machine ------------------------------------------------------ */
 
 /* What tells one machine from another: boot, host name and network namespace, hashed; instead of it
- * the text `override`, or the environment's WEIR_HOST, when there is one (tests and labs: workers with
- * a network of their own on one machine). */
+ * the text `override`, or the environment's WEIR_HOST, when there is one (tests and labs: workers
+ * with a network of their own on one machine). */
 uint64_t weir_host_identity(const char *override);
 /* Tell each other, and group.  Collective, one small all-gather.  From then on hierarchical
  * algorithms see the grouping; before, every rank counts as a machine of its own. */
@@ -39,11 +39,12 @@ int weir_comm_hosts(const weir_comm *comm);
 /* The host of a rank, in [0, hosts), numbered in the order of lowest ranks. */
 int weir_comm_host_of(const weir_comm *comm, int rank);
 
-/* Whom a rank measures the network with: around a ring of all ranks in which neighbours share a machine
- * only where more than half of the ranks do.  With one machine, or one a rank, the next rank. */
+/* Whom a rank measures the network with: around a ring of all ranks in which neighbours share a
+ * machine only where more than half of the ranks do.  With one machine, or one a rank, the next
+ * rank. */
 void weir_comm_neighbours(const weir_comm *comm, int *next, int *previous);
-/* Does a message to that rank cross a link that counts: one between machines, or, with all ranks on one
- * machine, any? */
+/* Does a message to that rank cross a link that counts: one between machines, or, with all ranks on
+ * one machine, any? */
 bool weir_comm_crosses(const weir_comm *comm, int peer);
 
 /* How all-reduce puts values on the wire. */
@@ -74,15 +75,16 @@ enum {
   WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
   WEIR_ALLREDUCE_DOUBLING = 10,
   WEIR_ALLREDUCE_COUNT = 11, /* these run on every transport */
-  /* The all-reduce of the transport itself (in shared memory) or of the library below it (MPI), where
-   * weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from run to
-   * run; below MPI as far as that library keeps them. */
+  /* The all-reduce of the transport itself (in shared memory) or of the library below it (MPI),
+   * where weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from
+   * run to run; below MPI as far as that library keeps them. */
   WEIR_ALLREDUCE_NATIVE = WEIR_ALLREDUCE_COUNT,
   WEIR_ALLREDUCE_ROWS
 };
 extern const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS];
 bool weir_comm_native(const weir_comm *comm);
-const weir_allreduce *weir_allreduce_find(const char *name); /* NULL when there is none of that name */
+const weir_allreduce *weir_allreduce_find(
+    const char *name); /* NULL when there is none of that name */
 
 /* Binomial broadcast of *bytes (known at the root, at most capacity elsewhere) from root. */
 weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacity, size_t *bytes);
@@ -140,10 +142,10 @@ enum {
 };
 extern const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_COUNT];
 
-/* Hierarchical all-reduce with any choice of rows: reduce-scatter inside of the machine, all-reduce of
- * each share between machines, all-gather inside.  Where machines differ in their number of ranks,
- * the first rank of each stands for it instead: reduce to it, all-reduce between those, broadcast;
- * only `between` matters then, which must not be a hierarchical row itself. */
+/* Hierarchical all-reduce with any choice of rows: reduce-scatter inside of the machine, all-reduce
+ * of each share between machines, all-gather inside.  Where machines differ in their number of
+ * ranks, the first rank of each stands for it instead: reduce to it, all-reduce between those,
+ * broadcast; only `between` matters then, which must not be a hierarchical row itself. */
 typedef struct weir_hier_choice {
   uint32_t scatter; /* weir_reduce_scatters[] */
   uint32_t between; /* weir_allreduces[] */

@@ -1,12 +1,11 @@
 /* All-reduce of encoded values (CGX, I. Markov et al., 2022, section 4): partial sums travel as an
  * encoder's messages (kernels/codec.h).
  *
- * What encoding loses is kept, not dropped: a rank that encodes adds value - decode(message) to its own
- * error[], so that
- *   N-rank sum of inputs = result + sum over ranks of what was added to error,
- * up to fp32 rounding.  CGX itself lets the loss of a second encoding go; here the rank that encodes a
- * sum again owes what that costs, and pays it with its next gradient.  Every rank decodes the same
- * bytes at the end, its own included: the result has the same bits on all ranks. */
+ * What encoding loses is kept, not dropped: a rank that encodes adds value - decode(message) to its
+ * own error[], so that N-rank sum of inputs = result + sum over ranks of what was added to error,
+ * up to fp32 rounding.  CGX itself lets the loss of a second encoding go; here the rank that
+ * encodes a sum again owes what that costs, and pays it with its next gradient.  Every rank decodes
+ * the same bytes at the end, its own included: the result has the same bits on all ranks. */
 #ifndef WEIR_COLLECTIVES_COMPRESSED_H
 #define WEIR_COLLECTIVES_COMPRESSED_H
 
@@ -25,7 +24,8 @@ typedef struct weir_compressed_row {
   uint32_t id;
   const char *name;
   const char *description;
-  /* Sum over ranks of x[0..n), in place; error[0..n) is added to.  On failure both are undefined. */
+  /* Sum over ranks of x[0..n), in place; error[0..n) is added to.  On failure both
+   * are undefined. */
   weir_status (*run)(weir_comm *comm, const weir_coder *coder, float *x, size_t n, float *error,
                      weir_notes *notes);
 } weir_compressed_row;
@@ -44,9 +44,9 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes);
 /* --- for the algorithms --------------------------------------------------------------------- */
 
 size_t weir_coder_bound(const weir_coder *coder, size_t count);
-/* x[0..count) becomes what its message decodes to, and error[] takes the difference.  A sum too large for
- * a float counts as the largest one, here and in error[]: no residual is poisoned.  draw: different
- * for every message of a rank and step.  staging has room for count floats. */
+/* x[0..count) becomes what its message decodes to, and error[] takes the difference.  A sum too
+ * large for a float counts as the largest one, here and in error[]: no residual is poisoned.  draw:
+ * different for every message of a rank and step.  staging has room for count floats. */
 weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
                               uint32_t draw, float *error, void *out, size_t capacity,
                               size_t *bytes, float *staging);
@@ -63,22 +63,23 @@ weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 
-/* Hierarchical top-k (S. Shi et al., Towards scalable distributed training of deep learning on public
- * cloud clusters, 2021, algorithm 2): reduce-scatter inside of every machine, the codec's selection on
- * each rank's share of 1/n, as many all-gathers between machines at once as a machine has ranks, adding
- * up, all-gather inside.  Where machines are uneven each rank is treated as a machine of its own.
+/* Hierarchical top-k (S. Shi et al., Towards scalable distributed training of deep learning on
+ * public cloud clusters, 2021, algorithm 2): reduce-scatter inside of every machine, the codec's
+ * selection on each rank's share of 1/n, as many all-gathers between machines at once as a machine
+ * has ranks, adding up, all-gather inside.  Where machines are uneven each rank is treated as a
+ * machine of its own.
  *
- * e[0..n) goes in as the error-fed gradient and comes out as the residual: what a machine's sum holds
- * and did not send stays with the rank that selected from it (the others have handed it over), so that
- *   sum of e before = sum + sum over ranks of e afterwards.
- * sum[0..n): the sum over ranks of what was selected, the same bits everywhere.  *sent: which part of
- * the squares of its share this rank sent, 1 when they are all zero; may be NULL.  Once a rank has all
- * it needs, e is a residual on every rank that still waits. */
+ * e[0..n) goes in as the error-fed gradient and comes out as the residual: what a machine's sum
+ * holds and did not send stays with the rank that selected from it (the others have handed it
+ * over), so that sum of e before = sum + sum over ranks of e afterwards. sum[0..n): the sum over
+ * ranks of what was selected, the same bits everywhere.  *sent: which part of the squares of its
+ * share this rank sent, 1 when they are all zero; may be NULL.  Once a rank has all it needs, e is
+ * a residual on every rank that still waits. */
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
                         double *sent, weir_notes *notes);
 /* With true wire bytes; not the paper's (weir_cost_paper_hitopk). */
-weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements, double cr,
-                           weir_wire_format wire);
+weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
+                           double cr, weir_wire_format wire);
 
 #endif

@@ -82,8 +82,8 @@ static weir_cost_terms doubling(int n, double bytes) {
   return (weir_cost_terms){hops, hops * bytes};
 }
 
-/* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on one
- * path. */
+/* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on
+ * one path. */
 static weir_cost_terms double_tree(int n, double bytes) {
   return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0).alpha_terms,
                            weir_cost_double_tree(n, bytes, 0.0, 1.0).byte_terms};
@@ -132,9 +132,9 @@ static const weir_cost_terms unknown = {INFINITY, INFINITY};
 weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_BROADCAST_COUNT) return unknown;
   if (n <= 1) return nothing;
-  if (algorithm == WEIR_BROADCAST_BINOMIAL)
-    return (weir_cost_terms){rounds(n), rounds(n) * bytes};
-  /* Chunks follow one another without waiting: only a chunk's way down the chain costs latencies. */
+  if (algorithm == WEIR_BROADCAST_BINOMIAL) return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+  /* Chunks follow one another without waiting: only a chunk's way down the chain
+   * costs latencies. */
   const double chunks = weir_chain_chunks((size_t)bytes);
   return (weir_cost_terms){n - 1.0, (chunks + n - 2.0) * bytes / chunks};
 }
@@ -183,12 +183,14 @@ weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
   return (weir_cost_terms){hops, (n - 1.0) * bytes};
 }
 
-/* --- plans ------------------------------------------------------------------------------------- */
+/* ---
+ * plans ------------------------------------------------------------------------------------- */
 
-/* Where the ranks of a machine share its link, rows of two levels tell what crosses it.  A pipelined
- * row's critical path depends on the link: this is a usual one. */
+/* Where the ranks of a machine share its link, rows of two levels tell what crosses it.  A
+ * pipelined row's critical path depends on the link: this is a usual one. */
 static weir_cost_terms between(weir_kind kind, uint32_t row, weir_group_shape shape, double bytes) {
-  static const weir_link usual = {.alpha = 1e-3, .beta = 1e-8, .inner_alpha = 1e-3, .inner_beta = 1e-8};
+  static const weir_link usual = {
+      .alpha = 1e-3, .beta = 1e-8, .inner_alpha = 1e-3, .inner_beta = 1e-8};
   const bool hier = kind == WEIR_KIND_ALLREDUCE && row >= WEIR_ALLREDUCE_HIER_RING &&
                     row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE;
   if (shape.hosts >= shape.ranks || (shape.hosts == 1 && !hier))
@@ -222,8 +224,9 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
   const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
-  const double dense_bytes = low_rank ? 4.0 * (double)kept
-                                      : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
+  const double dense_bytes = low_rank
+                                 ? 4.0 * (double)kept
+                                 : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
   const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
   const bool art = way->way == WEIR_WAY_ART;
   const weir_allreduce *row = weir_allreduce_find(way->algorithm);

@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 
 /* Rows of the paper's model: Tables I and equations 4a, 4b of "Flexible Communication for Optimal
@@ -24,8 +23,8 @@ double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, do
 
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, with true
  * wire bytes of the plan's codec and format.  elements is the gradient's length; kept is what the
- * codec keeps of it, for an encoder the bytes of its message (bound()), for low rank the floats of both
- * sums. */
+ * codec keeps of it, for an encoder the bytes of its message (bound()), for low rank the floats of
+ * both sums. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;
@@ -37,8 +36,8 @@ typedef struct weir_group_shape {
   int ranks;
   int hosts;
 } weir_group_shape;
-/* The same where ranks may share machines: what crosses links between machines, those inside counting
- * as nothing beside them.  With one machine its own links count. */
+/* The same where ranks may share machines: what crosses links between machines, those inside
+ * counting as nothing beside them.  With one machine its own links count. */
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        size_t elements, size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
@@ -60,7 +59,8 @@ weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double 
 /* --- in seconds, as they will be measured ---------------------------------------------------- *
  *
  * Alpha and beta alone say what a collective costs on links.  Ranks also spend time of processors,
- * which ranks of one machine share, and links inside of a machine are not those between machines. */
+ * which ranks of one machine share, and links inside of a machine are not those
+ * between machines. */
 
 typedef enum weir_kind {
   WEIR_KIND_ALLREDUCE = 0,
@@ -90,30 +90,31 @@ typedef struct weir_link {
   double duplex_beta;             /* the same with as much coming the other way; below beta: beta */
   double inner_alpha, inner_beta; /* inside of a machine */
   double burst; /* bytes that an idle link lets through at once (a token bucket's depth) */
-  /* What the group's processors together take, s: for a message beyond what alpha holds already, and
-   * for a byte when all ranks are busy; 0 where the links hide it. */
+  /* What the group's processors together take, s: for a message beyond what alpha holds already,
+   * and for a byte when all ranks are busy; 0 where the links hide it. */
   double message_s, byte_s;
-  double answer_s; /* for a message of more than two packets, which is acknowledged at once, beyond that */
+  double answer_s; /* for a message of more than two packets, which is acknowledged at once, beyond
+                      that */
   double sum_s, sums_s; /* to add up a byte: one rank alone; all ranks at once, for a byte of any */
 } weir_link;
 
 /* A table's row; bytes as for the rows above.  Unknown rows cost infinity, one rank nothing.
- * Hierarchical rows need hosts of equal size to be cheap and are charged as if they were.  Which of a
- * pipelined row's paths is the critical one depends on the link. */
+ * Hierarchical rows need hosts of equal size to be cheap and are charged as if they were.  Which of
+ * a pipelined row's paths is the critical one depends on the link. */
 weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                         double bytes);
 /* One after the other. */
 weir_cost weir_cost_sum(weir_cost a, weir_cost b);
-/* Latencies, then the longer of what links take for the bytes and processors for them and for the messages
- * of other ranks in every round, then what nothing hides: additions between messages.
+/* Latencies, then the longer of what links take for the bytes and processors for them and for the
+ * messages of other ranks in every round, then what nothing hides: additions between messages.
  *
- * A link that was idle lets its burst through at once: where each hop uses another link, in every hop;
- * where every rank sends all the time, whole in the first, and in the others what tokens came back while
- * the rank waited, alpha/beta. */
+ * A link that was idle lets its burst through at once: where each hop uses another link, in every
+ * hop; where every rank sends all the time, whole in the first, and in the others what tokens came
+ * back while the rank waited, alpha/beta. */
 double weir_cost_predict(const weir_cost *cost, const weir_link *link);
-/* What processors add to a plan's links (weir_cost_plan_between), by the rows of the collectives that it
- * consists of; elements and kept as for weir_cost_plan.  0 for HiTopKComm and compressed all-reduces, whose
- * work is computing and charged to the codec. */
+/* What processors add to a plan's links (weir_cost_plan_between), by the rows of the collectives
+ * that it consists of; elements and kept as for weir_cost_plan.  0 for HiTopKComm and compressed
+ * all-reduces, whose work is computing and charged to the codec. */
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept);
 

@@ -1,4 +1,5 @@
-/* What processors add to a plan: the collectives that its exchange consists of, one after the other. */
+/* What processors add to a plan: the collectives that its exchange consists of, one after the
+ * other. */
 #include "base/ways.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
@@ -59,8 +60,7 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
   part parts[PARTS];
   const int count = shape.ranks > 1 ? parts_of(plan, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
-    const weir_cost cost =
-        weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
+    const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
     seconds += weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone);
   }
   return seconds;

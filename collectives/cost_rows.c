@@ -57,16 +57,15 @@ static work allreduce_work(uint32_t row, int n, double bytes) {
       w.summed = bytes;
       w.one_way = true;
       break;
-    default: /* tree */
-      w.summed = weir_log2_ceil(n) * bytes;
-      w.one_way = true;
+    default: /* tree */ w.summed = weir_log2_ceil(n) * bytes; w.one_way = true;
   }
   return w;
 }
 
 static work allgather_work(uint32_t row, int n, double bytes) {
   const double ranks = n, traffic = ranks * (ranks - 1.0) * bytes;
-  if (row == WEIR_ALLGATHER_RING) return (work){.messages = ranks * (ranks - 1.0), .traffic = traffic};
+  if (row == WEIR_ALLGATHER_RING)
+    return (work){.messages = ranks * (ranks - 1.0), .traffic = traffic};
   if (row == WEIR_ALLGATHER_BRUCK)
     return (work){.messages = ranks * weir_log2_ceil(n), .traffic = traffic};
   const weir_halving place = weir_halving_place(0, n);
@@ -92,10 +91,8 @@ static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
     case WEIR_KIND_BROADCAST:
       if (row == WEIR_BROADCAST_BINOMIAL)
         return (work){.messages = others, .traffic = all, .one_way = true};
-      return (work){.messages = others * chunks,
-                    .traffic = all,
-                    .rounds = chunks + n - 2.0,
-                    .one_way = true};
+      return (work){
+          .messages = others * chunks, .traffic = all, .rounds = chunks + n - 2.0, .one_way = true};
     case WEIR_KIND_REDUCE:
       return (work){.messages = others,
                     .traffic = all,
@@ -128,8 +125,8 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
   }
 }
 
-/* The ranks of a machine share its link.  Around a ring of neighbours one of them uses it at a time;
- * in any other flat pattern they all may at once. */
+/* The ranks of a machine share its link.  Around a ring of neighbours one of them uses it at a
+ * time; in any other flat pattern they all may at once. */
 static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                       double bytes) {
   const work all = work_of(kind, row, shape.ranks, bytes);
@@ -226,7 +223,7 @@ double weir_cost_predict(const weir_cost *c, const weir_link *link) {
   const double working = c->traffic * link->byte_s;
   const double adding = c->duplex ? c->sums * link->sums_s : c->summed * link->sum_s;
   const bool answered = c->messages > 0 && c->traffic / c->messages > TWO_PACKETS;
-  const double others = fmax(0.0, c->messages - c->rounds) *
-                        (link->message_s + (answered ? link->answer_s : 0.0));
+  const double others =
+      fmax(0.0, c->messages - c->rounds) * (link->message_s + (answered ? link->answer_s : 0.0));
   return waiting + fmax(moving, working + others) + adding;
 }

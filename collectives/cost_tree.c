@@ -1,5 +1,5 @@
-/* The double tree's critical path, from its schedule: closed forms do not tell which of its links wait
- * for one another. */
+/* The double tree's critical path, from its schedule: closed forms do not tell which of its links
+ * wait for one another. */
 #include <math.h>
 #include <stdlib.h>
 

@@ -21,8 +21,7 @@ uint64_t weir_host_identity(const char *override) {
   FILE *boot = fopen("/proc/sys/kernel/random/boot_id", "re");
   if (boot && fgets(line, sizeof line, boot)) hash = weir_hash(hash, line, strlen(line));
   if (boot) (void)fclose(boot);
-  if (gethostname(line, sizeof line) == 0)
-    hash = weir_hash(hash, line, strnlen(line, sizeof line));
+  if (gethostname(line, sizeof line) == 0) hash = weir_hash(hash, line, strnlen(line, sizeof line));
   struct stat space; /* one kernel, several networks: as far apart as machines are */
   if (stat("/proc/self/ns/net", &space) == 0) {
     const uint64_t number[2] = {(uint64_t)space.st_dev, (uint64_t)space.st_ino};
@@ -64,8 +63,8 @@ weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity) {
   for (size_t r = 0; status == WEIR_OK && r < size; r++)
     if (bytes[r] != sizeof *all) {
       comm->transport->ops->abort(comm->transport, (int)r);
-      status = weir_fail(WEIR_E_PROTOCOL, "rank %zu names its host in %zu bytes, not %zu", r, bytes[r],
-                         sizeof *all);
+      status = weir_fail(WEIR_E_PROTOCOL, "rank %zu names its host in %zu bytes, not %zu", r,
+                         bytes[r], sizeof *all);
     }
   if (status != WEIR_OK) goto done;
   weir_hosts_free(&comm->hosts);
@@ -86,8 +85,8 @@ int weir_comm_host_of(const weir_comm *comm, int rank) {
   return comm->hosts.of ? comm->hosts.of[rank] : rank;
 }
 
-/* Ranks machine by machine, and as many further on as the largest machine has: nobody is left on the
- * own one. */
+/* Ranks machine by machine, and as many further on as the largest machine has: nobody is left on
+ * the own one. */
 void weir_comm_neighbours(const weir_comm *comm, int *next, int *previous) {
   const int size = weir_comm_size(comm), hosts = comm->hosts.count, rank = weir_comm_rank(comm);
   int largest = 0, own = 0, before = 0;

@@ -5,7 +5,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #define WEIR_PROOF_BYTES 32

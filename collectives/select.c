@@ -7,7 +7,7 @@
 
 _Static_assert((int)WEIR_ALLREDUCE_COUNT <= (int)WEIR_SELECT_ROWS, "the largest table fits");
 
-static const double weight = 0.3;                       /* of a new measurement */
+static const double weight = 0.3;                         /* of a new measurement */
 static const double factor_least = 0.25, factor_most = 4; /* beyond: something else went on */
 
 uint32_t weir_rows(weir_kind kind) {
@@ -85,6 +85,6 @@ void weir_selector_observe(weir_selector *s, weir_kind kind, uint32_t row, doubl
   if (!(model > 0) || !isfinite(model)) return;
   const double ratio = fmin(factor_most, fmax(factor_least, seconds / model));
   float *factor = &s->learnt[kind][row][size_class(bytes)].factor;
-  *factor = (float)(*factor > 0 ? exp((1 - weight) * log((double)*factor) + weight * log(ratio))
-                                : ratio);
+  *factor =
+      (float)(*factor > 0 ? exp((1 - weight) * log((double)*factor) + weight * log(ratio)) : ratio);
 }

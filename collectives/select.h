@@ -16,7 +16,7 @@ typedef struct weir_selector {
   weir_group_shape shape;
   weir_link link;
   struct {
-    float factor;   /* measured / predicted, averaged; 0: never measured */
+    float factor; /* measured / predicted, averaged; 0: never measured */
   } learnt[WEIR_KIND_COUNT][WEIR_SELECT_ROWS][WEIR_SELECT_SIZES];
 } weir_selector;
 
@@ -27,7 +27,7 @@ double weir_selector_predict(const weir_selector *selector, weir_kind kind, uint
                              double bytes);
 /* The cheapest row; the lower one on ties. */
 uint32_t weir_selector_choose(const weir_selector *selector, weir_kind kind, double bytes);
-/* A collective took so long, by the slowest rank's clock: all ranks must be told the same.  Nonsense
+/* A collective took so long, by the slowest rank's clock: all ranks must be told the same. Nonsense
  * (not finite, not positive) is ignored. */
 void weir_selector_observe(weir_selector *selector, weir_kind kind, uint32_t row, double bytes,
                            double seconds);

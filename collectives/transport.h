@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 /* What proves that both ends mean the same message; in every frame header, checked on arrival.
@@ -39,9 +38,9 @@ typedef struct weir_recv {
  * over which they came in. */
 typedef struct weir_flow_sample {
   int peer;
-  size_t bytes;     /* bytes that arrived after first_s; 0: all was there at once */
-  double first_s;   /* weir_now_s() when the first bytes had arrived */
-  double last_s;    /* weir_now_s() when the last byte had arrived */
+  size_t bytes;   /* bytes that arrived after first_s; 0: all was there at once */
+  double first_s; /* weir_now_s() when the first bytes had arrived */
+  double last_s;  /* weir_now_s() when the last byte had arrived */
 } weir_flow_sample;
 
 typedef struct weir_transport weir_transport;
@@ -72,18 +71,18 @@ typedef struct weir_transport_ops {
    * x[0..n) over ranks in place;
    * the caller's own block of blocks[size * block_bytes] is filled in, on WEIR_OK all are.  Tag and
    * deadline as in transfer.  Counts towards bytes_sent what the algorithm sends at the most. */
-  weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n,
-                           void *blocks, size_t block_bytes, double deadline_s);
-  /* After the group has ended: come together with the ranks that are left.  Every survivor calls it,
-   * within timeout_s of the others; bounded by a few times that.  On WEIR_OK *out is a group of the
-   * survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room for t->size)
-   * are their old numbers, the same on all.  t cannot transfer any more and is still to be
-   * destroyed.  A rank that has not come although its process is not known to have ended could be on
-   * the other side of a broken network: so the survivors must then be more than half of the group,
-   * or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called again; one
-   * that the others have gone on without stays out, and one that was found silent, or tries again, takes
-   * nobody's process for ended that has not been seen to at once.
-   * NULL: this transport cannot. */
+  weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
+                           size_t block_bytes, double deadline_s);
+  /* After the group has ended: come together with the ranks that are left.  Every survivor calls
+   * it, within timeout_s of the others; bounded by a few times that.  On WEIR_OK *out is a group of
+   * the survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room for
+   * t->size) are their old numbers, the same on all.  t cannot transfer any more and is still to be
+   * destroyed.  A rank that has not come although its process is not known to have ended could be
+   * on the other side of a broken network: so the survivors must then be more than half of the
+   * group, or half of it with the lowest rank; else WEIR_E_PEER.  After a failure it may be called
+   * again; one that the others have gone on without stays out, and one that was found silent, or
+   * tries again, takes nobody's process for ended that has not been seen to at once. NULL: this
+   * transport cannot. */
   weir_status (*shrink)(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
 } weir_transport_ops;
 
@@ -113,8 +112,8 @@ weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t
 /* Processes of one MPI job: rank and size must be those of MPI_COMM_WORLD, and all ranks create the
  * transport at the same time.  MPI is initialised (MPI_THREAD_MULTIPLE) if the process has not done
  * so, and then finalised when it exits; a process that has needs MPI_THREAD_SERIALIZED at least.
- * WEIR_E_UNSUPPORTED in a build without MPI.  What Open MPI 4.1 cannot do: mpirun ends the whole job
- * when a rank dies, before the others could say so; a send that was under way when a transfer
+ * WEIR_E_UNSUPPORTED in a build without MPI.  What Open MPI 4.1 cannot do: mpirun ends the whole
+ * job when a rank dies, before the others could say so; a send that was under way when a transfer
  * failed cannot be cancelled, so that MPI may still read its buffer if the process goes on calling
  * MPI; messages move only while a rank is in a call. */
 weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, int size,
@@ -122,12 +121,13 @@ weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, 
 /* Has this build MPI? */
 bool weir_transport_has_mpi(void);
 
-/* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP, with
- * rendezvous, addresses and secret as for weir_transport_tcp_secret; NCCL's own connections know
- * nothing of the secret.  Long messages go through NCCL, from and to memory of the device, or through a
- * copy where a buffer lies in the host's.  A rank's device is its place among the ranks of its machine;
- * ranks that share one need an NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build without NCCL's headers,
- * and when a rank has not the libraries or a device, which all ranks are told. */
+/* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP,
+ * with rendezvous, addresses and secret as for weir_transport_tcp_secret; NCCL's own connections
+ * know nothing of the secret.  Long messages go through NCCL, from and to memory of the device, or
+ * through a copy where a buffer lies in the host's.  A rank's device is its place among the ranks
+ * of its machine; ranks that share one need an NCCL_HOSTID each.  WEIR_E_UNSUPPORTED in a build
+ * without NCCL's headers, and when a rank has not the libraries or a device, which all ranks are
+ * told. */
 weir_status weir_transport_nccl(weir_transport **out, const char *rendezvous,
                                 const char *bind_address, const void *secret, size_t secret_bytes,
                                 uint64_t job_id, int rank, int size, double timeout_s);
@@ -148,9 +148,10 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
                                double timeout_s);
 
 /* Some ranks of a group as a group of their own: member[i] is the parent's rank of rank i, without
- * repetition, in the same order on all members, the caller's own among them.  The parent is borrowed
- * and must not be used meanwhile by another thread; its errors name the parent's ranks.  bytes_sent
- * counts what went through the view and grows in the parent too; flow samples are the parent's. */
+ * repetition, in the same order on all members, the caller's own among them.  The parent is
+ * borrowed and must not be used meanwhile by another thread; its errors name the parent's ranks.
+ * bytes_sent counts what went through the view and grows in the parent too; flow samples are the
+ * parent's. */
 weir_status weir_transport_view(weir_transport **out, weir_transport *parent, const int *member,
                                 int size);
 

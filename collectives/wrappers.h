@@ -1,6 +1,7 @@
 /* Transports around a transport, for tests and measurements: one vtable, so they stack.  Each owns
- * what it wraps and destroys it with itself; everything it does not change it passes on; what shrinks comes out bare.  A group
- * need not be wrapped alike on all ranks.  Used by one thread at a time, like what they wrap. */
+ * what it wraps and destroys it with itself; everything it does not change it passes on; what
+ * shrinks comes out bare.  A group need not be wrapped alike on all ranks.  Used by one thread at a
+ * time, like what they wrap. */
 #ifndef WEIR_COLLECTIVES_WRAPPERS_H
 #define WEIR_COLLECTIVES_WRAPPERS_H
 
@@ -29,13 +30,14 @@ weir_status weir_transport_fault(weir_transport **out, weir_transport *inner,
 /* --- delay ---------------------------------------------------------------------------------- */
 
 typedef struct weir_delay {
-  double seconds;       /* before each transfer */
-  double jitter_s;      /* and up to this much more, drawn uniformly */
+  double seconds;          /* before each transfer */
+  double jitter_s;         /* and up to this much more, drawn uniformly */
   double seconds_per_byte; /* and this for each byte handed in */
-  uint64_t seed;        /* of the draws */
+  uint64_t seed;           /* of the draws */
 } weir_delay;
 
-/* Sleeps, but not past a transfer's deadline.  WEIR_E_INVALID for what is negative or not finite. */
+/* Sleeps, but not past a transfer's deadline.  WEIR_E_INVALID for what is negative or
+ * not finite. */
 weir_status weir_transport_delay(weir_transport **out, weir_transport *inner,
                                  const weir_delay *delay);
 

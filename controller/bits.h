@@ -1,18 +1,16 @@
 /* Widths of the gradient's tensors while it trains ("CGX", section 5): what is measured of each
- * tensor, and what is made of it.  Every tensor that is not kept in full precision travels by qsgd at
- * 2 to 8 bits; buckets have 128 elements, as plans name no other.
+ * tensor, and what is made of it.  Every tensor that is not kept in full precision travels by qsgd
+ * at 2 to 8 bits; buckets have 128 elements, as plans name no other.
  *
- *   session's thread     weir_bits_fed: quantizes samples of e at every width   -> sums, under a lock
- *   controller's thread  weir_bits_read: their means, and a new window begins
- *                        weir_bits_assign: widths (planner/bits.h), neighbours merged
- *                        weir_bits_table: groups of them */
+ *   session's thread     weir_bits_fed: quantizes samples of e at every width   -> sums, under a
+ * lock controller's thread  weir_bits_read: their means, and a new window begins weir_bits_assign:
+ * widths (planner/bits.h), neighbours merged weir_bits_table: groups of them */
 #ifndef WEIR_CONTROLLER_BITS_H
 #define WEIR_CONTROLLER_BITS_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 
 #include "kernels/codec.h"
@@ -58,35 +56,36 @@ weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *lay
 void weir_bits_watch_free(weir_bits_watch *watch); /* NULL is allowed */
 
 /* A tensor's e = g + r in this step; tensors come in ascending order.  One after the other is
- * measured, 2^15 elements a step together: whole buckets of it are quantized at every width, and the
- * squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
+ * measured, 2^15 elements a step together: whole buckets of it are quantized at every width, and
+ * the squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
 void weir_bits_fed(weir_bits_watch *watch, size_t tensor, const float *e, size_t n);
 /* Has every tensor been measured since the last weir_bits_read? */
 bool weir_bits_ready(weir_bits_watch *watch);
-/* Means over the measurements since the last call, which tells how many there were of the tensor with
- * fewest: error2 and norm, the root mean square of ||e||, of `stats`, which is the watch's own.  The
- * paper ranks layers by the norm of the accumulated gradient: with error feedback e is that. */
+/* Means over the measurements since the last call, which tells how many there were of the tensor
+ * with fewest: error2 and norm, the root mean square of ||e||, of `stats`, which is the watch's
+ * own.  The paper ranks layers by the norm of the accumulated gradient: with error feedback e is
+ * that. */
 weir_status weir_bits_read(weir_bits_watch *watch, const weir_bits_stats **stats, uint64_t *least);
 
 /* --- assigning ------------------------------------------------------------------------------ */
 
 typedef struct weir_bits_assigned {
-  size_t *choice;         /* [layer] index into the options; the caller's memory */
-  double bytes, error;    /* of the choice; full precision at 4 bytes an element */
-  double bytes4, error4;  /* of 4 bits */
-  double solved;          /* bytes before neighbours were merged */
+  size_t *choice;        /* [layer] index into the options; the caller's memory */
+  double bytes, error;   /* of the choice; full precision at 4 bytes an element */
+  double bytes4, error4; /* of 4 bits */
+  double solved;         /* bytes before neighbours were merged */
   size_t groups;
 } weir_bits_assigned;
 
-/* A function of its arguments alone.  The method's widths, least bytes within alpha times the error of
- * 4 bits; then neighbours are merged, the narrower one taking the wider one's bits, wherever an
- * exchange of its own spares less than a hundredth of what 4 bits everywhere take: among all ways to
- * do so, and one width for all, the one of least bytes, exchanges charged with that. */
+/* A function of its arguments alone.  The method's widths, least bytes within alpha times the error
+ * of 4 bits; then neighbours are merged, the narrower one taking the wider one's bits, wherever an
+ * exchange of its own spares less than a hundredth of what 4 bits everywhere take: among all ways
+ * to do so, and one width for all, the one of least bytes, exchanges charged with that. */
 weir_status weir_bits_assign(const weir_bits_stats *stats, const weir_bits_options *options,
                              weir_bits_assigned *assigned);
 
-/* Its groups: runs of neighbours of one width; full precision by `dense`, a plan without compression.
- * table has room for a group a tensor.  Returns how many. */
+/* Its groups: runs of neighbours of one width; full precision by `dense`, a plan without
+ * compression. table has room for a group a tensor.  Returns how many. */
 size_t weir_bits_table(const weir_bits_stats *stats, const size_t *choice, const weir_plan *dense,
                        weir_plan_group *table);
 

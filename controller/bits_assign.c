@@ -8,7 +8,8 @@
 #include "controller/bits.h"
 
 static const char kept[] = "bias,bn,norm,ln";
-static const double exchange_share = 0.01; /* of the bytes of 4 bits, what one more exchange costs */
+static const double exchange_share =
+    0.01; /* of the bytes of 4 bits, what one more exchange costs */
 
 const char *const weir_bits_methods[WEIR_BITS_METHODS] = {"knapsack", "kmeans", "linear", "bayes",
                                                           "uniform"};
@@ -35,8 +36,8 @@ weir_status weir_bits_parse(const char *text, weir_bits_options *options) {
   if (*at == ':') {
     const size_t length = strcspn(++at, ":");
     size_t m = 0;
-    while (m < WEIR_BITS_METHODS && (strncmp(at, weir_bits_methods[m], length) != 0 ||
-                                     weir_bits_methods[m][length] != '\0'))
+    while (m < WEIR_BITS_METHODS &&
+           (strncmp(at, weir_bits_methods[m], length) != 0 || weir_bits_methods[m][length] != '\0'))
       m++;
     good = length > 0 && m < WEIR_BITS_METHODS;
     options->method = (weir_bits_method)m;
@@ -47,10 +48,11 @@ weir_status weir_bits_parse(const char *text, weir_bits_options *options) {
   if (good && *at == ':') good = parse_number(&at, 1.0, 1e9, &period) && period == floor(period);
   options->period = (uint64_t)period;
   if (good && *at == '\0') return WEIR_OK;
-  return weir_fail(WEIR_E_INVALID,
-                   "policy bits%.60s: expected bits[:METHOD[:ALPHA[:STEPS]]], METHOD knapsack, kmeans, "
-                   "linear, bayes or uniform, ALPHA from 1, STEPS a whole number from 1",
-                   text);
+  return weir_fail(
+      WEIR_E_INVALID,
+      "policy bits%.60s: expected bits[:METHOD[:ALPHA[:STEPS]]], METHOD knapsack, kmeans, "
+      "linear, bayes or uniform, ALPHA from 1, STEPS a whole number from 1",
+      text);
 }
 
 /* --- solving -------------------------------------------------------------------------------- */
@@ -74,8 +76,8 @@ static weir_status solve(const weir_bits_stats *s, weir_bits_method method, doub
 
 /* --- merging neighbours --------------------------------------------------------------------- */
 
-/* For the tensors up to one: least bytes with its group at a width, and the width of the tensor before
- * in that case.  Place 0 is full precision, the others are widths. */
+/* For the tensors up to one: least bytes with its group at a width, and the width of the tensor
+ * before in that case.  Place 0 is full precision, the others are widths. */
 enum { PLACES = WEIR_BITS_WIDTHS + 1 };
 typedef struct cell {
   double bytes;
@@ -185,11 +187,10 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
       table[count - 1].end++;
       continue;
     }
-    const weir_plan plan = bits == WEIR_BITS_FULL
-                               ? *dense
-                               : (weir_plan){.codec = WEIR_CODEC_QSGD,
-                                             .collective = WEIR_COLL_AG,
-                                             .cr = bits / 32.0};
+    const weir_plan plan =
+        bits == WEIR_BITS_FULL
+            ? *dense
+            : (weir_plan){.codec = WEIR_CODEC_QSGD, .collective = WEIR_COLL_AG, .cr = bits / 32.0};
     table[count] = (weir_plan_group){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
     weir_group_set_plan(&table[count++], &plan);
   }

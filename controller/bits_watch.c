@@ -37,8 +37,8 @@ static bool quantized(const weir_bits_watch *w, size_t tensor) {
 
 void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool full) {
   weir_bits_layer *layer = &s->layers[s->layer_count++];
-  *layer = (weir_bits_layer){.name = (char *)(uintptr_t)name, .numel = (double)n,
-                             .first = s->option_count, .full = full};
+  *layer = (weir_bits_layer){
+      .name = (char *)(uintptr_t)name, .numel = (double)n, .first = s->option_count, .full = full};
   const size_t offset[2] = {0, n};
   const weir_layout alone = {1, offset};
   if (layer->full)
@@ -114,7 +114,8 @@ void weir_bits_watch_free(weir_bits_watch *w) {
   free(w);
 }
 
-/* All of a tensor, or whole buckets spread over it, other ones each time; tells how many elements. */
+/* All of a tensor, or whole buckets spread over it, other ones each time; tells how
+ * many elements. */
 static size_t take_sample(weir_bits_watch *w, const float *e, size_t n) {
   if (n <= SAMPLE) {
     memcpy(w->sample, e, n * sizeof *e);
@@ -135,9 +136,9 @@ static weir_status quantize(weir_bits_watch *w, size_t n, unsigned bits, double 
   const weir_layout layout = {1, offset};
   const uint64_t draw[2] = {w->turn, bits};
   size_t bytes = 0;
-  weir_status status = codec->encode(w->context, w->sample, &layout, bits / 32.0,
-                                     weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message,
-                                     w->capacity, &bytes);
+  weir_status status =
+      codec->encode(w->context, w->sample, &layout, bits / 32.0,
+                    weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message, w->capacity, &bytes);
   if (status == WEIR_OK)
     status = codec->decode(w->context, w->message, bytes, &layout, w->decoded, false);
   if (status == WEIR_OK) *error2 = weir_ef_subtract(w->decoded, w->sample, n);

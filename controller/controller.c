@@ -28,10 +28,9 @@ struct weir_controller {
 };
 
 /* The one table of policies; the default first. */
-const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {&weir_policy_weir, &weir_policy_paper,
-                                                             &weir_policy_fixed,
-                                                             &weir_policy_groups,
-                                                             &weir_policy_bits};
+const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {
+    &weir_policy_weir, &weir_policy_paper, &weir_policy_fixed, &weir_policy_groups,
+    &weir_policy_bits};
 
 /* Splits "name", "name:PLAN" or "name:GROUPS"; *plan is what it starts with. */
 static weir_status find_policy(const char *text, const weir_policy **found, weir_plan *plan,
@@ -60,10 +59,11 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
       return weir_plan_parse(text + length + 1, plan);
     }
   }
-  return weir_fail(WEIR_E_INVALID,
-                   "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE], groups:... or "
-                   "bits[:...])",
-                   text ? text : "");
+  return weir_fail(
+      WEIR_E_INVALID,
+      "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE], groups:... or "
+      "bits[:...])",
+      text ? text : "");
 }
 
 weir_status weir_policy_check(const char *policy) {
@@ -84,7 +84,8 @@ void weir_policy_order(const char *policy, const weir_layout *layout, const char
   const weir_policy *found = NULL;
   weir_plan plan;
   weir_table_text table;
-  const bool moves = find_policy(policy, &found, &plan, &table) == WEIR_OK && found == &weir_policy_bits;
+  const bool moves =
+      find_policy(policy, &found, &plan, &table) == WEIR_OK && found == &weir_policy_bits;
   size_t count = 0;
   for (int last = 0; last <= (moves ? 1 : 0); last++)
     for (size_t t = 0; t < layout->tensors; t++)
@@ -177,8 +178,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
                             config->names);
   if (status == WEIR_OK && config->journal_path)
-    status =
-        weir_journal_open(&c->loop.journal, config->journal_path, config->journal_goes_on);
+    status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_goes_on);
   if (status == WEIR_OK && c->threaded && pthread_create(&c->thread, NULL, run, c) != 0)
     status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");
   if (status != WEIR_OK) goto failed;

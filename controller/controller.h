@@ -1,6 +1,6 @@
-/* The decision way: network snapshot + step telemetry -> candidates (gain curve or trials) -> moo ->
- * guard (hysteresis, dwell, fallback) -> directive, which rides to all ranks on the next exchange.
- * Only rank 0 decides; the others run no controller.
+/* The decision way: network snapshot + step telemetry -> candidates (gain curve or trials) -> moo
+ * -> guard (hysteresis, dwell, fallback) -> directive, which rides to all ranks on the next
+ * exchange. Only rank 0 decides; the others run no controller.
  *
  * Everything here is a function of what was fed in: a journal line holds all inputs of a decision,
  * and weir_decide() on them gives the same choice again (weir replay). */
@@ -10,7 +10,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/weir.h>
 
 #include "engine/engine.h"
@@ -18,27 +17,27 @@
 typedef struct weir_controller weir_controller;
 
 typedef struct weir_controller_config {
-  const char *policy;   /* as weir_options.policy; checked by weir_policy_check */
+  const char *policy; /* as weir_options.policy; checked by weir_policy_check */
   int world_size;
-  int hosts;            /* machines the ranks are on (weir_comm_hosts); 0: unknown */
-  weir_layout layout;   /* copied */
+  int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
+  weir_layout layout;       /* copied */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   uint64_t seed;
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
-  bool overlap;         /* policy weir plans groups, once it is told of gaps */
-  bool threaded;        /* decide on a thread of its own (real runs) or inside observe() (tests,
-                           virtual time: deterministic) */
-  bool measure;         /* time the codecs it chooses among before it starts, rather than
-                           begin with what is usual */
+  bool overlap;             /* policy weir plans groups, once it is told of gaps */
+  bool threaded;            /* decide on a thread of its own (real runs) or inside observe() (tests,
+                               virtual time: deterministic) */
+  bool measure;             /* time the codecs it chooses among before it starts, rather than
+                               begin with what is usual */
 } weir_controller_config;
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */
 weir_status weir_policy_check(const char *policy);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
-/* In which order a policy wants the tensors: order[i] is the one that comes i-th.  As they are, but for
- * bits: those kept in full precision come last, so that they make one group. */
+/* In which order a policy wants the tensors: order[i] is the one that comes i-th.  As they are, but
+ * for bits: those kept in full precision come last, so that they make one group. */
 void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
                        uint32_t *order);
 

@@ -37,8 +37,7 @@ static weir_status check(const weir_decision_input *in) {
     return weir_fail(WEIR_E_INVALID, "decision input: bandwidth_bytes_s %g out of range",
                      in->bandwidth);
   const double processors[] = {in->processors.message_s, in->processors.answer_s,
-                               in->processors.byte_s, in->processors.sum_s,
-                               in->processors.sums_s};
+                               in->processors.byte_s, in->processors.sum_s, in->processors.sums_s};
   if (!in_range(processors, 5, 0.0, 1.0))
     return weir_fail(WEIR_E_INVALID,
                      "decision input: message_s, answer_s, byte_s, sum_s or sums_s outside [0, 1]");
@@ -75,8 +74,9 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   d->candidates = d->front_size = 1;
   d->predicted_s = weir_step_seconds(in, &d->choice);
   (void)snprintf(d->why, sizeof d->why, "%s",
-                 in->policy == WEIR_POLICY_BITS ? "a width for every tensor; this is the largest group's"
-                                                : "the policy allows one plan");
+                 in->policy == WEIR_POLICY_BITS
+                     ? "a width for every tensor; this is the largest group's"
+                     : "the policy allows one plan");
   return WEIR_OK;
 }
 

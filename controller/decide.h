@@ -32,8 +32,8 @@ typedef enum weir_trigger {
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
-/* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below.  Those behind
- * the flat ones count only where ranks share machines. */
+/* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below.  Those
+ * behind the flat ones count only where ranks share machines. */
 #define WEIR_ARMS 14
 #define WEIR_FLAT_ARMS 10
 typedef struct weir_arm {
@@ -55,12 +55,12 @@ typedef struct weir_decision_input {
   uint32_t trigger; /* weir_trigger */
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
-  uint64_t hosts; /* machines the workers are on; 0: unknown, taken as one each */
-  double latency, latency_error;      /* s one way; relative */
-  double bandwidth, bandwidth_error;  /* bytes/s; relative */
+  uint64_t hosts;                /* machines the workers are on; 0: unknown, taken as one each */
+  double latency, latency_error; /* s one way; relative */
+  double bandwidth, bandwidth_error; /* bytes/s; relative */
   weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */
-  double compute;                     /* s a step, of the slowest rank */
-  double gain;                        /* smoothed gain of the plan in force; negative: not known */
+  double compute;       /* s a step, of the slowest rank */
+  double gain;          /* smoothed gain of the plan in force; negative: not known */
   double curve[WEIR_CURVE_POINTS];    /* gain of exact top-k at curve_cr[], mean over ranks */
   double curve_cr[WEIR_CURVE_POINTS]; /* descending */
   double overlap;                     /* see weir_shared_gain */
@@ -98,8 +98,8 @@ weir_status weir_decide(const weir_decision_input *input, weir_decision *decisio
 weir_status weir_decide_weir(const weir_decision_input *input, weir_decision *decision);
 weir_status weir_decide_paper(const weir_decision_input *input, weir_decision *decision);
 
-/* What policy paper would run at a ratio: the cheapest collective by the paper's rows, its codec.
- */
+/* What policy paper would run at a ratio: the cheapest collective by the paper's rows,
+ * its codec. */
 void weir_paper_candidate(const weir_decision_input *input, double cr, weir_candidate *candidate);
 
 /* --- the model (candidates.c) --------------------------------------------------------------- */
@@ -150,8 +150,8 @@ void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);
 /* Seconds of a whole step. */
 double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
-/* The ratio with the most progress per second for one arm: a scan of log cr, then golden section.
- */
+/* The ratio with the most progress per second for one arm: a scan of log cr, then
+ * golden section. */
 void weir_best_of_arm(const weir_decision_input *input, const weir_arm *arm, weir_candidate *best);
 
 /* --- the guard (guard.c) -------------------------------------------------------------------- */

@@ -42,18 +42,18 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan,
   weir_curve exchange = weir_solve_exchange_between(plan, weir_input_shape(in), in->latency,
                                                     1.0 / in->bandwidth, bytes, 0.0, 0.0);
   if (arm < WEIR_ARMS) {
-    const double processors =
-        weir_cost_plan_processors(plan, weir_input_shape(in), &link, in->elements,
-                                  weir_kept(in->elements, plan->cr));
+    const double processors = weir_cost_plan_processors(
+        plan, weir_input_shape(in), &link, in->elements, weir_kept(in->elements, plan->cr));
     const double overhead = fmax(0.0, in->overhead[arm] + processors);
     const double each = each_group(costs, arm, overhead, &exchange, bytes);
     exchange.fixed_s += each;
     exchange.per_byte_s += fmax(0.0, overhead - each) / bytes;
   }
   for (int beside = 0; beside < 2; beside++) {
-    r->row[r->count] = (weir_solve_row){.compress = compress, .exchange = exchange,
-                                           .beside = beside == 1,
-                                           .taken_s = fmax(0.0, costs->taken_s)};
+    r->row[r->count] = (weir_solve_row){.compress = compress,
+                                        .exchange = exchange,
+                                        .beside = beside == 1,
+                                        .taken_s = fmax(0.0, costs->taken_s)};
     r->plan[r->count++] = *plan;
   }
 }
@@ -72,7 +72,8 @@ static void find_rows(const weir_decision_input *in, const weir_plan *plan,
   if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return;
   const uint32_t dense[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
   for (size_t i = 0; i < 2; i++)
-    add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .collective = dense[i], .cr = 1.0}, costs, r);
+    add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .collective = dense[i], .cr = 1.0}, costs,
+            r);
 }
 
 static weir_status make_profile(const weir_layout *layout, const double *gap_s,
@@ -99,9 +100,8 @@ static void write_table(const weir_solution *best, const rows *r, weir_plan_grou
 }
 
 weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
-                      const weir_layout *layout, const double *gap_s,
-                      const weir_group_costs *costs, double least, weir_plan_group *table,
-                      weir_fused *fused) {
+                      const weir_layout *layout, const double *gap_s, const weir_group_costs *costs,
+                      double least, weir_plan_group *table, weir_fused *fused) {
   *fused = (weir_fused){0};
   weir_profile profile = {0};
   rows r = {0};

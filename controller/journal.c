@@ -152,8 +152,9 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
 weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
                                const weir_decision_input *in, const weir_decision *d) {
   FILE *f = journal->file;
-  fprintf(f, "{\"decision\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
-             ",\"policy\":\"%s\",\"trigger\":\"%s\",",
+  fprintf(f,
+          "{\"decision\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
+          ",\"policy\":\"%s\",\"trigger\":\"%s\",",
           in->decision, in->step, in->epoch, loop->policy->name, weir_trigger_name(in->trigger));
   put_number(f, "latency_ms", 1e3 * in->latency);
   put_number(f, "bandwidth_gbps", 8e-9 * in->bandwidth);

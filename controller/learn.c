@@ -14,10 +14,10 @@
 
 static const double weight = 0.2;    /* of a new value in a moving average */
 static const double departure = 0.4; /* of measured from predicted communication time */
-/* A leap: so far off, in shares of the expected time and in seconds, that no busy processor explains
- * it twice in a row. */
+/* A leap: so far off, in shares of the expected time and in seconds, that no busy processor
+ * explains it twice in a row. */
 static const double leap = 1.5, leap_s = 0.03;
-static const unsigned enough = 2;    /* samples before a prior gives way */
+static const unsigned enough = 2; /* samples before a prior gives way */
 /* Bounds of what is believed of an arm: overhead in modelled times plus a constant. */
 static const double overhead_times = 10.0, overhead_most_s = 0.05;
 
@@ -30,8 +30,8 @@ static void blend(double *average, double value, bool first) {
   *average = first ? value : *average + weight * (value - *average);
 }
 
-/* --- medians: on a busy machine single steps are late by any amount ----------------------------
- */
+/* --- medians: on a busy machine single steps are late by any
+ * amount ---------------------------- */
 
 static void push(weir_recent *recent, double value) {
   recent->value[recent->count++ % WEIR_RECENT] = value;
@@ -81,7 +81,8 @@ static weir_status time_codec(weir_kernel_probe *probe, const weir_plan *plan, s
 }
 
 weir_status weir_learn_codecs(weir_loop *loop) {
-  static const double cr = 0.01; /* in the middle of what is chosen from; the model scales from it */
+  static const double cr =
+      0.01; /* in the middle of what is chosen from; the model scales from it */
   weir_kernel_probe *probe = NULL;
   bool done[WEIR_CODEC_COUNT] = {false};
   weir_status status = weir_kernel_probe_create(&probe, TIMED_MOST);
@@ -142,8 +143,7 @@ void weir_learn_network_changed(weir_learnt *l) {
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
   const weir_network *network = &seen->heard.network;
   const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers};
-  const weir_link link =
-      weir_model_link(&loop->processors, network->latency, network->bandwidth);
+  const weir_link link = weir_model_link(&loop->processors, network->latency, network->bandwidth);
   return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
          weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
                                    weir_kept(loop->elements, seen->heard.plan.cr));
@@ -200,8 +200,8 @@ static size_t arm_of_groups(const weir_loop *loop) {
   return arm;
 }
 
-/* Groups share threads and links with the backward pass: what they take is not the arm's own, but what
- * every further group costs. */
+/* Groups share threads and links with the backward pass: what they take is not the arm's own, but
+ * what every further group costs. */
 static void learn_groups(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   const double further = (double)seen->heard.plan.groups - 1.0;

@@ -2,11 +2,12 @@
  *   notes of all ranks -> observation (controller.c, network.c) -> learn (learn.c)
  *   -> policy: is a decision due? (policy_*.c) -> decide (decide*.c: candidates, moo, guard)
  *   -> journal (journal.c) -> directive, which rides on rank 0's next note. */
-#include "controller/fuse.h"
 #include "controller/loop.h"
 
 #include <math.h>
 #include <string.h>
+
+#include "controller/fuse.h"
 
 static const uint64_t repeat_after = 4; /* steps until a directive that had no effect is repeated */
 
@@ -78,10 +79,9 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
 }
 
-/* Groups for the plan decided.  One that stays is divided anew only when the network has changed, or
- * when it has no groups yet: what its groups cost now is known by measuring them alone. */
-static weir_status divide(weir_loop *loop, const weir_decision_input *in,
-                          weir_decision *decision) {
+/* Groups for the plan decided.  One that stays is divided anew only when the network has changed,
+ * or when it has no groups yet: what its groups cost now is known by measuring them alone. */
+static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
   const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
   weir_plan plan = decision->choice.plan;
   weir_fused fused = {0};
@@ -90,9 +90,9 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in,
   if (!decision->switched && !changed && loop->current.groups > 0) return WEIR_OK;
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
       in->trigger != WEIR_TRIGGER_FALLBACK) {
-    const weir_status status = weir_fuse(in, &plan, &loop->layout, loop->gap_s,
-                                         &loop->learnt.group_costs, weir_model.hysteresis,
-                                         loop->next_table, &fused);
+    const weir_status status =
+        weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.group_costs,
+                  weir_model.hysteresis, loop->next_table, &fused);
     if (status != WEIR_OK) return status;
   }
   decision->groups = fused.count;

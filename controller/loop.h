@@ -42,12 +42,13 @@ typedef struct weir_loop weir_loop;
 typedef struct weir_policy {
   const char *name; /* as in weir_options.policy */
   const char *description;
-  uint32_t id;       /* WEIR_POLICY_* */
-  bool takes_plan;   /* "name:PLAN" */
-  bool takes_table;  /* "name:GROUPS", see table.h */
-  weir_status (*check)(const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
-  const char *first; /* the plan a session starts with; NULL: the one named */
-  bool curve;        /* wants the gain curve */
+  uint32_t id;      /* WEIR_POLICY_* */
+  bool takes_plan;  /* "name:PLAN" */
+  bool takes_table; /* "name:GROUPS", see table.h */
+  weir_status (*check)(
+      const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
+  const char *first;     /* the plan a session starts with; NULL: the one named */
+  bool curve;            /* wants the gain curve */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;
@@ -92,15 +93,15 @@ struct weir_loop {
   int workers;
   int hosts; /* machines they are on */
   size_t elements;
-  weir_layout layout;     /* owns its offsets */
-  weir_link processors;   /* as calibrated; 0: not known */
-  weir_plan_group *table; /* groups of the plan last directed; room for one a tensor */
+  weir_layout layout;          /* owns its offsets */
+  weir_link processors;        /* as calibrated; 0: not known */
+  weir_plan_group *table;      /* groups of the plan last directed; room for one a tensor */
   weir_plan_group *next_table; /* likewise, while groups are being planned */
-  bool overlap;           /* plan groups */
-  double *gap_s;          /* per tensor */
-  bool has_gaps, fuse_failed; /* groups did far worse than foretold on this network */
-  weir_turns turns;       /* of a policy that takes a table */
-  weir_bits_run *bits;    /* of policy bits; NULL for the others */
+  bool overlap;                /* plan groups */
+  double *gap_s;               /* per tensor */
+  bool has_gaps, fuse_failed;  /* groups did far worse than foretold on this network */
+  weir_turns turns;            /* of a policy that takes a table */
+  weir_bits_run *bits;         /* of policy bits; NULL for the others */
   uint64_t seed;
   weir_journal *journal; /* NULL: none */
   bool failed_journal;
@@ -151,8 +152,8 @@ struct weir_loop {
 /* The decision way, in order: learn, consider, direct. */
 weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);
 
-/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id.  A plan of groups has
- * its table in loop->table. */
+/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id.  A plan of groups
+ * has its table in loop->table. */
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan);
 /* Decide, journal it, and direct a switch when the decision is one. */
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,

@@ -3,8 +3,8 @@
 #include <math.h>
 #include <stddef.h>
 
-static const double sure = 0.2;    /* an outlier must be this sure of itself */
-static const double slower = 0.5;  /* and see less than this share of the median */
+static const double sure = 0.2;   /* an outlier must be this sure of itself */
+static const double slower = 0.5; /* and see less than this share of the median */
 
 static bool counts(double value) { return isfinite(value) && value > 0.0; }
 
@@ -45,8 +45,7 @@ void weir_network_reduce(const weir_note *notes, int ranks, weir_network *networ
     const double median = notes[bandwidth].bandwidth;
     for (int r = 0; r < ranks; r++)
       if (counts(notes[r].bandwidth) && error_of(notes[r].bandwidth_error) <= sure &&
-          !(notes[r].flags & WEIR_NOTE_RISEN) &&
-          notes[r].bandwidth < slower * median &&
+          !(notes[r].flags & WEIR_NOTE_RISEN) && notes[r].bandwidth < slower * median &&
           notes[r].bandwidth < notes[bandwidth].bandwidth)
         bandwidth = r;
     network->bandwidth = notes[bandwidth].bandwidth;

@@ -15,10 +15,11 @@ typedef struct weir_network {
 } weir_network;
 
 /* Latency: the median.  Bandwidth: the median too, unless a rank whose own error is small (at most
- * a fifth) sees less than half of it, and does not think that it has risen: collectives go at the pace
- * of the slowest link, so the slowest such rank counts.  Errors are the chosen rank's.  Zero, negative and non-finite values are left
- * out; with nothing left the value is 0.  With an even number of values the median is the lower
- * middle for bandwidth and the upper for latency: the one that costs more. */
+ * a fifth) sees less than half of it, and does not think that it has risen: collectives go at the
+ * pace of the slowest link, so the slowest such rank counts.  Errors are the chosen rank's.  Zero,
+ * negative and non-finite values are left out; with nothing left the value is 0.  With an even
+ * number of values the median is the lower middle for bandwidth and the upper for latency: the one
+ * that costs more. */
 void weir_network_reduce(const weir_note *notes, int ranks, weir_network *network);
 
 #endif

@@ -1,6 +1,7 @@
-/* Widths per tensor, assigned anew from what was measured since the last time ("CGX", section 5: "we
- * periodically collect gradient statistics and then re-assign bit-widths"; the paper names no period).
- * It starts with 4 bits for all; from the second step on some tensors are kept in full precision. */
+/* Widths per tensor, assigned anew from what was measured since the last time ("CGX", section 5:
+ * "we periodically collect gradient statistics and then re-assign bit-widths"; the paper names no
+ * period). It starts with 4 bits for all; from the second step on some tensors are kept in full
+ * precision. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +94,8 @@ void weir_bits_close(weir_bits_run *bits) {
 
 const weir_policy weir_policy_bits = {
     .name = "bits",
-    .description = "bits[:METHOD[:ALPHA[:STEPS]]], a width for every tensor, assigned anew every STEPS",
+    .description =
+        "bits[:METHOD[:ALPHA[:STEPS]]], a width for every tensor, assigned anew every STEPS",
     .id = WEIR_POLICY_BITS,
     .check = check,
     .first = "qsgd:0.125:ag",

@@ -1,7 +1,8 @@
 #include "controller/loop.h"
 
-/* Tables of groups as they were given, from the second step on: rank 0 sends each to the others.  One
- * holds for ever, several take turns.  The journal gets one line all the same, as for a fixed plan. */
+/* Tables of groups as they were given, from the second step on: rank 0 sends each to the others.
+ * One holds for ever, several take turns.  The journal gets one line all the same, as for a fixed
+ * plan. */
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_turns *turns = &loop->turns;
   if (loop->current.groups > 0 && (turns->count == 1 || loop->dwell < turns->steps)) {
@@ -19,8 +20,9 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
 
 const weir_policy weir_policy_groups = {
     .name = "groups",
-    .description = "groups:layers:PLAN, groups:bucket=MB:PLAN, groups:even=N:PLAN or groups:FILE, one "
-                   "division into groups throughout; groups:turns=K:...;..., several in turns",
+    .description =
+        "groups:layers:PLAN, groups:bucket=MB:PLAN, groups:even=N:PLAN or groups:FILE, one "
+        "division into groups throughout; groups:turns=K:...;..., several in turns",
     .id = WEIR_POLICY_GROUPS,
     .takes_table = true,
     .consider = consider,

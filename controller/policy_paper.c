@@ -86,9 +86,8 @@ static weir_status step(weir_loop *loop, const weir_observation *seen) {
     weir_loop_probe_found(loop);
     return decide(loop, seen, moved);
   }
-  if (loop->learnt.gain_steps >= settle_steps &&
-      fabs(loop->learnt.gain - loop->trials.reference) >=
-          weir_model.change * loop->trials.reference)
+  if (loop->learnt.gain_steps >= settle_steps && fabs(loop->learnt.gain - loop->trials.reference) >=
+                                                     weir_model.change * loop->trials.reference)
     start_trials(loop, seen, WEIR_TRIGGER_GAIN);
   return WEIR_OK;
 }

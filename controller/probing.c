@@ -1,5 +1,5 @@
-/* When to look actively.  A probe holds all ranks up for some tens of milliseconds and several round
- * trips, so it wants a reason, and reasons that led to nothing count less and less. */
+/* When to look actively.  A probe holds all ranks up for some tens of milliseconds and several
+ * round trips, so it wants a reason, and reasons that led to nothing count less and less. */
 #include "controller/loop.h"
 
 static const int departures_before_probe = 2, suspicions_before_probe = 2;
@@ -51,11 +51,10 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   const bool doubt = (suspects > 1 || seen->network.risen > 1 ||
                       loop->probe.suspected >= suspicions_before_probe) &&
                      loop->probe.since >= loop->probe.doubt_wait;
-  const bool departs = loop->learnt.departures >= departures_before_probe &&
-                       !loop->learnt.absorb && loop->probe.since >= loop->probe.wait;
+  const bool departs = loop->learnt.departures >= departures_before_probe && !loop->learnt.absorb &&
+                       loop->probe.since >= loop->probe.wait;
   /* However often looking was in vain before. */
-  const bool leaps =
-      loop->learnt.leaps >= leaps_before_probe && loop->probe.since >= leap_spacing;
+  const bool leaps = loop->learnt.leaps >= leaps_before_probe && loop->probe.since >= leap_spacing;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
   const bool thorough = doubt || departs || leaps || old;

@@ -9,7 +9,8 @@
 #include "planner/csv.h"
 
 static const char first_of_file[] = "bf16:1:dense-ring";
-static const char expected[] = "layers:PLAN, bucket=MB:PLAN, even=N:PLAN, a file or turns=K:...;...";
+static const char expected[] =
+    "layers:PLAN, bucket=MB:PLAN, even=N:PLAN, a file or turns=K:...;...";
 
 static weir_status parse_number(const char *text, const char *end, double *number) {
   char *stop = NULL;
@@ -25,7 +26,8 @@ static weir_status parse_number(const char *text, const char *end, double *numbe
 static weir_status check_turns(weir_table_text *table) {
   char piece[WEIR_TURNS_TEXT_MAX];
   if (strlen(table->path) >= sizeof piece || table->number != floor(table->number))
-    return weir_fail(WEIR_E_INVALID, "turns: expected a whole number of steps, and less than %d letters",
+    return weir_fail(WEIR_E_INVALID,
+                     "turns: expected a whole number of steps, and less than %d letters",
                      WEIR_TURNS_TEXT_MAX);
   for (size_t k = 0; weir_turns_piece(table, k, piece); k++) {
     weir_table_text one;
@@ -100,8 +102,8 @@ static weir_status read_group(const weir_csv *csv, weir_plan_group *group) {
   return weir_csv_fail(csv, "place '%s': expected caller or thread", csv->field[2]);
 }
 
-static weir_status read_file(const char *path, const weir_layout *layout,
-                             const char *const *names, weir_plan_group *table, size_t *count) {
+static weir_status read_file(const char *path, const weir_layout *layout, const char *const *names,
+                             weir_plan_group *table, size_t *count) {
   weir_csv csv;
   weir_status status = weir_csv_open(&csv, path, "last,plan,place");
   if (status != WEIR_OK) return status;
@@ -121,8 +123,9 @@ static weir_status read_file(const char *path, const weir_layout *layout,
     if (status != WEIR_OK) break;
   }
   if (status == WEIR_OK && first != layout->tensors)
-    status = weir_fail(WEIR_E_PARSE, "%s: the groups end at tensor %zu of %zu: expected the last one",
-                       path, first, layout->tensors);
+    status =
+        weir_fail(WEIR_E_PARSE, "%s: the groups end at tensor %zu of %zu: expected the last one",
+                  path, first, layout->tensors);
   weir_csv_close(&csv);
   return status;
 }

@@ -12,7 +12,6 @@
 #define WEIR_CONTROLLER_TABLE_H
 
 #include <stdbool.h>
-
 #include <weir/plan.h>
 
 #include "kernels/codec.h"
@@ -47,8 +46,8 @@ weir_status weir_table_parse(const char *text, weir_table_text *table);
 weir_status weir_table_build(const weir_table_text *text, const weir_layout *layout,
                              const char *const *names, weir_plan_group *table, size_t *count);
 /* All divisions of a text.  On failure *turns is empty. */
-weir_status weir_turns_build(weir_turns *turns, const weir_table_text *text, const weir_layout *layout,
-                             const char *const *names);
+weir_status weir_turns_build(weir_turns *turns, const weir_table_text *text,
+                             const weir_layout *layout, const char *const *names);
 void weir_turns_free(weir_turns *turns);
 /* The next turn's table, copied to where there is room for one group a tensor. */
 void weir_turns_next(weir_turns *turns, size_t tensors, weir_plan_group *table, size_t *count);

@@ -20,8 +20,8 @@ bool weir_turns_piece(const weir_table_text *text, size_t k, char *piece) {
   return true;
 }
 
-static weir_status build_all(weir_turns *turns, const weir_table_text *text, const weir_layout *layout,
-                             const char *const *names) {
+static weir_status build_all(weir_turns *turns, const weir_table_text *text,
+                             const weir_layout *layout, const char *const *names) {
   char piece[WEIR_TURNS_TEXT_MAX];
   for (size_t k = 0; k < turns->count; k++) {
     weir_table_text one = *text;
@@ -39,8 +39,8 @@ static weir_status build_all(weir_turns *turns, const weir_table_text *text, con
   return WEIR_OK;
 }
 
-weir_status weir_turns_build(weir_turns *turns, const weir_table_text *text, const weir_layout *layout,
-                             const char *const *names) {
+weir_status weir_turns_build(weir_turns *turns, const weir_table_text *text,
+                             const weir_layout *layout, const char *const *names) {
   char piece[WEIR_TURNS_TEXT_MAX];
   *turns = (weir_turns){.count = 1};
   if (text->kind == WEIR_TABLE_TURNS) {

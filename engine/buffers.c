@@ -10,8 +10,8 @@
 
 /* --- a group's part of the arena ------------------------------------------------------------ */
 
-/* Where the next `count` things of `size` bytes lie: at *at, which moves on behind them.  False when
- * no memory can be that large. */
+/* Where the next `count` things of `size` bytes lie: at *at, which moves on behind them.  False
+ * when no memory can be that large. */
 static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
   size_t bytes, end;
   if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, LINE, &bytes) ||
@@ -37,7 +37,8 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
     stride = weir_wire_bound(group->n, k, (weir_wire_format)group->plan.wire);
   /* At least what VAR's variances take, and every block aligned. */
   stride = (stride + 15) / 16 * 16 + 16;
-  if (!part(at, k, sizeof *group->index, &index) || !part(at, values, sizeof *group->value, &value) ||
+  if (!part(at, k, sizeof *group->index, &index) ||
+      !part(at, values, sizeof *group->value, &value) ||
       !part(at, k, sizeof *group->error, &error) || !part(at, ranks, stride, &blocks) ||
       !part(at, ranks, sizeof *group->block_bytes, &bytes))
     return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", ranks, stride);
@@ -63,7 +64,7 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
 
 /* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
 static weir_status describe(weir_engine *engine, weir_group *group, size_t number, size_t first,
-                     size_t end, size_t *offset) {
+                            size_t end, size_t *offset) {
   group->engine = engine;
   group->number = number;
   group->first = first;
@@ -138,8 +139,7 @@ static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) 
   size_t rank = 0;
   for (size_t k = 0; k < set->count; k++) {
     const weir_plan *plan = &set->group[k].plan;
-    const size_t mine =
-        weir_codec_find(plan->codec)->low_rank ? weir_powersgd_rank(plan->cr) : 0;
+    const size_t mine = weir_codec_find(plan->codec)->low_rank ? weir_powersgd_rank(plan->cr) : 0;
     if (mine > rank) rank = mine;
   }
   return weir_warm_reserve(engine, rank);

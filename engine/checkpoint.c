@@ -1,5 +1,6 @@
-/* Trials leave nothing behind: residual, momentum, powersgd's columns, registered memory, hooks' state and the engine's own
- * counters, kept in memory.  The exchange counter runs on: it names messages. */
+/* Trials leave nothing behind: residual, momentum, powersgd's columns, registered memory, hooks'
+ * state and the engine's own counters, kept in memory.  The exchange counter runs on: it names
+ * messages. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -54,13 +54,12 @@ static weir_status allocate(weir_engine *engine) {
   engine->submitted = zeroed(engine->layout.tensors, sizeof *engine->submitted);
   engine->residual = zeroed(n, sizeof(float));
   engine->spare = zeroed(n, sizeof(float));
-  engine->profiler.gap = zeroed(engine->config.profile ? engine->layout.tensors : 0,
-                                sizeof *engine->profiler.gap);
+  engine->profiler.gap =
+      zeroed(engine->config.profile ? engine->layout.tensors : 0, sizeof *engine->profiler.gap);
   engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
   engine->notes = zeroed(ranks, sizeof *engine->notes);
   if (engine->submitted == NULL || engine->residual == NULL || engine->spare == NULL ||
-      engine->table == NULL || engine->profiler.gap == NULL ||
-      engine->notes == NULL)
+      engine->table == NULL || engine->profiler.gap == NULL || engine->notes == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", n);
   return WEIR_OK;
 }
@@ -110,7 +109,8 @@ static weir_status ask_for_table(weir_engine *engine, const weir_plan *plan, siz
 
 static weir_status check_table(const weir_engine *engine, const weir_plan *plan, size_t bytes) {
   if (bytes != plan->groups * sizeof *engine->table)
-    return weir_fail(WEIR_E_PROTOCOL, "a table of %u groups came as %zu bytes", plan->groups, bytes);
+    return weir_fail(WEIR_E_PROTOCOL, "a table of %u groups came as %zu bytes", plan->groups,
+                     bytes);
   if (weir_groups_check(engine->table, plan->groups, engine->layout.tensors) != WEIR_OK) {
     char why[256];
     (void)snprintf(why, sizeof why, "%s", weir_last_error());
@@ -136,8 +136,8 @@ weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan) 
     if (status != WEIR_OK) /* the others wait for it already */
       return weir_engine_break(engine, weir_engine_blame(engine, 0, status));
   }
-  weir_comm_step(engine->config.comm,
-                 weir_hash(weir_plan_digest(plan), name, sizeof name), engine->exchanges);
+  weir_comm_step(engine->config.comm, weir_hash(weir_plan_digest(plan), name, sizeof name),
+                 engine->exchanges);
   status = weir_broadcast(engine->config.comm, 0, engine->table,
                           engine->layout.tensors * sizeof *engine->table, &bytes);
   if (status == WEIR_OK) status = check_table(engine, plan, bytes);
@@ -195,7 +195,8 @@ void weir_engine_free(weir_engine *engine) {
 }
 
 weir_status weir_engine_register_state(weir_engine *engine, void *data, size_t bytes) {
-  if (data == NULL && bytes > 0) return weir_fail(WEIR_E_INVALID, "state of %zu bytes is NULL", bytes);
+  if (data == NULL && bytes > 0)
+    return weir_fail(WEIR_E_INVALID, "state of %zu bytes is NULL", bytes);
   if (engine->in_trial)
     return weir_fail(WEIR_E_STATE, "state is registered before the first step, not in a trial");
   if (bytes == 0) return WEIR_OK;

@@ -8,7 +8,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/weir.h>
 
 #include "collectives/collective.h"
@@ -33,20 +32,20 @@ typedef struct weir_directive {
 
 /* One rank's note of a step: fixed size, little-endian, rides on the collective. */
 typedef struct weir_note {
-  uint64_t step;           /* exchange number */
-  uint32_t flags;          /* WEIR_NOTE_* */
+  uint64_t step;  /* exchange number */
+  uint32_t flags; /* WEIR_NOTE_* */
   uint32_t reserved;
-  double compute_s;        /* of this step */
-  double compress_s;       /* of the previous step: this one's is not over yet */
-  double comm_s;           /* of the previous step: time its exchanges took, hidden or not */
-  double wait_s;           /* of the previous step: the part of comm_s that nothing hid */
-  double latency_s;        /* this rank's estimate; 0 unknown */
-  double latency_error;    /* relative */
-  double bandwidth;        /* bytes/s, this rank's estimate; 0 unknown */
-  double bandwidth_error;  /* relative */
-  double gain;             /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
-  double sum_square;       /* ||g_e||^2 of this step */
-  double curve[8];         /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
+  double compute_s;         /* of this step */
+  double compress_s;        /* of the previous step: this one's is not over yet */
+  double comm_s;            /* of the previous step: time its exchanges took, hidden or not */
+  double wait_s;            /* of the previous step: the part of comm_s that nothing hid */
+  double latency_s;         /* this rank's estimate; 0 unknown */
+  double latency_error;     /* relative */
+  double bandwidth;         /* bytes/s, this rank's estimate; 0 unknown */
+  double bandwidth_error;   /* relative */
+  double gain;              /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
+  double sum_square;        /* ||g_e||^2 of this step */
+  double curve[8];          /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
   weir_directive directive; /* rank 0's; KEEP from others */
 } weir_note;
 #define WEIR_NOTE_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
@@ -79,8 +78,8 @@ typedef struct weir_engine_hooks {
   weir_status (*probe)(void *user, bool thorough);
   /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
-  /* A tensor's e = g + r, n elements, before it is compressed; of groups fed on the session's thread,
-   * in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
+  /* A tensor's e = g + r, n elements, before it is compressed; of groups fed on the session's
+   * thread, in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
   void (*fed)(void *user, size_t tensor, const float *e, size_t n);
   /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */
   weir_status (*groups)(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
@@ -89,8 +88,8 @@ typedef struct weir_engine_hooks {
 
 typedef struct weir_engine weir_engine;
 
-/* layout is copied.  The engine borrows comm and transport; hooks are copied.  virtual_network as in
- * weir_options: comm_s then comes from the cost rows instead of the clock, and compute_s and
+/* layout is copied.  The engine borrows comm and transport; hooks are copied.  virtual_network as
+ * in weir_options: comm_s then comes from the cost rows instead of the clock, and compute_s and
  * compress_s from the thread's processor time. */
 typedef struct weir_engine_config {
   weir_comm *comm;
@@ -105,7 +104,7 @@ typedef struct weir_engine_config {
   weir_network_fn virtual_network;
   void *virtual_user;
   unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
-  bool profile; /* measure when gradients become ready, and the groups' times */
+  bool profile;           /* measure when gradients become ready, and the groups' times */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
 void weir_engine_free(weir_engine *engine);
@@ -121,7 +120,8 @@ bool weir_engine_exchanging(const weir_engine *engine);
 /* The backward pass begins now; without this it begins at weir_engine_step_begin's return. */
 void weir_engine_mark_backward(weir_engine *engine);
 /* The mean time between the gradient submitted before it and tensor itself, in s, over the newest
- * steps measured (the sum of means, unlike that of medians, is the whole pass's); false: unknown. */
+ * steps measured (the sum of means, unlike that of medians, is the whole pass's);
+ * false: unknown. */
 bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
 /* Medians of the groups' times since the plan came into force, at most capacity of them; *count:
  * how many groups (1 without groups).  Tells over how many steps, 0: unknown. */
@@ -146,11 +146,11 @@ typedef struct weir_standing {
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
 /* Go on in a group of the survivors, under the first plan; all: the standings of its ranks.  A step
- * that some of them have completed counts for all: for a rank that *missed* it, the residual becomes
- * what it would have been, and registered memory and powersgd's columns come from *leader, a rank that
- * has all steps.  When it fails because another rank was lost meanwhile, this rank has the step either
- * wholly or not at all, and the call is repeated with the next group; *missed then tells of both.
- * Collective.  want_curve: as in the hooks, for the rank's new number. */
+ * that some of them have completed counts for all: for a rank that *missed* it, the residual
+ * becomes what it would have been, and registered memory and powersgd's columns come from *leader,
+ * a rank that has all steps.  When it fails because another rank was lost meanwhile, this rank has
+ * the step either wholly or not at all, and the call is repeated with the next group; *missed then
+ * tells of both. Collective.  want_curve: as in the hooks, for the rank's new number. */
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
                                 const weir_standing *all, bool (*want_curve)(void *), int *leader,
                                 bool *missed);

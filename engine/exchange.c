@@ -1,8 +1,7 @@
-#include "engine/state.h"
-
 #include <string.h>
 
 #include "base/base.h"
+#include "engine/state.h"
 
 const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
     [WEIR_WAY_DENSE] = {weir_prepare_dense, weir_exchange_dense},
@@ -23,10 +22,11 @@ weir_status weir_exchange_find(weir_group *group) {
     if (group->allreduce == NULL)
       return weir_fail(WEIR_E_INTERNAL, "%s names no all-reduce", row->name);
     if (group->allreduce->id == WEIR_ALLREDUCE_NATIVE && !weir_comm_native(comm))
-      return weir_fail(WEIR_E_UNSUPPORTED,
-                       "collective %s needs transport shm, mpi or nccl: there is no all-reduce of its "
-                       "own below this group's",
-                       row->name);
+      return weir_fail(
+          WEIR_E_UNSUPPORTED,
+          "collective %s needs transport shm, mpi or nccl: there is no all-reduce of its "
+          "own below this group's",
+          row->name);
   }
   if (row->way == WEIR_WAY_COMPRESSED) {
     group->compressed = weir_compressed_find(row->algorithm);
@@ -34,10 +34,11 @@ weir_status weir_exchange_find(weir_group *group) {
       return weir_fail(WEIR_E_INTERNAL, "%s names no compressed all-reduce", row->name);
   }
   if (row->way == WEIR_WAY_HITOPK && group->engine->config.momentum > 0)
-    return weir_fail(WEIR_E_UNSUPPORTED,
-                     "collective %s goes without momentum correction: what of a rank's gradient its "
-                     "machine sent is not known to it",
-                     row->name);
+    return weir_fail(
+        WEIR_E_UNSUPPORTED,
+        "collective %s goes without momentum correction: what of a rank's gradient its "
+        "machine sent is not known to it",
+        row->name);
   if (row->way == WEIR_WAY_HITOPK && weir_comm_hosts(comm) == 1 && weir_comm_size(comm) > 1)
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "collective %s needs several machines: all %d ranks are on one, where nothing "

@@ -29,8 +29,8 @@ weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
     return weir_exchange_encoded(group, notes);
   weir_engine *engine = group->engine;
   weir_passage *passage = &group->passage;
-  weir_status status = weir_allgather(engine->config.comm, group->blocks, group->stride,
-                                      group->block_bytes, notes);
+  weir_status status =
+      weir_allgather(engine->config.comm, group->blocks, group->stride, group->block_bytes, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
 
@@ -39,8 +39,9 @@ weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
   for (int r = 0; r < engine->size; r++) {
     /* Our own block too is decoded from its bytes: every rank adds the same values. */
     const unsigned char *block = group->blocks + (size_t)r * group->stride;
-    status = r == 0 ? weir_wire_decode_dense(group->context, block, group->block_bytes[r], group->n, sum)
-                    : weir_wire_decode_add(group->context, block, group->block_bytes[r], group->n, sum);
+    status =
+        r == 0 ? weir_wire_decode_dense(group->context, block, group->block_bytes[r], group->n, sum)
+               : weir_wire_decode_add(group->context, block, group->block_bytes[r], group->n, sum);
     if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
     bytes += (double)group->block_bytes[r];
   }

@@ -1,5 +1,5 @@
-/* Encoders through a compressed all-reduce: partial sums travel as messages, and whoever encodes keeps
- * what that loses, of its own gradient and of the sums that it encodes again.
+/* Encoders through a compressed all-reduce: partial sums travel as messages, and whoever encodes
+ * keeps what that loses, of its own gradient and of the sums that it encodes again.
  *
  * Encoding is part of the hops, so all of it counts as communication. */
 #include <math.h>

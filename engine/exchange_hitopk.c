@@ -1,5 +1,6 @@
-/* HiTopKComm: what a machine's ranks have summed is selected from, and the selections travel between
- * machines.  A machine's residual lies with the rank that selected from that part of its sum.
+/* HiTopKComm: what a machine's ranks have summed is selected from, and the selections travel
+ * between machines.  A machine's residual lies with the rank that selected from that part of its
+ * sum.
  *
  * Selecting lies between two hops, so all of it counts as communication. */
 #include "engine/state.h"
@@ -20,7 +21,8 @@ weir_status weir_exchange_hitopk(weir_group *group, const weir_allreduce *allred
                   group->spare, &share, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
-  /* The gain is that of the machines' sums: what of them was sent, told as part of this rank's own. */
+  /* The gain is that of the machines' sums: what of them was sent, told as part of this
+   * rank's own. */
   passage->kept_square = share * passage->moments.sum_square;
   passage->sum = group->spare;
   passage->next = group->fed;

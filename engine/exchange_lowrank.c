@@ -91,7 +91,8 @@ static void project_back(weir_group *group) {
   for (size_t i = 0; i < group->layout.tensors; i++) {
     describe(group, i, &t);
     if (t.whole) continue;
-    float *const p = group->value + t.p, *const q = group->value + t.q, *const m = group->fed + t.at;
+    float *const p = group->value + t.p, *const q = group->value + t.q,
+                 *const m = group->fed + t.at;
     weir_powersgd_orthogonalise(p, t.rows, rank);
     weir_powersgd_project_back(m, t.rows, t.columns, p, rank, q);
     weir_powersgd_expand(p, t.rows, q, t.columns, rank, m, true);
@@ -124,8 +125,8 @@ weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allre
   if (status != WEIR_OK) return status;
   project_back(group);
   weir_lap_compress(group);
-  status = allreduce->run(comm, group->value + first, group->kept - first, WEIR_VALUE_FP32, NULL,
-                          notes);
+  status =
+      allreduce->run(comm, group->value + first, group->kept - first, WEIR_VALUE_FP32, NULL, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
   expand(group);

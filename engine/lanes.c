@@ -1,8 +1,8 @@
 /* Threads beside the caller's, for plans of several groups:
  *
- *   caller      submits a group's last tensor, compresses it there when the plan says so, launches it
- *   compressor  feeds and prepares launched groups whose place is a thread, in order
- *   wire        exchanges the groups that are ready, in order, decodes and publishes them
+ *   caller      submits a group's last tensor, compresses it there when the plan says so, launches
+ * it compressor  feeds and prepares launched groups whose place is a thread, in order wire
+ * exchanges the groups that are ready, in order, decodes and publishes them
  *
  * All groups but the last go through here; the last is exchanged by the caller once the others are
  * through, as it has nothing else left to do.  So the communicator is used by the wire lane from
@@ -10,8 +10,8 @@
  * exchanges is the same on all ranks whatever the order in which tensors are handed in.
  *
  * A group is written by one thread at a time; it changes hands under the lock.  Lanes wait for work
- * without a limit: the caller's lanes_free ends that.  The caller's wait for them ends because every
- * transfer is bounded by the communicator's time-out. */
+ * without a limit: the caller's lanes_free ends that.  The caller's wait for them ends because
+ * every transfer is bounded by the communicator's time-out. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,9 +34,9 @@ struct weir_lanes {
   pthread_mutex_t lock;
   pthread_cond_t to_compress, to_exchange; /* the lanes wait for these */
   pthread_cond_t through;                  /* the caller waits for it */
-  size_t launched;   /* groups handed on in this step */
-  size_t looked_at;  /* of those, by the compressor */
-  size_t unprepared; /* of those, not yet compressed */
+  size_t launched;                         /* groups handed on in this step */
+  size_t looked_at;                        /* of those, by the compressor */
+  size_t unprepared;                       /* of those, not yet compressed */
   size_t exchanged;
   bool quit;
   weir_status failed;
@@ -96,8 +96,8 @@ static bool has_work(const weir_lanes *lanes) {
          lanes->engine->set.group[lanes->exchanged].ready;
 }
 
-/* What is on the wire holds all ranks up, and needs little of a processor: where threads share one it
- * goes before computing, if the system lets it. */
+/* What is on the wire holds all ranks up, and needs little of a processor: where threads share one
+ * it goes before computing, if the system lets it. */
 static void go_first(void) { (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10); }
 
 static void *exchange(void *argument) {
@@ -201,8 +201,7 @@ void weir_lanes_launch(weir_lanes *lanes, weir_group *group) {
 
 weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s) {
   (void)pthread_mutex_lock(&lanes->lock);
-  while (lanes->unprepared > 0 ||
-         (lanes->exchanged < lanes->launched && lanes->failed == WEIR_OK))
+  while (lanes->unprepared > 0 || (lanes->exchanged < lanes->launched && lanes->failed == WEIR_OK))
     (void)pthread_cond_wait(&lanes->through, &lanes->lock);
   const weir_status failed = lanes->failed;
   for (size_t k = 0; k < lanes->exchanged; k++)

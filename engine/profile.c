@@ -1,5 +1,6 @@
 /* What profiles are made of: when gradients become ready, and how long each group takes.  Clock
- * readings are system calls in places, so only the first steps and then every eighth are measured. */
+ * readings are system calls in places, so only the first steps and then every eighth
+ * are measured. */
 #include <stdlib.h>
 
 #include "base/base.h"
@@ -11,8 +12,9 @@ enum { FIELDS = sizeof(weir_group_times) / sizeof(double) };
 
 weir_status weir_profiler_room(const weir_group_set *set, weir_series **time) {
   *time = calloc(set->count, FIELDS * sizeof **time);
-  return *time != NULL ? WEIR_OK
-                       : weir_fail(WEIR_E_NOMEM, "no memory for the times of %zu groups", set->count);
+  return *time != NULL
+             ? WEIR_OK
+             : weir_fail(WEIR_E_NOMEM, "no memory for the times of %zu groups", set->count);
 }
 
 void weir_profiler_forget(weir_engine *engine, weir_series *time) {
@@ -42,9 +44,7 @@ void weir_profiler_came(weir_engine *engine, size_t tensor) {
       (float)(weir_engine_clock(engine) - profiler->mark);
 }
 
-void weir_profiler_left(weir_engine *engine) {
-  engine->profiler.mark = weir_engine_clock(engine);
-}
+void weir_profiler_left(weir_engine *engine) { engine->profiler.mark = weir_engine_clock(engine); }
 
 void weir_profiler_close(weir_engine *engine) {
   weir_profiler *profiler = &engine->profiler;
@@ -53,8 +53,7 @@ void weir_profiler_close(weir_engine *engine) {
     const weir_group_times *times = &engine->set.group[k].times;
     const double all[FIELDS] = {times->launched_s, times->started_s, times->compress_s,
                                 times->exchange_s, times->decode_s};
-    for (size_t f = 0; f < FIELDS; f++)
-      profiler->time[k * FIELDS + f].value[slot] = (float)all[f];
+    for (size_t f = 0; f < FIELDS; f++) profiler->time[k * FIELDS + f].value[slot] = (float)all[f];
   }
   profiler->plan_steps++;
   profiler->steps++;

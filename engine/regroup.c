@@ -1,6 +1,6 @@
-/* After the group has ended: an engine goes on with the survivors.  A step may have been completed by
- * some of them and not by others; then all of its contributions had been sent, this rank's too, and
- * those behind only have to draw the consequences. */
+/* After the group has ended: an engine goes on with the survivors.  A step may have been completed
+ * by some of them and not by others; then all of its contributions had been sent, this rank's too,
+ * and those behind only have to draw the consequences. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,13 +13,15 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_residual_part(engine); /* of a step that nobody has ended */
   if (engine->in_trial) weir_checkpoint_restore(engine);
   engine->in_trial = engine->in_step = false;
-  *standing = (weir_standing){.committed = engine->committed, .exchanges = engine->exchanges,
-                              .turn = engine->turn, .columns = engine->warm.rank};
+  *standing = (weir_standing){.committed = engine->committed,
+                              .exchanges = engine->exchanges,
+                              .turn = engine->turn,
+                              .columns = engine->warm.rank};
   for (size_t i = 0; i < engine->state_count; i++) standing->state_bytes += engine->states[i].bytes;
 }
 
-/* The residual of what this rank sent of a group in the step it failed in.  Groups that were through
- * know theirs. */
+/* The residual of what this rank sent of a group in the step it failed in.  Groups that were
+ * through know theirs. */
 static weir_status settle_group(weir_group *group) {
   weir_engine *engine = group->engine;
   const weir_codec *codec = weir_codec_find(group->plan.codec);
@@ -31,9 +33,9 @@ static weir_status settle_group(weir_group *group) {
   }
   /* Low rank: its Q has gone out, so P is known and its projection is taken off already. */
   if (codec->encode != NULL) {
-    const weir_status status = codec->decode(
-        engine->context, group->blocks + (size_t)engine->rank * group->stride,
-        group->block_bytes[engine->rank], &group->layout, group->spare, false);
+    const weir_status status =
+        codec->decode(engine->context, group->blocks + (size_t)engine->rank * group->stride,
+                      group->block_bytes[engine->rank], &group->layout, group->spare, false);
     if (status != WEIR_OK) return status;
     (void)weir_ef_subtract(group->fed, group->spare, group->n);
   } else if (!codec->low_rank) {
@@ -57,13 +59,14 @@ static weir_status receive(weir_engine *engine, int from, void *data, size_t due
   size_t bytes = due;
   const weir_status status = weir_broadcast(engine->config.comm, from, data, due, &bytes);
   if (status == WEIR_OK && bytes != due)
-    return weir_fail(WEIR_E_PROTOCOL, "rank %d has %zu bytes of state, this rank %zu", from, bytes, due);
+    return weir_fail(WEIR_E_PROTOCOL, "rank %d has %zu bytes of state, this rank %zu", from, bytes,
+                     due);
   return status;
 }
 
-/* Registered memory, and the columns that powersgd starts from, from a rank that is not behind to all.
- * Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is behind
- * takes them into `memory` first: what has come in part is of no step. */
+/* Registered memory, and the columns that powersgd starts from, from a rank that is not behind to
+ * all. Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is
+ * behind takes them into `memory` first: what has come in part is of no step. */
 static weir_status share_state(weir_engine *engine, uint64_t columns, int from,
                                unsigned char *memory) {
   static const char name[] = "weir state after a loss";
@@ -109,7 +112,8 @@ static weir_status catch_up(weir_engine *engine, const weir_standing *all, int r
   if (missed) {
     memory = malloc((size_t)all[leader].state_bytes +
                     (size_t)columns * engine->warm.columns * sizeof *engine->warm.q + 1);
-    if (memory == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
+    if (memory == NULL)
+      return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
   }
   weir_status status = share_state(engine, columns, leader, memory);
   if (status == WEIR_OK && missed) status = settle(engine); /* in the old numbers */
@@ -145,8 +149,7 @@ static weir_status resize(weir_engine *engine, bool (*want_curve)(void *)) {
   engine->notes = notes;
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
-  if (want_curve != NULL && engine->curve == NULL)
-    status = weir_gain_curve_create(&engine->curve);
+  if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);
   if (status == WEIR_OK) status = weir_engine_adopt(engine, &engine->config.first_plan, NULL);
   return status;
 }

@@ -1,9 +1,9 @@
 /* The residual in a step, in two buffers of the gradient's length besides the caller's own.
  *
- * e = g + r takes the residual's place, and r goes where the gradient was, which nobody needs any more:
- * into the submitted buffers.  When the average is published there, r moves on to where the sum was.
- * So a step that is dropped can put r back, whenever that is found out, and a step that counts turns e
- * into the next residual where it lies.
+ * e = g + r takes the residual's place, and r goes where the gradient was, which nobody needs any
+ * more: into the submitted buffers.  When the average is published there, r moves on to where the
+ * sum was. So a step that is dropped can put r back, whenever that is found out, and a step that
+ * counts turns e into the next residual where it lies.
  *
  *                 residual      spare          submitted
  *   before        r             -              g
@@ -11,8 +11,8 @@
  *   exchanged     e - sent      sum            r
  *   published     e - sent      r              average
  *
- * With a residual that is all zero there is nothing to keep, and fp32 without compression then works in
- * spare alone. */
+ * With a residual that is all zero there is nothing to keep, and fp32 without compression then
+ * works in spare alone. */
 #include <string.h>
 
 #include "engine/state.h"
@@ -36,7 +36,8 @@ static void copy_with_square(const float *g, float *e, size_t count, weir_moment
 }
 
 /* e = g + r in the place of r, which goes to `old`. */
-static void add_and_keep(const float *g, float *r, float *old, size_t count, weir_moments *moments) {
+static void add_and_keep(const float *g, float *r, float *old, size_t count,
+                         weir_moments *moments) {
   float held[BLOCK];
   for (size_t at = 0; at < count; at += BLOCK) {
     const size_t part = least(count - at, BLOCK);
@@ -83,8 +84,8 @@ double weir_residual_publish(weir_group *group, float share) {
     float *sum = group->passage.sum + (engine->layout.offset[t] - group->at);
     const size_t count = numel(engine, t);
     for (size_t at = 0; at < count; at += BLOCK)
-      square += publish_block(engine->submitted[t] + at, sum + at, least(count - at, BLOCK), share,
-                              keep);
+      square +=
+          publish_block(engine->submitted[t] + at, sum + at, least(count - at, BLOCK), share, keep);
   }
   if (keep) group->old = WEIR_OLD_SUM;
   return square;
@@ -96,8 +97,8 @@ static void swap(float **a, float **b) {
   *b = held;
 }
 
-/* Groups leave their next residual in place, in spare or nowhere.  Where none is in place the buffers
- * change roles; else the parts in spare are brought over. */
+/* Groups leave their next residual in place, in spare or nowhere.  Where none is in place the
+ * buffers change roles; else the parts in spare are brought over. */
 void weir_engine_commit(weir_engine *engine) {
   const weir_group_set *set = &engine->set;
   bool here = false, there = false;
@@ -123,7 +124,8 @@ void weir_engine_commit(weir_engine *engine) {
   engine->residual_zero = zero;
 }
 
-/* The old residual of elements [at, at + count) of a group's tensor t, wherever it is; NULL: zero. */
+/* The old residual of elements [at, at + count) of a group's tensor t, wherever it is;
+ * NULL: zero. */
 static const float *old_of(const weir_group *group, size_t t, size_t at) {
   const weir_engine *engine = group->engine;
   if (group->old == WEIR_OLD_SUBMITTED) return engine->submitted[t] + at;

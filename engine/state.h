@@ -41,13 +41,13 @@ typedef struct weir_group {
   weir_way way;   /* of its collective, with the row that it names; NULL where it names none */
   const weir_allreduce *allreduce;
   const weir_compressed_row *compressed;
-  uint32_t place; /* weir_place */
-  size_t first, end; /* tensors */
-  size_t at, n;      /* elements: [at, at + n) of the gradient */
-  weir_layout layout; /* of its tensors, counted from its own first element */
-  size_t kept;        /* elements its codec keeps; bytes of a message for an encoder; floats that
-                         travel for low rank */
-  size_t first_sum;   /* low rank: floats of these that go with P */
+  uint32_t place;        /* weir_place */
+  size_t first, end;     /* tensors */
+  size_t at, n;          /* elements: [at, at + n) of the gradient */
+  weir_layout layout;    /* of its tensors, counted from its own first element */
+  size_t kept;           /* elements its codec keeps; bytes of a message for an encoder; floats that
+                            travel for low rank */
+  size_t first_sum;      /* low rank: floats of these that go with P */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   /* For sparse plans; in the set's arena. */
   uint32_t *index;
@@ -63,7 +63,7 @@ typedef struct weir_group {
   float *fed;                  /* e: its part of the engine's residual, or of spare */
   float *spare;                /* its part of the engine's */
   weir_old_residual old;
-  size_t missing;              /* tensors not handed in yet */
+  size_t missing; /* tensors not handed in yet */
   weir_passage passage;
   weir_status status; /* of preparing it */
   char text[256];     /* why that failed */
@@ -81,11 +81,11 @@ typedef struct weir_series {
 
 /* Only when the engine is asked to profile. */
 typedef struct weir_profiler {
-  bool on;        /* in this step */
-  bool fresh;     /* the newest values are those of the step that ended last */
-  double mark;    /* when the gradient before became ready, or the backward pass began */
-  double forward_s; /* of the step under way, until the backward pass began */
-  uint64_t steps; /* measured, of the gaps */
+  bool on;             /* in this step */
+  bool fresh;          /* the newest values are those of the step that ended last */
+  double mark;         /* when the gradient before became ready, or the backward pass began */
+  double forward_s;    /* of the step under way, until the backward pass began */
+  uint64_t steps;      /* measured, of the gaps */
   uint64_t plan_steps; /* of the times */
   weir_series *gap;    /* per tensor */
   weir_series *time;   /* per group, all fields of weir_group_times */
@@ -146,9 +146,9 @@ struct weir_engine {
   uint64_t committed; /* steps that count */
   uint64_t turn;      /* whose indices star takes; rolled back with a trial */
 
-  float **submitted; /* per tensor; NULL: not yet */
+  float **submitted;       /* per tensor; NULL: not yet */
   float *residual, *spare; /* n floats each; a commit may swap them */
-  bool residual_zero;            /* residual is known to hold nothing */
+  bool residual_zero;      /* residual is known to hold nothing */
 
   weir_codec_context *context; /* the caller's thread's */
   weir_pool *pool;             /* of all threads' contexts; NULL without codec_threads */
@@ -159,9 +159,9 @@ struct weir_engine {
   weir_velocity velocity;
   weir_plan_group *table; /* of the groups in force or about to be; room for one a tensor */
   uint32_t table_name, table_count; /* 0: it holds none */
-  size_t next;            /* group to launch next */
-  weir_lanes *lanes;      /* NULL until a plan has groups */
-  weir_note *notes;       /* per rank */
+  size_t next;                      /* group to launch next */
+  weir_lanes *lanes;                /* NULL until a plan has groups */
+  weir_note *notes;                 /* per rank */
 
   weir_state *states;
   size_t state_count;
@@ -170,15 +170,16 @@ struct weir_engine {
   weir_checkpoint checkpoint;
 
   weir_profiler profiler;
-  weir_watch watch; /* the caller's thread's */
+  weir_watch watch;  /* the caller's thread's */
   double begun;      /* clock reading */
   double prepared_s; /* compress_s when the last exchange began */
-  double hidden_s;  /* virtual time: what lanes would have done, done by this thread instead */
+  double hidden_s;   /* virtual time: what lanes would have done, done by this thread instead */
   double compute_s, compress_s, comm_s, exchange_s, overhead_s;
-  double last_compress_s, last_comm_s, last_wait_s, last_gain; /* of the previous step, for the note */
+  double last_compress_s, last_comm_s, last_wait_s,
+      last_gain; /* of the previous step, for the note */
   uint64_t bytes_before;
 
-  bool caught_up; /* brought up to a step it had missed, by a regrouping that then failed */
+  bool caught_up;     /* brought up to a step it had missed, by a regrouping that then failed */
   weir_status broken; /* the group's end, kept for every later call */
   char broken_text[512];
 };
@@ -199,7 +200,8 @@ weir_status weir_engine_blame(weir_engine *engine, int culprit, weir_status stat
  * WEIR_E_NOMEM changes nothing. */
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
                               const weir_plan_group *table);
-/* Get the table of groups of a plan that rank 0 asked for from rank 0: collective, between steps. */
+/* Get the table of groups of a plan that rank 0 asked for from rank 0: collective,
+ * between steps. */
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);
 
@@ -211,10 +213,11 @@ void weir_residual_feed(weir_group *group);
 double weir_residual_publish(weir_group *group, float share);
 /* The groups' next residuals become the residual. */
 void weir_engine_commit(weir_engine *engine);
-/* The step is dropped: the residual is what it was.  Before the submitted buffers are given back. */
+/* The step is dropped: the residual is what it was.  Before the submitted buffers are
+ * given back. */
 void weir_residual_restore(weir_engine *engine);
-/* The step has failed on this rank: likewise, but e, or what became of it, is kept in spare (group->fed
- * or passage.next), should the others have completed the step. */
+/* The step has failed on this rank: likewise, but e, or what became of it, is kept in spare
+ * (group->fed or passage.next), should the others have completed the step. */
 void weir_residual_part(weir_engine *engine);
 
 /* Room for a checkpoint of the state as it now is; then take it or bring it back. */
@@ -229,8 +232,8 @@ typedef struct weir_exchange {
   weir_status (*run)(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 } weir_exchange;
 extern const weir_exchange weir_exchanges[WEIR_WAY_COUNT];
-/* Set a group's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of ranks, or
- * the transport below it, cannot run that. */
+/* Set a group's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of
+ * ranks, or the transport below it, cannot run that. */
 weir_status weir_exchange_find(weir_group *group);
 
 weir_status weir_prepare_dense(weir_group *group);
@@ -249,8 +252,7 @@ void weir_warm_draw(weir_warm *warm, size_t from); /* columns `from` on, as for 
 void weir_warm_commit(weir_group *group);
 void weir_warm_release(weir_warm *warm);
 weir_status weir_prepare_ag(weir_group *group);
-weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
-                             weir_notes *notes);
+weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 /* What the two above do with an encoder. */
 weir_status weir_prepare_encoded(weir_group *group);
 weir_status weir_exchange_encoded(weir_group *group, weir_notes *notes);
@@ -264,8 +266,8 @@ weir_status weir_prepare_art(weir_group *group);
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
                               weir_notes *notes);
 
-/* Momentum correction: config.momentum checked and room made; what to feed instead of the n elements g
- * that begin at `at`; what a step that counts leaves to the next, after its exchange. */
+/* Momentum correction: config.momentum checked and room made; what to feed instead of the n
+ * elements g that begin at `at`; what a step that counts leaves to the next, after its exchange. */
 weir_status weir_velocity_create(weir_engine *engine);
 const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, size_t n);
 void weir_velocity_commit(weir_engine *engine);

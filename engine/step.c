@@ -204,8 +204,7 @@ static weir_status check_submitted(const weir_engine *engine) {
 
 static void publish_zero(weir_engine *engine) {
   for (size_t t = 0; t < engine->layout.tensors; t++)
-    if (numel(engine, t) > 0)
-      memset(engine->submitted[t], 0, numel(engine, t) * sizeof(float));
+    if (numel(engine, t) > 0) memset(engine->submitted[t], 0, numel(engine, t) * sizeof(float));
 }
 
 /* The last group's exchange, which carries the notes, after those of all others. */

@@ -121,8 +121,9 @@ static double exchange_seconds(const weir_group *group, double alpha, double bet
 }
 
 /* Seconds that communication goes on once the last group is compressed, the groups' exchanges
- * following one another: the recurrence of planner/fusion.h ("Cupcake", equations 1-3) with the times
- * at which this step's groups were launched, and executed with what it took to decode them. */
+ * following one another: the recurrence of planner/fusion.h ("Cupcake", equations 1-3) with the
+ * times at which this step's groups were launched, and executed with what it took to
+ * decode them. */
 static double exposed(const weir_engine *engine, double alpha, double beta, bool executed) {
   const weir_group_set *set = &engine->set;
   double end = 0;

@@ -16,10 +16,9 @@
  *   n = 1         the element is kept; every encoder gives it back as it is
  *   k > n         cannot be: a ratio above 1 is WEIR_E_INVALID, a list or message that says so too
  *   n > 2^32 - 1  WEIR_E_UNSUPPORTED before e is read: indices have 32 bits.  All up to there works
- *   NaN, Inf      for the caller to find (weir_ef_accumulate) and to drop.  Given to a codec all the
- *                 same, select returns kept() ascending indices, the same for every vector width, but
- *                 which is not said; of encode's bytes the same holds, and decode refuses them or
- *                 stores what is finite
+ *   NaN, Inf      for the caller to find (weir_ef_accumulate) and to drop.  Given to a codec all
+ * the same, select returns kept() ascending indices, the same for every vector width, but which is
+ * not said; of encode's bytes the same holds, and decode refuses them or stores what is finite
  *   alignment     floats and indices lie at multiples of 4 bytes (weir_submit refuses others),
  *                 messages anywhere */
 #ifndef WEIR_KERNELS_CODEC_H
@@ -28,7 +27,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -44,13 +42,14 @@ typedef struct weir_codec_context weir_codec_context;
 weir_status weir_codec_context_create(weir_codec_context **out);
 void weir_codec_context_free(weir_codec_context *context); /* NULL is allowed */
 
-/* Threads that share the long passes of encoding and decoding, the caller's among them; those beside it
- * wait while there is nothing to do.  How many there are changes no bit of any result.  Borrowed by the
- * contexts that use it, and freed after them; who finds it busy with another's pass works alone. */
+/* Threads that share the long passes of encoding and decoding, the caller's among them; those
+ * beside it wait while there is nothing to do.  How many there are changes no bit of any result.
+ * Borrowed by the contexts that use it, and freed after them; who finds it busy with another's pass
+ * works alone. */
 #define WEIR_POOL_MOST 64
 typedef struct weir_pool weir_pool;
-weir_status weir_pool_create(weir_pool **out, unsigned threads); /* 1..WEIR_POOL_MOST */
-void weir_pool_free(weir_pool *pool); /* NULL is allowed */
+weir_status weir_pool_create(weir_pool **out, unsigned threads);           /* 1..WEIR_POOL_MOST */
+void weir_pool_free(weir_pool *pool);                                      /* NULL is allowed */
 void weir_codec_context_use(weir_codec_context *context, weir_pool *pool); /* NULL: no threads */
 
 typedef struct weir_codec {
@@ -106,8 +105,8 @@ void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir
 /* The same bits, with the context's threads. */
 void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
                            size_t n, weir_moments *moments);
-/* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r and
- * e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
+/* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r
+ * and e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
  * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
  * is written and *k is 0.  Errors as of select; then e is unchanged. */
 weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
@@ -156,8 +155,8 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
  * written past capacity. */
 weir_status weir_wire_decode(const void *message, size_t bytes, size_t expected_n, uint32_t *index,
                              float *value, size_t capacity, size_t *k);
-/* Decode into all of to[0..n): the values at their indices, 0 elsewhere.  Malformed: WEIR_E_PROTOCOL, and
- * what to then holds is not said.  context may be NULL. */
+/* Decode into all of to[0..n): the values at their indices, 0 elsewhere.  Malformed:
+ * WEIR_E_PROTOCOL, and what to then holds is not said.  context may be NULL. */
 weir_status weir_wire_decode_dense(weir_codec_context *context, const void *message, size_t bytes,
                                    size_t expected_n, float *to);
 /* Decode and add: to[index] += value, for all pairs, in index order.  Malformed: WEIR_E_PROTOCOL,

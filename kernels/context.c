@@ -33,9 +33,8 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
     return WEIR_OK;
   }
   /* With threads, each compacts into a share of its own, twice as large as an even one. */
-  size_t count = context->pool == NULL
-                     ? candidates + WEIR_CANDIDATE_SLACK
-                     : 2 * candidates + WEIR_POOL_MOST * WEIR_CANDIDATE_SLACK;
+  size_t count = context->pool == NULL ? candidates + WEIR_CANDIDATE_SLACK
+                                       : 2 * candidates + WEIR_POOL_MOST * WEIR_CANDIDATE_SLACK;
   float *magnitude = malloc(count * sizeof *magnitude);
   uint32_t *position = malloc(count * sizeof *position);
   if (magnitude == NULL || position == NULL) {
@@ -65,8 +64,7 @@ weir_status weir_context_marks(weir_codec_context *context, size_t words) {
   return WEIR_OK;
 }
 
-weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept,
-                              size_t capacity) {
+weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity) {
   size_t n = layout->offset[layout->tensors];
   if (!(cr > 0.0 && cr <= 1.0)) {
     return weir_fail(WEIR_E_INVALID, "compression ratio %g is not in (0, 1]", cr);

@@ -3,9 +3,7 @@
 
 #include <math.h>
 
-double weir_clip_share(double limit, int ranks) {
-  return limit / sqrt((double)ranks);
-}
+double weir_clip_share(double limit, int ranks) { return limit / sqrt((double)ranks); }
 
 float weir_clip_factor(double sum_square, double limit) {
   double norm = sqrt(sum_square);
@@ -15,8 +13,7 @@ float weir_clip_factor(double sum_square, double limit) {
   return (float)(limit / norm);
 }
 
-void weir_momentum_correct(const float *g, const float *u, float *next, size_t n,
-                           float momentum) {
+void weir_momentum_correct(const float *g, const float *u, float *next, size_t n, float momentum) {
   for (size_t i = 0; i < n; i++) {
     float kept = momentum * u[i];
     next[i] = kept + g[i];

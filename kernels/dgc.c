@@ -11,8 +11,8 @@
  * (neither is met, or far too many are collected) is found out, and the exact search runs instead;
  * so it does for short tensors and k > n/4.
  *
- * The paper's momentum correction, momentum factor masking, clipping and warm-up change what comes into
- * a codec, not the codec: decorate.h, and engine/velocity.c, which goes with any codec. */
+ * The paper's momentum correction, momentum factor masking, clipping and warm-up change what comes
+ * into a codec, not the codec: decorate.h, and engine/velocity.c, which goes with any codec. */
 #include <math.h>
 
 #include "kernels/internal.h"
@@ -23,8 +23,7 @@
 /* Step 3 when the list of count elements that reach high is too short. */
 static bool fill_up(const float *e, size_t n, size_t k, weir_band band, uint32_t base,
                     uint32_t *index) {
-  return weir_cpu()->count(e, n, band.low) >= k &&
-         weir_cpu()->emit(e, n, band, base, index) == k;
+  return weir_cpu()->count(e, n, band.low) >= k && weir_cpu()->emit(e, n, band, base, index) == k;
 }
 
 static weir_status select_tensor(weir_codec_context *context, const float *e, size_t n, size_t k,

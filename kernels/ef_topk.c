@@ -1,7 +1,7 @@
-/* Error feedback and exact top-k in one pass over memory: while e = g + r is written block by block, and
- * still in the first cache, what reaches a floor estimated beforehand from a sample of g + r is
- * collected.  The k largest are then found among the few collected; a floor that misleads is found
- * out, and the search runs over e as always. */
+/* Error feedback and exact top-k in one pass over memory: while e = g + r is written block by
+ * block, and still in the first cache, what reaches a floor estimated beforehand from a sample of g
+ * + r is collected.  The k largest are then found among the few collected; a floor that misleads is
+ * found out, and the search runs over e as always. */
 #include "kernels/internal.h"
 
 /* Elements whose g, r and e are in the first cache together. */
@@ -23,8 +23,8 @@ static void sample_sum(const float *const *g, const weir_layout *layout, const f
 
 /* e = g + r with its moments; returns how many elements were collected, SIZE_MAX: too many. */
 static size_t accumulate(weir_codec_context *context, const float *const *g,
-                         const weir_layout *layout, const float *r, float *e,
-                         weir_moments *moments, uint32_t floor_bits, size_t room) {
+                         const weir_layout *layout, const float *r, float *e, weir_moments *moments,
+                         uint32_t floor_bits, size_t room) {
   size_t found = 0;
   for (size_t t = 0; t < layout->tensors; t++) {
     size_t first = layout->offset[t];
@@ -35,9 +35,9 @@ static size_t accumulate(weir_codec_context *context, const float *const *g,
       if (found == SIZE_MAX || room == 0) {
         continue;
       }
-      size_t more = weir_cpu()->compact(e + at, part, floor_bits, (uint32_t)at,
-                                        context->magnitude + found, context->position + found,
-                                        room - found);
+      size_t more =
+          weir_cpu()->compact(e + at, part, floor_bits, (uint32_t)at, context->magnitude + found,
+                              context->position + found, room - found);
       found = more != SIZE_MAX ? found + more : SIZE_MAX;
     }
   }
@@ -63,8 +63,8 @@ weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
   if (status != WEIR_OK) {
     return status;
   }
-  size_t count = accumulate(context, g, layout, r, e, moments, floor_bits,
-                            listable ? context->capacity : 0);
+  size_t count =
+      accumulate(context, g, layout, r, e, moments, floor_bits, listable ? context->capacity : 0);
   if (moments->nonfinite > 0) {
     return WEIR_OK;
   }

@@ -91,8 +91,8 @@ size_t weir_units_bound(const weir_unit_format *format, const weir_layout *layou
   return message_bytes(layout, format->head.unit, format->head.bits, format->scales);
 }
 
-/* A message's units shared among threads: those of equal length, whose places follow from their numbers.
- * Units that are tensors are one part. */
+/* A message's units shared among threads: those of equal length, whose places follow from their
+ * numbers. Units that are tensors are one part. */
 typedef struct unit_shares {
   const weir_unit_format *format;
   weir_encoded head;
@@ -135,8 +135,8 @@ static void encode_part(void *argument, size_t part) {
   size_t at;
   for (walk w = start_part(all, part, &at); next(&w);) {
     float scale[WEIR_SCALES_MAX];
-    all->format->encode(all->format, all->e + w.at, w.count, weir_unit_key(all->seed, w.number), scale,
-                        all->out + at + head);
+    all->format->encode(all->format, all->e + w.at, w.count, weir_unit_key(all->seed, w.number),
+                        scale, all->out + at + head);
     memcpy(all->out + at, scale, head);
     at += head + weir_codes_bytes(w.count, all->head.bits);
   }
@@ -148,12 +148,16 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
   size_t bound = weir_units_bound(format, layout);
   weir_pool *pool = context != NULL ? context->pool : NULL;
   *bytes = 0;
-  weir_status status = weir_encoded_begin(&format->head, layout->offset[layout->tensors], bound,
-                                          out, capacity);
+  weir_status status =
+      weir_encoded_begin(&format->head, layout->offset[layout->tensors], bound, out, capacity);
   if (status != WEIR_OK) {
     return status;
   }
-  unit_shares all = {.format = format, .head = format->head, .layout = layout, .seed = seed, .e = e,
+  unit_shares all = {.format = format,
+                     .head = format->head,
+                     .layout = layout,
+                     .seed = seed,
+                     .e = e,
                      .out = (uint8_t *)out + sizeof(weir_encoded)};
   share_units(&all, pool);
   weir_pool_run(pool, encode_part, &all, all.parts);
@@ -205,8 +209,8 @@ static void decode_part(void *argument, size_t part) {
 }
 
 weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
-                              const void *message, size_t bytes, const weir_layout *layout, float *to,
-                              bool add) {
+                              const void *message, size_t bytes, const weir_layout *layout,
+                              float *to, bool add) {
   unit_shares all = {.format = format, .layout = layout, .to = to, .add = add};
   weir_pool *pool = context != NULL ? context->pool : NULL;
   size_t n = layout->offset[layout->tensors];

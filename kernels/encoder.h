@@ -61,8 +61,8 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
 /* format's scales and functions are used; bits, unit and mode come from the message, and the caller
  * has found them good (weir_encoded_open). */
 weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
-                              const void *message, size_t bytes, const weir_layout *layout, float *to,
-                              bool add);
+                              const void *message, size_t bytes, const weir_layout *layout,
+                              float *to, bool add);
 
 /* Write a message's header after checking sizes. */
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,

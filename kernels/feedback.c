@@ -1,10 +1,8 @@
-/* The small passes around error feedback, e = g + residual (flexible communication, equation 2), which
- * itself is in split.c. */
+/* The small passes around error feedback, e = g + residual (flexible communication, equation 2),
+ * which itself is in split.c. */
 #include "kernels/internal.h"
 
-double weir_sum_square(const float *x, size_t n) {
-  return weir_cpu()->sum_square(x, n);
-}
+double weir_sum_square(const float *x, size_t n) { return weir_cpu()->sum_square(x, n); }
 
 double weir_ef_subtract(float *e, const float *sent, size_t n) {
   enum { BLOCK = 4096 }; /* still in the first cache for the second pass */

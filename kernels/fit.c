@@ -25,15 +25,16 @@ struct weir_kernel_probe {
 };
 
 const size_t weir_kernel_knots[WEIR_KERNEL_KNOTS] = {
-    1024, 8192, 4 * WEIR_SAMPLE - 1, 4 * WEIR_SAMPLE, 1 << 16, 1 << 18, 1 << 20, WEIR_KERNEL_FIT_MOST};
+    1024,    8192,    4 * WEIR_SAMPLE - 1, 4 * WEIR_SAMPLE, 1 << 16,
+    1 << 18, 1 << 20, WEIR_KERNEL_FIT_MOST};
 /* Runs that count at each, after one that does not; but one and no other at the last. */
 static const int knot_runs[WEIR_KERNEL_KNOTS] = {8, 6, 3, 3, 3, 2, 1, 1};
 #define LAST (WEIR_KERNEL_KNOTS - 1)
 
 /* --- buffers ---------------------------------------------------------------------------------- */
 
-/* In large pages where the system has them: they are there sooner, and a gradient's walk through them
- * costs what it costs in an engine's buffers after a while. */
+/* In large pages where the system has them: they are there sooner, and a gradient's walk through
+ * them costs what it costs in an engine's buffers after a while. */
 static void *allocate(size_t bytes) {
   size_t whole = (bytes / HUGE_PAGE + 1) * HUGE_PAGE;
   void *memory = bytes < HUGE_PAGE ? malloc(bytes) : aligned_alloc(HUGE_PAGE, whole);
@@ -230,8 +231,12 @@ weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, si
                              double *compress_s, double *decode_s) {
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
-  run r = {.probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .layout = &layout,
-           .e = probe->e, .n = n};
+  run r = {.probe = probe,
+           .plan = plan,
+           .codec = weir_codec_find(plan->codec),
+           .layout = &layout,
+           .e = probe->e,
+           .n = n};
   if (n > probe->most) {
     return weir_fail(WEIR_E_INVALID, "%zu elements to time, and room for %zu", n, probe->most);
   }
@@ -266,7 +271,8 @@ weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n) {
     at++;
   }
   double from = (double)weir_kernel_knots[at - 1];
-  double beta = (curve->seconds[at] - curve->seconds[at - 1]) / ((double)weir_kernel_knots[at] - from);
+  double beta =
+      (curve->seconds[at] - curve->seconds[at - 1]) / ((double)weir_kernel_knots[at] - from);
   return (weir_kernel_line){curve->seconds[at - 1] - beta * from, beta};
 }
 
@@ -298,8 +304,12 @@ static weir_status fit_knot(weir_kernel_probe *probe, const weir_plan *plan, siz
                             weir_kernel_cost *cost) {
   const size_t offset[2] = {0, weir_kernel_knots[knot]};
   const weir_layout layout = {1, offset};
-  run r = {.probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .layout = &layout,
-           .e = probe->e, .n = offset[1]};
+  run r = {.probe = probe,
+           .plan = plan,
+           .codec = weir_codec_find(plan->codec),
+           .layout = &layout,
+           .e = probe->e,
+           .n = offset[1]};
   int runs = knot_runs[knot];
   if (knot == LAST) { /* in memory: each time another gradient, none of them left in a cache */
     float *const gradients[] = {probe->g, probe->r, probe->e};

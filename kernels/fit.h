@@ -1,7 +1,7 @@
-/* What compressing costs on this machine: per codec times at a few sizes and lines alpha_h + beta_h n
- * between them (the h of Cupcake, section 3, and the B of ByteComp).  One line would not do: what runs in
- * the second cache, in the last and in memory has slopes of its own, and selecting goes another way below
- * 4 * WEIR_SAMPLE elements.  One thread. */
+/* What compressing costs on this machine: per codec times at a few sizes and lines alpha_h + beta_h
+ * n between them (the h of Cupcake, section 3, and the B of ByteComp).  One line would not do: what
+ * runs in the second cache, in the last and in memory has slopes of its own, and selecting goes
+ * another way below 4 * WEIR_SAMPLE elements.  One thread. */
 #ifndef WEIR_KERNELS_FIT_H
 #define WEIR_KERNELS_FIT_H
 
@@ -26,8 +26,8 @@ typedef struct weir_kernel_cost {
   weir_kernel_curve decode;   /* one rank's message into the sum */
 } weir_kernel_cost;
 
-/* The line for n elements: through the knots on both sides of n, that of the first two below them, and
- * above the last through it and the origin, for in memory each element costs the same. */
+/* The line for n elements: through the knots on both sides of n, that of the first two below them,
+ * and above the last through it and the origin, for in memory each element costs the same. */
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n);
 /* Seconds, never negative. */
 double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n);
@@ -42,8 +42,8 @@ void weir_kernel_probe_free(weir_kernel_probe *probe); /* NULL is allowed */
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
                              double *compress, double *decode);
 
-/* Measure a plan at the knots, with a probe of WEIR_KERNEL_FIT_MOST elements.  Some milliseconds: what all
- * codecs begin with, e = g + r, is measured once a probe. */
+/* Measure a plan at the knots, with a probe of WEIR_KERNEL_FIT_MOST elements.  Some milliseconds:
+ * what all codecs begin with, e = g + r, is measured once a probe. */
 weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plan,
                             weir_kernel_cost *cost);
 

@@ -1,8 +1,8 @@
 /* fp16: every element as IEEE 754 half precision (Micikevicius et al., "Mixed precision training",
  * 2018), rounded to nearest even: a multiple of 2^(E-10) for 2^E <= |x| < 2^(E+1), of 2^-24 below
- * 2^-14.  Finite values saturate at 65504; what rounding, saturation and underflow (below 2^-25) take away is the residual's.  It
- * goes through an all-gather: an all-reduce whose partial sums travel as fp16 would be another
- * wire format of the collectives, as bf16 is. */
+ * 2^-14.  Finite values saturate at 65504; what rounding, saturation and underflow (below 2^-25)
+ * take away is the residual's.  It goes through an all-gather: an all-reduce whose partial sums
+ * travel as fp16 would be another wire format of the collectives, as bf16 is. */
 #include "base/base.h"
 #include "kernels/encoder.h"
 
@@ -11,9 +11,8 @@ size_t weir_fp16_bound(const weir_layout *layout, double cr) {
   return sizeof(weir_encoded) + 2 * layout->offset[layout->tensors];
 }
 
-weir_status weir_fp16_encode(weir_codec_context *context, const float *e,
-                             const weir_layout *layout, double cr, uint64_t seed, void *out,
-                             size_t capacity, size_t *bytes) {
+weir_status weir_fp16_encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                             double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   (void)context;
   (void)seed;
   static const weir_encoded head = {.codec = WEIR_CODEC_FP16, .bits = 16};

@@ -1,11 +1,11 @@
 /* Gain curve: compression gain E||g_c||^2 / E||g_e||^2 (flexible communication, section 2-C3, after
  * GraVAC) of exact top-k at every ratio, from one histogram of |e|.
  *
- * A bin holds the magnitudes that share exponent and first 5 mantissa bits, so that inside a bin they
- * differ by at most 2^-5 relative (denormals, which share few bins, by more); count and
- * energy of each bin are exact sums.  The k largest are whole bins from the top and j of the c
- * elements of one border bin; these j are taken to hold j/c of the bin's energy.  That is never too
- * much, and the bound says how much it may be too little. */
+ * A bin holds the magnitudes that share exponent and first 5 mantissa bits, so that inside a bin
+ * they differ by at most 2^-5 relative (denormals, which share few bins, by more); count and energy
+ * of each bin are exact sums.  The k largest are whole bins from the top and j of the c elements of
+ * one border bin; these j are taken to hold j/c of the bin's energy.  That is never too much, and
+ * the bound says how much it may be too little. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -36,9 +36,7 @@ weir_status weir_gain_curve_create(weir_gain_curve **out) {
   return *out != NULL ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for a gain curve");
 }
 
-void weir_gain_curve_free(weir_gain_curve *curve) {
-  free(curve);
-}
+void weir_gain_curve_free(weir_gain_curve *curve) { free(curve); }
 
 static inline void put(weir_gain_curve *curve, float x, size_t copy) {
   bin *b = &curve->bins[weir_magnitude(x) >> BIN_SHIFT][copy];

@@ -20,8 +20,8 @@ struct weir_codec_context {
   weir_pool *pool; /* borrowed; NULL: one thread */
 };
 
-/* |x| and place of the elements of e whose magnitude is >= bits, in order, into the context: how many,
- * SIZE_MAX: more than most, which is at most its capacity. */
+/* |x| and place of the elements of e whose magnitude is >= bits, in order, into the context: how
+ * many, SIZE_MAX: more than most, which is at most its capacity. */
 size_t weir_compact(weir_codec_context *context, const float *e, size_t n, uint32_t bits,
                     size_t most);
 
@@ -63,8 +63,8 @@ weir_status weir_search(weir_codec_context *context, const float *e, size_t n, s
                         weir_found *out);
 
 /* The parts of weir_search, for who fills the short list on another pass's way: when it is worth a
- * list, with WEIR_SAMPLE sampled elements in context->magnitude, the floor of the list and room for it;
- * then what follows from the list of count elements (SIZE_MAX: they were too many). */
+ * list, with WEIR_SAMPLE sampled elements in context->magnitude, the floor of the list and room for
+ * it; then what follows from the list of count elements (SIZE_MAX: they were too many). */
 #define WEIR_SAMPLE 8192
 bool weir_listable(size_t n, size_t k);
 weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uint32_t *floor_bits);
@@ -82,8 +82,8 @@ size_t weir_emit_candidates(const weir_codec_context *context, size_t count, wei
 weir_status weir_topk_indices(weir_codec_context *context, const float *e, size_t n, size_t k,
                               uint32_t base, uint32_t *index);
 
-/* Fills a gain curve from bins that were counted elsewhere, of a gradient of n elements; WEIR_GAIN_BINS
- * counts and energies. */
+/* Fills a gain curve from bins that were counted elsewhere, of a gradient of n elements;
+ * WEIR_GAIN_BINS counts and energies. */
 void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
                           const double *energy);
 
@@ -125,8 +125,7 @@ typedef weir_status weir_encode_fn(weir_codec_context *context, const float *e,
 typedef weir_status weir_decode_fn(weir_codec_context *context, const void *message, size_t bytes,
                                    const weir_layout *layout, float *to, bool add);
 weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_qsgd_l2_bound, weir_terngrad_bound,
-    weir_onebit_bound,
-    weir_efsignsgd_bound;
+    weir_onebit_bound, weir_efsignsgd_bound;
 weir_encode_fn weir_qsgd_nearest_encode, weir_qsgd_l2_encode, weir_qsgd_l2_nearest_encode;
 weir_encode_fn weir_fp16_encode, weir_qsgd_encode, weir_terngrad_encode, weir_onebit_encode,
     weir_efsignsgd_encode;

@@ -1,5 +1,5 @@
-/* lwtopk: LWTopk (flexible communication, sections 2-C and 2-C3), top-k layer by layer: of tensor t with
- * n_t elements the max(1, floor(c*n_t)) of largest magnitude; an empty tensor keeps none.  All
+/* lwtopk: LWTopk (flexible communication, sections 2-C and 2-C3), top-k layer by layer: of tensor t
+ * with n_t elements the max(1, floor(c*n_t)) of largest magnitude; an empty tensor keeps none.  All
  * tensors' indices count from the start of the whole gradient. */
 #include "kernels/internal.h"
 

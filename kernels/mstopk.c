@@ -7,9 +7,9 @@
  * Where this differs from the paper's listing, and why:
  * - the slice starts at the first such element instead of a random one: deterministic, and equal
  *   magnitudes keep the lower index;
- * - where the slice would be more than SLICE of what is kept, the largest of [thres2, thres1) are kept
- *   instead: the bisection starts from the mean, and where that lies above the k-th magnitude (one
- *   huge element) it separates nothing, and the listing would keep whatever comes first;
+ * - where the slice would be more than SLICE of what is kept, the largest of [thres2, thres1) are
+ * kept instead: the bisection starts from the mean, and where that lies above the k-th magnitude
+ * (one huge element) it separates nothing, and the listing would keep whatever comes first;
  * - thres1 starts at infinity, not at 0: when no threshold tried is reached by at most k elements
  *   (all magnitudes equal), the listing's 0 would take everything;
  * - a round asks only whether at most k elements reach the threshold, that is, whether the
@@ -62,8 +62,9 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   if (status != WEIR_OK) {
     return status;
   }
-  /* Above border even if the caller broke the rule that e be finite: never more than k elements reach
-   * band.high.  A short list holds everything from floor_bits up, and high > border >= floor_bits. */
+  /* Above border even if the caller broke the rule that e be finite: never more than k elements
+   * reach band.high.  A short list holds everything from floor_bits up, and high > border >=
+   * floor_bits. */
   uint32_t border = found.kth.bits;
   uint32_t high = isfinite(thresholds.upper) ? weir_bits_reaching(thresholds.upper) : WEIR_INF_BITS;
   high = high > border ? high : border + 1;

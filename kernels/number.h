@@ -56,9 +56,7 @@ WEIR_NUMBER uint16_t weir_bf16_bits(float x) {
   return (uint16_t)(sign | (magnitude < WEIR_INF_BITS ? rounded : special));
 }
 
-WEIR_NUMBER float weir_bf16_value(uint16_t bits) {
-  return weir_float_of((uint32_t)bits << 16);
-}
+WEIR_NUMBER float weir_bf16_value(uint16_t bits) { return weir_float_of((uint32_t)bits << 16); }
 
 /* Nearest half, ties to even; a finite value saturates at 65504 instead of becoming Inf, so that
  * what is lost stays a finite residual.  x must be finite. */
@@ -67,7 +65,8 @@ WEIR_NUMBER uint16_t weir_fp16_bits(float x) {
   memcpy(&bits, &x, sizeof bits);
   uint32_t sign = bits >> 16 & 0x8000U;
   uint32_t magnitude = bits & UINT32_C(0x7fffffff);
-  if (magnitude < UINT32_C(0x38800000)) { /* below 2^-14: multiples of 2^-24, by the adder's rounding */
+  if (magnitude <
+      UINT32_C(0x38800000)) { /* below 2^-14: multiples of 2^-24, by the adder's rounding */
     float shifted = weir_float_of(magnitude) + 0.5F;
     memcpy(&bits, &shifted, sizeof bits);
     return (uint16_t)(sign | (bits - UINT32_C(0x3f000000)));
@@ -77,8 +76,8 @@ WEIR_NUMBER uint16_t weir_fp16_bits(float x) {
   return (uint16_t)(sign | (rounded < 0x7bffU ? rounded : 0x7bffU));
 }
 
-/* Exact; half must be finite.  Read as a float's upper bits it is 2^112 times too small, below 2^-14
- * as well. */
+/* Exact; half must be finite.  Read as a float's upper bits it is 2^112 times too small, below
+ * 2^-14 as well. */
 WEIR_NUMBER float weir_fp16_value(uint16_t half) {
   float value = weir_float_of((uint32_t)(half & 0x7fffU) << 13) * 0x1p112F;
   uint32_t bits;
@@ -117,15 +116,15 @@ WEIR_NUMBER size_t weir_kept_of(size_t n, double cr) {
   return whole < (double)n ? (size_t)whole : n;
 }
 
-/* Places of a sample, from one stretch of elements each: Knuth's linear congruence, whose next state is
- * factor * state + increment modulo 2^64, from 1; the upper half of the next state says where in the
- * stretch. */
+/* Places of a sample, from one stretch of elements each: Knuth's linear congruence, whose next
+ * state is factor * state + increment modulo 2^64, from 1; the upper half of the next state says
+ * where in the stretch. */
 #define WEIR_SAMPLE_FACTOR UINT64_C(6364136223846793005)
 #define WEIR_SAMPLE_INCREMENT UINT64_C(1442695040888963407)
 
-/* Draw number i (from 0) of the sequence that start names, in [0, n), n <= 2^32: splitmix64, times n,
- * upper half.  No value is likelier than another by more than 2^-32 of its probability.  Draws stand for
- * themselves, so that many can be made at a time. */
+/* Draw number i (from 0) of the sequence that start names, in [0, n), n <= 2^32: splitmix64, times
+ * n, upper half.  No value is likelier than another by more than 2^-32 of its probability.  Draws
+ * stand for themselves, so that many can be made at a time. */
 WEIR_NUMBER uint32_t weir_draw_below(uint64_t start, uint64_t i, uint64_t n) {
   uint64_t z = start + (i + 1) * UINT64_C(0x9e3779b97f4a7c15);
   z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);

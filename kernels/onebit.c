@@ -80,8 +80,8 @@ weir_status weir_onebit_decode(weir_codec_context *context, const void *message,
                                const weir_layout *layout, float *to, bool add) {
   (void)context;
   weir_encoded head;
-  weir_status status = weir_encoded_open(WEIR_CODEC_ONEBIT, message, bytes,
-                                         layout->offset[layout->tensors], &head);
+  weir_status status =
+      weir_encoded_open(WEIR_CODEC_ONEBIT, message, bytes, layout->offset[layout->tensors], &head);
   if (status != WEIR_OK) {
     return status;
   }

@@ -1,5 +1,5 @@
-/* Threads of one's own; pool.h.  They wait for work and do nothing else: what they are given only computes,
- * so that waiting for them is bounded by it. */
+/* Threads of one's own; pool.h.  They wait for work and do nothing else: what they are given only
+ * computes, so that waiting for them is bounded by it. */
 #include "kernels/pool.h"
 
 #include <pthread.h>

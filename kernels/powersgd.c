@@ -1,7 +1,7 @@
 /* powersgd: PowerSGD (Vogels, Karimireddy and Jaggi, "PowerSGD: practical low-rank gradient
  * compression for distributed optimization", 2019, arXiv 1905.13727).  A gradient tensor that is a
- * matrix M (rows x columns) is approximated by rank r, with one step of power iteration that goes on
- * from the step before ("warm start", algorithm 1):
+ * matrix M (rows x columns) is approximated by rank r, with one step of power iteration that goes
+ * on from the step before ("warm start", algorithm 1):
  *
  *   P  = sum over ranks of M Q            rows x r,     all-reduced
  *   P^ = orthonormal columns of P
@@ -18,25 +18,25 @@
  * zero for ever.  Orthonormalising passes twice over each column, without which dependent columns
  * would count double.  A gradient too large to be multiplied stays in the residuals whole.
  *
- * Warm start goes after what is large already.  Of a gradient that never changes, the directions beside
- * its largest wait until rounding has brought them into Q (measured: residuals of 25 times the gradient
- * before that); the noise of real gradients does it at once (measured: 2.3 times).
+ * Warm start goes after what is large already.  Of a gradient that never changes, the directions
+ * beside its largest wait until rounding has brought them into Q (measured: residuals of 25 times
+ * the gradient before that); the noise of real gradients does it at once (measured: 2.3 times).
  *
  * The products are loops of our own (cpu/lowrank.h): at the few columns that pay they take as long
  * as reading M, and their sums have one order, which a matrix library does not promise from one
  * processor to the next. */
+#include "kernels/powersgd.h"
+
 #include <math.h>
 
 #include "base/base.h"
 #include "kernels/internal.h"
-#include "kernels/powersgd.h"
 
-/* A column of which less than this share is left depends on the others: rounding leaves about 1e-6. */
+/* A column of which less than this share is left depends on the others: rounding leaves
+ * about 1e-6. */
 #define INDEPENDENT 1e-5
 
-size_t weir_powersgd_rank(double cr) {
-  return (size_t)(cr * WEIR_POWERSGD_RANK_MAX);
-}
+size_t weir_powersgd_rank(double cr) { return (size_t)(cr * WEIR_POWERSGD_RANK_MAX); }
 
 bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank) {
   if (rows < 2 || numel / rows < 2) {

@@ -1,19 +1,18 @@
-/* The low-rank codec's parts; engine/exchange_lowrank.c puts them together, because between them lie
- * two all-reduces. */
+/* The low-rank codec's parts; engine/exchange_lowrank.c puts them together, because between them
+ * lie two all-reduces. */
 #ifndef WEIR_KERNELS_POWERSGD_H
 #define WEIR_KERNELS_POWERSGD_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 
 /* A plan's ratio is rank / WEIR_POWERSGD_RANK_MAX. */
 size_t weir_powersgd_rank(double cr);
 
-/* Is a tensor of numel elements in rows (1: a vector) sent as two thin matrices?  Only when these are
- * smaller: rank (rows + columns) < rows columns. */
+/* Is a tensor of numel elements in rows (1: a vector) sent as two thin matrices?  Only when these
+ * are smaller: rank (rows + columns) < rows columns. */
 bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank);
 
 /* Gradients of a larger l2 norm are not projected: so P, Q and P Q^T stay finite. */
@@ -22,8 +21,8 @@ bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank);
 /* A column to start from: n draws of a normal distribution, the same for the same seed. */
 void weir_powersgd_draw(float *q, size_t n, uint64_t seed);
 
-/* P = M Q.  M has rows x columns elements, row after row; column k of Q lies at q + k * stride, column
- * k of P at p + k * rows. */
+/* P = M Q.  M has rows x columns elements, row after row; column k of Q lies at q + k * stride,
+ * column k of P at p + k * rows. */
 void weir_powersgd_project(const float *m, size_t rows, size_t columns, const float *q,
                            size_t stride, size_t rank, float *p);
 /* Make P's columns orthonormal, in place (modified Gram-Schmidt, twice).  A column that depends on
@@ -35,8 +34,8 @@ void weir_powersgd_project_back(const float *m, size_t rows, size_t columns, con
 /* to = P Q^T, or to -= P Q^T when subtract; rows x columns elements. */
 void weir_powersgd_expand(const float *p, size_t rows, const float *q, size_t columns, size_t rank,
                           float *to, bool subtract);
-/* A column of Q as the next step starts from it: of length 1.  False when it has none, being zero or
- * not finite. */
+/* A column of Q as the next step starts from it: of length 1.  False when it has none, being zero
+ * or not finite. */
 bool weir_powersgd_normalise(const float *q, size_t n, float *to);
 
 #endif

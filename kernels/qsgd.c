@@ -8,14 +8,15 @@
  *
  * Bucket 128 is CGX's baseline.  max-min and stochastic are the defaults, because under error
  * feedback the residual must stay bounded: on a max-min grid |residual| < step whatever the data,
- * and its width settles.  A draw between two values step apart errs by at most step^2 / 4 in the mean
- * square, which in L2 sums up to bucket / (4 s^2) ||v||^2: less than ||v||^2 from 4 bits on (0.65).  Rounded
- * to nearest, with fewer than 4 bits a bucket of equal magnitudes, ||v|| / sqrt(bucket) each, would
- * never send anything.  So plans take L2 from 4 bits on.  Nearest rounding halves the largest
- * error, but moves all elements near zero the same way in the same step, which draws do not.
+ * and its width settles.  A draw between two values step apart errs by at most step^2 / 4 in the
+ * mean square, which in L2 sums up to bucket / (4 s^2) ||v||^2: less than ||v||^2 from 4 bits on
+ * (0.65).  Rounded to nearest, with fewer than 4 bits a bucket of equal magnitudes, ||v|| /
+ * sqrt(bucket) each, would never send anything.  So plans take L2 from 4 bits on.  Nearest rounding
+ * halves the largest error, but moves all elements near zero the same way in the same step, which
+ * draws do not.
  *
- * The codecs qsgd-nearest, qsgd-l2 and qsgd-l2-nearest write qsgd's messages, which say how they are to
- * be read. */
+ * The codecs qsgd-nearest, qsgd-l2 and qsgd-l2-nearest write qsgd's messages, which say how they
+ * are to be read. */
 #include <math.h>
 
 #include "base/base.h"
@@ -127,8 +128,9 @@ static weir_status encode_with(weir_codec_context *context, const float *e, size
                                size_t *bytes) {
   *bytes = 0;
   if (!good(options.bits, options.bucket)) {
-    return weir_fail(WEIR_E_INVALID, "qsgd takes 2 to 8 bits and buckets of 8 to %u by 8, not %u, %u",
-                     BUCKET_MOST, options.bits, options.bucket);
+    return weir_fail(WEIR_E_INVALID,
+                     "qsgd takes 2 to 8 bits and buckets of 8 to %u by 8, not %u, %u", BUCKET_MOST,
+                     options.bits, options.bucket);
   }
   weir_unit_format format = format_of(options.bits, options.bucket, mode_of(options));
   size_t offset[2] = {0, n};
@@ -157,11 +159,10 @@ size_t weir_qsgd_l2_bound(const weir_layout *layout, double cr) {
   return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, true));
 }
 
-weir_status weir_qsgd_encode(weir_codec_context *context, const float *e,
-                             const weir_layout *layout, double cr, uint64_t seed, void *out,
-                             size_t capacity, size_t *bytes) {
-  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, false), seed,
-                     out, capacity, bytes);
+weir_status weir_qsgd_encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                             double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, false),
+                     seed, out, capacity, bytes);
 }
 
 weir_status weir_qsgd_nearest_encode(weir_codec_context *context, const float *e,
@@ -188,8 +189,8 @@ weir_status weir_qsgd_l2_nearest_encode(weir_codec_context *context, const float
 weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
                              const weir_layout *layout, float *to, bool add) {
   weir_encoded head;
-  weir_status status = weir_encoded_open(WEIR_CODEC_QSGD, message, bytes,
-                                         layout->offset[layout->tensors], &head);
+  weir_status status =
+      weir_encoded_open(WEIR_CODEC_QSGD, message, bytes, layout->offset[layout->tensors], &head);
   if (status != WEIR_OK) {
     return status;
   }

@@ -1,7 +1,7 @@
 /* randomk: k elements drawn at random (Stich, Cordonnier and Jaggi, "Sparsified SGD with memory",
- * 2018).  k = max(1, floor(c*n)), and every set of k indices is equally likely.  All ranks draw from
- * the same seed and hence the same set, so that values go through an all-reduce and no index ever
- * travels. */
+ * 2018).  k = max(1, floor(c*n)), and every set of k indices is equally likely.  All ranks draw
+ * from the same seed and hence the same set, so that values go through an all-reduce and no index
+ * ever travels. */
 #include "base/base.h"
 #include "kernels/internal.h"
 

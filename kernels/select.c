@@ -79,12 +79,9 @@ void weir_sample(const float *e, size_t n, size_t count, float *sample) {
   }
 }
 
-bool weir_listable(size_t n, size_t k) {
-  return n >= 4 * (size_t)WEIR_SAMPLE && k <= n / 4;
-}
+bool weir_listable(size_t n, size_t k) { return n >= 4 * (size_t)WEIR_SAMPLE && k <= n / 4; }
 
-weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k,
-                            uint32_t *floor_bits) {
+weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uint32_t *floor_bits) {
   double share = (double)k / (double)n * WEIR_SAMPLE;
   double rank = ceil(share + 4.0 * sqrt(share) + 8.0);
   rank = rank < WEIR_SAMPLE ? rank : WEIR_SAMPLE;

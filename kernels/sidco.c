@@ -1,7 +1,7 @@
 /* sidco: SIDCo (Abdelmoniem et al., "An efficient statistical-based gradient compression technique
  * for distributed training systems", 2021).  Gradients' magnitudes are taken to follow a
- * distribution whose tail gives the threshold in closed form, and the tail is fitted in stages, each
- * to what exceeds the threshold of the one before ("peaks over threshold"):
+ * distribution whose tail gives the threshold in closed form, and the tail is fitted in stages,
+ * each to what exceeds the threshold of the one before ("peaks over threshold"):
  *
  *   stage m keeps a quarter of what stage m - 1 kept, the last what remains to k/n;
  *   exponential         eta = mean ln(1 / share)
@@ -10,17 +10,17 @@
  *   generalized Pareto  q = mean^2 / variance;  a = (1 - q) / 2;  b = mean (q + 1) / 2;
  *                       eta = (b / a) (share^-a - 1)
  *
- * The paper adds or takes away a stage while training, by how far the last steps missed k.  Here the
- * number of stages follows from k/n alone: the last stage keeps between 1/16 and 1/4.  A codec
+ * The paper adds or takes away a stage while training, by how far the last steps missed k.  Here
+ * the number of stages follows from k/n alone: the last stage keeps between 1/16 and 1/4.  A codec
  * then has no memory that a trial would have to bring back.  And exactly k are kept: the k largest
  * of those that reach the threshold; when they are fewer, all of them, and from the lowest index up
- * enough of those that reach the stage before (with one stage, the same fit's threshold for twice as
- * many).  Where the fit fails altogether (too few reach even
- * that, or hardly anything but zeros) the exact search runs instead. */
+ * enough of those that reach the stage before (with one stage, the same fit's threshold for twice
+ * as many).  Where the fit fails altogether (too few reach even that, or hardly anything but zeros)
+ * the exact search runs instead. */
+#include "kernels/sidco.h"
+
 #include <float.h>
 #include <math.h>
-
-#include "kernels/sidco.h"
 
 #define STAGE_SHARE 0.25
 
@@ -72,7 +72,7 @@ static double stage(const float *x, size_t n, double base, double share, weir_si
   }
   bool gamma = fit == WEIR_SIDCO_GAMMA && first;
   weir_sidco_moments moments = moments_of(x, n, base, gamma);
-  return base + (gamma                            ? weir_sidco_gamma(moments, share)
+  return base + (gamma                           ? weir_sidco_gamma(moments, share)
                  : fit == WEIR_SIDCO_EXPONENTIAL ? weir_sidco_exponential(moments, share)
                                                  : weir_sidco_pareto(moments, share));
 }
@@ -90,9 +90,7 @@ static size_t narrow(weir_codec_context *context, size_t count, uint32_t bits) {
   return kept;
 }
 
-static bool usable(double threshold) {
-  return threshold > 0.0 && threshold < (double)FLT_MAX;
-}
+static bool usable(double threshold) { return threshold > 0.0 && threshold < (double)FLT_MAX; }
 
 weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, size_t n, size_t k,
                                  weir_sidco_fit fit, double *threshold, size_t *listed) {
@@ -136,8 +134,8 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
                                uint32_t base, uint32_t *index) {
   double threshold;
   size_t listed;
-  weir_status status = weir_sidco_threshold(context, e, n, k, WEIR_SIDCO_EXPONENTIAL, &threshold,
-                                            &listed);
+  weir_status status =
+      weir_sidco_threshold(context, e, n, k, WEIR_SIDCO_EXPONENTIAL, &threshold, &listed);
   if (status != WEIR_OK || !(threshold > 0.0)) {
     return status != WEIR_OK ? status : weir_topk_indices(context, e, n, k, base, index);
   }

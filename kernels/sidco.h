@@ -10,7 +10,8 @@ typedef enum weir_sidco_fit {
   WEIR_SIDCO_PARETO = 2       /* SIDCo-P: generalized Pareto in every stage */
 } weir_sidco_fit;
 
-/* What a fit needs to know of the magnitudes (of what they exceed the last stage's threshold by). */
+/* What a fit needs to know of the magnitudes (of what they exceed the last stage's
+ * threshold by). */
 typedef struct weir_sidco_moments {
   double mean;
   double variance;

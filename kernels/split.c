@@ -1,5 +1,5 @@
-/* Passes over a gradient cut into parts for several threads.  Where parts end follows from n alone, or does
- * not matter to the result, so that any number of threads gives the same bits. */
+/* Passes over a gradient cut into parts for several threads.  Where parts end follows from n alone,
+ * or does not matter to the result, so that any number of threads gives the same bits. */
 #include "kernels/internal.h"
 
 /* --- error feedback --------------------------------------------------------------------------- */
@@ -38,8 +38,7 @@ void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const fl
   }
 }
 
-void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n,
-                        weir_moments *moments) {
+void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
   weir_ef_accumulate_in(NULL, g, r, e, n, moments);
 }
 

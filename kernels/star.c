@@ -5,8 +5,7 @@
  * the engine's business. */
 #include "kernels/internal.h"
 
-weir_status weir_star_select(weir_codec_context *context, const float *e,
-                             const weir_layout *layout, double cr, uint32_t *index,
-                             size_t capacity, size_t *k) {
+weir_status weir_star_select(weir_codec_context *context, const float *e, const weir_layout *layout,
+                             double cr, uint32_t *index, size_t capacity, size_t *k) {
   return weir_topk_select(context, e, layout, cr, index, capacity, k);
 }

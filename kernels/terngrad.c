@@ -6,10 +6,10 @@
  *   decode  t_i times a scale
  *
  * The paper's scale is s, which makes the decoded value unbiased.  Under error feedback that scale
- * does harm: its squared error is sum |x|(s - |x|), for Gaussian gradients (0.8 s/sigma - 1) ||x||^2,
- * so that the residual grows until it dwarfs the gradient (measured, 1000 steps: 419 times the
- * gradient's energy when clipped, 564 times when not).  A plan therefore sends the least-squares
- * scale <x, t> / <t, t>, the mean magnitude of the elements that fired, whose error
+ * does harm: its squared error is sum |x|(s - |x|), for Gaussian gradients (0.8 s/sigma - 1)
+ * ||x||^2, so that the residual grows until it dwarfs the gradient (measured, 1000 steps: 419 times
+ * the gradient's energy when clipped, 564 times when not).  A plan therefore sends the
+ * least-squares scale <x, t> / <t, t>, the mean magnitude of the elements that fired, whose error
  * ||x||^2 - <x,t>^2 / <t,t> is below ||x||^2 as soon as one fires (measured: 1.1 times). */
 #include <math.h>
 

@@ -7,8 +7,7 @@ size_t weir_topk_kept(const weir_layout *layout, double cr) {
   return weir_kept_of(layout->offset[layout->tensors], cr);
 }
 
-weir_status weir_topk_select(weir_codec_context *context, const float *e,
-                             const weir_layout *layout, double cr, uint32_t *index,
-                             size_t capacity, size_t *k) {
+weir_status weir_topk_select(weir_codec_context *context, const float *e, const weir_layout *layout,
+                             double cr, uint32_t *index, size_t capacity, size_t *k) {
   return weir_select_whole(context, e, layout, cr, index, capacity, k, weir_topk_indices);
 }

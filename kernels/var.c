@@ -3,9 +3,8 @@
  * sum(e^2)/n - (sum(e)/n)^2; the indices are the exact top-k of the root's gradient. */
 #include "kernels/internal.h"
 
-weir_status weir_var_select(weir_codec_context *context, const float *e,
-                            const weir_layout *layout, double cr, uint32_t *index,
-                            size_t capacity, size_t *k) {
+weir_status weir_var_select(weir_codec_context *context, const float *e, const weir_layout *layout,
+                            double cr, uint32_t *index, size_t capacity, size_t *k) {
   return weir_topk_select(context, e, layout, cr, index, capacity, k);
 }
 

@@ -103,10 +103,10 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
                      capacity);
   }
   weir_wire_header head = {.k = (uint32_t)k,
-                 .n = (uint32_t)n,
-                 .index_encoding = (uint8_t)code.encoding,
-                 .value_encoding = (uint8_t)values,
-                 .shift = (uint8_t)code.shift};
+                           .n = (uint32_t)n,
+                           .index_encoding = (uint8_t)code.encoding,
+                           .value_encoding = (uint8_t)values,
+                           .shift = (uint8_t)code.shift};
   memcpy(head.magic, weir_wire_magic, sizeof head.magic);
   uint8_t *to = out;
   memcpy(to, &head, sizeof head);

@@ -49,23 +49,24 @@ weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n
 /* values[from .. from + count) as floats. */
 void weir_wire_values(const weir_wire_parts *message, size_t from, size_t count, float *value);
 
-/* --- an index list as masks; wire_mask.c ------------------------------------------------------- */
+/* --- an index list as masks;
+ * wire_mask.c ------------------------------------------------------- */
 
 /* Words that a buffer of masks has behind those asked for. */
 #define WEIR_MASK_SLACK 8
 #define WEIR_MASK_PIECE 512
 
-/* Reads an untrusted list as a bit an element.  Element 0 is bit `lead` of the first mask, so that masks
- * fall on lines of memory wherever the gradient begins. */
+/* Reads an untrusted list as a bit an element.  Element 0 is bit `lead` of the first mask, so that
+ * masks fall on lines of memory wherever the gradient begins. */
 typedef struct weir_mask_reader {
   weir_index_reader list;
-  size_t k;              /* indices in the list */
-  unsigned lead;         /* 0..63 */
-  const uint64_t *table; /* of codes, while it is read by one */
-  size_t word;           /* masks read */
-  size_t seen;           /* bits in them */
+  size_t k;                        /* indices in the list */
+  unsigned lead;                   /* 0..63 */
+  const uint64_t *table;           /* of codes, while it is read by one */
+  size_t word;                     /* masks read */
+  size_t seen;                     /* bits in them */
   uint64_t carry[WEIR_MASK_SLACK]; /* bits already read of the masks that follow */
-  size_t read, listed, taken; /* indices read so far, in piece, and of those used */
+  size_t read, listed, taken;      /* indices read so far, in piece, and of those used */
   uint32_t piece[WEIR_MASK_PIECE];
 } weir_mask_reader;
 
@@ -75,13 +76,13 @@ void weir_masks_start(weir_mask_reader *reader, const weir_index_reader *list, s
 bool weir_masks_dense(const weir_index_reader *list, size_t k);
 /* Masks of the whole gradient. */
 size_t weir_masks_words(const weir_mask_reader *reader);
-/* The next words masks, and how many bits are set in them: never more than k in all.  mask has room for
- * WEIR_MASK_SLACK more.  false: malformed.  Some of the job `meanwhile` (NULL: none), over other masks, may
- * be done on the way. */
+/* The next words masks, and how many bits are set in them: never more than k in all.  mask has room
+ * for WEIR_MASK_SLACK more.  false: malformed.  Some of the job `meanwhile` (NULL: none), over
+ * other masks, may be done on the way. */
 bool weir_masks_read(weir_mask_reader *reader, uint64_t *mask, size_t words, size_t *ones,
                      weir_spread_job *meanwhile);
-/* After the last mask, which is given again: the list is at its end, has k indices, and none is out of
- * range. */
+/* After the last mask, which is given again: the list is at its end, has k indices, and none is out
+ * of range. */
 bool weir_masks_done(const weir_mask_reader *reader, uint64_t last);
 
 #endif

@@ -145,12 +145,8 @@ void weir_index_write(weir_index_code code, const uint32_t *index, size_t k, uin
         memcpy(out, index, 4 * k);
       }
       break;
-    case WEIR_INDEX_BITMAP:
-      write_bitmap(index, k, out, code.bytes);
-      break;
-    default:
-      write_rice(index, k, code.shift, out);
-      break;
+    case WEIR_INDEX_BITMAP: write_bitmap(index, k, out, code.bytes); break;
+    default: write_rice(index, k, code.shift, out); break;
   }
 }
 
@@ -225,8 +221,8 @@ static bool read_gap(weir_index_reader *reader, uint64_t *gap) {
   return true;
 }
 
-/* As many of count gaps as lie in one window; the reader moves past them.  They stay below 2^38 each, so
- * that next cannot wrap. */
+/* As many of count gaps as lie in one window; the reader moves past them.  They stay below 2^38
+ * each, so that next cannot wrap. */
 static size_t read_window(weir_index_reader *reader, uint32_t *index, size_t count) {
   unsigned shift = reader->code.shift;
   uint64_t low_mask = (UINT64_C(1) << shift) - 1;
@@ -277,12 +273,9 @@ static bool read_rice(weir_index_reader *reader, uint32_t *index, size_t count) 
 
 bool weir_index_read(weir_index_reader *reader, uint32_t *index, size_t count) {
   switch (reader->code.encoding) {
-    case WEIR_INDEX_U32:
-      return read_u32(reader, index, count);
-    case WEIR_INDEX_BITMAP:
-      return read_bitmap(reader, index, count);
-    default:
-      return read_rice(reader, index, count);
+    case WEIR_INDEX_U32: return read_u32(reader, index, count);
+    case WEIR_INDEX_BITMAP: return read_bitmap(reader, index, count);
+    default: return read_rice(reader, index, count);
   }
 }
 
@@ -304,11 +297,8 @@ static bool rest_is_zero(const weir_index_reader *reader) {
 
 bool weir_index_done(const weir_index_reader *reader) {
   switch (reader->code.encoding) {
-    case WEIR_INDEX_U32:
-      return true;
-    case WEIR_INDEX_BITMAP:
-      return rest_is_zero(reader);
-    default:
-      return (reader->at + 7) / 8 == reader->code.bytes && rest_is_zero(reader);
+    case WEIR_INDEX_U32: return true;
+    case WEIR_INDEX_BITMAP: return rest_is_zero(reader);
+    default: return (reader->at + 7) / 8 == reader->code.bytes && rest_is_zero(reader);
   }
 }

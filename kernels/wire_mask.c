@@ -1,18 +1,18 @@
-/* Index lists read as masks, a bit an element, 64 at a time: what spreading values over a gradient works
- * from.
+/* Index lists read as masks, a bit an element, 64 at a time: what spreading values over a gradient
+ * works from.
  *
- * A bitmap is copied.  A Rice list of a small parameter s is read WINDOW bits at a time through a table:
- * at the begin of a code a zero bit leaves out 2^s elements, and after it a code begins again (so zeros
- * may be taken one by one), and a one bit with s more leaves out as many as they say and keeps the next.
- * An entry does all that lies whole in its window.  The rest, sparse lists and the last 64 bits, goes
- * index by index. */
+ * A bitmap is copied.  A Rice list of a small parameter s is read WINDOW bits at a time through a
+ * table: at the begin of a code a zero bit leaves out 2^s elements, and after it a code begins
+ * again (so zeros may be taken one by one), and a one bit with s more leaves out as many as they
+ * say and keeps the next. An entry does all that lies whole in its window.  The rest, sparse lists
+ * and the last 64 bits, goes index by index. */
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "kernels/wire.h"
 
 #define WINDOW WEIR_RICE_WINDOW
-#define TABLED_MOST 5U /* largest parameter read through a table */
+#define TABLED_MOST 5U             /* largest parameter read through a table */
 #define TABLED_LEAST ((size_t)256) /* indices; for fewer a cold table is slower */
 
 #define SPAN_MOST 48U /* elements of an entry */
@@ -70,8 +70,8 @@ bool weir_masks_dense(const weir_index_reader *list, size_t k) {
 
 void weir_masks_start(weir_mask_reader *reader, const weir_index_reader *list, size_t k,
                       unsigned lead) {
-  *reader = (weir_mask_reader){
-      .list = *list, .k = k, .lead = lead, .table = table_of(list->code, k)};
+  *reader =
+      (weir_mask_reader){.list = *list, .k = k, .lead = lead, .table = table_of(list->code, k)};
 }
 
 size_t weir_masks_words(const weir_mask_reader *reader) {

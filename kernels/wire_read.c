@@ -1,8 +1,7 @@
-/* Reading wire messages; wire.c gives the form.  Nothing in a message is trusted: lengths are checked
- * before a byte behind the header is read, and the list while it is. */
-#include "kernels/wire.h"
-
+/* Reading wire messages; wire.c gives the form.  Nothing in a message is trusted: lengths are
+ * checked before a byte behind the header is read, and the list while it is. */
 #include "base/base.h"
+#include "kernels/wire.h"
 
 weir_status weir_wire_malformed(const char *what) {
   return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %s", what);
@@ -40,10 +39,10 @@ weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n
   out->k = head.k;
   out->encoding = (weir_value_encoding)head.value_encoding;
   out->values = out->encoding != WEIR_VALUES_NONE ? data + list : NULL;
-  out->list = (weir_index_reader){
-      .code = {(weir_index_encoding)head.index_encoding, head.shift, list},
-      .data = data,
-      .n = head.n};
+  out->list =
+      (weir_index_reader){.code = {(weir_index_encoding)head.index_encoding, head.shift, list},
+                          .data = data,
+                          .n = head.n};
   return WEIR_OK;
 }
 

@@ -1,18 +1,20 @@
-/* Wire messages spread over a gradient: the list becomes masks, a block at a time, and each block's values
- * go to their places in whole vectors.  What is overwritten is written once and not read; adding touches
- * what has to be touched. */
+/* Wire messages spread over a gradient: the list becomes masks, a block at a time, and each block's
+ * values go to their places in whole vectors.  What is overwritten is written once and not read;
+ * adding touches what has to be touched. */
 #include "kernels/wire.h"
 
 #define BLOCK ((size_t)64) /* masks at a time: their values are still in the first cache */
 
-/* Elements from which on a gradient is written past the caches: it would not be found there again. */
+/* Elements from which on a gradient is written past the caches: it would not be found
+ * there again. */
 #define STREAM_LEAST ((size_t)4 << 20)
 
 typedef struct spread {
   const weir_wire_parts *message;
   float *to;
   size_t n;
-  unsigned lead; /* bits of the first mask before to[0]: to + 64 w - lead lies at a line of memory */
+  unsigned
+      lead; /* bits of the first mask before to[0]: to + 64 w - lead lies at a line of memory */
   bool add, stream;
 } spread;
 
@@ -73,8 +75,8 @@ static const float *take_values(values *v, size_t count) {
   return v->ready + v->begin - count;
 }
 
-/* At most BLOCK masks from the word-th on, ones bits in all: elements at either end that are no whole mask
- * at once, and what is in between as the caller's job. */
+/* At most BLOCK masks from the word-th on, ones bits in all: elements at either end that are no
+ * whole mask at once, and what is in between as the caller's job. */
 static weir_spread_job begin_block(const spread *s, size_t word, const uint64_t *mask, size_t words,
                                    values *v, size_t ones) {
   const float *value = take_values(v, ones);
@@ -102,8 +104,8 @@ static void end_block(const spread *s, weir_spread_job job) {
   }
 }
 
-/* Over the whole list, block by block, each spread while the next is read; s NULL: only to see whether the
- * list is good. */
+/* Over the whole list, block by block, each spread while the next is read; s NULL: only to see
+ * whether the list is good. */
 static bool walk(const weir_wire_parts *message, unsigned lead, const spread *s) {
   uint64_t masks[2][BLOCK + WEIR_MASK_SLACK];
   uint64_t last = 0;
@@ -209,7 +211,8 @@ static weir_status add_listed(const weir_wire_parts *message, float *to) {
 static weir_status open_message(const void *message, size_t bytes, size_t expected_n,
                                 weir_wire_parts *in) {
   weir_status status = weir_wire_parse(message, bytes, expected_n, in);
-  return status == WEIR_OK && in->values == NULL ? weir_wire_malformed("values are missing") : status;
+  return status == WEIR_OK && in->values == NULL ? weir_wire_malformed("values are missing")
+                                                 : status;
 }
 
 weir_status weir_wire_decode_dense(weir_codec_context *context, const void *message, size_t bytes,

@@ -117,8 +117,8 @@ static weir_status capture_groups(weir_session *session, const weir_trainer *tra
     status = reduce(session, ranks, (const double *)own, count * FIELDS, true, (double *)least);
   if (!status && rank == 0) {
     for (size_t k = 0; k < count; k++) mean[k].exchange_s = least[k].exchange_s;
-    GString *text = g_string_new(
-        "last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms\n");
+    GString *text =
+        g_string_new("last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms\n");
     append_groups(text, trainer, groups, mean, count);
     status = write_file(directory, "groups.csv", text);
     g_string_free(text, TRUE);

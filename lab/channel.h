@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
 #include <weir/weir.h>
 
 typedef enum weir_message_kind {
@@ -19,12 +18,12 @@ typedef enum weir_message_kind {
 /* One line of steps.csv. */
 typedef struct weir_row {
   weir_step_info info;
-  uint32_t epoch;                     /* as counted in the scenario */
-  double loss;                        /* of rank 0's batch */
-  double accuracy;                    /* fraction; NaN: not evaluated after this step */
-  double elapsed_s;                   /* when it ended, evaluation excluded */
-  double set_latency_s;               /* in force; the runner fills both in for a real network */
-  double set_bandwidth;               /* bytes/s */
+  uint32_t epoch;       /* as counted in the scenario */
+  double loss;          /* of rank 0's batch */
+  double accuracy;      /* fraction; NaN: not evaluated after this step */
+  double elapsed_s;     /* when it ended, evaluation excluded */
+  double set_latency_s; /* in force; the runner fills both in for a real network */
+  double set_bandwidth; /* bytes/s */
 } weir_row;
 
 typedef struct weir_message {

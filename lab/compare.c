@@ -24,7 +24,8 @@ void weir_comparison_plan(weir_comparison *c, char **policies, const uint64_t *s
       run->seed = seeds[s];
       run->time_to_accuracy_s = NAN;
       char *name = g_strdelimit(g_strdup(*policy), ":/", '-');
-      run->folder = seed_count > 1 ? g_strdup_printf("%s-seed%" PRIu64, name, seeds[s]) : g_strdup(name);
+      run->folder =
+          seed_count > 1 ? g_strdup_printf("%s-seed%" PRIu64, name, seeds[s]) : g_strdup(name);
       g_free(name);
     }
 }
@@ -87,7 +88,8 @@ weir_status weir_compared_read(weir_compared *run, const char *directory) {
                 number(object, "wire_bytes", &run->wire_bytes) && read_accuracy(run, object);
     if (run->done) run->seed = (uint64_t)json_object_get_int_member_with_default(object, "seed", 0);
     if (run->done)
-      (void)g_strlcpy(run->network, json_object_get_string_member_with_default(object, "network", ""),
+      (void)g_strlcpy(run->network,
+                      json_object_get_string_member_with_default(object, "network", ""),
                       sizeof run->network);
     else
       status = weir_fail(WEIR_E_PARSE, "%s: not the summary of a run", path);

@@ -1,11 +1,11 @@
-/* `weir compare`: one scenario under several policies, the same seeds, judged by time to accuracy. */
+/* `weir compare`: one scenario under several policies, the same seeds, judged by time
+ * to accuracy. */
 #ifndef WEIR_LAB_COMPARE_H
 #define WEIR_LAB_COMPARE_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 /* One run, as its summary.json tells. */
@@ -28,8 +28,8 @@ typedef struct weir_comparison {
   double target; /* accuracy, fraction; NaN until known */
 } weir_comparison;
 
-/* Policies x seeds, in this order; seeds count at least one.  Folder names are the policy's with '-'
- * for ':', and "-seedS" when there are several seeds. */
+/* Policies x seeds, in this order; seeds count at least one.  Folder names are the policy's with
+ * '-' for ':', and "-seedS" when there are several seeds. */
 void weir_comparison_plan(weir_comparison *comparison, char **policies, const uint64_t *seeds,
                           size_t seed_count);
 void weir_comparison_free(weir_comparison *comparison);

@@ -233,7 +233,8 @@ weir_status weir_crew_watch(weir_crew *crew) {
   }
   if (status) put_down_all(crew);
   for (uint32_t r = 0; r < crew->count; r++)
-    if (crew->members[r].pid && !crew->members[r].ended) (void)waitpid(crew->members[r].pid, NULL, 0);
+    if (crew->members[r].pid && !crew->members[r].ended)
+      (void)waitpid(crew->members[r].pid, NULL, 0);
   free(wait);
   if (signals >= 0) (void)close(signals);
   return status ? status : verdict(crew);

@@ -1,27 +1,27 @@
-/* The runner's side of a run: listens to all workers, sets the network when rank 0 asks, finds those
- * that died, froze or fell silent, and sees to it that all of them end. */
+/* The runner's side of a run: listens to all workers, sets the network when rank 0 asks, finds
+ * those that died, froze or fell silent, and sees to it that all of them end. */
 #ifndef WEIR_LAB_CREW_H
 #define WEIR_LAB_CREW_H
 
 #include <sys/types.h>
-
 #include <weir/status.h>
 
 #include "lab/progress.h"
 #include "lab/steplog.h"
 
 typedef struct weir_crew_member {
-  int channel;   /* the runner's end */
-  pid_t pid;     /* 0: a thread */
-  bool ended;    /* nothing more will come: reaped, or a thread that has said its last */
-  bool done;     /* trained to the end */
-  bool stopped;  /* seen stopped by a signal */
-  bool put_down; /* by us, because it did not end by itself */
-  bool died;     /* ended without saying why: `trouble` is what was seen of it from outside */
+  int channel;       /* the runner's end */
+  pid_t pid;         /* 0: a thread */
+  bool ended;        /* nothing more will come: reaped, or a thread that has said its last */
+  bool done;         /* trained to the end */
+  bool stopped;      /* seen stopped by a signal */
+  bool put_down;     /* by us, because it did not end by itself */
+  bool died;         /* ended without saying why: `trouble` is what was seen of it from outside */
   char trouble[512]; /* why it ended early; "" */
 } weir_crew_member;
 
-/* Put an epoch's network, or (epoch 0xffffffff) the trace's at a time, into force and say what it is. */
+/* Put an epoch's network, or (epoch 0xffffffff) the trace's at a time, into force and say what it
+ * is. */
 typedef struct weir_crew_network {
   weir_status (*set)(void *user, uint32_t epoch, double time_s, weir_shape *in_force);
   void *user;

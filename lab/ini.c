@@ -48,12 +48,14 @@ static weir_status open_section(weir_ini_line *at, char *text, char section[LINE
 
 static weir_status split_key(weir_ini_line *at, char *text) {
   if (!at->section)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: '%s' stands before any section; expected [scenario] first",
-                     at->path, at->line, text);
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: '%s' stands before any section; expected [scenario] first", at->path,
+                     at->line, text);
   char *equals = strchr(text, '=');
   if (!equals)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: '%s' is neither a section nor a key; expected key = value",
-                     at->path, at->line, text);
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: '%s' is neither a section nor a key; expected key = value", at->path,
+                     at->line, text);
   *equals = 0;
   at->key = trim(text);
   at->value = trim(equals + 1);
@@ -69,17 +71,18 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
   for (at.line = 1; fgets(buffer, sizeof buffer, file); at.line++) {
     size_t length = strlen(buffer);
     if ((!length || buffer[length - 1] != '\n') && !feof(file))
-      return weir_fail(WEIR_E_PARSE, "%s:%d: the line is no text or too long; expected at most %d characters",
+      return weir_fail(WEIR_E_PARSE,
+                       "%s:%d: the line is no text or too long; expected at most %d characters",
                        path, at.line, LINE_MAX_BYTES - 2);
     cut_comment(buffer);
     char *text = trim(buffer);
     if (!*text) continue;
-    weir_status status =
-        *text == '[' ? open_section(&at, text, section) : split_key(&at, text);
+    weir_status status = *text == '[' ? open_section(&at, text, section) : split_key(&at, text);
     if (!status) status = callback(user, &at);
     if (status) return status;
   }
-  if (ferror(file)) return weir_fail(WEIR_E_IO, "%s:0: cannot be read (%s); expected a scenario file", path,
+  if (ferror(file))
+    return weir_fail(WEIR_E_IO, "%s:0: cannot be read (%s); expected a scenario file", path,
                      strerror(errno));
   return WEIR_OK;
 }

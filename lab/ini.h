@@ -19,7 +19,8 @@ typedef struct weir_ini_line {
 /* Called once for each section header and each key, in order; strings live until it returns. */
 typedef weir_status (*weir_ini_fn)(void *user, const weir_ini_line *line);
 
-/* Errors: WEIR_E_IO (cannot be read), WEIR_E_PARSE ("file:line: ..."), or what the callback gave. */
+/* Errors: WEIR_E_IO (cannot be read), WEIR_E_PARSE ("file:line: ..."), or what the
+ * callback gave. */
 weir_status weir_ini_read(const char *path, weir_ini_fn callback, void *user);
 
 #endif

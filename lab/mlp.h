@@ -21,8 +21,8 @@ typedef struct weir_mlp {
   float *activation[WEIR_MLP_LAYERS_MAX + 1]; /* [0] is the input, filled in by the caller */
   float *delta[2];                            /* gradients of two neighbouring activations */
   float *memory;                              /* what all of the above point into */
-  /* Told of each gradient as soon as backward leaves it alone: 2i is the weight's, 2i + 1 the bias's
-   * of layer layers - 1 - i.  NULL: nobody; a failure ends the pass. */
+  /* Told of each gradient as soon as backward leaves it alone: 2i is the weight's, 2i + 1 the
+   * bias's of layer layers - 1 - i.  NULL: nobody; a failure ends the pass. */
   weir_status (*ready)(void *user, size_t tensor);
   void *user;
   double layer_s; /* waited in the forward pass of every layer, twice that in its backward pass */

@@ -9,8 +9,8 @@
 #include "base/base.h"
 #include "lab/runner_private.h"
 
-static const char *const results[] = {"summary.json", "steps.csv", "decisions.jsonl", "report.html",
-                                      "profile.csv",  "groups.csv"};
+static const char *const results[] = {"summary.json", "steps.csv",   "decisions.jsonl",
+                                      "report.html",  "profile.csv", "groups.csv"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);
@@ -61,8 +61,7 @@ void weir_out_discard(const char *out) {
 }
 
 weir_status weir_out_open(const char *out) {
-  if (g_mkdir_with_parents(out, 0777))
-    return unusable(out, strerror(errno));
+  if (g_mkdir_with_parents(out, 0777)) return unusable(out, strerror(errno));
   weir_out_discard(out);
   return WEIR_OK;
 }

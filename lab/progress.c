@@ -16,10 +16,8 @@ weir_progress_style weir_progress_style_here(void) {
 
 void weir_progress_begin(weir_progress *p, weir_progress_style style, const weir_scenario *scenario,
                          uint64_t steps_per_epoch) {
-  *p = (weir_progress){.style = style,
-                       .scenario = scenario,
-                       .steps_per_epoch = steps_per_epoch,
-                       .accuracy = NAN};
+  *p = (weir_progress){
+      .style = style, .scenario = scenario, .steps_per_epoch = steps_per_epoch, .accuracy = NAN};
 }
 
 static void show(weir_progress *p, const char *line, bool last_of_epoch) {
@@ -41,7 +39,8 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
   const double eta = (double)left * p->step_s;
   char plan[WEIR_PLAN_TEXT_MAX], accuracy[32] = "", measured[64] = "not measured yet", set[64] = "";
   weir_plan_format(&info->plan, plan);
-  if (isfinite(p->accuracy)) (void)snprintf(accuracy, sizeof accuracy, ", acc %.1f %%", p->accuracy * 100);
+  if (isfinite(p->accuracy))
+    (void)snprintf(accuracy, sizeof accuracy, ", acc %.1f %%", p->accuracy * 100);
   if (info->latency_s > 0 && info->bandwidth_bytes_s > 0)
     (void)snprintf(measured, sizeof measured, "measured %.3g ms %.4g Mbit/s", info->latency_s * 1e3,
                    info->bandwidth_bytes_s * 8e-6);
@@ -49,12 +48,12 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
     (void)snprintf(set, sizeof set, "set %.3g ms %.4g Mbit/s, ", row->set_latency_s * 1e3,
                    row->set_bandwidth * 8e-6);
   (void)snprintf(line, LINE_BYTES,
-                 "epoch %" PRIu32 "/%" PRIu32 " step %" PRIu64 "/%" PRIu64 "  %.3g step/s  %s%s  "
+                 "epoch %" PRIu32 "/%" PRIu32 " step %" PRIu64 "/%" PRIu64
+                 "  %.3g step/s  %s%s  "
                  "%s%s  loss %.3f%s  ETA %d:%02d",
                  row->epoch, s->first_epoch + s->epochs - 1, info->step + 1, total,
-                 p->step_s > 0 ? 1 / p->step_s : 0, info->trial ? "trial of " : "", plan,
-                 set, measured, row->loss, accuracy,
-                 (int)(eta / 60), (int)fmod(eta, 60));
+                 p->step_s > 0 ? 1 / p->step_s : 0, info->trial ? "trial of " : "", plan, set,
+                 measured, row->loss, accuracy, (int)(eta / 60), (int)fmod(eta, 60));
 }
 
 void weir_progress_row(weir_progress *p, const weir_row *row) {
@@ -66,7 +65,8 @@ void weir_progress_row(weir_progress *p, const weir_row *row) {
   p->last_row = now;
   if (isfinite(row->accuracy)) p->accuracy = row->accuracy;
   const bool last_of_epoch = !row->info.trial && (row->info.step + 1) % p->steps_per_epoch == 0;
-  if (p->style == WEIR_PROGRESS_PLAIN ? !last_of_epoch : now - p->last_shown < 0.5 && !last_of_epoch)
+  if (p->style == WEIR_PROGRESS_PLAIN ? !last_of_epoch
+                                      : now - p->last_shown < 0.5 && !last_of_epoch)
     return;
   p->last_shown = now;
   char line[LINE_BYTES];

@@ -22,8 +22,8 @@ static void *worker_thread(void *user) {
   return NULL;
 }
 
-static weir_status start(weir_run *run, weir_sim_clock *clock, const char *group, sim_worker *workers,
-                         weir_crew_member *members) {
+static weir_status start(weir_run *run, weir_sim_clock *clock, const char *group,
+                         sim_worker *workers, weir_crew_member *members) {
   for (uint32_t r = 0; r < run->scenario.workers; r++) {
     int ends[2];
     weir_status status = weir_channel_open(ends);
@@ -82,7 +82,8 @@ weir_status weir_run_sim(void *user) {
   if (!workers || !members || !digests)
     status = weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " workers", n);
   if (!status)
-    status = weir_sim_clock_create(&clock, &run->scenario, run->trace.intervals ? &run->trace : NULL);
+    status =
+        weir_sim_clock_create(&clock, &run->scenario, run->trace.intervals ? &run->trace : NULL);
   if (!status) status = simulate(run, clock, workers, members, digests);
   if (status == WEIR_E_STATE) return status; /* threads may still use all of this */
   weir_sim_clock_free(clock);

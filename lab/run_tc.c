@@ -69,7 +69,8 @@ static double widest_window(const weir_run *run) {
     widest = fmax(widest, shape.rate_bytes_s * 2 * shape.delay_s);
   }
   for (size_t i = 0; i < run->trace.intervals; i++)
-    widest = fmax(widest, run->trace.rate_bytes_s[i] * s->bandwidth_scale * 2 * s->trace.latency_ms / 1e3);
+    widest = fmax(widest,
+                  run->trace.rate_bytes_s[i] * s->bandwidth_scale * 2 * s->trace.latency_ms / 1e3);
   return widest;
 }
 
@@ -79,7 +80,8 @@ static void worker_process(const tc_run *tc, int rank) {
   const weir_run *run = tc->run;
   char name[16], rendezvous[WEIR_ADDRESS_MAX + 8], own[WEIR_ADDRESS_MAX], first[WEIR_ADDRESS_MAX];
   weir_stage_die_with_parent();
-  (void)signal(SIGINT, SIG_IGN); /* a terminal sends it to all; the runner ends its workers itself */
+  (void)signal(SIGINT,
+               SIG_IGN); /* a terminal sends it to all; the runner ends its workers itself */
   weir_stage_open_signals();
   (void)snprintf(name, sizeof name, "weir-worker-%d", rank);
   (void)prctl(PR_SET_NAME, name);
@@ -145,13 +147,14 @@ static weir_status watch(tc_run *tc) {
   weir_steplog log = {0};
   char(*digests)[65] = calloc(n, sizeof *digests);
   if (!digests) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " digests", n);
-  weir_crew crew = {.members = tc->members,
-                    .count = n,
-                    .timeout_s = run->scenario.timeout_s,
-                    .network = {set_network, tc, run->scenario.phase_count ? 0 : run->scenario.trace.interval_s},
-                    .log = &log,
-                    .progress = &run->progress,
-                    .weights_sha256 = digests};
+  weir_crew crew = {
+      .members = tc->members,
+      .count = n,
+      .timeout_s = run->scenario.timeout_s,
+      .network = {set_network, tc, run->scenario.phase_count ? 0 : run->scenario.trace.interval_s},
+      .log = &log,
+      .progress = &run->progress,
+      .weights_sha256 = digests};
   weir_status status = set_network(tc, run->scenario.first_epoch, 0, &crew.in_force);
   if (!status) status = fork_workers(tc);
   /* After a failed fork, those that were forked end with this process, which is their process 1. */

@@ -29,7 +29,8 @@ static weir_status outcome(weir_status status, int code, const uml_view *view) {
   if (!code) return WEIR_OK;
   const char *why = view->last;
   if (!strncmp(why, "weir run: ", 10)) why += 10;
-  return weir_fail(WEIR_E_PEER, "%s", *why ? why : "the run inside User-Mode Linux failed without a word");
+  return weir_fail(WEIR_E_PEER, "%s",
+                   *why ? why : "the run inside User-Mode Linux failed without a word");
 }
 
 weir_status weir_run_uml(weir_run *run) {
@@ -41,20 +42,20 @@ weir_status weir_run_uml(weir_run *run) {
   (void)g_snprintf(seed, sizeof seed, "%" PRIu64, run->scenario.seed);
   char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
   const bool live = run->progress.style != WEIR_PROGRESS_PLAIN;
-  const char *argv[] = {self,       "run",       scenario,    "--out",       "/run/out",
-                              "--policy", run->policy, "--network", "tc",          "--workers",
-                              workers,    "--seed",    seed,        "--inside-uml",
-                              NULL,       NULL,        NULL};
+  const char *argv[] = {self,        "run",          scenario, "--out",     "/run/out", "--policy",
+                        run->policy, "--network",    "tc",     "--workers", workers,    "--seed",
+                        seed,        "--inside-uml", NULL,     NULL,        NULL};
   size_t given = sizeof argv / sizeof *argv - 3;
   if (live) argv[given++] = "--relay";
   if (run->options.profile) argv[given] = "--profile";
   uml_view view = {.progress = &run->progress};
-  const weir_uml_config config = {.argv = argv,
-                                  .out = run->out,
-                                  .memory_mib = (size_t)(1.5 * (double)run->memory_bytes / 1048576) + BOOT_AND_DATA_MIB,
-                                  .timeout_s = LONGEST_S,
-                                  .line = take_line,
-                                  .user = &view};
+  const weir_uml_config config = {
+      .argv = argv,
+      .out = run->out,
+      .memory_mib = (size_t)(1.5 * (double)run->memory_bytes / 1048576) + BOOT_AND_DATA_MIB,
+      .timeout_s = LONGEST_S,
+      .line = take_line,
+      .user = &view};
   int code = 0;
   const weir_status status = weir_uml_run(&config, &code);
   weir_progress_end(&run->progress);

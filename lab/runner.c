@@ -34,7 +34,8 @@ static weir_status groups_policy(const char *text, char **canonical) {
     return status;
   }
   if (access(table.path, R_OK))
-    return weir_fail(WEIR_E_INVALID, "policy %s: %s: %s; expected a table of groups, or layers:PLAN, "
+    return weir_fail(WEIR_E_INVALID,
+                     "policy %s: %s: %s; expected a table of groups, or layers:PLAN, "
                      "bucket=MB:PLAN or even=N:PLAN",
                      text, table.path, strerror(errno));
   char *path = g_canonicalize_filename(table.path, NULL);
@@ -57,13 +58,16 @@ weir_status weir_run_policy(const char *text, char **canonical) {
   }
   const bool named = !strncmp(text, "fixed:", 6);
   if (!named && !strchr(text, ':'))
-    return weir_fail(WEIR_E_INVALID,
-                     "policy %s is unknown; expected weir, paper, bits or fixed:CODEC:CR:COLLECTIVE", text);
+    return weir_fail(
+        WEIR_E_INVALID,
+        "policy %s is unknown; expected weir, paper, bits or fixed:CODEC:CR:COLLECTIVE", text);
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {
     char *why = g_strdup(weir_last_error());
-    status = weir_fail(WEIR_E_INVALID, "policy %s: %s; expected fixed:CODEC:CR:COLLECTIVE that fit together", text, why);
+    status =
+        weir_fail(WEIR_E_INVALID,
+                  "policy %s: %s; expected fixed:CODEC:CR:COLLECTIVE that fit together", text, why);
     g_free(why);
     return status;
   }
@@ -85,7 +89,9 @@ static weir_status apply_options(weir_run *run) {
   weir_scenario *s = &run->scenario;
   if (o->workers >= 0) {
     if (o->workers < 1 || o->workers > WEIR_SCENARIO_WORKERS_MAX)
-      return weir_fail(WEIR_E_INVALID, "command line: --workers %" PRId64 " is not allowed; expected a whole number from 1 to %d",
+      return weir_fail(WEIR_E_INVALID,
+                       "command line: --workers %" PRId64
+                       " is not allowed; expected a whole number from 1 to %d",
                        o->workers, WEIR_SCENARIO_WORKERS_MAX);
     s->workers = (uint32_t)o->workers;
     s->workers_line = 0;
@@ -104,11 +110,14 @@ static weir_status parse_network(weir_run *run) {
     if (!strcmp(text, names[k])) {
       run->network = (weir_network_kind)k;
       if (run->network == WEIR_NETWORK_SIM && run->scenario.fault)
-        return weir_fail(WEIR_E_INVALID, "%s:%d: a fault needs worker processes, and --network sim has threads; expected tc, uml or auto",
+        return weir_fail(WEIR_E_INVALID,
+                         "%s:%d: a fault needs worker processes, and --network sim has threads; "
+                         "expected tc, uml or auto",
                          run->scenario.path, run->scenario.fault_line);
       return WEIR_OK;
     }
-  return weir_fail(WEIR_E_INVALID, "command line: --network %s is unknown; expected auto, tc, uml or sim", text);
+  return weir_fail(WEIR_E_INVALID,
+                   "command line: --network %s is unknown; expected auto, tc, uml or sim", text);
 }
 
 static double available_bytes(void) {
@@ -126,7 +135,10 @@ static weir_status check_memory(weir_run *run) {
   const double need = s->workers * WORKER_BYTES, have = available_bytes();
   run->memory_bytes = (uint64_t)need;
   if (have <= 0 || need <= have) return WEIR_OK;
-  (void)weir_fail(WEIR_E_INVALID, "%" PRIu32 " workers need about %.1f GiB of memory and %.1f GiB are available; expected at most %.0f workers",
+  (void)weir_fail(WEIR_E_INVALID,
+                  "%" PRIu32
+                  " workers need about %.1f GiB of memory and %.1f GiB are available; expected at "
+                  "most %.0f workers",
                   s->workers, need / 1073741824, have / 1073741824, have / WORKER_BYTES);
   return at_place(WEIR_E_INVALID, s->path, s->workers_line);
 }
@@ -143,7 +155,9 @@ static weir_status load_data(weir_run *run) {
   if (s->train_limit && s->train_limit < run->data.train) run->data.train = s->train_limit;
   const uint64_t images = (uint64_t)s->batch * s->workers;
   if (images > run->data.train) {
-    (void)weir_fail(WEIR_E_INVALID, "a step of %" PRIu32 " workers takes %" PRIu64 " images; expected at most the %zu there are",
+    (void)weir_fail(WEIR_E_INVALID,
+                    "a step of %" PRIu32 " workers takes %" PRIu64
+                    " images; expected at most the %zu there are",
                     s->workers, images, run->data.train);
     return at_place(WEIR_E_INVALID, s->path, s->training_line);
   }
@@ -214,7 +228,8 @@ static weir_status choose_network(weir_run *run) {
     g_free(said);
     said = more;
     if (run->scenario.fault) {
-      weir_status status = weir_fail(WEIR_E_UNSUPPORTED, "a fault needs worker processes: %s", said);
+      weir_status status =
+          weir_fail(WEIR_E_UNSUPPORTED, "a fault needs worker processes: %s", said);
       g_free(said);
       return status;
     }

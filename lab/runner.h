@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #include "lab/progress.h"
@@ -17,13 +16,13 @@ typedef struct weir_run_options {
   int64_t workers;     /* negative: the scenario's */
   bool has_seed;
   uint64_t seed;
-  bool inside_uml;     /* this is the command that runs inside User-Mode Linux: the network is tc,
-                          the summary calls it uml, and the report is left to the host */
-  bool relay;          /* progress for another runner */
-  bool profile;        /* also write profile.csv, groups.csv (capture.h) and timings-*.csv
-                          (timings.h) */
-  bool launched;       /* only one worker of a group runs here, which weir_train() started; network is
-                          the transport's name */
+  bool inside_uml; /* this is the command that runs inside User-Mode Linux: the network is tc,
+                      the summary calls it uml, and the report is left to the host */
+  bool relay;      /* progress for another runner */
+  bool profile;    /* also write profile.csv, groups.csv (capture.h) and timings-*.csv
+                      (timings.h) */
+  bool launched;   /* only one worker of a group runs here, which weir_train() started; network is
+                      the transport's name */
 } weir_run_options;
 
 typedef struct weir_run weir_run;
@@ -31,11 +30,11 @@ typedef struct weir_run weir_run;
 /* Check everything a user can get wrong: scenario, policy, data set, memory, output folder.
  * Touches nothing.  Any failure is the input's (exit code 2); the message says where. */
 weir_status weir_run_prepare(weir_run **out, const weir_run_options *options);
-/* Make the output folder, and remove what an older or crashed run left in it.  Also the input's fault
- * when it fails. */
+/* Make the output folder, and remove what an older or crashed run left in it.  Also the input's
+ * fault when it fails. */
 weir_status weir_run_open(weir_run *run);
-/* Run, once opened; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there, otherwise none
- * of them is.  WEIR_E_STATE: interrupted. */
+/* Run, once opened; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there,
+ * otherwise none of them is.  WEIR_E_STATE: interrupted. */
 weir_status weir_run_execute(weir_run *run);
 /* "tc", "uml" or "sim", once executed. */
 const char *weir_run_network(const weir_run *run);

@@ -45,9 +45,9 @@ weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario
                               const weir_steplog *log, const char (*weights_sha256)[65]);
 
 /* Files of a run in its folder. */
-weir_status weir_out_check(const char *out);        /* writable, or could be made; touches nothing */
-weir_status weir_out_open(const char *out);         /* make it; remove an older run's files */
-void weir_out_discard(const char *out);             /* remove this run's files, whole or not */
+weir_status weir_out_check(const char *out); /* writable, or could be made; touches nothing */
+weir_status weir_out_open(const char *out);  /* make it; remove an older run's files */
+void weir_out_discard(const char *out);      /* remove this run's files, whole or not */
 #define WEIR_OUT_JOURNAL ".weir-decisions.tmp"
 
 #endif

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -16,9 +16,9 @@
 typedef struct parser {
   weir_scenario *scenario;
   const char *path;
-  const char *section;               /* the table's name of the section being read */
+  const char *section; /* the table's name of the section being read */
   int section_line;
-  int seen[WEIR_SCENARIO_KEYS_MAX];  /* line of each key; of the current phase for phases */
+  int seen[WEIR_SCENARIO_KEYS_MAX]; /* line of each key; of the current phase for phases */
   int last_line;
 } parser;
 
@@ -137,7 +137,8 @@ static weir_status close_section(parser *p) {
 static weir_status open_phase(parser *p, const weir_ini_line *at) {
   weir_scenario *s = p->scenario;
   if (!*at->argument || strlen(at->argument) >= sizeof s->phases[0].name)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: the phase's name is missing or too long; expected e.g. [phase slow]",
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: the phase's name is missing or too long; expected e.g. [phase slow]",
                      at->path, at->line);
   if (s->phase_count == WEIR_SCENARIO_PHASES_MAX)
     return weir_fail(WEIR_E_PARSE, "%s:%d: one phase too many; expected at most %d", at->path,
@@ -152,15 +153,17 @@ static weir_status open_section(parser *p, const weir_ini_line *at) {
   weir_status status = close_section(p);
   if (status) return status;
   if (!known_section(at->section))
-    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown section [%s]; expected scenario, training, phase NAME, trace or fault",
-                     at->path, at->line, at->section);
+    return weir_fail(
+        WEIR_E_PARSE,
+        "%s:%d: unknown section [%s]; expected scenario, training, phase NAME, trace or fault",
+        at->path, at->line, at->section);
   const bool phase = !strcmp(at->section, "phase");
   for (size_t k = 0; weir_scenario_keys[k].section; k++) {
     const weir_key *key = &weir_scenario_keys[k];
     if (strcmp(key->section, at->section)) continue;
     if (p->seen[k] && !phase)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: [%s] is there a second time; expected it once", at->path,
-                       at->line, at->section);
+      return weir_fail(WEIR_E_PARSE, "%s:%d: [%s] is there a second time; expected it once",
+                       at->path, at->line, at->section);
     p->seen[k] = 0;
     p->section = key->section;
   }
@@ -181,13 +184,15 @@ static weir_status take_line(void *user, const weir_ini_line *at) {
     const weir_key *key = &weir_scenario_keys[k];
     if (strcmp(key->section, p->section) || strcmp(key->name, at->key)) continue;
     if (p->seen[k])
-      return weir_fail(WEIR_E_PARSE, "%s:%d: %s is there a second time (first in line %d); expected it once",
+      return weir_fail(WEIR_E_PARSE,
+                       "%s:%d: %s is there a second time (first in line %d); expected it once",
                        at->path, at->line, at->key, p->seen[k]);
     p->seen[k] = at->line;
     if (key->line_offset) *(int *)((char *)p->scenario + key->line_offset) = at->line;
     return parse_value(p, at, key) ? WEIR_OK : bad_value(at, key);
   }
-  return weir_fail(WEIR_E_PARSE, "%s:%d: unknown key %s in [%s]; expected one that docs/scenarios.md lists",
+  return weir_fail(WEIR_E_PARSE,
+                   "%s:%d: unknown key %s in [%s]; expected one that docs/scenarios.md lists",
                    at->path, at->line, at->key, p->section);
 }
 
@@ -202,27 +207,33 @@ static weir_status check_phases(weir_scenario *s) {
   weir_phase *phase = s->phases;
   qsort(phase, s->phase_count, sizeof *phase, by_first_epoch);
   if (phase->first_epoch > 1)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: no phase for the epochs before %" PRIu32
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: no phase for the epochs before %" PRIu32
                      "; expected the first phase to start at epoch 0 or 1",
                      s->path, phase->line, phase->first_epoch);
   s->first_epoch = phase->first_epoch;
   const uint32_t last = s->first_epoch + s->epochs - 1;
   for (size_t i = 0; i < s->phase_count; i++) {
     if (i && phase[i].first_epoch <= phase[i - 1].last_epoch)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] and [phase %s] (line %d) overlap in epoch %" PRIu32
+      return weir_fail(WEIR_E_PARSE,
+                       "%s:%d: [phase %s] and [phase %s] (line %d) overlap in epoch %" PRIu32
                        "; expected each epoch in one phase",
                        s->path, phase[i].line, phase[i].name, phase[i - 1].name, phase[i - 1].line,
                        phase[i].first_epoch);
     if (i && phase[i].first_epoch != phase[i - 1].last_epoch + 1)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: no phase for epoch %" PRIu32 "; expected [phase %s] to start there",
+      return weir_fail(WEIR_E_PARSE,
+                       "%s:%d: no phase for epoch %" PRIu32 "; expected [phase %s] to start there",
                        s->path, phase[i].line, phase[i - 1].last_epoch + 1, phase[i].name);
     if (phase[i].last_epoch > last)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] goes beyond the last epoch; expected it to end by %" PRIu32
-                       " (epochs = %" PRIu32 ", line %d)",
-                       s->path, phase[i].line, phase[i].name, last, s->epochs, s->epochs_line);
+      return weir_fail(
+          WEIR_E_PARSE,
+          "%s:%d: [phase %s] goes beyond the last epoch; expected it to end by %" PRIu32
+          " (epochs = %" PRIu32 ", line %d)",
+          s->path, phase[i].line, phase[i].name, last, s->epochs, s->epochs_line);
   }
   if (phase[s->phase_count - 1].last_epoch != last)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: no phase for epoch %" PRIu32 "; expected phases up to epoch %" PRIu32,
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: no phase for epoch %" PRIu32 "; expected phases up to epoch %" PRIu32,
                      s->path, s->epochs_line, phase[s->phase_count - 1].last_epoch + 1, last);
   return WEIR_OK;
 }
@@ -230,11 +241,14 @@ static weir_status check_phases(weir_scenario *s) {
 static weir_status check_network(weir_scenario *s, const parser *p) {
   const bool traced = *s->trace.file != 0;
   if (!traced && !s->phase_count)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: the file ends without a network; expected [phase NAME] sections or [trace]",
-                     s->path, p->last_line);
+    return weir_fail(
+        WEIR_E_PARSE,
+        "%s:%d: the file ends without a network; expected [phase NAME] sections or [trace]",
+        s->path, p->last_line);
   if (traced && s->phase_count)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] stands beside [trace]; expected one or the other",
-                     s->path, s->phases[0].line, s->phases[0].name);
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: [phase %s] stands beside [trace]; expected one or the other", s->path,
+                     s->phases[0].line, s->phases[0].name);
   if (!traced) return check_phases(s);
   s->first_epoch = 1;
   if (*s->trace.file != '/') { /* relative to the scenario, not to where weir was called */
@@ -243,7 +257,8 @@ static weir_status check_network(weir_scenario *s, const parser *p) {
     (void)snprintf(joined, sizeof joined, "%.*s%s", slash ? (int)(slash - s->path) + 1 : 0, s->path,
                    s->trace.file);
     if (strlen(joined) >= sizeof s->trace.file)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: the trace's path is too long; expected at most %d characters",
+      return weir_fail(WEIR_E_PARSE,
+                       "%s:%d: the trace's path is too long; expected at most %d characters",
                        s->path, s->trace.line, WEIR_SCENARIO_TEXT_MAX - 1);
     strcpy(s->trace.file, joined);
   }
@@ -264,7 +279,9 @@ static weir_status check_whole(weir_scenario *s, const parser *p) {
   if (status) return status;
   for (size_t d = 0; d < s->decays; d++)
     if (s->decay_epochs[d] < s->first_epoch || s->decay_epochs[d] >= s->first_epoch + s->epochs)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: decay epoch %" PRIu32 " is none of the run's; expected %" PRIu32 " to %" PRIu32,
+      return weir_fail(WEIR_E_PARSE,
+                       "%s:%d: decay epoch %" PRIu32 " is none of the run's; expected %" PRIu32
+                       " to %" PRIu32,
                        s->path, s->decay_line, s->decay_epochs[d], s->first_epoch,
                        s->first_epoch + s->epochs - 1);
   return weir_scenario_check_workers(s);
@@ -272,7 +289,8 @@ static weir_status check_whole(weir_scenario *s, const parser *p) {
 
 weir_status weir_scenario_check_workers(const weir_scenario *s) {
   if (s->fault && s->fault_rank >= s->workers)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: the fault's rank %" PRIu32 " is no worker; expected 0 to %" PRIu32,
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: the fault's rank %" PRIu32 " is no worker; expected 0 to %" PRIu32,
                      s->path, s->fault_line, s->fault_rank, s->workers - 1);
   return WEIR_OK;
 }
@@ -290,8 +308,9 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
                        .evaluate_every = 1,
                        .trace = {.interval_s = 1, .window_s = 1, .slot_bytes = 1500}};
   if (strlen(path) >= sizeof s->path)
-    return weir_fail(WEIR_E_INVALID, "%.60s...: the path is too long; expected at most %d characters",
-                     path, WEIR_SCENARIO_TEXT_MAX - 1);
+    return weir_fail(WEIR_E_INVALID,
+                     "%.60s...: the path is too long; expected at most %d characters", path,
+                     WEIR_SCENARIO_TEXT_MAX - 1);
   strcpy(s->path, path);
   const char *slash = strrchr(path, '/');
   strcpy(s->name, slash ? slash + 1 : path);

@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #include "netmon/shaper.h"
@@ -19,10 +18,10 @@
 /* A span of epochs under one state of the network. */
 typedef struct weir_phase {
   char name[64];
-  int line;                    /* of its section header */
+  int line;                         /* of its section header */
   uint32_t first_epoch, last_epoch; /* both included, as counted in the file */
-  double latency_ms;           /* one way */
-  double bandwidth_gbps;       /* as in the file, before bandwidth_scale */
+  double latency_ms;                /* one way */
+  double bandwidth_gbps;            /* as in the file, before bandwidth_scale */
   double loss_percent, reorder_percent, duplicate_percent;
 } weir_phase;
 
@@ -53,10 +52,10 @@ typedef struct weir_scenario {
   uint64_t seed;
   double timeout_s;
   char policy[WEIR_SCENARIO_TEXT_MAX]; /* default of --policy */
-  uint32_t codec_threads; /* of each worker */
-  uint32_t overlap; /* 1: policy weir may plan groups of tensors */
+  uint32_t codec_threads;              /* of each worker */
+  uint32_t overlap;                    /* 1: policy weir may plan groups of tensors */
   uint32_t segments; /* that TCP sends at a time at least; 0: as the kernel has it */
-  int workers_line; /* 0: set on the command line */
+  int workers_line;  /* 0: set on the command line */
   int policy_line;
   /* [training] */
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];

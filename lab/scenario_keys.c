@@ -1,6 +1,5 @@
 #include "lab/scenario_keys.h"
 
-
 #define AT(field) offsetof(weir_scenario, field)
 #define IN_PHASE(field) offsetof(weir_phase, field)
 #define TINY 1e-9 /* below it, what must be positive counts as zero */
@@ -76,10 +75,9 @@ const weir_key weir_scenario_keys[] = {
     {"trace", "slot_bytes", WEIR_KEY_REAL, AT(trace.slot_bytes), 0, 1, 65536, false,
      "bytes from 1 to 65536"},
 
-    {"fault", "kind", WEIR_KEY_FAULT, AT(fault), 0, 0, 0, true,
-     "kill, freeze or exit"},
-    {"fault", "rank", WEIR_KEY_COUNT, AT(fault_rank), AT(fault_line), 0, WEIR_SCENARIO_WORKERS_MAX, true,
-     "a worker's number, counting from 0"},
+    {"fault", "kind", WEIR_KEY_FAULT, AT(fault), 0, 0, 0, true, "kill, freeze or exit"},
+    {"fault", "rank", WEIR_KEY_COUNT, AT(fault_rank), AT(fault_line), 0, WEIR_SCENARIO_WORKERS_MAX,
+     true, "a worker's number, counting from 0"},
     {"fault", "step", WEIR_KEY_COUNT, AT(fault_step), 0, 0, 1e9, true,
      "a step's number, counting from 0"},
     {NULL, NULL, WEIR_KEY_TEXT, 0, 0, 0, 0, false, NULL},

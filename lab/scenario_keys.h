@@ -19,7 +19,7 @@ typedef enum weir_key_kind {
 typedef struct weir_key {
   const char *section, *name;
   weir_key_kind kind;
-  size_t offset; /* into weir_phase for section "phase", else into weir_scenario */
+  size_t offset;      /* into weir_phase for section "phase", else into weir_scenario */
   size_t line_offset; /* where the key's line goes; 0: nowhere */
   double low, high;   /* allowed, ends included */
   bool required;      /* once the section is there */

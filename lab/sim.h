@@ -4,7 +4,6 @@
 #define WEIR_LAB_SIM_H
 
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #include "lab/scenario.h"
@@ -18,15 +17,16 @@ weir_status weir_sim_clock_create(weir_sim_clock **out, const weir_scenario *sce
 void weir_sim_clock_free(weir_sim_clock *clock);
 
 /* A rank is about to begin a step of an epoch; the step before kept it busy for busy_s, and all of
- * them for exchange_s on the wire.  Waits for all ranks; then the time has moved on, and the network
- * is set for the coming step.  *elapsed_s: the virtual time now.  WEIR_E_PEER names a rank that has
- * failed, WEIR_E_TIMEOUT says how many did not come. */
+ * them for exchange_s on the wire.  Waits for all ranks; then the time has moved on, and the
+ * network is set for the coming step.  *elapsed_s: the virtual time now.  WEIR_E_PEER names a rank
+ * that has failed, WEIR_E_TIMEOUT says how many did not come. */
 weir_status weir_sim_clock_arrive(weir_sim_clock *clock, double busy_s, double exchange_s,
                                   uint32_t epoch, double timeout_s, double *elapsed_s);
 /* This rank ends early: let the others go. */
 void weir_sim_clock_fail(weir_sim_clock *clock, int rank);
 
 /* The network in force; a weir_network_fn with the clock as user. */
-void weir_sim_clock_network(void *clock, uint64_t step, double *latency_s, double *bandwidth_bytes_s);
+void weir_sim_clock_network(void *clock, uint64_t step, double *latency_s,
+                            double *bandwidth_bytes_s);
 
 #endif

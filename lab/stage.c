@@ -88,7 +88,8 @@ weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
   child_pid = pid;
   (void)sigprocmask(SIG_SETMASK, &old_mask, NULL);
   (void)close(ends[1]);
-  status = pid > 0 ? wait_child(pid, ends[0]) : weir_fail(WEIR_E_NOMEM, "no process: %s", strerror(errno));
+  status = pid > 0 ? wait_child(pid, ends[0])
+                   : weir_fail(WEIR_E_NOMEM, "no process: %s", strerror(errno));
   child_pid = 0;
   (void)sigaction(SIGTERM, &old_term, NULL);
   (void)sigaction(SIGINT, &old_int, NULL);

@@ -26,7 +26,8 @@ typedef struct weir_summary {
   const char (*weights_sha256)[65]; /* one a rank */
 } weir_summary;
 
-/* DIR/summary.json, from the log and DIR/decisions.jsonl.  Written under another name and renamed. */
+/* DIR/summary.json, from the log and DIR/decisions.jsonl.  Written under another name
+ * and renamed. */
 weir_status weir_summary_write(const weir_summary *summary, const char *directory);
 
 /* How the run answered a phase; exposed for tests.  `decisions` is the text of decisions.jsonl.

@@ -33,15 +33,16 @@ double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32
   return median;
 }
 
-/* Was one line of decisions.jsonl decided in knowledge of the network in force (both values within a
- * tenth), at a step in [from, to]? */
+/* Was one line of decisions.jsonl decided in knowledge of the network in force (both values within
+ * a tenth), at a step in [from, to]? */
 static bool answers(JsonObject *decision, const weir_row *set, uint64_t from, uint64_t to) {
   const gint64 step = json_object_get_int_member_with_default(decision, "step", -1);
   if (step < 0 || (uint64_t)step < from || (uint64_t)step > to) return false;
   const double latency = json_object_get_double_member_with_default(decision, "latency_ms", 0);
   const double rate = json_object_get_double_member_with_default(decision, "bandwidth_gbps", 0);
   const double set_latency = set->set_latency_s * 1e3, set_rate = set->set_bandwidth * 8e-9;
-  return fabs(latency - set_latency) <= 0.1 * set_latency && fabs(rate - set_rate) <= 0.1 * set_rate;
+  return fabs(latency - set_latency) <= 0.1 * set_latency &&
+         fabs(rate - set_rate) <= 0.1 * set_rate;
 }
 
 /* Step of the first decision that answers; -1: none. */
@@ -69,8 +70,8 @@ int weir_summary_answered(const weir_steplog *log, const char *decisions, uint32
   size_t end = begin;
   while (end + 1 < log->count && in_phase(&log->rows[end + 1], first_epoch, last_epoch)) end++;
   const weir_row *rows = log->rows;
-  const gint64 step = first_answer(decisions, &rows[begin], rows[begin].info.step,
-                                   rows[end].info.step);
+  const gint64 step =
+      first_answer(decisions, &rows[begin], rows[begin].info.step, rows[end].info.step);
   if (step < 0) return -1;
   size_t at = begin;
   while (at < end && rows[at].info.step < (uint64_t)step) at++;
@@ -166,8 +167,9 @@ static double median_set(const weir_steplog *log, bool latency) {
   return median;
 }
 
-static void add_phase(JsonBuilder *b, const weir_summary *s, const char *decisions, const char *name,
-                      uint32_t first, uint32_t last, double latency_s, double bandwidth) {
+static void add_phase(JsonBuilder *b, const weir_summary *s, const char *decisions,
+                      const char *name, uint32_t first, uint32_t last, double latency_s,
+                      double bandwidth) {
   const double measured_latency = weir_summary_median(s->log, first, last, true);
   const double measured_rate = weir_summary_median(s->log, first, last, false);
   const int answered = weir_summary_answered(s->log, decisions, first, last);

@@ -44,8 +44,8 @@ weir_status weir_timings_add(weir_timings *timings, const weir_session *session,
   weir_plan plan;
   double forward_s;
   size_t count = 0, groups = 0;
-  weir_status status = weir_last_step_times(session, &forward_s, timings->gap_s, timings->times,
-                                            tensors, &count);
+  weir_status status =
+      weir_last_step_times(session, &forward_s, timings->gap_s, timings->times, tensors, &count);
   if (status == WEIR_E_STATE) return WEIR_OK;
   if (!status) status = weir_current_plan(session, &plan);
   if (!status) status = weir_current_groups(session, timings->group, tensors, &groups);
@@ -63,9 +63,9 @@ weir_status weir_timings_add(weir_timings *timings, const weir_session *session,
   to += HEAD + tensors;
   for (size_t k = 0; k < count; k++, to += GROUP) {
     const weir_group_times *times = &timings->times[k];
-    const double all[GROUP] = {timings->group[k].end, timings->group[k].place,
-                               times->launched_s,     times->started_s,
-                               times->compress_s,     times->exchange_s, times->decode_s};
+    const double all[GROUP] = {timings->group[k].end, timings->group[k].place, times->launched_s,
+                               times->started_s,      times->compress_s,       times->exchange_s,
+                               times->decode_s};
     memcpy(to, all, sizeof all);
   }
   timings->count += HEAD + tensors + GROUP * count;
@@ -95,8 +95,8 @@ static size_t append_step(GString *text, const double *head, size_t tensors) {
   for (size_t k = 0; k < count; k++, group += GROUP) {
     const weir_group_times times = {group[2], group[3], group[4], group[5], group[6]};
     const bool beside = group[1] == WEIR_PLACE_THREAD && k + 1 < count;
-    /* Of a plan without groups only the exchange's begin is known; in virtual time a group's is when the
-     * wire is free. */
+    /* Of a plan without groups only the exchange's begin is known; in virtual time a group's is
+     * when the wire is free. */
     const double done = count == 1 ? times.started_s : times.launched_s;
     const double start = fmax(wire, fmax(times.started_s, done));
     wire = start + times.exchange_s + (k + 1 < count ? times.decode_s : 0.0);

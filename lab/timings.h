@@ -1,18 +1,17 @@
-/* What a rank measured of every step it could, for comparing with a timeline (cli's `weir profile`).
+/* What a rank measured of every step it could, for comparing with a timeline (cli's `weir
+ * profile`).
  *
- * DIR/timings-RANK.csv: `step,plan,kind,index,at_us,us`, lines of one step together, steps ascending and
- * counted as executed; plan: the id of the plan, which changes with every switch.  kinds, in this order:
- *   step      index: groups; at: when it began (any clock that all ranks of a run share); us: until
- *             weights were updated
- *   forward   until the backward pass began; at, from here on, is since the step's begin
- *   backward  index: tensor; us: its gap
- *   compress, exchange, decode   index: group; as weir_group_times */
+ * DIR/timings-RANK.csv: `step,plan,kind,index,at_us,us`, lines of one step together, steps
+ * ascending and counted as executed; plan: the id of the plan, which changes with every switch.
+ * kinds, in this order: step      index: groups; at: when it began (any clock that all ranks of a
+ * run share); us: until weights were updated forward   until the backward pass began; at, from here
+ * on, is since the step's begin backward  index: tensor; us: its gap compress, exchange, decode
+ * index: group; as weir_group_times */
 #ifndef WEIR_LAB_TIMINGS_H
 #define WEIR_LAB_TIMINGS_H
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/weir.h>
 
 typedef struct weir_timings {

@@ -24,7 +24,8 @@ struct weir_topology {
 
 static weir_status write_text(const char *path, const char *text) {
   const int file = open(path, O_WRONLY | O_CLOEXEC);
-  if (file < 0) return weir_fail(WEIR_E_UNSUPPORTED, "%s: cannot be opened: %s", path, strerror(errno));
+  if (file < 0)
+    return weir_fail(WEIR_E_UNSUPPORTED, "%s: cannot be opened: %s", path, strerror(errno));
   const size_t length = strlen(text);
   const ssize_t written = write(file, text, length);
   const int error = errno;
@@ -56,13 +57,15 @@ weir_status weir_topology_enter(void) {
 static weir_status own_namespace(int *descriptor) {
   *descriptor = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
   if (*descriptor < 0)
-    return weir_fail(WEIR_E_UNSUPPORTED, "/proc/self/ns/net: cannot be opened: %s", strerror(errno));
+    return weir_fail(WEIR_E_UNSUPPORTED, "/proc/self/ns/net: cannot be opened: %s",
+                     strerror(errno));
   return WEIR_OK;
 }
 
 static weir_status enter(int descriptor) {
   if (setns(descriptor, CLONE_NEWNET))
-    return weir_fail(WEIR_E_UNSUPPORTED, "a network namespace cannot be entered: %s", strerror(errno));
+    return weir_fail(WEIR_E_UNSUPPORTED, "a network namespace cannot be entered: %s",
+                     strerror(errno));
   return WEIR_OK;
 }
 
@@ -98,13 +101,15 @@ static weir_status configure_worker(int worker, double window_bytes) {
   weir_status status = open_windows(window_bytes);
   if (!status) status = weir_netlink_up("lo");
   if (!status) status = weir_netlink_up(WEIR_TOPOLOGY_LINK);
-  if (!status) status = weir_netlink_address(WEIR_TOPOLOGY_LINK, address_of(worker), 16, (uint32_t)packets);
+  if (!status)
+    status = weir_netlink_address(WEIR_TOPOLOGY_LINK, address_of(worker), 16, (uint32_t)packets);
   return status;
 }
 
 static weir_status add_worker(weir_topology *t, int worker, double window_bytes) {
   if (unshare(CLONE_NEWNET))
-    return weir_fail(WEIR_E_UNSUPPORTED, "no network namespace for worker %d: %s", worker, strerror(errno));
+    return weir_fail(WEIR_E_UNSUPPORTED, "no network namespace for worker %d: %s", worker,
+                     strerror(errno));
   weir_status status = own_namespace(&t->namespaces[worker]);
   weir_status home = enter(t->home);
   if (status || home) return status ? status : home;
@@ -160,7 +165,8 @@ static weir_status check_shape(int worker, const weir_shape *set, const weir_sha
       near(set->reorder, got->reorder, 1e-3, 1e-6) &&
       near(set->duplicate, got->duplicate, 1e-3, 1e-6))
     return WEIR_OK;
-  return weir_fail(WEIR_E_IO, "worker %d's link was set to %.6g Mbit/s, %.6g ms, loss %.4g, but the kernel "
+  return weir_fail(WEIR_E_IO,
+                   "worker %d's link was set to %.6g Mbit/s, %.6g ms, loss %.4g, but the kernel "
                    "has %.6g Mbit/s, %.6g ms, loss %.4g in force",
                    worker, set->rate_bytes_s * 8e-6, set->delay_s * 1e3, set->loss,
                    got->rate_bytes_s * 8e-6, got->delay_s * 1e3, got->loss);

@@ -6,7 +6,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #include "netmon/shaper.h"
@@ -34,8 +33,8 @@ weir_status weir_topology_shape(weir_topology *topology, const weir_shape *shape
 /* Move the calling process (a worker, just forked) into worker r's namespace. */
 weir_status weir_topology_join(const weir_topology *topology, int worker);
 
-/* Have TCP in the caller's namespace send so many segments at a time at least: an emulated network pays
- * for packets in the processor time that the workers compute with.  0: as it is. */
+/* Have TCP in the caller's namespace send so many segments at a time at least: an emulated network
+ * pays for packets in the processor time that the workers compute with.  0: as it is. */
 weir_status weir_topology_segments(unsigned segments);
 
 /* "10.77.x.y" of worker r. */

@@ -4,7 +4,6 @@
 #define WEIR_LAB_TOPOLOGY_NETLINK_H
 
 #include <stdint.h>
-
 #include <weir/status.h>
 
 weir_status weir_netlink_up(const char *link);

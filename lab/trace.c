@@ -31,7 +31,8 @@ static weir_status add_stamp(stamps *s, double ms) {
 static weir_status read_stamps(stamps *s, const char *path) {
   FILE *file = fopen(path, "re");
   if (!file)
-    return weir_fail(WEIR_E_IO, "%s:0: cannot be opened (%s); expected a trace", path, strerror(errno));
+    return weir_fail(WEIR_E_IO, "%s:0: cannot be opened (%s); expected a trace", path,
+                     strerror(errno));
   char line[64];
   weir_status status = WEIR_OK;
   for (int number = 1; !status && fgets(line, sizeof line, file); number++) {
@@ -40,16 +41,18 @@ static weir_status read_stamps(stamps *s, const char *path) {
     const unsigned long long ms = strtoull(line, &end, 10);
     const double last = s->count ? s->ms[s->count - 1] : 0;
     if (*line < '0' || *line > '9' || errno || (*end != '\n' && *end))
-      status = weir_fail(WEIR_E_PARSE, "%s:%d: no millisecond stamp; expected one whole number a line",
-                         path, number);
+      status =
+          weir_fail(WEIR_E_PARSE, "%s:%d: no millisecond stamp; expected one whole number a line",
+                    path, number);
     else if ((double)ms < last)
-      status = weir_fail(WEIR_E_PARSE, "%s:%d: the stamp goes back in time; expected %.0f or more", path,
-                         number, last);
+      status = weir_fail(WEIR_E_PARSE, "%s:%d: the stamp goes back in time; expected %.0f or more",
+                         path, number, last);
     else
       status = add_stamp(s, (double)ms);
   }
   if (!status && !s->count)
-    status = weir_fail(WEIR_E_PARSE, "%s:1: the trace is empty; expected one whole number a line", path);
+    status =
+        weir_fail(WEIR_E_PARSE, "%s:1: the trace is empty; expected one whole number a line", path);
   (void)fclose(file);
   return status;
 }
@@ -67,7 +70,8 @@ static size_t first_at(const stamps *s, double ms) {
   return low;
 }
 
-static weir_status count_rates(weir_trace *trace, const stamps *s, const weir_trace_config *config) {
+static weir_status count_rates(weir_trace *trace, const stamps *s,
+                               const weir_trace_config *config) {
   const double length_s = s->ms[s->count - 1] / 1e3;
   const double intervals = fmax(1, ceil(length_s / config->interval_s));
   if (intervals > (double)INTERVALS_MAX)

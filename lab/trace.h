@@ -4,7 +4,6 @@
 #define WEIR_LAB_TRACE_H
 
 #include <stddef.h>
-
 #include <weir/status.h>
 
 #include "lab/scenario.h"
@@ -16,8 +15,8 @@ typedef struct weir_trace {
 } weir_trace;
 
 /* Read the trace: millisecond stamps, never descending, one slot of slot_bytes each.  The rate of
- * interval i is that of the slots in [i*interval, i*interval + window), and never less than one slot
- * a window.  Errors: WEIR_E_IO, WEIR_E_PARSE ("file:line: ..."). */
+ * interval i is that of the slots in [i*interval, i*interval + window), and never less than one
+ * slot a window.  Errors: WEIR_E_IO, WEIR_E_PARSE ("file:line: ..."). */
 weir_status weir_trace_read(weir_trace *trace, const weir_trace_config *config);
 /* The rate at a time since the begin; the trace repeats. */
 double weir_trace_rate(const weir_trace *trace, double time_s);

@@ -56,8 +56,7 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
   if (!status) {
     const uint32_t ranks = train->run->scenario.workers;
     train->weights_sha256 = calloc(ranks, sizeof *train->weights_sha256);
-    if (!train->weights_sha256)
-      status = weir_fail(WEIR_E_NOMEM, "no memory for %u digests", ranks);
+    if (!train->weights_sha256) status = weir_fail(WEIR_E_NOMEM, "no memory for %u digests", ranks);
   }
   if (!status && !train->launch.rank) status = weir_out_check(train->run->out);
   if (!status && !train->launch.rank) status = weir_run_open(train->run);
@@ -74,9 +73,8 @@ const char *weir_train_transport(const weir_train *train) { return train->sessio
 const char *weir_train_weights_sha256(const weir_train *train) { return train->weights_sha256[0]; }
 
 static weir_status write_files(weir_train *train) {
-  weir_status status =
-      weir_run_write_as(train->run, &train->written, &train->log,
-                        (const char(*)[65])train->weights_sha256);
+  weir_status status = weir_run_write_as(train->run, &train->written, &train->log,
+                                         (const char(*)[65])train->weights_sha256);
   return status ? status : weir_report_write(train->run->out);
 }
 

@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 typedef struct weir_train_options {
@@ -19,8 +18,8 @@ typedef struct weir_train_options {
 
 typedef struct weir_train weir_train;
 
-/* Read what the launcher says and check everything a user can get wrong.  Any failure is the input's
- * (exit code 2). */
+/* Read what the launcher says and check everything a user can get wrong.  Any failure is the
+ * input's (exit code 2). */
 weir_status weir_train_prepare(weir_train **out, const weir_train_options *options);
 int weir_train_rank(const weir_train *train);
 /* Train to the end.  On WEIR_OK rank 0 has written summary.json, decisions.jsonl, steps.csv and

@@ -29,9 +29,9 @@ typedef struct weir_trainer_config {
   double decay_factor;         /* learning rate times this at each decay step */
   const uint64_t *decay_steps; /* ascending; may be NULL */
   size_t decays;
-  int threads; /* BLAS threads, 1 */
-  double layer_s; /* an accelerator's time for a layer's forward pass, waited for; its backward pass takes
-                     twice that.  0: none */
+  int threads;    /* BLAS threads, 1 */
+  double layer_s; /* an accelerator's time for a layer's forward pass, waited for; its backward pass
+                     takes twice that.  0: none */
 } weir_trainer_config;
 
 /* Is there such a model? */
@@ -54,9 +54,9 @@ weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);
 
 /* Draw the next batch, forward, backward; *loss is the batch's mean. */
 weir_status weir_trainer_backward(weir_trainer *trainer, double *loss);
-/* Who is told, from inside backward: that the forward pass is over (may be NULL), and of each tensor
- * whose gradient is ready.  The trainer touches it no more before update.  A failure of theirs
- * ends backward. */
+/* Who is told, from inside backward: that the forward pass is over (may be NULL), and of each
+ * tensor whose gradient is ready.  The trainer touches it no more before update.  A failure of
+ * theirs ends backward. */
 typedef struct weir_trainer_audience {
   void *user;
   weir_status (*forward)(void *user);

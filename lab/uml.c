@@ -1,5 +1,5 @@
-/* Booting and ending User-Mode Linux.  Its consoles are wired to pipes: con0 is the command's stdout,
- * con1 its stderr, con2 the kernel's own messages, kept in a file for when it fails. */
+/* Booting and ending User-Mode Linux.  Its consoles are wired to pipes: con0 is the command's
+ * stdout, con1 its stderr, con2 the kernel's own messages, kept in a file for when it fails. */
 #include "lab/uml.h"
 
 #include <errno.h>
@@ -133,12 +133,13 @@ static void become_machine(const machine *m, const char *program, char *const ar
   _exit(127);
 }
 
-/* The machine is several host processes, and those that only run its programs outlive the one that is
- * its kernel.  So a process of ours waits for the caller's end of a pipe to close: a byte before that
- * means that all is well. */
+/* The machine is several host processes, and those that only run its programs outlive the one that
+ * is its kernel.  So a process of ours waits for the caller's end of a pipe to close: a byte before
+ * that means that all is well. */
 static weir_status post_warden(machine *m) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC)) return weir_fail(WEIR_E_IO, "cannot make a pipe: %s", strerror(errno));
+  if (pipe2(ends, O_CLOEXEC))
+    return weir_fail(WEIR_E_IO, "cannot make a pipe: %s", strerror(errno));
   m->warden = fork();
   if (m->warden == 0) {
     char byte;
@@ -169,9 +170,10 @@ static weir_status boot(machine *m) {
                  m->config->memory_mib ? m->config->memory_mib : (size_t)DEFAULT_MIB);
   (void)snprintf(init, sizeof init, "init=%s/init", m->folder.path);
   (void)snprintf(log_path, sizeof log_path, "%s/kernel.log", m->folder.path);
-  char *argv[] = {"linux.uml", memory, "rootfstype=hostfs", "root=/dev/root", "ro", "hostfs=/",
-                  init, "con=null", "con0=fd:3,fd:4", "con1=fd:5,fd:6", "con2=fd:7,fd:8",
-                  "console=tty2", "loglevel=4", "panic=-1", NULL};
+  char *argv[] = {
+      "linux.uml",      memory,         "rootfstype=hostfs", "root=/dev/root", "ro",
+      "hostfs=/",       init,           "con=null",          "con0=fd:3,fd:4", "con1=fd:5,fd:6",
+      "con2=fd:7,fd:8", "console=tty2", "loglevel=4",        "panic=-1",       NULL};
   int out[2] = {-1, -1}, err[2] = {-1, -1};
   const int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
@@ -214,13 +216,14 @@ static void kernel_said(const machine *m, char text[160]) {
   if (file) fclose(file);
 }
 
-/* Pass output on until the machine has halted, time is up, a signal came, or the command is over and
- * silent. */
+/* Pass output on until the machine has halted, time is up, a signal came, or the command is over
+ * and silent. */
 static void attend(machine *m, double deadline, bool *timed_out) {
   double quiet_since = weir_now_s(); /* no output, or the command not over, until then */
   bool ended = false;
   for (;;) {
-    struct pollfd fds[2] = {{.fd = m->out.fd, .events = POLLIN}, {.fd = m->err.fd, .events = POLLIN}};
+    struct pollfd fds[2] = {{.fd = m->out.fd, .events = POLLIN},
+                            {.fd = m->err.fd, .events = POLLIN}};
     const bool over = m->out.fd < 0 && m->err.fd < 0;
     (void)poll(fds, 2, over ? 5 : POLL_MS);
     const bool any_out = drain(m, &m->out), any_err = drain(m, &m->err);
@@ -271,8 +274,8 @@ static weir_status verdict(const machine *m, bool timed_out, double timeout_s, i
   if (timed_out)
     return weir_fail(WEIR_E_TIMEOUT, "User-Mode Linux was ended after %.0f s; its kernel said: %s",
                      timeout_s, said);
-  return weir_fail(WEIR_E_IO, "User-Mode Linux ended without running the command; its kernel said: %s",
-                   said);
+  return weir_fail(WEIR_E_IO,
+                   "User-Mode Linux ended without running the command; its kernel said: %s", said);
 }
 
 weir_status weir_uml_run(const weir_uml_config *config, int *exit_code) {

@@ -1,5 +1,5 @@
-/* User-Mode Linux: run one command inside a Linux kernel of our own, for machines whose kernel has no
- * netem or whose user may not touch traffic control.
+/* User-Mode Linux: run one command inside a Linux kernel of our own, for machines whose kernel has
+ * no netem or whose user may not touch traffic control.
  *
  * Inside, the command is root on one processor (HZ = 100).  The host's root is mounted read-only at
  * the same paths, so programs and data sets are where they are on the host; the only things of the
@@ -12,15 +12,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
 #include <weir/status.h>
 
 /* One line of the command's output, without its newline. */
 typedef void (*weir_uml_line_fn)(void *user, bool is_error, const char *line);
 
 typedef struct weir_uml_config {
-  const char *const *argv;        /* the command and its arguments, ends with NULL; argv[0] is a path
-                                     or a name looked up in PATH */
+  const char *const *argv; /* the command and its arguments, ends with NULL; argv[0] is a path
+                              or a name looked up in PATH */
   const char *const *environment; /* "NAME=VALUE" to set beside the caller's, ends with NULL; may be
                                      NULL */
   const char *out;                /* existing writable host folder, seen as /run/out; may be NULL */
@@ -36,9 +35,9 @@ bool weir_uml_available(char why[256]);
 /* Boot, run the command, halt.  *exit_code is the command's (128 + signal when a signal ended it).
  * WEIR_OK when the command ran to its end, whatever its exit code; WEIR_E_UNSUPPORTED when the
  * machine cannot; WEIR_E_TIMEOUT after timeout_s; WEIR_E_STATE when SIGINT or SIGTERM ended the run
- * (*exit_code is then 128 + signal); WEIR_E_IO otherwise, with what the kernel said last.  Nothing of
- * the machine outlives the call.  Call it from one thread at a time: signal handlers for SIGINT and
- * SIGTERM are in force meanwhile. */
+ * (*exit_code is then 128 + signal); WEIR_E_IO otherwise, with what the kernel said last.  Nothing
+ * of the machine outlives the call.  Call it from one thread at a time: signal handlers for SIGINT
+ * and SIGTERM are in force meanwhile. */
 weir_status weir_uml_run(const weir_uml_config *config, int *exit_code);
 
 #endif

@@ -1,3 +1,5 @@
+#include "lab/uml_script.h"
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -9,7 +11,6 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/uml_script.h"
 
 #define FOLDER_PREFIX "weir-uml-"
 
@@ -174,8 +175,8 @@ weir_status weir_uml_write_init(const weir_uml_folder *folder, const weir_uml_co
   weir_status status = weir_uml_find_program("busybox", busybox);
   if (status == WEIR_OK) status = weir_uml_find_program(config->argv[0], program);
   if (status != WEIR_OK) return status;
-  if (config->out && (!(real = realpath(config->out, NULL)) || strlen(real) >= sizeof out ||
-                      strchr(real, ','))) {
+  if (config->out &&
+      (!(real = realpath(config->out, NULL)) || strlen(real) >= sizeof out || strchr(real, ','))) {
     free(real);
     return weir_fail(WEIR_E_INVALID, "%s: not a folder User-Mode Linux can mount", config->out);
   }
@@ -212,9 +213,10 @@ weir_status weir_uml_write_init(const weir_uml_folder *folder, const weir_uml_co
   fputs(keep_terminal ? "run >/dev/tty0 2>/dev/tty1\n"
                       : "{ run 2>&3 | b cat >/dev/tty0; } 3>&1 | b cat >/dev/tty1\n",
         file);
-  fputs("cd /\nb sync\nb umount /run/out 2>/dev/null\nb umount /run/weir\nb poweroff -f\n"
-        "b sleep 60\n",
-        file);
+  fputs(
+      "cd /\nb sync\nb umount /run/out 2>/dev/null\nb umount /run/weir\nb poweroff -f\n"
+      "b sleep 60\n",
+      file);
   const bool bad = ferror(file) != 0;
   if (fclose(file) || bad || chmod(path, 0700))
     return weir_fail(WEIR_E_IO, "cannot write %s: %s", path, strerror(errno));

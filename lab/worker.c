@@ -22,14 +22,14 @@ typedef struct worker {
   weir_session *session;
   weir_trainer *trainer;
   uint64_t steps_per_epoch, total, committed;
-  double elapsed_s;           /* evaluation and the lab's own work excluded */
-  double busy_s, exchange_s;  /* of the last step, for virtual time */
-  weir_row row;               /* of the last step; sent once it is known whether it was evaluated */
+  double elapsed_s;          /* evaluation and the lab's own work excluded */
+  double busy_s, exchange_s; /* of the last step, for virtual time */
+  weir_row row;              /* of the last step; sent once it is known whether it was evaluated */
   bool row_waits;
   unsigned nonfinite;
-  uint64_t steps; /* executed */
-  double begun_s; /* the step under way; virtual time in a run without a network */
-  double now_s;   /* virtual time */
+  uint64_t steps;       /* executed */
+  double begun_s;       /* the step under way; virtual time in a run without a network */
+  double now_s;         /* virtual time */
   weir_timings timings; /* with config->capture */
 } worker;
 
@@ -120,10 +120,11 @@ static weir_status register_all(worker *w) {
         weir_register_matrix(w->session, weir_trainer_tensor_name(w->trainer, t), rows,
                              weir_trainer_tensor_numel(w->trainer, t) / rows, &number);
     if (status) return status;
-    if (number != t) return weir_fail(WEIR_E_INTERNAL, "tensor %zu was numbered %" PRIu32, t, number);
+    if (number != t)
+      return weir_fail(WEIR_E_INTERNAL, "tensor %zu was numbered %" PRIu32, t, number);
   }
-  weir_trainer_tell(w->trainer,
-                    &(weir_trainer_audience){.user = w, .forward = forward_over, .ready = gradient_ready});
+  weir_trainer_tell(w->trainer, &(weir_trainer_audience){
+                                    .user = w, .forward = forward_over, .ready = gradient_ready});
   return weir_trainer_register(w->trainer, w->session);
 }
 
@@ -146,7 +147,8 @@ static weir_status set_up(worker *w) {
 static weir_status evaluate(worker *w, double *accuracy) {
   const uint64_t ranks = w->config->scenario->workers, rank = (uint64_t)w->config->rank;
   const uint64_t test = w->config->data->test;
-  uint64_t right = weir_trainer_evaluate(w->trainer, test * rank / ranks, test * (rank + 1) / ranks);
+  uint64_t right =
+      weir_trainer_evaluate(w->trainer, test * rank / ranks, test * (rank + 1) / ranks);
   uint64_t *all = calloc(ranks, sizeof *all);
   if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu64 " counts", ranks);
   weir_status status = weir_allgather_bytes(w->session, &right, sizeof right, all);
@@ -221,7 +223,8 @@ static weir_status one_step(worker *w) {
   weir_status status = exchange(w, &loss, &info);
   if (status == WEIR_E_NONFINITE) {
     if (++w->nonfinite >= NONFINITE_MAX)
-      return weir_fail(status, "%u steps in a row had no finite gradient; a smaller learning rate may help",
+      return weir_fail(status,
+                       "%u steps in a row had no finite gradient; a smaller learning rate may help",
                        w->nonfinite);
     status = WEIR_OK;
   } else if (!status) {
@@ -238,8 +241,8 @@ static weir_status one_step(worker *w) {
   }
   w->steps++;
   if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
-  w->row = (weir_row){.info = info, .epoch = epoch, .loss = loss, .accuracy = NAN,
-                      .elapsed_s = w->elapsed_s};
+  w->row = (weir_row){
+      .info = info, .epoch = epoch, .loss = loss, .accuracy = NAN, .elapsed_s = w->elapsed_s};
   w->row_waits = !w->config->rank;
   if (!info.trial) w->committed++;
   return status;
@@ -253,8 +256,9 @@ static weir_status move_clock(worker *w) {
   const uint32_t epoch = w->config->scenario->first_epoch + (uint32_t)(at / w->steps_per_epoch);
   weir_sim_clock_network(clock, 0, &w->row.set_latency_s, &w->row.set_bandwidth);
   /* Others may still be evaluating, which is no communication: give them time. */
-  weir_status status = weir_sim_clock_arrive(clock, w->busy_s, w->exchange_s, epoch,
-                                             w->config->scenario->timeout_s + 60, &w->row.elapsed_s);
+  weir_status status =
+      weir_sim_clock_arrive(clock, w->busy_s, w->exchange_s, epoch,
+                            w->config->scenario->timeout_s + 60, &w->row.elapsed_s);
   w->busy_s = w->exchange_s = 0;
   w->now_s = w->row.elapsed_s;
   return status;

@@ -17,7 +17,7 @@ typedef struct weir_worker_config {
   const char *policy;
   const char *rendezvous, *bind_address;
   uint64_t job_id;
-  const char *secret; /* NULL in virtual time */
+  const char *secret;       /* NULL in virtual time */
   const char *journal_path; /* rank 0 writes its decisions there */
   const char *transport;    /* NULL: "tcp", or "inproc" in virtual time */
   const char *capture;      /* folder for profile.csv, groups.csv, timings-*.csv; NULL: none */
@@ -26,7 +26,7 @@ typedef struct weir_worker_config {
    * once for every rank, with that rank's digest. */
   weir_status (*told)(void *user, const weir_message *message);
   void *user;
-  weir_sim_clock *clock;    /* NULL: a real network over TCP; else threads in virtual time */
+  weir_sim_clock *clock; /* NULL: a real network over TCP; else threads in virtual time */
 } weir_worker_config;
 
 /* Steps that make an epoch. */

@@ -82,7 +82,8 @@ size_t weir_moo_knee(const double *f, size_t n, size_t objectives) {
     double distance = orthogonal(v, basis, dimension, m);
     for (size_t o = 0; o < m; o++) side += v[o];
     if (side > 0.0) distance = -distance; /* on the far side from the ideal point */
-    if (distance > best + tolerance || (distance > best - tolerance && sum < best_sum - tolerance)) {
+    if (distance > best + tolerance ||
+        (distance > best - tolerance && sum < best_sum - tolerance)) {
       best = distance;
       best_sum = sum;
       knee = i;

@@ -1,11 +1,12 @@
-/* The knee of a front: the point where giving up a little of any objective buys least of another. */
+/* The knee of a front: the point where giving up a little of any objective buys least
+ * of another. */
 #ifndef WEIR_MOO_KNEE_H
 #define WEIR_MOO_KNEE_H
 
 #include <stddef.h>
 
-/* Index of the knee among n >= 1 mutually non-dominated points f (n * objectives, minimised, at most
- * WEIR_MOO_OBJECTIVES of them).
+/* Index of the knee among n >= 1 mutually non-dominated points f (n * objectives, minimised, at
+ * most WEIR_MOO_OBJECTIVES of them).
  *
  * Objectives are scaled to [0, 1] over the front (one on which all agree becomes 0).  The extremes
  * are, per objective, the point where it is largest; the knee is the point farthest from the affine

@@ -50,9 +50,10 @@ static bool valid(const weir_moo_problem *p, const weir_moo_options *o) {
 }
 
 static void state_free(state *s) {
-  void *blocks[] = {s->x,         s->next_x,         s->category, s->next_category, s->f,
-                    s->next_f,    s->violation,      s->next_violation, s->rank,    s->next_rank,
-                    s->crowding,  s->next_crowding,  s->member,   s->survivor,      s->distance};
+  void *blocks[] = {s->x,      s->next_x,    s->category,  s->next_category,
+                    s->f,      s->next_f,    s->violation, s->next_violation,
+                    s->rank,   s->next_rank, s->crowding,  s->next_crowding,
+                    s->member, s->survivor,  s->distance};
   for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) free(blocks[i]);
   weir_moo_sorter_free(&s->sorter);
 }
@@ -117,8 +118,8 @@ static int by_crowding(const void *pa, const void *pb) {
 
 /* Fill survivor[] from `count` individuals, whole fronts first, the last one by crowding. */
 static bool select_survivors(state *s, size_t count) {
-  const size_t fronts = weir_moo_sort(&s->sorter, s->f, s->violation, count,
-                                      s->problem->objectives, s->rank);
+  const size_t fronts =
+      weir_moo_sort(&s->sorter, s->f, s->violation, count, s->problem->objectives, s->rank);
   size_t taken = 0;
   for (size_t front = 0; front < fronts && taken < s->n; front++) {
     size_t size = 0;

@@ -11,11 +11,12 @@
 #define WEIR_MOO_OBJECTIVES 8
 
 typedef struct weir_moo_problem {
-  size_t reals;           /* real variables, may be 0 */
-  const double *lower;    /* reals entries, finite */
-  const double *upper;    /* reals entries, upper >= lower */
-  size_t categoricals;    /* categorical variables, may be 0 (not both) */
-  const uint32_t *values; /* categoricals entries: variable i takes 0 .. values[i]-1, values[i] >= 1 */
+  size_t reals;        /* real variables, may be 0 */
+  const double *lower; /* reals entries, finite */
+  const double *upper; /* reals entries, upper >= lower */
+  size_t categoricals; /* categorical variables, may be 0 (not both) */
+  const uint32_t
+      *values; /* categoricals entries: variable i takes 0 .. values[i]-1, values[i] >= 1 */
   size_t objectives;
   void *user;
   /* Fills in f[0..objectives) and returns the constraint violation: 0 when feasible, otherwise a
@@ -25,9 +26,9 @@ typedef struct weir_moo_problem {
 } weir_moo_problem;
 
 typedef struct weir_moo_options {
-  size_t population;  /* even, >= 4; default 100 */
-  size_t generations; /* default 250 */
-  double crossover;   /* probability of a pair to be crossed, default 0.9 */
+  size_t population;    /* even, >= 4; default 100 */
+  size_t generations;   /* default 250 */
+  double crossover;     /* probability of a pair to be crossed, default 0.9 */
   double eta_crossover; /* distribution index of SBX, default 15 */
   double mutation;      /* probability per variable; 0: 1 / number of variables (default) */
   double eta_mutation;  /* distribution index of polynomial mutation, default 20 */

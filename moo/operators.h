@@ -13,7 +13,7 @@ typedef struct weir_moo_rng {
 } weir_moo_rng;
 void weir_moo_seed(weir_moo_rng *rng, uint64_t seed);
 uint64_t weir_moo_next(weir_moo_rng *rng);
-double weir_moo_uniform(weir_moo_rng *rng);                   /* [0, 1) */
+double weir_moo_uniform(weir_moo_rng *rng);                 /* [0, 1) */
 uint64_t weir_moo_below(weir_moo_rng *rng, uint64_t bound); /* [0, bound), bound >= 1 */
 
 /* Simulated binary crossover with bounds (Deb and Agrawal 1995) of real variables, each crossed

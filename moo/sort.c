@@ -90,7 +90,8 @@ size_t weir_moo_sort(weir_moo_sorter *s, const double *f, const double *violatio
   size_t feasible = 0, rest = 0;
   for (size_t i = 0; i < n; i++) {
     if (violation && violation[i] > 0.0) continue;
-    s->key[feasible++] = (struct weir_moo_key){f[i * objectives], f + i * objectives, objectives, i};
+    s->key[feasible++] =
+        (struct weir_moo_key){f[i * objectives], f + i * objectives, objectives, i};
   }
   qsort(s->key, feasible, sizeof *s->key, compare_keys);
   size_t fronts = sort_feasible(s, f, feasible, objectives, rank);

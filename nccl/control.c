@@ -55,8 +55,8 @@ weir_nccl_rule tuner_next(tuner_communicator *c) {
   int pending = TUNER_PENDING;
   if (number >= atomic_load(&c->next_from) &&
       atomic_compare_exchange_strong(&c->state, &pending, TUNER_TAKING)) {
-    /* Exactly there or not at all: the other ranks begin there.  Only now is it sure which rule this
-     * is; it may have been left since the first look, and not be due yet. */
+    /* Exactly there or not at all: the other ranks begin there.  Only now is it sure which rule
+     * this is; it may have been left since the first look, and not be due yet. */
     const uint64_t from = atomic_load(&c->next_from);
     if (number == from) c->rule = c->next;
     atomic_store(&c->missed, number > from);

@@ -1,8 +1,8 @@
 /* Ring and tree by alpha and beta, and NCCL's table made of it.
  *
- * NCCL's own model never sees what a network is really like: it is computed from the kind of the links
- * once, at a communicator's init.  Its tree is a double binary tree: each rank sends every byte about
- * twice, like in a ring, so that only the latencies differ. */
+ * NCCL's own model never sees what a network is really like: it is computed from the kind of the
+ * links once, at a communicator's init.  Its tree is a double binary tree: each rank sends every
+ * byte about twice, like in a ring, so that only the latencies differ. */
 #include <math.h>
 
 #include "nccl/state.h"
@@ -16,8 +16,8 @@ static double places(size_t ranks, size_t nodes) {
 double tuner_ring_us(const weir_nccl_rule *rule, size_t ranks, size_t nodes, size_t bytes) {
   const double n = places(ranks, nodes);
   if (n < 2.0) return 0.0;
-  return 1e6 * (2.0 * (n - 1.0) * rule->latency_s +
-                2.0 * (n - 1.0) / n * (double)bytes * rule->byte_s);
+  return 1e6 *
+         (2.0 * (n - 1.0) * rule->latency_s + 2.0 * (n - 1.0) / n * (double)bytes * rule->byte_s);
 }
 
 /* 2 ceil(log2 n) hops; either tree moves half of the bytes up and down again. */
@@ -49,8 +49,8 @@ static int best_protocol(const tuner_table *table, int algorithm) {
   return best;
 }
 
-/* An algorithm's row becomes `us` for its best protocol, and more for the others in the proportion in
- * which NCCL has them. */
+/* An algorithm's row becomes `us` for its best protocol, and more for the others in the proportion
+ * in which NCCL has them. */
 static void write_row(const tuner_table *table, int algorithm, double us) {
   const int best = best_protocol(table, algorithm);
   if (best < 0) return;

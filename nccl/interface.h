@@ -1,7 +1,7 @@
 /* NCCL's tuner plugin interface, as its documentation describes it, versions 2 to 5: NCCL loads the
- * library that NCCL_TUNER_PLUGIN names, looks for ncclTunerPlugin_v5, _v4, _v3, _v2, and asks the first
- * it finds before every collective.  Written here so that the plugin needs no header of NCCL's;
- * layout.c compares with those where they are. */
+ * library that NCCL_TUNER_PLUGIN names, looks for ncclTunerPlugin_v5, _v4, _v3, _v2, and asks the
+ * first it finds before every collective.  Written here so that the plugin needs no header of
+ * NCCL's; layout.c compares with those where they are. */
 #ifndef WEIR_NCCL_INTERFACE_H
 #define WEIR_NCCL_INTERFACE_H
 

@@ -1,6 +1,6 @@
 /* Does nccl/interface.h say what NCCL's own headers say?  Compiled where CMake finds nccl.h, never
- * linked; with WEIR_NCCL_TUNER_HEADERS, the folder src/include/plugin of NCCL's sources, the layouts of
- * the plugin's structures are compared too (no package has those headers). */
+ * linked; with WEIR_NCCL_TUNER_HEADERS, the folder src/include/plugin of NCCL's sources, the
+ * layouts of the plugin's structures are compared too (no package has those headers). */
 #include <nccl.h>
 #include <stddef.h>
 
@@ -19,11 +19,11 @@ typedef nccl_logger ncclDebugLogger_t;
 #include <tuner/tuner_v4.h>
 #include <tuner/tuner_v5.h>
 
-#define SAME(version, own, theirs)                                                    \
-  _Static_assert(offsetof(nccl_tuner_v##version, own) ==                              \
-                         offsetof(ncclTuner_v##version##_t, theirs) &&                \
-                     sizeof(nccl_tuner_v##version) == sizeof(ncclTuner_v##version##_t), \
-                 #own " of version " #version)
+#define SAME(version, own, theirs)                                                          \
+  _Static_assert(                                                                           \
+      offsetof(nccl_tuner_v##version, own) == offsetof(ncclTuner_v##version##_t, theirs) && \
+          sizeof(nccl_tuner_v##version) == sizeof(ncclTuner_v##version##_t),                \
+      #own " of version " #version)
 SAME(2, name, name);
 SAME(2, init, init);
 SAME(2, get, getCollInfo);

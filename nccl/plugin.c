@@ -1,9 +1,10 @@
-/* What NCCL looks for: one structure for each version of its tuner interface.  Every function returns
- * success: an error would fail the collective, and a communicator without a tuner is only slower. */
+/* What NCCL looks for: one structure for each version of its tuner interface.  Every function
+ * returns success: an error would fail the collective, and a communicator without a tuner is only
+ * slower. */
 #include "nccl/state.h"
 
-/* Below so many bytes a message is all latency: the protocol of few bytes and no barrier.  Version 2
- * wants both to be chosen; LL128 is not on offer everywhere. */
+/* Below so many bytes a message is all latency: the protocol of few bytes and no barrier.  Version
+ * 2 wants both to be chosen; LL128 is not on offer everywhere. */
 #define LL_MOST ((size_t)64 * 1024)
 
 static nccl_result open_any(void **context, size_t ranks, size_t nodes) {
@@ -41,8 +42,8 @@ static nccl_result get_table(void *context, nccl_function function, size_t bytes
   return NCCL_OK;
 }
 
-static nccl_result get_v2(void *context, nccl_function function, size_t bytes, int collnet, int nvls,
-                          int operations, int *algorithm, int *protocol, int *channels) {
+static nccl_result get_v2(void *context, nccl_function function, size_t bytes, int collnet,
+                          int nvls, int operations, int *algorithm, int *protocol, int *channels) {
   tuner_communicator *c = context;
   (void)collnet;
   (void)nvls;

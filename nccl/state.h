@@ -4,7 +4,6 @@
 
 #include <stdatomic.h>
 #include <stdbool.h>
-
 #include <weir/nccl_tuner.h>
 
 #include "nccl/interface.h"
@@ -12,9 +11,9 @@
 /* How far a new rule is. */
 enum { TUNER_IDLE = 0, TUNER_PENDING = 1, TUNER_TAKING = 2 };
 
-/* NCCL asks for one communicator on one thread at a time, which need not be the thread that switches.
- * `rule` is the asking side's; `next` is the switching side's while idle and the asking side's while
- * it takes it. */
+/* NCCL asks for one communicator on one thread at a time, which need not be the thread that
+ * switches. `rule` is the asking side's; `next` is the switching side's while idle and the asking
+ * side's while it takes it. */
 typedef struct tuner_communicator {
   size_t ranks, nodes;
   atomic_uint_fast64_t asked;

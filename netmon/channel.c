@@ -11,7 +11,8 @@ static const double first_spread = 0.1, min_spread = 0.02, max_deviation = 2, sp
 /* A step is believed once so many samples speak for it that noise alone, going by the share of
  * outliers seen so far, would do that with a chance of less than the channel's. */
 enum { BELIEVED = 3, MOST_BELIEVED = 24 };
-static const double usual_chance = 1e-6, first_beyond = 0.05, min_beyond = 0.004, beyond_rate = 0.01;
+static const double usual_chance = 1e-6, first_beyond = 0.05, min_beyond = 0.004,
+                    beyond_rate = 0.01;
 /* So soon after a change the settled value is still being found: moves of it are no new change. */
 enum { SETTLING = 16 };
 /* A single sample may hardly outweigh the others, however small its own error. */
@@ -37,8 +38,8 @@ static int by_value(const void *a, const void *b) {
   return (p->x > q->x) - (p->x < q->x);
 }
 
-/* Weighted quantile of the newest n samples: the sample at which the cumulated weight, each sample's
- * own counted half, comes nearest to the wanted share. */
+/* Weighted quantile of the newest n samples: the sample at which the cumulated weight, each
+ * sample's own counted half, comes nearest to the wanted share. */
 static double quantile_of_newest(const weir_channel *channel, size_t n) {
   weir_channel_sample sorted[WEIR_CHANNEL_KEPT];
   memcpy(sorted, channel->sample + channel->count - n, n * sizeof *sorted);
@@ -63,8 +64,8 @@ static void drop_oldest(weir_channel *channel, size_t n) {
   memmove(channel->sample, channel->sample + n, channel->count * sizeof *channel->sample);
 }
 
-/* Make room: the oldest sample goes that weighs no more than the newest, so that many weak ones do not
- * push out a strong one before its time.  Those that speak for a change stay. */
+/* Make room: the oldest sample goes that weighs no more than the newest, so that many weak ones do
+ * not push out a strong one before its time.  Those that speak for a change stay. */
 static void drop_weakest(weir_channel *channel, const weir_channel_sample *newest) {
   const size_t held = channel->onset[0] > channel->onset[1] ? channel->onset[0] : channel->onset[1];
   const size_t end = held < channel->count ? channel->count - held : 0;
@@ -107,7 +108,8 @@ static void follow_noise(weir_channel *channel, double deviation) {
   channel->spread[side] = fmax(channel->spread[side], min_spread);
   for (int i = 0; i < 2; i++) {
     const double far = i == side && size > channel->threshold ? 1 : 0;
-    channel->beyond[i] = fmax(min_beyond, channel->beyond[i] + beyond_rate * (far - channel->beyond[i]));
+    channel->beyond[i] =
+        fmax(min_beyond, channel->beyond[i] + beyond_rate * (far - channel->beyond[i]));
   }
 }
 
@@ -177,7 +179,8 @@ bool weir_channel_feed_low(weir_channel *channel, double time_s, double value, d
   if (!restarted) {
     follow_noise(channel, deviation);
     /* Samples under suspicion must not drag the settled value before it is decided. */
-    const size_t held = channel->onset[0] > channel->onset[1] ? channel->onset[0] : channel->onset[1];
+    const size_t held =
+        channel->onset[0] > channel->onset[1] ? channel->onset[0] : channel->onset[1];
     if (settling || !weir_channel_moving(channel) || held >= channel->count || held > MOST_BELIEVED)
       channel->settled = quantile_of_newest(channel, channel->count);
   }
@@ -191,8 +194,7 @@ void weir_channel_contradict_fall(weir_channel *channel) {
 
 bool weir_channel_assert(weir_channel *channel, double time_s, double value, double error) {
   const weir_channel_sample sample = {.time_s = time_s, .x = log(value), .error = error};
-  const bool departs =
-      channel->changes && fabs(sample.x - channel->settled) > channel->threshold;
+  const bool departs = channel->changes && fabs(sample.x - channel->settled) > channel->threshold;
   if (departs) channel->count = 0;
   append(channel, &sample);
   channel->newest_s = time_s;

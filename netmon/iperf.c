@@ -118,8 +118,7 @@ weir_status weir_iperf_serve(weir_iperf *helper, const char *address, int port) 
 
 weir_status weir_iperf_measure(weir_iperf *helper, const char *address, int port, size_t bytes,
                                double timeout_s, double *bandwidth) {
-  weir_iperf_request request = {
-      .what = WEIR_IPERF_MEASURE, .bytes = bytes, .timeout_s = timeout_s};
+  weir_iperf_request request = {.what = WEIR_IPERF_MEASURE, .bytes = bytes, .timeout_s = timeout_s};
   weir_iperf_reply reply;
   struct sockaddr_in where;
   weir_status status = fill(&request, address, port, &where);

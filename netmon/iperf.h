@@ -1,10 +1,9 @@
-/* What the iperf3 helper and its owner say to each other, and one test in a process of its own.  Used
- * by netmon/iperf*.c only. */
+/* What the iperf3 helper and its owner say to each other, and one test in a process of its own.
+ * Used by netmon/iperf*.c only. */
 #ifndef WEIR_NETMON_IPERF_H
 #define WEIR_NETMON_IPERF_H
 
 #include <stdint.h>
-
 #include <weir/status.h>
 
 enum { WEIR_IPERF_SERVE = 1, WEIR_IPERF_MEASURE = 2 };
@@ -18,8 +17,8 @@ typedef struct weir_iperf_request {
 } weir_iperf_request;
 
 typedef struct weir_iperf_reply {
-  uint32_t status; /* weir_status */
-  uint32_t again;  /* the server was busy or between two tests: worth another try */
+  uint32_t status;  /* weir_status */
+  uint32_t again;   /* the server was busy or between two tests: worth another try */
   double bandwidth; /* payload bytes/s */
   char text[176];
 } weir_iperf_reply;

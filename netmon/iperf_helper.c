@@ -1,4 +1,5 @@
-/* The helper process: keeps a server alive and runs client tests, each in a child, with a watchdog. */
+/* The helper process: keeps a server alive and runs client tests, each in a child, with
+ * a watchdog. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>

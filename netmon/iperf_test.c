@@ -1,5 +1,7 @@
-/* One side of an iperf3 test.  libiperf has global timers and errors and may call exit(), so each test
- * has its own process. */
+/* One side of an iperf3 test.  libiperf has global timers and errors and may call exit(), so each
+ * test has its own process. */
+#include "netmon/iperf.h"
+
 #include <stdint.h> /* before iperf_api.h, which needs it */
 
 #include <errno.h>
@@ -8,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include "netmon/iperf.h"
 
 enum { SMALL_BLOCK = 16384, CONNECT_MS = 1000 };
 

@@ -27,8 +27,8 @@ weir_status weir_link_bytes(const char *interface_name, uint64_t *sent) {
   struct rtnl_link *link = NULL;
   const int error = rtnl_link_get_kernel(socket, 0, interface_name, &link);
   if (error < 0) {
-    status = weir_fail(WEIR_E_INVALID, "no interface '%s' here: %s", interface_name,
-                       nl_geterror(error));
+    status =
+        weir_fail(WEIR_E_INVALID, "no interface '%s' here: %s", interface_name, nl_geterror(error));
   } else {
     *sent = rtnl_link_get_stat(link, RTNL_LINK_TX_BYTES);
     rtnl_link_put(link);
@@ -42,8 +42,7 @@ static int find_address(struct nl_cache *cache, const struct in_addr *wanted) {
   for (struct nl_object *o = nl_cache_get_first(cache); o; o = nl_cache_get_next(o)) {
     struct rtnl_addr *address = (struct rtnl_addr *)o;
     const struct nl_addr *local = rtnl_addr_get_local(address);
-    if (local && nl_addr_get_family(local) == AF_INET &&
-        nl_addr_get_len(local) == sizeof *wanted &&
+    if (local && nl_addr_get_family(local) == AF_INET && nl_addr_get_len(local) == sizeof *wanted &&
         !memcmp(nl_addr_get_binary_addr(local), wanted, sizeof *wanted))
       return rtnl_addr_get_ifindex(address);
   }

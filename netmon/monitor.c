@@ -1,17 +1,16 @@
 /* Samples of every kind, each with what it is good for, into two channels: one-way latency and link
  * rate.
  *
- * Round trips are long when a processor was busy and never short, so latency is a low quantile.  Flows
- * share their link and wait for processors, so they read low; only what a token bucket gives away
- * makes them read high, and that is bounded in time: so the rate is a high quantile, and short flows
- * count little. */
-#include "netmon/netmon.h"
-
+ * Round trips are long when a processor was busy and never short, so latency is a low quantile.
+ * Flows share their link and wait for processors, so they read low; only what a token bucket gives
+ * away makes them read high, and that is bounded in time: so the rate is a high quantile, and short
+ * flows count little. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
 #include "netmon/channel.h"
+#include "netmon/netmon.h"
 
 static const double default_overhead = WEIR_TCP_OVERHEAD, default_threshold = 0.1,
                     default_window_s = 10;
@@ -21,7 +20,8 @@ static const double burst_s = 0.0004, mean_burst_s = 0.00015;
 /* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
  * none. */
 static const double wait_s = 0.0004, most_error = 0.25;
-/* A train of datagrams that came so many times faster than the known rate says that it has risen. */
+/* A train of datagrams that came so many times faster than the known rate says that it
+ * has risen. */
 static const double risen = 2.5, train_least_s = 1e-6, most_usual = 4;
 static const double train_exact_s = 0.0008, train_error = 0.05, train_low_error = 0.5;
 /* Now and then a rank, sender or receiver, does not get to run for this long. */
@@ -45,7 +45,7 @@ typedef struct collective_fit {
 
 struct weir_netmon {
   double overhead, threshold, window_s;
-  double time_s; /* of the newest sample of any kind */
+  double time_s;         /* of the newest sample of any kind */
   double echo_s, flow_s; /* of the newest direct sample; negative: none yet */
   double idle_echo_s;
   double loaded_rtt[LOADED_KEPT]; /* since the newest idle round trip */
@@ -55,7 +55,8 @@ struct weir_netmon {
   collective_fit fit;
   double cross;
   double train;       /* the newest train's rate over the known rate */
-  double usual_train; /* that of those after which a probe found nothing new: what a token bucket does */
+  double usual_train; /* that of those after which a probe found nothing new: what a token bucket
+                         does */
   int fast_trains;    /* in a row, so much faster that the rate must have risen */
   bool suspect;
   int suspected; /* collectives since */
@@ -71,8 +72,8 @@ weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *conf
   const double window_s = config->window_s == 0 ? default_window_s : config->window_s;
   if (!(overhead >= 1 && overhead < 100) || !(threshold > 0 && threshold < 10) ||
       !(window_s > 0 && isfinite(window_s)))
-    return weir_fail(WEIR_E_INVALID, "a monitor of overhead %g, threshold %g, window %g s", overhead,
-                     threshold, window_s);
+    return weir_fail(WEIR_E_INVALID, "a monitor of overhead %g, threshold %g, window %g s",
+                     overhead, threshold, window_s);
   weir_netmon *monitor = calloc(1, sizeof *monitor);
   if (!monitor) return weir_fail(WEIR_E_NOMEM, "no memory for a network monitor");
   monitor->overhead = overhead;
@@ -145,8 +146,8 @@ static void feed_rate(weir_netmon *monitor, double payload_rate, double error, d
     forget_predictions(monitor);
 }
 
-/* The only traffic of its moment.  Whether it confirms the rate or moves it, predictions that failed
- * are learnt anew. */
+/* The only traffic of its moment.  Whether it confirms the rate or moves it, predictions that
+ * failed are learnt anew. */
 static void feed_probe(weir_netmon *monitor, const weir_sample *s) {
   const double rate = s->value * monitor->overhead;
   if (!within(rate, min_rate, max_rate)) return;
@@ -157,8 +158,8 @@ static void feed_probe(weir_netmon *monitor, const weir_sample *s) {
   if (!moved) monitor->usual_train = fmax(usual, fmin(train, most_usual * usual));
 }
 
-/* Short ones may be what a token bucket lets through at once.  Longer ones are exact, but for traffic
- * that shared the link, which makes them read low. */
+/* Short ones may be what a token bucket lets through at once.  Longer ones are exact, but for
+ * traffic that shared the link, which makes them read low. */
 static void feed_train(weir_netmon *monitor, const weir_sample *s) {
   const double known = weir_channel_value(&monitor->rate);
   if (s->bytes <= 0 || !(known > 0)) return;
@@ -173,9 +174,9 @@ static void feed_train(weir_netmon *monitor, const weir_sample *s) {
   feed_rate(monitor, s->bytes / s->value / monitor->overhead, train_error, train_low_error);
 }
 
-/* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is at
- * most.  Several of them that agree met no queue, as queues differ; and where idle ones have long
- * been missing, the least of the newest stands for them. */
+/* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is
+ * at most.  Several of them that agree met no queue, as queues differ; and where idle ones have
+ * long been missing, the least of the newest stands for them. */
 static void feed_loaded_echo(weir_netmon *monitor, const weir_sample *s) {
   monitor->loaded_rtt[monitor->loaded % LOADED_KEPT] = s->value;
   monitor->loaded_by[monitor->loaded++ % LOADED_KEPT] = s->bytes;
@@ -208,8 +209,8 @@ static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
   feed_latency(monitor, s->value, 0.02);
 }
 
-/* A flow is exact but for what a token bucket gave away and for waiting to be looked at: how much it
- * says is a matter of how long it took. */
+/* A flow is exact but for what a token bucket gave away and for waiting to be looked at: how much
+ * it says is a matter of how long it took. */
 static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
   const double error = s->value > 0 ? (burst_s + wait_s) / s->value : INFINITY;
   if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
@@ -223,9 +224,9 @@ static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
   feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));
 }
 
-/* Busy time ticks and includes waiting for the last acknowledgement, a round trip: a lower bound, which
- * may raise the rate, never lower it.  It is a value of its own only where there is no other and the
- * burst was long against both. */
+/* Busy time ticks and includes waiting for the last acknowledgement, a round trip: a lower bound,
+ * which may raise the rate, never lower it.  It is a value of its own only where there is no other
+ * and the burst was long against both. */
 static void feed_tcp_info(weir_netmon *monitor, const weir_sample *s) {
   const double rtt_s = 2 * weir_channel_value(&monitor->latency);
   if (s->bytes <= 0 || s->value < long_busy * (tcp_tick_s + rtt_s)) return;
@@ -235,8 +236,9 @@ static void feed_tcp_info(weir_netmon *monitor, const weir_sample *s) {
             (tcp_tick_s + rtt_s) / s->value);
 }
 
-/* Latency and rate from collectives alone, for want of direct samples.  Waiting for a busy processor is
- * part of a collective's time: a rate that a flow or a probe told is better, however old. */
+/* Latency and rate from collectives alone, for want of direct samples.  Waiting for a busy
+ * processor is part of a collective's time: a rate that a flow or a probe told is better, however
+ * old. */
 static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, bool flows) {
   const collective_fit *fit = &monitor->fit;
   double alpha = echoes ? weir_channel_value(&monitor->latency) : 0;
@@ -312,27 +314,25 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
       feed_probe(monitor, s);
       break;
     case WEIR_SAMPLE_COLLECTIVE: feed_collective(monitor, s); break;
-    case WEIR_SAMPLE_CROSS:
-      monitor->cross += 0.3 * (s->bytes / s->value - monitor->cross);
-      break;
+    case WEIR_SAMPLE_CROSS: monitor->cross += 0.3 * (s->bytes / s->value - monitor->cross); break;
   }
   return WEIR_OK;
 }
 
 void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapshot *snapshot) {
   const weir_channel *latency = &monitor->latency, *rate = &monitor->rate;
-  *snapshot = (weir_snapshot){
-      .time_s = now_s,
-      .latency_s = weir_channel_value(latency),
-      .latency_error = weir_channel_error(latency),
-      .latency_age_s = latency->changes ? fmax(0, now_s - latency->newest_s) : 0,
-      .bandwidth = weir_channel_value(rate),
-      .bandwidth_error = weir_channel_error(rate),
-      .bandwidth_age_s = rate->changes ? fmax(0, now_s - rate->newest_s) : 0,
-      .cross_bandwidth = monitor->cross,
-      .latency_changes = latency->changes,
-      .bandwidth_changes = rate->changes,
-      .suspect = monitor->suspect || monitor->fast_trains > 1 ||
-                 weir_channel_moving(latency) || weir_channel_moving(rate),
-      .risen = monitor->fast_trains > 0};
+  *snapshot =
+      (weir_snapshot){.time_s = now_s,
+                      .latency_s = weir_channel_value(latency),
+                      .latency_error = weir_channel_error(latency),
+                      .latency_age_s = latency->changes ? fmax(0, now_s - latency->newest_s) : 0,
+                      .bandwidth = weir_channel_value(rate),
+                      .bandwidth_error = weir_channel_error(rate),
+                      .bandwidth_age_s = rate->changes ? fmax(0, now_s - rate->newest_s) : 0,
+                      .cross_bandwidth = monitor->cross,
+                      .latency_changes = latency->changes,
+                      .bandwidth_changes = rate->changes,
+                      .suspect = monitor->suspect || monitor->fast_trains > 1 ||
+                                 weir_channel_moving(latency) || weir_channel_moving(rate),
+                      .risen = monitor->fast_trains > 0};
 }

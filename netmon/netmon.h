@@ -6,7 +6,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 typedef enum weir_sample_kind {
@@ -34,30 +33,31 @@ typedef struct weir_sample {
  * headers included), so that it can be compared with what was set. */
 typedef struct weir_snapshot {
   double time_s;
-  double latency_s;         /* one way; 0: unknown */
-  double latency_error;     /* relative standard error */
-  double latency_age_s;     /* since the newest sample that counts */
-  double bandwidth;         /* bytes/s; 0: unknown */
+  double latency_s;     /* one way; 0: unknown */
+  double latency_error; /* relative standard error */
+  double latency_age_s; /* since the newest sample that counts */
+  double bandwidth;     /* bytes/s; 0: unknown */
   double bandwidth_error;
   double bandwidth_age_s;
   double cross_bandwidth;   /* bytes/s of other traffic, 0: none seen */
   uint32_t latency_changes; /* running number of detected changes; the first value counts as one */
   uint32_t bandwidth_changes;
-  bool risen;               /* a train came far faster than the bandwidth allows */
-  bool suspect;             /* evidence has moved but not settled: an active probe would help */
+  bool risen;   /* a train came far faster than the bandwidth allows */
+  bool suspect; /* evidence has moved but not settled: an active probe would help */
 } weir_snapshot;
 
 /* Link bytes per payload byte of TCP: Ethernet frames with TCP timestamps. */
 #define WEIR_TCP_OVERHEAD (1514.0 / 1448.0)
 
 typedef struct weir_netmon_config {
-  double wire_overhead; /* link bytes per payload byte; 0: WEIR_TCP_OVERHEAD */
+  double wire_overhead;    /* link bytes per payload byte; 0: WEIR_TCP_OVERHEAD */
   double change_threshold; /* relative change that counts, default 0.1 */
   double window_s;         /* how long a minimum or maximum counts, default 10 */
 } weir_netmon_config;
 
 typedef struct weir_netmon weir_netmon;
-weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *config); /* NULL: defaults */
+weir_status weir_netmon_create(weir_netmon **out,
+                               const weir_netmon_config *config); /* NULL: defaults */
 void weir_netmon_free(weir_netmon *monitor);
 /* Non-finite, negative or absurd samples are refused with WEIR_E_INVALID and change nothing. */
 weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *sample);

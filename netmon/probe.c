@@ -1,5 +1,5 @@
-/* Can this kernel shape?  Tried in a child in a network namespace of its own, so that nothing of the
- * caller's is touched and libnl may even end the process. */
+/* Can this kernel shape?  Tried in a child in a network namespace of its own, so that nothing of
+ * the caller's is touched and libnl may even end the process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -34,7 +34,8 @@ static weir_status try_shape(void) {
   weir_shaper_free(shaper);
   if (status != WEIR_OK) return status;
   if (fabs(got.delay_s - want.delay_s) > 2e-6 || fabs(got.rate_bytes_s - want.rate_bytes_s) > 1)
-    return weir_fail(WEIR_E_UNSUPPORTED, "the kernel set %g bytes/s and %g s where %g and %g were asked",
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "the kernel set %g bytes/s and %g s where %g and %g were asked",
                      got.rate_bytes_s, got.delay_s, want.rate_bytes_s, want.delay_s);
   return WEIR_OK;
 }
@@ -51,7 +52,8 @@ static void run_child(int to) {
 
 weir_status weir_shaper_probe(void) {
   int ends[2];
-  if (pipe2(ends, O_CLOEXEC)) return weir_fail(WEIR_E_IO, "cannot make a pipe: %s", strerror(errno));
+  if (pipe2(ends, O_CLOEXEC))
+    return weir_fail(WEIR_E_IO, "cannot make a pipe: %s", strerror(errno));
   const pid_t pid = fork();
   if (pid == 0) run_child(ends[1]);
   close(ends[1]);

@@ -42,7 +42,8 @@ enum {
 };
 /* What a link that was idle may send at once, in seconds of its rate. */
 static const double burst_s = 0.001;
-/* Rates and delays the kernel's units hold: 1 kbit/s .. 1 Tbit/s, netem's delay in 32 bits of 64 ns. */
+/* Rates and delays the kernel's units hold: 1 kbit/s .. 1 Tbit/s, netem's delay in 32 bits of 64
+ * ns. */
 static const double min_rate = 125, max_rate = 125e9, max_delay_s = 60;
 
 struct weir_shaper {

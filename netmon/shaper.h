@@ -5,7 +5,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
 #include <weir/status.h>
 
 typedef struct weir_shape {

@@ -1,5 +1,5 @@
-/* Internal to the planner: which operation could begin next, for list scheduling (planner/timeline.h,
- * planner/course.h). */
+/* Internal to the planner: which operation could begin next, for list scheduling
+ * (planner/timeline.h, planner/course.h). */
 #ifndef WEIR_PLANNER_AGENDA_H
 #define WEIR_PLANNER_AGENDA_H
 

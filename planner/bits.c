@@ -60,8 +60,11 @@ static weir_status layer_of_row(reader *r, double numel, double norm) {
   if (status != WEIR_OK) return status;
   char *copy = strdup(name);
   if (!copy) return weir_fail(WEIR_E_NOMEM, "no memory for a layer's name");
-  s->layers[s->layer_count++] = (weir_bits_layer){.name = copy, .numel = numel, .norm = norm,
-                                                  .first = s->option_count, .line = r->csv.line,
+  s->layers[s->layer_count++] = (weir_bits_layer){.name = copy,
+                                                  .numel = numel,
+                                                  .norm = norm,
+                                                  .first = s->option_count,
+                                                  .line = r->csv.line,
                                                   .full = weir_bits_filtered(name, r->patterns)};
   return WEIR_OK;
 }

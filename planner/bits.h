@@ -17,7 +17,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 enum { WEIR_BITS_OPTIONS = 64 }; /* of one layer at most */
@@ -57,10 +56,10 @@ weir_status weir_bits_load(weir_bits_stats *stats, const char *path, const char 
 void weir_bits_free(weir_bits_stats *stats);
 
 typedef struct weir_bits {
-  size_t *choice;      /* [layer_count] index into stats->options */
-  double bytes;        /* of all layers */
-  double error;        /* l2 norm */
-  double least_bytes;  /* proven: no assignment within the budget is below; knapsack only */
+  size_t *choice;     /* [layer_count] index into stats->options */
+  double bytes;       /* of all layers */
+  double error;       /* l2 norm */
+  double least_bytes; /* proven: no assignment within the budget is below; knapsack only */
 } weir_bits;
 void weir_bits_drop(weir_bits *bits);
 
@@ -86,11 +85,11 @@ weir_status weir_bits_bayes(const weir_bits_stats *stats, double most_error, wei
 /* The multiple-choice knapsack over all options.  Lagrangian relaxation gives a lower bound and a
  * first answer; then layers are joined one by one into states (bytes, error), dropping states that
  * another one dominates or whose bound is not below the best answer.  At most `states` (0: 64,
- * or 16384 over the number of layers where that is more) are kept, those of least bound; least_bytes
- * is the least bound among the dropped, so that bytes == least_bytes proves the optimum and else the
- * difference is the most that can be missing.
- * known: an assignment to start from, or NULL; the answer is never worse when it is within
- * most_error.  WEIR_E_INVALID when no assignment keeps most_error. */
+ * or 16384 over the number of layers where that is more) are kept, those of least bound;
+ * least_bytes is the least bound among the dropped, so that bytes == least_bytes proves the optimum
+ * and else the difference is the most that can be missing. known: an assignment to start from, or
+ * NULL; the answer is never worse when it is within most_error.  WEIR_E_INVALID when no assignment
+ * keeps most_error. */
 weir_status weir_bits_knapsack(const weir_bits_stats *stats, double most_error, size_t states,
                                const weir_bits *known, weir_bits *bits);
 

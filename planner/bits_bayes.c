@@ -152,7 +152,10 @@ weir_status weir_bits_bayes(const weir_bits_stats *stats, double most_error, wei
     status = weir_fail(WEIR_E_NOMEM, "no memory for %zu layers", layers);
     goto done;
   }
-  *b = (bayes){.stats = stats, .points = points, .trial = trial, .best = bits,
+  *b = (bayes){.stats = stats,
+               .points = points,
+               .trial = trial,
+               .best = bits,
                .budget = most_error * most_error * (1.0 + WEIR_BITS_ROUNDING)};
   for (size_t l = 0; l < layers; l++) {
     trial[l] = stats->layers[l].first;

@@ -26,7 +26,7 @@ typedef struct step {
 typedef struct item {
   size_t option;
   double bytes, error2; /* beyond the base's */
-  double surplus; /* beyond the base's */
+  double surplus;       /* beyond the base's */
 } item;
 
 /* Bytes and error beyond the base, and the surplus, once the layers joined so far have chosen. */
@@ -37,25 +37,25 @@ typedef struct state {
 
 typedef struct stage {
   size_t layer;
-  size_t first, count;     /* items */
-  size_t begin, states;    /* in all[] */
-  double least_error2;     /* the most that this and later stages can save, <= 0 */
+  size_t first, count;  /* items */
+  size_t begin, states; /* in all[] */
+  double least_error2;  /* the most that this and later stages can save, <= 0 */
 } stage;
 
 typedef struct knapsack {
   const weir_bits_stats *stats;
-  double budget;  /* of squared error */
-  double weight;  /* w */
+  double budget; /* of squared error */
+  double weight; /* w */
   double bound;
-  size_t *base;   /* [layers] the relaxation's answer, made feasible */
+  size_t *base; /* [layers] the relaxation's answer, made feasible */
   double base_bytes, base_error2;
-  double best;    /* bytes of the best answer */
+  double best; /* bytes of the best answer */
   size_t most_states;
   double dropped; /* least bound of a state that did not fit */
   item *items;    /* [options] */
   stage *stages;  /* [layers + 2]: 0 is the base alone, the last has nothing */
   size_t stage_count;
-  state *all;     /* [(layers + 1) * most_states] */
+  state *all;             /* [(layers + 1) * most_states] */
   state *merged, *joined; /* [(MARGIN + 1) * most_states] each */
 } knapsack;
 
@@ -106,8 +106,8 @@ static weir_status relax(knapsack *k, step *steps) {
     k->base[l] = (size_t)(hull[0] - k->stats->options);
     error2 += hull[0]->error2;
     for (size_t i = 1; i < size; i++, count++)
-      steps[count] = (step){l, (size_t)(hull[i] - k->stats->options),
-                            price_of(hull[i - 1], hull[i]), count};
+      steps[count] =
+          (step){l, (size_t)(hull[i] - k->stats->options), price_of(hull[i - 1], hull[i]), count};
   }
   qsort(steps, count, sizeof *steps, by_price);
   size_t next = 0;
@@ -222,8 +222,7 @@ static size_t fit(knapsack *k, size_t count, size_t most) {
     const double at = k->merged[i].surplus / width;
     bins[at < 0.0 ? 0 : at < BINS - 1 ? (size_t)at : BINS - 1]++;
   }
-  for (size_t sum = bins[0]; last < BINS - 1 && sum + bins[last + 1] <= most;)
-    sum += bins[++last];
+  for (size_t sum = bins[0]; last < BINS - 1 && sum + bins[last + 1] <= most;) sum += bins[++last];
   for (size_t i = 0; i < count; i++) {
     if (k->merged[i].surplus < width * (double)(last + 1) && kept < most)
       k->merged[kept++] = k->merged[i];
@@ -277,8 +276,8 @@ static void solve(knapsack *k, const weir_bits *known, weir_bits *bits) {
   }
   k->bound = least - k->weight * k->budget;
   k->best = k->base_bytes;
-  const int known_is_best = known && known->error * known->error <= k->budget &&
-                            known->bytes < k->base_bytes;
+  const int known_is_best =
+      known && known->error * known->error <= k->budget && known->bytes < k->base_bytes;
   if (known_is_best) k->best = known->bytes;
   memcpy(bits->choice, known_is_best ? known->choice : k->base,
          k->stats->layer_count * sizeof *bits->choice);
@@ -302,8 +301,10 @@ weir_status weir_bits_knapsack(const weir_bits_stats *stats, double most_error, 
                                const weir_bits *known, weir_bits *bits) {
   const size_t layers = stats->layer_count;
   size_t most = states;
-  if (most == 0) most = layers < STATES_OF_ALL / STATES ? STATES_OF_ALL / (layers ? layers : 1) : STATES;
-  knapsack k = {.stats = stats, .most_states = most,
+  if (most == 0)
+    most = layers < STATES_OF_ALL / STATES ? STATES_OF_ALL / (layers ? layers : 1) : STATES;
+  knapsack k = {.stats = stats,
+                .most_states = most,
                 .budget = most_error * most_error * (1.0 + WEIR_BITS_ROUNDING)};
   *bits = (weir_bits){.choice = malloc(layers * sizeof *bits->choice)};
   step *steps = malloc(stats->option_count * sizeof *steps);

@@ -27,8 +27,9 @@ weir_status weir_cluster_check(const weir_cluster *c) {
   for (size_t k = 0; k < c->codecs; k++) {
     const weir_cluster_codec *codec = &c->codec[k];
     if (!(codec->ratio > 0.0 && codec->ratio <= 1.0))
-      return weir_fail(WEIR_E_INVALID, "codec '%.40s' sends %g of the bytes: expected above 0, to 1",
-                       codec->name, codec->ratio);
+      return weir_fail(WEIR_E_INVALID,
+                       "codec '%.40s' sends %g of the bytes: expected above 0, to 1", codec->name,
+                       codec->ratio);
     for (size_t site = 0; site < 2; site++) {
       weir_status status = weir_curve_check(&codec->compress[site], "compression");
       if (status == WEIR_OK) status = weir_curve_check(&codec->decompress[site], "decompression");
@@ -118,8 +119,7 @@ size_t weir_option_ops(const weir_option *option, const weir_cluster *cluster, s
     const weir_task task = (weir_task)option->step[i].task;
     const weir_site site = (weir_site)option->step[i].place;
     if (task == WEIR_TASK_COMP || task == WEIR_TASK_DECOMP) {
-      const weir_curve *curve =
-          task == WEIR_TASK_COMP ? &k->compress[site] : &k->decompress[site];
+      const weir_curve *curve = task == WEIR_TASK_COMP ? &k->compress[site] : &k->decompress[site];
       const double seconds = weir_curve_at(curve, h.pieces * h.dense);
       if (seconds > 0.0)
         ops[count++] = (weir_op){site == WEIR_SITE_GPU ? WEIR_ON_COMPUTE : WEIR_ON_CPU, seconds,
@@ -132,8 +132,8 @@ size_t weir_option_ops(const weir_option *option, const weir_cluster *cluster, s
                      : site == WEIR_SITE_INTER ? cluster->machines
                                                : cluster->machines * cluster->per_machine;
     if (n == 1) continue;
-    ops[count++] = communication(cluster, k->ratio, task, option->step[i].routine, site, &h,
-                                 (int)n);
+    ops[count++] =
+        communication(cluster, k->ratio, task, option->step[i].routine, site, &h, (int)n);
   }
   return count;
 }

@@ -57,17 +57,18 @@ static double run(weir_course *c, bool marking, double most_s) {
     if (w.chain == c->n) {
       const size_t tensor = s->next++;
       const double end = serve(c, w.ready_s, resource, c->profile->tensors[tensor].gap_s);
-      if (c->chain[tensor].count) weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)tensor, 0});
+      if (c->chain[tensor].count)
+        weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)tensor, 0});
       if (s->next < c->n) weir_agenda_push(&s->agenda, (weir_wait){end, (uint32_t)c->n, 0});
     } else {
       const weir_course_chain *chain = &c->chain[w.chain];
       resource = chain->ops[w.op].resource;
       if (marking) note_bubble(c, &w, resource);
       const double end = serve(c, w.ready_s, resource, chain->ops[w.op].seconds);
-      if (w.op + 1 < chain->count) weir_agenda_push(&s->agenda, (weir_wait){end, w.chain, w.op + 1});
+      if (w.op + 1 < chain->count)
+        weir_agenda_push(&s->agenda, (weir_wait){end, w.chain, w.op + 1});
     }
-    if (resource != WEIR_ON_CPU && s->idle[resource] + s->left[resource] >= most_s)
-      return INFINITY;
+    if (resource != WEIR_ON_CPU && s->idle[resource] + s->left[resource] >= most_s) return INFINITY;
   }
   return s->end_s < most_s ? s->end_s : INFINITY;
 }

@@ -1,9 +1,9 @@
 /* Internal to the planner: the iteration time of a strategy, many times over.
  *
- * The same schedule as planner/timeline.h (one chain a tensor), without spans, with two short cuts: a
- * change at tensor t leaves everything before t's gradient as it was, so that the schedule is taken
- * up from a state saved there; and it is given up once a resource's end plus the work still to come
- * to it is not below the best time known. */
+ * The same schedule as planner/timeline.h (one chain a tensor), without spans, with two short cuts:
+ * a change at tensor t leaves everything before t's gradient as it was, so that the schedule is
+ * taken up from a state saved there; and it is given up once a resource's end plus the work still
+ * to come to it is not below the best time known. */
 #ifndef WEIR_PLANNER_COURSE_H
 #define WEIR_PLANNER_COURSE_H
 
@@ -23,24 +23,24 @@ typedef struct weir_course_chain {
 } weir_course_chain;
 
 typedef struct weir_course_state {
-  size_t next;          /* tensor whose gradient is computed next */
+  size_t next; /* tensor whose gradient is computed next */
   double idle[WEIR_RESOURCES], core[WEIR_COURSE_CORES], end_s;
   double left[WEIR_RESOURCES]; /* work still to come */
-  weir_agenda agenda; /* [n + 1] */
+  weir_agenda agenda;          /* [n + 1] */
 } weir_course_state;
 
 typedef struct weir_course {
   const weir_profile *profile;
   size_t n, cores;
-  weir_course_chain *chain; /* [n] */
+  weir_course_chain *chain;    /* [n] */
   double work[WEIR_RESOURCES]; /* of all chains and gradients */
   weir_course_state now;
   weir_course_state saved[WEIR_COURSE_SAVED]; /* before the gradient of tensor k * stride */
   size_t saved_count, stride;
   weir_wait *heaps;
-  double *last_s[2];   /* [n] start of each tensor's last operation inside and between machines */
-  double bubble_s[2];  /* start of the last operation there that the link had waited for */
-  size_t served;       /* operations in all, as a measure of work */
+  double *last_s[2];  /* [n] start of each tensor's last operation inside and between machines */
+  double bubble_s[2]; /* start of the last operation there that the link had waited for */
+  size_t served;      /* operations in all, as a measure of work */
 } weir_course;
 
 /* All chains empty.  cores: 1 to WEIR_COURSE_CORES. */
@@ -59,8 +59,8 @@ double weir_course_try(weir_course *course, size_t tensor, weir_course_chain cha
 /* The iteration time of the chains as they are, INFINITY when not below most_s; saves nothing. */
 double weir_course_time(weir_course *course, double most_s);
 
-/* After weir_course_mark: on every link that the tensor uses, the link waits for something after the
- * tensor's last operation there ("ByteComp", property 1). */
+/* After weir_course_mark: on every link that the tensor uses, the link waits for something after
+ * the tensor's last operation there ("ByteComp", property 1). */
 bool weir_course_before_bubble(const weir_course *course, size_t tensor);
 
 #endif

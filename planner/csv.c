@@ -77,9 +77,9 @@ weir_status weir_csv_next(weir_csv *csv, bool *more) {
   const weir_status status = read_line(csv, more);
   if (status != WEIR_OK) return status;
   if (!*more)
-    return csv->rows ? WEIR_OK
-                     : weir_csv_fail(csv, "no rows: expected at least one line of '%s'",
-                                     csv->header);
+    return csv->rows
+               ? WEIR_OK
+               : weir_csv_fail(csv, "no rows: expected at least one line of '%s'", csv->header);
   const size_t columns = split(csv);
   if (columns != csv->columns)
     return weir_csv_fail(csv, "%zu columns: expected the %zu of '%s'", columns, csv->columns,

@@ -81,11 +81,11 @@ weir_status weir_curve_check(const weir_curve *curve, const char *name) {
                      curve->fixed_s, curve->per_byte_s);
   for (size_t i = 0; i < curve->count; i++)
     if (!usable(curve->bytes[i]) || !usable(curve->seconds[i]) ||
-        (i && (curve->bytes[i] <= curve->bytes[i - 1] ||
-               curve->seconds[i] < curve->seconds[i - 1])))
+        (i &&
+         (curve->bytes[i] <= curve->bytes[i - 1] || curve->seconds[i] < curve->seconds[i - 1])))
       return weir_fail(WEIR_E_INVALID,
-                       "%s: point %zu: expected ascending bytes and times that never descend",
-                       name, i);
+                       "%s: point %zu: expected ascending bytes and times that never descend", name,
+                       i);
   return WEIR_OK;
 }
 

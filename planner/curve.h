@@ -8,15 +8,14 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
 #include <weir/status.h>
 
 typedef struct weir_curve {
-  double fixed_s;    /* affine part; used when count is 0 */
+  double fixed_s; /* affine part; used when count is 0 */
   double per_byte_s;
-  size_t count;      /* measured points, 0 for an affine curve */
-  double *bytes;     /* ascending strictly; owned */
-  double *seconds;   /* never descending; owned */
+  size_t count;    /* measured points, 0 for an affine curve */
+  double *bytes;   /* ascending strictly; owned */
+  double *seconds; /* never descending; owned */
 } weir_curve;
 
 /* File: CSV `bytes,ms`, one measured point a line, bytes ascending, ms not descending.

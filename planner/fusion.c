@@ -9,12 +9,18 @@
 static const double mib = 1048576.0;
 
 const weir_fusion_baseline weir_fusion_baselines[] = {
-    {"layer-wise", 0.0, 0},        {"bucket 2 MiB", 2.0 * mib, 0},
-    {"bucket 4 MiB", 4.0 * mib, 0}, {"bucket 8 MiB", 8.0 * mib, 0},
-    {"bucket 16 MiB", 16.0 * mib, 0}, {"bucket 25 MiB", 25.0 * mib, 0},
-    {"bucket 32 MiB", 32.0 * mib, 0}, {"bucket 64 MiB", 64.0 * mib, 0},
-    {"one group", 0.0, 1},         {"even, 2 groups", 0.0, 2},
-    {"even, 4 groups", 0.0, 4},    {"even, 8 groups", 0.0, 8},
+    {"layer-wise", 0.0, 0},
+    {"bucket 2 MiB", 2.0 * mib, 0},
+    {"bucket 4 MiB", 4.0 * mib, 0},
+    {"bucket 8 MiB", 8.0 * mib, 0},
+    {"bucket 16 MiB", 16.0 * mib, 0},
+    {"bucket 25 MiB", 25.0 * mib, 0},
+    {"bucket 32 MiB", 32.0 * mib, 0},
+    {"bucket 64 MiB", 64.0 * mib, 0},
+    {"one group", 0.0, 1},
+    {"even, 2 groups", 0.0, 2},
+    {"even, 4 groups", 0.0, 4},
+    {"even, 8 groups", 0.0, 8},
     {"even, 16 groups", 0.0, 16},
 };
 const size_t weir_fusion_baseline_count =

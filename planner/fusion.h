@@ -51,10 +51,11 @@ weir_status weir_fusion_solve(const weir_profile *profile, const weir_curve *com
 weir_status weir_fusion_affine(const weir_profile *profile, const weir_curve *compress,
                                const weir_curve *communicate, weir_fusion *best);
 
-/* Exact for any curves that never descend: weir_solve (planner/solve.h) with a single row.  The number
- * of partial fusions it keeps has no polynomial bound: after `work` steps (0: WEIR_FUSION_WORK, about a
- * second) the search ends with the best fusion known, and least_s < iteration_s says how far from the
- * optimum it may be.  WEIR_E_CAPACITY for more than WEIR_FUSION_LABEL_TENSORS tensors. */
+/* Exact for any curves that never descend: weir_solve (planner/solve.h) with a single row.  The
+ * number of partial fusions it keeps has no polynomial bound: after `work` steps (0:
+ * WEIR_FUSION_WORK, about a second) the search ends with the best fusion known, and least_s <
+ * iteration_s says how far from the optimum it may be.  WEIR_E_CAPACITY for more than
+ * WEIR_FUSION_LABEL_TENSORS tensors. */
 enum { WEIR_FUSION_WORK = 1 << 24, WEIR_FUSION_LABEL_TENSORS = 4000 };
 weir_status weir_fusion_labels(const weir_profile *profile, const weir_curve *compress,
                                const weir_curve *communicate, size_t work, weir_fusion *best);

@@ -13,8 +13,8 @@
  * communication swapped, exactly as a two-stage flow line may be run backwards. */
 typedef struct affine {
   size_t n;
-  const double *rise; /* [n + 1] P: not descending */
-  const double *fall; /* [n + 1] R: not ascending */
+  const double *rise;   /* [n + 1] P: not descending */
+  const double *fall;   /* [n + 1] R: not ascending */
   double first, second; /* fixed costs, first >= second */
   size_t *end;          /* [n] ends of the walk that was made last */
 } affine;
@@ -130,8 +130,12 @@ weir_status weir_fusion_affine(const weir_profile *profile, const weir_curve *co
   double *ready = sums, *bytes = sums + n + 1, *rise = bytes + n + 1, *fall = rise + n + 1;
   weir_profile_sums(profile, ready, bytes);
   lay_out(ready, bytes, n, compress, communicate, rise, fall);
-  const affine a = {n, rise, fall, fmax(compress->fixed_s, communicate->fixed_s),
-                    fmin(compress->fixed_s, communicate->fixed_s), ends};
+  const affine a = {n,
+                    rise,
+                    fall,
+                    fmax(compress->fixed_s, communicate->fixed_s),
+                    fmin(compress->fixed_s, communicate->fixed_s),
+                    ends};
   affine_best found = {INFINITY, 0, best->end};
   a.end[0] = n;
   keep(&a, 1, term(&a, 1, 1, 0, n), &found);

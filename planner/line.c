@@ -36,8 +36,8 @@ static bool never_above(const weir_curve *a, const weir_curve *b, double low, do
          weir_curve_at(a, high) <= weir_curve_at(b, high);
 }
 
-/* Affine rows that another row, allowed wherever they are, is nowhere above: on the same lane, or on
- * the caller's without compressing. */
+/* Affine rows that another row, allowed wherever they are, is nowhere above: on the same lane, or
+ * on the caller's without compressing. */
 static uint64_t useful_rows(const weir_line *line) {
   uint64_t useful = line->count < 64 ? (UINT64_C(1) << line->count) - 1 : UINT64_MAX;
   const double low = 0.0, high = line->bytes[line->n];
@@ -63,8 +63,13 @@ static uint64_t useful_rows(const weir_line *line) {
 weir_status weir_line_create(weir_line *line, const weir_profile *profile,
                              const weir_solve_row *rows, size_t count, const uint64_t *allowed) {
   const size_t n = profile->count;
-  *line = (weir_line){.profile = profile, .rows = rows, .count = count, .allowed = allowed, .n = n,
-                      .most_s = INFINITY, .most_work = SIZE_MAX};
+  *line = (weir_line){.profile = profile,
+                      .rows = rows,
+                      .count = count,
+                      .allowed = allowed,
+                      .n = n,
+                      .most_s = INFINITY,
+                      .most_work = SIZE_MAX};
   line->ready = malloc(2 * (n + 1) * sizeof *line->ready);
   line->low = calloc(n + 1, sizeof *line->low);
   if (!line->ready || !line->low) {
@@ -87,8 +92,7 @@ void weir_line_free(weir_line *line) {
   *line = (weir_line){0};
 }
 
-void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_group *group,
-                     size_t count) {
+void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_group *group, size_t count) {
   const double step = weir_solve_evaluate(line->profile, line->rows, group, count);
   if (step >= line->most_s) return;
   line->most_s = best->step_s = step;

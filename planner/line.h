@@ -14,13 +14,13 @@ typedef struct weir_line {
   uint64_t all;            /* rows that none makes useless */
   const uint64_t *allowed; /* per tensor, or NULL */
   size_t n;
-  bool beside;    /* some row of `all` compresses on the thread */
-  double *ready;  /* [n + 1] */
-  double *bytes;  /* [n + 1] */
-  size_t *low;    /* [n + 1] no group [i, j) with i < low[j] is in a solution below the bound */
-  double *table;  /* costs of measured rows by row and pair, or NULL: curves are asked */
-  size_t pairs;   /* (i, j) with i < j: at j (j - 1) / 2 + i */
-  double most_s;  /* step of the best solution known */
+  bool beside;   /* some row of `all` compresses on the thread */
+  double *ready; /* [n + 1] */
+  double *bytes; /* [n + 1] */
+  size_t *low;   /* [n + 1] no group [i, j) with i < low[j] is in a solution below the bound */
+  double *table; /* costs of measured rows by row and pair, or NULL: curves are asked */
+  size_t pairs;  /* (i, j) with i < j: at j (j - 1) / 2 + i */
+  double most_s; /* step of the best solution known */
   size_t work, most_work; /* steps of search */
 } weir_line;
 
@@ -30,8 +30,7 @@ weir_status weir_line_create(weir_line *line, const weir_profile *profile,
 void weir_line_free(weir_line *line);
 
 static inline double weir_line_curve(const weir_curve *curve, double bytes) {
-  return curve->count ? weir_curve_at(curve, bytes)
-                      : curve->fixed_s + curve->per_byte_s * bytes;
+  return curve->count ? weir_curve_at(curve, bytes) : curve->fixed_s + curve->per_byte_s * bytes;
 }
 
 /* Compression (h) and exchange (g) of [i, j) with a row. */
@@ -68,7 +67,7 @@ void weir_line_narrow(weir_line *line, const double *left_e);
  * the wire at e: c + left_c[i], e + left_e[i], and (1 - late[i]) c + late[i] e + rest[i]. */
 typedef struct weir_line_bounds {
   double *left_c, *left_e, *late, *rest; /* [n + 1] each */
-  double least_s; /* of any solution */
+  double least_s;                        /* of any solution */
 } weir_line_bounds;
 
 /* By relaxation: E_last is the most over groups t of D_t plus all exchanges from t on, hence at

@@ -34,8 +34,7 @@ static void relaxations(weir_line *line, double *left_c, double *left_e) {
         const double send = g + left_e[j], own = line->rows[r].beside ? 0.0 : h;
         const double caller = own + (j < n ? weir_line_taken(line, r, i, j) : 0.0);
         left_e[i] = fmin(left_e[i], send);
-        left_c[i] = fmin(left_c[i],
-                         gap + fmax(h + send, caller + left_c[j]));
+        left_c[i] = fmin(left_c[i], gap + fmax(h + send, caller + left_c[j]));
         line->work++;
       }
     }
@@ -58,9 +57,8 @@ static void shortest(shadow *s) {
         double h, g;
         if (!(rows >> r & 1)) continue;
         weir_line_cost(line, r, i, j, &h, &g);
-        const double cost =
-            gap + (line->rows[r].beside ? within : early) * h + s->late[j] * g +
-            (1.0 - s->late[j]) * weir_line_taken(line, r, i, j);
+        const double cost = gap + (line->rows[r].beside ? within : early) * h + s->late[j] * g +
+                            (1.0 - s->late[j]) * weir_line_taken(line, r, i, j);
         if (cost >= s->rest[i]) continue;
         s->rest[i] = cost;
         s->next[i] = (uint32_t)j;
@@ -93,8 +91,7 @@ static void follow(shadow *s, weir_solution *best, size_t *from, size_t *to) {
 /* Move weight `share` to a switch of lanes within the tensors [from, to). */
 static void move(shadow *s, double share, size_t from, size_t to) {
   for (size_t b = 0; b <= s->line->n; b++) {
-    const double there =
-        b <= from ? 0.0 : b >= to ? 1.0 : (double)(b - from) / (double)(to - from);
+    const double there = b <= from ? 0.0 : b >= to ? 1.0 : (double)(b - from) / (double)(to - from);
     s->late[b] += share * (there - s->late[b]);
   }
 }

@@ -7,7 +7,8 @@
 
 enum { CELLS = 256 };
 
-/* Tensors before `node` are planned; the caller's lane ends at c, the thread at p, the wire at e. */
+/* Tensors before `node` are planned; the caller's lane ends at c, the thread at p, the wire
+ * at e. */
 typedef struct label {
   double c, p, e;
   uint32_t from, parent; /* node the last group begins at, and the label there */
@@ -23,7 +24,7 @@ typedef struct search {
   label *fresh; /* candidates of the node being made */
   size_t fresh_count, fresh_room;
   double soonest; /* from a node to the earliest end of compression of the group that follows */
-  double origin, width; /* cells of c */
+  double origin, width;      /* cells of c */
   double least_e[CELLS + 1]; /* of the candidates in cells before this one */
   size_t beam;
   bool dropped; /* something that was not dominated */
@@ -58,8 +59,9 @@ static bool promising(const search *s, const label *l, size_t j) {
          l->c + b->late[j] * (l->e - l->c) + b->rest[j] < most;
 }
 
-/* Extend the labels of node i by the group [i, j) with a row.  They ascend in c, and without a thread
- * descend in e, so that once compression is what the wire waits for all later ones are dominated. */
+/* Extend the labels of node i by the group [i, j) with a row.  They ascend in c, and without a
+ * thread descend in e, so that once compression is what the wire waits for all later ones are
+ * dominated. */
 static weir_status extend(search *s, size_t i, size_t j, size_t row) {
   weir_line *line = s->line;
   const bool beside = line->rows[row].beside;
@@ -70,8 +72,8 @@ static weir_status extend(search *s, size_t i, size_t j, size_t row) {
   weir_line_cost(line, row, i, j, &h, &g);
   for (size_t k = s->first[i]; k < s->first[i + 1]; k++, line->work++) {
     const label *from = &s->labels[k];
-    label to = {from->c + gap + (beside ? 0.0 : h), from->p, 0.0, (uint32_t)i, (uint32_t)k,
-                (uint32_t)row};
+    label to = {
+        from->c + gap + (beside ? 0.0 : h), from->p, 0.0, (uint32_t)i, (uint32_t)k, (uint32_t)row};
     const double free_at = to.c;
     if (to.c + taken + s->bounds->left_c[j] >= line->most_s) break;
     if (beside) to.p = fmax(to.p, to.c) + h;
@@ -137,7 +139,8 @@ static weir_status narrow(search *s, size_t j, size_t *kept) {
   for (size_t k = 0; k < *kept; k++) {
     const label *l = &s->fresh[k];
     order[k] = (ranked){fmax(fmax(l->c + b->left_c[j], l->e + b->left_e[j]),
-                             l->c + b->late[j] * (l->e - l->c) + b->rest[j]), k};
+                             l->c + b->late[j] * (l->e - l->c) + b->rest[j]),
+                        k};
   }
   order[0].bound = order[*kept - 1].bound = 0.0;
   qsort(order, *kept, sizeof *order, by_bound);

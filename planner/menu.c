@@ -75,8 +75,7 @@ static weir_status fill_entries(weir_menu *menu, const weir_strategy_limits *lim
   const weir_status status = weir_options_visit(&limits->options, NULL, NULL, &menu->options);
   if (status != WEIR_OK) return status;
   menu->entries = malloc((visit_all(&g, limits, NULL) + 1) * sizeof *menu->entries);
-  if (!menu->entries)
-    return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", menu->options);
+  if (!menu->entries) return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", menu->options);
   (void)visit_all(&g, limits, add_entry);
   qsort(menu->entries, menu->count, sizeof *menu->entries, by_sum);
   return WEIR_OK;
@@ -202,9 +201,10 @@ static bool admits(weir_strategy_method method, const weir_menu_entry *e) {
 
 /* --- lists ---------------------------------------------------------------------------------- */
 
-/* An option is dropped for another that is above it on no resource; with few tensors only when it is
- * clearly worse in total too, since totals do not tell in which order the resources are used, which can
- * matter as much as some percent.  With many tensors one percent more is let pass at each size. */
+/* An option is dropped for another that is above it on no resource; with few tensors only when it
+ * is clearly worse in total too, since totals do not tell in which order the resources are used,
+ * which can matter as much as some percent.  With many tensors one percent more is let pass at each
+ * size. */
 static const double clearly = 0.7, hardly = 1.01;
 
 static bool entry_never_above(const weir_menu *menu, const weir_menu_entry *a,
@@ -238,8 +238,8 @@ static bool item_same(const weir_menu_item *a, const weir_menu_item *b) {
   return a->alone_s == b->alone_s && step_by_step(a, b) && step_by_step(b, a);
 }
 
-/* Entries of the method that are worth pricing at each size.  An entry only yields to one of the same
- * codec or to an uncompressed one, as others may not be allowed. */
+/* Entries of the method that are worth pricing at each size.  An entry only yields to one of the
+ * same codec or to an uncompressed one, as others may not be allowed. */
 static size_t shortlist(const weir_menu *menu, weir_strategy_method method, bool compare,
                         const weir_menu_entry **kept) {
   size_t count = 0;

@@ -48,17 +48,18 @@ typedef struct weir_menu {
   size_t *class_of; /* [n] */
 } weir_menu;
 
-/* thorough: with options that compress both on GPU and on CPU (they are nine in ten), and with longer
- * lists. */
+/* thorough: with options that compress both on GPU and on CPU (they are nine in ten), and with
+ * longer lists. */
 weir_status weir_menu_create(weir_menu *menu, const weir_profile *profile,
                              const weir_cluster *cluster, const weir_strategy_limits *limits,
                              bool thorough);
 void weir_menu_free(weir_menu *menu);
 
-/* The lists, one a class, of what a method may choose; compare: drop what another is better than, or
- * hardly worse, on every resource; else only what is the same in every operation.  A class whose space is empty gets the uncompressed options
- * (limits may forbid to compress a tensor).  WEIR_E_INVALID when those are ruled out too, naming a
- * tensor.  weir_menu_lists_free frees them; NULL is allowed. */
+/* The lists, one a class, of what a method may choose; compare: drop what another is better than,
+ * or hardly worse, on every resource; else only what is the same in every operation.  A class whose
+ * space is empty gets the uncompressed options (limits may forbid to compress a tensor).
+ * WEIR_E_INVALID when those are ruled out too, naming a tensor.  weir_menu_lists_free frees them;
+ * NULL is allowed. */
 weir_status weir_menu_lists(const weir_menu *menu, weir_strategy_method method, bool compare,
                             weir_menu_list **lists);
 /* The entry that differs only in compressing on the CPU; NULL when there is none. */

@@ -20,9 +20,13 @@ typedef struct scheme {
 static const scheme schemes[] = {
     {false, false, 1, {{WEIR_SITE_FLAT, WHOLE}}},
     {false, true, 2, {{WEIR_SITE_FLAT, FIRST}, {WEIR_SITE_FLAT, SECOND}}},
-    {true, false, 3,
+    {true,
+     false,
+     3,
      {{WEIR_SITE_INTRA, FIRST}, {WEIR_SITE_INTER, WHOLE}, {WEIR_SITE_INTRA, SECOND}}},
-    {true, true, 4,
+    {true,
+     true,
+     4,
      {{WEIR_SITE_INTRA, FIRST},
       {WEIR_SITE_INTER, FIRST},
       {WEIR_SITE_INTER, SECOND},
@@ -124,8 +128,9 @@ weir_status weir_options_visit(const weir_option_limits *limits,
   }
   *count = w.count;
   return w.count ? WEIR_OK
-                 : weir_fail(WEIR_E_INVALID, "the constraints leave no option: expected at least "
-                                             "one scheme, and CPU or GPU to compress on");
+                 : weir_fail(WEIR_E_INVALID,
+                             "the constraints leave no option: expected at least "
+                             "one scheme, and CPU or GPU to compress on");
 }
 
 bool weir_option_compresses(const weir_option *option) {
@@ -136,10 +141,14 @@ bool weir_option_compresses(const weir_option *option) {
 
 const char *weir_routine_name(weir_task task, size_t routine) {
   static const char *const names[WEIR_TASKS][2] = {
-      {"comp", "comp"},           {"decomp", "decomp"},
-      {"all-reduce", "all-reduce"}, {"reduce-scatter", "reduce"},
-      {"all-gather", "broadcast"}, {"all-gather*", "all-gather*"},
-      {"all-to-all*", "gather*"},  {"all-gather*", "broadcast*"},
+      {"comp", "comp"},
+      {"decomp", "decomp"},
+      {"all-reduce", "all-reduce"},
+      {"reduce-scatter", "reduce"},
+      {"all-gather", "broadcast"},
+      {"all-gather*", "all-gather*"},
+      {"all-to-all*", "gather*"},
+      {"all-gather*", "broadcast*"},
   };
   return (unsigned)task < WEIR_TASKS && routine < 2 ? names[task][routine] : "?";
 }
@@ -148,11 +157,11 @@ size_t weir_option_text(const weir_option *option, char *text, size_t capacity) 
   static const char *const places[WEIR_SITES] = {"gpu", "cpu", "flat", "intra", "inter"};
   size_t length = 0;
   for (size_t i = 0; i < option->count; i++) {
-    const int part = snprintf(length < capacity ? text + length : NULL,
-                              length < capacity ? capacity - length : 0, "%s%s(%s)", i ? " " : "",
-                              weir_routine_name((weir_task)option->step[i].task,
-                                                option->step[i].routine),
-                              places[option->step[i].place]);
+    const int part =
+        snprintf(length < capacity ? text + length : NULL,
+                 length < capacity ? capacity - length : 0, "%s%s(%s)", i ? " " : "",
+                 weir_routine_name((weir_task)option->step[i].task, option->step[i].routine),
+                 places[option->step[i].place]);
     length += part > 0 ? (size_t)part : 0;
   }
   return length;

@@ -20,7 +20,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 typedef enum weir_task {
@@ -58,9 +57,9 @@ typedef struct weir_option {
 /* What the user rules out.  All zero: nothing. */
 typedef struct weir_option_limits {
   bool no_gpu, no_cpu, no_flat, no_hierarchical, no_indivisible, no_divisible;
-  bool compressed_only;      /* at least one compression */
-  size_t most_compressions;  /* 0: any number */
-  uint32_t never;            /* bit 2 * task + routine: that communication is not used */
+  bool compressed_only;     /* at least one compression */
+  size_t most_compressions; /* 0: any number */
+  uint32_t never;           /* bit 2 * task + routine: that communication is not used */
 } weir_option_limits;
 
 /* Visit every option within the limits, in a fixed order; visit may be NULL.  no_indivisible and

@@ -7,7 +7,6 @@
 #define WEIR_PLANNER_PROFILE_H
 
 #include <stddef.h>
-
 #include <weir/status.h>
 
 typedef struct weir_profile_tensor {

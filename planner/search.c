@@ -42,7 +42,8 @@ void weir_search_take(weir_search *s, const weir_menu_item *const *of) {
 }
 
 void weir_search_first(weir_search *s, const weir_menu_list *lists) {
-  for (size_t i = 0; i < s->course.n; i++) weir_search_put(s, i, &lists[s->menu->class_of[i]].item[0]);
+  for (size_t i = 0; i < s->course.n; i++)
+    weir_search_put(s, i, &lists[s->menu->class_of[i]].item[0]);
   s->time_s = weir_course_mark(&s->course);
 }
 
@@ -203,8 +204,7 @@ static size_t find_groups(weir_search *s, offload *group, weir_search_priced *pr
   return count;
 }
 
-weir_status weir_search_algorithm2(weir_search *s, size_t most_work,
-                                   weir_search_priced *priced) {
+weir_status weir_search_algorithm2(weir_search *s, size_t most_work, weir_search_priced *priced) {
   const size_t n = s->course.n;
   offload *group = malloc(n * sizeof *group);
   *priced = (weir_search_priced){malloc(n * sizeof *priced->item),
@@ -282,7 +282,8 @@ static offer cheapest(const weir_search *s, const weir_menu_list *list, size_t m
 }
 
 /* All of a class at once. */
-static bool improve_class(weir_search *s, const weir_menu_class *class, const offer *o, size_t end) {
+static bool improve_class(weir_search *s, const weir_menu_class *class, const offer *o,
+                          size_t end) {
   bool better = false;
   for (size_t k = 0; k < o->count && s->course.served < end; k++)
     better |= try_part(s, class, 0, class->count, o->item[k]);
@@ -290,7 +291,8 @@ static bool improve_class(weir_search *s, const weir_menu_class *class, const of
 }
 
 /* The first and last halves, quarters, ... of a class. */
-static bool improve_parts(weir_search *s, const weir_menu_class *class, const offer *o, size_t end) {
+static bool improve_parts(weir_search *s, const weir_menu_class *class, const offer *o,
+                          size_t end) {
   const size_t n = class->count;
   bool better = false;
   for (size_t k = 0; k < o->count && n > 2; k++)

@@ -8,7 +8,7 @@
 typedef struct weir_search {
   const weir_menu *menu;
   weir_course course;
-  const weir_menu_item **of; /* [n] */
+  const weir_menu_item **of;    /* [n] */
   const weir_menu_item **spare; /* [n] */
   bool *removed;                /* [n] */
   double time_s;
@@ -28,8 +28,8 @@ void weir_search_first(weir_search *search, const weir_menu_list *lists);
 /* Give all tensors of a class this item; sets time_s. */
 void weir_search_put_class(weir_search *search, size_t class, const weir_menu_item *item);
 
-/* Algorithm 1 from the strategy in hand, over the lists; bubbles: leave out uncompressed tensors that
- * are communicated before one.  most_work here and below: operations scheduled. */
+/* Algorithm 1 from the strategy in hand, over the lists; bubbles: leave out uncompressed tensors
+ * that are communicated before one.  most_work here and below: operations scheduled. */
 void weir_search_algorithm1(weir_search *search, const weir_menu_list *lists, bool bubbles,
                             size_t most_work);
 

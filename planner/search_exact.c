@@ -9,7 +9,7 @@
 typedef struct exact {
   weir_search *s;
   const weir_menu_list *lists;
-  double *ready;                 /* [n] of the gradients when nothing delays them */
+  double *ready;                  /* [n] of the gradients when nothing delays them */
   double (*left)[WEIR_RESOURCES]; /* [n + 1] least work of tensors i.. on each resource */
   double work;
 } exact;

@@ -61,8 +61,7 @@ weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape s
         weir_cost_plan_between(plan, shape, elements[k], bytes_sent(codec, &layout, plan->cr));
     seconds[k] = weir_cost_seconds(&terms, alpha, beta);
   }
-  const double slope =
-      (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0]));
+  const double slope = (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0]));
   return (weir_curve){
       .fixed_s = fmax(0.0, seconds[0] - slope * 4.0 * (double)elements[0]) + decode_s,
       .per_byte_s = slope + decode_per_byte_s};
@@ -81,8 +80,10 @@ static weir_status check(const weir_profile *profile, const weir_solve_row *rows
     if (status != WEIR_OK) return status;
     const double taken = rows[r].taken_s, per_byte = rows[r].taken_per_byte_s;
     if (!(taken >= 0.0 && isfinite(taken) && per_byte >= 0.0 && isfinite(per_byte)))
-      return weir_fail(WEIR_E_INVALID, "row %zu takes %g s + %g s a byte from the caller: expected "
-                       "finite values from 0", r, taken, per_byte);
+      return weir_fail(WEIR_E_INVALID,
+                       "row %zu takes %g s + %g s a byte from the caller: expected "
+                       "finite values from 0",
+                       r, taken, per_byte);
   }
   const uint64_t any = count < 64 ? (UINT64_C(1) << count) - 1 : UINT64_MAX;
   for (size_t i = 0; i < profile->count && allowed; i++)
@@ -163,8 +164,7 @@ weir_status weir_solve(const weir_profile *profile, const weir_solve_row *rows, 
   if (status != WEIR_OK) return status;
   line.most_work = limits && limits->work ? limits->work : WEIR_SOLVE_WORK;
   best->group = malloc(profile->count * sizeof *best->group);
-  if (!best->group)
-    status = weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", profile->count);
+  if (!best->group) status = weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", profile->count);
   if (status == WEIR_OK) status = seed(&line, best);
   if (status == WEIR_OK) status = passes(&line, best);
   weir_line_free(&line);

@@ -27,7 +27,6 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 
 #include "collectives/cost.h"
@@ -45,8 +44,8 @@ typedef struct weir_solve_row {
 } weir_solve_row;
 
 typedef struct weir_solve_group {
-  size_t end; /* one past its last tensor; ascending, the last one's is n */
-  size_t row; /* which of the rows */
+  size_t end;                       /* one past its last tensor; ascending, the last one's is n */
+  size_t row;                       /* which of the rows */
   double compressed_s, exchanged_s; /* predicted, from the begin of the backward pass */
 } weir_solve_group;
 
@@ -61,17 +60,18 @@ typedef struct weir_solve_limits {
   /* Per tensor, bit r: row r may be used for a group that holds it.  NULL: any row.  Borrowed. */
   const uint64_t *allowed;
   /* Steps of search (about 10 ns each) after which the best solution known is returned, with
-   * least_s < step_s saying how far from the optimum it may be.  0: WEIR_SOLVE_WORK, 10 to 20 ms. */
+   * least_s < step_s saying how far from the optimum it may be.  0: WEIR_SOLVE_WORK, 10 to
+   * 20 ms. */
   size_t work;
 } weir_solve_limits;
 enum { WEIR_SOLVE_WORK = 1200000 };
 
-/* limits may be NULL.  The answer is never worse than one group, every tensor alone, buckets and even
- * divisions with any single row that is allowed everywhere (weir_fusion_baselines).
+/* limits may be NULL.  The answer is never worse than one group, every tensor alone, buckets and
+ * even divisions with any single row that is allowed everywhere (weir_fusion_baselines).
  * WEIR_E_INVALID: no rows, more than WEIR_SOLVE_ROWS, a curve that fails weir_curve_check, a share
  * taken from the caller that is negative or not finite, or a tensor that no row is allowed for (the
- * message names it).  WEIR_E_CAPACITY: more than WEIR_SOLVE_TENSORS tensors.  WEIR_E_NOMEM.  Then *best is
- * empty. */
+ * message names it).  WEIR_E_CAPACITY: more than WEIR_SOLVE_TENSORS tensors.  WEIR_E_NOMEM.  Then
+ * *best is empty. */
 weir_status weir_solve(const weir_profile *profile, const weir_solve_row *rows, size_t count,
                        const weir_solve_limits *limits, weir_solution *best);
 void weir_solution_free(weir_solution *solution);
@@ -81,9 +81,9 @@ void weir_solution_free(weir_solution *solution);
 double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *rows,
                            weir_solve_group *group, size_t count);
 
-/* A row's exchange curve from the live network: weir_cost_plan's terms at alpha (one-way latency, s)
- * and beta (s per byte) for `workers` ranks, plus decoding (s, s per dense byte).  Affine: through
- * the costs of 2^12 and of `bytes` (the whole gradient's, at least 2^14) dense bytes. */
+/* A row's exchange curve from the live network: weir_cost_plan's terms at alpha (one-way latency,
+ * s) and beta (s per byte) for `workers` ranks, plus decoding (s, s per dense byte).  Affine:
+ * through the costs of 2^12 and of `bytes` (the whole gradient's, at least 2^14) dense bytes. */
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s);
 /* The same where ranks may share machines (weir_cost_plan_between). */

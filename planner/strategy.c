@@ -11,11 +11,18 @@
 enum { IMPROVE_ROUNDS = 1000, MOST_OFFLOAD_WORK = 60000, THOROUGH_STRATEGIES = 20000 };
 
 const char *weir_strategy_name(weir_strategy_method method) {
-  static const char *const names[WEIR_STRATEGY_METHODS] = {
-      "none",           "layer-wise",     "myopic",
-      "all compressed", "GPU only",       "CPU only",
-      "inter all-gather", "inter all-to-all", "all-to-all twice",
-      "bytecomp",       "weir",           "exact"};
+  static const char *const names[WEIR_STRATEGY_METHODS] = {"none",
+                                                           "layer-wise",
+                                                           "myopic",
+                                                           "all compressed",
+                                                           "GPU only",
+                                                           "CPU only",
+                                                           "inter all-gather",
+                                                           "inter all-to-all",
+                                                           "all-to-all twice",
+                                                           "bytecomp",
+                                                           "weir",
+                                                           "exact"};
   return (unsigned)method < WEIR_STRATEGY_METHODS ? names[method] : "?";
 }
 
@@ -103,8 +110,8 @@ static void improve_once(solver *s, size_t share) {
   memcpy(s->best, s->search.of, n * sizeof *s->best);
 }
 
-/* From the best; from the fixed policies; then from the best with some sizes changed at random, until
- * the allowance is used up. */
+/* From the best; from the fixed policies; then from the best with some sizes changed at random,
+ * until the allowance is used up. */
 static weir_status improved(solver *s, size_t work) {
   const double begun = weir_now_s();
   const weir_menu *menu = &s->menu;
@@ -133,7 +140,8 @@ static weir_status improved(solver *s, size_t work) {
   weir_status status = WEIR_OK;
   if (s->thorough) {
     bool complete;
-    status = weir_search_exact(&s->search, lists[WEIR_STRATEGY_WEIR], THOROUGH_STRATEGIES, &complete);
+    status =
+        weir_search_exact(&s->search, lists[WEIR_STRATEGY_WEIR], THOROUGH_STRATEGIES, &complete);
   }
   return status == WEIR_OK ? record(s, WEIR_STRATEGY_WEIR, begun) : status;
 }
@@ -170,8 +178,7 @@ static weir_status exactly(solver *s, double work) {
 }
 
 static weir_status solver_create(solver *s, const weir_profile *profile,
-                                 const weir_cluster *cluster,
-                                 const weir_strategy_limits *limits,
+                                 const weir_cluster *cluster, const weir_strategy_limits *limits,
                                  weir_strategy_report *report) {
   *s = (solver){.best_s = INFINITY, .report = report};
   s->thorough = profile->count <= WEIR_STRATEGY_THOROUGH && !limits->work;

@@ -25,12 +25,12 @@ typedef enum weir_strategy_method {
   WEIR_STRATEGY_LAYER_WISE, /* every tensor compressed by the option that is fastest for it alone */
   WEIR_STRATEGY_MYOPIC,     /* the option fastest for the tensor alone, compressed or not (5.3) */
   /* Algorithm 1 in the crippled spaces of section 5.3; what cannot be compressed may stay so. */
-  WEIR_STRATEGY_ALL,                /* no tensor uncompressed */
-  WEIR_STRATEGY_GPU,                /* compression on the GPU only: Algorithm 1 itself */
-  WEIR_STRATEGY_CPU,                /* on the CPU only */
-  WEIR_STRATEGY_INTER_ALLGATHER,    /* compressed between machines only, one all-gather there */
-  WEIR_STRATEGY_INTER_ALLTOALL,     /* between machines only, all-to-all and all-gather there */
-  WEIR_STRATEGY_ALLTOALL_ALLTOALL,  /* all-to-all inside, compressed anew, all-to-all between */
+  WEIR_STRATEGY_ALL,               /* no tensor uncompressed */
+  WEIR_STRATEGY_GPU,               /* compression on the GPU only: Algorithm 1 itself */
+  WEIR_STRATEGY_CPU,               /* on the CPU only */
+  WEIR_STRATEGY_INTER_ALLGATHER,   /* compressed between machines only, one all-gather there */
+  WEIR_STRATEGY_INTER_ALLTOALL,    /* between machines only, all-to-all and all-gather there */
+  WEIR_STRATEGY_ALLTOALL_ALLTOALL, /* all-to-all inside, compressed anew, all-to-all between */
   /* The whole space. */
   WEIR_STRATEGY_BYTECOMP, /* Algorithm 1, then Algorithm 2 (CPU offloading) */
   WEIR_STRATEGY_WEIR,     /* the best of all above, improved: see weir_strategy_solve */
@@ -69,20 +69,20 @@ typedef struct weir_strategy_report {
                            far as the same search finds; not sought when limits set `work` */
   bool exact;           /* the exact search was not cut short */
   size_t options;       /* in the tree within the limits */
-  double solve_s;       /* until WEIR_STRATEGY_WEIR was found; comparing only counts when it helped */
+  double solve_s; /* until WEIR_STRATEGY_WEIR was found; comparing only counts when it helped */
 } weir_strategy_report;
 
-/* The fixed policies, Algorithm 1 with all tensors compressed, on the GPU and on the CPU (the largest
- * tensors first, for as long as a part of the work lasts), Algorithm 2, and WEIR_STRATEGY_WEIR; on
- * request all crippled spaces to their end, and the exact search.  WEIR starts from the best of the
- * methods and changes, while it helps and the work lasts, the option of all tensors of a size, of
- * one, or of the first or last of a size; so it is never worse than any method that was run.  limits
- * may be NULL.
+/* The fixed policies, Algorithm 1 with all tensors compressed, on the GPU and on the CPU (the
+ * largest tensors first, for as long as a part of the work lasts), Algorithm 2, and
+ * WEIR_STRATEGY_WEIR; on request all crippled spaces to their end, and the exact search.  WEIR
+ * starts from the best of the methods and changes, while it helps and the work lasts, the option of
+ * all tensors of a size, of one, or of the first or last of a size; so it is never worse than any
+ * method that was run.  limits may be NULL.
  *
  * Short cuts: an option that another is no worse than on any resource is not tried (by its costs at
- * up to four sizes from the smallest to the largest, then to one percent at each size); options that
- * compress both on GPU and on CPU are tried for up to WEIR_STRATEGY_THOROUGH tensors, or with the
- * exact search; Algorithm 2 tries all combinations up to some hundreds, else group after group.
+ * up to four sizes from the smallest to the largest, then to one percent at each size); options
+ * that compress both on GPU and on CPU are tried for up to WEIR_STRATEGY_THOROUGH tensors, or with
+ * the exact search; Algorithm 2 tries all combinations up to some hundreds, else group after group.
  * WEIR_E_INVALID: values out of their range, or limits that leave no option for some tensor. */
 weir_status weir_strategy_solve(const weir_profile *profile, const weir_cluster *cluster,
                                 const weir_strategy_limits *limits, weir_strategy_report *report);
@@ -96,9 +96,9 @@ weir_status weir_strategy_timeline(const weir_profile *profile, const weir_clust
  * every tensor alone, what weir_solve finds for the space reduced to three options, and the usual
  * buckets and divisions; the best of them is improved by merging neighbours, splitting groups and
  * moving borders, as long as that helps and the time lasts: what is found depends on the machine's
- * speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a quarter of the usual
- * when limits set none.  upper_bound_s is not sought.  A group may use the codecs that all of its tensors
- * may. */
+ * speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a quarter of
+ * the usual when limits set none.  upper_bound_s is not sought.  A group may use the codecs that
+ * all of its tensors may. */
 typedef struct weir_strategy_fusion {
   size_t groups;
   size_t *end;                 /* one past each group's last tensor */

@@ -97,8 +97,8 @@ static void fastest(void *user, const weir_option *option) {
   weir_op ops[WEIR_OPTION_TASKS];
   const size_t count = weir_option_ops(option, best->cluster, 0, best->bytes, ops);
   const double gpu = cost_on(ops, count, WEIR_ON_COMPUTE), cpu = cost_on(ops, count, WEIR_ON_CPU);
-  const double all = gpu + cpu + cost_on(ops, count, WEIR_ON_INTRA) +
-                     cost_on(ops, count, WEIR_ON_INTER);
+  const double all =
+      gpu + cpu + cost_on(ops, count, WEIR_ON_INTRA) + cost_on(ops, count, WEIR_ON_INTER);
   const size_t kind = !weir_option_compresses(option) ? 0 : cpu > 0.0 ? 2 : 1;
   if (all >= best->least[kind]) return;
   best->least[kind] = all;
@@ -114,8 +114,8 @@ static void tabulate(const kinds *k, size_t kind, double bytes[POINTS], double c
     bytes[p] = 256.0 * pow(2.0, (double)p);
     const size_t count = weir_option_ops(&k->option[kind], k->cluster, 0, bytes[p], ops);
     most_h = fmax(most_h, cost_on(ops, count, kind == 2 ? WEIR_ON_CPU : WEIR_ON_COMPUTE));
-    most_g = fmax(most_g, fmax(cost_on(ops, count, WEIR_ON_INTRA),
-                               cost_on(ops, count, WEIR_ON_INTER)));
+    most_g =
+        fmax(most_g, fmax(cost_on(ops, count, WEIR_ON_INTRA), cost_on(ops, count, WEIR_ON_INTER)));
     compress[p] = most_h;
     exchange[p] = most_g;
   }
@@ -134,10 +134,9 @@ static weir_status look_at_reduced(fuser *f) {
     if (k.least[kind] == INFINITY) continue;
     double(*t)[POINTS] = table[kind];
     tabulate(&k, kind, t[0], t[1], t[2]);
-    rows[count++] = (weir_solve_row){
-        .compress = {.count = POINTS, .bytes = t[0], .seconds = t[1]},
-        .exchange = {.count = POINTS, .bytes = t[0], .seconds = t[2]},
-        .beside = kind == 2};
+    rows[count++] = (weir_solve_row){.compress = {.count = POINTS, .bytes = t[0], .seconds = t[1]},
+                                     .exchange = {.count = POINTS, .bytes = t[0], .seconds = t[2]},
+                                     .beside = kind == 2};
   }
   weir_solution solution;
   const weir_solve_limits reduced = {.work = REDUCED_WORK};
@@ -236,7 +235,9 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
   *fusion = (weir_strategy_fusion){0};
   weir_status status = weir_cluster_check(cluster);
   if (status != WEIR_OK) return status;
-  fuser f = {.profile = profile, .cluster = cluster, .limits = limits ? limits : &no_limits,
+  fuser f = {.profile = profile,
+             .cluster = cluster,
+             .limits = limits ? limits : &no_limits,
              .best_s = INFINITY};
   f.best = malloc(2 * n * sizeof *f.best);
   if (!f.best) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", n);

@@ -35,9 +35,14 @@ static double serve(schedule *s, const weir_wait *w, size_t tensor, const weir_o
     if (idle[k] < idle[server]) server = k;
   const double start = fmax(w->ready_s, idle[server]), end = start + op->seconds;
   idle[server] = end;
-  s->timeline->spans[s->timeline->count++] =
-      (weir_span){w->chain == s->count ? SIZE_MAX : w->chain, tensor, op->what, op->resource,
-                  server, w->ready_s, start, end};
+  s->timeline->spans[s->timeline->count++] = (weir_span){w->chain == s->count ? SIZE_MAX : w->chain,
+                                                         tensor,
+                                                         op->what,
+                                                         op->resource,
+                                                         server,
+                                                         w->ready_s,
+                                                         start,
+                                                         end};
   s->timeline->iteration_s = fmax(s->timeline->iteration_s, end);
   return end;
 }

@@ -48,16 +48,16 @@ static void events(FILE *file, const weir_timeline *timeline, size_t pid,
     fprintf(file,
             "%s{\"ph\":\"X\",\"pid\":%zu,\"tid\":%zu,\"ts\":%.6f,\"dur\":%.6f,\"cat\":\"%s\","
             "\"name\":\"%s %zu\",\"args\":{\"tensor\":",
-            i || pid > 1 ? ",\n" : "", pid, (size_t)span->resource * ROWS + span->server, span->start_s * 1e6,
-            (span->end_s - span->start_s) * 1e6, span->what, span->what,
+            i || pid > 1 ? ",\n" : "", pid, (size_t)span->resource * ROWS + span->server,
+            span->start_s * 1e6, (span->end_s - span->start_s) * 1e6, span->what, span->what,
             span->chain == SIZE_MAX ? span->tensor : span->chain);
     text(file, profile->tensors[span->tensor].name);
     fprintf(file, ",\"waited_us\":%.6f}}", (span->start_s - span->ready_s) * 1e6);
   }
 }
 
-weir_status weir_trace_write(const weir_trace_part *parts, size_t count, const weir_profile *profile,
-                             const char *path) {
+weir_status weir_trace_write(const weir_trace_part *parts, size_t count,
+                             const weir_profile *profile, const char *path) {
   const size_t size = strlen(path) + sizeof ".partial";
   char *partial = malloc(size);
   if (!partial) return weir_fail(WEIR_E_NOMEM, "no memory for a file name");

@@ -13,8 +13,7 @@ void weir_budget_start(weir_probe_budget *budget, double now_s) {
 void weir_budget_pass(weir_probe_budget *budget, double now_s, double bandwidth) {
   const double gap_s = now_s - budget->time_s;
   if (!(gap_s > 0)) return;
-  if (bandwidth > 0 && isfinite(bandwidth))
-    budget->capacity += bandwidth * fmin(gap_s, most_gap_s);
+  if (bandwidth > 0 && isfinite(bandwidth)) budget->capacity += bandwidth * fmin(gap_s, most_gap_s);
   budget->time_s = now_s;
 }
 

@@ -6,7 +6,7 @@
 typedef struct weir_probe_budget {
   double capacity; /* bytes the link could have carried up to time_s */
   double time_s;
-  double spent;    /* bytes sent in probes */
+  double spent; /* bytes sent in probes */
 } weir_probe_budget;
 
 void weir_budget_start(weir_probe_budget *budget, double now_s);

@@ -11,9 +11,9 @@
 
 static weir_status over_tcp(weir_session *session, weir_transport **out) {
   const weir_options *options = &session->options;
-  return weir_transport_tcp_secret(out, options->rendezvous, options->bind_address,
-                                   session->secret, session->secret_bytes, options->job_id,
-                                   options->rank, options->world_size, options->timeout_s);
+  return weir_transport_tcp_secret(out, options->rendezvous, options->bind_address, session->secret,
+                                   session->secret_bytes, options->job_id, options->rank,
+                                   options->world_size, options->timeout_s);
 }
 
 static weir_status over_nccl(weir_session *session, weir_transport **out) {
@@ -30,7 +30,8 @@ static weir_status over_shm(weir_session *session, weir_transport **out) {
 }
 
 /* Equal on two ranks that can share memory and see each other's processes: the boot of their
- * kernel, their namespace of processes, their shared memory file system, their user.  0: unknown. */
+ * kernel, their namespace of processes, their shared memory file system, their user.
+ * 0: unknown. */
 static uint64_t shared_memory_place(void) {
   char boot[64];
   struct stat processes, memory;

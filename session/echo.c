@@ -54,7 +54,8 @@ static void send_echo(weir_echo *echo, double *newest_s, int *hurry) {
   /* A lost echo says nothing about the latency; a dead peer is the exchange's to report. */
   if (status != WEIR_OK) return;
   keep(echo, sample);
-  if (*newest_s > 0 && (sample.seconds > DEPARTURE * *newest_s || DEPARTURE * sample.seconds < *newest_s))
+  if (*newest_s > 0 &&
+      (sample.seconds > DEPARTURE * *newest_s || DEPARTURE * sample.seconds < *newest_s))
     *hurry = HURRY;
   *newest_s = sample.seconds;
 }
@@ -63,9 +64,9 @@ static void send_train(weir_echo *echo, double newest_s) {
   size_t bytes = echo->train_bytes;
   weir_echo_sample sample = {.sent = (double)bytes};
   (void)pthread_mutex_unlock(&echo->mutex);
-  const weir_status status = echo->transport->ops->train(echo->transport, echo->peer, &bytes,
-                                                         fmin(TRAIN_TIMEOUT_S + 2 * newest_s, TIMEOUT_S),
-                                                         &sample.seconds);
+  const weir_status status =
+      echo->transport->ops->train(echo->transport, echo->peer, &bytes,
+                                  fmin(TRAIN_TIMEOUT_S + 2 * newest_s, TIMEOUT_S), &sample.seconds);
   (void)pthread_mutex_lock(&echo->mutex);
   sample.arrived = status == WEIR_OK ? (double)bytes : 0;
   keep(echo, sample); /* it was sent, lost or not */

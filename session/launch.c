@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <weir/launch.h>
 
 #include "base/base.h"
@@ -43,7 +42,8 @@ static bool is_there(const source *s) {
 
 static weir_status read_source(const source *s, weir_launch *launch) {
   weir_status status = weir_env_number(size_name(s), 1, RANKS_MOST, &launch->world_size);
-  if (status == WEIR_OK) status = weir_env_number(s->rank, 0, launch->world_size - 1, &launch->rank);
+  if (status == WEIR_OK)
+    status = weir_env_number(s->rank, 0, launch->world_size - 1, &launch->rank);
   if (status == WEIR_OK)
     status = weir_env_number_if_set(s->local_size, 1, launch->world_size, &launch->local_size);
   const int local = launch->local_size > 0 ? launch->local_size : launch->world_size;
@@ -61,11 +61,12 @@ static weir_status compare(const weir_launch *launch, const source *other) {
   const weir_status status = read_source(other, &theirs);
   if (status != WEIR_OK) return status;
   if (theirs.rank == launch->rank && theirs.world_size == launch->world_size) return WEIR_OK;
-  return weir_fail(WEIR_E_INVALID,
-                   "RANK and WORLD_SIZE say rank %d of %d, but %s and %s say rank %d of %d; unset the "
-                   "pair that does not hold",
-                   launch->rank, launch->world_size, other->rank, size_name(other), theirs.rank,
-                   theirs.world_size);
+  return weir_fail(
+      WEIR_E_INVALID,
+      "RANK and WORLD_SIZE say rank %d of %d, but %s and %s say rank %d of %d; unset the "
+      "pair that does not hold",
+      launch->rank, launch->world_size, other->rank, size_name(other), theirs.rank,
+      theirs.world_size);
 }
 
 /* *found is SOURCES when there is none. */
@@ -147,7 +148,8 @@ static weir_status place_told(weir_launch *launch, bool *told) {
 }
 
 static weir_status find_place(weir_launch *launch, int found) {
-  static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST", "SLURM_NODELIST"};
+  static const char *const lists[] = {"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST",
+                                      "SLURM_NODELIST"};
   char host[WEIR_RENDEZVOUS_MAX - 8];
   bool told = false;
   weir_status status = place_told(launch, &told);
@@ -193,9 +195,10 @@ weir_status weir_options_from_environment(weir_options *options, weir_launch *la
     options->rendezvous = launch->rendezvous;
   if (options->world_size > 1 && options->rendezvous == NULL &&
       strcmp(options->transport, "mpi") != 0)
-    return weir_fail(WEIR_E_INVALID,
-                     "%s does not tell where rank 0 is: set WEIR_RENDEZVOUS=HOST:PORT, or MASTER_ADDR "
-                     "and MASTER_PORT, for all ranks",
-                     launch->launcher);
+    return weir_fail(
+        WEIR_E_INVALID,
+        "%s does not tell where rank 0 is: set WEIR_RENDEZVOUS=HOST:PORT, or MASTER_ADDR "
+        "and MASTER_PORT, for all ranks",
+        launch->launcher);
   return WEIR_OK;
 }

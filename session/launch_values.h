@@ -4,7 +4,6 @@
 
 #include <stdbool.h>
 #include <stddef.h>
-
 #include <weir/status.h>
 
 /* A variable's value; NULL when it is not set or empty. */

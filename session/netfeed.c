@@ -38,8 +38,7 @@ void weir_feed_probe(weir_session *session, double bytes_s) {
 }
 
 void weir_feed_train(weir_session *session, double bytes, double seconds) {
-  feed(session,
-       (weir_sample){.kind = WEIR_SAMPLE_TRAIN, .value = seconds, .bytes = bytes});
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_TRAIN, .value = seconds, .bytes = bytes});
 }
 
 static void feed_virtual(weir_session *session) {
@@ -150,9 +149,8 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
 
 static void find_interface(weir_session *session) {
   weir_transport *transport = session->transport;
-  const char *address = transport->ops->address != NULL
-                            ? transport->ops->address(transport, transport->rank)
-                            : NULL;
+  const char *address =
+      transport->ops->address != NULL ? transport->ops->address(transport, transport->rank) : NULL;
   char *name = session->feed.interface_name;
   /* On loopback all ranks' traffic is mixed: none of it can be told from ours. */
   if (address == NULL || weir_link_of_address(address, name) != WEIR_OK || strcmp(name, "lo") == 0)
@@ -168,8 +166,7 @@ weir_status weir_feed_open(weir_session *session) {
   if (status != WEIR_OK) return status;
   state->readers = calloc((size_t)session->options.world_size, sizeof *state->readers);
   if (state->readers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for TCP readers");
-  weir_rng_seed(&state->noise,
-                session->options.seed * 1000003 + (uint64_t)session->options.rank);
+  weir_rng_seed(&state->noise, session->options.seed * 1000003 + (uint64_t)session->options.rank);
   if (!virtual_network) find_interface(session);
   return WEIR_OK;
 }

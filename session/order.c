@@ -4,7 +4,8 @@
 
 #include "session/state.h"
 
-/* Names, offsets and rows become the engine's; place tells where each registered tensor has gone. */
+/* Names, offsets and rows become the engine's; place tells where each registered tensor
+ * has gone. */
 static void reorder(weir_session *session, const uint32_t *order, char **names, size_t *offset,
                     size_t *rows) {
   if (session->tensors == 0) return;

@@ -32,8 +32,8 @@
 /* Ranks that share a machine would measure its processor, did they all send at the same time. */
 #define TURN_S 0.01
 #define TURNS 4
-/* A train in the background: how long one takes, within these bytes; how often one is sent, with regard to
- * the link's bytes and to the processor, which feels every datagram. */
+/* A train in the background: how long one takes, within these bytes; how often one is sent, with
+ * regard to the link's bytes and to the processor, which feels every datagram. */
 #define PACED_S 0.0045
 #define PACED_LEAST 18e3
 #define PACED_MOST 190e3
@@ -106,7 +106,8 @@ static double measure(weir_session *session, uint32_t port, size_t bytes) {
   if (weir_iperf_measure(session->iperf, address, (int)port, bytes, timeout_s, &bandwidth) ==
       WEIR_OK)
     return bandwidth;
-  (void)fprintf(stderr, "weir: rank %d: iperf3 to %s failed: %s; bandwidth is measured without it\n",
+  (void)fprintf(stderr,
+                "weir: rank %d: iperf3 to %s failed: %s; bandwidth is measured without it\n",
                 session->options.rank, address, weir_last_error());
   return 0;
 }
@@ -125,8 +126,8 @@ typedef struct train_search {
 } train_search;
 
 /* A rank that does not get to run makes a train read low, and now and then a token bucket that had
- * time to fill makes one read high: the highest two that agree count, the lower of them.  Should one
- * be higher still, more trains are asked first.  0: not settled yet. */
+ * time to fill makes one read high: the highest two that agree count, the lower of them.  Should
+ * one be higher still, more trains are asked first.  0: not settled yet. */
 static double settled(const train_search *s, bool last) {
   double found = 0, most = 0;
   for (int i = 0; i < s->full; i++) {
@@ -146,8 +147,9 @@ static void count_train(train_search *s, double bytes, double seconds) {
   s->wanted = fmax(s->wanted, due);
 }
 
-/* Link rate, 0 when trains do not agree or got lost.  The first is short: should the link have become
- * narrow, a long one would hold everybody up; and only that is looked for unless thorough. */
+/* Link rate, 0 when trains do not agree or got lost.  The first is short: should the link have
+ * become narrow, a long one would hold everybody up; and only that is looked for
+ * unless thorough. */
 static double measure_rate(weir_session *session, bool thorough, bool *exact) {
   weir_transport *transport = session->transport;
   const double timeout_s = fmin(TRAIN_TIMEOUT_S, session->options.timeout_s / 8);
@@ -192,7 +194,8 @@ static void measure_and_feed(weir_session *session, double least, bool thorough)
   weir_snapshot now;
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   const double rate = fmax(least, found);
-  if (rate > 0 && (exact || rate * WEIR_TCP_OVERHEAD > now.bandwidth)) weir_feed_probe(session, rate);
+  if (rate > 0 && (exact || rate * WEIR_TCP_OVERHEAD > now.bandwidth))
+    weir_feed_probe(session, rate);
   if (thorough || found > 0) session->rate_unsure = !(rate > 0);
 }
 
@@ -210,7 +213,8 @@ weir_status weir_probe_start(weir_session *session) {
   if (status == WEIR_OK && session->iperf != NULL && port != 0 && port <= UINT16_MAX)
     rate = measure(session, port, START_TEST);
   free(ports);
-  /* All ranks' tests ran at the same time and on fresh connections, which only makes them read low. */
+  /* All ranks' tests ran at the same time and on fresh connections, which only makes them
+   * read low. */
   if (status == WEIR_OK) measure_and_feed(session, rate, true);
   return status;
 }

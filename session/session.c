@@ -61,8 +61,7 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
   if (session == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a session");
   session->offset = calloc(1, sizeof *session->offset);
   session->gather_bytes = calloc((size_t)options->world_size, sizeof *session->gather_bytes);
-  if (session->offset == NULL || session->gather_bytes == NULL ||
-      !copy_options(session, options)) {
+  if (session->offset == NULL || session->gather_bytes == NULL || !copy_options(session, options)) {
     weir_session_free(session);
     return weir_fail(WEIR_E_NOMEM, "no memory for a session");
   }
@@ -94,8 +93,9 @@ weir_status weir_register_matrix(weir_session *session, const char *name, size_t
                      columns);
   const size_t n = session->offset[session->tensors];
   if (numel > UINT32_MAX - n || session->tensors >= UINT32_MAX)
-    return weir_fail(WEIR_E_INVALID, "tensor \"%s\" of %zu elements makes the gradient longer than %u",
-                     name, numel, UINT32_MAX);
+    return weir_fail(WEIR_E_INVALID,
+                     "tensor \"%s\" of %zu elements makes the gradient longer than %u", name, numel,
+                     UINT32_MAX);
   char *copy = strdup(name);
   char **names = realloc(session->names, (session->tensors + 1) * sizeof *names);
   if (names != NULL) session->names = names;
@@ -120,8 +120,7 @@ weir_status weir_register_tensor(weir_session *session, const char *name, size_t
   return weir_register_matrix(session, name, 1, numel, tensor);
 }
 
-weir_status weir_register_state(weir_session *session, const char *name, void *data,
-                                size_t bytes) {
+weir_status weir_register_state(weir_session *session, const char *name, void *data, size_t bytes) {
   weir_status status = registering(session);
   if (status != WEIR_OK) return status;
   if (data == NULL && bytes > 0)

@@ -11,7 +11,8 @@ static weir_status check(const weir_session *session) {
   if (session->broken == WEIR_OK)
     return weir_fail(WEIR_E_STATE, "the group has not ended: no rank is lost");
   if (session->transport->ops->shrink == NULL)
-    return weir_fail(WEIR_E_UNSUPPORTED, "transport %s cannot go on without a rank; tcp and shm can",
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "transport %s cannot go on without a rank; tcp and shm can",
                      session->transport->ops->name);
   return WEIR_OK;
 }
@@ -42,8 +43,7 @@ static weir_status move(weir_session *session) {
 }
 
 /* All survivors' standings, made one. */
-static weir_status line_up(weir_session *session, const weir_standing *mine,
-                           weir_survivors *left) {
+static weir_status line_up(weir_session *session, const weir_standing *mine, weir_survivors *left) {
   weir_standing *all = calloc((size_t)session->transport->size, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' standings");
   weir_status status = weir_session_gather(session, mine, sizeof *mine, all);

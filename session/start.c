@@ -1,7 +1,7 @@
 /* Joining the group: transport, agreement on what was registered, monitor, engine, controller. */
 #include <math.h>
-#include <stdlib.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "collectives/calibrate.h"
@@ -30,9 +30,9 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 }
 
 typedef struct fingerprint {
-  uint64_t tensors;   /* names, shapes and order */
+  uint64_t tensors; /* names, shapes and order */
   uint64_t elements;
-  uint64_t plan;      /* the first one */
+  uint64_t plan; /* the first one */
 } fingerprint;
 
 /* Did all ranks register the same tensors and start with the same plan? */
@@ -105,8 +105,7 @@ static void tell_gaps(weir_session *session) {
   weir_controller_gaps(session->controller, session->gap_s);
 }
 
-static void observe(void *user, const weir_note *notes, int ranks,
-                    const weir_step_record *record) {
+static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
   weir_session *session = user;
   weir_feed_exchange(session, notes, ranks, record);
   if (session->controller != NULL && session->gap_s != NULL) tell_gaps(session);
@@ -213,8 +212,7 @@ weir_status weir_session_start_monitor(weir_session *session) {
 
 weir_status weir_session_start(weir_session *session) {
   if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
-  if (session->start_tried)
-    return weir_fail(WEIR_E_STATE, "weir_session_start was called already");
+  if (session->start_tried) return weir_fail(WEIR_E_STATE, "weir_session_start was called already");
   session->start_tried = true;
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
@@ -223,9 +221,11 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
-  /* A plan that this group cannot run: all ranks have compared what that follows from, and all say so. */
+  /* A plan that this group cannot run: all ranks have compared what that follows from, and all say
+   * so. */
   const bool alike = status == WEIR_E_UNSUPPORTED && session->comm != NULL;
-  if (status == WEIR_OK && session->options.rank == 0) status = weir_session_start_controller(session, false);
+  if (status == WEIR_OK && session->options.rank == 0)
+    status = weir_session_start_controller(session, false);
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
   if (status == WEIR_OK)

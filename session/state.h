@@ -4,7 +4,6 @@
 
 #include <pthread.h>
 #include <stdbool.h>
-
 #include <weir/weir.h>
 
 #include "base/base.h"
@@ -17,14 +16,14 @@
 
 /* --- background echo ------------------------------------------------------------------------ */
 
-/* A thread that measures the round trip to one peer now and then, rather while the links are idle, and
- * sends it a short train of datagrams at the pace that the session allows.  The session's thread
- * starts it, tells it of idle times, and takes what it found. */
+/* A thread that measures the round trip to one peer now and then, rather while the links are idle,
+ * and sends it a short train of datagrams at the pace that the session allows.  The session's
+ * thread starts it, tells it of idle times, and takes what it found. */
 #define WEIR_ECHO_KEPT 32
 typedef struct weir_echo_sample {
-  double seconds;      /* round trip, or over how long a train arrived */
-  double sent;         /* bytes of a train; 0: a round trip */
-  double arrived;      /* of a train, after its first datagram; 0: it got lost */
+  double seconds;  /* round trip, or over how long a train arrived */
+  double sent;     /* bytes of a train; 0: a round trip */
+  double arrived;  /* of a train, after its first datagram; 0: it got lost */
   uint64_t loaded; /* running number of a transfer of ours that was going on meanwhile; 0: none */
 } weir_echo_sample;
 typedef struct weir_echo {
@@ -35,8 +34,8 @@ typedef struct weir_echo {
   pthread_mutex_t mutex;
   pthread_cond_t changed;
   bool stop, idle;
-  uint64_t busy_turns;    /* how often idle times have ended */
-  size_t train_bytes;     /* 0: none yet */
+  uint64_t busy_turns; /* how often idle times have ended */
+  size_t train_bytes;  /* 0: none yet */
   double train_spacing_s;
   weir_echo_sample kept[WEIR_ECHO_KEPT]; /* not yet taken, oldest first */
   int count;
@@ -53,17 +52,17 @@ void weir_echo_stop(weir_echo *echo); /* fine when it never started */
 
 typedef struct weir_feed {
   weir_netmon *monitor;
-  uint32_t flows; /* of the transport, seen so far */
+  uint32_t flows;           /* of the transport, seen so far */
   weir_tcp_reader *readers; /* per rank */
   uint64_t exchanges;
-  double comm_s;            /* mean over ranks of the exchange before the last */
-  weir_cost_terms terms; /* of the last exchange */
+  double comm_s;                               /* mean over ranks of the exchange before the last */
+  weir_cost_terms terms;                       /* of the last exchange */
   uint32_t latency_changes, bandwidth_changes; /* at the last note */
-  char interface_name[16]; /* "" when cross traffic cannot be told */
-  uint64_t link_bytes, own_bytes; /* at the last look */
+  char interface_name[16];                     /* "" when cross traffic cannot be told */
+  uint64_t link_bytes, own_bytes;              /* at the last look */
   double link_time_s;
-  uint64_t step;       /* virtual network: the next step that counts */
-  double virtual_s;    /* virtual network: time so far */
+  uint64_t step;    /* virtual network: the next step that counts */
+  double virtual_s; /* virtual network: time so far */
   weir_rng noise;
 } weir_feed;
 
@@ -80,9 +79,9 @@ struct weir_session {
   size_t secret_bytes;
   int next, previous; /* to measure with, on another machine where there is one */
 
-  char **names; /* of tensors */
-  size_t *offset; /* tensors + 1 */
-  size_t *rows;   /* tensors; 1: a vector */
+  char **names;    /* of tensors */
+  size_t *offset;  /* tensors + 1 */
+  size_t *rows;    /* tensors; 1: a vector */
   uint32_t *place; /* tensor -> its number in the engine; until the start these are the same */
   size_t tensors;
   weir_registered_state *states;
@@ -96,17 +95,17 @@ struct weir_session {
   weir_comm *comm;
   weir_engine *engine;
   weir_controller *controller; /* rank 0 only */
-  double *gap_s;      /* rank 0, with overlap: per tensor, on its way to the controller */
-  uint64_t gap_turns; /* steps since the start */
+  double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */
+  uint64_t gap_turns;          /* steps since the start */
   weir_feed feed;
   weir_echo echo;
   size_t *gather_bytes; /* per rank */
   uint64_t gathers;     /* all-gathers outside of steps */
   uint64_t pings;       /* messages of weir_ping() */
   weir_probe_budget budget;
-  double started_s; /* when steps could begin */
-  double probe_s;   /* time taken by probes between steps */
-  bool rate_unsure; /* the newest thorough probe was not conclusive */
+  double started_s;        /* when steps could begin */
+  double probe_s;          /* time taken by probes between steps */
+  bool rate_unsure;        /* the newest thorough probe was not conclusive */
   double probe_bytes_told; /* of budget.spent, in step infos */
 
   weir_status broken;
@@ -158,8 +157,8 @@ double weir_feed_now(const weir_session *session);
 
 /* The two shortest round trips to the next rank, by messages; collective. */
 weir_status weir_ping(weir_session *session, double *shortest_s, double *second_s);
-/* Measure at start, and on WEIR_ACTION_PROBE and _LOOK; collective where the transport has no echo, and at
- * start. */
+/* Measure at start, and on WEIR_ACTION_PROBE and _LOOK; collective where the transport has no echo,
+ * and at start. */
 weir_status weir_probe_start(weir_session *session);
 /* Let the background trains go on as suits a link of so many bytes/s. */
 void weir_probe_pace(weir_session *session, double bandwidth);

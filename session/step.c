@@ -96,8 +96,7 @@ weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
   return WEIR_OK;
 }
 
-weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes,
-                                 void *all) {
+weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
   if (mine == NULL || all == NULL || bytes < 1 || bytes > 4096)

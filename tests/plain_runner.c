@@ -14,8 +14,8 @@
 
 enum { EXIT_ASSERT = 101, EXIT_SKIPPED = 102, TIMEOUT_S = 250 };
 
-/* Filled by the linker: one pointer for each Test() and TestSuite().  Weak: a file may have none.
- */
+/* Filled by the linker: one pointer for each Test() and TestSuite().  Weak: a file may
+ * have none. */
 extern struct criterion_test *__start_cr_tst[] __attribute__((weak));
 extern struct criterion_test *__stop_cr_tst[] __attribute__((weak));
 extern struct criterion_suite *__start_cr_sts[] __attribute__((weak));

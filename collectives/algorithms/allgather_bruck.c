@@ -38,14 +38,13 @@ static weir_status round_of(weir_comm *comm, int k, unsigned char *all, size_t s
     run part[2];
     int parts = split(round.first_sent, round.count, size, part);
     for (int i = 0; i < parts; i++)
-      comm->send[sends++] =
-          (weir_send){round.to, weir_notes_at(notes, part[i].first), (size_t)part[i].count * note,
-                      base + (uint32_t)(size + i)};
+      comm->send[sends++] = (weir_send){round.to, weir_notes_at(notes, part[i].first),
+                                        (size_t)part[i].count * note, base + (uint32_t)(size + i)};
     parts = split(round.first_received, round.count, size, part);
     for (int i = 0; i < parts; i++)
       comm->recv[recvs++] =
-          (weir_recv){round.from, weir_notes_at(notes, part[i].first),
-                      (size_t)part[i].count * note, base + (uint32_t)(size + i), 0};
+          (weir_recv){round.from, weir_notes_at(notes, part[i].first), (size_t)part[i].count * note,
+                      base + (uint32_t)(size + i), 0};
   }
   const weir_status status = weir_comm_transfer(comm, comm->send, sends, comm->recv, recvs);
   if (status != WEIR_OK) return status;

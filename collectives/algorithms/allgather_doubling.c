@@ -51,8 +51,8 @@ static size_t add_recvs(doubling *d, int peer, const run *r) {
 /* Send blocks and notes of one run of ranks and receive those of another; either may be empty. */
 static weir_status swap(doubling *d, int peer, run out, run in) {
   const size_t sends = add_sends(d, peer, &out), recvs = add_recvs(d, peer, &in);
-  const weir_status status = weir_comm_transfer(d->comm, d->comm->send, sends, d->comm->recv,
-                                                recvs);
+  const weir_status status =
+      weir_comm_transfer(d->comm, d->comm->send, sends, d->comm->recv, recvs);
   if (status != WEIR_OK) return status;
   for (int i = 0; i < in.count; i++) d->bytes[in.first + i] = d->comm->recv[i].bytes;
   return weir_comm_expect(d->comm, d->comm->recv + in.count, recvs - (size_t)in.count);

@@ -33,7 +33,7 @@ typedef struct trees {
   int chunks;
   int top; /* height of the root */
   place at[TREES];
-  unsigned char *in; /* per tree: the children's partial sums, and (bf16) the settled chunk */
+  unsigned char *in;  /* per tree: the children's partial sums, and (bf16) the settled chunk */
   unsigned char *out; /* per tree: up and down; bf16 only */
   size_t slot;
   size_t sends;
@@ -155,8 +155,7 @@ static weir_status prepare(trees *t, size_t n) {
   const size_t most = weir_ring_chunk(t->at[0].half.count, t->chunks, 0).count;
   t->slot = (most > 0 ? most : 1) * t->values.width;
   void *in = NULL, *out = NULL;
-  weir_status status =
-      weir_comm_scratch(t->comm, WEIR_SCRATCH_A, TREES * IN_SLOTS * t->slot, &in);
+  weir_status status = weir_comm_scratch(t->comm, WEIR_SCRATCH_A, TREES * IN_SLOTS * t->slot, &in);
   if (status == WEIR_OK && t->values.bf16)
     status = weir_comm_scratch(t->comm, WEIR_SCRATCH_B, TREES * OUT_SLOTS * t->slot, &out);
   t->in = in;
@@ -165,8 +164,7 @@ static weir_status prepare(trees *t, size_t n) {
 }
 
 weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
-                                       weir_value_format format, float *error,
-                                       weir_notes *notes) {
+                                       weir_value_format format, float *error, weir_notes *notes) {
   weir_status status = weir_comm_begin(comm, notes);
   trees t = {.comm = comm, .notes = notes, .note = weir_notes_bytes(notes)};
   t.values = weir_values_of(x, error, format);

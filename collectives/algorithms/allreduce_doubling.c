@@ -2,9 +2,10 @@
  * Thakur, R. Rabenseifner, W. Gropp, Optimization of collective communication operations in MPICH,
  * 2005).  Of N not a power of two the ranks left over fold their values into a neighbour's first.
  *
- * Before an exchange the ranks of a block of places hold the same partial sum, and both partners add
- * the same two: a + b on one, b + a on the other, which are the same bits.  In bf16 all of a block
- * round alike, and its first place alone keeps what that loses.  Notes travel with the values. */
+ * Before an exchange the ranks of a block of places hold the same partial sum, and both partners
+ * add the same two: a + b on one, b + a on the other, which are the same bits.  In bf16 all of a
+ * block round alike, and its first place alone keeps what that loses.  Notes travel with the
+ * values. */
 #include "collectives/algorithms/values.h"
 
 typedef struct doubling {
@@ -29,14 +30,12 @@ static weir_status stand_by(doubling *d) {
   const size_t messages = d->note > 0 ? 2 : 1;
   const uint32_t back = hop_of(d->rounds);
   const int fold = d->place.fold;
-  const weir_send send[2] = {
-      {fold, weir_values_partial(&d->values, d->all, d->out), d->bytes, 0},
-      {fold, weir_notes_at(d->notes, d->rank), d->note, 1}};
+  const weir_send send[2] = {{fold, weir_values_partial(&d->values, d->all, d->out), d->bytes, 0},
+                             {fold, weir_notes_at(d->notes, d->rank), d->note, 1}};
   weir_status status = weir_comm_exchange(d->comm, send, messages, NULL, 0);
   if (status != WEIR_OK) return status;
-  weir_recv recv[2] = {
-      {fold, weir_values_place(&d->values, d->all, d->in), d->bytes, back, 0},
-      {fold, weir_notes_at(d->notes, 0), d->note * (size_t)d->size, back + 1, 0}};
+  weir_recv recv[2] = {{fold, weir_values_place(&d->values, d->all, d->in), d->bytes, back, 0},
+                       {fold, weir_notes_at(d->notes, 0), d->note * (size_t)d->size, back + 1, 0}};
   status = weir_comm_exchange(d->comm, NULL, 0, recv, messages);
   if (status == WEIR_OK) weir_values_received(&d->values, d->all, d->in);
   return status;
@@ -74,12 +73,12 @@ static weir_status exchange(doubling *d, int round) {
   weir_halving_ranks(other, distance, d->size, &other_first, &other_ranks);
   settle(d, distance);
   const void *values = d->values.bf16 ? d->out : (const void *)d->values.x;
-  const weir_send send[2] = {{peer, values, d->bytes, hop_of(round)},
-                             {peer, weir_notes_at(d->notes, own_first),
-                              d->note * (size_t)own_ranks, hop_of(round) + 1}};
+  const weir_send send[2] = {
+      {peer, values, d->bytes, hop_of(round)},
+      {peer, weir_notes_at(d->notes, own_first), d->note * (size_t)own_ranks, hop_of(round) + 1}};
   weir_recv recv[2] = {{peer, d->in, d->bytes, hop_of(round), 0},
-                       {peer, weir_notes_at(d->notes, other_first),
-                        d->note * (size_t)other_ranks, hop_of(round) + 1, 0}};
+                       {peer, weir_notes_at(d->notes, other_first), d->note * (size_t)other_ranks,
+                        hop_of(round) + 1, 0}};
   const size_t messages = d->note > 0 ? 2 : 1;
   const weir_status status = weir_comm_exchange(d->comm, send, messages, recv, messages);
   if (status == WEIR_OK) weir_values_add(&d->values, d->all, d->in);

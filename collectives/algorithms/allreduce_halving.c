@@ -62,10 +62,10 @@ static weir_status take_in(halving *h) {
 static weir_status give_back(halving *h) {
   const size_t note = weir_notes_bytes(h->notes);
   const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
-  const weir_send send[2] = {{h->place.fold, weir_values_settled(&h->values, whole(h), h->out),
-                              weir_values_bytes(&h->values, whole(h)), back},
-                             {h->place.fold, weir_notes_at(h->notes, 0),
-                              note * (size_t)h->size, back + 1}};
+  const weir_send send[2] = {
+      {h->place.fold, weir_values_settled(&h->values, whole(h), h->out),
+       weir_values_bytes(&h->values, whole(h)), back},
+      {h->place.fold, weir_notes_at(h->notes, 0), note * (size_t)h->size, back + 1}};
   return weir_comm_exchange(h->comm, send, note > 0 ? 2 : 1, NULL, 0);
 }
 

@@ -1,8 +1,8 @@
-/* Hierarchical all-reduce: reduce-scatter inside of every machine, an all-reduce of each share between
- * machines (as many at once as a machine has ranks), all-gather inside.  Only 1/n of the values of a
- * machine's n ranks crosses a link between machines per rank, and latencies between machines are paid
- * for m machines instead of all ranks.  (X. Jia et al., Highly scalable deep learning training system
- * with mixed-precision, 2018; the composition HiTopKComm builds on.)
+/* Hierarchical all-reduce: reduce-scatter inside of every machine, an all-reduce of each share
+ * between machines (as many at once as a machine has ranks), all-gather inside.  Only 1/n of the
+ * values of a machine's n ranks crosses a link between machines per rank, and latencies between
+ * machines are paid for m machines instead of all ranks.  (X. Jia et al., Highly scalable deep
+ * learning training system with mixed-precision, 2018; the composition HiTopKComm builds on.)
  *
  * The order of summing is that of the parts: fixed.  Notes of a column of ranks travel between
  * machines, then columns of notes inside. */
@@ -115,8 +115,8 @@ static weir_status between(hier *h, weir_chunk share) {
   const int place = h->inner ? weir_comm_rank(h->inner) : 0;
   void *packed = NULL;
   if (note > 0) {
-    const weir_status status = weir_comm_scratch(
-        h->comm, WEIR_SCRATCH_A, (size_t)h->comm->hosts.count * note, &packed);
+    const weir_status status =
+        weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)h->comm->hosts.count * note, &packed);
     if (status != WEIR_OK) return status;
     column_notes(h, place, packed, true);
   }
@@ -133,12 +133,14 @@ static weir_status even_hosts(hier *h) {
   weir_chunk share = {0, h->n};
   weir_status status = WEIR_OK;
   if (h->inner) {
-    status = weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n, h->format, h->error);
+    status =
+        weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n, h->format, h->error);
     share = weir_ring_chunk(h->n, weir_comm_size(h->inner), weir_comm_rank(h->inner));
   }
   if (status == WEIR_OK) status = between(h, share);
   if (status != WEIR_OK || !h->inner) return status;
-  if (values.bf16) { /* one machine only: nobody has rounded the sums yet; else this changes nothing */
+  if (values.bf16) { /* one machine only: nobody has rounded the sums yet; else this changes nothing
+                      */
     void *staging = NULL;
     status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, share.count * values.width + 1, &staging);
     if (status != WEIR_OK) return status;
@@ -230,8 +232,8 @@ static weir_status spread_values(hier *h) {
   if (status != WEIR_OK) return status;
   if (bytes != due) {
     h->inner->transport->ops->abort(h->inner->transport, 0);
-    return weir_fail(WEIR_E_PROTOCOL, "the first rank of this machine sent %zu bytes, not %zu", bytes,
-                     due);
+    return weir_fail(WEIR_E_PROTOCOL, "the first rank of this machine sent %zu bytes, not %zu",
+                     bytes, due);
   }
   if (values.bf16) weir_values_received(&values, all, staging);
   return WEIR_OK;
@@ -258,7 +260,12 @@ weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice,
     return weir_fail(WEIR_E_INVALID, "no hierarchical all-reduce of rows %u, %u, %u",
                      choice->scatter, choice->between, choice->gather);
   weir_status status = weir_comm_begin(comm, notes);
-  hier h = {.comm = comm, .choice = choice, .x = x, .n = n, .format = format, .error = error,
+  hier h = {.comm = comm,
+            .choice = choice,
+            .x = x,
+            .n = n,
+            .format = format,
+            .error = error,
             .notes = notes};
   h.rank = weir_comm_rank(comm);
   h.size = weir_comm_size(comm);
@@ -290,8 +297,7 @@ weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_v
 }
 
 weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
-                                        weir_value_format format, float *error,
-                                        weir_notes *notes) {
+                                        weir_value_format format, float *error, weir_notes *notes) {
   return weir_allreduce_hier(comm, &halving, x, n, format, error, notes);
 }
 

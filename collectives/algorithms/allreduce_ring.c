@@ -1,8 +1,8 @@
 /* Ring all-reduce: reduce-scatter, then all-gather, 2(N-1) hops of n/N elements each
  * (P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms, 2009).
  *
- * Chunk c is summed in the order of ranks c, c+1, ..., c-1 (mod N): fixed, so that the result is the
- * same bits on all ranks and from run to run.  Notes go round in the all-gather. */
+ * Chunk c is summed in the order of ranks c, c+1, ..., c-1 (mod N): fixed, so that the result is
+ * the same bits on all ranks and from run to run.  Notes go round in the all-gather. */
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"

@@ -30,8 +30,8 @@ static weir_status serve(star *s) {
   for (int r = 1; r < s->size; r++) {
     s->comm->send[sends++] = (weir_send){r, sum, s->bytes, HOP_DOWN};
     if (s->note > 0)
-      s->comm->send[sends++] = (weir_send){r, weir_notes_at(s->notes, 0),
-                                           s->note * (size_t)s->size, HOP_DOWN + 1};
+      s->comm->send[sends++] =
+          (weir_send){r, weir_notes_at(s->notes, 0), s->note * (size_t)s->size, HOP_DOWN + 1};
   }
   return weir_comm_exchange(s->comm, s->comm->send, sends, NULL, 0);
 }

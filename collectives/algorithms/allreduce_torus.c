@@ -72,8 +72,8 @@ static weir_status all_gather(torus *t, const line *l, int note_step, int note_c
       send[i + 1] = (weir_send){right_of(l), weir_notes_at(t->notes, own), note, number};
       recv[i + 1] = (weir_recv){left_of(l), weir_notes_at(t->notes, other), note, number, 0};
     }
-    const weir_status status = weir_comm_exchange(t->comm, send, (size_t)notes + 1, recv,
-                                                  (size_t)notes + 1);
+    const weir_status status =
+        weir_comm_exchange(t->comm, send, (size_t)notes + 1, recv, (size_t)notes + 1);
     if (status != WEIR_OK) return status;
     weir_values_received(&t->values, in, t->in);
   }

@@ -1,5 +1,5 @@
-/* Tree all-reduce: binomial reduction to rank 0, then binomial broadcast, 2 ceil(log2 N) hops of all
- * n elements on the critical path.
+/* Tree all-reduce: binomial reduction to rank 0, then binomial broadcast, 2 ceil(log2 N) hops of
+ * all n elements on the critical path.
  *
  * A rank adds its children's sums in ascending order of their distance: fixed.  The notes of a
  * subtree are neighbours in the block, so they go up as one piece; all notes come down. */
@@ -55,8 +55,8 @@ static weir_status reduce(tree *t) {
   for (int k = 0; k < t->level; k++) {
     const int child = weir_binomial_child(t->rank, t->size, k);
     if (child < 0) break;
-    const weir_status status = receive_from(t, child, hop_up(k), t->partial, child,
-                                            weir_binomial_subtree(child, t->size));
+    const weir_status status =
+        receive_from(t, child, hop_up(k), t->partial, child, weir_binomial_subtree(child, t->size));
     if (status != WEIR_OK) return status;
     if (t->x16)
       weir_add_bf16(t->x, t->partial, t->n);

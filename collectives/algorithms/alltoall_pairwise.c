@@ -19,8 +19,7 @@ weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_
   in_bytes[rank] = out_bytes[rank];
   for (int s = 1; status == WEIR_OK && s < size; s++) {
     const int target = (rank + s) % size, source = (rank + size - s) % size;
-    const weir_send send = {target, from + (size_t)target * stride, out_bytes[target],
-                            (uint32_t)s};
+    const weir_send send = {target, from + (size_t)target * stride, out_bytes[target], (uint32_t)s};
     weir_recv recv = {source, to + (size_t)source * stride, stride, (uint32_t)s, 0};
     status = weir_comm_transfer(comm, &send, 1, &recv, 1);
     in_bytes[source] = recv.bytes;

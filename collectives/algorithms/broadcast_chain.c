@@ -13,8 +13,8 @@ typedef struct chain {
   unsigned char *data;
   size_t bytes;
   int chunks;
-  int before; /* rank; -1: the root */
-  int behind; /* rank; -1: the last */
+  int before;      /* rank; -1: the root */
+  int behind;      /* rank; -1: the last */
   uint64_t length; /* little-endian */
 } chain;
 
@@ -40,15 +40,14 @@ static weir_status round_of(chain *c, int in) {
   const int out = in - 1;
   if (c->behind >= 0 && out >= 0) {
     const weir_chunk part = weir_ring_chunk(c->bytes, c->chunks, out);
-    if (out == 0)
-      send[sends++] = (weir_send){c->behind, &c->length, sizeof c->length, HOP_LENGTH};
-    send[sends++] = (weir_send){c->behind, c->data + part.begin, part.count,
-                                HOP_CHUNKS + (uint32_t)out};
+    if (out == 0) send[sends++] = (weir_send){c->behind, &c->length, sizeof c->length, HOP_LENGTH};
+    send[sends++] =
+        (weir_send){c->behind, c->data + part.begin, part.count, HOP_CHUNKS + (uint32_t)out};
   }
   if (c->before >= 0 && in < c->chunks) {
     const weir_chunk part = weir_ring_chunk(c->bytes, c->chunks, in);
-    recv[recvs++] = (weir_recv){c->before, c->data + part.begin, part.count,
-                                HOP_CHUNKS + (uint32_t)in, 0};
+    recv[recvs++] =
+        (weir_recv){c->before, c->data + part.begin, part.count, HOP_CHUNKS + (uint32_t)in, 0};
   }
   if (sends + recvs == 0) return WEIR_OK;
   return weir_comm_exchange(c->comm, send, sends, recv, recvs);

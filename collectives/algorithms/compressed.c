@@ -27,7 +27,8 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes) {
     case WEIR_COMPRESSED_SRA: {
       const weir_cost_terms out = weir_cost_alltoall(WEIR_ALLTOALL_DIRECT, n, share);
       const weir_cost_terms back = weir_cost_allgather(WEIR_ALLGATHER_BRUCK, n, share);
-      return (weir_cost_terms){out.alpha_terms + back.alpha_terms, out.byte_terms + back.byte_terms};
+      return (weir_cost_terms){out.alpha_terms + back.alpha_terms,
+                               out.byte_terms + back.byte_terms};
     }
     case WEIR_COMPRESSED_RING: return weir_cost_allreduce(WEIR_ALLREDUCE_RING, n, bytes);
     case WEIR_COMPRESSED_TREE: return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, bytes);
@@ -48,9 +49,9 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, i
   const weir_layout layout = {1, offset};
   const uint64_t words[3] = {coder->seed, (uint64_t)rank, draw};
   weir_hold_finite(x, count);
-  weir_status status = coder->codec->encode(coder->context, x, &layout, coder->cr,
-                                            weir_hash(WEIR_HASH_INIT, words, sizeof words), out,
-                                            capacity, bytes);
+  weir_status status =
+      coder->codec->encode(coder->context, x, &layout, coder->cr,
+                           weir_hash(WEIR_HASH_INIT, words, sizeof words), out, capacity, bytes);
   if (status == WEIR_OK)
     status = coder->codec->decode(coder->context, out, *bytes, &layout, staging, false);
   if (status != WEIR_OK) return status;
@@ -64,8 +65,7 @@ weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer
                               const void *message, size_t bytes, float *x, size_t count, bool add) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  const weir_status status =
-      coder->codec->decode(coder->context, message, bytes, &layout, x, add);
+  const weir_status status = coder->codec->decode(coder->context, message, bytes, &layout, x, add);
   if (status != WEIR_OK) comm->transport->ops->abort(comm->transport, peer);
   return status;
 }

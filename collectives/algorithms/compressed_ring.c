@@ -64,8 +64,8 @@ static weir_status all_gather(ring *r) {
     const size_t messages = note > 0 ? 2 : 1;
     status = weir_comm_exchange(r->comm, send, messages, recv, messages);
     if (status == WEIR_OK && in.count > 0)
-      status = weir_coder_decode(r->comm, r->coder, r->left, r->in, recv[0].bytes,
-                                 r->x + in.begin, in.count, false);
+      status = weir_coder_decode(r->comm, r->coder, r->left, r->in, recv[0].bytes, r->x + in.begin,
+                                 in.count, false);
     bytes = recv[0].bytes;
     unsigned char *next = r->in;
     r->in = r->out;

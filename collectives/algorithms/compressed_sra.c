@@ -1,6 +1,6 @@
-/* Scatter-reduce-allgather: every rank gets its share of all others' values, encoded, and adds them to
- * its own in the order of ranks; the sum, encoded again, goes to all.  Two encodings on any value's way,
- * the least of the three schemes. */
+/* Scatter-reduce-allgather: every rank gets its share of all others' values, encoded, and adds them
+ * to its own in the order of ranks; the sum, encoded again, goes to all.  Two encodings on any
+ * value's way, the least of the three schemes. */
 #include <string.h>
 
 #include "base/base.h"
@@ -46,8 +46,8 @@ static weir_status scatter(sra *s) {
         s->out + (size_t)r * s->stride, s->stride, &s->out_bytes[r], s->staging);
     if (status != WEIR_OK) return status;
   }
-  return weir_alltoalls[WEIR_ALLTOALL_DIRECT].run(s->comm, s->out, s->out_bytes, s->in,
-                                                  s->in_bytes, s->stride);
+  return weir_alltoalls[WEIR_ALLTOALL_DIRECT].run(s->comm, s->out, s->out_bytes, s->in, s->in_bytes,
+                                                  s->stride);
 }
 
 /* Others' values are added to one's own, which has not been rounded. */
@@ -69,8 +69,7 @@ static weir_status gather(sra *s, weir_notes *notes) {
     status = weir_coder_encode(s->coder, s->x + own.begin, own.count, s->rank, (uint32_t)s->size,
                                s->error + own.begin, s->out + (size_t)s->rank * s->stride,
                                s->stride, &s->out_bytes[s->rank], s->staging);
-  if (status == WEIR_OK)
-    status = weir_allgather(s->comm, s->out, s->stride, s->out_bytes, notes);
+  if (status == WEIR_OK) status = weir_allgather(s->comm, s->out, s->stride, s->out_bytes, notes);
   for (int r = 0; r < s->size && status == WEIR_OK; r++) {
     const weir_chunk c = weir_ring_chunk(s->n, s->size, r);
     if (r != s->rank && c.count > 0)

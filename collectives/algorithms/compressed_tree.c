@@ -1,5 +1,5 @@
-/* Compressed tree all-reduce: binomial reduction, encoded anew on every level, and a broadcast of the
- * root's message as it is. */
+/* Compressed tree all-reduce: binomial reduction, encoded anew on every level, and a broadcast of
+ * the root's message as it is. */
 #include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/compressed.h"

@@ -14,8 +14,7 @@ weir_status weir_gather_direct(weir_comm *comm, int root, void *all, size_t stri
   }
   size_t recvs = 0;
   for (int r = 0; r < size; r++)
-    if (r != root)
-      comm->recv[recvs++] = (weir_recv){r, base + (size_t)r * stride, stride, 0, 0};
+    if (r != root) comm->recv[recvs++] = (weir_recv){r, base + (size_t)r * stride, stride, 0, 0};
   status = weir_comm_transfer(comm, NULL, 0, comm->recv, recvs);
   for (size_t i = 0; status == WEIR_OK && i < recvs; i++)
     bytes[comm->recv[i].peer] = comm->recv[i].bytes;

@@ -14,12 +14,12 @@ typedef struct hitopk {
   weir_wire_format wire;
   float *e, *sum;
   size_t n;
-  int inside, hosts;    /* ranks of a machine, machines */
-  weir_chunk share;     /* this rank's, of its machine's sum */
-  size_t stride;        /* of a machine's message */
+  int inside, hosts;     /* ranks of a machine, machines */
+  weir_chunk share;      /* this rank's, of its machine's sum */
+  size_t stride;         /* of a machine's message */
   unsigned char *blocks; /* [inside * hosts]: a column of machines' messages for each place */
-  size_t *bytes;        /* of columns: inside entries, then hosts entries of the own column */
-  double sent;          /* part of the share's squares */
+  size_t *bytes;         /* of columns: inside entries, then hosts entries of the own column */
+  double sent;           /* part of the share's squares */
 } hitopk;
 
 static size_t kept(const hitopk *h, size_t count) {
@@ -42,8 +42,7 @@ static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
   float *value = (float *)memory + room, *error = value + room;
   size_t k = 0;
   const double whole = weir_sum_square(e, h->share.count);
-  if (room > 0)
-    status = h->codec->select(h->context, e, &layout, h->cr, index, room, &k);
+  if (room > 0) status = h->codec->select(h->context, e, &layout, h->cr, index, room, &k);
   if (status != WEIR_OK) return status;
   weir_gather(e, index, k, value);
   h->sent = whole > 0 ? weir_sum_square(value, k) / whole : 1;
@@ -55,8 +54,8 @@ static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
   return WEIR_OK;
 }
 
-/* One message after the other, its length in front (in the byte order of the machine, which they do not
- * leave): a column's messages travel inside as one block. */
+/* One message after the other, its length in front (in the byte order of the machine, which they do
+ * not leave): a column's messages travel inside as one block. */
 static size_t pack(const hitopk *h, const unsigned char *column, const size_t *bytes,
                    unsigned char *to) {
   size_t at = 0;
@@ -156,11 +155,18 @@ static weir_status gather_notes(weir_comm *comm, weir_notes *notes) {
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
                         double *sent, weir_notes *notes) {
-  if (!codec->select)
-    return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
+  if (!codec->select) return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
   weir_status status = weir_comm_begin(comm, notes);
-  hitopk h = {.comm = comm, .codec = codec, .context = context, .cr = cr, .wire = wire, .e = e,
-              .sum = sum, .n = n, .inside = 1, .hosts = weir_comm_size(comm)};
+  hitopk h = {.comm = comm,
+              .codec = codec,
+              .context = context,
+              .cr = cr,
+              .wire = wire,
+              .e = e,
+              .sum = sum,
+              .n = n,
+              .inside = 1,
+              .hosts = weir_comm_size(comm)};
   int place = 0, host = weir_comm_rank(comm);
   if (status == WEIR_OK && comm->hosts.even && h.hosts > 1) {
     status = weir_comm_levels(comm);
@@ -174,8 +180,8 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
     h.outer = comm;
   }
   if (status == WEIR_OK && h.inner)
-    status = weir_reduce_scatters[WEIR_REDUCE_SCATTER_RING].run(h.inner, e, n, WEIR_VALUE_FP32,
-                                                                NULL);
+    status =
+        weir_reduce_scatters[WEIR_REDUCE_SCATTER_RING].run(h.inner, e, n, WEIR_VALUE_FP32, NULL);
   h.share = weir_ring_chunk(n, h.inside, place);
   if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h, place, host);
@@ -184,8 +190,8 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   return gather_notes(comm, notes);
 }
 
-weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements, double cr,
-                           weir_wire_format wire) {
+weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
+                           double cr, weir_wire_format wire) {
   const int m = shape.hosts < 1 ? 1 : shape.hosts, n = (shape.ranks + m - 1) / m;
   const weir_group_shape inside = {n, 1}, across = {m, m};
   const size_t share = elements / (size_t)n, picked = (size_t)(cr * (double)share);

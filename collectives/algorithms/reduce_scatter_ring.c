@@ -16,8 +16,7 @@ weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_v
   if (status == WEIR_OK && values.bf16)
     status = weir_comm_scratch(comm, WEIR_SCRATCH_B, bytes, &out);
   for (uint32_t hop = 0; status == WEIR_OK && hop < (uint32_t)size - 1; hop++) {
-    const weir_chunk sent =
-        weir_ring_chunk(n, size, weir_ring_reduce_send(left, size, (int)hop));
+    const weir_chunk sent = weir_ring_chunk(n, size, weir_ring_reduce_send(left, size, (int)hop));
     const weir_chunk got = weir_ring_chunk(n, size, weir_ring_reduce_recv(left, size, (int)hop));
     const weir_send send = {right, weir_values_partial(&values, sent, out),
                             weir_values_bytes(&values, sent), hop};

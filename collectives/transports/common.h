@@ -4,7 +4,8 @@
 
 #include "collectives/transport.h"
 
-/* Most ranks of a group: a rank number travels in 16 bits, and a full mesh has a descriptor each. */
+/* Most ranks of a group: a rank number travels in 16 bits, and a full mesh has a
+ * descriptor each. */
 #define WEIR_RANKS_MAX 4096
 
 /* Refuse ranks, sizes and time-outs out of range. */

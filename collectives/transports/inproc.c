@@ -53,8 +53,11 @@ static void post(exchange *x, const weir_send *send) {
   const int rank = x->self->base.rank;
   for (size_t i = 0; i < x->sends; i++) {
     inproc_letter *letter = &x->self->letter[i];
-    *letter = (inproc_letter){.tag = *x->tag, .data = send[i].data, .bytes = send[i].bytes,
-                              .to = send[i].peer, .state = LETTER_POSTED};
+    *letter = (inproc_letter){.tag = *x->tag,
+                              .data = send[i].data,
+                              .bytes = send[i].bytes,
+                              .to = send[i].peer,
+                              .state = LETTER_POSTED};
     letter->tag.hop = send[i].hop;
     inproc_letter **at = queue(x->group, rank, letter->to);
     while (*at) at = &(*at)->next;
@@ -173,11 +176,10 @@ static weir_status complete(exchange *x, double deadline_s) {
 }
 
 static weir_status inproc_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
-                                   size_t sends, weir_recv *recv, size_t recvs,
-                                   double deadline_s) {
+                                   size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   inproc *self = (inproc *)t;
-  exchange x = {.self = self, .group = self->group, .tag = tag, .recv = recv, .recvs = recvs,
-                .sends = sends};
+  exchange x = {
+      .self = self, .group = self->group, .tag = tag, .recv = recv, .recvs = recvs, .sends = sends};
   weir_status status = weir_messages_check(t, send, sends, recv, recvs);
   if (status == WEIR_OK) status = reserve(self, sends, recvs);
   if (status != WEIR_OK) return status;
@@ -202,7 +204,8 @@ static weir_status inproc_shrink(weir_transport *t, double timeout_s, weir_trans
   if (status != WEIR_OK) return status;
   while (old_rank[own] != t->rank) own++;
   /* The old group stays as long as one of its members has not left it. */
-  (void)snprintf(name, sizeof name, "left of %p, %u", (void *)group, group->member[t->rank].reunions);
+  (void)snprintf(name, sizeof name, "left of %p, %u", (void *)group,
+                 group->member[t->rank].reunions);
   return weir_transport_inproc(out, name, own, count, timeout_s);
 }
 

@@ -8,7 +8,8 @@
 
 enum { LETTER_POSTED, LETTER_TAKEN, LETTER_DONE };
 
-/* A message that waits in the sender's transfer; the receiver copies it from the sender's buffer. */
+/* A message that waits in the sender's transfer; the receiver copies it from the
+ * sender's buffer. */
 typedef struct inproc_letter {
   weir_tag tag;
   const void *data;
@@ -22,7 +23,7 @@ typedef struct inproc_member {
   pthread_cond_t changed;
   bool joined;
   bool gone;
-  int waiting_on; /* the peer its transfer waits for; -1 when it is not in one */
+  int waiting_on;    /* the peer its transfer waits for; -1 when it is not in one */
   unsigned reunions; /* how often it has asked for the group of the survivors */
   bool stays;        /* it belongs to the last of these */
   bool left_out;     /* the others have gone on without it */

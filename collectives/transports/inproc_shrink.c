@@ -51,7 +51,8 @@ weir_status inproc_survivors(inproc_group *group, int rank, double timeout_s, in
   (void)pthread_mutex_lock(&group->lock);
   weir_status status = WEIR_OK;
   if (group->member[rank].left_out) { /* those who have gone on would look as if they had ended */
-    status = weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", rank);
+    status =
+        weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", rank);
     (void)pthread_mutex_unlock(&group->lock);
     return status;
   }

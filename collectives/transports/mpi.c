@@ -130,8 +130,8 @@ static weir_status greet(mpt *self, uint64_t job, double timeout_s, double deadl
   if (status != WEIR_OK) return status;
   mpt_hello *all = (mpt_hello *)(void *)self->scratch, *mine = &all[size];
   *mine = (mpt_hello){MPT_MAGIC, MPT_VERSION, job, size};
-  const int code = MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE,
-                                  self->comm, &request);
+  const int code =
+      MPI_Iallgather(mine, (int)bytes, MPI_BYTE, all, (int)bytes, MPI_BYTE, self->comm, &request);
   if (code != MPI_SUCCESS) return mpt_error(code, "to form a group");
   const weir_status waited = mpt_wait(&request, deadline_s, "to form a group");
   if (waited == WEIR_E_TIMEOUT) return late("to form a group", timeout_s);
@@ -158,8 +158,7 @@ static weir_status join(mpt *self, uint64_t job, double timeout_s, double deadli
   if (status == WEIR_E_TIMEOUT) return late("to form a group", timeout_s);
   if (status != WEIR_OK) return status;
   code = MPI_Comm_set_errhandler(self->comm, MPI_ERRORS_RETURN);
-  if (code == MPI_SUCCESS)
-    code = MPI_Type_contiguous((int)MPT_BLOCK, MPI_BYTE, &self->block);
+  if (code == MPI_SUCCESS) code = MPI_Type_contiguous((int)MPT_BLOCK, MPI_BYTE, &self->block);
   if (code == MPI_SUCCESS) code = MPI_Type_commit(&self->block);
   if (code != MPI_SUCCESS) return mpt_error(code, "to form a group");
   status = greet(self, job, timeout_s, deadline_s);

@@ -8,12 +8,13 @@
  * mpi_absent.c   instead of all of these, in a build without MPI
  *
  * A message is a frame (header, and the payload if it is short) followed, for a longer payload, by
- * its head and its body, each a message of MPI's own tag.  Receives of head and body are posted once
- * the header has been checked, so that no byte of a wrong message reaches the caller's buffer and no
- * length can surprise MPI.  The head exists so that the body's rate can be told from its latency.
+ * its head and its body, each a message of MPI's own tag.  Receives of head and body are posted
+ * once the header has been checked, so that no byte of a wrong message reaches the caller's buffer
+ * and no length can surprise MPI.  The head exists so that the body's rate can be told from its
+ * latency.
  *
- * Nothing but the calls made here moves MPI's messages (Open MPI 4.1 has no progress of its own), so
- * a rank answers control messages only while it is in a transfer. */
+ * Nothing but the calls made here moves MPI's messages (Open MPI 4.1 has no progress of its own),
+ * so a rank answers control messages only while it is in a transfer. */
 #ifndef WEIR_TRANSPORTS_MPI_H
 #define WEIR_TRANSPORTS_MPI_H
 
@@ -73,7 +74,7 @@ enum { MPT_PARTS = 3 }; /* frame, head, body */
 
 typedef struct mpt_peer {
   bool gone;
-  bool answered; /* since the last question */
+  bool answered;  /* since the last question */
   int waiting_on; /* what it answered */
   mpt_control out[MPT_KINDS];
   MPI_Request out_request[MPT_KINDS];
@@ -81,7 +82,7 @@ typedef struct mpt_peer {
 
 /* Progress of one message. */
 typedef struct mpt_message {
-  int parts;      /* requests not complete */
+  int parts; /* requests not complete */
   /* Receives whose flow is measured: when it began, and at which look; 0.0 for the others. */
   double first_s;
   unsigned first_look;

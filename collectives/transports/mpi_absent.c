@@ -11,6 +11,7 @@ weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, 
   (void)size;
   (void)timeout_s;
   *out = NULL;
-  return weir_fail(WEIR_E_UNSUPPORTED,
-                   "this build of Weir has no MPI: it was configured where no MPI library was found");
+  return weir_fail(
+      WEIR_E_UNSUPPORTED,
+      "this build of Weir has no MPI: it was configured where no MPI library was found");
 }

@@ -1,5 +1,5 @@
-/* Small messages beside the data.  The rank that finds out first tells all others, so that a chain of
- * ranks that wait for one another names the one at its end and not a neighbour. */
+/* Small messages beside the data.  The rank that finds out first tells all others, so that a chain
+ * of ranks that wait for one another names the one at its end and not a neighbour. */
 #include <string.h>
 
 #include "base/base.h"
@@ -85,7 +85,8 @@ static bool is_sent(mpt *self, mpt_kind kind) {
   bool all = true;
   for (int r = 0; r < self->base.size; r++) {
     int done = 0;
-    if (MPI_Test(&self->peer[r].out_request[kind], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || !done)
+    if (MPI_Test(&self->peer[r].out_request[kind], &done, MPI_STATUS_IGNORE) != MPI_SUCCESS ||
+        !done)
       all = false;
   }
   return all;

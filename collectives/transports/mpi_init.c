@@ -79,7 +79,8 @@ static void *initialise(void *unused) {
   return NULL;
 }
 
-/* Would MPI_Init find other ranks?  Without a launcher Open MPI starts a daemon for a world of one. */
+/* Would MPI_Init find other ranks?  Without a launcher Open MPI starts a daemon for a world
+ * of one. */
 static bool is_launched(void) {
   static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMIX_RANK", "PMI_RANK", "PMI_FD"};
   for (size_t i = 0; i < sizeof names / sizeof *names; i++)

@@ -23,14 +23,12 @@ static weir_status complete(native *n, double deadline_s) {
   for (;;) {
     int done = 0;
     const int code = MPI_Testall(2, n->request, &done, MPI_STATUSES_IGNORE);
-    if (code != MPI_SUCCESS)
-      return mpt_blame(self, self->waiting_on, mpt_error(code, "to sum"));
+    if (code != MPI_SUCCESS) return mpt_blame(self, self->waiting_on, mpt_error(code, "to sum"));
     if (done) return WEIR_OK;
     const weir_status status = mpt_control_look(self);
     if (status != WEIR_OK) return status;
     if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, self->base.rank);
-    if (weir_now_s() >= deadline_s)
-      return mpt_blame_silence(self, self->waiting_on, n->tag->step);
+    if (weir_now_s() >= deadline_s) return mpt_blame_silence(self, self->waiting_on, n->tag->step);
     mpt_pause_turn(&pause);
   }
 }
@@ -42,8 +40,8 @@ static weir_status begin(native *n, const float *from, float *x, int count, cons
   memcpy(mine, n->tag, sizeof *n->tag);
   if (n->note_bytes > sizeof *n->tag)
     memcpy(mine + sizeof *n->tag, note, n->note_bytes - sizeof *n->tag);
-  int code = MPI_Iallgather(mine, bytes, MPI_BYTE, n->notes, bytes, MPI_BYTE, self->comm,
-                            &n->request[0]);
+  int code =
+      MPI_Iallgather(mine, bytes, MPI_BYTE, n->notes, bytes, MPI_BYTE, self->comm, &n->request[0]);
   if (code == MPI_SUCCESS)
     code = MPI_Iallreduce(from, x, count, MPI_FLOAT, MPI_SUM, self->comm, &n->request[1]);
   return code == MPI_SUCCESS ? WEIR_OK
@@ -57,8 +55,7 @@ static weir_status compare(const native *n, unsigned char *blocks, size_t block_
     memcpy(&got, theirs, sizeof got);
     const weir_status status = weir_tag_check(r, n->tag, &got);
     if (status != WEIR_OK) return mpt_blame(n->self, r, status);
-    if (block_bytes > 0)
-      memcpy(blocks + (size_t)r * block_bytes, theirs + sizeof got, block_bytes);
+    if (block_bytes > 0) memcpy(blocks + (size_t)r * block_bytes, theirs + sizeof got, block_bytes);
   }
   return WEIR_OK;
 }
@@ -79,10 +76,11 @@ weir_status mpt_allreduce(weir_transport *t, const weir_tag *tag, float *x, size
   if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, t->rank);
   if (n > INT_MAX)
     return weir_fail(WEIR_E_INVALID, "MPI counts up to %d elements, not %zu", INT_MAX, n);
-  native a = {.self = self, .tag = tag, .request = {MPI_REQUEST_NULL, MPI_REQUEST_NULL},
+  native a = {.self = self,
+              .tag = tag,
+              .request = {MPI_REQUEST_NULL, MPI_REQUEST_NULL},
               .note_bytes = sizeof *tag + block_bytes};
-  weir_status status =
-      mpt_scratch(self, n * sizeof *x + ((size_t)t->size + 1) * a.note_bytes);
+  weir_status status = mpt_scratch(self, n * sizeof *x + ((size_t)t->size + 1) * a.note_bytes);
   if (status != WEIR_OK) return status;
   a.notes = self->scratch + n * sizeof *x;
   /* Out of place: in place, Open MPI takes a binomial tree whatever the length. */

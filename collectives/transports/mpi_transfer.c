@@ -43,7 +43,9 @@ static weir_status reserve(mpt *self, size_t messages) {
 }
 
 /* Head and body of a payload that does not fit into its frame. */
-static size_t body_blocks(size_t length) { return length < 2 * MPT_BLOCK ? 0 : length / MPT_BLOCK - 1; }
+static size_t body_blocks(size_t length) {
+  return length < 2 * MPT_BLOCK ? 0 : length / MPT_BLOCK - 1;
+}
 static size_t head_bytes(size_t length) { return length - body_blocks(length) * MPT_BLOCK; }
 
 static weir_status failed(transfer *x, int peer, int code, const char *doing) {
@@ -59,9 +61,13 @@ static weir_status post_send(transfer *x, size_t i) {
   const size_t m = x->recvs + i;
   mpt_stage *stage = &self->stage[m];
   const bool fits = s->bytes <= MPT_INLINE;
-  stage->frame = (mpt_frame){.magic = MPT_MAGIC, .version = MPT_VERSION,
-                             .from = (uint16_t)self->base.rank, .plan = x->tag->plan,
-                             .step = x->tag->step, .op = x->tag->op, .hop = s->hop,
+  stage->frame = (mpt_frame){.magic = MPT_MAGIC,
+                             .version = MPT_VERSION,
+                             .from = (uint16_t)self->base.rank,
+                             .plan = x->tag->plan,
+                             .step = x->tag->step,
+                             .op = x->tag->op,
+                             .hop = s->hop,
                              .length = s->bytes};
   if (fits && s->bytes > 0) memcpy(stage->payload, s->data, s->bytes);
   self->message[m].parts = 1;
@@ -74,9 +80,9 @@ static weir_status post_send(transfer *x, size_t i) {
   }
   if (!fits && body_blocks(s->bytes) > 0 && code == MPI_SUCCESS) {
     self->message[m].parts++;
-    code = MPI_Isend((const unsigned char *)s->data + head_bytes(s->bytes),
-                     (int)body_blocks(s->bytes), self->block, s->peer, MPT_TAG_BODY, self->comm,
-                     request_of(x, m, 2));
+    code =
+        MPI_Isend((const unsigned char *)s->data + head_bytes(s->bytes), (int)body_blocks(s->bytes),
+                  self->block, s->peer, MPT_TAG_BODY, self->comm, request_of(x, m, 2));
   }
   return code == MPI_SUCCESS ? WEIR_OK : failed(x, s->peer, code, "to send");
 }
@@ -84,8 +90,8 @@ static weir_status post_send(transfer *x, size_t i) {
 /* --- flow samples ----------------------------------------------------------------------------- */
 
 /* Eager messages arrive right behind their frame; longer ones a round trip after it, head and body
- * together.  So the time of a short payload counts from its frame, that of a long one from its head;
- * what lies between says more about latency than about bandwidth. */
+ * together.  So the time of a short payload counts from its frame, that of a long one from its
+ * head; what lies between says more about latency than about bandwidth. */
 static void flow_begins(transfer *x, size_t i) {
   x->self->message[i].first_s = weir_now_s();
   x->self->message[i].first_look = x->looks;
@@ -97,11 +103,11 @@ static void flow_ends(transfer *x, size_t i, size_t bytes) {
   if (m->first_s <= 0.0 || r->bytes < WEIR_FLOW_MIN) return;
   /* Nothing to wait for between the two: all was there at once. */
   const bool streamed = x->looks > m->first_look + 1;
-  weir_flow_record(&x->self->base, (weir_flow_sample){.peer = r->peer,
-                                                      .bytes = streamed ? bytes : 0,
-                                                      .first_s = m->first_s,
-                                                      .last_s = streamed ? weir_now_s()
-                                                                         : m->first_s});
+  weir_flow_record(&x->self->base,
+                   (weir_flow_sample){.peer = r->peer,
+                                      .bytes = streamed ? bytes : 0,
+                                      .first_s = m->first_s,
+                                      .last_s = streamed ? weir_now_s() : m->first_s});
 }
 
 /* --- receiving -------------------------------------------------------------------------------- */
@@ -109,8 +115,8 @@ static void flow_ends(transfer *x, size_t i, size_t bytes) {
 /* Only the first open receive from a peer has a request for its frame: frames come in order. */
 static weir_status post_frame(transfer *x, size_t i) {
   mpt *self = x->self;
-  const int code = MPI_Irecv(&self->stage[i], (int)sizeof self->stage[i], MPI_BYTE,
-                             x->recv[i].peer, MPT_TAG_FRAME, self->comm, request_of(x, i, 0));
+  const int code = MPI_Irecv(&self->stage[i], (int)sizeof self->stage[i], MPI_BYTE, x->recv[i].peer,
+                             MPT_TAG_FRAME, self->comm, request_of(x, i, 0));
   self->message[i] = (mpt_message){.parts = 1};
   return code == MPI_SUCCESS ? WEIR_OK : failed(x, x->recv[i].peer, code, "to receive");
 }
@@ -124,8 +130,7 @@ static size_t next_from(const transfer *x, size_t i) {
 static weir_status check_frame(transfer *x, size_t i, size_t count) {
   const mpt_frame *f = &x->self->stage[i].frame;
   const weir_recv *r = &x->recv[i];
-  if (count < sizeof *f || f->magic != MPT_MAGIC || f->version != MPT_VERSION ||
-      f->from != r->peer)
+  if (count < sizeof *f || f->magic != MPT_MAGIC || f->version != MPT_VERSION || f->from != r->peer)
     return weir_fail(WEIR_E_PROTOCOL, "rank %d sent something that is not a frame of Weir's",
                      r->peer);
   weir_tag due = *x->tag;
@@ -176,9 +181,9 @@ static weir_status take_part(transfer *x, size_t i, int part, const MPI_Status *
   if (part == 0) return take_frame(x, i, (size_t)count);
   const size_t due = part == 1 ? head_bytes(r->bytes) : body_blocks(r->bytes);
   if ((size_t)count != due)
-    return mpt_blame(self, r->peer,
-                     weir_fail(WEIR_E_PROTOCOL, "rank %d sent less than its frame announced",
-                               r->peer));
+    return mpt_blame(
+        self, r->peer,
+        weir_fail(WEIR_E_PROTOCOL, "rank %d sent less than its frame announced", r->peer));
   if (part == 1 && body_blocks(r->bytes) > 0)
     flow_begins(x, i);
   else
@@ -305,8 +310,8 @@ weir_status mpt_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   if (sends + recvs == 0) return WEIR_OK;
   status = reserve(self, sends + recvs);
   if (status != WEIR_OK) return status;
-  transfer x = {.self = self, .tag = tag, .send = send, .sends = sends, .recv = recv,
-                .recvs = recvs};
+  transfer x = {
+      .self = self, .tag = tag, .send = send, .sends = sends, .recv = recv, .recvs = recvs};
   status = begin(&x);
   if (status == WEIR_OK) status = complete(&x, deadline_s);
   self->waiting_on = -1;

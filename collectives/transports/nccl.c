@@ -70,7 +70,8 @@ static const weir_transport_ops nct_ops = {
     .shrink = nct_shrink,
 };
 
-/* --- forming a group --------------------------------------------------------------------------- */
+/* --- forming a
+ * group --------------------------------------------------------------------------- */
 
 /* What ranks tell each other beforehand: a group that NCCL cannot form ends here, not in NCCL. */
 typedef struct hello {
@@ -86,18 +87,21 @@ static weir_status tell(nct *self, hello *all, double deadline_s) {
   const size_t size = (size_t)self->base.size;
   weir_send *send = calloc(size, sizeof *send);
   weir_recv *recv = calloc(size, sizeof *recv);
-  weir_status status = send && recv ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for %zu ranks", size);
+  weir_status status =
+      send && recv ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for %zu ranks", size);
   size_t n = 0;
   for (int r = 0; status == WEIR_OK && r < self->base.size; r++) {
     if (r == self->base.rank) continue;
     send[n] = (weir_send){r, &all[self->base.rank], sizeof *all, 0};
     recv[n++] = (weir_recv){r, &all[r], sizeof *all, 0, 0};
   }
-  if (status == WEIR_OK) status = control->ops->transfer(control, &tag, send, n, recv, n, deadline_s);
+  if (status == WEIR_OK)
+    status = control->ops->transfer(control, &tag, send, n, recv, n, deadline_s);
   for (size_t i = 0; status == WEIR_OK && i < n; i++)
     if (recv[i].bytes != sizeof *all || all[recv[i].peer].magic != NCT_MAGIC) {
       control->ops->abort(control, recv[i].peer);
-      status = weir_fail(WEIR_E_MISMATCH, "rank %d does not speak of NCCL as this rank does", recv[i].peer);
+      status = weir_fail(WEIR_E_MISMATCH, "rank %d does not speak of NCCL as this rank does",
+                         recv[i].peer);
     }
   free(recv);
   free(send);
@@ -133,19 +137,18 @@ static weir_status open_device(nct *self) {
 static weir_status init(nct *self, const ncclUniqueId *id, int sharing, double deadline_s) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 0;
-  weir_status status = nct_result(
-      self, self->lib->init(&self->comm, self->base.size, *id, self->base.rank, &config),
-      "to form a group");
+  weir_status status =
+      nct_result(self, self->lib->init(&self->comm, self->base.size, *id, self->base.rank, &config),
+                 "to form a group");
   if (status == WEIR_OK && !self->comm)
     status = weir_fail(WEIR_E_INTERNAL, "NCCL gave no communicator");
-  if (status == WEIR_OK)
-    status = nct_wait(self, self->base.rank == 0 ? 1 : 0, 0, deadline_s);
+  if (status == WEIR_OK) status = nct_wait(self, self->base.rank == 0 ? 1 : 0, 0, deadline_s);
   if (status == WEIR_OK || sharing < 2) return status;
   char why[384];
   (void)strncpy(why, weir_last_error(), sizeof why - 1);
   why[sizeof why - 1] = '\0';
-  return weir_fail(status, "%s (%d ranks share a device: each needs an NCCL_HOSTID of its own)", why,
-                   sharing);
+  return weir_fail(status, "%s (%d ranks share a device: each needs an NCCL_HOSTID of its own)",
+                   why, sharing);
 }
 
 /* Ready, alone?  The answer goes into the rank's hello. */

@@ -7,8 +7,8 @@
  * nccl_wait.c     waiting for NCCL with an end, and who is to blame
  *
  * Every message is announced over TCP, where tags and lengths are checked and whoever is dead or
- * silent is found; short ones come along with that, long ones follow through NCCL on a stream of the
- * transport's own.  So NCCL only carries what both ends agree on. */
+ * silent is found; short ones come along with that, long ones follow through NCCL on a stream of
+ * the transport's own.  So NCCL only carries what both ends agree on. */
 #ifndef WEIR_TRANSPORTS_NCCL_H
 #define WEIR_TRANSPORTS_NCCL_H
 
@@ -24,15 +24,16 @@
 /* What is used of both libraries. */
 typedef struct nct_library {
   ncclResult_t (*get_unique_id)(ncclUniqueId *id);
-  ncclResult_t (*init)(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank, ncclConfig_t *config);
+  ncclResult_t (*init)(ncclComm_t *comm, int ranks, ncclUniqueId id, int rank,
+                       ncclConfig_t *config);
   ncclResult_t (*async_error)(ncclComm_t comm, ncclResult_t *state);
   ncclResult_t (*finalise)(ncclComm_t comm);
   ncclResult_t (*destroy)(ncclComm_t comm);
   ncclResult_t (*abort)(ncclComm_t comm);
   ncclResult_t (*group_start)(void);
   ncclResult_t (*group_end)(void);
-  ncclResult_t (*send)(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                       cudaStream_t stream);
+  ncclResult_t (*send)(const void *data, size_t count, ncclDataType_t type, int peer,
+                       ncclComm_t comm, cudaStream_t stream);
   ncclResult_t (*recv)(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
                        cudaStream_t stream);
   ncclResult_t (*all_reduce)(const void *from, void *to, size_t count, ncclDataType_t type,
@@ -63,8 +64,8 @@ weir_status nct_load_from(nct_library *out, const char *nccl, const char *cudart
 typedef struct nct {
   weir_transport base;
   const nct_library *lib;
-  tcp *control;     /* owned */
-  ncclComm_t comm;  /* NULL: not formed, or aborted */
+  tcp *control;    /* owned */
+  ncclComm_t comm; /* NULL: not formed, or aborted */
   cudaStream_t stream;
   bool has_stream;
   int device;
@@ -83,7 +84,8 @@ weir_status nct_shrink(weir_transport *t, double timeout_s, weir_transport **out
 
 /* --- device and memory ---------------------------------------------------------------------- */
 
-/* Between these the calling thread's CUDA device is the transport's; *held is what it was before. */
+/* Between these the calling thread's CUDA device is the transport's; *held is what it
+ * was before. */
 weir_status nct_enter(const nct *self, int *held);
 void nct_leave(const nct *self, int held);
 weir_status nct_cuda(const nct *self, cudaError_t error, const char *doing);
@@ -94,16 +96,20 @@ bool nct_on_device(const nct *self, const void *data);
 weir_status nct_copy(nct *self, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind);
 /* A message's place among others: lengths are rounded up to this. */
 #define NCT_LINE ((size_t)256)
-static inline size_t nct_lines(size_t bytes) { return (bytes + NCT_LINE - 1) / NCT_LINE * NCT_LINE; }
+static inline size_t nct_lines(size_t bytes) {
+  return (bytes + NCT_LINE - 1) / NCT_LINE * NCT_LINE;
+}
 
 /* --- waiting -------------------------------------------------------------------------------- */
 
-/* Until NCCL has taken what was asked of it and the stream is empty.  peer: who is waited for first.
- * WEIR_E_TIMEOUT and WEIR_E_PEER name who is to blame; the group has then ended. */
+/* Until NCCL has taken what was asked of it and the stream is empty.  peer: who is waited for
+ * first. WEIR_E_TIMEOUT and WEIR_E_PEER name who is to blame; the group has then ended. */
 weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s);
-/* A call of NCCL's returned `result`: WEIR_OK for success and work in progress; else the group ends. */
+/* A call of NCCL's returned `result`: WEIR_OK for success and work in progress; else the group
+ * ends. */
 weir_status nct_result(nct *self, ncclResult_t result, const char *doing);
-/* End the group: NCCL's communicator is aborted, and the others are told that `culprit` is to blame. */
+/* End the group: NCCL's communicator is aborted, and the others are told that `culprit` is to
+ * blame. */
 void nct_end(nct *self, int culprit);
 
 /* --- transfer ------------------------------------------------------------------------------- */
@@ -120,8 +126,8 @@ typedef struct nct_word {
 _Static_assert(sizeof(nct_word) == 16, "a word has no padding");
 #define NCT_MAGIC UINT32_C(0x4e574e57)
 
-weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send, size_t sends,
-                         weir_recv *recv, size_t recvs, double deadline_s);
+weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                         size_t sends, weir_recv *recv, size_t recvs, double deadline_s);
 weir_status nct_allreduce(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                           size_t block_bytes, double deadline_s);
 /* Room for words; what lay there is lost. */

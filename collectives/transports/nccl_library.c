@@ -27,24 +27,38 @@ static weir_status open_library(const char *file, void **library) {
   *library = dlopen(file, RTLD_NOW | RTLD_LOCAL);
   if (*library) return WEIR_OK;
   const char *why = dlerror();
-  return weir_fail(WEIR_E_UNSUPPORTED, "%s cannot be loaded: %s", file, why ? why : "unknown error");
+  return weir_fail(WEIR_E_UNSUPPORTED, "%s cannot be loaded: %s", file,
+                   why ? why : "unknown error");
 }
 
 weir_status nct_load_from(nct_library *out, const char *nccl, const char *cudart) {
   const symbol of_nccl[] = {
-      {"ncclGetUniqueId", &out->get_unique_id}, {"ncclCommInitRankConfig", &out->init},
-      {"ncclCommGetAsyncError", &out->async_error}, {"ncclCommFinalize", &out->finalise},
-      {"ncclCommDestroy", &out->destroy}, {"ncclCommAbort", &out->abort},
-      {"ncclGroupStart", &out->group_start}, {"ncclGroupEnd", &out->group_end},
-      {"ncclSend", &out->send}, {"ncclRecv", &out->recv}, {"ncclAllReduce", &out->all_reduce},
-      {"ncclGetErrorString", &out->error_string}, {"ncclGetLastError", &out->last_error},
+      {"ncclGetUniqueId", &out->get_unique_id},
+      {"ncclCommInitRankConfig", &out->init},
+      {"ncclCommGetAsyncError", &out->async_error},
+      {"ncclCommFinalize", &out->finalise},
+      {"ncclCommDestroy", &out->destroy},
+      {"ncclCommAbort", &out->abort},
+      {"ncclGroupStart", &out->group_start},
+      {"ncclGroupEnd", &out->group_end},
+      {"ncclSend", &out->send},
+      {"ncclRecv", &out->recv},
+      {"ncclAllReduce", &out->all_reduce},
+      {"ncclGetErrorString", &out->error_string},
+      {"ncclGetLastError", &out->last_error},
   };
   const symbol of_cuda[] = {
-      {"cudaGetDeviceCount", &out->device_count}, {"cudaGetDevice", &out->get_device},
-      {"cudaSetDevice", &out->set_device}, {"cudaStreamCreateWithFlags", &out->stream_create},
-      {"cudaStreamDestroy", &out->stream_destroy}, {"cudaStreamQuery", &out->stream_query},
-      {"cudaMalloc", &out->allocate}, {"cudaFree", &out->release}, {"cudaMemcpyAsync", &out->copy},
-      {"cudaPointerGetAttributes", &out->attributes}, {"cudaGetLastError", &out->last_cuda_error},
+      {"cudaGetDeviceCount", &out->device_count},
+      {"cudaGetDevice", &out->get_device},
+      {"cudaSetDevice", &out->set_device},
+      {"cudaStreamCreateWithFlags", &out->stream_create},
+      {"cudaStreamDestroy", &out->stream_destroy},
+      {"cudaStreamQuery", &out->stream_query},
+      {"cudaMalloc", &out->allocate},
+      {"cudaFree", &out->release},
+      {"cudaMemcpyAsync", &out->copy},
+      {"cudaPointerGetAttributes", &out->attributes},
+      {"cudaGetLastError", &out->last_cuda_error},
       {"cudaGetErrorString", &out->cuda_error_string},
   };
   void *cuda_handle = NULL, *nccl_handle = NULL;
@@ -70,8 +84,7 @@ weir_status nct_load(const nct_library **out) {
   char cudart[32];
   (void)snprintf(cudart, sizeof cudart, "libcudart.so.%d", CUDART_MAJOR);
   (void)pthread_mutex_lock(&lock);
-  const weir_status status =
-      loaded ? WEIR_OK : nct_load_from(&libraries, "libnccl.so.2", cudart);
+  const weir_status status = loaded ? WEIR_OK : nct_load_from(&libraries, "libnccl.so.2", cudart);
   loaded = status == WEIR_OK;
   (void)pthread_mutex_unlock(&lock);
   *out = &libraries;

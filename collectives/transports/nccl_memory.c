@@ -55,6 +55,7 @@ bool nct_on_device(const nct *self, const void *data) {
   return about.type == cudaMemoryTypeDevice || about.type == cudaMemoryTypeManaged;
 }
 
-weir_status nct_copy(nct *self, void *to, const void *from, size_t bytes, enum cudaMemcpyKind kind) {
+weir_status nct_copy(nct *self, void *to, const void *from, size_t bytes,
+                     enum cudaMemcpyKind kind) {
   return nct_cuda(self, self->lib->copy(to, from, bytes, kind, self->stream), "to copy a message");
 }

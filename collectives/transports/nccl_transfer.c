@@ -1,8 +1,8 @@
 /* Messages: announced over TCP, then, where they are long, one group of NCCL's sends and receives.
  *
- * Memory on the device is used as it is; the host's goes through memory of the transport's own.  Copies
- * from the host come first, then NCCL's group, then, once that is over, copies to the host: one that
- * waited behind a group that never ends would never return. */
+ * Memory on the device is used as it is; the host's goes through memory of the transport's own.
+ * Copies from the host come first, then NCCL's group, then, once that is over, copies to the host:
+ * one that waited behind a group that never ends would never return. */
 #include <endian.h>
 #include <string.h>
 
@@ -18,8 +18,8 @@ typedef struct transfer {
   size_t recvs;
   double deadline_s;
   /* In the transport's words. */
-  weir_send *say;   /* sends */
-  weir_recv *hear;  /* recvs */
+  weir_send *say;            /* sends */
+  weir_recv *hear;           /* recvs */
   unsigned char **out, **in; /* per message: where it lies on the device; NULL: it came along */
 } transfer;
 
@@ -37,8 +37,8 @@ static bool is_short(const nct *self, const void *data, size_t bytes) {
 /* All lists and words, one behind the other. */
 static weir_status lay_out(transfer *x) {
   const size_t word = sizeof(nct_word) + NCT_SHORT;
-  const size_t lists = x->sends * (sizeof *x->say + sizeof *x->out) +
-                       x->recvs * (sizeof *x->hear + sizeof *x->in);
+  const size_t lists =
+      x->sends * (sizeof *x->say + sizeof *x->out) + x->recvs * (sizeof *x->hear + sizeof *x->in);
   const weir_status status = nct_words(x->self, lists + (x->sends + x->recvs) * word + 1);
   if (status != WEIR_OK) return status;
   unsigned char *at = x->self->words;
@@ -85,9 +85,10 @@ static weir_status take_words(transfer *x) {
     const uint32_t follows = le32toh(w.follows);
     if (le32toh(w.magic) != NCT_MAGIC || follows > 1 || (follows == 1 && length == 0) ||
         heard->bytes - sizeof w != (follows == 1 ? 0 : length))
-      return blame(x->self, heard->peer,
-                   weir_fail(WEIR_E_PROTOCOL, "rank %d announced a message in no known form (step %llu)",
-                             heard->peer, (unsigned long long)x->tag->step));
+      return blame(
+          x->self, heard->peer,
+          weir_fail(WEIR_E_PROTOCOL, "rank %d announced a message in no known form (step %llu)",
+                    heard->peer, (unsigned long long)x->tag->step));
     if (length > x->recv[i].capacity)
       return blame(x->self, heard->peer,
                    weir_fail(WEIR_E_PROTOCOL,
@@ -156,7 +157,8 @@ static weir_status queue(transfer *x) {
     if (x->in[i] != NULL)
       result = lib->recv(x->in[i], x->recv[i].bytes, ncclUint8, x->recv[i].peer, self->comm,
                          self->stream);
-  const ncclResult_t ended = lib->group_end(); /* whatever came before: the group must not stay open */
+  const ncclResult_t ended =
+      lib->group_end(); /* whatever came before: the group must not stay open */
   return nct_result(self, result == ncclSuccess ? ended : result, "to carry messages");
 }
 
@@ -187,12 +189,17 @@ static weir_status carry(transfer *x) {
   return status == WEIR_OK ? collect(x, peer) : status;
 }
 
-weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send, size_t sends,
-                         weir_recv *recv, size_t recvs, double deadline_s) {
+weir_status nct_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                         size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   nct *self = (nct *)t;
   weir_transport *control = &self->control->base;
-  transfer x = {.self = self, .tag = tag, .send = send, .sends = sends, .recv = recv,
-                .recvs = recvs, .deadline_s = deadline_s};
+  transfer x = {.self = self,
+                .tag = tag,
+                .send = send,
+                .sends = sends,
+                .recv = recv,
+                .recvs = recvs,
+                .deadline_s = deadline_s};
   int held = 0;
   weir_status status = weir_messages_check(t, send, sends, recv, recvs);
   if (status == WEIR_OK) status = nct_enter(self, &held);
@@ -219,8 +226,7 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
                                 double deadline_s) {
   weir_transport *control = &self->control->base;
   const size_t others = (size_t)self->base.size - 1;
-  weir_status status =
-      nct_words(self, others * (sizeof(weir_send) + sizeof(weir_recv)) + 1);
+  weir_status status = nct_words(self, others * (sizeof(weir_send) + sizeof(weir_recv)) + 1);
   if (status != WEIR_OK) return status;
   weir_send *send = (weir_send *)(void *)self->words;
   weir_recv *recv = (weir_recv *)(void *)(send + others);
@@ -236,8 +242,8 @@ static weir_status share_blocks(nct *self, const weir_tag *tag, unsigned char *b
   for (size_t i = 0; status == WEIR_OK && i < n; i++)
     if (recv[i].bytes != bytes)
       status = blame(self, recv[i].peer,
-                     weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where %zu were due", recv[i].peer,
-                               recv[i].bytes, bytes));
+                     weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where %zu were due",
+                               recv[i].peer, recv[i].bytes, bytes));
   return status;
 }
 
@@ -250,8 +256,9 @@ static weir_status sum(nct *self, const weir_tag *tag, float *x, size_t n, doubl
   void *at = there ? (void *)x : self->memory;
   if (!there) status = nct_copy(self, at, x, bytes, cudaMemcpyHostToDevice);
   if (status == WEIR_OK)
-    status = nct_result(self, self->lib->all_reduce(at, at, n, ncclFloat32, ncclSum, self->comm,
-                                                    self->stream), "to sum");
+    status = nct_result(
+        self, self->lib->all_reduce(at, at, n, ncclFloat32, ncclSum, self->comm, self->stream),
+        "to sum");
   if (status == WEIR_OK) status = nct_wait(self, next, tag->step, deadline_s);
   if (status != WEIR_OK || there) return status;
   status = nct_copy(self, x, at, bytes, cudaMemcpyDeviceToHost);

@@ -1,5 +1,5 @@
-/* Waiting for NCCL.  It has no time-outs of its own and does not say which rank is missing: so nobody
- * ever waits in a call of CUDA's or NCCL's, and who is to blame is found over TCP. */
+/* Waiting for NCCL.  It has no time-outs of its own and does not say which rank is missing: so
+ * nobody ever waits in a call of CUDA's or NCCL's, and who is to blame is found over TCP. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>
@@ -25,9 +25,9 @@ void nct_end(nct *self, int culprit) {
 weir_status nct_result(nct *self, ncclResult_t result, const char *doing) {
   if (result == ncclSuccess || result == ncclInProgress) return WEIR_OK;
   const char *why = self->lib->last_error(self->comm);
-  const weir_status status = weir_fail(WEIR_E_PEER, "NCCL failed %s: %s%s%s", doing,
-                                       self->lib->error_string(result), why && *why ? ": " : "",
-                                       why && *why ? why : "");
+  const weir_status status =
+      weir_fail(WEIR_E_PEER, "NCCL failed %s: %s%s%s", doing, self->lib->error_string(result),
+                why && *why ? ": " : "", why && *why ? why : "");
   nct_end(self, self->base.rank);
   return status;
 }

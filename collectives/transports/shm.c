@@ -50,7 +50,8 @@ bool shm_pause(shm *self, uint32_t seen, double seconds) {
     if (atomic_load_explicit(&own->bell, memory_order_relaxed) != seen) return true;
     if (self->crowded) (void)sched_yield();
 #if defined(__x86_64__)
-    else __builtin_ia32_pause();
+    else
+      __builtin_ia32_pause();
 #endif
   }
   return shm_sleep(self, seen, seconds);

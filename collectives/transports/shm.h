@@ -64,7 +64,7 @@ typedef struct shm_header {
   _Atomic uint32_t open; /* the fields above are set */
   _Atomic uint32_t phase;
   _Alignas(SHM_LINE) _Atomic uint64_t end; /* 0, or why the group has ended (shm_end) */
-  _Atomic uint32_t decided[SHM_REUNIONS]; /* 1 + the rank whose proposal holds; 0: none yet */
+  _Atomic uint32_t decided[SHM_REUNIONS];  /* 1 + the rank whose proposal holds; 0: none yet */
 } shm_header;
 
 typedef struct shm_member {
@@ -73,8 +73,8 @@ typedef struct shm_member {
   _Alignas(SHM_LINE) _Atomic uint32_t bell;
   _Atomic uint32_t sleeping;
   _Alignas(SHM_LINE) _Atomic uint32_t beat; /* moves while the rank is in a transfer and runs */
-  _Atomic int32_t waiting_on;              /* the peer it waits for; -1 outside a transfer */
-  _Atomic uint32_t gone;                   /* it has left */
+  _Atomic int32_t waiting_on;               /* the peer it waits for; -1 outside a transfer */
+  _Atomic uint32_t gone;                    /* it has left */
   _Atomic uint32_t reunions; /* how often it has asked for the group of the survivors */
   uint64_t proposal[SHM_REUNIONS][SHM_RANKS_MAX / 64]; /* who they are, a bit a rank */
 } shm_member;
@@ -87,7 +87,8 @@ typedef struct shm_ring {
 
 /* --- sums (shm_sum.c) ----------------------------------------------------------------------- */
 
-/* What a rank is about to sum up; its data are used once all others have compared it with theirs. */
+/* What a rank is about to sum up; its data are used once all others have compared it
+ * with theirs. */
 typedef struct shm_record {
   uint64_t plan;
   uint64_t step;
@@ -99,7 +100,8 @@ typedef struct shm_record {
 
 enum { SHM_IN = 0, SHM_REDUCED = 1, SHM_OUT = 2, SHM_STAGES = 3 };
 
-/* A rank's board; it alone writes.  Chunks are numbered through over all operations of the group. */
+/* A rank's board; it alone writes.  Chunks are numbered through over all operations of
+ * the group. */
 typedef struct shm_board {
   _Alignas(SHM_LINE) _Atomic uint64_t done[SHM_STAGES]; /* chunks that are through a stage */
   _Alignas(SHM_LINE) shm_record record[2]; /* of this operation and of the one before */
@@ -130,15 +132,15 @@ typedef struct shm {
   size_t bytes;
   size_t ring_bytes; /* a power of two */
   shm_header *header;
-  shm_member *member; /* size entries */
-  shm_peer *peer;     /* size entries */
-  int *active;        /* peers of the running transfer */
-  bool crowded;       /* more ranks than processors: a wait must not spin */
+  shm_member *member;   /* size entries */
+  shm_peer *peer;       /* size entries */
+  int *active;          /* peers of the running transfer */
+  bool crowded;         /* more ranks than processors: a wait must not spin */
   shm_board *board;     /* size entries */
   unsigned char *slots; /* SHM_SLOTS of slot_bytes a rank */
   size_t slot_bytes;
   uint64_t sums, chunks; /* operations and chunks begun */
-  bool left_out;      /* the others have gone on without this rank */
+  bool left_out;         /* the others have gone on without this rank */
 } shm;
 
 /* --- the segment ---------------------------------------------------------------------------- */

@@ -92,8 +92,8 @@ static void ask_all(shm *self, answer *ask) {
     open = false;
     for (int r = 0; r < size; r++) {
       const shm_member *m = &self->member[r];
-      ask[r].silent = r != rank && atomic_load(&m->waiting_on) >= 0 &&
-                      atomic_load(&m->beat) == ask[r].beat;
+      ask[r].silent =
+          r != rank && atomic_load(&m->waiting_on) >= 0 && atomic_load(&m->beat) == ask[r].beat;
       open = open || ask[r].silent;
     }
   }

@@ -203,8 +203,8 @@ static weir_status attach_once(shm *self) {
   return judge(self, bytes);
 }
 
-/* There is no rank 0: what one may have left goes with the last rank that waited for it, because a group
- * of survivors has a name that no other group will ever look at. */
+/* There is no rank 0: what one may have left goes with the last rank that waited for it, because a
+ * group of survivors has a name that no other group will ever look at. */
 static weir_status abandoned(shm *self, weir_status status, const char *why) {
   bool busy;
   if (self->fd >= 0) (void)close(self->fd); /* and with it this rank's own lock */

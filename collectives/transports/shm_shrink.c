@@ -1,6 +1,6 @@
-/* What is left of a group.  Whoever sees that all who can come have come writes down who they are; the
- * first proposal that is put forward, by one atomic exchange, holds for all.  The survivors then meet
- * in a segment of their own. */
+/* What is left of a group.  Whoever sees that all who can come have come writes down who they are;
+ * the first proposal that is put forward, by one atomic exchange, holds for all.  The survivors
+ * then meet in a segment of their own. */
 #include <stdio.h>
 #include <string.h>
 
@@ -64,7 +64,8 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
   *out = NULL;
   /* They leave the old segment for the new one: it would look as if they had ended. */
   if (self->left_out)
-    return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", t->rank);
+    return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)",
+                     t->rank);
   if (atomic_load(&me->reunions) >= SHM_REUNIONS)
     return weir_fail(WEIR_E_STATE, "the survivors have tried to come together %d times",
                      SHM_REUNIONS);

@@ -6,13 +6,13 @@
  *   reduced  every rank adds up one slice of all ranks' parts, and leaves it in its slot
  *   out      every rank takes the other slices from where they lie
  *
- * A rank does of any chunk what can be done next, so that one that shares its processor runs several
- * chunks ahead before it has to wait.  A short message takes one wait only: every rank adds up all of
- * it.  Ranks are added in the order of their numbers: the same bits everywhere, always.
+ * A rank does of any chunk what can be done next, so that one that shares its processor runs
+ * several chunks ahead before it has to wait.  A short message takes one wait only: every rank adds
+ * up all of it.  Ranks are added in the order of their numbers: the same bits everywhere, always.
  *
- * Each rank tells by counters on its board how many chunks are through a stage; a slot is written again
- * once all have taken out what was in it.  Before it uses anything of another rank, a rank compares
- * the other's record of the operation with its own, tag and length. */
+ * Each rank tells by counters on its board how many chunks are through a stage; a slot is written
+ * again once all have taken out what was in it.  Before it uses anything of another rank, a rank
+ * compares the other's record of the operation with its own, tag and length. */
 #include <stddef.h>
 #include <string.h>
 
@@ -33,9 +33,9 @@ typedef struct sum {
   unsigned char *blocks;
   size_t block_bytes;
   double deadline_s;
-  bool whole;    /* short: one wait */
-  bool compared; /* all records are what they shall be */
-  uint64_t first, count; /* number of its first chunk; chunks */
+  bool whole;                /* short: one wait */
+  bool compared;             /* all records are what they shall be */
+  uint64_t first, count;     /* number of its first chunk; chunks */
   uint64_t done[SHM_STAGES]; /* of its chunks, by this rank */
   unsigned waited;
 } sum;
@@ -66,7 +66,8 @@ static float *slot_of(const sum *s, int rank, uint64_t c) {
 
 /* --- adding --------------------------------------------------------------------------------- */
 
-static void add_two(float *restrict to, const float *restrict a, const float *restrict b, size_t n) {
+static void add_two(float *restrict to, const float *restrict a, const float *restrict b,
+                    size_t n) {
   for (size_t i = 0; i < n; i++) to[i] = (to[i] + a[i]) + b[i];
 }
 
@@ -74,8 +75,8 @@ static void add_one(float *restrict to, const float *restrict a, size_t n) {
   for (size_t i = 0; i < n; i++) to[i] += a[i];
 }
 
-/* to[0..n) = the sum over ranks of elements [at, at + n) of chunk c, in the order of ranks.  own: this
- * rank's elements, NULL when they lie in its slot, too. */
+/* to[0..n) = the sum over ranks of elements [at, at + n) of chunk c, in the order of ranks.  own:
+ * this rank's elements, NULL when they lie in its slot, too. */
 static void add_up(const sum *s, uint64_t c, size_t at, const float *own, size_t n, float *to) {
   const int size = s->self->base.size, rank = s->self->base.rank;
   const float *from[SHM_RANKS_MAX];
@@ -108,8 +109,8 @@ static void finish_stage(sum *s, int stage, bool tell) {
 static void copy_in(sum *s) {
   const uint64_t c = s->done[SHM_IN];
   const range chunk = chunk_of(s, c);
-  const range own = s->whole ? (range){chunk.count, 0}
-                             : slice_of(s, chunk.count, s->self->base.rank);
+  const range own =
+      s->whole ? (range){chunk.count, 0} : slice_of(s, chunk.count, s->self->base.rank);
   float *slot = slot_of(s, s->self->base.rank, c);
   const float *x = s->x + chunk.begin;
   const size_t behind_own = own.begin + own.count;
@@ -141,8 +142,8 @@ static void copy_out(sum *s) {
       memcpy(s->x + chunk.begin + slice.begin, slot_of(s, r, c) + slice.begin,
              slice.count * sizeof *s->x);
   }
-  /* After an operation of one chunk nobody can be waiting for its slot: with more than two slots, all
-   * have begun the operation in between. */
+  /* After an operation of one chunk nobody can be waiting for its slot: with more than two slots,
+   * all have begun the operation in between. */
   finish_stage(s, SHM_OUT, s->count > 1);
 }
 
@@ -293,8 +294,14 @@ weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, 
   if (block_bytes > sizeof self->board->record->note)
     return weir_fail(WEIR_E_INVALID, "a note of %zu bytes is longer than %zu", block_bytes,
                      sizeof self->board->record->note);
-  sum s = {.self = self, .tag = tag, .x = x, .n = n, .blocks = blocks, .block_bytes = block_bytes,
-           .deadline_s = deadline_s, .first = self->chunks};
+  sum s = {.self = self,
+           .tag = tag,
+           .x = x,
+           .n = n,
+           .blocks = blocks,
+           .block_bytes = block_bytes,
+           .deadline_s = deadline_s,
+           .first = self->chunks};
   s.chunk = self->slot_bytes / sizeof *x;
   s.whole = n * sizeof *x <= WHOLE_MAX && n <= s.chunk;
   s.count = n <= s.chunk ? 1 : (n + s.chunk - 1) / s.chunk;

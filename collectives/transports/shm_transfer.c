@@ -104,8 +104,9 @@ static weir_status push(transfer *x, int rank) {
     const weir_status status = room(x, rank, p->send_headed ? 1 : sizeof(shm_frame), &space);
     if (status != WEIR_OK || space == 0) return status;
     if (!p->send_headed) {
-      const shm_frame frame = {SHM_MAGIC,    (uint32_t)self->base.rank, x->tag->plan, x->tag->step,
-                               x->tag->op, s->hop,                    s->bytes};
+      const shm_frame frame = {
+          SHM_MAGIC, (uint32_t)self->base.rank, x->tag->plan, x->tag->step, x->tag->op, s->hop,
+          s->bytes};
       copy_in(p->out_bytes, self->ring_bytes, p->head, &frame, sizeof frame);
       p->head += sizeof frame;
       space -= sizeof frame;
@@ -270,8 +271,13 @@ weir_status shm_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   weir_status status = weir_messages_check(t, send, sends, recv, recvs);
   if (status != WEIR_OK) return status;
   if (shm_ended(self, &end)) return weir_end_fail(&end, t->rank);
-  transfer x = {.self = self, .tag = tag, .send = send, .sends = sends, .recv = recv,
-                .recvs = recvs, .deadline_s = deadline_s};
+  transfer x = {.self = self,
+                .tag = tag,
+                .send = send,
+                .sends = sends,
+                .recv = recv,
+                .recvs = recvs,
+                .deadline_s = deadline_s};
   begin(&x);
   status = complete(&x);
   atomic_store(&self->member[t->rank].waiting_on, -1);

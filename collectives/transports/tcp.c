@@ -71,8 +71,7 @@ static weir_status allocate(tcp *self) {
   self->poll = calloc(size + 1, sizeof *self->poll);
   bool complete = self->active && self->poll;
   for (size_t r = 0; complete && r < size; r++)
-    if (r != (size_t)self->base.rank)
-      complete = (self->peer[r].stage = malloc(TCP_STAGE)) != NULL;
+    if (r != (size_t)self->base.rank) complete = (self->peer[r].stage = malloc(TCP_STAGE)) != NULL;
   if (!complete) return weir_fail(WEIR_E_NOMEM, "no memory for %zu connections", size);
   self->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   self->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);

@@ -58,7 +58,7 @@ typedef struct tcp_train_state {
 } tcp_train_state;
 
 typedef struct tcp_peer {
-  int fd; /* -1: oneself */
+  int fd;                  /* -1: oneself */
   struct sockaddr_in data; /* where it listens */
   struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
@@ -75,35 +75,35 @@ typedef struct tcp_peer {
   bool headed;       /* its header has been taken */
   bool send_blocked; /* until poll says otherwise */
   bool recv_blocked;
-  int lump; /* bytes that must be there before poll tells; 0: the system's own, 1 */
+  int lump;              /* bytes that must be there before poll tells; 0: the system's own, 1 */
   tcp_train_state train; /* of the answering thread alone */
-  size_t first_bytes; /* payload there when first_s was read; flow samples only */
+  size_t first_bytes;    /* payload there when first_s was read; flow samples only */
   double first_s;
 } tcp_peer;
 
 typedef struct tcp {
   weir_transport base;
   uint64_t job;
-  bool secret;        /* the job has one */
-  weir_key key;       /* of the job: who may join */
-  weir_key group_key; /* of this group: who may end it */
-  int listener;       /* -1: a group of one; later for the survivors of this group */
+  bool secret;         /* the job has one */
+  weir_key key;        /* of the job: who may join */
+  weir_key group_key;  /* of this group: who may end it */
+  int listener;        /* -1: a group of one; later for the survivors of this group */
   uint64_t generation; /* how often the group has shrunk */
   uint64_t reunions;   /* how often that was tried with this one */
   bool left_out;       /* the others have gone on without this rank */
-  tcp_peer *peer; /* size entries */
-  int *active;    /* peers of the running transfer */
+  tcp_peer *peer;      /* size entries */
+  int *active;         /* peers of the running transfer */
   struct pollfd *poll;
-  weir_end ended; /* why no transfer can succeed any more, as this thread knows it */
+  weir_end ended;   /* why no transfer can succeed any more, as this thread knows it */
   int64_t ended_ns; /* when this rank said so to the others, by tcp_wall_ns(); 0: it did not */
 
-  int udp;        /* -1: a group of one */
-  int wake;       /* eventfd: an abort has arrived */
-  int stop;       /* eventfd: the answering thread shall end */
+  int udp;  /* -1: a group of one */
+  int wake; /* eventfd: an abort has arrived */
+  int stop; /* eventfd: the answering thread shall end */
   bool answering;
   pthread_t answerer;
-  atomic_int waiting_on; /* the peer the transfer waits for; -1 outside one */
-  atomic_uint_fast64_t abort; /* 0, or the first abort that came */
+  atomic_int waiting_on;        /* the peer the transfer waits for; -1 outside one */
+  atomic_uint_fast64_t abort;   /* 0, or the first abort that came */
   atomic_int_fast64_t abort_ns; /* when it came, by the kernel's stamp; set before `abort` */
 } tcp;
 
@@ -156,8 +156,8 @@ typedef struct tcp_reply {
   bool alive;
   int waiting_on; /* -1: in no transfer */
 } tcp_reply;
-/* Ask all ranks but oneself at once, three times, until all have answered, the deadline passes or an
- * abort arrives. */
+/* Ask all ranks but oneself at once, three times, until all have answered, the deadline passes or
+ * an abort arrives. */
 void tcp_ask_all(tcp *self, tcp_reply *reply, double deadline_s);
 
 void tcp_send_abort(tcp *self, weir_status reason, int culprit);

@@ -6,7 +6,7 @@
 #include "base/base.h"
 
 #define VIEW_MAGIC UINT32_C(0x56494557) /* "WEIV" */
-#define SPARE_S 2.0 /* others begin a round later than this rank */
+#define SPARE_S 2.0                     /* others begin a round later than this rank */
 
 typedef struct council {
   const int *fd;
@@ -39,9 +39,7 @@ static void merge(tcp_ranks *all, const tcp_ranks *more) {
 static void cut(tcp_ranks *common, const tcp_ranks *other) {
   for (int w = 0; w < TCP_WORDS; w++) common->word[w] &= other->word[w];
 }
-static bool equal(const tcp_ranks *a, const tcp_ranks *b) {
-  return memcmp(a, b, sizeof *a) == 0;
-}
+static bool equal(const tcp_ranks *a, const tcp_ranks *b) { return memcmp(a, b, sizeof *a) == 0; }
 static void from_wire(tcp_ranks *set) {
   for (int w = 0; w < TCP_WORDS; w++) set->word[w] = le64toh(set->word[w]);
 }
@@ -49,18 +47,20 @@ static void to_wire(tcp_ranks *set) {
   for (int w = 0; w < TCP_WORDS; w++) set->word[w] = htole64(set->word[w]);
 }
 
-/* To all it has had a connection to, those too that have dropped out: one that wakes up must see that
- * the others have gone on without it.  Who cannot be told shows when its word is due. */
+/* To all it has had a connection to, those too that have dropped out: one that wakes up must see
+ * that the others have gone on without it.  Who cannot be told shows when its word is due. */
 static void tell_all(const council *c, int kind, double deadline_s) {
-  tcp_view v = {.kind = htole16((uint16_t)kind), .generation = htole64(c->generation),
-                .round = htole32(c->round), .size = htole32((uint32_t)c->size), .met = c->met,
+  tcp_view v = {.kind = htole16((uint16_t)kind),
+                .generation = htole64(c->generation),
+                .round = htole32(c->round),
+                .size = htole32((uint32_t)c->size),
+                .met = c->met,
                 .dead = c->dead};
   to_wire(&v.met);
   to_wire(&v.dead);
   tcp_view_seal(&v);
   for (int r = 0; r < c->size; r++)
-    if (r != c->rank && c->fd[r] >= 0)
-      (void)tcp_write_all(c->fd[r], &v, sizeof v, deadline_s);
+    if (r != c->rank && c->fd[r] >= 0) (void)tcp_write_all(c->fd[r], &v, sizeof v, deadline_s);
 }
 
 static bool hear(const council *c, int rank, tcp_view *v, double deadline_s) {
@@ -130,8 +130,13 @@ static bool confirm(council *c) {
 
 weir_status tcp_agree(const int *fd, int rank, int size, uint64_t generation, double timeout_s,
                       tcp_ranks *met, tcp_ranks *dead) {
-  council c = {.fd = fd, .rank = rank, .size = size, .generation = generation,
-               .timeout_s = timeout_s, .met = *met, .dead = *dead};
+  council c = {.fd = fd,
+               .rank = rank,
+               .size = size,
+               .generation = generation,
+               .timeout_s = timeout_s,
+               .met = *met,
+               .dead = *dead};
   for (c.round = 1; c.round <= (uint32_t)size + 2; c.round++) {
     const bool alike = hold_round(&c);
     if (!tcp_ranks_has(&c.met, rank)) break;

@@ -1,11 +1,10 @@
 /* Survivors agree on who they are.
  *
  * Each tells all others whom it has met, in rounds, until in one round all of them have said the
- * same: what somebody has not met, and who is silent or gone, drops out for the next round, and is told
- * so should it wake up.  Whoever
- * has seen such a round confirms it, and it stands unless one of the others comes with another
- * round instead: that one has missed somebody's word.  Who dies after it has given its word is a
- * member, and the next collective finds it out. */
+ * same: what somebody has not met, and who is silent or gone, drops out for the next round, and is
+ * told so should it wake up.  Whoever has seen such a round confirms it, and it stands unless one
+ * of the others comes with another round instead: that one has missed somebody's word.  Who dies
+ * after it has given its word is a member, and the next collective finds it out. */
 #ifndef WEIR_TRANSPORTS_TCP_AGREE_H
 #define WEIR_TRANSPORTS_TCP_AGREE_H
 

@@ -9,8 +9,8 @@
 #include "base/base.h"
 #include "collectives/transports/tcp.h"
 
-#define ASK_ALL_S 0.6      /* three questions to everybody */
-#define CLOSED_WAIT_S 0.1  /* for the abort that says why a connection closed */
+#define ASK_ALL_S 0.6     /* three questions to everybody */
+#define CLOSED_WAIT_S 0.1 /* for the abort that says why a connection closed */
 #define CLOSED_RTT_MAX_S 0.4
 
 static void decide(tcp *self, weir_status reason, int culprit) {

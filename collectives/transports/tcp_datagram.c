@@ -1,7 +1,10 @@
 /* The UDP side: echo, abort, and the thread that answers while the main thread computes.
  *
- * rtt = (t4 - t1) - (t3 - t2): t1 when the question leaves, t2 and t4 the kernels' own arrival stamps,
- * t3 when the answer leaves; neither side's scheduling counts (as in RFC 5905, section 8). */
+ * rtt = (t4 - t1) - (t3 - t2): t1 when the question leaves, t2 and t4 the kernels' own arrival
+ * stamps, t3 when the answer leaves; neither side's scheduling counts (as in RFC 5905,
+ * section 8). */
+#include "collectives/transports/tcp_datagram.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <string.h>
@@ -11,7 +14,6 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "collectives/transports/tcp_datagram.h"
 
 #define TRIES 3
 #define TAKEN_AT_ONCE 32
@@ -80,8 +82,8 @@ static int64_t stamp_of(struct msghdr *message) {
 static bool take(const tcp *self, int fd, unsigned most, batch *b) {
   struct mmsghdr message[TAKEN_AT_ONCE];
   struct iovec piece[TAKEN_AT_ONCE];
-  _Alignas(struct cmsghdr) unsigned char
-      control[TAKEN_AT_ONCE][CMSG_SPACE(sizeof(struct timespec))];
+  _Alignas(
+      struct cmsghdr) unsigned char control[TAKEN_AT_ONCE][CMSG_SPACE(sizeof(struct timespec))];
   for (unsigned i = 0; i < most; i++) {
     piece[i] = (struct iovec){&b->d[i], sizeof b->d[i]};
     message[i] = (struct mmsghdr){.msg_hdr = {.msg_name = &b->from[i],
@@ -166,7 +168,8 @@ static void note_abort(tcp *self, const datagram *d, int64_t stamp) {
   const weir_end end = {known ? (weir_status)reason : WEIR_E_PEER, (int)culprit,
                         (int)le32toh(d->from)};
   uint_fast64_t none = 0;
-  if (atomic_load(&self->abort) == 0) atomic_store(&self->abort_ns, stamp); /* one thread comes here */
+  if (atomic_load(&self->abort) == 0)
+    atomic_store(&self->abort_ns, stamp); /* one thread comes here */
   if (atomic_compare_exchange_strong(&self->abort, &none, pack(&end)))
     (void)eventfd_write(self->wake, 1);
 }
@@ -257,7 +260,8 @@ weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_
       struct sockaddr_in from;
       int64_t stamp = 0;
       (void)tcp_poll_until(&wait, 1, until_s);
-      if (tcp_datagram_take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_REPLY) continue;
+      if (tcp_datagram_take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_REPLY)
+        continue;
       const uint64_t which = le64toh(d.sequence) - sequence;
       if (which > (uint64_t)i || le32toh(d.from) != (uint32_t)peer) continue;
       const int64_t held =

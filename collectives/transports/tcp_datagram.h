@@ -7,7 +7,7 @@
 #include "collectives/transports/tcp.h"
 
 #define DATAGRAM_MAGIC UINT32_C(0x44494557) /* "WEID" */
-#define TRAIN_DATAGRAM 1400 /* payload bytes of each of a train */
+#define TRAIN_DATAGRAM 1400                 /* payload bytes of each of a train */
 enum { KIND_ASK = 1, KIND_REPLY = 2, KIND_ABORT = 3, KIND_TRAIN = 4, KIND_ARRIVED = 5 };
 
 /* Little-endian on the wire. */
@@ -16,13 +16,13 @@ typedef struct datagram {
   uint16_t version;
   uint16_t kind;
   uint64_t job;
-  uint64_t sequence; /* of a question or train, given back in its reply */
+  uint64_t sequence;   /* of a question or train, given back in its reply */
   int64_t received_ns; /* ARRIVED: when half of the train had come */
   int64_t sent_ns;     /* ARRIVED: when its last came */
   int32_t waiting_on;
   int32_t culprit;
   uint32_t reason;
-  uint32_t from; /* rank */
+  uint32_t from;  /* rank */
   uint16_t index; /* TRAIN: from 0 on; ARRIVED: how many came in the second half */
   uint16_t count; /* TRAIN: of the whole train */
   uint32_t checksum;
@@ -35,13 +35,13 @@ void tcp_datagram_send(int fd, datagram *d, const struct sockaddr_in *to);
  * 0: something else came; -1: nothing is there. */
 int tcp_datagram_take(const tcp *self, int fd, datagram *d, struct sockaddr_in *from,
                       int64_t *stamp);
-/* Is it whole, of our version and job, and from another rank of it?  length: what came, of which at most
- * sizeof *d lie there. */
+/* Is it whole, of our version and job, and from another rank of it?  length: what came, of which at
+ * most sizeof *d lie there. */
 bool tcp_datagram_is_good(const tcp *self, const datagram *d, size_t length);
 /* What the answering thread does with a good one. */
 void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp);
-/* A socket of its own for every caller, so that replies cannot go astray between threads, and a random
- * sequence number to begin with.  -1: errno says why. */
+/* A socket of its own for every caller, so that replies cannot go astray between threads, and a
+ * random sequence number to begin with.  -1: errno says why. */
 int tcp_asking_socket(const tcp *self, uint64_t *sequence);
 /* The answering thread: one of a train has come. */
 void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *from, int64_t stamp);

@@ -11,8 +11,7 @@ uint32_t tcp_checksum(const void *bytes, size_t count) {
   return (uint32_t)(hash ^ (hash >> 32));
 }
 
-void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop,
-                     size_t length) {
+void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length) {
   *frame = (tcp_frame){.magic = htole32(FRAME_MAGIC),
                        .version = htole16(TCP_VERSION),
                        .from = htole16((uint16_t)from),

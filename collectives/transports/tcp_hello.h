@@ -1,12 +1,13 @@
 /* What ranks say to each other before they are a group.
  *
  * The one who connects:  hello ->            <- challenge
- *                        proof ->            <- welcome (of rank 0 at the start: the table of ranks)
+ *                        proof ->            <- welcome (of rank 0 at the start: the table of
+ * ranks)
  *
- * All have the same form.  A hello and a challenge carry a nonce; a proof is an HMAC under the job's
- * key over hello and challenge, a welcome's one over these and what follows it.  Whoever connects
- * proves first: a stranger learns nothing to try secrets on.  Any of them may be answered by a
- * refusal, which proves nothing. */
+ * All have the same form.  A hello and a challenge carry a nonce; a proof is an HMAC under the
+ * job's key over hello and challenge, a welcome's one over these and what follows it.  Whoever
+ * connects proves first: a stranger learns nothing to try secrets on.  Any of them may be answered
+ * by a refusal, which proves nothing. */
 #ifndef WEIR_TRANSPORTS_TCP_HELLO_H
 #define WEIR_TRANSPORTS_TCP_HELLO_H
 
@@ -17,10 +18,26 @@
 
 #define TCP_NONCE 16
 
-enum { HELLO_REGISTER = 1, HELLO_MESH = 2, HELLO_TABLE = 3, HELLO_REFUSED = 4, HELLO_CHALLENGE = 5,
-       HELLO_PROOF = 6, HELLO_WELCOME = 7, HELLO_REJOIN = 8 };
-enum { REFUSE_NOT, REFUSE_GARBAGE, REFUSE_VERSION, REFUSE_JOB, REFUSE_SIZE, REFUSE_RANK,
-       REFUSE_SECRET, REFUSE_COUNT };
+enum {
+  HELLO_REGISTER = 1,
+  HELLO_MESH = 2,
+  HELLO_TABLE = 3,
+  HELLO_REFUSED = 4,
+  HELLO_CHALLENGE = 5,
+  HELLO_PROOF = 6,
+  HELLO_WELCOME = 7,
+  HELLO_REJOIN = 8
+};
+enum {
+  REFUSE_NOT,
+  REFUSE_GARBAGE,
+  REFUSE_VERSION,
+  REFUSE_JOB,
+  REFUSE_SIZE,
+  REFUSE_RANK,
+  REFUSE_SECRET,
+  REFUSE_COUNT
+};
 
 /* Little-endian on the wire, but for ports. */
 typedef struct tcp_hello {
@@ -32,7 +49,7 @@ typedef struct tcp_hello {
   uint32_t rank;
   in_port_t data_port; /* network order: where it listens */
   in_port_t echo_port;
-  uint32_t detail; /* of a refusal: why; of a table: checksum of the entries that follow */
+  uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow */
   uint64_t generation; /* how often the group has shrunk */
   unsigned char nonce[TCP_NONCE];
   unsigned char proof[WEIR_PROOF_BYTES];

@@ -43,8 +43,11 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
   }
   m->self = self;
   m->listener = listener;
-  m->terms = (tcp_terms){.job = self->job, .generation = generation, .size = (uint32_t)size,
-                         .kind = (uint32_t)kind, .first = (uint32_t)rank + 1,
+  m->terms = (tcp_terms){.job = self->job,
+                         .generation = generation,
+                         .size = (uint32_t)size,
+                         .kind = (uint32_t)kind,
+                         .first = (uint32_t)rank + 1,
                          .end = (uint32_t)size};
   m->missing = size - rank - 1;
   for (int r = 0; r < size; r++) m->arrival[r].fd = -1;
@@ -93,8 +96,8 @@ static void refuse(tcp_meeting *m, int i, int reason) {
 
 static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
   const tcp_guest *guest = &m->guest[i];
-  m->arrival[rank] = (tcp_arrival){guest->fd, guest->from.sin_addr, ports->data_port,
-                                   ports->echo_port, guest->hello, guest->challenge};
+  m->arrival[rank] = (tcp_arrival){guest->fd,        guest->from.sin_addr, ports->data_port,
+                                   ports->echo_port, guest->hello,         guest->challenge};
   m->missing--;
   forget(m, i);
 }
@@ -153,8 +156,8 @@ void tcp_meeting_call(tcp_meeting *m, int rank, int fd) {
     return;
   }
   tcp_guest *guest = &m->guest[m->guests++];
-  *guest = (tcp_guest){.fd = fd, .due = GUEST_CHALLENGE, .rank = rank,
-                       .from = m->self->peer[rank].data};
+  *guest =
+      (tcp_guest){.fd = fd, .due = GUEST_CHALLENGE, .rank = rank, .from = m->self->peer[rank].data};
   guest->hello = tcp_compose(m->self, (int)m->terms.kind, m->terms.generation);
   if (!tell(guest, &guest->hello)) drop(m, m->guests - 1);
 }
@@ -176,10 +179,9 @@ static weir_status heard_welcome(tcp_meeting *m, int i) {
   const tcp_hello said = guest->said;
   unsigned char proof[WEIR_PROOF_BYTES];
   tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &said, NULL, 0, proof);
-  if (!weir_proof_equal(proof, said.proof, sizeof proof) ||
-      le32toh(said.rank) != (uint32_t)rank)
-    return weir_fail(WEIR_E_PROTOCOL, "who listens in place of rank %d does not know this job's secret",
-                     rank);
+  if (!weir_proof_equal(proof, said.proof, sizeof proof) || le32toh(said.rank) != (uint32_t)rank)
+    return weir_fail(WEIR_E_PROTOCOL,
+                     "who listens in place of rank %d does not know this job's secret", rank);
   admit(m, i, rank, &said);
   return WEIR_OK;
 }
@@ -209,7 +211,8 @@ static weir_status listen_to(tcp_meeting *m, int i) {
                            sizeof guest->said - guest->got, MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return WEIR_OK;
   if (got <= 0) {
-    /* One that hangs up in mid-word is no rank of ours; one that has said nothing has done nothing. */
+    /* One that hangs up in mid-word is no rank of ours; one that has said nothing has
+     * done nothing. */
     if (guest->due == GUEST_HELLO && guest->got > 0)
       refuse(m, i, REFUSE_GARBAGE);
     else
@@ -217,9 +220,8 @@ static weir_status listen_to(tcp_meeting *m, int i) {
     return WEIR_OK;
   }
   guest->got += (size_t)got;
-  const int reason = guest->due == GUEST_HELLO
-                         ? tcp_hello_judge(&guest->said, guest->got, &m->terms)
-                         : REFUSE_NOT;
+  const int reason =
+      guest->due == GUEST_HELLO ? tcp_hello_judge(&guest->said, guest->got, &m->terms) : REFUSE_NOT;
   if (reason != REFUSE_NOT) {
     refuse(m, i, reason);
     return WEIR_OK;
@@ -234,8 +236,8 @@ static weir_status listen_to(tcp_meeting *m, int i) {
   return WEIR_OK;
 }
 
-/* All seats taken: hear everybody who has come, then let the longest silent go.  It is told nothing,
- * so that a rank of ours that was merely slow tries again. */
+/* All seats taken: hear everybody who has come, then let the longest silent go.  It is told
+ * nothing, so that a rank of ours that was merely slow tries again. */
 static bool make_room(tcp_meeting *m) {
   for (int i = m->guests; i-- > 0;)
     if (m->guest[i].due < GUEST_CHALLENGE) (void)listen_to(m, i); /* only callees can fail it */
@@ -254,8 +256,8 @@ static void accept_all(tcp_meeting *m) {
     struct sockaddr_in from;
     socklen_t length = sizeof from;
     if (m->guests == TCP_STRANGERS && !make_room(m)) return;
-    const int fd = accept4(m->listener, (struct sockaddr *)&from, &length,
-                           SOCK_NONBLOCK | SOCK_CLOEXEC);
+    const int fd =
+        accept4(m->listener, (struct sockaddr *)&from, &length, SOCK_NONBLOCK | SOCK_CLOEXEC);
     if (fd < 0) return;
     m->guest[m->guests++] = (tcp_guest){.fd = fd, .due = GUEST_HELLO, .rank = -1, .from = from};
   }
@@ -266,10 +268,10 @@ weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s) {
   weir_status status = WEIR_OK;
   const int guests = m->guests;
   fds[guests] = (struct pollfd){.fd = m->listener, .events = POLLIN};
-  for (int i = 0; i < guests; i++)
-    fds[i] = (struct pollfd){.fd = m->guest[i].fd, .events = POLLIN};
+  for (int i = 0; i < guests; i++) fds[i] = (struct pollfd){.fd = m->guest[i].fd, .events = POLLIN};
   (void)tcp_poll_until(fds, (size_t)guests + 1, deadline_s);
-  for (int i = guests; status == WEIR_OK && i-- > 0;) /* downward: those behind one that leaves move up */
+  for (int i = guests;
+       status == WEIR_OK && i-- > 0;) /* downward: those behind one that leaves move up */
     if (fds[i].revents) status = listen_to(m, i);
   if (fds[guests].revents) accept_all(m);
   return status;

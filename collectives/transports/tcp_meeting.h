@@ -43,7 +43,8 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
 /* Begin to speak to a rank below this one over a connection to it; takes the descriptor over.  Of
  * the seats half stay free for those who come. */
 void tcp_meeting_call(tcp_meeting *m, int rank, int fd);
-/* Hear and answer until no rank is missing, the deadline, or a rank's refusal, which is an error. */
+/* Hear and answer until no rank is missing, the deadline, or a rank's refusal, which is
+ * an error. */
 weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s);
 /* The same, until something has been heard. */
 weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s);

@@ -125,8 +125,8 @@ static weir_status read_entries(tcp *self, int fd, const tcp_hello *hello,
   if (*known && tcp_checksum(table, bytes) != le32toh(h->detail))
     status = weir_fail(WEIR_E_PROTOCOL, "rank 0's table of ranks is damaged");
   else if (*known && !weir_proof_equal(proof, h->proof, sizeof proof))
-    status = weir_fail(WEIR_E_PROTOCOL,
-                       "who listens at the rendezvous does not know this job's secret");
+    status =
+        weir_fail(WEIR_E_PROTOCOL, "who listens at the rendezvous does not know this job's secret");
   for (size_t r = 0; status == WEIR_OK && *known && r < size; r++)
     if (r != (size_t)self->base.rank)
       tcp_set_peer(&self->peer[r], table[r].address, table[r].data_port, table[r].echo_port);
@@ -198,7 +198,8 @@ static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadli
       if (status == WEIR_OK) tcp_meeting_call(m, r, fd);
     }
     const double slice_s = weir_now_s() + SLICE_S;
-    if (status == WEIR_OK) status = tcp_meeting_hold(m, slice_s < deadline_s ? slice_s : deadline_s);
+    if (status == WEIR_OK)
+      status = tcp_meeting_hold(m, slice_s < deadline_s ? slice_s : deadline_s);
   }
   if (status == WEIR_OK && m->missing > 0) status = absent(m, 1);
   for (int r = 1; status == WEIR_OK && r < self->base.size; r++) {
@@ -233,9 +234,8 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
     tcp_set_peer(&self->peer[0], zero.sin_addr, 0, 0);
     return WEIR_OK;
   }
-  status = self->base.rank == 0
-               ? host(self, zero, deadline_s)
-               : join(self, &zero, bind_address ? &own : NULL, deadline_s);
+  status = self->base.rank == 0 ? host(self, zero, deadline_s)
+                                : join(self, &zero, bind_address ? &own : NULL, deadline_s);
   for (int r = 0; status == WEIR_OK && r < self->base.size; r++) {
     const int one = 1;
     if (self->peer[r].fd >= 0)

@@ -1,5 +1,5 @@
-/* What is left of a group comes together anew: each survivor calls those below it at the addresses it
- * knows, hears those above, and then all agree on who they are. */
+/* What is left of a group comes together anew: each survivor calls those below it at the addresses
+ * it knows, hears those above, and then all agree on who they are. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -19,8 +19,9 @@
 
 typedef struct reunion {
   tcp *old;
-  bool trusts; /* nobody can have gone on without this rank yet: where nobody listens, a process has ended */
-  tcp *next; /* of the old size: this rank's new addresses, and the others' old ones */
+  bool trusts; /* nobody can have gone on without this rank yet: where nobody listens, a process has
+                  ended */
+  tcp *next;   /* of the old size: this rank's new addresses, and the others' old ones */
   tcp_meeting *meeting;
   tcp_ranks dead;
   double begun_s, deadline_s;
@@ -165,8 +166,8 @@ static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp
   return status;
 }
 
-/* Where this rank listens stays the same as long as its process lives, so that a rank which comes late
- * finds a door at which nobody answers, and not the sign of a process that has ended. */
+/* Where this rank listens stays the same as long as its process lives, so that a rank which comes
+ * late finds a door at which nobody answers, and not the sign of a process that has ended. */
 static weir_status keep_door(tcp *next, const tcp *old) {
   const int rank = old->base.rank;
   tcp_peer *own = &next->peer[rank];
@@ -180,8 +181,8 @@ static weir_status keep_door(tcp *next, const tcp *old) {
   return tcp_datagram_open(next, &own->echo);
 }
 
-/* Not for one whom the others have found silent, for one that comes later than they wait, nor for one
- * that has tried before: they may have gone on without it and ended since. */
+/* Not for one whom the others have found silent, for one that comes later than they wait, nor for
+ * one that has tried before: they may have gone on without it and ended since. */
 static bool trusts(tcp *old, double timeout_s) {
   weir_end end = old->ended;
   const bool told = tcp_abort_seen(old, &end);
@@ -196,7 +197,8 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   *out = NULL;
   if (t->size == 1) return weir_fail(WEIR_E_STATE, "a group of one cannot shrink");
   if (old->left_out)
-    return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)", t->rank);
+    return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)",
+                     t->rank);
   const uint64_t generation = old->generation + ++old->reunions;
   reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
   u.deadline_s = u.begun_s + timeout_s;

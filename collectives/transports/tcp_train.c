@@ -1,5 +1,6 @@
 /* A train of datagrams, stamped by the receiving kernel: neither side's scheduling counts, and no
- * congestion window holds it back.  Its first half empties token buckets, its second half is timed. */
+ * congestion window holds it back.  Its first half empties token buckets, its second half
+ * is timed. */
 #include <errno.h>
 #include <poll.h>
 #include <string.h>

@@ -13,8 +13,9 @@
 #define BATCH 32         /* messages in one sendmsg */
 #define POLL_SLICE_MS 50 /* bounds how far a deadline is overrun between two clock readings */
 #define POLLS_A_CLOCK 8
-/* Bytes of a message that are waited for at once: what is shorter than the first is not worth a system
- * call; the second is half of Linux's usual receive buffer, so that asking changes no window. */
+/* Bytes of a message that are waited for at once: what is shorter than the first is not worth a
+ * system call; the second is half of Linux's usual receive buffer, so that asking changes no
+ * window. */
 #define LUMP_MIN 8192
 #define LUMP_MOST 65536
 
@@ -174,8 +175,8 @@ static weir_status pull(transfer *x, int rank) {
   return WEIR_OK;
 }
 
-/* Have poll tell of a long message only once much of it has come: to be woken for every packet costs
- * the processor more than the packet does. */
+/* Have poll tell of a long message only once much of it has come: to be woken for every packet
+ * costs the processor more than the packet does. */
 static void ask_for(tcp_peer *p, const weir_recv *r) {
   const size_t rest = p->headed ? r->bytes - p->received : 1;
   const int wanted = rest < LUMP_MIN ? 1 : rest < LUMP_MOST ? (int)rest : LUMP_MOST;

@@ -56,8 +56,7 @@ static weir_status view_echo(weir_transport *t, int peer, double timeout_s, doub
   const view *self = (const view *)t;
   if (peer < 0 || peer >= t->size || peer == t->rank)
     return weir_fail(WEIR_E_INVALID, "rank %d cannot ask rank %d of %d", t->rank, peer, t->size);
-  if (!self->parent->ops->echo)
-    return weir_fail(WEIR_E_UNSUPPORTED, "the transport has no echo");
+  if (!self->parent->ops->echo) return weir_fail(WEIR_E_UNSUPPORTED, "the transport has no echo");
   return self->parent->ops->echo(self->parent, self->member[peer], timeout_s, rtt_s);
 }
 
@@ -112,8 +111,10 @@ weir_status weir_transport_view(weir_transport **out, weir_transport *parent, co
   *out = NULL;
   const int place = size >= 1 ? place_of(parent, member, size) : -1;
   if (place < 0)
-    return weir_fail(WEIR_E_INVALID, "the %d ranks of a view are not different ranks of %d, with rank "
-                     "%d among them", size, parent->size, parent->rank);
+    return weir_fail(WEIR_E_INVALID,
+                     "the %d ranks of a view are not different ranks of %d, with rank "
+                     "%d among them",
+                     size, parent->size, parent->rank);
   view *self = calloc(1, sizeof *self);
   if (self) self->member = malloc((size_t)size * sizeof *self->member);
   if (!self || !self->member) {

@@ -56,8 +56,7 @@ weir_status weir_wrap_transfer(weir_wrap *wrap, const weir_tag *tag, const weir_
                                size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   weir_transport *inner = wrap->inner;
   const uint32_t slots = sizeof inner->flow / sizeof inner->flow[0];
-  const weir_status status =
-      inner->ops->transfer(inner, tag, send, sends, recv, recvs, deadline_s);
+  const weir_status status = inner->ops->transfer(inner, tag, send, sends, recv, recvs, deadline_s);
   wrap->base.bytes_sent = inner->bytes_sent;
   if (inner->flows - wrap->base.flows > slots) wrap->base.flows = inner->flows - slots;
   for (; wrap->base.flows != inner->flows; wrap->base.flows++)

@@ -36,8 +36,7 @@ static bool sensible(double value) { return isfinite(value) && value >= 0.0; }
 weir_status weir_transport_delay(weir_transport **out, weir_transport *inner,
                                  const weir_delay *delay) {
   *out = NULL;
-  if (!sensible(delay->seconds) || !sensible(delay->jitter_s) ||
-      !sensible(delay->seconds_per_byte))
+  if (!sensible(delay->seconds) || !sensible(delay->jitter_s) || !sensible(delay->seconds_per_byte))
     return weir_fail(WEIR_E_INVALID, "a delay is neither negative nor infinite");
   weir_wrap *wrap = NULL;
   const weir_status status = weir_wrap_create(&wrap, sizeof(delayed), inner, "delay");

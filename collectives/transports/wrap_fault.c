@@ -37,8 +37,7 @@ static void strike(faulty *self) {
 }
 
 static weir_status faulty_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
-                                   size_t sends, weir_recv *recv, size_t recvs,
-                                   double deadline_s) {
+                                   size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   faulty *self = (faulty *)t;
   if (self->transfers++ == self->strike.transfer) strike(self);
   if (self->left)

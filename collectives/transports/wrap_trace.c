@@ -8,8 +8,7 @@ typedef struct traced {
 } traced;
 
 static weir_status traced_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
-                                   size_t sends, weir_recv *recv, size_t recvs,
-                                   double deadline_s) {
+                                   size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
   traced *self = (traced *)t;
   weir_transfer_log *log = self->log;
   weir_transfer_entry entry = {.tag = *tag, .sends = sends, .recvs = recvs};

@@ -16,24 +16,24 @@ extern "C" {
 typedef struct weir_launch {
   const char *launcher; /* "torchrun", "mpirun", "slurm", "pmi"; "none": started by hand */
   int rank, world_size;
-  int local_rank, local_size; /* among the ranks of this machine; -1: not told */
-  uint64_t job_id;            /* the same on all ranks; 0: not told */
+  int local_rank, local_size;           /* among the ranks of this machine; -1: not told */
+  uint64_t job_id;                      /* the same on all ranks; 0: not told */
   char rendezvous[WEIR_RENDEZVOUS_MAX]; /* where rank 0 can listen; "": not told */
 } weir_launch;
 
-/* Read the environment.  Launchers, and the variables they set, in the order in which they are looked
- * for; the first whose rank and size are both there counts:
- *   torchrun  RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE] MASTER_ADDR MASTER_PORT
- *   mpirun    OMPI_COMM_WORLD_RANK _SIZE [_LOCAL_RANK _LOCAL_SIZE]                     (Open MPI)
- *   slurm     SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, [SLURM_LOCALID]
- *             SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, SLURM_JOB_ID [SLURM_STEP_ID]
- *   pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS]        (MPICH, Intel MPI, pmi2)
- * RANK and WORLD_SIZE that do not come from torchrun itself (TORCHELASTIC_RUN_ID) must agree with
- * what another launcher says.  With no launcher: rank 0 of 1.
+/* Read the environment.  Launchers, and the variables they set, in the order in which they are
+ * looked for; the first whose rank and size are both there counts: torchrun  RANK WORLD_SIZE
+ * [LOCAL_RANK LOCAL_WORLD_SIZE] MASTER_ADDR MASTER_PORT mpirun    OMPI_COMM_WORLD_RANK _SIZE
+ * [_LOCAL_RANK _LOCAL_SIZE]                     (Open MPI) slurm     SLURM_PROCID,
+ * SLURM_STEP_NUM_TASKS or SLURM_NTASKS, [SLURM_LOCALID] SLURM_STEP_NODELIST or SLURM_JOB_NODELIST,
+ * SLURM_JOB_ID [SLURM_STEP_ID] pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS]
+ * (MPICH, Intel MPI, pmi2) RANK and WORLD_SIZE that do not come from torchrun itself
+ * (TORCHELASTIC_RUN_ID) must agree with what another launcher says.  With no launcher: rank 0 of 1.
  *
  * Where rank 0 listens: WEIR_RENDEZVOUS ("HOST:PORT") if it is set; else MASTER_ADDR, at the port
- * above MASTER_PORT, which belongs to PyTorch's own store; else the first host of Slurm's node list,
- * or the loopback when mpirun started all ranks on this machine, at a port that follows from the job.
+ * above MASTER_PORT, which belongs to PyTorch's own store; else the first host of Slurm's node
+ * list, or the loopback when mpirun started all ranks on this machine, at a port that follows from
+ * the job.
  *
  * WEIR_E_PARSE when a variable is not of its form, WEIR_E_INVALID when variables contradict each
  * other or one is missing; weir_last_error() names it.  *launch is then unchanged. */

@@ -6,10 +6,10 @@
  * plugin.
  *
  * All ranks must choose alike, or the collective hangs.  So a rule takes effect from a numbered
- * all-reduce on: all ranks give the same rule with the same number, which they derive from something
- * they agree on (a plan that begins at step t begins at all-reduce t * a when a step has a of them),
- * never from the time at which they happen to be.  NCCL asks once for all all-reduces of one size in a
- * group, and what is captured in a graph keeps the choice it was captured with.
+ * all-reduce on: all ranks give the same rule with the same number, which they derive from
+ * something they agree on (a plan that begins at step t begins at all-reduce t * a when a step has
+ * a of them), never from the time at which they happen to be.  NCCL asks once for all all-reduces
+ * of one size in a group, and what is captured in a graph keeps the choice it was captured with.
  *
  * Any thread may call these, one at a time for each communicator. */
 #ifndef WEIR_NCCL_TUNER_H

@@ -4,7 +4,6 @@
 
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/status.h>
 
 #ifdef __cplusplus
@@ -33,8 +32,8 @@ typedef enum weir_codec_id {
   WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn, the same on all ranks; no indices on the wire */
   /* Sums that take two all-reduces. */
   WEIR_CODEC_POWERSGD = 15, /* "powersgd": matrices by rank r, cr r/64, r = 1..64; dense */
-  /* qsgd's other ways, as CGX has them: rounding to the nearest value instead of drawing, and a grid
-   * from the bucket's L2 norm instead of its smallest and largest. */
+  /* qsgd's other ways, as CGX has them: rounding to the nearest value instead of drawing, and a
+   * grid from the bucket's L2 norm instead of its smallest and largest. */
   WEIR_CODEC_QSGD_NEAREST = 16,    /* "qsgd-nearest":    cr b/32, b = 2..8 */
   WEIR_CODEC_QSGD_L2 = 17,         /* "qsgd-l2":         b = 4..8; below, residuals would grow */
   WEIR_CODEC_QSGD_L2_NEAREST = 18, /* "qsgd-l2-nearest": b = 4..8 */
@@ -46,11 +45,11 @@ typedef enum weir_codec_id {
 
 /* Ways to exchange it. */
 typedef enum weir_collective_id {
-  WEIR_COLL_DENSE_RING = 0, /* "dense-ring": ring all-reduce of all elements */
-  WEIR_COLL_DENSE_TREE = 1, /* "dense-tree": tree all-reduce of all elements */
-  WEIR_COLL_AG = 2,         /* "ag":         all-gather of each rank's kept elements */
-  WEIR_COLL_ART_RING = 3,   /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
-  WEIR_COLL_ART_TREE = 4,   /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
+  WEIR_COLL_DENSE_RING = 0,  /* "dense-ring": ring all-reduce of all elements */
+  WEIR_COLL_DENSE_TREE = 1,  /* "dense-tree": tree all-reduce of all elements */
+  WEIR_COLL_AG = 2,          /* "ag":         all-gather of each rank's kept elements */
+  WEIR_COLL_ART_RING = 3,    /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
+  WEIR_COLL_ART_TREE = 4,    /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
   WEIR_COLL_PAPER_COUNT = 5, /* those above are in the papers' cost model */
   /* The same with other all-reduces. */
   WEIR_COLL_DENSE_HALVING = 5,     /* "dense-halving":     recursive halving and doubling */
@@ -70,7 +69,8 @@ typedef enum weir_collective_id {
   WEIR_COLL_ART_HIER_TREE = 18,          /* "art-hier-tree" */
   WEIR_COLL_ART_HIER_HALVING = 19,       /* "art-hier-halving" */
   WEIR_COLL_ART_HIER_DOUBLE_TREE = 20,   /* "art-hier-double-tree" */
-  WEIR_COLL_HITOPK = 21, /* "hitopk": sum inside of machines, top-k of it between them (HiTopKComm) */
+  WEIR_COLL_HITOPK =
+      21, /* "hitopk": sum inside of machines, top-k of it between them (HiTopKComm) */
   /* Sums of encoders' messages, encoded again on their way (CGX). */
   WEIR_COLL_SRA = 22,             /* "sra": scatter-reduce-allgather */
   WEIR_COLL_COMPRESSED_RING = 23, /* "compressed-ring" */
@@ -85,8 +85,8 @@ typedef enum weir_wire_format {
   WEIR_WIRE_AUTO_FP32 = 1, /* "auto-fp32": cheapest index encoding, fp32 values */
   WEIR_WIRE_AUTO_BF16 = 2, /* "auto-bf16": cheapest index encoding, bf16 values; rounding goes to
                               the residual */
-  WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values; rounding
-                              goes to the residual; with ag only */
+  WEIR_WIRE_AUTO_FP16 = 3, /* "auto-fp16": cheapest index encoding, IEEE half precision values;
+                              rounding goes to the residual; with ag only */
   WEIR_WIRE_COUNT = 4
 } weir_wire_format;
 
@@ -97,8 +97,9 @@ typedef struct weir_plan {
   uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
   double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
                           element / 32 for encoders, rank / 64 for powersgd */
-  uint32_t groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
-                      ratio and collective of its own; the above is then what they come from */
+  uint32_t
+      groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
+                 ratio and collective of its own; the above is then what they come from */
   uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
 } weir_plan;
 
@@ -127,15 +128,15 @@ const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
 const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with the dense- collectives at cr 1, none with native too; lwtopk, mstopk, topk, dgc
- * and sidco with ag, and mstopk, topk and sidco with hitopk; star, var and randomk with the art- ones; cr
- * in (0, 1].  Encoders go with ag, sra and the compressed- ones, take no wire format, and their cr is bits
- * per element / 32, exactly: fp16 0.5, qsgd and qsgd-nearest b/32 with b = 2..8 (4 bits: 0.125), qsgd-l2 and
- * qsgd-l2-nearest with b = 4..8, terngrad 0.0625, onebit and efsignsgd 0.03125.  powersgd goes with
- * dense-ring and its like and native, takes no wire format, and its cr is rank / 64 for a rank of 1..64.
- * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more of the
- * group they run in: hitopk several machines, native a transport whose library has an all-reduce; a
- * session refuses them without. */
+ * none and bf16 go with the dense- collectives at cr 1, none with native too; lwtopk, mstopk, topk,
+ * dgc and sidco with ag, and mstopk, topk and sidco with hitopk; star, var and randomk with the
+ * art- ones; cr in (0, 1].  Encoders go with ag, sra and the compressed- ones, take no wire format,
+ * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd and qsgd-nearest b/32 with b
+ * = 2..8 (4 bits: 0.125), qsgd-l2 and qsgd-l2-nearest with b = 4..8, terngrad 0.0625, onebit and
+ * efsignsgd 0.03125.  powersgd goes with dense-ring and its like and native, takes no wire format,
+ * and its cr is rank / 64 for a rank of 1..64. Otherwise WEIR_E_INVALID, and weir_last_error() says
+ * what would fit.  Some collectives need more of the group they run in: hitopk several machines,
+ * native a transport whose library has an all-reduce; a session refuses them without. */
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
@@ -144,8 +145,8 @@ weir_status weir_plan_check(const weir_plan *plan);
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
-/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's; "/GROUPS" behind it
- * when there are groups, which weir_plan_parse does not take). */
+/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's; "/GROUPS" behind
+ * it when there are groups, which weir_plan_parse does not take). */
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
 
 /* 64-bit digest of every field: what each message carries to prove that both ends run the same

@@ -8,15 +8,13 @@
  * Life of a session:
  *   weir_options_init -> weir_session_create -> weir_register_* -> weir_session_start ->
  *   { weir_step_begin -> compute gradients -> weir_submit per tensor -> weir_step_end ->
- *     apply the averaged gradients } * -> weir_session_free
- */
+ *     apply the averaged gradients } * -> weir_session_free */
 #ifndef WEIR_H
 #define WEIR_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -36,36 +34,38 @@ typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
                                 double *bandwidth_bytes_s);
 
 typedef struct weir_options {
-  int rank;                 /* 0 .. world_size-1 */
-  int world_size;           /* N >= 1 */
-  const char *transport;    /* "tcp" (default); "shm" (one host); "auto": tcp, or shm where all ranks
-                               share a host; "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA
-                               device each); "inproc" (threads of one process) */
-  const char *rendezvous;   /* tcp, auto, nccl: "HOST:PORT" where rank 0 listens; mpi: not used; else a
-                               group name */
-  const char *bind_address; /* tcp, auto, nccl: local address to use; NULL: the one that reaches rank 0 */
-  uint64_t job_id;          /* the same on all ranks; strangers with another are refused */
+  int rank;               /* 0 .. world_size-1 */
+  int world_size;         /* N >= 1 */
+  const char *transport;  /* "tcp" (default); "shm" (one host); "auto": tcp, or shm where all ranks
+                             share a host; "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA
+                             device each); "inproc" (threads of one process) */
+  const char *rendezvous; /* tcp, auto, nccl: "HOST:PORT" where rank 0 listens; mpi: not used; else
+                             a group name */
+  const char
+      *bind_address; /* tcp, auto, nccl: local address to use; NULL: the one that reaches rank 0 */
+  uint64_t job_id;   /* the same on all ranks; strangers with another are refused */
   /* What ranks prove to each other to know before they talk over tcp: text of 1 to 1024 bytes, or a
-   * file with it that is closed to other users.  NULL (default): the environment's WEIR_SECRET, else
-   * the file that WEIR_SECRET_FILE names.  Without any, a group meets on the loopback only. */
+   * file with it that is closed to other users.  NULL (default): the environment's WEIR_SECRET,
+   * else the file that WEIR_SECRET_FILE names.  Without any, a group meets on the loopback only. */
   const char *secret, *secret_file;
-  double timeout_s;         /* bound of every wait, default 10 */
-  const char *policy;       /* "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" or
-                               "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
-  uint64_t seed;            /* of everything random, default 1 */
+  double timeout_s;           /* bound of every wait, default 10 */
+  const char *policy;         /* "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" or
+                                 "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
+  uint64_t seed;              /* of everything random, default 1 */
   double momentum_correction; /* in [0, 1), default 0: none.  Else the momentum of SGD is kept here,
-                          before compression (Deep Gradient Compression, section 3.2), and cut off where
-                          something was sent: the optimizer then uses the average without a momentum
-                          of its own */
-  const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
-  bool active_probes;       /* echo and iperf3 probes allowed, default true */
-  bool overlap;             /* policy weir may divide the gradient into groups (needs the gaps, and
-                               gradients submitted as they become ready), default false */
-  bool profile;             /* measure gaps and groups' times (two clock readings a tensor in the first
-                               steps and every eighth after that), default false */
-  int codec_threads;        /* threads that share the long passes of compressing and decompressing (error
-                               feedback with a residual not yet), this one among them: 1 (default) to 64.  The others are the session's own and
-                               wait in between; how many there are changes no bit of any result */
+                          before compression (Deep Gradient Compression, section 3.2), and cut off
+                          where something was sent: the optimizer then uses the average without a
+                          momentum of its own */
+  const char *journal_path;   /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
+  bool active_probes;         /* echo and iperf3 probes allowed, default true */
+  bool overlap;      /* policy weir may divide the gradient into groups (needs the gaps, and
+                        gradients submitted as they become ready), default false */
+  bool profile;      /* measure gaps and groups' times (two clock readings a tensor in the first
+                        steps and every eighth after that), default false */
+  int codec_threads; /* threads that share the long passes of compressing and decompressing (error
+                        feedback with a residual not yet), this one among them: 1 (default) to 64.
+                        The others are the session's own and wait in between; how many there are
+                        changes no bit of any result */
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;
 } weir_options;
@@ -84,9 +84,9 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
 weir_status weir_register_tensor(weir_session *session, const char *name, size_t numel,
                                  uint32_t *tensor);
 
-/* The same for a matrix of rows x columns elements, row after row (a convolution: output channels x all
- * else).  Codec powersgd makes use of the shape: what was registered by weir_register_tensor is a
- * vector to it and travels whole. */
+/* The same for a matrix of rows x columns elements, row after row (a convolution: output channels x
+ * all else).  Codec powersgd makes use of the shape: what was registered by weir_register_tensor is
+ * a vector to it and travels whole. */
 weir_status weir_register_matrix(weir_session *session, const char *name, size_t rows,
                                  size_t columns, uint32_t *tensor);
 
@@ -109,15 +109,15 @@ weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *h
 weir_status weir_session_start(weir_session *session);
 
 typedef struct weir_step_info {
-  uint64_t step;            /* steps committed before this one; a trial's steps do not count */
-  bool trial;               /* this step will be rolled back */
-  weir_plan plan;           /* the plan executed in it */
-  double compute_s;         /* from weir_step_begin's return to weir_step_end's call, less what of
-                               compress_s lies between them */
-  double compress_s;        /* error feedback, selection, encoding, decoding on the caller's thread */
-  double comm_s;            /* waiting for the wire; what backward computation hid does not count */
-  double exchange_s;        /* the time all exchanges took, hidden or not; comm_s when the plan has
-                               no groups */
+  uint64_t step;     /* steps committed before this one; a trial's steps do not count */
+  bool trial;        /* this step will be rolled back */
+  weir_plan plan;    /* the plan executed in it */
+  double compute_s;  /* from weir_step_begin's return to weir_step_end's call, less what of
+                        compress_s lies between them */
+  double compress_s; /* error feedback, selection, encoding, decoding on the caller's thread */
+  double comm_s;     /* waiting for the wire; what backward computation hid does not count */
+  double exchange_s; /* the time all exchanges took, hidden or not; comm_s when the plan has
+                        no groups */
   double predicted_comm_s;  /* what the calibrated model said comm_s would be; 0 unknown */
   uint64_t wire_bytes;      /* bytes this rank sent in the step, frame headers included */
   double gain;              /* compression gain, mean over ranks, in [0, 1]; of the step before:
@@ -135,10 +135,10 @@ typedef struct weir_step_info {
 weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 
 /* Hand in a tensor's gradient, as soon as it is ready: its buffer is Weir's from now until
- * weir_step_end returns, neither to be read nor written meanwhile.  When the plan has groups, the call
- * that completes one starts its exchange, which then goes on while the backward pass does; its place
- * (weir_plan_group) says whether compressing it is part of this call.  In any order, but groups go out
- * in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID. */
+ * weir_step_end returns, neither to be read nor written meanwhile.  When the plan has groups, the
+ * call that completes one starts its exchange, which then goes on while the backward pass does; its
+ * place (weir_plan_group) says whether compressing it is part of this call.  In any order, but
+ * groups go out in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID. */
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
 
 /* Exchange.  On WEIR_OK every submitted buffer holds the average over all ranks, bit-identical on
@@ -149,23 +149,23 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info);
 typedef struct weir_survivors {
   int rank, world_size; /* this rank's new number, and how many are left */
   uint64_t step;        /* steps that count, the same for all */
-  bool missed;          /* the last of them failed here, but others had completed it: registered state
-                           is brought up to date (the same holds of it on all ranks then); state
-                           behind hooks and whatever is not registered is as this rank left it */
-  int current;          /* a rank, by its new number, that has missed nothing */
+  bool missed; /* the last of them failed here, but others had completed it: registered state
+                  is brought up to date (the same holds of it on all ranks then); state
+                  behind hooks and whatever is not registered is as this rank left it */
+  int current; /* a rank, by its new number, that has missed nothing */
 } weir_survivors;
 
 /* After a failure that ends the group (WEIR_E_TIMEOUT and what follows it): go on without the ranks
- * that are dead or silent.  Every survivor calls it, within timeout_s of the others; a few times that
- * bounds it.  The survivors keep their order and are numbered anew from 0; a step or a trial under
- * way is given up, residuals are kept, averages are over the survivors from now on, the network is
- * measured again and the policy starts again from its first plan.  Gradients are to be computed again
- * for step left->step.  left may be NULL.
+ * that are dead or silent.  Every survivor calls it, within timeout_s of the others; a few times
+ * that bounds it.  The survivors keep their order and are numbered anew from 0; a step or a trial
+ * under way is given up, residuals are kept, averages are over the survivors from now on, the
+ * network is measured again and the policy starts again from its first plan.  Gradients are to be
+ * computed again for step left->step.  left may be NULL.
  *
- * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot.  WEIR_E_PEER: the
- * others go on without this rank, or too few are left to be sure that a silent rank is not going on
- * elsewhere (half of the group with its lowest rank is enough, and any number is when all others'
- * processes are known to have ended).  After a failure it may be tried again. */
+ * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot.  WEIR_E_PEER:
+ * the others go on without this rank, or too few are left to be sure that a silent rank is not
+ * going on elsewhere (half of the group with its lowest rank is enough, and any number is when all
+ * others' processes are known to have ended).  After a failure it may be tried again. */
 weir_status weir_shrink(weir_session *session, weir_survivors *left);
 
 /* The plan in force. */
@@ -198,9 +198,9 @@ weir_status weir_current_times(const weir_session *session, weir_group_times *ti
                                size_t capacity, size_t *count);
 
 /* The same of the step that ended last, nothing averaged: *forward_s is the time from
- * weir_step_begin's return to weir_mark_backward, gap_s has room for every tensor, times for capacity
- * groups.  WEIR_E_STATE when that step was not measured (the first 16 of every plan are, and every
- * eighth), or failed. */
+ * weir_step_begin's return to weir_mark_backward, gap_s has room for every tensor, times for
+ * capacity groups.  WEIR_E_STATE when that step was not measured (the first 16 of every plan are,
+ * and every eighth), or failed. */
 weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
                                  weir_group_times *times, size_t capacity, size_t *count);
 
@@ -208,8 +208,8 @@ weir_status weir_last_step_times(const weir_session *session, double *forward_s,
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
 /* All-gather of a few bytes (at most 4096) between steps, e.g. for evaluation; all has room for
- * world_size * bytes.  Collective.  Not timed as gradient communication.  WEIR_E_STATE while a step's
- * groups are being exchanged. */
+ * world_size * bytes.  Collective.  Not timed as gradient communication.  WEIR_E_STATE while a
+ * step's groups are being exchanged. */
 weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all);
 
 /* Digest over residuals; two equal digests mean bit-identical residuals. */

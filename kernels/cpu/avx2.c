@@ -7,11 +7,10 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
-#include "kernels/cpu/quantize.h"
-#include "kernels/cpu/lowrank.h"
-
-#include "kernels/cpu/nibbles.h"
 #include "kernels/cpu/fold8.h"
+#include "kernels/cpu/lowrank.h"
+#include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread8.h"
 
 typedef struct lanes {
@@ -25,8 +24,7 @@ TARGET static inline __m256i magnitudes(const float *x) {
 
 /* from, from + 1, .. */
 TARGET static inline __m256i counting(uint32_t from) {
-  return _mm256_add_epi32(_mm256_set1_epi32((int)from),
-                          _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  return _mm256_add_epi32(_mm256_set1_epi32((int)from), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
 }
 
 /* Bit i: lane i of m is >= bits.  Magnitudes are below 2^31, so the signed comparison that AVX2 has
@@ -74,8 +72,8 @@ TARGET static void accumulate(const float *g, const float *r, float *e, size_t n
       _mm256_storeu_ps(e + at, x);
       __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
       __m256i bad = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)WEIR_INF_BITS - 1));
-      nonfinite += (size_t)__builtin_popcount(
-          (unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(bad)));
+      nonfinite +=
+          (size_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(bad)));
       x = _mm256_andnot_ps(_mm256_castsi256_ps(bad), x);
       add_lanes(&sums, x, half);
       add_squares(&squares, x, half);
@@ -196,8 +194,8 @@ TARGET static inline __m256i round_to_bf16(__m256i bits) {
   __m256i m = _mm256_and_si256(bits, _mm256_set1_epi32(0x7fffffff));
   __m256i upper = _mm256_srli_epi32(m, 16);
   __m256i odd = _mm256_and_si256(upper, _mm256_set1_epi32(1));
-  __m256i rounded = _mm256_srli_epi32(
-      _mm256_add_epi32(_mm256_add_epi32(m, _mm256_set1_epi32(0x7fff)), odd), 16);
+  __m256i rounded =
+      _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(m, _mm256_set1_epi32(0x7fff)), odd), 16);
   rounded = _mm256_min_epu32(rounded, _mm256_set1_epi32(0x7f7f));
   rounded = _mm256_blendv_epi8(rounded, _mm256_set1_epi32(0x7f80), _mm256_cmpeq_epi32(m, inf));
   rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(upper, _mm256_set1_epi32(0x40)),
@@ -210,8 +208,8 @@ TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *e
   for (; i + 8 <= n; i += 8) {
     __m256 v = _mm256_loadu_ps(x + i);
     __m256i rounded = round_to_bf16(_mm256_castps_si256(v));
-    __m128i packed = _mm_packus_epi32(_mm256_castsi256_si128(rounded),
-                                      _mm256_extracti128_si256(rounded, 1));
+    __m128i packed =
+        _mm_packus_epi32(_mm256_castsi256_si128(rounded), _mm256_extracti128_si256(rounded, 1));
     _mm_storeu_si128((__m128i *)(void *)(out + i), packed);
     if (error != NULL) {
       __m256 back = _mm256_castsi256_ps(_mm256_slli_epi32(rounded, 16));
@@ -290,8 +288,8 @@ TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid,
     __m256i second = stochastic_codes(x + i + 8, grid, key + (uint32_t)i + 8);
     /* Packing works in halves: 0-3 8-11 4-7 12-15. */
     __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
-    __m128i bytes = _mm_packus_epi16(_mm256_castsi256_si128(words),
-                                     _mm256_extracti128_si256(words, 1));
+    __m128i bytes =
+        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
     _mm_storeu_si128((__m128i *)(void *)(code + i), bytes);
   }
   plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
@@ -300,10 +298,9 @@ TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid,
 TARGET static inline __m256 on_grid(const uint8_t *code, weir_grid grid) {
   __m128i c = _mm_min_epu8(_mm_loadl_epi64((const __m128i *)(const void *)code),
                            _mm_set1_epi8((char)grid.top));
-  __m256 place = _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)),
-                               _mm256_set1_ps(grid.zero));
-  return _mm256_add_ps(_mm256_set1_ps(grid.base),
-                       _mm256_mul_ps(place, _mm256_set1_ps(grid.step)));
+  __m256 place =
+      _mm256_sub_ps(_mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(c)), _mm256_set1_ps(grid.zero));
+  return _mm256_add_ps(_mm256_set1_ps(grid.base), _mm256_mul_ps(place, _mm256_set1_ps(grid.step)));
 }
 
 TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
@@ -350,8 +347,6 @@ const weir_cpu_ops *weir_cpu_avx2(void) {
 
 #else
 
-const weir_cpu_ops *weir_cpu_avx2(void) {
-  return NULL;
-}
+const weir_cpu_ops *weir_cpu_avx2(void) { return NULL; }
 
 #endif

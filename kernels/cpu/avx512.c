@@ -7,11 +7,10 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
-#include "kernels/cpu/quantize.h"
-#include "kernels/cpu/lowrank.h"
-
-#include "kernels/cpu/nibbles.h"
 #include "kernels/cpu/fold8.h"
+#include "kernels/cpu/lowrank.h"
+#include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread16.h"
 
 /* fpclass: quiet NaN, +Inf, -Inf, signalling NaN */
@@ -23,14 +22,13 @@ TARGET static inline __m512i magnitudes(const float *x) {
 
 /* from, from + 1, .. */
 TARGET static inline __m512i counting(uint32_t from) {
-  return _mm512_add_epi32(
-      _mm512_set1_epi32((int)from),
-      _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
+  return _mm512_add_epi32(_mm512_set1_epi32((int)from),
+                          _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
 }
 
-/* How many elements a mask names.  Cut to 16 bits where the compiler cannot see that they are: GCC 12,
- * when it keeps a mask in memory across a call (as under ThreadSanitizer), stores two bytes of it and
- * counts the ones of four. */
+/* How many elements a mask names.  Cut to 16 bits where the compiler cannot see that they are: GCC
+ * 12, when it keeps a mask in memory across a call (as under ThreadSanitizer), stores two bytes of
+ * it and counts the ones of four. */
 TARGET static inline size_t mask_ones(__mmask16 mask) {
   uint32_t bits = _cvtmask16_u32(mask);
   __asm__("movzwl %w0, %0" : "+r"(bits));
@@ -179,11 +177,11 @@ TARGET static inline __m512i round_to_bf16(__m512i bits) {
   __m512i m = _mm512_and_si512(bits, _mm512_set1_epi32(0x7fffffff));
   __m512i upper = _mm512_srli_epi32(m, 16);
   __m512i odd = _mm512_and_si512(upper, _mm512_set1_epi32(1));
-  __m512i rounded = _mm512_srli_epi32(
-      _mm512_add_epi32(_mm512_add_epi32(m, _mm512_set1_epi32(0x7fff)), odd), 16);
+  __m512i rounded =
+      _mm512_srli_epi32(_mm512_add_epi32(_mm512_add_epi32(m, _mm512_set1_epi32(0x7fff)), odd), 16);
   rounded = _mm512_min_epu32(rounded, _mm512_set1_epi32(0x7f7f));
-  rounded = _mm512_mask_mov_epi32(rounded, _mm512_cmpeq_epi32_mask(m, inf),
-                                  _mm512_set1_epi32(0x7f80));
+  rounded =
+      _mm512_mask_mov_epi32(rounded, _mm512_cmpeq_epi32_mask(m, inf), _mm512_set1_epi32(0x7f80));
   rounded = _mm512_mask_or_epi32(rounded, _mm512_cmpgt_epu32_mask(m, inf), upper,
                                  _mm512_set1_epi32(0x40));
   return _mm512_or_si512(rounded, sign);
@@ -238,10 +236,9 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
 TARGET static inline __m512 on_grid(const uint8_t *code, weir_grid grid) {
   __m128i c = _mm_min_epu8(_mm_loadu_si128((const __m128i *)(const void *)code),
                            _mm_set1_epi8((char)grid.top));
-  __m512 place = _mm512_sub_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(c)),
-                               _mm512_set1_ps(grid.zero));
-  return _mm512_add_ps(_mm512_set1_ps(grid.base),
-                       _mm512_mul_ps(place, _mm512_set1_ps(grid.step)));
+  __m512 place =
+      _mm512_sub_ps(_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(c)), _mm512_set1_ps(grid.zero));
+  return _mm512_add_ps(_mm512_set1_ps(grid.base), _mm512_mul_ps(place, _mm512_set1_ps(grid.step)));
 }
 
 TARGET static void dequantize(const uint8_t *code, size_t n, weir_grid grid, float *to) {
@@ -291,8 +288,6 @@ const weir_cpu_ops *weir_cpu_avx512(void) {
 
 #else
 
-const weir_cpu_ops *weir_cpu_avx512(void) {
-  return NULL;
-}
+const weir_cpu_ops *weir_cpu_avx512(void) { return NULL; }
 
 #endif

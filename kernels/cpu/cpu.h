@@ -1,6 +1,5 @@
 /* Passes over every float: a scalar reference and vector versions with bit-identical results,
- * chosen once at run time by what the processor can do.  Internal to kernels/ and its tests.
- */
+ * chosen once at run time by what the processor can do.  Internal to kernels/ and its tests. */
 #ifndef WEIR_KERNELS_CPU_H
 #define WEIR_KERNELS_CPU_H
 
@@ -19,8 +18,8 @@
 /* Elements that a candidates' buffer must have beyond its capacity: vector stores may run over. */
 #define WEIR_CANDIDATE_SLACK 16
 
-/* What an emit pass takes: every magnitude >= high, and of those in [low, high) the first quota.  most
- * is how many that makes: with the last of them the pass may stop. */
+/* What an emit pass takes: every magnitude >= high, and of those in [low, high) the first quota.
+ * most is how many that makes: with the last of them the pass may stop. */
 typedef struct weir_band {
   uint32_t high;
   uint32_t low;
@@ -38,19 +37,20 @@ typedef struct weir_grid {
   uint8_t top;
 } weir_grid;
 
-/* An entry of a table of Rice codes, for the next WEIR_RICE_WINDOW bits of a list: how many of them it takes,
- * the number of its elements, and a bit for each of these that is kept.  What it takes stands lowest: a
- * shift looks at the low bits of its count only, and waits for nothing else. */
+/* An entry of a table of Rice codes, for the next WEIR_RICE_WINDOW bits of a list: how many of them
+ * it takes, the number of its elements, and a bit for each of these that is kept.  What it takes
+ * stands lowest: a shift looks at the low bits of its count only, and waits for nothing else. */
 #define WEIR_RICE_WINDOW 11
 #define WEIR_RICE_SPAN_AT 8
 #define WEIR_RICE_BITS_AT 16
-#define WEIR_RICE_USED(entry) ((entry) & 63)
+#define WEIR_RICE_USED(entry) ((entry)&63)
 #define WEIR_RICE_SPAN(entry) ((entry) >> WEIR_RICE_SPAN_AT & 63)
 #define WEIR_RICE_BITS(entry) ((entry) >> WEIR_RICE_BITS_AT)
 
-/* A list on its way through a table.  window holds its next bits, have <= 63 of them counted; more are
- * or-ed in from `from` on, where what stands uncounted in the window is met again (F. Giesen, "Reading bits
- * in far too many ways").  Masks are written at `to`, above the fill < 8 bits that pending holds. */
+/* A list on its way through a table.  window holds its next bits, have <= 63 of them counted; more
+ * are or-ed in from `from` on, where what stands uncounted in the window is met again (F. Giesen,
+ * "Reading bits in far too many ways").  Masks are written at `to`, above the fill < 8 bits that
+ * pending holds. */
 typedef struct weir_rice {
   const uint64_t *table;
   const uint8_t *from, *last;
@@ -93,7 +93,8 @@ typedef struct weir_cpu_ops {
   /* Element i draws from weir_mix32(key + i). */
   void (*quantize_stochastic)(const float *x, size_t n, weir_grid grid, uint32_t key,
                               uint8_t *code);
-  /* The same and pack() of 4 bits in one, into (n + 7) / 8 * 4 bytes; NULL where that is no faster. */
+  /* The same and pack() of 4 bits in one, into (n + 7) / 8 * 4 bytes; NULL where that is
+   * no faster. */
   void (*quantize_nibbles)(const float *x, size_t n, weir_grid grid, uint32_t key, uint8_t *out);
   /* A code above grid.top counts as top. */
   void (*dequantize)(const uint8_t *code, size_t n, weir_grid grid, float *to);
@@ -114,13 +115,13 @@ typedef struct weir_cpu_ops {
 
   /* Bits set in words masks. */
   size_t (*ones)(const uint64_t *mask, size_t words);
-  /* Of 64 words elements, those whose bit is set become the next of value, the others 0.  Returns how many
-   * values that took; 16 more can be read.  stream: past the caches, and to at a multiple of 64 bytes;
-   * drain() then makes all of it visible to other threads. */
+  /* Of 64 words elements, those whose bit is set become the next of value, the others 0.  Returns
+   * how many values that took; 16 more can be read.  stream: past the caches, and to at a multiple
+   * of 64 bytes; drain() then makes all of it visible to other threads. */
   size_t (*spread)(const uint64_t *mask, size_t words, const float *value, float *to, bool stream);
   void (*drain)(void);
-  /* Read a list while masks end before `end` and 8 bytes of it are left, writing up to 64 bytes beyond;
-   * do as much of the job meanwhile as goes along. */
+  /* Read a list while masks end before `end` and 8 bytes of it are left, writing up to 64 bytes
+   * beyond; do as much of the job meanwhile as goes along. */
   void (*rice_read)(weir_rice *rice, const uint8_t *end, weir_spread_job *job);
   /* The same added; where no bit is set, to is as before. */
   size_t (*spread_add)(const uint64_t *mask, size_t words, const float *value, float *to);

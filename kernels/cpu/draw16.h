@@ -1,8 +1,9 @@
 /* Stochastic rounding with AVX-512, 16 elements at a time.  Included by avx512.c.
  *
- * An element at t on the grid goes up where t - floor(t) > d / 2^24, d the 24 upper bits of its draw.  In
- * integers: with T = ceil(2^24 t), the carry of T + (2^24 - 1 - d) into bit 24 says so, and what stands
- * from bit 24 on is the code.  2^24 t is exact, and for integers d ceil(y) > d where y > d. */
+ * An element at t on the grid goes up where t - floor(t) > d / 2^24, d the 24 upper bits of its
+ * draw.  In integers: with T = ceil(2^24 t), the carry of T + (2^24 - 1 - d) into bit 24 says so,
+ * and what stands from bit 24 on is the code.  2^24 t is exact, and for integers d ceil(y) > d
+ * where y > d. */
 
 /* 2^32 - 1 - weir_mix32, 16 at a time. */
 TARGET static inline __m512i mix32_inverted(__m512i x) {
@@ -19,8 +20,8 @@ typedef struct grid16 {
 } grid16;
 
 TARGET static inline grid16 grid_in_lanes(weir_grid grid) {
-  return (grid16){_mm512_set1_ps(grid.base), _mm512_set1_ps(grid.inverse), _mm512_set1_ps(grid.zero),
-                  _mm512_set1_ps((float)grid.top)};
+  return (grid16){_mm512_set1_ps(grid.base), _mm512_set1_ps(grid.inverse),
+                  _mm512_set1_ps(grid.zero), _mm512_set1_ps((float)grid.top)};
 }
 
 TARGET static inline __m512i stochastic_codes(__m512 x, grid16 grid, __m512i draw) {
@@ -46,8 +47,8 @@ TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid,
   plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
 }
 
-/* Rounding takes about as long as what is to be rounded needs to arrive: asked for so many elements before,
- * it has.  (It may lie behind the end: asking for that does nothing.) */
+/* Rounding takes about as long as what is to be rounded needs to arrive: asked for so many elements
+ * before, it has.  (It may lie behind the end: asking for that does nothing.) */
 #define AHEAD 1024
 
 /* Pairs of lanes become low + 16 * high, a byte each. */

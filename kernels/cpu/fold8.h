@@ -1,5 +1,5 @@
-/* The last folds of range(), from 8 lanes to one; every x86 version ends with them.  The including file
- * defines TARGET. */
+/* The last folds of range(), from 8 lanes to one; every x86 version ends with them.  The including
+ * file defines TARGET. */
 #ifndef TARGET
 #error "define TARGET first"
 #endif

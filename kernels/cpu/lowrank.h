@@ -69,16 +69,15 @@ TARGET static void lowrank_project(const float *m, size_t rows, size_t columns, 
 }
 
 /* to += x factor */
-TARGET static void add_scaled(const float *restrict x, float factor, size_t n,
-                              float *restrict to) {
+TARGET static void add_scaled(const float *restrict x, float factor, size_t n, float *restrict to) {
   for (size_t i = 0; i < n; i++) {
     to[i] += x[i] * factor;
   }
 }
 
 /* Q = M^T P; here Q's columns lie behind one another. */
-TARGET static void lowrank_project_back(const float *m, size_t rows, size_t columns,
-                                        const float *p, size_t rank, float *q) {
+TARGET static void lowrank_project_back(const float *m, size_t rows, size_t columns, const float *p,
+                                        size_t rank, float *q) {
   memset(q, 0, rank * columns * sizeof *q);
   for (size_t from = 0; from < columns; from += LOWRANK_TILE) {
     size_t part = columns - from < LOWRANK_TILE ? columns - from : LOWRANK_TILE;
@@ -128,6 +127,6 @@ TARGET static double dot(const float *x, const float *y, size_t n) {
   return weir_fold_lanes(lanes);
 }
 
-#define WEIR_LOWRANK_OPS                                                                        \
-  .project = lowrank_project, .project_back = lowrank_project_back, .expand = lowrank_expand,   \
+#define WEIR_LOWRANK_OPS                                                                      \
+  .project = lowrank_project, .project_back = lowrank_project_back, .expand = lowrank_expand, \
   .add_scaled = add_scaled, .dot = dot

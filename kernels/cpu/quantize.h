@@ -1,8 +1,10 @@
 /* Passes of the quantizers, written once in plain C and compiled once per version: the including
- * file defines TARGET (its target attribute), and the compiler vectorises for it.  Those named plain_
- * do not vectorise well by themselves: the vector versions have their own, and end with these.  Element by
- * element there is nothing but single IEEE operations and integers, and sums run in WEIR_LANES lanes
- * by the contract of cpu.h, so every version gives the same bits. */
+ * file defines TARGET (its target attribute), and the compiler vectorises for it.  Those named
+ * plain_ do not vectorise well by themselves: the vector versions have their own, and end with
+ * these.  Element by element there is nothing but single IEEE operations and integers, and sums run
+ * in WEIR_LANES lanes by the contract of cpu.h, so every version gives the same bits. */
+#ifndef WEIR_KERNELS_CPU_QUANTIZE_H
+#define WEIR_KERNELS_CPU_QUANTIZE_H
 #ifndef TARGET
 #error "define TARGET first"
 #endif
@@ -24,8 +26,8 @@ TARGET static void quantize_nearest(const float *x, size_t n, weir_grid grid, ui
 }
 
 /* Up with the probability of the fraction, which is exact: a value on the grid stays there. */
-TARGET static void plain_quantize_stochastic(const float *x, size_t n, weir_grid grid,
-                                             uint32_t key, uint8_t *code) {
+TARGET static void plain_quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
+                                             uint8_t *code) {
   float top = (float)grid.top;
   for (size_t i = 0; i < n; i++) {
     float t = grid_place(grid, top, x[i]);
@@ -171,7 +173,9 @@ TARGET static void fp16_decode(const uint16_t *x, size_t n, float *out) {
   }
 }
 
-#define WEIR_QUANTIZER_OPS                                                                        \
-  .quantize_nearest = quantize_nearest, .signs = signs, .halves = halves,                         \
-  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add,                       \
+#define WEIR_QUANTIZER_OPS                                                  \
+  .quantize_nearest = quantize_nearest, .signs = signs, .halves = halves,   \
+  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add, \
   .fp16_encode = fp16_encode, .fp16_decode = fp16_decode
+
+#endif

@@ -1,11 +1,12 @@
-/* Reading a Rice list through a table of its codes; wire_mask.c makes the tables.  Each look-up waits for the
- * one before it and leaves most of the processor idle: what was read before is spread meanwhile.  The
- * including file defines TARGET and spread_word(). */
+/* Reading a Rice list through a table of its codes; wire_mask.c makes the tables.  Each look-up
+ * waits for the one before it and leaves most of the processor idle: what was read before is spread
+ * meanwhile.  The including file defines TARGET and spread_word(). */
 #ifndef TARGET
 #error "define TARGET first"
 #endif
 
-/* Words spread after each word of the list: about as many as it gives rise to where lists are dense. */
+/* Words spread after each word of the list: about as many as it gives rise to where lists are
+ * dense. */
 #define SPREAD_EACH 2
 
 TARGET static void rice_read(weir_rice *rice, const uint8_t *end, weir_spread_job *job) {

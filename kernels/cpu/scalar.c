@@ -3,14 +3,13 @@
 #include "kernels/cpu/lanes.h"
 
 #define TARGET
-#include "kernels/cpu/quantize.h"
 #include "kernels/cpu/lowrank.h"
+#include "kernels/cpu/quantize.h"
 #define WEIR_SPREAD_PLAIN
 #include "kernels/cpu/spread.h"
 #include "kernels/cpu/spread_all.h"
 
-static void accumulate(const float *g, const float *r, float *e, size_t n,
-                       weir_moments *moments) {
+static void accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
   double sum[WEIR_LANES] = {0};
   double square[WEIR_LANES] = {0};
   size_t nonfinite = weir_lanes_accumulate(g, r, e, 0, n, sum, square);

@@ -1,5 +1,5 @@
-/* Spreading values over a gradient by masks: what all versions share, and with WEIR_SPREAD_PLAIN the
- * scalar one.  The including file defines TARGET. */
+/* Spreading values over a gradient by masks: what all versions share, and with WEIR_SPREAD_PLAIN
+ * the scalar one.  The including file defines TARGET. */
 #ifndef TARGET
 #error "define TARGET first"
 #endif
@@ -33,6 +33,5 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
   return (size_t)(next - value);
 }
 
-static void drain(void) {
-}
+static void drain(void) {}
 #endif

@@ -3,7 +3,7 @@
 
 /* The values of each quarter of a mask begin where those of the quarters before it end. */
 #define UP_TO(bits, quarter) \
-  (size_t)__builtin_popcountll((bits) & ((UINT64_C(1) << 16 * (quarter)) - 1))
+  (size_t) __builtin_popcountll((bits) & ((UINT64_C(1) << 16 * (quarter)) - 1))
 
 TARGET static inline __m512 spread16(uint64_t bits, unsigned quarter, const float *value) {
   return _mm512_maskz_expand_ps((__mmask16)(bits >> 16 * quarter),
@@ -45,8 +45,6 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
   return (size_t)(next - value);
 }
 
-TARGET static void drain(void) {
-  _mm_sfence();
-}
+TARGET static void drain(void) { _mm_sfence(); }
 
 #include "kernels/cpu/spread_all.h"

@@ -47,8 +47,6 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
   return (size_t)(next - value);
 }
 
-TARGET static void drain(void) {
-  _mm_sfence();
-}
+TARGET static void drain(void) { _mm_sfence(); }
 
 #include "kernels/cpu/spread_all.h"

@@ -14,5 +14,5 @@ TARGET static size_t spread(const uint64_t *mask, size_t words, const float *val
   return (size_t)(next - value);
 }
 
-#define WEIR_SPREAD_OPS                                                                           \
+#define WEIR_SPREAD_OPS \
   .ones = ones, .spread = spread, .spread_add = spread_add, .drain = drain, .rice_read = rice_read

@@ -30,7 +30,8 @@ static weir_status qsgd_decode(weir_cuda *cuda, const void *message, size_t byte
 
 /* --- the table ------------------------------------------------------------------------------- */
 
-/* none and bf16 go through an all-reduce, powersgd in parts: what they need are functions of cuda.h. */
+/* none and bf16 go through an all-reduce, powersgd in parts: what they need are functions of
+ * cuda.h. */
 static const weir_cuda_codec codecs[WEIR_CODEC_COUNT] = {
     {WEIR_CODEC_NONE, NULL, false, 0, NULL, NULL},
     {WEIR_CODEC_BF16, NULL, false, 0, NULL, NULL},
@@ -90,8 +91,8 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
   }
   /* Moments are made on the way of e = g + r; of no elements, by themselves. */
   bool fused = fed->r != NULL;
-  weir_pick pick = {fed->g, fed->r, fed->e, n, kept, 0, index, value, fused,
-                    fused ? fed->moments : NULL, seed};
+  weir_pick pick = {
+      fed->g, fed->r, fed->e, n, kept, 0, index, value, fused, fused ? fed->moments : NULL, seed};
   if (kept == 0) {
     status = weir_cuda_ef_accumulate(cuda, NULL, NULL, NULL, 0, fed->moments);
   } else {

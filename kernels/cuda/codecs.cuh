@@ -12,8 +12,8 @@ typedef weir_status weir_cuda_decode_fn(weir_cuda *cuda, const void *message, si
 
 struct weir_cuda_codec {
   uint32_t id; /* weir_codec_id; its index in the table */
-  /* Selections: from the whole gradient, or from each tensor that is long enough for a sample (the k
-   * largest from the others); elements of the workspace beside k. */
+  /* Selections: from the whole gradient, or from each tensor that is long enough for a sample (the
+   * k largest from the others); elements of the workspace beside k. */
   weir_pick_fn *pick;
   bool tensors;
   size_t spare;

@@ -56,8 +56,8 @@ static weir_status open_device(weir_cuda *cuda, void *stream) {
                              "page-locked memory");
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_check(
-        cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream), "fault word");
+    status = weir_cuda_check(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream),
+                             "fault word");
   }
   return status;
 }
@@ -100,9 +100,7 @@ void weir_cuda_free(weir_cuda *cuda) {
   delete cuda;
 }
 
-void *weir_cuda_stream(const weir_cuda *cuda) {
-  return (void *)cuda->stream;
-}
+void *weir_cuda_stream(const weir_cuda *cuda) { return (void *)cuda->stream; }
 
 /* The next part of the workspace: where it begins, with at moved past it.  The first round, without
  * a block, only adds up. */
@@ -141,14 +139,15 @@ weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k) {
   grown.k = k > cuda->k ? k : cuda->k;
   grown.candidates = weir_cuda_candidates(grown.n, grown.k);
   grown.workspace = NULL;
-  weir_status status = weir_cuda_scan_bytes(&grown, weir_cuda_tiles(grown.n) + 1, &grown.scan_bytes);
+  weir_status status =
+      weir_cuda_scan_bytes(&grown, weir_cuda_tiles(grown.n) + 1, &grown.scan_bytes);
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaMalloc(&grown.workspace, lay_out(&grown, NULL)), "a workspace");
   }
   if (status == WEIR_OK) {
     (void)lay_out(&grown, grown.workspace);
-    status = weir_cuda_check(
-        cudaMemsetAsync(grown.search, 0, sizeof *grown.search, grown.stream), "a workspace");
+    status = weir_cuda_check(cudaMemsetAsync(grown.search, 0, sizeof *grown.search, grown.stream),
+                             "a workspace");
   }
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaStreamSynchronize(grown.stream), "waiting");
@@ -168,8 +167,8 @@ weir_status weir_cuda_wait(weir_cuda *cuda) {
                                       cudaMemcpyDeviceToHost, cuda->stream),
                       "reading the fault word");
   if (status == WEIR_OK) {
-    status = weir_cuda_check(
-        cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream), "fault word");
+    status = weir_cuda_check(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream),
+                             "fault word");
   }
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaStreamSynchronize(cuda->stream), "waiting");
@@ -200,5 +199,6 @@ weir_status weir_cuda_copy(weir_cuda *cuda, void *to, const void *from, size_t b
   if (bytes == 0) {
     return WEIR_OK;
   }
-  return weir_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda->stream), "a copy");
+  return weir_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda->stream),
+                         "a copy");
 }

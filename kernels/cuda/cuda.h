@@ -1,11 +1,11 @@
 /* The same operations on a CUDA device: context, memory and one function for each, C linkage.
  *
  * A context is a device, a stream and a workspace.  All operations are queued on the stream and
- * return at once; none waits for the device and none allocates: weir_cuda_reserve does, once, before
- * the first step.  Pointers to floats, indices and messages are device memory, aligned to their
- * elements (4, 4 and 1 bytes); what is not aligned to 16 bytes is merely slower.  n, k and counts
- * are elements.  One thread at a time uses a context; its
- * current device becomes the context's.
+ * return at once; none waits for the device and none allocates: weir_cuda_reserve does, once,
+ * before the first step.  Pointers to floats, indices and messages are device memory, aligned to
+ * their elements (4, 4 and 1 bytes); what is not aligned to 16 bytes is merely slower.  n, k and
+ * counts are elements.  One thread at a time uses a context; its current device becomes the
+ * context's.
  *
  * Errors the host can see (sizes, null pointers, what was not reserved) are returned and nothing is
  * queued.  What only the device sees (bytes from the wire that are malformed) leaves the output
@@ -79,23 +79,23 @@ typedef struct weir_cuda_fed {
   weir_moments *moments;
 } weir_cuda_fed;
 
-/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[].  Equal to
- * the CPU's bit for bit but for what follows from a sum over a tensor or the gradient, which runs in
- * another order (by at most n 2^-53 of the sum of magnitudes, as weir_cuda_ef_accumulate's):
- *   terngrad, onebit, efsignsgd   a scale may differ in its last bit (n < 2^27), and so may terngrad's
- *                                 clip, with single codes
- *   mstopk, sidco                 a threshold may, and the selection by what lies on it
- * Whichever device made a message, both decode it to the same bits. */
+/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[].  Equal
+ * to the CPU's bit for bit but for what follows from a sum over a tensor or the gradient, which
+ * runs in another order (by at most n 2^-53 of the sum of magnitudes, as
+ * weir_cuda_ef_accumulate's): terngrad, onebit, efsignsgd   a scale may differ in its last bit (n <
+ * 2^27), and so may terngrad's clip, with single codes mstopk, sidco                 a threshold
+ * may, and the selection by what lies on it Whichever device made a message, both decode it to the
+ * same bits. */
 
-/* Selections: exactly kept() indices, ascending, and the values there (value may be NULL).  capacity at
- * least kept(); *k is what will be written.  seed is randomk's, whose set is that of the CPU's draw().
- * Reserve n and kept(), with mstopk one more. */
+/* Selections: exactly kept() indices, ascending, and the values there (value may be NULL). capacity
+ * at least kept(); *k is what will be written.  seed is randomk's, whose set is that of the CPU's
+ * draw(). Reserve n and kept(), with mstopk one more. */
 weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
                              const weir_layout *layout, double cr, uint64_t seed, uint32_t *index,
                              float *value, size_t capacity, size_t *k);
 /* Encoders: as the CPU's encode and decode; messages may lie at any address.  Malformed bytes: to
- * unchanged, the next wait says so; a wrong length is WEIR_E_PROTOCOL at once.  cr must be that of the
- * message.  No encoder needs weir_cuda_reserve. */
+ * unchanged, the next wait says so; a wrong length is WEIR_E_PROTOCOL at once.  cr must be that of
+ * the message.  No encoder needs weir_cuda_reserve. */
 weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
                              const weir_layout *layout, double cr, uint64_t seed, void *out,
                              size_t capacity, size_t *bytes);
@@ -104,11 +104,11 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
 
 /* The message of k (index, value) pairs out of n, byte for byte that of weir_wire_encode, with the
  * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: the
- * length follows from the indices, and who sends the message copies it to the host.  error as there,
- * or NULL.  out is aligned to 4 bytes, capacity at least weir_cuda_wire_bound(): weir_wire_bound(),
- * rounded up to words.  Indices that do not ascend or are out of range: the next wait says so.
- * Reserve n and k.  Messages are decoded on the CPU, since a Rice code is read from its begin to its
- * end, and added by weir_cuda_scatter_add. */
+ * length follows from the indices, and who sends the message copies it to the host.  error as
+ * there, or NULL.  out is aligned to 4 bytes, capacity at least weir_cuda_wire_bound():
+ * weir_wire_bound(), rounded up to words.  Indices that do not ascend or are out of range: the next
+ * wait says so. Reserve n and k.  Messages are decoded on the CPU, since a Rice code is read from
+ * its begin to its end, and added by weir_cuda_scatter_add. */
 size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format);
 weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
                                   const float *value, size_t k, weir_wire_format format, void *out,
@@ -117,8 +117,9 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
 /* --- passes ---------------------------------------------------------------------------------- */
 
 /* weir_ef_accumulate: e = g + r, e may be g or r.  *moments, device memory (NULL: not wanted), is
- * stored, not added to.  e is equal but for the bits of NaNs; the two sums run in another order than
- * on the CPU, deterministic for given n, and differ by at most n 2^-53 of the sum of magnitudes. */
+ * stored, not added to.  e is equal but for the bits of NaNs; the two sums run in another order
+ * than on the CPU, deterministic for given n, and differ by at most n 2^-53 of the sum of
+ * magnitudes. */
 weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float *r, float *e,
                                     size_t n, weir_moments *moments);
 /* value[i] = e[index[i]], and where zero is set e[index[i]] = 0 (star, var: indices that
@@ -152,23 +153,22 @@ weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t b
 
 /* --- powersgd -------------------------------------------------------------------------------- */
 
-/* The parts of kernels/powersgd.h, with the same shapes, rank 1 to WEIR_POWERSGD_RANK_MAX; reserve the
- * largest matrix' elements.  project and expand are equal to the CPU's.  project_back is for up to 512
- * rows; beyond, its sums run in stripes of as many and differ by at most rows 2^-23 of the sum of
- * magnitudes.  In orthogonalise and normalise the sums in double run in another order, so that a
- * factor may differ in its last bit.  All are the same on every device. */
-weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t rows,
-                                       size_t columns, const float *q, size_t stride, size_t rank,
-                                       float *p);
+/* The parts of kernels/powersgd.h, with the same shapes, rank 1 to WEIR_POWERSGD_RANK_MAX; reserve
+ * the largest matrix' elements.  project and expand are equal to the CPU's.  project_back is for up
+ * to 512 rows; beyond, its sums run in stripes of as many and differ by at most rows 2^-23 of the
+ * sum of magnitudes.  In orthogonalise and normalise the sums in double run in another order, so
+ * that a factor may differ in its last bit.  All are the same on every device. */
+weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t rows, size_t columns,
+                                       const float *q, size_t stride, size_t rank, float *p);
 weir_status weir_cuda_powersgd_orthogonalise(weir_cuda *cuda, float *p, size_t rows, size_t rank);
 weir_status weir_cuda_powersgd_project_back(weir_cuda *cuda, const float *m, size_t rows,
                                             size_t columns, const float *p, size_t rank, float *q);
 weir_status weir_cuda_powersgd_expand(weir_cuda *cuda, const float *p, size_t rows, const float *q,
                                       size_t columns, size_t rank, float *to, bool subtract);
-/* What the next step starts from: each of Q's rank columns of `columns` elements, brought to length 1,
- * goes to to + k * stride; one that is zero or not finite is replaced by that of fresh, which lies as
- * to does and which weir_powersgd_draw has drawn (the CPU draws when the need arises; here there is no
- * waiting to find out). */
+/* What the next step starts from: each of Q's rank columns of `columns` elements, brought to length
+ * 1, goes to to + k * stride; one that is zero or not finite is replaced by that of fresh, which
+ * lies as to does and which weir_powersgd_draw has drawn (the CPU draws when the need arises; here
+ * there is no waiting to find out). */
 weir_status weir_cuda_powersgd_normalise(weir_cuda *cuda, const float *q, size_t columns,
                                          size_t rank, const float *fresh, size_t stride, float *to);
 
@@ -182,9 +182,9 @@ typedef struct weir_cuda_gain_bin {
 } weir_cuda_gain_bin;
 #define WEIR_CUDA_GAIN_BINS 8192
 
-/* As weir_gain_curve_fill, into WEIR_CUDA_GAIN_BINS bins of device memory, stored.  The caller copies
- * them to the host when it suits him and makes them a curve there.  The energies are exact, while
- * the CPU's have rounding errors of up to n 2^-53. */
+/* As weir_gain_curve_fill, into WEIR_CUDA_GAIN_BINS bins of device memory, stored.  The caller
+ * copies them to the host when it suits him and makes them a curve there.  The energies are exact,
+ * while the CPU's have rounding errors of up to n 2^-53. */
 weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n, size_t stride,
                                      weir_cuda_gain_bin *bins);
 /* bins in host memory; n as in weir_cuda_gain_histogram. */

@@ -84,8 +84,8 @@ static inline size_t weir_cuda_grid(const weir_cuda *cuda, size_t items, size_t 
 }
 
 /* For each i in [0, n), spread over the whole grid. */
-#define WEIR_CUDA_EACH(i, n)                                                       \
-  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n);          \
+#define WEIR_CUDA_EACH(i, n)                                              \
+  for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (n); \
        i += (size_t)gridDim.x * blockDim.x)
 
 #define WEIR_WARP 32U

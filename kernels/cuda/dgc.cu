@@ -1,7 +1,7 @@
 /* dgc (Deep Gradient Compression, Lin et al. 2018, section 3.3): a threshold from a sample, the
- * largest of what reaches it, and a second threshold for when that is too little; kernels/dgc.c says
- * it step by step, and the sample is the same here.  It lies in the workspace and is searched as a
- * gradient is; the pass over all elements lists what reaches the second threshold. */
+ * largest of what reaches it, and a second threshold for when that is too little; kernels/dgc.c
+ * says it step by step, and the sample is the same here.  It lies in the workspace and is searched
+ * as a gradient is; the pass over all elements lists what reaches the second threshold. */
 #include "kernels/cuda/codecs.cuh"
 
 constexpr size_t SHARE = 100; /* one in so many elements is sampled, and no fewer than ... */
@@ -14,7 +14,8 @@ size_t weir_cuda_dgc_sampled(size_t n) {
   return n / SHARE > SAMPLE_LEAST ? n / SHARE : SAMPLE_LEAST;
 }
 
-/* The sample's generator after so many steps from 1: squares of the step, as the bits of steps say. */
+/* The sample's generator after so many steps from 1: squares of the step, as the bits of
+ * steps say. */
 __device__ static inline uint64_t state_after(uint64_t steps) {
   uint64_t state = 1;
   uint64_t factor = WEIR_SAMPLE_FACTOR;
@@ -52,9 +53,8 @@ __global__ static void next_search(weir_search_state *state, turn after) {
 /* Searches for the rank-th largest of the sample. */
 static weir_status search_sample(weir_cuda *cuda, size_t sampled, double rank, turn what) {
   weir_status status = weir_cuda_digits(cuda, cuda->sample, sampled, (size_t)rank);
-  return status == WEIR_OK
-             ? weir_cuda_launch(cuda, "dgc", 1, 1, next_search, cuda->search, what)
-             : status;
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "dgc", 1, 1, next_search, cuda->search, what)
+                           : status;
 }
 
 weir_status weir_cuda_pick_dgc(weir_cuda *cuda, const weir_pick &pick) {

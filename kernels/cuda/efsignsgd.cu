@@ -12,8 +12,7 @@ struct efsignsgd : weir_signs {
     sums->sum[0] += (double)weir_float_of(weir_magnitude(x));
     return sign(x);
   }
-  __device__ static inline void scales(const weir_sums &sums, uint32_t count, float,
-                                       float *scale) {
+  __device__ static inline void scales(const weir_sums &sums, uint32_t count, float, float *scale) {
     scale[0] = (float)(sums.sum[0] / (double)count);
   }
   __device__ static inline bool sane(const float *scale) {
@@ -39,7 +38,6 @@ weir_status weir_cuda_efsignsgd_encode(weir_cuda *cuda, const float *e, const we
 weir_status weir_cuda_efsignsgd_decode(weir_cuda *cuda, const void *message, size_t bytes,
                                        const weir_layout *layout, double cr, float *to, bool add) {
   weir_status status = weir_signs_ready(efsignsgd::ID, cr);
-  return status == WEIR_OK
-             ? weir_units_decode_on<efsignsgd>(cuda, message, bytes, layout, to, add)
-             : status;
+  return status == WEIR_OK ? weir_units_decode_on<efsignsgd>(cuda, message, bytes, layout, to, add)
+                           : status;
 }

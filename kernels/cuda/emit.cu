@@ -102,9 +102,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 
 weir_status weir_cuda_digits(weir_cuda *cuda, const float *e, size_t n, size_t k) {
   size_t grid = weir_cuda_grid(cuda, n, 16 * WEIR_CUDA_BLOCK);
-  static const struct {
-    unsigned shift, width;
-  } level[3] = {{20, 11}, {10, 10}, {0, 10}};
+  static const struct { unsigned shift, width; } level[3] = {{20, 11}, {10, 10}, {0, 10}};
   weir_status status = WEIR_OK;
   for (unsigned l = 0; l < 3 && status == WEIR_OK; l++) {
     status = weir_cuda_launch(cuda, "counting digits", grid, WEIR_CUDA_BLOCK, digits, e, n,
@@ -118,14 +116,14 @@ weir_status weir_cuda_digits(weir_cuda *cuda, const float *e, size_t n, size_t k
 
 constexpr double SLICE = 0.01;
 
-/* One thread: whether the proposed band is taken.  Where a list was counted in which all reach an end,
- * at least k do, which is all that the rules ask. */
+/* One thread: whether the proposed band is taken.  Where a list was counted in which all reach an
+ * end, at least k do, which is all that the rules ask. */
 __device__ static void decide(weir_search_state *state, uint32_t k, weir_band_rule rule,
                               bool listed) {
   uint32_t high = atomicAdd(&state->reach_high, 0U);
   bool low_is_met = atomicAdd(&state->reach_low, 0U) >= k;
   bool few = high < k;
-  bool taken = rule == WEIR_BAND_SLICE ? (double)(k - high) <= SLICE * (double)k
+  bool taken = rule == WEIR_BAND_SLICE  ? (double)(k - high) <= SLICE * (double)k
                : rule == WEIR_BAND_FILL ? few && low_is_met
                                         : few;
   state->arrived = 0;
@@ -270,10 +268,9 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 weir_status weir_cuda_emit(weir_cuda *cuda, const weir_pick &pick) {
   size_t tiles = weir_cuda_tiles(pick.n);
   size_t warps = WEIR_CUDA_BLOCK / WEIR_WARP;
-  weir_status status = weir_cuda_launch(cuda, "counting tiles", tiles / warps + 1, WEIR_CUDA_BLOCK,
-                                        count_tiles, pick.e, pick.n, tiles, cuda->search,
-                                        cuda->listed, cuda->candidate, cuda->candidate_place,
-                                        cuda->taken);
+  weir_status status = weir_cuda_launch(
+      cuda, "counting tiles", tiles / warps + 1, WEIR_CUDA_BLOCK, count_tiles, pick.e, pick.n,
+      tiles, cuda->search, cuda->listed, cuda->candidate, cuda->candidate_place, cuda->taken);
   if (status == WEIR_OK) {
     status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   }

@@ -2,9 +2,7 @@
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/message.cuh"
 
-static size_t message_bytes(size_t n) {
-  return WEIR_MESSAGE_HEADER + 2 * n;
-}
+static size_t message_bytes(size_t n) { return WEIR_MESSAGE_HEADER + 2 * n; }
 
 __device__ static inline weir_header header_of(size_t n) {
   return weir_header{(uint32_t)n, 0, WEIR_CODEC_FP16, 16, 0};
@@ -60,9 +58,9 @@ static weir_status ready(size_t n, double cr) {
   if (cr != 0.5) {
     return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
   }
-  return n <= UINT32_MAX ? WEIR_OK
-                         : weir_fail(WEIR_E_UNSUPPORTED,
-                                     "%zu elements are more than a message can hold", n);
+  return n <= UINT32_MAX
+             ? WEIR_OK
+             : weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than a message can hold", n);
 }
 
 weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
@@ -77,9 +75,9 @@ weir_status weir_cuda_fp16_encode(weir_cuda *cuda, const float *e, const weir_la
                      message_bytes(n), capacity);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "fp16", weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK),
-                              WEIR_CUDA_BLOCK, encode, e, n, (uintptr_t)out % 2 == 0,
-                              (uint8_t *)out);
+    status =
+        weir_cuda_launch(cuda, "fp16", weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK),
+                         WEIR_CUDA_BLOCK, encode, e, n, (uintptr_t)out % 2 == 0, (uint8_t *)out);
   }
   *bytes = status == WEIR_OK ? message_bytes(n) : 0;
   return status;
@@ -96,8 +94,8 @@ weir_status weir_cuda_fp16_decode(weir_cuda *cuda, const void *message, size_t b
   bool aligned = (uintptr_t)message % 2 == 0;
   size_t grid = weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK);
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "checking fp16", grid, WEIR_CUDA_BLOCK, check, from, n,
-                              aligned, cuda->fault);
+    status = weir_cuda_launch(cuda, "checking fp16", grid, WEIR_CUDA_BLOCK, check, from, n, aligned,
+                              cuda->fault);
   }
   return status == WEIR_OK ? weir_cuda_launch(cuda, "fp16", grid, WEIR_CUDA_BLOCK, decode, from, n,
                                               aligned, to, add, cuda->fault)

@@ -1,11 +1,11 @@
 /* The gain curve's histogram.  Energies are summed exactly, as integers: an element's mantissa,
- * squared, has at most 48 bits, so that a block can add up 2^16 of them in 64, and all blocks in two
- * words; within a bin all elements have the same exponent.  The result does not depend on the order of
- * anything. */
-#include "kernels/cuda/device.cuh"
-
+ * squared, has at most 48 bits, so that a block can add up 2^16 of them in 64, and all blocks in
+ * two words; within a bin all elements have the same exponent.  The result does not depend on the
+ * order of anything. */
 #include <cmath>
 #include <cstdlib>
+
+#include "kernels/cuda/device.cuh"
 
 extern "C" {
 void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,

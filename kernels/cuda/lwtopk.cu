@@ -1,6 +1,6 @@
-/* lwtopk (flexible communication, sections 2-C and 2-C3): exact top-k of each tensor; and the frame it
- * shares with dgc.  Tensors too short for a sample, which are most of a network's, take a block each
- * in one launch, for either codec; the longer ones a search each, one after the other. */
+/* lwtopk (flexible communication, sections 2-C and 2-C3): exact top-k of each tensor; and the frame
+ * it shares with dgc.  Tensors too short for a sample, which are most of a network's, take a block
+ * each in one launch, for either codec; the longer ones a search each, one after the other. */
 #include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/tensors.cuh"
 
@@ -88,8 +88,17 @@ weir_status weir_cuda_select_tensors(weir_cuda *cuda, const weir_pick &all,
     size_t n = layout->offset[t + 1] - begin;
     size_t k = weir_kept_of(n, cr);
     if (n >= WEIR_SAMPLED_LEAST) {
-      weir_pick pick = {NULL, NULL, all.e + begin, n, k, (uint32_t)begin, all.index + taken,
-                        all.value != NULL ? all.value + taken : NULL, all.zero, NULL, 0};
+      weir_pick pick = {NULL,
+                        NULL,
+                        all.e + begin,
+                        n,
+                        k,
+                        (uint32_t)begin,
+                        all.index + taken,
+                        all.value != NULL ? all.value + taken : NULL,
+                        all.zero,
+                        NULL,
+                        0};
       status = longer(cuda, pick);
     }
     taken += k;

@@ -20,16 +20,11 @@ struct weir_header {
 __device__ static inline uint8_t weir_header_byte(const weir_header &header, unsigned i) {
   constexpr uint32_t magic = 'W' | 'R' << 8 | 'E' << 16 | '1' << 24;
   switch (i) {
-    case 12:
-      return header.codec;
-    case 13:
-      return header.bits;
-    case WEIR_MESSAGE_MODE:
-      return header.mode;
-    case 15:
-      return 0;
-    default:
-      return (uint8_t)((i < 4 ? magic : i < 8 ? header.n : header.unit) >> 8 * (i % 4));
+    case 12: return header.codec;
+    case 13: return header.bits;
+    case WEIR_MESSAGE_MODE: return header.mode;
+    case 15: return 0;
+    default: return (uint8_t)((i < 4 ? magic : i < 8 ? header.n : header.unit) >> 8 * (i % 4));
   }
 }
 

@@ -15,8 +15,7 @@ struct onebit : weir_signs {
     sums->count += negative;
     return negative;
   }
-  __device__ static inline void scales(const weir_sums &sums, uint32_t count, float,
-                                       float *scale) {
+  __device__ static inline void scales(const weir_sums &sums, uint32_t count, float, float *scale) {
     uint32_t negative = (uint32_t)sums.count;
     scale[0] = negative < count ? (float)(sums.sum[0] / (double)(count - negative)) : 0.0F;
     scale[1] = negative > 0 ? (float)(sums.sum[1] / (double)negative) : 0.0F;

@@ -35,9 +35,7 @@ __global__ static void scatter_add(float *to, const uint32_t *index, const float
   if (*fault != 0) {
     return;
   }
-  WEIR_CUDA_EACH(i, k) {
-    to[index[i]] += value[i];
-  }
+  WEIR_CUDA_EACH(i, k) { to[index[i]] += value[i]; }
 }
 
 static weir_status check(weir_cuda *cuda, const uint32_t *index, size_t k, size_t n) {
@@ -75,15 +73,11 @@ weir_status weir_cuda_scatter_add(weir_cuda *cuda, float *to, size_t n, const ui
 /* --- every element --------------------------------------------------------------------------- */
 
 __global__ static void scale(float *x, size_t n, float factor) {
-  WEIR_CUDA_EACH(i, n) {
-    x[i] *= factor;
-  }
+  WEIR_CUDA_EACH(i, n) { x[i] *= factor; }
 }
 
 __global__ static void subtract(float *e, const float *sent, size_t n) {
-  WEIR_CUDA_EACH(i, n) {
-    e[i] -= sent[i];
-  }
+  WEIR_CUDA_EACH(i, n) { e[i] -= sent[i]; }
 }
 
 __global__ static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
@@ -98,9 +92,7 @@ __global__ static void bf16_encode(const float *x, size_t n, uint16_t *out, floa
 }
 
 __global__ static void bf16_decode(const uint16_t *x, size_t n, float *out) {
-  WEIR_CUDA_EACH(i, n) {
-    out[i] = weir_bf16_value(x[i]);
-  }
+  WEIR_CUDA_EACH(i, n) { out[i] = weir_bf16_value(x[i]); }
 }
 
 template <typename... P, typename... A>

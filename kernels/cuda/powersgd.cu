@@ -1,9 +1,10 @@
-/* powersgd (PowerSGD, Vogels et al. 2019, algorithms 1 and 2): the parts of kernels/powersgd.h, on the
- * device.  M has rows x columns elements, row after row; P and Q column after column.
+/* powersgd (PowerSGD, Vogels et al. 2019, algorithms 1 and 2): the parts of kernels/powersgd.h, on
+ * the device.  M has rows x columns elements, row after row; P and Q column after column.
  *
- * The products read M once for each four columns.  Their sums run in the CPU's order where that leaves
- * enough to do at a time: a row times Q in 16 lanes; a column times P row after row, which is split
- * into stripes of rows, added in order, only where there are more rows than a stripe has. */
+ * The products read M once for each four columns.  Their sums run in the CPU's order where that
+ * leaves enough to do at a time: a row times Q in 16 lanes; a column times P row after row, which
+ * is split into stripes of rows, added in order, only where there are more rows than a
+ * stripe has. */
 #include "kernels/cuda/sums.cuh"
 
 constexpr unsigned LANES = 16;
@@ -162,9 +163,8 @@ static weir_status ready(const weir_cuda *cuda, size_t rows, size_t columns, siz
   return weir_cuda_ready(cuda, rows * columns, 0);
 }
 
-weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t rows,
-                                       size_t columns, const float *q, size_t stride, size_t rank,
-                                       float *p) {
+weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t rows, size_t columns,
+                                       const float *q, size_t stride, size_t rank, float *p) {
   weir_status status = ready(cuda, rows, columns, rank);
   size_t blocks = (rows * LANES + WEIR_CUDA_BLOCK - 1) / WEIR_CUDA_BLOCK;
   return status == WEIR_OK && rows > 0
@@ -192,10 +192,9 @@ weir_status weir_cuda_powersgd_project_back(weir_cuda *cuda, const float *m, siz
                               project_back, m, rows, columns, p + first * rows, (unsigned)part,
                               stripes > 1 ? cuda->partial : to);
     if (status == WEIR_OK && stripes > 1) {
-      status = weir_cuda_launch(cuda, "projecting back",
-                                weir_cuda_grid(cuda, part * columns, WEIR_CUDA_BLOCK),
-                                WEIR_CUDA_BLOCK, add_stripes, cuda->partial, stripes,
-                                part * columns, to);
+      status = weir_cuda_launch(
+          cuda, "projecting back", weir_cuda_grid(cuda, part * columns, WEIR_CUDA_BLOCK),
+          WEIR_CUDA_BLOCK, add_stripes, cuda->partial, stripes, part * columns, to);
     }
   }
   return status;
@@ -205,10 +204,9 @@ weir_status weir_cuda_powersgd_expand(weir_cuda *cuda, const float *p, size_t ro
                                       size_t columns, size_t rank, float *to, bool subtract) {
   weir_status status = ready(cuda, rows, columns, rank);
   return status == WEIR_OK && rows * columns > 0
-             ? weir_cuda_launch(cuda, "expanding",
-                                weir_cuda_grid(cuda, rows * columns, 4 * WEIR_CUDA_BLOCK),
-                                WEIR_CUDA_BLOCK, expand, p, rows, q, columns, (unsigned)rank, to,
-                                subtract)
+             ? weir_cuda_launch(
+                   cuda, "expanding", weir_cuda_grid(cuda, rows * columns, 4 * WEIR_CUDA_BLOCK),
+                   WEIR_CUDA_BLOCK, expand, p, rows, q, columns, (unsigned)rank, to, subtract)
              : status;
 }
 

@@ -5,8 +5,8 @@
 #include "kernels/cuda/message.cuh"
 
 constexpr unsigned BUCKET = 128;
-constexpr unsigned LANES = 16;               /* threads of a bucket */
-constexpr unsigned EACH = BUCKET / LANES;    /* elements of a thread */
+constexpr unsigned LANES = 16;                        /* threads of a bucket */
+constexpr unsigned EACH = BUCKET / LANES;             /* elements of a thread */
 constexpr unsigned BUCKETS = WEIR_CUDA_BLOCK / LANES; /* of a block */
 constexpr size_t SCALES = 2 * sizeof(float);
 
@@ -165,14 +165,12 @@ static weir_status ready(size_t n, unsigned bits) {
   if (bits < 2 || bits > 8) {
     return weir_fail(WEIR_E_INVALID, "qsgd takes 2 to 8 bits, not %u", bits);
   }
-  return n <= UINT32_MAX ? WEIR_OK
-                         : weir_fail(WEIR_E_UNSUPPORTED,
-                                     "%zu elements are more than a message can hold", n);
+  return n <= UINT32_MAX
+             ? WEIR_OK
+             : weir_fail(WEIR_E_UNSUPPORTED, "%zu elements are more than a message can hold", n);
 }
 
-static size_t grid_of(size_t n) {
-  return n / (BUCKET * BUCKETS) + 1;
-}
+static size_t grid_of(size_t n) { return n / (BUCKET * BUCKETS) + 1; }
 
 weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n, unsigned bits,
                                   uint64_t seed, void *out, size_t capacity, size_t *bytes) {
@@ -202,10 +200,10 @@ weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t b
     return weir_fail(WEIR_E_PROTOCOL, "malformed qsgd message: wrong length");
   }
   const uint8_t *from = (const uint8_t *)message;
-  status = weir_cuda_launch(cuda, "checking qsgd", weir_cuda_grid(cuda, n / BUCKET, WEIR_CUDA_BLOCK),
-                            WEIR_CUDA_BLOCK, check, from, n, bits, cuda->fault);
-  return status == WEIR_OK
-             ? weir_cuda_launch(cuda, "qsgd", grid_of(n), WEIR_CUDA_BLOCK, decode, from, n, bits,
-                                to, add, cuda->fault)
-             : status;
+  status =
+      weir_cuda_launch(cuda, "checking qsgd", weir_cuda_grid(cuda, n / BUCKET, WEIR_CUDA_BLOCK),
+                       WEIR_CUDA_BLOCK, check, from, n, bits, cuda->fault);
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "qsgd", grid_of(n), WEIR_CUDA_BLOCK, decode,
+                                              from, n, bits, to, add, cuda->fault)
+                           : status;
 }

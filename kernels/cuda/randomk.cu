@@ -1,8 +1,8 @@
-/* randomk (Stich, Cordonnier and Jaggi 2018): the set that kernels/randomk.c draws, drawn by all threads
- * together.  There, draws go on until as many different elements are marked as are wanted; whatever
- * has been marked, as many more draws as are still missing will all be needed.  So a pass makes
- * just these, which leaves the elements drawn twice as missing, and a few passes later a single block
- * makes the rest. */
+/* randomk (Stich, Cordonnier and Jaggi 2018): the set that kernels/randomk.c draws, drawn by all
+ * threads together.  There, draws go on until as many different elements are marked as are wanted;
+ * whatever has been marked, as many more draws as are still missing will all be needed.  So a pass
+ * makes just these, which leaves the elements drawn twice as missing, and a few passes later a
+ * single block makes the rest. */
 #include "kernels/cuda/codecs.cuh"
 
 constexpr unsigned PASSES = 8;
@@ -23,18 +23,14 @@ __device__ static inline uint32_t mark_draw(uint32_t *mark, uint64_t start, uint
   return (atomicOr(&mark[at / 32], bit) & bit) == 0;
 }
 
-__global__ static void begin_draws(draws *state, uint32_t count) {
-  *state = draws{0, count, 0, 0};
-}
+__global__ static void begin_draws(draws *state, uint32_t count) { *state = draws{0, count, 0, 0}; }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     draw_pass(uint32_t *mark, uint64_t start, uint32_t n, draws *state) {
   uint32_t missing = state->missing;
   unsigned long long made = state->made;
   uint32_t mine = 0;
-  WEIR_CUDA_EACH(i, missing) {
-    mine += mark_draw(mark, start, made + i, n);
-  }
+  WEIR_CUDA_EACH(i, missing) { mine += mark_draw(mark, start, made + i, n); }
   uint32_t total;
   (void)weir_block_before(mine, &total);
   if (threadIdx.x != 0) {
@@ -98,8 +94,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    emit_marks(const uint32_t *mark, size_t n, bool out, size_t tiles, const uint2 *taken,
-               float *e, uint32_t *index, float *value, bool zero) {
+    emit_marks(const uint32_t *mark, size_t n, bool out, size_t tiles, const uint2 *taken, float *e,
+               uint32_t *index, float *value, bool zero) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   if (tile >= tiles) {
     return;

@@ -1,7 +1,7 @@
 /* The steps of select.cuh: estimating a floor, the pass over all elements, counting digits. */
-#include "kernels/cuda/select.cuh"
-
 #include <cmath>
+
+#include "kernels/cuda/select.cuh"
 
 size_t weir_cuda_floor_rank(size_t n, size_t k) {
   double share = (double)k / (double)n * WEIR_SAMPLE;
@@ -45,8 +45,8 @@ __global__ static void __launch_bounds__(ESTIMATE_BLOCK)
   __syncthreads();
   uint32_t above;
   const uint32_t *bits = sample;
-  uint32_t kth = weir_block_kth([bits](uint32_t i) { return bits[i]; }, WEIR_SAMPLE, rank,
-                                histogram, &above);
+  uint32_t kth =
+      weir_block_kth([bits](uint32_t i) { return bits[i]; }, WEIR_SAMPLE, rank, histogram, &above);
   if (threadIdx.x == 0) {
     state->floor = kth;
   }
@@ -191,10 +191,11 @@ template <bool FUSED, bool SUMS, bool LIST>
 static weir_status queue_compact(weir_cuda *cuda, const float *g, const float *r, float *e,
                                  size_t n) {
   bool wide = ((uintptr_t)g | (uintptr_t)r | (uintptr_t)e) % sizeof(float4) == 0;
-  return weir_cuda_launch(cuda, "compacting", weir_cuda_tiles(n), WEIR_CUDA_BLOCK,
-                          wide ? compact<FUSED, true, SUMS, LIST> : compact<FUSED, false, SUMS, LIST>,
-                          g, r, e, n, cuda->sums, cuda->search, cuda->listed, cuda->candidate,
-                          cuda->candidate_place, cuda->candidates);
+  return weir_cuda_launch(
+      cuda, "compacting", weir_cuda_tiles(n), WEIR_CUDA_BLOCK,
+      wide ? compact<FUSED, true, SUMS, LIST> : compact<FUSED, false, SUMS, LIST>, g, r, e, n,
+      cuda->sums, cuda->search, cuda->listed, cuda->candidate, cuda->candidate_place,
+      cuda->candidates);
 }
 
 weir_status weir_cuda_compact(weir_cuda *cuda, const weir_pick &pick, bool sums) {

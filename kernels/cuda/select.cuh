@@ -7,11 +7,12 @@
  *   settle     a codec that has proposed a band (below) gets it, or the k largest instead
  *   emit       each tile counts, a scan over tiles says where it writes, and it writes
  *
- * A band takes all magnitudes >= high, and the first of those in [low, high) up to k.  digits leaves
- * that of the k largest.
+ * A band takes all magnitudes >= high, and the first of those in [low, high) up to k.  digits
+ * leaves that of the k largest.
  *
- * digits, settle and emit read the candidates.  If these are too many for their room or fewer than k, so
- * that the sample has misled, they read all elements instead; the device sees that by itself. */
+ * digits, settle and emit read the candidates.  If these are too many for their room or fewer than
+ * k, so that the sample has misled, they read all elements instead; the device sees that
+ * by itself. */
 #ifndef WEIR_KERNELS_CUDA_SELECT_CUH
 #define WEIR_KERNELS_CUDA_SELECT_CUH
 
@@ -23,12 +24,12 @@ constexpr unsigned WEIR_SAMPLE = 8192;     /* elements that the floor is estimat
 constexpr unsigned WEIR_DIGIT_BINS = 2048; /* of 11 bits */
 
 struct weir_search_state {
-  uint32_t floor;     /* magnitude's bits */
-  uint32_t found;     /* elements that reach the floor, listed or not */
-  uint32_t prefix;    /* of the k-th largest magnitude, as far as it is known; at last its bits */
-  uint32_t above;     /* elements above the prefix */
-  uint32_t use_list;  /* emit may read the candidates */
-  uint32_t high;      /* the band that is emitted */
+  uint32_t floor;    /* magnitude's bits */
+  uint32_t found;    /* elements that reach the floor, listed or not */
+  uint32_t prefix;   /* of the k-th largest magnitude, as far as it is known; at last its bits */
+  uint32_t above;    /* elements above the prefix */
+  uint32_t use_list; /* emit may read the candidates */
+  uint32_t high;     /* the band that is emitted */
   uint32_t low;
   uint32_t arrived;       /* blocks that have finished counting */
   uint32_t proposed_high; /* a codec's own band, and how many reach either end of it */
@@ -43,9 +44,7 @@ struct weir_search_state {
   alignas(128) uint32_t histogram[WEIR_DIGIT_BINS];
 };
 
-static inline size_t weir_cuda_tiles(size_t n) {
-  return n / WEIR_TILE + (n % WEIR_TILE != 0);
-}
+static inline size_t weir_cuda_tiles(size_t n) { return n / WEIR_TILE + (n % WEIR_TILE != 0); }
 
 /* Does a sample help?  For few elements and for large k it does not. */
 constexpr size_t WEIR_SAMPLED_LEAST = 4 * (size_t)WEIR_SAMPLE;
@@ -60,15 +59,16 @@ size_t weir_cuda_candidates(size_t n, size_t k);
 
 /* What is to be selected from what. */
 struct weir_pick {
-  const float *g; /* with r: e = g + r is stored; both NULL: e is given, and written to by zero alone */
+  const float
+      *g; /* with r: e = g + r is stored; both NULL: e is given, and written to by zero alone */
   const float *r;
   float *e;
   size_t n;
   size_t k;
   uint32_t base; /* added to indices */
   uint32_t *index;
-  float *value; /* NULL: not wanted */
-  bool zero;    /* e becomes 0 where it is kept */
+  float *value;          /* NULL: not wanted */
+  bool zero;             /* e becomes 0 where it is kept */
   weir_moments *moments; /* stored, or NULL; only with g and r */
   uint64_t seed;         /* of what draws */
 };
@@ -97,9 +97,7 @@ weir_pick_fn weir_cuda_pick_topk;
 /* Elements of dgc's sample from n; 0: too few for one. */
 size_t weir_cuda_dgc_sampled(size_t n);
 /* 32-bit words of a bit for each of n elements (randomk). */
-static inline size_t weir_cuda_mark_words(size_t n) {
-  return n / 32 + (n % 32 != 0);
-}
+static inline size_t weir_cuda_mark_words(size_t n) { return n / 32 + (n % 32 != 0); }
 
 /* to[i] = sum of from[0..i), for both members; count elements, in place or not (scan.cu). */
 weir_status weir_cuda_scan_bytes(weir_cuda *cuda, size_t count, size_t *bytes);
@@ -139,8 +137,8 @@ __device__ static inline uint32_t weir_block_before(uint32_t mine, uint32_t *tot
 /* Finds the highest bin with `rank` elements in it and above; every thread of the block calls it.
  * One thread sees true, with the bin and the number of elements above it.  bins: a multiple of the
  * block's threads.  Volatile: other blocks may have counted. */
-__device__ static inline bool weir_find_bin(const volatile uint32_t *histogram, unsigned bins, uint32_t rank,
-                                            uint32_t *bin, uint32_t *above) {
+__device__ static inline bool weir_find_bin(const volatile uint32_t *histogram, unsigned bins,
+                                            uint32_t rank, uint32_t *bin, uint32_t *above) {
   unsigned each = bins / blockDim.x;
   unsigned top = bins - threadIdx.x * each; /* this thread has the bins just below */
   uint32_t mine = 0;

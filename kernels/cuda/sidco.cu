@@ -1,6 +1,6 @@
 /* sidco (SIDCo-E, Abdelmoniem et al. 2021): the threshold of an exponential tail fitted in stages;
- * kernels/sidco.c.  The first stage adds up on the way of the pass over all elements; each further one
- * reads them again and adds up what exceeds the threshold before. */
+ * kernels/sidco.c.  The first stage adds up on the way of the pass over all elements; each further
+ * one reads them again and adds up what exceeds the threshold before. */
 #include "kernels/cuda/codecs.cuh"
 
 constexpr double STAGE_SHARE = 0.25;
@@ -56,8 +56,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-/* One thread: the band that the stages propose.  With a single one, the same fit's threshold for twice as
- * many stands for the stage before. */
+/* One thread: the band that the stages propose.  With a single one, the same fit's threshold for
+ * twice as many stands for the stage before. */
 __global__ static void propose(weir_search_state *state, bool single, double log_share,
                                double log_twice) {
   if (single) {
@@ -75,8 +75,8 @@ static weir_status stages(weir_cuda *cuda, const weir_pick &pick, bool *single) 
   bool last = left > STAGE_SHARE * STAGE_SHARE;
   double log_share = log(last ? left : STAGE_SHARE);
   *single = last;
-  weir_status status = weir_cuda_launch(cuda, "sidco", 1, 1, first_stage, cuda->search, pick.n,
-                                        log_share);
+  weir_status status =
+      weir_cuda_launch(cuda, "sidco", 1, 1, first_stage, cuda->search, pick.n, log_share);
   for (size_t most = pick.n / 2; !last && status == WEIR_OK; most = pick.n) {
     left /= STAGE_SHARE;
     last = left > STAGE_SHARE * STAGE_SHARE;

@@ -1,12 +1,10 @@
 /* Making the tables of tensors.cuh. */
-#include "kernels/cuda/tensors.cuh"
-
 #include <cstdlib>
 
+#include "kernels/cuda/tensors.cuh"
+
 /* Bytes of an array in the block, each array at a multiple of 256. */
-static size_t room(size_t count, size_t size) {
-  return (count * size + 255) / 256 * 256;
-}
+static size_t room(size_t count, size_t size) { return (count * size + 255) / 256 * 256; }
 
 static size_t pieces_of(size_t count) {
   return count / WEIR_TENSOR_PIECE + (count % WEIR_TENSOR_PIECE != 0);
@@ -36,7 +34,8 @@ static void fill(const weir_layout *layout, weir_cuda_tensors *out, weir_tensor 
     groups += count / 8 + (count % 8 != 0);
   }
   if (tensor != NULL) {
-    tensor[tensors] = weir_tensor{(uint32_t)layout->offset[layout->tensors], 0, pieces, (uint32_t)groups};
+    tensor[tensors] =
+        weir_tensor{(uint32_t)layout->offset[layout->tensors], 0, pieces, (uint32_t)groups};
   }
   out->table.tensors = tensors;
   out->table.pieces = pieces;

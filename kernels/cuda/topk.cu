@@ -31,5 +31,6 @@ weir_status weir_cuda_topk(weir_cuda *cuda, const float *e, size_t n, size_t k, 
     return status;
   }
   float *same = const_cast<float *>(e); /* not written to, as zero is not set */
-  return weir_cuda_pick_topk(cuda, weir_pick{NULL, NULL, same, n, k, 0, index, value, false, NULL, 0});
+  return weir_cuda_pick_topk(cuda,
+                             weir_pick{NULL, NULL, same, n, k, 0, index, value, false, NULL, 0});
 }

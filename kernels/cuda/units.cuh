@@ -11,8 +11,8 @@
  *   sane(scale)         do scales from the wire give finite values only?
  *   value(scale, code)  of a decoded element
  *
- * A block takes a piece of a tensor, a thread groups of eight elements, whose codes are whole bytes.
- * The scales are written last, by a block a tensor.  Sums over a tensor run in the order of
+ * A block takes a piece of a tensor, a thread groups of eight elements, whose codes are whole
+ * bytes. The scales are written last, by a block a tensor.  Sums over a tensor run in the order of
  * sums.cuh, not in the CPU's. */
 #ifndef WEIR_KERNELS_CUDA_UNITS_CUH
 #define WEIR_KERNELS_CUDA_UNITS_CUH
@@ -164,8 +164,8 @@ __device__ static inline bool weir_load_scales(const uint8_t *message, const wei
 }
 
 template <typename CODEC>
-__global__ static void weir_units_check(const uint8_t *message, weir_tensor_table table,
-                                        uint32_t n, uint32_t *fault) {
+__global__ static void weir_units_check(const uint8_t *message, weir_tensor_table table, uint32_t n,
+                                        uint32_t *fault) {
   bool good = true;
   if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
     weir_header header = {n, 0, CODEC::ID, CODEC::BITS, 0};
@@ -230,17 +230,15 @@ static weir_status weir_units_measure_on(weir_cuda *cuda, const float *e) {
   }
   weir_status status = weir_cuda_launch(cuda, "measuring tensors", table.pieces, WEIR_CUDA_BLOCK,
                                         weir_units_measure<CODEC>, e, table);
-  return status == WEIR_OK
-             ? weir_cuda_launch(cuda, "measuring tensors", table.tensors, WEIR_CUDA_BLOCK,
-                                weir_units_reach<CODEC>, table)
-             : status;
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "measuring tensors", table.tensors,
+                                              WEIR_CUDA_BLOCK, weir_units_reach<CODEC>, table)
+                           : status;
 }
 
 /* What the codec's row in the table does. */
 template <typename CODEC>
 static weir_status weir_units_encode_on(weir_cuda *cuda, const float *e, const weir_layout *layout,
-                                        uint64_t seed, void *out, size_t capacity,
-                                        size_t *bytes) {
+                                        uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   *bytes = 0;
   weir_status status = weir_cuda_tensors_ready(cuda, layout);
   if (status != WEIR_OK) {

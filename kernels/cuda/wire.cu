@@ -1,8 +1,8 @@
-/* Messages of selected elements, the bytes of kernels/wire.c and kernels/wire_index.c: header, index
- * list (u32, bitmap or Rice-coded gaps, the shortest), values.  How long a Rice list is for each of
- * its parameters follows from how often each bit is set in a gap: the sum of gap >> s is that of the
- * counts of the bits b >= s times 2^(b - s).  So one pass over the indices tells all lengths, one
- * thread chooses, and the passes that follow write what was chosen. */
+/* Messages of selected elements, the bytes of kernels/wire.c and kernels/wire_index.c: header,
+ * index list (u32, bitmap or Rice-coded gaps, the shortest), values.  How long a Rice list is for
+ * each of its parameters follows from how often each bit is set in a gap: the sum of gap >> s is
+ * that of the counts of the bits b >= s times 2^(b - s).  So one pass over the indices tells all
+ * lengths, one thread chooses, and the passes that follow write what was chosen. */
 #include "kernels/cuda/message.cuh"
 #include "kernels/cuda/select.cuh"
 
@@ -37,8 +37,8 @@ __device__ static inline uint32_t gap_of(const wire_pairs &pairs, uint32_t i) {
   return pairs.index[i] - (i > 0 ? pairs.index[i - 1] + 1 : 0);
 }
 
-/* Counts bits, and checks that indices ascend: what follows writes where they say.  Lane b of a warp
- * keeps the count of bit b. */
+/* Counts bits, and checks that indices ascend: what follows writes where they say.  Lane b of a
+ * warp keeps the count of bit b. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
     count_bits(wire_pairs pairs, wire_state *state, uint32_t *fault) {
   unsigned lane = threadIdx.x % WEIR_WARP;
@@ -63,13 +63,15 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-/* As weir_index_choose: the first parameter, from the guess down, that the next one does not beat. */
+/* As weir_index_choose: the first parameter, from the guess down, that the next one does
+ * not beat. */
 __device__ static uint32_t best_shift(const wire_state *state, uint64_t n, uint64_t k,
                                       uint64_t *bits) {
   uint64_t length[SHIFTS];
   uint64_t zeros = 0;
   uint32_t best = 0;
-  for (unsigned s = SHIFTS; s-- > 0;) { /* gap >> s is twice gap >> (s + 1), and 1 where bit s is set */
+  for (unsigned s = SHIFTS;
+       s-- > 0;) { /* gap >> s is twice gap >> (s + 1), and 1 where bit s is set */
     zeros = 2 * zeros + state->set[s];
     length[s] = k * (s + 1) + zeros;
   }
@@ -145,8 +147,8 @@ __device__ static inline void set_bits(uint32_t *word, uint64_t at, uint64_t cod
 
 /* A block a tile of indices; list: all zero, aligned to words. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    write_list(wire_pairs pairs, const wire_state *state, const uint32_t *fault,
-               const uint2 *taken, uint32_t *list) {
+    write_list(wire_pairs pairs, const wire_state *state, const uint32_t *fault, const uint2 *taken,
+               uint32_t *list) {
   if (*fault != 0) {
     return;
   }
@@ -188,8 +190,8 @@ __global__ static void write_values(wire_pairs pairs, uint32_t values, const wir
   WEIR_CUDA_EACH(i, pairs.k) {
     float x = pairs.value[i];
     uint32_t bits = values == VALUE_BF16 ? weir_bf16_bits(x) : weir_fp16_bits(x);
-    float sent = values == VALUE_BF16 ? weir_bf16_value((uint16_t)bits)
-                                      : weir_fp16_value((uint16_t)bits);
+    float sent =
+        values == VALUE_BF16 ? weir_bf16_value((uint16_t)bits) : weir_fp16_value((uint16_t)bits);
     if (values == VALUE_FP32) {
       memcpy(&bits, &x, sizeof bits);
     } else if (error != NULL) {
@@ -222,8 +224,9 @@ static weir_status queue(weir_cuda *cuda, const wire_pairs &pairs, bool automati
     status = weir_cuda_scan(cuda, cuda->taken, tiles);
   }
   if (status == WEIR_OK && tiles > 0) {
-    status = weir_cuda_launch(cuda, "writing a list", tiles, WEIR_CUDA_BLOCK, write_list, pairs,
-                              state, cuda->fault, cuda->taken, (uint32_t *)(out + WEIR_WIRE_HEADER));
+    status =
+        weir_cuda_launch(cuda, "writing a list", tiles, WEIR_CUDA_BLOCK, write_list, pairs, state,
+                         cuda->fault, cuda->taken, (uint32_t *)(out + WEIR_WIRE_HEADER));
   }
   return status == WEIR_OK && values != VALUE_NONE && tiles > 0
              ? weir_cuda_launch(cuda, "writing values", grid, WEIR_CUDA_BLOCK, write_values, pairs,
@@ -248,7 +251,7 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
   }
   bool automatic = format != WEIR_WIRE_PAPER;
   size_t list = automatic ? (weir_index_bound(n, k) + 3) / 4 * 4 : 4 * k;
-  uint32_t values = value == NULL                    ? VALUE_NONE
+  uint32_t values = value == NULL                   ? VALUE_NONE
                     : format == WEIR_WIRE_AUTO_BF16 ? VALUE_BF16
                     : format == WEIR_WIRE_AUTO_FP16 ? VALUE_FP16
                                                     : VALUE_FP32;
@@ -257,8 +260,8 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
                              "counting gaps");
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_check(
-        cudaMemsetAsync((char *)out + WEIR_WIRE_HEADER, 0, list, cuda->stream), "an index list");
+    status = weir_cuda_check(cudaMemsetAsync((char *)out + WEIR_WIRE_HEADER, 0, list, cuda->stream),
+                             "an index list");
   }
   wire_pairs pairs = {index, value, (uint32_t)k, (uint32_t)n};
   return status == WEIR_OK ? queue(cuda, pairs, automatic, values, (uint8_t *)out,

@@ -4,9 +4,9 @@
  *
  * Blocks run one after the other, in order.  A block's threads are coroutines that switch where
  * they wait for each other (__syncthreads and the warp's exchanges) and take turns in alternating
- * order, so that much of what would be a race gives wrong results.  A wait that can never end aborts
- * the process.  Device memory is host memory, filled with a pattern.  What this cannot show: races
- * between blocks, memory order, speed. */
+ * order, so that much of what would be a race gives wrong results.  A wait that can never end
+ * aborts the process.  Device memory is host memory, filled with a pattern.  What this cannot show:
+ * races between blocks, memory order, speed. */
 #ifndef WEIR_EMULATE_CUDA_RUNTIME_H
 #define WEIR_EMULATE_CUDA_RUNTIME_H
 

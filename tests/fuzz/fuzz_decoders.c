@@ -1,6 +1,6 @@
 /* libFuzzer: every decoder of bytes from the wire.  WEIR_FUZZ names the one to feed: "wire" or an
- * encoder's name; without it, wire.  The message says how many elements it holds, and the decoder is
- * asked for that many when they are few. */
+ * encoder's name; without it, wire.  The message says how many elements it holds, and the decoder
+ * is asked for that many when they are few. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -66,8 +66,8 @@ static void feed_encoder(const uint8_t *data, size_t size, size_t n) {
   }
 }
 
-/* The message spread over a gradient, added (twice, the second time through the context's masks) and
- * stored, at any place of a line of memory. */
+/* The message spread over a gradient, added (twice, the second time through the context's masks)
+ * and stored, at any place of a line of memory. */
 static void feed_spread(const uint8_t *data, size_t size, size_t n, weir_status status,
                         const uint32_t *index, const float *value, size_t k) {
   static float memory[2][MOST + MARK + 16];

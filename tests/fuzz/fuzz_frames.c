@@ -2,7 +2,8 @@
  *   - a frame's header, as it is and with its checksum put right;
  *   - a datagram, likewise, by a rank that answers;
  *   - a program that writes a stream of frames, good ones and others, which a transfer then reads.
- * What a transfer returns as received is what was sent, and nothing is written past the room given. */
+ * What a transfer returns as received is what was sent, and nothing is written past the
+ * room given. */
 #include <endian.h>
 #include <poll.h>
 #include <stdio.h>
@@ -50,8 +51,8 @@ static void feed_frame(const tcp_frame *frame, size_t capacity) {
   const weir_status status =
       tcp_frame_check(frame, 1, &tag, le32toh(frame->hop), capacity, &length);
   demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_MISMATCH, "status");
-  demand(status != WEIR_OK || (length <= capacity && length == le64toh(frame->length) &&
-                               le16toh(frame->from) == 1),
+  demand(status != WEIR_OK ||
+             (length <= capacity && length == le64toh(frame->length) && le16toh(frame->from) == 1),
          "took a frame that does not fit");
   demand(status == WEIR_OK || length == SIZE_MAX, "told a length with an error");
 }
@@ -62,7 +63,8 @@ static void feed_datagram(datagram d, size_t length) {
   const struct sockaddr_in from = {.sin_family = AF_INET};
   if (!tcp_datagram_is_good(&self, &d, length)) return;
   const uint32_t rank = le32toh(d.from);
-  demand(rank < RANKS && rank != 0 && le64toh(d.job) == self.job, "took a datagram of somebody else");
+  demand(rank < RANKS && rank != 0 && le64toh(d.job) == self.job,
+         "took a datagram of somebody else");
   for (int64_t stamp = 0; stamp < 3; stamp++) tcp_datagram_react(&self, &d, &from, stamp);
   weir_end end;
   demand(!tcp_abort_seen(&self, &end), "an abort without a proof ended the group");
@@ -142,8 +144,7 @@ static void feed_stream(const uint8_t *program, size_t size) {
   int pair[2];
   memset(&s, 0, sizeof s);
   const size_t messages = 1 + program[0] % MESSAGES;
-  for (size_t at = 1; at < size && s.count < STREAM;)
-    at += write_some(&s, program + at, size - at);
+  for (size_t at = 1; at < size && s.count < STREAM;) at += write_some(&s, program + at, size - at);
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
   if (s.count > 0 && send(pair[1], s.byte, s.count, 0) != (ssize_t)s.count) abort();
   (void)shutdown(pair[1], SHUT_WR);

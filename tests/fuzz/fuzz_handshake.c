@@ -1,10 +1,10 @@
-/* libFuzzer: what is said before ranks are a group.  The first byte says which part of a conversation
- * the input is a program for:
+/* libFuzzer: what is said before ranks are a group.  The first byte says which part of a
+ * conversation the input is a program for:
  *   - strangers at a meeting: connect, say anything, prove or not, hang up, in any order;
  *   - a host that answers a rank of ours, at a meeting or with the table of ranks;
  *   - what survivors say about who they are.
- * Messages are bytes as they are, or well formed but for what the program changes in them.  Nobody gets
- * in without a proof, and no descriptor is left behind. */
+ * Messages are bytes as they are, or well formed but for what the program changes in them.  Nobody
+ * gets in without a proof, and no descriptor is left behind. */
 #include <endian.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 /* For what it keeps to itself: how a rank reads rank 0's answers. */
-#include "collectives/transports/tcp_rendezvous.c"
 #include "collectives/transports/tcp_agree.h"
+#include "collectives/transports/tcp_rendezvous.c"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -96,7 +96,8 @@ static void greet(program *p, client *c) {
 
 static void prove(program *p, client *c, bool right) {
   tcp_hello proof = tcp_compose(&self, HELLO_PROOF, self.generation);
-  if (recv(c->fd, &c->challenge, sizeof c->challenge, MSG_DONTWAIT) != (ssize_t)sizeof c->challenge) return;
+  if (recv(c->fd, &c->challenge, sizeof c->challenge, MSG_DONTWAIT) != (ssize_t)sizeof c->challenge)
+    return;
   tcp_prove_caller(&self.key, &c->hello, &c->challenge, proof.proof);
   const tcp_hello good = proof;
   if (!right) change(p, proof.proof, sizeof proof.proof);
@@ -190,7 +191,8 @@ static void feed_host(program *p) {
       say(pair[1], &h, sizeof h);
     }
     for (int turns = 0; turns < 2 && status == WEIR_OK; turns++) status = tcp_meeting_turn(m, 0);
-    demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_PEER, "a host's status");
+    demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_PEER,
+           "a host's status");
   }
   demand(m->arrival[1].fd < 0 || proved, "took a host that has proved nothing");
   (void)close(pair[1]);
@@ -234,7 +236,8 @@ static void feed_table(program *p) {
 
 static void tell_view(program *p, int fd) {
   tcp_view v = {.kind = htole16(next(p) % 4 ? VIEW_TELL : VIEW_CONFIRM),
-                .generation = htole64(self.generation), .round = htole32(1 + next(p) % 4),
+                .generation = htole64(self.generation),
+                .round = htole32(1 + next(p) % 4),
                 .size = htole32(RANKS)};
   v.met.word[0] = htole64(next(p));
   v.dead.word[0] = htole64(next(p));
@@ -277,8 +280,8 @@ static void feed_views(program *p) {
 /* --- a hello by itself ---------------------------------------------------------------------- */
 
 static void feed_hello(const uint8_t *data, size_t size) {
-  const tcp_terms terms = {.job = 7, .generation = 1, .size = 5, .kind = HELLO_MESH, .first = 2,
-                           .end = 5};
+  const tcp_terms terms = {
+      .job = 7, .generation = 1, .size = 5, .kind = HELLO_MESH, .first = 2, .end = 5};
   tcp_hello hello = {0};
   memcpy(&hello, data, size < sizeof hello ? size : sizeof hello);
   for (int sealed = 0; sealed < 2; sealed++) {
@@ -311,9 +314,11 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   self.generation = 4;
   self.peer = peers;
   memset(self.key.bytes, 0x42, sizeof self.key.bytes);
-  (void)snprintf(door_name.sun_path + 1, sizeof door_name.sun_path - 1, "weir-fuzz-%d", (int)getpid());
+  (void)snprintf(door_name.sun_path + 1, sizeof door_name.sun_path - 1, "weir-fuzz-%d",
+                 (int)getpid());
   door = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (bind(door, (const struct sockaddr *)&door_name, sizeof door_name) != 0 || listen(door, 64) != 0)
+  if (bind(door, (const struct sockaddr *)&door_name, sizeof door_name) != 0 ||
+      listen(door, 64) != 0)
     abort();
   return 0;
 }

@@ -1,5 +1,5 @@
-/* Writes the fuzzers' first inputs: make_corpus FOLDER.  Small valid messages of every kind; the same
- * files each time. */
+/* Writes the fuzzers' first inputs: make_corpus FOLDER.  Small valid messages of every kind; the
+ * same files each time. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,17 +1,17 @@
 /* One end of a link, for test scripts:
  *   link_tool apply IF MBIT_S DELAY_MS | read IF | clear IF | probe
  *   link_tool serve PORT              TCP sink that answers each burst, and UDP echo, until killed
- *   link_tool burst HOST PORT BYTES COUNT   Mbit/s of payload as the receiver saw it, median and all
- *   link_tool echo HOST PORT COUNT          round-trip times in ms: smallest, median, largest */
+ *   link_tool burst HOST PORT BYTES COUNT   Mbit/s of payload as the receiver saw it, median and
+ * all link_tool echo HOST PORT COUNT          round-trip times in ms: smallest, median, largest */
 #include <arpa/inet.h>
 #include <errno.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <netinet/tcp.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -50,8 +50,8 @@ static struct sockaddr_in address(const char *host, const char *port) {
   return a;
 }
 
-/* Each burst: its size in 8 bytes, then that many; the answer is the seconds from the arrival of its
- * first bytes to its last, and how many bytes the first read took. */
+/* Each burst: its size in 8 bytes, then that many; the answer is the seconds from the arrival of
+ * its first bytes to its last, and how many bytes the first read took. */
 static int serve_one(int peer) {
   static char bytes[1 << 18];
   uint64_t size;
@@ -145,8 +145,10 @@ static int echo(const char *host, const char *port, int count) {
 
 int main(int argc, char **argv) {
   const char *what = argc > 1 ? argv[1] : "";
-  if (argc == 5 && !strcmp(what, "apply")) return shape(what, argv[2], atof(argv[3]), atof(argv[4]));
-  if (argc == 3 && (!strcmp(what, "read") || !strcmp(what, "clear"))) return shape(what, argv[2], 1, 0);
+  if (argc == 5 && !strcmp(what, "apply"))
+    return shape(what, argv[2], atof(argv[3]), atof(argv[4]));
+  if (argc == 3 && (!strcmp(what, "read") || !strcmp(what, "clear")))
+    return shape(what, argv[2], 1, 0);
   if (argc == 2 && !strcmp(what, "probe")) return say(weir_shaper_probe());
   if (argc == 3 && !strcmp(what, "serve")) return serve(argv[2]);
   if (argc == 6 && !strcmp(what, "burst"))

@@ -1,7 +1,7 @@
 /* Collectives over TCP between ranks whose links lose, reorder and repeat packets:
  *   lossy_ranks RANKS MBIT_S DELAY_MS LOSS REORDER DUPLICATE     (the last three in percent)
- * Prints what the kernel has in force, a digest of all results, which does not depend on the links, and
- * what TCP had to mend.  Exits with 77 where the kernel has no netem. */
+ * Prints what the kernel has in force, a digest of all results, which does not depend on the links,
+ * and what TCP had to mend.  Exits with 77 where the kernel has no netem. */
 #include <inttypes.h>
 #include <linux/tcp.h>
 #include <netinet/in.h>
@@ -73,8 +73,8 @@ static weir_status run(int rank, int ranks, result *r) {
   weir_topology_address(0, address);
   weir_topology_address(rank, own);
   (void)snprintf(where, sizeof where, "%s:%d", address, PORT);
-  weir_status status = weir_transport_tcp_secret(&t, where, own, secret, sizeof secret, 1, rank, ranks,
-                                                 TIMEOUT_S);
+  weir_status status =
+      weir_transport_tcp_secret(&t, where, own, secret, sizeof secret, 1, rank, ranks, TIMEOUT_S);
   if (status == WEIR_OK) status = ops_open(&ops, t, name, 5, TIMEOUT_S);
   if (status == WEIR_OK) status = all_reduces(&ops, &r->digest);
   ops.scales = 15;
@@ -101,16 +101,16 @@ static int judge(const result *r, int ranks) {
   unsigned resent = 0, reordered = 0, repeated = 0;
   for (int i = 0; i < ranks; i++) {
     if (r[i].status != WEIR_OK || r[i].digest != r[0].digest) {
-      fprintf(stderr, "lossy_ranks: rank %d: %s, digest %016" PRIx64 ", rank 0's %016" PRIx64 "\n", i,
-              r[i].status == WEIR_OK ? "OK" : r[i].message, r[i].digest, r[0].digest);
+      fprintf(stderr, "lossy_ranks: rank %d: %s, digest %016" PRIx64 ", rank 0's %016" PRIx64 "\n",
+              i, r[i].status == WEIR_OK ? "OK" : r[i].message, r[i].digest, r[0].digest);
       return 1;
     }
     resent += r[i].resent;
     reordered += r[i].reordered;
     repeated += r[i].repeated;
   }
-  printf("results %016" PRIx64 "\nmended %u resent, %u reordered, %u repeated\n", r[0].digest, resent,
-         reordered, repeated);
+  printf("results %016" PRIx64 "\nmended %u resent, %u reordered, %u repeated\n", r[0].digest,
+         resent, reordered, repeated);
   return 0;
 }
 
@@ -120,16 +120,20 @@ int main(int argc, char **argv) {
     fputs("lossy_ranks: see the head of tests/lab/lossy_ranks.c\n", stderr);
     return 2;
   }
-  const weir_shape shape = {.rate_bytes_s = atof(argv[2]) * 1e6 / 8, .delay_s = atof(argv[3]) * 1e-3,
-                            .loss = atof(argv[4]) / 100, .reorder = atof(argv[5]) / 100,
+  const weir_shape shape = {.rate_bytes_s = atof(argv[2]) * 1e6 / 8,
+                            .delay_s = atof(argv[3]) * 1e-3,
+                            .loss = atof(argv[4]) / 100,
+                            .reorder = atof(argv[5]) / 100,
                             .duplicate = atof(argv[6]) / 100};
-  result *r = mmap(NULL, RANKS_MAX * sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  result *r =
+      mmap(NULL, RANKS_MAX * sizeof *r, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (r == MAP_FAILED) return 1;
   weir_topology *topology = NULL;
   weir_status status = weir_topology_enter();
   if (status == WEIR_OK) status = weir_shaper_probe();
   if (status == WEIR_OK)
-    status = weir_topology_create(&topology, ranks, 2 * shape.rate_bytes_s * shape.delay_s + (1 << 20));
+    status =
+        weir_topology_create(&topology, ranks, 2 * shape.rate_bytes_s * shape.delay_s + (1 << 20));
   if (status == WEIR_OK) status = weir_topology_shape(topology, &shape); /* and reads it back */
   if (status != WEIR_OK) return status == WEIR_E_UNSUPPORTED ? 77 : fail("links");
   (void)fflush(NULL);

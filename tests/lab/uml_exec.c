@@ -1,7 +1,7 @@
 /* Run a command inside User-Mode Linux, for test scripts:
  *   uml_exec [-o OUT] [-m MIB] [-t SECONDS] [-l] COMMAND [ARGUMENT...]
- * -l: through the line function, each line marked "out: " or "err: ".  Exits with the command's code,
- * 77 when the machine cannot, 124 after the time-out, 125 on other failures. */
+ * -l: through the line function, each line marked "out: " or "err: ".  Exits with the command's
+ * code, 77 when the machine cannot, 124 after the time-out, 125 on other failures. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>

@@ -1,12 +1,11 @@
-/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE.  Prints "rank R: ok", or what is
- * wrong and exits with 1.  test_transport.sh runs every case. */
+/* One rank of the MPI transport's tests: mpirun -n N mpi_ranks CASE.  Prints "rank R: ok", or what
+ * is wrong and exits with 1.  test_transport.sh runs every case. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
 #include <weir/launch.h>
 
 #include "base/base.h"
@@ -17,18 +16,19 @@
 static weir_launch launch;
 static bool ends_badly; /* without MPI_Finalize */
 
-#define CHECK(condition, ...)                                              \
-  do {                                                                     \
-    if (!(condition)) {                                                    \
+#define CHECK(condition, ...)                                                               \
+  do {                                                                                      \
+    if (!(condition)) {                                                                     \
       fprintf(stderr, "rank %d: %s:%d: %s: ", launch.rank, __FILE__, __LINE__, #condition); \
-      fprintf(stderr, __VA_ARGS__);                                        \
-      fprintf(stderr, " [%s]\n", weir_last_error());                       \
-      exit(1);                                                             \
-    }                                                                      \
+      fprintf(stderr, __VA_ARGS__);                                                         \
+      fprintf(stderr, " [%s]\n", weir_last_error());                                        \
+      exit(1);                                                                              \
+    }                                                                                       \
   } while (0)
 
 static void nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  const struct timespec pause = {(time_t)seconds,
+                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
   (void)nanosleep(&pause, NULL);
 }
 
@@ -122,8 +122,7 @@ static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
     x[i] = exact ? (float)(rank + (int)(i % 8)) : 1.0f / (float)(3 + 7 * (size_t)rank + i % 1013);
   block[rank].rank = 100 + rank;
   (void)snprintf(block[rank].text, sizeof block[rank].text, "note of %d", rank);
-  const weir_status status =
-      weir_allreduces[row].run(comm, x, n, WEIR_VALUE_FP32, NULL, &notes);
+  const weir_status status = weir_allreduces[row].run(comm, x, n, WEIR_VALUE_FP32, NULL, &notes);
   CHECK(status == WEIR_OK, "%s of %zu", weir_allreduces[row].name, n);
   for (int r = 0; r < size; r++) {
     char due[28] = "";
@@ -158,7 +157,8 @@ static void allreduce(void) {
       }
   float x = 1, error = 0;
   CHECK(weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, &x, 1, WEIR_VALUE_BF16, &error, NULL) ==
-            WEIR_E_UNSUPPORTED, "bf16");
+            WEIR_E_UNSUPPORTED,
+        "bf16");
   weir_comm_free(comm);
   t->ops->destroy(t);
 }
@@ -318,17 +318,19 @@ static void leaving(void) {
 
 static void other_job(void) {
   weir_transport *t = NULL;
-  const weir_status status = weir_transport_mpi(&t, launch.rank == 2 ? 7 : 8, launch.rank,
-                                                launch.world_size, 20);
+  const weir_status status =
+      weir_transport_mpi(&t, launch.rank == 2 ? 7 : 8, launch.rank, launch.world_size, 20);
   CHECK(status == WEIR_E_MISMATCH && t == NULL, "status %d", (int)status);
   CHECK(said("another job"), "why?");
 }
 
 static void other_rank(void) {
   weir_transport *t = NULL;
-  CHECK(weir_transport_mpi(&t, 1, launch.rank ^ 1, launch.world_size, 20) == WEIR_E_MISMATCH, "rank");
+  CHECK(weir_transport_mpi(&t, 1, launch.rank ^ 1, launch.world_size, 20) == WEIR_E_MISMATCH,
+        "rank");
   CHECK(said("to MPI, not rank"), "why?");
-  CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size + 1, 20) == WEIR_E_MISMATCH, "size");
+  CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size + 1, 20) == WEIR_E_MISMATCH,
+        "size");
   CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size, 0) == WEIR_E_INVALID, "time-out");
   CHECK(weir_transport_mpi(&t, 1, -1, launch.world_size, 1) == WEIR_E_INVALID, "no rank");
 }
@@ -341,7 +343,8 @@ static void one_missing(void) {
   if (t->rank != 2) {
     weir_transport *second = NULL;
     const double begin_s = weir_now_s();
-    CHECK(weir_transport_mpi(&second, 1, launch.rank, launch.world_size, 1.0) == WEIR_E_TIMEOUT, "second");
+    CHECK(weir_transport_mpi(&second, 1, launch.rank, launch.world_size, 1.0) == WEIR_E_TIMEOUT,
+          "second");
     CHECK(second == NULL && weir_now_s() - begin_s < 4.0, "%g s", weir_now_s() - begin_s);
   } else {
     nap(3.0);

@@ -1,22 +1,21 @@
-/* mpirun -n 4 mpi_session: a session over MPI.  Prints "rank R: ok", or what is wrong and exits with 1.
- * After a rank has left, the others are told which; going on without it takes more
- * than this MPI has, and is refused. */
+/* mpirun -n 4 mpi_session: a session over MPI.  Prints "rank R: ok", or what is wrong and exits
+ * with 1. After a rank has left, the others are told which; going on without it takes more than
+ * this MPI has, and is refused. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <weir/launch.h>
 #include <weir/weir.h>
 
-#define CHECK(condition, ...)                                                         \
-  do {                                                                                \
-    if (!(condition)) {                                                               \
+#define CHECK(condition, ...)                                                                \
+  do {                                                                                       \
+    if (!(condition)) {                                                                      \
       fprintf(stderr, "rank %d: mpi_session.c:%d: %s: ", launch.rank, __LINE__, #condition); \
-      fprintf(stderr, __VA_ARGS__);                                                   \
-      fprintf(stderr, " [%s]\n", weir_last_error());                                  \
-      exit(1);                                                                        \
-    }                                                                                 \
+      fprintf(stderr, __VA_ARGS__);                                                          \
+      fprintf(stderr, " [%s]\n", weir_last_error());                                         \
+      exit(1);                                                                               \
+    }                                                                                        \
   } while (0)
 
 static bool said(const char *what) { return strstr(weir_last_error(), what) != NULL; }
@@ -48,7 +47,8 @@ int main(void) {
       break;
     }
     CHECK(status == WEIR_OK, "status %d", (int)status);
-    for (int i = 0; i < 50; i++) CHECK(g[i] == 1.5f + (float)i, "element %d is %g", i, (double)g[i]);
+    for (int i = 0; i < 50; i++)
+      CHECK(g[i] == 1.5f + (float)i, "element %d is %g", i, (double)g[i]);
     if (launch.rank == 1) break;
   }
   if (launch.rank != 1) {

@@ -1,7 +1,7 @@
 /* Random collectives whose results every rank can work out for itself, exactly: sums of small whole
- * numbers, and bytes that follow from who sends to whom.  All ranks of a group draw the same ones from
- * the same seed.  name[r] is what rank r was called at first: what a rank contributes stays its own
- * when a group shrinks. */
+ * numbers, and bytes that follow from who sends to whom.  All ranks of a group draw the same ones
+ * from the same seed.  name[r] is what rank r was called at first: what a rank contributes stays
+ * its own when a group shrinks. */
 #ifndef WEIR_TESTS_RANDOM_OPS_H
 #define WEIR_TESTS_RANDOM_OPS_H
 
@@ -20,9 +20,9 @@ typedef struct random_ops {
   weir_codec_context *context;
   weir_rng rng;
   int rank, size;
-  int scales;      /* gradients are shorter than 2^scales elements; 1 .. 19 */
-  const int *name; /* size entries */
-  double total;    /* of all names */
+  int scales;               /* gradients are shorter than 2^scales elements; 1 .. 19 */
+  const int *name;          /* size entries */
+  double total;             /* of all names */
   float *x, *error, *sum;   /* OPS_FLOATS */
   unsigned char *out, *in;  /* size * OPS_BLOCK */
   size_t *bytes, *in_bytes; /* size */
@@ -126,9 +126,8 @@ static inline weir_status ops_compressed(random_ops *o, const drawn *d) {
 /* All elements are selected: the sum is whole, and nothing stays behind. */
 static inline weir_status ops_hitopk(random_ops *o, const drawn *d) {
   ops_fill(o, d);
-  const weir_status status =
-      weir_hitopk(o->comm, weir_codec_find(WEIR_CODEC_TOPK), o->context, 1.0, WEIR_WIRE_AUTO_FP32,
-                  o->x, d->n, o->sum, NULL, NULL);
+  const weir_status status = weir_hitopk(o->comm, weir_codec_find(WEIR_CODEC_TOPK), o->context, 1.0,
+                                         WEIR_WIRE_AUTO_FP32, o->x, d->n, o->sum, NULL, NULL);
   for (size_t i = 0; status == WEIR_OK && i < d->n; i++)
     if (o->x[i] != 0) return weir_fail(WEIR_E_INTERNAL, "hitopk left %g behind", (double)o->x[i]);
   return status == WEIR_OK ? ops_check(o, d, o->sum, 0, d->n, "hitopk") : status;
@@ -168,8 +167,8 @@ static inline unsigned char *ops_at(unsigned char *all, int rank) {
 static inline weir_status ops_broadcast(random_ops *o, const drawn *d) {
   size_t bytes = o->rank == d->root ? ops_block(o, d, d->root, 0) : 1;
   if (o->rank == d->root) ops_write(o, d, o->in, d->root, 0);
-  const weir_status status =
-      weir_broadcasts[d->row % WEIR_BROADCAST_COUNT].run(o->comm, d->root, o->in, OPS_BLOCK, &bytes);
+  const weir_status status = weir_broadcasts[d->row % WEIR_BROADCAST_COUNT].run(
+      o->comm, d->root, o->in, OPS_BLOCK, &bytes);
   return status == WEIR_OK ? ops_read(o, d, o->in, bytes, d->root, 0) : status;
 }
 
@@ -177,8 +176,8 @@ static inline weir_status ops_allgather(random_ops *o, const drawn *d) {
   memset(o->bytes, 0, (size_t)o->size * sizeof *o->bytes);
   o->bytes[o->rank] = ops_block(o, d, o->rank, 0);
   ops_write(o, d, ops_at(o->in, o->rank), o->rank, 0);
-  weir_status status = weir_allgathers[d->row % WEIR_ALLGATHER_COUNT].run(o->comm, o->in, OPS_BLOCK,
-                                                                          o->bytes, NULL);
+  weir_status status =
+      weir_allgathers[d->row % WEIR_ALLGATHER_COUNT].run(o->comm, o->in, OPS_BLOCK, o->bytes, NULL);
   for (int r = 0; status == WEIR_OK && r < o->size; r++)
     status = ops_read(o, d, ops_at(o->in, r), o->bytes[r], r, 0);
   return status;
@@ -200,8 +199,8 @@ static inline weir_status ops_alltoall(random_ops *o, const drawn *d) {
     o->bytes[r] = ops_block(o, d, o->rank, r);
     ops_write(o, d, ops_at(o->out, r), o->rank, r);
   }
-  weir_status status = weir_alltoalls[d->row % WEIR_ALLTOALL_COUNT].run(o->comm, o->out, o->bytes,
-                                                                        o->in, o->in_bytes, OPS_BLOCK);
+  weir_status status = weir_alltoalls[d->row % WEIR_ALLTOALL_COUNT].run(
+      o->comm, o->out, o->bytes, o->in, o->in_bytes, OPS_BLOCK);
   for (int r = 0; status == WEIR_OK && r < o->size; r++)
     status = ops_read(o, d, ops_at(o->in, r), o->in_bytes[r], r, o->rank);
   return status;
@@ -212,9 +211,10 @@ static inline weir_status ops_alltoall(random_ops *o, const drawn *d) {
 /* Wrong results are WEIR_E_INTERNAL.  Half of the draws are all-reduces. */
 static inline weir_status ops_next(random_ops *o, uint64_t step) {
   static weir_status (*const kind[])(random_ops *, const drawn *) = {
-      ops_allreduce, ops_allreduce,  ops_allreduce, ops_allreduce, ops_allreduce, ops_allreduce,
-      ops_allreduce, ops_allreduce,  ops_reduce_scatter, ops_reduce, ops_compressed, ops_hitopk,
-      ops_broadcast, ops_allgather,  ops_gather,    ops_alltoall};
+      ops_allreduce,      ops_allreduce, ops_allreduce,  ops_allreduce,
+      ops_allreduce,      ops_allreduce, ops_allreduce,  ops_allreduce,
+      ops_reduce_scatter, ops_reduce,    ops_compressed, ops_hitopk,
+      ops_broadcast,      ops_allgather, ops_gather,     ops_alltoall};
   const uint64_t which = weir_rng_below(&o->rng, sizeof kind / sizeof *kind);
   const size_t scale = (size_t)1 << weir_rng_below(&o->rng, (uint64_t)o->scales);
   const drawn d = {.n = 1 + (size_t)weir_rng_below(&o->rng, scale),
@@ -229,8 +229,8 @@ static inline weir_status ops_next(random_ops *o, uint64_t step) {
 /* True on all ranks when it is on every one. */
 static inline weir_status ops_all(random_ops *o, bool mine, bool *all) {
   float yes = mine ? 1 : 0;
-  const weir_status status = weir_allreduces[WEIR_ALLREDUCE_TREE].run(o->comm, &yes, 1,
-                                                                      WEIR_VALUE_FP32, NULL, NULL);
+  const weir_status status =
+      weir_allreduces[WEIR_ALLREDUCE_TREE].run(o->comm, &yes, 1, WEIR_VALUE_FP32, NULL, NULL);
   *all = yes == (float)o->size;
   return status;
 }

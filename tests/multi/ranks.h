@@ -44,8 +44,8 @@ typedef struct group {
 } group;
 
 static inline void *group_shared(size_t bytes) {
-  void *memory = mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void *memory =
+      mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) abort();
   return memory;
 }
@@ -141,8 +141,6 @@ static inline void group_run(group *g) {
   for (int r = 0; r < g->size; r++) (void)pthread_join(thread[r], NULL);
 }
 
-static inline void group_done(group *g) {
-  (void)munmap(g->result, GROUP_MAX * sizeof *g->result);
-}
+static inline void group_done(group *g) { (void)munmap(g->result, GROUP_MAX * sizeof *g->result); }
 
 #endif

@@ -32,8 +32,10 @@ static void close_all(void) {
 }
 
 static void say(int rank, int kind, uint32_t round, uint64_t met) {
-  tcp_view v = {.kind = htole16((uint16_t)kind), .generation = htole64(GENERATION),
-                .round = htole32(round), .size = htole32(RANKS)};
+  tcp_view v = {.kind = htole16((uint16_t)kind),
+                .generation = htole64(GENERATION),
+                .round = htole32(round),
+                .size = htole32(RANKS)};
   v.met.word[0] = htole64(met);
   tcp_view_seal(&v);
   cr_assert_eq(send(theirs[rank], &v, sizeof v, MSG_NOSIGNAL), (ssize_t)sizeof v);

@@ -40,8 +40,7 @@ static void propose(void *user, weir_directive *directive) {
   directive->plan = group_plan((size_t)weir_rng_below(&v->rng, GROUP_ARMS), 0.05, ++v->id);
 }
 
-static void observe(void *user, const weir_note *notes, int ranks,
-                    const weir_step_record *record) {
+static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
   voice *v = user;
   (void)record;
   for (int r = 0; r < ranks; r++) v->heard[r] = notes[r].latency_s;
@@ -157,7 +156,8 @@ static void refuse(member *m) {
 }
 
 Test(agreement, impossible_directives_are_refused, .timeout = 60) {
-  weir_directive bad[3] = {{.action = 9}, {.action = WEIR_ACTION_SWITCH}, {.action = WEIR_ACTION_TRIAL}};
+  weir_directive bad[3] = {
+      {.action = 9}, {.action = WEIR_ACTION_SWITCH}, {.action = WEIR_ACTION_TRIAL}};
   bad[1].plan = group_plan(6, 0.1, 1);
   bad[1].plan.cr = 7;
   bad[2].plan = group_plan(6, 0.1, 1);
@@ -169,8 +169,8 @@ Test(agreement, impossible_directives_are_refused, .timeout = 60) {
   }
 }
 
-/* Rank 0 asks once for a probe and once for a look: every rank does so before the following step, and
- * the plan stays. */
+/* Rank 0 asks once for a probe and once for a look: every rank does so before the following step,
+ * and the plan stays. */
 typedef struct prober {
   voice voice; /* first: the other hooks take it for theirs */
   int probes, probed_at, looked_at;

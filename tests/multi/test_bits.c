@@ -1,11 +1,10 @@
-/* Policy bits while it trains: whatever widths it assigns and however they change, nothing of a gradient is
- * lost or invented, all ranks get the same bits, and what is kept in full precision leaves no residual;
- * and through the public API every tensor comes back in its own buffer. */
+/* Policy bits while it trains: whatever widths it assigns and however they change, nothing of a
+ * gradient is lost or invented, all ranks get the same bits, and what is kept in full precision
+ * leaves no residual; and through the public API every tensor comes back in its own buffer. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
 #include <unistd.h>
-
 #include <weir/weir.h>
 
 #include "base/base.h"
@@ -72,11 +71,12 @@ static void check_conservation(member *m, const course *c, int step) {
     for (int r = 0; r < m->size; r++) {
       in += (double)c->g[r][i] + (double)c->before[r][i];
       out += (double)c->after[r][i];
-      size += fabs((double)c->g[r][i]) + fabs((double)c->before[r][i]) + fabs((double)c->after[r][i]);
+      size +=
+          fabs((double)c->g[r][i]) + fabs((double)c->before[r][i]) + fabs((double)c->after[r][i]);
     }
     if (fabs(in - out) <= (m->size + 6) * 0x1p-23 * size + 1e-37) continue;
-    group_fail(m->group, "%d ranks, step %d, element %zu: %.9g came in, %.9g went out", m->size, step, i,
-               in, out);
+    group_fail(m->group, "%d ranks, step %d, element %zu: %.9g came in, %.9g went out", m->size,
+               step, i, in, out);
     return;
   }
 }
@@ -112,7 +112,8 @@ static bool one_step(member *m, course *c, weir_engine *engine, int step) {
   fill(c, c->g[r], step, r);
   memcpy(c->update[r], c->g[r], bytes);
   for (size_t t = 0; t < TENSORS; t++)
-    if (weir_engine_submit(engine, (uint32_t)t, c->update[r] + c->offset[t]) != WEIR_OK) return false;
+    if (weir_engine_submit(engine, (uint32_t)t, c->update[r] + c->offset[t]) != WEIR_OK)
+      return false;
   if (weir_engine_step_end(engine, &info) != WEIR_OK) return false;
   memcpy(c->after[r], weir_engine_residual(engine), bytes);
   weir_engine_plan(engine, &plan);
@@ -145,7 +146,8 @@ static void run_course(member *m) {
   bool stop = group_failed(m->group);
   for (int step = 0; step < STEPS && !stop; step++) {
     if (!one_step(m, c, engine, step))
-      group_fail(m->group, "%d ranks, step %d, rank %d: %s", m->size, step, m->rank, weir_last_error());
+      group_fail(m->group, "%d ranks, step %d, rank %d: %s", m->size, step, m->rank,
+                 weir_last_error());
     weir_plan plan;
     weir_engine_plan(engine, &plan);
     if (m->rank == 0) c->tables += plan.layout != table;
@@ -186,8 +188,8 @@ static void run(int ranks, const char *policy, uint64_t seed) {
 }
 
 Test(bits, nothing_is_lost_when_widths_change, .timeout = 200) {
-  static const char *const policies[] = {"bits:knapsack:1:4", "bits:knapsack:2:5", "bits:kmeans:3:3",
-                                         "bits:linear:3:4"};
+  static const char *const policies[] = {"bits:knapsack:1:4", "bits:knapsack:2:5",
+                                         "bits:kmeans:3:3", "bits:linear:3:4"};
   for (int ranks = 1; ranks <= 4; ranks++)
     for (uint64_t i = 0; i < (GROUP_SLOW ? 1 : 4); i++)
       run(ranks, policies[(i + (uint64_t)ranks) % 4], 100 * (uint64_t)ranks + i);
@@ -197,7 +199,8 @@ Test(bits, nothing_is_lost_when_widths_change, .timeout = 200) {
 
 #define API_RANKS 3
 #define API_TENSORS 5
-static const char *const api_names[API_TENSORS] = {"a.bias", "a.weight", "b.bn", "b.weight", "b.bias"};
+static const char *const api_names[API_TENSORS] = {"a.bias", "a.weight", "b.bn", "b.weight",
+                                                   "b.bias"};
 static const size_t api_numel[API_TENSORS] = {10, 400, 300, 700, 3};
 
 typedef struct worker {
@@ -223,12 +226,14 @@ static weir_status train(worker *w, weir_session *session) {
     status = weir_step_begin(session, NULL);
     for (uint32_t t = 0; t < API_TENSORS && status == WEIR_OK; t++) {
       /* Buckets of one value come back as they are; the residual stays empty. */
-      for (size_t i = 0; i < api_numel[t]; i++) w->g[t][i] = (float)((t + 1) * (size_t)(w->rank + step));
+      for (size_t i = 0; i < api_numel[t]; i++)
+        w->g[t][i] = (float)((t + 1) * (size_t)(w->rank + step));
       status = weir_submit(session, t, w->g[t]);
     }
     if (status == WEIR_OK) status = weir_step_end(session, NULL);
   }
-  return status == WEIR_OK ? weir_current_groups(session, w->table, API_TENSORS, &w->count) : status;
+  return status == WEIR_OK ? weir_current_groups(session, w->table, API_TENSORS, &w->count)
+                           : status;
 }
 
 static void *work(void *argument) {
@@ -267,8 +272,8 @@ Test(bits, tensors_keep_their_buffers, .timeout = 60) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     for (size_t t = 0; t < API_TENSORS; t++)
       for (size_t i = 0; i < api_numel[t]; i++) /* ranks 0, 1, 2 in step 29: the mean is rank 1's */
-        cr_assert_float_eq(w[r].g[t][i], (float)(30 * (t + 1)), 1e-4, "tensor %zu, element %zu: %g", t,
-                           i, (double)w[r].g[t][i]);
+        cr_assert_float_eq(w[r].g[t][i], (float)(30 * (t + 1)), 1e-4, "tensor %zu, element %zu: %g",
+                           t, i, (double)w[r].g[t][i]);
     /* Both weights first, then the three in full precision, together. */
     cr_assert_geq(w[r].count, 2);
     cr_assert_eq(w[r].table[w[r].count - 1].codec, WEIR_CODEC_NONE);

@@ -87,7 +87,8 @@ static void check_processors(enum group_kind kind, double alpha, double beta, bo
     cr_assert_eq(memcmp(&j.link[r], &j.link[0], sizeof(weir_link)), 0, "rank %d differs", r);
   }
   const weir_link *l = &j.link[0];
-  cr_assert_eq(l->alpha + l->beta + l->duplex_beta + l->inner_alpha + l->inner_beta + l->burst, 0.0);
+  cr_assert_eq(l->alpha + l->beta + l->duplex_beta + l->inner_alpha + l->inner_beta + l->burst,
+               0.0);
   cr_assert(l->message_s >= 0 && isfinite(l->message_s) && l->byte_s >= 0 && isfinite(l->byte_s));
   cr_assert_eq(l->sum_s > 0, measured);
   group_done(&g);

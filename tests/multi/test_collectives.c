@@ -14,9 +14,9 @@ typedef struct job {
   weir_value_format format;
   size_t n;
   int size;
-  float *input;  /* size * n */
-  float *output; /* size * n */
-  float *error;  /* size * n */
+  float *input;         /* size * n */
+  float *output;        /* size * n */
+  float *error;         /* size * n */
   unsigned char *notes; /* size * size * NOTE */
 } job;
 
@@ -38,8 +38,7 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
     for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
     weir_comm_step(comm, 77, (uint64_t)pass);
     status = weir_allreduces[j->algorithm].run(comm, x, j->n, j->format, j->error + at, &notes);
-    if (status == WEIR_OK && pass == 1 && j->n &&
-        memcmp(x, j->output + at, j->n * sizeof *x) != 0)
+    if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->output + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->output + at, x, j->n * sizeof *x);
     free(x);

@@ -16,9 +16,9 @@ static const size_t lengths[] = {0, 1, 5, 1000, 20011};
 typedef struct job {
   uint32_t row, codec;
   double cr;
-  const char *layout;     /* HiTopKComm: machines; else NULL */
-  weir_wire_format wire;  /* HiTopKComm */
-  bool whole;             /* small whole numbers instead of normal ones */
+  const char *layout;    /* HiTopKComm: machines; else NULL */
+  weir_wire_format wire; /* HiTopKComm */
+  bool whole;            /* small whole numbers instead of normal ones */
   size_t n;
   float *x, *error, *sum; /* size * n; for HiTopKComm error is the residual */
   unsigned char *notes;
@@ -121,9 +121,9 @@ static void done_case(const job *j, int size) {
 static const struct {
   uint32_t codec;
   double cr;
-} coders[] = {{WEIR_CODEC_FP16, 0.5},         {WEIR_CODEC_QSGD, 0.25},    {WEIR_CODEC_QSGD, 0.125},
-              {WEIR_CODEC_TERNGRAD, 0.0625}, {WEIR_CODEC_ONEBIT, 0.03125},
-              {WEIR_CODEC_EFSIGNSGD, 0.03125}};
+} coders[] = {{WEIR_CODEC_FP16, 0.5},       {WEIR_CODEC_QSGD, 0.25},
+              {WEIR_CODEC_QSGD, 0.125},     {WEIR_CODEC_TERNGRAD, 0.0625},
+              {WEIR_CODEC_ONEBIT, 0.03125}, {WEIR_CODEC_EFSIGNSGD, 0.03125}};
 
 Test(compressed, conserves_and_agrees, .timeout = 240) {
   for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
@@ -155,8 +155,8 @@ Test(compressed, exact_where_the_encoding_is, .timeout = 240) {
     }
 }
 
-/* SRA encodes a value twice whatever N; the tree as often as it is deep (CGX, section 6.4: SRA has the
- * lower error).  With 8 ranks and 4 bits the difference is far beyond chance. */
+/* SRA encodes a value twice whatever N; the tree as often as it is deep (CGX, section 6.4: SRA has
+ * the lower error).  With 8 ranks and 4 bits the difference is far beyond chance. */
 static double lost(uint32_t row) {
   job j = {.row = row, .codec = WEIR_CODEC_QSGD, .cr = 0.125, .n = 20011};
   run_case(GROUP_THREADS, 8, &j);
@@ -191,8 +191,8 @@ static int place_in(const char *layout, int rank) {
   return place;
 }
 
-/* By brute force: each machine's sum of a share, its k largest found by counting how many are larger,
- * added up over machines. */
+/* By brute force: each machine's sum of a share, its k largest found by counting how many are
+ * larger, added up over machines. */
 static void expect_hitopk(const job *j, int inside, double *want) {
   const int size = (int)strlen(j->layout);
   for (size_t i = 0; i < j->n; i++) want[i] = 0;
@@ -220,20 +220,24 @@ Test(hitopk, sums_what_each_machine_selects, .timeout = 240) {
   static const struct {
     const char *layout;
     int inside;
-  } groups[] = {{"a", 1},     {"ab", 1},       {"aa", 2},       {"aabb", 2},     {"abab", 2},
+  } groups[] = {{"a", 1},      {"ab", 1},     {"aa", 2},        {"aabb", 2}, {"abab", 2},
                 {"aaabbb", 3}, {"aabbcc", 2}, {"abcabcabc", 3}, {"abcd", 1}};
   for (size_t l = 0; l < COUNT(groups); l++)
     for (int w = 0; w < 2; w++)
       for (size_t n = 1; n < 3000; n = 3 * n + 11) {
         const int size = (int)strlen(groups[l].layout);
-        job j = {.codec = WEIR_CODEC_TOPK, .cr = 0.05, .layout = groups[l].layout, .n = n,
+        job j = {.codec = WEIR_CODEC_TOPK,
+                 .cr = 0.05,
+                 .layout = groups[l].layout,
+                 .n = n,
                  .wire = (weir_wire_format)w};
         double *want = calloc(n, sizeof *want);
         run_case(GROUP_THREADS, size, &j);
         expect_hitopk(&j, groups[l].inside, want);
         for (size_t i = 0; i < n; i++)
           cr_assert_leq(fabs((double)j.x[i] - want[i]), 1e-5 * (fabs(want[i]) + 1),
-                        "%s n %zu element %zu: %g, not %g", j.layout, n, i, (double)j.x[i], want[i]);
+                        "%s n %zu element %zu: %g, not %g", j.layout, n, i, (double)j.x[i],
+                        want[i]);
         free(want);
         done_case(&j, size);
       }
@@ -244,12 +248,18 @@ Test(hitopk, conserves, .timeout = 240) {
   const char *const some[] = {"aabb", "aab", "abbbc", "aaaa", "aabbccdd"};
   for (size_t l = 0; l < COUNT(some); l++)
     for (size_t k = 0; k < COUNT(lengths); k++) {
-      job j = {.codec = WEIR_CODEC_TOPK, .cr = 0.1, .layout = some[l], .n = lengths[k],
+      job j = {.codec = WEIR_CODEC_TOPK,
+               .cr = 0.1,
+               .layout = some[l],
+               .n = lengths[k],
                .wire = WEIR_WIRE_AUTO_BF16};
       run_case(GROUP_THREADS, (int)strlen(some[l]), &j);
       done_case(&j, (int)strlen(some[l]));
     }
-  job j = {.codec = WEIR_CODEC_MSTOPK, .cr = 0.01, .layout = "aabb", .n = 100003,
+  job j = {.codec = WEIR_CODEC_MSTOPK,
+           .cr = 0.01,
+           .layout = "aabb",
+           .n = 100003,
            .wire = WEIR_WIRE_AUTO_FP32};
   run_case(GROUP_TCP, 4, &j);
   done_case(&j, 4);
@@ -263,15 +273,15 @@ static weir_status refused_body(weir_transport *t, void *user) {
   if (status == WEIR_OK) status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   float e[4] = {1, 2, 3, 4}, sum[4];
-  status = weir_hitopk(comm, weir_codec_find(WEIR_CODEC_QSGD), context, 0.125, WEIR_WIRE_PAPER, e, 4,
-                       sum, NULL, NULL);
+  status = weir_hitopk(comm, weir_codec_find(WEIR_CODEC_QSGD), context, 0.125, WEIR_WIRE_PAPER, e,
+                       4, sum, NULL, NULL);
   weir_comm_free(comm);
   weir_codec_context_free(context);
   return status == WEIR_E_INVALID ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "not refused");
 }
 
-/* A message that decodes to nothing on one rank ends the group on all, and names who sent it: rank 1
- * encodes with 8 bits where the others expect 4. */
+/* A message that decodes to nothing on one rank ends the group on all, and names who sent it: rank
+ * 1 encodes with 8 bits where the others expect 4. */
 static weir_status differing_body(weir_transport *t, void *user) {
   const uint32_t row = *(const uint32_t *)user;
   weir_comm *comm = NULL;

@@ -59,8 +59,7 @@ static bool sparse(const weir_plan *plan) { return plan->codec >= WEIR_CODEC_LWT
 static bool reference_knows(const course *c, const weir_plan *plan) {
   /* On machines of several ranks HiTopKComm selects from sums. */
   if (plan->collective == WEIR_COLL_HITOPK && c->machines != NULL) return false;
-  return c->n <= EXACT_MOST && plan->codec <= WEIR_CODEC_VAR &&
-         plan->codec != WEIR_CODEC_MSTOPK;
+  return c->n <= EXACT_MOST && plan->codec <= WEIR_CODEC_VAR && plan->codec != WEIR_CODEC_MSTOPK;
 }
 
 /* This rank's own choice of elements. */
@@ -95,8 +94,7 @@ static double norm(const float *x, size_t n) {
   return sqrt(square);
 }
 
-static void check_conservation(group *g, const course *c, const weir_plan *plan,
-                               const char *what) {
+static void check_conservation(group *g, const course *c, const weir_plan *plan, const char *what) {
   const int ranks = g->size;
   const bool encoded = group_encodes(plan);
   /* Low rank adds up products, each of which may be as large as the whole; test_lowrank.c has the
@@ -168,8 +166,8 @@ static void check_reference(group *g, course *c, const weir_plan *plan, int step
   c->last_gain = gain / g->size;
   for (size_t i = 0; i < c->n; i++)
     if (!matches(c, plan, kept, g->size, i)) {
-      group_fail(g, "%s: element %zu of %zu is not what the reference gives (update %.9g)", what,
-                 i, c->n, (double)c->update[0][i]);
+      group_fail(g, "%s: element %zu of %zu is not what the reference gives (update %.9g)", what, i,
+                 c->n, (double)c->update[0][i]);
       return;
     }
 }
@@ -295,7 +293,8 @@ Test(conservation, short_gradients, .timeout = 120) {
 
 /* Ranks that share machines, two of them or more: evenly, and not. */
 Test(conservation, short_gradients_on_shared_machines, .timeout = 120) {
-  static const char *const layouts[] = {"ab", "aab", "aabb", "abab", "abbbcca", "aaaabbbb", "aabbccdd"};
+  static const char *const layouts[] = {"ab",      "aab",      "aabb",    "abab",
+                                        "abbbcca", "aaaabbbb", "aabbccdd"};
   const size_t lengths[] = {0, 1, 5, 1000};
   for (size_t m = 0; m < sizeof layouts / sizeof *layouts; m += GROUP_SLOW ? 2 : 1)
     for (size_t l = 0; l < 4; l++)

@@ -1,6 +1,6 @@
 /* Plans of several groups: whatever the groups and however they change between steps, nothing of a
- * gradient is lost or invented, all ranks get the same bits, each group does what its own plan says,
- * and trials leave nothing behind. */
+ * gradient is lost or invented, all ranks get the same bits, each group does what its own plan
+ * says, and trials leave nothing behind. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -104,8 +104,8 @@ static void fill(float *g, size_t n, uint64_t seed) {
   }
 }
 
-static weir_status hand_in(const course *c, const step_script *s, weir_engine *engine, float *update,
-                           uint64_t seed) {
+static weir_status hand_in(const course *c, const step_script *s, weir_engine *engine,
+                           float *update, uint64_t seed) {
   uint32_t order[TENSORS];
   weir_rng rng;
   weir_rng_seed(&rng, seed);
@@ -149,8 +149,7 @@ static void check_group(member *m, const course *c, const weir_plan *plan, size_
   else if (plan->codec != WEIR_CODEC_NONE)
     return;
   for (size_t i = from; i < to; i++) {
-    const float expected =
-        plan->codec == WEIR_CODEC_NONE || kept[i] ? 0 : c->kept[m->rank][i];
+    const float expected = plan->codec == WEIR_CODEC_NONE || kept[i] ? 0 : c->kept[m->rank][i];
     if (after[i] == expected) continue;
     group_fail(m->group, "step %d, rank %d, element %zu of group [%zu, %zu): residual %g, not %g",
                step, m->rank, i, from, to, (double)after[i], (double)expected);

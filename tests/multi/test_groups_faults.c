@@ -1,5 +1,5 @@
-/* Plans of several groups when something is wrong: a rank with another table, a table that cannot be
- * run, a gradient that is not finite, a rank that stays away. */
+/* Plans of several groups when something is wrong: a rank with another table, a table that cannot
+ * be run, a gradient that is not finite, a rank that stays away. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -110,8 +110,7 @@ static void run_stranger(member *m) {
   const weir_status status = step(engine, g);
   if (status != WEIR_E_MISMATCH && status != WEIR_E_PEER)
     group_fail(m->group, "rank %d ends with %s", m->rank, weir_status_name(status));
-  if (step(engine, g) != status)
-    group_fail(m->group, "rank %d goes on after that", m->rank);
+  if (step(engine, g) != status) group_fail(m->group, "rank %d goes on after that", m->rank);
   weir_engine_free(engine);
 }
 
@@ -160,9 +159,8 @@ static void run_switch(member *m) {
   make_table(h.table, "topk:0.1:ag");
   h.plan = plan_of(h.table, 3, 2);
   const weir_plan first = group_plan(0, 1, 1);
-  weir_engine *engine =
-      create(m, m->comm, &first, NULL,
-             (weir_engine_hooks){.user = &h, .propose = propose, .groups = give});
+  weir_engine *engine = create(m, m->comm, &first, NULL,
+                               (weir_engine_hooks){.user = &h, .propose = propose, .groups = give});
   if (engine == NULL) return;
   float g[N];
   fill(g, m->rank, 0);

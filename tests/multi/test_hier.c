@@ -9,9 +9,9 @@
 #define NOTE 24
 
 /* Which machine each rank is on: a letter each. */
-static const char *const layouts[] = {"a",    "ab",       "aabb",         "abab",   "aaaa",  "aaabbb",
-                                      "abcabc", "aab",    "abbbcca",      "abcdefgh", "aaaabbbb",
-                                      "aabbccddeeff", "abcabcabcabcd"};
+static const char *const layouts[] = {
+    "a",   "ab",      "aabb",     "abab",     "aaaa",         "aaabbb",       "abcabc",
+    "aab", "abbbcca", "abcdefgh", "aaaabbbb", "aabbccddeeff", "abcabcabcabcd"};
 static const size_t lengths[] = {0, 1, 5, 1000, 30011};
 
 typedef struct job {
@@ -47,9 +47,9 @@ static weir_status body(weir_transport *t, void *user) {
     for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
     weir_notes notes = {block, NOTE};
     weir_comm_step(comm, 77, (uint64_t)pass);
-    status = j->row ? weir_allreduces[j->row].run(comm, x, j->n, j->format, j->error + at, &notes)
-                    : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at,
-                                          &notes);
+    status = j->row
+                 ? weir_allreduces[j->row].run(comm, x, j->n, j->format, j->error + at, &notes)
+                 : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at, &notes);
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
@@ -93,8 +93,8 @@ static void run_case(enum group_kind kind, job j) {
   group_init(&g, kind, size, body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++)
-    cr_assert_eq(g.result[r].status, WEIR_OK, "%s row %u n %zu rank %d: %s", j.layout, j.row, j.n, r,
-                 g.result[r].message);
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s row %u n %zu rank %d: %s", j.layout, j.row, j.n,
+                 r, g.result[r].message);
   check(&j, size);
   group_done(&g);
   (void)munmap(j.x, bytes ? bytes : 1);
@@ -107,7 +107,9 @@ Test(hier, every_row_on_every_layout, .timeout = 240) {
     for (size_t l = 0; l < COUNT(layouts); l++)
       for (size_t k = 0; k < COUNT(lengths); k++)
         for (int f = 0; f < 2; f++)
-          run_case(GROUP_THREADS, (job){.layout = layouts[l], .row = row, .n = lengths[k],
+          run_case(GROUP_THREADS, (job){.layout = layouts[l],
+                                        .row = row,
+                                        .n = lengths[k],
                                         .format = (weir_value_format)f});
 }
 
@@ -118,7 +120,9 @@ Test(hier, any_choice_inside_and_between, .timeout = 240) {
       for (uint32_t g = 0; g < WEIR_ALLGATHER_COUNT; g++)
         for (size_t l = 0; l < COUNT(some); l++)
           for (int f = 0; f < 2; f++)
-            run_case(GROUP_THREADS, (job){.layout = some[l], .choice = {s, b, g}, .n = 1003,
+            run_case(GROUP_THREADS, (job){.layout = some[l],
+                                          .choice = {s, b, g},
+                                          .n = 1003,
                                           .format = (weir_value_format)f});
 }
 
@@ -126,8 +130,8 @@ Test(hier, processes, .timeout = 240) {
   for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
     for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
       run_case((enum group_kind)kind, (job){.layout = "aabb", .row = row, .n = 300008});
-      run_case((enum group_kind)kind, (job){.layout = "abbab", .row = row, .n = 30011,
-                                            .format = WEIR_VALUE_BF16});
+      run_case((enum group_kind)kind,
+               (job){.layout = "abbab", .row = row, .n = 30011, .format = WEIR_VALUE_BF16});
     }
 }
 
@@ -140,7 +144,7 @@ static weir_status traffic_body(weir_transport *t, void *user) {
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   float *x = calloc(N, sizeof *x);
-  status = weir_comm_find_hosts(comm, (uint64_t)"aaaabbbb"[t->rank]);
+  status = weir_comm_find_hosts(comm, (uint64_t) "aaaabbbb"[t->rank]);
   weir_comm_step(comm, 1, 1);
   const uint64_t before = t->bytes_sent;
   if (status == WEIR_OK)
@@ -153,7 +157,8 @@ static weir_status traffic_body(weir_transport *t, void *user) {
     const double headers = 64 * 48;
     if (outer < N || outer > N + headers || inner < 6 * N || inner > 6 * N + headers ||
         all != outer + inner)
-      status = weir_fail(WEIR_E_INTERNAL, "%g bytes between, %g inside, %g in all", outer, inner, all);
+      status =
+          weir_fail(WEIR_E_INTERNAL, "%g bytes between, %g inside, %g in all", outer, inner, all);
   }
   free(x);
   weir_comm_free(comm);
@@ -192,7 +197,7 @@ static weir_status found_body(weir_transport *t, void *user) {
   int wrong = weir_comm_hosts(comm) != 3 || weir_comm_host_of(comm, 2) != 2;
   status = weir_comm_find_hosts(comm, weir_host_identity(NULL));
   wrong += weir_comm_hosts(comm) != 1 || weir_comm_host_of(comm, 2) != 0;
-  if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t)"xyx"[t->rank]);
+  if (status == WEIR_OK) status = weir_comm_find_hosts(comm, (uint64_t) "xyx"[t->rank]);
   wrong += weir_comm_hosts(comm) != 2 || weir_comm_host_of(comm, 0) != 0 ||
            weir_comm_host_of(comm, 1) != 1 || weir_comm_host_of(comm, 2) != 0;
   weir_comm_free(comm);
@@ -214,18 +219,24 @@ static weir_status neighbours_body(weir_transport *t, void *user) {
   weir_comm_free(comm);
   if (status != WEIR_OK) return status;
   if (next == due->next[t->rank] && due->next[previous] == t->rank) return WEIR_OK;
-  return weir_fail(WEIR_E_INTERNAL, "%s: the next is %d, the one before %d", due->layout, next, previous);
+  return weir_fail(WEIR_E_INTERNAL, "%s: the next is %d, the one before %d", due->layout, next,
+                   previous);
 }
 
 /* By hand: machine by machine, as many further on as the largest has. */
 Test(hosts, neighbours_are_on_other_machines) {
-  static const neighbours due[] = {
-      {"a", {0}},          {"ab", {1, 0}},       {"aaaa", {1, 2, 3, 0}}, {"abcd", {1, 2, 3, 0}},
-      {"aabb", {2, 3, 0, 1}}, {"abab", {1, 0, 3, 2}}, {"abbcc", {2, 3, 4, 0, 1}},
-      {"aab", {2, 0, 1}} /* two thirds are on one */};
+  static const neighbours due[] = {{"a", {0}},
+                                   {"ab", {1, 0}},
+                                   {"aaaa", {1, 2, 3, 0}},
+                                   {"abcd", {1, 2, 3, 0}},
+                                   {"aabb", {2, 3, 0, 1}},
+                                   {"abab", {1, 0, 3, 2}},
+                                   {"abbcc", {2, 3, 4, 0, 1}},
+                                   {"aab", {2, 0, 1}} /* two thirds are on one */};
   for (size_t i = 0; i < COUNT(due); i++) {
     group g;
-    group_init(&g, GROUP_THREADS, (int)strlen(due[i].layout), neighbours_body, (void *)(uintptr_t)&due[i]);
+    group_init(&g, GROUP_THREADS, (int)strlen(due[i].layout), neighbours_body,
+               (void *)(uintptr_t)&due[i]);
     group_run(&g);
     for (int r = 0; r < g.size; r++)
       cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);

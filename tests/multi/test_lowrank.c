@@ -9,14 +9,15 @@
 
 /* A matrix, a bias, a matrix too small to be worth it, and another matrix. */
 enum { TENSORS = 4, ROWS = 30, COLUMNS = 40, N = ROWS * COLUMNS + 7 + 4 + 60 * 15, STEPS = 60 };
-static const size_t offset[TENSORS + 1] = {0, 1200, 1207, 1211, N}, shape[TENSORS] = {ROWS, 1, 2, 60};
+static const size_t offset[TENSORS + 1] = {0, 1200, 1207, 1211, N},
+                                     shape[TENSORS] = {ROWS, 1, 2, 60};
 _Static_assert(N == 2111, "offset[] says so too");
 
 typedef struct course {
   const char *plans[STEPS]; /* NULL: as before */
   uint32_t actions[STEPS];
   int steps;
-  int failing; /* step at which rank 0 hands in a NaN; -1: never */
+  int failing;          /* step at which rank 0 hands in a NaN; -1: never */
   int rank_of_gradient; /* of each rank's matrices; 0: full */
   bool constant;        /* the same gradient in every step */
   bool grouped;         /* in three groups */
@@ -130,9 +131,8 @@ static void check_step(member *m, const course *c, weir_engine *engine, int step
 static uint64_t state_of(const weir_engine *engine) {
   const weir_warm *warm = &engine->warm;
   const uint64_t hash = weir_engine_residual_digest(engine);
-  return warm->q == NULL
-             ? hash
-             : weir_hash(hash, warm->q, warm->rank * warm->columns * sizeof *warm->q);
+  return warm->q == NULL ? hash
+                         : weir_hash(hash, warm->q, warm->rank * warm->columns * sizeof *warm->q);
 }
 
 static void one_step(member *m, course *c, weir_engine *engine, int step) {
@@ -163,8 +163,8 @@ static void divide(voice *v, weir_plan *plan) {
   static const uint32_t ends[3] = {1, 2, 4};
   for (int k = 0; k < 3; k++) {
     const weir_plan own = plan_of(texts[k], 0);
-    v->table[k] = (weir_plan_group){.end = ends[k], .place = k == 0 ? WEIR_PLACE_THREAD
-                                                                    : WEIR_PLACE_CALLER};
+    v->table[k] =
+        (weir_plan_group){.end = ends[k], .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
     weir_group_set_plan(&v->table[k], &own);
   }
   plan->groups = 3;
@@ -217,8 +217,8 @@ static void run(course *c, int ranks) {
 /* Three ranks, each a gradient of rank 1: the sum has rank 3, and rank 3 sends their mean whole in
  * the first step; the residuals add up to nothing. */
 Test(lowrank, mean_of_gradients_whose_rank_it_can_hold) {
-  static course c = {.plans = {"powersgd:3:dense-ring"}, .steps = 1, .failing = -1,
-                     .rank_of_gradient = 1};
+  static course c = {
+      .plans = {"powersgd:3:dense-ring"}, .steps = 1, .failing = -1, .rank_of_gradient = 1};
   run(&c, 3);
   for (size_t i = 0; i < N; i++) {
     const double mean = ((double)c.g[0][i] + (double)c.g[1][i] + (double)c.g[2][i]) / 3;
@@ -231,7 +231,8 @@ Test(lowrank, mean_of_gradients_whose_rank_it_can_hold) {
 Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run, .timeout = 60) {
   static course c = {.plans = {"powersgd:2:dense-ring", NULL, NULL, "powersgd:5:dense-tree", NULL,
                                "topk:0.1:ag", "powersgd:1:dense-tree", "none:1:dense-ring"},
-                     .steps = 8, .failing = -1};
+                     .steps = 8,
+                     .failing = -1};
   for (int i = 1; i < 8; i++) c.actions[i] = WEIR_ACTION_SWITCH;
   for (int ranks = 1; ranks <= 5; ranks++) {
     run(&c, ranks);
@@ -242,8 +243,8 @@ Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run, .timeout = 60) {
 }
 
 /* A codec that keeps a share d of the energy leaves residuals of at most 4 (1 - d) / d^2 times the
- * gradient's square under error feedback (Karimireddy et al. 2019, lemma 3), for ever; four of thirty
- * directions that are equally large on average are d = 4/30. */
+ * gradient's square under error feedback (Karimireddy et al. 2019, lemma 3), for ever; four of
+ * thirty directions that are equally large on average are d = 4/30. */
 Test(lowrank, residuals_stay_bounded, .timeout = 60) {
   static course c = {.plans = {"powersgd:4:dense-ring"}, .steps = STEPS, .failing = -1};
   run(&c, 2);
@@ -258,10 +259,14 @@ Test(lowrank, trials_and_failed_steps_leave_nothing_behind, .timeout = 60) {
                                   "powersgd:1:dense-ring", "powersgd:2:dense-ring", NULL, NULL},
                         .actions = {0, 0, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL,
                                     WEIR_ACTION_SWITCH, 0, 0},
-                        .steps = 7, .failing = -1, .constant = true};
+                        .steps = 7,
+                        .failing = -1,
+                        .constant = true};
   static course without = {.plans = {"powersgd:2:dense-ring", NULL, "powersgd:2:dense-ring"},
                            .actions = {0, 0, WEIR_ACTION_SWITCH},
-                           .steps = 4, .failing = -1, .constant = true};
+                           .steps = 4,
+                           .failing = -1,
+                           .constant = true};
   run(&with, 3);
   run(&without, 3);
   /* The ranks but 0 digest their updates alone: rank 0's columns beyond the second differ. */

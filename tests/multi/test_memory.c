@@ -1,5 +1,6 @@
-/* What a session takes of memory: nothing new in a step once it is under way, and beyond the caller's
- * gradients so many bytes.  This program's malloc counts what passes through it, of whatever thread. */
+/* What a session takes of memory: nothing new in a step once it is under way, and beyond the
+ * caller's gradients so many bytes.  This program's malloc counts what passes through it, of
+ * whatever thread. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <malloc.h>
@@ -11,7 +12,6 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <weir/weir.h>
 
 #include "ranks.h"
@@ -19,7 +19,8 @@
 #define RANKS 4
 #define TENSORS 3
 #define N ((size_t)1024 * 1024) /* floats: 4 MiB of gradient */
-#define FIXED (320.0 * 1024)    /* bytes whose number is not the gradient's: contexts, stages, stacks */
+#define FIXED \
+  (320.0 * 1024) /* bytes whose number is not the gradient's: contexts, stages, stacks */
 #define WARM 8
 #define STEPS 12
 
@@ -70,15 +71,15 @@ typedef struct course {
     char failure[256];
     unsigned long long taken; /* of the process */
     long long resident;       /* more bytes that the process really has than before the session */
-  } *result;                  /* one a rank, shared */
+  } * result;                 /* one a rank, shared */
 } course;
 
 static void all_together(course *c) {
   if (c->barrier) (void)pthread_barrier_wait(c->barrier);
 }
 
-static bool train(weir_session *session, float *const *gradient, const size_t *numel,
-                  int rank, int steps, int from) {
+static bool train(weir_session *session, float *const *gradient, const size_t *numel, int rank,
+                  int steps, int from) {
   for (int s = from; s < from + steps; s++) {
     /* Whoever's gradient varies most is VAR's root: every rank in its turn. */
     const float share = s % RANKS == rank ? 2 : 1;
@@ -106,14 +107,15 @@ static weir_session *open_session(const course *c, int rank, const size_t *numel
   if (weir_session_create(&session, &options) != WEIR_OK) return NULL;
   bool good = true;
   for (size_t t = 0; good && t < TENSORS; t++)
-    good = weir_register_tensor(session, (const char *[]){"a", "b", "c"}[t], numel[t], NULL) == WEIR_OK;
+    good = weir_register_tensor(session, (const char *[]){"a", "b", "c"}[t], numel[t], NULL) ==
+           WEIR_OK;
   if (good && weir_session_start(session) == WEIR_OK) return session;
   weir_session_free(session);
   return NULL;
 }
 
-/* Bytes of memory of its own that the process really has; what was asked for and never touched is not
- * among them. */
+/* Bytes of memory of its own that the process really has; what was asked for and never touched is
+ * not among them. */
 static long long resident(void) {
   FILE *status = fopen("/proc/self/status", "r");
   char line[256];
@@ -191,7 +193,8 @@ static void run_processes(course *c) {
   for (int r = 0; r < RANKS; r++) (void)waitpid(pid[r], NULL, 0);
 }
 
-/* gradients: how many times the gradient a rank that is a process may really take, besides FIXED. */
+/* gradients: how many times the gradient a rank that is a process may really take,
+ * besides FIXED. */
 static void check(const char *transport, const char *plan, double gradients) {
   char policy[96];
   course c = {.transport = transport, .policy = policy};
@@ -222,23 +225,31 @@ static void check(const char *transport, const char *plan, double gradients) {
 }
 
 /* Two buffers of the gradient's length, residual and sum, and what is under way: with 4 ranks
- *   ring, halving, tree   what comes in: a quarter of the gradient, half, all of it; over bf16 half of
- *                         that, and as much that goes out.  Without compression and with nothing left
- *                         over, the residual is never touched
- *   ag                    index, value and error of what is kept, and a message from each rank: with
- *                         8 bytes an element kept, 3 c + 4 * 2 c; below 4 bytes half of that, and
- *                         the bound on a message a little more.  Selecting takes 2 c besides
- *   art                   index, value, error; values going round; one list of indices
- *   encoders              a message of half, an eighth, a 32th from each */
+ *   ring, halving, tree   what comes in: a quarter of the gradient, half, all of it; over bf16 half
+ * of that, and as much that goes out.  Without compression and with nothing left over, the residual
+ * is never touched ag                    index, value and error of what is kept, and a message from
+ * each rank: with 8 bytes an element kept, 3 c + 4 * 2 c; below 4 bytes half of that, and the bound
+ * on a message a little more.  Selecting takes 2 c besides art                   index, value,
+ * error; values going round; one list of indices encoders              a message of half, an
+ * eighth, a 32th from each */
 static const struct {
   const char *plan;
   double gradients;
 } plans[] = {
-    {"none:1:dense-ring", 1.25},      {"none:1:dense-halving", 1.5}, {"none:1:dense-tree", 2},
-    {"bf16:1:dense-ring", 2.25},      {"bf16:1:dense-tree", 3},      {"topk:0.01:ag:auto-bf16", 2.11},
-    {"mstopk:0.01:ag:auto-bf16", 2.11}, {"star:0.01:art-ring:auto-bf16", 2.11},
-    {"var:0.01:art-tree", 2.11},      {"randomk:0.01:art-ring", 2.11}, {"topk:0.1:ag", 3.4},
-    {"qsgd:0.125:ag", 2.55},          {"onebit:0.03125:ag", 2.15},   {"fp16:0.5:ag", 4},
+    {"none:1:dense-ring", 1.25},
+    {"none:1:dense-halving", 1.5},
+    {"none:1:dense-tree", 2},
+    {"bf16:1:dense-ring", 2.25},
+    {"bf16:1:dense-tree", 3},
+    {"topk:0.01:ag:auto-bf16", 2.11},
+    {"mstopk:0.01:ag:auto-bf16", 2.11},
+    {"star:0.01:art-ring:auto-bf16", 2.11},
+    {"var:0.01:art-tree", 2.11},
+    {"randomk:0.01:art-ring", 2.11},
+    {"topk:0.1:ag", 3.4},
+    {"qsgd:0.125:ag", 2.55},
+    {"onebit:0.03125:ag", 2.15},
+    {"fp16:0.5:ag", 4},
 };
 
 static void check_all(const char *transport) {

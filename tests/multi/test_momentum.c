@@ -95,11 +95,12 @@ static void masked(member *m) {
    *   u = (6, 3):    e = (10, 3),  10 goes,  (0, 3) stays, u = (0, 3), and so on. */
   static const float want[4][2] = {{4, 0}, {0, 7.5F}, {10, 0}, {0, 7.5F}};
   const size_t offset[2] = {0, 4};
-  const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
-                                     .layout = {1, offset},
-                                     .momentum = 0.5,
-                                     .first_plan = group_plan(*(size_t *)m->group->shared, 0.25, 0)};
+  const weir_engine_config config = {
+      .comm = m->comm,
+      .transport = m->transport,
+      .layout = {1, offset},
+      .momentum = 0.5,
+      .first_plan = group_plan(*(size_t *)m->group->shared, 0.25, 0)};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
   for (int step = 0; step < 4; step++) {
@@ -107,7 +108,8 @@ static void masked(member *m) {
     weir_status status = weir_engine_step_begin(engine, NULL);
     if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
     if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-    if (status != WEIR_OK || g[0] != want[step][0] || g[1] != want[step][1] || g[2] != 0 || g[3] != 0)
+    if (status != WEIR_OK || g[0] != want[step][0] || g[1] != want[step][1] || g[2] != 0 ||
+        g[3] != 0)
       group_fail(m->group, "rank %d, step %d: %g %g", m->rank, step, (double)g[0], (double)g[1]);
   }
   weir_engine_free(engine);
@@ -118,7 +120,8 @@ Test(momentum, is_cut_off_where_something_was_sent) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     const weir_plan plan = group_plan(arm, 0.25, 0);
     const weir_codec *codec = weir_codec_find(plan.codec);
-    if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO) continue; /* sidco need not see it */
+    if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO)
+      continue;                                        /* sidco need not see it */
     if (plan.collective == WEIR_COLL_HITOPK) continue; /* refused, see below */
     group g;
     group_run(&g, 4, masked, &arm);
@@ -162,8 +165,8 @@ static void refuse(member *m) {
     if (weir_engine_create(&engine, &config) != WEIR_E_INVALID || engine != NULL)
       group_fail(m->group, "momentum %g was taken", bad[i]);
   }
-  weir_engine_config config = {.comm = m->comm, .transport = m->transport, .layout = {1, offset},
-                               .momentum = 0.5};
+  weir_engine_config config = {
+      .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .momentum = 0.5};
   weir_engine *engine = NULL;
   if (weir_plan_parse("topk:0.5:hitopk", &config.first_plan) != WEIR_OK ||
       weir_engine_create(&engine, &config) != WEIR_E_UNSUPPORTED ||

@@ -10,7 +10,7 @@
 
 typedef struct misfortune {
   size_t arm;
-  int victim;  /* rank; -1: all, by overflow of the sum */
+  int victim; /* rank; -1: all, by overflow of the sum */
   size_t where;
   float value;
   int step;
@@ -49,7 +49,8 @@ static bool sits_out(const witness *w, int rank) {
   return w->step == f->step && rank == f->victim;
 }
 
-/* Just before the exchange: a rank that sits it out takes part with zeros, and with nothing else. */
+/* Just before the exchange: a rank that sits it out takes part with zeros, and with
+ * nothing else. */
 static void look_at_fed(void *user, weir_note *note) {
   const witness *w = user;
   (void)note;
@@ -77,14 +78,13 @@ static void suffer(member *m) {
   witness w = {.m = m};
   const size_t offset[] = {0, 100, N}, rows[] = {10, 1};
   const weir_plan plan = group_plan(f->arm, 0.1, 0);
-  const weir_engine_config config = {.comm = m->comm,
-                                     .transport = m->transport,
-                                     .layout = {2, offset},
-                                     .rows = rows,
-                                     .first_plan = plan,
-                                     .hooks = {.user = &w,
-                                               .local = look_at_fed,
-                                               .observe = look_at_notes}};
+  const weir_engine_config config = {
+      .comm = m->comm,
+      .transport = m->transport,
+      .layout = {2, offset},
+      .rows = rows,
+      .first_plan = plan,
+      .hooks = {.user = &w, .local = look_at_fed, .observe = look_at_notes}};
   weir_engine *engine;
   float g[N];
   if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
@@ -118,9 +118,12 @@ Test(nonfinite, one_rank_with_every_plan, .timeout = 100) {
   weir_rng_seed(&rng, 5);
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     const int ranks = 1 + (int)weir_rng_below(&rng, 5);
-    misfortune f = {arm, (int)weir_rng_below(&rng, (uint64_t)ranks),
-                    (size_t)weir_rng_below(&rng, N), values[arm % 3],
-                    (int)weir_rng_below(&rng, 5), false};
+    misfortune f = {arm,
+                    (int)weir_rng_below(&rng, (uint64_t)ranks),
+                    (size_t)weir_rng_below(&rng, N),
+                    values[arm % 3],
+                    (int)weir_rng_below(&rng, 5),
+                    false};
     group g;
     group_run(&g, ranks, suffer, &f);
     cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
@@ -145,8 +148,8 @@ Test(nonfinite, sum_that_overflows, .timeout = 100) {
   }
 }
 
-/* An encoder does not send such a value whole: it saturates or spreads it, and the step counts; so it does
- * where kept values travel as fp16.  Low rank leaves the matrix where it is. */
+/* An encoder does not send such a value whole: it saturates or spreads it, and the step counts; so
+ * it does where kept values travel as fp16.  Low rank leaves the matrix where it is. */
 Test(nonfinite, encoders_and_low_rank_hold_a_huge_value_back, .timeout = 100) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     misfortune f = {arm, -1, 77, 3e38f, 2, true};

@@ -1,4 +1,5 @@
-/* Plans that this group of ranks cannot run: said so at once, by all ranks, and nothing is changed. */
+/* Plans that this group of ranks cannot run: said so at once, by all ranks, and nothing
+ * is changed. */
 #include <criterion/criterion.h>
 
 #include "group.h"
@@ -73,7 +74,8 @@ static void check(int ranks, request q) {
 /* Threads have no library with an all-reduce below them. */
 Test(refused_plans, native_without_a_library, .timeout = 60) {
   check(3, (request){"none:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
-  check(1, (request){"powersgd:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
+  check(1,
+        (request){"powersgd:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
 }
 
 Test(refused_plans, hitopk_on_one_machine, .timeout = 60) {

@@ -85,8 +85,9 @@ Test(rendezvous, leaves_no_descriptor) {
 
 Test(rendezvous, bad_arguments) {
   weir_transport *t = NULL;
-  const char *bad[] = {NULL, "", "localhost", ":5000", "127.0.0.1:", "127.0.0.1:0",
-                       "127.0.0.1:70000", "127.0.0.1:5x"};
+  const char *bad[] = {
+      NULL,          "", "localhost", ":5000", "127.0.0.1:", "127.0.0.1:0", "127.0.0.1:70000",
+      "127.0.0.1:5x"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     cr_assert_eq(weir_transport_tcp(&t, bad[i], NULL, 1, 0, 2, 0.2), WEIR_E_INVALID, "%zu", i);
   cr_assert_eq(weir_transport_tcp(&t, "127.0.0.1:5000", "here", 1, 0, 2, 0.2), WEIR_E_INVALID);

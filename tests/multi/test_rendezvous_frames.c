@@ -104,8 +104,11 @@ static void start_other(zero *z, int size, double timeout_s) {
 /* Challenge it, and check its proof. */
 static void challenge(zero *z) {
   unsigned char proof[HELLO], key[32], due_proof[32];
-  write_hello(z->said + HELLO, (greeting){.version = 2, .kind = CHALLENGE, .job = z->g.job,
-                                          .size = (uint32_t)z->g.size, .nonce = 7});
+  write_hello(z->said + HELLO, (greeting){.version = 2,
+                                          .kind = CHALLENGE,
+                                          .job = z->g.job,
+                                          .size = (uint32_t)z->g.size,
+                                          .nonce = 7});
   send_all(z->fd, z->said + HELLO, HELLO);
   cr_assert_eq(receive(z->fd, proof, sizeof proof), sizeof proof);
   cr_assert_eq(get(proof + 6, 2), PROOF);
@@ -120,15 +123,17 @@ static void end_other(zero *z, weir_status status, const char *said) {
   const group_result *r = &z->g.result[rank];
   cr_assert_eq(r->status, status, "%s instead of %s: %s", weir_status_name(r->status),
                weir_status_name(status), r->message);
-  if (said)
-    cr_assert(strstr(r->message, said) != NULL, "no \"%s\" in: %s", said, r->message);
+  if (said) cr_assert(strstr(r->message, said) != NULL, "no \"%s\" in: %s", said, r->message);
   (void)close(z->fd);
   (void)close(z->listener);
   group_done(&z->g);
 }
 
 static greeting table_of(const zero *z, const unsigned char *table) {
-  return (greeting){.version = 2, .kind = TABLE, .job = z->g.job, .size = (uint32_t)z->g.size,
+  return (greeting){.version = 2,
+                    .kind = TABLE,
+                    .job = z->g.job,
+                    .size = (uint32_t)z->g.size,
                     .detail = checksum(table, z->g.size * ENTRY)};
 }
 
@@ -228,10 +233,11 @@ Test(tables, refusals_of_every_kind) {
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     zero z;
     start_other(&z, 2, 20.0);
-    answered(&z,
-             (greeting){.version = 2, .kind = REFUSED, .job = z.g.job, .size = 2,
-                        .detail = refusals[i].detail},
-             refusals[i].status, refusals[i].said);
+    answered(
+        &z,
+        (greeting){
+            .version = 2, .kind = REFUSED, .job = z.g.job, .size = 2, .detail = refusals[i].detail},
+        refusals[i].status, refusals[i].said);
   }
 }
 

@@ -110,8 +110,7 @@ static weir_status alltoall_rank(weir_comm *comm, const job *j) {
     bytes[r] = block_bytes(rank, r, stride);
     fill(out + (size_t)r * stride, rank, r, bytes[r]);
   }
-  weir_status status =
-      weir_alltoalls[j->row].run(comm, out, bytes, in, bytes + size, stride);
+  weir_status status = weir_alltoalls[j->row].run(comm, out, bytes, in, bytes + size, stride);
   for (int r = 0; status == WEIR_OK && r < size; r++)
     status = check_block(in + (size_t)r * stride, bytes[size + r], r, rank,
                          block_bytes(r, rank, stride));

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <weir/weir.h>
 
 #define RANKS 4

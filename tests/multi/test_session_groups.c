@@ -6,7 +6,6 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-
 #include <weir/weir.h>
 
 #define RANKS 3
@@ -86,8 +85,9 @@ static void *work(void *argument) {
   if (w->status == WEIR_OK) w->status = weir_session_start(session);
   double gap;
   size_t count;
-  if (w->status == WEIR_OK && (weir_tensor_gap(session, 0, &gap) != WEIR_E_STATE ||
-                               weir_current_times(session, w->times, TENSORS, &count) != WEIR_E_STATE))
+  if (w->status == WEIR_OK &&
+      (weir_tensor_gap(session, 0, &gap) != WEIR_E_STATE ||
+       weir_current_times(session, w->times, TENSORS, &count) != WEIR_E_STATE))
     w->status = WEIR_E_INTERNAL;
   if (w->status == WEIR_OK && weir_last_step_times(session, &w->forward_s, w->last_gap_s, w->last,
                                                    TENSORS, &count) != WEIR_E_STATE)

@@ -1,11 +1,10 @@
-/* Ranks that share machines, found by a session with nothing configured: hierarchical collectives run
- * over the machines there are, the adaptive policy takes them into account, and what cannot be run on
- * such a group is refused.  Two machines are pretended by WEIR_HOST, as in labs. */
+/* Ranks that share machines, found by a session with nothing configured: hierarchical collectives
+ * run over the machines there are, the adaptive policy takes them into account, and what cannot be
+ * run on such a group is refused.  Two machines are pretended by WEIR_HOST, as in labs. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <weir/weir.h>
 
 #include "ranks.h"
@@ -106,18 +105,21 @@ Test(session_hosts, hierarchical_plans_run_on_two_machines, .timeout = 120) {
   }
 }
 
-/* HiTopKComm on two machines of two: the first step's update is, by hand, each machine's sum where it
- * is largest, per half of the gradient.  Counted here: what is not 0 is at most that many elements, and
- * each of them is one machine's sum or both's. */
+/* HiTopKComm on two machines of two: the first step's update is, by hand, each machine's sum where
+ * it is largest, per half of the gradient.  Counted here: what is not 0 is at most that many
+ * elements, and each of them is one machine's sum or both's. */
 Test(session_hosts, hitopk_sends_machines_sums, .timeout = 120) {
-  const run r = {.policy = "fixed:topk:0.01:hitopk", .steps = 1, .host = {"left", "left", "right", "right"}};
+  const run r = {
+      .policy = "fixed:topk:0.01:hitopk", .steps = 1, .host = {"left", "left", "right", "right"}};
   outcome *out = start(&r);
   size_t sent = 0;
   check_same(out, "topk:0.01:hitopk");
   for (size_t i = 0; i < N; i++) {
-    const float left = gradient(0, 0, i) + gradient(1, 0, i), right = gradient(2, 0, i) + gradient(3, 0, i);
+    const float left = gradient(0, 0, i) + gradient(1, 0, i),
+                right = gradient(2, 0, i) + gradient(3, 0, i);
     const float u = out[0].update[i] * RANKS;
-    cr_assert(u == 0 || u == left || u == right || u == left + right, "element %zu: %g", i, (double)u);
+    cr_assert(u == 0 || u == left || u == right || u == left + right, "element %zu: %g", i,
+              (double)u);
     sent += u != 0;
   }
   cr_assert_leq(sent, 2 * N / 100u);
@@ -140,7 +142,8 @@ Test(session_hosts, native_is_refused_over_tcp, .timeout = 60) {
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
     cr_assert_eq(out[rank].status, WEIR_E_UNSUPPORTED, "rank %d: %s", rank, out[rank].message);
-    cr_assert(strstr(out[rank].message, "needs transport shm, mpi or nccl"), "%s", out[rank].message);
+    cr_assert(strstr(out[rank].message, "needs transport shm, mpi or nccl"), "%s",
+              out[rank].message);
   }
   finish(out);
 }
@@ -151,7 +154,8 @@ Test(session_hosts, the_adaptive_policy_considers_machines, .timeout = 120) {
   const int fd = mkstemp(path);
   cr_assert_geq(fd, 0);
   (void)close(fd);
-  const run r = {.policy = "weir", .journal = path, .steps = 40, .host = {"left", "left", "right", "right"}};
+  const run r = {
+      .policy = "weir", .journal = path, .steps = 40, .host = {"left", "left", "right", "right"}};
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
     cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);

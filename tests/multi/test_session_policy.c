@@ -12,7 +12,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <weir/weir.h>
 
 #include "base/base.h"
@@ -115,8 +114,8 @@ static void *work(void *argument) {
 }
 
 static record *shared_records(void) {
-  void *memory = mmap(NULL, RANKS * sizeof(record), PROT_READ | PROT_WRITE,
-                      MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  void *memory =
+      mmap(NULL, RANKS * sizeof(record), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   cr_assert_neq(memory, MAP_FAILED);
   return memory;
 }
@@ -167,8 +166,7 @@ Test(session_policy, paper_in_virtual_time, .timeout = 100) { run_virtual("paper
 Test(session_policy, bits_in_virtual_time, .timeout = 100) { run_virtual("bits:knapsack:2:20"); }
 
 static void run_tcp(const char *policy) {
-  struct sockaddr_in address = {.sin_family = AF_INET,
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t length = sizeof address;
   const int s = socket(AF_INET, SOCK_STREAM, 0);
   cr_assert_eq(bind(s, (struct sockaddr *)&address, length), 0);

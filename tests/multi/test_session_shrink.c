@@ -2,7 +2,6 @@
 #include <criterion/criterion.h>
 #include <math.h>
 #include <time.h>
-
 #include <weir/weir.h>
 
 #include "collectives/comm.h"
@@ -125,8 +124,14 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
   (void)snprintf(where, sizeof where, "shrinking %d", serial++);
   cr_assert_eq(pthread_barrier_init(&started, NULL, (unsigned)ranks), 0);
   for (int r = 0; r < ranks; r++) {
-    t[r] = (trainer){.policy = policy, .where = where, .started = &started, .rank = r, .ranks = ranks,
-                     .strike = strike, .registered = registered, .momentum = momentum};
+    t[r] = (trainer){.policy = policy,
+                     .where = where,
+                     .started = &started,
+                     .rank = r,
+                     .ranks = ranks,
+                     .strike = strike,
+                     .registered = registered,
+                     .momentum = momentum};
     cr_assert_eq(pthread_create(&thread[r], NULL, trainer_main, &t[r]), 0);
   }
   for (int r = 0; r < ranks; r++) (void)pthread_join(thread[r], NULL);
@@ -150,8 +155,9 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
     cr_assert_eq(memcmp(t[r].moved, t[1].moved, sizeof t[r].moved), 0, "%s, transfer %d", policy,
                  (int)strike);
     for (size_t i = 0; i < N; i++)
-      cr_assert_lt(fabs((double)t[r].moved[i] + kept[i]), 0.01, "%s, transfer %d, element %zu: %g %g",
-                   policy, (int)strike, i, (double)t[r].moved[i], kept[i]);
+      cr_assert_lt(fabs((double)t[r].moved[i] + kept[i]), 0.01,
+                   "%s, transfer %d, element %zu: %g %g", policy, (int)strike, i,
+                   (double)t[r].moved[i], kept[i]);
   }
   for (int r = 1; r < ranks; r++) weir_session_free(t[r].session);
   return missed;
@@ -168,10 +174,11 @@ static int sweep(const char *policy, int ranks, bool registered, double momentum
 
 Test(session_shrink, at_any_transfer, .timeout = 200) {
   static const char *const policies[] = {
-      "fixed:none:1:dense-ring",  "fixed:none:1:dense-tree", "fixed:bf16:1:dense-tree",
-      "fixed:bf16:1:dense-star",  "fixed:topk:0.1:ag",       "fixed:topk:0.1:ag:auto-bf16",
-      "fixed:qsgd:0.125:ag",      "fixed:star:0.1:art-tree", "fixed:randomk:0.1:art-ring",
-      "fixed:var:0.1:art-tree:auto-bf16"};
+      "fixed:none:1:dense-ring",    "fixed:none:1:dense-tree",
+      "fixed:bf16:1:dense-tree",    "fixed:bf16:1:dense-star",
+      "fixed:topk:0.1:ag",          "fixed:topk:0.1:ag:auto-bf16",
+      "fixed:qsgd:0.125:ag",        "fixed:star:0.1:art-tree",
+      "fixed:randomk:0.1:art-ring", "fixed:var:0.1:art-tree:auto-bf16"};
   int missed = 0;
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
     missed += sweep(policies[p], 3, true, 0);
@@ -180,10 +187,12 @@ Test(session_shrink, at_any_transfer, .timeout = 200) {
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 
-Test(session_shrink, without_registered_state) { (void)sweep("fixed:none:1:dense-tree", 4, false, 0); }
+Test(session_shrink, without_registered_state) {
+  (void)sweep("fixed:none:1:dense-tree", 4, false, 0);
+}
 
-/* What powersgd starts the next step from is the survivors' own, one that has missed a step takes it
- * from the others: else their weights would part. */
+/* What powersgd starts the next step from is the survivors' own, one that has missed a step takes
+ * it from the others: else their weights would part. */
 Test(session_shrink, low_rank, .timeout = 100) {
   int missed = 0;
   missed += sweep("fixed:powersgd:2:dense-ring", 3, true, 0);
@@ -270,7 +279,8 @@ static int work(const job *j, int rank) {
     without += s < 4 ? all : rest;
   }
   if (status == WEIR_OK) status = weir_allgather_bytes(session, mine, sizeof mine, seen);
-  bool right = status == WEIR_OK && left.world_size == WORKERS - 1 && (w[0] == with || w[0] == without);
+  bool right =
+      status == WEIR_OK && left.world_size == WORKERS - 1 && (w[0] == with || w[0] == without);
   for (int i = 0; i < 2 * (WORKERS - 1); i++) right = right && seen[i] == w[0];
   if (!right)
     fprintf(stderr, "%s, rank %d of %d: %s %s; %g, due %g or %g\n", j->transport, rank,
@@ -304,11 +314,16 @@ static void run(job j) {
 
 Test(session_shrink, processes_over_tcp, .timeout = 200) {
   for (int v = 0; v < WORKERS; v++)
-    run((job){.transport = "tcp", .policy = "fixed:none:1:dense-ring", .victim = v,
-              .signal = v % 2 ? SIGSTOP : SIGKILL, .probes = v == 0});
+    run((job){.transport = "tcp",
+              .policy = "fixed:none:1:dense-ring",
+              .victim = v,
+              .signal = v % 2 ? SIGSTOP : SIGKILL,
+              .probes = v == 0});
 }
 Test(session_shrink, processes_over_shm, .timeout = 200) {
   for (int v = 0; v < WORKERS; v++)
-    run((job){.transport = "shm", .policy = "fixed:none:1:dense-tree", .victim = v,
+    run((job){.transport = "shm",
+              .policy = "fixed:none:1:dense-tree",
+              .victim = v,
               .signal = v % 2 ? SIGKILL : SIGSTOP});
 }

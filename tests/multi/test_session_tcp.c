@@ -1,5 +1,5 @@
-/* Workers as processes over TCP and over shared memory.  One is killed, or frozen, in mid-step: every other one gets an
- * error that names it, within the time-out. */
+/* Workers as processes over TCP and over shared memory.  One is killed, or frozen, in mid-step:
+ * every other one gets an error that names it, within the time-out. */
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <netinet/in.h>
@@ -10,7 +10,6 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <weir/weir.h>
 
 #include "base/base.h"
@@ -33,8 +32,7 @@ typedef struct job {
 } job;
 
 static void free_port(char rendezvous[32]) {
-  struct sockaddr_in address = {.sin_family = AF_INET,
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   socklen_t length = sizeof address;
   const int s = socket(AF_INET, SOCK_STREAM, 0);
   if (bind(s, (struct sockaddr *)&address, length) != 0 ||
@@ -165,18 +163,25 @@ Test(session_tcp, a_frozen_worker_is_named, .timeout = 200) {
 }
 
 Test(session_shm, trains, .timeout = 100) {
-  run((job){.policy = "fixed:none:1:dense-halving", .victim = -1, .probes = true, .transport = "shm"});
+  run((job){
+      .policy = "fixed:none:1:dense-halving", .victim = -1, .probes = true, .transport = "shm"});
   run((job){.policy = "fixed:bf16:1:dense-tree", .victim = -1, .transport = "shm"});
 }
 
 Test(session_shm, a_killed_or_frozen_worker_is_named, .timeout = 200) {
   for (int i = 0; i < 4; i++)
-    run((job){.policy = policies[i], .victim = i, .signal = i % 2 ? SIGKILL : SIGSTOP,
-              .probes = i == 2, .transport = "shm"});
+    run((job){.policy = policies[i],
+              .victim = i,
+              .signal = i % 2 ? SIGKILL : SIGSTOP,
+              .probes = i == 2,
+              .transport = "shm"});
 }
 
 /* All on one host: shared memory. */
 Test(session_auto, finds_shared_memory, .timeout = 100) {
-  run((job){.policy = "fixed:none:1:dense-torus", .victim = -1, .probes = true,
-            .transport = "auto", .becomes = "shm"});
+  run((job){.policy = "fixed:none:1:dense-torus",
+            .victim = -1,
+            .probes = true,
+            .transport = "auto",
+            .becomes = "shm"});
 }

@@ -184,8 +184,12 @@ static void forge(const char *where, const forgery *f) {
   cr_assert_neq(h, MAP_FAILED);
   struct stat own;
   cr_assert_eq(stat("/proc/self/ns/pid", &own), 0);
-  *h = (shm_header){.magic = f->magic, .version = f->version, .job = 9, .bytes = bytes,
-                    .ring_bytes = shm_ring_size(2), .size = 2};
+  *h = (shm_header){.magic = f->magic,
+                    .version = f->version,
+                    .job = 9,
+                    .bytes = bytes,
+                    .ring_bytes = shm_ring_size(2),
+                    .size = 2};
   h->pid_space = (uint64_t)own.st_ino + f->pid_space;
   atomic_store(&h->open, 1);
   weir_transport *t = NULL;

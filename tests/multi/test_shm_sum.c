@@ -1,5 +1,5 @@
-/* All-reduce in shared memory: exact sums at every length around its chunks, and what happens to the
- * others when a rank means something else, dies or freezes. */
+/* All-reduce in shared memory: exact sums at every length around its chunks, and what happens to
+ * the others when a rank means something else, dies or freezes. */
 #include <criterion/criterion.h>
 #include <time.h>
 
@@ -51,9 +51,8 @@ static weir_status sum_once(weir_comm *comm, float *x, size_t n) {
 }
 
 /* Around a vector, the length every rank adds up whole, one chunk, all slots, and many of them. */
-static const size_t lengths[] = {0,     1,      3,      16,     17,     1000,   4096,
-                                 4097,  32767,  32768,  32769,  131072, 131073, 163841,
-                                 300007, 5};
+static const size_t lengths[] = {0,     1,     3,     16,     17,     1000,   4096,   4097,
+                                 32767, 32768, 32769, 131072, 131073, 163841, 300007, 5};
 
 static weir_status sums_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
@@ -73,7 +72,8 @@ static weir_status sums_body(weir_transport *t, void *user) {
                            (unsigned long long)(t->bytes_sent - before));
       float one = 1;
       if (status == WEIR_OK) /* messages in between */
-        status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &one, 1, WEIR_VALUE_FP32, NULL, NULL);
+        status =
+            weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &one, 1, WEIR_VALUE_FP32, NULL, NULL);
       if (status == WEIR_OK && one != (float)t->size)
         status = weir_fail(WEIR_E_INTERNAL, "messages in between: %g", (double)one);
     }
@@ -141,8 +141,9 @@ Test(shm_sum, what_it_does_not_do) {
   cr_assert_eq(weir_transport_shm(&t, "alone", 1, 0, 1, 1.0), WEIR_OK);
   cr_assert_eq(weir_comm_create(&comm, t, 1.0), WEIR_OK);
   cr_assert(weir_comm_native(comm));
-  cr_assert_eq(weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, &x, 1, WEIR_VALUE_BF16, &error, NULL),
-               WEIR_E_UNSUPPORTED);
+  cr_assert_eq(
+      weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, &x, 1, WEIR_VALUE_BF16, &error, NULL),
+      WEIR_E_UNSUPPORTED);
   cr_assert_eq(t->ops->allreduce(t, &tag, &x, 1, block, 257, weir_now_s() + 1), WEIR_E_INVALID);
   weir_comm_free(comm);
   t->ops->destroy(t);

@@ -20,15 +20,17 @@ typedef struct scene {
 } scene;
 
 static void nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  const struct timespec pause = {(time_t)seconds,
+                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
   (void)nanosleep(&pause, NULL);
 }
 
-/* Strikes this rank if it is its turn: at its step, or (step < 0) because the group has ended before
- * it came to that.  True: it leaves in good order. */
+/* Strikes this rank if it is its turn: at its step, or (step < 0) because the group has ended
+ * before it came to that.  True: it leaves in good order. */
 static bool strikes(const scene *s, int rank, int number, int step) {
   for (int v = 0; v < s->victims; v++) {
-    if (s->victim[v] != rank || s->group[v] != number || (step >= 0 && s->step[v] != step)) continue;
+    if (s->victim[v] != rank || s->group[v] != number || (step >= 0 && s->step[v] != step))
+      continue;
     static atomic_int raised; /* once a process: one that thaws is not struck again */
     if (s->signal[v] == 0) return true;
     if (atomic_fetch_add(&raised, 1) == 0) (void)raise(s->signal[v]);
@@ -52,9 +54,11 @@ static weir_status sums(weir_transport *t, const int *old, int steps, const scen
     }
     for (size_t i = 0; i < N; i++) x[i] = (float)(1 << old[t->rank]);
     weir_comm_step(comm, 7, (uint64_t)step);
-    status = weir_allreduces[step % WEIR_ALLREDUCE_STAR].run(comm, x, N, WEIR_VALUE_FP32, NULL, NULL);
+    status =
+        weir_allreduces[step % WEIR_ALLREDUCE_STAR].run(comm, x, N, WEIR_VALUE_FP32, NULL, NULL);
     for (size_t i = 0; status == WEIR_OK && i < N; i++)
-      if (x[i] != due) status = weir_fail(WEIR_E_INTERNAL, "sum %g, due %g", (double)x[i], (double)due);
+      if (x[i] != due)
+        status = weir_fail(WEIR_E_INTERNAL, "sum %g, due %g", (double)x[i], (double)due);
   }
   free(x);
   weir_comm_free(comm);
@@ -118,8 +122,9 @@ static void play_as(enum group_kind kind, int size, scene s, weir_status due) {
                  weir_status_name(g.result[r].status), g.result[r].message);
     for (int i = 0, at = 0; due == WEIR_OK && i < size; i++)
       if (!struck(&s, i))
-        cr_assert_eq(s.members[r * GROUP_MAX + at++], i, "kind %d, size %d, rank %d: member %d is %d",
-                     (int)kind, size, r, at - 1, s.members[r * GROUP_MAX + at - 1]);
+        cr_assert_eq(s.members[r * GROUP_MAX + at++], i,
+                     "kind %d, size %d, rank %d: member %d is %d", (int)kind, size, r, at - 1,
+                     s.members[r * GROUP_MAX + at - 1]);
   }
   (void)munmap(s.members, GROUP_MAX * GROUP_MAX * sizeof *s.members);
   group_done(&g);
@@ -132,8 +137,11 @@ static scene one(int victim, int signal, int step) {
 }
 
 static scene two(int a, int signal_a, int b, int signal_b, int step_b) {
-  return (scene){.victims = 2, .victim = {a, b}, .signal = {signal_a, signal_b},
-                 .step = {4, step_b}, .groups = 2};
+  return (scene){.victims = 2,
+                 .victim = {a, b},
+                 .signal = {signal_a, signal_b},
+                 .step = {4, step_b},
+                 .groups = 2};
 }
 
 static void any_rank(enum group_kind kind, int signal) {
@@ -160,8 +168,12 @@ static void several(enum group_kind kind) {
   play(kind, 4, two(0, SIGKILL, 3, SIGKILL, 4));
   play(kind, 5, two(1, SIGSTOP, 3, SIGKILL, 4));
   play(kind, 5, two(0, SIGSTOP, 1, SIGSTOP, 4));
-  play(kind, 4, (scene){.victims = 3, .victim = {0, 1, 3}, .signal = {SIGKILL, SIGKILL, SIGKILL},
-                        .step = {3, 3, 3}, .groups = 2});
+  play(kind, 4,
+       (scene){.victims = 3,
+               .victim = {0, 1, 3},
+               .signal = {SIGKILL, SIGKILL, SIGKILL},
+               .step = {3, 3, 3},
+               .groups = 2});
 }
 Test(shrink, two_ranks_tcp, .timeout = 120) { several(GROUP_TCP); }
 Test(shrink, two_ranks_shm, .timeout = 120) { several(GROUP_SHM); }
@@ -270,9 +282,9 @@ static weir_status leaving_body(weir_transport *t, void *user) {
   if (status != WEIR_OK) return status;
   next->ops->destroy(next);
   nap(0.1);
-  return descriptors() == before ? WEIR_OK
-                                 : weir_fail(WEIR_E_INTERNAL, "%d descriptors, %d before",
-                                             descriptors(), before);
+  return descriptors() == before
+             ? WEIR_OK
+             : weir_fail(WEIR_E_INTERNAL, "%d descriptors, %d before", descriptors(), before);
 }
 
 static void leaves_nothing(enum group_kind kind) {

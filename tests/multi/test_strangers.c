@@ -1,9 +1,9 @@
 /* Who does not know the job's secret stays outside, is logged once and harms nobody. */
-#include "log_file.h"
-#include "wire_bytes.h"
-
 #include <sys/stat.h>
 #include <weir/weir.h>
+
+#include "log_file.h"
+#include "wire_bytes.h"
 
 #define SECRET_TEXT "the right one"
 
@@ -22,8 +22,8 @@ static weir_status talk(weir_transport *t) {
 
 static weir_status join_as(const group *g, int rank, const char *secret, double timeout_s,
                            weir_transport **t) {
-  return weir_transport_tcp_secret(t, g->where, NULL, secret, strlen(secret), g->job, rank,
-                                   g->size, timeout_s);
+  return weir_transport_tcp_secret(t, g->where, NULL, secret, strlen(secret), g->job, rank, g->size,
+                                   timeout_s);
 }
 
 /* A rank with the right secret, whose stderr goes to `log`. */
@@ -118,7 +118,8 @@ Test(strangers, in_place_of_rank_0) {
   const struct sockaddr_in at = loopback(atoi(strchr(g.where, ':') + 1));
   const int listener = socket(AF_INET, SOCK_STREAM, 0);
   (void)setsockopt(listener, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  cr_assert(bind(listener, (const struct sockaddr *)&at, sizeof at) == 0 && listen(listener, 8) == 0);
+  cr_assert(bind(listener, (const struct sockaddr *)&at, sizeof at) == 0 &&
+            listen(listener, 8) == 0);
   start_rank(&g, 1, 0, log);
   const int fd = accept(listener, NULL, NULL);
   cr_assert_eq(receive(fd, hello, HELLO), HELLO);

@@ -1,9 +1,8 @@
-/* Strangers at the doors of a group that runs, and of one that loses a rank meanwhile: every reason to
- * refuse them is logged once a meeting, and nobody of the group is hurt. */
+/* Strangers at the doors of a group that runs, and of one that loses a rank meanwhile: every reason
+ * to refuse them is logged once a meeting, and nobody of the group is hurt. */
+#include "collectives/transports/tcp.h"
 #include "log_file.h"
 #include "wire_bytes.h"
-
-#include "collectives/transports/tcp.h"
 
 #define RANKS 3
 #define SILENT 40 /* and as many that hang up in mid-word */
@@ -78,7 +77,8 @@ Test(strangers, every_reason_is_logged_once) {
   static const char *const reasons[] = {"another version", "another job", "another number of ranks",
                                         "does not belong here", "does not speak our protocol"};
   for (size_t i = 0; i < sizeof reasons / sizeof *reasons; i++)
-    cr_assert_eq(count_lines(log, reasons[i]), 1, "%s: %d lines", reasons[i], count_lines(log, reasons[i]));
+    cr_assert_eq(count_lines(log, reasons[i]), 1, "%s: %d lines", reasons[i],
+                 count_lines(log, reasons[i]));
   cr_assert_eq(count_lines(log, "refused"), 5);
   (void)unlink(log);
   group_done(&g);
@@ -86,18 +86,21 @@ Test(strangers, every_reason_is_logged_once) {
 
 /* --- at the doors of a group that runs ------------------------------------------------------ */
 
-/* Hold the door of each rank: silent ones, such that have said half of a hello, and such that say they
- * are the rank that will be lost and cannot prove it. */
+/* Hold the door of each rank: silent ones, such that have said half of a hello, and such that say
+ * they are the rank that will be lost and cannot prove it. */
 static void besiege(const tcp *self, uint64_t job) {
   unsigned char said[2 * HELLO]; /* a hello, and a proof that proves nothing */
-  greeting g = {.version = 2, .kind = REJOIN, .job = job, .size = RANKS, .rank = RANKS - 1, .generation = 1};
+  greeting g = {
+      .version = 2, .kind = REJOIN, .job = job, .size = RANKS, .rank = RANKS - 1, .generation = 1};
   write_hello(said, g);
   g.kind = PROOF;
   write_hello(said + HELLO, g);
   for (int r = 0; r < RANKS; r++)
     for (int i = 0; i < 2 * SILENT + 3; i++) {
       const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-      if (connect(fd, (const struct sockaddr *)&self->peer[r].data, sizeof(struct sockaddr_in)) != 0) abort();
+      if (connect(fd, (const struct sockaddr *)&self->peer[r].data, sizeof(struct sockaddr_in)) !=
+          0)
+        abort();
       if (i >= 2 * SILENT) {
         if (send(fd, said, sizeof said, MSG_NOSIGNAL) != (ssize_t)sizeof said) abort();
       } else if (i >= SILENT) {

@@ -1,7 +1,8 @@
-/* Ranks that are killed, frozen, stopped for a while or cut off at random moments of random collectives:
- * nobody hangs, no sum is wrong, the survivors agree on who they are, go on and finish, and nothing is
- * left behind.  16 rounds; WEIR_STRESS_ROUNDS asks for another number, WEIR_STRESS_SEED for other ones,
- * and WEIR_STRESS_ONLY for a single round, all of whose draws follow from seed and number. */
+/* Ranks that are killed, frozen, stopped for a while or cut off at random moments of random
+ * collectives: nobody hangs, no sum is wrong, the survivors agree on who they are, go on and
+ * finish, and nothing is left behind.  16 rounds; WEIR_STRESS_ROUNDS asks for another number,
+ * WEIR_STRESS_SEED for other ones, and WEIR_STRESS_ONLY for a single round, all of whose draws
+ * follow from seed and number. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
@@ -16,20 +17,20 @@
 
 #define TIMEOUT_S 0.5
 #define SHRINK_S 1.0
-/* A rank that does not answer: one time-out, then questions to all for 0.6 s; then a busy machine. */
+/* A rank that does not answer: one time-out, then questions for 0.6 s, then a busy machine. */
 #define FOUND_S (TIMEOUT_S + 0.6 + 1.0)
 #define HANG_S 30.0
 #define GROUPS_MAX 12 /* a slow machine may lose one now and then for nothing */
-#define STEPS 5 /* at least so many in the last group */
+#define STEPS 5       /* at least so many in the last group */
 
 enum { KILLED, FROZEN, PAUSED, CUT, KINDS };
 static const char *const kinds[KINDS] = {"killed", "frozen", "paused", "cut off"};
 
 typedef struct blow {
   int victim, kind;
-  double at_s;     /* after all have come together */
-  double pause_s;  /* PAUSED: goes on after so long */
-  int peer;        /* CUT: -1 all */
+  double at_s;    /* after all have come together */
+  double pause_s; /* PAUSED: goes on after so long */
+  int peer;       /* CUT: -1 all */
 } blow;
 
 /* In memory shared with the ranks. */
@@ -44,7 +45,7 @@ typedef struct round_of {
   enum group_kind kind;
   int size, blows;
   blow blow[2];
-  bool thaws; /* frozen ranks wake up when the others are through */
+  bool thaws;             /* frozen ranks wake up when the others are through */
   atomic_int there, cuts; /* ranks that are in the group; cuts that were made */
   atomic_bool over;       /* nothing more will happen */
   atomic_bool closed;     /* all but the frozen ranks have ended */
@@ -60,8 +61,9 @@ typedef struct cutter {
   pthread_t thread;
 } cutter;
 
-/* Dissolving an established connection makes the kernel send a reset, whoever is using it.  By the bare
- * system call: ThreadSanitizer takes connect() beside sendmsg() for a race, which here is the point. */
+/* Dissolving an established connection makes the kernel send a reset, whoever is using it.  By the
+ * bare system call: ThreadSanitizer takes connect() beside sendmsg() for a race, which here is the
+ * point. */
 static void *cut(void *argument) {
   const cutter *c = argument;
   const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
@@ -80,19 +82,20 @@ static weir_status collectives(round_of *round, weir_transport *t, const int *na
   random_ops ops;
   bool over = false;
   const bool late = atomic_load(&round->closed);
-  weir_status status =
-      ops_open(&ops, t, name, round->seed + (uint64_t)number * UINT64_C(0x9e3779b97f4a7c15), TIMEOUT_S);
+  weir_status status = ops_open(
+      &ops, t, name, round->seed + (uint64_t)number * UINT64_C(0x9e3779b97f4a7c15), TIMEOUT_S);
   for (uint64_t step = 0; status == WEIR_OK && !over; step++) {
     status = ops_next(&ops, step);
     if (status == WEIR_OK)
       status = ops_all(&ops, step >= STEPS && atomic_load(&round->over), &over);
   }
   ops_close(&ops);
-  /* One that was frozen in its group's last collective may find all that it needs when it wakes; the
-   * others have gone on without it.  In a group made since, it would be one too many. */
+  /* One that was frozen in its group's last collective may find all that it needs when it wakes;
+   * the others have gone on without it.  In a group made since, it would be one too many. */
   if (status == WEIR_OK && !late && atomic_load(&round->closed))
     status = weir_fail(WEIR_E_PEER, "the others have ended");
-  if (status == WEIR_E_PROTOCOL || status == WEIR_E_MISMATCH) { /* nobody here breaks the protocol */
+  if (status == WEIR_E_PROTOCOL ||
+      status == WEIR_E_MISMATCH) { /* nobody here breaks the protocol */
     char why[256];
     (void)snprintf(why, sizeof why, "%s", weir_last_error());
     status = weir_fail(WEIR_E_INTERNAL, "%s", why);
@@ -181,8 +184,10 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
     b->victim = (int)weir_rng_below(&rng, (uint64_t)round->size);
     if (i == 1 && b->victim == round->blow[0].victim) b->victim = (b->victim + 1) % round->size;
     b->at_s = 0.15 * weir_rng_uniform(&rng);
-    /* The second one may come while the survivors of the first are still finding out, or together. */
-    if (i == 1) b->at_s = round->blow[0].at_s + 2.5 * weir_rng_uniform(&rng) * weir_rng_uniform(&rng);
+    /* The second one may come while the survivors of the first are still finding out,
+     * or together. */
+    if (i == 1)
+      b->at_s = round->blow[0].at_s + 2.5 * weir_rng_uniform(&rng) * weir_rng_uniform(&rng);
     b->pause_s = 2.5 * TIMEOUT_S * weir_rng_uniform(&rng);
     b->peer = weir_rng_below(&rng, 2) ? -1 : (b->victim + 1) % round->size;
   }
@@ -205,7 +210,8 @@ static double strike(const group *g, const blow *b, double begun_s) {
   const double struck_s = weir_now_s();
   if (b->kind == CUT) return struck_s; /* it does so by itself */
   (void)kill(pid, b->kind == KILLED ? SIGKILL : SIGSTOP);
-  (void)waitid(P_PID, (id_t)pid, &info, WNOWAIT | (b->kind == KILLED ? WEXITED : WEXITED | WSTOPPED));
+  (void)waitid(P_PID, (id_t)pid, &info,
+               WNOWAIT | (b->kind == KILLED ? WEXITED : WEXITED | WSTOPPED));
   return struck_s;
 }
 
@@ -287,7 +293,8 @@ static void judge_rank(const group *g, const round_of *round, int rank, verdict 
   } else if (result->status == WEIR_OK) {
     int due = 0;
     for (int r = 0; r < round->size; r++) /* one group, and exactly those who say so */
-      if (g->result[r].status == WEIR_OK && (due >= w->size || w->member[due++] != r)) due = GROUP_MAX;
+      if (g->result[r].status == WEIR_OK && (due >= w->size || w->member[due++] != r))
+        due = GROUP_MAX;
     if (due == w->size) return;
     *v = (verdict){.right = false}; /* one that has finished looks lost to one whose time is up */
     int at = snprintf(v->text, sizeof v->text, "not one group:");
@@ -357,7 +364,8 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
       cr_assert(false, "seed %llu, %s: %s (the machine stood still for %.2f s)",
                 (unsigned long long)seed, what, v.text, stall_s);
     if (alone && traces_named_segments() > 0)
-      cr_assert(false, "seed %llu, %s: shared memory is left behind", (unsigned long long)seed, what);
+      cr_assert(false, "seed %llu, %s: shared memory is left behind", (unsigned long long)seed,
+                what);
     if (!v.right) continue;
     (void)munmap(round, sizeof *round);
     return again;
@@ -365,8 +373,10 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
 }
 
 Test(stress, ranks_are_lost_at_random, .timeout = 86400) {
-  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1), only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
-  const uint64_t count = watch_asked("WEIR_STRESS_ROUNDS", 16), first = only == UINT64_MAX ? 0 : only;
+  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1),
+                 only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
+  const uint64_t count = watch_asked("WEIR_STRESS_ROUNDS", 16),
+                 first = only == UINT64_MAX ? 0 : only;
   const bool alone = traces_isolate();
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
   const int before = traces_named_segments();
@@ -384,9 +394,10 @@ Test(stress, ranks_are_lost_at_random, .timeout = 86400) {
   cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "a process is left behind");
   if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
     fprintf(stderr,
-            "stress: seed %llu, %llu rounds in %.0f s, %d played again; until all knew, at most: killed "
+            "stress: seed %llu, %llu rounds in %.0f s, %d played again; until all knew, at most: "
+            "killed "
             "%.2f s, frozen %.2f s, paused %.2f s, cut off %.2f s%s\n",
-            (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s, repeated,
-            longest_s[KILLED], longest_s[FROZEN], longest_s[PAUSED], longest_s[CUT],
+            (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s,
+            repeated, longest_s[KILLED], longest_s[FROZEN], longest_s[PAUSED], longest_s[CUT],
             alone ? "" : " (not alone)");
 }

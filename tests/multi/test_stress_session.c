@@ -1,12 +1,11 @@
-/* Training that loses ranks at random moments: the survivors' weights stay equal, and what was given is
- * in the weights or in the residuals, to the last element, whatever the plan.  10 rounds;
+/* Training that loses ranks at random moments: the survivors' weights stay equal, and what was
+ * given is in the weights or in the residuals, to the last element, whatever the plan.  10 rounds;
  * WEIR_STRESS_ROUNDS, WEIR_STRESS_SEED and WEIR_STRESS_ONLY as in test_stress.c. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
-
 #include <weir/weir.h>
 
 #include "ranks.h"
@@ -24,15 +23,21 @@
 
 enum { KILLED, FROZEN, CUT, KINDS };
 static const char *const kinds[KINDS] = {"killed", "frozen", "cut off"};
-static const char *const policies[] = {
-    "fixed:none:1:dense-ring",           "fixed:none:1:dense-double-tree",
-    "fixed:bf16:1:dense-tree",           "fixed:bf16:1:dense-halving",
-    "fixed:topk:0.1:ag",                 "fixed:topk:0.1:ag:auto-bf16",
-    "fixed:lwtopk:0.1:ag:auto-fp32",     "fixed:qsgd:0.125:ag",
-    "fixed:fp16:0.5:ag",                 "fixed:star:0.1:art-tree",
-    "fixed:star:0.1:art-ring:auto-bf16", "fixed:var:0.1:art-tree:auto-bf16",
-    "fixed:randomk:0.1:art-ring",        "fixed:dgc:0.1:ag:auto-fp16",
-    "fixed:powersgd:2:dense-ring"};
+static const char *const policies[] = {"fixed:none:1:dense-ring",
+                                       "fixed:none:1:dense-double-tree",
+                                       "fixed:bf16:1:dense-tree",
+                                       "fixed:bf16:1:dense-halving",
+                                       "fixed:topk:0.1:ag",
+                                       "fixed:topk:0.1:ag:auto-bf16",
+                                       "fixed:lwtopk:0.1:ag:auto-fp32",
+                                       "fixed:qsgd:0.125:ag",
+                                       "fixed:fp16:0.5:ag",
+                                       "fixed:star:0.1:art-tree",
+                                       "fixed:star:0.1:art-ring:auto-bf16",
+                                       "fixed:var:0.1:art-tree:auto-bf16",
+                                       "fixed:randomk:0.1:art-ring",
+                                       "fixed:dgc:0.1:ag:auto-fp16",
+                                       "fixed:powersgd:2:dense-ring"};
 #define POLICIES (sizeof policies / sizeof *policies)
 
 typedef struct trainee {
@@ -54,8 +59,8 @@ typedef struct round_of {
   trainee rank[RANKS];
 } round_of;
 
-/* The victim gives nothing, so that what is lost with it is nothing.  Over 64 steps the others' add up
- * to little. */
+/* The victim gives nothing, so that what is lost with it is nothing.  Over 64 steps the others' add
+ * up to little. */
 static float gradient(const round_of *round, int rank, uint64_t step, size_t i) {
   if (rank == round->victim) return 0.0F;
   return (float)((int)((i * 37 + step * 11 + (size_t)rank * 101) % 64) - 32);
@@ -126,11 +131,13 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
     }
     if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL) continue;
     weir_survivors left;
-    for (int again = 0; status != WEIR_OK && again < 3; again++) status = weir_shrink(session, &left);
+    for (int again = 0; status != WEIR_OK && again < 3; again++)
+      status = weir_shrink(session, &left);
     if (status != WEIR_OK) break;
     memset(over, 0, sizeof over);
     t->world = left.world_size;
-    for (size_t i = 0; left.missed && i < N; i++) t->given[i] += (double)gradient(round, rank, step, i);
+    for (size_t i = 0; left.missed && i < N; i++)
+      t->given[i] += (double)gradient(round, rank, step, i);
     step = left.step;
   }
   t->steps = (int)step;
@@ -161,7 +168,8 @@ static weir_status work(round_of *round, int rank) {
   if (status == WEIR_OK) status = train(session, round, rank);
   if (cuts) (void)pthread_join(c.thread, NULL);
   (void)snprintf(t->message, sizeof t->message, "%s", status == WEIR_OK ? "" : weir_last_error());
-  if (status == WEIR_OK) memcpy(t->residual, weir_engine_residual(session->engine), sizeof t->residual);
+  if (status == WEIR_OK)
+    memcpy(t->residual, weir_engine_residual(session->engine), sizeof t->residual);
   weir_session_free(session);
   return status;
 }
@@ -280,7 +288,8 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
     const int hangs = run_ranks(round, w), wrong = judge(round, hangs, text);
     const double stall_s = atomic_load(&w->worst_s);
     cr_assert(wrong == 0 || (wrong == 1 && stall_s >= WATCH_STALL_S && again < 20),
-              "seed %llu, round %llu: %s over %s, %d ranks, rank %d %s after %.0f ms: %s (the machine stood "
+              "seed %llu, round %llu: %s over %s, %d ranks, rank %d %s after %.0f ms: %s (the "
+              "machine stood "
               "still for %.2f s)",
               (unsigned long long)seed, (unsigned long long)number, round->policy,
               round->tcp ? "tcp" : "shm", round->size, round->victim, kinds[round->kind],
@@ -294,7 +303,8 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
 }
 
 Test(stress, training_loses_ranks_at_random, .timeout = 86400) {
-  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1), only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
+  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1),
+                 only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
   const uint64_t first = only == UINT64_MAX ? 0 : only;
   const uint64_t end = only == UINT64_MAX ? watch_asked("WEIR_STRESS_ROUNDS", 10) : only + 1;
   const bool alone = traces_isolate();
@@ -314,6 +324,6 @@ Test(stress, training_loses_ranks_at_random, .timeout = 86400) {
   cr_assert_eq(left, -1, "a process is left behind");
   if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
     fprintf(stderr, "stress: seed %llu, %llu rounds of training in %.0f s, %d played again%s\n",
-            (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s, repeated,
-            alone ? "" : " (not alone)");
+            (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s,
+            repeated, alone ? "" : " (not alone)");
 }

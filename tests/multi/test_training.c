@@ -6,9 +6,15 @@
 Test(training, three_hundred_steps_pass_eighty_percent) {
   weir_dataset data;
   cr_assert_eq(weir_dataset_load(&data, NULL), WEIR_OK, "%s", weir_last_error());
-  const weir_trainer_config config = {.model = "mlp", .seed = 1, .world_size = 1, .batch = 64,
-                                      .learning_rate = 0.05, .momentum = 0.9, .weight_decay = 5e-4,
-                                      .decay_factor = 1, .threads = 1};
+  const weir_trainer_config config = {.model = "mlp",
+                                      .seed = 1,
+                                      .world_size = 1,
+                                      .batch = 64,
+                                      .learning_rate = 0.05,
+                                      .momentum = 0.9,
+                                      .weight_decay = 5e-4,
+                                      .decay_factor = 1,
+                                      .threads = 1};
   weir_trainer *trainer = NULL;
   cr_assert_eq(weir_trainer_create(&trainer, &config, &data), WEIR_OK, "%s", weir_last_error());
   const size_t untrained = weir_trainer_evaluate(trainer, 0, data.test);

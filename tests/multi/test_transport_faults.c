@@ -42,14 +42,13 @@ static void differ_case(enum group_kind kind, difference d) {
   group_run(&g);
   bool said = false;
   for (int r = 0; r < 2; r++) {
-    cr_assert_eq(g.result[r].status, WEIR_E_MISMATCH, "rank %d: %d %s", r,
-                 (int)g.result[r].status, g.result[r].message);
+    cr_assert_eq(g.result[r].status, WEIR_E_MISMATCH, "rank %d: %d %s", r, (int)g.result[r].status,
+                 g.result[r].message);
     cr_assert(strstr(g.result[r].message, r == 0 ? "rank 1" : "rank 0") != NULL, "%s",
               g.result[r].message);
     if (strstr(g.result[r].message, d.said)) said = true;
   }
-  cr_assert(said, "\"%s\" is in none of: %s; %s", d.said, g.result[0].message,
-            g.result[1].message);
+  cr_assert(said, "\"%s\" is in none of: %s; %s", d.said, g.result[0].message, g.result[1].message);
   group_done(&g);
 }
 

@@ -47,7 +47,8 @@ Test(frames, another_version) {
 Test(frames, from_somebody_else) {
   unsigned char bytes[FRAME];
   write_frame(bytes, 3, 0);
-  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL, "a message of rank 1 says it is from rank 3");
+  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
+          "a message of rank 1 says it is from rank 3");
 }
 
 Test(frames, too_long) {

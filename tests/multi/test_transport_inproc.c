@@ -12,7 +12,7 @@ typedef struct between {
   double after_s; /* rank 0 acts so long after rank 1 has posted the large message */
   bool abort;     /* it ends the group; else it sends a byte */
   void *large;
-  double took_s; /* of rank 2's transfer */
+  double took_s;    /* of rank 2's transfer */
   atomic_bool done; /* it is over: the others, who would wake it by leaving, may leave */
 } between;
 

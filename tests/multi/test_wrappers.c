@@ -33,7 +33,8 @@ static weir_status stacked_body(weir_transport *t, void *user) {
   weir_transfer_entry entry[4] = {0};
   weir_transfer_log log = {entry, 4, 0};
   weir_transport *slow = NULL, *top = NULL;
-  const weir_delay delay = {.seconds = 0.002, .jitter_s = 0.001, .seconds_per_byte = 1e-9, .seed = 3};
+  const weir_delay delay = {
+      .seconds = 0.002, .jitter_s = 0.001, .seconds_per_byte = 1e-9, .seed = 3};
   weir_status status = weir_transport_delay(&slow, t, &delay);
   if (status == WEIR_OK) status = weir_transport_trace(&top, slow, &log);
   if (status == WEIR_OK) status = sums(top, 3);
@@ -121,15 +122,18 @@ static void struck_case(enum group_kind kind, weir_strike strike) {
 Test(wrappers, strikes, .timeout = 120) {
   static const enum group_kind kinds[] = {GROUP_THREADS, GROUP_TCP, GROUP_SHM};
   for (int k = 0; k < 3; k++)
-    for (int kind = k == 0 ? WEIR_STRIKE_RESET : WEIR_STRIKE_KILL; kind <= WEIR_STRIKE_LEAVE; kind++)
+    for (int kind = k == 0 ? WEIR_STRIKE_RESET : WEIR_STRIKE_KILL; kind <= WEIR_STRIKE_LEAVE;
+         kind++)
       struck_case(kinds[k], (weir_strike){(weir_strike_kind)kind, 5, kind % 2 ? -1 : 2});
 }
 
 Test(wrappers, bad_arguments) {
   weir_transport *t = NULL, *out = NULL;
   cr_assert_eq(weir_transport_inproc(&t, "wrapped alone", 0, 1, 1.0), WEIR_OK);
-  cr_assert_eq(weir_transport_fault(&out, t, &(weir_strike){WEIR_STRIKE_KILL, 0, 1}), WEIR_E_INVALID);
-  cr_assert_eq(weir_transport_fault(&out, t, &(weir_strike){WEIR_STRIKE_KILL, 0, -2}), WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_fault(&out, t, &(weir_strike){WEIR_STRIKE_KILL, 0, 1}),
+               WEIR_E_INVALID);
+  cr_assert_eq(weir_transport_fault(&out, t, &(weir_strike){WEIR_STRIKE_KILL, 0, -2}),
+               WEIR_E_INVALID);
   cr_assert_eq(weir_transport_delay(&out, t, &(weir_delay){.seconds = -1}), WEIR_E_INVALID);
   cr_assert_eq(weir_transport_delay(&out, t, &(weir_delay){.jitter_s = NAN}), WEIR_E_INVALID);
   cr_assert_eq(weir_transport_delay(&out, t, &(weir_delay){.seconds_per_byte = INFINITY}),

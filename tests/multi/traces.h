@@ -35,8 +35,8 @@
 #endif
 
 #if TRACES_HEAP
-/* Bytes that are allocated, exactly: every allocation of this program and of its libraries comes through
- * here, in front of glibc's own. */
+/* Bytes that are allocated, exactly: every allocation of this program and of its libraries comes
+ * through here, in front of glibc's own. */
 void *__libc_malloc(size_t bytes);
 void *__libc_calloc(size_t count, size_t bytes);
 void *__libc_realloc(void *old, size_t bytes);
@@ -51,7 +51,9 @@ static void *traces_gain(void *memory) {
 }
 void *malloc(size_t bytes) { return traces_gain(__libc_malloc(bytes)); }
 void *calloc(size_t count, size_t bytes) { return traces_gain(__libc_calloc(count, bytes)); }
-void *memalign(size_t alignment, size_t bytes) { return traces_gain(__libc_memalign(alignment, bytes)); }
+void *memalign(size_t alignment, size_t bytes) {
+  return traces_gain(__libc_memalign(alignment, bytes));
+}
 void *aligned_alloc(size_t alignment, size_t bytes) { return memalign(alignment, bytes); }
 int posix_memalign(void **memory, size_t alignment, size_t bytes) {
   *memory = memalign(alignment, bytes);
@@ -71,8 +73,8 @@ void free(void *memory) {
 static const size_t traces_allocated = 0; /* LeakSanitizer looks instead */
 #endif
 
-/* What libraries keep to use again: with a thread's stack, GLib's slices of each thread.  Smaller leaks
- * are LeakSanitizer's to find. */
+/* What libraries keep to use again: with a thread's stack, GLib's slices of each thread.  Smaller
+ * leaks are LeakSanitizer's to find. */
 #define TRACES_SLACK 16384
 
 typedef struct traces {
@@ -106,7 +108,8 @@ static inline traces traces_now(void) {
 /* WEIR_E_INTERNAL when more is there than before. */
 static inline weir_status traces_check(const traces *before) {
 #if defined(__SANITIZE_ADDRESS__)
-  if (__lsan_do_recoverable_leak_check()) return weir_fail(WEIR_E_INTERNAL, "memory is left behind");
+  if (__lsan_do_recoverable_leak_check())
+    return weir_fail(WEIR_E_INTERNAL, "memory is left behind");
 #endif
   traces now = traces_now();
   /* A thread that has been joined may still be on its last instructions. */
@@ -137,8 +140,8 @@ static inline void *traces_prove(void *argument) {
   return argument;
 }
 
-/* What libraries allocate once and keep (the resolver, a thread's stack, GLib's slices) is there from
- * now on. */
+/* What libraries allocate once and keep (the resolver, a thread's stack, GLib's slices) is there
+ * from now on. */
 static inline void traces_settle(void) {
   weir_transport *t = NULL;
   pthread_t thread;

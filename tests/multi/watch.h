@@ -1,6 +1,6 @@
-/* Is the machine itself standing still?  A process that should wake every few milliseconds writes down
- * how late it was: a test of time-outs can then tell its own faults from a machine that gave nobody any
- * time (a suspended machine, a debugger, far too much load). */
+/* Is the machine itself standing still?  A process that should wake every few milliseconds writes
+ * down how late it was: a test of time-outs can then tell its own faults from a machine that gave
+ * nobody any time (a suspended machine, a debugger, far too much load). */
 #ifndef WEIR_TESTS_WATCH_H
 #define WEIR_TESTS_WATCH_H
 
@@ -23,7 +23,8 @@ typedef struct watch {
 } watch;
 
 static inline void watch_nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds, (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  const struct timespec pause = {(time_t)seconds,
+                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
   (void)nanosleep(&pause, NULL);
 }
 
@@ -42,7 +43,8 @@ static inline watch *watch_start(void) {
     const double now_s = weir_now_s(), gap_s = now_s - last_s;
     last_s = now_s;
     if (gap_s > atomic_load(&w->worst_s)) atomic_store(&w->worst_s, gap_s);
-    atomic_store(&w->awake_s, atomic_load(&w->awake_s) + (gap_s < WATCH_STALL_S ? gap_s : WATCH_STALL_S));
+    atomic_store(&w->awake_s,
+                 atomic_load(&w->awake_s) + (gap_s < WATCH_STALL_S ? gap_s : WATCH_STALL_S));
   }
 }
 

@@ -53,9 +53,9 @@ static inline void job_key(uint64_t job, unsigned char key[32]) {
 }
 
 /* HMAC(key, label 0 a b c). */
-static inline void prove(const unsigned char key[32], const char *label, const void *a, size_t a_bytes,
-                         const void *b, size_t b_bytes, const void *c, size_t c_bytes,
-                         unsigned char proof[32]) {
+static inline void prove(const unsigned char key[32], const char *label, const void *a,
+                         size_t a_bytes, const void *b, size_t b_bytes, const void *c,
+                         size_t c_bytes, unsigned char proof[32]) {
   unsigned char text[1024];
   size_t at = strlen(label) + 1;
   memcpy(text, label, at);
@@ -112,7 +112,7 @@ static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length
 static unsigned char group_key[32]; /* as learnt from the table */
 
 static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uint32_t culprit,
-                           uint32_t reason, uint32_t from) {
+                                  uint32_t reason, uint32_t from) {
   memset(to, 0, DATAGRAM);
   memcpy(to, "WEID", 4);
   put(to + 4, 2, 2);
@@ -174,8 +174,7 @@ static inline weir_status expect_body(weir_transport *t, void *user) {
   const double *wait_s = user;
   unsigned char data[PAYLOAD + 1] = {0};
   weir_recv recv = {1, data, PAYLOAD, 0, 0};
-  const weir_status status =
-      t->ops->transfer(t, &due, NULL, 0, &recv, 1, weir_now_s() + *wait_s);
+  const weir_status status = t->ops->transfer(t, &due, NULL, 0, &recv, 1, weir_now_s() + *wait_s);
   if (status != WEIR_OK) return status;
   for (size_t i = 0; i < recv.bytes; i++)
     if (data[i] != (unsigned char)i) return weir_fail(WEIR_E_INTERNAL, "byte %zu is wrong", i);
@@ -202,17 +201,22 @@ static inline void end_zero(group *g, weir_status status, const char *said) {
   const group_result *r = &g->result[0];
   cr_assert_eq(r->status, status, "%s instead of %s: %s", weir_status_name(r->status),
                weir_status_name(status), r->message);
-  if (said)
-    cr_assert(strstr(r->message, said) != NULL, "no \"%s\" in: %s", said, r->message);
+  if (said) cr_assert(strstr(r->message, said) != NULL, "no \"%s\" in: %s", said, r->message);
   group_done(g);
 }
 
 static inline greeting registration(const group *g) {
-  return (greeting){.version = 2, .kind = REGISTER, .job = g->job, .size = 2, .rank = 1,
-                    .data_port = 9, .echo_port = 9};
+  return (greeting){.version = 2,
+                    .kind = REGISTER,
+                    .job = g->job,
+                    .size = 2,
+                    .rank = 1,
+                    .data_port = 9,
+                    .echo_port = 9};
 }
 
-/* Say hello and prove to know the secret; the answer is still to be read.  said: hello and challenge. */
+/* Say hello and prove to know the secret; the answer is still to be read.  said: hello and
+ * challenge. */
 static inline int introduce(const group *g, greeting own, unsigned char said[2 * HELLO]) {
   unsigned char key[32], message[HELLO];
   const int fd = dial(g->where);

@@ -1,5 +1,5 @@
-/* Ranks as threads that meet over TCP, with the NCCL transport over a library that stands for NCCL and
- * CUDA (mock.h). */
+/* Ranks as threads that meet over TCP, with the NCCL transport over a library that stands for NCCL
+ * and CUDA (mock.h). */
 #ifndef WEIR_TESTS_CROWD_H
 #define WEIR_TESTS_CROWD_H
 
@@ -10,12 +10,12 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../multi/ranks.h"
 #include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/transports/nccl.h"
 #include "engine/engine.h"
 #include "mock.h"
-#include "../multi/ranks.h"
 
 #define MOST 5
 #define TIMEOUT_S 1.5
@@ -33,7 +33,8 @@ typedef struct crowd {
   int size;
   char where[64];
   weir_status (*body)(rank *r); /* its status and message are the rank's */
-  void (*before)(int rank, const mock_controls *mine); /* on the rank's thread, before it joins; may be NULL */
+  void (*before)(
+      int rank, const mock_controls *mine); /* on the rank's thread, before it joins; may be NULL */
   pthread_barrier_t barrier;
   rank ranks[MOST];
 } crowd;
@@ -107,7 +108,8 @@ static inline void run_well(int size, weir_status (*body)(rank *)) {
 }
 
 static inline weir_status differs(const char *what, int from, size_t n) {
-  return weir_fail(WEIR_E_INTERNAL, "%s of %zu bytes from rank %d is not what was sent", what, n, from);
+  return weir_fail(WEIR_E_INTERNAL, "%s of %zu bytes from rank %d is not what was sent", what, n,
+                   from);
 }
 
 /* What every rank adds up, and what must come of it. */
@@ -122,7 +124,8 @@ static inline weir_status check_sum(const rank *r, const float *x, const char *n
     double sum = 0;
     for (int p = 0; p < r->size; p++) sum += (double)input_at(p, i);
     if (!(fabs((double)x[i] - sum) <= 1e-5 * (fabs(sum) + 1)))
-      return weir_fail(WEIR_E_INTERNAL, "%s: element %zu is %g, not %g", name, i, (double)x[i], sum);
+      return weir_fail(WEIR_E_INTERNAL, "%s: element %zu is %g, not %g", name, i, (double)x[i],
+                       sum);
   }
   return WEIR_OK;
 }

@@ -9,7 +9,7 @@ static struct memory {
   unsigned char *at;
   size_t bytes;
   struct memory *next;
-} *memories;
+} * memories;
 static size_t allocated, blocked;
 static _Thread_local int devices = 4, device;
 static _Thread_local cudaError_t last_error;
@@ -27,8 +27,8 @@ static size_t carried(void) { return told_under_lock(&mock_carried_bytes); }
 
 __attribute__((visibility("default"))) void mock_control(mock_controls *out);
 void mock_control(mock_controls *out) {
-  *out = (mock_controls){&devices, &mock_fail_init, &mock_fail_groups, allocations, living, would_block,
-                         carried};
+  *out = (mock_controls){&devices,    &mock_fail_init, &mock_fail_groups, allocations, living,
+                         would_block, carried};
 }
 
 /* --- CUDA ------------------------------------------------------------------------------------- */
@@ -133,8 +133,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t stream) {
   return cudaSuccess;
 }
 
-/* From ordinary memory CUDA reads before the call returns; to it, it writes before the call returns,
- * once all before it on the stream is done. */
+/* From ordinary memory CUDA reads before the call returns; to it, it writes before the call
+ * returns, once all before it on the stream is done. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaMemcpyKind way,
                             cudaStream_t stream) {
   operation *op = calloc(1, sizeof *op);

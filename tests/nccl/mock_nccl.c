@@ -105,7 +105,8 @@ static world *find_world(const ncclUniqueId *id, int size) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *out, int ranks, ncclUniqueId id, int rank,
                                     ncclConfig_t *config) {
-  if (config->blocking != 0 || ranks > RANKS || rank < 0 || rank >= ranks) return ncclInvalidArgument;
+  if (config->blocking != 0 || ranks > RANKS || rank < 0 || rank >= ranks)
+    return ncclInvalidArgument;
   struct ncclComm *comm = calloc(1, sizeof *comm);
   pthread_mutex_lock(&mock_lock);
   comm->world = find_world(&id, ranks);
@@ -126,7 +127,8 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *state) {
   pthread_mutex_lock(&mock_lock);
   *state = comm->state;
   /* What was asked is taken the next time somebody looks. */
-  if (comm->state == ncclInProgress && (!comm->starting || comm->world->joined == comm->world->size)) {
+  if (comm->state == ncclInProgress &&
+      (!comm->starting || comm->world->joined == comm->world->size)) {
     comm->state = ncclSuccess;
     comm->starting = false;
   }
@@ -205,8 +207,8 @@ static ncclResult_t add(const void *from, void *to, size_t count, int peer, nccl
   open_stream = stream;
   return ncclSuccess;
 }
-ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
-                      cudaStream_t stream) {
+ncclResult_t ncclSend(const void *data, size_t count, ncclDataType_t type, int peer,
+                      ncclComm_t comm, cudaStream_t stream) {
   return type == ncclUint8 ? add(data, NULL, count, peer, comm, stream) : ncclInvalidArgument;
 }
 ncclResult_t ncclRecv(void *data, size_t count, ncclDataType_t type, int peer, ncclComm_t comm,
@@ -236,7 +238,8 @@ ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataTyp
                            ncclRedOp_t how, ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclFloat32 || how != ncclSum) return ncclInvalidArgument;
   operation *op = calloc(1, sizeof *op);
-  *op = (operation){.kind = ALL_REDUCE, .from = from, .to = to, .bytes = count, .turn = comm->turn++};
+  *op =
+      (operation){.kind = ALL_REDUCE, .from = from, .to = to, .bytes = count, .turn = comm->turn++};
   open_stream = stream;
   return enqueue(op, comm, stream);
 }

@@ -21,14 +21,14 @@ typedef struct message {
   const unsigned char *from;
   unsigned char *to;
   size_t bytes;
-  struct message *next; /* in its operation */
+  struct message *next;  /* in its operation */
   struct message *later; /* posted to the same receiver by the same sender */
 } message;
 
 typedef struct operation {
   kind kind;
   struct ncclComm *comm;
-  message *messages; /* of a group */
+  message *messages;     /* of a group */
   unsigned char *staged; /* a copy's source, when CUDA would have read it */
   const void *from;
   void *to;

@@ -1,13 +1,12 @@
-/* The NCCL transport when something is wrong: ranks on other plans, gone, silent or without a device, an
- * NCCL that fails or is not there; and survivors. */
+/* The NCCL transport when something is wrong: ranks on other plans, gone, silent or without a
+ * device, an NCCL that fails or is not there; and survivors. */
 #include "crowd.h"
 
 static weir_status sum_native(rank *r, uint64_t plan) {
   float *x = malloc(N * sizeof *x);
   const weir_tag tag = {.plan = plan, .step = 3};
   for (size_t i = 0; i < N; i++) x[i] = input_at(r->rank, i);
-  weir_status status =
-      r->t->ops->allreduce(r->t, &tag, x, N, NULL, 0, weir_now_s() + TIMEOUT_S);
+  weir_status status = r->t->ops->allreduce(r->t, &tag, x, N, NULL, 0, weir_now_s() + TIMEOUT_S);
   if (status == WEIR_OK) status = check_sum(r, x, "native");
   free(x);
   return status;
@@ -21,8 +20,8 @@ Test(nccl, another_plan_is_seen_before_anything_is_summed, .timeout = 60) {
   crowd g = {.before = NULL};
   run(&g, 3, other_plan_body);
   for (int r = 0; r < 3; r++)
-    cr_assert(g.ranks[r].status == WEIR_E_MISMATCH || g.ranks[r].status == WEIR_E_PEER, "rank %d: %d, %s",
-              r, g.ranks[r].status, g.ranks[r].why);
+    cr_assert(g.ranks[r].status == WEIR_E_MISMATCH || g.ranks[r].status == WEIR_E_PEER,
+              "rank %d: %d, %s", r, g.ranks[r].status, g.ranks[r].why);
   cr_assert_eq(mock.carried(), before);
 }
 
@@ -41,8 +40,8 @@ Test(nccl, a_message_that_is_too_long_is_refused, .timeout = 60) {
   crowd g = {.before = NULL};
   run(&g, 2, too_long_body);
   cr_assert_eq(g.ranks[1].status, WEIR_E_PROTOCOL);
-  cr_assert(strstr(g.ranks[1].why, "rank 0 sends 20000 bytes where at most 19999 are due") != NULL, "%s",
-            g.ranks[1].why);
+  cr_assert(strstr(g.ranks[1].why, "rank 0 sends 20000 bytes where at most 19999 are due") != NULL,
+            "%s", g.ranks[1].why);
   cr_assert_neq(g.ranks[0].status, WEIR_OK);
   cr_assert_eq(mock.carried(), before);
 }
@@ -78,7 +77,8 @@ static weir_status gone_body(rank *r) {
   const weir_status lost = sum_native(r, 5);
   if (lost != WEIR_E_PEER || strstr(weir_last_error(), "rank 2") == NULL)
     return weir_fail(WEIR_E_INTERNAL, "the loss of rank 2 came as %d: %s", lost, weir_last_error());
-  if (sum_native(r, 5) != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "a group that has ended sums");
+  if (sum_native(r, 5) != WEIR_E_PEER)
+    return weir_fail(WEIR_E_INTERNAL, "a group that has ended sums");
   weir_transport *left = NULL;
   int old_rank[MOST] = {-1, -1, -1};
   weir_status status = r->t->ops->shrink(r->t, TIMEOUT_S, &left, old_rank);
@@ -114,7 +114,8 @@ Test(nccl, a_silent_rank_is_named_in_time, .timeout = 60) {
   run(&g, 3, silent_body);
   for (int r = 0; r < 3; r += 2) {
     cr_assert_eq(g.ranks[r].status, WEIR_E_TIMEOUT, "rank %d: %s", r, g.ranks[r].why);
-    cr_assert(strstr(g.ranks[r].why, "rank 1 did not answer in time") != NULL, "%s", g.ranks[r].why);
+    cr_assert(strstr(g.ranks[r].why, "rank 1 did not answer in time") != NULL, "%s",
+              g.ranks[r].why);
     cr_assert_lt(g.ranks[r].seconds, TIMEOUT_S + 5.0);
   }
 }
@@ -131,9 +132,11 @@ Test(nccl, what_nccl_says_is_told, .timeout = 60) {
   crowd g = {.before = rank_1_fails};
   run(&g, 3, native_body);
   for (int r = 0; r < 3; r++)
-    cr_assert_eq(g.ranks[r].status, WEIR_E_PEER, "rank %d: %d, %s", r, g.ranks[r].status, g.ranks[r].why);
-  cr_assert(strstr(g.ranks[1].why, "NCCL failed to carry messages: an error (mock): why (mock)") != NULL,
-            "%s", g.ranks[1].why);
+    cr_assert_eq(g.ranks[r].status, WEIR_E_PEER, "rank %d: %d, %s", r, g.ranks[r].status,
+                 g.ranks[r].why);
+  cr_assert(
+      strstr(g.ranks[1].why, "NCCL failed to carry messages: an error (mock): why (mock)") != NULL,
+      "%s", g.ranks[1].why);
   for (int r = 0; r < 3; r += 2)
     cr_assert(strstr(g.ranks[r].why, "rank 1 is gone") != NULL, "rank %d: %s", r, g.ranks[r].why);
 }
@@ -166,8 +169,10 @@ Test(nccl, a_group_that_nccl_refuses_says_what_to_do, .timeout = 60) {
   crowd g = {.before = rank_1_cannot_join};
   run(&g, 3, native_body);
   for (int r = 0; r < 3; r++)
-    cr_assert_eq(g.ranks[r].status, WEIR_E_PEER, "rank %d: %d, %s", r, g.ranks[r].status, g.ranks[r].why);
-  cr_assert(strstr(g.ranks[1].why, "3 ranks share a device: each needs an NCCL_HOSTID of its own") != NULL,
+    cr_assert_eq(g.ranks[r].status, WEIR_E_PEER, "rank %d: %d, %s", r, g.ranks[r].status,
+                 g.ranks[r].why);
+  cr_assert(strstr(g.ranks[1].why,
+                   "3 ranks share a device: each needs an NCCL_HOSTID of its own") != NULL,
             "%s", g.ranks[1].why);
   cr_assert(strstr(g.ranks[0].why, "rank 1 is gone") != NULL, "%s", g.ranks[0].why);
   cr_assert_eq(mock.living(), before);

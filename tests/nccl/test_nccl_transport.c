@@ -1,5 +1,5 @@
-/* The NCCL transport: announcements, long and short messages, memory of the host and the device, all
- * collectives, the engine's steps. */
+/* The NCCL transport: announcements, long and short messages, memory of the host and the device,
+ * all collectives, the engine's steps. */
 #include "crowd.h"
 
 /* --- messages --------------------------------------------------------------------------------- */
@@ -63,17 +63,20 @@ Test(nccl, messages_of_any_length_and_place, .timeout = 60) {
   load();
   const size_t before = mock.carried();
   for (int size = 2; size <= MOST; size++) run_well(size, exchange_body);
-  /* What is longer than short went through NCCL, and nothing else: with 2 ranks once, else to both. */
+  /* What is longer than short went through NCCL, and nothing else: with 2 ranks once, else
+   * to both. */
   const size_t a_step = lengths[3] + lengths[4];
   size_t expected = 2 * 4 * a_step;
   for (int size = 3; size <= MOST; size++) expected += (size_t)size * 2 * 4 * a_step;
   /* A short message on the device has no way but NCCL's: half of the steps. */
   expected += 2 * 2 * (lengths[1] + lengths[2]);
-  for (int size = 3; size <= MOST; size++) expected += (size_t)size * 2 * 2 * (lengths[1] + lengths[2]);
+  for (int size = 3; size <= MOST; size++)
+    expected += (size_t)size * 2 * 2 * (lengths[1] + lengths[2]);
   cr_assert_eq(mock.carried() - before, expected);
 }
 
-/* --- collectives ------------------------------------------------------------------------------- */
+/* ---
+ * collectives ------------------------------------------------------------------------------- */
 
 static weir_status sums_body(rank *r) {
   weir_comm *comm = NULL;
@@ -81,7 +84,8 @@ static weir_status sums_body(rank *r) {
   unsigned char block[MOST][8];
   weir_notes notes = {block, sizeof *block};
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
-  if (status == WEIR_OK && !weir_comm_native(comm)) status = weir_fail(WEIR_E_INTERNAL, "no native row");
+  if (status == WEIR_OK && !weir_comm_native(comm))
+    status = weir_fail(WEIR_E_INTERNAL, "no native row");
   for (uint32_t row = 0; row < WEIR_ALLREDUCE_ROWS && status == WEIR_OK; row++) {
     for (size_t i = 0; i < N; i++) x[i] = input_at(r->rank, i);
     memset(block, 0, sizeof block);
@@ -92,7 +96,8 @@ static weir_status sums_body(rank *r) {
     if (status == WEIR_OK) status = check_sum(r, x, weir_allreduces[row].name);
     for (int p = 0; p < r->size && status == WEIR_OK; p++)
       if (block[p][0] != p + 1 || block[p][7] != p + 1)
-        status = weir_fail(WEIR_E_INTERNAL, "%s: the note of rank %d", weir_allreduces[row].name, p);
+        status =
+            weir_fail(WEIR_E_INTERNAL, "%s: the note of rank %d", weir_allreduces[row].name, p);
     if (status == WEIR_OK && r->t->bytes_sent - before < N * sizeof *x / (size_t)r->size)
       status = weir_fail(WEIR_E_INTERNAL, "%s: bytes are not counted", weir_allreduces[row].name);
   }
@@ -106,11 +111,13 @@ Test(nccl, every_all_reduce, .timeout = 60) {
   for (int size = 2; size <= MOST; size++) run_well(size, sums_body);
 }
 
-/* The engine's step: the same bits on all ranks, nothing lost, and no memory after the first step. */
+/* The engine's step: the same bits on all ranks, nothing lost, and no memory after the
+ * first step. */
 static float update[MOST][N], before[MOST][N], after[MOST][N];
 static size_t warm;
 
-/* Ranks * update + residuals after = sum of gradients and residuals before, up to fp32's rounding. */
+/* Ranks * update + residuals after = sum of gradients and residuals before, up to
+ * fp32's rounding. */
 static weir_status check_step(const rank *r, int step, const char *plan) {
   if (memcmp(update[r->rank], update[0], sizeof update[0]) != 0)
     return weir_fail(WEIR_E_INTERNAL, "%s: other bits than rank 0", plan);
@@ -122,7 +129,8 @@ static weir_status check_step(const rank *r, int step, const char *plan) {
       size += fabs((double)before[q][i]) + fabs((double)after[q][i]);
     }
     if (!(fabs(in - out) <= 1e-6 * size))
-      return weir_fail(WEIR_E_INTERNAL, "%s, element %zu: %g came in, %g went out", plan, i, in, out);
+      return weir_fail(WEIR_E_INTERNAL, "%s, element %zu: %g came in, %g went out", plan, i, in,
+                       out);
   }
   return WEIR_OK;
 }
@@ -142,8 +150,9 @@ static weir_status one_step(rank *r, weir_engine *engine, int step, const char *
 }
 
 static weir_status engine_body(rank *r) {
-  static const char *const plans[] = {"none:1:native",  "bf16:1:dense-ring",     "topk:0.1:ag",
-                                      "qsgd:0.25:sra", "star:0.01:art-hier-tree", "powersgd:2:native"};
+  static const char *const plans[] = {
+      "none:1:native", "bf16:1:dense-ring",       "topk:0.1:ag",
+      "qsgd:0.25:sra", "star:0.01:art-hier-tree", "powersgd:2:native"};
   const size_t offset[2] = {0, N};
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);

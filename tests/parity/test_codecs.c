@@ -52,9 +52,8 @@ static size_t select_on_cpu(arrays *a, const weir_codec *codec, const weir_layou
                             double cr, uint64_t seed) {
   size_t n = layout->offset[layout->tensors];
   size_t k = 0;
-  must(codec->draw != NULL
-           ? codec->draw(a->context, layout, cr, seed, a->wanted, n, &k)
-           : codec->select(a->context, a->e, layout, cr, a->wanted, n, &k));
+  must(codec->draw != NULL ? codec->draw(a->context, layout, cr, seed, a->wanted, n, &k)
+                           : codec->select(a->context, a->e, layout, cr, a->wanted, n, &k));
   return k;
 }
 
@@ -140,9 +139,7 @@ Test(parity_codecs, dgc_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_DGC, 
 Test(parity_codecs, sidco_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_SIDCO, 43); }
 Test(parity_codecs, mstopk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_MSTOPK, 44); }
 Test(parity_codecs, randomk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_RANDOMK, 45); }
-Test(parity_codecs, topk_is_equal, .timeout = 300) {
-  check_codec(WEIR_CODEC_TOPK, 46);
-}
+Test(parity_codecs, topk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_TOPK, 46); }
 /* star and var select as topk does; who selects is the engine's. */
 Test(parity_codecs, star_and_var_are_topk) {
   weir_cuda *cuda = open_cuda(N, N);
@@ -159,8 +156,8 @@ Test(parity_codecs, star_and_var_are_topk) {
   weir_cuda_free(cuda);
 }
 
-/* Estimates that fall short are filled up from the lowest index, as on the CPU: over some inputs what
- * is kept must differ from the k largest, or this has not been tested. */
+/* Estimates that fall short are filled up from the lowest index, as on the CPU: over some inputs
+ * what is kept must differ from the k largest, or this has not been tested. */
 static void check_filling(uint32_t codec, int shape, double cr) {
   enum { TRIES = 4 };
   weir_cuda *cuda = open_cuda(N, N);
@@ -258,8 +255,7 @@ Test(parity_codecs, errors_are_told_at_once) {
     size_t k = 1;
     if (codec == NULL || codec->encode == NULL) {
       cr_assert_eq(weir_cuda_encode(cuda, c, &x, &layout, 0.5, 0, NULL, 0, &k), WEIR_E_UNSUPPORTED);
-      cr_assert_eq(weir_cuda_decode(cuda, c, NULL, 0, &layout, 0.5, &x, false),
-                   WEIR_E_UNSUPPORTED);
+      cr_assert_eq(weir_cuda_decode(cuda, c, NULL, 0, &layout, 0.5, &x, false), WEIR_E_UNSUPPORTED);
     }
     if (codec == NULL || (codec->select == NULL && codec->draw == NULL)) {
       cr_assert_eq(weir_cuda_select(cuda, c, &fed, &layout, 0.05, 0, NULL, NULL, 1000, &k),
@@ -270,10 +266,12 @@ Test(parity_codecs, errors_are_told_at_once) {
     cr_assert_eq(weir_cuda_select(cuda, c, &fed, &layout, 0.05, 0, NULL, NULL, kept - 1, &k),
                  WEIR_E_CAPACITY);
     cr_assert_eq(k, 0);
-    cr_assert_eq(weir_cuda_select(cuda, c, &fed, &layout, 0.0, 0, NULL, NULL, 1000, &k), WEIR_E_INVALID);
+    cr_assert_eq(weir_cuda_select(cuda, c, &fed, &layout, 0.0, 0, NULL, NULL, 1000, &k),
+                 WEIR_E_INVALID);
     cr_assert_eq(weir_cuda_select(cuda, c, &half, &layout, 0.05, 0, NULL, NULL, 1000, &k),
                  WEIR_E_INVALID);
-    cr_assert_eq(weir_cuda_select(cuda, c, &fed, &layout, 0.5, 0, NULL, NULL, 1000, &k), WEIR_E_STATE);
+    cr_assert_eq(weir_cuda_select(cuda, c, &fed, &layout, 0.5, 0, NULL, NULL, 1000, &k),
+                 WEIR_E_STATE);
     if (c == WEIR_CODEC_LWTOPK || c == WEIR_CODEC_DGC) {
       weir_layout unknown = {2, other};
       cr_assert_eq(weir_cuda_select(cuda, c, &fed, &unknown, 0.05, 0, NULL, NULL, 1000, &k),

@@ -176,8 +176,7 @@ Test(parity_passes, contexts_refuse_what_they_cannot_do) {
   cr_assert_eq(weir_cuda_ef_accumulate(cuda, x, x, x, 101, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_cuda_topk(cuda, x, 100, 21, NULL, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_cuda_topk(cuda, x, 100, 101, NULL, NULL), WEIR_E_INVALID);
-  cr_assert_eq(weir_cuda_topk(cuda, x, (size_t)UINT32_MAX + 1, 1, NULL, NULL),
-               WEIR_E_UNSUPPORTED);
+  cr_assert_eq(weir_cuda_topk(cuda, x, (size_t)UINT32_MAX + 1, 1, NULL, NULL), WEIR_E_UNSUPPORTED);
   void *all = NULL;
   cr_assert_eq(weir_cuda_alloc(cuda, SIZE_MAX / 2 + 1, &all), WEIR_E_NOMEM);
   cr_assert_null(all);

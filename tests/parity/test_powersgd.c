@@ -43,10 +43,10 @@ static void check_back(const arrays *a, size_t rows, size_t columns, size_t rank
         magnitude += fabs((double)a->m[i * columns + j] * (double)a->p[k * rows + i]);
       }
       size_t at = k * columns + j;
-      cr_assert(fabs((double)a->got[at] - (double)a->wanted[at]) <=
-                    (double)rows * 0x1p-23 * magnitude,
-                "column %zu of %zu x %zu: %a, not %a", j, rows, columns, (double)a->got[at],
-                (double)a->wanted[at]);
+      cr_assert(
+          fabs((double)a->got[at] - (double)a->wanted[at]) <= (double)rows * 0x1p-23 * magnitude,
+          "column %zu of %zu x %zu: %a, not %a", j, rows, columns, (double)a->got[at],
+          (double)a->wanted[at]);
     }
   }
 }
@@ -98,8 +98,8 @@ Test(parity_powersgd, products_are_equal, .timeout = 300) {
   weir_cuda_free(cuda);
 }
 
-/* Columns as on the CPU within a few roundings, orthonormal by themselves; those that depend on the ones
- * before, or are not finite, are zero. */
+/* Columns as on the CPU within a few roundings, orthonormal by themselves; those that depend on the
+ * ones before, or are not finite, are zero. */
 Test(parity_powersgd, columns_are_orthonormal) {
   enum { ROWS = 1777 };
   weir_cuda *cuda = open_cuda(MOST, 0);

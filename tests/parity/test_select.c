@@ -78,8 +78,7 @@ static void check_fused(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t s
   device_buffer value = take(cuda, k * sizeof(float), 8);
   device_buffer moments = take(cuda, sizeof(weir_moments), 0);
   device_buffer e = in_place == 0 ? own : in_place == 1 ? g : r;
-  must(weir_cuda_ef_topk(cuda, g.data, r.data, e.data, n, k, index.data, value.data,
-                         moments.data));
+  must(weir_cuda_ef_topk(cuda, g.data, r.data, e.data, n, k, index.data, value.data, moments.data));
   weir_moments wanted = {0};
   weir_moments got;
   weir_ef_accumulate(a->g, a->r, a->e, n, &wanted);
@@ -205,8 +204,8 @@ Test(parity_select, nothing_to_do) {
 }
 
 /* topk and mstopk of a given e, which stays as it is. */
-static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t skew, bool mstopk,
-                            const char *what) {
+static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t skew,
+                            bool mstopk, const char *what) {
   size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
   device_buffer e = put(cuda, a->e, n * sizeof(float), skew);
@@ -259,11 +258,7 @@ static void check_selections(bool mstopk, uint64_t seed) {
   weir_cuda_free(cuda);
 }
 
-Test(parity_select, topk_is_equal, .timeout = 300) {
-  check_selections(false, 14);
-}
+Test(parity_select, topk_is_equal, .timeout = 300) { check_selections(false, 14); }
 
 /* A threshold could differ in its last bit; in none of these inputs does anything lie there. */
-Test(parity_select, mstopk_is_equal, .timeout = 300) {
-  check_selections(true, 15);
-}
+Test(parity_select, mstopk_is_equal, .timeout = 300) { check_selections(true, 15); }

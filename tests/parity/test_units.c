@@ -15,9 +15,9 @@ typedef struct quantizer {
   size_t scales; /* of a tensor; fp16 has no tensors */
 } quantizer;
 static const quantizer kinds[] = {{WEIR_CODEC_TERNGRAD, 2.0 / 32, 2, 1},
-                             {WEIR_CODEC_ONEBIT, 1.0 / 32, 1, 2},
-                             {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 1, 1},
-                             {WEIR_CODEC_FP16, 0.5, 16, 0}};
+                                  {WEIR_CODEC_ONEBIT, 1.0 / 32, 1, 2},
+                                  {WEIR_CODEC_EFSIGNSGD, 1.0 / 32, 1, 1},
+                                  {WEIR_CODEC_FP16, 0.5, 16, 0}};
 #define KINDS (sizeof kinds / sizeof kinds[0])
 
 /* Tensors of n elements in all: short, empty, unaligned, long. */
@@ -69,11 +69,10 @@ static void check_decode(weir_cuda *cuda, const quantizer *kind, const weir_layo
   device_buffer dm = put(cuda, message, bytes, skew);
   device_buffer dt = put(cuda, to, n * sizeof *to, 4);
   for (int add = 0; add < 2; add++) {
-    must(weir_cuda_decode(cuda, kind->codec, dm.data, bytes, layout, kind->cr, dt.data,
-                                              add));
+    must(weir_cuda_decode(cuda, kind->codec, dm.data, bytes, layout, kind->cr, dt.data, add));
     weir_status status = weir_cuda_wait(cuda);
-    cr_assert_eq(weir_codecs[kind->codec].decode(NULL, message, bytes, layout, wanted, add),
-                 status, "%s: decoded with %d", what, (int)status);
+    cr_assert_eq(weir_codecs[kind->codec].decode(NULL, message, bytes, layout, wanted, add), status,
+                 "%s: decoded with %d", what, (int)status);
     get(cuda, to, dt, n * sizeof *to);
     same_floats(to, wanted, n, what);
   }
@@ -94,8 +93,8 @@ static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout
   must(weir_cuda_reserve_tensors(cuda, layout));
   device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (skew % 4));
   device_buffer dm = take(cuda, bound, skew);
-  must(weir_cuda_encode(cuda, kind->codec, dx.data, layout, kind->cr, seed, dm.data, bound,
-                                            &bytes));
+  must(
+      weir_cuda_encode(cuda, kind->codec, dx.data, layout, kind->cr, seed, dm.data, bound, &bytes));
   must(weir_codecs[kind->codec].encode(NULL, x, layout, kind->cr, seed, wanted, bound,
                                        &wanted_bytes));
   cr_assert_eq(bytes, bound);
@@ -240,15 +239,20 @@ Test(parity_units, errors_are_told_at_once) {
     cr_assert_eq(weir_cuda_encode(cuda, codec, NULL, &layout, cr, 0, NULL, bound - 1, &bytes),
                  WEIR_E_CAPACITY);
     cr_assert_eq(bytes, 0);
-    cr_assert_eq(weir_cuda_encode(cuda, codec, NULL, &layout, 0.3, 0, NULL, bound, &bytes), WEIR_E_INVALID);
-    cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, bound, &layout, 0.3, NULL, false), WEIR_E_INVALID);
-    cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, bound + 1, &layout, cr, NULL, false), WEIR_E_PROTOCOL);
+    cr_assert_eq(weir_cuda_encode(cuda, codec, NULL, &layout, 0.3, 0, NULL, bound, &bytes),
+                 WEIR_E_INVALID);
+    cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, bound, &layout, 0.3, NULL, false),
+                 WEIR_E_INVALID);
+    cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, bound + 1, &layout, cr, NULL, false),
+                 WEIR_E_PROTOCOL);
     cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, 0, &layout, cr, NULL, false), WEIR_E_PROTOCOL);
     weir_status wanted = kinds[k].scales > 0 ? WEIR_E_STATE : WEIR_E_UNSUPPORTED;
-    weir_layout not_reserved = wanted == WEIR_E_STATE ? (weir_layout){2, other}
-                                                      : (weir_layout){1, huge};
-    cr_assert_eq(weir_cuda_encode(cuda, codec, NULL, &not_reserved, cr, 0, NULL, SIZE_MAX, &bytes), wanted);
-    cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, bound, &not_reserved, cr, NULL, false), wanted);
+    weir_layout not_reserved =
+        wanted == WEIR_E_STATE ? (weir_layout){2, other} : (weir_layout){1, huge};
+    cr_assert_eq(weir_cuda_encode(cuda, codec, NULL, &not_reserved, cr, 0, NULL, SIZE_MAX, &bytes),
+                 wanted);
+    cr_assert_eq(weir_cuda_decode(cuda, codec, NULL, bound, &not_reserved, cr, NULL, false),
+                 wanted);
   }
   must(weir_cuda_wait(cuda));
   weir_cuda_free(cuda);

@@ -54,9 +54,9 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
 }
 
 Test(parity_wire, messages_are_equal, .timeout = 300) {
-  static const size_t shapes[][2] = {{0, 0},   {1, 1},      {5, 2},    {5, 5},    {1000, 10},
-                                     {1000, 400}, {4097, 4097}, {N, 0},   {N, 1},    {N, 4096},
-                                     {N, 4097}, {N, 3000},   {N, K}};
+  static const size_t shapes[][2] = {{0, 0},      {1, 1},       {5, 2}, {5, 5}, {1000, 10},
+                                     {1000, 400}, {4097, 4097}, {N, 0}, {N, 1}, {N, 4096},
+                                     {N, 4097},   {N, 3000},    {N, K}};
   weir_cuda *cuda = open_cuda(N, K);
   weir_rng rng;
   weir_rng_seed(&rng, 71);
@@ -108,15 +108,20 @@ Test(parity_wire, errors_are_told) {
     weir_cuda_release(cuda, di.block);
   }
   cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_AUTO_FP32, dm.data,
-                                     room - 1, db.data, NULL), WEIR_E_CAPACITY);
-  cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_COUNT, dm.data,
-                                     room, db.data, NULL), WEIR_E_INVALID);
+                                     room - 1, db.data, NULL),
+               WEIR_E_CAPACITY);
+  cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_COUNT, dm.data, room,
+                                     db.data, NULL),
+               WEIR_E_INVALID);
   cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT, WEIR_WIRE_PAPER,
-                                     (char *)dm.data + 1, room, db.data, NULL), WEIR_E_INVALID);
-  cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, LENGTH + 1, WEIR_WIRE_PAPER,
-                                     dm.data, room, db.data, NULL), WEIR_E_INVALID);
+                                     (char *)dm.data + 1, room, db.data, NULL),
+               WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, LENGTH + 1, WEIR_WIRE_PAPER, dm.data,
+                                     room, db.data, NULL),
+               WEIR_E_INVALID);
   cr_assert_eq(weir_cuda_wire_encode(cuda, LENGTH, NULL, NULL, KEPT + 1, WEIR_WIRE_PAPER, dm.data,
-                                     room, db.data, NULL), WEIR_E_STATE);
+                                     room, db.data, NULL),
+               WEIR_E_STATE);
   weir_cuda_release(cuda, dm.block);
   weir_cuda_release(cuda, db.block);
   must(weir_cuda_wait(cuda));

@@ -14,7 +14,7 @@ enum { SHAPES = 12 };
 
 static inline const char *shape_name(int shape) {
   static const char *const name[SHAPES] = {
-      "gaussian", "laplace",   "heavy-tailed", "all equal", "all zero",   "one huge",
+      "gaussian", "laplace",   "heavy-tailed", "all equal",  "all zero",   "one huge",
       "denormal", "ascending", "mostly zero",  "few values", "descending", "signed zeros"};
   return name[shape];
 }
@@ -23,30 +23,18 @@ static inline float shape_value(weir_rng *rng, int shape, size_t i, size_t n) {
   double u = weir_rng_uniform(rng);
   float sign = weir_rng_next(rng) & 1 ? 1.0F : -1.0F;
   switch (shape) {
-    case 0:
-      return (float)weir_rng_normal(rng);
-    case 1:
-      return sign * (float)(-log(1.0 - u));
-    case 2:
-      return sign * (float)pow(1.0 - u, -0.6);
-    case 3:
-      return sign * 0.1F;
-    case 4:
-      return 0.0F;
-    case 5:
-      return i == n / 2 ? 3e38F : sign * 1e-3F * (float)u;
-    case 6:
-      return sign * (float)(weir_rng_below(rng, 5000)) * 1.4e-45F;
-    case 7:
-      return (float)i;
-    case 8:
-      return u < 0.001 ? sign * (float)u : 0.0F;
-    case 9:
-      return sign * (float)weir_rng_below(rng, 4);
-    case 10:
-      return -(float)(n - i);
-    default:
-      return i % 3 == 0 ? -0.0F : 0.0F;
+    case 0: return (float)weir_rng_normal(rng);
+    case 1: return sign * (float)(-log(1.0 - u));
+    case 2: return sign * (float)pow(1.0 - u, -0.6);
+    case 3: return sign * 0.1F;
+    case 4: return 0.0F;
+    case 5: return i == n / 2 ? 3e38F : sign * 1e-3F * (float)u;
+    case 6: return sign * (float)(weir_rng_below(rng, 5000)) * 1.4e-45F;
+    case 7: return (float)i;
+    case 8: return u < 0.001 ? sign * (float)u : 0.0F;
+    case 9: return sign * (float)weir_rng_below(rng, 4);
+    case 10: return -(float)(n - i);
+    default: return i % 3 == 0 ? -0.0F : 0.0F;
   }
 }
 

@@ -33,8 +33,8 @@ static inline void feed(stream *s, weir_sample sample) {
   cr_assert_eq(weir_netmon_feed(s->monitor, &sample), WEIR_OK, "%s", weir_last_error());
 }
 
-/* A round trip: twice the latency, 0.1 ms of system calls that vary, now and then 5 ms of waiting.
- */
+/* A round trip: twice the latency, 0.1 ms of system calls that vary, now and then 5 ms
+ * of waiting. */
 static inline void echo(stream *s) {
   double rtt = 2 * s->latency + 1e-4 * (1 + 0.3 * fabs(weir_rng_normal(&s->rng)));
   if (weir_rng_uniform(&s->rng) < s->spikes) rtt += 0.005 + 0.01 * weir_rng_uniform(&s->rng);

@@ -1,5 +1,5 @@
-/* Policy bits in parts: its options, what is kept whole, the measured errors against those that follow
- * from the grid, and the assignment against all there are. */
+/* Policy bits in parts: its options, what is kept whole, the measured errors against those that
+ * follow from the grid, and the assignment against all there are. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
@@ -24,10 +24,23 @@ Test(bits, options) {
   cr_assert_eq(o.period, 7);
   cr_assert_eq(weir_bits_parse(":uniform:3:1", &o), WEIR_OK);
   cr_assert_eq(o.method, WEIR_BITS_UNIFORM);
-  static const char *const bad[] = {":", ":k", ":knapsacks", ":KMEANS", "::2", ":kmeans:", ":kmeans:0.9",
-                                    ":kmeans:nan", ":kmeans:inf", ":kmeans:2x", ":kmeans:2:",
-                                    ":kmeans:2:0", ":kmeans:2:1.5", ":kmeans:2:5:1", ":kmeans:-1",
-                                    ":kmeans:2:-5", ":kmeans:1e400"};
+  static const char *const bad[] = {":",
+                                    ":k",
+                                    ":knapsacks",
+                                    ":KMEANS",
+                                    "::2",
+                                    ":kmeans:",
+                                    ":kmeans:0.9",
+                                    ":kmeans:nan",
+                                    ":kmeans:inf",
+                                    ":kmeans:2x",
+                                    ":kmeans:2:",
+                                    ":kmeans:2:0",
+                                    ":kmeans:2:1.5",
+                                    ":kmeans:2:5:1",
+                                    ":kmeans:-1",
+                                    ":kmeans:2:-5",
+                                    ":kmeans:1e400"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++)
     cr_assert_eq(weir_bits_parse(bad[i], &o), WEIR_E_INVALID, "'%s' was taken", bad[i]);
 }
@@ -44,9 +57,10 @@ Test(bits, what_is_kept_whole) {
   cr_assert(weir_bits_keeps(NULL, 1));
 }
 
-/* 0, 1, 2, 3, 0, ... in every bucket. On the grids of 2, 4, 6 and 8 bits, of 3, 15, 63 and 255 steps,
- * all of these lie; on that of 3 bits, of 7 steps of 3/7, 1 and 2 lie a third of a step from a value, and
- * rounding at random has the variance (3/7)^2 (1/3) (2/3) = 2/49: 1/49 an element of all. */
+/* 0, 1, 2, 3, 0, ... in every bucket. On the grids of 2, 4, 6 and 8 bits, of 3, 15, 63 and 255
+ * steps, all of these lie; on that of 3 bits, of 7 steps of 3/7, 1 and 2 lie a third of a step from
+ * a value, and rounding at random has the variance (3/7)^2 (1/3) (2/3) = 2/49: 1/49 an element of
+ * all. */
 Test(bits, errors_are_those_of_the_grid) {
   enum { N = 100000 };
   const size_t offset[] = {0, N};
@@ -70,8 +84,7 @@ Test(bits, errors_are_those_of_the_grid) {
     cr_assert_eq(option->bits, bits);
     /* 16 bytes before all; a bucket of 128 has 8 bytes of scales; 32 elements are left over. */
     cr_assert_eq(option->bytes, 16.0 + 781 * (8 + 16.0 * bits) + 8 + 4.0 * bits);
-    if (bits % 2 == 0)
-      cr_assert_lt(option->error2, 1e-9 * N, "%u bits: %g", bits, option->error2);
+    if (bits % 2 == 0) cr_assert_lt(option->error2, 1e-9 * N, "%u bits: %g", bits, option->error2);
   }
   cr_assert_float_eq(stats->options[1].error2, N / 49.0, 0.03 * N / 49.0, "%g, not %g",
                      stats->options[1].error2, N / 49.0);
@@ -104,8 +117,10 @@ Test(bits, one_after_the_other_is_measured) {
     const weir_bits_layer *layer = &stats->layers[t];
     cr_assert_eq(layer->full, t == 0 || t == 2);
     cr_assert_eq(layer->count, layer->full ? 1 : 7);
-    if (layer->full) cr_assert_eq(stats->options[layer->first].bytes, 4 * layer->numel);
-    else cr_assert_gt(layer->norm, 0.0);
+    if (layer->full)
+      cr_assert_eq(stats->options[layer->first].bytes, 4 * layer->numel);
+    else
+      cr_assert_gt(layer->norm, 0.0);
   }
   weir_bits_watch_free(watch);
   free(e);
@@ -129,8 +144,11 @@ static void make_problem(problem *p, weir_rng *rng) {
     static char name[] = "layer";
     const double n = 200.0 + (double)weir_rng_below(rng, 1 << (4 + weir_rng_below(rng, 14)));
     const double scale = exp(3.0 * weir_rng_normal(rng)) * n;
-    p->layers[l] = (weir_bits_layer){.name = name, .numel = n, .norm = sqrt(scale),
-                                     .first = p->stats.option_count, .full = l == whole};
+    p->layers[l] = (weir_bits_layer){.name = name,
+                                     .numel = n,
+                                     .norm = sqrt(scale),
+                                     .first = p->stats.option_count,
+                                     .full = l == whole};
     if (l == whole) p->options[p->stats.option_count++] = (weir_bits_option){32, 0, 4 * n, 0};
     for (unsigned b = 2; b <= 8 && l != whole; b++)
       p->options[p->stats.option_count++] = (weir_bits_option){
@@ -189,7 +207,8 @@ static double best_from(const problem *p, const size_t *need, double budget, dou
 }
 
 /* Knapsack and merging as bits.h says: any answer of the knapsack may be where merging begins. */
-static void best_by_trying(const problem *p, double budget, double price, double *low, double *high) {
+static void best_by_trying(const problem *p, double budget, double price, double *low,
+                           double *high) {
   size_t choice[LAYERS];
   double least = INFINITY;
   first_choice(p, choice);
@@ -228,8 +247,8 @@ Test(bits, assignments_are_the_best_of_all, .timeout = 60) {
     double low = INFINITY, high = INFINITY;
     best_by_trying(&p, budget, price, &low, &high);
     const double all = mine.bytes + price * (double)mine.groups;
-    cr_assert(all >= low * (1 - 1e-9) && all <= high * (1 + 1e-9), "turn %d: %g, not %g to %g", turn, all,
-              low, high);
+    cr_assert(all >= low * (1 - 1e-9) && all <= high * (1 + 1e-9), "turn %d: %g, not %g to %g",
+              turn, all, low, high);
     merged += mine.bytes > a.solved;
   }
   cr_assert_gt(merged, 10); /* or merging was not tried */

@@ -39,7 +39,8 @@ Test(decide, curve_by_hand) {
   const double *cr = in.curve_cr, *gain = in.curve;
   cr_assert_float_eq(weir_curve_gain(cr, gain, 1.0), 1.0, 1e-12);
   cr_assert_float_eq(weir_curve_gain(cr, gain, 0.1), 0.8, 1e-12);
-  /* Half-way in log cr between 0.004 and 0.001's neighbours 0.004 and 0.002: their geometric mean. */
+  /* Half-way in log cr between 0.004 and 0.001's neighbours 0.004 and 0.002: their
+   * geometric mean. */
   cr_assert_float_eq(weir_curve_gain(cr, gain, sqrt(0.004 * 0.002)), 0.165, 1e-12);
   cr_assert_float_eq(weir_curve_gain(cr, gain, sqrt(0.3)), 0.985, 1e-12);
   cr_assert_float_eq(weir_curve_gain(cr, gain, 0.00015), 0.02, 1e-12);
@@ -49,8 +50,9 @@ Test(decide, curve_by_hand) {
   cr_assert_float_eq(weir_curve_gain(cr, bumpy, 0.011), 0.55, 1e-12);
 }
 
-/* 4 workers, 1e6 elements, 1 ms, 100 MB/s: ring 6 + 1.5 * 40 = 66 ms; 24 messages in 6 rounds, 18 of
- * them others', at 0.1 ms: 1.8, which the links hide; 24 MB in all at 5 ns: 120 ms, more than their 60. */
+/* 4 workers, 1e6 elements, 1 ms, 100 MB/s: ring 6 + 1.5 * 40 = 66 ms; 24 messages in 6 rounds, 18
+ * of them others', at 0.1 ms: 1.8, which the links hide; 24 MB in all at 5 ns: 120 ms, more than
+ * their 60. */
 Test(decide, processors_by_hand) {
   const weir_plan ring = plan_of("none:1:dense-ring");
   const weir_group_shape shape = {4, 4};
@@ -101,15 +103,16 @@ static double exhaustive(const weir_decision_input *in, weir_plan *best) {
       const int dense = plan.codec == WEIR_CODEC_NONE || plan.codec == WEIR_CODEC_BF16;
       if (dense) plan.cr = 1.0;
       double gain = dense ? 1.0 : weir_curve_gain(in->curve_cr, in->curve, plan.cr);
-      if (plan.codec == WEIR_CODEC_STAR) gain = in->overlap * gain + (1 - in->overlap) * fmin(plan.cr, gain);
+      if (plan.codec == WEIR_CODEC_STAR)
+        gain = in->overlap * gain + (1 - in->overlap) * fmin(plan.cr, gain);
       const size_t kept = (size_t)fmax(1.0, floor(plan.cr * (double)in->elements));
       const weir_cost_terms terms = weir_cost_plan(&plan, (int)in->workers, in->elements, kept);
-      const double comm = in->overhead[a] + terms.alpha_terms * in->latency +
-                          terms.byte_terms / in->bandwidth;
+      const double comm =
+          in->overhead[a] + terms.alpha_terms * in->latency + terms.byte_terms / in->bandwidth;
       const double compress = in->compress[plan.codec] *
                               weir_compress_prior(plan.codec, in->workers, in->elements, plan.cr);
-      const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
-                          pow(fmax(gain, 1e-6), 0.3) / (in->compute + compress + comm);
+      const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) * pow(fmax(gain, 1e-6), 0.3) /
+                          (in->compute + compress + comm);
       if (rate > most) {
         most = rate;
         *best = plan;
@@ -134,7 +137,8 @@ Test(decide, is_the_best_of_an_exhaustive_grid_on_many_networks) {
         weir_decision d;
         cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
         if (!d.switched) continue; /* within the hysteresis: checked below */
-        /* The wire's bytes jump where an encoding gains a bit, so there are many near-equal peaks. */
+        /* The wire's bytes jump where an encoding gains a bit, so there are many
+         * near-equal peaks. */
         cr_assert_geq(d.choice.progress_per_s, most * (1 - 1e-3), "%g s %g B/s %d: %g < %g",
                       latency[l], bandwidth[b], (int)workers[w], d.choice.progress_per_s, most);
         cr_assert_leq(d.choice.progress_per_s, most * 1.01);
@@ -159,10 +163,10 @@ Test(decide, slow_network_compresses_and_fast_network_does_not) {
   cr_assert(d.choice.plan.codec == WEIR_CODEC_NONE || d.choice.plan.codec == WEIR_CODEC_BF16);
 }
 
-/* 8 workers on 2 machines, 10^6 floats, 0.1 ms and 10^8 bytes/s between machines.  By hand: around the
- * flat ring 14 hops and 1.75 * 4 MB = 1.4 + 70 ms; hier-ring sends 1 MB shares around a ring of 2, four at
- * once: 2 hops and 4 MB = 0.2 + 40 ms.  With every worker on a machine of its own, or all on one, there is
- * nothing to choose. */
+/* 8 workers on 2 machines, 10^6 floats, 0.1 ms and 10^8 bytes/s between machines.  By hand: around
+ * the flat ring 14 hops and 1.75 * 4 MB = 1.4 + 70 ms; hier-ring sends 1 MB shares around a ring of
+ * 2, four at once: 2 hops and 4 MB = 0.2 + 40 ms.  With every worker on a machine of its own, or
+ * all on one, there is nothing to choose. */
 Test(decide, machines_that_workers_share_add_arms) {
   weir_decision_input in = input_at(1e-4, 1e8);
   weir_decision d;
@@ -305,7 +309,7 @@ Test(network, median_and_slowest_link) {
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.latency, 2e-3);
   cr_assert_eq(network.bandwidth, 95.0); /* the lower middle of 90 95 100 110 */
-  n[3].bandwidth = 40; /* less than half of 95 */
+  n[3].bandwidth = 40;                   /* less than half of 95 */
   n[3].bandwidth_error = 0.5;
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 90.0); /* not sure enough to count: the median of 40 90 95 100 */

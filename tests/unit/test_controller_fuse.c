@@ -1,5 +1,5 @@
-/* Groups for a plan: never worse than the whole by the model they are solved with, and what it takes
- * to be worth it. */
+/* Groups for a plan: never worse than the whole by the model they are solved with, and what it
+ * takes to be worth it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>
@@ -58,8 +58,8 @@ Test(controller_fuse, one_group_where_latency_rules) {
 }
 
 Test(controller_fuse, groups_where_there_is_something_to_hide_behind) {
-  /* 4 MB ring at 100 MB/s and 4 ranks: 1.5 * 4 MB / 100 MB/s = 60 ms beside 60 ms of backward pass, and
-   * hardly any latency: with many groups only the last one's twentieth sticks out. */
+  /* 4 MB ring at 100 MB/s and 4 ranks: 1.5 * 4 MB / 100 MB/s = 60 ms beside 60 ms of backward pass,
+   * and hardly any latency: with many groups only the last one's twentieth sticks out. */
   const weir_decision_input in = world(1e-5, 1e8, 0.06);
   const weir_fused fused = fuse(&in, "none:1:dense-ring");
   cr_assert_gt(fused.count, 4);

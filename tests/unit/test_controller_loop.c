@@ -22,7 +22,7 @@ typedef struct world {
   double latency, bandwidth;
   double slow_arm; /* factor on the communication of `slow` */
   weir_plan slow;
-  double drift; /* gain is divided by 1 + drift */
+  double drift;                /* gain is divided by 1 + drift */
   double comm, compress, gain; /* of the step before */
   int trial_steps[8], trials, probes;
   double trial_cr[8];
@@ -75,8 +75,10 @@ static void finish(world *w, const weir_directive *directive) {
   if (w->slow_arm > 0 && weir_arm_of(&w->plan) == weir_arm_of(&w->slow)) w->comm *= w->slow_arm;
   w->compress = true_compress(&w->plan);
   w->gain = true_gain(w, &w->plan);
-  if (w->trial) w->trial_steps[w->trials - 1]++;
-  else w->step++;
+  if (w->trial)
+    w->trial_steps[w->trials - 1]++;
+  else
+    w->step++;
   w->exchange++;
   if (directive->action == WEIR_ACTION_PROBE || directive->action == WEIR_ACTION_LOOK) w->probes++;
   if (directive->action == WEIR_ACTION_TRIAL) {
@@ -139,12 +141,14 @@ static double achieved(const world *w, double *best) {
                            .cr = dense ? 1.0 : fmin(1.0, 0.001 * pow(1000.0, i / 400.0))};
       }
       const weir_cost_terms terms = true_terms(&plan);
-      const double seconds = 0.02 + true_compress(&plan) +
-                             weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
-      const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
-                          pow(true_gain(w, &plan), 0.3) / seconds;
-      if (a < 0) mine = rate;
-      else if (rate > *best) *best = rate;
+      const double seconds =
+          0.02 + true_compress(&plan) + weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
+      const double rate =
+          (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) * pow(true_gain(w, &plan), 0.3) / seconds;
+      if (a < 0)
+        mine = rate;
+      else if (rate > *best)
+        *best = rate;
     }
   return mine;
 }
@@ -190,7 +194,7 @@ Test(loop, probes_once_then_ever_more_rarely) {
   for (int i = 0; i < 4; i++) step(controller, &w);
   cr_assert_eq(w.probes, 1);
   for (int i = 0; i < 100; i++) step(controller, &w);
-  cr_assert_leq(w.probes, 4); /* spacing at least 10, 20, 40, 80 */
+  cr_assert_leq(w.probes, 4);                                /* spacing at least 10, 20, 40, 80 */
   cr_assert_neq(weir_arm_of(&w.plan), weir_arm_of(&w.slow)); /* and the arm is given up */
   weir_controller_free(controller);
 }

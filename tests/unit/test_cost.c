@@ -101,8 +101,8 @@ Test(cost, encoders_and_drawn_indices_by_hand) {
 /* 4 workers, 1000 floats in two sums: ring 2 * 2 * 3 rounds, 2 * 3/4 * 4000 bytes; tree 2 * 2 * 2
  * rounds, 2 * 2 * 4000 bytes. */
 Test(cost, low_rank_by_hand) {
-  const weir_plan ring = {.codec = WEIR_CODEC_POWERSGD, .collective = WEIR_COLL_DENSE_RING,
-                          .cr = 0.0625};
+  const weir_plan ring = {
+      .codec = WEIR_CODEC_POWERSGD, .collective = WEIR_COLL_DENSE_RING, .cr = 0.0625};
   weir_plan tree = ring;
   tree.collective = WEIR_COLL_DENSE_TREE;
   const weir_cost_terms a = weir_cost_plan(&ring, 4, 90000, 1000);
@@ -111,9 +111,9 @@ Test(cost, low_rank_by_hand) {
   cr_assert(near(b.alpha_terms, 8) && near(b.byte_terms, 16000));
 }
 
-/* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4 torus
- * 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100 values
- * take the place of the 1000. */
+/* 8 workers, 1000 elements of fp32: halving 2 log2 8 = 6 hops, 2 * 7/8 * 4000 bytes; the 2 x 4
+ * torus 2 * (1 + 3) = 8 hops and the same bytes; the star 2 hops, 2 * 7 * 4000.  With randomk 100
+ * values take the place of the 1000. */
 Test(cost, further_all_reduces_by_hand) {
   static const struct {
     uint32_t dense, art;
@@ -134,14 +134,13 @@ Test(cost, further_all_reduces_by_hand) {
 }
 
 /* By hand, 4 workers, a link's latencies and bytes.  1000 elements of fp32 are 4000 bytes.
- *   a machine each: hier-ring is the ring, 6 and 1.5 * 4000; sra sends 3 shares of a message of 800 to
- *     others at once and gathers 3 in 2 rounds, 1 + 2 and 600 + 600; its ring 6 and 1.5 * 800; its tree
- *     4 and 4 * 800; MPI's own for short messages is a tree, 4 and 4 * 4000; hitopk is ag, 2 rounds and 3
- *     messages of 16 + 8 * 100.
- *   two machines of 2: hier-ring sends shares of 2000 around a ring of 2, 2 and 2000, by two ranks at
- *     once; around the flat ring one rank of a machine sends at a time, else both do; hitopk selects 50
- *     of 500 and gathers 16 + 8 * 50 in 1 round, twice.
- *   one machine: reduce-scatter and all-gather, 3 + 3 and 3000 + 3000, nothing between. */
+ *   a machine each: hier-ring is the ring, 6 and 1.5 * 4000; sra sends 3 shares of a message of 800
+ * to others at once and gathers 3 in 2 rounds, 1 + 2 and 600 + 600; its ring 6 and 1.5 * 800; its
+ * tree 4 and 4 * 800; MPI's own for short messages is a tree, 4 and 4 * 4000; hitopk is ag, 2
+ * rounds and 3 messages of 16 + 8 * 100. two machines of 2: hier-ring sends shares of 2000 around a
+ * ring of 2, 2 and 2000, by two ranks at once; around the flat ring one rank of a machine sends at
+ * a time, else both do; hitopk selects 50 of 500 and gathers 16 + 8 * 50 in 1 round, twice. one
+ * machine: reduce-scatter and all-gather, 3 + 3 and 3000 + 3000, nothing between. */
 Test(cost, machines_and_compressed_sums_by_hand) {
   static const struct {
     const char *plan;
@@ -149,14 +148,22 @@ Test(cost, machines_and_compressed_sums_by_hand) {
     size_t kept;
     double hops, bytes;
   } rows[] = {
-      {"none:1:dense-hier-ring", 4, 1000, 6, 6000},   {"qsgd:0.125:sra", 4, 800, 3, 1200},
-      {"qsgd:0.125:compressed-ring", 4, 800, 6, 1200}, {"qsgd:0.125:compressed-tree", 4, 800, 4, 3200},
-      {"none:1:native", 4, 1000, 4, 16000},           {"topk:0.1:hitopk", 4, 100, 2, 3 * 816},
-      {"none:1:dense-hier-ring", 2, 1000, 2, 4000},   {"none:1:dense-ring", 2, 1000, 6, 6000},
-      {"none:1:dense-tree", 2, 1000, 4, 2 * 16000},   {"qsgd:0.125:sra", 2, 800, 3, 2400},
-      {"qsgd:0.125:compressed-ring", 2, 800, 6, 1200}, {"topk:0.1:hitopk", 2, 100, 1, 2 * 416},
-      {"topk:0.1:ag", 2, 100, 2, 2 * 3 * 816},        {"randomk:0.1:art-hier-ring", 2, 100, 2, 400},
-      {"none:1:dense-hier-tree", 1, 1000, 6, 6000},   {"none:1:dense-tree", 1, 1000, 4, 16000},
+      {"none:1:dense-hier-ring", 4, 1000, 6, 6000},
+      {"qsgd:0.125:sra", 4, 800, 3, 1200},
+      {"qsgd:0.125:compressed-ring", 4, 800, 6, 1200},
+      {"qsgd:0.125:compressed-tree", 4, 800, 4, 3200},
+      {"none:1:native", 4, 1000, 4, 16000},
+      {"topk:0.1:hitopk", 4, 100, 2, 3 * 816},
+      {"none:1:dense-hier-ring", 2, 1000, 2, 4000},
+      {"none:1:dense-ring", 2, 1000, 6, 6000},
+      {"none:1:dense-tree", 2, 1000, 4, 2 * 16000},
+      {"qsgd:0.125:sra", 2, 800, 3, 2400},
+      {"qsgd:0.125:compressed-ring", 2, 800, 6, 1200},
+      {"topk:0.1:hitopk", 2, 100, 1, 2 * 416},
+      {"topk:0.1:ag", 2, 100, 2, 2 * 3 * 816},
+      {"randomk:0.1:art-hier-ring", 2, 100, 2, 400},
+      {"none:1:dense-hier-tree", 1, 1000, 6, 6000},
+      {"none:1:dense-tree", 1, 1000, 4, 16000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan plan;
@@ -245,12 +252,11 @@ Test(cost, plan_rows_charge_the_wire_format) {
 
 /* 1200000 bytes among 4, 7 and 8 ranks, by hand.
  *   halving: 4 and 8 are cores themselves; of 7 ranks 3 fold into a core of 4.
- *   double-tree: 600000 bytes a tree make 9 chunks of 600000/9.  Of 4 ranks, height 2 (0 - 2 - {1, 3}),
- *     one that is inner in a tree sends each chunk up and to two children, and up as a leaf of the
- *     other, 36 in all.  Its rounds take what it sends or what comes in, whichever is more chunks: 2 (in),
- *     2, 3 (in), six times 4, 3, 2, 2: 38.  Of 2 ranks each sends 9 up and 9 down.
- *     7 and 8 ranks: in test_select.c.
- *   torus: 2 x 2, 1 x 7, 2 x 4. */
+ *   double-tree: 600000 bytes a tree make 9 chunks of 600000/9.  Of 4 ranks, height 2 (0 - 2 - {1,
+ * 3}), one that is inner in a tree sends each chunk up and to two children, and up as a leaf of the
+ *     other, 36 in all.  Its rounds take what it sends or what comes in, whichever is more chunks:
+ * 2 (in), 2, 3 (in), six times 4, 3, 2, 2: 38.  Of 2 ranks each sends 9 up and 9 down. 7 and 8
+ * ranks: in test_select.c. torus: 2 x 2, 1 x 7, 2 x 4. */
 Test(cost, allreduce_rows_by_hand) {
   const double m = 1200000, part = 600000.0 / 9;
   const struct {
@@ -294,8 +300,8 @@ Test(cost, allreduce_rows_by_hand) {
   cr_assert_eq(weir_cost_seconds(&none, 1, 1), INFINITY);
 }
 
-/* From the schedule itself: the row is not below what the busiest rank sends, and not above what rounds
- * that all begin together would take, were nothing received before all is sent. */
+/* From the schedule itself: the row is not below what the busiest rank sends, and not above what
+ * rounds that all begin together would take, were nothing received before all is sent. */
 Test(cost, double_tree_row_bounds_its_schedule) {
   const int chunks = 16;
   const double bytes = 2.0 * 16 * 65536; /* one unit a chunk and tree */
@@ -331,10 +337,10 @@ Test(cost, double_tree_row_bounds_its_schedule) {
 }
 
 /* 700000 bytes among 4, 7 and 8 ranks, by hand.
- *   chain: 10 chunks of 70000 bytes follow one another down N - 1 hops; each but the first hop holds the
- *     last chunk up by its own 70000 bytes.
- *   doubling of 7 ranks: one block in (700000), exchanges of at most 2 and 4 blocks, 7 blocks out.
- *   binomial gather: the critical path of 8 ranks into the root is 3 hops; 7 blocks enter it. */
+ *   chain: 10 chunks of 70000 bytes follow one another down N - 1 hops; each but the first hop
+ * holds the last chunk up by its own 70000 bytes. doubling of 7 ranks: one block in (700000),
+ * exchanges of at most 2 and 4 blocks, 7 blocks out. binomial gather: the critical path of 8 ranks
+ * into the root is 3 hops; 7 blocks enter it. */
 Test(cost, rows_of_the_other_collectives_by_hand) {
   const double m = 700000;
   const struct {

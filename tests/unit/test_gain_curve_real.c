@@ -27,7 +27,8 @@ static void compare(fed *f, int step) {
     const double cr = 0.0003 * pow(1.0 / 0.0003, i / (RATIOS - 1.0));
     size_t k = 0;
     cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f->context, f->e, &layout, fmin(cr, 1.0),
-                                                     f->index, f->n, &k), WEIR_OK);
+                                                     f->index, f->n, &k),
+                 WEIR_OK);
     double kept = 0.0;
     for (size_t j = 0; j < k; j++) kept += (double)f->e[f->index[j]] * (double)f->e[f->index[j]];
     const double gain = kept / whole;
@@ -41,9 +42,15 @@ Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
   weir_dataset images = {0};
   const weir_status loaded = weir_dataset_load(&images, NULL);
   if (loaded != WEIR_OK) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
-  const weir_trainer_config config = {.model = "mlp", .seed = 3, .world_size = 1, .batch = 64,
-                                      .learning_rate = 0.1, .momentum = 0.8, .weight_decay = 5e-4,
-                                      .decay_factor = 1, .threads = 1};
+  const weir_trainer_config config = {.model = "mlp",
+                                      .seed = 3,
+                                      .world_size = 1,
+                                      .batch = 64,
+                                      .learning_rate = 0.1,
+                                      .momentum = 0.8,
+                                      .weight_decay = 5e-4,
+                                      .decay_factor = 1,
+                                      .threads = 1};
   weir_trainer *trainer = NULL;
   cr_assert_eq(weir_trainer_create(&trainer, &config, &images), WEIR_OK);
   fed f = {0};
@@ -59,13 +66,15 @@ Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
     double loss = 0;
     size_t k = 0;
     weir_moments moments = {0};
-    float *const gradient = weir_trainer_gradient(trainer, 0); /* of all tensors, one after another */
+    float *const gradient =
+        weir_trainer_gradient(trainer, 0); /* of all tensors, one after another */
     cr_assert_eq(weir_trainer_backward(trainer, &loss), WEIR_OK);
     weir_ef_accumulate(gradient, f.e, f.e, f.n, &moments);
     if (step % 13 == 0) compare(&f, step);
     weir_trainer_update(trainer);
-    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f.context, f.e, &(weir_layout){1, offset}, 0.01,
-                                                     f.index, f.n, &k), WEIR_OK);
+    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f.context, f.e, &(weir_layout){1, offset},
+                                                     0.01, f.index, f.n, &k),
+                 WEIR_OK);
     weir_scatter_zero(f.e, f.index, k);
   }
   weir_codec_context_free(f.context);

@@ -43,12 +43,21 @@ Test(groups_table, forms) {
 }
 
 Test(groups_table, refused_texts) {
-  const char *bad[] = {"",         "layers:topk:0.1:art-ring", "layers:topk",     "bucket=0:none:1:dense-ring",
-                       "even=x:none:1:dense-ring", "bucket=-1:none:1:dense-ring",
-                       "even=nan:none:1:dense-ring", "even=2:none:2:dense-ring",
-                       "turns=0:layers:none:1:dense-ring", "turns=1.5:layers:none:1:dense-ring",
-                       "turns=3:", "turns=3:layers:none:1:dense-ring;", "turns=3:layers:none:1:dense-ring;x.csv",
-                       "turns=3:turns=3:layers:none:1:dense-ring", "turns=3:layers:topk:2:ag"};
+  const char *bad[] = {"",
+                       "layers:topk:0.1:art-ring",
+                       "layers:topk",
+                       "bucket=0:none:1:dense-ring",
+                       "even=x:none:1:dense-ring",
+                       "bucket=-1:none:1:dense-ring",
+                       "even=nan:none:1:dense-ring",
+                       "even=2:none:2:dense-ring",
+                       "turns=0:layers:none:1:dense-ring",
+                       "turns=1.5:layers:none:1:dense-ring",
+                       "turns=3:",
+                       "turns=3:layers:none:1:dense-ring;",
+                       "turns=3:layers:none:1:dense-ring;x.csv",
+                       "turns=3:turns=3:layers:none:1:dense-ring",
+                       "turns=3:layers:topk:2:ag"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     weir_table_text parsed;
     cr_assert_neq(weir_table_parse(bad[i], &parsed), WEIR_OK, "'%s' is taken", bad[i]);
@@ -67,7 +76,8 @@ Test(groups_table, turns) {
   cr_assert_eq(weir_turns_build(&turns, &parsed, &layout, names), WEIR_OK, "%s", weir_last_error());
   cr_assert(turns.count == 3 && turns.steps == 3);
   static const size_t groups[] = {6, 2, 1, 6};
-  static const uint32_t codecs[] = {WEIR_CODEC_NONE, WEIR_CODEC_BF16, WEIR_CODEC_TOPK, WEIR_CODEC_NONE};
+  static const uint32_t codecs[] = {WEIR_CODEC_NONE, WEIR_CODEC_BF16, WEIR_CODEC_TOPK,
+                                    WEIR_CODEC_NONE};
   for (size_t k = 0; k < 4; k++) { /* the fourth is the first again */
     weir_plan_group t[7];
     size_t count = 0;
@@ -89,7 +99,8 @@ Test(groups_table, turns) {
 
 Test(groups_table, file) {
   char path[64];
-  write_table(path, "last,plan,place\nb,topk:0.5:ag:auto-bf16,thread\nf,none:1:dense-tree,caller\n");
+  write_table(path,
+              "last,plan,place\nb,topk:0.5:ag:auto-bf16,thread\nf,none:1:dense-tree,caller\n");
   weir_plan_group t[7];
   cr_assert_eq(build(path, t), 2);
   cr_assert(t[0].end == 2 && t[0].codec == WEIR_CODEC_TOPK && t[0].wire == WEIR_WIRE_AUTO_BF16 &&

@@ -37,13 +37,15 @@ Test(kernels_decorate, momentum_by_hand) {
   cr_assert(u[0] == 4 && u[1] == -8);
 }
 
-/* The paper's: 25 %, 6.25 %, 1.5625 % and 0.390625 % for an epoch each (here of 100 steps), then 0.1 %. */
+/* The paper's: 25 %, 6.25 %, 1.5625 % and 0.390625 % for an epoch each (here of 100 steps), then
+ * 0.1 %. */
 Test(kernels_decorate, warm_up_of_the_paper) {
   static const struct {
     uint64_t step;
     double cr;
-  } rows[] = {{0, 0.25},       {99, 0.25},        {100, 0.0625},     {199, 0.0625},  {200, 0.015625},
-              {299, 0.015625}, {300, 0.00390625}, {399, 0.00390625}, {400, 0.001},   {UINT64_MAX, 0.001}};
+  } rows[] = {{0, 0.25},       {99, 0.25},         {100, 0.0625},     {199, 0.0625},
+              {200, 0.015625}, {299, 0.015625},    {300, 0.00390625}, {399, 0.00390625},
+              {400, 0.001},    {UINT64_MAX, 0.001}};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
     cr_assert(weir_warmup_ratio(0.001, rows[i].step, 400, 4, 0.25) == rows[i].cr, "step %d",
               (int)rows[i].step);

@@ -15,20 +15,15 @@ static uint8_t message[4 * LONG + 64], again[4 * LONG + 64];
 /* A ratio that the codec takes. */
 static double ratio_of(const weir_codec *codec) {
   switch (codec->id) {
-    case WEIR_CODEC_FP16:
-      return 0.5;
+    case WEIR_CODEC_FP16: return 0.5;
     case WEIR_CODEC_QSGD:
     case WEIR_CODEC_QSGD_NEAREST:
     case WEIR_CODEC_QSGD_L2:
-    case WEIR_CODEC_QSGD_L2_NEAREST:
-      return 4.0 / 32;
-    case WEIR_CODEC_TERNGRAD:
-      return 2.0 / 32;
+    case WEIR_CODEC_QSGD_L2_NEAREST: return 4.0 / 32;
+    case WEIR_CODEC_TERNGRAD: return 2.0 / 32;
     case WEIR_CODEC_ONEBIT:
-    case WEIR_CODEC_EFSIGNSGD:
-      return 1.0 / 32;
-    default:
-      return 0.1;
+    case WEIR_CODEC_EFSIGNSGD: return 1.0 / 32;
+    default: return 0.1;
   }
 }
 
@@ -44,9 +39,8 @@ static size_t choose(const weir_codec *codec, weir_codec_context *c, const float
   const size_t n = layout->offset[layout->tensors], kept = codec->kept(layout, cr);
   size_t k = SIZE_MAX;
   index[kept] = 0xdeadbeef;
-  const weir_status status = codec->draw != NULL
-                                 ? codec->draw(c, layout, cr, 7, index, kept, &k)
-                                 : codec->select(c, e, layout, cr, index, kept, &k);
+  const weir_status status = codec->draw != NULL ? codec->draw(c, layout, cr, 7, index, kept, &k)
+                                                 : codec->select(c, e, layout, cr, index, kept, &k);
   cr_assert_eq(status, WEIR_OK, "%s: %s", codec->name, weir_last_error());
   cr_assert_eq(k, kept, "%s keeps %zu of %zu, not %zu", codec->name, k, n, kept);
   cr_assert_eq(index[kept], 0xdeadbeef);
@@ -55,7 +49,9 @@ static size_t choose(const weir_codec *codec, weir_codec_context *c, const float
   return k;
 }
 
-static bool selects(const weir_codec *codec) { return codec->select != NULL || codec->draw != NULL; }
+static bool selects(const weir_codec *codec) {
+  return codec->select != NULL || codec->draw != NULL;
+}
 
 /* --- what is not finite ---------------------------------------------------------------------- */
 
@@ -231,7 +227,8 @@ Test(kernels_edges, the_limit_of_32_bit_indices) {
     weir_status status = WEIR_E_UNSUPPORTED;
     if (codec->draw != NULL) status = codec->draw(c, &layout, 1e-9, 7, indices, LONG, &k);
     if (codec->select != NULL) status = codec->select(c, NULL, &layout, 1e-9, indices, LONG, &k);
-    if (codec->encode != NULL) status = codec->encode(c, NULL, &layout, cr, 7, message, SIZE_MAX, &k);
+    if (codec->encode != NULL)
+      status = codec->encode(c, NULL, &layout, cr, 7, message, SIZE_MAX, &k);
     cr_assert_eq(status, WEIR_E_UNSUPPORTED, "%s", codec->name);
     cr_assert(k == 0 || (!selects(codec) && codec->encode == NULL));
   }
@@ -255,7 +252,8 @@ static void check_place(const weir_codec *codec, weir_codec_context *c, size_t n
   if (codec->encode != NULL) {
     size_t size = 0;
     uint8_t *at = again + shift;
-    cr_assert_eq(codec->encode(c, e, &layout, cr, 7, at, codec->bound(&layout, cr), &size), WEIR_OK);
+    cr_assert_eq(codec->encode(c, e, &layout, cr, 7, at, codec->bound(&layout, cr), &size),
+                 WEIR_OK);
     if (shift == 0) {
       memcpy(message, again, size);
       cr_assert_eq(codec->decode(c, message, size, &layout, back, false), WEIR_OK);

@@ -113,8 +113,9 @@ static void check_version(const weir_cpu_ops *cpu) {
         size_t bytes = encode(&f, arm, &layout, 5 + s, f.other);
         weir_cpu_force(cpu);
         cr_assert_eq(encode(&f, arm, &layout, 5 + s, f.message + 1), bytes);
-        cr_assert(memcmp(f.message + 1, f.other, bytes) == 0, "%s %s n=%zu: other bytes than scalar",
-                  shape_name(shape), weir_codecs[arms[arm].codec].name, sizes[s]);
+        cr_assert(memcmp(f.message + 1, f.other, bytes) == 0,
+                  "%s %s n=%zu: other bytes than scalar", shape_name(shape),
+                  weir_codecs[arms[arm].codec].name, sizes[s]);
         check_decoded(&f, arm, &layout, bytes, shape_name(shape));
       }
     }
@@ -123,13 +124,9 @@ static void check_version(const weir_cpu_ops *cpu) {
   destroy(&f);
 }
 
-Test(kernels_encode, scalar, .timeout = 60) {
-  check_version(&weir_cpu_scalar);
-}
+Test(kernels_encode, scalar, .timeout = 60) { check_version(&weir_cpu_scalar); }
 
-Test(kernels_encode, avx2_is_scalar_bit_for_bit, .timeout = 60) {
-  check_version(weir_cpu_avx2());
-}
+Test(kernels_encode, avx2_is_scalar_bit_for_bit, .timeout = 60) { check_version(weir_cpu_avx2()); }
 
 Test(kernels_encode, avx512_is_scalar_bit_for_bit, .timeout = 60) {
   check_version(weir_cpu_avx512());
@@ -171,20 +168,21 @@ Test(kernels_encode, refuses_what_it_cannot_do) {
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = &weir_codecs[arms[arm].codec];
     size_t bound = codec->bound(&layout, arms[arm].cr);
-    cr_expect_eq(codec->encode(f.context, f.e, &layout, arms[arm].cr, 1, f.message, bound - 1,
-                               &bytes),
-                 WEIR_E_CAPACITY);
+    cr_expect_eq(
+        codec->encode(f.context, f.e, &layout, arms[arm].cr, 1, f.message, bound - 1, &bytes),
+        WEIR_E_CAPACITY);
     cr_expect_eq(bytes, 0);
     static const double bad[] = {0.0, -1.0, 0.1, 1.0, 2.0, NAN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-      cr_expect_eq(codec->encode(f.context, f.e, &layout, bad[i], 1, f.message, 4 * LONGEST, &bytes),
-                   WEIR_E_INVALID);
+      cr_expect_eq(
+          codec->encode(f.context, f.e, &layout, bad[i], 1, f.message, 4 * LONGEST, &bytes),
+          WEIR_E_INVALID);
       cr_expect_eq(bytes, 0);
     }
     offset[1] = (size_t)UINT32_MAX + 1;
-    cr_expect_eq(codec->encode(f.context, f.e, &layout, arms[arm].cr, 1, f.message, SIZE_MAX,
-                               &bytes),
-                 WEIR_E_UNSUPPORTED);
+    cr_expect_eq(
+        codec->encode(f.context, f.e, &layout, arms[arm].cr, 1, f.message, SIZE_MAX, &bytes),
+        WEIR_E_UNSUPPORTED);
     offset[1] = 300;
   }
   destroy(&f);

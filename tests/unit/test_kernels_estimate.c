@@ -104,7 +104,8 @@ Test(kernels_estimate, nearly_as_good_as_the_largest, .timeout = 60) {
   weir_codec_context_free(c);
 }
 
-/* --- sidco's fits ------------------------------------------------------------------------------ */
+/* --- sidco's
+ * fits ------------------------------------------------------------------------------ */
 
 static weir_sidco_moments moments_of_gamma(double shape, double scale) {
   /* E ln x = psi(shape) + ln scale; psi by its asymptotic series after recurrence. */
@@ -187,7 +188,8 @@ Test(kernels_estimate, sidco_thresholds_come_near_k, .timeout = 60) {
   weir_codec_context_free(c);
 }
 
-/* --- randomk ----------------------------------------------------------------------------------- */
+/* ---
+ * randomk ----------------------------------------------------------------------------------- */
 
 Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
   static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 100003};
@@ -226,8 +228,9 @@ Test(kernels_estimate, randomk_draws_every_set_alike) {
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
       size_t k = 0;
       size_t set = 0;
-      cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, (double)kept / 6, seed, index_of,
-                                                        6, &k), WEIR_OK);
+      cr_assert_eq(
+          weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, (double)kept / 6, seed, index_of, 6, &k),
+          WEIR_OK);
       for (size_t i = 0; i < k; i++) {
         set |= (size_t)1 << index_of[i];
       }

@@ -43,8 +43,10 @@ Test(kernels_fit, every_codec_has_a_plan_and_a_cost, .timeout = 120) {
     cr_expect_eq(weir_plan_check(&plan), WEIR_OK, "%s", weir_last_error());
     cr_expect_eq(plan.codec, codec);
     for (size_t knot = 0; knot < WEIR_KERNEL_KNOTS; knot++)
-      cr_expect(isfinite(cost[codec].compress.seconds[knot]) && cost[codec].compress.seconds[knot] > 0.0 &&
-                isfinite(cost[codec].decode.seconds[knot]) && cost[codec].decode.seconds[knot] >= 0.0);
+      cr_expect(isfinite(cost[codec].compress.seconds[knot]) &&
+                cost[codec].compress.seconds[knot] > 0.0 &&
+                isfinite(cost[codec].decode.seconds[knot]) &&
+                cost[codec].decode.seconds[knot] >= 0.0);
     cr_expect(weir_kernel_seconds(&cost[codec].compress, 1000000) > 0.0);
   }
 }
@@ -79,6 +81,7 @@ Test(kernels_fit, a_controller_starts_from_measured_codecs, .timeout = 60) {
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const double factor = loop.learnt.compress[codec];
     cr_expect(arm[codec] ? factor >= 1e-3 && factor <= 1e3 && fabs(factor - 1.0) > 1e-12
-                         : !(fabs(factor - 1.0) > 0.0), "%s: %g", weir_codec_name(codec), factor);
+                         : !(fabs(factor - 1.0) > 0.0),
+              "%s: %g", weir_codec_name(codec), factor);
   }
 }

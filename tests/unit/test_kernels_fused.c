@@ -18,8 +18,9 @@ static void check(weir_codec_context *context, const weir_layout *layout, double
   weir_moments want = {0}, got = {0};
   size_t want_k = 0, k = 99;
   weir_ef_accumulate(g, r, apart, n, &want);
-  cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(context, apart, layout, cr, expected, MOST,
-                                                   &want_k), WEIR_OK);
+  cr_assert_eq(
+      weir_codecs[WEIR_CODEC_TOPK].select(context, apart, layout, cr, expected, MOST, &want_k),
+      WEIR_OK);
   memset(e, 0xff, sizeof e);
   index_of[want_k] = 0xdeadbeef;
   cr_assert_eq(weir_ef_topk(context, part, layout, r, e, cr, &got, index_of, want_k, &k), WEIR_OK);
@@ -27,7 +28,8 @@ static void check(weir_codec_context *context, const weir_layout *layout, double
   cr_assert_eq(index_of[want_k], 0xdeadbeef);
   cr_assert(memcmp(e, apart, n * sizeof *e) == 0, "%s", what);
   cr_assert(memcmp(index_of, expected, k * sizeof *expected) == 0, "%s n=%zu cr=%g", what, n, cr);
-  cr_assert(got.nonfinite == 0 && fabs(got.sum_square - want.sum_square) <= 1e-12 * want.sum_square);
+  cr_assert(got.nonfinite == 0 &&
+            fabs(got.sum_square - want.sum_square) <= 1e-12 * want.sum_square);
   if (want_k > 0) {
     cr_assert_eq(weir_ef_topk(context, part, layout, r, e, cr, &got, index_of, want_k - 1, &k),
                  WEIR_E_CAPACITY);
@@ -64,17 +66,11 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_cpu_force(NULL);
 }
 
-Test(kernels_fused, scalar_as_one_after_the_other, .timeout = 60) {
-  check_all(&weir_cpu_scalar);
-}
+Test(kernels_fused, scalar_as_one_after_the_other, .timeout = 60) { check_all(&weir_cpu_scalar); }
 
-Test(kernels_fused, avx2_as_one_after_the_other, .timeout = 60) {
-  check_all(weir_cpu_avx2());
-}
+Test(kernels_fused, avx2_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx2()); }
 
-Test(kernels_fused, avx512_as_one_after_the_other, .timeout = 60) {
-  check_all(weir_cpu_avx512());
-}
+Test(kernels_fused, avx512_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx512()); }
 
 /* The floor comes from a sample of g + r: a residual that undoes the gradient must not mislead. */
 Test(kernels_fused, residuals_that_cancel) {
@@ -110,11 +106,13 @@ Test(kernels_fused, what_is_not_finite_is_counted_and_not_selected) {
     weir_moments moments = {0};
     index_of[0] = 0xdeadbeef;
     cr_assert_eq(weir_ef_topk(context, part, &(weir_layout){1, offset}, r, e, 0.5, &moments,
-                              index_of, MOST, &k), WEIR_OK);
+                              index_of, MOST, &k),
+                 WEIR_OK);
     cr_assert(moments.nonfinite == 2 && k == 0 && index_of[0] == 0xdeadbeef);
     cr_assert(isnan(e[3]) && isinf(e[5]) && e[4] == 5.0F && e[n - 1] == (float)n);
   }
   cr_assert_eq(weir_ef_topk(context, part, &(weir_layout){1, offset}, r, e, 1.5, &(weir_moments){0},
-                            index_of, MOST, &(size_t){0}), WEIR_E_INVALID);
+                            index_of, MOST, &(size_t){0}),
+               WEIR_E_INVALID);
   weir_codec_context_free(context);
 }

@@ -24,9 +24,7 @@ static double *prefix_energy(const float *e, size_t n) {
   return prefix;
 }
 
-static double ratio_of(int step) {
-  return 0.0005 * pow(1.0 / 0.0005, step / 49.0);
-}
+static double ratio_of(int step) { return 0.0005 * pow(1.0 / 0.0005, step / 49.0); }
 
 static void check_curve(const weir_gain_curve *curve, const double *prefix, size_t n,
                         double relative, const char *what) {

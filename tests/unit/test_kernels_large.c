@@ -1,6 +1,6 @@
-/* More than 2^31 elements, the upper half of what 32-bit indices reach.  The gradient is mapped, not
- * filled: untouched pages are zeros that take no memory, and what is decoded lands in one small file
- * mapped over and over. */
+/* More than 2^31 elements, the upper half of what 32-bit indices reach.  The gradient is mapped,
+ * not filled: untouched pages are zeros that take no memory, and what is decoded lands in one small
+ * file mapped over and over. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <sys/mman.h>
@@ -47,12 +47,12 @@ static float *map_tiled(void) {
   const int file = memfd_create("tile", 0);
   cr_assert(file >= 0 && ftruncate(file, TILE) == 0);
   const size_t tiles = (N * sizeof(float) + TILE - 1) / TILE;
-  uint8_t *base = mmap(NULL, tiles * TILE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                       -1, 0);
+  uint8_t *base =
+      mmap(NULL, tiles * TILE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   cr_assert(base != MAP_FAILED);
   for (size_t t = 0; t < tiles; t++)
-    cr_assert(mmap(base + t * TILE, TILE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) !=
-              MAP_FAILED);
+    cr_assert(mmap(base + t * TILE, TILE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file,
+                   0) != MAP_FAILED);
   (void)close(file);
   return (float *)(void *)base;
 }
@@ -91,7 +91,8 @@ Test(kernels_large, selections_reach_beyond_2_to_the_31, .timeout = 280) {
   size_t k = 0, beyond = 0;
   enum { DRAWN = 2147 };
   static uint32_t drawn[DRAWN];
-  cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, 1e-6, 3, drawn, DRAWN, &k), WEIR_OK);
+  cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, 1e-6, 3, drawn, DRAWN, &k),
+               WEIR_OK);
   cr_assert_eq(k, DRAWN);
   for (size_t i = 0; i < k; i++) {
     cr_assert(drawn[i] < N && (i == 0 || drawn[i] > drawn[i - 1]));

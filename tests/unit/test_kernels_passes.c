@@ -220,13 +220,9 @@ static void compare(const weir_cpu_ops *cpu) {
   free(other);
 }
 
-Test(kernels_passes, avx2_equals_scalar) {
-  compare(weir_cpu_avx2());
-}
+Test(kernels_passes, avx2_equals_scalar) { compare(weir_cpu_avx2()); }
 
-Test(kernels_passes, avx512_equals_scalar) {
-  compare(weir_cpu_avx512());
-}
+Test(kernels_passes, avx512_equals_scalar) { compare(weir_cpu_avx512()); }
 
 Test(kernels_passes, the_path_can_be_forced) {
   weir_cpu_force(&weir_cpu_scalar);

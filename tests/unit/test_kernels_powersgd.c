@@ -56,9 +56,9 @@ Test(kernels_powersgd, orthogonalise_by_hand) {
 
 /* rank (rows + columns) < rows columns */
 Test(kernels_powersgd, only_what_becomes_smaller_is_thinned) {
-  cr_expect(weir_powersgd_thins(3, 9, 1));       /* 6 for 9 */
-  cr_expect_not(weir_powersgd_thins(2, 4, 1));   /* 4 for 4 */
-  cr_expect(weir_powersgd_thins(10, 100, 4));    /* 80 for 100 */
+  cr_expect(weir_powersgd_thins(3, 9, 1));        /* 6 for 9 */
+  cr_expect_not(weir_powersgd_thins(2, 4, 1));    /* 4 for 4 */
+  cr_expect(weir_powersgd_thins(10, 100, 4));     /* 80 for 100 */
   cr_expect_not(weir_powersgd_thins(10, 100, 5)); /* 100 for 100 */
   cr_expect_not(weir_powersgd_thins(1, 100, 1));
   cr_expect_not(weir_powersgd_thins(100, 100, 1));
@@ -201,8 +201,8 @@ static double iterate(size_t rows, size_t columns, size_t rank) {
   return left;
 }
 
-/* A matrix of rank 5 comes through in one step at rank 5, and at 9, where four columns send nothing;
- * not at rank 4. */
+/* A matrix of rank 5 comes through in one step at rank 5, and at 9, where four columns send
+ * nothing; not at rank 4. */
 Test(kernels_powersgd, exact_when_the_rank_suffices) {
   fill_rank(50, 70, 5);
   double whole = 0;

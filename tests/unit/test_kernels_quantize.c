@@ -56,7 +56,8 @@ Test(kernels_quantize, signs_by_hand) {
   const weir_layout layout = {3, offset};
   size_t bytes = 0;
   cr_assert_eq(weir_codecs[WEIR_CODEC_ONEBIT].encode(NULL, x, &layout, 1.0 / 32, 0, message,
-                                                     sizeof message, &bytes), WEIR_OK);
+                                                     sizeof message, &bytes),
+               WEIR_OK);
   cr_assert_eq(bytes, 16 + 8 + 1 + 8 + 1); /* the empty tensor takes nothing */
   cr_assert_eq(message[24], 0x0c);
   cr_assert_eq(message[33], 0x12);
@@ -64,7 +65,8 @@ Test(kernels_quantize, signs_by_hand) {
   const float means[9] = {2, 2, -3, -3, 8.0F / 3, -9, 8.0F / 3, 8.0F / 3, -9};
   cr_assert(memcmp(decoded, means, sizeof means) == 0);
   cr_assert_eq(weir_codecs[WEIR_CODEC_EFSIGNSGD].encode(NULL, x, &layout, 1.0 / 32, 0, message,
-                                                        sizeof message, &bytes), WEIR_OK);
+                                                        sizeof message, &bytes),
+               WEIR_OK);
   cr_assert_eq(bytes, 16 + 4 + 1 + 4 + 1);
   decode(WEIR_CODEC_EFSIGNSGD, bytes, &layout);
   const float sized[9] = {2.5F, 2.5F, -2.5F, -2.5F, 5.2F, -5.2F, 5.2F, 5.2F, -5.2F};
@@ -129,8 +131,9 @@ Test(kernels_quantize, qsgd_errors_stay_within_a_step_of_their_bucket) {
             bound = fmax(bound, fabs((double)x[i]) * 0x1p-22);
           }
           for (size_t i = at; i < at + count; i++) {
-            cr_assert(fabs((double)x[i] - (double)decoded[i]) <= bound, "%s mode %d bits %u: %g of %g",
-                      shape_name(shape), mode, bits, (double)decoded[i], (double)x[i]);
+            cr_assert(fabs((double)x[i] - (double)decoded[i]) <= bound,
+                      "%s mode %d bits %u: %g of %g", shape_name(shape), mode, bits,
+                      (double)decoded[i], (double)x[i]);
           }
         }
       }
@@ -158,16 +161,15 @@ Test(kernels_quantize, equal_buckets_and_zeros_are_exact) {
   }
 }
 
-/* --- unbiasedness ------------------------------------------------------------------------------ */
+/* ---
+ * unbiasedness ------------------------------------------------------------------------------ */
 
 /* Mean over many seeds against the element.  A mean of S draws with width w leaves the expectation
  * by more than w sqrt(ln(2 / p) / (2 S)) with probability p at most (Hoeffding); p = 1e-12. */
 enum { SEEDS = 3000, UNITS = 256 };
 static double mean[UNITS], product;
 
-static double hoeffding(double width) {
-  return width * sqrt(log(2e12) / (2.0 * SEEDS));
-}
+static double hoeffding(double width) { return width * sqrt(log(2e12) / (2.0 * SEEDS)); }
 
 static void add_draw(const float *x) {
   double before = 0.0;
@@ -222,8 +224,9 @@ Test(kernels_quantize, terngrad_with_the_papers_scale_is_unbiased) {
   for (uint64_t seed = 0; seed < SEEDS; seed++) {
     size_t bytes = 0;
     weir_terngrad_options options = {.unbiased = true};
-    cr_assert_eq(weir_terngrad_encode_with(x, &layout, options, seed, message, sizeof message,
-                                           &bytes), WEIR_OK);
+    cr_assert_eq(
+        weir_terngrad_encode_with(x, &layout, options, seed, message, sizeof message, &bytes),
+        WEIR_OK);
     decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
     add_draw(x);
   }
@@ -243,7 +246,8 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
   fill_shape(&rng, 1, x, MOST);
   size_t bytes = 0;
   cr_assert_eq(weir_codecs[WEIR_CODEC_TERNGRAD].encode(NULL, x, &layout, 0.0625, 5, message,
-                                                       sizeof message, &bytes), WEIR_OK);
+                                                       sizeof message, &bytes),
+               WEIR_OK);
   decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
   double sum = 0, fired = 0, square = 0, expected = 0;
   for (size_t i = 0; i < MOST; i++) {
@@ -322,7 +326,8 @@ Test(kernels_quantize, floats_round_to_the_nearest_half) {
     }
     size_t bytes = 0;
     cr_assert_eq(weir_codecs[WEIR_CODEC_FP16].encode(NULL, x, &layout, 0.5, 0, message,
-                                                     sizeof message, &bytes), WEIR_OK);
+                                                     sizeof message, &bytes),
+                 WEIR_OK);
     decode(WEIR_CODEC_FP16, bytes, &layout);
     for (size_t i = 0; i < MOST; i++) {
       int exponent;

@@ -84,8 +84,8 @@ static listing mstopk_listing(const float *x, size_t d, size_t k) {
   return out;
 }
 
-/* The slice starts at its first element; where it would be more than a hundredth of k, the largest of
- * the band are taken instead. */
+/* The slice starts at its first element; where it would be more than a hundredth of k, the largest
+ * of the band are taken instead. */
 static void mstopk_oracle(const float *x, size_t d, size_t k, uint32_t *index) {
   listing list = mstopk_listing(x, d, k);
   size_t quota = k - list.k1;
@@ -181,17 +181,11 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_cpu_force(NULL);
 }
 
-Test(kernels_select, scalar_matches_sorting) {
-  check_all(&weir_cpu_scalar);
-}
+Test(kernels_select, scalar_matches_sorting) { check_all(&weir_cpu_scalar); }
 
-Test(kernels_select, avx2_matches_sorting) {
-  check_all(weir_cpu_avx2());
-}
+Test(kernels_select, avx2_matches_sorting) { check_all(weir_cpu_avx2()); }
 
-Test(kernels_select, avx512_matches_sorting) {
-  check_all(weir_cpu_avx512());
-}
+Test(kernels_select, avx512_matches_sorting) { check_all(weir_cpu_avx512()); }
 
 /* A sample that misleads: what it sees is all small, or all large. */
 Test(kernels_select, misleading_samples) {
@@ -275,11 +269,10 @@ Test(kernels_select, mstopk_on_every_input, .timeout = 120) {
         k1 += fabs((double)e[i]) >= got.upper;
         k2 += fabs((double)e[i]) >= got.lower;
       }
-      cr_assert(k1 == want.k1 && k2 == want.k2 && got.upper <= want.thres1 &&
-                    got.lower >= want.thres2,
-                "%s cr %g: %g reached by %zu, %g by %zu; listing %g by %zu, %g by %zu",
-                shape_name(shape), cr, got.upper, k1, got.lower, k2, want.thres1, want.k1,
-                want.thres2, want.k2);
+      cr_assert(
+          k1 == want.k1 && k2 == want.k2 && got.upper <= want.thres1 && got.lower >= want.thres2,
+          "%s cr %g: %g reached by %zu, %g by %zu; listing %g by %zu, %g by %zu", shape_name(shape),
+          cr, got.upper, k1, got.lower, k2, want.thres1, want.k1, want.thres2, want.k2);
     }
   }
   weir_codec_context_free(context);
@@ -292,10 +285,11 @@ Test(kernels_select, ratio_times_size_is_rounded_as_documented) {
   static const struct {
     double cr;
     size_t n, k;
-  } row[] = {{0.1, 10, 1},    {0.3, 10, 3},    {0.29, 100, 29}, {0.57, 100, 57}, {0.7, 10, 7},
-             {0.001, 999, 1}, {0.001, 1000, 1}, {0.001, 1999, 1}, {0.01, 12345, 123},
-             {0.033, 1000, 33}, {0.999999, 1000, 999}, {1.0, 17, 17}, {0.5, 1, 1}, {0.5, 0, 0},
-             {0.07, 4200000000U, 294000000}};
+  } row[] = {{0.1, 10, 1},      {0.3, 10, 3},          {0.29, 100, 29},
+             {0.57, 100, 57},   {0.7, 10, 7},          {0.001, 999, 1},
+             {0.001, 1000, 1},  {0.001, 1999, 1},      {0.01, 12345, 123},
+             {0.033, 1000, 33}, {0.999999, 1000, 999}, {1.0, 17, 17},
+             {0.5, 1, 1},       {0.5, 0, 0},           {0.07, 4200000000U, 294000000}};
   for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
     size_t offset[2] = {0, row[i].n};
     weir_layout layout = {1, offset};
@@ -338,17 +332,18 @@ Test(kernels_select, the_table_is_in_order) {
     cr_expect_str_eq(codec->name, weir_codec_name(id));
     cr_expect_eq(codec->dense, id == WEIR_CODEC_NONE || id == WEIR_CODEC_BF16);
     cr_expect_eq(codec->dense + codec->low_rank + (codec->select != NULL) +
-                     (codec->encode != NULL) + (codec->draw != NULL), 1);
+                     (codec->encode != NULL) + (codec->draw != NULL),
+                 1);
     cr_expect_eq(codec->bound != NULL, codec->encode != NULL);
     cr_expect_eq(codec->decode != NULL, codec->encode != NULL);
-    cr_expect_eq(codec->shared_indices, id == WEIR_CODEC_STAR || id == WEIR_CODEC_VAR ||
-                                            id == WEIR_CODEC_RANDOMK);
+    cr_expect_eq(codec->shared_indices,
+                 id == WEIR_CODEC_STAR || id == WEIR_CODEC_VAR || id == WEIR_CODEC_RANDOMK);
     size_t offset[3] = {0, 3, 10};
     weir_layout layout = {2, offset};
     cr_expect_eq(codec->kept(&layout, 0.5),
                  codec->dense || codec->low_rank || codec->encode != NULL ? 10
-                 : id == WEIR_CODEC_LWTOPK || id == WEIR_CODEC_DGC ? 1 + 3
-                                                                    : 5);
+                 : id == WEIR_CODEC_LWTOPK || id == WEIR_CODEC_DGC        ? 1 + 3
+                                                                          : 5);
   }
   cr_expect_null(weir_codec_find(WEIR_CODEC_COUNT));
 }

@@ -1,4 +1,5 @@
-/* Spreading by masks: every version against a loop over bits, and lists read as masks against the list. */
+/* Spreading by masks: every version against a loop over bits, and lists read as masks against the
+ * list. */
 #include <criterion/criterion.h>
 
 #include "kernels/wire.h"
@@ -8,16 +9,12 @@ enum { WORDS = 40, MOST = 64 * WORDS };
 
 static uint64_t draw_mask(weir_rng *rng, int kind) {
   switch (kind) {
-    case 0:
-      return 0;
-    case 1:
-      return ~UINT64_C(0);
-    case 2:
-      return weir_rng_next(rng);
+    case 0: return 0;
+    case 1: return ~UINT64_C(0);
+    case 2: return weir_rng_next(rng);
     case 3: /* about one in eight */
       return weir_rng_next(rng) & weir_rng_next(rng) & weir_rng_next(rng);
-    default: /* one bit, or none */
-      return weir_rng_below(rng, 2) << weir_rng_below(rng, 64);
+    default: /* one bit, or none */ return weir_rng_below(rng, 2) << weir_rng_below(rng, 64);
   }
 }
 
@@ -65,17 +62,11 @@ static void check_version(const weir_cpu_ops *cpu) {
   free(memory);
 }
 
-Test(kernels_spread, scalar) {
-  check_version(&weir_cpu_scalar);
-}
+Test(kernels_spread, scalar) { check_version(&weir_cpu_scalar); }
 
-Test(kernels_spread, avx2) {
-  check_version(weir_cpu_avx2());
-}
+Test(kernels_spread, avx2) { check_version(weir_cpu_avx2()); }
 
-Test(kernels_spread, avx512) {
-  check_version(weir_cpu_avx512());
-}
+Test(kernels_spread, avx512) { check_version(weir_cpu_avx512()); }
 
 static size_t rice_bytes(const uint32_t *index, size_t k, unsigned shift) {
   uint64_t bits = 0;
@@ -86,8 +77,8 @@ static size_t rice_bytes(const uint32_t *index, size_t k, unsigned shift) {
 }
 
 /* Read `at a time` masks; the bits are those of the list, and nothing is left over. */
-static void check_masks(const weir_index_reader *list, const uint32_t *index, size_t k, unsigned lead,
-                        size_t at_a_time) {
+static void check_masks(const weir_index_reader *list, const uint32_t *index, size_t k,
+                        unsigned lead, size_t at_a_time) {
   uint64_t mask[WORDS + 1 + WEIR_MASK_SLACK];
   weir_mask_reader reader;
   weir_masks_start(&reader, list, k, lead);
@@ -112,7 +103,8 @@ static void check_masks(const weir_index_reader *list, const uint32_t *index, si
   cr_assert(weir_masks_done(&reader, last));
 }
 
-/* All parameters on both sides of what is read through a table, and lists on both sides of its use. */
+/* All parameters on both sides of what is read through a table, and lists on both sides of
+ * its use. */
 Test(kernels_spread, lists_as_masks) {
   static const size_t steps[] = {1, 2, 5, WORDS + 1};
   weir_rng rng;

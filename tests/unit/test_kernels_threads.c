@@ -1,5 +1,5 @@
-/* Threads share the passes and change no bit.  Sizes are those from which passes are shared, and beside
- * what is the same for all, a part's end falls anywhere. */
+/* Threads share the passes and change no bit.  Sizes are those from which passes are shared, and
+ * beside what is the same for all, a part's end falls anywhere. */
 #include <criterion/criterion.h>
 #include <pthread.h>
 
@@ -107,12 +107,14 @@ static void release(output *o) {
   free(o->message);
 }
 
-static void compress(weir_codec_context *context, const bench *b, uint32_t id, double cr, output *o) {
+static void compress(weir_codec_context *context, const bench *b, uint32_t id, double cr,
+                     output *o) {
   const weir_codec *codec = weir_codec_find(id);
   o->moments = (weir_moments){0};
   weir_ef_accumulate_in(context, b->g, b->r, o->e, N, &o->moments);
   if (codec->encode != NULL) {
-    cr_assert_eq(codec->encode(context, o->e, &b->layout, cr, 5, o->message, 8 * N, &o->bytes), WEIR_OK);
+    cr_assert_eq(codec->encode(context, o->e, &b->layout, cr, 5, o->message, 8 * N, &o->bytes),
+                 WEIR_OK);
     cr_assert_eq(codec->decode(context, o->message, o->bytes, &b->layout, o->to, false), WEIR_OK);
     cr_assert_eq(codec->decode(context, o->message, o->bytes, &b->layout, o->to, true), WEIR_OK);
     return;
@@ -121,7 +123,8 @@ static void compress(weir_codec_context *context, const bench *b, uint32_t id, d
   float *value = malloc(o->k * sizeof *value);
   weir_gather(o->e, o->index, o->k, value);
   cr_assert_eq(weir_wire_encode(N, o->index, value, o->k, WEIR_WIRE_AUTO_BF16, o->message, 8 * N,
-                                &o->bytes, NULL), WEIR_OK);
+                                &o->bytes, NULL),
+               WEIR_OK);
   free(value);
   cr_assert_eq(weir_wire_decode_dense(context, o->message, o->bytes, N, o->to), WEIR_OK);
   cr_assert_eq(weir_wire_decode_add(context, o->message, o->bytes, N, o->to), WEIR_OK);
@@ -132,7 +135,8 @@ static void check_equal(const output *a, const output *b) {
   cr_assert(memcmp(a->e, b->e, N * sizeof(float)) == 0);
   cr_assert_eq(a->k, b->k);
   for (size_t i = 0; i < a->k; i++) {
-    cr_assert_eq(a->index[i], b->index[i], "place %zu of %zu: %u, %u", i, a->k, a->index[i], b->index[i]);
+    cr_assert_eq(a->index[i], b->index[i], "place %zu of %zu: %u, %u", i, a->k, a->index[i],
+                 b->index[i]);
   }
   cr_assert_eq(a->bytes, b->bytes);
   cr_assert(memcmp(a->message, b->message, a->bytes) == 0);
@@ -154,10 +158,11 @@ Test(kernels_threads, change_no_bit, .timeout = 250) {
   static const struct {
     uint32_t codec;
     double cr;
-  } row[] = {{WEIR_CODEC_TOPK, 0.01},  {WEIR_CODEC_TOPK, 0.1},   {WEIR_CODEC_TOPK, 0.4},
-             {WEIR_CODEC_MSTOPK, 0.05}, {WEIR_CODEC_DGC, 0.02},   {WEIR_CODEC_SIDCO, 0.01},
-             {WEIR_CODEC_QSGD, 0.125},  {WEIR_CODEC_QSGD, 0.25},  {WEIR_CODEC_TERNGRAD, 0.0625}};
-  bench b = {.g = malloc(N * sizeof(float)), .r = malloc(N * sizeof(float)),
+  } row[] = {{WEIR_CODEC_TOPK, 0.01},   {WEIR_CODEC_TOPK, 0.1},  {WEIR_CODEC_TOPK, 0.4},
+             {WEIR_CODEC_MSTOPK, 0.05}, {WEIR_CODEC_DGC, 0.02},  {WEIR_CODEC_SIDCO, 0.01},
+             {WEIR_CODEC_QSGD, 0.125},  {WEIR_CODEC_QSGD, 0.25}, {WEIR_CODEC_TERNGRAD, 0.0625}};
+  bench b = {.g = malloc(N * sizeof(float)),
+             .r = malloc(N * sizeof(float)),
              .offset = {0, 300001, 300001, N}};
   b.layout = (weir_layout){3, b.offset};
   for (int shape = 0; shape < 3; shape++) {
@@ -202,14 +207,15 @@ Test(kernels_threads, damage_is_found_in_every_part) {
   weir_rng rng;
   weir_rng_seed(&rng, 1);
   fill_shape(&rng, 0, x, 300000);
-  cr_assert_eq(qsgd->encode(context, x, &layout, 0.125, 1, message, sizeof message, &bytes), WEIR_OK);
+  cr_assert_eq(qsgd->encode(context, x, &layout, 0.125, 1, message, sizeof message, &bytes),
+               WEIR_OK);
   /* Units of 8 bytes of scales and 64 of codes behind 16 of header: the step of each is checked. */
   static const size_t unit[] = {0, 585, 586, 1171, 1172, 2000, 2343};
   for (size_t i = 0; i < sizeof unit / sizeof unit[0]; i++) {
     uint8_t *step = message + 16 + 72 * unit[i] + 3;
     *step ^= 0x80;
-    cr_expect_eq(qsgd->decode(context, message, bytes, &layout, to, true), WEIR_E_PROTOCOL, "unit %zu",
-                 unit[i]);
+    cr_expect_eq(qsgd->decode(context, message, bytes, &layout, to, true), WEIR_E_PROTOCOL,
+                 "unit %zu", unit[i]);
     *step ^= 0x80;
   }
   for (size_t i = 0; i < 300000; i++) {

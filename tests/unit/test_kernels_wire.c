@@ -53,18 +53,18 @@ static message encode(weir_rng *rng, size_t n, size_t k, const uint32_t *index,
     m.error[i] = 1.0F;
   }
   uint8_t *to = m.bytes + 1; /* messages need no alignment */
-  cr_assert_eq(weir_wire_encode(n, index, values ? sent : NULL, k, format, to, bound, &m.size,
-                                m.error),
-               WEIR_OK, "n=%zu k=%zu: %s", n, k, weir_last_error());
+  cr_assert_eq(
+      weir_wire_encode(n, index, values ? sent : NULL, k, format, to, bound, &m.size, m.error),
+      WEIR_OK, "n=%zu k=%zu: %s", n, k, weir_last_error());
   cr_assert_leq(m.size, bound);
   for (size_t i = 0; i < k; i++) {
     float want = values ? 1.0F + (sent[i] - m.value[i]) : 1.0F;
     cr_assert_eq(m.error[i], want);
   }
   size_t again = 0;
-  cr_assert_eq(weir_wire_encode(n, index, values ? sent : NULL, k, format, to, m.size - 1, &again,
-                                NULL),
-               WEIR_E_CAPACITY);
+  cr_assert_eq(
+      weir_wire_encode(n, index, values ? sent : NULL, k, format, to, m.size - 1, &again, NULL),
+      WEIR_E_CAPACITY);
   cr_assert_eq(again, 0);
   memmove(m.bytes, to, m.size);
   free(sent);
@@ -78,8 +78,8 @@ static void release(message *m) {
   free(m->error);
 }
 
-/* Stored and added, with a context and without, at every place of a line of memory; what lies around is
- * left alone. */
+/* Stored and added, with a context and without, at every place of a line of memory; what lies
+ * around is left alone. */
 static void check_dense(weir_rng *rng, const message *m) {
   size_t n = m->n;
   size_t first = (size_t)weir_rng_below(rng, 16);
@@ -124,12 +124,10 @@ static void check_round_trip(weir_rng *rng, size_t n, size_t k, const uint32_t *
 
   check_dense(rng, &m);
 
-  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n + 1, index, value, k, &got),
-               WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_wire_decode(m.bytes, m.size, n + 1, index, value, k, &got), WEIR_E_PROTOCOL);
   cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, NULL, k, &got), WEIR_E_PROTOCOL);
   if (k > 0) {
-    cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k - 1, &got),
-                 WEIR_E_PROTOCOL);
+    cr_assert_eq(weir_wire_decode(m.bytes, m.size, n, index, value, k - 1, &got), WEIR_E_PROTOCOL);
   }
   release(&m);
 
@@ -183,8 +181,7 @@ Test(kernels_wire, reaches_the_largest_index) {
     size_t k = 0;
     uint32_t got[3];
     float out[3];
-    cr_assert_eq(weir_wire_encode(UINT32_MAX, index, value, 3, f, bytes, sizeof bytes, &size,
-                                  NULL),
+    cr_assert_eq(weir_wire_encode(UINT32_MAX, index, value, 3, f, bytes, sizeof bytes, &size, NULL),
                  WEIR_OK);
     cr_assert_eq(weir_wire_decode(bytes, size, UINT32_MAX, got, out, 3, &k), WEIR_OK);
     cr_assert(memcmp(got, index, sizeof index) == 0 && memcmp(out, value, sizeof value) == 0);
@@ -255,8 +252,8 @@ Test(kernels_wire, sizes_are_as_expected) {
 
 /* A message written by hand: indices 1, 2, 6 of 8 as a bitmap, values 1.0 and so on as bf16. */
 Test(kernels_wire, reads_a_message_written_by_hand) {
-  const uint8_t bytes[] = {'W', 'R', 'M', '1', 3, 0, 0, 0, 8, 0, 0, 0, 1, 2, 0, 0,
-                           0x46, 0x80, 0x3f, 0x00, 0xc0, 0x40, 0x40};
+  const uint8_t bytes[] = {'W', 'R', 'M', '1', 3,    0,    0,    0,    8,    0,    0,   0,
+                           1,   2,   0,   0,   0x46, 0x80, 0x3f, 0x00, 0xc0, 0x40, 0x40};
   uint32_t index[3];
   float value[3];
   size_t k = 0;
@@ -273,13 +270,13 @@ Test(kernels_wire, reads_a_message_written_by_hand) {
 /* Every single byte that must matter, does. */
 Test(kernels_wire, refuses_each_malformation) {
   const uint8_t bitmap[] = {'W', 'R', 'M', '1', 2, 0, 0, 0, 5, 0, 0, 0, 1, 0, 0, 0, 0x12};
-  const uint8_t list[] = {'W', 'R', 'M', '1', 2, 0, 0, 0, 5, 0, 0, 0, 0, 0, 0, 0,
-                          1,   0,   0,   0,   4, 0, 0, 0};
+  const uint8_t list[] = {'W', 'R', 'M', '1', 2, 0, 0, 0, 5, 0, 0, 0,
+                          0,   0,   0,   0,   1, 0, 0, 0, 4, 0, 0, 0};
   static const struct {
     int bitmap, at, to;
-  } row[] = {{1, 0, 'X'}, {1, 4, 6},   {1, 4, 3},     {1, 4, 1},    {1, 8, 6},  {1, 12, 3},
-             {1, 13, 3},  {1, 13, 1},  {1, 14, 1},    {1, 15, 1},   {1, 16, 0x32}, {1, 16, 0x10},
-             {0, 16, 4},  {0, 20, 5},  {0, 20, 1},    {0, 23, 1},   {0, 4, 1},  {0, 12, 1}};
+  } row[] = {{1, 0, 'X'}, {1, 4, 6},  {1, 4, 3},  {1, 4, 1},  {1, 8, 6},     {1, 12, 3},
+             {1, 13, 3},  {1, 13, 1}, {1, 14, 1}, {1, 15, 1}, {1, 16, 0x32}, {1, 16, 0x10},
+             {0, 16, 4},  {0, 20, 5}, {0, 20, 1}, {0, 23, 1}, {0, 4, 1},     {0, 12, 1}};
   uint32_t index[8];
   size_t k = 0;
   cr_assert_eq(weir_wire_decode(bitmap, sizeof bitmap, 5, index, NULL, 8, &k), WEIR_OK);

@@ -3,7 +3,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
 #include <weir/launch.h>
 
 #include "collectives/transport.h"
@@ -178,8 +177,9 @@ Test(launch, half_a_launcher) {
 }
 
 Test(launch, numbers_that_are_none) {
-  static const char *const wrong[] = {"-1", "+1", " 1", "1 ", "1.0", "0x1", "one", "4",
-                                      "99999999999999999999", "1\n", "4294967297"};
+  static const char *const wrong[] = {
+      "-1",  "+1",        " 1", "1 ", "1.0", "0x1", "one", "4", "99999999999999999999",
+      "1\n", "4294967297"};
   for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
     ENVIRONMENT("RANK", wrong[i], "WORLD_SIZE", "4", "MASTER_ADDR", "h");
     refused(WEIR_E_PARSE, "RANK is \"");
@@ -236,11 +236,15 @@ Test(launch, what_is_shown_of_a_bad_value_is_harmless) {
 Test(launch, first_nodes) {
   static const struct {
     const char *list, *first;
-  } good[] = {{"node1", "node1"},          {"node[1-4]", "node1"},
-              {"node[003,007-9]", "node003"}, {"a,b[1-2]", "a"},
-              {"b[10],a", "b10"},          {"rack[2-3]n[05-06]", "rack2n05"},
+  } good[] = {{"node1", "node1"},
+              {"node[1-4]", "node1"},
+              {"node[003,007-9]", "node003"},
+              {"a,b[1-2]", "a"},
+              {"b[10],a", "b10"},
+              {"rack[2-3]n[05-06]", "rack2n05"},
               {"n[1-2].example.org", "n1.example.org"}};
-  static const char *const bad[] = {"node[1-4", "node[]", "node[a-b]", "[1]x y", ",b", "[", "n[1;2]"};
+  static const char *const bad[] = {"node[1-4", "node[]", "node[a-b]", "[1]x y",
+                                    ",b",       "[",      "n[1;2]"};
   char host[64];
   for (size_t i = 0; i < sizeof good / sizeof *good; i++) {
     ENVIRONMENT("LIST", good[i].list);

@@ -22,8 +22,8 @@ Test(moo_nsga2, reaches_the_known_fronts) {
       options.seed = seed;
       weir_moo_front front;
       cr_assert_eq(weir_moo_nsga2(&bench->problem, &options, &front), WEIR_MOO_OK);
-      volume[seed - 1] = weir_moo_hypervolume(front.f, front.count, bench->problem.objectives,
-                                              bench->reference);
+      volume[seed - 1] =
+          weir_moo_hypervolume(front.f, front.count, bench->problem.objectives, bench->reference);
       weir_moo_front_free(&front);
     }
     qsort(volume, 11, sizeof *volume, ascending);

@@ -40,8 +40,7 @@ Test(moo_sort, agrees_with_the_definition) {
     size_t rank[60], expected[60];
     /* Few distinct values, so that ties and equal points are common. */
     for (size_t i = 0; i < n * m; i++) f[i] = (double)weir_moo_below(&rng, 3 + (uint64_t)round % 9);
-    for (size_t i = 0; i < n; i++)
-      v[i] = round % 2 ? (double)weir_moo_below(&rng, 3) : 0.0;
+    for (size_t i = 0; i < n; i++) v[i] = round % 2 ? (double)weir_moo_below(&rng, 3) : 0.0;
     brute_ranks(f, v, n, m, expected);
     size_t highest = 0;
     for (size_t i = 0; i < n; i++) highest = expected[i] > highest ? expected[i] : highest;

@@ -1,11 +1,10 @@
-/* The tuner plugin against a mock of NCCL: it is loaded as NCCL loads it, and what it makes of a cost
- * table is judged as NCCL judges it (the smallest entry that is not negative). */
+/* The tuner plugin against a mock of NCCL: it is loaded as NCCL loads it, and what it makes of a
+ * cost table is judged as NCCL judges it (the smallest entry that is not negative). */
 #include <criterion/criterion.h>
 #include <dlfcn.h>
 #include <math.h>
 #include <pthread.h>
 #include <string.h>
-
 #include <weir/nccl_tuner.h>
 
 #include "nccl/interface.h"
@@ -86,8 +85,9 @@ static choice smallest(const table *t) {
 
 static choice ask_of(void *context, nccl_function function, size_t bytes, table *t) {
   int channels = 0;
-  cr_assert_eq(nccl.v5->get(context, function, bytes, 1, (float **)(void *)t->cost,
-                            NCCL_ALGORITHMS, NCCL_PROTOCOLS, 0, &channels), NCCL_OK);
+  cr_assert_eq(nccl.v5->get(context, function, bytes, 1, (float **)(void *)t->cost, NCCL_ALGORITHMS,
+                            NCCL_PROTOCOLS, 0, &channels),
+               NCCL_OK);
   cr_assert_eq(channels, 0); /* left to NCCL */
   return smallest(t);
 }
@@ -283,11 +283,13 @@ Test(nccl_tuner, what_nccl_does_not_offer_is_not_forced, .init = load, .fini = u
   float one[NCCL_PROTOCOLS] = {1, 2, 3};
   int channels = 0;
   cr_assert_eq(nccl.v5->get(c, NCCL_FUNCTION_ALLREDUCE, 100, 1, (float **)(void *)one, 1,
-                            NCCL_PROTOCOLS, 0, &channels), NCCL_OK);
+                            NCCL_PROTOCOLS, 0, &channels),
+               NCCL_OK);
   cr_assert(one[0] == 1 && one[1] == 2 && one[2] == 3);
   cr_assert_eq(nccl.v5->get(c, NCCL_FUNCTION_ALLREDUCE, 100, 1, NULL, 0, 0, 0, &channels), NCCL_OK);
   cr_assert_eq(nccl.v5->get(NULL, NCCL_FUNCTION_ALLREDUCE, 100, 1, (float **)(void *)one, 1, 3, 0,
-                            &channels), NCCL_OK);
+                            &channels),
+               NCCL_OK);
   cr_assert_eq(nccl.asked(0), 3);
   cr_assert_eq(nccl.v5->finalize(NULL), NCCL_OK);
   (void)nccl.v5->finalize(c);
@@ -339,9 +341,11 @@ Test(nccl_tuner, versions_3_and_4, .init = load, .fini = unload) {
   cr_assert_eq(nccl.v4->init(2, 2, NULL, &four), NCCL_OK);
   table t = usual(), u = usual();
   cr_assert_eq(nccl.v3->get(three, NCCL_FUNCTION_ALLREDUCE, 8, 1, (float **)(void *)t.cost,
-                            NCCL_ALGORITHMS, NCCL_PROTOCOLS, &channels), NCCL_OK);
+                            NCCL_ALGORITHMS, NCCL_PROTOCOLS, &channels),
+               NCCL_OK);
   cr_assert_eq(nccl.v4->get(four, NCCL_FUNCTION_ALLREDUCE, 8, 1, (float **)(void *)u.cost,
-                            NCCL_ALGORITHMS, NCCL_PROTOCOLS, 1, &channels), NCCL_OK);
+                            NCCL_ALGORITHMS, NCCL_PROTOCOLS, 1, &channels),
+               NCCL_OK);
   cr_assert_eq(smallest(&t).algorithm, NCCL_RING);
   cr_assert_eq(smallest(&u).algorithm, NCCL_RING);
   cr_assert_eq(nccl.v3->destroy(three), NCCL_OK);
@@ -352,16 +356,19 @@ Test(nccl_tuner, version_2_names_its_choice, .init = load, .fini = unload) {
   void *c = NULL;
   int algorithm = -1, protocol = -1, channels = 0;
   cr_assert_eq(nccl.v2->init(2, 2, NULL, &c), NCCL_OK);
-  cr_assert_eq(nccl.v2->get(c, NCCL_FUNCTION_ALLREDUCE, 8, 0, 0, 1, &algorithm, &protocol,
-                            &channels), NCCL_OK);
+  cr_assert_eq(
+      nccl.v2->get(c, NCCL_FUNCTION_ALLREDUCE, 8, 0, 0, 1, &algorithm, &protocol, &channels),
+      NCCL_OK);
   cr_assert(algorithm == -1 && protocol == -1 && channels == 0);
   const weir_nccl_rule rule = rule_of(1, WEIR_NCCL_TREE);
   cr_assert_eq(nccl.change(0, &rule), WEIR_NCCL_TAKEN);
-  cr_assert_eq(nccl.v2->get(c, NCCL_FUNCTION_ALLREDUCE, 1 << 24, 0, 0, 1, &algorithm, &protocol,
-                            &channels), NCCL_OK);
+  cr_assert_eq(
+      nccl.v2->get(c, NCCL_FUNCTION_ALLREDUCE, 1 << 24, 0, 0, 1, &algorithm, &protocol, &channels),
+      NCCL_OK);
   cr_assert(algorithm == NCCL_TREE && protocol == NCCL_SIMPLE && channels == 0);
-  cr_assert_eq(nccl.v2->get(c, NCCL_FUNCTION_ALLREDUCE, 64, 0, 0, 1, &algorithm, &protocol,
-                            &channels), NCCL_OK);
+  cr_assert_eq(
+      nccl.v2->get(c, NCCL_FUNCTION_ALLREDUCE, 64, 0, 0, 1, &algorithm, &protocol, &channels),
+      NCCL_OK);
   cr_assert(algorithm == NCCL_TREE && protocol == NCCL_LL);
   cr_assert_eq(nccl.v2->destroy(c), NCCL_OK);
 }

@@ -33,7 +33,8 @@ static int listen_any(int *port) {
 static pair connect_pair(void) {
   int port;
   const int listener = listen_any(&port);
-  struct sockaddr_in a = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+  struct sockaddr_in a = {.sin_family = AF_INET,
+                          .sin_port = htons((uint16_t)port),
                           .sin_addr = {htonl(INADDR_LOOPBACK)}};
   pair p = {.client = socket(AF_INET, SOCK_STREAM, 0)};
   cr_assert_eq(connect(p.client, (struct sockaddr *)&a, sizeof a), 0);
@@ -159,9 +160,10 @@ Test(netmon_iperf, measures_loopback_again_and_again) {
   cr_assert_eq(weir_iperf_serve(server, "127.0.0.1", free_port()), WEIR_E_STATE);
   for (int i = 0; i < 5; i++) {
     double rate = 0;
-    cr_assert_eq(weir_iperf_measure(client, "127.0.0.1", port, 4000000, 20, &rate), WEIR_OK, "%d: %s",
-                 i, weir_last_error());
-    cr_assert(rate > 1e6 && rate < 1e11, "%g bytes/s", rate); /* loopback: between 8 Mbit/s and 800 Gbit/s */
+    cr_assert_eq(weir_iperf_measure(client, "127.0.0.1", port, 4000000, 20, &rate), WEIR_OK,
+                 "%d: %s", i, weir_last_error());
+    cr_assert(rate > 1e6 && rate < 1e11, "%g bytes/s",
+              rate); /* loopback: between 8 Mbit/s and 800 Gbit/s */
   }
   weir_iperf_free(client);
   weir_iperf_free(server);
@@ -258,11 +260,13 @@ Test(netmon_iperf, refuses_bad_arguments) {
   cr_assert_eq(weir_iperf_measure(helper, "127.0.0.1", 70000, 1, 1, &rate), WEIR_E_INVALID);
   cr_assert_eq(weir_iperf_measure(helper, "127.0.0.1", 5201, 0, 1, &rate), WEIR_E_INVALID);
   cr_assert_eq(weir_iperf_measure(helper, "127.0.0.1", 5201, 1, 0, &rate), WEIR_E_INVALID);
-  cr_assert_eq(weir_iperf_serve(helper, "192.0.2.77", 5201), WEIR_E_IO); /* not an address of ours */
+  cr_assert_eq(weir_iperf_serve(helper, "192.0.2.77", 5201),
+               WEIR_E_IO); /* not an address of ours */
   weir_iperf_free(helper);
 }
 
-/* Either this kernel shapes, or it says what it lacks; the caller's interfaces stay as they were. */
+/* Either this kernel shapes, or it says what it lacks; the caller's interfaces stay as
+ * they were. */
 Test(netmon_shaper, probe_tells) {
   const weir_status status = weir_shaper_probe();
   cr_assert(status == WEIR_OK || status == WEIR_E_UNSUPPORTED, "%s", weir_last_error());

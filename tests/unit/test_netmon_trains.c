@@ -1,5 +1,5 @@
-/* Trains of datagrams and loaded round trips: what the monitor makes of them.  Rates are of the link,
- * as traffic control counts them. */
+/* Trains of datagrams and loaded round trips: what the monitor makes of them.  Rates are of the
+ * link, as traffic control counts them. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -74,8 +74,8 @@ Test(netmon_trains, one_of_the_known_rate_takes_it_back) {
   weir_netmon_free(m);
 }
 
-/* A bucket that lets every train through at ten times the rate: each probe in vain excuses four times
- * as much, so the second alarm is the last (10 < 2.5 * 4), until the rate moves. */
+/* A bucket that lets every train through at ten times the rate: each probe in vain excuses four
+ * times as much, so the second alarm is the last (10 < 2.5 * 4), until the rate moves. */
 Test(netmon_trains, a_token_bucket_is_learnt) {
   weir_netmon *m = start(100 * MBIT);
   train(m, 56000, 1000 * MBIT);
@@ -94,8 +94,8 @@ Test(netmon_trains, a_token_bucket_is_learnt) {
   weir_netmon_free(m);
 }
 
-/* 8652 bytes at 40 Mbit/s take 1.7 ms: long enough to be exact.  A few of them ask for a probe, many
- * are believed without one. */
+/* 8652 bytes at 40 Mbit/s take 1.7 ms: long enough to be exact.  A few of them ask for a probe,
+ * many are believed without one. */
 Test(netmon_trains, long_ones_tell_the_rate) {
   const double rates[][2] = {{30, 40}, {300, 30}};
   for (size_t i = 0; i < sizeof rates / sizeof *rates; i++) {

@@ -97,8 +97,9 @@ Test(planner_options, constraints_that_leave_nothing_are_refused) {
 }
 
 Test(planner_options, text_is_bounded) {
-  weir_option o = {.count = 2, .step = {{WEIR_TASK_COMP, WEIR_SITE_CPU, 0},
-                                        {WEIR_TASK_COMM1_COMP, WEIR_SITE_INTER, 1}}};
+  weir_option o = {
+      .count = 2,
+      .step = {{WEIR_TASK_COMP, WEIR_SITE_CPU, 0}, {WEIR_TASK_COMM1_COMP, WEIR_SITE_INTER, 1}}};
   char text[64], small[6] = "";
   cr_assert_eq(weir_option_text(&o, text, sizeof text), strlen("comp(cpu) gather*(inter)"));
   cr_assert_str_eq(text, "comp(cpu) gather*(inter)");

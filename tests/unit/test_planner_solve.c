@@ -88,8 +88,9 @@ static void check(const brute *b, const weir_solution *s, size_t instance) {
   size_t begin = 0;
   weir_solve_group copy[MOST];
   for (size_t k = 0; k < s->count; begin = s->group[k++].end) {
-    cr_assert(s->group[k].end > begin && s->group[k].end <= b->p->count && s->group[k].row < b->count,
-              "instance %zu", instance);
+    cr_assert(
+        s->group[k].end > begin && s->group[k].end <= b->p->count && s->group[k].row < b->count,
+        "instance %zu", instance);
     for (size_t t = begin; t < s->group[k].end && b->allowed; t++)
       cr_assert(b->allowed[t] >> s->group[k].row & 1, "instance %zu", instance);
     copy[k] = s->group[k];
@@ -117,8 +118,8 @@ Test(planner_solve, small_cases_equal_brute_force) {
     cr_assert_eq(weir_solve(&p, rows, count, &limits, &s), WEIR_OK);
     check(&b, &s, instance);
     cr_assert_eq(s.least_s, s.step_s, "instance %zu was cut short", instance);
-    cr_assert(fabs(s.step_s - b.best) <= 1e-12 * b.best, "instance %zu: %.17g, not %.17g",
-              instance, s.step_s, b.best);
+    cr_assert(fabs(s.step_s - b.best) <= 1e-12 * b.best, "instance %zu: %.17g, not %.17g", instance,
+              s.step_s, b.best);
     weir_solution_free(&s);
   }
 }
@@ -138,7 +139,8 @@ Test(planner_solve, long_cases_keep_between_their_bound_and_every_baseline) {
         weir_fusion f;
         weir_solve_group group[MOST];
         cr_assert_eq(weir_fusion_run_baseline(&weir_fusion_baselines[k], &p, &rows[r].compress,
-                                              &rows[r].exchange, &f), WEIR_OK);
+                                              &rows[r].exchange, &f),
+                     WEIR_OK);
         for (size_t i = 0; i < f.groups; i++)
           group[i] = (weir_solve_group){.end = f.end[i], .row = r};
         const double step = weir_solve_evaluate(&p, rows, group, f.groups);
@@ -174,7 +176,8 @@ Test(planner_solve, a_case_by_hand) {
   cr_assert_eq(s.count, 2u);
   cr_assert_eq(s.group[1].row, 0u);
   weir_solution_free(&s);
-  /* When each compressed exchange takes 3 s from the caller: C = 3, E = 4, then C = 6 + 1, E = 7 + 4. */
+  /* When each compressed exchange takes 3 s from the caller: C = 3, E = 4, then C = 6 + 1, E = 7
+   * + 4. */
   rows[1].taken_s = 3.0;
   cr_assert_eq(weir_solve(&p, rows, 2, &limits, &s), WEIR_OK);
   cr_assert_float_eq(s.step_s, 11.0, 1e-12);

@@ -16,9 +16,17 @@ static weir_profile_tensor tensors[MOST];
 static char names[MOST][24];
 
 static const weir_cluster two_by_two = {
-    .machines = 2, .per_machine = 2, .intra_alpha_s = 1.0, .intra_beta_s = 0.01,
-    .inter_alpha_s = 10.0, .inter_beta_s = 0.1, .cpu_cores = 1, .codecs = 1,
-    .codec = {{"c", 0.25, {{.fixed_s = 100.0, .per_byte_s = 1.0}, {.fixed_s = 200.0}},
+    .machines = 2,
+    .per_machine = 2,
+    .intra_alpha_s = 1.0,
+    .intra_beta_s = 0.01,
+    .inter_alpha_s = 10.0,
+    .inter_beta_s = 0.1,
+    .cpu_cores = 1,
+    .codecs = 1,
+    .codec = {{"c",
+               0.25,
+               {{.fixed_s = 100.0, .per_byte_s = 1.0}, {.fixed_s = 200.0}},
                {{.fixed_s = 300.0, .per_byte_s = 2.0}, {.fixed_s = 400.0}}}}};
 
 typedef struct wanted {
@@ -49,20 +57,34 @@ Test(planner_strategy, costs_of_options_by_hand) {
       {"all-reduce(flat)", {{WEIR_ON_INTER, 4 * 10.0 + 4 * 8.0, ""}}, 1, 0},
       /* 3 blocks of 20 come in; 4 times 80 bytes come out of decompression. */
       {"comp(gpu) all-gather*(flat) decomp(cpu)",
-       {{WEIR_ON_COMPUTE, 180.0, ""}, {WEIR_ON_INTER, 30.0 + 6.0, ""}, {WEIR_ON_CPU, 400.0, ""}}, 3, 0},
+       {{WEIR_ON_COMPUTE, 180.0, ""}, {WEIR_ON_INTER, 30.0 + 6.0, ""}, {WEIR_ON_CPU, 400.0, ""}},
+       3,
+       0},
       /* A machine's link carries the blocks of 5 bytes of both its workers; each then holds 4
        * messages of 20 dense bytes, adds them up and compresses 20 bytes to 5. */
       {"comp(gpu) all-to-all*(flat) decomp(gpu) comp(gpu) all-gather*(flat) decomp(gpu)",
-       {{WEIR_ON_COMPUTE, 180.0, ""}, {WEIR_ON_INTER, 30.0 + 3 * 5 * 0.2, ""},
-        {WEIR_ON_COMPUTE, 460.0, ""}, {WEIR_ON_COMPUTE, 120.0, ""},
-        {WEIR_ON_INTER, 30.0 + 1.5, ""}, {WEIR_ON_COMPUTE, 460.0, ""}}, 6, 0},
+       {{WEIR_ON_COMPUTE, 180.0, ""},
+        {WEIR_ON_INTER, 30.0 + 3 * 5 * 0.2, ""},
+        {WEIR_ON_COMPUTE, 460.0, ""},
+        {WEIR_ON_COMPUTE, 120.0, ""},
+        {WEIR_ON_INTER, 30.0 + 1.5, ""},
+        {WEIR_ON_COMPUTE, 460.0, ""}},
+       6,
+       0},
       /* Halves inside; two rings of 2 machines share the link: 2 latencies and 40 bytes twice. */
       {"reduce-scatter(intra) all-reduce(inter) all-gather(intra)",
-       {{WEIR_ON_INTRA, 1.4, ""}, {WEIR_ON_INTER, 20.0 + 8.0, ""}, {WEIR_ON_INTRA, 1.4, ""}}, 3, 0},
+       {{WEIR_ON_INTRA, 1.4, ""}, {WEIR_ON_INTER, 20.0 + 8.0, ""}, {WEIR_ON_INTRA, 1.4, ""}},
+       3,
+       0},
       /* All of it to one worker, which alone talks to the other machine. */
       {"reduce(intra) comp(gpu) all-gather*(inter) broadcast*(intra) decomp(gpu)",
-       {{WEIR_ON_INTRA, 1.8, ""}, {WEIR_ON_COMPUTE, 180.0, ""}, {WEIR_ON_INTER, 10.0 + 2.0, ""},
-        {WEIR_ON_INTRA, 1.0 + 0.4, ""}, {WEIR_ON_COMPUTE, 300.0 + 320.0, ""}}, 5, 0},
+       {{WEIR_ON_INTRA, 1.8, ""},
+        {WEIR_ON_COMPUTE, 180.0, ""},
+        {WEIR_ON_INTER, 10.0 + 2.0, ""},
+        {WEIR_ON_INTRA, 1.0 + 0.4, ""},
+        {WEIR_ON_COMPUTE, 300.0 + 320.0, ""}},
+       5,
+       0},
   };
   size_t count;
   for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
@@ -78,20 +100,20 @@ static double between(weir_rng *rng, double low, double high) {
 
 static weir_cluster random_cluster(weir_rng *rng) {
   const double gpu = between(rng, 3e9, 1e11), cpu = between(rng, 5e8, 1e10);
-  return (weir_cluster){
-      .machines = 2 + (size_t)weir_rng_below(rng, 15),
-      .per_machine = 1 + (size_t)weir_rng_below(rng, 8),
-      .intra_alpha_s = between(rng, 5e-6, 5e-5),
-      .intra_beta_s = 1.0 / between(rng, 8e9, 2e11),
-      .inter_alpha_s = between(rng, 1e-5, 1e-3),
-      .inter_beta_s = 1.0 / between(rng, 1e8, 2e10),
-      .cpu_cores = 1 + (size_t)weir_rng_below(rng, 8),
-      .codecs = 1,
-      .codec = {{"c", between(rng, 0.002, 0.25),
-                 {{.fixed_s = between(rng, 1e-5, 3e-4), .per_byte_s = 1.0 / gpu},
-                  {.fixed_s = between(rng, 1e-5, 1e-4), .per_byte_s = 1.0 / cpu}},
-                 {{.fixed_s = between(rng, 1e-5, 1e-4), .per_byte_s = 0.4 / gpu},
-                  {.fixed_s = 2e-5, .per_byte_s = 0.5 / cpu}}}}};
+  return (weir_cluster){.machines = 2 + (size_t)weir_rng_below(rng, 15),
+                        .per_machine = 1 + (size_t)weir_rng_below(rng, 8),
+                        .intra_alpha_s = between(rng, 5e-6, 5e-5),
+                        .intra_beta_s = 1.0 / between(rng, 8e9, 2e11),
+                        .inter_alpha_s = between(rng, 1e-5, 1e-3),
+                        .inter_beta_s = 1.0 / between(rng, 1e8, 2e10),
+                        .cpu_cores = 1 + (size_t)weir_rng_below(rng, 8),
+                        .codecs = 1,
+                        .codec = {{"c",
+                                   between(rng, 0.002, 0.25),
+                                   {{.fixed_s = between(rng, 1e-5, 3e-4), .per_byte_s = 1.0 / gpu},
+                                    {.fixed_s = between(rng, 1e-5, 1e-4), .per_byte_s = 1.0 / cpu}},
+                                   {{.fixed_s = between(rng, 1e-5, 1e-4), .per_byte_s = 0.4 / gpu},
+                                    {.fixed_s = 2e-5, .per_byte_s = 0.5 / cpu}}}}};
 }
 
 /* Sizes recur, as in real networks; every fourth is large. */
@@ -188,8 +210,10 @@ static void check_spaces(const weir_strategy_report *r, size_t n) {
     cr_assert_not(r->by[WEIR_STRATEGY_NONE].choice[i].compressed);
     cr_assert(r->by[WEIR_STRATEGY_ALL].choice[i].compressed);
     cr_assert(r->by[WEIR_STRATEGY_LAYER_WISE].choice[i].compressed);
-    cr_assert_not(has(gpu, WEIR_TASK_COMP, WEIR_SITE_CPU) || has(gpu, WEIR_TASK_DECOMP, WEIR_SITE_CPU));
-    cr_assert_not(has(cpu, WEIR_TASK_COMP, WEIR_SITE_GPU) || has(cpu, WEIR_TASK_DECOMP, WEIR_SITE_GPU));
+    cr_assert_not(has(gpu, WEIR_TASK_COMP, WEIR_SITE_CPU) ||
+                  has(gpu, WEIR_TASK_DECOMP, WEIR_SITE_CPU));
+    cr_assert_not(has(cpu, WEIR_TASK_COMP, WEIR_SITE_GPU) ||
+                  has(cpu, WEIR_TASK_DECOMP, WEIR_SITE_GPU));
     cr_assert(!a->compressed || (has(&a->option, WEIR_TASK_COMM_COMP, WEIR_SITE_INTER) &&
                                  has(&a->option, WEIR_TASK_COMM1, WEIR_SITE_INTRA)));
     cr_assert(!b->compressed || (has(&b->option, WEIR_TASK_COMM1_COMP, WEIR_SITE_INTRA) &&
@@ -268,10 +292,10 @@ Test(planner_strategy, within_five_percent_of_the_optimum_on_small_cases) {
     const size_t n = 2 + instance % 3;
     const weir_profile p = random_profile(&rng, n);
     const weir_cluster c = random_cluster(&rng);
-    const weir_strategy_limits limits = {
-        .options = {.no_cpu = n > 2 && instance % 2, .no_gpu = n == 4 && !(instance % 2),
-                    .most_compressions = n > 2},
-        .exact_work = 3e5};
+    const weir_strategy_limits limits = {.options = {.no_cpu = n > 2 && instance % 2,
+                                                     .no_gpu = n == 4 && !(instance % 2),
+                                                     .most_compressions = n > 2},
+                                         .exact_work = 3e5};
     weir_strategy_report r;
     cr_assert_eq(weir_strategy_solve(&p, &c, &limits, &r), WEIR_OK);
     if (r.exact) {
@@ -344,8 +368,8 @@ Test(planner_strategy, fused_never_worse_and_near_the_joint_optimum) {
   for (size_t instance = 0; instance < 6; instance++) {
     const weir_profile p = random_profile(&rng, 3);
     const weir_cluster c = random_cluster(&rng);
-    const weir_strategy_limits limits = {.options = {.no_hierarchical = true}, .fuse_s = 60,
-                                         .exact_work = 1e9};
+    const weir_strategy_limits limits = {
+        .options = {.no_hierarchical = true}, .fuse_s = 60, .exact_work = 1e9};
     weir_strategy_fusion f;
     weir_strategy_report alone;
     double best = INFINITY;

@@ -38,7 +38,8 @@ Test(budget, unknown_rates_standing_clocks_and_long_gaps_add_little) {
   cr_assert_float_eq(b.capacity, 5e6, 1e-3);
 }
 
-/* --- the decision to probe --------------------------------------------------------------------- */
+/* --- the decision to
+ * probe --------------------------------------------------------------------- */
 
 /* A far link, so that no look is ever cheap. */
 static weir_loop idle_loop(void) {
@@ -52,8 +53,8 @@ static weir_loop idle_loop(void) {
 static weir_observation seen(int suspects, int stale) {
   weir_observation o;
   memset(&o, 0, sizeof o);
-  o.network = (weir_network){
-      .latency = 0.05, .bandwidth = 1e7, .suspects = suspects, .stale = stale};
+  o.network =
+      (weir_network){.latency = 0.05, .bandwidth = 1e7, .suspects = suspects, .stale = stale};
   return o;
 }
 

@@ -5,32 +5,31 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include <weir/status.h>
 
 #include "lab/scenario.h"
 #include "lab/trace.h"
 
 static const char good[] =
-    "# a comment\n"                          /* 1 */
-    "[scenario]\n"                           /* 2 */
-    "name = two phases ; and another\n"      /* 3 */
-    "workers = 3\n"                          /* 4 */
-    "bandwidth_scale = 0.5\n"                /* 5 */
-    "[training]\n"                           /* 6 */
-    "batch = 16\n"                           /* 7 */
-    "learning_rate = 0.1\n"                  /* 8 */
-    "epochs = 6\n"                           /* 9 */
-    "decay_epochs = 3, 5\n"                  /* 10 */
-    "[phase fast]\n"                         /* 11 */
-    "epochs = 1-4\n"                         /* 12 */
-    "latency_ms = 1\n"                       /* 13 */
-    "bandwidth_gbps = 25\n"                  /* 14 */
-    "[phase slow]\n"                         /* 15 */
-    "epochs = 5-6\n"                         /* 16 */
-    "latency_ms = 50\n"                      /* 17 */
-    "bandwidth_gbps = 1\n"                   /* 18 */
-    "loss_percent = 0.1\n";                  /* 19 */
+    "# a comment\n"                     /* 1 */
+    "[scenario]\n"                      /* 2 */
+    "name = two phases ; and another\n" /* 3 */
+    "workers = 3\n"                     /* 4 */
+    "bandwidth_scale = 0.5\n"           /* 5 */
+    "[training]\n"                      /* 6 */
+    "batch = 16\n"                      /* 7 */
+    "learning_rate = 0.1\n"             /* 8 */
+    "epochs = 6\n"                      /* 9 */
+    "decay_epochs = 3, 5\n"             /* 10 */
+    "[phase fast]\n"                    /* 11 */
+    "epochs = 1-4\n"                    /* 12 */
+    "latency_ms = 1\n"                  /* 13 */
+    "bandwidth_gbps = 25\n"             /* 14 */
+    "[phase slow]\n"                    /* 15 */
+    "epochs = 5-6\n"                    /* 16 */
+    "latency_ms = 50\n"                 /* 17 */
+    "bandwidth_gbps = 1\n"              /* 18 */
+    "loss_percent = 0.1\n";             /* 19 */
 
 static void write_file(char path[64], const char *text) {
   strcpy(path, "/tmp/weir-scenario-XXXXXX");
@@ -57,7 +56,8 @@ static void expect_refused(const char *from, const char *to, int line, const cha
   cr_assert_eq(read_text(&scenario, text, path), WEIR_E_PARSE, "%s accepted", to);
   (void)snprintf(place, sizeof place, "%s:%d: ", path, line);
   const char *message = weir_last_error();
-  cr_assert_eq(strncmp(message, place, strlen(place)), 0, "'%s' does not begin with '%s'", message, place);
+  cr_assert_eq(strncmp(message, place, strlen(place)), 0, "'%s' does not begin with '%s'", message,
+               place);
   cr_assert_not_null(strstr(message, words), "'%s' lacks '%s'", message, words);
   cr_assert_not_null(strstr(message, "; expected "), "%s", message);
 }
@@ -87,12 +87,13 @@ Test(scenario, reads_what_is_written) {
 Test(scenario, epochs_may_count_from_zero_and_phases_stand_in_any_order) {
   static weir_scenario s;
   char path[64];
-  cr_assert_eq(read_text(&s,
-                         "[scenario]\nworkers=1\n[phase b]\nepochs=2\nlatency_ms=0\nbandwidth_gbps=1\n"
-                         "[phase a]\nepochs=0-1\nlatency_ms=0\nbandwidth_gbps=2\n"
-                         "[training]\nbatch=1\nlearning_rate=1\nepochs=3\n",
-                         path),
-               WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(
+      read_text(&s,
+                "[scenario]\nworkers=1\n[phase b]\nepochs=2\nlatency_ms=0\nbandwidth_gbps=1\n"
+                "[phase a]\nepochs=0-1\nlatency_ms=0\nbandwidth_gbps=2\n"
+                "[training]\nbatch=1\nlearning_rate=1\nepochs=3\n",
+                path),
+      WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(s.first_epoch, 0);
   cr_assert_str_eq(s.phases[0].name, "a");
 }
@@ -124,7 +125,8 @@ Test(scenario, refuses_with_file_and_line) {
   expect_refused("epochs = 5-6", "epochs = 5-7", 15, "beyond");
   expect_refused("epochs = 5-6", "epochs = 5", 9, "no phase for epoch 6");
   expect_refused("[phase slow]", "[phase]", 15, "name");
-  expect_refused("[phase slow]", "[trace]\nfile = x\nlatency_ms = 1\n[phase slow]", 11, "beside [trace]");
+  expect_refused("[phase slow]", "[trace]\nfile = x\nlatency_ms = 1\n[phase slow]", 11,
+                 "beside [trace]");
   expect_refused("[phase slow]", "[fault]\nkind=kill\nrank=3\nstep=1\n[phase slow]", 17, "rank 3");
   expect_refused("[phase slow]", "[fault]\nkind=bite\nrank=1\nstep=1\n[phase slow]", 16, "bite");
 }
@@ -132,8 +134,10 @@ Test(scenario, refuses_with_file_and_line) {
 Test(scenario, refuses_a_file_without_network_or_without_anything) {
   static weir_scenario s;
   char path[64], place[96];
-  cr_assert_eq(read_text(&s, "[scenario]\nworkers=1\n[training]\nbatch=1\nlearning_rate=1\nepochs=3\n", path),
-               WEIR_E_PARSE);
+  cr_assert_eq(
+      read_text(&s, "[scenario]\nworkers=1\n[training]\nbatch=1\nlearning_rate=1\nepochs=3\n",
+                path),
+      WEIR_E_PARSE);
   (void)snprintf(place, sizeof place, "%s:6: ", path);
   cr_assert_eq(strncmp(weir_last_error(), place, strlen(place)), 0, "%s", weir_last_error());
   cr_assert_eq(read_text(&s, "", path), WEIR_E_PARSE);
@@ -164,9 +168,11 @@ static weir_status read_trace(weir_trace *trace, const char *text, char path[64]
 Test(trace, counts_slots_in_a_sliding_window) {
   weir_trace trace;
   char path[64];
-  cr_assert_eq(read_trace(&trace, "0\n100\n499\n500\n999\n1600\n2500\n", path), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(read_trace(&trace, "0\n100\n499\n500\n999\n1600\n2500\n", path), WEIR_OK, "%s",
+               weir_last_error());
   cr_assert_eq(trace.intervals, 5);
-  /* By hand: [0, 1000) holds 5 slots, [500, 1500) 2, [1000, 2000) 1, [1500, 2500) 1, [2000, 3000) 1. */
+  /* By hand: [0, 1000) holds 5 slots, [500, 1500) 2, [1000, 2000) 1, [1500, 2500) 1, [2000,
+   * 3000) 1. */
   const double slots[] = {5, 2, 1, 1, 1};
   for (int i = 0; i < 5; i++) cr_assert_float_eq(trace.rate_bytes_s[i], 1500 * slots[i], 1e-9);
   cr_assert_float_eq(weir_trace_rate(&trace, 0.49), 7500, 1e-9);

@@ -1,4 +1,5 @@
-/* Proofs against an HMAC of the test's own, which is held against RFC 4231; and files of secrets. */
+/* Proofs against an HMAC of the test's own, which is held against RFC 4231; and files
+ * of secrets. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -29,12 +30,14 @@ Test(secret, the_oracle_fits_the_rfc) {
 
 /* key = HMAC(secret, "weir job" 0 job), proof = HMAC(key, label 0 pieces). */
 Test(secret, keys_and_proofs_are_what_they_say) {
-  static const char *const secrets[] = {"", "s", "a secret of some length, longer than a block "
-                                                 "of the hash that is used, which is 64 bytes"};
+  static const char *const secrets[] = {"", "s",
+                                        "a secret of some length, longer than a block "
+                                        "of the hash that is used, which is 64 bytes"};
   for (int i = 0; i < 3; i++) {
     const size_t bytes = strlen(secrets[i]);
     unsigned char text[64] = "weir job", mac[32], proof[32], other[32];
-    for (int b = 0; b < 8; b++) text[9 + b] = (unsigned char)(UINT64_C(0x1122334455667788) >> 8 * b);
+    for (int b = 0; b < 8; b++)
+      text[9 + b] = (unsigned char)(UINT64_C(0x1122334455667788) >> 8 * b);
     hmac(secrets[i], bytes, text, 17, mac);
     const weir_key key = weir_key_of_job(secrets[i], bytes, UINT64_C(0x1122334455667788));
     cr_assert_eq(memcmp(key.bytes, mac, 32), 0);

@@ -12,7 +12,8 @@
 static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }
 
 /* 10 ms, 8 ns/byte between machines; 1 ms, 1 ns/byte inside. */
-static const weir_link plain = {.alpha = 1e-2, .beta = 8e-9, .inner_alpha = 1e-3, .inner_beta = 1e-9};
+static const weir_link plain = {
+    .alpha = 1e-2, .beta = 8e-9, .inner_alpha = 1e-3, .inner_beta = 1e-9};
 
 static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const weir_link *link,
                     double bytes) {
@@ -23,9 +24,10 @@ static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const we
 /* 4 ranks, 1 MB.
  *   ring: 6 hops of 250 kB: 60 ms + 6 * 2 ms = 72 ms; both ways at once at 8.2 ns: 60 + 12.3 ms
  *   tree: 4 hops of 1 MB, one way: 40 + 32 = 72 ms
- *   a bucket of 100 kB, full again after 10 ms (1.25 MB): ring 6 * 150 kB, 60 + 7.2 = 67.2 ms; tree 4 *
- *   900 kB, 40 + 28.8 = 68.8 ms.  After 0.4 ms 50 kB are back: the ring lets 100 + 5 * 50 kB through,
- *   2.4 + 1150 kB * 8 ns = 11.6 ms; the tree's links are all idle before: 1.6 + 28.8 = 30.4 ms */
+ *   a bucket of 100 kB, full again after 10 ms (1.25 MB): ring 6 * 150 kB, 60 + 7.2 = 67.2 ms; tree
+ * 4 * 900 kB, 40 + 28.8 = 68.8 ms.  After 0.4 ms 50 kB are back: the ring lets 100 + 5 * 50 kB
+ * through, 2.4 + 1150 kB * 8 ns = 11.6 ms; the tree's links are all idle before: 1.6 + 28.8 = 30.4
+ * ms */
 Test(cost_rows, seconds_of_links_by_hand) {
   weir_link link = plain;
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 4, 4, &link, 1e6), 0.072));
@@ -45,11 +47,11 @@ Test(cost_rows, seconds_of_links_by_hand) {
 }
 
 /* 4 ranks, 1 MB.
- *   ring: 24 messages in 6 rounds, 18 of them others', at 0.1 ms: 1.8 ms.  6 MB in all at 1 ns: 6 ms,
- *   together less than the links' 12; at 4 ns 24 ms, more: 60 + 24 + 1.8 = 85.8 ms
- *   tree: 6 messages in 4 rounds, 2 others': 0.2 ms; with 24 ms less than the links' 32: 72 ms
- *   answers at 0.1 ms to messages of 250 kB: 1.8 ms more; to those of 2.5 kB (10 kB in all) none
- *   adding: in the tree 2 MB, one rank at a time at 2 ns: 4 ms; in the ring 3 MB by all at 1 ns: 3 ms */
+ *   ring: 24 messages in 6 rounds, 18 of them others', at 0.1 ms: 1.8 ms.  6 MB in all at 1 ns: 6
+ * ms, together less than the links' 12; at 4 ns 24 ms, more: 60 + 24 + 1.8 = 85.8 ms tree: 6
+ * messages in 4 rounds, 2 others': 0.2 ms; with 24 ms less than the links' 32: 72 ms answers at 0.1
+ * ms to messages of 250 kB: 1.8 ms more; to those of 2.5 kB (10 kB in all) none adding: in the tree
+ * 2 MB, one rank at a time at 2 ns: 4 ms; in the ring 3 MB by all at 1 ns: 3 ms */
 Test(cost_rows, seconds_of_processors_by_hand) {
   weir_link link = plain;
   link.message_s = 1e-4;
@@ -68,9 +70,9 @@ Test(cost_rows, seconds_of_processors_by_hand) {
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 4, 4, &link, 1e6), 0.076));
 }
 
-/* 8 ranks on 2 machines, 1 MB: inside 3 hops of 250 kB each way: 2 * (3 + 0.75) = 7.5 ms; between, all
- * four shares at once over one link: 2 hops, 2 * 1/2 * 250 kB * 4 = 1 MB: 20 + 8 ms.
- * On one machine everything is inside: ring of 8: 14 + 1.75 = 15.75 ms. */
+/* 8 ranks on 2 machines, 1 MB: inside 3 hops of 250 kB each way: 2 * (3 + 0.75) = 7.5 ms; between,
+ * all four shares at once over one link: 2 hops, 2 * 1/2 * 250 kB * 4 = 1 MB: 20 + 8 ms. On one
+ * machine everything is inside: ring of 8: 14 + 1.75 = 15.75 ms. */
 Test(cost_rows, hierarchies_by_hand) {
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_HIER_RING, 8, 2, &plain, 1e6), 0.0355));
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 8, 1, &plain, 1e6), 0.01575));
@@ -79,11 +81,11 @@ Test(cost_rows, hierarchies_by_hand) {
                  price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 8, 8, &plain, 1e6)));
 }
 
-/* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16; 1 ms a message; links of 10 ms
- * and 8 ns a byte, so that bytes take 0.1 ms at most and hide nothing to speak of, less than the messages.
- *   all-gather: 8 messages in 2 rounds, 6 others'; 3 * 8016 bytes: 6 ms instead of 0.192384
- *   ring of 4000 bytes: 18 others', 6000 bytes: 18 instead of 0.048; broadcast of 4016: 3 messages in 2
- *   rounds, 1 other's, 8032 bytes: 1 instead of 0.064256 */
+/* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16; 1 ms a message; links of
+ * 10 ms and 8 ns a byte, so that bytes take 0.1 ms at most and hide nothing to speak of, less than
+ * the messages. all-gather: 8 messages in 2 rounds, 6 others'; 3 * 8016 bytes: 6 ms instead of
+ * 0.192384 ring of 4000 bytes: 18 others', 6000 bytes: 18 instead of 0.048; broadcast of 4016: 3
+ * messages in 2 rounds, 1 other's, 8032 bytes: 1 instead of 0.064256 */
 Test(cost_rows, processors_of_plans_by_hand) {
   const weir_group_shape shape = {4, 4};
   weir_link link = plain;
@@ -110,10 +112,11 @@ Test(cost_rows, hitopk_of_the_paper_by_hand) {
 }
 
 /* Own row with the paper's format, 8 bytes an element and a header of 16: 2 machines of 2, 8000
- * elements, 10 %: inside a hop of 16000 bytes and one of 2 messages of 400 * 8 + 16; between a hop of
- * both ranks' messages. */
+ * elements, 10 %: inside a hop of 16000 bytes and one of 2 messages of 400 * 8 + 16; between a hop
+ * of both ranks' messages. */
 Test(cost_rows, hitopk_by_hand) {
-  const weir_cost c = weir_cost_hitopk((weir_group_shape){4, 2}, &plain, 8000, 0.1, WEIR_WIRE_PAPER);
+  const weir_cost c =
+      weir_cost_hitopk((weir_group_shape){4, 2}, &plain, 8000, 0.1, WEIR_WIRE_PAPER);
   cr_assert(near(c.inner.alpha_terms, 2) && near(c.inner.byte_terms, 16000 + 2 * 3216.0));
   cr_assert(near(c.outer.alpha_terms, 1) && near(c.outer.byte_terms, 2 * 3216.0));
 }
@@ -158,12 +161,12 @@ Test(cost_rows, totals_match_the_schedules) {
  * 8 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5, 7}; tree 1 the same with 7 - rank.
  *   leaves send: 1 and 3 to 2, 5 and 7 to 6 (there: 1, then 2, for one comes in after the other)
  *   2 and 6 to 4: both leave at 2, there at 3 and 4.  4 to 0: 5.  0 to 4: 6.  4 to 2: 7, to 6: 8.
- *   2 to 1 and 3: 8, 9.  6 to 5 and 7: 9, 10.  Tree 1 does the same on other links, but for: 5 (place 2
- *   of tree 1) sends from 7 on to 6 and 4, so that 6's chunk from there comes at 9, after the one of
- *   tree 0 at 8.  The last: 10.  6 latencies: 3 up, 3 down.
- * 7 ranks: tree 0 is 0 - 4 - {2, 6}, 2 - {1, 3}, 6 - {5}; tree 1 the same with rank - 1 (mod 7).
- *   1 and 3 to 2: 2; 5 to 6: 1.  6 to 4: 2, 2 to 4: 3.  4 to 0: 4.  0 to 4: 5.  4 to 2: 6, to 6: 7.
- *   2 to 1 and 3: 7, 8.  6 to 5: 8.  Tree 1: 8 as well. */
+ *   2 to 1 and 3: 8, 9.  6 to 5 and 7: 9, 10.  Tree 1 does the same on other links, but for: 5
+ * (place 2 of tree 1) sends from 7 on to 6 and 4, so that 6's chunk from there comes at 9, after
+ * the one of tree 0 at 8.  The last: 10.  6 latencies: 3 up, 3 down. 7 ranks: tree 0 is 0 - 4 - {2,
+ * 6}, 2 - {1, 3}, 6 - {5}; tree 1 the same with rank - 1 (mod 7). 1 and 3 to 2: 2; 5 to 6: 1.  6 to
+ * 4: 2, 2 to 4: 3.  4 to 0: 4.  0 to 4: 5.  4 to 2: 6, to 6: 7. 2 to 1 and 3: 7, 8.  6 to 5: 8.
+ * Tree 1: 8 as well. */
 Test(cost_rows, double_tree_of_7_and_8_by_hand) {
   const double u = 60000;
   const int due[2][2] = {{7, 8}, {8, 10}}; /* ranks, u */
@@ -194,8 +197,9 @@ Test(cost_rows, double_tree_path) {
     }
 }
 
-/* Many hops are dear on a long link, many bytes on a narrow one: 4 ranks, 100 bytes over 10 ms: doubling 20
- * ms; 100 MB: ring, torus and halving move 150 MB, of which halving and torus need the fewest hops. */
+/* Many hops are dear on a long link, many bytes on a narrow one: 4 ranks, 100 bytes over 10 ms:
+ * doubling 20 ms; 100 MB: ring, torus and halving move 150 MB, of which halving and torus need the
+ * fewest hops. */
 Test(selector, chooses_the_cheapest_row) {
   weir_selector s;
   weir_selector_init(&s, (weir_group_shape){4, 4}, &plain);
@@ -217,7 +221,8 @@ Test(selector, chooses_the_cheapest_row) {
   cr_assert_eq(weir_rows(WEIR_KIND_COUNT), 0);
 }
 
-/* What is measured corrects what is predicted, at that size and, with nothing else known, at others. */
+/* What is measured corrects what is predicted, at that size and, with nothing else known, at
+ * others. */
 Test(selector, learns_from_what_is_measured) {
   weir_selector s;
   weir_selector_init(&s, (weir_group_shape){4, 4}, &plain);

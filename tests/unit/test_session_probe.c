@@ -10,9 +10,9 @@
 
 typedef struct link {
   weir_transport base;
-  double rate;      /* bytes/s */
-  int stall_every;  /* trains; every so manieth takes 5 ms longer */
-  int leap;         /* this one takes half the time */
+  double rate;     /* bytes/s */
+  int stall_every; /* trains; every so manieth takes 5 ms longer */
+  int leap;        /* this one takes half the time */
   bool lost;
   int trains;
   double sent;
@@ -88,7 +88,7 @@ Test(session_probe, is_not_deceived_by_ranks_that_do_not_get_to_run) {
     weir_session session;
     link l = {.rate = 750 * MBIT, .stall_every = every};
     start(&session, &l, 30 * MBIT);
-      cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+    cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
     cr_assert_float_eq(known(&session), 750 * MBIT, 0.01 * 750 * MBIT, "every %d: %g", every,
                        known(&session) / MBIT);
     weir_feed_close(&session);

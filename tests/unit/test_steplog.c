@@ -11,17 +11,24 @@
 /* Phase 1-2 is 1 ms and 1 Gbit/s, phase 3-4 is 10 ms and 0.1 Gbit/s; two steps an epoch, and two
  * trial steps when epoch 3 begins. */
 static void fill(weir_steplog *log) {
-  static const struct { unsigned step, epoch; bool trial; double latency_ms, gbps; } rows[] = {
-      {0, 1, false, 0, 0},   {1, 1, false, 1.2, 1.0}, {2, 2, false, 1.0, 0.9}, {3, 2, false, 1.1, 0.8},
-      {4, 3, true, 1.1, 0.8}, {4, 3, true, 1.1, 0.5},  {4, 3, false, 9.0, 0.2}, {5, 3, false, 10.0, 0.1},
-      {6, 4, false, 10.0, 0.1}, {7, 4, false, 10.2, 0.1}};
+  static const struct {
+    unsigned step, epoch;
+    bool trial;
+    double latency_ms, gbps;
+  } rows[] = {{0, 1, false, 0, 0},     {1, 1, false, 1.2, 1.0},  {2, 2, false, 1.0, 0.9},
+              {3, 2, false, 1.1, 0.8}, {4, 3, true, 1.1, 0.8},   {4, 3, true, 1.1, 0.5},
+              {4, 3, false, 9.0, 0.2}, {5, 3, false, 10.0, 0.1}, {6, 4, false, 10.0, 0.1},
+              {7, 4, false, 10.2, 0.1}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const bool late = rows[i].epoch >= 3;
-    const weir_row row = {.info = {.step = rows[i].step, .trial = rows[i].trial,
+    const weir_row row = {.info = {.step = rows[i].step,
+                                   .trial = rows[i].trial,
                                    .latency_s = rows[i].latency_ms / 1e3,
                                    .bandwidth_bytes_s = rows[i].gbps * 125e6},
-                          .epoch = rows[i].epoch, .accuracy = NAN,
-                          .set_latency_s = late ? 0.01 : 0.001, .set_bandwidth = late ? 12.5e6 : 125e6};
+                          .epoch = rows[i].epoch,
+                          .accuracy = NAN,
+                          .set_latency_s = late ? 0.01 : 0.001,
+                          .set_bandwidth = late ? 12.5e6 : 125e6};
     cr_assert_eq(weir_steplog_add(log, &row), WEIR_OK);
   }
 }
@@ -39,9 +46,12 @@ Test(steplog, medians_of_a_phase) {
 Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
   weir_steplog log = {0};
   fill(&log);
-  const char *blind = "{\"step\":4,\"trigger\":\"gain\",\"latency_ms\":1.1,\"bandwidth_gbps\":0.8}\n";
-  const char *knew = "{\"step\":5,\"trigger\":\"periodic\",\"latency_ms\":10.5,\"bandwidth_gbps\":0.095}\n";
-  const char *told = "{\"step\":4,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":0.8}\n";
+  const char *blind =
+      "{\"step\":4,\"trigger\":\"gain\",\"latency_ms\":1.1,\"bandwidth_gbps\":0.8}\n";
+  const char *knew =
+      "{\"step\":5,\"trigger\":\"periodic\",\"latency_ms\":10.5,\"bandwidth_gbps\":0.095}\n";
+  const char *told =
+      "{\"step\":4,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":0.8}\n";
   char both[512];
   (void)snprintf(both, sizeof both, "%s%s", blind, knew);
   cr_assert_eq(weir_summary_answered(&log, "", 3, 4), -1);
@@ -51,13 +61,22 @@ Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
   /* A trigger that names the change is no answer while the values are still far off. */
   cr_assert_eq(weir_summary_answered(&log, told, 3, 4), -1);
   /* Known at step 4, whose first execution was the phase's first. */
-  cr_assert_eq(weir_summary_answered(
-                   &log, "{\"step\":4,\"trigger\":\"gain\",\"latency_ms\":10,\"bandwidth_gbps\":0.1}\n", 3, 4), 1);
+  cr_assert_eq(
+      weir_summary_answered(
+          &log, "{\"step\":4,\"trigger\":\"gain\",\"latency_ms\":10,\"bandwidth_gbps\":0.1}\n", 3,
+          4),
+      1);
   /* Nothing had changed when the run began, so a trigger alone says nothing. */
-  cr_assert_eq(weir_summary_answered(
-                   &log, "{\"step\":1,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":1}\n", 1, 2), -1);
-  cr_assert_eq(weir_summary_answered(
-                   &log, "{\"step\":2,\"trigger\":\"start\",\"latency_ms\":1.05,\"bandwidth_gbps\":0.95}\n", 1, 2), 3);
+  cr_assert_eq(
+      weir_summary_answered(
+          &log, "{\"step\":1,\"trigger\":\"latency\",\"latency_ms\":5,\"bandwidth_gbps\":1}\n", 1,
+          2),
+      -1);
+  cr_assert_eq(
+      weir_summary_answered(
+          &log, "{\"step\":2,\"trigger\":\"start\",\"latency_ms\":1.05,\"bandwidth_gbps\":0.95}\n",
+          1, 2),
+      3);
   /* Of another phase, or no JSON at all. */
   cr_assert_eq(weir_summary_answered(&log, knew, 1, 2), -1);
   cr_assert_eq(weir_summary_answered(&log, "rubbish\n[1]\n", 3, 4), -1);
