@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Every test: all of them in the release build, then all again under ASan+UBSan; those of the lab
+# The sources' format and every test: all of them in the release build, then all again under ASan+UBSan; those of the lab
 # that skip themselves there, as ASan does not fit into User-Mode Linux, under UBSan alone; then those
-# with threads under TSan.  All four run even if one fails.
+# with threads under TSan.  All run even if one fails.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 scripts/setup.sh || exit 1
 failed=()
+scripts/format.sh --check || failed+=(format)
 for preset in release asan ubsan tsan; do
   echo "== $preset"
   cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" -j2 ||
@@ -16,4 +17,4 @@ if ((${#failed[@]})); then
   echo "test: FAILED: ${failed[*]}"
   exit 1
 fi
-echo "test: passed: release, asan, ubsan, tsan"
+echo "test: passed: format, release, asan, ubsan, tsan"
