@@ -19,12 +19,15 @@ shift 3
 mkdir -p "$out" || exit 2
 
 scenario() { # model phase -> file; sets plan, turn
-  local batch=64 latency=1 gbps=25 steps=96
+  local batch=64 latency=1 gbps=25 steps=${STEPS:-96}
   plan=topk:0.01:ag:auto-bf16 turn=4
-  local model=$1 layer_ms=0
+  local model=$1 layer_ms=0 gflops=0 slice=0
   case $1 in
     deep) batch=1024 plan=topk:0.05:ag:auto-bf16 ;;
     accel) model=deep batch=16 layer_ms=4 plan=topk:0.06:ag:auto-bf16 ;;
+    big) model=mlp batch=1024 slice=100352 ;;
+    paced) model=mlp gflops=3 slice=100352 ;;
+    pacedeep) model=deep gflops=3 slice=100352 ;;
   esac
   case $2 in
     fast) plan=${FAST:-bf16:1:dense-ring} ;;
@@ -44,11 +47,13 @@ segments = 16
 dataset = fashion-mnist
 model = $model
 layer_ms = $layer_ms
+gflops = ${GFLOPS:-$gflops}
+slice = ${SLICE:-$slice}
 batch = ${BATCH:-$batch}
 learning_rate = 0.02
 momentum = 0.8
 epochs = 1
-steps_per_epoch = ${STEPS:-$steps}
+steps_per_epoch = $steps
 [phase all]
 epochs = 1-1
 latency_ms = $latency
