@@ -20,7 +20,7 @@ mkdir -p "$out" || exit 2
 
 scenario() { # model phase -> file; sets plan, turn
   local batch=64 latency=1 gbps=25 steps=${STEPS:-96}
-  plan=topk:0.01:ag:auto-bf16 turn=4
+  plan=topk:0.01:ag:auto-bf16 turn=${TURN:-4}
   local model=$1 layer_ms=0 gflops=0 slice=0
   case $1 in
     deep) batch=1024 plan=topk:0.05:ag:auto-bf16 ;;
@@ -32,8 +32,8 @@ scenario() { # model phase -> file; sets plan, turn
   case $2 in
     fast) plan=${FAST:-bf16:1:dense-ring} ;;
     narrow) gbps=1 ;;
-    far-and-narrow) latency=50 gbps=1 turn=3 steps=84 ;;
-    far) latency=50 turn=3 steps=84 ;;
+    far-and-narrow) latency=50 gbps=1 turn=${TURN:-3} steps=${STEPS:-84} ;;
+    far) latency=50 turn=${TURN:-3} steps=${STEPS:-84} ;;
     *) echo "no phase $2" >&2; exit 2 ;;
   esac
   cat > "$out/$1-$2.ini" <<INI
