@@ -96,28 +96,38 @@ static double clock_s(const weir_mlp *mlp) {
   return mlp->virtual_time ? weir_thread_cpu_s() : weir_now_s();
 }
 
+/* When the processor of wait_until begins: now, or when it was through with what came before. */
+static double begin_s(weir_mlp *mlp) {
+  const double late_s = mlp->late_s;
+  mlp->late_s = 0;
+  return clock_s(mlp) - late_s;
+}
+
 /* As if another processor computed: this one is free meanwhile. */
-static void wait_until(const weir_mlp *mlp, double begin, double seconds) {
+static void wait_until(weir_mlp *mlp, double begin, double seconds) {
   if (!(seconds > 0)) return;
   const double end = begin + seconds, whole = floor(end);
+  const struct timespec at = {(time_t)whole, (long)((end - whole) * 1e9)};
   if (mlp->virtual_time) {
     weir_thread_pass(fmax(0, end - weir_thread_cpu_s()));
     return;
   }
-  const struct timespec at = {(time_t)whole, (long)((end - whole) * 1e9)};
+  if (weir_now_s() >= end) return; /* this one is too slow */
   while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) continue;
+  mlp->late_s = fmax(0, weir_now_s() - end);
 }
 
-/* c (m x n) = op(a) op(b), row-major; a has lda columns.  Takes flop_s an operation at least. */
-static weir_status product(const weir_mlp *mlp, char transpose_a, char transpose_b, size_t m,
-                           size_t n, size_t k, const float *a, size_t lda, const float *b,
+/* c (m x n) = op(a) op(b), row-major; a has lda columns.  Takes least_s at least, and flop_s an
+ * operation. */
+static weir_status product(weir_mlp *mlp, double least_s, char transpose_a, char transpose_b,
+                           size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
                            float *c) {
-  const double begin = clock_s(mlp);
+  const double begin = begin_s(mlp);
   const dnnl_dim_t ldb = (dnnl_dim_t)(transpose_b == 'T' ? k : n);
   const dnnl_status_t status =
       dnnl_sgemm(transpose_a, transpose_b, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a,
                  (dnnl_dim_t)lda, b, ldb, 0.0f, c, (dnnl_dim_t)n);
-  wait_until(mlp, begin, 2.0 * (double)m * (double)n * (double)k * mlp->flop_s);
+  wait_until(mlp, begin, fmax(least_s, 2.0 * (double)m * (double)n * (double)k * mlp->flop_s));
   if (status == dnnl_out_of_memory) return weir_fail(WEIR_E_NOMEM, "oneDNN: no memory");
   if (status != dnnl_success)
     return weir_fail(WEIR_E_INTERNAL, "oneDNN: matrix product failed with status %d", (int)status);
@@ -127,15 +137,14 @@ static weir_status product(const weir_mlp *mlp, char transpose_a, char transpose
 weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
   if (!rows || rows > mlp->rows)
     return weir_fail(WEIR_E_INVALID, "%zu rows, expected 1 to %zu", rows, mlp->rows);
+  mlp->late_s = 0;
   for (size_t l = 0; l < mlp->layers; l++) {
     const size_t in = mlp->width[l], out = mlp->width[l + 1];
     const float *bias = mlp->parameter + mlp->bias[l];
     float *y = mlp->activation[l + 1];
-    const double begin = clock_s(mlp);
-    weir_status status = product(mlp, 'N', 'T', rows, out, in, mlp->activation[l], in,
+    weir_status status = product(mlp, mlp->layer_s, 'N', 'T', rows, out, in, mlp->activation[l], in,
                                  mlp->parameter + mlp->weight[l], y);
     if (status) return status;
-    wait_until(mlp, begin, mlp->layer_s);
     const int hidden = l + 1 < mlp->layers;
     for (size_t r = 0; r < rows; r++)
       for (size_t j = 0; j < out; j++) {
@@ -175,17 +184,16 @@ static weir_status tell(const weir_mlp *mlp, size_t tensor) {
 }
 
 /* The gradient of a layer's weight, slice by slice; *told is the next tensor's number. */
-static weir_status weight_gradient(const weir_mlp *mlp, size_t l, size_t rows, const float *delta,
+static weir_status weight_gradient(weir_mlp *mlp, size_t l, size_t rows, const float *delta,
                                    size_t *told) {
   const size_t in = mlp->width[l], out = mlp->width[l + 1];
   weir_status status = WEIR_OK;
   for (size_t s = 0; s < mlp->slices[l] && !status; s++) {
-    const double begin = clock_s(mlp);
     const size_t row = weir_mlp_slice_row(mlp, l, s);
     const size_t count = weir_mlp_slice_row(mlp, l, s + 1) - row;
-    status = product(mlp, 'T', 'N', count, in, rows, delta + row, out, mlp->activation[l],
+    const double least_s = 2 * mlp->layer_s * (double)count / (double)out;
+    status = product(mlp, least_s, 'T', 'N', count, in, rows, delta + row, out, mlp->activation[l],
                      mlp->gradient + mlp->weight[l] + row * in);
-    wait_until(mlp, begin, 2 * mlp->layer_s * (double)count / (double)out);
     if (!status) status = tell(mlp, (*told)++);
   }
   return status;
@@ -208,8 +216,8 @@ weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, 
     if (status) return status;
     if (!l) break;
     float *below = mlp->delta[l % 2];
-    status =
-        product(mlp, 'N', 'N', rows, in, out, delta, out, mlp->parameter + mlp->weight[l], below);
+    status = product(mlp, 0, 'N', 'N', rows, in, out, delta, out, mlp->parameter + mlp->weight[l],
+                     below);
     if (status) return status;
     for (size_t i = 0; i < rows * in; i++) below[i] = x[i] > 0.0f ? below[i] : 0.0f;
     delta = below;
