@@ -150,6 +150,15 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
+/* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero set
+ * masks u where the codec selected. */
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
+                                       size_t n, float m);
+/* x brought to a norm of at most limit: weir_scale by weir_clip_factor of its sum of squares, which
+ * runs in another order than on the CPU (see weir_cuda_ef_accumulate), so that the factor may
+ * differ in its last bit.  Reserve n. */
+weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit);
+
 /* --- qsgd ------------------------------------------------------------------------------------ */
 
 /* As weir_qsgd_encode_with, all its options: the same bytes for the same seed.  capacity at least
