@@ -63,6 +63,7 @@ extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 typedef struct kernel_fit {
   weir_plan plan;
   weir_kernel_cost cost;
+  double drift; /* a reference's slowest over its fastest time meanwhile, less 1 */
   double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1; NaN where the size is beyond most */
 } kernel_fit;
 typedef struct kernel_fits {

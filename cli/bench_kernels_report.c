@@ -52,6 +52,7 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
     json_builder_begin_object(builder);
     put_text(builder, "codec", weir_codec_name(codec));
     put_number(builder, "cr", fit->plan.cr);
+    put_number(builder, "drift", fit->drift);
     put_curve(builder, "compress", &fit->cost.compress);
     put_curve(builder, "decode", &fit->cost.decode);
     json_builder_set_member_name(builder, "errors");
@@ -112,14 +113,15 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
 static void print_fits(const kernel_fits *fits) {
   printf(
       "\n# times fitted for all codecs in %.0f ms (%.0f of processor time, %.0f the slowest); "
-      "error in %% on other sizes, thousands of elements\n%-15s %8s",
-      fits->ms, fits->cpu_ms, fits->most_ms, "codec", "cr");
+      "error in %% on other sizes, thousands of elements; drift: of the processor meanwhile\n"
+      "%-15s %8s %6s",
+      fits->ms, fits->cpu_ms, fits->most_ms, "codec", "cr", "drift");
   for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++)
     printf(" %7g", (double)kernel_other_sizes[i] / 1e3);
   printf("\n");
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
-    printf("%-15s %8g", weir_codec_name(codec), fit->plan.cr);
+    printf("%-15s %8g %6.1f", weir_codec_name(codec), fit->plan.cr, 1e2 * fit->drift);
     for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++)
       printf(" %+7.1f", 1e2 * fit->error[i]);
     printf("\n");

@@ -70,12 +70,13 @@ weir_status weir_learn_codecs(weir_loop *loop) {
     plans[count++] = weir_kernel_fit_plan(weir_arms[a].codec, cr, WEIR_WIRE_AUTO_BF16);
   }
   weir_kernel_probe *probe = NULL;
-  weir_status status = weir_kernel_probe_create(&probe, 2 * WEIR_KERNEL_WINDOW);
-  if (status == WEIR_OK)
-    status = weir_kernel_fit(probe, plans, count, loop->elements, loop->elements, cost);
+  weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW);
+  if (status == WEIR_OK) /* A start waits for this, so two runs of each. */
+    status = weir_kernel_fit(probe, plans, count, loop->elements, loop->elements, 2, cost);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     const uint32_t codec = plans[i].codec;
-    const double messages = weir_codec_find(codec)->shared_indices ? 1.0 : (double)loop->workers;
+    const weir_codec *row = weir_codec_find(codec);
+    const double messages = row->dense || row->shared_indices ? 1.0 : (double)loop->workers;
     const double seconds = weir_kernel_seconds(&cost[i].compress, loop->elements) +
                            messages * weir_kernel_seconds(&cost[i].decode, loop->elements);
     const double prior =

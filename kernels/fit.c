@@ -14,17 +14,15 @@
 static const struct knot {
   size_t n;
   int runs;
-  bool last; /* only where there is no room for the next */
-} measured[] = {{1004, 5, false},
-                {4008, 5, false},
-                {16008, 5, false},
-                {32767, 3, false},
-                {4 * WEIR_SAMPLE, 3, false},
-                {WEIR_KERNEL_WINDOW, 3, false},
-                {2 * WEIR_KERNEL_WINDOW, 3, true},
-                {WEIR_KERNEL_FIT_MOST, 3, false}};
+} measured[] = {{1004, 5},
+                {4008, 5},
+                {16008, 5},
+                {32767, 3},
+                {32768, 3},
+                {WEIR_KERNEL_WINDOW, 5},
+                {WEIR_KERNEL_FIT_MOST, 3}};
 #define MEASURED (sizeof measured / sizeof measured[0])
-_Static_assert(4 * WEIR_SAMPLE == 32768, "32767 is the size before");
+_Static_assert(4 * WEIR_SAMPLE == 32768, "selections change their way between two of the sizes");
 
 /* --- curves ---------------------------------------------------------------------------------- */
 
@@ -68,7 +66,7 @@ static weir_status time_at(weir_kernel_probe *probe, const weir_plan *plan, size
   }
   for (int i = 0; status == WEIR_OK && i < 2; i++) {
     qsort(each[i], (size_t)runs, sizeof each[i][0], ascending);
-    seconds[i] = each[i][runs / 2];
+    seconds[i] = each[i][(runs - 1) / 2];
   }
   return status;
 }
@@ -94,11 +92,11 @@ static void append(weir_kernel_curve *curve, size_t n, double seconds) {
 }
 
 static weir_status fit_knot(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
-                            const struct knot *knot, weir_kernel_cost *cost) {
+                            const struct knot *knot, int runs, weir_kernel_cost *cost) {
   weir_status status = WEIR_OK;
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     double seconds[2];
-    status = time_at(probe, &plans[i], knot->n, knot->runs, seconds);
+    status = time_at(probe, &plans[i], knot->n, knot->runs < runs ? knot->runs : runs, seconds);
     append(&cost[i].compress, knot->n, seconds[0]);
     append(&cost[i].decode, knot->n, seconds[1]);
   }
@@ -120,30 +118,31 @@ static weir_status grow_scratch(weir_kernel_probe *probe) {
 }
 
 weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
-                            size_t from, size_t to, weir_kernel_cost *cost) {
-  if (probe->most < 2 * WEIR_KERNEL_WINDOW) {
+                            size_t from, size_t to, int runs, weir_kernel_cost *cost) {
+  if (runs < 1 || count < 1) {
+    return weir_fail(WEIR_E_INVALID, "%zu plans to fit in %d runs", count, runs);
+  }
+  if (probe->most < WEIR_KERNEL_WINDOW) {
     return weir_fail(WEIR_E_INVALID, "%zu elements to fit on, not %zu", probe->most,
-                     2 * WEIR_KERNEL_WINDOW);
+                     WEIR_KERNEL_WINDOW);
   }
   for (size_t i = 0; i < count; i++) {
     cost[i] = (weir_kernel_cost){0};
   }
   weir_status status = grow_scratch(probe);
-  size_t knot = 0;
-  /* The window's own time in the caches is wanted for what lies beyond them. */
-  while (measured[knot + 1].n <= from && measured[knot].n < WEIR_KERNEL_WINDOW) {
+  size_t knot = 0, sizes = 0;
+  while (sizes < MEASURED && measured[sizes].n <= probe->most) {
+    sizes++;
+  }
+  while (knot + 2 < sizes && measured[knot + 1].n <= from) { /* two at the least */
     knot++;
   }
   bool enough = false;
-  for (; status == WEIR_OK && !enough && knot < MEASURED && measured[knot].n <= probe->most;
-       knot++) {
-    if (measured[knot].last && measured[knot + 1].n <= probe->most) {
-      continue;
-    }
-    status = fit_knot(probe, plans, count, &measured[knot], cost);
+  for (; status == WEIR_OK && !enough && knot < sizes; knot++) {
+    status = fit_knot(probe, plans, count, &measured[knot], runs, cost);
     enough = cost[0].compress.knots >= 2 && measured[knot].n >= to;
   }
-  return status == WEIR_OK && !enough ? weir_kernel_fit_large(probe, plans, count, to, cost)
+  return status == WEIR_OK && !enough ? weir_kernel_fit_large(probe, plans, count, to, runs, cost)
                                       : status;
 }
 
@@ -180,7 +179,7 @@ weir_status weir_kernel_fit_all(double cr, weir_wire_format wire,
   }
   weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_FIT_MOST);
   if (status == WEIR_OK) {
-    status = weir_kernel_fit(probe, plans, WEIR_CODEC_COUNT, 1, SIZE_MAX, cost);
+    status = weir_kernel_fit(probe, plans, WEIR_CODEC_COUNT, 1, SIZE_MAX, WEIR_KERNEL_RUNS, cost);
   }
   weir_kernel_probe_free(probe);
   return status;

@@ -46,18 +46,20 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most);
 void weir_kernel_probe_free(weir_kernel_probe *probe); /* NULL is allowed */
 
 /* Seconds of processor time for n <= most elements under the plan (its codec, ratio and wire format
- * count), all that a step does: medians of so many runs (1..WEIR_KERNEL_RUNS), after one that is
- * not counted; of short ones each is the mean of many, one after the other. */
+ * count), all that a step does: medians of so many runs (1..WEIR_KERNEL_RUNS; of an even number the
+ * lower), after one that is not counted; of short ones each is the mean of many, one after the
+ * other. */
 #define WEIR_KERNEL_RUNS 32
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
                              double *compress, double *decode);
 
 /* Curves for so many plans, good for sizes from `from` to `to`: only the knots on their way are
- * measured.  The probe has room for at least 2 * WEIR_KERNEL_WINDOW elements; with more, up to
- * WEIR_KERNEL_FIT_MOST, larger sizes are run. */
+ * measured, each as often as `runs` at the most (2: the least of two; from 3 on medians).  The
+ * probe has room for at least WEIR_KERNEL_WINDOW elements; with WEIR_KERNEL_FIT_MOST sizes up to
+ * that are run. */
 #define WEIR_KERNEL_WINDOW ((size_t)1 << 17)
 weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
-                            size_t from, size_t to, weir_kernel_cost *cost);
+                            size_t from, size_t to, int runs, weir_kernel_cost *cost);
 
 /* Fit every codec for every size, selections at ratio cr with the given wire format, encoders of
  * several widths at the one nearest to 4 bits. */

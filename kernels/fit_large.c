@@ -168,14 +168,14 @@ static size_t columns_of(const weir_plan *plan, double largest) {
 }
 
 static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, size_t count,
-                                double largest, common *c, window *w) {
+                                double largest, int rounds, common *c, window *w) {
   weir_status status = WEIR_OK;
   weir_kernel_three t[COMMON] = {{0}};
   window_times *times = calloc(count, sizeof *times);
   if (times == NULL) {
     return weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
   }
-  for (int round = 0; round < ROUNDS; round++) {
+  for (int round = 0; round < rounds && round < ROUNDS; round++) {
     time_common(p, t);
     for (size_t i = 0; i < count && status == WEIR_OK; i++) {
       const bool low_rank = weir_codec_find(plans[i].codec)->low_rank;
@@ -285,7 +285,7 @@ static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
 }
 
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
-                                  size_t to, weir_kernel_cost *cost) {
+                                  size_t to, int runs, weir_kernel_cost *cost) {
   const double cache = weir_kernel_last_cache();
   size_t n[SHARES];
   const size_t knots = find_knots(cost[0].compress.n[cost[0].compress.knots - 1], to, cache, n);
@@ -295,7 +295,7 @@ weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *pla
   if (w == NULL) {
     return weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
   }
-  status = time_windows(probe, plans, count, shares[SHARES - 1] * cache / STEP_BYTES, &c, w);
+  status = time_windows(probe, plans, count, shares[SHARES - 1] * cache / STEP_BYTES, runs, &c, w);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     complete(&plans[i], &c, &cost[i], &w[i]);
     status = extend(probe, &plans[i], &w[i], n, knots, cache, &cost[i]);

@@ -237,6 +237,9 @@ weir_status weir_kernel_decode(weir_kernel_run *run) {
 
 double weir_kernel_middle(const weir_kernel_three *three) {
   const double a = three->value[0], b = three->value[1], c = three->value[2];
+  if (three->count < 3) {
+    return three->count < 2 ? a : fmin(a, b);
+  }
   return fmax(fmin(a, b), fmin(fmax(a, b), c));
 }
 

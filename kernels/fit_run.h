@@ -38,7 +38,7 @@ double weir_kernel_since(const weir_kernel_probe *probe, double start);
  * A batch of 0 becomes what makes it long enough for the clock; that run is for warming up. */
 weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double seconds[2]);
 
-/* The median of three values. */
+/* The median of up to three values; the lesser of two. */
 typedef struct weir_kernel_three {
   int count;
   double value[3];
@@ -54,7 +54,7 @@ void weir_kernel_evict(const void *from, size_t bytes);
 
 /* Continues curves that end at the largest size that was run, up to one beyond `to`. */
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
-                                  size_t to, weir_kernel_cost *cost);
+                                  size_t to, int runs, weir_kernel_cost *cost);
 /* Share of a step's data that comes from memory when it touches so many bytes and the last cache
  * has so many: 0 up to a third of it, 1 from 8/3 on, and linear in the logarithm between. */
 double weir_kernel_beyond(double bytes, double cache);

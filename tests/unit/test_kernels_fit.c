@@ -40,6 +40,20 @@ Test(kernels_fit, memory_takes_over_by_hand) {
   cr_expect(weir_kernel_last_cache() >= (double)(1 << 20));
 }
 
+Test(kernels_fit, medians_by_hand) {
+  weir_kernel_three three = {0};
+  weir_kernel_put(&three, 5.0);
+  cr_expect_eq(weir_kernel_middle(&three), 5.0);
+  weir_kernel_put(&three, 3.0);
+  cr_expect_eq(weir_kernel_middle(&three), 3.0);
+  static const double last[] = {1.0, 4.0, 9.0}, median[] = {3.0, 4.0, 5.0};
+  for (size_t i = 0; i < 3; i++) {
+    weir_kernel_three other = three;
+    weir_kernel_put(&other, last[i]);
+    cr_expect_eq(weir_kernel_middle(&other), median[i]);
+  }
+}
+
 static void expect_curve(const weir_kernel_curve *curve, const char *name) {
   cr_assert(curve->knots >= 2 && curve->knots <= WEIR_KERNEL_KNOTS, "%s", name);
   for (size_t knot = 0; knot < curve->knots; knot++) {
@@ -73,16 +87,16 @@ Test(kernels_fit, fits_what_is_asked_for, .timeout = 60) {
                               weir_kernel_fit_plan(WEIR_CODEC_RANDOMK, 0.01, WEIR_WIRE_AUTO_FP32)};
   weir_kernel_cost cost[2];
   weir_kernel_probe *probe = NULL;
-  cr_assert_eq(weir_kernel_probe_create(&probe, 2 * WEIR_KERNEL_WINDOW), WEIR_OK);
+  cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
   static const struct {
     size_t from, to, first, last;
   } asked[] = {{1, 1000, 1004, 4008},
                {5000, 5000, 4008, 16008},
                {32767, 32767, 32767, 32768},
                {40000, 100000, 32768, 131072},
-               {200000, 200000, 131072, 262144}};
+               {131072, 131072, 32768, 131072}};
   for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
-    cr_assert_eq(weir_kernel_fit(probe, plans, 2, asked[i].from, asked[i].to, cost), WEIR_OK);
+    cr_assert_eq(weir_kernel_fit(probe, plans, 2, asked[i].from, asked[i].to, 1, cost), WEIR_OK);
     for (size_t c = 0; c < 2; c++) {
       const weir_kernel_curve *curve = &cost[c].compress;
       expect_curve(curve, "asked for");
@@ -92,9 +106,9 @@ Test(kernels_fit, fits_what_is_asked_for, .timeout = 60) {
   }
   /* Beyond what is run: at least two measured sizes, and the last knot behind the size, or where
    * nothing changes any more. */
-  cr_assert_eq(weir_kernel_fit(probe, plans, 2, 1000000, 1000000, cost), WEIR_OK);
-  cr_expect_eq(cost[1].compress.n[0], WEIR_KERNEL_WINDOW);
-  cr_expect_eq(cost[1].compress.n[1], 2 * WEIR_KERNEL_WINDOW);
+  cr_assert_eq(weir_kernel_fit(probe, plans, 2, 1000000, 1000000, 1, cost), WEIR_OK);
+  cr_expect_eq(cost[1].compress.n[0], 32768u);
+  cr_expect_eq(cost[1].compress.n[1], WEIR_KERNEL_WINDOW);
   cr_expect(cost[1].compress.knots > 2);
   expect_curve(&cost[1].compress, "beyond");
   weir_kernel_probe_free(probe);
@@ -118,11 +132,13 @@ Test(kernels_fit, refuses_what_it_has_no_room_for) {
   bad.cr = 2.0;
   cr_expect_eq(weir_kernel_time(probe, &bad, 1000, 1, &compress, &decode), WEIR_E_INVALID);
   weir_kernel_cost cost;
-  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, 1, &cost), WEIR_E_INVALID);
   weir_kernel_probe_free(probe);
-  cr_assert_eq(weir_kernel_probe_create(&probe, 2 * WEIR_KERNEL_WINDOW), WEIR_OK);
-  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1, 1000, &cost), WEIR_E_INVALID);
-  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1000000, 1000000, &cost), WEIR_E_INVALID);
+  cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
+  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1, 1000, 1, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, 0, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 0, 1, 1000, 1, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1000000, 1000000, 1, &cost), WEIR_E_INVALID);
   weir_kernel_probe_free(probe);
   weir_kernel_probe_free(NULL);
 }
