@@ -20,6 +20,8 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},
 
+    {"scenario", "tcp_streams", WEIR_KEY_COUNT, AT(tcp_streams), 0, 1, 8, false,
+     "1 to 8: TCP connections between each two workers"},
     {"scenario", "codec_threads", WEIR_KEY_COUNT, AT(codec_threads), 0, 1, 64, false,
      "1 to 64: threads of each worker that share the long passes of compressing"},
     {"scenario", "segments", WEIR_KEY_COUNT, AT(segments), 0, 2, 44, false,

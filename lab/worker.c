@@ -98,6 +98,7 @@ static weir_status create_session(worker *w) {
   options.active_probes = !c->clock;
   options.overlap = c->scenario->overlap;
   options.codec_threads = (int)c->scenario->codec_threads;
+  options.tcp_streams = (int)c->scenario->tcp_streams;
   options.profile = c->capture != NULL;
   if (c->clock) {
     options.virtual_network = weir_sim_clock_network;
