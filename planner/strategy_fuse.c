@@ -211,13 +211,11 @@ static weir_status improve(fuser *f) {
 
 /* --- the whole ------------------------------------------------------------------------------ */
 
-/* The work that there is time for. */
+/* The work that there is time for; some in any case. */
 static size_t work_left(const fuser *f, size_t work) {
   const double share = (f->end_s - weir_thread_cpu_s()) / (slower * f->alone_s);
-  const size_t all = work ? work : WEIR_STRATEGY_WORK;
-  return share >= 1.0                       ? work
-         : share * (double)all > TRIAL_WORK ? (size_t)(share * (double)all)
-                                            : TRIAL_WORK;
+  const double all = (double)(work ? work : WEIR_STRATEGY_WORK);
+  return share >= 1.0 ? work : (size_t)fmax(TRIAL_WORK, share * all);
 }
 
 /* The groups' strategy in earnest; every tensor alone when that is better. */
