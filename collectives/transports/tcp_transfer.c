@@ -45,9 +45,16 @@ static tcp_peer *enlist(transfer *x, int rank) {
   return p;
 }
 
+/* Peers are served in the order of the caller's messages: those that others wait for come first. */
 static void begin(transfer *x) {
-  for (size_t i = x->sends; i-- > 0;) enlist(x, x->send[i].peer)->send_at = i;
-  for (size_t i = x->recvs; i-- > 0;) enlist(x, x->recv[i].peer)->recv_at = i;
+  for (size_t i = 0; i < x->sends; i++) {
+    tcp_peer *p = enlist(x, x->send[i].peer);
+    if (p->send_at == x->sends) p->send_at = i;
+  }
+  for (size_t i = 0; i < x->recvs; i++) {
+    tcp_peer *p = enlist(x, x->recv[i].peer);
+    if (p->recv_at == x->recvs) p->recv_at = i;
+  }
   x->open = x->sends + x->recvs;
 }
 
