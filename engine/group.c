@@ -33,6 +33,7 @@ weir_status weir_group_exchange(weir_group *group, weir_notes *notes) {
   return weir_exchanges[group->way].run(group, group->allreduce, notes);
 }
 
-void weir_group_publish(weir_group *group) {
-  group->overflow = !isfinite(weir_residual_publish(group, 1.0f / (float)group->engine->size));
+weir_status weir_group_publish(weir_group *group) {
+  if (group->overflow) return WEIR_OK;
+  return weir_exchanges[group->way].publish(group, 1.0f / (float)group->engine->size);
 }
