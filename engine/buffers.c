@@ -50,7 +50,7 @@ static bool part_within(gaps *g, size_t *at, size_t count, size_t size, size_t *
 static size_t stride_of(const weir_group *group, bool selects) {
   size_t stride = 0;
   if (group->way == WEIR_WAY_AG && !selects)
-    stride = group->kept;
+    stride = group->pieces ? WEIR_PIECES_LAST : group->kept;
   else if (selects)
     stride = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
   if (group->plan.codec == WEIR_CODEC_VAR && stride < (size_t)group->engine->size * sizeof(float))
@@ -67,7 +67,7 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
   const bool selects = (gathers && codec->encode == NULL) || group->way == WEIR_WAY_ART;
   const bool rounds = selects && (!gathers || group->plan.wire >= WEIR_WIRE_AUTO_BF16);
   const size_t k = selects ? group->kept : 0, values = codec->low_rank ? group->kept : k;
-  const size_t stride = stride_of(group, selects), count = gathers ? ranks : 1;
+  const size_t stride = stride_of(group, selects), count = gathers && !group->pieces ? ranks : 1;
   size_t index, value, error, blocks, bytes;
   gaps free_parts;
   if (!part(at, count, stride, &blocks) || !part(at, ranks, sizeof *group->block_bytes, &bytes))
@@ -120,9 +120,11 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
-  group->late = sums_late(group, end - first == engine->layout.tensors);
+  group->pieces = weir_ways[group->plan.collective].way == WEIR_WAY_AG && weir_pieces_wanted(group);
+  group->late = !group->pieces && sums_late(group, end - first == engine->layout.tensors);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm)};
   group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
+  if (group->pieces) group->terms.alpha_terms *= (double)weir_pieces_count(group);
   return weir_exchange_find(group);
 }
 

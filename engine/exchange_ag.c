@@ -57,8 +57,9 @@ static weir_status select_and_encode(weir_group *group, const weir_codec *codec)
 
 weir_status weir_prepare_ag(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
-  const weir_status status =
-      codec->encode != NULL ? encode(group, codec) : select_and_encode(group, codec);
+  weir_status status = WEIR_OK;
+  if (!group->pieces)
+    status = codec->encode != NULL ? encode(group, codec) : select_and_encode(group, codec);
   if (status == WEIR_OK) group->passage.next = group->fed;
   return status;
 }
@@ -120,6 +121,7 @@ static double extra_bytes(const weir_group *group) {
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
                              weir_notes *notes) {
   (void)allreduce;
+  if (group->pieces) return weir_exchange_pieces(group, notes);
   weir_status status = weir_allgather(group->engine->config.comm, group->blocks, group->stride,
                                       group->block_bytes, notes);
   weir_lap_comm(group);

@@ -48,6 +48,7 @@ typedef struct weir_group {
   size_t kept;           /* elements its codec keeps; bytes of a message for an encoder; floats that
                             travel for low rank */
   size_t first_sum;      /* low rank: floats of these that go with P */
+  bool pieces;           /* what is gathered comes in pieces (exchange_pieces.c) */
   bool late;             /* its sum is made when it is published, without spare (residual.c) */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   /* For sparse plans; in the set's arena. */
@@ -265,6 +266,11 @@ weir_status weir_publish_lowrank(weir_group *group, float share); /* or dense */
 weir_status weir_prepare_ag(weir_group *group);
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 weir_status weir_publish_ag(weir_group *group, float share);
+/* What it does in pieces, when that is wanted: how many there are, and bytes of group->blocks. */
+#define WEIR_PIECES_LAST ((size_t)32 * 1024)
+bool weir_pieces_wanted(const weir_group *group);
+size_t weir_pieces_count(const weir_group *group);
+weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
 weir_status weir_prepare_compressed(weir_group *group);
 weir_status weir_exchange_compressed(weir_group *group, const weir_allreduce *allreduce,
                                      weir_notes *notes);

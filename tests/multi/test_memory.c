@@ -234,7 +234,8 @@ static void check(const char *transport, const char *plan, double gradients) {
  *               element
  *   art         index, value, error, values going round and one list of indices, 6 c, and selecting
  *   encoders    a message of an eighth (and a quarter of an eighth for scales), a 16th, a 32th from
- *               each */
+ *               each; where they are longer than the gradient, in pieces, beside a buffer for the
+ *               sum */
 static const struct {
   const char *plan;
   double gradients;
@@ -253,6 +254,8 @@ static const struct {
     {"var:0.01:art-tree", 1.12},
     {"randomk:0.01:art-ring", 1.09},
     {"qsgd:0.125:ag", 1.63},
+    {"qsgd:0.25:ag", 2},
+    {"fp16:0.5:ag", 2},
     {"terngrad:0.0625:ag", 1.26},
     {"onebit:0.03125:ag", 1.13},
 };
