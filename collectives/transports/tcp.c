@@ -86,6 +86,7 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size) {
   if (!self) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
   self->base = (weir_transport){.ops = &tcp_ops, .rank = rank, .size = size};
   self->job = job;
+  self->crowded = weir_crowded(size);
   self->udp = self->wake = self->stop = self->listener = -1;
   atomic_init(&self->waiting_on, -1);
   atomic_init(&self->abort, 0);

@@ -62,6 +62,7 @@ typedef struct tcp_peer {
   struct sockaddr_in data; /* where it listens */
   struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
+  bool near; /* on this machine */
   bool dead; /* its process was known to have ended just after the group had */
   /* Bytes read ahead of the message they belong to. */
   unsigned char *stage;
@@ -94,6 +95,9 @@ typedef struct tcp {
   tcp_peer *peer;      /* size entries */
   int *active;         /* peers of the running transfer */
   struct pollfd *poll;
+  bool crowded; /* not a processor for each rank of the group, were they all here */
+  /* Waiting awake: times it was in vain, in time since then, and waits to come without it. */
+  unsigned in_vain, in_time, abstain;
   weir_end ended;   /* why no transfer can succeed any more, as this thread knows it */
   int64_t ended_ns; /* when this rank said so to the others, by tcp_wall_ns(); 0: it did not */
 
@@ -120,6 +124,8 @@ weir_status tcp_connect_once(const struct sockaddr_in *to, const struct sockaddr
 bool tcp_write_all(int fd, const void *data, size_t count, double deadline_s);
 bool tcp_read_all(int fd, void *data, size_t count, double deadline_s);
 void tcp_sleep(double seconds);
+/* How an established connection to a rank shall behave. */
+void tcp_settle(tcp *self, int rank);
 /* Poll until deadline_s, rounded up to a millisecond. */
 int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 
