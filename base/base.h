@@ -19,6 +19,8 @@ weir_status weir_fail(weir_status status, const char *format, ...) WEIR_PRINTF(2
 /* Monotonic wall time, and processor time of the calling thread, in seconds. */
 double weir_now_s(void);
 double weir_thread_cpu_s(void);
+/* As if the calling thread had computed for so much longer: for virtual time. */
+void weir_thread_pass(double seconds);
 
 /* xoshiro256**, seeded through splitmix64 (Blackman and Vigna).  A plain value: copying it copies
  * the stream. */

@@ -17,7 +17,7 @@
 #include "planner/profile.h"
 
 enum { WEIR_STRATEGY_THOROUGH = 6, WEIR_STRATEGY_WORK = 700000 };
-#define WEIR_STRATEGY_FUSE_S 0.02
+#define WEIR_STRATEGY_FUSE_S 0.016
 
 typedef enum weir_strategy_method {
   /* Fixed policies. */

@@ -82,9 +82,8 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
 
 /* --- the other ranks ------------------------------------------------------------------------ */
 
-/* Keep trying until somebody listens. */
-static weir_status reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
-                         double deadline_s, int *fd) {
+weir_status tcp_reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
+                      double deadline_s, int *fd) {
   while (weir_now_s() < deadline_s) {
     const weir_status status = tcp_connect_once(to, from, deadline_s, fd);
     if (status != WEIR_OK || *fd >= 0) return status;
@@ -160,7 +159,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
   for (;;) {
     int fd = -1;
     bool known = false;
-    weir_status status = reach(to, from, 0, deadline_s, &fd);
+    weir_status status = tcp_reach(to, from, 0, deadline_s, &fd);
     if (status != WEIR_OK) return status;
     struct sockaddr_in local, remote;
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
@@ -193,7 +192,7 @@ static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadli
     for (int r = 1; status == WEIR_OK && r < rank && m->guests < TCP_STRANGERS / 2; r++) {
       int fd = -1;
       if (tcp_meeting_has_called(m, r)) continue;
-      status = reach(&self->peer[r].data, from, r, deadline_s, &fd);
+      status = tcp_reach(&self->peer[r].data, from, r, deadline_s, &fd);
       if (status == WEIR_OK) tcp_meeting_call(m, r, fd);
     }
     const double slice_s = weir_now_s() + SLICE_S;
@@ -237,5 +236,6 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
                                 : join(self, &zero, bind_address ? &own : NULL, deadline_s);
   for (int r = 0; status == WEIR_OK && r < self->base.size; r++)
     if (self->peer[r].fd >= 0) tcp_settle(self, r);
+  if (status == WEIR_OK) status = tcp_streams_open(self, bind_address ? &own : NULL, deadline_s);
   return status;
 }
