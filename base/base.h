@@ -33,6 +33,10 @@ double weir_rng_uniform(weir_rng *rng);                 /* [0, 1) */
 uint64_t weir_rng_below(weir_rng *rng, uint64_t bound); /* unbiased, [0, bound), bound >= 1 */
 double weir_rng_normal(weir_rng *rng);                  /* mean 0, variance 1; stateless pair */
 
+/* Let the system have the pages that lie wholly in allocated memory until they are written to
+ * again; what they held is lost. */
+void weir_give_back(void *memory, size_t bytes);
+
 /* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
 #define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)
 uint64_t weir_hash(uint64_t hash, const void *data, size_t bytes);

@@ -78,6 +78,13 @@ void weir_comm_free(weir_comm *comm) {
   free(comm);
 }
 
+void weir_comm_give_back(weir_comm *comm) {
+  for (int i = 0; i < WEIR_SCRATCH_COUNT; i++)
+    weir_give_back(comm->scratch[i], comm->scratch_bytes[i]);
+  if (comm->hosts.inner) weir_comm_give_back(comm->hosts.inner);
+  if (comm->hosts.outer && comm->hosts.outer != comm) weir_comm_give_back(comm->hosts.outer);
+}
+
 int weir_comm_rank(const weir_comm *comm) { return comm->transport->rank; }
 int weir_comm_size(const weir_comm *comm) { return comm->transport->size; }
 

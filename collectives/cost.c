@@ -85,8 +85,8 @@ static weir_cost_terms doubling(int n, double bytes) {
 /* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on
  * one path. */
 static weir_cost_terms double_tree(int n, double bytes) {
-  return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0).alpha_terms,
-                           weir_cost_double_tree(n, bytes, 0.0, 1.0).byte_terms};
+  return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0, 0.0).alpha_terms,
+                           weir_cost_double_tree(n, bytes, 0.0, 1.0, 0.0).byte_terms};
 }
 
 /* Rings along rows and columns: the bytes of one ring, fewer hops. */

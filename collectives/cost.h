@@ -56,8 +56,9 @@ weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes);
-/* The double tree's critical path on links of this alpha and beta. */
-weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta);
+/* The double tree's critical path on links of this alpha, beta and burst (see weir_link), which is
+ * taken off the bytes wherever a link on the path had been idle. */
+weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta, double burst);
 
 /* --- in seconds, as they will be measured ---------------------------------------------------- *
  *
@@ -80,6 +81,7 @@ typedef struct weir_cost {
   weir_cost_terms outer; /* on links between machines, along the critical path */
   weir_cost_terms inner; /* inside of machines */
   bool duplex;           /* every rank sends while it receives, all the time */
+  bool burst_off;        /* bytes are those beyond what links let through at once */
   double rounds;         /* in which ranks begin together; 0: as many as latencies */
   double messages;       /* sent by all ranks together */
   double traffic;        /* bytes sent by all ranks together */

@@ -246,7 +246,7 @@ size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, si
 }
 
 uint64_t weir_engine_residual_digest(const weir_engine *engine) {
-  return weir_hash(WEIR_HASH_INIT, engine->residual, engine->n * sizeof(float));
+  return weir_hash(WEIR_HASH_INIT, weir_residual_of(engine), engine->n * sizeof(float));
 }
 
-const float *weir_engine_residual(const weir_engine *engine) { return engine->residual; }
+const float *weir_engine_residual(const weir_engine *engine) { return weir_residual_of(engine); }

@@ -44,8 +44,11 @@ weir_status weir_group_exchange(weir_group *group, weir_notes *notes) {
   return status;
 }
 
-void weir_group_publish(weir_group *group) {
+weir_status weir_group_publish(weir_group *group) {
+  if (group->overflow) return WEIR_OK;
   weir_trace_begin("publish", group->number);
-  group->overflow = !isfinite(weir_residual_publish(group, 1.0f / (float)group->engine->size));
+  const weir_status status =
+      weir_exchanges[group->way].publish(group, 1.0f / (float)group->engine->size);
   weir_trace_end();
+  return status;
 }

@@ -41,8 +41,9 @@ typedef struct weir_unit_format {
    * (weir_mix32(key + i) for element i). */
   void (*encode)(const struct weir_unit_format *format, const float *x, size_t count, uint32_t key,
                  float *scale, uint8_t *codes);
-  /* Do these scales, from the wire, give finite values only? */
-  bool (*sane)(const weir_encoded *head, const float *scale);
+  /* No value that these scales, from the wire, give is larger in magnitude.  More than FLT_MAX, or
+   * NaN: they are refused. */
+  double (*reach)(const weir_encoded *head, const float *scale);
   void (*decode)(const weir_encoded *head, const float *scale, const uint8_t *code, size_t count,
                  float *to, bool add);
 } weir_unit_format;
@@ -62,7 +63,10 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
  * has found them good (weir_encoded_open). */
 weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
                               const void *message, size_t bytes, const weir_layout *layout,
-                              float *to, bool add);
+                              float *to, weir_decoding how);
+/* As a codec's check(). */
+weir_status weir_units_check(const weir_unit_format *format, const void *message, size_t bytes,
+                             const weir_layout *layout, double *peak);
 
 /* Write a message's header after checking sizes. */
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,

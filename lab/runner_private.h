@@ -7,6 +7,7 @@
 #include "lab/runner.h"
 #include "lab/trace.h"
 #include "lab/trainer.h"
+#include "lab/uml.h"
 #include "lab/worker.h"
 
 typedef enum weir_network_kind {
@@ -23,6 +24,7 @@ struct weir_run {
   weir_trace trace;
   char *out, *policy, *journal; /* journal: where decisions are written while the run lasts */
   weir_network_kind network;
+  weir_uml_clock clock;
   uint64_t job_id;
   uint64_t memory_bytes; /* that all workers need, estimated */
   weir_progress progress;

@@ -231,6 +231,7 @@ weir_status weir_summary_write(const weir_summary *s, const char *directory) {
   add_text(b, "scenario", s->scenario->name);
   add_whole(b, "workers", s->scenario->workers);
   add_text(b, "network", s->network);
+  add_text(b, "clock", s->clock);
   add_text(b, "policy", s->policy);
   add_whole(b, "seed", (gint64)s->scenario->seed);
   add_totals(b, s->log);

@@ -43,19 +43,23 @@ static tcp_peer *enlist(tcp_call *x, int way) {
   return p;
 }
 
+/* Peers are served in the order of the caller's messages: those that others wait for come first. */
 static void begin(tcp_call *x) {
   const int size = x->self->base.size;
   x->open = x->recvs;
   for (int s = 0; s < x->self->streams; s++) {
-    for (size_t i = x->sends; i-- > 0;) {
+    for (size_t i = 0; i < x->sends; i++) {
       const int way = s * size + x->send[i].peer;
       if (!part_of_send(x, way, i).any) continue;
-      enlist(x, way)->send_at = i;
+      tcp_peer *p = enlist(x, way);
+      if (p->send_at == x->sends) p->send_at = i;
       x->open++;
     }
-    for (size_t i = x->recvs; i-- > 0;)
-      if (s == 0 || x->recv[i].capacity >= TCP_DIVIDE_LEAST)
-        enlist(x, s * size + x->recv[i].peer)->recv_at = i;
+    for (size_t i = 0; i < x->recvs; i++) {
+      if (s > 0 && x->recv[i].capacity < TCP_DIVIDE_LEAST) continue;
+      tcp_peer *p = enlist(x, s * size + x->recv[i].peer);
+      if (p->recv_at == x->recvs) p->recv_at = i;
+    }
   }
 }
 

@@ -2,7 +2,7 @@
  * feedback. */
 #include <float.h>
 
-#include "parity.h"
+#include "selection.h"
 
 enum { N = 100003, TENSORS = 6 };
 static const size_t sizes[] = {1, 5, 1000, 33000, N};

@@ -1,7 +1,7 @@
 /* Exact top-k, alone and fused with error feedback, and mstopk, device against scalar. */
 #include <float.h>
 
-#include "parity.h"
+#include "selection.h"
 
 enum { LARGE = 40009, ROOM = 65536 };
 /* Around lanes, tiles and the size from which a sample is taken (32768). */
