@@ -19,6 +19,8 @@ weir_status weir_fail(weir_status status, const char *format, ...) WEIR_PRINTF(2
 /* Monotonic wall time, and processor time of the calling thread, in seconds. */
 double weir_now_s(void);
 double weir_thread_cpu_s(void);
+/* As if the calling thread had computed for so much longer: for virtual time. */
+void weir_thread_pass(double seconds);
 
 /* xoshiro256**, seeded through splitmix64 (Blackman and Vigna).  A plain value: copying it copies
  * the stream. */
@@ -30,6 +32,10 @@ uint64_t weir_rng_next(weir_rng *rng);
 double weir_rng_uniform(weir_rng *rng);                 /* [0, 1) */
 uint64_t weir_rng_below(weir_rng *rng, uint64_t bound); /* unbiased, [0, bound), bound >= 1 */
 double weir_rng_normal(weir_rng *rng);                  /* mean 0, variance 1; stateless pair */
+
+/* Let the system have the pages that lie wholly in allocated memory until they are written to
+ * again; what they held is lost. */
+void weir_give_back(void *memory, size_t bytes);
 
 /* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
 #define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)

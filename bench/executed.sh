@@ -11,6 +11,14 @@
 # communication at 30 Mbit/s; accel, the same model as if an accelerator computed it (21 layers of 4 ms
 # and 8 ms): on an emulated network all workers and the network itself share one processor, and what
 # computes there cannot overlap with what sends there.
+#
+# paced and paceddeep: the demo's trainer and batch with either model, every worker as if on a processor of
+# its own of 1 to 4 GFLOP/s (scenario key `gflops`), for which computing and communication weigh about the
+# same; large gradients come in slices, for three quarters of the demo's model are one.  quant is paced with
+# a codec that costs little, for an emulated network whose one processor also has to compress.
+#
+# STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS and SLICE in the environment replace
+# what is set here.
 set -u
 weir=$1 out=$2 network=$3
 shift 3
@@ -19,18 +27,25 @@ shift 3
 mkdir -p "$out" || exit 2
 
 scenario() { # model phase -> file; sets plan, turn
-  local batch=64 latency=1 gbps=25 steps=96
-  plan=topk:0.01:ag:auto-bf16 turn=4
-  local model=$1 layer_ms=0
+  local batch=64 latency=1 gbps=25 steps=${STEPS:-96}
+  plan=topk:0.01:ag:auto-bf16 turn=${TURN:-4}
+  local model=$1 layer_ms=0 gflops=0 slice=0
   case $1 in
     deep) batch=1024 plan=topk:0.05:ag:auto-bf16 ;;
     accel) model=deep batch=16 layer_ms=4 plan=topk:0.06:ag:auto-bf16 ;;
+    paced) model=mlp gflops=1.5 slice=50176 plan=topk:0.05:ag:auto-bf16 ;;
+    paceddeep) model=deep gflops=3 slice=100352 plan=star:0.05:art-ring:auto-bf16 ;;
+    quant) model=mlp gflops=1 slice=100352 plan=qsgd:0.09375:sra ;;
   esac
   case $2 in
-    fast) plan=${FAST:-bf16:1:dense-ring} ;;
+    fast)
+      plan=${FAST:-bf16:1:dense-ring}
+      [ "$1" != paced ] || { plan=${FAST:-none:1:dense-ring}; gflops=2; }
+      [ "$1" != paceddeep ] || gflops=4
+      ;;
     narrow) gbps=1 ;;
-    far-and-narrow) latency=50 gbps=1 turn=3 steps=84 ;;
-    far) latency=50 turn=3 steps=84 ;;
+    far-and-narrow) latency=50 gbps=1 turn=${TURN:-3} steps=${STEPS:-84} ;;
+    far) latency=50 turn=${TURN:-3} steps=${STEPS:-84} ;;
     *) echo "no phase $2" >&2; exit 2 ;;
   esac
   cat > "$out/$1-$2.ini" <<INI
@@ -44,11 +59,13 @@ segments = 16
 dataset = fashion-mnist
 model = $model
 layer_ms = $layer_ms
+gflops = ${GFLOPS:-$gflops}
+slice = ${SLICE:-$slice}
 batch = ${BATCH:-$batch}
 learning_rate = 0.02
 momentum = 0.8
 epochs = 1
-steps_per_epoch = ${STEPS:-$steps}
+steps_per_epoch = $steps
 [phase all]
 epochs = 1-1
 latency_ms = $latency

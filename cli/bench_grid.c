@@ -21,12 +21,14 @@
 
 #define ROOM (8.0 * (1 << 20)) /* in flight beyond a link's bandwidth times delay */
 #define BUDGET_S 60.0
+#define LONGEST_S 7200.0 /* of the clock outside; machines that end nothing are ended then */
 
 /* Every number of workers with every shape. */
 typedef struct grid {
   int worker_counts, shapes;
   int workers[GRID_WORKERS];
   weir_shape shape[GRID_SHAPES];
+  weir_uml_clock clock;
   double budget_s;
   gboolean json;
   grid_plan *plan; /* [worker count * shapes + shape], in shared memory */
@@ -129,6 +131,7 @@ static weir_status run_workers(void *user) {
     if (status == WEIR_OK) status = shape_arrivals(workers, g->shape[s].rate_bytes_s);
     p->workers = workers;
     p->shape = g->shape[s];
+    p->clock = g->clock;
     p->budget_s = g->budget_s;
     p->job = (guint64)(1 + run->count * g->shapes + s);
     weir_grid_operations(p);
@@ -189,27 +192,38 @@ static int report_files(char **path) {
 }
 
 typedef struct arguments {
-  char *workers, *latencies, *rates, *network, **files;
+  char *workers, *latencies, *rates, *network, *clock, **files;
   double budget_s;
-  gboolean json;
+  gboolean json, inside_uml;
 } arguments;
 
-static int run_in_uml(const arguments *a) {
+static int run_in_uml(const arguments *a, weir_uml_clock clock) {
   char self[4096];
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   if (length < 0) return WEIR_EXIT_FAILED;
   self[length] = '\0';
   char budget[32];
   (void)g_ascii_dtostr(budget, sizeof budget, a->budget_s);
-  const char *const argv[] = {self,         "bench",
-                              "grid",       "--network",
-                              "tc",         "--workers",
-                              a->workers,   "--latency-ms",
-                              a->latencies, "--mbit",
-                              a->rates,     "--budget-s",
-                              budget,       a->json ? "--json" : NULL,
+  const char *const argv[] = {self,
+                              "bench",
+                              "grid",
+                              "--network",
+                              "tc",
+                              "--inside-uml",
+                              "--clock",
+                              weir_uml_clock_name(clock),
+                              "--workers",
+                              a->workers,
+                              "--latency-ms",
+                              a->latencies,
+                              "--mbit",
+                              a->rates,
+                              "--budget-s",
+                              budget,
+                              a->json ? "--json" : NULL,
                               NULL};
-  const weir_uml_config config = {.argv = argv, .memory_mib = 3072, .timeout_s = 3600};
+  const weir_uml_config config = {
+      .argv = argv, .memory_mib = 3072, .timeout_s = LONGEST_S, .clock = clock};
   int code = 0;
   const weir_status status = weir_uml_run(&config, &code);
   if (status == WEIR_OK) return code;
@@ -229,6 +243,21 @@ static int parse_list(const char *text, double most, double *value, int room) {
     count++;
   }
   return count;
+}
+
+/* A clock that is not real is one of User-Mode Linux's, and its kernel must have it. */
+static gboolean parse_clock(const arguments *a, weir_uml_clock *clock) {
+  char why[512] = "";
+  if (!weir_uml_clock_parse(a->clock, clock))
+    (void)g_strlcpy(why, "expected --clock: real, skip-idle or free-cpu", sizeof why);
+  else if (*clock == WEIR_UML_CLOCK_REAL || a->inside_uml || a->files)
+    return TRUE;
+  else if (strcmp(a->network, "uml") != 0)
+    (void)g_strlcpy(why, "expected --network uml with this --clock", sizeof why);
+  else if (weir_uml_available(*clock, why))
+    return TRUE;
+  fprintf(stderr, "weir bench grid: %s\n", why);
+  return FALSE;
 }
 
 static int parse(const arguments *a, grid *g) {
@@ -251,6 +280,7 @@ static int parse(const arguments *a, grid *g) {
     fprintf(stderr, "weir bench grid: expected %s\n", wrong);
     return WEIR_EXIT_USAGE;
   }
+  if (!parse_clock(a, &g->clock)) return WEIR_EXIT_USAGE;
   g->budget_s = a->budget_s;
   for (int l = 0; l < latencies; l++)
     for (int r = 0; r < rates; r++)
@@ -267,6 +297,12 @@ int weir_bench_grid(int argc, char **argv) {
       {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "Link rates (default 10,100,1000)", "LIST"},
       {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
        "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
+      {"clock", 0, 0, G_OPTION_ARG_STRING, &a.clock,
+       "Of User-Mode Linux: real (default); skip-idle: waiting takes no time outside; free-cpu: "
+       "and "
+       "computing none inside, so that links alone are measured (docs/scenarios.md)",
+       "CLOCK"},
+      {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"budget-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.budget_s,
        "Measuring a shape takes about so long: long operations are measured once or left out "
        "(default 60)",
@@ -292,16 +328,18 @@ int weir_bench_grid(int argc, char **argv) {
     if (!a.latencies) a.latencies = g_strdup("1,5,50");
     if (!a.rates) a.rates = g_strdup("10,100,1000");
     if (!a.network) a.network = g_strdup("uml");
+    if (!a.clock) a.clock = g_strdup("real");
     code = parse(&a, &g);
     if (code == WEIR_EXIT_DONE && a.files)
       code = report_files(a.files);
     else if (code == WEIR_EXIT_DONE)
-      code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a);
+      code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a, g.clock);
   }
   g_strfreev(a.files);
   g_free(a.workers);
   g_free(a.latencies);
   g_free(a.rates);
   g_free(a.network);
+  g_free(a.clock);
   return code;
 }

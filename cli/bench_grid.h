@@ -7,6 +7,7 @@
 
 #include "collectives/select.h"
 #include "lab/topology.h"
+#include "lab/uml.h"
 #include "netmon/shaper.h"
 
 enum {
@@ -54,7 +55,8 @@ typedef struct grid_board { /* of one shape and number of workers */
 typedef struct grid_plan {
   int workers, ops;
   weir_shape shape;
-  double budget_s; /* for measuring */
+  weir_uml_clock clock; /* that was measured by */
+  double budget_s;      /* for measuring */
   weir_link link;
   grid_op op[GRID_OPS];
   grid_board *board; /* NULL: read from a file */

@@ -62,6 +62,7 @@ void weir_grid_print(const grid_plan *p) {
   g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
   number(b, "workers", p->workers);
+  text(b, "clock", weir_uml_clock_name(p->clock));
   for (gsize i = 0; i < G_N_ELEMENTS(shape_fields); i++) {
     double value;
     memcpy(&value, (const char *)p + shape_fields[i].offset, sizeof value);
@@ -125,12 +126,21 @@ static gboolean read_op(JsonNode *node, grid_op *op) {
   return TRUE;
 }
 
+/* Results from before there were several are by the real one. */
+static gboolean read_clock(JsonObject *object, weir_uml_clock *clock) {
+  JsonNode *node = json_object_get_member(object, "clock");
+  *clock = WEIR_UML_CLOCK_REAL;
+  return !node ||
+         (JSON_NODE_HOLDS_VALUE(node) && weir_uml_clock_parse(json_node_get_string(node), clock));
+}
+
 static gboolean read_plan(JsonNode *root, grid_plan *p) {
   double workers = 0;
   if (!root || !JSON_NODE_HOLDS_OBJECT(root)) return FALSE;
   JsonObject *object = json_node_get_object(root);
   if (!get(object, "workers", GRID_RANKS, &workers) || workers < 2) return FALSE;
   p->workers = (int)workers;
+  if (!read_clock(object, &p->clock)) return FALSE;
   for (gsize i = 0; i < G_N_ELEMENTS(shape_fields); i++) {
     double value = 0;
     if (!get(object, shape_fields[i].name, 1e12, &value)) return FALSE;

@@ -181,8 +181,25 @@ static void print_classes(const report *r) {
            percent(c->t.learnt_loss, c->t.choices), c->t.worst_loss > 0 ? c->worst : "");
 }
 
+/* Figures of different clocks are not of the same thing. */
+static void print_clocks(const grid_plan *plan, int plans) {
+  static const char *const says[] = {
+      [WEIR_UML_CLOCK_REAL] = "the ranks share the processors of one machine",
+      [WEIR_UML_CLOCK_SKIP_IDLE] = "the ranks share one processor; waiting was skipped",
+      [WEIR_UML_CLOCK_FREE_CPU] =
+          "links alone: processors took no time, the rows' terms for them "
+          "were not tested"};
+  int count[G_N_ELEMENTS(says)] = {0};
+  for (int i = 0; i < plans; i++) count[plan[i].clock]++;
+  for (gsize c = 0; c < G_N_ELEMENTS(says); c++)
+    if (count[c])
+      printf("# clock %s, %d of %d shapes: %s\n", weir_uml_clock_name((weir_uml_clock)c), count[c],
+             plans, says[c]);
+}
+
 void weir_grid_report(const grid_plan *plan, int plans) {
   report *r = g_new0(report, 1);
+  print_clocks(plan, plans);
   printf(
       "# error: |predicted/measured - 1|, %%: mean, with its sign, worst, and mean after learning "
       "at\n"

@@ -20,6 +20,8 @@ typedef struct weir_command {
 /* What follows --help's options of a command that takes policies: those there are, then what is
  * given. The caller frees it with g_free(). */
 char *help_policies(const char *ending);
+/* Of --clock, in a table of options. */
+extern const char help_clock[];
 
 /* arguments.c: each says on stderr what is wrong and returns FALSE; command is "weir NAME". */
 gboolean cli_parse(const char *command, const GOptionEntry *entries, const char *summary,

@@ -32,7 +32,7 @@ static const char summary[] =
     "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input (nothing was run).";
 
 typedef struct compare_arguments {
-  char *out, *policies, *network, *workers, *seeds, *target;
+  char *out, *policies, *network, *clock, *workers, *seeds, *target;
   gboolean json;
   char **rest;
 } compare_arguments;
@@ -75,8 +75,8 @@ static gboolean parse_request(const compare_arguments *a, compare_request *reque
                       "an accuracy in percent, greater than 0, at most 100");
   request->target = percent / 100;
   request->out = a->out;
-  request->options =
-      (weir_run_options){.scenario = a->rest[0], .network = a->network, .workers = workers};
+  request->options = (weir_run_options){
+      .scenario = a->rest[0], .network = a->network, .clock = a->clock, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
   for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
   if (!*request->policies) return cli_refuse(command, "policies", "''", "policies with commas");
@@ -191,6 +191,7 @@ int weir_cmd_compare(int argc, char **argv) {
       {"policies", 'p', 0, G_OPTION_ARG_STRING, &a.policies, "policies with commas", "LIST"},
       {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim",
        "NETWORK"},
+      {"clock", 'c', 0, G_OPTION_ARG_STRING, &a.clock, help_clock, "CLOCK"},
       {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
       {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas",
        "LIST"},
@@ -209,6 +210,7 @@ int weir_cmd_compare(int argc, char **argv) {
   g_free(a.out);
   g_free(a.policies);
   g_free(a.network);
+  g_free(a.clock);
   g_free(a.workers);
   g_free(a.seeds);
   g_free(a.target);

@@ -236,7 +236,8 @@ static int act(const strategy_arguments *a, int argc, char **argv) {
 }
 
 int plan_strategy(int argc, char **argv) {
-  strategy_arguments a = {.machines = 8, .per_machine = 8, .cores = 4, .fuse_ms = 20};
+  strategy_arguments a = {
+      .machines = 8, .per_machine = 8, .cores = 4, .fuse_ms = 1e3 * WEIR_STRATEGY_FUSE_S};
   const GOptionEntry entries[] = {
       {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "List and count the options", NULL},
       {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "Machines (8)", "N"},
@@ -266,7 +267,7 @@ int plan_strategy(int argc, char **argv) {
       {"compare", 0, 0, G_OPTION_ARG_NONE, &a.compare, "Run all crippled searches too", NULL},
       {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "Look for the optimum, trying at most N", "N"},
       {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "Decide groups of tensors as well", NULL},
-      {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "For no longer than this (20)", "MS"},
+      {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "For no longer than this (16)", "MS"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "Write the timeline for Perfetto", "FILE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,

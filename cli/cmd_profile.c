@@ -6,43 +6,48 @@
 #include "cli.h"
 #include "profile.h"
 
+static const char command[] = "weir profile";
+
 static const char summary[] =
-    "Runs the scenario with divisions of the gradient that take turns (for every PLAN: one group, "
-    "four,\n"
-    "every tensor alone), measures when gradients become ready and what groups cost, plans the "
-    "division\n"
-    "and the plan of each group from that, then runs it in turns with those and buckets of 2 MB, "
-    "and\n"
-    "compares steps predicted from every other round with steps measured in the rounds between.\n"
+    "Measures what a scenario's steps are made of, plans from that how to divide the gradient and\n"
+    "how to send each part, and checks the plan against other divisions by running them all.\n"
     "\n"
-    "Writes into DIR: profile.csv (tensor,numel,gap_us: what `weir plan` reads), compress-I.csv "
-    "and\n"
-    "comm-I.csv (bytes,ms: the costs of the I-th PLAN), planned.csv (for --policy groups:FILE: the "
-    "plan, or\n"
-    "another division that was measured to be faster), trace.json (the planned step predicted and\n"
-    "measured, for Perfetto), and folders of the two runs.";
+    "Two jobs are run; in each, divisions of the gradient into groups of tensors take turns.\n"
+    "  learnt   for every PLAN: one group, four groups, every tensor alone.  From when gradients\n"
+    "           became ready and what groups took, the fastest division is planned\n"
+    "  checked  the same, buckets of 2 MB, and the plan.  Steps are predicted from every other\n"
+    "           round of turns and compared with those measured in the rounds between\n"
+    "\n"
+    "Files in DIR:\n"
+    "  profile.csv    tensor,numel,gap_us: what `weir plan` reads\n"
+    "  compress-I.csv, comm-I.csv    bytes,ms: what groups sent as the I-th PLAN take\n"
+    "  planned.csv    the fastest division as measured, for `weir run --policy groups:FILE`\n"
+    "  trace.json     a planned step as predicted and as measured, for Perfetto\n"
+    "  learnt/, checked/    the two jobs, as `weir run --profile` leaves them";
 
 static const char description[] =
-    "All epochs should lie in one phase, and there should be some 25 steps for every turn.  A step "
-    "is\n"
-    "counted from the begin of one to the begin of the next, on the last rank; the middle half of "
-    "all\n"
-    "steps counts.  predicted_ms is the timeline's: backward pass and compression share the "
-    "worker's\n"
-    "thread, exchanges and decoding follow one another beside it and take from it what they were "
-    "seen\n"
-    "to take.  No division of these plans can be predicted to take less than least_ms.\n"
+    "The scenario's epochs should lie in one phase, and it should have some 25 steps for every\n"
+    "division.  A step is counted from the begin of one to the begin of the next, on the last\n"
+    "rank; the mean is that of the middle half of all steps.  Where the trainer hands over slices\n"
+    "of tensors (scenario key `slice`), they are divided too; `layers` then has the slices of "
+    "each\n"
+    "tensor together, `slices` every slice alone.\n"
+    "predicted_ms is the time model's: the backward pass and compression share the worker's "
+    "thread;\n"
+    "exchanges and decoding follow one another beside it, and take from it what they were seen to\n"
+    "take.  No division of these plans can be predicted to take less than least_ms.\n"
     "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input.";
 
 /* Predictions closer than this are not told apart. */
 static const double alike = 0.05;
 
+/* A policy that names files in it is told where it is from the root, and ends them with a `;`. */
 static int make_out(profile_job *job) {
   char *path = g_canonicalize_filename(job->out, NULL);
   g_free(job->out);
   job->out = path;
   if (!strchr(path, ';') && g_mkdir_with_parents(path, 0777) == 0) return WEIR_EXIT_DONE;
-  fprintf(stderr, "weir profile: --out %s cannot be made\n", path);
+  (void)cli_refuse(command, "out", path, "a folder that can be made, without ';' in its name");
   return WEIR_EXIT_USAGE;
 }
 
@@ -71,7 +76,17 @@ static int learn(profile_job *job) {
   if (code != WEIR_EXIT_DONE) return code;
   weir_status status = profile_read(job, "learnt", PROFILE_ALL);
   if (!status) status = profile_learn(job);
-  return status ? plan_failed("weir profile", status) : code;
+  return status ? plan_failed(command, status) : code;
+}
+
+/* Where tensors come in slices, `layers` has those of each together. */
+static weir_status add_whole_tensors(profile_job *job) {
+  job->layers = 2;
+  if (!profile_sliced(job)) return WEIR_OK;
+  for (size_t p = 0; p < job->plans; p++) job->turns[PROFILE_LEARNT * p + 2].division = "slices";
+  char *path = g_build_filename(job->out, "layers.csv", NULL);
+  job->layers = job->count;
+  return profile_whole_tensors(job, path, add_turn(job, "layers", job->plan[0], path));
 }
 
 /* The plan, and what it is compared with. */
@@ -79,16 +94,17 @@ static int check(profile_job *job) {
   char *path = g_build_filename(job->out, "planned.csv", NULL);
   profile_free_turns(job);
   add_learnt(job);
+  weir_status status = add_whole_tensors(job);
   (void)add_turn(job, "bucket-2MB", job->plan[0], g_strconcat("bucket=2:", job->plan[0], NULL));
   profile_turn *planned = add_turn(job, "planned", "", path);
-  weir_status status = profile_plan(job, path, planned);
-  if (status) return plan_failed("weir profile", status);
+  if (!status) status = profile_plan(job, path, planned);
+  if (status) return plan_failed(command, status);
   const int code = profile_run(job, "checked");
   if (code != WEIR_EXIT_DONE) return code;
   status = profile_compare(job, "checked");
   if (!status) status = profile_keep(job, path);
   if (!status) status = profile_show(job, &job->turns[job->count - 1]);
-  return status ? plan_failed("weir profile", status) : WEIR_EXIT_DONE;
+  return status ? plan_failed(command, status) : WEIR_EXIT_DONE;
 }
 
 /* --- what came of it ------------------------------------------------------------------------ */
@@ -107,10 +123,14 @@ static void count_order(const profile_job *job, size_t *right, size_t *pairs) {
 
 typedef struct gain {
   const char *over, *member, *bound;
-  size_t turn; /* of the first plan */
 } gain;
-static const gain gains[] = {{"one group", "over_one", "bound_over_one", 0},
-                             {"every tensor alone", "over_layers", "bound_over_layers", 2}};
+static const gain gains[] = {{"one group", "over_one", "bound_over_one"},
+                             {"every tensor alone", "over_layers", "bound_over_layers"}};
+
+/* Of the first plan. */
+static const profile_turn *compared(const profile_job *job, size_t g) {
+  return &job->turns[g ? job->layers : 0];
+}
 
 static void print_table(const profile_job *job) {
   const profile_turn *planned = &job->turns[job->count - 1];
@@ -123,7 +143,7 @@ static void print_table(const profile_job *job) {
            100 * (turn->predicted_s / turn->mean.period_s - 1));
   }
   for (size_t g = 0; g < G_N_ELEMENTS(gains); g++) {
-    const profile_turn *other = &job->turns[gains[g].turn];
+    const profile_turn *other = compared(job, g);
     printf("planned is %.2f times as fast as %s; no division could be more than %.2f times\n",
            other->mean.period_s / planned->mean.period_s, gains[g].over,
            other->predicted_s / job->least_s);
@@ -157,7 +177,7 @@ static void print_json(const profile_job *job) {
   }
   json_builder_end_array(builder);
   for (size_t g = 0; g < G_N_ELEMENTS(gains); g++) {
-    const profile_turn *other = &job->turns[gains[g].turn];
+    const profile_turn *other = compared(job, g);
     plan_number(builder, gains[g].member, other->mean.period_s / planned->mean.period_s);
     plan_number(builder, gains[g].bound, other->predicted_s / job->least_s);
   }
@@ -195,61 +215,58 @@ static void free_job(profile_job *job) {
   g_free(job->out);
 }
 
-static int check_arguments(profile_job *job, char **rest, char **plans) {
-  if (!rest || !rest[0] || rest[1]) {
-    fprintf(stderr,
-            "weir profile: expected exactly one scenario file; see `weir profile --help`\n");
-    return WEIR_EXIT_USAGE;
-  }
-  if (!job->out || !*job->out)
-    return plan_refuse("weir profile", "--out", "a folder for the results");
-  if (job->turn < 3 || job->turn > 1000)
-    return plan_refuse("weir profile", "--turn", "3 to 1000 steps");
+typedef struct profile_arguments {
+  char *turn, **plans, **rest;
+} profile_arguments;
+
+static gboolean check_plans(profile_job *job, char **plans) {
   static char *standard[] = {"topk:0.01:ag:auto-fp32", NULL};
-  job->scenario = rest[0];
   job->plan = plans && plans[0] ? plans : standard;
   job->plans = g_strv_length(job->plan);
   if (job->plans > PROFILE_PLANS) {
-    fprintf(stderr, "weir profile: %zu plans; expected at most %d\n", job->plans, PROFILE_PLANS);
-    return WEIR_EXIT_USAGE;
+    fprintf(stderr, "%s: command line: %zu times --plan; expected at most %d\n", command,
+            job->plans, PROFILE_PLANS);
+    return FALSE;
   }
   for (size_t p = 0; p < job->plans; p++) {
     weir_plan plan;
-    if (weir_plan_parse(job->plan[p], &plan) == WEIR_OK) continue;
-    fprintf(stderr, "weir profile: command line: --plan: %s\n", weir_last_error());
-    return WEIR_EXIT_USAGE;
+    if (weir_plan_parse(job->plan[p], &plan) != WEIR_OK)
+      return cli_refuse(command, "plan", job->plan[p], weir_last_error());
   }
-  return WEIR_EXIT_DONE;
+  return TRUE;
+}
+
+static gboolean check_arguments(profile_job *job, const profile_arguments *a) {
+  gint64 turn = 6;
+  if (!cli_scenario_and_out(command, a->rest, job->out)) return FALSE;
+  if (a->turn && !g_ascii_string_to_signed(a->turn, 10, 3, 1000, &turn, NULL))
+    return cli_refuse(command, "turn", a->turn, "a whole number of steps from 3 to 1000");
+  job->scenario = a->rest[0];
+  job->turn = (int)turn;
+  return check_plans(job, a->plans);
 }
 
 int weir_cmd_profile(int argc, char **argv) {
-  profile_job job = {.turn = 6};
-  char **plans = NULL, **rest = NULL;
+  profile_job job = {0};
+  profile_arguments a = {0};
   const GOptionEntry entries[] = {
       {"out", 'o', 0, G_OPTION_ARG_FILENAME, &job.out, "folder for the results (made if missing)",
        "DIR"},
-      {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &plans,
-       "what groups may be sent as; may be repeated", "PLAN"},
+      {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &a.plans,
+       "CODEC:CR:COLLECTIVE[:WIRE] to send groups as (topk:0.01:ag:auto-fp32); may be repeated",
+       "PLAN"},
       {"network", 'n', 0, G_OPTION_ARG_STRING, &job.network, "auto (default), tc, uml or sim",
        "NETWORK"},
-      {"turn", 't', 0, G_OPTION_ARG_INT, &job.turn, "steps that a division runs at a time (6)",
-       "STEPS"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &job.json, "print JSON", NULL},
-      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &rest, NULL, "SCENARIO"},
+      {"turn", 't', 0, G_OPTION_ARG_STRING, &a.turn, "how long a division's turn is (6)", "STEPS"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &job.json, "print the comparison as JSON", NULL},
+      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};
-  g_autoptr(GOptionContext) context = g_option_context_new(NULL);
-  g_autoptr(GError) error = NULL;
-  g_option_context_set_summary(context, summary);
-  g_option_context_set_description(context, description);
-  g_option_context_add_main_entries(context, entries, NULL);
   int code = WEIR_EXIT_USAGE;
-  if (g_option_context_parse(context, &argc, &argv, &error))
-    code = check_arguments(&job, rest, plans);
-  else
-    fprintf(stderr, "weir profile: %s; see `weir profile --help`\n", error->message);
-  if (code == WEIR_EXIT_DONE) code = work(&job);
+  if (cli_parse(command, entries, summary, description, &argc, &argv) && check_arguments(&job, &a))
+    code = work(&job);
   free_job(&job);
-  g_strfreev(plans);
-  g_strfreev(rest);
+  g_free(a.turn);
+  g_strfreev(a.plans);
+  g_strfreev(a.rest);
   return code;
 }

@@ -24,7 +24,7 @@ static const char exit_codes[] =
     "\nExit codes: 0 done; 1 the run failed (which worker, why); 2 bad usage or bad input.\n";
 
 typedef struct run_arguments {
-  char *out, *policy, *network, *workers, *seed;
+  char *out, *policy, *network, *clock, *workers, *seed;
   gboolean json, inside_uml, relay, profile;
   char **rest;
 } run_arguments;
@@ -68,6 +68,7 @@ static int check_and_run(const run_arguments *a) {
   weir_run_options options = {.out = a->out,
                               .policy = a->policy,
                               .network = a->network,
+                              .clock = a->clock,
                               .has_seed = a->seed != NULL,
                               .inside_uml = a->inside_uml,
                               .relay = a->relay,
@@ -92,6 +93,7 @@ int weir_cmd_run(int argc, char **argv) {
        "who decides; default: the scenario's, else weir", "POLICY"},
       {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim",
        "NETWORK"},
+      {"clock", 'c', 0, G_OPTION_ARG_STRING, &a.clock, help_clock, "CLOCK"},
       {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
       {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON", NULL},
@@ -107,6 +109,7 @@ int weir_cmd_run(int argc, char **argv) {
   g_free(a.out);
   g_free(a.policy);
   g_free(a.network);
+  g_free(a.clock);
   g_free(a.workers);
   g_free(a.seed);
   g_strfreev(a.rest);

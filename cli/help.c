@@ -4,6 +4,10 @@
 
 #include "cli.h"
 
+const char help_clock[] =
+    "of User-Mode Linux: real (default), or skip-idle: waiting takes no time outside "
+    "(docs/scenarios.md)";
+
 static gboolean fit(uint32_t codec, uint32_t collective, double cr) {
   const weir_plan plan = {.codec = codec, .collective = collective, .cr = cr};
   return weir_plan_check(&plan) == WEIR_OK;

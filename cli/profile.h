@@ -22,7 +22,7 @@
 
 enum {
   PROFILE_PLANS = 8,
-  PROFILE_DIVISIONS = 4,
+  PROFILE_DIVISIONS = 5,
   PROFILE_TURNS = PROFILE_PLANS * PROFILE_DIVISIONS
 };
 
@@ -59,7 +59,7 @@ typedef struct profile_job {
   double least_s;                    /* no division can be predicted to take less; rest included */
   weir_solve_row row[PROFILE_PLANS]; /* measured; owned */
   profile_turn *turns;               /* that were run last */
-  size_t count;
+  size_t count, layers;              /* layers: which of them has every tensor alone */
 } profile_job;
 
 /* Which rounds of turns count, from 0: never the first. */
@@ -73,6 +73,10 @@ enum { PROFILE_LEARNT = 3 };
 weir_status profile_learn(profile_job *job);
 /* Learn from the odd rounds of a run, predict all of its turns, and read the even rounds. */
 weir_status profile_compare(profile_job *job, const char *name);
+/* Does the trainer hand over slices of tensors (NAME/0, NAME/1, ...)? */
+gboolean profile_sliced(const profile_job *job);
+/* Every tensor alone, all of its slices together, as turn->plan; written to path. */
+weir_status profile_whole_tensors(const profile_job *job, const char *path, profile_turn *turn);
 /* The planned division, written to path; planned->text is given. */
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned);
 /* Of the turns that were compared, the fastest: written to path unless it is the planned one, the

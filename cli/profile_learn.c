@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "profile.h"
@@ -196,6 +197,38 @@ static weir_status write_plan(const profile_job *job, const profile_turn *turn, 
                            job->plan[turn->group[k].row]);
   if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
   return weir_fail(WEIR_E_IO, "%s", error->message);
+}
+
+/* How much of a name is the tensor's: without the /NUMBER of a slice. */
+static size_t tensor_name(const char *name) {
+  const char *slash = strrchr(name, '/');
+  if (!slash || !slash[1] || strspn(slash + 1, "0123456789") != strlen(slash + 1))
+    return strlen(name);
+  return (size_t)(slash - name);
+}
+
+/* Is tensor t the last slice of its own? */
+static gboolean ends_tensor(const weir_profile *profile, size_t t) {
+  if (t + 1 == profile->count) return TRUE;
+  const char *name = profile->tensors[t].name, *next = profile->tensors[t + 1].name;
+  const size_t length = tensor_name(name);
+  return !name[length] || tensor_name(next) != length || strncmp(name, next, length) != 0;
+}
+
+gboolean profile_sliced(const profile_job *job) {
+  for (size_t t = 0; t < job->profile.count; t++)
+    if (!ends_tensor(&job->profile, t)) return TRUE;
+  return FALSE;
+}
+
+weir_status profile_whole_tensors(const profile_job *job, const char *path, profile_turn *turn) {
+  size_t row = 0;
+  while (row + 1 < job->plans && strcmp(turn->plan, job->plan[row]) != 0) row++;
+  turn->group = g_new0(weir_solve_group, job->profile.count);
+  for (size_t t = 0; t < job->profile.count; t++)
+    if (ends_tensor(&job->profile, t))
+      turn->group[turn->groups++] = (weir_solve_group){.end = t + 1, .row = row};
+  return write_plan(job, turn, path);
 }
 
 static void take_groups(const profile_job *job, const weir_solve_group *group, size_t count,

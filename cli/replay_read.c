@@ -111,14 +111,18 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
   return TRUE;
 }
 
-gboolean replay_read_decisions(const char *path, GArray *lines) {
+/* A file's lines; NULL, and the reason printed, when it cannot be read. */
+static char **read_rows(const char *path) {
   g_autofree char *text = NULL;
   g_autoptr(GError) error = NULL;
-  if (!g_file_get_contents(path, &text, NULL, &error)) {
-    fprintf(stderr, "weir replay: %s\n", error->message);
-    return FALSE;
-  }
-  g_auto(GStrv) rows = g_strsplit(text, "\n", -1);
+  if (g_file_get_contents(path, &text, NULL, &error)) return g_strsplit(text, "\n", -1);
+  fprintf(stderr, "weir replay: %s\n", error->message);
+  return NULL;
+}
+
+gboolean replay_read_decisions(const char *path, GArray *lines) {
+  g_auto(GStrv) rows = read_rows(path);
+  if (!rows) return FALSE;
   for (guint i = 0; rows[i]; i++) {
     if (!rows[i][0] && !rows[i + 1]) break; /* after the last newline */
     replay_line line = {0};
@@ -165,13 +169,8 @@ static gboolean find_columns(char **header, int column[COLUMNS]) {
 }
 
 gboolean replay_read_steps(const char *path, GArray *lines) {
-  g_autofree char *text = NULL;
-  g_autoptr(GError) error = NULL;
-  if (!g_file_get_contents(path, &text, NULL, &error)) {
-    fprintf(stderr, "weir replay: %s\n", error->message);
-    return FALSE;
-  }
-  g_auto(GStrv) rows = g_strsplit(text, "\n", -1);
+  g_auto(GStrv) rows = read_rows(path);
+  if (!rows) return FALSE;
   g_auto(GStrv) header = g_strsplit(rows[0] ? rows[0] : "", ",", -1);
   int column[COLUMNS];
   if (!find_columns(header, column))

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 #include "collectives/comm.h"
@@ -16,6 +17,8 @@
 #define FAR_S 0.003   /* latencies that hide what messages cost */
 #define SURELY 1.5    /* times the time one pair takes for bytes: a matter of processors */
 #define SEVERAL 4096  /* bytes: more than two packets */
+#define MEDIUM_HOPS 3
+#define MOST_BURST 8 /* a bucket's depth is at most the long message by that */
 
 typedef struct calibration {
   weir_comm *comm;
@@ -46,13 +49,21 @@ static weir_status share(calibration *c, int root, double *value) {
   return status;
 }
 
+/* Until buckets are full again, that a message has emptied which took so long. */
+static void rest(double seconds) {
+  const double pause = fmin(seconds, 1.0) / MOST_BURST;
+  const struct timespec time = {.tv_nsec = (long)(1e9 * pause)};
+  if (pause > 0) (void)nanosleep(&time, NULL);
+}
+
 /* From rank a to rank b and a short answer back; the others are idle.  On all ranks: the median of
  * some of short messages, the least of long ones, which whatever else a machine does only makes
- * longer. */
+ * longer.  *seconds: what it took before, 0 at first; long messages wait for buckets to fill. */
 static weir_status there_and_back(calibration *c, int a, int b, size_t bytes, int repeats,
                                   double *seconds) {
   const int rank = weir_comm_rank(c->comm);
   double taken[REPEATS];
+  double last = *seconds;
   weir_status status = operation(c);
   *seconds = 0;
   for (uint32_t i = 0; (rank == a || rank == b) && i < (uint32_t)repeats && status == WEIR_OK;
@@ -60,11 +71,13 @@ static weir_status there_and_back(calibration *c, int a, int b, size_t bytes, in
     const int peer = rank == a ? b : a;
     const weir_send send = {peer, c->out, rank == a ? bytes : SMALL, 2 * i + (rank == b)};
     weir_recv recv = {peer, c->in, rank == a ? SMALL : bytes, 2 * i + (rank == a), 0};
+    if (rank == a && bytes > SMALL) rest(last);
     const double begin_s = weir_now_s();
     if (rank == b) status = weir_comm_exchange(c->comm, NULL, 0, &recv, 1);
     if (status == WEIR_OK) status = weir_comm_exchange(c->comm, &send, 1, NULL, 0);
     if (status == WEIR_OK && rank == a) status = weir_comm_exchange(c->comm, NULL, 0, &recv, 1);
     taken[i] = weir_now_s() - begin_s;
+    last = fmax(last, taken[i]);
   }
   if (status != WEIR_OK) return status;
   if (rank == a) {
@@ -90,6 +103,7 @@ static weir_status measure_pair(calibration *c, int a, int b, double *alpha, dou
     if (bytes > MOST) bytes = MOST;
   }
   if (status == WEIR_OK) status = there_and_back(c, a, b, bytes, REPEATS, &longer);
+  shorter = longer; /* which was sent before it */
   if (status == WEIR_OK) status = there_and_back(c, a, b, bytes / 4, REPEATS, &shorter);
   if (status == WEIR_OK) status = there_and_back(c, a, b, SMALL, REPEATS, &again);
   if (status != WEIR_OK) return status;
@@ -97,7 +111,7 @@ static weir_status measure_pair(calibration *c, int a, int b, double *alpha, dou
   *alpha = small / 2;
   *beta = fmax(longer - shorter, 1e-9 * (double)bytes / 8) / (0.75 * (double)bytes);
   *burst = fmax(0.0, (double)bytes - (longer - small) / *beta);
-  *burst = fmin(*burst, (double)bytes / 8); /* more is a mistake of measuring */
+  *burst = fmin(*burst, (double)bytes / MOST_BURST); /* more is a mistake of measuring */
   return WEIR_OK;
 }
 
@@ -214,7 +228,7 @@ static weir_status measure_hops(calibration *c, const weir_link *link, double lo
   /* Passes a bucket of half the depth that was found, which is not known well. */
   l->bytes = (size_t)fmin(fmax(link->burst / 2, (double)SEVERAL), (double)MOST / 8);
   l->much = within(long_s / link->beta, MOST);
-  const hop_kind small = {SMALL, 4, false}, medium = {l->bytes, 3, false},
+  const hop_kind small = {SMALL, 4, false}, medium = {l->bytes, MEDIUM_HOPS, false},
                  large = {l->much, 2, false};
   weir_status status = all_at_once(c, &large, &l->large); /* opens windows */
   if (status == WEIR_OK) status = hop_of_all(c, small, &l->small);
@@ -224,7 +238,10 @@ static weir_status measure_hops(calibration *c, const weir_link *link, double lo
 
 static void find_load(const weir_comm *comm, const load *l, weir_link *link) {
   const double ranks = weir_comm_size(comm);
-  const double carried = fmax(0.0, (double)l->bytes - link->burst) * link->beta;
+  /* The first hop finds buckets full, the others what came back while the ranks waited. */
+  const double back = fmin(link->burst, link->alpha / link->beta);
+  const double through = (link->burst + (MEDIUM_HOPS - 1) * back) / MEDIUM_HOPS;
+  const double carried = fmax(0.0, (double)l->bytes - through) * link->beta;
   const double pace = (l->large - l->small) / (double)l->much;
   link->message_s = fmax(0.0, l->small - link->alpha) / (ranks - 1.0);
   link->answer_s = fmax(0.0, l->medium - l->small - carried) / (ranks - 1.0);

@@ -21,6 +21,8 @@ typedef struct weir_notes {
 typedef struct weir_comm weir_comm;
 weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double timeout_s);
 void weir_comm_free(weir_comm *comm); /* does not free the transport */
+/* Its scratch takes no memory until the next collective; between collectives. */
+void weir_comm_give_back(weir_comm *comm);
 int weir_comm_rank(const weir_comm *comm);
 int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */
@@ -55,9 +57,10 @@ typedef struct weir_allreduce {
   const char *name; /* "ring", "tree", ... */
   const char *description;
   /* Sum over ranks of x[0..n), in place, bit-identical on all ranks and from run to run.  With
-   * WEIR_VALUE_BF16 partial sums are rounded before they travel, and every rank adds what its own
-   * rounding lost to error[0..n) (may be NULL with fp32), so that
-   *   N-rank sum of inputs = result + sum over ranks of what was added to error. */
+   * WEIR_VALUE_BF16 partial sums are rounded before they travel, and what a rank's own rounding
+   * lost is in error[0..n) afterwards (may be NULL with fp32), so that
+   *   N-rank sum of inputs = result + sum over ranks of error.
+   * error comes in all zero: on the way it may hold what other ranks have sent. */
   weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error,
                      weir_notes *notes);
 } weir_allreduce;
@@ -74,7 +77,8 @@ enum {
   WEIR_ALLREDUCE_HIER_HALVING = 8,
   WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
   WEIR_ALLREDUCE_DOUBLING = 10,
-  WEIR_ALLREDUCE_COUNT = 11, /* these run on every transport */
+  WEIR_ALLREDUCE_DIRECT = 11,
+  WEIR_ALLREDUCE_COUNT = 12, /* these run on every transport */
   /* The all-reduce of the transport itself (in shared memory) or of the library below it (MPI),
    * where weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from
    * run to run; below MPI as far as that library keeps them. */

@@ -37,6 +37,8 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
     {WEIR_ALLREDUCE_DOUBLING, "doubling",
      "log2 N exchanges of everything, the fewest hops; odd ranks out are folded in",
      weir_allreduce_doubling},
+    {WEIR_ALLREDUCE_DIRECT, "direct", "everything from everybody to everybody at once: 1 hop",
+     weir_allreduce_direct},
     {WEIR_ALLREDUCE_NATIVE, "native", "the transport's own: in shared memory, or MPI's",
      weir_allreduce_native},
 };
@@ -74,6 +76,13 @@ void weir_comm_free(weir_comm *comm) {
   free(comm->recv);
   free(comm->send);
   free(comm);
+}
+
+void weir_comm_give_back(weir_comm *comm) {
+  for (int i = 0; i < WEIR_SCRATCH_COUNT; i++)
+    weir_give_back(comm->scratch[i], comm->scratch_bytes[i]);
+  if (comm->hosts.inner) weir_comm_give_back(comm->hosts.inner);
+  if (comm->hosts.outer && comm->hosts.outer != comm) weir_comm_give_back(comm->hosts.outer);
 }
 
 int weir_comm_rank(const weir_comm *comm) { return comm->transport->rank; }

@@ -85,8 +85,8 @@ static weir_cost_terms doubling(int n, double bytes) {
 /* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on
  * one path. */
 static weir_cost_terms double_tree(int n, double bytes) {
-  return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0).alpha_terms,
-                           weir_cost_double_tree(n, bytes, 0.0, 1.0).byte_terms};
+  return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0, 0.0).alpha_terms,
+                           weir_cost_double_tree(n, bytes, 0.0, 1.0, 0.0).byte_terms};
 }
 
 /* Rings along rows and columns: the bytes of one ring, fewer hops. */
@@ -98,6 +98,11 @@ static weir_cost_terms torus(int n, double bytes) {
 /* Everything crosses the link of rank 0, in and out. */
 static weir_cost_terms star(int n, double bytes) {
   return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes};
+}
+
+/* Everything to and from every other rank at once. */
+static weir_cost_terms direct(int n, double bytes) {
+  return (weir_cost_terms){1.0, (n - 1.0) * bytes};
 }
 
 /* Open MPI 4.1's without blocking: a binomial tree for fewer than 4 ranks or 64 KiB, else
@@ -121,6 +126,7 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
     case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
     case WEIR_ALLREDUCE_DOUBLING: return doubling(n, bytes);
+    case WEIR_ALLREDUCE_DIRECT: return direct(n, bytes);
     case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY};
   }

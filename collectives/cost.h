@@ -30,6 +30,9 @@ typedef struct weir_cost_terms {
   double byte_terms;
 } weir_cost_terms;
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
+/* `kept` of a plan on so many elements, taken as one tensor; low rank takes them as the squarest
+ * matrix, for want of their shape. */
+size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
 /* How many ranks on how many machines (weir_comm_hosts). */
 typedef struct weir_group_shape {
@@ -53,8 +56,9 @@ weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes);
-/* The double tree's critical path on links of this alpha and beta. */
-weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta);
+/* The double tree's critical path on links of this alpha, beta and burst (see weir_link), which is
+ * taken off the bytes wherever a link on the path had been idle. */
+weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta, double burst);
 
 /* --- in seconds, as they will be measured ---------------------------------------------------- *
  *
@@ -77,6 +81,7 @@ typedef struct weir_cost {
   weir_cost_terms outer; /* on links between machines, along the critical path */
   weir_cost_terms inner; /* inside of machines */
   bool duplex;           /* every rank sends while it receives, all the time */
+  bool burst_off;        /* bytes are those beyond what links let through at once */
   double rounds;         /* in which ranks begin together; 0: as many as latencies */
   double messages;       /* sent by all ranks together */
   double traffic;        /* bytes sent by all ranks together */

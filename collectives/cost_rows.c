@@ -53,6 +53,11 @@ static work allreduce_work(uint32_t row, int n, double bytes) {
       w.summed = (weir_log2_ceil(place.core) + (extra > 0 ? 1.0 : 0.0)) * bytes;
       w.sums = (core * weir_log2_ceil(place.core) + extra) * bytes;
       break;
+    case WEIR_ALLREDUCE_DIRECT:
+      w.messages = ranks * others;
+      w.traffic = w.sums = w.messages * bytes;
+      w.summed = others * bytes;
+      break;
     case WEIR_ALLREDUCE_STAR:
       w.summed = bytes;
       w.one_way = true;
@@ -112,7 +117,7 @@ static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
 static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_link *link,
                                 double bytes) {
   if (kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE)
-    return weir_cost_double_tree(n, bytes, link->alpha, link->beta);
+    return weir_cost_double_tree(n, bytes, link->alpha, link->beta, link->burst);
   switch (kind) {
     case WEIR_KIND_ALLREDUCE: return weir_cost_allreduce(row, n, bytes);
     case WEIR_KIND_BROADCAST: return weir_cost_broadcast(row, n, bytes);
@@ -132,6 +137,7 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
   const work all = work_of(kind, row, shape.ranks, bytes);
   weir_cost cost = {.outer = terms_of(kind, row, shape.ranks, link, bytes),
                     .duplex = !all.one_way,
+                    .burst_off = kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE,
                     .rounds = all.rounds,
                     .messages = all.messages,
                     .traffic = all.traffic,
@@ -199,6 +205,7 @@ weir_cost weir_cost_sum(weir_cost a, weir_cost b) {
   return (weir_cost){.outer = add(a.outer, b.outer),
                      .inner = add(a.inner, b.inner),
                      .duplex = a.duplex || b.duplex,
+                     .burst_off = a.burst_off || b.burst_off,
                      .rounds = a.rounds + b.rounds,
                      .messages = a.messages + b.messages,
                      .traffic = a.traffic + b.traffic,
@@ -208,6 +215,7 @@ weir_cost weir_cost_sum(weir_cost a, weir_cost b) {
 
 /* Bytes that token buckets let through at once. */
 static double at_once(const weir_cost *c, const weir_link *link) {
+  if (c->burst_off) return 0.0;
   const double hops = c->outer.alpha_terms;
   const double back = link->beta > 0 ? fmin(link->burst, link->alpha / link->beta) : 0.0;
   if (!c->duplex) return hops * link->burst;

@@ -1,5 +1,11 @@
 /* The double tree's critical path, from its schedule: closed forms do not tell which of its links
- * wait for one another. */
+ * wait for one another.  Events in the order of time, as they happen with TCP: a rank begins a
+ * round when all that the round before brings has come; its chunks leave one after the other; what
+ * comes in from several sides at once shares the receiver's link packet by packet, so that none of
+ * it is there until nearly all of it is, and holds up the rounds of whom it is for.
+ *
+ * A link is a token bucket: one that was idle may be ahead of its rate by as much as fits the
+ * bucket, and is once it has been idle for as long as that takes. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -11,20 +17,47 @@ typedef struct moment {
   double latencies, chunks;
 } moment;
 
-/* On its way to a rank, out of its sender's link. */
-typedef struct message {
-  int to;
-  moment sent;
-  double at_s;
-} message;
+typedef enum event_kind {
+  BEGINS, /* to come in at a rank's link, were that link free */
+  ENDS,
+  THERE
+} event_kind;
+
+/* Of a message. */
+typedef struct event {
+  moment when;
+  moment lump; /* BEGINS: what comes at once, out of the sender's bucket */
+  double when_s;
+  long number; /* those of one time stay in this order */
+  event_kind kind;
+  int to, round;
+} event;
+
+/* A rank's incoming link. */
+typedef struct gate {
+  int coming;    /* messages */
+  moment looked; /* when that began */
+  moment clear;  /* when the link's rate will have carried what had come until then */
+} gate;
+
+typedef struct tree_place {
+  int parent, child[2]; /* -1: none */
+  int height, depth;
+} tree_place;
 
 typedef struct walk {
-  int n, chunks, top;
+  int n, chunks, top, rounds;
   double alpha, chunk_s;
-  moment *before, *after; /* when each rank is done with a round: the one before, this one */
-  moment *out, *in;       /* until when its outgoing and its incoming link are busy */
-  message *flying;        /* of this round */
-  size_t count;
+  double bucket; /* chunks */
+  tree_place *place;
+  moment *out; /* when a rank's outgoing link will have carried what was sent, by its rate */
+  gate *in;    /* of a rank */
+  int *at;     /* the round a rank is in */
+  int *due;    /* [rank * rounds + round]: messages still to come */
+  event *heap; /* the earliest first */
+  long events, room, number;
+  bool failed; /* out of memory */
+  moment last;
 } walk;
 
 static double seconds(const walk *w, moment m) {
@@ -35,65 +68,192 @@ static moment later(const walk *w, moment a, moment b) {
   return seconds(w, a) >= seconds(w, b) ? a : b;
 }
 
-/* A chunk leaves when its sender has begun the round and its link is free. */
-static void leave(walk *w, int from, int to) {
-  moment sent = later(w, w->out[from], w->before[from]);
-  sent.chunks += 1;
-  w->out[from] = sent;
-  sent.latencies += 1;
-  w->flying[w->count++] = (message){to, sent, seconds(w, sent)};
+static moment minus(moment a, moment b) {
+  return (moment){a.latencies - b.latencies, a.chunks - b.chunks};
 }
 
-static int earlier(const void *pa, const void *pb) {
-  const message *a = pa, *b = pb;
-  return (a->at_s > b->at_s) - (a->at_s < b->at_s);
+/* A link that is idle now, or still busy; by its rate. */
+static moment ready(const walk *w, moment busy, moment now) {
+  now.chunks -= w->bucket;
+  return later(w, busy, now);
 }
 
-/* What comes in from several sides comes in one after the other. */
-static void arrive(walk *w, const message *m) {
-  moment got = w->in[m->to];
-  got.chunks += 1;
-  got = later(w, m->sent, got);
-  w->in[m->to] = got;
-  w->after[m->to] = later(w, w->after[m->to], got);
+/* --- the heap ------------------------------------------------------------------------------- */
+
+static bool before(const event *a, const event *b) {
+  return a->when_s < b->when_s || (a->when_s == b->when_s && a->number < b->number);
 }
+
+static void push(walk *w, event e) {
+  if (w->events == w->room) {
+    const long room = 2 * w->room + 64;
+    event *heap = realloc(w->heap, (size_t)room * sizeof *heap);
+    if (!heap) {
+      w->failed = true;
+      return;
+    }
+    w->heap = heap;
+    w->room = room;
+  }
+  e.when.latencies += e.kind == THERE ? 0 : 1;
+  e.when_s = seconds(w, e.when);
+  e.number = w->number++;
+  long i = w->events++;
+  for (; i > 0 && before(&e, &w->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    w->heap[i] = w->heap[(i - 1) / 2];
+  w->heap[i] = e;
+}
+
+static event pop(walk *w) {
+  const event first = w->heap[0], e = w->heap[--w->events];
+  long i = 0;
+  for (long c = 1; c < w->events; c = 2 * i + 1) {
+    if (c + 1 < w->events && before(&w->heap[c + 1], &w->heap[c])) c++;
+    if (!before(&w->heap[c], &e)) break;
+    w->heap[i] = w->heap[c];
+    i = c;
+  }
+  w->heap[i] = e;
+  return first;
+}
+
+/* --- the schedule --------------------------------------------------------------------------- */
 
 static bool is_chunk(const walk *w, int c) { return c >= 0 && c < w->chunks; }
 
-static void walk_round(walk *w, int round) {
-  w->count = 0;
-  for (int tree = 0; tree < 2; tree++)
-    for (int v = 1; v < w->n; v++) { /* the edge to its parent */
-      const int parent = weir_inorder_parent(v, w->n);
-      const int low = weir_double_tree_rank(tree, v, w->n);
-      const int high = weir_double_tree_rank(tree, parent, w->n);
-      if (is_chunk(w, round - weir_inorder_height(v, w->n))) leave(w, low, high);
-      if (is_chunk(w, round - w->top - weir_inorder_depth(parent, w->n))) leave(w, high, low);
-    }
-  qsort(w->flying, w->count, sizeof *w->flying, earlier);
-  for (int r = 0; r < w->n; r++) w->after[r] = w->before[r];
-  for (size_t i = 0; i < w->count; i++) arrive(w, &w->flying[i]);
-  for (int r = 0; r < w->n; r++) w->before[r] = w->after[r];
+static void leave(walk *w, int from, int to, int round, moment now) {
+  const moment begin = ready(w, w->out[from], now), none = {0, 0}, whole = {0, 1};
+  const moment end = {begin.latencies, begin.chunks + 1};
+  moment lump = minus(now, begin);
+  if (seconds(w, lump) <= 0) lump = none;
+  if (seconds(w, lump) >= seconds(w, whole)) lump = whole;
+  push(w, (event){later(w, begin, now), lump, .kind = BEGINS, .to = to, .round = round});
+  push(w, (event){later(w, end, now), none, .kind = ENDS, .to = to, .round = round});
+  w->out[from] = end;
 }
 
-weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta) {
+/* In the order of the algorithm: up, then down to the highest subtrees first.  What is for one peer
+ * leaves together. */
+enum { MESSAGES = 6 };
+static int order_round(const walk *w, int rank, int round, int to[MESSAGES]) {
+  int count = 0;
+  for (int tree = 0; tree < 2; tree++) {
+    const tree_place *p = &w->place[weir_double_tree_place(tree, rank, w->n)];
+    if (p->parent >= 0 && is_chunk(w, round - p->height))
+      to[count++] = weir_double_tree_rank(tree, p->parent, w->n);
+  }
+  for (int height = w->top - 1; height >= 0; height--)
+    for (int tree = 0; tree < 2; tree++) {
+      const tree_place *p = &w->place[weir_double_tree_place(tree, rank, w->n)];
+      for (int side = 0; side < 2 && is_chunk(w, round - w->top - p->depth); side++)
+        if (p->child[side] >= 0 && w->place[p->child[side]].height == height)
+          to[count++] = weir_double_tree_rank(tree, p->child[side], w->n);
+    }
+  return count;
+}
+
+static void send_round(walk *w, int rank, int round, moment now) {
+  int to[MESSAGES];
+  const int count = order_round(w, rank, round, to);
+  for (int first = 0; first < count; first++)
+    for (int i = first; i < count && to[first] >= 0; i++) {
+      if (to[i] != to[first]) continue;
+      leave(w, rank, to[i], round, now);
+      if (i > first) to[i] = -1;
+    }
+}
+
+static int *due(walk *w, int rank, int round) {
+  return &w->due[(size_t)rank * (size_t)w->rounds + (size_t)round];
+}
+
+static void count_due(walk *w) {
+  for (int tree = 0; tree < 2; tree++)
+    for (int v = 1; v < w->n; v++) { /* the edge to its parent */
+      const tree_place *p = &w->place[v];
+      const int low = weir_double_tree_rank(tree, v, w->n);
+      const int high = weir_double_tree_rank(tree, p->parent, w->n);
+      for (int c = 0; c < w->chunks; c++) {
+        ++*due(w, high, c + p->height);
+        ++*due(w, low, c + w->top + p->depth - 1);
+      }
+    }
+}
+
+/* A rank goes on for as long as nothing is missing. */
+static void go_on(walk *w, int rank, moment now) {
+  w->last = later(w, w->last, now);
+  for (; w->at[rank] < w->rounds; w->at[rank]++) {
+    send_round(w, rank, w->at[rank], now);
+    if (*due(w, rank, w->at[rank]) > 0) return;
+  }
+}
+
+static void take(walk *w, const event *e) {
+  gate *g = &w->in[e->to];
+  if (e->kind == THERE) {
+    if (--*due(w, e->to, e->round) > 0 || w->at[e->to] != e->round) return;
+    w->at[e->to]++;
+    go_on(w, e->to, e->when);
+    return;
+  }
+  const moment since = minus(e->when, g->looked);
+  g->clear.latencies += g->coming * since.latencies;
+  g->clear.chunks += g->coming * since.chunks;
+  g->clear = ready(w, g->clear, e->when);
+  g->clear.latencies += e->lump.latencies;
+  g->clear.chunks += e->lump.chunks;
+  g->looked = e->when;
+  g->coming += e->kind == BEGINS ? 1 : -1;
+  if (e->kind == ENDS)
+    push(w, (event){later(w, g->clear, e->when), .kind = THERE, .to = e->to, .round = e->round});
+}
+
+static void find_places(walk *w) {
+  for (int v = 0; v < w->n; v++)
+    w->place[v] = (tree_place){weir_inorder_parent(v, w->n),
+                               {weir_inorder_child(v, w->n, 0), weir_inorder_child(v, w->n, 1)},
+                               weir_inorder_height(v, w->n),
+                               weir_inorder_depth(v, w->n)};
+  w->top = w->place[0].height;
+  w->rounds = w->chunks + 2 * w->top - 1;
+}
+
+weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta,
+                                      double burst) {
   walk w = {.n = n, .chunks = weir_double_tree_chunks((size_t)bytes), .alpha = alpha};
   const double chunk = bytes / (2.0 * w.chunks);
-  moment *memory = calloc(4 * (size_t)n, sizeof *memory);
-  w.flying = calloc(4 * (size_t)n, sizeof *w.flying);
-  moment last = {INFINITY, INFINITY}; /* never the cheapest */
-  if (memory && w.flying) {
-    w.before = memory;
-    w.after = memory + n;
-    w.out = memory + 2 * n;
-    w.in = memory + 3 * n;
-    w.chunk_s = chunk * beta;
-    w.top = weir_inorder_height(0, n);
-    last = (moment){0, 0};
-    for (int round = 0; round < w.chunks + 2 * w.top - 1; round++) walk_round(&w, round);
-    for (int r = 0; r < n; r++) last = later(&w, w.before[r], last);
+  const size_t ranks = (size_t)n;
+  w.chunk_s = chunk * beta;
+  w.bucket = chunk > 0 ? burst / chunk : 0;
+  w.place = calloc(ranks, sizeof *w.place);
+  w.out = calloc(ranks, sizeof *w.out);
+  w.in = calloc(ranks, sizeof *w.in);
+  w.at = calloc(ranks, sizeof *w.at);
+  w.failed = !w.place || !w.out || !w.in || !w.at;
+  if (!w.failed) {
+    find_places(&w);
+    w.due = calloc(ranks * (size_t)w.rounds, sizeof *w.due);
+    w.failed = !w.due;
   }
-  free(w.flying);
-  free(memory);
-  return (weir_cost_terms){last.latencies, last.chunks * chunk};
+  if (!w.failed) {
+    count_due(&w);
+    for (int r = 0; r < n; r++) { /* long idle */
+      w.out[r].chunks = -w.bucket;
+      w.in[r].clear.chunks = -w.bucket;
+    }
+    for (int r = 0; r < n; r++) go_on(&w, r, (moment){0, 0});
+    while (w.events > 0 && !w.failed) {
+      const event e = pop(&w);
+      take(&w, &e);
+    }
+  }
+  free(w.heap);
+  free(w.due);
+  free(w.at);
+  free(w.in);
+  free(w.out);
+  free(w.place);
+  if (w.failed) return (weir_cost_terms){INFINITY, INFINITY}; /* never the cheapest */
+  return (weir_cost_terms){w.last.latencies, w.last.chunks * chunk};
 }

@@ -138,6 +138,20 @@ bool weir_transport_has_nccl(void);
  * of rank 0; bind_address may be NULL.  A peer of another job, version or size, or one that cannot
  * prove to know the job's secret, is refused, and so is this rank by the others; messages are not
  * encrypted.  Without a secret the rendezvous must be on the loopback. */
+#define WEIR_TCP_STREAMS_MAX 8
+typedef struct weir_tcp_options {
+  const char *rendezvous, *bind_address;
+  const void *secret;
+  size_t secret_bytes; /* 0: none */
+  uint64_t job_id;
+  int rank, size;
+  int streams; /* connections between each two ranks, the same on all; 0 and 1: one.  More divide
+                  long messages among them: on long links a loss then halves the window of one, and
+                  small receive windows add up.  A divided message leaves no flow sample. */
+  double timeout_s;
+} weir_tcp_options;
+weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options);
+/* The same over one stream. */
 weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvous,
                                       const char *bind_address, const void *secret,
                                       size_t secret_bytes, uint64_t job_id, int rank, int size,

@@ -22,36 +22,74 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
   return true;
 }
 
+/* Room among the blocks for what is of use only until this rank's own message leaves: before that
+ * the others' lie empty. */
+typedef struct gaps {
+  size_t at[2], end[2]; /* before its own block, and behind it */
+} gaps;
+
+static gaps gaps_of(const weir_group *group, size_t blocks, size_t stride, size_t count) {
+  const size_t own = (size_t)group->engine->rank * stride;
+  if (count == 1) return (gaps){{0, 0}, {0, 0}};
+  return (gaps){{blocks, blocks + own + stride}, {blocks + own, blocks + count * stride}};
+}
+
+/* As part(), in a gap if one is wide enough. */
+static bool part_within(gaps *g, size_t *at, size_t count, size_t size, size_t *offset) {
+  const size_t bytes = (count * size + 15) / 16 * 16;
+  for (int i = 0; i < 2; i++)
+    if (g->end[i] - g->at[i] >= bytes) {
+      *offset = g->at[i];
+      g->at[i] += bytes;
+      return true;
+    }
+  return part(at, count, size, offset);
+}
+
+/* Bytes of a message's place. */
+static size_t stride_of(const weir_group *group, bool selects) {
+  size_t stride = 0;
+  if (group->way == WEIR_WAY_AG && !selects)
+    stride = group->pieces ? WEIR_PIECES_LAST : group->kept;
+  else if (selects)
+    stride = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
+  if (group->plan.codec == WEIR_CODEC_VAR && stride < (size_t)group->engine->size * sizeof(float))
+    stride = (size_t)group->engine->size * sizeof(float); /* for all ranks' variances */
+  return stride / 16 * 16 + 32;
+}
+
 /* Places a group's buffers from *at on.  base: the arena, NULL to learn its size only. */
 static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   const size_t ranks = (size_t)group->engine->size;
+  const bool gathers = group->way == WEIR_WAY_AG;
   /* What sums messages or a machine's selections has its buffers below, in the communicator. */
-  const bool below = group->way == WEIR_WAY_COMPRESSED || group->way == WEIR_WAY_HITOPK;
-  const bool selects = !codec->dense && !codec->low_rank && codec->encode == NULL && !below;
+  const bool selects = (gathers && codec->encode == NULL) || group->way == WEIR_WAY_ART;
+  const bool rounds = selects && (!gathers || group->plan.wire >= WEIR_WIRE_AUTO_BF16);
   const size_t k = selects ? group->kept : 0, values = codec->low_rank ? group->kept : k;
-  size_t stride = 0, index, value, error, blocks, bytes;
-  if (codec->encode != NULL && !below)
-    stride = group->kept;
-  else if (selects)
-    stride = weir_wire_bound(group->n, k, (weir_wire_format)group->plan.wire);
-  /* At least what VAR's variances take, and every block aligned. */
-  stride = (stride + 15) / 16 * 16 + 16;
-  if (!part(at, k, sizeof *group->index, &index) ||
-      !part(at, values, sizeof *group->value, &value) ||
-      !part(at, k, sizeof *group->error, &error) || !part(at, ranks, stride, &blocks) ||
-      !part(at, ranks, sizeof *group->block_bytes, &bytes))
-    return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", ranks, stride);
+  const size_t stride = stride_of(group, selects), count = gathers && !group->pieces ? ranks : 1;
+  size_t index, value, error, blocks, bytes;
+  gaps free_parts;
+  if (!part(at, count, stride, &blocks) || !part(at, ranks, sizeof *group->block_bytes, &bytes))
+    goto too_large;
+  free_parts = gaps_of(group, blocks, stride, count);
+  if (!part_within(&free_parts, at, k, sizeof *group->index, &index) ||
+      !part_within(&free_parts, at, values, sizeof *group->value, &value) ||
+      !part_within(&free_parts, at, rounds ? k : 0, sizeof *group->error, &error))
+    goto too_large;
   if (base == NULL) return WEIR_OK;
   group->index = (uint32_t *)(void *)(base + index);
   group->value = (float *)(void *)(base + value);
-  group->error = (float *)(void *)(base + error);
+  group->error = rounds ? (float *)(void *)(base + error) : NULL;
   group->kept_capacity = k;
   group->blocks = base + blocks;
   group->stride = stride;
   group->block_bytes = (size_t *)(void *)(base + bytes);
   memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
   return WEIR_OK;
+
+too_large:
+  return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", count, stride);
 }
 
 /* --- sets of groups ------------------------------------------------------------------------- */
@@ -60,6 +98,14 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
   if (codec->low_rank) return weir_lowrank_floats(group, &group->first_sum);
   if (codec->encode != NULL) return codec->bound(&group->layout, group->plan.cr);
   return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
+}
+
+/* Is its sum made in the submitted buffers, once nothing can fail any more?  Not while other groups
+ * still can. */
+static bool sums_late(const weir_group *group, bool alone) {
+  const weir_way way = weir_ways[group->plan.collective].way;
+  return alone && (way == WEIR_WAY_AG || way == WEIR_WAY_ART ||
+                   weir_codec_find(group->plan.codec)->low_rank);
 }
 
 /* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
@@ -74,8 +120,11 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
+  group->pieces = weir_ways[group->plan.collective].way == WEIR_WAY_AG && weir_pieces_wanted(group);
+  group->late = !group->pieces && sums_late(group, end - first == engine->layout.tensors);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm)};
   group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
+  if (group->pieces) group->terms.alpha_terms *= (double)weir_pieces_count(group);
   return weir_exchange_find(group);
 }
 
@@ -120,9 +169,10 @@ static weir_status place_all(weir_group_set *set, size_t *size, unsigned char *b
   return WEIR_OK;
 }
 
-static weir_status find_arena(const weir_engine *engine, weir_group_set *set) {
+static weir_status find_arena(const weir_engine *engine, weir_group_set *set, size_t *used) {
   size_t size;
   const weir_status status = place_all(set, &size, NULL);
+  *used = size;
   if (status != WEIR_OK) return status;
   set->arena = engine->set.arena;
   set->capacity = engine->set.capacity;
@@ -145,9 +195,30 @@ static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) 
   return weir_warm_reserve(engine, rank);
 }
 
+/* Does a group's exchange work in spare? */
+static bool works_in_spare(const weir_group *group) {
+  return group->way == WEIR_WAY_DENSE
+             ? group->plan.codec == WEIR_CODEC_BF16 ||
+                   (weir_codec_find(group->plan.codec)->low_rank && !group->late)
+             : !group->late;
+}
+
+/* What the plan before has used and this one does not.  Room for spare there must be all the same:
+ * a step that fails needs it. */
+static void give_back(weir_engine *engine, size_t arena) {
+  bool spare = false;
+  for (size_t k = 0; k < engine->set.count; k++)
+    spare = spare || works_in_spare(&engine->set.group[k]);
+  if (!spare) weir_give_back(engine->spare, engine->n * sizeof(float));
+  weir_give_back(engine->set.arena + arena, engine->set.capacity - arena);
+  weir_comm_give_back(engine->config.comm);
+  weir_codec_context_use(engine->context, engine->pool); /* makes new lists when it selects */
+}
+
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
                               const weir_plan_group *table) {
   weir_group_set set = {0};
+  size_t used = 0;
   weir_status status = describe_all(engine, plan, table, &set);
   if (status == WEIR_OK && set.count > 1 && engine->lanes == NULL &&
       engine->config.virtual_network == NULL)
@@ -155,7 +226,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   weir_series *time = NULL;
   if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(&set, &time);
   if (status == WEIR_OK) status = reserve_warm(engine, &set);
-  if (status == WEIR_OK) status = find_arena(engine, &set);
+  if (status == WEIR_OK) status = find_arena(engine, &set, &used);
   if (status != WEIR_OK) {
     free(time);
     release_set(&set);
@@ -166,6 +237,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   release_set(&engine->set);
   engine->set = set;
   engine->plan = *plan;
+  give_back(engine, used);
   return WEIR_OK;
 }
 

@@ -4,11 +4,12 @@
 #include "engine/state.h"
 
 const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
-    [WEIR_WAY_DENSE] = {weir_prepare_dense, weir_exchange_dense},
-    [WEIR_WAY_AG] = {weir_prepare_ag, weir_exchange_ag},
-    [WEIR_WAY_ART] = {weir_prepare_art, weir_exchange_art},
-    [WEIR_WAY_COMPRESSED] = {weir_prepare_compressed, weir_exchange_compressed},
-    [WEIR_WAY_HITOPK] = {weir_prepare_hitopk, weir_exchange_hitopk},
+    [WEIR_WAY_DENSE] = {weir_prepare_dense, weir_exchange_dense, weir_publish_lowrank},
+    [WEIR_WAY_AG] = {weir_prepare_ag, weir_exchange_ag, weir_publish_ag},
+    [WEIR_WAY_ART] = {weir_prepare_art, weir_exchange_art, weir_publish_art},
+    [WEIR_WAY_COMPRESSED] = {weir_prepare_compressed, weir_exchange_compressed,
+                             weir_residual_publish},
+    [WEIR_WAY_HITOPK] = {weir_prepare_hitopk, weir_exchange_hitopk, weir_residual_publish},
 };
 
 weir_status weir_exchange_find(weir_group *group) {

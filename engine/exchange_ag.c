@@ -1,13 +1,42 @@
-/* AG: each rank's kept elements, all-gathered and added up in rank order. */
+/* AG: what each rank sends, kept elements or its encoded gradient, all-gathered and added up in
+ * rank order. */
+#include <float.h>
+#include <math.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "engine/state.h"
 
-/* Select, and encode into this rank's own place among the blocks.  What bf16 loses is left in
- * error[]. */
-weir_status weir_prepare_ag(weir_group *group) {
-  const weir_codec *codec = weir_codec_find(group->plan.codec);
-  if (codec->encode != NULL) return weir_prepare_encoded(group);
+static unsigned char *block(const weir_group *group, int rank) {
+  return group->blocks + (size_t)rank * group->stride;
+}
+
+/* --- what this rank sends --------------------------------------------------------------------- */
+
+/* Draws differ from rank to rank, step to step and group to group, follow from these alone, and are
+ * drawn again alike after a trial. */
+static uint64_t seed_of(const weir_group *group) {
+  const uint64_t words[3] = {group->engine->turn, (uint64_t)group->engine->rank, group->number};
+  return weir_hash(WEIR_HASH_INIT, words, (group->number > 0 ? 3 : 2) * sizeof *words);
+}
+
+/* Only this rank's own loss, e - decode(its own message), stays behind. */
+static weir_status encode(weir_group *group, const weir_codec *codec) {
+  const int rank = group->engine->rank;
+  size_t *bytes = &group->block_bytes[rank];
+  weir_status status = codec->encode(group->context, group->fed, &group->layout, group->plan.cr,
+                                     seed_of(group), block(group, rank), group->stride, bytes);
+  if (status == WEIR_OK)
+    status = codec->decode(group->context, block(group, rank), *bytes, &group->layout, group->fed,
+                           WEIR_DECODE_SUBTRACT);
+  if (status != WEIR_OK) return status;
+  const double lost = weir_sum_square(group->fed, group->n);
+  group->passage.kept_square = fmax(group->passage.moments.sum_square - lost, 0);
+  return WEIR_OK;
+}
+
+/* What 16 bits lose of a value stays behind. */
+static weir_status select_and_encode(weir_group *group, const weir_codec *codec) {
   const int rank = group->engine->rank;
   size_t k = 0;
   weir_status status = codec->select(group->context, group->fed, &group->layout, group->plan.cr,
@@ -15,43 +44,100 @@ weir_status weir_prepare_ag(weir_group *group) {
   if (status != WEIR_OK) return status;
   weir_gather(group->fed, group->index, k, group->value);
   group->passage.kept_square = weir_sum_square(group->value, k);
-  memset(group->error, 0, k * sizeof(float));
-  return weir_wire_encode(group->n, group->index, group->value, k,
-                          (weir_wire_format)group->plan.wire,
-                          group->blocks + (size_t)rank * group->stride, group->stride,
-                          &group->block_bytes[rank], group->error);
+  if (group->error != NULL) memset(group->error, 0, k * sizeof(float));
+  status =
+      weir_wire_encode(group->n, group->index, group->value, k, (weir_wire_format)group->plan.wire,
+                       block(group, rank), group->stride, &group->block_bytes[rank], group->error);
+  if (status != WEIR_OK) return status;
+  weir_velocity_cut(group);
+  weir_scatter_zero(group->fed, group->index, k);
+  if (group->error != NULL) weir_scatter_add(group->fed, group->index, group->error, k);
+  return WEIR_OK;
+}
+
+weir_status weir_prepare_ag(weir_group *group) {
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  weir_status status = WEIR_OK;
+  if (!group->pieces)
+    status = codec->encode != NULL ? encode(group, codec) : select_and_encode(group, codec);
+  if (status == WEIR_OK) group->passage.next = group->fed;
+  return status;
+}
+
+/* --- what all have sent ------------------------------------------------------------------------
+ */
+
+/* The sum over ranks.  Our own message too is decoded from its bytes: every rank adds the same
+ * values. */
+static weir_status add_up(weir_group *group, float *sum) {
+  weir_engine *engine = group->engine;
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  for (int r = 0; r < engine->size; r++) {
+    const unsigned char *message = block(group, r);
+    const size_t bytes = group->block_bytes[r];
+    weir_status status;
+    if (codec->encode != NULL)
+      status = codec->decode(group->context, message, bytes, &group->layout, sum,
+                             r == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD);
+    else if (r == 0)
+      status = weir_wire_decode_dense(group->context, message, bytes, group->n, sum);
+    else
+      status = weir_wire_decode_add(group->context, message, bytes, group->n, sum);
+    if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
+  }
+  return WEIR_OK;
+}
+
+/* Nothing that adding them up could find is wrong with the messages.  When no element of the sum
+ * could be finite for sure the step is dropped: all ranks hold the same messages and find alike. */
+static weir_status look_through(weir_group *group) {
+  weir_engine *engine = group->engine;
+  const weir_codec *codec = weir_codec_find(group->plan.codec);
+  double most = 0;
+  for (int r = 0; r < engine->size; r++) {
+    double peak = 0;
+    const weir_status status =
+        codec->encode != NULL
+            ? codec->check(block(group, r), group->block_bytes[r], &group->layout, &peak)
+            : weir_wire_check(group->context, block(group, r), group->block_bytes[r], group->n,
+                              &peak);
+    if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
+    most += peak;
+  }
+  /* Each addition may round upwards. */
+  group->overflow = !(most * (1 + engine->size * (double)FLT_EPSILON) <= (double)FLT_MAX);
+  return WEIR_OK;
+}
+
+/* Byte terms of the messages really sent less those expected. */
+static double extra_bytes(const weir_group *group) {
+  const double expected =
+      weir_wire_expected(group->n, group->kept, (weir_wire_format)group->plan.wire, true);
+  double bytes = 0;
+  for (int r = 0; r < group->engine->size; r++) bytes += (double)group->block_bytes[r];
+  return (group->engine->size - 1) * (bytes / group->engine->size - expected);
 }
 
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
                              weir_notes *notes) {
   (void)allreduce;
-  if (weir_codec_find(group->plan.codec)->encode != NULL)
-    return weir_exchange_encoded(group, notes);
-  weir_engine *engine = group->engine;
-  weir_passage *passage = &group->passage;
-  weir_status status =
-      weir_allgather(engine->config.comm, group->blocks, group->stride, group->block_bytes, notes);
+  if (group->pieces) return weir_exchange_pieces(group, notes);
+  weir_status status = weir_allgather(group->engine->config.comm, group->blocks, group->stride,
+                                      group->block_bytes, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
-
-  float *sum = group->spare;
-  double bytes = 0;
-  for (int r = 0; r < engine->size; r++) {
-    /* Our own block too is decoded from its bytes: every rank adds the same values. */
-    const unsigned char *block = group->blocks + (size_t)r * group->stride;
-    status =
-        r == 0 ? weir_wire_decode_dense(group->context, block, group->block_bytes[r], group->n, sum)
-               : weir_wire_decode_add(group->context, block, group->block_bytes[r], group->n, sum);
-    if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
-    bytes += (double)group->block_bytes[r];
-  }
-  const double expected =
-      weir_wire_expected(group->n, group->kept, (weir_wire_format)group->plan.wire, true);
-  passage->extra_bytes = (engine->size - 1) * (bytes / engine->size - expected);
-  weir_scatter_zero(group->fed, group->index, group->kept);
-  weir_scatter_add(group->fed, group->index, group->error, group->kept);
-  passage->sum = sum;
-  passage->next = group->fed;
+  if (weir_codec_find(group->plan.codec)->encode == NULL)
+    group->passage.extra_bytes = extra_bytes(group);
+  group->passage.sum = group->spare;
+  status = group->late ? look_through(group) : add_up(group, group->spare);
   weir_lap_compress(group);
-  return WEIR_OK;
+  return status;
+}
+
+weir_status weir_publish_ag(weir_group *group, float share) {
+  if (!group->late) return weir_residual_publish(group, share);
+  float *const sum = weir_residual_let_go(group);
+  const weir_status status = add_up(group, sum);
+  if (status == WEIR_OK) weir_residual_publish_late(group, sum, share);
+  return status;
 }

@@ -1,4 +1,5 @@
 /* AR-Topk: one rank broadcasts its indices, all ranks all-reduce their values there. */
+#include <math.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -90,14 +91,33 @@ static double levels(int ranks) {
   return count;
 }
 
-/* What the all-reduce gave goes to its places. */
+/* What the all-reduce gave goes to its places; who is late has them in the submitted buffers. */
 static void scatter(weir_group *group) {
-  memset(group->spare, 0, group->n * sizeof(float));
-  weir_scatter_add(group->spare, group->index, group->value, group->kept);
+  weir_velocity_cut(group);
   weir_scatter_zero(group->fed, group->index, group->kept);
   weir_scatter_add(group->fed, group->index, group->error, group->kept);
-  group->passage.sum = group->spare;
   group->passage.next = group->fed;
+  if (group->late) {
+    group->overflow = !isfinite(weir_sum_square(group->value, group->kept));
+    return;
+  }
+  memset(group->spare, 0, group->n * sizeof(float));
+  weir_scatter_add(group->spare, group->index, group->value, group->kept);
+  group->passage.sum = group->spare;
+}
+
+weir_status weir_publish_art(weir_group *group, float share) {
+  if (!group->late) return weir_residual_publish(group, share);
+  const size_t *offset = group->layout.offset;
+  size_t i = 0;
+  group->old = WEIR_OLD_IN_PLACE;
+  for (size_t t = 0; t < group->layout.tensors; t++) {
+    float *const to = group->engine->submitted[group->first + t];
+    if (offset[t + 1] > offset[t]) memset(to, 0, (offset[t + 1] - offset[t]) * sizeof *to);
+    for (; i < group->kept && group->index[i] < offset[t + 1]; i++)
+      to[group->index[i] - offset[t]] = group->value[i] * share;
+  }
+  return WEIR_OK;
 }
 
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,

@@ -5,6 +5,7 @@
  *   for each matrix, Q (rank columns of `columns` elements)
  *
  * and fed becomes the residual: each rank takes off what its own projection sends. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -101,19 +102,52 @@ static void project_back(weir_group *group) {
   group->passage.kept_square = fmax(group->passage.moments.sum_square - left, 0);
 }
 
-static void expand(weir_group *group) {
+static void expand(const weir_group *group, const thin *t, float *to) {
+  if (!t->whole)
+    weir_powersgd_expand(group->value + t->p, t->rows, group->value + t->q, t->columns,
+                         rank_of(group), to, false);
+  else if (t->n > 0)
+    memcpy(to, group->value + t->p, t->n * sizeof *to);
+}
+
+/* P's columns have length 1, so that no element of P Q^T is larger than Q's largest times their
+ * number. */
+static bool is_large(const weir_group *group) {
+  float most = 0;
+  bool finite = true;
+  for (size_t i = 0; i < group->kept; i++) {
+    const float size = fabsf(group->value[i]);
+    finite = finite && size <= FLT_MAX;
+    most = size > most ? size : most;
+  }
+  return !finite || (double)most * (double)rank_of(group) > (double)FLT_MAX / 2;
+}
+
+/* What there is now to be published. */
+static void conclude(weir_group *group) {
   thin t = {0};
+  group->passage.next = group->fed;
+  if (group->late) {
+    group->overflow = is_large(group);
+    return;
+  }
   for (size_t i = 0; i < group->layout.tensors; i++) {
     describe(group, i, &t);
-    float *const to = group->spare + t.at;
-    if (!t.whole)
-      weir_powersgd_expand(group->value + t.p, t.rows, group->value + t.q, t.columns,
-                           rank_of(group), to, false);
-    else if (t.n > 0)
-      memcpy(to, group->value + t.p, t.n * sizeof *to);
+    expand(group, &t, group->spare + t.at);
   }
   group->passage.sum = group->spare;
-  group->passage.next = group->fed;
+}
+
+weir_status weir_publish_lowrank(weir_group *group, float share) {
+  if (!group->late) return weir_residual_publish(group, share);
+  thin t = {0};
+  group->old = WEIR_OLD_IN_PLACE;
+  for (size_t i = 0; i < group->layout.tensors; i++) {
+    describe(group, i, &t);
+    expand(group, &t, group->engine->submitted[t.tensor]);
+    weir_scale(group->engine->submitted[t.tensor], t.n, share);
+  }
+  return WEIR_OK;
 }
 
 weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allreduce,
@@ -129,7 +163,7 @@ weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allre
       allreduce->run(comm, group->value + first, group->kept - first, WEIR_VALUE_FP32, NULL, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
-  expand(group);
+  conclude(group);
   weir_lap_compress(group);
   return WEIR_OK;
 }

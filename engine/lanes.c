@@ -83,8 +83,8 @@ static weir_status carry(weir_lanes *lanes, weir_group *group) {
   watch->mark = weir_now_s();
   watch->compress_s = watch->comm_s = 0;
   group->times.started_s = watch->mark - lanes->engine->begun;
-  const weir_status status = weir_group_exchange(group, NULL);
-  if (status == WEIR_OK) weir_group_publish(group);
+  weir_status status = weir_group_exchange(group, NULL);
+  if (status == WEIR_OK) status = weir_group_publish(group);
   weir_lap_compress(group);
   group->times.exchange_s = watch->comm_s;
   group->times.decode_s = watch->compress_s;

@@ -22,37 +22,27 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
 
 /* The residual of what this rank sent of a group in the step it failed in.  Groups that were
  * through know theirs. */
-static weir_status settle_group(weir_group *group) {
-  weir_engine *engine = group->engine;
+static void settle_group(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   weir_passage *passage = &group->passage;
-  if ((codec->dense && !codec->low_rank) || passage->next != NULL) return WEIR_OK;
+  if ((codec->dense && !codec->low_rank) || passage->next != NULL) return;
   if (group->way == WEIR_WAY_HITOPK) { /* what it handed over is gone from fed already */
     passage->next = group->fed;
-    return WEIR_OK;
+    return;
   }
-  /* Low rank: its Q has gone out, so P is known and its projection is taken off already. */
-  if (codec->encode != NULL) {
-    const weir_status status =
-        codec->decode(engine->context, group->blocks + (size_t)engine->rank * group->stride,
-                      group->block_bytes[engine->rank], &group->layout, group->spare, false);
-    if (status != WEIR_OK) return status;
-    (void)weir_ef_subtract(group->fed, group->spare, group->n);
-  } else if (!codec->low_rank) {
+  /* Low rank: its Q has gone out, so P is known and its projection is taken off already.  What is
+   * gathered is taken off before it goes out, and the next residual known. */
+  if (!codec->low_rank) {
+    weir_velocity_cut(group);
     weir_scatter_zero(group->fed, group->index, group->kept);
     weir_scatter_add(group->fed, group->index, group->error, group->kept);
   }
   passage->next = group->fed;
-  return WEIR_OK;
 }
 
-static weir_status settle(weir_engine *engine) {
-  for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_status status = settle_group(&engine->set.group[k]);
-    if (status != WEIR_OK) return status;
-  }
+static void settle(weir_engine *engine) {
+  for (size_t k = 0; k < engine->set.count; k++) settle_group(&engine->set.group[k]);
   weir_engine_commit(engine);
-  return WEIR_OK;
 }
 
 static weir_status receive(weir_engine *engine, int from, void *data, size_t due) {
@@ -116,8 +106,8 @@ static weir_status catch_up(weir_engine *engine, const weir_standing *all, int r
       return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
   }
   weir_status status = share_state(engine, columns, leader, memory);
-  if (status == WEIR_OK && missed) status = settle(engine); /* in the old numbers */
   if (status == WEIR_OK && missed) {
+    settle(engine); /* in the old numbers */
     take_state(engine, columns, memory);
     engine->committed = all[leader].committed;
     engine->caught_up = true;

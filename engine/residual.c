@@ -1,24 +1,40 @@
-/* The residual in a step, in two buffers of the gradient's length besides the caller's own.
+/* The residual in a step, in two buffers of the gradient's length besides the caller's own, of
+ * which the second is touched only where it is needed.
  *
  * e = g + r takes the residual's place, and r goes where the gradient was, which nobody needs any
- * more: into the submitted buffers.  When the average is published there, r moves on to where the
- * sum was. So a step that is dropped can put r back, whenever that is found out, and a step that
- * counts turns e into the next residual where it lies.
+ * more: into the submitted buffers.  So a step that is dropped can put r back.  What a rank sends
+ * is taken off e before it is sent, so that what lies in the residual's place is the next residual.
  *
  *                 residual      spare          submitted
  *   before        r             -              g
  *   fed           e             -              r
+ *   prepared      e - sent      -              r
  *   exchanged     e - sent      sum            r
  *   published     e - sent      r              average
  *
- * With a residual that is all zero there is nothing to keep, and fp32 without compression then
- * works in spare alone. */
+ * With groups, some are published while others can still fail: r moves on to where the sum was.
+ * Where all of the gradient is one group whose messages are all there and have been found good,
+ * nothing can fail any more (`late`): r is let go of, and the sum is made where it was, in the
+ * submitted buffers, when they follow one another in memory.  When they do not, e - sent goes there
+ * for as long as it takes to make the sum in its place, and both change places.
+ *
+ *   exchanged     e - sent      -              r
+ *   published     e - sent      -              average
+ *
+ * With a residual that is all zero there is nothing to keep; what its memory holds then does not
+ * matter. */
+#include <math.h>
 #include <string.h>
 
 #include "engine/state.h"
+#include "kernels/pool.h"
 
 /* Elements that are still in the first cache when the next operation comes over them. */
 #define BLOCK 4096
+/* A long tensor is fed in so many parts, each with moments of its own, which are then added in
+ * order: so the sums do not depend on who works on how many. */
+#define PARTS ((size_t)32)
+#define PARTS_LEAST ((size_t)1 << 20)
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -26,45 +42,75 @@ static size_t numel(const weir_engine *engine, size_t tensor) {
   return engine->layout.offset[tensor + 1] - engine->layout.offset[tensor];
 }
 
-/* e = g where there is no residual: what the sum needs to know is whether e is finite. */
-static void copy_with_square(const float *g, float *e, size_t count, weir_moments *moments) {
-  for (size_t at = 0; at < count; at += BLOCK) {
-    const size_t part = least(count - at, BLOCK);
-    memcpy(e + at, g + at, part * sizeof *e);
-    moments->sum_square += weir_sum_square(e + at, part);
+/* --- feeding ---------------------------------------------------------------------------------- */
+
+typedef enum feed_kind {
+  FEED_COPY, /* no residual, and nothing is selected: e = g, and whether it is finite */
+  FEED_ZERO, /* no residual */
+  FEED_KEEP  /* e = g + r in the place of r, which goes to `old` */
+} feed_kind;
+
+typedef struct feed {
+  feed_kind kind;
+  const float *g;
+  float *e, *old;
+  size_t n, parts;
+  weir_moments moments[PARTS];
+} feed;
+
+static void feed_block(const feed *f, size_t at, size_t count, weir_moments *moments) {
+  float held[BLOCK];
+  float *const e = f->e + at;
+  switch (f->kind) {
+    case FEED_COPY:
+      memcpy(e, f->g + at, count * sizeof *e);
+      moments->sum_square += weir_sum_square(e, count);
+      break;
+    case FEED_ZERO:
+      memset(e, 0, count * sizeof *e);
+      weir_ef_accumulate(f->g + at, e, e, count, moments);
+      break;
+    case FEED_KEEP:
+      memcpy(held, e, count * sizeof *e);
+      weir_ef_accumulate(f->g + at, held, e, count, moments);
+      memcpy(f->old + at, held, count * sizeof *e);
+      break;
   }
 }
 
-/* e = g + r in the place of r, which goes to `old`. */
-static void add_and_keep(const float *g, float *r, float *old, size_t count,
-                         weir_moments *moments) {
-  float held[BLOCK];
-  for (size_t at = 0; at < count; at += BLOCK) {
-    const size_t part = least(count - at, BLOCK);
-    memcpy(held, r + at, part * sizeof *held);
-    weir_ef_accumulate(g + at, held, r + at, part, moments);
-    memcpy(old + at, held, part * sizeof *held);
-  }
+static void feed_part(void *argument, size_t part) {
+  feed *f = argument;
+  const size_t each = (f->n / f->parts + BLOCK - 1) / BLOCK * BLOCK;
+  const size_t end = part + 1 < f->parts ? least((part + 1) * each, f->n) : f->n;
+  for (size_t at = part * each; at < end; at += BLOCK)
+    feed_block(f, at, least(end - at, BLOCK), &f->moments[part]);
 }
 
 void weir_residual_feed(weir_group *group) {
   weir_engine *engine = group->engine;
   weir_moments *moments = &group->passage.moments;
-  const bool plain = group->plan.codec == WEIR_CODEC_NONE && engine->residual_zero;
-  if (plain) group->fed = group->spare;
+  const bool zero = engine->residual_zero, whole = group->plan.codec == WEIR_CODEC_NONE;
   for (size_t t = group->first; t < group->end; t++) {
     const size_t at = engine->layout.offset[t], n = numel(engine, t);
-    float *e = group->fed + (at - group->at);
-    const float *g = weir_velocity_feed(engine, at, engine->submitted[t], n);
-    if (plain)
-      copy_with_square(g, e, n, moments);
-    else if (engine->residual_zero)
-      weir_ef_accumulate_in(group->context, g, e, e, n, moments);
-    else
-      add_and_keep(g, e, engine->submitted[t], n, moments);
+    feed f = {.kind = !zero   ? FEED_KEEP
+                      : whole ? FEED_COPY
+                              : FEED_ZERO,
+              .g = weir_velocity_feed(engine, at, engine->submitted[t], n),
+              .e = group->fed + (at - group->at),
+              .old = engine->submitted[t],
+              .n = n,
+              .parts = n < PARTS_LEAST ? 1 : PARTS};
+    weir_pool_run(engine->pool, feed_part, &f, f.parts);
+    for (size_t part = 0; part < f.parts; part++) {
+      moments->sum += f.moments[part].sum;
+      moments->sum_square += f.moments[part].sum_square;
+      moments->nonfinite += f.moments[part].nonfinite;
+    }
   }
-  if (!plain) group->old = engine->residual_zero ? WEIR_OLD_ZERO : WEIR_OLD_SUBMITTED;
+  group->old = zero ? WEIR_OLD_ZERO : WEIR_OLD_SUBMITTED;
 }
+
+/* --- publishing ------------------------------------------------------------------------------- */
 
 /* to = share * sum; what was in `to` goes to where the sum was when it is to be kept. */
 static double publish_block(float *to, float *sum, size_t count, float share, bool keep) {
@@ -76,20 +122,62 @@ static double publish_block(float *to, float *sum, size_t count, float share, bo
   return weir_sum_square(to, count);
 }
 
-double weir_residual_publish(weir_group *group, float share) {
+/* The sum of squares of what is published. */
+static double publish(weir_group *group, float *from, float share, bool keep) {
   const weir_engine *engine = group->engine;
-  const bool keep = group->old == WEIR_OLD_SUBMITTED;
   double square = 0;
   for (size_t t = group->first; t < group->end; t++) {
-    float *sum = group->passage.sum + (engine->layout.offset[t] - group->at);
+    float *sum = from + (engine->layout.offset[t] - group->at);
     const size_t count = numel(engine, t);
     for (size_t at = 0; at < count; at += BLOCK)
       square +=
           publish_block(engine->submitted[t] + at, sum + at, least(count - at, BLOCK), share, keep);
   }
-  if (keep) group->old = WEIR_OLD_SUM;
   return square;
 }
+
+weir_status weir_residual_publish(weir_group *group, float share) {
+  const bool keep = group->old == WEIR_OLD_SUBMITTED;
+  group->overflow = !isfinite(publish(group, group->passage.sum, share, keep));
+  if (keep) group->old = WEIR_OLD_SUM;
+  return WEIR_OK;
+}
+
+/* Where a group's submitted buffers begin when they follow one another; else NULL. */
+static float *in_a_row(const weir_group *group) {
+  float *first = NULL, *next = NULL;
+  for (size_t t = group->first; t < group->end; t++) {
+    float *const at = group->engine->submitted[t];
+    const size_t count = numel(group->engine, t);
+    if (count == 0) continue;
+    if (first == NULL) first = next = at;
+    if (at != next) return NULL;
+    next = at + count;
+  }
+  return first;
+}
+
+float *weir_residual_let_go(weir_group *group) {
+  const weir_engine *engine = group->engine;
+  group->old = WEIR_OLD_IN_PLACE;
+  float *const row = in_a_row(group);
+  if (row != NULL) return row;
+  for (size_t t = group->first; t < group->end; t++) {
+    const size_t bytes = numel(engine, t) * sizeof(float);
+    if (bytes > 0)
+      memcpy(engine->submitted[t], group->fed + (engine->layout.offset[t] - group->at), bytes);
+  }
+  return group->fed;
+}
+
+void weir_residual_publish_late(weir_group *group, float *sum, float share) {
+  if (sum == group->fed)
+    (void)publish(group, sum, share, true);
+  else
+    weir_scale(sum, group->n, share);
+}
+
+/* --- the end of a step ------------------------------------------------------------------------ */
 
 static void swap(float **a, float **b) {
   float *const held = *a;
@@ -110,9 +198,9 @@ void weir_engine_commit(weir_engine *engine) {
     here = here || group->passage.next == engine->residual + group->at;
     there = there || group->passage.next == engine->spare + group->at;
   }
-  const bool zero = !here && !there;
-  if (zero && engine->residual_zero) return;
-  if (!here && there) swap(&engine->residual, &engine->spare);
+  engine->residual_zero = !here && !there;
+  if (engine->residual_zero) return;
+  if (!here) swap(&engine->residual, &engine->spare);
   for (size_t k = 0; k < set->count; k++) {
     const weir_group *group = &set->group[k];
     float *to = engine->residual + group->at;
@@ -121,7 +209,11 @@ void weir_engine_commit(weir_engine *engine) {
     else if (group->passage.next != to)
       memcpy(to, group->passage.next, group->n * sizeof *to);
   }
-  engine->residual_zero = zero;
+}
+
+float *weir_residual_of(const weir_engine *engine) {
+  if (engine->residual_zero) memset(engine->residual, 0, engine->n * sizeof(float));
+  return engine->residual;
 }
 
 /* The old residual of elements [at, at + count) of a group's tensor t, wherever it is;

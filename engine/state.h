@@ -11,7 +11,7 @@ typedef struct weir_lanes weir_lanes;
 /* One group's way through an exchange.  Notes go along with the last group's last collective. */
 typedef struct weir_passage {
   weir_moments moments; /* of fed, this rank's; zero when it sits the step out */
-  float *sum;           /* out: n floats, the sum over ranks, the same bits on all */
+  float *sum;           /* out, unless late: n floats, the sum over ranks, the same bits on all */
   float *next;          /* out: the residual to commit (fed or spare); NULL: all zero */
   double kept_square;   /* out: ||g_c||^2 of this rank */
   double extra_bytes;   /* out: byte terms of the messages really sent less those expected */
@@ -31,6 +31,13 @@ typedef enum weir_old_residual {
   WEIR_OLD_SUM = 3        /* where the sum was, which has been published */
 } weir_old_residual;
 
+/* Which of its ranges for profilers an exchange is in (base/trace.h). */
+typedef enum weir_trace {
+  WEIR_TRACE_NONE = 0,
+  WEIR_TRACE_WIRE = 1,  /* in the exchange's own */
+  WEIR_TRACE_DECODE = 2 /* in "decode" inside of that */
+} weir_trace;
+
 /* Consecutive tensors that are compressed and exchanged together; the whole gradient when the plan
  * has no groups.  In the hands of one thread at a time: the caller's until it is launched, then the
  * lane's that prepares it, then the lane's that exchanges it (lanes.c). */
@@ -48,23 +55,26 @@ typedef struct weir_group {
   size_t kept;           /* elements its codec keeps; bytes of a message for an encoder; floats that
                             travel for low rank */
   size_t first_sum;      /* low rank: floats of these that go with P */
+  bool pieces;           /* what is gathered comes in pieces (exchange_pieces.c) */
+  bool late;             /* its sum is made when it is published, without spare (residual.c) */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   /* For sparse plans; in the set's arena. */
-  uint32_t *index;
+  uint32_t *index; /* what is gathered: of use until it is sent, as value and error */
   float *value, *error;
   size_t kept_capacity;
-  unsigned char *blocks; /* one wire message a rank, stride apart */
+  unsigned char *blocks; /* what is gathered: one wire message a rank, stride apart; else one */
   size_t stride;
   size_t *block_bytes; /* per rank */
 
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
   weir_watch *watch;           /* likewise */
-  float *fed;                  /* e: its part of the engine's residual, or of spare */
+  float *fed;                  /* e: its part of the engine's residual */
   float *spare;                /* its part of the engine's */
   weir_old_residual old;
   size_t missing; /* tensors not handed in yet */
   weir_passage passage;
+  weir_trace trace;
   weir_status status; /* of preparing it */
   char text[256];     /* why that failed */
   bool ready;         /* prepared; under the lanes' lock */
@@ -148,7 +158,7 @@ struct weir_engine {
 
   float **submitted;       /* per tensor; NULL: not yet */
   float *residual, *spare; /* n floats each; a commit may swap them */
-  bool residual_zero;      /* residual is known to hold nothing */
+  bool residual_zero;      /* counts as all zero, whatever its memory holds */
 
   weir_codec_context *context; /* the caller's thread's */
   weir_pool *pool;             /* of all threads' contexts; NULL without codec_threads */
@@ -209,8 +219,14 @@ void weir_engine_release(weir_engine *engine);
 
 /* e = g + r for a group's tensors. */
 void weir_residual_feed(weir_group *group);
-/* submitted = share * sum, a group's; the sum of squares of that. */
-double weir_residual_publish(weir_group *group, float share);
+/* submitted = share * sum, a group's; sets overflow. */
+weir_status weir_residual_publish(weir_group *group, float share);
+/* For who is late: the residual from before the step is given up; where to make the sum, n floats.
+ * Then what was made there is published. */
+float *weir_residual_let_go(weir_group *group);
+void weir_residual_publish_late(weir_group *group, float *sum, float share);
+/* The residual, with zeros in its memory where it counts as zero. */
+float *weir_residual_of(const weir_engine *engine);
 /* The groups' next residuals become the residual. */
 void weir_engine_commit(weir_engine *engine);
 /* The step is dropped: the residual is what it was.  Before the submitted buffers are
@@ -227,9 +243,12 @@ void weir_checkpoint_restore(weir_engine *engine);
 
 /* One composition a way (base/ways.h). */
 typedef struct weir_exchange {
-  /* What this rank can do by itself: select, encode. */
+  /* What this rank can do by itself: select, encode, and take what it sends off e. */
   weir_status (*prepare)(weir_group *group);
   weir_status (*run)(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
+  /* submitted = share * sum.  Sets overflow where the sum is not finite; who is late does so in
+   * run, where too large messages are reason enough, and is not called then. */
+  weir_status (*publish)(weir_group *group, float share);
 } weir_exchange;
 extern const weir_exchange weir_exchanges[WEIR_WAY_COUNT];
 /* Set a group's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of
@@ -251,11 +270,15 @@ weir_status weir_warm_reserve(weir_engine *engine, size_t rank);
 void weir_warm_draw(weir_warm *warm, size_t from); /* columns `from` on, as for the first time */
 void weir_warm_commit(weir_group *group);
 void weir_warm_release(weir_warm *warm);
+weir_status weir_publish_lowrank(weir_group *group, float share); /* or dense */
 weir_status weir_prepare_ag(weir_group *group);
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
-/* What the two above do with an encoder. */
-weir_status weir_prepare_encoded(weir_group *group);
-weir_status weir_exchange_encoded(weir_group *group, weir_notes *notes);
+weir_status weir_publish_ag(weir_group *group, float share);
+/* What it does in pieces, when that is wanted: how many there are, and bytes of group->blocks. */
+#define WEIR_PIECES_LAST ((size_t)32 * 1024)
+bool weir_pieces_wanted(const weir_group *group);
+size_t weir_pieces_count(const weir_group *group);
+weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
 weir_status weir_prepare_compressed(weir_group *group);
 weir_status weir_exchange_compressed(weir_group *group, const weir_allreduce *allreduce,
                                      weir_notes *notes);
@@ -265,11 +288,13 @@ weir_status weir_exchange_hitopk(weir_group *group, const weir_allreduce *allred
 weir_status weir_prepare_art(weir_group *group);
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
                               weir_notes *notes);
+weir_status weir_publish_art(weir_group *group, float share);
 
 /* Momentum correction: config.momentum checked and room made; what to feed instead of the n
  * elements g that begin at `at`; what a step that counts leaves to the next, after its exchange. */
 weir_status weir_velocity_create(weir_engine *engine);
 const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, size_t n);
+void weir_velocity_cut(const weir_group *group); /* where its elements are sent */
 void weir_velocity_commit(weir_engine *engine);
 void weir_velocity_release(weir_velocity *velocity);
 
@@ -281,8 +306,8 @@ void weir_group_feed(weir_group *group);
 void weir_group_prepare(weir_group *group);
 /* Its exchange; notes: NULL but for the last group's. */
 weir_status weir_group_exchange(weir_group *group, weir_notes *notes);
-/* Average into the submitted buffers; sets overflow. */
-void weir_group_publish(weir_group *group);
+/* Average into the submitted buffers, unless it overflows; sets overflow. */
+weir_status weir_group_publish(weir_group *group);
 
 /* --- what profiles are made of (profile.c) -------------------------------------------------- */
 

@@ -128,11 +128,11 @@ static void make_ready(weir_engine *engine, weir_group *group, bool here) {
 static weir_status carry_here(weir_engine *engine, weir_group *group) {
   const weir_watch before = engine->watch;
   weir_status status = weir_group_exchange(group, NULL);
+  if (status == WEIR_OK) status = weir_group_publish(group);
   if (status != WEIR_OK) {
     weir_residual_part(engine);
     return weir_engine_break(engine, status);
   }
-  weir_group_publish(group);
   weir_lap_compress(group);
   group->times.decode_s = engine->watch.compress_s - before.compress_s;
   engine->hidden_s += engine->watch.mark - before.mark;
@@ -280,14 +280,13 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   engine->in_step = false;
 
   bool lost = false;
+  weir_group *last = &engine->set.group[engine->set.count - 1];
   status = finish_exchange(engine, &lost);
+  if (status == WEIR_OK && !lost) status = weir_group_publish(last);
   if (status != WEIR_OK) {
     weir_residual_part(engine);
     return weir_engine_break(engine, status);
   }
-
-  weir_group *last = &engine->set.group[engine->set.count - 1];
-  if (!lost) weir_group_publish(last);
   for (size_t k = 0; k < engine->set.count; k++) lost = lost || engine->set.group[k].overflow;
   if (lost) {
     weir_residual_restore(engine);

@@ -28,18 +28,18 @@ const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, 
   return velocity->next + at;
 }
 
+void weir_velocity_cut(const weir_group *group) {
+  const weir_velocity *velocity = &group->engine->velocity;
+  if (velocity->next != NULL)
+    weir_scatter_zero(velocity->next + group->at, group->index, group->kept);
+}
+
 void weir_velocity_commit(weir_engine *engine) {
   weir_velocity *velocity = &engine->velocity;
   if (velocity->next == NULL) return;
   float *const held = velocity->u;
   velocity->u = velocity->next;
   velocity->next = held;
-  for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_group *group = &engine->set.group[k];
-    const weir_codec *codec = weir_codec_find(group->plan.codec);
-    if (codec->select != NULL || codec->draw != NULL)
-      weir_scatter_zero(velocity->u + group->at, group->index, group->kept);
-  }
 }
 
 void weir_velocity_release(weir_velocity *velocity) {

@@ -52,6 +52,13 @@ weir_status weir_pool_create(weir_pool **out, unsigned threads);           /* 1.
 void weir_pool_free(weir_pool *pool);                                      /* NULL is allowed */
 void weir_codec_context_use(weir_codec_context *context, weir_pool *pool); /* NULL: no threads */
 
+/* What becomes of decoded values. */
+typedef enum weir_decoding {
+  WEIR_DECODE_STORE = 0,
+  WEIR_DECODE_ADD = 1,
+  WEIR_DECODE_SUBTRACT = 2
+} weir_decoding;
+
 typedef struct weir_codec {
   uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
   const char *name;
@@ -75,6 +82,9 @@ typedef struct weir_codec {
 
   /* Encoders only; NULL for the others.  cr is bits an element / 32 (weir_plan_check). */
 
+  /* Elements between whose multiples a gradient can be cut without another result than from one
+   * message but for draws; 0: units are tensors, whole. */
+  size_t grain;
   /* Length of the message in bytes, exactly. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
@@ -82,14 +92,24 @@ typedef struct weir_codec {
    * written. */
   weir_status (*encode)(weir_codec_context *context, const float *e, const weir_layout *layout,
                         double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes);
-  /* Decode untrusted bytes into to[0..n), n of the layout: stored, or added when add.  What is
-   * stored is finite.  Malformed, or made for another layout: WEIR_E_PROTOCOL, to unchanged. */
+  /* Decode untrusted bytes into to[0..n), n of the layout.  What is stored, added or subtracted is
+   * finite.  Malformed, or made for another layout: WEIR_E_PROTOCOL, to unchanged. */
   weir_status (*decode)(weir_codec_context *context, const void *message, size_t bytes,
-                        const weir_layout *layout, float *to, bool add);
+                        const weir_layout *layout, float *to, weir_decoding how);
+  /* Would decode take these bytes?  *peak: no value it decodes to is larger in magnitude. */
+  weir_status (*check)(const void *message, size_t bytes, const weir_layout *layout, double *peak);
 } weir_codec;
 
 extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
 const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
+
+/* qsgd beyond what a plan says. */
+typedef struct weir_qsgd_options {
+  unsigned bits;   /* 2..8 */
+  uint32_t bucket; /* elements, 8..65536, a multiple of 8 */
+  bool nearest;    /* instead of stochastic rounding */
+  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
+} weir_qsgd_options;
 
 /* --- error feedback ------------------------------------------------------------------------- */
 
@@ -163,6 +183,11 @@ weir_status weir_wire_decode_dense(weir_codec_context *context, const void *mess
  * to unchanged.  context may be NULL: a dense list is then read twice. */
 weir_status weir_wire_decode_add(weir_codec_context *context, const void *message, size_t bytes,
                                  size_t expected_n, float *to);
+
+/* Would decoding take these bytes?  *peak: the largest magnitude of their values.  Makes room in
+ * the context (may be NULL) for decoding them, which then cannot fail. */
+weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,
+                            size_t expected_n, double *peak);
 
 /* --- gain curve ----------------------------------------------------------------------------- */
 

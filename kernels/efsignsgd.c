@@ -4,6 +4,8 @@
  *   decode(encode(e)) = (||e||_1 / d) sign(e),   sign(0) = 1, sign(-0) = -1
  *
  * whose squared error is ||e||^2 - ||e||_1^2 / d.  The residual is the caller's, as always. */
+#include <math.h>
+
 #include "base/base.h"
 #include "kernels/encoder.h"
 
@@ -23,9 +25,9 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   }
 }
 
-static bool sane(const weir_encoded *head, const float *scale) {
+static double reach(const weir_encoded *head, const float *scale) {
   (void)head;
-  return *scale >= 0.0F && *scale <= FLT_MAX;
+  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
 }
 
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
@@ -41,7 +43,7 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
 static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_EFSIGNSGD, .bits = 1},
                                         .scales = 1,
                                         .encode = encode_tensor,
-                                        .sane = sane,
+                                        .reach = reach,
                                         .decode = decode_piece};
 
 size_t weir_efsignsgd_bound(const weir_layout *layout, double cr) {
@@ -60,17 +62,29 @@ weir_status weir_efsignsgd_encode(weir_codec_context *context, const float *e,
   return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
 }
 
-weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
-                                  const weir_layout *layout, float *to, bool add) {
-  (void)context;
+/* Is this such a message, of n elements? */
+static weir_status open_message(const void *message, size_t bytes, size_t n) {
   weir_encoded head;
-  weir_status status = weir_encoded_open(WEIR_CODEC_EFSIGNSGD, message, bytes,
-                                         layout->offset[layout->tensors], &head);
+  weir_status status = weir_encoded_open(WEIR_CODEC_EFSIGNSGD, message, bytes, n, &head);
   if (status != WEIR_OK) {
     return status;
   }
   if (head.bits != 1 || head.unit != 0 || head.mode != 0) {
     return weir_encoded_malformed(WEIR_CODEC_EFSIGNSGD, "unknown bits, unit or mode");
   }
-  return weir_units_decode(NULL, &format, message, bytes, layout, to, add);
+  return WEIR_OK;
+}
+
+weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
+                                  const weir_layout *layout, float *to, weir_decoding how) {
+  (void)context;
+  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
+  return status == WEIR_OK ? weir_units_decode(NULL, &format, message, bytes, layout, to, how)
+                           : status;
+}
+
+weir_status weir_efsignsgd_check(const void *message, size_t bytes, const weir_layout *layout,
+                                 double *peak) {
+  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
+  return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
 }

@@ -102,9 +102,10 @@ typedef struct unit_shares {
   uint8_t *out;        /* behind the header, when encoding */
   const uint8_t *from; /* behind the header, when decoding */
   float *to;
-  bool add;
+  weir_decoding how;
   size_t units, parts;
-  bool bad[WEIR_POOL_MOST]; /* a scale out of range */
+  bool bad[WEIR_POOL_MOST];    /* a scale out of range */
+  double peak[WEIR_POOL_MOST]; /* the largest reach of a part's scales */
 } unit_shares;
 
 static void share_units(unit_shares *all, const weir_pool *pool) {
@@ -184,12 +185,20 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out) 
 
 static void decode_unit(const weir_unit_format *format, const weir_encoded *head,
                         const float *scale, const uint8_t *from, size_t count, float *to,
-                        bool add) {
+                        weir_decoding how) {
   uint8_t code[WEIR_PIECE];
+  float value[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
     weir_cpu()->unpack(from + done / 8 * head->bits, (part + 7) / 8, head->bits, code);
-    format->decode(head, scale, code, part, to + done, add);
+    if (how != WEIR_DECODE_SUBTRACT) {
+      format->decode(head, scale, code, part, to + done, how == WEIR_DECODE_ADD);
+      continue;
+    }
+    format->decode(head, scale, code, part, value, false);
+    for (size_t i = 0; i < part; i++) {
+      to[done + i] -= value[i];
+    }
   }
 }
 
@@ -200,7 +209,9 @@ static void check_part(void *argument, size_t part) {
   for (walk w = start_part(all, part, &at); !all->bad[part] && next(&w);) {
     float scale[WEIR_SCALES_MAX] = {0};
     memcpy(scale, all->from + at, head);
-    all->bad[part] = !all->format->sane(&all->head, scale);
+    double reach = all->format->reach(&all->head, scale);
+    all->bad[part] = !(reach <= (double)FLT_MAX);
+    all->peak[part] = reach > all->peak[part] ? reach : all->peak[part];
     at += head + weir_codes_bytes(w.count, all->head.bits);
   }
 }
@@ -213,33 +224,49 @@ static void decode_part(void *argument, size_t part) {
     float scale[WEIR_SCALES_MAX] = {0};
     memcpy(scale, all->from + at, head);
     decode_unit(all->format, &all->head, scale, all->from + at + head, w.count, all->to + w.at,
-                all->add);
+                all->how);
     at += head + weir_codes_bytes(w.count, all->head.bits);
   }
 }
 
-weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
-                              const void *message, size_t bytes, const weir_layout *layout,
-                              float *to, bool add) {
-  unit_shares all = {.format = format, .layout = layout, .to = to, .add = add};
-  weir_pool *pool = context != NULL ? context->pool : NULL;
-  size_t n = layout->offset[layout->tensors];
-  weir_status status = weir_encoded_open(format->head.codec, message, bytes, n, &all.head);
+/* Looks at all of a message but its codes, of which every one means something. */
+static weir_status check_units(unit_shares *all, const void *message, size_t bytes,
+                               weir_pool *pool) {
+  size_t n = all->layout->offset[all->layout->tensors];
+  weir_status status = weir_encoded_open(all->format->head.codec, message, bytes, n, &all->head);
   if (status != WEIR_OK) {
     return status;
   }
-  if (bytes != message_bytes(layout, all.head.unit, all.head.bits, format->scales)) {
-    return weir_encoded_malformed(all.head.codec, "wrong length");
+  if (bytes != message_bytes(all->layout, all->head.unit, all->head.bits, all->format->scales)) {
+    return weir_encoded_malformed(all->head.codec, "wrong length");
   }
-  all.from = (const uint8_t *)message + sizeof all.head;
-  share_units(&all, pool);
-  /* All scales are looked at before anything is written. */
-  weir_pool_run(pool, check_part, &all, all.parts);
-  for (size_t part = 0; part < all.parts; part++) {
-    if (all.bad[part]) {
-      return weir_encoded_malformed(all.head.codec, "a scale out of range");
+  all->from = (const uint8_t *)message + sizeof all->head;
+  share_units(all, pool);
+  weir_pool_run(pool, check_part, all, all->parts);
+  for (size_t part = 0; part < all->parts; part++) {
+    if (all->bad[part]) {
+      return weir_encoded_malformed(all->head.codec, "a scale out of range");
     }
   }
-  weir_pool_run(pool, decode_part, &all, all.parts);
   return WEIR_OK;
+}
+
+weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
+                              const void *message, size_t bytes, const weir_layout *layout,
+                              float *to, weir_decoding how) {
+  unit_shares all = {.format = format, .layout = layout, .to = to, .how = how};
+  weir_pool *pool = context != NULL ? context->pool : NULL;
+  weir_status status = check_units(&all, message, bytes, pool);
+  if (status == WEIR_OK) {
+    weir_pool_run(pool, decode_part, &all, all.parts);
+  }
+  return status;
+}
+
+weir_status weir_units_check(const weir_unit_format *format, const void *message, size_t bytes,
+                             const weir_layout *layout, double *peak) {
+  unit_shares all = {.format = format, .layout = layout};
+  weir_status status = check_units(&all, message, bytes, NULL);
+  *peak = all.peak[0];
+  return status;
 }

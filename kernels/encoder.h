@@ -45,8 +45,9 @@ typedef struct weir_unit_format {
    * `first`, into their place in a message: where one does not wait for the other, it pays. */
   void (*encode_units)(const struct weir_unit_format *format, const float *x, size_t units,
                        uint64_t seed, uint64_t first, uint8_t *out);
-  /* Do these scales, from the wire, give finite values only? */
-  bool (*sane)(const weir_encoded *head, const float *scale);
+  /* No value that these scales, from the wire, give is larger in magnitude.  More than FLT_MAX, or
+   * NaN: they are refused. */
+  double (*reach)(const weir_encoded *head, const float *scale);
   void (*decode)(const weir_encoded *head, const float *scale, const uint8_t *code, size_t count,
                  float *to, bool add);
 } weir_unit_format;
@@ -66,7 +67,10 @@ weir_status weir_units_encode(weir_codec_context *context, const weir_unit_forma
  * has found them good (weir_encoded_open). */
 weir_status weir_units_decode(weir_codec_context *context, const weir_unit_format *format,
                               const void *message, size_t bytes, const weir_layout *layout,
-                              float *to, bool add);
+                              float *to, weir_decoding how);
+/* As a codec's check(). */
+weir_status weir_units_check(const weir_unit_format *format, const void *message, size_t bytes,
+                             const weir_layout *layout, double *peak);
 
 /* Write a message's header after checking sizes. */
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,
@@ -82,12 +86,6 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
 
 /* --- options beyond a plan's, for tests and for callers without error feedback ---------------- */
 
-typedef struct weir_qsgd_options {
-  unsigned bits;   /* 2..8 */
-  uint32_t bucket; /* elements, a multiple of 8 */
-  bool nearest;    /* instead of stochastic rounding */
-  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
-} weir_qsgd_options;
 size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options);
 weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
                                   uint64_t seed, void *out, size_t capacity, size_t *bytes);

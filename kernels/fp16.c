@@ -6,6 +6,8 @@
 #include "base/base.h"
 #include "kernels/encoder.h"
 
+#define LARGEST 65504.0
+
 size_t weir_fp16_bound(const weir_layout *layout, double cr) {
   (void)cr;
   return sizeof(weir_encoded) + 2 * layout->offset[layout->tensors];
@@ -53,30 +55,44 @@ static bool all_finite(const uint8_t *values, size_t n) {
   return true;
 }
 
-weir_status weir_fp16_decode(weir_codec_context *context, const void *message, size_t bytes,
-                             const weir_layout *layout, float *to, bool add) {
-  (void)context;
+weir_status weir_fp16_check(const void *message, size_t bytes, const weir_layout *layout,
+                            double *peak) {
   weir_encoded head;
   size_t n = layout->offset[layout->tensors];
   weir_status status = weir_encoded_open(WEIR_CODEC_FP16, message, bytes, n, &head);
+  *peak = LARGEST;
   if (status != WEIR_OK) {
     return status;
   }
   if (head.bits != 16 || head.unit != 0 || head.mode != 0 || bytes != sizeof head + 2 * n) {
     return weir_encoded_malformed(WEIR_CODEC_FP16, "wrong header or length");
   }
-  const uint8_t *values = (const uint8_t *)message + sizeof head;
-  if (!all_finite(values, n)) {
-    return weir_encoded_malformed(WEIR_CODEC_FP16, "a value that is not finite");
+  return all_finite((const uint8_t *)message + sizeof head, n)
+             ? WEIR_OK
+             : weir_encoded_malformed(WEIR_CODEC_FP16, "a value that is not finite");
+}
+
+weir_status weir_fp16_decode(weir_codec_context *context, const void *message, size_t bytes,
+                             const weir_layout *layout, float *to, weir_decoding how) {
+  (void)context;
+  size_t n = layout->offset[layout->tensors];
+  double peak;
+  weir_status status = weir_fp16_check(message, bytes, layout, &peak);
+  if (status != WEIR_OK) {
+    return status;
   }
+  const uint8_t *values = (const uint8_t *)message + sizeof(weir_encoded);
   uint16_t piece[WEIR_PIECE];
   float value[WEIR_PIECE];
   for (size_t done = 0; done < n; done += WEIR_PIECE) {
     size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
     memcpy(piece, values + 2 * done, 2 * part);
-    weir_cpu()->fp16_decode(piece, part, add ? value : to + done);
-    for (size_t i = 0; add && i < part; i++) {
+    weir_cpu()->fp16_decode(piece, part, how != WEIR_DECODE_STORE ? value : to + done);
+    for (size_t i = 0; how == WEIR_DECODE_ADD && i < part; i++) {
       to[done + i] += value[i];
+    }
+    for (size_t i = 0; how == WEIR_DECODE_SUBTRACT && i < part; i++) {
+      to[done + i] -= value[i];
     }
   }
   return WEIR_OK;

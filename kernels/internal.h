@@ -123,12 +123,16 @@ typedef weir_status weir_encode_fn(weir_codec_context *context, const float *e,
                                    const weir_layout *layout, double cr, uint64_t seed, void *out,
                                    size_t capacity, size_t *bytes);
 typedef weir_status weir_decode_fn(weir_codec_context *context, const void *message, size_t bytes,
-                                   const weir_layout *layout, float *to, bool add);
+                                   const weir_layout *layout, float *to, weir_decoding how);
+typedef weir_status weir_check_fn(const void *message, size_t bytes, const weir_layout *layout,
+                                  double *peak);
 weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_qsgd_l2_bound, weir_terngrad_bound,
     weir_onebit_bound, weir_efsignsgd_bound;
 weir_encode_fn weir_qsgd_nearest_encode, weir_qsgd_l2_encode, weir_qsgd_l2_nearest_encode;
 weir_encode_fn weir_fp16_encode, weir_qsgd_encode, weir_terngrad_encode, weir_onebit_encode,
     weir_efsignsgd_encode;
+weir_check_fn weir_fp16_check, weir_qsgd_check, weir_terngrad_check, weir_onebit_check,
+    weir_efsignsgd_check;
 weir_decode_fn weir_fp16_decode, weir_qsgd_decode, weir_terngrad_decode, weir_onebit_decode,
     weir_efsignsgd_decode;
 

@@ -3,6 +3,8 @@
  * its sign bit and is decoded to the mean of the elements of that sign, which is the value of
  * least squared error for each of the two halves.  The paper takes the means per column of a
  * weight matrix; Weir does not know shapes and takes them per tensor. */
+#include <math.h>
+
 #include "base/base.h"
 #include "kernels/encoder.h"
 
@@ -39,9 +41,11 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   scale[1] = negative > 0 ? (float)(sum[1] / (double)negative) : 0.0F;
 }
 
-static bool sane(const weir_encoded *head, const float *scale) {
+static double reach(const weir_encoded *head, const float *scale) {
   (void)head;
-  return weir_magnitude(scale[0]) < WEIR_INF_BITS && weir_magnitude(scale[1]) < WEIR_INF_BITS;
+  double plus = fabs((double)scale[0]);
+  double minus = fabs((double)scale[1]);
+  return plus > minus || isnan(plus) ? plus : minus;
 }
 
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
@@ -57,7 +61,7 @@ static void decode_piece(const weir_encoded *head, const float *scale, const uin
 static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_ONEBIT, .bits = 1},
                                         .scales = 2,
                                         .encode = encode_tensor,
-                                        .sane = sane,
+                                        .reach = reach,
                                         .decode = decode_piece};
 
 size_t weir_onebit_bound(const weir_layout *layout, double cr) {
@@ -76,17 +80,29 @@ weir_status weir_onebit_encode(weir_codec_context *context, const float *e,
   return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
 }
 
-weir_status weir_onebit_decode(weir_codec_context *context, const void *message, size_t bytes,
-                               const weir_layout *layout, float *to, bool add) {
-  (void)context;
+/* Is this such a message, of n elements? */
+static weir_status open_message(const void *message, size_t bytes, size_t n) {
   weir_encoded head;
-  weir_status status =
-      weir_encoded_open(WEIR_CODEC_ONEBIT, message, bytes, layout->offset[layout->tensors], &head);
+  weir_status status = weir_encoded_open(WEIR_CODEC_ONEBIT, message, bytes, n, &head);
   if (status != WEIR_OK) {
     return status;
   }
   if (head.bits != 1 || head.unit != 0 || head.mode != 0) {
     return weir_encoded_malformed(WEIR_CODEC_ONEBIT, "unknown bits, unit or mode");
   }
-  return weir_units_decode(NULL, &format, message, bytes, layout, to, add);
+  return WEIR_OK;
+}
+
+weir_status weir_onebit_decode(weir_codec_context *context, const void *message, size_t bytes,
+                               const weir_layout *layout, float *to, weir_decoding how) {
+  (void)context;
+  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
+  return status == WEIR_OK ? weir_units_decode(NULL, &format, message, bytes, layout, to, how)
+                           : status;
+}
+
+weir_status weir_onebit_check(const void *message, size_t bytes, const weir_layout *layout,
+                              double *peak) {
+  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
+  return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
 }

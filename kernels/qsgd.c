@@ -113,10 +113,9 @@ static void encode_buckets(const weir_unit_format *format, const float *x, size_
   }
 }
 
-static bool sane(const weir_encoded *head, const float *scale) {
-  double reach = (double)scale[0] * levels(head);
+static double reach(const weir_encoded *head, const float *scale) {
   double base = head->mode & MODE_L2 ? 0.0 : fabs((double)scale[1]);
-  return scale[0] >= 0.0F && reach + base <= (double)FLT_MAX;
+  return scale[0] >= 0.0F ? (double)scale[0] * levels(head) + base : (double)INFINITY;
 }
 
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
@@ -137,7 +136,7 @@ static weir_unit_format format_of(unsigned bits, uint32_t bucket, unsigned mode)
                             .scales = mode & MODE_L2 ? 1 : 2,
                             .encode = encode_bucket,
                             .encode_units = encode_buckets,
-                            .sane = sane,
+                            .reach = reach,
                             .decode = decode_piece};
 }
 
@@ -219,8 +218,8 @@ weir_status weir_qsgd_l2_nearest_encode(weir_codec_context *context, const float
                      out, capacity, bytes);
 }
 
-weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
-                             const weir_layout *layout, float *to, bool add) {
+static weir_status open_message(const void *message, size_t bytes, const weir_layout *layout,
+                                weir_unit_format *format) {
   weir_encoded head;
   weir_status status =
       weir_encoded_open(WEIR_CODEC_QSGD, message, bytes, layout->offset[layout->tensors], &head);
@@ -230,6 +229,21 @@ weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, s
   if (!good(head.bits, head.unit) || head.mode > (MODE_L2 | MODE_NEAREST)) {
     return weir_encoded_malformed(WEIR_CODEC_QSGD, "unknown bits, bucket or mode");
   }
-  weir_unit_format format = format_of(head.bits, head.unit, head.mode);
-  return weir_units_decode(context, &format, message, bytes, layout, to, add);
+  *format = format_of(head.bits, head.unit, head.mode);
+  return WEIR_OK;
+}
+
+weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
+                             const weir_layout *layout, float *to, weir_decoding how) {
+  weir_unit_format format;
+  weir_status status = open_message(message, bytes, layout, &format);
+  return status == WEIR_OK ? weir_units_decode(context, &format, message, bytes, layout, to, how)
+                           : status;
+}
+
+weir_status weir_qsgd_check(const void *message, size_t bytes, const weir_layout *layout,
+                            double *peak) {
+  weir_unit_format format;
+  weir_status status = open_message(message, bytes, layout, &format);
+  return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
 }

@@ -55,9 +55,9 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
                                              : weir_grid_limit(fired > 0 ? sum / (double)fired : 0);
 }
 
-static bool sane(const weir_encoded *head, const float *scale) {
+static double reach(const weir_encoded *head, const float *scale) {
   (void)head;
-  return *scale >= 0.0F && *scale <= FLT_MAX;
+  return *scale >= 0.0F ? (double)*scale : (double)INFINITY;
 }
 
 static void decode_piece(const weir_encoded *head, const float *scale, const uint8_t *code,
@@ -76,7 +76,7 @@ static weir_unit_format format_of(weir_terngrad_options options) {
       .head = {.codec = WEIR_CODEC_TERNGRAD, .bits = 2, .mode = (uint8_t)mode},
       .scales = 1,
       .encode = encode_tensor,
-      .sane = sane,
+      .reach = reach,
       .decode = decode_piece};
 }
 
@@ -105,18 +105,31 @@ weir_status weir_terngrad_encode(weir_codec_context *context, const float *e,
                                    capacity, bytes);
 }
 
-weir_status weir_terngrad_decode(weir_codec_context *context, const void *message, size_t bytes,
-                                 const weir_layout *layout, float *to, bool add) {
-  (void)context;
+/* Is this such a message, of n elements? */
+static weir_status open_message(const void *message, size_t bytes, size_t n) {
   weir_encoded head;
-  weir_status status = weir_encoded_open(WEIR_CODEC_TERNGRAD, message, bytes,
-                                         layout->offset[layout->tensors], &head);
+  weir_status status = weir_encoded_open(WEIR_CODEC_TERNGRAD, message, bytes, n, &head);
   if (status != WEIR_OK) {
     return status;
   }
   if (head.bits != 2 || head.unit != 0 || head.mode > (MODE_UNCLIPPED | MODE_UNBIASED)) {
     return weir_encoded_malformed(WEIR_CODEC_TERNGRAD, "unknown bits, unit or mode");
   }
+  return WEIR_OK;
+}
+
+weir_status weir_terngrad_decode(weir_codec_context *context, const void *message, size_t bytes,
+                                 const weir_layout *layout, float *to, weir_decoding how) {
+  (void)context;
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  return weir_units_decode(NULL, &format, message, bytes, layout, to, add);
+  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
+  return status == WEIR_OK ? weir_units_decode(NULL, &format, message, bytes, layout, to, how)
+                           : status;
+}
+
+weir_status weir_terngrad_check(const void *message, size_t bytes, const weir_layout *layout,
+                                double *peak) {
+  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
+  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
+  return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
 }

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "lab/out.h"
 
 /* --- over ranks ----------------------------------------------------------------------------- */
 
@@ -34,18 +35,6 @@ static weir_status reduce(weir_session *session, int ranks, const double *from, 
 
 /* --- the two files -------------------------------------------------------------------------- */
 
-static weir_status write_file(const char *directory, const char *name, const GString *text) {
-  char *path = g_build_filename(directory, name, NULL);
-  GError *error = NULL;
-  weir_status status = WEIR_OK;
-  if (!g_file_set_contents(path, text->str, (gssize)text->len, &error)) {
-    status = weir_fail(WEIR_E_IO, "%s", error->message);
-    g_error_free(error);
-  }
-  g_free(path);
-  return status;
-}
-
 static weir_status capture_gaps(weir_session *session, const weir_trainer *trainer, int rank,
                                 int ranks, const char *directory) {
   const size_t tensors = weir_trainer_tensors(trainer);
@@ -59,7 +48,7 @@ static weir_status capture_gaps(weir_session *session, const weir_trainer *train
     for (size_t t = 0; t < tensors; t++)
       g_string_append_printf(text, "%s,%zu,%.3f\n", weir_trainer_tensor_name(trainer, t),
                              weir_trainer_tensor_numel(trainer, t), all[t] * 1e6);
-    status = write_file(directory, "profile.csv", text);
+    status = weir_out_write(directory, "profile.csv", text->str);
     g_string_free(text, TRUE);
   }
   g_free(all);
@@ -120,7 +109,7 @@ static weir_status capture_groups(weir_session *session, const weir_trainer *tra
     GString *text =
         g_string_new("last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms\n");
     append_groups(text, trainer, groups, mean, count);
-    status = write_file(directory, "groups.csv", text);
+    status = weir_out_write(directory, "groups.csv", text->str);
     g_string_free(text, TRUE);
   }
   g_free(least);

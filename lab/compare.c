@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/out.h"
 
 #define BASELINE "none:1:dense-ring"
 #define MARGIN 0.01 /* one point of accuracy */
@@ -189,15 +190,8 @@ weir_status weir_comparison_write(const weir_comparison *c, const char *scenario
   json_builder_end_object(b);
   JsonNode *root = json_builder_get_root(b);
   char *json = json_to_string(root, TRUE), *lined = g_strconcat(json, "\n", NULL);
-  char *path = g_build_filename(directory, "compare.json", NULL);
-  GError *error = NULL;
-  weir_status status = WEIR_OK;
-  if (!g_file_set_contents(path, lined, -1, &error)) {
-    status = weir_fail(WEIR_E_IO, "%s", error->message);
-    g_error_free(error);
-  }
+  const weir_status status = weir_out_write(directory, "compare.json", lined);
   if (text) *text = g_strdup(lined);
-  g_free(path);
   g_free(lined);
   g_free(json);
   json_node_unref(root);

@@ -36,6 +36,7 @@ weir_status weir_mlp_create(weir_mlp *mlp, size_t layers, const size_t *width, s
   size_t widest = 0, activations = 0;
   for (size_t l = 0; l <= layers; l++) {
     mlp->width[l] = width[l];
+    if (l < layers) mlp->slices[l] = 1;
     activations += aligned(rows * width[l]);
     if (width[l] > widest) widest = width[l];
   }
@@ -67,6 +68,18 @@ void weir_mlp_free(weir_mlp *mlp) {
   *mlp = (weir_mlp){0};
 }
 
+void weir_mlp_slice(weir_mlp *mlp, size_t most) {
+  for (size_t l = 0; l < mlp->layers; l++) {
+    const size_t in = mlp->width[l], out = mlp->width[l + 1];
+    const size_t rows = most / in ? most / in : 1; /* of a slice */
+    mlp->slices[l] = most ? (out + rows - 1) / rows : 1;
+  }
+}
+
+size_t weir_mlp_slice_row(const weir_mlp *mlp, size_t layer, size_t s) {
+  return mlp->width[layer + 1] * s / mlp->slices[layer];
+}
+
 void weir_mlp_init(weir_mlp *mlp, uint64_t seed) {
   weir_rng rng;
   weir_rng_seed(&rng, seed);
@@ -79,38 +92,59 @@ void weir_mlp_init(weir_mlp *mlp, uint64_t seed) {
   }
 }
 
-/* c (m x n) = op(a) op(b) + beta c, row-major. */
-static weir_status product(char transpose_a, char transpose_b, size_t m, size_t n, size_t k,
-                           const float *a, const float *b, float beta, float *c) {
-  const dnnl_dim_t lda = (dnnl_dim_t)(transpose_a == 'T' ? m : k);
+static double clock_s(const weir_mlp *mlp) {
+  return mlp->virtual_time ? weir_thread_cpu_s() : weir_now_s();
+}
+
+/* When the processor of wait_until begins: now, or when it was through with what came before. */
+static double begin_s(weir_mlp *mlp) {
+  const double late_s = mlp->late_s;
+  mlp->late_s = 0;
+  return clock_s(mlp) - late_s;
+}
+
+/* As if another processor computed: this one is free meanwhile. */
+static void wait_until(weir_mlp *mlp, double begin, double seconds) {
+  if (!(seconds > 0)) return;
+  const double end = begin + seconds, whole = floor(end);
+  const struct timespec at = {(time_t)whole, (long)((end - whole) * 1e9)};
+  if (mlp->virtual_time) {
+    weir_thread_pass(fmax(0, end - weir_thread_cpu_s()));
+    return;
+  }
+  if (weir_now_s() >= end) return; /* this one is too slow */
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) continue;
+  mlp->late_s = fmax(0, weir_now_s() - end);
+}
+
+/* c (m x n) = op(a) op(b), row-major; a has lda columns.  Takes least_s at least, and flop_s an
+ * operation. */
+static weir_status product(weir_mlp *mlp, double least_s, char transpose_a, char transpose_b,
+                           size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
+                           float *c) {
+  const double begin = begin_s(mlp);
   const dnnl_dim_t ldb = (dnnl_dim_t)(transpose_b == 'T' ? k : n);
   const dnnl_status_t status =
       dnnl_sgemm(transpose_a, transpose_b, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a,
-                 lda, b, ldb, beta, c, (dnnl_dim_t)n);
+                 (dnnl_dim_t)lda, b, ldb, 0.0f, c, (dnnl_dim_t)n);
+  wait_until(mlp, begin, fmax(least_s, 2.0 * (double)m * (double)n * (double)k * mlp->flop_s));
   if (status == dnnl_out_of_memory) return weir_fail(WEIR_E_NOMEM, "oneDNN: no memory");
   if (status != dnnl_success)
     return weir_fail(WEIR_E_INTERNAL, "oneDNN: matrix product failed with status %d", (int)status);
   return WEIR_OK;
 }
 
-/* As if an accelerator computed: the processor is free meanwhile. */
-static void wait_for(double seconds) {
-  if (!(seconds > 0)) return;
-  struct timespec left = {(time_t)seconds, (long)((seconds - floor(seconds)) * 1e9)};
-  while (nanosleep(&left, &left) && errno == EINTR) continue;
-}
-
 weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
   if (!rows || rows > mlp->rows)
     return weir_fail(WEIR_E_INVALID, "%zu rows, expected 1 to %zu", rows, mlp->rows);
+  mlp->late_s = 0;
   for (size_t l = 0; l < mlp->layers; l++) {
     const size_t in = mlp->width[l], out = mlp->width[l + 1];
     const float *bias = mlp->parameter + mlp->bias[l];
     float *y = mlp->activation[l + 1];
-    weir_status status = product('N', 'T', rows, out, in, mlp->activation[l],
-                                 mlp->parameter + mlp->weight[l], 0.0f, y);
+    weir_status status = product(mlp, mlp->layer_s, 'N', 'T', rows, out, in, mlp->activation[l], in,
+                                 mlp->parameter + mlp->weight[l], y);
     if (status) return status;
-    wait_for(mlp->layer_s);
     const int hidden = l + 1 < mlp->layers;
     for (size_t r = 0; r < rows; r++)
       for (size_t j = 0; j < out; j++) {
@@ -149,26 +183,41 @@ static weir_status tell(const weir_mlp *mlp, size_t tensor) {
   return mlp->ready ? mlp->ready(mlp->user, tensor) : WEIR_OK;
 }
 
+/* The gradient of a layer's weight, slice by slice; *told is the next tensor's number. */
+static weir_status weight_gradient(weir_mlp *mlp, size_t l, size_t rows, const float *delta,
+                                   size_t *told) {
+  const size_t in = mlp->width[l], out = mlp->width[l + 1];
+  weir_status status = WEIR_OK;
+  for (size_t s = 0; s < mlp->slices[l] && !status; s++) {
+    const size_t row = weir_mlp_slice_row(mlp, l, s);
+    const size_t count = weir_mlp_slice_row(mlp, l, s + 1) - row;
+    const double least_s = 2 * mlp->layer_s * (double)count / (double)out;
+    status = product(mlp, least_s, 'T', 'N', count, in, rows, delta + row, out, mlp->activation[l],
+                     mlp->gradient + mlp->weight[l] + row * in);
+    if (!status) status = tell(mlp, (*told)++);
+  }
+  return status;
+}
+
 weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, double *loss) {
   const size_t classes = mlp->width[mlp->layers];
   float *delta = mlp->activation[mlp->layers];
   double total = 0;
+  size_t told = 0;
   for (size_t r = 0; r < rows; r++)
     total += softmax_row(delta + r * classes, classes, label[r], 1.0f / (float)rows);
   for (size_t l = mlp->layers; l-- > 0;) {
     const size_t in = mlp->width[l], out = mlp->width[l + 1];
     const float *x = mlp->activation[l];
-    weir_status status =
-        product('T', 'N', out, in, rows, delta, x, 0.0f, mlp->gradient + mlp->weight[l]);
-    wait_for(2 * mlp->layer_s);
-    if (!status) status = tell(mlp, 2 * (mlp->layers - 1 - l));
+    weir_status status = weight_gradient(mlp, l, rows, delta, &told);
     if (status) return status;
     sum_rows(delta, rows, out, mlp->gradient + mlp->bias[l]);
-    status = tell(mlp, 2 * (mlp->layers - 1 - l) + 1);
+    status = tell(mlp, told++);
     if (status) return status;
     if (!l) break;
     float *below = mlp->delta[l % 2];
-    status = product('N', 'N', rows, in, out, delta, mlp->parameter + mlp->weight[l], 0.0f, below);
+    status = product(mlp, 0, 'N', 'N', rows, in, out, delta, out, mlp->parameter + mlp->weight[l],
+                     below);
     if (status) return status;
     for (size_t i = 0; i < rows * in; i++) below[i] = x[i] > 0.0f ? below[i] : 0.0f;
     delta = below;

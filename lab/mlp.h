@@ -4,6 +4,7 @@
 #ifndef WEIR_LAB_MLP_H
 #define WEIR_LAB_MLP_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <weir/status.h>
@@ -21,16 +22,29 @@ typedef struct weir_mlp {
   float *activation[WEIR_MLP_LAYERS_MAX + 1]; /* [0] is the input, filled in by the caller */
   float *delta[2];                            /* gradients of two neighbouring activations */
   float *memory;                              /* what all of the above point into */
-  /* Told of each gradient as soon as backward leaves it alone: 2i is the weight's, 2i + 1 the
-   * bias's of layer layers - 1 - i.  NULL: nobody; a failure ends the pass. */
+  size_t slices[WEIR_MLP_LAYERS_MAX]; /* that a weight's gradient is computed in, by layer */
+  /* Told of each gradient as soon as backward leaves it alone, in this order: the slices of a
+   * layer's weight, its bias, then those of the layer below.  NULL: nobody; a failure ends the
+   * pass. */
   weir_status (*ready)(void *user, size_t tensor);
   void *user;
-  double layer_s; /* waited in the forward pass of every layer, twice that in its backward pass */
+  /* As if another processor computed.  A layer takes at least layer_s forward and twice that
+   * backward, and every matrix product flop_s an operation (a multiplication or an addition); what
+   * this processor is faster by is waited for. */
+  double layer_s, flop_s;
+  double late_s;     /* that the thread woke up too late: the other processor has gone on */
+  bool virtual_time; /* the thread's processor time: nothing is waited for, it passes at once */
 } weir_mlp;
 
 /* layers >= 1, every width >= 1, rows >= 1, else WEIR_E_INVALID.  Parameters are zero. */
 weir_status weir_mlp_create(weir_mlp *mlp, size_t layers, const size_t *width, size_t rows);
 void weir_mlp_free(weir_mlp *mlp);
+
+/* Weights are sliced into as few equal parts (give or take a row) of whole rows as hold at most so
+ * many elements each, or a row; 0: not at all. */
+void weir_mlp_slice(weir_mlp *mlp, size_t most);
+/* Slice s of a layer's weight begins with this row (an output); s = slices[layer]: the end. */
+size_t weir_mlp_slice_row(const weir_mlp *mlp, size_t layer, size_t s);
 
 /* He initialisation (He et al. 2015): weights normal with variance 2 / inputs, biases zero; a
  * function of the seed alone. */

@@ -2,12 +2,13 @@
  * before this run writes, and of this run's files when it fails. */
 #include <errno.h>
 #include <glib.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
-#include "lab/runner_private.h"
+#include "lab/out.h"
 
 static const char *const results[] = {"summary.json", "steps.csv",   "decisions.jsonl",
                                       "report.html",  "profile.csv", "groups.csv"};
@@ -64,4 +65,16 @@ weir_status weir_out_open(const char *out) {
   if (g_mkdir_with_parents(out, 0777)) return unusable(out, strerror(errno));
   weir_out_discard(out);
   return WEIR_OK;
+}
+
+weir_status weir_out_write(const char *out, const char *name, const char *text) {
+  char *path = g_build_filename(out, name, NULL);
+  GError *error = NULL;
+  weir_status status = WEIR_OK;
+  if (!g_file_set_contents(path, text, -1, &error)) {
+    status = weir_fail(WEIR_E_IO, "%s", error->message);
+    g_error_free(error);
+  }
+  g_free(path);
+  return status;
 }

@@ -54,11 +54,8 @@ static void read_run(weir_report_place *place, JsonObject *from, entry *to) {
 
 static weir_status read_comparison(comparison *c, const char *directory) {
   weir_report_place place = {.file = "compare.json"};
-  size_t bytes = 0;
-  char *text = weir_report_slurp(&place, directory, &bytes);
-  if (!text) return place.status;
   JsonParser *parser = json_parser_new_immutable();
-  JsonObject *root = weir_report_json(&place, parser, text, bytes);
+  JsonObject *root = weir_report_load(&place, parser, directory);
   if (root) {
     c->target = weir_report_number(&place, root, "target_accuracy", WEIR_OPTIONAL);
     JsonArray *list = weir_report_array(&place, root, "runs", WEIR_REQUIRED);
@@ -71,7 +68,6 @@ static weir_status read_comparison(comparison *c, const char *directory) {
     if (!c->count) weir_report_refuse(&place, "'runs' is empty");
   }
   g_object_unref(parser);
-  g_free(text);
   return place.status;
 }
 

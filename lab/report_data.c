@@ -43,11 +43,8 @@ static void read_phases(weir_report_place *place, JsonObject *root, weir_report_
 
 weir_status weir_report_summary_read(weir_report_data *data, const char *directory) {
   weir_report_place place = {.file = "summary.json"};
-  size_t bytes = 0;
-  char *text = weir_report_slurp(&place, directory, &bytes);
-  if (!text) return place.status;
   JsonParser *parser = json_parser_new_immutable();
-  JsonObject *root = weir_report_json(&place, parser, text, bytes);
+  JsonObject *root = weir_report_load(&place, parser, directory);
   if (root) {
     weir_report_summary *s = &data->summary;
     s->network = weir_report_text(&place, root, "network", WEIR_REQUIRED);
@@ -70,7 +67,6 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
       s->accuracy = weir_report_points(&place, root, "accuracy", &s->accuracy_count);
   }
   g_object_unref(parser);
-  g_free(text);
   return place.status;
 }
 

@@ -90,6 +90,8 @@ void weir_report_refuse(weir_report_place *place, const char *format, ...) G_GNU
 /* The text as one JSON object that outlives nothing but `parser`; NULL on error. */
 JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const char *text,
                              size_t bytes);
+/* The place's whole file, the same way. */
+JsonObject *weir_report_load(weir_report_place *place, JsonParser *parser, const char *directory);
 
 typedef enum weir_report_need { WEIR_REQUIRED, WEIR_OPTIONAL } weir_report_need;
 /* A finite number, not negative; NAN when optional and missing or null. */

@@ -179,12 +179,18 @@ static void plan_data(GString *g, const weir_report_data *data) {
   }
 }
 
+/* Where the axis of ratios begins. */
+static double lowest_ratio(const weir_report_data *data) {
+  double lowest = 0.001;
+  for (size_t i = 0; i < data->step_count; i++) lowest = fmin(lowest, data->steps[i].cr);
+  return lowest;
+}
+
 static void plan_figure(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
   weir_figures_begin(f, WIDTH, 430);
   plan_data(g, data);
-  double lowest = 0.001;
-  for (size_t i = 0; i < data->step_count; i++) lowest = fmin(lowest, data->steps[i].cr);
+  const double lowest = lowest_ratio(data);
   g_string_append(g, "set datafile missing 'nan'\nset multiplot\nunset key\n");
   step_range(g, data);
   mark_phases(g, data, false, false);
@@ -279,8 +285,7 @@ static void density_figure(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
   weir_figures_begin(f, WIDTH, 320);
   density_data(g, data);
-  double lowest = 0.001;
-  for (size_t i = 0; i < data->step_count; i++) lowest = fmin(lowest, data->steps[i].cr);
+  const double lowest = lowest_ratio(data);
   g_string_append_printf(g,
                          "set multiplot layout 1,2\nunset key\nset style fill solid 1 noborder\n"
                          "set tmargin 1\nset bmargin 3.4\n"

@@ -77,6 +77,14 @@ JsonObject *weir_report_json(weir_report_place *place, JsonParser *parser, const
   return NULL;
 }
 
+JsonObject *weir_report_load(weir_report_place *place, JsonParser *parser, const char *directory) {
+  size_t bytes = 0;
+  char *text = weir_report_slurp(place, directory, &bytes);
+  JsonObject *root = text ? weir_report_json(place, parser, text, bytes) : NULL;
+  g_free(text);
+  return root;
+}
+
 /* NULL when missing or null. */
 static JsonNode *member(weir_report_place *place, JsonObject *object, const char *name,
                         weir_report_need need) {

@@ -35,6 +35,7 @@ static weir_status outcome(weir_status status, int code, const uml_view *view) {
 
 weir_status weir_run_uml(weir_run *run) {
   char self[4096], workers[32], seed[32];
+  const char *clock = weir_uml_clock_name(run->clock);
   const ssize_t length = readlink("/proc/self/exe", self, sizeof self - 1);
   if (length < 0) return weir_fail(WEIR_E_IO, "/proc/self/exe: %s", strerror(errno));
   self[length] = 0;
@@ -42,9 +43,10 @@ weir_status weir_run_uml(weir_run *run) {
   (void)g_snprintf(seed, sizeof seed, "%" PRIu64, run->scenario.seed);
   char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
   const bool live = run->progress.style != WEIR_PROGRESS_PLAIN;
-  const char *argv[] = {self,        "run",          scenario, "--out",     "/run/out", "--policy",
-                        run->policy, "--network",    "tc",     "--workers", workers,    "--seed",
-                        seed,        "--inside-uml", NULL,     NULL,        NULL};
+  const char *argv[] = {self,        "run",          scenario,  "--out",     "/run/out", "--policy",
+                        run->policy, "--network",    "tc",      "--workers", workers,    "--seed",
+                        seed,        "--inside-uml", "--clock", clock,       NULL,       NULL,
+                        NULL};
   size_t given = sizeof argv / sizeof *argv - 3;
   if (live) argv[given++] = "--relay";
   if (run->options.profile) argv[given] = "--profile";
@@ -54,6 +56,7 @@ weir_status weir_run_uml(weir_run *run) {
       .out = run->out,
       .memory_mib = (size_t)(1.5 * (double)run->memory_bytes / 1048576) + BOOT_AND_DATA_MIB,
       .timeout_s = LONGEST_S,
+      .clock = run->clock,
       .line = take_line,
       .user = &view};
   int code = 0;

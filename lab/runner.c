@@ -120,6 +120,29 @@ static weir_status parse_network(weir_run *run) {
                    "command line: --network %s is unknown; expected auto, tc, uml or sim", text);
 }
 
+/* A clock that is not real belongs to User-Mode Linux, which `auto` then means. */
+static weir_status parse_clock(weir_run *run) {
+  const char *text = run->options.clock;
+  char why[512];
+  if (text && !weir_uml_clock_parse(text, &run->clock))
+    return weir_fail(WEIR_E_INVALID,
+                     "command line: --clock %s is unknown; expected real or skip-idle", text);
+  if (run->clock == WEIR_UML_CLOCK_FREE_CPU)
+    return weir_fail(WEIR_E_INVALID,
+                     "command line: --clock free-cpu is for links alone (weir bench grid), and a "
+                     "run's workers compute; expected real or skip-idle");
+  if (run->clock == WEIR_UML_CLOCK_REAL || run->options.inside_uml) return WEIR_OK;
+  if (run->network != WEIR_NETWORK_AUTO && run->network != WEIR_NETWORK_UML)
+    return weir_fail(WEIR_E_INVALID,
+                     "command line: --clock %s is a clock of User-Mode Linux's; expected --network "
+                     "uml",
+                     text);
+  if (!weir_uml_available(run->clock, why))
+    return weir_fail(WEIR_E_INVALID, "command line: --clock %s: %s", text, why);
+  run->network = WEIR_NETWORK_UML;
+  return WEIR_OK;
+}
+
 static double available_bytes(void) {
   FILE *file = fopen("/proc/meminfo", "re");
   char line[128];
@@ -174,6 +197,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   weir_status status = weir_scenario_read(&run->scenario, options->scenario);
   if (!status) status = apply_options(run);
   if (!status && !options->launched) status = parse_network(run);
+  if (!status && !options->launched) status = parse_clock(run);
   if (!status && !options->launched) status = check_memory(run);
   if (!status && *run->scenario.trace.file)
     status = weir_trace_read(&run->trace, &run->scenario.trace);
@@ -208,7 +232,7 @@ const char *weir_run_network(const weir_run *run) {
 /* The first that works, and why not those before it. */
 static weir_status choose_network(weir_run *run) {
   if (run->network == WEIR_NETWORK_SIM) return WEIR_OK;
-  char why[256];
+  char why[512];
   char *said = NULL;
   if (run->network != WEIR_NETWORK_UML) {
     weir_status status = weir_run_tc_probe();
@@ -219,7 +243,7 @@ static weir_status choose_network(weir_run *run) {
     if (run->network == WEIR_NETWORK_TC) return status;
     said = g_strdup_printf("tc: %s", weir_last_error());
   }
-  if (weir_uml_available(why)) {
+  if (weir_uml_available(run->clock, why)) {
     run->network = WEIR_NETWORK_UML;
   } else if (run->network == WEIR_NETWORK_UML) {
     return weir_fail(WEIR_E_UNSUPPORTED, "uml: %s", why);
@@ -252,11 +276,13 @@ weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario
   if (rename(run->journal, decisions) && !g_file_set_contents(decisions, "", 0, NULL))
     status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", decisions, strerror(errno));
   g_free(decisions);
-  const weir_summary summary = {.scenario = scenario,
-                                .log = log,
-                                .network = weir_run_network(run),
-                                .policy = run->policy,
-                                .weights_sha256 = weights_sha256};
+  const weir_summary summary = {
+      .scenario = scenario,
+      .log = log,
+      .network = weir_run_network(run),
+      .clock = run->network == WEIR_NETWORK_SIM ? "modelled" : weir_uml_clock_name(run->clock),
+      .policy = run->policy,
+      .weights_sha256 = weights_sha256};
   if (!status) status = weir_steplog_write(log, run->out);
   return status ? status : weir_summary_write(&summary, run->out);
 }

@@ -13,7 +13,8 @@ typedef struct weir_run_options {
   const char *out;     /* folder; made when the run begins */
   const char *policy;  /* NULL: the scenario's */
   const char *network; /* "auto", "tc", "uml" or "sim"; NULL: auto */
-  int64_t workers;     /* negative: the scenario's */
+  const char *clock; /* "real" or "skip-idle" (uml.h); NULL: real.  skip-idle is not for tc, sim */
+  int64_t workers;   /* negative: the scenario's */
   bool has_seed;
   uint64_t seed;
   bool inside_uml; /* this is the command that runs inside User-Mode Linux: the network is tc,

@@ -3,9 +3,11 @@
 #define WEIR_LAB_RUNNER_PRIVATE_H
 
 #include "lab/crew.h"
+#include "lab/out.h"
 #include "lab/runner.h"
 #include "lab/trace.h"
 #include "lab/trainer.h"
+#include "lab/uml.h"
 #include "lab/worker.h"
 
 typedef enum weir_network_kind {
@@ -22,6 +24,7 @@ struct weir_run {
   weir_trace trace;
   char *out, *policy, *journal; /* journal: where decisions are written while the run lasts */
   weir_network_kind network;
+  weir_uml_clock clock;
   uint64_t job_id;
   uint64_t memory_bytes; /* that all workers need, estimated */
   weir_progress progress;
@@ -43,11 +46,5 @@ weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
 /* The same under another description of the scenario. */
 weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario,
                               const weir_steplog *log, const char (*weights_sha256)[65]);
-
-/* Files of a run in its folder. */
-weir_status weir_out_check(const char *out); /* writable, or could be made; touches nothing */
-weir_status weir_out_open(const char *out);  /* make it; remove an older run's files */
-void weir_out_discard(const char *out);      /* remove this run's files, whole or not */
-#define WEIR_OUT_JOURNAL ".weir-decisions.tmp"
 
 #endif

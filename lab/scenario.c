@@ -300,6 +300,7 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
                        .seed = 1,
                        .timeout_s = 10,
                        .codec_threads = 1,
+                       .tcp_streams = 1,
                        .policy = "weir",
                        .dataset = "fashion-mnist",
                        .model = "mlp",

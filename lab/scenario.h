@@ -53,6 +53,7 @@ typedef struct weir_scenario {
   double timeout_s;
   char policy[WEIR_SCENARIO_TEXT_MAX]; /* default of --policy */
   uint32_t codec_threads;              /* of each worker */
+  uint32_t tcp_streams;                /* between each two workers */
   uint32_t overlap;                    /* 1: policy weir may plan groups of tensors */
   uint32_t segments; /* that TCP sends at a time at least; 0: as the kernel has it */
   int workers_line;  /* 0: set on the command line */
@@ -61,7 +62,8 @@ typedef struct weir_scenario {
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];
   char model[WEIR_SCENARIO_TEXT_MAX];
   uint32_t batch;
-  double layer_ms; /* see weir_trainer_config.layer_s */
+  double layer_ms, gflops; /* as if another processor computed: see lab/mlp.h */
+  uint32_t slice;          /* see weir_trainer_config */
   double learning_rate, momentum, weight_decay, decay_factor;
   uint32_t decay_epochs[WEIR_SCENARIO_DECAYS_MAX]; /* as counted in the file */
   size_t decays;

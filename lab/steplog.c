@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "base/base.h"
+#include "lab/out.h"
 
 weir_status weir_steplog_add(weir_steplog *log, const weir_row *row) {
   if (log->count == log->room) {
@@ -57,14 +58,7 @@ weir_status weir_steplog_write(const weir_steplog *log, const char *directory) {
       "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
       "set_bandwidth_gbps,elapsed_s,accuracy\n");
   for (size_t i = 0; i < log->count; i++) append_row(text, &log->rows[i]);
-  char *path = g_build_filename(directory, "steps.csv", NULL);
-  GError *error = NULL;
-  weir_status status = WEIR_OK;
-  if (!g_file_set_contents(path, text->str, (gssize)text->len, &error)) {
-    status = weir_fail(WEIR_E_IO, "%s", error->message);
-    g_error_free(error);
-  }
-  g_free(path);
+  const weir_status status = weir_out_write(directory, "steps.csv", text->str);
   g_string_free(text, TRUE);
   return status;
 }

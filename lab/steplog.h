@@ -22,6 +22,7 @@ typedef struct weir_summary {
   const weir_scenario *scenario;
   const weir_steplog *log;
   const char *network; /* "tc", "uml" or "sim" */
+  const char *clock;   /* "real", "skip-idle" or "modelled" */
   const char *policy;
   const char (*weights_sha256)[65]; /* one a rank */
 } weir_summary;

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/out.h"
 #include "lab/steplog.h"
 
 /* --- figures ---------------------------------------------------------------------------------- */
@@ -213,14 +214,7 @@ static weir_status write_json(JsonBuilder *b, const char *directory) {
   json_generator_set_pretty(generator, TRUE);
   char *text = json_generator_to_data(generator, NULL);
   char *lined = g_strconcat(text, "\n", NULL);
-  char *path = g_build_filename(directory, "summary.json", NULL);
-  GError *error = NULL;
-  weir_status status = WEIR_OK;
-  if (!g_file_set_contents(path, lined, -1, &error)) {
-    status = weir_fail(WEIR_E_IO, "%s", error->message);
-    g_error_free(error);
-  }
-  g_free(path);
+  const weir_status status = weir_out_write(directory, "summary.json", lined);
   g_free(lined);
   g_free(text);
   json_node_unref(root);
@@ -237,6 +231,7 @@ weir_status weir_summary_write(const weir_summary *s, const char *directory) {
   add_text(b, "scenario", s->scenario->name);
   add_whole(b, "workers", s->scenario->workers);
   add_text(b, "network", s->network);
+  add_text(b, "clock", s->clock);
   add_text(b, "policy", s->policy);
   add_whole(b, "seed", (gint64)s->scenario->seed);
   add_totals(b, s->log);

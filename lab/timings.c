@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "lab/out.h"
 
 /* Of a step: these, a gap a tensor, then of every group where it ends, its place, and its times. */
 enum { STEP, PLAN, GROUPS, BEGIN, WHOLE, FORWARD, HEAD };
@@ -112,14 +113,7 @@ weir_status weir_timings_write(const weir_timings *timings, const char *director
   for (size_t at = 0; at < timings->count;)
     at += append_step(text, timings->value + at, timings->tensors);
   char *name = g_strdup_printf("timings-%d.csv", rank);
-  char *path = g_build_filename(directory, name, NULL);
-  GError *error = NULL;
-  weir_status status = WEIR_OK;
-  if (!g_file_set_contents(path, text->str, (gssize)text->len, &error)) {
-    status = weir_fail(WEIR_E_IO, "%s", error->message);
-    g_error_free(error);
-  }
-  g_free(path);
+  const weir_status status = weir_out_write(directory, name, text->str);
   g_free(name);
   g_string_free(text, TRUE);
   return status;

@@ -12,7 +12,7 @@
 /* Of oneDNN's OpenMP runtime; declared here because <omp.h> is one compiler's own. */
 void omp_set_num_threads(int threads);
 
-enum { EVALUATE_ROWS = 200, NAME_MAX_BYTES = 16, PIXELS = 784, CLASSES = 10 };
+enum { EVALUATE_ROWS = 200, NAME_MAX_BYTES = 24, PIXELS = 784, CLASSES = 10 };
 
 /* One row a model: hidden layers of given widths between pixels and classes. */
 typedef struct model_row {
@@ -38,6 +38,13 @@ typedef struct position {
   uint64_t step;             /* updates made */
 } position;
 
+/* A tensor: a weight, a slice of one, or a bias. */
+typedef struct part {
+  char name[NAME_MAX_BYTES];
+  size_t offset, numel, rows;
+  bool bias;
+} part;
+
 struct weir_trainer {
   weir_trainer_config config;
   uint64_t *decay_steps;
@@ -50,9 +57,9 @@ struct weir_trainer {
   uint64_t order_of; /* permutation seed that order was made from */
   position at;
   const model_row *model;
+  part *parts; /* [tensors] in backward order */
   size_t tensors;
   weir_status (*forward_over)(void *user);
-  char name[2 * WEIR_MLP_LAYERS_MAX][NAME_MAX_BYTES];
 };
 
 static const model_row *find_model(const char *name) {
@@ -86,6 +93,9 @@ static weir_status check(const weir_trainer_config *c, const weir_dataset *data)
   for (size_t i = 1; i < c->decays; i++)
     if (c->decay_steps[i] <= c->decay_steps[i - 1])
       return weir_fail(WEIR_E_INVALID, "decay steps must ascend");
+  if (!(c->layer_s >= 0 && isfinite(c->layer_s) && c->flop_s >= 0 && isfinite(c->flop_s)))
+    return weir_fail(WEIR_E_INVALID, "%g s a layer and %g s an operation, expected 0 or more",
+                     c->layer_s, c->flop_s);
   if (c->threads < 1)
     return weir_fail(WEIR_E_INVALID, "%d threads, expected 1 or more", c->threads);
   return WEIR_OK;
@@ -105,6 +115,35 @@ static void shuffle(weir_trainer *t) {
   t->order_of = t->at.permutation_seed;
 }
 
+static void list_layer(weir_trainer *t, size_t l) {
+  const weir_mlp *mlp = &t->mlp;
+  for (size_t s = 0; s < mlp->slices[l]; s++) {
+    part *p = &t->parts[t->tensors++];
+    const size_t row = weir_mlp_slice_row(mlp, l, s), in = mlp->width[l];
+    p->rows = weir_mlp_slice_row(mlp, l, s + 1) - row;
+    p->offset = mlp->weight[l] + row * in;
+    p->numel = p->rows * in;
+    if (mlp->slices[l] > 1)
+      (void)g_snprintf(p->name, sizeof p->name, "fc%zu.weight/%zu", l + 1, s);
+    else
+      (void)g_snprintf(p->name, sizeof p->name, "fc%zu.weight", l + 1);
+  }
+  part *p = &t->parts[t->tensors++];
+  *p = (part){.offset = mlp->bias[l], .numel = mlp->width[l + 1], .rows = 1, .bias = true};
+  (void)g_snprintf(p->name, sizeof p->name, "fc%zu.bias", l + 1);
+}
+
+static weir_status list_tensors(weir_trainer *t) {
+  weir_mlp *mlp = &t->mlp;
+  size_t most = mlp->layers;
+  weir_mlp_slice(mlp, t->config.slice);
+  for (size_t l = 0; l < mlp->layers; l++) most += mlp->slices[l];
+  t->parts = calloc(most, sizeof *t->parts);
+  if (!t->parts) return weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", most);
+  for (size_t l = mlp->layers; l-- > 0;) list_layer(t, l);
+  return WEIR_OK;
+}
+
 static weir_status allocate(weir_trainer *t) {
   const weir_trainer_config *c = &t->config;
   const size_t rows = c->batch > EVALUATE_ROWS ? c->batch : EVALUATE_ROWS;
@@ -114,8 +153,8 @@ static weir_status allocate(weir_trainer *t) {
     width[l + 1] = model->width ? model->width[l] : model->common;
   width[model->hidden + 1] = CLASSES;
   weir_status status = weir_mlp_create(&t->mlp, model->hidden + 1, width, rows);
+  if (!status) status = list_tensors(t);
   if (status) return status;
-  t->tensors = 2 * t->mlp.layers;
   t->momentum = calloc(t->mlp.parameters, sizeof *t->momentum);
   t->label = malloc(c->batch);
   t->order = malloc(t->data->train * sizeof *t->order);
@@ -143,9 +182,6 @@ weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *c
     return status;
   }
   for (int i = 0; i < 256; i++) t->pixel[i] = (float)((i / 255.0 - pixel_mean) / pixel_deviation);
-  for (size_t i = 0; i < t->tensors; i++)
-    (void)g_snprintf(t->name[i], sizeof t->name[i], "fc%zu.%s", t->mlp.layers - i / 2,
-                     i % 2 ? "bias" : "weight");
   weir_mlp_init(&t->mlp, config->seed);
   /* Another stream than the weights' own. */
   weir_rng_seed(&t->at.rng, config->seed ^ UINT64_C(0x5a3b1e0f9c7d2468));
@@ -158,6 +194,7 @@ weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *c
 void weir_trainer_free(weir_trainer *t) {
   if (!t) return;
   weir_mlp_free(&t->mlp);
+  free(t->parts);
   free(t->momentum);
   free(t->label);
   free(t->order);
@@ -165,29 +202,22 @@ void weir_trainer_free(weir_trainer *t) {
   free(t);
 }
 
-/* Tensor 2i is the weight, 2i+1 the bias of layer layers-1-i. */
-static size_t tensor_offset(const weir_trainer *t, size_t tensor) {
-  const size_t layer = t->mlp.layers - 1 - tensor / 2;
-  return tensor % 2 ? t->mlp.bias[layer] : t->mlp.weight[layer];
-}
-
 size_t weir_trainer_tensors(const weir_trainer *t) { return t->tensors; }
 
 const char *weir_trainer_tensor_name(const weir_trainer *t, size_t tensor) {
-  return t->name[tensor];
+  return t->parts[tensor].name;
 }
 
 size_t weir_trainer_tensor_numel(const weir_trainer *t, size_t tensor) {
-  const size_t end = tensor + 1 < t->tensors ? tensor_offset(t, tensor + 1) : t->mlp.parameters;
-  return end - tensor_offset(t, tensor);
+  return t->parts[tensor].numel;
 }
 
 size_t weir_trainer_tensor_rows(const weir_trainer *t, size_t tensor) {
-  return tensor % 2 ? 1 : t->mlp.width[t->mlp.layers - tensor / 2];
+  return t->parts[tensor].rows;
 }
 
 float *weir_trainer_gradient(weir_trainer *t, size_t tensor) {
-  return t->mlp.gradient + tensor_offset(t, tensor);
+  return t->mlp.gradient + t->parts[tensor].offset;
 }
 
 static void load_images(weir_trainer *t, const uint8_t *image, size_t row) {
@@ -215,10 +245,12 @@ weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
   omp_set_num_threads(t->config.threads); /* holds for the calling thread only */
   draw(t);
   t->mlp.layer_s = t->config.layer_s; /* evaluating does not wait */
+  t->mlp.flop_s = t->config.flop_s;
+  t->mlp.virtual_time = t->config.virtual_time;
   weir_status status = weir_mlp_forward(&t->mlp, t->config.batch);
   if (!status && t->forward_over) status = t->forward_over(t->mlp.user);
   if (!status) status = weir_mlp_backward(&t->mlp, t->config.batch, t->label, loss);
-  t->mlp.layer_s = 0;
+  t->mlp.layer_s = t->mlp.flop_s = 0;
   return status;
 }
 
@@ -242,8 +274,9 @@ void weir_trainer_update(weir_trainer *t) {
   for (size_t i = 0; i < t->config.decays && t->config.decay_steps[i] <= t->at.step; i++)
     rate *= t->config.decay_factor;
   for (size_t i = 0; i < t->tensors; i++) {
-    const size_t at = tensor_offset(t, i);
-    const float wd = i % 2 ? 0.0f : (float)t->config.weight_decay; /* biases do not decay */
+    const size_t at = t->parts[i].offset;
+    const float wd =
+        t->parts[i].bias ? 0.0f : (float)t->config.weight_decay; /* biases do not decay */
     descend(t->mlp.parameter + at, t->momentum + at, t->mlp.gradient + at,
             weir_trainer_tensor_numel(t, i), (float)rate, (float)t->config.momentum, wd);
   }

@@ -29,9 +29,11 @@ typedef struct weir_trainer_config {
   double decay_factor;         /* learning rate times this at each decay step */
   const uint64_t *decay_steps; /* ascending; may be NULL */
   size_t decays;
-  int threads;    /* BLAS threads, 1 */
-  double layer_s; /* an accelerator's time for a layer's forward pass, waited for; its backward pass
-                     takes twice that.  0: none */
+  int threads;            /* BLAS threads, 1 */
+  double layer_s, flop_s; /* as if another processor computed: see lab/mlp.h.  0: this one */
+  bool virtual_time;      /* likewise */
+  size_t slice;           /* weights' gradients come in slices of at most so many elements, each a
+                             tensor NAME/NUMBER; 0: whole */
 } weir_trainer_config;
 
 /* Is there such a model? */
@@ -46,7 +48,7 @@ void weir_trainer_free(weir_trainer *trainer);
 size_t weir_trainer_tensors(const weir_trainer *trainer);
 const char *weir_trainer_tensor_name(const weir_trainer *trainer, size_t tensor);
 size_t weir_trainer_tensor_numel(const weir_trainer *trainer, size_t tensor);
-/* Of a weight matrix, row after row; 1 for a bias. */
+/* Of a weight matrix or a slice of it, row after row; 1 for a bias. */
 size_t weir_trainer_tensor_rows(const weir_trainer *trainer, size_t tensor);
 float *weir_trainer_gradient(weir_trainer *trainer, size_t tensor);
 /* Registers weights and momentum as state, and hooks for RNG, data cursor and step counter. */

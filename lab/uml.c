@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "lab/uml_kernel.h"
 #include "lab/uml_script.h"
 
 enum { DEFAULT_MIB = 1024, MIN_MIB = 64, POLL_MS = 100, LINE_MAX_BYTES = 8192 };
@@ -49,16 +50,17 @@ static const char *memory_folder(size_t mib) {
   return (double)info.f_bavail * (double)info.f_frsize > (double)mib * 1048576.0 ? shm : NULL;
 }
 
-bool weir_uml_available(char why[256]) {
+bool weir_uml_available(weir_uml_clock clock, char why[512]) {
   char path[WEIR_UML_PATH];
+  bool modules;
   const char *reason = NULL;
-  if (weir_uml_find_program("linux.uml", path) != WEIR_OK)
-    reason = "User-Mode Linux (linux.uml, Debian package user-mode-linux) is not installed";
+  if (weir_uml_find_kernel(clock, path, &modules) != WEIR_OK)
+    reason = weir_last_error();
   else if (weir_uml_find_program("busybox", path) != WEIR_OK)
     reason = "busybox (Debian package busybox-static) is not installed";
-  else if (access("/usr/lib/uml/modules", R_OK | X_OK))
+  else if (modules && access("/usr/lib/uml/modules", R_OK | X_OK))
     reason = "the modules of User-Mode Linux are not in /usr/lib/uml/modules";
-  (void)snprintf(why, 256, "%s", reason ? reason : "");
+  (void)snprintf(why, 512, "%s", reason ? reason : "");
   return !reason;
 }
 
@@ -163,17 +165,35 @@ static weir_status post_warden(machine *m) {
 }
 
 static weir_status boot(machine *m) {
-  char program[WEIR_UML_PATH], memory[32], init[300], log_path[300];
-  weir_status status = weir_uml_find_program("linux.uml", program);
+  char program[WEIR_UML_PATH], memory[32], init[300], log_path[300], parameter[32];
+  bool modules;
+  weir_status status = weir_uml_find_kernel(m->config->clock, program, &modules);
   if (status != WEIR_OK) return status;
   (void)snprintf(memory, sizeof memory, "mem=%zuM",
                  m->config->memory_mib ? m->config->memory_mib : (size_t)DEFAULT_MIB);
   (void)snprintf(init, sizeof init, "init=%s/init", m->folder.path);
   (void)snprintf(log_path, sizeof log_path, "%s/kernel.log", m->folder.path);
-  char *argv[] = {
-      "linux.uml",      memory,         "rootfstype=hostfs", "root=/dev/root", "ro",
-      "hostfs=/",       init,           "con=null",          "con0=fd:3,fd:4", "con1=fd:5,fd:6",
-      "con2=fd:7,fd:8", "console=tty2", "loglevel=4",        "panic=-1",       NULL};
+  char *argv[] = {"linux.uml",
+                  memory,
+                  "rootfstype=hostfs",
+                  "root=/dev/root",
+                  "ro",
+                  "hostfs=/",
+                  init,
+                  "con=null",
+                  "con0=fd:3,fd:4",
+                  "con1=fd:5,fd:6",
+                  "con2=fd:7,fd:8",
+                  "console=tty2",
+                  "loglevel=4",
+                  "panic=-1",
+                  NULL,
+                  NULL};
+  const char *clock = weir_uml_clock_parameter(m->config->clock);
+  if (clock) {
+    (void)snprintf(parameter, sizeof parameter, "%s", clock);
+    argv[sizeof argv / sizeof *argv - 2] = parameter;
+  }
   int out[2] = {-1, -1}, err[2] = {-1, -1};
   const int log = open(log_path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
   if (log < 0 || pipe2(out, O_CLOEXEC) || pipe2(err, O_CLOEXEC)) {
@@ -279,7 +299,7 @@ static weir_status verdict(const machine *m, bool timed_out, double timeout_s, i
 }
 
 weir_status weir_uml_run(const weir_uml_config *config, int *exit_code) {
-  char why[256];
+  char why[512];
   *exit_code = -1;
   if (!config->argv || !config->argv[0] || !(config->timeout_s >= 0))
     return weir_fail(WEIR_E_INVALID, "User-Mode Linux needs a command and a time-out");
@@ -287,7 +307,7 @@ weir_status weir_uml_run(const weir_uml_config *config, int *exit_code) {
     return weir_fail(WEIR_E_INVALID, "User-Mode Linux needs at least %d MiB", MIN_MIB);
   if (config->out && access(config->out, W_OK | X_OK))
     return weir_fail(WEIR_E_IO, "cannot write in %s: %s", config->out, strerror(errno));
-  if (!weir_uml_available(why)) return weir_fail(WEIR_E_UNSUPPORTED, "%s", why);
+  if (!weir_uml_available(config->clock, why)) return weir_fail(WEIR_E_UNSUPPORTED, "%s", why);
   const double timeout_s = config->timeout_s > 0 ? config->timeout_s : default_timeout_s;
   const double deadline = weir_now_s() + timeout_s;
 

@@ -6,13 +6,27 @@
  * host that can be written are the folder `out`, seen at /run/out, and a folder of this run's own,
  * removed at its end.  htb, netem, veth and bridge are loaded; proc, sysfs and tmpfs (/run,
  * /dev/shm) are mounted; lo is up; HOME and TMPDIR are /run/tmp.  The host's /run is seen at
- * /run/host.  No privileges are needed on the host. */
+ * /run/host.  No privileges are needed on the host.
+ *
+ * The kernel is linux.uml, or the file that $WEIR_UML_KERNEL names (scripts/uml-kernel.sh makes
+ * one), which has what it takes built in or under /usr/lib/uml/modules. */
 #ifndef WEIR_LAB_UML_H
 #define WEIR_LAB_UML_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <weir/status.h>
+
+/* What time is inside.  Virtual ones need a kernel with CONFIG_UML_TIME_TRAVEL_SUPPORT. */
+typedef enum weir_uml_clock {
+  WEIR_UML_CLOCK_REAL = 0,
+  WEIR_UML_CLOCK_SKIP_IDLE = 1, /* computing takes the time it takes, waiting none outside */
+  WEIR_UML_CLOCK_FREE_CPU = 2   /* nor does computing take time inside: only links, delays and
+                                   sleeping do.  What waits in a loop must read a clock in it. */
+} weir_uml_clock;
+/* "real", "skip-idle", "free-cpu".  false: none of them. */
+bool weir_uml_clock_parse(const char *text, weir_uml_clock *clock);
+const char *weir_uml_clock_name(weir_uml_clock clock);
 
 /* One line of the command's output, without its newline. */
 typedef void (*weir_uml_line_fn)(void *user, bool is_error, const char *line);
@@ -24,13 +38,14 @@ typedef struct weir_uml_config {
                                      NULL */
   const char *out;                /* existing writable host folder, seen as /run/out; may be NULL */
   size_t memory_mib;              /* 0: 1024 */
-  double timeout_s;               /* of everything, boot included; 0: 3600 */
-  weir_uml_line_fn line;          /* NULL: output goes to the caller's stdout and stderr as it is */
+  double timeout_s;               /* of everything, boot included, outside; 0: 3600 */
+  weir_uml_clock clock;
+  weir_uml_line_fn line; /* NULL: output goes to the caller's stdout and stderr as it is */
   void *user;
 } weir_uml_config;
 
-/* Can User-Mode Linux run here?  Says why not.  Looks, does not boot. */
-bool weir_uml_available(char why[256]);
+/* Can User-Mode Linux run here, with this clock?  Says why not.  Looks, does not boot. */
+bool weir_uml_available(weir_uml_clock clock, char why[512]);
 
 /* Boot, run the command, halt.  *exit_code is the command's (128 + signal when a signal ended it).
  * WEIR_OK when the command ran to its end, whatever its exit code; WEIR_E_UNSUPPORTED when the

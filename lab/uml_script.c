@@ -138,7 +138,8 @@ static void quote_path(FILE *file, const char *path) {
   quote(file, path);
 }
 
-/* Load a module and before it what it needs; modules.dep lists that nearest first. */
+/* Load a module and before it what it needs; modules.dep lists that nearest first.  A kernel that
+ * has no modules has built in what it has; whoever needs what it lacks says so. */
 static const char script_head[] =
     "unset hostfs mem\n"
     "export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin\n"
@@ -155,8 +156,12 @@ static const char script_head[] =
     "b mount -t hostfs none /run/host -o /run\n"
     "b mount -o remount,ro /run/host\n"
     "m=/usr/lib/uml/modules/$(b uname -r)\n"
-    "for name in sch_htb sch_netem veth bridge; do\n"
+    "names='sch_htb sch_netem veth bridge'\n"
+    "[ -r $m/modules.dep ] || names=\n"
+    "for name in $names; do\n"
     "  files=$(b grep \"/$name.ko:\" $m/modules.dep | b head -n 1 | b tr -d :)\n"
+    "  [ -n \"$files\" ] || b grep -qs \"/$name.ko\" $m/modules.builtin ||\n"
+    "    give_up \"there is no module $name in $m\"\n"
     "  order=\n"
     "  for file in $files; do order=\"$file $order\"; done\n"
     "  for file in $order; do\n"

@@ -73,7 +73,10 @@ static weir_status create_trainer(worker *w) {
                                       .decay_steps = decay_steps,
                                       .decays = s->decays,
                                       .threads = 1,
-                                      .layer_s = s->layer_ms / 1e3};
+                                      .layer_s = s->layer_ms / 1e3,
+                                      .flop_s = s->gflops > 0 ? 1e-9 / s->gflops : 0,
+                                      .virtual_time = w->config->clock != NULL,
+                                      .slice = s->slice};
   return weir_trainer_create(&w->trainer, &config, w->config->data);
 }
 
@@ -95,6 +98,7 @@ static weir_status create_session(worker *w) {
   options.active_probes = !c->clock;
   options.overlap = c->scenario->overlap;
   options.codec_threads = (int)c->scenario->codec_threads;
+  options.tcp_streams = (int)c->scenario->tcp_streams;
   options.profile = c->capture != NULL;
   if (c->clock) {
     options.virtual_network = weir_sim_clock_network;

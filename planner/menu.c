@@ -78,6 +78,8 @@ static weir_status fill_entries(weir_menu *menu, const weir_strategy_limits *lim
   if (!menu->entries) return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", menu->options);
   (void)visit_all(&g, limits, add_entry);
   qsort(menu->entries, menu->count, sizeof *menu->entries, by_sum);
+  menu->priced = calloc(menu->count + 1, sizeof(weir_menu_item *));
+  if (!menu->priced) return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", menu->options);
   return WEIR_OK;
 }
 
@@ -136,6 +138,8 @@ weir_status weir_menu_create(weir_menu *menu, const weir_profile *profile,
 }
 
 void weir_menu_free(weir_menu *menu) {
+  for (size_t k = 0; menu->priced && k < menu->count; k++) free(menu->priced[k]);
+  free(menu->priced);
   free(menu->entries);
   free(menu->classes);
   free(menu->order);
@@ -275,23 +279,43 @@ static size_t thin(const weir_menu *menu, weir_menu_item *item, size_t count, bo
   return kept;
 }
 
-static weir_status fill_list(const weir_menu *menu, const weir_menu_class *class,
-                             const weir_menu_entry *const *entries, size_t count, bool compare,
-                             weir_menu_list *list) {
-  list->item = malloc((count + 1) * sizeof *list->item);
-  list->ops = malloc((count + 1) * WEIR_OPTION_TASKS * sizeof *list->ops);
-  if (!list->item || !list->ops) return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", count);
-  list->count = 0;
-  for (size_t k = 0; k < count; k++) {
-    const weir_menu_entry *e = entries[k];
-    if (e->compressed && !(class->codecs >> e->codec & 1)) continue;
-    weir_op *ops = list->ops + list->count * WEIR_OPTION_TASKS;
-    weir_menu_item *item = &list->item[list->count++];
+static bool may_use(const weir_menu_class *class, const weir_menu_entry *e) {
+  return !e->compressed || class->codecs >> e->codec & 1;
+}
+
+/* What an entry costs in every class that may use it: the methods' lists share most entries. */
+static weir_status price(const weir_menu *menu, const weir_menu_entry *e) {
+  weir_menu_item **priced = &menu->priced[e - menu->entries];
+  if (*priced) return WEIR_OK;
+  const size_t classes = menu->class_count;
+  *priced = malloc(classes * (sizeof **priced + WEIR_OPTION_TASKS * sizeof(weir_op)));
+  if (!*priced) return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", menu->count);
+  weir_op *ops = (weir_op *)(*priced + classes);
+  for (size_t c = 0; c < classes; c++) {
+    const weir_menu_class *class = &menu->classes[c];
+    if (!may_use(class, e)) continue;
+    weir_menu_item *item = &(*priced)[c];
     *item = (weir_menu_item){.entry = e};
     item->chain = (weir_course_chain){
         ops, weir_option_ops(&e->option, menu->cluster, e->codec, class->bytes, ops)};
-    sum_costs(ops, item->chain.count, item->cost);
+    ops += item->chain.count;
+    sum_costs(item->chain.ops, item->chain.count, item->cost);
     for (size_t r = 0; r < WEIR_RESOURCES; r++) item->alone_s += item->cost[r];
+  }
+  return WEIR_OK;
+}
+
+static weir_status fill_list(const weir_menu *menu, size_t c, const weir_menu_entry *const *entries,
+                             size_t count, bool compare, weir_menu_list *list) {
+  list->item = malloc((count + 1) * sizeof *list->item);
+  if (!list->item) return weir_fail(WEIR_E_NOMEM, "no memory for %zu options", count);
+  list->count = 0;
+  for (size_t k = 0; k < count; k++) {
+    const weir_menu_entry *e = entries[k];
+    if (!may_use(&menu->classes[c], e)) continue;
+    const weir_status status = price(menu, e);
+    if (status != WEIR_OK) return status;
+    list->item[list->count++] = menu->priced[e - menu->entries][c];
   }
   list->count = thin(menu, list->item, list->count, compare);
   return WEIR_OK;
@@ -305,12 +329,11 @@ static weir_status fill_lists(const weir_menu *menu, weir_strategy_method method
   weir_status status = WEIR_OK;
   for (size_t c = 0; c < menu->class_count && status == WEIR_OK; c++) {
     const weir_menu_class *class = &menu->classes[c];
-    status = fill_list(menu, class, entries, count, compare, &lists[c]);
+    status = fill_list(menu, c, entries, count, compare, &lists[c]);
     if (status != WEIR_OK || lists[c].count) continue;
     free(lists[c].item);
-    free(lists[c].ops);
     lists[c] = (weir_menu_list){0};
-    status = fill_list(menu, class, plain, fallback, compare, &lists[c]);
+    status = fill_list(menu, c, plain, fallback, compare, &lists[c]);
     if (status == WEIR_OK && !lists[c].count)
       status = weir_fail(WEIR_E_INVALID,
                          "the constraints leave no option for tensor '%.80s': expected that it may "
@@ -337,9 +360,6 @@ weir_status weir_menu_lists(const weir_menu *menu, weir_strategy_method method, 
 }
 
 void weir_menu_lists_free(const weir_menu *menu, weir_menu_list *lists) {
-  for (size_t c = 0; lists && c < menu->class_count; c++) {
-    free(lists[c].item);
-    free(lists[c].ops);
-  }
+  for (size_t c = 0; lists && c < menu->class_count; c++) free(lists[c].item);
   free(lists);
 }

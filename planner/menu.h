@@ -23,9 +23,8 @@ typedef struct weir_menu_item {
 } weir_menu_item;
 
 typedef struct weir_menu_list {
-  weir_menu_item *item; /* ascending in alone_s */
+  weir_menu_item *item; /* ascending in alone_s; their operations are the menu's */
   size_t count;
-  weir_op *ops; /* of all items */
 } weir_menu_list;
 
 /* Tensors of the same bytes and the same codecs allowed, in backward order. */
@@ -40,6 +39,7 @@ typedef struct weir_menu {
   const weir_profile *profile;
   const weir_cluster *cluster;
   weir_menu_entry *entries;
+  weir_menu_item **priced; /* [count] of each entry one item a class, once a list asks; or NULL */
   size_t count, options;
   bool thorough;
   weir_menu_class *classes; /* descending in bytes */

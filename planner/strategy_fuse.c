@@ -14,10 +14,13 @@ enum {
   POINTS = 24,
   KINDS = 3,
   REDUCED_WORK = 100000,
-  WHOLE_WORK = WEIR_STRATEGY_WORK / 4
+  WHOLE_WORK = WEIR_STRATEGY_WORK / 5,
+  FEW = 64, /* tensors, which leave time for more */
+  FEW_WORK = WEIR_STRATEGY_WORK / 3
 };
-/* Of the time, until the groups are settled; their strategy takes the rest. */
-static const double trial_share = 0.6;
+/* Of the time, until the groups are settled; their strategy takes the rest, with as much work as
+ * that is enough for when it goes as fast as every tensor's did, or a little slower. */
+static const double trial_share = 0.65, slower = 1.15;
 
 typedef struct fuser {
   const weir_profile *profile;
@@ -26,10 +29,13 @@ typedef struct fuser {
   size_t *best, *trial; /* ends, [n] each */
   size_t best_groups, trials;
   double best_s;
-  double until_s; /* of this thread's processor time */
+  double until_s;   /* of this thread's processor time: the groups are to be settled */
+  double end_s;     /* likewise: all is to be done */
+  double alone_s;   /* that every tensor's strategy took */
+  double longest_s; /* that a look took */
 } fuser;
 
-static bool in_time(const fuser *f) { return weir_thread_cpu_s() < f->until_s; }
+static bool in_time(const fuser *f) { return weir_thread_cpu_s() + f->longest_s < f->until_s; }
 
 /* The codecs that all tensors of a group may use. */
 static uint8_t *group_codecs(const fuser *f, const size_t *end, size_t groups) {
@@ -61,7 +67,9 @@ static weir_status look(fuser *f, size_t groups) {
   const weir_strategy_limits quick = {.options = f->limits->options, .work = TRIAL_WORK};
   weir_profile fused;
   weir_strategy_report report;
+  const double begun = weir_thread_cpu_s();
   const weir_status status = solve_groups(f, f->trial, groups, &quick, &fused, &report);
+  f->longest_s = fmax(f->longest_s, weir_thread_cpu_s() - begun);
   /* A group of tensors that may not be compressed together is no error, only no candidate. */
   if (status == WEIR_E_INVALID) return WEIR_OK;
   if (status != WEIR_OK) return status;
@@ -205,10 +213,19 @@ static weir_status improve(fuser *f) {
 
 /* --- the whole ------------------------------------------------------------------------------ */
 
+/* The work that there is time for; some in any case. */
+static size_t work_left(const fuser *f, size_t work) {
+  const double share = (f->end_s - weir_thread_cpu_s()) / (slower * f->alone_s);
+  const double all = (double)(work ? work : WEIR_STRATEGY_WORK);
+  return share >= 1.0 ? work : (size_t)fmax(TRIAL_WORK, share * all);
+}
+
 /* The groups' strategy in earnest; every tensor alone when that is better. */
-static weir_status finish(fuser *f, const weir_strategy_limits *limits, weir_strategy_report *alone,
+static weir_status finish(fuser *f, const weir_strategy_limits *whole, weir_strategy_report *alone,
                           weir_strategy_fusion *fusion) {
   const size_t n = f->profile->count;
+  weir_strategy_limits own = *whole, *limits = &own;
+  own.work = work_left(f, whole->work);
   weir_status status = WEIR_OK;
   double fused_s = INFINITY;
   if (f->best_groups) {
@@ -243,11 +260,14 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
   if (!f.best) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", n);
   f.trial = f.best + n;
   weir_strategy_limits whole = *f.limits;
-  if (!whole.work && n > WEIR_STRATEGY_THOROUGH) whole.work = WHOLE_WORK;
+  if (!whole.work && n > WEIR_STRATEGY_THOROUGH) whole.work = n > FEW ? WHOLE_WORK : FEW_WORK;
   const double most_s = whole.fuse_s > 0.0 ? whole.fuse_s : WEIR_STRATEGY_FUSE_S;
-  f.until_s = weir_thread_cpu_s() + trial_share * most_s;
+  const double cpu_s = weir_thread_cpu_s();
   weir_strategy_report alone;
   status = weir_strategy_solve(profile, cluster, &whole, &alone);
+  f.alone_s = weir_thread_cpu_s() - cpu_s;
+  f.until_s = cpu_s + trial_share * most_s;
+  f.end_s = cpu_s + most_s;
   if (status == WEIR_OK && n <= WEIR_SOLVE_TENSORS && in_time(&f)) status = look_at_reduced(&f);
   if (status == WEIR_OK) status = look_at_usual(&f);
   if (status == WEIR_OK && f.best_groups) status = improve(&f);

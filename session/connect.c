@@ -11,9 +11,15 @@
 
 static weir_status over_tcp(weir_session *session, weir_transport **out) {
   const weir_options *options = &session->options;
-  return weir_transport_tcp_secret(out, options->rendezvous, options->bind_address, session->secret,
-                                   session->secret_bytes, options->job_id, options->rank,
-                                   options->world_size, options->timeout_s);
+  return weir_transport_tcp_open(out, &(weir_tcp_options){.rendezvous = options->rendezvous,
+                                                          .bind_address = options->bind_address,
+                                                          .secret = session->secret,
+                                                          .secret_bytes = session->secret_bytes,
+                                                          .job_id = options->job_id,
+                                                          .rank = options->rank,
+                                                          .size = options->world_size,
+                                                          .streams = options->tcp_streams,
+                                                          .timeout_s = options->timeout_s});
 }
 
 static weir_status over_nccl(weir_session *session, weir_transport **out) {

@@ -12,6 +12,7 @@ void weir_options_init(weir_options *options) {
   options->seed = 1;
   options->active_probes = true;
   options->codec_threads = 1;
+  options->tcp_streams = 1;
 }
 
 static const struct {
@@ -51,6 +52,9 @@ weir_status weir_options_check(const weir_options *options) {
   if (!(options->momentum_correction >= 0 && options->momentum_correction < 1))
     return weir_fail(WEIR_E_INVALID, "momentum_correction is %g; it must be in [0, 1)",
                      options->momentum_correction);
+  if (options->tcp_streams < 1 || options->tcp_streams > WEIR_TCP_STREAMS_MAX)
+    return weir_fail(WEIR_E_INVALID, "tcp_streams is %d; it must be in 1..%d", options->tcp_streams,
+                     WEIR_TCP_STREAMS_MAX);
   if (options->codec_threads < 1 || options->codec_threads > WEIR_POOL_MOST)
     return weir_fail(WEIR_E_INVALID, "codec_threads is %d; it must be in 1..%d",
                      options->codec_threads, WEIR_POOL_MOST);

@@ -33,6 +33,7 @@ typedef struct trees {
   int chunks;
   int top; /* height of the root */
   place at[TREES];
+  const void *settled[TREES]; /* what goes down in this round */
   unsigned char *in;  /* per tree: the children's partial sums, and (bf16) the settled chunk */
   unsigned char *out; /* per tree: up and down; bf16 only */
   size_t slot;
@@ -108,8 +109,8 @@ static int to_children(const trees *t, const place *p, int round) {
   return round - t->top - p->depth;
 }
 
-/* All messages of a tree in a round, in an order both ends of an edge agree on: up before down. */
-static void collect(trees *t, int tree, int round) {
+/* What goes up a tree in a round. */
+static void collect_up(trees *t, int tree, int round) {
   const place *p = &t->at[tree];
   for (int side = 0; side < 2; side++) {
     const int c = from_child(p, side, round);
@@ -117,22 +118,52 @@ static void collect(trees *t, int tree, int round) {
       add_recv(t, tree, p->child[side], 0, c, in_slot(t, tree, side), p->child_first[side],
                p->child_count[side]);
   }
-  const int up = to_parent(p, round), got = from_parent(t, p, round);
-  const int down = to_children(t, p, round);
+  const int up = to_parent(p, round);
   if (p->parent >= 0 && is_chunk(t, up))
     add_send(t, tree, p->parent, 0, up,
              weir_values_partial(&t->values, chunk_of(t, tree, up), out_slot(t, tree, 0)),
              p->own_first, p->own_count);
+}
+
+/* What comes down from the parent. */
+static void collect_got(trees *t, int tree, int round) {
+  const place *p = &t->at[tree];
+  const int got = from_parent(t, p, round);
   if (p->parent >= 0 && is_chunk(t, got))
     add_recv(t, tree, p->parent, 1, got,
              weir_values_place(&t->values, chunk_of(t, tree, got), in_slot(t, tree, 2)), 0,
              t->size);
-  if (p->height == 0 || !is_chunk(t, down)) return;
-  const weir_chunk sent = chunk_of(t, tree, down);
-  if (p->parent < 0) weir_values_settle(&t->values, sent, out_slot(t, tree, 1));
-  const void *values = weir_values_settled(&t->values, sent, out_slot(t, tree, 1));
+}
+
+/* What goes down to the children of that height. */
+static void collect_down(trees *t, int tree, int round, int height) {
+  const place *p = &t->at[tree];
+  const int down = to_children(t, p, round);
+  if (!is_chunk(t, down)) return;
   for (int side = 0; side < 2; side++)
-    if (p->child[side] >= 0) add_send(t, tree, p->child[side], 1, down, values, 0, t->size);
+    if (p->child[side] >= 0 && p->child_height[side] == height)
+      add_send(t, tree, p->child[side], 1, down, t->settled[tree], 0, t->size);
+}
+
+/* All messages of a round, in an order both ends of an edge agree on, which is the order in which
+ * they leave: what has the farthest to go first, up before down, and down to the highest subtrees
+ * first. */
+static void collect(trees *t, int round) {
+  const int higher = t->at[1].height > t->at[0].height;
+  t->sends = t->recvs = 0;
+  for (int tree = 0; tree < TREES; tree++) {
+    const place *p = &t->at[tree];
+    const int down = to_children(t, p, round);
+    collect_up(t, tree, round);
+    if (p->height == 0 || !is_chunk(t, down)) continue;
+    const weir_chunk sent = chunk_of(t, tree, down);
+    if (p->parent < 0) weir_values_settle(&t->values, sent, out_slot(t, tree, 1));
+    t->settled[tree] = weir_values_settled(&t->values, sent, out_slot(t, tree, 1));
+  }
+  collect_got(t, higher, round);
+  collect_got(t, !higher, round);
+  for (int height = t->top - 1; height >= 0; height--)
+    for (int tree = 0; tree < TREES; tree++) collect_down(t, tree, round, height);
 }
 
 static void digest(trees *t, int tree, int round) {
@@ -172,8 +203,7 @@ weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
   if (status != WEIR_OK || t.size == 1) return status;
   status = prepare(&t, n);
   for (int round = 0; status == WEIR_OK && round < t.chunks + 2 * t.top - 1; round++) {
-    t.sends = t.recvs = 0;
-    for (int tree = 0; tree < TREES; tree++) collect(&t, tree, round);
+    collect(&t, round);
     if (t.sends + t.recvs == 0) continue;
     status = weir_comm_exchange(comm, comm->send, t.sends, comm->recv, t.recvs);
     for (int tree = 0; status == WEIR_OK && tree < TREES; tree++) digest(&t, tree, round);

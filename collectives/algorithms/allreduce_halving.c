@@ -15,8 +15,7 @@ typedef struct halving {
   int size;
   int rounds; /* log2 of the core */
   weir_halving place;
-  void *out; /* staging; bf16 only */
-  void *in;
+  void *partial; /* what is to be added; fp32 only */
 } halving;
 
 static weir_chunk whole(const halving *h) { return (weir_chunk){0, h->n}; }
@@ -36,26 +35,26 @@ static weir_status stand_by(halving *h) {
   const size_t note = weir_notes_bytes(h->notes), messages = note > 0 ? 2 : 1;
   const size_t bytes = weir_values_bytes(&h->values, whole(h));
   const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
-  const weir_send send[2] = {
-      {h->place.fold, weir_values_partial(&h->values, whole(h), h->out), bytes, 0},
-      {h->place.fold, weir_notes_at(h->notes, h->rank), note, 1}};
+  const weir_send send[2] = {{h->place.fold, weir_values_pack(&h->values, whole(h)), bytes, 0},
+                             {h->place.fold, weir_notes_at(h->notes, h->rank), note, 1}};
   weir_status status = weir_comm_exchange(h->comm, send, messages, NULL, 0);
   if (status != WEIR_OK) return status;
   weir_recv recv[2] = {
-      {h->place.fold, weir_values_place(&h->values, whole(h), h->in), bytes, back, 0},
+      {h->place.fold, h->values.x, bytes, back, 0},
       {h->place.fold, weir_notes_at(h->notes, 0), note * (size_t)h->size, back + 1, 0}};
   status = weir_comm_exchange(h->comm, NULL, 0, recv, messages);
-  if (status == WEIR_OK) weir_values_received(&h->values, whole(h), h->in);
+  if (status == WEIR_OK) weir_values_unpack(&h->values, whole(h));
   return status;
 }
 
 static weir_status take_in(halving *h) {
   const size_t note = weir_notes_bytes(h->notes);
   const int from = h->place.fold;
-  weir_recv recv[2] = {{from, h->in, weir_values_bytes(&h->values, whole(h)), 0, 0},
+  void *const room = weir_values_room(&h->values, whole(h), h->partial);
+  weir_recv recv[2] = {{from, room, weir_values_bytes(&h->values, whole(h)), 0, 0},
                        {from, weir_notes_at(h->notes, from), note, 1, 0}};
   const weir_status status = weir_comm_exchange(h->comm, NULL, 0, recv, note > 0 ? 2 : 1);
-  if (status == WEIR_OK) weir_values_add(&h->values, whole(h), h->in);
+  if (status == WEIR_OK) weir_values_take(&h->values, whole(h), room);
   return status;
 }
 
@@ -63,10 +62,12 @@ static weir_status give_back(halving *h) {
   const size_t note = weir_notes_bytes(h->notes);
   const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
   const weir_send send[2] = {
-      {h->place.fold, weir_values_settled(&h->values, whole(h), h->out),
+      {h->place.fold, weir_values_pack_settled(&h->values, whole(h)),
        weir_values_bytes(&h->values, whole(h)), back},
       {h->place.fold, weir_notes_at(h->notes, 0), note * (size_t)h->size, back + 1}};
-  return weir_comm_exchange(h->comm, send, note > 0 ? 2 : 1, NULL, 0);
+  const weir_status status = weir_comm_exchange(h->comm, send, note > 0 ? 2 : 1, NULL, 0);
+  weir_values_unpack(&h->values, whole(h));
+  return status;
 }
 
 static weir_status reduce_scatter(halving *h) {
@@ -77,14 +78,16 @@ static weir_status reduce_scatter(halving *h) {
     const int peer = weir_halving_rank(h->place.v ^ distance, h->size);
     const weir_chunk kept = range_of(h, own, distance), given = range_of(h, other, distance);
     const uint32_t hop = (uint32_t)(2 + k);
-    const weir_send send = {peer, weir_values_partial(&h->values, given, h->out),
+    void *const room = weir_values_room(&h->values, kept, h->partial);
+    const weir_send send = {peer, weir_values_pack(&h->values, given),
                             weir_values_bytes(&h->values, given), hop};
-    weir_recv recv = {peer, h->in, weir_values_bytes(&h->values, kept), hop, 0};
+    weir_recv recv = {peer, room, weir_values_bytes(&h->values, kept), hop, 0};
     const weir_status status = weir_comm_exchange(h->comm, &send, 1, &recv, 1);
     if (status != WEIR_OK) return status;
-    weir_values_add(&h->values, kept, h->in);
+    weir_values_take(&h->values, kept, room);
   }
-  weir_values_settle(&h->values, range_of(h, h->place.v, 1), h->out);
+  (void)weir_values_pack(&h->values, range_of(h, h->place.v, 1));
+  weir_values_unpack(&h->values, range_of(h, h->place.v, 1));
   return WEIR_OK;
 }
 
@@ -100,16 +103,16 @@ static weir_status all_gather(halving *h) {
     const weir_chunk out = range_of(h, own, distance), in = range_of(h, other, distance);
     const uint32_t hop = (uint32_t)(2 + h->rounds + 2 * k);
     const weir_send send[2] = {
-        {peer, weir_values_settled(&h->values, out, h->out), weir_values_bytes(&h->values, out),
-         hop},
+        {peer, weir_values_pack_settled(&h->values, out), weir_values_bytes(&h->values, out), hop},
         {peer, weir_notes_at(h->notes, own_first), note * (size_t)own_ranks, hop + 1}};
     weir_recv recv[2] = {
-        {peer, weir_values_place(&h->values, in, h->in), weir_values_bytes(&h->values, in), hop, 0},
+        {peer, h->values.x + in.begin, weir_values_bytes(&h->values, in), hop, 0},
         {peer, weir_notes_at(h->notes, other_first), note * (size_t)other_ranks, hop + 1, 0}};
     const size_t messages = note > 0 ? 2 : 1;
     const weir_status status = weir_comm_exchange(h->comm, send, messages, recv, messages);
     if (status != WEIR_OK) return status;
-    weir_values_received(&h->values, in, h->in);
+    weir_values_unpack(&h->values, out);
+    weir_values_unpack(&h->values, in);
   }
   return WEIR_OK;
 }
@@ -127,9 +130,7 @@ weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_val
   const bool all = h.place.fold >= 0; /* a folding rank needs room for all elements at once */
   const size_t most = all ? n : range_of(&h, 0, h.place.core / 2).count;
   const size_t bytes = (most > 0 ? most : 1) * h.values.width;
-  status = weir_comm_scratch(comm, WEIR_SCRATCH_A, bytes, &h.in);
-  if (status == WEIR_OK && h.values.bf16)
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_B, bytes, &h.out);
+  if (!h.values.bf16) status = weir_comm_scratch(comm, WEIR_SCRATCH_A, bytes, &h.partial);
   if (status != WEIR_OK) return status;
   if (h.place.v < 0) return stand_by(&h);
   if (h.place.fold >= 0) status = take_in(&h);

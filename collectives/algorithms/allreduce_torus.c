@@ -13,8 +13,7 @@ typedef struct torus {
   weir_notes *notes;
   int rows;
   int columns;
-  void *out; /* staging; bf16 only */
-  void *in;
+  void *partial; /* what is to be added; fp32 only */
   uint32_t hop;
 } torus;
 
@@ -40,17 +39,19 @@ static weir_status reduce_scatter(torus *t, const line *l) {
   for (int hop = 0; hop < l->size - 1; hop++, t->hop++) {
     const weir_chunk out = piece(l, weir_ring_reduce_send(l->self, l->size, hop));
     const weir_chunk in = piece(l, weir_ring_reduce_recv(l->self, l->size, hop));
-    const weir_send send = {right_of(l), weir_values_partial(&t->values, out, t->out),
+    void *const room = weir_values_room(&t->values, in, t->partial);
+    const weir_send send = {right_of(l), weir_values_pack(&t->values, out),
                             weir_values_bytes(&t->values, out), t->hop};
-    weir_recv recv = {left_of(l), t->in, weir_values_bytes(&t->values, in), t->hop, 0};
+    weir_recv recv = {left_of(l), room, weir_values_bytes(&t->values, in), t->hop, 0};
     const weir_status status = weir_comm_exchange(t->comm, &send, 1, &recv, 1);
     if (status != WEIR_OK) return status;
-    weir_values_add(&t->values, in, t->in);
+    weir_values_take(&t->values, in, room);
   }
   return WEIR_OK;
 }
 
-/* Notes of the ranks first, first + step, .., first + (count - 1) step travel with each hop. */
+/* Own pieces come in packed, and all of the line's go out as values.  Notes of the ranks first,
+ * first + step, .., first + (count - 1) step travel with each hop. */
 static weir_status all_gather(torus *t, const line *l, int note_step, int note_count) {
   const size_t note = weir_notes_bytes(t->notes);
   const int notes = note > 0 ? note_count : 0;
@@ -61,10 +62,10 @@ static weir_status all_gather(torus *t, const line *l, int note_step, int note_c
     const int taken = member(l, l->self + 2 * l->size - 1 - hop);
     weir_send *send = t->comm->send;
     weir_recv *recv = t->comm->recv;
-    send[0] = (weir_send){right_of(l), weir_values_settled(&t->values, out, t->out),
-                          weir_values_bytes(&t->values, out), t->hop};
-    recv[0] = (weir_recv){left_of(l), weir_values_place(&t->values, in, t->in),
-                          weir_values_bytes(&t->values, in), t->hop, 0};
+    send[0] = (weir_send){right_of(l), t->values.x + out.begin, weir_values_bytes(&t->values, out),
+                          t->hop};
+    recv[0] = (weir_recv){left_of(l), t->values.x + in.begin, weir_values_bytes(&t->values, in),
+                          t->hop, 0};
     for (int i = 0; i < notes; i++) {
       const int own = (sent + i * note_step) % (t->rows * t->columns);
       const int other = (taken + i * note_step) % (t->rows * t->columns);
@@ -75,7 +76,8 @@ static weir_status all_gather(torus *t, const line *l, int note_step, int note_c
     const weir_status status =
         weir_comm_exchange(t->comm, send, (size_t)notes + 1, recv, (size_t)notes + 1);
     if (status != WEIR_OK) return status;
-    weir_values_received(&t->values, in, t->in);
+    weir_values_unpack(&t->values, out);
+    if (hop + 2 == l->size) weir_values_unpack(&t->values, in);
   }
   return WEIR_OK;
 }
@@ -83,9 +85,7 @@ static weir_status all_gather(torus *t, const line *l, int note_step, int note_c
 static weir_status prepare(torus *t, size_t n) {
   const size_t most = weir_ring_chunk(n, t->columns, 0).count;
   const size_t bytes = (most > 0 ? most : 1) * t->values.width;
-  const weir_status status = weir_comm_scratch(t->comm, WEIR_SCRATCH_A, bytes, &t->in);
-  if (status != WEIR_OK || !t->values.bf16) return status;
-  return weir_comm_scratch(t->comm, WEIR_SCRATCH_B, bytes, &t->out);
+  return t->values.bf16 ? WEIR_OK : weir_comm_scratch(t->comm, WEIR_SCRATCH_A, bytes, &t->partial);
 }
 
 weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
@@ -105,8 +105,10 @@ weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value
   status = reduce_scatter(&t, &along);
   if (status == WEIR_OK) status = reduce_scatter(&t, &down);
   if (status != WEIR_OK) return status;
-  weir_values_settle(&t.values, piece(&down, weir_ring_owned(row, t.rows)), t.out);
+  (void)weir_values_pack(&t.values, piece(&down, weir_ring_owned(row, t.rows)));
   status = all_gather(&t, &down, 0, 1);
+  if (status != WEIR_OK) return status;
+  if (t.rows > 1) (void)weir_values_pack_settled(&t.values, down.all);
   /* Now a rank has its whole column's notes: those of `rows` ranks, `columns` apart. */
-  return status == WEIR_OK ? all_gather(&t, &along, t.columns, t.rows) : status;
+  return all_gather(&t, &along, t.columns, t.rows);
 }

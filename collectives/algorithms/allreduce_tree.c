@@ -3,18 +3,14 @@
  *
  * A rank adds its children's sums in ascending order of their distance: fixed.  The notes of a
  * subtree are neighbours in the block, so they go up as one piece; all notes come down. */
-#include "collectives/comm.h"
-#include "collectives/patterns/patterns.h"
-#include "kernels/codec.h"
+#include "collectives/algorithms/values.h"
 
 typedef struct tree {
   weir_comm *comm;
-  float *x;
-  uint16_t *x16; /* bf16 only: what this rank sends or got from above */
+  weir_values values;
+  weir_chunk all;
+  size_t bytes;  /* of all values on the wire */
   void *partial; /* a child's sum */
-  size_t n;
-  size_t width; /* bytes of an element on the wire */
-  float *error;
   weir_notes *notes;
   int rank;
   int size;
@@ -27,17 +23,10 @@ static uint32_t hop_down(const tree *t, int k) {
   return 2 * (uint32_t)(weir_log2_ceil(t->size) + k);
 }
 
-static const void *outgoing(const tree *t) { return t->x16 ? (const void *)t->x16 : t->x; }
-
-/* From here on the values this rank holds are those that travel. */
-static void round_values(tree *t) {
-  if (t->x16) weir_bf16_encode(t->x, t->n, t->x16, t->error);
-}
-
 static weir_status send_to(tree *t, int peer, uint32_t hop, int first_note, int notes) {
   const size_t note = weir_notes_bytes(t->notes);
   const weir_send send[2] = {
-      {peer, outgoing(t), t->n * t->width, hop},
+      {peer, t->values.x, t->bytes, hop},
       {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1}};
   return weir_comm_exchange(t->comm, send, note > 0 ? 2 : 1, NULL, 0);
 }
@@ -46,7 +35,7 @@ static weir_status receive_from(tree *t, int peer, uint32_t hop, void *values, i
                                 int notes) {
   const size_t note = weir_notes_bytes(t->notes);
   weir_recv recv[2] = {
-      {peer, values, t->n * t->width, hop, 0},
+      {peer, values, t->bytes, hop, 0},
       {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1, 0}};
   return weir_comm_exchange(t->comm, NULL, 0, recv, note > 0 ? 2 : 1);
 }
@@ -58,12 +47,9 @@ static weir_status reduce(tree *t) {
     const weir_status status =
         receive_from(t, child, hop_up(k), t->partial, child, weir_binomial_subtree(child, t->size));
     if (status != WEIR_OK) return status;
-    if (t->x16)
-      weir_add_bf16(t->x, t->partial, t->n);
-    else
-      weir_add_fp32(t->x, t->partial, t->n);
+    weir_values_take(&t->values, t->all, t->partial);
   }
-  round_values(t);
+  (void)weir_values_pack(&t->values, t->all); /* from here on what is held is what travels */
   if (t->rank == 0) return WEIR_OK;
   return send_to(t, weir_binomial_parent(t->rank, t->size), hop_up(t->level), t->rank,
                  weir_binomial_subtree(t->rank, t->size));
@@ -71,9 +57,8 @@ static weir_status reduce(tree *t) {
 
 static weir_status broadcast(tree *t) {
   if (t->rank != 0) {
-    void *values = t->x16 ? (void *)t->x16 : t->x;
     const weir_status status = receive_from(t, weir_binomial_parent(t->rank, t->size),
-                                            hop_down(t, t->level), values, 0, t->size);
+                                            hop_down(t, t->level), t->values.x, 0, t->size);
     if (status != WEIR_OK) return status;
   }
   for (int k = t->level - 1; k >= 0; k--) {
@@ -82,29 +67,23 @@ static weir_status broadcast(tree *t) {
     const weir_status status = send_to(t, child, hop_down(t, k), 0, t->size);
     if (status != WEIR_OK) return status;
   }
-  if (t->x16) weir_bf16_decode(t->x16, t->n, t->x);
+  weir_values_unpack(&t->values, t->all);
   return WEIR_OK;
 }
 
 weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_notes *notes) {
   weir_status status = weir_comm_begin(comm, notes);
-  tree t = {.comm = comm, .x = x, .n = n, .error = error, .notes = notes};
+  tree t = {.comm = comm, .all = {0, n}, .notes = notes};
+  t.values = weir_values_of(x, error, format);
+  t.bytes = weir_values_bytes(&t.values, t.all);
   t.rank = weir_comm_rank(comm);
   t.size = weir_comm_size(comm);
   if (status != WEIR_OK || t.size == 1) return status;
   t.level = weir_binomial_level(t.rank, t.size);
-  t.width = format == WEIR_VALUE_BF16 ? sizeof(uint16_t) : sizeof(float);
-  if (t.level > 0) {
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, n * t.width, &t.partial);
-    if (status != WEIR_OK) return status;
-  }
-  if (format == WEIR_VALUE_BF16) {
-    void *x16 = NULL;
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_B, n > 0 ? n * t.width : 1, &x16);
-    if (status != WEIR_OK) return status;
-    t.x16 = x16;
-  }
-  status = reduce(&t);
+  if (t.level > 0 && !t.values.bf16)
+    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, t.bytes > 0 ? t.bytes : 1, &t.partial);
+  t.partial = weir_values_room(&t.values, t.all, t.partial);
+  if (status == WEIR_OK) status = reduce(&t);
   return status == WEIR_OK ? broadcast(&t) : status;
 }

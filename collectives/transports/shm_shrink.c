@@ -66,10 +66,11 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
   if (self->left_out)
     return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)",
                      t->rank);
-  if (atomic_load(&me->reunions) >= SHM_REUNIONS)
+  const uint32_t before = atomic_fetch_add(&me->reunions, 1);
+  if (before >= SHM_REUNIONS)
     return weir_fail(WEIR_E_STATE, "the survivors have tried to come together %d times",
                      SHM_REUNIONS);
-  const uint32_t reunion = atomic_fetch_add(&me->reunions, 1) + 1;
+  const uint32_t reunion = before + 1;
   _Atomic uint32_t *decided = &self->header->decided[reunion - 1];
   shm_ring_all(self);
   while (atomic_load(decided) == 0) {

@@ -36,7 +36,7 @@ static void tcp_destroy(weir_transport *t) {
   tcp *self = (tcp *)t;
   if (!self) return;
   tcp_answerer_stop(self);
-  for (int r = 0; self->peer && r < t->size; r++) {
+  for (int r = 0; self->peer && r < self->streams * t->size; r++) {
     close_fd(self->peer[r].fd);
     free(self->peer[r].stage);
   }
@@ -63,7 +63,7 @@ static const weir_transport_ops tcp_ops = {
 };
 
 static weir_status allocate(tcp *self) {
-  const size_t size = (size_t)self->base.size;
+  const size_t size = (size_t)(self->streams * self->base.size);
   self->peer = calloc(size, sizeof *self->peer);
   if (!self->peer) return weir_fail(WEIR_E_NOMEM, "no memory for %zu connections", size);
   for (size_t r = 0; r < size; r++) self->peer[r].fd = -1;
@@ -71,7 +71,8 @@ static weir_status allocate(tcp *self) {
   self->poll = calloc(size + 1, sizeof *self->poll);
   bool complete = self->active && self->poll;
   for (size_t r = 0; complete && r < size; r++)
-    if (r != (size_t)self->base.rank) complete = (self->peer[r].stage = malloc(TCP_STAGE)) != NULL;
+    if (r % (size_t)self->base.size != (size_t)self->base.rank)
+      complete = (self->peer[r].stage = malloc(TCP_STAGE)) != NULL;
   if (!complete) return weir_fail(WEIR_E_NOMEM, "no memory for %zu connections", size);
   self->wake = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
   self->stop = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
@@ -80,12 +81,14 @@ static weir_status allocate(tcp *self) {
   return WEIR_OK;
 }
 
-weir_status tcp_create(tcp **out, uint64_t job, int rank, int size) {
+weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams) {
   *out = NULL;
   tcp *self = calloc(1, sizeof *self);
   if (!self) return weir_fail(WEIR_E_NOMEM, "no memory for a transport");
   self->base = (weir_transport){.ops = &tcp_ops, .rank = rank, .size = size};
   self->job = job;
+  self->streams = streams;
+  self->crowded = weir_crowded(size);
   self->udp = self->wake = self->stop = self->listener = -1;
   atomic_init(&self->waiting_on, -1);
   atomic_init(&self->abort, 0);
@@ -98,18 +101,20 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size) {
   return status;
 }
 
-weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvous,
-                                      const char *bind_address, const void *secret,
-                                      size_t secret_bytes, uint64_t job_id, int rank, int size,
-                                      double timeout_s) {
+weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options) {
+  const int size = options->size, streams = options->streams == 0 ? 1 : options->streams;
   tcp *self = NULL;
   *out = NULL;
-  weir_status status = weir_transport_check(rank, size, timeout_s);
-  if (status == WEIR_OK) status = tcp_create(&self, job_id, rank, size);
+  weir_status status = weir_transport_check(options->rank, size, options->timeout_s);
+  if (status == WEIR_OK && (streams < 1 || streams > WEIR_TCP_STREAMS_MAX))
+    status = weir_fail(WEIR_E_INVALID, "%d streams between two ranks: it must be 1 to %d", streams,
+                       WEIR_TCP_STREAMS_MAX);
+  if (status == WEIR_OK) status = tcp_create(&self, options->job_id, options->rank, size, streams);
   if (status != WEIR_OK) return status;
-  self->secret = secret_bytes > 0;
-  self->key = weir_key_of_job(secret, secret_bytes, job_id);
-  status = tcp_rendezvous(self, rendezvous, bind_address, weir_now_s() + timeout_s);
+  self->secret = options->secret_bytes > 0;
+  self->key = weir_key_of_job(options->secret, options->secret_bytes, options->job_id);
+  status = tcp_rendezvous(self, options->rendezvous, options->bind_address,
+                          weir_now_s() + options->timeout_s);
   if (status == WEIR_OK && size > 1) status = tcp_answerer_start(self);
   if (status != WEIR_OK) {
     tcp_destroy(&self->base);
@@ -117,6 +122,20 @@ weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvo
   }
   *out = &self->base;
   return WEIR_OK;
+}
+
+weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvous,
+                                      const char *bind_address, const void *secret,
+                                      size_t secret_bytes, uint64_t job_id, int rank, int size,
+                                      double timeout_s) {
+  return weir_transport_tcp_open(out, &(weir_tcp_options){.rendezvous = rendezvous,
+                                                          .bind_address = bind_address,
+                                                          .secret = secret,
+                                                          .secret_bytes = secret_bytes,
+                                                          .job_id = job_id,
+                                                          .rank = rank,
+                                                          .size = size,
+                                                          .timeout_s = timeout_s});
 }
 
 weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,

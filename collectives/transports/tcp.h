@@ -5,8 +5,10 @@
  * tcp_meeting.c    ranks that come together, and strangers that are refused
  * tcp_shrink.c     survivors that come together anew; tcp_agree.c: who they are
  * tcp_rendezvous.c how ranks find each other and become a full mesh
+ * tcp_streams.c    further connections between each two ranks, and what travels on which
  * tcp_socket.c     opening, connecting and accepting, all with deadlines
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
+ * tcp_wait.c       waiting until something moves; both share tcp_call.h
  * tcp_frame.c      the header in front of every message
  * tcp_datagram.c   the UDP socket: echo, abort, and the thread that answers
  * tcp_train.c      trains of datagrams, timed as they arrive
@@ -21,7 +23,7 @@
 #include "collectives/secret.h"
 #include "collectives/transports/common.h"
 
-#define TCP_VERSION 2
+#define TCP_VERSION 3
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */
@@ -35,16 +37,17 @@ typedef struct tcp_frame {
   uint64_t step;
   uint32_t op;
   uint32_t hop;
-  uint64_t length; /* of the payload behind it */
-  uint32_t reserved;
+  uint64_t length;   /* of the message; a divided one has only its stream's part behind this */
+  uint32_t stream;   /* of several between these two ranks, from 0 */
   uint32_t checksum; /* of the 44 bytes before it */
 } tcp_frame;
 _Static_assert(sizeof(tcp_frame) == 48, "the frame header has no padding");
 
-void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length);
-/* Check a header from `peer` against what is due; *length is its payload's, at most capacity. */
+void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length,
+                     int stream);
+/* Check a header from `peer` against what is due; *length is its message's, at most capacity. */
 weir_status tcp_frame_check(const void *bytes, int peer, const weir_tag *tag, uint32_t hop,
-                            size_t capacity, size_t *length);
+                            size_t capacity, int stream, size_t *length);
 uint32_t tcp_checksum(const void *bytes, size_t count);
 
 /* --- a rank's end --------------------------------------------------------------------------- */
@@ -57,11 +60,14 @@ typedef struct tcp_train_state {
   uint16_t timed; /* of those, after begin_ns */
 } tcp_train_state;
 
+/* One connection: of rank r its stream s is at [s * size + r].  Addresses, trains and whether it is
+ * dead are kept with stream 0. */
 typedef struct tcp_peer {
   int fd;                  /* -1: oneself */
   struct sockaddr_in data; /* where it listens */
   struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
+  bool near; /* on this machine */
   bool dead; /* its process was known to have ended just after the group had */
   /* Bytes read ahead of the message they belong to. */
   unsigned char *stage;
@@ -90,10 +96,14 @@ typedef struct tcp {
   int listener;        /* -1: a group of one; later for the survivors of this group */
   uint64_t generation; /* how often the group has shrunk */
   uint64_t reunions;   /* how often that was tried with this one */
+  int streams;         /* connections to every other rank */
   bool left_out;       /* the others have gone on without this rank */
-  tcp_peer *peer;      /* size entries */
-  int *active;         /* peers of the running transfer */
+  tcp_peer *peer;      /* streams * size entries */
+  int *active;         /* of the running transfer, indices of peer[] */
   struct pollfd *poll;
+  bool crowded; /* not a processor for each rank of the group, were they all here */
+  /* Waiting awake: times it was in vain, in time since then, and waits to come without it. */
+  unsigned in_vain, in_time, abstain;
   weir_end ended;   /* why no transfer can succeed any more, as this thread knows it */
   int64_t ended_ns; /* when this rank said so to the others, by tcp_wall_ns(); 0: it did not */
 
@@ -120,6 +130,8 @@ weir_status tcp_connect_once(const struct sockaddr_in *to, const struct sockaddr
 bool tcp_write_all(int fd, const void *data, size_t count, double deadline_s);
 bool tcp_read_all(int fd, void *data, size_t count, double deadline_s);
 void tcp_sleep(double seconds);
+/* How the established connection peer[way] shall behave; the ranks' addresses are known. */
+void tcp_settle(tcp *self, int way);
 /* Poll until deadline_s, rounded up to a millisecond. */
 int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 
@@ -132,8 +144,22 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
 /* --- life ----------------------------------------------------------------------------------- */
 
 /* A rank's end with its memory, not connected to anything. */
-weir_status tcp_create(tcp **out, uint64_t job, int rank, int size);
+weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams);
 weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
+
+/* --- streams -------------------------------------------------------------------------------- */
+
+/* Shorter messages travel on stream 0 whole. */
+#define TCP_DIVIDE_LEAST ((size_t)256 * 1024)
+
+/* Whoever meets over stream 0 already: connect the others.  from may be NULL. */
+weir_status tcp_streams_open(tcp *self, const struct sockaddr_in *from, double deadline_s);
+/* What of a message of so many bytes travels on a stream. */
+typedef struct tcp_part {
+  bool any; /* a header at least */
+  size_t begin, bytes;
+} tcp_part;
+tcp_part tcp_part_of(const tcp *self, size_t bytes, int stream);
 
 /* --- transfer ------------------------------------------------------------------------------- */
 

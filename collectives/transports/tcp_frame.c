@@ -11,7 +11,8 @@ uint32_t tcp_checksum(const void *bytes, size_t count) {
   return (uint32_t)(hash ^ (hash >> 32));
 }
 
-void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length) {
+void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length,
+                     int stream) {
   *frame = (tcp_frame){.magic = htole32(FRAME_MAGIC),
                        .version = htole16(TCP_VERSION),
                        .from = htole16((uint16_t)from),
@@ -19,12 +20,13 @@ void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t h
                        .step = htole64(tag->step),
                        .op = htole32(tag->op),
                        .hop = htole32(hop),
-                       .length = htole64(length)};
+                       .length = htole64(length),
+                       .stream = htole32((uint32_t)stream)};
   frame->checksum = htole32(tcp_checksum(frame, offsetof(tcp_frame, checksum)));
 }
 
 weir_status tcp_frame_check(const void *bytes, int peer, const weir_tag *tag, uint32_t hop,
-                            size_t capacity, size_t *length) {
+                            size_t capacity, int stream, size_t *length) {
   tcp_frame frame;
   memcpy(&frame, bytes, sizeof frame);
   if (le32toh(frame.magic) != FRAME_MAGIC)
@@ -43,6 +45,9 @@ weir_status tcp_frame_check(const void *bytes, int peer, const weir_tag *tag, ui
                         le32toh(frame.hop)};
   const weir_status status = weir_tag_check(peer, &due, &got);
   if (status != WEIR_OK) return status;
+  if (le32toh(frame.stream) != (uint32_t)stream)
+    return weir_fail(WEIR_E_PROTOCOL, "a message of rank %d for stream %u came on stream %d", peer,
+                     le32toh(frame.stream), stream);
   const uint64_t bytes_due = le64toh(frame.length);
   if (bytes_due > capacity)
     return weir_fail(WEIR_E_PROTOCOL, "rank %d sent %llu bytes where at most %zu were due", peer,

@@ -17,6 +17,7 @@ static const char *const refusals[REFUSE_COUNT] = {
     "it expects another number of ranks",
     "its rank is taken or does not belong here",
     "it does not know this job's secret",
+    "it expects another number of streams",
 };
 
 const char *tcp_refusal(uint32_t reason) {
@@ -46,9 +47,14 @@ int tcp_hello_judge(const tcp_hello *h, size_t bytes, const tcp_terms *terms) {
   if (bytes >= offsetof(tcp_hello, kind) && le16toh(h->version) != TCP_VERSION)
     return REFUSE_VERSION;
   if (bytes < sizeof *h) return REFUSE_NOT;
-  if (!tcp_hello_is(h, (int)terms->kind)) return REFUSE_GARBAGE;
+  const bool early = tcp_hello_is(h, HELLO_STREAM) &&
+                     (terms->kind != HELLO_STREAM || le16toh(h->stream) > terms->stream);
+  if (!early && !tcp_hello_is(h, (int)terms->kind)) return REFUSE_GARBAGE;
   if (le64toh(h->job) != terms->job) return REFUSE_JOB;
+  if (early) return REFUSE_EARLY;
   if (le32toh(h->size) != terms->size) return REFUSE_SIZE;
+  if (le16toh(h->streams) != terms->streams) return REFUSE_STREAMS;
+  if (le16toh(h->stream) != terms->stream) return REFUSE_RANK;
   const uint32_t rank = le32toh(h->rank);
   if (rank < terms->first || rank >= terms->end || le64toh(h->generation) != terms->generation)
     return REFUSE_RANK;

@@ -26,7 +26,8 @@ enum {
   HELLO_CHALLENGE = 5,
   HELLO_PROOF = 6,
   HELLO_WELCOME = 7,
-  HELLO_REJOIN = 8
+  HELLO_REJOIN = 8,
+  HELLO_STREAM = 9
 };
 enum {
   REFUSE_NOT,
@@ -36,7 +37,9 @@ enum {
   REFUSE_SIZE,
   REFUSE_RANK,
   REFUSE_SECRET,
-  REFUSE_COUNT
+  REFUSE_STREAMS,
+  REFUSE_COUNT,
+  REFUSE_EARLY /* not now: to be dropped without a word, so that it calls again */
 };
 
 /* Little-endian on the wire, but for ports. */
@@ -53,7 +56,8 @@ typedef struct tcp_hello {
   uint64_t generation; /* how often the group has shrunk */
   unsigned char nonce[TCP_NONCE];
   unsigned char proof[WEIR_PROOF_BYTES];
-  uint32_t reserved;
+  uint16_t streams;  /* connections between each two ranks */
+  uint16_t stream;   /* of a HELLO_STREAM: which, from 1 */
   uint32_t checksum; /* of the bytes before it */
 } tcp_hello;
 _Static_assert(sizeof(tcp_hello) == 96, "a hello has no padding");
@@ -72,6 +76,8 @@ typedef struct tcp_terms {
   uint32_t size;
   uint32_t kind;       /* of hello due */
   uint32_t first, end; /* ranks first .. end-1 are due */
+  uint16_t streams;
+  uint16_t stream; /* of HELLO_STREAM */
 } tcp_terms;
 
 /* Why a hello is refused, from what has come of it so far (bytes of it); REFUSE_NOT: nothing

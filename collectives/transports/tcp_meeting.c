@@ -25,7 +25,8 @@ tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation) {
                  .rank = htole32((uint32_t)self->base.rank),
                  .data_port = own->data.sin_port,
                  .echo_port = own->echo.sin_port,
-                 .generation = htole64(generation)};
+                 .generation = htole64(generation),
+                 .streams = htole16((uint16_t)self->streams)};
   tcp_nonce(h.nonce);
   tcp_hello_seal(&h);
   return h;
@@ -48,7 +49,8 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
                          .size = (uint32_t)size,
                          .kind = (uint32_t)kind,
                          .first = (uint32_t)rank + 1,
-                         .end = (uint32_t)size};
+                         .end = (uint32_t)size,
+                         .streams = (uint16_t)self->streams};
   m->missing = size - rank - 1;
   for (int r = 0; r < size; r++) m->arrival[r].fd = -1;
   *out = m;
@@ -159,6 +161,8 @@ void tcp_meeting_call(tcp_meeting *m, int rank, int fd) {
   *guest =
       (tcp_guest){.fd = fd, .due = GUEST_CHALLENGE, .rank = rank, .from = m->self->peer[rank].data};
   guest->hello = tcp_compose(m->self, (int)m->terms.kind, m->terms.generation);
+  guest->hello.stream = htole16(m->terms.stream);
+  tcp_hello_seal(&guest->hello);
   if (!tell(guest, &guest->hello)) drop(m, m->guests - 1);
 }
 
@@ -222,6 +226,10 @@ static weir_status listen_to(tcp_meeting *m, int i) {
   guest->got += (size_t)got;
   const int reason =
       guest->due == GUEST_HELLO ? tcp_hello_judge(&guest->said, guest->got, &m->terms) : REFUSE_NOT;
+  if (reason == REFUSE_EARLY) {
+    drop(m, i);
+    return WEIR_OK;
+  }
   if (reason != REFUSE_NOT) {
     refuse(m, i, reason);
     return WEIR_OK;

@@ -54,6 +54,9 @@ bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
 void tcp_meeting_close(tcp_meeting *m);
 
 tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation);
+/* Keep trying to connect until somebody listens or the deadline. */
+weir_status tcp_reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
+                      double deadline_s, int *fd);
 void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo);
 
 #endif

@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -83,9 +82,8 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
 
 /* --- the other ranks ------------------------------------------------------------------------ */
 
-/* Keep trying until somebody listens. */
-static weir_status reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
-                         double deadline_s, int *fd) {
+weir_status tcp_reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
+                      double deadline_s, int *fd) {
   while (weir_now_s() < deadline_s) {
     const weir_status status = tcp_connect_once(to, from, deadline_s, fd);
     if (status != WEIR_OK || *fd >= 0) return status;
@@ -161,7 +159,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
   for (;;) {
     int fd = -1;
     bool known = false;
-    weir_status status = reach(to, from, 0, deadline_s, &fd);
+    weir_status status = tcp_reach(to, from, 0, deadline_s, &fd);
     if (status != WEIR_OK) return status;
     struct sockaddr_in local, remote;
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
@@ -194,7 +192,7 @@ static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadli
     for (int r = 1; status == WEIR_OK && r < rank && m->guests < TCP_STRANGERS / 2; r++) {
       int fd = -1;
       if (tcp_meeting_has_called(m, r)) continue;
-      status = reach(&self->peer[r].data, from, r, deadline_s, &fd);
+      status = tcp_reach(&self->peer[r].data, from, r, deadline_s, &fd);
       if (status == WEIR_OK) tcp_meeting_call(m, r, fd);
     }
     const double slice_s = weir_now_s() + SLICE_S;
@@ -236,10 +234,8 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
   }
   status = self->base.rank == 0 ? host(self, zero, deadline_s)
                                 : join(self, &zero, bind_address ? &own : NULL, deadline_s);
-  for (int r = 0; status == WEIR_OK && r < self->base.size; r++) {
-    const int one = 1;
-    if (self->peer[r].fd >= 0)
-      (void)setsockopt(self->peer[r].fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  }
+  for (int r = 0; status == WEIR_OK && r < self->base.size; r++)
+    if (self->peer[r].fd >= 0) tcp_settle(self, r);
+  if (status == WEIR_OK) status = tcp_streams_open(self, bind_address ? &own : NULL, deadline_s);
   return status;
 }

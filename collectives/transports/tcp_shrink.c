@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -105,7 +104,7 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
       old_rank[count++] = r;
     }
   tcp *self = NULL;
-  const weir_status status = tcp_create(&self, u->old->job, own, count);
+  weir_status status = tcp_create(&self, u->old->job, own, count, u->old->streams);
   if (status != WEIR_OK) return status;
   const struct {
     uint64_t generation;
@@ -119,7 +118,6 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
   self->udp = u->next->udp;
   u->next->listener = u->next->udp = -1;
   for (int n = 0; n < count; n++) {
-    const int one = 1;
     tcp_arrival *a = &u->meeting->arrival[old_rank[n]];
     tcp_peer *p = &self->peer[n];
     if (n == own) {
@@ -131,10 +129,12 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
     p->fd = a->fd;
     p->lump = 0;
     a->fd = -1;
-    (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   }
+  for (int n = 0; n < count; n++)
+    if (n != own) tcp_settle(self, n);
   *out = self;
-  return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
+  status = tcp_streams_open(self, NULL, u->deadline_s);
+  return status == WEIR_OK && count > 1 ? tcp_answerer_start(self) : status;
 }
 
 static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp **out,
@@ -203,7 +203,7 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
   u.deadline_s = u.begun_s + timeout_s;
   u.look_s = u.begun_s + LOOK_S;
-  weir_status status = tcp_create(&u.next, old->job, t->rank, t->size);
+  weir_status status = tcp_create(&u.next, old->job, t->rank, t->size, old->streams);
   if (status == WEIR_OK) status = keep_door(u.next, old);
   if (status == WEIR_OK)
     status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, generation);

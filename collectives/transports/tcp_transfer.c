@@ -1,42 +1,40 @@
 /* Moving messages.  Header and payload of several messages leave in one system call, and one call
  * takes what is there of a payload and whatever follows it; polls and clock readings happen only
- * where nothing else can be done, because a system call is dear on an emulated machine. */
+ * where nothing else can be done, because a system call is dear on an emulated machine.
+ *
+ * With several streams a long message is divided among them by its length, which its header on
+ * stream 0 tells: another stream is read only as far as those headers are known. */
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "base/base.h"
-#include "collectives/transports/tcp.h"
+#include "collectives/transports/tcp_call.h"
 
-#define BATCH 32         /* messages in one sendmsg */
-#define POLL_SLICE_MS 50 /* bounds how far a deadline is overrun between two clock readings */
-#define POLLS_A_CLOCK 8
-/* Bytes of a message that are waited for at once: what is shorter than the first is not worth a
- * system call; the second is half of Linux's usual receive buffer, so that asking changes no
- * window. */
-#define LUMP_MIN 8192
-#define LUMP_MOST 65536
+#define BATCH 32 /* messages in one sendmsg */
 
-typedef struct transfer {
-  tcp *self;
-  const weir_tag *tag;
-  const weir_send *send;
-  size_t sends;
-  weir_recv *recv;
-  size_t recvs;
-  double deadline_s;
-  int peers;       /* in self->active */
-  size_t open;     /* messages not complete */
-  unsigned waited; /* polls so far */
-} transfer;
+static tcp_part part_of_send(const tcp_call *x, int way, size_t i) {
+  return tcp_part_of(x->self, x->send[i].bytes, tcp_call_stream(x, way));
+}
 
-static tcp_peer *enlist(transfer *x, int rank) {
-  tcp_peer *p = &x->self->peer[rank];
-  for (int i = 0; i < x->peers; i++)
-    if (x->self->active[i] == rank) return p;
-  x->self->active[x->peers++] = rank;
+tcp_part tcp_call_part(const tcp_call *x, int way) {
+  const weir_recv *r = &x->recv[x->self->peer[way].recv_at];
+  return tcp_part_of(x->self, r->bytes, tcp_call_stream(x, way));
+}
+
+/* The next message after i of which something travels on this way. */
+static size_t send_after(const tcp_call *x, int way, size_t i) {
+  do i = weir_send_after(x->send, x->sends, i);
+  while (i < x->sends && !part_of_send(x, way, i).any);
+  return i;
+}
+
+static tcp_peer *enlist(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
+  for (int i = 0; i < x->ways; i++)
+    if (x->self->active[i] == way) return p;
+  x->self->active[x->ways++] = way;
   p->send_at = x->sends;
   p->recv_at = x->recvs;
   p->sent = p->received = 0;
@@ -45,10 +43,24 @@ static tcp_peer *enlist(transfer *x, int rank) {
   return p;
 }
 
-static void begin(transfer *x) {
-  for (size_t i = x->sends; i-- > 0;) enlist(x, x->send[i].peer)->send_at = i;
-  for (size_t i = x->recvs; i-- > 0;) enlist(x, x->recv[i].peer)->recv_at = i;
-  x->open = x->sends + x->recvs;
+/* Peers are served in the order of the caller's messages: those that others wait for come first. */
+static void begin(tcp_call *x) {
+  const int size = x->self->base.size;
+  x->open = x->recvs;
+  for (int s = 0; s < x->self->streams; s++) {
+    for (size_t i = 0; i < x->sends; i++) {
+      const int way = s * size + x->send[i].peer;
+      if (!part_of_send(x, way, i).any) continue;
+      tcp_peer *p = enlist(x, way);
+      if (p->send_at == x->sends) p->send_at = i;
+      x->open++;
+    }
+    for (size_t i = 0; i < x->recvs; i++) {
+      if (s > 0 && x->recv[i].capacity < TCP_DIVIDE_LEAST) continue;
+      tcp_peer *p = enlist(x, s * size + x->recv[i].peer);
+      if (p->recv_at == x->recvs) p->recv_at = i;
+    }
+  }
 }
 
 static void add_piece(struct iovec *piece, size_t *pieces, size_t *total, const void *data,
@@ -63,37 +75,45 @@ static void add_piece(struct iovec *piece, size_t *pieces, size_t *total, const 
   *skip = 0;
 }
 
-static void advance_sent(transfer *x, tcp_peer *p, size_t bytes) {
+static void advance_sent(tcp_call *x, int way, size_t bytes) {
+  tcp_peer *p = &x->self->peer[way];
   p->sent += bytes;
-  while (p->send_at < x->sends && p->sent >= sizeof(tcp_frame) + x->send[p->send_at].bytes) {
-    p->sent -= sizeof(tcp_frame) + x->send[p->send_at].bytes;
-    p->send_at = weir_send_after(x->send, x->sends, p->send_at);
+  while (p->send_at < x->sends) {
+    const size_t due = sizeof(tcp_frame) + part_of_send(x, way, p->send_at).bytes;
+    if (p->sent < due) return;
+    p->sent -= due;
+    x->self->base.bytes_sent += due;
+    p->send_at = send_after(x, way, p->send_at);
     x->open--;
   }
 }
 
-static weir_status push(transfer *x, int rank) {
-  tcp_peer *p = &x->self->peer[rank];
+static weir_status push(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
   while (p->send_at < x->sends && !p->send_blocked) {
     tcp_frame frame[BATCH];
     struct iovec piece[2 * BATCH];
     size_t pieces = 0, total = 0, skip = p->sent, i = p->send_at;
-    for (int m = 0; m < BATCH && i < x->sends; m++, i = weir_send_after(x->send, x->sends, i)) {
-      tcp_frame_write(&frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes);
+    for (int m = 0; m < BATCH && i < x->sends; m++, i = send_after(x, way, i)) {
+      const tcp_part part = part_of_send(x, way, i);
+      tcp_frame_write(&frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes,
+                      tcp_call_stream(x, way));
       add_piece(piece, &pieces, &total, &frame[m], sizeof frame[m], &skip);
-      add_piece(piece, &pieces, &total, x->send[i].data, x->send[i].bytes, &skip);
+      add_piece(piece, &pieces, &total, (const unsigned char *)x->send[i].data + part.begin,
+                part.bytes, &skip);
     }
     const struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
     const ssize_t sent = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0 && errno != EAGAIN) return tcp_blame_closed(x->self, rank, x->tag->step, errno);
-    if (sent > 0) advance_sent(x, p, (size_t)sent);
+    if (sent < 0 && errno != EAGAIN)
+      return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, errno);
+    if (sent > 0) advance_sent(x, way, (size_t)sent);
     p->send_blocked = sent < (ssize_t)total;
   }
   return WEIR_OK;
 }
 
-static void finish_recv(transfer *x, tcp_peer *p) {
+static void finish_recv(tcp_call *x, tcp_peer *p) {
   const weir_recv *r = &x->recv[p->recv_at];
   /* The read that brought the end may have brought the begin of the next message: packets come in
    * lumps, and a lump's time must not be counted without its bytes. */
@@ -112,118 +132,114 @@ static void finish_recv(transfer *x, tcp_peer *p) {
   x->open--;
 }
 
-/* What was read ahead: the header of the next message, and what there is of its payload. */
-static weir_status unstage(transfer *x, int rank) {
-  tcp_peer *p = &x->self->peer[rank];
+/* Does this stream's header fit the message, whose length stream 0 tells? */
+static weir_status take_header(tcp_call *x, int way) {
+  const tcp_peer *p = &x->self->peer[way];
   weir_recv *r = &x->recv[p->recv_at];
+  const int peer = tcp_call_rank(x, way), stream = tcp_call_stream(x, way);
+  size_t length = 0;
   const weir_status status =
-      tcp_frame_check(p->stage + p->stage_at, rank, x->tag, r->hop, r->capacity, &r->bytes);
-  if (status != WEIR_OK) return tcp_blame_frame(x->self, rank, status);
+      tcp_frame_check(p->stage + p->stage_at, peer, x->tag, r->hop, r->capacity, stream, &length);
+  if (status != WEIR_OK) return status;
+  if (stream > 0 && length != r->bytes)
+    return weir_fail(WEIR_E_PROTOCOL,
+                     "a message of rank %d has %zu bytes by stream 0 and %zu by stream %d", peer,
+                     r->bytes, length, stream);
+  if (stream > 0) return WEIR_OK;
+  r->bytes = length;
+  for (int s = 1; s < x->self->streams; s++)
+    if (tcp_part_of(x->self, length, s).any) x->open++;
+  return WEIR_OK;
+}
+
+/* What was read ahead: the header of the next message, and what there is of its payload. */
+static weir_status unstage(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
+  const weir_recv *r = &x->recv[p->recv_at];
+  const weir_status status = take_header(x, way);
+  if (status != WEIR_OK) return tcp_blame_frame(x->self, tcp_call_rank(x, way), status);
+  const tcp_part part = tcp_call_part(x, way);
   p->headed = true;
   p->stage_at += sizeof(tcp_frame);
   const size_t there = p->stage_end - p->stage_at;
-  p->received = there < r->bytes ? there : r->bytes;
-  if (p->received > 0) memcpy(r->data, p->stage + p->stage_at, p->received);
+  p->received = there < part.bytes ? there : part.bytes;
+  if (p->received > 0)
+    memcpy((unsigned char *)r->data + part.begin, p->stage + p->stage_at, p->received);
   p->stage_at += p->received;
   return WEIR_OK;
 }
 
 /* One read: the rest of the payload to its place, what follows it to the stage. */
-static weir_status fill(transfer *x, int rank) {
-  tcp_peer *p = &x->self->peer[rank];
+static weir_status fill(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
   weir_recv *r = &x->recv[p->recv_at];
   const size_t kept = p->stage_end - p->stage_at;
   if (kept > 0) memmove(p->stage, p->stage + p->stage_at, kept);
   p->stage_at = 0;
   p->stage_end = kept;
-  const size_t rest = p->headed ? r->bytes - p->received : 0;
+  const tcp_part part = p->headed ? tcp_call_part(x, way) : (tcp_part){false, 0, 0};
+  const size_t rest = part.bytes - p->received;
   struct iovec piece[2];
   size_t pieces = 0;
-  if (rest > 0) piece[pieces++] = (struct iovec){(unsigned char *)r->data + p->received, rest};
+  if (rest > 0)
+    piece[pieces++] = (struct iovec){(unsigned char *)r->data + part.begin + p->received, rest};
   piece[pieces++] = (struct iovec){p->stage + kept, TCP_STAGE - kept};
   struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
   const ssize_t got = recvmsg(p->fd, &message, MSG_DONTWAIT);
   if (got < 0 && errno == EINTR) return WEIR_OK;
   if (got == 0 || (got < 0 && errno != EAGAIN))
-    return tcp_blame_closed(x->self, rank, x->tag->step, got == 0 ? 0 : errno);
+    return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, got == 0 ? 0 : errno);
   p->recv_blocked = got < (ssize_t)(rest + TCP_STAGE - kept);
   const size_t bytes = got < 0 ? 0 : (size_t)got;
   const size_t payload = bytes < rest ? bytes : rest;
   p->received += payload;
   p->stage_end += bytes - payload;
   /* The first chunk is all that had arrived when this rank looked. */
-  if (payload < rest && r->bytes >= WEIR_FLOW_MIN && p->first_s == 0.0) {
+  if (payload < rest && r->bytes >= WEIR_FLOW_MIN && part.bytes == r->bytes && p->first_s == 0.0) {
     p->first_bytes = p->received;
     p->first_s = weir_now_s();
   }
   return WEIR_OK;
 }
 
-static weir_status pull(transfer *x, int rank) {
-  tcp_peer *p = &x->self->peer[rank];
+bool tcp_call_due(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
+  if (tcp_call_stream(x, way) == 0) return p->recv_at < x->recvs;
+  const tcp_peer *first = &x->self->peer[tcp_call_rank(x, way)];
   while (p->recv_at < x->recvs) {
+    if (p->recv_at > first->recv_at || (p->recv_at == first->recv_at && !first->headed))
+      return false;
+    if (p->headed || tcp_call_part(x, way).any) return true;
+    p->recv_at = weir_recv_after(x->recv, x->recvs, p->recv_at);
+  }
+  return false;
+}
+
+weir_status tcp_call_pull(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
+  while (tcp_call_due(x, way)) {
     weir_status status = WEIR_OK;
     if (!p->headed && p->stage_end - p->stage_at >= sizeof(tcp_frame))
-      status = unstage(x, rank);
+      status = unstage(x, way);
     else if (!p->recv_blocked)
-      status = fill(x, rank);
+      status = fill(x, way);
     else
       return WEIR_OK;
     if (status != WEIR_OK) return status;
-    if (p->headed && p->received == x->recv[p->recv_at].bytes) finish_recv(x, p);
+    if (p->headed && p->received == tcp_call_part(x, way).bytes) finish_recv(x, p);
   }
   return WEIR_OK;
 }
 
-/* Have poll tell of a long message only once much of it has come: to be woken for every packet
- * costs the processor more than the packet does. */
-static void ask_for(tcp_peer *p, const weir_recv *r) {
-  const size_t rest = p->headed ? r->bytes - p->received : 1;
-  const int wanted = rest < LUMP_MIN ? 1 : rest < LUMP_MOST ? (int)rest : LUMP_MOST;
-  if (wanted == (p->lump > 0 ? p->lump : 1)) return;
-  if (setsockopt(p->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted) == 0) p->lump = wanted;
-}
-
-/* Sleep until something can move.  WEIR_OK, or the end of the group. */
-static weir_status wait(transfer *x) {
-  tcp *self = x->self;
-  size_t count = 0;
-  int due_from = -1, due_to = -1;
-  self->poll[count++] = (struct pollfd){.fd = self->wake, .events = POLLIN};
-  for (int i = 0; i < x->peers; i++) {
-    const tcp_peer *p = &self->peer[self->active[i]];
-    const bool in = p->recv_at < x->recvs, out = p->send_at < x->sends;
-    if (in) ask_for(&self->peer[self->active[i]], &x->recv[p->recv_at]);
-    if (in && due_from < 0) due_from = self->active[i];
-    if (out && due_to < 0) due_to = self->active[i];
-    self->poll[count++] = (struct pollfd){
-        .fd = in || out ? p->fd : -1, .events = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0))};
-  }
-  const int waiting_on = due_from >= 0 ? due_from : due_to;
-  atomic_store_explicit(&self->waiting_on, waiting_on, memory_order_relaxed);
-  const int ready = poll(self->poll, (nfds_t)count, POLL_SLICE_MS);
-  weir_end end;
-  if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
-  for (int i = 0; ready > 0 && i < x->peers; i++) {
-    const short events = self->poll[i + 1].revents;
-    tcp_peer *p = &self->peer[self->active[i]];
-    if (events & (POLLIN | POLLHUP | POLLERR)) p->recv_blocked = false;
-    if (events & (POLLOUT | POLLHUP | POLLERR)) p->send_blocked = false;
-  }
-  if ((ready <= 0 || ++x->waited % POLLS_A_CLOCK == 0) && weir_now_s() >= x->deadline_s)
-    return tcp_blame_silence(self, waiting_on, x->tag->step);
-  return WEIR_OK;
-}
-
-static weir_status complete(transfer *x) {
+static weir_status complete(tcp_call *x) {
   for (;;) {
-    for (int i = 0; i < x->peers; i++) {
+    for (int i = 0; i < x->ways; i++) {
       weir_status status = push(x, x->self->active[i]);
-      if (status == WEIR_OK) status = pull(x, x->self->active[i]);
+      if (status == WEIR_OK) status = tcp_call_pull(x, x->self->active[i]);
       if (status != WEIR_OK) return status;
     }
     if (x->open == 0) return WEIR_OK;
-    const weir_status status = wait(x);
+    const weir_status status = tcp_call_wait(x);
     if (status != WEIR_OK) return status;
   }
 }
@@ -236,7 +252,7 @@ weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   if (status != WEIR_OK) return status;
   if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, t->rank);
   if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
-  transfer x = {.self = self,
+  tcp_call x = {.self = self,
                 .tag = tag,
                 .send = send,
                 .sends = sends,
@@ -246,7 +262,5 @@ weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   begin(&x);
   status = complete(&x);
   atomic_store_explicit(&self->waiting_on, -1, memory_order_relaxed);
-  if (status != WEIR_OK) return status;
-  for (size_t i = 0; i < sends; i++) t->bytes_sent += sizeof(tcp_frame) + send[i].bytes;
-  return WEIR_OK;
+  return status;
 }

@@ -66,6 +66,9 @@ typedef struct weir_options {
                         feedback with a residual not yet), this one among them: 1 (default) to 64.
                         The others are the session's own and wait in between; how many there are
                         changes no bit of any result */
+  int tcp_streams;   /* tcp: connections between each two ranks, 1 (default) to 8, the same on all.
+                        Long messages are divided among them: on a long link with losses, each of
+                        which halves one connection's window only */
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;
 } weir_options;

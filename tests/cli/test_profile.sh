@@ -80,6 +80,28 @@ for pid, ranks in ((1, 1), (2, 2)):
     assert sum(e['cat'] == 'backward' for e in spans) == 6 * ranks, spans
     assert sum(e['cat'] == 'exchange' for e in spans) == runs[4]['groups'] * ranks, spans
 PY
+# Slices of whole rows: 8 of fc1's 1024, 3 of fc2's 256 (98 hold at most 100352 elements); a worker of 1
+# GFLOP/s.  Backward of 16 images: 2 * 16 * (784 * 1024 + 1024 * 256 + 256 * 10) operations for the weights,
+# and 2 * 16 * (1024 * 256 + 256 * 10) for what is below: 42.63 ms, which virtual time counts.
+sed 's/^batch = 16/batch = 16\nslice = 100352\ngflops = 1/' "$dir/s.ini" > "$dir/slices.ini"
+"$weir" profile "$dir/slices.ini" -o "$dir/slices" -n sim -p bf16:1:dense-ring -t 3 --json \
+  > "$dir/json" 2> "$dir/log" || fail "profile of slices: $(tail -1 "$dir/log")"
+python3 - "$dir" <<'PY' || fail "what profile tells of slices"
+import csv, json, sys
+d = sys.argv[1]
+runs = json.load(open(d + '/json'))['runs']
+assert [r['division'] for r in runs] == ['one', 'even-4', 'slices', 'layers', 'bucket-2MB', 'planned'], runs
+assert [r['groups'] for r in runs][:4] == [1, 4, 15, 6], runs
+profile = list(csv.DictReader(open(d + '/slices/profile.csv')))
+names = (['fc3.weight', 'fc3.bias'] + ['fc2.weight/%d' % i for i in range(3)] + ['fc2.bias'] +
+         ['fc1.weight/%d' % i for i in range(8)] + ['fc1.bias'])
+assert [r['tensor'] for r in profile] == names, profile
+assert [int(r['numel']) for r in profile if 'fc1.weight' in r['tensor']] == [128 * 784] * 8, profile
+backward_ms = sum(float(r['gap_us']) for r in profile) / 1e3
+assert 42.6 < backward_ms < 80, backward_ms
+whole = [r['last'] for r in csv.DictReader(open(d + '/slices/layers.csv'))]
+assert whole == ['fc3.weight', 'fc3.bias', 'fc2.weight/2', 'fc2.bias', 'fc1.weight/7', 'fc1.bias'], whole
+PY
 # What it writes is what `weir plan` reads, and what --policy groups:FILE runs.
 "$weir" plan fusion "$dir/out/profile.csv" --compress-table "$dir/out/compress-1.csv" \
   --comm-table "$dir/out/comm-1.csv" --json | grep -q '"groups"' || fail "plan fusion refuses the profile"
@@ -99,6 +121,11 @@ refused profile "$dir/s.ini"
 refused profile "$dir/none.ini" -o "$dir/x"
 refused profile "$dir/s.ini" -o "$dir/x" -p topk:2:ag
 refused profile "$dir/s.ini" -o "$dir/x" --turn 2
+refused profile "$dir/s.ini" -o "$dir/x" --turn many
+refused profile "$dir/s.ini" "$dir/s.ini" -o "$dir/x"
+refused profile "$dir/s.ini" -o "$dir/a;b"
+# shellcheck disable=SC2046
+refused profile "$dir/s.ini" -o "$dir/x" $(yes -- '-p bf16:1:dense-ring' | head -9)
 sed 's/steps_per_epoch = 100/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
 refused profile "$dir/short.ini" -o "$dir/x" -n sim
 refused profile "$dir/s.ini" -o "$dir/x" -n moon

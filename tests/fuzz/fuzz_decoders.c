@@ -1,20 +1,24 @@
 /* libFuzzer: every decoder of bytes from the wire.  WEIR_FUZZ names the one to feed: "wire" or an
  * encoder's name; without it, wire.  The message says how many elements it holds, and the decoder
- * is asked for that many when they are few. */
+ * is asked for that many when they are few.  Each version for vector instructions that this
+ * processor has is fed, and must give what the scalar one gives. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
 
-enum { MOST = 1024, MARK = 8 };
+enum { MOST = 1024, MARK = 8, VERSIONS = 3 };
 
 int LLVMFuzzerInitialize(int *argc, char ***argv);
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 static const weir_codec *target; /* NULL: wire */
 static weir_codec_context *context;
+static const weir_cpu_ops *version[VERSIONS];
+static size_t versions;
 
 static void demand(bool holds, const char *what) {
   if (!holds) {
@@ -34,6 +38,13 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   }
   demand(found, "WEIR_FUZZ names no decoder");
   demand(weir_codec_context_create(&context) == WEIR_OK, "no memory");
+  version[versions++] = &weir_cpu_scalar;
+  if (weir_cpu_avx2() != NULL) {
+    version[versions++] = weir_cpu_avx2();
+  }
+  if (weir_cpu_avx512() != NULL) {
+    version[versions++] = weir_cpu_avx512();
+  }
   return 0;
 }
 
@@ -49,20 +60,40 @@ static void check_rest(const float *x, size_t from) {
   }
 }
 
-static void feed_encoder(const uint8_t *data, size_t size, size_t n) {
-  static float stored[MOST + MARK], added[MOST + MARK];
-  const size_t offset[5] = {0, n / 3, n / 3, n - n / 5, n};
-  const weir_layout layout = {4, offset};
+/* Returns the status; stored holds what was decoded. */
+static weir_status feed_encoder(const uint8_t *data, size_t size, const weir_layout *layout,
+                                float *stored) {
+  static float added[MOST + MARK];
+  const size_t n = layout->offset[layout->tensors];
   fill(stored);
   fill(added);
-  weir_status status = target->decode(context, data, size, &layout, stored, false);
+  weir_status status = target->decode(context, data, size, layout, stored, false);
   demand(status == WEIR_OK || status == WEIR_E_PROTOCOL, "another status");
-  demand(target->decode(context, data, size, &layout, added, true) == status, "status changes");
+  demand(target->decode(context, data, size, layout, added, true) == status, "status changes");
   check_rest(stored, status == WEIR_OK ? n : 0);
   check_rest(added, status == WEIR_OK ? n : 0);
   for (size_t i = 0; i < n && status == WEIR_OK; i++) {
     demand(isfinite(stored[i]), "stored what is not finite");
     demand(added[i] == 1.5F + stored[i], "added something else than stored");
+  }
+  return status;
+}
+
+/* As parts of a gradient of several tensors, one of them empty, and as one tensor. */
+static void feed_layouts(const uint8_t *data, size_t size, size_t n) {
+  static float stored[2][MOST + MARK];
+  const size_t offset[5] = {0, n / 3, n / 3, n - n / 5, n};
+  const size_t whole[2] = {0, n};
+  const weir_layout layout[2] = {{4, offset}, {1, whole}};
+  for (size_t l = 0; l < 2; l++) {
+    weir_status first = WEIR_OK;
+    for (size_t v = 0; v < versions; v++) {
+      weir_cpu_force(version[v]);
+      weir_status status = feed_encoder(data, size, &layout[l], stored[v > 0]);
+      first = v == 0 ? status : first;
+      demand(status == first, "versions differ in status");
+      demand(memcmp(stored[0], stored[v > 0], sizeof stored[0]) == 0, "versions differ");
+    }
   }
 }
 
@@ -97,24 +128,46 @@ static void feed_spread(const uint8_t *data, size_t size, size_t n, weir_status 
   }
 }
 
-static void feed_wire(const uint8_t *data, size_t size, size_t n) {
-  static float value[MOST + MARK];
-  static uint32_t index[MOST];
-  static uint32_t alone_index[MOST];
-  size_t k = 0;
-  size_t plain = 0;
-  fill(value);
-  weir_status status = weir_wire_decode(data, size, n, index, value, MOST, &k);
-  weir_status alone = weir_wire_decode(data, size, n, alone_index, NULL, MOST, &plain);
-  demand(status == WEIR_OK || status == WEIR_E_PROTOCOL, "another status");
-  demand(alone == WEIR_OK || alone == WEIR_E_PROTOCOL, "another status without values");
-  demand(status != WEIR_OK || alone != WEIR_OK || k == 0, "with and without values at once");
-  check_rest(value, status == WEIR_OK ? k : 0);
-  const uint32_t *list = status == WEIR_OK ? index : alone_index;
-  for (size_t i = 0; i < (status == WEIR_OK ? k : plain); i++) {
-    demand(list[i] < n && (i == 0 || list[i] > list[i - 1]), "indices that do not ascend");
+/* What one version made of a list. */
+typedef struct list {
+  weir_status status, alone; /* with values, and without */
+  size_t k, plain;
+  float value[MOST + MARK];
+  uint32_t index[MOST], alone_index[MOST];
+} list;
+
+static void feed_wire(const uint8_t *data, size_t size, size_t n, list *l) {
+  memset(l, 0, sizeof *l);
+  fill(l->value);
+  l->status = weir_wire_decode(data, size, n, l->index, l->value, MOST, &l->k);
+  l->alone = weir_wire_decode(data, size, n, l->alone_index, NULL, MOST, &l->plain);
+  demand(l->status == WEIR_OK || l->status == WEIR_E_PROTOCOL, "another status");
+  demand(l->alone == WEIR_OK || l->alone == WEIR_E_PROTOCOL, "another status without values");
+  demand(l->status != WEIR_OK || l->alone != WEIR_OK || l->k == 0,
+         "with and without values at once");
+  check_rest(l->value, l->status == WEIR_OK ? l->k : 0);
+  const uint32_t *index = l->status == WEIR_OK ? l->index : l->alone_index;
+  for (size_t i = 0; i < (l->status == WEIR_OK ? l->k : l->plain); i++) {
+    demand(index[i] < n && (i == 0 || index[i] > index[i - 1]), "indices that do not ascend");
   }
-  feed_spread(data, size, n, status, index, value, k);
+  feed_spread(data, size, n, l->status, l->index, l->value, l->k);
+}
+
+static void feed_versions(const uint8_t *data, size_t size, size_t n) {
+  static list made[2];
+  for (size_t v = 0; v < versions; v++) {
+    weir_cpu_force(version[v]);
+    list *l = &made[v > 0];
+    feed_wire(data, size, n, l);
+    demand(l->status == made[0].status && l->alone == made[0].alone, "versions differ in status");
+    const size_t k = l->status == WEIR_OK ? l->k : 0;
+    const size_t plain = l->alone == WEIR_OK ? l->plain : 0;
+    demand(l->k == made[0].k || k == 0, "versions differ in length");
+    demand(memcmp(l->index, made[0].index, k * sizeof *l->index) == 0 &&
+               memcmp(l->value, made[0].value, k * sizeof *l->value) == 0 &&
+               memcmp(l->alone_index, made[0].alone_index, plain * sizeof *l->index) == 0,
+           "versions differ");
+  }
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
@@ -125,9 +178,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     memcpy(&n, data + at, sizeof n);
   }
   if (target == NULL) {
-    feed_wire(data, size, n % (MOST + 1));
+    feed_versions(data, size, n % (MOST + 1));
   } else {
-    feed_encoder(data, size, n % (MOST + 1));
+    feed_layouts(data, size, n % (MOST + 1));
   }
   return 0;
 }

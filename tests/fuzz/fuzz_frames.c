@@ -49,11 +49,12 @@ static void feed_frame(const tcp_frame *frame, size_t capacity) {
   const weir_tag tag = {le64toh(frame->plan), le64toh(frame->step), le32toh(frame->op), 0};
   size_t length = SIZE_MAX;
   const weir_status status =
-      tcp_frame_check(frame, 1, &tag, le32toh(frame->hop), capacity, &length);
+      tcp_frame_check(frame, 1, &tag, le32toh(frame->hop), capacity, 0, &length);
   demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_MISMATCH, "status");
   demand(status != WEIR_OK ||
              (length <= capacity && length == le64toh(frame->length) && le16toh(frame->from) == 1),
          "took a frame that does not fit");
+  demand(status != WEIR_OK || frame->stream == 0, "took a frame of another stream");
   demand(status == WEIR_OK || length == SIZE_MAX, "told a length with an error");
 }
 
@@ -105,7 +106,7 @@ static size_t write_some(stream *s, const uint8_t *program, size_t left) {
   if (program[0] & 2 && program[3] < 8) tag.step++;
   if (program[0] & 4 && program[3] < 8) tag.plan++;
   tcp_frame_write(&frame, program[0] & 8 && program[3] < 8 ? 2 : 1, &tag,
-                  program[4] < 250 ? (uint32_t)s->good : program[5], length);
+                  program[4] < 250 ? (uint32_t)s->good : program[5], length, 0);
   const bool good = memcmp(&tag, &due, sizeof tag) == 0 && le16toh(frame.from) == 1 &&
                     le32toh(frame.hop) == (uint32_t)s->good && length <= ROOM &&
                     STREAM - s->count >= sizeof frame + length;
@@ -168,6 +169,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argv;
   self.base.size = RANKS;
   self.job = 7;
+  self.streams = 1;
   self.peer = peers;
   self.active = active;
   self.poll = polls;

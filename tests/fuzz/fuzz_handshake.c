@@ -281,14 +281,14 @@ static void feed_views(program *p) {
 
 static void feed_hello(const uint8_t *data, size_t size) {
   const tcp_terms terms = {
-      .job = 7, .generation = 1, .size = 5, .kind = HELLO_MESH, .first = 2, .end = 5};
+      .job = 7, .generation = 1, .size = 5, .kind = HELLO_MESH, .first = 2, .end = 5, .streams = 1};
   tcp_hello hello = {0};
   memcpy(&hello, data, size < sizeof hello ? size : sizeof hello);
   for (int sealed = 0; sealed < 2; sealed++) {
     const size_t bytes = sealed || size > sizeof hello ? sizeof hello : size;
     if (sealed) tcp_hello_seal(&hello);
     const int reason = tcp_hello_judge(&hello, bytes, &terms);
-    demand(reason >= REFUSE_NOT && reason < REFUSE_COUNT, "reason");
+    demand(reason >= REFUSE_NOT && reason <= REFUSE_EARLY, "reason");
     if (reason != REFUSE_NOT || bytes < sizeof hello) continue;
     const uint32_t rank = le32toh(hello.rank);
     demand(rank >= 2 && rank < 5 && le64toh(hello.job) == 7 && le32toh(hello.size) == 5 &&
@@ -311,6 +311,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   self.base.size = RANKS;
   self.base.rank = OWN;
   self.job = 7;
+  self.streams = 1;
   self.generation = 4;
   self.peer = peers;
   memset(self.key.bytes, 0x42, sizeof self.key.bytes);

@@ -1,5 +1,5 @@
 /* Run a command inside User-Mode Linux, for test scripts:
- *   uml_exec [-o OUT] [-m MIB] [-t SECONDS] [-l] COMMAND [ARGUMENT...]
+ *   uml_exec [-o OUT] [-m MIB] [-t SECONDS] [-c CLOCK] [-l] COMMAND [ARGUMENT...]
  * -l: through the line function, each line marked "out: " or "err: ".  Exits with the command's
  * code, 77 when the machine cannot, 124 after the time-out, 125 on other failures. */
 #include <stdio.h>
@@ -17,10 +17,13 @@ static void line(void *user, bool is_error, const char *text) {
 int main(int argc, char **argv) {
   weir_uml_config config = {.timeout_s = 120};
   int option;
-  while ((option = getopt(argc, argv, "+o:m:t:l")) != -1) switch (option) {
+  while ((option = getopt(argc, argv, "+o:m:t:c:l")) != -1) switch (option) {
       case 'o': config.out = optarg; break;
       case 'm': config.memory_mib = (size_t)strtoul(optarg, NULL, 10); break;
       case 't': config.timeout_s = strtod(optarg, NULL); break;
+      case 'c':
+        if (!weir_uml_clock_parse(optarg, &config.clock)) return 125;
+        break;
       case 'l': config.line = line; break;
       default: return 125;
     }

@@ -34,6 +34,7 @@ typedef struct group {
   enum group_kind kind;
   int size;
   double timeout_s;
+  int streams; /* over TCP, between each two ranks; 0: one */
   /* The body of every rank; its status and weir_last_error() become the result. */
   weir_status (*body)(weir_transport *t, void *user);
   void *user;
@@ -79,7 +80,12 @@ static inline weir_status group_connect(const group *g, int rank, weir_transport
   if (g->kind == GROUP_THREADS)
     return weir_transport_inproc(t, g->where, rank, g->size, g->timeout_s);
   if (g->kind == GROUP_TCP)
-    return weir_transport_tcp(t, g->where, NULL, g->job, rank, g->size, g->timeout_s);
+    return weir_transport_tcp_open(t, &(weir_tcp_options){.rendezvous = g->where,
+                                                          .job_id = g->job,
+                                                          .rank = rank,
+                                                          .size = g->size,
+                                                          .streams = g->streams,
+                                                          .timeout_s = g->timeout_s});
   return weir_transport_shm(t, g->where, g->job, rank, g->size, g->timeout_s);
 }
 

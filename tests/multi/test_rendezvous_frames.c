@@ -20,9 +20,13 @@ Test(registrations, that_do_not_fit_are_told_why) {
   group g;
   start_zero(&g);
   greeting other = registration(&g);
-  other.version = 3;
+  other.version = 4;
   write_hello(hello, other);
   turned_away(&g, hello, VERSION);
+  other = registration(&g);
+  other.more_streams = 1;
+  write_hello(hello, other);
+  turned_away(&g, hello, STREAMS);
   other = registration(&g);
   other.kind = MESH;
   write_hello(hello, other);
@@ -104,7 +108,7 @@ static void start_other(zero *z, int size, double timeout_s) {
 /* Challenge it, and check its proof. */
 static void challenge(zero *z) {
   unsigned char proof[HELLO], key[32], due_proof[32];
-  write_hello(z->said + HELLO, (greeting){.version = 2,
+  write_hello(z->said + HELLO, (greeting){.version = 3,
                                           .kind = CHALLENGE,
                                           .job = z->g.job,
                                           .size = (uint32_t)z->g.size,
@@ -130,7 +134,7 @@ static void end_other(zero *z, weir_status status, const char *said) {
 }
 
 static greeting table_of(const zero *z, const unsigned char *table) {
-  return (greeting){.version = 2,
+  return (greeting){.version = 3,
                     .kind = TABLE,
                     .job = z->g.job,
                     .size = (uint32_t)z->g.size,
@@ -210,7 +214,7 @@ Test(tables, that_are_damaged_or_not_ours) {
   answered(&z, h, WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
   start_other(&z, 2, 20.0);
   h = table_of(&z, table);
-  h.version = 3;
+  h.version = 4;
   answered(&z, h, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
 }
 
@@ -227,7 +231,8 @@ Test(tables, refusals_of_every_kind) {
       {SIZE, WEIR_E_MISMATCH, "it expects another number of ranks"},
       {RANK, WEIR_E_INVALID, "its rank is taken or does not belong here"},
       {SECRET, WEIR_E_MISMATCH, "it does not know this job's secret"},
-      {7, WEIR_E_MISMATCH, "it does not say why"},
+      {STREAMS, WEIR_E_MISMATCH, "it expects another number of streams"},
+      {8, WEIR_E_MISMATCH, "it does not say why"},
       {UINT32_MAX, WEIR_E_MISMATCH, "it does not say why"},
   };
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
@@ -236,7 +241,7 @@ Test(tables, refusals_of_every_kind) {
     answered(
         &z,
         (greeting){
-            .version = 2, .kind = REFUSED, .job = z.g.job, .size = 2, .detail = refusals[i].detail},
+            .version = 3, .kind = REFUSED, .job = z.g.job, .size = 2, .detail = refusals[i].detail},
         refusals[i].status, refusals[i].said);
   }
 }

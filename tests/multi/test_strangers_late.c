@@ -55,7 +55,7 @@ Test(strangers, every_reason_is_logged_once) {
     _exit(0);
   }
   greeting other = registration(&g);
-  other.version = 3;
+  other.version = 4;
   write_hello(hello, other);
   come_and_be_refused(&g, hello);
   other = registration(&g);
@@ -91,7 +91,7 @@ Test(strangers, every_reason_is_logged_once) {
 static void besiege(const tcp *self, uint64_t job) {
   unsigned char said[2 * HELLO]; /* a hello, and a proof that proves nothing */
   greeting g = {
-      .version = 2, .kind = REJOIN, .job = job, .size = RANKS, .rank = RANKS - 1, .generation = 1};
+      .version = 3, .kind = REJOIN, .job = job, .size = RANKS, .rank = RANKS - 1, .generation = 1};
   write_hello(said, g);
   g.kind = PROOF;
   write_hello(said + HELLO, g);

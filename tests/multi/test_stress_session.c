@@ -1,6 +1,7 @@
 /* Training that loses ranks at random moments: the survivors' weights stay equal, and what was
- * given is in the weights or in the residuals, to the last element, whatever the plan.  10 rounds;
- * WEIR_STRESS_ROUNDS, WEIR_STRESS_SEED and WEIR_STRESS_ONLY as in test_stress.c. */
+ * given is in the weights or in the residuals, to the last element, whatever the plan, in the
+ * middle of overlapping groups and of trials, too.  10 rounds; WEIR_STRESS_ROUNDS, WEIR_STRESS_SEED
+ * and WEIR_STRESS_ONLY as in test_stress.c. */
 #include <criterion/criterion.h>
 #include <fcntl.h>
 #include <math.h>
@@ -17,12 +18,16 @@
 #define HANG_S 40.0
 #define N 1200
 #define MATRIX 600 /* elements of the first tensor: 20 rows of 30 */
+#define TENSORS 4
 #define RANKS 6
 /* Elements are whole numbers up to 32: what is lost shows as one; what is rounded is far below. */
 #define ROUNDING 0.1
 
 enum { KILLED, FROZEN, CUT, KINDS };
 static const char *const kinds[KINDS] = {"killed", "frozen", "cut off"};
+static const size_t offset[TENSORS + 1] = {0, MATRIX, MATRIX + 1, 900, N};
+/* Where ranks encode the sums of others (fp16 over sra and its like) the values are exact, and with
+ * hitopk every rank is a machine of its own: what others have handed over is lost with a rank. */
 static const char *const policies[] = {"fixed:none:1:dense-ring",
                                        "fixed:none:1:dense-double-tree",
                                        "fixed:bf16:1:dense-tree",
@@ -37,7 +42,20 @@ static const char *const policies[] = {"fixed:none:1:dense-ring",
                                        "fixed:var:0.1:art-tree:auto-bf16",
                                        "fixed:randomk:0.1:art-ring",
                                        "fixed:dgc:0.1:ag:auto-fp16",
-                                       "fixed:powersgd:2:dense-ring"};
+                                       "fixed:powersgd:2:dense-ring",
+                                       "fixed:none:1:native",
+                                       "fixed:none:1:dense-hier-ring",
+                                       "fixed:fp16:0.5:sra",
+                                       "fixed:fp16:0.5:compressed-ring",
+                                       "fixed:fp16:0.5:compressed-tree",
+                                       "fixed:qsgd-l2-nearest:0.125:ag",
+                                       "fixed:topk:0.1:hitopk:auto-bf16",
+                                       "groups:layers:none:1:dense-ring",
+                                       "groups:layers:topk:0.1:ag:auto-bf16",
+                                       "groups:even=2:qsgd:0.125:ag",
+                                       "groups:even=2:star:0.1:art-ring",
+                                       "groups:turns=3:layers:bf16:1:dense-tree;even=1:topk:0.1:ag",
+                                       "paper"};
 #define POLICIES (sizeof policies / sizeof *policies)
 
 typedef struct trainee {
@@ -49,8 +67,10 @@ typedef struct trainee {
 } trainee;
 
 typedef struct round_of {
-  const char *policy;
-  bool tcp, probes;
+  const char *policy, *transport;
+  bool pairs; /* two ranks share a machine */
+  bool probes;
+  int threads;
   char where[64];
   int size, victim, kind;
   double at_s;
@@ -98,12 +118,12 @@ static void start_cutter(cutter *c, const weir_session *session) {
 }
 
 static weir_status one_step(weir_session *session, const round_of *round, int rank, uint64_t step,
-                            float *g) {
+                            float *g, weir_step_info *info) {
   for (size_t i = 0; i < N; i++) g[i] = gradient(round, rank, step, i);
   weir_status status = weir_step_begin(session, NULL);
-  if (status == WEIR_OK) status = weir_submit(session, 0, g);
-  if (status == WEIR_OK) status = weir_submit(session, 1, g + MATRIX);
-  return status == WEIR_OK ? weir_step_end(session, NULL) : status;
+  for (uint32_t i = 0; status == WEIR_OK && i < TENSORS; i++)
+    status = weir_submit(session, i, g + offset[i]);
+  return status == WEIR_OK ? weir_step_end(session, info) : status;
 }
 
 static bool all_say(const unsigned char *said, int count) {
@@ -112,20 +132,27 @@ static bool all_say(const unsigned char *said, int count) {
   return true;
 }
 
+/* A trial's steps change weights and residual, and both will be put back. */
+static void take_step(trainee *t, const round_of *round, int rank, const float *g, bool trial,
+                      uint64_t *step) {
+  for (size_t i = 0; i < N; i++) {
+    t->moved[i] += (float)t->world * g[i];
+    if (!trial) t->given[i] += (double)gradient(round, rank, *step, i);
+  }
+  if (!trial) (*step)++;
+}
+
 static weir_status train(weir_session *session, round_of *round, int rank) {
   static float g[N];
   trainee *t = &round->rank[rank];
   unsigned char over[RANKS] = {0};
+  weir_step_info info = {0};
   uint64_t step = 0;
   weir_status status = WEIR_OK;
-  while (status == WEIR_OK && !all_say(over, t->world)) {
-    status = one_step(session, round, rank, step, g);
-    for (size_t i = 0; status == WEIR_OK && i < N; i++) {
-      t->moved[i] += (float)t->world * g[i];
-      t->given[i] += (double)gradient(round, rank, step, i);
-    }
+  while (status == WEIR_OK && (info.trial || !all_say(over, t->world))) {
+    status = one_step(session, round, rank, step, g, &info);
     if (status == WEIR_OK) {
-      step++;
+      take_step(t, round, rank, g, info.trial, &step);
       const unsigned char mine = atomic_load(&round->over) ? 1 : 0;
       status = weir_allgather_bytes(session, &mine, 1, over);
     }
@@ -144,21 +171,33 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
   return status;
 }
 
-static weir_status work(round_of *round, int rank) {
-  trainee *t = &round->rank[rank];
-  weir_session *session = NULL;
+static weir_status open_session(weir_session **session, const round_of *round, int rank) {
+  char machine[16];
   weir_options options;
   weir_options_init(&options);
   options.rank = rank;
-  options.world_size = t->world = round->size;
-  options.transport = round->tcp ? "tcp" : "shm";
+  options.world_size = round->size;
+  options.transport = round->transport;
   options.rendezvous = round->where;
   options.policy = round->policy;
   options.timeout_s = TIMEOUT_S;
   options.active_probes = round->probes;
-  weir_status status = weir_session_create(&session, &options);
+  options.codec_threads = round->threads;
+  (void)snprintf(machine, sizeof machine, "m%d", round->pairs ? rank / 2 : rank);
+  (void)setenv("WEIR_HOST", machine, 1);
+  return weir_session_create(session, &options);
+}
+
+static weir_status work(round_of *round, int rank) {
+  trainee *t = &round->rank[rank];
+  weir_session *session = NULL;
+  t->world = round->size;
+  weir_status status = open_session(&session, round, rank);
   if (status == WEIR_OK) status = weir_register_matrix(session, "a", 20, MATRIX / 20, NULL);
-  if (status == WEIR_OK) status = weir_register_tensor(session, "b", N - MATRIX, NULL);
+  for (int i = 1; status == WEIR_OK && i < TENSORS; i++) {
+    const char name[2] = {(char)('a' + i)};
+    status = weir_register_tensor(session, name, offset[i + 1] - offset[i], NULL);
+  }
   if (status == WEIR_OK) status = weir_register_state(session, "moved", t->moved, sizeof t->moved);
   if (status == WEIR_OK) status = weir_session_start(session);
   cutter c = {.round = round};
@@ -188,17 +227,23 @@ static void rank_main(round_of *round, int rank) {
 
 /* --- what happens to them ------------------------------------------------------------------- */
 
+/* With auto the ranks meet over TCP and go on in shared memory. */
 static void draw(round_of *round, uint64_t seed, uint64_t number) {
+  static const char *const transports[] = {"tcp", "shm", "auto"};
   weir_rng rng;
   weir_rng_seed(&rng, seed * 1000003 + number);
   memset(round, 0, sizeof *round);
   round->policy = policies[weir_rng_below(&rng, POLICIES)];
-  round->tcp = weir_rng_below(&rng, 2) == 1;
+  const bool native = strstr(round->policy, "native") != NULL; /* below shared memory alone */
+  round->transport = transports[native ? 1 : weir_rng_below(&rng, 3)];
+  round->pairs = strstr(round->policy, "hitopk") == NULL && weir_rng_below(&rng, 2) == 1;
+  round->threads = 1 + (int)weir_rng_below(&rng, 3);
   round->probes = weir_rng_below(&rng, 4) == 0;
   round->size = 3 + (int)weir_rng_below(&rng, RANKS - 2);
   round->victim = (int)weir_rng_below(&rng, (uint64_t)round->size);
-  round->kind = (int)weir_rng_below(&rng, round->tcp ? KINDS : CUT);
+  round->kind = (int)weir_rng_below(&rng, strcmp(round->transport, "tcp") == 0 ? KINDS : CUT);
   round->at_s = 0.3 * weir_rng_uniform(&rng);
+  if (strcmp(round->policy, "paper") == 0) round->at_s /= 5; /* its trials come first, 50 steps */
   (void)snprintf(round->where, sizeof round->where, "127.0.0.1:%d", group_free_port());
   for (int r = 0; r < round->size; r++) round->rank[r].status = WEIR_E_INTERNAL;
 }
@@ -291,9 +336,8 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
               "seed %llu, round %llu: %s over %s, %d ranks, rank %d %s after %.0f ms: %s (the "
               "machine stood "
               "still for %.2f s)",
-              (unsigned long long)seed, (unsigned long long)number, round->policy,
-              round->tcp ? "tcp" : "shm", round->size, round->victim, kinds[round->kind],
-              1e3 * round->at_s, text, stall_s);
+              (unsigned long long)seed, (unsigned long long)number, round->policy, round->transport,
+              round->size, round->victim, kinds[round->kind], 1e3 * round->at_s, text, stall_s);
     cr_assert(!alone || traces_named_segments() == 0, "round %llu: shared memory is left behind",
               (unsigned long long)number);
     if (wrong) continue;

@@ -15,8 +15,8 @@
 #define DATAGRAM 64
 #define ENTRY 8
 #define PAYLOAD 64
-enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN };
-enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET };
+enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN, STREAM };
+enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS };
 #define NONCE_AT 40
 #define PROOF_AT 56
 
@@ -75,6 +75,7 @@ typedef struct greeting {
   uint32_t detail;
   uint64_t generation;
   unsigned char nonce, proof[32]; /* the nonce: 16 times this byte */
+  uint16_t more_streams, stream;  /* one is what there is without any */
 } greeting;
 
 static inline void write_hello(unsigned char *to, greeting g) {
@@ -91,6 +92,8 @@ static inline void write_hello(unsigned char *to, greeting g) {
   put(to + 32, g.generation, 8);
   memset(to + NONCE_AT, g.nonce, 16);
   memcpy(to + PROOF_AT, g.proof, 32);
+  put(to + PROOF_AT + 32, 1 + g.more_streams, 2);
+  put(to + PROOF_AT + 34, g.stream, 2);
   seal(to, HELLO);
 }
 
@@ -99,7 +102,7 @@ static const weir_tag due = {UINT64_C(0x1122334455667788), 9, 4, 0};
 static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length) {
   memset(to, 0, FRAME);
   memcpy(to, "WEIR", 4);
-  put(to + 4, 2, 2);
+  put(to + 4, 3, 2);
   put(to + 6, from, 2);
   put(to + 8, due.plan, 8);
   put(to + 16, due.step, 8);
@@ -115,7 +118,7 @@ static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uin
                                   uint32_t reason, uint32_t from) {
   memset(to, 0, DATAGRAM);
   memcpy(to, "WEID", 4);
-  put(to + 4, 2, 2);
+  put(to + 4, 3, 2);
   put(to + 6, (uint64_t)kind, 2);
   put(to + 8, job, 8);
   put(to + 44, culprit, 4);
@@ -206,7 +209,7 @@ static inline void end_zero(group *g, weir_status status, const char *said) {
 }
 
 static inline greeting registration(const group *g) {
-  return (greeting){.version = 2,
+  return (greeting){.version = 3,
                     .kind = REGISTER,
                     .job = g->job,
                     .size = 2,

@@ -252,11 +252,9 @@ Test(cost, plan_rows_charge_the_wire_format) {
 
 /* 1200000 bytes among 4, 7 and 8 ranks, by hand.
  *   halving: 4 and 8 are cores themselves; of 7 ranks 3 fold into a core of 4.
- *   double-tree: 600000 bytes a tree make 9 chunks of 600000/9.  Of 4 ranks, height 2 (0 - 2 - {1,
- * 3}), one that is inner in a tree sends each chunk up and to two children, and up as a leaf of the
- *     other, 36 in all.  Its rounds take what it sends or what comes in, whichever is more chunks:
- * 2 (in), 2, 3 (in), six times 4, 3, 2, 2: 38.  Of 2 ranks each sends 9 up and 9 down. 7 and 8
- * ranks: in test_select.c. torus: 2 x 2, 1 x 7, 2 x 4. */
+ *   double-tree: 600000 bytes a tree make 9 chunks of 600000/9; of 2 ranks each sends 9 up and 9
+ * down, one of each in every round but the first and the last.  4, 7 and 8 ranks: in test_select.c.
+ *   torus: 2 x 2, 1 x 7, 2 x 4. */
 Test(cost, allreduce_rows_by_hand) {
   const double m = 1200000, part = 600000.0 / 9;
   const struct {
@@ -273,7 +271,6 @@ Test(cost, allreduce_rows_by_hand) {
       {WEIR_ALLREDUCE_HALVING, 4, 4, 1800000},
       {WEIR_ALLREDUCE_HALVING, 7, 4 + 2, 1800000 + 2400000},
       {WEIR_ALLREDUCE_HALVING, 8, 6, 2100000},
-      {WEIR_ALLREDUCE_DOUBLE_TREE, 4, 9 + 3, 38 * part},
       {WEIR_ALLREDUCE_DOUBLE_TREE, 2, 9 + 1, 18 * part},
       {WEIR_ALLREDUCE_TORUS, 4, 4, 1800000},
       {WEIR_ALLREDUCE_TORUS, 7, 12, 12 * m / 7},
@@ -284,6 +281,9 @@ Test(cost, allreduce_rows_by_hand) {
       {WEIR_ALLREDUCE_DOUBLING, 4, 2, 2400000},
       {WEIR_ALLREDUCE_DOUBLING, 7, 2 + 2, 4800000},
       {WEIR_ALLREDUCE_DOUBLING, 8, 3, 3600000},
+      {WEIR_ALLREDUCE_DIRECT, 2, 1, 1200000},
+      {WEIR_ALLREDUCE_DIRECT, 4, 1, 3600000},
+      {WEIR_ALLREDUCE_DIRECT, 7, 1, 7200000},
       {WEIR_ALLREDUCE_NATIVE, 3, 4, 4800000},
       {WEIR_ALLREDUCE_NATIVE, 8, 6, 2100000},
   };
@@ -333,6 +333,13 @@ Test(cost, double_tree_row_bounds_its_schedule) {
     const weir_cost_terms t = weir_cost_allreduce(WEIR_ALLREDUCE_DOUBLE_TREE, n, bytes);
     cr_assert_geq(t.byte_terms, 0.999 * busiest, "N %d: %g below %g", n, t.byte_terms, busiest);
     cr_assert_leq(t.byte_terms, 1.001 * total, "N %d: %g above %g", n, t.byte_terms, total);
+    for (double alpha = 1e3; alpha < 1e8; alpha *= 10) { /* with latencies, a byte a second */
+      const weir_cost_terms both = weir_cost_double_tree(n, bytes, alpha, 1, 0);
+      const double time = weir_cost_seconds(&both, alpha, 1),
+                   all_s = total + alpha * (15 + 2 * top);
+      cr_assert_geq(time, 0.999 * fmax(busiest, 2 * top * alpha), "N %d: %g", n, time);
+      cr_assert_leq(time, 1.001 * all_s, "N %d: %g above %g", n, time, all_s);
+    }
   }
 }
 

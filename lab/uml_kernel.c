@@ -1,0 +1,88 @@
+/* Which kernel User-Mode Linux boots, and whether it can do what is asked of it. */
+#include "lab/uml_kernel.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+#define VARIABLE "WEIR_UML_KERNEL"
+
+/* By weir_uml_clock; the kernel's parameter, NULL: none. */
+static const struct {
+  const char *name, *parameter;
+} clocks[] = {{"real", NULL}, {"skip-idle", "time-travel"}, {"free-cpu", "time-travel=inf-cpu"}};
+enum { CLOCKS = sizeof clocks / sizeof *clocks };
+
+bool weir_uml_clock_parse(const char *text, weir_uml_clock *clock) {
+  for (int i = 0; text && i < CLOCKS; i++)
+    if (!strcmp(text, clocks[i].name)) {
+      *clock = (weir_uml_clock)i;
+      return true;
+    }
+  return false;
+}
+
+const char *weir_uml_clock_name(weir_uml_clock clock) { return clocks[clock].name; }
+const char *weir_uml_clock_parameter(weir_uml_clock clock) { return clocks[clock].parameter; }
+
+/* A kernel's messages and help are in its file as they are. */
+static bool contains(const char *bytes, size_t count, const char *text) {
+  return memmem(bytes, count, text, strlen(text)) != NULL;
+}
+
+/* Is the file a kernel of User-Mode Linux, and does it know this clock?  Looks, runs nothing. */
+static weir_status inspect(const char *path, weir_uml_clock clock) {
+  struct stat info;
+  weir_status status = WEIR_OK;
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0 || fstat(fd, &info) || !S_ISREG(info.st_mode) || access(path, X_OK)) {
+    const int error = errno;
+    if (fd >= 0) close(fd);
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     VARIABLE " is %s: %s; expected a kernel of User-Mode Linux", path,
+                     fd < 0 ? strerror(error) : "not a program that can be run");
+  }
+  const size_t count = (size_t)info.st_size;
+  char *bytes = count ? mmap(NULL, count, PROT_READ, MAP_PRIVATE, fd, 0) : MAP_FAILED;
+  close(fd);
+  if (bytes == MAP_FAILED || memcmp(bytes, "\177ELF", count < 4 ? count : 4) != 0 ||
+      !contains(bytes, count, "User Mode Linux"))
+    status =
+        weir_fail(WEIR_E_UNSUPPORTED,
+                  VARIABLE " is %s; expected a kernel of User-Mode Linux, which it is not", path);
+  else if (clocks[clock].parameter && !contains(bytes, count, "time-travel=inf-cpu"))
+    status = weir_fail(WEIR_E_UNSUPPORTED,
+                       "%s has no clock %s; expected a kernel with CONFIG_UML_TIME_TRAVEL_SUPPORT: "
+                       "scripts/uml-kernel.sh builds one",
+                       path, clocks[clock].name);
+  if (bytes != MAP_FAILED) (void)munmap(bytes, count);
+  return status;
+}
+
+weir_status weir_uml_find_kernel(weir_uml_clock clock, char path[WEIR_UML_PATH], bool *modules) {
+  const char *own = getenv(VARIABLE);
+  *modules = !own || !*own;
+  if (*modules && clocks[clock].parameter)
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "linux.uml has no clock %s; expected " VARIABLE
+                     " to name a kernel that has virtual time: scripts/uml-kernel.sh builds one",
+                     clocks[clock].name);
+  if (*modules) {
+    if (weir_uml_find_program("linux.uml", path) == WEIR_OK) return WEIR_OK;
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "User-Mode Linux (linux.uml, Debian package "
+                     "user-mode-linux) is not installed");
+  }
+  if (own[0] != '/' || strlen(own) >= WEIR_UML_PATH)
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     VARIABLE " is %s; expected the whole path of a kernel of User-Mode Linux",
+                     own);
+  memcpy(path, own, strlen(own) + 1);
+  return inspect(path, clock);
+}

@@ -1,0 +1,14 @@
+/* The kernel of a User-Mode Linux run: $WEIR_UML_KERNEL, else linux.uml in PATH.  Used by
+ * lab/uml.c only. */
+#ifndef WEIR_LAB_UML_KERNEL_H
+#define WEIR_LAB_UML_KERNEL_H
+
+#include "lab/uml_script.h"
+
+/* WEIR_E_UNSUPPORTED, with what to do, when there is none or it lacks the clock.  *modules: it is
+ * Debian's, whose modules lie in /usr/lib/uml/modules. */
+weir_status weir_uml_find_kernel(weir_uml_clock clock, char path[WEIR_UML_PATH], bool *modules);
+/* What the kernel's command line says of a clock; NULL: nothing. */
+const char *weir_uml_clock_parameter(weir_uml_clock clock);
+
+#endif
