@@ -1,6 +1,7 @@
 /* Contenders take turns, so that whatever else goes on in the machine meets them all alike: at
- * every size first a look at all rows, then loops over those that are measured, one of each in
- * every round. */
+ * every size first some looks at all rows, then loops over those that are measured, one of each in
+ * every round.  A row that was slow at one size is looked at as well at the next: the fastest at
+ * one end of the range is among the slowest at the other. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -18,7 +19,9 @@
 #include "base/base.h"
 #include "bench_collectives.h"
 
-#define LOOK_S 0.003 /* what a first look shall at least last */
+#define LOOKS 3
+#define LOOK_S 0.003 /* what a look shall at least last */
+#define BEHIND 2.0   /* rows that take so many times the fastest's are looked at once */
 #define LOOP_S 0.015 /* what a measured loop shall at least last */
 #define LOOP_MAX 1000
 #define LEAVE_S 10.0 /* for a contender's processes to end by themselves */
@@ -177,14 +180,28 @@ static guint32 loop_for(double each_s, double whole_s) {
   return each_s * LOOP_MAX <= whole_s ? LOOP_MAX : 1 + (guint32)(whole_s / each_s);
 }
 
-static void look(contender *c, const bench_plan *p, guint32 row, gsize size) {
+/* The first operation finds buffers and windows cold: it says how many others to time. */
+static void look(contender *c, const bench_plan *p, guint32 row, gsize size, gboolean first) {
   bench_cell *cell = cell_of(p, c, row, size);
   const gsize n = p->elements[size];
   answered a;
-  cell->look = INFINITY;
-  if (!ask(c, p, row, n, 1, FALSE, &a)) return;
-  if (a.seconds < LOOK_S && !ask(c, p, row, n, loop_for(a.seconds, LOOK_S), FALSE, &a)) return;
-  cell->look = a.seconds;
+  if (first) {
+    cell->look = INFINITY;
+    if (!ask(c, p, row, n, 1, FALSE, &a)) return;
+    cell->look = a.seconds;
+  }
+  if (ask(c, p, row, n, loop_for(cell->look, LOOK_S), FALSE, &a))
+    cell->look = MIN(cell->look, a.seconds);
+}
+
+/* All rows once, those near the fastest more often. */
+static void look_over(contender *c, const bench_plan *p, gsize size, gboolean first) {
+  double fastest = INFINITY;
+  for (guint32 row = 0; row < ROWS_MAX && !first; row++)
+    if (c->has_row(c, p, row)) fastest = MIN(fastest, cell_of(p, c, row, size)->look);
+  for (guint32 row = 0; row < ROWS_MAX && !*c->absent; row++)
+    if (c->has_row(c, p, row) && (first || cell_of(p, c, row, size)->look < BEHIND * fastest))
+      look(c, p, row, size, first);
 }
 
 /* The rows to measure: all, or the fastest few.  Their sums are checked here. */
@@ -229,11 +246,11 @@ static gboolean go_on(const contender *all, int count) {
 
 static gboolean take_turns(const bench_plan *p, contender *all, int count) {
   for (gsize size = 0; size < p->sizes; size++) {
-    for (int i = 0; i < count; i++) {
-      for (guint32 row = 0; row < ROWS_MAX && !*all[i].absent; row++)
-        if (all[i].has_row(&all[i], p, row)) look(&all[i], p, row, size);
+    for (int round = 0; round < LOOKS; round++)
+      for (int i = 0; i < count; i++)
+        if (!*all[i].absent) look_over(&all[i], p, size, round == 0);
+    for (int i = 0; i < count; i++)
       if (!*all[i].absent) choose(&all[i], p, size);
-    }
     for (int repeat = 0; repeat < p->repeats && go_on(all, count); repeat++)
       for (int i = 0; i < count; i++) measure(&all[i], p, size, repeat);
     if (!go_on(all, count)) return FALSE;

@@ -1,6 +1,7 @@
 /* `weir bench kernels`: what compressing costs on one core, beside what merely moving the data
  * costs and beside what else selects the largest.  Medians of processor time, for other work on the
- * machine is none of the kernels'; ratios within one run. */
+ * machine is none of the kernels'; ratios of medians, both sides measured in turn where a row has
+ * what it is compared with beside it. */
 #include "bench_kernels.h"
 
 #include <stdio.h>
@@ -44,20 +45,20 @@ static void put(kernel_result *r, const char *name, double above, double below, 
 /* Decoding into a gradient writes it once, and adding to one reads and writes it: besides the
  * bound, which is in reads of it, what such a pass takes.  The bounds on bytes hold for 16-bit
  * values. */
-static void put_wire(kernel_result *r, double cr, double bound, double read, double scale) {
+static void put_wire(kernel_result *r, double cr, double bound, double read) {
   for (weir_wire_format format = WEIR_WIRE_AUTO_FP32; format < WEIR_WIRE_COUNT; format++) {
     const char *const name = weir_wire_name(format);
     const double bytes = find_wire(r, "encode", name, cr)->bytes_each;
-    const double dense = find_wire(r, "decode dense", name, cr)->median;
-    const double added = find_wire(r, "decode add", name, cr)->median;
+    const double dense = find_wire(r, "decode dense", name, cr)->ratio;
+    const kernel_row *const added = find_wire(r, "decode add", name, cr);
     g_autofree char *each = g_strdup_printf("bytes per kept element, %s cr %g", name, cr);
     g_autofree char *stored = g_strdup_printf("decode %s cr %g / read of n floats", name, cr);
     g_autofree char *sum = g_strdup_printf("decode add %s cr %g / read of n floats", name, cr);
     g_autofree char *passes = g_strdup_printf("decode add %s cr %g / scale in place", name, cr);
     if (format != WEIR_WIRE_AUTO_FP32) put(r, each, bytes, 1.0, bound);
-    put(r, stored, dense, read, 1.5);
-    put(r, sum, added, read, 0);
-    put(r, passes, added, scale, 1.5);
+    put(r, stored, dense, 1.0, 1.5);
+    put(r, sum, added->median, read, 0);
+    put(r, passes, added->ratio, 1.0, 1.5);
   }
 }
 
@@ -65,29 +66,27 @@ static void compare(kernel_result *r, double cr) {
   const double read = find(r, DATA_NORMAL, "read", 0)->median;
   const double copy = find(r, DATA_NORMAL, "copy", 0)->median;
   const double topk = find(r, DATA_NORMAL, "topk cr %g", cr)->median;
-  put(r, "topk / read", topk, read, 2.5);
+  put(r, "topk / read", find(r, DATA_NORMAL, "topk cr %g", cr)->ratio, 1.0, 2.5);
   const double fused = find(r, DATA_NORMAL, "error feedback + topk cr %g", cr)->median;
   put(r, "fused topk / moving 20 bytes as copy does", fused, 2.5 * copy, 1.3);
-  put(r, "fused topk / a pass of 20 bytes", fused, find(r, DATA_NORMAL, "move 20 bytes", 0)->median,
-      1.3);
+  put(r, "fused topk / a pass of 20 bytes",
+      find(r, DATA_NORMAL, "error feedback + topk cr %g", cr)->ratio, 1.0, 1.3);
   if (r->nth_element_ms > 0) put(r, "topk / nth_element", topk, r->nth_element_ms, 1.0 / 8);
   if (r->torch_ms > 0) put(r, "topk / torch.topk", topk, r->torch_ms, 1.0 / 40);
   for (kernel_data data = DATA_GRADIENT; data < DATA_KINDS; data++) {
     /* Twice what holds for the normal data. */
-    const double there = find(r, data, "read", 0)->median;
     g_autofree char *name = g_strdup_printf("topk on %s / read", kernel_data_names[data]);
     g_autofree char *both = g_strdup_printf("fused topk on %s / 20 bytes", kernel_data_names[data]);
-    put(r, name, find(r, data, "topk cr %g", cr)->median, there, 5.0);
+    put(r, name, find(r, data, "topk cr %g", cr)->ratio, 1.0, 5.0);
     put(r, both, find(r, data, "error feedback + topk cr %g", cr)->median,
         2.5 * find(r, data, "copy", 0)->median, 2.6);
   }
-  put(r, "qsgd 4 bits encode / copy", find(r, DATA_NORMAL, "qsgd 4 bits encode", 0)->median, copy,
+  put(r, "qsgd 4 bits encode / copy", find(r, DATA_NORMAL, "qsgd 4 bits encode", 0)->ratio, 1.0,
       1.5);
-  put(r, "qsgd 4 bits decode / copy", find(r, DATA_NORMAL, "qsgd 4 bits decode", 0)->median, copy,
+  put(r, "qsgd 4 bits decode / copy", find(r, DATA_NORMAL, "qsgd 4 bits decode", 0)->ratio, 1.0,
       1.5);
-  const double scale = find(r, DATA_NORMAL, "scale in place", 0)->median;
-  put_wire(r, 0.01, 3.3, read, scale);
-  put_wire(r, 0.1, 2.7, read, scale);
+  put_wire(r, 0.01, 3.3, read);
+  put_wire(r, 0.1, 2.7, read);
 }
 
 /* --- running -------------------------------------------------------------------------------- */

@@ -39,11 +39,15 @@ typedef struct kernel_row {
   char name[48];
   kernel_data data;
   weir_status (*work)(kernel_bench *b, const struct kernel_row *row);
+  /* NULL, or what it is compared with: done before it in each round, so that other work on the
+   * machine meets both. */
+  weir_status (*beside)(kernel_bench *b, const struct kernel_row *row);
   guint32 codec;
   weir_wire_format format;
   double cr;
-  double ms[KERNEL_ROUNDS_MAX];
+  double ms[KERNEL_ROUNDS_MAX], beside_ms[KERNEL_ROUNDS_MAX];
   double median, least;
+  double ratio;      /* median over the median of what is beside it; 0 where nothing is */
   double bytes_each; /* of the message, per kept element; 0 where there is none */
 } kernel_row;
 

@@ -136,8 +136,9 @@ static void add(GArray *rows, kernel_row row, const char *format, ...) {
 }
 
 static void add_selection(GArray *rows, kernel_data data, guint32 codec, double cr) {
-  add(rows, (kernel_row){.data = data, .work = do_select, .codec = codec, .cr = cr}, "%s cr %g",
-      weir_codec_name(codec), cr);
+  add(rows,
+      (kernel_row){.data = data, .work = do_select, .beside = do_read, .codec = codec, .cr = cr},
+      "%s cr %g", weir_codec_name(codec), cr);
 }
 
 static void add_wire(GArray *rows, kernel_data data, double cr) {
@@ -148,8 +149,10 @@ static void add_wire(GArray *rows, kernel_data data, double cr) {
     row.work = do_wire_decode;
     add(rows, row, "decode %s cr %g", name, cr);
     row.work = do_wire_decode_dense;
+    row.beside = do_read;
     add(rows, row, "decode dense %s cr %g", name, cr);
     row.work = do_wire_decode_add;
+    row.beside = do_scale;
     add(rows, row, "decode add %s cr %g", name, cr);
   }
 }
@@ -160,7 +163,8 @@ static void add_encoders(GArray *rows, kernel_data data) {
     for (unsigned bits = 1; weir_codec_find(codec)->encode && bits <= 16; bits++) {
       const weir_plan plan = {.codec = codec, .collective = WEIR_COLL_AG, .cr = bits / 32.0};
       if (weir_plan_check(&plan) != WEIR_OK || (bits > 4 && bits % 8 != 0)) continue;
-      kernel_row row = {.data = data, .work = do_encode, .codec = codec, .cr = plan.cr};
+      kernel_row row = {
+          .data = data, .work = do_encode, .beside = do_copy, .codec = codec, .cr = plan.cr};
       add(rows, row, "%s %u bits encode", weir_codec_name(codec), bits);
       row.work = do_decode;
       add(rows, row, "%s %u bits decode", weir_codec_name(codec), bits);
@@ -171,8 +175,8 @@ static void add_encoders(GArray *rows, kernel_data data) {
 
 /* The selections that go with an all-gather last: messages carry the indices found last. */
 static void add_ratio(GArray *rows, kernel_data data, double cr) {
-  add(rows, (kernel_row){.data = data, .work = do_fused, .cr = cr}, "error feedback + topk cr %g",
-      cr);
+  add(rows, (kernel_row){.data = data, .work = do_fused, .beside = do_move20, .cr = cr},
+      "error feedback + topk cr %g", cr);
   add_selection(rows, data, WEIR_CODEC_MSTOPK, cr);
   add_selection(rows, data, WEIR_CODEC_TOPK, cr);
   if (data == DATA_NORMAL) add_wire(rows, data, cr);
@@ -213,14 +217,26 @@ double weir_kernel_median(double *ms, int count) {
   return ms[count / 2];
 }
 
+static weir_status timed(kernel_bench *b, const kernel_row *row,
+                         weir_status (*work)(kernel_bench *b, const kernel_row *row), double *ms) {
+  const double start = weir_thread_cpu_s();
+  const weir_status status = work(b, row);
+  *ms = 1e3 * (weir_thread_cpu_s() - start);
+  return status;
+}
+
 weir_status weir_kernel_measure(kernel_bench *b, GArray *rows) {
   for (int round = -1; round < b->rounds; round++)
     for (guint i = 0; i < rows->len; i++) {
       kernel_row *row = &g_array_index(rows, kernel_row, i);
-      const double start = weir_thread_cpu_s();
-      const weir_status status = row->work(b, row);
+      double beside = 0.0, ms = 0.0;
+      weir_status status = row->beside ? timed(b, row, row->beside, &beside) : WEIR_OK;
+      if (status == WEIR_OK) status = timed(b, row, row->work, &ms);
       if (status != WEIR_OK) return status;
-      if (round >= 0) row->ms[round] = 1e3 * (weir_thread_cpu_s() - start);
+      if (round >= 0) {
+        row->ms[round] = ms;
+        row->beside_ms[round] = beside;
+      }
       if (row->work == do_wire_encode || row->work == do_encode)
         row->bytes_each = (double)b->bytes / (double)b->k;
     }
@@ -228,6 +244,7 @@ weir_status weir_kernel_measure(kernel_bench *b, GArray *rows) {
     kernel_row *row = &g_array_index(rows, kernel_row, i);
     row->median = weir_kernel_median(row->ms, b->rounds);
     row->least = row->ms[0];
+    if (row->beside) row->ratio = row->median / weir_kernel_median(row->beside_ms, b->rounds);
   }
   return WEIR_OK;
 }

@@ -77,7 +77,8 @@ enum {
   WEIR_ALLREDUCE_HIER_HALVING = 8,
   WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
   WEIR_ALLREDUCE_DOUBLING = 10,
-  WEIR_ALLREDUCE_COUNT = 11, /* these run on every transport */
+  WEIR_ALLREDUCE_DIRECT = 11,
+  WEIR_ALLREDUCE_COUNT = 12, /* these run on every transport */
   /* The all-reduce of the transport itself (in shared memory) or of the library below it (MPI),
    * where weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from
    * run to run; below MPI as far as that library keeps them. */

@@ -37,6 +37,8 @@ const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
     {WEIR_ALLREDUCE_DOUBLING, "doubling",
      "log2 N exchanges of everything, the fewest hops; odd ranks out are folded in",
      weir_allreduce_doubling},
+    {WEIR_ALLREDUCE_DIRECT, "direct", "everything from everybody to everybody at once: 1 hop",
+     weir_allreduce_direct},
     {WEIR_ALLREDUCE_NATIVE, "native", "the transport's own: in shared memory, or MPI's",
      weir_allreduce_native},
 };

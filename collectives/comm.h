@@ -89,6 +89,8 @@ weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
                                             weir_notes *notes);
 weir_status weir_allreduce_doubling(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                     float *error, weir_notes *notes);
+weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_value_format format,
+                                  float *error, weir_notes *notes);
 weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                   float *error, weir_notes *notes);
 

@@ -100,6 +100,11 @@ static weir_cost_terms star(int n, double bytes) {
   return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes};
 }
 
+/* Everything to and from every other rank at once. */
+static weir_cost_terms direct(int n, double bytes) {
+  return (weir_cost_terms){1.0, (n - 1.0) * bytes};
+}
+
 /* Open MPI 4.1's without blocking: a binomial tree for fewer than 4 ranks or 64 KiB, else
  * Rabenseifner's halving and doubling. */
 static weir_cost_terms native(int n, double bytes) {
@@ -121,6 +126,7 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
     case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
     case WEIR_ALLREDUCE_DOUBLING: return doubling(n, bytes);
+    case WEIR_ALLREDUCE_DIRECT: return direct(n, bytes);
     case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY};
   }

@@ -53,6 +53,11 @@ static work allreduce_work(uint32_t row, int n, double bytes) {
       w.summed = (weir_log2_ceil(place.core) + (extra > 0 ? 1.0 : 0.0)) * bytes;
       w.sums = (core * weir_log2_ceil(place.core) + extra) * bytes;
       break;
+    case WEIR_ALLREDUCE_DIRECT:
+      w.messages = ranks * others;
+      w.traffic = w.sums = w.messages * bytes;
+      w.summed = others * bytes;
+      break;
     case WEIR_ALLREDUCE_STAR:
       w.summed = bytes;
       w.one_way = true;

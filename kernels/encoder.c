@@ -132,12 +132,22 @@ static walk start_part(const unit_shares *all, size_t part, size_t *bytes) {
 
 static void encode_part(void *argument, size_t part) {
   const unit_shares *all = argument;
-  size_t head = all->format->scales * sizeof(float);
+  const weir_unit_format *format = all->format;
+  size_t head = format->scales * sizeof(float);
+  size_t unit = all->head.unit;
   size_t at;
-  for (walk w = start_part(all, part, &at); next(&w);) {
+  walk w = start_part(all, part, &at);
+  if (unit > 0 && format->encode_units != NULL) {
+    size_t whole = (w.n - w.at) / unit;
+    format->encode_units(format, all->e + w.at, whole, all->seed, w.number + 1, all->out + at);
+    w.at += whole * unit;
+    w.number += whole;
+    at += whole * (head + weir_codes_bytes(unit, all->head.bits));
+  }
+  while (next(&w)) {
     float scale[WEIR_SCALES_MAX];
-    all->format->encode(all->format, all->e + w.at, w.count, weir_unit_key(all->seed, w.number),
-                        scale, all->out + at + head);
+    format->encode(format, all->e + w.at, w.count, weir_unit_key(all->seed, w.number), scale,
+                   all->out + at + head);
     memcpy(all->out + at, scale, head);
     at += head + weir_codes_bytes(w.count, all->head.bits);
   }

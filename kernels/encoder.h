@@ -41,6 +41,10 @@ typedef struct weir_unit_format {
    * (weir_mix32(key + i) for element i). */
   void (*encode)(const struct weir_unit_format *format, const float *x, size_t count, uint32_t key,
                  float *scale, uint8_t *codes);
+  /* NULL, or the same for units of head.unit elements each in a row, the first of them number
+   * `first`, into their place in a message: where one does not wait for the other, it pays. */
+  void (*encode_units)(const struct weir_unit_format *format, const float *x, size_t units,
+                       uint64_t seed, uint64_t first, uint8_t *out);
   /* No value that these scales, from the wire, give is larger in magnitude.  More than FLT_MAX, or
    * NaN: they are refused. */
   double (*reach)(const weir_encoded *head, const float *scale);

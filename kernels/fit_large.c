@@ -2,15 +2,15 @@
  *
  * A codec is run on a window of WEIR_KERNEL_WINDOW elements whose data were put out of the caches.
  * A window is smaller than a gradient in memory in four ways, each of which has its term:
- *   - what is written has to leave the cache some time: the time to evict what was written beyond
- * that to evict what was only read, for every byte written;
- *   - a codec's second pass over a window finds it in the cache: as much as the first pass took
- *     beyond its time in the caches is added for each further pass (low rank evicts between its
- * own);
- *   - a matrix of a large gradient has long rows: low rank's window is the first rows of such a
- * one;
- *   - drawing indices marks them in a bit an element, at random: it is timed at the full size,
- *     as it reads no gradient. */
+ *   - what is written has to leave the cache some time: what evicting it takes beyond evicting what
+ *     was only read is added, for every byte written;
+ *   - a codec's second pass over a window finds it in the cache: for each further pass as much is
+ *     added as the first took beyond its time in the caches, once to twice what reading alone does
+ *     (low rank evicts between its own);
+ *   - a matrix of a large gradient has long rows: low rank's window is the first rows of that of
+ *     the smallest gradient which is all in memory;
+ *   - drawing indices marks them in a bit an element, at random: it is timed at the full size, as
+ *     it reads no gradient. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -160,15 +160,15 @@ static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, size
   return status;
 }
 
-/* Rows of the largest knot's matrix, several for each column of P. */
-static size_t columns_of(const weir_plan *plan, double largest) {
+/* Rows of a matrix of so many elements, several for each column of P. */
+static size_t columns_of(const weir_plan *plan, double elements) {
   const size_t most = WEIR_KERNEL_WINDOW / (8 * weir_powersgd_rank(plan->cr));
-  const size_t side = (size_t)sqrt(largest) / 16 * 16;
+  const size_t side = (size_t)sqrt(elements) / 16 * 16;
   return side < most ? side : most;
 }
 
 static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, size_t count,
-                                double largest, int rounds, common *c, window *w) {
+                                double elements, int rounds, common *c, window *w) {
   weir_status status = WEIR_OK;
   weir_kernel_three t[COMMON] = {{0}};
   window_times *times = calloc(count, sizeof *times);
@@ -179,7 +179,7 @@ static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, si
     time_common(p, t);
     for (size_t i = 0; i < count && status == WEIR_OK; i++) {
       const bool low_rank = weir_codec_find(plans[i].codec)->low_rank;
-      status = time_window(p, &plans[i], low_rank ? columns_of(&plans[i], largest) : 0, &times[i]);
+      status = time_window(p, &plans[i], low_rank ? columns_of(&plans[i], elements) : 0, &times[i]);
     }
   }
   *c =
@@ -205,8 +205,9 @@ static void complete(const weir_plan *plan, const common *c, const weir_kernel_c
   const double floats = (double)WEIR_KERNEL_WINDOW * sizeof(float);
   const double in_cache =
       weir_kernel_seconds(&warm->compress, WEIR_KERNEL_WINDOW) - c->accumulate_warm;
-  const double further = fmax(w->seconds[0] - in_cache, c->read - c->read_warm);
-  w->seconds[0] += c->accumulate + c->written + rereads[plan->codec] * fmax(further, 0.0);
+  const double read = fmax(c->read - c->read_warm, 0.0);
+  const double further = fmin(fmax(w->seconds[0] - in_cache, read), 2.0 * read);
+  w->seconds[0] += c->accumulate + c->written + rereads[plan->codec] * further;
   if (long_message(codec)) {
     w->seconds[0] += w->bytes / floats * c->written;
   }
@@ -295,7 +296,7 @@ weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *pla
   if (w == NULL) {
     return weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
   }
-  status = time_windows(probe, plans, count, shares[SHARES - 1] * cache / STEP_BYTES, runs, &c, w);
+  status = time_windows(probe, plans, count, most_share * cache / STEP_BYTES, runs, &c, w);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     complete(&plans[i], &c, &cost[i], &w[i]);
     status = extend(probe, &plans[i], &w[i], n, knots, cache, &cost[i]);

@@ -23,6 +23,7 @@
 #include "kernels/encoder.h"
 
 #define BUCKET 128
+#define BUCKET_LEAST 8U
 #define BUCKET_MOST UINT32_C(65536)
 
 /* head.mode */
@@ -62,10 +63,8 @@ static weir_grid fit(const weir_encoded *head, const float *x, size_t count, flo
   return grid;
 }
 
-static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
-                          uint32_t key, float *scale, uint8_t *codes) {
-  const weir_encoded *head = &format->head;
-  weir_grid grid = fit(head, x, count, scale);
+static void encode_codes(const weir_encoded *head, weir_grid grid, const float *x, size_t count,
+                         uint32_t key, uint8_t *codes) {
   if (head->bits == 4 && !(head->mode & MODE_NEAREST) && weir_cpu()->quantize_nibbles != NULL) {
     weir_cpu()->quantize_nibbles(x, count, grid, key, codes);
     return;
@@ -79,6 +78,38 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
       weir_cpu()->quantize_stochastic(x + done, part, grid, key + (uint32_t)done, code);
     }
     weir_codes_write(code, part, head->bits, codes + done / 8 * head->bits);
+  }
+}
+
+static void encode_bucket(const weir_unit_format *format, const float *x, size_t count,
+                          uint32_t key, float *scale, uint8_t *codes) {
+  weir_grid grid = fit(&format->head, x, count, scale);
+  encode_codes(&format->head, grid, x, count, key, codes);
+}
+
+/* A grid waits for a chain of minima and two divisions, and codes wait for the grid: some buckets'
+ * grids first, as many as stay in the first cache, and those waits overlap. */
+#define TOGETHER_ELEMENTS 1024U
+#define TOGETHER (TOGETHER_ELEMENTS / BUCKET_LEAST) /* buckets */
+
+static void encode_buckets(const weir_unit_format *format, const float *x, size_t units,
+                           uint64_t seed, uint64_t first, uint8_t *out) {
+  const weir_encoded *head = &format->head;
+  size_t bucket = head->unit;
+  size_t together = bucket < TOGETHER_ELEMENTS ? TOGETHER_ELEMENTS / bucket : 1;
+  size_t scales = format->scales * sizeof(float);
+  for (size_t done = 0; done < units; done += together) {
+    size_t part = units - done < together ? units - done : together;
+    weir_grid grid[TOGETHER];
+    float scale[TOGETHER][WEIR_SCALES_MAX];
+    for (size_t i = 0; i < part; i++) {
+      grid[i] = fit(head, x + i * bucket, bucket, scale[i]);
+    }
+    for (size_t i = 0; i < part; i++, x += bucket, out += weir_codes_bytes(bucket, head->bits)) {
+      memcpy(out, scale[i], scales);
+      out += scales;
+      encode_codes(head, grid[i], x, bucket, weir_unit_key(seed, first + done + i), out);
+    }
   }
 }
 
@@ -104,6 +135,7 @@ static weir_unit_format format_of(unsigned bits, uint32_t bucket, unsigned mode)
                                      .mode = (uint8_t)mode},
                             .scales = mode & MODE_L2 ? 1 : 2,
                             .encode = encode_bucket,
+                            .encode_units = encode_buckets,
                             .reach = reach,
                             .decode = decode_piece};
 }
@@ -113,7 +145,8 @@ static unsigned mode_of(weir_qsgd_options options) {
 }
 
 static bool good(unsigned bits, uint32_t bucket) {
-  return bits >= 2 && bits <= 8 && bucket >= 8 && bucket <= BUCKET_MOST && bucket % 8 == 0;
+  return bits >= 2 && bits <= 8 && bucket >= BUCKET_LEAST && bucket <= BUCKET_MOST &&
+         bucket % 8 == 0;
 }
 
 size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options) {

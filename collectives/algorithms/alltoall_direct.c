@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "collectives/comm.h"
+#include "collectives/patterns/patterns.h"
 
 weir_status weir_alltoall_direct(weir_comm *comm, const void *out, const size_t *out_bytes,
                                  void *in, size_t *in_bytes, size_t stride) {
@@ -19,7 +20,8 @@ weir_status weir_alltoall_direct(weir_comm *comm, const void *out, const size_t 
   in_bytes[rank] = out_bytes[rank];
   if (others == 0) return WEIR_OK;
   for (size_t i = 0; i < others; i++) { /* nearest first, so that not all begin with rank 0 */
-    const int target = (rank + 1 + (int)i) % size, source = (rank + size - 1 - (int)i) % size;
+    const int target = weir_rotation_to(rank, size, 1 + (int)i);
+    const int source = weir_rotation_from(rank, size, 1 + (int)i);
     comm->send[i] = (weir_send){target, from + (size_t)target * stride, out_bytes[target], 0};
     comm->recv[i] = (weir_recv){source, to + (size_t)source * stride, stride, 0, 0};
   }

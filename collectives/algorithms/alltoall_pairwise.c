@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "collectives/comm.h"
+#include "collectives/patterns/patterns.h"
 
 weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_t *out_bytes,
                                    void *in, size_t *in_bytes, size_t stride) {
@@ -18,7 +19,7 @@ weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_
   if (out_bytes[rank] > 0) memcpy(to + own, from + own, out_bytes[rank]);
   in_bytes[rank] = out_bytes[rank];
   for (int s = 1; status == WEIR_OK && s < size; s++) {
-    const int target = (rank + s) % size, source = (rank + size - s) % size;
+    const int target = weir_rotation_to(rank, size, s), source = weir_rotation_from(rank, size, s);
     const weir_send send = {target, from + (size_t)target * stride, out_bytes[target], (uint32_t)s};
     weir_recv recv = {source, to + (size_t)source * stride, stride, (uint32_t)s, 0};
     status = weir_comm_transfer(comm, &send, 1, &recv, 1);

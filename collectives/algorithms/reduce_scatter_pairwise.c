@@ -16,7 +16,7 @@ weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,
   if (status == WEIR_OK && values.bf16)
     status = weir_comm_scratch(comm, WEIR_SCRATCH_B, bytes, &out);
   for (int s = 1; status == WEIR_OK && s < size; s++) {
-    const int to = (rank + s) % size, from = (rank + size - s) % size;
+    const int to = weir_rotation_to(rank, size, s), from = weir_rotation_from(rank, size, s);
     const weir_chunk sent = weir_ring_chunk(n, size, to);
     const weir_send send = {to, weir_values_partial(&values, sent, out),
                             weir_values_bytes(&values, sent), (uint32_t)s};

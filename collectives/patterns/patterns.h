@@ -99,6 +99,13 @@ int weir_double_tree_chunks(size_t bytes);
  * t - H to its children, a place of depth d chunk t - H - d.  Numbers outside [0, chunks): nothing.
  * chunks + 2H - 1 rounds in all. */
 
+/* --- rotation ------------------------------------------------------------------------------- */
+
+/* Everybody to everybody: in round 1 .. size-1 a rank sends to the one so many places behind it and
+ * receives from the one so many before, so that nobody is sent to twice in a round. */
+int weir_rotation_to(int rank, int size, int round);
+int weir_rotation_from(int rank, int size, int round);
+
 /* --- torus ---------------------------------------------------------------------------------- */
 
 /* Rows of the most nearly square grid: the largest divisor of size that is at most its root.

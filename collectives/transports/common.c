@@ -1,5 +1,7 @@
 #include "collectives/transports/common.h"
 
+#include <sched.h>
+
 #include "base/base.h"
 
 weir_status weir_transport_check(int rank, int size, double timeout_s) {
@@ -11,6 +13,11 @@ weir_status weir_transport_check(int rank, int size, double timeout_s) {
   if (!(timeout_s > 0.0 && timeout_s < 1e9))
     return weir_fail(WEIR_E_INVALID, "time-out of %g s is not in (0, 1e9)", timeout_s);
   return WEIR_OK;
+}
+
+bool weir_crowded(int size) {
+  cpu_set_t allowed;
+  return sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < size;
 }
 
 static bool is_peer(const weir_transport *t, int peer) {

@@ -11,6 +11,9 @@
 /* Refuse ranks, sizes and time-outs out of range. */
 weir_status weir_transport_check(int rank, int size, double timeout_s);
 
+/* May this process use fewer processors than a group of `size` ranks wants on one machine? */
+bool weir_crowded(int size);
+
 /* Refuse messages to or from oneself or nobody. */
 weir_status weir_messages_check(const weir_transport *t, const weir_send *send, size_t sends,
                                 const weir_recv *recv, size_t recvs);

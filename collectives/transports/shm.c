@@ -117,11 +117,6 @@ static void connect_parts(shm *self) {
   self->slot_bytes = shm_slot_size(size);
 }
 
-static bool is_crowded(int size) {
-  cpu_set_t allowed;
-  return sched_getaffinity(0, sizeof allowed, &allowed) != 0 || CPU_COUNT(&allowed) < size;
-}
-
 weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t job_id, int rank,
                                int size, double timeout_s) {
   *out = NULL;
@@ -136,7 +131,7 @@ weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t
   self->base = (weir_transport){.ops = &shm_ops, .rank = rank, .size = size};
   self->job = job_id;
   self->fd = -1;
-  self->crowded = is_crowded(size);
+  self->crowded = weir_crowded(size);
   self->peer = calloc((size_t)size, sizeof *self->peer);
   self->active = calloc((size_t)size, sizeof *self->active);
   if (!self->peer || !self->active)

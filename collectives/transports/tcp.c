@@ -88,6 +88,7 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams)
   self->base = (weir_transport){.ops = &tcp_ops, .rank = rank, .size = size};
   self->job = job;
   self->streams = streams;
+  self->crowded = weir_crowded(size);
   self->udp = self->wake = self->stop = self->listener = -1;
   atomic_init(&self->waiting_on, -1);
   atomic_init(&self->abort, 0);

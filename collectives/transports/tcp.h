@@ -8,6 +8,7 @@
  * tcp_streams.c    further connections between each two ranks, and what travels on which
  * tcp_socket.c     opening, connecting and accepting, all with deadlines
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
+ * tcp_wait.c       waiting until something moves; both share tcp_call.h
  * tcp_frame.c      the header in front of every message
  * tcp_datagram.c   the UDP socket: echo, abort, and the thread that answers
  * tcp_train.c      trains of datagrams, timed as they arrive
@@ -66,6 +67,7 @@ typedef struct tcp_peer {
   struct sockaddr_in data; /* where it listens */
   struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
+  bool near; /* on this machine */
   bool dead; /* its process was known to have ended just after the group had */
   /* Bytes read ahead of the message they belong to. */
   unsigned char *stage;
@@ -99,6 +101,9 @@ typedef struct tcp {
   tcp_peer *peer;      /* streams * size entries */
   int *active;         /* of the running transfer, indices of peer[] */
   struct pollfd *poll;
+  bool crowded; /* not a processor for each rank of the group, were they all here */
+  /* Waiting awake: times it was in vain, in time since then, and waits to come without it. */
+  unsigned in_vain, in_time, abstain;
   weir_end ended;   /* why no transfer can succeed any more, as this thread knows it */
   int64_t ended_ns; /* when this rank said so to the others, by tcp_wall_ns(); 0: it did not */
 
@@ -125,6 +130,8 @@ weir_status tcp_connect_once(const struct sockaddr_in *to, const struct sockaddr
 bool tcp_write_all(int fd, const void *data, size_t count, double deadline_s);
 bool tcp_read_all(int fd, void *data, size_t count, double deadline_s);
 void tcp_sleep(double seconds);
+/* How the established connection peer[way] shall behave; the ranks' addresses are known. */
+void tcp_settle(tcp *self, int way);
 /* Poll until deadline_s, rounded up to a millisecond. */
 int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 

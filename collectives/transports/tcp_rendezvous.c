@@ -6,7 +6,6 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
-#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -235,11 +234,8 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
   }
   status = self->base.rank == 0 ? host(self, zero, deadline_s)
                                 : join(self, &zero, bind_address ? &own : NULL, deadline_s);
+  for (int r = 0; status == WEIR_OK && r < self->base.size; r++)
+    if (self->peer[r].fd >= 0) tcp_settle(self, r);
   if (status == WEIR_OK) status = tcp_streams_open(self, bind_address ? &own : NULL, deadline_s);
-  for (int r = 0; status == WEIR_OK && r < self->base.size; r++) {
-    const int one = 1;
-    if (self->peer[r].fd >= 0)
-      (void)setsockopt(self->peer[r].fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  }
   return status;
 }

@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -119,7 +118,6 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
   self->udp = u->next->udp;
   u->next->listener = u->next->udp = -1;
   for (int n = 0; n < count; n++) {
-    const int one = 1;
     tcp_arrival *a = &u->meeting->arrival[old_rank[n]];
     tcp_peer *p = &self->peer[n];
     if (n == own) {
@@ -131,8 +129,9 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
     p->fd = a->fd;
     p->lump = 0;
     a->fd = -1;
-    (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
   }
+  for (int n = 0; n < count; n++)
+    if (n != own) tcp_settle(self, n);
   *out = self;
   status = tcp_streams_open(self, NULL, u->deadline_s);
   return status == WEIR_OK && count > 1 ? tcp_answerer_start(self) : status;

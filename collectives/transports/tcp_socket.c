@@ -11,6 +11,17 @@
 #include "base/base.h"
 #include "collectives/transports/tcp.h"
 
+void tcp_settle(tcp *self, int way) {
+  static const char unpaced[] = "reno"; /* open to every user */
+  const char *own = self->peer[self->base.rank].address;
+  tcp_peer *p = &self->peer[way];
+  const int one = 1;
+  (void)setsockopt(p->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  p->near = strcmp(self->peer[way % self->base.size].address, own) == 0;
+  /* Within a machine there is no link to share: pacing, as BBR does, would only hold bytes back. */
+  if (p->near) (void)setsockopt(p->fd, IPPROTO_TCP, TCP_CONGESTION, unpaced, sizeof unpaced - 1);
+}
+
 void tcp_sleep(double seconds) {
   const struct timespec pause = {.tv_sec = (time_t)seconds,
                                  .tv_nsec = (long)((seconds - (double)(time_t)seconds) * 1e9)};

@@ -2,7 +2,6 @@
  * after the other, in meetings like the first; a rank that calls for a stream while the other is
  * still in an earlier meeting is dropped there and calls again. */
 #include <endian.h>
-#include <netinet/tcp.h>
 
 #include "base/base.h"
 #include "collectives/transports/tcp_meeting.h"
@@ -52,11 +51,10 @@ weir_status tcp_streams_open(tcp *self, const struct sockaddr_in *from, double d
     m->terms.stream = (uint16_t)s;
     status = meet(m, from, deadline_s);
     for (int r = 0; status == WEIR_OK && r < size; r++) {
-      const int one = 1;
-      self->peer[s * size + r].fd = m->arrival[r].fd;
       if (m->arrival[r].fd < 0) continue; /* oneself */
-      (void)setsockopt(m->arrival[r].fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+      self->peer[s * size + r].fd = m->arrival[r].fd;
       m->arrival[r].fd = -1;
+      tcp_settle(self, s * size + r);
     }
     tcp_meeting_close(m);
   }

@@ -5,60 +5,36 @@
  * With several streams a long message is divided among them by its length, which its header on
  * stream 0 tells: another stream is read only as far as those headers are known. */
 #include <errno.h>
-#include <poll.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "base/base.h"
-#include "collectives/transports/tcp.h"
+#include "collectives/transports/tcp_call.h"
 
-#define BATCH 32         /* messages in one sendmsg */
-#define POLL_SLICE_MS 50 /* bounds how far a deadline is overrun between two clock readings */
-#define POLLS_A_CLOCK 8
-/* Bytes of a message that are waited for at once: what is shorter than the first is not worth a
- * system call; the second is half of Linux's usual receive buffer, so that asking changes no
- * window. */
-#define LUMP_MIN 8192
-#define LUMP_MOST 65536
+#define BATCH 32 /* messages in one sendmsg */
 
-typedef struct transfer {
-  tcp *self;
-  const weir_tag *tag;
-  const weir_send *send;
-  size_t sends;
-  weir_recv *recv;
-  size_t recvs;
-  double deadline_s;
-  int peers;       /* in self->active */
-  size_t open;     /* parts not complete, as far as they are known */
-  unsigned waited; /* polls so far */
-} transfer;
-
-static int rank_of(const transfer *x, int way) { return way % x->self->base.size; }
-static int stream_of(const transfer *x, int way) { return way / x->self->base.size; }
-
-static tcp_part part_of_send(const transfer *x, int way, size_t i) {
-  return tcp_part_of(x->self, x->send[i].bytes, stream_of(x, way));
+static tcp_part part_of_send(const tcp_call *x, int way, size_t i) {
+  return tcp_part_of(x->self, x->send[i].bytes, tcp_call_stream(x, way));
 }
 
-/* Of a message whose header has come. */
-static tcp_part part_of_recv(const transfer *x, int way, size_t i) {
-  return tcp_part_of(x->self, x->recv[i].bytes, stream_of(x, way));
+tcp_part tcp_call_part(const tcp_call *x, int way) {
+  const weir_recv *r = &x->recv[x->self->peer[way].recv_at];
+  return tcp_part_of(x->self, r->bytes, tcp_call_stream(x, way));
 }
 
 /* The next message after i of which something travels on this way. */
-static size_t send_after(const transfer *x, int way, size_t i) {
+static size_t send_after(const tcp_call *x, int way, size_t i) {
   do i = weir_send_after(x->send, x->sends, i);
   while (i < x->sends && !part_of_send(x, way, i).any);
   return i;
 }
 
-static tcp_peer *enlist(transfer *x, int way) {
+static tcp_peer *enlist(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
-  for (int i = 0; i < x->peers; i++)
+  for (int i = 0; i < x->ways; i++)
     if (x->self->active[i] == way) return p;
-  x->self->active[x->peers++] = way;
+  x->self->active[x->ways++] = way;
   p->send_at = x->sends;
   p->recv_at = x->recvs;
   p->sent = p->received = 0;
@@ -68,7 +44,7 @@ static tcp_peer *enlist(transfer *x, int way) {
 }
 
 /* Peers are served in the order of the caller's messages: those that others wait for come first. */
-static void begin(transfer *x) {
+static void begin(tcp_call *x) {
   const int size = x->self->base.size;
   x->open = x->recvs;
   for (int s = 0; s < x->self->streams; s++) {
@@ -99,7 +75,7 @@ static void add_piece(struct iovec *piece, size_t *pieces, size_t *total, const 
   *skip = 0;
 }
 
-static void advance_sent(transfer *x, int way, size_t bytes) {
+static void advance_sent(tcp_call *x, int way, size_t bytes) {
   tcp_peer *p = &x->self->peer[way];
   p->sent += bytes;
   while (p->send_at < x->sends) {
@@ -112,7 +88,7 @@ static void advance_sent(transfer *x, int way, size_t bytes) {
   }
 }
 
-static weir_status push(transfer *x, int way) {
+static weir_status push(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
   while (p->send_at < x->sends && !p->send_blocked) {
     tcp_frame frame[BATCH];
@@ -121,7 +97,7 @@ static weir_status push(transfer *x, int way) {
     for (int m = 0; m < BATCH && i < x->sends; m++, i = send_after(x, way, i)) {
       const tcp_part part = part_of_send(x, way, i);
       tcp_frame_write(&frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes,
-                      stream_of(x, way));
+                      tcp_call_stream(x, way));
       add_piece(piece, &pieces, &total, &frame[m], sizeof frame[m], &skip);
       add_piece(piece, &pieces, &total, (const unsigned char *)x->send[i].data + part.begin,
                 part.bytes, &skip);
@@ -130,14 +106,14 @@ static weir_status push(transfer *x, int way) {
     const ssize_t sent = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN)
-      return tcp_blame_closed(x->self, rank_of(x, way), x->tag->step, errno);
+      return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, errno);
     if (sent > 0) advance_sent(x, way, (size_t)sent);
     p->send_blocked = sent < (ssize_t)total;
   }
   return WEIR_OK;
 }
 
-static void finish_recv(transfer *x, tcp_peer *p) {
+static void finish_recv(tcp_call *x, tcp_peer *p) {
   const weir_recv *r = &x->recv[p->recv_at];
   /* The read that brought the end may have brought the begin of the next message: packets come in
    * lumps, and a lump's time must not be counted without its bytes. */
@@ -157,10 +133,10 @@ static void finish_recv(transfer *x, tcp_peer *p) {
 }
 
 /* Does this stream's header fit the message, whose length stream 0 tells? */
-static weir_status take_header(transfer *x, int way) {
+static weir_status take_header(tcp_call *x, int way) {
   const tcp_peer *p = &x->self->peer[way];
   weir_recv *r = &x->recv[p->recv_at];
-  const int peer = rank_of(x, way), stream = stream_of(x, way);
+  const int peer = tcp_call_rank(x, way), stream = tcp_call_stream(x, way);
   size_t length = 0;
   const weir_status status =
       tcp_frame_check(p->stage + p->stage_at, peer, x->tag, r->hop, r->capacity, stream, &length);
@@ -177,12 +153,12 @@ static weir_status take_header(transfer *x, int way) {
 }
 
 /* What was read ahead: the header of the next message, and what there is of its payload. */
-static weir_status unstage(transfer *x, int way) {
+static weir_status unstage(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
   const weir_recv *r = &x->recv[p->recv_at];
   const weir_status status = take_header(x, way);
-  if (status != WEIR_OK) return tcp_blame_frame(x->self, rank_of(x, way), status);
-  const tcp_part part = part_of_recv(x, way, p->recv_at);
+  if (status != WEIR_OK) return tcp_blame_frame(x->self, tcp_call_rank(x, way), status);
+  const tcp_part part = tcp_call_part(x, way);
   p->headed = true;
   p->stage_at += sizeof(tcp_frame);
   const size_t there = p->stage_end - p->stage_at;
@@ -194,14 +170,14 @@ static weir_status unstage(transfer *x, int way) {
 }
 
 /* One read: the rest of the payload to its place, what follows it to the stage. */
-static weir_status fill(transfer *x, int way) {
+static weir_status fill(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
   weir_recv *r = &x->recv[p->recv_at];
   const size_t kept = p->stage_end - p->stage_at;
   if (kept > 0) memmove(p->stage, p->stage + p->stage_at, kept);
   p->stage_at = 0;
   p->stage_end = kept;
-  const tcp_part part = p->headed ? part_of_recv(x, way, p->recv_at) : (tcp_part){false, 0, 0};
+  const tcp_part part = p->headed ? tcp_call_part(x, way) : (tcp_part){false, 0, 0};
   const size_t rest = part.bytes - p->received;
   struct iovec piece[2];
   size_t pieces = 0;
@@ -212,7 +188,7 @@ static weir_status fill(transfer *x, int way) {
   const ssize_t got = recvmsg(p->fd, &message, MSG_DONTWAIT);
   if (got < 0 && errno == EINTR) return WEIR_OK;
   if (got == 0 || (got < 0 && errno != EAGAIN))
-    return tcp_blame_closed(x->self, rank_of(x, way), x->tag->step, got == 0 ? 0 : errno);
+    return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, got == 0 ? 0 : errno);
   p->recv_blocked = got < (ssize_t)(rest + TCP_STAGE - kept);
   const size_t bytes = got < 0 ? 0 : (size_t)got;
   const size_t payload = bytes < rest ? bytes : rest;
@@ -226,24 +202,22 @@ static weir_status fill(transfer *x, int way) {
   return WEIR_OK;
 }
 
-/* May the message that this way is at be read: is it known to be divided?  Those known not to be
- * are passed over. */
-static bool due(transfer *x, int way) {
+bool tcp_call_due(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
-  if (stream_of(x, way) == 0) return p->recv_at < x->recvs;
-  const tcp_peer *first = &x->self->peer[rank_of(x, way)];
+  if (tcp_call_stream(x, way) == 0) return p->recv_at < x->recvs;
+  const tcp_peer *first = &x->self->peer[tcp_call_rank(x, way)];
   while (p->recv_at < x->recvs) {
     if (p->recv_at > first->recv_at || (p->recv_at == first->recv_at && !first->headed))
       return false;
-    if (p->headed || part_of_recv(x, way, p->recv_at).any) return true;
+    if (p->headed || tcp_call_part(x, way).any) return true;
     p->recv_at = weir_recv_after(x->recv, x->recvs, p->recv_at);
   }
   return false;
 }
 
-static weir_status pull(transfer *x, int way) {
+weir_status tcp_call_pull(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
-  while (due(x, way)) {
+  while (tcp_call_due(x, way)) {
     weir_status status = WEIR_OK;
     if (!p->headed && p->stage_end - p->stage_at >= sizeof(tcp_frame))
       status = unstage(x, way);
@@ -252,62 +226,20 @@ static weir_status pull(transfer *x, int way) {
     else
       return WEIR_OK;
     if (status != WEIR_OK) return status;
-    if (p->headed && p->received == part_of_recv(x, way, p->recv_at).bytes) finish_recv(x, p);
+    if (p->headed && p->received == tcp_call_part(x, way).bytes) finish_recv(x, p);
   }
   return WEIR_OK;
 }
 
-/* Have poll tell of a long message only once much of it has come: to be woken for every packet
- * costs the processor more than the packet does. */
-static void ask_for(const transfer *x, int way) {
-  tcp_peer *p = &x->self->peer[way];
-  const size_t rest = p->headed ? part_of_recv(x, way, p->recv_at).bytes - p->received : 1;
-  const int wanted = rest < LUMP_MIN ? 1 : rest < LUMP_MOST ? (int)rest : LUMP_MOST;
-  if (wanted == (p->lump > 0 ? p->lump : 1)) return;
-  if (setsockopt(p->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted) == 0) p->lump = wanted;
-}
-
-/* Sleep until something can move.  WEIR_OK, or the end of the group. */
-static weir_status wait(transfer *x) {
-  tcp *self = x->self;
-  size_t count = 0;
-  int due_from = -1, due_to = -1;
-  self->poll[count++] = (struct pollfd){.fd = self->wake, .events = POLLIN};
-  for (int i = 0; i < x->peers; i++) {
-    const int way = self->active[i];
-    const tcp_peer *p = &self->peer[way];
-    const bool in = due(x, way), out = p->send_at < x->sends;
-    if (in) ask_for(x, way);
-    if (in && due_from < 0) due_from = rank_of(x, way);
-    if (out && due_to < 0) due_to = rank_of(x, way);
-    self->poll[count++] = (struct pollfd){
-        .fd = in || out ? p->fd : -1, .events = (short)((in ? POLLIN : 0) | (out ? POLLOUT : 0))};
-  }
-  const int waiting_on = due_from >= 0 ? due_from : due_to;
-  atomic_store_explicit(&self->waiting_on, waiting_on, memory_order_relaxed);
-  const int ready = poll(self->poll, (nfds_t)count, POLL_SLICE_MS);
-  weir_end end;
-  if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
-  for (int i = 0; ready > 0 && i < x->peers; i++) {
-    const short events = self->poll[i + 1].revents;
-    tcp_peer *p = &self->peer[self->active[i]];
-    if (events & (POLLIN | POLLHUP | POLLERR)) p->recv_blocked = false;
-    if (events & (POLLOUT | POLLHUP | POLLERR)) p->send_blocked = false;
-  }
-  if ((ready <= 0 || ++x->waited % POLLS_A_CLOCK == 0) && weir_now_s() >= x->deadline_s)
-    return tcp_blame_silence(self, waiting_on, x->tag->step);
-  return WEIR_OK;
-}
-
-static weir_status complete(transfer *x) {
+static weir_status complete(tcp_call *x) {
   for (;;) {
-    for (int i = 0; i < x->peers; i++) {
+    for (int i = 0; i < x->ways; i++) {
       weir_status status = push(x, x->self->active[i]);
-      if (status == WEIR_OK) status = pull(x, x->self->active[i]);
+      if (status == WEIR_OK) status = tcp_call_pull(x, x->self->active[i]);
       if (status != WEIR_OK) return status;
     }
     if (x->open == 0) return WEIR_OK;
-    const weir_status status = wait(x);
+    const weir_status status = tcp_call_wait(x);
     if (status != WEIR_OK) return status;
   }
 }
@@ -320,7 +252,7 @@ weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   if (status != WEIR_OK) return status;
   if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, t->rank);
   if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
-  transfer x = {.self = self,
+  tcp_call x = {.self = self,
                 .tag = tag,
                 .send = send,
                 .sends = sends,
@@ -330,6 +262,5 @@ weir_status tcp_transfer(weir_transport *t, const weir_tag *tag, const weir_send
   begin(&x);
   status = complete(&x);
   atomic_store_explicit(&self->waiting_on, -1, memory_order_relaxed);
-  if (status != WEIR_OK) return status;
-  return WEIR_OK;
+  return status;
 }

@@ -49,7 +49,7 @@ TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid,
 
 /* Rounding takes about as long as what is to be rounded needs to arrive: asked for so many elements
  * before, it has.  (It may lie behind the end: asking for that does nothing.) */
-#define AHEAD 1024
+#define AHEAD 2048
 
 /* Pairs of lanes become low + 16 * high, a byte each. */
 TARGET static inline __m128i nibbles_of(__m512i codes) {

@@ -10,6 +10,7 @@ weir=$1
 #   tree           rank 0 sends 4096 to two children; rank 2 up and down as much: 2 messages
 #   double-tree    an inner rank: up, and down to two, of one half; up of the other: 4 * 2048
 #   star           rank 0 sends 3 * 4096
+#   direct         everything to 3 others, as the star's rank 0
 #   doubling       everything twice: over TCP as many as the tree's 2 * 4096 + 2 * 48
 #   native         shm only: what is written for others, 4096, and a record of 32
 json=$("$weir" bench collectives --ranks 4 --sizes 4K --repeats 3 --json)
@@ -18,11 +19,11 @@ for expected in \
   '"wire_bytes":6432' '"wire_bytes":6384' '"wire_bytes":8288' '"wire_bytes":8272' \
   '"wire_bytes":6336' '"wire_bytes":6304' '"wire_bytes":8384' '"wire_bytes":8352' \
   '"wire_bytes":12432' '"wire_bytes":12408' '"wire_bytes":4128' \
-  '"tcp","algorithm":"doubling"' '"shm","algorithm":"native"'; do
+  '"tcp","algorithm":"doubling"' '"tcp","algorithm":"direct"' '"shm","algorithm":"native"'; do
   grep -qF -- "$expected" <<<"$json" || { echo "missing $expected in $json"; exit 1; }
 done
 rows=${json%%\"best\"*}
-[ "$(grep -oF '"wrong":0}' <<<"$rows" | wc -l)" = 23 ] || { echo "wrong sums: $json"; exit 1; }
+[ "$(grep -oF '"wrong":0}' <<<"$rows" | wc -l)" = 25 ] || { echo "wrong sums: $json"; exit 1; }
 if grep -qF '"tcp","algorithm":"native"' <<<"$json"; then echo "native over tcp: $json"; exit 1; fi
 
 # bf16 sends half the bytes: ring, shm: 3072 + 6 * 40

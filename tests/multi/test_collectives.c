@@ -130,6 +130,7 @@ Test(allreduce, halving_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_H
 Test(allreduce, double_tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_DOUBLE_TREE); }
 Test(allreduce, torus_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_TORUS); }
 Test(allreduce, doubling_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_DOUBLING); }
+Test(allreduce, direct_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_DIRECT); }
 Test(allreduce, star_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_STAR); }
 
 /* Shapes the sizes above do not have (a torus of 2 x 6 and 3 x 3, three levels of folding, deep
@@ -166,6 +167,7 @@ Test(allreduce, table_rows_are_in_order) {
   cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_TORUS].name, "torus");
   cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_STAR].name, "star");
   cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_DOUBLING].name, "doubling");
+  cr_assert_str_eq(weir_allreduces[WEIR_ALLREDUCE_DIRECT].name, "direct");
 }
 
 /* Gathered and broadcast bytes are a function of (rank, position): every rank checks its own. */

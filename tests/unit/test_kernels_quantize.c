@@ -50,6 +50,41 @@ Test(kernels_quantize, qsgd_message_by_hand) {
   cr_assert(memcmp(decoded, x, sizeof x) == 0);
 }
 
+/* Many buckets, found and coded some at a time: each is what its own elements and draws make it.
+ * The grid is of eighths, so that a place on it is exact. */
+Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {
+  enum { BUCKET = 128, N = 21 * BUCKET + 37, EACH = 8 + BUCKET / 2 };
+  const weir_qsgd_options options = {.bits = 4, .bucket = BUCKET};
+  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
+  static float x[N];
+  weir_rng rng;
+  weir_rng_seed(&rng, 17);
+  for (size_t i = 0; i < N; i++) { /* a bucket's width is 15 * 2^b, from b on */
+    size_t b = i / BUCKET;
+    double place = i % BUCKET < 2 ? 15.0 * (double)(i % BUCKET)
+                                  : (double)weir_rng_below(&rng, 15 * 8 + 1) / 8.0;
+    x[i] = (float)((double)b + ldexp(place, (int)(b % 5)));
+  }
+  for (size_t v = 0; v < 3; v++) {
+    if (versions[v] == NULL) {
+      continue;
+    }
+    weir_cpu_force(versions[v]);
+    qsgd(x, N, options, 99);
+    for (size_t i = 0; i < N; i++) {
+      size_t b = i / BUCKET;
+      double place = ((double)x[i] - (double)b) / ldexp(1.0, (int)(b % 5));
+      double draw = (double)(weir_mix32(weir_unit_key(99, b + 1) + (uint32_t)(i % BUCKET)) >> 8);
+      unsigned want = (unsigned)place + (place - floor(place) > draw * 0x1p-24);
+      size_t at = 16 + b * EACH;
+      unsigned code = message[at + 8 + i % BUCKET / 2] >> 4 * (i % 2) & 15;
+      cr_assert(float_at(at) == ldexpf(1.0F, (int)(b % 5)) && float_at(at + 4) == (float)b);
+      cr_assert_eq(code, want, "%s: element %zu of bucket %zu", versions[v]->name, i % BUCKET, b);
+    }
+  }
+  weir_cpu_force(NULL);
+}
+
 Test(kernels_quantize, signs_by_hand) {
   const float x[9] = {1, 3, -2, -4, 2, -6, 0, 6, -12};
   const size_t offset[4] = {0, 4, 4, 9};

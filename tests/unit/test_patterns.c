@@ -29,6 +29,23 @@ Test(ring, chunks_tile_the_elements) {
     }
 }
 
+/* In a round everybody hears from one rank, and after all rounds from every other once. */
+Test(rotation, everybody_hears_from_everybody) {
+  for (int size = 1; size <= SIZES; size++) {
+    unsigned long long heard[SIZES] = {0};
+    const unsigned long long all = size == 64 ? ~0ULL : (1ULL << size) - 1;
+    for (int round = 1; round < size; round++)
+      for (int r = 0; r < size; r++) {
+        const int from = weir_rotation_from(r, size, round);
+        cr_assert(from >= 0 && from < size && from != r, "N %d: %d", size, from);
+        cr_assert_eq(weir_rotation_to(from, size, round), r);
+        cr_assert_eq(heard[r] >> from & 1, 0, "N %d: rank %d hears from %d twice", size, r, from);
+        heard[r] |= 1ULL << from;
+      }
+    for (int r = 0; r < size; r++) cr_assert_eq(heard[r] | 1ULL << r, all);
+  }
+}
+
 /* Play the ring: a chunk is the set of ranks whose values it holds, as a bit mask. */
 Test(ring, every_chunk_ends_complete_everywhere) {
   static unsigned long long held[SIZES][SIZES], next[SIZES][SIZES];

@@ -150,6 +150,9 @@ Test(cost_rows, totals_match_the_schedules) {
     const weir_cost h =
         weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_HALVING, shape, &plain, 6400);
     cr_assert(near(h.traffic, 6400 * halving), "N %d: %g, not %g", n, h.traffic, 6400 * halving);
+    const weir_cost d =
+        weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DIRECT, shape, &plain, 100);
+    cr_assert(near(d.messages, n * (n - 1)) && near(d.traffic, 100.0 * n * (n - 1)), "N %d", n);
     const weir_cost g = weir_cost_row(WEIR_KIND_GATHER, WEIR_GATHER_BINOMIAL, shape, &plain, 100);
     cr_assert(near(g.traffic, 100 * binomial), "N %d: %g, not %g", n, g.traffic, 100 * binomial);
   }
@@ -209,12 +212,13 @@ Test(cost_rows, double_tree_through_buckets_by_hand) {
 }
 
 /* Many hops are dear on a long link, many bytes on a narrow one: 4 ranks, 100 bytes over 10 ms:
- * doubling 20 ms; 100 MB: ring, torus and halving move 150 MB, of which halving and torus need the
- * fewest hops. */
+ * direct 10 ms, doubling and star 20.  2 MB: direct 10 + 48 ms, doubling 20 + 32, halving 40 + 24.
+ * 100 MB: ring, torus and halving move 150 MB, of which halving and torus need the fewest hops. */
 Test(selector, chooses_the_cheapest_row) {
   weir_selector s;
   weir_selector_init(&s, (weir_group_shape){4, 4}, &plain);
-  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 100), WEIR_ALLREDUCE_DOUBLING);
+  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 100), WEIR_ALLREDUCE_DIRECT);
+  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 2e6), WEIR_ALLREDUCE_DOUBLING);
   cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 1e8), WEIR_ALLREDUCE_HALVING);
   /* log2 N = 2 rounds for bruck and doubling: the lower row */
   cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLGATHER, 1e4), WEIR_ALLGATHER_BRUCK);

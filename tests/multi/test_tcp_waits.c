@@ -1,0 +1,173 @@
+/* How the TCP transport waits: for lumps of what is long, awake only for a moment, and over
+ * connections that are not paced inside of a machine. */
+#include <netinet/tcp.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+
+#include "wire_bytes.h"
+
+/* Two ranks, threads of this process. */
+typedef struct pair {
+  char where[64];
+  weir_transport *t[2];
+  unsigned char *data;
+  size_t bytes;
+  double processor_s; /* of the thread that received */
+  weir_status status;
+} pair;
+
+typedef struct join {
+  pair *p;
+  int rank;
+  const char *address;
+} join;
+
+static void *join_main(void *argument) {
+  const join *j = argument;
+  cr_assert_eq(weir_transport_tcp(&j->p->t[j->rank], j->p->where, j->address, 5, j->rank, 2, 20.0),
+               WEIR_OK, "%s", weir_last_error());
+  return NULL;
+}
+
+static void connect_pair(pair *p, const char *address_of_1) {
+  pthread_t other;
+  join one = {p, 1, address_of_1}, zero = {p, 0, "127.0.0.1"};
+  (void)snprintf(p->where, sizeof p->where, "127.0.0.1:%d", group_free_port());
+  cr_assert_eq(pthread_create(&other, NULL, join_main, &one), 0);
+  (void)join_main(&zero);
+  (void)pthread_join(other, NULL);
+}
+
+static void part(pair *p) {
+  for (int r = 0; r < 2; r++) p->t[r]->ops->destroy(p->t[r]);
+}
+
+/* Rank 1 receives `bytes` from rank 0. */
+static void *receive_main(void *argument) {
+  pair *p = argument;
+  weir_recv recv = {0, p->data, p->bytes, 0, 0};
+  struct rusage begin, end;
+  (void)getrusage(RUSAGE_THREAD, &begin);
+  p->status = p->t[1]->ops->transfer(p->t[1], &due, NULL, 0, &recv, 1, weir_now_s() + 20.0);
+  (void)getrusage(RUSAGE_THREAD, &end);
+  const double us = 1e6 * (double)(end.ru_utime.tv_sec - begin.ru_utime.tv_sec +
+                                   end.ru_stime.tv_sec - begin.ru_stime.tv_sec) +
+                    (double)(end.ru_utime.tv_usec - begin.ru_utime.tv_usec + end.ru_stime.tv_usec -
+                             begin.ru_stime.tv_usec);
+  p->processor_s = 1e-6 * us;
+  return NULL;
+}
+
+static int unread(int fd) {
+  int bytes = -1;
+  cr_assert_eq(ioctl(fd, FIONREAD, &bytes), 0);
+  return bytes;
+}
+
+static int option(int fd, int level, int name) {
+  int value = -1;
+  socklen_t length = sizeof value;
+  cr_assert_eq(getsockopt(fd, level, name, &value, &length), 0);
+  return value;
+}
+
+/* All has been read, and so much more is asked for at once. */
+static void await_lump(int fd, int lump) {
+  for (int i = 0; i < 2000; i++) {
+    if (unread(fd) == 0 && option(fd, SOL_SOCKET, SO_RCVLOWAT) == lump) return;
+    nap(5);
+  }
+  cr_assert_fail("%d bytes unread, %d asked for, not %d", unread(fd),
+                 option(fd, SOL_SOCKET, SO_RCVLOWAT), lump);
+}
+
+/* What is less than was asked for stays where it is: nobody is woken for it. */
+static void is_left(int fd, int bytes) {
+  nap(120); /* the receiver looks at its clock meanwhile */
+  cr_assert_eq(unread(fd), bytes, "%d of %d bytes are left", unread(fd), bytes);
+}
+
+Test(waits, long_messages_are_taken_in_lumps, .timeout = 60) {
+  enum { WHOLE = 300000 };
+  static unsigned char sent[FRAME + WHOLE], got[WHOLE];
+  pair p = {.data = got, .bytes = WHOLE};
+  connect_pair(&p, "127.0.0.1");
+  const int out = p.t[0]->ops->descriptor(p.t[0], 1), in = p.t[1]->ops->descriptor(p.t[1], 0);
+  write_frame(sent, 0, WHOLE);
+  for (int i = 0; i < WHOLE; i++) sent[FRAME + i] = (unsigned char)(i * 7 + (i >> 9));
+  pthread_t receiver;
+  cr_assert_eq(pthread_create(&receiver, NULL, receive_main, &p), 0);
+  size_t at = 0;
+#define SEND(count) (send_all(out, sent + at, count), at += (count))
+  SEND(FRAME + 1000); /* a first look at the message */
+  await_lump(in, 65536);
+  SEND(20000);
+  is_left(in, 20000);
+  SEND(45536);
+  await_lump(in, 65536);
+  SEND((size_t)FRAME + WHOLE - 10000 - at); /* what is left is less than a lump */
+  await_lump(in, 10000);
+  SEND(9999);
+  is_left(in, 9999);
+  SEND(1);
+  (void)pthread_join(receiver, NULL);
+  cr_assert_eq(p.status, WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(memcmp(got, sent + FRAME, WHOLE), 0);
+  /* A short one is told of at once again. */
+  p.bytes = PAYLOAD;
+  cr_assert_eq(pthread_create(&receiver, NULL, receive_main, &p), 0);
+  await_lump(in, 1);
+  write_frame(sent, 0, PAYLOAD);
+  send_all(out, sent, FRAME + PAYLOAD);
+  (void)pthread_join(receiver, NULL);
+  cr_assert_eq(p.status, WEIR_OK);
+  part(&p);
+}
+
+/* Ten short messages, each 100 ms late: a rank that waited awake all the time would use a second
+ * of a processor. */
+Test(waits, awake_for_a_moment_only, .timeout = 60) {
+  unsigned char sent[FRAME + PAYLOAD], got[PAYLOAD];
+  pair p = {.data = got, .bytes = PAYLOAD};
+  connect_pair(&p, "127.0.0.1");
+  double processor_s = 0.0;
+  for (int i = 0; i < 10; i++) {
+    pthread_t receiver;
+    cr_assert_eq(pthread_create(&receiver, NULL, receive_main, &p), 0);
+    nap(100);
+    write_frame(sent, 0, PAYLOAD);
+    payload(sent + FRAME);
+    send_all(p.t[0]->ops->descriptor(p.t[0], 1), sent, sizeof sent);
+    (void)pthread_join(receiver, NULL);
+    cr_assert_eq(p.status, WEIR_OK);
+    cr_assert_eq(memcmp(got, sent + FRAME, PAYLOAD), 0);
+    processor_s += p.processor_s;
+  }
+  cr_assert_lt(processor_s, 0.25, "%g s", processor_s);
+  part(&p);
+}
+
+static void control_of(int fd, char name[16]) {
+  socklen_t length = 16;
+  cr_assert_eq(getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+}
+
+/* Another address might be another machine: there the system's choice stays. */
+Test(waits, connections_inside_of_a_machine_are_not_paced) {
+  static const char *const address[] = {"127.0.0.1", "127.0.0.2"};
+  char usual[16], used[16];
+  const int plain = socket(AF_INET, SOCK_STREAM, 0);
+  control_of(plain, usual);
+  (void)close(plain);
+  for (int i = 0; i < 2; i++) {
+    pair p = {.bytes = 0};
+    connect_pair(&p, address[i]);
+    for (int r = 0; r < 2; r++) {
+      const int fd = p.t[r]->ops->descriptor(p.t[r], 1 - r);
+      control_of(fd, used);
+      cr_assert_str_eq(used, i == 0 ? "reno" : usual, "rank %d at %s: %s", r, address[i], used);
+      cr_assert_eq(option(fd, IPPROTO_TCP, TCP_NODELAY), 1);
+    }
+    part(&p);
+  }
+}
