@@ -63,18 +63,27 @@ static void check_rest(const float *x, size_t from) {
 /* Returns the status; stored holds what was decoded. */
 static weir_status feed_encoder(const uint8_t *data, size_t size, const weir_layout *layout,
                                 float *stored) {
-  static float added[MOST + MARK];
+  static float added[MOST + MARK], subtracted[MOST + MARK];
+  double peak = -1;
   const size_t n = layout->offset[layout->tensors];
   fill(stored);
   fill(added);
-  weir_status status = target->decode(context, data, size, layout, stored, false);
+  fill(subtracted);
+  weir_status status = target->decode(context, data, size, layout, stored, WEIR_DECODE_STORE);
   demand(status == WEIR_OK || status == WEIR_E_PROTOCOL, "another status");
-  demand(target->decode(context, data, size, layout, added, true) == status, "status changes");
+  demand(
+      target->decode(context, data, size, layout, added, WEIR_DECODE_ADD) == status &&
+          target->decode(context, data, size, layout, subtracted, WEIR_DECODE_SUBTRACT) == status &&
+          target->check(data, size, layout, &peak) == status,
+      "status changes");
   check_rest(stored, status == WEIR_OK ? n : 0);
   check_rest(added, status == WEIR_OK ? n : 0);
+  check_rest(subtracted, status == WEIR_OK ? n : 0);
   for (size_t i = 0; i < n && status == WEIR_OK; i++) {
     demand(isfinite(stored[i]), "stored what is not finite");
+    demand(fabs((double)stored[i]) <= peak, "stored more than was promised");
     demand(added[i] == 1.5F + stored[i], "added something else than stored");
+    demand(subtracted[i] == 1.5F - stored[i], "subtracted something else");
   }
   return status;
 }
@@ -149,6 +158,12 @@ static void feed_wire(const uint8_t *data, size_t size, size_t n, list *l) {
   const uint32_t *index = l->status == WEIR_OK ? l->index : l->alone_index;
   for (size_t i = 0; i < (l->status == WEIR_OK ? l->k : l->plain); i++) {
     demand(index[i] < n && (i == 0 || index[i] > index[i - 1]), "indices that do not ascend");
+  }
+  double peak = -1;
+  demand(weir_wire_check(context, data, size, n, &peak) == l->status, "checked to another end");
+  for (size_t i = 0; i < l->k && l->status == WEIR_OK; i++) {
+    demand(!isfinite(l->value[i]) ? isinf(peak) : fabs((double)l->value[i]) <= peak,
+           "a value beyond the peak");
   }
   feed_spread(data, size, n, l->status, l->index, l->value, l->k);
 }

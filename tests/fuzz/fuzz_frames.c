@@ -1,7 +1,8 @@
 /* libFuzzer: what comes over an established connection, and in datagrams.  The input is taken as
  *   - a frame's header, as it is and with its checksum put right;
  *   - a datagram, likewise, by a rank that answers;
- *   - a program that writes a stream of frames, good ones and others, which a transfer then reads.
+ *   - a program that writes a stream of frames, good ones and others, which a transfer then reads;
+ *   - one that does so on several streams, among which messages are divided.
  * What a transfer returns as received is what was sent, and nothing is written past the
  * room given. */
 #include <endian.h>
@@ -23,13 +24,14 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 #define MESSAGES 4
 #define ROOM 300 /* of each message */
 #define STREAM 4096
+#define STREAMS 3
 #define CANARY 0xa5
 
 static tcp self;
-static tcp_peer peers[RANKS];
-static int active[RANKS];
-static struct pollfd polls[RANKS + 1];
-static unsigned char stage[TCP_STAGE];
+static tcp_peer peers[STREAMS * RANKS];
+static int active[STREAMS * RANKS];
+static struct pollfd polls[STREAMS * RANKS + 1];
+static unsigned char stage[STREAMS][TCP_STAGE];
 
 static void demand(bool holds, const char *what) {
   if (!holds) {
@@ -152,7 +154,8 @@ static void feed_stream(const uint8_t *program, size_t size) {
   memset(data, CANARY, sizeof data);
   for (size_t i = 0; i < messages; i++)
     recv[i] = (weir_recv){.peer = 1, .data = data[i], .capacity = ROOM, .hop = (uint32_t)i};
-  peers[1] = (tcp_peer){.fd = pair[0], .stage = stage};
+  self.streams = 1;
+  peers[1] = (tcp_peer){.fd = pair[0], .stage = stage[0]};
   self.ended = (weir_end){WEIR_OK, 0, 0};
   const weir_status status =
       tcp_transfer(&self.base, &due, NULL, 0, recv, messages, weir_now_s() + 5.0);
@@ -162,6 +165,77 @@ static void feed_stream(const uint8_t *program, size_t size) {
   (void)close(pair[1]);
 }
 
+/* --- several streams ------------------------------------------------------------------------ */
+
+static unsigned char byte_of(int message, size_t i) {
+  return (unsigned char)(message * 89 + i * 7);
+}
+
+/* One message, on all of its streams; odd: on some stream its header tells another length. */
+static void write_message(stream s[STREAMS], int number, size_t length, int odd, size_t other) {
+  for (int k = 0; k < STREAMS; k++) {
+    const tcp_part part = tcp_part_of(&self, length, k);
+    tcp_frame frame;
+    if (!part.any) continue;
+    tcp_frame_write(&frame, 1, &due, (uint32_t)number, k == odd ? other : length, k);
+    append(&s[k], &frame, sizeof frame);
+    for (size_t i = 0; i < part.bytes; i++) {
+      const unsigned char byte = byte_of(number, part.begin + i);
+      append(&s[k], &byte, 1);
+    }
+  }
+}
+
+/* Returns whether only good messages were written. */
+static bool write_streams(stream s[STREAMS], size_t length[MESSAGES], const uint8_t *program,
+                          size_t size) {
+  bool good = true;
+  for (size_t at = 0, m = 0; at + 4 <= size && m < MESSAGES; at += 4, m++) {
+    const uint8_t *p = program + at;
+    length[m] = (p[0] | (size_t)(p[1] & 1) << 8) % ROOM;
+    const size_t other = (p[2] | (size_t)(p[1] & 2) << 7) % (2 * ROOM);
+    const int odd = p[3] >= 224 ? p[3] % STREAMS : -1;
+    if (p[1] >= 224) append(&s[p[3] % STREAMS], p, p[2] % 5); /* bytes that are no frame */
+    good = good && p[1] < 224 && (odd < 0 || other == length[m]);
+    write_message(s, (int)m, length[m], odd, other);
+  }
+  return good;
+}
+
+static void feed_streams(const uint8_t *program, size_t size) {
+  static stream s[STREAMS];
+  static unsigned char data[MESSAGES][ROOM + 1];
+  const size_t messages = size / 4 < MESSAGES ? size / 4 : MESSAGES;
+  size_t length[MESSAGES] = {0};
+  weir_recv recv[MESSAGES];
+  int pair[STREAMS][2];
+  memset(s, 0, sizeof s);
+  self.streams = STREAMS;
+  const bool good = write_streams(s, length, program, size);
+  for (int k = 0; k < STREAMS; k++) {
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair[k]) != 0) abort();
+    if (send(pair[k][1], s[k].byte, s[k].count, 0) != (ssize_t)s[k].count) abort();
+    (void)shutdown(pair[k][1], SHUT_WR);
+    peers[k * RANKS + 1] = (tcp_peer){.fd = pair[k][0], .stage = stage[k]};
+  }
+  memset(data, CANARY, sizeof data);
+  for (size_t i = 0; i < messages; i++)
+    recv[i] = (weir_recv){.peer = 1, .data = data[i], .capacity = ROOM, .hop = (uint32_t)i};
+  self.ended = (weir_end){WEIR_OK, 0, 0};
+  const weir_status status =
+      tcp_transfer(&self.base, &due, NULL, 0, recv, messages, weir_now_s() + 5.0);
+  demand(status == WEIR_OK || (!good && self.ended.culprit == 1), "a transfer over streams");
+  for (size_t i = 0; i < messages; i++) {
+    demand(data[i][ROOM] == CANARY, "written past the end");
+    for (size_t b = 0; good && b < length[i]; b++)
+      demand(recv[i].bytes == length[i] && data[i][b] == byte_of((int)i, b), "other bytes");
+  }
+  for (int k = 0; k < STREAMS; k++) {
+    (void)close(pair[k][0]);
+    (void)close(pair[k][1]);
+  }
+}
+
 /* --- */
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
@@ -169,7 +243,6 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   (void)argv;
   self.base.size = RANKS;
   self.job = 7;
-  self.streams = 1;
   self.peer = peers;
   self.active = active;
   self.poll = polls;
@@ -196,5 +269,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   feed_datagram(d, sizeof d);
   feed_datagram(d, TRAIN_DATAGRAM);
   if (size > 0) feed_stream(data, size);
+  if (size >= 4) feed_streams(data, size);
   return 0;
 }
