@@ -17,7 +17,7 @@
 # same; large gradients come in slices, for three quarters of the demo's model are one.  quant is paced with
 # a codec that costs little, for an emulated network whose one processor also has to compress.
 #
-# STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS and SLICE in the environment replace
+# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS and SLICE in the environment replace
 # what is set here.
 set -u
 weir=$1 out=$2 network=$3
@@ -76,7 +76,7 @@ INI
 failed=0
 for cell; do
   scenario "${cell%%-*}" "${cell#*-}"
-  if ! "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" --turn $turn \
+  if ! "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" ${CLOCK:+--clock "$CLOCK"} --turn $turn \
     --plan "${PLAN:-$plan}" --json > "$out/$cell.json" 2> "$out/$cell.log"; then
     echo "$cell: $(tail -1 "$out/$cell.log")"
     failed=1

@@ -48,7 +48,7 @@ typedef struct profile_turn {
 } profile_turn;
 
 typedef struct profile_job {
-  char *out, *network, *scenario;
+  char *out, *network, *clock, *scenario;
   char **plan;
   size_t plans;
   gboolean json;

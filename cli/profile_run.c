@@ -15,6 +15,7 @@ static int run_policy(const profile_job *job, const char *policy, const char *fo
                                     .out = folder,
                                     .policy = policy,
                                     .network = job->network,
+                                    .clock = job->clock,
                                     .workers = -1,
                                     .profile = true};
   weir_run *run = NULL;

@@ -126,11 +126,12 @@ static weir_status parse_clock(weir_run *run) {
   char why[512];
   if (text && !weir_uml_clock_parse(text, &run->clock))
     return weir_fail(WEIR_E_INVALID,
-                     "command line: --clock %s is unknown; expected real or skip-idle", text);
-  if (run->clock == WEIR_UML_CLOCK_FREE_CPU)
+                     "command line: --clock %s is unknown; expected real, skip-idle or free-cpu",
+                     text);
+  if (run->clock == WEIR_UML_CLOCK_FREE_CPU && !run->options.profile)
     return weir_fail(WEIR_E_INVALID,
-                     "command line: --clock free-cpu is for links alone (weir bench grid), and a "
-                     "run's workers compute; expected real or skip-idle");
+                     "command line: --clock free-cpu leaves out what workers compute, and is for "
+                     "weir profile and weir bench grid; expected real or skip-idle");
   if (run->clock == WEIR_UML_CLOCK_REAL || run->options.inside_uml) return WEIR_OK;
   if (run->network != WEIR_NETWORK_AUTO && run->network != WEIR_NETWORK_UML)
     return weir_fail(WEIR_E_INVALID,
