@@ -116,6 +116,9 @@ static weir_status wire(bench *b) {
   return weir_cuda_wire_encode(b->cuda, b->n, b->index, b->value, b->k, WEIR_WIRE_AUTO_BF16,
                                b->message, b->message_bytes, b->length, NULL);
 }
+static weir_status read_wire(bench *b) {
+  return weir_cuda_wire_decode_to(b->cuda, b->message, b->bytes, b->n, b->e, true);
+}
 static weir_status project(bench *b) {
   return weir_cuda_powersgd_project(b->cuda, b->g, b->rows, COLUMNS, b->q, COLUMNS, RANK, b->p);
 }
@@ -255,11 +258,26 @@ static double measure_topk(bench *b) {
   return share;
 }
 
+/* Writing the message of what top-k has kept, and adding it up as a rank does that has received it:
+ * charged with its bytes and with what is added to. */
+static void measure_wire(bench *b) {
+  uint64_t length = 0;
+  (void)report(b, "auto-bf16 message", inputs[0], 10.0 * (double)b->k, wire);
+  must(weir_cuda_copy(b->cuda, &length, b->length, sizeof length));
+  must(weir_cuda_wait(b->cuda));
+  b->bytes = length;
+  (void)report(b, "auto-bf16 message read and added", inputs[0],
+               (double)length + 8.0 * (double)b->k, read_wire);
+}
+
 /* A selection with error feedback is charged like top-k's, an encoder with what it must read and
  * write. */
 static void measure_codecs(bench *b, double cr) {
   static const double ratio[WEIR_CODEC_COUNT] = {[WEIR_CODEC_FP16] = 0.5,
                                                  [WEIR_CODEC_QSGD] = 4.0 / 32,
+                                                 [WEIR_CODEC_QSGD_NEAREST] = 4.0 / 32,
+                                                 [WEIR_CODEC_QSGD_L2] = 4.0 / 32,
+                                                 [WEIR_CODEC_QSGD_L2_NEAREST] = 4.0 / 32,
                                                  [WEIR_CODEC_TERNGRAD] = 2.0 / 32,
                                                  [WEIR_CODEC_ONEBIT] = 1.0 / 32,
                                                  [WEIR_CODEC_EFSIGNSGD] = 1.0 / 32};
@@ -326,7 +344,7 @@ int main(int argc, char *argv[]) {
   (void)report(&b, "ef_accumulate", inputs[0], 12.0 * elements, accumulate);
   double share = measure_topk(&b);
   (void)report(&b, "scatter_add", inputs[0], 16.0 * (double)b.k, scatter_add);
-  (void)report(&b, "auto-bf16 message", inputs[0], 10.0 * (double)b.k, wire);
+  measure_wire(&b);
   measure_codecs(&b, cr);
   measure_powersgd(&b);
   (void)report(&b, "bf16 encode", inputs[0], 6.0 * elements, bf16_encode);

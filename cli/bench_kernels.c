@@ -16,7 +16,7 @@ typedef struct arguments {
   int rounds;
   double cr;
   char *cpu;
-  gboolean no_peers, json;
+  gboolean no_peers, fits, json;
 } arguments;
 
 static const kernel_row *find(const kernel_result *r, kernel_data data, const char *format,
@@ -106,6 +106,12 @@ static weir_status run_data(kernel_bench *b, kernel_data data, kernel_result *r)
 }
 
 static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r) {
+  r->nth_element_ms = r->torch_ms = -1.0;
+  r->no_nth_element = r->gradients = "not asked for";
+  if (a->fits) {
+    r->no_torch = g_strdup("not asked for");
+    return weir_kernel_fits(b->cr, b->n, &r->fits);
+  }
   for (kernel_data data = 0; data < DATA_KINDS; data++) {
     const weir_status status = run_data(b, data, r);
     if (status != WEIR_OK) return status;
@@ -113,8 +119,6 @@ static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r
     const gsize offset[2] = {0, b->n};
     const weir_layout layout = {1, offset};
     const gsize k = weir_codec_find(WEIR_CODEC_TOPK)->kept(&layout, b->cr);
-    r->nth_element_ms = r->torch_ms = -1.0;
-    r->no_nth_element = "not asked for";
     if (a->no_peers) {
       r->no_torch = g_strdup("not asked for");
       continue;
@@ -203,6 +207,8 @@ int weir_bench_kernels(int argc, char **argv) {
       {"cr", 0, 0, G_OPTION_ARG_DOUBLE, &a.cr, "ratio kept (default 0.01)", "CR"},
       {"cpu", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "scalar, avx2, avx512 (default: the best)", "V"},
       {"no-peers", 0, 0, G_OPTION_ARG_NONE, &a.no_peers, "leave out nth_element and torch", NULL},
+      {"fits", 0, 0, G_OPTION_ARG_NONE, &a.fits, "only fit costs and say how far off they are",
+       NULL},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

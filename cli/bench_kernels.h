@@ -63,10 +63,12 @@ extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 typedef struct kernel_fit {
   weir_plan plan;
   weir_kernel_cost cost;
+  double drift; /* a reference's slowest over its fastest time meanwhile, less 1 */
   double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1; NaN where the size is beyond most */
 } kernel_fit;
 typedef struct kernel_fits {
-  double ms, cpu_ms; /* to fit all of them */
+  double ms, cpu_ms; /* to fit all of them, median of as many fits as codecs */
+  double most_ms;    /* the slowest of these */
   kernel_fit codec[WEIR_CODEC_COUNT];
 } kernel_fits;
 weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out);

@@ -30,12 +30,12 @@ static void put_peer(JsonBuilder *builder, const char *name, double ms, const ch
 static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_curve *curve) {
   json_builder_set_member_name(builder, name);
   json_builder_begin_array(builder);
-  for (gsize knot = 1; knot < WEIR_KERNEL_KNOTS; knot++) {
-    const weir_kernel_line line = weir_kernel_line_at(curve, weir_kernel_knots[knot]);
+  for (gsize knot = 1; knot < curve->knots; knot++) {
+    const weir_kernel_line line = weir_kernel_line_at(curve, curve->n[knot]);
     json_builder_begin_object(builder);
     put_number(builder, "alpha_us", 1e6 * line.alpha);
     put_number(builder, "beta_ns", 1e9 * line.beta);
-    put_number(builder, "up_to", (double)weir_kernel_knots[knot]);
+    put_number(builder, "up_to", (double)curve->n[knot]);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -44,6 +44,7 @@ static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_
 static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
   put_number(builder, "fit_ms", fits->ms);
   put_number(builder, "fit_cpu_ms", fits->cpu_ms);
+  put_number(builder, "fit_slowest_ms", fits->most_ms);
   json_builder_set_member_name(builder, "fits");
   json_builder_begin_array(builder);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
@@ -51,6 +52,7 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
     json_builder_begin_object(builder);
     put_text(builder, "codec", weir_codec_name(codec));
     put_number(builder, "cr", fit->plan.cr);
+    put_number(builder, "drift", fit->drift);
     put_curve(builder, "compress", &fit->cost.compress);
     put_curve(builder, "decode", &fit->cost.decode);
     json_builder_set_member_name(builder, "errors");
@@ -110,16 +112,16 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
 
 static void print_fits(const kernel_fits *fits) {
   printf(
-      "\n# times fitted for all codecs in %.0f ms (%.0f of processor time); error in %% on other "
-      "sizes, "
-      "thousands of elements\n%-10s %8s",
-      fits->ms, fits->cpu_ms, "codec", "cr");
+      "\n# times fitted for all codecs in %.0f ms (%.0f of processor time, %.0f the slowest); "
+      "error in %% on other sizes, thousands of elements; drift: of the processor meanwhile\n"
+      "%-15s %8s %6s",
+      fits->ms, fits->cpu_ms, fits->most_ms, "codec", "cr", "drift");
   for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++)
     printf(" %7g", (double)kernel_other_sizes[i] / 1e3);
   printf("\n");
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
-    printf("%-10s %8g", weir_codec_name(codec), fit->plan.cr);
+    printf("%-15s %8g %6.1f", weir_codec_name(codec), fit->plan.cr, 1e2 * fit->drift);
     for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++)
       printf(" %+7.1f", 1e2 * fit->error[i]);
     printf("\n");

@@ -30,6 +30,9 @@ typedef struct weir_cost_terms {
   double byte_terms;
 } weir_cost_terms;
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
+/* `kept` of a plan on so many elements, taken as one tensor; low rank takes them as the squarest
+ * matrix, for want of their shape. */
+size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
 /* How many ranks on how many machines (weir_comm_hosts). */
 typedef struct weir_group_shape {

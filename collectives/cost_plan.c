@@ -1,9 +1,24 @@
 /* What processors add to a plan: the collectives that its exchange consists of, one after the
  * other. */
+#include <math.h>
+
 #include "base/ways.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
 #include "kernels/codec.h"
+#include "kernels/powersgd.h"
+
+size_t weir_cost_kept(const weir_plan *plan, size_t elements) {
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  const size_t offset[2] = {0, elements};
+  const weir_layout layout = {1, offset};
+  if (codec == NULL || elements == 0) return 0;
+  if (codec->encode != NULL) return codec->bound(&layout, plan->cr);
+  if (!codec->low_rank) return codec->kept(&layout, plan->cr);
+  const size_t rank = weir_powersgd_rank(plan->cr), rows = (size_t)sqrt((double)elements);
+  const size_t columns = (elements + rows - 1) / rows;
+  return weir_powersgd_thins(rows, rows * columns, rank) ? rank * (rows + columns) : elements;
+}
 
 typedef struct part {
   weir_kind kind;

@@ -37,16 +37,31 @@ const weir_arm weir_arms[WEIR_ARMS] = {
     {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16},
 };
 
-/* a + b * elements + d * kept * (ranks whose kept elements are decoded here), in s.  Orders of
- * magnitude for one core at some GB/s; the first measured steps replace them. */
+/* a + b * elements + messages decoded here * (c * elements + d * kept), in s.  Orders of magnitude
+ * for one core at some GB/s; the first measured steps replace them. */
 typedef struct compress_row {
-  double fixed, per_element, per_kept;
+  double fixed, per_element, per_decoded, per_kept;
 } compress_row;
 static const compress_row compress_rows[WEIR_CODEC_COUNT] = {
-    [WEIR_CODEC_NONE] = {5e-6, 0.3e-9, 0.0},    [WEIR_CODEC_BF16] = {5e-6, 0.6e-9, 0.0},
-    [WEIR_CODEC_LWTOPK] = {2e-5, 2.0e-9, 4e-9}, [WEIR_CODEC_MSTOPK] = {2e-5, 2.0e-9, 4e-9},
-    [WEIR_CODEC_TOPK] = {2e-5, 2.0e-9, 4e-9},   [WEIR_CODEC_STAR] = {2e-5, 2.0e-9, 4e-9},
-    [WEIR_CODEC_VAR] = {2e-5, 2.5e-9, 4e-9},
+    [WEIR_CODEC_NONE] = {5e-6, 0.3e-9, 0.0, 0.0},
+    [WEIR_CODEC_BF16] = {5e-6, 0.6e-9, 0.0, 0.0},
+    [WEIR_CODEC_LWTOPK] = {2e-5, 2.0e-9, 0.0, 4e-9},
+    [WEIR_CODEC_MSTOPK] = {2e-5, 2.0e-9, 0.0, 4e-9},
+    [WEIR_CODEC_TOPK] = {2e-5, 2.0e-9, 0.0, 4e-9},
+    [WEIR_CODEC_STAR] = {2e-5, 2.0e-9, 0.0, 4e-9},
+    [WEIR_CODEC_VAR] = {2e-5, 2.5e-9, 0.0, 4e-9},
+    [WEIR_CODEC_FP16] = {5e-6, 0.6e-9, 0.4e-9, 0.0},
+    [WEIR_CODEC_QSGD] = {5e-6, 0.6e-9, 0.3e-9, 0.0},
+    [WEIR_CODEC_TERNGRAD] = {5e-6, 1.0e-9, 0.2e-9, 0.0},
+    [WEIR_CODEC_ONEBIT] = {5e-6, 0.7e-9, 0.2e-9, 0.0},
+    [WEIR_CODEC_EFSIGNSGD] = {5e-6, 0.6e-9, 0.2e-9, 0.0},
+    [WEIR_CODEC_DGC] = {2e-5, 2.0e-9, 0.0, 4e-9},
+    [WEIR_CODEC_SIDCO] = {2e-5, 2.0e-9, 0.0, 4e-9},
+    [WEIR_CODEC_RANDOMK] = {5e-6, 0.5e-9, 0.0, 4e-9},
+    [WEIR_CODEC_POWERSGD] = {2e-5, 2.0e-9, 0.7e-9, 0.0},
+    [WEIR_CODEC_QSGD_NEAREST] = {5e-6, 0.6e-9, 0.3e-9, 0.0},
+    [WEIR_CODEC_QSGD_L2] = {5e-6, 0.7e-9, 0.3e-9, 0.0},
+    [WEIR_CODEC_QSGD_L2_NEAREST] = {5e-6, 0.7e-9, 0.3e-9, 0.0},
 };
 
 static bool is_dense(uint32_t codec) {
@@ -110,9 +125,11 @@ size_t weir_kept(uint64_t elements, double cr) {
 
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr) {
   const compress_row *row = &compress_rows[codec];
-  const double decoded = is_shared(codec) ? 1.0 : (double)workers;
+  const weir_codec *of = weir_codec_find(codec);
+  const double messages = of->shared_indices || of->low_rank ? 1.0 : (double)workers;
   return row->fixed + row->per_element * (double)elements +
-         row->per_kept * decoded * (double)weir_kept(elements, cr);
+         messages * (row->per_decoded * (double)elements +
+                     row->per_kept * (double)weir_kept(elements, cr));
 }
 
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth) {
@@ -126,7 +143,7 @@ weir_link weir_model_link(const weir_link *processors, double latency, double ba
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                        const weir_link *link) {
   if (shape.ranks <= 1) return 0.0;
-  const size_t kept = weir_kept(elements, plan->cr);
+  const size_t kept = weir_cost_kept(plan, elements);
   const weir_cost_terms terms = weir_cost_plan_between(plan, shape, elements, kept);
   return weir_cost_seconds(&terms, link->alpha, link->beta) +
          weir_cost_plan_processors(plan, shape, link, elements, kept);

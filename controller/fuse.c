@@ -43,7 +43,7 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan,
                                                     1.0 / in->bandwidth, bytes, 0.0, 0.0);
   if (arm < WEIR_ARMS) {
     const double processors = weir_cost_plan_processors(
-        plan, weir_input_shape(in), &link, in->elements, weir_kept(in->elements, plan->cr));
+        plan, weir_input_shape(in), &link, in->elements, weir_cost_kept(plan, in->elements));
     const double overhead = fmax(0.0, in->overhead[arm] + processors);
     const double each = each_group(costs, arm, overhead, &exchange, bytes);
     exchange.fixed_s += each;

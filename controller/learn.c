@@ -10,8 +10,6 @@
 #include "controller/loop.h"
 #include "kernels/fit.h"
 
-#define TIMED_MOST ((size_t)1 << 18) /* elements a codec is timed on at start */
-
 static const double weight = 0.2;    /* of a new value in a moving average */
 static const double departure = 0.4; /* of measured from predicted communication time */
 /* A leap: so far off, in shares of the expected time and in seconds, that no busy processor
@@ -59,44 +57,31 @@ void weir_learn_start(weir_learnt *l) {
   l->heard_id = UINT64_MAX;
 }
 
-/* The line through two points, from the origin at the lowest. */
-static double extend(const size_t size[2], const double seconds[2], size_t n) {
-  const double run = (double)(size[1] - size[0]);
-  const double beta = fmax((seconds[1] - seconds[0]) / run, 0.0);
-  const double alpha = seconds[1] - beta * (double)size[1];
-  return alpha > 0.0 ? alpha + beta * (double)n : seconds[1] / (double)size[1] * (double)n;
-}
-
-/* Two sizes beyond the second cache give the line; a start waits for this, so few runs of each. */
-static weir_status time_codec(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
-                              double messages, double *seconds) {
-  static const size_t size[] = {TIMED_MOST / 2, TIMED_MOST};
-  double compress[2], decode[2];
-  for (size_t i = 0; i < 2; i++) {
-    const weir_status status = weir_kernel_time(probe, plan, size[i], 2, &compress[i], &decode[i]);
-    if (status != WEIR_OK) return status;
-  }
-  *seconds = extend(size, compress, n) + messages * extend(size, decode, n);
-  return WEIR_OK;
-}
-
 weir_status weir_learn_codecs(weir_loop *loop) {
   static const double cr =
       0.01; /* in the middle of what is chosen from; the model scales from it */
+  weir_plan plans[WEIR_ARMS];
+  weir_kernel_cost cost[WEIR_ARMS];
+  bool listed[WEIR_CODEC_COUNT] = {false};
+  size_t count = 0;
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    if (listed[weir_arms[a].codec]) continue;
+    listed[weir_arms[a].codec] = true;
+    plans[count++] = weir_kernel_fit_plan(weir_arms[a].codec, cr, WEIR_WIRE_AUTO_BF16);
+  }
   weir_kernel_probe *probe = NULL;
-  bool done[WEIR_CODEC_COUNT] = {false};
-  weir_status status = weir_kernel_probe_create(&probe, TIMED_MOST);
-  for (size_t a = 0; a < WEIR_ARMS && status == WEIR_OK; a++) {
-    const uint32_t codec = weir_arms[a].codec;
-    const weir_plan plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
+  weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW);
+  if (status == WEIR_OK) /* A start waits for this, so two runs of each. */
+    status = weir_kernel_fit(probe, plans, count, loop->elements, loop->elements, 2, cost);
+  for (size_t i = 0; i < count && status == WEIR_OK; i++) {
+    const uint32_t codec = plans[i].codec;
+    const weir_codec *row = weir_codec_find(codec);
+    const double messages = row->dense || row->shared_indices ? 1.0 : (double)loop->workers;
+    const double seconds = weir_kernel_seconds(&cost[i].compress, loop->elements) +
+                           messages * weir_kernel_seconds(&cost[i].decode, loop->elements);
     const double prior =
-        weir_compress_prior(codec, (uint64_t)loop->workers, loop->elements, plan.cr);
-    if (done[codec] || !(prior > 0.0)) continue;
-    done[codec] = true;
-    const double messages = weir_codec_find(codec)->shared_indices ? 1.0 : (double)loop->workers;
-    double seconds = 0.0;
-    status = time_codec(probe, &plan, (size_t)loop->elements, messages, &seconds);
-    if (status == WEIR_OK) loop->learnt.compress[codec] = clamp(seconds / prior, 1e-3, 1e3);
+        weir_compress_prior(codec, (uint64_t)loop->workers, loop->elements, plans[i].cr);
+    if (prior > 0.0) loop->learnt.compress[codec] = clamp(seconds / prior, 1e-3, 1e3);
   }
   weir_kernel_probe_free(probe);
   return status;
@@ -146,7 +131,7 @@ double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) 
   const weir_link link = weir_model_link(&loop->processors, network->latency, network->bandwidth);
   return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
          weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
-                                   weir_kept(loop->elements, seen->heard.plan.cr));
+                                   weir_cost_kept(&seen->heard.plan, loop->elements));
 }
 
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {

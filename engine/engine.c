@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/trace.h"
 #include "engine/state.h"
 
 double weir_engine_clock(const weir_engine *engine) {
@@ -15,9 +16,22 @@ static void lap(weir_group *group, double *part) {
   group->watch->mark = now;
 }
 
-void weir_lap_compress(weir_group *group) { lap(group, &group->watch->compress_s); }
+/* Within an exchange, what lies between the wire and the next lap is decoding. */
+void weir_lap_compress(weir_group *group) {
+  lap(group, &group->watch->compress_s);
+  if (group->trace == WEIR_TRACE_DECODE) {
+    weir_trace_end();
+    group->trace = WEIR_TRACE_WIRE;
+  }
+}
 
-void weir_lap_comm(weir_group *group) { lap(group, &group->watch->comm_s); }
+void weir_lap_comm(weir_group *group) {
+  lap(group, &group->watch->comm_s);
+  if (group->trace == WEIR_TRACE_WIRE) {
+    weir_trace_begin("decode", group->number);
+    group->trace = WEIR_TRACE_DECODE;
+  }
+}
 
 weir_status weir_engine_break(weir_engine *engine, weir_status status) {
   engine->broken = status;

@@ -31,6 +31,13 @@ typedef enum weir_old_residual {
   WEIR_OLD_SUM = 3        /* where the sum was, which has been published */
 } weir_old_residual;
 
+/* Which of its ranges for profilers an exchange is in (base/trace.h). */
+typedef enum weir_trace {
+  WEIR_TRACE_NONE = 0,
+  WEIR_TRACE_WIRE = 1,  /* in the exchange's own */
+  WEIR_TRACE_DECODE = 2 /* in "decode" inside of that */
+} weir_trace;
+
 /* Consecutive tensors that are compressed and exchanged together; the whole gradient when the plan
  * has no groups.  In the hands of one thread at a time: the caller's until it is launched, then the
  * lane's that prepares it, then the lane's that exchanges it (lanes.c). */
@@ -67,6 +74,7 @@ typedef struct weir_group {
   weir_old_residual old;
   size_t missing; /* tensors not handed in yet */
   weir_passage passage;
+  weir_trace trace;
   weir_status status; /* of preparing it */
   char text[256];     /* why that failed */
   bool ready;         /* prepared; under the lanes' lock */

@@ -103,6 +103,14 @@ typedef struct weir_codec {
 extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
 const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
 
+/* qsgd beyond what a plan says. */
+typedef struct weir_qsgd_options {
+  unsigned bits;   /* 2..8 */
+  uint32_t bucket; /* elements, 8..65536, a multiple of 8 */
+  bool nearest;    /* instead of stochastic rounding */
+  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
+} weir_qsgd_options;
+
 /* --- error feedback ------------------------------------------------------------------------- */
 
 typedef struct weir_moments {

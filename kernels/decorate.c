@@ -3,15 +3,11 @@
 
 #include <math.h>
 
+#include "kernels/number.h"
+
 double weir_clip_share(double limit, int ranks) { return limit / sqrt((double)ranks); }
 
-float weir_clip_factor(double sum_square, double limit) {
-  double norm = sqrt(sum_square);
-  if (!(limit > 0.0) || !isfinite(norm) || norm <= limit) {
-    return 1.0F;
-  }
-  return (float)(limit / norm);
-}
+float weir_clip_factor(double sum_square, double limit) { return weir_clip_to(sum_square, limit); }
 
 void weir_momentum_correct(const float *g, const float *u, float *next, size_t n, float momentum) {
   for (size_t i = 0; i < n; i++) {

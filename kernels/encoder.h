@@ -82,12 +82,6 @@ void weir_codes_write(uint8_t *code, size_t count, unsigned bits, uint8_t *out);
 
 /* --- options beyond a plan's, for tests and for callers without error feedback ---------------- */
 
-typedef struct weir_qsgd_options {
-  unsigned bits;   /* 2..8 */
-  uint32_t bucket; /* elements, a multiple of 8 */
-  bool nearest;    /* instead of stochastic rounding */
-  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
-} weir_qsgd_options;
 size_t weir_qsgd_bound_with(size_t n, weir_qsgd_options options);
 weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options options,
                                   uint64_t seed, void *out, size_t capacity, size_t *bytes);

@@ -1,16 +1,22 @@
-/* What compressing costs on this machine: per codec times at a few sizes and lines alpha_h + beta_h
- * n between them (the h of Cupcake, section 3, and the B of ByteComp).  One line would not do: what
- * runs in the second cache, in the last and in memory has slopes of its own, and selecting goes
- * another way below 4 * WEIR_SAMPLE elements.  One thread. */
+/* What compressing costs on this machine: per codec lines alpha_h + beta_h n between knots (the h
+ * of Cupcake, section 3, and the B of ByteComp).  One thread.
+ *
+ * One line would not do.  Selecting goes another way below 4 * WEIR_SAMPLE elements, and what lies
+ * in the second cache, in the last and in memory has slopes of its own.  Sizes that fit into the
+ * last cache are measured as they are.  Larger ones are not run: each codec is measured on a window
+ * whose data were put out of the caches first, and between the cache and memory the time goes from
+ * the one line to the other as the step's data outgrow the cache (in fit_large.c).
+ *
+ * Meant is a training step on data as the step before left them: gradient, residual and sum in a
+ * cache as far as they fit.  A curve holds for one plan: other ratios have other curves. */
 #ifndef WEIR_KERNELS_FIT_H
 #define WEIR_KERNELS_FIT_H
 
 #include "kernels/codec.h"
 
-/* Elements at which times are measured. */
-#define WEIR_KERNEL_KNOTS 8
-extern const size_t weir_kernel_knots[WEIR_KERNEL_KNOTS];
-#define WEIR_KERNEL_FIT_MOST ((size_t)3 << 20) /* the last of them */
+/* Most knots of a curve, and the largest size that is run. */
+#define WEIR_KERNEL_KNOTS 16
+#define WEIR_KERNEL_FIT_MOST ((size_t)1 << 19)
 
 typedef struct weir_kernel_line {
   double alpha; /* s */
@@ -18,6 +24,8 @@ typedef struct weir_kernel_line {
 } weir_kernel_line;
 
 typedef struct weir_kernel_curve {
+  size_t knots;                /* >= 2 */
+  size_t n[WEIR_KERNEL_KNOTS]; /* elements, ascending */
   double seconds[WEIR_KERNEL_KNOTS];
 } weir_kernel_curve;
 
@@ -38,17 +46,23 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most);
 void weir_kernel_probe_free(weir_kernel_probe *probe); /* NULL is allowed */
 
 /* Seconds of processor time for n <= most elements under the plan (its codec, ratio and wire format
- * count), all that a step does: the least of so many runs, after one that is not counted. */
+ * count), all that a step does: medians of so many runs (1..WEIR_KERNEL_RUNS; of an even number the
+ * lower), after one that is not counted; of short ones each is the mean of many, one after the
+ * other. */
+#define WEIR_KERNEL_RUNS 32
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
                              double *compress, double *decode);
 
-/* Measure a plan at the knots, with a probe of WEIR_KERNEL_FIT_MOST elements.  Some milliseconds:
- * what all codecs begin with, e = g + r, is measured once a probe. */
-weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plan,
-                            weir_kernel_cost *cost);
+/* Curves for so many plans, good for sizes from `from` to `to`: only the knots on their way are
+ * measured, each as often as `runs` at the most (2: the least of two; from 3 on medians).  The
+ * probe has room for at least WEIR_KERNEL_WINDOW elements; with WEIR_KERNEL_FIT_MOST sizes up to
+ * that are run. */
+#define WEIR_KERNEL_WINDOW ((size_t)1 << 17)
+weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
+                            size_t from, size_t to, int runs, weir_kernel_cost *cost);
 
-/* Fit every codec, selections at ratio cr with the given wire format, encoders of several widths at
- * the one nearest to 4 bits. */
+/* Fit every codec for every size, selections at ratio cr with the given wire format, encoders of
+ * several widths at the one nearest to 4 bits. */
 weir_status weir_kernel_fit_all(double cr, weir_wire_format wire,
                                 weir_kernel_cost cost[WEIR_CODEC_COUNT]);
 /* The plan with which weir_kernel_fit_all fits a codec. */

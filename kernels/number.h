@@ -140,6 +140,14 @@ WEIR_NUMBER uint64_t weir_draw_start(uint64_t seed) {
   return z ^ z >> 32;
 }
 
+/* --- clipping -------------------------------------------------------------------------------- */
+
+/* weir_clip_factor (kernels/decorate.h). */
+WEIR_NUMBER float weir_clip_to(double sum_square, double limit) {
+  double norm = sqrt(sum_square);
+  return limit > 0.0 && norm > limit && norm <= DBL_MAX ? (float)(limit / norm) : 1.0F;
+}
+
 /* --- quantizers ------------------------------------------------------------------------------ */
 
 /* Largest magnitude that a grid reaches: what lies beyond saturates and stays in the residual, and

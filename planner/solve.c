@@ -38,10 +38,6 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
   return e;
 }
 
-static size_t bytes_sent(const weir_codec *codec, const weir_layout *layout, double cr) {
-  return codec->bound ? codec->bound(layout, cr) : codec->kept(layout, cr);
-}
-
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s) {
   return weir_solve_exchange_between(plan, (weir_group_shape){workers, workers}, alpha, beta, bytes,
@@ -51,14 +47,11 @@ weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha,
 weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
                                        double beta, double bytes, double decode_s,
                                        double decode_per_byte_s) {
-  const weir_codec *codec = weir_codec_find(plan->codec);
   const size_t elements[2] = {1024, bytes < 16384.0 ? 4096 : (size_t)(bytes / 4.0)};
   double seconds[2] = {INFINITY, INFINITY};
-  for (size_t k = 0; k < 2 && codec; k++) {
-    const size_t offset[2] = {0, elements[k]};
-    const weir_layout layout = {1, offset};
+  for (size_t k = 0; k < 2 && weir_codec_find(plan->codec); k++) {
     const weir_cost_terms terms =
-        weir_cost_plan_between(plan, shape, elements[k], bytes_sent(codec, &layout, plan->cr));
+        weir_cost_plan_between(plan, shape, elements[k], weir_cost_kept(plan, elements[k]));
     seconds[k] = weir_cost_seconds(&terms, alpha, beta);
   }
   const double slope = (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0]));

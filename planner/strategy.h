@@ -96,9 +96,9 @@ weir_status weir_strategy_timeline(const weir_profile *profile, const weir_clust
  * every tensor alone, what weir_solve finds for the space reduced to three options, and the usual
  * buckets and divisions; the best of them is improved by merging neighbours, splitting groups and
  * moving borders, as long as that helps and the time lasts: what is found depends on the machine's
- * speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a quarter of
- * the usual when limits set none.  upper_bound_s is not sought.  A group may use the codecs that
- * all of its tensors may. */
+ * speed.  Never worse than weir_strategy_solve without fusion with the same `work`, a fifth of
+ * the usual when limits set none (a third for up to 64 tensors).  upper_bound_s is not sought.  A
+ * group may use the codecs that all of its tensors may. */
 typedef struct weir_strategy_fusion {
   size_t groups;
   size_t *end;                 /* one past each group's last tensor */

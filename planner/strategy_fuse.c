@@ -14,7 +14,9 @@ enum {
   POINTS = 24,
   KINDS = 3,
   REDUCED_WORK = 100000,
-  WHOLE_WORK = WEIR_STRATEGY_WORK / 5
+  WHOLE_WORK = WEIR_STRATEGY_WORK / 5,
+  FEW = 64, /* tensors, which leave time for more */
+  FEW_WORK = WEIR_STRATEGY_WORK / 3
 };
 /* Of the time, until the groups are settled; their strategy takes the rest, with as much work as
  * that is enough for when it goes as fast as every tensor's did, or a little slower. */
@@ -211,13 +213,11 @@ static weir_status improve(fuser *f) {
 
 /* --- the whole ------------------------------------------------------------------------------ */
 
-/* The work that there is time for. */
+/* The work that there is time for; some in any case. */
 static size_t work_left(const fuser *f, size_t work) {
   const double share = (f->end_s - weir_thread_cpu_s()) / (slower * f->alone_s);
-  const size_t all = work ? work : WEIR_STRATEGY_WORK;
-  return share >= 1.0                       ? work
-         : share * (double)all > TRIAL_WORK ? (size_t)(share * (double)all)
-                                            : TRIAL_WORK;
+  const double all = (double)(work ? work : WEIR_STRATEGY_WORK);
+  return share >= 1.0 ? work : (size_t)fmax(TRIAL_WORK, share * all);
 }
 
 /* The groups' strategy in earnest; every tensor alone when that is better. */
@@ -260,7 +260,7 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
   if (!f.best) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", n);
   f.trial = f.best + n;
   weir_strategy_limits whole = *f.limits;
-  if (!whole.work && n > WEIR_STRATEGY_THOROUGH) whole.work = WHOLE_WORK;
+  if (!whole.work && n > WEIR_STRATEGY_THOROUGH) whole.work = n > FEW ? WHOLE_WORK : FEW_WORK;
   const double most_s = whole.fuse_s > 0.0 ? whole.fuse_s : WEIR_STRATEGY_FUSE_S;
   const double cpu_s = weir_thread_cpu_s();
   weir_strategy_report alone;

@@ -7,25 +7,29 @@ extern "C" {
 weir_status weir_select_check(const weir_layout *layout, double cr, size_t kept, size_t capacity);
 }
 
-/* --- qsgd's ratio ---------------------------------------------------------------------------- */
+/* --- qsgd's four codecs ---------------------------------------------------------------------- */
 
-/* Bits of an element; 0, which is refused, for what is no whole number of them. */
-static unsigned bits_of(double cr) {
+/* Of a plan: what is no whole number of bits gives 0 of them, which is refused. */
+template <bool L2, bool NEAREST>
+static weir_qsgd_options options_of(double cr) {
   double bits = cr * 32.0;
-  return bits >= 2.0 && bits <= 8.0 && bits == floor(bits) ? (unsigned)bits : 0;
+  bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
+  return weir_qsgd_options{whole ? (unsigned)bits : 0, 128, NEAREST, L2};
 }
 
+template <bool L2, bool NEAREST>
 static weir_status qsgd_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
                                double cr, uint64_t seed, void *out, size_t capacity,
                                size_t *bytes) {
-  return weir_cuda_qsgd_encode(cuda, e, layout->offset[layout->tensors], bits_of(cr), seed, out,
-                               capacity, bytes);
+  return weir_cuda_qsgd_encode(cuda, e, layout->offset[layout->tensors],
+                               options_of<L2, NEAREST>(cr), seed, out, capacity, bytes);
 }
 
+template <bool L2, bool NEAREST>
 static weir_status qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes,
                                const weir_layout *layout, double cr, float *to, bool add) {
-  return weir_cuda_qsgd_decode(cuda, message, bytes, layout->offset[layout->tensors], bits_of(cr),
-                               to, add);
+  return weir_cuda_qsgd_decode(cuda, message, bytes, layout->offset[layout->tensors],
+                               options_of<L2, NEAREST>(cr), to, add);
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -41,7 +45,7 @@ static const weir_cuda_codec codecs[WEIR_CODEC_COUNT] = {
     {WEIR_CODEC_STAR, weir_cuda_pick_topk, false, 0, NULL, NULL},
     {WEIR_CODEC_VAR, weir_cuda_pick_topk, false, 0, NULL, NULL},
     {WEIR_CODEC_FP16, NULL, false, 0, weir_cuda_fp16_encode, weir_cuda_fp16_decode},
-    {WEIR_CODEC_QSGD, NULL, false, 0, qsgd_encode, qsgd_decode},
+    {WEIR_CODEC_QSGD, NULL, false, 0, qsgd_encode<false, false>, qsgd_decode<false, false>},
     {WEIR_CODEC_TERNGRAD, NULL, false, 0, weir_cuda_terngrad_encode, weir_cuda_terngrad_decode},
     {WEIR_CODEC_ONEBIT, NULL, false, 0, weir_cuda_onebit_encode, weir_cuda_onebit_decode},
     {WEIR_CODEC_EFSIGNSGD, NULL, false, 0, weir_cuda_efsignsgd_encode, weir_cuda_efsignsgd_decode},
@@ -49,6 +53,9 @@ static const weir_cuda_codec codecs[WEIR_CODEC_COUNT] = {
     {WEIR_CODEC_SIDCO, weir_cuda_pick_sidco, false, 0, NULL, NULL},
     {WEIR_CODEC_RANDOMK, weir_cuda_pick_randomk, false, 0, NULL, NULL},
     {WEIR_CODEC_POWERSGD, NULL, false, 0, NULL, NULL},
+    {WEIR_CODEC_QSGD_NEAREST, NULL, false, 0, qsgd_encode<false, true>, qsgd_decode<false, true>},
+    {WEIR_CODEC_QSGD_L2, NULL, false, 0, qsgd_encode<true, false>, qsgd_decode<true, false>},
+    {WEIR_CODEC_QSGD_L2_NEAREST, NULL, false, 0, qsgd_encode<true, true>, qsgd_decode<true, true>},
 };
 
 /* The codec's row if it has what is asked for. */

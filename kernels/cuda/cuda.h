@@ -95,7 +95,7 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
                              float *value, size_t capacity, size_t *k);
 /* Encoders: as the CPU's encode and decode; messages may lie at any address.  Malformed bytes: to
  * unchanged, the next wait says so; a wrong length is WEIR_E_PROTOCOL at once.  cr must be that of
- * the message.  No encoder needs weir_cuda_reserve. */
+ * the message, and codec the one that made it.  No encoder needs weir_cuda_reserve. */
 weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
                              const weir_layout *layout, double cr, uint64_t seed, void *out,
                              size_t capacity, size_t *bytes);
@@ -107,12 +107,24 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
  * length follows from the indices, and who sends the message copies it to the host.  error as
  * there, or NULL.  out is aligned to 4 bytes, capacity at least weir_cuda_wire_bound():
  * weir_wire_bound(), rounded up to words.  Indices that do not ascend or are out of range: the next
- * wait says so. Reserve n and k.  Messages are decoded on the CPU, since a Rice code is read from
- * its begin to its end, and added by weir_cuda_scatter_add. */
+ * wait says so. Reserve n and k. */
 size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format);
 weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
                                   const float *value, size_t k, weir_wire_format format, void *out,
                                   size_t capacity, uint64_t *bytes, float *error);
+
+/* Read untrusted messages of device memory, which lie at multiples of 4 bytes.  All of a message is
+ * checked before a bit of it is used; reserve n and as many elements as there may be.  Malformed
+ * (also: a Rice list longer than the other two kinds, which no encoder writes): the next wait says
+ * so.
+ *
+ * As weir_wire_decode; *k, device memory, is stored, 0 for what is malformed. */
+weir_status weir_cuda_wire_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                  uint32_t *index, float *value, size_t capacity, uint64_t *k);
+/* As weir_wire_decode_add, or without add as weir_wire_decode_dense: into all of to[0..n), 0 where
+ * nothing was kept.  Malformed: to unchanged. */
+weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                     float *to, bool add);
 
 /* --- passes ---------------------------------------------------------------------------------- */
 
@@ -138,18 +150,28 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
+/* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero set
+ * masks u where the codec selected. */
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
+                                       size_t n, float m);
+/* x brought to a norm of at most limit: weir_scale by weir_clip_factor of its sum of squares, which
+ * runs in another order than on the CPU (see weir_cuda_ef_accumulate), so that the factor may
+ * differ in its last bit.  Reserve n. */
+weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit);
+
 /* --- qsgd ------------------------------------------------------------------------------------ */
 
-/* As the codec qsgd with 2 to 8 bits (buckets of 128, max-min, stochastic): the same bytes for the
- * same seed.  capacity at least the codec's bound(), *bytes is what will be written.  e must be
- * finite, n below 2^32; neither needs a reservation. */
-weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n, unsigned bits,
-                                  uint64_t seed, void *out, size_t capacity, size_t *bytes);
+/* As weir_qsgd_encode_with, all its options: the same bytes for the same seed.  capacity at least
+ * weir_qsgd_bound_with(), *bytes is what will be written.  e must be finite, n below 2^32; neither
+ * needs a reservation. */
+weir_status weir_cuda_qsgd_encode(weir_cuda *cuda, const float *e, size_t n,
+                                  weir_qsgd_options options, uint64_t seed, void *out,
+                                  size_t capacity, size_t *bytes);
 /* Decode untrusted bytes into to[0..n): stored, or added when add.  Another header than that of n
- * elements of bits each, or scales out of range: to unchanged, the next wait says so.  Another
+ * elements with these options, or scales out of range: to unchanged, the next wait says so. Another
  * length: WEIR_E_PROTOCOL at once. */
 weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
-                                  unsigned bits, float *to, bool add);
+                                  weir_qsgd_options options, float *to, bool add);
 
 /* --- powersgd -------------------------------------------------------------------------------- */
 

@@ -25,19 +25,4 @@ struct efsignsgd : weir_signs {
 
 }  // namespace
 
-weir_status weir_cuda_efsignsgd_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
-                                       double cr, uint64_t seed, void *out, size_t capacity,
-                                       size_t *bytes) {
-  *bytes = 0;
-  weir_status status = weir_signs_ready(efsignsgd::ID, cr);
-  return status == WEIR_OK
-             ? weir_units_encode_on<efsignsgd>(cuda, e, layout, seed, out, capacity, bytes)
-             : status;
-}
-
-weir_status weir_cuda_efsignsgd_decode(weir_cuda *cuda, const void *message, size_t bytes,
-                                       const weir_layout *layout, double cr, float *to, bool add) {
-  weir_status status = weir_signs_ready(efsignsgd::ID, cr);
-  return status == WEIR_OK ? weir_units_decode_on<efsignsgd>(cuda, message, bytes, layout, to, add)
-                           : status;
-}
+WEIR_UNITS_ROW(efsignsgd)

@@ -70,15 +70,29 @@ __device__ static inline uint64_t weir_unpack8(uint64_t w, unsigned bits) {
   return (w & one) | (w & one << bits) << gap;
 }
 
-/* Where x lies on a grid of top + 1 codes, rounded by a draw: quantize_stochastic there. */
-__device__ static inline uint8_t weir_grid_code(float x, float base, float inverse, float zero,
-                                                float top, uint32_t draw) {
+/* Where x lies on a grid of top + 1 codes: grid_place in kernels/cpu/quantize.h. */
+__device__ static inline float weir_grid_place(float x, float base, float inverse, float zero,
+                                               float top) {
   float t = (x - base) * inverse + zero;
   t = t > 0.0F ? t : 0.0F;
-  t = t < top ? t : top;
+  return t < top ? t : top;
+}
+
+/* Rounded by a draw: quantize_stochastic there. */
+__device__ static inline uint8_t weir_grid_code(float x, float base, float inverse, float zero,
+                                                float top, uint32_t draw) {
+  float t = weir_grid_place(x, base, inverse, zero, top);
   int32_t below = (int32_t)t;
   float u = (float)(int32_t)(draw >> 8) * 0x1p-24F;
   return (uint8_t)(below + (t - (float)below > u));
+}
+
+/* Rounded to the nearest code, down from the middle: quantize_nearest there. */
+__device__ static inline uint8_t weir_grid_nearest(float x, float base, float inverse, float zero,
+                                                   float top) {
+  float t = weir_grid_place(x, base, inverse, zero, top);
+  int32_t below = (int32_t)t;
+  return (uint8_t)(below + (t - (float)below > 0.5F));
 }
 
 #endif

@@ -30,19 +30,4 @@ struct onebit : weir_signs {
 
 }  // namespace
 
-weir_status weir_cuda_onebit_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
-                                    double cr, uint64_t seed, void *out, size_t capacity,
-                                    size_t *bytes) {
-  *bytes = 0;
-  weir_status status = weir_signs_ready(onebit::ID, cr);
-  return status == WEIR_OK
-             ? weir_units_encode_on<onebit>(cuda, e, layout, seed, out, capacity, bytes)
-             : status;
-}
-
-weir_status weir_cuda_onebit_decode(weir_cuda *cuda, const void *message, size_t bytes,
-                                    const weir_layout *layout, double cr, float *to, bool add) {
-  weir_status status = weir_signs_ready(onebit::ID, cr);
-  return status == WEIR_OK ? weir_units_decode_on<onebit>(cuda, message, bytes, layout, to, add)
-                           : status;
-}
+WEIR_UNITS_ROW(onebit)

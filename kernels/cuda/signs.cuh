@@ -17,11 +17,4 @@ struct weir_signs {
   }
 };
 
-/* What both check of a ratio; cr is the plan's. */
-static inline weir_status weir_signs_ready(uint32_t codec, double cr) {
-  return cr == 1.0 / 32 ? WEIR_OK
-                        : weir_fail(WEIR_E_INVALID, "%s takes 1 bit, ratio 0.03125, not %g",
-                                    weir_codec_name(codec), cr);
-}
-
 #endif

@@ -42,27 +42,6 @@ struct terngrad {
   }
 };
 
-weir_status ready(double cr) {
-  return cr == 2.0 / 32
-             ? WEIR_OK
-             : weir_fail(WEIR_E_INVALID, "terngrad takes 2 bits, ratio 0.0625, not %g", cr);
-}
-
 }  // namespace
 
-weir_status weir_cuda_terngrad_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
-                                      double cr, uint64_t seed, void *out, size_t capacity,
-                                      size_t *bytes) {
-  *bytes = 0;
-  weir_status status = ready(cr);
-  return status == WEIR_OK
-             ? weir_units_encode_on<terngrad>(cuda, e, layout, seed, out, capacity, bytes)
-             : status;
-}
-
-weir_status weir_cuda_terngrad_decode(weir_cuda *cuda, const void *message, size_t bytes,
-                                      const weir_layout *layout, double cr, float *to, bool add) {
-  weir_status status = ready(cr);
-  return status == WEIR_OK ? weir_units_decode_on<terngrad>(cuda, message, bytes, layout, to, add)
-                           : status;
-}
+WEIR_UNITS_ROW(terngrad)

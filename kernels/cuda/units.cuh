@@ -290,4 +290,29 @@ static weir_status weir_units_decode_on(weir_cuda *cuda, const void *message, si
              : status;
 }
 
+static inline weir_status weir_units_ready(uint32_t codec, unsigned bits, double cr) {
+  return cr == bits / 32.0 ? WEIR_OK
+                           : weir_fail(WEIR_E_INVALID, "%s takes %u bits, ratio %g, not %g",
+                                       weir_codec_name(codec), bits, bits / 32.0, cr);
+}
+
+/* The functions of a CODEC's row, weir_cuda_CODEC_encode and _decode; cr is the plan's. */
+#define WEIR_UNITS_ROW(CODEC)                                                                     \
+  weir_status weir_cuda_##CODEC##_encode(weir_cuda *cuda, const float *e,                         \
+                                         const weir_layout *layout, double cr, uint64_t seed,     \
+                                         void *out, size_t capacity, size_t *bytes) {             \
+    *bytes = 0;                                                                                   \
+    weir_status status = weir_units_ready(CODEC::ID, CODEC::BITS, cr);                            \
+    return status == WEIR_OK                                                                      \
+               ? weir_units_encode_on<CODEC>(cuda, e, layout, seed, out, capacity, bytes)         \
+               : status;                                                                          \
+  }                                                                                               \
+  weir_status weir_cuda_##CODEC##_decode(weir_cuda *cuda, const void *message, size_t bytes,      \
+                                         const weir_layout *layout, double cr, float *to,         \
+                                         bool add) {                                              \
+    weir_status status = weir_units_ready(CODEC::ID, CODEC::BITS, cr);                            \
+    return status == WEIR_OK ? weir_units_decode_on<CODEC>(cuda, message, bytes, layout, to, add) \
+                             : status;                                                            \
+  }
+
 #endif

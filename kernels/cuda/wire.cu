@@ -5,6 +5,7 @@
  * lengths, one thread chooses, and the passes that follow write what was chosen. */
 #include "kernels/cuda/message.cuh"
 #include "kernels/cuda/select.cuh"
+#include "kernels/cuda/wire.cuh"
 
 extern "C" {
 /* kernels/internal.h, which is C alone. */
@@ -12,9 +13,6 @@ size_t weir_index_bound(size_t n, size_t k);
 }
 
 constexpr unsigned SHIFTS = 32;
-
-enum list_kind : uint32_t { LIST_U32 = 0, LIST_BITMAP = 1, LIST_RICE = 2 };
-enum value_kind : uint32_t { VALUE_NONE = 0, VALUE_FP32 = 1, VALUE_BF16 = 2, VALUE_FP16 = 3 };
 
 /* In the place of the search's state. */
 struct wire_state {
@@ -109,12 +107,11 @@ __global__ static void choose(wire_pairs pairs, bool automatic, uint32_t values,
   state->kind = kind;
   state->shift = shift;
   state->list = list;
-  constexpr uint32_t magic = 'W' | 'R' << 8 | 'M' << 16 | '1' << 24;
-  const uint32_t head[4] = {magic, pairs.k, pairs.n, kind | values << 8 | shift << 16};
+  const uint32_t head[4] = {WEIR_WIRE_MAGIC, pairs.k, pairs.n, kind | values << 8 | shift << 16};
   for (unsigned i = 0; i < WEIR_WIRE_HEADER; i++) {
     out[i] = (uint8_t)(head[i / 4] >> 8 * (i % 4));
   }
-  *bytes = WEIR_WIRE_HEADER + list + k * (values == VALUE_NONE ? 0 : values == VALUE_FP32 ? 4 : 2);
+  *bytes = WEIR_WIRE_HEADER + list + k * weir_wire_value_bytes(values);
 }
 
 /* --- the list -------------------------------------------------------------------------------- */
@@ -186,7 +183,7 @@ __global__ static void write_values(wire_pairs pairs, uint32_t values, const wir
     return;
   }
   uint8_t *to = out + WEIR_WIRE_HEADER + state->list;
-  unsigned size = values == VALUE_FP32 ? 4 : 2;
+  unsigned size = weir_wire_value_bytes(values);
   WEIR_CUDA_EACH(i, pairs.k) {
     float x = pairs.value[i];
     uint32_t bits = values == VALUE_BF16 ? weir_bf16_bits(x) : weir_fp16_bits(x);

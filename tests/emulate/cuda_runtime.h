@@ -101,6 +101,7 @@ T atomicOr(T *at, typename std::common_type<T>::type more) {
   return old;
 }
 static inline int __popc(unsigned bits) { return __builtin_popcount(bits); }
+static inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 /* --- the host's side ------------------------------------------------------------------------- */
 

@@ -10,35 +10,6 @@ static const size_t sizes[] = {1, 5, 1000, 33000, N};
 static const double ratios[] = {0.001, 0.01, 0.1, 0.3, 0.7, 1.0};
 enum { RATIOS = 6 };
 
-typedef struct arrays {
-  float *g, *r, *e, *got, *value;
-  uint32_t *index, *wanted;
-  weir_codec_context *context;
-} arrays;
-
-static arrays make_arrays(void) {
-  arrays a = {.g = array(N, sizeof(float)),
-              .r = array(N, sizeof(float)),
-              .e = array(N, sizeof(float)),
-              .got = array(N, sizeof(float)),
-              .value = array(N, sizeof(float)),
-              .index = array(N, sizeof(uint32_t)),
-              .wanted = array(N, sizeof(uint32_t))};
-  must(weir_codec_context_create(&a.context));
-  return a;
-}
-
-static void free_arrays(arrays a) {
-  free(a.g);
-  free(a.r);
-  free(a.e);
-  free(a.got);
-  free(a.value);
-  free(a.index);
-  free(a.wanted);
-  weir_codec_context_free(a.context);
-}
-
 /* A short tensor, an empty one, some long enough for a sample. */
 static weir_layout spread(size_t n, size_t offset[TENSORS + 1]) {
   const size_t at[TENSORS + 1] = {0, 3, 3, n / 50 + 3, n / 2 + 1, n / 2 + 1, n};
@@ -110,7 +81,7 @@ static void check_codec(uint32_t codec, uint64_t seed) {
   weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng;
   weir_rng_seed(&rng, seed);
-  arrays a = make_arrays();
+  arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
@@ -145,7 +116,7 @@ Test(parity_codecs, star_and_var_are_topk) {
   weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng;
   weir_rng_seed(&rng, 47);
-  arrays a = make_arrays();
+  arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(N, offset);
   fill_shape(&rng, 0, a.g, N);
@@ -163,7 +134,7 @@ static void check_filling(uint32_t codec, int shape, double cr) {
   weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng;
   weir_rng_seed(&rng, 51);
-  arrays a = make_arrays();
+  arrays a = make_arrays(N);
   uint32_t *exact = array(N, sizeof *exact);
   size_t whole[2] = {0, N};
   weir_layout layout = {1, whole};
@@ -195,7 +166,7 @@ Test(parity_codecs, dgc_notices_a_misleading_sample) {
   weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng;
   weir_rng_seed(&rng, 52);
-  arrays a = make_arrays();
+  arrays a = make_arrays(N);
   size_t whole[2] = {0, LENGTH};
   weir_layout layout = {1, whole};
   for (int round = 0; round < 2; round++) {
@@ -220,7 +191,7 @@ Test(parity_codecs, what_is_not_finite_is_kept) {
   weir_cuda *cuda = open_cuda(N, N);
   weir_rng rng;
   weir_rng_seed(&rng, 53);
-  arrays a = make_arrays();
+  arrays a = make_arrays(N);
   size_t offset[TENSORS + 1];
   weir_layout layout = spread(N, offset);
   static const uint32_t codecs[] = {WEIR_CODEC_TOPK, WEIR_CODEC_LWTOPK, WEIR_CODEC_DGC,

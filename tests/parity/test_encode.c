@@ -12,10 +12,34 @@ static weir_qsgd_options options_of(unsigned bits) {
   return (weir_qsgd_options){.bits = bits, .bucket = 128};
 }
 
-/* Encode a->x on both sides and decode it again, stored and added, at odd addresses. */
-static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, unsigned bits, uint64_t seed,
-                       size_t skew, const char *what) {
-  size_t bound = weir_qsgd_bound_with(n, options_of(bits));
+/* Byte for byte, but that any NaN of a scale is as good as any other. */
+static void same_message(const uint8_t *got, const uint8_t *wanted, size_t n,
+                         weir_qsgd_options options, const char *what) {
+  size_t scales = options.l2 ? 1 : 2;
+  size_t unit = scales * sizeof(float) + options.bucket / 8 * options.bits;
+  size_t bytes = weir_qsgd_bound_with(n, options);
+  for (size_t i = 0; i < bytes; i++) {
+    size_t in_unit = i < sizeof(weir_encoded) ? SIZE_MAX : (i - sizeof(weir_encoded)) % unit;
+    if (in_unit < scales * sizeof(float)) {
+      float scale[2];
+      memcpy(&scale[0], got + i - in_unit % sizeof(float), sizeof(float));
+      memcpy(&scale[1], wanted + i - in_unit % sizeof(float), sizeof(float));
+      if (isnan(scale[0]) && isnan(scale[1])) {
+        continue;
+      }
+    }
+    cr_assert_eq(got[i], wanted[i],
+                 "%s, %u bits, buckets of %u, mode %d%d, %zu elements: byte %zu is %u, not %u",
+                 what, options.bits, options.bucket, options.l2, options.nearest, n, i, got[i],
+                 wanted[i]);
+  }
+}
+
+/* Encode x on both sides and decode it again, stored and added, at odd addresses.  Both may refuse
+ * what was not finite. */
+static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_options options,
+                       uint64_t seed, size_t skew, const char *what) {
+  size_t bound = weir_qsgd_bound_with(n, options);
   size_t bytes = 0;
   size_t wanted_bytes = 0;
   uint8_t *got = array(bound, 1);
@@ -27,18 +51,17 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, unsigned bits,
   device_buffer dx = put(cuda, x, n * sizeof *x, 4);
   device_buffer message = take(cuda, bound, skew);
   device_buffer dto = put(cuda, x, n * sizeof *x, 4);
-  must(weir_cuda_qsgd_encode(cuda, dx.data, n, bits, seed, message.data, bound, &bytes));
-  must(weir_qsgd_encode_with(x, n, options_of(bits), seed, wanted, bound, &wanted_bytes));
+  must(weir_cuda_qsgd_encode(cuda, dx.data, n, options, seed, message.data, bound, &bytes));
+  must(weir_qsgd_encode_with(x, n, options, seed, wanted, bound, &wanted_bytes));
   cr_assert_eq(bytes, wanted_bytes);
   get(cuda, got, message, bytes);
-  for (size_t i = 0; i < bytes; i++) {
-    cr_assert_eq(got[i], wanted[i], "%s, %u bits of %zu: byte %zu is %u, not %u", what, bits, n, i,
-                 got[i], wanted[i]);
-  }
+  same_message(got, wanted, n, options, what);
   memcpy(wanted_to, x, n * sizeof *x);
   for (int add = 0; add < 2; add++) {
-    must(weir_cuda_qsgd_decode(cuda, message.data, bytes, n, bits, dto.data, add));
-    must(weir_codecs[WEIR_CODEC_QSGD].decode(NULL, wanted, bytes, &layout, wanted_to, add));
+    must(weir_cuda_qsgd_decode(cuda, message.data, bytes, n, options, dto.data, add));
+    weir_status status = weir_cuda_wait(cuda);
+    cr_assert_eq(weir_codecs[WEIR_CODEC_QSGD].decode(NULL, wanted, bytes, &layout, wanted_to, add),
+                 status, "%s: decoded with %d", what, (int)status);
     get(cuda, to, dto, n * sizeof *to);
     same_floats(to, wanted_to, n, what);
   }
@@ -60,7 +83,8 @@ Test(parity_encode, qsgd_is_equal, .timeout = 300) {
     for (unsigned bits = 2; bits <= 8; bits++) {
       for (size_t s = bits % 2; s < SIZES; s += 2) {
         fill_shape(&rng, shape, x, sizes[s]);
-        check_qsgd(cuda, x, sizes[s], bits, weir_rng_next(&rng), s % 3, shape_name(shape));
+        check_qsgd(cuda, x, sizes[s], options_of(bits), weir_rng_next(&rng), s % 3,
+                   shape_name(shape));
       }
     }
     /* Zeros of both signs and the largest values, anywhere in a bucket. */
@@ -68,7 +92,7 @@ Test(parity_encode, qsgd_is_equal, .timeout = 300) {
       static const float edge[] = {0.0F, -0.0F, FLT_MAX, -FLT_MAX, FLT_MIN, 1e-45F};
       x[i] = edge[weir_rng_below(&rng, shape % 2 == 0 ? 2 : 6)];
     }
-    check_qsgd(cuda, x, N, 4, 5, 0, shape_name(shape));
+    check_qsgd(cuda, x, N, options_of(4), 5, 0, shape_name(shape));
   }
   /* A bucket whose smallest is 0 or -0, at every place of each. */
   for (size_t i = 0; i < 128; i++) {
@@ -77,9 +101,99 @@ Test(parity_encode, qsgd_is_equal, .timeout = 300) {
     }
     x[i] = -0.0F;
     x[(i * 5 + 3) % 128] = 0.0F;
-    check_qsgd(cuda, x, 128, 4, i, 0, "zeros");
+    check_qsgd(cuda, x, 128, options_of(4), i, 0, "zeros");
   }
   free(x);
+  weir_cuda_free(cuda);
+}
+
+/* Every grid, rounding and width, over buckets from the smallest to some thousand elements, whole
+ * and cut off anywhere. */
+Test(parity_encode, modes_and_buckets_of_qsgd_are_equal, .timeout = 300) {
+  static const uint32_t buckets[] = {8, 24, 120, 128, 136, 1024, 5000, 65536};
+  weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 23);
+  float *x = array(N, sizeof *x);
+  for (size_t b = 0; b < sizeof buckets / sizeof buckets[0]; b++) {
+    for (unsigned mode = 0; mode < 4; mode++) {
+      for (unsigned bits = 2; bits <= 8; bits++) {
+        const weir_qsgd_options options = {bits, buckets[b], mode & 1, mode & 2};
+        const size_t lengths[] = {0, 1, buckets[b], weir_rng_below(&rng, 4000)};
+        size_t n = lengths[(bits + mode) % 4] < N ? lengths[(bits + mode) % 4] : N;
+        int shape = (int)weir_rng_below(&rng, SHAPES);
+        fill_shape(&rng, shape, x, n);
+        check_qsgd(cuda, x, n, options, weir_rng_next(&rng), (b + bits) % 5, shape_name(shape));
+      }
+    }
+  }
+  free(x);
+  weir_cuda_free(cuda);
+}
+
+/* All shapes under the table's names, against the CPU's row of the same name. */
+Test(parity_encode, rows_of_qsgd_are_equal, .timeout = 300) {
+  static const uint32_t rows[] = {WEIR_CODEC_QSGD, WEIR_CODEC_QSGD_NEAREST, WEIR_CODEC_QSGD_L2,
+                                  WEIR_CODEC_QSGD_L2_NEAREST};
+  enum { LENGTH = 3001 };
+  weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 24);
+  float *x = array(LENGTH, sizeof *x);
+  size_t offset[2] = {0, LENGTH};
+  const weir_layout layout = {1, offset};
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (unsigned mode = 0; mode < 4; mode++) {
+      unsigned bits = 2 + ((unsigned)shape + mode) % 7;
+      const weir_qsgd_options options = {bits, 128, mode & 1, mode & 2};
+      const weir_codec *codec = &weir_codecs[rows[mode]];
+      double cr = bits / 32.0;
+      size_t bytes = codec->bound(&layout, cr);
+      uint8_t *got = array(bytes, 1);
+      uint8_t *wanted = array(bytes, 1);
+      fill_shape(&rng, shape, x, LENGTH);
+      device_buffer dx = put(cuda, x, LENGTH * sizeof *x, 0);
+      device_buffer dm = take(cuda, bytes, 1);
+      must(weir_cuda_encode(cuda, codec->id, dx.data, &layout, cr, 9, dm.data, bytes, &bytes));
+      must(codec->encode(NULL, x, &layout, cr, 9, wanted, bytes, &bytes));
+      get(cuda, got, dm, bytes);
+      same_message(got, wanted, LENGTH, options, codec->name);
+      must(weir_cuda_decode(cuda, codec->id, dm.data, bytes, &layout, cr, dx.data, true));
+      must(codec->decode(NULL, wanted, bytes, &layout, x, true));
+      float *to = array(LENGTH, sizeof *to);
+      get(cuda, to, dx, LENGTH * sizeof *to);
+      same_floats(to, x, LENGTH, codec->name);
+      weir_cuda_release(cuda, dx.block);
+      weir_cuda_release(cuda, dm.block);
+      free(got);
+      free(wanted);
+      free(to);
+    }
+  }
+  free(x);
+  weir_cuda_free(cuda);
+}
+
+/* The contract gives no message for these, but the same one on both sides, and no decoded NaN. */
+Test(parity_encode, what_is_not_finite_is_treated_alike) {
+  enum { LENGTH = 700 };
+  static const float wild[] = {NAN, INFINITY, -INFINITY, FLT_MAX, -FLT_MAX};
+  weir_cuda *cuda = open_cuda(0, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 25);
+  float x[LENGTH];
+  for (unsigned mode = 0; mode < 4; mode++) {
+    for (size_t w = 0; w < sizeof wild / sizeof wild[0]; w++) {
+      for (size_t where = 0; where < 40; where += 13) {
+        const weir_qsgd_options options = {2 + (unsigned)w, where > 20 ? 200 : 128, mode & 1,
+                                           mode & 2};
+        fill_shape(&rng, 0, x, LENGTH);
+        x[where] = wild[w];
+        x[LENGTH - 1] = wild[w];
+        check_qsgd(cuda, x, LENGTH, options, w, where % 4, "not finite");
+      }
+    }
+  }
   weir_cuda_free(cuda);
 }
 
@@ -107,24 +221,52 @@ Test(parity_encode, malformed_messages_change_nothing) {
     }
     device_buffer dm = put(cuda, message, bytes, 0);
     device_buffer dt = put(cuda, to, sizeof to, 0);
-    must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, BITS, dt.data, false));
+    must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, options_of(BITS), dt.data, false));
     cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d", harm);
     get(cuda, got, dt, sizeof got);
     same_floats(got, to, LENGTH, "unchanged");
     weir_cuda_release(cuda, dm.block);
     weir_cuda_release(cuda, dt.block);
   }
+  /* A message of another mode, and L2 scales: of one each. */
+  const weir_qsgd_options l2 = {.bits = BITS, .bucket = 128, .l2 = true};
+  bytes = weir_qsgd_bound_with(LENGTH, l2);
+  for (int harm = 0; harm < 5; harm++) {
+    must(weir_qsgd_encode_with(x, LENGTH, l2, 1, message, bytes, &bytes));
+    if (harm < 4) {
+      static const float scale[] = {-1.0F, NAN, INFINITY, FLT_MAX / 6};
+      memcpy(message + 16 + 68 * 7, &scale[harm], sizeof scale[harm]);
+    } else {
+      message[14] |= 2;
+    }
+    device_buffer dm = put(cuda, message, bytes, 0);
+    device_buffer dt = put(cuda, to, sizeof to, 0);
+    must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, l2, dt.data, false));
+    cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d of L2", harm);
+    get(cuda, got, dt, sizeof got);
+    same_floats(got, to, LENGTH, "unchanged");
+    weir_cuda_release(cuda, dm.block);
+    weir_cuda_release(cuda, dt.block);
+  }
+  bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
   size_t none = 1;
-  cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, bytes - 1, LENGTH, BITS, NULL, false),
+  cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, bytes - 1, LENGTH, options_of(BITS), NULL, false),
                WEIR_E_PROTOCOL);
-  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, LENGTH, BITS, 0, NULL, bytes - 1, &none),
-               WEIR_E_CAPACITY);
+  cr_assert_eq(
+      weir_cuda_qsgd_encode(cuda, NULL, LENGTH, options_of(BITS), 0, NULL, bytes - 1, &none),
+      WEIR_E_CAPACITY);
   cr_assert_eq(none, 0);
-  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, 1, 0, NULL, 100, &none), WEIR_E_INVALID);
-  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, 9, 0, NULL, 100, &none), WEIR_E_INVALID);
-  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, SIZE_MAX, 4, 0, NULL, 100, &none),
+  cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, SIZE_MAX, options_of(4), 0, NULL, 100, &none),
                WEIR_E_UNSUPPORTED);
-  cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, 0, 1, 9, NULL, false), WEIR_E_INVALID);
+  static const weir_qsgd_options bad[] = {{.bits = 1, .bucket = 128},
+                                          {.bits = 9, .bucket = 128},
+                                          {.bits = 4, .bucket = 0},
+                                          {.bits = 4, .bucket = 12},
+                                          {.bits = 4, .bucket = 65544}};
+  for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+    cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, bad[i], 0, NULL, 100, &none), WEIR_E_INVALID);
+    cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, 0, 1, bad[i], NULL, false), WEIR_E_INVALID);
+  }
   free(message);
   weir_cuda_free(cuda);
 }

@@ -1,6 +1,7 @@
 /* Passes that touch each element once, device against scalar. */
 #include <float.h>
 
+#include "kernels/decorate.h"
 #include "parity.h"
 
 enum { N = 20000 };
@@ -113,6 +114,79 @@ Test(parity_passes, arithmetic_and_indices_are_equal) {
   free(got);
   free(value);
   free(index);
+  weir_cuda_free(cuda);
+}
+
+/* u = m u + g apart, in u's place and in g's. */
+Test(parity_passes, momentum_is_equal) {
+  weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 3);
+  float *g = array(N, sizeof *g);
+  float *u = array(N, sizeof *u);
+  float *got = array(N, sizeof *got);
+  float *wanted = array(N, sizeof *wanted);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (size_t s = 0; s < SIZES; s++) {
+      size_t n = sizes[s];
+      fill_wild(&rng, shape, g, n);
+      fill_wild(&rng, (shape + 5) % SHAPES, u, n);
+      device_buffer dg = put(cuda, g, n * sizeof *g, 4 * (s % 4));
+      device_buffer du = put(cuda, u, n * sizeof *u, 8);
+      device_buffer own = take(cuda, n * sizeof *u, 4);
+      device_buffer to = s % 3 == 0 ? own : s % 3 == 1 ? du : dg;
+      must(weir_cuda_momentum_correct(cuda, dg.data, du.data, to.data, n, 0.9F));
+      weir_momentum_correct(g, u, wanted, n, 0.9F);
+      get(cuda, got, to, n * sizeof *got);
+      same_floats(got, wanted, n, shape_name(shape));
+      weir_cuda_release(cuda, dg.block);
+      weir_cuda_release(cuda, du.block);
+      weir_cuda_release(cuda, own.block);
+    }
+  }
+  free(g);
+  free(u);
+  free(got);
+  free(wanted);
+  weir_cuda_free(cuda);
+}
+
+/* The factor's last bit may differ, and each element's with it; what needs no clipping, and what is
+ * not finite, stays as it is. */
+Test(parity_passes, clipping_is_equal) {
+  weir_cuda *cuda = open_cuda(N, 0);
+  weir_rng rng;
+  weir_rng_seed(&rng, 4);
+  float *x = array(N, sizeof *x);
+  float *got = array(N, sizeof *got);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    for (size_t s = 0; s < SIZES; s++) {
+      size_t n = sizes[s];
+      fill_shape(&rng, shape, x, n);
+      if (s % 4 == 3) {
+        x[n / 2] = shape % 2 == 0 ? NAN : INFINITY;
+      }
+      double norm = sqrt(weir_sum_square(x, n));
+      static const double share[] = {0.5, 1.5, 0.0, 1e-3, 1.0 / 3};
+      double limit = isfinite(norm) ? norm * share[(s + (size_t)shape) % 5] : 1.0;
+      device_buffer dx = put(cuda, x, n * sizeof *x, 4 * (s % 4));
+      must(weir_cuda_clip(cuda, dx.data, n, limit));
+      float factor = weir_clip_factor(weir_sum_square(x, n), limit);
+      weir_scale(x, n, factor);
+      get(cuda, got, dx, n * sizeof *got);
+      for (size_t i = 0; i < n; i++) {
+        double off = fabs((double)got[i] - (double)x[i]);
+        bool same = memcmp(&got[i], &x[i], sizeof x[i]) == 0 || (isnan(got[i]) && isnan(x[i]));
+        cr_assert(same || (factor < 1.0F && off <= 0x1p-22 * fabs((double)x[i]) + 1e-44),
+                  "%s, %zu of %zu: %a, not %a", shape_name(shape), i, n, (double)got[i],
+                  (double)x[i]);
+      }
+      weir_cuda_release(cuda, dx.block);
+    }
+  }
+  cr_assert_eq(weir_cuda_clip(cuda, NULL, N + 1, 1.0), WEIR_E_STATE);
+  free(x);
+  free(got);
   weir_cuda_free(cuda);
 }
 

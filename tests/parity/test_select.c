@@ -14,36 +14,6 @@ static size_t kept_for(size_t n, size_t ratio) {
   return kept[ratio] < 1 ? 1 : kept[ratio] > n ? n : kept[ratio];
 }
 
-/* Host arrays of ROOM elements. */
-typedef struct arrays {
-  float *g, *r, *e, *got, *value;
-  uint32_t *index, *wanted;
-  weir_codec_context *context;
-} arrays;
-
-static arrays make_arrays(void) {
-  arrays a = {.g = array(ROOM, sizeof(float)),
-              .r = array(ROOM, sizeof(float)),
-              .e = array(ROOM, sizeof(float)),
-              .got = array(ROOM, sizeof(float)),
-              .value = array(ROOM, sizeof(float)),
-              .index = array(ROOM, sizeof(uint32_t)),
-              .wanted = array(ROOM, sizeof(uint32_t))};
-  must(weir_codec_context_create(&a.context));
-  return a;
-}
-
-static void free_arrays(arrays a) {
-  free(a.g);
-  free(a.r);
-  free(a.e);
-  free(a.got);
-  free(a.value);
-  free(a.index);
-  free(a.wanted);
-  weir_codec_context_free(a.context);
-}
-
 static void same_indices(const arrays *a, size_t n, size_t k, const char *what) {
   for (size_t i = 0; i < k; i++) {
     cr_assert_eq(a->index[i], a->wanted[i], "%s, %zu of %zu: index %zu is %u, not %u", what, k, n,
@@ -105,7 +75,7 @@ Test(parity_select, fused_topk_is_equal, .timeout = 300) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
   weir_rng rng;
   weir_rng_seed(&rng, 11);
-  arrays a = make_arrays();
+  arrays a = make_arrays(ROOM);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       size_t ratio = (s + (size_t)shape) % RATIOS;
@@ -129,7 +99,7 @@ Test(parity_select, fused_topk_counts_what_is_not_finite) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
   weir_rng rng;
   weir_rng_seed(&rng, 12);
-  arrays a = make_arrays();
+  arrays a = make_arrays(ROOM);
   for (size_t ratio = 0; ratio < RATIOS; ratio++) {
     fill_shape(&rng, 0, a.g, LARGE);
     fill_shape(&rng, 0, a.r, LARGE);
@@ -168,7 +138,7 @@ Test(parity_select, a_misleading_sample_is_noticed) {
   weir_cuda *cuda = open_cuda(N, K);
   weir_rng rng;
   weir_rng_seed(&rng, 13);
-  arrays a = make_arrays();
+  arrays a = make_arrays(ROOM);
   fill_shape(&rng, 0, a.g, N);
   memset(a.r, 0, N * sizeof *a.r);
   for (uint32_t i = 0; i < SAMPLE; i++) {
@@ -241,7 +211,7 @@ static void check_selections(bool mstopk, uint64_t seed) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
   weir_rng rng;
   weir_rng_seed(&rng, seed);
-  arrays a = make_arrays();
+  arrays a = make_arrays(ROOM);
   for (int shape = 0; shape < SHAPES; shape++) {
     for (size_t s = 0; s < SIZES; s++) {
       fill_shape(&rng, shape, a.e, sizes[s]);

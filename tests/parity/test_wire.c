@@ -11,6 +11,65 @@ static void draw_indices(weir_rng *rng, size_t n, size_t k, int how, uint32_t *i
   }
 }
 
+/* Reads a message on both sides: as a list, into all elements, and added to what is there.  Both
+ * accept it or neither; what is refused leaves everything as it was. */
+static weir_status check_read(weir_cuda *cuda, const uint8_t *message, size_t bytes, size_t n,
+                              size_t capacity, bool values, const char *what) {
+  uint64_t count = 1;
+  size_t k = 0;
+  uint32_t *index = array(capacity, sizeof *index);
+  uint32_t *wanted_index = array(capacity, sizeof *wanted_index);
+  float *value = array(n + capacity, sizeof *value);
+  float *wanted = array(n + capacity, sizeof *wanted);
+  device_buffer dm = put(cuda, message, bytes, 0);
+  device_buffer di = take(cuda, capacity * sizeof *index, 4);
+  device_buffer dv = take(cuda, capacity * sizeof *value, 4);
+  device_buffer dk = put(cuda, &count, sizeof count, 0);
+  weir_status status =
+      weir_wire_decode(message, bytes, n, wanted_index, values ? wanted : NULL, capacity, &k);
+  weir_status queued = weir_cuda_wire_decode(cuda, dm.data, bytes, n, di.data,
+                                             values ? dv.data : NULL, capacity, dk.data);
+  weir_status seen = weir_cuda_wait(cuda);
+  cr_assert_eq(queued == WEIR_OK ? seen : queued, status, "%s: read with %d and %d, not %d", what,
+               (int)queued, (int)seen, (int)status);
+  if (queued == WEIR_OK) {
+    get(cuda, &count, dk, sizeof count);
+    cr_assert_eq(count, status == WEIR_OK ? k : 0, "%s: %zu indices, not %zu", what, (size_t)count,
+                 k);
+  }
+  if (status == WEIR_OK) {
+    get(cuda, index, di, k * sizeof *index);
+    cr_assert(memcmp(index, wanted_index, k * sizeof *index) == 0, "%s: other indices", what);
+    get(cuda, value, dv, (values ? k : 0) * sizeof *value);
+    same_floats(value, wanted, values ? k : 0, what);
+  }
+  for (int add = 0; add < 2 && values; add++) {
+    for (size_t i = 0; i < n; i++) {
+      wanted[i] = add ? 0.5F * (float)i : -1.0F;
+    }
+    device_buffer dt = put(cuda, wanted, n * sizeof *wanted, 4);
+    queued = weir_cuda_wire_decode_to(cuda, dm.data, bytes, n, dt.data, add);
+    seen = weir_cuda_wait(cuda);
+    cr_assert_eq(queued == WEIR_OK ? seen : queued, status, "%s: placed with %d", what, (int)seen);
+    get(cuda, value, dt, n * sizeof *value);
+    if (status == WEIR_OK) {
+      must(add ? weir_wire_decode_add(NULL, message, bytes, n, wanted)
+               : weir_wire_decode_dense(NULL, message, bytes, n, wanted));
+    }
+    same_floats(value, wanted, n, what);
+    weir_cuda_release(cuda, dt.block);
+  }
+  weir_cuda_release(cuda, dm.block);
+  weir_cuda_release(cuda, di.block);
+  weir_cuda_release(cuda, dv.block);
+  weir_cuda_release(cuda, dk.block);
+  free(index);
+  free(wanted_index);
+  free(value);
+  free(wanted);
+  return status;
+}
+
 static void check(weir_cuda *cuda, const uint32_t *index, const float *value, size_t n, size_t k,
                   weir_wire_format format, uint8_t *kind) {
   size_t room = weir_cuda_wire_bound(n, k, format);
@@ -41,6 +100,7 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   }
   get(cuda, error, de, k * sizeof *error);
   same_floats(error, wanted_error, k, "what values lose");
+  cr_assert_eq(check_read(cuda, wanted, wanted_bytes, n, k, value != NULL, "a message"), WEIR_OK);
   *kind = got[12];
   weir_cuda_release(cuda, di.block);
   weir_cuda_release(cuda, dv.block);
@@ -81,6 +141,144 @@ Test(parity_wire, messages_are_equal, .timeout = 300) {
             seen[2]);
   free(index);
   free(value);
+  weir_cuda_free(cuda);
+}
+
+/* A message with this list, whatever would be shortest, and values of random bits. */
+static size_t make_message(weir_rng *rng, size_t n, const uint32_t *index, size_t k,
+                           weir_index_code code, unsigned values, uint8_t *out) {
+  static const size_t value_bytes[] = {0, 4, 2, 2};
+  const uint32_t head[4] = {0, (uint32_t)k, (uint32_t)n,
+                            (uint32_t)code.encoding | values << 8 | code.shift << 16};
+  memcpy(out, head, sizeof head);
+  memcpy(out, "WRM1", 4);
+  weir_index_write(code, index, k, out + sizeof head);
+  size_t bytes = sizeof head + code.bytes;
+  for (size_t i = 0; i < k * value_bytes[values]; i++) {
+    out[bytes++] = (uint8_t)weir_rng_next(rng);
+  }
+  return bytes;
+}
+
+static weir_index_code rice_code(const uint32_t *index, size_t k, unsigned shift) {
+  uint64_t bits = 0;
+  for (size_t i = 0; i < k; i++) {
+    bits += ((index[i] - (i > 0 ? index[i - 1] + 1 : 0)) >> shift) + shift + 1;
+  }
+  return (weir_index_code){WEIR_INDEX_RICE, shift, (size_t)((bits + 7) / 8)};
+}
+
+/* Every parameter, over lists of one code, of one chunk of 1024 bits, of several, and of several
+ * groups of 64 chunks; codes and runs of zeros that go over the ends of chunks and groups. */
+Test(parity_wire, rice_lists_are_read, .timeout = 300) {
+  static const size_t lengths[] = {1, 29, 300, 9000};
+  weir_cuda *cuda = open_cuda(N, K);
+  weir_rng rng;
+  weir_rng_seed(&rng, 72);
+  uint32_t *index = array(K, sizeof *index);
+  uint8_t *message = array(WEIR_WIRE_HEADER + 8 * (size_t)K, 1);
+  size_t longest = 0;
+  for (unsigned shift = 0; shift < 32; shift++) {
+    for (size_t s = 0; s < sizeof lengths / sizeof lengths[0]; s++) {
+      size_t k = lengths[s];
+      /* Zeros in plenty for small parameters, gaps around 2^shift for the others. */
+      size_t span = shift < 17 ? k << (shift < 5 ? 5 : shift + 1) : N;
+      span = span < N ? span : N;
+      random_indices(&rng, span, k, index);
+      weir_index_code code = rice_code(index, k, shift);
+      if (code.bytes > 4 * (size_t)K) {
+        continue;
+      }
+      size_t bytes = make_message(&rng, N, index, k, code, 1 + shift % 3, message);
+      longest = code.bytes > longest ? code.bytes : longest;
+      cr_assert_eq(check_read(cuda, message, bytes, N, k, true, "a Rice list"), WEIR_OK,
+                   "parameter %u, %zu codes", shift, k);
+    }
+  }
+  cr_assert(longest > 2 * 64 * 128, "no list of several groups: %zu bytes", longest);
+  free(index);
+  free(message);
+  weir_cuda_free(cuda);
+}
+
+/* Bits turned over, bytes cut off and added, in all kinds of lists: both sides agree on which
+ * messages are good, and on what those say. */
+Test(parity_wire, harmed_messages_are_told_apart, .timeout = 300) {
+  enum { LENGTH = 3000, MOST = 500, ROUNDS = 900 };
+  weir_cuda *cuda = open_cuda(4 * LENGTH, LENGTH); /* room for lists that are not the shortest */
+  weir_rng rng;
+  weir_rng_seed(&rng, 73);
+  uint32_t index[MOST];
+  uint8_t message[WEIR_WIRE_HEADER + 12 * MOST + 8];
+  size_t accepted = 0;
+  for (size_t round = 0; round < ROUNDS; round++) {
+    size_t k = weir_rng_below(&rng, MOST + 1);
+    size_t n = k + weir_rng_below(&rng, LENGTH - MOST);
+    memset(message, 0, sizeof message);
+    random_indices(&rng, n, k, index);
+    weir_index_code code = {WEIR_INDEX_U32, 0, 4 * k};
+    if (round % 3 == 1) {
+      code = (weir_index_code){WEIR_INDEX_BITMAP, 0, (n + 7) / 8};
+    } else if (round % 3 == 2) {
+      code = rice_code(index, k, 1 + (unsigned)weir_rng_below(&rng, 6));
+    }
+    size_t bytes = make_message(&rng, n, index, k, code, 1 + (unsigned)round / 3 % 3, message);
+    size_t turned = weir_rng_below(&rng, 4);
+    for (size_t t = 0; t < turned; t++) {
+      size_t reach = weir_rng_below(&rng, 3) == 0 ? WEIR_WIRE_HEADER : bytes;
+      message[weir_rng_below(&rng, reach)] ^= (uint8_t)(1U << weir_rng_below(&rng, 8));
+    }
+    if (weir_rng_below(&rng, 4) == 0) {
+      bytes = bytes + weir_rng_below(&rng, 9) - 4;
+    }
+    accepted += check_read(cuda, message, bytes, n, n, true, "a harmed message") == WEIR_OK;
+  }
+  cr_assert(accepted > ROUNDS / 10 && accepted < ROUNDS / 10 * 9, "%zu of %d accepted", accepted,
+            ROUNDS);
+  weir_cuda_free(cuda);
+}
+
+Test(parity_wire, errors_of_reading_are_told) {
+  enum { LENGTH = 8000, KEPT = 20 };
+  weir_cuda *cuda = open_cuda(LENGTH, KEPT);
+  uint8_t message[WEIR_WIRE_HEADER + LENGTH] = {0};
+  uint32_t index[KEPT + 1] = {0};
+  float value[KEPT + 1] = {0};
+  float to[LENGTH] = {0};
+  size_t bytes = 0;
+  for (uint32_t i = 0; i < KEPT; i++) {
+    index[i] = LENGTH / KEPT * (i + 1) - 1;
+  }
+  device_buffer dt = put(cuda, to, sizeof to, 0);
+  /* One more than there is room for, a message without values, one of more elements. */
+  for (int how = 0; how < 3; how++) {
+    index[KEPT - 1] = how == 0 ? LENGTH - 2 : LENGTH - 1;
+    index[KEPT] = LENGTH - 1;
+    must(weir_wire_encode(how == 2 ? LENGTH + 1 : LENGTH, index, how == 1 ? NULL : value,
+                          how == 0 ? KEPT + 1 : KEPT, WEIR_WIRE_PAPER, message, sizeof message,
+                          &bytes, NULL));
+    device_buffer dm = put(cuda, message, bytes, 0);
+    must(weir_cuda_wire_decode_to(cuda, dm.data, bytes, LENGTH, dt.data, true));
+    cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "case %d", how);
+    weir_cuda_release(cuda, dm.block);
+  }
+  /* A Rice list far longer than u32 would be, though well formed. */
+  weir_rng rng;
+  weir_rng_seed(&rng, 74);
+  weir_index_code code = rice_code(index, KEPT, 0);
+  cr_assert_eq(code.bytes, LENGTH / 8);
+  bytes = make_message(&rng, LENGTH, index, KEPT, code, 1, message);
+  must(weir_wire_decode_add(NULL, message, bytes, LENGTH, to));
+  device_buffer dm = put(cuda, message, bytes, 0);
+  must(weir_cuda_wire_decode_to(cuda, dm.data, bytes, LENGTH, dt.data, true));
+  cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_cuda_wire_decode_to(cuda, dm.data, 15, LENGTH, dt.data, true), WEIR_E_PROTOCOL);
+  cr_assert_eq(weir_cuda_wire_decode_to(cuda, (char *)dm.data + 1, 100, LENGTH, dt.data, true),
+               WEIR_E_INVALID);
+  cr_assert_eq(weir_cuda_wire_decode_to(cuda, dm.data, 100, LENGTH + 1, dt.data, true),
+               WEIR_E_STATE);
+  weir_cuda_release(cuda, dm.block);
+  weir_cuda_release(cuda, dt.block);
   weir_cuda_free(cuda);
 }
 

@@ -74,6 +74,71 @@ Test(decide, processors_by_hand) {
   cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
 }
 
+/* 4 workers, 1e6 elements, 1 ms, 100 MB/s.  Gathering among 4 takes 2 rounds and 3 messages' bytes:
+ * 2 ms + 30 ns a byte.  Every message begins with 16 bytes.  qsgd has 7813 buckets of 128 elements
+ * (the last has 64, which fill whole bytes at any width), each with two floats for its grid (L2:
+ * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once. */
+Test(decide, encoders_are_priced_by_their_messages) {
+  const weir_group_shape shape = {4, 4};
+  const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
+  const struct {
+    const char *plan;
+    double bytes;
+  } gathered[] = {
+      {"fp16:0.5:ag", 16 + 2e6},
+      {"terngrad:0.0625:ag", 16 + 4 + 2 * 125000},
+      {"onebit:0.03125:ag", 16 + 8 + 125000},
+      {"efsignsgd:0.03125:ag", 16 + 4 + 125000},
+      {"qsgd:0.0625:ag", 16 + 7813 * 8 + 2 * 125000},
+      {"qsgd:0.09375:ag", 16 + 7813 * 8 + 3 * 125000},
+      {"qsgd:0.125:ag", 16 + 7813 * 8 + 4 * 125000},
+      {"qsgd:0.15625:ag", 16 + 7813 * 8 + 5 * 125000},
+      {"qsgd:0.1875:ag", 16 + 7813 * 8 + 6 * 125000},
+      {"qsgd:0.21875:ag", 16 + 7813 * 8 + 7 * 125000},
+      {"qsgd:0.25:ag", 16 + 7813 * 8 + 8 * 125000},
+      {"qsgd-nearest:0.125:ag", 16 + 7813 * 8 + 4 * 125000},
+      {"qsgd-l2:0.125:ag", 16 + 7813 * 4 + 4 * 125000},
+      {"qsgd-l2-nearest:0.25:ag", 16 + 7813 * 4 + 8 * 125000},
+  };
+  for (size_t i = 0; i < sizeof gathered / sizeof gathered[0]; i++) {
+    const weir_plan plan = plan_of(gathered[i].plan);
+    cr_expect_float_eq(weir_comm_prior(&plan, shape, 1000000, &link),
+                       2e-3 + 3 * gathered[i].bytes / 1e8, 1e-12, "%s", gathered[i].plan);
+  }
+  /* Rings of 4: 6 messages, and 3/2 of the bytes.  bf16: 2 MB.  Low rank: the matrix of 1000 rows
+   * and columns by rank 4 goes as two thin ones, of 4000 floats each, one ring after the other; of
+   * 10 elements, 3 x 4, rank 1 sends 7, and rank 2 would send 14, so all 10 go. */
+  const weir_plan half = plan_of("bf16:1:dense-ring"), four = plan_of("powersgd:4:dense-ring"),
+                  one = plan_of("powersgd:1:dense-ring"), two = plan_of("powersgd:2:dense-ring");
+  cr_expect_float_eq(weir_comm_prior(&half, shape, 1000000, &link), 6e-3 + 1.5 * 2e6 / 1e8, 1e-12);
+  cr_expect_float_eq(weir_comm_prior(&four, shape, 1000000, &link), 12e-3 + 1.5 * 32000 / 1e8,
+                     1e-12);
+  cr_expect_float_eq(weir_comm_prior(&one, shape, 10, &link), 12e-3 + 1.5 * 28 / 1e8, 1e-12);
+  cr_expect_float_eq(weir_comm_prior(&two, shape, 10, &link), 12e-3 + 1.5 * 40 / 1e8, 1e-12);
+  /* Processors, 5 ns for each byte that anyone sends: the 12 messages take longer on them than the
+   * links' 3 in turn, by as much as is computed here from the bytes. */
+  const weir_link busy = {.byte_s = 5e-9}, slow = weir_model_link(&busy, 1e-3, 1e8);
+  const weir_plan quantized = plan_of("qsgd:0.125:ag");
+  cr_expect_float_eq(weir_comm_prior(&quantized, shape, 1000000, &slow),
+                     2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
+}
+
+/* What an encoder's decoding costs grows with the workers, whose messages come apart; sums of low
+ * rank are decoded once. */
+Test(decide, every_codec_has_a_compression_prior) {
+  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+    const double few = weir_compress_prior(codec, 2, 1000000, 0.125);
+    const double many = weir_compress_prior(codec, 12, 1000000, 0.125);
+    const weir_codec *row = weir_codec_find(codec);
+    cr_expect(few > 1e-4 && few < 1e-2, "%s: %g", row->name, few);
+    const bool apart = !row->dense && !row->shared_indices && !row->low_rank;
+    cr_expect(apart ? many > few * 1.5 : fabs(many - few) < 1e-15, "%s: %g, %g", row->name, few,
+              many);
+  }
+  /* 5 us + 0.6 ms + 4 messages of 0.3 ms. */
+  cr_expect_float_eq(weir_compress_prior(WEIR_CODEC_QSGD, 4, 1000000, 0.125), 1.805e-3, 1e-12);
+}
+
 Test(decide, shared_indices_by_hand) {
   cr_assert_float_eq(weir_shared_gain(0.5, 0.8, 0.1), 0.45, 1e-12);
   cr_assert_float_eq(weir_overlap(0.45, 0.8, 0.1), 0.5, 1e-12);

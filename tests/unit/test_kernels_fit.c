@@ -1,22 +1,18 @@
-/* Lines between measured times.  No assertion on a time. */
+/* Lines between times, and how the sizes that are not run follow from others.  No assertion on a
+ * time. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <string.h>
 
 #include "controller/loop.h"
 #include "kernels/fit.h"
+#include "kernels/fit_run.h"
 
 Test(kernels_fit, lines_by_hand) {
-  /* 1 us + 2 ns n up to the last knot but one, and 4 ns n there. */
-  enum { LAST = WEIR_KERNEL_KNOTS - 1 };
-  weir_kernel_curve curve;
-  for (size_t i = 0; i < LAST; i++) {
-    cr_assert_lt(weir_kernel_knots[i], weir_kernel_knots[i + 1]);
-    curve.seconds[i] = 1e-6 + 2e-9 * (double)weir_kernel_knots[i];
-  }
-  const double last = (double)weir_kernel_knots[LAST], before = (double)weir_kernel_knots[LAST - 1];
-  curve.seconds[LAST] = 4e-9 * last;
-  cr_assert_eq(weir_kernel_knots[LAST], WEIR_KERNEL_FIT_MOST);
-  static const size_t n[] = {1, 700, 1024, 1025, 30000, 32768, 500000, 1048576};
+  /* 1 us + 2 ns n up to 100,000, and 4 ns n at 500,000. */
+  weir_kernel_curve curve = {
+      .knots = 4, .n = {1000, 10000, 100000, 500000}, .seconds = {3e-6, 21e-6, 201e-6, 2000e-6}};
+  static const size_t n[] = {1, 700, 1000, 1001, 30000, 99999, 100000};
   for (size_t i = 0; i < sizeof n / sizeof n[0]; i++) {
     weir_kernel_line line = weir_kernel_line_at(&curve, n[i]);
     cr_expect_float_eq(line.alpha, 1e-6, 1e-12, "%zu: %g", n[i], line.alpha);
@@ -24,14 +20,47 @@ Test(kernels_fit, lines_by_hand) {
     cr_expect_float_eq(weir_kernel_seconds(&curve, n[i]), 1e-6 + 2e-9 * (double)n[i], 1e-12);
   }
   /* Half way to the last knot the mean of both, beyond it as much an element as there. */
-  const double half = (last + before) / 2;
-  cr_expect_float_eq(weir_kernel_seconds(&curve, (size_t)half),
-                     (1e-6 + 2e-9 * before + 4e-9 * last) / 2, 1e-9);
-  cr_expect_float_eq(weir_kernel_seconds(&curve, 3 * WEIR_KERNEL_FIT_MOST), 12e-9 * last, 1e-9);
-  /* Less than nothing is nothing: 2 us at 8192 and nothing at 1024 would be -0.28 us at 16. */
+  cr_expect_float_eq(weir_kernel_seconds(&curve, 300000), 1100.5e-6, 1e-9);
+  cr_expect_float_eq(weir_kernel_seconds(&curve, 1500000), 6000e-6, 1e-9);
+  /* Less than nothing is nothing: 2 us at 10,000 and nothing at 1000 would be -0.2 us at 16. */
   curve.seconds[0] = 0.0;
   curve.seconds[1] = 2e-6;
   cr_expect_eq(weir_kernel_seconds(&curve, 16), 0.0);
+}
+
+/* From a third of the cache, 12 MB of 36, to 8/3, 96: a factor of eight, so a third of the way is
+ * twice 12 MB and two thirds are four times as much. */
+Test(kernels_fit, memory_takes_over_by_hand) {
+  cr_expect_eq(weir_kernel_beyond(1e6, 36e6), 0.0);
+  cr_expect_eq(weir_kernel_beyond(11.9e6, 36e6), 0.0);
+  cr_expect_float_eq(weir_kernel_beyond(24e6, 36e6), 1.0 / 3.0, 1e-12);
+  cr_expect_float_eq(weir_kernel_beyond(48e6, 36e6), 2.0 / 3.0, 1e-12);
+  cr_expect_float_eq(weir_kernel_beyond(96e6, 36e6), 1.0, 1e-12);
+  cr_expect_eq(weir_kernel_beyond(1e12, 36e6), 1.0);
+  cr_expect(weir_kernel_last_cache() >= (double)(1 << 20));
+}
+
+Test(kernels_fit, medians_by_hand) {
+  weir_kernel_three three = {0};
+  weir_kernel_put(&three, 5.0);
+  cr_expect_eq(weir_kernel_middle(&three), 5.0);
+  weir_kernel_put(&three, 3.0);
+  cr_expect_eq(weir_kernel_middle(&three), 3.0);
+  static const double last[] = {1.0, 4.0, 9.0}, median[] = {3.0, 4.0, 5.0};
+  for (size_t i = 0; i < 3; i++) {
+    weir_kernel_three other = three;
+    weir_kernel_put(&other, last[i]);
+    cr_expect_eq(weir_kernel_middle(&other), median[i]);
+  }
+}
+
+static void expect_curve(const weir_kernel_curve *curve, const char *name) {
+  cr_assert(curve->knots >= 2 && curve->knots <= WEIR_KERNEL_KNOTS, "%s", name);
+  for (size_t knot = 0; knot < curve->knots; knot++) {
+    cr_expect(knot == 0 || curve->n[knot] > curve->n[knot - 1], "%s", name);
+    cr_expect(isfinite(curve->seconds[knot]) && curve->seconds[knot] >= 0.0, "%s at %zu: %g", name,
+              curve->n[knot], curve->seconds[knot]);
+  }
 }
 
 Test(kernels_fit, every_codec_has_a_plan_and_a_cost, .timeout = 120) {
@@ -40,15 +69,49 @@ Test(kernels_fit, every_codec_has_a_plan_and_a_cost, .timeout = 120) {
                weir_last_error());
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const weir_plan plan = weir_kernel_fit_plan(codec, 0.02, WEIR_WIRE_AUTO_BF16);
+    const weir_kernel_curve *compress = &cost[codec].compress;
     cr_expect_eq(weir_plan_check(&plan), WEIR_OK, "%s", weir_last_error());
     cr_expect_eq(plan.codec, codec);
-    for (size_t knot = 0; knot < WEIR_KERNEL_KNOTS; knot++)
-      cr_expect(isfinite(cost[codec].compress.seconds[knot]) &&
-                cost[codec].compress.seconds[knot] > 0.0 &&
-                isfinite(cost[codec].decode.seconds[knot]) &&
-                cost[codec].decode.seconds[knot] >= 0.0);
-    cr_expect(weir_kernel_seconds(&cost[codec].compress, 1000000) > 0.0);
+    expect_curve(compress, weir_codec_name(codec));
+    expect_curve(&cost[codec].decode, weir_codec_name(codec));
+    cr_expect(compress->n[0] <= 1024);
+    cr_expect(compress->n[compress->knots - 1] > WEIR_KERNEL_FIT_MOST);
+    cr_expect(weir_kernel_seconds(compress, 1000000) > 0.0);
+    cr_expect(weir_kernel_seconds(compress, 1000000000) > weir_kernel_seconds(compress, 10000000));
   }
+}
+
+/* Only what lies on the way to the wanted sizes is measured. */
+Test(kernels_fit, fits_what_is_asked_for, .timeout = 60) {
+  const weir_plan plans[2] = {weir_kernel_fit_plan(WEIR_CODEC_QSGD, 0.01, WEIR_WIRE_AUTO_FP32),
+                              weir_kernel_fit_plan(WEIR_CODEC_RANDOMK, 0.01, WEIR_WIRE_AUTO_FP32)};
+  weir_kernel_cost cost[2];
+  weir_kernel_probe *probe = NULL;
+  cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
+  static const struct {
+    size_t from, to, first, last;
+  } asked[] = {{1, 1000, 1004, 4008},
+               {5000, 5000, 4008, 16008},
+               {32767, 32767, 32767, 32768},
+               {40000, 100000, 32768, 131072},
+               {131072, 131072, 32768, 131072}};
+  for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
+    cr_assert_eq(weir_kernel_fit(probe, plans, 2, asked[i].from, asked[i].to, 1, cost), WEIR_OK);
+    for (size_t c = 0; c < 2; c++) {
+      const weir_kernel_curve *curve = &cost[c].compress;
+      expect_curve(curve, "asked for");
+      cr_expect_eq(curve->n[0], asked[i].first, "%zu", curve->n[0]);
+      cr_expect_eq(curve->n[curve->knots - 1], asked[i].last, "%zu", curve->n[curve->knots - 1]);
+    }
+  }
+  /* Beyond what is run: at least two measured sizes, and the last knot behind the size, or where
+   * nothing changes any more. */
+  cr_assert_eq(weir_kernel_fit(probe, plans, 2, 1000000, 1000000, 1, cost), WEIR_OK);
+  cr_expect_eq(cost[1].compress.n[0], 32768u);
+  cr_expect_eq(cost[1].compress.n[1], WEIR_KERNEL_WINDOW);
+  cr_expect(cost[1].compress.knots > 2);
+  expect_curve(&cost[1].compress, "beyond");
+  weir_kernel_probe_free(probe);
 }
 
 Test(kernels_fit, refuses_what_it_has_no_room_for) {
@@ -60,28 +123,40 @@ Test(kernels_fit, refuses_what_it_has_no_room_for) {
   cr_expect_null(probe);
   cr_assert_eq(weir_kernel_probe_create(&probe, 1000), WEIR_OK);
   cr_expect_eq(weir_kernel_time(probe, &plan, 1001, 1, &compress, &decode), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_time(probe, &plan, 1000, 0, &compress, &decode), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_time(probe, &plan, 1000, WEIR_KERNEL_RUNS + 1, &compress, &decode),
+               WEIR_E_INVALID);
   cr_expect_eq(weir_kernel_time(probe, &plan, 1000, 1, &compress, &decode), WEIR_OK);
   cr_expect(isfinite(compress) && isfinite(decode));
   weir_plan bad = plan;
   bad.cr = 2.0;
   cr_expect_eq(weir_kernel_time(probe, &bad, 1000, 1, &compress, &decode), WEIR_E_INVALID);
   weir_kernel_cost cost;
-  cr_expect_eq(weir_kernel_fit(probe, &plan, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, 1, &cost), WEIR_E_INVALID);
+  weir_kernel_probe_free(probe);
+  cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
+  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1, 1000, 1, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, 0, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 0, 1, 1000, 1, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1000000, 1000000, 1, &cost), WEIR_E_INVALID);
   weir_kernel_probe_free(probe);
   weir_kernel_probe_free(NULL);
 }
 
 /* What a controller starts with: times of its arms' codecs over the model's, and nothing else. */
 Test(kernels_fit, a_controller_starts_from_measured_codecs, .timeout = 60) {
-  weir_loop loop = {.workers = 4, .elements = 1000000};
   bool arm[WEIR_CODEC_COUNT] = {false};
-  weir_learn_start(&loop.learnt);
-  cr_assert_eq(weir_learn_codecs(&loop), WEIR_OK, "%s", weir_last_error());
   for (size_t a = 0; a < WEIR_ARMS; a++) arm[weir_arms[a].codec] = true;
-  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
-    const double factor = loop.learnt.compress[codec];
-    cr_expect(arm[codec] ? factor >= 1e-3 && factor <= 1e3 && fabs(factor - 1.0) > 1e-12
-                         : !(fabs(factor - 1.0) > 0.0),
-              "%s: %g", weir_codec_name(codec), factor);
+  static const size_t elements[] = {1000, 1000000, 100000000};
+  for (size_t i = 0; i < sizeof elements / sizeof elements[0]; i++) {
+    weir_loop loop = {.workers = 4, .elements = elements[i]};
+    weir_learn_start(&loop.learnt);
+    cr_assert_eq(weir_learn_codecs(&loop), WEIR_OK, "%s", weir_last_error());
+    for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+      const double factor = loop.learnt.compress[codec];
+      cr_expect(arm[codec] ? factor >= 1e-3 && factor <= 1e3 && fabs(factor - 1.0) > 1e-12
+                           : !(fabs(factor - 1.0) > 0.0),
+                "%s: %g", weir_codec_name(codec), factor);
+    }
   }
 }

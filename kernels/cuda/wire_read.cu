@@ -1,0 +1,240 @@
+/* Reading messages of selected elements, as kernels/wire_read.c does; kernels/wire.c has their
+ * form. What kind of list a message has is known on the device alone, so the kernels for all kinds
+ * are queued, and those of other kinds return at once.  Rice lists: rice.cu. */
+#include "kernels/cuda/select.cuh"
+#include "kernels/cuda/wire.cuh"
+
+/* --- the header ------------------------------------------------------------------------------ */
+
+/* What the host knows of a message. */
+struct read_job {
+  const uint8_t *message;
+  unsigned long long bytes;
+  uint32_t n;
+  uint32_t capacity;
+  bool values;             /* it must have some, or none */
+  unsigned long long room; /* of a Rice list, in bytes */
+};
+
+__device__ static bool parse(const read_job &job, weir_read_state *out) {
+  if (job.bytes < WEIR_WIRE_HEADER) {
+    return false;
+  }
+  const uint32_t *head = (const uint32_t *)job.message;
+  uint32_t kind = head[3] & 0xffU;
+  uint32_t values = head[3] >> 8 & 0xffU;
+  uint32_t shift = head[3] >> 16 & 0xffU;
+  uint64_t k = head[1];
+  if (head[0] != WEIR_WIRE_MAGIC || head[3] >> 24 != 0 || head[2] != job.n || k > job.n ||
+      k > job.capacity || kind > LIST_RICE || values > VALUE_FP16 ||
+      (values != VALUE_NONE) != job.values || shift > (kind == LIST_RICE ? 31 : 0)) {
+    return false;
+  }
+  uint64_t rest = job.bytes - WEIR_WIRE_HEADER;
+  uint64_t of_values = k * weir_wire_value_bytes(values);
+  if (rest < of_values) {
+    return false;
+  }
+  uint64_t list = rest - of_values;
+  *out = weir_read_state{kind, shift, values, (uint32_t)k, job.n, list};
+  return kind == LIST_U32      ? list == 4 * k
+         : kind == LIST_BITMAP ? list == ((uint64_t)job.n + 7) / 8
+                               : list <= job.room && (k > 0 || list == 0);
+}
+
+/* One thread. */
+__global__ static void open_message(read_job job, weir_read_state *state, uint32_t *fault) {
+  weir_read_state found = {};
+  if (!parse(job, &found)) {
+    found = weir_read_state{};
+    found.kind = LIST_MALFORMED;
+    atomicOr(fault, WEIR_FAULT_MESSAGE);
+  }
+  *state = found;
+}
+
+/* --- u32 and bitmap -------------------------------------------------------------------------- */
+
+constexpr unsigned TILE_WORDS = WEIR_TILE / 32;
+
+/* A warp a tile of elements: how many are in the bitmap, 0 in other lists.  The entry after the
+ * last tile: 0. */
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    count_bitmap(const uint8_t *list, const weir_read_state *state, size_t tiles, uint2 *taken) {
+  uint64_t bytes = state->kind == LIST_BITMAP ? state->list : 0;
+  for (size_t tile = weir_grid_warp(); tile <= tiles; tile += weir_grid_warps()) {
+    uint32_t mine = 0;
+    for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP) {
+      mine += (uint32_t)__popc(weir_list_word(list, bytes, tile * TILE_WORDS + w));
+    }
+    for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
+      mine += __shfl_down_sync(WEIR_ALL_LANES, mine, distance);
+    }
+    if (threadIdx.x % WEIR_WARP == 0) {
+      taken[tile] = make_uint2(mine, 0);
+    }
+  }
+}
+
+__device__ static void emit_bitmap(const uint8_t *list, const weir_read_state *state, size_t tiles,
+                                   const uint2 *taken, uint32_t *index, uint32_t *fault) {
+  bool good = taken[tiles].x == state->k;
+  for (size_t tile = weir_grid_warp(); good && tile < tiles; tile += weir_grid_warps()) {
+    uint32_t at = taken[tile].x;
+    for (unsigned round = 0; round < TILE_WORDS / WEIR_WARP; round++) {
+      uint64_t w = tile * TILE_WORDS + round * WEIR_WARP + threadIdx.x % WEIR_WARP;
+      uint32_t bits = weir_list_word(list, state->list, w);
+      uint32_t count = (uint32_t)__popc(bits);
+      uint32_t before = weir_lanes_before(count);
+      for (uint32_t to = at + before; bits != 0; bits &= bits - 1, to++) {
+        uint64_t i = 32 * w + (uint32_t)__ffs((int)bits) - 1;
+        index[to] = (uint32_t)i;
+        good = good && i < state->n;
+      }
+      at += __shfl_sync(WEIR_ALL_LANES, before + count, WEIR_WARP - 1);
+    }
+    good = !__any_sync(WEIR_ALL_LANES, !good);
+  }
+  if (!good) {
+    atomicOr(fault, WEIR_FAULT_MESSAGE);
+  }
+}
+
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    emit_flat(const uint8_t *list, const weir_read_state *state, size_t tiles, const uint2 *taken,
+              uint32_t *index, uint32_t *fault) {
+  if (state->kind == LIST_BITMAP) {
+    emit_bitmap(list, state, tiles, taken, index, fault);
+  }
+  if (state->kind != LIST_U32) {
+    return;
+  }
+  const uint32_t *from = (const uint32_t *)list;
+  WEIR_CUDA_EACH(i, state->k) {
+    index[i] = from[i];
+    if (from[i] >= state->n || (i > 0 && from[i - 1] >= from[i])) {
+      atomicOr(fault, WEIR_FAULT_INDEX);
+    }
+  }
+}
+
+/* --- values, and what is done with them ------------------------------------------------------ */
+
+__device__ static inline float value_at(const uint8_t *values, uint32_t kind, size_t i) {
+  uint32_t size = weir_wire_value_bytes(kind);
+  uint32_t bits = 0;
+  for (unsigned b = 0; b < size; b++) {
+    bits |= (uint32_t)values[size * i + b] << 8 * b;
+  }
+  return kind == VALUE_FP32   ? weir_float_of(bits)
+         : kind == VALUE_BF16 ? weir_bf16_value((uint16_t)bits)
+                              : weir_fp16_value((uint16_t)bits);
+}
+
+/* value NULL: none are wanted.  *k: how many there are, 0 when the message is malformed. */
+__global__ static void read_values(const uint8_t *message, const weir_read_state *state,
+                                   float *value, uint64_t *k, const uint32_t *fault) {
+  uint32_t count = *fault == 0 ? state->k : 0;
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *k = count;
+  }
+  const uint8_t *from = message + WEIR_WIRE_HEADER + state->list;
+  WEIR_CUDA_EACH(i, value != NULL ? count : 0) { value[i] = value_at(from, state->values, i); }
+}
+
+__global__ static void clear(float *to, size_t n, const uint32_t *fault) {
+  if (*fault == 0) {
+    WEIR_CUDA_EACH(i, n) { to[i] = 0.0F; }
+  }
+}
+
+__global__ static void place_values(const uint8_t *message, const weir_read_state *state,
+                                    const uint32_t *index, float *to, bool add,
+                                    const uint32_t *fault) {
+  if (*fault != 0) {
+    return;
+  }
+  const uint8_t *from = message + WEIR_WIRE_HEADER + state->list;
+  WEIR_CUDA_EACH(i, state->k) {
+    float value = value_at(from, state->values, i);
+    uint32_t at = index[i];
+    to[at] = add ? to[at] + value : value;
+  }
+}
+
+/* --- the host's side ------------------------------------------------------------------------- */
+
+/* The message's list into index; what is malformed is in the fault word then. */
+static weir_status read_list(weir_cuda *cuda, const read_job &job, uint32_t *index) {
+  weir_read_state *state = (weir_read_state *)cuda->search;
+  size_t tiles = weir_cuda_tiles(job.n);
+  const uint8_t *list = job.message + WEIR_WIRE_HEADER;
+  weir_status status =
+      weir_cuda_launch(cuda, "opening a message", 1, 1, open_message, job, state, cuda->fault);
+  if (status == WEIR_OK) {
+    status = weir_cuda_launch(cuda, "reading a bitmap",
+                              weir_cuda_grid(cuda, tiles + 1, WEIR_BLOCK_WARPS), WEIR_CUDA_BLOCK,
+                              count_bitmap, list, state, tiles, cuda->taken);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_launch(cuda, "reading indices",
+                              weir_cuda_grid(cuda, tiles + 1, WEIR_BLOCK_WARPS), WEIR_CUDA_BLOCK,
+                              emit_flat, list, state, tiles, cuda->taken, index, cuda->fault);
+  }
+  return status == WEIR_OK ? weir_cuda_rice_read(cuda, list, job.bytes, state, index) : status;
+}
+
+static weir_status begin(const weir_cuda *cuda, size_t n, const void *message, size_t bytes,
+                         size_t capacity, bool values, read_job *job) {
+  capacity = capacity < n ? capacity : n;
+  weir_status status = weir_cuda_ready(cuda, n, capacity);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  if ((uintptr_t)message % 4 != 0) {
+    return weir_fail(WEIR_E_INVALID, "a message at %p, not at a multiple of 4", message);
+  }
+  if (bytes < WEIR_WIRE_HEADER) {
+    return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %zu bytes", bytes);
+  }
+  *job = read_job{(const uint8_t *)message, bytes,  (uint32_t)n,
+                  (uint32_t)capacity,       values, weir_cuda_rice_bytes(cuda)};
+  return WEIR_OK;
+}
+
+weir_status weir_cuda_wire_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                  uint32_t *index, float *value, size_t capacity, uint64_t *k) {
+  read_job job;
+  weir_status status = begin(cuda, n, message, bytes, capacity, value != NULL, &job);
+  if (status == WEIR_OK) {
+    status = read_list(cuda, job, index);
+  }
+  return status == WEIR_OK
+             ? weir_cuda_launch(cuda, "reading values",
+                                weir_cuda_grid(cuda, job.capacity, 4 * WEIR_CUDA_BLOCK),
+                                WEIR_CUDA_BLOCK, read_values, job.message,
+                                (const weir_read_state *)cuda->search, value, k, cuda->fault)
+             : status;
+}
+
+weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                     float *to, bool add) {
+  read_job job;
+  weir_status status = begin(cuda, n, message, bytes, cuda->k, true, &job);
+  if (status == WEIR_OK) {
+    status = read_list(cuda, job, cuda->read_index);
+  }
+  if (status == WEIR_OK && !add && n > 0) {
+    status = weir_cuda_launch(cuda, "clearing", weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK),
+                              WEIR_CUDA_BLOCK, clear, to, n, cuda->fault);
+  }
+  return status == WEIR_OK
+             ? weir_cuda_launch(
+                   cuda, "placing values", weir_cuda_grid(cuda, job.capacity, 4 * WEIR_CUDA_BLOCK),
+                   WEIR_CUDA_BLOCK, place_values, job.message,
+                   (const weir_read_state *)cuda->search, cuda->read_index, to, add, cuda->fault)
+             : status;
+}

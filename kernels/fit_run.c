@@ -1,0 +1,269 @@
+/* The work whose times are fitted, and the clock; fit_run.h. */
+#include "kernels/fit_run.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
+
+#include "base/base.h"
+#include "kernels/internal.h"
+#include "kernels/powersgd.h"
+
+/* So many different values; after them they repeat, and one draws no million of normals. */
+#define DRAWN ((size_t)1 << 14)
+#define HUGE_PAGE ((size_t)1 << 21)
+#define LINE 64
+#define BATCH_MOST 64
+
+/* A batch takes so long at the least, and some readings of a slow clock (a system call under an
+ * emulator). */
+static const double batch_s = 12e-6;
+static const double batch_clocks = 2.0;
+
+/* --- buffers ---------------------------------------------------------------------------------- */
+
+/* In large pages where the system has them: they are there sooner, and a gradient's walk through
+ * them costs what it costs in an engine's buffers after a while. */
+static void *allocate(size_t bytes) {
+  size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
+  void *memory = bytes < HUGE_PAGE ? malloc(bytes) : aligned_alloc(HUGE_PAGE, whole);
+  if (memory != NULL && bytes >= HUGE_PAGE) {
+    (void)madvise(memory, whole, MADV_HUGEPAGE); /* without, it is only slower */
+  }
+  return memory;
+}
+
+static void fill(weir_kernel_probe *p) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 1);
+  for (size_t i = 0; i < p->most; i++) {
+    p->g[i] = i < DRAWN ? 1e-3F * (float)weir_rng_normal(&rng) : p->g[i - DRAWN];
+  }
+  /* All three look like gradients. */
+  memcpy(p->r, p->g, p->most * sizeof *p->r);
+  memcpy(p->e, p->g, p->most * sizeof *p->e);
+  memset(p->sum, 0, p->most * sizeof *p->sum);
+  memset(p->value, 0, p->most * sizeof *p->value);
+}
+
+static void time_clock(weir_kernel_probe *p) {
+  p->clock = INFINITY;
+  for (int i = 0; i < 8; i++) {
+    double start = weir_thread_cpu_s();
+    p->clock = fmin(p->clock, weir_thread_cpu_s() - start);
+  }
+}
+
+double weir_kernel_since(const weir_kernel_probe *probe, double start) {
+  return fmax(weir_thread_cpu_s() - start - probe->clock, 0.0);
+}
+
+weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
+  weir_kernel_probe *p = calloc(1, sizeof *p);
+  *out = NULL;
+  if (p == NULL || most == 0 || most > SIZE_MAX / 64) {
+    free(p);
+    return weir_fail(WEIR_E_NOMEM, "no memory to time kernels on %zu elements", most);
+  }
+  p->most = most;
+  p->room = 8 * most + 4096;
+  float **const floats[] = {&p->g, &p->r, &p->e, &p->value, &p->sum};
+  bool enough = true;
+  for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+    *floats[i] = allocate(most * sizeof **floats[i]);
+    enough = enough && *floats[i] != NULL;
+  }
+  p->index = allocate(most * sizeof *p->index);
+  p->message = allocate(p->room);
+  weir_status status = weir_codec_context_create(&p->context);
+  if (!enough || !p->index || !p->message || status != WEIR_OK) {
+    weir_kernel_probe_free(p);
+    return weir_fail(WEIR_E_NOMEM, "no memory to time kernels on %zu elements", most);
+  }
+  fill(p);
+  time_clock(p);
+  *out = p;
+  return WEIR_OK;
+}
+
+void weir_kernel_probe_free(weir_kernel_probe *probe) {
+  if (probe == NULL) {
+    return;
+  }
+  free(probe->g);
+  free(probe->r);
+  free(probe->e);
+  free(probe->value);
+  free(probe->sum);
+  free(probe->index);
+  free(probe->message);
+  weir_codec_context_free(probe->context);
+  free(probe);
+}
+
+#if defined(__x86_64__)
+void weir_kernel_evict(const void *from, size_t bytes) {
+  const char *at = from;
+  for (size_t i = 0; i < bytes; i += LINE) {
+    _mm_clflush(at + i);
+  }
+  _mm_mfence();
+}
+#else
+void weir_kernel_evict(const void *from, size_t bytes) {
+  (void)from;
+  (void)bytes;
+}
+#endif
+
+/* --- a step ---------------------------------------------------------------------------------- */
+
+weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {
+  return (weir_kernel_run){
+      .probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .offset = {0, n}};
+}
+
+void weir_kernel_accumulate(const weir_kernel_probe *probe, size_t n) {
+  weir_moments moments = {0};
+  weir_ef_accumulate(probe->g, probe->r, probe->e, n, &moments);
+}
+
+/* The elements as a matrix; p, and q behind it, lie in value. */
+typedef struct thin {
+  size_t rows, columns, rank;
+  float *p, *q;
+} thin;
+
+static bool find_thin(const weir_kernel_run *run, thin *t) {
+  const size_t n = run->offset[1], whole = LINE / sizeof(float);
+  const size_t side = (size_t)sqrt((double)n);
+  t->columns = run->columns > 0 ? run->columns : side < whole ? side : side / whole * whole;
+  t->rows = t->columns > 0 ? n / t->columns : 0;
+  t->rank = weir_powersgd_rank(run->plan->cr);
+  t->p = run->probe->value;
+  t->q = run->probe->value + t->rank * t->rows;
+  return weir_powersgd_thins(t->rows, t->rows * t->columns, t->rank);
+}
+
+static void forget(weir_kernel_run *run) {
+  if (run->cold) {
+    double start = weir_thread_cpu_s();
+    weir_kernel_evict(run->probe->e, run->offset[1] * sizeof(float));
+    run->apart += weir_thread_cpu_s() - start;
+  }
+}
+
+static void compress_low_rank(weir_kernel_run *run) {
+  const weir_kernel_probe *probe = run->probe;
+  thin t;
+  if (!find_thin(run, &t)) {
+    return;
+  }
+  weir_powersgd_project(probe->e, t.rows, t.columns, probe->g, t.columns, t.rank, t.p);
+  weir_powersgd_orthogonalise(t.p, t.rows, t.rank);
+  forget(run);
+  weir_powersgd_project_back(probe->e, t.rows, t.columns, t.p, t.rank, t.q);
+  forget(run);
+  weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, probe->e, true);
+}
+
+static weir_status compress_selection(weir_kernel_run *run, const weir_layout *layout) {
+  weir_kernel_probe *p = run->probe;
+  weir_status status =
+      run->codec->draw != NULL
+          ? run->codec->draw(p->context, layout, run->plan->cr, 1, p->index, p->most, &run->k)
+          : run->codec->select(p->context, p->e, layout, run->plan->cr, p->index, p->most, &run->k);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  weir_gather(p->e, p->index, run->k, p->value);
+  weir_scatter_zero(p->e, p->index, run->k);
+  return run->codec->shared_indices ? WEIR_OK
+                                    : weir_wire_encode(run->offset[1], p->index, p->value, run->k,
+                                                       (weir_wire_format)run->plan->wire,
+                                                       p->message, p->room, &run->bytes, NULL);
+}
+
+weir_status weir_kernel_compress(weir_kernel_run *run) {
+  const weir_layout layout = {1, run->offset};
+  weir_kernel_probe *p = run->probe;
+  run->k = run->offset[1];
+  run->bytes = 0;
+  if (run->codec->low_rank) {
+    compress_low_rank(run);
+    return WEIR_OK;
+  }
+  if (run->codec->encode != NULL) {
+    return run->codec->encode(p->context, p->e, &layout, run->plan->cr, 1, p->message, p->room,
+                              &run->bytes);
+  }
+  if (!run->codec->dense) {
+    return compress_selection(run, &layout);
+  }
+  if (run->plan->codec == WEIR_CODEC_BF16) {
+    weir_bf16_encode(p->e, run->k, (uint16_t *)(void *)p->message, p->value);
+    run->bytes = 2 * run->k;
+  }
+  return WEIR_OK;
+}
+
+weir_status weir_kernel_decode(weir_kernel_run *run) {
+  const weir_layout layout = {1, run->offset};
+  weir_kernel_probe *p = run->probe;
+  thin t;
+  if (run->codec->low_rank) {
+    if (find_thin(run, &t)) {
+      weir_powersgd_expand(t.p, t.rows, t.q, t.columns, t.rank, p->sum, false);
+    }
+    return WEIR_OK;
+  }
+  if (run->codec->encode != NULL) {
+    return run->codec->decode(p->context, p->message, run->bytes, &layout, p->sum, true);
+  }
+  if (run->plan->codec == WEIR_CODEC_BF16) {
+    weir_bf16_decode((const uint16_t *)(const void *)p->message, run->k, p->sum);
+  } else if (!run->codec->dense && run->codec->shared_indices) {
+    weir_scatter_add(p->sum, p->index, p->value, run->k);
+  } else if (!run->codec->dense) {
+    return weir_wire_decode_add(p->context, p->message, run->bytes, run->offset[1], p->sum);
+  }
+  return WEIR_OK;
+}
+
+/* --- timing ---------------------------------------------------------------------------------- */
+
+double weir_kernel_middle(const weir_kernel_three *three) {
+  const double a = three->value[0], b = three->value[1], c = three->value[2];
+  if (three->count < 3) {
+    return three->count < 2 ? a : fmin(a, b);
+  }
+  return fmax(fmin(a, b), fmin(fmax(a, b), c));
+}
+
+static int batch_for(const weir_kernel_probe *probe, double seconds) {
+  double wanted = fmax(batch_s, batch_clocks * probe->clock);
+  return (int)fmin(ceil(wanted / fmax(seconds, 1e-9)), BATCH_MOST);
+}
+
+weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double seconds[2]) {
+  const int times[2] = {batch[0] > 0 ? batch[0] : 1, batch[1] > 0 ? batch[1] : 1};
+  weir_status status = WEIR_OK;
+  double start = weir_thread_cpu_s();
+  for (int i = 0; status == WEIR_OK && i < times[0]; i++) {
+    weir_kernel_accumulate(run->probe, run->offset[1]);
+    status = weir_kernel_compress(run);
+  }
+  seconds[0] = weir_kernel_since(run->probe, start) / times[0];
+  start = weir_thread_cpu_s();
+  for (int i = 0; status == WEIR_OK && i < times[1]; i++) {
+    status = weir_kernel_decode(run);
+  }
+  seconds[1] = weir_kernel_since(run->probe, start) / times[1];
+  for (int i = 0; i < 2; i++) {
+    batch[i] = batch[i] > 0 ? batch[i] : batch_for(run->probe, seconds[i]);
+  }
+  return status;
+}

@@ -1,0 +1,64 @@
+/* One step's work on a probe's buffers, for who times it: fit.c and fit_large.c. */
+#ifndef WEIR_KERNELS_FIT_RUN_H
+#define WEIR_KERNELS_FIT_RUN_H
+
+#include "kernels/fit.h"
+
+struct weir_kernel_probe {
+  size_t most, room;
+  float *g, *r, *e, *value, *sum;
+  uint32_t *index;
+  uint8_t *message;
+  weir_codec_context *context;
+  double clock; /* s that reading it takes */
+};
+
+/* n = offset[1] elements as one tensor under a plan, and what its message took.  Low rank takes
+ * them as a matrix of so many columns; 0: the squarest of whole cache lines. */
+typedef struct weir_kernel_run {
+  weir_kernel_probe *probe;
+  const weir_plan *plan;
+  const weir_codec *codec;
+  size_t offset[2];
+  size_t columns;
+  bool cold;    /* each pass of low rank over e finds it in memory */
+  double apart; /* s that this took, to be left out */
+  size_t k, bytes;
+} weir_kernel_run;
+weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *plan, size_t n);
+
+void weir_kernel_accumulate(const weir_kernel_probe *probe, size_t n); /* e = g + r */
+weir_status weir_kernel_compress(weir_kernel_run *run);                /* e into a message */
+weir_status weir_kernel_decode(weir_kernel_run *run);                  /* it into the sum */
+
+/* Seconds of processor time since start, less what reading the clock takes. */
+double weir_kernel_since(const weir_kernel_probe *probe, double start);
+
+/* Accumulate and compress, and decode: seconds of either, the mean of so many, one after the other.
+ * A batch of 0 becomes what makes it long enough for the clock; that run is for warming up. */
+weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double seconds[2]);
+
+/* The median of up to three values; the lesser of two. */
+typedef struct weir_kernel_three {
+  int count;
+  double value[3];
+} weir_kernel_three;
+static inline void weir_kernel_put(weir_kernel_three *three, double value) {
+  three->value[three->count++ % 3] = value;
+}
+double weir_kernel_middle(const weir_kernel_three *three);
+
+/* Put bytes out of all caches.  Where there is no instruction for it (not x86), nothing happens:
+ * what is beyond the caches is then taken to cost what is in them. */
+void weir_kernel_evict(const void *from, size_t bytes);
+
+/* Continues curves that end at the largest size that was run, up to one beyond `to`. */
+weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
+                                  size_t to, int runs, weir_kernel_cost *cost);
+/* Share of a step's data that comes from memory when it touches so many bytes and the last cache
+ * has so many: 0 up to a third of it, 1 from 8/3 on, and linear in the logarithm between. */
+double weir_kernel_beyond(double bytes, double cache);
+/* Bytes of the last cache, from sysfs or else sysconf; 32 MiB where neither knows. */
+double weir_kernel_last_cache(void);
+
+#endif
