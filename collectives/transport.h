@@ -147,7 +147,8 @@ typedef struct weir_tcp_options {
   int rank, size;
   int streams; /* connections between each two ranks, the same on all; 0 and 1: one.  More divide
                   long messages among them: on long links a loss then halves the window of one, and
-                  small receive windows add up.  A divided message leaves no flow sample. */
+                  small receive windows add up.  A divided message leaves no flow sample;
+                  survivors (shrink) go on over one. */
   double timeout_s;
 } weir_tcp_options;
 weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options);

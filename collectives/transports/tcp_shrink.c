@@ -104,7 +104,7 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
       old_rank[count++] = r;
     }
   tcp *self = NULL;
-  weir_status status = tcp_create(&self, u->old->job, own, count, u->old->streams);
+  const weir_status status = tcp_create(&self, u->old->job, own, count, 1);
   if (status != WEIR_OK) return status;
   const struct {
     uint64_t generation;
@@ -133,8 +133,7 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
   for (int n = 0; n < count; n++)
     if (n != own) tcp_settle(self, n);
   *out = self;
-  status = tcp_streams_open(self, NULL, u->deadline_s);
-  return status == WEIR_OK && count > 1 ? tcp_answerer_start(self) : status;
+  return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
 }
 
 static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp **out,
@@ -203,7 +202,7 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
   u.deadline_s = u.begun_s + timeout_s;
   u.look_s = u.begun_s + LOOK_S;
-  weir_status status = tcp_create(&u.next, old->job, t->rank, t->size, old->streams);
+  weir_status status = tcp_create(&u.next, old->job, t->rank, t->size, 1);
   if (status == WEIR_OK) status = keep_door(u.next, old);
   if (status == WEIR_OK)
     status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, generation);

@@ -68,7 +68,8 @@ typedef struct weir_options {
                         changes no bit of any result */
   int tcp_streams;   /* tcp: connections between each two ranks, 1 (default) to 8, the same on all.
                         Long messages are divided among them: on a long link with losses, each of
-                        which halves one connection's window only */
+                        which halves one connection's window only; survivors of a lost rank go on over
+                        one */
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;
 } weir_options;
