@@ -8,6 +8,7 @@
  * bucket, and is once it has been idle for as long as that takes. */
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "collectives/cost.h"
 #include "collectives/patterns/patterns.h"
@@ -45,7 +46,14 @@ typedef struct tree_place {
   int height, depth;
 } tree_place;
 
+/* Steps are predicted while they run, so groups of usual size need no allocation. */
+typedef struct desk {
+  _Alignas(16) unsigned char space[48 * 1024];
+  size_t used;
+} desk;
+
 typedef struct walk {
+  desk *desk;
   int n, chunks, top, rounds;
   double alpha, chunk_s;
   double bucket; /* chunks */
@@ -78,6 +86,26 @@ static moment ready(const walk *w, moment busy, moment now) {
   return later(w, busy, now);
 }
 
+/* --- memory --------------------------------------------------------------------------------- */
+
+static bool on_desk(const desk *d, const void *memory) {
+  const uintptr_t at = (uintptr_t)memory, begin = (uintptr_t)d->space;
+  return at >= begin && at < begin + sizeof d->space;
+}
+
+/* count items, all 0; put_away() afterwards. */
+static void *lay_out(desk *d, size_t count, size_t item) {
+  const size_t bytes = (count * item + 15) / 16 * 16;
+  if (bytes > sizeof d->space - d->used) return calloc(count, item);
+  void *memory = d->space + d->used;
+  d->used += bytes;
+  return memset(memory, 0, bytes);
+}
+
+static void put_away(const desk *d, void *memory) {
+  if (!on_desk(d, memory)) free(memory);
+}
+
 /* --- the heap ------------------------------------------------------------------------------- */
 
 static bool before(const event *a, const event *b) {
@@ -87,11 +115,13 @@ static bool before(const event *a, const event *b) {
 static void push(walk *w, event e) {
   if (w->events == w->room) {
     const long room = 2 * w->room + 64;
-    event *heap = realloc(w->heap, (size_t)room * sizeof *heap);
+    event *heap = lay_out(w->desk, (size_t)room, sizeof *heap);
     if (!heap) {
       w->failed = true;
       return;
     }
+    if (w->events > 0) memcpy(heap, w->heap, (size_t)w->events * sizeof *heap);
+    put_away(w->desk, w->heap);
     w->heap = heap;
     w->room = room;
   }
@@ -221,19 +251,21 @@ static void find_places(walk *w) {
 
 weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta,
                                       double burst) {
-  walk w = {.n = n, .chunks = weir_double_tree_chunks((size_t)bytes), .alpha = alpha};
+  desk d;
+  d.used = 0;
+  walk w = {.desk = &d, .n = n, .chunks = weir_double_tree_chunks((size_t)bytes), .alpha = alpha};
   const double chunk = bytes / (2.0 * w.chunks);
   const size_t ranks = (size_t)n;
   w.chunk_s = chunk * beta;
   w.bucket = chunk > 0 ? burst / chunk : 0;
-  w.place = calloc(ranks, sizeof *w.place);
-  w.out = calloc(ranks, sizeof *w.out);
-  w.in = calloc(ranks, sizeof *w.in);
-  w.at = calloc(ranks, sizeof *w.at);
+  w.place = lay_out(&d, ranks, sizeof *w.place);
+  w.out = lay_out(&d, ranks, sizeof *w.out);
+  w.in = lay_out(&d, ranks, sizeof *w.in);
+  w.at = lay_out(&d, ranks, sizeof *w.at);
   w.failed = !w.place || !w.out || !w.in || !w.at;
   if (!w.failed) {
     find_places(&w);
-    w.due = calloc(ranks * (size_t)w.rounds, sizeof *w.due);
+    w.due = lay_out(&d, ranks * (size_t)w.rounds, sizeof *w.due);
     w.failed = !w.due;
   }
   if (!w.failed) {
@@ -248,12 +280,12 @@ weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double 
       take(&w, &e);
     }
   }
-  free(w.heap);
-  free(w.due);
-  free(w.at);
-  free(w.in);
-  free(w.out);
-  free(w.place);
+  put_away(&d, w.heap);
+  put_away(&d, w.due);
+  put_away(&d, w.at);
+  put_away(&d, w.in);
+  put_away(&d, w.out);
+  put_away(&d, w.place);
   if (w.failed) return (weir_cost_terms){INFINITY, INFINITY}; /* never the cheapest */
   return (weir_cost_terms){w.last.latencies, w.last.chunks * chunk};
 }
