@@ -258,10 +258,7 @@ int weir_cmd_profile(int argc, char **argv) {
        "PLAN"},
       {"network", 'n', 0, G_OPTION_ARG_STRING, &job.network, "auto (default), tc, uml or sim",
        "NETWORK"},
-      {"clock", 'c', 0, G_OPTION_ARG_STRING, &job.clock,
-       "of User-Mode Linux: real (default), or free-cpu: processors take no time "
-       "(docs/scenarios.md)",
-       "CLOCK"},
+      {"clock", 'c', 0, G_OPTION_ARG_STRING, &job.clock, help_clock, "CLOCK"},
       {"turn", 't', 0, G_OPTION_ARG_STRING, &a.turn, "how long a division's turn is (6)", "STEPS"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &job.json, "print the comparison as JSON", NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},

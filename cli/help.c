@@ -5,7 +5,8 @@
 #include "cli.h"
 
 const char help_clock[] =
-    "of User-Mode Linux: real (default), or skip-idle: waiting takes no time outside "
+    "of User-Mode Linux: real (default); skip-idle: waiting takes no time outside; free-cpu: "
+    "processors take no time inside either, but for what gflops and layer_ms say "
     "(docs/scenarios.md)";
 
 static gboolean fit(uint32_t codec, uint32_t collective, double cr) {

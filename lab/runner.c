@@ -128,10 +128,6 @@ static weir_status parse_clock(weir_run *run) {
     return weir_fail(WEIR_E_INVALID,
                      "command line: --clock %s is unknown; expected real, skip-idle or free-cpu",
                      text);
-  if (run->clock == WEIR_UML_CLOCK_FREE_CPU && !run->options.profile)
-    return weir_fail(WEIR_E_INVALID,
-                     "command line: --clock free-cpu leaves out what workers compute, and is for "
-                     "weir profile and weir bench grid; expected real or skip-idle");
   if (run->clock == WEIR_UML_CLOCK_REAL || run->options.inside_uml) return WEIR_OK;
   if (run->network != WEIR_NETWORK_AUTO && run->network != WEIR_NETWORK_UML)
     return weir_fail(WEIR_E_INVALID,

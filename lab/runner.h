@@ -13,9 +13,9 @@ typedef struct weir_run_options {
   const char *out;     /* folder; made when the run begins */
   const char *policy;  /* NULL: the scenario's */
   const char *network; /* "auto", "tc", "uml" or "sim"; NULL: auto */
-  const char *clock; /* "real", "skip-idle" or, with profile, "free-cpu" (uml.h); NULL: real.  Those
-                        that are not real are User-Mode Linux's alone */
-  int64_t workers;   /* negative: the scenario's */
+  const char *clock;   /* "real", "skip-idle" or "free-cpu" (uml.h); NULL: real.  The others are
+                          User-Mode Linux's alone */
+  int64_t workers;     /* negative: the scenario's */
   bool has_seed;
   uint64_t seed;
   bool inside_uml; /* this is the command that runs inside User-Mode Linux: the network is tc,

@@ -95,7 +95,7 @@ for bits in bits: bits:foo bits:knapsack:0.5 bits:kmeans:2:0 bits:linear:x; do
 done
 refused "codec and collective apart" "fixed:star:0.1:ag" run good.ini --policy fixed:star:0.1:ag --out out
 refused "unknown clock" "clock sundial.*skip-idle" run good.ini --clock sundial --out out
-refused "a clock that is not for runs" "clock free-cpu.*expected real or skip-idle" run good.ini --clock free-cpu --out out
+refused "a clock without its machine, again" "clock free-cpu.*expected --network uml" run good.ini --clock free-cpu --network sim --out out
 refused "a clock without its machine" "clock skip-idle.*expected --network uml" run good.ini --clock skip-idle --network sim --out out
 refused "the same of many" "clock skip-idle.*expected --network uml" compare good.ini --clock skip-idle --network tc --out out
 WEIR_UML_KERNEL='' refused "a clock without a kernel" "clock skip-idle.*scripts/uml-kernel.sh" run good.ini --clock skip-idle --out out
