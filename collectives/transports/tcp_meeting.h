@@ -54,9 +54,10 @@ bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
 void tcp_meeting_close(tcp_meeting *m);
 
 tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation);
-/* Keep trying to connect until somebody listens or the deadline. */
-weir_status tcp_reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
-                      double deadline_s, int *fd);
+/* Call the ranks from `first` to this one, hear those above, until none is missing or the deadline;
+ * a call that was cut off is made again. */
+weir_status tcp_gather(tcp_meeting *m, const struct sockaddr_in *from, int first,
+                       double deadline_s);
 void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo);
 
 #endif

@@ -82,8 +82,8 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
 
 /* --- the other ranks ------------------------------------------------------------------------ */
 
-weir_status tcp_reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
-                      double deadline_s, int *fd) {
+static weir_status reach(const struct sockaddr_in *to, const struct sockaddr_in *from, int rank,
+                         double deadline_s, int *fd) {
   while (weir_now_s() < deadline_s) {
     const weir_status status = tcp_connect_once(to, from, deadline_s, fd);
     if (status != WEIR_OK || *fd >= 0) return status;
@@ -159,7 +159,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
   for (;;) {
     int fd = -1;
     bool known = false;
-    weir_status status = tcp_reach(to, from, 0, deadline_s, &fd);
+    weir_status status = reach(to, from, 0, deadline_s, &fd);
     if (status != WEIR_OK) return status;
     struct sockaddr_in local, remote;
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
@@ -181,24 +181,32 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
   }
 }
 
-/* Connect to the ranks between 0 and this one, hear those above, until all are there. */
-static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadline_s) {
+weir_status tcp_gather(tcp_meeting *m, const struct sockaddr_in *from, int first,
+                       double deadline_s) {
+  const tcp *self = m->self;
   const int rank = self->base.rank;
-  tcp_meeting *m = NULL;
-  weir_status status = tcp_meeting_open(&m, self, self->listener, HELLO_MESH, 0);
-  if (status != WEIR_OK) return status;
-  m->missing += rank - 1;
+  weir_status status = WEIR_OK;
+  if (rank > first) m->missing += rank - first;
   while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s) {
-    for (int r = 1; status == WEIR_OK && r < rank && m->guests < TCP_STRANGERS / 2; r++) {
+    for (int r = first; status == WEIR_OK && r < rank && m->guests < TCP_STRANGERS / 2; r++) {
       int fd = -1;
       if (tcp_meeting_has_called(m, r)) continue;
-      status = tcp_reach(&self->peer[r].data, from, r, deadline_s, &fd);
+      status = reach(&self->peer[r].data, from, r, deadline_s, &fd);
       if (status == WEIR_OK) tcp_meeting_call(m, r, fd);
     }
     const double slice_s = weir_now_s() + SLICE_S;
     if (status == WEIR_OK)
       status = tcp_meeting_hold(m, slice_s < deadline_s ? slice_s : deadline_s);
   }
+  return status;
+}
+
+/* Connect to the ranks between 0 and this one, hear those above, until all are there. */
+static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadline_s) {
+  tcp_meeting *m = NULL;
+  weir_status status = tcp_meeting_open(&m, self, self->listener, HELLO_MESH, 0);
+  if (status != WEIR_OK) return status;
+  status = tcp_gather(m, from, 1, deadline_s);
   if (status == WEIR_OK && m->missing > 0) status = absent(m, 1);
   for (int r = 1; status == WEIR_OK && r < self->base.size; r++) {
     self->peer[r].fd = m->arrival[r].fd;

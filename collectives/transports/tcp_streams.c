@@ -6,8 +6,6 @@
 #include "base/base.h"
 #include "collectives/transports/tcp_meeting.h"
 
-#define SLICE_S 0.05 /* how soon a call that was cut off is made again */
-
 tcp_part tcp_part_of(const tcp *self, size_t bytes, int stream) {
   if (self->streams <= 1 || bytes < TCP_DIVIDE_LEAST)
     return (tcp_part){stream == 0, 0, stream == 0 ? bytes : 0};
@@ -20,24 +18,10 @@ tcp_part tcp_part_of(const tcp *self, size_t bytes, int stream) {
 }
 
 static weir_status meet(tcp_meeting *m, const struct sockaddr_in *from, double deadline_s) {
-  tcp *self = m->self;
-  const int rank = self->base.rank;
-  weir_status status = WEIR_OK;
-  m->missing += rank;
-  while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s) {
-    for (int r = 0; status == WEIR_OK && r < rank && m->guests < TCP_STRANGERS / 2; r++) {
-      int fd = -1;
-      if (tcp_meeting_has_called(m, r)) continue;
-      status = tcp_reach(&self->peer[r].data, from, r, deadline_s, &fd);
-      if (status == WEIR_OK) tcp_meeting_call(m, r, fd);
-    }
-    const double slice_s = weir_now_s() + SLICE_S;
-    if (status == WEIR_OK)
-      status = tcp_meeting_hold(m, slice_s < deadline_s ? slice_s : deadline_s);
-  }
+  weir_status status = tcp_gather(m, from, 0, deadline_s);
   if (status == WEIR_OK && m->missing > 0)
-    status = weir_fail(WEIR_E_TIMEOUT, "rank %d: stream %u does not reach all ranks in time", rank,
-                       m->terms.stream);
+    status = weir_fail(WEIR_E_TIMEOUT, "rank %d: stream %u does not reach all ranks in time",
+                       m->self->base.rank, m->terms.stream);
   return status;
 }
 
