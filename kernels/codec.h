@@ -52,6 +52,14 @@ weir_status weir_pool_create(weir_pool **out, unsigned threads);           /* 1.
 void weir_pool_free(weir_pool *pool);                                      /* NULL is allowed */
 void weir_codec_context_use(weir_codec_context *context, weir_pool *pool); /* NULL: no threads */
 
+/* Memory for selecting, at a multiple of 4 bytes: as far as it suffices, no memory of the context's
+ * own is taken.  Until it is lent other memory, or NULL. */
+void weir_codec_context_lend(weir_codec_context *context, void *memory, size_t bytes);
+/* Bytes that suffice for keeping k of n elements, or of so many in tensors; 0: it takes none, or
+ * what a fit of the gradient says (sidco below a sixteenth: at most the gradient's). */
+struct weir_codec;
+size_t weir_select_room(const struct weir_codec *codec, size_t n, size_t k, bool threads);
+
 /* What becomes of decoded values. */
 typedef enum weir_decoding {
   WEIR_DECODE_STORE = 0,
@@ -155,14 +163,13 @@ void weir_bf16_decode(const uint16_t *x, size_t n, float *out);
 
 /* A message of k (index, value) pairs out of n elements.  Little-endian header of
  * WEIR_WIRE_HEADER bytes (k, n, index encoding, value encoding), then indices, then values.
- * Index encodings: u32, bitmap (n/8 bytes) or bit-packed deltas; the auto formats take the
- * smallest. */
+ * Index encodings: u32, bitmap (n/8 bytes) or Elias-Fano; the auto formats take the smallest. */
 #define WEIR_WIRE_HEADER 16
 
-/* Most bytes that k of n elements can take in the given format. */
+/* Bytes that k of n elements take in the given format, whichever they are; fewer of fewer elements
+ * take no more. */
 size_t weir_wire_bound(size_t n, size_t k, weir_wire_format format);
-/* Expected bytes for planning: what a typical message of k out of n takes in the given format
- * (indices spread at random).  with_values false: the index list alone (for ART's broadcast). */
+/* The same for planning.  with_values false: the index list alone (for ART's broadcast). */
 double weir_wire_expected(size_t n, size_t k, weir_wire_format format, bool with_values);
 
 /* Encode.  value may be NULL: the index list alone.  index strictly ascending, < n.  When error is

@@ -6,7 +6,6 @@
  * whose squared error is ||e||^2 - ||e||_1^2 / d.  The residual is the caller's, as always. */
 #include <math.h>
 
-#include "base/base.h"
 #include "kernels/encoder.h"
 
 static void encode_tensor(const weir_unit_format *format, const float *x, size_t count,
@@ -55,36 +54,16 @@ weir_status weir_efsignsgd_encode(weir_codec_context *context, const float *e,
                                   const weir_layout *layout, double cr, uint64_t seed, void *out,
                                   size_t capacity, size_t *bytes) {
   (void)context;
-  *bytes = 0;
-  if (cr != 1.0 / 32) {
-    return weir_fail(WEIR_E_INVALID, "efsignsgd takes 1 bit, ratio 0.03125, not %g", cr);
-  }
-  return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
-}
-
-/* Is this such a message, of n elements? */
-static weir_status open_message(const void *message, size_t bytes, size_t n) {
-  weir_encoded head;
-  weir_status status = weir_encoded_open(WEIR_CODEC_EFSIGNSGD, message, bytes, n, &head);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (head.bits != 1 || head.unit != 0 || head.mode != 0) {
-    return weir_encoded_malformed(WEIR_CODEC_EFSIGNSGD, "unknown bits, unit or mode");
-  }
-  return WEIR_OK;
+  return weir_fixed_encode(&format, e, layout, cr, seed, out, capacity, bytes);
 }
 
 weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
                                   const weir_layout *layout, float *to, weir_decoding how) {
   (void)context;
-  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
-  return status == WEIR_OK ? weir_units_decode(NULL, &format, message, bytes, layout, to, how)
-                           : status;
+  return weir_fixed_decode(&format, 0, message, bytes, layout, to, how);
 }
 
 weir_status weir_efsignsgd_check(const void *message, size_t bytes, const weir_layout *layout,
                                  double *peak) {
-  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
-  return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
+  return weir_fixed_check(&format, 0, message, bytes, layout, peak);
 }

@@ -72,6 +72,18 @@ weir_status weir_units_decode(weir_codec_context *context, const weir_unit_forma
 weir_status weir_units_check(const weir_unit_format *format, const void *message, size_t bytes,
                              const weir_layout *layout, double *peak);
 
+/* encode(), decode() and check() of a codec whose messages are its format's alone: tensors are the
+ * units, every element takes format->head.bits bits (so the ratio is bits / 32), and modes go up
+ * to `modes`.  encode() writes format->head.mode; threads are not used. */
+weir_status weir_fixed_encode(const weir_unit_format *format, const float *e,
+                              const weir_layout *layout, double cr, uint64_t seed, void *out,
+                              size_t capacity, size_t *bytes);
+weir_status weir_fixed_decode(const weir_unit_format *format, uint8_t modes, const void *message,
+                              size_t bytes, const weir_layout *layout, float *to,
+                              weir_decoding how);
+weir_status weir_fixed_check(const weir_unit_format *format, uint8_t modes, const void *message,
+                             size_t bytes, const weir_layout *layout, double *peak);
+
 /* Write a message's header after checking sizes. */
 weir_status weir_encoded_begin(const weir_encoded *head, size_t n, size_t bound, void *out,
                                size_t capacity);

@@ -15,7 +15,13 @@ struct weir_codec_context {
   size_t capacity;    /* candidates that fit (slack beyond it) */
   float *magnitude;   /* of the candidates */
   uint32_t *position; /* of the candidates, ascending */
-  uint64_t *mark;     /* a bit an element, for drawing and for decoding */
+  /* The above lie in what has been lent, or are these. */
+  size_t own_capacity;
+  float *own_magnitude;
+  uint32_t *own_position;
+  void *lent;
+  size_t lent_bytes;
+  uint64_t *mark; /* a bit an element, for drawing and for decoding */
   size_t mark_words;
   weir_pool *pool; /* borrowed; NULL: one thread */
 };
@@ -25,6 +31,8 @@ struct weir_codec_context {
 size_t weir_compact(weir_codec_context *context, const float *e, size_t n, uint32_t bits,
                     size_t most);
 
+/* Bytes of room for so many candidates. */
+size_t weir_context_room(size_t candidates, bool threads);
 /* Room for candidates; keeps what is there when it suffices. */
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates);
 
@@ -142,36 +150,44 @@ weir_decode_fn weir_fp16_decode, weir_qsgd_decode, weir_terngrad_decode, weir_on
 typedef enum weir_index_encoding {
   WEIR_INDEX_U32 = 0,    /* 4 bytes an index */
   WEIR_INDEX_BITMAP = 1, /* bit i of n says whether i is kept */
-  WEIR_INDEX_RICE = 2,   /* gaps, bit-packed (wire_index.c) */
+  WEIR_INDEX_ELIAS = 2,  /* buckets and low bits (wire_elias.c) */
   WEIR_INDEX_COUNT = 3
 } weir_index_encoding;
 
 typedef struct weir_index_code {
   weir_index_encoding encoding;
-  unsigned shift; /* Rice parameter; 0 for the others */
+  unsigned shift; /* low bits of an Elias-Fano list; 0 for the others */
   size_t bytes;   /* length of the encoded list */
 } weir_index_code;
 
-/* The code of the given list: u32 when automatic is false, else the shortest. */
-weir_index_code weir_index_choose(size_t n, const uint32_t *index, size_t k, bool automatic);
-void weir_index_write(weir_index_code code, const uint32_t *index, size_t k, uint8_t *out);
-/* Longest and expected lengths under weir_index_choose(automatic). */
-size_t weir_index_bound(size_t n, size_t k);
-double weir_index_expected(size_t n, size_t k);
+/* The code of a list of k of n indices, whichever: u32 when automatic is false, else the
+ * shortest. */
+weir_index_code weir_index_choose(size_t n, size_t k, bool automatic);
+void weir_index_write(weir_index_code code, size_t n, const uint32_t *index, size_t k,
+                      uint8_t *out);
 
 /* Reads an untrusted list piece by piece.  Every piece is ascending, goes on ascending from the
- * one before, and is below n.  code.bytes has been checked where it follows from k (u32) or n
- * (bitmap), and no more than k indices are asked for. */
+ * one before, and is below n.  code.bytes has been checked: it follows from k and n, and an
+ * Elias-Fano list has k >= 1.  No more than k indices are asked for. */
 typedef struct weir_index_reader {
   weir_index_code code;
   const uint8_t *data;
-  size_t n;
-  uint64_t next; /* smallest index that may come next */
-  uint64_t at;   /* bytes (u32), elements (bitmap) or bits (Rice) consumed */
+  size_t n, k;
+  uint64_t next;  /* smallest index that may come next */
+  uint64_t at;    /* bytes (u32), elements (bitmap) or bits (Elias-Fano, first section) consumed */
+  uint64_t taken; /* indices read (Elias-Fano) */
 } weir_index_reader;
 /* Exactly count more indices; false: malformed. */
 bool weir_index_read(weir_index_reader *reader, uint32_t *index, size_t count);
 /* After the last index: nothing is left over, spare bits are zero. */
 bool weir_index_done(const weir_index_reader *reader);
+
+/* The same for Elias-Fano lists alone, and for who reads them in another way: the sections, and
+ * whether the first ends with a bucket and no spare bit is set. */
+void weir_elias_write(size_t n, const uint32_t *index, size_t k, unsigned shift, uint8_t *out);
+bool weir_elias_read(weir_index_reader *reader, uint32_t *index, size_t count);
+bool weir_elias_done(const weir_index_reader *reader);
+weir_elias weir_elias_open(const weir_index_reader *reader);
+bool weir_elias_sealed(const weir_elias *list);
 
 #endif

@@ -90,6 +90,19 @@ weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uin
   return weir_context_reserve(context, expected > WEIR_SAMPLE ? (size_t)expected : WEIR_SAMPLE);
 }
 
+size_t weir_select_room(const weir_codec *codec, size_t n, size_t k, bool threads) {
+  if (codec->select == NULL || !weir_listable(n, k)) {
+    return 0;
+  }
+  double share = (double)k / (double)n * WEIR_SAMPLE;
+  double rank = share + 4.0 * sqrt(share) + 9.0;
+  size_t count = (size_t)((rank + 4.0 * sqrt(rank) + 8.0) / WEIR_SAMPLE * (double)n);
+  if (codec->id == WEIR_CODEC_DGC && count < 2 * k) {
+    count = 2 * k;
+  }
+  return weir_context_room(count > WEIR_SAMPLE ? count : WEIR_SAMPLE, threads);
+}
+
 /* Is the k-th largest magnitude exactly bits?  So it is when ties in bulk spoil the short list. */
 static bool is_kth(const float *e, size_t n, size_t k, uint32_t bits, weir_kth *kth) {
   enum { BLOCK = 4096 }; /* still in the first cache for the second count */

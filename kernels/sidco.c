@@ -92,6 +92,20 @@ static size_t narrow(weir_codec_context *context, size_t count, uint32_t bits) {
 
 static bool usable(double threshold) { return threshold > 0.0 && threshold < (double)FLT_MAX; }
 
+/* Room for those that reach bits: for half of n, and where what has been lent does not hold so many
+ * but as many as there are, for these.  *most: how many there is room for. */
+static weir_status reserve(weir_codec_context *context, const float *e, size_t n, uint32_t bits,
+                           size_t *most) {
+  *most = n / 2;
+  if (context->lent != NULL &&
+      weir_context_room(*most, context->pool != NULL) > context->lent_bytes) {
+    const size_t reach = weir_cpu()->count(e, n, bits);
+    const bool fits = weir_context_room(reach, context->pool != NULL) <= context->lent_bytes;
+    if (fits && reach < *most) *most = reach;
+  }
+  return weir_context_reserve(context, *most);
+}
+
 weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, size_t n, size_t k,
                                  weir_sidco_fit fit, double *threshold, size_t *listed) {
   double left = (double)k / (double)n;
@@ -111,12 +125,13 @@ weir_status weir_sidco_threshold(weir_codec_context *context, const float *e, si
     }
     left /= STAGE_SHARE;
     if (first) {
-      weir_status status = weir_context_reserve(context, n / 2);
+      size_t most;
+      weir_status status = reserve(context, e, n, weir_bits_reaching(eta), &most);
       if (status != WEIR_OK) {
         return status;
       }
-      /* Not the room there is: what is kept must not depend on what the context did before. */
-      count = weir_compact(context, e, n, weir_bits_reaching(eta), n / 2);
+      /* Never more than half, whatever room there is: what is kept must not depend on that. */
+      count = weir_compact(context, e, n, weir_bits_reaching(eta), most);
       x = context->magnitude;
     } else {
       count = narrow(context, count, weir_bits_reaching(eta));

@@ -97,39 +97,20 @@ weir_status weir_terngrad_encode(weir_codec_context *context, const float *e,
                                  const weir_layout *layout, double cr, uint64_t seed, void *out,
                                  size_t capacity, size_t *bytes) {
   (void)context;
-  *bytes = 0;
-  if (cr != 2.0 / 32) {
-    return weir_fail(WEIR_E_INVALID, "terngrad takes 2 bits, ratio 0.0625, not %g", cr);
-  }
-  return weir_terngrad_encode_with(e, layout, (weir_terngrad_options){.clip = true}, seed, out,
-                                   capacity, bytes);
-}
-
-/* Is this such a message, of n elements? */
-static weir_status open_message(const void *message, size_t bytes, size_t n) {
-  weir_encoded head;
-  weir_status status = weir_encoded_open(WEIR_CODEC_TERNGRAD, message, bytes, n, &head);
-  if (status != WEIR_OK) {
-    return status;
-  }
-  if (head.bits != 2 || head.unit != 0 || head.mode > (MODE_UNCLIPPED | MODE_UNBIASED)) {
-    return weir_encoded_malformed(WEIR_CODEC_TERNGRAD, "unknown bits, unit or mode");
-  }
-  return WEIR_OK;
+  weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
+  return weir_fixed_encode(&format, e, layout, cr, seed, out, capacity, bytes);
 }
 
 weir_status weir_terngrad_decode(weir_codec_context *context, const void *message, size_t bytes,
                                  const weir_layout *layout, float *to, weir_decoding how) {
   (void)context;
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
-  return status == WEIR_OK ? weir_units_decode(NULL, &format, message, bytes, layout, to, how)
-                           : status;
+  return weir_fixed_decode(&format, MODE_UNCLIPPED | MODE_UNBIASED, message, bytes, layout, to,
+                           how);
 }
 
 weir_status weir_terngrad_check(const void *message, size_t bytes, const weir_layout *layout,
                                 double *peak) {
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
-  weir_status status = open_message(message, bytes, layout->offset[layout->tensors]);
-  return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
+  return weir_fixed_check(&format, MODE_UNCLIPPED | MODE_UNBIASED, message, bytes, layout, peak);
 }

@@ -6,7 +6,7 @@
  *   byte  12    index encoding (weir_index_encoding)
  *   byte  13    value encoding: 0 no values, 1 fp32, 2 bf16, 3 fp16 (an exponent of all ones, which
  *               no encoder writes, reads as the next power of two: never Inf or NaN)
- *   byte  14    Rice parameter, 0 for the other index encodings
+ *   byte  14    low bits of an Elias-Fano list, 0 for the other index encodings
  *   byte  15    0
  *   then        the index list, to a whole byte, then the k values
  *
@@ -24,15 +24,15 @@ static weir_value_encoding values_of(weir_wire_format format) {
 
 size_t weir_wire_bound(size_t n, size_t k, weir_wire_format format) {
   k = k < n ? k : n;
-  size_t list = format == WEIR_WIRE_PAPER ? 4 * k : weir_index_bound(n, k);
+  size_t list = weir_index_choose(n, k, format != WEIR_WIRE_PAPER).bytes;
   return WEIR_WIRE_HEADER + list + k * weir_value_bytes[values_of(format)];
 }
 
 double weir_wire_expected(size_t n, size_t k, weir_wire_format format, bool with_values) {
   k = k < n ? k : n;
-  double list = format == WEIR_WIRE_PAPER ? 4.0 * (double)k : weir_index_expected(n, k);
-  double values = with_values ? (double)(k * weir_value_bytes[values_of(format)]) : 0.0;
-  return WEIR_WIRE_HEADER + list + values;
+  size_t values = with_values ? k * weir_value_bytes[values_of(format)] : 0;
+  return (double)(WEIR_WIRE_HEADER + weir_index_choose(n, k, format != WEIR_WIRE_PAPER).bytes +
+                  values);
 }
 
 /* --- encoding -------------------------------------------------------------------------------- */
@@ -44,13 +44,11 @@ static weir_status check_list(size_t n, const uint32_t *index, size_t k) {
   if (k > n) {
     return weir_fail(WEIR_E_INVALID, "%zu indices out of %zu elements", k, n);
   }
-  uint64_t next = 0;
-  bool ascending = true;
-  for (size_t i = 0; i < k; i++) {
-    ascending &= index[i] >= next;
-    next = (uint64_t)index[i] + 1;
+  uint32_t falls = 0;
+  for (size_t i = 1; i < k; i++) {
+    falls |= index[i] <= index[i - 1];
   }
-  if (!ascending || next > n) {
+  if (falls || (k > 0 && index[k - 1] >= n)) {
     return weir_fail(WEIR_E_INVALID, "indices are not strictly ascending below %zu", n);
   }
   return WEIR_OK;
@@ -95,7 +93,7 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
   if (status != WEIR_OK) {
     return status;
   }
-  weir_index_code code = weir_index_choose(n, index, k, format != WEIR_WIRE_PAPER);
+  weir_index_code code = weir_index_choose(n, k, format != WEIR_WIRE_PAPER);
   weir_value_encoding values = value != NULL ? values_of(format) : WEIR_VALUES_NONE;
   size_t total = WEIR_WIRE_HEADER + code.bytes + k * weir_value_bytes[values];
   if (capacity < total) {
@@ -110,7 +108,7 @@ weir_status weir_wire_encode(size_t n, const uint32_t *index, const float *value
   memcpy(head.magic, weir_wire_magic, sizeof head.magic);
   uint8_t *to = out;
   memcpy(to, &head, sizeof head);
-  weir_index_write(code, index, k, to + sizeof head);
+  weir_index_write(code, n, index, k, to + sizeof head);
   if (values != WEIR_VALUES_NONE && k > 0) {
     write_values(values, value, k, to + sizeof head + code.bytes, error);
   }

@@ -46,11 +46,12 @@ typedef struct weir_wire_parts {
 weir_status weir_wire_malformed(const char *what);
 weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n,
                             weir_wire_parts *out);
+/* Is its list good?  wire_spread.c. */
+bool weir_wire_good_list(const weir_wire_parts *message);
 /* values[from .. from + count) as floats. */
 void weir_wire_values(const weir_wire_parts *message, size_t from, size_t count, float *value);
 
-/* --- an index list as masks;
- * wire_mask.c ------------------------------------------------------- */
+/* --- an index list as masks; wire_mask.c ----------------------------------------------------- */
 
 /* Words that a buffer of masks has behind those asked for. */
 #define WEIR_MASK_SLACK 8
@@ -60,27 +61,29 @@ void weir_wire_values(const weir_wire_parts *message, size_t from, size_t count,
  * masks fall on lines of memory wherever the gradient begins. */
 typedef struct weir_mask_reader {
   weir_index_reader list;
-  size_t k;                        /* indices in the list */
   unsigned lead;                   /* 0..63 */
-  const uint64_t *table;           /* of codes, while it is read by one */
+  bool flat;                       /* read as masks, and not index by index */
   size_t word;                     /* masks read */
   size_t seen;                     /* bits in them */
-  uint64_t carry[WEIR_MASK_SLACK]; /* bits already read of the masks that follow */
+  uint64_t before;                 /* bits of the last mask read that lie in the next one */
+  weir_elias sections;             /* of an Elias-Fano list that is read as masks: */
+  weir_elias_masks elias;          /* how far */
+  uint64_t carry[WEIR_MASK_SLACK]; /* what it has given of the masks that follow, */
+  size_t ahead;                    /* so many bytes */
   size_t read, listed, taken;      /* indices read so far, in piece, and of those used */
   uint32_t piece[WEIR_MASK_PIECE];
 } weir_mask_reader;
 
-void weir_masks_start(weir_mask_reader *reader, const weir_index_reader *list, size_t k,
-                      unsigned lead);
-/* Is the list read a mask at a time, and not index by index? */
-bool weir_masks_dense(const weir_index_reader *list, size_t k);
+void weir_masks_start(weir_mask_reader *reader, const weir_index_reader *list, unsigned lead);
+/* Is the list read as masks, and not index by index? */
+bool weir_masks_flat(const weir_index_reader *list);
+/* Is the list worth masks for its values' places? */
+bool weir_masks_dense(const weir_index_reader *list);
 /* Masks of the whole gradient. */
 size_t weir_masks_words(const weir_mask_reader *reader);
 /* The next words masks, and how many bits are set in them: never more than k in all.  mask has room
- * for WEIR_MASK_SLACK more.  false: malformed.  Some of the job `meanwhile` (NULL: none), over
- * other masks, may be done on the way. */
-bool weir_masks_read(weir_mask_reader *reader, uint64_t *mask, size_t words, size_t *ones,
-                     weir_spread_job *meanwhile);
+ * for WEIR_MASK_SLACK more.  false: malformed. */
+bool weir_masks_read(weir_mask_reader *reader, uint64_t *mask, size_t words, size_t *ones);
 /* After the last mask, which is given again: the list is at its end, has k indices, and none is out
  * of range. */
 bool weir_masks_done(const weir_mask_reader *reader, uint64_t last);

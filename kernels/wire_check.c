@@ -7,31 +7,21 @@
 /* Largest magnitude of a message's values; infinite when one of them is not finite. */
 static double peak_of(const weir_wire_parts *message) {
   float value[WEIR_WIRE_PIECE];
-  float peak = 0.0F;
-  bool finite = true;
+  int32_t peak = 0; /* magnitudes are ordered as their bits are */
   for (size_t done = 0; done < message->k; done += WEIR_WIRE_PIECE) {
     size_t rest = message->k - done;
     size_t count = rest < WEIR_WIRE_PIECE ? rest : WEIR_WIRE_PIECE;
     weir_wire_values(message, done, count, value);
     for (size_t i = 0; i < count; i++) {
-      float size = fabsf(value[i]);
-      finite = finite && size <= FLT_MAX;
-      peak = size > peak ? size : peak;
+      int32_t bits;
+      memcpy(&bits, &value[i], sizeof bits);
+      bits &= INT32_MAX;
+      peak = bits > peak ? bits : peak;
     }
   }
-  return finite ? (double)peak : (double)INFINITY;
-}
-
-static bool good_list(const weir_wire_parts *message) {
-  uint32_t index[WEIR_WIRE_PIECE];
-  weir_index_reader list = message->list;
-  for (size_t done = 0; done < message->k; done += WEIR_WIRE_PIECE) {
-    size_t rest = message->k - done;
-    if (!weir_index_read(&list, index, rest < WEIR_WIRE_PIECE ? rest : WEIR_WIRE_PIECE)) {
-      return false;
-    }
-  }
-  return weir_index_done(&list);
+  float most;
+  memcpy(&most, &peak, sizeof most);
+  return most <= FLT_MAX ? (double)most : (double)INFINITY;
 }
 
 weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,
@@ -45,7 +35,7 @@ weir_status weir_wire_check(weir_codec_context *context, const void *message, si
   if (in.values == NULL) {
     return weir_wire_malformed("values are missing");
   }
-  if (!good_list(&in)) {
+  if (!weir_wire_good_list(&in)) {
     return weir_wire_malformed("bad index list");
   }
   *peak = peak_of(&in);

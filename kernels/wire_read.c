@@ -7,6 +7,20 @@ weir_status weir_wire_malformed(const char *what) {
   return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %s", what);
 }
 
+/* The code that a header names; an Elias-Fano list is taken where it is the shortest, and with the
+ * one parameter that makes it so. */
+static bool code_of(const weir_wire_header *head, weir_index_code *code) {
+  weir_index_code shortest = weir_index_choose(head->n, head->k, true);
+  switch (head->index_encoding) {
+    case WEIR_INDEX_U32: *code = (weir_index_code){WEIR_INDEX_U32, 0, 4 * (size_t)head->k}; break;
+    case WEIR_INDEX_BITMAP:
+      *code = (weir_index_code){WEIR_INDEX_BITMAP, 0, ((size_t)head->n + 7) / 8};
+      break;
+    default: *code = shortest; break;
+  }
+  return head->index_encoding == code->encoding && head->shift == code->shift;
+}
+
 weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n,
                             weir_wire_parts *out) {
   weir_wire_header head;
@@ -20,9 +34,7 @@ weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n
   if (head.n != expected_n || head.k > head.n) {
     return weir_wire_malformed("wrong number of elements");
   }
-  bool rice = head.index_encoding == WEIR_INDEX_RICE;
-  if (head.index_encoding >= WEIR_INDEX_COUNT || head.value_encoding >= WEIR_VALUES_COUNT ||
-      head.shift > (rice ? 31 : 0)) {
+  if (head.index_encoding >= WEIR_INDEX_COUNT || head.value_encoding >= WEIR_VALUES_COUNT) {
     return weir_wire_malformed("unknown encoding");
   }
   size_t values = head.k * weir_value_bytes[head.value_encoding];
@@ -30,19 +42,15 @@ weir_status weir_wire_parse(const void *message, size_t bytes, size_t expected_n
     return weir_wire_malformed("values cut off");
   }
   size_t list = bytes - sizeof head - values;
-  bool bitmap = head.index_encoding == WEIR_INDEX_BITMAP;
-  if ((head.index_encoding == WEIR_INDEX_U32 && list != 4 * (size_t)head.k) ||
-      (bitmap && list != ((size_t)head.n + 7) / 8)) {
+  weir_index_code code;
+  if (!code_of(&head, &code) || list != code.bytes) {
     return weir_wire_malformed("wrong length");
   }
   const uint8_t *data = (const uint8_t *)message + sizeof head;
   out->k = head.k;
   out->encoding = (weir_value_encoding)head.value_encoding;
   out->values = out->encoding != WEIR_VALUES_NONE ? data + list : NULL;
-  out->list =
-      (weir_index_reader){.code = {(weir_index_encoding)head.index_encoding, head.shift, list},
-                          .data = data,
-                          .n = head.n};
+  out->list = (weir_index_reader){.code = code, .data = data, .n = head.n, .k = head.k};
   return WEIR_OK;
 }
 

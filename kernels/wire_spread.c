@@ -76,9 +76,9 @@ static const float *take_values(values *v, size_t count) {
 }
 
 /* At most BLOCK masks from the word-th on, ones bits in all: elements at either end that are no
- * whole mask at once, and what is in between as the caller's job. */
-static weir_spread_job begin_block(const spread *s, size_t word, const uint64_t *mask, size_t words,
-                                   values *v, size_t ones) {
+ * whole mask one by one, and what is in between at once. */
+static void spread_block(const spread *s, size_t word, const uint64_t *mask, size_t words,
+                         values *v, size_t ones) {
   const float *value = take_values(v, ones);
   size_t at = 64 * word - (word > 0 ? s->lead : 0);
   if (word == 0 && s->lead > 0) {
@@ -89,47 +89,33 @@ static weir_spread_job begin_block(const spread *s, size_t word, const uint64_t 
     words--;
   }
   size_t whole = (s->n - at) / 64 < words ? (s->n - at) / 64 : words;
+  value += s->add ? weir_cpu()->spread_add(mask, whole, value, s->to + at)
+                  : weir_cpu()->spread(mask, whole, value, s->to + at, s->stream);
   if (whole < words) {
     size_t rest = at + 64 * whole;
-    (void)spread_few(s, mask[whole], rest, s->n - rest, value + weir_cpu()->ones(mask, whole));
-  }
-  return (weir_spread_job){mask, whole, value, s->to + at, s->stream};
-}
-
-static void end_block(const spread *s, weir_spread_job job) {
-  if (s->add) {
-    (void)weir_cpu()->spread_add(job.mask, job.words, job.value, job.to);
-  } else {
-    (void)weir_cpu()->spread(job.mask, job.words, job.value, job.to, job.stream);
+    (void)spread_few(s, mask[whole], rest, s->n - rest, value);
   }
 }
 
-/* Over the whole list, block by block, each spread while the next is read; s NULL: only to see
- * whether the list is good. */
+/* Over the whole list, block by block; s NULL: only to see whether the list is good. */
 static bool walk(const weir_wire_parts *message, unsigned lead, const spread *s) {
-  uint64_t masks[2][BLOCK + WEIR_MASK_SLACK];
+  uint64_t mask[BLOCK + WEIR_MASK_SLACK];
   uint64_t last = 0;
-  weir_spread_job job = {.words = 0};
   weir_mask_reader reader;
   values v;
   start_values(&v, message, 0);
-  weir_masks_start(&reader, &message->list, message->k, lead);
+  weir_masks_start(&reader, &message->list, lead);
   size_t words = weir_masks_words(&reader);
   for (size_t word = 0; word < words; word += BLOCK) {
-    uint64_t *mask = masks[word / BLOCK % 2];
     size_t part = words - word < BLOCK ? words - word : BLOCK;
     size_t ones = 0;
-    if (!weir_masks_read(&reader, mask, part, &ones, s != NULL && !s->add ? &job : NULL)) {
+    if (!weir_masks_read(&reader, mask, part, &ones)) {
       return false;
     }
     if (s != NULL) {
-      end_block(s, job);
-      job = begin_block(s, word, mask, part, &v, ones);
+      spread_block(s, word, mask, part, &v, ones);
     }
     last = mask[part - 1];
-  }
-  if (s != NULL) {
-    end_block(s, job);
   }
   return weir_masks_done(&reader, last);
 }
@@ -150,7 +136,7 @@ static void spread_part(void *argument, size_t part) {
   for (size_t word = part * all->each; word < end; word += BLOCK) {
     size_t words = end - word < BLOCK ? end - word : BLOCK;
     size_t ones = weir_cpu()->ones(all->mask + word, words);
-    end_block(all->s, begin_block(all->s, word, all->mask + word, words, &v, ones));
+    spread_block(all->s, word, all->mask + word, words, &v, ones);
   }
   if (all->s->stream) {
     weir_cpu()->drain();
@@ -160,14 +146,14 @@ static void spread_part(void *argument, size_t part) {
 /* The list as masks in the context, checked, and then their values. */
 static weir_status spread_marked(weir_codec_context *context, const spread *s) {
   weir_mask_reader reader;
-  weir_masks_start(&reader, &s->message->list, s->message->k, s->lead);
+  weir_masks_start(&reader, &s->message->list, s->lead);
   size_t words = weir_masks_words(&reader);
   weir_status status = weir_context_marks(context, words + WEIR_MASK_SLACK);
   if (status != WEIR_OK) {
     return status;
   }
   size_t ones = 0;
-  if (!weir_masks_read(&reader, context->mark, words, &ones, NULL) ||
+  if (!weir_masks_read(&reader, context->mark, words, &ones) ||
       !weir_masks_done(&reader, words > 0 ? context->mark[words - 1] : 0)) {
     return weir_wire_malformed("bad index list");
   }
@@ -183,21 +169,29 @@ static weir_status spread_marked(weir_codec_context *context, const spread *s) {
   return WEIR_OK;
 }
 
-/* Few elements among many: one by one, after the whole list has been seen. */
-static weir_status add_listed(const weir_wire_parts *message, float *to) {
+bool weir_wire_good_list(const weir_wire_parts *message) {
+  if (weir_masks_flat(&message->list)) {
+    return walk(message, 0, NULL);
+  }
   uint32_t index[WEIR_WIRE_PIECE];
-  float value[WEIR_WIRE_PIECE];
   weir_index_reader list = message->list;
   for (size_t done = 0; done < message->k; done += WEIR_WIRE_PIECE) {
     size_t rest = message->k - done;
     if (!weir_index_read(&list, index, rest < WEIR_WIRE_PIECE ? rest : WEIR_WIRE_PIECE)) {
-      return weir_wire_malformed("bad index list");
+      return false;
     }
   }
-  if (!weir_index_done(&list)) {
-    return weir_wire_malformed("bad end of the index list");
+  return weir_index_done(&list);
+}
+
+/* Few elements among many: one by one, after the whole list has been seen. */
+static weir_status add_listed(const weir_wire_parts *message, float *to) {
+  uint32_t index[WEIR_WIRE_PIECE];
+  float value[WEIR_WIRE_PIECE];
+  if (!weir_wire_good_list(message)) {
+    return weir_wire_malformed("bad index list");
   }
-  list = message->list;
+  weir_index_reader list = message->list;
   for (size_t done = 0; done < message->k; done += WEIR_WIRE_PIECE) {
     size_t rest = message->k - done;
     size_t count = rest < WEIR_WIRE_PIECE ? rest : WEIR_WIRE_PIECE;
@@ -240,14 +234,14 @@ weir_status weir_wire_decode_add(weir_codec_context *context, const void *messag
   if (status != WEIR_OK) {
     return status;
   }
-  if (!weir_masks_dense(&in.list, in.k)) {
+  if (!weir_masks_dense(&in.list)) {
     return add_listed(&in, to);
   }
   spread s = spread_to(&in, to, true);
   if (context != NULL) {
     return spread_marked(context, &s);
   }
-  if (!walk(&in, s.lead, NULL)) {
+  if (!weir_wire_good_list(&in)) {
     return weir_wire_malformed("bad index list");
   }
   (void)walk(&in, s.lead, &s);

@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#include "kernels/cpu/elias8.h"
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/lowrank.h"
 #include "kernels/cpu/nibbles.h"
@@ -338,6 +339,7 @@ static const weir_cpu_ops avx2 = {
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
+    WEIR_ELIAS_OPS,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

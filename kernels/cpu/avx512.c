@@ -7,6 +7,7 @@
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
+#include "kernels/cpu/elias16.h"
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/lowrank.h"
 #include "kernels/cpu/nibbles.h"
@@ -277,6 +278,9 @@ static const weir_cpu_ops avx512 = {
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
+    WEIR_ELIAS_OPS,
+    .elias_masks = elias_masks,
+    .elias_masks_able = elias_masks_able,
 };
 
 const weir_cpu_ops *weir_cpu_avx512(void) {

@@ -37,36 +37,42 @@ typedef struct weir_grid {
   uint8_t top;
 } weir_grid;
 
-/* An entry of a table of Rice codes, for the next WEIR_RICE_WINDOW bits of a list: how many of them
- * it takes, the number of its elements, and a bit for each of these that is kept.  What it takes
- * stands lowest: a shift looks at the low bits of its count only, and waits for nothing else. */
-#define WEIR_RICE_WINDOW 11
-#define WEIR_RICE_SPAN_AT 8
-#define WEIR_RICE_BITS_AT 16
-#define WEIR_RICE_USED(entry) ((entry)&63)
-#define WEIR_RICE_SPAN(entry) ((entry) >> WEIR_RICE_SPAN_AT & 63)
-#define WEIR_RICE_BITS(entry) ((entry) >> WEIR_RICE_BITS_AT)
+/* An Elias-Fano list taken apart (wire_elias.c). */
+typedef struct weir_elias {
+  const uint8_t *high; /* the first section, of this many bits */
+  uint64_t bits;
+  const uint8_t *low; /* the second */
+  size_t low_bytes;
+  size_t k;
+  unsigned shift; /* bits of an index there */
+} weir_elias;
 
-/* A list on its way through a table.  window holds its next bits, have <= 63 of them counted; more
- * are or-ed in from `from` on, where what stands uncounted in the window is met again (F. Giesen,
- * "Reading bits in far too many ways").  Masks are written at `to`, above the fill < 8 bits that
- * pending holds. */
-typedef struct weir_rice {
-  const uint64_t *table;
-  const uint8_t *from, *last;
-  uint64_t window, have;
+/* 64 bits of the first section from the at-th on, which begins a byte; 0 behind its end. */
+static inline uint64_t weir_elias_window(const weir_elias *list, uint64_t at) {
+  uint64_t window = 0;
+  uint64_t left = at < list->bits ? list->bits - at : 0;
+  if (left >= 64) {
+    memcpy(&window, list->high + at / 8, sizeof window);
+  } else if (left > 0) {
+    memcpy(&window, list->high + at / 8, (size_t)(left + 7) / 8);
+    window &= (UINT64_C(1) << left) - 1;
+  }
+  return window;
+}
+
+/* Places that must be free before places() reads 64 bits more: vector stores may run over. */
+#define WEIR_PLACES_ROOM 80
+/* Most bits of a field that lie in four bytes wherever they begin. */
+#define WEIR_FIELD_MOST 25
+
+/* A list with buckets of 8 elements on its way into masks, a byte a bucket. */
+typedef struct weir_elias_masks {
+  const weir_elias *list;
+  uint64_t at, taken; /* bits of the first section and indices read; at is a multiple of 64 */
   uint8_t *to;
-  uint64_t fill, pending;
-} weir_rice;
-
-/* What is left to spread: as spread() below. */
-typedef struct weir_spread_job {
-  const uint64_t *mask;
-  size_t words;
-  const float *value;
-  float *to;
-  bool stream;
-} weir_spread_job;
+  uint8_t sum, last; /* the bucket begun: its bits, and that of its last index; 0: none */
+  bool good;         /* indices ascend within buckets */
+} weir_elias_masks;
 
 typedef struct weir_cpu_ops {
   const char *name;
@@ -120,11 +126,20 @@ typedef struct weir_cpu_ops {
    * of 64 bytes; drain() then makes all of it visible to other threads. */
   size_t (*spread)(const uint64_t *mask, size_t words, const float *value, float *to, bool stream);
   void (*drain)(void);
-  /* Read a list while masks end before `end` and 8 bytes of it are left, writing up to 64 bytes
-   * beyond; do as much of the job meanwhile as goes along. */
-  void (*rice_read)(weir_rice *rice, const uint8_t *end, weir_spread_job *job);
   /* The same added; where no bit is set, to is as before. */
   size_t (*spread_add)(const uint64_t *mask, size_t words, const float *value, float *to);
+
+  /* Places, plus from, of the bits set in up to *words words, in order, while room for
+   * WEIR_PLACES_ROOM is left; returns how many, and in *words how many words that took. */
+  size_t (*places)(const uint8_t *bits, size_t *words, uint32_t from, uint32_t *to, size_t room);
+  /* The first-th index of a list and count - 1 more, from the places of their ones in the first
+   * section.  false: they do not ascend. */
+  bool (*elias_low)(const weir_elias *list, uint64_t first, uint32_t *index, size_t count);
+  /* Read a list of shift 3 until masks reach end, and up to 63 bytes beyond.  Behind its last bit
+   * the first section is read as zeros.  NULL, or not able to on this processor: masks are made
+   * from indices. */
+  void (*elias_masks)(weir_elias_masks *masks, const uint8_t *end);
+  bool (*elias_masks_able)(void);
 
   /* The low-rank codec; cpu/lowrank.h, and kernels/powersgd.h for the shapes. */
   void (*project)(const float *m, size_t rows, size_t columns, const float *q, size_t stride,

@@ -8,6 +8,8 @@
 #define WEIR_SPREAD_PLAIN
 #include "kernels/cpu/spread.h"
 #include "kernels/cpu/spread_all.h"
+#define WEIR_ELIAS_PLAIN
+#include "kernels/cpu/elias.h"
 
 static void accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
   double sum[WEIR_LANES] = {0};
@@ -130,4 +132,5 @@ const weir_cpu_ops weir_cpu_scalar = {
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
+    WEIR_ELIAS_OPS,
 };

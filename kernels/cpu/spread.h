@@ -4,6 +4,10 @@
 #error "define TARGET first"
 #endif
 
+/* Bytes ahead of what is added to that are asked for: so much is done to each line that the
+ * processor does not see the next ones in time by itself, as it does in a plain pass. */
+#define WEIR_SPREAD_AHEAD 8192
+
 TARGET static size_t ones(const uint64_t *mask, size_t words) {
   size_t sum = 0;
   for (size_t w = 0; w < words; w++) {

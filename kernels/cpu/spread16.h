@@ -35,6 +35,7 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
       continue;
     }
     for (unsigned quarter = 0; quarter < 4; quarter++) {
+      _mm_prefetch((const char *)(to + 16 * quarter) + WEIR_SPREAD_AHEAD, _MM_HINT_T0);
       __m512 sum = _mm512_loadu_ps(to + 16 * quarter);
       sum = _mm512_mask_add_ps(sum, (__mmask16)(bits >> 16 * quarter), sum,
                                spread16(bits, quarter, next));

@@ -1,10 +1,6 @@
 /* Spreading with AVX2: 8 elements at a time.  Included by avx2.c. */
+#include "kernels/cpu/byte_lanes.h"
 #include "kernels/cpu/spread.h"
-
-/* Lanes of the low 8 bits as bytes of ones. */
-TARGET static inline uint64_t lanes_of(uint64_t bits) {
-  return _pdep_u64(bits, UINT64_C(0x0101010101010101)) * 0xff;
-}
 
 /* Lane j gets the value whose number is how many lanes below j are set; the others, any. */
 TARGET static inline __m256 spread8(uint64_t lanes, const float *value) {
@@ -20,7 +16,7 @@ TARGET static inline __m256 chosen(uint64_t lanes) {
 TARGET static inline size_t spread_word(uint64_t bits, const float *value, float *to, bool stream) {
   const float *next = value;
   for (unsigned part = 0; part < 8; part++, bits >>= 8, to += 8) {
-    uint64_t lanes = lanes_of(bits);
+    uint64_t lanes = byte_lanes(bits);
     __m256 x = _mm256_and_ps(spread8(lanes, next), chosen(lanes));
     next += (size_t)__builtin_popcount((unsigned)(bits & 0xff));
     if (stream) {
@@ -36,8 +32,12 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
   const float *next = value;
   for (size_t w = 0; w < words; w++) {
     uint64_t bits = mask[w];
+    for (unsigned line = 0; line < 4; line++) {
+      _mm_prefetch((const char *)(to + 64 * w + 16 * (size_t)line) + WEIR_SPREAD_AHEAD,
+                   _MM_HINT_T0);
+    }
     for (size_t at = 64 * w; bits != 0; bits >>= 8, at += 8) {
-      uint64_t lanes = lanes_of(bits);
+      uint64_t lanes = byte_lanes(bits);
       __m256 old = _mm256_loadu_ps(to + at);
       __m256 sum = _mm256_add_ps(old, spread8(lanes, next));
       _mm256_storeu_ps(to + at, _mm256_blendv_ps(old, sum, chosen(lanes)));

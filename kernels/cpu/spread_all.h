@@ -3,8 +3,6 @@
 #error "define TARGET first"
 #endif
 
-#include "kernels/cpu/rice.h"
-
 TARGET static size_t spread(const uint64_t *mask, size_t words, const float *value, float *to,
                             bool stream) {
   const float *next = value;
@@ -14,5 +12,4 @@ TARGET static size_t spread(const uint64_t *mask, size_t words, const float *val
   return (size_t)(next - value);
 }
 
-#define WEIR_SPREAD_OPS \
-  .ones = ones, .spread = spread, .spread_add = spread_add, .drain = drain, .rice_read = rice_read
+#define WEIR_SPREAD_OPS .ones = ones, .spread = spread, .spread_add = spread_add, .drain = drain

@@ -24,7 +24,6 @@ constexpr uint32_t WEIR_FAULT_MESSAGE = 2;
 struct weir_search_state;
 struct weir_sums;         /* sums.cuh */
 struct weir_cuda_tensors; /* tensors.cuh */
-struct weir_rice_start;   /* wire.cuh */
 
 struct weir_cuda {
   int device;
@@ -40,20 +39,16 @@ struct weir_cuda {
   size_t scan_bytes;
   void *workspace;
   weir_search_state *search;
-  weir_sums *sums;           /* a tile */
-  uint2 *listed;             /* a tile: first candidate, candidates */
-  uint2 *taken;              /* a tile and one more: elements above the band, inside it */
-  float *candidate;          /* value */
-  uint32_t *candidate_place; /* index */
-  float *sample;             /* of dgc */
-  float *partial;            /* sums of powersgd */
-  uint32_t *mark;            /* a bit an element (randomk) */
-  void *scan;                /* scratch of weir_cuda_scan */
-  uint32_t *read_index;      /* of a message that is read (wire_read.cu) */
-  uint64_t *rice;            /* tables of chunks of a Rice list, and of groups of chunks */
-  uint64_t *rice_group;
-  weir_rice_start *rice_start;
-  size_t rice_chunks;         /* there is room for */
+  weir_sums *sums;            /* a tile */
+  uint2 *listed;              /* a tile: first candidate, candidates */
+  uint2 *taken;               /* a tile and one more: elements above the band, inside it */
+  float *candidate;           /* value */
+  uint32_t *candidate_place;  /* index */
+  float *sample;              /* of dgc */
+  float *partial;             /* sums of powersgd */
+  uint32_t *mark;             /* a bit an element (randomk) */
+  void *scan;                 /* scratch of weir_cuda_scan */
+  uint32_t *read_index;       /* of a message that is read (wire_read.cu) */
   weir_cuda_tensors *tensors; /* NULL before weir_cuda_reserve_tensors */
 };
 

@@ -4,15 +4,38 @@
 #define WEIR_KERNELS_CUDA_WIRE_CUH
 
 #include "kernels/cuda/select.cuh"
+#include "kernels/elias.h"
 
 constexpr uint32_t WEIR_WIRE_MAGIC = 'W' | 'R' << 8 | 'M' << 16 | '1' << 24;
 
 /* Numbers that stand in messages. */
-enum list_kind : uint32_t { LIST_U32 = 0, LIST_BITMAP = 1, LIST_RICE = 2, LIST_MALFORMED = 3 };
+enum list_kind : uint32_t { LIST_U32 = 0, LIST_BITMAP = 1, LIST_ELIAS = 2, LIST_MALFORMED = 3 };
 enum value_kind : uint32_t { VALUE_NONE = 0, VALUE_FP32 = 1, VALUE_BF16 = 2, VALUE_FP16 = 3 };
 
 __host__ __device__ static inline uint32_t weir_wire_value_bytes(uint32_t kind) {
   return kind == VALUE_NONE ? 0 : kind == VALUE_FP32 ? 4 : 2;
+}
+
+/* How a list is written. */
+struct weir_list_code {
+  uint32_t kind;
+  uint32_t shift;
+  unsigned long long bytes;
+};
+
+/* As weir_index_choose. */
+__host__ __device__ static inline weir_list_code weir_choose_list(uint64_t n, uint64_t k,
+                                                                  bool automatic) {
+  weir_list_code code = {LIST_U32, 0, 4 * k};
+  if (!automatic || k == 0) {
+    return code;
+  }
+  if ((n + 7) / 8 < code.bytes) {
+    code = weir_list_code{LIST_BITMAP, 0, (n + 7) / 8};
+  }
+  uint32_t shift = weir_elias_shift(n, k);
+  uint64_t elias = weir_elias_bytes(n, k, shift);
+  return elias < code.bytes ? weir_list_code{LIST_ELIAS, shift, elias} : code;
 }
 
 /* What is known of a message that is read; in the place of the search's state. */
@@ -23,6 +46,10 @@ struct weir_read_state {
   uint32_t k;
   uint32_t n;
   unsigned long long list; /* bytes */
+  /* Of a list with a bit an element or a bucket: bytes of the section that has them, and where no
+   * one bit may lie any more. */
+  unsigned long long high;
+  unsigned long long reach;
 };
 static_assert(sizeof(weir_read_state) <= sizeof(weir_search_state), "its place");
 
@@ -44,26 +71,5 @@ __device__ static inline size_t weir_grid_warp() {
   return (size_t)blockIdx.x * WEIR_BLOCK_WARPS + threadIdx.x / WEIR_WARP;
 }
 __device__ static inline size_t weir_grid_warps() { return (size_t)gridDim.x * WEIR_BLOCK_WARPS; }
-
-/* --- Rice lists (rice.cu) -------------------------------------------------------------------- */
-
-/* Room of the workspace for reading Rice lists of up to k of n indices: chunks of bits, groups of
- * chunks, and entries of their tables; and bytes of a list there is room for. */
-size_t weir_cuda_rice_chunks(size_t n, size_t k);
-size_t weir_cuda_rice_groups(size_t chunks);
-size_t weir_cuda_rice_table(size_t chunks);
-size_t weir_cuda_rice_bytes(const weir_cuda *cuda);
-
-/* Where a group of chunks begins. */
-struct weir_rice_start {
-  unsigned long long codes; /* that have ended */
-  unsigned long long gaps;  /* their sum, and what a code that has begun adds to it */
-  uint32_t state;
-};
-
-/* Queue reading the message's list, if it is of this kind, into index; bytes: of the message.  What
- * is malformed is in the fault word then. */
-weir_status weir_cuda_rice_read(weir_cuda *cuda, const uint8_t *list, size_t bytes,
-                                const weir_read_state *state, uint32_t *index);
 
 #endif

@@ -1,6 +1,6 @@
 /* Reading messages of selected elements, as kernels/wire_read.c does; kernels/wire.c has their
  * form. What kind of list a message has is known on the device alone, so the kernels for all kinds
- * are queued, and those of other kinds return at once.  Rice lists: rice.cu. */
+ * are queued, and those of other kinds return at once. */
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/wire.cuh"
 
@@ -12,9 +12,17 @@ struct read_job {
   unsigned long long bytes;
   uint32_t n;
   uint32_t capacity;
-  bool values;             /* it must have some, or none */
-  unsigned long long room; /* of a Rice list, in bytes */
+  bool values; /* it must have some, or none */
 };
+
+/* As code_of in kernels/wire_read.c: false for what no encoder writes. */
+__device__ static bool code_of(uint64_t n, uint64_t k, uint32_t kind, uint32_t shift,
+                               weir_list_code *code) {
+  *code = kind == LIST_U32      ? weir_list_code{LIST_U32, 0, 4 * k}
+          : kind == LIST_BITMAP ? weir_list_code{LIST_BITMAP, 0, (n + 7) / 8}
+                                : weir_choose_list(n, k, true);
+  return kind == code->kind && shift == code->shift;
+}
 
 __device__ static bool parse(const read_job &job, weir_read_state *out) {
   if (job.bytes < WEIR_WIRE_HEADER) {
@@ -26,20 +34,25 @@ __device__ static bool parse(const read_job &job, weir_read_state *out) {
   uint32_t shift = head[3] >> 16 & 0xffU;
   uint64_t k = head[1];
   if (head[0] != WEIR_WIRE_MAGIC || head[3] >> 24 != 0 || head[2] != job.n || k > job.n ||
-      k > job.capacity || kind > LIST_RICE || values > VALUE_FP16 ||
-      (values != VALUE_NONE) != job.values || shift > (kind == LIST_RICE ? 31 : 0)) {
+      k > job.capacity || values > VALUE_FP16 || (values != VALUE_NONE) != job.values) {
     return false;
   }
-  uint64_t rest = job.bytes - WEIR_WIRE_HEADER;
+  weir_list_code code;
   uint64_t of_values = k * weir_wire_value_bytes(values);
-  if (rest < of_values) {
+  if (!code_of(job.n, k, kind, shift, &code) ||
+      job.bytes - WEIR_WIRE_HEADER != code.bytes + of_values) {
     return false;
   }
-  uint64_t list = rest - of_values;
-  *out = weir_read_state{kind, shift, values, (uint32_t)k, job.n, list};
-  return kind == LIST_U32      ? list == 4 * k
-         : kind == LIST_BITMAP ? list == ((uint64_t)job.n + 7) / 8
-                               : list <= job.room && (k > 0 || list == 0);
+  bool elias = kind == LIST_ELIAS;
+  *out = weir_read_state{kind,
+                         shift,
+                         values,
+                         (uint32_t)k,
+                         job.n,
+                         code.bytes,
+                         elias ? weir_elias_high_bytes(job.n, k, shift) : code.bytes,
+                         elias ? weir_elias_high_bits(job.n, k, shift) - 1 : job.n};
+  return true;
 }
 
 /* One thread. */
@@ -53,15 +66,20 @@ __global__ static void open_message(read_job job, weir_read_state *state, uint32
   *state = found;
 }
 
-/* --- u32 and bitmap -------------------------------------------------------------------------- */
+/* --- lists ----------------------------------------------------------------------------------- */
 
+/* The first section of an Elias-Fano list is shorter than a bitmap would be: tiles of elements are
+ * enough tiles of its bits. */
 constexpr unsigned TILE_WORDS = WEIR_TILE / 32;
 
-/* A warp a tile of elements: how many are in the bitmap, 0 in other lists.  The entry after the
- * last tile: 0. */
+__device__ static inline bool has_bits(const weir_read_state *state) {
+  return state->kind == LIST_BITMAP || state->kind == LIST_ELIAS;
+}
+
+/* A warp a tile of bits: how many are set, 0 in lists of u32.  The entry after the last tile: 0. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    count_bitmap(const uint8_t *list, const weir_read_state *state, size_t tiles, uint2 *taken) {
-  uint64_t bytes = state->kind == LIST_BITMAP ? state->list : 0;
+    count_ones(const uint8_t *list, const weir_read_state *state, size_t tiles, uint2 *taken) {
+  uint64_t bytes = has_bits(state) ? state->high : 0;
   for (size_t tile = weir_grid_warp(); tile <= tiles; tile += weir_grid_warps()) {
     uint32_t mine = 0;
     for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP) {
@@ -76,20 +94,39 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-__device__ static void emit_bitmap(const uint8_t *list, const weir_read_state *state, size_t tiles,
-                                   const uint2 *taken, uint32_t *index, uint32_t *fault) {
-  bool good = taken[tiles].x == state->k;
+/* The index whose one bit, the to-th, lies at `at`. */
+__device__ static inline uint32_t index_of(const uint8_t *list, const weir_read_state *state,
+                                           uint64_t at, uint32_t to) {
+  if (state->kind == LIST_BITMAP) {
+    return (uint32_t)at;
+  }
+  uint64_t bit = 8 * state->high + (uint64_t)to * state->shift;
+  uint64_t pair = (uint64_t)weir_list_word(list, state->list, bit / 32 + 1) << 32 |
+                  weir_list_word(list, state->list, bit / 32);
+  uint32_t low = (uint32_t)(pair >> bit % 32) & ((1U << state->shift) - 1);
+  return (uint32_t)(at - to) << state->shift | low;
+}
+
+/* No bit is set behind the last field. */
+__device__ static bool spare_bits_clear(const uint8_t *list, const weir_read_state *state) {
+  uint64_t used = (uint64_t)state->k * state->shift % 8;
+  return state->kind != LIST_ELIAS || used == 0 || list[state->list - 1] >> used == 0;
+}
+
+__device__ static void emit_ones(const uint8_t *list, const weir_read_state *state, size_t tiles,
+                                 const uint2 *taken, uint32_t *index, uint32_t *fault) {
+  bool good = taken[tiles].x == state->k && spare_bits_clear(list, state);
   for (size_t tile = weir_grid_warp(); good && tile < tiles; tile += weir_grid_warps()) {
     uint32_t at = taken[tile].x;
     for (unsigned round = 0; round < TILE_WORDS / WEIR_WARP; round++) {
       uint64_t w = tile * TILE_WORDS + round * WEIR_WARP + threadIdx.x % WEIR_WARP;
-      uint32_t bits = weir_list_word(list, state->list, w);
+      uint32_t bits = weir_list_word(list, state->high, w);
       uint32_t count = (uint32_t)__popc(bits);
       uint32_t before = weir_lanes_before(count);
       for (uint32_t to = at + before; bits != 0; bits &= bits - 1, to++) {
         uint64_t i = 32 * w + (uint32_t)__ffs((int)bits) - 1;
-        index[to] = (uint32_t)i;
-        good = good && i < state->n;
+        index[to] = index_of(list, state, i, to);
+        good = good && i < state->reach;
       }
       at += __shfl_sync(WEIR_ALL_LANES, before + count, WEIR_WARP - 1);
     }
@@ -101,18 +138,22 @@ __device__ static void emit_bitmap(const uint8_t *list, const weir_read_state *s
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    emit_flat(const uint8_t *list, const weir_read_state *state, size_t tiles, const uint2 *taken,
+    emit_list(const uint8_t *list, const weir_read_state *state, size_t tiles, const uint2 *taken,
               uint32_t *index, uint32_t *fault) {
-  if (state->kind == LIST_BITMAP) {
-    emit_bitmap(list, state, tiles, taken, index, fault);
+  if (has_bits(state)) {
+    emit_ones(list, state, tiles, taken, index, fault);
+  } else if (state->kind == LIST_U32) {
+    WEIR_CUDA_EACH(i, state->k) { index[i] = ((const uint32_t *)list)[i]; }
   }
-  if (state->kind != LIST_U32) {
+}
+
+__global__ static void check_order(const weir_read_state *state, const uint32_t *index,
+                                   uint32_t *fault) {
+  if (*fault != 0) { /* of another number of indices */
     return;
   }
-  const uint32_t *from = (const uint32_t *)list;
   WEIR_CUDA_EACH(i, state->k) {
-    index[i] = from[i];
-    if (from[i] >= state->n || (i > 0 && from[i - 1] >= from[i])) {
+    if (index[i] >= state->n || (i > 0 && index[i - 1] >= index[i])) {
       atomicOr(fault, WEIR_FAULT_INDEX);
     }
   }
@@ -172,9 +213,9 @@ static weir_status read_list(weir_cuda *cuda, const read_job &job, uint32_t *ind
   weir_status status =
       weir_cuda_launch(cuda, "opening a message", 1, 1, open_message, job, state, cuda->fault);
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "reading a bitmap",
+    status = weir_cuda_launch(cuda, "counting indices",
                               weir_cuda_grid(cuda, tiles + 1, WEIR_BLOCK_WARPS), WEIR_CUDA_BLOCK,
-                              count_bitmap, list, state, tiles, cuda->taken);
+                              count_ones, list, state, tiles, cuda->taken);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
@@ -182,9 +223,13 @@ static weir_status read_list(weir_cuda *cuda, const read_job &job, uint32_t *ind
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "reading indices",
                               weir_cuda_grid(cuda, tiles + 1, WEIR_BLOCK_WARPS), WEIR_CUDA_BLOCK,
-                              emit_flat, list, state, tiles, cuda->taken, index, cuda->fault);
+                              emit_list, list, state, tiles, cuda->taken, index, cuda->fault);
   }
-  return status == WEIR_OK ? weir_cuda_rice_read(cuda, list, job.bytes, state, index) : status;
+  return status == WEIR_OK
+             ? weir_cuda_launch(cuda, "checking indices",
+                                weir_cuda_grid(cuda, job.capacity, 4 * WEIR_CUDA_BLOCK),
+                                WEIR_CUDA_BLOCK, check_order, state, index, cuda->fault)
+             : status;
 }
 
 static weir_status begin(const weir_cuda *cuda, size_t n, const void *message, size_t bytes,
@@ -200,8 +245,7 @@ static weir_status begin(const weir_cuda *cuda, size_t n, const void *message, s
   if (bytes < WEIR_WIRE_HEADER) {
     return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %zu bytes", bytes);
   }
-  *job = read_job{(const uint8_t *)message, bytes,  (uint32_t)n,
-                  (uint32_t)capacity,       values, weir_cuda_rice_bytes(cuda)};
+  *job = read_job{(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)capacity, values};
   return WEIR_OK;
 }
 

@@ -198,18 +198,30 @@ Test(parity_encode, what_is_not_finite_is_treated_alike) {
 }
 
 /* A message of the wrong kind, or with scales that would not stay finite. */
+enum { LENGTH = 1000, BITS = 4 };
+
+/* A message for LENGTH elements is refused, and what it would have been decoded to stays. */
+static void refuses(weir_cuda *cuda, const uint8_t *message, size_t bytes,
+                    weir_qsgd_options options, int harm) {
+  float to[LENGTH];
+  float got[LENGTH];
+  for (size_t i = 0; i < LENGTH; i++) to[i] = -1.0F;
+  device_buffer dm = put(cuda, message, bytes, 0);
+  device_buffer dt = put(cuda, to, sizeof to, 0);
+  must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, options, dt.data, false));
+  cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d", harm);
+  get(cuda, got, dt, sizeof got);
+  same_floats(got, to, LENGTH, "unchanged");
+  weir_cuda_release(cuda, dm.block);
+  weir_cuda_release(cuda, dt.block);
+}
+
 Test(parity_encode, malformed_messages_change_nothing) {
-  enum { LENGTH = 1000, BITS = 4 };
   static const float bad_scales[][2] = {
       {-1.0F, 0.0F}, {NAN, 0.0F}, {1.0F, NAN}, {INFINITY, 0.0F}, {FLT_MAX / 8, FLT_MAX / 8}};
   weir_cuda *cuda = open_cuda(LENGTH, 0);
   float x[LENGTH];
-  float to[LENGTH];
-  float got[LENGTH];
-  for (size_t i = 0; i < LENGTH; i++) {
-    x[i] = (float)i;
-    to[i] = -1.0F;
-  }
+  for (size_t i = 0; i < LENGTH; i++) x[i] = (float)i;
   size_t bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
   uint8_t *message = array(bytes, 1);
   for (int harm = 0; harm < 16 + 5; harm++) {
@@ -219,14 +231,7 @@ Test(parity_encode, malformed_messages_change_nothing) {
     } else {
       memcpy(message + 16 + 72 * 7, bad_scales[harm - 16], sizeof bad_scales[0]);
     }
-    device_buffer dm = put(cuda, message, bytes, 0);
-    device_buffer dt = put(cuda, to, sizeof to, 0);
-    must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, options_of(BITS), dt.data, false));
-    cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d", harm);
-    get(cuda, got, dt, sizeof got);
-    same_floats(got, to, LENGTH, "unchanged");
-    weir_cuda_release(cuda, dm.block);
-    weir_cuda_release(cuda, dt.block);
+    refuses(cuda, message, bytes, options_of(BITS), harm);
   }
   /* A message of another mode, and L2 scales: of one each. */
   const weir_qsgd_options l2 = {.bits = BITS, .bucket = 128, .l2 = true};
@@ -239,16 +244,15 @@ Test(parity_encode, malformed_messages_change_nothing) {
     } else {
       message[14] |= 2;
     }
-    device_buffer dm = put(cuda, message, bytes, 0);
-    device_buffer dt = put(cuda, to, sizeof to, 0);
-    must(weir_cuda_qsgd_decode(cuda, dm.data, bytes, LENGTH, l2, dt.data, false));
-    cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "harm %d of L2", harm);
-    get(cuda, got, dt, sizeof got);
-    same_floats(got, to, LENGTH, "unchanged");
-    weir_cuda_release(cuda, dm.block);
-    weir_cuda_release(cuda, dt.block);
+    refuses(cuda, message, bytes, l2, 100 + harm);
   }
-  bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
+  free(message);
+  weir_cuda_free(cuda);
+}
+
+Test(parity_encode, bad_sizes_and_options_are_refused_at_once) {
+  weir_cuda *cuda = open_cuda(LENGTH, 0);
+  const size_t bytes = weir_qsgd_bound_with(LENGTH, options_of(BITS));
   size_t none = 1;
   cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, bytes - 1, LENGTH, options_of(BITS), NULL, false),
                WEIR_E_PROTOCOL);
@@ -267,7 +271,6 @@ Test(parity_encode, malformed_messages_change_nothing) {
     cr_assert_eq(weir_cuda_qsgd_encode(cuda, NULL, 1, bad[i], 0, NULL, 100, &none), WEIR_E_INVALID);
     cr_assert_eq(weir_cuda_qsgd_decode(cuda, NULL, 0, 1, bad[i], NULL, false), WEIR_E_INVALID);
   }
-  free(message);
   weir_cuda_free(cuda);
 }
 

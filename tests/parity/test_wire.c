@@ -152,7 +152,7 @@ static size_t make_message(weir_rng *rng, size_t n, const uint32_t *index, size_
                             (uint32_t)code.encoding | values << 8 | code.shift << 16};
   memcpy(out, head, sizeof head);
   memcpy(out, "WRM1", 4);
-  weir_index_write(code, index, k, out + sizeof head);
+  weir_index_write(code, n, index, k, out + sizeof head);
   size_t bytes = sizeof head + code.bytes;
   for (size_t i = 0; i < k * value_bytes[values]; i++) {
     out[bytes++] = (uint8_t)weir_rng_next(rng);
@@ -160,42 +160,35 @@ static size_t make_message(weir_rng *rng, size_t n, const uint32_t *index, size_
   return bytes;
 }
 
-static weir_index_code rice_code(const uint32_t *index, size_t k, unsigned shift) {
-  uint64_t bits = 0;
-  for (size_t i = 0; i < k; i++) {
-    bits += ((index[i] - (i > 0 ? index[i - 1] + 1 : 0)) >> shift) + shift + 1;
-  }
-  return (weir_index_code){WEIR_INDEX_RICE, shift, (size_t)((bits + 7) / 8)};
+/* An Elias-Fano list of this parameter. */
+static weir_index_code elias_code(size_t n, size_t k, unsigned shift) {
+  size_t buckets = (n + ((size_t)1 << shift) - 1) >> shift;
+  return (weir_index_code){WEIR_INDEX_ELIAS, shift, (k + buckets + 7) / 8 + (k * shift + 7) / 8};
 }
 
-/* Every parameter, over lists of one code, of one chunk of 1024 bits, of several, and of several
- * groups of 64 chunks; codes and runs of zeros that go over the ends of chunks and groups. */
-Test(parity_wire, rice_lists_are_read, .timeout = 300) {
-  static const size_t lengths[] = {1, 29, 300, 9000};
+/* From one index to one in ten, spread and clustered at either end: fields of many widths, which
+ * lie across words, and buckets of many indices. */
+Test(parity_wire, elias_lists_are_read, .timeout = 300) {
   weir_cuda *cuda = open_cuda(N, K);
   weir_rng rng;
   weir_rng_seed(&rng, 72);
   uint32_t *index = array(K, sizeof *index);
   uint8_t *message = array(WEIR_WIRE_HEADER + 8 * (size_t)K, 1);
-  size_t longest = 0;
-  for (unsigned shift = 0; shift < 32; shift++) {
-    for (size_t s = 0; s < sizeof lengths / sizeof lengths[0]; s++) {
-      size_t k = lengths[s];
-      /* Zeros in plenty for small parameters, gaps around 2^shift for the others. */
-      size_t span = shift < 17 ? k << (shift < 5 ? 5 : shift + 1) : N;
-      span = span < N ? span : N;
-      random_indices(&rng, span, k, index);
-      weir_index_code code = rice_code(index, k, shift);
-      if (code.bytes > 4 * (size_t)K) {
-        continue;
-      }
-      size_t bytes = make_message(&rng, N, index, k, code, 1 + shift % 3, message);
-      longest = code.bytes > longest ? code.bytes : longest;
-      cr_assert_eq(check_read(cuda, message, bytes, N, k, true, "a Rice list"), WEIR_OK,
-                   "parameter %u, %zu codes", shift, k);
+  bool seen[32] = {0};
+  unsigned kinds = 0;
+  for (size_t k = K; k > 0; k = k > 8 ? 2 * k / 3 : k - 1) {
+    weir_index_code code = weir_index_choose(N, k, true);
+    for (int how = 0; how < 3; how++) {
+      draw_indices(&rng, N, k, how, index);
+      size_t bytes = make_message(&rng, N, index, k, code, 1 + (unsigned)how, message);
+      cr_assert_eq(check_read(cuda, message, bytes, N, k, true, "an Elias-Fano list"), WEIR_OK,
+                   "%zu indices, clustered %d", k, how);
     }
+    cr_assert_eq(code.encoding, WEIR_INDEX_ELIAS);
+    kinds += !seen[code.shift];
+    seen[code.shift] = true;
   }
-  cr_assert(longest > 2 * 64 * 128, "no list of several groups: %zu bytes", longest);
+  cr_assert(seen[3] && seen[16] && kinds >= 12, "%u parameters", kinds);
   free(index);
   free(message);
   weir_cuda_free(cuda);
@@ -214,13 +207,14 @@ Test(parity_wire, harmed_messages_are_told_apart, .timeout = 300) {
   for (size_t round = 0; round < ROUNDS; round++) {
     size_t k = weir_rng_below(&rng, MOST + 1);
     size_t n = k + weir_rng_below(&rng, LENGTH - MOST);
+    k = round % 2 ? k / 10 : k;
     memset(message, 0, sizeof message);
     random_indices(&rng, n, k, index);
     weir_index_code code = {WEIR_INDEX_U32, 0, 4 * k};
     if (round % 3 == 1) {
       code = (weir_index_code){WEIR_INDEX_BITMAP, 0, (n + 7) / 8};
     } else if (round % 3 == 2) {
-      code = rice_code(index, k, 1 + (unsigned)weir_rng_below(&rng, 6));
+      code = weir_index_choose(n, k, true); /* Elias-Fano where that is the shortest */
     }
     size_t bytes = make_message(&rng, n, index, k, code, 1 + (unsigned)round / 3 % 3, message);
     size_t turned = weir_rng_below(&rng, 4);
@@ -262,16 +256,20 @@ Test(parity_wire, errors_of_reading_are_told) {
     cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL, "case %d", how);
     weir_cuda_release(cuda, dm.block);
   }
-  /* A Rice list far longer than u32 would be, though well formed. */
+  /* Elias-Fano lists that are well formed, but not the shortest; on the host, too. */
   weir_rng rng;
   weir_rng_seed(&rng, 74);
-  weir_index_code code = rice_code(index, KEPT, 0);
-  cr_assert_eq(code.bytes, LENGTH / 8);
-  bytes = make_message(&rng, LENGTH, index, KEPT, code, 1, message);
-  must(weir_wire_decode_add(NULL, message, bytes, LENGTH, to));
-  device_buffer dm = put(cuda, message, bytes, 0);
-  must(weir_cuda_wire_decode_to(cuda, dm.data, bytes, LENGTH, dt.data, true));
-  cr_assert_eq(weir_cuda_wait(cuda), WEIR_E_PROTOCOL);
+  weir_index_code code = weir_index_choose(LENGTH, KEPT, true);
+  device_buffer dm = take(cuda, sizeof message, 0);
+  for (unsigned shift = code.shift - 1; shift <= code.shift + 1; shift++) {
+    bytes = make_message(&rng, LENGTH, index, KEPT, elias_code(LENGTH, KEPT, shift), 1, message);
+    weir_status wanted = shift == code.shift ? WEIR_OK : WEIR_E_PROTOCOL;
+    cr_assert_eq(weir_wire_decode_add(NULL, message, bytes, LENGTH, to), wanted);
+    weir_cuda_release(cuda, dm.block);
+    dm = put(cuda, message, bytes, 0);
+    must(weir_cuda_wire_decode_to(cuda, dm.data, bytes, LENGTH, dt.data, true));
+    cr_assert_eq(weir_cuda_wait(cuda), wanted, "parameter %u", shift);
+  }
   cr_assert_eq(weir_cuda_wire_decode_to(cuda, dm.data, 15, LENGTH, dt.data, true), WEIR_E_PROTOCOL);
   cr_assert_eq(weir_cuda_wire_decode_to(cuda, (char *)dm.data + 1, 100, LENGTH, dt.data, true),
                WEIR_E_INVALID);

@@ -92,7 +92,7 @@ static double run_write_steps(const char *directory) {
   fputs(
       "step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
       "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
-      "set_bandwidth_gbps,elapsed_s,accuracy\n",
+      "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps\n",
       f);
   weir_rng rng;
   weir_rng_seed(&rng, 42);
@@ -122,6 +122,8 @@ static double run_write_steps(const char *directory) {
       fputc(',', f);
     fprintf(f, ",%g,%g,%.5f,", run_phase[phase].latency, run_phase[phase].bandwidth, elapsed);
     if (step % 20 == 19) fprintf(f, "%.4f", run_accuracy(step));
+    fputc(',', f);
+    if (step > 2) fprintf(f, "%.5f", run_phase[late].bandwidth);
     fputc('\n', f);
   }
   fclose(f);

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "kernels/codec.h"
-#include "lab/trainer.h"
+#include "lab/demo.h"
 
 #define RATIOS 50
 
@@ -39,23 +39,11 @@ static void compare(fed *f, int step) {
 }
 
 Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
-  weir_dataset images = {0};
-  const weir_status loaded = weir_dataset_load(&images, NULL);
-  if (loaded != WEIR_OK) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
-  const weir_trainer_config config = {.model = "mlp",
-                                      .seed = 3,
-                                      .world_size = 1,
-                                      .batch = 64,
-                                      .learning_rate = 0.1,
-                                      .momentum = 0.8,
-                                      .weight_decay = 5e-4,
-                                      .decay_factor = 1,
-                                      .threads = 1};
-  weir_trainer *trainer = NULL;
-  cr_assert_eq(weir_trainer_create(&trainer, &config, &images), WEIR_OK);
-  fed f = {0};
-  for (size_t t = 0; t < weir_trainer_tensors(trainer); t++)
-    f.n += weir_trainer_tensor_numel(trainer, t);
+  weir_demo demo;
+  const weir_status opened = weir_demo_open(&demo, 3, 0.1, 0.8);
+  if (opened == WEIR_E_IO) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
+  cr_assert_eq(opened, WEIR_OK, "%s", weir_last_error());
+  fed f = {.n = demo.elements};
   f.e = calloc(f.n, sizeof *f.e);
   f.index = calloc(f.n, sizeof *f.index);
   cr_assert(f.e && f.index);
@@ -66,12 +54,10 @@ Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
     double loss = 0;
     size_t k = 0;
     weir_moments moments = {0};
-    float *const gradient =
-        weir_trainer_gradient(trainer, 0); /* of all tensors, one after another */
-    cr_assert_eq(weir_trainer_backward(trainer, &loss), WEIR_OK);
-    weir_ef_accumulate(gradient, f.e, f.e, f.n, &moments);
+    cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
+    weir_ef_accumulate(demo.gradient, f.e, f.e, f.n, &moments);
     if (step % 13 == 0) compare(&f, step);
-    weir_trainer_update(trainer);
+    weir_trainer_update(demo.trainer);
     cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f.context, f.e, &(weir_layout){1, offset},
                                                      0.01, f.index, f.n, &k),
                  WEIR_OK);
@@ -79,8 +65,7 @@ Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
   }
   weir_codec_context_free(f.context);
   weir_gain_curve_free(f.curve);
-  weir_trainer_free(trainer);
-  weir_dataset_free(&images);
+  weir_demo_close(&demo);
   free(f.e);
   free(f.index);
 }

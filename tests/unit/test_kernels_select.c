@@ -3,6 +3,7 @@
 
 #include "kernels/internal.h"
 #include "kernels_data.h"
+#include "lab/demo.h"
 
 typedef struct pair {
   float magnitude;
@@ -232,6 +233,55 @@ Test(kernels_select, mstopk_takes_all_its_rounds) {
   free(e);
 }
 
+/* Exactly k out, ascending, and at least 99 % of them among the k largest.  index and exact have
+ * room for n; returns k. */
+static size_t expect_mstopk(weir_codec_context *context, const float *e, size_t n, double cr,
+                            uint32_t *index, uint32_t *exact, const char *name) {
+  const size_t offset[2] = {0, n};
+  const weir_layout layout = {1, offset};
+  size_t k = 0, common = 0;
+  cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK].select(context, e, &layout, cr, index, n, &k),
+               WEIR_OK);
+  cr_assert_eq(k, (size_t)floor(cr * (double)n), "%s cr %g: %zu", name, cr, k);
+  topk_oracle(e, n, k, 0, exact);
+  for (size_t i = 1; i < k; i++) {
+    cr_assert_gt(index[i], index[i - 1]);
+  }
+  for (size_t i = 0, j = 0; i < k && j < k;) {
+    common += index[i] == exact[j];
+    size_t low = index[i] <= exact[j];
+    j += exact[j] <= index[i];
+    i += low;
+  }
+  cr_assert(100 * common >= 99 * k, "%s cr %g: %zu of %zu", name, cr, common, k);
+  return k;
+}
+
+/* What it is for: gradients of a model that learns, at its first step and when it knows a little.
+ */
+Test(kernels_select, mstopk_on_real_gradients, .timeout = 120) {
+  weir_demo demo;
+  const weir_status opened = weir_demo_open(&demo, 5, 0.05, 0.9);
+  if (opened == WEIR_E_IO) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
+  cr_assert_eq(opened, WEIR_OK, "%s", weir_last_error());
+  uint32_t *index = malloc(demo.elements * sizeof *index);
+  uint32_t *exact = malloc(demo.elements * sizeof *exact);
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  for (int step = 0; step <= 30; step++) {
+    double loss = 0;
+    cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
+    for (double cr = 0.001; step % 30 == 0 && cr < 0.2; cr *= 10) {
+      (void)expect_mstopk(context, demo.gradient, demo.elements, cr, index, exact, "real");
+    }
+    weir_trainer_update(demo.trainer);
+  }
+  weir_codec_context_free(context);
+  free(index);
+  free(exact);
+  weir_demo_close(&demo);
+}
+
 /* On every input: the listing's thresholds (of several that the same elements reach it keeps the
  * first, the search the last), exactly k out, and 99 % of them among the k largest. */
 Test(kernels_select, mstopk_on_every_input, .timeout = 120) {
@@ -241,25 +291,12 @@ Test(kernels_select, mstopk_on_every_input, .timeout = 120) {
   uint32_t *exact = malloc(N * sizeof *exact);
   weir_codec_context *context = NULL;
   cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
-  size_t offset[2] = {0, N};
-  weir_layout layout = {1, offset};
   weir_rng rng;
   weir_rng_seed(&rng, 61);
   for (int shape = 0; shape < SHAPES; shape++) {
     fill_shape(&rng, shape, e, N);
     for (double cr = 0.0005; cr < 0.6; cr *= 4) {
-      size_t k = 0, common = 0;
-      cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK].select(context, e, &layout, cr, index, N, &k),
-                   WEIR_OK);
-      cr_assert_eq(k, (size_t)floor(cr * N));
-      topk_oracle(e, N, k, 0, exact);
-      for (size_t i = 0, j = 0; i < k && j < k;) {
-        common += index[i] == exact[j];
-        size_t low = index[i] <= exact[j];
-        j += exact[j] <= index[i];
-        i += low;
-      }
-      cr_assert(100 * common >= 99 * k, "%s cr %g: %zu of %zu", shape_name(shape), cr, common, k);
+      const size_t k = expect_mstopk(context, e, N, cr, index, exact, shape_name(shape));
       listing want = mstopk_listing(e, N, k);
       weir_mstopk_thresholds got;
       weir_found found;

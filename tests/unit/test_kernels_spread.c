@@ -68,20 +68,101 @@ Test(kernels_spread, avx2) { check_version(weir_cpu_avx2()); }
 
 Test(kernels_spread, avx512) { check_version(weir_cpu_avx512()); }
 
-static size_t rice_bytes(const uint32_t *index, size_t k, unsigned shift) {
-  uint64_t bits = 0;
-  for (size_t i = 0; i < k; i++) {
-    bits += ((index[i] - (i > 0 ? index[i - 1] + 1 : 0)) >> shift) + 1 + shift;
-  }
-  return (size_t)((bits + 7) / 8);
+/* --- Elias-Fano lists, bit by bit ------------------------------------------------------------ */
+
+static size_t elias_bytes(size_t n, size_t k, unsigned shift) {
+  size_t buckets = n / ((size_t)1 << shift) + (n % ((size_t)1 << shift) != 0);
+  return (k + buckets + 7) / 8 + (k * shift + 7) / 8;
 }
+
+/* Written a bit at a time. */
+static void write_bits(size_t n, const uint32_t *index, size_t k, unsigned shift, uint8_t *out) {
+  size_t bit = 0;
+  size_t next = 0;
+  memset(out, 0, elias_bytes(n, k, shift));
+  for (size_t begin = 0; begin < n; begin += (size_t)1 << shift) {
+    for (; next < k && index[next] - begin < (size_t)1 << shift; next++, bit++) {
+      out[bit / 8] |= (uint8_t)(1U << bit % 8);
+    }
+    bit++;
+  }
+  bit = (bit + 7) / 8 * 8;
+  for (size_t i = 0; i < k; i++) {
+    for (unsigned b = 0; b < shift; b++, bit++) {
+      out[bit / 8] |= (uint8_t)((index[i] >> b & 1) << bit % 8);
+    }
+  }
+}
+
+/* As it is written, and read by a version from pieces of any length, in a buffer that ends with the
+ * list. */
+static void check_list(const weir_cpu_ops *cpu, weir_rng *rng, size_t n, const uint32_t *index,
+                       size_t k, unsigned shift) {
+  size_t bytes = elias_bytes(n, k, shift);
+  uint8_t *data = malloc(bytes);
+  uint8_t *want = malloc(bytes);
+  uint32_t *got = malloc(k * sizeof *got);
+  const weir_index_code code = {WEIR_INDEX_ELIAS, shift, bytes};
+  weir_index_write(code, n, index, k, data);
+  write_bits(n, index, k, shift, want);
+  cr_assert(memcmp(data, want, bytes) == 0, "%zu of %zu, shift %u", k, n, shift);
+  weir_cpu_force(cpu);
+  weir_index_reader reader = {.code = code, .data = data, .n = n, .k = k};
+  for (size_t done = 0; done < k;) {
+    size_t rest = k - done;
+    size_t count = weir_rng_next(rng) & 1 ? rest : 1 + (size_t)weir_rng_below(rng, rest);
+    cr_assert(weir_index_read(&reader, got + done, count));
+    done += count;
+  }
+  cr_assert(weir_index_done(&reader));
+  cr_assert(memcmp(got, index, k * sizeof *got) == 0, "%s: %zu of %zu, shift %u", cpu->name, k, n,
+            shift);
+  weir_cpu_force(NULL);
+  free(data);
+  free(want);
+  free(got);
+}
+
+static void check_lists(const weir_cpu_ops *cpu) {
+  if (cpu == NULL) {
+    return;
+  }
+  weir_rng rng;
+  weir_rng_seed(&rng, 21);
+  uint32_t index[MOST];
+  for (int round = 0; round < 600; round++) {
+    size_t n = 1 + (size_t)weir_rng_below(&rng, MOST);
+    size_t k = 1 + ((size_t)weir_rng_below(&rng, n) >> weir_rng_below(&rng, 5));
+    size_t span = round % 3 == 0 ? n : k + (size_t)weir_rng_below(&rng, n - k + 1);
+    random_indices(&rng, span, k, index);
+    for (size_t i = 0; i < k && round % 3 == 2; i++) { /* all at the end */
+      index[i] += (uint32_t)(n - span);
+    }
+    check_list(cpu, &rng, n, index, k, (unsigned)round % 14);
+  }
+  /* Fields that are wider than vectors take, at the largest places. */
+  for (unsigned shift = 20; shift < 32; shift++) {
+    for (size_t i = 0; i < 100; i++) {
+      index[i] = UINT32_MAX - 1 - (uint32_t)(99 - i) * 3;
+    }
+    check_list(cpu, &rng, UINT32_MAX, index, 100, shift);
+  }
+}
+
+Test(kernels_spread, scalar_lists) { check_lists(&weir_cpu_scalar); }
+
+Test(kernels_spread, avx2_lists) { check_lists(weir_cpu_avx2()); }
+
+Test(kernels_spread, avx512_lists) { check_lists(weir_cpu_avx512()); }
+
+/* --- lists as masks -------------------------------------------------------------------------- */
 
 /* Read `at a time` masks; the bits are those of the list, and nothing is left over. */
 static void check_masks(const weir_index_reader *list, const uint32_t *index, size_t k,
                         unsigned lead, size_t at_a_time) {
   uint64_t mask[WORDS + 1 + WEIR_MASK_SLACK];
   weir_mask_reader reader;
-  weir_masks_start(&reader, list, k, lead);
+  weir_masks_start(&reader, list, lead);
   size_t words = weir_masks_words(&reader);
   cr_assert_eq(words, (list->n + lead + 63) / 64);
   size_t next = 0;
@@ -89,7 +170,7 @@ static void check_masks(const weir_index_reader *list, const uint32_t *index, si
   for (size_t word = 0; word < words; word += at_a_time) {
     size_t part = words - word < at_a_time ? words - word : at_a_time;
     size_t ones = 0;
-    cr_assert(weir_masks_read(&reader, mask, part, &ones, NULL));
+    cr_assert(weir_masks_read(&reader, mask, part, &ones));
     size_t before = next;
     for (size_t bit = 0; bit < 64 * part; bit++) {
       bool kept = next < k && index[next] + lead == 64 * word + bit;
@@ -103,30 +184,40 @@ static void check_masks(const weir_index_reader *list, const uint32_t *index, si
   cr_assert(weir_masks_done(&reader, last));
 }
 
-/* All parameters on both sides of what is read through a table, and lists on both sides of
- * its use. */
-Test(kernels_spread, lists_as_masks) {
+/* Buckets that are bytes and others, lists read as masks and index by index. */
+static void check_all_masks(const weir_cpu_ops *cpu) {
+  if (cpu == NULL) {
+    return;
+  }
   static const size_t steps[] = {1, 2, 5, WORDS + 1};
   weir_rng rng;
   weir_rng_seed(&rng, 8);
   uint32_t index[MOST];
   uint8_t data[8 * MOST];
+  weir_cpu_force(cpu);
   for (int round = 0; round < 400; round++) {
     size_t n = round % 3 == 0 ? MOST : 1 + (size_t)weir_rng_below(&rng, MOST);
-    size_t k = (size_t)weir_rng_below(&rng, n + 1) >> weir_rng_below(&rng, 4);
+    size_t k = 1 + ((size_t)weir_rng_below(&rng, n) >> weir_rng_below(&rng, 4));
     random_indices(&rng, n, k, index);
-    unsigned shift = (unsigned)(round % 8);
+    unsigned shift = round & 1 ? 3 : (unsigned)(round / 2 % 8);
     weir_index_code codes[3] = {{WEIR_INDEX_U32, 0, 4 * k},
                                 {WEIR_INDEX_BITMAP, 0, (n + 7) / 8},
-                                {WEIR_INDEX_RICE, shift, rice_bytes(index, k, shift)}};
+                                {WEIR_INDEX_ELIAS, shift, elias_bytes(n, k, shift)}};
     for (int c = 0; c < 3; c++) {
       cr_assert_leq(codes[c].bytes, sizeof data);
-      weir_index_write(codes[c], index, k, data);
-      uint8_t *exact = malloc(codes[c].bytes + 1);
+      weir_index_write(codes[c], n, index, k, data);
+      uint8_t *exact = malloc(codes[c].bytes);
       memcpy(exact, data, codes[c].bytes);
-      const weir_index_reader list = {.code = codes[c], .data = exact, .n = n};
-      check_masks(&list, index, k, (unsigned)weir_rng_below(&rng, 16), steps[round % 4]);
+      const weir_index_reader list = {.code = codes[c], .data = exact, .n = n, .k = k};
+      check_masks(&list, index, k, (unsigned)weir_rng_below(&rng, 16), steps[round / 2 % 4]);
       free(exact);
     }
   }
+  weir_cpu_force(NULL);
 }
+
+Test(kernels_spread, scalar_masks) { check_all_masks(&weir_cpu_scalar); }
+
+Test(kernels_spread, avx2_masks) { check_all_masks(weir_cpu_avx2()); }
+
+Test(kernels_spread, avx512_masks) { check_all_masks(weir_cpu_avx512()); }
