@@ -18,6 +18,7 @@
 
 #include "base/base.h"
 #include "bench_collectives.h"
+#include "cli.h"
 
 #define LOOKS 3
 #define LOOK_S 0.003 /* what a look shall at least last */
@@ -245,7 +246,9 @@ static gboolean go_on(const contender *all, int count) {
 }
 
 static gboolean take_turns(const bench_plan *p, contender *all, int count) {
+  const double begin_s = weir_now_s();
   for (gsize size = 0; size < p->sizes; size++) {
+    cli_progress("weir bench collectives", (double)size / (double)p->sizes, begin_s);
     for (int round = 0; round < LOOKS; round++)
       for (int i = 0; i < count; i++)
         if (!*all[i].absent) look_over(&all[i], p, size, round == 0);
@@ -255,6 +258,7 @@ static gboolean take_turns(const bench_plan *p, contender *all, int count) {
       for (int i = 0; i < count; i++) measure(&all[i], p, size, repeat);
     if (!go_on(all, count)) return FALSE;
   }
+  cli_progress("weir bench collectives", 1, begin_s);
   return TRUE;
 }
 
@@ -281,11 +285,12 @@ gboolean weir_bench_contest(const bench_plan *p, contender *all, int count) {
     enter(all, count, i, p, listener, path);
     if (!go_on(all, count)) break;
   }
-  const gboolean good = listener >= 0 && go_on(all, count) && take_turns(p, all, count);
-  for (int i = 0; i < count; i++) dismiss(&all[i], p->ranks);
+  /* Everybody is in: nothing shall be left if this is interrupted. */
   if (listener >= 0) (void)close(listener);
   if (path) (void)unlink(path);
   if (folder) (void)rmdir(folder);
+  const gboolean good = listener >= 0 && go_on(all, count) && take_turns(p, all, count);
+  for (int i = 0; i < count; i++) dismiss(&all[i], p->ranks);
   return good;
 }
 

@@ -15,7 +15,7 @@
 typedef struct arguments {
   gint64 elements;
   int rounds;
-  double cr;
+  double cr, fit_ms;
   char *cpu;
   gboolean no_peers, fits, json;
 } arguments;
@@ -109,10 +109,13 @@ static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r
   r->no_nth_element = r->gradients = "not asked for";
   if (a->fits) {
     r->no_torch = g_strdup("not asked for");
-    return weir_kernel_fits(b->cr, b->n, &r->fits);
+    return weir_kernel_fits(b->cr, b->n, b->fit_ms, b->rounds, &r->fits);
   }
+  const double begin_s = weir_now_s();
+  cli_progress("weir bench kernels", 0, begin_s);
   for (kernel_data data = 0; data < DATA_KINDS; data++) {
     const weir_status status = run_data(b, data, r);
+    cli_progress("weir bench kernels", (data + 1.0) / DATA_KINDS, begin_s);
     if (status != WEIR_OK) return status;
     if (data != DATA_NORMAL) continue;
     const gsize offset[2] = {0, b->n};
@@ -126,7 +129,7 @@ static weir_status run_all(kernel_bench *b, const arguments *a, kernel_result *r
     r->torch_ms = weir_kernel_torch(b, k, &r->no_torch);
   }
   compare(r, b->cr);
-  return weir_kernel_fits(b->cr, b->n, &r->fits);
+  return weir_kernel_fits(b->cr, b->n, b->fit_ms, b->rounds, &r->fits);
 }
 
 static weir_status reserve(kernel_bench *b) {
@@ -169,6 +172,7 @@ static int check(const arguments *a) {
     return refuse("elements", "1000 to 1000000000");
   if (a->rounds < 1 || a->rounds > KERNEL_ROUNDS_MAX) return refuse("rounds", "1 to 101");
   if (!(a->cr > 0.0 && a->cr <= 0.1)) return refuse("cr", "a ratio above 0, at most 0.1");
+  if (!(a->fit_ms >= 0.0 && a->fit_ms <= 1000.0)) return refuse("fit-ms", "0 to 1000");
   if (!a->cpu) return WEIR_EXIT_DONE;
   const weir_cpu_ops *ops = !strcmp(a->cpu, "scalar")   ? &weir_cpu_scalar
                             : !strcmp(a->cpu, "avx2")   ? weir_cpu_avx2()
@@ -180,7 +184,7 @@ static int check(const arguments *a) {
 }
 
 static int run_checked(const arguments *a) {
-  kernel_bench b = {.n = (gsize)a->elements, .rounds = a->rounds, .cr = a->cr};
+  kernel_bench b = {.n = (gsize)a->elements, .rounds = a->rounds, .cr = a->cr, .fit_ms = a->fit_ms};
   kernel_result r = {.rows = g_array_new(FALSE, TRUE, sizeof(kernel_row)),
                      .ratios = g_array_new(FALSE, TRUE, sizeof(kernel_ratio))};
   weir_status status = reserve(&b);
@@ -199,7 +203,7 @@ static int run_checked(const arguments *a) {
 }
 
 int weir_bench_kernels(int argc, char **argv) {
-  arguments a = {.elements = 25600000, .rounds = 7, .cr = 0.01};
+  arguments a = {.elements = 25600000, .rounds = 7, .cr = 0.01, .fit_ms = 1e3 * WEIR_KERNEL_FIT_S};
   const GOptionEntry entries[] = {
       {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "floats (default 25600000)", "N"},
       {"rounds", 0, 0, G_OPTION_ARG_INT, &a.rounds, "times to take the median of (7)", "N"},
@@ -208,23 +212,19 @@ int weir_bench_kernels(int argc, char **argv) {
       {"no-peers", 0, 0, G_OPTION_ARG_NONE, &a.no_peers, "leave out nth_element and torch", NULL},
       {"fits", 0, 0, G_OPTION_ARG_NONE, &a.fits, "only fit costs and say how far off they are",
        NULL},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      {"fit-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fit_ms,
+       "what a codec's fit may take for sizes in memory (60; 0: none are run)", "MS"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context = g_option_context_new("- compressing on one core");
-  g_option_context_set_summary(
-      context,
-      "Times every codec and message form on one core, selections also on inputs that "
-      "are hard for\nthem, and compares: with a read pass and a copy, with "
-      "std::nth_element and with torch.topk.");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
+  const cli_help help = {
+      "weir bench kernels", NULL,
+      "Times every codec and message form on one core, selections also on inputs that are hard "
+      "for\n"
+      "them, and compares: with a read pass and a copy, with std::nth_element and with torch.topk.",
+      "Exit codes: 0 done; 1 a codec failed; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir bench kernels: %s\n", error->message);
-  } else if (argc > 1) {
-    fprintf(stderr, "weir bench kernels: unexpected argument '%s'\n", argv[1]);
-  } else {
+  if (cli_parse(&help, entries, &argc, &argv)) {
     code = check(&a);
     if (code == WEIR_EXIT_DONE) code = run_checked(&a);
   }

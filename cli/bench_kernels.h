@@ -25,7 +25,7 @@ extern const char *const kernel_data_names[DATA_KINDS];
 typedef struct kernel_bench {
   gsize n;
   int rounds;
-  double cr;
+  double cr, fit_ms;
   float *g, *r, *e; /* gradient, residual, and g + r */
   float *value, *sum;
   guint32 *index;
@@ -60,22 +60,34 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr);
 weir_status weir_kernel_measure(kernel_bench *b, GArray *rows);
 double weir_kernel_median(double *ms, int count); /* sorts */
 
-/* Fitted lines of every codec, and how far they are off, compressing and decoding together,
- * relative, on sizes that they were not fitted on. */
-enum { KERNEL_OTHER_SIZES = 9 };
+/* Fitted lines of every codec, and how far they are off, compressing and decoding together, on
+ * sizes that they were not fitted on.  A machine's speed drifts with what else its host does, so
+ * fitting and measuring alternate, and what counts of a cell is the median of what each fit gave
+ * beside what was measured right after it, twice.  Where measuring the same thing twice differs by
+ * more than a bound, the cell says nothing of whether the fit keeps to it. */
+enum { KERNEL_OTHER_SIZES = 12 };
 extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
+#define KERNEL_FIT_BOUND 10.0 /* %, wanted */
+typedef struct kernel_cell {  /* medians, %; NaN where the size is beyond most */
+  double error;               /* modelled / measured - 1 */
+  double single;              /* of one fit, whichever way */
+  double noise;               /* between two measurements in turn, whichever way */
+} kernel_cell;
 typedef struct kernel_fit {
   weir_plan plan;
-  weir_kernel_cost cost;
-  double drift; /* a reference's slowest over its fastest time meanwhile, less 1 */
-  double error[KERNEL_OTHER_SIZES]; /* modelled / measured - 1; NaN where the size is beyond most */
+  weir_kernel_cost cost; /* the last alternation's */
+  double ms, most_ms;    /* wall time of a fit, the median and the slowest */
+  kernel_cell cell[KERNEL_OTHER_SIZES];
 } kernel_fit;
 typedef struct kernel_fits {
-  double ms, cpu_ms; /* to fit all of them, median of as many fits as codecs */
-  double most_ms;    /* the slowest of these */
+  double cr, each_ms; /* what each may take for sizes in memory */
+  int rounds;
+  double all_ms, all_cpu_ms, all_most_ms; /* to fit all codecs, buffers and all */
+  double arms_ms, arms_most_ms;           /* those of a controller's arms */
+  gsize arms;                             /* so many codecs */
   kernel_fit codec[WEIR_CODEC_COUNT];
 } kernel_fits;
-weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out);
+weir_status weir_kernel_fits(double cr, gsize most, double each_ms, int rounds, kernel_fits *out);
 
 /* Peers on the same data: milliseconds (the median), or a negative number and why there is none. */
 double weir_kernel_nth_element(kernel_bench *b, gsize k, const char **absent);

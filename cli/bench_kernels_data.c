@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "bench_kernels.h"
-#include "lab/trainer.h"
+#include "lab/demo.h"
 
 const char *const kernel_data_names[DATA_KINDS] = {"normal",   "gradient", "equal", "huge",
                                                    "denormal", "sorted",   "zero"};
@@ -25,31 +25,18 @@ static float value(weir_rng *rng, kernel_data data, gsize i, gsize n) {
 
 /* Gradients of the demo's trainer, one step's after the other's, as many as fit. */
 static weir_status from_trainer(kernel_bench *b) {
-  weir_dataset images = {0};
-  weir_trainer *trainer = NULL;
-  const weir_trainer_config config = {.model = "mlp",
-                                      .seed = 1,
-                                      .world_size = 1,
-                                      .batch = 64,
-                                      .learning_rate = 0.05,
-                                      .momentum = 0.9,
-                                      .weight_decay = 5e-4,
-                                      .decay_factor = 1,
-                                      .threads = 1};
-  weir_status status = weir_dataset_load(&images, NULL);
-  if (status == WEIR_OK) status = weir_trainer_create(&trainer, &config, &images);
+  weir_demo demo;
+  weir_status status = weir_demo_open(&demo, 1, 0.05, 0.9);
   for (gsize filled = 0; status == WEIR_OK && filled < b->n;) {
+    const gsize part = MIN(demo.elements, b->n - filled);
     double loss = 0;
-    status = weir_trainer_backward(trainer, &loss);
-    for (gsize t = 0; status == WEIR_OK && t < weir_trainer_tensors(trainer); t++) {
-      const gsize part = MIN(weir_trainer_tensor_numel(trainer, t), b->n - filled);
-      memcpy(b->g + filled, weir_trainer_gradient(trainer, t), part * sizeof(float));
-      filled += part;
-    }
-    if (status == WEIR_OK) weir_trainer_update(trainer);
+    status = weir_trainer_backward(demo.trainer, &loss);
+    if (status != WEIR_OK) break;
+    memcpy(b->g + filled, demo.gradient, part * sizeof(float));
+    filled += part;
+    weir_trainer_update(demo.trainer);
   }
-  weir_trainer_free(trainer);
-  weir_dataset_free(&images);
+  weir_demo_close(&demo);
   return status;
 }
 

@@ -3,82 +3,147 @@
 
 #include "base/base.h"
 #include "bench_kernels.h"
+#include "controller/loop.h"
 
-const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {1500,   5000,    20000,   50000,   180000,
-                                                      500000, 2000000, 8000000, 25000000};
+const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {
+    1500, 5000, 20000, 50000, 90000, 180000, 500000, 800000, 2000000, 3500000, 8000000, 25000000};
 
-enum { CHECKED = 7, ATTEMPTS = 3, REFERENCE = 6000 };
-static const double steady = 0.05;
+/* Runs of a size, of which the median counts.  A last cache takes up little by little what it
+ * holds, so more of those that lie there. */
+enum { CHECKED = 5, CHECKED_MIDDLE = 15, CHECKED_LARGE = 3, MIDDLE = 100000, LARGE = 1000000 };
 
-/* A time of work that fits into the first cache: how fast the processor is just now. */
-static weir_status refer(weir_kernel_probe *probe, double *least, double *most) {
-  const weir_plan plan = weir_kernel_fit_plan(WEIR_CODEC_TOPK, 0.01, WEIR_WIRE_AUTO_BF16);
-  double compress = 0, decode = 0;
-  const weir_status status = weir_kernel_time(probe, &plan, REFERENCE, 3, &compress, &decode);
-  *least = fmin(*least, compress);
-  *most = fmax(*most, compress);
+/* What all alternations gave. */
+typedef struct series {
+  double all[KERNEL_ROUNDS_MAX], all_cpu[KERNEL_ROUNDS_MAX], arms[KERNEL_ROUNDS_MAX]; /* ms */
+  struct {
+    double ms[KERNEL_ROUNDS_MAX];
+    double error[KERNEL_OTHER_SIZES][KERNEL_ROUNDS_MAX];
+    double off[KERNEL_OTHER_SIZES][KERNEL_ROUNDS_MAX], noise[KERNEL_OTHER_SIZES][KERNEL_ROUNDS_MAX];
+  } codec[WEIR_CODEC_COUNT];
+} series;
+
+/* Wall time, buffers and all. */
+static weir_status time_all(const kernel_fits *fits, series *s, int round) {
+  weir_kernel_cost cost[WEIR_CODEC_COUNT];
+  const double start = weir_now_s(), start_cpu = weir_thread_cpu_s();
+  const weir_status status =
+      weir_kernel_fit_all(fits->cr, WEIR_WIRE_AUTO_BF16, 1e-3 * fits->each_ms, cost);
+  s->all[round] = 1e3 * (weir_now_s() - start);
+  s->all_cpu[round] = 1e3 * (weir_thread_cpu_s() - start_cpu);
   return status;
 }
 
-static weir_status check(kernel_fit *fit, weir_kernel_probe *probe, gsize most, double *least,
-                         double *slowest) {
-  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) {
+static gsize plans_of_arms(const kernel_fits *fits, weir_plan plans[WEIR_CODEC_COUNT]) {
+  gboolean listed[WEIR_CODEC_COUNT] = {FALSE};
+  gsize count = 0;
+  for (gsize a = 0; a < WEIR_ARMS; a++) {
+    if (listed[weir_arms[a].codec]) continue;
+    listed[weir_arms[a].codec] = TRUE;
+    plans[count++] = fits->codec[weir_arms[a].codec].plan;
+  }
+  return count;
+}
+
+static weir_status time_arms(kernel_fits *fits, const weir_kernel_wanted *wanted, series *s,
+                             int round) {
+  weir_kernel_cost cost[WEIR_CODEC_COUNT];
+  weir_plan plans[WEIR_CODEC_COUNT];
+  weir_kernel_probe *probe = NULL;
+  fits->arms = plans_of_arms(fits, plans);
+  const double start = weir_now_s();
+  weir_status status = weir_kernel_probe_create(&probe, weir_kernel_fit_room(wanted->each_s));
+  if (status == WEIR_OK) status = weir_kernel_fit(probe, plans, fits->arms, wanted, cost);
+  weir_kernel_probe_free(probe);
+  s->arms[round] = 1e3 * (weir_now_s() - start);
+  return status;
+}
+
+/* The whole of a step at each other size, the largest first: what a smaller one touches is a part
+ * of that. */
+static weir_status measure(weir_kernel_probe *probe, const weir_plan *plan, gsize most,
+                           double seconds[KERNEL_OTHER_SIZES]) {
+  weir_status status = WEIR_OK;
+  for (gsize i = KERNEL_OTHER_SIZES; i-- > 0 && status == WEIR_OK;) {
     const gsize n = kernel_other_sizes[i];
+    const int runs = n > LARGE ? CHECKED_LARGE : n > MIDDLE ? CHECKED_MIDDLE : CHECKED;
     double compress = 0, decode = 0;
-    fit->error[i] = NAN;
     if (n > most) continue;
-    weir_status status = weir_kernel_time(probe, &fit->plan, n, CHECKED, &compress, &decode);
-    if (status == WEIR_OK) status = refer(probe, least, slowest);
-    if (status != WEIR_OK) return status;
+    status = weir_kernel_time(probe, plan, n, runs, &compress, &decode);
+    seconds[i] = compress + decode;
+  }
+  return status;
+}
+
+static weir_status check(kernel_fits *fits, guint32 codec, gsize most, weir_kernel_probe *probe,
+                         series *s, int round) {
+  const kernel_fit *fit = &fits->codec[codec];
+  double first[KERNEL_OTHER_SIZES], second[KERNEL_OTHER_SIZES];
+  weir_status status = measure(probe, &fit->plan, most, first);
+  if (status == WEIR_OK) status = measure(probe, &fit->plan, most, second);
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES && status == WEIR_OK; i++) {
+    const gsize n = kernel_other_sizes[i];
+    if (n > most) break;
     const double modelled =
         weir_kernel_seconds(&fit->cost.compress, n) + weir_kernel_seconds(&fit->cost.decode, n);
-    fit->error[i] = modelled / (compress + decode) - 1.0;
+    const double error = modelled / (0.5 * (first[i] + second[i])) - 1.0;
+    s->codec[codec].error[i][round] = error;
+    s->codec[codec].off[i][round] = fabs(error);
+    s->codec[codec].noise[i][round] = fabs(second[i] / first[i] - 1.0);
   }
-  return WEIR_OK;
-}
-
-/* Fit all codecs and look at one. */
-static weir_status attempt(guint32 codec, double cr, gsize most, weir_kernel_probe *probe,
-                           kernel_fit *fit, double *ms, double *cpu_ms) {
-  weir_kernel_cost cost[WEIR_CODEC_COUNT];
-  double least = INFINITY, slowest = 0.0;
-  weir_status status = refer(probe, &least, &slowest);
-  if (status != WEIR_OK) return status;
-  const double start = weir_now_s(), start_cpu = weir_thread_cpu_s();
-  status = weir_kernel_fit_all(cr, WEIR_WIRE_AUTO_BF16, cost);
-  *ms = 1e3 * (weir_now_s() - start);
-  *cpu_ms = 1e3 * (weir_thread_cpu_s() - start_cpu);
-  *fit = (kernel_fit){.plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16),
-                      .cost = cost[codec]};
-  if (status == WEIR_OK) status = refer(probe, &least, &slowest);
-  if (status == WEIR_OK) status = check(fit, probe, most, &least, &slowest);
-  fit->drift = slowest / least - 1.0;
   return status;
 }
 
-/* A machine's speed drifts with what else its host does, so all codecs are fitted anew before each
- * is looked at, again where it drifted meanwhile, and the steadiest attempt counts; the fits' times
- * are medians. */
-weir_status weir_kernel_fits(double cr, gsize most, kernel_fits *out) {
-  double ms[WEIR_CODEC_COUNT * ATTEMPTS], cpu_ms[WEIR_CODEC_COUNT * ATTEMPTS];
-  int count = 0;
-  weir_kernel_probe *probe = NULL;
-  weir_status status = weir_kernel_probe_create(&probe, most > REFERENCE ? most : REFERENCE);
+static weir_status alternate(kernel_fits *fits, const weir_kernel_wanted *wanted, gsize most,
+                             weir_kernel_probe *probe, series *s, int round) {
+  weir_kernel_probe *own = NULL;
+  weir_status status = time_all(fits, s, round);
+  if (status == WEIR_OK) status = time_arms(fits, wanted, s, round);
+  if (status == WEIR_OK)
+    status = weir_kernel_probe_create(&own, weir_kernel_fit_room(wanted->each_s));
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++) {
-    kernel_fit *fit = &out->codec[codec];
-    fit->drift = INFINITY;
-    for (int i = 0; i < ATTEMPTS && fit->drift > steady && status == WEIR_OK; i++) {
-      kernel_fit other;
-      status = attempt(codec, cr, most, probe, &other, &ms[count], &cpu_ms[count]);
-      if (status == WEIR_OK && other.drift < fit->drift) *fit = other;
-      count++;
+    kernel_fit *fit = &fits->codec[codec];
+    const double start = weir_now_s();
+    status = weir_kernel_fit(own, &fit->plan, 1, wanted, &fit->cost);
+    s->codec[codec].ms[round] = 1e3 * (weir_now_s() - start);
+    if (status == WEIR_OK) status = check(fits, codec, most, probe, s, round);
+  }
+  weir_kernel_probe_free(own);
+  return status;
+}
+
+static void summarise(kernel_fits *fits, gsize most, series *s) {
+  const int rounds = fits->rounds;
+  fits->all_ms = weir_kernel_median(s->all, rounds);
+  fits->all_most_ms = s->all[rounds - 1]; /* sorted by the median */
+  fits->all_cpu_ms = weir_kernel_median(s->all_cpu, rounds);
+  fits->arms_ms = weir_kernel_median(s->arms, rounds);
+  fits->arms_most_ms = s->arms[rounds - 1];
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+    kernel_fit *fit = &fits->codec[codec];
+    fit->ms = weir_kernel_median(s->codec[codec].ms, rounds);
+    fit->most_ms = s->codec[codec].ms[rounds - 1];
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) {
+      const gboolean any = kernel_other_sizes[i] <= most;
+      fit->cell[i] =
+          (kernel_cell){any ? 1e2 * weir_kernel_median(s->codec[codec].error[i], rounds) : NAN,
+                        any ? 1e2 * weir_kernel_median(s->codec[codec].off[i], rounds) : NAN,
+                        any ? 1e2 * weir_kernel_median(s->codec[codec].noise[i], rounds) : NAN};
     }
   }
-  if (status == WEIR_OK) {
-    out->ms = weir_kernel_median(ms, count);
-    out->cpu_ms = weir_kernel_median(cpu_ms, count);
-    out->most_ms = ms[count - 1]; /* sorted by the median */
-  }
+}
+
+weir_status weir_kernel_fits(double cr, gsize most, double each_ms, int rounds, kernel_fits *out) {
+  const weir_kernel_wanted wanted = {1, SIZE_MAX, WEIR_KERNEL_RUNS, 1e-3 * each_ms};
+  weir_kernel_probe *probe = NULL;
+  series *s = g_new0(series, 1);
+  *out = (kernel_fits){.cr = cr, .each_ms = each_ms, .rounds = rounds};
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++)
+    out->codec[codec].plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
+  weir_status status = weir_kernel_probe_create(&probe, most);
+  for (int round = 0; round < rounds && status == WEIR_OK; round++)
+    status = alternate(out, &wanted, most, probe, s, round);
+  if (status == WEIR_OK) summarise(out, most, s);
   weir_kernel_probe_free(probe);
+  g_free(s);
   return status;
 }

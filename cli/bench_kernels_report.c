@@ -41,10 +41,27 @@ static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_
   json_builder_end_array(builder);
 }
 
+static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
+  json_builder_set_member_name(builder, "errors");
+  json_builder_begin_array(builder);
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->cell[i].error); i++) {
+    json_builder_begin_object(builder);
+    put_number(builder, "elements", (double)kernel_other_sizes[i]);
+    put_number(builder, "error_pct", fit->cell[i].error);
+    put_number(builder, "single_pct", fit->cell[i].single);
+    put_number(builder, "noise_pct", fit->cell[i].noise);
+    json_builder_end_object(builder);
+  }
+  json_builder_end_array(builder);
+}
+
 static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
-  put_number(builder, "fit_ms", fits->ms);
-  put_number(builder, "fit_cpu_ms", fits->cpu_ms);
-  put_number(builder, "fit_slowest_ms", fits->most_ms);
+  put_number(builder, "fit_each_ms", fits->each_ms);
+  put_number(builder, "fit_ms", fits->all_ms);
+  put_number(builder, "fit_cpu_ms", fits->all_cpu_ms);
+  put_number(builder, "fit_slowest_ms", fits->all_most_ms);
+  put_number(builder, "fit_arms_ms", fits->arms_ms);
+  put_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
   json_builder_set_member_name(builder, "fits");
   json_builder_begin_array(builder);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
@@ -52,18 +69,11 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
     json_builder_begin_object(builder);
     put_text(builder, "codec", weir_codec_name(codec));
     put_number(builder, "cr", fit->plan.cr);
-    put_number(builder, "drift", fit->drift);
+    put_number(builder, "ms", fit->ms);
+    put_number(builder, "slowest_ms", fit->most_ms);
     put_curve(builder, "compress", &fit->cost.compress);
     put_curve(builder, "decode", &fit->cost.decode);
-    json_builder_set_member_name(builder, "errors");
-    json_builder_begin_array(builder);
-    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++) {
-      json_builder_begin_object(builder);
-      put_number(builder, "elements", (double)kernel_other_sizes[i]);
-      put_number(builder, "error", fit->error[i]);
-      json_builder_end_object(builder);
-    }
-    json_builder_end_array(builder);
+    put_cells(builder, fit);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -110,22 +120,43 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   puts(text);
 }
 
-static void print_fits(const kernel_fits *fits) {
-  printf(
-      "\n# times fitted for all codecs in %.0f ms (%.0f of processor time, %.0f the slowest); "
-      "error in %% on other sizes, thousands of elements; drift: of the processor meanwhile\n"
-      "%-15s %8s %6s",
-      fits->ms, fits->cpu_ms, fits->most_ms, "codec", "cr", "drift");
-  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++)
-    printf(" %7g", (double)kernel_other_sizes[i] / 1e3);
-  printf("\n");
+/* '*' of a cell that is off by more than is wanted, '~' of one that cannot tell. */
+static char mark_of(const kernel_cell *cell) {
+  if (cell->noise > KERNEL_FIT_BOUND) return '~';
+  return fabs(cell->error) > KERNEL_FIT_BOUND ? '*' : ' ';
+}
+
+static void print_cells(const kernel_fits *fits) {
+  int cells = 0, off = 0, unclear = 0;
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
-    printf("%-15s %8g %6.1f", weir_codec_name(codec), fit->plan.cr, 1e2 * fit->drift);
-    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->error[i]); i++)
-      printf(" %+7.1f", 1e2 * fit->error[i]);
+    printf("%-15s %8g %6.1f", weir_codec_name(codec), fit->plan.cr, fit->ms);
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->cell[i].error); i++) {
+      const kernel_cell *cell = &fit->cell[i];
+      printf(" %+6.1f%c%3.0f", cell->error, mark_of(cell), cell->noise);
+      cells++;
+      off += mark_of(cell) == '*';
+      unclear += mark_of(cell) == '~';
+    }
     printf("\n");
   }
+  printf("# of %d, %d are off by more than %g %% (*); %d differ from themselves by more (~)\n",
+         cells, off, KERNEL_FIT_BOUND, unclear);
+}
+
+static void print_fits(const kernel_fits *fits) {
+  printf(
+      "\n# times fitted, each with %g ms for sizes in memory: all codecs in %.0f ms (%.0f of "
+      "processor time, %.0f the slowest), a controller's %d in %.0f (%.0f)\n"
+      "# modelled over measured on other sizes, thousands of elements, and measured over measured "
+      "again, %%, medians of %d\n"
+      "%-15s %8s %6s",
+      fits->each_ms, fits->all_ms, fits->all_cpu_ms, fits->all_most_ms, (int)fits->arms,
+      fits->arms_ms, fits->arms_most_ms, fits->rounds, "codec", "cr", "fit ms");
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++)
+    printf(" %7g+-%%", (double)kernel_other_sizes[i] / 1e3);
+  printf("\n");
+  print_cells(fits);
 }
 
 void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r) {

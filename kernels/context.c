@@ -6,35 +6,49 @@
 
 weir_status weir_codec_context_create(weir_codec_context **out) {
   *out = calloc(1, sizeof **out);
-  return *out != NULL ? WEIR_OK : weir_fail(WEIR_E_NOMEM, "no memory for a codec's scratch");
+  if (*out == NULL) {
+    return weir_fail(WEIR_E_NOMEM, "no memory for a codec's scratch");
+  }
+  weir_give_back(*out, sizeof **out); /* all zero: what is not used takes none */
+  return WEIR_OK;
 }
 
 void weir_codec_context_free(weir_codec_context *context) {
   if (context == NULL) {
     return;
   }
-  free(context->magnitude);
-  free(context->position);
+  free(context->own_magnitude);
+  free(context->own_position);
   free(context->mark);
   free(context);
 }
 
 void weir_codec_context_use(weir_codec_context *context, weir_pool *pool) {
   context->pool = pool;
-  free(context->magnitude); /* the next use makes room as the pool wants it */
-  free(context->position);
-  context->magnitude = NULL;
-  context->position = NULL;
-  context->capacity = 0;
+  free(context->own_magnitude); /* the next use makes room as the pool wants it */
+  free(context->own_position);
+  context->own_magnitude = NULL;
+  context->own_position = NULL;
+  context->own_capacity = 0;
+  weir_codec_context_lend(context, NULL, 0);
 }
 
-weir_status weir_context_reserve(weir_codec_context *context, size_t candidates) {
-  if (context->capacity >= candidates && context->magnitude != NULL) {
-    return WEIR_OK;
-  }
-  /* With threads, each compacts into a share of its own, twice as large as an even one. */
-  size_t count = context->pool == NULL ? candidates + WEIR_CANDIDATE_SLACK
-                                       : 2 * candidates + WEIR_POOL_MOST * WEIR_CANDIDATE_SLACK;
+void weir_codec_context_lend(weir_codec_context *context, void *memory, size_t bytes) {
+  context->lent = memory;
+  context->lent_bytes = bytes;
+  context->magnitude = memory == NULL ? context->own_magnitude : NULL;
+  context->position = memory == NULL ? context->own_position : NULL;
+  context->capacity = memory == NULL ? context->own_capacity : 0;
+}
+
+/* With threads, each compacts into a share of its own, twice as large as an even one. */
+size_t weir_context_room(size_t candidates, bool threads) {
+  const size_t count = threads ? 2 * candidates + WEIR_POOL_MOST * WEIR_CANDIDATE_SLACK
+                               : candidates + WEIR_CANDIDATE_SLACK;
+  return count * (sizeof(float) + sizeof(uint32_t));
+}
+
+static weir_status make_room(weir_codec_context *context, size_t candidates, size_t count) {
   float *magnitude = malloc(count * sizeof *magnitude);
   uint32_t *position = malloc(count * sizeof *position);
   if (magnitude == NULL || position == NULL) {
@@ -42,11 +56,30 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
     free(position);
     return weir_fail(WEIR_E_NOMEM, "no memory for %zu candidates of a top-k search", candidates);
   }
-  free(context->magnitude);
-  free(context->position);
-  context->magnitude = magnitude;
-  context->position = position;
-  context->capacity = candidates;
+  free(context->own_magnitude);
+  free(context->own_position);
+  context->own_magnitude = magnitude;
+  context->own_position = position;
+  context->own_capacity = candidates;
+  return WEIR_OK;
+}
+
+weir_status weir_context_reserve(weir_codec_context *context, size_t candidates) {
+  if (context->capacity >= candidates && context->magnitude != NULL) {
+    return WEIR_OK;
+  }
+  const size_t bytes = weir_context_room(candidates, context->pool != NULL);
+  const size_t count = bytes / (sizeof(float) + sizeof(uint32_t));
+  const bool lent = bytes <= context->lent_bytes;
+  if (!lent && (context->own_capacity < candidates || context->own_magnitude == NULL)) {
+    const weir_status status = make_room(context, candidates, count);
+    if (status != WEIR_OK) {
+      return status;
+    }
+  }
+  context->magnitude = lent ? context->lent : context->own_magnitude;
+  context->position = lent ? (uint32_t *)context->lent + count : context->own_position;
+  context->capacity = lent ? candidates : context->own_capacity;
   return WEIR_OK;
 }
 

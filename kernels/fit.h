@@ -3,9 +3,11 @@
  *
  * One line would not do.  Selecting goes another way below 4 * WEIR_SAMPLE elements, and what lies
  * in the second cache, in the last and in memory has slopes of its own.  Sizes that fit into the
- * last cache are measured as they are.  Larger ones are not run: each codec is measured on a window
- * whose data were put out of the caches first, and between the cache and memory the time goes from
- * the one line to the other as the step's data outgrow the cache (in fit_large.c).
+ * last cache are measured as they are, and so are larger ones as far as the time that a codec may
+ * take allows: two on the way to memory, and one with 2.5 times as many bytes as the last cache.
+ * Where it does not allow them, each codec is measured on a window whose data were put out
+ * of the caches first, and between the cache and memory the time goes from the one line to the
+ * other as the step's data outgrow the cache (in fit_large.c): quicker, and less exact.
  *
  * Meant is a training step on data as the step before left them: gradient, residual and sum in a
  * cache as far as they fit.  A curve holds for one plan: other ratios have other curves. */
@@ -14,9 +16,9 @@
 
 #include "kernels/codec.h"
 
-/* Most knots of a curve, and the largest size that is run. */
-#define WEIR_KERNEL_KNOTS 16
-#define WEIR_KERNEL_FIT_MOST ((size_t)1 << 19)
+/* Most knots of a curve, and the largest size that is run whatever it takes. */
+#define WEIR_KERNEL_KNOTS 20
+#define WEIR_KERNEL_FIT_MOST ((size_t)524000)
 
 typedef struct weir_kernel_line {
   double alpha; /* s */
@@ -35,7 +37,8 @@ typedef struct weir_kernel_cost {
 } weir_kernel_cost;
 
 /* The line for n elements: through the knots on both sides of n, that of the first two below them,
- * and above the last through it and the origin, for in memory each element costs the same. */
+ * and that of the last two above them, as far as it rises (else through the last and the origin).
+ */
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n);
 /* Seconds, never negative. */
 double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n);
@@ -53,17 +56,28 @@ void weir_kernel_probe_free(weir_kernel_probe *probe); /* NULL is allowed */
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
                              double *compress, double *decode);
 
-/* Curves for so many plans, good for sizes from `from` to `to`: only the knots on their way are
- * measured, each as often as `runs` at the most (2: the least of two; from 3 on medians).  The
- * probe has room for at least WEIR_KERNEL_WINDOW elements; with WEIR_KERNEL_FIT_MOST sizes up to
- * that are run. */
-#define WEIR_KERNEL_WINDOW ((size_t)1 << 17)
+/* What curves are wanted for, and what they may take. */
+typedef struct weir_kernel_wanted {
+  size_t from, to; /* elements */
+  int runs;        /* of a size at the most (2: the least of two; from 3 on medians) */
+  double each_s;   /* processor time that a plan's fit may take for the sake of sizes that it could
+                      do without; 0: it does without them */
+} weir_kernel_wanted;
+/* With so much each plan is fitted on sizes in memory. */
+#define WEIR_KERNEL_FIT_S 60e-3
+
+/* Curves for so many plans, one after the other; only the knots on the way to the wanted sizes are
+ * measured.  The probe has room for at least WEIR_KERNEL_WINDOW elements; with
+ * WEIR_KERNEL_FIT_MOST sizes up to that are run, with weir_kernel_fit_room(each_s) all that each_s
+ * is good for. */
+#define WEIR_KERNEL_WINDOW ((size_t)131000)
 weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
-                            size_t from, size_t to, int runs, weir_kernel_cost *cost);
+                            const weir_kernel_wanted *wanted, weir_kernel_cost *cost);
+size_t weir_kernel_fit_room(double each_s);
 
 /* Fit every codec for every size, selections at ratio cr with the given wire format, encoders of
  * several widths at the one nearest to 4 bits. */
-weir_status weir_kernel_fit_all(double cr, weir_wire_format wire,
+weir_status weir_kernel_fit_all(double cr, weir_wire_format wire, double each_s,
                                 weir_kernel_cost cost[WEIR_CODEC_COUNT]);
 /* The plan with which weir_kernel_fit_all fits a codec. */
 weir_plan weir_kernel_fit_plan(uint32_t codec, double cr, weir_wire_format wire);

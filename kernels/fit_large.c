@@ -1,16 +1,17 @@
 /* Times of sizes that are not run: beyond the last cache, and on the way there.
  *
- * A codec is run on a window of WEIR_KERNEL_WINDOW elements whose data were put out of the caches.
- * A window is smaller than a gradient in memory in four ways, each of which has its term:
+ * Where the largest size that was run is in memory, what follows costs each further element the
+ * same, as a cache keeps as much of each size, but for drawing indices, which marks them in a bit
+ * an element, at random: that is timed at the full size, as it reads no gradient.
+ *
+ * Else a codec is run on a window of WEIR_KERNEL_WINDOW elements whose data were put out of the
+ * caches.  A window is smaller than a gradient in memory in three ways, each of which has its term:
  *   - what is written has to leave the cache some time: what evicting it takes beyond evicting what
  *     was only read is added, for every byte written;
  *   - a codec's second pass over a window finds it in the cache: for each further pass as much is
  *     added as the first took beyond its time in the caches, once to twice what reading alone does
  *     (low rank evicts between its own);
- *   - a matrix of a large gradient has long rows: low rank's window is the first rows of that of
- *     the smallest gradient which is all in memory;
- *   - drawing indices marks them in a bit an element, at random: it is timed at the full size, as
- *     it reads no gradient. */
+ *   - drawing, as above. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -26,7 +27,8 @@ static const double least_share = 1.0 / 3.0, most_share = 8.0 / 3.0;
 /* Knots, as bytes touched by a step of the simplest codecs over those of the last cache. */
 static const double shares[] = {1.0 / 3.0, 0.6, 1.0, 1.6, 8.0 / 3.0, 8.0};
 #define SHARES (sizeof shares / sizeof shares[0])
-#define STEP_BYTES 16.0 /* an element's: g, r, e and the sum */
+/* Where sizes in memory were run, drawing is timed at so many times the largest. */
+static const double drawn_at = 4.0;
 
 /* Passes over e beyond the first that wait for memory; terngrad's third is held up by arithmetic.
  */
@@ -123,16 +125,15 @@ static weir_status time_draw(weir_kernel_probe *p, const weir_plan *plan, size_t
   size_t k;
   const double start = weir_thread_cpu_s();
   const weir_status status =
-      weir_codec_find(plan->codec)->draw(p->context, &layout, plan->cr, 1, p->index, p->most, &k);
+      weir_codec_find(plan->codec)
+          ->draw(p->context, &layout, plan->cr, ++p->seed, p->index, p->most, &k);
   *seconds = weir_kernel_since(p, start);
   return status;
 }
 
-static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, size_t columns,
-                               window_times *w) {
+static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, window_times *w) {
   weir_kernel_run run = weir_kernel_run_of(p, plan, WEIR_KERNEL_WINDOW);
   run.cold = true;
-  run.columns = columns;
   weir_kernel_accumulate(p, WEIR_KERNEL_WINDOW);
   evict_floats(p->e);
   evict_floats(p->sum);
@@ -160,15 +161,14 @@ static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, size
   return status;
 }
 
-/* Rows of a matrix of so many elements, several for each column of P. */
-static size_t columns_of(const weir_plan *plan, double elements) {
-  const size_t most = WEIR_KERNEL_WINDOW / (8 * weir_powersgd_rank(plan->cr));
-  const size_t side = (size_t)sqrt(elements) / 16 * 16;
-  return side < most ? side : most;
+/* Ends a curve where a part of a step's data is in the caches that is not the same of all sizes? */
+static bool in_caches(const weir_kernel_cost *cost, double cache) {
+  const size_t last = cost->compress.n[cost->compress.knots - 1];
+  return WEIR_KERNEL_STEP_BYTES * (double)last < 2.0 * cache;
 }
 
 static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, size_t count,
-                                double elements, int rounds, common *c, window *w) {
+                                const bool *windowed, int rounds, common *c, window *w) {
   weir_status status = WEIR_OK;
   weir_kernel_three t[COMMON] = {{0}};
   window_times *times = calloc(count, sizeof *times);
@@ -178,8 +178,7 @@ static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, si
   for (int round = 0; round < rounds && round < ROUNDS; round++) {
     time_common(p, t);
     for (size_t i = 0; i < count && status == WEIR_OK; i++) {
-      const bool low_rank = weir_codec_find(plans[i].codec)->low_rank;
-      status = time_window(p, &plans[i], low_rank ? columns_of(&plans[i], elements) : 0, &times[i]);
+      status = windowed[i] ? time_window(p, &plans[i], &times[i]) : WEIR_OK;
     }
   }
   *c =
@@ -224,7 +223,7 @@ static double bytes_touched(const weir_plan *plan, const window *w) {
   if (plan->codec == WEIR_CODEC_NONE) {
     return 12.0;
   }
-  return STEP_BYTES + w->bytes / (double)WEIR_KERNEL_WINDOW +
+  return WEIR_KERNEL_STEP_BYTES + w->bytes / (double)WEIR_KERNEL_WINDOW +
          (plan->codec == WEIR_CODEC_BF16 ? sizeof(float) : 0.0);
 }
 
@@ -237,43 +236,47 @@ static double between(const weir_kernel_curve *curve, weir_kernel_line last, dou
   return warm + share * fmax(cold - warm, 0.0);
 }
 
-static weir_status extend(weir_kernel_probe *p, const weir_plan *plan, const window *w,
-                          const size_t *n, size_t knots, double cache, weir_kernel_cost *cost) {
-  weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
-  const size_t from = cost->compress.n[cost->compress.knots - 1];
-  const double touched = bytes_touched(plan, w);
-  const double first = fmin(weir_kernel_beyond(touched * (double)from, cache), 0.9);
-  const weir_kernel_line last[2] = {weir_kernel_line_at(curves[0], from),
-                                    weir_kernel_line_at(curves[1], from)};
-  const weir_codec *codec = weir_codec_find(plan->codec);
-  for (size_t i = 0; i < knots; i++) {
-    const double beyond = weir_kernel_beyond(touched * (double)n[i], cache);
-    const double share = fmax(beyond - first, 0.0) / (1.0 - first);
-    double seconds[2];
-    for (int c = 0; c < 2; c++) {
-      seconds[c] = between(curves[c], last[c], w->seconds[c], share, (double)n[i]);
-    }
-    if (codec->draw != NULL && plan->cr * (double)n[i] <= (double)p->most) {
-      double draw;
-      const weir_status status = time_draw(p, plan, n[i], &draw);
-      if (status != WEIR_OK) {
-        return status;
-      }
-      seconds[0] += fmax(draw - w->draw * (double)n[i] / (double)WEIR_KERNEL_WINDOW, 0.0);
-    }
-    for (int c = 0; c < 2; c++) {
-      curves[c]->n[curves[c]->knots] = n[i];
-      curves[c]->seconds[curves[c]->knots++] = seconds[c];
-    }
+/* What drawing takes at n elements beyond n / m of what it takes at m; 0 for what draws nothing. */
+static weir_status further_draw(weir_kernel_probe *p, const weir_plan *plan, size_t n, size_t m,
+                                double draw_m, double *seconds) {
+  double draw = 0.0;
+  *seconds = 0.0;
+  if (weir_codec_find(plan->codec)->draw == NULL || plan->cr * (double)n > (double)p->most) {
+    return WEIR_OK;
   }
-  return WEIR_OK;
+  const weir_status status = time_draw(p, plan, n, &draw);
+  *seconds = fmax(draw - draw_m * (double)n / (double)m, 0.0);
+  return status;
+}
+
+static void append(weir_kernel_curve *curve, size_t n, double seconds) {
+  curve->n[curve->knots] = n;
+  curve->seconds[curve->knots++] = seconds;
+}
+
+/* A curve that ends in memory. */
+static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan,
+                                    weir_kernel_cost *cost) {
+  const size_t from = cost->compress.n[cost->compress.knots - 1];
+  const size_t n = (size_t)(drawn_at * (double)from);
+  double draw = 0.0, further = 0.0;
+  if (weir_codec_find(plan->codec)->draw == NULL) {
+    return WEIR_OK;
+  }
+  weir_status status = time_draw(p, plan, from, &draw);
+  if (status == WEIR_OK) {
+    status = further_draw(p, plan, n, from, draw, &further);
+  }
+  append(&cost->compress, n, weir_kernel_seconds(&cost->compress, n) + further);
+  append(&cost->decode, n, weir_kernel_seconds(&cost->decode, n));
+  return status;
 }
 
 /* Knots behind `from`, the last beyond `to` or where nothing changes any more. */
 static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
   size_t knots = 0;
   for (size_t i = 0; i < SHARES; i++) {
-    const size_t at = (size_t)(shares[i] * cache / STEP_BYTES);
+    const size_t at = (size_t)(shares[i] * cache / WEIR_KERNEL_STEP_BYTES);
     if (at <= from + from / 4 || (knots > 0 && n[knots - 1] >= to)) {
       continue;
     }
@@ -285,22 +288,59 @@ static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
   return knots;
 }
 
+/* One that ends before. */
+static weir_status extend(weir_kernel_probe *p, const weir_plan *plan, const window *w, size_t to,
+                          double cache, weir_kernel_cost *cost) {
+  weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
+  const size_t from = cost->compress.n[cost->compress.knots - 1];
+  const double touched = bytes_touched(plan, w);
+  const double first = fmin(weir_kernel_beyond(touched * (double)from, cache), 0.9);
+  const weir_kernel_line last[2] = {weir_kernel_line_at(curves[0], from),
+                                    weir_kernel_line_at(curves[1], from)};
+  size_t n[SHARES];
+  const size_t knots = find_knots(from, to, cache, n);
+  weir_status status = WEIR_OK;
+  for (size_t i = 0; status == WEIR_OK && i < knots; i++) {
+    const double beyond = weir_kernel_beyond(touched * (double)n[i], cache);
+    const double share = fmax(beyond - first, 0.0) / (1.0 - first);
+    double further;
+    status = further_draw(p, plan, n[i], WEIR_KERNEL_WINDOW, w->draw, &further);
+    const double seconds[2] = {
+        between(curves[0], last[0], w->seconds[0], share, (double)n[i]) + further,
+        between(curves[1], last[1], w->seconds[1], share, (double)n[i])};
+    append(curves[0], n[i], seconds[0]);
+    append(curves[1], n[i], seconds[1]);
+  }
+  return status;
+}
+
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
                                   size_t to, int runs, weir_kernel_cost *cost) {
   const double cache = weir_kernel_last_cache();
-  size_t n[SHARES];
-  const size_t knots = find_knots(cost[0].compress.n[cost[0].compress.knots - 1], to, cache, n);
   common c = {0};
+  bool any = false;
+  bool *windowed = calloc(count, sizeof *windowed);
   window *w = malloc(count * sizeof *w);
   weir_status status = WEIR_OK;
-  if (w == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
+  if (w == NULL || windowed == NULL) {
+    status = weir_fail(WEIR_E_NOMEM, "no memory to time %zu codecs", count);
+    goto done;
   }
-  status = time_windows(probe, plans, count, most_share * cache / STEP_BYTES, runs, &c, w);
+  for (size_t i = 0; i < count; i++) {
+    windowed[i] = cost[i].compress.n[cost[i].compress.knots - 1] < to && in_caches(&cost[i], cache);
+    any = any || windowed[i];
+  }
+  status = any ? time_windows(probe, plans, count, windowed, runs, &c, w) : WEIR_OK;
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
-    complete(&plans[i], &c, &cost[i], &w[i]);
-    status = extend(probe, &plans[i], &w[i], n, knots, cache, &cost[i]);
+    if (windowed[i]) {
+      complete(&plans[i], &c, &cost[i], &w[i]);
+      status = extend(probe, &plans[i], &w[i], to, cache, &cost[i]);
+    } else if (cost[i].compress.n[cost[i].compress.knots - 1] < to) {
+      status = extend_in_memory(probe, &plans[i], &cost[i]);
+    }
   }
+done:
+  free(windowed);
   free(w);
   return status;
 }

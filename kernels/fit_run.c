@@ -12,9 +12,11 @@
 #include "kernels/internal.h"
 #include "kernels/powersgd.h"
 
-/* So many different values; after them they repeat, and one draws no million of normals. */
-#define DRAWN ((size_t)1 << 14)
+/* So many different values; after them they repeat, and one draws no million of normals.  A prime,
+ * so that no sample at equal distances sees always the same. */
+#define DRAWN ((size_t)16381)
 #define HUGE_PAGE ((size_t)1 << 21)
+#define PAGE ((size_t)1 << 12)
 #define LINE 64
 #define BATCH_MOST 64
 
@@ -25,28 +27,65 @@ static const double batch_clocks = 2.0;
 
 /* --- buffers ---------------------------------------------------------------------------------- */
 
-/* In large pages where the system has them: they are there sooner, and a gradient's walk through
- * them costs what it costs in an engine's buffers after a while. */
+/* Large ones in large pages where the system has them: they are there sooner, and a gradient's walk
+ * through them costs what it costs in an engine's buffers after a while.  They begin as zeros that
+ * nobody has touched. */
+static bool is_large(size_t bytes) { return bytes >= HUGE_PAGE / 2; }
+static size_t whole_pages(size_t bytes) { return (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE; }
+
 static void *allocate(size_t bytes) {
-  size_t whole = (bytes + HUGE_PAGE - 1) / HUGE_PAGE * HUGE_PAGE;
-  void *memory = bytes < HUGE_PAGE ? malloc(bytes) : aligned_alloc(HUGE_PAGE, whole);
-  if (memory != NULL && bytes >= HUGE_PAGE) {
-    (void)madvise(memory, whole, MADV_HUGEPAGE); /* without, it is only slower */
+  if (!is_large(bytes)) {
+    return calloc(bytes, 1);
   }
-  return memory;
+  const size_t whole = whole_pages(bytes);
+  char *memory =
+      mmap(NULL, whole + HUGE_PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    return NULL;
+  }
+  const size_t before = (HUGE_PAGE - (uintptr_t)memory % HUGE_PAGE) % HUGE_PAGE;
+  if (before > 0) {
+    (void)munmap(memory, before);
+  }
+  (void)munmap(memory + before + whole, HUGE_PAGE - before);
+  (void)madvise(memory + before, whole, MADV_HUGEPAGE); /* without, it is only slower */
+  return memory + before;
 }
 
+static void release(void *memory, size_t bytes) {
+  if (!is_large(bytes)) {
+    free(memory);
+  } else if (memory != NULL) {
+    (void)munmap(memory, whole_pages(bytes));
+  }
+}
+
+/* Lest the first to write there pay for the pages. */
+static void touch(void *memory, size_t bytes) {
+  volatile char *page = memory;
+  for (size_t i = 0; i < bytes; i += PAGE) {
+    page[i] = 0;
+  }
+}
+
+/* Gradient and residual look like gradients. */
 static void fill(weir_kernel_probe *p) {
+  const size_t drawn = p->most < DRAWN ? p->most : DRAWN;
   weir_rng rng;
   weir_rng_seed(&rng, 1);
-  for (size_t i = 0; i < p->most; i++) {
-    p->g[i] = i < DRAWN ? 1e-3F * (float)weir_rng_normal(&rng) : p->g[i - DRAWN];
+  for (size_t i = 0; i < drawn; i++) {
+    p->g[i] = 1e-3F * (float)weir_rng_normal(&rng);
+    p->r[i] = p->g[i];
   }
-  /* All three look like gradients. */
-  memcpy(p->r, p->g, p->most * sizeof *p->r);
-  memcpy(p->e, p->g, p->most * sizeof *p->e);
-  memset(p->sum, 0, p->most * sizeof *p->sum);
-  memset(p->value, 0, p->most * sizeof *p->value);
+  for (size_t i = drawn; i < p->most; i += drawn) {
+    const size_t part = p->most - i < drawn ? p->most - i : drawn;
+    memcpy(p->g + i, p->g, part * sizeof *p->g);
+    memcpy(p->r + i, p->g, part * sizeof *p->r);
+  }
+  touch(p->e, p->most * sizeof *p->e);
+  touch(p->sum, p->most * sizeof *p->sum);
+  touch(p->value, p->most * sizeof *p->value);
+  touch(p->message, p->most * sizeof(uint16_t) + LINE); /* 16 bits an element, and a head */
 }
 
 static void time_clock(weir_kernel_probe *p) {
@@ -61,6 +100,8 @@ double weir_kernel_since(const weir_kernel_probe *probe, double start) {
   return fmax(weir_thread_cpu_s() - start - probe->clock, 0.0);
 }
 
+static size_t float_bytes(const weir_kernel_probe *p) { return p->most * sizeof(float) + LINE; }
+
 weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
   weir_kernel_probe *p = calloc(1, sizeof *p);
   *out = NULL;
@@ -73,10 +114,10 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
   float **const floats[] = {&p->g, &p->r, &p->e, &p->value, &p->sum};
   bool enough = true;
   for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
-    *floats[i] = allocate(most * sizeof **floats[i]);
+    *floats[i] = allocate(float_bytes(p));
     enough = enough && *floats[i] != NULL;
   }
-  p->index = allocate(most * sizeof *p->index);
+  p->index = allocate(float_bytes(p));
   p->message = allocate(p->room);
   weir_status status = weir_codec_context_create(&p->context);
   if (!enough || !p->index || !p->message || status != WEIR_OK) {
@@ -93,13 +134,11 @@ void weir_kernel_probe_free(weir_kernel_probe *probe) {
   if (probe == NULL) {
     return;
   }
-  free(probe->g);
-  free(probe->r);
-  free(probe->e);
-  free(probe->value);
-  free(probe->sum);
-  free(probe->index);
-  free(probe->message);
+  void *const floats[] = {probe->g, probe->r, probe->e, probe->value, probe->sum, probe->index};
+  for (size_t i = 0; i < sizeof floats / sizeof floats[0]; i++) {
+    release(floats[i], float_bytes(probe));
+  }
+  release(probe->message, probe->room);
   weir_codec_context_free(probe->context);
   free(probe);
 }
@@ -131,20 +170,21 @@ void weir_kernel_accumulate(const weir_kernel_probe *probe, size_t n) {
   weir_ef_accumulate(probe->g, probe->r, probe->e, n, &moments);
 }
 
-/* The elements as a matrix; p, and q behind it, lie in value. */
+/* The elements as a matrix; p, and q behind it on a cache line of its own, lie in value. */
 typedef struct thin {
   size_t rows, columns, rank;
   float *p, *q;
 } thin;
 
+/* A gradient is many matrices as wide as layers are: more elements are more rows.  These are as
+ * wide as a small layer where selections are small, and else as a large one. */
 static bool find_thin(const weir_kernel_run *run, thin *t) {
   const size_t n = run->offset[1], whole = LINE / sizeof(float);
-  const size_t side = (size_t)sqrt((double)n);
-  t->columns = run->columns > 0 ? run->columns : side < whole ? side : side / whole * whole;
-  t->rows = t->columns > 0 ? n / t->columns : 0;
+  t->columns = n < 4 * WEIR_SAMPLE ? 32 : 256;
+  t->rows = n / t->columns;
   t->rank = weir_powersgd_rank(run->plan->cr);
   t->p = run->probe->value;
-  t->q = run->probe->value + t->rank * t->rows;
+  t->q = run->probe->value + (t->rank * t->rows + whole - 1) / whole * whole;
   return weir_powersgd_thins(t->rows, t->rows * t->columns, t->rank);
 }
 
@@ -174,7 +214,8 @@ static weir_status compress_selection(weir_kernel_run *run, const weir_layout *l
   weir_kernel_probe *p = run->probe;
   weir_status status =
       run->codec->draw != NULL
-          ? run->codec->draw(p->context, layout, run->plan->cr, 1, p->index, p->most, &run->k)
+          ? run->codec->draw(p->context, layout, run->plan->cr, ++p->seed, p->index, p->most,
+                             &run->k)
           : run->codec->select(p->context, p->e, layout, run->plan->cr, p->index, p->most, &run->k);
   if (status != WEIR_OK) {
     return status;

@@ -11,16 +11,16 @@ struct weir_kernel_probe {
   uint8_t *message;
   weir_codec_context *context;
   double clock; /* s that reading it takes */
+  /* The last step's: draws that are always the same a processor would come to know. */
+  uint64_t seed;
 };
 
-/* n = offset[1] elements as one tensor under a plan, and what its message took.  Low rank takes
- * them as a matrix of so many columns; 0: the squarest of whole cache lines. */
+/* n = offset[1] elements as one tensor under a plan, and what its message took. */
 typedef struct weir_kernel_run {
   weir_kernel_probe *probe;
   const weir_plan *plan;
   const weir_codec *codec;
   size_t offset[2];
-  size_t columns;
   bool cold;    /* each pass of low rank over e finds it in memory */
   double apart; /* s that this took, to be left out */
   size_t k, bytes;
@@ -52,9 +52,11 @@ double weir_kernel_middle(const weir_kernel_three *three);
  * what is beyond the caches is then taken to cost what is in them. */
 void weir_kernel_evict(const void *from, size_t bytes);
 
-/* Continues curves that end at the largest size that was run, up to one beyond `to`. */
+/* Continues curves that end before `to` at the largest size that was run, up to one beyond it. */
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
                                   size_t to, int runs, weir_kernel_cost *cost);
+/* Bytes of an element that a step of the simplest codecs touches: g, r, e and the sum. */
+#define WEIR_KERNEL_STEP_BYTES 16.0
 /* Share of a step's data that comes from memory when it touches so many bytes and the last cache
  * has so many: 0 up to a third of it, 1 from 8/3 on, and linear in the logarithm between. */
 double weir_kernel_beyond(double bytes, double cache);

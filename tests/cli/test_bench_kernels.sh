@@ -27,6 +27,16 @@ for codec in none bf16 topk star randomk qsgd fp16; do
     { echo "no line of $codec: $json"; exit 1; }
 done
 
+# Fitted on what is always run alone: of 1500, 5000, 20000 and 50000 elements, and of no larger size,
+# every codec's cells tell how far they are off and how far apart two measurements are.
+json=$("$weir" bench kernels --elements 64000 --rounds 2 --fits --fit-ms 0 --json)
+grep -qF '"fit_each_ms":0.0,' <<<"$json" || { echo "budget: $json"; exit 1; }
+for n in 1500 5000 20000 50000; do
+  cells=$(grep -oE "\"elements\":$n.0,\"error_pct\":[0-9.e+-]+,\"single_pct\":[0-9.e+-]+,\"noise_pct\":" <<<"$json" | wc -l)
+  [ "$cells" = 19 ] || { echo "$cells cells of $n: $json"; exit 1; }
+done
+if grep -qF '"elements":180000.0,' <<<"$json"; then echo "not asked for: $json"; exit 1; fi
+
 table=$("$weir" bench kernels --elements 1000 --rounds 1 --cpu scalar --cr 0.02 --no-peers)
 grep -q '^# 1000 floats, one core, scalar' <<<"$table" || { echo "$table"; exit 1; }
 grep -q '^# no torch.topk: not asked for' <<<"$table" || { echo "$table"; exit 1; }
@@ -53,6 +63,9 @@ refused --rounds 102
 refused --cr 0
 refused --cr 0.5
 refused --cr nan
+refused --fit-ms -1
+refused --fit-ms 1001
+refused --fit-ms nan
 refused --cpu abacus
 refused --fast
 refused now

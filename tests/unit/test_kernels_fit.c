@@ -19,9 +19,12 @@ Test(kernels_fit, lines_by_hand) {
     cr_expect_float_eq(line.beta, 2e-9, 1e-15);
     cr_expect_float_eq(weir_kernel_seconds(&curve, n[i]), 1e-6 + 2e-9 * (double)n[i], 1e-12);
   }
-  /* Half way to the last knot the mean of both, beyond it as much an element as there. */
+  /* Half way to the last knot the mean of both, beyond it 1799 us for each further 400,000. */
   cr_expect_float_eq(weir_kernel_seconds(&curve, 300000), 1100.5e-6, 1e-9);
-  cr_expect_float_eq(weir_kernel_seconds(&curve, 1500000), 6000e-6, 1e-9);
+  cr_expect_float_eq(weir_kernel_seconds(&curve, 1300000), (2000.0 + 2 * 1799.0) * 1e-6, 1e-9);
+  /* A last line that falls is a mistaken one: as much an element as at the last knot, 0.3 ns. */
+  curve.seconds[3] = 150e-6;
+  cr_expect_float_eq(weir_kernel_seconds(&curve, 1500000), 450e-6, 1e-9);
   /* Less than nothing is nothing: 2 us at 10,000 and nothing at 1000 would be -0.2 us at 16. */
   curve.seconds[0] = 0.0;
   curve.seconds[1] = 2e-6;
@@ -65,7 +68,7 @@ static void expect_curve(const weir_kernel_curve *curve, const char *name) {
 
 Test(kernels_fit, every_codec_has_a_plan_and_a_cost, .timeout = 120) {
   weir_kernel_cost cost[WEIR_CODEC_COUNT];
-  cr_assert_eq(weir_kernel_fit_all(0.02, WEIR_WIRE_AUTO_BF16, cost), WEIR_OK, "%s",
+  cr_assert_eq(weir_kernel_fit_all(0.02, WEIR_WIRE_AUTO_BF16, 0.0, cost), WEIR_OK, "%s",
                weir_last_error());
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const weir_plan plan = weir_kernel_fit_plan(codec, 0.02, WEIR_WIRE_AUTO_BF16);
@@ -90,13 +93,14 @@ Test(kernels_fit, fits_what_is_asked_for, .timeout = 60) {
   cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
   static const struct {
     size_t from, to, first, last;
-  } asked[] = {{1, 1000, 1004, 4008},
+  } asked[] = {{1, 1000, 1004, 2004},
                {5000, 5000, 4008, 16008},
                {32767, 32767, 32767, 32768},
-               {40000, 100000, 32768, 131072},
-               {131072, 131072, 32768, 131072}};
+               {40000, 100000, 32768, 131000},
+               {131000, 131000, 32768, 131000}};
   for (size_t i = 0; i < sizeof asked / sizeof asked[0]; i++) {
-    cr_assert_eq(weir_kernel_fit(probe, plans, 2, asked[i].from, asked[i].to, 1, cost), WEIR_OK);
+    const weir_kernel_wanted wanted = {asked[i].from, asked[i].to, 1, 0.0};
+    cr_assert_eq(weir_kernel_fit(probe, plans, 2, &wanted, cost), WEIR_OK);
     for (size_t c = 0; c < 2; c++) {
       const weir_kernel_curve *curve = &cost[c].compress;
       expect_curve(curve, "asked for");
@@ -106,11 +110,66 @@ Test(kernels_fit, fits_what_is_asked_for, .timeout = 60) {
   }
   /* Beyond what is run: at least two measured sizes, and the last knot behind the size, or where
    * nothing changes any more. */
-  cr_assert_eq(weir_kernel_fit(probe, plans, 2, 1000000, 1000000, 1, cost), WEIR_OK);
+  const weir_kernel_wanted beyond = {1000000, 1000000, 1, 0.0};
+  cr_assert_eq(weir_kernel_fit(probe, plans, 2, &beyond, cost), WEIR_OK);
   cr_expect_eq(cost[1].compress.n[0], 32768u);
   cr_expect_eq(cost[1].compress.n[1], WEIR_KERNEL_WINDOW);
   cr_expect(cost[1].compress.knots > 2);
   expect_curve(&cost[1].compress, "beyond");
+  weir_kernel_probe_free(probe);
+}
+
+/* Sizes between the others are run where there is time for them, and not else. */
+Test(kernels_fit, time_buys_knots, .timeout = 60) {
+  const weir_plan plan = weir_kernel_fit_plan(WEIR_CODEC_BF16, 0.01, WEIR_WIRE_AUTO_FP32);
+  weir_kernel_probe *probe = NULL;
+  weir_kernel_cost cost;
+  cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
+  static const size_t with[] = {32768, 46000, 65000, WEIR_KERNEL_WINDOW},
+                      without[] = {32768, WEIR_KERNEL_WINDOW};
+  static const double each_s[] = {0.0, 1e-9, 100.0};
+  for (size_t i = 0; i < 3; i++) {
+    const size_t *knots = i < 2 ? without : with, count = i < 2 ? 2 : 4;
+    const weir_kernel_wanted wanted = {40000, 100000, 3, each_s[i]};
+    cr_assert_eq(weir_kernel_fit(probe, &plan, 1, &wanted, &cost), WEIR_OK);
+    cr_assert_eq(cost.compress.knots, count, "%g: %zu", each_s[i], cost.compress.knots);
+    cr_assert_eq(cost.decode.knots, count);
+    for (size_t k = 0; k < count; k++) cr_expect_eq(cost.compress.n[k], knots[k]);
+    expect_curve(&cost.compress, "bought");
+  }
+  weir_kernel_probe_free(probe);
+  /* The largest size: 2.5 times the last cache at 16 bytes an element, in whole thousands, as far
+   * as 4 ns for each of its elements allow. */
+  const double most = 2.5 * weir_kernel_last_cache() / 16.0;
+  cr_expect_eq(weir_kernel_fit_room(0.0), WEIR_KERNEL_FIT_MOST);
+  cr_expect_eq(weir_kernel_fit_room(1e-3), WEIR_KERNEL_FIT_MOST); /* 250,000 */
+  if (most > 1e6) cr_expect_eq(weir_kernel_fit_room(1e3), (size_t)(most / 1000.0) * 1000);
+  for (double seconds = 5e-3; seconds < 0.1; seconds *= 2.0)
+    cr_expect_leq((double)weir_kernel_fit_room(seconds), fmax(seconds / 4e-9, 524000.0));
+}
+
+/* Curves that end in memory, 1 s and 2 s at the size of the last cache and twice that: nothing is
+ * added, but for what draws indices, at random in a bit an element, a point at four times the last
+ * size.  Four times 2 s, and a little for drawing; decoding falls, so it is taken to cost each
+ * element what it cost at the last. */
+Test(kernels_fit, what_lies_in_memory_goes_on_by_hand, .timeout = 60) {
+  const size_t n = (size_t)(weir_kernel_last_cache() / 16.0) + 1;
+  const weir_plan plans[2] = {weir_kernel_fit_plan(WEIR_CODEC_TOPK, 1e-3, WEIR_WIRE_AUTO_FP32),
+                              weir_kernel_fit_plan(WEIR_CODEC_RANDOMK, 1e-3, WEIR_WIRE_AUTO_FP32)};
+  const weir_kernel_cost made_up = {{2, {n, 2 * n}, {1.0, 2.0}}, {2, {n, 2 * n}, {3.0, 2.5}}};
+  weir_kernel_cost cost[2] = {made_up, made_up};
+  weir_kernel_probe *probe = NULL;
+  cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_FIT_MOST), WEIR_OK);
+  cr_assert_eq(weir_kernel_fit_large(probe, plans, 2, 2 * n, 1, cost), WEIR_OK);
+  cr_expect_eq(cost[0].compress.knots, 2u);
+  cr_expect_eq(cost[1].compress.knots, 2u);
+  cr_assert_eq(weir_kernel_fit_large(probe, plans, 2, SIZE_MAX, 1, cost), WEIR_OK);
+  cr_expect_eq(cost[0].compress.knots, 2u);
+  cr_assert_eq(cost[1].compress.knots, 3u);
+  cr_expect_eq(cost[1].compress.n[2], 8 * n);
+  cr_expect(cost[1].compress.seconds[2] >= 8.0 - 1e-9 && cost[1].compress.seconds[2] < 9.0, "%g",
+            cost[1].compress.seconds[2]);
+  cr_expect_float_eq(cost[1].decode.seconds[2], 10.0, 1e-9);
   weir_kernel_probe_free(probe);
 }
 
@@ -132,13 +191,15 @@ Test(kernels_fit, refuses_what_it_has_no_room_for) {
   bad.cr = 2.0;
   cr_expect_eq(weir_kernel_time(probe, &bad, 1000, 1, &compress, &decode), WEIR_E_INVALID);
   weir_kernel_cost cost;
-  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, 1, &cost), WEIR_E_INVALID);
+  const weir_kernel_wanted once = {1, 1000, 1, 0.0}, never = {1, 1000, 0, 0.0};
+  const weir_kernel_wanted large = {1000000, 1000000, 1, 0.0};
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, &once, &cost), WEIR_E_INVALID);
   weir_kernel_probe_free(probe);
   cr_assert_eq(weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW), WEIR_OK);
-  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1, 1000, 1, &cost), WEIR_E_INVALID);
-  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, 1, 1000, 0, &cost), WEIR_E_INVALID);
-  cr_expect_eq(weir_kernel_fit(probe, &plan, 0, 1, 1000, 1, &cost), WEIR_E_INVALID);
-  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, 1000000, 1000000, 1, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, &once, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 1, &never, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &plan, 0, &once, &cost), WEIR_E_INVALID);
+  cr_expect_eq(weir_kernel_fit(probe, &bad, 1, &large, &cost), WEIR_E_INVALID);
   weir_kernel_probe_free(probe);
   weir_kernel_probe_free(NULL);
 }
