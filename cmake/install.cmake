@@ -1,4 +1,4 @@
-# `cmake --install`: headers, both libraries, the command line, weir.pc and a CMake package
+# `cmake --install`: headers, both libraries, the command line and its manual page, weir.pc and a CMake package
 # (find_package(Weir) -> Weir::weir, the shared library).
 include(CMakePackageConfigHelpers)
 
@@ -8,6 +8,16 @@ install(TARGETS weir_shared EXPORT WeirTargets LIBRARY DESTINATION ${CMAKE_INSTA
 install(TARGETS weir_nccl_tuner LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET weir_cli)
   install(TARGETS weir_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The manual page is what the command says of itself.
+  if(NOT CMAKE_CROSSCOMPILING)
+    add_custom_command(
+      OUTPUT ${CMAKE_BINARY_DIR}/weir.1
+      COMMAND bash ${CMAKE_SOURCE_DIR}/cmake/man.sh $<TARGET_FILE:weir_cli>
+              > ${CMAKE_BINARY_DIR}/weir.1
+      DEPENDS weir_cli ${CMAKE_SOURCE_DIR}/cmake/man.sh VERBATIM)
+    add_custom_target(weir_man ALL DEPENDS ${CMAKE_BINARY_DIR}/weir.1)
+    install(FILES ${CMAKE_BINARY_DIR}/weir.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 OPTIONAL)
+  endif()
 endif()
 
 # What the archive needs beside itself, as linker arguments.

@@ -76,6 +76,30 @@ if [[ $(<"$out/bench_cuda.code") == 0 ]]; then
   python3 bench/torch_topk.py "$out/bench_cuda.json" | tee "$out/torch_topk.json"
 fi
 
+echo "== bench_device"
+WEIR_CUDA_LIBRARY=$(realpath "$build/kernels/cuda/libweir_cuda.so") check bench_device "$build/bench/bench_device"
+cp "$out/bench_device.log" "$out/bench_device.json"
+cat "$out/bench_device.json"
+settle bench_device
+
+# Two ranks on one device: the same weights on both.
+trainers() {
+  local rank port=29471 code=0
+  local pids=()
+  export WEIR_SECRET=gpu-check
+  for rank in 0 1; do
+    timeout 60 "$build/examples/trainer_cuda" $rank 2 127.0.0.1:$port 0 >"$out/trainer.$rank" &
+    pids+=($!)
+  done
+  for rank in 0 1; do wait "${pids[rank]}" || code=1; done
+  cat "$out"/trainer.[01]
+  [[ $code == 0 && $(cut -d: -f2 "$out"/trainer.[01] | sort -u | wc -l) == 1 ]]
+}
+echo "== trainer_cuda"
+WEIR_CUDA_LIBRARY=$(realpath "$build/kernels/cuda/libweir_cuda.so") trainers >"$out/trainer_cuda.log" 2>&1
+echo $? >"$out/trainer_cuda.code"
+settle trainer_cuda
+
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
 if [[ -n $sanitizer ]]; then
   names=()

@@ -13,6 +13,23 @@ void weir_options_init(weir_options *options) {
   options->active_probes = true;
   options->codec_threads = 1;
   options->tcp_streams = 1;
+  options->device = -1;
+}
+
+/* What goes with steps on a device. */
+static weir_status check_device(const weir_options *options) {
+  if (options->device < -1)
+    return weir_fail(WEIR_E_INVALID, "device is %d; it must be the number of a CUDA device, or -1",
+                     options->device);
+  if (options->device < 0 && options->stream != NULL)
+    return weir_fail(WEIR_E_INVALID, "there is a stream, and no device");
+  if (options->device < 0) return WEIR_OK;
+  if (options->momentum_correction > 0)
+    return weir_fail(WEIR_E_UNSUPPORTED, "momentum_correction does not run on a device");
+  if (strncmp(options->policy, "bits", 4) == 0)
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "policy bits looks at gradients, and does not run on a device");
+  return WEIR_OK;
 }
 
 static const struct {
@@ -59,5 +76,6 @@ weir_status weir_options_check(const weir_options *options) {
     return weir_fail(WEIR_E_INVALID, "codec_threads is %d; it must be in 1..%d",
                      options->codec_threads, WEIR_POOL_MOST);
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
-  return weir_policy_check(options->policy);
+  const weir_status status = weir_policy_check(options->policy);
+  return status == WEIR_OK ? check_device(options) : status;
 }

@@ -66,6 +66,7 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
     return weir_fail(WEIR_E_NOMEM, "no memory for a session");
   }
   status = weir_session_find_secret(session, options);
+  if (status == WEIR_OK) status = weir_session_load_device(session);
   if (status != WEIR_OK) {
     weir_session_free(session);
     return status;

@@ -32,12 +32,14 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 typedef struct fingerprint {
   uint64_t tensors; /* names, shapes and order */
   uint64_t elements;
-  uint64_t plan; /* the first one */
+  uint64_t plan;   /* the first one */
+  uint64_t device; /* does this rank have one? */
 } fingerprint;
 
 /* Did all ranks register the same tensors and start with the same plan? */
 static weir_status compare_ranks(weir_session *session, const weir_plan *first) {
-  fingerprint mine = {WEIR_HASH_INIT, session->offset[session->tensors], weir_plan_digest(first)};
+  fingerprint mine = {WEIR_HASH_INIT, session->offset[session->tensors], weir_plan_digest(first),
+                      session->device_ops != NULL};
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
@@ -49,6 +51,8 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
+  session->devices = false;
+  for (size_t r = 0; r < ranks; r++) session->devices = session->devices || all[r].device != 0;
   for (size_t r = 1; r < ranks && status == WEIR_OK; r++) {
     if (all[r].tensors != all[0].tensors || all[r].elements != all[0].elements)
       status = weir_fail(WEIR_E_MISMATCH,
@@ -73,12 +77,14 @@ static void local(void *user, weir_note *note) {
   note->latency_error = now.latency_error;
   note->bandwidth = now.bandwidth;
   note->bandwidth_error = now.bandwidth_error;
+  note->goodput = now.goodput;
+  note->goodput_error = now.goodput_error;
   if (now.latency_changes != feed->latency_changes ||
       now.bandwidth_changes != feed->bandwidth_changes)
     note->flags |= WEIR_NOTE_NETWORK_CHANGED;
   if (session->options.virtual_network == NULL && session->options.active_probes) {
     weir_budget_pass(&session->budget, now.time_s, now.bandwidth);
-    weir_probe_pace(session, now.bandwidth);
+    weir_probe_pace(session, &now);
     const double elapsed_s = weir_now_s() - session->started_s;
     if (session->probe_s < CREDIT_S + SUSPECT_SHARE * elapsed_s)
       note->flags |= (now.suspect ? WEIR_NOTE_SUSPECT : 0) | (now.risen ? WEIR_NOTE_RISEN : 0);
@@ -133,6 +139,16 @@ bool (*weir_session_curve_hook(const weir_session *session))(void *) {
   return session->options.rank == 0 ? want_curve : NULL;
 }
 
+void weir_session_pace(weir_session *session, weir_pace_fn pace, void *user) {
+  session->pace = pace;
+  session->pace_user = user;
+}
+
+static void passed(void *user, double begin_s, size_t elements) {
+  const weir_session *session = user;
+  session->pace(session->pace_user, begin_s, elements);
+}
+
 /* --- start ---------------------------------------------------------------------------------- */
 
 static weir_status create_engine(weir_session *session, const weir_layout *layout,
@@ -151,10 +167,16 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .probe = weir_probe_run,
                 .want_curve = weir_session_curve_hook(session),
                 .groups = groups,
-                .fed = fed},
+                .passed = session->pace != NULL ? passed : NULL,
+                .fed = session->device_ops != NULL ? NULL : fed},
       .virtual_network = session->options.virtual_network,
       .virtual_user = session->options.virtual_user,
       .codec_threads = (unsigned)session->options.codec_threads,
+      .device_ops = session->device_ops,
+      .device = session->options.device,
+      .stream = session->options.stream,
+      .device_timeout_s = session->options.timeout_s,
+      .devices = session->devices,
       .profile = session->options.profile || session->options.overlap};
   weir_status status = weir_engine_create(&session->engine, &config);
   for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)
@@ -171,19 +193,20 @@ weir_status weir_session_start_controller(weir_session *session, bool again) {
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
     if (session->gap_s == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for gaps");
   }
-  const weir_controller_config config = {.policy = session->options.policy,
-                                         .world_size = session->options.world_size,
-                                         .hosts = session->options.momentum_correction > 0
-                                                      ? 0 /* hitopk must not be chosen */
-                                                      : weir_comm_hosts(session->comm),
-                                         .layout = layout,
-                                         .names = (const char *const *)session->names,
-                                         .overlap = session->options.overlap,
-                                         .seed = session->options.seed,
-                                         .journal_path = session->options.journal_path,
-                                         .journal_goes_on = again,
-                                         .threaded = session->options.virtual_network == NULL,
-                                         .measure = session->options.virtual_network == NULL};
+  const weir_controller_config config = {
+      .policy = session->options.policy,
+      .world_size = session->options.world_size,
+      .hosts = session->options.momentum_correction > 0 || session->devices
+                   ? 0 /* hitopk must not be chosen */
+                   : weir_comm_hosts(session->comm),
+      .layout = layout,
+      .names = (const char *const *)session->names,
+      .overlap = session->options.overlap,
+      .seed = session->options.seed,
+      .journal_path = session->options.journal_path,
+      .journal_goes_on = again,
+      .threaded = session->options.virtual_network == NULL,
+      .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 
@@ -193,6 +216,8 @@ static weir_status calibrate(weir_session *session) {
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
   weir_link link = {.alpha = now.latency_s, .beta = now.bandwidth > 0 ? 1.0 / now.bandwidth : 0};
   const weir_status status = weir_calibrate_processors(session->comm, &link);
+  /* Its messages wait for token buckets to fill: better than nothing, but not than trains. */
+  if (session->rate_exact) weir_feed_skip_flows(session);
   if (status == WEIR_OK && session->controller != NULL)
     weir_controller_processors(session->controller, &link);
   return status;
@@ -214,6 +239,7 @@ weir_status weir_session_start(weir_session *session) {
   if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
   if (session->start_tried) return weir_fail(WEIR_E_STATE, "weir_session_start was called already");
   session->start_tried = true;
+  weir_session_find_driver(session);
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);

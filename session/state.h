@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "netmon/netmon.h"
 #include "session/budget.h"
+#include "session/pace.h"
 
 /* --- background echo ------------------------------------------------------------------------ */
 
@@ -89,11 +90,18 @@ struct weir_session {
   weir_state_hooks *hooks;
   size_t hook_count;
 
+  weir_pace_fn pace; /* session/pace.h */
+  void *pace_user;
+
   bool started, start_tried;
   weir_iperf *iperf;
   weir_transport *transport;
   weir_comm *comm;
   weir_engine *engine;
+  const struct weir_device_ops *device_ops; /* NULL: steps run in host memory */
+  /* The CUDA driver's function of that name, where the process has it; else NULL. */
+  int (*pointer_attribute)(void *data, int attribute, unsigned long long pointer);
+  bool devices;                /* some rank's run on a device */
   weir_controller *controller; /* rank 0 only */
   double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */
   uint64_t gap_turns;          /* steps since the start */
@@ -106,6 +114,7 @@ struct weir_session {
   double started_s;        /* when steps could begin */
   double probe_s;          /* time taken by probes between steps */
   bool rate_unsure;        /* the newest thorough probe was not conclusive */
+  bool rate_exact;         /* the newest probe told the link's rate, not just a bound of it */
   double probe_bytes_told; /* of budget.spent, in step infos */
 
   weir_status broken;
@@ -122,6 +131,13 @@ weir_status weir_options_check(const weir_options *options);
 /* The job's secret, if there is one anywhere; and away with it. */
 weir_status weir_session_find_secret(weir_session *session, const weir_options *options);
 void weir_session_forget_secret(weir_session *session);
+
+/* libweir_cuda, where the options name a device. */
+weir_status weir_session_load_device(weir_session *session);
+/* A session in host memory cannot use a device's: WEIR_E_INVALID says so.  The driver is looked for
+ * at the start. */
+void weir_session_find_driver(weir_session *session);
+weir_status weir_session_check_host(const weir_session *session, const float *gradient);
 
 /* Join the group over the transport that the options name; sets transport and comm. */
 weir_status weir_session_connect(weir_session *session);
@@ -147,7 +163,10 @@ void weir_feed_echo(weir_session *session, double rtt_s, uint64_t loaded);
 void weir_feed_idle(weir_session *session, double rtt_s);
 /* What a train of datagrams tells of a link that has become faster. */
 void weir_feed_train(weir_session *session, double bytes, double seconds);
-void weir_feed_probe(weir_session *session, double bytes_s);
+/* error: relative; 0: needs no witness. */
+void weir_feed_probe(weir_session *session, double bytes_s, double error);
+/* Leave out what has arrived since the last look. */
+void weir_feed_skip_flows(weir_session *session);
 /* Samples that have come up since the last call. */
 void weir_feed_collect(weir_session *session);
 /* After an exchange. */
@@ -160,8 +179,8 @@ weir_status weir_ping(weir_session *session, double *shortest_s, double *second_
 /* Measure at start, and on WEIR_ACTION_PROBE and _LOOK; collective where the transport has no echo,
  * and at start. */
 weir_status weir_probe_start(weir_session *session);
-/* Let the background trains go on as suits a link of so many bytes/s. */
-void weir_probe_pace(weir_session *session, double bandwidth);
+/* Let the background trains go on as suits what is known. */
+void weir_probe_pace(weir_session *session, const weir_snapshot *now);
 /* Could this rank afford a probe now? */
 bool weir_probe_affordable(const weir_session *session);
 weir_status weir_probe_run(void *session, bool thorough);

@@ -70,6 +70,15 @@ typedef struct weir_options {
                         Long messages are divided among them: on a long link with losses, each of
                         which halves one connection's window only; survivors of a lost rank go on over
                         one */
+  int device;   /* -1 (default): gradients are in host memory.  Else the number of a CUDA device:
+                   gradients are its memory (or managed), error feedback, selecting, encoding and
+                   decoding run on it, and only messages come to the host.  Needs libweir_cuda
+                   (the environment's WEIR_CUDA_LIBRARY names it where it is not installed).
+                   Ranks with and without may be in one group; then none runs a plan that a device
+                   does not (docs/device.md) */
+  void *stream; /* device: the cudaStream_t of it on which gradients come into being and averages
+                   are used; NULL: the default stream.  Borrowed: it outlives the session.  See
+                   weir_submit */
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;
 } weir_options;
@@ -128,6 +137,7 @@ typedef struct weir_step_info {
                                each rank tells it with the following exchange.  1 at first */
   double latency_s;         /* measured one-way latency agreed on by all ranks; 0 unknown */
   double bandwidth_bytes_s; /* measured bandwidth agreed on by all ranks; 0 unknown */
+  double goodput_bytes_s;   /* of it, what messages get; less than it where packets are lost */
   double overhead_s;        /* checkpoints, restores and probes at this step's begin */
   uint64_t probe_bytes;     /* bytes this rank sent in active probes since the step before; from
                                weir_step_end */
@@ -142,7 +152,14 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
  * weir_step_end returns, neither to be read nor written meanwhile.  When the plan has groups, the
  * call that completes one starts its exchange, which then goes on while the backward pass does; its
  * place (weir_plan_group) says whether compressing it is part of this call.  In any order, but
- * groups go out in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID. */
+ * groups go out in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID.
+ *
+ * On a device: what computes the gradient need only be queued on weir_options.stream by then, and
+ * what reads the average be queued there after weir_step_end; the session uses a stream of its own
+ * beside it and makes the two wait for each other.  Memory that is not the device's:
+ * WEIR_E_INVALID.  The device becomes the calling thread's current one.  The host waits for it once
+ * a group (its message, or its values) and once a step, timeout_s at most.  The registered state is
+ * host memory still; a device's goes through hooks. */
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
 
 /* Exchange.  On WEIR_OK every submitted buffer holds the average over all ranks, bit-identical on

@@ -4,7 +4,6 @@
 #include "kernels/cuda/device.cuh"
 #include "kernels/cuda/select.cuh"
 #include "kernels/cuda/tensors.cuh"
-#include "kernels/cuda/wire.cuh"
 
 weir_status weir_cuda_check(cudaError_t error, const char *what) {
   if (error == cudaSuccess) {
@@ -115,7 +114,6 @@ static T *part(void *block, size_t *at, size_t count) {
 static size_t lay_out(weir_cuda *cuda, void *block) {
   size_t at = 0;
   size_t tiles = weir_cuda_tiles(cuda->n);
-  size_t groups = weir_cuda_rice_groups(cuda->rice_chunks);
   cuda->search = part<weir_search_state>(block, &at, 1);
   cuda->sums = part<weir_sums>(block, &at, tiles);
   cuda->listed = part<uint2>(block, &at, tiles);
@@ -127,9 +125,6 @@ static size_t lay_out(weir_cuda *cuda, void *block) {
   cuda->mark = part<uint32_t>(block, &at, weir_cuda_mark_words(cuda->n));
   cuda->scan = part<char>(block, &at, cuda->scan_bytes);
   cuda->read_index = part<uint32_t>(block, &at, cuda->k);
-  cuda->rice = part<uint64_t>(block, &at, weir_cuda_rice_table(cuda->rice_chunks));
-  cuda->rice_group = part<uint64_t>(block, &at, weir_cuda_rice_table(groups));
-  cuda->rice_start = part<weir_rice_start>(block, &at, groups);
   return at;
 }
 
@@ -144,7 +139,6 @@ weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k) {
   grown.n = n > cuda->n ? n : cuda->n;
   grown.k = k > cuda->k ? k : cuda->k;
   grown.candidates = weir_cuda_candidates(grown.n, grown.k);
-  grown.rice_chunks = weir_cuda_rice_chunks(grown.n, grown.k);
   grown.workspace = NULL;
   weir_status status =
       weir_cuda_scan_bytes(&grown, weir_cuda_tiles(grown.n) + 1, &grown.scan_bytes);

@@ -103,20 +103,18 @@ weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *messag
                              const weir_layout *layout, double cr, float *to, bool add);
 
 /* The message of k (index, value) pairs out of n, byte for byte that of weir_wire_encode, with the
- * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: the
- * length follows from the indices, and who sends the message copies it to the host.  error as
- * there, or NULL.  out is aligned to 4 bytes, capacity at least weir_cuda_wire_bound():
- * weir_wire_bound(), rounded up to words.  Indices that do not ascend or are out of range: the next
- * wait says so. Reserve n and k. */
+ * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: its
+ * length, which follows from n, k and format.  error as there, or NULL.  out is aligned to 4 bytes,
+ * capacity at least weir_cuda_wire_bound(): weir_wire_bound(), rounded up to words.  Indices that
+ * do not ascend or are out of range: the next wait says so. Reserve n and k. */
 size_t weir_cuda_wire_bound(size_t n, size_t k, weir_wire_format format);
 weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *index,
                                   const float *value, size_t k, weir_wire_format format, void *out,
                                   size_t capacity, uint64_t *bytes, float *error);
 
 /* Read untrusted messages of device memory, which lie at multiples of 4 bytes.  All of a message is
- * checked before a bit of it is used; reserve n and as many elements as there may be.  Malformed
- * (also: a Rice list longer than the other two kinds, which no encoder writes): the next wait says
- * so.
+ * checked before a bit of it is used; reserve n and as many elements as there may be.  Malformed:
+ * the next wait says so.
  *
  * As weir_wire_decode; *k, device memory, is stored, 0 for what is malformed. */
 weir_status weir_cuda_wire_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,

@@ -5,8 +5,13 @@
  * Blocks run one after the other, in order.  A block's threads are coroutines that switch where
  * they wait for each other (__syncthreads and the warp's exchanges) and take turns in alternating
  * order, so that much of what would be a race gives wrong results.  A wait that can never end
- * aborts the process.  Device memory is host memory, filled with a pattern.  What this cannot show:
- * races between blocks, memory order, speed. */
+ * aborts the process.  Device memory is host memory, filled with a pattern.
+ *
+ * What is queued on a stream is done as late as can be: when the host waits for it, asks for an
+ * event behind it, frees memory or copies pageable memory on that stream, or when another stream
+ * that waits for such an event gets there.  So who forgets to wait finds nothing done yet.  Any
+ * number of threads may use it, one of them at a time.  What this cannot show: races between
+ * blocks, memory order, speed. */
 #ifndef WEIR_EMULATE_CUDA_RUNTIME_H
 #define WEIR_EMULATE_CUDA_RUNTIME_H
 
@@ -105,11 +110,27 @@ static inline int __ffs(int bits) { return __builtin_ffs(bits); }
 
 /* --- the host's side ------------------------------------------------------------------------- */
 
-typedef enum cudaError_t { cudaSuccess = 0, cudaErrorMemoryAllocation = 2 } cudaError_t;
+typedef enum cudaError_t {
+  cudaSuccess = 0,
+  cudaErrorMemoryAllocation = 2,
+  cudaErrorNotReady = 600
+} cudaError_t;
 typedef enum cudaMemcpyKind { cudaMemcpyDeviceToHost, cudaMemcpyDefault } cudaMemcpyKind;
 typedef enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount } cudaDeviceAttr;
+typedef enum cudaMemoryType {
+  cudaMemoryTypeUnregistered,
+  cudaMemoryTypeHost,
+  cudaMemoryTypeDevice,
+  cudaMemoryTypeManaged
+} cudaMemoryType;
+struct cudaPointerAttributes {
+  cudaMemoryType type;
+  int device;
+};
 typedef struct weir_emulated_stream *cudaStream_t;
-enum { cudaStreamNonBlocking = 1 };
+typedef struct weir_emulated_event *cudaEvent_t;
+#define cudaStreamLegacy ((cudaStream_t)0x1)
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2 };
 struct cudaLaunchConfig_t {
   dim3 gridDim, blockDim;
   size_t dynamicSmemBytes;
@@ -131,12 +152,23 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
                             cudaStream_t stream);
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream);
 
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t event);
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream);
+cudaError_t cudaEventQuery(cudaEvent_t event);
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned flags);
+cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *memory);
+
+/* Queue what a stream is to do; a kernel's blocks. */
+void weir_emulated_queue(cudaStream_t stream, std::function<void()> work);
 void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<void()> &kernel);
 
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
-                               A &&...arguments) {
-  weir_emulated_run(config, [&] { kernel(arguments...); });
+                               A... arguments) {
+  const cudaLaunchConfig_t held = *config;
+  weir_emulated_queue(held.stream,
+                      [=] { weir_emulated_run(&held, [=] { kernel(arguments...); }); });
   return cudaSuccess;
 }
 

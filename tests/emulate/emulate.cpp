@@ -16,7 +16,6 @@ namespace {
 
 constexpr size_t STACK = 64 * 1024;
 constexpr unsigned WARP = 32;
-constexpr int PROCESSORS = 1;
 
 /* Released once `arrived` reaches what is expected. */
 struct barrier {
@@ -173,67 +172,4 @@ void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<voi
     exchanges.assign(size, exchange());
     run_block(size);
   }
-}
-
-/* --- the host's side ------------------------------------------------------------------------- */
-
-struct weir_emulated_stream {
-  char unused;
-};
-
-const char *cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : "out of memory";
-}
-
-cudaError_t cudaGetDeviceCount(int *count) {
-  *count = 1;
-  return cudaSuccess;
-}
-
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
-
-cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
-  *value = PROCESSORS;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  *stream = new weir_emulated_stream();
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamDestroy(cudaStream_t stream) {
-  delete stream;
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
-
-cudaError_t cudaMalloc(void **memory, size_t bytes) {
-  if (bytes > SIZE_MAX / 2 || posix_memalign(memory, 256, bytes) != 0) {
-    *memory = nullptr;
-    return cudaErrorMemoryAllocation;
-  }
-  std::memset(*memory, 0xa5, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMallocHost(void **memory, size_t bytes) { return cudaMalloc(memory, bytes); }
-
-cudaError_t cudaFree(void *memory) {
-  std::free(memory);
-  return cudaSuccess;
-}
-
-cudaError_t cudaFreeHost(void *memory) { return cudaFree(memory); }
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind,
-                            cudaStream_t) {
-  std::memcpy(to, from, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) {
-  std::memset(to, value, bytes);
-  return cudaSuccess;
 }

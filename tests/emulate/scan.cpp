@@ -8,12 +8,13 @@ weir_status weir_cuda_scan_bytes(weir_cuda *cuda, size_t count, size_t *bytes) {
 }
 
 weir_status weir_cuda_scan(weir_cuda *cuda, uint2 *table, size_t count) {
-  (void)cuda;
-  uint2 sum = make_uint2(0, 0);
-  for (size_t i = 0; i < count; i++) {
-    uint2 mine = table[i];
-    table[i] = sum;
-    sum = make_uint2(sum.x + mine.x, sum.y + mine.y);
-  }
+  weir_emulated_queue(cuda->stream, [=] {
+    uint2 sum = make_uint2(0, 0);
+    for (size_t i = 0; i < count; i++) {
+      uint2 mine = table[i];
+      table[i] = sum;
+      sum = make_uint2(sum.x + mine.x, sum.y + mine.y);
+    }
+  });
   return WEIR_OK;
 }

@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# weir.1 out of what `weir --help` and every `weir COMMAND --help` say, on stdout.
+#   cmake/man.sh PATH_OF_WEIR
+set -euo pipefail
+weir=$1
+
+# Lines as they are: backslashes, hyphens and a dot or an apostrophe in front mean something to roff.
+plain() { sed -e 's/\\/\\e/g' -e 's/-/\\-/g' -e "s/^\\([.']\\)/\\\\\&\\1/"; }
+names() { "$weir" "$@" --help | sed -n 's/^  \([a-z]\{2,\}\)  *[^ ].*/\1/p'; }
+page() { # a command's own help
+  printf '.SS %s\n.nf\n' "weir $*"
+  "$weir" "$@" --help | plain
+  printf '.fi\n'
+}
+
+version=$("$weir" --version)
+printf '.TH WEIR 1 "" "%s" "User Commands"\n' "$version"
+printf '.SH NAME\nweir \\- %s\n' "$("$weir" --help | sed -n '1s/^[^:]*: //p' | plain)"
+printf '.SH SYNOPSIS\n.B weir\n.I COMMAND\n[\\fIOPTIONS\\fR]\n'
+printf '.SH DESCRIPTION\n.nf\n'
+"$weir" --help | tail -n +3 | plain
+printf '.fi\n.SH COMMANDS\n'
+for command in $(names); do
+  case $command in
+    plan | bench) for what in $(names "$command"); do page "$command" "$what"; done ;;
+    *) page "$command" ;;
+  esac
+done
+cat <<'END'
+.SH ENVIRONMENT
+.TP
+.B WEIR_SECRET\fR, \fBWEIR_SECRET_FILE
+The job's secret, or a file that holds it and is closed to others. Ranks that meet off the loopback
+need one.
+.TP
+.B WEIR_HOST
+A name for the machine a rank is on, instead of the one that is found.
+.TP
+.B WEIR_UML_KERNEL
+The kernel for \fB\-\-clock\fR, as scripts/uml\-kernel.sh builds it.
+.SH SEE ALSO
+The headers weir/weir.h, weir/plan.h and weir/status.h explain the library.
+END

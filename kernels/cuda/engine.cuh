@@ -1,0 +1,72 @@
+/* What the files of the engine's device share (kernels/device.h): engine.cu has its memory,
+ * engine_step.cu what is queued in a step. */
+#ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
+#define WEIR_KERNELS_CUDA_ENGINE_CUH
+
+#include "kernels/cuda/select.cuh"
+
+extern "C" {
+#include "kernels/device.h"
+}
+
+/* What finish reads of a group; page-locked. */
+struct weir_verdict {
+  uint32_t fault;
+  uint32_t overflow;
+};
+
+/* A group's own: contexts, since faults and tables of tensors are a context's; its event; and
+ * buffers in the device's block. */
+struct weir_device_unit {
+  weir_device_group group;
+  weir_cuda *near; /* on the caller's stream */
+  weir_cuda *far;  /* on the device's own */
+  cudaEvent_t ready;
+  uint32_t *index;
+  float *value, *error;
+  unsigned char *out; /* its message */
+  weir_device_told *told;
+  uint32_t *overflow;
+  weir_cuda_gain_bin *bins;
+};
+
+struct weir_device {
+  int device;
+  cudaStream_t caller, own;
+  cudaEvent_t done; /* on the own stream */
+  size_t n;
+  double timeout_s;
+  float *residual, *e, *sum, *kept; /* kept: NULL before keep_room */
+  weir_device_unit *unit;
+  size_t units;  /* there are contexts for */
+  size_t groups; /* in force */
+  unsigned char *block;
+  size_t block_bytes;
+  unsigned char *in; /* messages of all ranks, a part of the block */
+  size_t in_bytes, in_used;
+  weir_device_told *told_host; /* page-locked, told_room of them, then as many verdicts */
+  size_t told_room;
+  weir_verdict *verdict;
+  uint64_t waits;
+};
+
+/* Whichever thread comes: the device becomes its current one. */
+weir_status weir_device_enter(const weir_device *device);
+/* Wait for an event, timeout_s at most. */
+weir_status weir_device_wait(weir_device *device, cudaEvent_t event);
+
+weir_status weir_device_compress(weir_device *device, size_t group, float *const *g, uint64_t seed,
+                                 void *message, float *values, void *bins, size_t bins_stride);
+weir_status weir_device_await(weir_device *device, size_t group, const weir_device_told **told);
+weir_status weir_device_decode(weir_device *device, size_t group, const void *message, size_t bytes,
+                               bool first);
+weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t *index,
+                              float *value);
+weir_status weir_device_settle(weir_device *device, size_t group, const float *error,
+                               const float *value);
+weir_status weir_device_store(weir_device *device, size_t group, const float *next,
+                              const float *sum);
+weir_status weir_device_publish(weir_device *device, size_t group, float *const *g, float share);
+weir_status weir_device_finish(weir_device *device, bool *overflow);
+
+#endif

@@ -1,0 +1,375 @@
+/* A group's way through a step on the device: compress and ship, decode, publish, and the verdict
+ * (kernels/device.h). */
+#include "kernels/cuda/engine.cuh"
+#include "kernels/cuda/sums.cuh"
+
+/* --- kernels --------------------------------------------------------------------------------- */
+
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    squares(const float *x, size_t n, weir_sums *sums) {
+  weir_sums mine = {};
+  WEIR_CUDA_EACH(i, n) {
+    double value = (double)x[i];
+    mine.sum[0] += value * value;
+  }
+  mine = weir_block_sums(mine);
+  if (threadIdx.x == 0) {
+    sums[blockIdx.x] = mine;
+  }
+}
+
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    fold_squares(const weir_sums *sums, size_t blocks, weir_moments *out) {
+  weir_sums all = weir_fold_sums(sums, blocks);
+  if (threadIdx.x == 0) {
+    *out = weir_moments{0.0, all.sum[0], 0};
+  }
+}
+
+/* As many words as the message has to page-locked memory, with what is told of it: nobody has to
+ * learn the length first. */
+__global__ static void ship(const weir_device_told *told, uint64_t bytes, const uint32_t *from,
+                            uint32_t *message, weir_device_told *to, uint32_t *fault) {
+  if (bytes == 0 && message != NULL) {
+    bytes = told->bytes;
+  }
+  WEIR_CUDA_EACH(i, (bytes + 3) / 4) { message[i] = from[i]; }
+  if (blockIdx.x == 0 && threadIdx.x == 0) {
+    *to = weir_device_told{told->moments, told->other, bytes, *fault};
+    *fault = 0;
+  }
+}
+
+__global__ static void publish(float *to, const float *sum, size_t n, float share,
+                               uint32_t *overflow) {
+  bool finite = true;
+  WEIR_CUDA_EACH(i, n) {
+    float value = sum[i] * share;
+    to[i] = value;
+    finite = finite && fabsf(value) <= FLT_MAX;
+  }
+  if (!finite) {
+    atomicOr(overflow, 1U);
+  }
+}
+
+__global__ static void report(uint32_t *fault, uint32_t *overflow, weir_verdict *to) {
+  *to = weir_verdict{*fault, *overflow};
+  *fault = 0;
+  *overflow = 0;
+}
+
+/* --- runs of tensors that follow one another in memory --------------------------------------- */
+
+struct run {
+  float *g;
+  size_t at, n; /* of the group */
+};
+
+/* The next run of a group's tensors from *t on; false: there is none. */
+static bool next_run(const weir_device_group *group, float *const *g, size_t *t, run *out) {
+  const size_t *offset = group->layout.offset;
+  *out = run{NULL, 0, 0};
+  for (; *t < group->layout.tensors; ++*t) {
+    float *here = g[group->tensors_at + *t];
+    size_t n = offset[*t + 1] - offset[*t];
+    if (n == 0) {
+      continue;
+    }
+    if (out->g == NULL) {
+      *out = run{here, offset[*t], 0};
+    } else if (here != out->g + out->n) {
+      return true;
+    }
+    out->n += n;
+  }
+  return out->g != NULL;
+}
+
+/* Where a group's gradient lies in one piece: where it is, or copied to where its sum will be. */
+static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, float *const *g,
+                                const float **out) {
+  float *to = device->sum + unit->group.at;
+  size_t t = 0;
+  run r;
+  *out = to;
+  while (next_run(&unit->group, g, &t, &r)) {
+    if (r.n == unit->group.n) {
+      *out = r.g;
+      return WEIR_OK;
+    }
+    weir_status status = weir_cuda_copy(unit->near, to + r.at, r.g, r.n * sizeof *to);
+    if (status != WEIR_OK) {
+      return status;
+    }
+  }
+  return WEIR_OK;
+}
+
+/* --- compressing ----------------------------------------------------------------------------- */
+
+static weir_status sum_squares(weir_device_unit *unit, const float *x, size_t n,
+                               weir_moments *out) {
+  weir_cuda *cuda = unit->near;
+  size_t blocks = (n + 16 * WEIR_CUDA_BLOCK - 1) / (16 * WEIR_CUDA_BLOCK);
+  size_t most = cuda->processors * 4;
+  blocks = blocks < most ? blocks : most;
+  blocks = blocks > 0 ? blocks : 1;
+  weir_status status =
+      weir_cuda_launch(cuda, "squares", blocks, WEIR_CUDA_BLOCK, squares, x, n, cuda->sums);
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "squares", 1, WEIR_CUDA_BLOCK, fold_squares,
+                                              cuda->sums, blocks, out)
+                           : status;
+}
+
+static weir_status forget(weir_cuda *cuda, void *memory, size_t bytes) {
+  return bytes > 0 ? weir_cuda_check(cudaMemsetAsync(memory, 0, bytes, cuda->stream), "clearing")
+                   : WEIR_OK;
+}
+
+/* From e = g + r, or where a histogram of e is wanted first, from e. */
+static weir_status select_from(weir_device *device, weir_device_unit *unit,
+                               const weir_cuda_fed *fed, uint64_t seed) {
+  const weir_device_group *group = &unit->group;
+  weir_cuda *cuda = unit->near;
+  float *e = device->e + group->at;
+  size_t k = 0;
+  bool rounds = group->wire >= WEIR_WIRE_AUTO_BF16;
+  weir_status status = weir_cuda_select(cuda, group->codec, fed, &group->layout, group->cr, seed,
+                                        unit->index, unit->value, group->kept, &k);
+  if (status == WEIR_OK && fed->g == NULL && k > 0) {
+    status = weir_cuda_gather(cuda, e, group->n, unit->index, k, unit->value, true);
+  }
+  if (status == WEIR_OK) {
+    status = sum_squares(unit, unit->value, k, &unit->told->other);
+  }
+  if (status == WEIR_OK && rounds) {
+    status = forget(cuda, unit->error, k * sizeof *unit->error);
+  }
+  if (status == WEIR_OK) {
+    status =
+        weir_cuda_wire_encode(cuda, group->n, unit->index, unit->value, k, group->wire, unit->out,
+                              group->stride, &unit->told->bytes, rounds ? unit->error : NULL);
+  }
+  /* What 16 bits lose of a value stays behind. */
+  return status == WEIR_OK && rounds && k > 0
+             ? weir_cuda_scatter_add(cuda, e, group->n, unit->index, unit->error, k)
+             : status;
+}
+
+/* e is known; where its sum will be is free yet. */
+static weir_status encode(weir_device *device, weir_device_unit *unit, uint64_t seed,
+                          size_t *bytes) {
+  const weir_device_group *group = &unit->group;
+  weir_cuda *cuda = unit->near;
+  float *e = device->e + group->at;
+  float *sent = device->sum + group->at;
+  weir_status status = weir_cuda_encode(cuda, group->codec, e, &group->layout, group->cr, seed,
+                                        unit->out, group->stride, bytes);
+  if (status == WEIR_OK) {
+    status = weir_cuda_decode(cuda, group->codec, unit->out, *bytes, &group->layout, group->cr,
+                              sent, false);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_ef_subtract(cuda, e, sent, group->n);
+  }
+  return status == WEIR_OK ? sum_squares(unit, e, group->n, &unit->told->other) : status;
+}
+
+/* The root's list of its own largest elements, which stay where they are. */
+static weir_status list(weir_device *device, weir_device_unit *unit) {
+  const weir_device_group *group = &unit->group;
+  const weir_cuda_fed given = {NULL, NULL, device->e + group->at, NULL};
+  size_t k = 0;
+  weir_status status = weir_cuda_select(unit->near, group->codec, &given, &group->layout, group->cr,
+                                        0, unit->index, NULL, group->kept, &k);
+  return status == WEIR_OK
+             ? weir_cuda_wire_encode(unit->near, group->n, unit->index, NULL, k, group->wire,
+                                     unit->out, group->stride, &unit->told->bytes, NULL)
+             : status;
+}
+
+static weir_status histogram(weir_device *device, weir_device_unit *unit, void *to, size_t stride) {
+  weir_status status = weir_cuda_gain_histogram(unit->near, device->e + unit->group.at,
+                                                unit->group.n, stride, unit->bins);
+  return status == WEIR_OK ? weir_cuda_copy(unit->near, to, unit->bins, WEIR_DEVICE_BINS) : status;
+}
+
+static weir_status prepare(weir_device *device, weir_device_unit *unit, const weir_cuda_fed *fed,
+                           uint64_t seed, bool listed, float *values, size_t *bytes) {
+  switch (unit->group.kind) {
+    case WEIR_DEVICE_SELECT: return select_from(device, unit, fed, seed);
+    case WEIR_DEVICE_ENCODE: return encode(device, unit, seed, bytes);
+    case WEIR_DEVICE_LIST: return listed ? list(device, unit) : WEIR_OK;
+    case WEIR_DEVICE_WHOLE:
+      return weir_cuda_copy(unit->near, values, fed->e, unit->group.n * sizeof *values);
+    default: return WEIR_OK;
+  }
+}
+
+weir_status weir_device_compress(weir_device *device, size_t group, float *const *g, uint64_t seed,
+                                 void *message, float *values, void *bins, size_t bins_stride) {
+  weir_device_unit *unit = &device->unit[group];
+  weir_cuda *cuda = unit->near;
+  size_t at = unit->group.at, bytes = 0;
+  weir_cuda_fed fed = {NULL, device->residual + at, device->e + at, &unit->told->moments};
+  device->verdict[group] = weir_verdict{0, 0};
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = in_one_piece(device, unit, g, &fed.g);
+  }
+  if (status == WEIR_OK) {
+    status = forget(cuda, unit->told, sizeof *unit->told);
+  }
+  bool fused = unit->group.kind == WEIR_DEVICE_SELECT && bins == NULL;
+  if (status == WEIR_OK && !fused) {
+    status = weir_cuda_ef_accumulate(cuda, fed.g, fed.r, fed.e, unit->group.n, fed.moments);
+    fed.g = fed.r = NULL;
+    fed.moments = NULL;
+  }
+  if (status == WEIR_OK && bins != NULL) {
+    status = histogram(device, unit, bins, bins_stride);
+  }
+  if (status == WEIR_OK) {
+    status = prepare(device, unit, &fed, seed, message != NULL, values, &bytes);
+  }
+  if (status == WEIR_OK) {
+    size_t words = message != NULL ? unit->group.stride / sizeof(uint32_t) : 1;
+    status = weir_cuda_launch(cuda, "shipping", weir_cuda_grid(cuda, words, 4 * WEIR_CUDA_BLOCK),
+                              WEIR_CUDA_BLOCK, ship, unit->told, (uint64_t)bytes,
+                              (const uint32_t *)unit->out, (uint32_t *)message,
+                              &device->told_host[group], cuda->fault);
+  }
+  return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
+                           : status;
+}
+
+weir_status weir_device_await(weir_device *device, size_t group, const weir_device_told **told) {
+  *told = &device->told_host[group];
+  weir_status status = weir_device_enter(device);
+  return status != WEIR_OK ? status : weir_device_wait(device, device->unit[group].ready);
+}
+
+/* --- what all have sent ---------------------------------------------------------------------- */
+
+weir_status weir_device_decode(weir_device *device, size_t group, const void *message, size_t bytes,
+                               bool first) {
+  weir_device_unit *unit = &device->unit[group];
+  const weir_device_group *shape = &unit->group;
+  float *sum = device->sum + shape->at;
+  if (first) {
+    device->in_used = 0;
+  }
+  if (bytes > device->in_bytes - device->in_used) {
+    return weir_fail(WEIR_E_INTERNAL, "no room for a message of %zu bytes on the device", bytes);
+  }
+  unsigned char *in = device->in + device->in_used;
+  device->in_used += (bytes + 15) / 16 * 16;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(unit->far, in, message, bytes);
+  }
+  if (status != WEIR_OK) {
+    return status;
+  }
+  return shape->kind == WEIR_DEVICE_ENCODE
+             ? weir_cuda_decode(unit->far, shape->codec, in, bytes, &shape->layout, shape->cr, sum,
+                                !first)
+             : weir_cuda_wire_decode_to(unit->far, in, bytes, shape->n, sum, !first);
+}
+
+weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t *index,
+                              float *value) {
+  weir_device_unit *unit = &device->unit[group];
+  size_t k = unit->group.kept;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_gather(unit->far, device->e + unit->group.at, unit->group.n, unit->index, k,
+                              unit->value, true);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
+  }
+  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+}
+
+weir_status weir_device_settle(weir_device *device, size_t group, const float *error,
+                               const float *value) {
+  weir_device_unit *unit = &device->unit[group];
+  size_t k = unit->group.kept, n = unit->group.n;
+  float *sum = device->sum + unit->group.at;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(unit->far, unit->error, error, k * sizeof *error);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_scatter_add(unit->far, device->e + unit->group.at, n, unit->index,
+                                   unit->error, k);
+  }
+  if (status != WEIR_OK || value == NULL) {
+    return status;
+  }
+  status = weir_cuda_copy(unit->far, unit->value, value, k * sizeof *value);
+  if (status == WEIR_OK) {
+    status = forget(unit->far, sum, n * sizeof *sum);
+  }
+  return status == WEIR_OK ? weir_cuda_scatter_add(unit->far, sum, n, unit->index, unit->value, k)
+                           : status;
+}
+
+weir_status weir_device_store(weir_device *device, size_t group, const float *next,
+                              const float *sum) {
+  weir_device_unit *unit = &device->unit[group];
+  size_t bytes = unit->group.n * sizeof(float);
+  float *e = device->e + unit->group.at;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = next != NULL ? weir_cuda_copy(unit->far, e, next, bytes) : forget(unit->far, e, bytes);
+  }
+  return status == WEIR_OK && sum != NULL
+             ? weir_cuda_copy(unit->far, device->sum + unit->group.at, sum, bytes)
+             : status;
+}
+
+weir_status weir_device_publish(weir_device *device, size_t group, float *const *g, float share) {
+  weir_device_unit *unit = &device->unit[group];
+  weir_cuda *cuda = unit->far;
+  const float *sum = device->sum + unit->group.at;
+  weir_status status = weir_device_enter(device);
+  size_t t = 0;
+  run r;
+  while (status == WEIR_OK && next_run(&unit->group, g, &t, &r)) {
+    status =
+        weir_cuda_launch(cuda, "publishing", weir_cuda_grid(cuda, r.n, 4 * WEIR_CUDA_BLOCK),
+                         WEIR_CUDA_BLOCK, publish, r.g, sum + r.at, r.n, share, unit->overflow);
+  }
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,
+                                              unit->overflow, &device->verdict[group])
+                           : status;
+}
+
+weir_status weir_device_finish(weir_device *device, bool *overflow) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_check(cudaStreamWaitEvent(device->caller, device->done, 0), "an event");
+  }
+  if (status == WEIR_OK) {
+    status = weir_device_wait(device, device->done);
+  }
+  for (size_t k = 0; status == WEIR_OK && k < device->groups; k++) {
+    overflow[k] = device->verdict[k].overflow != 0;
+    if (device->verdict[k].fault != 0) {
+      status = weir_fail(WEIR_E_PROTOCOL, "the device finds a message of group %zu malformed", k);
+    }
+  }
+  return status;
+}

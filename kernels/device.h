@@ -1,0 +1,126 @@
+/* What a device does of a step: a table of operations that libweir_cuda hands out under one symbol,
+ * so that libweir links nothing of CUDA (session/device.c loads it).
+ *
+ * Memory: three buffers of n floats, r (residual), e and sum.  A step reads r and writes e and sum;
+ * the commit lets r and e change places, so that a step that does not count leaves nothing to bring
+ * back.  What a rank sends is taken off e.
+ *
+ * Streams: what leads to a group's message is queued on the caller's stream and followed by an
+ * event; what comes after the exchange is queued on a stream of the device's own, for which the
+ * caller's stream waits in finish.  None of the operations waits for the device but those that say
+ * so, each for timeout_s at most (WEIR_E_TIMEOUT), and none allocates but create, reserve,
+ * keep_room and pin.
+ *
+ * Threads: compress is the caller's, like everything that is not of one group; from await on a
+ * group is in the hands of whoever exchanges it.  Messages and values of a group are page-locked
+ * memory (pin), n and k are elements, groups count from 0 in the order of reserve. */
+#ifndef WEIR_KERNELS_DEVICE_H
+#define WEIR_KERNELS_DEVICE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/codec.h"
+
+#define WEIR_DEVICE_VERSION 1u
+#define WEIR_DEVICE_SYMBOL "weir_device_library"
+
+typedef struct weir_device weir_device;
+
+/* What becomes of a group's gradient. */
+typedef enum weir_device_kind {
+  WEIR_DEVICE_SELECT = 0, /* a message of selected elements, which are taken off e */
+  WEIR_DEVICE_ENCODE = 1, /* a message of all elements; what it loses is e */
+  WEIR_DEVICE_LIST = 2,   /* e, and where asked for a list of its largest elements */
+  WEIR_DEVICE_DRAWN = 3,  /* e; which elements go is known without it */
+  WEIR_DEVICE_WHOLE = 4   /* e, and all of it goes to the host */
+} weir_device_kind;
+
+typedef struct weir_device_group {
+  weir_device_kind kind;
+  uint32_t codec; /* weir_codec_id */
+  double cr;
+  weir_wire_format wire;
+  weir_layout layout; /* of its own tensors; borrowed until the next reserve */
+  size_t at, n;       /* elements [at, at + n) of the gradient */
+  size_t kept;        /* elements that are selected or drawn */
+  size_t stride;      /* bytes of the longest message */
+  size_t tensors_at;  /* its first tensor's place in the table that compress and publish take */
+} weir_device_group;
+
+/* What compressing tells; page-locked. */
+typedef struct weir_device_told {
+  weir_moments moments; /* of e = g + r */
+  weir_moments other;   /* of the selected values, or of what encoding has lost */
+  uint64_t bytes;       /* of the message; 0 without one */
+  uint64_t fault;       /* not 0: the message is not to be used, which only an e that is not finite
+                           can lead to */
+} weir_device_told;
+
+typedef struct weir_device_ops {
+  uint32_t version; /* WEIR_DEVICE_VERSION, or nothing else of this may be looked at */
+  uint32_t bytes;   /* sizeof(weir_device_ops) */
+  /* Why the calling thread's last operation failed. */
+  const char *(*last_error)(void);
+
+  /* stream: the cudaStream_t on which gradients come into being; NULL: the default stream.  Room
+   * for gradients of n elements; r is zero.  Waits. */
+  weir_status (*create)(int device, void *stream, size_t n, double timeout_s, weir_device **out);
+  void (*free)(weir_device *device); /* waits; NULL is allowed */
+  /* Room for these groups, which take the place of those before.  Keeps what it has: a plan that
+   * was in force needs no more.  After a failure it is to be called again.  Waits when it
+   * allocates. */
+  weir_status (*reserve)(weir_device *device, const weir_device_group *groups, size_t count,
+                         size_t ranks);
+  /* Page-locked memory of the host, aligned to 64 bytes. */
+  weir_status (*pin)(weir_device *device, size_t bytes, void **out);
+  void (*unpin)(weir_device *device, void *memory); /* waits; NULL is allowed */
+  /* Is it memory that the device can use?  WEIR_E_INVALID when it is not. */
+  weir_status (*check)(weir_device *device, const void *memory);
+  uint64_t (*waits)(const weir_device *device); /* how often the host has waited for the device */
+
+  /* e = g + r, g[t] the gradient of tensor t of all, and what the group's kind says of it. message,
+   * page-locked, stride bytes: where its message goes; NULL: none (LIST; DRAWN and WHOLE have
+   * none). values: where e goes (WHOLE, n floats).  bins: where the gain histogram of every
+   * stride-th element goes (WEIR_DEVICE_BINS of them), NULL: none. */
+  weir_status (*compress)(weir_device *device, size_t group, float *const *g, uint64_t seed,
+                          void *message, float *values, void *bins, size_t bins_stride);
+  /* Wait until a group's message is there; *told is valid until it is compressed again. */
+  weir_status (*await)(weir_device *device, size_t group, const weir_device_told **told);
+  /* Add bins to others; and make a curve of those of n elements. */
+  void (*add_bins)(void *to, const void *bins);
+  weir_status (*curve)(const void *bins, size_t n, weir_gain_curve *curve);
+
+  /* sum = (first) or += what a message decodes to.  What is wrong with it finish says. */
+  weir_status (*decode)(weir_device *device, size_t group, const void *message, size_t bytes,
+                        bool first);
+  /* value = e at the group's k indices, where e becomes 0.  Waits. */
+  weir_status (*fetch)(weir_device *device, size_t group, const uint32_t *index, float *value);
+  /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
+  weir_status (*settle)(weir_device *device, size_t group, const float *error, const float *value);
+  /* All n of them: e = next, or 0 where it is NULL; sum = sum unless it is NULL. */
+  weir_status (*store)(weir_device *device, size_t group, const float *next, const float *sum);
+  /* g = share * sum, for the group's tensors. */
+  weir_status (*publish)(weir_device *device, size_t group, float *const *g, float share);
+  /* The caller's stream waits for all of that, and so does the caller.  overflow[i], of group i:
+   * something published is not finite.  WEIR_E_PROTOCOL: a message was malformed. */
+  weir_status (*finish)(weir_device *device, bool *overflow);
+
+  void (*commit)(weir_device *device); /* r and e change places */
+  /* n floats of g become 0, on the caller's stream. */
+  weir_status (*zero)(weir_device *device, float *g, size_t n);
+  /* Room for a copy of r; then take it, or bring it back, on the caller's stream. */
+  weir_status (*keep_room)(weir_device *device);
+  weir_status (*keep)(weir_device *device, bool restore);
+  /* r to the host.  Waits. */
+  weir_status (*save)(weir_device *device, float *r);
+} weir_device_ops;
+
+/* Bytes of a gain histogram (kernels/cuda/cuda.h). */
+#define WEIR_DEVICE_BINS ((size_t)8192 * 3 * sizeof(uint64_t))
+
+/* The symbol's type. */
+typedef const weir_device_ops *weir_device_library_fn(void);
+
+#endif

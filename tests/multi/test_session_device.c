@@ -1,0 +1,258 @@
+/* Sessions on a device: what they load and refuse, and that they train as others do.  The device is
+ * tests/emulate's, found as an installed library would be. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <weir/weir.h>
+
+#include "device.h"
+
+#define RANKS 3
+#define N 2000
+#define STEPS 6
+
+typedef struct worker {
+  const char *group, *policy;
+  int rank, ranks, device;
+  int steps;
+  weir_network_fn network;
+  float average[STEPS][N];
+  uint64_t digest[STEPS];
+  double gain;
+  weir_status status;
+  char message[512];
+} worker;
+
+static void use_library(void) { (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1); }
+
+static void prepare(const worker *w, weir_options *options) {
+  weir_options_init(options);
+  options->rank = w->rank;
+  options->world_size = w->ranks;
+  options->transport = "inproc";
+  options->rendezvous = w->group;
+  options->policy = w->policy;
+  options->timeout_s = 20;
+  options->device = w->device;
+  options->virtual_network = w->network;
+}
+
+static void gradient(float *g, int rank, int step) {
+  for (size_t i = 0; i < N; i++) {
+    const int x = (int)((i * 7919 + (size_t)rank * 31 + (size_t)step * 101) % 997) - 498;
+    g[i] = (float)(x * x * (x < 0 ? -1 : 1)) / 1024;
+  }
+}
+
+static void train(worker *w, weir_session *session) {
+  const test_device d = test_device_open();
+  const bool device = w->device >= 0;
+  float *const g = device ? d.memory(N * sizeof *g) : malloc(N * sizeof *g);
+  float mine[N];
+  weir_step_info info = {0};
+  for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
+    gradient(mine, w->rank, s);
+    if (device)
+      d.put(g, mine, N * sizeof *g);
+    else
+      memcpy(g, mine, N * sizeof *g);
+    w->status = weir_step_begin(session, NULL);
+    if (w->status == WEIR_OK) w->status = weir_submit(session, 0, g);
+    if (w->status == WEIR_OK) w->status = weir_submit(session, 1, g + N / 4);
+    if (w->status == WEIR_OK) w->status = weir_step_end(session, &info);
+    if (w->status == WEIR_OK) w->status = weir_residual_digest(session, &w->digest[s]);
+    if (device)
+      d.get(w->average[s], g, N * sizeof *g);
+    else
+      memcpy(w->average[s], g, N * sizeof *g);
+  }
+  w->gain = info.gain;
+  if (device)
+    d.forget(g);
+  else
+    free(g);
+}
+
+static void *worker_main(void *argument) {
+  worker *w = argument;
+  weir_options options;
+  weir_session *session = NULL;
+  prepare(w, &options);
+  w->status = weir_session_create(&session, &options);
+  if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "a", N / 4, NULL);
+  if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "b", N - N / 4, NULL);
+  if (w->status == WEIR_OK) w->status = weir_session_start(session);
+  if (w->status == WEIR_OK) train(w, session);
+  if (w->status != WEIR_OK) (void)snprintf(w->message, sizeof w->message, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+/* where: bit r: rank r has a device. */
+static void run(worker *w, const char *policy, unsigned where, weir_network_fn network) {
+  static int serial;
+  pthread_t thread[RANKS];
+  char group[64];
+  (void)snprintf(group, sizeof group, "session device %d", serial++);
+  for (int r = 0; r < RANKS; r++) {
+    w[r] = (worker){.group = group,
+                    .policy = policy,
+                    .rank = r,
+                    .ranks = RANKS,
+                    .device = where >> r & 1 ? 0 : -1,
+                    .steps = STEPS,
+                    .network = network};
+    cr_assert_eq(pthread_create(&thread[r], NULL, worker_main, &w[r]), 0);
+  }
+  for (int r = 0; r < RANKS; r++) (void)pthread_join(thread[r], NULL);
+}
+
+Test(session_device, trains_as_the_host_does) {
+  static const char *const policies[] = {"fixed:topk:0.1:ag", "fixed:lwtopk:0.1:ag:auto-bf16",
+                                         "fixed:bf16:1:dense-ring", "fixed:star:0.1:art-tree",
+                                         "fixed:qsgd:0.125:ag"};
+  static worker host[RANKS], mine[RANKS];
+  use_library();
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+    for (unsigned where = 1; where <= 7; where += 3) { /* ranks 0; 2; all */
+      run(host, policies[p], 0, NULL);
+      run(mine, policies[p], where, NULL);
+      for (int r = 0; r < RANKS; r++) {
+        cr_assert_eq(host[r].status, WEIR_OK, "%s", host[r].message);
+        cr_assert_eq(mine[r].status, WEIR_OK, "%s", mine[r].message);
+        cr_assert_eq(memcmp(mine[r].average, host[r].average, sizeof host[r].average), 0, "%s",
+                     policies[p]);
+        cr_assert_eq(memcmp(mine[r].digest, host[r].digest, sizeof host[r].digest), 0, "%s",
+                     policies[p]);
+      }
+    }
+}
+
+static void network(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
+  (void)user;
+  *latency_s = 1e-3;
+  *bandwidth_bytes_s = step < 3 ? 1e6 : 1e9;
+}
+
+/* The policy looks at the gain curve, which the device makes on rank 0. */
+Test(session_device, the_adaptive_policy_decides_on_one) {
+  static worker w[RANKS];
+  use_library();
+  run(w, "weir", 7, network);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+    cr_assert_eq(memcmp(w[r].average, w[0].average, sizeof w[r].average), 0);
+    cr_assert(w[r].gain > 0 && w[r].gain <= 1, "%g", w[r].gain);
+  }
+}
+
+/* --- what is refused -------------------------------------------------------------------------- */
+
+static void refused(const weir_options *options, weir_status status, const char *why) {
+  weir_session *session = NULL;
+  cr_assert_eq(weir_session_create(&session, options), status, "%s", weir_last_error());
+  cr_assert_null(session);
+  cr_assert_not_null(strstr(weir_last_error(), why), "%s", weir_last_error());
+}
+
+Test(session_device, options_that_do_not_go_together_are_refused) {
+  weir_options good, bad;
+  const worker alone = {.policy = "fixed:topk:0.1:ag", .ranks = 1};
+  use_library();
+  prepare(&alone, &good);
+  bad = good;
+  bad.device = -2;
+  refused(&bad, WEIR_E_INVALID, "-2");
+  bad = good;
+  bad.device = -1;
+  bad.stream = &bad;
+  refused(&bad, WEIR_E_INVALID, "no device");
+  bad = good;
+  bad.momentum_correction = 0.9;
+  refused(&bad, WEIR_E_UNSUPPORTED, "momentum_correction");
+  bad = good;
+  bad.policy = "bits:kmeans";
+  refused(&bad, WEIR_E_UNSUPPORTED, "bits");
+}
+
+Test(session_device, without_its_library_it_is_refused) {
+  weir_options options;
+  const worker alone = {.policy = "fixed:topk:0.1:ag", .ranks = 1};
+  prepare(&alone, &options);
+  (void)setenv("WEIR_CUDA_LIBRARY", "/nowhere/libweir_cuda.so", 1);
+  refused(&options, WEIR_E_UNSUPPORTED, "/nowhere/libweir_cuda.so");
+  (void)setenv("WEIR_CUDA_LIBRARY", "libm.so.6", 1);
+  refused(&options, WEIR_E_UNSUPPORTED, "has no weir_device_library");
+  (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_OTHER, 1);
+  refused(&options, WEIR_E_UNSUPPORTED, "another version");
+}
+
+/* All ranks say so, those in host memory too. */
+Test(session_device, plans_that_do_not_run_there_are_refused_by_name) {
+  static const char *const policies[][2] = {{"fixed:powersgd:2:dense-ring", "powersgd"},
+                                            {"fixed:qsgd:0.125:sra", "sra"},
+                                            {"fixed:topk:0.1:hitopk", "hitopk"}};
+  static worker w[RANKS];
+  use_library();
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++) {
+    run(w, policies[p][0], 2, NULL);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(w[r].status, WEIR_E_UNSUPPORTED, "rank %d: %s", r, w[r].message);
+      cr_assert_not_null(strstr(w[r].message, policies[p][1]), "%s", w[r].message);
+    }
+  }
+}
+
+Test(session_device, gradients_elsewhere_are_refused) {
+  weir_options options;
+  weir_session *session = NULL;
+  worker alone = {.policy = "fixed:topk:0.1:ag", .ranks = 1};
+  static float g[N];
+  use_library();
+  const test_device d = test_device_open();
+  float *const there = d.memory(sizeof g);
+  prepare(&alone, &options);
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_tensor(session, "a", N, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "memory of the host"), "%s", weir_last_error());
+  gradient(g, 0, 0);
+  d.put(there, g, sizeof g);
+  cr_assert_eq(weir_submit(session, 0, there), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_OK, "%s", weir_last_error());
+  weir_session_free(session);
+
+  options.device = 1000;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_tensor(session, "a", N, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "no CUDA device 1000"), "%s", weir_last_error());
+  weir_session_free(session);
+  d.forget(there);
+}
+
+#ifdef WEIR_CUDA_DRIVER
+/* Where the process has a driver, which is one of a test's here. */
+Test(session_device, a_session_in_host_memory_refuses_a_devices) {
+  static _Alignas(4096) float g[4096 + N];
+  weir_options options;
+  weir_session *session = NULL;
+  const worker alone = {.policy = "fixed:none:1:dense-ring", .ranks = 1, .device = -1};
+  cr_assert_not_null(dlopen(WEIR_CUDA_DRIVER, RTLD_NOW | RTLD_LOCAL), "%s", dlerror());
+  prepare(&alone, &options);
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_tensor(session, "a", N, NULL), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "b", 8, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_E_INVALID);
+  cr_assert_not_null(strstr(weir_last_error(), "weir_options.device"), "%s", weir_last_error());
+  cr_assert_eq(weir_submit(session, 0, g + 16), WEIR_OK, "%s", weir_last_error()); /* managed */
+  cr_assert_eq(weir_submit(session, 1, g + 2200), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_OK, "%s", weir_last_error());
+  weir_session_free(session);
+}
+#endif
