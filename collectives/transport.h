@@ -34,13 +34,16 @@ typedef struct weir_recv {
   size_t bytes; /* out: bytes received */
 } weir_recv;
 
-/* Arrival of one large message, for the network monitor: bytes after the first chunk and the time
- * over which they came in. */
+/* Arrival of one large message, for the network monitor: what came in after its first chunk, and
+ * after half of it, by when token buckets on the way are empty. */
 typedef struct weir_flow_sample {
   int peer;
-  size_t bytes;   /* bytes that arrived after first_s; 0: all was there at once */
-  double first_s; /* weir_now_s() when the first bytes had arrived */
-  double last_s;  /* weir_now_s() when the last byte had arrived */
+  size_t bytes;      /* bytes that arrived after first_s; 0: all was there at once */
+  size_t late_bytes; /* of these, after half_s; 0: all was there by then */
+  size_t doubt;      /* by so many late_bytes may be wrong */
+  double first_s;    /* weir_now_s() when the first bytes had arrived */
+  double half_s;     /* when half of the message had */
+  double last_s;     /* when the last byte had */
 } weir_flow_sample;
 
 typedef struct weir_transport weir_transport;

@@ -132,6 +132,10 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
                      row->per_kept * (double)weir_kept(elements, cr));
 }
 
+double weir_input_goodput(const weir_decision_input *in) {
+  return in->goodput > 0.0 ? fmin(in->goodput, in->bandwidth) : in->bandwidth;
+}
+
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth) {
   weir_link link = *processors;
   link.alpha = link.inner_alpha = latency;
@@ -166,7 +170,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->gain = plan_gain(in, plan);
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
-  const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
+  const weir_link link = weir_model_link(&in->processors, in->latency, weir_input_goodput(in));
   const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link);
   const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);

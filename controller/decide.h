@@ -57,7 +57,8 @@ typedef struct weir_decision_input {
   uint64_t workers, elements;
   uint64_t hosts;                /* machines the workers are on; 0: unknown, taken as one each */
   double latency, latency_error; /* s one way; relative */
-  double bandwidth, bandwidth_error; /* bytes/s; relative */
+  double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
+  double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
   weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */
   double compute;       /* s a step, of the slowest rank */
   double gain;          /* smoothed gain of the plan in force; negative: not known */
@@ -143,6 +144,8 @@ weir_link weir_model_link(const weir_link *processors, double latency, double ba
 /* Modelled communication time, without the arm's overhead, of a plan. */
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                        const weir_link *link);
+/* Bytes/s that exchanges are predicted with. */
+double weir_input_goodput(const weir_decision_input *input);
 /* The workers and their machines. */
 weir_group_shape weir_input_shape(const weir_decision_input *input);
 /* Everything above for one plan. */

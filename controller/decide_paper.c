@@ -31,8 +31,8 @@ void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candida
   c->plan = (weir_plan){.wire = WEIR_WIRE_PAPER, .cr = cr};
   c->comm_s = INFINITY;
   for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-    const double s = weir_cost_paper(ways[i], (int)in->workers, in->latency, 1.0 / in->bandwidth,
-                                     4.0 * (double)in->elements, cr);
+    const double s = weir_cost_paper(ways[i], (int)in->workers, in->latency,
+                                     1.0 / weir_input_goodput(in), 4.0 * (double)in->elements, cr);
     if (s < c->comm_s) {
       c->comm_s = s;
       c->plan.collective = ways[i];

@@ -16,6 +16,7 @@ const weir_field weir_fields[] = {
     {"latency_error", WEIR_FIELD_DOUBLE, AT(latency_error), 0, false},
     {"bandwidth_bytes_s", WEIR_FIELD_DOUBLE, AT(bandwidth), 0, false},
     {"bandwidth_error", WEIR_FIELD_DOUBLE, AT(bandwidth_error), 0, false},
+    {"goodput_bytes_s", WEIR_FIELD_DOUBLE, AT(goodput), 0, true},
     {"message_s", WEIR_FIELD_DOUBLE, AT(processors.message_s), 0, true},
     {"answer_s", WEIR_FIELD_DOUBLE, AT(processors.answer_s), 0, true},
     {"byte_s", WEIR_FIELD_DOUBLE, AT(processors.byte_s), 0, true},

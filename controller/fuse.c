@@ -37,10 +37,10 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan,
                     const weir_group_costs *costs, rows *r) {
   const size_t arm = weir_arm_of(plan);
   const double bytes = 4.0 * (double)in->elements;
-  const weir_link link = weir_model_link(&in->processors, in->latency, in->bandwidth);
+  const weir_link link = weir_model_link(&in->processors, in->latency, weir_input_goodput(in));
   const weir_curve compress = compress_curve(in, plan);
   weir_curve exchange = weir_solve_exchange_between(plan, weir_input_shape(in), in->latency,
-                                                    1.0 / in->bandwidth, bytes, 0.0, 0.0);
+                                                    1.0 / weir_input_goodput(in), bytes, 0.0, 0.0);
   if (arm < WEIR_ARMS) {
     const double processors = weir_cost_plan_processors(
         plan, weir_input_shape(in), &link, in->elements, weir_cost_kept(plan, in->elements));

@@ -158,6 +158,7 @@ weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
           in->decision, in->step, in->epoch, loop->policy->name, weir_trigger_name(in->trigger));
   put_number(f, "latency_ms", 1e3 * in->latency);
   put_number(f, "bandwidth_gbps", 8e-9 * in->bandwidth);
+  put_number(f, "goodput_gbps", 8e-9 * weir_input_goodput(in));
   put_number(f, "latency_error", in->latency_error);
   put_number(f, "bandwidth_error", in->bandwidth_error);
   fprintf(f, "\"workers\":%" PRIu64 ",\"elements\":%" PRIu64 ",", in->workers, in->elements);

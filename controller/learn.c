@@ -69,10 +69,11 @@ weir_status weir_learn_codecs(weir_loop *loop) {
     listed[weir_arms[a].codec] = true;
     plans[count++] = weir_kernel_fit_plan(weir_arms[a].codec, cr, WEIR_WIRE_AUTO_BF16);
   }
+  /* A start waits for this, so two runs of each, and none of large sizes. */
+  const weir_kernel_wanted wanted = {loop->elements, loop->elements, 2, 0.0};
   weir_kernel_probe *probe = NULL;
   weir_status status = weir_kernel_probe_create(&probe, WEIR_KERNEL_WINDOW);
-  if (status == WEIR_OK) /* A start waits for this, so two runs of each. */
-    status = weir_kernel_fit(probe, plans, count, loop->elements, loop->elements, 2, cost);
+  if (status == WEIR_OK) status = weir_kernel_fit(probe, plans, count, &wanted, cost);
   for (size_t i = 0; i < count && status == WEIR_OK; i++) {
     const uint32_t codec = plans[i].codec;
     const weir_codec *row = weir_codec_find(codec);
@@ -128,7 +129,7 @@ void weir_learn_network_changed(weir_learnt *l) {
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
   const weir_network *network = &seen->heard.network;
   const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers};
-  const weir_link link = weir_model_link(&loop->processors, network->latency, network->bandwidth);
+  const weir_link link = weir_model_link(&loop->processors, network->latency, network->goodput);
   return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
          weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
                                    weir_cost_kept(&seen->heard.plan, loop->elements));
@@ -200,7 +201,7 @@ static void learn_groups(weir_loop *loop, const weir_observation *seen) {
       !weir_network_known(&seen->heard.network, loop->workers))
     return;
   const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
-                                            1.0 / seen->heard.network.bandwidth);
+                                            1.0 / seen->heard.network.goodput);
   const double beyond = seen->heard.comm - modelled - fmax(0.0, l->overhead[arm]);
   push(&l->each[arm], clamp(beyond / further, 0.0, overhead_most_s));
   if (l->each[arm].count >= enough) l->group_costs.each_s[arm] = median(&l->each[arm]);

@@ -9,6 +9,7 @@
 
 #include "controller/fuse.h"
 
+static const double goodput_unrest = 0.1; /* beyond its error */
 static const uint64_t repeat_after = 4; /* steps until a directive that had no effect is repeated */
 
 bool weir_network_known(const weir_network *network, int workers) {
@@ -26,8 +27,12 @@ uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *no
   const double latency = excess(now->latency, fmin(now->latency_error, 0.25), before->latency);
   const double bandwidth =
       excess(now->bandwidth, fmin(now->bandwidth_error, 0.25), before->bandwidth);
-  if (!now->changed && latency <= 0.0 && bandwidth <= 0.0) return WEIR_TRIGGER_NONE;
-  return latency > bandwidth ? WEIR_TRIGGER_LATENCY : WEIR_TRIGGER_BANDWIDTH;
+  /* It is that of the last messages, and varies as losses do. */
+  const double goodput =
+      excess(now->goodput, fmin(now->goodput_error, 0.25) + goodput_unrest, before->goodput);
+  if (!now->changed && latency <= 0.0 && bandwidth <= 0.0 && goodput <= 0.0)
+    return WEIR_TRIGGER_NONE;
+  return latency > fmax(bandwidth, goodput) ? WEIR_TRIGGER_LATENCY : WEIR_TRIGGER_BANDWIDTH;
 }
 
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan) {
@@ -62,6 +67,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->latency_error = seen->network.latency_error;
   in->bandwidth = seen->network.bandwidth;
   in->bandwidth_error = seen->network.bandwidth_error;
+  in->goodput = seen->network.goodput;
   in->processors = loop->processors;
   in->compute = l->compute;
   in->gain = l->gain;

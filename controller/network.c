@@ -26,6 +26,7 @@ static int nth(const weir_note *notes, int ranks, double (*value)(const weir_not
 
 static double latency_of(const weir_note *note) { return note->latency_s; }
 static double bandwidth_of(const weir_note *note) { return note->bandwidth; }
+static double goodput_of(const weir_note *note) { return note->goodput; }
 
 static double error_of(double error) { return isfinite(error) && error > 0.0 ? error : 0.0; }
 
@@ -54,6 +55,13 @@ void weir_network_reduce(const weir_note *notes, int ranks, weir_network *networ
   if (latency >= 0) {
     network->latency = notes[latency].latency_s;
     network->latency_error = error_of(notes[latency].latency_error);
+  }
+  const int goodput = nth(notes, ranks, goodput_of, (number(notes, ranks, goodput_of) - 1) / 2);
+  network->goodput = network->bandwidth;
+  network->goodput_error = network->bandwidth_error;
+  if (goodput >= 0 && notes[goodput].goodput < network->bandwidth) {
+    network->goodput = notes[goodput].goodput;
+    network->goodput_error = error_of(notes[goodput].goodput_error);
   }
   for (int r = 0; r < ranks; r++) {
     network->changed |= (notes[r].flags & WEIR_NOTE_NETWORK_CHANGED) != 0;

@@ -16,7 +16,8 @@ static void direct_candidate(weir_loop *loop, const weir_observation *seen) {
   const weir_decision_input in = {.workers = (uint64_t)loop->workers,
                                   .elements = loop->elements,
                                   .latency = seen->network.latency,
-                                  .bandwidth = seen->network.bandwidth};
+                                  .bandwidth = seen->network.bandwidth,
+                                  .goodput = seen->network.goodput};
   weir_candidate c;
   weir_paper_candidate(&in, weir_trial_cr[loop->trials.candidate], &c);
   weir_loop_direct(loop, WEIR_ACTION_TRIAL, &c.plan);

@@ -2,65 +2,36 @@
  * rate.
  *
  * Round trips are long when a processor was busy and never short, so latency is a low quantile.
- * Flows share their link and wait for processors, so they read low; only what a token bucket gives
- * away makes them read high, and that is bounded in time: so the rate is a high quantile, and short
- * flows count little. */
+ * Flows share their link and wait for processors, so they read low, and what a token bucket gives
+ * away has passed before they are timed: so the rate is a high quantile, and short flows count
+ * little. */
 #include <math.h>
 #include <stdlib.h>
 
 #include "base/base.h"
-#include "netmon/channel.h"
-#include "netmon/netmon.h"
+#include "netmon/estimate.h"
 
 static const double default_overhead = WEIR_TCP_OVERHEAD, default_threshold = 0.1,
                     default_window_s = 10;
 static const double latency_quantile = 0.2, rate_quantile = 0.8;
-/* A shaped link that was idle sends up to this much of its rate at once; half of it on average. */
-static const double burst_s = 0.0004, mean_burst_s = 0.00015;
 /* A receiver may be kept waiting for its processor this long, and a flow that may be so wrong is
  * none. */
 static const double wait_s = 0.0004, most_error = 0.25;
 /* A train of datagrams that came so many times faster than the known rate says that it
  * has risen. */
 static const double risen = 2.5, train_least_s = 1e-6, most_usual = 4;
+static const double train_longer = 1.5, train_most = 110e3, train_agreement = 0.2;
 static const double train_exact_s = 0.0008, train_error = 0.05, train_low_error = 0.5;
 /* Now and then a rank, sender or receiver, does not get to run for this long. */
 static const double stall_s = 0.003;
 static const double tcp_tick_s = 0.01; /* of TCP_INFO's busy time, where the kernel ticks slowest */
 static const double long_busy = 10;
-/* So much later than the newest idle round trip, others count too. */
-static const double idle_patience_s = 10, loaded_agreement = 1.1, same = 1.05;
 static const double min_rate = 100, max_rate = 1e12, min_rtt_s = 1e-7, max_rtt_s = 100;
-static const double max_step_s = 3600;
+static const double max_step_s = 3600, max_segments = 1e12;
 /* The regression forgets: half weight after about 34 samples. */
 static const double remember = 0.98;
 /* A suspicion that nothing confirmed ends after so many steady collectives. */
-enum { PATIENCE = 32, LOADED_KEPT = 4 };
-
-typedef struct collective_fit {
-  double aa, ab, bb, a, b; /* normal equations of T = a*alpha + b*beta, each divided by T */
-  double terms, bytes;     /* of the newest sample */
-  weir_channel ratio;      /* measured over predicted time, for suspicion */
-} collective_fit;
-
-struct weir_netmon {
-  double overhead, threshold, window_s;
-  double time_s;         /* of the newest sample of any kind */
-  double echo_s, flow_s; /* of the newest direct sample; negative: none yet */
-  double idle_echo_s;
-  double loaded_rtt[LOADED_KEPT]; /* since the newest idle round trip */
-  double loaded_by[LOADED_KEPT];  /* running number of the transfer that each shared its way with */
-  uint32_t loaded;
-  weir_channel latency, rate;
-  collective_fit fit;
-  double cross;
-  double train;       /* the newest train's rate over the known rate */
-  double usual_train; /* that of those after which a probe found nothing new: what a token bucket
-                         does */
-  int fast_trains;    /* in a row, so much faster that the rate must have risen */
-  bool suspect;
-  int suspected; /* collectives since */
-};
+enum { PATIENCE = 32 };
 
 weir_status weir_netmon_create(weir_netmon **out, const weir_netmon_config *config) {
   const weir_netmon_config none = {0};
@@ -100,12 +71,16 @@ static bool plausible(const weir_netmon *monitor, const weir_sample *s) {
     case WEIR_SAMPLE_ECHO:
     case WEIR_SAMPLE_IDLE:
     case WEIR_SAMPLE_TCP_RTT: return within(s->value, min_rtt_s, max_rtt_s);
-    case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate);
+    case WEIR_SAMPLE_PROBE: return within(s->value, min_rate, max_rate) && within(s->doubt, 0, 1);
     case WEIR_SAMPLE_FLOW:
+    case WEIR_SAMPLE_MESSAGE:
     case WEIR_SAMPLE_TRAIN:
     case WEIR_SAMPLE_TCP_INFO:
-      return within(s->value, 0, max_step_s) && s->bytes >= 0 && isfinite(s->bytes) &&
-             s->bytes <= max_rate * max_step_s;
+      return within(s->value, 0, max_step_s) && within(s->bytes, 0, max_rate * max_step_s) &&
+             within(s->doubt, 0, max_rate * max_step_s);
+    case WEIR_SAMPLE_LOSS:
+      return within(s->bytes, 1, max_segments) && within(s->value, 0, max_segments) &&
+             within(s->doubt, 0, max_segments);
     case WEIR_SAMPLE_COLLECTIVE:
       return within(s->value, 0, max_step_s) && within(s->alpha_terms, 0, 1e9) &&
              within(s->bytes, 0, max_rate * max_step_s);
@@ -120,42 +95,53 @@ static void suspect(weir_netmon *monitor) {
   monitor->suspect = true;
 }
 
-/* What was predicted no longer holds: learn the ratio of measured to predicted anew. */
-static void forget_predictions(weir_netmon *monitor) {
+void weir_estimate_forget(weir_netmon *monitor) {
   monitor->suspect = false;
   monitor->usual_train = 1;
   monitor->fast_trains = 0;
+  monitor->fast_exact = monitor->fast_bytes = 0;
   monitor->fit.aa = monitor->fit.ab = monitor->fit.bb = monitor->fit.a = monitor->fit.b = 0;
   weir_channel_init(&monitor->fit.ratio, 0.5, monitor->threshold, INFINITY);
-}
-
-static void feed_latency(weir_netmon *monitor, double rtt_s, double error) {
-  if (weir_channel_feed(&monitor->latency, monitor->time_s, rtt_s / 2, error))
-    forget_predictions(monitor);
-}
-
-static void assert_latency(weir_netmon *monitor, double rtt_s) {
-  if (weir_channel_assert(&monitor->latency, monitor->time_s, rtt_s / 2, 0.02))
-    forget_predictions(monitor);
 }
 
 static void feed_rate(weir_netmon *monitor, double payload_rate, double error, double low_error) {
   const double rate = payload_rate * monitor->overhead;
   if (!within(rate, min_rate, max_rate)) return;
   if (weir_channel_feed_low(&monitor->rate, monitor->time_s, rate, error, low_error))
-    forget_predictions(monitor);
+    weir_estimate_forget(monitor);
 }
 
 /* The only traffic of its moment.  Whether it confirms the rate or moves it, predictions that
  * failed are learnt anew. */
 static void feed_probe(weir_netmon *monitor, const weir_sample *s) {
   const double rate = s->value * monitor->overhead;
+  if (s->doubt > 0) { /* better than nothing, until something better comes */
+    feed_rate(monitor, s->value, s->doubt, s->doubt);
+    return;
+  }
   if (!within(rate, min_rate, max_rate)) return;
   const bool moved = weir_channel_assert(&monitor->rate, s->time_s, rate, 0.02);
   if (!moved && !monitor->suspect && !monitor->fast_trains) return;
   const double usual = monitor->usual_train, train = monitor->fast_trains ? monitor->train : 1;
-  forget_predictions(monitor);
+  weir_estimate_forget(monitor);
   if (!moved) monitor->usual_train = fmax(usual, fmin(train, most_usual * usual));
+}
+
+/* A train that came far too fast: a token bucket, or the rate has risen.  Longer ones follow it
+ * (weir_probe_pace), and what two of them agree on that differ in length is no bucket's doing. */
+static void feed_fast_train(weir_netmon *monitor, const weir_sample *s) {
+  const double rate = s->bytes / fmax(s->value, train_exact_s), before = monitor->fast_exact;
+  const bool exact = s->value >= train_exact_s;
+  const bool longer = s->bytes >= train_longer * monitor->fast_bytes || s->bytes >= train_most;
+  monitor->fast_trains++;
+  monitor->fast_rate = rate;
+  monitor->fast_bytes = s->bytes;
+  if (!exact) return;
+  monitor->fast_exact = fmax(before, rate); /* those that share the link read low */
+  if (!longer || fabs(log(rate / before)) > train_agreement) return;
+  monitor->flow_s = s->time_s;
+  if (weir_channel_assert(&monitor->rate, s->time_s, fmin(rate, before), train_error))
+    weir_estimate_forget(monitor);
 }
 
 /* Short ones may be what a token bucket lets through at once.  Longer ones are exact, but for
@@ -165,63 +151,33 @@ static void feed_train(weir_netmon *monitor, const weir_sample *s) {
   if (s->bytes <= 0 || !(known > 0)) return;
   monitor->train = s->bytes / fmax(s->value, train_least_s) / known;
   if (monitor->train > risen * monitor->usual_train) {
-    monitor->fast_trains++;
+    feed_fast_train(monitor, s);
     return;
   }
   monitor->fast_trains = 0;
+  monitor->fast_exact = monitor->fast_bytes = 0;
   if (s->value < train_exact_s) return;
   monitor->flow_s = s->time_s;
   feed_rate(monitor, s->bytes / s->value / monitor->overhead, train_error, train_low_error);
 }
 
-/* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is
- * at most.  Several of them that agree met no queue, as queues differ; and where idle ones have
- * long been missing, the least of the newest stands for them. */
-static void feed_loaded_echo(weir_netmon *monitor, const weir_sample *s) {
-  monitor->loaded_rtt[monitor->loaded % LOADED_KEPT] = s->value;
-  monitor->loaded_by[monitor->loaded++ % LOADED_KEPT] = s->bytes;
-  const uint32_t kept = monitor->loaded < LOADED_KEPT ? monitor->loaded : LOADED_KEPT;
-  double least = s->value, most = s->value, first_by = s->bytes;
-  for (uint32_t i = 0; i < kept; i++) {
-    least = fmin(least, monitor->loaded_rtt[i]);
-    most = fmax(most, monitor->loaded_rtt[i]);
-    first_by = fmin(first_by, monitor->loaded_by[i]);
-  }
-  const double known = 2 * weir_channel_value(&monitor->latency);
-  const bool agree = kept == LOADED_KEPT && most <= loaded_agreement * least;
-  const bool missing = kept == LOADED_KEPT && s->time_s - monitor->idle_echo_s > idle_patience_s;
-  if (s->value >= known && known > 0 && !agree && !missing) return;
-  monitor->echo_s = s->time_s;
-  /* A long transfer may keep its queue; several transfers do not meet the very same one. */
-  if (agree && most <= same * least && s->bytes - first_by >= LOADED_KEPT - 2)
-    assert_latency(monitor, least);
-  else
-    feed_latency(monitor, least, agree ? 0.02 : 0.1);
-}
-
-static void feed_echo(weir_netmon *monitor, const weir_sample *s) {
-  if (s->bytes > 0) {
-    feed_loaded_echo(monitor, s);
-    return;
-  }
-  monitor->loaded = 0;
-  monitor->echo_s = monitor->idle_echo_s = s->time_s;
-  feed_latency(monitor, s->value, 0.02);
-}
-
-/* A flow is exact but for what a token bucket gave away and for waiting to be looked at: how much
- * it says is a matter of how long it took. */
+/* A flow is exact but for waiting to be looked at, and for the lumps it came in: how much it says
+ * is a matter of how long it took. */
 static void feed_flow(weir_netmon *monitor, const weir_sample *s) {
-  const double error = s->value > 0 ? (burst_s + wait_s) / s->value : INFINITY;
+  const double error =
+      s->value > 0 && s->bytes > 0 ? wait_s / s->value + s->doubt / s->bytes : INFINITY;
   if (error > most_error) { /* too short to tell a rate, but were the link slow, it would be long */
     const double known = weir_channel_value(&monitor->rate);
-    if (s->bytes * monitor->overhead > known * s->value)
+    if (fmax(0, s->bytes - s->doubt) * monitor->overhead > known * s->value)
       weir_channel_contradict_fall(&monitor->rate);
     return;
   }
-  if (s->bytes <= 0) return;
   monitor->flow_s = s->time_s;
-  feed_rate(monitor, s->bytes / (s->value + mean_burst_s), error, fmax(error, stall_s / s->value));
+  /* Waiting for what got lost is no matter of the link's rate. */
+  if (weir_goodput_matters(&monitor->goodput) &&
+      s->bytes * monitor->overhead < weir_channel_value(&monitor->rate) * s->value)
+    return;
+  feed_rate(monitor, s->bytes / s->value, error, fmax(error, stall_s / s->value));
 }
 
 /* Busy time ticks and includes waiting for the last acknowledgement, a round trip: a lower bound,
@@ -240,7 +196,7 @@ static void feed_tcp_info(weir_netmon *monitor, const weir_sample *s) {
  * processor is part of a collective's time: a rate that a flow or a probe told is better, however
  * old. */
 static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, bool flows) {
-  const collective_fit *fit = &monitor->fit;
+  const weir_collective_fit *fit = &monitor->fit;
   double alpha = echoes ? weir_channel_value(&monitor->latency) : 0;
   double beta = 0;
   if (fit->aa * fit->bb > 0 && fit->ab * fit->ab < 0.95 * fit->aa * fit->bb) {
@@ -248,7 +204,7 @@ static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, b
     const double a = (fit->a * fit->bb - fit->b * fit->ab) / det;
     const double b = (fit->b * fit->aa - fit->a * fit->ab) / det;
     if (a <= 0 || b <= 0) return;
-    if (!echoes && within(2 * a, min_rtt_s, max_rtt_s)) feed_latency(monitor, 2 * a, 0.1);
+    if (!echoes && within(2 * a, min_rtt_s, max_rtt_s)) weir_latency_feed(monitor, 2 * a, 0.1);
     beta = b;
   } else if (alpha > 0 && s->bytes > 0 && s->value > 1.5 * s->alpha_terms * alpha) {
     beta = (s->value - s->alpha_terms * alpha) / s->bytes;
@@ -257,7 +213,7 @@ static void fall_back(weir_netmon *monitor, const weir_sample *s, bool echoes, b
 }
 
 static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
-  collective_fit *fit = &monitor->fit;
+  weir_collective_fit *fit = &monitor->fit;
   if (s->value <= 0 || s->alpha_terms + s->bytes <= 0) return;
   const double a = s->alpha_terms / s->value, b = s->bytes / s->value;
   fit->aa = remember * fit->aa + a * a;
@@ -269,8 +225,9 @@ static void feed_collective(weir_netmon *monitor, const weir_sample *s) {
   const bool flows = monitor->flow_s > -INFINITY;
   const double alpha = weir_channel_value(&monitor->latency);
   const double rate = weir_channel_value(&monitor->rate);
-  const double predicted =
-      s->alpha_terms * alpha + (rate > 0 ? s->bytes * monitor->overhead / rate : 0);
+  const double bytes_s = rate > 0 ? s->bytes * monitor->overhead / rate : 0;
+  const double predicted = s->alpha_terms * alpha + bytes_s;
+  if (rate > 0) weir_latency_exchange(monitor, s, bytes_s);
   if (s->alpha_terms != fit->terms || s->bytes > 1.3 * fit->bytes || s->bytes < fit->bytes / 1.3) {
     /* Another plan has another error of prediction. */
     weir_channel_init(&fit->ratio, 0.5, monitor->threshold, INFINITY);
@@ -296,21 +253,20 @@ weir_status weir_netmon_feed(weir_netmon *monitor, const weir_sample *s) {
                      (int)s->kind, s->time_s, s->value, s->bytes);
   monitor->time_s = s->time_s;
   switch (s->kind) {
-    case WEIR_SAMPLE_ECHO: feed_echo(monitor, s); break;
-    case WEIR_SAMPLE_IDLE:
-      monitor->loaded = 0;
-      monitor->echo_s = monitor->idle_echo_s = s->time_s;
-      assert_latency(monitor, s->value);
-      break;
+    case WEIR_SAMPLE_ECHO: weir_latency_echo(monitor, s); break;
+    case WEIR_SAMPLE_IDLE: weir_latency_idle(monitor, s); break;
     case WEIR_SAMPLE_TCP_RTT:
       /* The kernel's minimum lives for minutes: it would hide a rise that echoes see. */
-      if (s->time_s - monitor->echo_s > monitor->window_s) feed_latency(monitor, s->value, 0.1);
+      if (s->time_s - monitor->echo_s > monitor->window_s)
+        weir_latency_feed(monitor, s->value, 0.1);
       break;
     case WEIR_SAMPLE_FLOW: feed_flow(monitor, s); break;
+    case WEIR_SAMPLE_MESSAGE: weir_goodput_message(&monitor->goodput, s); break;
+    case WEIR_SAMPLE_LOSS: weir_goodput_loss(&monitor->goodput, s); break;
     case WEIR_SAMPLE_TRAIN: feed_train(monitor, s); break;
     case WEIR_SAMPLE_TCP_INFO: feed_tcp_info(monitor, s); break;
     case WEIR_SAMPLE_PROBE:
-      monitor->flow_s = s->time_s;
+      if (s->doubt == 0) monitor->flow_s = s->time_s;
       feed_probe(monitor, s);
       break;
     case WEIR_SAMPLE_COLLECTIVE: feed_collective(monitor, s); break;
@@ -329,10 +285,18 @@ void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapsho
                       .bandwidth = weir_channel_value(rate),
                       .bandwidth_error = weir_channel_error(rate),
                       .bandwidth_age_s = rate->changes ? fmax(0, now_s - rate->newest_s) : 0,
+                      .loss = weir_goodput_lost(&monitor->goodput),
                       .cross_bandwidth = monitor->cross,
                       .latency_changes = latency->changes,
                       .bandwidth_changes = rate->changes,
                       .suspect = monitor->suspect || monitor->fast_trains > 1 ||
                                  weir_channel_moving(latency) || weir_channel_moving(rate),
-                      .risen = monitor->fast_trains > 0};
+                      .risen = monitor->fast_trains > 0,
+                      .fast_trains = monitor->fast_trains,
+                      .risen_to = monitor->fast_trains ? monitor->fast_rate : 0};
+  double error = 0;
+  const double goodput = weir_goodput_value(&monitor->goodput, &error) * monitor->overhead;
+  const bool slower = goodput > 0 && goodput < snapshot->bandwidth;
+  snapshot->goodput = slower ? goodput : snapshot->bandwidth;
+  snapshot->goodput_error = slower ? error : snapshot->bandwidth_error;
 }

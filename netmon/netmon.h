@@ -11,12 +11,18 @@
 typedef enum weir_sample_kind {
   WEIR_SAMPLE_ECHO,       /* value: round-trip time, s; bytes: 0, or the running number, from 1 on,
                              of a transfer that it shared its way with */
-  WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back */
+  WEIR_SAMPLE_FLOW,       /* value: seconds over which `bytes` arrived back to back, at the end of a
+                             message that had emptied token buckets; doubt: bytes */
+  WEIR_SAMPLE_MESSAGE,    /* value: seconds over which `bytes` arrived, all of a message but its
+                             first packets */
+  WEIR_SAMPLE_LOSS,       /* value: of `bytes` TCP segments sent, so many were sent again; doubt: so
+                             many came in another order than they were sent in */
   WEIR_SAMPLE_TRAIN,      /* value: seconds over which `bytes` of the link's arrived in datagrams */
   WEIR_SAMPLE_COLLECTIVE, /* value: seconds a collective took; alpha_terms, bytes: its cost terms */
   WEIR_SAMPLE_TCP_INFO,   /* value: busy seconds over which `bytes` were acknowledged */
   WEIR_SAMPLE_TCP_RTT,    /* value: tcpi_min_rtt over the last window, s */
-  WEIR_SAMPLE_PROBE,      /* value: bandwidth in bytes/s, payload (iperf3 or a known burst) */
+  WEIR_SAMPLE_PROBE,      /* value: bandwidth in bytes/s, payload (iperf3 or a known burst); doubt:
+                             its relative error, 0: it needs no witness */
   WEIR_SAMPLE_IDLE,       /* value: round-trip time that several idle echoes agree on, s */
   WEIR_SAMPLE_CROSS       /* bytes: other traffic on the interface; value: seconds */
 } weir_sample_kind;
@@ -27,6 +33,7 @@ typedef struct weir_sample {
   double value;
   double bytes;
   double alpha_terms;
+  double doubt;
 } weir_sample;
 
 /* What is known now.  Bandwidth is the link's rate in bytes/s as traffic control counts it (packet
@@ -39,11 +46,16 @@ typedef struct weir_snapshot {
   double bandwidth;     /* bytes/s; 0: unknown */
   double bandwidth_error;
   double bandwidth_age_s;
+  double goodput; /* of it, what messages get; less than bandwidth where packets are lost */
+  double goodput_error;
+  double loss;              /* share of TCP segments sent again */
   double cross_bandwidth;   /* bytes/s of other traffic, 0: none seen */
   uint32_t latency_changes; /* running number of detected changes; the first value counts as one */
   uint32_t bandwidth_changes;
-  bool risen;   /* a train came far faster than the bandwidth allows */
-  bool suspect; /* evidence has moved but not settled: an active probe would help */
+  bool risen;           /* a train came far faster than the bandwidth allows */
+  uint32_t fast_trains; /* so many in a row did */
+  double risen_to;      /* bytes/s that the newest of them speaks for; 0: none does */
+  bool suspect;         /* evidence has moved but not settled: an active probe would help */
 } weir_snapshot;
 
 /* Link bytes per payload byte of TCP: Ethernet frames with TCP timestamps. */
@@ -66,14 +78,16 @@ void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapsho
 /* --- sources -------------------------------------------------------------------------------- */
 
 /* TCP_INFO of a connected socket: differences since the last call with the same reader.
- * *fresh is false when too little was sent to say anything. */
+ * *fresh is false when too little was sent to say anything of its speed; loss->bytes is 0 when it
+ * was to say how much was lost. */
 typedef struct weir_tcp_reader {
   uint64_t bytes_acked;
   uint64_t busy_us;
+  uint32_t segments, resent, disordered;
   bool primed;
 } weir_tcp_reader;
 weir_status weir_tcp_info_read(weir_tcp_reader *reader, int descriptor, weir_sample *flow,
-                               bool *fresh, weir_sample *rtt);
+                               bool *fresh, weir_sample *rtt, weir_sample *loss);
 
 /* Bytes an interface has sent, from netlink, for cross traffic. */
 weir_status weir_link_bytes(const char *interface_name, uint64_t *sent);

@@ -5,10 +5,10 @@
 
 #include "session/state.h"
 
-/* At most four echoes a second; one that found no idle time within two further seconds is sent
+/* At most four echoes a second; one that found no idle time within half a further second is sent
  * all the same. */
 #define SPACING_S 0.25
-#define PATIENCE_S 2.0
+#define PATIENCE_S 0.5
 #define TIMEOUT_S 1.0
 /* A train that got lost is not waited for as long as an echo, which is repeated. */
 #define TRAIN_TIMEOUT_S 0.25

@@ -33,8 +33,8 @@ void weir_feed_idle(weir_session *session, double rtt_s) {
   feed(session, (weir_sample){.kind = WEIR_SAMPLE_IDLE, .value = rtt_s});
 }
 
-void weir_feed_probe(weir_session *session, double bytes_s) {
-  feed(session, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = bytes_s});
+void weir_feed_probe(weir_session *session, double bytes_s, double error) {
+  feed(session, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = bytes_s, .doubt = error});
 }
 
 void weir_feed_train(weir_session *session, double bytes, double seconds) {
@@ -48,7 +48,7 @@ static void feed_virtual(weir_session *session) {
   const double a = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
   const double b = 1 + VIRTUAL_NOISE * fmin(fmax(weir_rng_normal(&state->noise), -3), 3);
   weir_feed_echo(session, 2 * alpha * a, false);
-  weir_feed_probe(session, bandwidth * b);
+  weir_feed_probe(session, bandwidth * b, 0);
 }
 
 static void feed_flows(weir_session *session) {
@@ -59,11 +59,20 @@ static void feed_flows(weir_session *session) {
   for (uint32_t i = transport->flows - fresh; i != transport->flows; i++) {
     const weir_flow_sample *flow = &transport->flow[i % kept];
     if (!weir_comm_crosses(session->comm, flow->peer)) continue;
+    if (flow->bytes > 0)
+      feed(session, (weir_sample){.kind = WEIR_SAMPLE_MESSAGE,
+                                  .value = flow->last_s - flow->first_s,
+                                  .bytes = (double)flow->bytes});
     feed(session, (weir_sample){.kind = WEIR_SAMPLE_FLOW,
-                                .value = flow->last_s - flow->first_s,
-                                .bytes = (double)flow->bytes});
+                                .value = flow->last_s - flow->half_s,
+                                .bytes = (double)flow->late_bytes,
+                                .doubt = (double)flow->doubt});
   }
   session->feed.flows = transport->flows;
+}
+
+void weir_feed_skip_flows(weir_session *session) {
+  session->feed.flows = session->transport->flows;
 }
 
 static void feed_tcp(weir_session *session) {
@@ -73,11 +82,12 @@ static void feed_tcp(weir_session *session) {
     const bool other = peer != transport->rank && weir_comm_crosses(session->comm, peer);
     const int descriptor = other ? transport->ops->descriptor(transport, peer) : -1;
     if (descriptor < 0) continue;
-    weir_sample flow = {0}, rtt = {0};
+    weir_sample flow = {0}, rtt = {0}, loss = {0};
     bool fresh = false;
-    if (weir_tcp_info_read(&session->feed.readers[peer], descriptor, &flow, &fresh, &rtt) !=
+    if (weir_tcp_info_read(&session->feed.readers[peer], descriptor, &flow, &fresh, &rtt, &loss) !=
         WEIR_OK)
       continue;
+    if (loss.bytes > 0) feed(session, loss);
     if (fresh) feed(session, flow);
     feed(session, rtt);
   }

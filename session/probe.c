@@ -24,9 +24,11 @@
 #define TRAIN_TIMEOUT_S 1.0
 /* One this much shorter than it should be is none of them. */
 #define TOO_SHORT 0.5
-/* One that arrives faster than this is sent no faster than the processor can: the link's rate is
- * at least that. */
+/* One that arrives faster than this is sent no faster than the processor can, or a token bucket
+ * lets it pass: all it tells is that it might have arrived within this time. */
 #define EXACT_S 0.0008
+/* Relative error of a test that a token bucket may have let pass. */
+#define GUESS 0.5
 /* What a probe may send. */
 #define PROBE_MOST (TRAINS * TRAIN_MOST)
 /* Ranks that share a machine would measure its processor, did they all send at the same time. */
@@ -40,6 +42,8 @@
 #define PACED_SPACING_S 0.3
 #define PACED_SHARE 0.009
 #define PACED_PACE 100e3
+/* So many that are far too fast are followed by longer ones. */
+#define CHASED 12
 /* Values older than this are measured anew, not just looked at. */
 #define OLD_S 3.5
 /* Latencies below this are worth measuring every time. */
@@ -169,18 +173,22 @@ static double measure_rate(weir_session *session, bool thorough, bool *exact) {
     count_train(&s, (double)bytes, seconds);
     const double found = settled(&s, i + 1 == TRAINS);
     *exact = found > 0 && (double)bytes / found >= EXACT_S;
-    if (found > 0) return found;
+    if (found > 0) return *exact ? found : fmin(found, (double)bytes / EXACT_S);
   }
   return 0;
 }
 
 /* Long enough to outlast what a token bucket gives away, at a share of the link's bytes that leaves
- * something for probes. */
-void weir_probe_pace(weir_session *session, double bandwidth) {
-  if (!(bandwidth > 0)) return;
-  const double bytes = fmin(fmax(bandwidth * PACED_S, PACED_LEAST), PACED_MOST);
+ * something for probes.  Where trains have become far faster, longer ones follow each other sooner:
+ * they find the new rate without holding anybody up, if it is one. */
+void weir_probe_pace(weir_session *session, const weir_snapshot *now) {
+  if (!(now->bandwidth > 0)) return;
+  const bool chase = now->fast_trains > 0 && now->fast_trains <= CHASED;
+  const double share = PACED_SHARE * fmax(now->bandwidth, chase ? now->risen_to : 0);
+  double bytes = fmin(fmax(now->bandwidth * PACED_S, PACED_LEAST), PACED_MOST);
+  if (chase) bytes = fmin(ldexp(bytes, (int)now->fast_trains), TRAIN_MOST);
   weir_echo_pace(&session->echo, (size_t)bytes,
-                 fmax(PACED_SPACING_S, bytes / fmin(PACED_SHARE * bandwidth, PACED_PACE)));
+                 fmax(PACED_SPACING_S, bytes / (chase ? share : fmin(share, PACED_PACE))));
 }
 
 bool weir_probe_affordable(const weir_session *session) {
@@ -188,14 +196,18 @@ bool weir_probe_affordable(const weir_session *session) {
          weir_budget_left(&session->budget) >= 2 * PROBE_MOST;
 }
 
+/* least: what iperf3 told, 0 for nothing.  So short a test may have met a full token bucket, and a
+ * kernel that sends 64 KiB at once: where trains tell the rate, they do.  A bound is no more than a
+ * first guess, to which messages may object. */
 static void measure_and_feed(weir_session *session, double least, bool thorough) {
   bool exact = false;
   const double found = measure_rate(session, thorough, &exact) / WEIR_TCP_OVERHEAD;
   weir_snapshot now;
   weir_netmon_snapshot(session->feed.monitor, weir_feed_now(session), &now);
-  const double rate = fmax(least, found);
+  const double rate = exact ? found : fmax(least, found);
   if (rate > 0 && (exact || rate * WEIR_TCP_OVERHEAD > now.bandwidth))
-    weir_feed_probe(session, rate);
+    weir_feed_probe(session, rate, exact || now.bandwidth > 0 ? 0 : GUESS);
+  session->rate_exact = exact;
   if (thorough || found > 0) session->rate_unsure = !(rate > 0);
 }
 
@@ -213,8 +225,6 @@ weir_status weir_probe_start(weir_session *session) {
   if (status == WEIR_OK && session->iperf != NULL && port != 0 && port <= UINT16_MAX)
     rate = measure(session, port, START_TEST);
   free(ports);
-  /* All ranks' tests ran at the same time and on fresh connections, which only makes them
-   * read low. */
   if (status == WEIR_OK) measure_and_feed(session, rate, true);
   return status;
 }

@@ -106,7 +106,9 @@ static void flow_ends(transfer *x, size_t i, size_t bytes) {
   weir_flow_record(&x->self->base,
                    (weir_flow_sample){.peer = r->peer,
                                       .bytes = streamed ? bytes : 0,
+                                      .late_bytes = streamed ? bytes : 0, /* half is not seen */
                                       .first_s = m->first_s,
+                                      .half_s = m->first_s,
                                       .last_s = streamed ? weir_now_s() : m->first_s});
 }
 

@@ -22,6 +22,7 @@
 
 #include "collectives/secret.h"
 #include "collectives/transports/common.h"
+#include "collectives/transports/flow.h"
 
 #define TCP_VERSION 3
 #define TCP_STAGE ((size_t)16 * 1024)
@@ -83,8 +84,7 @@ typedef struct tcp_peer {
   bool recv_blocked;
   int lump;              /* bytes that must be there before poll tells; 0: the system's own, 1 */
   tcp_train_state train; /* of the answering thread alone */
-  size_t first_bytes;    /* payload there when first_s was read; flow samples only */
-  double first_s;
+  weir_flow_track flow;  /* of the message being received, when it is long */
 } tcp_peer;
 
 typedef struct tcp {

@@ -39,7 +39,7 @@ static tcp_peer *enlist(tcp_call *x, int way) {
   p->recv_at = x->recvs;
   p->sent = p->received = 0;
   p->headed = p->send_blocked = p->recv_blocked = false;
-  p->first_s = 0.0;
+  p->flow = (weir_flow_track){0};
   return p;
 }
 
@@ -115,17 +115,12 @@ static weir_status push(tcp_call *x, int way) {
 
 static void finish_recv(tcp_call *x, tcp_peer *p) {
   const weir_recv *r = &x->recv[p->recv_at];
-  /* The read that brought the end may have brought the begin of the next message: packets come in
-   * lumps, and a lump's time must not be counted without its bytes. */
-  const size_t arrived = r->bytes + p->stage_end - p->stage_at;
-  if (p->first_s > 0.0)
+  /* The read that brought the end may have brought the begin of the next message. */
+  if (p->flow.first_s > 0.0)
     weir_flow_record(
         &x->self->base,
-        (weir_flow_sample){.peer = r->peer,
-                           .bytes = arrived - p->first_bytes,
-                           .first_s = p->first_s,
-                           .last_s = arrived > p->first_bytes ? weir_now_s() : p->first_s});
-  p->first_s = 0.0;
+        weir_flow_end(&p->flow, r->peer, r->bytes + p->stage_end - p->stage_at, weir_now_s()));
+  p->flow = (weir_flow_track){0};
   p->headed = false;
   p->received = 0;
   p->recv_at = weir_recv_after(x->recv, x->recvs, p->recv_at);
@@ -195,10 +190,10 @@ static weir_status fill(tcp_call *x, int way) {
   p->received += payload;
   p->stage_end += bytes - payload;
   /* The first chunk is all that had arrived when this rank looked. */
-  if (payload < rest && r->bytes >= WEIR_FLOW_MIN && part.bytes == r->bytes && p->first_s == 0.0) {
-    p->first_bytes = p->received;
-    p->first_s = weir_now_s();
-  }
+  if (r->bytes >= WEIR_FLOW_MIN && part.bytes == r->bytes && bytes > 0 &&
+      (payload < rest || p->flow.first_s > 0.0))
+    weir_flow_read(&p->flow, r->bytes, p->received, bytes,
+                   weir_flow_due(&p->flow, r->bytes, p->received) ? weir_now_s() : 0.0);
   return WEIR_OK;
 }
 

@@ -77,33 +77,39 @@ Test(decide, processors_by_hand) {
 /* 4 workers, 1e6 elements, 1 ms, 100 MB/s.  Gathering among 4 takes 2 rounds and 3 messages' bytes:
  * 2 ms + 30 ns a byte.  Every message begins with 16 bytes.  qsgd has 7813 buckets of 128 elements
  * (the last has 64, which fill whole bytes at any width), each with two floats for its grid (L2:
- * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once. */
+ * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once.
+ *
+ * Three are longer, four times, than a gradient's 4 MB, and come in pieces, 2 rounds each: until
+ * the last ones fit 16 KiB, a piece leaves 2/3 of what was left of halves, 1 - 512 / (512 + 4 *
+ * 136) = 0.515 of buckets of 136 bytes (L2: of 132, 0.508).  From 1e6 to 2040 elements that is 15.3
+ * pieces, so 16 and the last; to 3840 (L2: 3956) 8.4 (8.2), so 9 and the last. */
 Test(decide, encoders_are_priced_by_their_messages) {
   const weir_group_shape shape = {4, 4};
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const struct {
     const char *plan;
-    double bytes;
+    double bytes, pieces;
   } gathered[] = {
-      {"fp16:0.5:ag", 16 + 2e6},
-      {"terngrad:0.0625:ag", 16 + 4 + 2 * 125000},
-      {"onebit:0.03125:ag", 16 + 8 + 125000},
-      {"efsignsgd:0.03125:ag", 16 + 4 + 125000},
-      {"qsgd:0.0625:ag", 16 + 7813 * 8 + 2 * 125000},
-      {"qsgd:0.09375:ag", 16 + 7813 * 8 + 3 * 125000},
-      {"qsgd:0.125:ag", 16 + 7813 * 8 + 4 * 125000},
-      {"qsgd:0.15625:ag", 16 + 7813 * 8 + 5 * 125000},
-      {"qsgd:0.1875:ag", 16 + 7813 * 8 + 6 * 125000},
-      {"qsgd:0.21875:ag", 16 + 7813 * 8 + 7 * 125000},
-      {"qsgd:0.25:ag", 16 + 7813 * 8 + 8 * 125000},
-      {"qsgd-nearest:0.125:ag", 16 + 7813 * 8 + 4 * 125000},
-      {"qsgd-l2:0.125:ag", 16 + 7813 * 4 + 4 * 125000},
-      {"qsgd-l2-nearest:0.25:ag", 16 + 7813 * 4 + 8 * 125000},
+      {"fp16:0.5:ag", 16 + 2e6, 17},
+      {"terngrad:0.0625:ag", 16 + 4 + 2 * 125000, 1},
+      {"onebit:0.03125:ag", 16 + 8 + 125000, 1},
+      {"efsignsgd:0.03125:ag", 16 + 4 + 125000, 1},
+      {"qsgd:0.0625:ag", 16 + 7813 * 8 + 2 * 125000, 1},
+      {"qsgd:0.09375:ag", 16 + 7813 * 8 + 3 * 125000, 1},
+      {"qsgd:0.125:ag", 16 + 7813 * 8 + 4 * 125000, 1},
+      {"qsgd:0.15625:ag", 16 + 7813 * 8 + 5 * 125000, 1},
+      {"qsgd:0.1875:ag", 16 + 7813 * 8 + 6 * 125000, 1},
+      {"qsgd:0.21875:ag", 16 + 7813 * 8 + 7 * 125000, 1},
+      {"qsgd:0.25:ag", 16 + 7813 * 8 + 8 * 125000, 10},
+      {"qsgd-nearest:0.125:ag", 16 + 7813 * 8 + 4 * 125000, 1},
+      {"qsgd-l2:0.125:ag", 16 + 7813 * 4 + 4 * 125000, 1},
+      {"qsgd-l2-nearest:0.25:ag", 16 + 7813 * 4 + 8 * 125000, 10},
   };
   for (size_t i = 0; i < sizeof gathered / sizeof gathered[0]; i++) {
     const weir_plan plan = plan_of(gathered[i].plan);
     cr_expect_float_eq(weir_comm_prior(&plan, shape, 1000000, &link),
-                       2e-3 + 3 * gathered[i].bytes / 1e8, 1e-12, "%s", gathered[i].plan);
+                       2e-3 * gathered[i].pieces + 3 * gathered[i].bytes / 1e8, 1e-12, "%s",
+                       gathered[i].plan);
   }
   /* Rings of 4: 6 messages, and 3/2 of the bytes.  bf16: 2 MB.  Low rank: the matrix of 1000 rows
    * and columns by rank 4 goes as two thin ones, of 4000 floats each, one ring after the other; of

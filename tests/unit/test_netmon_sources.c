@@ -61,9 +61,9 @@ static void move_bytes(pair p, size_t count) {
 Test(netmon_tcp_info, counts_what_was_acknowledged) {
   const pair p = connect_pair();
   weir_tcp_reader reader = {0};
-  weir_sample flow, rtt;
+  weir_sample flow, rtt, loss;
   bool fresh = true;
-  cr_assert_eq(weir_tcp_info_read(&reader, p.client, &flow, &fresh, &rtt), WEIR_OK);
+  cr_assert_eq(weir_tcp_info_read(&reader, p.client, &flow, &fresh, &rtt, &loss), WEIR_OK);
   cr_assert(!fresh, "the first reading has nothing to compare with");
   cr_assert_eq(rtt.kind, WEIR_SAMPLE_TCP_RTT);
   cr_assert(rtt.value > 0 && rtt.value < 1, "%g", rtt.value);
@@ -73,7 +73,7 @@ Test(netmon_tcp_info, counts_what_was_acknowledged) {
   while (told == 0 && weir_now_s() < start + 60) {
     move_bytes(p, 1 << 20);
     moved += 1 << 20;
-    cr_assert_eq(weir_tcp_info_read(&reader, p.client, &flow, &fresh, &rtt), WEIR_OK);
+    cr_assert_eq(weir_tcp_info_read(&reader, p.client, &flow, &fresh, &rtt, &loss), WEIR_OK);
     if (fresh) told = flow.bytes;
   }
   const double seconds = weir_now_s() - start;
@@ -87,12 +87,12 @@ Test(netmon_tcp_info, counts_what_was_acknowledged) {
 
 Test(netmon_tcp_info, needs_a_tcp_socket) {
   weir_tcp_reader reader = {0};
-  weir_sample flow, rtt;
+  weir_sample flow, rtt, loss;
   bool fresh = true;
   const int udp = socket(AF_INET, SOCK_DGRAM, 0);
-  cr_assert_eq(weir_tcp_info_read(&reader, udp, &flow, &fresh, &rtt), WEIR_E_IO);
+  cr_assert_eq(weir_tcp_info_read(&reader, udp, &flow, &fresh, &rtt, &loss), WEIR_E_IO);
   cr_assert(!fresh);
-  cr_assert_eq(weir_tcp_info_read(&reader, -1, &flow, &fresh, &rtt), WEIR_E_IO);
+  cr_assert_eq(weir_tcp_info_read(&reader, -1, &flow, &fresh, &rtt, &loss), WEIR_E_IO);
   close(udp);
 }
 

@@ -62,7 +62,7 @@ static void start(weir_session *session, link *l, double known) {
   cr_assert_eq(weir_feed_open(session), WEIR_OK);
   weir_budget_start(&session->budget, weir_now_s());
   weir_feed_echo(session, 0.1, 0);
-  weir_feed_probe(session, known / (1514.0 / 1448.0));
+  weir_feed_probe(session, known / (1514.0 / 1448.0), 0);
 }
 
 static double known(weir_session *session) {
@@ -148,6 +148,18 @@ Test(session_probe, trains_as_fast_as_the_processor_tell_a_lower_bound) {
   cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
   cr_assert_gt(l.trains, 1);
   cr_assert_float_eq(known(&session), 20000 * MBIT, 1);
+  weir_feed_close(&session);
+}
+
+/* 130 kB that a token bucket lets pass within 0.01 ms say that they might have come within 0.8 ms,
+ * which are 1300 Mbit/s, and no more. */
+Test(session_probe, trains_that_a_bucket_lets_pass_do_not_tell_an_absurd_rate) {
+  weir_session session;
+  link l = {.rate = 1e5 * MBIT};
+  start(&session, &l, 100 * MBIT);
+  cr_assert_eq(weir_probe_run(&session, true), WEIR_OK);
+  cr_assert_float_eq(known(&session), 1300 * MBIT, 13 * MBIT, "%g", known(&session) / MBIT);
+  cr_assert_not(session.rate_exact);
   weir_feed_close(&session);
 }
 
