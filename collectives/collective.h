@@ -23,6 +23,9 @@ weir_status weir_comm_create(weir_comm **out, weir_transport *transport, double 
 void weir_comm_free(weir_comm *comm); /* does not free the transport */
 /* Its scratch takes no memory until the next collective; between collectives. */
 void weir_comm_give_back(weir_comm *comm);
+/* Memory for the scratch of the collectives that follow, as far as it suffices, until NULL is lent;
+ * aligned as floats are. */
+void weir_comm_lend(weir_comm *comm, void *memory, size_t bytes);
 int weir_comm_rank(const weir_comm *comm);
 int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */
@@ -136,7 +139,7 @@ typedef struct weir_reduce_scatter_row {
   /* x[0..n) falls into one chunk a rank (weir_ring_chunk()); afterwards rank r's chunk r of x holds
    * the sum over ranks, the rest of x is undefined.  With WEIR_VALUE_BF16 what travels is rounded,
    * the result is not, and every rank adds what its rounding lost to error[0..n) (may be NULL with
-   * fp32). */
+   * fp32), which comes in all zero, as for all-reduces. */
   weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error);
 } weir_reduce_scatter_row;
 enum {

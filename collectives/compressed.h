@@ -2,10 +2,15 @@
  * encoder's messages (kernels/codec.h).
  *
  * What encoding loses is kept, not dropped: a rank that encodes adds value - decode(message) to its
- * own error[], so that N-rank sum of inputs = result + sum over ranks of what was added to error,
- * up to fp32 rounding.  CGX itself lets the loss of a second encoding go; here the rank that
- * encodes a sum again owes what that costs, and pays it with its next gradient.  Every rank decodes
- * the same bytes at the end, its own included: the result has the same bits on all ranks. */
+ * own error[], so that N-rank sum of inputs = result + sum over ranks of error, up to fp32
+ * rounding.  CGX itself lets the loss of a second encoding go; here the rank that encodes a sum
+ * again owes what that costs, and pays it with its next gradient.  Every rank decodes the same
+ * bytes at the end, its own included: the result has the same bits on all ranks.
+ *
+ * No memory is needed beside x and error.  A rank encodes each element once: what it sends of a
+ * chunk takes the place of its values, which are of no more use, and what comes in lies in parts of
+ * error[] that are not known yet, or behind what has been sent.  So that a message can be decoded
+ * in its own place, from its end, it is one of the codec's messages for each block of elements. */
 #ifndef WEIR_COLLECTIVES_COMPRESSED_H
 #define WEIR_COLLECTIVES_COMPRESSED_H
 
@@ -24,8 +29,8 @@ typedef struct weir_compressed_row {
   uint32_t id;
   const char *name;
   const char *description;
-  /* Sum over ranks of x[0..n), in place; error[0..n) is added to.  On failure both
-   * are undefined. */
+  /* Sum over ranks of x[0..n), in place; error[0..n): what this rank's encoding lost, complete
+   * before another rank can be through.  On failure both are undefined otherwise. */
   weir_status (*run)(weir_comm *comm, const weir_coder *coder, float *x, size_t n, float *error,
                      weir_notes *notes);
 } weir_compressed_row;
@@ -38,21 +43,30 @@ enum {
 extern const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT];
 const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none of that name */
 
-/* Cost row; bytes: the message of all n elements (bound()). */
-weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes);
+/* Cost row of n ranks, of the longest share.  bytes: the codec's message of all elements (bound()),
+ * whose values are cut into blocks with a header each. */
+weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder *coder,
+                                     size_t elements, double bytes);
 
 /* --- for the algorithms --------------------------------------------------------------------- */
 
+/* Length of the message of count elements, exactly: of a codec's message a block. */
 size_t weir_coder_bound(const weir_coder *coder, size_t count);
-/* x[0..count) becomes what its message decodes to, and error[] takes the difference.  A sum too
- * large for a float counts as the largest one, here and in error[]: no residual is poisoned.  draw:
- * different for every message of a rank and step.  staging has room for count floats. */
+/* Do so many messages of `messages` elements fit the memory of `count` floats? */
+bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size_t count);
+/* In how many parts SRA scatters a share, 1 or 2.  *small: a share's messages do not fit its values
+ * either way, as of a few elements. */
+int weir_sra_parts(const weir_coder *coder, size_t n, int ranks, bool *small);
+/* Encode x[0..count) into out, which is x itself (its front) or no part of it; what was lost
+ * becomes error[0..count), whose memory is used before.  A value too large for a float counts as
+ * the largest one: no residual is poisoned.  draw: different for every message of a rank and
+ * step.  x is of no more use.  *bytes is the bound. */
 weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
-                              uint32_t draw, float *error, void *out, size_t capacity,
-                              size_t *bytes, float *staging);
-/* Store, or add, a peer's message; one that is malformed ends the group. */
+                              uint32_t draw, float *error, void *out, size_t *bytes);
+/* Store, or add, a peer's message of count elements; one that is malformed ends the group.
+ * message may be x itself when it is stored, and no other part of it. */
 weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
-                              const void *message, size_t bytes, float *x, size_t count, bool add);
+                              const void *message, float *x, size_t count, weir_decoding how);
 
 weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
                                 float *error, weir_notes *notes);

@@ -5,6 +5,7 @@
 #include "base/ways.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
+#include "collectives/pieces.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
 static int rounds(int n) {
@@ -214,10 +215,12 @@ static weir_cost_terms hitopk(weir_group_shape shape, size_t elements, double cr
   return weir_cost_hitopk(shape, &usual, elements, cr, wire).outer;
 }
 
-static weir_cost_terms compressed(const weir_way_row *way, weir_group_shape shape, double bytes) {
-  const weir_compressed_row *row = weir_compressed_find(way->algorithm);
-  if (row == NULL) return unknown;
-  weir_cost_terms t = weir_cost_compressed(row->id, shape.ranks, bytes);
+static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                  size_t kept) {
+  const weir_compressed_row *row = weir_compressed_find(weir_ways[plan->collective].algorithm);
+  const weir_coder coder = {.codec = weir_codec_find(plan->codec), .cr = plan->cr};
+  if (row == NULL || coder.codec == NULL || coder.codec->bound == NULL) return unknown;
+  weir_cost_terms t = weir_cost_compressed(row->id, shape.ranks, &coder, elements, (double)kept);
   /* Around a ring one rank of a machine uses its link at a time, else all may at once. */
   if (shape.hosts > 1 && row->id != WEIR_COMPRESSED_RING)
     t.byte_terms *= (double)shape.ranks / shape.hosts;
@@ -250,6 +253,18 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   return t;
 }
 
+/* Pieces follow one another, each with an all-gather's latencies. */
+static weir_cost_terms gathered(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                size_t kept) {
+  const bool encodes = weir_codec_find(plan->codec)->encode != NULL; /* kept: bytes already */
+  weir_cost_terms t =
+      between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
+              encodes ? (double)kept
+                      : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true));
+  t.alpha_terms *= (double)weir_pieces_rounds(plan, shape.ranks, elements, kept);
+  return t;
+}
+
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        size_t elements, size_t kept) {
   if (shape.ranks <= 1) return nothing;
@@ -257,12 +272,8 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape s
   const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
   switch (way->way) {
-    case WEIR_WAY_AG:
-      return between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
-                     weir_codec_find(plan->codec)->encode != NULL
-                         ? (double)kept /* bytes already */
-                         : weir_wire_expected(elements, kept, format, true));
-    case WEIR_WAY_COMPRESSED: return compressed(way, shape, (double)kept);
+    case WEIR_WAY_AG: return gathered(plan, shape, elements, kept);
+    case WEIR_WAY_COMPRESSED: return compressed(plan, shape, elements, kept);
     case WEIR_WAY_HITOPK: return hitopk(shape, elements, plan->cr, format);
     default: return summed(plan, shape, elements, kept);
   }

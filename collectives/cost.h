@@ -24,7 +24,8 @@ double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, do
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, with true
  * wire bytes of the plan's codec and format.  elements is the gradient's length; kept is what the
  * codec keeps of it, for an encoder the bytes of its message (bound()), for low rank the floats of
- * both sums. */
+ * both sums.  What is gathered in pieces on hosts (collectives/pieces.h) has latencies a piece; on
+ * devices it never is. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;

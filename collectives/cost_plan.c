@@ -5,6 +5,7 @@
 #include "base/ways.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "collectives/pieces.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 
@@ -24,6 +25,7 @@ typedef struct part {
   weir_kind kind;
   uint32_t row;
   double bytes;
+  double times; /* so often, one after the other */
 } part;
 enum { PARTS = 3 };
 
@@ -34,32 +36,36 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
   int count = 0;
   if (row == NULL) return 0;
   if (plan->codec == WEIR_CODEC_POWERSGD) { /* two sums of `kept` floats in all */
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, 2.0 * (double)kept};
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, 2.0 * (double)kept, 1};
     out[count++] = out[0];
   } else if (way->way == WEIR_WAY_DENSE) {
     const double width = plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements};
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements, 1};
   } else {
     const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept};
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept, 1};
     if (plan->codec != WEIR_CODEC_RANDOMK) /* which sends no indices */
       out[count++] = (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
-                            weir_wire_expected(elements, kept, format, false)};
+                            weir_wire_expected(elements, kept, format, false), 1};
     if (plan->codec == WEIR_CODEC_VAR) /* its variances */
-      out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float)};
+      out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float), 1};
   }
   return count;
 }
 
-static int parts_of(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
+static int parts_of(const weir_plan *plan, int ranks, size_t elements, size_t kept,
+                    part out[PARTS]) {
   if (plan->collective >= WEIR_COLL_COUNT) return 0;
   const weir_way way = weir_ways[plan->collective].way;
   if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART) return summed(plan, elements, kept, out);
   if (way != WEIR_WAY_AG) return 0;
   const bool encoder = weir_codec_find(plan->codec)->encode != NULL; /* kept: bytes already */
-  out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK,
-                  encoder ? (double)kept
-                          : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true)};
+  const double bytes = encoder
+                           ? (double)kept
+                           : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
+  const double pieces = (double)weir_pieces_rounds(plan, ranks, elements, kept);
+  /* As if all were alike. */
+  out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, bytes / pieces, pieces};
   return 1;
 }
 
@@ -73,10 +79,10 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                            .burst = link->burst};
   double seconds = 0.0;
   part parts[PARTS];
-  const int count = shape.ranks > 1 ? parts_of(plan, elements, kept, parts) : 0;
+  const int count = shape.ranks > 1 ? parts_of(plan, shape.ranks, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
-    seconds += weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone);
+    seconds += parts[i].times * (weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone));
   }
   return seconds;
 }

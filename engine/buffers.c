@@ -3,7 +3,8 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/state.h"
+#include "collectives/pieces.h"
+#include "engine/device.h"
 #include "kernels/powersgd.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
@@ -34,15 +35,17 @@ static gaps gaps_of(const weir_group *group, size_t blocks, size_t stride, size_
   return (gaps){{blocks, blocks + own + stride}, {blocks + own, blocks + count * stride}};
 }
 
-/* As part(), in a gap if one is wide enough. */
+/* As part(), in the narrowest gap that is wide enough, if one is. */
 static bool part_within(gaps *g, size_t *at, size_t count, size_t size, size_t *offset) {
   const size_t bytes = (count * size + 15) / 16 * 16;
-  for (int i = 0; i < 2; i++)
-    if (g->end[i] - g->at[i] >= bytes) {
-      *offset = g->at[i];
-      g->at[i] += bytes;
-      return true;
-    }
+  const int narrow = g->end[1] - g->at[1] < g->end[0] - g->at[0];
+  for (int turn = 0; turn < 2; turn++) {
+    const int i = turn == 0 ? narrow : !narrow;
+    if (g->end[i] - g->at[i] < bytes) continue;
+    *offset = g->at[i];
+    g->at[i] += bytes;
+    return true;
+  }
   return part(at, count, size, offset);
 }
 
@@ -50,27 +53,64 @@ static bool part_within(gaps *g, size_t *at, size_t count, size_t size, size_t *
 static size_t stride_of(const weir_group *group, bool selects) {
   size_t stride = 0;
   if (group->way == WEIR_WAY_AG && !selects)
-    stride = group->pieces ? WEIR_PIECES_LAST : group->kept;
+    stride = group->kept;
   else if (selects)
     stride = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
-  if (group->plan.codec == WEIR_CODEC_VAR && stride < (size_t)group->engine->size * sizeof(float))
-    stride = (size_t)group->engine->size * sizeof(float); /* for all ranks' variances */
+  if (group->plan.codec == WEIR_CODEC_VAR) { /* for all ranks' variances */
+    const size_t variances = weir_art_variances(group->engine);
+    if (group->engine->device != NULL)
+      stride += variances; /* beside the list that every rank makes */
+    else if (stride < variances)
+      stride = variances;
+  }
   return stride / 16 * 16 + 32;
 }
 
-/* Places a group's buffers from *at on.  base: the arena, NULL to learn its size only. */
-static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
+/* What is left of the widest gap is for selecting, if that suffices. */
+static void place_room(weir_group *group, const gaps *g, unsigned char *base) {
+  const int i = g->end[1] - g->at[1] > g->end[0] - g->at[0];
+  const bool threads = group->engine->pool != NULL;
+  const size_t due =
+      weir_select_room(weir_codec_find(group->plan.codec), group->n, group->kept, threads);
+  group->room_bytes = g->end[i] - g->at[i];
+  group->room = due <= group->room_bytes ? base + g->at[i] : NULL;
+}
+
+/* What a marked group has: only what spare cannot hold. */
+static weir_status place_marked(weir_group *group, size_t *at, unsigned char *base) {
+  const size_t ranks = (size_t)group->engine->size, stride = stride_of(group, true);
+  const size_t floats = weir_marked_floats(group, stride);
+  size_t work, bytes;
+  if (!part(at, floats > group->n ? floats : 0, sizeof *group->work, &work) ||
+      !part(at, ranks, sizeof *group->block_bytes, &bytes))
+    return weir_fail(WEIR_E_NOMEM, "%zu floats do not fit memory", floats);
+  if (base == NULL) return WEIR_OK;
+  group->work_floats = floats;
+  group->work = floats > group->n ? (float *)(void *)(base + work) : NULL;
+  group->kept_capacity = group->kept;
+  group->stride = stride;
+  group->block_bytes = (size_t *)(void *)(base + bytes);
+  memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
+  return WEIR_OK;
+}
+
+/* Places a group's buffers from *at on.  base: the arena, NULL to learn its size only.  last: where
+ * the last pieces' messages lie, of one group after the other. */
+static weir_status place(weir_group *group, size_t *at, unsigned char *base, size_t last) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   const size_t ranks = (size_t)group->engine->size;
   const bool gathers = group->way == WEIR_WAY_AG;
   /* What sums messages or a machine's selections has its buffers below, in the communicator. */
-  const bool selects = (gathers && codec->encode == NULL) || group->way == WEIR_WAY_ART;
+  const bool selects =
+      (gathers && codec->encode == NULL && !group->pieces) || group->way == WEIR_WAY_ART;
   const bool rounds = selects && (!gathers || group->plan.wire >= WEIR_WIRE_AUTO_BF16);
-  const size_t k = selects ? group->kept : 0, values = codec->low_rank ? group->kept : k;
-  const size_t stride = stride_of(group, selects), count = gathers && !group->pieces ? ranks : 1;
-  size_t index, value, error, blocks, bytes;
+  const size_t k = selects ? group->kept : 0;
+  const size_t values = codec->low_rank && !group->whole ? group->kept : k;
+  const size_t stride = group->pieces ? 0 : stride_of(group, selects), count = gathers ? ranks : 1;
+  size_t index, value, error, blocks = last, bytes;
   gaps free_parts;
-  if (!part(at, count, stride, &blocks) || !part(at, ranks, sizeof *group->block_bytes, &bytes))
+  if ((!group->pieces && !part(at, count, stride, &blocks)) ||
+      !part(at, ranks, sizeof *group->block_bytes, &bytes))
     goto too_large;
   free_parts = gaps_of(group, blocks, stride, count);
   if (!part_within(&free_parts, at, k, sizeof *group->index, &index) ||
@@ -85,6 +125,7 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base) {
   group->blocks = base + blocks;
   group->stride = stride;
   group->block_bytes = (size_t *)(void *)(base + bytes);
+  place_room(group, &free_parts, base);
   memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
   return WEIR_OK;
 
@@ -100,12 +141,21 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
   return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
 }
 
-/* Is its sum made in the submitted buffers, once nothing can fail any more?  Not while other groups
- * still can. */
-static bool sums_late(const weir_group *group, bool alone) {
-  const weir_way way = weir_ways[group->plan.collective].way;
-  return alone && (way == WEIR_WAY_AG || way == WEIR_WAY_ART ||
-                   weir_codec_find(group->plan.codec)->low_rank);
+/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient? */
+static bool is_marked(const weir_group *group) {
+  if (weir_ways[group->plan.collective].way != WEIR_WAY_ART) return false;
+  const size_t room = weir_select_room(weir_codec_find(group->plan.codec), group->n, group->kept,
+                                       group->engine->pool != NULL);
+  const size_t list = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
+  return list + group->kept * (sizeof *group->index + 2 * sizeof(float)) + room >
+         group->n * sizeof(float);
+}
+
+/* Can its sum be made in the submitted buffers, once nothing can fail any more? */
+static bool may_be_late(const weir_group *group) {
+  return !group->pieces && !group->whole &&
+         (group->way == WEIR_WAY_AG || group->way == WEIR_WAY_ART ||
+          weir_codec_find(group->plan.codec)->low_rank);
 }
 
 /* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
@@ -120,11 +170,16 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
-  group->pieces = weir_ways[group->plan.collective].way == WEIR_WAY_AG && weir_pieces_wanted(group);
-  group->late = !group->pieces && sums_late(group, end - first == engine->layout.tensors);
+  const bool here = !engine->config.devices; /* memory is counted of the host alone */
+  group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
+  group->pieces = here && weir_ways[group->plan.collective].way == WEIR_WAY_AG &&
+                  weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept);
+  group->marked = here && is_marked(group);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm)};
   group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
-  if (group->pieces) group->terms.alpha_terms *= (double)weir_pieces_count(group);
+  if (!here && weir_ways[group->plan.collective].way == WEIR_WAY_AG) /* never in pieces */
+    group->terms.alpha_terms /=
+        (double)weir_pieces_rounds(&group->plan, engine->size, group->n, group->kept);
   return weir_exchange_find(group);
 }
 
@@ -151,6 +206,7 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
     group->plan = *plan;
     if (table != NULL) weir_group_plan(&table[k], &group->plan);
     group->place = table != NULL ? table[k].place : WEIR_PLACE_CALLER;
+    if (engine->device != NULL) group->place = WEIR_PLACE_CALLER; /* whose stream it is */
     if (weir_codec_find(group->plan.codec) == NULL)
       return weir_fail(WEIR_E_INVALID, "codec %u is unknown", group->plan.codec);
     const weir_status status = describe(engine, group, k, first, end, set->offset + first + k);
@@ -161,12 +217,43 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
 }
 
 static weir_status place_all(weir_group_set *set, size_t *size, unsigned char *base) {
+  weir_status status = WEIR_OK;
+  size_t last = 0, bytes = 0;
+  for (size_t k = 0; k < set->count; k++)
+    if (set->group[k].pieces)
+      bytes = WEIR_PIECES_LAST + (size_t)set->group[k].engine->size * WEIR_PIECES_RANK;
   *size = 0;
-  for (size_t k = 0; k < set->count; k++) {
-    const weir_status status = place(&set->group[k], size, base);
-    if (status != WEIR_OK) return status;
+  if (bytes > 0 && !part(size, 1, bytes, &last))
+    return weir_fail(WEIR_E_NOMEM, "%zu bytes do not fit memory", bytes);
+  for (size_t k = 0; k < set->count && status == WEIR_OK; k++)
+    status = set->group[k].marked ? place_marked(&set->group[k], size, base)
+                                  : place(&set->group[k], size, base, last);
+  return status;
+}
+
+/* Does a group's exchange work in spare? */
+static bool works_in_spare(const weir_group *group) {
+  if (group->marked) return group->work_floats <= group->n;
+  if (group->late || group->whole) return false;
+  return group->way != WEIR_WAY_DENSE || group->plan.codec != WEIR_CODEC_NONE;
+}
+
+/* The sums of all groups but the last are better made while others are still exchanged, in spare,
+ * as far as there is room beside the messages: from the last on, groups are late until there is. */
+static void choose_late(const weir_engine *engine, weir_group_set *set, size_t arena) {
+  size_t spare = engine->n / 8; /* marks of decoding */
+  for (size_t k = 0; k < set->count; k++)
+    if (works_in_spare(&set->group[k])) spare += set->group[k].n * sizeof(float);
+  for (size_t k = set->count; k > 0; k--) {
+    weir_group *group = &set->group[k - 1];
+    group->late = group->marked; /* its values are in spare already */
+    if (group->late) continue;
+    const bool fits = arena + spare <= engine->n * sizeof(float) || engine->config.devices;
+    const bool free_of_cost = k == set->count && (set->count == 1 || !engine->config.devices);
+    if (!may_be_late(group) || (fits && !free_of_cost)) continue;
+    group->late = true;
+    spare -= group->n * sizeof(float);
   }
-  return WEIR_OK;
 }
 
 static weir_status find_arena(const weir_engine *engine, weir_group_set *set, size_t *used) {
@@ -174,15 +261,24 @@ static weir_status find_arena(const weir_engine *engine, weir_group_set *set, si
   const weir_status status = place_all(set, &size, NULL);
   *used = size;
   if (status != WEIR_OK) return status;
+  choose_late(engine, set, size);
   set->arena = engine->set.arena;
   set->capacity = engine->set.capacity;
   if (size > set->capacity) {
-    unsigned char *arena = aligned_alloc(LINE, size);
+    unsigned char *arena =
+        engine->device != NULL ? weir_on_device_arena(engine, size) : aligned_alloc(LINE, size);
     if (arena == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes of messages", size);
     set->arena = arena;
     set->capacity = size;
   }
   return place_all(set, &size, set->arena);
+}
+
+static void free_arena(const weir_engine *engine, unsigned char *arena) {
+  if (engine->device != NULL)
+    weir_on_device_free_arena(engine, arena);
+  else
+    free(arena);
 }
 
 static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) {
@@ -195,21 +291,14 @@ static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) 
   return weir_warm_reserve(engine, rank);
 }
 
-/* Does a group's exchange work in spare? */
-static bool works_in_spare(const weir_group *group) {
-  return group->way == WEIR_WAY_DENSE
-             ? group->plan.codec == WEIR_CODEC_BF16 ||
-                   (weir_codec_find(group->plan.codec)->low_rank && !group->late)
-             : !group->late;
-}
-
 /* What the plan before has used and this one does not.  Room for spare there must be all the same:
  * a step that fails needs it. */
 static void give_back(weir_engine *engine, size_t arena) {
-  bool spare = false;
+  if (engine->device != NULL) return;
   for (size_t k = 0; k < engine->set.count; k++)
-    spare = spare || works_in_spare(&engine->set.group[k]);
-  if (!spare) weir_give_back(engine->spare, engine->n * sizeof(float));
+    if (!works_in_spare(&engine->set.group[k]))
+      weir_give_back(engine->spare + engine->set.group[k].at,
+                     engine->set.group[k].n * sizeof(float));
   weir_give_back(engine->set.arena + arena, engine->set.capacity - arena);
   weir_comm_give_back(engine->config.comm);
   weir_codec_context_use(engine->context, engine->pool); /* makes new lists when it selects */
@@ -227,13 +316,17 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(&set, &time);
   if (status == WEIR_OK) status = reserve_warm(engine, &set);
   if (status == WEIR_OK) status = find_arena(engine, &set, &used);
+  if (status == WEIR_OK && engine->device != NULL) {
+    status = weir_on_device_reserve(engine, &set);
+    if (status != WEIR_OK && set.arena != engine->set.arena) free_arena(engine, set.arena);
+  }
   if (status != WEIR_OK) {
     free(time);
     release_set(&set);
     return status;
   }
   weir_profiler_forget(engine, time);
-  if (set.arena != engine->set.arena) free(engine->set.arena);
+  if (set.arena != engine->set.arena) free_arena(engine, engine->set.arena);
   release_set(&engine->set);
   engine->set = set;
   engine->plan = *plan;
@@ -250,7 +343,8 @@ void weir_engine_release(weir_engine *engine) {
   free(engine->profiler.time);
   free(engine->profiler.gap);
   free(engine->table);
-  free(engine->set.arena);
+  free_arena(engine, engine->set.arena);
+  weir_on_device_close(engine);
   release_set(&engine->set);
   weir_warm_release(&engine->warm);
   weir_velocity_release(&engine->velocity);

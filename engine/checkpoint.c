@@ -5,9 +5,14 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/state.h"
+#include "engine/device.h"
 
 static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+/* A device keeps its own. */
+static size_t residual_bytes(const weir_engine *engine) {
+  return engine->device != NULL ? 0 : engine->n * sizeof(float);
+}
 
 /* Of the columns there were when the checkpoint was prepared. */
 static size_t warm_bytes(const weir_engine *engine) {
@@ -26,8 +31,12 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
     point->hook_bytes = bytes;
     point->hook_capacity = engine->hook_count;
   }
+  if (engine->device != NULL) {
+    const weir_status status = weir_on_device_keep_room(engine);
+    if (status != WEIR_OK) return status;
+  }
   point->warm_rank = engine->warm.rank;
-  size_t need = aligned(engine->n * sizeof(float) + 1) + aligned(warm_bytes(engine)) +
+  size_t need = aligned(residual_bytes(engine) + 1) + aligned(warm_bytes(engine)) +
                 aligned(velocity_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) need += aligned(engine->states[i].bytes);
   for (size_t i = 0; i < engine->hook_count; i++) {
@@ -47,8 +56,9 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
 void weir_checkpoint_take(weir_engine *engine) {
   weir_checkpoint *point = &engine->checkpoint;
   unsigned char *to = point->memory;
-  memcpy(to, engine->residual, engine->n * sizeof(float));
-  to += aligned(engine->n * sizeof(float));
+  if (engine->device != NULL) weir_on_device_keep(engine, false);
+  memcpy(to, engine->residual, residual_bytes(engine));
+  to += aligned(residual_bytes(engine));
   if (warm_bytes(engine) > 0) memcpy(to, engine->warm.q, warm_bytes(engine));
   to += aligned(warm_bytes(engine));
   if (velocity_bytes(engine) > 0) memcpy(to, engine->velocity.u, velocity_bytes(engine));
@@ -68,8 +78,9 @@ void weir_checkpoint_take(weir_engine *engine) {
 void weir_checkpoint_restore(weir_engine *engine) {
   const weir_checkpoint *point = &engine->checkpoint;
   const unsigned char *from = point->memory;
-  memcpy(engine->residual, from, engine->n * sizeof(float));
-  from += aligned(engine->n * sizeof(float));
+  if (engine->device != NULL) weir_on_device_keep(engine, true);
+  memcpy(engine->residual, from, residual_bytes(engine));
+  from += aligned(residual_bytes(engine));
   if (warm_bytes(engine) > 0) memcpy(engine->warm.q, from, warm_bytes(engine));
   weir_warm_draw(&engine->warm, point->warm_rank); /* what a trial of higher rank has added */
   from += aligned(warm_bytes(engine));

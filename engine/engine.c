@@ -4,7 +4,7 @@
 
 #include "base/base.h"
 #include "base/trace.h"
-#include "engine/state.h"
+#include "engine/device.h"
 
 double weir_engine_clock(const weir_engine *engine) {
   return engine->config.virtual_network != NULL ? weir_thread_cpu_s() : weir_now_s();
@@ -16,8 +16,18 @@ static void lap(weir_group *group, double *part) {
   group->watch->mark = now;
 }
 
+/* What a lab makes of the passes counts as theirs. */
+static void tell_passed(const weir_group *group) {
+  const weir_engine_hooks *hooks = &group->engine->config.hooks;
+  const size_t elements = group->watch->elements;
+  group->watch->elements = 0;
+  if (hooks->passed != NULL && elements > 0)
+    hooks->passed(hooks->user, group->watch->mark, elements);
+}
+
 /* Within an exchange, what lies between the wire and the next lap is decoding. */
 void weir_lap_compress(weir_group *group) {
+  tell_passed(group);
   lap(group, &group->watch->compress_s);
   if (group->trace == WEIR_TRACE_DECODE) {
     weir_trace_end();
@@ -189,6 +199,7 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   }
   if (status == WEIR_OK && config->hooks.want_curve != NULL)
     status = weir_gain_curve_create(&engine->curve);
+  if (status == WEIR_OK && config->device_ops != NULL) status = weir_on_device_open(engine);
   if (status == WEIR_OK) status = adopt_first(engine);
   if (status != WEIR_OK) {
     weir_engine_free(engine);

@@ -43,6 +43,8 @@ typedef struct weir_note {
   double latency_error;     /* relative */
   double bandwidth;         /* bytes/s, this rank's estimate; 0 unknown */
   double bandwidth_error;   /* relative */
+  double goodput;           /* of the bandwidth, what messages get where packets are lost */
+  double goodput_error;     /* relative */
   double gain;              /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
   double sum_square;        /* ||g_e||^2 of this step */
   double curve[8];          /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
@@ -81,6 +83,10 @@ typedef struct weir_engine_hooks {
   /* A tensor's e = g + r, n elements, before it is compressed; of groups fed on the session's
    * thread, in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
   void (*fed)(void *user, size_t tensor, const float *e, size_t n);
+  /* For labs, from whichever thread did it: since begin_s, a reading of the engine's clock,
+   * compressing or adding up has passed over so many elements.  What it takes counts with them.
+   * NULL: nobody wants to know. */
+  void (*passed)(void *user, double begin_s, size_t elements);
   /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */
   weir_status (*groups)(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
                         size_t *count);
@@ -104,7 +110,14 @@ typedef struct weir_engine_config {
   weir_network_fn virtual_network;
   void *virtual_user;
   unsigned codec_threads; /* that share the long passes of compressing; 0 as 1 */
-  bool profile;           /* measure when gradients become ready, and the groups' times */
+  /* Steps on a device (kernels/device.h); NULL: in host memory.  stream and timeout_s as its
+   * create's.  devices: some rank of the group has one, and all refuse what cannot run there. */
+  const struct weir_device_ops *device_ops;
+  int device;
+  void *stream;
+  double device_timeout_s;
+  bool devices;
+  bool profile; /* measure when gradients become ready, and the groups' times */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
 void weir_engine_free(weir_engine *engine);

@@ -1,7 +1,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/state.h"
+#include "engine/device.h"
 
 const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
     [WEIR_WAY_DENSE] = {weir_prepare_dense, weir_exchange_dense, weir_publish_lowrank},
@@ -12,12 +12,27 @@ const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
     [WEIR_WAY_HITOPK] = {weir_prepare_hitopk, weir_exchange_hitopk, weir_residual_publish},
 };
 
+weir_status weir_group_select(weir_group *group, size_t *k) {
+  void *const room = group->room != NULL ? group->room : (void *)group->spare;
+  const size_t bytes = group->room != NULL ? group->room_bytes : group->n * sizeof(float);
+  weir_codec_context_lend(group->context, room, bytes);
+  const weir_status status = weir_codec_find(group->plan.codec)
+                                 ->select(group->context, group->fed, &group->layout,
+                                          group->plan.cr, group->index, group->kept_capacity, k);
+  weir_codec_context_lend(group->context, NULL, 0);
+  return status;
+}
+
 weir_status weir_exchange_find(weir_group *group) {
   const weir_way_row *row = &weir_ways[group->plan.collective];
   const weir_comm *comm = group->engine->config.comm;
   group->way = row->way;
   group->allreduce = NULL;
   group->compressed = NULL;
+  if (group->engine->config.devices) {
+    const weir_status status = weir_on_device_accepts(&group->plan);
+    if (status != WEIR_OK) return status;
+  }
   if (row->way == WEIR_WAY_DENSE || row->way == WEIR_WAY_ART) {
     group->allreduce = weir_allreduce_find(row->algorithm);
     if (group->allreduce == NULL)

@@ -15,7 +15,7 @@ static unsigned char *block(const weir_group *group, int rank) {
 
 /* Draws differ from rank to rank, step to step and group to group, follow from these alone, and are
  * drawn again alike after a trial. */
-static uint64_t seed_of(const weir_group *group) {
+uint64_t weir_ag_seed(const weir_group *group) {
   const uint64_t words[3] = {group->engine->turn, (uint64_t)group->engine->rank, group->number};
   return weir_hash(WEIR_HASH_INIT, words, (group->number > 0 ? 3 : 2) * sizeof *words);
 }
@@ -25,7 +25,7 @@ static weir_status encode(weir_group *group, const weir_codec *codec) {
   const int rank = group->engine->rank;
   size_t *bytes = &group->block_bytes[rank];
   weir_status status = codec->encode(group->context, group->fed, &group->layout, group->plan.cr,
-                                     seed_of(group), block(group, rank), group->stride, bytes);
+                                     weir_ag_seed(group), block(group, rank), group->stride, bytes);
   if (status == WEIR_OK)
     status = codec->decode(group->context, block(group, rank), *bytes, &group->layout, group->fed,
                            WEIR_DECODE_SUBTRACT);
@@ -36,11 +36,10 @@ static weir_status encode(weir_group *group, const weir_codec *codec) {
 }
 
 /* What 16 bits lose of a value stays behind. */
-static weir_status select_and_encode(weir_group *group, const weir_codec *codec) {
+static weir_status select_and_encode(weir_group *group) {
   const int rank = group->engine->rank;
   size_t k = 0;
-  weir_status status = codec->select(group->context, group->fed, &group->layout, group->plan.cr,
-                                     group->index, group->kept_capacity, &k);
+  weir_status status = weir_group_select(group, &k);
   if (status != WEIR_OK) return status;
   weir_gather(group->fed, group->index, k, group->value);
   group->passage.kept_square = weir_sum_square(group->value, k);
@@ -49,7 +48,7 @@ static weir_status select_and_encode(weir_group *group, const weir_codec *codec)
       weir_wire_encode(group->n, group->index, group->value, k, (weir_wire_format)group->plan.wire,
                        block(group, rank), group->stride, &group->block_bytes[rank], group->error);
   if (status != WEIR_OK) return status;
-  weir_velocity_cut(group);
+  weir_velocity_cut(group, 0, group->index, group->kept);
   weir_scatter_zero(group->fed, group->index, k);
   if (group->error != NULL) weir_scatter_add(group->fed, group->index, group->error, k);
   return WEIR_OK;
@@ -59,7 +58,9 @@ weir_status weir_prepare_ag(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   weir_status status = WEIR_OK;
   if (!group->pieces)
-    status = codec->encode != NULL ? encode(group, codec) : select_and_encode(group, codec);
+    status = codec->encode != NULL ? encode(group, codec) : select_and_encode(group);
+  else if (codec->encode == NULL)
+    status = weir_pieces_select(group);
   if (status == WEIR_OK) group->passage.next = group->fed;
   return status;
 }
@@ -88,9 +89,21 @@ static weir_status add_up(weir_group *group, float *sum) {
   return WEIR_OK;
 }
 
-/* Nothing that adding them up could find is wrong with the messages.  When no element of the sum
- * could be finite for sure the step is dropped: all ranks hold the same messages and find alike. */
-static weir_status look_through(weir_group *group) {
+/* Is an element of the sum not finite?  It is made in spare, which nobody has a use for while the
+ * residual waits in the submitted buffers, and let go of at once. */
+static weir_status find_overflow(weir_group *group) {
+  const weir_status status = add_up(group, group->spare);
+  const size_t bytes = group->n * sizeof(float);
+  group->overflow = !isfinite(weir_sum_square(group->spare, group->n));
+  if (group->engine->device != NULL) memset(group->spare, 0, bytes); /* as it always is there */
+  weir_give_back(group->spare, bytes);
+  return status;
+}
+
+/* Nothing that adding them up could find is wrong with the messages.  Where their largest values
+ * would overflow together, whether they meet is seen from the sum itself; if so the step is
+ * dropped: all ranks hold the same messages and find alike. */
+weir_status weir_ag_look_through(weir_group *group) {
   weir_engine *engine = group->engine;
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   double most = 0;
@@ -105,12 +118,12 @@ static weir_status look_through(weir_group *group) {
     most += peak;
   }
   /* Each addition may round upwards. */
-  group->overflow = !(most * (1 + engine->size * (double)FLT_EPSILON) <= (double)FLT_MAX);
-  return WEIR_OK;
+  const bool small = most * (1 + engine->size * (double)FLT_EPSILON) <= (double)FLT_MAX;
+  return small ? WEIR_OK : find_overflow(group);
 }
 
 /* Byte terms of the messages really sent less those expected. */
-static double extra_bytes(const weir_group *group) {
+double weir_ag_extra_bytes(const weir_group *group) {
   const double expected =
       weir_wire_expected(group->n, group->kept, (weir_wire_format)group->plan.wire, true);
   double bytes = 0;
@@ -121,15 +134,17 @@ static double extra_bytes(const weir_group *group) {
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
                              weir_notes *notes) {
   (void)allreduce;
-  if (group->pieces) return weir_exchange_pieces(group, notes);
+  if (group->pieces)
+    return weir_codec_find(group->plan.codec)->encode != NULL ? weir_exchange_pieces(group, notes)
+                                                              : weir_exchange_spans(group, notes);
   weir_status status = weir_allgather(group->engine->config.comm, group->blocks, group->stride,
                                       group->block_bytes, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
   if (weir_codec_find(group->plan.codec)->encode == NULL)
-    group->passage.extra_bytes = extra_bytes(group);
+    group->passage.extra_bytes = weir_ag_extra_bytes(group);
   group->passage.sum = group->spare;
-  status = group->late ? look_through(group) : add_up(group, group->spare);
+  status = group->late ? weir_ag_look_through(group) : add_up(group, group->spare);
   weir_lap_compress(group);
   return status;
 }

@@ -3,13 +3,11 @@
  *
  * Encoding is part of the hops, so all of it counts as communication. */
 #include <math.h>
-#include <string.h>
 
 #include "base/base.h"
 #include "engine/state.h"
 
 weir_status weir_prepare_compressed(weir_group *group) {
-  memset(group->spare, 0, group->n * sizeof(float));
   group->passage.sum = group->fed;
   group->passage.next = group->spare;
   return WEIR_OK;

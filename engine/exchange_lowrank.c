@@ -73,6 +73,11 @@ static void project(weir_group *group, const thin *t) {
 
 weir_status weir_prepare_lowrank(weir_group *group) {
   thin t = {0};
+  if (group->whole) { /* a dense sum */
+    group->passage.kept_square = group->passage.moments.sum_square;
+    group->passage.sum = group->fed;
+    return WEIR_OK;
+  }
   for (size_t i = 0; i < group->layout.tensors; i++) {
     describe(group, i, &t);
     if (!t.whole) {
@@ -150,13 +155,30 @@ weir_status weir_publish_lowrank(weir_group *group, float share) {
   return WEIR_OK;
 }
 
+/* An all-reduce may take as much memory again: what travels whole and is long goes in parts. */
+static weir_status sum_first(weir_group *group, const weir_allreduce *allreduce) {
+  enum { LEAST = 8192 };
+  const size_t left = group->n - group->kept, part = left > LEAST ? left : LEAST;
+  weir_status status = WEIR_OK;
+  for (size_t at = 0; status == WEIR_OK && (at == 0 || at < group->first_sum); at += part) {
+    const size_t rest = group->first_sum - at;
+    status = allreduce->run(group->engine->config.comm, group->value + at,
+                            rest < part ? rest : part, WEIR_VALUE_FP32, NULL, NULL);
+  }
+  return status;
+}
+
 weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allreduce,
                                   weir_notes *notes) {
   weir_comm *comm = group->engine->config.comm;
   const size_t first = group->first_sum;
-  weir_status status = allreduce->run(comm, group->value, first, WEIR_VALUE_FP32, NULL, NULL);
+  weir_status status = WEIR_OK;
+  if (group->whole)
+    status = allreduce->run(comm, group->fed, group->n, WEIR_VALUE_FP32, NULL, notes);
+  else
+    status = sum_first(group, allreduce);
   weir_lap_comm(group);
-  if (status != WEIR_OK) return status;
+  if (status != WEIR_OK || group->whole) return status;
   project_back(group);
   weir_lap_compress(group);
   status =
@@ -218,7 +240,7 @@ weir_status weir_warm_reserve(weir_engine *engine, size_t rank) {
 
 void weir_warm_commit(weir_group *group) {
   const weir_warm *warm = &group->engine->warm;
-  if (!weir_codec_find(group->plan.codec)->low_rank) return;
+  if (!weir_codec_find(group->plan.codec)->low_rank || group->whole) return;
   thin t = {0};
   for (size_t i = 0; i < group->layout.tensors; i++) {
     describe(group, i, &t);

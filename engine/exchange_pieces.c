@@ -1,4 +1,5 @@
-/* Encoders through AG, in pieces: when the messages of all ranks are longer than the gradient.
+/* Encoders through AG, in pieces (collectives/pieces.h): when the messages of all ranks are longer
+ * than the gradient.
  *
  * The sum grows from the front of spare, and where it has not come to yet lie the messages of the
  * next piece: each piece takes as much of what is left as leaves room for its messages behind it,
@@ -7,47 +8,19 @@
 #include <math.h>
 
 #include "base/base.h"
+#include "collectives/pieces.h"
 #include "engine/state.h"
 
 static size_t stride_of(const weir_group *group, size_t count) {
-  const size_t offset[2] = {0, count};
-  const weir_layout layout = {1, offset};
-  return weir_codec_find(group->plan.codec)->bound(&layout, group->plan.cr);
-}
-
-static size_t all_bytes(const weir_group *group, size_t count) {
-  return (size_t)group->engine->size * stride_of(group, count);
-}
-
-bool weir_pieces_wanted(const weir_group *group) {
-  const weir_codec *codec = weir_codec_find(group->plan.codec);
-  if (codec->encode == NULL || codec->grain == 0) return false;
-  return all_bytes(group, group->n) > group->n * sizeof(float) + WEIR_PIECES_LAST &&
-         all_bytes(group, codec->grain) <= WEIR_PIECES_LAST;
-}
-
-/* Elements of the next piece when so many are left. */
-static size_t next_piece(const weir_group *group, size_t left) {
-  const size_t grain = weir_codec_find(group->plan.codec)->grain, room = left * sizeof(float);
-  if (all_bytes(group, left) <= WEIR_PIECES_LAST) return left;
-  /* A message's bytes grow with its elements, so that this is a little too much at the most. */
-  const double share = (double)room / (double)(room + all_bytes(group, left));
-  size_t count = (size_t)(share * (double)left) / grain * grain;
-  while (count > grain && count * sizeof(float) + all_bytes(group, count) > room) count -= grain;
-  return count > grain ? count : grain;
-}
-
-size_t weir_pieces_count(const weir_group *group) {
-  size_t pieces = 0;
-  for (size_t at = 0; at < group->n; pieces++) at += next_piece(group, group->n - at);
-  return pieces;
+  return weir_piece_bytes(&group->plan, count);
 }
 
 /* Where a piece's messages lie. */
 static unsigned char *place_of(const weir_group *group, size_t at, size_t count) {
   const size_t room = (group->n - at - count) * sizeof(float);
-  return all_bytes(group, count) <= room ? (unsigned char *)(group->spare + at + count)
-                                         : group->blocks;
+  return (size_t)group->engine->size * stride_of(group, count) <= room
+             ? (unsigned char *)(group->spare + at + count)
+             : group->blocks;
 }
 
 static weir_status encode(weir_group *group, size_t at, size_t count, unsigned char *message) {
@@ -89,7 +62,7 @@ static weir_status exchange(weir_group *group, size_t at, size_t count, weir_not
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes) {
   weir_status status = WEIR_OK;
   for (size_t at = 0; at < group->n && status == WEIR_OK;) {
-    const size_t count = next_piece(group, group->n - at);
+    const size_t count = weir_piece_next(&group->plan, group->engine->size, group->n - at);
     status = exchange(group, at, count, at + count == group->n ? notes : NULL);
     at += count;
   }

@@ -84,7 +84,7 @@ static weir_status carry(weir_lanes *lanes, weir_group *group) {
   watch->compress_s = watch->comm_s = 0;
   group->times.started_s = watch->mark - lanes->engine->begun;
   weir_status status = weir_group_exchange(group, NULL);
-  if (status == WEIR_OK) status = weir_group_publish(group);
+  if (status == WEIR_OK && !group->late) status = weir_group_publish(group);
   weir_lap_compress(group);
   group->times.exchange_s = watch->comm_s;
   group->times.decode_s = watch->compress_s;

@@ -5,11 +5,12 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/state.h"
+#include "engine/device.h"
 
 void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_lanes_free(engine->lanes); /* what they still do is bounded */
   engine->lanes = NULL;
+  if (engine->device != NULL) weir_on_device_rest(engine);
   weir_residual_part(engine); /* of a step that nobody has ended */
   if (engine->in_trial) weir_checkpoint_restore(engine);
   engine->in_trial = engine->in_step = false;
@@ -23,17 +24,21 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
 /* The residual of what this rank sent of a group in the step it failed in.  Groups that were
  * through know theirs. */
 static void settle_group(weir_group *group) {
+  if (group->engine->device != NULL) {
+    weir_on_device_settle(group);
+    return;
+  }
   const weir_codec *codec = weir_codec_find(group->plan.codec);
   weir_passage *passage = &group->passage;
-  if ((codec->dense && !codec->low_rank) || passage->next != NULL) return;
+  if ((codec->dense && !codec->low_rank) || group->whole || passage->next != NULL) return;
   if (group->way == WEIR_WAY_HITOPK) { /* what it handed over is gone from fed already */
     passage->next = group->fed;
     return;
   }
   /* Low rank: its Q has gone out, so P is known and its projection is taken off already.  What is
    * gathered is taken off before it goes out, and the next residual known. */
-  if (!codec->low_rank) {
-    weir_velocity_cut(group);
+  if (!codec->low_rank && !group->marked) {
+    weir_velocity_cut(group, 0, group->index, group->kept);
     weir_scatter_zero(group->fed, group->index, group->kept);
     weir_scatter_add(group->fed, group->index, group->error, group->kept);
   }

@@ -13,10 +13,11 @@
  *   published     e - sent      r              average
  *
  * With groups, some are published while others can still fail: r moves on to where the sum was.
- * Where all of the gradient is one group whose messages are all there and have been found good,
- * nothing can fail any more (`late`): r is let go of, and the sum is made where it was, in the
- * submitted buffers, when they follow one another in memory.  When they do not, e - sent goes there
- * for as long as it takes to make the sum in its place, and both change places.
+ * At the end of the step the messages of groups that have waited for it (`late`; the last one, and
+ * as many before it as memory asks for) are all there and have been found good, and nothing can
+ * fail any more: r is let go of, and a group's sum is made where it was, in its submitted buffers,
+ * when they follow one another in memory.  When they do not, e - sent goes there for as long as it
+ * takes to make the sum in its place, and both change places.
  *
  *   exchanged     e - sent      -              r
  *   published     e - sent      -              average
@@ -26,7 +27,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/state.h"
+#include "engine/device.h"
 #include "kernels/pool.h"
 
 /* Elements that are still in the first cache when the next operation comes over them. */
@@ -188,6 +189,10 @@ static void swap(float **a, float **b) {
 /* Groups leave their next residual in place, in spare or nowhere.  Where none is in place the
  * buffers change roles; else the parts in spare are brought over. */
 void weir_engine_commit(weir_engine *engine) {
+  if (engine->device != NULL) {
+    weir_on_device_commit(engine);
+    return;
+  }
   const weir_group_set *set = &engine->set;
   bool here = false, there = false;
   for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
@@ -212,6 +217,7 @@ void weir_engine_commit(weir_engine *engine) {
 }
 
 float *weir_residual_of(const weir_engine *engine) {
+  if (engine->device != NULL) return weir_on_device_residual(engine);
   if (engine->residual_zero) memset(engine->residual, 0, engine->n * sizeof(float));
   return engine->residual;
 }

@@ -7,6 +7,7 @@
 #include "engine/engine.h"
 
 typedef struct weir_lanes weir_lanes;
+typedef struct weir_on_device weir_on_device; /* device.h */
 
 /* One group's way through an exchange.  Notes go along with the last group's last collective. */
 typedef struct weir_passage {
@@ -21,6 +22,7 @@ typedef struct weir_passage {
 typedef struct weir_watch {
   double mark;
   double compress_s, comm_s;
+  size_t elements; /* passed over since `passed` was last told */
 } weir_watch;
 
 /* Where the residual from before the step is while e takes its place (residual.c). */
@@ -56,7 +58,9 @@ typedef struct weir_group {
                             travel for low rank */
   size_t first_sum;      /* low rank: floats of these that go with P */
   bool pieces;           /* what is gathered comes in pieces (exchange_pieces.c) */
-  bool late;             /* its sum is made when it is published, without spare (residual.c) */
+  bool whole;            /* low rank without a matrix: all of it is summed in place */
+  bool late;             /* its sum is made when nothing can fail any more, without spare
+                            (residual.c) */
   weir_cost_terms terms; /* what its exchange is expected to cost */
   /* For sparse plans; in the set's arena. */
   uint32_t *index; /* what is gathered: of use until it is sent, as value and error */
@@ -65,6 +69,12 @@ typedef struct weir_group {
   unsigned char *blocks; /* what is gathered: one wire message a rank, stride apart; else one */
   size_t stride;
   size_t *block_bytes; /* per rank */
+  void *room;          /* for selecting, among the blocks; NULL: spare is */
+  size_t room_bytes;
+  bool marked;        /* AR-Topk that keeps many: lists, messages and sums share a buffer
+                         (exchange_marked.c) */
+  size_t work_floats; /* of that */
+  float *work;        /* in the arena where it is longer than spare, else that */
 
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
@@ -80,6 +90,9 @@ typedef struct weir_group {
   bool ready;         /* prepared; under the lanes' lock */
   bool finite;        /* this rank's e */
   bool overflow;      /* the sum is not finite, on all ranks alike */
+  /* On a device: */
+  const struct weir_device_told *told; /* what compressing has told; NULL: not awaited yet */
+  bool settled;                        /* its next residual has been made */
   weir_group_times times;
 } weir_group;
 
@@ -159,6 +172,8 @@ struct weir_engine {
   float **submitted;       /* per tensor; NULL: not yet */
   float *residual, *spare; /* n floats each; a commit may swap them */
   bool residual_zero;      /* counts as all zero, whatever its memory holds */
+
+  weir_on_device *device; /* NULL: steps run in host memory */
 
   weir_codec_context *context; /* the caller's thread's */
   weir_pool *pool;             /* of all threads' contexts; NULL without codec_threads */
@@ -247,13 +262,15 @@ typedef struct weir_exchange {
   weir_status (*prepare)(weir_group *group);
   weir_status (*run)(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
   /* submitted = share * sum.  Sets overflow where the sum is not finite; who is late does so in
-   * run, where too large messages are reason enough, and is not called then. */
+   * run, and is not called then. */
   weir_status (*publish)(weir_group *group, float share);
 } weir_exchange;
 extern const weir_exchange weir_exchanges[WEIR_WAY_COUNT];
 /* Set a group's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of
  * ranks, or the transport below it, cannot run that. */
 weir_status weir_exchange_find(weir_group *group);
+/* Its codec's selection into group->index, with memory of the step's. */
+weir_status weir_group_select(weir_group *group, size_t *k);
 
 weir_status weir_prepare_dense(weir_group *group);
 weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
@@ -274,11 +291,16 @@ weir_status weir_publish_lowrank(weir_group *group, float share); /* or dense */
 weir_status weir_prepare_ag(weir_group *group);
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 weir_status weir_publish_ag(weir_group *group, float share);
-/* What it does in pieces, when that is wanted: how many there are, and bytes of group->blocks. */
-#define WEIR_PIECES_LAST ((size_t)32 * 1024)
-bool weir_pieces_wanted(const weir_group *group);
-size_t weir_pieces_count(const weir_group *group);
+/* Its parts: what it draws from; are all messages well formed (sets overflow when their sum is not
+ * finite, using spare where that is not plain from the largest values); byte terms of the messages
+ * really sent less those expected. */
+uint64_t weir_ag_seed(const weir_group *group);
+weir_status weir_ag_look_through(weir_group *group);
+double weir_ag_extra_bytes(const weir_group *group);
+/* What it does in pieces: an encoder's; a selection's, which is marked beforehand. */
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
+weir_status weir_pieces_select(weir_group *group);
+weir_status weir_exchange_spans(weir_group *group, weir_notes *notes);
 weir_status weir_prepare_compressed(weir_group *group);
 weir_status weir_exchange_compressed(weir_group *group, const weir_allreduce *allreduce,
                                      weir_notes *notes);
@@ -289,12 +311,28 @@ weir_status weir_prepare_art(weir_group *group);
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
                               weir_notes *notes);
 weir_status weir_publish_art(weir_group *group, float share);
+/* For who is marked: floats it takes with messages of `stride` bytes, n at the least; its pointers
+ * into that, in every step, as spare moves; the sum of the values at group->index; publishing. */
+size_t weir_marked_floats(const weir_group *group, size_t stride);
+void weir_marked_open(weir_group *group);
+weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
+void weir_marked_publish(weir_group *group, float share);
+/* Its parts: whose indices all ranks take, as far as that is known before the exchange, or VAR's
+ * root; the indices that all draw; the root's list, *bytes in blocks, from it to all, into
+ * group->index on who is not `listed`; what that has cost. */
+int weir_art_root(const weir_group *group);
+size_t weir_art_variances(const weir_engine *engine); /* bytes that finding VAR's root takes */
+weir_status weir_art_root_of_variance(weir_group *group, int *root);
+weir_status weir_art_draw(weir_group *group);
+weir_status weir_art_share(weir_group *group, int root, bool listed, size_t *bytes);
+void weir_art_extra_bytes(weir_group *group, size_t bytes);
 
 /* Momentum correction: config.momentum checked and room made; what to feed instead of the n
  * elements g that begin at `at`; what a step that counts leaves to the next, after its exchange. */
 weir_status weir_velocity_create(weir_engine *engine);
 const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, size_t n);
-void weir_velocity_cut(const weir_group *group); /* where its elements are sent */
+/* Where elements are sent: count indices, of the group's elements from `from` on. */
+void weir_velocity_cut(const weir_group *group, size_t from, const uint32_t *index, size_t count);
 void weir_velocity_commit(weir_engine *engine);
 void weir_velocity_release(weir_velocity *velocity);
 
@@ -336,10 +374,11 @@ weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s);
 void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite);
 /* Take a group's part of the gain curve, when one is wanted; before it is prepared. */
 void weir_telemetry_sample(weir_engine *engine, const weir_group *group);
+size_t weir_telemetry_stride(const weir_engine *engine); /* of the elements it looks at */
 /* Are the notes of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record);
 /* Median over the ranks that know; 0 when none does. */
-void weir_telemetry_network(const weir_engine *engine, double *latency_s, double *bandwidth);
+void weir_telemetry_network(const weir_engine *engine, weir_step_info *info);
 
 #endif

@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/state.h"
+#include "engine/device.h"
 
 /* --- begin ---------------------------------------------------------------------------------- */
 
@@ -59,6 +59,7 @@ static void reset_groups(weir_engine *engine) {
   engine->next = 0;
   engine->hidden_s = engine->exchange_s = 0;
   engine->watch.compress_s = engine->watch.comm_s = 0;
+  engine->watch.elements = 0;
   if (set->count > 1 && engine->lanes != NULL) weir_lanes_open(engine->lanes);
 }
 
@@ -84,7 +85,7 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
     info->trial = engine->in_trial;
     info->plan = engine->plan;
     info->overhead_s = engine->overhead_s;
-    weir_telemetry_network(engine, &info->latency_s, &info->bandwidth_bytes_s);
+    weir_telemetry_network(engine, info);
   }
   return WEIR_OK;
 }
@@ -115,6 +116,10 @@ static void show_fed(const weir_engine *engine, const weir_group *group) {
 static void make_ready(weir_engine *engine, weir_group *group, bool here) {
   group->watch = &engine->watch;
   group->context = engine->context;
+  if (engine->device != NULL) {
+    weir_on_device_ready(group);
+    return;
+  }
   if (here || engine->curve_wanted) {
     weir_group_feed(group);
     if (engine->curve_wanted) weir_telemetry_sample(engine, group);
@@ -128,7 +133,7 @@ static void make_ready(weir_engine *engine, weir_group *group, bool here) {
 static weir_status carry_here(weir_engine *engine, weir_group *group) {
   const weir_watch before = engine->watch;
   weir_status status = weir_group_exchange(group, NULL);
-  if (status == WEIR_OK) status = weir_group_publish(group);
+  if (status == WEIR_OK && !group->late) status = weir_group_publish(group);
   if (status != WEIR_OK) {
     weir_residual_part(engine);
     return weir_engine_break(engine, status);
@@ -175,6 +180,10 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
   if ((uintptr_t)gradient % _Alignof(float) != 0)
     return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
                      tensor, _Alignof(float));
+  if (engine->device != NULL && numel(engine, tensor) > 0) {
+    status = weir_on_device_check(engine, gradient);
+    if (status != WEIR_OK) return status;
+  }
   if (engine->profiler.on) weir_profiler_came(engine, tensor);
   engine->submitted[tensor] = gradient;
   weir_group_set *set = &engine->set;
@@ -202,9 +211,11 @@ static weir_status check_submitted(const weir_engine *engine) {
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-static void publish_zero(weir_engine *engine) {
+static weir_status publish_zero(weir_engine *engine) {
+  if (engine->device != NULL) return weir_on_device_zero(engine);
   for (size_t t = 0; t < engine->layout.tensors; t++)
     if (numel(engine, t) > 0) memset(engine->submitted[t], 0, numel(engine, t) * sizeof(float));
+  return WEIR_OK;
 }
 
 /* The last group's exchange, which carries the notes, after those of all others. */
@@ -222,6 +233,10 @@ static weir_status finish_exchange(weir_engine *engine, bool *lost) {
     last->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
     if (engine->lanes != NULL) status = weir_lanes_drain(engine->lanes, &engine->exchange_s);
     weir_lap_comm(last);
+    if (status != WEIR_OK) return status;
+  }
+  if (engine->device != NULL) {
+    status = weir_on_device_note(engine);
     if (status != WEIR_OK) return status;
   }
   for (size_t k = 0; k < engine->set.count; k++) {
@@ -270,6 +285,19 @@ static weir_status tell_lost(const weir_engine *engine) {
   return weir_fail(WEIR_E_NONFINITE, "the sum of the ranks' gradients is not finite");
 }
 
+/* Is the step to be dropped?  If not, nothing can fail any more. */
+static weir_status publish_late(weir_engine *engine, bool *lost) {
+  weir_status status = WEIR_OK;
+  for (size_t k = 0; k < engine->set.count; k++) *lost = *lost || engine->set.group[k].overflow;
+  for (size_t k = 0; k < engine->set.count && !*lost && status == WEIR_OK; k++) {
+    weir_group *group = &engine->set.group[k];
+    group->watch = &engine->watch;
+    group->context = engine->context;
+    if (group->late) status = weir_group_publish(group);
+  }
+  return status;
+}
+
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   weir_status status = weir_engine_check(engine);
   if (status == WEIR_OK) status = check_submitted(engine);
@@ -282,7 +310,9 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   bool lost = false;
   weir_group *last = &engine->set.group[engine->set.count - 1];
   status = finish_exchange(engine, &lost);
-  if (status == WEIR_OK && !lost) status = weir_group_publish(last);
+  if (status == WEIR_OK && !lost && !last->late) status = weir_group_publish(last);
+  if (status == WEIR_OK) status = publish_late(engine, &lost);
+  if (status == WEIR_OK && engine->device != NULL) status = weir_on_device_finish(engine);
   if (status != WEIR_OK) {
     weir_residual_part(engine);
     return weir_engine_break(engine, status);
@@ -290,7 +320,8 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   for (size_t k = 0; k < engine->set.count; k++) lost = lost || engine->set.group[k].overflow;
   if (lost) {
     weir_residual_restore(engine);
-    publish_zero(engine);
+    status = publish_zero(engine);
+    if (status != WEIR_OK) return weir_engine_break(engine, status);
   } else {
     weir_engine_commit(engine);
   }

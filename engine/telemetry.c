@@ -11,11 +11,15 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "notes are little-endi
 /* A curve looks at about this many elements at most. */
 #define CURVE_SAMPLES ((size_t)1 << 18)
 
-void weir_telemetry_sample(weir_engine *engine, const weir_group *group) {
+size_t weir_telemetry_stride(const weir_engine *engine) {
   /* An odd stride does not fall in step with rows of a power of two. */
   size_t stride = (engine->n + CURVE_SAMPLES - 1) / CURVE_SAMPLES;
   if (stride < 1) stride = 1;
-  if (stride % 2 == 0) stride++;
+  return stride % 2 == 0 ? stride + 1 : stride;
+}
+
+void weir_telemetry_sample(weir_engine *engine, const weir_group *group) {
+  const size_t stride = weir_telemetry_stride(engine);
   if (group->number == 0)
     weir_gain_curve_fill(engine->curve, group->fed, group->n, stride);
   else
@@ -99,9 +103,12 @@ static double median(const weir_note *notes, int ranks, size_t field) {
   return counted > 0 ? sum / counted : 0;
 }
 
-void weir_telemetry_network(const weir_engine *engine, double *latency_s, double *bandwidth) {
-  *latency_s = median(engine->notes, engine->size, offsetof(weir_note, latency_s));
-  *bandwidth = median(engine->notes, engine->size, offsetof(weir_note, bandwidth));
+void weir_telemetry_network(const weir_engine *engine, weir_step_info *info) {
+  info->latency_s = median(engine->notes, engine->size, offsetof(weir_note, latency_s));
+  info->bandwidth_bytes_s = median(engine->notes, engine->size, offsetof(weir_note, bandwidth));
+  const double goodput = median(engine->notes, engine->size, offsetof(weir_note, goodput));
+  info->goodput_bytes_s =
+      goodput > 0 ? fmin(goodput, info->bandwidth_bytes_s) : info->bandwidth_bytes_s;
 }
 
 static double mean_gain(const weir_engine *engine) {
@@ -170,7 +177,7 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
                          : 0;
   info->gain = mean_gain(engine);
   info->overhead_s = engine->overhead_s;
-  weir_telemetry_network(engine, &info->latency_s, &info->bandwidth_bytes_s);
-  if (info->bandwidth_bytes_s > 0 && engine->size > 1)
-    info->predicted_comm_s = exposed(engine, info->latency_s, 1 / info->bandwidth_bytes_s, false);
+  weir_telemetry_network(engine, info);
+  if (info->goodput_bytes_s > 0 && engine->size > 1)
+    info->predicted_comm_s = exposed(engine, info->latency_s, 1 / info->goodput_bytes_s, false);
 }

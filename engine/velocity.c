@@ -28,10 +28,9 @@ const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, 
   return velocity->next + at;
 }
 
-void weir_velocity_cut(const weir_group *group) {
+void weir_velocity_cut(const weir_group *group, size_t from, const uint32_t *index, size_t count) {
   const weir_velocity *velocity = &group->engine->velocity;
-  if (velocity->next != NULL)
-    weir_scatter_zero(velocity->next + group->at, group->index, group->kept);
+  if (velocity->next != NULL) weir_scatter_zero(velocity->next + group->at + from, index, count);
 }
 
 void weir_velocity_commit(weir_engine *engine) {

@@ -7,7 +7,7 @@
  * a round: fixed.  Notes travel with the first chunks of tree 0. */
 #include "collectives/algorithms/values.h"
 
-enum { TREES = 2, IN_SLOTS = 3, OUT_SLOTS = 2 };
+enum { TREES = 2, SIDES = 2 };
 
 /* This rank's place in one tree; peers as ranks, -1 where there is none. */
 typedef struct place {
@@ -15,10 +15,10 @@ typedef struct place {
   int height;
   int depth;
   int parent;
-  int child[2];
-  int child_height[2];
-  int child_first[2]; /* notes of its subtree; tree 0 only, where place = rank */
-  int child_count[2];
+  int child[SIDES];
+  int child_height[SIDES];
+  int child_first[SIDES]; /* notes of its subtree; tree 0 only, where place = rank */
+  int child_count[SIDES];
   int own_first;
   int own_count;
   weir_chunk half;
@@ -33,9 +33,7 @@ typedef struct trees {
   int chunks;
   int top; /* height of the root */
   place at[TREES];
-  const void *settled[TREES]; /* what goes down in this round */
-  unsigned char *in;  /* per tree: the children's partial sums, and (bf16) the settled chunk */
-  unsigned char *out; /* per tree: up and down; bf16 only */
+  unsigned char *in; /* per tree and child, a partial sum; fp32 only */
   size_t slot;
   size_t sends;
   size_t recvs;
@@ -49,7 +47,7 @@ static place locate(int tree, int rank, int size, size_t n) {
   p.parent = above < 0 ? -1 : weir_double_tree_rank(tree, above, size);
   p.half = weir_ring_chunk(n, TREES, tree);
   weir_inorder_subtree(p.v, size, &p.own_first, &p.own_count);
-  for (int side = 0; side < 2; side++) {
+  for (int side = 0; side < SIDES; side++) {
     const int below = weir_inorder_child(p.v, size, side);
     p.child[side] = below < 0 ? -1 : weir_double_tree_rank(tree, below, size);
     if (below < 0) continue;
@@ -67,11 +65,13 @@ static weir_chunk chunk_of(const trees *t, int tree, int c) {
   return (weir_chunk){half.begin + part.begin, part.count};
 }
 
-static void *in_slot(const trees *t, int tree, int i) {
-  return t->in + (size_t)(tree * IN_SLOTS + i) * t->slot;
-}
-static void *out_slot(const trees *t, int tree, int i) {
-  return t->out ? t->out + (size_t)(tree * OUT_SLOTS + i) * t->slot : NULL;
+/* Where a child's partial sum of a chunk comes in.  What bf16 loses of the chunk is not known
+ * before both have been added, and its place is as long as two messages. */
+static void *room_of(const trees *t, int tree, int side, int c) {
+  const weir_chunk chunk = chunk_of(t, tree, c);
+  unsigned char *const room =
+      weir_values_room(&t->values, chunk, t->in + (size_t)(tree * SIDES) * t->slot);
+  return room + (t->values.bf16 ? weir_values_bytes(&t->values, chunk) : t->slot) * (size_t)side;
 }
 
 /* A message's number within the collective: tree, direction, chunk, values or notes. */
@@ -112,16 +112,15 @@ static int to_children(const trees *t, const place *p, int round) {
 /* What goes up a tree in a round. */
 static void collect_up(trees *t, int tree, int round) {
   const place *p = &t->at[tree];
-  for (int side = 0; side < 2; side++) {
+  for (int side = 0; side < SIDES; side++) {
     const int c = from_child(p, side, round);
     if (p->child[side] >= 0 && is_chunk(t, c))
-      add_recv(t, tree, p->child[side], 0, c, in_slot(t, tree, side), p->child_first[side],
+      add_recv(t, tree, p->child[side], 0, c, room_of(t, tree, side, c), p->child_first[side],
                p->child_count[side]);
   }
   const int up = to_parent(p, round);
   if (p->parent >= 0 && is_chunk(t, up))
-    add_send(t, tree, p->parent, 0, up,
-             weir_values_partial(&t->values, chunk_of(t, tree, up), out_slot(t, tree, 0)),
+    add_send(t, tree, p->parent, 0, up, weir_values_pack(&t->values, chunk_of(t, tree, up)),
              p->own_first, p->own_count);
 }
 
@@ -130,9 +129,7 @@ static void collect_got(trees *t, int tree, int round) {
   const place *p = &t->at[tree];
   const int got = from_parent(t, p, round);
   if (p->parent >= 0 && is_chunk(t, got))
-    add_recv(t, tree, p->parent, 1, got,
-             weir_values_place(&t->values, chunk_of(t, tree, got), in_slot(t, tree, 2)), 0,
-             t->size);
+    add_recv(t, tree, p->parent, 1, got, t->values.x + chunk_of(t, tree, got).begin, 0, t->size);
 }
 
 /* What goes down to the children of that height. */
@@ -140,9 +137,10 @@ static void collect_down(trees *t, int tree, int round, int height) {
   const place *p = &t->at[tree];
   const int down = to_children(t, p, round);
   if (!is_chunk(t, down)) return;
-  for (int side = 0; side < 2; side++)
+  for (int side = 0; side < SIDES; side++)
     if (p->child[side] >= 0 && p->child_height[side] == height)
-      add_send(t, tree, p->child[side], 1, down, t->settled[tree], 0, t->size);
+      add_send(t, tree, p->child[side], 1, down, t->values.x + chunk_of(t, tree, down).begin, 0,
+               t->size);
 }
 
 /* All messages of a round, in an order both ends of an edge agree on, which is the order in which
@@ -155,10 +153,8 @@ static void collect(trees *t, int round) {
     const place *p = &t->at[tree];
     const int down = to_children(t, p, round);
     collect_up(t, tree, round);
-    if (p->height == 0 || !is_chunk(t, down)) continue;
-    const weir_chunk sent = chunk_of(t, tree, down);
-    if (p->parent < 0) weir_values_settle(&t->values, sent, out_slot(t, tree, 1));
-    t->settled[tree] = weir_values_settled(&t->values, sent, out_slot(t, tree, 1));
+    if (p->parent < 0 && is_chunk(t, down))
+      (void)weir_values_pack(&t->values, chunk_of(t, tree, down)); /* charged once, here */
   }
   collect_got(t, higher, round);
   collect_got(t, !higher, round);
@@ -166,16 +162,16 @@ static void collect(trees *t, int round) {
     for (int tree = 0; tree < TREES; tree++) collect_down(t, tree, round, height);
 }
 
+/* A chunk that has come down is left as it travels until it has gone on. */
 static void digest(trees *t, int tree, int round) {
   const place *p = &t->at[tree];
-  for (int side = 0; side < 2; side++) {
+  for (int side = 0; side < SIDES; side++) {
     const int c = from_child(p, side, round);
     if (p->child[side] >= 0 && is_chunk(t, c))
-      weir_values_add(&t->values, chunk_of(t, tree, c), in_slot(t, tree, side));
+      weir_values_take(&t->values, chunk_of(t, tree, c), room_of(t, tree, side, c));
   }
-  const int got = from_parent(t, p, round);
-  if (p->parent >= 0 && is_chunk(t, got))
-    weir_values_received(&t->values, chunk_of(t, tree, got), in_slot(t, tree, 2));
+  const int done = p->height == 0 ? from_parent(t, p, round) : to_children(t, p, round);
+  if (is_chunk(t, done)) weir_values_unpack(&t->values, chunk_of(t, tree, done));
 }
 
 static weir_status prepare(trees *t, size_t n) {
@@ -185,12 +181,11 @@ static weir_status prepare(trees *t, size_t n) {
   t->chunks = weir_double_tree_chunks(n * t->values.width);
   const size_t most = weir_ring_chunk(t->at[0].half.count, t->chunks, 0).count;
   t->slot = (most > 0 ? most : 1) * t->values.width;
-  void *in = NULL, *out = NULL;
-  weir_status status = weir_comm_scratch(t->comm, WEIR_SCRATCH_A, TREES * IN_SLOTS * t->slot, &in);
-  if (status == WEIR_OK && t->values.bf16)
-    status = weir_comm_scratch(t->comm, WEIR_SCRATCH_B, TREES * OUT_SLOTS * t->slot, &out);
+  void *in = NULL;
+  weir_status status = WEIR_OK;
+  if (!t->values.bf16)
+    status = weir_comm_scratch(t->comm, WEIR_SCRATCH_A, TREES * SIDES * t->slot, &in);
   t->in = in;
-  t->out = out;
   return status;
 }
 

@@ -44,41 +44,59 @@ static void column_notes(const hier *h, int place, unsigned char *packed, bool p
 
 /* --- even hosts ----------------------------------------------------------------------------- */
 
-/* All-gather inside of the machine.  fp32 shares of one length are already in their places; others
- * go through blocks of one stride. */
+static weir_status wrong_length(const hier *h, int place, const char *what, size_t bytes,
+                                size_t due) {
+  h->inner->transport->ops->abort(h->inner->transport, place);
+  return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes of %s, not %zu", bytes,
+                   what, due);
+}
+
+/* A block of the same length from every rank of the machine; the caller's lies in its place. */
+static weir_status gather_blocks(hier *h, void *all, size_t stride, size_t length,
+                                 const char *what) {
+  const int ranks = weir_comm_size(h->inner);
+  void *memory = NULL;
+  weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &memory);
+  if (status != WEIR_OK) return status;
+  size_t *bytes = memory;
+  bytes[weir_comm_rank(h->inner)] = length;
+  status = weir_allgathers[h->choice->gather].run(h->inner, all, stride, bytes, NULL);
+  for (int p = 0; status == WEIR_OK && p < ranks; p++)
+    if (bytes[p] != length) status = wrong_length(h, p, what, bytes[p], length);
+  return status;
+}
+
+/* All-gather inside of the machine, in x itself.  Where shares differ, some have one element more
+ * than the others: those go by themselves, and the others as blocks of one length at the end of x,
+ * from where the longer shares then move down to their places. */
 static weir_status gather_shares(hier *h) {
   const int ranks = weir_comm_size(h->inner), own = weir_comm_rank(h->inner);
   const weir_values values = weir_values_of(h->x, h->error, h->format);
-  const size_t stride = weir_values_bytes(&values, weir_ring_chunk(h->n, ranks, 0));
-  const bool in_place = !values.bf16 && h->n % (size_t)ranks == 0;
-  void *all = h->x, *lengths = NULL;
-  weir_status status =
-      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
-  if (status == WEIR_OK && !in_place)
-    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * stride + 1, &all);
-  if (status != WEIR_OK) return status;
-  size_t *bytes = lengths;
+  const size_t each = h->n / (size_t)ranks, longer = h->n % (size_t)ranks;
   const weir_chunk mine = weir_ring_chunk(h->n, ranks, own);
-  bytes[own] = weir_values_bytes(&values, mine);
-  if (!in_place) {
-    unsigned char *block = (unsigned char *)all + (size_t)own * stride;
-    const void *from = weir_values_settled(&values, mine, block);
-    if (from != block && bytes[own] > 0) memcpy(block, from, bytes[own]);
+  float *const blocks = h->x + longer, *const place = blocks + (size_t)own * each;
+  void *memory = NULL;
+  weir_status status = WEIR_OK;
+  (void)weir_values_pack(&values, mine); /* rounds what nobody has: sums of one machine only */
+  weir_values_unpack(&values, mine);
+  if (longer > 0) {
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * sizeof(float), &memory);
+    if (status != WEIR_OK) return status;
+    ((float *)memory)[own] = mine.count > each ? h->x[mine.begin + each] : 0;
+    status = gather_blocks(h, memory, sizeof(float), sizeof(float), "a last value");
+    if (status != WEIR_OK) return status;
+    if (each > 0) memmove(place, h->x + mine.begin, each * sizeof *place);
   }
-  status = weir_allgathers[h->choice->gather].run(h->inner, all, stride, bytes, NULL);
+  (void)weir_values_pack_settled(&values, (weir_chunk){(size_t)(place - h->x), each});
+  if (each > 0)
+    status = gather_blocks(h, blocks, each * sizeof(float), each * values.width, "its share");
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {
-    const weir_chunk chunk = weir_ring_chunk(h->n, ranks, r);
-    if (bytes[r] != weir_values_bytes(&values, chunk)) {
-      h->inner->transport->ops->abort(h->inner->transport, r);
-      return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes where %zu were due",
-                       bytes[r], weir_values_bytes(&values, chunk));
-    }
-    if (in_place || r == own || chunk.count == 0) continue;
-    const unsigned char *block = (const unsigned char *)all + (size_t)r * stride;
-    if (values.bf16)
-      weir_values_received(&values, chunk, block);
-    else
-      memcpy(h->x + chunk.begin, block, bytes[r]);
+    const weir_chunk c = weir_ring_chunk(h->n, ranks, r);
+    const float *from = blocks + (size_t)r * each;
+    if (from != h->x + c.begin && each > 0) memmove(h->x + c.begin, from, each * values.width);
+    weir_values_unpack(&values, (weir_chunk){c.begin, each});
+    if (c.count > each) h->x[c.begin + each] = ((float *)memory)[r];
   }
   return status;
 }
@@ -87,24 +105,13 @@ static weir_status gather_notes(hier *h) {
   if (weir_notes_bytes(h->notes) == 0 || !h->inner) return WEIR_OK;
   const int ranks = weir_comm_size(h->inner), own = weir_comm_rank(h->inner);
   const size_t column = (size_t)h->comm->hosts.count * h->notes->bytes;
-  void *all = NULL, *lengths = NULL;
-  weir_status status =
-      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
-  if (status == WEIR_OK)
-    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * column, &all);
+  void *all = NULL;
+  weir_status status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * column, &all);
   if (status != WEIR_OK) return status;
-  size_t *bytes = lengths;
   column_notes(h, own, (unsigned char *)all + (size_t)own * column, true);
-  bytes[own] = column;
-  status = weir_allgathers[h->choice->gather].run(h->inner, all, column, bytes, NULL);
-  for (int p = 0; status == WEIR_OK && p < ranks; p++) {
-    if (bytes[p] != column) {
-      h->inner->transport->ops->abort(h->inner->transport, p);
-      return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent %zu bytes of notes, not %zu",
-                       bytes[p], column);
-    }
+  status = gather_blocks(h, all, column, column, "notes");
+  for (int p = 0; status == WEIR_OK && p < ranks; p++)
     column_notes(h, p, (unsigned char *)all + (size_t)p * column, false);
-  }
   return status;
 }
 
@@ -129,7 +136,6 @@ static weir_status between(hier *h, weir_chunk share) {
 }
 
 static weir_status even_hosts(hier *h) {
-  const weir_values values = weir_values_of(h->x, h->error, h->format);
   weir_chunk share = {0, h->n};
   weir_status status = WEIR_OK;
   if (h->inner) {
@@ -139,13 +145,6 @@ static weir_status even_hosts(hier *h) {
   }
   if (status == WEIR_OK) status = between(h, share);
   if (status != WEIR_OK || !h->inner) return status;
-  if (values.bf16) { /* one machine only: nobody has rounded the sums yet; else this changes nothing
-                      */
-    void *staging = NULL;
-    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, share.count * values.width + 1, &staging);
-    if (status != WEIR_OK) return status;
-    weir_values_settle(&values, share, staging);
-  }
   status = gather_shares(h);
   return status == WEIR_OK ? gather_notes(h) : status;
 }
@@ -220,22 +219,13 @@ static weir_status leaders(hier *h) {
 static weir_status spread_values(hier *h) {
   const weir_values values = weir_values_of(h->x, h->error, h->format);
   const weir_chunk all = {0, h->n};
-  void *staging = h->x;
-  size_t bytes = weir_values_bytes(&values, all);
-  if (values.bf16) {
-    const weir_status status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, bytes + 1, &staging);
-    if (status != WEIR_OK) return status;
-    if (weir_comm_rank(h->inner) == 0) weir_values_settle(&values, all, staging);
-  }
-  const size_t due = bytes;
-  const weir_status status = weir_broadcast(h->inner, 0, staging, due, &bytes);
+  const size_t due = weir_values_bytes(&values, all);
+  size_t bytes = due;
+  if (weir_comm_rank(h->inner) == 0) (void)weir_values_pack(&values, all);
+  const weir_status status = weir_broadcast(h->inner, 0, h->x, due, &bytes);
   if (status != WEIR_OK) return status;
-  if (bytes != due) {
-    h->inner->transport->ops->abort(h->inner->transport, 0);
-    return weir_fail(WEIR_E_PROTOCOL, "the first rank of this machine sent %zu bytes, not %zu",
-                     bytes, due);
-  }
-  if (values.bf16) weir_values_received(&values, all, staging);
+  if (bytes != due) return wrong_length(h, 0, "sums", bytes, due);
+  weir_values_unpack(&values, all);
   return WEIR_OK;
 }
 

@@ -11,21 +11,21 @@ typedef struct star {
   weir_notes *notes;
   size_t note;
   int size;
-  void *staging;
+  void *staging; /* what is to be added; fp32 only */
 } star;
 
 enum { HOP_UP = 0, HOP_DOWN = 2 }; /* a note's number follows its values' */
 
 static weir_status serve(star *s) {
+  void *const room = weir_values_room(&s->values, s->all, s->staging);
   for (int r = 1; r < s->size; r++) {
-    weir_recv recv[2] = {{r, s->staging, s->bytes, HOP_UP, 0},
+    weir_recv recv[2] = {{r, room, s->bytes, HOP_UP, 0},
                          {r, weir_notes_at(s->notes, r), s->note, HOP_UP + 1, 0}};
     const weir_status status = weir_comm_exchange(s->comm, NULL, 0, recv, s->note > 0 ? 2 : 1);
     if (status != WEIR_OK) return status;
-    weir_values_add(&s->values, s->all, s->staging);
+    weir_values_take(&s->values, s->all, room);
   }
-  weir_values_settle(&s->values, s->all, s->staging);
-  const void *sum = weir_values_settled(&s->values, s->all, s->staging);
+  const void *sum = weir_values_pack(&s->values, s->all);
   size_t sends = 0;
   for (int r = 1; r < s->size; r++) {
     s->comm->send[sends++] = (weir_send){r, sum, s->bytes, HOP_DOWN};
@@ -33,21 +33,21 @@ static weir_status serve(star *s) {
       s->comm->send[sends++] =
           (weir_send){r, weir_notes_at(s->notes, 0), s->note * (size_t)s->size, HOP_DOWN + 1};
   }
-  return weir_comm_exchange(s->comm, s->comm->send, sends, NULL, 0);
+  const weir_status status = weir_comm_exchange(s->comm, s->comm->send, sends, NULL, 0);
+  if (status == WEIR_OK) weir_values_unpack(&s->values, s->all);
+  return status;
 }
 
 static weir_status call(star *s, int rank) {
   const size_t messages = s->note > 0 ? 2 : 1;
-  const weir_send send[2] = {
-      {0, weir_values_partial(&s->values, s->all, s->staging), s->bytes, HOP_UP},
-      {0, weir_notes_at(s->notes, rank), s->note, HOP_UP + 1}};
+  const weir_send send[2] = {{0, weir_values_pack(&s->values, s->all), s->bytes, HOP_UP},
+                             {0, weir_notes_at(s->notes, rank), s->note, HOP_UP + 1}};
   weir_status status = weir_comm_exchange(s->comm, send, messages, NULL, 0);
   if (status != WEIR_OK) return status;
-  weir_recv recv[2] = {
-      {0, weir_values_place(&s->values, s->all, s->staging), s->bytes, HOP_DOWN, 0},
-      {0, weir_notes_at(s->notes, 0), s->note * (size_t)s->size, HOP_DOWN + 1, 0}};
+  weir_recv recv[2] = {{0, s->values.x, s->bytes, HOP_DOWN, 0},
+                       {0, weir_notes_at(s->notes, 0), s->note * (size_t)s->size, HOP_DOWN + 1, 0}};
   status = weir_comm_exchange(s->comm, NULL, 0, recv, messages);
-  if (status == WEIR_OK) weir_values_received(&s->values, s->all, s->staging);
+  if (status == WEIR_OK) weir_values_unpack(&s->values, s->all);
   return status;
 }
 
@@ -60,7 +60,7 @@ weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_
   s.bytes = weir_values_bytes(&s.values, s.all);
   if (status != WEIR_OK || s.size == 1) return status;
   const int rank = weir_comm_rank(comm);
-  if (rank == 0 || s.values.bf16)
+  if (rank == 0 && !s.values.bf16)
     status = weir_comm_scratch(comm, WEIR_SCRATCH_A, s.bytes > 0 ? s.bytes : 1, &s.staging);
   if (status != WEIR_OK) return status;
   return rank == 0 ? serve(&s) : call(&s, rank);

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "collectives/comm.h"
+#include "collectives/patterns/patterns.h"
 
 const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT] = {
     {WEIR_COMPRESSED_SRA, "sra",
@@ -21,51 +22,160 @@ const weir_compressed_row *weir_compressed_find(const char *name) {
   return NULL;
 }
 
-weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, double bytes) {
-  const double share = bytes / (n > 1 ? n : 1);
-  switch (algorithm) {
-    case WEIR_COMPRESSED_SRA: {
-      const weir_cost_terms out = weir_cost_alltoall(WEIR_ALLTOALL_DIRECT, n, share);
-      const weir_cost_terms back = weir_cost_allgather(WEIR_ALLGATHER_BRUCK, n, share);
-      return (weir_cost_terms){out.alpha_terms + back.alpha_terms,
-                               out.byte_terms + back.byte_terms};
-    }
-    case WEIR_COMPRESSED_RING: return weir_cost_allreduce(WEIR_ALLREDUCE_RING, n, bytes);
-    case WEIR_COMPRESSED_TREE: return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, bytes);
-    default: return (weir_cost_terms){INFINITY, INFINITY};
-  }
+/* --- blocks ------------------------------------------------------------------------------------
+ */
+
+/* A block's message is about that long: decoding in place copies it. */
+#define BLOCK_BYTES ((size_t)16 * 1024)
+#define BLOCK_GRAIN ((size_t)8192) /* of every codec's units, a multiple */
+/* A message that is longer than its values is shorter than this: there are few of them. */
+#define SMALL_BYTES 1024
+
+static size_t block_of(const weir_coder *coder) {
+  const size_t bits = (size_t)(coder->cr * 32 + 0.5);
+  const size_t block = BLOCK_BYTES * 8 / (bits > 0 ? bits : 1) / BLOCK_GRAIN * BLOCK_GRAIN;
+  return block > 0 ? block : BLOCK_GRAIN;
 }
 
-size_t weir_coder_bound(const weir_coder *coder, size_t count) {
+static size_t message_of(const weir_coder *coder, size_t count) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
   return coder->codec->bound(&layout, coder->cr);
 }
 
-weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
-                              uint32_t draw, float *error, void *out, size_t capacity,
-                              size_t *bytes, float *staging) {
-  const size_t offset[2] = {0, count};
+size_t weir_coder_bound(const weir_coder *coder, size_t count) {
+  const size_t block = block_of(coder), whole = count / block, rest = count % block;
+  return whole * message_of(coder, block) + (rest > 0 ? message_of(coder, rest) : 0);
+}
+
+bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size_t count) {
+  return many * weir_coder_bound(coder, messages) <= count * sizeof(float);
+}
+
+/* --- cost -------------------------------------------------------------------------------------
+ */
+
+/* Bytes of a message of so many of the elements. */
+static double carried(const weir_coder *coder, size_t elements, double bytes, size_t count) {
+  if (count == 0) return 0.0;
+  const double header = (double)message_of(coder, 0);
+  const size_t block = block_of(coder), blocks = count / block + (count % block != 0);
+  return fmax(0.0, bytes - header) * (double)count / (double)elements + (double)blocks * header;
+}
+
+static weir_cost_terms sra_cost(int n, const weir_coder *coder, size_t elements, double bytes) {
+  const size_t share = weir_ring_chunk(elements, n, 0).count;
+  bool small = false;
+  const int parts = weir_sra_parts(coder, elements, n, &small);
+  weir_cost_terms t =
+      weir_cost_allgather(WEIR_ALLGATHER_BRUCK, n, carried(coder, elements, bytes, share));
+  for (int part = 0; part < parts; part++) {
+    const size_t count = weir_ring_chunk(share, parts, part).count;
+    const weir_cost_terms out =
+        weir_cost_alltoall(WEIR_ALLTOALL_DIRECT, n, carried(coder, elements, bytes, count));
+    t.alpha_terms += out.alpha_terms;
+    t.byte_terms += out.byte_terms;
+  }
+  return t;
+}
+
+weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder *coder,
+                                     size_t elements, double bytes) {
+  if (n <= 1) return (weir_cost_terms){0.0, 0.0};
+  const size_t share = weir_ring_chunk(elements, n, 0).count;
+  switch (algorithm) {
+    case WEIR_COMPRESSED_SRA: return sra_cost(n, coder, elements, bytes);
+    case WEIR_COMPRESSED_RING: /* of n shares */
+      return weir_cost_allreduce(WEIR_ALLREDUCE_RING, n,
+                                 n * carried(coder, elements, bytes, share));
+    case WEIR_COMPRESSED_TREE:
+      return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, carried(coder, elements, bytes, elements));
+    default: return (weir_cost_terms){INFINITY, INFINITY};
+  }
+}
+
+/* --- encoding ----------------------------------------------------------------------------------
+ */
+
+/* The message goes from where error[] is due to `to`, and what x holds to error[].  to may lie in x
+ * before what has not been moved yet. */
+static void settle(float *x, size_t count, float *error, unsigned char *to, size_t bytes) {
+  enum { PIECE = 1024 }; /* stays in the first-level cache */
+  float held[PIECE];
+  for (size_t at = 0; at < count; at += PIECE) {
+    const size_t part = count - at < PIECE ? count - at : PIECE, first = at * sizeof *x;
+    const size_t left = first < bytes ? bytes - first : 0;
+    const size_t move = left < part * sizeof *x ? left : part * sizeof *x;
+    if (move > 0) memcpy(held, error + at, move);
+    memcpy(error + at, x + at, part * sizeof *x);
+    if (move > 0) memcpy(to + first, held, move);
+  }
+}
+
+static weir_status encode_block(const weir_coder *coder, float *x, size_t count, uint64_t seed,
+                                float *error, unsigned char *to, size_t *bytes) {
+  const size_t offset[2] = {0, count}, due = message_of(coder, count);
   const weir_layout layout = {1, offset};
-  const uint64_t words[3] = {coder->seed, (uint64_t)rank, draw};
+  unsigned char small[SMALL_BYTES];
+  const bool is_small = due > count * sizeof *x;
+  void *const message = is_small ? (void *)small : (void *)error;
   weir_hold_finite(x, count);
-  weir_status status =
-      coder->codec->encode(coder->context, x, &layout, coder->cr,
-                           weir_hash(WEIR_HASH_INIT, words, sizeof words), out, capacity, bytes);
+  weir_status status = coder->codec->encode(coder->context, x, &layout, coder->cr, seed, message,
+                                            is_small ? sizeof small : due, bytes);
   if (status == WEIR_OK)
-    status = coder->codec->decode(coder->context, out, *bytes, &layout, staging, false);
+    status =
+        coder->codec->decode(coder->context, message, *bytes, &layout, x, WEIR_DECODE_SUBTRACT);
   if (status != WEIR_OK) return status;
-  for (size_t i = 0; i < count; i++) error[i] += x[i] - staging[i];
-  weir_hold_finite(error, count);
-  if (count > 0) memcpy(x, staging, count * sizeof *x);
+  weir_hold_finite(x, count);
+  if (is_small) memcpy(error, x, count * sizeof *x);
+  if (is_small)
+    memcpy(to, small, *bytes);
+  else
+    settle(x, count, error, to, *bytes);
   return WEIR_OK;
 }
 
-weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
-                              const void *message, size_t bytes, float *x, size_t count, bool add) {
+weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, int rank,
+                              uint32_t draw, float *error, void *out, size_t *bytes) {
+  const size_t block = block_of(coder);
+  *bytes = 0;
+  for (size_t at = 0; at < count; at += block) {
+    const uint64_t words[4] = {coder->seed, (uint64_t)rank, draw, at};
+    size_t length = 0;
+    const weir_status status = encode_block(coder, x + at, count - at < block ? count - at : block,
+                                            weir_hash(WEIR_HASH_INIT, words, sizeof words),
+                                            error + at, (unsigned char *)out + *bytes, &length);
+    if (status != WEIR_OK) return status;
+    *bytes += length;
+  }
+  return WEIR_OK;
+}
+
+/* --- decoding ----------------------------------------------------------------------------------
+ */
+
+static weir_status decode_block(const weir_coder *coder, const unsigned char *message, float *x,
+                                size_t count, weir_decoding how) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  const weir_status status = coder->codec->decode(coder->context, message, bytes, &layout, x, add);
-  if (status != WEIR_OK) comm->transport->ops->abort(comm->transport, peer);
+  return coder->codec->decode(coder->context, message, message_of(coder, count), &layout, x, how);
+}
+
+/* The last block first: in its own place a message is never longer than the values before it. */
+weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer,
+                              const void *message, float *x, size_t count, weir_decoding how) {
+  const size_t block = block_of(coder), each = message_of(coder, block);
+  const bool in_place = message == (const void *)x;
+  void *copy = NULL;
+  weir_status status = WEIR_OK;
+  if (in_place) status = weir_comm_scratch(comm, WEIR_SCRATCH_B, each + SMALL_BYTES, &copy);
+  for (size_t end = count; status == WEIR_OK && end > 0;) {
+    const size_t number = (end - 1) / block, at = number * block;
+    const unsigned char *from = (const unsigned char *)message + number * each;
+    if (in_place) from = memcpy(copy, from, message_of(coder, end - at));
+    status = decode_block(coder, from, x + at, end - at, how);
+    if (status != WEIR_OK) comm->transport->ops->abort(comm->transport, peer);
+    end = at;
+  }
   return status;
 }

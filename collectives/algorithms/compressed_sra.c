@@ -1,6 +1,11 @@
 /* Scatter-reduce-allgather: every rank gets its share of all others' values, encoded, and adds them
  * to its own in the order of ranks; the sum, encoded again, goes to all.  Two encodings on any
- * value's way, the least of the three schemes. */
+ * value's way, the least of the three schemes.
+ *
+ * Messages to others take the place of what is in them.  Messages from others lie behind them;
+ * where two are longer than what they are of (half precision), shares go in halves: those of the
+ * first come in where the second's errors will be, those of the second where the first's were sent
+ * from. */
 #include <string.h>
 
 #include "base/base.h"
@@ -14,67 +19,114 @@ typedef struct sra {
   float *x, *error;
   size_t n, stride;
   int rank, size;
-  unsigned char *out, *in; /* size blocks each */
-  float *staging;          /* a share */
-  size_t *out_bytes, *in_bytes;
+  int parts;            /* of a share, that go one after the other: 1 or 2 */
+  unsigned char *small; /* for shares shorter than their messages: those sent, those received */
 } sra;
 
+static weir_chunk share_of(const sra *s, int r) { return weir_ring_chunk(s->n, s->size, r); }
+
+static weir_chunk part_of(const sra *s, int r, int part) {
+  const weir_chunk share = share_of(s, r), c = weir_ring_chunk(share.count, s->parts, part);
+  return (weir_chunk){share.begin + c.begin, c.count};
+}
+
+static unsigned char *out_of(const sra *s, int r, int part) {
+  return s->small ? s->small + (size_t)r * s->stride
+                  : (unsigned char *)(s->x + part_of(s, r, part).begin);
+}
+
+/* Where rank r's message comes in. */
+static unsigned char *in_of(const sra *s, int r, int part) {
+  if (s->small) return s->small + (size_t)(s->size + r) * s->stride;
+  if (s->parts == 2)
+    return (unsigned char *)((part == 0 ? s->error : s->x) + part_of(s, r, 1 - part).begin);
+  const weir_chunk share = share_of(s, r);
+  return (unsigned char *)(s->x + share.begin) + weir_coder_bound(s->coder, share.count);
+}
+
+/* The longest half of a share has to fit the shortest, and a sum all shares. */
+int weir_sra_parts(const weir_coder *coder, size_t n, int ranks, bool *small) {
+  const size_t most = weir_ring_chunk(n, ranks, 0).count;
+  const size_t least = weir_ring_chunk(n, ranks, ranks - 1).count;
+  const bool at_once = weir_coder_fits(coder, 2, most, least);
+  *small = !at_once && !(weir_coder_fits(coder, 1, most / 2 + 1, least / 2) &&
+                         weir_coder_fits(coder, 1, most, least));
+  return at_once || *small ? 1 : 2;
+}
+
 static weir_status prepare(sra *s) {
-  const size_t share = weir_ring_chunk(s->n, s->size, 0).count, ranks = (size_t)s->size;
-  s->stride = weir_coder_bound(s->coder, share);
-  void *blocks = NULL, *rest = NULL;
-  weir_status status =
-      weir_comm_scratch(s->comm, WEIR_SCRATCH_A, 2 * ranks * s->stride + 1, &blocks);
-  if (status == WEIR_OK)
-    status = weir_comm_scratch(s->comm, WEIR_SCRATCH_B,
-                               2 * ranks * sizeof(size_t) + share * sizeof(float), &rest);
-  s->out = blocks;
-  s->in = s->out + ranks * s->stride;
-  s->out_bytes = rest;
-  s->in_bytes = s->out_bytes + ranks;
-  s->staging = (float *)(void *)(s->in_bytes + ranks);
+  bool is_small = false;
+  s->parts = weir_sra_parts(s->coder, s->n, s->size, &is_small);
+  s->stride = weir_coder_bound(s->coder, share_of(s, 0).count);
+  if (!is_small) return WEIR_OK;
+  void *small = NULL;
+  const weir_status status =
+      weir_comm_scratch(s->comm, WEIR_SCRATCH_A, 2 * (size_t)s->size * s->stride + 1, &small);
+  s->small = small;
   return status;
 }
 
-static weir_status scatter(sra *s) {
-  for (int r = 0; r < s->size; r++) {
-    const weir_chunk c = weir_ring_chunk(s->n, s->size, r);
-    s->out_bytes[r] = 0;
-    if (r == s->rank || c.count == 0) continue;
-    const weir_status status = weir_coder_encode(
-        s->coder, s->x + c.begin, c.count, s->rank, (uint32_t)r, s->error + c.begin,
-        s->out + (size_t)r * s->stride, s->stride, &s->out_bytes[r], s->staging);
-    if (status != WEIR_OK) return status;
+static weir_status encode(sra *s, int r, int part, uint32_t draw, size_t *bytes) {
+  const weir_chunk c = part_of(s, r, part);
+  return weir_coder_encode(s->coder, s->x + c.begin, c.count, s->rank, draw, s->error + c.begin,
+                           out_of(s, r, part), bytes);
+}
+
+/* Straight from everybody to everybody.  Others' values are added to one's own, which has not been
+ * rounded. */
+static weir_status scatter(sra *s, int part) {
+  const weir_chunk own = part_of(s, s->rank, part);
+  weir_send *send = s->comm->send;
+  weir_recv *recv = s->comm->recv;
+  size_t messages = 0;
+  weir_status status = WEIR_OK;
+  for (int i = 1; i < s->size && status == WEIR_OK; i++, messages++) { /* all begin elsewhere */
+    const int to = weir_rotation_to(s->rank, s->size, i);
+    const int from = weir_rotation_from(s->rank, s->size, i);
+    send[messages] = (weir_send){to, out_of(s, to, part), 0, (uint32_t)part};
+    recv[messages] = (weir_recv){from, in_of(s, from, part), weir_coder_bound(s->coder, own.count),
+                                 (uint32_t)part, 0};
+    status = encode(s, to, part, (uint32_t)(to * 2 + part), &send[messages].bytes);
   }
-  return weir_alltoalls[WEIR_ALLTOALL_DIRECT].run(s->comm, s->out, s->out_bytes, s->in, s->in_bytes,
-                                                  s->stride);
-}
-
-/* Others' values are added to one's own, which has not been rounded. */
-static weir_status sum_up(sra *s) {
-  const weir_chunk c = weir_ring_chunk(s->n, s->size, s->rank);
-  weir_status status = WEIR_OK;
-  for (int r = 0; r < s->size && c.count > 0 && status == WEIR_OK; r++)
+  if (status == WEIR_OK) status = weir_comm_exchange(s->comm, send, messages, recv, messages);
+  for (int r = 0; r < s->size && status == WEIR_OK; r++)
     if (r != s->rank)
-      status = weir_coder_decode(s->comm, s->coder, r, s->in + (size_t)r * s->stride,
-                                 s->in_bytes[r], s->x + c.begin, c.count, true);
+      status = weir_coder_decode(s->comm, s->coder, r, in_of(s, r, part), s->x + own.begin,
+                                 own.count, WEIR_DECODE_ADD);
   return status;
 }
 
+/* The sums' messages lie one share's floats apart, behind those that the longer shares have more:
+ * from there each goes down to its place, and becomes its values. */
 static weir_status gather(sra *s, weir_notes *notes) {
-  const weir_chunk own = weir_ring_chunk(s->n, s->size, s->rank);
-  weir_status status = WEIR_OK;
-  s->out_bytes[s->rank] = 0;
-  if (own.count > 0)
-    status = weir_coder_encode(s->coder, s->x + own.begin, own.count, s->rank, (uint32_t)s->size,
-                               s->error + own.begin, s->out + (size_t)s->rank * s->stride,
-                               s->stride, &s->out_bytes[s->rank], s->staging);
-  if (status == WEIR_OK) status = weir_allgather(s->comm, s->out, s->stride, s->out_bytes, notes);
+  const size_t ranks = (size_t)s->size, each = s->n / ranks, longer = s->n % ranks;
+  const size_t stride = s->small ? s->stride : each * sizeof(float);
+  unsigned char *const all = s->small ? s->small : (unsigned char *)(s->x + longer);
+  unsigned char *const mine = all + (size_t)s->rank * stride;
+  const weir_chunk own = share_of(s, s->rank);
+  void *memory = NULL;
+  weir_status status = weir_comm_scratch(s->comm, WEIR_SCRATCH_B, ranks * sizeof(size_t), &memory);
+  if (status != WEIR_OK) return status;
+  size_t *bytes = memory;
+  float *const x = s->x + own.begin;
+  void *const out = s->small ? (void *)mine : (void *)x;
+  status = weir_coder_encode(s->coder, x, own.count, s->rank, 2 * (uint32_t)s->size,
+                             s->error + own.begin, out, &bytes[s->rank]);
+  if (status != WEIR_OK) return status;
+  if (out != mine) memmove(mine, out, bytes[s->rank]);
+  status = weir_allgather(s->comm, all, stride, bytes, notes);
+  for (int r = 0; r < s->size && status == WEIR_OK; r++)
+    if (bytes[r] != weir_coder_bound(s->coder, share_of(s, r).count)) {
+      s->comm->transport->ops->abort(s->comm->transport, r);
+      status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where %zu were due", r, bytes[r],
+                         weir_coder_bound(s->coder, share_of(s, r).count));
+    }
   for (int r = 0; r < s->size && status == WEIR_OK; r++) {
-    const weir_chunk c = weir_ring_chunk(s->n, s->size, r);
-    if (r != s->rank && c.count > 0)
-      status = weir_coder_decode(s->comm, s->coder, r, s->out + (size_t)r * s->stride,
-                                 s->out_bytes[r], s->x + c.begin, c.count, false);
+    const weir_chunk c = share_of(s, r);
+    void *message = all + (size_t)r * stride;
+    if (!s->small) message = memmove(s->x + c.begin, message, weir_coder_bound(s->coder, c.count));
+    status = weir_coder_decode(s->comm, s->coder, r, message, s->x + c.begin, c.count,
+                               WEIR_DECODE_STORE);
   }
   return status;
 }
@@ -84,9 +136,10 @@ weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float 
   sra s = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n};
   s.rank = weir_comm_rank(comm);
   s.size = weir_comm_size(comm);
-  if (s.size == 1) return weir_comm_begin(comm, notes);
-  weir_status status = prepare(&s);
-  if (status == WEIR_OK) status = scatter(&s);
-  if (status == WEIR_OK) status = sum_up(&s);
+  weir_status status = weir_comm_begin(comm, s.size == 1 ? notes : NULL);
+  if (status == WEIR_OK && s.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
+  if (status != WEIR_OK || s.size == 1) return status;
+  status = prepare(&s);
+  for (int part = 0; part < s.parts && status == WEIR_OK; part++) status = scatter(&s, part);
   return status == WEIR_OK ? gather(&s, notes) : status;
 }

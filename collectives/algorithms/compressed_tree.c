@@ -1,5 +1,7 @@
 /* Compressed tree all-reduce: binomial reduction, encoded anew on every level, and a broadcast of
  * the root's message as it is. */
+#include <string.h>
+
 #include "base/base.h"
 #include "collectives/comm.h"
 #include "collectives/compressed.h"
@@ -11,8 +13,8 @@ typedef struct tree {
   float *x, *error;
   size_t n, bytes;
   int rank, size, level;
-  unsigned char *message;
-  float *staging;
+  void *message; /* that is sent: in the place of x */
+  void *room;    /* for what comes in before this rank encodes: in that of error */
   weir_notes *notes;
 } tree;
 
@@ -24,14 +26,12 @@ static weir_status hand(tree *t, int peer, uint32_t hop, int first_note, int not
   return weir_comm_exchange(t->comm, send, note > 0 ? 2 : 1, NULL, 0);
 }
 
-static weir_status take(tree *t, int peer, uint32_t hop, int first_note, int notes, bool add) {
+static weir_status take(tree *t, void *to, int peer, uint32_t hop, int first_note, int notes) {
   const size_t note = weir_notes_bytes(t->notes);
   weir_recv recv[2] = {
-      {peer, t->message, t->bytes, hop, 0},
+      {peer, to, t->bytes, hop, 0},
       {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1, 0}};
-  const weir_status status = weir_comm_exchange(t->comm, NULL, 0, recv, note > 0 ? 2 : 1);
-  if (status != WEIR_OK || t->n == 0) return status;
-  return weir_coder_decode(t->comm, t->coder, peer, t->message, t->bytes, t->x, t->n, add);
+  return weir_comm_exchange(t->comm, NULL, 0, recv, note > 0 ? 2 : 1);
 }
 
 static weir_status reduce(tree *t) {
@@ -39,12 +39,13 @@ static weir_status reduce(tree *t) {
   for (int k = 0; k < t->level && status == WEIR_OK; k++) {
     const int child = weir_binomial_child(t->rank, t->size, k);
     if (child < 0) break;
-    status = take(t, child, 2 * (uint32_t)k, child, weir_binomial_subtree(child, t->size), true);
+    status = take(t, t->room, child, 2 * (uint32_t)k, child, weir_binomial_subtree(child, t->size));
+    if (status == WEIR_OK)
+      status = weir_coder_decode(t->comm, t->coder, child, t->room, t->x, t->n, WEIR_DECODE_ADD);
   }
   size_t bytes = 0;
-  if (status == WEIR_OK && t->n > 0)
-    status = weir_coder_encode(t->coder, t->x, t->n, t->rank, 0, t->error, t->message, t->bytes,
-                               &bytes, t->staging);
+  if (status == WEIR_OK)
+    status = weir_coder_encode(t->coder, t->x, t->n, t->rank, 0, t->error, t->message, &bytes);
   if (status != WEIR_OK || t->rank == 0) return status;
   return hand(t, weir_binomial_parent(t->rank, t->size), 2 * (uint32_t)t->level, t->rank,
               weir_binomial_subtree(t->rank, t->size));
@@ -52,15 +53,15 @@ static weir_status reduce(tree *t) {
 
 static weir_status broadcast(tree *t) {
   const uint32_t down = 2 * (uint32_t)weir_log2_ceil(t->size);
+  const int parent = t->rank != 0 ? weir_binomial_parent(t->rank, t->size) : 0;
   weir_status status = WEIR_OK;
-  if (t->rank != 0)
-    status = take(t, weir_binomial_parent(t->rank, t->size), down + 2 * (uint32_t)t->level, 0,
-                  t->size, false);
+  if (t->rank != 0) status = take(t, t->message, parent, down + 2 * (uint32_t)t->level, 0, t->size);
   for (int k = t->level - 1; k >= 0 && status == WEIR_OK; k--) {
     const int child = weir_binomial_child(t->rank, t->size, k);
     if (child >= 0) status = hand(t, child, down + 2 * (uint32_t)k, 0, t->size);
   }
-  return status;
+  if (status != WEIR_OK) return status;
+  return weir_coder_decode(t->comm, t->coder, parent, t->message, t->x, t->n, WEIR_DECODE_STORE);
 }
 
 weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
@@ -69,16 +70,17 @@ weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float
   tree t = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .notes = notes};
   t.rank = weir_comm_rank(comm);
   t.size = weir_comm_size(comm);
+  if (status == WEIR_OK && t.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
   if (status != WEIR_OK || t.size == 1) return status;
   t.level = weir_binomial_level(t.rank, t.size);
-  t.bytes = n > 0 ? weir_coder_bound(coder, n) : 0;
-  void *message = NULL, *staging = NULL;
-  status = weir_comm_scratch(comm, WEIR_SCRATCH_A, t.bytes + 1, &message);
-  if (status == WEIR_OK)
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_B, n * sizeof(float) + 1, &staging);
-  if (status != WEIR_OK) return status;
-  t.message = message;
-  t.staging = staging;
+  t.bytes = weir_coder_bound(coder, n);
+  t.message = x;
+  t.room = error;
+  if (!weir_coder_fits(coder, 1, n, n)) {
+    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, 2 * t.bytes + 1, &t.message);
+    if (status != WEIR_OK) return status;
+    t.room = (unsigned char *)t.message + t.bytes;
+  }
   status = reduce(&t);
   return status == WEIR_OK ? broadcast(&t) : status;
 }

@@ -1,3 +1,5 @@
+/* What travels lies where nothing else does as long as it is needed: a machine's messages where the
+ * sum will be, and those of all its ranks in what of e they have been handed over. */
 #include <string.h>
 
 #include "base/base.h"
@@ -17,7 +19,9 @@ typedef struct hitopk {
   int inside, hosts;     /* ranks of a machine, machines */
   weir_chunk share;      /* this rank's, of its machine's sum */
   size_t stride;         /* of a machine's message */
-  unsigned char *blocks; /* [inside * hosts]: a column of machines' messages for each place */
+  size_t spread;         /* of a column of machines' messages, each with its length in front */
+  unsigned char *column; /* [hosts]: messages for this place */
+  unsigned char *blocks; /* [inside]: the columns of all places */
   size_t *bytes;         /* of columns: inside entries, then hosts entries of the own column */
   double sent;           /* part of the share's squares */
 } hitopk;
@@ -28,21 +32,40 @@ static size_t kept(const hitopk *h, size_t count) {
   return count > 0 ? h->codec->kept(&layout, h->cr) : 0;
 }
 
+/* Floats of the lists that a share is selected into; they are of use until it is encoded. */
+static size_t list_floats(const hitopk *h) { return 3 * kept(h, h->share.count) + 1; }
+
+/* Those of a column of messages. */
+static size_t column_floats(const hitopk *h) {
+  return ((size_t)h->hosts * h->stride + sizeof(float) - 1) / sizeof(float);
+}
+
+/* Do lists and a column find room where the sum will be?  The column lies at its end.  Without
+ * others inside, the sum is made of the column itself. */
+static bool in_sum(const hitopk *h) {
+  return h->inner != NULL && list_floats(h) + column_floats(h) <= h->n;
+}
+
 /* Select from the share, take what is sent out of e, and encode.  Rounding stays behind too. */
 static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
   const size_t offset[2] = {0, h->share.count};
   const weir_layout layout = {1, offset};
   const size_t room = kept(h, h->share.count);
   float *e = h->e + h->share.begin;
-  void *memory = NULL;
-  weir_status status =
-      weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (3 * room + 1) * sizeof(float), &memory);
+  void *memory = h->sum; /* where there is nothing yet */
+  const size_t used = list_floats(h), free_floats = h->n - (in_sum(h) ? column_floats(h) : 0);
+  weir_status status = WEIR_OK;
+  if (used > h->n)
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_B, used * sizeof(float), &memory);
   if (status != WEIR_OK) return status;
   uint32_t *index = memory;
   float *value = (float *)memory + room, *error = value + room;
   size_t k = 0;
+  if (used < free_floats)
+    weir_codec_context_lend(h->context, h->sum + used, (free_floats - used) * sizeof(float));
   const double whole = weir_sum_square(e, h->share.count);
   if (room > 0) status = h->codec->select(h->context, e, &layout, h->cr, index, room, &k);
+  weir_codec_context_lend(h->context, NULL, 0);
   if (status != WEIR_OK) return status;
   weir_gather(e, index, k, value);
   h->sent = whole > 0 ? weir_sum_square(value, k) / whole : 1;
@@ -69,8 +92,7 @@ static size_t pack(const hitopk *h, const unsigned char *column, const size_t *b
 }
 
 static weir_status malformed(const hitopk *h, int place) {
-  weir_comm *comm = h->inner ? h->inner : h->comm;
-  comm->transport->ops->abort(comm->transport, place);
+  h->inner->transport->ops->abort(h->inner->transport, place);
   return weir_fail(WEIR_E_PROTOCOL, "place %d of this machine sent lengths that do not fit", place);
 }
 
@@ -95,19 +117,45 @@ static weir_status add_block(hitopk *h, int place, const unsigned char *block, s
   return at == bytes ? WEIR_OK : malformed(h, place);
 }
 
-static weir_status prepare(hitopk *h, unsigned char **column, size_t *block) {
+/* Without others inside: the machines' messages are all there are. */
+static weir_status add_column(hitopk *h, const size_t *bytes) {
+  const weir_comm *comm = h->outer ? h->outer : h->comm;
+  weir_status status = WEIR_OK;
+  memset(h->sum, 0, h->n * sizeof *h->sum);
+  for (int m = 0; m < h->hosts && status == WEIR_OK; m++) {
+    status = weir_wire_decode_add(NULL, h->column + (size_t)m * h->stride, bytes[m], h->n, h->sum);
+    if (status == WEIR_OK) continue;
+    comm->transport->ops->abort(comm->transport, m);
+    status = weir_fail(WEIR_E_PROTOCOL, "machine %d sent a malformed message", m);
+  }
+  return status;
+}
+
+/* The wider of the stretches of e that other ranks of this machine will hold; *bytes of it. */
+static unsigned char *handed_over(const hitopk *h, size_t *bytes) {
+  const size_t end = h->share.begin + h->share.count;
+  const bool before = h->n == 0 || h->share.begin >= h->n - end;
+  *bytes = (before ? h->share.begin : h->n - end) * sizeof *h->e;
+  return (unsigned char *)(before ? h->e : h->e + end);
+}
+
+static weir_status prepare(hitopk *h) {
   const size_t inside = (size_t)h->inside, hosts = (size_t)h->hosts;
   const size_t most = weir_ring_chunk(h->n, h->inside, 0).count;
   h->stride = weir_wire_bound(most, kept(h, most), h->wire);
-  *block = hosts * (h->stride + sizeof(uint64_t));
+  h->spread = hosts * (h->stride + sizeof(uint64_t));
   const size_t lengths = (inside + hosts) * sizeof(size_t);
+  size_t room = 0, column = in_sum(h) ? 0 : hosts * h->stride;
+  h->blocks = handed_over(h, &room);
+  const size_t blocks = inside * h->spread <= room || !h->inner ? 0 : inside * h->spread;
   void *memory = NULL;
-  const weir_status status = weir_comm_scratch(
-      h->comm, WEIR_SCRATCH_A, lengths + hosts * h->stride + inside * *block, &memory);
+  const weir_status status =
+      weir_comm_scratch(h->comm, WEIR_SCRATCH_A, lengths + column + blocks, &memory);
   if (status != WEIR_OK) return status;
   h->bytes = memory;
-  *column = (unsigned char *)memory + lengths;
-  h->blocks = *column + hosts * h->stride;
+  h->column = (unsigned char *)memory + lengths;
+  if (blocks > 0) h->blocks = h->column + column;
+  if (in_sum(h)) h->column = (unsigned char *)(h->sum + (h->n - column_floats(h)));
   return WEIR_OK;
 }
 
@@ -119,23 +167,25 @@ static void hand_over(hitopk *h) {
   memset(h->e + end, 0, (h->n - end) * sizeof *h->e);
 }
 
-static weir_status exchange(hitopk *h, int place, int host) {
-  unsigned char *column = NULL;
-  size_t block = 0;
-  weir_status status = prepare(h, &column, &block);
-  if (status != WEIR_OK) return status;
-  size_t *lengths = h->bytes + h->inside;
-  status = encode_own(h, column + (size_t)host * h->stride, &lengths[host]);
-  if (status == WEIR_OK) hand_over(h);
-  if (status == WEIR_OK && h->outer)
-    status = weir_allgather(h->outer, column, h->stride, lengths, NULL);
-  if (status != WEIR_OK) return status;
-  unsigned char *own = h->blocks + (size_t)place * block;
-  h->bytes[place] = pack(h, column, lengths, own);
-  if (h->inner) status = weir_allgather(h->inner, h->blocks, block, h->bytes, NULL);
+static weir_status gather_inside(hitopk *h, int place, const size_t *lengths) {
+  h->bytes[place] = pack(h, h->column, lengths, h->blocks + (size_t)place * h->spread);
+  weir_status status = weir_allgather(h->inner, h->blocks, h->spread, h->bytes, NULL);
   memset(h->sum, 0, h->n * sizeof *h->sum);
   for (int p = 0; p < h->inside && status == WEIR_OK; p++)
-    status = add_block(h, p, h->blocks + (size_t)p * block, h->bytes[p]);
+    status = add_block(h, p, h->blocks + (size_t)p * h->spread, h->bytes[p]);
+  return status;
+}
+
+static weir_status exchange(hitopk *h, int place, int host) {
+  weir_status status = prepare(h);
+  if (status != WEIR_OK) return status;
+  size_t *lengths = h->bytes + h->inside;
+  status = encode_own(h, h->column + (size_t)host * h->stride, &lengths[host]);
+  if (status != WEIR_OK) return status;
+  if (h->outer) status = weir_allgather(h->outer, h->column, h->stride, lengths, NULL);
+  if (status == WEIR_OK)
+    status = h->inner ? gather_inside(h, place, lengths) : add_column(h, lengths);
+  hand_over(h); /* whatever came of it: nothing of this rank's is there any more */
   return status;
 }
 
@@ -179,9 +229,12 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   } else if (h.hosts > 1) {
     h.outer = comm;
   }
-  if (status == WEIR_OK && h.inner)
+  if (status == WEIR_OK && h.inner) {
+    weir_comm_lend(h.inner, sum, n * sizeof *sum);
     status =
         weir_reduce_scatters[WEIR_REDUCE_SCATTER_RING].run(h.inner, e, n, WEIR_VALUE_FP32, NULL);
+    weir_comm_lend(h.inner, NULL, 0);
+  }
   h.share = weir_ring_chunk(n, h.inside, place);
   if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h, place, host);

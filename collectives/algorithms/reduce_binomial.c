@@ -12,19 +12,19 @@ weir_status weir_reduce_binomial(weir_comm *comm, int root, float *x, size_t n,
   const weir_chunk all = {0, n};
   const size_t bytes = weir_values_bytes(&values, all);
   const int v = (rank - root + size) % size, level = weir_binomial_level(v, size);
-  void *staging = NULL;
-  if (level > 0 || values.bf16)
-    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, bytes > 0 ? bytes : 1, &staging);
+  void *scratch = NULL;
+  if (level > 0 && !values.bf16)
+    status = weir_comm_scratch(comm, WEIR_SCRATCH_A, bytes > 0 ? bytes : 1, &scratch);
+  void *const room = weir_values_room(&values, all, scratch);
   for (int k = 0; status == WEIR_OK && k < level; k++) {
     const int child = weir_binomial_child(v, size, k);
     if (child < 0) break;
-    weir_recv recv = {(child + root) % size, staging, bytes, (uint32_t)k, 0};
+    weir_recv recv = {(child + root) % size, room, bytes, (uint32_t)k, 0};
     status = weir_comm_exchange(comm, NULL, 0, &recv, 1);
-    if (status == WEIR_OK) weir_values_add(&values, all, staging);
+    if (status == WEIR_OK) weir_values_take(&values, all, room);
   }
   if (status != WEIR_OK || v == 0) return status;
   const int parent = (weir_binomial_parent(v, size) + root) % size;
-  const weir_send send = {parent, weir_values_partial(&values, all, staging), bytes,
-                          (uint32_t)level};
+  const weir_send send = {parent, weir_values_pack(&values, all), bytes, (uint32_t)level};
   return weir_comm_exchange(comm, &send, 1, NULL, 0);
 }

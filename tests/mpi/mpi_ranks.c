@@ -4,7 +4,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 #include <weir/launch.h>
 
@@ -26,11 +25,7 @@ static bool ends_badly; /* without MPI_Finalize */
     }                                                                                       \
   } while (0)
 
-static void nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds,
-                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  (void)nanosleep(&pause, NULL);
-}
+static void nap(double seconds) { (void)usleep((useconds_t)(seconds * 1e6)); }
 
 static weir_transport *open_transport(double timeout_s) {
   weir_transport *t = NULL;

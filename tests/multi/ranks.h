@@ -5,6 +5,7 @@
 #define WEIR_TESTS_RANKS_H
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -49,6 +50,14 @@ static inline void *group_shared(size_t bytes) {
       mmap(NULL, bytes > 0 ? bytes : 1, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) abort();
   return memory;
+}
+
+/* Open ones of this process, below 256. */
+static inline int group_descriptors(void) {
+  int count = 0;
+  for (int fd = 0; fd < 256; fd++)
+    if (fcntl(fd, F_GETFD) >= 0) count++;
+  return count;
 }
 
 /* A port that was free a moment ago. */

@@ -221,3 +221,54 @@ Test(agreement, every_rank_probes_when_asked, .timeout = 60) {
   group_run(&g, 3, probe_once, NULL);
   cr_assert(!g.failed, "%s", g.failure);
 }
+
+/* A selection that goes in pieces: how far the last rank says that it can go is no element of the
+ * piece.  The others refuse it, say whose it is, and use nothing. */
+#define PIECES_N ((size_t)20000)
+
+static void lie_about_reach(member *m) {
+  static const size_t offset[] = {0, PIECES_N};
+  const uint64_t reach = *(uint64_t *)m->group->shared;
+  const int liar = m->size - 1;
+  weir_engine_config config = {.comm = m->comm, .transport = m->transport, .layout = {1, offset}};
+  weir_engine *engine = NULL;
+  if (weir_plan_parse("topk:0.9:ag", &config.first_plan) != WEIR_OK ||
+      weir_engine_create(&engine, &config) != WEIR_OK) {
+    group_fail(m->group, "%s", weir_last_error());
+    return;
+  }
+  if (m->rank == liar) {
+    uint64_t said[GROUP_MAX] = {0};
+    size_t bytes[GROUP_MAX] = {0};
+    said[liar] = reach;
+    bytes[liar] = sizeof reach;
+    weir_comm_step(m->comm, weir_plan_digest(&config.first_plan), 0);
+    (void)weir_allgather(m->comm, said, sizeof reach, bytes, NULL);
+  } else {
+    float *g = malloc(PIECES_N * sizeof *g);
+    for (size_t i = 0; i < PIECES_N; i++) g[i] = (float)i;
+    weir_status status = weir_engine_step_begin(engine, NULL);
+    if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
+    if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
+    /* Whoever was first to see it has told the other. */
+    const char *due = status == WEIR_E_PROTOCOL ? "rank 2 wants a piece" : "rank 2 is gone";
+    if ((status != WEIR_E_PROTOCOL && status != WEIR_E_PEER) ||
+        strstr(weir_last_error(), due) == NULL)
+      group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+    for (size_t i = 0; i < PIECES_N; i++)
+      if (g[i] != (float)i) group_fail(m->group, "rank %d used element %zu", m->rank, i);
+    free(g);
+  }
+  group_barrier(m); /* the liar's end stays open until all have seen it */
+  weir_engine_free(engine);
+}
+
+Test(agreement, a_piece_that_ends_nowhere_is_refused, .timeout = 60) {
+  static const uint64_t reaches[] = {0, PIECES_N + 1, UINT64_MAX};
+  for (size_t i = 0; i < sizeof reaches / sizeof *reaches; i++) {
+    uint64_t reach = reaches[i];
+    group g;
+    group_run(&g, 3, lie_about_reach, &reach);
+    cr_assert(!g.failed, "%s", g.failure);
+  }
+}

@@ -136,6 +136,18 @@ Test(compressed, conserves_and_agrees, .timeout = 240) {
         }
 }
 
+/* Of several blocks each, the last of any length. */
+Test(compressed, long_messages_are_blocks, .timeout = 240) {
+  static const size_t longer[] = {16384 * 3, 150001, 16384 * 6 + 1};
+  for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
+    for (size_t c = 0; c < 2; c++) /* half precision, and 8 bits */
+      for (size_t l = 0; l < COUNT(longer); l++) {
+        job j = {.row = row, .codec = coders[c].codec, .cr = coders[c].cr, .n = longer[l]};
+        run_case(GROUP_THREADS, 3, &j);
+        done_case(&j, 3);
+      }
+}
+
 /* Whole numbers below 2048 in magnitude are exact in half precision, and so are their sums: then
  * nothing is lost and the result is the sum itself, whatever the scheme. */
 Test(compressed, exact_where_the_encoding_is, .timeout = 240) {

@@ -16,19 +16,21 @@
 
 #include "ranks.h"
 
-#define RANKS 4
-#define TENSORS 3
-#define N ((size_t)1024 * 1024) /* floats: 4 MiB of gradient */
-#define FIXED \
-  (256.0 * 1024) /* bytes whose number is not the gradient's: contexts, stages, stacks */
-#define WARM 8
-#define STEPS 12
-
+#define RANKS_MOST 8
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS 0 /* they bring a malloc of their own */
 #else
 #define COUNTS 1
 #endif
+
+#define TENSORS 6
+#define ROWS (COUNTS ? 512 : 32) /* of every matrix; few where nothing is counted */
+static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
+#define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
+#define FIXED \
+  (256.0 * 1024) /* bytes whose number is not the gradient's: contexts, stages, stacks */
+#define STEPS \
+  4 /* behind as many as there are ranks, in which each is the root of a selection once */
 
 /* --- the counting allocator ----------------------------------------------------------------- */
 
@@ -65,6 +67,12 @@ void free(void *memory) { __libc_free(memory); }
 
 typedef struct course {
   const char *transport, *policy;
+  int ranks;
+  bool machines; /* two, of as many ranks; else one */
+  bool matrices; /* the long tensors are; else all are vectors */
+  double momentum;
+  double most;  /* gradients */
+  bool settles; /* takes no memory any more when it is under way */
   char where[64];
   pthread_barrier_t *barrier; /* of threads; NULL: each rank is a process */
   struct {
@@ -78,14 +86,14 @@ static void all_together(course *c) {
   if (c->barrier) (void)pthread_barrier_wait(c->barrier);
 }
 
-static bool train(weir_session *session, float *const *gradient, const size_t *numel, int rank,
+static bool train(const course *c, weir_session *session, float *const *gradient, int rank,
                   int steps, int from) {
   for (int s = from; s < from + steps; s++) {
     /* Whoever's gradient varies most is VAR's root: every rank in its turn. */
-    const float share = s % RANKS == rank ? 2 : 1;
+    const float share = s % c->ranks == rank ? 2 : 1;
     for (size_t t = 0; t < TENSORS; t++)
       for (size_t i = 0; i < numel[t]; i++)
-        gradient[t][i] = share * ((float)((i * 7919 + (size_t)(s * 31 + rank)) % 1009) - 504);
+        gradient[t][i] = share * ((float)((i * 7919 + (size_t)(s * 31 + rank)) & 1023) - 511);
     if (weir_step_begin(session, NULL) != WEIR_OK) return false;
     for (uint32_t t = 0; t < TENSORS; t++)
       if (weir_submit(session, t, gradient[t]) != WEIR_OK) return false;
@@ -94,21 +102,25 @@ static bool train(weir_session *session, float *const *gradient, const size_t *n
   return true;
 }
 
-static weir_session *open_session(const course *c, int rank, const size_t *numel) {
+static weir_session *open_session(const course *c, int rank) {
   weir_options options;
   weir_session *session = NULL;
   weir_options_init(&options);
   options.rank = rank;
-  options.world_size = RANKS;
+  options.world_size = c->ranks;
   options.transport = c->transport;
   options.rendezvous = c->where;
   options.policy = c->policy;
+  options.momentum_correction = c->momentum;
   options.timeout_s = 30;
   if (weir_session_create(&session, &options) != WEIR_OK) return NULL;
   bool good = true;
-  for (size_t t = 0; good && t < TENSORS; t++)
-    good = weir_register_tensor(session, (const char *[]){"a", "b", "c"}[t], numel[t], NULL) ==
-           WEIR_OK;
+  for (size_t t = 0; good && t < TENSORS; t++) {
+    const char name[] = {(char)('a' + t), '\0'};
+    good = (c->matrices && numel[t] % ROWS == 0
+                ? weir_register_matrix(session, name, ROWS, numel[t] / ROWS, NULL)
+                : weir_register_tensor(session, name, numel[t], NULL)) == WEIR_OK;
+  }
   if (good && weir_session_start(session) == WEIR_OK) return session;
   weir_session_free(session);
   return NULL;
@@ -127,21 +139,20 @@ static long long resident(void) {
 }
 
 static void be_rank(course *c, int rank) {
-  static const size_t numel[TENSORS] = {1000, N - 1007, 7};
   float *gradient[TENSORS];
   for (size_t t = 0; t < TENSORS; t++) gradient[t] = malloc(numel[t] * sizeof(float));
   all_together(c);
   for (size_t t = 0; t < TENSORS; t++) memset(gradient[t], 0, numel[t] * sizeof(float));
   const long long before = resident();
   all_together(c);
-  weir_session *session = open_session(c, rank, numel);
-  bool good = session && train(session, gradient, numel, rank, WARM, 0);
+  weir_session *session = open_session(c, rank);
+  bool good = session && train(c, session, gradient, rank, c->ranks, 0);
   all_together(c);
   c->result[rank].resident = resident() - before;
   all_together(c);
   if (rank == 0 || !c->barrier) atomic_store(&counting, true);
   all_together(c);
-  good = good && train(session, gradient, numel, rank, STEPS, WARM);
+  good = good && train(c, session, gradient, rank, STEPS, c->ranks);
   all_together(c);
   if (rank == 0 || !c->barrier) atomic_store(&counting, false);
   all_together(c);
@@ -165,105 +176,163 @@ static void *thread_main(void *argument) {
 
 static void run_threads(course *c) {
   pthread_barrier_t barrier;
-  pthread_t threads[RANKS];
-  thread arguments[RANKS];
-  (void)pthread_barrier_init(&barrier, NULL, RANKS);
+  pthread_t threads[RANKS_MOST];
+  thread arguments[RANKS_MOST];
+  (void)pthread_barrier_init(&barrier, NULL, (unsigned)c->ranks);
   c->barrier = &barrier;
-  for (int r = 0; r < RANKS; r++) {
+  for (int r = 0; r < c->ranks; r++) {
     arguments[r] = (thread){c, r};
     if (pthread_create(&threads[r], NULL, thread_main, &arguments[r]) != 0) abort();
   }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(threads[r], NULL);
+  for (int r = 0; r < c->ranks; r++) (void)pthread_join(threads[r], NULL);
   (void)pthread_barrier_destroy(&barrier);
 }
 
 static void run_processes(course *c) {
-  pid_t pid[RANKS];
+  pid_t pid[RANKS_MOST];
   (void)fflush(NULL);
-  for (int r = 0; r < RANKS; r++) {
+  for (int r = 0; r < c->ranks; r++) {
     (void)snprintf(c->result[r].failure, sizeof c->result->failure, "it ended without a word");
     pid[r] = fork();
     if (pid[r] < 0) abort();
     if (pid[r] > 0) continue;
     (void)alarm(100);
     c->result[r].failure[0] = '\0';
+    if (c->machines) (void)setenv("WEIR_HOST", r < c->ranks / 2 ? "a" : "b", 1);
     be_rank(c, r);
     _exit(0);
   }
-  for (int r = 0; r < RANKS; r++) (void)waitpid(pid[r], NULL, 0);
+  for (int r = 0; r < c->ranks; r++) (void)waitpid(pid[r], NULL, 0);
 }
 
-/* gradients: how many times the gradient a rank that is a process may really take,
- * besides FIXED. */
-static void check(const char *transport, const char *plan, double gradients) {
-  char policy[96];
-  course c = {.transport = transport, .policy = policy};
-  const size_t bytes = RANKS * sizeof *c.result;
+/* --- the plans ------------------------------------------------------------------------------- */
+
+static void look_at(const course *c) {
+  for (int r = 0; r < c->ranks; r++) {
+    const double times = (double)c->result[r].resident / (double)(N * sizeof(float));
+    cr_assert_str_empty(c->result[r].failure, "%s %s N %d rank %d: %s", c->transport, c->policy,
+                        c->ranks, r, c->result[r].failure);
+    if (!COUNTS) continue;
+    cr_expect(!c->settles || c->result[r].taken == 0,
+              "%s %s N %d rank %d: %llu allocations in %d steps", c->transport, c->policy, c->ranks,
+              r, c->result[r].taken, STEPS);
+    if (c->barrier) continue; /* what one process has is all ranks' */
+    cr_log_info("%s %s N %d rank %d: %.3f gradients\n", c->transport, c->policy, c->ranks, r,
+                times);
+    cr_expect_leq(times, c->most + FIXED / (double)(N * sizeof(float)),
+                  "%s %s N %d rank %d: %.3f gradients", c->transport, c->policy, c->ranks, r,
+                  times);
+  }
+}
+
+typedef struct arm {
+  const char *policy;
+  bool machines, matrices;
+  double momentum, more; /* gradients beyond two */
+} arm;
+
+static void check(const char *transport, int ranks, const arm *a) {
+  course c = {.transport = transport,
+              .policy = a->policy,
+              .ranks = ranks,
+              .machines = a->machines,
+              .matrices = a->matrices,
+              .momentum = a->momentum,
+              .most = 2 + a->more,
+              .settles = strcmp(a->policy, "paper") != 0};
+  const size_t bytes = (size_t)ranks * sizeof *c.result;
   c.result = group_shared(bytes);
-  (void)snprintf(policy, sizeof policy, "fixed:%s", plan);
   if (strcmp(transport, "tcp") == 0)
     (void)snprintf(c.where, sizeof c.where, "127.0.0.1:%d", group_free_port());
   else
-    (void)snprintf(c.where, sizeof c.where, "memory-%d-%s", (int)getpid(), plan);
+    (void)snprintf(c.where, sizeof c.where, "memory-%d-%.40s", (int)getpid(), a->policy);
   atomic_store(&taken, 0);
   if (strcmp(transport, "inproc") == 0)
     run_threads(&c);
   else
     run_processes(&c);
-  for (int r = 0; r < RANKS; r++) {
-    const double times = (double)c.result[r].resident / (double)(N * sizeof(float));
-    cr_assert_str_empty(c.result[r].failure, "%s %s rank %d: %s", transport, plan, r,
-                        c.result[r].failure);
-    if (!COUNTS) continue;
-    cr_assert_eq(c.result[r].taken, 0, "%s %s rank %d: %llu allocations in %d steps", transport,
-                 plan, r, c.result[r].taken, STEPS);
-    if (c.barrier) continue; /* what one process has is all ranks' */
-    cr_log_info("%s %s rank %d: %.3f gradients\n", transport, plan, r, times);
-    cr_assert_leq(times, gradients + FIXED / (double)(N * sizeof(float)),
-                  "%s %s rank %d: %.3f gradients", transport, plan, r, times);
-  }
+  look_at(&c);
   (void)munmap(c.result, bytes);
 }
 
-/* At most two gradients (what takes more, docs/performance.md tells): what is under way with 4
- * ranks: dense       the error-fed gradient, in which it is summed, and what comes in: a quarter of
- * it, half, all; with a double tree three slots of a 32th in each of two bf16        what
- * rounding loses as well, among which what comes in has its place ag          the error-fed
- * gradient and a message from each rank, of 2 c at 8 bytes an element kept, below 1.5 c with bf16;
- * selecting takes up to 2.7 c, and decoding a bit an element art         index, value, error,
- * values going round and one list of indices, 6 c, and selecting encoders    a message of an eighth
- * (and a quarter of an eighth for scales), a 16th, a 32th from each; where they are longer than the
- * gradient, in pieces, beside a buffer for the sum */
-static const struct {
-  const char *plan;
-  double gradients;
-} plans[] = {
-    {"none:1:dense-ring", 1.25},
-    {"none:1:dense-halving", 1.5},
-    {"none:1:dense-tree", 2},
-    {"none:1:dense-double-tree", 1.19},
-    {"bf16:1:dense-ring", 2},
-    {"bf16:1:dense-tree", 2},
-    {"bf16:1:dense-halving", 2},
-    {"bf16:1:dense-torus", 2},
-    {"topk:0.01:ag:auto-bf16", 1.12},
-    {"mstopk:0.01:ag:auto-bf16", 1.12},
-    {"topk:0.1:ag:auto-bf16", 1.91},
-    {"star:0.01:art-ring:auto-bf16", 1.12},
-    {"var:0.01:art-tree", 1.12},
-    {"randomk:0.01:art-ring", 1.09},
-    {"qsgd:0.125:ag", 1.63},
-    {"qsgd:0.25:ag", 2},
-    {"fp16:0.5:ag", 2},
-    {"terngrad:0.0625:ag", 1.26},
-    {"onebit:0.03125:ag", 1.13},
+/* Every kind of plan. */
+#define VECTORS false, false, 0, 0
+#define MACHINES true, false, 0, 0
+#define MATRICES false, true, 0, 0
+#define TRIALS false, false, 0, 1     /* the residual from before a trial; plans come and go */
+#define MOMENTUM false, false, 0.9, 2 /* a velocity and its next value, which may be dropped */
+static const arm arms[] = {
+    {"fixed:none:1:dense-ring", VECTORS},
+    {"fixed:none:1:dense-halving", VECTORS},
+    {"fixed:none:1:dense-tree", VECTORS},
+    {"fixed:none:1:dense-double-tree", VECTORS},
+    {"fixed:none:1:dense-torus", VECTORS},
+    {"fixed:none:1:dense-star", VECTORS},
+    {"fixed:none:1:dense-hier-ring", MACHINES},
+    {"fixed:none:1:dense-hier-halving", MACHINES},
+    {"fixed:bf16:1:dense-ring", VECTORS},
+    {"fixed:bf16:1:dense-tree", VECTORS},
+    {"fixed:bf16:1:dense-halving", VECTORS},
+    {"fixed:bf16:1:dense-torus", VECTORS},
+    {"fixed:bf16:1:dense-star", VECTORS},
+    {"fixed:bf16:1:dense-double-tree", VECTORS},
+    {"fixed:bf16:1:dense-hier-tree", MACHINES},
+    {"fixed:bf16:1:dense-hier-double-tree", MACHINES},
+    {"fixed:topk:0.01:ag:auto-bf16", VECTORS},
+    {"fixed:mstopk:0.01:ag:auto-bf16", VECTORS},
+    {"fixed:sidco:0.1:ag", VECTORS},
+    {"fixed:sidco:0.062:ag", false, false, 0, 0.2}, /* 8 ranks: in pieces */
+    {"fixed:dgc:0.1:ag:auto-fp16", VECTORS},
+    {"fixed:lwtopk:0.2:ag", VECTORS},
+    {"fixed:topk:0.1:ag:auto-bf16", VECTORS},
+    {"fixed:topk:0.1:ag", VECTORS},
+    {"fixed:topk:0.9:ag", VECTORS},
+    {"fixed:star:0.01:art-ring:auto-bf16", VECTORS},
+    {"fixed:star:0.1:art-tree", VECTORS},
+    {"fixed:star:0.45:art-ring", VECTORS},
+    {"fixed:star:0.4:art-tree:auto-bf16", VECTORS},
+    {"fixed:star:0.7:art-ring:auto-fp32", VECTORS},
+    {"fixed:var:0.45:art-tree", VECTORS},
+    {"fixed:randomk:0.75:art-ring", VECTORS},
+    {"fixed:var:0.01:art-tree", VECTORS},
+    {"fixed:var:0.01:art-hier-ring:auto-bf16", MACHINES},
+    {"fixed:randomk:0.01:art-ring", VECTORS},
+    {"fixed:qsgd:0.125:ag", VECTORS},
+    {"fixed:qsgd:0.25:ag", VECTORS},
+    {"fixed:fp16:0.5:ag", VECTORS},
+    {"fixed:terngrad:0.0625:ag", VECTORS},
+    {"fixed:onebit:0.03125:ag", VECTORS},
+    {"fixed:qsgd:0.125:sra", VECTORS},
+    {"fixed:fp16:0.5:sra", VECTORS},
+    {"fixed:qsgd:0.125:compressed-ring", VECTORS},
+    {"fixed:fp16:0.5:compressed-ring", VECTORS},
+    {"fixed:efsignsgd:0.03125:compressed-tree", VECTORS},
+    {"fixed:fp16:0.5:compressed-tree", VECTORS},
+    {"fixed:topk:0.01:hitopk:auto-bf16", MACHINES},
+    {"fixed:topk:0.1:hitopk", MACHINES},
+    {"paper", TRIALS},
+    {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM},
+    {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM},
+    {"fixed:powersgd:2:dense-ring", MATRICES},
+    {"fixed:powersgd:2:dense-ring", VECTORS},
+    {"fixed:powersgd:2:dense-tree", VECTORS},
+    {"groups:even=4:none:1:dense-ring", VECTORS},
+    {"groups:even=4:bf16:1:dense-tree", VECTORS},
+    {"groups:even=4:topk:0.01:ag:auto-bf16", VECTORS},
+    {"groups:even=4:topk:0.1:ag", VECTORS},
+    {"groups:even=4:star:0.1:art-ring", VECTORS},
+    {"groups:even=4:qsgd:0.125:ag", VECTORS},
+    {"groups:even=4:fp16:0.5:ag", VECTORS},
+    {"groups:even=4:qsgd:0.125:sra", VECTORS},
+    {"groups:even=4:powersgd:2:dense-ring", MATRICES},
 };
 
-static void check_all(const char *transport) {
-  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++)
-    check(transport, plans[i].plan, plans[i].gradients);
+/* WEIR_MEMORY_ONLY: a part of the policies that are looked at. */
+static void check_all(const char *transport, int ranks) {
+  const char *only = getenv("WEIR_MEMORY_ONLY");
+  for (size_t i = 0; i < sizeof arms / sizeof *arms; i++)
+    if (only == NULL || strstr(arms[i].policy, only) != NULL) check(transport, ranks, &arms[i]);
 }
 
-Test(memory, among_threads, .timeout = 240) { check_all("inproc"); }
-Test(memory, over_shm, .timeout = 240) { check_all("shm"); }
-Test(memory, over_tcp, .timeout = 240) { check_all("tcp"); }
+Test(memory, over_tcp, .timeout = 400) { check_all("tcp", 4); }
+Test(memory, with_eight_ranks, .timeout = 400) { check_all("shm", 8); }

@@ -15,6 +15,7 @@ typedef struct misfortune {
   float value;
   int step;
   bool survived; /* the step counts all the same */
+  bool apart;    /* every rank has it one element behind the rank before */
 } misfortune;
 
 static void fill(float *g, int rank, int step) {
@@ -35,6 +36,15 @@ static void expect_lost(member *m, weir_engine *engine, weir_status status, cons
     if (g[i] != 0) group_fail(m->group, "rank %d: element %zu is not zero", m->rank, i);
   if (weir_engine_residual_digest(engine) != digest)
     group_fail(m->group, "rank %d: the residual changed", m->rank);
+}
+
+/* Each rank's huge value is beside others that are nothing next to it; 16 bits round it. */
+static void expect_each(member *m, const float *g, const misfortune *f) {
+  const float mean = f->value / (float)m->size;
+  for (int r = 0; r < m->size; r++)
+    if (!(fabsf(g[f->where + (size_t)r] - mean) <= 0.01f * mean))
+      group_fail(m->group, "rank %d: %g instead of %g of rank %d", m->rank,
+                 (double)g[f->where + (size_t)r], (double)mean, r);
 }
 
 /* What a rank's hooks look at. */
@@ -92,7 +102,8 @@ static void suffer(member *m) {
   for (int step = 0; step < 6; step++) {
     w.step = step;
     fill(g, m->rank, step);
-    if (step == f->step && (f->victim < 0 || f->victim == m->rank)) g[f->where] = f->value;
+    if (step == f->step && (f->victim < 0 || f->victim == m->rank))
+      g[f->where + (size_t)(f->apart ? m->rank : 0)] = f->value;
     const uint64_t digest = weir_engine_residual_digest(engine);
     weir_step_info info;
     weir_status status = weir_engine_step_begin(engine, NULL);
@@ -105,6 +116,7 @@ static void suffer(member *m) {
       group_fail(m->group, "rank %d, step %d: %s", m->rank, step, weir_last_error());
     else if (info.step != (uint64_t)(step > f->step && !f->survived ? step - 1 : step))
       group_fail(m->group, "a lost step was counted: %d tells %d", step, (int)info.step);
+    if (step == f->step && f->apart) expect_each(m, g, f);
     for (size_t i = 0; i < N; i++)
       if (!isfinite(g[i]) || !isfinite(weir_engine_residual(engine)[i]))
         group_fail(m->group, "rank %d, step %d: element %zu is poisoned", m->rank, step, i);
@@ -123,6 +135,7 @@ Test(nonfinite, one_rank_with_every_plan, .timeout = 100) {
                     (size_t)weir_rng_below(&rng, N),
                     values[arm % 3],
                     (int)weir_rng_below(&rng, 5),
+                    false,
                     false};
     group g;
     group_run(&g, ranks, suffer, &f);
@@ -138,7 +151,7 @@ static bool holds_back(const weir_plan *plan) {
 /* 3e38 is finite; the sum of three is not, and all three are the largest element of their rank. */
 Test(nonfinite, sum_that_overflows, .timeout = 100) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
-    misfortune f = {arm, -1, 77, 3e38f, 2, false};
+    misfortune f = {arm, -1, 77, 3e38f, 2, false, false};
     const weir_plan plan = group_plan(arm, 0.1, 0);
     /* randomk may not draw it. */
     if (holds_back(&plan) || plan.codec == WEIR_CODEC_RANDOMK) continue;
@@ -148,11 +161,35 @@ Test(nonfinite, sum_that_overflows, .timeout = 100) {
   }
 }
 
+/* Nor do they overflow where they lie at different elements, though all are their rank's largest:
+ * what is gathered goes through, whole. */
+Test(nonfinite, huge_values_that_do_not_meet, .timeout = 100) {
+  int arms = 0;
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    const misfortune f = {.arm = arm,
+                          .victim = -1,
+                          .where = 77,
+                          .value = 3e38f,
+                          .step = 2,
+                          .survived = true,
+                          .apart = true};
+    const weir_plan plan = group_plan(arm, 0.1, 0);
+    if (holds_back(&plan) || plan.collective != WEIR_COLL_AG) continue;
+    arms++;
+    for (int ranks = 2; ranks <= 3; ranks++) {
+      group g;
+      group_run(&g, ranks, suffer, (void *)&f);
+      cr_assert(!g.failed, "%s, %d ranks: %s", group_arms[arm], ranks, g.failure);
+    }
+  }
+  cr_assert_geq(arms, 8);
+}
+
 /* An encoder does not send such a value whole: it saturates or spreads it, and the step counts; so
  * it does where kept values travel as fp16.  Low rank leaves the matrix where it is. */
 Test(nonfinite, encoders_and_low_rank_hold_a_huge_value_back, .timeout = 100) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
-    misfortune f = {arm, -1, 77, 3e38f, 2, true};
+    misfortune f = {arm, -1, 77, 3e38f, 2, true, false};
     const weir_plan plan = group_plan(arm, 0.1, 0);
     if (!holds_back(&plan)) continue;
     group g;

@@ -1,6 +1,5 @@
 /* How groups come together, and who must stay outside. */
 #include <criterion/criterion.h>
-#include <fcntl.h>
 #include <time.h>
 
 #include "ranks.h"
@@ -8,13 +7,6 @@
 static void nap(long ms) {
   const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
   (void)nanosleep(&pause, NULL);
-}
-
-static int open_descriptors(void) {
-  int count = 0;
-  for (int fd = 0; fd < 256; fd++)
-    if (fcntl(fd, F_GETFD) >= 0) count++;
-  return count;
 }
 
 /* A round of messages proves that the group works. */
@@ -61,13 +53,13 @@ static weir_status create_and_count(weir_transport *t, void *user) {
 
 /* Nothing is left open, on success or on failure. */
 Test(rendezvous, leaves_no_descriptor) {
-  const int before = open_descriptors();
+  const int before = group_descriptors();
   group g;
   group_init(&g, GROUP_THREADS, 3, create_and_count, NULL);
   g.kind = GROUP_THREADS;
   group_run(&g);
   for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK);
-  cr_assert_eq(open_descriptors(), before);
+  cr_assert_eq(group_descriptors(), before);
   char where[32];
   (void)snprintf(where, sizeof where, "127.0.0.1:%d", group_free_port());
   weir_transport *t = NULL;
@@ -79,7 +71,7 @@ Test(rendezvous, leaves_no_descriptor) {
   }
   cr_assert_eq(weir_transport_inproc(&t, "alone", 0, 2, 0.1), WEIR_E_TIMEOUT);
   cr_assert(strstr(weir_last_error(), "rank 1") != NULL, "%s", weir_last_error());
-  cr_assert_eq(open_descriptors(), before);
+  cr_assert_eq(group_descriptors(), before);
   group_done(&g);
 }
 

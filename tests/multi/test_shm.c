@@ -10,13 +10,6 @@
 #include "ranks.h"
 #include "watch.h"
 
-static int open_descriptors(void) {
-  int count = 0;
-  for (int fd = 0; fd < 256; fd++)
-    if (fcntl(fd, F_GETFD) >= 0) count++;
-  return count;
-}
-
 static bool has_name(const char *where) {
   char name[SHM_NAME_MAX];
   shm_segment_name(where, name);
@@ -68,12 +61,12 @@ Test(shm, ranks_start_in_any_order) {
 }
 
 Test(shm, leaves_no_descriptor_and_no_name) {
-  const int before = open_descriptors();
+  const int before = group_descriptors();
   group g;
   group_init(&g, GROUP_SHM_THREADS, 3, talk, NULL);
   group_run(&g);
   check_all_well(&g);
-  cr_assert_eq(open_descriptors(), before);
+  cr_assert_eq(group_descriptors(), before);
   weir_transport *t = NULL;
   for (int rank = 0; rank < 2; rank++) {
     cr_assert_eq(weir_transport_shm(&t, g.where, 1, rank, 2, 0.2), WEIR_E_TIMEOUT);
@@ -82,7 +75,7 @@ Test(shm, leaves_no_descriptor_and_no_name) {
               weir_last_error());
     cr_assert(!has_name(g.where));
   }
-  cr_assert_eq(open_descriptors(), before);
+  cr_assert_eq(group_descriptors(), before);
   group_done(&g);
 }
 

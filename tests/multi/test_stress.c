@@ -205,8 +205,7 @@ static void describe(const round_of *round, uint64_t number, char *text, size_t 
 static double strike(const group *g, const blow *b, double begun_s) {
   const pid_t pid = g->pid[b->victim];
   siginfo_t info;
-  const double left_s = begun_s + b->at_s - weir_now_s();
-  if (left_s > 0) watch_nap(left_s);
+  watch_nap(fmax(0, begun_s + b->at_s - weir_now_s()));
   const double struck_s = weir_now_s();
   if (b->kind == CUT) return struck_s; /* it does so by itself */
   (void)kill(pid, b->kind == KILLED ? SIGKILL : SIGSTOP);
@@ -387,8 +386,7 @@ Test(stress, ranks_are_lost_at_random, .timeout = 86400) {
   int repeated = 0;
   const uint64_t end = only == UINT64_MAX ? count : only + 1;
   for (uint64_t i = first; i < end; i++) repeated += one_round(seed, i, alone, w);
-  const weir_status status = traces_check(&own);
-  cr_assert_eq(status, WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(traces_check(&own), WEIR_OK, "%s", weir_last_error());
   cr_assert_leq(traces_named_segments(), before, "shared memory is left behind");
   watch_stop(w);
   cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "a process is left behind");

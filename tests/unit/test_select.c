@@ -121,17 +121,6 @@ Test(cost_rows, hitopk_by_hand) {
   cr_assert(near(c.outer.alpha_terms, 1) && near(c.outer.byte_terms, 2 * 3216.0));
 }
 
-/* 4 ranks, 800 bytes encoded: SRA sends 3 shares of 200 at once and gathers as many in 2 rounds. */
-Test(cost_rows, compressed_by_hand) {
-  const weir_cost_terms sra = weir_cost_compressed(WEIR_COMPRESSED_SRA, 4, 800);
-  cr_assert(near(sra.alpha_terms, 3) && near(sra.byte_terms, 1200));
-  const weir_cost_terms ring = weir_cost_compressed(WEIR_COMPRESSED_RING, 4, 800);
-  cr_assert(near(ring.alpha_terms, 6) && near(ring.byte_terms, 1200));
-  const weir_cost_terms tree = weir_cost_compressed(WEIR_COMPRESSED_TREE, 4, 800);
-  cr_assert(near(tree.alpha_terms, 4) && near(tree.byte_terms, 3200));
-  cr_assert_eq(weir_cost_compressed(99, 4, 800).alpha_terms, INFINITY);
-}
-
 /* Messages and bytes of all ranks together, from the schedules, for every N up to 64. */
 Test(cost_rows, totals_match_the_schedules) {
   for (int n = 2; n <= 64; n++) {

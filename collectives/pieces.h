@@ -1,0 +1,46 @@
+/* Gathering in pieces: how an exchange keeps to two gradients' memory when the messages of all
+ * ranks are longer than one.
+ *
+ * The sum grows from the front of a buffer of the gradient's length, and where it has not come to
+ * yet lies what the next piece needs.  A piece is a stretch of elements, and takes an all-gather.
+ * Encoders send as many bytes for as many elements, so that all pieces are known beforehand.  Of a
+ * selection the next piece goes as far as the messages of all ranks have room: each rank says with
+ * a piece how far it can go with the next.  What is selected of the rest is marked by a bit an
+ * element, at the buffer's end.
+ *
+ * All of this follows from plan, ranks and elements alone, and is the same on all ranks. */
+#ifndef WEIR_COLLECTIVES_PIECES_H
+#define WEIR_COLLECTIVES_PIECES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <weir/plan.h>
+
+/* The last pieces' messages have a place of their own, of so many bytes and some for each rank. */
+#define WEIR_PIECES_LAST ((size_t)16 * 1024)
+#define WEIR_PIECES_RANK ((size_t)64)
+
+/* kept: elements, or bytes of an encoder's message, as weir_cost_kept has them. */
+bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept);
+/* About how many all-gathers the exchange of an AG plan takes; 1 unless pieces are wanted, and at
+ * most 1000. */
+size_t weir_pieces_rounds(const weir_plan *plan, int ranks, size_t n, size_t kept);
+
+/* Encoders: bytes of a message, and elements of the next piece when so many are left. */
+size_t weir_piece_bytes(const weir_plan *plan, size_t count);
+size_t weir_piece_next(const weir_plan *plan, int ranks, size_t left);
+
+/* Selections: the piece that begins at element `at` of n. */
+typedef struct weir_span {
+  size_t most;   /* elements it may have */
+  size_t kept;   /* of them, those that a rank may send */
+  size_t stride; /* bytes of a message's place, of WEIR_SPAN_AHEAD and a wire message */
+  bool apart;    /* messages, and lists of `kept` indices, values and errors behind them, lie in the
+                    place of their own; else behind `most` elements of the buffer */
+} weir_span;
+#define WEIR_SPAN_AHEAD sizeof(uint64_t)
+weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at);
+/* 32-bit words of marks for that many elements. */
+size_t weir_span_marks(size_t elements);
+
+#endif

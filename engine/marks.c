@@ -1,0 +1,35 @@
+#include "engine/marks.h"
+
+static uint32_t *word_of(const weir_marks *marks, size_t back) { return marks->last - back / 32; }
+
+/* From the list's end: an index is never before its place in the list, so that no word falls on
+ * what is still to be read. */
+void weir_marks_set(const weir_marks *marks, const uint32_t *index, size_t k) {
+  for (size_t back = 0; back < marks->n; back += 32) {
+    uint32_t word = 0;
+    for (; k > 0 && marks->n - 1 - index[k - 1] < back + 32; k--)
+      word |= UINT32_C(1) << (marks->n - 1 - index[k - 1] - back);
+    *word_of(marks, back) = word;
+  }
+}
+
+size_t weir_marks_next(const weir_marks *marks, size_t from, size_t end) {
+  while (from < end) {
+    const size_t back = marks->n - 1 - from, bit = back % 32;
+    const uint32_t word = *word_of(marks, back) & (UINT32_MAX >> (31 - bit));
+    if (word != 0) {
+      const size_t found = marks->n - 1 - (back - bit + 31 - (size_t)__builtin_clz(word));
+      return found < end ? found : end;
+    }
+    from = marks->n - (back - bit);
+  }
+  return end;
+}
+
+size_t weir_marks_list(const weir_marks *marks, size_t *from, size_t end, uint32_t *index,
+                       size_t most) {
+  size_t count = 0, i = *from;
+  while (count < most && (i = weir_marks_next(marks, i, end)) < end) index[count++] = (uint32_t)i++;
+  *from = i;
+  return count;
+}
