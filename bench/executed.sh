@@ -17,8 +17,8 @@
 # same; large gradients come in slices, for three quarters of the demo's model are one.  quant is paced with
 # a codec that costs little, for an emulated network whose one processor also has to compress.
 #
-# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS and SLICE in the environment replace
-# what is set here.
+# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
+# CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
 set -u
 weir=$1 out=$2 network=$3
 shift 3
@@ -54,12 +54,13 @@ name = executed
 workers = 4
 bandwidth_scale = 0.03
 timeout_s = 30
-segments = 16
+segments = ${SEGMENTS:-16}
 [training]
 dataset = fashion-mnist
 model = $model
 layer_ms = $layer_ms
 gflops = ${GFLOPS:-$gflops}
+codec_gbps = ${CODEC:-0}
 slice = ${SLICE:-$slice}
 batch = ${BATCH:-$batch}
 learning_rate = 0.02

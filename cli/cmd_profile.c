@@ -4,6 +4,8 @@
 #include <string.h>
 
 #include "cli.h"
+#include "lab/runner.h"
+#include "lab/scenario.h"
 #include "profile.h"
 
 static const char command[] = "weir profile";
@@ -22,6 +24,9 @@ static const char summary[] =
     "  profile.csv    tensor,numel,gap_us: what `weir plan` reads\n"
     "  compress-I.csv, comm-I.csv    bytes,ms: what groups sent as the I-th PLAN take\n"
     "  planned.csv    the fastest division as measured, for `weir run --policy groups:FILE`\n"
+    "  report.html    all of this as a page, with a step of one group and a planned one as "
+    "pictures\n"
+    "  profile.json   what --json prints\n"
     "  trace.json     a planned step as predicted and as measured, for Perfetto\n"
     "  learnt/, checked/    the two jobs, as `weir run --profile` leaves them";
 
@@ -36,10 +41,8 @@ static const char description[] =
     "thread;\n"
     "exchanges and decoding follow one another beside it, and take from it what they were seen to\n"
     "take.  No division of these plans can be predicted to take less than least_ms.\n"
-    "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input.";
-
-/* Predictions closer than this are not told apart. */
-static const double alike = 0.05;
+    "Exit codes: 0 done; 1 a run failed, or with --within what was measured is not what was\n"
+    "predicted; 2 bad usage or bad input.";
 
 /* A policy that names files in it is told where it is from the root, and ends them with a `;`. */
 static int make_out(profile_job *job) {
@@ -107,101 +110,15 @@ static int check(profile_job *job) {
   return status ? plan_failed(command, status) : WEIR_EXIT_DONE;
 }
 
-/* --- what came of it ------------------------------------------------------------------------ */
-
-/* Of the pairs whose predictions are not alike, how many were measured in that order. */
-static void count_order(const profile_job *job, size_t *right, size_t *pairs) {
-  *right = *pairs = 0;
-  for (size_t i = 0; i < job->count; i++)
-    for (size_t j = 0; j < job->count; j++) {
-      const profile_turn *a = &job->turns[i], *b = &job->turns[j];
-      if (a->predicted_s >= (1 - alike) * b->predicted_s) continue;
-      ++*pairs;
-      *right += a->mean.period_s < b->mean.period_s;
-    }
-}
-
-typedef struct gain {
-  const char *over, *member, *bound;
-} gain;
-static const gain gains[] = {{"one group", "over_one", "bound_over_one"},
-                             {"every tensor alone", "over_layers", "bound_over_layers"}};
-
-/* Of the first plan. */
-static const profile_turn *compared(const profile_job *job, size_t g) {
-  return &job->turns[g ? job->layers : 0];
-}
-
-static void print_table(const profile_job *job) {
-  const profile_turn *planned = &job->turns[job->count - 1];
-  printf("%-12s %-30s %7s %6s %13s %12s %8s\n", "division", "plan", "groups", "steps",
-         "predicted_ms", "measured_ms", "error");
-  for (size_t i = 0; i < job->count; i++) {
-    const profile_turn *turn = &job->turns[i];
-    printf("%-12s %-30s %7zu %6zu %13.3f %12.3f %7.1f%%\n", turn->division, turn->plan,
-           turn->groups, turn->steps, turn->predicted_s * 1e3, turn->mean.period_s * 1e3,
-           100 * (turn->predicted_s / turn->mean.period_s - 1));
-  }
-  for (size_t g = 0; g < G_N_ELEMENTS(gains); g++) {
-    const profile_turn *other = compared(job, g);
-    printf("planned is %.2f times as fast as %s; no division could be more than %.2f times\n",
-           other->mean.period_s / planned->mean.period_s, gains[g].over,
-           other->predicted_s / job->least_s);
-  }
-  size_t right, pairs;
-  count_order(job, &right, &pairs);
-  printf("order: %zu of %zu pairs as predicted\n", right, pairs);
-  printf("planned.csv holds %s, the fastest as measured\n", job->kept->division);
-}
-
-static void print_json(const profile_job *job) {
-  const profile_turn *planned = &job->turns[job->count - 1];
-  g_autoptr(JsonBuilder) builder = json_builder_new();
-  json_builder_begin_object(builder);
-  json_builder_set_member_name(builder, "runs");
-  json_builder_begin_array(builder);
-  for (size_t i = 0; i < job->count; i++) {
-    const profile_turn *turn = &job->turns[i];
-    json_builder_begin_object(builder);
-    json_builder_set_member_name(builder, "division");
-    json_builder_add_string_value(builder, turn->division);
-    json_builder_set_member_name(builder, "plan");
-    json_builder_add_string_value(builder, turn->plan);
-    json_builder_set_member_name(builder, "groups");
-    json_builder_add_int_value(builder, (gint64)turn->groups);
-    json_builder_set_member_name(builder, "steps");
-    json_builder_add_int_value(builder, (gint64)turn->steps);
-    plan_number(builder, "predicted_ms", turn->predicted_s * 1e3);
-    plan_number(builder, "measured_ms", turn->mean.period_s * 1e3);
-    json_builder_end_object(builder);
-  }
-  json_builder_end_array(builder);
-  for (size_t g = 0; g < G_N_ELEMENTS(gains); g++) {
-    const profile_turn *other = compared(job, g);
-    plan_number(builder, gains[g].member, other->mean.period_s / planned->mean.period_s);
-    plan_number(builder, gains[g].bound, other->predicted_s / job->least_s);
-  }
-  size_t right, pairs;
-  count_order(job, &right, &pairs);
-  json_builder_set_member_name(builder, "kept");
-  json_builder_add_string_value(builder, job->kept->division);
-  plan_number(builder, "rest_ms", job->rest_s * 1e3);
-  plan_number(builder, "least_ms", job->least_s * 1e3);
-  plan_number(builder, "order_right", (double)right);
-  plan_number(builder, "order_pairs", (double)pairs);
-  plan_print(builder);
-}
-
 static int work(profile_job *job) {
   int code = make_out(job);
   if (code == WEIR_EXIT_DONE) code = learn(job);
   if (code == WEIR_EXIT_DONE) code = check(job);
   if (code != WEIR_EXIT_DONE) return code;
-  if (job->json)
-    print_json(job);
-  else
-    print_table(job);
-  return WEIR_EXIT_DONE;
+  weir_status status = profile_print(job);
+  if (!status) status = profile_report(job);
+  if (status) return plan_failed(command, status);
+  return profile_holds(job) ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
 }
 
 static void free_job(profile_job *job) {
@@ -217,12 +134,30 @@ static void free_job(profile_job *job) {
 }
 
 typedef struct profile_arguments {
-  char *turn, **plans, **rest;
+  char *turn, *within, **plans, **rest;
 } profile_arguments;
 
-static gboolean check_plans(profile_job *job, char **plans) {
-  static char *standard[] = {"topk:0.01:ag:auto-fp32", NULL};
-  job->plan = plans && plans[0] ? plans : standard;
+/* The plan of a scenario whose policy is a fixed one; NULL: its policy is another. */
+static gboolean plan_of_scenario(const char *path, char **plan) {
+  weir_scenario scenario;
+  g_autofree char *policy = NULL;
+  *plan = NULL;
+  if (weir_scenario_read(&scenario, path) || weir_run_policy(scenario.policy, &policy)) {
+    fprintf(stderr, "%s: %s\n", command, weir_last_error());
+    return FALSE;
+  }
+  if (g_str_has_prefix(policy, "fixed:")) *plan = g_strdup(policy + strlen("fixed:"));
+  return TRUE;
+}
+
+static gboolean check_plans(profile_job *job, char ***plans) {
+  if (!*plans) {
+    char *plan;
+    if (!plan_of_scenario(job->scenario, &plan)) return FALSE;
+    *plans = g_new0(char *, 2);
+    **plans = plan ? plan : g_strdup("topk:0.01:ag:auto-fp32");
+  }
+  job->plan = *plans;
   job->plans = g_strv_length(job->plan);
   if (job->plans > PROFILE_PLANS) {
     fprintf(stderr, "%s: command line: %zu times --plan; expected at most %d\n", command,
@@ -231,20 +166,30 @@ static gboolean check_plans(profile_job *job, char **plans) {
   }
   for (size_t p = 0; p < job->plans; p++) {
     weir_plan plan;
-    if (weir_plan_parse(job->plan[p], &plan) != WEIR_OK)
-      return cli_refuse(command, "plan", job->plan[p], weir_last_error());
+    if (weir_plan_parse(job->plan[p], &plan) == WEIR_OK) continue;
+    fprintf(stderr, "%s: command line: --plan: %s\n", command, weir_last_error());
+    return FALSE;
   }
   return TRUE;
 }
 
-static gboolean check_arguments(profile_job *job, const profile_arguments *a) {
-  gint64 turn = 6;
+static gboolean check_within(const char *text, double *share) {
+  double percent = 0;
+  if (!plan_numbers(text, 1, &percent) || !(percent > 0 && percent <= 100)) return FALSE;
+  *share = percent / 100;
+  return TRUE;
+}
+
+static gboolean check_arguments(profile_job *job, profile_arguments *a) {
+  gint64 turn = 4;
   if (!cli_scenario_and_out(command, a->rest, job->out)) return FALSE;
   if (a->turn && !g_ascii_string_to_signed(a->turn, 10, 3, 1000, &turn, NULL))
     return cli_refuse(command, "turn", a->turn, "a whole number of steps from 3 to 1000");
+  if (a->within && !check_within(a->within, &job->within))
+    return cli_refuse(command, "within", a->within, "percent, more than 0 and at most 100");
   job->scenario = a->rest[0];
   job->turn = (int)turn;
-  return check_plans(job, a->plans);
+  return check_plans(job, &a->plans);
 }
 
 int weir_cmd_profile(int argc, char **argv) {
@@ -254,20 +199,27 @@ int weir_cmd_profile(int argc, char **argv) {
       {"out", 'o', 0, G_OPTION_ARG_FILENAME, &job.out, "folder for the results (made if missing)",
        "DIR"},
       {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &a.plans,
-       "CODEC:CR:COLLECTIVE[:WIRE] to send groups as (topk:0.01:ag:auto-fp32); may be repeated",
+       "CODEC:CR:COLLECTIVE[:WIRE] to send groups as; may be repeated; default: the scenario's "
+       "policy "
+       "if it is a fixed one, else topk:0.01:ag:auto-fp32",
        "PLAN"},
       {"network", 'n', 0, G_OPTION_ARG_STRING, &job.network, "auto (default), tc, uml or sim",
        "NETWORK"},
       {"clock", 'c', 0, G_OPTION_ARG_STRING, &job.clock, help_clock, "CLOCK"},
-      {"turn", 't', 0, G_OPTION_ARG_STRING, &a.turn, "how long a division's turn is (6)", "STEPS"},
+      {"turn", 't', 0, G_OPTION_ARG_STRING, &a.turn, "how long a division's turn is (4)", "STEPS"},
+      {"within", 0, 0, G_OPTION_ARG_STRING, &a.within,
+       "exit with 1 if a prediction is off by more, or the order is another than predicted",
+       "PERCENT"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &job.json, "print the comparison as JSON", NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};
   int code = WEIR_EXIT_USAGE;
-  if (cli_parse(command, entries, summary, description, &argc, &argv) && check_arguments(&job, &a))
+  if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv) &&
+      check_arguments(&job, &a))
     code = work(&job);
   free_job(&job);
   g_free(a.turn);
+  g_free(a.within);
   g_strfreev(a.plans);
   g_strfreev(a.rest);
   return code;

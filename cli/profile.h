@@ -53,6 +53,7 @@ typedef struct profile_job {
   size_t plans;
   gboolean json;
   int turn;             /* steps each time */
+  double within;        /* that predictions must be off by at most, a share; 0: nobody asks */
   weir_profile profile; /* gaps: of the last rank, undivided */
   double rest_s;
   const profile_turn *kept;          /* the fastest as measured */
@@ -82,8 +83,26 @@ weir_status profile_plan(profile_job *job, const char *path, profile_turn *plann
 /* Of the turns that were compared, the fastest: written to path unless it is the planned one, the
  * last. */
 weir_status profile_keep(profile_job *job, const char *path);
+/* A turn's step by the model, from the begin of the backward pass; weir_timeline_free. */
+weir_status profile_predict(const profile_job *job, const profile_turn *turn, weir_timeline *to);
 /* DIR/trace.json: the turn as predicted, and as measured. */
 weir_status profile_show(const profile_job *job, const profile_turn *turn);
+
+/* What came of it.  Ratios are times measured, bounds what the model would allow at most. */
+typedef struct profile_verdict {
+  double off;                 /* largest |predicted / measured - 1| */
+  const profile_turn *off_at; /* there */
+  size_t right, pairs;        /* predicted 5 % apart at least; measured in that order */
+  double over_one, over_layers, bound_over_one, bound_over_layers; /* of the plan */
+} profile_verdict;
+void profile_judge(const profile_job *job, profile_verdict *verdict);
+/* On stdout, as a table or JSON; and DIR/profile.json. */
+weir_status profile_print(const profile_job *job);
+/* Is all as it was asked to be?  Says on stderr what is not. */
+gboolean profile_holds(const profile_job *job);
+/* DIR/report.html. */
+weir_status profile_report(const profile_job *job);
+
 void profile_forget(profile_turn *turn); /* what was read */
 void profile_free_turns(profile_job *job);
 

@@ -297,14 +297,21 @@ static void predicted_spans(const profile_job *job, const profile_turn *turn, we
   to->iteration_s = wire;
 }
 
+weir_status profile_predict(const profile_job *job, const profile_turn *turn, weir_timeline *to) {
+  *to = (weir_timeline){.spans = calloc(job->profile.count + 3 * turn->groups, sizeof *to->spans)};
+  if (!to->spans) return weir_fail(WEIR_E_NOMEM, "no memory for a trace");
+  /* Evaluating leaves in the groups when each is compressed and exchanged. */
+  (void)weir_solve_evaluate(&job->profile, job->row, turn->group, turn->groups);
+  predicted_spans(job, turn, to);
+  return WEIR_OK;
+}
+
 weir_status profile_show(const profile_job *job, const profile_turn *turn) {
   g_autofree char *path = g_build_filename(job->out, "trace.json", NULL);
-  weir_timeline predicted = {
-      .spans = calloc(job->profile.count + 3 * turn->groups, sizeof *predicted.spans)};
-  if (!predicted.spans) return weir_fail(WEIR_E_NOMEM, "no memory for a trace");
-  predicted_spans(job, turn, &predicted);
+  weir_timeline predicted;
+  weir_status status = profile_predict(job, turn, &predicted);
   const weir_trace_part parts[] = {{"predicted", &predicted}, {"measured", &turn->measured}};
-  const weir_status status = weir_trace_write(parts, G_N_ELEMENTS(parts), &job->profile, path);
+  if (!status) status = weir_trace_write(parts, G_N_ELEMENTS(parts), &job->profile, path);
   weir_timeline_free(&predicted);
   return status;
 }

@@ -143,11 +143,11 @@ static void add(double *to, const double *from, size_t count, double share) {
 }
 
 /* A mean keeps sums what they are, which medians of every part would not; the slowest and fastest
- * quarters are left out, for a machine is disturbed now and then. */
+ * quarters are left out, for a machine is disturbed now and then (of three steps one each). */
 static void average(GPtrArray *steps, size_t tensors, profile_turn *turn) {
   profile_step *mean = &turn->mean;
   g_ptr_array_sort(steps, by_period);
-  const guint from = steps->len / 4, to = steps->len - steps->len / 4;
+  const guint from = (steps->len + 1) / 4, to = steps->len - from;
   const double share = 1.0 / (to - from);
   mean->ready_s = g_new0(double, tensors);
   mean->done_s = g_new0(double, turn->groups);

@@ -199,21 +199,25 @@ weir_status weir_comparison_write(const weir_comparison *c, const char *scenario
   return status;
 }
 
-static void print_run(const weir_compared *run) {
+static void print_run(const weir_compared *run, int width) {
   if (!run->done) {
-    printf("%-24s %5" PRIu64 "  failed: %s\n", run->policy, run->seed, run->trouble);
+    printf("%-*s %5" PRIu64 "  failed: %s\n", width, run->policy, run->seed, run->trouble);
     return;
   }
   char reached[32] = "never";
   if (isfinite(run->time_to_accuracy_s))
     (void)snprintf(reached, sizeof reached, "%.1f s", run->time_to_accuracy_s);
-  printf("%-24s %5" PRIu64 "  %9s  %7.2f %%  %8.1f s  %8.1f s  %10.1f MB\n", run->policy, run->seed,
-         reached, run->final_accuracy * 100, run->elapsed_s, run->comm_s, run->wire_bytes / 1e6);
+  printf("%-*s %5" PRIu64 "  %9s  %7.2f %%  %8.1f s  %8.1f s  %10.1f MB\n", width, run->policy,
+         run->seed, reached, run->final_accuracy * 100, run->elapsed_s, run->comm_s,
+         run->wire_bytes / 1e6);
 }
 
 void weir_comparison_print(const weir_comparison *c) {
+  int width = 24;
+  for (size_t i = 0; i < c->count; i++)
+    if ((int)strlen(c->runs[i].policy) > width) width = (int)strlen(c->runs[i].policy);
   if (isfinite(c->target)) printf("target accuracy: %.2f %%\n", c->target * 100);
-  printf("%-24s %5s  %9s  %9s  %10s  %10s  %13s\n", "policy", "seed", "to target", "accuracy",
+  printf("%-*s %5s  %9s  %9s  %10s  %10s  %13s\n", width, "policy", "seed", "to target", "accuracy",
          "training", "on the wire", "sent, rank 0");
-  for (size_t i = 0; i < c->count; i++) print_run(&c->runs[i]);
+  for (size_t i = 0; i < c->count; i++) print_run(&c->runs[i], width);
 }

@@ -82,7 +82,7 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
     if (status) return status;
   }
   if (ferror(file))
-    return weir_fail(WEIR_E_IO, "%s:0: cannot be read (%s); expected a scenario file", path,
+    return weir_fail(WEIR_E_IO, "%s: cannot be read (%s); expected a scenario file", path,
                      strerror(errno));
   return WEIR_OK;
 }
@@ -90,7 +90,7 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
 weir_status weir_ini_read(const char *path, weir_ini_fn callback, void *user) {
   FILE *file = fopen(path, "re");
   if (!file)
-    return weir_fail(WEIR_E_IO, "%s:0: cannot be opened (%s); expected a scenario file", path,
+    return weir_fail(WEIR_E_IO, "%s: cannot be opened (%s); expected a scenario file", path,
                      strerror(errno));
   weir_status status = read_lines(file, path, callback, user);
   (void)fclose(file);

@@ -1,13 +1,12 @@
 #include "lab/mlp.h"
 
 #include <dnnl.h>
-#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "base/base.h"
+#include "lab/pace.h"
 
 /* Rows start on a cache line. */
 enum { ALIGN_FLOATS = 16 };
@@ -92,29 +91,11 @@ void weir_mlp_init(weir_mlp *mlp, uint64_t seed) {
   }
 }
 
-static double clock_s(const weir_mlp *mlp) {
-  return mlp->virtual_time ? weir_thread_cpu_s() : weir_now_s();
-}
-
-/* When the processor of wait_until begins: now, or when it was through with what came before. */
+/* When the other processor begins: now, or when it was through with what came before. */
 static double begin_s(weir_mlp *mlp) {
   const double late_s = mlp->late_s;
   mlp->late_s = 0;
-  return clock_s(mlp) - late_s;
-}
-
-/* As if another processor computed: this one is free meanwhile. */
-static void wait_until(weir_mlp *mlp, double begin, double seconds) {
-  if (!(seconds > 0)) return;
-  const double end = begin + seconds, whole = floor(end);
-  const struct timespec at = {(time_t)whole, (long)((end - whole) * 1e9)};
-  if (mlp->virtual_time) {
-    weir_thread_pass(fmax(0, end - weir_thread_cpu_s()));
-    return;
-  }
-  if (weir_now_s() >= end) return; /* this one is too slow */
-  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL) == EINTR) continue;
-  mlp->late_s = fmax(0, weir_now_s() - end);
+  return weir_pace_clock(mlp->virtual_time) - late_s;
 }
 
 /* c (m x n) = op(a) op(b), row-major; a has lda columns.  Takes least_s at least, and flop_s an
@@ -127,7 +108,8 @@ static weir_status product(weir_mlp *mlp, double least_s, char transpose_a, char
   const dnnl_status_t status =
       dnnl_sgemm(transpose_a, transpose_b, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a,
                  (dnnl_dim_t)lda, b, ldb, 0.0f, c, (dnnl_dim_t)n);
-  wait_until(mlp, begin, fmax(least_s, 2.0 * (double)m * (double)n * (double)k * mlp->flop_s));
+  const double operations = 2.0 * (double)m * (double)n * (double)k;
+  mlp->late_s = weir_pace(mlp->virtual_time, begin, fmax(least_s, operations * mlp->flop_s));
   if (status == dnnl_out_of_memory) return weir_fail(WEIR_E_NOMEM, "oneDNN: no memory");
   if (status != dnnl_success)
     return weir_fail(WEIR_E_INTERNAL, "oneDNN: matrix product failed with status %d", (int)status);

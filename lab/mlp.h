@@ -32,7 +32,7 @@ typedef struct weir_mlp {
    * backward, and every matrix product flop_s an operation (a multiplication or an addition); what
    * this processor is faster by is waited for. */
   double layer_s, flop_s;
-  double late_s;     /* that the thread woke up too late: the other processor has gone on */
+  double late_s;     /* behind the other processor, which has gone on; of one pass */
   bool virtual_time; /* the thread's processor time: nothing is waited for, it passes at once */
 } weir_mlp;
 

@@ -8,7 +8,7 @@
 
 #include "base/base.h"
 
-#define LINE_BYTES 320
+#define LINE_BYTES 512
 
 weir_progress_style weir_progress_style_here(void) {
   return isatty(STDERR_FILENO) ? WEIR_PROGRESS_LIVE : WEIR_PROGRESS_PLAIN;
@@ -37,13 +37,18 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
   const weir_step_info *info = &row->info;
   const uint64_t total = p->steps_per_epoch * s->epochs, left = total - info->step - !info->trial;
   const double eta = (double)left * p->step_s;
-  char plan[WEIR_PLAN_TEXT_MAX], accuracy[32] = "", measured[64] = "not measured yet", set[64] = "";
+  char plan[WEIR_PLAN_TEXT_MAX], accuracy[32] = "", measured[96] = "not measured yet", set[64] = "";
   weir_plan_format(&info->plan, plan);
   if (isfinite(p->accuracy))
     (void)snprintf(accuracy, sizeof accuracy, ", acc %.1f %%", p->accuracy * 100);
   if (info->latency_s > 0 && info->bandwidth_bytes_s > 0)
     (void)snprintf(measured, sizeof measured, "measured %.3g ms %.4g Mbit/s", info->latency_s * 1e3,
                    info->bandwidth_bytes_s * 8e-6);
+  if (info->goodput_bytes_s > 0 && info->goodput_bytes_s < 0.95 * info->bandwidth_bytes_s) {
+    const size_t end = strlen(measured);
+    (void)snprintf(measured + end, sizeof measured - end, ", of which messages get %.4g",
+                   info->goodput_bytes_s * 8e-6);
+  }
   if (row->set_bandwidth > 0)
     (void)snprintf(set, sizeof set, "set %.3g ms %.4g Mbit/s, ", row->set_latency_s * 1e3,
                    row->set_bandwidth * 8e-6);

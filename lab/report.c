@@ -61,14 +61,17 @@ static void deviation(GString *page, double set, double measured) {
 
 static void phases(GString *page, const weir_report_summary *s) {
   if (!s->phase_count) return;
-  g_string_append(page,
-                  "<section><h2>Phases of the schedule</h2><p>What was set, what was "
-                  "measured, and how many steps after the change the plan in force had been "
-                  "decided on the new network.</p>\n<table><tr><th class=\"n\">epochs</th>"
-                  "<th class=\"n\">latency set, ms</th><th class=\"n\">measured</th>"
-                  "<th class=\"n\">error</th><th class=\"n\">bandwidth set, Gbit/s</th>"
-                  "<th class=\"n\">measured</th><th class=\"n\">error</th>"
-                  "<th class=\"n\">answered in steps</th></tr>\n");
+  g_string_append(
+      page,
+      "<section><h2>Phases of the schedule</h2><p>What was set, what was "
+      "measured (goodput is what messages got of the bandwidth, less where packets were lost), "
+      "and how many steps after the change the plan in force had been "
+      "decided on the new network.</p>\n<table><tr><th class=\"n\">epochs</th>"
+      "<th class=\"n\">latency set, ms</th><th class=\"n\">measured</th>"
+      "<th class=\"n\">error</th><th class=\"n\">bandwidth set, Gbit/s</th>"
+      "<th class=\"n\">measured</th><th class=\"n\">error</th>"
+      "<th class=\"n\">goodput</th>"
+      "<th class=\"n\">answered in steps</th></tr>\n");
   for (size_t i = 0; i < s->phase_count; i++) {
     const weir_report_phase *p = &s->phases[i];
     g_string_append_printf(page, "<tr><td class=\"n\">%.0f – %.0f</td>", p->first_epoch,
@@ -79,6 +82,7 @@ static void phases(GString *page, const weir_report_summary *s) {
     weir_page_number(page, "%.4g", p->set_bandwidth_gbps);
     weir_page_number(page, "%.4g", p->measured_bandwidth_gbps);
     deviation(page, p->set_bandwidth_gbps, p->measured_bandwidth_gbps);
+    weir_page_number(page, "%.4g", p->measured_goodput_gbps);
     weir_page_number(page, "%.0f", p->answered_in_steps);
     g_string_append(page, "</tr>\n");
   }
@@ -178,16 +182,18 @@ static void decisions(GString *page, const weir_report_data *data) {
                   "<section><h2>Decisions</h2><p>What was known, what was chosen, and what "
                   "the step time was predicted to be and then was (median up to the next decision)."
                   "</p>\n<table><tr><th class=\"n\">#</th><th class=\"n\">step</th>"
-                  "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">ms</th>"
-                  "<th class=\"n\">Gbit/s</th><th>choice</th>"
+                  "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">latency, ms</th>"
+                  "<th class=\"n\">bandwidth, Gbit/s</th><th>choice</th>"
                   "<th class=\"n\">predicted, ms</th><th class=\"n\">measured, ms</th>"
                   "<th></th><th>why</th></tr>\n");
   for (size_t i = 0; i < data->decision_count; i++) decision_row(page, data, i);
   g_string_append(page, "</table></section>\n");
 }
 
-static void figures(GString *page, const weir_figures *f) {
-  weir_page_legend(page);
+static void figures(GString *page, const weir_figures *f, const weir_report_data *data) {
+  int row[WEIR_COLL_COUNT];
+  (void)weir_figures_rows(data, row);
+  weir_page_legend(page, row);
   weir_page_figure(page, "Network",
                    "Set by the schedule and measured by Weir, agreed on by all "
                    "workers. One way, and as traffic control counts.",
@@ -225,7 +231,7 @@ weir_status weir_report_write(const char *directory) {
     weir_page_begin(page, "Weir: report of a run");
     headline(page, &data);
     phases(page, &data.summary);
-    figures(page, &drawn);
+    figures(page, &drawn, &data);
     decisions(page, &data);
     weir_page_end(page);
     status = weir_page_write(page, directory);

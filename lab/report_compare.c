@@ -29,11 +29,12 @@ typedef struct group {
   double time, final, elapsed, comm, bytes; /* means; time over the runs that got there */
 } group;
 
-/* Names go into gnuplot's script: only what a policy is made of. */
+/* Names go into gnuplot's script: only what a policy is made of, file names of usual characters
+ * among it. */
 static void check_policy(weir_report_place *place, const char *policy) {
-  const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:.-_";
+  const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:.-_=/+, ;";
   const size_t length = strlen(policy);
-  if (!length || length > 80 || strspn(policy, allowed) != length)
+  if (!length || length > 300 || strspn(policy, allowed) != length)
     weir_report_refuse(place, "'%.100s' is no policy", policy);
 }
 
@@ -124,17 +125,33 @@ static int by_time(const void *a, const void *b) {
   return (s > t) - (s < t);
 }
 
-/* Policies of ours stand out; a fixed plan has its collective's colour. */
+static const char *without_prefix(const char *policy) {
+  return g_str_has_prefix(policy, "fixed:") ? policy + 6 : policy;
+}
+
+static bool stands_out(const char *policy) {
+  return !strcmp(policy, "weir") || !strcmp(policy, "paper");
+}
+
+/* The two that are compared stand out; a fixed plan has its collective's colour. */
 static const char *colour(const char *policy) {
-  if (!strcmp(policy, "weir")) return "#b3124f";
-  if (!strcmp(policy, "paper")) return "#20272e";
+  if (stands_out(policy)) return *policy == 'w' ? "#b3124f" : "#20272e";
   weir_plan plan;
-  const char *text = g_str_has_prefix(policy, "fixed:") ? policy + 6 : policy;
+  const char *text = without_prefix(policy);
   return weir_plan_parse(text, &plan) ? "#7b8794" : weir_report_colour[plan.collective];
 }
 
+/* One plan, always the same: neither groups of tensors nor anything that decides. */
 static bool is_fixed(const char *policy) {
-  return strcmp(policy, "weir") && strcmp(policy, "paper");
+  weir_plan plan;
+  return weir_plan_parse(without_prefix(policy), &plan) == WEIR_OK;
+}
+
+/* Room for the longest name, in gnuplot's characters. */
+static size_t name_columns(const group *groups, size_t count) {
+  size_t most = 24;
+  for (size_t i = 0; i < count; i++) most = MAX(most, MIN(strlen(groups[i].policy), 60));
+  return most + 2;
 }
 
 static void bars_figure(weir_figures *f, const group *groups, size_t count) {
@@ -151,11 +168,12 @@ static void bars_figure(weir_figures *f, const group *groups, size_t count) {
                            isnan(groups[i].time) ? "not reached" : text);
   }
   g_string_append_printf(g,
-                         "EOD\nunset key\nset lmargin 26\nset tmargin 0.6\nset bmargin 3.4\n"
+                         "EOD\nunset key\nset lmargin %zu\nset tmargin 0.6\nset bmargin 3.4\n"
                          "set style fill solid 1 noborder\nset xrange [0:%.9g]\n"
                          "set yrange [%.9g:-0.7]\nset xlabel 'seconds to the target'\n"
                          "unset grid\nset grid xtics lc rgb '#e6eaee' lt 1 lw 0.8\nset ytics (",
-                         most > 0 ? most * 1.1 : 1, (double)count - 0.3);
+                         name_columns(groups, count), most > 0 ? most * 1.1 : 1,
+                         (double)count - 0.3);
   for (size_t i = 0; i < count; i++)
     g_string_append_printf(g, "%s'%s' %zu", i ? ", " : "", groups[i].policy, i);
   g_string_append(g, ")\nplot ");
@@ -187,10 +205,10 @@ static void curves_figure(weir_figures *f, const comparison *c, const group *gro
   g_string_append_printf(
       g,
       "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
-      "set yrange [%.9g:%.9g]\nset rmargin 27\nset key at graph 1.02, graph 1 left top "
+      "set yrange [%.9g:%.9g]\nset rmargin %zu\nset key at graph 1.02, graph 1 left top "
       "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
       "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
-      longest, 100 * lowest, 100 * best + 1);
+      longest, 100 * lowest, 100 * best + 1, name_columns(groups, count) + 1);
   if (!isnan(c->target))
     g_string_append_printf(g,
                            "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
@@ -203,12 +221,12 @@ static void curves_figure(weir_figures *f, const comparison *c, const group *gro
     const char *of = colour(groups[j].policy);
     size_t place = 0; /* policies of one colour get another dash each */
     while (place < WEIR_COLL_COUNT && strcmp(of, weir_report_colour[place])) place++;
-    const size_t dash = is_fixed(groups[j].policy) ? alike[place]++ % 4 + 1 : 1;
+    const size_t dash = stands_out(groups[j].policy) ? 1 : alike[place]++ % 5 + 1;
     bool titled = false;
     for (size_t i = 0; i < c->count; i++) {
       if (strcmp(c->runs[i].policy, groups[j].policy)) continue;
       g_string_append_printf(g, "$c%zu using 1:2 with lines lw %s dt %zu lc rgb '%s' %s%s%s, ", i,
-                             is_fixed(groups[j].policy) ? "1.5" : "2.8", dash, of,
+                             stands_out(groups[j].policy) ? "2.8" : "1.5", dash, of,
                              titled ? "notitle" : "title '", titled ? "" : groups[j].policy,
                              titled ? "" : "'");
       titled = true;

@@ -37,6 +37,8 @@ static void read_phases(weir_report_place *place, JsonObject *root, weir_report_
             weir_report_number(place, phase, "measured_latency_ms", WEIR_OPTIONAL),
         .measured_bandwidth_gbps =
             weir_report_number(place, phase, "measured_bandwidth_gbps", WEIR_OPTIONAL),
+        .measured_goodput_gbps =
+            weir_report_number(place, phase, "measured_goodput_gbps", WEIR_OPTIONAL),
         .answered_in_steps = weir_report_number(place, phase, "answered_in_steps", WEIR_OPTIONAL)};
   }
 }

@@ -15,6 +15,7 @@ typedef struct weir_report_step {
   double compute_ms, compress_ms, comm_ms, overhead_ms, predicted_comm_ms;
   double wire_bytes, gain, loss;
   double latency_ms, bandwidth_gbps, set_latency_ms, set_bandwidth_gbps;
+  double goodput_gbps;
   double elapsed_s, accuracy;
   uint32_t collective, codec;
 } weir_report_step;
@@ -38,7 +39,8 @@ typedef struct weir_report_decision {
 
 typedef struct weir_report_phase {
   double first_epoch, last_epoch, set_latency_ms, set_bandwidth_gbps;
-  double measured_latency_ms, measured_bandwidth_gbps, answered_in_steps;
+  double measured_latency_ms, measured_bandwidth_gbps, measured_goodput_gbps;
+  double answered_in_steps;
 } weir_report_phase;
 
 typedef struct weir_report_point {

@@ -12,6 +12,7 @@
 #include "lab/report_plot.h"
 
 static const char style[] =
+    ":root{color-scheme:light dark}\n"
     "body{margin:0;background:#f4f6f8;color:#1d2733;font:15px/1.5 system-ui,-apple-system,"
     "'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
     "main{max-width:1200px;margin:0 auto;padding:28px 24px 60px}\n"
@@ -27,7 +28,7 @@ static const char style[] =
     "section{background:#fff;border:1px solid #dfe4ea;border-radius:8px;padding:16px 18px 12px;"
     "margin:0 0 16px;overflow-x:auto}\n"
     "section>p{margin:0 0 8px;color:#566372}\n"
-    "svg{display:block;width:100%;height:auto}\n"
+    "svg{display:block;width:100%;min-width:680px;height:auto}\n"
     "svg text{font-family:inherit}\n"
     "table{border-collapse:collapse;width:100%;font-size:13.5px}\n"
     "th{text-align:left;color:#566372;font-weight:600;border-bottom:1px solid #c9d1da;"
@@ -46,7 +47,20 @@ static const char style[] =
     ".legend{display:flex;gap:18px;flex-wrap:wrap;margin:0 0 14px;color:#3c4957}\n"
     ".legend span{display:inline-flex;align-items:center;gap:6px}\n"
     ".bad{color:#a3222a;font-weight:600}.good{color:#1f6b45}\n"
-    "mark{background:#e4efe9;color:#1f6b45;padding:0 5px;border-radius:3px;font-size:12px}\n";
+    "mark{background:#e4efe9;color:#1f6b45;padding:0 5px;border-radius:3px;font-size:12px}\n"
+    "a{color:#27568b}\n"
+    /* Figures are drawn in dark ink on nothing: turned over, their hues stay what they are. */
+    "@media(prefers-color-scheme:dark){\n"
+    "body{background:#14181d;color:#e3e8ed}\n"
+    ".card,section{background:#1d232a;border-color:#333c46}\n"
+    ".card i,.plan,td.why,.legend{color:#d3dae1}\n"
+    ".sub,.card small,section>p,th,details,tr.kept td{color:#a3afbb}\n"
+    "th{border-color:#46525f}td,tr.more>td{border-color:#2b333c}\n"
+    "svg,.dot{filter:invert(1) hue-rotate(180deg)}\n"
+    "mark{background:#23423a;color:#9fd8bd}a{color:#8fb9e4}.bad{color:#f08a8f}.good{color:#86cfa9}"
+    "\n"
+    "}\n"
+    "@media print{section,.card{break-inside:avoid}}\n";
 
 void weir_page_begin(GString *page, const char *title) {
   g_string_append(page,
@@ -84,16 +98,28 @@ void weir_page_number(GString *page, const char *format, double value) {
   g_string_append(page, "</td>");
 }
 
-void weir_page_figure(GString *page, const char *heading, const char *note, const char *svg) {
-  g_string_append_printf(page, "<section><h2>%s</h2><p>%s</p>\n%s\n</section>\n", heading, note,
-                         svg);
+/* gnuplot's drawing has no text of its own that says what it is. */
+static void drawing(GString *page, const char *heading, const char *note, const char *svg) {
+  const char *tag = strstr(svg, "<svg");
+  const size_t before = tag ? (size_t)(tag - svg) + strlen("<svg") : 0;
+  g_string_append_len(page, svg, (gssize)before);
+  if (tag) g_string_append_printf(page, " role=\"img\" aria-label=\"%s. %s\"", heading, note);
+  g_string_append(page, svg + before);
 }
 
-void weir_page_legend(GString *page) {
+void weir_page_figure(GString *page, const char *heading, const char *note, const char *svg) {
+  g_string_append_printf(page, "<section><h2>%s</h2><p>%s</p>\n", heading, note);
+  drawing(page, heading, note, svg);
+  g_string_append(page, "\n</section>\n");
+}
+
+void weir_page_legend(GString *page, const int row[WEIR_COLL_COUNT]) {
   g_string_append(page, "<div class=\"legend\">Collectives:");
-  for (unsigned c = 0; c < WEIR_COLL_COUNT; c++)
+  for (unsigned c = 0; c < WEIR_COLL_COUNT; c++) {
+    if (row[c] < 0) continue;
     g_string_append_printf(page, "<span><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
                            weir_report_colour[c], weir_collective_name(c));
+  }
   g_string_append(page, "</div>\n");
 }
 

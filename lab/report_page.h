@@ -3,6 +3,7 @@
 #define WEIR_LAB_REPORT_PAGE_H
 
 #include <glib.h>
+#include <weir/plan.h>
 #include <weir/status.h>
 
 void weir_page_begin(GString *page, const char *title);
@@ -13,10 +14,11 @@ void weir_page_escape(GString *page, const char *text);
 void weir_page_card(GString *page, const char *value, const char *name, const char *note);
 /* A table cell with a number in the given printf format of one double; a dash for NAN. */
 void weir_page_number(GString *page, const char *format, double value) G_GNUC_PRINTF(2, 0);
-/* A section with a heading, one sentence and a drawing. */
+/* A section with a heading, one sentence and a drawing, which they describe to those who cannot see
+ * it: plain text, without quotes. */
 void weir_page_figure(GString *page, const char *heading, const char *note, const char *svg);
-/* Colours and names of the collectives. */
-void weir_page_legend(GString *page);
+/* Colours and names of the collectives that have a row (weir_figures_rows). */
+void weir_page_legend(GString *page, const int row[WEIR_COLL_COUNT]);
 /* A plan with its collective's colour. */
 void weir_page_plan(GString *page, const char *plan, unsigned collective);
 /* Write the page into directory/report.html under a temporary name, then rename it. */

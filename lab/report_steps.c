@@ -33,8 +33,10 @@ static const struct column {
     {"set_bandwidth_gbps", SILENT, offsetof(weir_report_step, set_bandwidth_gbps)},
     {"elapsed_s", NUMBER, offsetof(weir_report_step, elapsed_s)},
     {"accuracy", SILENT, offsetof(weir_report_step, accuracy)},
+    {"goodput_gbps", SILENT, offsetof(weir_report_step, goodput_gbps)},
 };
-enum { COLUMNS = sizeof columns / sizeof *columns };
+/* Runs of earlier versions are without the last one. */
+enum { COLUMNS = sizeof columns / sizeof *columns, COLUMNS_ONCE = COLUMNS - 1 };
 
 /* Split in place at commas; returns how many fields there are, at most `most` of them stored. */
 static size_t split(char *line, char **field, size_t most) {
@@ -48,14 +50,16 @@ static size_t split(char *line, char **field, size_t most) {
   return count;
 }
 
-static void check_header(weir_report_place *place, char *line) {
+static size_t check_header(weir_report_place *place, char *line) {
   char *field[COLUMNS];
   const size_t count = split(line, field, COLUMNS);
   for (size_t i = 0; i < COLUMNS && i < count; i++)
     if (strcmp(field[i], columns[i].name))
       weir_report_refuse(place, "column %zu is '%s', expected '%s'", i + 1, field[i],
                          columns[i].name);
-  if (count != COLUMNS) weir_report_refuse(place, "%zu columns, expected %d", count, (int)COLUMNS);
+  if (count != COLUMNS && count != COLUMNS_ONCE)
+    weir_report_refuse(place, "%zu columns, expected %d", count, (int)COLUMNS);
+  return count;
 }
 
 static void set_number(weir_report_place *place, const struct column *column, const char *text,
@@ -80,14 +84,16 @@ static void set_name(weir_report_place *place, const struct column *column, cons
     weir_report_refuse(place, "unknown %s '%s'", column->name, text);
 }
 
-static void parse_line(weir_report_place *place, char *line, weir_report_step *step) {
+static void parse_line(weir_report_place *place, char *line, size_t expected,
+                       weir_report_step *step) {
   char *field[COLUMNS];
   const size_t count = split(line, field, COLUMNS);
-  if (count != COLUMNS) {
-    weir_report_refuse(place, "%zu fields, expected %d", count, (int)COLUMNS);
+  if (count != expected) {
+    weir_report_refuse(place, "%zu fields, expected %zu", count, expected);
     return;
   }
-  for (size_t i = 0; i < COLUMNS; i++) {
+  step->goodput_gbps = NAN;
+  for (size_t i = 0; i < expected; i++) {
     const struct column *c = &columns[i];
     void *to = (char *)step + c->offset;
     if (c->kind == CODEC || c->kind == COLLECTIVE)
@@ -109,14 +115,15 @@ weir_status weir_report_steps_read(weir_report_data *data, const char *directory
   if (bytes && text[bytes - 1] != '\n') weir_report_refuse(&place, "ends in the middle of a line");
   GArray *steps = g_array_new(FALSE, TRUE, sizeof(weir_report_step));
   char *line = text;
+  size_t expected = COLUMNS;
   for (place.line = 1; !place.status && *line; place.line++) {
     char *next = strchr(line, '\n');
     *next++ = 0;
     weir_report_step step = {0};
     if (place.line == 1)
-      check_header(&place, line);
+      expected = check_header(&place, line);
     else
-      parse_line(&place, line, &step);
+      parse_line(&place, line, expected, &step);
     if (place.line > 1 && steps->len && !place.status) {
       const weir_report_step *before = &g_array_index(steps, weir_report_step, steps->len - 1);
       if (step.elapsed_s < before->elapsed_s)

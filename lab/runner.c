@@ -60,7 +60,9 @@ weir_status weir_run_policy(const char *text, char **canonical) {
   if (!named && !strchr(text, ':'))
     return weir_fail(
         WEIR_E_INVALID,
-        "policy %s is unknown; expected weir, paper, bits or fixed:CODEC:CR:COLLECTIVE", text);
+        "policy %s is unknown; expected weir, paper, bits, fixed:CODEC:CR:COLLECTIVE or "
+        "groups:GROUPS",
+        text);
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {

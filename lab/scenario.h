@@ -63,6 +63,7 @@ typedef struct weir_scenario {
   char model[WEIR_SCENARIO_TEXT_MAX];
   uint32_t batch;
   double layer_ms, gflops; /* as if another processor computed: see lab/mlp.h */
+  double codec_gbps;       /* likewise, of compressing: see session/pace.h; 0: as it can */
   uint32_t slice;          /* see weir_trainer_config */
   double learning_rate, momentum, weight_decay, decay_factor;
   uint32_t decay_epochs[WEIR_SCENARIO_DECAYS_MAX]; /* as counted in the file */

@@ -37,6 +37,8 @@ const weir_key weir_scenario_keys[] = {
      "milliseconds from 0 to 1000: what an accelerator would take for a layer's forward pass"},
     {"training", "gflops", WEIR_KEY_REAL, AT(gflops), 0, 0, 1e6, false,
      "10^9 operations a second from 0 to 1e6: how fast a worker computes at most; 0: as it can"},
+    {"training", "codec_gbps", WEIR_KEY_REAL, AT(codec_gbps), 0, 0, 1e6, false,
+     "Gbit/s from 0 to 1e6: how fast a worker passes over gradients to compress; 0: as it can"},
     {"training", "slice", WEIR_KEY_COUNT, AT(slice), 0, 0, 1e9, false,
      "a whole number of elements: weights' gradients come in slices of at most so many; 0: whole"},
     {"training", "learning_rate", WEIR_KEY_REAL, AT(learning_rate), 0, TINY, 100, true,
@@ -88,3 +90,6 @@ const weir_key weir_scenario_keys[] = {
      "a step's number, counting from 0"},
     {NULL, NULL, WEIR_KEY_TEXT, 0, 0, 0, 0, false, NULL},
 };
+
+_Static_assert(sizeof weir_scenario_keys / sizeof *weir_scenario_keys <= WEIR_SCENARIO_KEYS_MAX,
+               "what is kept for every key has no room");

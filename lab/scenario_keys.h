@@ -26,7 +26,7 @@ typedef struct weir_key {
   const char *expected;
 } weir_key;
 
-#define WEIR_SCENARIO_KEYS_MAX 40
+#define WEIR_SCENARIO_KEYS_MAX 64
 extern const weir_key weir_scenario_keys[]; /* ends with a row without section */
 
 #endif

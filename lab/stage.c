@@ -18,9 +18,11 @@ typedef struct outcome {
 } outcome;
 
 static volatile sig_atomic_t child_pid;
+static volatile sig_atomic_t asked_to_end; /* even where the child was too far on to hear of it */
 
 static void pass_on(int number) {
   const int error = errno;
+  asked_to_end = 1;
   if (child_pid > 0) (void)kill((pid_t)child_pid, number);
   errno = error;
 }
@@ -68,17 +70,18 @@ static weir_status wait_child(pid_t pid, int from) {
 weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
   int ends[2];
   if (pipe(ends)) return weir_fail(WEIR_E_IO, "no pipe: %s", strerror(errno));
-  struct sigaction forward = {.sa_handler = pass_on}, ignore = {.sa_handler = SIG_IGN};
+  struct sigaction forward = {.sa_handler = pass_on};
   struct sigaction old_term, old_int;
   sigset_t ends_us, old_mask;
   (void)sigemptyset(&ends_us);
   (void)sigaddset(&ends_us, SIGINT);
   (void)sigaddset(&ends_us, SIGTERM);
   child_pid = 0;
+  asked_to_end = 0;
   (void)fflush(NULL);
   (void)sigprocmask(SIG_BLOCK, &ends_us, &old_mask);
   (void)sigaction(SIGTERM, &forward, &old_term);
-  (void)sigaction(SIGINT, &ignore, &old_int);
+  (void)sigaction(SIGINT, &forward, &old_int); /* a terminal sends it to the child as well */
   const pid_t pid = fork();
   weir_status status;
   if (pid == 0) {
@@ -94,5 +97,6 @@ weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
   (void)sigaction(SIGTERM, &old_term, NULL);
   (void)sigaction(SIGINT, &old_int, NULL);
   (void)close(ends[0]);
+  if (!status && asked_to_end) status = weir_fail(WEIR_E_STATE, "interrupted");
   return status;
 }

@@ -49,6 +49,8 @@ static void append_row(GString *text, const weir_row *row) {
   append_known(text, row->set_bandwidth, 8e-9);
   g_string_append_printf(text, "%.6f,", row->elapsed_s);
   if (isfinite(row->accuracy)) g_string_append_printf(text, "%.6g", row->accuracy);
+  g_string_append_c(text, ',');
+  if (info->goodput_bytes_s > 0) g_string_append_printf(text, "%.6g", info->goodput_bytes_s * 8e-9);
   g_string_append_c(text, '\n');
 }
 
@@ -56,7 +58,7 @@ weir_status weir_steplog_write(const weir_steplog *log, const char *directory) {
   GString *text = g_string_new(
       "step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
       "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
-      "set_bandwidth_gbps,elapsed_s,accuracy\n");
+      "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps\n");
   for (size_t i = 0; i < log->count; i++) append_row(text, &log->rows[i]);
   const weir_status status = weir_out_write(directory, "steps.csv", text->str);
   g_string_free(text, TRUE);

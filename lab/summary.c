@@ -18,20 +18,28 @@ static bool in_phase(const weir_row *row, uint32_t first_epoch, uint32_t last_ep
   return row->epoch >= first_epoch && row->epoch <= last_epoch;
 }
 
-double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32_t last_epoch,
-                           bool latency) {
+/* Median of a figure of weir_step_info over the steps of some epochs that know it; 0: none does. */
+static double median_of(const weir_steplog *log, uint32_t first_epoch, uint32_t last_epoch,
+                        size_t offset) {
   double *values = malloc((log->count ? log->count : 1) * sizeof *values);
   if (!values) return 0;
   size_t n = 0;
   for (size_t i = 0; i < log->count; i++) {
-    const weir_step_info *info = &log->rows[i].info;
-    const double value = latency ? info->latency_s : info->bandwidth_bytes_s;
+    double value;
+    memcpy(&value, (const char *)&log->rows[i].info + offset, sizeof value);
     if (in_phase(&log->rows[i], first_epoch, last_epoch) && value > 0) values[n++] = value;
   }
   qsort(values, n, sizeof *values, ascending);
   const double median = n ? (values[(n - 1) / 2] + values[n / 2]) / 2 : 0;
   free(values);
   return median;
+}
+
+double weir_summary_median(const weir_steplog *log, uint32_t first_epoch, uint32_t last_epoch,
+                           bool latency) {
+  return median_of(
+      log, first_epoch, last_epoch,
+      latency ? offsetof(weir_step_info, latency_s) : offsetof(weir_step_info, bandwidth_bytes_s));
 }
 
 /* Was one line of decisions.jsonl decided in knowledge of the network in force (both values within
@@ -173,6 +181,7 @@ static void add_phase(JsonBuilder *b, const weir_summary *s, const char *decisio
                       double bandwidth) {
   const double measured_latency = weir_summary_median(s->log, first, last, true);
   const double measured_rate = weir_summary_median(s->log, first, last, false);
+  const double goodput = median_of(s->log, first, last, offsetof(weir_step_info, goodput_bytes_s));
   const int answered = weir_summary_answered(s->log, decisions, first, last);
   json_builder_begin_object(b);
   add_text(b, "name", name);
@@ -182,6 +191,7 @@ static void add_phase(JsonBuilder *b, const weir_summary *s, const char *decisio
   add_number(b, "set_bandwidth_gbps", bandwidth * 8e-9);
   add_number(b, "measured_latency_ms", measured_latency > 0 ? measured_latency * 1e3 : NAN);
   add_number(b, "measured_bandwidth_gbps", measured_rate > 0 ? measured_rate * 8e-9 : NAN);
+  add_number(b, "measured_goodput_gbps", goodput > 0 ? goodput * 8e-9 : NAN);
   if (answered >= 0)
     add_whole(b, "answered_in_steps", answered);
   else

@@ -31,7 +31,7 @@ static weir_status add_stamp(stamps *s, double ms) {
 static weir_status read_stamps(stamps *s, const char *path) {
   FILE *file = fopen(path, "re");
   if (!file)
-    return weir_fail(WEIR_E_IO, "%s:0: cannot be opened (%s); expected a trace", path,
+    return weir_fail(WEIR_E_IO, "%s: cannot be opened (%s); expected a trace", path,
                      strerror(errno));
   char line[64];
   weir_status status = WEIR_OK;

@@ -11,7 +11,9 @@
 #include "base/base.h"
 #include "lab/capture.h"
 #include "lab/channel.h"
+#include "lab/pace.h"
 #include "lab/timings.h"
+#include "session/pace.h"
 
 /* So many steps in a row without a finite gradient, and the training is lost. */
 #define NONFINITE_MAX 10
@@ -80,6 +82,12 @@ static weir_status create_trainer(worker *w) {
   return weir_trainer_create(&w->trainer, &config, w->config->data);
 }
 
+/* Of fp32 elements. */
+static void pass(void *user, double begin_s, size_t elements) {
+  const weir_worker_config *c = ((worker *)user)->config;
+  (void)weir_pace(c->clock != NULL, begin_s, 32e-9 * (double)elements / c->scenario->codec_gbps);
+}
+
 static weir_status create_session(worker *w) {
   const weir_worker_config *c = w->config;
   weir_options options;
@@ -104,7 +112,9 @@ static weir_status create_session(worker *w) {
     options.virtual_network = weir_sim_clock_network;
     options.virtual_user = c->clock;
   }
-  return weir_session_create(&w->session, &options);
+  const weir_status status = weir_session_create(&w->session, &options);
+  if (!status && c->scenario->codec_gbps > 0) weir_session_pace(w->session, pass, w);
+  return status;
 }
 
 static weir_status forward_over(void *user) {

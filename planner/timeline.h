@@ -77,7 +77,8 @@ typedef struct weir_trace_part {
   const weir_timeline *timeline;
 } weir_trace_part;
 /* Write timelines as a trace that Chrome's about:tracing and Perfetto open: one row a server, times
- * in microseconds.  Written beside path and renamed.  WEIR_E_IO. */
+ * in microseconds.  Written beside path and renamed; what is no file (a pipe,
+ * /dev/stdout) is written to as it is.  WEIR_E_IO. */
 weir_status weir_trace_write(const weir_trace_part *parts, size_t count,
                              const weir_profile *profile, const char *path);
 /* The same of one. */

@@ -1,9 +1,11 @@
 /* Timelines as trace events (Chrome's Trace Event Format: complete events "X", metadata "M"). */
 #include <errno.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -56,12 +58,19 @@ static void events(FILE *file, const weir_timeline *timeline, size_t pid,
   }
 }
 
+/* A pipe, a terminal or a device is written to, never replaced by a file. */
+static bool is_file(const char *path) {
+  struct stat found;
+  return stat(path, &found) != 0 || S_ISREG(found.st_mode);
+}
+
 weir_status weir_trace_write(const weir_trace_part *parts, size_t count,
                              const weir_profile *profile, const char *path) {
   const size_t size = strlen(path) + sizeof ".partial";
+  const bool replace = is_file(path);
   char *partial = malloc(size);
   if (!partial) return weir_fail(WEIR_E_NOMEM, "no memory for a file name");
-  (void)snprintf(partial, size, "%s.partial", path);
+  (void)snprintf(partial, size, "%s%s", path, replace ? ".partial" : "");
   weir_status status = WEIR_OK;
   FILE *file = fopen(partial, "w");
   if (!file) {
@@ -73,9 +82,9 @@ weir_status weir_trace_write(const weir_trace_part *parts, size_t count,
   for (size_t k = 0; k < count; k++) events(file, parts[k].timeline, k + 1, profile);
   fputs("\n]}\n", file);
   const int bad = ferror(file);
-  if (fclose(file) || bad || rename(partial, path)) {
+  if (fclose(file) || bad || (replace && rename(partial, path))) {
     status = weir_fail(WEIR_E_IO, "%s: cannot be written: %s", path, strerror(errno));
-    (void)unlink(partial);
+    if (replace) (void)unlink(partial);
   }
 done:
   free(partial);

@@ -43,6 +43,21 @@ assert all(r['predicted_ms'] >= told['least_ms'] * (1 - 1e-9) for r in runs), to
 assert runs[4]['groups'] >= 1, runs
 assert told['over_one'] > 0 and told['bound_over_layers'] >= 1, told
 assert told['order_right'] <= told['order_pairs'], told
+off = max(abs(r['predicted_ms'] / r['measured_ms'] - 1) for r in runs)
+assert abs(told['off_percent'] - 100 * off) < 1e-6, (off, told)
+pairs = [(a, b) for a in runs for b in runs if a['predicted_ms'] < 0.95 * b['predicted_ms']]
+assert told['order_pairs'] == len(pairs), told
+assert told['order_right'] == sum(a['measured_ms'] < b['measured_ms'] for a, b in pairs), told
+assert abs(told['over_layers'] - runs[2]['measured_ms'] / runs[4]['measured_ms']) < 1e-9, told
+assert json.load(open(d + '/out/profile.json')) == told
+# The page is well-formed, and every bar of the pictures is one of these.
+import xml.etree.ElementTree as xml
+page = open(d + '/out/report.html').read()
+bars = [t.text for t in xml.fromstring(page[page.index('<svg'):page.index('</svg>') + 6]).iter(
+    '{http://www.w3.org/2000/svg}title')]
+assert sum('exchange of group 1, up to fc1.bias' in b for b in bars) >= 3, bars
+assert all(b.split()[0] in ('backward', 'compress', 'taken', 'exchange', 'decode') for b in bars), bars
+assert page.count('<tr><td>') == 5 and '%s</' % runs[4]['plan'] in page, page
 profile = list(csv.DictReader(open(d + '/out/profile.csv')))
 assert [(r['tensor'], int(r['numel'])) for r in profile] == [
     ('fc3.weight', 2560), ('fc3.bias', 10), ('fc2.weight', 262144), ('fc2.bias', 256),
@@ -82,8 +97,10 @@ for pid, ranks in ((1, 1), (2, 2)):
 PY
 # Slices of whole rows: 8 of fc1's 1024, 3 of fc2's 256 (98 hold at most 100352 elements); a worker of 1
 # GFLOP/s.  Backward of 16 images: 2 * 16 * (784 * 1024 + 1024 * 256 + 256 * 10) operations for the weights,
-# and 2 * 16 * (1024 * 256 + 256 * 10) for what is below: 42.63 ms, which virtual time counts.
-sed 's/^batch = 16/batch = 16\nslice = 100352\ngflops = 1/' "$dir/s.ini" > "$dir/slices.ini"
+# and 2 * 16 * (1024 * 256 + 256 * 10) for what is below: 42.63 ms, which virtual time counts.  A dense sum
+# has error feedback's pass before it and averaging behind it: 32 bits of each of 1068810 elements at 2 Gbit/s,
+# 17.1 ms each.
+sed 's/^batch = 16/batch = 16\nslice = 100352\ngflops = 1\ncodec_gbps = 2/' "$dir/s.ini" > "$dir/slices.ini"
 "$weir" profile "$dir/slices.ini" -o "$dir/slices" -n sim -p bf16:1:dense-ring -t 3 --json \
   > "$dir/json" 2> "$dir/log" || fail "profile of slices: $(tail -1 "$dir/log")"
 python3 - "$dir" <<'PY' || fail "what profile tells of slices"
@@ -99,6 +116,11 @@ assert [r['tensor'] for r in profile] == names, profile
 assert [int(r['numel']) for r in profile if 'fc1.weight' in r['tensor']] == [128 * 784] * 8, profile
 backward_ms = sum(float(r['gap_us']) for r in profile) / 1e3
 assert 42.6 < backward_ms < 80, backward_ms
+compress, comm = ({int(r['bytes']): float(r['ms']) for r in csv.DictReader(open(d + '/slices/' + name))}
+                  for name in ('compress-1.csv', 'comm-1.csv'))
+assert 17.1 < compress[4275240] < 60, compress
+# Its ring over 1 Gbit/s: 2 rounds of 1 ms and 2 * 1/2 of 2137620 bytes, 17.1 ms too.
+assert 2 + 17.1 + 17.1 < comm[4275240] < 90, comm
 whole = [r['last'] for r in csv.DictReader(open(d + '/slices/layers.csv'))]
 assert whole == ['fc3.weight', 'fc3.bias', 'fc2.weight/2', 'fc2.bias', 'fc1.weight/7', 'fc1.bias'], whole
 PY
@@ -109,6 +131,13 @@ PY
   fail "run refuses the plan"
 [ -e "$dir/run/timings-0.csv" ] && fail "timings without --profile"
 [ -e "$dir/run/profile.csv" ] && fail "profile.csv without --profile"
+
+# Held to a millionth of a percent, predictions fail: the files are there, and the exit code says so.
+"$weir" profile "$dir/s.ini" -o "$dir/held" -n sim -p topk:0.05:ag -t 4 --within 1e-6 > "$dir/table" 2> "$dir/log"
+[ $? -eq 1 ] && grep -q 'off, and .* of .* pairs are in the order predicted; expected within 1e-06 %' "$dir/log" ||
+  fail "--within 1e-6: $(tail -1 "$dir/log")"
+grep -q '^predicted within [0-9.]* % (.*); order: [0-9]* of [0-9]* pairs as predicted$' "$dir/table" &&
+  [ -s "$dir/held/report.html" ] || fail "the table: $(cat "$dir/table")"
 
 refused() {
   "$weir" "$@" > /dev/null 2> "$dir/log"
@@ -122,6 +151,9 @@ refused profile "$dir/none.ini" -o "$dir/x"
 refused profile "$dir/s.ini" -o "$dir/x" -p topk:2:ag
 refused profile "$dir/s.ini" -o "$dir/x" --turn 2
 refused profile "$dir/s.ini" -o "$dir/x" --turn many
+refused profile "$dir/s.ini" -o "$dir/x" --within 0
+refused profile "$dir/s.ini" -o "$dir/x" --within 101
+refused profile "$dir/s.ini" -o "$dir/x" --within much
 refused profile "$dir/s.ini" "$dir/s.ini" -o "$dir/x"
 refused profile "$dir/s.ini" -o "$dir/a;b"
 # shellcheck disable=SC2046

@@ -72,6 +72,7 @@ Test(report, run_report_is_whole_and_self_contained) {
   char *page = slurp("report.html");
   no_outside_world(page);
   cr_assert_eq(occurrences(page, "<svg"), 6);
+  cr_assert_eq(occurrences(page, "<svg role=\"img\" aria-label=\""), 6);
   cr_assert_eq(occurrences(page, "</svg>"), 6);
   cr_assert_eq(occurrences(page, "<tr class=\"head"), RUN_DECISIONS);
   cr_assert_eq(occurrences(page, "<details>"), RUN_DECISIONS);
@@ -110,9 +111,10 @@ Test(report, different_weights_are_said) {
 }
 
 /* One step, nothing measured, no decision, no phase. */
+/* Of a version that knew no goodput yet. */
 Test(report, smallest_run) {
   char *csv = slurp("steps.csv");
-  *strchr(csv, '\n') = 0;
+  *strstr(csv, ",goodput_gbps\n") = 0;
   char *one = g_strdup_printf("%s\n0,0,0,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,\n", csv);
   store("steps.csv", one, -1);
   store("decisions.jsonl", "", 0);
@@ -133,7 +135,7 @@ Test(report, long_run_stays_small) {
   char *csv = slurp("steps.csv");
   GString *text = g_string_new_len(csv, strchr(csv, '\n') + 1 - csv);
   for (int i = 0; i < 30000; i++)
-    g_string_append_printf(text, "%d,%d,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,%d.5,\n", i,
+    g_string_append_printf(text, "%d,%d,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,%d.5,,\n", i,
                            i / 100, i);
   store("steps.csv", text->str, (gssize)text->len);
   cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
@@ -162,8 +164,9 @@ static void spoiled(const char *name, const char *from, const char *to, const ch
 
 Test(report, bad_steps) {
   spoiled("steps.csv", "epoch,trial", "epoch,trail", "steps.csv:1:", "expected 'trial'");
-  spoiled("steps.csv", ",accuracy\n", "\n", "steps.csv:1:", "20 columns, expected 21");
-  spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,bf16", "steps.csv:2:", "20 fields");
+  spoiled("steps.csv", ",accuracy,goodput_gbps\n", "\n", "steps.csv:1:", "20 columns, expected 22");
+  spoiled("steps.csv", ",goodput_gbps\n", "\n", "steps.csv:2:", "22 fields, expected 21");
+  spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,bf16", "steps.csv:2:", "21 fields");
   spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,0,bf17", "steps.csv:2:", "codec 'bf17'");
   spoiled("steps.csv", "\n1,0,0,0,bf16,1,dense-ring", "\n1,0,0,0,bf16,1,<b>",
           "steps.csv:3:", "collective '<b>'");
@@ -187,8 +190,8 @@ Test(report, steps_that_end_or_go_back) {
   refused(WEIR_E_PARSE, "steps.csv", "no steps");
   GString *text = g_string_new_len(csv, (gssize)head);
   g_string_append(text,
-                  "0,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,5,\n"
-                  "1,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,4,\n");
+                  "0,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,5,,\n"
+                  "1,0,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,4,,\n");
   store("steps.csv", text->str, -1);
   refused(WEIR_E_PARSE, "steps.csv:3:", "goes back");
   store("steps.csv", "a\0b\n", 4);
@@ -296,6 +299,31 @@ Test(report, compare_report) {
   cr_assert(strstr(page, "0.24 ×")); /* 21 s against none:1:dense-ring's 88 s, both x 0.86 */
   cr_assert(strstr(page, "not reached"));
   cr_assert(strstr(page, "<a href=\"./run%208/report.html\">seed 1</a>"));
+  g_free(page);
+}
+
+/* Groups and bit widths are neither fixed plans nor harmful names: weir takes 21 x 0.86 s here, the
+ * one fixed plan 10 s, and groups that took 5 s are no fixed policy to be held against. */
+Test(report, comparison_of_all_kinds_of_policies) {
+  store("compare.json",
+        "{\"target_accuracy\":0.8,\"runs\":["
+        "{\"policy\":\"weir\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":18.06,"
+        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"topk:0.01:ag\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":10,"
+        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"groups:bucket=2:topk:0.01:ag\",\"seed\":1,\"status\":\"done\","
+        "\"time_to_accuracy_s\":5,\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"groups:/tmp/a folder/planned.csv\",\"seed\":1,\"status\":\"done\","
+        "\"time_to_accuracy_s\":6,\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
+        "{\"policy\":\"bits:kmeans:2.5\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":7,"
+        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]}]}",
+        -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  char *page = slurp("report.html");
+  cr_assert(strstr(page, "1.81 ×"));
+  cr_assert_null(strstr(page, "3.61 ×"));
+  cr_assert(strstr(page, "groups:bucket=2:topk:0.01:ag"));
+  cr_assert(strstr(page, "bits:kmeans:2.5"));
   g_free(page);
 }
 

@@ -1,0 +1,14 @@
+/* As if another processor computed. */
+#ifndef WEIR_LAB_PACE_H
+#define WEIR_LAB_PACE_H
+
+#include <stdbool.h>
+
+/* What the pace is measured by: weir_now_s, or in virtual time the thread's weir_thread_cpu_s. */
+double weir_pace_clock(bool virtual_time);
+/* Let what began at begin_s take so many seconds at least: what this processor is faster by is
+ * waited for (it is free meanwhile), or in virtual time passed at once.  Returns by how much it is
+ * over later than that: because the thread woke up late, or its processor was busy with others. */
+double weir_pace(bool virtual_time, double begin_s, double seconds);
+
+#endif
