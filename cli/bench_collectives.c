@@ -325,20 +325,20 @@ int weir_bench_collectives(int argc, char **argv) {
       {"peers", 0, 0, G_OPTION_ARG_STRING, &a.peers, "openmpi, openmpi-spin, gloo: in the same run",
        "LIST"},
       {"mpi-rank", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_STRING, &a.mpi_rank, "", ""},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context = g_option_context_new("- collectives between processes");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
+  const cli_help help = {
+      "weir bench collectives", NULL,
+      "Times collectives between processes of this machine and counts wrong elements; the columns\n"
+      "are those of nccl-tests.",
+      "Example: weir bench collectives --transport shm --sizes 4K,1M --peers openmpi,gloo\n"
+      "Exit codes: 0 done; 1 a rank failed or an element was wrong; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir bench collectives: %s\n", error->message);
-  } else if (argc > 1) {
-    fprintf(stderr, "weir bench collectives: unexpected argument '%s'\n", argv[1]);
-  } else if (a.mpi_rank) {
+  const gboolean parsed = cli_parse(&help, entries, &argc, &argv);
+  if (parsed && a.mpi_rank) {
     code = weir_bench_mpi_rank(a.mpi_rank);
-  } else {
+  } else if (parsed) {
     if (!a.peers) a.peers = g_strdup("");
     if (!a.collective) a.collective = g_strdup("all-reduce");
     if (!a.transport) a.transport = g_strdup("tcp,shm");

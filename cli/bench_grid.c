@@ -97,19 +97,20 @@ static weir_status shape_arrivals(int workers, double rate) {
   return status;
 }
 
-static void tell(const grid_plan *p, double seconds) {
+static void tell(const grid *g, const grid_plan *p, double seconds) {
   int measured = 0;
   for (int i = 0; i < p->ops; i++) measured += p->op[i].measured_s > 0;
   fprintf(stderr,
-          "%d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s one way, %.2f both ways, burst "
+          "shape %d of %d: %d workers, %g ms, %g Mbit/s: alpha %.3f ms, %.2f Mbit/s one way, %.2f "
+          "both ways, burst "
           "%.0f "
           "bytes, %.1f us a message, %.3f ns a byte, %.3f/%.3f ns to add one; %d of %d operations "
           "in %.0f "
           "s\n",
-          p->workers, p->shape.delay_s * 1e3, p->shape.rate_bytes_s * 8e-6, p->link.alpha * 1e3,
-          8e-6 / p->link.beta, 8e-6 / p->link.duplex_beta, p->link.burst, p->link.message_s * 1e6,
-          p->link.byte_s * 1e9, p->link.sum_s * 1e9, p->link.sums_s * 1e9, measured, p->ops,
-          seconds);
+          (int)(p - g->plan) + 1, g->worker_counts * g->shapes, p->workers, p->shape.delay_s * 1e3,
+          p->shape.rate_bytes_s * 8e-6, p->link.alpha * 1e3, 8e-6 / p->link.beta,
+          8e-6 / p->link.duplex_beta, p->link.burst, p->link.message_s * 1e6, p->link.byte_s * 1e9,
+          p->link.sum_s * 1e9, p->link.sums_s * 1e9, measured, p->ops, seconds);
 }
 
 static weir_status run_workers(void *user) {
@@ -140,7 +141,7 @@ static weir_status run_workers(void *user) {
     if (status == WEIR_OK) status = run_shape(p, topology);
     if (status != WEIR_OK) break;
     weir_grid_collect(p);
-    tell(p, weir_now_s() - begin_s);
+    tell(g, p, weir_now_s() - begin_s);
     if (g->json) weir_grid_print(p);
   }
   weir_topology_free(topology);
@@ -292,37 +293,32 @@ static int parse(const arguments *a, grid *g) {
 int weir_bench_grid(int argc, char **argv) {
   arguments a = {.budget_s = BUDGET_S};
   const GOptionEntry entries[] = {
-      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "Sizes of groups (default 4,8)", "LIST"},
-      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latencies, "One way (default 1,5,50)", "LIST"},
-      {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "Link rates (default 10,100,1000)", "LIST"},
+      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "sizes of groups (default 4,8)", "LIST"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latencies, "one way (default 1,5,50)", "LIST"},
+      {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "link rates (default 10,100,1000)", "LIST"},
       {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
        "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
-      {"clock", 0, 0, G_OPTION_ARG_STRING, &a.clock,
-       "Of User-Mode Linux: real (default); skip-idle: waiting takes no time outside; free-cpu: "
-       "and "
-       "computing none inside, so that links alone are measured (docs/scenarios.md)",
-       "CLOCK"},
+      {"clock", 0, 0, G_OPTION_ARG_STRING, &a.clock, help_clock, "CLOCK"},
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"budget-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.budget_s,
-       "Measuring a shape takes about so long: long operations are measured once or left out "
+       "measuring a shape takes about so long: long operations are measured once or left out "
        "(default 60)",
        "S"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON, a line a shape, every cell", NULL},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON, a line a shape, every cell", NULL},
       {"read", 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.files,
-       "Report what --json printed, with the predictions of this program's rows; may be repeated",
+       "report what --json printed, with the predictions of this program's rows; may be repeated",
        "FILE"},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context =
-      g_option_context_new("- cost rows against measurement on shaped links");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
+  const cli_help help = {
+      "weir bench grid", NULL,
+      "Holds Weir's cost rows against measurement on links of given latency and rate: how far "
+      "each\n"
+      "prediction is off, and what the selector's choice costs beyond the best.",
+      "A shape is one number of workers, one latency and one rate; all combinations are measured.\n"
+      "Exit codes: 0 done; 1 a shape failed; 2 bad usage or bad input."};
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir bench grid: %s\n", error->message);
-  } else if (argc > 1) {
-    fprintf(stderr, "weir bench grid: unexpected argument '%s'\n", argv[1]);
-  } else {
+  if (cli_parse(&help, entries, &argc, &argv)) {
     grid g = {.json = a.json};
     if (!a.workers) a.workers = g_strdup("4,8");
     if (!a.latencies) a.latencies = g_strdup("1,5,50");

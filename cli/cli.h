@@ -17,15 +17,33 @@ typedef struct weir_command {
   int (*run)(int argc, char **argv); /* argv[0] is "weir NAME" */
 } weir_command;
 
+/* What --help says of a command besides its options. */
+typedef struct cli_help {
+  const char *command;     /* "weir NAME"; stands before messages too */
+  const char *arguments;   /* what follows the options, such as "DIR"; NULL if nothing may, or if
+                              the options' rows say it (G_OPTION_REMAINING) */
+  const char *summary;     /* above the options */
+  const char *description; /* below them; NULL: nothing */
+} cli_help;
+
 /* What follows --help's options of a command that takes policies: those there are, then what is
  * given. The caller frees it with g_free(). */
 char *help_policies(const char *ending);
 /* Of --clock, in a table of options. */
 extern const char help_clock[];
 
-/* arguments.c: each says on stderr what is wrong and returns FALSE; command is "weir NAME". */
-gboolean cli_parse(const char *command, const GOptionEntry *entries, const char *summary,
-                   const char *description, int *argc, char ***argv);
+/* arguments.c */
+/* Takes the options out of argv.  With --help it prints the help, in lines of at most 100 columns,
+ * and ends the process.  FALSE after saying on stderr what is wrong. */
+gboolean cli_parse(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);
+/* The code to end with: WEIR_EXIT_FAILED, after a word on stderr, if what was printed got lost
+ * (a full disk), else the given one. */
+int cli_end(int code);
+/* On a terminal, how far long work has come and how long it will take if it goes on like this: one
+ * line, rewritten.  share: done so far, 0 to 1; with 1 the line is wiped out.  begin_s: when it
+ * began (weir_now_s).  Says nothing elsewhere. */
+void cli_progress(const char *what, double share, double begin_s);
+/* The others say on stderr what is wrong and return FALSE; command is "weir NAME". */
 gboolean cli_refuse(const char *command, const char *option, const char *text,
                     const char *expected);
 /* Exactly one scenario, and a folder for the results. */

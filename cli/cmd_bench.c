@@ -70,22 +70,13 @@ static void print_moo_json(const moo_result *results) {
 
 static int bench_moo(int argc, char **argv) {
   gboolean json = FALSE;
-  const GOptionEntry entries[] = {{"json", 0, 0, G_OPTION_ARG_NONE, &json, "Print JSON", NULL},
+  const GOptionEntry entries[] = {{"json", 0, 0, G_OPTION_ARG_NONE, &json, "print JSON", NULL},
                                   G_OPTION_ENTRY_NULL};
-  g_autoptr(GOptionContext) context = g_option_context_new("");
-  g_option_context_set_summary(context,
-                               "NSGA-II on five standard problems: population 100, 250 "
-                               "generations, median of 11 seeds.");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir bench moo: %s\n", error->message);
-    return WEIR_EXIT_USAGE;
-  }
-  if (argc > 1) {
-    fprintf(stderr, "weir bench moo: unexpected argument '%s'\n", argv[1]);
-    return WEIR_EXIT_USAGE;
-  }
+  const cli_help help = {
+      "weir bench moo", NULL,
+      "NSGA-II on five standard problems: population 100, 250 generations, median of 11 seeds.",
+      "Exit codes: 0 done; 1 out of memory; 2 bad usage."};
+  if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
   moo_result results[WEIR_MOO_BENCHMARKS];
   for (gsize i = 0; i < WEIR_MOO_BENCHMARKS; i++)
     if (!measure(&weir_moo_benchmarks[i], &results[i])) {

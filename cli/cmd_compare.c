@@ -5,15 +5,18 @@
 #include <string.h>
 #include <weir/weir.h>
 
+#include "base/base.h"
 #include "cli.h"
 #include "lab/compare.h"
 #include "lab/report.h"
 #include "lab/runner.h"
 
 #define SEEDS_MAX 64
-#define DEFAULT_POLICIES                                                              \
-  "none:1:dense-ring,none:1:dense-tree,lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag," \
-  "star:0.1:art-ring,star:0.01:art-tree,paper,weir"
+#define DENSE_POLICIES "none:1:dense-ring,none:1:dense-tree"
+#define SPARSE_POLICIES \
+  "lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag,star:0.1:art-ring,star:0.01:art-tree"
+#define OWN_POLICIES "paper,weir"
+#define DEFAULT_POLICIES DENSE_POLICIES "," SPARSE_POLICIES "," OWN_POLICIES
 
 static const char command[] = "weir compare";
 
@@ -25,7 +28,7 @@ static const char summary[] =
     "there are several seeds); DIR gets compare.json and report.html.\n"
     "\n"
     "Without --policies:\n"
-    "  " DEFAULT_POLICIES
+    "  " DENSE_POLICIES ",\n  " SPARSE_POLICIES ",\n  " OWN_POLICIES
     "\n"
     "\n"
     "A run that fails does not stop the others; the exit code is then 1.\n"
@@ -50,7 +53,8 @@ typedef struct compare_request {
 
 static gboolean parse_seeds(const char *text, compare_request *request) {
   char **items = g_strsplit(text, ",", -1);
-  gboolean good = TRUE;
+  gboolean good =
+      *items || cli_refuse(command, "seeds", "''", "whole numbers with commas, e.g. 1,2,3");
   for (char **item = items; *item && good; item++) {
     guint64 seed = 0;
     if (request->seed_count == SEEDS_MAX ||
@@ -79,7 +83,7 @@ static gboolean parse_request(const compare_arguments *a, compare_request *reque
       .scenario = a->rest[0], .network = a->network, .clock = a->clock, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
   for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
-  if (!*request->policies) return cli_refuse(command, "policies", "''", "policies with commas");
+  if (!*request->policies) return cli_refuse(command, "policies", "''", "policies, with commas");
   return !a->seeds || parse_seeds(a->seeds, request);
 }
 
@@ -164,15 +168,26 @@ static int finish(const compare_request *request, weir_comparison *comparison, g
   return code;
 }
 
+/* How long the rest takes is told from the runs done: policies differ, so it is a rough figure. */
+static void announce(const weir_comparison *comparison, size_t i, double begin_s) {
+  fprintf(stderr, "run %zu of %zu: %s", i + 1, comparison->count, comparison->runs[i].folder);
+  if (i) {
+    const double left_s = (weir_now_s() - begin_s) / (double)i * (double)(comparison->count - i);
+    fprintf(stderr, " (all to be done in about %d:%02d)", (int)(left_s / 60), (int)left_s % 60);
+  }
+  fputc('\n', stderr);
+}
+
 static int compare(compare_request *request, gboolean json) {
   const uint64_t one = 1;
+  const double begin_s = weir_now_s();
   weir_comparison comparison;
   weir_comparison_plan(&comparison, request->policies, request->seed_count ? request->seeds : &one,
                        request->seed_count ? request->seed_count : 1);
   int code = check_all(request, &comparison);
   weir_status status = WEIR_OK;
   for (size_t i = 0; !code && i < comparison.count && status != WEIR_E_STATE; i++) {
-    fprintf(stderr, "run %zu of %zu: %s\n", i + 1, comparison.count, comparison.runs[i].folder);
+    announce(&comparison, i, begin_s);
     status = run_one(request, &comparison.runs[i]);
   }
   if (status == WEIR_E_STATE)
@@ -196,14 +211,17 @@ int weir_cmd_compare(int argc, char **argv) {
       {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas",
        "LIST"},
       {"target", 't', 0, G_OPTION_ARG_STRING, &a.target,
-       "accuracy to reach; default: one point less than none:1:dense-ring ends with", "PERCENT"},
+       "accuracy to reach; default: one point less than none:1:dense-ring ends with, or, without "
+       "it, "
+       "than the best run",
+       "PERCENT"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print compare.json instead of the table", NULL},
       {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
       G_OPTION_ENTRY_NULL};
   g_autofree char *description = help_policies("");
   compare_request request = {.target = NAN};
   int code = WEIR_EXIT_USAGE;
-  if (cli_parse(command, entries, summary, description, &argc, &argv)) {
+  if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv)) {
     if (parse_request(&a, &request)) code = compare(&request, a.json);
   }
   g_strfreev(request.policies);

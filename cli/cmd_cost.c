@@ -167,26 +167,24 @@ static int answer(const cost_query *q, gboolean json) {
 int weir_cmd_cost(int argc, char **argv) {
   cost_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "Workers in the group", "N"},
-      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latency, "One-way latency", "MS"},
-      {"bandwidth-gbps", 0, 0, G_OPTION_ARG_STRING, &a.bandwidth, "Bandwidth of a link", "GBPS"},
-      {"bytes", 0, 0, G_OPTION_ARG_STRING, &a.bytes, "Bytes of the dense gradient", "BYTES"},
-      {"cr", 0, 0, G_OPTION_ARG_STRING, &a.cr, "Compression ratio: fraction kept", "RATIO"},
+      {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "workers in the group", "N"},
+      {"latency-ms", 0, 0, G_OPTION_ARG_STRING, &a.latency, "one-way latency", "MS"},
+      {"bandwidth-gbps", 0, 0, G_OPTION_ARG_STRING, &a.bandwidth, "bandwidth of a link", "GBPS"},
+      {"bytes", 0, 0, G_OPTION_ARG_STRING, &a.bytes, "bytes of the dense gradient", "BYTES"},
+      {"cr", 0, 0, G_OPTION_ARG_STRING, &a.cr, "compression ratio: fraction kept", "RATIO"},
       {"model", 0, 0, G_OPTION_ARG_STRING, &a.model,
        "paper (default): the published formulas; weir: this library's algorithms and true bytes",
        "MODEL"},
       {"wire", 0, 0, G_OPTION_ARG_STRING, &a.wire,
-       "With --model weir: u32-fp32, auto-fp32 (default) or auto-bf16", "FORMAT"},
+       "with --model weir: u32-fp32, auto-fp32 (default), auto-bf16 or auto-fp16", "FORMAT"},
       {"hosts", 0, 0, G_OPTION_ARG_STRING, &a.hosts,
-       "With --model weir: machines the workers share, whose links inside cost nothing (default: "
+       "with --model weir: machines the workers share, whose links inside cost nothing (default: "
        "one each)",
        "N"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context = g_option_context_new("- what each collective would cost");
-  g_option_context_set_description(
-      context,
+  static const char description[] =
       "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n"
       "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
       "  ag                       all-gather of each worker's kept elements\n"
@@ -199,17 +197,14 @@ int weir_cmd_cost(int argc, char **argv) {
       "\n"
       "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr "
       "0.1\n"
-      "Exit codes: 0 done; 2 bad usage or bad input.\n");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
+      "Exit codes: 0 done; 2 bad usage or bad input.";
+  const cli_help help = {"weir cost", NULL,
+                         "What each collective would cost on such a network: milliseconds for "
+                         "one exchange.",
+                         description};
   cost_query query = {0};
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error))
-    fprintf(stderr, "weir cost: %s\n", error->message);
-  else if (argc > 1)
-    fprintf(stderr, "weir cost: unexpected argument '%s'\n", argv[1]);
-  else
-    code = parse_query(&a, &query);
+  if (cli_parse(&help, entries, &argc, &argv)) code = parse_query(&a, &query);
   if (code == WEIR_EXIT_DONE) code = answer(&query, a.json);
   char *texts[] = {a.workers, a.latency, a.bandwidth, a.bytes, a.cr, a.model, a.wire, a.hosts};
   for (size_t i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);

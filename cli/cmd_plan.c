@@ -38,18 +38,11 @@ gboolean plan_numbers(const char *text, guint count, double *values) {
   return TRUE;
 }
 
-char *plan_arguments(const char *command, const char *summary, const char *description,
-                     const GOptionEntry *entries, int *argc, char ***argv) {
-  g_autoptr(GOptionContext) context = g_option_context_new(summary);
-  g_autoptr(GError) error = NULL;
-  g_option_context_set_description(context, description);
-  g_option_context_add_main_entries(context, entries, NULL);
-  if (!g_option_context_parse(context, argc, argv, &error))
-    fprintf(stderr, "%s: %s\n", command, error->message);
-  else if (*argc != 2)
-    fprintf(stderr, "%s: %d files: expected one; --help explains\n", command, *argc - 1);
-  else
-    return g_strdup((*argv)[1]);
+char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv) {
+  if (!cli_parse(help, entries, argc, argv)) return NULL;
+  if (*argc == 2) return g_strdup((*argv)[1]);
+  fprintf(stderr, "%s: %d files; expected one %s; see `%s --help`\n", help->command, *argc - 1,
+          help->arguments, help->command);
   return NULL;
 }
 

@@ -8,7 +8,8 @@
 #include "planner/bits.h"
 
 static const char command[] = "weir plan bits";
-static const char summary[] = "STATS.csv - how many bits each layer's gradient gets";
+static const char summary[] =
+    "Decides how many bits each layer's gradient gets: least bytes within a bound on the error.";
 static const char description[] =
     "STATS.csv has the columns layer,numel,norm,bits,bucket,bytes,error: one line for every\n"
     "measured way to quantize a layer, the lines of a layer together.  norm is the l2 norm of\n"
@@ -19,7 +20,8 @@ static const char description[] =
     "bits everywhere (at the reference bucket).  knapsack: over all lines, with a proven lower\n"
     "bound (least_bytes).  kmeans and linear: the published rankings at the reference bucket,\n"
     "with the best of all ranges of widths.  bayes: Bayesian optimization of a width that is\n"
-    "linear in the logarithms of size and norm.  uniform: 4 bits.\n";
+    "linear in the logarithms of size and norm.  uniform: 4 bits.\n"
+    "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;
 static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "bayes", "uniform"};
@@ -134,17 +136,18 @@ static int run(const char *path, const bits_arguments *a) {
 int plan_bits(int argc, char **argv) {
   bits_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"alpha", 0, 0, G_OPTION_ARG_STRING, &a.alpha, "Error allowed, in errors of 4 bits (2)",
+      {"alpha", 0, 0, G_OPTION_ARG_STRING, &a.alpha, "error allowed, in errors of 4 bits (2)",
        "ALPHA"},
-      {"bucket", 0, 0, G_OPTION_ARG_STRING, &a.bucket, "Reference bucket size (128)", "ELEMENTS"},
+      {"bucket", 0, 0, G_OPTION_ARG_STRING, &a.bucket, "reference bucket size (128)", "ELEMENTS"},
       {"keep", 0, 0, G_OPTION_ARG_STRING, &a.keep,
-       "Layers whose names hold one of these stay in full precision (bias,bn,norm)", "PATTERNS"},
+       "layers whose names hold one of these stay in full precision (bias,bn,norm)", "PATTERNS"},
       {"method", 0, 0, G_OPTION_ARG_STRING, &a.method,
        "knapsack (default), kmeans, linear, bayes or uniform", "METHOD"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autofree char *path = plan_arguments(command, summary, description, entries, &argc, &argv);
+  g_autofree char *path = plan_arguments(&(cli_help){command, "STATS.csv", summary, description},
+                                         entries, &argc, &argv);
   const int code = path ? run(path, &a) : WEIR_EXIT_USAGE;
   char *texts[] = {a.alpha, a.bucket, a.keep, a.method};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);

@@ -8,7 +8,8 @@
 #include "planner/timeline.h"
 
 static const char command[] = "weir plan fusion";
-static const char summary[] = "PROFILE.csv - which tensors to compress and send together";
+static const char summary[] =
+    "Decides which tensors to compress and send together: the fusion of least iteration time.";
 static const char description[] =
     "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order.\n"
     "\n"
@@ -22,7 +23,8 @@ static const char description[] =
     "every tensor's gap_us is part of it, the forward pass and decoding are not.  groups are\n"
     "[first,last] tensors, counted from 0 in the profile's order.  solve_ms is the time the\n"
     "search took.  least_ms is there only when a search over measured costs was cut short: no\n"
-    "fusion can be faster than that.\n";
+    "fusion can be faster than that.\n"
+    "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct fusion_arguments {
   char *compress, *comm, *compress_table, *comm_table, *trace;
@@ -138,18 +140,19 @@ done:
 int plan_fusion(int argc, char **argv) {
   fusion_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"compress-ms", 0, 0, G_OPTION_ARG_STRING, &a.compress, "Cost of compressing", "A,B"},
-      {"comm-ms", 0, 0, G_OPTION_ARG_STRING, &a.comm, "Cost of communicating", "A,B"},
+      {"compress-ms", 0, 0, G_OPTION_ARG_STRING, &a.compress, "cost of compressing", "A,B"},
+      {"comm-ms", 0, 0, G_OPTION_ARG_STRING, &a.comm, "cost of communicating", "A,B"},
       {"compress-table", 0, 0, G_OPTION_ARG_FILENAME, &a.compress_table,
-       "Measured cost of compressing instead", "FILE"},
+       "measured cost of compressing instead", "FILE"},
       {"comm-table", 0, 0, G_OPTION_ARG_FILENAME, &a.comm_table,
-       "Measured cost of communicating instead", "FILE"},
+       "measured cost of communicating instead", "FILE"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace,
-       "Write the timeline for Perfetto or about:tracing", "FILE"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+       "write the timeline for Perfetto or about:tracing", "FILE"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autofree char *path = plan_arguments(command, summary, description, entries, &argc, &argv);
+  g_autofree char *path = plan_arguments(&(cli_help){command, "PROFILE.csv", summary, description},
+                                         entries, &argc, &argv);
   const int code = path ? solve(path, &a) : WEIR_EXIT_USAGE;
   char *texts[] = {a.compress, a.comm, a.compress_table, a.comm_table, a.trace};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);

@@ -8,7 +8,8 @@
 #include "planner/timeline.h"
 
 static const char command[] = "weir plan strategy";
-static const char summary[] = "[PROFILE.csv] - how each tensor is compressed and sent";
+static const char summary[] =
+    "Decides how each tensor is compressed and sent on a cluster of machines with several workers.";
 static const char description[] =
     "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order.  With\n"
     "--list-options instead, the paths of the decision tree are printed, one a line, first task\n"
@@ -27,7 +28,8 @@ static const char description[] =
     "worse than the others that were run), exact (--exact).  --compare runs all parts to their\n"
     "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which "
     "takes no\n"
-    "more processor time than --fuse-ms).\n";
+    "more processor time than --fuse-ms).\n"
+    "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {
   gboolean list, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
@@ -239,48 +241,41 @@ int plan_strategy(int argc, char **argv) {
   strategy_arguments a = {
       .machines = 8, .per_machine = 8, .cores = 4, .fuse_ms = 1e3 * WEIR_STRATEGY_FUSE_S};
   const GOptionEntry entries[] = {
-      {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "List and count the options", NULL},
-      {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "Machines (8)", "N"},
-      {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "Workers in each (8)", "N"},
-      {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "Links inside a machine (10,1000)", "US,GBPS"},
-      {"inter", 0, 0, G_OPTION_ARG_STRING, &a.inter, "A machine's link (30,100)", "US,GBPS"},
+      {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "list and count the options", NULL},
+      {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "machines (8)", "N"},
+      {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "workers in each (8)", "N"},
+      {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "links inside a machine (10,1000)", "US,GBPS"},
+      {"inter", 0, 0, G_OPTION_ARG_STRING, &a.inter, "a machine's link (30,100)", "US,GBPS"},
       {"codec", 0, 0, G_OPTION_ARG_STRING_ARRAY, &a.codecs,
-       "A codec that may be used, up to 4 (dgc,0.02)", "NAME,RATIO"},
-      {"gpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu, "Compression on the GPU (0.05,0.05)", "A,B"},
-      {"cpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "Compression on the CPU (0.02,0.5)", "A,B"},
-      {"gpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu_back, "Decompression there", "A,B"},
-      {"cpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu_back, "Decompression there", "A,B"},
-      {"cpu-cores", 0, 0, G_OPTION_ARG_INT, &a.cores, "Cores that compress (4)", "N"},
-      {"no-gpu", 0, 0, G_OPTION_ARG_NONE, &a.no_gpu, "Never compress on the GPU", NULL},
-      {"no-cpu", 0, 0, G_OPTION_ARG_NONE, &a.no_cpu, "Never compress on the CPU", NULL},
-      {"no-flat", 0, 0, G_OPTION_ARG_NONE, &a.no_flat, "No flat communication", NULL},
-      {"no-hierarchical", 0, 0, G_OPTION_ARG_NONE, &a.no_tree, "No hierarchical communication",
+       "a codec that may be used, up to 4 (dgc,0.02)", "NAME,RATIO"},
+      {"gpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu, "compression on the GPU (0.05,0.05)", "A,B"},
+      {"cpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "compression on the CPU (0.02,0.5)", "A,B"},
+      {"gpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu_back, "decompression there", "A,B"},
+      {"cpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu_back, "decompression there", "A,B"},
+      {"cpu-cores", 0, 0, G_OPTION_ARG_INT, &a.cores, "cores that compress (4)", "N"},
+      {"no-gpu", 0, 0, G_OPTION_ARG_NONE, &a.no_gpu, "never compress on the GPU", NULL},
+      {"no-cpu", 0, 0, G_OPTION_ARG_NONE, &a.no_cpu, "never compress on the CPU", NULL},
+      {"no-flat", 0, 0, G_OPTION_ARG_NONE, &a.no_flat, "no flat communication", NULL},
+      {"no-hierarchical", 0, 0, G_OPTION_ARG_NONE, &a.no_tree, "no hierarchical communication",
        NULL},
-      {"no-indivisible", 0, 0, G_OPTION_ARG_NONE, &a.no_whole, "No indivisible schemes", NULL},
-      {"no-divisible", 0, 0, G_OPTION_ARG_NONE, &a.no_divided, "No divisible schemes", NULL},
-      {"forbid", 0, 0, G_OPTION_ARG_STRING, &a.forbid, "Routines never used", "ROUTINES"},
-      {"compressed", 0, 0, G_OPTION_ARG_NONE, &a.compressed, "At least one compression", NULL},
-      {"most-compressions", 0, 0, G_OPTION_ARG_INT, &a.most, "At most N compressions a tensor",
+      {"no-indivisible", 0, 0, G_OPTION_ARG_NONE, &a.no_whole, "no indivisible schemes", NULL},
+      {"no-divisible", 0, 0, G_OPTION_ARG_NONE, &a.no_divided, "no divisible schemes", NULL},
+      {"forbid", 0, 0, G_OPTION_ARG_STRING, &a.forbid, "routines never used", "ROUTINES"},
+      {"compressed", 0, 0, G_OPTION_ARG_NONE, &a.compressed, "at least one compression", NULL},
+      {"most-compressions", 0, 0, G_OPTION_ARG_INT, &a.most, "at most N compressions a tensor",
        "N"},
       {"plain", 0, 0, G_OPTION_ARG_STRING, &a.plain,
-       "Tensors whose names hold one of these are not compressed", "PATTERNS"},
-      {"compare", 0, 0, G_OPTION_ARG_NONE, &a.compare, "Run all crippled searches too", NULL},
-      {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "Look for the optimum, trying at most N", "N"},
-      {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "Decide groups of tensors as well", NULL},
-      {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "For no longer than this (16)", "MS"},
-      {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "Write the timeline for Perfetto", "FILE"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+       "tensors whose names hold one of these are not compressed", "PATTERNS"},
+      {"compare", 0, 0, G_OPTION_ARG_NONE, &a.compare, "run all crippled searches too", NULL},
+      {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "look for the optimum, trying at most N", "N"},
+      {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "decide groups of tensors as well", NULL},
+      {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "for no longer than this (16)", "MS"},
+      {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "write the timeline for Perfetto", "FILE"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context = g_option_context_new(summary);
-  g_autoptr(GError) error = NULL;
-  g_option_context_set_description(context, description);
-  g_option_context_add_main_entries(context, entries, NULL);
-  int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error))
-    fprintf(stderr, "%s: %s\n", command, error->message);
-  else
-    code = act(&a, argc, argv);
+  const cli_help help = {command, "[PROFILE.csv]", summary, description};
+  const int code = cli_parse(&help, entries, &argc, &argv) ? act(&a, argc, argv) : WEIR_EXIT_USAGE;
   char *texts[] = {a.intra,    a.inter,  a.gpu,   a.cpu,  a.gpu_back,
                    a.cpu_back, a.forbid, a.plain, a.trace};
   for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);

@@ -213,35 +213,29 @@ static int run(const arguments *a) {
 int weir_cmd_probe(int argc, char **argv) {
   arguments a = {.rank = -1, .ranks = -1, .timeout_s = 30};
   const GOptionEntry entries[] = {
-      {"serve", 0, 0, G_OPTION_ARG_STRING, &a.serve, "Wait for the other host here",
+      {"serve", 0, 0, G_OPTION_ARG_STRING, &a.serve, "wait for the other host here",
        "[ADDRESS:]PORT"},
-      {"connect", 0, 0, G_OPTION_ARG_STRING, &a.connect, "The host that serves", "HOST:PORT"},
+      {"connect", 0, 0, G_OPTION_ARG_STRING, &a.connect, "the host that serves", "HOST:PORT"},
       {"rendezvous", 0, 0, G_OPTION_ARG_STRING, &a.rendezvous,
-       "More than two hosts: where rank 0 listens", "HOST:PORT"},
-      {"rank", 0, 0, G_OPTION_ARG_INT, &a.rank, "With --rendezvous: this host's number", "R"},
-      {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "With --rendezvous: how many hosts", "N"},
-      {"bind", 0, 0, G_OPTION_ARG_STRING, &a.bind, "Local address to use", "ADDRESS"},
-      {"job", 0, 0, G_OPTION_ARG_STRING, &a.job, "Others' probes are refused (default: probe)",
+       "more than two hosts: where rank 0 listens", "HOST:PORT"},
+      {"rank", 0, 0, G_OPTION_ARG_INT, &a.rank, "with --rendezvous: this host's number", "R"},
+      {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "with --rendezvous: how many hosts", "N"},
+      {"bind", 0, 0, G_OPTION_ARG_STRING, &a.bind, "local address to use", "ADDRESS"},
+      {"job", 0, 0, G_OPTION_ARG_STRING, &a.job, "others' probes are refused (default: probe)",
        "NAME"},
-      {"timeout-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.timeout_s, "Longest wait (default 30)", "S"},
-      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "Print JSON", NULL},
+      {"timeout-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.timeout_s, "longest wait (default 30)", "S"},
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
-  g_autoptr(GOptionContext) context = g_option_context_new("- latency and bandwidth between hosts");
-  g_option_context_set_description(
-      context,
+  const cli_help help = {
+      "weir probe", NULL, "Finds the latency and bandwidth between hosts, as a session does.",
       "On one host:   weir probe --serve 7700\n"
       "on the other:  weir probe --connect HOST:7700\n"
+      "Hosts meet as a session's ranks do: off the loopback, WEIR_SECRET has to be set on all.\n"
       "alpha is the one-way latency; the rate counts packet headers, as traffic control does.\n"
-      "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage.\n");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
+      "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir probe: %s\n", error->message);
-  } else if (argc > 1) {
-    fprintf(stderr, "weir probe: unexpected argument '%s'\n", argv[1]);
-  } else {
+  if (cli_parse(&help, entries, &argc, &argv)) {
     if (!a.job) a.job = g_strdup("probe");
     code = settle(&a);
     if (code == WEIR_EXIT_DONE) code = run(&a);

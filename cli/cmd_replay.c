@@ -145,25 +145,17 @@ int weir_cmd_replay(int argc, char **argv) {
   g_autofree char *steps = NULL;
   gboolean json = FALSE;
   const GOptionEntry entries[] = {{"steps", 0, 0, G_OPTION_ARG_FILENAME, &steps,
-                                   "Steps to compare the predictions with", "steps.csv"},
-                                  {"json", 0, 0, G_OPTION_ARG_NONE, &json, "Print JSON", NULL},
+                                   "steps to compare the predictions with", "FILE"},
+                                  {"json", 0, 0, G_OPTION_ARG_NONE, &json, "print JSON", NULL},
                                   G_OPTION_ENTRY_NULL};
-  g_autoptr(GOptionContext) context = g_option_context_new("DIR|decisions.jsonl");
-  g_option_context_set_summary(
-      context,
+  const cli_help help = {
+      "weir replay", "DIR|decisions.jsonl",
       "Makes every decision of a run again from what it knew, compares it with what was\n"
       "chosen then, and states its regret: how much more progress per second the best\n"
-      "candidate promised.");
-  g_option_context_set_description(
-      context,
+      "candidate promised.",
       "Given a folder, its steps.csv is read too where there is one.\n"
-      "Exit codes: 0 all come out the same; 1 one or more differ; 2 bad usage or bad input.\n");
-  g_option_context_add_main_entries(context, entries, NULL);
-  g_autoptr(GError) error = NULL;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir replay: %s\n", error->message);
-    return WEIR_EXIT_USAGE;
-  }
+      "Exit codes: 0 all come out the same; 1 one or more differ; 2 bad usage or bad input."};
+  if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
   if (argc != 2) {
     fprintf(stderr, "weir replay: expected one run's folder or its decisions.jsonl\n");
     return WEIR_EXIT_USAGE;

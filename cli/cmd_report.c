@@ -21,19 +21,15 @@ static int exit_code(weir_status status) {
 }
 
 int weir_cmd_report(int argc, char **argv) {
-  GOptionContext *context = g_option_context_new("DIR");
-  g_option_context_set_summary(
-      context, "Write DIR/report.html again from what `weir run` or `weir compare` left in DIR.");
-  g_option_context_set_description(
-      context,
-      "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with "
-      "gnuplot.\nExit codes: 0 written, 1 drawing failed, 2 bad usage or bad input.\n");
-  GError *error = NULL;
+  const cli_help help = {
+      "weir report", "DIR",
+      "Write DIR/report.html again from what `weir run` or `weir compare` left in DIR.",
+      "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with gnuplot.\n"
+      "Exit codes: 0 written; 1 drawing failed; 2 bad usage or bad input."};
+  const GOptionEntry entries[] = {G_OPTION_ENTRY_NULL};
+  if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
   int code = WEIR_EXIT_USAGE;
-  if (!g_option_context_parse(context, &argc, &argv, &error)) {
-    fprintf(stderr, "weir report: %s\n", error->message);
-    g_error_free(error);
-  } else if (argc != 2) {
+  if (argc != 2) {
     fprintf(stderr, "weir report: expected one directory; see `weir report --help`\n");
   } else {
     const gboolean compare = !holds(argv[1], "summary.json") && holds(argv[1], "compare.json");
@@ -45,6 +41,5 @@ int weir_cmd_report(int argc, char **argv) {
     else
       printf("%s/report.html\n", argv[1]);
   }
-  g_option_context_free(context);
   return code;
 }

@@ -105,7 +105,8 @@ int weir_cmd_run(int argc, char **argv) {
       G_OPTION_ENTRY_NULL};
   g_autofree char *description = help_policies(exit_codes);
   int code = WEIR_EXIT_USAGE;
-  if (cli_parse(command, entries, summary, description, &argc, &argv)) code = check_and_run(&a);
+  if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv))
+    code = check_and_run(&a);
   g_free(a.out);
   g_free(a.policy);
   g_free(a.network);

@@ -1,5 +1,6 @@
 /* What several sub-commands say in their --help. */
 #include <glib.h>
+#include <string.h>
 #include <weir/plan.h>
 
 #include "cli.h"
@@ -14,11 +15,69 @@ static gboolean fit(uint32_t codec, uint32_t collective, double cr) {
   return weir_plan_check(&plan) == WEIR_OK;
 }
 
+/* Does the codec go with the collective, at any ratio? */
+static gboolean goes(uint32_t codec, uint32_t collective) {
+  gboolean any = fit(codec, collective, 1.0);
+  for (unsigned bits = 1; bits <= 16 && !any; bits++) any = fit(codec, collective, bits / 32.0);
+  return any;
+}
+
 /* What the codec's ratio is. */
-static const char *ratio(uint32_t codec, uint32_t collective) {
+static const char *ratio(uint32_t codec) {
   if (codec == WEIR_CODEC_POWERSGD) return "   (CR: the rank, 1 to 64)";
+  uint32_t collective = 0;
+  while (collective + 1 < WEIR_COLL_COUNT && !goes(codec, collective)) collective++;
   if (!fit(codec, collective, 1.0)) return "   (CR: bits an element / 32)";
-  return fit(codec, collective, 0.3) ? "" : "   (CR 1)";
+  return fit(codec, collective, 0.3) ? "" : "   (CR: 1)";
+}
+
+static gboolean alike(uint32_t a, uint32_t b) {
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+    if (goes(a, c) != goes(b, c)) return FALSE;
+  return !strcmp(ratio(a), ratio(b));
+}
+
+/* Names of collectives that begin so, shortened where a codec goes with all of them. */
+static const char *const families[] = {"dense-", "art-"};
+
+static const char *family_of(uint32_t collective) {
+  for (gsize f = 0; f < G_N_ELEMENTS(families); f++)
+    if (g_str_has_prefix(weir_collective_name(collective), families[f])) return families[f];
+  return NULL;
+}
+
+static gboolean whole(uint32_t codec, const char *family) {
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+    if (family_of(c) == family && !goes(codec, c)) return FALSE;
+  return family != NULL;
+}
+
+/* A line for all codecs that go with the same collectives at the same ratios; the first of them. */
+static void add_codecs(GString *text, uint32_t first) {
+  for (uint32_t codec = 0; codec < first; codec++)
+    if (alike(codec, first)) return;
+  g_string_append(text, "     ");
+  for (uint32_t codec = first; codec < WEIR_CODEC_COUNT; codec++)
+    if (alike(codec, first)) g_string_append_printf(text, " %s", weir_codec_name(codec));
+  g_string_append(text, ":");
+  const char *said = NULL;
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
+    const char *family = whole(first, family_of(c)) ? family_of(c) : NULL;
+    if (!goes(first, c) || (family && family == said)) continue;
+    g_string_append_printf(text, " %s%s", family ? family : weir_collective_name(c),
+                           family ? "*" : "");
+    if (family) said = family;
+  }
+  g_string_append_printf(text, "%s\n", ratio(first));
+}
+
+static void add_families(GString *text) {
+  for (gsize f = 0; f < G_N_ELEMENTS(families); f++) {
+    g_string_append_printf(text, "      %s* is one of", families[f]);
+    for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+      if (family_of(c) == families[f]) g_string_append_printf(text, " %s", weir_collective_name(c));
+    g_string_append(text, "\n");
+  }
 }
 
 char *help_policies(const char *ending) {
@@ -32,26 +91,20 @@ char *help_policies(const char *ending) {
       "times that\n"
       "    of 4 bits; METHOD knapsack (default), kmeans, linear, bayes or uniform\n"
       "  fixed:CODEC:CR:COLLECTIVE[:WIRE]   always the same; \"fixed:\" may be left out\n"
+      "    for example fixed:star:0.01:art-tree or fixed:none:1:dense-ring\n"
       "  groups:GROUPS   always the same groups of tensors, exchanged while the backward pass goes "
       "on:\n"
-      "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place\n"
-      "    CR is the fraction of the gradient that is kept, in (0, 1].  What goes together:\n");
-  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
-    g_string_append_printf(text, "      %-15s", weir_codec_name(codec));
-    const char *says = "";
-    for (uint32_t collective = 0; collective < WEIR_COLL_COUNT; collective++) {
-      gboolean any = fit(codec, collective, 1.0);
-      for (unsigned bits = 1; bits <= 16 && !any; bits++) any = fit(codec, collective, bits / 32.0);
-      if (!any) continue;
-      g_string_append_printf(text, " %s", weir_collective_name(collective));
-      says = ratio(codec, collective);
-    }
-    g_string_append_printf(text, "%s\n", says);
-  }
-  g_string_append(text, "    WIRE, how kept elements are written:");
+      "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place; PLAN as after\n"
+      "    \"fixed:\"\n"
+      "\n"
+      "CR is the fraction of the gradient that is kept, in (0, 1], where nothing else is said.\n"
+      "Codecs, and the collectives they go with:\n");
+  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) add_codecs(text, codec);
+  add_families(text);
+  g_string_append(text, "WIRE, how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
-  g_string_append(text, "\n    for example fixed:star:0.01:art-tree or fixed:none:1:dense-ring\n");
+  g_string_append(text, "\n");
   g_string_append(text, ending);
   return g_string_free(text, FALSE);
 }

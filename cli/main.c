@@ -28,27 +28,35 @@ static void usage(FILE *to) {
           WEIR_VERSION);
   for (const weir_command *c = commands; c->name; c++)
     fprintf(to, "  %-8s %s\n", c->name, c->summary);
+  fputs("\nExit codes: 0 done; 1 the run failed or was interrupted; 2 bad usage or bad input.\n",
+        to);
 }
 
 int main(int argc, char **argv) {
+  static char help[] = "--help";
   if (argc < 2) {
     usage(stderr);
     return WEIR_EXIT_USAGE;
   }
+  /* `weir help NAME...` is `weir NAME... --help`. */
+  if (!strcmp(argv[1], "help") && argc > 2) {
+    memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
+    argv[argc - 1] = help;
+  }
   if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
     usage(stdout);
-    return WEIR_EXIT_DONE;
+    return cli_end(WEIR_EXIT_DONE);
   }
   if (!strcmp(argv[1], "--version")) {
     puts("weir " WEIR_VERSION);
-    return WEIR_EXIT_DONE;
+    return cli_end(WEIR_EXIT_DONE);
   }
   for (const weir_command *c = commands; c->name; c++)
     if (!strcmp(argv[1], c->name)) {
       char name[64];
       (void)snprintf(name, sizeof name, "weir %s", c->name);
       argv[1] = name;
-      return c->run(argc - 1, argv + 1);
+      return cli_end(c->run(argc - 1, argv + 1));
     }
   fprintf(stderr, "weir: unknown command '%s'; `weir --help` lists them\n", argv[1]);
   return WEIR_EXIT_USAGE;

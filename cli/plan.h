@@ -6,6 +6,8 @@
 #include <json-glib/json-glib.h>
 #include <weir/status.h>
 
+#include "cli.h"
+
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */
 int plan_bits(int argc, char **argv);
 int plan_fusion(int argc, char **argv);
@@ -20,8 +22,7 @@ int plan_failed(const char *command, weir_status status);
 gboolean plan_numbers(const char *text, guint count, double *values);
 /* Parse entries and take exactly one further argument, the input file.  NULL after a message;
  * g_free it. */
-char *plan_arguments(const char *command, const char *summary, const char *description,
-                     const GOptionEntry *entries, int *argc, char ***argv);
+char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);
 /* Ends the builder's object and prints it on one line. */
 void plan_print(JsonBuilder *builder);
 void plan_number(JsonBuilder *builder, const char *name, double value);

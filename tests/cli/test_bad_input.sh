@@ -81,7 +81,7 @@ edited "an empty file" 1 "the file ends without \[scenario\]" 'd'
 edited "CR of zero in the file" 3 "fixed:lwtopk:0:ag" 's/^bandwidth_scale.*/policy = fixed:lwtopk:0:ag/'
 
 good >good.ini
-refused "a folder for a scenario" "$work:0: " run "$work" --out out
+refused "a folder for a scenario" "$work: cannot be read" run "$work" --out out
 head -c 65536 /dev/urandom >noise
 refused "no text" "noise:[0-9]+: " run noise --out out
 refused "no such scenario" "nowhere\.ini" run nowhere.ini --out out
@@ -108,6 +108,7 @@ refused "seed no number" "seed -1" run good.ini --seed -1 --out out
 refused "a bad policy of many" "policy warp" compare good.ini --policies weir,warp --network sim --out out
 refused "a policy twice" "weir would be run twice" compare good.ini --policies weir,paper,weir --network sim --out out
 refused "no policies" "policies ''" compare good.ini --policies "" --network sim --out out
+refused "no seeds" "seeds '' is not allowed" compare good.ini --seeds "" --out out
 refused "bad seeds" "seeds 1,x" compare good.ini --seeds 1,x --out out
 refused "bad target" "target 101" compare good.ini --target 101 --out out
 

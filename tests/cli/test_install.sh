@@ -25,6 +25,7 @@ PKG_CONFIG_PATH=$(dirname "$(find "$folder/prefix" -name weir.pc)")
 library=$(dirname "$PKG_CONFIG_PATH")
 [[ $("$folder/prefix/bin/weir" --version) == "weir $(pkg-config --modversion weir)" ]] ||
   fail "the command and weir.pc disagree about the version"
+[[ -s $folder/prefix/share/man/man1/weir.1 ]] || fail "no manual page"
 
 # Only the public API leaves the shared library.
 nm -D --defined-only "$library/libweir.so" | awk '{print $3}' | grep '^weir_' | sort >"$folder/exported"

@@ -1,0 +1,82 @@
+#!/usr/bin/env bash
+# SIGINT and SIGTERM in the midst of `weir run` and `weir compare`: they end soon, with 1, and say so;
+# no process and no half-written result is left, and what a comparison had finished is kept.
+set -u
+weir=$1 source=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+[ -d /usr/share/datasets/fashion-mnist ] || { echo "no data set"; exit 77; }
+failures=0
+fail() {
+  echo "FAILED: $*: $(tail -3 "$work/errors")"
+  failures=$((failures + 1))
+}
+
+# Long enough to be interrupted anywhere.
+sed -e 's/^steps_per_epoch = .*/steps_per_epoch = 400/' "$source/scenarios/demo.ini" >"$work/long.ini"
+# One run that ends, and many that do not.
+sed -e '/^\[phase/,$d' -e 's/^epochs = .*/epochs = 1/' -e '/^decay_epochs/d' \
+  -e 's/^steps_per_epoch = .*/steps_per_epoch = 3/' "$source/scenarios/demo.ini" >"$work/short.ini"
+printf '[phase one]\nepochs = 1\nlatency_ms = 1\nbandwidth_gbps = 10\n' >>"$work/short.ini"
+
+# until REGEX FILE: at most a minute, or until the command has ended.
+until_said() {
+  for _ in $(seq 600); do
+    grep -Eq "$1" "$2" 2>/dev/null && return 0
+    kill -0 "$pid" 2>/dev/null || return 1
+    sleep 0.1
+  done
+  return 1
+}
+all_gone() { # whatever was given a file of this test's
+  for _ in $(seq 50); do
+    ps -eo args= | grep -F "$work/" | grep -Fq -- --network || return 0
+    sleep 0.1
+  done
+  return 1
+}
+
+# Its code; a minute is far more than any of it takes.
+ends_soon() {
+  for _ in $(seq 600); do
+    kill -0 "$pid" 2>/dev/null || break
+    sleep 0.1
+  done
+  kill -0 "$pid" 2>/dev/null && kill -KILL "$pid"
+  wait "$pid"
+  code=$?
+}
+
+for signal in INT TERM; do
+  "$weir" run "$work/long.ini" --network sim --out "$work/run-$signal" \
+    >"$work/out" 2>"$work/errors" &
+  pid=$!
+  # The workers are in a child, which exists once all input has been found good.
+  for _ in $(seq 600); do
+    [ -n "$(ps -o pid= --ppid "$pid")" ] && break
+    sleep 0.1
+  done
+  sleep 1
+  kill -s $signal "$pid" || fail "$signal: the run had ended"
+  ends_soon
+  [ $code -eq 1 ] || fail "$signal: the run ended with $code"
+  grep -q "weir run: .*interrupted" "$work/errors" || fail "$signal: no word"
+  all_gone || fail "$signal: a process is left"
+  left=$(ls -A "$work/run-$signal" 2>/dev/null)
+  [ -z "$left" ] || fail "$signal: left behind: $left"
+done
+
+policies=none:1:dense-ring
+for step in $(seq 40); do policies+=,lwtopk:0.$((100 + step)):ag; done
+"$weir" compare "$work/short.ini" --network sim --policies $policies --out "$work/compared" \
+  >"$work/out" 2>"$work/errors" &
+pid=$!
+until_said '^run 3 of 41' "$work/errors" || fail "the comparison does not come to its third run"
+kill -s TERM "$pid"
+ends_soon
+[ $code -ne 0 ] || fail "the comparison ended with 0" # 1, or the signal's between two runs
+all_gone || fail "the comparison left a process"
+[ -s "$work/compared/none-1-dense-ring/summary.json" ] || fail "the first run's results are gone"
+[ ! -e "$work/compared/compare.json" ] || fail "an interrupted comparison is called done"
+[ -z "$(find "$work/compared" -name '*.tmp*')" ] || fail "half-written: $(find "$work/compared" -name '*.tmp*')"
+[ $failures -eq 0 ]
