@@ -8,17 +8,13 @@ failed=0
 check() { # WHAT EXPECTED GOT
   [ "$2" = "$3" ] || { echo "FAILED: $1: expected '$2', got '$3'"; failed=1; }
 }
-within() { # WHAT VALUE LOW HIGH
-  awk -v v="$2" -v l="$3" -v h="$4" 'BEGIN { exit !(v != "" && v >= l && v <= h) }' ||
-    { echo "FAILED: $1: '$2' is not in $3 .. $4"; failed=1; }
-}
 
 if [ "${WEIR_INSIDE:-}" != 1 ]; then
   if ldd "$tools/link_tool" | grep -q -e libasan -e libtsan; then
     echo "skipped: programs built with a sanitizer cannot run inside User-Mode Linux"
     exit 77
   fi
-  out=$("$tools/uml_exec" -t 200 env WEIR_INSIDE=1 bash "$(realpath "$0")" "$(realpath "$1")" "$2")
+  out=$("$tools/uml_exec" -t 500 env WEIR_INSIDE=1 bash "$(realpath "$0")" "$(realpath "$1")" "$2")
   code=$?
   echo "$out"
   [ $code = 77 ] && echo "skipped: User-Mode Linux is not to be had here"
@@ -52,32 +48,58 @@ set_both() { # MBIT_S DELAY_MS
 a "$tools/link_tool" probe; check "probe" 0 $?
 check "nothing is set at first" 1 "$(a "$tools/link_tool" read va >/dev/null 2>&1; echo $?)"
 
-# Mbit/s, ms, bytes of the bursts; rate and delay are within 10 % of what was set.  Payload is
-# 1448/1514 of what htb counts; the round trip is twice the delay, and the tool's own four system
-# calls of some 60 us each.
-inside() { awk -v v="$1" -v l="$2" -v h="$3" 'BEGIN { exit !(v != "" && v >= l && v <= h) }'; }
+# What is set is what a link does: payload within 10 % of the rate (1448/1514 of what htb counts is
+# payload), the round trip at least twice the delay and at most 10 % more than that beside what it
+# takes with nothing set.  A machine that is busy with other things stops this kernel for milliseconds
+# at a time, which slows bursts down: so the fastest of them must come up to the rate, and the median
+# must not exceed it.  Where even an unshaped burst is no half faster than the rate, a setting is left
+# untold and says so; two must be told, or the test has shown nothing.
+at_least() { awk -v v="$1" -v l="$2" 'BEGIN { exit !(v != "" && v >= l) }'; }
+times() { awk -v a="$1" -v b="$2" 'BEGIN { print a * b }'; }
+round_trip() { a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1; } # the smallest
+told=0
+try_setting() { # RATE DELAY BYTES: 0 it does what was set, 1 it does not, 2 cannot tell
+  local plain plain_rtt low high longest rates fastest
+  a "$tools/link_tool" clear va && b "$tools/link_tool" clear vb || return 1
+  plain=$(median 33554432 3) # long enough to be timed
+  plain_rtt=$(round_trip)
+  set_both "$1" "$2"
+  median "$3" 5 >/dev/null # the window grows
+  rates=$(a "$tools/link_tool" burst 10.1.0.2 7000 "$3" 15)
+  got=$(sed -n 's/^median //p' <<<"$rates")
+  fastest=$(grep -v median <<<"$rates" | tr ' ' '\n' | sort -g | tail -n 1)
+  rtt=$(round_trip)
+  low=$(times "$1" 0.8608) high=$(times "$1" 1.052)
+  longest=$(awk -v d="$2" -v p="$plain_rtt" 'BEGIN { print 2.2 * d + p }')
+  seen="$got, at most $fastest Mbit/s of payload ($low to $high; unshaped $plain), round trip $rtt ms"
+  seen+=" ($(times "$2" 2) to $longest; unshaped $plain_rtt)"
+  at_least "$high" "$got" && at_least "$rtt" "$(times "$2" 2)" || return 1
+  at_least "$fastest" "$low" && at_least "$longest" "$rtt" && return 0
+  at_least "$plain" "$(times "$1" 1.5)" && return 1
+  return 2
+}
 while read -r rate delay bytes; do
-  set_both "$rate" "$delay"
-  median "$bytes" 5 >/dev/null # the window grows
-  low=$(awk "BEGIN { print $rate * 1448 / 1514 * 0.9 }")
-  high=$(awk "BEGIN { print $rate * 1448 / 1514 * 1.1 }")
-  longest=$(awk "BEGIN { print 2.2 * $delay + 0.2 }")
+  worst=1
   for try in 1 2 3 4 5; do # a machine that is busy with other things spoils one, not five
-    got=$(median "$bytes" 7)
-    rtt=$(a "$tools/link_tool" echo 10.1.0.2 7000 15 | cut -d' ' -f1)
-    inside "$got" "$low" "$high" && inside "$rtt" "$(awk "BEGIN { print 2 * $delay }")" "$longest" &&
-      break
+    try_setting "$rate" "$delay" "$bytes"
+    case $? in
+    0) worst=0 && break ;;
+    2) worst=2 ;;
+    esac
   done
-  within "rate at $rate Mbit/s, $delay ms" "$got" "$low" "$high"
-  within "round trip at $rate Mbit/s, $delay ms" "$rtt" "$(awk "BEGIN { print 2 * $delay }")" \
-    "$longest"
-  echo "set $rate Mbit/s $delay ms: $got Mbit/s of payload, round trip $rtt ms, try $try"
+  echo "set $rate Mbit/s $delay ms: $seen, try $try"
+  case $worst in
+  0) told=$((told + 1)) ;;
+  1) echo "FAILED: $rate Mbit/s, $delay ms" && failed=1 ;;
+  2) echo "not told: this kernel is too busy to carry $rate Mbit/s" ;;
+  esac
 done <<END
 500 1 4000000
 50 50 1000000
 50 1 262144
 1250 1 4000000
 END
+at_least "$told" 2 || { echo "FAILED: only $told settings could be told"; failed=1; }
 
 # A live change, in the middle of a transfer: nothing queued is dropped.
 set_both 50 10
