@@ -60,7 +60,6 @@ typedef struct feed {
 } feed;
 
 static void feed_block(const feed *f, size_t at, size_t count, weir_moments *moments) {
-  float held[BLOCK];
   float *const e = f->e + at;
   switch (f->kind) {
     case FEED_COPY:
@@ -71,11 +70,7 @@ static void feed_block(const feed *f, size_t at, size_t count, weir_moments *mom
       memset(e, 0, count * sizeof *e);
       weir_ef_accumulate(f->g + at, e, e, count, moments);
       break;
-    case FEED_KEEP:
-      memcpy(held, e, count * sizeof *e);
-      weir_ef_accumulate(f->g + at, held, e, count, moments);
-      memcpy(f->old + at, held, count * sizeof *e);
-      break;
+    case FEED_KEEP: weir_ef_exchange(f->g + at, e, f->old + at, count, moments); break;
   }
 }
 

@@ -133,6 +133,8 @@ void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir
 /* The same bits, with the context's threads. */
 void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
                            size_t n, weir_moments *moments);
+/* e = g + r where r was, and r where old is, which may be g; moments as above. */
+void weir_ef_exchange(const float *g, float *r, float *old, size_t n, weir_moments *moments);
 /* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r
  * and e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
  * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index

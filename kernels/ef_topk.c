@@ -1,11 +1,8 @@
-/* Error feedback and exact top-k in one pass over memory: while e = g + r is written block by
- * block, and still in the first cache, what reaches a floor estimated beforehand from a sample of g
- * + r is collected.  The k largest are then found among the few collected; a floor that misleads is
- * found out, and the search runs over e as always. */
+/* Error feedback and exact top-k in one pass over memory: while e = g + r is made, and still in
+ * registers, what reaches a floor estimated beforehand from a sample of g + r is listed.  The k
+ * largest are then found among the few collected; a floor that misleads is found out, and the
+ * search runs over e as always. */
 #include "kernels/internal.h"
-
-/* Elements whose g, r and e are in the first cache together. */
-#define BLOCK ((size_t)2048)
 
 static void sample_sum(const float *const *g, const weir_layout *layout, const float *r,
                        float *sample) {
@@ -21,27 +18,25 @@ static void sample_sum(const float *const *g, const weir_layout *layout, const f
   }
 }
 
-/* e = g + r with its moments; returns how many elements were collected, SIZE_MAX: too many. */
-static size_t accumulate(weir_codec_context *context, const float *const *g,
-                         const weir_layout *layout, const float *r, float *e, weir_moments *moments,
-                         uint32_t floor_bits, size_t room) {
-  size_t found = 0;
+/* e = g + r with its moments, and the list of candidates (NULL: none). */
+static void accumulate(const float *const *g, const weir_layout *layout, const float *r, float *e,
+                       weir_moments *moments, weir_candidates *list) {
+  const bool large = layout->offset[layout->tensors] >= WEIR_STREAM_LEAST && e != r;
   for (size_t t = 0; t < layout->tensors; t++) {
-    size_t first = layout->offset[t];
-    size_t end = layout->offset[t + 1];
-    for (size_t at = first; at < end; at += BLOCK) {
-      size_t part = end - at < BLOCK ? end - at : BLOCK;
-      weir_cpu()->accumulate(g[t] + (at - first), r + at, e + at, part, moments);
-      if (found == SIZE_MAX || room == 0) {
-        continue;
-      }
-      size_t more =
-          weir_cpu()->compact(e + at, part, floor_bits, (uint32_t)at, context->magnitude + found,
-                              context->position + found, room - found);
-      found = more != SIZE_MAX ? found + more : SIZE_MAX;
-    }
+    const size_t at = layout->offset[t];
+    const bool stream = large && (uintptr_t)(e + at) % 64 == 0 && e + at != g[t];
+    weir_cpu()->feed(&(weir_feeding){.g = g[t],
+                                     .r = r + at,
+                                     .e = e + at,
+                                     .n = layout->offset[t + 1] - at,
+                                     .list = list,
+                                     .base = (uint32_t)at,
+                                     .stream = stream},
+                     moments);
   }
-  return found;
+  if (large) {
+    weir_cpu()->drain();
+  }
 }
 
 weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
@@ -63,13 +58,16 @@ weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
   if (status != WEIR_OK) {
     return status;
   }
-  size_t count =
-      accumulate(context, g, layout, r, e, moments, floor_bits, listable ? context->capacity : 0);
+  weir_candidates list = {.floor_bits = floor_bits,
+                          .magnitude = context->magnitude,
+                          .position = context->position,
+                          .capacity = context->capacity};
+  accumulate(g, layout, r, e, moments, listable ? &list : NULL);
   if (moments->nonfinite > 0) {
     return WEIR_OK;
   }
   if (listable) {
-    weir_found found = weir_list_conclude(context, e, n, kept, floor_bits, count);
+    weir_found found = weir_list_conclude(context, e, n, kept, floor_bits, list.count);
     weir_emit_found(context, e, n, kept, &found, 0, index);
   } else {
     status = weir_topk_indices(context, e, n, kept, 0, index);

@@ -70,6 +70,10 @@ typedef struct weir_found {
 weir_status weir_search(weir_codec_context *context, const float *e, size_t n, size_t k,
                         weir_found *out);
 
+/* Elements from which on a gradient is written past the caches: it would not be found
+ * there again. */
+#define WEIR_STREAM_LEAST ((size_t)4 << 20)
+
 /* The parts of weir_search, for who fills the short list on another pass's way: when it is worth a
  * list, with WEIR_SAMPLE sampled elements in context->magnitude, the floor of the list and room for
  * it; then what follows from the list of count elements (SIZE_MAX: they were too many). */

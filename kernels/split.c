@@ -24,7 +24,8 @@ static void feed_part(void *argument, size_t part) {
   feed *f = argument;
   size_t at = part_begin(f->n, part, f->parts);
   size_t count = part_begin(f->n, part + 1, f->parts) - at;
-  weir_cpu()->accumulate(f->g + at, f->r + at, f->e + at, count, &f->moments[part]);
+  weir_cpu()->feed(&(weir_feeding){.g = f->g + at, .r = f->r + at, .e = f->e + at, .n = count},
+                   &f->moments[part]);
 }
 
 void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
@@ -40,6 +41,10 @@ void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const fl
 
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
   weir_ef_accumulate_in(NULL, g, r, e, n, moments);
+}
+
+void weir_ef_exchange(const float *g, float *r, float *old, size_t n, weir_moments *moments) {
+  weir_cpu()->feed(&(weir_feeding){.g = g, .r = r, .e = r, .old = old, .n = n}, moments);
 }
 
 /* --- candidates ------------------------------------------------------------------------------- */

@@ -5,10 +5,6 @@
 
 #define BLOCK ((size_t)64) /* masks at a time: their values are still in the first cache */
 
-/* Elements from which on a gradient is written past the caches: it would not be found
- * there again. */
-#define STREAM_LEAST ((size_t)4 << 20)
-
 typedef struct spread {
   const weir_wire_parts *message;
   float *to;
@@ -25,7 +21,7 @@ static spread spread_to(const weir_wire_parts *message, float *to, bool add) {
                   .n = n,
                   .lead = (unsigned)((uintptr_t)to / sizeof *to % 16),
                   .add = add,
-                  .stream = !add && n >= STREAM_LEAST};
+                  .stream = !add && n >= WEIR_STREAM_LEAST};
 }
 
 /* Fewer than a mask's elements, at either end. */

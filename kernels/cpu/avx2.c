@@ -60,34 +60,6 @@ TARGET static inline void store_lanes(const lanes *from, double lane[WEIR_LANES]
   }
 }
 
-TARGET static void accumulate(const float *g, const float *r, float *e, size_t n,
-                              weir_moments *moments) {
-  lanes sums = no_lanes();
-  lanes squares = no_lanes();
-  size_t nonfinite = 0;
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    for (size_t half = 0; half < 2; half++) {
-      size_t at = i + 8 * half;
-      __m256 x = _mm256_add_ps(_mm256_loadu_ps(g + at), _mm256_loadu_ps(r + at));
-      _mm256_storeu_ps(e + at, x);
-      __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-      __m256i bad = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)WEIR_INF_BITS - 1));
-      nonfinite +=
-          (size_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(bad)));
-      x = _mm256_andnot_ps(_mm256_castsi256_ps(bad), x);
-      add_lanes(&sums, x, half);
-      add_squares(&squares, x, half);
-    }
-  }
-  double sum[WEIR_LANES];
-  double square[WEIR_LANES];
-  store_lanes(&sums, sum);
-  store_lanes(&squares, square);
-  nonfinite += weir_lanes_accumulate(g, r, e, i, n, sum, square);
-  weir_moments_add(moments, sum, square, nonfinite);
-}
-
 TARGET static double sum_square(const float *x, size_t n) {
   lanes squares = no_lanes();
   size_t i = 0;
@@ -164,6 +136,8 @@ TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t b
                                         position + found, capacity - found);
   return rest != SIZE_MAX ? found + rest : SIZE_MAX;
 }
+
+#include "kernels/cpu/feed8.h"
 
 TARGET static size_t emit(const float *x, size_t n, weir_band band, uint32_t base,
                           uint32_t *index) {
@@ -322,7 +296,7 @@ TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid,
 
 static const weir_cpu_ops avx2 = {
     .name = "avx2",
-    .accumulate = accumulate,
+    .feed = feed,
     .sum_square = sum_square,
     .abs_sum_max = abs_sum_max,
     .count = count,

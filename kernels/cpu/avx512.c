@@ -44,34 +44,6 @@ TARGET static inline __m512d high_half(__m512 x) {
   return _mm512_cvtps_pd(_mm512_extractf32x8_ps(x, 1));
 }
 
-TARGET static void accumulate(const float *g, const float *r, float *e, size_t n,
-                              weir_moments *moments) {
-  __m512d sum0 = _mm512_setzero_pd(), sum1 = sum0, square0 = sum0, square1 = sum0;
-  size_t nonfinite = 0;
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m512 x = _mm512_add_ps(_mm512_loadu_ps(g + i), _mm512_loadu_ps(r + i));
-    _mm512_storeu_ps(e + i, x);
-    __mmask16 bad = _mm512_fpclass_ps_mask(x, NONFINITE);
-    nonfinite += mask_ones(bad);
-    x = _mm512_maskz_mov_ps((__mmask16)~bad, x);
-    __m512d a = low_half(x);
-    __m512d b = high_half(x);
-    sum0 = _mm512_add_pd(sum0, a);
-    sum1 = _mm512_add_pd(sum1, b);
-    square0 = _mm512_add_pd(square0, _mm512_mul_pd(a, a));
-    square1 = _mm512_add_pd(square1, _mm512_mul_pd(b, b));
-  }
-  double sum[WEIR_LANES];
-  double square[WEIR_LANES];
-  _mm512_storeu_pd(sum, sum0);
-  _mm512_storeu_pd(sum + 8, sum1);
-  _mm512_storeu_pd(square, square0);
-  _mm512_storeu_pd(square + 8, square1);
-  nonfinite += weir_lanes_accumulate(g, r, e, i, n, sum, square);
-  weir_moments_add(moments, sum, square, nonfinite);
-}
-
 TARGET static double sum_square(const float *x, size_t n) {
   __m512d square0 = _mm512_setzero_pd(), square1 = square0;
   size_t i = 0;
@@ -233,6 +205,7 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
 }
 
 #include "kernels/cpu/draw16.h"
+#include "kernels/cpu/feed16.h"
 
 TARGET static inline __m512 on_grid(const uint8_t *code, weir_grid grid) {
   __m128i c = _mm_min_epu8(_mm_loadu_si128((const __m128i *)(const void *)code),
@@ -260,7 +233,7 @@ TARGET static void dequantize_add(const uint8_t *code, size_t n, weir_grid grid,
 
 static const weir_cpu_ops avx512 = {
     .name = "avx512",
-    .accumulate = accumulate,
+    .feed = feed,
     .sum_square = sum_square,
     .abs_sum_max = abs_sum_max,
     .count = count,

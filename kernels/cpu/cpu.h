@@ -74,10 +74,30 @@ typedef struct weir_elias_masks {
   bool good;         /* indices ascend within buckets */
 } weir_elias_masks;
 
+/* What reaches a floor of magnitudes, gathered on the way: |x| and position. */
+typedef struct weir_candidates {
+  uint32_t floor_bits;
+  float *magnitude; /* both have room for capacity + WEIR_CANDIDATE_SLACK */
+  uint32_t *position;
+  size_t capacity, count; /* count: SIZE_MAX when there are more than capacity */
+} weir_candidates;
+
+/* One pass of error feedback, e = g + r.  r goes to old as well, which may be g as e may be r
+ * (NULL: nowhere); what reaches the list's floor joins the list (NULL: none), its first position
+ * being base. */
+typedef struct weir_feeding {
+  const float *g, *r;
+  float *e, *old;
+  size_t n;
+  weir_candidates *list;
+  uint32_t base;
+  bool stream; /* e is written past the caches, and lies at a multiple of 64 bytes; then drain() */
+} weir_feeding;
+
 typedef struct weir_cpu_ops {
   const char *name;
-  /* e = g + r; sums over the finite elements, and the number of the others. */
-  void (*accumulate)(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
+  /* Adds sums over e's finite elements, and the number of the others. */
+  void (*feed)(const weir_feeding *f, weir_moments *moments);
   double (*sum_square)(const float *x, size_t n);
   /* Sum of |x| and the largest bits of |x| (0 for n = 0). */
   void (*abs_sum_max)(const float *x, size_t n, double *sum, uint32_t *max_bits);

@@ -6,14 +6,25 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* e = g + r; sums over the finite elements.  Returns the number of the others. */
-static inline size_t weir_lanes_accumulate(const float *g, const float *r, float *e, size_t from,
-                                           size_t n, double sum[WEIR_LANES],
-                                           double square[WEIR_LANES]) {
+static inline void weir_moments_add(weir_moments *moments, double sum[WEIR_LANES],
+                                    double square[WEIR_LANES], size_t nonfinite) {
+  moments->sum += weir_fold_lanes(sum);
+  moments->sum_square += weir_fold_lanes(square);
+  moments->nonfinite += nonfinite;
+}
+
+/* A pass of error feedback from element `from` on, the list aside.  Returns the number of elements
+ * that are not finite. */
+static inline size_t weir_lanes_feed(const weir_feeding *f, size_t from, double sum[WEIR_LANES],
+                                     double square[WEIR_LANES]) {
   size_t nonfinite = 0;
-  for (size_t i = from; i < n; i++) {
-    float x = g[i] + r[i];
-    e[i] = x;
+  for (size_t i = from; i < f->n; i++) {
+    float r = f->r[i];
+    float x = f->g[i] + r;
+    f->e[i] = x;
+    if (f->old != NULL) {
+      f->old[i] = r;
+    }
     bool finite = weir_magnitude(x) < WEIR_INF_BITS;
     double d = finite ? (double)x : 0.0;
     sum[i % WEIR_LANES] += d;
@@ -21,6 +32,21 @@ static inline size_t weir_lanes_accumulate(const float *g, const float *r, float
     nonfinite += !finite;
   }
   return nonfinite;
+}
+
+/* The end of a pass whose vectors reach element `from`. */
+static inline void weir_lanes_feed_rest(const weir_feeding *f, size_t from, double sum[WEIR_LANES],
+                                        double square[WEIR_LANES], size_t nonfinite,
+                                        weir_moments *moments) {
+  nonfinite += weir_lanes_feed(f, from, sum, square);
+  weir_moments_add(moments, sum, square, nonfinite);
+  weir_candidates *list = f->list;
+  if (list != NULL && list->count != SIZE_MAX) {
+    size_t more = weir_cpu_scalar.compact(
+        f->e + from, f->n - from, list->floor_bits, f->base + (uint32_t)from,
+        list->magnitude + list->count, list->position + list->count, list->capacity - list->count);
+    list->count = more != SIZE_MAX ? list->count + more : SIZE_MAX;
+  }
 }
 
 static inline void weir_lanes_square(const float *x, size_t from, size_t n,
@@ -39,13 +65,6 @@ static inline uint32_t weir_lanes_magnitude(const float *x, size_t from, size_t 
     max = bits > max ? bits : max;
   }
   return max;
-}
-
-static inline void weir_moments_add(weir_moments *moments, double sum[WEIR_LANES],
-                                    double square[WEIR_LANES], size_t nonfinite) {
-  moments->sum += weir_fold_lanes(sum);
-  moments->sum_square += weir_fold_lanes(square);
-  moments->nonfinite += nonfinite;
 }
 
 #endif

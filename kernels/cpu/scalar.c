@@ -11,11 +11,10 @@
 #define WEIR_ELIAS_PLAIN
 #include "kernels/cpu/elias.h"
 
-static void accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
+static void feed(const weir_feeding *f, weir_moments *moments) {
   double sum[WEIR_LANES] = {0};
   double square[WEIR_LANES] = {0};
-  size_t nonfinite = weir_lanes_accumulate(g, r, e, 0, n, sum, square);
-  weir_moments_add(moments, sum, square, nonfinite);
+  weir_lanes_feed_rest(f, 0, sum, square, 0, moments);
 }
 
 static double sum_square(const float *x, size_t n) {
@@ -115,7 +114,7 @@ static void range(const float *x, size_t n, float *low, float *high) {
 
 const weir_cpu_ops weir_cpu_scalar = {
     .name = "scalar",
-    .accumulate = accumulate,
+    .feed = feed,
     .sum_square = sum_square,
     .abs_sum_max = abs_sum_max,
     .count = count,

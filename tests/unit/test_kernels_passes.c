@@ -111,8 +111,8 @@ static void compare_sums(const weir_cpu_ops *cpu, const float *g, const float *r
   float *e2 = malloc((n + 1) * sizeof *e2);
   weir_moments m1 = {0.5, 0.25, 2};
   weir_moments m2 = m1;
-  reference->accumulate(g, r, e1, n, &m1);
-  cpu->accumulate(g, r, e2, n, &m2);
+  reference->feed(&(weir_feeding){.g = g, .r = r, .e = e1, .n = n}, &m1);
+  cpu->feed(&(weir_feeding){.g = g, .r = r, .e = e2, .n = n}, &m2);
   for (size_t i = 0; i < n; i++) {
     cr_assert(to_bits(e1[i]) == to_bits(e2[i]) || (isnan(e1[i]) && isnan(e2[i])));
   }
@@ -126,6 +126,55 @@ static void compare_sums(const weir_cpu_ops *cpu, const float *g, const float *r
   cr_assert((s1 == s2 || (isnan(s1) && isnan(s2))) && max1 == max2);
   free(e1);
   free(e2);
+}
+
+/* One pass of error feedback in each of its forms: in place of r, which goes where g was; past the
+ * caches; with a list of what reaches a floor, which has room for it or not quite. */
+static void compare_feeding(const weir_cpu_ops *cpu, const float *g, const float *r, size_t n,
+                            uint32_t bits) {
+  float *e = malloc((n + 1) * sizeof *e);
+  weir_moments plain = {0};
+  weir_cpu_scalar.feed(&(weir_feeding){.g = g, .r = r, .e = e, .n = n}, &plain);
+  const size_t found = weir_cpu_scalar.count(e, n, bits), room = n + 3 + WEIR_CANDIDATE_SLACK;
+  float *magnitude[2] = {malloc(room * 4), malloc(room * 4)};
+  uint32_t *position[2] = {malloc(room * 4), malloc(room * 4)};
+  cr_assert_eq(weir_cpu_scalar.compact(e, n, bits, 7, magnitude[0], position[0], found), found);
+  float *of_g = malloc(n * 4 + 4), *of_r = aligned_alloc(64, (n + 16) / 16 * 64);
+  for (int form = 0; form < 8; form++) {
+    const bool keep = form & 1, listed = form & 2, full = form & 4;
+    if (full && (!listed || found == 0)) continue;
+    memcpy(of_g, g, n * sizeof *g);
+    memcpy(of_r, r, n * sizeof *r);
+    /* Two lie in the list already: another pass's. */
+    weir_candidates list = {bits, magnitude[1], position[1], found + 2 - full, 2};
+    weir_moments moments = {0};
+    cpu->feed(&(weir_feeding){.g = of_g,
+                              .r = of_r,
+                              .e = of_r,
+                              .old = keep ? of_g : NULL,
+                              .n = n,
+                              .list = listed ? &list : NULL,
+                              .base = 7,
+                              .stream = !keep},
+              &moments);
+    cpu->drain();
+    cr_assert(n == 0 || memcmp(of_g, keep ? r : g, n * sizeof *g) == 0);
+    for (size_t i = 0; i < n; i++)
+      cr_assert(to_bits(of_r[i]) == to_bits(e[i]) || (isnan(of_r[i]) && isnan(e[i])));
+    cr_assert(moments.sum == plain.sum && moments.sum_square == plain.sum_square &&
+              moments.nonfinite == plain.nonfinite);
+    cr_assert_eq(list.count, full ? SIZE_MAX : listed ? found + 2 : 2);
+    if (!listed || full) continue;
+    cr_assert(found == 0 || (memcmp(magnitude[0], magnitude[1] + 2, found * 4) == 0 &&
+                             memcmp(position[0], position[1] + 2, found * 4) == 0));
+  }
+  for (int i = 0; i < 2; i++) {
+    free(magnitude[i]);
+    free(position[i]);
+  }
+  free(of_g);
+  free(of_r);
+  free(e);
 }
 
 static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n, uint32_t bits) {
@@ -210,6 +259,7 @@ static void compare(const weir_cpu_ops *cpu) {
         }
       }
       compare_sums(cpu, x, y, sizes[s]);
+      compare_feeding(cpu, x, y, sizes[s], 0x3f800000);
       compare_bf16(cpu, x, sizes[s]);
       compare_selecting(cpu, x, sizes[s], sizes[s] > 0 ? to_bits(fabsf(x[0])) : 1);
       compare_selecting(cpu, x, sizes[s], 0x3f800000);
