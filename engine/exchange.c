@@ -12,10 +12,14 @@ const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
     [WEIR_WAY_HITOPK] = {weir_prepare_hitopk, weir_exchange_hitopk, weir_residual_publish},
 };
 
-weir_status weir_group_select(weir_group *group, size_t *k) {
+void weir_group_lend(weir_group *group) {
   void *const room = group->room != NULL ? group->room : (void *)group->spare;
   const size_t bytes = group->room != NULL ? group->room_bytes : group->n * sizeof(float);
   weir_codec_context_lend(group->context, room, bytes);
+}
+
+weir_status weir_group_select(weir_group *group, size_t *k) {
+  weir_group_lend(group);
   const weir_status status = weir_codec_find(group->plan.codec)
                                  ->select(group->context, group->fed, &group->layout,
                                           group->plan.cr, group->index, group->kept_capacity, k);

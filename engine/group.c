@@ -24,6 +24,7 @@ void weir_group_feed(weir_group *group) {
   weir_trace_end();
   group->finite = moments->nonfinite == 0 && isfinite(moments->sum_square);
   if (group->finite) return;
+  weir_ahead_forget(group->context);
   memset(group->fed, 0, group->n * sizeof(float));
   memset(moments, 0, sizeof *moments);
 }

@@ -53,6 +53,8 @@ typedef enum feed_kind {
 
 typedef struct feed {
   feed_kind kind;
+  weir_codec_context *context;
+  size_t first; /* of the group's elements */
   const float *g;
   float *e, *old;
   size_t n, parts;
@@ -70,7 +72,9 @@ static void feed_block(const feed *f, size_t at, size_t count, weir_moments *mom
       memset(e, 0, count * sizeof *e);
       weir_ef_accumulate(f->g + at, e, e, count, moments);
       break;
-    case FEED_KEEP: weir_ef_exchange(f->g + at, e, f->old + at, count, moments); break;
+    case FEED_KEEP:
+      weir_ahead_exchange(f->context, f->first + at, f->g + at, e, f->old + at, count, moments);
+      break;
   }
 }
 
@@ -82,15 +86,35 @@ static void feed_part(void *argument, size_t part) {
     feed_block(f, at, least(end - at, BLOCK), &f->moments[part]);
 }
 
+/* Where this rank will select from all of e, which one thread makes, what the search will be after
+ * is listed on the way. */
+static void look_ahead(weir_group *group) {
+  weir_engine *engine = group->engine;
+  const weir_plan *plan = &group->plan;
+  const bool selects = (plan->codec == WEIR_CODEC_TOPK && group->way == WEIR_WAY_AG) ||
+                       (plan->codec == WEIR_CODEC_STAR && engine->rank == weir_art_root(group));
+  weir_ahead_forget(group->context);
+  if (!selects || engine->residual_zero || engine->pool != NULL || engine->velocity.next != NULL ||
+      group->pieces || group->marked)
+    return;
+  weir_group_lend(group);
+  const float *const *g = (const float *const *)engine->submitted + group->first;
+  /* Without memory for it there is none for selecting either, which says so. */
+  (void)weir_ahead_begin(group->context, g, &group->layout, group->fed, group->fed, plan->cr);
+}
+
 void weir_residual_feed(weir_group *group) {
   weir_engine *engine = group->engine;
   weir_moments *moments = &group->passage.moments;
   const bool zero = engine->residual_zero, whole = group->plan.codec == WEIR_CODEC_NONE;
+  look_ahead(group);
   for (size_t t = group->first; t < group->end; t++) {
     const size_t at = engine->layout.offset[t], n = numel(engine, t);
     feed f = {.kind = !zero   ? FEED_KEEP
                       : whole ? FEED_COPY
                               : FEED_ZERO,
+              .context = group->context,
+              .first = at - group->at,
               .g = weir_velocity_feed(engine, at, engine->submitted[t], n),
               .e = group->fed + (at - group->at),
               .old = engine->submitted[t],

@@ -271,6 +271,8 @@ extern const weir_exchange weir_exchanges[WEIR_WAY_COUNT];
 weir_status weir_exchange_find(weir_group *group);
 /* Its codec's selection into group->index, with memory of the step's. */
 weir_status weir_group_select(weir_group *group, size_t *k);
+/* Lends the group's context the memory that selecting takes, until it has selected. */
+void weir_group_lend(weir_group *group);
 
 weir_status weir_prepare_dense(weir_group *group);
 weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,

@@ -133,8 +133,6 @@ void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir
 /* The same bits, with the context's threads. */
 void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
                            size_t n, weir_moments *moments);
-/* e = g + r where r was, and r where old is, which may be g; moments as above. */
-void weir_ef_exchange(const float *g, float *r, float *old, size_t n, weir_moments *moments);
 /* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r
  * and e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
  * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
@@ -142,6 +140,18 @@ void weir_ef_exchange(const float *g, float *r, float *old, size_t n, weir_momen
 weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
                          const weir_layout *layout, const float *r, float *e, double cr,
                          weir_moments *moments, uint32_t *index, size_t capacity, size_t *k);
+/* The same in steps.  _begin says, before e = g + r exists, that the next select of topk or star
+ * with this context will be of e, with that layout and ratio, and estimates what to look out for;
+ * where a list is of no use it does nothing.  Then each element is fed once, in ascending order, by
+ * one thread: _exchange makes e = g + r of elements [at, at + n) where r was, and r goes where old
+ * is, which may be g.  That select finds the same elements as ever, but does not read e again;
+ * memory lent to the context is in use until then.  _forget: e became something else, or is not
+ * selected from; _exchange then lists nothing, and any threads may share it. */
+weir_status weir_ahead_begin(weir_codec_context *context, const float *const *g,
+                             const weir_layout *layout, const float *r, const float *e, double cr);
+void weir_ahead_exchange(weir_codec_context *context, size_t at, const float *g, float *r,
+                         float *old, size_t n, weir_moments *moments);
+void weir_ahead_forget(weir_codec_context *context);
 /* Variance of a gradient of n elements from its moments; 0 for n = 0.  Never negative. */
 double weir_variance(const weir_moments *moments, size_t n);
 

@@ -24,6 +24,7 @@ void weir_codec_context_free(weir_codec_context *context) {
 }
 
 void weir_codec_context_use(weir_codec_context *context, weir_pool *pool) {
+  weir_ahead_forget(context);
   context->pool = pool;
   free(context->own_magnitude); /* the next use makes room as the pool wants it */
   free(context->own_position);
@@ -65,6 +66,7 @@ static weir_status make_room(weir_codec_context *context, size_t candidates, siz
 }
 
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates) {
+  weir_ahead_forget(context); /* its list is where others will be */
   if (context->capacity >= candidates && context->magnitude != NULL) {
     return WEIR_OK;
   }

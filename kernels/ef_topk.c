@@ -18,9 +18,53 @@ static void sample_sum(const float *const *g, const weir_layout *layout, const f
   }
 }
 
-/* e = g + r with its moments, and the list of candidates (NULL: none). */
-static void accumulate(const float *const *g, const weir_layout *layout, const float *r, float *e,
-                       weir_moments *moments, weir_candidates *list) {
+weir_status weir_ahead_begin(weir_codec_context *context, const float *const *g,
+                             const weir_layout *layout, const float *r, const float *e, double cr) {
+  const size_t n = layout->offset[layout->tensors];
+  const size_t k = weir_topk_kept(layout, cr);
+  weir_ahead_forget(context);
+  if (!weir_listable(n, k)) {
+    return WEIR_OK;
+  }
+  uint32_t floor_bits = 0;
+  weir_status status = weir_context_reserve(context, WEIR_SAMPLE);
+  if (status == WEIR_OK) {
+    sample_sum(g, layout, r, context->magnitude);
+    status = weir_list_floor(context, n, k, &floor_bits);
+  }
+  if (status == WEIR_OK) {
+    context->ahead.list = (weir_candidates){.floor_bits = floor_bits,
+                                            .magnitude = context->magnitude,
+                                            .position = context->position,
+                                            .capacity = context->capacity};
+    context->ahead.e = e;
+    context->ahead.n = n;
+    context->ahead.k = k;
+  }
+  return status;
+}
+
+void weir_ahead_forget(weir_codec_context *context) { context->ahead.e = NULL; }
+
+static weir_candidates *list_of(weir_codec_context *context) {
+  return context->ahead.e != NULL ? &context->ahead.list : NULL;
+}
+
+void weir_ahead_exchange(weir_codec_context *context, size_t at, const float *g, float *r,
+                         float *old, size_t n, weir_moments *moments) {
+  weir_cpu()->feed(&(weir_feeding){.g = g,
+                                   .r = r,
+                                   .e = r,
+                                   .old = old,
+                                   .n = n,
+                                   .list = list_of(context),
+                                   .base = (uint32_t)at},
+                   moments);
+}
+
+/* e = g + r with its moments and, where it is of use, the list. */
+static void accumulate(weir_codec_context *context, const float *const *g,
+                       const weir_layout *layout, const float *r, float *e, weir_moments *moments) {
   const bool large = layout->offset[layout->tensors] >= WEIR_STREAM_LEAST && e != r;
   for (size_t t = 0; t < layout->tensors; t++) {
     const size_t at = layout->offset[t];
@@ -29,7 +73,7 @@ static void accumulate(const float *const *g, const weir_layout *layout, const f
                                      .r = r + at,
                                      .e = e + at,
                                      .n = layout->offset[t + 1] - at,
-                                     .list = list,
+                                     .list = list_of(context),
                                      .base = (uint32_t)at,
                                      .stream = stream},
                      moments);
@@ -42,36 +86,18 @@ static void accumulate(const float *const *g, const weir_layout *layout, const f
 weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
                          const weir_layout *layout, const float *r, float *e, double cr,
                          weir_moments *moments, uint32_t *index, size_t capacity, size_t *k) {
-  size_t n = layout->offset[layout->tensors];
-  size_t kept = weir_topk_kept(layout, cr);
   *k = 0;
-  weir_status status = weir_select_check(layout, cr, kept, capacity);
-  bool listable = weir_listable(n, kept);
-  uint32_t floor_bits = 0;
-  if (status == WEIR_OK && listable) {
-    status = weir_context_reserve(context, WEIR_SAMPLE);
-  }
-  if (status == WEIR_OK && listable) {
-    sample_sum(g, layout, r, context->magnitude);
-    status = weir_list_floor(context, n, kept, &floor_bits);
+  weir_status status = weir_select_check(layout, cr, weir_topk_kept(layout, cr), capacity);
+  if (status == WEIR_OK) {
+    status = weir_ahead_begin(context, g, layout, r, e, cr);
   }
   if (status != WEIR_OK) {
     return status;
   }
-  weir_candidates list = {.floor_bits = floor_bits,
-                          .magnitude = context->magnitude,
-                          .position = context->position,
-                          .capacity = context->capacity};
-  accumulate(g, layout, r, e, moments, listable ? &list : NULL);
+  accumulate(context, g, layout, r, e, moments);
   if (moments->nonfinite > 0) {
+    weir_ahead_forget(context);
     return WEIR_OK;
   }
-  if (listable) {
-    weir_found found = weir_list_conclude(context, e, n, kept, floor_bits, list.count);
-    weir_emit_found(context, e, n, kept, &found, 0, index);
-  } else {
-    status = weir_topk_indices(context, e, n, kept, 0, index);
-  }
-  *k = status == WEIR_OK ? kept : 0;
-  return status;
+  return weir_topk_select(context, e, layout, cr, index, capacity, k);
 }

@@ -24,6 +24,12 @@ struct weir_codec_context {
   uint64_t *mark; /* a bit an element, for drawing and for decoding */
   size_t mark_words;
   weir_pool *pool; /* borrowed; NULL: one thread */
+  /* Candidates listed while e was made (ef_topk.c), for a search of its k largest. */
+  struct {
+    weir_candidates list;
+    const float *e; /* NULL: none are */
+    size_t n, k;
+  } ahead;
 };
 
 /* |x| and place of the elements of e whose magnitude is >= bits, in order, into the context: how

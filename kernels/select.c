@@ -132,6 +132,16 @@ weir_found weir_list_conclude(weir_codec_context *context, const float *e, size_
 weir_status weir_search(weir_codec_context *context, const float *e, size_t n, size_t k,
                         weir_found *out) {
   *out = (weir_found){0};
+  const bool ahead = context->ahead.e == e && context->ahead.n == n && context->ahead.k == k;
+  weir_ahead_forget(context); /* what follows may need its room */
+  if (ahead) {
+    const weir_candidates *list = &context->ahead.list;
+    context->magnitude = list->magnitude;
+    context->position = list->position;
+    context->capacity = list->capacity;
+    *out = weir_list_conclude(context, e, n, k, list->floor_bits, list->count);
+    return WEIR_OK;
+  }
   if (!weir_listable(n, k)) {
     out->kth = weir_kth_largest(context, e, n, k);
     return WEIR_OK;

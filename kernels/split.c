@@ -43,10 +43,6 @@ void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir
   weir_ef_accumulate_in(NULL, g, r, e, n, moments);
 }
 
-void weir_ef_exchange(const float *g, float *r, float *old, size_t n, weir_moments *moments) {
-  weir_cpu()->feed(&(weir_feeding){.g = g, .r = r, .e = r, .old = old, .n = n}, moments);
-}
-
 /* --- candidates ------------------------------------------------------------------------------- */
 
 typedef struct search {

@@ -37,6 +37,33 @@ static void check(weir_codec_context *context, const weir_layout *layout, double
   }
 }
 
+/* In steps, in the place of r, in blocks that do not end where tensors do; in lent memory. */
+static void check_steps(weir_codec_context *context, const weir_layout *layout, double cr,
+                        const char *what) {
+  static float lent[3 * MOST], old[MOST];
+  const size_t n = layout->offset[layout->tensors], k = weir_topk_kept(layout, cr);
+  const float *part[8];
+  for (size_t t = 0; t < layout->tensors; t++) part[t] = g + layout->offset[t];
+  size_t got = 99;
+  memcpy(e, r, n * sizeof *e);
+  weir_codec_context_lend(context, lent, sizeof lent);
+  cr_assert_eq(weir_ahead_begin(context, part, layout, e, e, cr), WEIR_OK);
+  cr_assert_eq(context->ahead.e != NULL, weir_listable(n, k));
+  weir_moments moments = {0};
+  for (size_t at = 0; at < n; at += 4099) {
+    const size_t count = n - at < 4099 ? n - at : 4099;
+    weir_ahead_exchange(context, at, g + at, e + at, old + at, count, &moments);
+  }
+  cr_assert(n == 0 || (memcmp(e, apart, n * sizeof *e) == 0 && memcmp(old, r, n * sizeof *e) == 0));
+  weir_codec_context_lend(context, lent, sizeof lent); /* again, as the engine does */
+  const weir_codec *codec = &weir_codecs[n % 2 ? WEIR_CODEC_TOPK : WEIR_CODEC_STAR];
+  cr_assert_eq(codec->select(context, e, layout, cr, index_of, MOST, &got), WEIR_OK);
+  cr_assert(got == k && memcmp(index_of, expected, k * sizeof *expected) == 0, "%s n=%zu cr=%g",
+            what, n, cr);
+  cr_assert_null(context->ahead.e, "a list serves once");
+  weir_codec_context_lend(context, NULL, 0);
+}
+
 static void check_all(const weir_cpu_ops *cpu) {
   static const size_t sizes[] = {0, 1, 17, 5003, 40000, MOST};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.35, 1.0};
@@ -59,6 +86,7 @@ static void check_all(const weir_cpu_ops *cpu) {
       }
       for (size_t c = 0; c < sizeof ratios / sizeof ratios[0]; c++) {
         check(context, &layout, ratios[c], shape_name(shape));
+        check_steps(context, &layout, ratios[c], shape_name(shape));
       }
     }
   }
@@ -71,6 +99,38 @@ Test(kernels_fused, scalar_as_one_after_the_other, .timeout = 60) { check_all(&w
 Test(kernels_fused, avx2_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx2()); }
 
 Test(kernels_fused, avx512_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx512()); }
+
+/* What was listed ahead must not be taken for another e, or for what e has become. */
+Test(kernels_fused, lists_that_do_not_fit_are_left) {
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  const size_t offset[2] = {0, MOST};
+  const weir_layout layout = {1, offset};
+  const float *const part[1] = {g};
+  const weir_codec *topk = &weir_codecs[WEIR_CODEC_TOPK];
+  for (size_t i = 0; i < MOST; i++) g[i] = (float)(i % 1000);
+  for (int use = 0; use < 4; use++) {
+    size_t k = 0;
+    memset(e, 0, sizeof e);
+    cr_assert_eq(weir_ahead_begin(context, part, &layout, e, e, 0.01), WEIR_OK);
+    weir_ahead_exchange(context, 0, g, e, apart, MOST, &(weir_moments){0});
+    cr_assert_not_null(context->ahead.e);
+    if (use == 0) weir_ahead_forget(context);
+    if (use == 1) weir_codec_context_use(context, NULL);
+    if (use == 2) { /* another search has the room in between */
+      for (size_t i = 0; i < MOST; i++) apart[i] = -(float)i;
+      cr_assert_eq(topk->select(context, apart, &layout, 0.01, index_of, MOST, &k), WEIR_OK);
+      cr_assert_eq(index_of[0], MOST - k);
+    }
+    if (use < 3) cr_assert_null(context->ahead.e);
+    for (size_t i = 0; i < MOST && use < 3; i++) e[i] = (float)i;
+    cr_assert_eq(topk->select(context, e, &layout, use < 3 ? 0.01 : 0.02, index_of, MOST, &k),
+                 WEIR_OK);
+    if (use < 3) cr_assert_eq(index_of[0], MOST - k);
+    if (use == 3) cr_assert(k == 2000 && index_of[0] == 980 && index_of[k - 1] == 99999);
+  }
+  weir_codec_context_free(context);
+}
 
 /* The floor comes from a sample of g + r: a residual that undoes the gradient must not mislead. */
 Test(kernels_fused, residuals_that_cancel) {
