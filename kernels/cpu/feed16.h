@@ -6,6 +6,19 @@ typedef struct feed_sums {
   size_t nonfinite;
 } feed_sums;
 
+TARGET static inline feed_sums no_feed_sums(void) {
+  const __m512d zero = _mm512_setzero_pd();
+  return (feed_sums){zero, zero, zero, zero, 0};
+}
+
+TARGET static inline void store_feed_sums(const feed_sums *sums, double sum[WEIR_LANES],
+                                          double square[WEIR_LANES]) {
+  _mm512_storeu_pd(sum, sums->sum0);
+  _mm512_storeu_pd(sum + 8, sums->sum1);
+  _mm512_storeu_pd(square, sums->square0);
+  _mm512_storeu_pd(square + 8, sums->square1);
+}
+
 TARGET static inline void feed_moments(feed_sums *sums, __m512 x) {
   __mmask16 bad = _mm512_fpclass_ps_mask(x, NONFINITE);
   sums->nonfinite += mask_ones(bad);
@@ -60,26 +73,4 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   return i;
 }
 
-TARGET static void feed(const weir_feeding *f, weir_moments *moments) {
-  const __m512d zero = _mm512_setzero_pd();
-  feed_sums sums = {zero, zero, zero, zero, 0};
-  const bool list = f->list != NULL;
-  size_t i = 0;
-  if (f->old != NULL) {
-    i = list ? feed_vectors(f, &sums, true, true, false)
-             : feed_vectors(f, &sums, false, true, false);
-  } else if (f->stream) {
-    i = list ? feed_vectors(f, &sums, true, false, true)
-             : feed_vectors(f, &sums, false, false, true);
-  } else {
-    i = list ? feed_vectors(f, &sums, true, false, false)
-             : feed_vectors(f, &sums, false, false, false);
-  }
-  double sum[WEIR_LANES];
-  double square[WEIR_LANES];
-  _mm512_storeu_pd(sum, sums.sum0);
-  _mm512_storeu_pd(sum + 8, sums.sum1);
-  _mm512_storeu_pd(square, sums.square0);
-  _mm512_storeu_pd(square + 8, sums.square1);
-  weir_lanes_feed_rest(f, i, sum, square, sums.nonfinite, moments);
-}
+#include "kernels/cpu/feed_all.h"

@@ -6,6 +6,14 @@ typedef struct feed_sums {
   size_t nonfinite;
 } feed_sums;
 
+TARGET static inline feed_sums no_feed_sums(void) { return (feed_sums){no_lanes(), no_lanes(), 0}; }
+
+TARGET static inline void store_feed_sums(const feed_sums *sums, double sum[WEIR_LANES],
+                                          double square[WEIR_LANES]) {
+  store_lanes(&sums->sum, sum);
+  store_lanes(&sums->square, square);
+}
+
 TARGET static inline void feed_moments(feed_sums *sums, __m256 x, size_t half) {
   __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
   __m256i bad = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)WEIR_INF_BITS - 1));
@@ -66,23 +74,4 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   return i;
 }
 
-TARGET static void feed(const weir_feeding *f, weir_moments *moments) {
-  feed_sums sums = {no_lanes(), no_lanes(), 0};
-  const bool list = f->list != NULL;
-  size_t i = 0;
-  if (f->old != NULL) {
-    i = list ? feed_vectors(f, &sums, true, true, false)
-             : feed_vectors(f, &sums, false, true, false);
-  } else if (f->stream) {
-    i = list ? feed_vectors(f, &sums, true, false, true)
-             : feed_vectors(f, &sums, false, false, true);
-  } else {
-    i = list ? feed_vectors(f, &sums, true, false, false)
-             : feed_vectors(f, &sums, false, false, false);
-  }
-  double sum[WEIR_LANES];
-  double square[WEIR_LANES];
-  store_lanes(&sums.sum, sum);
-  store_lanes(&sums.square, square);
-  weir_lanes_feed_rest(f, i, sum, square, sums.nonfinite, moments);
-}
+#include "kernels/cpu/feed_all.h"
