@@ -36,7 +36,7 @@ static void start_ranks(group *g, int first, int last, long apart_ms) {
   for (int r = last; r >= first; r--) {
     g->pid[r] = fork();
     if (g->pid[r] == 0) {
-      (void)alarm(60);
+      (void)alarm(GROUP_WATCHDOG_S);
       watch_nap(1e-3 * (double)(apart_ms * (g->size - 1 - r)));
       group_rank(g, r);
       _exit(0);
@@ -337,7 +337,7 @@ static void start_pairs(group *g) {
     if (g->pid[p] != 0) continue;
     pthread_t thread[2];
     group_thread argument[2];
-    (void)alarm(60);
+    (void)alarm(GROUP_WATCHDOG_S);
     for (int i = 0; i < 2; i++) {
       argument[i] = (group_thread){g, 2 * p + i};
       if (pthread_create(&thread[i], NULL, group_thread_main, &argument[i]) != 0) abort();

@@ -216,10 +216,10 @@ static void signal_all(enum group_kind kind, int signal) {
   for (int i = 0; i < 9; i++)
     signal_case(kind, signal, 0.4 + 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);
 }
-Test(fault, killed, .timeout = 120) { signal_all(GROUP_TCP, SIGKILL); }
-Test(fault, frozen, .timeout = 120) { signal_all(GROUP_TCP, SIGSTOP); }
-Test(fault, killed_shm, .timeout = 120) { signal_all(GROUP_SHM, SIGKILL); }
-Test(fault, frozen_shm, .timeout = 120) { signal_all(GROUP_SHM, SIGSTOP); }
+Test(fault, killed) { signal_all(GROUP_TCP, SIGKILL); }
+Test(fault, frozen) { signal_all(GROUP_TCP, SIGSTOP); }
+Test(fault, killed_shm) { signal_all(GROUP_SHM, SIGKILL); }
+Test(fault, frozen_shm) { signal_all(GROUP_SHM, SIGSTOP); }
 
 /* --- echo and abort ------------------------------------------------------------------------- */
 

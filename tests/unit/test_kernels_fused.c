@@ -66,11 +66,11 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_cpu_force(NULL);
 }
 
-Test(kernels_fused, scalar_as_one_after_the_other, .timeout = 60) { check_all(&weir_cpu_scalar); }
+Test(kernels_fused, scalar_as_one_after_the_other) { check_all(&weir_cpu_scalar); }
 
-Test(kernels_fused, avx2_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx2()); }
+Test(kernels_fused, avx2_as_one_after_the_other) { check_all(weir_cpu_avx2()); }
 
-Test(kernels_fused, avx512_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx512()); }
+Test(kernels_fused, avx512_as_one_after_the_other) { check_all(weir_cpu_avx512()); }
 
 /* The floor comes from a sample of g + r: a residual that undoes the gradient must not mislead. */
 Test(kernels_fused, residuals_that_cancel) {
