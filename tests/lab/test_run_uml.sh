@@ -39,7 +39,7 @@ left() { pgrep -f "weir.* (run|compare) $work" ; pgrep -f "$work/(out|tmp)"; ls 
 
 links_before=$(links)
 scenario >short.ini
-timeout 120 "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
+"$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
 code=$?
 if grep -q "network: sim" log; then
   echo "SKIPPED: neither tc with netem nor User-Mode Linux: $(grep 'network: sim' log)"
@@ -63,7 +63,7 @@ awk -F, 'NR > 1 && $2 == 2 {if (!first) first = $20; last = $20} END {exit !(las
 # struck KIND WORDS: rank 2 has a fault before its third exchange.
 struck() {
   { scenario; printf '[fault]\nkind = %s\nrank = 2\nstep = 2\n' "$1"; } >fault.ini
-  timeout 120 "$weir" run "$work/fault.ini" --policy star:0.01:art-ring --out "$work/out" >log 2>&1
+  "$weir" run "$work/fault.ini" --policy star:0.01:art-ring --out "$work/out" >log 2>&1
   code=$?
   [ $code -eq 1 ] || fail "$1: exit $code, expected 1: $(cat log)"
   grep -q "worker 2 $2" log || fail "$1: the runner does not say 'worker 2 $2': $(cat log)"
@@ -78,23 +78,35 @@ struck kill "was killed by signal 9"
 struck freeze "froze"
 struck exit "exited with code 3"
 
+# begun: until the run with the number $pid has decided something.
+begun() {
+  until grep -q . out/.weir-decisions.tmp 2>/dev/null; do
+    kill -0 $pid 2>/dev/null || fail "the long run ended by itself: $(cat log)"
+    sleep 0.1
+  done
+}
+
 # The runner itself is killed: its workers, namespaces and machine go with it.
 scenario | sed 's/steps_per_epoch = 4/steps_per_epoch = 400/' >long.ini
 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
 pid=$!
-for _ in $(seq 600); do grep -q . out/.weir-decisions.tmp 2>/dev/null && break; sleep 0.1; done
-kill -0 $pid || fail "the long run ended by itself: $(cat log)"
+begun
 kill -9 $pid
 wait $pid 2>/dev/null
 for _ in $(seq 200); do [ -z "$(left)" ] && break; sleep 0.1; done
 [ -z "$(left)" ] || fail "left: $(left)"
 [ "$(links)" = "$links_before" ] || fail "links are left: $(links)"
 [ -e out/summary.json ] && fail "a killed run looks complete"
-timeout 120 "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1 || fail "the run after a crash: $(cat log)"
+"$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1 || fail "the run after a crash: $(cat log)"
 [ "$(ls -A out | wc -l)" -eq 4 ] || fail "left over: $(ls -A out)"
 
 # Ctrl-C.
-timeout -s INT 12 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1
+"$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
+pid=$!
+begun
+kill -INT $pid
+wait $pid
+[ $? -eq 1 ] || fail "an interrupted run did not exit 1: $(cat log)"
 [ -z "$(left)" ] || fail "left after an interrupt: $(left)"
 [ -z "$(ls -A out)" ] || fail "files are left after an interrupt: $(ls -A out)"
 [ "$(links)" = "$links_before" ] || fail "links are left after an interrupt: $(links)"

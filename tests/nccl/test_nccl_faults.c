@@ -116,7 +116,7 @@ Test(nccl, a_silent_rank_is_named_in_time) {
     cr_assert_eq(g.ranks[r].status, WEIR_E_TIMEOUT, "rank %d: %s", r, g.ranks[r].why);
     cr_assert(strstr(g.ranks[r].why, "rank 1 did not answer in time") != NULL, "%s",
               g.ranks[r].why);
-    cr_assert_lt(g.ranks[r].seconds, TIMEOUT_S + 5.0);
+    cr_assert_lt(g.ranks[r].seconds, TIMEOUT_S + 10.0);
   }
 }
 
