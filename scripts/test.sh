@@ -6,11 +6,12 @@ set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
 scripts/setup.sh || exit 1
+slots=$((2 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
 failed=()
 scripts/format.sh --check || failed+=(format)
 for preset in release asan ubsan tsan; do
   echo "== $preset"
-  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" -j2 ||
+  cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" -j$slots ||
     failed+=("$preset")
 done
 if ((${#failed[@]})); then

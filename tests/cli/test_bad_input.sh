@@ -32,7 +32,7 @@ INI
 refused() {
   local name=$1 regex=$2 code
   shift 2
-  timeout 60 "$weir" "$@" >stdout 2>stderr
+  timeout 450 "$weir" "$@" >stdout 2>stderr
   code=$?
   if [ $code -ne 2 ] || ! grep -Eq "$regex" stderr || ! grep -q "expected" stderr || [ -e out ]; then
     echo "FAILED: $name: exit $code, expected 2 and '$regex'; stderr: $(cat stderr)"
@@ -131,7 +131,7 @@ if [ "$(id -u)" -eq 0 ]; then
   cp "$weir" mine && weir=./mine
 fi
 locked() { # OUT: refused, and nothing made in it
-  timeout 60 "${nobody[@]}" "$weir" run good.ini --network sim --out "$1" >stdout 2>stderr
+  timeout 450 "${nobody[@]}" "$weir" run good.ini --network sim --out "$1" >stdout 2>stderr
   code=$?
   if [ $code -ne 2 ] || ! grep -Eq "locked.*expected a folder that can be written" stderr || [ -n "$(ls -A locked)" ]; then
     echo "FAILED: output in $1, which may not be written: exit $code; stderr: $(cat stderr)"

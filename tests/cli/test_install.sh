@@ -75,7 +75,7 @@ pair() {
   local port=$((20000 + RANDOM % 12000)) rank pid code=0
   pids=()
   for rank in 0 1; do
-    timeout 100 "$folder/$1" $rank 2 127.0.0.1:$port \
+    timeout 450 "$folder/$1" $rank 2 127.0.0.1:$port \
       >"$folder/weights.$rank" 2>"$folder/log.$rank" &
     pids+=($!)
   done

@@ -15,7 +15,7 @@
 #include "lab/topology.h"
 
 #define RANKS_MAX 16
-#define TIMEOUT_S 30.0
+#define TIMEOUT_S 120.0
 #define PORT 7700
 #define OPS 60
 
@@ -142,7 +142,7 @@ int main(int argc, char **argv) {
     const pid_t pid = fork();
     if (pid < 0) return fail("fork");
     if (pid > 0) continue;
-    (void)alarm(300);
+    (void)alarm(1200);
     rank_main(topology, i, ranks, &r[i]);
     _exit(0);
   }

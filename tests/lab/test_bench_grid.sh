@@ -1,6 +1,7 @@
 #!/bin/bash
-# `weir bench grid` inside User-Mode Linux: a link of 20 ms and 20 Mbit/s is found to be no better, and every
-# cell has a prediction and a measurement.
+# `weir bench grid` inside User-Mode Linux: a link of 20 ms and 20 Mbit/s is found to be no better, nor so bad
+# that a round trip passes for one way, and every cell has a prediction and a measurement.  How near the link
+# is on a machine that does nothing else, lab.test_uml_clock looks at.
 weir=$1
 command -v linux.uml >/dev/null || { echo "SKIPPED: user-mode-linux is not installed"; exit 77; }
 if grep -Eq "__(asan|tsan)_init" "$weir"; then
@@ -12,9 +13,9 @@ trap 'rm -rf "$work"' EXIT
 "$weir" bench grid --workers 2 --latency-ms 20 --mbit 20 --budget-s 25 --json >"$work/out" \
   2>"$work/err" || { cat "$work/err"; exit 1; }
 awk -F'"alpha":|,"beta":|,"duplex_beta":' '
-  { if (!($2 >= 0.02 && $2 < 0.03)) { print "latency", $2; exit 1 }
+  { if (!($2 >= 0.02 && $2 < 0.04)) { print "latency", $2; exit 1 }
     rate = 8e-6 / $3
-    if (!(rate > 4 && rate < 21)) { print "rate", rate; exit 1 } }
+    if (!(rate > 2 && rate < 21)) { print "rate", rate; exit 1 } }
   END { if (NR != 1) { print NR, "shapes"; exit 1 } }' "$work/out" || exit 1
 tr '{' '\n' <"$work/out" | awk -F'"predicted_ms":|,"measured_ms":|,"parts":' '
   /measured_ms/ { cells++; if (!($2 > 0 && $3 > 0)) { print "cell", $0; exit 1 } }

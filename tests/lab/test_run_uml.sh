@@ -11,13 +11,13 @@ mkdir "$TMPDIR" || exit 1
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
 fail() { echo "FAILED: $*"; exit 1; }
 
-scenario() {
-  cat <<'INI'
+scenario() { # TIMEOUT_S: long, unless it is what a test waits for
+  cat <<INI
 [scenario]
 name = short
 workers = 4
 bandwidth_scale = 0.05
-timeout_s = 6
+timeout_s = $1
 [training]
 batch = 16
 learning_rate = 0.05
@@ -38,8 +38,8 @@ links() { ip -o link show 2>/dev/null | awk -F': ' '{print $2}' | sort; }
 left() { pgrep -f "weir.* (run|compare) $work" ; pgrep -f "$work/(out|tmp)"; ls -A "$TMPDIR"; }
 
 links_before=$(links)
-scenario >short.ini
-timeout 120 "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
+scenario 120 >short.ini
+"$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1
 code=$?
 if grep -q "network: sim" log; then
   echo "SKIPPED: neither tc with netem nor User-Mode Linux: $(grep 'network: sim' log)"
@@ -60,13 +60,13 @@ grep -Eq '"network" : "(tc|uml)"' out/summary.json || fail "not over a real netw
 awk -F, 'NR > 1 && $2 == 2 {if (!first) first = $20; last = $20} END {exit !(last - first < 0.12)}' out/steps.csv &&
   fail "steps are faster than the latency that was set allows"
 
-# struck KIND WORDS: rank 2 has a fault before its third exchange.
+# struck KIND TIMEOUT_S WORDS: rank 2 has a fault before its third exchange.
 struck() {
-  { scenario; printf '[fault]\nkind = %s\nrank = 2\nstep = 2\n' "$1"; } >fault.ini
-  timeout 120 "$weir" run "$work/fault.ini" --policy star:0.01:art-ring --out "$work/out" >log 2>&1
+  { scenario "$2"; printf '[fault]\nkind = %s\nrank = 2\nstep = 2\n' "$1"; } >fault.ini
+  "$weir" run "$work/fault.ini" --policy star:0.01:art-ring --out "$work/out" >log 2>&1
   code=$?
   [ $code -eq 1 ] || fail "$1: exit $code, expected 1: $(cat log)"
-  grep -q "worker 2 $2" log || fail "$1: the runner does not say 'worker 2 $2': $(cat log)"
+  grep -q "worker 2 $3" log || fail "$1: the runner does not say 'worker 2 $3': $(cat log)"
   for survivor in 0 1 3; do
     grep -Eq "rank $survivor: [^;]*(rank|worker) 2" log || fail "$1: rank $survivor does not name rank 2: $(cat log)"
   done
@@ -74,27 +74,39 @@ struck() {
   [ -z "$(left)" ] || fail "$1: left: $(left)"
   [ "$(links)" = "$links_before" ] || fail "$1: links are left: $(links)"
 }
-struck kill "was killed by signal 9"
-struck freeze "froze"
-struck exit "exited with code 3"
+struck kill 120 "was killed by signal 9"
+struck freeze 15 "froze"
+struck exit 120 "exited with code 3"
+
+# begun: until the run with the number $pid has decided something.
+begun() {
+  until grep -q . out/.weir-decisions.tmp 2>/dev/null; do
+    kill -0 $pid 2>/dev/null || fail "the long run ended by itself: $(cat log)"
+    sleep 0.1
+  done
+}
 
 # The runner itself is killed: its workers, namespaces and machine go with it.
-scenario | sed 's/steps_per_epoch = 4/steps_per_epoch = 400/' >long.ini
+scenario 120 | sed 's/steps_per_epoch = 4/steps_per_epoch = 400/' >long.ini
 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
 pid=$!
-for _ in $(seq 600); do grep -q . out/.weir-decisions.tmp 2>/dev/null && break; sleep 0.1; done
-kill -0 $pid || fail "the long run ended by itself: $(cat log)"
+begun
 kill -9 $pid
 wait $pid 2>/dev/null
 for _ in $(seq 200); do [ -z "$(left)" ] && break; sleep 0.1; done
 [ -z "$(left)" ] || fail "left: $(left)"
 [ "$(links)" = "$links_before" ] || fail "links are left: $(links)"
 [ -e out/summary.json ] && fail "a killed run looks complete"
-timeout 120 "$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1 || fail "the run after a crash: $(cat log)"
+"$weir" run "$work/short.ini" --policy star:0.01:art-tree --out "$work/out" >log 2>&1 || fail "the run after a crash: $(cat log)"
 [ "$(ls -A out | wc -l)" -eq 4 ] || fail "left over: $(ls -A out)"
 
 # Ctrl-C.
-timeout -s INT 12 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1
+"$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
+pid=$!
+begun
+kill -INT $pid
+wait $pid
+[ $? -eq 1 ] || fail "an interrupted run did not exit 1: $(cat log)"
 [ -z "$(left)" ] || fail "left after an interrupt: $(left)"
 [ -z "$(ls -A out)" ] || fail "files are left after an interrupt: $(ls -A out)"
 [ "$(links)" = "$links_before" ] || fail "links are left after an interrupt: $(links)"

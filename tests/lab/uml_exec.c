@@ -15,7 +15,7 @@ static void line(void *user, bool is_error, const char *text) {
 }
 
 int main(int argc, char **argv) {
-  weir_uml_config config = {.timeout_s = 120};
+  weir_uml_config config = {.timeout_s = 600};
   int option;
   while ((option = getopt(argc, argv, "+o:m:t:c:l")) != -1) switch (option) {
       case 'o': config.out = optarg; break;

@@ -23,7 +23,7 @@ cat >"$folder/short.ini" <<'END'
 name = short
 workers = 4
 seed = 3
-timeout_s = 30
+timeout_s = 120
 
 [training]
 dataset = fashion-mnist

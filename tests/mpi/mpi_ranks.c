@@ -192,11 +192,15 @@ static void end_together(void) {
   if (ends_badly) nap(2.0);
 }
 
-/* Nothing works any more, for the same reason, and at once. */
+/* Times are bounded to tell "in time" from waiting for something longer, however slow the machine:
+ * a fault is found within FOUND_S, where 20 s and more would have been waited for otherwise. */
+#define FOUND_S 15.0
+
+/* Nothing works any more, for the same reason, and without waiting for the time that is given. */
 static void stays_ended(weir_transport *t, weir_status status) {
   const double begin_s = weir_now_s();
-  CHECK(ring(t, 50, 1, 1, 10) == status, "a second attempt");
-  CHECK(weir_now_s() - begin_s < 1.0, "a second attempt took %g s", weir_now_s() - begin_s);
+  CHECK(ring(t, 50, 1, 1, 30) == status, "a second attempt");
+  CHECK(weir_now_s() - begin_s < FOUND_S, "a second attempt took %g s", weir_now_s() - begin_s);
 }
 
 static void other_step(void) {
@@ -251,7 +255,7 @@ static void silent(bool native) {
     status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
   CHECK(status == WEIR_E_TIMEOUT, "status %d", (int)status);
   CHECK(said("rank 2"), "who?");
-  CHECK(weir_now_s() - begin_s < 6.0, "%g s", weir_now_s() - begin_s);
+  CHECK(weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
   weir_comm_free(comm);
   t->ops->destroy(t);
 }
@@ -274,7 +278,7 @@ static void frozen(void) {
   const weir_status status = ring_until_failure(t, 2, 1000000, 1000000, 1.5);
   CHECK(status == WEIR_E_TIMEOUT, "status %d", (int)status);
   CHECK(said("rank 1"), "who?");
-  CHECK(weir_now_s() - begin_s < 6.0, "%g s", weir_now_s() - begin_s);
+  CHECK(weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
   if (t->rank == 0) {
     nap(1.0); /* the others, too, are through */
     (void)kill((pid_t)pid[1], SIGCONT);
@@ -302,10 +306,10 @@ static void leaving(void) {
     CHECK(recv.bytes == 1000 && bytes[0] == 42, "%zu bytes", recv.bytes);
   }
   const double begin_s = weir_now_s();
-  const weir_status status = ring_until_failure(t, 2, 10, 10, 15);
+  const weir_status status = ring_until_failure(t, 2, 10, 10, 20);
   CHECK(status == WEIR_E_PEER, "status %d", (int)status);
   CHECK(said("rank 1 is gone"), "who?");
-  CHECK(weir_now_s() - begin_s < 5.0, "%g s", weir_now_s() - begin_s);
+  CHECK(weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
   t->ops->destroy(t);
 }
 
@@ -340,7 +344,7 @@ static void one_missing(void) {
     const double begin_s = weir_now_s();
     CHECK(weir_transport_mpi(&second, 1, launch.rank, launch.world_size, 1.0) == WEIR_E_TIMEOUT,
           "second");
-    CHECK(second == NULL && weir_now_s() - begin_s < 4.0, "%g s", weir_now_s() - begin_s);
+    CHECK(second == NULL && weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
   } else {
     nap(3.0);
   }
@@ -355,7 +359,7 @@ static void no_init(void) {
   }
   const double begin_s = weir_now_s();
   CHECK(weir_transport_mpi(&t, 1, launch.rank, launch.world_size, 1.0) == WEIR_E_TIMEOUT, "init");
-  CHECK(said("MPI_Init") && weir_now_s() - begin_s < 3.0, "%g s", weir_now_s() - begin_s);
+  CHECK(said("MPI_Init") && weir_now_s() - begin_s < FOUND_S, "%g s", weir_now_s() - begin_s);
 }
 
 /* mpirun ends the others. */
@@ -385,7 +389,7 @@ int main(int argc, char **argv) {
                {"other_job", other_job},     {"other_rank", other_rank},
                {"one_missing", one_missing}, {"no_init", no_init},
                {"killed", killed},           {"unlaunched", unlaunched}};
-  (void)alarm(100);
+  (void)alarm(400);
   CHECK(weir_launch_read(&launch) == WEIR_OK, "launch");
   for (size_t i = 0; argc == 2 && i < sizeof cases / sizeof *cases; i++)
     if (strcmp(argv[1], cases[i].name) == 0) {

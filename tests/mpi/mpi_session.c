@@ -26,7 +26,7 @@ int main(void) {
   weir_survivors left;
   float g[50] = {0};
   weir_launch launch = {0};
-  (void)alarm(100);
+  (void)alarm(400);
   weir_options_init(&options);
   CHECK(weir_options_from_environment(&options, &launch) == WEIR_OK, "options");
   options.transport = "mpi";

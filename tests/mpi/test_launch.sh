@@ -15,7 +15,7 @@ group() {
   shift
   pids=()
   for rank in 0 1 2 3; do
-    timeout -k 5 100 env "${@//%r/$rank}" "$weir" train "$folder/short.ini" --out "$folder/$name" \
+    timeout -k 5 450 env "${@//%r/$rank}" "$weir" train "$folder/short.ini" --out "$folder/$name" \
       --policy $policy >"$folder/$name.$rank.log" 2>&1 &
     pids+=($!)
   done
@@ -55,7 +55,7 @@ echo "ok: alone"
 
 refused() { # WHAT-IT-SAYS VARIABLE=VALUE...
   local code=0
-  timeout 60 env "${@:2}" "$weir" train "$folder/short.ini" --out "$folder/refused" \
+  timeout 450 env "${@:2}" "$weir" train "$folder/short.ini" --out "$folder/refused" \
     >"$folder/refused.log" 2>&1 || code=$?
   [[ $code == 2 ]] || fail "exit code $code with ${*:2}"
   grep -qF -- "$1" "$folder/refused.log" || fail "does not say '$1' with ${*:2}"

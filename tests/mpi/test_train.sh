@@ -9,7 +9,7 @@ case ${WEIR_CFLAGS:-} in *fsanitize=thread*) echo "skipped: Open MPI is not buil
 . "$source/tests/mpi/common.sh"
 
 train() { # NAME TRANSPORT POLICY [mpirun's options...]
-  timeout -k 5 200 mpirun --oversubscribe -n 4 --mca btl_tcp_if_include lo "${@:4}" \
+  timeout -k 5 600 mpirun --oversubscribe -n 4 --mca btl_tcp_if_include lo "${@:4}" \
     "$weir" train "$folder/short.ini" --out "$folder/$1" --policy "$3" --transport "$2" \
     >"$folder/$1.log" 2>&1
 }
@@ -45,7 +45,7 @@ done
 echo "ok: policy weir"
 
 # Bad input is refused by every rank, before MPI is begun.
-if timeout 100 mpirun --oversubscribe -n 2 "$weir" train "$folder/none.ini" --out "$folder/bad" \
+if timeout 450 mpirun --oversubscribe -n 2 "$weir" train "$folder/none.ini" --out "$folder/bad" \
   >"$folder/bad.log" 2>&1; then fail "a scenario that is not there was accepted"; fi
 grep -q 'none.ini' "$folder/bad.log" || fail "the missing scenario is not named"
 echo "ok: bad input"

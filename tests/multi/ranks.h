@@ -20,7 +20,8 @@
 #include "collectives/collective.h"
 
 #define GROUP_MAX 16
-#define GROUP_WATCHDOG_S 120
+/* For what hangs, on however busy a machine. */
+#define GROUP_WATCHDOG_S 600
 
 enum group_kind { GROUP_THREADS, GROUP_TCP, GROUP_SHM, GROUP_SHM_THREADS };
 

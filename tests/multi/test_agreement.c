@@ -95,7 +95,7 @@ static void agree(member *m) {
   weir_engine_free(engine);
 }
 
-Test(agreement, same_plan_at_the_same_step, .timeout = 60) {
+Test(agreement, same_plan_at_the_same_step) {
   static log_of_plans log;
   group g;
   group_run(&g, 5, agree, &log);
@@ -135,7 +135,7 @@ static void differ(member *m) {
   weir_engine_free(engine);
 }
 
-Test(agreement, another_plan_is_an_error, .timeout = 60) {
+Test(agreement, another_plan_is_an_error) {
   for (int stranger = 0; stranger < 3; stranger++) {
     group g;
     group_run(&g, 3, differ, &stranger);
@@ -155,7 +155,7 @@ static void refuse(member *m) {
   weir_engine_free(engine);
 }
 
-Test(agreement, impossible_directives_are_refused, .timeout = 60) {
+Test(agreement, impossible_directives_are_refused) {
   weir_directive bad[3] = {
       {.action = 9}, {.action = WEIR_ACTION_SWITCH}, {.action = WEIR_ACTION_TRIAL}};
   bad[1].plan = group_plan(6, 0.1, 1);
@@ -216,7 +216,7 @@ static void probe_once(member *m) {
   weir_engine_free(engine);
 }
 
-Test(agreement, every_rank_probes_when_asked, .timeout = 60) {
+Test(agreement, every_rank_probes_when_asked) {
   group g;
   group_run(&g, 3, probe_once, NULL);
   cr_assert(!g.failed, "%s", g.failure);
@@ -263,7 +263,7 @@ static void lie_about_reach(member *m) {
   weir_engine_free(engine);
 }
 
-Test(agreement, a_piece_that_ends_nowhere_is_refused, .timeout = 60) {
+Test(agreement, a_piece_that_ends_nowhere_is_refused) {
   static const uint64_t reaches[] = {0, PIECES_N + 1, UINT64_MAX};
   for (size_t i = 0; i < sizeof reaches / sizeof *reaches; i++) {
     uint64_t reach = reaches[i];

@@ -187,7 +187,7 @@ static void run(int ranks, const char *policy, uint64_t seed) {
   cr_assert_geq(c.tables, ranks > 1 ? 3 : 1, "%d ranks, %s: %d tables", ranks, policy, c.tables);
 }
 
-Test(bits, nothing_is_lost_when_widths_change, .timeout = 200) {
+Test(bits, nothing_is_lost_when_widths_change) {
   static const char *const policies[] = {"bits:knapsack:1:4", "bits:knapsack:2:5",
                                          "bits:kmeans:3:3", "bits:linear:3:4"};
   for (int ranks = 1; ranks <= 4; ranks++)
@@ -258,7 +258,7 @@ static void *work(void *argument) {
   return NULL;
 }
 
-Test(bits, tensors_keep_their_buffers, .timeout = 60) {
+Test(bits, tensors_keep_their_buffers) {
   static worker w[API_RANKS];
   char name[64];
   pthread_t thread[API_RANKS];

@@ -53,7 +53,7 @@ static void check(enum group_kind kind, const char *layout) {
   (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
 }
 
-Test(calibrate, all_ranks_learn_the_same, .timeout = 240) {
+Test(calibrate, all_ranks_learn_the_same) {
   for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
     check((enum group_kind)kind, "ab");
     check((enum group_kind)kind, "aaa");
@@ -95,7 +95,7 @@ static void check_processors(enum group_kind kind, double alpha, double beta, bo
   (void)munmap(j.link, GROUP_MAX * sizeof(weir_link));
 }
 
-Test(calibrate, processors_alone, .timeout = 240) {
+Test(calibrate, processors_alone) {
   for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
     check_processors((enum group_kind)kind, 1e-5, 1e-9, true);
     check_processors((enum group_kind)kind, 0, 1e-9, false); /* unknown */

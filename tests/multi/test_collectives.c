@@ -120,11 +120,9 @@ static void allreduce_all(enum group_kind kind, uint32_t algorithm) {
 
 Test(allreduce, ring_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_RING); }
 Test(allreduce, tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_TREE); }
-Test(allreduce, ring_shm, .timeout = 240) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_RING); }
-Test(allreduce, tree_shm, .timeout = 240) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_TREE); }
-Test(allreduce, ring_shm_threads, .timeout = 240) {
-  allreduce_all(GROUP_SHM_THREADS, WEIR_ALLREDUCE_RING);
-}
+Test(allreduce, ring_shm) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_RING); }
+Test(allreduce, tree_shm) { allreduce_all(GROUP_SHM, WEIR_ALLREDUCE_TREE); }
+Test(allreduce, ring_shm_threads) { allreduce_all(GROUP_SHM_THREADS, WEIR_ALLREDUCE_RING); }
 
 Test(allreduce, halving_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_HALVING); }
 Test(allreduce, double_tree_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_DOUBLE_TREE); }
@@ -135,7 +133,7 @@ Test(allreduce, star_threads) { allreduce_all(GROUP_THREADS, WEIR_ALLREDUCE_STAR
 
 /* Shapes the sizes above do not have (a torus of 2 x 6 and 3 x 3, three levels of folding, deep
  * trees), and lengths at which the double tree has several chunks. */
-Test(allreduce, larger_groups_and_chunks_threads, .timeout = 240) {
+Test(allreduce, larger_groups_and_chunks_threads) {
   for (uint32_t a = 0; a < WEIR_ALLREDUCE_COUNT; a++)
     for (int f = 0; f < 2; f++) {
       allreduce_case(GROUP_THREADS, a, 9, 1000, (weir_value_format)f);
@@ -155,8 +153,8 @@ static void allreduce_some(enum group_kind kind) {
       allreduce_case(kind, a, 6, 300007, (weir_value_format)f);
     }
 }
-Test(allreduce, others_tcp, .timeout = 240) { allreduce_some(GROUP_TCP); }
-Test(allreduce, others_shm, .timeout = 240) { allreduce_some(GROUP_SHM); }
+Test(allreduce, others_tcp) { allreduce_some(GROUP_TCP); }
+Test(allreduce, others_shm) { allreduce_some(GROUP_SHM); }
 
 Test(allreduce, table_rows_are_in_order) {
   for (uint32_t i = 0; i < WEIR_ALLREDUCE_COUNT; i++) cr_assert_eq(weir_allreduces[i].id, i);
@@ -248,10 +246,10 @@ static void bytes_all(enum group_kind kind, weir_status (*body)(weir_transport *
 
 Test(allgather, threads) { bytes_all(GROUP_THREADS, gather_body); }
 Test(broadcast, threads) { bytes_all(GROUP_THREADS, broadcast_body); }
-Test(allgather, shm, .timeout = 240) { bytes_all(GROUP_SHM, gather_body); }
-Test(broadcast, shm, .timeout = 240) { bytes_all(GROUP_SHM, broadcast_body); }
+Test(allgather, shm) { bytes_all(GROUP_SHM, gather_body); }
+Test(broadcast, shm) { bytes_all(GROUP_SHM, broadcast_body); }
 
-Test(allreduce, ring_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_RING); }
-Test(allreduce, tree_tcp, .timeout = 240) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_TREE); }
-Test(allgather, tcp, .timeout = 240) { bytes_all(GROUP_TCP, gather_body); }
-Test(broadcast, tcp, .timeout = 240) { bytes_all(GROUP_TCP, broadcast_body); }
+Test(allreduce, ring_tcp) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_RING); }
+Test(allreduce, tree_tcp) { allreduce_all(GROUP_TCP, WEIR_ALLREDUCE_TREE); }
+Test(allgather, tcp) { bytes_all(GROUP_TCP, gather_body); }
+Test(broadcast, tcp) { bytes_all(GROUP_TCP, broadcast_body); }

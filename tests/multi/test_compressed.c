@@ -125,7 +125,7 @@ static const struct {
               {WEIR_CODEC_QSGD, 0.125},     {WEIR_CODEC_TERNGRAD, 0.0625},
               {WEIR_CODEC_ONEBIT, 0.03125}, {WEIR_CODEC_EFSIGNSGD, 0.03125}};
 
-Test(compressed, conserves_and_agrees, .timeout = 240) {
+Test(compressed, conserves_and_agrees) {
   for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
     for (size_t c = 0; c < COUNT(coders); c++)
       for (size_t s = 0; s < COUNT(sizes); s++)
@@ -137,7 +137,7 @@ Test(compressed, conserves_and_agrees, .timeout = 240) {
 }
 
 /* Of several blocks each, the last of any length. */
-Test(compressed, long_messages_are_blocks, .timeout = 240) {
+Test(compressed, long_messages_are_blocks) {
   static const size_t longer[] = {16384 * 3, 150001, 16384 * 6 + 1};
   for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
     for (size_t c = 0; c < 2; c++) /* half precision, and 8 bits */
@@ -150,7 +150,7 @@ Test(compressed, long_messages_are_blocks, .timeout = 240) {
 
 /* Whole numbers below 2048 in magnitude are exact in half precision, and so are their sums: then
  * nothing is lost and the result is the sum itself, whatever the scheme. */
-Test(compressed, exact_where_the_encoding_is, .timeout = 240) {
+Test(compressed, exact_where_the_encoding_is) {
   for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
     for (int size = 2; size <= 13; size++) {
       job j = {.row = row, .codec = WEIR_CODEC_FP16, .cr = 0.5, .whole = true, .n = 103};
@@ -186,7 +186,7 @@ Test(compressed, sra_loses_less_than_ring_and_tree) {
   cr_assert_lt(lost(WEIR_COMPRESSED_SRA), lost(WEIR_COMPRESSED_TREE));
 }
 
-Test(compressed, processes, .timeout = 240) {
+Test(compressed, processes) {
   for (uint32_t row = 0; row < WEIR_COMPRESSED_COUNT; row++)
     for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
       job j = {.row = row, .codec = WEIR_CODEC_QSGD, .cr = 0.125, .n = 300007};
@@ -228,7 +228,7 @@ static void expect_hitopk(const job *j, int inside, double *want) {
   }
 }
 
-Test(hitopk, sums_what_each_machine_selects, .timeout = 240) {
+Test(hitopk, sums_what_each_machine_selects) {
   static const struct {
     const char *layout;
     int inside;
@@ -256,7 +256,7 @@ Test(hitopk, sums_what_each_machine_selects, .timeout = 240) {
 }
 
 /* bf16 values: what rounding loses stays too; and uneven machines, each rank on its own. */
-Test(hitopk, conserves, .timeout = 240) {
+Test(hitopk, conserves) {
   const char *const some[] = {"aabb", "aab", "abbbc", "aaaa", "aabbccdd"};
   for (size_t l = 0; l < COUNT(some); l++)
     for (size_t k = 0; k < COUNT(lengths); k++) {

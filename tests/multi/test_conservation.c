@@ -285,14 +285,14 @@ static void run(int ranks, size_t n, size_t first, size_t arms, const char *mach
 
 static const int sizes[] = {1, 2, 3, 4, 7, 8};
 
-Test(conservation, short_gradients, .timeout = 120) {
+Test(conservation, short_gradients) {
   const size_t lengths[] = {0, 1, 5, 1000};
   for (size_t s = 0; s < 6; s++)
     for (size_t l = 0; l < 4; l++) run(sizes[s], lengths[l], 0, GROUP_ARMS, NULL);
 }
 
 /* Ranks that share machines, two of them or more: evenly, and not. */
-Test(conservation, short_gradients_on_shared_machines, .timeout = 120) {
+Test(conservation, short_gradients_on_shared_machines) {
   static const char *const layouts[] = {"ab",      "aab",      "aabb",    "abab",
                                         "abbbcca", "aaaabbbb", "aabbccdd"};
   const size_t lengths[] = {0, 1, 5, 1000};
@@ -301,7 +301,7 @@ Test(conservation, short_gradients_on_shared_machines, .timeout = 120) {
       run((int)strlen(layouts[m]), lengths[l], 0, GROUP_ARMS, layouts[m]);
 }
 
-Test(conservation, long_gradient, .timeout = 280) {
+Test(conservation, long_gradient) {
   const size_t step = GROUP_SLOW ? 5 : 1;
   for (size_t s = 0; s < 6; s += GROUP_SLOW ? 2 : 1)
     if (step == 1)

@@ -87,7 +87,7 @@ static void compare_with_whole(member *m) {
   weir_engine_free(whole);
 }
 
-Test(groups_faults, one_group_gives_the_bits_of_none, .timeout = 60) {
+Test(groups_faults, one_group_gives_the_bits_of_none) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     group g;
     group_run(&g, 3, compare_with_whole, &arm);
@@ -114,7 +114,7 @@ static void run_stranger(member *m) {
   weir_engine_free(engine);
 }
 
-Test(groups_faults, a_rank_with_other_groups_is_found_out, .timeout = 60) {
+Test(groups_faults, a_rank_with_other_groups_is_found_out) {
   weir_plan_group table[3];
   make_table(table, "topk:0.1:ag");
   deed d = {.victim = 1, .bad = table[1]};
@@ -176,7 +176,7 @@ static void run_switch(member *m) {
   weir_engine_free(engine);
 }
 
-Test(groups_faults, a_table_that_is_missing_or_wrong_ends_the_group, .timeout = 60) {
+Test(groups_faults, a_table_that_is_missing_or_wrong_ends_the_group) {
   for (int i = 0; i < 2; i++) {
     deed d = {.no_table = i == 0, .bad_table = i == 1};
     group g;
@@ -212,7 +212,7 @@ static void run_nonfinite(member *m) {
   weir_engine_free(engine);
 }
 
-Test(groups_faults, what_is_not_finite_in_any_group_drops_the_step, .timeout = 60) {
+Test(groups_faults, what_is_not_finite_in_any_group_drops_the_step) {
   for (size_t k = 0; k < 3; k++)
     for (int victim = -1; victim < 2; victim++) {
       deed d = {.victim = victim, .bad_element = 200 * k + 77};
@@ -254,7 +254,7 @@ static void run_absent(member *m) {
   weir_comm_free(comm);
 }
 
-Test(groups_faults, a_rank_that_stops_in_mid_step_is_reported_in_time, .timeout = 60) {
+Test(groups_faults, a_rank_that_stops_in_mid_step_is_reported_in_time) {
   for (int victim = 0; victim < 3; victim++) {
     deed d = {.victim = victim};
     group g;

@@ -102,7 +102,7 @@ static void run_case(enum group_kind kind, job j) {
   (void)munmap(j.notes, notes);
 }
 
-Test(hier, every_row_on_every_layout, .timeout = 240) {
+Test(hier, every_row_on_every_layout) {
   for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
     for (size_t l = 0; l < COUNT(layouts); l++)
       for (size_t k = 0; k < COUNT(lengths); k++)
@@ -113,7 +113,7 @@ Test(hier, every_row_on_every_layout, .timeout = 240) {
                                         .format = (weir_value_format)f});
 }
 
-Test(hier, any_choice_inside_and_between, .timeout = 240) {
+Test(hier, any_choice_inside_and_between) {
   const char *const some[] = {"aabb", "abcabc", "aab"};
   for (uint32_t s = 0; s < WEIR_REDUCE_SCATTER_COUNT; s++)
     for (uint32_t b = 0; b <= WEIR_ALLREDUCE_STAR; b++)
@@ -126,7 +126,7 @@ Test(hier, any_choice_inside_and_between, .timeout = 240) {
                                           .format = (weir_value_format)f});
 }
 
-Test(hier, processes, .timeout = 240) {
+Test(hier, processes) {
   for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
     for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
       run_case((enum group_kind)kind, (job){.layout = "aabb", .row = row, .n = 300008});

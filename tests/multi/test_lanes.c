@@ -52,7 +52,7 @@ static void *try_it(void *granted) {
   return NULL;
 }
 
-Test(lanes, the_wires_thread_alone_goes_first, .timeout = 60) {
+Test(lanes, the_wires_thread_alone_goes_first) {
   bool granted = false;
   pthread_t other;
   cr_assert_eq(pthread_create(&other, NULL, try_it, &granted), 0);

@@ -228,7 +228,7 @@ Test(lowrank, mean_of_gradients_whose_rank_it_can_hold) {
   }
 }
 
-Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run, .timeout = 60) {
+Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run) {
   static course c = {.plans = {"powersgd:2:dense-ring", NULL, NULL, "powersgd:5:dense-tree", NULL,
                                "topk:0.1:ag", "powersgd:1:dense-tree", "none:1:dense-ring"},
                      .steps = 8,
@@ -245,7 +245,7 @@ Test(lowrank, the_same_bits_on_all_ranks_and_from_run_to_run, .timeout = 60) {
 /* A codec that keeps a share d of the energy leaves residuals of at most 4 (1 - d) / d^2 times the
  * gradient's square under error feedback (Karimireddy et al. 2019, lemma 3), for ever; four of
  * thirty directions that are equally large on average are d = 4/30. */
-Test(lowrank, residuals_stay_bounded, .timeout = 60) {
+Test(lowrank, residuals_stay_bounded) {
   static course c = {.plans = {"powersgd:4:dense-ring"}, .steps = STEPS, .failing = -1};
   run(&c, 2);
   const double d = 4.0 / 30, bound = 4 * (1 - d) / (d * d);
@@ -254,7 +254,7 @@ Test(lowrank, residuals_stay_bounded, .timeout = 60) {
   cr_assert(left < bound * gradient, "%g of %g", left, gradient);
 }
 
-Test(lowrank, trials_and_failed_steps_leave_nothing_behind, .timeout = 60) {
+Test(lowrank, trials_and_failed_steps_leave_nothing_behind) {
   static course with = {.plans = {"powersgd:2:dense-ring", NULL, "powersgd:5:dense-tree", NULL,
                                   "powersgd:1:dense-ring", "powersgd:2:dense-ring", NULL, NULL},
                         .actions = {0, 0, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL, WEIR_ACTION_TRIAL,
@@ -277,7 +277,7 @@ Test(lowrank, trials_and_failed_steps_leave_nothing_behind, .timeout = 60) {
   run(&with, 3);
 }
 
-Test(lowrank, groups_have_columns_of_their_own, .timeout = 60) {
+Test(lowrank, groups_have_columns_of_their_own) {
   static course c = {.plans = {"powersgd:3:dense-tree"}, .steps = 5, .failing = 3, .grouped = true};
   for (int ranks = 1; ranks <= 4; ranks++) {
     run(&c, ranks);

@@ -132,7 +132,7 @@ Test(momentum, is_cut_off_where_something_was_sent) {
 }
 
 /* With two trials and a failed step between, and without: the same bits, whatever the codec. */
-Test(momentum, failed_steps_and_trials_leave_nothing_behind, .timeout = 120) {
+Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
   static course with, without;
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     if (group_plan(arm, 0.1, 0).collective == WEIR_COLL_HITOPK) continue;

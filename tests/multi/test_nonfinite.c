@@ -124,7 +124,7 @@ static void suffer(member *m) {
   weir_engine_free(engine);
 }
 
-Test(nonfinite, one_rank_with_every_plan, .timeout = 100) {
+Test(nonfinite, one_rank_with_every_plan) {
   static const float values[] = {NAN, INFINITY, -INFINITY};
   weir_rng rng;
   weir_rng_seed(&rng, 5);
@@ -149,7 +149,7 @@ static bool holds_back(const weir_plan *plan) {
 }
 
 /* 3e38 is finite; the sum of three is not, and all three are the largest element of their rank. */
-Test(nonfinite, sum_that_overflows, .timeout = 100) {
+Test(nonfinite, sum_that_overflows) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     misfortune f = {arm, -1, 77, 3e38f, 2, false, false};
     const weir_plan plan = group_plan(arm, 0.1, 0);
@@ -163,7 +163,7 @@ Test(nonfinite, sum_that_overflows, .timeout = 100) {
 
 /* Nor do they overflow where they lie at different elements, though all are their rank's largest:
  * what is gathered goes through, whole. */
-Test(nonfinite, huge_values_that_do_not_meet, .timeout = 100) {
+Test(nonfinite, huge_values_that_do_not_meet) {
   int arms = 0;
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     const misfortune f = {.arm = arm,
@@ -187,7 +187,7 @@ Test(nonfinite, huge_values_that_do_not_meet, .timeout = 100) {
 
 /* An encoder does not send such a value whole: it saturates or spreads it, and the step counts; so
  * it does where kept values travel as fp16.  Low rank leaves the matrix where it is. */
-Test(nonfinite, encoders_and_low_rank_hold_a_huge_value_back, .timeout = 100) {
+Test(nonfinite, encoders_and_low_rank_hold_a_huge_value_back) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     misfortune f = {arm, -1, 77, 3e38f, 2, true, false};
     const weir_plan plan = group_plan(arm, 0.1, 0);

@@ -116,5 +116,5 @@ static void run(bool groups) {
   }
 }
 
-Test(passed, whole_gradients, .timeout = 60) { run(false); }
-Test(passed, groups_in_three_threads, .timeout = 60) { run(true); }
+Test(passed, whole_gradients) { run(false); }
+Test(passed, groups_in_three_threads) { run(true); }

@@ -72,12 +72,12 @@ static void check(int ranks, request q) {
 }
 
 /* Threads have no library with an all-reduce below them. */
-Test(refused_plans, native_without_a_library, .timeout = 60) {
+Test(refused_plans, native_without_a_library) {
   check(3, (request){"none:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
   check(1,
         (request){"powersgd:1:native", NULL, "collective native needs transport shm, mpi or nccl"});
 }
 
-Test(refused_plans, hitopk_on_one_machine, .timeout = 60) {
+Test(refused_plans, hitopk_on_one_machine) {
   check(3, (request){"topk:0.1:hitopk", "aaa", "all 3 ranks are on one"});
 }

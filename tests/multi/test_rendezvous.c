@@ -35,7 +35,7 @@ Test(rendezvous, ranks_start_in_any_order) {
   for (int r = 3; r >= 0; r--) {
     g.pid[r] = fork();
     if (g.pid[r] == 0) {
-      (void)alarm(60);
+      (void)alarm(GROUP_WATCHDOG_S);
       nap(100 * (3 - r));
       group_rank(&g, r);
       _exit(0);
@@ -110,7 +110,7 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   for (int r = 0; r < 3; r++) {
     g.pid[r] = fork();
     if (g.pid[r] == 0) {
-      (void)alarm(60);
+      (void)alarm(GROUP_WATCHDOG_S);
       if (r == 2) nap(500); /* the group waits for it while strangers come */
       group_rank(&g, r);
       _exit(0);
@@ -142,7 +142,7 @@ Test(rendezvous, those_who_do_not_belong_are_told) {
   for (int r = 0; r < 3; r++) {
     g.pid[r] = fork();
     if (g.pid[r] == 0) {
-      (void)alarm(60);
+      (void)alarm(GROUP_WATCHDOG_S);
       if (r == 2) nap(800);
       group_rank(&g, r);
       _exit(0);

@@ -188,10 +188,10 @@ static void bytes_all(weir_status (*rank)(weir_comm *, const job *), uint32_t ro
   }
 }
 
-Test(rows, broadcast, .timeout = 240) { bytes_all(broadcast_rank, WEIR_BROADCAST_COUNT); }
-Test(rows, allgather, .timeout = 240) { bytes_all(allgather_rank, WEIR_ALLGATHER_COUNT); }
-Test(rows, gather, .timeout = 240) { bytes_all(gather_rank, WEIR_GATHER_COUNT); }
-Test(rows, alltoall, .timeout = 240) { bytes_all(alltoall_rank, WEIR_ALLTOALL_COUNT); }
+Test(rows, broadcast) { bytes_all(broadcast_rank, WEIR_BROADCAST_COUNT); }
+Test(rows, allgather) { bytes_all(allgather_rank, WEIR_ALLGATHER_COUNT); }
+Test(rows, gather) { bytes_all(gather_rank, WEIR_GATHER_COUNT); }
+Test(rows, alltoall) { bytes_all(alltoall_rank, WEIR_ALLTOALL_COUNT); }
 
 /* Who holds element i of the result. */
 static int owner_scatter(int size, size_t n, size_t i) {
@@ -246,8 +246,8 @@ static void sums_all(bool scatter, uint32_t rows) {
     }
 }
 
-Test(rows, reduce_scatter, .timeout = 240) { sums_all(true, WEIR_REDUCE_SCATTER_COUNT); }
-Test(rows, reduce, .timeout = 240) { sums_all(false, WEIR_REDUCE_COUNT); }
+Test(rows, reduce_scatter) { sums_all(true, WEIR_REDUCE_SCATTER_COUNT); }
+Test(rows, reduce) { sums_all(false, WEIR_REDUCE_COUNT); }
 
 Test(rows, are_in_order) {
   for (uint32_t i = 0; i < WEIR_BROADCAST_COUNT; i++) cr_assert_eq(weir_broadcasts[i].id, i);

@@ -196,7 +196,7 @@ static void run_group(worker *workers, const char *group, const char *policy,
   for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
 }
 
-Test(session, averages_over_ranks, .timeout = 60) {
+Test(session, averages_over_ranks) {
   static worker workers[RANKS];
   run_group(workers, "average", "fixed:none:1:dense-tree", NULL, 3);
   for (int r = 0; r < RANKS; r++) {
@@ -213,7 +213,7 @@ Test(session, averages_over_ranks, .timeout = 60) {
   }
 }
 
-Test(session, other_tensors_are_told_by_rank, .timeout = 60) {
+Test(session, other_tensors_are_told_by_rank) {
   static const char *const names[] = {"sizes", "names", "shapes"};
   for (int kind = 0; kind < 3; kind++) {
     static worker workers[RANKS];
@@ -237,7 +237,7 @@ static void virtual_network(void *user, uint64_t step, double *latency_s, double
 }
 
 /* Four ranks, 1000 elements, 100 kept.  Messages: 16 bytes of header, 4 bytes an index or value. */
-Test(session, virtual_time_is_the_cost_row, .timeout = 60) {
+Test(session, virtual_time_is_the_cost_row) {
   static const struct {
     const char *policy;
     double alphas, bytes;

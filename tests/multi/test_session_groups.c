@@ -117,7 +117,7 @@ static void run(worker *w, const char *policy) {
   for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
 }
 
-Test(session_groups, layers_are_exchanged_as_they_come, .timeout = 60) {
+Test(session_groups, layers_are_exchanged_as_they_come) {
   static worker w[RANKS];
   run(w, "groups:layers:none:1:dense-ring");
   for (int r = 0; r < RANKS; r++) {
@@ -141,7 +141,7 @@ Test(session_groups, layers_are_exchanged_as_they_come, .timeout = 60) {
   }
 }
 
-Test(session_groups, divisions_take_turns, .timeout = 60) {
+Test(session_groups, divisions_take_turns) {
   static worker w[RANKS];
   run(w, "groups:turns=2:layers:none:1:dense-ring;even=1:none:1:dense-ring");
   for (int r = 0; r < RANKS; r++) {
@@ -164,7 +164,7 @@ Test(session_groups, divisions_take_turns, .timeout = 60) {
   }
 }
 
-Test(session_groups, without_groups_there_is_one, .timeout = 60) {
+Test(session_groups, without_groups_there_is_one) {
   static worker w[RANKS];
   run(w, "fixed:none:1:dense-tree");
   for (int r = 0; r < RANKS; r++) {
@@ -176,7 +176,7 @@ Test(session_groups, without_groups_there_is_one, .timeout = 60) {
   }
 }
 
-Test(session_groups, a_table_that_cannot_be_read_ends_the_start, .timeout = 60) {
+Test(session_groups, a_table_that_cannot_be_read_ends_the_start) {
   static worker w[RANKS];
   run(w, "groups:/nowhere/at/all.csv");
   cr_assert_eq(w[0].status, WEIR_E_IO, "%s", w[0].message);

@@ -87,7 +87,7 @@ static void check_same(const outcome *out, const char *plan) {
   }
 }
 
-Test(session_hosts, hierarchical_plans_run_on_two_machines, .timeout = 120) {
+Test(session_hosts, hierarchical_plans_run_on_two_machines) {
   static const char *const layouts[][RANKS] = {{"left", "left", "right", "right"},
                                                {"left", "right", "left", "right"},
                                                {"left", "left", "left", "right"}};
@@ -108,7 +108,7 @@ Test(session_hosts, hierarchical_plans_run_on_two_machines, .timeout = 120) {
 /* HiTopKComm on two machines of two: the first step's update is, by hand, each machine's sum where
  * it is largest, per half of the gradient.  Counted here: what is not 0 is at most that many
  * elements, and each of them is one machine's sum or both's. */
-Test(session_hosts, hitopk_sends_machines_sums, .timeout = 120) {
+Test(session_hosts, hitopk_sends_machines_sums) {
   const run r = {
       .policy = "fixed:topk:0.01:hitopk", .steps = 1, .host = {"left", "left", "right", "right"}};
   outcome *out = start(&r);
@@ -127,7 +127,7 @@ Test(session_hosts, hitopk_sends_machines_sums, .timeout = 120) {
   finish(out);
 }
 
-Test(session_hosts, hitopk_is_refused_on_one_machine, .timeout = 60) {
+Test(session_hosts, hitopk_is_refused_on_one_machine) {
   const run r = {.policy = "fixed:topk:0.01:hitopk", .steps = 1};
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
@@ -137,7 +137,7 @@ Test(session_hosts, hitopk_is_refused_on_one_machine, .timeout = 60) {
   finish(out);
 }
 
-Test(session_hosts, native_is_refused_over_tcp, .timeout = 60) {
+Test(session_hosts, native_is_refused_over_tcp) {
   const run r = {.policy = "fixed:none:1:native", .steps = 1};
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
@@ -149,7 +149,7 @@ Test(session_hosts, native_is_refused_over_tcp, .timeout = 60) {
 }
 
 /* The adaptive policy is told of the machines: hierarchical arms are among its candidates. */
-Test(session_hosts, the_adaptive_policy_considers_machines, .timeout = 120) {
+Test(session_hosts, the_adaptive_policy_considers_machines) {
   char path[] = "hosts-XXXXXX", line[65536] = "";
   const int fd = mkstemp(path);
   cr_assert_geq(fd, 0);

@@ -161,9 +161,9 @@ static void run_virtual(const char *policy) {
   free(workers);
 }
 
-Test(session_policy, weir_in_virtual_time, .timeout = 100) { run_virtual("weir"); }
-Test(session_policy, paper_in_virtual_time, .timeout = 100) { run_virtual("paper"); }
-Test(session_policy, bits_in_virtual_time, .timeout = 100) { run_virtual("bits:knapsack:2:20"); }
+Test(session_policy, weir_in_virtual_time) { run_virtual("weir"); }
+Test(session_policy, paper_in_virtual_time) { run_virtual("paper"); }
+Test(session_policy, bits_in_virtual_time) { run_virtual("bits:knapsack:2:20"); }
 
 static void run_tcp(const char *policy) {
   struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -181,7 +181,7 @@ static void run_tcp(const char *policy) {
     pids[i] = fork();
     cr_assert_geq(pids[i], 0);
     if (pids[i] == 0) {
-      alarm(90);
+      (void)alarm(600);
       worker *w = calloc(1, sizeof *w);
       w->run = &r;
       w->rank = i;
@@ -199,6 +199,6 @@ static void run_tcp(const char *policy) {
   munmap(r.records, RANKS * sizeof(record));
 }
 
-Test(session_policy, weir_over_tcp, .timeout = 100) { run_tcp("weir"); }
-Test(session_policy, paper_over_tcp, .timeout = 100) { run_tcp("paper"); }
-Test(session_policy, bits_over_tcp, .timeout = 100) { run_tcp("bits:kmeans:2:10"); }
+Test(session_policy, weir_over_tcp) { run_tcp("weir"); }
+Test(session_policy, paper_over_tcp) { run_tcp("paper"); }
+Test(session_policy, bits_over_tcp) { run_tcp("bits:kmeans:2:10"); }

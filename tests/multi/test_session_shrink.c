@@ -193,7 +193,7 @@ static int sweep(const char *policy, int ranks, bool registered, double momentum
   return sweep_on(policy, ranks, registered, momentum, 0);
 }
 
-Test(session_shrink, at_any_transfer, .timeout = 200) {
+Test(session_shrink, at_any_transfer) {
   static const char *const policies[] = {
       "fixed:none:1:dense-ring",    "fixed:none:1:dense-tree",
       "fixed:bf16:1:dense-tree",    "fixed:bf16:1:dense-star",
@@ -211,7 +211,7 @@ Test(session_shrink, at_any_transfer, .timeout = 200) {
 
 #ifndef __SANITIZE_THREAD__ /* which does not know the emulated device's coroutines */
 /* With devices (bit r: of rank r), residuals and sums are there. */
-Test(session_shrink, on_devices, .timeout = 400) {
+Test(session_shrink, on_devices) {
   static const char *const policies[] = {
       "fixed:bf16:1:dense-tree",         "fixed:none:1:dense-tree",
       "fixed:topk:0.1:ag:auto-bf16",     "fixed:qsgd:0.125:ag",
@@ -236,7 +236,7 @@ Test(session_shrink, without_registered_state) {
 
 /* What powersgd starts the next step from is the survivors' own, one that has missed a step takes
  * it from the others: else their weights would part. */
-Test(session_shrink, low_rank, .timeout = 100) {
+Test(session_shrink, low_rank) {
   int missed = 0;
   missed += sweep("fixed:powersgd:2:dense-ring", 3, true, 0);
   missed += sweep("fixed:powersgd:1:dense-tree", 4, true, 0);
@@ -245,7 +245,7 @@ Test(session_shrink, low_rank, .timeout = 100) {
 }
 
 /* Velocities are kept, too: what comes out is momentum SGD's sum. */
-Test(session_shrink, momentum_correction, .timeout = 100) {
+Test(session_shrink, momentum_correction) {
   int missed = 0;
   missed += sweep("fixed:none:1:dense-ring", 3, true, 0.5);
   missed += sweep("fixed:none:1:dense-tree", 4, true, 0.5);
@@ -342,7 +342,7 @@ static void run(job j) {
     pid[r] = fork();
     cr_assert_geq(pid[r], 0);
     if (pid[r] == 0) {
-      (void)alarm(100);
+      (void)alarm(GROUP_WATCHDOG_S);
       _exit(work(&j, r));
     }
   }
@@ -355,7 +355,7 @@ static void run(job j) {
   (void)waitpid(pid[j.victim], NULL, 0);
 }
 
-Test(session_shrink, processes_over_tcp, .timeout = 200) {
+Test(session_shrink, processes_over_tcp) {
   for (int v = 0; v < WORKERS; v++)
     run((job){.transport = "tcp",
               .policy = "fixed:none:1:dense-ring",
@@ -363,7 +363,7 @@ Test(session_shrink, processes_over_tcp, .timeout = 200) {
               .signal = v % 2 ? SIGSTOP : SIGKILL,
               .probes = v == 0});
 }
-Test(session_shrink, processes_over_shm, .timeout = 200) {
+Test(session_shrink, processes_over_shm) {
   for (int v = 0; v < WORKERS; v++)
     run((job){.transport = "shm",
               .policy = "fixed:none:1:dense-tree",

@@ -127,7 +127,7 @@ static void run(job j) {
     pids[r] = fork();
     cr_assert_geq(pids[r], 0);
     if (pids[r] == 0) {
-      alarm(60); /* whatever happens, nothing is left behind */
+      (void)alarm(600); /* whatever happens, nothing is left behind */
       _exit(work(&j, r));
     }
   }
@@ -147,28 +147,28 @@ static void run(job j) {
 static const char *const policies[] = {"fixed:none:1:dense-ring", "fixed:none:1:dense-tree",
                                        "fixed:topk:0.1:ag", "fixed:star:0.1:art-tree"};
 
-Test(session_tcp, trains, .timeout = 100) {
+Test(session_tcp, trains) {
   run((job){.policy = "fixed:none:1:dense-ring", .victim = -1, .probes = true});
   run((job){.policy = "fixed:bf16:1:dense-tree", .victim = -1});
 }
 
-Test(session_tcp, a_killed_worker_is_named, .timeout = 200) {
+Test(session_tcp, a_killed_worker_is_named) {
   for (int i = 0; i < 4; i++)
     run((job){.policy = policies[i], .victim = i, .signal = SIGKILL, .probes = i == 2});
 }
 
-Test(session_tcp, a_frozen_worker_is_named, .timeout = 200) {
+Test(session_tcp, a_frozen_worker_is_named) {
   for (int i = 0; i < 4; i++)
     run((job){.policy = policies[i], .victim = 3 - i, .signal = SIGSTOP, .probes = i == 2});
 }
 
-Test(session_shm, trains, .timeout = 100) {
+Test(session_shm, trains) {
   run((job){
       .policy = "fixed:none:1:dense-halving", .victim = -1, .probes = true, .transport = "shm"});
   run((job){.policy = "fixed:bf16:1:dense-tree", .victim = -1, .transport = "shm"});
 }
 
-Test(session_shm, a_killed_or_frozen_worker_is_named, .timeout = 200) {
+Test(session_shm, a_killed_or_frozen_worker_is_named) {
   for (int i = 0; i < 4; i++)
     run((job){.policy = policies[i],
               .victim = i,
@@ -178,7 +178,7 @@ Test(session_shm, a_killed_or_frozen_worker_is_named, .timeout = 200) {
 }
 
 /* All on one host: shared memory. */
-Test(session_auto, finds_shared_memory, .timeout = 100) {
+Test(session_auto, finds_shared_memory) {
   run((job){.policy = "fixed:none:1:dense-torus",
             .victim = -1,
             .probes = true,

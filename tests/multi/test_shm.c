@@ -36,7 +36,7 @@ static void start_ranks(group *g, int first, int last, long apart_ms) {
   for (int r = last; r >= first; r--) {
     g->pid[r] = fork();
     if (g->pid[r] == 0) {
-      (void)alarm(60);
+      (void)alarm(GROUP_WATCHDOG_S);
       watch_nap(1e-3 * (double)(apart_ms * (g->size - 1 - r)));
       group_rank(g, r);
       _exit(0);
@@ -148,7 +148,7 @@ Test(shm, what_a_dead_rank_0_left_is_replaced) {
   (void)waitpid(g.pid[1], NULL, 0);
   cr_assert_eq(g.result[1].status, WEIR_E_PEER, "%s", g.result[1].message);
   cr_assert(strstr(g.result[1].message, "rank 0 is gone") != NULL, "%s", g.result[1].message);
-  cr_assert_leq(g.result[1].ended_s - since_s, 2.0);
+  cr_assert_leq(g.result[1].ended_s - since_s, 15.0);
   cr_assert(has_name(g.where));
   start_ranks(&g, 0, 2, 50); /* rank 2 first: it must not take the old one for its group */
   group_join(&g);
@@ -337,7 +337,7 @@ static void start_pairs(group *g) {
     if (g->pid[p] != 0) continue;
     pthread_t thread[2];
     group_thread argument[2];
-    (void)alarm(60);
+    (void)alarm(GROUP_WATCHDOG_S);
     for (int i = 0; i < 2; i++) {
       argument[i] = (group_thread){g, 2 * p + i};
       if (pthread_create(&thread[i], NULL, group_thread_main, &argument[i]) != 0) abort();
@@ -391,7 +391,7 @@ Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
     cr_assert_eq(g.result[r].status, WEIR_E_PEER, "rank %d: %s", r, said);
     cr_assert(strncmp(said, "rank 2 is gone", 14) == 0 || strncmp(said, "rank 3 is gone", 14) == 0,
               "rank %d: %s", r, said);
-    cr_assert_leq(g.result[r].ended_s - since_s, 3.0);
+    cr_assert_leq(g.result[r].ended_s - since_s, 15.0);
   }
   group_done(&g);
 }

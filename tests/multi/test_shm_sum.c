@@ -90,7 +90,7 @@ static void all_well(group *g) {
   group_done(g);
 }
 
-Test(shm_sum, the_sum_in_the_order_of_ranks, .timeout = 240) {
+Test(shm_sum, the_sum_in_the_order_of_ranks) {
   static const int sizes[] = {1, 2, 3, 4, 5, 8};
   for (size_t s = 0; s < COUNT(sizes); s++) {
     group g;
@@ -99,7 +99,7 @@ Test(shm_sum, the_sum_in_the_order_of_ranks, .timeout = 240) {
   }
 }
 
-Test(shm_sum, among_threads, .timeout = 240) {
+Test(shm_sum, among_threads) {
   group g;
   group_init(&g, GROUP_SHM_THREADS, 3, sums_body, NULL);
   all_well(&g);
@@ -126,7 +126,7 @@ static weir_status uneven_body(weir_transport *t, void *user) {
   return status;
 }
 
-Test(shm_sum, ranks_out_of_step, .timeout = 120) {
+Test(shm_sum, ranks_out_of_step) {
   group g;
   group_init(&g, GROUP_SHM, 5, uneven_body, NULL);
   all_well(&g);
@@ -211,4 +211,4 @@ Test(shm_sum, another_length) { fault_both(OTHER_LENGTH, WEIR_E_PROTOCOL); }
 Test(shm_sum, another_note) { fault_both(OTHER_NOTE, WEIR_E_PROTOCOL); }
 Test(shm_sum, messages_instead) { fault_both(MESSAGES, WEIR_E_MISMATCH); }
 Test(shm_sum, a_rank_that_dies) { fault_both(DIES, WEIR_E_PEER); }
-Test(shm_sum, a_rank_that_freezes, .timeout = 60) { fault_both(FREEZES, WEIR_E_TIMEOUT); }
+Test(shm_sum, a_rank_that_freezes) { fault_both(FREEZES, WEIR_E_TIMEOUT); }

@@ -150,16 +150,16 @@ static void any_rank(enum group_kind kind, int signal) {
 }
 Test(shrink, a_rank_that_leaves_threads) { any_rank(GROUP_THREADS, 0); }
 Test(shrink, a_rank_that_leaves_shm_threads) { any_rank(GROUP_SHM_THREADS, 0); }
-Test(shrink, a_dead_rank_tcp, .timeout = 120) { any_rank(GROUP_TCP, SIGKILL); }
-Test(shrink, a_dead_rank_shm, .timeout = 120) { any_rank(GROUP_SHM, SIGKILL); }
+Test(shrink, a_dead_rank_tcp) { any_rank(GROUP_TCP, SIGKILL); }
+Test(shrink, a_dead_rank_shm) { any_rank(GROUP_SHM, SIGKILL); }
 
 static void frozen(enum group_kind kind) {
   play(kind, 4, one(0, SIGSTOP, 3));
   play(kind, 3, one(2, SIGSTOP, 5));
   play(kind, 2, one(1, SIGSTOP, 2)); /* half of the group, with rank 0 */
 }
-Test(shrink, a_frozen_rank_tcp, .timeout = 120) { frozen(GROUP_TCP); }
-Test(shrink, a_frozen_rank_shm, .timeout = 120) { frozen(GROUP_SHM); }
+Test(shrink, a_frozen_rank_tcp) { frozen(GROUP_TCP); }
+Test(shrink, a_frozen_rank_shm) { frozen(GROUP_SHM); }
 
 /* At once, one after the other, and of both kinds. */
 static void several(enum group_kind kind) {
@@ -175,8 +175,8 @@ static void several(enum group_kind kind) {
                .step = {3, 3, 3},
                .groups = 2});
 }
-Test(shrink, two_ranks_tcp, .timeout = 120) { several(GROUP_TCP); }
-Test(shrink, two_ranks_shm, .timeout = 120) { several(GROUP_SHM); }
+Test(shrink, two_ranks_tcp) { several(GROUP_TCP); }
+Test(shrink, two_ranks_shm) { several(GROUP_SHM); }
 Test(shrink, two_ranks_threads) { play(GROUP_THREADS, 5, two(0, 0, 3, 0, 4)); }
 
 /* The survivors lose another one. */
@@ -195,8 +195,8 @@ static void too_few(enum group_kind kind) {
   play_as(kind, 2, one(0, SIGSTOP, 4), WEIR_E_PEER);
   play_as(kind, 4, two(0, SIGSTOP, 1, SIGSTOP, 4), WEIR_E_PEER);
 }
-Test(shrink, not_by_a_minority_tcp, .timeout = 60) { too_few(GROUP_TCP); }
-Test(shrink, not_by_a_minority_shm, .timeout = 60) { too_few(GROUP_SHM); }
+Test(shrink, not_by_a_minority_tcp) { too_few(GROUP_TCP); }
+Test(shrink, not_by_a_minority_shm) { too_few(GROUP_SHM); }
 
 /* --- a frozen rank that thaws --------------------------------------------------------------- */
 

@@ -226,7 +226,7 @@ static void session_takes(weir_options options, const char *secret) {
   cr_assert_geq(g.pid[0], 0);
   if (g.pid[0] == 0) {
     weir_session *session = NULL;
-    (void)alarm(30);
+    (void)alarm(GROUP_WATCHDOG_S);
     weir_status status = weir_session_create(&session, &options);
     if (status == WEIR_OK) (void)weir_session_start(session); /* the other leaves */
     weir_session_free(session);
@@ -241,7 +241,7 @@ static void session_takes(weir_options options, const char *secret) {
   group_done(&g);
 }
 
-Test(secrets, the_first_of_option_file_and_environment, .timeout = 60) {
+Test(secrets, the_first_of_option_file_and_environment) {
   char path[64], other[64];
   weir_options options;
   new_log(path);

@@ -85,7 +85,7 @@ static weir_status talk(weir_transport *t, void *user) {
   return status;
 }
 
-Test(streams, every_byte_arrives, .timeout = 200) {
+Test(streams, every_byte_arrives) {
   static const int streams[] = {1, 2, 3, 8};
   for (size_t i = 0; i < sizeof streams / sizeof *streams; i++) {
     group g;
@@ -126,7 +126,7 @@ static weir_status nothing(weir_transport *t, void *user) {
   return WEIR_OK;
 }
 
-Test(streams, another_number_is_refused, .timeout = 60) {
+Test(streams, another_number_is_refused) {
   group g;
   group_init(&g, GROUP_TCP, 2, nothing, NULL);
   g.timeout_s = 3.0;
@@ -187,7 +187,7 @@ static weir_status forge(weir_transport *t, void *user) {
   return status;
 }
 
-Test(streams, parts_that_do_not_fit_end_the_group, .timeout = 60) {
+Test(streams, parts_that_do_not_fit_end_the_group) {
   static const forgery forgeries[] = {
       {{0, 1}, {DIVIDED, DIVIDED}, NULL},
       {{0, 0}, {DIVIDED, DIVIDED}, "for stream 0 came on stream 1"},
@@ -249,7 +249,7 @@ static weir_status sum_and_lose_one(weir_transport *t, void *user) {
   return status;
 }
 
-Test(streams, survivors_go_on_over_one, .timeout = 100) {
+Test(streams, survivors_go_on_over_one) {
   group g;
   group_init(&g, GROUP_TCP, 4, sum_and_lose_one, NULL);
   g.streams = 3;

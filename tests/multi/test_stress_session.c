@@ -346,7 +346,7 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
   }
 }
 
-Test(stress, training_loses_ranks_at_random, .timeout = 86400) {
+Test(stress, training_loses_ranks_at_random) {
   const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1),
                  only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
   const uint64_t first = only == UINT64_MAX ? 0 : only;

@@ -87,7 +87,7 @@ static void is_left(int fd, int bytes) {
   cr_assert_eq(unread(fd), bytes, "%d of %d bytes are left", unread(fd), bytes);
 }
 
-Test(waits, long_messages_are_taken_in_lumps, .timeout = 60) {
+Test(waits, long_messages_are_taken_in_lumps) {
   enum { WHOLE = 300000 };
   static unsigned char sent[FRAME + WHOLE], got[WHOLE];
   pair p = {.data = got, .bytes = WHOLE};
@@ -126,7 +126,7 @@ Test(waits, long_messages_are_taken_in_lumps, .timeout = 60) {
 
 /* Ten short messages, each 100 ms late: a rank that waited awake all the time would use a second
  * of a processor. */
-Test(waits, awake_for_a_moment_only, .timeout = 60) {
+Test(waits, awake_for_a_moment_only) {
   unsigned char sent[FRAME + PAYLOAD], got[PAYLOAD];
   pair p = {.data = got, .bytes = PAYLOAD};
   connect_pair(&p, "127.0.0.1");

@@ -205,7 +205,7 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
   (void)kill(g.pid[CULPRIT], SIGKILL);
   (void)waitpid(g.pid[CULPRIT], NULL, 0);
   /* Asking around takes up to 0.6 s; the rest is for a busy machine. */
-  check_survivors(&g, since_s, e.timeout_s + 4.0);
+  check_survivors(&g, since_s, e.timeout_s + 10.0);
   group_done(&g);
 }
 
@@ -216,10 +216,10 @@ static void signal_all(enum group_kind kind, int signal) {
   for (int i = 0; i < 9; i++)
     signal_case(kind, signal, 0.4 + 0.2 * weir_rng_uniform(&rng), lengths[i % 3]);
 }
-Test(fault, killed, .timeout = 120) { signal_all(GROUP_TCP, SIGKILL); }
-Test(fault, frozen, .timeout = 120) { signal_all(GROUP_TCP, SIGSTOP); }
-Test(fault, killed_shm, .timeout = 120) { signal_all(GROUP_SHM, SIGKILL); }
-Test(fault, frozen_shm, .timeout = 120) { signal_all(GROUP_SHM, SIGSTOP); }
+Test(fault, killed) { signal_all(GROUP_TCP, SIGKILL); }
+Test(fault, frozen) { signal_all(GROUP_TCP, SIGSTOP); }
+Test(fault, killed_shm) { signal_all(GROUP_SHM, SIGKILL); }
+Test(fault, frozen_shm) { signal_all(GROUP_SHM, SIGSTOP); }
 
 /* --- echo and abort ------------------------------------------------------------------------- */
 
@@ -294,7 +294,7 @@ static weir_status abort_body(weir_transport *t, void *user) {
   }
   const double begin_s = weir_now_s();
   const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, begin_s + 20.0);
-  if (weir_now_s() - begin_s > 5.0) return weir_fail(WEIR_E_INTERNAL, "it was not woken");
+  if (weir_now_s() - begin_s > 15.0) return weir_fail(WEIR_E_INTERNAL, "it was not woken");
   return status;
 }
 

@@ -62,5 +62,5 @@ static void between_case(bool abort) {
   free(large);
 }
 
-Test(inproc, a_message_during_a_copy, .timeout = 100) { between_case(false); }
-Test(inproc, an_end_during_a_copy, .timeout = 100) { between_case(true); }
+Test(inproc, a_message_during_a_copy) { between_case(false); }
+Test(inproc, an_end_during_a_copy) { between_case(true); }

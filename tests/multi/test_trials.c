@@ -177,6 +177,6 @@ static void with_and_without(int ranks, size_t arm) {
   }
 }
 
-Test(trials, leave_nothing_behind, .timeout = 120) {
+Test(trials, leave_nothing_behind) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) with_and_without(1 + (int)(arm % 4), arm);
 }

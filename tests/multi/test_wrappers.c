@@ -119,7 +119,7 @@ static void struck_case(enum group_kind kind, weir_strike strike) {
   group_done(&g);
 }
 
-Test(wrappers, strikes, .timeout = 120) {
+Test(wrappers, strikes) {
   static const enum group_kind kinds[] = {GROUP_THREADS, GROUP_TCP, GROUP_SHM};
   for (int k = 0; k < 3; k++)
     for (int kind = k == 0 ? WEIR_STRIKE_RESET : WEIR_STRIKE_KILL; kind <= WEIR_STRIKE_LEAVE;

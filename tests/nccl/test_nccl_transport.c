@@ -59,7 +59,7 @@ static weir_status exchange_body(rank *r) {
   return status;
 }
 
-Test(nccl, messages_of_any_length_and_place, .timeout = 60) {
+Test(nccl, messages_of_any_length_and_place) {
   load();
   const size_t before = mock.carried();
   for (int size = 2; size <= MOST; size++) run_well(size, exchange_body);
@@ -106,7 +106,7 @@ static weir_status sums_body(rank *r) {
   return status;
 }
 
-Test(nccl, every_all_reduce, .timeout = 60) {
+Test(nccl, every_all_reduce) {
   load();
   for (int size = 2; size <= MOST; size++) run_well(size, sums_body);
 }
@@ -174,7 +174,7 @@ static weir_status engine_body(rank *r) {
   return status;
 }
 
-Test(nccl, steps_of_the_engine, .timeout = 60) {
+Test(nccl, steps_of_the_engine) {
   load();
   run_well(3, engine_body);
 }

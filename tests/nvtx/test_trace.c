@@ -71,7 +71,7 @@ static int count(const nvtx_log *log, const char *what, uint64_t number) {
   return found;
 }
 
-Test(trace, ranges_come_in_pairs, .timeout = 100) {
+Test(trace, ranges_come_in_pairs) {
   cr_assert_eq(setenv("NVTX_INJECTION64_PATH", WEIR_NVTX_TOOL, 1), 0);
   group g;
   group_run(&g, RANKS, body, NULL);

@@ -104,13 +104,13 @@ static void check_codec(uint32_t codec, uint64_t seed) {
   weir_cuda_free(cuda);
 }
 
-Test(parity_codecs, lwtopk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_LWTOPK, 41); }
-Test(parity_codecs, dgc_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_DGC, 42); }
+Test(parity_codecs, lwtopk_is_equal) { check_codec(WEIR_CODEC_LWTOPK, 41); }
+Test(parity_codecs, dgc_is_equal) { check_codec(WEIR_CODEC_DGC, 42); }
 /* A threshold could differ in its last bit; in none of these inputs does anything lie there. */
-Test(parity_codecs, sidco_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_SIDCO, 43); }
-Test(parity_codecs, mstopk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_MSTOPK, 44); }
-Test(parity_codecs, randomk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_RANDOMK, 45); }
-Test(parity_codecs, topk_is_equal, .timeout = 300) { check_codec(WEIR_CODEC_TOPK, 46); }
+Test(parity_codecs, sidco_is_equal) { check_codec(WEIR_CODEC_SIDCO, 43); }
+Test(parity_codecs, mstopk_is_equal) { check_codec(WEIR_CODEC_MSTOPK, 44); }
+Test(parity_codecs, randomk_is_equal) { check_codec(WEIR_CODEC_RANDOMK, 45); }
+Test(parity_codecs, topk_is_equal) { check_codec(WEIR_CODEC_TOPK, 46); }
 /* star and var select as topk does; who selects is the engine's. */
 Test(parity_codecs, star_and_var_are_topk) {
   weir_cuda *cuda = open_cuda(N, N);
@@ -152,9 +152,9 @@ static void check_filling(uint32_t codec, int shape, double cr) {
   weir_cuda_free(cuda);
 }
 
-Test(parity_codecs, dgc_fills_up, .timeout = 300) { check_filling(WEIR_CODEC_DGC, 0, 0.01); }
+Test(parity_codecs, dgc_fills_up) { check_filling(WEIR_CODEC_DGC, 0, 0.01); }
 /* One stage, and several. */
-Test(parity_codecs, sidco_fills_up, .timeout = 300) {
+Test(parity_codecs, sidco_fills_up) {
   check_filling(WEIR_CODEC_SIDCO, 0, 0.1);
   check_filling(WEIR_CODEC_SIDCO, 0, 0.001);
 }

@@ -74,7 +74,7 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_opti
   free(wanted_to);
 }
 
-Test(parity_encode, qsgd_is_equal, .timeout = 300) {
+Test(parity_encode, qsgd_is_equal) {
   weir_cuda *cuda = open_cuda(N, 0);
   weir_rng rng;
   weir_rng_seed(&rng, 21);
@@ -109,7 +109,7 @@ Test(parity_encode, qsgd_is_equal, .timeout = 300) {
 
 /* Every grid, rounding and width, over buckets from the smallest to some thousand elements, whole
  * and cut off anywhere. */
-Test(parity_encode, modes_and_buckets_of_qsgd_are_equal, .timeout = 300) {
+Test(parity_encode, modes_and_buckets_of_qsgd_are_equal) {
   static const uint32_t buckets[] = {8, 24, 120, 128, 136, 1024, 5000, 65536};
   weir_cuda *cuda = open_cuda(N, 0);
   weir_rng rng;
@@ -132,7 +132,7 @@ Test(parity_encode, modes_and_buckets_of_qsgd_are_equal, .timeout = 300) {
 }
 
 /* All shapes under the table's names, against the CPU's row of the same name. */
-Test(parity_encode, rows_of_qsgd_are_equal, .timeout = 300) {
+Test(parity_encode, rows_of_qsgd_are_equal) {
   static const uint32_t rows[] = {WEIR_CODEC_QSGD, WEIR_CODEC_QSGD_NEAREST, WEIR_CODEC_QSGD_L2,
                                   WEIR_CODEC_QSGD_L2_NEAREST};
   enum { LENGTH = 3001 };

@@ -79,7 +79,7 @@ static void check_products(weir_cuda *cuda, arrays *a, size_t rows, size_t colum
   weir_cuda_release(cuda, q.block);
 }
 
-Test(parity_powersgd, products_are_equal, .timeout = 300) {
+Test(parity_powersgd, products_are_equal) {
   static const size_t ranks[] = {1, 3, 4, RANK};
   static const int data[] = {0, 2, 6, 3};
   weir_cuda *cuda = open_cuda(MOST, 0);

@@ -71,7 +71,7 @@ static void check_fused(weir_cuda *cuda, arrays *a, size_t n, size_t k, size_t s
   weir_cuda_release(cuda, moments.block);
 }
 
-Test(parity_select, fused_topk_is_equal, .timeout = 300) {
+Test(parity_select, fused_topk_is_equal) {
   weir_cuda *cuda = open_cuda(LARGE, LARGE);
   weir_rng rng;
   weir_rng_seed(&rng, 11);
@@ -228,7 +228,7 @@ static void check_selections(bool mstopk, uint64_t seed) {
   weir_cuda_free(cuda);
 }
 
-Test(parity_select, topk_is_equal, .timeout = 300) { check_selections(false, 14); }
+Test(parity_select, topk_is_equal) { check_selections(false, 14); }
 
 /* A threshold could differ in its last bit; in none of these inputs does anything lie there. */
-Test(parity_select, mstopk_is_equal, .timeout = 300) { check_selections(true, 15); }
+Test(parity_select, mstopk_is_equal) { check_selections(true, 15); }

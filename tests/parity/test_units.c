@@ -110,7 +110,7 @@ static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout
 }
 
 /* A clip may differ in its last bit, and codes with it; in none of these inputs does one. */
-Test(parity_units, messages_are_equal, .timeout = 300) {
+Test(parity_units, messages_are_equal) {
   weir_cuda *cuda = open_cuda(0, 0);
   weir_rng rng;
   weir_rng_seed(&rng, 31);

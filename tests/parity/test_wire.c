@@ -113,7 +113,7 @@ static void check(weir_cuda *cuda, const uint32_t *index, const float *value, si
   free(wanted_error);
 }
 
-Test(parity_wire, messages_are_equal, .timeout = 300) {
+Test(parity_wire, messages_are_equal) {
   static const size_t shapes[][2] = {{0, 0},      {1, 1},       {5, 2}, {5, 5}, {1000, 10},
                                      {1000, 400}, {4097, 4097}, {N, 0}, {N, 1}, {N, 4096},
                                      {N, 4097},   {N, 3000},    {N, K}};
@@ -168,7 +168,7 @@ static weir_index_code elias_code(size_t n, size_t k, unsigned shift) {
 
 /* From one index to one in ten, spread and clustered at either end: fields of many widths, which
  * lie across words, and buckets of many indices. */
-Test(parity_wire, elias_lists_are_read, .timeout = 300) {
+Test(parity_wire, elias_lists_are_read) {
   weir_cuda *cuda = open_cuda(N, K);
   weir_rng rng;
   weir_rng_seed(&rng, 72);
@@ -196,7 +196,7 @@ Test(parity_wire, elias_lists_are_read, .timeout = 300) {
 
 /* Bits turned over, bytes cut off and added, in all kinds of lists: both sides agree on which
  * messages are good, and on what those say. */
-Test(parity_wire, harmed_messages_are_told_apart, .timeout = 300) {
+Test(parity_wire, harmed_messages_are_told_apart) {
   enum { LENGTH = 3000, MOST = 500, ROUNDS = 900 };
   weir_cuda *cuda = open_cuda(4 * LENGTH, LENGTH); /* room for lists that are not the shortest */
   weir_rng rng;

@@ -222,7 +222,7 @@ static void best_by_trying(const problem *p, double budget, double price, double
   } while (next_choice(p, choice));
 }
 
-Test(bits, assignments_are_the_best_of_all, .timeout = 60) {
+Test(bits, assignments_are_the_best_of_all) {
   weir_rng rng;
   weir_rng_seed(&rng, 11);
   int merged = 0;

@@ -38,7 +38,7 @@ static void compare(fed *f, int step) {
   }
 }
 
-Test(gain_curve_real, within_one_percent_of_compressing, .timeout = 120) {
+Test(gain_curve_real, within_one_percent_of_compressing) {
   weir_demo demo;
   const weir_status opened = weir_demo_open(&demo, 3, 0.1, 0.8);
   if (opened == WEIR_E_IO) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());

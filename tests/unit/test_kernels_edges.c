@@ -95,7 +95,7 @@ static void check_poisoned(const weir_codec *codec, weir_codec_context *c,
   weir_cpu_force(NULL);
 }
 
-Test(kernels_edges, what_is_not_finite_stays_in_bounds, .timeout = 120) {
+Test(kernels_edges, what_is_not_finite_stays_in_bounds) {
   static const float bad[] = {NAN, INFINITY, -INFINITY};
   const size_t offset[4] = {0, 5, 5, LONG};
   const weir_layout layout = {3, offset};
@@ -265,7 +265,7 @@ static void check_place(const weir_codec *codec, weir_codec_context *c, size_t n
   memmove(values, values + shift, n * sizeof *values);
 }
 
-Test(kernels_edges, every_alignment, .timeout = 120) {
+Test(kernels_edges, every_alignment) {
   static const size_t sizes[] = {1, 15, 16, 17, 1000, LONG};
   weir_codec_context *c = context();
   weir_rng rng;

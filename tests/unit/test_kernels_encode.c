@@ -124,13 +124,11 @@ static void check_version(const weir_cpu_ops *cpu) {
   destroy(&f);
 }
 
-Test(kernels_encode, scalar, .timeout = 60) { check_version(&weir_cpu_scalar); }
+Test(kernels_encode, scalar) { check_version(&weir_cpu_scalar); }
 
-Test(kernels_encode, avx2_is_scalar_bit_for_bit, .timeout = 60) { check_version(weir_cpu_avx2()); }
+Test(kernels_encode, avx2_is_scalar_bit_for_bit) { check_version(weir_cpu_avx2()); }
 
-Test(kernels_encode, avx512_is_scalar_bit_for_bit, .timeout = 60) {
-  check_version(weir_cpu_avx512());
-}
+Test(kernels_encode, avx512_is_scalar_bit_for_bit) { check_version(weir_cpu_avx512()); }
 
 Test(kernels_encode, decoded_alike_by_all_versions) {
   const weir_cpu_ops *version[] = {weir_cpu_avx2(), weir_cpu_avx512()};
@@ -209,7 +207,7 @@ static weir_status take(fixture *f, const weir_codec *codec, const uint8_t *byte
   return status;
 }
 
-Test(kernels_encode, truncated_and_lengthened, .timeout = 60) {
+Test(kernels_encode, truncated_and_lengthened) {
   fixture f = create();
   size_t offset[TENSORS + 1];
   lay(129, offset);
@@ -231,7 +229,7 @@ Test(kernels_encode, truncated_and_lengthened, .timeout = 60) {
   destroy(&f);
 }
 
-Test(kernels_encode, mutated, .timeout = 60) {
+Test(kernels_encode, mutated) {
   fixture f = create();
   size_t offset[TENSORS + 1];
   lay(300, offset);
@@ -278,7 +276,7 @@ Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
 /* --- with error feedback ---------------------------------------------------------------------- */
 
 /* e = g + r, r = e - decode(encode(e)) for 300 steps: the residual settles instead of growing. */
-Test(kernels_encode, residuals_stay_bounded, .timeout = 60) {
+Test(kernels_encode, residuals_stay_bounded) {
   enum { N = 4096, STEPS = 300 };
   fixture f = create();
   static const int shapes[] = {0, 1, 8, 9}; /* gaussian, laplace, mostly zero, few values */

@@ -51,7 +51,7 @@ static double select_checked(weir_codec_context *c, uint32_t codec, const weir_l
   return all > 0.0 ? energy(index_of, kept) / all : 1.0;
 }
 
-Test(kernels_estimate, exactly_k_on_every_input, .timeout = 60) {
+Test(kernels_estimate, exactly_k_on_every_input) {
   static const size_t sizes[] = {0, 1, 2, 127, 128, 129, 1000, 100003};
   static const double ratios[] = {0.001, 0.01, 0.1, 0.3, 1.0};
   weir_codec_context *c = context();
@@ -82,7 +82,7 @@ static void fill_layers(weir_rng *rng) {
   }
 }
 
-Test(kernels_estimate, nearly_as_good_as_the_largest, .timeout = 60) {
+Test(kernels_estimate, nearly_as_good_as_the_largest) {
   weir_codec_context *c = context();
   size_t offset[2] = {0, LONG};
   weir_layout layout = {1, offset};
@@ -163,7 +163,7 @@ static double staged_exponential(double share) {
   return eta;
 }
 
-Test(kernels_estimate, sidco_thresholds_come_near_k, .timeout = 60) {
+Test(kernels_estimate, sidco_thresholds_come_near_k) {
   weir_codec_context *c = context();
   weir_rng rng;
   weir_rng_seed(&rng, 43);

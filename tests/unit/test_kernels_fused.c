@@ -94,11 +94,11 @@ static void check_all(const weir_cpu_ops *cpu) {
   weir_cpu_force(NULL);
 }
 
-Test(kernels_fused, scalar_as_one_after_the_other, .timeout = 60) { check_all(&weir_cpu_scalar); }
+Test(kernels_fused, scalar_as_one_after_the_other) { check_all(&weir_cpu_scalar); }
 
-Test(kernels_fused, avx2_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx2()); }
+Test(kernels_fused, avx2_as_one_after_the_other) { check_all(weir_cpu_avx2()); }
 
-Test(kernels_fused, avx512_as_one_after_the_other, .timeout = 60) { check_all(weir_cpu_avx512()); }
+Test(kernels_fused, avx512_as_one_after_the_other) { check_all(weir_cpu_avx512()); }
 
 /* What was listed ahead must not be taken for another e, or for what e has become. */
 Test(kernels_fused, lists_that_do_not_fit_are_left) {

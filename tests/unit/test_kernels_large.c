@@ -70,7 +70,7 @@ static void expected(size_t k, uint32_t *index) {
 
 /* k of N: topk and its kin find the largest k wherever they lie; randomk's draws reach beyond 2^31.
  * k is below the number of elements that are not zero, so that none is a matter of taste. */
-Test(kernels_large, selections_reach_beyond_2_to_the_31, .timeout = 280) {
+Test(kernels_large, selections_reach_beyond_2_to_the_31) {
   static const uint32_t codecs[] = {WEIR_CODEC_TOPK, WEIR_CODEC_MSTOPK, WEIR_CODEC_SIDCO,
                                     WEIR_CODEC_LWTOPK, WEIR_CODEC_DGC};
   const size_t offset[3] = {0, 0, N};
@@ -104,7 +104,7 @@ Test(kernels_large, selections_reach_beyond_2_to_the_31, .timeout = 280) {
 }
 
 /* Passes and messages that end beyond 2^31. */
-Test(kernels_large, moments_and_messages, .timeout = 280) {
+Test(kernels_large, moments_and_messages) {
   float *e = map_gradient();
   double square = 0;
   for (size_t i = 0; i < KEPT; i++) square += (double)((2 * KEPT - i) * (2 * KEPT - i));
@@ -130,7 +130,7 @@ Test(kernels_large, moments_and_messages, .timeout = 280) {
 }
 
 /* One tensor of N signs: the message is N / 8 bytes long, and its end is decoded to the end. */
-Test(kernels_large, an_encoders_message, .timeout = 280) {
+Test(kernels_large, an_encoders_message) {
   const size_t offset[2] = {0, N};
   const weir_layout layout = {1, offset};
   const weir_codec *codec = &weir_codecs[WEIR_CODEC_ONEBIT];

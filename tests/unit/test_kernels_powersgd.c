@@ -118,7 +118,7 @@ static void check_products(size_t rows, size_t columns, size_t rank, size_t stri
     }
 }
 
-Test(kernels_powersgd, products_against_plain_loops, .timeout = 60) {
+Test(kernels_powersgd, products_against_plain_loops) {
   const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
   for (size_t v = 0; v < 3; v++) {
     if (versions[v] == NULL) continue;

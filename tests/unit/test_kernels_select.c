@@ -259,7 +259,7 @@ static size_t expect_mstopk(weir_codec_context *context, const float *e, size_t 
 
 /* What it is for: gradients of a model that learns, at its first step and when it knows a little.
  */
-Test(kernels_select, mstopk_on_real_gradients, .timeout = 120) {
+Test(kernels_select, mstopk_on_real_gradients) {
   weir_demo demo;
   const weir_status opened = weir_demo_open(&demo, 5, 0.05, 0.9);
   if (opened == WEIR_E_IO) cr_skip_test("no Fashion-MNIST here: %s", weir_last_error());
@@ -284,7 +284,7 @@ Test(kernels_select, mstopk_on_real_gradients, .timeout = 120) {
 
 /* On every input: the listing's thresholds (of several that the same elements reach it keeps the
  * first, the search the last), exactly k out, and 99 % of them among the k largest. */
-Test(kernels_select, mstopk_on_every_input, .timeout = 120) {
+Test(kernels_select, mstopk_on_every_input) {
   enum { N = 60000 };
   float *e = malloc(N * sizeof *e);
   uint32_t *index = malloc(N * sizeof *index);

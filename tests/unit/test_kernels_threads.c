@@ -154,7 +154,7 @@ static void fill(bench *b, int shape) {
   }
 }
 
-Test(kernels_threads, change_no_bit, .timeout = 250) {
+Test(kernels_threads, change_no_bit) {
   static const struct {
     uint32_t codec;
     double cr;

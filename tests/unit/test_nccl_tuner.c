@@ -192,7 +192,7 @@ static void *asking(void *context) {
   return NULL;
 }
 
-Test(nccl_tuner, another_thread_asks, .init = load, .fini = unload, .timeout = 120) {
+Test(nccl_tuner, another_thread_asks, .init = load, .fini = unload) {
   static unsigned char due[THREAD_CALLS];
   void *c = open_communicator(2, 2);
   pthread_t thread;

@@ -189,7 +189,7 @@ static int take(weir_echo *echo, weir_echo_sample *found, int least) {
   return count;
 }
 
-Test(session_echo, tells_which_transfer_it_shared_its_way_with, .timeout = 60) {
+Test(session_echo, tells_which_transfer_it_shared_its_way_with) {
   weir_echo echo;
   link l = {.base = {.ops = &link_ops, .size = 2}};
   weir_echo_sample found[WEIR_ECHO_KEPT];
@@ -209,7 +209,7 @@ Test(session_echo, tells_which_transfer_it_shared_its_way_with, .timeout = 60) {
   }
 }
 
-Test(session_echo, sends_trains_at_the_pace_it_is_told, .timeout = 60) {
+Test(session_echo, sends_trains_at_the_pace_it_is_told) {
   weir_echo echo;
   link l = {.base = {.ops = &link_ops, .size = 2}, .rate = 1e6};
   weir_echo_sample found[WEIR_ECHO_KEPT];
