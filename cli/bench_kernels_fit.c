@@ -8,9 +8,13 @@
 const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {
     1500, 5000, 20000, 50000, 90000, 180000, 500000, 800000, 2000000, 3500000, 8000000, 25000000};
 
-/* Runs of a size, of which the median counts.  A last cache takes up little by little what it
- * holds, so more of those that lie there. */
-enum { CHECKED = 5, CHECKED_MIDDLE = 15, CHECKED_LARGE = 3, MIDDLE = 100000, LARGE = 1000000 };
+/* How a size is measured.  A last cache takes up little by little what it holds: sizes that lie
+ * there are run until it has, however long that takes, where a fit has other ways. */
+static const struct pace {
+  gsize to;
+  int warm_ups, runs;
+} paces[] = {
+    {100000, 2, 15}, {1200000, 4, 21}, {4000000, 2, 13}, {10000000, 1, 9}, {G_MAXSIZE, 1, 5}};
 
 /* What all alternations gave. */
 typedef struct series {
@@ -65,49 +69,50 @@ static weir_status measure(weir_kernel_probe *probe, const weir_plan *plan, gsiz
   weir_status status = WEIR_OK;
   for (gsize i = KERNEL_OTHER_SIZES; i-- > 0 && status == WEIR_OK;) {
     const gsize n = kernel_other_sizes[i];
-    const int runs = n > LARGE ? CHECKED_LARGE : n > MIDDLE ? CHECKED_MIDDLE : CHECKED;
+    const struct pace *pace = paces;
     double compress = 0, decode = 0;
     if (n > most) continue;
-    status = weir_kernel_time(probe, plan, n, runs, &compress, &decode);
+    while (n > pace->to) pace++;
+    status = weir_kernel_time(probe, plan, n, pace->warm_ups, pace->runs, &compress, &decode);
     seconds[i] = compress + decode;
   }
   return status;
 }
 
-static weir_status check(kernel_fits *fits, guint32 codec, gsize most, weir_kernel_probe *probe,
-                         series *s, int round) {
-  const kernel_fit *fit = &fits->codec[codec];
-  double first[KERNEL_OTHER_SIZES], second[KERNEL_OTHER_SIZES];
-  weir_status status = measure(probe, &fit->plan, most, first);
-  if (status == WEIR_OK) status = measure(probe, &fit->plan, most, second);
+/* A codec's fit between two measurements, so that a machine that becomes faster or slower meanwhile
+ * does not make the fit wrong, but the two different. */
+static weir_status fit_and_check(kernel_fits *fits, guint32 codec, const weir_kernel_wanted *wanted,
+                                 gsize most, weir_kernel_probe *probes[2], series *s, int round) {
+  kernel_fit *fit = &fits->codec[codec];
+  double before[KERNEL_OTHER_SIZES], after[KERNEL_OTHER_SIZES];
+  weir_status status = measure(probes[0], &fit->plan, most, before);
+  const double start = weir_now_s();
+  if (status == WEIR_OK) status = weir_kernel_fit(probes[1], &fit->plan, 1, wanted, &fit->cost);
+  s->codec[codec].ms[round] = 1e3 * (weir_now_s() - start);
+  if (status == WEIR_OK) status = measure(probes[0], &fit->plan, most, after);
   for (gsize i = 0; i < KERNEL_OTHER_SIZES && status == WEIR_OK; i++) {
     const gsize n = kernel_other_sizes[i];
     if (n > most) break;
     const double modelled =
         weir_kernel_seconds(&fit->cost.compress, n) + weir_kernel_seconds(&fit->cost.decode, n);
-    const double error = modelled / (0.5 * (first[i] + second[i])) - 1.0;
+    const double error = modelled / (0.5 * (before[i] + after[i])) - 1.0;
     s->codec[codec].error[i][round] = error;
     s->codec[codec].off[i][round] = fabs(error);
-    s->codec[codec].noise[i][round] = fabs(second[i] / first[i] - 1.0);
+    s->codec[codec].noise[i][round] = fabs(after[i] / before[i] - 1.0);
   }
   return status;
 }
 
 static weir_status alternate(kernel_fits *fits, const weir_kernel_wanted *wanted, gsize most,
                              weir_kernel_probe *probe, series *s, int round) {
-  weir_kernel_probe *own = NULL;
+  weir_kernel_probe *probes[2] = {probe, NULL};
   weir_status status = time_all(fits, s, round);
   if (status == WEIR_OK) status = time_arms(fits, wanted, s, round);
   if (status == WEIR_OK)
-    status = weir_kernel_probe_create(&own, weir_kernel_fit_room(wanted->each_s));
-  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++) {
-    kernel_fit *fit = &fits->codec[codec];
-    const double start = weir_now_s();
-    status = weir_kernel_fit(own, &fit->plan, 1, wanted, &fit->cost);
-    s->codec[codec].ms[round] = 1e3 * (weir_now_s() - start);
-    if (status == WEIR_OK) status = check(fits, codec, most, probe, s, round);
-  }
-  weir_kernel_probe_free(own);
+    status = weir_kernel_probe_create(&probes[1], weir_kernel_fit_room(wanted->each_s));
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++)
+    status = fit_and_check(fits, codec, wanted, most, probes, s, round);
+  weir_kernel_probe_free(probes[1]);
   return status;
 }
 
