@@ -40,7 +40,7 @@ static const knot measured[] = {{1004, 2, 2, 5, false},
 static const struct share {
   double of_cache;
   int warm_ups, warm_ups_most, runs;
-} shares[] = {{0.42, 2, 8, 3}, {0.58, 2, 6, 2}, {0.8, 1, 4, 2}, {2.1, 1, 1, 2}};
+} shares[] = {{0.42, 2, 8, 3}, {0.58, 2, 5, 2}, {0.8, 1, 3, 2}, {2.1, 1, 1, 2}};
 #define SHARES (sizeof shares / sizeof shares[0])
 /* All runs of the larger sizes together take an element of the largest so long. */
 static const double slow_s = 4e-9;
@@ -49,9 +49,9 @@ static const double dearer = 3.5;
 /* A second run of the largest leaves so much of the time for the others. */
 static const double kept_share = 0.25;
 /* Runs that differ are followed by others, up to so many times as many and for this share of the
- * time, and what becomes faster is warmed up for this share of it. */
-enum { AGAIN = 3 };
-static const double again_share = 0.02, warm_share = 0.04;
+ * time, more of it for large sizes; and what becomes faster is warmed up for this share of it. */
+enum { AGAIN = 4 };
+static const double again_share = 0.02, again_share_large = 0.12, warm_share = 0.04;
 
 /* --- curves ---------------------------------------------------------------------------------- */
 
@@ -92,6 +92,7 @@ static void append(weir_kernel_curve *curve, size_t n, double seconds) {
 }
 
 static int least(int a, int b) { return a < b ? a : b; }
+static size_t least_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* A plan's way through the sizes. */
 typedef struct course {
@@ -129,7 +130,7 @@ static weir_status run_size(course *c, const knot *at, size_t i) {
       .runs_most = least(AGAIN * at->runs, most),
       .warm_s = warm_share * all_s,
       .runs_s = c->until - now - (at->n > c->was ? kept_share * all_s : 0.0),
-      .most_s = again_share * all_s};
+      .most_s = all_s * (at->n > WEIR_KERNEL_FIT_MOST ? again_share_large : again_share)};
   const weir_status status = weir_kernel_time_at(c->probe, c->plan, at->n, &pace, seconds);
   c->run[i] = status == WEIR_OK;
   c->each = (seconds[0] + seconds[1]) / (double)at->n;
@@ -209,18 +210,20 @@ size_t weir_kernel_fit_room(double each_s) {
   return count > 0 ? large[count - 1].n : WEIR_KERNEL_FIT_MOST;
 }
 
-/* Those there is room for; where there is room for most of the largest, as much as there is. */
+/* Those that a probe of that room has room for; where it has it for most of the largest, as much as
+ * it has. */
 static size_t find_sizes(const weir_kernel_probe *probe, const weir_plan *plan, double each_s,
                          knot sizes[MEASURED + SHARES]) {
   knot large[SHARES];
   size_t count = 0;
   const size_t larger = find_large(each_s, weir_kernel_touched(plan), large);
+  const size_t room = least_size(probe->most, weir_kernel_fit_room(each_s));
   for (size_t i = 0; i < MEASURED + larger; i++) {
     knot next = i < MEASURED ? measured[i] : large[i - MEASURED];
-    if (i >= MEASURED && next.n > probe->most && probe->most > next.n / 3 * 2) {
-      next.n = probe->most;
+    if (i >= MEASURED && next.n > room && room > next.n / 3 * 2) {
+      next.n = room;
     }
-    if (next.n <= probe->most) {
+    if (next.n <= room) {
       sizes[count++] = next;
     }
   }
