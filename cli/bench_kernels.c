@@ -221,7 +221,14 @@ int weir_bench_kernels(int argc, char **argv) {
       "weir bench kernels", NULL,
       "Times every codec and message form on one core, selections also on inputs that are hard "
       "for\n"
-      "them, and compares: with a read pass and a copy, with std::nth_element and with torch.topk.",
+      "them, and compares: with a read pass and a copy, with std::nth_element and with "
+      "torch.topk.\n"
+      "Then fits a codec's time to sizes and compares the fit with sizes that it was not fitted "
+      "on,\n"
+      "each measured before the fit and after it, once a round.  Off is a size where the median "
+      "of\n"
+      "modelled over measured is off by more than 10 %; one whose two measurements differ by more\n"
+      "than that in the median of all rounds cannot tell, whatever the fit says.",
       "Exit codes: 0 done; 1 a codec failed; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) {

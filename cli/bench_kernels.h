@@ -62,16 +62,16 @@ double weir_kernel_median(double *ms, int count); /* sorts */
 
 /* Fitted lines of every codec, and how far they are off, compressing and decoding together, on
  * sizes that they were not fitted on.  A machine's speed drifts with what else its host does, so
- * fitting and measuring alternate, and what counts of a cell is the median of what each fit gave
- * beside what was measured right after it, twice.  Where measuring the same thing twice differs by
- * more than a bound, the cell says nothing of whether the fit keeps to it. */
+ * each round measures them, fits and measures them again, and what counts of a cell is the median
+ * of what each fit gave over the mean of the two.  Where these differ by more than a bound, the
+ * cell says nothing of whether the fit keeps to it. */
 enum { KERNEL_OTHER_SIZES = 12 };
 extern const gsize kernel_other_sizes[KERNEL_OTHER_SIZES];
 #define KERNEL_FIT_BOUND 10.0 /* %, wanted */
 typedef struct kernel_cell {  /* medians, %; NaN where the size is beyond most */
   double error;               /* modelled / measured - 1 */
   double single;              /* of one fit, whichever way */
-  double noise;               /* between two measurements in turn, whichever way */
+  double noise;               /* between a fit's two measurements, whichever way */
 } kernel_cell;
 typedef struct kernel_fit {
   weir_plan plan;

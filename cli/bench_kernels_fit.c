@@ -4,13 +4,19 @@
 #include "base/base.h"
 #include "bench_kernels.h"
 #include "controller/loop.h"
+#include "kernels/fit_run.h"
 
 const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {
     1500, 5000, 20000, 50000, 90000, 180000, 500000, 800000, 2000000, 3500000, 8000000, 25000000};
 
-/* Runs of a size, of which the median counts.  A last cache takes up little by little what it
- * holds, so more of those that lie there. */
-enum { CHECKED = 5, CHECKED_MIDDLE = 15, CHECKED_LARGE = 3, MIDDLE = 100000, LARGE = 1000000 };
+/* How a size is measured: in passes over all of them, as few runs in turn as a fit has.  Of what is
+ * run again and again caches and prefetchers come to know more and more: the twentieth run takes a
+ * quarter less than the fifth, and no step of a training is that. */
+enum { PASSES = 3 };
+static const struct pace {
+  gsize to;
+  int warm_ups, runs;
+} paces[] = {{100000, 2, 5}, {1200000, 4, 4}, {4000000, 2, 3}, {10000000, 1, 3}, {G_MAXSIZE, 1, 2}};
 
 /* What all alternations gave. */
 typedef struct series {
@@ -60,54 +66,61 @@ static weir_status time_arms(kernel_fits *fits, const weir_kernel_wanted *wanted
 
 /* The whole of a step at each other size, the largest first: what a smaller one touches is a part
  * of that. */
-static weir_status measure(weir_kernel_probe *probe, const weir_plan *plan, gsize most,
-                           double seconds[KERNEL_OTHER_SIZES]) {
+static weir_status pass(weir_kernel_probe *probe, const weir_plan *plan, gsize most,
+                        double seconds[KERNEL_OTHER_SIZES][PASSES], int number) {
   weir_status status = WEIR_OK;
   for (gsize i = KERNEL_OTHER_SIZES; i-- > 0 && status == WEIR_OK;) {
     const gsize n = kernel_other_sizes[i];
-    const int runs = n > LARGE ? CHECKED_LARGE : n > MIDDLE ? CHECKED_MIDDLE : CHECKED;
+    const struct pace *pace = paces;
     double compress = 0, decode = 0;
     if (n > most) continue;
-    status = weir_kernel_time(probe, plan, n, runs, &compress, &decode);
-    seconds[i] = compress + decode;
+    while (n > pace->to) pace++;
+    status = weir_kernel_time(probe, plan, n, pace->warm_ups, pace->runs, &compress, &decode);
+    seconds[i][number] = compress + decode;
   }
   return status;
 }
 
-static weir_status check(kernel_fits *fits, guint32 codec, gsize most, weir_kernel_probe *probe,
-                         series *s, int round) {
-  const kernel_fit *fit = &fits->codec[codec];
-  double first[KERNEL_OTHER_SIZES], second[KERNEL_OTHER_SIZES];
-  weir_status status = measure(probe, &fit->plan, most, first);
-  if (status == WEIR_OK) status = measure(probe, &fit->plan, most, second);
+static weir_status measure(weir_kernel_probe *probe, const weir_plan *plan, gsize most,
+                           double seconds[KERNEL_OTHER_SIZES]) {
+  double each[KERNEL_OTHER_SIZES][PASSES] = {{0}};
+  weir_status status = WEIR_OK;
+  for (int i = 0; i < PASSES && status == WEIR_OK; i++) status = pass(probe, plan, most, each, i);
+  for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) seconds[i] = weir_kernel_midmean(each[i], PASSES);
+  return status;
+}
+
+/* A codec's fit between two measurements, so that a machine that becomes faster or slower meanwhile
+ * does not make the fit wrong, but the two different.  In the same buffers: where some lie makes
+ * fp16's decoder twice as slow. */
+static weir_status fit_and_check(kernel_fits *fits, guint32 codec, const weir_kernel_wanted *wanted,
+                                 gsize most, weir_kernel_probe *probe, series *s, int round) {
+  kernel_fit *fit = &fits->codec[codec];
+  double before[KERNEL_OTHER_SIZES], after[KERNEL_OTHER_SIZES];
+  weir_status status = measure(probe, &fit->plan, most, before);
+  const double start = weir_now_s();
+  if (status == WEIR_OK) status = weir_kernel_fit(probe, &fit->plan, 1, wanted, &fit->cost);
+  s->codec[codec].ms[round] = 1e3 * (weir_now_s() - start);
+  if (status == WEIR_OK) status = measure(probe, &fit->plan, most, after);
   for (gsize i = 0; i < KERNEL_OTHER_SIZES && status == WEIR_OK; i++) {
     const gsize n = kernel_other_sizes[i];
     if (n > most) break;
     const double modelled =
         weir_kernel_seconds(&fit->cost.compress, n) + weir_kernel_seconds(&fit->cost.decode, n);
-    const double error = modelled / (0.5 * (first[i] + second[i])) - 1.0;
+    const double error = modelled / (0.5 * (before[i] + after[i])) - 1.0;
     s->codec[codec].error[i][round] = error;
     s->codec[codec].off[i][round] = fabs(error);
-    s->codec[codec].noise[i][round] = fabs(second[i] / first[i] - 1.0);
+    s->codec[codec].noise[i][round] = fabs(after[i] / before[i] - 1.0);
   }
   return status;
 }
 
 static weir_status alternate(kernel_fits *fits, const weir_kernel_wanted *wanted, gsize most,
                              weir_kernel_probe *probe, series *s, int round) {
-  weir_kernel_probe *own = NULL;
   weir_status status = time_all(fits, s, round);
   if (status == WEIR_OK) status = time_arms(fits, wanted, s, round);
-  if (status == WEIR_OK)
-    status = weir_kernel_probe_create(&own, weir_kernel_fit_room(wanted->each_s));
-  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++) {
-    kernel_fit *fit = &fits->codec[codec];
-    const double start = weir_now_s();
-    status = weir_kernel_fit(own, &fit->plan, 1, wanted, &fit->cost);
-    s->codec[codec].ms[round] = 1e3 * (weir_now_s() - start);
-    if (status == WEIR_OK) status = check(fits, codec, most, probe, s, round);
-  }
-  weir_kernel_probe_free(own);
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT && status == WEIR_OK; codec++)
+    status = fit_and_check(fits, codec, wanted, most, probe, s, round);
   return status;
 }
 
@@ -139,7 +152,8 @@ weir_status weir_kernel_fits(double cr, gsize most, double each_ms, int rounds, 
   *out = (kernel_fits){.cr = cr, .each_ms = each_ms, .rounds = rounds};
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++)
     out->codec[codec].plan = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
-  weir_status status = weir_kernel_probe_create(&probe, most);
+  weir_status status =
+      weir_kernel_probe_create(&probe, MAX(most, weir_kernel_fit_room(wanted.each_s)));
   for (int round = 0; round < rounds && status == WEIR_OK; round++)
     status = alternate(out, &wanted, most, probe, s, round);
   if (status == WEIR_OK) summarise(out, most, s);

@@ -41,6 +41,48 @@ static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_
   json_builder_end_array(builder);
 }
 
+/* A cell that differs from itself by more than the bound says nothing, however small its error. */
+typedef enum verdict { WITHIN, OFF, CANNOT_TELL } verdict;
+static const char *const verdict_names[] = {"within", "off", "cannot tell"};
+static const char verdict_marks[] = {' ', '*', '~'};
+
+static verdict verdict_of(const kernel_cell *cell) {
+  if (cell->noise > KERNEL_FIT_BOUND) return CANNOT_TELL;
+  return fabs(cell->error) > KERNEL_FIT_BOUND ? OFF : WITHIN;
+}
+
+/* Cells of each verdict, and of those that cannot tell the ones whose error is beyond the bound. */
+typedef struct tally {
+  int cells, of[3], unclear_off;
+} tally;
+
+static tally tally_of(const kernel_fits *fits) {
+  tally t = {0};
+  for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+    for (gsize i = 0; i < KERNEL_OTHER_SIZES; i++) {
+      const kernel_cell *cell = &fits->codec[codec].cell[i];
+      if (!isfinite(cell->error)) break;
+      t.cells++;
+      t.of[verdict_of(cell)]++;
+      t.unclear_off += verdict_of(cell) == CANNOT_TELL && fabs(cell->error) > KERNEL_FIT_BOUND;
+    }
+  }
+  return t;
+}
+
+static void put_tally(JsonBuilder *builder, const kernel_fits *fits) {
+  const tally t = tally_of(fits);
+  put_number(builder, "fit_bound_pct", KERNEL_FIT_BOUND);
+  put_number(builder, "fit_cells", t.cells);
+  put_number(builder, "fit_cells_off", t.of[OFF]);
+  put_number(builder, "fit_cells_that_cannot_tell", t.of[CANNOT_TELL]);
+  put_number(builder, "fit_cells_that_cannot_tell_off", t.unclear_off);
+  put_text(builder, "fit_rule",
+           "off: |error_pct| above fit_bound_pct; cannot tell: noise_pct above it, whatever the "
+           "error; medians of all rounds, in each of which the size is measured before and after "
+           "the fit");
+}
+
 static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
   json_builder_set_member_name(builder, "errors");
   json_builder_begin_array(builder);
@@ -50,6 +92,7 @@ static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
     put_number(builder, "error_pct", fit->cell[i].error);
     put_number(builder, "single_pct", fit->cell[i].single);
     put_number(builder, "noise_pct", fit->cell[i].noise);
+    put_text(builder, "verdict", verdict_names[verdict_of(&fit->cell[i])]);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -62,6 +105,7 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
   put_number(builder, "fit_slowest_ms", fits->all_most_ms);
   put_number(builder, "fit_arms_ms", fits->arms_ms);
   put_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
+  put_tally(builder, fits);
   json_builder_set_member_name(builder, "fits");
   json_builder_begin_array(builder);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
@@ -120,36 +164,30 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   puts(text);
 }
 
-/* '*' of a cell that is off by more than is wanted, '~' of one that cannot tell. */
-static char mark_of(const kernel_cell *cell) {
-  if (cell->noise > KERNEL_FIT_BOUND) return '~';
-  return fabs(cell->error) > KERNEL_FIT_BOUND ? '*' : ' ';
-}
-
 static void print_cells(const kernel_fits *fits) {
-  int cells = 0, off = 0, unclear = 0;
+  const tally t = tally_of(fits);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
     printf("%-15s %8g %6.1f", weir_codec_name(codec), fit->plan.cr, fit->ms);
     for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->cell[i].error); i++) {
       const kernel_cell *cell = &fit->cell[i];
-      printf(" %+6.1f%c%3.0f", cell->error, mark_of(cell), cell->noise);
-      cells++;
-      off += mark_of(cell) == '*';
-      unclear += mark_of(cell) == '~';
+      printf(" %+6.1f%c%3.0f", cell->error, verdict_marks[verdict_of(cell)], cell->noise);
     }
     printf("\n");
   }
-  printf("# of %d, %d are off by more than %g %% (*); %d differ from themselves by more (~)\n",
-         cells, off, KERNEL_FIT_BOUND, unclear);
+  printf(
+      "# of %d, %d are off by more than %g %% (*); %d differ from themselves by more and cannot "
+      "tell (~), %d of these are off\n",
+      t.cells, t.of[OFF], KERNEL_FIT_BOUND, t.of[CANNOT_TELL], t.unclear_off);
 }
 
 static void print_fits(const kernel_fits *fits) {
   printf(
       "\n# times fitted, each with %g ms for sizes in memory: all codecs in %.0f ms (%.0f of "
       "processor time, %.0f the slowest), a controller's %d in %.0f (%.0f)\n"
-      "# modelled over measured on other sizes, thousands of elements, and measured over measured "
-      "again, %%, medians of %d\n"
+      "# modelled over measured on other sizes, thousands of elements, and measured after a fit "
+      "over "
+      "measured before, %%, medians of %d\n"
       "%-15s %8s %6s",
       fits->each_ms, fits->all_ms, fits->all_cpu_ms, fits->all_most_ms, (int)fits->arms,
       fits->arms_ms, fits->arms_most_ms, fits->rounds, "codec", "cr", "fit ms");

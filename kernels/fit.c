@@ -12,50 +12,57 @@
  * two, and on both sides of where selecting goes another way.  The small ones are not of whole
  * vectors, for few tensors are, and the large ones no powers of two, for samples of these that lie
  * apart by one meet in few sets of a cache. */
-enum warming {
-  WARM_ONCE,
-  WARM_LONG, /* long enough for the last cache: see below */
-  COLD       /* more than a cache holds: nothing is gained by warming up */
-};
 typedef struct knot {
   size_t n;
-  int runs;
+  int warm_ups, warm_ups_most, runs;
   bool extra; /* only as far as time allows */
-  enum warming warming;
 } knot;
 #define SMALL ((size_t)4 * WEIR_SAMPLE)
-static const knot measured[] = {{1004, 5, false, WARM_ONCE},
-                                {2004, 5, false, WARM_ONCE},
-                                {4008, 5, false, WARM_ONCE},
-                                {16008, 5, false, WARM_ONCE},
-                                {SMALL - 1, 3, false, WARM_ONCE},
-                                {SMALL, 3, false, WARM_ONCE},
-                                {46000, 3, true, WARM_ONCE},
-                                {65000, 3, true, WARM_ONCE},
-                                {WEIR_KERNEL_WINDOW, 3, false, WARM_ONCE},
-                                {2 * WEIR_KERNEL_WINDOW, 3, true, WARM_ONCE},
-                                {WEIR_KERNEL_FIT_MOST, 3, false, WARM_LONG}};
+static const knot measured[] = {{1004, 2, 2, 5, false},
+                                {2004, 2, 2, 5, false},
+                                {4008, 2, 2, 5, false},
+                                {16008, 2, 2, 5, false},
+                                {SMALL - 1, 2, 2, 3, false},
+                                {SMALL, 1, 1, 3, false},
+                                {46000, 1, 1, 3, true},
+                                {65000, 1, 1, 3, true},
+                                {WEIR_KERNEL_WINDOW, 2, 4, 3, false},
+                                {2 * WEIR_KERNEL_WINDOW, 2, 6, 3, true},
+                                {WEIR_KERNEL_FIT_MOST, 3, 6, 3, false}};
 #define MEASURED (sizeof measured / sizeof measured[0])
-/* And larger ones: bytes that the simplest codecs touch over those of the last cache. */
+/* And larger ones: bytes that a step touches over those of the last cache.  It begins to be left
+ * when they are less than half of it, and about three times as many are all in memory; between, an
+ * element's time grows with the logarithm of their number.
+ *
+ * A last cache takes up what is used again and again little by little, and sooner where what was
+ * used before and is no more was put out of it: so what it holds is run until that becomes no
+ * faster, and then counts. */
 static const struct share {
   double of_cache;
-  int runs;
-  enum warming warming;
-} shares[] = {{0.36, 2, WARM_ONCE}, {0.5, 3, WARM_LONG}, {1.0, 2, COLD}, {2.5, 2, COLD}};
+  int warm_ups, warm_ups_most, runs;
+} shares[] = {{0.42, 2, 8, 3}, {0.58, 2, 5, 2}, {0.8, 1, 3, 2}, {2.1, 1, 1, 2}};
 #define SHARES (sizeof shares / sizeof shares[0])
 /* All runs of the larger sizes together take an element of the largest so long. */
 static const double slow_s = 4e-9;
 /* An element of a large size may cost so many times what one of a small size costs. */
 static const double dearer = 3.5;
-/* A last cache takes up what is used again and again little by little: some runs of the largest
- * sizes that it holds, as many as take this share of the time, go before those that count.  The
- * smaller ones then find all of theirs there. */
-enum { WARM_UPS_LEAST = 2, WARM_UPS_MOST = 16 };
-static const double warm_share = 0.05;
-/* A second run of what is more than a cache holds leaves so much of the time for the others. */
+/* A second run of the largest leaves so much of the time for the others. */
 static const double kept_share = 0.25;
+/* Runs that differ are followed by others, up to so many times as many and for this share of the
+ * time, more of it for large sizes; and what becomes faster is warmed up for this share of it. */
+enum { AGAIN = 4 };
+static const double again_share = 0.02, again_share_large = 0.12, warm_share = 0.04;
 
 /* --- curves ---------------------------------------------------------------------------------- */
+
+/* The last knot that has at most half of the last one's elements, else the first. */
+static size_t far_from_last(const weir_kernel_curve *curve) {
+  size_t at = curve->knots - 2;
+  while (at > 0 && curve->n[at] > curve->n[curve->knots - 1] / 2) {
+    at--;
+  }
+  return at;
+}
 
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n) {
   const size_t last = curve->knots - 1;
@@ -63,12 +70,13 @@ weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n) {
   while (at < last && curve->n[at] < n) {
     at++;
   }
-  double from = (double)curve->n[at - 1];
-  double beta = (curve->seconds[at] - curve->seconds[at - 1]) / ((double)curve->n[at] - from);
+  const size_t before = n > curve->n[last] ? far_from_last(curve) : at - 1;
+  double from = (double)curve->n[before];
+  double beta = (curve->seconds[at] - curve->seconds[before]) / ((double)curve->n[at] - from);
   if (n > curve->n[last] && beta <= 0.0) {
     return (weir_kernel_line){0.0, curve->seconds[last] / (double)curve->n[last]};
   }
-  return (weir_kernel_line){curve->seconds[at - 1] - beta * from, beta};
+  return (weir_kernel_line){curve->seconds[before] - beta * from, beta};
 }
 
 double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n) {
@@ -78,105 +86,13 @@ double weir_kernel_seconds(const weir_kernel_curve *curve, size_t n) {
 
 /* --- sizes that are run ---------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
-/* Medians of what so many runs took; of two the lesser. */
-static void middle_of(double each[2][WEIR_KERNEL_RUNS], int runs, double seconds[2]) {
-  for (int i = 0; i < 2; i++) {
-    qsort(each[i], (size_t)runs, sizeof each[i][0], ascending);
-    seconds[i] = each[i][(runs - 1) / 2];
-  }
-}
-
-/* In so many seconds, when one takes so long. */
-static int warm_ups_for(double warm_s, double once) {
-  return (int)fmin(fmax(warm_s / fmax(once, 1e-9), WARM_UPS_LEAST), WARM_UPS_MOST);
-}
-
-static const double is_warm = -1.0;
-
-/* One size of one plan: medians of so many runs after one for warming up, which tells how many make
- * a batch, or as many as warm up the last cache for so long (is_warm: not at all).  What is over in
- * microseconds is warmed up twice: its first run of all waits for code and predictors, and tells
- * nothing. */
-static weir_status time_at(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
-                           double warm_s, double seconds[2]) {
-  double each[2][WEIR_KERNEL_RUNS];
-  weir_kernel_run run = weir_kernel_run_of(probe, plan, n);
-  int batch[2] = {0, 0};
-  weir_status status = WEIR_OK;
-  if (n < SMALL) {
-    status = weir_kernel_sample(&run, batch, seconds);
-    batch[0] = batch[1] = 0;
-  }
-  status = status == WEIR_OK ? weir_kernel_sample(&run, batch, seconds) : status;
-  const int warm_ups = warm_s < 0.0 ? 1 : warm_ups_for(warm_s, seconds[0] + seconds[1]);
-  for (int i = 1; status == WEIR_OK && i < warm_ups; i++) {
-    status = weir_kernel_sample(&run, batch, seconds);
-  }
-  for (int i = 0; status == WEIR_OK && i < runs; i++) {
-    status = weir_kernel_sample(&run, batch, seconds);
-    each[0][i] = seconds[0];
-    each[1][i] = seconds[1];
-  }
-  if (status == WEIR_OK) {
-    middle_of(each, runs, seconds);
-  }
-  return status;
-}
-
-/* What a codec's scratch has room for: growing it is not part of a codec's time. */
-static size_t scratch_of(const weir_kernel_probe *probe) {
-  return probe->context->capacity + probe->context->mark_words;
-}
-
-/* A size that is more than a cache holds.  At least one run that no scratch grew in, and others
- * while they would end in time. */
-static weir_status time_cold(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
-                             double until, double seconds[2]) {
-  double each[2][WEIR_KERNEL_RUNS];
-  weir_kernel_run run = weir_kernel_run_of(probe, plan, n);
-  int batch[2] = {1, 1}, done = 0;
-  weir_status status = WEIR_OK;
-  double took = 0.0;
-  while (status == WEIR_OK && done < runs && (done == 0 || weir_thread_cpu_s() + took <= until)) {
-    const size_t before = scratch_of(probe);
-    status = weir_kernel_sample(&run, batch, seconds);
-    took = seconds[0] + seconds[1];
-    each[0][done] = seconds[0];
-    each[1][done] = seconds[1];
-    done += scratch_of(probe) == before;
-  }
-  if (status == WEIR_OK) {
-    middle_of(each, done, seconds);
-  }
-  return status;
-}
-
-weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
-                             double *compress, double *decode) {
-  double seconds[2] = {0.0, 0.0};
-  if (n > probe->most) {
-    return weir_fail(WEIR_E_INVALID, "%zu elements to time, and room for %zu", n, probe->most);
-  }
-  if (runs < 1 || runs > WEIR_KERNEL_RUNS) {
-    return weir_fail(WEIR_E_INVALID, "%d runs: expected 1 to %d", runs, WEIR_KERNEL_RUNS);
-  }
-  const weir_status status = time_at(probe, plan, n, runs, is_warm, seconds);
-  *compress = seconds[0];
-  *decode = seconds[1];
-  return status;
-}
-
 static void append(weir_kernel_curve *curve, size_t n, double seconds) {
   curve->n[curve->knots] = n;
   curve->seconds[curve->knots++] = seconds;
 }
 
 static int least(int a, int b) { return a < b ? a : b; }
+static size_t least_size(size_t a, size_t b) { return a < b ? a : b; }
 
 /* A plan's way through the sizes. */
 typedef struct course {
@@ -185,36 +101,40 @@ typedef struct course {
   const weir_kernel_wanted *wanted;
   double until;
   double each; /* s an element, of the last size that was run; 0: none was */
-  bool small;  /* it was a small one */
-  bool warm;   /* the last cache holds what it can of it */
+  size_t was;  /* it; 0: none was */
   double seconds[MEASURED + SHARES][2];
   bool run[MEASURED + SHARES];
 } course;
 
-static bool affordable(const course *c, const knot *at, double warm_s) {
-  const double each = c->each > 0.0 ? c->each * (c->small ? dearer : 1.0) : slow_s;
-  const double once = each * (double)at->n;
-  const int runs =
-      at->warming == COLD ? 1 : at->runs + (warm_s < 0.0 ? 1 : warm_ups_for(warm_s, once));
-  return weir_thread_cpu_s() + once * runs <= c->until;
+static bool affordable(const course *c, const knot *at) {
+  const double each = c->was > 0 ? c->each * (c->was <= SMALL ? dearer : 1.0) : slow_s;
+  const int runs = at->warm_ups + (at->n > c->was ? 1 : at->runs);
+  return weir_thread_cpu_s() + each * (double)at->n * runs <= c->until;
 }
 
 static weir_status run_size(course *c, const knot *at, size_t i) {
-  const int runs = least(at->runs, least(c->wanted->runs, WEIR_KERNEL_RUNS));
-  const bool once = at->n <= SMALL || (at->warming == WARM_ONCE && c->warm);
-  const double warm_s = once ? is_warm : warm_share * c->wanted->each_s;
+  const int most = least(c->wanted->runs, WEIR_KERNEL_RUNS), runs = least(at->runs, most);
   double *seconds = c->seconds[i];
-  if (at->extra && !affordable(c, at, warm_s)) {
+  if (at->extra && !affordable(c, at)) {
     return WEIR_OK;
   }
-  const weir_status status = at->warming == COLD
-                                 ? time_cold(c->probe, c->plan, at->n, runs,
-                                             c->until - kept_share * c->wanted->each_s, seconds)
-                                 : time_at(c->probe, c->plan, at->n, runs, warm_s, seconds);
+  if (at->warm_ups_most > 1) {
+    weir_kernel_evict_beyond(c->probe, c->plan, at->n, c->was);
+  }
+  const double now = weir_thread_cpu_s();
+  const double all_s = c->wanted->each_s;
+  const weir_kernel_pace pace = {
+      .warm_ups = at->warm_ups,
+      .warm_ups_most = at->warm_ups_most,
+      .runs = runs,
+      .runs_most = least(AGAIN * at->runs, most),
+      .warm_s = warm_share * all_s,
+      .runs_s = c->until - now - (at->n > c->was ? kept_share * all_s : 0.0),
+      .most_s = all_s * (at->n > WEIR_KERNEL_FIT_MOST ? again_share_large : again_share)};
+  const weir_status status = weir_kernel_time_at(c->probe, c->plan, at->n, &pace, seconds);
   c->run[i] = status == WEIR_OK;
   c->each = (seconds[0] + seconds[1]) / (double)at->n;
-  c->small = at->n <= SMALL;
-  c->warm = !c->small && at->warming != COLD;
+  c->was = at->n;
   return status;
 }
 
@@ -228,6 +148,21 @@ static size_t used_of(const knot *sizes, size_t count, size_t to) {
     enough = at->n >= to && (!at->extra || at->n > WEIR_KERNEL_FIT_MOST);
   }
   return used;
+}
+
+/* Where an element's time grows with the logarithm of the number, a line from one size to another
+ * that is far from it is above all between: so a knot half way. */
+static void append_size(weir_kernel_cost *cost, size_t n, const double seconds[2]) {
+  weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
+  for (int i = 0; i < 2; i++) {
+    const size_t last = curves[i]->knots > 0 ? curves[i]->n[curves[i]->knots - 1] : n;
+    if (last >= WEIR_KERNEL_FIT_MOST && n > 2 * last) {
+      const double between = sqrt((double)n * (double)last);
+      const double each = curves[i]->seconds[curves[i]->knots - 1] / (double)last;
+      append(curves[i], (size_t)between, 0.5 * (each + seconds[i] / (double)n) * between);
+    }
+    append(curves[i], n, seconds[i]);
+  }
 }
 
 /* Small sizes from the first on, and the others from the last down: so the last cache need not be
@@ -248,21 +183,22 @@ static weir_status fit_sizes(weir_kernel_probe *probe, const weir_plan *plan, co
   }
   for (size_t i = 0; status == WEIR_OK && i < used; i++) {
     if (c.run[i]) {
-      append(&cost->compress, sizes[i].n, c.seconds[i][0]);
-      append(&cost->decode, sizes[i].n, c.seconds[i][1]);
+      append_size(cost, sizes[i].n, c.seconds[i]);
     }
   }
   return status;
 }
 
-/* The larger sizes that some time is good for, ascending: how many. */
-static size_t find_large(double each_s, knot large[SHARES]) {
+/* The larger sizes that some time is good for, ascending, when a step touches so many bytes an
+ * element: how many. */
+static size_t find_large(double each_s, double touched, knot large[SHARES]) {
   const double cache = weir_kernel_last_cache();
   size_t count = 0;
   for (size_t i = 0; i < SHARES; i++) {
-    const double n = shares[i].of_cache * cache / WEIR_KERNEL_STEP_BYTES;
-    if (n > 1.25 * (double)WEIR_KERNEL_FIT_MOST && n * slow_s <= each_s) {
-      large[count++] = (knot){(size_t)n / 1000 * 1000, shares[i].runs, true, shares[i].warming};
+    const double n = shares[i].of_cache * cache / touched;
+    if (n > 1.1 * (double)WEIR_KERNEL_FIT_MOST && n * slow_s <= each_s) {
+      large[count++] = (knot){(size_t)n / 1000 * 1000, shares[i].warm_ups, shares[i].warm_ups_most,
+                              shares[i].runs, true};
     }
   }
   return count;
@@ -270,19 +206,24 @@ static size_t find_large(double each_s, knot large[SHARES]) {
 
 size_t weir_kernel_fit_room(double each_s) {
   knot large[SHARES];
-  const size_t count = find_large(each_s, large);
+  const size_t count = find_large(each_s, WEIR_KERNEL_STEP_BYTES, large);
   return count > 0 ? large[count - 1].n : WEIR_KERNEL_FIT_MOST;
 }
 
-/* Those there is room for. */
-static size_t find_sizes(const weir_kernel_probe *probe, double each_s,
+/* Those that a probe of that room has room for; where it has it for most of the largest, as much as
+ * it has. */
+static size_t find_sizes(const weir_kernel_probe *probe, const weir_plan *plan, double each_s,
                          knot sizes[MEASURED + SHARES]) {
   knot large[SHARES];
   size_t count = 0;
-  const size_t larger = find_large(each_s, large);
+  const size_t larger = find_large(each_s, weir_kernel_touched(plan), large);
+  const size_t room = least_size(probe->most, weir_kernel_fit_room(each_s));
   for (size_t i = 0; i < MEASURED + larger; i++) {
-    const knot next = i < MEASURED ? measured[i] : large[i - MEASURED];
-    if (next.n <= probe->most) {
+    knot next = i < MEASURED ? measured[i] : large[i - MEASURED];
+    if (i >= MEASURED && next.n > room && room > next.n / 3 * 2) {
+      next.n = room;
+    }
+    if (next.n <= room) {
       sizes[count++] = next;
     }
   }
@@ -327,10 +268,10 @@ weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, si
                      WEIR_KERNEL_WINDOW);
   }
   knot sizes[MEASURED + SHARES];
-  const size_t all = find_sizes(probe, wanted->each_s, sizes);
-  const size_t first = first_of(sizes, all, wanted->from);
   weir_status status = grow_scratch(probe);
   for (size_t i = 0; status == WEIR_OK && i < count; i++) {
+    const size_t all = find_sizes(probe, &plans[i], wanted->each_s, sizes);
+    const size_t first = first_of(sizes, all, wanted->from);
     cost[i] = (weir_kernel_cost){0};
     status = fit_sizes(probe, &plans[i], sizes + first, all - first, wanted, &cost[i]);
   }

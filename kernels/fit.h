@@ -17,7 +17,7 @@
 #include "kernels/codec.h"
 
 /* Most knots of a curve, and the largest size that is run whatever it takes. */
-#define WEIR_KERNEL_KNOTS 20
+#define WEIR_KERNEL_KNOTS 24
 #define WEIR_KERNEL_FIT_MOST ((size_t)524000)
 
 typedef struct weir_kernel_line {
@@ -37,7 +37,8 @@ typedef struct weir_kernel_cost {
 } weir_kernel_cost;
 
 /* The line for n elements: through the knots on both sides of n, that of the first two below them,
- * and that of the last two above them, as far as it rises (else through the last and the origin).
+ * and above them that of the last and the nearest with at most half as many elements, as far as it
+ * rises (else through the last and the origin): one of two that are close turns with their noise.
  */
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n);
 /* Seconds, never negative. */
@@ -49,17 +50,17 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most);
 void weir_kernel_probe_free(weir_kernel_probe *probe); /* NULL is allowed */
 
 /* Seconds of processor time for n <= most elements under the plan (its codec, ratio and wire format
- * count), all that a step does: medians of so many runs (1..WEIR_KERNEL_RUNS; of an even number the
- * lower), after one that is not counted; of short ones each is the mean of many, one after the
- * other. */
+ * count), all that a step does: the means of the middle half of so many runs (1..WEIR_KERNEL_RUNS),
+ * after at least one that is not counted; of short ones each is the mean of many, one after the
+ * other.  Each run has another gradient: what a codec does may hang on its values. */
 #define WEIR_KERNEL_RUNS 32
-weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n, int runs,
-                             double *compress, double *decode);
+weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
+                             int warm_ups, int runs, double *compress, double *decode);
 
 /* What curves are wanted for, and what they may take. */
 typedef struct weir_kernel_wanted {
   size_t from, to; /* elements */
-  int runs;        /* of a size at the most (2: the least of two; from 3 on medians) */
+  int runs;        /* of a size at the most */
   double each_s;   /* processor time that a plan's fit may take for the sake of sizes that it could
                       do without; 0: it does without them */
 } weir_kernel_wanted;

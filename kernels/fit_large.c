@@ -90,7 +90,7 @@ static double time_evict(const weir_kernel_probe *p, const float *x) {
   return weir_kernel_since(p, start);
 }
 
-static double time_accumulate(const weir_kernel_probe *p) {
+static double time_accumulate(weir_kernel_probe *p) {
   const double start = weir_thread_cpu_s();
   weir_kernel_accumulate(p, WEIR_KERNEL_WINDOW);
   return weir_kernel_since(p, start);
@@ -102,7 +102,7 @@ static double time_read(const weir_kernel_probe *p) {
   return weir_kernel_since(p, start);
 }
 
-static void time_common(const weir_kernel_probe *p, weir_kernel_three t[COMMON]) {
+static void time_common(weir_kernel_probe *p, weir_kernel_three t[COMMON]) {
   evict_floats(p->g);
   evict_floats(p->r);
   evict_floats(p->e);
@@ -118,11 +118,16 @@ static void time_common(const weir_kernel_probe *p, weir_kernel_three t[COMMON])
  */
 static bool long_message(const weir_codec *codec) { return codec->encode != NULL || codec->dense; }
 
+/* As in a step: where indices are marked and listed is in no cache, and the caches are full of what
+ * was written before. */
 static weir_status time_draw(weir_kernel_probe *p, const weir_plan *plan, size_t n,
                              double *seconds) {
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
   size_t k;
+  weir_kernel_evict(p->context->mark, p->context->mark_words * sizeof *p->context->mark);
+  weir_kernel_evict(p->index, (size_t)(plan->cr * (double)n) * sizeof *p->index);
+  weir_kernel_accumulate(p, n < p->most ? n : p->most);
   const double start = weir_thread_cpu_s();
   const weir_status status =
       weir_codec_find(plan->codec)
@@ -162,9 +167,9 @@ static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, wind
 }
 
 /* Ends a curve where a part of a step's data is in the caches that is not the same of all sizes? */
-static bool in_caches(const weir_kernel_cost *cost, double cache) {
+static bool in_caches(const weir_plan *plan, const weir_kernel_cost *cost, double cache) {
   const size_t last = cost->compress.n[cost->compress.knots - 1];
-  return WEIR_KERNEL_STEP_BYTES * (double)last < 2.0 * cache;
+  return weir_kernel_touched(plan) * (double)last < 1.5 * cache;
 }
 
 static weir_status time_windows(weir_kernel_probe *p, const weir_plan *plans, size_t count,
@@ -218,15 +223,6 @@ static void complete(const weir_plan *plan, const common *c, const weir_kernel_c
   }
 }
 
-/* Bytes of an element that a step touches. */
-static double bytes_touched(const weir_plan *plan, const window *w) {
-  if (plan->codec == WEIR_CODEC_NONE) {
-    return 12.0;
-  }
-  return WEIR_KERNEL_STEP_BYTES + w->bytes / (double)WEIR_KERNEL_WINDOW +
-         (plan->codec == WEIR_CODEC_BF16 ? sizeof(float) : 0.0);
-}
-
 /* From the curve's last line to that through the window's time, whose fixed part is the same. */
 static double between(const weir_kernel_curve *curve, weir_kernel_line last, double seconds,
                       double share, double n) {
@@ -264,7 +260,7 @@ static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan,
     return WEIR_OK;
   }
   weir_status status = time_draw(p, plan, from, &draw);
-  if (status == WEIR_OK) {
+  for (int i = 0; status == WEIR_OK && i < 2; i++) { /* scratch grows in the first one */
     status = further_draw(p, plan, n, from, draw, &further);
   }
   append(&cost->compress, n, weir_kernel_seconds(&cost->compress, n) + further);
@@ -293,7 +289,7 @@ static weir_status extend(weir_kernel_probe *p, const weir_plan *plan, const win
                           double cache, weir_kernel_cost *cost) {
   weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
   const size_t from = cost->compress.n[cost->compress.knots - 1];
-  const double touched = bytes_touched(plan, w);
+  const double touched = weir_kernel_touched(plan);
   const double first = fmin(weir_kernel_beyond(touched * (double)from, cache), 0.9);
   const weir_kernel_line last[2] = {weir_kernel_line_at(curves[0], from),
                                     weir_kernel_line_at(curves[1], from)};
@@ -327,7 +323,8 @@ weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *pla
     goto done;
   }
   for (size_t i = 0; i < count; i++) {
-    windowed[i] = cost[i].compress.n[cost[i].compress.knots - 1] < to && in_caches(&cost[i], cache);
+    windowed[i] = cost[i].compress.n[cost[i].compress.knots - 1] < to &&
+                  in_caches(&plans[i], &cost[i], cache);
     any = any || windowed[i];
   }
   status = any ? time_windows(probe, plans, count, windowed, runs, &c, w) : WEIR_OK;

@@ -12,9 +12,15 @@
 #include "kernels/internal.h"
 #include "kernels/powersgd.h"
 
-/* So many different values; after them they repeat, and one draws no million of normals.  A prime,
- * so that no sample at equal distances sees always the same. */
+/* So many different values; after them they repeat, and one draws no million of normals.  Primes,
+ * so that no sample at equal distances sees always the same, and two, so that sums of gradient and
+ * residual do not repeat: of equal ones a threshold takes many at a time. */
 #define DRAWN ((size_t)16381)
+#define DRAWN_RESIDUAL ((size_t)16363)
+/* Either begins so much further on, at the most and as a share of all, and on some cache line: so
+ * each run has its own. */
+#define SHIFT_MOST ((size_t)4096)
+#define SHIFT_SHARE 64
 #define HUGE_PAGE ((size_t)1 << 21)
 #define PAGE ((size_t)1 << 12)
 #define LINE 64
@@ -68,20 +74,23 @@ static void touch(void *memory, size_t bytes) {
   }
 }
 
+static void repeat(const float *drawn, size_t period, float *x, size_t n) {
+  for (size_t i = 0; i < n; i += period) {
+    const size_t part = n - i < period ? n - i : period;
+    memcpy(x + i, drawn, part * sizeof *x);
+  }
+}
+
 /* Gradient and residual look like gradients. */
 static void fill(weir_kernel_probe *p) {
-  const size_t drawn = p->most < DRAWN ? p->most : DRAWN;
+  float drawn[DRAWN];
   weir_rng rng;
   weir_rng_seed(&rng, 1);
-  for (size_t i = 0; i < drawn; i++) {
-    p->g[i] = 1e-3F * (float)weir_rng_normal(&rng);
-    p->r[i] = p->g[i];
+  for (size_t i = 0; i < DRAWN; i++) {
+    drawn[i] = 1e-3F * (float)weir_rng_normal(&rng);
   }
-  for (size_t i = drawn; i < p->most; i += drawn) {
-    const size_t part = p->most - i < drawn ? p->most - i : drawn;
-    memcpy(p->g + i, p->g, part * sizeof *p->g);
-    memcpy(p->r + i, p->g, part * sizeof *p->r);
-  }
+  repeat(drawn, DRAWN, p->g, p->most + SHIFT_MOST);
+  repeat(drawn, DRAWN_RESIDUAL, p->r, p->most + SHIFT_MOST);
   touch(p->e, p->most * sizeof *p->e);
   touch(p->sum, p->most * sizeof *p->sum);
   touch(p->value, p->most * sizeof *p->value);
@@ -100,7 +109,9 @@ double weir_kernel_since(const weir_kernel_probe *probe, double start) {
   return fmax(weir_thread_cpu_s() - start - probe->clock, 0.0);
 }
 
-static size_t float_bytes(const weir_kernel_probe *p) { return p->most * sizeof(float) + LINE; }
+static size_t float_bytes(const weir_kernel_probe *p) {
+  return (p->most + SHIFT_MOST) * sizeof(float) + LINE;
+}
 
 weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
   weir_kernel_probe *p = calloc(1, sizeof *p);
@@ -126,6 +137,8 @@ weir_status weir_kernel_probe_create(weir_kernel_probe **out, size_t most) {
   }
   fill(p);
   time_clock(p);
+  /* Not the same at each start: few runs that are always the same say the same wrong thing. */
+  p->shift = (uint64_t)(1e9 * weir_now_s());
   *out = p;
   return WEIR_OK;
 }
@@ -158,6 +171,20 @@ void weir_kernel_evict(const void *from, size_t bytes) {
 }
 #endif
 
+void weir_kernel_evict_beyond(const weir_kernel_probe *probe, const weir_plan *plan, size_t n,
+                              size_t was) {
+  const float *const floats[] = {probe->g, probe->r, probe->e, probe->sum, probe->value};
+  const bool bf16 = plan->codec == WEIR_CODEC_BF16; /* its rounding error is in value */
+  const double each = bf16 ? sizeof(uint16_t) : weir_kernel_touched(plan) - WEIR_KERNEL_STEP_BYTES;
+  for (int i = 0; n < was && i < (bf16 ? 5 : 4); i++) {
+    weir_kernel_evict(floats[i] + n, (was - n) * sizeof(float));
+  }
+  if (n < was && each > 0.0) {
+    weir_kernel_evict(probe->message + (size_t)(each * (double)n),
+                      (size_t)(each * (double)(was - n)));
+  }
+}
+
 /* --- a step ---------------------------------------------------------------------------------- */
 
 weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {
@@ -165,9 +192,30 @@ weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *pl
       .probe = probe, .plan = plan, .codec = weir_codec_find(plan->codec), .offset = {0, n}};
 }
 
-void weir_kernel_accumulate(const weir_kernel_probe *probe, size_t n) {
+/* Where a run's gradient begins, and its residual. */
+static size_t shift(weir_kernel_probe *probe, size_t n) {
+  const size_t lines = n / SHIFT_SHARE * sizeof(float) / LINE;
+  const size_t most = SHIFT_MOST * sizeof(float) / LINE;
+  probe->shift = probe->shift * WEIR_SAMPLE_FACTOR + WEIR_SAMPLE_INCREMENT;
+  return (size_t)(probe->shift >> 32) % (1 + (lines < most ? lines : most)) *
+         (LINE / sizeof(float));
+}
+
+void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n) {
   weir_moments moments = {0};
-  weir_ef_accumulate(probe->g, probe->r, probe->e, n, &moments);
+  const float *g = probe->g + shift(probe, n);
+  weir_ef_accumulate(g, probe->r + shift(probe, n), probe->e, n, &moments);
+}
+
+double weir_kernel_touched(const weir_plan *plan) {
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  if (plan->codec == WEIR_CODEC_NONE) {
+    return 12.0;
+  }
+  if (plan->codec == WEIR_CODEC_BF16) { /* the message, and rounding's error */
+    return WEIR_KERNEL_STEP_BYTES + sizeof(uint16_t) + sizeof(float);
+  }
+  return WEIR_KERNEL_STEP_BYTES + (codec->low_rank ? 0.0 : plan->cr * sizeof(float));
 }
 
 /* The elements as a matrix; p, and q behind it on a cache line of its own, lie in value. */

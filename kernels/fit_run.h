@@ -12,7 +12,7 @@ struct weir_kernel_probe {
   weir_codec_context *context;
   double clock; /* s that reading it takes */
   /* The last step's: draws that are always the same a processor would come to know. */
-  uint64_t seed;
+  uint64_t seed, shift;
 };
 
 /* n = offset[1] elements as one tensor under a plan, and what its message took. */
@@ -27,9 +27,10 @@ typedef struct weir_kernel_run {
 } weir_kernel_run;
 weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *plan, size_t n);
 
-void weir_kernel_accumulate(const weir_kernel_probe *probe, size_t n); /* e = g + r */
-weir_status weir_kernel_compress(weir_kernel_run *run);                /* e into a message */
-weir_status weir_kernel_decode(weir_kernel_run *run);                  /* it into the sum */
+/* e = g + r, with another part of both each time. */
+void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n);
+weir_status weir_kernel_compress(weir_kernel_run *run); /* e into a message */
+weir_status weir_kernel_decode(weir_kernel_run *run);   /* it into the sum */
 
 /* Seconds of processor time since start, less what reading the clock takes. */
 double weir_kernel_since(const weir_kernel_probe *probe, double start);
@@ -37,6 +38,22 @@ double weir_kernel_since(const weir_kernel_probe *probe, double start);
 /* Accumulate and compress, and decode: seconds of either, the mean of so many, one after the other.
  * A batch of 0 becomes what makes it long enough for the clock; that run is for warming up. */
 weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double seconds[2]);
+
+/* How a size is timed: runs that do not count, at least so many, and while they become faster up to
+ * so many and for so long; then runs (>= 1) that count, as far as they end in so many seconds, and
+ * where these are not alike up to so many for so long. */
+typedef struct weir_kernel_pace {
+  int warm_ups, warm_ups_most;
+  int runs, runs_most; /* <= WEIR_KERNEL_RUNS */
+  double warm_s, runs_s, most_s;
+} weir_kernel_pace;
+/* At least one run that no scratch grew in; of compressing, and of decoding, the midmeans. */
+weir_status weir_kernel_time_at(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
+                                const weir_kernel_pace *pace, double seconds[2]);
+/* The mean of the middle half of what so many runs took, which are put in order: it keeps out what
+ * other work on the machine delayed, and does not leap from one to the other where a codec has two
+ * costs, as the median does. */
+double weir_kernel_midmean(double *each, int runs);
 
 /* The median of up to three values; the lesser of two. */
 typedef struct weir_kernel_three {
@@ -52,11 +69,17 @@ double weir_kernel_middle(const weir_kernel_three *three);
  * what is beyond the caches is then taken to cost what is in them. */
 void weir_kernel_evict(const void *from, size_t bytes);
 
+/* Of a step of `was` elements what one of n does not touch. */
+void weir_kernel_evict_beyond(const weir_kernel_probe *probe, const weir_plan *plan, size_t n,
+                              size_t was);
+
 /* Continues curves that end before `to` at the largest size that was run, up to one beyond it. */
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
                                   size_t to, int runs, weir_kernel_cost *cost);
 /* Bytes of an element that a step of the simplest codecs touches: g, r, e and the sum. */
 #define WEIR_KERNEL_STEP_BYTES 16.0
+/* And one under this plan, messages and all. */
+double weir_kernel_touched(const weir_plan *plan);
 /* Share of a step's data that comes from memory when it touches so many bytes and the last cache
  * has so many: 0 up to a third of it, 1 from 8/3 on, and linear in the logarithm between. */
 double weir_kernel_beyond(double bytes, double cache);
