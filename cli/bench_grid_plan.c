@@ -72,7 +72,7 @@ void weir_grid_operations(grid_plan *p) {
 }
 
 void weir_grid_selector(const grid_plan *p, weir_selector *selector) {
-  weir_selector_init(selector, (weir_group_shape){p->workers, p->workers}, &p->link);
+  weir_selector_init(selector, (weir_group_shape){p->workers, p->workers, false}, &p->link);
 }
 
 double weir_grid_predict(const weir_selector *selector, const grid_op *op) {
@@ -97,7 +97,7 @@ static double total(const grid_plan *p, const double *due, const int *repeats) {
 void weir_grid_allot(const grid_plan *p, const weir_link *link, int repeats[GRID_OPS]) {
   weir_selector selector;
   double due[GRID_OPS];
-  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers}, link);
+  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers, false}, link);
   for (int i = 0; i < p->ops; i++) due[i] = weir_grid_predict(&selector, &p->op[i]);
   for (int often = GRID_REPEATS; often > 1; often--) {
     for (int i = 0; i < p->ops; i++) repeats[i] = often;

@@ -82,7 +82,7 @@ static weir_status measure_all(bench *b, const weir_link *link) {
   weir_status status = WEIR_OK;
   b->pause_ns = (long)(1e9 * CLAMP(4 * link->burst * link->beta, PAUSE_LEAST_S, PAUSE_MOST_S));
   weir_grid_allot(p, link, repeats);
-  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers}, link);
+  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers, false}, link);
   for (int i = 0; i < p->ops; i++) {
     due[i] = weir_grid_predict(&selector, &p->op[i]);
     all += repeats[i] * due[i];

@@ -104,7 +104,7 @@ static double own_seconds(const cost_query *q, uint32_t collective) {
       .wire = way == WEIR_WAY_DENSE || way == WEIR_WAY_COMPRESSED ? WEIR_WIRE_PAPER : q->wire,
       .cr = way == WEIR_WAY_DENSE ? 1.0 : q->cr,
   };
-  const weir_group_shape shape = {q->workers, q->hosts};
+  const weir_group_shape shape = {q->workers, q->hosts, false};
   const weir_cost_terms terms = weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }

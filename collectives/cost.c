@@ -253,7 +253,7 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   return t;
 }
 
-/* Pieces follow one another, each with an all-gather's latencies. */
+/* Pieces follow one another, each with an all-gather's latencies; devices have room for all. */
 static weir_cost_terms gathered(const weir_plan *plan, weir_group_shape shape, size_t elements,
                                 size_t kept) {
   const bool encodes = weir_codec_find(plan->codec)->encode != NULL; /* kept: bytes already */
@@ -261,7 +261,8 @@ static weir_cost_terms gathered(const weir_plan *plan, weir_group_shape shape, s
       between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
               encodes ? (double)kept
                       : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true));
-  t.alpha_terms *= (double)weir_pieces_rounds(plan, shape.ranks, elements, kept);
+  if (!shape.devices)
+    t.alpha_terms *= (double)weir_pieces_rounds(plan, shape.ranks, elements, kept);
   return t;
 }
 
@@ -280,7 +281,7 @@ weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape s
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
-  return weir_cost_plan_between(plan, (weir_group_shape){n, n}, elements, kept);
+  return weir_cost_plan_between(plan, (weir_group_shape){n, n, false}, elements, kept);
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

@@ -24,8 +24,7 @@ double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, do
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, with true
  * wire bytes of the plan's codec and format.  elements is the gradient's length; kept is what the
  * codec keeps of it, for an encoder the bytes of its message (bound()), for low rank the floats of
- * both sums.  What is gathered in pieces on hosts (collectives/pieces.h) has latencies a piece; on
- * devices it never is. */
+ * both sums.  What is gathered in pieces (collectives/pieces.h) has latencies a piece. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;
@@ -35,10 +34,12 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
  * matrix, for want of their shape. */
 size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
-/* How many ranks on how many machines (weir_comm_hosts). */
+/* How many ranks on how many machines (weir_comm_hosts), and whether gradients of some of them are
+ * on a device: then nothing is gathered in pieces. */
 typedef struct weir_group_shape {
   int ranks;
   int hosts;
+  bool devices;
 } weir_group_shape;
 /* The same where ranks may share machines: what crosses links between machines, those inside
  * counting as nothing beside them.  With one machine its own links count. */

@@ -53,7 +53,7 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
   return count;
 }
 
-static int parts_of(const weir_plan *plan, int ranks, size_t elements, size_t kept,
+static int parts_of(const weir_plan *plan, weir_group_shape shape, size_t elements, size_t kept,
                     part out[PARTS]) {
   if (plan->collective >= WEIR_COLL_COUNT) return 0;
   const weir_way way = weir_ways[plan->collective].way;
@@ -63,7 +63,8 @@ static int parts_of(const weir_plan *plan, int ranks, size_t elements, size_t ke
   const double bytes = encoder
                            ? (double)kept
                            : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
-  const double pieces = (double)weir_pieces_rounds(plan, ranks, elements, kept);
+  const double pieces =
+      shape.devices ? 1.0 : (double)weir_pieces_rounds(plan, shape.ranks, elements, kept);
   /* As if all were alike. */
   out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, bytes / pieces, pieces};
   return 1;
@@ -79,7 +80,7 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                            .burst = link->burst};
   double seconds = 0.0;
   part parts[PARTS];
-  const int count = shape.ranks > 1 ? parts_of(plan, shape.ranks, elements, kept, parts) : 0;
+  const int count = shape.ranks > 1 ? parts_of(plan, shape, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
     seconds += parts[i].times * (weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone));

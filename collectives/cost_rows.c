@@ -168,7 +168,8 @@ static weir_cost hierarchical(uint32_t row, weir_group_shape shape, const weir_l
   const uint32_t gather = halving ? WEIR_ALLGATHER_DOUBLING : WEIR_ALLGATHER_RING;
   const int n = (shape.ranks + shape.hosts - 1) / shape.hosts;
   const double share = bytes / n;
-  const weir_group_shape inside = {n, 1}, across = {shape.hosts, shape.hosts};
+  const weir_group_shape inside = {n, 1, shape.devices},
+                         across = {shape.hosts, shape.hosts, shape.devices};
   weir_cost cost = {.messages = 0};
   if (n > 1) {
     cost = weir_cost_sum(

@@ -79,12 +79,15 @@ size_t weir_arm_of(const weir_plan *plan) {
   return WEIR_ARMS;
 }
 
+/* Devices refuse hitopk, the last arm. */
 size_t weir_arm_count(const weir_decision_input *in) {
-  return in->hosts > 1 && in->hosts < in->workers ? WEIR_ARMS : WEIR_FLAT_ARMS;
+  if (in->hosts <= 1 || in->hosts >= in->workers) return WEIR_FLAT_ARMS;
+  return in->devices ? WEIR_ARMS - 1 : WEIR_ARMS;
 }
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {
-  return (weir_group_shape){(int)in->workers, (int)(in->hosts > 0 ? in->hosts : in->workers)};
+  return (weir_group_shape){(int)in->workers, (int)(in->hosts > 0 ? in->hosts : in->workers),
+                            in->devices != 0};
 }
 
 double weir_progress(uint32_t codec, double gain) {

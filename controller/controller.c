@@ -159,6 +159,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.policy = policy;
   c->loop.workers = config->world_size;
   c->loop.hosts = config->hosts;
+  c->loop.devices = config->devices;
   c->loop.seed = config->seed;
   c->loop.current = first;
   c->loop.overlap = config->overlap;

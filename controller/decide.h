@@ -33,7 +33,8 @@ typedef enum weir_trigger {
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
 /* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below.  Those
- * behind the flat ones count only where ranks share machines. */
+ * behind the flat ones count only where ranks share machines, and of them only what devices run
+ * where there are some. */
 #define WEIR_ARMS 14
 #define WEIR_FLAT_ARMS 10
 typedef struct weir_arm {
@@ -55,8 +56,9 @@ typedef struct weir_decision_input {
   uint32_t trigger; /* weir_trigger */
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
-  uint64_t hosts;                /* machines the workers are on; 0: unknown, taken as one each */
-  double latency, latency_error; /* s one way; relative */
+  uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
+  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/device.md) */
+  double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
   weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */

@@ -128,7 +128,8 @@ void weir_learn_network_changed(weir_learnt *l) {
 
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
   const weir_network *network = &seen->heard.network;
-  const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers};
+  const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
+                                  loop->devices};
   const weir_link link = weir_model_link(&loop->processors, network->latency, network->goodput);
   return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
          weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,

@@ -62,6 +62,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->seed = (loop->seed + loop->decisions) & ((UINT64_C(1) << 53) - 1);
   in->workers = (uint64_t)loop->workers;
   in->hosts = (uint64_t)loop->hosts;
+  in->devices = loop->devices ? 1 : 0;
   in->elements = loop->elements;
   in->latency = seen->network.latency;
   in->latency_error = seen->network.latency_error;

@@ -92,6 +92,7 @@ struct weir_loop {
   const weir_policy *policy;
   int workers;
   int hosts; /* machines they are on */
+  bool devices;
   size_t elements;
   weir_layout layout;          /* owns its offsets */
   weir_link processors;        /* as calibrated; 0: not known */

@@ -175,11 +175,9 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   group->pieces = here && weir_ways[group->plan.collective].way == WEIR_WAY_AG &&
                   weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept);
   group->marked = here && is_marked(group);
-  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm)};
+  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
+                                  engine->config.devices};
   group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
-  if (!here && weir_ways[group->plan.collective].way == WEIR_WAY_AG) /* never in pieces */
-    group->terms.alpha_terms /=
-        (double)weir_pieces_rounds(&group->plan, engine->size, group->n, group->kept);
   return weir_exchange_find(group);
 }
 

@@ -40,8 +40,8 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
 
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s) {
-  return weir_solve_exchange_between(plan, (weir_group_shape){workers, workers}, alpha, beta, bytes,
-                                     decode_s, decode_per_byte_s);
+  return weir_solve_exchange_between(plan, (weir_group_shape){workers, workers, false}, alpha, beta,
+                                     bytes, decode_s, decode_per_byte_s);
 }
 
 weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,

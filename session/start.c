@@ -193,20 +193,20 @@ weir_status weir_session_start_controller(weir_session *session, bool again) {
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
     if (session->gap_s == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for gaps");
   }
-  const weir_controller_config config = {
-      .policy = session->options.policy,
-      .world_size = session->options.world_size,
-      .hosts = session->options.momentum_correction > 0 || session->devices
-                   ? 0 /* hitopk must not be chosen */
-                   : weir_comm_hosts(session->comm),
-      .layout = layout,
-      .names = (const char *const *)session->names,
-      .overlap = session->options.overlap,
-      .seed = session->options.seed,
-      .journal_path = session->options.journal_path,
-      .journal_goes_on = again,
-      .threaded = session->options.virtual_network == NULL,
-      .measure = session->options.virtual_network == NULL};
+  /* With momentum correction hitopk must not be chosen. */
+  const int hosts = session->options.momentum_correction > 0 ? 0 : weir_comm_hosts(session->comm);
+  const weir_controller_config config = {.policy = session->options.policy,
+                                         .world_size = session->options.world_size,
+                                         .hosts = hosts,
+                                         .devices = session->devices,
+                                         .layout = layout,
+                                         .names = (const char *const *)session->names,
+                                         .overlap = session->options.overlap,
+                                         .seed = session->options.seed,
+                                         .journal_path = session->options.journal_path,
+                                         .journal_goes_on = again,
+                                         .threaded = session->options.virtual_network == NULL,
+                                         .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 

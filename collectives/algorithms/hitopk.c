@@ -246,7 +246,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire) {
   const int m = shape.hosts < 1 ? 1 : shape.hosts, n = (shape.ranks + m - 1) / m;
-  const weir_group_shape inside = {n, 1}, across = {m, m};
+  const weir_group_shape inside = {n, 1, shape.devices}, across = {m, m, shape.devices};
   const size_t share = elements / (size_t)n, picked = (size_t)(cr * (double)share);
   const double message = weir_wire_expected(share, picked > 0 ? picked : 1, wire, true);
   weir_cost cost = weir_cost_sum(

@@ -19,7 +19,7 @@ typedef struct worker {
   weir_network_fn network;
   float average[STEPS][N];
   uint64_t digest[STEPS];
-  double gain;
+  double gain, comm_s;
   weir_status status;
   char message[512];
 } worker;
@@ -68,6 +68,7 @@ static void train(worker *w, weir_session *session) {
       memcpy(w->average[s], g, N * sizeof *g);
   }
   w->gain = info.gain;
+  w->comm_s = info.comm_s;
   if (device)
     d.forget(g);
   else
@@ -144,6 +145,23 @@ Test(session_device, the_adaptive_policy_decides_on_one) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     cr_assert_eq(memcmp(w[r].average, w[0].average, sizeof w[r].average), 0);
     cr_assert(w[r].gain > 0 && w[r].gain <= 1, "%g", w[r].gain);
+  }
+}
+
+/* 1 ms, 1 GB/s: 2 latencies and 2 messages of 16 bytes and 8 for each of 2000 elements, which go in
+ * pieces between hosts and whole where one has a device. */
+Test(session_device, steps_are_charged_whole_messages) {
+  static worker w[RANKS];
+  use_library();
+  for (unsigned where = 0; where < 3; where += 2) {
+    run(w, "fixed:topk:1:ag", where, network);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+      if (where == 0)
+        cr_assert_geq(w[r].comm_s, 4e-3);
+      else
+        cr_assert_float_eq(w[r].comm_s, 2e-3 + 2 * 16016 / 1e9, 1e-12, "%g", w[r].comm_s);
+    }
   }
 }
 

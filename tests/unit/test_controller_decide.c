@@ -5,6 +5,7 @@
 #include "collectives/cost.h"
 #include "controller/decide.h"
 #include "controller/network.h"
+#include "engine/device.h"
 
 static weir_plan plan_of(const char *text) {
   weir_plan plan;
@@ -55,7 +56,7 @@ Test(decide, curve_by_hand) {
  * their 60. */
 Test(decide, processors_by_hand) {
   const weir_plan ring = plan_of("none:1:dense-ring");
-  const weir_group_shape shape = {4, 4};
+  const weir_group_shape shape = {4, 4, false};
   weir_link processors = {.message_s = 1e-4};
   weir_link link = weir_model_link(&processors, 1e-3, 1e8);
   cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link), 0.066, 1e-9);
@@ -84,7 +85,7 @@ Test(decide, processors_by_hand) {
  * 136) = 0.515 of buckets of 136 bytes (L2: of 132, 0.508).  From 1e6 to 2040 elements that is 15.3
  * pieces, so 16 and the last; to 3840 (L2: 3956) 8.4 (8.2), so 9 and the last. */
 Test(decide, encoders_are_priced_by_their_messages) {
-  const weir_group_shape shape = {4, 4};
+  const weir_group_shape shape = {4, 4, false};
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const struct {
     const char *plan;
@@ -127,6 +128,44 @@ Test(decide, encoders_are_priced_by_their_messages) {
   const weir_plan quantized = plan_of("qsgd:0.125:ag");
   cr_expect_float_eq(weir_comm_prior(&quantized, shape, 1000000, &slow),
                      2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
+}
+
+/* On devices messages go whole, one round of two latencies however long they are; and each plan
+ * that is looked at is one that they run.  2 machines of 2, a link so slow that hitopk, which
+ * crosses it with the least, is the choice elsewhere. */
+Test(decide, devices_have_no_pieces_and_propose_only_what_runs_there) {
+  const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
+  const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
+  const weir_group_shape shape = {4, 4, true};
+  cr_assert_float_eq(weir_comm_prior(&encoder, shape, 1000000, &link), 2e-3 + 3 * 2000016 / 1e8,
+                     1e-12);
+  cr_assert_float_eq(weir_comm_prior(&list, shape, 1000000, &link), 2e-3 + 3 * 8000016 / 1e8,
+                     1e-12);
+  weir_decision_input in = input_at(1e-3, 1e6);
+  in.hosts = 2;
+  for (in.devices = 0; in.devices < 2; in.devices++) {
+    weir_decision d;
+    int refused = 0, hier = 0;
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    for (size_t i = 0; i < d.candidates; i++) {
+      refused += weir_on_device_accepts(&d.candidate[i].plan) != WEIR_OK;
+      hier += d.candidate[i].plan.collective == WEIR_COLL_DENSE_HIER_RING;
+    }
+    for (size_t i = 0; i < d.front_size; i++)
+      refused += weir_on_device_accepts(&d.front[i].plan) != WEIR_OK;
+    cr_assert_eq(hier, 2, "%d of hier-ring", hier);
+    if (in.devices)
+      cr_assert_eq(refused, 0);
+    else
+      cr_assert(refused > 0 && d.choice.plan.collective == WEIR_COLL_HITOPK);
+  }
+  in.devices = 1;
+  in.policy = WEIR_POLICY_PAPER;
+  for (int i = 0; i < WEIR_TRIALS; i++) in.trial_gain[i] = 0.5;
+  weir_decision paper;
+  cr_assert_eq(weir_decide(&in, &paper), WEIR_OK, "%s", weir_last_error());
+  for (size_t i = 0; i < paper.candidates; i++)
+    cr_assert_eq(weir_on_device_accepts(&paper.candidate[i].plan), WEIR_OK);
 }
 
 /* What an encoder's decoding costs grows with the workers, whose messages come apart; sums of low

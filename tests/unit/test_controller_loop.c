@@ -108,16 +108,24 @@ static weir_directive step(weir_controller *controller, world *w) {
 
 static const size_t offsets[] = {0, ELEMENTS};
 
-static weir_controller *create(const char *policy, const char *journal, bool threaded) {
-  const weir_controller_config config = {.policy = policy,
-                                         .world_size = RANKS,
-                                         .layout = {1, offsets},
-                                         .seed = 5,
-                                         .journal_path = journal,
-                                         .threaded = threaded};
+static weir_controller_config config_of(const char *policy, const char *journal) {
+  return (weir_controller_config){.policy = policy,
+                                  .world_size = RANKS,
+                                  .layout = {1, offsets},
+                                  .seed = 5,
+                                  .journal_path = journal};
+}
+
+static weir_controller *create_by(const weir_controller_config *config) {
   weir_controller *controller;
-  cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_controller_create(&controller, config), WEIR_OK, "%s", weir_last_error());
   return controller;
+}
+
+static weir_controller *create(const char *policy, const char *journal, bool threaded) {
+  weir_controller_config config = config_of(policy, journal);
+  config.threaded = threaded;
+  return create_by(&config);
 }
 
 static world start(const char *policy) {
@@ -297,7 +305,10 @@ Test(loop, journal_lines_hold_all_inputs) {
   const int descriptor = mkstemp(path);
   cr_assert_geq(descriptor, 0);
   close(descriptor);
-  weir_controller *controller = create("weir", path, false);
+  weir_controller_config config = config_of("weir", path);
+  config.hosts = 2;
+  config.devices = true;
+  weir_controller *controller = create_by(&config);
   world w = start("weir");
   for (int i = 0; i < 120; i++) {
     if (i == 50) w.bandwidth = 1e7;
@@ -313,6 +324,8 @@ Test(loop, journal_lines_hold_all_inputs) {
     (void)snprintf(wanted, sizeof wanted, "{\"decision\":%d,", lines++);
     cr_assert_eq(strncmp(line, wanted, strlen(wanted)), 0);
     cr_assert_eq(line[strlen(line) - 2], '}');
+    cr_assert_not_null(strstr(line, "\"hosts\":2,\"devices\":1,"));
+    cr_assert_null(strstr(line, ":hitopk")); /* among candidates, which run on devices all */
     for (size_t i = 0; i < weir_field_count; i++) {
       (void)snprintf(wanted, sizeof wanted, "\"%s\":", weir_fields[i].name);
       cr_assert_not_null(strstr(strstr(line, "\"input\":{"), wanted), "%s", weir_fields[i].name);

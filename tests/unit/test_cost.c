@@ -169,8 +169,8 @@ Test(cost, machines_and_compressed_sums_by_hand) {
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan plan;
     cr_assert_eq(weir_plan_parse(rows[i].plan, &plan), WEIR_OK, "%s", weir_last_error());
-    const weir_cost_terms t =
-        weir_cost_plan_between(&plan, (weir_group_shape){4, rows[i].hosts}, 1000, rows[i].kept);
+    const weir_cost_terms t = weir_cost_plan_between(
+        &plan, (weir_group_shape){4, rows[i].hosts, false}, 1000, rows[i].kept);
     cr_assert(near(t.alpha_terms, rows[i].hops) && near(t.byte_terms, rows[i].bytes),
               "%s on %d machines: %g hops, %g bytes", rows[i].plan, rows[i].hosts, t.alpha_terms,
               t.byte_terms);

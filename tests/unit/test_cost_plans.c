@@ -43,7 +43,7 @@ Test(cost_plans, pieces_by_hand) {
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_plan plan = plan_of(rows[i].plan);
-    const weir_group_shape shape = {4, rows[i].hosts};
+    const weir_group_shape shape = {4, rows[i].hosts, false};
     cr_assert_eq(weir_cost_kept(&plan, rows[i].elements), rows[i].kept);
     const weir_cost_terms t = weir_cost_plan_between(&plan, shape, rows[i].elements, rows[i].kept);
     cr_assert(near(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
@@ -57,8 +57,22 @@ Test(cost_plans, processors_of_pieces_by_hand) {
   const weir_plan plan = plan_of("fp16:0.5:ag");
   const weir_link link = {.alpha = 10e-3, .beta = 8e-9, .message_s = 1e-3};
   const double seconds =
-      weir_cost_plan_processors(&plan, (weir_group_shape){4, 4}, &link, 10000, 20016);
+      weir_cost_plan_processors(&plan, (weir_group_shape){4, 4, false}, &link, 10000, 20016);
   cr_assert(near(seconds, 30e-3 - 60048 * 8e-9), "%g", seconds);
+}
+
+/* With a rank on a device one all-gather takes all, whatever its length: 2 latencies of 10 ms, and
+ * 6 messages of others at 1 ms in place of what links take. */
+Test(cost_plans, devices_gather_whole_messages) {
+  const weir_plan plan = plan_of("fp16:0.5:ag"), list = plan_of("topk:0.5:ag");
+  const weir_group_shape shape = {4, 4, true};
+  const weir_link link = {.alpha = 10e-3, .beta = 8e-9, .message_s = 1e-3};
+  weir_cost_terms t = weir_cost_plan_between(&plan, shape, 10000, 20016);
+  cr_assert(near(t.alpha_terms, 2) && near(t.byte_terms, 3 * 20016));
+  t = weir_cost_plan_between(&list, shape, 4800, 2400);
+  cr_assert(near(t.alpha_terms, 2) && near(t.byte_terms, 3 * 19216));
+  const double seconds = weir_cost_plan_processors(&plan, shape, &link, 10000, 20016);
+  cr_assert(near(seconds, 6e-3 - 60048 * 8e-9), "%g", seconds);
 }
 
 /* 4 ranks, 4 bits: blocks of 16 KiB * 8 / 4 = 32768 elements.  200000 elements are 1563 buckets

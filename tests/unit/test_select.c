@@ -17,7 +17,8 @@ static const weir_link plain = {
 
 static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const weir_link *link,
                     double bytes) {
-  const weir_cost cost = weir_cost_row(kind, row, (weir_group_shape){ranks, hosts}, link, bytes);
+  const weir_cost cost =
+      weir_cost_row(kind, row, (weir_group_shape){ranks, hosts, false}, link, bytes);
   return weir_cost_predict(&cost, link);
 }
 
@@ -87,7 +88,7 @@ Test(cost_rows, hierarchies_by_hand) {
  * 0.192384 ring of 4000 bytes: 18 others', 6000 bytes: 18 instead of 0.048; broadcast of 4016: 3
  * messages in 2 rounds, 1 other's, 8032 bytes: 1 instead of 0.064256 */
 Test(cost_rows, processors_of_plans_by_hand) {
-  const weir_group_shape shape = {4, 4};
+  const weir_group_shape shape = {4, 4, false};
   weir_link link = plain;
   weir_plan plan;
   cr_assert_eq(weir_plan_parse("topk:0.1:ag", &plan), WEIR_OK);
@@ -97,7 +98,8 @@ Test(cost_rows, processors_of_plans_by_hand) {
   cr_assert_eq(weir_plan_parse("star:0.1:art-ring", &plan), WEIR_OK);
   cr_assert(near(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000),
                  18e-3 - 48e-6 + 1e-3 - 64.256e-6));
-  cr_assert_eq(weir_cost_plan_processors(&plan, (weir_group_shape){1, 1}, &link, 10000, 1000), 0.0);
+  cr_assert_eq(
+      weir_cost_plan_processors(&plan, (weir_group_shape){1, 1, false}, &link, 10000, 1000), 0.0);
   plan.collective = WEIR_COLL_COUNT;
   cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
 }
@@ -116,7 +118,7 @@ Test(cost_rows, hitopk_of_the_paper_by_hand) {
  * of both ranks' messages. */
 Test(cost_rows, hitopk_by_hand) {
   const weir_cost c =
-      weir_cost_hitopk((weir_group_shape){4, 2}, &plain, 8000, 0.1, WEIR_WIRE_PAPER);
+      weir_cost_hitopk((weir_group_shape){4, 2, false}, &plain, 8000, 0.1, WEIR_WIRE_PAPER);
   cr_assert(near(c.inner.alpha_terms, 2) && near(c.inner.byte_terms, 16000 + 2 * 3216.0));
   cr_assert(near(c.outer.alpha_terms, 1) && near(c.outer.byte_terms, 2 * 3216.0));
 }
@@ -132,7 +134,7 @@ Test(cost_rows, totals_match_the_schedules) {
     const weir_halving place = weir_halving_place(0, n);
     for (int d = place.core / 2; d > 0; d /= 2) halving += 2.0 * place.core * d / place.core;
     halving += 2.0 * (n - place.core);
-    const weir_group_shape shape = {n, n};
+    const weir_group_shape shape = {n, n, false};
     const weir_cost b =
         weir_cost_row(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape, &plain, 100);
     cr_assert(near(b.traffic, 100 * bruck), "N %d", n);
@@ -193,8 +195,9 @@ Test(cost_rows, double_tree_through_buckets_by_hand) {
     cr_assert(near(time, rows[i].due * u), "row %zu: %g u", i, time / u);
     const weir_link link = {
         .alpha = rows[i].alpha * u, .beta = 1, .duplex_beta = 1, .burst = u / 4};
-    const weir_cost cost = weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DOUBLE_TREE,
-                                         (weir_group_shape){rows[i].n, rows[i].n}, &link, 2 * u);
+    const weir_cost cost =
+        weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DOUBLE_TREE,
+                      (weir_group_shape){rows[i].n, rows[i].n, false}, &link, 2 * u);
     const double seconds = weir_cost_predict(&cost, &link); /* which takes nothing off again */
     cr_assert(near(seconds, rows[i].due * u), "row %zu: %g u", i, seconds / u);
   }
@@ -205,7 +208,7 @@ Test(cost_rows, double_tree_through_buckets_by_hand) {
  * 100 MB: ring, torus and halving move 150 MB, of which halving and torus need the fewest hops. */
 Test(selector, chooses_the_cheapest_row) {
   weir_selector s;
-  weir_selector_init(&s, (weir_group_shape){4, 4}, &plain);
+  weir_selector_init(&s, (weir_group_shape){4, 4, false}, &plain);
   cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 100), WEIR_ALLREDUCE_DIRECT);
   cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 2e6), WEIR_ALLREDUCE_DOUBLING);
   cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 1e8), WEIR_ALLREDUCE_HALVING);
@@ -229,7 +232,7 @@ Test(selector, chooses_the_cheapest_row) {
  * others. */
 Test(selector, learns_from_what_is_measured) {
   weir_selector s;
-  weir_selector_init(&s, (weir_group_shape){4, 4}, &plain);
+  weir_selector_init(&s, (weir_group_shape){4, 4, false}, &plain);
   const uint32_t star = WEIR_ALLREDUCE_STAR;
   const double before = weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, star, 100);
   weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, star, 100, 3 * before);
