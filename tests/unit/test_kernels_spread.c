@@ -1,7 +1,9 @@
 /* Spreading by masks: every version against a loop over bits, and lists read as masks against the
  * list. */
 #include <criterion/criterion.h>
+#include <math.h>
 
+#include "kernels/elias.h"
 #include "kernels/wire.h"
 #include "kernels_data.h"
 
@@ -73,6 +75,28 @@ Test(kernels_spread, avx512) { check_version(weir_cpu_avx512()); }
 static size_t elias_bytes(size_t n, size_t k, unsigned shift) {
   size_t buckets = n / ((size_t)1 << shift) + (n % ((size_t)1 << shift) != 0);
   return (k + buckets + 7) / 8 + (k * shift + 7) / 8;
+}
+
+static void check_shift(size_t n, size_t k) {
+  unsigned best = 0;
+  for (unsigned shift = 1; shift < 32; shift++)
+    if (elias_bytes(n, k, shift) < elias_bytes(n, k, best)) best = shift;
+  cr_assert_eq(weir_elias_shift(n, k), best, "%zu of %zu", k, n);
+}
+
+/* Few indices leave most to rounding. */
+Test(kernels_spread, the_shortest_list_is_found_near_its_place) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 5);
+  for (size_t n = 1; n < 700; n++)
+    for (size_t k = 0; k <= n; k++) check_shift(n, k);
+  for (size_t k = 1; k <= 64; k++)
+    for (unsigned shift = 0; shift < 26; shift++)
+      for (size_t n = 64; n < 200; n += 3) check_shift(((n << shift) + k % 3) / 3 + k, k);
+  for (int i = 0; i < 200000; i++) {
+    const size_t n = 1 + (size_t)(weir_rng_below(&rng, UINT32_MAX) >> weir_rng_below(&rng, 32));
+    check_shift(n, 1 + (size_t)((double)n * pow(weir_rng_uniform(&rng), 8)) % n);
+  }
 }
 
 /* Written a bit at a time. */
