@@ -5,7 +5,6 @@
 #include "base/ways.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
-#include "collectives/pieces.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
 static int rounds(int n) {
@@ -253,31 +252,31 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   return t;
 }
 
-/* Pieces follow one another, each with an all-gather's latencies; devices have room for all. */
-static weir_cost_terms gathered(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                size_t kept) {
-  const bool encodes = weir_codec_find(plan->codec)->encode != NULL; /* kept: bytes already */
-  weir_cost_terms t =
-      between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
-              encodes ? (double)kept
-                      : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true));
-  if (!shape.devices)
-    t.alpha_terms *= (double)weir_pieces_rounds(plan, shape.ranks, elements, kept);
+/* Pieces follow one another, each with an all-gather's latencies. */
+static weir_cost_terms gathered(weir_group_shape shape, const weir_gathering *all) {
+  weir_cost_terms t = between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape, all->bytes);
+  t.alpha_terms *= all->rounds;
   return t;
 }
 
-weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
-                                       size_t elements, size_t kept) {
+weir_cost_terms weir_cost_plan_terms(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                     size_t kept, const weir_gathering *gathering) {
   if (shape.ranks <= 1) return nothing;
   if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
   const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
   switch (way->way) {
-    case WEIR_WAY_AG: return gathered(plan, shape, elements, kept);
+    case WEIR_WAY_AG: return gathered(shape, gathering);
     case WEIR_WAY_COMPRESSED: return compressed(plan, shape, elements, kept);
     case WEIR_WAY_HITOPK: return hitopk(shape, elements, plan->cr, format);
     default: return summed(plan, shape, elements, kept);
   }
+}
+
+weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
+                                       size_t elements, size_t kept) {
+  const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
+  return weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {

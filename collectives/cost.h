@@ -45,6 +45,14 @@ typedef struct weir_group_shape {
  * counting as nothing beside them.  With one machine its own links count. */
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        size_t elements, size_t kept);
+/* What an AG plan gathers, others nothing: in so many all-gathers, so many bytes of each rank, with
+ * the headers of all pieces.  A selection is taken to lie evenly; very many pieces are not counted
+ * one by one. */
+typedef struct weir_gathering {
+  double rounds, bytes;
+} weir_gathering;
+weir_gathering weir_cost_gathering(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                   size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
 
 /* Rows of the algorithms themselves, by the ids of their tables.  `bytes`, as they travel, are: all
@@ -124,6 +132,13 @@ double weir_cost_predict(const weir_cost *cost, const weir_link *link);
  * all-reduces, whose work is computing and charged to the codec. */
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept);
+
+/* Links and processors together, in about half the time that the two take. */
+double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                              size_t elements, size_t kept);
+/* For these: the terms of a plan that gathers *gathering (weir_cost_gathering). */
+weir_cost_terms weir_cost_plan_terms(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                     size_t kept, const weir_gathering *gathering);
 
 /* Equations 7, 9 and 10 of the HiTopKComm paper: m machines of n ranks, d elements of fp32 and the
  * share rho of them kept; its equation 8 (selection) is computing and charged by the codec. */

@@ -5,7 +5,6 @@
 #include "base/ways.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
-#include "collectives/pieces.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 
@@ -53,25 +52,20 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
   return count;
 }
 
-static int parts_of(const weir_plan *plan, weir_group_shape shape, size_t elements, size_t kept,
-                    part out[PARTS]) {
+static int parts_of(const weir_plan *plan, size_t elements, size_t kept,
+                    const weir_gathering *gathering, part out[PARTS]) {
   if (plan->collective >= WEIR_COLL_COUNT) return 0;
   const weir_way way = weir_ways[plan->collective].way;
   if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART) return summed(plan, elements, kept, out);
   if (way != WEIR_WAY_AG) return 0;
-  const bool encoder = weir_codec_find(plan->codec)->encode != NULL; /* kept: bytes already */
-  const double bytes = encoder
-                           ? (double)kept
-                           : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
-  const double pieces =
-      shape.devices ? 1.0 : (double)weir_pieces_rounds(plan, shape.ranks, elements, kept);
-  /* As if all were alike. */
-  out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, bytes / pieces, pieces};
+  /* As if all pieces were alike. */
+  out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, gathering->bytes / gathering->rounds,
+                  gathering->rounds};
   return 1;
 }
 
-double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
-                                 const weir_link *link, size_t elements, size_t kept) {
+static double processors(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                         size_t elements, size_t kept, const weir_gathering *gathering) {
   const weir_link alone = {.alpha = link->alpha,
                            .beta = link->beta,
                            .duplex_beta = link->duplex_beta,
@@ -80,10 +74,24 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                            .burst = link->burst};
   double seconds = 0.0;
   part parts[PARTS];
-  const int count = shape.ranks > 1 ? parts_of(plan, shape, elements, kept, parts) : 0;
+  const int count = shape.ranks > 1 ? parts_of(plan, elements, kept, gathering, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
     seconds += parts[i].times * (weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone));
   }
   return seconds;
+}
+
+double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
+                                 const weir_link *link, size_t elements, size_t kept) {
+  const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
+  return processors(plan, shape, link, elements, kept, &gathering);
+}
+
+double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                              size_t elements, size_t kept) {
+  const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
+  const weir_cost_terms terms = weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
+  return weir_cost_seconds(&terms, link->alpha, link->beta) +
+         processors(plan, shape, link, elements, kept, &gathering);
 }

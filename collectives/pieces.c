@@ -1,15 +1,15 @@
 #include "collectives/pieces.h"
 
+#include <math.h>
+
 #include "kernels/codec.h"
 
 /* Of an element of a piece: its index, its value, and what rounding that loses. */
 #define LISTED (sizeof(uint32_t) + 2 * sizeof(float))
 
-/* Pieces of thousands of ranks get so small that counting them all would take long, and their plan
- * is out of the question long before. */
-#define COUNTED 1000
-
 static size_t align(size_t bytes) { return (bytes + 15) / 16 * 16; }
+
+static size_t last_bytes(int ranks) { return WEIR_PIECES_LAST + (size_t)ranks * WEIR_PIECES_RANK; }
 
 /* --- encoders --------------------------------------------------------------------------------- */
 
@@ -23,15 +23,24 @@ static size_t all_bytes(const weir_plan *plan, int ranks, size_t count) {
   return (size_t)ranks * weir_piece_bytes(plan, count);
 }
 
-size_t weir_piece_next(const weir_plan *plan, int ranks, size_t left) {
-  const size_t grain = weir_codec_find(plan->codec)->grain, room = left * sizeof(float);
-  if (all_bytes(plan, ranks, left) <= WEIR_PIECES_LAST) return left;
+/* How many of the elements left have room with their messages, at `each` bytes an element beside
+ * them; whole grains, one at the least. */
+static size_t piece_in(const weir_plan *plan, int ranks, size_t left, size_t each, size_t room) {
+  const size_t grain = weir_codec_find(plan->codec)->grain;
   /* A message's bytes grow with its elements, so that this is a little too much at the most. */
-  const double share = (double)room / (double)(room + all_bytes(plan, ranks, left));
+  const double share =
+      (double)room / ((double)(left * each) + (double)all_bytes(plan, ranks, left));
   size_t count = (size_t)(share * (double)left) / grain * grain;
-  while (count > grain && count * sizeof(float) + all_bytes(plan, ranks, count) > room)
-    count -= grain;
+  while (count > grain && count * each + all_bytes(plan, ranks, count) > room) count -= grain;
   return count > grain ? count : grain;
+}
+
+size_t weir_piece_next(const weir_plan *plan, int ranks, size_t left) {
+  const size_t last = last_bytes(ranks);
+  if (all_bytes(plan, ranks, left) <= last) return left;
+  const size_t behind = piece_in(plan, ranks, left, sizeof(float), left * sizeof(float)),
+               apart = piece_in(plan, ranks, left, 0, last);
+  return behind > apart ? behind : apart;
 }
 
 /* --- selections ------------------------------------------------------------------------------- */
@@ -42,27 +51,44 @@ static size_t stride_of(const weir_plan *plan, size_t most, size_t kept) {
   return align(WEIR_SPAN_AHEAD + weir_wire_bound(most, kept, (weir_wire_format)plan->wire));
 }
 
-static bool fits(const weir_plan *plan, int ranks, const weir_span *span, size_t kept,
-                 size_t room) {
-  return (size_t)ranks * stride_of(plan, span->most, kept) + kept * LISTED <= room;
+/* What the messages of all ranks and this one's lists take, with so many kept. */
+static size_t room_of(const weir_plan *plan, int ranks, size_t most, size_t kept) {
+  return (size_t)ranks * stride_of(plan, most, kept) + kept * LISTED;
+}
+
+/* How many may be kept of at most so many elements, one in any case.  A message's bytes are nearly
+ * in proportion to them: a few guesses come close, and from there it is not far. */
+static size_t kept_in(const weir_plan *plan, int ranks, size_t most, size_t room) {
+  if (room_of(plan, ranks, most, most) <= room) return most;
+  const double fixed = (double)ranks * (WEIR_SPAN_AHEAD + WEIR_WIRE_HEADER);
+  size_t low = 1, high = most, guess = most / 2 + 1;
+  for (int i = 0; i < 3; i++) {
+    const double each = ((double)room_of(plan, ranks, most, guess) - fixed) / (double)guess;
+    guess = (size_t)fmin(fmax(((double)room - fixed) / each, 1.0), (double)most);
+  }
+  for (size_t step = 1; high - low > 1; step *= 2) {
+    const bool near = low < guess && guess < high;
+    const size_t middle = near ? guess : low + (high - low) / 2;
+    if (room_of(plan, ranks, most, middle) <= room) {
+      low = middle;
+      guess = middle + step;
+    } else {
+      high = middle;
+      guess = middle > step ? middle - step : 1;
+    }
+  }
+  return low;
 }
 
 weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at) {
   const size_t left = n - at, half = (left + 1) / 2, marks = weir_span_marks(left);
   const size_t behind = left - half > marks ? (left - half - marks) * sizeof(float) : 0;
-  const size_t last = WEIR_PIECES_LAST + (size_t)ranks * WEIR_PIECES_RANK;
+  const size_t last = last_bytes(ranks);
   const bool apart = behind < last;
-  const size_t room = apart ? last : behind;
-  weir_span span = {.most = apart ? left : half, .kept = 1, .apart = apart};
-  for (size_t low = 1, high = span.most; low < high;) {
-    const size_t middle = low + (high - low + 1) / 2;
-    if (fits(plan, ranks, &span, middle, room))
-      span.kept = low = middle;
-    else
-      high = middle - 1;
-  }
-  span.stride = stride_of(plan, span.most, span.kept);
-  return span;
+  const size_t most = apart ? left : half;
+  const size_t kept = kept_in(plan, ranks, most, apart ? last : behind);
+  return (weir_span){
+      .most = most, .kept = kept, .stride = stride_of(plan, most, kept), .apart = apart};
 }
 
 /* --- both ------------------------------------------------------------------------------------- */
@@ -84,21 +110,4 @@ bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept)
   if (codec->encode == NULL) return selection_bytes(plan, ranks, n, kept) > most;
   return codec->grain > 0 && all_bytes(plan, ranks, n) > most &&
          all_bytes(plan, ranks, codec->grain) <= WEIR_PIECES_LAST;
-}
-
-size_t weir_pieces_rounds(const weir_plan *plan, int ranks, size_t n, size_t kept) {
-  if (n == 0 || !weir_pieces_wanted(plan, ranks, n, kept)) return 1;
-  const bool encodes = weir_codec_find(plan->codec)->encode != NULL;
-  size_t rounds = encodes ? 0 : 1; /* how far the first goes */
-  for (size_t at = 0, count; at < n && rounds < COUNTED; at += count, rounds++) {
-    if (encodes) {
-      count = weir_piece_next(plan, ranks, n - at);
-      continue;
-    }
-    const weir_span span = weir_span_next(plan, ranks, n, at);
-    const double reach = (double)span.kept / (double)kept * (double)n;
-    count = reach < (double)span.most ? (size_t)reach : span.most;
-    count = count > 0 ? count : 1;
-  }
-  return rounds;
 }

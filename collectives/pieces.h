@@ -22,9 +22,6 @@
 
 /* kept: elements, or bytes of an encoder's message, as weir_cost_kept has them. */
 bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept);
-/* About how many all-gathers the exchange of an AG plan takes; 1 unless pieces are wanted, and at
- * most 1000. */
-size_t weir_pieces_rounds(const weir_plan *plan, int ranks, size_t n, size_t kept);
 
 /* Encoders: bytes of a message, and elements of the next piece when so many are left. */
 size_t weir_piece_bytes(const weir_plan *plan, size_t count);

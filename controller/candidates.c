@@ -150,10 +150,7 @@ weir_link weir_model_link(const weir_link *processors, double latency, double ba
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                        const weir_link *link) {
   if (shape.ranks <= 1) return 0.0;
-  const size_t kept = weir_cost_kept(plan, elements);
-  const weir_cost_terms terms = weir_cost_plan_between(plan, shape, elements, kept);
-  return weir_cost_seconds(&terms, link->alpha, link->beta) +
-         weir_cost_plan_processors(plan, shape, link, elements, kept);
+  return weir_cost_plan_seconds(plan, shape, link, elements, weir_cost_kept(plan, elements));
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {

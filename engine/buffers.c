@@ -178,6 +178,7 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
                                   engine->config.devices};
   group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
+  group->due = weir_cost_gathering(&group->plan, shape, group->n, group->kept);
   return weir_exchange_find(group);
 }
 

@@ -102,8 +102,7 @@ static weir_status run_ag(weir_group *group, const weir_allreduce *allreduce, we
                           group->block_bytes, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
-  if (weir_codec_find(group->plan.codec)->encode == NULL)
-    group->passage.extra_bytes = weir_ag_extra_bytes(group);
+  weir_ag_count(group);
   /* The host looks at them: whose is malformed is then known without waiting, and where all of the
    * gradient is one group, devices and hosts drop the same steps. */
   status = weir_ag_look_through(group);

@@ -122,13 +122,10 @@ weir_status weir_ag_look_through(weir_group *group) {
   return small ? WEIR_OK : find_overflow(group);
 }
 
-/* Byte terms of the messages really sent less those expected. */
-double weir_ag_extra_bytes(const weir_group *group) {
-  const double expected =
-      weir_wire_expected(group->n, group->kept, (weir_wire_format)group->plan.wire, true);
-  double bytes = 0;
-  for (int r = 0; r < group->engine->size; r++) bytes += (double)group->block_bytes[r];
-  return (group->engine->size - 1) * (bytes / group->engine->size - expected);
+void weir_ag_count(weir_group *group) {
+  weir_gathering *sent = &group->passage.sent;
+  sent->rounds++;
+  for (int r = 0; r < group->engine->size; r++) sent->bytes += (double)group->block_bytes[r];
 }
 
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
@@ -141,8 +138,7 @@ weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
                                       group->block_bytes, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
-  if (weir_codec_find(group->plan.codec)->encode == NULL)
-    group->passage.extra_bytes = weir_ag_extra_bytes(group);
+  weir_ag_count(group);
   group->passage.sum = group->spare;
   status = group->late ? weir_ag_look_through(group) : add_up(group, group->spare);
   weir_lap_compress(group);

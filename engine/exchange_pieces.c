@@ -49,6 +49,7 @@ static weir_status exchange(weir_group *group, size_t at, size_t count, weir_not
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   status = weir_allgather(engine->config.comm, all, stride, group->block_bytes, notes);
   weir_lap_comm(group);
+  if (status == WEIR_OK) weir_ag_count(group);
   for (int r = 0; r < engine->size && status == WEIR_OK; r++) {
     status = codec->decode(group->context, all + (size_t)r * stride, group->block_bytes[r], &layout,
                            group->spare + at, r == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD);

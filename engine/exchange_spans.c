@@ -18,7 +18,6 @@ typedef struct spans {
   size_t at, end; /* elements of the piece under way */
   weir_span span;
   unsigned char *messages; /* span.stride apart */
-  double bytes;            /* that all ranks have sent */
 } spans;
 
 /* At the end of spare; the list they are made of is at its front. */
@@ -88,6 +87,7 @@ static weir_status begin(spans *s) {
   const weir_status status = weir_allgather(group->engine->config.comm, group->blocks, sizeof reach,
                                             group->block_bytes, NULL);
   weir_lap_comm(group);
+  if (status == WEIR_OK) weir_ag_count(group);
   return status == WEIR_OK ? agree(s, group->blocks, sizeof reach, 0, &s->span, &s->end) : status;
 }
 
@@ -129,7 +129,6 @@ static weir_status add_up(spans *s) {
     status = r == 0 ? weir_wire_decode_dense(NULL, message + WEIR_SPAN_AHEAD, bytes, n, sum)
                     : weir_wire_decode_add(NULL, message + WEIR_SPAN_AHEAD, bytes, n, sum);
     if (status != WEIR_OK) status = weir_engine_blame(group->engine, r, status);
-    s->bytes += (double)all;
   }
   return status;
 }
@@ -148,6 +147,7 @@ static weir_status exchange(spans *s, weir_notes *notes) {
   status = weir_allgather(group->engine->config.comm, s->messages, s->span.stride,
                           group->block_bytes, last ? notes : NULL);
   weir_lap_comm(group);
+  if (status == WEIR_OK) weir_ag_count(group);
   if (status == WEIR_OK && !last)
     status = agree(s, s->messages, s->span.stride, s->end, &next, &end);
   if (status == WEIR_OK) status = add_up(s);
@@ -159,14 +159,10 @@ static weir_status exchange(spans *s, weir_notes *notes) {
 }
 
 weir_status weir_exchange_spans(weir_group *group, weir_notes *notes) {
-  const size_t size = (size_t)group->engine->size;
   spans s = {.group = group};
   weir_status status = begin(&s);
   while (status == WEIR_OK && s.at < group->n) status = exchange(&s, notes);
   if (status != WEIR_OK) return status;
-  const double expected =
-      weir_wire_expected(group->n, group->kept, (weir_wire_format)group->plan.wire, true);
-  group->passage.extra_bytes = (double)(size - 1) * (s.bytes / (double)size - expected);
   group->passage.sum = group->spare;
   return WEIR_OK;
 }

@@ -16,6 +16,7 @@ typedef struct weir_passage {
   float *next;          /* out: the residual to commit (fed or spare); NULL: all zero */
   double kept_square;   /* out: ||g_c||^2 of this rank */
   double extra_bytes;   /* out: byte terms of the messages really sent less those expected */
+  weir_gathering sent;  /* out, AG: in so many all-gathers, by all ranks together */
 } weir_passage;
 
 /* A thread's stop watch: what the time since the last lap went into. */
@@ -62,6 +63,7 @@ typedef struct weir_group {
   bool late;             /* its sum is made when nothing can fail any more, without spare
                             (residual.c) */
   weir_cost_terms terms; /* what its exchange is expected to cost */
+  weir_gathering due;    /* AG: likewise to gather */
   /* For sparse plans; in the set's arena. */
   uint32_t *index; /* what is gathered: of use until it is sent, as value and error */
   float *value, *error;
@@ -294,11 +296,11 @@ weir_status weir_prepare_ag(weir_group *group);
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 weir_status weir_publish_ag(weir_group *group, float share);
 /* Its parts: what it draws from; are all messages well formed (sets overflow when their sum is not
- * finite, using spare where that is not plain from the largest values); byte terms of the messages
- * really sent less those expected. */
+ * finite, using spare where that is not plain from the largest values); one more all-gather is
+ * done, of block_bytes. */
 uint64_t weir_ag_seed(const weir_group *group);
 weir_status weir_ag_look_through(weir_group *group);
-double weir_ag_extra_bytes(const weir_group *group);
+void weir_ag_count(weir_group *group);
 /* What it does in pieces: an encoder's; a selection's, which is marked beforehand. */
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
 weir_status weir_pieces_select(weir_group *group);

@@ -120,10 +120,21 @@ static double mean_gain(const weir_engine *engine) {
   return sum / engine->size;
 }
 
-/* Seconds of a group's exchange: as planned, or with the bytes it really sent. */
-static double exchange_seconds(const weir_group *group, double alpha, double beta, bool executed) {
+/* What a group's exchange cost: with the bytes it really sent, in as many pieces. */
+static weir_cost_terms executed_terms(const weir_group *group) {
+  const weir_gathering *sent = &group->passage.sent, *due = &group->due;
   weir_cost_terms terms = group->terms;
-  if (executed) terms.byte_terms = fmax(terms.byte_terms + group->passage.extra_bytes, 0);
+  if (sent->rounds > 0 && due->bytes > 0) {
+    terms.alpha_terms *= sent->rounds / due->rounds;
+    terms.byte_terms *= sent->bytes / group->engine->size / due->bytes;
+  }
+  terms.byte_terms = fmax(terms.byte_terms + group->passage.extra_bytes, 0);
+  return terms;
+}
+
+/* Seconds of a group's exchange, as planned or as executed. */
+static double exchange_seconds(const weir_group *group, double alpha, double beta, bool executed) {
+  const weir_cost_terms terms = executed ? executed_terms(group) : group->terms;
   return weir_cost_seconds(&terms, alpha, beta);
 }
 
@@ -159,9 +170,9 @@ static void set_virtual_times(weir_engine *engine) {
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   memset(record, 0, sizeof *record);
   for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_group *group = &engine->set.group[k];
-    record->terms.alpha_terms += group->terms.alpha_terms;
-    record->terms.byte_terms += fmax(group->terms.byte_terms + group->passage.extra_bytes, 0);
+    const weir_cost_terms terms = executed_terms(&engine->set.group[k]);
+    record->terms.alpha_terms += terms.alpha_terms;
+    record->terms.byte_terms += terms.byte_terms;
   }
   if (engine->config.virtual_network != NULL) set_virtual_times(engine);
   weir_step_info *info = &record->info;

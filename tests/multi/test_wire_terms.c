@@ -1,0 +1,119 @@
+/* Cost rows against what transports count: bytes and rounds of a step, predicted, recorded and
+ * really sent, to the byte. */
+#include <criterion/criterion.h>
+#include <math.h>
+
+#include "base/base.h"
+#include "collectives/comm.h"
+#include "group.h"
+
+enum { N = 24000 };
+
+/* Plans under which the links of all ranks carry as much, so that the critical path is the mean. */
+typedef struct row {
+  const char *plan;
+  int ranks;
+  bool uneven; /* what it selects does not lie evenly, and nobody foretells how far pieces go */
+} row;
+
+/* Of eight elements one is large; the others grow. */
+static const row rows[] = {
+    {"none:1:dense-ring", 4, false},
+    {"bf16:1:dense-torus", 4, false},
+    {"none:1:dense-halving", 8, false},
+    {"bf16:1:dense-ring", 3, false},
+    {"qsgd:0.125:sra", 4, false},
+    {"qsgd:0.125:compressed-ring", 4, false},
+    {"randomk:0.125:art-ring", 4, false},
+    {"topk:0.125:ag", 3, false},
+    {"topk:0.125:ag:auto-fp32", 4, false},
+    {"topk:0.125:ag:auto-bf16", 8, false},
+    {"qsgd:0.125:ag", 4, false},
+    {"terngrad:0.0625:ag", 4, false},
+    {"topk:0.125:ag", 8, false}, /* in pieces, as the following */
+    {"topk:0.3:ag:auto-bf16", 8, true},
+    {"topk:0.5:ag:auto-fp32", 4, true},
+    {"fp16:0.5:ag", 4, false},
+    {"fp16:0.5:ag", 7, false},
+    {"qsgd:0.25:ag", 8, false},
+};
+
+typedef struct course {
+  const row *row;
+  atomic_ullong sent;  /* by all ranks, without notes and frames' headers */
+  weir_cost_terms due; /* by the cost row */
+  weir_step_record record[GROUP_MAX];
+  uint32_t collectives;
+} course;
+
+typedef struct listener {
+  course *c;
+  int rank;
+} listener;
+
+static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
+  const listener *l = user;
+  (void)notes, (void)ranks;
+  l->c->record[l->rank] = *record;
+}
+
+static void run_rank(member *m) {
+  static const size_t offset[] = {0, N};
+  course *c = m->group->shared;
+  listener l = {c, m->rank};
+  weir_plan plan = {0};
+  weir_engine *engine = NULL;
+  weir_step_info info;
+  float *const gradient = malloc(N * sizeof *gradient);
+  for (size_t i = 0; i < N; i++) gradient[i] = (i % 8 == 0 ? 1.0f : 1e-3f) * (float)(N + i);
+  weir_status status = weir_plan_parse(c->row->plan, &plan);
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {1, offset},
+                                     .first_plan = plan,
+                                     .hooks = {.user = &l, .observe = observe}};
+  if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
+  if (status == WEIR_OK) status = weir_engine_step_begin(engine, &info);
+  const uint64_t before = m->transport->bytes_sent;
+  if (status == WEIR_OK) status = weir_engine_submit(engine, 0, gradient);
+  if (status == WEIR_OK) status = weir_engine_step_end(engine, &info);
+  if (status != WEIR_OK)
+    group_fail(m->group, "%s, rank %d: %s", c->row->plan, m->rank, weir_last_error());
+  /* Every rank passes on the notes of all others once. */
+  const size_t notes = (size_t)(m->size - 1) * sizeof(weir_note);
+  atomic_fetch_add(&c->sent, m->transport->bytes_sent - before - notes);
+  if (m->rank == 0) {
+    c->collectives = m->comm->next_op;
+    c->due = weir_cost_plan(&plan, m->size, N, weir_cost_kept(&plan, N));
+  }
+  group_barrier(m);
+  weir_engine_free(engine);
+  free(gradient);
+}
+
+static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }
+
+Test(wire_terms, rows_charge_the_bytes_that_are_sent, .timeout = 120) {
+  int pieces = 0;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const row *r = &rows[i];
+    course c = {.row = r};
+    group g;
+    group_run(&g, r->ranks, run_rank, &c);
+    cr_assert(!g.failed, "%s", g.failure);
+    const double sent = (double)atomic_load(&c.sent) / r->ranks;
+    for (int k = 0; k < r->ranks; k++) {
+      const weir_cost_terms *t = &c.record[k].terms;
+      cr_assert(near(t->byte_terms, sent), "%s: %.17g bytes recorded, %.17g sent", r->plan,
+                t->byte_terms, sent);
+      if (!r->uneven)
+        cr_assert(near(c.due.byte_terms, sent) && near(c.due.alpha_terms, t->alpha_terms),
+                  "%s: %.17g bytes foretold of %.17g", r->plan, c.due.byte_terms, sent);
+      if (strstr(r->plan, ":ag") != NULL)
+        cr_assert(near(t->alpha_terms, ceil(log2(r->ranks)) * c.collectives),
+                  "%s: %g latencies in %u all-gathers", r->plan, t->alpha_terms, c.collectives);
+    }
+    pieces += c.collectives > 2;
+  }
+  cr_assert_eq(pieces, 6); /* the last ones */
+}

@@ -1,0 +1,142 @@
+/* What decisions think that plans cost. */
+#include <math.h>
+
+#include "collectives/cost.h"
+#include "decide_input.h"
+#include "engine/device.h"
+
+/* 4 workers, 1e6 elements, 1 ms, 100 MB/s: ring 6 + 1.5 * 40 = 66 ms; 24 messages in 6 rounds, 18
+ * of them others', at 0.1 ms: 1.8, which the links hide; 24 MB in all at 5 ns: 120 ms, more than
+ * their 60. */
+Test(decide, processors_by_hand) {
+  const weir_plan ring = plan_of("none:1:dense-ring");
+  const weir_group_shape shape = {4, 4, false};
+  weir_link processors = {.message_s = 1e-4};
+  weir_link link = weir_model_link(&processors, 1e-3, 1e8);
+  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link), 0.066, 1e-9);
+  processors.byte_s = 5e-9;
+  link = weir_model_link(&processors, 1e-3, 1e8);
+  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link), 0.1278, 1e-9);
+  weir_decision_input in = input_at(1e-3, 1e8);
+  weir_candidate c;
+  in.processors = processors;
+  weir_evaluate(&in, &ring, &c);
+  cr_assert_float_eq(c.comm_s, 0.1278, 1e-9);
+  weir_decision decision;
+  in.processors.byte_s = -1;
+  cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+  in.processors.byte_s = NAN;
+  cr_assert_eq(weir_decide(&in, &decision), WEIR_E_INVALID);
+}
+
+/* 4 workers, 1e6 elements, 1 ms, 100 MB/s.  Gathering among 4 takes 2 rounds and 3 messages' bytes:
+ * 2 ms + 30 ns a byte.  Every message begins with 16 bytes.  qsgd has 7813 buckets of 128 elements
+ * (the last has 64, which fill whole bytes at any width), each with two floats for its grid (L2:
+ * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once.
+ *
+ * Three are longer, four times, than a gradient's 4 MB, and come in pieces, 2 rounds each, with a
+ * header each.  A piece leaves 2/3 of what was left of halves, 1 - 512 / (512 + 4 * 136) = 0.515 of
+ * buckets of 136 bytes (L2: of 132, 0.508), until it is shorter than what has room in 16640 bytes:
+ * 2072 elements, or 3840 (L2: 3968).  From 1e6 to three times 2072 elements that is 12.5 pieces, so
+ * 13, which leave 5138, 2 more and the rest; to 2.06 * 3840 (L2: 2.03 * 3968) 7.3 (7.1), so 8,
+ * which leave 4948 (4435), 1 more and the rest. */
+Test(decide, encoders_are_priced_by_their_messages) {
+  const weir_group_shape shape = {4, 4, false};
+  const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
+  const struct {
+    const char *plan;
+    double bytes, pieces;
+  } gathered[] = {
+      {"fp16:0.5:ag", 16 + 2e6, 16},
+      {"terngrad:0.0625:ag", 16 + 4 + 2 * 125000, 1},
+      {"onebit:0.03125:ag", 16 + 8 + 125000, 1},
+      {"efsignsgd:0.03125:ag", 16 + 4 + 125000, 1},
+      {"qsgd:0.0625:ag", 16 + 7813 * 8 + 2 * 125000, 1},
+      {"qsgd:0.09375:ag", 16 + 7813 * 8 + 3 * 125000, 1},
+      {"qsgd:0.125:ag", 16 + 7813 * 8 + 4 * 125000, 1},
+      {"qsgd:0.15625:ag", 16 + 7813 * 8 + 5 * 125000, 1},
+      {"qsgd:0.1875:ag", 16 + 7813 * 8 + 6 * 125000, 1},
+      {"qsgd:0.21875:ag", 16 + 7813 * 8 + 7 * 125000, 1},
+      {"qsgd:0.25:ag", 16 + 7813 * 8 + 8 * 125000, 10},
+      {"qsgd-nearest:0.125:ag", 16 + 7813 * 8 + 4 * 125000, 1},
+      {"qsgd-l2:0.125:ag", 16 + 7813 * 4 + 4 * 125000, 1},
+      {"qsgd-l2-nearest:0.25:ag", 16 + 7813 * 4 + 8 * 125000, 10},
+  };
+  for (size_t i = 0; i < sizeof gathered / sizeof gathered[0]; i++) {
+    const weir_plan plan = plan_of(gathered[i].plan);
+    cr_expect_float_eq(
+        weir_comm_prior(&plan, shape, 1000000, &link),
+        2e-3 * gathered[i].pieces + 3 * (gathered[i].bytes + 16 * (gathered[i].pieces - 1)) / 1e8,
+        1e-12, "%s", gathered[i].plan);
+  }
+  /* Rings of 4: 6 messages, and 3/2 of the bytes.  bf16: 2 MB.  Low rank: the matrix of 1000 rows
+   * and columns by rank 4 goes as two thin ones, of 4000 floats each, one ring after the other; of
+   * 10 elements, 3 x 4, rank 1 sends 7, and rank 2 would send 14, so all 10 go. */
+  const weir_plan half = plan_of("bf16:1:dense-ring"), four = plan_of("powersgd:4:dense-ring"),
+                  one = plan_of("powersgd:1:dense-ring"), two = plan_of("powersgd:2:dense-ring");
+  cr_expect_float_eq(weir_comm_prior(&half, shape, 1000000, &link), 6e-3 + 1.5 * 2e6 / 1e8, 1e-12);
+  cr_expect_float_eq(weir_comm_prior(&four, shape, 1000000, &link), 12e-3 + 1.5 * 32000 / 1e8,
+                     1e-12);
+  cr_expect_float_eq(weir_comm_prior(&one, shape, 10, &link), 12e-3 + 1.5 * 28 / 1e8, 1e-12);
+  cr_expect_float_eq(weir_comm_prior(&two, shape, 10, &link), 12e-3 + 1.5 * 40 / 1e8, 1e-12);
+  /* Processors, 5 ns for each byte that anyone sends: the 12 messages take longer on them than the
+   * links' 3 in turn, by as much as is computed here from the bytes. */
+  const weir_link busy = {.byte_s = 5e-9}, slow = weir_model_link(&busy, 1e-3, 1e8);
+  const weir_plan quantized = plan_of("qsgd:0.125:ag");
+  cr_expect_float_eq(weir_comm_prior(&quantized, shape, 1000000, &slow),
+                     2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
+}
+
+/* On devices messages go whole, one round of two latencies however long they are; and each plan
+ * that is looked at is one that they run.  2 machines of 2, a link so slow that hitopk, which
+ * crosses it with the least, is the choice elsewhere. */
+Test(decide, devices_have_no_pieces_and_propose_only_what_runs_there) {
+  const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
+  const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
+  const weir_group_shape shape = {4, 4, true};
+  cr_assert_float_eq(weir_comm_prior(&encoder, shape, 1000000, &link), 2e-3 + 3 * 2000016 / 1e8,
+                     1e-12);
+  cr_assert_float_eq(weir_comm_prior(&list, shape, 1000000, &link), 2e-3 + 3 * 8000016 / 1e8,
+                     1e-12);
+  weir_decision_input in = input_at(1e-3, 1e6);
+  in.hosts = 2;
+  for (in.devices = 0; in.devices < 2; in.devices++) {
+    weir_decision d;
+    int refused = 0, hier = 0;
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+    for (size_t i = 0; i < d.candidates; i++) {
+      refused += weir_on_device_accepts(&d.candidate[i].plan) != WEIR_OK;
+      hier += d.candidate[i].plan.collective == WEIR_COLL_DENSE_HIER_RING;
+    }
+    for (size_t i = 0; i < d.front_size; i++)
+      refused += weir_on_device_accepts(&d.front[i].plan) != WEIR_OK;
+    cr_assert_eq(hier, 2, "%d of hier-ring", hier);
+    if (in.devices)
+      cr_assert_eq(refused, 0);
+    else
+      cr_assert(refused > 0 && d.choice.plan.collective == WEIR_COLL_HITOPK);
+  }
+  in.devices = 1;
+  in.policy = WEIR_POLICY_PAPER;
+  for (int i = 0; i < WEIR_TRIALS; i++) in.trial_gain[i] = 0.5;
+  weir_decision paper;
+  cr_assert_eq(weir_decide(&in, &paper), WEIR_OK, "%s", weir_last_error());
+  for (size_t i = 0; i < paper.candidates; i++)
+    cr_assert_eq(weir_on_device_accepts(&paper.candidate[i].plan), WEIR_OK);
+}
+
+/* What an encoder's decoding costs grows with the workers, whose messages come apart; sums of low
+ * rank are decoded once. */
+Test(decide, every_codec_has_a_compression_prior) {
+  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
+    const double few = weir_compress_prior(codec, 2, 1000000, 0.125);
+    const double many = weir_compress_prior(codec, 12, 1000000, 0.125);
+    const weir_codec *row = weir_codec_find(codec);
+    cr_expect(few > 1e-4 && few < 1e-2, "%s: %g", row->name, few);
+    const bool apart = !row->dense && !row->shared_indices && !row->low_rank;
+    cr_expect(apart ? many > few * 1.5 : fabs(many - few) < 1e-15, "%s: %g, %g", row->name, few,
+              many);
+  }
+  /* 5 us + 0.6 ms + 4 messages of 0.3 ms. */
+  cr_expect_float_eq(weir_compress_prior(WEIR_CODEC_QSGD, 4, 1000000, 0.125), 1.805e-3, 1e-12);
+}
