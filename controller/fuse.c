@@ -13,6 +13,7 @@ typedef struct rows {
   size_t count;
   weir_solve_row row[ROWS_MAX];
   weir_plan plan[ROWS_MAX];
+  weir_solve_points points[ROWS_MAX / 2]; /* of a plan's two rows */
 } rows;
 
 /* Compression is affine in the elements (decide.h); two points tell it. */
@@ -25,30 +26,59 @@ static weir_curve compress_curve(const weir_decision_input *in, const weir_plan 
                       .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
 }
 
-/* The part of an arm's overhead that every group pays. */
-static double each_group(const weir_group_costs *costs, size_t arm, double overhead,
-                         const weir_curve *modelled, double bytes) {
-  const double whole = weir_curve_at(modelled, bytes);
-  if (costs->each_s[arm] >= 0.0) return costs->each_s[arm];
-  return whole > 0.0 ? overhead * fmin(1.0, modelled->fixed_s / whole) : overhead;
+/* The part of an arm's overhead that every group pays: what was seen, or the latencies' share. */
+static double each_group(const weir_group_costs *costs, size_t arm, double overhead, double share) {
+  return costs->each_s[arm] >= 0.0 ? costs->each_s[arm] : overhead * fmin(1.0, share);
+}
+
+static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
+                          const weir_group_costs *costs, const weir_link *link) {
+  const size_t arm = weir_arm_of(plan);
+  const weir_group_shape shape = weir_input_shape(in);
+  const double bytes = 4.0 * (double)in->elements;
+  weir_curve exchange = weir_solve_exchange_between(plan, shape, link->alpha, link->beta, bytes);
+  if (arm == WEIR_ARMS) return exchange;
+  const double processors = weir_cost_plan_processors(plan, shape, link, in->elements,
+                                                      weir_cost_kept(plan, in->elements));
+  const double overhead = fmax(0.0, in->overhead[arm] + processors);
+  const double whole = weir_curve_at(&exchange, bytes);
+  const double each =
+      each_group(costs, arm, overhead, whole > 0.0 ? exchange.fixed_s / whole : 1.0);
+  exchange.fixed_s += each;
+  exchange.per_byte_s += fmax(0.0, overhead - each) / bytes;
+  return exchange;
+}
+
+/* The same where all of it goes in pieces: of the overhead what goes with latencies goes with
+ * pieces, of which every group has one at the least. */
+static weir_curve in_pieces(const weir_decision_input *in, const weir_plan *plan,
+                            const weir_group_costs *costs, const weir_link *link,
+                            weir_solve_points *points) {
+  enum { LAST = WEIR_SOLVE_POINTS - 1 };
+  const size_t arm = weir_arm_of(plan);
+  const weir_curve curve = {
+      .count = WEIR_SOLVE_POINTS, .bytes = points->bytes, .seconds = points->seconds};
+  const double overhead = arm < WEIR_ARMS ? fmax(0.0, in->overhead[arm]) : 0.0;
+  if (!(overhead > 0.0)) return curve;
+  const weir_cost_terms terms = weir_cost_plan_between(plan, weir_input_shape(in), in->elements,
+                                                       weir_cost_kept(plan, in->elements));
+  const double share = fmin(1.0, terms.alpha_terms * link->alpha / points->seconds[LAST]);
+  const double each = each_group(costs, arm, overhead, share / points->rounds[LAST]);
+  const double rest = fmax(0.0, overhead - each);
+  for (size_t i = 0; i < WEIR_SOLVE_POINTS; i++) /* rounds hardly ever descend, bytes do not */
+    points->seconds[i] += each + rest * (share * points->rounds[i] / points->rounds[LAST] +
+                                         (1.0 - share) * points->bytes[i] / points->bytes[LAST]);
+  return curve;
 }
 
 static void add_row(const weir_decision_input *in, const weir_plan *plan,
                     const weir_group_costs *costs, rows *r) {
-  const size_t arm = weir_arm_of(plan);
-  const double bytes = 4.0 * (double)in->elements;
   const weir_link link = weir_model_link(&in->processors, in->latency, weir_input_goodput(in));
   const weir_curve compress = compress_curve(in, plan);
-  weir_curve exchange = weir_solve_exchange_between(plan, weir_input_shape(in), in->latency,
-                                                    1.0 / weir_input_goodput(in), bytes, 0.0, 0.0);
-  if (arm < WEIR_ARMS) {
-    const double processors = weir_cost_plan_processors(
-        plan, weir_input_shape(in), &link, in->elements, weir_cost_kept(plan, in->elements));
-    const double overhead = fmax(0.0, in->overhead[arm] + processors);
-    const double each = each_group(costs, arm, overhead, &exchange, bytes);
-    exchange.fixed_s += each;
-    exchange.per_byte_s += fmax(0.0, overhead - each) / bytes;
-  }
+  weir_solve_points *points = &r->points[r->count / 2];
+  const bool pieces = weir_solve_pieces(plan, weir_input_shape(in), &link, in->elements, points);
+  const weir_curve exchange =
+      pieces ? in_pieces(in, plan, costs, &link, points) : in_line(in, plan, costs, &link);
   for (int beside = 0; beside < 2; beside++) {
     r->row[r->count] = (weir_solve_row){.compress = compress,
                                         .exchange = exchange,

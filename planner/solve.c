@@ -40,13 +40,15 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
 
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s) {
-  return weir_solve_exchange_between(plan, (weir_group_shape){workers, workers, false}, alpha, beta,
-                                     bytes, decode_s, decode_per_byte_s);
+  weir_curve curve = weir_solve_exchange_between(plan, (weir_group_shape){workers, workers, false},
+                                                 alpha, beta, bytes);
+  curve.fixed_s += decode_s;
+  curve.per_byte_s += decode_per_byte_s;
+  return curve;
 }
 
 weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
-                                       double beta, double bytes, double decode_s,
-                                       double decode_per_byte_s) {
+                                       double beta, double bytes) {
   const size_t elements[2] = {1024, bytes < 16384.0 ? 4096 : (size_t)(bytes / 4.0)};
   double seconds[2] = {INFINITY, INFINITY};
   for (size_t k = 0; k < 2 && weir_codec_find(plan->codec); k++) {
@@ -55,9 +57,30 @@ weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape s
     seconds[k] = weir_cost_seconds(&terms, alpha, beta);
   }
   const double slope = (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0]));
-  return (weir_curve){
-      .fixed_s = fmax(0.0, seconds[0] - slope * 4.0 * (double)elements[0]) + decode_s,
-      .per_byte_s = slope + decode_per_byte_s};
+  return (weir_curve){.fixed_s = fmax(0.0, seconds[0] - slope * 4.0 * (double)elements[0]),
+                      .per_byte_s = slope};
+}
+
+bool weir_solve_pieces(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                       size_t elements, weir_solve_points *points) {
+  if (!weir_codec_find(plan->codec) || elements < WEIR_SOLVE_POINTS) return false;
+  bool pieces = false;
+  size_t n = 1;
+  double most = 0.0;
+  for (size_t i = 0; i < WEIR_SOLVE_POINTS; i++) {
+    const double steps = (double)(WEIR_SOLVE_POINTS - 1 - i);
+    const size_t kept = weir_cost_kept(plan, n);
+    points->bytes[i] = 4.0 * (double)n;
+    /* A longer group may gain more by a shorter list than it has more elements. */
+    most = fmax(most, weir_cost_plan_seconds(plan, shape, link, n, kept));
+    points->seconds[i] = most;
+    points->rounds[i] = weir_cost_gathering(plan, shape, n, kept).rounds;
+    pieces = pieces || points->rounds[i] > 1.0;
+    if (steps < 1.0) break;
+    const double next = (double)n * pow((double)elements / (double)n, 1.0 / steps);
+    n = next > (double)n + 1.0 ? (size_t)next : n + 1;
+  }
+  return pieces;
 }
 
 static weir_status check(const weir_profile *profile, const weir_solve_row *rows, size_t count,

@@ -142,17 +142,19 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
   } else if (ranks > 1 && state->exchanges > 0) {
     /* Ranks come to an exchange at different times, and who comes late finds all there and is
      * through at once: no single rank's time is the network's.  What one exchange saves the next
-     * one pays, so the mean over ranks and two exchanges is steady.  Notes tell the times of the
-     * exchange before. */
+     * one pays, so the mean over ranks and two exchanges is steady, and goes with the mean of their
+     * terms, which need not be alike.  Notes tell the times of the exchange before. */
     double mean = 0;
     for (int r = 0; r < ranks; r++) mean += notes[r].comm_s / ranks;
+    const weir_cost_terms *terms = &state->terms, *before = &state->terms_before;
     if (state->comm_s > 0)
       feed(session, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
                                   .value = (mean + state->comm_s) / 2,
-                                  .bytes = state->terms.byte_terms,
-                                  .alpha_terms = state->terms.alpha_terms});
+                                  .bytes = (terms->byte_terms + before->byte_terms) / 2,
+                                  .alpha_terms = (terms->alpha_terms + before->alpha_terms) / 2});
     state->comm_s = mean;
   }
+  state->terms_before = state->terms;
   state->terms = record->terms;
   state->exchanges++;
 }

@@ -57,7 +57,7 @@ typedef struct weir_feed {
   weir_tcp_reader *readers; /* per rank */
   uint64_t exchanges;
   double comm_s;                               /* mean over ranks of the exchange before the last */
-  weir_cost_terms terms;                       /* of the last exchange */
+  weir_cost_terms terms, terms_before;         /* of the last exchange, and of that before it */
   uint32_t latency_changes, bandwidth_changes; /* at the last note */
   char interface_name[16];                     /* "" when cross traffic cannot be told */
   uint64_t link_bytes, own_bytes;              /* at the last look */
