@@ -48,7 +48,7 @@ typedef struct weir_report_point {
 } weir_report_point;
 
 typedef struct weir_report_summary {
-  char *network, *policy, *scenario;
+  char *network, *clock, *policy, *scenario;
   double workers, final_accuracy, elapsed_s, comm_s, compress_s, compute_s, overhead_s;
   double switches, wire_bytes, steps, seed;
   size_t digests;
