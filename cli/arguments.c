@@ -20,6 +20,36 @@ int cli_end(int code) {
   return WEIR_EXIT_FAILED;
 }
 
+static void list(const cli_menu *menu, FILE *to) {
+  int width = 0;
+  for (const weir_command *c = menu->commands; c->name; c++)
+    width = MAX(width, (int)strlen(c->name));
+  fprintf(to, "%s\n", menu->head);
+  for (const weir_command *c = menu->commands; c->name; c++)
+    fprintf(to, "  %-*s  %s\n", width, c->name, c->summary);
+  fputs(menu->tail, to);
+}
+
+int cli_choose(const cli_menu *menu, int argc, char **argv) {
+  if (argc < 2) {
+    list(menu, stderr);
+    return WEIR_EXIT_USAGE;
+  }
+  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
+    list(menu, stdout);
+    return WEIR_EXIT_DONE;
+  }
+  for (const weir_command *c = menu->commands; c->name; c++)
+    if (!strcmp(argv[1], c->name)) {
+      g_autofree char *name = g_strdup_printf("%s %s", menu->command, c->name);
+      argv[1] = name;
+      return c->run(argc - 1, argv + 1);
+    }
+  fprintf(stderr, "%s: unknown %s '%s'; `%s --help` lists them\n", menu->command, menu->what,
+          argv[1], menu->command);
+  return WEIR_EXIT_USAGE;
+}
+
 void cli_progress(const char *what, double share, double begin_s) {
   if (!isatty(STDERR_FILENO)) return;
   const double went_s = weir_now_s() - begin_s;
@@ -107,6 +137,18 @@ gboolean cli_parse(const cli_help *help, const GOptionEntry *entries, int *argc,
     fprintf(stderr, "%s: unexpected argument '%s'; see `%s --help`\n", help->command, (*argv)[1],
             help->command);
   return parsed && (help->arguments || *argc <= 1);
+}
+
+void cli_forget(const GOptionEntry *entries) {
+  for (; entries->long_name; entries++) {
+    const GOptionArg kind = entries->arg;
+    char **text = entries->arg_data;
+    char ***list = entries->arg_data;
+    if (kind == G_OPTION_ARG_STRING || kind == G_OPTION_ARG_FILENAME)
+      g_clear_pointer(text, g_free);
+    else if (kind == G_OPTION_ARG_STRING_ARRAY || kind == G_OPTION_ARG_FILENAME_ARRAY)
+      g_clear_pointer(list, g_strfreev);
+  }
 }
 
 gboolean cli_refuse(const char *command, const char *option, const char *text,

@@ -3,11 +3,12 @@
  * rank's average over a loop, and of several loops the median. */
 #include "bench_collectives.h"
 
-#include <json-glib/json-glib.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
+#include "json.h"
 
 /* --- results -------------------------------------------------------------------------------- */
 
@@ -55,25 +56,17 @@ static gboolean best_of(const bench_plan *p, const contender *c, gsize size, row
 
 static void add_json(JsonBuilder *builder, const row *r) {
   json_builder_begin_object(builder);
-  json_builder_set_member_name(builder, "transport");
-  json_builder_add_string_value(builder, r->transport);
-  json_builder_set_member_name(builder, "algorithm");
-  json_builder_add_string_value(builder, r->algorithm);
-  json_builder_set_member_name(builder, "size");
-  json_builder_add_int_value(builder, (gint64)r->bytes);
-  json_builder_set_member_name(builder, "time_us");
-  json_builder_add_double_value(builder, r->seconds * 1e6);
-  json_builder_set_member_name(builder, "algbw_gbs");
-  json_builder_add_double_value(builder, r->algbw);
-  json_builder_set_member_name(builder, "busbw_gbs");
-  json_builder_add_double_value(builder, r->busbw);
-  json_builder_set_member_name(builder, "wire_bytes");
+  cli_json_text(builder, "transport", r->transport);
+  cli_json_text(builder, "algorithm", r->algorithm);
+  cli_json_whole(builder, "size", (gint64)r->bytes);
+  cli_json_number(builder, "time_us", r->seconds * 1e6);
+  cli_json_number(builder, "algbw_gbs", r->algbw);
+  cli_json_number(builder, "busbw_gbs", r->busbw);
   if (r->wire > 0)
-    json_builder_add_int_value(builder, (gint64)r->wire);
+    cli_json_whole(builder, "wire_bytes", (gint64)r->wire);
   else
-    json_builder_add_null_value(builder);
-  json_builder_set_member_name(builder, "wrong");
-  json_builder_add_int_value(builder, (gint64)r->wrong);
+    cli_json_number(builder, "wire_bytes", NAN); /* unknown */
+  cli_json_whole(builder, "wrong", (gint64)r->wrong);
   json_builder_end_object(builder);
 }
 
@@ -134,10 +127,8 @@ static void json_best(const bench_plan *p, const contender *all, int count, Json
   for (int i = 0; i < count; i++) {
     if (!*all[i].absent) continue;
     json_builder_begin_object(builder);
-    json_builder_set_member_name(builder, "peer");
-    json_builder_add_string_value(builder, all[i].name);
-    json_builder_set_member_name(builder, "why");
-    json_builder_add_string_value(builder, all[i].absent);
+    cli_json_text(builder, "peer", all[i].name);
+    cli_json_text(builder, "why", all[i].absent);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -146,21 +137,15 @@ static void json_best(const bench_plan *p, const contender *all, int count, Json
 static guint64 report_json(const bench_plan *p, const contender *all, int count) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  json_builder_set_member_name(builder, "ranks");
-  json_builder_add_int_value(builder, p->ranks);
-  json_builder_set_member_name(builder, "collective");
-  json_builder_add_string_value(builder, bench_kind_names[p->kind]);
-  json_builder_set_member_name(builder, "format");
-  json_builder_add_string_value(builder, p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
+  cli_json_whole(builder, "ranks", p->ranks);
+  cli_json_text(builder, "collective", bench_kind_names[p->kind]);
+  cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
   json_builder_set_member_name(builder, "rows");
   json_builder_begin_array(builder);
   const guint64 wrong = report_rows(p, all, count, builder);
   json_builder_end_array(builder);
   json_best(p, all, count, builder);
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
+  cli_json_print(builder);
   return wrong;
 }
 
@@ -347,12 +332,6 @@ int weir_bench_collectives(int argc, char **argv) {
     if (!a.format) a.format = g_strdup("fp32");
     code = run_parsed(&a);
   }
-  g_free(a.collective);
-  g_free(a.transport);
-  g_free(a.algorithm);
-  g_free(a.sizes);
-  g_free(a.format);
-  g_free(a.peers);
-  g_free(a.mpi_rank);
+  cli_forget(entries);
   return code;
 }

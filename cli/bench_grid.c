@@ -298,7 +298,7 @@ int weir_bench_grid(int argc, char **argv) {
       {"mbit", 0, 0, G_OPTION_ARG_STRING, &a.rates, "link rates (default 10,100,1000)", "LIST"},
       {"network", 0, 0, G_OPTION_ARG_STRING, &a.network,
        "uml (default): inside User-Mode Linux; tc: this kernel's traffic control", "NAME"},
-      {"clock", 0, 0, G_OPTION_ARG_STRING, &a.clock, help_clock, "CLOCK"},
+      cli_option_clock(&a.clock),
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"budget-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.budget_s,
        "measuring a shape takes about so long: long operations are measured once or left out "
@@ -315,7 +315,8 @@ int weir_bench_grid(int argc, char **argv) {
       "Holds Weir's cost rows against measurement on links of given latency and rate: how far "
       "each\n"
       "prediction is off, and what the selector's choice costs beyond the best.",
-      "A shape is one number of workers, one latency and one rate; all combinations are measured.\n"
+      "A shape is one number of workers, one latency and one rate; all combinations are measured:\n"
+      "with nothing else said 18 shapes, about 18 minutes.\n"
       "Exit codes: 0 done; 1 a shape failed; 2 bad usage or bad input."};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) {
@@ -331,11 +332,6 @@ int weir_bench_grid(int argc, char **argv) {
     else if (code == WEIR_EXIT_DONE)
       code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a, g.clock);
   }
-  g_strfreev(a.files);
-  g_free(a.workers);
-  g_free(a.latencies);
-  g_free(a.rates);
-  g_free(a.network);
-  g_free(a.clock);
+  cli_forget(entries);
   return code;
 }

@@ -1,10 +1,10 @@
 /* What `weir bench grid` found, as a line of JSON a shape; and back. */
-#include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bench_grid.h"
+#include "json.h"
 
 /* Members that are numbers, by name and place. */
 typedef struct field {
@@ -25,26 +25,16 @@ static const field shape_fields[] = {{"set_bytes_s", offsetof(grid_plan, shape.r
                                      {"sum_s", offsetof(grid_plan, link.sum_s)},
                                      {"sums_s", offsetof(grid_plan, link.sums_s)}};
 
-static void number(JsonBuilder *b, const char *name, double value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_double_value(b, value);
-}
-
-static void text(JsonBuilder *b, const char *name, const char *value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_string_value(b, value);
-}
-
 static void add_op(JsonBuilder *b, const weir_selector *selector, const grid_op *op) {
   const grid_part *last = &op->part[op->parts - 1];
   json_builder_begin_object(b);
-  text(b, "collective", op->name);
-  text(b, "algorithm", weir_row_name(last->kind, last->row));
-  number(b, "gradient", (double)op->gradient);
-  number(b, "cr", op->cr);
-  number(b, "predicted_ms", weir_grid_predict(selector, op) * 1e3);
-  number(b, "measured_ms", op->measured_s * 1e3);
-  number(b, "least_ms", op->least_s * 1e3);
+  cli_json_text(b, "collective", op->name);
+  cli_json_text(b, "algorithm", weir_row_name(last->kind, last->row));
+  cli_json_number(b, "gradient", (double)op->gradient);
+  cli_json_number(b, "cr", op->cr);
+  cli_json_number(b, "predicted_ms", weir_grid_predict(selector, op) * 1e3);
+  cli_json_number(b, "measured_ms", op->measured_s * 1e3);
+  cli_json_number(b, "least_ms", op->least_s * 1e3);
   json_builder_set_member_name(b, "parts"); /* kind, row, bytes; kind, row, bytes */
   json_builder_begin_array(b);
   for (int i = 0; i < op->parts; i++) {
@@ -61,22 +51,19 @@ void weir_grid_print(const grid_plan *p) {
   weir_grid_selector(p, &selector);
   g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
-  number(b, "workers", p->workers);
-  text(b, "clock", weir_uml_clock_name(p->clock));
+  cli_json_number(b, "workers", p->workers);
+  cli_json_text(b, "clock", weir_uml_clock_name(p->clock));
   for (gsize i = 0; i < G_N_ELEMENTS(shape_fields); i++) {
     double value;
     memcpy(&value, (const char *)p + shape_fields[i].offset, sizeof value);
-    number(b, shape_fields[i].name, value);
+    cli_json_number(b, shape_fields[i].name, value);
   }
   json_builder_set_member_name(b, "cells");
   json_builder_begin_array(b);
   for (int i = 0; i < p->ops; i++)
     if (p->op[i].measured_s > 0) add_op(b, &selector, &p->op[i]);
   json_builder_end_array(b);
-  json_builder_end_object(b);
-  g_autoptr(JsonNode) root = json_builder_get_root(b);
-  g_autofree char *line = json_to_string(root, FALSE);
-  puts(line);
+  cli_json_print(b);
   (void)fflush(stdout);
 }
 

@@ -235,6 +235,6 @@ int weir_bench_kernels(int argc, char **argv) {
     code = check(&a);
     if (code == WEIR_EXIT_DONE) code = run_checked(&a);
   }
-  g_free(a.cpu);
+  cli_forget(entries);
   return code;
 }

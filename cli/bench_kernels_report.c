@@ -1,29 +1,19 @@
 /* `weir bench kernels`: the results as JSON and as a table. */
-#include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "bench_kernels.h"
+#include "json.h"
 #include "kernels/cpu/cpu.h"
-
-static void put_text(JsonBuilder *builder, const char *name, const char *text) {
-  json_builder_set_member_name(builder, name);
-  json_builder_add_string_value(builder, text);
-}
-
-static void put_number(JsonBuilder *builder, const char *name, double value) {
-  json_builder_set_member_name(builder, name);
-  json_builder_add_double_value(builder, value);
-}
 
 static void put_peer(JsonBuilder *builder, const char *name, double ms, const char *absent) {
   json_builder_set_member_name(builder, name);
   json_builder_begin_object(builder);
   if (ms >= 0)
-    put_number(builder, "ms", ms);
+    cli_json_number(builder, "ms", ms);
   else
-    put_text(builder, "absent", absent);
+    cli_json_text(builder, "absent", absent);
   json_builder_end_object(builder);
 }
 
@@ -33,9 +23,9 @@ static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_
   for (gsize knot = 1; knot < curve->knots; knot++) {
     const weir_kernel_line line = weir_kernel_line_at(curve, curve->n[knot]);
     json_builder_begin_object(builder);
-    put_number(builder, "alpha_us", 1e6 * line.alpha);
-    put_number(builder, "beta_ns", 1e9 * line.beta);
-    put_number(builder, "up_to", (double)curve->n[knot]);
+    cli_json_number(builder, "alpha_us", 1e6 * line.alpha);
+    cli_json_number(builder, "beta_ns", 1e9 * line.beta);
+    cli_json_number(builder, "up_to", (double)curve->n[knot]);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -72,15 +62,16 @@ static tally tally_of(const kernel_fits *fits) {
 
 static void put_tally(JsonBuilder *builder, const kernel_fits *fits) {
   const tally t = tally_of(fits);
-  put_number(builder, "fit_bound_pct", KERNEL_FIT_BOUND);
-  put_number(builder, "fit_cells", t.cells);
-  put_number(builder, "fit_cells_off", t.of[OFF]);
-  put_number(builder, "fit_cells_that_cannot_tell", t.of[CANNOT_TELL]);
-  put_number(builder, "fit_cells_that_cannot_tell_off", t.unclear_off);
-  put_text(builder, "fit_rule",
-           "off: |error_pct| above fit_bound_pct; cannot tell: noise_pct above it, whatever the "
-           "error; medians of all rounds, in each of which the size is measured before and after "
-           "the fit");
+  cli_json_number(builder, "fit_bound_pct", KERNEL_FIT_BOUND);
+  cli_json_number(builder, "fit_cells", t.cells);
+  cli_json_number(builder, "fit_cells_off", t.of[OFF]);
+  cli_json_number(builder, "fit_cells_that_cannot_tell", t.of[CANNOT_TELL]);
+  cli_json_number(builder, "fit_cells_that_cannot_tell_off", t.unclear_off);
+  cli_json_text(
+      builder, "fit_rule",
+      "off: |error_pct| above fit_bound_pct; cannot tell: noise_pct above it, whatever the "
+      "error; medians of all rounds, in each of which the size is measured before and after "
+      "the fit");
 }
 
 static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
@@ -88,33 +79,33 @@ static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
   json_builder_begin_array(builder);
   for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->cell[i].error); i++) {
     json_builder_begin_object(builder);
-    put_number(builder, "elements", (double)kernel_other_sizes[i]);
-    put_number(builder, "error_pct", fit->cell[i].error);
-    put_number(builder, "single_pct", fit->cell[i].single);
-    put_number(builder, "noise_pct", fit->cell[i].noise);
-    put_text(builder, "verdict", verdict_names[verdict_of(&fit->cell[i])]);
+    cli_json_number(builder, "elements", (double)kernel_other_sizes[i]);
+    cli_json_number(builder, "error_pct", fit->cell[i].error);
+    cli_json_number(builder, "single_pct", fit->cell[i].single);
+    cli_json_number(builder, "noise_pct", fit->cell[i].noise);
+    cli_json_text(builder, "verdict", verdict_names[verdict_of(&fit->cell[i])]);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
 }
 
 static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
-  put_number(builder, "fit_each_ms", fits->each_ms);
-  put_number(builder, "fit_ms", fits->all_ms);
-  put_number(builder, "fit_cpu_ms", fits->all_cpu_ms);
-  put_number(builder, "fit_slowest_ms", fits->all_most_ms);
-  put_number(builder, "fit_arms_ms", fits->arms_ms);
-  put_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
+  cli_json_number(builder, "fit_each_ms", fits->each_ms);
+  cli_json_number(builder, "fit_ms", fits->all_ms);
+  cli_json_number(builder, "fit_cpu_ms", fits->all_cpu_ms);
+  cli_json_number(builder, "fit_slowest_ms", fits->all_most_ms);
+  cli_json_number(builder, "fit_arms_ms", fits->arms_ms);
+  cli_json_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
   put_tally(builder, fits);
   json_builder_set_member_name(builder, "fits");
   json_builder_begin_array(builder);
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
     json_builder_begin_object(builder);
-    put_text(builder, "codec", weir_codec_name(codec));
-    put_number(builder, "cr", fit->plan.cr);
-    put_number(builder, "ms", fit->ms);
-    put_number(builder, "slowest_ms", fit->most_ms);
+    cli_json_text(builder, "codec", weir_codec_name(codec));
+    cli_json_number(builder, "cr", fit->plan.cr);
+    cli_json_number(builder, "ms", fit->ms);
+    cli_json_number(builder, "slowest_ms", fit->most_ms);
     put_curve(builder, "compress", &fit->cost.compress);
     put_curve(builder, "decode", &fit->cost.decode);
     put_cells(builder, fit);
@@ -126,11 +117,11 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
 void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  put_text(builder, "cpu", weir_cpu()->name);
-  put_number(builder, "elements", (double)b->n);
-  put_number(builder, "rounds", b->rounds);
-  put_number(builder, "cr", b->cr);
-  put_text(builder, "gradients", r->gradients);
+  cli_json_text(builder, "cpu", weir_cpu()->name);
+  cli_json_number(builder, "elements", (double)b->n);
+  cli_json_number(builder, "rounds", b->rounds);
+  cli_json_number(builder, "cr", b->cr);
+  cli_json_text(builder, "gradients", r->gradients);
   put_peer(builder, "nth_element", r->nth_element_ms, r->no_nth_element);
   put_peer(builder, "torch.topk", r->torch_ms, r->no_torch);
   json_builder_set_member_name(builder, "ratios");
@@ -138,9 +129,9 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   for (guint i = 0; i < r->ratios->len; i++) {
     const kernel_ratio *one = &g_array_index(r->ratios, kernel_ratio, i);
     json_builder_begin_object(builder);
-    put_text(builder, "name", one->name);
-    put_number(builder, "value", one->value);
-    put_number(builder, "bound", one->bound);
+    cli_json_text(builder, "name", one->name);
+    cli_json_number(builder, "value", one->value);
+    cli_json_number(builder, "bound", one->bound);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -150,18 +141,15 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   for (guint i = 0; i < r->rows->len; i++) {
     const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
     json_builder_begin_object(builder);
-    put_text(builder, "name", row->name);
-    put_text(builder, "data", kernel_data_names[row->data]);
-    put_number(builder, "ms", row->median);
-    put_number(builder, "least_ms", row->least);
-    if (row->bytes_each > 0) put_number(builder, "bytes_each", row->bytes_each);
+    cli_json_text(builder, "name", row->name);
+    cli_json_text(builder, "data", kernel_data_names[row->data]);
+    cli_json_number(builder, "ms", row->median);
+    cli_json_number(builder, "least_ms", row->least);
+    if (row->bytes_each > 0) cli_json_number(builder, "bytes_each", row->bytes_each);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
+  cli_json_print(builder);
 }
 
 static void print_cells(const kernel_fits *fits) {

@@ -17,6 +17,14 @@ typedef struct weir_command {
   int (*run)(int argc, char **argv); /* argv[0] is "weir NAME" */
 } weir_command;
 
+/* A command that is the choice of one of several. */
+typedef struct cli_menu {
+  const char *command;          /* "weir", "weir plan" */
+  const char *what;             /* of what one is to be chosen */
+  const char *head, *tail;      /* of the list of them */
+  const weir_command *commands; /* ends with a NULL name; in the list's order */
+} cli_menu;
+
 /* What --help says of a command besides its options. */
 typedef struct cli_help {
   const char *command;     /* "weir NAME"; stands before messages too */
@@ -29,13 +37,24 @@ typedef struct cli_help {
 /* What follows --help's options of a command that takes policies: those there are, then what is
  * given. The caller frees it with g_free(). */
 char *help_policies(const char *ending);
-/* Of --clock, in a table of options. */
-extern const char help_clock[];
+
+/* Runs the command that argv[1] names, with argv[0] being both words; --help and -h list all. */
+int cli_choose(const cli_menu *menu, int argc, char **argv);
 
 /* arguments.c */
 /* Takes the options out of argv.  With --help it prints the help, in lines of at most 100 columns,
  * and ends the process.  FALSE after saying on stderr what is wrong. */
 gboolean cli_parse(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);
+/* Frees the texts that cli_parse put where the entries say. */
+void cli_forget(const GOptionEntry *entries);
+/* Options that mean the same wherever they are. */
+GOptionEntry cli_option_out(char **to);
+GOptionEntry cli_option_policy(char **to);
+GOptionEntry cli_option_network(char **to);
+GOptionEntry cli_option_clock(char **to); /* of User-Mode Linux */
+GOptionEntry cli_option_workers(char **to);
+GOptionEntry cli_option_seed(char **to);
+GOptionEntry cli_option_scenario(char ***to); /* what is no option: exactly one is expected */
 /* The code to end with: WEIR_EXIT_FAILED, after a word on stderr, if what was printed got lost
  * (a full disk), else the given one. */
 int cli_end(int code);
@@ -48,6 +67,8 @@ gboolean cli_refuse(const char *command, const char *option, const char *text,
                     const char *expected);
 /* Exactly one scenario, and a folder for the results. */
 gboolean cli_scenario_and_out(const char *command, char **rest, const char *out);
+/* What came of a training that left its results in a folder: its summary.json, or a few words. */
+int cli_summary(const char *command, const char *out, gboolean json);
 gboolean cli_seed(const char *command, const char *text, guint64 *seed);      /* NULL: 0 */
 gboolean cli_workers(const char *command, const char *text, gint64 *workers); /* NULL: -1 */
 

@@ -1,6 +1,5 @@
 /* `weir bench`: how fast the parts are on this machine. */
 #include <glib.h>
-#include <json-glib/json-glib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +9,7 @@
 #include "bench_grid.h"
 #include "bench_kernels.h"
 #include "cli.h"
+#include "json.h"
 #include "moo/hypervolume.h"
 #include "moo/problems.h"
 
@@ -52,20 +52,13 @@ static void print_moo_json(const moo_result *results) {
   for (gsize i = 0; i < WEIR_MOO_BENCHMARKS; i++) {
     json_builder_set_member_name(builder, weir_moo_benchmarks[i].name);
     json_builder_begin_object(builder);
-    json_builder_set_member_name(builder, "hypervolume");
-    json_builder_add_double_value(builder, results[i].hypervolume);
-    json_builder_set_member_name(builder, "wanted");
-    json_builder_add_double_value(builder, weir_moo_benchmarks[i].wanted);
-    json_builder_set_member_name(builder, "seconds");
-    json_builder_add_double_value(builder, results[i].seconds);
-    json_builder_set_member_name(builder, "slowest_seconds");
-    json_builder_add_double_value(builder, results[i].slowest);
+    cli_json_number(builder, "hypervolume", results[i].hypervolume);
+    cli_json_number(builder, "wanted", weir_moo_benchmarks[i].wanted);
+    cli_json_number(builder, "seconds", results[i].seconds);
+    cli_json_number(builder, "slowest_seconds", results[i].slowest);
     json_builder_end_object(builder);
   }
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
+  cli_json_print(builder);
 }
 
 static int bench_moo(int argc, char **argv) {
@@ -95,11 +88,7 @@ static int bench_moo(int argc, char **argv) {
   return WEIR_EXIT_DONE;
 }
 
-typedef struct bench_row {
-  const char *name, *summary;
-  int (*run)(int argc, char **argv);
-} bench_row;
-static const bench_row rows[] = {
+static const weir_command rows[] = {
     {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
      weir_bench_collectives},
     {"grid", "cost rows against measurement, over links of given latency and rate",
@@ -110,27 +99,9 @@ static const bench_row rows[] = {
     {NULL, NULL, NULL},
 };
 
-static void usage(FILE *to) {
-  fprintf(to, "usage: weir bench WHAT [OPTIONS]     (weir bench WHAT --help explains each)\n\n");
-  for (const bench_row *row = rows; row->name; row++)
-    fprintf(to, "  %-12s %s\n", row->name, row->summary);
-}
-
 int weir_cmd_bench(int argc, char **argv) {
-  if (argc < 2) {
-    usage(stderr);
-    return WEIR_EXIT_USAGE;
-  }
-  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h")) {
-    usage(stdout);
-    return WEIR_EXIT_DONE;
-  }
-  for (const bench_row *row = rows; row->name; row++)
-    if (!strcmp(argv[1], row->name)) {
-      g_autofree char *name = g_strconcat("weir bench ", row->name, NULL);
-      argv[1] = name;
-      return row->run(argc - 1, argv + 1);
-    }
-  fprintf(stderr, "weir bench: unknown benchmark '%s'; `weir bench --help` lists them\n", argv[1]);
-  return WEIR_EXIT_USAGE;
+  static const cli_menu menu = {
+      "weir bench", "benchmark",
+      "usage: weir bench WHAT [OPTIONS]     (weir bench WHAT --help explains each)\n", "", rows};
+  return cli_choose(&menu, argc, argv);
 }

@@ -201,13 +201,11 @@ static int compare(compare_request *request, gboolean json) {
 int weir_cmd_compare(int argc, char **argv) {
   compare_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)",
-       "DIR"},
+      cli_option_out(&a.out),
       {"policies", 'p', 0, G_OPTION_ARG_STRING, &a.policies, "policies with commas", "LIST"},
-      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim",
-       "NETWORK"},
-      {"clock", 'c', 0, G_OPTION_ARG_STRING, &a.clock, help_clock, "CLOCK"},
-      {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
+      cli_option_network(&a.network),
+      cli_option_clock(&a.clock),
+      cli_option_workers(&a.workers),
       {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas",
        "LIST"},
       {"target", 't', 0, G_OPTION_ARG_STRING, &a.target,
@@ -216,7 +214,7 @@ int weir_cmd_compare(int argc, char **argv) {
        "than the best run",
        "PERCENT"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print compare.json instead of the table", NULL},
-      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      cli_option_scenario(&a.rest),
       G_OPTION_ENTRY_NULL};
   g_autofree char *description = help_policies("");
   compare_request request = {.target = NAN};
@@ -225,13 +223,6 @@ int weir_cmd_compare(int argc, char **argv) {
     if (parse_request(&a, &request)) code = compare(&request, a.json);
   }
   g_strfreev(request.policies);
-  g_free(a.out);
-  g_free(a.policies);
-  g_free(a.network);
-  g_free(a.clock);
-  g_free(a.workers);
-  g_free(a.seeds);
-  g_free(a.target);
-  g_strfreev(a.rest);
+  cli_forget(entries);
   return code;
 }

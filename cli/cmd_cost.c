@@ -1,7 +1,6 @@
 /* `weir cost`: what would each collective cost on such a network? */
 #include <float.h>
 #include <glib.h>
-#include <json-glib/json-glib.h>
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
@@ -11,6 +10,7 @@
 #include "base/ways.h"
 #include "cli.h"
 #include "collectives/cost.h"
+#include "json.h"
 
 typedef struct cost_query {
   int workers;
@@ -120,16 +120,11 @@ static void print_json(const cost_query *q, const double ms[WEIR_COLL_COUNT], ui
   json_builder_set_member_name(builder, "ms");
   json_builder_begin_object(builder);
   for (uint32_t c = 0; c < rows(q); c++) {
-    json_builder_set_member_name(builder, weir_collective_name(c));
-    json_builder_add_double_value(builder, ms[c]);
+    cli_json_number(builder, weir_collective_name(c), ms[c]);
   }
   json_builder_end_object(builder);
-  json_builder_set_member_name(builder, "best");
-  json_builder_add_string_value(builder, weir_collective_name(best));
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
+  cli_json_text(builder, "best", weir_collective_name(best));
+  cli_json_print(builder);
 }
 
 static void print_table(const cost_query *q, const double ms[WEIR_COLL_COUNT], uint32_t best) {
@@ -206,7 +201,6 @@ int weir_cmd_cost(int argc, char **argv) {
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) code = parse_query(&a, &query);
   if (code == WEIR_EXIT_DONE) code = answer(&query, a.json);
-  char *texts[] = {a.workers, a.latency, a.bandwidth, a.bytes, a.cr, a.model, a.wire, a.hosts};
-  for (size_t i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
+  cli_forget(entries);
   return code;
 }

@@ -62,28 +62,24 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
   const weir_bits *bits = &all->bits[chosen];
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  json_builder_set_member_name(builder, "method");
-  json_builder_add_string_value(builder, methods[chosen]);
-  plan_number(builder, "bytes", bits->bytes);
-  if (chosen == KNAPSACK) plan_number(builder, "least_bytes", bits->least_bytes);
-  plan_number(builder, "error", bits->error);
-  plan_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
+  cli_json_text(builder, "method", methods[chosen]);
+  cli_json_number(builder, "bytes", bits->bytes);
+  if (chosen == KNAPSACK) cli_json_number(builder, "least_bytes", bits->least_bytes);
+  cli_json_number(builder, "error", bits->error);
+  cli_json_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
   json_builder_set_member_name(builder, "layers");
   json_builder_begin_array(builder);
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[bits->choice[l]];
     json_builder_begin_object(builder);
-    json_builder_set_member_name(builder, "layer");
-    json_builder_add_string_value(builder, stats->layers[l].name);
-    json_builder_set_member_name(builder, "bits");
-    json_builder_add_int_value(builder, option->bits);
-    json_builder_set_member_name(builder, "bucket");
-    json_builder_add_int_value(builder, option->bucket);
+    cli_json_text(builder, "layer", stats->layers[l].name);
+    cli_json_whole(builder, "bits", option->bits);
+    cli_json_whole(builder, "bucket", option->bucket);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
-  plan_number(builder, "solve_ms", all->took_s[chosen] * 1e3);
-  plan_print(builder);
+  cli_json_number(builder, "solve_ms", all->took_s[chosen] * 1e3);
+  cli_json_print(builder);
 }
 
 static void print_table(const weir_bits_stats *stats, const answers *all, method chosen,
@@ -149,7 +145,6 @@ int plan_bits(int argc, char **argv) {
   g_autofree char *path = plan_arguments(&(cli_help){command, "STATS.csv", summary, description},
                                          entries, &argc, &argv);
   const int code = path ? run(path, &a) : WEIR_EXIT_USAGE;
-  char *texts[] = {a.alpha, a.bucket, a.keep, a.method};
-  for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
+  cli_forget(entries);
   return code;
 }

@@ -53,7 +53,7 @@ static int read_curve(const char *name, const char *text, const char *table, wei
 static void print_json(const weir_fusion *fusion, double solve_s) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  plan_number(builder, "iteration_ms", fusion->iteration_s * 1e3);
+  cli_json_number(builder, "iteration_ms", fusion->iteration_s * 1e3);
   json_builder_set_member_name(builder, "groups");
   json_builder_begin_array(builder);
   for (size_t k = 0; k < fusion->groups; k++) {
@@ -63,10 +63,10 @@ static void print_json(const weir_fusion *fusion, double solve_s) {
     json_builder_end_array(builder);
   }
   json_builder_end_array(builder);
-  plan_number(builder, "solve_ms", solve_s * 1e3);
+  cli_json_number(builder, "solve_ms", solve_s * 1e3);
   if (fusion->least_s < fusion->iteration_s)
-    plan_number(builder, "least_ms", fusion->least_s * 1e3);
-  plan_print(builder);
+    cli_json_number(builder, "least_ms", fusion->least_s * 1e3);
+  cli_json_print(builder);
 }
 
 static weir_status print_table(const weir_profile *profile, const weir_curve *compress,
@@ -154,7 +154,6 @@ int plan_fusion(int argc, char **argv) {
   g_autofree char *path = plan_arguments(&(cli_help){command, "PROFILE.csv", summary, description},
                                          entries, &argc, &argv);
   const int code = path ? solve(path, &a) : WEIR_EXIT_USAGE;
-  char *texts[] = {a.compress, a.comm, a.compress_table, a.comm_table, a.trace};
-  for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
+  cli_forget(entries);
   return code;
 }

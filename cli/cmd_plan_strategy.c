@@ -66,13 +66,12 @@ static int list(const weir_option_limits *limits, gboolean json) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   l.builder = builder;
   json_builder_begin_object(builder);
-  json_builder_set_member_name(builder, "count");
-  json_builder_add_int_value(builder, (gint64)count);
+  cli_json_whole(builder, "count", (gint64)count);
   json_builder_set_member_name(builder, "options");
   json_builder_begin_array(builder);
   (void)weir_options_visit(limits, print_option, &l, &count);
   json_builder_end_array(builder);
-  plan_print(builder);
+  cli_json_print(builder);
   return WEIR_EXIT_DONE;
 }
 
@@ -276,9 +275,6 @@ int plan_strategy(int argc, char **argv) {
   };
   const cli_help help = {command, "[PROFILE.csv]", summary, description};
   const int code = cli_parse(&help, entries, &argc, &argv) ? act(&a, argc, argv) : WEIR_EXIT_USAGE;
-  char *texts[] = {a.intra,    a.inter,  a.gpu,   a.cpu,  a.gpu_back,
-                   a.cpu_back, a.forbid, a.plain, a.trace};
-  for (guint i = 0; i < G_N_ELEMENTS(texts); i++) g_free(texts[i]);
-  g_strfreev(a.codecs);
+  cli_forget(entries);
   return code;
 }

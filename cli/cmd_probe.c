@@ -2,13 +2,13 @@
  * start: echoes, an iperf3 test and trains of messages, put together by the network monitor; and,
  * for the cost rows, what messages and bytes cost the processors. */
 #include <glib.h>
-#include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
 #include "collectives/calibrate.h"
+#include "json.h"
 #include "session/state.h"
 
 #define ECHOES 5
@@ -43,9 +43,8 @@ static gboolean is_place(const char *text) {
  * of two. */
 static int settle(arguments *a) {
   if ((a->serve != NULL) + (a->connect != NULL) + (a->rendezvous != NULL) != 1)
-    return refuse("where",
-                  "one of --serve [ADDRESS:]PORT, --connect HOST:PORT and --rendezvous "
-                  "HOST:PORT");
+    return refuse("where to meet is missing, or said twice",
+                  "one of --serve [ADDRESS:]PORT, --connect HOST:PORT and --rendezvous HOST:PORT");
   if (!a->rendezvous && (a->rank != -1 || a->ranks != -1))
     return refuse("--rank, --ranks", "them with --rendezvous only");
   if (a->serve || a->connect) {
@@ -65,7 +64,8 @@ static int settle(arguments *a) {
     return refuse(a->serve     ? "--serve"
                   : a->connect ? "--connect"
                                : "--rendezvous",
-                  "HOST:PORT, with a port of 1 to 65535");
+                  a->serve ? "[ADDRESS:]PORT, with a port of 1 to 65535"
+                           : "HOST:PORT, with a port of 1 to 65535");
   return WEIR_EXIT_DONE;
 }
 
@@ -119,27 +119,22 @@ static weir_status measure(weir_session *session, const arguments *a, finding *a
 
 /* --- results -------------------------------------------------------------------------------- */
 
-static void number(JsonBuilder *b, const char *name, double value) {
-  json_builder_set_member_name(b, name);
-  json_builder_add_double_value(b, value);
-}
-
 static void print_json(const arguments *a, const weir_session *session, const finding *all,
                        const weir_link *link) {
   g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
-  number(b, "ranks", a->ranks);
-  number(b, "hosts", weir_comm_hosts(session->comm));
+  cli_json_number(b, "ranks", a->ranks);
+  cli_json_number(b, "hosts", weir_comm_hosts(session->comm));
   json_builder_set_member_name(b, "links");
   json_builder_begin_array(b);
   for (int r = 0; r < a->ranks; r++) {
     json_builder_begin_object(b);
-    number(b, "from", r);
-    number(b, "to", (r + 1) % a->ranks);
-    number(b, "latency_ms", all[r].latency_s * 1e3);
-    number(b, "latency_error", all[r].latency_error);
-    number(b, "mbit", all[r].bandwidth * 8e-6);
-    number(b, "bandwidth_error", all[r].bandwidth_error);
+    cli_json_number(b, "from", r);
+    cli_json_number(b, "to", (r + 1) % a->ranks);
+    cli_json_number(b, "latency_ms", all[r].latency_s * 1e3);
+    cli_json_number(b, "latency_error", all[r].latency_error);
+    cli_json_number(b, "mbit", all[r].bandwidth * 8e-6);
+    cli_json_number(b, "bandwidth_error", all[r].bandwidth_error);
     json_builder_end_object(b);
   }
   json_builder_end_array(b);
@@ -154,22 +149,19 @@ static void print_json(const arguments *a, const weir_session *session, const fi
   json_builder_end_array(b);
   json_builder_set_member_name(b, "calibration");
   json_builder_begin_object(b);
-  number(b, "alpha_ms", link->alpha * 1e3);
-  number(b, "beta_ns_per_byte", link->beta * 1e9);
-  number(b, "inner_alpha_ms", link->inner_alpha * 1e3);
-  number(b, "inner_beta_ns_per_byte", link->inner_beta * 1e9);
-  number(b, "burst_bytes", link->burst);
-  number(b, "message_us", link->message_s * 1e6);
-  number(b, "byte_ns", link->byte_s * 1e9);
-  number(b, "answer_us", link->answer_s * 1e6);
-  number(b, "duplex_beta_ns_per_byte", link->duplex_beta * 1e9);
-  number(b, "sum_ns", link->sum_s * 1e9);
-  number(b, "sums_ns", link->sums_s * 1e9);
+  cli_json_number(b, "alpha_ms", link->alpha * 1e3);
+  cli_json_number(b, "beta_ns_per_byte", link->beta * 1e9);
+  cli_json_number(b, "inner_alpha_ms", link->inner_alpha * 1e3);
+  cli_json_number(b, "inner_beta_ns_per_byte", link->inner_beta * 1e9);
+  cli_json_number(b, "burst_bytes", link->burst);
+  cli_json_number(b, "message_us", link->message_s * 1e6);
+  cli_json_number(b, "byte_ns", link->byte_s * 1e9);
+  cli_json_number(b, "answer_us", link->answer_s * 1e6);
+  cli_json_number(b, "duplex_beta_ns_per_byte", link->duplex_beta * 1e9);
+  cli_json_number(b, "sum_ns", link->sum_s * 1e9);
+  cli_json_number(b, "sums_ns", link->sums_s * 1e9);
   json_builder_end_object(b);
-  json_builder_end_object(b);
-  g_autoptr(JsonNode) root = json_builder_get_root(b);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
+  cli_json_print(b);
 }
 
 static void print_text(const arguments *a, const weir_session *session, const finding *all,
@@ -231,7 +223,9 @@ int weir_cmd_probe(int argc, char **argv) {
       "weir probe", NULL, "Finds the latency and bandwidth between hosts, as a session does.",
       "On one host:   weir probe --serve 7700\n"
       "on the other:  weir probe --connect HOST:7700\n"
-      "Hosts meet as a session's ranks do: off the loopback, WEIR_SECRET has to be set on all.\n"
+      "Hosts meet as a session's ranks do: off the loopback, the same WEIR_SECRET has to be set on "
+      "all, as in\n"
+      "export WEIR_SECRET=something-long.  --serve takes every address unless one is given.\n"
       "alpha is the one-way latency; the rate counts packet headers, as traffic control does.\n"
       "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
@@ -240,10 +234,6 @@ int weir_cmd_probe(int argc, char **argv) {
     code = settle(&a);
     if (code == WEIR_EXIT_DONE) code = run(&a);
   }
-  g_free(a.serve);
-  g_free(a.connect);
-  g_free(a.rendezvous);
-  g_free(a.bind);
-  g_free(a.job);
+  cli_forget(entries);
   return code;
 }

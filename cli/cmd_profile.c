@@ -128,9 +128,6 @@ static void free_job(profile_job *job) {
     weir_curve_free(&job->row[p].exchange);
   }
   weir_profile_free(&job->profile);
-  g_free(job->network);
-  g_free(job->clock);
-  g_free(job->out);
 }
 
 typedef struct profile_arguments {
@@ -196,31 +193,26 @@ int weir_cmd_profile(int argc, char **argv) {
   profile_job job = {0};
   profile_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &job.out, "folder for the results (made if missing)",
-       "DIR"},
+      cli_option_out(&job.out),
       {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &a.plans,
        "CODEC:CR:COLLECTIVE[:WIRE] to send groups as; may be repeated; default: the scenario's "
        "policy "
        "if it is a fixed one, else topk:0.01:ag:auto-fp32",
        "PLAN"},
-      {"network", 'n', 0, G_OPTION_ARG_STRING, &job.network, "auto (default), tc, uml or sim",
-       "NETWORK"},
-      {"clock", 'c', 0, G_OPTION_ARG_STRING, &job.clock, help_clock, "CLOCK"},
+      cli_option_network(&job.network),
+      cli_option_clock(&job.clock),
       {"turn", 't', 0, G_OPTION_ARG_STRING, &a.turn, "how long a division's turn is (4)", "STEPS"},
       {"within", 0, 0, G_OPTION_ARG_STRING, &a.within,
        "exit with 1 if a prediction is off by more, or the order is another than predicted",
        "PERCENT"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &job.json, "print the comparison as JSON", NULL},
-      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      cli_option_scenario(&a.rest),
       G_OPTION_ENTRY_NULL};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv) &&
       check_arguments(&job, &a))
     code = work(&job);
   free_job(&job);
-  g_free(a.turn);
-  g_free(a.within);
-  g_strfreev(a.plans);
-  g_strfreev(a.rest);
+  cli_forget(entries);
   return code;
 }

@@ -1,11 +1,11 @@
 /* `weir replay`: make a run's decisions again from what they knew, and say what they cost. */
 #include <glib.h>
-#include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "cli.h"
+#include "json.h"
 #include "replay.h"
 
 typedef struct replay_totals {
@@ -41,42 +41,27 @@ static void judge(GArray *lines, replay_totals *totals) {
   }
 }
 
-static void add_number(JsonBuilder *builder, const char *name, double value) {
-  json_builder_set_member_name(builder, name);
-  if (isfinite(value))
-    json_builder_add_double_value(builder, value);
-  else
-    json_builder_add_null_value(builder);
-}
-
-static void add_integer(JsonBuilder *builder, const char *name, gint64 value) {
-  json_builder_set_member_name(builder, name);
-  json_builder_add_int_value(builder, value);
-}
-
 static void add_plan(JsonBuilder *builder, const char *name, const weir_plan *plan) {
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(plan, text);
-  json_builder_set_member_name(builder, name);
-  json_builder_add_string_value(builder, text);
+  cli_json_text(builder, name, text);
 }
 
 static void add_line(JsonBuilder *builder, const replay_line *line) {
   json_builder_begin_object(builder);
-  add_integer(builder, "decision", (gint64)line->input.decision);
-  add_integer(builder, "step", (gint64)line->input.step);
-  json_builder_set_member_name(builder, "trigger");
-  json_builder_add_string_value(builder, weir_trigger_name(line->input.trigger));
+  cli_json_whole(builder, "decision", (gint64)line->input.decision);
+  cli_json_whole(builder, "step", (gint64)line->input.step);
+  cli_json_text(builder, "trigger", weir_trigger_name(line->input.trigger));
   add_plan(builder, "choice", &line->choice);
   add_plan(builder, "again", &line->again.choice.plan);
   json_builder_set_member_name(builder, "same");
   json_builder_add_boolean_value(builder, line->same);
   add_plan(builder, "best", &line->best->plan);
-  add_number(builder, "regret", line->regret);
-  add_number(builder, "predicted_ms", line->predicted_ms);
+  cli_json_number(builder, "regret", line->regret);
+  cli_json_number(builder, "predicted_ms", line->predicted_ms);
   if (line->steps > 0) {
-    add_integer(builder, "steps", line->steps);
-    add_number(builder, "measured_ms", line->measured_ms);
+    cli_json_whole(builder, "steps", line->steps);
+    cli_json_number(builder, "measured_ms", line->measured_ms);
   }
   json_builder_end_object(builder);
 }
@@ -84,21 +69,18 @@ static void add_line(JsonBuilder *builder, const replay_line *line) {
 static void print_json(GArray *lines, const replay_totals *t) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  add_integer(builder, "decisions", lines->len);
-  add_integer(builder, "different", t->different);
-  add_number(builder, "regret_mean", t->regret_mean);
-  add_number(builder, "regret_most", t->regret_most);
-  add_integer(builder, "steps", t->steps);
-  add_number(builder, "predicted_s", t->predicted_s);
-  add_number(builder, "measured_s", t->measured_s);
+  cli_json_whole(builder, "decisions", lines->len);
+  cli_json_whole(builder, "different", t->different);
+  cli_json_number(builder, "regret_mean", t->regret_mean);
+  cli_json_number(builder, "regret_most", t->regret_most);
+  cli_json_whole(builder, "steps", t->steps);
+  cli_json_number(builder, "predicted_s", t->predicted_s);
+  cli_json_number(builder, "measured_s", t->measured_s);
   json_builder_set_member_name(builder, "list");
   json_builder_begin_array(builder);
   for (guint i = 0; i < lines->len; i++) add_line(builder, &g_array_index(lines, replay_line, i));
   json_builder_end_array(builder);
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  puts(text);
+  cli_json_print(builder);
 }
 
 static void print_table(GArray *lines, const replay_totals *t) {

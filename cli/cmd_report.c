@@ -23,7 +23,7 @@ static int exit_code(weir_status status) {
 int weir_cmd_report(int argc, char **argv) {
   const cli_help help = {
       "weir report", "DIR",
-      "Write DIR/report.html again from what `weir run` or `weir compare` left in DIR.",
+      "Writes DIR/report.html again from what `weir run` or `weir compare` left in DIR.",
       "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with gnuplot.\n"
       "Exit codes: 0 written; 1 drawing failed; 2 bad usage or bad input."};
   const GOptionEntry entries[] = {G_OPTION_ENTRY_NULL};
@@ -31,8 +31,13 @@ int weir_cmd_report(int argc, char **argv) {
   int code = WEIR_EXIT_USAGE;
   if (argc != 2) {
     fprintf(stderr, "weir report: expected one directory; see `weir report --help`\n");
+  } else if (!holds(argv[1], "summary.json") && !holds(argv[1], "compare.json")) {
+    fprintf(stderr,
+            "weir report: %s: neither summary.json nor compare.json is there; expected a folder "
+            "that `weir run` or `weir compare` has left\n",
+            argv[1]);
   } else {
-    const gboolean compare = !holds(argv[1], "summary.json") && holds(argv[1], "compare.json");
+    const gboolean compare = !holds(argv[1], "summary.json");
     const weir_status status =
         compare ? weir_compare_report_write(argv[1]) : weir_report_write(argv[1]);
     code = exit_code(status);

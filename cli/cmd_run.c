@@ -29,22 +29,6 @@ typedef struct run_arguments {
   char **rest;
 } run_arguments;
 
-static int print_summary(const char *out) {
-  char *path = g_build_filename(out, "summary.json", NULL), *text = NULL;
-  GError *error = NULL;
-  int code = WEIR_EXIT_DONE;
-  if (g_file_get_contents(path, &text, NULL, &error)) {
-    fputs(text, stdout);
-  } else {
-    fprintf(stderr, "weir run: %s\n", error->message);
-    g_error_free(error);
-    code = WEIR_EXIT_FAILED;
-  }
-  g_free(text);
-  g_free(path);
-  return code;
-}
-
 static int run_scenario(const weir_run_options *options, gboolean json) {
   weir_run *run = NULL;
   int code = WEIR_EXIT_DONE;
@@ -54,11 +38,8 @@ static int run_scenario(const weir_run_options *options, gboolean json) {
   } else if (weir_run_execute(run)) {
     fprintf(stderr, "weir run: %s\n", weir_last_error());
     code = WEIR_EXIT_FAILED;
-  } else if (json) {
-    code = print_summary(options->out);
   } else if (!options->inside_uml) {
-    printf("network %s; results in %s; report: %s/report.html\n", weir_run_network(run),
-           options->out, options->out);
+    code = cli_summary(command, options->out, json);
   }
   weir_run_free(run);
   return code;
@@ -87,32 +68,23 @@ static int check_and_run(const run_arguments *a) {
 int weir_cmd_run(int argc, char **argv) {
   run_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)",
-       "DIR"},
-      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy,
-       "who decides; default: the scenario's, else weir", "POLICY"},
-      {"network", 'n', 0, G_OPTION_ARG_STRING, &a.network, "auto (default), tc, uml or sim",
-       "NETWORK"},
-      {"clock", 'c', 0, G_OPTION_ARG_STRING, &a.clock, help_clock, "CLOCK"},
-      {"workers", 'w', 0, G_OPTION_ARG_STRING, &a.workers, "instead of the scenario's", "N"},
-      {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
+      cli_option_out(&a.out),
+      cli_option_policy(&a.policy),
+      cli_option_network(&a.network),
+      cli_option_clock(&a.clock),
+      cli_option_workers(&a.workers),
+      cli_option_seed(&a.seed),
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON", NULL},
       {"profile", 0, 0, G_OPTION_ARG_NONE, &a.profile,
        "also write profile.csv and groups.csv (see `weir profile`)", NULL},
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"relay", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.relay, NULL, NULL},
-      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      cli_option_scenario(&a.rest),
       G_OPTION_ENTRY_NULL};
   g_autofree char *description = help_policies(exit_codes);
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv))
     code = check_and_run(&a);
-  g_free(a.out);
-  g_free(a.policy);
-  g_free(a.network);
-  g_free(a.clock);
-  g_free(a.workers);
-  g_free(a.seed);
-  g_strfreev(a.rest);
+  cli_forget(entries);
   return code;
 }

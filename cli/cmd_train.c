@@ -30,6 +30,7 @@ static const char exit_codes[] =
 
 typedef struct train_arguments {
   char *out, *policy, *transport, *seed;
+  gboolean json;
   char **rest;
 } train_arguments;
 
@@ -53,8 +54,8 @@ static int check_and_train(const train_arguments *a) {
     fprintf(stderr, "weir train: rank %d: %s\n", weir_train_rank(train), weir_last_error());
     code = WEIR_EXIT_FAILED;
   } else if (weir_train_rank(train) == 0) {
-    printf("transport %s; results in %s; weights_sha256 %s\n", weir_train_transport(train), a->out,
-           weir_train_weights_sha256(train));
+    if (!a->json) printf("weights_sha256 %s\n", weir_train_weights_sha256(train));
+    code = cli_summary(command, a->out, a->json);
   }
   weir_train_free(train);
   return code;
@@ -63,23 +64,18 @@ static int check_and_train(const train_arguments *a) {
 int weir_cmd_train(int argc, char **argv) {
   train_arguments a = {0};
   const GOptionEntry entries[] = {
-      {"out", 'o', 0, G_OPTION_ARG_FILENAME, &a.out, "folder for the results (made if missing)",
-       "DIR"},
-      {"policy", 'p', 0, G_OPTION_ARG_STRING, &a.policy,
-       "who decides; default: the scenario's, else weir", "POLICY"},
+      cli_option_out(&a.out),
+      cli_option_policy(&a.policy),
       {"transport", 't', 0, G_OPTION_ARG_STRING, &a.transport,
        "auto (default), tcp, shm, mpi or nccl", "NAME"},
-      {"seed", 's', 0, G_OPTION_ARG_STRING, &a.seed, "instead of the scenario's", "S"},
-      {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &a.rest, NULL, "SCENARIO"},
+      cli_option_seed(&a.seed),
+      {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print the summary as JSON (rank 0)", NULL},
+      cli_option_scenario(&a.rest),
       G_OPTION_ENTRY_NULL};
   g_autofree char *description = help_policies(exit_codes);
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&(cli_help){command, NULL, summary, description}, entries, &argc, &argv))
     code = check_and_train(&a);
-  g_free(a.out);
-  g_free(a.policy);
-  g_free(a.transport);
-  g_free(a.seed);
-  g_strfreev(a.rest);
+  cli_forget(entries);
   return code;
 }

@@ -1,14 +1,50 @@
-/* What several sub-commands say in their --help. */
+/* Options of several sub-commands, and what they say in their --help. */
 #include <glib.h>
 #include <string.h>
 #include <weir/plan.h>
 
 #include "cli.h"
 
-const char help_clock[] =
-    "of User-Mode Linux: real (default); skip-idle: waiting takes no time outside; free-cpu: "
-    "processors take no time inside either, but for what gflops and layer_ms say "
-    "(docs/scenarios.md)";
+static GOptionEntry text_option(const char *name, char letter, const char *what,
+                                const char *argument, char **to) {
+  return (GOptionEntry){name, letter, 0, G_OPTION_ARG_STRING, to, what, argument};
+}
+
+GOptionEntry cli_option_out(char **to) {
+  return (GOptionEntry){
+      "out", 'o', 0, G_OPTION_ARG_FILENAME, to, "folder for the results (made if missing)", "DIR"};
+}
+
+GOptionEntry cli_option_policy(char **to) {
+  return text_option("policy", 'p', "who decides; default: the scenario's, else weir", "POLICY",
+                     to);
+}
+
+GOptionEntry cli_option_network(char **to) {
+  return text_option("network", 'n', "auto (default), tc, uml or sim", "NETWORK", to);
+}
+
+GOptionEntry cli_option_clock(char **to) {
+  return text_option(
+      "clock", 'c',
+      "of User-Mode Linux: real (default); skip-idle: waiting takes no time outside; free-cpu: "
+      "processors take no time inside either, but for what gflops and layer_ms say "
+      "(docs/scenarios.md)",
+      "CLOCK", to);
+}
+
+GOptionEntry cli_option_workers(char **to) {
+  return text_option("workers", 'w', "instead of the scenario's", "N", to);
+}
+
+GOptionEntry cli_option_seed(char **to) {
+  return text_option("seed", 's', "instead of the scenario's", "S", to);
+}
+
+GOptionEntry cli_option_scenario(char ***to) {
+  return (GOptionEntry){G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, to, NULL,
+                        "SCENARIO"};
+}
 
 static gboolean fit(uint32_t codec, uint32_t collective, double cr) {
   const weir_plan plan = {.codec = codec, .collective = collective, .cr = cr};

@@ -5,7 +5,7 @@
 #include "cli.h"
 
 static const weir_command commands[] = {
-    /* name, summary, function: rows appear in `weir --help` in this order */
+    /* name, summary, function */
     {"run", "run a scenario: real training over an emulated network", weir_cmd_run},
     {"train", "train as one worker of a group that mpirun, srun or torchrun started",
      weir_cmd_train},
@@ -21,43 +21,24 @@ static const weir_command commands[] = {
     {NULL, NULL, NULL},
 };
 
-static void usage(FILE *to) {
-  fprintf(to,
-          "weir %s: gradient communication tuned to the network while training runs\n\n"
-          "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n\n",
-          WEIR_VERSION);
-  for (const weir_command *c = commands; c->name; c++)
-    fprintf(to, "  %-8s %s\n", c->name, c->summary);
-  fputs("\nExit codes: 0 done; 1 the run failed or was interrupted; 2 bad usage or bad input.\n",
-        to);
-}
+static const cli_menu menu = {
+    "weir", "command",
+    "weir " WEIR_VERSION
+    ": gradient communication tuned to the network while training runs\n\n"
+    "usage: weir COMMAND [OPTIONS]     (weir COMMAND --help explains each)\n",
+    "\nExit codes: 0 done; 1 the run failed or was interrupted; 2 bad usage or bad input.\n",
+    commands};
 
 int main(int argc, char **argv) {
   static char help[] = "--help";
-  if (argc < 2) {
-    usage(stderr);
-    return WEIR_EXIT_USAGE;
-  }
   /* `weir help NAME...` is `weir NAME... --help`. */
-  if (!strcmp(argv[1], "help") && argc > 2) {
+  if (argc > 1 && !strcmp(argv[1], "help")) {
     memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
     argv[argc - 1] = help;
   }
-  if (!strcmp(argv[1], "--help") || !strcmp(argv[1], "-h") || !strcmp(argv[1], "help")) {
-    usage(stdout);
-    return cli_end(WEIR_EXIT_DONE);
-  }
-  if (!strcmp(argv[1], "--version")) {
+  if (argc > 1 && !strcmp(argv[1], "--version")) {
     puts("weir " WEIR_VERSION);
     return cli_end(WEIR_EXIT_DONE);
   }
-  for (const weir_command *c = commands; c->name; c++)
-    if (!strcmp(argv[1], c->name)) {
-      char name[64];
-      (void)snprintf(name, sizeof name, "weir %s", c->name);
-      argv[1] = name;
-      return cli_end(c->run(argc - 1, argv + 1));
-    }
-  fprintf(stderr, "weir: unknown command '%s'; `weir --help` lists them\n", argv[1]);
-  return WEIR_EXIT_USAGE;
+  return cli_end(cli_choose(&menu, argc, argv));
 }

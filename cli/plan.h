@@ -3,10 +3,10 @@
 #define WEIR_CLI_PLAN_H
 
 #include <glib.h>
-#include <json-glib/json-glib.h>
 #include <weir/status.h>
 
 #include "cli.h"
+#include "json.h"
 
 /* One sub-command of `weir plan`; argv[0] is "weir plan NAME". */
 int plan_bits(int argc, char **argv);
@@ -23,8 +23,5 @@ gboolean plan_numbers(const char *text, guint count, double *values);
 /* Parse entries and take exactly one further argument, the input file.  NULL after a message;
  * g_free it. */
 char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);
-/* Ends the builder's object and prints it on one line. */
-void plan_print(JsonBuilder *builder);
-void plan_number(JsonBuilder *builder, const char *name, double value);
 
 #endif

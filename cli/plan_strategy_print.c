@@ -4,8 +4,7 @@
 #include "plan_strategy.h"
 
 static void string(JsonBuilder *builder, const char *name, const char *value) {
-  json_builder_set_member_name(builder, name);
-  json_builder_add_string_value(builder, value);
+  cli_json_text(builder, name, value);
 }
 
 static void json_methods(JsonBuilder *builder, const weir_strategy_report *report) {
@@ -13,8 +12,8 @@ static void json_methods(JsonBuilder *builder, const weir_strategy_report *repor
   json_builder_begin_object(builder);
   for (int m = 0; m < WEIR_STRATEGY_METHODS; m++)
     if (report->by[m].count)
-      plan_number(builder, weir_strategy_name((weir_strategy_method)m),
-                  report->by[m].iteration_s * 1e3);
+      cli_json_number(builder, weir_strategy_name((weir_strategy_method)m),
+                      report->by[m].iteration_s * 1e3);
   json_builder_end_object(builder);
   if (!report->by[WEIR_STRATEGY_EXACT].count) return;
   json_builder_set_member_name(builder, "exact");
@@ -37,8 +36,8 @@ void plan_strategy_json(const strategy_found *f) {
   const weir_strategy *chosen = &f->report->by[WEIR_STRATEGY_WEIR];
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
-  plan_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
-  if (!f->end) plan_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
+  cli_json_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
+  if (!f->end) cli_json_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
   json_methods(builder, f->report);
   if (f->end) json_groups(builder, f->end, f->profile->count);
   json_builder_set_member_name(builder, "tensors");
@@ -54,10 +53,9 @@ void plan_strategy_json(const strategy_found *f) {
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
-  json_builder_set_member_name(builder, "options");
-  json_builder_add_int_value(builder, (gint64)f->report->options);
-  plan_number(builder, "solve_ms", f->solve_s * 1e3);
-  plan_print(builder);
+  cli_json_whole(builder, "options", (gint64)f->report->options);
+  cli_json_number(builder, "solve_ms", f->solve_s * 1e3);
+  cli_json_print(builder);
 }
 
 static size_t compressed_of(const weir_strategy *strategy) {

@@ -57,16 +57,12 @@ static void add_runs(const profile_job *job, JsonBuilder *builder) {
   for (size_t i = 0; i < job->count; i++) {
     const profile_turn *turn = &job->turns[i];
     json_builder_begin_object(builder);
-    json_builder_set_member_name(builder, "division");
-    json_builder_add_string_value(builder, turn->division);
-    json_builder_set_member_name(builder, "plan");
-    json_builder_add_string_value(builder, turn->plan);
-    json_builder_set_member_name(builder, "groups");
-    json_builder_add_int_value(builder, (gint64)turn->groups);
-    json_builder_set_member_name(builder, "steps");
-    json_builder_add_int_value(builder, (gint64)turn->steps);
-    plan_number(builder, "predicted_ms", turn->predicted_s * 1e3);
-    plan_number(builder, "measured_ms", turn->mean.period_s * 1e3);
+    cli_json_text(builder, "division", turn->division);
+    cli_json_text(builder, "plan", turn->plan);
+    cli_json_whole(builder, "groups", (gint64)turn->groups);
+    cli_json_whole(builder, "steps", (gint64)turn->steps);
+    cli_json_number(builder, "predicted_ms", turn->predicted_s * 1e3);
+    cli_json_number(builder, "measured_ms", turn->mean.period_s * 1e3);
     json_builder_end_object(builder);
   }
   json_builder_end_array(builder);
@@ -77,21 +73,17 @@ static char *make_json(const profile_job *job, const profile_verdict *v) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   add_runs(job, builder);
-  plan_number(builder, "over_one", v->over_one);
-  plan_number(builder, "bound_over_one", v->bound_over_one);
-  plan_number(builder, "over_layers", v->over_layers);
-  plan_number(builder, "bound_over_layers", v->bound_over_layers);
-  json_builder_set_member_name(builder, "kept");
-  json_builder_add_string_value(builder, job->kept->division);
-  plan_number(builder, "rest_ms", job->rest_s * 1e3);
-  plan_number(builder, "least_ms", job->least_s * 1e3);
-  plan_number(builder, "off_percent", 100 * v->off);
-  plan_number(builder, "order_right", (double)v->right);
-  plan_number(builder, "order_pairs", (double)v->pairs);
-  json_builder_end_object(builder);
-  g_autoptr(JsonNode) root = json_builder_get_root(builder);
-  g_autofree char *text = json_to_string(root, FALSE);
-  return g_strconcat(text, "\n", NULL);
+  cli_json_number(builder, "over_one", v->over_one);
+  cli_json_number(builder, "bound_over_one", v->bound_over_one);
+  cli_json_number(builder, "over_layers", v->over_layers);
+  cli_json_number(builder, "bound_over_layers", v->bound_over_layers);
+  cli_json_text(builder, "kept", job->kept->division);
+  cli_json_number(builder, "rest_ms", job->rest_s * 1e3);
+  cli_json_number(builder, "least_ms", job->least_s * 1e3);
+  cli_json_number(builder, "off_percent", 100 * v->off);
+  cli_json_number(builder, "order_right", (double)v->right);
+  cli_json_number(builder, "order_pairs", (double)v->pairs);
+  return cli_json_line(builder);
 }
 
 weir_status profile_print(const profile_job *job) {

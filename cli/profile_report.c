@@ -14,19 +14,18 @@ typedef struct panel {
   const weir_timeline *timeline;
 } panel;
 
-static const struct colour {
-  const char *what, *colour, *meaning;
-} colours[] = {
-    {"backward", "#a9bccd", "backward pass"},
-    {"compress", "#d9952b", "compressing"},
-    {"taken", "#d8cbe2", "taken from computing by exchanges beside it"},
-    {"exchange", "#2f6fb5", "exchange"},
-    {"decode", "#5a9e73", "decoding"},
-};
+static const char *const kinds[] = {"backward", "compress", "taken", "exchange", "decode"};
+/* One a kind, in their order. */
+static const weir_page_key keys[] = {{"#93a9be", "backward pass"},
+                                     {"#d9952b", "compressing"},
+                                     {"#b9a3cb", "taken from computing by exchanges beside it"},
+                                     {"#2f6fb5", "exchange"},
+                                     {"#5a9e73", "decoding"},
+                                     {NULL, NULL}};
 
 static const char *colour_of(const char *what) {
-  for (size_t i = 0; i < G_N_ELEMENTS(colours); i++)
-    if (!strcmp(colours[i].what, what)) return colours[i].colour;
+  for (size_t i = 0; i < G_N_ELEMENTS(kinds); i++)
+    if (!strcmp(kinds[i], what)) return keys[i].colour;
   return "#1d2733";
 }
 
@@ -186,14 +185,6 @@ static void table(GString *page, const profile_job *job) {
   g_string_append(page, "</table></section>\n");
 }
 
-static void legend(GString *page) {
-  g_string_append(page, "<div class=\"legend\">");
-  for (size_t i = 0; i < G_N_ELEMENTS(colours); i++)
-    g_string_append_printf(page, "<span><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
-                           colours[i].colour, colours[i].meaning);
-  g_string_append(page, "</div>\n");
-}
-
 static void write_page(GString *page, const profile_job *job, const char *svg) {
   profile_verdict verdict;
   profile_judge(job, &verdict);
@@ -207,8 +198,7 @@ static void write_page(GString *page, const profile_job *job, const char *svg) {
   weir_page_begin(page, "Weir: plans executed");
   headline(page, job, &verdict);
   table(page, job);
-  legend(page);
-  weir_page_figure(page, "Where a step's time goes", note, svg);
+  weir_page_figure(page, "Where a step's time goes", note, keys, svg);
   weir_page_end(page);
 }
 

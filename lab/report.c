@@ -4,9 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "lab/report_data.h"
+#include "lab/report_figures.h"
 #include "lab/report_page.h"
-#include "lab/report_plot.h"
 
 enum { CANDIDATES_SHOWN = 60 };
 
@@ -31,6 +30,10 @@ static void headline(GString *page, const weir_report_data *data) {
   weir_page_escape(page, s->policy);
   g_string_append_printf(page, " · %.0f workers · network ", s->workers);
   weir_page_escape(page, s->network);
+  if (*s->clock && strcmp(s->clock, "real")) {
+    g_string_append(page, " · time ");
+    weir_page_escape(page, s->clock);
+  }
   if (!isnan(s->seed)) g_string_append_printf(page, " · seed %.0f", s->seed);
   g_string_append(page, "</p>\n<div class=\"cards\">\n");
   text_card(page, "final test accuracy", "on the test images", "%.2f %%", 100 * s->final_accuracy);
@@ -40,7 +43,7 @@ static void headline(GString *page, const weir_report_data *data) {
   (void)g_snprintf(note, sizeof note, "%.0f %% of the time",
                    s->elapsed_s > 0 ? 100 * s->comm_s / s->elapsed_s : 0);
   text_card(page, "communicating", note, "%.1f s", s->comm_s);
-  text_card(page, "sent by rank 0", "payload on the wire", "%.1f MB", s->wire_bytes / 1e6);
+  text_card(page, "sent by rank 0", "headers and trials included", "%.1f MB", s->wire_bytes / 1e6);
   (void)g_snprintf(note, sizeof note, "in %zu decisions", data->decision_count);
   text_card(page, "plan switches", note, "%.0f", s->switches);
   g_string_append(page, "</div>\n");
@@ -86,6 +89,71 @@ static void phases(GString *page, const weir_report_summary *s) {
     weir_page_number(page, "%.0f", p->answered_in_steps);
     g_string_append(page, "</tr>\n");
   }
+  g_string_append(page, "</table></section>\n");
+}
+
+/* Sums over steps of which `count` are committed. */
+typedef struct times {
+  double count, compute, compress, comm, overhead, bytes;
+  double foretold, predicted; /* of the steps for which there was a prediction */
+} times;
+
+/* Trials are charged as overhead, as in the figure. */
+static times add_up(const weir_report_data *data, double first_epoch, double last_epoch) {
+  times sum = {0};
+  for (size_t i = 0; i < data->step_count; i++) {
+    const weir_report_step *s = &data->steps[i];
+    if (s->epoch < first_epoch || s->epoch > last_epoch) continue;
+    const double used = s->compute_ms + s->compress_ms + s->comm_ms;
+    sum.overhead += isnan(s->overhead_ms) ? 0 : s->overhead_ms;
+    sum.bytes += s->wire_bytes;
+    if (!weir_figure_committed(s)) {
+      sum.overhead += used;
+      continue;
+    }
+    sum.count++;
+    sum.compute += s->compute_ms;
+    sum.compress += s->compress_ms;
+    sum.comm += s->comm_ms;
+    if (isnan(s->predicted_comm_ms)) continue;
+    sum.foretold++;
+    sum.predicted += s->compute_ms + s->compress_ms + s->predicted_comm_ms;
+  }
+  return sum;
+}
+
+static void times_row(GString *page, const char *epochs, const times *t) {
+  const double all = t->compute + t->compress + t->comm + t->overhead;
+  g_string_append_printf(page, "<tr><td class=\"n\">%s</td>", epochs);
+  weir_page_number(page, "%.0f", t->count);
+  const double sums[] = {t->compute, t->compress, t->comm, t->overhead, all};
+  for (size_t i = 0; i < G_N_ELEMENTS(sums); i++)
+    weir_page_number(page, "%.2f", t->count > 0 ? sums[i] / t->count : NAN);
+  weir_page_number(page, "%.2f", t->foretold > 0 ? t->predicted / t->foretold : NAN);
+  weir_page_number(page, "%.4g", t->count > 0 ? t->bytes / t->count / 1e6 : NAN);
+  g_string_append(page, "</tr>\n");
+}
+
+/* What the figure cannot show where one phase's steps take many times as long as another's. */
+static void step_times(GString *page, const weir_report_data *data) {
+  const weir_report_summary *s = &data->summary;
+  g_string_append(page,
+                  "<section><h2>A step of each phase</h2><p>Means over its committed steps, ms; "
+                  "overhead is probes, checkpoints and trials.</p>\n<table><tr>"
+                  "<th class=\"n\">epochs</th><th class=\"n\">steps</th>"
+                  "<th class=\"n\">compute</th><th class=\"n\">compress</th>"
+                  "<th class=\"n\">communicate</th><th class=\"n\">overhead</th>"
+                  "<th class=\"n\">in all</th><th class=\"n\">predicted, without overhead</th>"
+                  "<th class=\"n\">MB sent by rank 0</th></tr>\n");
+  for (size_t p = 0; p < s->phase_count; p++) {
+    const weir_report_phase *phase = &s->phases[p];
+    const times sum = add_up(data, phase->first_epoch, phase->last_epoch);
+    char epochs[64];
+    (void)g_snprintf(epochs, sizeof epochs, "%.0f – %.0f", phase->first_epoch, phase->last_epoch);
+    times_row(page, epochs, &sum);
+  }
+  const times sum = add_up(data, 0, INFINITY);
+  times_row(page, "all", &sum);
   g_string_append(page, "</table></section>\n");
 }
 
@@ -137,8 +205,7 @@ static void candidates(GString *page, const weir_report_decision *d) {
   size_t front = 0, shown = 0;
   for (size_t i = 0; i < d->candidate_count; i++) front += d->candidates[i].front;
   g_string_append_printf(page,
-                         "<tr class=\"more\"><td></td><td colspan=\"10\"><details><summary>"
-                         "%zu candidates, %zu on the front</summary><table><tr>"
+                         "<details><summary>%zu candidates, %zu on the front</summary><table><tr>"
                          "<th>plan</th><th class=\"n\">compress, ms</th>"
                          "<th class=\"n\">communicate, ms</th><th class=\"n\">gain</th>"
                          "<th class=\"n\">progress per s</th><th></th></tr>\n",
@@ -152,7 +219,7 @@ static void candidates(GString *page, const weir_report_decision *d) {
   g_string_append(page, "</table>");
   if (shown < d->candidate_count)
     g_string_append_printf(page, "%zu more are in decisions.jsonl.", d->candidate_count - shown);
-  g_string_append(page, "</details></td></tr>\n");
+  g_string_append(page, "</details>");
 }
 
 static void decision_row(GString *page, const weir_report_data *data, size_t i) {
@@ -171,50 +238,68 @@ static void decision_row(GString *page, const weir_report_data *data, size_t i) 
   g_string_append(page, "</td>");
   weir_page_number(page, "%.1f", d->predicted_ms);
   weir_page_number(page, "%.1f", measured_ms(data, i));
-  g_string_append_printf(page, "<td>%s</td><td class=\"why\">", d->switched ? "switched" : "kept");
+  g_string_append_printf(page, "<td>%s</td></tr>\n<tr class=\"more\"><td></td><td colspan=\"9\">",
+                         d->switched ? "switched" : "kept");
   weir_page_escape(page, d->why);
-  g_string_append(page, "</td></tr>\n");
   candidates(page, d);
+  g_string_append(page, "</td></tr>\n");
 }
 
 static void decisions(GString *page, const weir_report_data *data) {
-  g_string_append(page,
-                  "<section><h2>Decisions</h2><p>What was known, what was chosen, and what "
-                  "the step time was predicted to be and then was (median up to the next decision)."
-                  "</p>\n<table><tr><th class=\"n\">#</th><th class=\"n\">step</th>"
-                  "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">latency, ms</th>"
-                  "<th class=\"n\">bandwidth, Gbit/s</th><th>choice</th>"
-                  "<th class=\"n\">predicted, ms</th><th class=\"n\">measured, ms</th>"
-                  "<th></th><th>why</th></tr>\n");
+  g_string_append(
+      page,
+      "<section><h2>Decisions</h2><p>What was known, what was chosen, and what "
+      "the step time was predicted to be and then was (median up to the next decision); "
+      "below that, why.</p>\n<table><tr><th class=\"n\">#</th><th class=\"n\">step</th>"
+      "<th class=\"n\">epoch</th><th>trigger</th><th class=\"n\">latency, ms</th>"
+      "<th class=\"n\">bandwidth, Gbit/s</th><th>choice</th>"
+      "<th class=\"n\">predicted, ms</th><th class=\"n\">measured, ms</th>"
+      "<th></th></tr>\n");
   for (size_t i = 0; i < data->decision_count; i++) decision_row(page, data, i);
   g_string_append(page, "</table></section>\n");
 }
 
-static void figures(GString *page, const weir_figures *f, const weir_report_data *data) {
+/* The collectives that have a row in figures. */
+static void legend(GString *page, const weir_report_data *data) {
+  weir_page_key keys[WEIR_COLL_COUNT + 1] = {{NULL, NULL}};
   int row[WEIR_COLL_COUNT];
   (void)weir_figures_rows(data, row);
-  weir_page_legend(page, row);
+  for (unsigned c = 0; c < WEIR_COLL_COUNT; c++)
+    if (row[c] >= 0) keys[row[c]] = (weir_page_key){weir_report_colour[c], weir_collective_name(c)};
+  weir_page_legend(page, "Collectives:", keys);
+}
+
+static void figures(GString *page, const weir_figures *f, const weir_report_data *data) {
+  static const weir_page_key network[] = {
+      {WEIR_FIGURE_SET, "set"}, {WEIR_FIGURE_INK, "measured"}, {NULL, NULL}};
+  static const weir_page_key parts[] = {{WEIR_FIGURE_COMPUTE, "compute"},
+                                        {WEIR_FIGURE_COMPRESS, "compress"},
+                                        {WEIR_FIGURE_COMMUNICATE, "communicate"},
+                                        {WEIR_FIGURE_OVERHEAD, "overhead and trials"},
+                                        {WEIR_FIGURE_PREDICTED, "predicted, without overhead"},
+                                        {NULL, NULL}};
+  legend(page, data);
   weir_page_figure(page, "Network",
                    "Set by the schedule and measured by Weir, agreed on by all "
                    "workers. One way, and as traffic control counts.",
-                   f->svg[WEIR_FIGURE_NETWORK]);
+                   network, f->svg[WEIR_FIGURE_NETWORK]);
   weir_page_figure(page, "Plan",
                    "Compression ratio and collective in force. Rings are trial steps "
                    "that were rolled back. Dashed lines: the schedule changes.",
-                   f->svg[WEIR_FIGURE_PLAN]);
+                   NULL, f->svg[WEIR_FIGURE_PLAN]);
   weir_page_figure(page, "Where the time of a step goes",
-                   "Per committed step. Trials count with the "
-                   "step that follows them; the line is the model's prediction without overhead.",
+                   "Per committed step. Trials count with the step that follows them.", parts,
                    f->svg[WEIR_FIGURE_STEP_TIME]);
+  step_times(page, data);
   weir_page_figure(page, "Accuracy and loss",
                    "On the test images, and on rank 0's batches (thick "
                    "line: smoothed).",
-                   f->svg[WEIR_FIGURE_ACCURACY]);
+                   NULL, f->svg[WEIR_FIGURE_ACCURACY]);
   weir_page_figure(page, "Density of compression ratios and collectives",
                    "Share of the committed "
                    "steps.",
-                   f->svg[WEIR_FIGURE_DENSITY]);
-  weir_page_figure(page, "Bytes on the wire", "Payload sent by rank 0, trials included.",
+                   NULL, f->svg[WEIR_FIGURE_DENSITY]);
+  weir_page_figure(page, "Bytes on the wire", "Sent by rank 0, headers and trials included.", NULL,
                    f->svg[WEIR_FIGURE_BYTES]);
 }
 

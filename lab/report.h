@@ -10,6 +10,8 @@
  * names file and line.  WEIR_E_UNSUPPORTED: gnuplot is not installed.  WEIR_E_TIMEOUT: gnuplot was
  * not done after a minute. */
 weir_status weir_report_write(const char *directory);
+/* Is there a gnuplot?  To be asked before hours are spent: WEIR_E_UNSUPPORTED if not. */
+weir_status weir_report_possible(void);
 
 /* The same for the compare.json of `weir compare`:
  *   {"target_accuracy": A, "runs": [{"policy", "seed", "status", "final_accuracy", "elapsed_s",

@@ -17,6 +17,7 @@ typedef struct entry {
 } entry;
 
 typedef struct comparison {
+  char *scenario;
   double target;
   entry *runs;
   size_t count;
@@ -58,6 +59,7 @@ static weir_status read_comparison(comparison *c, const char *directory) {
   JsonParser *parser = json_parser_new_immutable();
   JsonObject *root = weir_report_load(&place, parser, directory);
   if (root) {
+    c->scenario = weir_report_text(&place, root, "scenario", WEIR_OPTIONAL);
     c->target = weir_report_number(&place, root, "target_accuracy", WEIR_OPTIONAL);
     JsonArray *list = weir_report_array(&place, root, "runs", WEIR_REQUIRED);
     c->count = list ? json_array_get_length(list) : 0;
@@ -81,6 +83,7 @@ static void free_comparison(comparison *c) {
     g_free(c->runs[i].points);
   }
   g_free(c->runs);
+  g_free(c->scenario);
 }
 
 static group *make_groups(comparison *c, size_t *count) {
@@ -164,8 +167,9 @@ static void bars_figure(weir_figures *f, const group *groups, size_t count) {
     most = fmax(most, time);
     char text[64];
     (void)g_snprintf(text, sizeof text, "%.1f s", time);
-    g_string_append_printf(g, "%zu %.9g \"%s\"\n", i, time,
-                           isnan(groups[i].time) ? "not reached" : text);
+    g_string_append_printf(g, "%zu %.9g \"%s\" %lu\n", i, time,
+                           isnan(groups[i].time) ? "not reached" : text,
+                           strtoul(colour(groups[i].policy) + 1, NULL, 16));
   }
   g_string_append_printf(g,
                          "EOD\nunset key\nset lmargin %zu\nset tmargin 0.6\nset bmargin 3.4\n"
@@ -176,45 +180,62 @@ static void bars_figure(weir_figures *f, const group *groups, size_t count) {
                          (double)count - 0.3);
   for (size_t i = 0; i < count; i++)
     g_string_append_printf(g, "%s'%s' %zu", i ? ", " : "", groups[i].policy, i);
-  g_string_append(g, ")\nplot ");
-  for (size_t i = 0; i < count; i++)
-    g_string_append_printf(g,
-                           "$bars every ::%zu::%zu using (0):1:(0):2:($1-0.33):($1+0.33) with "
-                           "boxxyerror lc rgb '%s', ",
-                           i, i, colour(groups[i].policy));
-  g_string_append(g, "$bars using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n");
+  g_string_append(g,
+                  ")\nplot $bars using (0):1:(0):2:($1-0.33):($1+0.33):4 with boxxyerror lc rgb "
+                  "variable, $bars using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n");
 }
 
-static void curves_figure(weir_figures *f, const comparison *c, const group *groups, size_t count) {
-  GString *g = f->script;
-  weir_figures_begin(f, 1180, 520);
-  double longest = 1e-3, lowest = 1, best = 0;
+typedef struct extent {
+  double earliest, longest; /* elapsed s */
+  double lowest, best;      /* accuracy */
+  bool apart;               /* runs last so differently long that all but one would be squeezed */
+} extent;
+
+static extent curves_data(GString *g, const comparison *c) {
+  extent e = {.earliest = INFINITY, .longest = 1e-3, .lowest = 1};
+  double shortest = INFINITY;
   for (size_t i = 0; i < c->count; i++) {
+    double last = INFINITY;
     g_string_append_printf(g, "$c%zu << EOD\nnan nan\n", i);
     for (size_t p = 0; p < c->runs[i].point_count; p++) {
       const weir_report_point *point = &c->runs[i].points[p];
-      longest = fmax(longest, point->elapsed_s);
-      lowest = fmin(lowest, point->accuracy);
-      best = fmax(best, point->accuracy);
-      g_string_append_printf(g, "%.9g %.9g\n", point->elapsed_s, 100 * point->accuracy);
+      last = point->elapsed_s;
+      if (last > 0) e.earliest = fmin(e.earliest, last);
+      e.longest = fmax(e.longest, last);
+      e.lowest = fmin(e.lowest, point->accuracy);
+      e.best = fmax(e.best, point->accuracy);
+      g_string_append_printf(g, "%.9g %.9g\n", last, 100 * point->accuracy);
     }
+    shortest = fmin(shortest, last);
     g_string_append(g, "EOD\n");
   }
-  if (lowest > best) lowest = 0, best = 1; /* no point at all */
-  lowest = fmax(lowest, best - 0.25);      /* what comes before is the same for all */
+  if (e.lowest > e.best) e.lowest = 0, e.best = 1; /* no point at all */
+  e.lowest = fmax(e.lowest, e.best - 0.25);        /* what comes before is the same for all */
+  e.apart = shortest > 0 && e.longest > 4 * shortest;
+  return e;
+}
+
+/* Is the axis of time a logarithmic one? */
+static bool curves_figure(weir_figures *f, const comparison *c, const group *groups, size_t count) {
+  GString *g = f->script;
+  weir_figures_begin(f, 1180, 520);
+  const extent e = curves_data(g, c);
   g_string_append_printf(
       g,
-      "set datafile missing 'nan'\nset xrange [0:%.9g]\n"
+      "set datafile missing 'nan'\nset xrange [%.9g:%.9g]\n%s"
       "set yrange [%.9g:%.9g]\nset rmargin %zu\nset key at graph 1.02, graph 1 left top "
       "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
       "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
-      longest, 100 * lowest, 100 * best + 1, name_columns(groups, count) + 1);
+      e.apart ? e.earliest : 0, e.longest, e.apart ? "set logscale x\n" : "", 100 * e.lowest,
+      100 * e.best + 1, name_columns(groups, count) + 1);
   if (!isnan(c->target))
     g_string_append_printf(g,
                            "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
                            "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "
-                           "0.995, first %.9g right offset 0,-0.7 tc rgb '#46525f'\n",
-                           100 * c->target, 100 * c->target, 100 * c->target, 100 * c->target);
+                           "%s first %.9g %s tc rgb '#46525f'\n",
+                           100 * c->target, 100 * c->target, 100 * c->target,
+                           e.apart ? "0.01," : "0.995,", 100 * c->target,
+                           e.apart ? "left offset 0,0.6" : "right offset 0,-0.7");
   g_string_append(g, "plot ");
   size_t alike[WEIR_COLL_COUNT + 3] = {0};
   for (size_t j = 0; j < count; j++) {
@@ -233,6 +254,7 @@ static void curves_figure(weir_figures *f, const comparison *c, const group *gro
     }
   }
   g_string_append(g, "1/0 notitle\n");
+  return e.apart;
 }
 
 static double time_of(const group *groups, size_t count, const char *policy) {
@@ -260,21 +282,23 @@ static void headline(GString *page, const comparison *c, const group *groups, si
                         : n % 2 ? fixed[n / 2]->time
                                 : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
   char text[32] = "–";
-  g_string_append(page,
-                  "<h1>Policies compared</h1><p class=\"sub\">The same training under each "
-                  "policy, judged by the time to reach the target accuracy.</p>"
-                  "<div class=\"cards\">\n");
+  g_string_append(page, "<h1>Policies compared</h1><p class=\"sub\">");
+  weir_page_escape(page, c->scenario);
+  g_string_append_printf(page,
+                         "%sThe same training under each policy, judged by the time to reach the "
+                         "target accuracy.</p><div class=\"cards\">\n",
+                         c->scenario && *c->scenario ? " · " : "");
   if (!isnan(c->target)) (void)g_snprintf(text, sizeof text, "%.2f %%", 100 * c->target);
   weir_page_card(page, text, "target accuracy", "on the test images");
   if (isnan(weir))
     (void)g_strlcpy(text, "–", sizeof text);
   else
     (void)g_snprintf(text, sizeof text, "%.1f s", weir);
-  weir_page_card(page, text, "policy weir", "mean over seeds");
-  ratio_card(page, weir, n ? fixed[0]->time : NAN, "of the best fixed policy",
+  weir_page_card(page, text, "policy weir's time", "to the target, mean over seeds");
+  ratio_card(page, weir, n ? fixed[0]->time : NAN, "the best fixed policy's time",
              n ? fixed[0]->policy : "none was run");
-  ratio_card(page, weir, median, "of the fixed policies' median", "less is better");
-  ratio_card(page, weir, time_of(groups, count, "paper"), "of policy paper", "less is better");
+  ratio_card(page, weir, median, "the fixed policies' median time", "less is better");
+  ratio_card(page, weir, time_of(groups, count, "paper"), "policy paper's time", "less is better");
   g_string_append(page, "</div>\n");
   g_free(fixed);
 }
@@ -296,7 +320,7 @@ static void run_link(GString *page, const entry *e) {
 
 static void table(GString *page, const comparison *c, const group *groups, size_t count) {
   g_string_append(page,
-                  "<section><h2>Figures</h2><p>Means over the seeds. A policy that misses the "
+                  "<section><h2>In numbers</h2><p>Means over the seeds. A policy that misses the "
                   "target with any seed counts as not reaching it.</p><table><tr>"
                   "<th>policy</th><th class=\"n\">runs</th><th class=\"n\">reached</th>"
                   "<th class=\"n\">time to target, s</th><th class=\"n\">final accuracy</th>"
@@ -337,17 +361,18 @@ weir_status weir_compare_report_write(const char *directory) {
   weir_figures drawn;
   weir_figures_init(&drawn);
   bars_figure(&drawn, groups, count);
-  curves_figure(&drawn, &c, groups, count);
+  const bool apart = curves_figure(&drawn, &c, groups, count);
   status = weir_figures_draw(&drawn);
   if (!status) {
     GString *page = g_string_new(NULL);
     weir_page_begin(page, "Weir: policies compared");
     headline(page, &c, groups, count);
-    weir_page_figure(page, "Time to the target", "Shortest first.", drawn.svg[0]);
+    weir_page_figure(page, "Time to the target", "Shortest first.", NULL, drawn.svg[0]);
     weir_page_figure(page, "Accuracy over time",
-                     "One line a run. Fixed plans have their "
-                     "collective's colour.",
-                     drawn.svg[1]);
+                     apart ? "One line a run, over the logarithm of time. Fixed plans have their "
+                             "collective's colour."
+                           : "One line a run. Fixed plans have their collective's colour.",
+                     NULL, drawn.svg[1]);
     table(page, &c, groups, count);
     weir_page_end(page);
     status = weir_page_write(page, directory);

@@ -50,6 +50,7 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
   if (root) {
     weir_report_summary *s = &data->summary;
     s->network = weir_report_text(&place, root, "network", WEIR_REQUIRED);
+    s->clock = weir_report_text(&place, root, "clock", WEIR_OPTIONAL);
     s->policy = weir_report_text(&place, root, "policy", WEIR_REQUIRED);
     s->scenario = weir_report_text(&place, root, "scenario", WEIR_OPTIONAL);
     s->workers = weir_report_number(&place, root, "workers", WEIR_REQUIRED);
@@ -182,6 +183,7 @@ weir_status weir_report_data_read(weir_report_data *data, const char *directory)
 
 void weir_report_data_free(weir_report_data *data) {
   g_free(data->summary.network);
+  g_free(data->summary.clock);
   g_free(data->summary.policy);
   g_free(data->summary.scenario);
   g_free(data->summary.phases);

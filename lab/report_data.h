@@ -48,7 +48,7 @@ typedef struct weir_report_point {
 } weir_report_point;
 
 typedef struct weir_report_summary {
-  char *network, *policy, *scenario;
+  char *network, *clock, *policy, *scenario;
   double workers, final_accuracy, elapsed_s, comm_s, compress_s, compute_s, overhead_s;
   double switches, wire_bytes, steps, seed;
   size_t digests;
@@ -80,8 +80,8 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
 
 /* Where in which file we are; the first error is kept and later ones are not looked at. */
 typedef struct weir_report_place {
-  const char *file;
-  size_t line; /* 0: the file as a whole */
+  const char *file, *directory; /* directory: set by weir_report_slurp */
+  size_t line;                  /* 0: the file as a whole */
   weir_status status;
 } weir_report_place;
 

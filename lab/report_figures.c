@@ -85,9 +85,9 @@ static void network_data(GString *g, const weir_report_data *data) {
 
 static void network_figure(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
-  weir_figures_begin(f, WEIR_FIGURE_WIDTH, 450);
+  weir_figures_begin(f, WEIR_FIGURE_WIDTH, 410);
   network_data(g, data);
-  g_string_append(g, "set multiplot layout 2,1\n");
+  g_string_append(g, "set multiplot layout 2,1\nunset key\n");
   weir_figure_step_range(g, data);
   static const struct {
     const char *label;
@@ -102,46 +102,47 @@ static void network_figure(weir_figures *f, const weir_report_data *data) {
     weir_figure_mark_phases(g, data, false, !i);
     log_range(g, data, panel[i].set, panel[i].measured);
     g_string_append_printf(g, "set ylabel '%s'\n%s", panel[i].label,
-                           i ? "set xlabel 'step'\nunset key\nset tmargin 0.6\nset bmargin 3.2\n"
-                             : "set tmargin 4.4\nset bmargin 1\nset format x ''\n"
-                               "set key at graph 1, graph 1.46 right horizontal\n");
+                           i ? "set xlabel 'step'\nset tmargin 0.6\nset bmargin 3.2\n"
+                             : "set tmargin 1.8\nset bmargin 1\nset format x ''\n");
     g_string_append_printf(g,
-                           "plot $net using 1:%d with steps lw 6 lc rgb '#aeb9c4' title 'set', "
-                           "$net using 1:%d with lines lw 1.6 lc rgb '" WEIR_FIGURE_INK
-                           "' title 'measured'\nset format x\n",
+                           "plot $net using 1:%d with steps lw 6 lc rgb '" WEIR_FIGURE_SET
+                           "', $net using 1:%d with lines lw 1.6 lc rgb '" WEIR_FIGURE_INK
+                           "'\nset format x\n",
                            panel[i].column, panel[i].column + 1);
   }
   g_string_append(g, "unset multiplot\n");
 }
 
-/* Stretches of equal plan as horizontal segments, one block a collective. */
-static void plan_data(GString *g, const weir_report_data *data) {
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
-    g_string_append_printf(g, "$run%u << EOD\n", (unsigned)c);
-    g_string_append(g, "nan nan nan\n"); /* a block may not be empty */
-    const weir_report_step *from = NULL;
-    for (size_t i = 0; i <= data->step_count; i++) {
-      const weir_report_step *s = i < data->step_count ? &data->steps[i] : NULL;
-      if (s && !weir_figure_committed(s)) continue;
-      const bool same = s && from && s->cr == from->cr && s->collective == from->collective;
-      if (same) continue;
-      if (from && from->collective == c)
-        g_string_append_printf(g, "%.9g %.9g %.9g\n", from->step, from->cr,
-                               s ? s->step : weir_figure_last_step(data)->step + 1);
-      from = s;
-    }
-    g_string_append_printf(g, "EOD\n$try%u << EOD\nnan nan\n", (unsigned)c);
-    for (size_t i = 0; i < data->step_count; i++)
-      if (!weir_figure_committed(&data->steps[i]) && data->steps[i].collective == c)
-        g_string_append_printf(g, "%.9g %.9g\n", data->steps[i].step, data->steps[i].cr);
-    g_string_append(g, "EOD\n");
+/* Stretches of equal plan as horizontal segments: begin, ratio, end, colour, the collective's row;
+ * and the steps of trials. */
+static void plan_data(GString *g, const weir_report_data *data, const int row[WEIR_COLL_COUNT]) {
+  g_string_append(g, "$run << EOD\nnan nan nan nan nan\n"); /* a block may not be empty */
+  const weir_report_step *from = NULL;
+  for (size_t i = 0; i <= data->step_count; i++) {
+    const weir_report_step *s = i < data->step_count ? &data->steps[i] : NULL;
+    if (s && !weir_figure_committed(s)) continue;
+    const bool same = s && from && s->cr == from->cr && s->collective == from->collective;
+    if (same) continue;
+    if (from)
+      g_string_append_printf(g, "%.9g %.9g %.9g %u %d\n", from->step, from->cr,
+                             s ? s->step : weir_figure_last_step(data)->step + 1,
+                             weir_figure_colour(from->collective), row[from->collective]);
+    from = s;
   }
+  g_string_append(g, "EOD\n$try << EOD\nnan nan nan\n");
+  for (size_t i = 0; i < data->step_count; i++)
+    if (!weir_figure_committed(&data->steps[i]))
+      g_string_append_printf(g, "%.9g %.9g %u\n", data->steps[i].step, data->steps[i].cr,
+                             weir_figure_colour(data->steps[i].collective));
+  g_string_append(g, "EOD\n");
 }
 
 static void plan_figure(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
+  int row[WEIR_COLL_COUNT];
+  const unsigned rows = weir_figures_rows(data, row);
   weir_figures_begin(f, WEIR_FIGURE_WIDTH, 430);
-  plan_data(g, data);
+  plan_data(g, data, row);
   const double lowest = weir_figure_lowest_ratio(data);
   g_string_append(g, "set datafile missing 'nan'\nset multiplot\nunset key\n");
   weir_figure_step_range(g, data);
@@ -149,32 +150,22 @@ static void plan_figure(weir_figures *f, const weir_report_data *data) {
   g_string_append_printf(g,
                          "set size 1,0.6\nset origin 0,0.4\nset tmargin 1\nset bmargin 0.8\n"
                          "set logscale y\nset yrange [%.9g:1.6]\nset format x ''\n"
-                         "set ylabel 'compression ratio'\nplot ",
+                         "set ylabel 'compression ratio'\n"
+                         "plot $try using 1:2:3 with points pt 6 ps 0.7 lc rgb variable, "
+                         "$run using 1:2:($3-$1):(0):4 with vectors nohead lw 5 lc rgb variable\n",
                          lowest / 1.6);
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g,
-                           "$try%u using 1:2 with points pt 6 ps 0.7 lc rgb '%s', "
-                           "$run%u using 1:2:($3-$1):(0) with vectors nohead lw 5 lc rgb '%s'%s",
-                           (unsigned)c, weir_report_colour[c], (unsigned)c, weir_report_colour[c],
-                           c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
   g_string_append(g,
                   "set size 1,0.4\nset origin 0,0\nset tmargin 0.4\nset bmargin 3.2\n"
                   "unset logscale y\nset format x\nset xlabel 'step'\nunset ylabel\n");
-  int row[WEIR_COLL_COUNT];
-  weir_figures_set_rows(f, row, weir_figures_rows(data, row));
-  g_string_append(g, "plot ");
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g,
-                           "$run%u using 1:(%d):($3-$1):(0) with vectors nohead lw 9 lc rgb "
-                           "'%s'%s",
-                           (unsigned)c, row[c], weir_report_colour[c],
-                           c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
-  g_string_append(g, "unset multiplot\n");
+  weir_figures_set_rows(f, row, rows);
+  g_string_append(g,
+                  "plot $run using 1:5:($3-$1):(0):4 with vectors nohead lw 9 lc rgb variable\n"
+                  "unset multiplot\n");
 }
 
 static void step_time_figure(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
-  weir_figures_begin(f, WEIR_FIGURE_WIDTH, 340);
+  weir_figures_begin(f, WEIR_FIGURE_WIDTH, 310);
   size_t count = 0;
   bin *bins = make_bins(data, &count);
   g_string_append(g, "$time << EOD\n");
@@ -189,15 +180,17 @@ static void step_time_figure(weir_figures *f, const weir_report_data *data) {
   weir_figure_step_range(g, data);
   weir_figure_mark_phases(g, data, false, false);
   g_string_append_printf(g,
-                         "set yrange [0:%.9g]\nset key maxrows 1 width 1\nset xlabel 'step'\nset "
-                         "ylabel 'ms per step'\n"
-                         "set style fill solid 1 noborder\n"
-                         "plot $time using 1:5 with fillsteps lc rgb '#8d7bb5' title "
-                         "'overhead and trials', "
-                         "'' using 1:4 with fillsteps lc rgb '#d9868b' title 'communicate', "
-                         "'' using 1:3 with fillsteps lc rgb '#e3bf5a' title 'compress', "
-                         "'' using 1:2 with fillsteps lc rgb '#a9b8c8' title 'compute', "
-                         "'' using 1:6 with steps lw 1 lc rgb '#3b1d20' title 'predicted'\n",
+                         "set yrange [0:%.9g]\nunset key\nset tmargin 1\nset xlabel 'step'\n"
+                         "set ylabel 'ms per step'\nset style fill solid 1 noborder\n"
+                         "plot $time using 1:5 with fillsteps lc rgb '" WEIR_FIGURE_OVERHEAD
+                         "', "
+                         "'' using 1:4 with fillsteps lc rgb '" WEIR_FIGURE_COMMUNICATE
+                         "', "
+                         "'' using 1:3 with fillsteps lc rgb '" WEIR_FIGURE_COMPRESS
+                         "', "
+                         "'' using 1:2 with fillsteps lc rgb '" WEIR_FIGURE_COMPUTE
+                         "', "
+                         "'' using 1:6 with steps lw 1 lc rgb '" WEIR_FIGURE_PREDICTED "'\n",
                          step_time_top(bins, count));
   g_free(bins);
 }

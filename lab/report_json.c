@@ -14,9 +14,9 @@ void weir_report_refuse(weir_report_place *place, const char *format, ...) {
   va_start(args, format);
   char *message = g_strdup_vprintf(format, args);
   va_end(args);
-  place->status = place->line
-                      ? weir_fail(WEIR_E_PARSE, "%s:%zu: %s", place->file, place->line, message)
-                      : weir_fail(WEIR_E_PARSE, "%s: %s", place->file, message);
+  g_autofree char *path = g_build_filename(place->directory, place->file, NULL);
+  place->status = place->line ? weir_fail(WEIR_E_PARSE, "%s:%zu: %s", path, place->line, message)
+                              : weir_fail(WEIR_E_PARSE, "%s: %s", path, message);
   g_free(message);
 }
 
@@ -24,6 +24,7 @@ char *weir_report_slurp(weir_report_place *place, const char *directory, size_t 
   char *path = g_build_filename(directory, place->file, NULL), *text = NULL;
   GError *error = NULL;
   GStatBuf info;
+  place->directory = directory;
   if (g_stat(path, &info) == 0 && info.st_size > most_bytes)
     place->status = weir_fail(WEIR_E_IO, "%s: larger than 512 MiB", path);
   else if (!g_file_get_contents(path, &text, bytes, &error)) {

@@ -1,6 +1,8 @@
 /* The gnuplot scripts of a run's figures: what came of it (densities, accuracy, bytes), and the
  * axes and marks that all figures share. */
 #include <math.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "lab/report_figures.h"
 #include "lab/report_plot.h"
@@ -20,9 +22,13 @@ double weir_figure_lowest_ratio(const weir_report_data *data) {
   return lowest;
 }
 
+/* Where the axis of steps ends. */
+static double end_of_steps(const weir_report_data *data) {
+  return fmax(weir_figure_last_step(data)->step, data->steps[0].step) + 1;
+}
+
 void weir_figure_step_range(GString *g, const weir_report_data *data) {
-  g_string_append_printf(g, "set xrange [%.9g:%.9g]\n", data->steps[0].step,
-                         fmax(weir_figure_last_step(data)->step, data->steps[0].step) + 1);
+  g_string_append_printf(g, "set xrange [%.9g:%.9g]\n", data->steps[0].step, end_of_steps(data));
 }
 
 void weir_figure_time_range(GString *g, const weir_report_data *data) {
@@ -30,15 +36,37 @@ void weir_figure_time_range(GString *g, const weir_report_data *data) {
                          fmax(weir_figure_last_step(data)->elapsed_s, 1e-3));
 }
 
+unsigned weir_figure_colour(uint32_t collective) {
+  return (unsigned)strtoul(weir_report_colour[collective] + 1, NULL, 16);
+}
+
+/* Names a phase's network above where it begins, unless that would run into the next one's name. */
+static void label_phase(GString *g, const weir_report_phase *phase, double begin, double next,
+                        double range) {
+  enum { CHARACTER = 7, AXES = 130 }; /* pixels, rather too many */
+  char text[64];
+  (void)g_snprintf(text, sizeof text, "%.3g ms, %.3g Gbit/s", phase->set_latency_ms,
+                   phase->set_bandwidth_gbps);
+  if ((next - begin) / range * (WEIR_FIGURE_WIDTH - AXES) < (double)(CHARACTER * strlen(text)))
+    return;
+  g_string_append_printf(g,
+                         "set label '%s' at first %.9g, graph 1.08 offset 0.3,0 tc rgb "
+                         "'#46525f'\n",
+                         text, begin);
+}
+
 /* Dashed lines where a phase begins; by step or by elapsed time. */
 void weir_figure_mark_phases(GString *g, const weir_report_data *data, bool by_time,
                              bool labelled) {
   const weir_report_summary *s = &data->summary;
   if (s->phase_count > PHASES_MOST) return;
-  size_t at = 0;
-  for (size_t p = 0; p < s->phase_count; p++) {
+  const double end = end_of_steps(data);
+  size_t at = 0, next = 0;
+  for (size_t p = 0; p < s->phase_count && next < data->step_count; p++, at = next) {
     while (at < data->step_count && data->steps[at].epoch < s->phases[p].first_epoch) at++;
     if (at == data->step_count) break;
+    for (next = at; next < data->step_count; next++)
+      if (p + 1 < s->phase_count && data->steps[next].epoch >= s->phases[p + 1].first_epoch) break;
     const double x = by_time ? data->steps[at].elapsed_s : data->steps[at].step;
     if (p)
       g_string_append_printf(g,
@@ -46,10 +74,8 @@ void weir_figure_mark_phases(GString *g, const weir_report_data *data, bool by_t
                              "dt (6,5) lw 0.9 lc rgb '#7b8794' back\n",
                              x, x);
     if (labelled)
-      g_string_append_printf(g,
-                             "set label '%.3g ms, %.3g Gbit/s' at first %.9g, graph 1.08 offset "
-                             "0.3,0 tc rgb '#46525f'\n",
-                             s->phases[p].set_latency_ms, s->phases[p].set_bandwidth_gbps, x);
+      label_phase(g, &s->phases[p], x, next < data->step_count ? data->steps[next].step : end,
+                  end - data->steps[0].step);
   }
 }
 
@@ -67,20 +93,21 @@ static void density_data(GString *g, const weir_report_data *data) {
     total++;
   }
   if (!(total > 0)) total = 1;
-  g_string_append(g, "$cr << EOD\n");
-  for (int b = 0; b < CR_BINS; b++) {
+  g_string_append(g, "$cr << EOD\nnan nan nan\n");
+  for (int b = 0; b < CR_BINS; b++) { /* bars from the ground, the highest first */
     double sum = 0;
-    g_string_append_printf(g, "%.9g", b / 10.0 - 5);
-    for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-      g_string_append_printf(g, " %.9g", sum += 100 * share[b][c] / total);
-    g_string_append(g, "\n");
+    for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) sum += 100 * share[b][c] / total;
+    for (uint32_t c = WEIR_COLL_COUNT; c-- > 0; sum -= 100 * share[b][c] / total)
+      if (share[b][c] > 0)
+        g_string_append_printf(g, "%.9g %.9g %u\n", b / 10.0 - 5, sum, weir_figure_colour(c));
   }
   g_string_append(g, "EOD\n$coll << EOD\n");
   int row[WEIR_COLL_COUNT];
   (void)weir_figures_rows(data, row);
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) /* out of sight: those without a row */
-    g_string_append_printf(g, "%d %.9g \"%.0f %%\"\n", row[c], 100 * all[c] / total,
-                           100 * all[c] / total);
+  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
+    if (row[c] >= 0)
+      g_string_append_printf(g, "%d %.9g \"%.0f %%\" %u\n", row[c], 100 * all[c] / total,
+                             100 * all[c] / total, weir_figure_colour(c));
   g_string_append(g, "EOD\n");
 }
 
@@ -88,31 +115,26 @@ void weir_figure_density(weir_figures *f, const weir_report_data *data) {
   GString *g = f->script;
   weir_figures_begin(f, WEIR_FIGURE_WIDTH, 320);
   density_data(g, data);
+  g_string_append(g, "set datafile missing 'nan'\n");
   const double lowest = weir_figure_lowest_ratio(data);
   g_string_append_printf(g,
                          "set multiplot layout 1,2\nunset key\nset style fill solid 1 noborder\n"
                          "set tmargin 1\nset bmargin 3.4\n"
-                         "set boxwidth 0.09\nset xrange [%.9g:0.15]\nset yrange [0:105]\n"
+                         "set xrange [%.9g:0.15]\nset yrange [0:105]\n"
                          "set xtics ('0.00001' -5, '0.0001' -4, '0.001' -3, '0.01' -2, '0.1' -1,"
                          " '1 (dense)' 0)\n"
-                         "set xlabel 'compression ratio'\nset ylabel '%% of steps'\nplot ",
+                         "set xlabel 'compression ratio'\nset ylabel '%% of steps'\n"
+                         "plot $cr using 1:2:(0.09):3 with boxes lc rgb variable\n",
                          fmax(log10(lowest), -5) - 0.15);
-  for (uint32_t c = WEIR_COLL_COUNT; c-- > 0;)
-    g_string_append_printf(g, "$cr using 1:%u with boxes lc rgb '%s'%s", (unsigned)c + 2,
-                           weir_report_colour[c], c ? ", " : "\n");
   g_string_append(g,
                   "set xrange [0:112]\nset xtics autofreq\nset xtics 20\n"
                   "set xlabel '% of steps'\nunset ylabel\nunset grid\nset grid xtics lc rgb "
                   "'#e6eaee' lt 1 lw 0.8\n");
   int row[WEIR_COLL_COUNT];
   weir_figures_set_rows(f, row, weir_figures_rows(data, row));
-  g_string_append(g, "plot ");
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g,
-                           "$coll every ::%u::%u using (0):1:(0):2:($1-0.32):($1+0.32) with "
-                           "boxxyerror lc rgb '%s', ",
-                           (unsigned)c, (unsigned)c, weir_report_colour[c]);
   g_string_append(g,
+                  "plot $coll using (0):1:(0):2:($1-0.32):($1+0.32):4 with boxxyerror lc rgb "
+                  "variable, "
                   "$coll using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n"
                   "unset multiplot\n");
 }
@@ -171,7 +193,7 @@ void weir_figure_bytes(weir_figures *f, const weir_report_data *data) {
     high = fmax(high, mb);
     if (i % each == 0 || i + 1 == data->step_count)
       g_string_append_printf(g, "%.9g %.9g %.9g %.9g %u\n", s->elapsed_s, sum, s->step,
-                             mb > 0 ? mb : NAN, (unsigned)s->collective);
+                             mb > 0 ? mb : NAN, weir_figure_colour(s->collective));
   }
   if (!(high > 0)) low = high = 1;
   g_string_append(g,
@@ -189,13 +211,8 @@ void weir_figure_bytes(weir_figures *f, const weir_report_data *data) {
   weir_figure_mark_phases(g, data, false, false);
   g_string_append_printf(g,
                          "set logscale y\nset yrange [%.9g:%.9g]\nset xlabel 'step'\n"
-                         "set ylabel 'MB a step'\nplot ",
+                         "set ylabel 'MB a step'\n"
+                         "plot $sent using 3:4:5 with points pt 7 ps 0.3 lc rgb variable\n"
+                         "unset multiplot\n",
                          low / 2, high * 2);
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    g_string_append_printf(g,
-                           "$sent using 3:($5==%u ? $4 : NaN) with points pt 7 ps 0.3 lc rgb "
-                           "'%s'%s",
-                           (unsigned)c, weir_report_colour[c],
-                           c + 1 < WEIR_COLL_COUNT ? ", " : "\n");
-  g_string_append(g, "unset multiplot\n");
 }

@@ -28,16 +28,15 @@ static const char style[] =
     "section{background:#fff;border:1px solid #dfe4ea;border-radius:8px;padding:16px 18px 12px;"
     "margin:0 0 16px;overflow-x:auto}\n"
     "section>p{margin:0 0 8px;color:#566372}\n"
-    "svg{display:block;width:100%;min-width:680px;height:auto}\n"
+    "svg{display:block;width:100%;min-width:860px;height:auto}\n" /* so that 13 px stay legible */
     "svg text{font-family:inherit}\n"
     "table{border-collapse:collapse;width:100%;font-size:13.5px}\n"
     "th{text-align:left;color:#566372;font-weight:600;border-bottom:1px solid #c9d1da;"
     "padding:5px 8px;vertical-align:bottom}\n"
     "td{padding:5px 8px;border-bottom:1px solid #edf0f3;vertical-align:top}\n"
     "th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-    "td.why{color:#3c4957;min-width:200px}\n"
     "tr.kept td{color:#667381}\n"
-    "tr.more>td{padding:0 8px 6px;border-bottom:1px solid #d5dce3}\n"
+    "tr.more>td{padding:0 8px 6px;border-bottom:1px solid #d5dce3;color:#566372}\n"
     "tr.head>td{border-bottom:0;padding-top:8px}\n"
     "details{color:#566372}summary{cursor:pointer;font-size:13px}\n"
     "details table{width:auto;margin:4px 0 6px 14px}\n"
@@ -53,8 +52,8 @@ static const char style[] =
     "@media(prefers-color-scheme:dark){\n"
     "body{background:#14181d;color:#e3e8ed}\n"
     ".card,section{background:#1d232a;border-color:#333c46}\n"
-    ".card i,.plan,td.why,.legend{color:#d3dae1}\n"
-    ".sub,.card small,section>p,th,details,tr.kept td{color:#a3afbb}\n"
+    ".card i,.plan,.legend{color:#d3dae1}\n"
+    ".sub,.card small,section>p,th,details,tr.kept td,tr.more>td{color:#a3afbb}\n"
     "th{border-color:#46525f}td,tr.more>td{border-color:#2b333c}\n"
     "svg,.dot{filter:invert(1) hue-rotate(180deg)}\n"
     "mark{background:#23423a;color:#9fd8bd}a{color:#8fb9e4}.bad{color:#f08a8f}.good{color:#86cfa9}"
@@ -107,20 +106,20 @@ static void drawing(GString *page, const char *heading, const char *note, const 
   g_string_append(page, svg + before);
 }
 
-void weir_page_figure(GString *page, const char *heading, const char *note, const char *svg) {
-  g_string_append_printf(page, "<section><h2>%s</h2><p>%s</p>\n", heading, note);
-  drawing(page, heading, note, svg);
-  g_string_append(page, "\n</section>\n");
+void weir_page_legend(GString *page, const char *introduction, const weir_page_key *keys) {
+  g_string_append_printf(page, "<div class=\"legend\">%s", introduction);
+  for (; keys->meaning; keys++)
+    g_string_append_printf(page, "<span><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
+                           keys->colour, keys->meaning);
+  g_string_append(page, "</div>\n");
 }
 
-void weir_page_legend(GString *page, const int row[WEIR_COLL_COUNT]) {
-  g_string_append(page, "<div class=\"legend\">Collectives:");
-  for (unsigned c = 0; c < WEIR_COLL_COUNT; c++) {
-    if (row[c] < 0) continue;
-    g_string_append_printf(page, "<span><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
-                           weir_report_colour[c], weir_collective_name(c));
-  }
-  g_string_append(page, "</div>\n");
+void weir_page_figure(GString *page, const char *heading, const char *note,
+                      const weir_page_key *keys, const char *svg) {
+  g_string_append_printf(page, "<section><h2>%s</h2><p>%s</p>\n", heading, note);
+  if (keys) weir_page_legend(page, "", keys);
+  drawing(page, heading, note, svg);
+  g_string_append(page, "\n</section>\n");
 }
 
 void weir_page_plan(GString *page, const char *plan, unsigned collective) {

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "lab/report.h"
 
 /* Dense blue, all-gather orange, all-reduce of top-k green; ring dark, tree light. */
 const char *const weir_report_colour[WEIR_COLL_COUNT] = {
@@ -71,8 +72,10 @@ static weir_status failed(const char *folder, const char *what) {
   /* Warnings come first, what stopped it last. */
   g_strchomp(text);
   const char *last = strrchr(text, '\n');
-  const weir_status status =
-      weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what, last ? last + 1 : text);
+  const weir_status status = weir_fail(WEIR_E_IO, "gnuplot %s: %.300s", what,
+                                       last    ? last + 1
+                                       : *text ? text
+                                               : "it did not say why");
   g_free(text);
   g_free(path);
   return status;
@@ -104,6 +107,14 @@ static weir_status wait_for(GPid child, double time_out_s, const char *folder) {
   return failed(folder, "failed");
 }
 
+weir_status weir_report_possible(void) {
+  g_autofree char *path = g_find_program_in_path("gnuplot");
+  return path ? WEIR_OK
+              : weir_fail(WEIR_E_UNSUPPORTED,
+                          "gnuplot is not installed; the report's figures need it (Debian package "
+                          "gnuplot-nox)");
+}
+
 static weir_status run(const weir_figures *figures, char *folder) {
   char *script = g_build_filename(folder, "script", NULL);
   char *arguments[] = {(char *)"gnuplot", (char *)"-d", (char *)"script", NULL};
@@ -113,11 +124,7 @@ static weir_status run(const weir_figures *figures, char *folder) {
   if (!g_file_set_contents(script, figures->script->str, (gssize)figures->script->len, &error) ||
       !g_spawn_async(NULL, arguments, NULL, G_SPAWN_SEARCH_PATH | G_SPAWN_DO_NOT_REAP_CHILD, enter,
                      folder, &child, &error)) {
-    status = g_error_matches(error, G_SPAWN_ERROR, G_SPAWN_ERROR_NOENT)
-                 ? weir_fail(WEIR_E_UNSUPPORTED,
-                             "gnuplot is not installed; the report's figures need it (Debian "
-                             "package gnuplot-nox)")
-                 : weir_fail(WEIR_E_IO, "%s", error->message);
+    status = weir_fail(WEIR_E_IO, "%s", error->message);
     g_error_free(error);
   }
   g_free(script);
@@ -177,6 +184,7 @@ static void clear(const char *folder, int figures) {
 
 weir_status weir_figures_draw(weir_figures *figures) {
   GError *error = NULL;
+  if (weir_report_possible()) return WEIR_E_UNSUPPORTED;
   char *folder = g_dir_make_tmp("weir-report-XXXXXX", &error);
   if (!folder) {
     const weir_status status = weir_fail(WEIR_E_IO, "no temporary folder: %s", error->message);

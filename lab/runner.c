@@ -239,13 +239,18 @@ static weir_status choose_network(weir_run *run) {
       run->network = WEIR_NETWORK_TC;
       return WEIR_OK;
     }
-    if (run->network == WEIR_NETWORK_TC) return status;
+    if (run->network == WEIR_NETWORK_TC) {
+      char *lacks = g_strdup(weir_last_error());
+      status = weir_fail(status, "network tc cannot be had: %s", lacks);
+      g_free(lacks);
+      return status;
+    }
     said = g_strdup_printf("tc: %s", weir_last_error());
   }
   if (weir_uml_available(run->clock, why)) {
     run->network = WEIR_NETWORK_UML;
   } else if (run->network == WEIR_NETWORK_UML) {
-    return weir_fail(WEIR_E_UNSUPPORTED, "uml: %s", why);
+    return weir_fail(WEIR_E_UNSUPPORTED, "network uml cannot be had: %s", why);
   } else {
     char *more = g_strdup_printf("%s; uml: %s", said, why);
     g_free(said);
@@ -291,13 +296,26 @@ weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
   return weir_run_write_as(run, &run->scenario, log, weights_sha256);
 }
 
+weir_status weir_run_report(const weir_run *run) {
+  const weir_status status = weir_report_write(run->out);
+  if (!status) return WEIR_OK;
+  char *why = g_strdup(weir_last_error());
+  (void)weir_fail(status,
+                  "the training is done and its files are in %s, but there is no report: %s; `weir "
+                  "report %s` draws it",
+                  run->out, why, run->out);
+  g_free(why);
+  return status;
+}
+
 weir_status weir_run_open(weir_run *run) { return weir_out_open(run->out); }
 
 weir_status weir_run_execute(weir_run *run) {
   weir_progress_begin(&run->progress,
                       run->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
                       &run->scenario, weir_worker_steps_per_epoch(&run->scenario, &run->data));
-  weir_status status = choose_network(run);
+  weir_status status = run->options.inside_uml ? WEIR_OK : weir_report_possible();
+  if (!status) status = choose_network(run);
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
@@ -306,7 +324,9 @@ weir_status weir_run_execute(weir_run *run) {
   else
     status = weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
   weir_progress_end(&run->progress);
-  if (!status && !run->options.inside_uml) status = weir_report_write(run->out);
-  if (status) weir_out_discard(run->out);
-  return status;
+  if (status) {
+    weir_out_discard(run->out);
+    return status;
+  }
+  return run->options.inside_uml ? WEIR_OK : weir_run_report(run);
 }

@@ -43,6 +43,8 @@ weir_status weir_run_tc_probe(void);
 /* After the crew has trained to the end: the files. */
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
                            const char (*weights_sha256)[65]);
+/* The report of files that were written; should it fail, they stay. */
+weir_status weir_run_report(const weir_run *run);
 /* The same under another description of the scenario. */
 weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario,
                               const weir_steplog *log, const char (*weights_sha256)[65]);

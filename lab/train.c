@@ -58,6 +58,7 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
     train->weights_sha256 = calloc(ranks, sizeof *train->weights_sha256);
     if (!train->weights_sha256) status = weir_fail(WEIR_E_NOMEM, "no memory for %u digests", ranks);
   }
+  if (!status && !train->launch.rank) status = weir_report_possible();
   if (!status && !train->launch.rank) status = weir_out_check(train->run->out);
   if (!status && !train->launch.rank) status = weir_run_open(train->run);
   if (status) {
@@ -71,12 +72,6 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
 int weir_train_rank(const weir_train *train) { return train->launch.rank; }
 const char *weir_train_transport(const weir_train *train) { return train->session.transport; }
 const char *weir_train_weights_sha256(const weir_train *train) { return train->weights_sha256[0]; }
-
-static weir_status write_files(weir_train *train) {
-  weir_status status = weir_run_write_as(train->run, &train->written, &train->log,
-                                         (const char(*)[65])train->weights_sha256);
-  return status ? status : weir_report_write(train->run->out);
-}
 
 weir_status weir_train_execute(weir_train *train) {
   weir_run *run = train->run;
@@ -100,9 +95,14 @@ weir_status weir_train_execute(weir_train *train) {
   weir_status status = weir_worker_run(&config);
   if (train->launch.rank) return status;
   weir_progress_end(&run->progress);
-  if (!status) status = write_files(train);
-  if (status) weir_out_discard(run->out);
-  return status;
+  if (!status)
+    status = weir_run_write_as(run, &train->written, &train->log,
+                               (const char(*)[65])train->weights_sha256);
+  if (status) {
+    weir_out_discard(run->out);
+    return status;
+  }
+  return weir_run_report(run);
 }
 
 void weir_train_free(weir_train *train) {

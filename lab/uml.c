@@ -222,14 +222,16 @@ close_all:
   return status;
 }
 
-/* The last thing the kernel said, for the error message. */
+/* Why the kernel panicked, else the last thing it said, for the error message. */
 static void kernel_said(const machine *m, char text[160]) {
   char path[300], line[512];
   (void)snprintf(path, sizeof path, "%s/kernel.log", m->folder.path);
   (void)snprintf(text, 160, "nothing");
   FILE *file = fopen(path, "re");
-  while (file && fgets(line, sizeof line, file)) {
+  bool panicked = false; /* what follows is a trace of its stack */
+  while (file && !panicked && fgets(line, sizeof line, file)) {
     line[strcspn(line, "\r\n")] = 0;
+    panicked = strstr(line, "Kernel panic") != NULL;
     if (strspn(line, " \t") != strlen(line) && !strstr(line, "System halted"))
       (void)snprintf(text, 160, "%.159s", line);
   }
@@ -284,7 +286,7 @@ static weir_status verdict(const machine *m, bool timed_out, double timeout_s, i
   const int code = weir_uml_read_exit(&m->folder);
   if (interrupted) {
     *exit_code = 128 + (int)interrupted;
-    return weir_fail(WEIR_E_STATE, "ended by signal %d", (int)interrupted);
+    return weir_fail(WEIR_E_STATE, "interrupted");
   }
   if (code >= 0) {
     *exit_code = code;
@@ -294,8 +296,8 @@ static weir_status verdict(const machine *m, bool timed_out, double timeout_s, i
   if (timed_out)
     return weir_fail(WEIR_E_TIMEOUT, "User-Mode Linux was ended after %.0f s; its kernel said: %s",
                      timeout_s, said);
-  return weir_fail(WEIR_E_IO,
-                   "User-Mode Linux ended without running the command; its kernel said: %s", said);
+  return weir_fail(WEIR_E_IO, "User-Mode Linux ended before the command did; its kernel said: %s",
+                   said);
 }
 
 weir_status weir_uml_run(const weir_uml_config *config, int *exit_code) {

@@ -235,7 +235,11 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
     return weir_fail(WEIR_E_INVALID, "local address \"%s\" is not an IPv4 address", bind_address);
   if (self->base.rank == 0 && bind_address) zero.sin_addr = own.sin_addr;
   if (self->base.size > 1 && !self->secret && !on_loopback(&zero))
-    return weir_fail(WEIR_E_INVALID, "a group that meets at %s needs a secret", where);
+    return weir_fail(WEIR_E_INVALID,
+                     "a group that meets at %s needs a secret: set WEIR_SECRET or WEIR_SECRET_FILE "
+                     "on all ranks, "
+                     "or meet on the loopback",
+                     where);
   if (self->base.size == 1) {
     tcp_set_peer(&self->peer[0], zero.sin_addr, 0, 0);
     return WEIR_OK;

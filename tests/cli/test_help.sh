@@ -33,7 +33,7 @@ for leaf in "${leaves[@]}"; do
   [[ -z $long ]] || fail "$leaf --help has a line of more than 100 columns: $long"
   grep -q "^  weir $leaf \[OPTIONS\]" "$work/help" || fail "$leaf --help does not say its usage"
   grep -q '^Exit codes: 0' "$work/help" || fail "$leaf --help does not tell the exit codes"
-  grep -q -- '--json' "$work/help" || [[ $leaf == train || $leaf == report ]] ||
+  grep -q -- '--json' "$work/help" || [[ $leaf == report ]] ||
     fail "$leaf has no --json"
   "$weir" help "${words[@]}" | cmp -s - "$work/help" || fail "weir help $leaf says something else"
   "$weir" "${words[@]}" -h | cmp -s - "$work/help" || fail "$leaf -h says something else"
@@ -42,6 +42,22 @@ for leaf in "${leaves[@]}"; do
   grep -q "^weir $leaf: .*--no-such-option.*weir $leaf --help" "$work/errors" ||
     fail "$leaf --no-such-option: $(cat "$work/errors")"
 done
+
+# What is none of them, and no word at all: 2, and where the list is or the list.
+for menu in "" plan bench; do
+  name="weir${menu:+ $menu}"
+  # shellcheck disable=SC2086
+  "$weir" $menu frobnicate >"$work/out" 2>"$work/errors"
+  [[ $? -eq 2 && ! -s $work/out ]] || fail "$name frobnicate: not 2, or a result"
+  grep -q "^$name: unknown .*'frobnicate'; \`$name --help\` lists them$" "$work/errors" ||
+    fail "$name frobnicate: $(cat "$work/errors")"
+  # shellcheck disable=SC2086
+  "$weir" $menu >"$work/out" 2>"$work/errors"
+  [[ $? -eq 2 && ! -s $work/out ]] || fail "$name alone: not 2, or a result"
+  # shellcheck disable=SC2086
+  "$weir" $menu --help | cmp -s - "$work/errors" || fail "$name alone does not list what there is"
+done
+"$weir" help | cmp -s - <("$weir" --help) || fail "weir help is not weir --help"
 
 # A codec's line names what it goes with, by family where it goes with all of one.
 "$weir" run --help >"$work/help"

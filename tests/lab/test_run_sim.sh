@@ -36,6 +36,11 @@ for file in summary.json steps.csv decisions.jsonl report.html; do
 done
 [ "$(ls -A out | wc -l)" -eq 4 ] || fail "more than the four files: $(ls -A out)"
 cmp -s printed.json out/summary.json || fail "--json is not summary.json"
+# In words: 3 workers, 60 steps, and the accuracy of the file.
+"$weir" run quick.ini --network sim --policy none:1:dense-ring --out words >words.txt 2>/dev/null || fail "exit $?"
+accuracy=$(awk -F'[:,]' '/final_accuracy/ {printf "%.2f", 100 * $2}' words/summary.json)
+grep -q "^network sim, policy fixed:none:1:dense-ring, 3 workers: accuracy $accuracy %" words.txt &&
+  grep -q "^60 steps, 0 changes of plan, .*weights are alike" words.txt || fail "$(cat words.txt)"
 digests=$(grep -Eo '"[0-9a-f]{64}"' out/summary.json)
 [ "$(echo "$digests" | wc -l)" -eq 3 ] || fail "not one digest a rank"
 [ "$(echo "$digests" | sort -u | wc -l)" -eq 1 ] || fail "the weights differ"
@@ -91,6 +96,23 @@ echo keep >crash/mine.txt
 "$weir" run quick.ini --network sim --out crash || fail "the run after a crash"
 [ "$(ls -A crash | wc -l)" -eq 5 ] || fail "left over: $(ls -A crash)"
 [ "$(cat crash/mine.txt)" = keep ] || fail "a stranger's file was touched"
+
+# Without gnuplot nothing is begun; with one that fails what was trained is kept, and drawn later.
+mkdir none broken
+printf '#!/bin/sh\nexit 1\n' >broken/gnuplot
+chmod +x broken/gnuplot
+PATH=$work/none "$weir" run quick.ini --network sim --out undrawn 2>stderr
+[ $? -eq 1 ] && grep -q "gnuplot is not installed" stderr || fail "without gnuplot: $(cat stderr)"
+grep -q epoch stderr && fail "without gnuplot: trained all the same"
+PATH=$work/broken:$PATH "$weir" run quick.ini --network sim --out undrawn 2>stderr
+[ $? -eq 1 ] && grep -q "there is no report.*weir report .*undrawn" stderr ||
+  fail "with a broken gnuplot: $(tail -1 stderr)"
+[ "$(ls undrawn)" = "decisions.jsonl
+steps.csv
+summary.json" ] || fail "with a broken gnuplot: $(ls undrawn)"
+"$weir" report undrawn >report.path && [ -s "$(cat report.path)" ] || fail "the report, later"
+"$weir" report none 2>stderr
+[ $? -eq 2 ] && grep -q "none: neither.*expected a folder" stderr || fail "report: $(cat stderr)"
 
 # Interrupted: exit 1, no results, no process.
 "$weir" run long.ini --network sim --out stopped 2>stderr &

@@ -17,7 +17,7 @@ train() { # NAME TRANSPORT POLICY [mpirun's options...]
 for policy in fixed:star:0.01:art-tree fixed:none:1:dense-ring; do
   due=$(expected "$policy") || exit 1
   train mpi auto "$policy" || fail "mpirun, $policy"
-  grep -q '^transport mpi;' "$folder/mpi.log" || fail "mpirun does not lead to transport mpi"
+  grep -q '^network mpi,' "$folder/mpi.log" || fail "mpirun does not lead to transport mpi"
   [[ $(digest "$folder/mpi") == "$due" ]] || fail "mpi: other weights under $policy"
   train tcp tcp "$policy" || fail "mpirun over TCP, $policy"
   [[ $(digest "$folder/tcp") == "$due" ]] || fail "tcp: other weights under $policy"

@@ -10,16 +10,10 @@
 #include "device.h"
 #include "engine/device.h"
 #include "group.h"
+#include "script.h"
 
 #define TENSORS 6
 #define STEPS_MAX 40
-
-typedef struct step_script {
-  uint32_t action;
-  weir_plan plan;
-  weir_plan_group table[TENSORS];
-  int poisoned; /* a rank whose gradient holds NaN; -1: none */
-} step_script;
 
 typedef struct course {
   test_device device;
@@ -27,7 +21,7 @@ typedef struct course {
   bool apart; /* tensors do not follow one another in memory */
   bool blind; /* nobody looks at residuals */
   int harmed; /* step in which what rank 1 receives is harmed; -1: none */
-  step_script steps[STEPS_MAX];
+  script_step steps[STEPS_MAX];
   int count;
   unsigned where; /* bit r: rank r has a device */
   /* n floats a step and rank: what came out, and the residual before and after it. */
@@ -36,30 +30,6 @@ typedef struct course {
   uint64_t allocated[STEPS_MAX], waits[GROUP_MAX][STEPS_MAX];
   uint64_t seed;
 } course;
-
-typedef struct voice {
-  const course *course;
-  int step;
-} voice;
-
-static inline void propose(void *user, weir_directive *directive) {
-  const voice *v = user;
-  if (v->step + 1 >= v->course->count) return;
-  const step_script *next = &v->course->steps[v->step + 1];
-  directive->action = next->action;
-  directive->plan = next->plan;
-}
-
-static inline weir_status give_table(void *user, uint32_t layout, weir_plan_group *table,
-                                     size_t capacity, size_t *count) {
-  const voice *v = user;
-  const step_script *now = &v->course->steps[v->step];
-  if (layout != now->plan.layout || capacity < now->plan.groups)
-    return weir_fail(WEIR_E_INTERNAL, "the engine asks for another table");
-  *count = now->plan.groups;
-  memcpy(table, now->table, *count * sizeof *table);
-  return WEIR_OK;
-}
 
 static inline void fill(float *g, size_t n, uint64_t seed) {
   weir_rng rng;
@@ -156,23 +126,22 @@ static inline weir_status one_step(member *m, course *c, weir_engine *engine, co
 static inline void body(member *m) {
   course *c = m->group->shared;
   const bool device = c->where >> m->rank & 1;
-  voice v = {c, 0};
+  script v = {c->steps, c->count, 0};
   buffers b;
   weir_engine *engine = NULL;
-  const weir_engine_config config = {
-      .comm = m->comm,
-      .transport = m->transport,
-      .layout = {TENSORS, c->offset},
-      .first_plan = c->steps[0].plan,
-      .first_groups = c->steps[0].table,
-      .hooks = {.user = &v, .propose = propose, .groups = give_table},
-      .device_ops = device ? c->device.ops : NULL,
-      .device_timeout_s = 20,
-      .devices = c->where != 0};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {TENSORS, c->offset},
+                                     .first_plan = c->steps[0].plan,
+                                     .first_groups = c->steps[0].table,
+                                     .hooks = script_hooks(&v),
+                                     .device_ops = device ? c->device.ops : NULL,
+                                     .device_timeout_s = 20,
+                                     .devices = c->where != 0};
   weir_status status = weir_engine_create(&engine, &config);
   make_buffers(c, device, &b);
   for (int s = 0; s < c->count && (status == WEIR_OK || status == WEIR_E_NONFINITE); s++) {
-    v.step = s;
+    v.at = s;
     if (s == c->harmed && m->rank == 1) begin_harm(m);
     status = c->status[m->rank][s] = one_step(m, c, engine, &b, s);
     if (device) c->waits[m->rank][s] = c->device.ops->waits(engine->device->device);
@@ -183,7 +152,7 @@ static inline void body(member *m) {
   }
   if (m->rank == 1 && c->harmed >= 0) m->transport->ops = unharmed;
   if (status != WEIR_OK && status != WEIR_E_NONFINITE && c->harmed < 0)
-    group_fail(m->group, "rank %d, step %d: %s", m->rank, v.step, weir_last_error());
+    group_fail(m->group, "rank %d, step %d: %s", m->rank, v.at, weir_last_error());
   weir_engine_free(engine);
   free_buffers(c, device, &b);
 }

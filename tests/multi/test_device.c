@@ -44,7 +44,7 @@ Test(device, every_arm_gives_the_bits_of_the_host) {
       c.seed = arm + 1;
       c.count = 4;
       for (int s = 0; s < c.count; s++)
-        c.steps[s] = (step_script){.plan = plan_of(arms[arm], 1), .poisoned = -1};
+        c.steps[s] = (script_step){.plan = plan_of(arms[arm], 1), .poisoned = -1};
       compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(c.steps[0].plan.codec));
     }
 }
@@ -58,7 +58,7 @@ static weir_plan random_arm(weir_rng *rng) {
   return plan;
 }
 
-static void random_step(step_script *s, weir_rng *rng, uint64_t id) {
+static void random_step(script_step *s, weir_rng *rng, uint64_t id) {
   size_t count = 0;
   s->poisoned = -1;
   if (weir_rng_below(rng, 3) == 0) { /* the whole gradient at once now and then */
@@ -69,13 +69,9 @@ static void random_step(step_script *s, weir_rng *rng, uint64_t id) {
   for (uint32_t t = 1; t <= TENSORS; t++) {
     if (t < TENSORS && weir_rng_below(rng, 2) != 0) continue;
     const weir_plan plan = random_arm(rng);
-    s->table[count] = (weir_plan_group){.end = t, .place = (uint32_t)weir_rng_below(rng, 2)};
-    weir_group_set_plan(&s->table[count++], &plan);
+    script_add_group(s, &count, t, (uint32_t)weir_rng_below(rng, 2), &plan);
   }
-  weir_group_plan(&s->table[0], &s->plan);
-  s->plan.id = id;
-  s->plan.groups = (uint32_t)count;
-  s->plan.layout = weir_groups_name(s->table, count);
+  script_close(s, count, id);
 }
 
 static void random_course(course *c, uint64_t seed, int ranks) {
@@ -116,17 +112,11 @@ Test(device, ranks_with_and_without_one_make_a_group) {
   }
 }
 
-static void three_groups(step_script *s, const char *text) {
+static void three_groups(script_step *s, const char *text) {
   const weir_plan plan = plan_of(text, 0);
   const uint32_t end[3] = {1, 4, TENSORS};
-  for (int k = 0; k < 3; k++) {
-    s->table[k] = (weir_plan_group){.end = end[k], .place = WEIR_PLACE_THREAD};
-    weir_group_set_plan(&s->table[k], &plan);
-  }
-  weir_group_plan(&s->table[0], &s->plan);
-  s->plan.id = 1;
-  s->plan.groups = 3;
-  s->plan.layout = weir_groups_name(s->table, 3);
+  for (size_t k = 0; k < 3;) script_add_group(s, &k, end[k], WEIR_PLACE_THREAD, &plan);
+  script_close(s, 3, 1);
 }
 
 /* A message or values leave the device with one wait, and the step ends with one; ART's indices are
@@ -147,7 +137,7 @@ Test(device, steps_wait_once_a_group_and_allocate_nothing) {
       memset(c.steps, 0, sizeof c.steps);
       c.count = 6;
       for (int s = 0; s < c.count; s++) {
-        c.steps[s] = (step_script){.plan = plan_of(kinds[k].plan, 1), .poisoned = -1};
+        c.steps[s] = (script_step){.plan = plan_of(kinds[k].plan, 1), .poisoned = -1};
         if (groups) three_groups(&c.steps[s], kinds[k].plan);
       }
       make_room(&c);
@@ -173,7 +163,7 @@ Test(device, a_harmed_message_changes_nothing) {
     c.count = 4;
     c.harmed = 2;
     for (int s = 0; s < c.count; s++) {
-      c.steps[s] = (step_script){.plan = plan_of("topk:0.1:ag", 1), .poisoned = -1};
+      c.steps[s] = (script_step){.plan = plan_of("topk:0.1:ag", 1), .poisoned = -1};
       if (groups) three_groups(&c.steps[s], "topk:0.1:ag");
     }
     make_room(&c);

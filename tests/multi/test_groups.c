@@ -4,50 +4,19 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "group.h"
 #include "reference.h"
+#include "script.h"
 
-#define TENSORS 40
-
-typedef struct step_script {
-  uint32_t action; /* how the step's plan came about */
-  weir_plan plan;
-  weir_plan_group table[TENSORS];
-  bool shuffled; /* tensors are handed in in another order */
-} step_script;
+#define TENSORS SCRIPT_TENSORS
 
 typedef struct course {
   size_t n, offset[TENSORS + 1];
-  step_script *steps;
+  script_step *steps;
   int count;
   float *g[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX], *update[GROUP_MAX], *kept[GROUP_MAX];
   uint64_t seed;
 } course;
-
-typedef struct voice {
-  const course *course;
-  int step;
-} voice;
-
-static void propose(void *user, weir_directive *directive) {
-  const voice *v = user;
-  if (v->step + 1 >= v->course->count) return;
-  const step_script *next = &v->course->steps[v->step + 1];
-  directive->action = next->action;
-  directive->plan = next->plan;
-}
-
-static weir_status give_table(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
-                              size_t *count) {
-  const voice *v = user;
-  const step_script *now = &v->course->steps[v->step];
-  if (layout != now->plan.layout || capacity < now->plan.groups)
-    return weir_fail(WEIR_E_INTERNAL, "the engine asks for another table");
-  *count = now->plan.groups;
-  memcpy(table, now->table, *count * sizeof *table);
-  return WEIR_OK;
-}
 
 /* --- random plans --------------------------------------------------------------------------- */
 
@@ -56,22 +25,16 @@ static weir_plan random_arm(weir_rng *rng) {
   return group_plan(weir_rng_below(rng, GROUP_ARMS), ratios[weir_rng_below(rng, 5)], 0);
 }
 
-static void random_table(step_script *s, weir_rng *rng, bool equal) {
+static void random_table(script_step *s, weir_rng *rng, bool equal) {
   const uint64_t density = 1 + weir_rng_below(rng, 12); /* from one tensor a group to few groups */
   const weir_plan common = random_arm(rng);
   size_t count = 0;
   for (uint32_t t = 1; t <= TENSORS; t++) {
     if (t < TENSORS && weir_rng_below(rng, density) != 0) continue;
     const weir_plan plan = equal ? common : random_arm(rng);
-    s->table[count] =
-        (weir_plan_group){.end = t, .place = (uint32_t)weir_rng_below(rng, WEIR_PLACE_COUNT)};
-    weir_group_set_plan(&s->table[count++], &plan);
+    script_add_group(s, &count, t, (uint32_t)weir_rng_below(rng, WEIR_PLACE_COUNT), &plan);
   }
-  const uint64_t id = s->plan.id;
-  weir_group_plan(&s->table[0], &s->plan);
-  s->plan.id = id;
-  s->plan.groups = (uint32_t)count;
-  s->plan.layout = weir_groups_name(s->table, count);
+  script_close(s, count, s->plan.id);
 }
 
 static void write_script(course *c, int steps, weir_rng *rng) {
@@ -79,7 +42,7 @@ static void write_script(course *c, int steps, weir_rng *rng) {
   c->steps = calloc((size_t)steps, sizeof *c->steps);
   bool trial = false;
   for (int i = 0; i < steps; i++) {
-    step_script *s = &c->steps[i];
+    script_step *s = &c->steps[i];
     s->plan.id = (uint64_t)i;
     if (weir_rng_below(rng, 8) == 0) { /* the whole gradient at once now and then */
       s->plan = random_arm(rng);
@@ -104,7 +67,7 @@ static void fill(float *g, size_t n, uint64_t seed) {
   }
 }
 
-static weir_status hand_in(const course *c, const step_script *s, weir_engine *engine,
+static weir_status hand_in(const course *c, const script_step *s, weir_engine *engine,
                            float *update, uint64_t seed) {
   uint32_t order[TENSORS];
   weir_rng rng;
@@ -158,7 +121,7 @@ static void check_group(member *m, const course *c, const weir_plan *plan, size_
 }
 
 static void check_step(member *m, const course *c, int step) {
-  const step_script *s = &c->steps[step];
+  const script_step *s = &c->steps[step];
   if (memcmp(c->update[m->rank], c->update[0], c->n * sizeof(float)) != 0)
     group_fail(m->group, "step %d: rank %d has another result than rank 0", step, m->rank);
   if (m->rank == 0) check_conservation(m->group, c, step);
@@ -172,7 +135,7 @@ static void check_step(member *m, const course *c, int step) {
 }
 
 static bool one_step(member *m, course *c, weir_engine *engine, int step) {
-  const step_script *s = &c->steps[step];
+  const script_step *s = &c->steps[step];
   weir_step_info begun, ended;
   const int r = m->rank;
   if (weir_engine_step_begin(engine, &begun) != WEIR_OK) return false;
@@ -204,28 +167,27 @@ static void follow_trials(member *m, const course *c, int step, float *point) {
 
 static void run_course(member *m) {
   course *c = m->group->shared;
-  voice v = {c, 0};
-  const weir_engine_config config = {
-      .comm = m->comm,
-      .transport = m->transport,
-      .layout = {TENSORS, c->offset},
-      .first_plan = c->steps[0].plan,
-      .first_groups = c->steps[0].table,
-      .hooks = {.user = &v, .propose = propose, .groups = give_table}};
+  script v = {c->steps, c->count, 0};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {TENSORS, c->offset},
+                                     .first_plan = c->steps[0].plan,
+                                     .first_groups = c->steps[0].table,
+                                     .hooks = script_hooks(&v)};
   weir_engine *engine;
   if (weir_engine_create(&engine, &config) != WEIR_OK) {
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
     return;
   }
   float *point = calloc(c->n + 1, sizeof *point);
-  for (v.step = 0; v.step < c->count; v.step++) {
-    if (one_step(m, c, engine, v.step))
-      follow_trials(m, c, v.step, point);
+  for (v.at = 0; v.at < c->count; v.at++) {
+    if (one_step(m, c, engine, v.at))
+      follow_trials(m, c, v.at, point);
     else
-      group_fail(m->group, "%d ranks, step %d, rank %d: %s", m->size, v.step, m->rank,
+      group_fail(m->group, "%d ranks, step %d, rank %d: %s", m->size, v.at, m->rank,
                  weir_last_error());
     group_barrier(m);
-    check_step(m, c, v.step);
+    check_step(m, c, v.at);
     group_barrier(m);
     const bool stop = group_failed(m->group);
     group_barrier(m); /* all have looked before anybody can fail again */

@@ -3,9 +3,9 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "base/base.h"
 #include "engine/state.h"
 #include "group.h"
+#include "script.h"
 
 enum { N = 300, STEPS = 10 };
 
@@ -17,18 +17,6 @@ typedef struct course {
   uint64_t residual[GROUP_MAX]; /* at the end */
 } course;
 
-typedef struct voice {
-  const course *course;
-  int step;
-} voice;
-
-static void propose(void *user, weir_directive *directive) {
-  const voice *v = user;
-  if (v->step + 1 >= v->course->steps) return;
-  directive->action = v->course->actions[v->step + 1];
-  directive->plan = group_plan(v->course->arm, 0.1, (uint64_t)v->step + 1);
-}
-
 /* Small integers: every sum below is exact. */
 static float gradient(int rank, int step, size_t i) {
   return (float)((int)((i * 7 + (size_t)(step * 5 + rank * 3)) % 17) - 8) * 16;
@@ -37,32 +25,35 @@ static float gradient(int rank, int step, size_t i) {
 /* Steps that do not count do not move the trainer on: `counted` is the step of the gradient. */
 static void body(member *m) {
   course *c = m->group->shared;
-  voice v = {.course = c};
+  static _Thread_local script_step steps[STEPS];
+  for (int i = 0; i < c->steps; i++)
+    steps[i] = (script_step){.action = c->actions[i], .plan = group_plan(c->arm, 0.1, (uint64_t)i)};
+  script v = {steps, c->steps, 0};
   const size_t offset[3] = {0, 120, N}, rows[2] = {10, 15};
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
                                      .layout = {2, offset},
                                      .rows = rows,
                                      .momentum = 0.5,
-                                     .first_plan = group_plan(c->arm, 0.1, 0),
-                                     .hooks = {.user = &v, .propose = propose}};
+                                     .first_plan = steps[0].plan,
+                                     .hooks = script_hooks(&v)};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK) {
     group_fail(m->group, "%s", weir_last_error());
     return;
   }
   int counted = 0;
-  for (v.step = 0; v.step < c->steps; v.step++) {
-    float *g = c->update[m->rank][v.step];
+  for (v.at = 0; v.at < c->steps; v.at++) {
+    float *g = c->update[m->rank][v.at];
     weir_status status = weir_engine_step_begin(engine, NULL);
     for (size_t i = 0; i < N; i++) g[i] = gradient(m->rank, counted, i);
-    if (v.step == c->failing && m->rank == 0) g[N - 1] = NAN;
+    if (v.at == c->failing && m->rank == 0) g[N - 1] = NAN;
     if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
     if (status == WEIR_OK) status = weir_engine_submit(engine, 1, g + offset[1]);
     if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-    if (status != (v.step == c->failing ? WEIR_E_NONFINITE : WEIR_OK))
-      group_fail(m->group, "step %d: %s", v.step, weir_last_error());
-    counted += c->actions[v.step] != WEIR_ACTION_TRIAL && status == WEIR_OK;
+    if (status != (v.at == c->failing ? WEIR_E_NONFINITE : WEIR_OK))
+      group_fail(m->group, "step %d: %s", v.at, weir_last_error());
+    counted += c->actions[v.at] != WEIR_ACTION_TRIAL && status == WEIR_OK;
   }
   c->residual[m->rank] = weir_engine_residual_digest(engine);
   weir_engine_free(engine);

@@ -130,6 +130,48 @@ Test(report, smallest_run) {
   g_free(csv);
 }
 
+/* Of two steps that count and one of a trial: what they take on average, the trial as overhead. */
+Test(report, a_step_of_each_phase) {
+  char *csv = slurp("steps.csv");
+  *(strchr(csv, '\n') + 1) = 0;
+  char *three = g_strconcat(csv,
+                            "0,1,0,0,none,1,dense-ring,1,2,3,0.5,4,2e6,1,1,1,1,1,1,1,,\n"
+                            "1,1,1,0,none,1,dense-ring,4,5,6,0,6,3e6,1,1,1,1,1,1,2,,\n"
+                            "1,1,0,0,none,1,dense-ring,3,2,1,0.5,,4e6,1,1,1,1,1,1,3,,\n",
+                            NULL);
+  store("steps.csv", three, -1);
+  store("decisions.jsonl", "", 0);
+  cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  char *page = slurp("report.html");
+  const char *row = strstr(page, "<td class=\"n\">all</td>");
+  cr_assert(row);
+  /* (1 + 3) / 2, (2 + 2) / 2, (3 + 1) / 2, (0.5 + 15 + 0.5) / 2, their sum, 1 + 2 + 4, 9 / 2 */
+  cr_assert(g_str_has_prefix(row,
+                             "<td class=\"n\">all</td><td class=\"n\">2</td>"
+                             "<td class=\"n\">2.00</td><td class=\"n\">2.00</td>"
+                             "<td class=\"n\">2.00</td><td class=\"n\">8.00</td>"
+                             "<td class=\"n\">14.00</td><td class=\"n\">7.00</td>"
+                             "<td class=\"n\">4.5</td></tr>"),
+            "%.300s", row);
+  g_free(page);
+  g_free(three);
+  g_free(csv);
+}
+
+/* 25 of 400 steps have no room for their network's name. */
+Test(report, names_of_short_phases_are_left_out) {
+  cr_assert_eq(weir_report_write(directory), WEIR_OK);
+  char *page = slurp("report.html");
+  cr_assert(strstr(page, "1 ms, 0.1 Gbit/s<"));
+  g_free(page);
+  replace("summary.json", "\"first_epoch\":8,", "\"first_epoch\":5,");
+  cr_assert_eq(weir_report_write(directory), WEIR_OK);
+  page = slurp("report.html");
+  cr_assert_null(strstr(page, "1 ms, 0.1 Gbit/s<"));
+  cr_assert(strstr(page, "50 ms, 0.1 Gbit/s<"));
+  g_free(page);
+}
+
 /* A long run is thinned out: the page does not grow with it. */
 Test(report, long_run_stays_small) {
   char *csv = slurp("steps.csv");
@@ -296,6 +338,7 @@ Test(report, compare_report) {
   no_outside_world(page);
   cr_assert_eq(occurrences(page, "</svg>"), 2);
   cr_assert(strstr(page, "86.30 %"));
+  cr_assert(strstr(page, "over the logarithm of time")); /* 97 s beside 21 */
   cr_assert(strstr(page, "0.24 ×")); /* 21 s against none:1:dense-ring's 88 s, both x 0.86 */
   cr_assert(strstr(page, "not reached"));
   cr_assert(strstr(page, "<a href=\"./run%208/report.html\">seed 1</a>"));
@@ -320,6 +363,7 @@ Test(report, comparison_of_all_kinds_of_policies) {
         -1);
   cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
   char *page = slurp("report.html");
+  cr_assert_null(strstr(page, "logarithm")); /* all end at the same time */
   cr_assert(strstr(page, "1.81 ×"));
   cr_assert_null(strstr(page, "3.61 ×"));
   cr_assert(strstr(page, "groups:bucket=2:topk:0.01:ag"));

@@ -1,0 +1,37 @@
+/* What a training prints when it is over. */
+#include <stdio.h>
+#include <weir/weir.h>
+
+#include "cli.h"
+#include "lab/report_data.h"
+
+static int print_file(const char *command, const char *out) {
+  g_autofree char *path = g_build_filename(out, "summary.json", NULL), *text = NULL;
+  g_autoptr(GError) error = NULL;
+  if (!g_file_get_contents(path, &text, NULL, &error)) {
+    fprintf(stderr, "%s: %s\n", command, error->message);
+    return WEIR_EXIT_FAILED;
+  }
+  fputs(text, stdout);
+  return WEIR_EXIT_DONE;
+}
+
+int cli_summary(const char *command, const char *out, gboolean json) {
+  if (json) return print_file(command, out);
+  weir_report_data data = {0};
+  if (weir_report_summary_read(&data, out)) {
+    fprintf(stderr, "%s: %s\n", command, weir_last_error());
+    weir_report_data_free(&data);
+    return WEIR_EXIT_FAILED;
+  }
+  const weir_report_summary *s = &data.summary;
+  printf(
+      "network %s, policy %s, %.0f workers: accuracy %.2f %% after %.1f s, %.1f s of them on the "
+      "wire\n",
+      s->network, s->policy, s->workers, 100 * s->final_accuracy, s->elapsed_s, s->comm_s);
+  printf("%.0f steps, %.0f changes of plan, %.1f MB sent by rank 0; the workers' weights %s\n",
+         s->steps, s->switches, s->wire_bytes / 1e6, s->digests_equal ? "are alike" : "DIFFER");
+  printf("results in %s; report: %s/report.html\n", out, out);
+  weir_report_data_free(&data);
+  return WEIR_EXIT_DONE;
+}

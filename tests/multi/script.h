@@ -1,0 +1,63 @@
+/* What rank 0 asks for from step to step, as a policy would: plans that were written down before,
+ * of groups or of the whole gradient. */
+#ifndef WEIR_TESTS_SCRIPT_H
+#define WEIR_TESTS_SCRIPT_H
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/engine.h"
+
+enum { SCRIPT_TENSORS = 40 };
+
+typedef struct script_step {
+  uint32_t action; /* how the step's plan came about */
+  weir_plan plan;
+  weir_plan_group table[SCRIPT_TENSORS];
+  bool shuffled; /* tensors are handed in in another order */
+  int poisoned;  /* a rank whose gradient holds NaN; -1: none */
+} script_step;
+
+typedef struct script {
+  const script_step *steps;
+  int count, at; /* at: the step that is run */
+} script;
+
+static inline void script_propose(void *user, weir_directive *directive) {
+  const script *s = user;
+  if (s->at + 1 >= s->count) return;
+  directive->action = s->steps[s->at + 1].action;
+  directive->plan = s->steps[s->at + 1].plan;
+}
+
+static inline weir_status script_groups(void *user, uint32_t layout, weir_plan_group *table,
+                                        size_t capacity, size_t *count) {
+  const script *s = user;
+  const script_step *now = &s->steps[s->at];
+  if (layout != now->plan.layout || capacity < now->plan.groups)
+    return weir_fail(WEIR_E_INTERNAL, "the engine asks for another table");
+  *count = now->plan.groups;
+  memcpy(table, now->table, *count * sizeof *table);
+  return WEIR_OK;
+}
+
+static inline weir_engine_hooks script_hooks(script *s) {
+  return (weir_engine_hooks){.user = s, .propose = script_propose, .groups = script_groups};
+}
+
+static inline void script_add_group(script_step *s, size_t *count, uint32_t end, uint32_t place,
+                                    const weir_plan *plan) {
+  s->table[*count] = (weir_plan_group){.end = end, .place = place};
+  weir_group_set_plan(&s->table[(*count)++], plan);
+}
+
+/* The step's plan becomes that of a table of so many groups. */
+static inline void script_close(script_step *s, size_t count, uint64_t id) {
+  weir_group_plan(&s->table[0], &s->plan);
+  s->plan.id = id;
+  s->plan.groups = (uint32_t)count;
+  s->plan.layout = weir_groups_name(s->table, count);
+}
+
+#endif
