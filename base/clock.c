@@ -1,3 +1,4 @@
+/* Clocks: the time of day that never goes back, and what a thread has used of its processor. */
 #include <time.h>
 
 #include "base/base.h"

@@ -1,3 +1,4 @@
+/* A thread's last failure, and the names of statuses. */
 #include <stdarg.h>
 #include <stdio.h>
 

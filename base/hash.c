@@ -1,3 +1,4 @@
+/* FNV-1a over bytes. */
 #include "base/base.h"
 
 uint64_t weir_hash(uint64_t hash, const void *data, size_t bytes) {

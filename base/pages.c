@@ -1,3 +1,4 @@
+/* Giving memory back to the system without freeing it. */
 #include <stdint.h>
 #include <sys/mman.h>
 #include <unistd.h>

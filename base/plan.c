@@ -1,3 +1,4 @@
+/* Plans as text, which of their parts go together, and their digest. */
 #include <errno.h>
 #include <stdbool.h>
 #include <stdio.h>

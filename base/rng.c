@@ -1,3 +1,4 @@
+/* Random numbers that follow from a seed alone (xoshiro256**). */
 #include <math.h>
 
 #include "base/base.h"

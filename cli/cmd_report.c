@@ -1,3 +1,4 @@
+/* `weir report`: a run's or a comparison's page, drawn again. */
 #include <glib.h>
 #include <stdio.h>
 #include <weir/weir.h>

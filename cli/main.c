@@ -1,3 +1,4 @@
+/* The command: its table of sub-commands. */
 #include <stdio.h>
 #include <string.h>
 #include <weir/weir.h>

@@ -1,4 +1,5 @@
-# `cmake --install`: headers, both libraries, the command line and its manual page, weir.pc and a CMake package
+# `cmake --install`: headers, both libraries, the command line with its manual page, scenarios and documents,
+# weir.pc and a CMake package
 # (find_package(Weir) -> Weir::weir, the shared library).
 include(CMakePackageConfigHelpers)
 
@@ -8,6 +9,10 @@ install(TARGETS weir_shared EXPORT WeirTargets LIBRARY DESTINATION ${CMAKE_INSTA
 install(TARGETS weir_nccl_tuner LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET weir_cli)
   install(TARGETS weir_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # What its help refers to.
+  install(DIRECTORY scenarios DESTINATION ${CMAKE_INSTALL_DATADIR}/weir)
+  install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
+  install(FILES README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
   # The manual page is what the command says of itself.
   if(NOT CMAKE_CROSSCOMPILING)
     add_custom_command(

@@ -36,8 +36,15 @@ need one.
 .B WEIR_HOST
 A name for the machine a rank is on, instead of the one that is found.
 .TP
+.B WEIR_RENDEZVOUS
+Where ranks that a launcher started meet, HOST:PORT, instead of what the launcher says.
+.TP
+.B WEIR_CUDA_LIBRARY
+Where libweir_cuda is, if it is not installed beside libweir.
+.TP
 .B WEIR_UML_KERNEL
 The kernel for \fB\-\-clock\fR, as scripts/uml\-kernel.sh builds it.
 .SH SEE ALSO
-The headers weir/weir.h, weir/plan.h and weir/status.h explain the library.
+The headers weir/weir.h, weir/plan.h and weir/status.h explain the library; scenarios are in
+share/weir/scenarios, documents in share/doc.
 END

@@ -1,3 +1,4 @@
+/* The fields of a decision that the journal holds and a replay reads back. */
 #include "controller/decide.h"
 
 #define AT(member) offsetof(weir_decision_input, member)

@@ -1,3 +1,4 @@
+/* Policy fixed: one plan, always. */
 #include "controller/loop.h"
 
 /* One plan for ever.  The journal gets one line all the same: what it is expected to cost. */

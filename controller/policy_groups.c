@@ -1,3 +1,4 @@
+/* Policy groups: given divisions of the gradient, one after the other. */
 #include "controller/loop.h"
 
 /* Tables of groups as they were given, from the second step on: rank 0 sends each to the others.

@@ -1,3 +1,4 @@
+/* The ratios at which rank 0 tells its gain curve. */
 #include "engine/engine.h"
 
 /* The candidates of the paper's controller (0.1 ... 0.001) are among them. */

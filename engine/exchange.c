@@ -1,3 +1,4 @@
+/* Which exchange runs a plan, in this group. */
 #include <string.h>
 
 #include "base/base.h"

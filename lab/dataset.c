@@ -1,3 +1,4 @@
+/* Reading the images and labels of Fashion-MNIST (gzipped IDX files), without trust. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

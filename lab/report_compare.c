@@ -1,3 +1,4 @@
+/* A comparison's page. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Reading a run's JSON for its report, without trust. */
 #include <glib/gstdio.h>
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* summary.json, and the medians and answers in it. */
 #include <json-glib/json-glib.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* What the lab's trainer registers with a session. */
 #include "lab/trainer_state.h"
 
 weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session) {

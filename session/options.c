@@ -1,3 +1,4 @@
+/* A session's options: their defaults, and what is refused of them. */
 #include <math.h>
 #include <string.h>
 

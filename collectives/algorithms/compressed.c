@@ -1,3 +1,4 @@
+/* The table of compressed all-reduces: what each costs, and how its blocks are laid out. */
 #include "collectives/compressed.h"
 
 #include <math.h>

@@ -1,4 +1,6 @@
-/* What travels lies where nothing else does as long as it is needed: a machine's messages where the
+/* HiTopKComm: top-k of the sums of machines, gathered between machines.
+ *
+ * What travels lies where nothing else does as long as it is needed: a machine's messages where the
  * sum will be, and those of all its ranks in what of e they have been handed over. */
 #include <string.h>
 

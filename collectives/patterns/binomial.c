@@ -1,3 +1,4 @@
+/* Binomial trees: who is whose parent. */
 #include "collectives/patterns/patterns.h"
 
 int weir_log2_ceil(int size) {

@@ -1,3 +1,4 @@
+/* Bruck's all-gather: who sends how many blocks to whom in a round. */
 #include "collectives/patterns/patterns.h"
 
 weir_bruck_round weir_bruck(int rank, int size, int round) {

@@ -1,3 +1,4 @@
+/* Into how many chunks a message is cut that goes down a chain. */
 #include "collectives/patterns/patterns.h"
 
 int weir_chain_chunks(size_t bytes) {

@@ -1,3 +1,4 @@
+/* Recursive halving and doubling, for any number of ranks. */
 #include "collectives/patterns/patterns.h"
 
 static int core_of(int size) {

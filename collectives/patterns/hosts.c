@@ -1,3 +1,4 @@
+/* Which ranks share a machine. */
 #include "collectives/patterns/patterns.h"
 
 int weir_hosts_group(const uint64_t *identity, int size, int *host) {

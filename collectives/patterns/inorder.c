@@ -1,3 +1,4 @@
+/* Double binary trees: in-order trees and their mirror images. */
 #include "collectives/patterns/patterns.h"
 
 /* Trailing zero bits of a place > 0; the root stands above all others. */

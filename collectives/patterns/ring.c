@@ -1,3 +1,4 @@
+/* Which chunk goes round a ring at which hop. */
 #include "collectives/patterns/patterns.h"
 
 static int wrap(int value, int size) { return ((value % size) + size) % size; }

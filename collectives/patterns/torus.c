@@ -1,3 +1,4 @@
+/* The rows of a two-dimensional torus. */
 #include "collectives/patterns/patterns.h"
 
 int weir_torus_rows(int size) {

@@ -1,3 +1,4 @@
+/* Threads that meet under a name, wait for one another and end together. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* The NCCL transport's memory on the device and for announcements, and copies between. */
 #include <stdlib.h>
 
 #include "base/base.h"

@@ -1,3 +1,4 @@
+/* The header before every message over TCP: writing and checking it. */
 #include <endian.h>
 #include <string.h>
 

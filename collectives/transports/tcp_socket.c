@@ -1,3 +1,4 @@
+/* Sockets: addresses, listening, connecting and waiting, all with an end. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <netdb.h>

@@ -21,13 +21,15 @@ typedef struct weir_launch {
   char rendezvous[WEIR_RENDEZVOUS_MAX]; /* where rank 0 can listen; "": not told */
 } weir_launch;
 
-/* Read the environment.  Launchers, and the variables they set, in the order in which they are
- * looked for; the first whose rank and size are both there counts: torchrun  RANK WORLD_SIZE
- * [LOCAL_RANK LOCAL_WORLD_SIZE] MASTER_ADDR MASTER_PORT mpirun    OMPI_COMM_WORLD_RANK _SIZE
- * [_LOCAL_RANK _LOCAL_SIZE]                     (Open MPI) slurm     SLURM_PROCID,
- * SLURM_STEP_NUM_TASKS or SLURM_NTASKS, [SLURM_LOCALID] SLURM_STEP_NODELIST or SLURM_JOB_NODELIST,
- * SLURM_JOB_ID [SLURM_STEP_ID] pmi       PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS]
- * (MPICH, Intel MPI, pmi2) RANK and WORLD_SIZE that do not come from torchrun itself
+/* Read the environment.  Launchers in the order in which they are looked for, and the variables
+ * they set (those in brackets may be missing); the first whose rank and size are both there counts:
+ * - torchrun: RANK WORLD_SIZE [LOCAL_RANK LOCAL_WORLD_SIZE] MASTER_ADDR MASTER_PORT
+ * - mpirun (Open MPI): OMPI_COMM_WORLD_RANK _SIZE [_LOCAL_RANK _LOCAL_SIZE]
+ * - slurm: SLURM_PROCID, SLURM_STEP_NUM_TASKS or SLURM_NTASKS, [SLURM_LOCALID]
+ *   SLURM_STEP_NODELIST or SLURM_JOB_NODELIST, SLURM_JOB_ID [SLURM_STEP_ID]
+ * - pmi (MPICH, Intel MPI, pmi2): PMI_RANK PMI_SIZE [MPI_LOCALRANKID MPI_LOCALNRANKS]
+ *
+ * RANK and WORLD_SIZE that do not come from torchrun itself
  * (TORCHELASTIC_RUN_ID) must agree with what another launcher says.  With no launcher: rank 0 of 1.
  *
  * Where rank 0 listens: WEIR_RENDEZVOUS ("HOST:PORT") if it is set; else MASTER_ADDR, at the port

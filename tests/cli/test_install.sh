@@ -26,6 +26,10 @@ library=$(dirname "$PKG_CONFIG_PATH")
 [[ $("$folder/prefix/bin/weir" --version) == "weir $(pkg-config --modversion weir)" ]] ||
   fail "the command and weir.pc disagree about the version"
 [[ -s $folder/prefix/share/man/man1/weir.1 ]] || fail "no manual page"
+for scenario in "$source"/scenarios/*.ini; do
+  cmp "$scenario" "$folder/prefix/share/weir/scenarios/${scenario##*/}" || fail "no $scenario"
+done
+[[ -n $(find "$folder/prefix" -name scenarios.md) ]] || fail "no documents"
 
 # Only the public API leaves the shared library.
 nm -D --defined-only "$library/libweir.so" | awk '{print $3}' | grep '^weir_' | sort >"$folder/exported"

@@ -1,3 +1,4 @@
+/* All-reduces, all-gathers and broadcasts of every row, over threads and shared memory. */
 #include <criterion/criterion.h>
 #include <math.h>
 

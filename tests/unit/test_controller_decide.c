@@ -1,3 +1,4 @@
+/* Decisions from numbers worked out by hand, and against an exhaustive search. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

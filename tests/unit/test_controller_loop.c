@@ -1,3 +1,4 @@
+/* The decision way as a whole, on networks that change: every policy, and its thread. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdio.h>

@@ -1,3 +1,4 @@
+/* Reading images: good files, and every way in which they can be damaged. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <stdlib.h>

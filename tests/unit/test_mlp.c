@@ -1,3 +1,4 @@
+/* The models: gradients against finite differences, numbers at their limits. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

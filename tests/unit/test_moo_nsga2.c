@@ -1,3 +1,4 @@
+/* NSGA-II: how near to known fronts it comes, its bits, and what it refuses. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Fronts, crowding, hypervolumes and knees, by hand and against their definitions. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+/* Schedules of collectives, played through without a wire: everybody has everything in the end. */
 #include <criterion/criterion.h>
 #include <string.h>
 

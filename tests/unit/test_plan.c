@@ -1,3 +1,4 @@
+/* Plans as text: there and back, what is refused, and digests that tell all apart. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <string.h>

@@ -1,3 +1,4 @@
+/* Reports: whole, self-contained, right in their figures, and of no damaged file. */
 #include <criterion/criterion.h>
 #include <glib.h>
 #include <string.h>
@@ -6,48 +7,9 @@
 
 #include "lab/report.h"
 #include "lab/report_plot.h"
-#include "run_files.h"
-
-static char directory[64];
-
-static const char *path_of(const char *name) {
-  static char path[128];
-  (void)snprintf(path, sizeof path, "%s/%s", directory, name);
-  return path;
-}
-
-static void set_up(void) {
-  (void)strcpy(directory, "/tmp/weir-run-XXXXXX");
-  cr_assert(mkdtemp(directory));
-  run_write(directory);
-  compare_write(directory);
-}
-
-static void tear_down(void) {
-  GDir *d = g_dir_open(directory, 0, NULL);
-  for (const char *name; (name = g_dir_read_name(d));)
-    if (unlink(path_of(name))) (void)rmdir(path_of(name));
-  g_dir_close(d);
-  (void)rmdir(directory);
-}
+#include "report_folder.h"
 
 TestSuite(report, .init = set_up, .fini = tear_down);
-
-static char *slurp(const char *name) {
-  char *text = NULL;
-  cr_assert(g_file_get_contents(path_of(name), &text, NULL, NULL), "%s", name);
-  return text;
-}
-
-static void store(const char *name, const char *text, gssize bytes) {
-  cr_assert(g_file_set_contents(path_of(name), text, bytes, NULL));
-}
-
-static size_t occurrences(const char *text, const char *of) {
-  size_t n = 0;
-  while ((text = strstr(text, of))) n++, text += strlen(of);
-  return n;
-}
 
 /* Only the input files and, when written, the report: no temporary file is left. */
 static size_t files_left(void) {
@@ -56,14 +18,6 @@ static size_t files_left(void) {
   while (g_dir_read_name(d)) n++;
   g_dir_close(d);
   return n;
-}
-
-static void no_outside_world(const char *page) {
-  cr_assert_null(strstr(page, "<script"));
-  cr_assert_null(strstr(page, "src="));
-  cr_assert_null(strstr(page, "href=\"http"));
-  cr_assert_null(strstr(page, "url(http"));
-  cr_assert_null(strstr(page, "@import"));
 }
 
 Test(report, run_report_is_whole_and_self_contained) {
@@ -90,15 +44,6 @@ Test(report, text_from_files_is_escaped) {
   cr_assert_null(strstr(page, "<not worth"));
   cr_assert(strstr(page, "&amp; &lt;not worth a switch&gt;"));
   g_free(page);
-}
-
-static void replace(const char *name, const char *from, const char *to) {
-  char *text = slurp(name);
-  GString *changed = g_string_new(text);
-  cr_assert(g_string_replace(changed, from, to, 1), "'%s' is not in %s", from, name);
-  store(name, changed->str, (gssize)changed->len);
-  g_string_free(changed, TRUE);
-  g_free(text);
 }
 
 Test(report, different_weights_are_said) {
@@ -330,76 +275,4 @@ Test(report, gnuplot_hangs) {
   figures.time_out_s = 0.1;
   cr_assert_eq(weir_figures_draw(&figures), WEIR_E_TIMEOUT);
   weir_figures_free(&figures);
-}
-
-Test(report, compare_report) {
-  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
-  char *page = slurp("report.html");
-  no_outside_world(page);
-  cr_assert_eq(occurrences(page, "</svg>"), 2);
-  cr_assert(strstr(page, "86.30 %"));
-  cr_assert(strstr(page, "over the logarithm of time")); /* 97 s beside 21 */
-  cr_assert(strstr(page, "0.24 ×")); /* 21 s against none:1:dense-ring's 88 s, both x 0.86 */
-  cr_assert(strstr(page, "not reached"));
-  cr_assert(strstr(page, "<a href=\"./run%208/report.html\">seed 1</a>"));
-  g_free(page);
-}
-
-/* Groups and bit widths are neither fixed plans nor harmful names: weir takes 21 x 0.86 s here, the
- * one fixed plan 10 s, and groups that took 5 s are no fixed policy to be held against. */
-Test(report, comparison_of_all_kinds_of_policies) {
-  store("compare.json",
-        "{\"target_accuracy\":0.8,\"runs\":["
-        "{\"policy\":\"weir\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":18.06,"
-        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
-        "{\"policy\":\"topk:0.01:ag\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":10,"
-        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
-        "{\"policy\":\"groups:bucket=2:topk:0.01:ag\",\"seed\":1,\"status\":\"done\","
-        "\"time_to_accuracy_s\":5,\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
-        "{\"policy\":\"groups:/tmp/a folder/planned.csv\",\"seed\":1,\"status\":\"done\","
-        "\"time_to_accuracy_s\":6,\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]},"
-        "{\"policy\":\"bits:kmeans:2.5\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":7,"
-        "\"final_accuracy\":0.9,\"accuracy\":[[1,10,0.5]]}]}",
-        -1);
-  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
-  char *page = slurp("report.html");
-  cr_assert_null(strstr(page, "logarithm")); /* all end at the same time */
-  cr_assert(strstr(page, "1.81 ×"));
-  cr_assert_null(strstr(page, "3.61 ×"));
-  cr_assert(strstr(page, "groups:bucket=2:topk:0.01:ag"));
-  cr_assert(strstr(page, "bits:kmeans:2.5"));
-  g_free(page);
-}
-
-/* A policy that failed before its first evaluation. */
-Test(report, comparison_without_points) {
-  store("compare.json",
-        "{\"target_accuracy\":null,\"runs\":[{\"policy\":\"paper\",\"seed\":1,"
-        "\"status\":\"failed\",\"error\":\"rank 2 <is> gone\",\"accuracy\":[]}]}",
-        -1);
-  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
-  char *page = slurp("report.html");
-  cr_assert(strstr(page, "failed: rank 2 &lt;is&gt; gone"));
-  g_free(page);
-}
-
-Test(report, bad_comparison) {
-  const char *const change[][3] = {
-      {"\"policy\":\"weir\"", "\"policy\":\"weir';system('true')\"", "is no policy"},
-      {"\"policy\":\"weir\"", "\"policy\":\"\"", "is no policy"},
-      {"\"policy\":\"weir\",", "", "'policy' is missing"},
-      {"\"runs\":[", "\"runs\":[],\"x\":[", "'runs' is empty"},
-      {"\"runs\":[", "\"runs\":[7,", "'runs'[0]"},
-      {"\"final_accuracy\":0.8710", "\"final_accuracy\":\"high\"", "'final_accuracy'"},
-      {"{\"target", "{{\"target", ""}};
-  for (size_t i = 0; i < G_N_ELEMENTS(change); i++) {
-    char *good = slurp("compare.json");
-    replace("compare.json", change[i][0], change[i][1]);
-    cr_assert_eq(weir_compare_report_write(directory), WEIR_E_PARSE, "case %zu", i);
-    cr_assert(strstr(weir_last_error(), "compare.json"));
-    cr_assert(strstr(weir_last_error(), change[i][2]), "'%s'", weir_last_error());
-    store("compare.json", good, -1);
-    g_free(good);
-  }
-  cr_assert_eq(access(path_of("report.html"), F_OK), -1);
 }

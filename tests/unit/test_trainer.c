@@ -1,3 +1,4 @@
+/* The lab's trainer: its batches, updates and checkpoints, to the bit. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdlib.h>
