@@ -19,17 +19,15 @@ sed -e '/^\[phase/,$d' -e 's/^epochs = .*/epochs = 1/' -e '/^decay_epochs/d' \
   -e 's/^steps_per_epoch = .*/steps_per_epoch = 3/' "$source/scenarios/demo.ini" >"$work/short.ini"
 printf '[phase one]\nepochs = 1\nlatency_ms = 1\nbandwidth_gbps = 10\n' >>"$work/short.ini"
 
-# until REGEX FILE: at most a minute, or until the command has ended.
+# until REGEX FILE: or until the command has ended.
 until_said() {
-  for _ in $(seq 600); do
-    grep -Eq "$1" "$2" 2>/dev/null && return 0
+  until grep -Eq "$1" "$2" 2>/dev/null; do
     kill -0 "$pid" 2>/dev/null || return 1
     sleep 0.1
   done
-  return 1
 }
 all_gone() { # whatever was given a file of this test's
-  for _ in $(seq 50); do
+  for _ in $(seq 600); do
     ps -eo args= | grep -F "$work/" | grep -Fq -- --network || return 0
     sleep 0.1
   done

@@ -10,7 +10,12 @@ if grep -Eq "__(asan|tsan)_init" "$weir"; then
   exit 77
 fi
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+pids=()
+finish() {
+  ((${#pids[@]} == 0)) || { kill "${pids[@]}"; wait; }
+  rm -rf "$work"
+}
+trap finish EXIT
 cd "$work" || exit 1
 fail() { echo "FAILED: $*"; exit 1; }
 
@@ -64,9 +69,14 @@ scenario 0 0 0 >clean.ini
 scenario 1 5 1 >lossy.ini
 weights() { grep -Eo '"[0-9a-f]{64}"' "$1/summary.json" | sort -u; }
 for policy in none:1:dense-ring star:0.01:art-tree topk:0.01:ag:auto-bf16; do
+  pids=()
+  for links in clean lossy; do # both at once: they wait most of the time
+    "$weir" run "$work/$links.ini" --policy $policy --out "$work/$links.out" >$links.log 2>&1 &
+    pids+=($!)
+  done
   for links in clean lossy; do
-    "$weir" run "$work/$links.ini" --policy $policy --out "$work/$links.out" >log 2>&1 ||
-      fail "$policy, $links: exit $?: $(cat log)"
+    wait "${pids[0]}" || fail "$policy, $links: exit $?: $(cat $links.log)"
+    pids=("${pids[@]:1}")
     grep -Eq '"network" : "(tc|uml)"' $links.out/summary.json || fail "not over a real network"
     [ "$(weights $links.out | wc -l)" = 1 ] || fail "$policy, $links: the weights differ between ranks"
   done
