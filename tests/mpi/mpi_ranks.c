@@ -11,7 +11,6 @@
 #include "collectives/collective.h"
 
 #define RANKS 4 /* of every case but those that say otherwise */
-
 static weir_launch launch;
 static bool ends_badly; /* without MPI_Finalize */
 
@@ -24,7 +23,6 @@ static bool ends_badly; /* without MPI_Finalize */
       exit(1);                                                                              \
     }                                                                                       \
   } while (0)
-
 static void nap(double seconds) { (void)usleep((useconds_t)(seconds * 1e6)); }
 
 static weir_transport *open_transport(double timeout_s) {
