@@ -16,7 +16,8 @@ typedef struct weir_collective_fit {
 /* What the latency is at most: round trips, and hops of exchanges without what their bytes take. */
 typedef struct weir_latency_bounds {
   double rtt[WEIR_BOUNDS_KEPT], by[WEIR_BOUNDS_KEPT]; /* s; the transfers they shared a way with */
-  double hop[WEIR_BOUNDS_KEPT];                       /* s */
+  double hop[WEIR_BOUNDS_KEPT];                       /* s, with slow bytes */
+  double hop_most[WEIR_BOUNDS_KEPT];                  /* s, with quick ones */
   uint32_t rtts, hops;                                /* ever, since the latency changed */
   bool believed; /* the latency known stands on them: one below is true at once */
 } weir_latency_bounds;

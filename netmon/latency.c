@@ -7,7 +7,7 @@
 static const double idle_patience_s = 10, loaded_agreement = 1.1, same = 1.05;
 /* A latency so many times larger is seen by its bounds alone.  What exchanges allow for is rough:
  * bytes may take so many times what they should. */
-static const double far_risen = 3, least_support = 0.6, slow_bytes = 1.4;
+static const double far_risen = 3, least_support = 0.6, slow_bytes = 1.4, quick_bytes = 0.9;
 
 void weir_latency_feed(weir_netmon *monitor, double rtt_s, double error) {
   if (!weir_channel_feed(&monitor->latency, monitor->time_s, rtt_s / 2, error)) return;
@@ -49,14 +49,24 @@ static void consider_bounds(weir_netmon *monitor, const weir_sample *s) {
 
 void weir_latency_exchange(weir_netmon *monitor, const weir_sample *s, double bytes_s) {
   weir_latency_bounds *b = &monitor->bounds;
-  if (s->alpha_terms > 0)
-    b->hop[b->hops++ % WEIR_BOUNDS_KEPT] =
-        fmax(0, s->value - slow_bytes * bytes_s) / s->alpha_terms;
+  if (s->alpha_terms <= 0) return;
+  b->hop_most[b->hops % WEIR_BOUNDS_KEPT] =
+      fmax(0, s->value - quick_bytes * bytes_s) / s->alpha_terms;
+  b->hop[b->hops++ % WEIR_BOUNDS_KEPT] = fmax(0, s->value - slow_bytes * bytes_s) / s->alpha_terms;
+}
+
+/* Can the latency be as long?  Not if one of the newest exchanges had no time for it: then the
+ * round trip waited in the queue of their own bytes, which a plan without pauses always finds. */
+static bool allowed(const weir_latency_bounds *b, double rtt_s) {
+  double most = INFINITY;
+  if (b->hops < WEIR_BOUNDS_KEPT) return true;
+  for (int i = 0; i < WEIR_BOUNDS_KEPT; i++) most = fmin(most, b->hop_most[i]);
+  return most >= least_support * rtt_s / 2;
 }
 
 /* A round trip that shared its way with a transfer waited in a queue: it tells what the latency is
  * at most.  Several of them that agree met no queue, as queues differ; and where idle ones have
- * long been missing, the least of the newest stands for them. */
+ * long been missing, the least of the newest stands for them; unless exchanges say otherwise. */
 static void feed_loaded(weir_netmon *monitor, const weir_sample *s) {
   monitor->loaded_rtt[monitor->loaded % WEIR_LOADED_KEPT] = s->value;
   monitor->loaded_by[monitor->loaded++ % WEIR_LOADED_KEPT] = s->bytes;
@@ -72,6 +82,7 @@ static void feed_loaded(weir_netmon *monitor, const weir_sample *s) {
   const bool missing =
       kept == WEIR_LOADED_KEPT && s->time_s - monitor->idle_echo_s > idle_patience_s;
   if (s->value >= known && known > 0 && !agree && !missing) return;
+  if (least > known && known > 0 && !allowed(&monitor->bounds, least)) return;
   monitor->echo_s = s->time_s;
   /* A long transfer may keep its queue; several transfers do not meet the very same one. */
   if (agree && most <= same * least && s->bytes - first_by >= WEIR_LOADED_KEPT - 2)

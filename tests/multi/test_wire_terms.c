@@ -93,7 +93,7 @@ static void run_rank(member *m) {
 
 static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }
 
-Test(wire_terms, rows_charge_the_bytes_that_are_sent, .timeout = 120) {
+Test(wire_terms, rows_charge_the_bytes_that_are_sent) {
   int pieces = 0;
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const row *r = &rows[i];

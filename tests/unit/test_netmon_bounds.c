@@ -73,6 +73,36 @@ Test(netmon_bounds, slow_bytes_are_no_latency) {
   weir_netmon_free(s.monitor);
 }
 
+/* Of a dense plan without pauses, as seen at 5 ms and 100 Mbit/s: exchanges of 6 hops and 4.6 MB, a
+ * queue of 41 ms that every round trip finds, none that is idle for minutes. */
+Test(netmon_bounds, a_queue_that_is_always_there_is_no_latency) {
+  for (int differ = 0; differ < 2; differ++) {
+    stream s = known(0.005, 100 * MBIT);
+    for (int i = 0; i < 300; i++) {
+      const double bytes_s = 4.6e6 * OVERHEAD / s.rate;
+      s.now += 0.45;
+      feed(&s, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
+                             .value = (6 * s.latency + bytes_s) * (1 + 0.02 * (i % 3)),
+                             .alpha_terms = 6,
+                             .bytes = 4.6e6});
+      loaded(&s, 0.092 + 0.03 * differ * (i % 4), i + 1);
+      cr_assert(near(now(&s).latency_s, 0.005, 0.1), "%g at %d", now(&s).latency_s, i);
+    }
+    /* It rises to 40 ms, and exchanges with it. */
+    s.latency = 0.04;
+    for (int i = 0; i < 40; i++) {
+      s.now += 0.45;
+      feed(&s, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,
+                             .value = 6 * s.latency + 4.6e6 * OVERHEAD / s.rate,
+                             .alpha_terms = 6,
+                             .bytes = 4.6e6});
+      loaded(&s, 0.08 + 0.001 * (i % 4), 400 + i);
+    }
+    cr_assert(near(now(&s).latency_s, 0.04, 0.1), "%g", now(&s).latency_s);
+    weir_netmon_free(s.monitor);
+  }
+}
+
 /* One of four that was as short as ever: the others waited for something else. */
 Test(netmon_bounds, one_short_round_trip_or_exchange_excuses_the_others) {
   stream s = known(0.001, 30 * MBIT);
