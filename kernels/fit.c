@@ -40,7 +40,7 @@ static const knot measured[] = {{1004, 2, 2, 5, false},
 static const struct share {
   double of_cache;
   int warm_ups, warm_ups_most, runs;
-} shares[] = {{0.42, 2, 8, 3}, {0.58, 2, 5, 2}, {0.8, 1, 3, 2}, {2.1, 1, 1, 2}};
+} shares[] = {{0.42, 2, 6, 3}, {0.58, 1, 4, 2}, {0.8, 1, 3, 2}, {2.1, 1, 1, 2}};
 #define SHARES (sizeof shares / sizeof shares[0])
 /* All runs of the larger sizes together take an element of the largest so long. */
 static const double slow_s = 4e-9;
@@ -51,14 +51,16 @@ static const double kept_share = 0.25;
 /* Runs that differ are followed by others, up to so many times as many and for this share of the
  * time, more of it for large sizes; and what becomes faster is warmed up for this share of it. */
 enum { AGAIN = 4 };
-static const double again_share = 0.02, again_share_large = 0.12, warm_share = 0.04;
+static const double again_share = 0.02, again_share_large = 0.06, warm_share = 0.04;
 
 /* --- curves ---------------------------------------------------------------------------------- */
 
-/* The last knot that has at most half of the last one's elements, else the first. */
+/* The last knot that is far from the last one, else the first. */
+static const double far = 0.55;
+
 static size_t far_from_last(const weir_kernel_curve *curve) {
   size_t at = curve->knots - 2;
-  while (at > 0 && curve->n[at] > curve->n[curve->knots - 1] / 2) {
+  while (at > 0 && (double)curve->n[at] > far * (double)curve->n[curve->knots - 1]) {
     at--;
   }
   return at;

@@ -37,7 +37,7 @@ typedef struct weir_kernel_cost {
 } weir_kernel_cost;
 
 /* The line for n elements: through the knots on both sides of n, that of the first two below them,
- * and above them that of the last and the nearest with at most half as many elements, as far as it
+ * and above them that of the last and the nearest with at most 0.55 as many elements, as far as it
  * rises (else through the last and the origin): one of two that are close turns with their noise.
  */
 weir_kernel_line weir_kernel_line_at(const weir_kernel_curve *curve, size_t n);
