@@ -190,9 +190,7 @@ static void end_together(void) {
   if (ends_badly) nap(2.0);
 }
 
-/* Times are bounded to tell "in time" from waiting for something longer, however slow the machine:
- * a fault is found within FOUND_S, where 20 s and more would have been waited for otherwise. */
-#define FOUND_S 15.0
+#define FOUND_S 15.0 /* for a fault on a slow machine: other waits here are 20 s and more */
 
 /* Nothing works any more, for the same reason, and without waiting for the time that is given. */
 static void stays_ended(weir_transport *t, weir_status status) {

@@ -1,7 +1,7 @@
 /* Ranks that are killed, frozen, stopped for a while or cut off at random moments of random
  * collectives: nobody hangs, no sum is wrong, the survivors agree on who they are, go on and
  * finish, and nothing is left behind.  16 rounds; WEIR_STRESS_ROUNDS asks for another number,
- * WEIR_STRESS_SEED for other ones, WEIR_STRESS_ONLY for a single one of them. */
+ * WEIR_STRESS_SEED for other ones, WEIR_STRESS_ONLY for a single one: seed and number fix it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdatomic.h>
