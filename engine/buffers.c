@@ -143,7 +143,7 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
 
 /* AR-Topk: are its lists, its message and what selecting takes longer than the gradient? */
 static bool is_marked(const weir_group *group) {
-  if (weir_ways[group->plan.collective].way != WEIR_WAY_ART) return false;
+  if (group->way != WEIR_WAY_ART) return false;
   const size_t room = weir_select_room(weir_codec_find(group->plan.codec), group->n, group->kept,
                                        group->engine->pool != NULL);
   const size_t list = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
@@ -170,16 +170,20 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
+  const weir_status status = weir_exchange_find(group);
+  if (status != WEIR_OK) return status;
   const bool here = !engine->config.devices; /* memory is counted of the host alone */
   group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
-  group->pieces = here && weir_ways[group->plan.collective].way == WEIR_WAY_AG &&
+  group->pieces = here && group->way == WEIR_WAY_AG &&
                   weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept);
   group->marked = here && is_marked(group);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
                                   engine->config.devices};
-  group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
-  group->due = weir_cost_gathering(&group->plan, shape, group->n, group->kept);
-  return weir_exchange_find(group);
+  weir_plan charged = group->plan;
+  if (group->way == WEIR_WAY_AG) charged.collective = WEIR_COLL_AG;
+  group->terms = weir_cost_plan_between(&charged, shape, group->n, group->kept);
+  group->due = weir_cost_gathering(&charged, shape, group->n, group->kept);
+  return WEIR_OK;
 }
 
 static void release_set(weir_group_set *set) {

@@ -65,10 +65,12 @@ void free(void *memory) { __libc_free(memory); }
 
 /* --- a session's steps ---------------------------------------------------------------------- */
 
+enum { ONE = 0, EVEN = 1, UNEVEN = 2 };
+
 typedef struct course {
   const char *transport, *policy;
   int ranks;
-  bool machines; /* two, of as many ranks; else one */
+  int machines;  /* EVEN: two of as many ranks; UNEVEN: two, the first has one more; else one */
   bool matrices; /* the long tensors are; else all are vectors */
   double momentum;
   double most;  /* gradients */
@@ -198,7 +200,8 @@ static void run_processes(course *c) {
     if (pid[r] > 0) continue;
     (void)alarm(100);
     c->result[r].failure[0] = '\0';
-    if (c->machines) (void)setenv("WEIR_HOST", r < c->ranks / 2 ? "a" : "b", 1);
+    if (c->machines != ONE)
+      (void)setenv("WEIR_HOST", r < c->ranks / 2 + (c->machines == UNEVEN) ? "a" : "b", 1);
     be_rank(c, r);
     _exit(0);
   }
@@ -227,7 +230,8 @@ static void look_at(const course *c) {
 
 typedef struct arm {
   const char *policy;
-  bool machines, matrices;
+  int machines;
+  bool matrices;
   double momentum, more; /* gradients beyond two */
 } arm;
 
@@ -256,11 +260,12 @@ static void check(const char *transport, int ranks, const arm *a) {
 }
 
 /* Every kind of plan. */
-#define VECTORS false, false, 0, 0
-#define MACHINES true, false, 0, 0
-#define MATRICES false, true, 0, 0
-#define TRIALS false, false, 0, 1     /* the residual from before a trial; plans come and go */
-#define MOMENTUM false, false, 0.9, 2 /* a velocity and its next value, which may be dropped */
+#define VECTORS ONE, false, 0, 0
+#define MACHINES EVEN, false, 0, 0
+#define LOPSIDED UNEVEN, false, 0, 0
+#define MATRICES ONE, true, 0, 0
+#define TRIALS ONE, false, 0, 1     /* the residual from before a trial; plans come and go */
+#define MOMENTUM ONE, false, 0.9, 2 /* a velocity and its next value, which may be dropped */
 static const arm arms[] = {
     {"fixed:none:1:dense-ring", VECTORS},
     {"fixed:none:1:dense-halving", VECTORS},
@@ -281,7 +286,8 @@ static const arm arms[] = {
     {"fixed:topk:0.01:ag:auto-bf16", VECTORS},
     {"fixed:mstopk:0.01:ag:auto-bf16", VECTORS},
     {"fixed:sidco:0.1:ag", VECTORS},
-    {"fixed:sidco:0.062:ag", false, false, 0, 0.2}, /* 8 ranks: in pieces */
+    {"fixed:sidco:0.062:ag", VECTORS},
+    {"fixed:sidco:0.03:ag", VECTORS},
     {"fixed:dgc:0.1:ag:auto-fp16", VECTORS},
     {"fixed:lwtopk:0.2:ag", VECTORS},
     {"fixed:topk:0.1:ag:auto-bf16", VECTORS},
@@ -310,6 +316,7 @@ static const arm arms[] = {
     {"fixed:fp16:0.5:compressed-tree", VECTORS},
     {"fixed:topk:0.01:hitopk:auto-bf16", MACHINES},
     {"fixed:topk:0.1:hitopk", MACHINES},
+    {"fixed:topk:0.3:hitopk", LOPSIDED},
     {"paper", TRIALS},
     {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM},
     {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM},
