@@ -42,10 +42,13 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
     out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements, 1};
   } else {
     const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept, 1};
+    const double windows = (double)weir_marked_windows(plan, elements, kept);
+    const double stretches = (double)weir_marked_stretches(plan, elements, kept);
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept / windows, windows};
     if (plan->codec != WEIR_CODEC_RANDOMK) /* which sends no indices */
-      out[count++] = (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
-                            weir_wire_expected(elements, kept, format, false), 1};
+      out[count++] =
+          (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
+                 weir_wire_expected(elements, kept, format, false) / stretches, stretches};
     if (plan->codec == WEIR_CODEC_VAR) /* its variances */
       out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float), 1};
   }
