@@ -41,6 +41,8 @@ uint64_t weir_host_identity(const char *override);
  * algorithms see the grouping; before, every rank counts as a machine of its own. */
 weir_status weir_comm_find_hosts(weir_comm *comm, uint64_t identity);
 int weir_comm_hosts(const weir_comm *comm);
+/* Has every machine as many ranks as the others, and more than one? */
+bool weir_comm_levelled(const weir_comm *comm);
 /* The host of a rank, in [0, hosts), numbered in the order of lowest ranks. */
 int weir_comm_host_of(const weir_comm *comm, int rank);
 

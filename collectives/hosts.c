@@ -81,6 +81,10 @@ done:
 
 int weir_comm_hosts(const weir_comm *comm) { return comm->hosts.count; }
 
+bool weir_comm_levelled(const weir_comm *comm) {
+  return comm->hosts.even && comm->hosts.count < weir_comm_size(comm);
+}
+
 int weir_comm_host_of(const weir_comm *comm, int rank) {
   return comm->hosts.of ? comm->hosts.of[rank] : rank;
 }

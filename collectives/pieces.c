@@ -80,15 +80,77 @@ static size_t kept_in(const weir_plan *plan, int ranks, size_t most, size_t room
   return low;
 }
 
-weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at) {
-  const size_t left = n - at, half = (left + 1) / 2, marks = weir_span_marks(left);
-  const size_t behind = left - half > marks ? (left - half - marks) * sizeof(float) : 0;
+/* Bytes behind so many of the elements left, before their marks. */
+static size_t bytes_behind(size_t left, size_t most) {
+  const size_t marks = weir_span_marks(left);
+  return left - most > marks ? (left - most - marks) * sizeof(float) : 0;
+}
+
+/* A piece of `most` elements, or of all that are left where little room is behind those. */
+static weir_span span_of(const weir_plan *plan, int ranks, size_t left, size_t half) {
+  const size_t behind = bytes_behind(left, half);
   const size_t last = last_bytes(ranks);
   const bool apart = behind < last;
   const size_t most = apart ? left : half;
   const size_t kept = kept_in(plan, ranks, most, apart ? last : behind);
   return (weir_span){
       .most = most, .kept = kept, .stride = stride_of(plan, most, kept), .apart = apart};
+}
+
+weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at) {
+  return span_of(plan, ranks, n - at, (n - at + 1) / 2);
+}
+
+/* As many as leave room for what they are likely to keep, and a quarter more. */
+weir_span weir_span_sparse(const weir_plan *plan, int ranks, size_t n, size_t at, size_t kept) {
+  const size_t left = n - at;
+  size_t most = left;
+  for (size_t part = 32; part >= 2; part /= 2) {
+    most = left - left / part;
+    const double likely = 1.25 * (double)kept / (double)n * (double)most + 16;
+    if (room_of(plan, ranks, most, (size_t)likely) <= bytes_behind(left, most)) break;
+  }
+  return span_of(plan, ranks, left, most);
+}
+
+/* --- AR-Topk ---------------------------------------------------------------------------------- */
+
+static size_t beside_marks(size_t n) { return n - weir_span_marks(n); }
+
+size_t weir_marked_message(const weir_plan *plan, size_t stretch, size_t kept) {
+  return (size_t)weir_wire_expected(stretch, kept, (weir_wire_format)plan->wire, false);
+}
+
+size_t weir_marked_stretch(const weir_plan *plan, size_t n, size_t kept) {
+  const size_t room = beside_marks(n) * sizeof(float);
+  size_t stretch = n;
+  for (size_t count = 2; stretch > 1; count++) {
+    const size_t most = kept < stretch ? kept : stretch;
+    if (most * sizeof(uint32_t) + weir_marked_message(plan, stretch, kept) <= room) break;
+    stretch = (n + count - 1) / count;
+  }
+  return stretch;
+}
+
+size_t weir_marked_window(size_t n, size_t kept, size_t done, bool rounded) {
+  const size_t taken = rounded ? (done + 1) / 2 : 0;
+  const size_t room = (beside_marks(n) - taken) / 2, left = kept - done;
+  return left < room ? left : room;
+}
+
+size_t weir_marked_stretches(const weir_plan *plan, size_t n, size_t kept) {
+  if (n < WEIR_MARKED_LEAST || plan->codec == WEIR_CODEC_RANDOMK)
+    return 1; /* which sends no indices */
+  const size_t stretch = weir_marked_stretch(plan, n, kept);
+  return (n + stretch - 1) / stretch;
+}
+
+size_t weir_marked_windows(const weir_plan *plan, size_t n, size_t kept) {
+  size_t count = 0;
+  if (n < WEIR_MARKED_LEAST) return 1;
+  for (size_t done = 0; done < kept; count++)
+    done += weir_marked_window(n, kept, done, plan->wire == WEIR_WIRE_AUTO_BF16);
+  return count > 0 ? count : 1;
 }
 
 /* --- both ------------------------------------------------------------------------------------- */
@@ -104,10 +166,17 @@ static size_t selection_bytes(const weir_plan *plan, int ranks, size_t n, size_t
   return stride + (others > lists ? others : others + lists) + n / 8;
 }
 
-bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept) {
+static bool takes_more(const weir_plan *plan, int ranks, size_t n, size_t kept, size_t most) {
   const weir_codec *codec = weir_codec_find(plan->codec);
-  const size_t most = n * sizeof(float) + WEIR_PIECES_LAST;
   if (codec->encode == NULL) return selection_bytes(plan, ranks, n, kept) > most;
   return codec->grain > 0 && all_bytes(plan, ranks, n) > most &&
          all_bytes(plan, ranks, codec->grain) <= WEIR_PIECES_LAST;
+}
+
+bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept) {
+  return takes_more(plan, ranks, n, kept, n * sizeof(float) + WEIR_PIECES_LAST);
+}
+
+bool weir_pieces_needed(const weir_plan *plan, int ranks, size_t n, size_t kept) {
+  return takes_more(plan, ranks, n, kept, WEIR_PIECES_LAST);
 }

@@ -22,6 +22,8 @@
 
 /* kept: elements, or bytes of an encoder's message, as weir_cost_kept has them. */
 bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept);
+/* The same where no more than the pieces' own place is to be taken beside the sum. */
+bool weir_pieces_needed(const weir_plan *plan, int ranks, size_t n, size_t kept);
 
 /* Encoders: bytes of a message, and elements of the next piece when so many are left. */
 size_t weir_piece_bytes(const weir_plan *plan, size_t count);
@@ -37,7 +39,21 @@ typedef struct weir_span {
 } weir_span;
 #define WEIR_SPAN_AHEAD sizeof(uint64_t)
 weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at);
+/* The same of one of which `kept` elements of n go: few, so that a piece may have most of them. */
+weir_span weir_span_sparse(const weir_plan *plan, int ranks, size_t n, size_t at, size_t kept);
 /* 32-bit words of marks for that many elements. */
 size_t weir_span_marks(size_t elements);
+
+/* AR-Topk that keeps many of at least so many elements, in n floats that marks lie at the end of.
+ * Indices go in stretches of so many elements, of which list and message have room: */
+#define WEIR_MARKED_LEAST ((size_t)256)
+size_t weir_marked_stretch(const weir_plan *plan, size_t n, size_t kept);
+size_t weir_marked_message(const weir_plan *plan, size_t stretch, size_t kept);
+/* Values are summed in windows: how many next when so many are done.  Each has as much memory
+ * again, for what rounding loses or for the all-reduce; rounded: sums done take half a float. */
+size_t weir_marked_window(size_t n, size_t kept, size_t done, bool rounded);
+/* How many of each, at least 1. */
+size_t weir_marked_stretches(const weir_plan *plan, size_t n, size_t kept);
+size_t weir_marked_windows(const weir_plan *plan, size_t n, size_t kept);
 
 #endif

@@ -76,19 +76,20 @@ static void place_room(weir_group *group, const gaps *g, unsigned char *base) {
   group->room = due <= group->room_bytes ? base + g->at[i] : NULL;
 }
 
-/* What a marked group has: only what spare cannot hold. */
+/* A marked group works in spare. */
 static weir_status place_marked(weir_group *group, size_t *at, unsigned char *base) {
-  const size_t ranks = (size_t)group->engine->size, stride = stride_of(group, true);
-  const size_t floats = weir_marked_floats(group, stride);
-  size_t work, bytes;
-  if (!part(at, floats > group->n ? floats : 0, sizeof *group->work, &work) ||
-      !part(at, ranks, sizeof *group->block_bytes, &bytes))
-    return weir_fail(WEIR_E_NOMEM, "%zu floats do not fit memory", floats);
+  const size_t ranks = (size_t)group->engine->size;
+  size_t bytes;
+  if (!part(at, ranks, sizeof *group->block_bytes, &bytes))
+    return weir_fail(WEIR_E_NOMEM, "%zu lengths do not fit memory", ranks);
   if (base == NULL) return WEIR_OK;
-  group->work_floats = floats;
-  group->work = floats > group->n ? (float *)(void *)(base + work) : NULL;
   group->kept_capacity = group->kept;
-  group->stride = stride;
+  group->stretch = group->plan.codec == WEIR_CODEC_RANDOMK
+                       ? group->n
+                       : weir_marked_stretch(&group->plan, group->n, group->kept);
+  group->stride = weir_marked_message(&group->plan, group->stretch, group->kept);
+  if (group->stride < weir_art_variances(group->engine))
+    group->stride = weir_art_variances(group->engine);
   group->block_bytes = (size_t *)(void *)(base + bytes);
   memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
   return WEIR_OK;
@@ -141,9 +142,14 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
   return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
 }
 
-/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient? */
-static bool is_marked(const weir_group *group) {
-  if (weir_ways[group->plan.collective].way != WEIR_WAY_ART) return false;
+/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient, or than
+ * there is in a trial?  (Of a few elements that does not matter, and all ranks' variances have to
+ * fit.) */
+static bool is_marked(const weir_group *group, bool trial) {
+  enum { LEAST_RANK = 32 };
+  if (group->way != WEIR_WAY_ART) return false;
+  if (group->n < WEIR_MARKED_LEAST + LEAST_RANK * (size_t)group->engine->size) return false;
+  if (trial) return true;
   const size_t room = weir_select_room(weir_codec_find(group->plan.codec), group->n, group->kept,
                                        group->engine->pool != NULL);
   const size_t list = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
@@ -159,8 +165,8 @@ static bool may_be_late(const weir_group *group) {
 }
 
 /* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
-static weir_status describe(weir_engine *engine, weir_group *group, size_t number, size_t first,
-                            size_t end, size_t *offset) {
+static weir_status describe(weir_engine *engine, const weir_group_set *set, weir_group *group,
+                            size_t number, size_t first, size_t end, size_t *offset) {
   group->engine = engine;
   group->number = number;
   group->first = first;
@@ -170,16 +176,22 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
+  const weir_status status = weir_exchange_find(group);
+  if (status != WEIR_OK) return status;
   const bool here = !engine->config.devices; /* memory is counted of the host alone */
   group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
-  group->pieces = here && weir_ways[group->plan.collective].way == WEIR_WAY_AG &&
-                  weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept);
-  group->marked = here && is_marked(group);
+  group->pieces =
+      here && group->way == WEIR_WAY_AG &&
+      (set->trial ? weir_pieces_needed(&group->plan, engine->size, group->n, group->kept)
+                  : weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept));
+  group->marked = here && is_marked(group, set->trial);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
                                   engine->config.devices};
-  group->terms = weir_cost_plan_between(&group->plan, shape, group->n, group->kept);
-  group->due = weir_cost_gathering(&group->plan, shape, group->n, group->kept);
-  return weir_exchange_find(group);
+  weir_plan charged = group->plan;
+  if (group->way == WEIR_WAY_AG) charged.collective = WEIR_COLL_AG;
+  group->terms = weir_cost_plan_between(&charged, shape, group->n, group->kept);
+  group->due = weir_cost_gathering(&charged, shape, group->n, group->kept);
+  return WEIR_OK;
 }
 
 static void release_set(weir_group_set *set) {
@@ -208,7 +220,7 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
     if (engine->device != NULL) group->place = WEIR_PLACE_CALLER; /* whose stream it is */
     if (weir_codec_find(group->plan.codec) == NULL)
       return weir_fail(WEIR_E_INVALID, "codec %u is unknown", group->plan.codec);
-    const weir_status status = describe(engine, group, k, first, end, set->offset + first + k);
+    const weir_status status = describe(engine, set, group, k, first, end, set->offset + first + k);
     if (status != WEIR_OK) return status;
     for (; first < end; first++) set->of[first] = (uint32_t)k;
   }
@@ -232,7 +244,7 @@ static weir_status place_all(weir_group_set *set, size_t *size, unsigned char *b
 
 /* Does a group's exchange work in spare? */
 static bool works_in_spare(const weir_group *group) {
-  if (group->marked) return group->work_floats <= group->n;
+  if (group->marked) return true;
   if (group->late || group->whole) return false;
   return group->way != WEIR_WAY_DENSE || group->plan.codec != WEIR_CODEC_NONE;
 }
@@ -245,8 +257,8 @@ static void choose_late(const weir_engine *engine, weir_group_set *set, size_t a
     if (works_in_spare(&set->group[k])) spare += set->group[k].n * sizeof(float);
   for (size_t k = set->count; k > 0; k--) {
     weir_group *group = &set->group[k - 1];
-    group->late = group->marked; /* its values are in spare already */
-    if (group->late) continue;
+    group->late = group->marked && !set->trial; /* its values are in spare already */
+    if (group->late || set->trial) continue;
     const bool fits = arena + spare <= engine->n * sizeof(float) || engine->config.devices;
     const bool free_of_cost = k == set->count && (set->count == 1 || !engine->config.devices);
     if (!may_be_late(group) || (fits && !free_of_cost)) continue;
@@ -255,10 +267,10 @@ static void choose_late(const weir_engine *engine, weir_group_set *set, size_t a
   }
 }
 
-static weir_status find_arena(const weir_engine *engine, weir_group_set *set, size_t *used) {
+static weir_status find_arena(const weir_engine *engine, weir_group_set *set) {
   size_t size;
   const weir_status status = place_all(set, &size, NULL);
-  *used = size;
+  set->used = size;
   if (status != WEIR_OK) return status;
   choose_late(engine, set, size);
   set->arena = engine->set.arena;
@@ -290,11 +302,12 @@ static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) 
   return weir_warm_reserve(engine, rank);
 }
 
-/* What the plan before has used and this one does not.  Room for spare there must be all the same:
- * a step that fails needs it. */
-static void give_back(weir_engine *engine, size_t arena) {
+/* Room for spare there must be all the same: a step that fails needs it. */
+void weir_engine_give_back(weir_engine *engine) {
+  const bool trial = engine->in_trial || engine->set.trial;
+  const size_t arena = engine->set.used;
   if (engine->device != NULL) return;
-  for (size_t k = 0; k < engine->set.count; k++)
+  for (size_t k = 0; k < engine->set.count && !trial; k++)
     if (!works_in_spare(&engine->set.group[k]))
       weir_give_back(engine->spare + engine->set.group[k].at,
                      engine->set.group[k].n * sizeof(float));
@@ -304,9 +317,8 @@ static void give_back(weir_engine *engine, size_t arena) {
 }
 
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
-                              const weir_plan_group *table) {
-  weir_group_set set = {0};
-  size_t used = 0;
+                              const weir_plan_group *table, bool trial) {
+  weir_group_set set = {.trial = trial && engine->device == NULL};
   weir_status status = describe_all(engine, plan, table, &set);
   if (status == WEIR_OK && set.count > 1 && engine->lanes == NULL &&
       engine->config.virtual_network == NULL)
@@ -314,7 +326,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   weir_series *time = NULL;
   if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(&set, &time);
   if (status == WEIR_OK) status = reserve_warm(engine, &set);
-  if (status == WEIR_OK) status = find_arena(engine, &set, &used);
+  if (status == WEIR_OK) status = find_arena(engine, &set);
   if (status == WEIR_OK && engine->device != NULL) {
     status = weir_on_device_reserve(engine, &set);
     if (status != WEIR_OK && set.arena != engine->set.arena) free_arena(engine, set.arena);
@@ -329,7 +341,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   release_set(&engine->set);
   engine->set = set;
   engine->plan = *plan;
-  give_back(engine, used);
+  weir_engine_give_back(engine);
   return WEIR_OK;
 }
 

@@ -32,6 +32,8 @@ weir_status weir_exchange_find(weir_group *group) {
   const weir_way_row *row = &weir_ways[group->plan.collective];
   const weir_comm *comm = group->engine->config.comm;
   group->way = row->way;
+  /* Where nothing is summed inside of machines first, each rank's selection travels as it is. */
+  if (row->way == WEIR_WAY_HITOPK && !weir_comm_levelled(comm)) group->way = WEIR_WAY_AG;
   group->allreduce = NULL;
   group->compressed = NULL;
   if (group->engine->config.devices) {

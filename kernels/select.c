@@ -100,6 +100,9 @@ size_t weir_select_room(const weir_codec *codec, size_t n, size_t k, bool thread
   if (codec->id == WEIR_CODEC_DGC && count < 2 * k) {
     count = 2 * k;
   }
+  if (codec->id == WEIR_CODEC_SIDCO && k <= n / 16) {
+    count = n / 4 + n / 16; /* its first stage's quarter, as far as that was fitted well */
+  }
   return weir_context_room(count > WEIR_SAMPLE ? count : WEIR_SAMPLE, threads);
 }
 

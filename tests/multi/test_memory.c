@@ -28,7 +28,8 @@
 static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
 #define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
 #define FIXED \
-  (256.0 * 1024) /* bytes whose number is not the gradient's: contexts, stages, stacks */
+  (256.0 * 1024)        /* bytes whose number is not the gradient's: contexts, stages, stacks */
+#define TRIALS_STEPS 60 /* all trials of policy paper, and some steps of what it chooses */
 #define STEPS \
   4 /* behind as many as there are ranks, in which each is the root of a selection once */
 
@@ -65,10 +66,12 @@ void free(void *memory) { __libc_free(memory); }
 
 /* --- a session's steps ---------------------------------------------------------------------- */
 
+enum { ONE = 0, EVEN = 1, UNEVEN = 2 };
+
 typedef struct course {
   const char *transport, *policy;
   int ranks;
-  bool machines; /* two, of as many ranks; else one */
+  int machines;  /* EVEN: two of as many ranks; UNEVEN: two, the first has one more; else one */
   bool matrices; /* the long tensors are; else all are vectors */
   double momentum;
   double most;  /* gradients */
@@ -86,8 +89,21 @@ static void all_together(course *c) {
   if (c->barrier) (void)pthread_barrier_wait(c->barrier);
 }
 
+/* Bytes of memory of its own that the process really has; what was asked for and never touched is
+ * not among them. */
+static long long resident(void) {
+  FILE *status = fopen("/proc/self/status", "r");
+  char line[256];
+  long long kib = 0;
+  while (status && fgets(line, sizeof line, status))
+    if (sscanf(line, "RssAnon: %lld kB", &kib) == 1) break;
+  if (status) (void)fclose(status);
+  return kib * 1024;
+}
+
+/* most: what was resident after any step. */
 static bool train(const course *c, weir_session *session, float *const *gradient, int rank,
-                  int steps, int from) {
+                  int steps, int from, long long *most) {
   for (int s = from; s < from + steps; s++) {
     /* Whoever's gradient varies most is VAR's root: every rank in its turn. */
     const float share = s % c->ranks == rank ? 2 : 1;
@@ -98,6 +114,8 @@ static bool train(const course *c, weir_session *session, float *const *gradient
     for (uint32_t t = 0; t < TENSORS; t++)
       if (weir_submit(session, t, gradient[t]) != WEIR_OK) return false;
     if (weir_step_end(session, NULL) != WEIR_OK) return false;
+    const long long now = most ? resident() : 0;
+    if (most && now > *most) *most = now;
   }
   return true;
 }
@@ -126,18 +144,6 @@ static weir_session *open_session(const course *c, int rank) {
   return NULL;
 }
 
-/* Bytes of memory of its own that the process really has; what was asked for and never touched is
- * not among them. */
-static long long resident(void) {
-  FILE *status = fopen("/proc/self/status", "r");
-  char line[256];
-  long long kib = 0;
-  while (status && fgets(line, sizeof line, status))
-    if (sscanf(line, "RssAnon: %lld kB", &kib) == 1) break;
-  if (status) (void)fclose(status);
-  return kib * 1024;
-}
-
 static void be_rank(course *c, int rank) {
   float *gradient[TENSORS];
   for (size_t t = 0; t < TENSORS; t++) gradient[t] = malloc(numel[t] * sizeof(float));
@@ -146,13 +152,15 @@ static void be_rank(course *c, int rank) {
   const long long before = resident();
   all_together(c);
   weir_session *session = open_session(c, rank);
-  bool good = session && train(c, session, gradient, rank, c->ranks, 0);
+  const int steps = c->settles ? c->ranks : TRIALS_STEPS;
+  long long most = 0;
+  bool good = session && train(c, session, gradient, rank, steps, 0, &most);
   all_together(c);
-  c->result[rank].resident = resident() - before;
+  c->result[rank].resident = most - before;
   all_together(c);
   if (rank == 0 || !c->barrier) atomic_store(&counting, true);
   all_together(c);
-  good = good && train(c, session, gradient, rank, STEPS, c->ranks);
+  good = good && train(c, session, gradient, rank, STEPS, steps, NULL);
   all_together(c);
   if (rank == 0 || !c->barrier) atomic_store(&counting, false);
   all_together(c);
@@ -198,7 +206,8 @@ static void run_processes(course *c) {
     if (pid[r] > 0) continue;
     (void)alarm(100);
     c->result[r].failure[0] = '\0';
-    if (c->machines) (void)setenv("WEIR_HOST", r < c->ranks / 2 ? "a" : "b", 1);
+    if (c->machines != ONE)
+      (void)setenv("WEIR_HOST", r < c->ranks / 2 + (c->machines == UNEVEN) ? "a" : "b", 1);
     be_rank(c, r);
     _exit(0);
   }
@@ -227,7 +236,8 @@ static void look_at(const course *c) {
 
 typedef struct arm {
   const char *policy;
-  bool machines, matrices;
+  int machines;
+  bool matrices;
   double momentum, more; /* gradients beyond two */
 } arm;
 
@@ -256,11 +266,11 @@ static void check(const char *transport, int ranks, const arm *a) {
 }
 
 /* Every kind of plan. */
-#define VECTORS false, false, 0, 0
-#define MACHINES true, false, 0, 0
-#define MATRICES false, true, 0, 0
-#define TRIALS false, false, 0, 1     /* the residual from before a trial; plans come and go */
-#define MOMENTUM false, false, 0.9, 2 /* a velocity and its next value, which may be dropped */
+#define VECTORS ONE, false, 0, 0
+#define MACHINES EVEN, false, 0, 0
+#define LOPSIDED UNEVEN, false, 0, 0
+#define MATRICES ONE, true, 0, 0
+#define MOMENTUM ONE, false, 0.9, 2 /* a velocity and its next value, which may be dropped */
 static const arm arms[] = {
     {"fixed:none:1:dense-ring", VECTORS},
     {"fixed:none:1:dense-halving", VECTORS},
@@ -281,7 +291,8 @@ static const arm arms[] = {
     {"fixed:topk:0.01:ag:auto-bf16", VECTORS},
     {"fixed:mstopk:0.01:ag:auto-bf16", VECTORS},
     {"fixed:sidco:0.1:ag", VECTORS},
-    {"fixed:sidco:0.062:ag", false, false, 0, 0.2}, /* 8 ranks: in pieces */
+    {"fixed:sidco:0.062:ag", VECTORS},
+    {"fixed:sidco:0.03:ag", VECTORS},
     {"fixed:dgc:0.1:ag:auto-fp16", VECTORS},
     {"fixed:lwtopk:0.2:ag", VECTORS},
     {"fixed:topk:0.1:ag:auto-bf16", VECTORS},
@@ -289,11 +300,19 @@ static const arm arms[] = {
     {"fixed:topk:0.9:ag", VECTORS},
     {"fixed:star:0.01:art-ring:auto-bf16", VECTORS},
     {"fixed:star:0.1:art-tree", VECTORS},
+    {"fixed:star:0.16:art-tree", VECTORS},
+    {"fixed:star:0.24:art-tree:auto-fp32", VECTORS},
     {"fixed:star:0.45:art-ring", VECTORS},
+    {"fixed:star:0.5:art-ring", VECTORS},
+    {"fixed:star:0.98:art-tree", VECTORS},
+    {"fixed:star:0.6:art-tree:auto-bf16", VECTORS},
+    {"fixed:star:0.95:art-ring:auto-bf16", VECTORS},
     {"fixed:star:0.4:art-tree:auto-bf16", VECTORS},
     {"fixed:star:0.7:art-ring:auto-fp32", VECTORS},
     {"fixed:var:0.45:art-tree", VECTORS},
+    {"fixed:var:0.9:art-tree:auto-fp32", VECTORS},
     {"fixed:randomk:0.75:art-ring", VECTORS},
+    {"fixed:randomk:0.9:art-tree", VECTORS},
     {"fixed:var:0.01:art-tree", VECTORS},
     {"fixed:var:0.01:art-hier-ring:auto-bf16", MACHINES},
     {"fixed:randomk:0.01:art-ring", VECTORS},
@@ -310,7 +329,8 @@ static const arm arms[] = {
     {"fixed:fp16:0.5:compressed-tree", VECTORS},
     {"fixed:topk:0.01:hitopk:auto-bf16", MACHINES},
     {"fixed:topk:0.1:hitopk", MACHINES},
-    {"paper", TRIALS},
+    {"fixed:topk:0.3:hitopk", LOPSIDED},
+    {"paper", VECTORS},
     {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM},
     {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM},
     {"fixed:powersgd:2:dense-ring", MATRICES},
