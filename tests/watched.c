@@ -35,13 +35,14 @@ static pid_t start(char **command) {
   _exit(NO_COMMAND);
 }
 
-/* Its exit code, or 128 and the signal that ended it; *gap_s: the longest time without a look. */
-static int attend(pid_t pid, double *gap_s) {
+/* Its exit code, or 128 and the signal that ended it; *gap_s: the longest time without a look, from
+ * before it was started on. */
+static int attend(pid_t pid, double last_s, double *gap_s) {
   const struct timespec nap = {0, 10000000};
   int status = 0;
   pid_t ended = 0;
   *gap_s = 0;
-  for (double last_s = now_s(); ended == 0;) {
+  while (ended == 0) {
     (void)nanosleep(&nap, NULL);
     const double seen_s = now_s();
     if (seen_s - last_s > *gap_s) *gap_s = seen_s - last_s;
@@ -55,9 +56,10 @@ static int attend(pid_t pid, double *gap_s) {
 int main(int argc, char **argv) {
   if (argc < 2) return NO_COMMAND;
   for (int attempt = 1;; attempt++) {
-    double gap_s;
+    double gap_s = 0;
+    const double begun_s = now_s();
     const pid_t pid = start(argv + 1);
-    const int code = pid < 0 ? NO_COMMAND : attend(pid, &gap_s);
+    const int code = pid < 0 ? NO_COMMAND : attend(pid, begun_s, &gap_s);
     if (code == 0 || code == SKIPPED || pid < 0 || gap_s < STALL_S || attempt == ATTEMPTS)
       return code;
     printf("watched: it failed with %d, but the machine stood still for %.2f s: again\n", code,
