@@ -40,7 +40,7 @@ cmp -s printed.json out/summary.json || fail "--json is not summary.json"
 "$weir" run quick.ini --network sim --policy none:1:dense-ring --out words >words.txt 2>/dev/null || fail "exit $?"
 accuracy=$(awk -F'[:,]' '/final_accuracy/ {printf "%.2f", 100 * $2}' words/summary.json)
 grep -q "^network sim, policy fixed:none:1:dense-ring, 3 workers: accuracy $accuracy %" words.txt &&
-  grep -q "^60 steps, 0 changes of plan, .*weights are alike" words.txt || fail "$(cat words.txt)"
+  grep -q "^60 steps; changes of plan: 0; .*weights are alike" words.txt || fail "$(cat words.txt)"
 digests=$(grep -Eo '"[0-9a-f]{64}"' out/summary.json)
 [ "$(echo "$digests" | wc -l)" -eq 3 ] || fail "not one digest a rank"
 [ "$(echo "$digests" | sort -u | wc -l)" -eq 1 ] || fail "the weights differ"
