@@ -51,7 +51,7 @@ static const double kept_share = 0.25;
 /* Runs that differ are followed by others, up to so many times as many and for this share of the
  * time, more of it for large sizes; and what becomes faster is warmed up for this share of it. */
 enum { AGAIN = 4 };
-static const double again_share = 0.02, again_share_large = 0.06, warm_share = 0.04;
+static const double again_share = 0.02, again_share_large = 0.04, warm_share = 0.03;
 
 /* --- curves ---------------------------------------------------------------------------------- */
 

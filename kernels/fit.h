@@ -4,10 +4,11 @@
  * One line would not do.  Selecting goes another way below 4 * WEIR_SAMPLE elements, and what lies
  * in the second cache, in the last and in memory has slopes of its own.  Sizes that fit into the
  * last cache are measured as they are, and so are larger ones as far as the time that a codec may
- * take allows: two on the way to memory, and one with 2.5 times as many bytes as the last cache.
- * Where it does not allow them, each codec is measured on a window whose data were put out
- * of the caches first, and between the cache and memory the time goes from the one line to the
- * other as the step's data outgrow the cache (in fit_large.c): quicker, and less exact.
+ * take allows: three where a step's bytes begin to leave that cache, and one of which it
+ * touches 2.1 times as many.  Where it does not allow them, each codec is measured on a window
+ * whose data were put out of the caches first, and between the cache and memory the time goes from
+ * the one line to the other as the step's data outgrow the cache (in fit_large.c): quicker, and
+ * less exact.
  *
  * Meant is a training step on data as the step before left them: gradient, residual and sum in a
  * cache as far as they fit.  A curve holds for one plan: other ratios have other curves. */
