@@ -5,6 +5,7 @@
 #include "base/ways.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
+#include "collectives/pieces.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
 static int rounds(int n) {
@@ -241,10 +242,12 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   if (row == NULL) return unknown;
   weir_cost_terms t = between(WEIR_KIND_ALLREDUCE, row->id, shape, art ? value_bytes : dense_bytes);
   if (low_rank) t.alpha_terms *= 2;
+  if (art && !shape.devices) t.alpha_terms *= (double)weir_marked_windows(plan, elements, kept);
   if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
   const weir_cost_terms indices = between(WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, shape,
                                           weir_wire_expected(elements, kept, format, false));
-  t.alpha_terms += indices.alpha_terms;
+  const size_t stretches = shape.devices ? 1 : weir_marked_stretches(plan, elements, kept);
+  t.alpha_terms += indices.alpha_terms * (double)stretches;
   t.byte_terms += indices.byte_terms;
   /* The variances are gathered before the root is known: one more round of small messages, whose
    * few bytes vanish beside their latency. */

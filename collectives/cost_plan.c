@@ -5,6 +5,7 @@
 #include "base/ways.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
+#include "collectives/pieces.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 
@@ -28,7 +29,8 @@ typedef struct part {
 } part;
 enum { PARTS = 3 };
 
-static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
+static int summed(const weir_plan *plan, bool devices, size_t elements, size_t kept,
+                  part out[PARTS]) {
   const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
   const weir_allreduce *row = weir_allreduce_find(way->algorithm);
@@ -42,21 +44,25 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
     out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements, 1};
   } else {
     const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept, 1};
+    const double windows = devices ? 1 : (double)weir_marked_windows(plan, elements, kept);
+    const double stretches = devices ? 1 : (double)weir_marked_stretches(plan, elements, kept);
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept / windows, windows};
     if (plan->codec != WEIR_CODEC_RANDOMK) /* which sends no indices */
-      out[count++] = (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
-                            weir_wire_expected(elements, kept, format, false), 1};
+      out[count++] =
+          (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
+                 weir_wire_expected(elements, kept, format, false) / stretches, stretches};
     if (plan->codec == WEIR_CODEC_VAR) /* its variances */
       out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float), 1};
   }
   return count;
 }
 
-static int parts_of(const weir_plan *plan, size_t elements, size_t kept,
+static int parts_of(const weir_plan *plan, bool devices, size_t elements, size_t kept,
                     const weir_gathering *gathering, part out[PARTS]) {
   if (plan->collective >= WEIR_COLL_COUNT) return 0;
   const weir_way way = weir_ways[plan->collective].way;
-  if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART) return summed(plan, elements, kept, out);
+  if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART)
+    return summed(plan, devices, elements, kept, out);
   if (way != WEIR_WAY_AG) return 0;
   /* As if all pieces were alike. */
   out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, gathering->bytes / gathering->rounds,
@@ -74,7 +80,8 @@ static double processors(const weir_plan *plan, weir_group_shape shape, const we
                            .burst = link->burst};
   double seconds = 0.0;
   part parts[PARTS];
-  const int count = shape.ranks > 1 ? parts_of(plan, elements, kept, gathering, parts) : 0;
+  const int count =
+      shape.ranks > 1 ? parts_of(plan, shape.devices, elements, kept, gathering, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
     seconds += parts[i].times * (weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone));

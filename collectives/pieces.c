@@ -91,6 +91,46 @@ weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at) 
       .most = most, .kept = kept, .stride = stride_of(plan, most, kept), .apart = apart};
 }
 
+/* --- AR-Topk ---------------------------------------------------------------------------------- */
+
+static size_t beside_marks(size_t n) { return n - weir_span_marks(n); }
+
+size_t weir_marked_message(const weir_plan *plan, size_t stretch, size_t kept) {
+  return (size_t)weir_wire_expected(stretch, kept, (weir_wire_format)plan->wire, false);
+}
+
+size_t weir_marked_stretch(const weir_plan *plan, size_t n, size_t kept) {
+  const size_t room = beside_marks(n) * sizeof(float);
+  size_t stretch = n;
+  for (size_t count = 2; stretch > 1; count++) {
+    const size_t most = kept < stretch ? kept : stretch;
+    if (most * sizeof(uint32_t) + weir_marked_message(plan, stretch, kept) <= room) break;
+    stretch = (n + count - 1) / count;
+  }
+  return stretch;
+}
+
+size_t weir_marked_window(size_t n, size_t kept, size_t done, bool rounded) {
+  const size_t taken = rounded ? (done + 1) / 2 : 0;
+  const size_t room = (beside_marks(n) - taken) / 2, left = kept - done;
+  return left < room ? left : room;
+}
+
+size_t weir_marked_stretches(const weir_plan *plan, size_t n, size_t kept) {
+  if (n < WEIR_MARKED_LEAST || plan->codec == WEIR_CODEC_RANDOMK)
+    return 1; /* which sends no indices */
+  const size_t stretch = weir_marked_stretch(plan, n, kept);
+  return (n + stretch - 1) / stretch;
+}
+
+size_t weir_marked_windows(const weir_plan *plan, size_t n, size_t kept) {
+  size_t count = 0;
+  if (n < WEIR_MARKED_LEAST) return 1;
+  for (size_t done = 0; done < kept; count++)
+    done += weir_marked_window(n, kept, done, plan->wire == WEIR_WIRE_AUTO_BF16);
+  return count > 0 ? count : 1;
+}
+
 /* --- both ------------------------------------------------------------------------------------- */
 
 /* A selection's list of candidates lies where others' messages will come in, if there is room

@@ -40,4 +40,16 @@ weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at);
 /* 32-bit words of marks for that many elements. */
 size_t weir_span_marks(size_t elements);
 
+/* AR-Topk that keeps many of at least so many elements, in n floats that marks lie at the end of.
+ * Indices go in stretches of so many elements, of which list and message have room: */
+#define WEIR_MARKED_LEAST ((size_t)256)
+size_t weir_marked_stretch(const weir_plan *plan, size_t n, size_t kept);
+size_t weir_marked_message(const weir_plan *plan, size_t stretch, size_t kept);
+/* Values are summed in windows: how many next when so many are done.  Each has as much memory
+ * again, for what rounding loses or for the all-reduce; rounded: sums done take half a float. */
+size_t weir_marked_window(size_t n, size_t kept, size_t done, bool rounded);
+/* How many of each, at least 1. */
+size_t weir_marked_stretches(const weir_plan *plan, size_t n, size_t kept);
+size_t weir_marked_windows(const weir_plan *plan, size_t n, size_t kept);
+
 #endif

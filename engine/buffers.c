@@ -76,19 +76,20 @@ static void place_room(weir_group *group, const gaps *g, unsigned char *base) {
   group->room = due <= group->room_bytes ? base + g->at[i] : NULL;
 }
 
-/* What a marked group has: only what spare cannot hold. */
+/* A marked group works in spare. */
 static weir_status place_marked(weir_group *group, size_t *at, unsigned char *base) {
-  const size_t ranks = (size_t)group->engine->size, stride = stride_of(group, true);
-  const size_t floats = weir_marked_floats(group, stride);
-  size_t work, bytes;
-  if (!part(at, floats > group->n ? floats : 0, sizeof *group->work, &work) ||
-      !part(at, ranks, sizeof *group->block_bytes, &bytes))
-    return weir_fail(WEIR_E_NOMEM, "%zu floats do not fit memory", floats);
+  const size_t ranks = (size_t)group->engine->size;
+  size_t bytes;
+  if (!part(at, ranks, sizeof *group->block_bytes, &bytes))
+    return weir_fail(WEIR_E_NOMEM, "%zu lengths do not fit memory", ranks);
   if (base == NULL) return WEIR_OK;
-  group->work_floats = floats;
-  group->work = floats > group->n ? (float *)(void *)(base + work) : NULL;
   group->kept_capacity = group->kept;
-  group->stride = stride;
+  group->stretch = group->plan.codec == WEIR_CODEC_RANDOMK
+                       ? group->n
+                       : weir_marked_stretch(&group->plan, group->n, group->kept);
+  group->stride = weir_marked_message(&group->plan, group->stretch, group->kept);
+  if (group->stride < weir_art_variances(group->engine))
+    group->stride = weir_art_variances(group->engine);
   group->block_bytes = (size_t *)(void *)(base + bytes);
   memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
   return WEIR_OK;
@@ -141,9 +142,12 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
   return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
 }
 
-/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient? */
+/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient?  (Of a few
+ * elements that does not matter, and all ranks' variances have to fit.) */
 static bool is_marked(const weir_group *group) {
+  enum { LEAST_RANK = 32 };
   if (group->way != WEIR_WAY_ART) return false;
+  if (group->n < WEIR_MARKED_LEAST + LEAST_RANK * (size_t)group->engine->size) return false;
   const size_t room = weir_select_room(weir_codec_find(group->plan.codec), group->n, group->kept,
                                        group->engine->pool != NULL);
   const size_t list = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
@@ -236,7 +240,7 @@ static weir_status place_all(weir_group_set *set, size_t *size, unsigned char *b
 
 /* Does a group's exchange work in spare? */
 static bool works_in_spare(const weir_group *group) {
-  if (group->marked) return group->work_floats <= group->n;
+  if (group->marked) return true;
   if (group->late || group->whole) return false;
   return group->way != WEIR_WAY_DENSE || group->plan.codec != WEIR_CODEC_NONE;
 }

@@ -38,12 +38,18 @@ weir_status weir_art_root_of_variance(weir_group *group, int *root) {
   return WEIR_OK;
 }
 
+/* Do indices take more than one broadcast?  They are marked then, not listed. */
+static bool in_stretches(const weir_group *group) {
+  return group->marked && group->stretch < group->n;
+}
+
 /* The root's own index list, as bytes in block_bytes[rank] of blocks. */
 static weir_status select_own(weir_group *group) {
   size_t got = 0;
   group->watch->elements += group->n;
   weir_status status = weir_group_select(group, &got);
-  if (status != WEIR_OK) return status;
+  if (status == WEIR_OK && group->marked) weir_marked_listed(group);
+  if (status != WEIR_OK || in_stretches(group)) return status;
   return weir_wire_encode(group->n, group->index, NULL, got, (weir_wire_format)group->plan.wire,
                           group->blocks, group->stride, &group->block_bytes[group->engine->rank],
                           NULL);
@@ -56,8 +62,11 @@ weir_status weir_art_draw(weir_group *group) {
   size_t k = 0;
   const uint64_t turn = group->engine->turn;
   const uint64_t seed = weir_hash(WEIR_HASH_INIT, &turn, sizeof turn);
-  return codec->draw(group->context, &group->layout, group->plan.cr, seed, group->index,
-                     group->kept_capacity, &k);
+  weir_codec_context_lend(group->context, group->room, group->room_bytes);
+  const weir_status status = codec->draw(group->context, &group->layout, group->plan.cr, seed,
+                                         group->index, group->kept_capacity, &k);
+  weir_codec_context_lend(group->context, NULL, 0);
+  return status;
 }
 
 weir_status weir_prepare_art(weir_group *group) {
@@ -90,6 +99,7 @@ static weir_status share_indices(weir_group *group, int root, size_t *bytes) {
   if (own && group->plan.codec == WEIR_CODEC_VAR) status = select_own(group);
   weir_lap_compress(group);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
+  if (in_stretches(group)) return weir_marked_share(group, root, bytes);
   *bytes = own ? group->block_bytes[engine->rank] : 0;
   return weir_art_share(group, root, own, bytes);
 }

@@ -1,9 +1,13 @@
-/* AR-Topk of so many elements that lists of them are longer than the gradient.  One buffer, spare
- * where it suffices, holds
+/* AR-Topk of so many elements that lists of them are longer than the gradient.  spare holds
  *
  *   selecting     indices | candidates
- *   sharing       indices | message
- *   summing       values  | what rounding loses | the all-reduce's own | marks
+ *   sharing       indices | message                                             marks
+ *   summing       sums | values | what rounding loses | the all-reduce's own |  marks
+ *
+ * Indices come in stretches, and values are summed in windows, as many as memory asks for
+ * (collectives/pieces.h): one, as long as less than half is kept.  Where windows follow one
+ * another, the sums of those before lie in the places of e that were emptied for them, or as bf16,
+ * which they are then, at the front.
  *
  * What this rank sends is taken off its residual before it is sent: nobody can tell afterwards what
  * it was. */
@@ -17,88 +21,219 @@
 
 #define LISTED 512 /* indices at a time */
 
-static bool rounds(const weir_group *group) { return group->plan.wire == WEIR_WIRE_AUTO_BF16; }
-
-size_t weir_marked_floats(const weir_group *group, size_t stride) {
-  const size_t shared = group->kept + stride / sizeof(float);
-  const size_t summed = (rounds(group) ? 2 : 1) * group->kept + weir_span_marks(group->n);
-  const size_t most = shared > summed ? shared : summed;
-  return most > group->n ? most : group->n;
+/* Alone a rank's values are not rounded. */
+static bool rounds(const weir_group *group) {
+  return group->plan.wire == WEIR_WIRE_AUTO_BF16 && group->engine->size > 1;
 }
 
 static weir_marks marks_of(const weir_group *group) {
-  uint32_t *const words = (uint32_t *)(void *)group->work;
-  return (weir_marks){words + (group->work_floats - 1), group->n};
+  return (weir_marks){(uint32_t *)(void *)group->spare + (group->n - 1), group->n};
+}
+
+static size_t window(const weir_group *group, size_t done) {
+  return weir_marked_window(group->n, group->kept, done, rounds(group));
+}
+
+static size_t listed_at_once(const weir_group *group) {
+  return group->kept < group->stretch ? group->kept : group->stretch;
 }
 
 void weir_marked_open(weir_group *group) {
-  if (group->work_floats <= group->n) group->work = group->spare;
-  float *const behind = group->work + group->kept;
-  group->index = (uint32_t *)(void *)group->work;
-  group->value = group->work;
-  group->error = rounds(group) ? behind : NULL;
-  group->blocks = (unsigned char *)behind;
-  group->room = behind;
-  group->room_bytes = (group->work_floats - group->kept) * sizeof(float);
+  group->index = (uint32_t *)(void *)group->spare;
+  group->value = group->spare;
+  group->blocks = (unsigned char *)(group->spare + listed_at_once(group));
+  const size_t listed = (group->kept + 1) / 2 * 2; /* whole words of 64 bits behind */
+  group->room = group->spare + listed;
+  group->room_bytes = listed < group->n ? (group->n - listed) * sizeof(float) : 0;
+}
+
+/* --- indices ---------------------------------------------------------------------------------- */
+
+void weir_marked_listed(weir_group *group) {
+  if (group->stretch >= group->n) return; /* the list is of use as it is */
+  const weir_marks marks = marks_of(group);
+  weir_marks_set(&marks, group->index, group->kept);
+}
+
+/* The root's message of a stretch. */
+static weir_status write_stretch(weir_group *group, const weir_marks *marks, size_t at, size_t end,
+                                 size_t *bytes) {
+  size_t from = at;
+  const size_t k = weir_marks_list(marks, &from, end, group->index, listed_at_once(group));
+  for (size_t i = 0; i < k; i++) group->index[i] -= (uint32_t)at;
+  const weir_status status =
+      weir_wire_encode(end - at, group->index, NULL, k, (weir_wire_format)group->plan.wire,
+                       group->blocks, group->stride, bytes, NULL);
+  return status == WEIR_OK ? WEIR_OK
+                           : weir_engine_blame(group->engine, group->engine->rank, status);
+}
+
+static weir_status read_stretch(weir_group *group, const weir_marks *marks, int root, size_t at,
+                                size_t end, size_t bytes, size_t *got) {
+  const size_t left = group->kept - *got, most = listed_at_once(group);
+  size_t k = 0;
+  const weir_status status = weir_wire_decode(group->blocks, bytes, end - at, group->index, NULL,
+                                              left < most ? left : most, &k);
+  if (status != WEIR_OK) return weir_engine_blame(group->engine, root, status);
+  weir_marks_add(marks, at, group->index, k);
+  *got += k;
+  return WEIR_OK;
+}
+
+weir_status weir_marked_share(weir_group *group, int root, size_t *bytes) {
+  weir_engine *engine = group->engine;
+  const weir_marks marks = marks_of(group);
+  const bool own = engine->rank == root;
+  weir_status status = WEIR_OK;
+  size_t got = own ? group->kept : 0;
+  *bytes = 0;
+  if (!own) weir_marks_clear(&marks);
+  for (size_t at = 0, end; at < group->n && status == WEIR_OK; at = end) {
+    size_t length = 0;
+    end = group->n - at < group->stretch ? group->n : at + group->stretch;
+    if (own) status = write_stretch(group, &marks, at, end, &length);
+    weir_lap_compress(group);
+    if (status != WEIR_OK) return status;
+    status = weir_broadcast(engine->config.comm, root, group->blocks, group->stride, &length);
+    weir_lap_comm(group);
+    if (status == WEIR_OK && !own)
+      status = read_stretch(group, &marks, root, at, end, length, &got);
+    *bytes += length;
+  }
+  if (status == WEIR_OK && got != group->kept)
+    status = weir_engine_blame(
+        engine, root,
+        weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu indices where the plan keeps %zu", root, got,
+                  group->kept));
+  return status;
+}
+
+/* --- values ----------------------------------------------------------------------------------- */
+
+typedef struct windows {
+  weir_group *group;
+  weir_marks marks;
+  bool single;
+  size_t done, count; /* values summed, and in the window under way */
+  size_t from, at;    /* the elements that these go to, from .. at */
+  float *value, *error;
+} windows;
+
+static size_t list_next(const weir_marks *marks, size_t *at, size_t end, uint32_t *index,
+                        size_t left) {
+  return weir_marks_list(marks, at, end, index, left < LISTED ? left : LISTED);
 }
 
 /* The values take the place of the list. */
-static void take(weir_group *group, const weir_marks *marks) {
+static void take(windows *w) {
+  weir_group *group = w->group;
   uint32_t index[LISTED];
-  size_t at = 0, k = 0, count;
-  weir_marks_set(marks, group->index, group->kept);
-  while ((count = weir_marks_list(marks, &at, group->n, index, LISTED)) > 0) {
-    weir_gather(group->fed, index, count, group->value + k);
+  size_t k = 0, count;
+  w->from = w->at;
+  while ((count = list_next(&w->marks, &w->at, group->n, index, w->count - k)) > 0) {
+    weir_gather(group->fed, index, count, w->value + k);
     weir_velocity_cut(group, 0, index, count);
     weir_scatter_zero(group->fed, index, count);
     k += count;
   }
-  group->passage.kept_square = weir_sum_square(group->value, group->kept);
+  group->passage.kept_square += weir_sum_square(w->value, w->count);
+  if (w->error != NULL) memset(w->error, 0, w->count * sizeof *w->error);
 }
 
-static void keep_errors(const weir_group *group, const weir_marks *marks) {
+/* To the window's places in e, which are empty: what rounding has lost, or sums. */
+static void put(const windows *w, const float *value) {
   uint32_t index[LISTED];
-  size_t at = 0, k = 0, count;
-  while ((count = weir_marks_list(marks, &at, group->n, index, LISTED)) > 0) {
-    weir_scatter_add(group->fed, index, group->error + k, count);
+  size_t at = w->from, k = 0, count;
+  while ((count = list_next(&w->marks, &at, w->group->n, index, w->count - k)) > 0) {
+    weir_scatter_add(w->group->fed, index, value + k, count);
     k += count;
   }
 }
 
-/* What is left before the marks is for sums on their way. */
-static void lend_rest(const weir_group *group) {
-  const size_t used = (rounds(group) ? 2 : 1) * group->kept;
-  weir_comm_lend(group->engine->config.comm, group->work + used,
-                 (group->work_floats - weir_span_marks(group->n) - used) * sizeof(float));
+/* Sums that wait in e are no part of the residual. */
+static void take_back(const windows *w) {
+  uint32_t index[LISTED];
+  size_t at = 0, k = 0, count;
+  while ((count = list_next(&w->marks, &at, w->group->n, index, w->done - k)) > 0) {
+    weir_scatter_zero(w->group->fed, index, count);
+    k += count;
+  }
+}
+
+static weir_status sum_window(windows *w, const weir_allreduce *allreduce, weir_notes *notes) {
+  weir_group *group = w->group;
+  weir_comm *comm = group->engine->config.comm;
+  const bool rounded = rounds(group);
+  w->count = window(group, w->done);
+  w->value = group->spare + (rounded ? (w->done + 1) / 2 : 0);
+  w->error = rounded ? w->value + w->count : NULL;
+  take(w);
+  weir_lap_compress(group);
+  float *const rest = w->value + (rounded ? 2 : 1) * w->count;
+  weir_comm_lend(
+      comm, rest,
+      (size_t)(group->spare + group->n - weir_span_marks(group->n) - rest) * sizeof *rest);
+  const weir_status status = allreduce->run(
+      comm, w->value, w->count, rounded ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, w->error, notes);
+  weir_comm_lend(comm, NULL, 0);
+  weir_lap_comm(group);
+  /* After a failure too: the others may have all they need. */
+  if (rounded) put(w, w->error);
+  if (status != WEIR_OK) {
+    if (!rounded) take_back(w);
+    return status;
+  }
+  group->overflow = group->overflow || !isfinite(weir_sum_square(w->value, w->count));
+  if (rounded && !w->single)
+    weir_bf16_encode(w->value, w->count, (uint16_t *)(void *)group->spare + w->done, NULL);
+  else if (!w->single)
+    put(w, w->value);
+  w->done += w->count;
+  return WEIR_OK;
 }
 
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes) {
-  const weir_marks marks = marks_of(group);
-  take(group, &marks);
-  if (group->error != NULL) memset(group->error, 0, group->kept * sizeof *group->error);
+  windows w = {.group = group, .marks = marks_of(group)};
+  weir_status status = WEIR_OK;
+  w.single = window(group, 0) == group->kept;
   group->passage.next = group->fed;
+  if (group->stretch >= group->n) weir_marks_set(&w.marks, group->index, group->kept);
+  while (w.done < group->kept && status == WEIR_OK)
+    status =
+        sum_window(&w, allreduce, w.done + window(group, w.done) == group->kept ? notes : NULL);
   weir_lap_compress(group);
-  lend_rest(group);
-  const weir_status status =
-      allreduce->run(group->engine->config.comm, group->value, group->kept,
-                     rounds(group) ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, group->error, notes);
-  weir_comm_lend(group->engine->config.comm, NULL, 0);
-  weir_lap_comm(group);
-  /* After a failure too: the others may have all they need. */
-  if (group->error != NULL) keep_errors(group, &marks);
-  if (status == WEIR_OK) group->overflow = !isfinite(weir_sum_square(group->value, group->kept));
   return status;
+}
+
+/* --- publishing ------------------------------------------------------------------------------- */
+
+/* The sums number k on, of the elements listed. */
+static void fetch(const weir_group *group, bool single, const uint32_t *index, size_t count,
+                  size_t k, float *sum) {
+  if (single) {
+    memcpy(sum, group->value + k, count * sizeof *sum);
+  } else if (rounds(group)) {
+    weir_bf16_decode((const uint16_t *)(const void *)group->spare + k, count, sum);
+  } else {
+    weir_gather(group->fed, index, count, sum);
+    weir_scatter_zero(group->fed, index, count);
+  }
 }
 
 void weir_marked_publish(weir_group *group, float share) {
   const weir_marks marks = marks_of(group);
   const size_t *offset = group->layout.offset;
-  size_t i = 0;
+  const bool single = window(group, 0) == group->kept;
+  uint32_t index[LISTED];
+  float sum[LISTED];
+  size_t k = 0, count;
   for (size_t t = 0; t < group->layout.tensors; t++) {
     float *const to = group->engine->submitted[group->first + t];
     if (offset[t + 1] > offset[t]) memset(to, 0, (offset[t + 1] - offset[t]) * sizeof *to);
-    for (size_t at = offset[t]; (at = weir_marks_next(&marks, at, offset[t + 1])) < offset[t + 1];
-         at++)
-      to[at - offset[t]] = group->value[i++] * share;
+    for (size_t at = offset[t];
+         (count = weir_marks_list(&marks, &at, offset[t + 1], index, LISTED)) > 0; k += count) {
+      fetch(group, single, index, count, k, sum);
+      for (size_t i = 0; i < count; i++) to[index[i] - offset[t]] = sum[i] * share;
+    }
   }
 }

@@ -13,6 +13,17 @@ void weir_marks_set(const weir_marks *marks, const uint32_t *index, size_t k) {
   }
 }
 
+void weir_marks_clear(const weir_marks *marks) {
+  for (size_t back = 0; back < marks->n; back += 32) *word_of(marks, back) = 0;
+}
+
+void weir_marks_add(const weir_marks *marks, size_t at, const uint32_t *index, size_t k) {
+  for (size_t i = 0; i < k; i++) {
+    const size_t back = marks->n - 1 - at - index[i];
+    *word_of(marks, back) |= UINT32_C(1) << (back % 32);
+  }
+}
+
 size_t weir_marks_next(const weir_marks *marks, size_t from, size_t end) {
   while (from < end) {
     const size_t back = marks->n - 1 - from, bit = back % 32;

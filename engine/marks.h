@@ -15,6 +15,9 @@ typedef struct weir_marks {
 /* Marks k ascending indices.  The list may lie anywhere before the marks, and up to n words before
  * the end of them even where they are written. */
 void weir_marks_set(const weir_marks *marks, const uint32_t *index, size_t k);
+/* Marks nothing; then k more elements, counted from `at` on. */
+void weir_marks_clear(const weir_marks *marks);
+void weir_marks_add(const weir_marks *marks, size_t at, const uint32_t *index, size_t k);
 /* The next marked element from `from` on; end when there is none before. */
 size_t weir_marks_next(const weir_marks *marks, size_t from, size_t end);
 /* The next ones in [*from, end), at most `most`, as a list; *from goes on behind them.  Returns how

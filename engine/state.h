@@ -73,10 +73,9 @@ typedef struct weir_group {
   size_t *block_bytes; /* per rank */
   void *room;          /* for selecting, among the blocks; NULL: spare is */
   size_t room_bytes;
-  bool marked;        /* AR-Topk that keeps many: lists, messages and sums share a buffer
-                         (exchange_marked.c) */
-  size_t work_floats; /* of that */
-  float *work;        /* in the arena where it is longer than spare, else that */
+  bool marked;    /* AR-Topk that keeps many: lists, messages and sums share a buffer
+                     (exchange_marked.c) */
+  size_t stretch; /* marked: elements whose indices go at once */
 
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
@@ -315,10 +314,12 @@ weir_status weir_prepare_art(weir_group *group);
 weir_status weir_exchange_art(weir_group *group, const weir_allreduce *allreduce,
                               weir_notes *notes);
 weir_status weir_publish_art(weir_group *group, float share);
-/* For who is marked: floats it takes with messages of `stride` bytes, n at the least; its pointers
- * into that, in every step, as spare moves; the sum of the values at group->index; publishing. */
-size_t weir_marked_floats(const weir_group *group, size_t stride);
+/* For who is marked: its pointers into spare, in every step, as spare moves; the indices it has
+ * selected are there; the root's indices to all, when they take several stretches, *bytes in all;
+ * the sum of the values; publishing. */
 void weir_marked_open(weir_group *group);
+void weir_marked_listed(weir_group *group);
+weir_status weir_marked_share(weir_group *group, int root, size_t *bytes);
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 void weir_marked_publish(weir_group *group, float share);
 /* Its parts: whose indices all ranks take, as far as that is known before the exchange, or VAR's

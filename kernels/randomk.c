@@ -25,19 +25,22 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   size_t words = n / 64 + (n % 64 != 0);
   *k = 0;
   weir_status status = weir_select_check(layout, cr, kept, capacity);
-  if (status == WEIR_OK) {
+  const bool lent = words * sizeof(uint64_t) <= context->lent_bytes &&
+                    (uintptr_t)context->lent % _Alignof(uint64_t) == 0;
+  if (status == WEIR_OK && !lent) {
     status = weir_context_marks(context, words);
   }
   if (status != WEIR_OK) {
     return status;
   }
+  uint64_t *mark = lent ? context->lent : context->mark;
   /* The smaller part is drawn, kept or left out. */
   bool out = kept > n / 2;
-  memset(context->mark, 0, words * sizeof *context->mark);
-  draw_marks(context->mark, n, out ? n - kept : kept, seed);
+  memset(mark, 0, words * sizeof *mark);
+  draw_marks(mark, n, out ? n - kept : kept, seed);
   size_t taken = 0;
   for (size_t w = 0; w < words; w++) {
-    uint64_t left = out ? ~context->mark[w] : context->mark[w];
+    uint64_t left = out ? ~mark[w] : mark[w];
     if (w == n / 64) {
       left &= (UINT64_C(1) << n % 64) - 1;
     }

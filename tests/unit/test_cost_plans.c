@@ -164,6 +164,34 @@ Test(cost_plans, devices_gather_whole_messages) {
   cr_assert(near(seconds, 6e-3 - 60048 * 8e-9), "%g", seconds);
 }
 
+/* AR-Topk of 1000 elements on 4 ranks: beside 32 words of marks there is room for 968.  600 indices
+ * and their message of 16 + 4 * 600 bytes do not fit these 3872 bytes, nor do 500 and theirs, but
+ * 334 do: 3 broadcasts of 2 latencies.  484 values have as many floats again: 600 take 2
+ * all-reduces, of 6 latencies around a ring and 4 in a tree.  480 take one, and their list goes at
+ * once: 1920 + 1936 bytes.  As bf16 what is done takes half a float: 1000 are 484, (968 - 242) / 2
+ * and the rest.  A ring carries 2 * 3/4 of the values, a tree 2 * 2 times, and the list is sent on
+ * twice. */
+Test(cost_plans, windows_by_hand) {
+  static const struct {
+    const char *plan;
+    size_t kept;
+    double hops, bytes;
+  } rows[] = {
+      {"star:0.6:art-ring", 600, 2 * 6 + 3 * 2, 1.5 * 2400 + 2 * 2416},
+      {"star:0.6:art-tree", 600, 2 * 4 + 3 * 2, 4 * 2400 + 2 * 2416},
+      {"star:0.48:art-ring", 480, 6 + 2, 1.5 * 1920 + 2 * 1936},
+      {"randomk:0.484:art-ring", 484, 6, 1.5 * 1936},
+      {"randomk:1:art-ring:auto-bf16", 1000, 3 * 6, 1.5 * 2000},
+  };
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_plan plan = plan_of(rows[i].plan);
+    cr_assert_eq(weir_cost_kept(&plan, 1000), rows[i].kept);
+    const weir_cost_terms t = weir_cost_plan(&plan, 4, 1000, rows[i].kept);
+    cr_assert(near(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
+    cr_assert(near(t.byte_terms, rows[i].bytes), "row %zu: %g bytes", i, t.byte_terms);
+  }
+}
+
 /* 4 ranks, 4 bits: blocks of 16 KiB * 8 / 4 = 32768 elements.  200000 elements are 1563 buckets
  * with 8 bytes of grid each and 100000 bytes of codes behind a header of 16: a share of 50000 is a
  * quarter of these 112504 and has 2 headers, 28158.  SRA sends 3 shares at once and gathers as many
