@@ -80,15 +80,37 @@ static size_t kept_in(const weir_plan *plan, int ranks, size_t most, size_t room
   return low;
 }
 
-weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at) {
-  const size_t left = n - at, half = (left + 1) / 2, marks = weir_span_marks(left);
-  const size_t behind = left - half > marks ? (left - half - marks) * sizeof(float) : 0;
+/* Bytes behind so many of the elements left, before their marks. */
+static size_t bytes_behind(size_t left, size_t most) {
+  const size_t marks = weir_span_marks(left);
+  return left - most > marks ? (left - most - marks) * sizeof(float) : 0;
+}
+
+/* A piece of `most` elements, or of all that are left where little room is behind those. */
+static weir_span span_of(const weir_plan *plan, int ranks, size_t left, size_t half) {
+  const size_t behind = bytes_behind(left, half);
   const size_t last = last_bytes(ranks);
   const bool apart = behind < last;
   const size_t most = apart ? left : half;
   const size_t kept = kept_in(plan, ranks, most, apart ? last : behind);
   return (weir_span){
       .most = most, .kept = kept, .stride = stride_of(plan, most, kept), .apart = apart};
+}
+
+weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at) {
+  return span_of(plan, ranks, n - at, (n - at + 1) / 2);
+}
+
+/* As many as leave room for what they are likely to keep, and a quarter more. */
+weir_span weir_span_sparse(const weir_plan *plan, int ranks, size_t n, size_t at, size_t kept) {
+  const size_t left = n - at;
+  size_t most = left;
+  for (size_t part = 32; part >= 2; part /= 2) {
+    most = left - left / part;
+    const double likely = 1.25 * (double)kept / (double)n * (double)most + 16;
+    if (room_of(plan, ranks, most, (size_t)likely) <= bytes_behind(left, most)) break;
+  }
+  return span_of(plan, ranks, left, most);
 }
 
 /* --- AR-Topk ---------------------------------------------------------------------------------- */
@@ -144,10 +166,17 @@ static size_t selection_bytes(const weir_plan *plan, int ranks, size_t n, size_t
   return stride + (others > lists ? others : others + lists) + n / 8;
 }
 
-bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept) {
+static bool takes_more(const weir_plan *plan, int ranks, size_t n, size_t kept, size_t most) {
   const weir_codec *codec = weir_codec_find(plan->codec);
-  const size_t most = n * sizeof(float) + WEIR_PIECES_LAST;
   if (codec->encode == NULL) return selection_bytes(plan, ranks, n, kept) > most;
   return codec->grain > 0 && all_bytes(plan, ranks, n) > most &&
          all_bytes(plan, ranks, codec->grain) <= WEIR_PIECES_LAST;
+}
+
+bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept) {
+  return takes_more(plan, ranks, n, kept, n * sizeof(float) + WEIR_PIECES_LAST);
+}
+
+bool weir_pieces_needed(const weir_plan *plan, int ranks, size_t n, size_t kept) {
+  return takes_more(plan, ranks, n, kept, WEIR_PIECES_LAST);
 }

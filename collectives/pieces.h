@@ -22,6 +22,8 @@
 
 /* kept: elements, or bytes of an encoder's message, as weir_cost_kept has them. */
 bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept);
+/* The same where no more than the pieces' own place is to be taken beside the sum. */
+bool weir_pieces_needed(const weir_plan *plan, int ranks, size_t n, size_t kept);
 
 /* Encoders: bytes of a message, and elements of the next piece when so many are left. */
 size_t weir_piece_bytes(const weir_plan *plan, size_t count);
@@ -37,6 +39,8 @@ typedef struct weir_span {
 } weir_span;
 #define WEIR_SPAN_AHEAD sizeof(uint64_t)
 weir_span weir_span_next(const weir_plan *plan, int ranks, size_t n, size_t at);
+/* The same of one of which `kept` elements of n go: few, so that a piece may have most of them. */
+weir_span weir_span_sparse(const weir_plan *plan, int ranks, size_t n, size_t at, size_t kept);
 /* 32-bit words of marks for that many elements. */
 size_t weir_span_marks(size_t elements);
 

@@ -142,12 +142,14 @@ static size_t kept_by(const weir_codec *codec, weir_group *group) {
   return codec->dense ? group->n : codec->kept(&group->layout, group->plan.cr);
 }
 
-/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient?  (Of a few
- * elements that does not matter, and all ranks' variances have to fit.) */
-static bool is_marked(const weir_group *group) {
+/* AR-Topk: are its lists, its message and what selecting takes longer than the gradient, or than
+ * there is in a trial?  (Of a few elements that does not matter, and all ranks' variances have to
+ * fit.) */
+static bool is_marked(const weir_group *group, bool trial) {
   enum { LEAST_RANK = 32 };
   if (group->way != WEIR_WAY_ART) return false;
   if (group->n < WEIR_MARKED_LEAST + LEAST_RANK * (size_t)group->engine->size) return false;
+  if (trial) return true;
   const size_t room = weir_select_room(weir_codec_find(group->plan.codec), group->n, group->kept,
                                        group->engine->pool != NULL);
   const size_t list = weir_wire_bound(group->n, group->kept, (weir_wire_format)group->plan.wire);
@@ -163,8 +165,8 @@ static bool may_be_late(const weir_group *group) {
 }
 
 /* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
-static weir_status describe(weir_engine *engine, weir_group *group, size_t number, size_t first,
-                            size_t end, size_t *offset) {
+static weir_status describe(weir_engine *engine, const weir_group_set *set, weir_group *group,
+                            size_t number, size_t first, size_t end, size_t *offset) {
   group->engine = engine;
   group->number = number;
   group->first = first;
@@ -178,9 +180,11 @@ static weir_status describe(weir_engine *engine, weir_group *group, size_t numbe
   if (status != WEIR_OK) return status;
   const bool here = !engine->config.devices; /* memory is counted of the host alone */
   group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
-  group->pieces = here && group->way == WEIR_WAY_AG &&
-                  weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept);
-  group->marked = here && is_marked(group);
+  group->pieces =
+      here && group->way == WEIR_WAY_AG &&
+      (set->trial ? weir_pieces_needed(&group->plan, engine->size, group->n, group->kept)
+                  : weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept));
+  group->marked = here && is_marked(group, set->trial);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
                                   engine->config.devices};
   weir_plan charged = group->plan;
@@ -216,7 +220,7 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
     if (engine->device != NULL) group->place = WEIR_PLACE_CALLER; /* whose stream it is */
     if (weir_codec_find(group->plan.codec) == NULL)
       return weir_fail(WEIR_E_INVALID, "codec %u is unknown", group->plan.codec);
-    const weir_status status = describe(engine, group, k, first, end, set->offset + first + k);
+    const weir_status status = describe(engine, set, group, k, first, end, set->offset + first + k);
     if (status != WEIR_OK) return status;
     for (; first < end; first++) set->of[first] = (uint32_t)k;
   }
@@ -253,8 +257,8 @@ static void choose_late(const weir_engine *engine, weir_group_set *set, size_t a
     if (works_in_spare(&set->group[k])) spare += set->group[k].n * sizeof(float);
   for (size_t k = set->count; k > 0; k--) {
     weir_group *group = &set->group[k - 1];
-    group->late = group->marked; /* its values are in spare already */
-    if (group->late) continue;
+    group->late = group->marked && !set->trial; /* its values are in spare already */
+    if (group->late || set->trial) continue;
     const bool fits = arena + spare <= engine->n * sizeof(float) || engine->config.devices;
     const bool free_of_cost = k == set->count && (set->count == 1 || !engine->config.devices);
     if (!may_be_late(group) || (fits && !free_of_cost)) continue;
@@ -263,10 +267,10 @@ static void choose_late(const weir_engine *engine, weir_group_set *set, size_t a
   }
 }
 
-static weir_status find_arena(const weir_engine *engine, weir_group_set *set, size_t *used) {
+static weir_status find_arena(const weir_engine *engine, weir_group_set *set) {
   size_t size;
   const weir_status status = place_all(set, &size, NULL);
-  *used = size;
+  set->used = size;
   if (status != WEIR_OK) return status;
   choose_late(engine, set, size);
   set->arena = engine->set.arena;
@@ -298,11 +302,12 @@ static weir_status reserve_warm(weir_engine *engine, const weir_group_set *set) 
   return weir_warm_reserve(engine, rank);
 }
 
-/* What the plan before has used and this one does not.  Room for spare there must be all the same:
- * a step that fails needs it. */
-static void give_back(weir_engine *engine, size_t arena) {
+/* Room for spare there must be all the same: a step that fails needs it. */
+void weir_engine_give_back(weir_engine *engine) {
+  const bool trial = engine->in_trial || engine->set.trial;
+  const size_t arena = engine->set.used;
   if (engine->device != NULL) return;
-  for (size_t k = 0; k < engine->set.count; k++)
+  for (size_t k = 0; k < engine->set.count && !trial; k++)
     if (!works_in_spare(&engine->set.group[k]))
       weir_give_back(engine->spare + engine->set.group[k].at,
                      engine->set.group[k].n * sizeof(float));
@@ -312,9 +317,8 @@ static void give_back(weir_engine *engine, size_t arena) {
 }
 
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
-                              const weir_plan_group *table) {
-  weir_group_set set = {0};
-  size_t used = 0;
+                              const weir_plan_group *table, bool trial) {
+  weir_group_set set = {.trial = trial && engine->device == NULL};
   weir_status status = describe_all(engine, plan, table, &set);
   if (status == WEIR_OK && set.count > 1 && engine->lanes == NULL &&
       engine->config.virtual_network == NULL)
@@ -322,7 +326,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   weir_series *time = NULL;
   if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(&set, &time);
   if (status == WEIR_OK) status = reserve_warm(engine, &set);
-  if (status == WEIR_OK) status = find_arena(engine, &set, &used);
+  if (status == WEIR_OK) status = find_arena(engine, &set);
   if (status == WEIR_OK && engine->device != NULL) {
     status = weir_on_device_reserve(engine, &set);
     if (status != WEIR_OK && set.arena != engine->set.arena) free_arena(engine, set.arena);
@@ -337,7 +341,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
   release_set(&engine->set);
   engine->set = set;
   engine->plan = *plan;
-  give_back(engine, used);
+  weir_engine_give_back(engine);
   return WEIR_OK;
 }
 

@@ -1,6 +1,6 @@
 /* Trials leave nothing behind: residual, momentum, powersgd's columns, registered memory, hooks'
- * state and the engine's own counters, kept in memory.  The exchange counter runs on: it names
- * messages. */
+ * state and the engine's own counters, kept in memory, the residual in spare (residual.c).  The
+ * exchange counter runs on: it names messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -8,11 +8,6 @@
 #include "engine/device.h"
 
 static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
-
-/* A device keeps its own. */
-static size_t residual_bytes(const weir_engine *engine) {
-  return engine->device != NULL ? 0 : engine->n * sizeof(float);
-}
 
 /* Of the columns there were when the checkpoint was prepared. */
 static size_t warm_bytes(const weir_engine *engine) {
@@ -36,8 +31,7 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
     if (status != WEIR_OK) return status;
   }
   point->warm_rank = engine->warm.rank;
-  size_t need = aligned(residual_bytes(engine) + 1) + aligned(warm_bytes(engine)) +
-                aligned(velocity_bytes(engine));
+  size_t need = aligned(1) + aligned(warm_bytes(engine)) + aligned(velocity_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) need += aligned(engine->states[i].bytes);
   for (size_t i = 0; i < engine->hook_count; i++) {
     point->hook_bytes[i] = engine->hooks[i].bytes(engine->hooks[i].user);
@@ -56,9 +50,10 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
 void weir_checkpoint_take(weir_engine *engine) {
   weir_checkpoint *point = &engine->checkpoint;
   unsigned char *to = point->memory;
-  if (engine->device != NULL) weir_on_device_keep(engine, false);
-  memcpy(to, engine->residual, residual_bytes(engine));
-  to += aligned(residual_bytes(engine));
+  if (engine->device != NULL)
+    weir_on_device_keep(engine, false);
+  else if (!engine->residual_zero)
+    memcpy(engine->spare, engine->residual, engine->n * sizeof(float));
   if (warm_bytes(engine) > 0) memcpy(to, engine->warm.q, warm_bytes(engine));
   to += aligned(warm_bytes(engine));
   if (velocity_bytes(engine) > 0) memcpy(to, engine->velocity.u, velocity_bytes(engine));
@@ -78,9 +73,10 @@ void weir_checkpoint_take(weir_engine *engine) {
 void weir_checkpoint_restore(weir_engine *engine) {
   const weir_checkpoint *point = &engine->checkpoint;
   const unsigned char *from = point->memory;
-  if (engine->device != NULL) weir_on_device_keep(engine, true);
-  memcpy(engine->residual, from, residual_bytes(engine));
-  from += aligned(residual_bytes(engine));
+  if (engine->device != NULL)
+    weir_on_device_keep(engine, true);
+  else if (!point->residual_zero)
+    memcpy(engine->residual, engine->spare, engine->n * sizeof(float));
   if (warm_bytes(engine) > 0) memcpy(engine->warm.q, from, warm_bytes(engine));
   weir_warm_draw(&engine->warm, point->warm_rank); /* what a trial of higher rank has added */
   from += aligned(warm_bytes(engine));

@@ -112,12 +112,12 @@ static weir_status check_first(const weir_engine_config *config) {
 
 static weir_status adopt_first(weir_engine *engine) {
   const weir_plan *plan = &engine->config.first_plan;
-  if (plan->groups == 0) return weir_engine_adopt(engine, plan, NULL);
+  if (plan->groups == 0) return weir_engine_adopt(engine, plan, NULL, false);
   memcpy(engine->table, engine->config.first_groups, plan->groups * sizeof *engine->table);
   engine->table_name = plan->layout;
   engine->table_count = plan->groups;
   engine->config.first_groups = NULL; /* borrowed for the creation only */
-  return weir_engine_adopt(engine, plan, engine->table);
+  return weir_engine_adopt(engine, plan, engine->table, false);
 }
 
 /* --- tables of groups ------------------------------------------------------------------------ */

@@ -19,10 +19,15 @@ weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allredu
                                 weir_notes *notes) {
   if (weir_codec_find(group->plan.codec)->low_rank)
     return weir_exchange_lowrank(group, allreduce, notes);
+  weir_comm *comm = group->engine->config.comm;
   const bool rounded = group->plan.codec == WEIR_CODEC_BF16;
-  weir_status status =
-      allreduce->run(group->engine->config.comm, group->fed, group->n,
-                     rounded ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, group->passage.next, notes);
+  /* In a trial spare is there, and free. */
+  if (!rounded && group->engine->set.trial)
+    weir_comm_lend(comm, group->spare, group->n * sizeof(float));
+  const weir_status status =
+      allreduce->run(comm, group->fed, group->n, rounded ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32,
+                     group->passage.next, notes);
+  weir_comm_lend(comm, NULL, 0);
   weir_lap_comm(group);
   return status;
 }

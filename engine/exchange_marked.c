@@ -192,15 +192,57 @@ static weir_status sum_window(windows *w, const weir_allreduce *allreduce, weir_
   return WEIR_OK;
 }
 
+enum { SPREAD = 512 }; /* elements at a time, or up to twice as many at the end */
+
+/* The sums that wait as bf16, of the elements left, as far back as their marks allow: then they are
+ * never in the way of those before. */
+static const uint16_t *shift(const weir_group *group, size_t left, const uint16_t *packed,
+                             size_t count) {
+  uint16_t *const end = (uint16_t *)(void *)(group->spare + group->n - weir_span_marks(left));
+  return count > 0 ? memmove(end - count, packed, count * sizeof *packed) : end;
+}
+
+/* Zeros between the sums, which wait in e or as bf16.  What is overwritten is done with: marks lie
+ * behind. */
+static void spread(weir_group *group) {
+  const weir_marks marks = marks_of(group);
+  const bool rounded = rounds(group);
+  uint32_t index[2 * SPREAD];
+  float sum[2 * SPREAD];
+  size_t k = group->kept;
+  const uint16_t *packed = (const uint16_t *)(const void *)group->spare;
+  if (rounded) packed = shift(group, group->n, packed, k);
+  for (size_t at = 0, end; at < group->n; at = end) {
+    const size_t left = group->n - at;
+    end = at + (left < 2 * SPREAD ? left : SPREAD);
+    size_t from = at;
+    const size_t count = weir_marks_list(&marks, &from, end, index, end - at);
+    if (rounded) {
+      weir_bf16_decode(packed, count, sum);
+      packed += count;
+      k -= count;
+      if ((const void *)packed < (const void *)(group->spare + end))
+        packed = shift(group, group->n - end, packed, k);
+    } else {
+      weir_gather(group->fed, index, count, sum);
+      weir_scatter_zero(group->fed, index, count);
+    }
+    memset(group->spare + at, 0, (end - at) * sizeof *sum);
+    for (size_t i = 0; i < count; i++) group->spare[index[i]] = sum[i];
+  }
+  group->passage.sum = group->spare;
+}
+
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes) {
   windows w = {.group = group, .marks = marks_of(group)};
   weir_status status = WEIR_OK;
-  w.single = window(group, 0) == group->kept;
+  w.single = group->late && window(group, 0) == group->kept;
   group->passage.next = group->fed;
   if (group->stretch >= group->n) weir_marks_set(&w.marks, group->index, group->kept);
   while (w.done < group->kept && status == WEIR_OK)
     status =
         sum_window(&w, allreduce, w.done + window(group, w.done) == group->kept ? notes : NULL);
+  if (status == WEIR_OK && !group->late) spread(group);
   weir_lap_compress(group);
   return status;
 }

@@ -54,7 +54,10 @@ static size_t reach_of(const weir_group *group, size_t at, const weir_span *span
 }
 
 static weir_span span_at(const weir_group *group, size_t at) {
-  return weir_span_next(&group->plan, group->engine->size, group->n, at);
+  const weir_plan *plan = &group->plan;
+  const int ranks = group->engine->size;
+  return group->engine->set.trial ? weir_span_sparse(plan, ranks, group->n, at, group->kept)
+                                  : weir_span_next(plan, ranks, group->n, at);
 }
 
 /* As far as all can go; what each says lies stride apart. */

@@ -145,7 +145,8 @@ static weir_status resize(weir_engine *engine, bool (*want_curve)(void *)) {
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);
-  if (status == WEIR_OK) status = weir_engine_adopt(engine, &engine->config.first_plan, NULL);
+  if (status == WEIR_OK)
+    status = weir_engine_adopt(engine, &engine->config.first_plan, NULL, false);
   return status;
 }
 

@@ -23,7 +23,16 @@
  *   published     e - sent      -              average
  *
  * With a residual that is all zero there is nothing to keep; what its memory holds then does not
- * matter. */
+ * matter.
+ *
+ * In a trial spare holds c, the residual from before it.  A step that is dropped falls back to that
+ * one, so that r need not be kept, and c waits in the submitted buffers until the average takes its
+ * place; nobody is late:
+ *
+ *   before        r             c              g
+ *   fed           e             -              c
+ *   exchanged     e - sent      sum            c
+ *   published     e - sent      c              average */
 #include <math.h>
 #include <string.h>
 
@@ -48,7 +57,8 @@ static size_t numel(const weir_engine *engine, size_t tensor) {
 typedef enum feed_kind {
   FEED_COPY, /* no residual, and nothing is selected: e = g, and whether it is finite */
   FEED_ZERO, /* no residual */
-  FEED_KEEP  /* e = g + r in the place of r, which goes to `old` */
+  FEED_KEEP, /* e = g + r in the place of r, which goes to `old` */
+  FEED_ADD   /* e = g + r in the place of r */
 } feed_kind;
 
 typedef struct feed {
@@ -57,6 +67,7 @@ typedef struct feed {
   size_t first; /* of the group's elements */
   const float *g;
   float *e, *old;
+  const float *waits; /* in a trial: what goes to `old`; NULL: nothing */
   size_t n, parts;
   weir_moments moments[PARTS];
 } feed;
@@ -75,7 +86,9 @@ static void feed_block(const feed *f, size_t at, size_t count, weir_moments *mom
     case FEED_KEEP:
       weir_ahead_exchange(f->context, f->first + at, f->g + at, e, f->old + at, count, moments);
       break;
+    case FEED_ADD: weir_ef_accumulate(f->g + at, e, e, count, moments); break;
   }
+  if (f->waits != NULL) memcpy(f->old + at, f->waits + at, count * sizeof *e);
 }
 
 static void feed_part(void *argument, size_t part) {
@@ -95,7 +108,7 @@ static void look_ahead(weir_group *group) {
                        (plan->codec == WEIR_CODEC_STAR && engine->rank == weir_art_root(group));
   weir_ahead_forget(group->context);
   if (!selects || engine->residual_zero || engine->pool != NULL || engine->velocity.next != NULL ||
-      group->pieces || group->marked)
+      group->pieces || group->marked || engine->set.trial)
     return;
   weir_group_lend(group);
   const float *const *g = (const float *const *)engine->submitted + group->first;
@@ -107,10 +120,11 @@ void weir_residual_feed(weir_group *group) {
   weir_engine *engine = group->engine;
   weir_moments *moments = &group->passage.moments;
   const bool zero = engine->residual_zero, whole = group->plan.codec == WEIR_CODEC_NONE;
+  const bool trial = engine->set.trial, waits = trial && !engine->checkpoint.residual_zero;
   look_ahead(group);
   for (size_t t = group->first; t < group->end; t++) {
     const size_t at = engine->layout.offset[t], n = numel(engine, t);
-    feed f = {.kind = !zero   ? FEED_KEEP
+    feed f = {.kind = !zero   ? trial ? FEED_ADD : FEED_KEEP
                       : whole ? FEED_COPY
                               : FEED_ZERO,
               .context = group->context,
@@ -118,6 +132,7 @@ void weir_residual_feed(weir_group *group) {
               .g = weir_velocity_feed(engine, at, engine->submitted[t], n),
               .e = group->fed + (at - group->at),
               .old = engine->submitted[t],
+              .waits = waits ? engine->spare + at : NULL,
               .n = n,
               .parts = n < PARTS_LEAST ? 1 : PARTS};
     weir_pool_run(engine->pool, feed_part, &f, f.parts);
@@ -127,7 +142,7 @@ void weir_residual_feed(weir_group *group) {
       moments->nonfinite += f.moments[part].nonfinite;
     }
   }
-  group->old = zero ? WEIR_OLD_ZERO : WEIR_OLD_SUBMITTED;
+  group->old = (trial ? waits : !zero) ? WEIR_OLD_SUBMITTED : WEIR_OLD_ZERO;
 }
 
 /* --- publishing ------------------------------------------------------------------------------- */
@@ -205,6 +220,22 @@ static void swap(float **a, float **b) {
   *b = held;
 }
 
+/* In a trial: c to spare, from where the sum was, and the next residual to the residual's place. */
+static void sort_out(weir_group *group) {
+  float *const residual = group->engine->residual + group->at;
+  float *const spare = group->engine->spare + group->at;
+  const bool waited = group->old == WEIR_OLD_SUM && group->passage.sum == residual;
+  const bool there = group->passage.next == spare;
+  float held[BLOCK];
+  for (size_t at = 0; at < group->n && (waited || there); at += BLOCK) {
+    const size_t bytes = least(group->n - at, BLOCK) * sizeof *held;
+    memcpy(held, residual + at, bytes);
+    if (there) memcpy(residual + at, spare + at, bytes);
+    if (waited) memcpy(spare + at, held, bytes);
+  }
+  if (group->passage.next == NULL) memset(residual, 0, group->n * sizeof *residual);
+}
+
 /* Groups leave their next residual in place, in spare or nowhere.  Where none is in place the
  * buffers change roles; else the parts in spare are brought over. */
 void weir_engine_commit(weir_engine *engine) {
@@ -218,12 +249,13 @@ void weir_engine_commit(weir_engine *engine) {
   weir_velocity_commit(engine);
   for (size_t k = 0; k < set->count; k++) {
     weir_group *group = &set->group[k];
+    if (set->trial) sort_out(group);
     group->old = WEIR_OLD_IN_PLACE; /* what was kept is not needed any more */
     here = here || group->passage.next == engine->residual + group->at;
     there = there || group->passage.next == engine->spare + group->at;
   }
   engine->residual_zero = !here && !there;
-  if (engine->residual_zero) return;
+  if (engine->residual_zero || set->trial) return;
   if (!here) swap(&engine->residual, &engine->spare);
   for (size_t k = 0; k < set->count; k++) {
     const weir_group *group = &set->group[k];
@@ -258,7 +290,26 @@ static void put_back(float *to, const float *old, size_t count) {
     memcpy(to, old, count * sizeof *to);
 }
 
+/* In a trial: c to spare, from wherever it waits, and there the trial begins anew. */
+static void fall_back(weir_engine *engine) {
+  for (size_t k = 0; k < engine->set.count; k++) {
+    weir_group *group = &engine->set.group[k];
+    for (size_t t = group->first; t < group->end; t++) {
+      const float *const old = old_of(group, t, 0);
+      if (old != NULL) put_back(engine->spare + engine->layout.offset[t], old, numel(engine, t));
+    }
+    group->old = WEIR_OLD_IN_PLACE;
+  }
+  engine->residual_zero = engine->checkpoint.residual_zero;
+  if (!engine->residual_zero)
+    memcpy(engine->residual, engine->spare, engine->n * sizeof *engine->residual);
+}
+
 void weir_residual_restore(weir_engine *engine) {
+  if (engine->set.trial) {
+    fall_back(engine);
+    return;
+  }
   for (size_t k = 0; k < engine->set.count; k++) {
     weir_group *group = &engine->set.group[k];
     if (group->old == WEIR_OLD_IN_PLACE) continue;
@@ -298,6 +349,10 @@ static void part_group(weir_group *group) {
 }
 
 void weir_residual_part(weir_engine *engine) {
+  if (engine->set.trial) {
+    fall_back(engine);
+    return;
+  }
   for (size_t k = 0; k < engine->set.count; k++)
     if (engine->set.group[k].old != WEIR_OLD_IN_PLACE) part_group(&engine->set.group[k]);
 }

@@ -122,7 +122,8 @@ typedef struct weir_group_set {
   size_t *offset;       /* of all groups' layouts, one behind the other */
   uint32_t *of;         /* tensor -> its group */
   unsigned char *arena; /* grows only */
-  size_t capacity;
+  size_t capacity, used;
+  bool trial; /* the residual from before a trial is in spare between steps (residual.c) */
 } weir_group_set;
 
 /* Memory a trial restores: plain memory, and state behind hooks. */
@@ -132,7 +133,7 @@ typedef struct weir_state {
 } weir_state;
 
 typedef struct weir_checkpoint {
-  unsigned char *memory; /* residual, then states, then what the hooks saved */
+  unsigned char *memory; /* states and what the hooks saved; the residual is in spare */
   size_t capacity;
   size_t *hook_bytes; /* per hook, as saved */
   size_t hook_capacity;
@@ -225,7 +226,9 @@ weir_status weir_engine_blame(weir_engine *engine, int culprit, weir_status stat
 /* Make room for a plan and let it be the one in force; table: its groups, NULL when it has none.
  * WEIR_E_NOMEM changes nothing. */
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
-                              const weir_plan_group *table);
+                              const weir_plan_group *table, bool trial);
+/* What plans before have used and the one in force does not; during a trial not spare. */
+void weir_engine_give_back(weir_engine *engine);
 /* Get the table of groups of a plan that rank 0 asked for from rank 0: collective,
  * between steps. */
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
@@ -321,6 +324,7 @@ void weir_marked_open(weir_group *group);
 void weir_marked_listed(weir_group *group);
 weir_status weir_marked_share(weir_group *group, int root, size_t *bytes);
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
+
 void weir_marked_publish(weir_group *group, float share);
 /* Its parts: whose indices all ranks take, as far as that is known before the exchange, or VAR's
  * root; the indices that all draw; the root's list, *bytes in blocks, from it to all, into

@@ -35,13 +35,15 @@ static weir_status obey(weir_engine *engine) {
   if (status == WEIR_OK && trial && !engine->in_trial) status = weir_checkpoint_prepare(engine);
   if (status == WEIR_OK)
     status = weir_engine_adopt(engine, &directive->plan,
-                               directive->plan.groups > 0 ? engine->table : NULL);
+                               directive->plan.groups > 0 ? engine->table : NULL, trial);
   if (status != WEIR_OK) return status;
+  const bool ends = engine->in_trial && !trial;
   if (engine->in_trial)
     weir_checkpoint_restore(engine);
   else if (trial)
     weir_checkpoint_take(engine);
   engine->in_trial = trial;
+  if (ends) weir_engine_give_back(engine);
   return WEIR_OK;
 }
 

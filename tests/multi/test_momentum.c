@@ -45,7 +45,8 @@ static void body(member *m) {
   int counted = 0;
   for (v.at = 0; v.at < c->steps; v.at++) {
     float *g = c->update[m->rank][v.at];
-    weir_status status = weir_engine_step_begin(engine, NULL);
+    weir_step_info info = {0};
+    weir_status status = weir_engine_step_begin(engine, &info);
     for (size_t i = 0; i < N; i++) g[i] = gradient(m->rank, counted, i);
     if (v.at == c->failing && m->rank == 0) g[N - 1] = NAN;
     if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
@@ -53,7 +54,7 @@ static void body(member *m) {
     if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
     if (status != (v.at == c->failing ? WEIR_E_NONFINITE : WEIR_OK))
       group_fail(m->group, "step %d: %s", v.at, weir_last_error());
-    counted += c->actions[v.at] != WEIR_ACTION_TRIAL && status == WEIR_OK;
+    counted += !info.trial && status == WEIR_OK;
   }
   c->residual[m->rank] = weir_engine_residual_digest(engine);
   weir_engine_free(engine);
@@ -138,6 +139,27 @@ Test(momentum, failed_steps_and_trials_leave_nothing_behind) {
     for (int r = 0; r < ranks; r++) {
       cr_assert_eq(with.residual[r], without.residual[r], "%s", group_arms[arm]);
       cr_assert(memcmp(with.update[r][6], without.update[r][4], sizeof(float) * 2 * N) == 0, "%s",
+                group_arms[arm]);
+    }
+  }
+}
+
+/* Nor does a step that fails within a trial. */
+Test(momentum, steps_that_fail_in_a_trial_leave_nothing_behind) {
+  static course with, without;
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
+    if (group_plan(arm, 0.1, 0).collective == WEIR_COLL_HITOPK) continue;
+    with = (course){.arm = arm, .steps = 8, .failing = 4};
+    with.actions[3] = WEIR_ACTION_TRIAL;
+    with.actions[6] = WEIR_ACTION_SWITCH;
+    without = (course){.arm = arm, .steps = 5, .failing = -1};
+    without.actions[3] = WEIR_ACTION_SWITCH;
+    const int ranks = 1 + (int)(arm % 3);
+    run(&with, ranks);
+    run(&without, ranks);
+    for (int r = 0; r < ranks; r++) {
+      cr_assert_eq(with.residual[r], without.residual[r], "%s", group_arms[arm]);
+      cr_assert(memcmp(with.update[r][7], without.update[r][4], sizeof(float) * N) == 0, "%s",
                 group_arms[arm]);
     }
   }

@@ -1,6 +1,7 @@
 /* A trial leaves nothing behind: weights, momentum, residual, random numbers, data cursor and the
  * order of star's roots are bit for bit what they were, with every codec. */
 #include <criterion/criterion.h>
+#include <math.h>
 
 #include "base/base.h"
 #include "group.h"
@@ -15,6 +16,7 @@ typedef struct program {
   int steps;
   uint64_t weights[GROUP_MAX]; /* out: digest at the end */
   uint64_t residual[GROUP_MAX];
+  float third[GROUP_MAX][N]; /* the average of step 2 */
 } program;
 
 typedef struct trainee {
@@ -108,6 +110,7 @@ static void run_steps(member *m, program *p, trainee *t, weir_engine *engine) {
       return;
     }
     if (!trial) counted++;
+    if (t->step == 2) memcpy(p->third[m->rank], t->g, sizeof t->g);
   }
 }
 
@@ -175,6 +178,40 @@ static void with_and_without(int ranks, size_t arm) {
     cr_assert_eq(with.residual[r], without.residual[r], "%s: trials changed residuals",
                  group_arms[arm]);
   }
+}
+
+/* A trial's step, whose memory is another, averages what the plan's own does, up to the order of
+ * sums.  What an encoder's values are rounded to depends on the pieces that they go in. */
+static void as_without(int ranks, size_t arm, double cr) {
+  static program tried, run;
+  memset(&tried, 0, sizeof tried);
+  memset(&run, 0, sizeof run);
+  const weir_plan plan = group_plan(arm, cr, 1);
+  if (group_encodes(&plan)) return;
+  tried.first = run.first = group_plan(6, 0.1, 0); /* topk: residuals are not zero */
+  tried.after[1] = ask(WEIR_ACTION_TRIAL, plan);
+  run.after[1] = ask(WEIR_ACTION_SWITCH, plan);
+  tried.steps = run.steps = 3;
+  group g;
+  group_run(&g, ranks, body, &tried);
+  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  group_run(&g, ranks, body, &run);
+  cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+  const bool rounded = plan.codec == WEIR_CODEC_BF16 || plan.wire == WEIR_WIRE_AUTO_BF16;
+  for (int r = 0; r < ranks; r++)
+    for (size_t i = 0; i < N; i++) {
+      const double got = (double)tried.third[r][i], want = (double)run.third[r][i];
+      cr_assert(got == (double)tried.third[0][i], "%s: ranks differ", group_arms[arm]);
+      cr_assert(fabs(got - want) <= (rounded ? 0x1p-6 : 0x1p-18) * (8 + fabs(want)),
+                "%s of %g, %d ranks, element %zu: %g in a trial, %g without", group_arms[arm], cr,
+                ranks, i, got, want);
+    }
+}
+
+Test(trials, step_as_their_plans_do) {
+  static const double ratios[] = {0.02, 0.3, 0.55, 1};
+  for (size_t arm = 0; arm < GROUP_ARMS; arm++)
+    for (size_t i = 0; i < 4; i++) as_without(1 + (int)((arm + i) % 4), arm, ratios[i]);
 }
 
 Test(trials, leave_nothing_behind) {
