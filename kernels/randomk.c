@@ -25,7 +25,7 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   size_t words = n / 64 + (n % 64 != 0);
   *k = 0;
   weir_status status = weir_select_check(layout, cr, kept, capacity);
-  const bool lent = words * sizeof(uint64_t) <= context->lent_bytes &&
+  const bool lent = context->lent != NULL && words * sizeof(uint64_t) <= context->lent_bytes &&
                     (uintptr_t)context->lent % _Alignof(uint64_t) == 0;
   if (status == WEIR_OK && !lent) {
     status = weir_context_marks(context, words);
