@@ -132,8 +132,14 @@ size_t weir_marked_stretch(const weir_plan *plan, size_t n, size_t kept) {
   return stretch;
 }
 
+size_t weir_marked_taken(size_t n, size_t kept, size_t done, bool rounded) {
+  const size_t half = beside_marks(n) / 2, quarter = (beside_marks(n) - half) / 2;
+  if (rounded) return (done + 1) / 2;
+  return kept <= half + quarter ? done : 0;
+}
+
 size_t weir_marked_window(size_t n, size_t kept, size_t done, bool rounded) {
-  const size_t taken = rounded ? (done + 1) / 2 : 0;
+  const size_t taken = weir_marked_taken(n, kept, done, rounded);
   const size_t room = (beside_marks(n) - taken) / 2, left = kept - done;
   return left < room ? left : room;
 }

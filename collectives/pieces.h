@@ -50,8 +50,11 @@ size_t weir_span_marks(size_t elements);
 size_t weir_marked_stretch(const weir_plan *plan, size_t n, size_t kept);
 size_t weir_marked_message(const weir_plan *plan, size_t stretch, size_t kept);
 /* Values are summed in windows: how many next when so many are done.  Each has as much memory
- * again, for what rounding loses or for the all-reduce; rounded: sums done take half a float. */
+ * again, for what rounding loses or for the all-reduce.  And the floats that the sums done take:
+ * half of one, rounded; one, where two windows are enough then; else none, as they lie elsewhere.
+ */
 size_t weir_marked_window(size_t n, size_t kept, size_t done, bool rounded);
+size_t weir_marked_taken(size_t n, size_t kept, size_t done, bool rounded);
 /* How many of each, at least 1. */
 size_t weir_marked_stretches(const weir_plan *plan, size_t n, size_t kept);
 size_t weir_marked_windows(const weir_plan *plan, size_t n, size_t kept);

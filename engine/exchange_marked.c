@@ -6,8 +6,8 @@
  *
  * Indices come in stretches, and values are summed in windows, as many as memory asks for
  * (collectives/pieces.h): one, as long as less than half is kept.  Where windows follow one
- * another, the sums of those before lie in the places of e that were emptied for them, or as bf16,
- * which they are then, at the front.
+ * another, the sums of those before lie at the front, as bf16 where that is what they are, or where
+ * they would be too many in the places of e that were emptied for them.
  *
  * What this rank sends is taken off its residual before it is sent: nobody can tell afterwards what
  * it was. */
@@ -36,6 +36,13 @@ static size_t window(const weir_group *group, size_t done) {
 
 static size_t listed_at_once(const weir_group *group) {
   return group->kept < group->stretch ? group->kept : group->stretch;
+}
+
+/* Who is not late has his sums spread over spare itself. */
+static bool together(const weir_group *group) {
+  if (!group->late) return false;
+  return window(group, 0) == group->kept ||
+         (!rounds(group) && weir_marked_taken(group->n, group->kept, 1, false) == 1);
 }
 
 void weir_marked_open(weir_group *group) {
@@ -113,7 +120,7 @@ weir_status weir_marked_share(weir_group *group, int root, size_t *bytes) {
 typedef struct windows {
   weir_group *group;
   weir_marks marks;
-  bool single;
+  bool together;      /* sums stay where they were made, one behind the other */
   size_t done, count; /* values summed, and in the window under way */
   size_t from, at;    /* the elements that these go to, from .. at */
   float *value, *error;
@@ -165,7 +172,7 @@ static weir_status sum_window(windows *w, const weir_allreduce *allreduce, weir_
   weir_comm *comm = group->engine->config.comm;
   const bool rounded = rounds(group);
   w->count = window(group, w->done);
-  w->value = group->spare + (rounded ? (w->done + 1) / 2 : 0);
+  w->value = group->spare + weir_marked_taken(group->n, group->kept, w->done, rounded);
   w->error = rounded ? w->value + w->count : NULL;
   take(w);
   weir_lap_compress(group);
@@ -180,13 +187,13 @@ static weir_status sum_window(windows *w, const weir_allreduce *allreduce, weir_
   /* After a failure too: the others may have all they need. */
   if (rounded) put(w, w->error);
   if (status != WEIR_OK) {
-    if (!rounded) take_back(w);
+    if (!rounded && !w->together) take_back(w);
     return status;
   }
   group->overflow = group->overflow || !isfinite(weir_sum_square(w->value, w->count));
-  if (rounded && !w->single)
+  if (rounded && !w->together)
     weir_bf16_encode(w->value, w->count, (uint16_t *)(void *)group->spare + w->done, NULL);
-  else if (!w->single)
+  else if (!w->together)
     put(w, w->value);
   w->done += w->count;
   return WEIR_OK;
@@ -236,7 +243,7 @@ static void spread(weir_group *group) {
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes) {
   windows w = {.group = group, .marks = marks_of(group)};
   weir_status status = WEIR_OK;
-  w.single = group->late && window(group, 0) == group->kept;
+  w.together = together(group);
   group->passage.next = group->fed;
   if (group->stretch >= group->n) weir_marks_set(&w.marks, group->index, group->kept);
   while (w.done < group->kept && status == WEIR_OK)
@@ -250,9 +257,9 @@ weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, 
 /* --- publishing ------------------------------------------------------------------------------- */
 
 /* The sums number k on, of the elements listed. */
-static void fetch(const weir_group *group, bool single, const uint32_t *index, size_t count,
+static void fetch(const weir_group *group, bool in_place, const uint32_t *index, size_t count,
                   size_t k, float *sum) {
-  if (single) {
+  if (in_place) {
     memcpy(sum, group->value + k, count * sizeof *sum);
   } else if (rounds(group)) {
     weir_bf16_decode((const uint16_t *)(const void *)group->spare + k, count, sum);
@@ -265,7 +272,7 @@ static void fetch(const weir_group *group, bool single, const uint32_t *index, s
 void weir_marked_publish(weir_group *group, float share) {
   const weir_marks marks = marks_of(group);
   const size_t *offset = group->layout.offset;
-  const bool single = window(group, 0) == group->kept;
+  const bool in_place = together(group);
   uint32_t index[LISTED];
   float sum[LISTED];
   size_t k = 0, count;
@@ -274,7 +281,7 @@ void weir_marked_publish(weir_group *group, float share) {
     if (offset[t + 1] > offset[t]) memset(to, 0, (offset[t + 1] - offset[t]) * sizeof *to);
     for (size_t at = offset[t];
          (count = weir_marks_list(&marks, &at, offset[t + 1], index, LISTED)) > 0; k += count) {
-      fetch(group, single, index, count, k, sum);
+      fetch(group, in_place, index, count, k, sum);
       for (size_t i = 0; i < count; i++) to[index[i] - offset[t]] = sum[i] * share;
     }
   }
