@@ -27,32 +27,9 @@ weir_status weir_fp16_encode(weir_codec_context *context, const float *e, const 
   if (status != WEIR_OK) {
     return status;
   }
-  /* Through a small buffer: the place in the message need not be aligned. */
-  uint8_t *to = (uint8_t *)out + sizeof head;
-  uint16_t piece[WEIR_PIECE];
-  for (size_t done = 0; done < n; done += WEIR_PIECE) {
-    size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
-    weir_cpu()->fp16_encode(e + done, part, piece);
-    memcpy(to + 2 * done, piece, 2 * part);
-  }
+  weir_cpu()->fp16_encode(e, n, (uint8_t *)out + sizeof head);
   *bytes = sizeof head + 2 * n;
   return WEIR_OK;
-}
-
-static bool all_finite(const uint8_t *values, size_t n) {
-  uint16_t piece[WEIR_PIECE];
-  for (size_t done = 0; done < n; done += WEIR_PIECE) {
-    size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
-    memcpy(piece, values + 2 * done, 2 * part);
-    unsigned special = 0;
-    for (size_t i = 0; i < part; i++) {
-      special |= (piece[i] & 0x7c00U) == 0x7c00U;
-    }
-    if (special != 0) {
-      return false;
-    }
-  }
-  return true;
 }
 
 weir_status weir_fp16_check(const void *message, size_t bytes, const weir_layout *layout,
@@ -67,7 +44,7 @@ weir_status weir_fp16_check(const void *message, size_t bytes, const weir_layout
   if (head.bits != 16 || head.unit != 0 || head.mode != 0 || bytes != sizeof head + 2 * n) {
     return weir_encoded_malformed(WEIR_CODEC_FP16, "wrong header or length");
   }
-  return all_finite((const uint8_t *)message + sizeof head, n)
+  return weir_cpu()->fp16_finite((const uint8_t *)message + sizeof head, n)
              ? WEIR_OK
              : weir_encoded_malformed(WEIR_CODEC_FP16, "a value that is not finite");
 }
@@ -81,19 +58,6 @@ weir_status weir_fp16_decode(weir_codec_context *context, const void *message, s
   if (status != WEIR_OK) {
     return status;
   }
-  const uint8_t *values = (const uint8_t *)message + sizeof(weir_encoded);
-  uint16_t piece[WEIR_PIECE];
-  float value[WEIR_PIECE];
-  for (size_t done = 0; done < n; done += WEIR_PIECE) {
-    size_t part = n - done < WEIR_PIECE ? n - done : WEIR_PIECE;
-    memcpy(piece, values + 2 * done, 2 * part);
-    weir_cpu()->fp16_decode(piece, part, how != WEIR_DECODE_STORE ? value : to + done);
-    for (size_t i = 0; how == WEIR_DECODE_ADD && i < part; i++) {
-      to[done + i] += value[i];
-    }
-    for (size_t i = 0; how == WEIR_DECODE_SUBTRACT && i < part; i++) {
-      to[done + i] -= value[i];
-    }
-  }
+  weir_cpu()->fp16_decode((const uint8_t *)message + sizeof(weir_encoded), n, to, how);
   return WEIR_OK;
 }

@@ -56,7 +56,7 @@ static weir_status check_list(size_t n, const uint32_t *index, size_t k) {
 
 /* error += what fp16 loses. */
 static void encode_fp16(const float *value, size_t count, uint16_t *out, float *error) {
-  weir_cpu()->fp16_encode(value, count, out);
+  weir_cpu()->fp16_encode(value, count, (uint8_t *)out);
   for (size_t i = 0; error != NULL && i < count; i++) {
     error[i] += value[i] - weir_fp16_value(out[i]);
   }

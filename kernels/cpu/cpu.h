@@ -135,9 +135,12 @@ typedef struct weir_cpu_ops {
   /* Groups of 8 codes below 2^bits to and from bits bytes each; 1 <= bits <= 8. */
   void (*pack)(const uint8_t *code, size_t groups, unsigned bits, uint8_t *out);
   void (*unpack)(const uint8_t *in, size_t groups, unsigned bits, uint8_t *code);
-  /* IEEE half precision: round to nearest even, finite values saturate at 65504; exact back. */
-  void (*fp16_encode)(const float *x, size_t n, uint16_t *out);
-  void (*fp16_decode)(const uint16_t *x, size_t n, float *out);
+  /* IEEE half precision: round to nearest even, finite values saturate at 65504; exact back.  On
+   * the encoded side, of 2 n bytes, nothing need be aligned. */
+  void (*fp16_encode)(const float *x, size_t n, uint8_t *out);
+  void (*fp16_decode)(const uint8_t *x, size_t n, float *to, weir_decoding how);
+  /* Has none of them an exponent of all ones? */
+  bool (*fp16_finite)(const uint8_t *x, size_t n);
 
   /* Bits set in words masks. */
   size_t (*ones)(const uint64_t *mask, size_t words);

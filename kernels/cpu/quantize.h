@@ -161,21 +161,46 @@ TARGET static void plain_unpack(const uint8_t *in, size_t groups, unsigned bits,
   }
 }
 
-TARGET static void fp16_encode(const float *x, size_t n, uint16_t *out) {
+TARGET static void fp16_encode(const float *x, size_t n, uint8_t *out) {
   for (size_t i = 0; i < n; i++) {
-    out[i] = weir_fp16_bits(x[i]);
+    uint16_t half = weir_fp16_bits(x[i]);
+    memcpy(out + 2 * i, &half, sizeof half);
   }
 }
 
-TARGET static void fp16_decode(const uint16_t *x, size_t n, float *out) {
-  for (size_t i = 0; i < n; i++) {
-    out[i] = weir_fp16_value(x[i]);
+TARGET static inline uint16_t half_at(const uint8_t *x, size_t i) {
+  uint16_t half;
+  memcpy(&half, x + 2 * i, sizeof half);
+  return half;
+}
+
+TARGET static void fp16_decode(const uint8_t *x, size_t n, float *to, weir_decoding how) {
+  for (size_t i = 0; how == WEIR_DECODE_STORE && i < n; i++) {
+    to[i] = weir_fp16_value(half_at(x, i));
   }
+  for (size_t i = 0; how == WEIR_DECODE_ADD && i < n; i++) {
+    to[i] += weir_fp16_value(half_at(x, i));
+  }
+  for (size_t i = 0; how == WEIR_DECODE_SUBTRACT && i < n; i++) {
+    to[i] -= weir_fp16_value(half_at(x, i));
+  }
+}
+
+TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
+  enum { BLOCK = 4096 };
+  uint16_t special = 0;
+  for (size_t at = 0; at < n && special == 0; at += BLOCK) {
+    size_t part = n - at < BLOCK ? n - at : BLOCK;
+    for (size_t i = at; i < at + part; i++) {
+      special |= (half_at(x, i) & 0x7c00U) == 0x7c00U;
+    }
+  }
+  return special == 0;
 }
 
 #define WEIR_QUANTIZER_OPS                                                  \
   .quantize_nearest = quantize_nearest, .signs = signs, .halves = halves,   \
   .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add, \
-  .fp16_encode = fp16_encode, .fp16_decode = fp16_decode
+  .fp16_encode = fp16_encode, .fp16_decode = fp16_decode, .fp16_finite = fp16_finite
 
 #endif
