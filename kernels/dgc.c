@@ -2,14 +2,15 @@
  * Per tensor of n elements, of which k are to be kept:
  *
  *   1  a sample of 1 % gives a threshold: its (k/n)-quantile of |e|;
- *   2  all elements that reach it are collected in one pass;
+ *   2  all elements that reach it are collected;
  *   3  more than k: the k largest of them, which are exactly the k largest of all ("hierarchical
  *      selection").  Fewer, where the paper sends fewer: all of them, and from the lowest index up
  *      enough of those that reach a second, more careful threshold of the same sample.
  *
- * So exactly k are kept, every one of them above the second threshold.  A sample that misleads
- * (neither is met, or far too many are collected) is found out, and the exact search runs instead;
- * so it does for short tensors and k > n/4.
+ * So exactly k are kept, every one of them above the second threshold.  Which of the two it is,
+ * falls out one way as often as the other: so the one pass collects what reaches the second, and
+ * both are decided there.  A sample that misleads (more is collected than there is room for, or too
+ * little) is found out, and takes more passes; short tensors and k > n/4 are searched exactly.
  *
  * The paper's momentum correction, momentum factor masking, clipping and warm-up change what comes
  * into a codec, not the codec: decorate.h, and engine/velocity.c, which goes with any codec. */
@@ -17,41 +18,53 @@
 
 #include "kernels/internal.h"
 
-#define SAMPLE_LEAST ((size_t)8192)
 #define SHARE 100 /* one in so many elements is sampled */
 
-/* Step 3 when the list of count elements that reach high is too short. */
-static bool fill_up(const float *e, size_t n, size_t k, weir_band band, uint32_t base,
-                    uint32_t *index) {
-  return weir_cpu()->count(e, n, band.low) >= k && weir_cpu()->emit(e, n, band, base, index) == k;
+size_t weir_dgc_sampled(size_t n) { return n / SHARE > WEIR_SAMPLE ? n / SHARE : WEIR_SAMPLE; }
+
+/* Step 3, with `above` elements that reach high. */
+static weir_band fill_up(uint32_t high, uint32_t low, size_t above, size_t k) {
+  return (weir_band){high, low, k - above, k};
+}
+
+/* More elements reach low than there is room for, or one thread had for its share. */
+static weir_status select_crowded(weir_codec_context *context, const float *e, size_t n, size_t k,
+                                  uint32_t high, uint32_t low, uint32_t base, uint32_t *index) {
+  const size_t above = weir_cpu()->count(e, n, high);
+  if (above < k && weir_cpu()->emit(e, n, fill_up(high, low, above, k), base, index) == k) {
+    return WEIR_OK;
+  }
+  return weir_topk_indices(context, e, n, k, base, index);
 }
 
 static weir_status select_tensor(weir_codec_context *context, const float *e, size_t n, size_t k,
                                  uint32_t base, uint32_t *index) {
-  size_t sampled = n / SHARE > SAMPLE_LEAST ? n / SHARE : SAMPLE_LEAST;
-  if (n < 4 * SAMPLE_LEAST || k > n / 4) {
+  if (!weir_listable(n, k)) {
     return weir_topk_indices(context, e, n, k, base, index);
   }
-  weir_status status = weir_context_reserve(context, sampled > 2 * k ? sampled : 2 * k);
+  const size_t sampled = weir_dgc_sampled(n);
+  const weir_list_plan plan = weir_plan_list(n, k, sampled);
+  const size_t rank = (size_t)ceil((double)k / (double)n * (double)sampled);
+  weir_status status = weir_context_reserve(context, plan.room);
   if (status != WEIR_OK) {
     return status;
   }
   weir_sample(e, n, sampled, context->magnitude);
-  double share = (double)k / (double)n * (double)sampled;
-  size_t rank = (size_t)ceil(share);
-  size_t careful = (size_t)ceil(share + 4.0 * sqrt(share) + 8.0);
-  uint32_t high = weir_kth_largest(context, context->magnitude, sampled, rank).bits;
-  uint32_t low = weir_kth_largest(context, context->magnitude, sampled, careful).bits;
-  size_t count = weir_compact(context, e, n, high, context->capacity);
-  if (count != SIZE_MAX && count >= k) {
-    weir_kth kth = weir_kth_largest(context, context->magnitude, count, k);
-    (void)weir_emit_candidates(context, count, weir_band_of(kth, k), base, index);
-    return WEIR_OK;
+  const uint32_t high = weir_kth_largest(context, context->magnitude, sampled, rank).bits;
+  const uint32_t low = weir_kth_largest(context, context->magnitude, sampled, plan.rank).bits;
+  const size_t count = weir_compact(context, e, n, low, context->capacity);
+  if (count == SIZE_MAX) {
+    return select_crowded(context, e, n, k, high, low, base, index);
   }
-  if (count != SIZE_MAX && fill_up(e, n, k, (weir_band){high, low, k - count, k}, base, index)) {
-    return WEIR_OK;
+  if (count < k) {
+    return weir_topk_indices(context, e, n, k, base, index);
   }
-  return weir_topk_indices(context, e, n, k, base, index);
+  const size_t above = weir_cpu()->count(context->magnitude, count, high);
+  const weir_band band =
+      above < k ? fill_up(high, low, above, k)
+                : weir_band_of(weir_kth_largest(context, context->magnitude, count, k), k);
+  (void)weir_emit_candidates(context, count, band, base, index);
+  return WEIR_OK;
 }
 
 weir_status weir_dgc_select(weir_codec_context *context, const float *e, const weir_layout *layout,

@@ -85,6 +85,12 @@ weir_status weir_search(weir_codec_context *context, const float *e, size_t n, s
  * it; then what follows from the list of count elements (SIZE_MAX: they were too many). */
 #define WEIR_SAMPLE 8192
 bool weir_listable(size_t n, size_t k);
+/* Of so many sampled elements the rank-th largest is a floor that k of n elements reach as good as
+ * always, and more than `room` (never below sampled) as good as never. */
+typedef struct weir_list_plan {
+  size_t rank, room;
+} weir_list_plan;
+weir_list_plan weir_plan_list(size_t n, size_t k, size_t sampled);
 weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uint32_t *floor_bits);
 weir_found weir_list_conclude(weir_codec_context *context, const float *e, size_t n, size_t k,
                               uint32_t floor_bits, size_t count);
@@ -133,6 +139,8 @@ typedef weir_status weir_select_fn(weir_codec_context *context, const float *e,
                                    size_t capacity, size_t *k);
 weir_select_fn weir_lwtopk_select, weir_mstopk_select, weir_topk_select, weir_star_select,
     weir_var_select, weir_dgc_select, weir_sidco_select;
+/* Elements of n that dgc samples. */
+size_t weir_dgc_sampled(size_t n);
 weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *layout, double cr,
                               uint64_t seed, uint32_t *index, size_t capacity, size_t *k);
 

@@ -81,29 +81,32 @@ void weir_sample(const float *e, size_t n, size_t count, float *sample) {
 
 bool weir_listable(size_t n, size_t k) { return n >= 4 * (size_t)WEIR_SAMPLE && k <= n / 4; }
 
+/* Four standard deviations of a share that is drawn, and some for small ones. */
+static double rarely_above(double share) { return share + 4.0 * sqrt(share) + 8.0; }
+
+weir_list_plan weir_plan_list(size_t n, size_t k, size_t sampled) {
+  const double all = (double)sampled;
+  const double rank = fmin(ceil(rarely_above((double)k / (double)n * all)), all);
+  const size_t room = (size_t)(rarely_above(rank) / all * (double)n);
+  return (weir_list_plan){(size_t)rank, room > sampled ? room : sampled};
+}
+
 weir_status weir_list_floor(weir_codec_context *context, size_t n, size_t k, uint32_t *floor_bits) {
-  double share = (double)k / (double)n * WEIR_SAMPLE;
-  double rank = ceil(share + 4.0 * sqrt(share) + 8.0);
-  rank = rank < WEIR_SAMPLE ? rank : WEIR_SAMPLE;
-  *floor_bits = weir_kth_largest(context, context->magnitude, WEIR_SAMPLE, (size_t)rank).bits;
-  double expected = (rank + 4.0 * sqrt(rank) + 8.0) / WEIR_SAMPLE * (double)n;
-  return weir_context_reserve(context, expected > WEIR_SAMPLE ? (size_t)expected : WEIR_SAMPLE);
+  const weir_list_plan plan = weir_plan_list(n, k, WEIR_SAMPLE);
+  *floor_bits = weir_kth_largest(context, context->magnitude, WEIR_SAMPLE, plan.rank).bits;
+  return weir_context_reserve(context, plan.room);
 }
 
 size_t weir_select_room(const weir_codec *codec, size_t n, size_t k, bool threads) {
   if (codec->select == NULL || !weir_listable(n, k)) {
     return 0;
   }
-  double share = (double)k / (double)n * WEIR_SAMPLE;
-  double rank = share + 4.0 * sqrt(share) + 9.0;
-  size_t count = (size_t)((rank + 4.0 * sqrt(rank) + 8.0) / WEIR_SAMPLE * (double)n);
-  if (codec->id == WEIR_CODEC_DGC && count < 2 * k) {
-    count = 2 * k;
-  }
+  const bool dgc = codec->id == WEIR_CODEC_DGC;
+  size_t count = weir_plan_list(n, k, dgc ? weir_dgc_sampled(n) : WEIR_SAMPLE).room;
   if (codec->id == WEIR_CODEC_SIDCO && k <= n / 16) {
     count = n / 4 + n / 16; /* its first stage's quarter, as far as that was fitted well */
   }
-  return weir_context_room(count > WEIR_SAMPLE ? count : WEIR_SAMPLE, threads);
+  return weir_context_room(count, threads);
 }
 
 /* Is the k-th largest magnitude exactly bits?  So it is when ties in bulk spoil the short list. */

@@ -104,6 +104,88 @@ Test(kernels_estimate, nearly_as_good_as_the_largest) {
   weir_codec_context_free(c);
 }
 
+/* --- dgc's rule --------------------------------------------------------------------------------
+ */
+
+static int descending(const void *pa, const void *pb) {
+  const float a = *(const float *)pa, b = *(const float *)pb;
+  return (a < b) - (a > b);
+}
+
+/* dgc.c's three steps with plain loops; *filled: too few reached the first threshold. */
+static void select_by_the_rule(size_t n, size_t k, uint32_t *out, bool *filled) {
+  enum { LEAST = 8192 };
+  static float sample[LEAST];
+  cr_assert_lt(n / 100, LEAST);
+  weir_sample(e, n, LEAST, sample);
+  for (size_t i = 0; i < LEAST; i++) {
+    sample[i] = fabsf(sample[i]);
+  }
+  qsort(sample, LEAST, sizeof *sample, descending);
+  const double share = (double)k / (double)n * LEAST;
+  const float high = sample[(size_t)ceil(share) - 1];
+  const float low = sample[(size_t)ceil(share + 4.0 * sqrt(share) + 8.0) - 1];
+  size_t above = 0, reach = 0, taken = 0;
+  for (size_t i = 0; i < n; i++) {
+    above += fabsf(e[i]) >= high;
+    reach += fabsf(e[i]) >= low;
+  }
+  *filled = above < k && reach >= k;
+  for (size_t i = 0, rest = k - above; *filled && i < n; i++) {
+    const bool more = fabsf(e[i]) < high && fabsf(e[i]) >= low && rest > 0;
+    rest -= more;
+    if (more || fabsf(e[i]) >= high) out[taken++] = (uint32_t)i;
+  }
+  if (!*filled) {
+    weir_codec_context *c = context();
+    cr_assert_eq(weir_topk_indices(c, e, n, k, 0, out), WEIR_OK);
+    weir_codec_context_free(c);
+  }
+}
+
+/* Gradients that fall out either way, ties in bulk (more reach a threshold than there is room for),
+ * and samples that see too much or nothing of what is large; with threads as without. */
+Test(kernels_estimate, dgc_selects_by_its_rule) {
+  enum { N = 300007, TRIES = 12 }; /* enough for threads */
+  weir_codec_context *alone = context(), *shared = context();
+  weir_pool *pool = NULL;
+  cr_assert_eq(weir_pool_create(&pool, 3), WEIR_OK);
+  weir_codec_context_use(shared, pool);
+  const size_t offset[2] = {0, N};
+  const weir_layout layout = {1, offset};
+  static uint32_t wanted[N];
+  size_t ways[2] = {0, 0};
+  weir_rng rng;
+  weir_rng_seed(&rng, 43);
+  for (int i = 0; i < 4 * TRIES; i++) {
+    const int kind = i % 4;
+    const double cr = i / 4 % 2 == 0 ? 0.01 : 0.1;
+    uint64_t state = 1;
+    fill_shape(&rng, 0, e, N);
+    /* Two thirds of a normal's share above 1.44 and 2.43 deviations are the ratios. */
+    const float to_half = 0.5F / (cr > 0.05 ? 1.44F : 2.43F);
+    for (size_t at = 0; kind == 1 && at < N; at++) e[at] = at % 3 == 0 ? 0.5F : to_half * e[at];
+    for (size_t at = 0; kind == 2 && at < N / 8; at++) e[at] *= 1e3F;
+    for (size_t s = 0; kind == 3 && s < 8192; s++)
+      e[weir_sample_at(s, N / 8192, &state)] *= i / 4 % 3 == 0 ? 0.01F : 1e2F;
+    bool filled = false;
+    size_t k = 0;
+    const size_t kept = weir_kept_of(N, cr);
+    select_by_the_rule(N, kept, wanted, &filled);
+    ways[filled]++;
+    weir_codec_context *const contexts[2] = {alone, shared};
+    for (int c = 0; c < 2; c++) {
+      cr_assert_eq(weir_dgc_select(contexts[c], e, &layout, cr, index_of, LONG, &k), WEIR_OK);
+      cr_assert_eq(k, kept);
+      cr_assert_arr_eq(index_of, wanted, k * sizeof *wanted, "kind %d cr %g", kind, cr);
+    }
+  }
+  cr_assert(ways[0] >= TRIES && ways[1] >= TRIES, "%zu of %d filled up", ways[1], 4 * TRIES);
+  weir_codec_context_free(alone);
+  weir_codec_context_free(shared);
+  weir_pool_free(pool);
+}
+
 /* --- sidco's
  * fits ------------------------------------------------------------------------------ */
 
