@@ -1,14 +1,16 @@
 /* AVX2 version: sums take 16 elements at a time, so that the lanes of the summation contract are
  * four accumulators of 4 doubles; what is left at the end is done as in the scalar version. */
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/lanes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
 #include <immintrin.h>
 
-#define TARGET __attribute__((target("avx2,bmi,bmi2,popcnt")))
+#define TARGET __attribute__((target("avx2,bmi,bmi2,f16c,popcnt")))
 #include "kernels/cpu/elias8.h"
 #include "kernels/cpu/fold8.h"
+#include "kernels/cpu/half8.h"
 #include "kernels/cpu/lowrank.h"
 #include "kernels/cpu/nibbles.h"
 #include "kernels/cpu/quantize.h"
@@ -181,6 +183,8 @@ TARGET static inline __m256i round_to_bf16(__m256i bits) {
 TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
+    fetch_ahead(x + i);
+    fetch_ahead((error != NULL ? error : x) + i);
     __m256 v = _mm256_loadu_ps(x + i);
     __m256i rounded = round_to_bf16(_mm256_castps_si256(v));
     __m128i packed =
@@ -310,6 +314,8 @@ static const weir_cpu_ops avx2 = {
     .dequantize_add = dequantize_add,
     .pack = pack,
     .unpack = unpack,
+    .fp16_encode = fp16_encode,
+    .fp16_decode = fp16_decode,
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
@@ -317,7 +323,8 @@ static const weir_cpu_ops avx2 = {
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {
-  bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2");
+  bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
+              __builtin_cpu_supports("f16c");
   return able ? &avx2 : NULL;
 }
 

@@ -1,5 +1,6 @@
 /* AVX-512 version: 16 elements at a time, one per lane of the summation contract; what is left of
  * the last 16 is done as in the scalar version. */
+#include "kernels/cpu/ahead.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/lanes.h"
 
@@ -9,6 +10,7 @@
 #define TARGET __attribute__((target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,popcnt")))
 #include "kernels/cpu/elias16.h"
 #include "kernels/cpu/fold8.h"
+#include "kernels/cpu/half16.h"
 #include "kernels/cpu/lowrank.h"
 #include "kernels/cpu/nibbles.h"
 #include "kernels/cpu/quantize.h"
@@ -163,6 +165,8 @@ TARGET static inline __m512i round_to_bf16(__m512i bits) {
 TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
+    fetch_ahead(x + i);
+    fetch_ahead((error != NULL ? error : x) + i);
     __m512 v = _mm512_loadu_ps(x + i);
     __m512i rounded = round_to_bf16(_mm512_castps_si512(v));
     _mm256_storeu_si256((__m256i *)(void *)(out + i), _mm512_cvtepi32_epi16(rounded));
@@ -248,6 +252,8 @@ static const weir_cpu_ops avx512 = {
     .dequantize_add = dequantize_add,
     .pack = pack,
     .unpack = unpack,
+    .fp16_encode = fp16_encode,
+    .fp16_decode = fp16_decode,
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,

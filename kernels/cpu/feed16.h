@@ -45,6 +45,8 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   size_t found = list ? f->list->count : 0;
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
+    fetch_ahead(g + i);
+    fetch_ahead(r + i);
     __m512 kept = _mm512_loadu_ps(r + i);
     __m512 x = _mm512_add_ps(_mm512_loadu_ps(g + i), kept);
     if (stream) {

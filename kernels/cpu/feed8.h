@@ -49,6 +49,8 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   size_t found = list ? f->list->count : 0;
   size_t i = 0;
   for (; i + 16 <= f->n; i += 16) {
+    fetch_ahead(f->g + i);
+    fetch_ahead(f->r + i);
     for (size_t half = 0; half < 2; half++) {
       size_t at = i + 8 * half;
       __m256 kept = _mm256_loadu_ps(f->r + at);

@@ -161,7 +161,7 @@ TARGET static void plain_unpack(const uint8_t *in, size_t groups, unsigned bits,
   }
 }
 
-TARGET static void fp16_encode(const float *x, size_t n, uint8_t *out) {
+TARGET static void plain_fp16_encode(const float *x, size_t n, uint8_t *out) {
   for (size_t i = 0; i < n; i++) {
     uint16_t half = weir_fp16_bits(x[i]);
     memcpy(out + 2 * i, &half, sizeof half);
@@ -174,7 +174,7 @@ TARGET static inline uint16_t half_at(const uint8_t *x, size_t i) {
   return half;
 }
 
-TARGET static void fp16_decode(const uint8_t *x, size_t n, float *to, weir_decoding how) {
+TARGET static void plain_fp16_decode(const uint8_t *x, size_t n, float *to, weir_decoding how) {
   for (size_t i = 0; how == WEIR_DECODE_STORE && i < n; i++) {
     to[i] = weir_fp16_value(half_at(x, i));
   }
@@ -201,6 +201,6 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
 #define WEIR_QUANTIZER_OPS                                                  \
   .quantize_nearest = quantize_nearest, .signs = signs, .halves = halves,   \
   .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add, \
-  .fp16_encode = fp16_encode, .fp16_decode = fp16_decode, .fp16_finite = fp16_finite
+  .fp16_finite = fp16_finite
 
 #endif

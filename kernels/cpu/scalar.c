@@ -128,6 +128,8 @@ const weir_cpu_ops weir_cpu_scalar = {
     .dequantize_add = plain_dequantize_add,
     .pack = plain_pack,
     .unpack = plain_unpack,
+    .fp16_encode = plain_fp16_encode,
+    .fp16_decode = plain_fp16_decode,
     WEIR_QUANTIZER_OPS,
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,

@@ -238,6 +238,76 @@ static void compare_bf16(const weir_cpu_ops *cpu, const float *x, size_t n) {
   free(e2);
 }
 
+/* x beyond what is finite aside, which no encoder is given. */
+static void compare_fp16(const weir_cpu_ops *cpu, const float *x, size_t n) {
+  uint8_t *o1 = malloc(2 * n + 1), *o2 = malloc(2 * n + 1);
+  float *kept = malloc(4 * n + 4);
+  for (size_t i = 0; i < n; i++) {
+    kept[i] = isfinite(x[i]) ? x[i] : 1e30F;
+  }
+  weir_cpu_scalar.fp16_encode(kept, n, o1);
+  o2[2 * n] = 0x5a;
+  cpu->fp16_encode(kept, n, o2);
+  cr_assert(memcmp(o1, o2, 2 * n) == 0 && o2[2 * n] == 0x5a);
+  cr_assert(cpu->fp16_finite(o2, n));
+  free(o1);
+  free(o2);
+  free(kept);
+}
+
+static const weir_cpu_ops *version(int v) {
+  return v == 0 ? &weir_cpu_scalar : v == 1 ? weir_cpu_avx2() : weir_cpu_avx512();
+}
+
+/* All halves in a row, at an odd place: 2^(exponent - 15) (1 + fraction / 1024), an exponent of all
+ * ones like the others (wire.c). */
+Test(kernels_passes, every_half_is_stored_added_and_subtracted) {
+  enum { HALVES = 65536 };
+  static uint8_t bytes[1 + 2 * HALVES];
+  static float to[HALVES + 1];
+  uint8_t *const x = bytes + 1;
+  for (uint32_t half = 0; half < HALVES; half++) {
+    x[2 * half] = (uint8_t)half;
+    x[2 * half + 1] = (uint8_t)(half >> 8);
+  }
+  for (int v = 0; v < 3; v++) {
+    for (weir_decoding how = WEIR_DECODE_STORE; version(v) && how <= WEIR_DECODE_SUBTRACT; how++) {
+      for (size_t i = 0; i <= HALVES; i++) {
+        to[i] = 3.5F;
+      }
+      version(v)->fp16_decode(x, HALVES - 3, to, how);
+      for (uint32_t half = 0; half < HALVES - 3; half++) {
+        const int exponent = half >> 10 & 31;
+        const double fraction = half & 1023;
+        const double size =
+            exponent == 0 ? ldexp(fraction, -24) : ldexp(fraction + 1024, exponent - 25);
+        const float value = (float)(half & 0x8000 ? -size : size);
+        const float want = how == WEIR_DECODE_STORE ? value
+                           : how == WEIR_DECODE_ADD ? 3.5F + value
+                                                    : 3.5F - value;
+        cr_assert_eq(to_bits(to[half]), to_bits(want), "%s, %d: %x gives %g, not %g",
+                     version(v)->name, (int)how, half, (double)to[half], (double)want);
+      }
+      cr_assert(to[HALVES - 3] == 3.5F && to[HALVES] == 3.5F);
+    }
+  }
+}
+
+Test(kernels_passes, one_half_that_is_not_finite_is_found) {
+  enum { N = 9001 };
+  static uint8_t bytes[1 + 2 * N];
+  for (int v = 0; v < 3; v++) {
+    for (size_t at = 0; version(v) && at < N; at += at < 40 ? 1 : 997) {
+      uint8_t *const x = bytes + 1;
+      memset(x, 0x7b, sizeof bytes - 1);
+      cr_assert(version(v)->fp16_finite(x, N));
+      x[2 * at + 1] = at % 2 ? 0x7c : 0xff;
+      cr_assert(!version(v)->fp16_finite(x, N), "%s: at %zu", version(v)->name, at);
+      cr_assert(version(v)->fp16_finite(x, at));
+    }
+  }
+}
+
 static void compare(const weir_cpu_ops *cpu) {
   if (cpu == NULL) {
     return;
@@ -261,6 +331,7 @@ static void compare(const weir_cpu_ops *cpu) {
       compare_sums(cpu, x, y, sizes[s]);
       compare_feeding(cpu, x, y, sizes[s], 0x3f800000);
       compare_bf16(cpu, x, sizes[s]);
+      compare_fp16(cpu, x, sizes[s]);
       compare_selecting(cpu, x, sizes[s], sizes[s] > 0 ? to_bits(fabsf(x[0])) : 1);
       compare_selecting(cpu, x, sizes[s], 0x3f800000);
       compare_selecting(cpu, x, sizes[s], 0);
