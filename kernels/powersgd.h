@@ -31,7 +31,8 @@ void weir_powersgd_orthogonalise(float *p, size_t rows, size_t rank);
 /* Q = M^T P; column k of Q lies at q + k * columns. */
 void weir_powersgd_project_back(const float *m, size_t rows, size_t columns, const float *p,
                                 size_t rank, float *q);
-/* to = P Q^T, or to -= P Q^T when subtract; rows x columns elements. */
+/* to = P Q^T, or to -= P Q^T when subtract; rows x columns elements, rank at most
+ * WEIR_POWERSGD_RANK_MAX. */
 void weir_powersgd_expand(const float *p, size_t rows, const float *q, size_t columns, size_t rank,
                           float *to, bool subtract);
 /* A column of Q as the next step starts from it: of length 1.  False when it has none, being zero

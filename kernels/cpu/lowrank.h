@@ -89,24 +89,40 @@ TARGET static void lowrank_project_back(const float *m, size_t rows, size_t colu
   }
 }
 
+/* out = the columns of q times their factors, or out -= that, for `count` <= 16 elements. */
+TARGET static inline void expand_few(const float *factor, const float *q, size_t columns,
+                                     size_t rank, size_t count, float *out, bool subtract) {
+  lanes16 sum = {0};
+  for (size_t k = 0; k < rank; k++) {
+    lanes16 b = {0};
+    memcpy(&b, q + k * columns, count * sizeof(float));
+    sum += b * factor[k];
+  }
+  if (subtract) {
+    lanes16 old = {0};
+    memcpy(&old, out, count * sizeof(float));
+    sum = old - sum;
+  }
+  memcpy(out, &sum, count * sizeof(float));
+}
+
 /* to = P Q^T, or to -= P Q^T; Q's columns lie behind one another. */
 TARGET static void lowrank_expand(const float *p, size_t rows, const float *q, size_t columns,
                                   size_t rank, float *to, bool subtract) {
-  float sum[LOWRANK_TILE];
+  float factor[WEIR_POWERSGD_RANK_MAX];
   for (size_t from = 0; from < columns; from += LOWRANK_TILE) {
     size_t part = columns - from < LOWRANK_TILE ? columns - from : LOWRANK_TILE;
     for (size_t i = 0; i < rows; i++) {
       float *out = to + i * columns + from;
-      memset(sum, 0, part * sizeof *sum);
       for (size_t k = 0; k < rank; k++) {
-        add_scaled(q + k * columns + from, p[k * rows + i], part, sum);
+        factor[k] = p[k * rows + i];
       }
-      if (!subtract) {
-        memcpy(out, sum, part * sizeof *sum);
-        continue;
+      size_t j = 0;
+      for (; j + 16 <= part; j += 16) {
+        expand_few(factor, q + from + j, columns, rank, 16, out + j, subtract);
       }
-      for (size_t j = 0; j < part; j++) {
-        out[j] -= sum[j];
+      if (j < part) {
+        expand_few(factor, q + from + j, columns, rank, part - j, out + j, subtract);
       }
     }
   }
