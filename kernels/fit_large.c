@@ -1,7 +1,7 @@
 /* Times of sizes that are not run: beyond the last cache, and on the way there.
  *
  * Where the largest size that was run is in memory, what follows costs each further element the
- * same, as a cache keeps as much of each size, but for drawing indices, which marks them in a bit
+ * same, as a cache keeps as many of each size, but for drawing indices, which marks them in a bit
  * an element, at random: that is timed at the full size, as it reads no gradient.
  *
  * Else a codec is run on a window of WEIR_KERNEL_WINDOW elements whose data were put out of the
@@ -27,10 +27,13 @@ static const double least_share = 1.0 / 3.0, most_share = 8.0 / 3.0;
 /* Knots, as bytes touched by a step of the simplest codecs over those of the last cache. */
 static const double shares[] = {1.0 / 3.0, 0.6, 1.0, 1.6, 8.0 / 3.0, 8.0};
 #define SHARES (sizeof shares / sizeof shares[0])
-/* Where sizes in memory were run, drawing is timed at so many times the largest: its marks leave
- * the second cache in between. */
-static const double drawn_at[] = {2.0, 4.0};
-enum { DRAWN_AT = sizeof drawn_at / sizeof drawn_at[0] };
+/* Where sizes in memory were run, a curve goes on with knots at so many times the largest: between,
+ * marks for drawing leave the second cache. */
+static const double beyond[] = {2.0, 4.0};
+enum { BEYOND = sizeof beyond / sizeof beyond[0] };
+/* Such a share of the last cache runs find their data in, soon after others; and an element costs
+ * at most so many times the mean of the largest size. */
+static const double kept_share = 0.8, most_dearer = 1.6;
 
 /* Passes over e beyond the first that wait for memory; terngrad's third is held up by arithmetic.
  */
@@ -252,27 +255,34 @@ static void append(weir_kernel_curve *curve, size_t n, double seconds) {
   curve->seconds[curve->knots++] = seconds;
 }
 
+double weir_kernel_in_memory(const weir_kernel_curve *curve, double kept, double n) {
+  const double last = (double)curve->n[curve->knots - 1];
+  const double seconds = curve->seconds[curve->knots - 1];
+  const double in_cache =
+      weir_kernel_seconds(curve, WEIR_KERNEL_FIT_MOST) / (double)WEIR_KERNEL_FIT_MOST;
+  const double each =
+      fmin((seconds - in_cache * kept) / (last - kept), most_dearer * seconds / last);
+  return fmax(seconds + each * (n - last), weir_kernel_seconds(curve, (size_t)n));
+}
+
 /* A curve that ends in memory. */
-static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan,
+static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan, double cache,
                                     weir_kernel_cost *cost) {
-  const size_t from = cost->compress.n[cost->compress.knots - 1];
-  double draw = 0.0, further[DRAWN_AT] = {0.0};
-  if (weir_codec_find(plan->codec)->draw == NULL) {
-    return WEIR_OK;
-  }
-  /* Scratch grows in the first one. */
-  weir_status status =
-      further_draw(p, plan, (size_t)(drawn_at[DRAWN_AT - 1] * (double)from), from, 0.0, &draw);
-  status = status == WEIR_OK ? time_draw(p, plan, from, &draw) : status;
-  for (int i = 0; status == WEIR_OK && i < DRAWN_AT; i++) {
-    const size_t n = (size_t)(drawn_at[i] * (double)from);
-    status = further_draw(p, plan, n, from, draw, &further[i]);
-  }
   const weir_kernel_cost before = *cost;
-  for (int i = 0; status == WEIR_OK && i < DRAWN_AT; i++) {
-    const size_t n = (size_t)(drawn_at[i] * (double)from);
-    append(&cost->compress, n, weir_kernel_seconds(&before.compress, n) + further[i]);
-    append(&cost->decode, n, weir_kernel_seconds(&before.decode, n));
+  const size_t from = cost->compress.n[cost->compress.knots - 1];
+  const double kept = kept_share * cache / weir_kernel_touched(plan);
+  double draw = 0.0, further[BEYOND] = {0.0};
+  weir_status status = WEIR_OK;
+  if (weir_codec_find(plan->codec)->draw != NULL) { /* scratch grows in the first one */
+    status = further_draw(p, plan, (size_t)(beyond[BEYOND - 1] * (double)from), from, 0.0, &draw);
+    status = status == WEIR_OK ? time_draw(p, plan, from, &draw) : status;
+  }
+  for (int i = 0; status == WEIR_OK && i < BEYOND; i++) {
+    const double n = beyond[i] * (double)from;
+    status = further_draw(p, plan, (size_t)n, from, draw, &further[i]);
+    append(&cost->compress, (size_t)n,
+           weir_kernel_in_memory(&before.compress, kept, n) + further[i]);
+    append(&cost->decode, (size_t)n, weir_kernel_in_memory(&before.decode, kept, n));
   }
   return status;
 }
@@ -306,8 +316,8 @@ static weir_status extend(weir_kernel_probe *p, const weir_plan *plan, const win
   const size_t knots = find_knots(from, to, cache, n);
   weir_status status = WEIR_OK;
   for (size_t i = 0; status == WEIR_OK && i < knots; i++) {
-    const double beyond = weir_kernel_beyond(touched * (double)n[i], cache);
-    const double share = fmax(beyond - first, 0.0) / (1.0 - first);
+    const double past = weir_kernel_beyond(touched * (double)n[i], cache);
+    const double share = fmax(past - first, 0.0) / (1.0 - first);
     double further;
     status = further_draw(p, plan, n[i], WEIR_KERNEL_WINDOW, w->draw, &further);
     const double seconds[2] = {
@@ -342,7 +352,7 @@ weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *pla
       complete(&plans[i], &c, &cost[i], &w[i]);
       status = extend(probe, &plans[i], &w[i], to, cache, &cost[i]);
     } else if (cost[i].compress.n[cost[i].compress.knots - 1] < to) {
-      status = extend_in_memory(probe, &plans[i], &cost[i]);
+      status = extend_in_memory(probe, &plans[i], cache, &cost[i]);
     }
   }
 done:

@@ -76,6 +76,11 @@ void weir_kernel_evict_beyond(const weir_kernel_probe *probe, const weir_plan *p
 /* Continues curves that end before `to` at the largest size that was run, up to one beyond it. */
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
                                   size_t to, int runs, weir_kernel_cost *cost);
+/* Seconds of n elements beyond a curve that ends in memory.  Of all sizes there a cache keeps so
+ * many elements, whose time is that of a size that fits into it: what the others take at the last
+ * size is what each further one takes.  A line through the last sizes would rise too little, as it
+ * still is in between. */
+double weir_kernel_in_memory(const weir_kernel_curve *curve, double kept, double n);
 /* Bytes of an element that a step of the simplest codecs touches: g, r, e and the sum. */
 #define WEIR_KERNEL_STEP_BYTES 16.0
 /* And one under this plan, messages and all. */
