@@ -270,10 +270,12 @@ static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan,
                                     weir_kernel_cost *cost) {
   const weir_kernel_cost before = *cost;
   const size_t from = cost->compress.n[cost->compress.knots - 1];
-  const double kept = kept_share * cache / weir_kernel_touched(plan);
+  const bool draws = weir_codec_find(plan->codec)->draw != NULL;
+  /* What drawing takes is no memory's time, and has terms of its own. */
+  const double kept = draws ? 0.0 : kept_share * cache / weir_kernel_touched(plan);
   double draw = 0.0, further[BEYOND] = {0.0};
   weir_status status = WEIR_OK;
-  if (weir_codec_find(plan->codec)->draw != NULL) { /* scratch grows in the first one */
+  if (draws) { /* scratch grows in the first one */
     status = further_draw(p, plan, (size_t)(beyond[BEYOND - 1] * (double)from), from, 0.0, &draw);
     status = status == WEIR_OK ? time_draw(p, plan, from, &draw) : status;
   }
