@@ -88,8 +88,11 @@ static gboolean parse_request(const compare_arguments *a, compare_request *reque
   request->options = (weir_run_options){
       .scenario = a->rest[0], .network = a->network, .clock = a->clock, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
-  for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
   if (!*request->policies) return cli_refuse(command, "policies", "''", "policies, with commas");
+  for (char **policy = request->policies; *policy; policy++)
+    if (!*g_strstrip(*policy))
+      return cli_refuse(command, "policies", a->policies,
+                        "policies, with one comma between each two");
   return !a->seeds || parse_seeds(a->seeds, request);
 }
 
