@@ -1,6 +1,7 @@
 /* `weir compare`: a scenario under several policies. */
 #include <glib.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <weir/weir.h>
@@ -8,6 +9,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "lab/compare.h"
+#include "lab/out.h"
 #include "lab/report.h"
 #include "lab/runner.h"
 
@@ -31,8 +33,12 @@ static const char summary[] =
     "  " DENSE_POLICIES ",\n  " SPARSE_POLICIES ",\n  " OWN_POLICIES
     "\n"
     "\n"
-    "A run that fails does not stop the others; the exit code is then 1.\n"
-    "Exit codes: 0 done; 1 a run failed; 2 bad usage or bad input (nothing was run).";
+    "A run that fails does not stop the others; the exit code is then 1.  Interrupted, it "
+    "compares\n"
+    "the runs that were done: the table, the report and \"complete\": false say that others are "
+    "missing.\n"
+    "Exit codes: 0 done; 1 a run failed, or interrupted; 2 bad usage or bad input (nothing was "
+    "run).";
 
 typedef struct compare_arguments {
   char *out, *policies, *network, *clock, *workers, *seeds, *target;
@@ -82,8 +88,11 @@ static gboolean parse_request(const compare_arguments *a, compare_request *reque
   request->options = (weir_run_options){
       .scenario = a->rest[0], .network = a->network, .clock = a->clock, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
-  for (char **policy = request->policies; *policy; policy++) (void)g_strstrip(*policy);
   if (!*request->policies) return cli_refuse(command, "policies", "''", "policies, with commas");
+  for (char **policy = request->policies; *policy; policy++)
+    if (!*g_strstrip(*policy))
+      return cli_refuse(command, "policies", a->policies,
+                        "policies, with one comma between each two");
   return !a->seeds || parse_seeds(a->seeds, request);
 }
 
@@ -140,22 +149,32 @@ static weir_status run_one(const compare_request *request, weir_compared *compar
   if (!status) status = weir_run_execute(run);
   if (!status) status = weir_compared_read(compared, request->out);
   if (status) {
-    compared->trouble = g_strdup(weir_last_error());
-    fprintf(stderr, "weir compare: %s: %s\n", compared->folder, compared->trouble);
+    fprintf(stderr, "weir compare: %s: %s\n", compared->folder, weir_last_error());
+    if (status == WEIR_E_STATE) {
+      compared->state = WEIR_COMPARED_INTERRUPTED;
+    } else {
+      compared->state = WEIR_COMPARED_FAILED;
+      compared->trouble = g_strdup(weir_last_error());
+    }
   }
   weir_run_free(run);
   g_free(folder);
   return status;
 }
 
+/* After every run, so that even what kills this process leaves what is known until then. */
+static weir_status keep(const compare_request *request, weir_comparison *comparison, char **text) {
+  weir_comparison_judge(comparison, request->target);
+  return weir_comparison_write(comparison, request->options.scenario, request->out, text);
+}
+
 static int finish(const compare_request *request, weir_comparison *comparison, gboolean json) {
   char *text = NULL;
-  int code = WEIR_EXIT_DONE;
-  weir_comparison_judge(comparison, request->target);
+  size_t done = 0;
   for (size_t i = 0; i < comparison->count; i++)
-    if (!comparison->runs[i].done) code = WEIR_EXIT_FAILED;
-  if (weir_comparison_write(comparison, request->options.scenario, request->out, &text) ||
-      weir_compare_report_write(request->out)) {
+    done += comparison->runs[i].state == WEIR_COMPARED_DONE;
+  int code = done < comparison->count ? WEIR_EXIT_FAILED : WEIR_EXIT_DONE;
+  if (keep(request, comparison, &text) || weir_compare_report_write(request->out)) {
     fprintf(stderr, "weir compare: %s\n", weir_last_error());
     code = WEIR_EXIT_FAILED;
   }
@@ -163,7 +182,11 @@ static int finish(const compare_request *request, weir_comparison *comparison, g
     fputs(text, stdout);
   else
     weir_comparison_print(comparison);
-  if (code) fprintf(stderr, "weir compare: not every run was done; see above\n");
+  if (!weir_comparison_complete(comparison))
+    fprintf(stderr, "weir compare: interrupted; %zu of %zu runs are compared\n", done,
+            comparison->count);
+  else if (done < comparison->count)
+    fprintf(stderr, "weir compare: not every run was done; see above\n");
   g_free(text);
   return code;
 }
@@ -178,22 +201,42 @@ static void announce(const weir_comparison *comparison, size_t i, double begin_s
   fputc('\n', stderr);
 }
 
+/* Runs take the signals themselves while they last. */
+static volatile sig_atomic_t asked_to_end;
+static void ask_to_end(int number) {
+  (void)number;
+  asked_to_end = 1;
+}
+
+static weir_status run_all(const compare_request *request, weir_comparison *comparison) {
+  struct sigaction ask = {.sa_handler = ask_to_end, .sa_flags = SA_RESTART}, old_int, old_term;
+  const double begin_s = weir_now_s();
+  weir_status kept = WEIR_OK;
+  (void)sigemptyset(&ask.sa_mask);
+  (void)sigaction(SIGINT, &ask, &old_int);
+  (void)sigaction(SIGTERM, &ask, &old_term);
+  for (size_t i = 0; i < comparison->count && !kept && !asked_to_end; i++) {
+    announce(comparison, i, begin_s);
+    if (run_one(request, &comparison->runs[i]) == WEIR_E_STATE) break;
+    kept = keep(request, comparison, NULL);
+  }
+  (void)sigaction(SIGINT, &old_int, NULL); /* asked once more, it ends at once */
+  (void)sigaction(SIGTERM, &old_term, NULL);
+  return kept;
+}
+
 static int compare(compare_request *request, gboolean json) {
   const uint64_t one = 1;
-  const double begin_s = weir_now_s();
   weir_comparison comparison;
   weir_comparison_plan(&comparison, request->policies, request->seed_count ? request->seeds : &one,
                        request->seed_count ? request->seed_count : 1);
   int code = check_all(request, &comparison);
-  weir_status status = WEIR_OK;
-  for (size_t i = 0; !code && i < comparison.count && status != WEIR_E_STATE; i++) {
-    announce(&comparison, i, begin_s);
-    status = run_one(request, &comparison.runs[i]);
-  }
-  if (status == WEIR_E_STATE)
-    code = WEIR_EXIT_FAILED; /* interrupted, and said so */
-  else if (!code)
+  if (!code && (weir_out_open(request->out) || run_all(request, &comparison))) {
+    fprintf(stderr, "weir compare: %s\n", weir_last_error());
+    code = WEIR_EXIT_FAILED;
+  } else if (!code) {
     code = finish(request, &comparison, json);
+  }
   weir_comparison_free(&comparison);
   return code;
 }

@@ -26,9 +26,10 @@ int cli_summary(const char *command, const char *out, gboolean json) {
   }
   const weir_report_summary *s = &data.summary;
   printf(
-      "network %s, policy %s, %.0f workers: accuracy %.2f %% after %.1f s, %.1f s of them on the "
+      "network %s, policy %s, %.0f worker%s: accuracy %.2f %% after %.1f s, %.1f s of them on the "
       "wire\n",
-      s->network, s->policy, s->workers, 100 * s->final_accuracy, s->elapsed_s, s->comm_s);
+      s->network, s->policy, s->workers, s->workers > 1 ? "s" : "", 100 * s->final_accuracy,
+      s->elapsed_s, s->comm_s);
   printf("%.0f steps; changes of plan: %.0f; sent by rank 0: %.1f MB; the workers' weights %s\n",
          s->steps, s->switches, s->wire_bytes / 1e6, s->digests_equal ? "are alike" : "DIFFER");
   printf("results in %s; report: %s/report.html\n", out, out);

@@ -12,7 +12,8 @@ typedef enum weir_message_kind {
   WEIR_MESSAGE_READY = 2, /* runner -> rank 0: the network is set */
   WEIR_MESSAGE_STEP = 3,  /* rank 0 -> runner: one executed step */
   WEIR_MESSAGE_DONE = 4,  /* every rank -> runner: trained to the end */
-  WEIR_MESSAGE_ERROR = 5  /* a rank -> runner: why it ends */
+  WEIR_MESSAGE_ERROR = 5, /* a rank -> runner: why it ends */
+  WEIR_MESSAGE_MET = 6    /* rank 0 without a runner: the group has come together, and over what */
 } weir_message_kind;
 
 /* One line of steps.csv. */
@@ -33,6 +34,7 @@ typedef struct weir_message {
     uint32_t epoch;
     weir_row row;
     char weights_sha256[65];
+    char transport[16];
     struct {
       uint32_t status; /* weir_status */
       char text[512];

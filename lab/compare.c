@@ -42,6 +42,23 @@ void weir_comparison_free(weir_comparison *c) {
   *c = (weir_comparison){0};
 }
 
+bool weir_comparison_complete(const weir_comparison *c) {
+  for (size_t i = 0; i < c->count; i++)
+    if (c->runs[i].state != WEIR_COMPARED_DONE && c->runs[i].state != WEIR_COMPARED_FAILED)
+      return false;
+  return true;
+}
+
+static bool is_done(const weir_compared *run) { return run->state == WEIR_COMPARED_DONE; }
+
+static const char *state_name(const weir_compared *run) {
+  static const char *const names[] = {[WEIR_COMPARED_NOT_RUN] = "not run",
+                                      [WEIR_COMPARED_DONE] = "done",
+                                      [WEIR_COMPARED_FAILED] = "failed",
+                                      [WEIR_COMPARED_INTERRUPTED] = "interrupted"};
+  return names[run->state];
+}
+
 /* --- reading ---------------------------------------------------------------------------------- */
 
 static bool number(JsonObject *object, const char *name, double *value) {
@@ -83,17 +100,17 @@ weir_status weir_compared_read(weir_compared *run, const char *directory) {
   } else {
     JsonNode *root = json_parser_get_root(parser);
     JsonObject *object = root && JSON_NODE_HOLDS_OBJECT(root) ? json_node_get_object(root) : NULL;
-    run->done = object && number(object, "final_accuracy", &run->final_accuracy) &&
-                number(object, "elapsed_s", &run->elapsed_s) &&
-                number(object, "comm_s", &run->comm_s) &&
-                number(object, "wire_bytes", &run->wire_bytes) && read_accuracy(run, object);
-    if (run->done) run->seed = (uint64_t)json_object_get_int_member_with_default(object, "seed", 0);
-    if (run->done)
+    if (object && number(object, "final_accuracy", &run->final_accuracy) &&
+        number(object, "elapsed_s", &run->elapsed_s) && number(object, "comm_s", &run->comm_s) &&
+        number(object, "wire_bytes", &run->wire_bytes) && read_accuracy(run, object)) {
+      run->state = WEIR_COMPARED_DONE;
+      run->seed = (uint64_t)json_object_get_int_member_with_default(object, "seed", 0);
       (void)g_strlcpy(run->network,
                       json_object_get_string_member_with_default(object, "network", ""),
                       sizeof run->network);
-    else
+    } else {
       status = weir_fail(WEIR_E_PARSE, "%s: not the summary of a run", path);
+    }
   }
   g_object_unref(parser);
   g_free(path);
@@ -113,7 +130,7 @@ static double settle_target(const weir_comparison *c) {
   size_t baselines = 0;
   for (size_t i = 0; i < c->count; i++) {
     const weir_compared *run = &c->runs[i];
-    if (!run->done) continue;
+    if (!is_done(run)) continue;
     best = fmax(best, run->final_accuracy);
     if (!is_baseline(run)) continue;
     sum += run->final_accuracy;
@@ -127,7 +144,7 @@ void weir_comparison_judge(weir_comparison *c, double target) {
   for (size_t i = 0; i < c->count; i++) {
     weir_compared *run = &c->runs[i];
     run->time_to_accuracy_s = NAN;
-    for (size_t k = 0; run->done && k < run->accuracies; k++)
+    for (size_t k = 0; is_done(run) && k < run->accuracies; k++)
       if (run->accuracy[k][2] >= c->target) {
         run->time_to_accuracy_s = run->accuracy[k][0];
         break;
@@ -151,19 +168,20 @@ static void add_text(JsonBuilder *b, const char *name, const char *value) {
 }
 
 static void add_run(JsonBuilder *b, const weir_compared *run) {
+  const bool done = is_done(run);
   json_builder_begin_object(b);
   add_text(b, "policy", run->policy);
   json_builder_set_member_name(b, "seed");
   json_builder_add_int_value(b, (gint64)run->seed);
-  add_text(b, "status", run->done ? "done" : "failed");
+  add_text(b, "status", state_name(run));
   add_text(b, "folder", run->folder);
   if (run->trouble) add_text(b, "error", run->trouble);
-  if (run->done) add_text(b, "network", run->network);
-  add_number(b, "final_accuracy", run->done, run->final_accuracy);
-  add_number(b, "time_to_accuracy_s", run->done, run->time_to_accuracy_s);
-  add_number(b, "elapsed_s", run->done, run->elapsed_s);
-  add_number(b, "comm_s", run->done, run->comm_s);
-  add_number(b, "wire_bytes", run->done, run->wire_bytes);
+  if (done) add_text(b, "network", run->network);
+  add_number(b, "final_accuracy", done, run->final_accuracy);
+  add_number(b, "time_to_accuracy_s", done, run->time_to_accuracy_s);
+  add_number(b, "elapsed_s", done, run->elapsed_s);
+  add_number(b, "comm_s", done, run->comm_s);
+  add_number(b, "wire_bytes", done, run->wire_bytes);
   json_builder_set_member_name(b, "accuracy");
   json_builder_begin_array(b);
   for (size_t k = 0; k < run->accuracies; k++) {
@@ -183,6 +201,8 @@ weir_status weir_comparison_write(const weir_comparison *c, const char *scenario
   json_builder_begin_object(b);
   add_text(b, "scenario", scenario);
   add_number(b, "target_accuracy", true, c->target);
+  json_builder_set_member_name(b, "complete");
+  json_builder_add_boolean_value(b, weir_comparison_complete(c));
   json_builder_set_member_name(b, "runs");
   json_builder_begin_array(b);
   for (size_t i = 0; i < c->count; i++) add_run(b, &c->runs[i]);
@@ -200,8 +220,9 @@ weir_status weir_comparison_write(const weir_comparison *c, const char *scenario
 }
 
 static void print_run(const weir_compared *run, int width) {
-  if (!run->done) {
-    printf("%-*s %5" PRIu64 "  failed: %s\n", width, run->policy, run->seed, run->trouble);
+  if (!is_done(run)) {
+    printf("%-*s %5" PRIu64 "  %s%s%s\n", width, run->policy, run->seed, state_name(run),
+           run->trouble ? ": " : "", run->trouble ? run->trouble : "");
     return;
   }
   char reached[32] = "never";

@@ -8,13 +8,20 @@
 #include <stdint.h>
 #include <weir/status.h>
 
+typedef enum weir_compared_state {
+  WEIR_COMPARED_NOT_RUN = 0, /* its turn did not come */
+  WEIR_COMPARED_DONE,
+  WEIR_COMPARED_FAILED,
+  WEIR_COMPARED_INTERRUPTED /* in its midst */
+} weir_compared_state;
+
 /* One run, as its summary.json tells. */
 typedef struct weir_compared {
   char *policy; /* as asked for */
   char *folder; /* below the comparison's */
   uint64_t seed;
-  bool done;
-  char *trouble; /* why not; NULL when done */
+  weir_compared_state state;
+  char *trouble; /* why it failed; else NULL */
   char network[8];
   double final_accuracy, elapsed_s, comm_s, wire_bytes;
   double time_to_accuracy_s; /* NaN: not reached */
@@ -34,7 +41,10 @@ void weir_comparison_plan(weir_comparison *comparison, char **policies, const ui
                           size_t seed_count);
 void weir_comparison_free(weir_comparison *comparison);
 
-/* Read what a run that ended well has left in its folder. */
+/* Has every run had its turn, and its end? */
+bool weir_comparison_complete(const weir_comparison *comparison);
+
+/* Read what a run that ended well has left in its folder; it is then done. */
 weir_status weir_compared_read(weir_compared *run, const char *directory);
 
 /* Settle the target (a fraction; NaN: mean final accuracy of the dense-ring runs less 0.01, without

@@ -65,7 +65,8 @@ static weir_status take_message(weir_crew *crew, uint32_t rank, weir_message *me
       fail_member(crew, member, message->as.error.text);
       break;
     case WEIR_MESSAGE_READY:
-      return weir_fail(WEIR_E_PROTOCOL, "rank %u sent a message that is the runner's", rank);
+    case WEIR_MESSAGE_MET:
+      return weir_fail(WEIR_E_PROTOCOL, "rank %u sent a message that is not for the runner", rank);
   }
   if (!member->pid) member->ended = true;
   return WEIR_OK;

@@ -11,7 +11,8 @@
 #include "lab/out.h"
 
 static const char *const results[] = {"summary.json", "steps.csv",   "decisions.jsonl",
-                                      "report.html",  "profile.csv", "groups.csv"};
+                                      "report.html",  "profile.csv", "groups.csv",
+                                      "compare.json"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);

@@ -4,130 +4,9 @@
 #include <string.h>
 
 #include "lab/report.h"
-#include "lab/report_data.h"
+#include "lab/report_compared.h"
 #include "lab/report_page.h"
 #include "lab/report_plot.h"
-
-/* One run of `weir compare`. */
-typedef struct entry {
-  char *policy, *status, *error, *folder;
-  double seed, time_to_accuracy_s, final_accuracy, elapsed_s, comm_s, wire_bytes;
-  weir_report_point *points;
-  size_t point_count;
-  size_t group; /* number of its policy, in order of first appearance */
-} entry;
-
-typedef struct comparison {
-  char *scenario;
-  double target;
-  entry *runs;
-  size_t count;
-} comparison;
-
-/* All seeds of one policy. */
-typedef struct group {
-  const char *policy;
-  size_t number, runs, reached;
-  double time, final, elapsed, comm, bytes; /* means; time over the runs that got there */
-} group;
-
-/* Names go into gnuplot's script: only what a policy is made of, file names of usual characters
- * among it. */
-static void check_policy(weir_report_place *place, const char *policy) {
-  const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:.-_=/+, ;";
-  const size_t length = strlen(policy);
-  if (!length || length > 300 || strspn(policy, allowed) != length)
-    weir_report_refuse(place, "'%.100s' is no policy", policy);
-}
-
-static void read_run(weir_report_place *place, JsonObject *from, entry *to) {
-  to->policy = weir_report_text(place, from, "policy", WEIR_REQUIRED);
-  to->status = weir_report_text(place, from, "status", WEIR_REQUIRED);
-  to->error = weir_report_text(place, from, "error", WEIR_OPTIONAL);
-  to->folder = weir_report_text(place, from, "folder", WEIR_OPTIONAL);
-  to->seed = weir_report_number(place, from, "seed", WEIR_REQUIRED);
-  to->time_to_accuracy_s = weir_report_number(place, from, "time_to_accuracy_s", WEIR_OPTIONAL);
-  to->final_accuracy = weir_report_number(place, from, "final_accuracy", WEIR_OPTIONAL);
-  to->elapsed_s = weir_report_number(place, from, "elapsed_s", WEIR_OPTIONAL);
-  to->comm_s = weir_report_number(place, from, "comm_s", WEIR_OPTIONAL);
-  to->wire_bytes = weir_report_number(place, from, "wire_bytes", WEIR_OPTIONAL);
-  to->points = weir_report_points(place, from, "accuracy", &to->point_count);
-  if (!place->status) check_policy(place, to->policy);
-}
-
-static weir_status read_comparison(comparison *c, const char *directory) {
-  weir_report_place place = {.file = "compare.json"};
-  JsonParser *parser = json_parser_new_immutable();
-  JsonObject *root = weir_report_load(&place, parser, directory);
-  if (root) {
-    c->scenario = weir_report_text(&place, root, "scenario", WEIR_OPTIONAL);
-    c->target = weir_report_number(&place, root, "target_accuracy", WEIR_OPTIONAL);
-    JsonArray *list = weir_report_array(&place, root, "runs", WEIR_REQUIRED);
-    c->count = list ? json_array_get_length(list) : 0;
-    c->runs = g_new0(entry, c->count + 1);
-    for (size_t i = 0; i < c->count && !place.status; i++) {
-      JsonObject *run = weir_report_element(&place, list, "runs", i);
-      if (run) read_run(&place, run, &c->runs[i]);
-    }
-    if (!c->count) weir_report_refuse(&place, "'runs' is empty");
-  }
-  g_object_unref(parser);
-  return place.status;
-}
-
-static void free_comparison(comparison *c) {
-  for (size_t i = 0; i < c->count; i++) {
-    g_free(c->runs[i].policy);
-    g_free(c->runs[i].status);
-    g_free(c->runs[i].error);
-    g_free(c->runs[i].folder);
-    g_free(c->runs[i].points);
-  }
-  g_free(c->runs);
-  g_free(c->scenario);
-}
-
-static group *make_groups(comparison *c, size_t *count) {
-  group *groups = g_new0(group, c->count);
-  *count = 0;
-  for (size_t i = 0; i < c->count; i++) {
-    entry *e = &c->runs[i];
-    for (e->group = 0; e->group < *count; e->group++)
-      if (!strcmp(groups[e->group].policy, e->policy)) break;
-    group *g = &groups[e->group];
-    if (e->group == *count) {
-      g->policy = e->policy;
-      g->number = *count;
-      ++*count;
-    }
-  }
-  for (size_t j = 0; j < *count; j++) {
-    group *g = &groups[j];
-    for (size_t i = 0; i < c->count; i++) {
-      const entry *e = &c->runs[i];
-      if (e->group != j) continue;
-      g->runs++;
-      g->final += e->final_accuracy;
-      g->elapsed += e->elapsed_s;
-      g->comm += e->comm_s;
-      g->bytes += e->wire_bytes;
-      if (isnan(e->time_to_accuracy_s)) continue;
-      g->reached++;
-      g->time += e->time_to_accuracy_s;
-    }
-    const double runs = (double)g->runs;
-    g->final /= runs, g->elapsed /= runs, g->comm /= runs, g->bytes /= runs;
-    g->time = g->reached == g->runs ? g->time / runs : NAN;
-  }
-  return groups;
-}
-
-/* Unreached last. */
-static int by_time(const void *a, const void *b) {
-  const group *const x = a, *const y = b;
-  const double s = isnan(x->time) ? INFINITY : x->time, t = isnan(y->time) ? INFINITY : y->time;
-  return (s > t) - (s < t);
-}
 
 static const char *without_prefix(const char *policy) {
   return g_str_has_prefix(policy, "fixed:") ? policy + 6 : policy;
@@ -152,13 +31,13 @@ static bool is_fixed(const char *policy) {
 }
 
 /* Room for the longest name, in gnuplot's characters. */
-static size_t name_columns(const group *groups, size_t count) {
+static size_t name_columns(const weir_report_group *groups, size_t count) {
   size_t most = 24;
   for (size_t i = 0; i < count; i++) most = MAX(most, MIN(strlen(groups[i].policy), 60));
   return most + 2;
 }
 
-static void bars_figure(weir_figures *f, const group *groups, size_t count) {
+static void bars_figure(weir_figures *f, const weir_report_group *groups, size_t count) {
   GString *g = f->script;
   weir_figures_begin(f, 1180, 96 + 30 * (int)count);
   double most = 0;
@@ -169,7 +48,9 @@ static void bars_figure(weir_figures *f, const group *groups, size_t count) {
     char text[64];
     (void)g_snprintf(text, sizeof text, "%.1f s", time);
     g_string_append_printf(g, "%zu %.9g \"%s\" %lu\n", i, time,
-                           isnan(groups[i].time) ? "not reached" : text,
+                           !groups[i].done         ? "not done"
+                           : isnan(groups[i].time) ? "not reached"
+                                                   : text,
                            strtoul(colour(groups[i].policy) + 1, NULL, 16));
   }
   g_string_append_printf(g,
@@ -192,7 +73,7 @@ typedef struct extent {
   bool apart;               /* runs last so differently long that all but one would be squeezed */
 } extent;
 
-static extent curves_data(GString *g, const comparison *c) {
+static extent curves_data(GString *g, const weir_report_comparison *c) {
   extent e = {.earliest = INFINITY, .longest = 1e-3, .lowest = 1};
   double shortest = INFINITY;
   for (size_t i = 0; i < c->count; i++) {
@@ -217,7 +98,8 @@ static extent curves_data(GString *g, const comparison *c) {
 }
 
 /* Is the axis of time a logarithmic one? */
-static bool curves_figure(weir_figures *f, const comparison *c, const group *groups, size_t count) {
+static bool curves_figure(weir_figures *f, const weir_report_comparison *c,
+                          const weir_report_group *groups, size_t count) {
   GString *g = f->script;
   weir_figures_begin(f, 1180, 520);
   const extent e = curves_data(g, c);
@@ -258,7 +140,7 @@ static bool curves_figure(weir_figures *f, const comparison *c, const group *gro
   return e.apart;
 }
 
-static double time_of(const group *groups, size_t count, const char *policy) {
+static double time_of(const weir_report_group *groups, size_t count, const char *policy) {
   for (size_t i = 0; i < count; i++)
     if (!strcmp(groups[i].policy, policy)) return groups[i].time;
   return NAN;
@@ -273,11 +155,12 @@ static void ratio_card(GString *page, double weir, double other, const char *nam
 
 /* groups are sorted, so the fixed policies' best and median can be read off; one that never gets
  * there counts as slower than all others. */
-static void headline(GString *page, const comparison *c, const group *groups, size_t count) {
-  const group **fixed = g_new0(const group *, count + 1);
+static void headline(GString *page, const weir_report_comparison *c,
+                     const weir_report_group *groups, size_t count) {
+  const weir_report_group **fixed = g_new0(const weir_report_group *, count + 1);
   size_t n = 0;
   for (size_t i = 0; i < count; i++)
-    if (is_fixed(groups[i].policy)) fixed[n++] = &groups[i];
+    if (is_fixed(groups[i].policy) && groups[i].done) fixed[n++] = &groups[i];
   const double weir = time_of(groups, count, "weir");
   const double median = !n      ? NAN
                         : n % 2 ? fixed[n / 2]->time
@@ -287,8 +170,14 @@ static void headline(GString *page, const comparison *c, const group *groups, si
   weir_page_escape(page, c->scenario);
   g_string_append_printf(page,
                          "%sThe same training under each policy, judged by the time to reach the "
-                         "target accuracy.</p><div class=\"cards\">\n",
+                         "target accuracy.</p>\n",
                          c->scenario && *c->scenario ? " · " : "");
+  if (weir_report_missing(c))
+    g_string_append_printf(page,
+                           "<p class=\"bad\">Interrupted: %zu of %zu runs are missing, and what is "
+                           "said here is of the others.</p>",
+                           weir_report_missing(c), c->count);
+  g_string_append(page, "<div class=\"cards\">\n");
   if (!isnan(c->target)) (void)g_snprintf(text, sizeof text, "%.2f %%", 100 * c->target);
   weir_page_card(page, text, "target accuracy", "on the test images");
   if (isnan(weir))
@@ -305,8 +194,8 @@ static void headline(GString *page, const comparison *c, const group *groups, si
 }
 
 /* The run's own report, or why there is none. */
-static void run_link(GString *page, const entry *e) {
-  if (strcmp(e->status, "done")) {
+static void run_link(GString *page, const weir_report_entry *e) {
+  if (!weir_report_done(e)) {
     g_string_append(page, "<span class=\"bad\">");
     weir_page_escape(page, e->status);
     g_string_append(page, *e->error ? ": " : "");
@@ -319,7 +208,8 @@ static void run_link(GString *page, const entry *e) {
   }
 }
 
-static void table(GString *page, const comparison *c, const group *groups, size_t count) {
+static void table(GString *page, const weir_report_comparison *c, const weir_report_group *groups,
+                  size_t count) {
   g_string_append(page,
                   "<section><h2>In numbers</h2><p>Means over the seeds. A policy that misses the "
                   "target with any seed counts as not reaching it.</p><table><tr>"
@@ -328,7 +218,7 @@ static void table(GString *page, const comparison *c, const group *groups, size_
                   "<th class=\"n\">elapsed, s</th><th class=\"n\">communicating, s</th>"
                   "<th class=\"n\">sent by rank 0, MB</th><th>report</th></tr>\n");
   for (size_t j = 0; j < count; j++) {
-    const group *g = &groups[j];
+    const weir_report_group *g = &groups[j];
     g_string_append_printf(page,
                            "<tr><td><span class=\"plan\"><i class=\"dot\" "
                            "style=\"background:%s\"></i>",
@@ -350,15 +240,11 @@ static void table(GString *page, const comparison *c, const group *groups, size_
 }
 
 weir_status weir_compare_report_write(const char *directory) {
-  comparison c = {0};
-  weir_status status = read_comparison(&c, directory);
-  if (status) {
-    free_comparison(&c);
-    return status;
-  }
+  weir_report_comparison c;
+  weir_status status = weir_report_comparison_read(&c, directory);
+  if (status) return status;
   size_t count = 0;
-  group *groups = make_groups(&c, &count);
-  qsort(groups, count, sizeof *groups, by_time);
+  weir_report_group *groups = weir_report_groups(&c, &count);
   weir_figures drawn;
   weir_figures_init(&drawn);
   bars_figure(&drawn, groups, count);
@@ -381,6 +267,6 @@ weir_status weir_compare_report_write(const char *directory) {
   }
   weir_figures_free(&drawn);
   g_free(groups);
-  free_comparison(&c);
+  weir_report_comparison_free(&c);
   return status;
 }

@@ -17,6 +17,7 @@ struct weir_train {
   weir_scenario written; /* the scenario as rank 0 writes it down: its phases were not in force */
   weir_steplog log;
   char (*weights_sha256)[65]; /* rank 0: one a rank */
+  char transport[16];         /* rank 0: that in use */
 };
 
 /* Rank 0's session tells this thread what else a runner would be told. */
@@ -28,6 +29,10 @@ static weir_status told(void *user, const weir_message *message) {
       row.set_latency_s = row.set_bandwidth = NAN;
       weir_progress_row(&train->run->progress, &row);
       return weir_steplog_add(&train->log, &row);
+    case WEIR_MESSAGE_MET:
+      memcpy(train->transport, message->as.transport, sizeof train->transport);
+      train->run->options.network = train->transport;
+      return WEIR_OK;
     case WEIR_MESSAGE_DONE:
       memcpy(train->weights_sha256[message->rank], message->as.weights_sha256,
              sizeof *train->weights_sha256);
@@ -70,7 +75,6 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
 }
 
 int weir_train_rank(const weir_train *train) { return train->launch.rank; }
-const char *weir_train_transport(const weir_train *train) { return train->session.transport; }
 const char *weir_train_weights_sha256(const weir_train *train) { return train->weights_sha256[0]; }
 
 weir_status weir_train_execute(weir_train *train) {
@@ -81,6 +85,10 @@ weir_status weir_train_execute(weir_train *train) {
   if (!train->launch.rank)
     weir_progress_begin(&run->progress, weir_progress_style_here(), &run->scenario,
                         weir_worker_steps_per_epoch(&run->scenario, &run->data));
+  if (!strcmp(train->launch.launcher, "none"))
+    weir_progress_say(&run->progress,
+                      "no launcher has started this process (docs/launch.md): it trains alone, as "
+                      "rank 0 of 1");
   const weir_worker_config config = {.scenario = &run->scenario,
                                      .data = &run->data,
                                      .rank = train->launch.rank,

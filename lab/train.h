@@ -25,8 +25,7 @@ int weir_train_rank(const weir_train *train);
 /* Train to the end.  On WEIR_OK rank 0 has written summary.json, decisions.jsonl, steps.csv and
  * report.html, and all ranks' weights are the same; otherwise none of the files is there. */
 weir_status weir_train_execute(weir_train *train);
-/* Once executed: how messages travelled, and on rank 0 the digest of the weights. */
-const char *weir_train_transport(const weir_train *train);
+/* Once executed, on rank 0: the digest of the weights. */
 const char *weir_train_weights_sha256(const weir_train *train);
 void weir_train_free(weir_train *train);
 

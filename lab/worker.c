@@ -56,6 +56,16 @@ static weir_status send_row(worker *w) {
   return tell(w, &message);
 }
 
+/* What "auto" came to is known to those who have met. */
+static weir_status tell_transport(const worker *w) {
+  weir_message message = {.kind = WEIR_MESSAGE_MET};
+  const char *name;
+  const weir_status status = weir_current_transport(w->session, &name);
+  if (status) return status;
+  (void)snprintf(message.as.transport, sizeof message.as.transport, "%s", name);
+  return tell(w, &message);
+}
+
 /* --- set-up ----------------------------------------------------------------------------------- */
 
 static weir_status create_trainer(worker *w) {
@@ -153,7 +163,7 @@ static weir_status set_up(worker *w) {
   const double begin = weir_now_s();
   status = weir_session_start(w->session);
   if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
-  return status;
+  return status || !w->config->told || w->config->rank ? status : tell_transport(w);
 }
 
 /* --- epochs ----------------------------------------------------------------------------------- */

@@ -22,8 +22,8 @@ typedef struct weir_worker_config {
   const char *transport;    /* NULL: "tcp", or "inproc" in virtual time */
   const char *capture;      /* folder for profile.csv, groups.csv, timings-*.csv; NULL: none */
   int channel;              /* the worker's end */
-  /* Not NULL: there is no runner; what it would be told goes here instead.  Rank 0's is given DONE
-   * once for every rank, with that rank's digest. */
+  /* Not NULL: there is no runner; what it would be told goes here instead.  Rank 0's is given MET
+   * at the begin, and DONE once for every rank, with that rank's digest. */
   weir_status (*told)(void *user, const weir_message *message);
   void *user;
   weir_sim_clock *clock; /* NULL: a real network over TCP; else threads in virtual time */

@@ -31,6 +31,14 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info) {
   return weir_session_note_failure(session, status);
 }
 
+weir_status weir_current_transport(const weir_session *session, const char **name) {
+  const weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (name == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the transport's name");
+  *name = session->transport->ops->name;
+  return WEIR_OK;
+}
+
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;

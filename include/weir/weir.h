@@ -49,8 +49,9 @@ typedef struct weir_options {
    * else the file that WEIR_SECRET_FILE names.  Without any, a group meets on the loopback only. */
   const char *secret, *secret_file;
   double timeout_s;           /* bound of every wait, default 10 */
-  const char *policy;         /* "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" or
-                                 "fixed:CODEC:CR:COLLECTIVE[:WIRE]" */
+  const char *policy;         /* "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]",
+                                 "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS"
+                                 (docs/overlap.md) */
   uint64_t seed;              /* of everything random, default 1 */
   double momentum_correction; /* in [0, 1), default 0: none.  Else the momentum of SGD is kept here,
                           before compression (Deep Gradient Compression, section 3.2), and cut off
@@ -148,11 +149,12 @@ typedef struct weir_step_info {
  * agreed plan into force.  info may be NULL. */
 weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 
-/* Hand in a tensor's gradient, as soon as it is ready: its buffer is Weir's from now until
- * weir_step_end returns, neither to be read nor written meanwhile.  When the plan has groups, the
- * call that completes one starts its exchange, which then goes on while the backward pass does; its
- * place (weir_plan_group) says whether compressing it is part of this call.  In any order, but
- * groups go out in theirs.  The buffer lies at a multiple of 4 bytes, or WEIR_E_INVALID.
+/* Hand in a tensor's gradient, numel floats (NULL where numel is 0), as soon as it is ready: its
+ * buffer is Weir's from now until weir_step_end returns, neither to be read nor written meanwhile.
+ * When the plan has groups, the call that completes one starts its exchange, which then goes on
+ * while the backward pass does; its place (weir_plan_group) says whether compressing it is part of
+ * this call.  In any order, but groups go out in theirs.  The buffer lies at a multiple of 4 bytes,
+ * or WEIR_E_INVALID.
  *
  * On a device: what computes the gradient need only be queued on weir_options.stream by then, and
  * what reads the average be queued there after weir_step_end; the session uses a stream of its own
@@ -188,6 +190,11 @@ typedef struct weir_survivors {
  * going on elsewhere (half of the group with its lowest rank is enough, and any number is when all
  * others' processes are known to have ended).  After a failure it may be tried again. */
 weir_status weir_shrink(weir_session *session, weir_survivors *left);
+
+/* What carries the messages: "tcp", "shm", "mpi", "nccl" or "inproc" (which a group of one always
+ * is); what transport "auto" came to.  *name is the library's.  WEIR_E_STATE before
+ * weir_session_start. */
+weir_status weir_current_transport(const weir_session *session, const char **name);
 
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);

@@ -108,6 +108,9 @@ refused "seed no number" "seed -1" run good.ini --seed -1 --out out
 refused "a bad policy of many" "policy warp" compare good.ini --policies weir,warp --network sim --out out
 refused "a policy twice" "weir would be run twice" compare good.ini --policies weir,paper,weir --network sim --out out
 refused "no policies" "policies ''" compare good.ini --policies "" --network sim --out out
+for list in , weir,,paper "weir, "; do
+  refused "no policy between commas" "policies $list" compare good.ini --policies "$list" --network sim --out out
+done
 refused "no seeds" "seeds '' is not allowed" compare good.ini --seeds "" --out out
 refused "bad seeds" "seeds 1,x" compare good.ini --seeds 1,x --out out
 refused "bad target" "target 101" compare good.ini --target 101 --out out

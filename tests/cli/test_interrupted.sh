@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SIGINT and SIGTERM in the midst of `weir run` and `weir compare`: they end soon, with 1, and say so;
-# no process and no half-written result is left, and what a comparison had finished is kept.
+# no process and no half-written result is left, and a comparison tells of the runs that it had done.
 set -u
 weir=$1 source=$2
 work=$(mktemp -d)
@@ -72,9 +72,27 @@ pid=$!
 until_said '^run 3 of 41' "$work/errors" || fail "the comparison does not come to its third run"
 kill -s TERM "$pid"
 ends_soon
-[ $code -ne 0 ] || fail "the comparison ended with 0" # 1, or the signal's between two runs
+[ $code -eq 1 ] || fail "the comparison ended with $code"
 all_gone || fail "the comparison left a process"
 [ -s "$work/compared/none-1-dense-ring/summary.json" ] || fail "the first run's results are gone"
-[ ! -e "$work/compared/compare.json" ] || fail "an interrupted comparison is called done"
+# What it has is told, and that it is not all.
+/usr/bin/python3 - "$work/compared" <<'CHECK' || fail "compare.json or report.html is not as expected"
+import json, sys
+folder = sys.argv[1]
+with open(folder + "/compare.json") as file:
+    told = json.load(file)
+runs = told["runs"]
+states = [run["status"] for run in runs]
+done = states.count("done")
+assert told["complete"] is False and len(runs) == 41, states
+assert 2 <= done < 41 and runs[0]["final_accuracy"] > 0, states
+assert states[:done] == ["done"] * done, states
+assert set(states[done:]) <= {"interrupted", "not run"} and states[-1] == "not run", states
+assert states.count("interrupted") <= 1 and runs[-1]["final_accuracy"] is None
+page = open(folder + "/report.html").read()
+assert f"{41 - done} of 41 runs are missing" in page
+CHECK
+grep -q "interrupted; [0-9]* of 41 runs are compared" "$work/errors" || fail "the comparison says nothing"
+grep -Eq '^lwtopk:0.140:ag +1  not run$' "$work/out" || fail "the table: $(cat "$work/out")"
 [ -z "$(find "$work/compared" -name '*.tmp*')" ] || fail "half-written: $(find "$work/compared" -name '*.tmp*')"
 [ $failures -eq 0 ]

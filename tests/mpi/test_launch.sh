@@ -38,6 +38,9 @@ attempt() {
 attempt torchrun RANK=%r WORLD_SIZE=4 LOCAL_RANK=%r LOCAL_WORLD_SIZE=4 MASTER_ADDR=127.0.0.1 \
   TORCHELASTIC_RUN_ID=test || fail torchrun
 [[ $(digest "$folder/torchrun") == "$due" ]] || fail "torchrun: other weights"
+# What "auto" came to: all four share this machine's memory.
+grep -q '"network" : "shm"' "$folder/torchrun/summary.json" || fail "torchrun: $(grep '"network"' "$folder/torchrun/summary.json")"
+grep -q 'no launcher' "$folder"/torchrun.*.log && fail "torchrun is not seen"
 echo "ok: torchrun"
 attempt slurm SLURM_PROCID=%r SLURM_NTASKS=4 SLURM_LOCALID=%r SLURM_STEP_ID=0 \
   SLURM_JOB_NODELIST=localhost || fail slurm
@@ -51,6 +54,8 @@ echo "ok: pmi"
 "$weir" train "$folder/short.ini" --out "$folder/alone" --policy fixed:none:1:dense-ring \
   >"$folder/alone.log" 2>&1 || fail "a worker alone"
 grep -q '"workers" : 1' "$folder/alone/summary.json" || fail "a worker alone is one of more"
+grep -q 'no launcher.*alone, as rank 0 of 1' "$folder/alone.log" || fail "a worker does not say that it is alone"
+grep -q '^network inproc, .* 1 worker:' "$folder/alone.log" || fail "a worker alone has a network"
 echo "ok: alone"
 
 refused() { # WHAT-IT-SAYS VARIABLE=VALUE...

@@ -60,12 +60,14 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
   uint32_t a, b;
   uint64_t digest;
   weir_plan plan;
+  const char *carrier;
   weir_step_info info;
   const weir_state_hooks half = {.bytes = no_bytes};
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_step_begin(session, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_step_end(session, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_current_plan(session, &plan), WEIR_E_STATE);
+  cr_assert_eq(weir_current_transport(session, &carrier), WEIR_E_STATE);
   cr_assert_eq(weir_residual_digest(session, &digest), WEIR_E_STATE);
   cr_assert_eq(weir_register_tensor(session, NULL, 3, &a), WEIR_E_INVALID);
   cr_assert_eq(weir_register_tensor(session, "too long", SIZE_MAX, &a), WEIR_E_INVALID);
@@ -97,6 +99,9 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
   cr_assert(g[0] == 4 && g[1] == -3 && g[2] == 0 && g[3] == 0);
   cr_assert_eq(weir_current_plan(session, &plan), WEIR_OK);
   cr_assert_eq(plan.codec, WEIR_CODEC_TOPK);
+  cr_assert_eq(weir_current_transport(session, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_current_transport(session, &carrier), WEIR_OK);
+  cr_assert_str_eq(carrier, "inproc");
   cr_assert_eq(weir_residual_digest(session, &digest), WEIR_OK);
   cr_assert_eq(weir_allgather_bytes(session, g, 4097, g), WEIR_E_INVALID);
   cr_assert_eq(weir_allgather_bytes(session, NULL, 4, g), WEIR_E_INVALID);

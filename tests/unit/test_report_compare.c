@@ -10,6 +10,7 @@ Test(report_compare, compare_report) {
   no_outside_world(page);
   cr_assert_eq(occurrences(page, "</svg>"), 2);
   cr_assert(strstr(page, "86.30 %"));
+  cr_assert_null(strstr(page, "are missing"));
   cr_assert(strstr(page, "over the logarithm of time")); /* 97 s beside 21 */
   cr_assert(strstr(page, "0.24 ×")); /* 21 s against none:1:dense-ring's 88 s, both x 0.86 */
   cr_assert(strstr(page, "not reached"));
@@ -52,6 +53,29 @@ Test(report_compare, comparison_without_points) {
   cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
   char *page = slurp("report.html");
   cr_assert(strstr(page, "failed: rank 2 &lt;is&gt; gone"));
+  g_free(page);
+}
+
+/* Cut short: means are of the seed that was done, 90.00 % and 12.0 s; the target counts as reached
+ * only by all. */
+Test(report_compare, interrupted_comparison) {
+  store("compare.json",
+        "{\"target_accuracy\":0.8,\"complete\":false,\"runs\":["
+        "{\"policy\":\"weir\",\"seed\":1,\"status\":\"done\",\"time_to_accuracy_s\":7,"
+        "\"final_accuracy\":0.9,\"elapsed_s\":12,\"accuracy\":[[7,10,0.85]]},"
+        "{\"policy\":\"weir\",\"seed\":2,\"status\":\"interrupted\",\"accuracy\":[]},"
+        "{\"policy\":\"paper\",\"seed\":1,\"status\":\"failed\",\"error\":\"rank 1 is gone\","
+        "\"accuracy\":[]},"
+        "{\"policy\":\"topk:0.01:ag\",\"seed\":1,\"status\":\"not run\",\"accuracy\":[]}]}",
+        -1);
+  cr_assert_eq(weir_compare_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  char *page = slurp("report.html");
+  cr_assert(strstr(page, "2 of 4 runs are missing"));
+  cr_assert(strstr(page, "90.00 %"));
+  cr_assert(strstr(page, "<td class=\"n\">12.0</td>"));
+  cr_assert_null(strstr(page, ">7.0<"));
+  cr_assert(strstr(page, ">not run</span>"));
+  cr_assert(strstr(page, "none was run"));
   g_free(page);
 }
 

@@ -84,7 +84,7 @@ Test(steplog, a_change_is_answered_by_the_first_decision_that_knew) {
 }
 
 static void give(weir_compared *run, double final, double elapsed, double at, double accuracy) {
-  run->done = true;
+  run->state = WEIR_COMPARED_DONE;
   run->final_accuracy = final;
   run->elapsed_s = elapsed;
   run->accuracy = calloc(2, sizeof *run->accuracy);
@@ -114,7 +114,7 @@ Test(compare, target_is_a_point_less_than_dense_and_time_is_its_first_evaluation
   weir_comparison_judge(&c, 0.83);
   cr_assert_float_eq(c.runs[1].time_to_accuracy_s, 50, 0);
   cr_assert_float_eq(c.runs[2].time_to_accuracy_s, 15, 0);
-  c.runs[0].done = false; /* without dense, the best run's final accuracy counts */
+  c.runs[0].state = WEIR_COMPARED_FAILED; /* without dense, the best run's final accuracy counts */
   weir_comparison_judge(&c, NAN);
   cr_assert_float_eq(c.target, 0.85, 1e-12);
   weir_comparison_free(&c);
