@@ -58,14 +58,19 @@ double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, do
 
 /* --- Weir's own algorithms, in true wire bytes ------------------------------------------------ */
 
+/* Rows in which every rank waits for another's message in every round. */
+static weir_cost_terms mutual(int n, double rounds, double bytes) {
+  return (weir_cost_terms){rounds, bytes, weir_cost_spread(n, rounds, bytes)};
+}
+
 /* Reduce-scatter and all-gather around the ring: 2(N-1) messages of a 1/N share each. */
 static weir_cost_terms ring(int n, double bytes) {
-  return (weir_cost_terms){2.0 * (n - 1), 2.0 * (n - 1) / n * bytes};
+  return mutual(n, 2.0 * (n - 1), 2.0 * (n - 1) / n * bytes);
 }
 
 /* Binomial reduce and binomial broadcast: everything crosses 2L links one after the other. */
 static weir_cost_terms tree(int n, double bytes) {
-  return (weir_cost_terms){2.0 * rounds(n), 2.0 * rounds(n) * bytes};
+  return (weir_cost_terms){2.0 * rounds(n), 2.0 * rounds(n) * bytes, 0.0};
 }
 
 /* The core of 2^k ranks exchanges halves, quarters, ... and back; with ranks left over all bytes go
@@ -73,37 +78,37 @@ static weir_cost_terms tree(int n, double bytes) {
 static weir_cost_terms halving(int n, double bytes) {
   const int core = weir_halving_place(0, n).core;
   const double fold = core < n ? 2.0 : 0.0;
-  return (weir_cost_terms){2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes};
+  return mutual(n, 2.0 * rounds(core) + fold, (2.0 * (core - 1) / core + fold) * bytes);
 }
 
 /* Everything in each exchange of the core. */
 static weir_cost_terms doubling(int n, double bytes) {
   const int core = weir_halving_place(0, n).core;
   const double hops = rounds(core) + (core < n ? 2.0 : 0.0);
-  return (weir_cost_terms){hops, hops * bytes};
+  return mutual(n, hops, hops * bytes);
 }
 
 /* Without a link's latency and rate: its most latencies and its most bytes, which may not lie on
  * one path. */
 static weir_cost_terms double_tree(int n, double bytes) {
   return (weir_cost_terms){weir_cost_double_tree(n, bytes, 1.0, 0.0, 0.0).alpha_terms,
-                           weir_cost_double_tree(n, bytes, 0.0, 1.0, 0.0).byte_terms};
+                           weir_cost_double_tree(n, bytes, 0.0, 1.0, 0.0).byte_terms, 0.0};
 }
 
 /* Rings along rows and columns: the bytes of one ring, fewer hops. */
 static weir_cost_terms torus(int n, double bytes) {
   const int rows = weir_torus_rows(n), columns = n / rows;
-  return (weir_cost_terms){2.0 * (rows + columns - 2), 2.0 * (n - 1) / n * bytes};
+  return mutual(n, 2.0 * (rows + columns - 2), 2.0 * (n - 1) / n * bytes);
 }
 
 /* Everything crosses the link of rank 0, in and out. */
 static weir_cost_terms star(int n, double bytes) {
-  return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes};
+  return (weir_cost_terms){2.0, 2.0 * (n - 1) * bytes, 0.0};
 }
 
 /* Everything to and from every other rank at once. */
 static weir_cost_terms direct(int n, double bytes) {
-  return (weir_cost_terms){1.0, (n - 1.0) * bytes};
+  return (weir_cost_terms){1.0, (n - 1.0) * bytes, 0.0};
 }
 
 /* Open MPI 4.1's without blocking: a binomial tree for fewer than 4 ranks or 64 KiB, else
@@ -113,7 +118,7 @@ static weir_cost_terms native(int n, double bytes) {
 }
 
 weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
-  if (n <= 1) return (weir_cost_terms){0.0, 0.0};
+  if (n <= 1) return (weir_cost_terms){0.0, 0.0, 0.0};
   switch (algorithm) {
     case WEIR_ALLREDUCE_RING: return ring(n, bytes);
     case WEIR_ALLREDUCE_TREE: return tree(n, bytes);
@@ -129,30 +134,31 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_DOUBLING: return doubling(n, bytes);
     case WEIR_ALLREDUCE_DIRECT: return direct(n, bytes);
     case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
-    default: return (weir_cost_terms){INFINITY, INFINITY};
+    default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }
 
-static const weir_cost_terms nothing = {0.0, 0.0};
-static const weir_cost_terms unknown = {INFINITY, INFINITY};
+static const weir_cost_terms nothing = {0.0, 0.0, 0.0};
+static const weir_cost_terms unknown = {INFINITY, INFINITY, 0.0};
 
 weir_cost_terms weir_cost_broadcast(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_BROADCAST_COUNT) return unknown;
   if (n <= 1) return nothing;
-  if (algorithm == WEIR_BROADCAST_BINOMIAL) return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+  if (algorithm == WEIR_BROADCAST_BINOMIAL)
+    return (weir_cost_terms){rounds(n), rounds(n) * bytes, 0.0};
   /* Chunks follow one another without waiting: only a chunk's way down the chain
    * costs latencies. */
   const double chunks = weir_chain_chunks((size_t)bytes);
-  return (weir_cost_terms){n - 1.0, (chunks + n - 2.0) * bytes / chunks};
+  return (weir_cost_terms){n - 1.0, (chunks + n - 2.0) * bytes / chunks, 0.0};
 }
 
 weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_ALLGATHER_COUNT) return unknown;
   if (n <= 1) return nothing;
-  if (algorithm == WEIR_ALLGATHER_BRUCK) return (weir_cost_terms){rounds(n), (n - 1.0) * bytes};
-  if (algorithm == WEIR_ALLGATHER_RING) return (weir_cost_terms){n - 1.0, (n - 1.0) * bytes};
+  if (algorithm == WEIR_ALLGATHER_BRUCK) return mutual(n, rounds(n), (n - 1.0) * bytes);
+  if (algorithm == WEIR_ALLGATHER_RING) return mutual(n, n - 1.0, (n - 1.0) * bytes);
   const int core = weir_halving_place(0, n).core, extra = n - core;
-  if (extra == 0) return (weir_cost_terms){rounds(n), (n - 1.0) * bytes};
+  if (extra == 0) return mutual(n, rounds(n), (n - 1.0) * bytes);
   /* A rank left over gives one block before and gets all n after.  In each exchange the larger
    * message counts: the first places of the core stand for two blocks each. */
   double blocks = 1.0 + n;
@@ -161,18 +167,18 @@ weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes) {
     weir_halving_ranks(0, distance, n, &first, &most);
     blocks += most;
   }
-  return (weir_cost_terms){rounds(core) + 2.0, blocks * bytes};
+  return mutual(n, rounds(core) + 2.0, blocks * bytes);
 }
 
 weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_REDUCE_SCATTER_COUNT) return unknown;
   if (n <= 1) return nothing;
-  return (weir_cost_terms){n - 1.0, (n - 1.0) / n * bytes}; /* both of them */
+  return mutual(n, n - 1.0, (n - 1.0) / n * bytes); /* both of them */
 }
 
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_REDUCE_COUNT) return unknown;
-  return (weir_cost_terms){rounds(n), rounds(n) * bytes};
+  return (weir_cost_terms){rounds(n), rounds(n) * bytes, 0.0};
 }
 
 /* Every block but the root's own crosses its link, whatever the way. */
@@ -180,14 +186,14 @@ weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_GATHER_COUNT) return unknown;
   if (n <= 1) return nothing;
   const double hops = algorithm == WEIR_GATHER_DIRECT ? 1.0 : rounds(n);
-  return (weir_cost_terms){hops, (n - 1.0) * bytes};
+  return (weir_cost_terms){hops, (n - 1.0) * bytes, 0.0};
 }
 
 weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_ALLTOALL_COUNT) return unknown;
   if (n <= 1) return nothing;
   const double hops = algorithm == WEIR_ALLTOALL_DIRECT ? 1.0 : n - 1.0;
-  return (weir_cost_terms){hops, (n - 1.0) * bytes};
+  return (weir_cost_terms){hops, (n - 1.0) * bytes, 0.0};
 }
 
 /* ---
@@ -227,6 +233,11 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
   return t;
 }
 
+/* The same bytes in so many times as many messages. */
+static weir_cost_terms divided(weir_cost_terms t, double parts) {
+  return (weir_cost_terms){parts * t.alpha_terms, t.byte_terms, sqrt(parts) * t.spread_terms};
+}
+
 /* Values by an all-reduce; where one rank's indices are taken, their broadcast before. */
 static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, size_t elements,
                               size_t kept) {
@@ -241,8 +252,8 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   const weir_allreduce *row = weir_allreduce_find(way->algorithm);
   if (row == NULL) return unknown;
   weir_cost_terms t = between(WEIR_KIND_ALLREDUCE, row->id, shape, art ? value_bytes : dense_bytes);
-  if (low_rank) t.alpha_terms *= 2;
-  if (art && !shape.devices) t.alpha_terms *= (double)weir_marked_windows(plan, elements, kept);
+  if (low_rank) t = divided(t, 2);
+  if (art && !shape.devices) t = divided(t, (double)weir_marked_windows(plan, elements, kept));
   if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
   const weir_cost_terms indices = between(WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, shape,
                                           weir_wire_expected(elements, kept, format, false));
@@ -257,9 +268,8 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
 
 /* Pieces follow one another, each with an all-gather's latencies. */
 static weir_cost_terms gathered(weir_group_shape shape, const weir_gathering *all) {
-  weir_cost_terms t = between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape, all->bytes);
-  t.alpha_terms *= all->rounds;
-  return t;
+  return divided(between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape, all->bytes),
+                 all->rounds);
 }
 
 weir_cost_terms weir_cost_plan_terms(const weir_plan *plan, weir_group_shape shape, size_t elements,
@@ -288,4 +298,8 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {
   return terms->alpha_terms * alpha + terms->byte_terms * beta;
+}
+
+double weir_cost_links(const weir_cost_terms *terms, const weir_link *link) {
+  return weir_cost_seconds(terms, link->alpha, link->beta) + terms->spread_terms * link->deviation;
 }

@@ -21,13 +21,15 @@ double weir_cost_paper_allgather(int n, double alpha, double beta, double bytes)
 double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, double bytes,
                        double cr);
 
-/* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, with true
- * wire bytes of the plan's codec and format.  elements is the gradient's length; kept is what the
- * codec keeps of it, for an encoder the bytes of its message (bound()), for low rank the floats of
- * both sums.  What is gathered in pieces (collectives/pieces.h) has latencies a piece. */
+/* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, and, where
+ * messages take times that differ, spread_terms * deviation (weir_link), with true wire bytes of
+ * the plan's codec and format.  elements is the gradient's length; kept is what the codec keeps of
+ * it, for an encoder the bytes of its message (bound()), for low rank the floats of both sums. What
+ * is gathered in pieces (collectives/pieces.h) has latencies a piece. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;
+  double spread_terms; /* roots of bytes */
 } weir_cost_terms;
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept);
 /* `kept` of a plan on so many elements, taken as one tensor; low rank takes them as the squarest
@@ -54,6 +56,10 @@ typedef struct weir_gathering {
 weir_gathering weir_cost_gathering(const weir_plan *plan, weir_group_shape shape, size_t elements,
                                    size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
+
+/* What waiting for each other adds to `rounds` rounds, in each of which each of n ranks gets a
+ * message from another and goes on once both have come so far, `bytes` in all (cost_spread.c). */
+double weir_cost_spread(int n, double rounds, double bytes);
 
 /* Rows of the algorithms themselves, by the ids of their tables.  `bytes`, as they travel, are: all
  * elements for all-reduce, reduce and reduce-scatter; the message for broadcast; one rank's block
@@ -104,7 +110,8 @@ typedef struct weir_link {
   double alpha, beta;             /* between machines: one way, s; s per payload byte */
   double duplex_beta;             /* the same with as much coming the other way; below beta: beta */
   double inner_alpha, inner_beta; /* inside of a machine */
-  double burst; /* bytes that an idle link lets through at once (a token bucket's depth) */
+  double burst;     /* bytes that an idle link lets through at once (a token bucket's depth) */
+  double deviation; /* of a message's time, s for the root of its bytes; 0: all take the same */
   /* What the group's processors together take, s: for a message beyond what alpha holds already,
    * and for a byte when all ranks are busy; 0 where the links hide it. */
   double message_s, byte_s;
@@ -112,6 +119,9 @@ typedef struct weir_link {
                       that */
   double sum_s, sums_s; /* to add up a byte: one rank alone; all ranks at once, for a byte of any */
 } weir_link;
+/* weir_cost_seconds with the alpha and beta of links between machines, and what their deviation
+ * adds. */
+double weir_cost_links(const weir_cost_terms *terms, const weir_link *link);
 
 /* A table's row; bytes as for the rows above.  Unknown rows cost infinity, one rank nothing.
  * Hierarchical rows need hosts of equal size to be cheap and are charged as if they were.  Which of
@@ -120,8 +130,9 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
                         double bytes);
 /* One after the other. */
 weir_cost weir_cost_sum(weir_cost a, weir_cost b);
-/* Latencies, then the longer of what links take for the bytes and processors for them and for the
- * messages of other ranks in every round, then what nothing hides: additions between messages.
+/* Latencies and what waiting for slow messages adds, then the longer of what links take for the
+ * bytes and processors for them and for the messages of other ranks in every round, then what
+ * nothing hides: additions between messages.
  *
  * A link that was idle lets its burst through at once: where each hop uses another link, in every
  * hop; where every rank sends all the time, whole in the first, and in the others what tokens came

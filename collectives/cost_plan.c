@@ -77,7 +77,8 @@ static double processors(const weir_plan *plan, weir_group_shape shape, const we
                            .duplex_beta = link->duplex_beta,
                            .inner_alpha = link->inner_alpha,
                            .inner_beta = link->inner_beta,
-                           .burst = link->burst};
+                           .burst = link->burst,
+                           .deviation = link->deviation};
   double seconds = 0.0;
   part parts[PARTS];
   const int count =
@@ -99,6 +100,5 @@ double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, con
                               size_t elements, size_t kept) {
   const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
   const weir_cost_terms terms = weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
-  return weir_cost_seconds(&terms, link->alpha, link->beta) +
-         processors(plan, shape, link, elements, kept, &gathering);
+  return weir_cost_links(&terms, link) + processors(plan, shape, link, elements, kept, &gathering);
 }

@@ -126,7 +126,7 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
     case WEIR_KIND_REDUCE: return weir_cost_reduce(row, n, bytes);
     case WEIR_KIND_GATHER: return weir_cost_gather(row, n, bytes);
     case WEIR_KIND_ALLTOALL: return weir_cost_alltoall(row, n, bytes);
-    default: return (weir_cost_terms){INFINITY, INFINITY};
+    default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }
 
@@ -150,7 +150,7 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
                     (kind == WEIR_KIND_BROADCAST && row == WEIR_BROADCAST_CHAIN);
   if (shape.hosts == 1) {
     cost.inner = cost.outer;
-    cost.outer = (weir_cost_terms){0.0, 0.0};
+    cost.outer = (weir_cost_terms){0.0, 0.0, 0.0};
   } else if (!ring) {
     cost.outer.byte_terms *= (double)shape.ranks / shape.hosts;
   }
@@ -199,7 +199,8 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
 }
 
 static weir_cost_terms add(weir_cost_terms a, weir_cost_terms b) {
-  return (weir_cost_terms){a.alpha_terms + b.alpha_terms, a.byte_terms + b.byte_terms};
+  return (weir_cost_terms){a.alpha_terms + b.alpha_terms, a.byte_terms + b.byte_terms,
+                           a.spread_terms + b.spread_terms};
 }
 
 weir_cost weir_cost_sum(weir_cost a, weir_cost b) {
@@ -228,11 +229,12 @@ double weir_cost_predict(const weir_cost *c, const weir_link *link) {
   const double bytes = fmax(0.0, c->outer.byte_terms - at_once(c, link));
   const double waiting =
       c->outer.alpha_terms * link->alpha + c->inner.alpha_terms * link->inner_alpha;
+  const double apart = (c->outer.spread_terms + c->inner.spread_terms) * link->deviation;
   const double moving = bytes * beta + c->inner.byte_terms * link->inner_beta;
   const double working = c->traffic * link->byte_s;
   const double adding = c->duplex ? c->sums * link->sums_s : c->summed * link->sum_s;
   const bool answered = c->messages > 0 && c->traffic / c->messages > TWO_PACKETS;
   const double others =
       fmax(0.0, c->messages - c->rounds) * (link->message_s + (answered ? link->answer_s : 0.0));
-  return waiting + fmax(moving, working + others) + adding;
+  return waiting + apart + fmax(moving, working + others) + adding;
 }

@@ -286,6 +286,6 @@ weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double 
   put_away(&d, w.in);
   put_away(&d, w.out);
   put_away(&d, w.place);
-  if (w.failed) return (weir_cost_terms){INFINITY, INFINITY}; /* never the cheapest */
-  return (weir_cost_terms){w.last.latencies, w.last.chunks * chunk};
+  if (w.failed) return (weir_cost_terms){INFINITY, INFINITY, 0.0}; /* never the cheapest */
+  return (weir_cost_terms){w.last.latencies, w.last.chunks * chunk, 0.0};
 }

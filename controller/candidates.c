@@ -144,6 +144,13 @@ weir_link weir_model_link(const weir_link *processors, double latency, double ba
   link.alpha = link.inner_alpha = latency;
   link.beta = link.inner_beta = link.duplex_beta = 1.0 / bandwidth;
   link.burst = 0.0; /* a bucket's depth is known of the link that was there at the start only */
+  link.deviation = 0.0;
+  return link;
+}
+
+weir_link weir_input_link(const weir_decision_input *in) {
+  weir_link link = weir_model_link(&in->processors, in->latency, weir_input_goodput(in));
+  link.deviation = in->deviation;
   return link;
 }
 
@@ -170,7 +177,7 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->gain = plan_gain(in, plan);
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
-  const weir_link link = weir_model_link(&in->processors, in->latency, weir_input_goodput(in));
+  const weir_link link = weir_input_link(in);
   const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link);
   const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);

@@ -36,6 +36,8 @@ static weir_status check(const weir_decision_input *in) {
   if (!in_range(&in->bandwidth, 1, 1e-3, 1e15))
     return weir_fail(WEIR_E_INVALID, "decision input: bandwidth_bytes_s %g out of range",
                      in->bandwidth);
+  if (!in_range(&in->deviation, 1, 0.0, 3600.0))
+    return weir_fail(WEIR_E_INVALID, "decision input: deviation %g out of range", in->deviation);
   const double processors[] = {in->processors.message_s, in->processors.answer_s,
                                in->processors.byte_s, in->processors.sum_s, in->processors.sums_s};
   if (!in_range(processors, 5, 0.0, 1.0))

@@ -61,6 +61,7 @@ typedef struct weir_decision_input {
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
+  double deviation;     /* of messages' times, s for the root of a byte */
   weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */
   double compute;       /* s a step, of the slowest rank */
   double gain;          /* smoothed gain of the plan in force; negative: not known */
@@ -141,8 +142,10 @@ double weir_overlap(double shared, double top, double cr);
 size_t weir_kept(uint64_t elements, double cr);
 /* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
-/* What rows are predicted from: links of the network as it is, processors as calibrated. */
+/* What rows are predicted from: links of the network as it is, all messages alike, processors as
+ * calibrated; and the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
+weir_link weir_input_link(const weir_decision_input *input);
 /* Modelled communication time, without the arm's overhead, of a plan. */
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                        const weir_link *link);

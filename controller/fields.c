@@ -19,6 +19,7 @@ const weir_field weir_fields[] = {
     {"bandwidth_bytes_s", WEIR_FIELD_DOUBLE, AT(bandwidth), 0, false},
     {"bandwidth_error", WEIR_FIELD_DOUBLE, AT(bandwidth_error), 0, false},
     {"goodput_bytes_s", WEIR_FIELD_DOUBLE, AT(goodput), 0, true},
+    {"deviation", WEIR_FIELD_DOUBLE, AT(deviation), 0, true},
     {"message_s", WEIR_FIELD_DOUBLE, AT(processors.message_s), 0, true},
     {"answer_s", WEIR_FIELD_DOUBLE, AT(processors.answer_s), 0, true},
     {"byte_s", WEIR_FIELD_DOUBLE, AT(processors.byte_s), 0, true},

@@ -36,7 +36,7 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
   const size_t arm = weir_arm_of(plan);
   const weir_group_shape shape = weir_input_shape(in);
   const double bytes = 4.0 * (double)in->elements;
-  weir_curve exchange = weir_solve_exchange_between(plan, shape, link->alpha, link->beta, bytes);
+  weir_curve exchange = weir_solve_exchange_between(plan, shape, link, bytes);
   if (arm == WEIR_ARMS) return exchange;
   const double processors = weir_cost_plan_processors(plan, shape, link, in->elements,
                                                       weir_cost_kept(plan, in->elements));
@@ -73,7 +73,7 @@ static weir_curve in_pieces(const weir_decision_input *in, const weir_plan *plan
 
 static void add_row(const weir_decision_input *in, const weir_plan *plan,
                     const weir_group_costs *costs, rows *r) {
-  const weir_link link = weir_model_link(&in->processors, in->latency, weir_input_goodput(in));
+  const weir_link link = weir_input_link(in);
   const weir_curve compress = compress_curve(in, plan);
   weir_solve_points *points = &r->points[r->count / 2];
   const bool pieces = weir_solve_pieces(plan, weir_input_shape(in), &link, in->elements, points);

@@ -126,12 +126,18 @@ void weir_learn_network_changed(weir_learnt *l) {
   share_overhead(l);
 }
 
+weir_link weir_learn_link(const weir_loop *loop, const weir_network *network) {
+  weir_link link = weir_model_link(&loop->processors, network->latency, network->goodput);
+  link.deviation = network->deviation;
+  return link;
+}
+
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) {
   const weir_network *network = &seen->heard.network;
   const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
                                   loop->devices};
-  const weir_link link = weir_model_link(&loop->processors, network->latency, network->goodput);
-  return weir_cost_seconds(&seen->heard.terms, link.alpha, link.beta) +
+  const weir_link link = weir_learn_link(loop, network);
+  return weir_cost_links(&seen->heard.terms, &link) +
          weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
                                    weir_cost_kept(&seen->heard.plan, loop->elements));
 }
@@ -201,8 +207,8 @@ static void learn_groups(weir_loop *loop, const weir_observation *seen) {
   if (arm == WEIR_ARMS || !l->tried[arm] || !(seen->heard.comm > 0.0) ||
       !weir_network_known(&seen->heard.network, loop->workers))
     return;
-  const double modelled = weir_cost_seconds(&seen->heard.terms, seen->heard.network.latency,
-                                            1.0 / seen->heard.network.goodput);
+  const weir_link link = weir_learn_link(loop, &seen->heard.network);
+  const double modelled = weir_cost_links(&seen->heard.terms, &link);
   const double beyond = seen->heard.comm - modelled - fmax(0.0, l->overhead[arm]);
   push(&l->each[arm], clamp(beyond / further, 0.0, overhead_most_s));
   if (l->each[arm].count >= enough) l->group_costs.each_s[arm] = median(&l->each[arm]);

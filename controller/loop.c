@@ -69,6 +69,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->bandwidth = seen->network.bandwidth;
   in->bandwidth_error = seen->network.bandwidth_error;
   in->goodput = seen->network.goodput;
+  in->deviation = seen->network.deviation;
   in->processors = loop->processors;
   in->compute = l->compute;
   in->gain = l->gain;

@@ -175,6 +175,8 @@ weir_status weir_learn_codecs(weir_loop *loop);
 void weir_learn(weir_loop *loop, const weir_observation *seen);
 void weir_learn_switched(weir_learnt *learnt);
 void weir_learn_network_changed(weir_learnt *learnt);
+/* What exchanges over such a network are predicted from. */
+weir_link weir_learn_link(const weir_loop *loop, const weir_network *network);
 /* What the model says of the exchange that was heard of: with the bytes it really sent. */
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen);
 /* Set what an arm costs beyond the model, within bounds that depend on the modelled time. */

@@ -28,7 +28,7 @@ static double latency_of(const weir_note *note) { return note->latency_s; }
 static double bandwidth_of(const weir_note *note) { return note->bandwidth; }
 static double goodput_of(const weir_note *note) { return note->goodput; }
 
-static double error_of(double error) { return isfinite(error) && error > 0.0 ? error : 0.0; }
+static double error_of(double error) { return counts(error) ? error : 0.0; }
 
 static int number(const weir_note *notes, int ranks, double (*value)(const weir_note *)) {
   int n = 0;
@@ -62,6 +62,7 @@ void weir_network_reduce(const weir_note *notes, int ranks, weir_network *networ
   if (goodput >= 0 && notes[goodput].goodput < network->bandwidth) {
     network->goodput = notes[goodput].goodput;
     network->goodput_error = error_of(notes[goodput].goodput_error);
+    network->deviation = error_of((double)notes[goodput].deviation);
   }
   for (int r = 0; r < ranks; r++) {
     network->changed |= (notes[r].flags & WEIR_NOTE_NETWORK_CHANGED) != 0;

@@ -23,7 +23,8 @@ static weir_plan dense_plan(const weir_loop *loop, const weir_network *network) 
     plan[i] = (weir_plan){.codec = WEIR_CODEC_NONE, .collective = ways[i], .cr = 1.0};
     if (!weir_network_known(network, loop->workers)) continue;
     const weir_cost_terms terms = weir_cost_plan(&plan[i], loop->workers, elements, elements);
-    seconds[i] = weir_cost_seconds(&terms, network->latency, 1.0 / network->goodput);
+    const weir_link link = weir_learn_link(loop, network);
+    seconds[i] = weir_cost_links(&terms, &link);
   }
   return plan[seconds[1] < seconds[0]];
 }

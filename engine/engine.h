@@ -32,9 +32,9 @@ typedef struct weir_directive {
 
 /* One rank's note of a step: fixed size, little-endian, rides on the collective. */
 typedef struct weir_note {
-  uint64_t step;  /* exchange number */
-  uint32_t flags; /* WEIR_NOTE_* */
-  uint32_t reserved;
+  uint64_t step;            /* exchange number */
+  uint32_t flags;           /* WEIR_NOTE_* */
+  float deviation;          /* of messages' times, s for the root of a byte; 0 without losses */
   double compute_s;         /* of this step */
   double compress_s;        /* of the previous step: this one's is not over yet */
   double comm_s;            /* of the previous step: time its exchanges took, hidden or not */

@@ -74,29 +74,32 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
   return WEIR_OK;
 }
 
-/* Median of one field over the ranks that know it: the mean of the middle two for an even
- * number.  Quadratic selection by counting, without memory: groups are small. */
-static double median(const weir_note *notes, int ranks, size_t field) {
+typedef double value_of(const weir_note *note);
+
+static double latency_of(const weir_note *note) { return note->latency_s; }
+static double bandwidth_of(const weir_note *note) { return note->bandwidth; }
+static double goodput_of(const weir_note *note) { return note->goodput; }
+static double deviation_of(const weir_note *note) { return (double)note->deviation; }
+
+/* Median of a value over the ranks that know it: the mean of the middle two for an even number.
+ * Quadratic selection by counting, without memory: groups are small. */
+static double median(const weir_engine *engine, value_of *value) {
+  const weir_note *notes = engine->notes;
+  const int ranks = engine->size;
   int known = 0;
-  for (int r = 0; r < ranks; r++) {
-    double value;
-    memcpy(&value, (const unsigned char *)&notes[r] + field, sizeof value);
-    if (isfinite(value) && value > 0) known++;
-  }
+  for (int r = 0; r < ranks; r++) known += isfinite(value(&notes[r])) && value(&notes[r]) > 0;
   double sum = 0;
   int counted = 0;
   for (int r = 0; r < ranks; r++) {
-    double value;
-    memcpy(&value, (const unsigned char *)&notes[r] + field, sizeof value);
-    if (!isfinite(value) || value <= 0) continue;
+    const double mine = value(&notes[r]);
+    if (!isfinite(mine) || mine <= 0) continue;
     int below = 0; /* ties go by rank, so that places are distinct */
     for (int s = 0; s < ranks; s++) {
-      double other;
-      memcpy(&other, (const unsigned char *)&notes[s] + field, sizeof other);
-      if (isfinite(other) && other > 0 && (other < value || (other == value && s < r))) below++;
+      const double other = value(&notes[s]);
+      if (isfinite(other) && other > 0 && (other < mine || (other == mine && s < r))) below++;
     }
     if (below == (known - 1) / 2 || below == known / 2) {
-      sum += value;
+      sum += mine;
       counted++;
     }
   }
@@ -104,9 +107,9 @@ static double median(const weir_note *notes, int ranks, size_t field) {
 }
 
 void weir_telemetry_network(const weir_engine *engine, weir_step_info *info) {
-  info->latency_s = median(engine->notes, engine->size, offsetof(weir_note, latency_s));
-  info->bandwidth_bytes_s = median(engine->notes, engine->size, offsetof(weir_note, bandwidth));
-  const double goodput = median(engine->notes, engine->size, offsetof(weir_note, goodput));
+  info->latency_s = median(engine, latency_of);
+  info->bandwidth_bytes_s = median(engine, bandwidth_of);
+  const double goodput = median(engine, goodput_of);
   info->goodput_bytes_s =
       goodput > 0 ? fmin(goodput, info->bandwidth_bytes_s) : info->bandwidth_bytes_s;
 }
@@ -125,29 +128,32 @@ static weir_cost_terms executed_terms(const weir_group *group) {
   const weir_gathering *sent = &group->passage.sent, *due = &group->due;
   weir_cost_terms terms = group->terms;
   if (sent->rounds > 0 && due->bytes > 0) {
-    terms.alpha_terms *= sent->rounds / due->rounds;
-    terms.byte_terms *= sent->bytes / group->engine->size / due->bytes;
+    const double rounds = sent->rounds / due->rounds;
+    const double bytes = sent->bytes / group->engine->size / due->bytes;
+    terms.alpha_terms *= rounds;
+    terms.byte_terms *= bytes;
+    terms.spread_terms *= sqrt(rounds * bytes);
   }
   terms.byte_terms = fmax(terms.byte_terms + group->passage.extra_bytes, 0);
   return terms;
 }
 
 /* Seconds of a group's exchange, as planned or as executed. */
-static double exchange_seconds(const weir_group *group, double alpha, double beta, bool executed) {
+static double exchange_seconds(const weir_group *group, const weir_link *link, bool executed) {
   const weir_cost_terms terms = executed ? executed_terms(group) : group->terms;
-  return weir_cost_seconds(&terms, alpha, beta);
+  return weir_cost_links(&terms, link);
 }
 
 /* Seconds that communication goes on once the last group is compressed, the groups' exchanges
  * following one another: the recurrence of planner/fusion.h ("Cupcake", equations 1-3) with the
  * times at which this step's groups were launched, and executed with what it took to
  * decode them. */
-static double exposed(const weir_engine *engine, double alpha, double beta, bool executed) {
+static double exposed(const weir_engine *engine, const weir_link *link, bool executed) {
   const weir_group_set *set = &engine->set;
   double end = 0;
   for (size_t k = 0; k < set->count; k++) {
     const weir_group *group = &set->group[k];
-    end = fmax(group->times.launched_s, end) + exchange_seconds(group, alpha, beta, executed);
+    end = fmax(group->times.launched_s, end) + exchange_seconds(group, link, executed);
     if (executed && k + 1 < set->count) end += group->times.decode_s;
   }
   return end - set->group[set->count - 1].times.launched_s;
@@ -157,12 +163,12 @@ static void set_virtual_times(weir_engine *engine) {
   double alpha = 0, bandwidth = 0;
   engine->config.virtual_network(engine->config.virtual_user, engine->committed, &alpha,
                                  &bandwidth);
-  const double beta = bandwidth > 0 ? 1 / bandwidth : 0;
-  engine->comm_s = exposed(engine, alpha, beta, true);
+  const weir_link link = {.alpha = alpha, .beta = bandwidth > 0 ? 1 / bandwidth : 0};
+  engine->comm_s = exposed(engine, &link, true);
   engine->exchange_s = 0;
   for (size_t k = 0; k < engine->set.count; k++) {
     weir_group *group = &engine->set.group[k];
-    group->times.exchange_s = exchange_seconds(group, alpha, beta, true);
+    group->times.exchange_s = exchange_seconds(group, &link, true);
     engine->exchange_s += group->times.exchange_s;
   }
 }
@@ -173,6 +179,7 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
     const weir_cost_terms terms = executed_terms(&engine->set.group[k]);
     record->terms.alpha_terms += terms.alpha_terms;
     record->terms.byte_terms += terms.byte_terms;
+    record->terms.spread_terms += terms.spread_terms;
   }
   if (engine->config.virtual_network != NULL) set_virtual_times(engine);
   weir_step_info *info = &record->info;
@@ -189,6 +196,10 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   info->gain = mean_gain(engine);
   info->overhead_s = engine->overhead_s;
   weir_telemetry_network(engine, info);
-  if (info->goodput_bytes_s > 0 && engine->size > 1)
-    info->predicted_comm_s = exposed(engine, info->latency_s, 1 / info->goodput_bytes_s, false);
+  if (info->goodput_bytes_s > 0 && engine->size > 1) {
+    const weir_link link = {.alpha = info->latency_s,
+                            .beta = 1 / info->goodput_bytes_s,
+                            .deviation = median(engine, deviation_of)};
+    info->predicted_comm_s = exposed(engine, &link, false);
+  }
 }

@@ -27,6 +27,7 @@ typedef struct weir_goodput {
   double segments, resent, disordered; /* sums that forget */
   double bytes, seconds;               /* likewise, of messages */
   double square;                       /* of their seconds a byte, weighted by bytes */
+  double weight;                       /* of all messages */
   uint32_t messages;                   /* ever */
 } weir_goodput;
 
@@ -74,7 +75,8 @@ void weir_goodput_loss(weir_goodput *goodput, const weir_sample *sample);
 double weir_goodput_lost(const weir_goodput *goodput);
 /* Do packets get lost or overtake each other so often that messages are slower than the link? */
 bool weir_goodput_matters(const weir_goodput *goodput);
-/* Payload bytes/s and its relative standard error; 0: unknown, or as the link. */
-double weir_goodput_value(const weir_goodput *goodput, double *error);
+/* Payload bytes/s, its relative standard error, and the deviation of a message's time in s for the
+ * root of its bytes; 0: unknown, or as the link. */
+double weir_goodput_value(const weir_goodput *goodput, double *error, double *deviation);
 
 #endif

@@ -3,8 +3,10 @@
  * A loss costs TCP time that depends on the round trip and on its window, whatever the link could
  * carry, and losses are as frequent as packets: so a message of M bytes takes M / rate + M p c /
  * MSS, with p the share lost and c what a loss costs, and over many messages seconds a byte are
- * what predicts the next ones.  ("The Macroscopic Behavior of the TCP Congestion Avoidance
- * Algorithm", Mathis and others, 1997, has c for windows that are always full.) */
+ * what predicts the next ones.  As with counts of rare events, the variance of its time grows with
+ * its bytes, too: the root of seconds squared a byte is the deviation.  ("The Macroscopic Behavior
+ * of the TCP Congestion Avoidance Algorithm", Mathis and others, 1997, has c for windows that are
+ * always full.) */
 #include <math.h>
 
 #include "netmon/estimate.h"
@@ -20,6 +22,7 @@ void weir_goodput_message(weir_goodput *g, const weir_sample *s) {
   g->bytes = remember * g->bytes + s->bytes;
   g->seconds = remember * g->seconds + s->value;
   g->square = remember * g->square + s->value * s->value / s->bytes;
+  g->weight = remember * g->weight + 1;
   g->messages++;
 }
 
@@ -39,11 +42,11 @@ bool weir_goodput_matters(const weir_goodput *g) {
          (g->disordered >= least_resent && g->disordered > least_disordered * g->segments);
 }
 
-double weir_goodput_value(const weir_goodput *g, double *error) {
-  *error = 0;
+double weir_goodput_value(const weir_goodput *g, double *error, double *deviation) {
+  *error = *deviation = 0;
   if (!weir_goodput_matters(g) || g->messages < LEAST_MESSAGES || !(g->seconds > 0)) return 0;
-  const double mean = g->seconds / g->bytes, square = g->square / g->bytes;
-  const double count = fmin(g->messages, 1 / (1 - remember));
-  *error = sqrt(fmax(0, square / (mean * mean) - 1) / count);
+  const double mean = g->seconds / g->bytes;
+  *deviation = sqrt(fmax(0, g->square - g->seconds * mean) / (g->weight - 1));
+  *error = *deviation / (mean * sqrt(g->bytes));
   return 1 / mean;
 }

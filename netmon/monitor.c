@@ -294,9 +294,11 @@ void weir_netmon_snapshot(const weir_netmon *monitor, double now_s, weir_snapsho
                       .risen = monitor->fast_trains > 0,
                       .fast_trains = monitor->fast_trains,
                       .risen_to = monitor->fast_trains ? monitor->fast_rate : 0};
-  double error = 0;
-  const double goodput = weir_goodput_value(&monitor->goodput, &error) * monitor->overhead;
+  double error = 0, deviation = 0;
+  const double goodput =
+      weir_goodput_value(&monitor->goodput, &error, &deviation) * monitor->overhead;
   const bool slower = goodput > 0 && goodput < snapshot->bandwidth;
   snapshot->goodput = slower ? goodput : snapshot->bandwidth;
   snapshot->goodput_error = slower ? error : snapshot->bandwidth_error;
+  snapshot->deviation = slower ? deviation : 0;
 }

@@ -48,7 +48,8 @@ typedef struct weir_snapshot {
   double bandwidth_age_s;
   double goodput; /* of it, what messages get; less than bandwidth where packets are lost */
   double goodput_error;
-  double loss;              /* share of TCP segments sent again */
+  double deviation; /* of a message's time, s for the root of its bytes, where goodput is less */
+  double loss;      /* share of TCP segments sent again */
   double cross_bandwidth;   /* bytes/s of other traffic, 0: none seen */
   uint32_t latency_changes; /* running number of detected changes; the first value counts as one */
   uint32_t bandwidth_changes;

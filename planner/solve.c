@@ -40,21 +40,22 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
 
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s) {
-  weir_curve curve = weir_solve_exchange_between(plan, (weir_group_shape){workers, workers, false},
-                                                 alpha, beta, bytes);
+  const weir_link link = {.alpha = alpha, .beta = beta};
+  weir_curve curve =
+      weir_solve_exchange_between(plan, (weir_group_shape){workers, workers, false}, &link, bytes);
   curve.fixed_s += decode_s;
   curve.per_byte_s += decode_per_byte_s;
   return curve;
 }
 
-weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
-                                       double beta, double bytes) {
+weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape,
+                                       const weir_link *link, double bytes) {
   const size_t elements[2] = {1024, bytes < 16384.0 ? 4096 : (size_t)(bytes / 4.0)};
   double seconds[2] = {INFINITY, INFINITY};
   for (size_t k = 0; k < 2 && weir_codec_find(plan->codec); k++) {
     const weir_cost_terms terms =
         weir_cost_plan_between(plan, shape, elements[k], weir_cost_kept(plan, elements[k]));
-    seconds[k] = weir_cost_seconds(&terms, alpha, beta);
+    seconds[k] = weir_cost_links(&terms, link);
   }
   const double slope = (seconds[1] - seconds[0]) / (4.0 * (double)(elements[1] - elements[0]));
   return (weir_curve){.fixed_s = fmax(0.0, seconds[0] - slope * 4.0 * (double)elements[0]),

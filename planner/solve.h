@@ -86,10 +86,10 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
  * through the costs of 2^12 and of `bytes` (the whole gradient's, at least 2^14) dense bytes. */
 weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha, double beta,
                                double bytes, double decode_s, double decode_per_byte_s);
-/* The same where ranks may share machines or have devices (weir_cost_plan_between), without
- * decoding. */
-weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape, double alpha,
-                                       double beta, double bytes);
+/* The same where ranks may share machines or have devices (weir_cost_plan_between), on links that
+ * may lose packets (deviation), without decoding. */
+weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape,
+                                       const weir_link *link, double bytes);
 
 /* What is gathered in pieces takes latencies with the logarithm of its length: no line, but a curve
  * through so many lengths, as far apart from one to the next, from one element to all. */

@@ -79,6 +79,7 @@ static void local(void *user, weir_note *note) {
   note->bandwidth_error = now.bandwidth_error;
   note->goodput = now.goodput;
   note->goodput_error = now.goodput_error;
+  note->deviation = (float)now.deviation;
   if (now.latency_changes != feed->latency_changes ||
       now.bandwidth_changes != feed->bandwidth_changes)
     note->flags |= WEIR_NOTE_NETWORK_CHANGED;

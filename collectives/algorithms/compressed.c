@@ -82,7 +82,7 @@ static weir_cost_terms sra_cost(int n, const weir_coder *coder, size_t elements,
 
 weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder *coder,
                                      size_t elements, double bytes) {
-  if (n <= 1) return (weir_cost_terms){0.0, 0.0};
+  if (n <= 1) return (weir_cost_terms){0.0, 0.0, 0.0};
   const size_t share = weir_ring_chunk(elements, n, 0).count;
   switch (algorithm) {
     case WEIR_COMPRESSED_SRA: return sra_cost(n, coder, elements, bytes);
@@ -91,7 +91,7 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
                                  n * carried(coder, elements, bytes, share));
     case WEIR_COMPRESSED_TREE:
       return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, carried(coder, elements, bytes, elements));
-    default: return (weir_cost_terms){INFINITY, INFINITY};
+    default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }
 

@@ -1,5 +1,4 @@
 /* Coroutines for a block's threads; cuda_runtime.h says what is emulated. */
-#include <setjmp.h>
 #include <ucontext.h>
 
 #include <cstdio>
@@ -17,6 +16,14 @@ namespace {
 constexpr size_t STACK = 64 * 1024;
 constexpr unsigned WARP = 32;
 
+/* Where to go on.  The compiler's builtins, for ThreadSanitizer takes setjmp and longjmp for its
+ * own and knows nothing of other stacks; nor do they make a system call, as swapcontext does.
+ * Callers may not keep anything in registers (noipa): another stack does not put them back. */
+using place = void *[5];
+
+/* A function of its own: none that calls __builtin_setjmp may do this. */
+[[noreturn, gnu::noipa]] void go(place &to) { __builtin_longjmp(to, 1); }
+
 /* Released once `arrived` reaches what is expected. */
 struct barrier {
   unsigned arrived = 0;
@@ -31,7 +38,7 @@ struct exchange {
 
 struct thread {
   std::unique_ptr<char[]> stack;
-  jmp_buf context;
+  place context;
   bool done;
   const barrier *waits; /* until its generation is no longer this one */
   unsigned generation;
@@ -40,15 +47,14 @@ struct thread {
 std::deque<thread> threads;      /* they last, block after block */
 std::vector<exchange> exchanges; /* one for each lowest lane of a mask */
 barrier block_barrier;
-jmp_buf scheduler;
+place scheduler;
 thread *current;
 const std::function<void()> *body;
 
-/* From a thread to the scheduler.  _setjmp and _longjmp switch without a system call, which
- * swapcontext does not. */
-void leave(thread *self) {
-  if (_setjmp(self->context) == 0) {
-    _longjmp(scheduler, 1);
+/* From a thread to the scheduler. */
+[[gnu::noipa]] void leave(thread *self) {
+  if (__builtin_setjmp(self->context) == 0) {
+    go(scheduler);
   }
 }
 
@@ -82,16 +88,16 @@ bool can_run(const thread &t) {
   return !t.done && (t.waits == nullptr || t.waits->generation != t.generation);
 }
 
-void resume(unsigned i) {
+[[gnu::noipa]] void resume(unsigned i) {
   current = &threads[i];
   current->waits = nullptr;
   threadIdx = dim3(i, 0, 0);
-  if (_setjmp(scheduler) == 0) {
-    _longjmp(current->context, 1);
+  if (__builtin_setjmp(scheduler) == 0) {
+    go(current->context);
   }
 }
 
-void make_thread(thread *made) {
+[[gnu::noipa]] void make_thread(thread *made) {
   static ucontext_t begin;
   made->stack.reset(new char[STACK]);
   current = made;
@@ -100,7 +106,7 @@ void make_thread(thread *made) {
   begin.uc_stack.ss_size = STACK;
   begin.uc_link = nullptr;
   makecontext(&begin, live, 0);
-  if (_setjmp(scheduler) == 0) {
+  if (__builtin_setjmp(scheduler) == 0) {
     setcontext(&begin);
   }
 }

@@ -147,7 +147,7 @@ static inline void body(member *m) {
     if (device) c->waits[m->rank][s] = c->device.ops->waits(engine->device->device);
     if (c->harmed >= 0) continue;
     group_barrier(m);
-    c->allocated[s] = c->device.allocated();
+    if (m->rank == 0) c->allocated[s] = c->device.allocated();
     group_barrier(m);
   }
   if (m->rank == 1 && c->harmed >= 0) m->transport->ops = unharmed;

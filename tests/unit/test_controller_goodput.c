@@ -14,17 +14,25 @@ Test(goodput, ranks_agree_on_the_median_never_above_the_bandwidth) {
   weir_network_reduce(n, 4, &network);
   cr_assert_eq(network.goodput, 100.0, "nobody tells of any");
   const double goodput[] = {60, 100, 40, 50}, error[] = {0.2, 0.1, 0.1, 0.3};
+  const float deviation[] = {1, 2, 3, 4};
   for (int r = 0; r < 4; r++) {
     n[r].goodput = goodput[r];
     n[r].goodput_error = error[r];
+    n[r].deviation = deviation[r];
   }
   weir_network_reduce(n, 4, &network);
   cr_assert_eq(network.bandwidth, 100.0);
   cr_assert_eq(network.goodput, 50.0); /* the lower middle of 40 50 60 100 */
   cr_assert_eq(network.goodput_error, 0.3);
+  cr_assert_eq(network.deviation, 4.0);
+  n[3].deviation = NAN;
+  weir_network_reduce(n, 4, &network);
+  cr_assert_eq(network.deviation, 0.0);
+  n[3].deviation = 4;
   for (int r = 0; r < 4; r++) n[r].goodput = 120;
   weir_network_reduce(n, 4, &network);
   cr_assert_eq(network.goodput, 100.0);
+  cr_assert_eq(network.deviation, 0.0, "nothing is lost");
   n[0].goodput = n[1].goodput = n[2].goodput = NAN;
   n[3].goodput = 10;
   weir_network_reduce(n, 4, &network);
@@ -59,6 +67,21 @@ Test(goodput, exchanges_are_predicted_with_it) {
     weir_evaluate(&in, &ring, &c);
     cr_assert_float_eq(c.comm_s, by_hand[i].comm_s, 1e-9, "%g: %g", by_hand[i].goodput, c.comm_s);
   }
+}
+
+/* The same ring where messages' times differ by 1e-5 s for the root of a byte: the root of
+ * 6 / (pi + 6) * 6 messages * 6 MB is 4860.9, 48.609 ms more. */
+Test(goodput, exchanges_wait_for_slow_messages) {
+  weir_plan ring;
+  weir_candidate c;
+  weir_decision d;
+  cr_assert_eq(weir_plan_parse("none:1:dense-ring", &ring), WEIR_OK);
+  weir_decision_input in = input(1e8, 25e6);
+  in.deviation = 1e-5;
+  weir_evaluate(&in, &ring, &c);
+  cr_assert_float_eq(c.comm_s, 0.246 + 0.048609, 1e-6, "%g", c.comm_s);
+  in.deviation = -1e-5;
+  cr_assert_eq(weir_decide(&in, &d), WEIR_E_INVALID);
 }
 
 /* It counts beyond twice the sum of its error and a tenth: 40 % less is a change where it is known

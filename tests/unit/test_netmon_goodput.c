@@ -37,7 +37,27 @@ Test(netmon_goodput, losses_lower_the_goodput_not_the_rate) {
   cr_assert(near(snapshot.loss, 1.0 / 140, 1e-6), "%g", snapshot.loss);
   /* The relative deviation is 15 / 31.728 = 0.473, of 33 messages 0.0823. */
   cr_assert(near(snapshot.goodput_error, 0.0823, 0.1), "%g", snapshot.goodput_error);
+  /* 15 ms for the root of 200 kB. */
+  cr_assert(near(snapshot.deviation, 3.354e-5, 0.03), "%g", snapshot.deviation);
   cr_assert_eq(snapshot.bandwidth_changes, 1);
+  weir_netmon_free(s.monitor);
+}
+
+/* With as many losses a byte, a message of four times the bytes has twice the deviation: the same
+ * for the root of a byte.  Messages of 100 kB take 20 or 40 ms, of 400 kB 100 or 140 ms. */
+Test(netmon_goodput, the_deviation_goes_with_the_root_of_the_bytes) {
+  stream s = start(3, 0.005, 100 * MBIT);
+  feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
+  segments(&s, 1000, 10, 0);
+  for (int i = 0; i < 400; i++) {
+    const double by = i % 2 ? 1 : -1;
+    if (i % 4 < 2)
+      message(&s, 1e5, 0.03 + 0.01 * by, 0.01);
+    else
+      message(&s, 4e5, 0.12 + 0.02 * by, 0.04);
+  }
+  const double deviation = now(&s).deviation; /* 10 ms for the root of 100 kB */
+  cr_assert(near(deviation, 3.162e-5, 0.03), "%g", deviation);
   weir_netmon_free(s.monitor);
 }
 
@@ -55,6 +75,7 @@ Test(netmon_goodput, without_losses_slow_messages_are_the_links) {
   stream s = lossy(0, 0);
   cr_assert_eq(now(&s).goodput, now(&s).bandwidth);
   cr_assert_eq(now(&s).goodput_error, now(&s).bandwidth_error);
+  cr_assert_eq(now(&s).deviation, 0);
   weir_netmon_free(s.monitor);
   s = start(3, 0.005, 100 * MBIT);
   feed(&s, (weir_sample){.kind = WEIR_SAMPLE_PROBE, .value = s.rate / OVERHEAD});
