@@ -252,9 +252,13 @@ static bool works_in_spare(const weir_group *group) {
 /* The sums of all groups but the last are better made while others are still exchanged, in spare,
  * as far as there is room beside the messages: from the last on, groups are late until there is. */
 static void choose_late(const weir_engine *engine, weir_group_set *set, size_t arena) {
-  size_t spare = engine->n / 8; /* marks of decoding */
-  for (size_t k = 0; k < set->count; k++)
-    if (works_in_spare(&set->group[k])) spare += set->group[k].n * sizeof(float);
+  const bool momentum = engine->velocity.u != NULL;
+  size_t spare = momentum ? engine->n / 4 : engine->n / 8; /* marks of decoding, and its own */
+  for (size_t k = 0; k < set->count; k++) {
+    const size_t bytes = set->group[k].n * sizeof(float);
+    if (works_in_spare(&set->group[k])) spare += bytes;
+    if (momentum && weir_velocity_keeps(&set->group[k])) spare += bytes;
+  }
   for (size_t k = set->count; k > 0; k--) {
     weir_group *group = &set->group[k - 1];
     group->late = group->marked && !set->trial; /* its values are in spare already */
@@ -311,6 +315,7 @@ void weir_engine_give_back(weir_engine *engine) {
     if (!works_in_spare(&engine->set.group[k]))
       weir_give_back(engine->spare + engine->set.group[k].at,
                      engine->set.group[k].n * sizeof(float));
+  weir_velocity_give_back(engine, trial);
   weir_give_back(engine->set.arena + arena, engine->set.capacity - arena);
   weir_comm_give_back(engine->config.comm);
   weir_codec_context_use(engine->context, engine->pool); /* makes new lists when it selects */

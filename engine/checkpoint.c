@@ -1,6 +1,7 @@
 /* Trials leave nothing behind: residual, momentum, powersgd's columns, registered memory, hooks'
- * state and the engine's own counters, kept in memory, the residual in spare (residual.c).  The
- * exchange counter runs on: it names messages. */
+ * state and the engine's own counters, kept in memory, the residual in spare (residual.c), the
+ * velocity of momentum correction in its own (velocity.h).  The exchange counter runs on: it names
+ * messages. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,10 +13,6 @@ static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
 /* Of the columns there were when the checkpoint was prepared. */
 static size_t warm_bytes(const weir_engine *engine) {
   return engine->checkpoint.warm_rank * engine->warm.columns * sizeof(float);
-}
-
-static size_t velocity_bytes(const weir_engine *engine) {
-  return engine->velocity.u != NULL ? engine->n * sizeof(float) : 0;
 }
 
 weir_status weir_checkpoint_prepare(weir_engine *engine) {
@@ -31,7 +28,7 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
     if (status != WEIR_OK) return status;
   }
   point->warm_rank = engine->warm.rank;
-  size_t need = aligned(1) + aligned(warm_bytes(engine)) + aligned(velocity_bytes(engine));
+  size_t need = aligned(1) + aligned(warm_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) need += aligned(engine->states[i].bytes);
   for (size_t i = 0; i < engine->hook_count; i++) {
     point->hook_bytes[i] = engine->hooks[i].bytes(engine->hooks[i].user);
@@ -56,8 +53,7 @@ void weir_checkpoint_take(weir_engine *engine) {
     memcpy(engine->spare, engine->residual, engine->n * sizeof(float));
   if (warm_bytes(engine) > 0) memcpy(to, engine->warm.q, warm_bytes(engine));
   to += aligned(warm_bytes(engine));
-  if (velocity_bytes(engine) > 0) memcpy(to, engine->velocity.u, velocity_bytes(engine));
-  to += aligned(velocity_bytes(engine));
+  weir_velocity_save(engine);
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(to, engine->states[i].data, engine->states[i].bytes);
     to += aligned(engine->states[i].bytes);
@@ -80,8 +76,7 @@ void weir_checkpoint_restore(weir_engine *engine) {
   if (warm_bytes(engine) > 0) memcpy(engine->warm.q, from, warm_bytes(engine));
   weir_warm_draw(&engine->warm, point->warm_rank); /* what a trial of higher rank has added */
   from += aligned(warm_bytes(engine));
-  if (velocity_bytes(engine) > 0) memcpy(engine->velocity.u, from, velocity_bytes(engine));
-  from += aligned(velocity_bytes(engine));
+  weir_velocity_restore(engine);
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(engine->states[i].data, from, engine->states[i].bytes);
     from += aligned(engine->states[i].bytes);

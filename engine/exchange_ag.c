@@ -21,18 +21,26 @@ uint64_t weir_ag_seed(const weir_group *group) {
 }
 
 /* Only this rank's own loss, e - decode(its own message), stays behind. */
-static weir_status encode(weir_group *group, const weir_codec *codec) {
-  const int rank = group->engine->rank;
-  size_t *bytes = &group->block_bytes[rank];
-  weir_status status = codec->encode(group->context, group->fed, &group->layout, group->plan.cr,
-                                     weir_ag_seed(group), block(group, rank), group->stride, bytes);
-  if (status == WEIR_OK)
-    status = codec->decode(group->context, block(group, rank), *bytes, &group->layout, group->fed,
-                           WEIR_DECODE_SUBTRACT);
+weir_status weir_ag_take_off(weir_group *group) {
+  const weir_engine *engine = group->engine;
+  const weir_status status =
+      weir_codec_find(group->plan.codec)
+          ->decode(group->context, block(group, engine->rank), group->block_bytes[engine->rank],
+                   &group->layout, group->fed, WEIR_DECODE_SUBTRACT);
   if (status != WEIR_OK) return status;
   const double lost = weir_sum_square(group->fed, group->n);
   group->passage.kept_square = fmax(group->passage.moments.sum_square - lost, 0);
   return WEIR_OK;
+}
+
+/* With momentum e is wanted once more (velocity.h). */
+static weir_status encode(weir_group *group, const weir_codec *codec) {
+  const int rank = group->engine->rank;
+  const weir_status status =
+      codec->encode(group->context, group->fed, &group->layout, group->plan.cr, weir_ag_seed(group),
+                    block(group, rank), group->stride, &group->block_bytes[rank]);
+  if (status != WEIR_OK || group->velocity == WEIR_VELOCITY_TOLD) return status;
+  return weir_ag_take_off(group);
 }
 
 /* What 16 bits lose of a value stays behind. */
@@ -48,7 +56,7 @@ static weir_status select_and_encode(weir_group *group) {
       weir_wire_encode(group->n, group->index, group->value, k, (weir_wire_format)group->plan.wire,
                        block(group, rank), group->stride, &group->block_bytes[rank], group->error);
   if (status != WEIR_OK) return status;
-  weir_velocity_cut(group, 0, group->index, group->kept);
+  weir_velocity_cut(group, 0, group->index, k);
   weir_scatter_zero(group->fed, group->index, k);
   if (group->error != NULL) weir_scatter_add(group->fed, group->index, group->error, k);
   return WEIR_OK;

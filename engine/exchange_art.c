@@ -137,6 +137,7 @@ weir_status weir_publish_art(weir_group *group, float share) {
   if (!group->late) return weir_residual_publish(group, share);
   const size_t *offset = group->layout.offset;
   size_t i = 0;
+  weir_velocity_settle(group);
   group->old = WEIR_OLD_IN_PLACE;
   if (group->marked) {
     weir_marked_publish(group, share);

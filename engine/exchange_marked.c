@@ -26,7 +26,7 @@ static bool rounds(const weir_group *group) {
   return group->plan.wire == WEIR_WIRE_AUTO_BF16 && group->engine->size > 1;
 }
 
-static weir_marks marks_of(const weir_group *group) {
+weir_marks weir_marks_in_spare(const weir_group *group) {
   return (weir_marks){(uint32_t *)(void *)group->spare + (group->n - 1), group->n};
 }
 
@@ -58,7 +58,7 @@ void weir_marked_open(weir_group *group) {
 
 void weir_marked_listed(weir_group *group) {
   if (group->stretch >= group->n) return; /* the list is of use as it is */
-  const weir_marks marks = marks_of(group);
+  const weir_marks marks = weir_marks_in_spare(group);
   weir_marks_set(&marks, group->index, group->kept);
 }
 
@@ -89,7 +89,7 @@ static weir_status read_stretch(weir_group *group, const weir_marks *marks, int 
 
 weir_status weir_marked_share(weir_group *group, int root, size_t *bytes) {
   weir_engine *engine = group->engine;
-  const weir_marks marks = marks_of(group);
+  const weir_marks marks = weir_marks_in_spare(group);
   const bool own = engine->rank == root;
   weir_status status = WEIR_OK;
   size_t got = own ? group->kept : 0;
@@ -212,7 +212,7 @@ static const uint16_t *shift(const weir_group *group, size_t left, const uint16_
 /* Zeros between the sums, which wait in e or as bf16.  What is overwritten is done with: marks lie
  * behind. */
 static void spread(weir_group *group) {
-  const weir_marks marks = marks_of(group);
+  const weir_marks marks = weir_marks_in_spare(group);
   const bool rounded = rounds(group);
   uint32_t index[2 * SPREAD];
   float sum[2 * SPREAD];
@@ -241,7 +241,7 @@ static void spread(weir_group *group) {
 }
 
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes) {
-  windows w = {.group = group, .marks = marks_of(group)};
+  windows w = {.group = group, .marks = weir_marks_in_spare(group)};
   weir_status status = WEIR_OK;
   w.together = together(group);
   group->passage.next = group->fed;
@@ -270,7 +270,7 @@ static void fetch(const weir_group *group, bool in_place, const uint32_t *index,
 }
 
 void weir_marked_publish(weir_group *group, float share) {
-  const weir_marks marks = marks_of(group);
+  const weir_marks marks = weir_marks_in_spare(group);
   const size_t *offset = group->layout.offset;
   const bool in_place = together(group);
   uint32_t index[LISTED];

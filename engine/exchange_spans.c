@@ -20,13 +20,8 @@ typedef struct spans {
   unsigned char *messages; /* span.stride apart */
 } spans;
 
-/* At the end of spare; the list they are made of is at its front. */
-static weir_marks marks_of(const weir_group *group) {
-  return (weir_marks){(uint32_t *)(void *)group->spare + (group->n - 1), group->n};
-}
-
 static size_t next_mark(const weir_group *group, size_t from, size_t end) {
-  const weir_marks marks = marks_of(group);
+  const weir_marks marks = weir_marks_in_spare(group);
   return weir_marks_next(&marks, from, end);
 }
 
@@ -37,7 +32,7 @@ weir_status weir_pieces_select(weir_group *group) {
   group->room = group->spare + group->kept;
   group->room_bytes = (group->n - group->kept) * sizeof(float);
   const weir_status status = weir_group_select(group, &k);
-  const weir_marks marks = marks_of(group);
+  const weir_marks marks = weir_marks_in_spare(group);
   if (status == WEIR_OK) weir_marks_set(&marks, group->index, k);
   return status;
 }

@@ -23,7 +23,8 @@
  *   published     e - sent      -              average
  *
  * With a residual that is all zero there is nothing to keep; what its memory holds then does not
- * matter.
+ * matter.  With momentum correction encoders take off what they send when the step counts, and the
+ * gradient may stay where it is (velocity.h).
  *
  * In a trial spare holds c, the residual from before it.  A step that is dropped falls back to that
  * one, so that r need not be kept, and c waits in the submitted buffers until the average takes its
@@ -37,10 +38,13 @@
 #include <string.h>
 
 #include "engine/device.h"
+#include "kernels/decorate.h"
 #include "kernels/pool.h"
 
 /* Elements that are still in the first cache when the next operation comes over them. */
 #define BLOCK 4096
+/* Likewise, with the velocity and what it becomes beside them. */
+#define BLOCK_MOMENTUM 1024
 /* A long tensor is fed in so many parts, each with moments of its own, which are then added in
  * order: so the sums do not depend on who works on how many. */
 #define PARTS ((size_t)32)
@@ -66,6 +70,7 @@ typedef struct feed {
   weir_codec_context *context;
   size_t first; /* of the group's elements */
   const float *g;
+  weir_velocity_feed velocity;
   float *e, *old;
   const float *waits; /* in a trial: what goes to `old`; NULL: nothing */
   size_t n, parts;
@@ -74,19 +79,26 @@ typedef struct feed {
 
 static void feed_block(const feed *f, size_t at, size_t count, weir_moments *moments) {
   float *const e = f->e + at;
+  const float *g = f->g + at;
+  float made[BLOCK_MOMENTUM];
+  if (f->velocity.u != NULL) {
+    float *const v = f->velocity.v != NULL ? f->velocity.v + f->first + at : made;
+    weir_momentum_correct(g, f->velocity.u + f->first + at, v, count, f->velocity.momentum);
+    g = v;
+  }
   switch (f->kind) {
     case FEED_COPY:
-      memcpy(e, f->g + at, count * sizeof *e);
+      memcpy(e, g, count * sizeof *e);
       moments->sum_square += weir_sum_square(e, count);
       break;
     case FEED_ZERO:
       memset(e, 0, count * sizeof *e);
-      weir_ef_accumulate(f->g + at, e, e, count, moments);
+      weir_ef_accumulate(g, e, e, count, moments);
       break;
     case FEED_KEEP:
-      weir_ahead_exchange(f->context, f->first + at, f->g + at, e, f->old + at, count, moments);
+      weir_ahead_exchange(f->context, f->first + at, g, e, f->old + at, count, moments);
       break;
-    case FEED_ADD: weir_ef_accumulate(f->g + at, e, e, count, moments); break;
+    case FEED_ADD: weir_ef_accumulate(g, e, e, count, moments); break;
   }
   if (f->waits != NULL) memcpy(f->old + at, f->waits + at, count * sizeof *e);
 }
@@ -95,25 +107,29 @@ static void feed_part(void *argument, size_t part) {
   feed *f = argument;
   const size_t each = (f->n / f->parts + BLOCK - 1) / BLOCK * BLOCK;
   const size_t end = part + 1 < f->parts ? least((part + 1) * each, f->n) : f->n;
-  for (size_t at = part * each; at < end; at += BLOCK)
-    feed_block(f, at, least(end - at, BLOCK), &f->moments[part]);
+  const size_t block = f->velocity.u != NULL ? BLOCK_MOMENTUM : BLOCK;
+  for (size_t at = part * each; at < end; at += block)
+    feed_block(f, at, least(end - at, block), &f->moments[part]);
 }
 
 /* Where this rank will select from all of e, which one thread makes, what the search will be after
  * is listed on the way. */
-static void look_ahead(weir_group *group) {
+static void look_ahead(weir_group *group, const weir_velocity_feed *velocity) {
   weir_engine *engine = group->engine;
   const weir_plan *plan = &group->plan;
   const bool selects = (plan->codec == WEIR_CODEC_TOPK && group->way == WEIR_WAY_AG) ||
                        (plan->codec == WEIR_CODEC_STAR && engine->rank == weir_art_root(group));
   weir_ahead_forget(group->context);
-  if (!selects || engine->residual_zero || engine->pool != NULL || engine->velocity.next != NULL ||
-      group->pieces || group->marked || engine->set.trial)
+  if (!selects || engine->residual_zero || engine->pool != NULL || group->pieces || group->marked ||
+      engine->set.trial)
     return;
   weir_group_lend(group);
-  const float *const *g = (const float *const *)engine->submitted + group->first;
+  const weir_ahead_of sum = {.g = (const float *const *)engine->submitted + group->first,
+                             .u = velocity->u,
+                             .momentum = velocity->momentum,
+                             .r = group->fed};
   /* Without memory for it there is none for selecting either, which says so. */
-  (void)weir_ahead_begin(group->context, g, &group->layout, group->fed, group->fed, plan->cr);
+  (void)weir_ahead_begin(group->context, &sum, &group->layout, group->fed, plan->cr);
 }
 
 void weir_residual_feed(weir_group *group) {
@@ -121,16 +137,18 @@ void weir_residual_feed(weir_group *group) {
   weir_moments *moments = &group->passage.moments;
   const bool zero = engine->residual_zero, whole = group->plan.codec == WEIR_CODEC_NONE;
   const bool trial = engine->set.trial, waits = trial && !engine->checkpoint.residual_zero;
-  look_ahead(group);
+  const weir_velocity_feed velocity = weir_velocity_open(group);
+  look_ahead(group, &velocity);
   for (size_t t = group->first; t < group->end; t++) {
-    const size_t at = engine->layout.offset[t], n = numel(engine, t);
+    const size_t at = engine->layout.offset[t], n = numel(engine, t), first = at - group->at;
     feed f = {.kind = !zero   ? trial ? FEED_ADD : FEED_KEEP
                       : whole ? FEED_COPY
                               : FEED_ZERO,
               .context = group->context,
-              .first = at - group->at,
-              .g = weir_velocity_feed(engine, at, engine->submitted[t], n),
-              .e = group->fed + (at - group->at),
+              .first = first,
+              .g = engine->submitted[t],
+              .velocity = velocity,
+              .e = group->fed + first,
               .old = engine->submitted[t],
               .waits = waits ? engine->spare + at : NULL,
               .n = n,
@@ -147,34 +165,51 @@ void weir_residual_feed(weir_group *group) {
 
 /* --- publishing ------------------------------------------------------------------------------- */
 
-/* to = share * sum; what was in `to` goes to where the sum was when it is to be kept. */
-static double publish_block(float *to, float *sum, size_t count, float share, bool keep) {
+typedef struct publishing {
+  float share;
+  bool keep;      /* what was in the submitted buffers goes to where the sum was */
+  const float *u; /* of the group: that is the gradient, and m u + g goes there; else NULL */
+  float momentum;
+} publishing;
+
+/* to = share * sum, of the group's elements from i on. */
+static double publish_block(const publishing *p, float *to, float *sum, size_t i, size_t count) {
   float held[BLOCK];
-  if (keep) memcpy(held, to, count * sizeof *to);
+  if (p->keep) memcpy(held, to, count * sizeof *to);
   memcpy(to, sum, count * sizeof *to);
-  if (keep) memcpy(sum, held, count * sizeof *to);
-  weir_scale(to, count, share);
+  if (p->u != NULL)
+    weir_momentum_correct(held, p->u + i, sum, count, p->momentum);
+  else if (p->keep)
+    memcpy(sum, held, count * sizeof *to);
+  weir_scale(to, count, p->share);
   return weir_sum_square(to, count);
 }
 
 /* The sum of squares of what is published. */
-static double publish(weir_group *group, float *from, float share, bool keep) {
+static double publish(const weir_group *group, float *from, const publishing *p) {
   const weir_engine *engine = group->engine;
+  const size_t block = p->u != NULL ? BLOCK_MOMENTUM : BLOCK;
   double square = 0;
   for (size_t t = group->first; t < group->end; t++) {
-    float *sum = from + (engine->layout.offset[t] - group->at);
-    const size_t count = numel(engine, t);
-    for (size_t at = 0; at < count; at += BLOCK)
-      square +=
-          publish_block(engine->submitted[t] + at, sum + at, least(count - at, BLOCK), share, keep);
+    const size_t first = engine->layout.offset[t] - group->at, count = numel(engine, t);
+    for (size_t at = 0; at < count; at += block)
+      square += publish_block(p, engine->submitted[t] + at, from + first + at, first + at,
+                              least(count - at, block));
   }
   return square;
 }
 
 weir_status weir_residual_publish(weir_group *group, float share) {
-  const bool keep = group->old == WEIR_OLD_SUBMITTED;
-  group->overflow = !isfinite(publish(group, group->passage.sum, share, keep));
-  if (keep) group->old = WEIR_OLD_SUM;
+  const weir_engine *engine = group->engine;
+  const bool waits = group->old == WEIR_OLD_SUBMITTED;
+  const bool gradient = group->velocity == WEIR_VELOCITY_GRADIENT;
+  const publishing p = {.share = share,
+                        .keep = waits || gradient,
+                        .u = gradient ? engine->velocity.u + group->at : NULL,
+                        .momentum = (float)engine->config.momentum};
+  group->overflow = !isfinite(publish(group, group->passage.sum, &p));
+  if (waits) group->old = WEIR_OLD_SUM;
+  if (gradient) group->velocity = WEIR_VELOCITY_SUM;
   return WEIR_OK;
 }
 
@@ -194,6 +229,7 @@ static float *in_a_row(const weir_group *group) {
 
 float *weir_residual_let_go(weir_group *group) {
   const weir_engine *engine = group->engine;
+  weir_velocity_settle(group);
   group->old = WEIR_OLD_IN_PLACE;
   float *const row = in_a_row(group);
   if (row != NULL) return row;
@@ -207,7 +243,7 @@ float *weir_residual_let_go(weir_group *group) {
 
 void weir_residual_publish_late(weir_group *group, float *sum, float share) {
   if (sum == group->fed)
-    (void)publish(group, sum, share, true);
+    (void)publish(group, sum, &(publishing){.share = share, .keep = true});
   else
     weir_scale(sum, group->n, share);
 }
@@ -273,9 +309,7 @@ float *weir_residual_of(const weir_engine *engine) {
   return engine->residual;
 }
 
-/* The old residual of elements [at, at + count) of a group's tensor t, wherever it is;
- * NULL: zero. */
-static const float *old_of(const weir_group *group, size_t t, size_t at) {
+const float *weir_residual_old(const weir_group *group, size_t t, size_t at) {
   const weir_engine *engine = group->engine;
   if (group->old == WEIR_OLD_SUBMITTED) return engine->submitted[t] + at;
   if (group->old == WEIR_OLD_SUM)
@@ -295,11 +329,12 @@ static void fall_back(weir_engine *engine) {
   for (size_t k = 0; k < engine->set.count; k++) {
     weir_group *group = &engine->set.group[k];
     for (size_t t = group->first; t < group->end; t++) {
-      const float *const old = old_of(group, t, 0);
+      const float *const old = weir_residual_old(group, t, 0);
       if (old != NULL) put_back(engine->spare + engine->layout.offset[t], old, numel(engine, t));
     }
     group->old = WEIR_OLD_IN_PLACE;
   }
+  weir_velocity_restore(engine);
   engine->residual_zero = engine->checkpoint.residual_zero;
   if (!engine->residual_zero)
     memcpy(engine->residual, engine->spare, engine->n * sizeof *engine->residual);
@@ -310,11 +345,13 @@ void weir_residual_restore(weir_engine *engine) {
     fall_back(engine);
     return;
   }
+  weir_velocity_forget(engine);
   for (size_t k = 0; k < engine->set.count; k++) {
     weir_group *group = &engine->set.group[k];
     if (group->old == WEIR_OLD_IN_PLACE) continue;
     for (size_t t = group->first; t < group->end; t++)
-      put_back(engine->residual + engine->layout.offset[t], old_of(group, t, 0), numel(engine, t));
+      put_back(engine->residual + engine->layout.offset[t], weir_residual_old(group, t, 0),
+               numel(engine, t));
     group->old = WEIR_OLD_IN_PLACE;
   }
 }
@@ -335,7 +372,7 @@ static void part_group(weir_group *group) {
     const size_t count = numel(engine, t), first = engine->layout.offset[t] - group->at;
     for (size_t at = 0; at < count; at += BLOCK) {
       const size_t part = least(count - at, BLOCK), i = first + at;
-      const float *old = old_of(group, t, at);
+      const float *old = weir_residual_old(group, t, at);
       if (kept)
         put_back(residual + i, old, part);
       else
@@ -353,6 +390,7 @@ void weir_residual_part(weir_engine *engine) {
     fall_back(engine);
     return;
   }
+  weir_velocity_part(engine);
   for (size_t k = 0; k < engine->set.count; k++)
     if (engine->set.group[k].old != WEIR_OLD_IN_PLACE) part_group(&engine->set.group[k]);
 }

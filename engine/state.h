@@ -5,6 +5,8 @@
 #include "base/ways.h"
 #include "collectives/compressed.h"
 #include "engine/engine.h"
+#include "engine/marks.h"
+#include "engine/velocity.h"
 
 typedef struct weir_lanes weir_lanes;
 typedef struct weir_on_device weir_on_device; /* device.h */
@@ -83,6 +85,7 @@ typedef struct weir_group {
   float *fed;                  /* e: its part of the engine's residual */
   float *spare;                /* its part of the engine's */
   weir_old_residual old;
+  weir_velocity_place velocity;
   size_t missing; /* tensors not handed in yet */
   weir_passage passage;
   weir_trace trace;
@@ -151,12 +154,6 @@ typedef struct weir_warm {
   size_t *at;   /* tensors + 1 */
   size_t *rows; /* of every tensor; 1: a vector */
 } weir_warm;
-
-/* Momentum correction; NULL both without. */
-typedef struct weir_velocity {
-  float *u;    /* n floats, of the steps that count */
-  float *next; /* of the step under way */
-} weir_velocity;
 
 struct weir_engine {
   weir_engine_config config;
@@ -244,6 +241,9 @@ weir_status weir_residual_publish(weir_group *group, float share);
  * Then what was made there is published. */
 float *weir_residual_let_go(weir_group *group);
 void weir_residual_publish_late(weir_group *group, float *sum, float share);
+/* The one from before the step, of elements [at, ..) of a group's tensor t, wherever it waits;
+ * NULL: zero. */
+const float *weir_residual_old(const weir_group *group, size_t t, size_t at);
 /* The residual, with zeros in its memory where it counts as zero. */
 float *weir_residual_of(const weir_engine *engine);
 /* The groups' next residuals become the residual. */
@@ -303,10 +303,13 @@ weir_status weir_publish_ag(weir_group *group, float share);
 uint64_t weir_ag_seed(const weir_group *group);
 weir_status weir_ag_look_through(weir_group *group);
 void weir_ag_count(weir_group *group);
+/* What an encoder's message says, off e. */
+weir_status weir_ag_take_off(weir_group *group);
 /* What it does in pieces: an encoder's; a selection's, which is marked beforehand. */
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
 weir_status weir_pieces_select(weir_group *group);
 weir_status weir_exchange_spans(weir_group *group, weir_notes *notes);
+weir_marks weir_marks_in_spare(const weir_group *group); /* at its end, of these two and below */
 weir_status weir_prepare_compressed(weir_group *group);
 weir_status weir_exchange_compressed(weir_group *group, const weir_allreduce *allreduce,
                                      weir_notes *notes);
@@ -324,7 +327,6 @@ void weir_marked_open(weir_group *group);
 void weir_marked_listed(weir_group *group);
 weir_status weir_marked_share(weir_group *group, int root, size_t *bytes);
 weir_status weir_marked_sum(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
-
 void weir_marked_publish(weir_group *group, float share);
 /* Its parts: whose indices all ranks take, as far as that is known before the exchange, or VAR's
  * root; the indices that all draw; the root's list, *bytes in blocks, from it to all, into
@@ -335,15 +337,6 @@ weir_status weir_art_root_of_variance(weir_group *group, int *root);
 weir_status weir_art_draw(weir_group *group);
 weir_status weir_art_share(weir_group *group, int root, bool listed, size_t *bytes);
 void weir_art_extra_bytes(weir_group *group, size_t bytes);
-
-/* Momentum correction: config.momentum checked and room made; what to feed instead of the n
- * elements g that begin at `at`; what a step that counts leaves to the next, after its exchange. */
-weir_status weir_velocity_create(weir_engine *engine);
-const float *weir_velocity_feed(weir_engine *engine, size_t at, const float *g, size_t n);
-/* Where elements are sent: count indices, of the group's elements from `from` on. */
-void weir_velocity_cut(const weir_group *group, size_t from, const uint32_t *index, size_t count);
-void weir_velocity_commit(weir_engine *engine);
-void weir_velocity_release(weir_velocity *velocity);
 
 /* --- one group's way (group.c) -------------------------------------------------------------- */
 

@@ -55,6 +55,7 @@ static void reset_groups(weir_engine *engine) {
     group->fed = engine->residual + group->at;
     group->spare = engine->spare + group->at;
     group->old = WEIR_OLD_IN_PLACE;
+    group->velocity = WEIR_VELOCITY_SETTLED;
     group->ready = group->overflow = false;
     memset(&group->times, 0, sizeof group->times);
   }

@@ -140,6 +140,12 @@ void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const fl
 weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
                          const weir_layout *layout, const float *r, float *e, double cr,
                          weir_moments *moments, uint32_t *index, size_t capacity, size_t *k);
+/* What is going to be fed: g[t] of tensor t and r, and momentum * u where u is not NULL. */
+typedef struct weir_ahead_of {
+  const float *const *g;
+  const float *r, *u;
+  float momentum;
+} weir_ahead_of;
 /* The same in steps.  _begin says, before e = g + r exists, that the next select of topk or star
  * with this context will be of e, with that layout and ratio, and estimates what to look out for;
  * where a list is of no use it does nothing.  Then each element is fed once, in ascending order, by
@@ -147,8 +153,8 @@ weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
  * is, which may be g.  That select finds the same elements as ever, but does not read e again;
  * memory lent to the context is in use until then.  _forget: e became something else, or is not
  * selected from; _exchange then lists nothing, and any threads may share it. */
-weir_status weir_ahead_begin(weir_codec_context *context, const float *const *g,
-                             const weir_layout *layout, const float *r, const float *e, double cr);
+weir_status weir_ahead_begin(weir_codec_context *context, const weir_ahead_of *sum,
+                             const weir_layout *layout, const float *e, double cr);
 void weir_ahead_exchange(weir_codec_context *context, size_t at, const float *g, float *r,
                          float *old, size_t n, weir_moments *moments);
 void weir_ahead_forget(weir_codec_context *context);

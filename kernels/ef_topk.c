@@ -4,8 +4,7 @@
  * search runs over e as always. */
 #include "kernels/internal.h"
 
-static void sample_sum(const float *const *g, const weir_layout *layout, const float *r,
-                       float *sample) {
+static void sample_sum(const weir_ahead_of *sum, const weir_layout *layout, float *sample) {
   size_t stretch = layout->offset[layout->tensors] / WEIR_SAMPLE;
   uint64_t state = 1;
   size_t t = 0;
@@ -14,12 +13,16 @@ static void sample_sum(const float *const *g, const weir_layout *layout, const f
     while (layout->offset[t + 1] <= at) {
       t++;
     }
-    sample[i] = g[t][at - layout->offset[t]] + r[at];
+    float fed = sum->g[t][at - layout->offset[t]];
+    if (sum->u != NULL) {
+      fed += sum->momentum * sum->u[at];
+    }
+    sample[i] = fed + sum->r[at];
   }
 }
 
-weir_status weir_ahead_begin(weir_codec_context *context, const float *const *g,
-                             const weir_layout *layout, const float *r, const float *e, double cr) {
+weir_status weir_ahead_begin(weir_codec_context *context, const weir_ahead_of *sum,
+                             const weir_layout *layout, const float *e, double cr) {
   const size_t n = layout->offset[layout->tensors];
   const size_t k = weir_topk_kept(layout, cr);
   weir_ahead_forget(context);
@@ -29,7 +32,7 @@ weir_status weir_ahead_begin(weir_codec_context *context, const float *const *g,
   uint32_t floor_bits = 0;
   weir_status status = weir_context_reserve(context, WEIR_SAMPLE);
   if (status == WEIR_OK) {
-    sample_sum(g, layout, r, context->magnitude);
+    sample_sum(sum, layout, context->magnitude);
     status = weir_list_floor(context, n, k, &floor_bits);
   }
   if (status == WEIR_OK) {
@@ -89,7 +92,7 @@ weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
   *k = 0;
   weir_status status = weir_select_check(layout, cr, weir_topk_kept(layout, cr), capacity);
   if (status == WEIR_OK) {
-    status = weir_ahead_begin(context, g, layout, r, e, cr);
+    status = weir_ahead_begin(context, &(weir_ahead_of){.g = g, .r = r}, layout, e, cr);
   }
   if (status != WEIR_OK) {
     return status;

@@ -270,7 +270,7 @@ static void check(const char *transport, int ranks, const arm *a) {
 #define MACHINES EVEN, false, 0, 0
 #define LOPSIDED UNEVEN, false, 0, 0
 #define MATRICES ONE, true, 0, 0
-#define MOMENTUM ONE, false, 0.9, 2 /* a velocity and its next value, which may be dropped */
+#define MOMENTUM(most) ONE, false, 0.9, (most)-2
 static const arm arms[] = {
     {"fixed:none:1:dense-ring", VECTORS},
     {"fixed:none:1:dense-halving", VECTORS},
@@ -331,8 +331,27 @@ static const arm arms[] = {
     {"fixed:topk:0.1:hitopk", MACHINES},
     {"fixed:topk:0.3:hitopk", LOPSIDED},
     {"paper", VECTORS},
-    {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM},
-    {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM},
+    {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM(2.13)},
+    {"fixed:mstopk:0.01:ag:auto-bf16", MOMENTUM(2.13)},
+    {"fixed:dgc:0.01:ag:auto-fp16", MOMENTUM(2.13)},
+    {"fixed:sidco:0.03:ag", MOMENTUM(3.04)},
+    {"fixed:topk:0.1:ag", MOMENTUM(3.04)},
+    {"fixed:topk:0.9:ag", MOMENTUM(3.04)},
+    {"fixed:star:0.01:art-ring:auto-bf16", MOMENTUM(2.08)},
+    {"fixed:star:0.16:art-tree", MOMENTUM(2.6)},
+    {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM(2.7)},
+    {"fixed:var:0.9:art-tree:auto-fp32", MOMENTUM(3)},
+    {"fixed:randomk:0.01:art-ring", MOMENTUM(2.08)},
+    {"fixed:none:1:dense-ring", MOMENTUM(2.3)},
+    {"fixed:none:1:dense-tree", MOMENTUM(3)},
+    {"fixed:bf16:1:dense-ring", MOMENTUM(4)},
+    {"fixed:onebit:0.03125:ag", MOMENTUM(2.3)},
+    {"fixed:qsgd:0.125:ag", MOMENTUM(4)}, /* in pieces from 8 ranks on */
+    {"fixed:fp16:0.5:ag", MOMENTUM(4)},
+    {"fixed:qsgd:0.125:sra", MOMENTUM(4)},
+    {"fixed:powersgd:2:dense-ring", MOMENTUM(2.3)},
+    {"fixed:powersgd:2:dense-ring", ONE, true, 0.9, 1},
+    {"paper", MOMENTUM(4)},
     {"fixed:powersgd:2:dense-ring", MATRICES},
     {"fixed:powersgd:2:dense-ring", VECTORS},
     {"fixed:powersgd:2:dense-tree", VECTORS},
@@ -345,6 +364,11 @@ static const arm arms[] = {
     {"groups:even=4:fp16:0.5:ag", VECTORS},
     {"groups:even=4:qsgd:0.125:sra", VECTORS},
     {"groups:even=4:powersgd:2:dense-ring", MATRICES},
+    {"groups:even=4:none:1:dense-ring", MOMENTUM(2.3)},
+    {"groups:even=4:bf16:1:dense-ring", MOMENTUM(4)},
+    {"groups:even=4:topk:0.01:ag:auto-bf16", MOMENTUM(3)},
+    {"groups:even=4:star:0.1:art-ring", MOMENTUM(3)},
+    {"groups:even=4:powersgd:2:dense-ring", ONE, true, 0.9, 1.01},
 };
 
 /* WEIR_MEMORY_ONLY: a part of the policies that are looked at. */

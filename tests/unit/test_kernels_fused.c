@@ -47,7 +47,8 @@ static void check_steps(weir_codec_context *context, const weir_layout *layout, 
   size_t got = 99;
   memcpy(e, r, n * sizeof *e);
   weir_codec_context_lend(context, lent, sizeof lent);
-  cr_assert_eq(weir_ahead_begin(context, part, layout, e, e, cr), WEIR_OK);
+  cr_assert_eq(weir_ahead_begin(context, &(weir_ahead_of){.g = part, .r = e}, layout, e, cr),
+               WEIR_OK);
   cr_assert_eq(context->ahead.e != NULL, weir_listable(n, k));
   weir_moments moments = {0};
   for (size_t at = 0; at < n; at += 4099) {
@@ -112,7 +113,8 @@ Test(kernels_fused, lists_that_do_not_fit_are_left) {
   for (int use = 0; use < 4; use++) {
     size_t k = 0;
     memset(e, 0, sizeof e);
-    cr_assert_eq(weir_ahead_begin(context, part, &layout, e, e, 0.01), WEIR_OK);
+    cr_assert_eq(weir_ahead_begin(context, &(weir_ahead_of){.g = part, .r = e}, &layout, e, 0.01),
+                 WEIR_OK);
     weir_ahead_exchange(context, 0, g, e, apart, MOST, &(weir_moments){0});
     cr_assert_not_null(context->ahead.e);
     if (use == 0) weir_ahead_forget(context);
