@@ -162,6 +162,9 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.devices = config->devices;
   c->loop.seed = config->seed;
   c->loop.current = first;
+  c->loop.warm_cr = first.cr;
+  c->loop.warmup_steps = config->warmup_steps;
+  c->loop.current.cr = weir_policy_warm_ratio(first.cr, 0, config->warmup_steps);
   c->loop.overlap = config->overlap;
   c->loop.next_id = 1;
   c->curves = policy->curve;

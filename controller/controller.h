@@ -24,6 +24,7 @@ typedef struct weir_controller_config {
   weir_layout layout;       /* copied */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   uint64_t seed;
+  uint64_t warmup_steps;    /* as weir_options.warmup_steps; then not threaded */
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
   bool overlap;             /* policy weir plans groups, once it is told of gaps */
@@ -37,6 +38,11 @@ typedef struct weir_controller_config {
 weir_status weir_policy_check(const char *policy);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
+/* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A session
+ * starts with that of step 0. */
+double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps);
+/* May the policy's plan be warmed up to?  WEIR_E_INVALID says why not. */
+weir_status weir_policy_check_warmup(const char *policy);
 /* In which order a policy wants the tensors: order[i] is the one that comes i-th.  As they are, but
  * for bits: those kept in full precision come last, so that they make one group. */
 void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,

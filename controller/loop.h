@@ -104,6 +104,8 @@ struct weir_loop {
   weir_turns turns;            /* of a policy that takes a table */
   weir_bits_run *bits;         /* of policy bits; NULL for the others */
   uint64_t seed;
+  double warm_cr;        /* what a warm-up leads to */
+  uint64_t warmup_steps; /* 0: none */
   weir_journal *journal; /* NULL: none */
   bool failed_journal;
 

@@ -1,9 +1,44 @@
-/* Policy fixed: one plan, always. */
+/* Policy fixed: one plan, always, but for a warm-up of its ratio. */
+#include <string.h>
+
+#include "base/base.h"
+#include "base/ways.h"
 #include "controller/loop.h"
+#include "kernels/codec.h"
+#include "kernels/decorate.h"
+
+/* As published: four epochs, each keeping a quarter of what the one before it kept. */
+static const unsigned warm_stages = 4;
+static const double warm_first = 0.25;
+/* What is directed when a step has been seen is in force two steps after it: it rides on the
+ * exchange of the next. */
+static const uint64_t ahead = 2;
+
+double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps) {
+  return weir_warmup_ratio(cr, step, warmup_steps, warm_stages, warm_first);
+}
+
+weir_status weir_policy_check_warmup(const char *policy) {
+  weir_plan plan;
+  const weir_status status = weir_policy_first_plan(policy, &plan);
+  if (status != WEIR_OK) return status;
+  const weir_codec *codec = weir_codec_find(plan.codec);
+  if (strncmp(policy, weir_policy_fixed.name, strlen(weir_policy_fixed.name)) != 0 ||
+      (codec->select == NULL && codec->draw == NULL))
+    return weir_fail(
+        WEIR_E_INVALID,
+        "a warm-up does not go with policy %s; it takes fixed:CODEC:CR:COLLECTIVE with a "
+        "codec that selects, such as dgc or topk",
+        policy);
+  return WEIR_OK;
+}
 
 /* One plan for ever.  The journal gets one line all the same: what it is expected to cost. */
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_decision decision;
+  weir_plan plan = loop->current;
+  plan.cr = weir_policy_warm_ratio(loop->warm_cr, seen->step + ahead, loop->warmup_steps);
+  if (plan.cr != loop->current.cr) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
   if (loop->decisions > 0 || loop->steps < 3 || !weir_network_known(&seen->network, loop->workers))
     return WEIR_OK;
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_START, &decision);

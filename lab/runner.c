@@ -102,7 +102,14 @@ static weir_status apply_options(weir_run *run) {
   weir_status status = weir_scenario_check_workers(s);
   if (status) return status;
   status = weir_run_policy(o->policy ? o->policy : s->policy, &run->policy);
-  return status ? at_place(status, s->path, o->policy ? 0 : s->policy_line) : WEIR_OK;
+  if (status) return at_place(status, s->path, o->policy ? 0 : s->policy_line);
+  if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
+  if (!status) return WEIR_OK;
+  char *why = g_strdup(weir_last_error());
+  (void)weir_fail(status, "warmup_epochs = %" PRIu32 ": %s; expected 0, or such a policy",
+                  s->warmup_epochs, why);
+  g_free(why);
+  return at_place(status, s->path, s->warmup_line);
 }
 
 static weir_status parse_network(weir_run *run) {

@@ -66,10 +66,13 @@ typedef struct weir_scenario {
   double codec_gbps;       /* likewise, of compressing: see session/pace.h; 0: as it can */
   uint32_t slice;          /* see weir_trainer_config */
   double learning_rate, momentum, weight_decay, decay_factor;
+  uint32_t momentum_correction; /* 1: the session keeps the momentum, before compression */
+  double clip_norm;             /* 0: gradients are not clipped */
+  uint32_t warmup_epochs;       /* of the ratio of a fixed plan */
   uint32_t decay_epochs[WEIR_SCENARIO_DECAYS_MAX]; /* as counted in the file */
   size_t decays;
   uint32_t epochs, steps_per_epoch, evaluate_every, train_limit;
-  int training_line, data_dir_line, epochs_line, decay_line;
+  int training_line, data_dir_line, epochs_line, decay_line, warmup_line;
   /* [phase NAME] or [trace] */
   weir_phase phases[WEIR_SCENARIO_PHASES_MAX]; /* sorted by epoch, no gap, no overlap */
   size_t phase_count;

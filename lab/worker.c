@@ -33,6 +33,7 @@ typedef struct worker {
   double begun_s;       /* the step under way; virtual time in a run without a network */
   double now_s;         /* virtual time */
   weir_timings timings; /* with config->capture */
+  float **gradients;    /* with clip_norm: room for one a tensor */
 } worker;
 
 uint64_t weir_worker_steps_per_epoch(const weir_scenario *s, const weir_dataset *data) {
@@ -79,7 +80,7 @@ static weir_status create_trainer(worker *w) {
                                       .world_size = (int)s->workers,
                                       .batch = s->batch,
                                       .learning_rate = s->learning_rate,
-                                      .momentum = s->momentum,
+                                      .momentum = s->momentum_correction ? 0 : s->momentum,
                                       .weight_decay = s->weight_decay,
                                       .decay_factor = s->decay_factor,
                                       .decay_steps = decay_steps,
@@ -118,6 +119,8 @@ static weir_status create_session(worker *w) {
   options.codec_threads = (int)c->scenario->codec_threads;
   options.tcp_streams = (int)c->scenario->tcp_streams;
   options.profile = c->capture != NULL;
+  options.momentum_correction = c->scenario->momentum_correction ? c->scenario->momentum : 0;
+  options.warmup_steps = w->steps_per_epoch * c->scenario->warmup_epochs;
   if (c->clock) {
     options.virtual_network = weir_sim_clock_network;
     options.virtual_user = c->clock;
@@ -133,6 +136,7 @@ static weir_status forward_over(void *user) {
 
 static weir_status gradient_ready(void *user, size_t tensor) {
   worker *w = user;
+  if (w->config->scenario->clip_norm > 0) return WEIR_OK; /* its norm takes all of them */
   return weir_submit(w->session, (uint32_t)tensor, weir_trainer_gradient(w->trainer, tensor));
 }
 
@@ -157,6 +161,10 @@ static weir_status set_up(worker *w) {
   weir_status status = create_session(w);
   if (!status) status = create_trainer(w);
   if (!status) status = register_all(w);
+  if (!status && w->config->scenario->clip_norm > 0) {
+    w->gradients = calloc(weir_trainer_tensors(w->trainer), sizeof *w->gradients);
+    if (!w->gradients) status = weir_fail(WEIR_E_NOMEM, "no memory to clip gradients");
+  }
   if (!status && w->config->capture)
     status = weir_timings_open(&w->timings, weir_trainer_tensors(w->trainer));
   if (status) return status;
@@ -219,6 +227,15 @@ static weir_status turn_epoch(worker *w) {
 
 /* --- a step ----------------------------------------------------------------------------------- */
 
+static weir_status clip_and_submit(worker *w) {
+  const size_t tensors = weir_trainer_tensors(w->trainer);
+  for (size_t t = 0; t < tensors; t++) w->gradients[t] = weir_trainer_gradient(w->trainer, t);
+  weir_status status = weir_clip(w->session, w->gradients, w->config->scenario->clip_norm, NULL);
+  for (size_t t = 0; t < tensors && !status; t++)
+    status = weir_submit(w->session, (uint32_t)t, w->gradients[t]);
+  return status;
+}
+
 /* The fault a scenario asks for, with the gradient handed in and not yet exchanged. */
 static void strike(const worker *w, const weir_step_info *info) {
   const weir_scenario *s = w->config->scenario;
@@ -233,6 +250,7 @@ static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
   weir_status status = weir_step_begin(w->session, info);
   w->begun_s = w->config->clock ? w->now_s : weir_now_s();
   if (!status) status = weir_trainer_backward(w->trainer, loss);
+  if (!status && w->config->scenario->clip_norm > 0) status = clip_and_submit(w);
   if (status) return status;
   strike(w, info);
   return weir_step_end(w->session, info);
@@ -348,6 +366,7 @@ weir_status weir_worker_run(const weir_worker_config *config) {
   weir_session_free(w.session); /* the journal is whole once the session is gone */
   weir_trainer_free(w.trainer);
   weir_timings_free(&w.timings);
+  free(w.gradients);
   const weir_status told = config->told ? WEIR_OK : tell(&w, &message);
   if (status) (void)weir_fail(status, "%s", message.as.error.text);
   return status ? status : told;

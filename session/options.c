@@ -77,6 +77,8 @@ weir_status weir_options_check(const weir_options *options) {
     return weir_fail(WEIR_E_INVALID, "codec_threads is %d; it must be in 1..%d",
                      options->codec_threads, WEIR_POOL_MOST);
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
-  const weir_status status = weir_policy_check(options->policy);
+  weir_status status = weir_policy_check(options->policy);
+  if (status == WEIR_OK && options->warmup_steps > 0)
+    status = weir_policy_check_warmup(options->policy);
   return status == WEIR_OK ? check_device(options) : status;
 }

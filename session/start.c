@@ -196,18 +196,21 @@ weir_status weir_session_start_controller(weir_session *session, bool again) {
   }
   /* With momentum correction hitopk must not be chosen. */
   const int hosts = session->options.momentum_correction > 0 ? 0 : weir_comm_hosts(session->comm);
-  const weir_controller_config config = {.policy = session->options.policy,
-                                         .world_size = session->options.world_size,
-                                         .hosts = hosts,
-                                         .devices = session->devices,
-                                         .layout = layout,
-                                         .names = (const char *const *)session->names,
-                                         .overlap = session->options.overlap,
-                                         .seed = session->options.seed,
-                                         .journal_path = session->options.journal_path,
-                                         .journal_goes_on = again,
-                                         .threaded = session->options.virtual_network == NULL,
-                                         .measure = session->options.virtual_network == NULL};
+  const weir_controller_config config = {
+      .policy = session->options.policy,
+      .world_size = session->options.world_size,
+      .hosts = hosts,
+      .devices = session->devices,
+      .layout = layout,
+      .names = (const char *const *)session->names,
+      .overlap = session->options.overlap,
+      .seed = session->options.seed,
+      .journal_path = session->options.journal_path,
+      .journal_goes_on = again,
+      .warmup_steps = session->options.warmup_steps,
+      /* The stages of a warm-up begin at the same step always. */
+      .threaded = session->options.virtual_network == NULL && session->options.warmup_steps == 0,
+      .measure = session->options.virtual_network == NULL};
   return weir_controller_create(&session->controller, &config);
 }
 
@@ -244,6 +247,7 @@ weir_status weir_session_start(weir_session *session) {
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
+  first.cr = weir_policy_warm_ratio(first.cr, 0, session->options.warmup_steps);
   if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);

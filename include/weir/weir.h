@@ -57,10 +57,13 @@ typedef struct weir_options {
                           before compression (Deep Gradient Compression, section 3.2), and cut off
                           where something was sent: the optimizer then uses the average without a
                           momentum of its own */
-  const char *journal_path;   /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
-  bool active_probes;         /* echo and iperf3 probes allowed, default true */
-  bool overlap;      /* policy weir may divide the gradient into groups (needs the gaps, and
-                        gradients submitted as they become ready), default false */
+  uint64_t warmup_steps; /* of a fixed plan that selects: the ratio comes down to the plan's in four
+                     equal stages of so many steps together, which keep at least 1/4, 1/16, 1/64
+                     and 1/256 (the same paper, section 3.3).  Default 0: none */
+  const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
+  bool active_probes;       /* echo and iperf3 probes allowed, default true */
+  bool overlap;             /* policy weir may divide the gradient into groups (needs the gaps, and
+                               gradients submitted as they become ready), default false */
   bool profile;      /* measure gaps and groups' times (two clock readings a tensor in the first
                         steps and every eighth after that), default false */
   int codec_threads; /* threads that share the long passes of compressing and decompressing (error
@@ -163,6 +166,15 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
  * a group (its message, or its values) and once a step, timeout_s at most.  The registered state is
  * host memory still; a device's goes through hooks. */
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient);
+
+/* Local gradient clipping (Deep Gradient Compression, section 3.3), for between the backward pass
+ * and weir_submit: gradients[tensor], numel floats each in host memory, are this rank's; where
+ * their norm together is greater than limit / sqrt(world_size) they are scaled down to that, as the
+ * norm of a sum of independent gradients grows with the root of their number.  *norm (may be NULL)
+ * receives what it was.  limit is at least 0; 0: nothing is clipped.  A gradient that is not finite
+ * stays as it is, for the step to find.  This rank's own business: nothing is sent. */
+weir_status weir_clip(const weir_session *session, float *const *gradients, double limit,
+                      double *norm);
 
 /* Exchange.  On WEIR_OK every submitted buffer holds the average over all ranks, bit-identical on
  * all ranks.  On WEIR_E_NONFINITE (returned on all ranks) the buffers are zero, residuals are as

@@ -63,6 +63,9 @@ edited "no data set there" 5 "/nowhere" 's/^(batch = 8)/data_dir = \/nowhere\n\1
 edited "unknown policy in the file" 3 "policy warp is unknown" 's/^(bandwidth_scale.*)/policy = warp/'
 edited "CR above 1 in the file" 3 "fixed:lwtopk:2:ag" 's/^bandwidth_scale.*/policy = fixed:lwtopk:2:ag/'
 
+edited "a warm-up of what decides by itself" 8 "warmup_epochs = 2: .*policy weir" 's/^(steps_per.*)/warmup_epochs = 2\n\1/'
+edited "momentum correction by half" 5 "momentum_correction = 0.5" 's/^(batch = 8)/momentum_correction = 0.5\n\1/'
+edited "a negative norm" 5 "clip_norm = -1" 's/^(batch = 8)/clip_norm = -1\n\1/'
 edited "infinite bandwidth" 12 "bandwidth_gbps = inf" 's/= 10$/= inf/'
 edited "bandwidth beyond a double" 12 "bandwidth_gbps = 1e400" 's/= 10$/= 1e400/'
 edited "negative latency" 11 "latency_ms = -1" 's/latency_ms = 1$/latency_ms = -1/'

@@ -59,6 +59,25 @@ awk -F, 'NR > 1 { if ($20 + 0 < last) exit 1; last = $20 + 0 }' out/steps.csv ||
 [ "$(awk -F, 'NR > 1 {print $4}' fixed/steps.csv | sort -u)" = none:1:dense-ring ] || fail "another plan was run"
 grep -q '"seed" : 7' fixed/summary.json || fail "the seed was not taken"
 
+# What Deep Gradient Compression does beside selecting: 4 epochs of warm-up are four stages of an epoch
+# each, and momentum that is kept before compression, or a gradient that is clipped, ends at other weights.
+digest() { grep -Eom1 '"[0-9a-f]{64}"' $1/summary.json; }
+policy=dgc:0.001:ag
+"$weir" run quick.ini --network sim --policy $policy --out plain >log 2>&1 || fail "dgc: $(cat log)"
+for key in "warmup_epochs = 4" "momentum_correction = 1" "clip_norm = 0.5"; do
+  sed "s/^batch/$key\nbatch/" quick.ini >dgc.ini
+  "$weir" run dgc.ini --network sim --policy $policy --out dgc >log 2>&1 || fail "$key: $(cat log)"
+  [ "$(digest dgc)" != "$(digest plain)" ] || fail "$key changes nothing"
+  ratios=$(awk -F, 'NR > 1 {print $6}' dgc/steps.csv | uniq -c | xargs)
+  due="60 0.001"
+  [ "${key%% *}" = warmup_epochs ] && due="10 0.25 10 0.0625 10 0.015625 10 0.00390625 20 0.001"
+  [ "$ratios" = "$due" ] || fail "$key: ratios $ratios"
+done
+# Clipping at a norm that no gradient has changes nothing.
+sed "s/^batch/clip_norm = 1e6\nbatch/" quick.ini >dgc.ini
+"$weir" run dgc.ini --network sim --policy $policy --out dgc >log 2>&1 || fail "clip_norm = 1e6: $(cat log)"
+[ "$(digest dgc)" = "$(digest plain)" ] || fail "clip_norm = 1e6 clips"
+
 # Half precision of 1068810 elements from 3 ranks is longer than a gradient and comes in pieces: of L
 # elements left a piece takes c with 4c + 3 (16 + 2c) <= 4L, until 3 (16 + 2L) fit 16 KiB.  Each costs 2
 # latencies of 1 ms; 2 messages of 16 + 2 n bytes travel at 156.25 MB/s.  So it takes, and so it is

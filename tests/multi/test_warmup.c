@@ -1,0 +1,133 @@
+/* Deep Gradient Compression as a trainer meets it: the ratio's warm-up, and clipping. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <weir/weir.h>
+
+#define RANKS 4
+#define STEPS 20
+#define N 4096
+
+typedef struct rank {
+  weir_options options;
+  weir_status status;
+  char error[256];
+  double cr[STEPS];
+  float first[STEPS]; /* of the averages */
+} rank;
+
+static void *train(void *user) {
+  rank *r = user;
+  weir_session *session = NULL;
+  uint32_t tensor;
+  static _Thread_local float g[N];
+  r->status = weir_session_create(&session, &r->options);
+  if (!r->status) r->status = weir_register_tensor(session, "w", N, &tensor);
+  if (!r->status) r->status = weir_session_start(session);
+  for (int s = 0; s < STEPS && !r->status; s++) {
+    weir_step_info info;
+    r->status = weir_step_begin(session, &info);
+    r->cr[s] = info.plan.cr;
+    for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + r->options.rank + s) % 31);
+    if (!r->status) r->status = weir_submit(session, tensor, g);
+    if (!r->status) r->status = weir_step_end(session, NULL);
+    r->first[s] = g[0];
+  }
+  if (r->status) (void)snprintf(r->error, sizeof r->error, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+static void run(rank ranks[RANKS], const char *group, const char *policy, uint64_t warmup) {
+  pthread_t threads[RANKS];
+  memset(ranks, 0, RANKS * sizeof *ranks);
+  for (int r = 0; r < RANKS; r++) {
+    weir_options_init(&ranks[r].options);
+    ranks[r].options.rank = r;
+    ranks[r].options.world_size = RANKS;
+    ranks[r].options.transport = "inproc";
+    ranks[r].options.rendezvous = group;
+    ranks[r].options.policy = policy;
+    ranks[r].options.warmup_steps = warmup;
+    ranks[r].options.timeout_s = 60;
+    cr_assert_eq(pthread_create(&threads[r], NULL, train, &ranks[r]), 0);
+  }
+  for (int r = 0; r < RANKS; r++) (void)pthread_join(threads[r], NULL);
+  for (int r = 0; r < RANKS; r++)
+    cr_assert_eq(ranks[r].status, WEIR_OK, "rank %d: %s", r, ranks[r].error);
+}
+
+/* Twelve steps of warm-up are stages of three; the last is cut off at the plan's own ratio. */
+Test(warmup, ratio_comes_down_in_four_stages_on_all_ranks) {
+  static const double plain = 0.001, due[4] = {0.25, 0.0625, 0.015625, 0.00390625};
+  static const char *const policies[] = {"fixed:dgc:0.001:ag", "fixed:star:0.001:art-ring",
+                                         "fixed:randomk:0.001:art-tree"};
+  static rank ranks[RANKS];
+  for (size_t p = 0; p < 3; p++) {
+    run(ranks, policies[p], policies[p], 12);
+    for (int r = 0; r < RANKS; r++)
+      for (int s = 0; s < STEPS; s++) {
+        cr_assert_eq(ranks[r].cr[s], s < 12 ? due[s / 3] : plain, "%s: rank %d step %d has %g",
+                     policies[p], r, s, ranks[r].cr[s]);
+        cr_assert_eq(ranks[r].first[s], ranks[0].first[s]);
+      }
+  }
+}
+
+/* A ratio above a stage's is not undercut: 1/4, then 0.1 from the second stage on. */
+Test(warmup, never_below_the_plan) {
+  static rank ranks[RANKS];
+  run(ranks, "above", "fixed:topk:0.1:ag", 8);
+  for (int s = 0; s < STEPS; s++) cr_assert_eq(ranks[1].cr[s], s < 2 ? 0.25 : 0.1, "step %d", s);
+  run(ranks, "none", "fixed:topk:0.1:ag", 0);
+  for (int s = 0; s < STEPS; s++) cr_assert_eq(ranks[1].cr[s], 0.1, "step %d", s);
+}
+
+Test(warmup, only_fixed_selections_are_warmed_up) {
+  static const char *const bad[] = {"weir", "paper", "fixed:none:1:dense-ring",
+                                    "fixed:qsgd:0.125:ag", "fixed:powersgd:4:dense-ring"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    weir_options options;
+    weir_options_init(&options);
+    options.policy = bad[i];
+    options.warmup_steps = 10;
+    weir_session *session;
+    cr_assert_eq(weir_session_create(&session, &options), WEIR_E_INVALID, "%s", bad[i]);
+    cr_assert(strstr(weir_last_error(), "codec that selects"), "%s", weir_last_error());
+  }
+}
+
+/* (3, 4) and (12): a norm of 13. */
+Test(warmup, clips_all_tensors_together) {
+  weir_options options;
+  weir_options_init(&options);
+  options.policy = "bits"; /* which keeps its tensors in another order than they were registered */
+  weir_session *session;
+  uint32_t tensor;
+  float bias[2] = {3, 4}, weight[1] = {12};
+  float *const gradients[3] = {bias, NULL, weight}, *const missing[3] = {bias, NULL, NULL};
+  double norm = 0;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_register_tensor(session, "bias", 2, &tensor), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "nothing", 0, &tensor), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "weight", 1, &tensor), WEIR_OK);
+  cr_assert_eq(weir_clip(session, gradients, 1, NULL), WEIR_E_STATE);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_clip(session, gradients, 0, &norm), WEIR_OK);
+  cr_assert(norm == 13 && bias[0] == 3 && bias[1] == 4 && weight[0] == 12);
+  cr_assert_eq(weir_clip(session, gradients, 13, &norm), WEIR_OK);
+  cr_assert(norm == 13 && weight[0] == 12);
+  cr_assert_eq(weir_clip(session, gradients, 6.5, &norm), WEIR_OK);
+  cr_assert(norm == 13 && bias[0] == 1.5F && bias[1] == 2 && weight[0] == 6);
+  cr_assert_eq(weir_clip(session, gradients, NAN, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_clip(session, gradients, -1, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_clip(session, NULL, 1, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_clip(session, missing, 1, NULL), WEIR_E_INVALID);
+  cr_assert(strstr(weir_last_error(), "tensor 2 (weight)"), "%s", weir_last_error());
+  weight[0] = NAN;
+  cr_assert_eq(weir_clip(session, gradients, 1, &norm), WEIR_OK);
+  cr_assert(isnan(norm) && bias[0] == 1.5F);
+  weir_session_free(session);
+}
