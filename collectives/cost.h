@@ -144,9 +144,10 @@ double weir_cost_predict(const weir_cost *cost, const weir_link *link);
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept);
 
-/* Links and processors together, in about half the time that the two take. */
+/* Links and processors together, in about half the time that the two take; *terms, unless NULL:
+ * those of the links. */
 double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                              size_t elements, size_t kept);
+                              size_t elements, size_t kept, weir_cost_terms *terms);
 /* For these: the terms of a plan that gathers *gathering (weir_cost_gathering). */
 weir_cost_terms weir_cost_plan_terms(const weir_plan *plan, weir_group_shape shape, size_t elements,
                                      size_t kept, const weir_gathering *gathering);

@@ -97,8 +97,9 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
 }
 
 double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                              size_t elements, size_t kept) {
+                              size_t elements, size_t kept, weir_cost_terms *terms) {
   const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
-  const weir_cost_terms terms = weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
-  return weir_cost_links(&terms, link) + processors(plan, shape, link, elements, kept, &gathering);
+  const weir_cost_terms due = weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
+  if (terms != NULL) *terms = due;
+  return weir_cost_links(&due, link) + processors(plan, shape, link, elements, kept, &gathering);
 }

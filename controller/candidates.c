@@ -155,9 +155,22 @@ weir_link weir_input_link(const weir_decision_input *in) {
 }
 
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                       const weir_link *link) {
-  if (shape.ranks <= 1) return 0.0;
-  return weir_cost_plan_seconds(plan, shape, link, elements, weir_cost_kept(plan, elements));
+                       const weir_link *link, weir_cost_terms *terms) {
+  return weir_cost_plan_seconds(plan, shape, link, elements, weir_cost_kept(plan, elements), terms);
+}
+
+double weir_overhead_at(double overhead, double latencies, const weir_cost_terms *terms,
+                        const weir_link *link, double modelled) {
+  const double before = latencies * link->alpha, now = terms->alpha_terms * link->alpha;
+  if (!(overhead > 0.0 && before > 0.0)) return overhead;
+  const double share = before / (before + fmax(0.0, modelled - now));
+  return overhead * (1.0 - share + share * now / before);
+}
+
+double weir_input_overhead(const weir_decision_input *in, size_t arm, const weir_cost_terms *terms,
+                           const weir_link *link, double modelled) {
+  if (arm == WEIR_ARMS) return 0.0;
+  return weir_overhead_at(in->overhead[arm], in->overhead_latencies[arm], terms, link, modelled);
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
@@ -178,8 +191,9 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->compress_s = in->compress[plan->codec] *
                   weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
   const weir_link link = weir_input_link(in);
-  const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link);
-  const double overhead = arm < WEIR_ARMS ? in->overhead[arm] : 0.0;
+  weir_cost_terms terms;
+  const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link, &terms);
+  const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
   c->progress_per_s = weir_progress(plan->codec, c->gain) / weir_step_seconds(in, c);
 }

@@ -53,6 +53,7 @@ static weir_status check(const weir_decision_input *in) {
       return weir_fail(WEIR_E_INVALID,
                        "decision input: curve_cr must fall from below 1 to above 0");
   if (!in_range(in->overhead, WEIR_ARMS, -1e4, 1e4) ||
+      !in_range(in->overhead_latencies, WEIR_ARMS, 0.0, 1e12) ||
       !in_range(in->compress, WEIR_CODEC_COUNT, 1e-6, 1e6))
     return weir_fail(WEIR_E_INVALID, "decision input: overhead_s or compress out of range");
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||

@@ -65,15 +65,16 @@ typedef struct weir_decision_input {
   weir_link processors; /* as calibrated: message_s, answer_s, byte_s, sum_s, sums_s; 0: unknown */
   double compute;       /* s a step, of the slowest rank */
   double gain;          /* smoothed gain of the plan in force; negative: not known */
-  double curve[WEIR_CURVE_POINTS];    /* gain of exact top-k at curve_cr[], mean over ranks */
-  double curve_cr[WEIR_CURVE_POINTS]; /* descending */
-  double overlap;                     /* see weir_shared_gain */
-  double overhead[WEIR_ARMS];         /* s of communication beyond the model */
-  double compress[WEIR_CODEC_COUNT];  /* measured / modelled compression time */
-  weir_plan current;                  /* in force (or already directed) */
-  weir_plan previous;                 /* before it; for WEIR_TRIGGER_FALLBACK */
-  uint64_t dwell;                     /* steps since the last switch */
-  double trial_compress[WEIR_TRIALS]; /* paper: average over the trial's steps and ranks, s */
+  double curve[WEIR_CURVE_POINTS];      /* gain of exact top-k at curve_cr[], mean over ranks */
+  double curve_cr[WEIR_CURVE_POINTS];   /* descending */
+  double overlap;                       /* see weir_shared_gain */
+  double overhead[WEIR_ARMS];           /* s of communication beyond the model */
+  double overhead_latencies[WEIR_ARMS]; /* of the exchanges it was seen in; 0: unknown */
+  double compress[WEIR_CODEC_COUNT];    /* measured / modelled compression time */
+  weir_plan current;                    /* in force (or already directed) */
+  weir_plan previous;                   /* before it; for WEIR_TRIGGER_FALLBACK */
+  uint64_t dwell;                       /* steps since the last switch */
+  double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps and ranks, s */
   double trial_gain[WEIR_TRIALS];
 } weir_decision_input;
 
@@ -146,9 +147,18 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
  * calibrated; and the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
 weir_link weir_input_link(const weir_decision_input *input);
-/* Modelled communication time, without the arm's overhead, of a plan. */
+/* Modelled communication time, without the arm's overhead, of a plan; *terms as of
+ * weir_cost_plan_seconds. */
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
-                       const weir_link *link);
+                       const weir_link *link, weir_cost_terms *terms);
+/* An arm's overhead, seen where an exchange had so many latencies, where it has those of *terms and
+ * is modelled as so many seconds: as with groups (fuse.h), of what is too much the latencies' share
+ * grows with them, as with pieces.  latencies 0: unknown, as it is. */
+double weir_overhead_at(double overhead, double latencies, const weir_cost_terms *terms,
+                        const weir_link *link, double modelled);
+/* That of the input's arm. */
+double weir_input_overhead(const weir_decision_input *input, size_t arm,
+                           const weir_cost_terms *terms, const weir_link *link, double modelled);
 /* Bytes/s that exchanges are predicted with. */
 double weir_input_goodput(const weir_decision_input *input);
 /* The workers and their machines. */

@@ -33,6 +33,7 @@ const weir_field weir_fields[] = {
     {"overhead_s", WEIR_FIELD_DOUBLE, AT(overhead), WEIR_FLAT_ARMS, false},
     {"overhead_machines_s", WEIR_FIELD_DOUBLE, AT(overhead[WEIR_FLAT_ARMS]),
      WEIR_ARMS - WEIR_FLAT_ARMS, true},
+    {"overhead_latencies", WEIR_FIELD_DOUBLE, AT(overhead_latencies), WEIR_ARMS, true},
     {"compress", WEIR_FIELD_DOUBLE, AT(compress), WEIR_CODEC_COUNT, false},
     {"current_codec", WEIR_FIELD_U32, AT(current.codec), 0, false},
     {"current_collective", WEIR_FIELD_U32, AT(current.collective), 0, false},

@@ -38,10 +38,12 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
   const double bytes = 4.0 * (double)in->elements;
   weir_curve exchange = weir_solve_exchange_between(plan, shape, link, bytes);
   if (arm == WEIR_ARMS) return exchange;
-  const double processors = weir_cost_plan_processors(plan, shape, link, in->elements,
-                                                      weir_cost_kept(plan, in->elements));
-  const double overhead = fmax(0.0, in->overhead[arm] + processors);
+  const size_t kept = weir_cost_kept(plan, in->elements);
+  const weir_cost_terms terms = weir_cost_plan_between(plan, shape, in->elements, kept);
+  const double processors = weir_cost_plan_processors(plan, shape, link, in->elements, kept);
   const double whole = weir_curve_at(&exchange, bytes);
+  const double overhead =
+      fmax(0.0, weir_input_overhead(in, arm, &terms, link, whole + processors) + processors);
   const double each =
       each_group(costs, arm, overhead, whole > 0.0 ? exchange.fixed_s / whole : 1.0);
   exchange.fixed_s += each;
@@ -58,10 +60,11 @@ static weir_curve in_pieces(const weir_decision_input *in, const weir_plan *plan
   const size_t arm = weir_arm_of(plan);
   const weir_curve curve = {
       .count = WEIR_SOLVE_POINTS, .bytes = points->bytes, .seconds = points->seconds};
-  const double overhead = arm < WEIR_ARMS ? fmax(0.0, in->overhead[arm]) : 0.0;
-  if (!(overhead > 0.0)) return curve;
   const weir_cost_terms terms = weir_cost_plan_between(plan, weir_input_shape(in), in->elements,
                                                        weir_cost_kept(plan, in->elements));
+  const double overhead =
+      fmax(0.0, weir_input_overhead(in, arm, &terms, link, points->seconds[LAST]));
+  if (!(overhead > 0.0)) return curve;
   const double share = fmin(1.0, terms.alpha_terms * link->alpha / points->seconds[LAST]);
   const double each = each_group(costs, arm, overhead, share / points->rounds[LAST]);
   const double rest = fmax(0.0, overhead - each);

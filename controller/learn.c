@@ -105,17 +105,36 @@ static void share_overhead(weir_learnt *l) {
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     if (l->tried[a]) continue;
     l->overhead[a] = isfinite(least) ? least : 0.0;
+    l->latencies[a] = 0.0;
     for (size_t b = 0; b < WEIR_ARMS; b++)
-      if (l->tried[b] && weir_arms[a].collective == weir_arms[b].collective)
+      if (l->tried[b] && weir_arms[a].collective == weir_arms[b].collective) {
         l->overhead[a] = l->overhead[b];
+        l->latencies[a] = l->latencies[b];
+      }
   }
 }
 
-void weir_learn_overhead(weir_learnt *l, size_t arm, double overhead, double modelled) {
+void weir_learn_overhead(weir_learnt *l, size_t arm, double overhead, double modelled,
+                         double latencies) {
   l->overhead[arm] = clamp(overhead, -0.5 * modelled, overhead_times * modelled + overhead_most_s);
   l->floor[arm] = fmin(l->floor[arm], fmax(0.0, l->overhead[arm]));
+  l->latencies[arm] = latencies;
   l->tried[arm] = true;
   share_overhead(l);
+}
+
+/* What was seen of an arm, as if its exchanges had always had the latencies of these terms: of
+ * another ratio it may have taken other pieces. */
+static void move_overhead(weir_learnt *l, size_t arm, const weir_cost_terms *terms,
+                          const weir_link *link, double modelled) {
+  const double before = l->latencies[arm];
+  weir_recent *excess = &l->excess[arm];
+  if (before == terms->alpha_terms) return;
+  for (unsigned i = 0; i < excess->count && i < WEIR_RECENT; i++)
+    excess->value[i] = weir_overhead_at(excess->value[i], before, terms, link, modelled);
+  l->overhead[arm] = weir_overhead_at(l->overhead[arm], before, terms, link, modelled);
+  l->floor[arm] = weir_overhead_at(l->floor[arm], before, terms, link, modelled);
+  l->latencies[arm] = terms->alpha_terms;
 }
 
 void weir_learn_network_changed(weir_learnt *l) {
@@ -148,6 +167,8 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
   if (!weir_network_known(&seen->heard.network, loop->workers) || !(seen->heard.comm > 0.0)) return;
   const double modelled = weir_learn_modelled(loop, seen);
   if (!(modelled > 0.0) || !isfinite(modelled)) return;
+  const weir_link link = weir_learn_link(loop, &seen->heard.network);
+  if (arm < WEIR_ARMS) move_overhead(l, arm, &seen->heard.terms, &link, modelled);
   const double expected =
       fmax(0.5 * modelled, modelled + (arm < WEIR_ARMS ? l->overhead[arm] : 0.0));
   const bool departs = fabs(seen->heard.comm / expected - 1.0) > departure;
@@ -161,7 +182,7 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
   if (departs && !l->absorb && l->excess[arm].count >= enough) return;
   push(&l->excess[arm], seen->heard.comm - modelled);
   if (l->excess[arm].count >= enough)
-    weir_learn_overhead(l, arm, median(&l->excess[arm]), modelled);
+    weir_learn_overhead(l, arm, median(&l->excess[arm]), modelled, seen->heard.terms.alpha_terms);
 }
 
 static void learn_codec(weir_loop *loop, const weir_observation *seen) {

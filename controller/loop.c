@@ -77,6 +77,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   memcpy(in->curve_cr, weir_curve_cr, sizeof in->curve_cr);
   in->overlap = l->overlap;
   memcpy(in->overhead, l->overhead, sizeof in->overhead);
+  memcpy(in->overhead_latencies, l->latencies, sizeof in->overhead_latencies);
   memcpy(in->compress, l->compress, sizeof in->compress);
   in->current = loop->current;
   in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->watch.previous : loop->current;

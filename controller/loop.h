@@ -64,8 +64,9 @@ typedef struct weir_recent {
 
 /* What has been learnt while running (learn.c). */
 typedef struct weir_learnt {
-  double overhead[WEIR_ARMS]; /* s of communication beyond the model */
-  double floor[WEIR_ARMS];    /* the least it ever was: what no network can be blamed for */
+  double overhead[WEIR_ARMS];  /* s of communication beyond the model */
+  double latencies[WEIR_ARMS]; /* of the exchanges that it, excess and floor are of; 0: unknown */
+  double floor[WEIR_ARMS];     /* the least it ever was: what no network can be blamed for */
   bool tried[WEIR_ARMS];
   weir_recent excess[WEIR_ARMS]; /* measured less modelled, since the network last changed */
   double compress[WEIR_CODEC_COUNT];
@@ -181,8 +182,10 @@ void weir_learn_network_changed(weir_learnt *learnt);
 weir_link weir_learn_link(const weir_loop *loop, const weir_network *network);
 /* What the model says of the exchange that was heard of: with the bytes it really sent. */
 double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen);
-/* Set what an arm costs beyond the model, within bounds that depend on the modelled time. */
-void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled);
+/* Set what an arm costs beyond the model, within bounds that depend on the modelled time, in
+ * exchanges of so many latencies. */
+void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled,
+                         double latencies);
 
 /* Journal (journal.c): one JSON line a decision. */
 weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on);

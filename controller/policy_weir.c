@@ -46,7 +46,8 @@ static void blame_arm(weir_loop *loop, const weir_observation *seen) {
   const size_t arm = weir_arm_of(&seen->heard.plan);
   const double modelled = weir_learn_modelled(loop, seen);
   if (arm == WEIR_ARMS || !(modelled > 0.0)) return;
-  weir_learn_overhead(&loop->learnt, arm, seen->heard.comm - modelled, modelled);
+  weir_learn_overhead(&loop->learnt, arm, seen->heard.comm - modelled, modelled,
+                      seen->heard.terms.alpha_terms);
 }
 
 /* More than the estimate's own unrest: what was learnt of the arms may not hold any more. */

@@ -73,7 +73,7 @@ bool weir_solve_pieces(const weir_plan *plan, weir_group_shape shape, const weir
     const size_t kept = weir_cost_kept(plan, n);
     points->bytes[i] = 4.0 * (double)n;
     /* A longer group may gain more by a shorter list than it has more elements. */
-    most = fmax(most, weir_cost_plan_seconds(plan, shape, link, n, kept));
+    most = fmax(most, weir_cost_plan_seconds(plan, shape, link, n, kept, NULL));
     points->seconds[i] = most;
     points->rounds[i] = weir_cost_gathering(plan, shape, n, kept).rounds;
     pieces = pieces || points->rounds[i] > 1.0;

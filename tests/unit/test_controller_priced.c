@@ -13,10 +13,10 @@ Test(decide, processors_by_hand) {
   const weir_group_shape shape = {4, 4, false};
   weir_link processors = {.message_s = 1e-4};
   weir_link link = weir_model_link(&processors, 1e-3, 1e8);
-  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link), 0.066, 1e-9);
+  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link, NULL), 0.066, 1e-9);
   processors.byte_s = 5e-9;
   link = weir_model_link(&processors, 1e-3, 1e8);
-  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link), 0.1278, 1e-9);
+  cr_assert_float_eq(weir_comm_prior(&ring, shape, 1000000, &link, NULL), 0.1278, 1e-9);
   weir_decision_input in = input_at(1e-3, 1e8);
   weir_candidate c;
   in.processors = processors;
@@ -65,7 +65,7 @@ Test(decide, encoders_are_priced_by_their_messages) {
   for (size_t i = 0; i < sizeof gathered / sizeof gathered[0]; i++) {
     const weir_plan plan = plan_of(gathered[i].plan);
     cr_expect_float_eq(
-        weir_comm_prior(&plan, shape, 1000000, &link),
+        weir_comm_prior(&plan, shape, 1000000, &link, NULL),
         2e-3 * gathered[i].pieces + 3 * (gathered[i].bytes + 16 * (gathered[i].pieces - 1)) / 1e8,
         1e-12, "%s", gathered[i].plan);
   }
@@ -74,16 +74,17 @@ Test(decide, encoders_are_priced_by_their_messages) {
    * 10 elements, 3 x 4, rank 1 sends 7, and rank 2 would send 14, so all 10 go. */
   const weir_plan half = plan_of("bf16:1:dense-ring"), four = plan_of("powersgd:4:dense-ring"),
                   one = plan_of("powersgd:1:dense-ring"), two = plan_of("powersgd:2:dense-ring");
-  cr_expect_float_eq(weir_comm_prior(&half, shape, 1000000, &link), 6e-3 + 1.5 * 2e6 / 1e8, 1e-12);
-  cr_expect_float_eq(weir_comm_prior(&four, shape, 1000000, &link), 12e-3 + 1.5 * 32000 / 1e8,
+  cr_expect_float_eq(weir_comm_prior(&half, shape, 1000000, &link, NULL), 6e-3 + 1.5 * 2e6 / 1e8,
                      1e-12);
-  cr_expect_float_eq(weir_comm_prior(&one, shape, 10, &link), 12e-3 + 1.5 * 28 / 1e8, 1e-12);
-  cr_expect_float_eq(weir_comm_prior(&two, shape, 10, &link), 12e-3 + 1.5 * 40 / 1e8, 1e-12);
+  cr_expect_float_eq(weir_comm_prior(&four, shape, 1000000, &link, NULL), 12e-3 + 1.5 * 32000 / 1e8,
+                     1e-12);
+  cr_expect_float_eq(weir_comm_prior(&one, shape, 10, &link, NULL), 12e-3 + 1.5 * 28 / 1e8, 1e-12);
+  cr_expect_float_eq(weir_comm_prior(&two, shape, 10, &link, NULL), 12e-3 + 1.5 * 40 / 1e8, 1e-12);
   /* Processors, 5 ns for each byte that anyone sends: the 12 messages take longer on them than the
    * links' 3 in turn, by as much as is computed here from the bytes. */
   const weir_link busy = {.byte_s = 5e-9}, slow = weir_model_link(&busy, 1e-3, 1e8);
   const weir_plan quantized = plan_of("qsgd:0.125:ag");
-  cr_expect_float_eq(weir_comm_prior(&quantized, shape, 1000000, &slow),
+  cr_expect_float_eq(weir_comm_prior(&quantized, shape, 1000000, &slow, NULL),
                      2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
 }
 
@@ -94,9 +95,9 @@ Test(decide, devices_have_no_pieces_and_propose_only_what_runs_there) {
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
   const weir_group_shape shape = {4, 4, true};
-  cr_assert_float_eq(weir_comm_prior(&encoder, shape, 1000000, &link), 2e-3 + 3 * 2000016 / 1e8,
-                     1e-12);
-  cr_assert_float_eq(weir_comm_prior(&list, shape, 1000000, &link), 2e-3 + 3 * 8000016 / 1e8,
+  cr_assert_float_eq(weir_comm_prior(&encoder, shape, 1000000, &link, NULL),
+                     2e-3 + 3 * 2000016 / 1e8, 1e-12);
+  cr_assert_float_eq(weir_comm_prior(&list, shape, 1000000, &link, NULL), 2e-3 + 3 * 8000016 / 1e8,
                      1e-12);
   weir_decision_input in = input_at(1e-3, 1e6);
   in.hosts = 2;

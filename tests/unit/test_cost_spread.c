@@ -59,9 +59,9 @@ Test(cost_spread, rings_wait_and_trees_do_not) {
   weir_plan ring, tree;
   cr_assert_eq(weir_plan_parse("none:1:dense-ring", &ring), WEIR_OK);
   cr_assert_eq(weir_plan_parse("none:1:dense-tree", &tree), WEIR_OK);
-  const double rings = weir_cost_plan_seconds(&ring, shape, &link, 1000000, 1000000);
+  const double rings = weir_cost_plan_seconds(&ring, shape, &link, 1000000, 1000000, NULL);
   cr_assert_float_eq(rings, 0.006 + 0.6 + 0.48609, 1e-5, "%g", rings);
-  const double trees = weir_cost_plan_seconds(&tree, shape, &link, 1000000, 1000000);
+  const double trees = weir_cost_plan_seconds(&tree, shape, &link, 1000000, 1000000, NULL);
   cr_assert_float_eq(trees, 0.004 + 1.6, 1e-9, "%g", trees);
   const weir_cost row = weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, shape, &link, 4e6);
   cr_assert_float_eq(weir_cost_predict(&row, &link), rings, 1e-9);

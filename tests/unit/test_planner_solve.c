@@ -270,7 +270,8 @@ Test(planner_solve, pieces_bend_the_curve) {
   cr_expect_float_eq(weir_curve_at(&curve, 4e6), 320e-3 + 3 * (16 * 16 + 2e6) * 1e-9, 1e-9);
   cr_expect_float_eq(weir_curve_at(&curve, 40000), 100e-3, 15e-3);
   for (size_t n = 64; n < 1000000; n += n / 3) {
-    const double truth = weir_cost_plan_seconds(&half, shape, &link, n, weir_cost_kept(&half, n));
+    const double truth =
+        weir_cost_plan_seconds(&half, shape, &link, n, weir_cost_kept(&half, n), NULL);
     cr_expect_float_eq(weir_curve_at(&curve, 4.0 * (double)n), truth, 25e-3 + 0.02 * truth, "%zu",
                        n);
   }

@@ -1,0 +1,81 @@
+/* What an arm takes beyond the model, at ratios whose messages come in other numbers of pieces. */
+#include <math.h>
+
+#include "controller/loop.h"
+#include "decide_input.h"
+
+enum { WORKERS = 4 };
+
+/* A latency of 1 ms on a link that bytes take no time on, then none on a slow one: an overhead of
+ * 5 ms seen with one piece, 2 latencies among 4, is 5 ms a piece there, and 5 ms in all here. */
+Test(overhead, goes_with_pieces_as_far_as_latencies_are_what_takes_time) {
+  const weir_plan plan = plan_of("topk:0.5:ag:auto-fp32"), few = plan_of("topk:0.01:ag:auto-fp32");
+  const size_t arm = weir_arm_of(&plan);
+  for (int fast = 0; fast < 2; fast++) {
+    weir_decision_input in = fast ? input_at(1e-3, 1e14) : input_at(1e-9, 1e6);
+    const weir_cost_terms terms = weir_cost_plan(&plan, WORKERS, in.elements, in.elements / 2);
+    const double pieces = terms.alpha_terms / 2;
+    weir_candidate without, with, one;
+    cr_assert(pieces > 2, "%g pieces", pieces);
+    weir_evaluate(&in, &plan, &without);
+    in.overhead[arm] = 5e-3;
+    in.overhead_latencies[arm] = 2;
+    weir_evaluate(&in, &plan, &with);
+    const double want = fast ? pieces * 5e-3 : 5e-3;
+    cr_expect_float_eq(with.comm_s - without.comm_s, want, 1e-3 * want, "%g",
+                       with.comm_s - without.comm_s);
+    weir_evaluate(&in, &few, &one);
+    in.overhead[arm] = 0;
+    weir_evaluate(&in, &few, &without);
+    cr_expect_float_eq(one.comm_s - without.comm_s, 5e-3, 1e-5);
+    /* Of an older journal, and what the model has too much of, as they are. */
+    in.overhead[arm] = -1e-4;
+    weir_evaluate(&in, &few, &one);
+    cr_expect_float_eq(without.comm_s - one.comm_s, 1e-4, 1e-8);
+  }
+  weir_decision_input bad = input_at(1e-3, 1e8);
+  weir_decision decision;
+  bad.overhead_latencies[3] = -1;
+  cr_assert_eq(weir_decide(&bad, &decision), WEIR_E_INVALID);
+}
+
+/* Steps of a plan whose exchange had so many latencies and took each_s beyond them for every two.
+ */
+static void run_steps(weir_loop *loop, const weir_plan *plan, double latencies, double each_s,
+                      int steps) {
+  const weir_network network = {.latency = 1e-3, .bandwidth = 1e14, .goodput = 1e14};
+  const weir_observation seen = {.plan = *plan,
+                                 .heard = {.valid = true,
+                                           .plan = *plan,
+                                           .terms = {latencies, 0, 0},
+                                           .network = network,
+                                           .comm = latencies * (1e-3 + each_s / 2)}};
+  for (int i = 0; i < steps; i++) weir_learn(loop, &seen);
+}
+
+/* 5 ms a piece, seen with one piece, are 20 ms of four, from the first step on that counts (that
+ * after the switch does not); and 5 ms again when it goes back. */
+Test(overhead, follows_the_pieces_of_the_plan_that_is_run) {
+  weir_plan few = plan_of("topk:0.01:ag:auto-fp32"), many = plan_of("topk:0.5:ag:auto-fp32");
+  const size_t arm = weir_arm_of(&few);
+  static weir_loop loop;
+  loop.workers = WORKERS;
+  loop.elements = 1000000;
+  weir_learn_start(&loop.learnt);
+  few.id = 1;
+  many.id = 2;
+  run_steps(&loop, &few, 2, 5e-3, 6);
+  cr_assert_float_eq(loop.learnt.overhead[arm], 5e-3, 1e-6, "%g", loop.learnt.overhead[arm]);
+  cr_assert_eq(loop.learnt.latencies[arm], 2.0);
+  run_steps(&loop, &many, 8, 5e-3, 2);
+  cr_assert_float_eq(loop.learnt.overhead[arm], 20e-3, 1e-6, "%g", loop.learnt.overhead[arm]);
+  cr_assert_eq(loop.learnt.latencies[arm], 8.0);
+  cr_assert_eq(loop.learnt.departures, 0);
+  few.id = 3;
+  run_steps(&loop, &few, 2, 5e-3, 2);
+  cr_assert_float_eq(loop.learnt.overhead[arm], 5e-3, 1e-6, "%g", loop.learnt.overhead[arm]);
+  cr_assert_float_eq(loop.learnt.floor[arm], 5e-3, 1e-6, "%g", loop.learnt.floor[arm]);
+  /* Arms that were never run and gather too borrow it with its latencies. */
+  const weir_plan other = plan_of("topk:0.01:ag:auto-bf16");
+  cr_assert_eq(loop.learnt.latencies[weir_arm_of(&other)], 2.0);
+}
