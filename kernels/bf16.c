@@ -10,5 +10,5 @@ void weir_bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
 }
 
 void weir_bf16_decode(const uint16_t *x, size_t n, float *out) {
-  weir_cpu()->bf16_decode(x, n, out);
+  weir_cpu()->bf16_decode((const uint8_t *)x, n, out);
 }

@@ -59,16 +59,11 @@ void weir_wire_values(const weir_wire_parts *message, size_t from, size_t count,
     memcpy(value, message->values + 4 * from, 4 * count);
     return;
   }
+  const uint8_t *values = message->values + 2 * from;
   if (message->encoding == WEIR_VALUES_FP16) {
-    weir_cpu()->fp16_decode(message->values + 2 * from, count, value, WEIR_DECODE_STORE);
-    return;
-  }
-  /* Through a small buffer: the place in the message need not be aligned. */
-  uint16_t piece[WEIR_WIRE_PIECE];
-  for (size_t done = 0; done < count; done += WEIR_WIRE_PIECE) {
-    size_t part = count - done < WEIR_WIRE_PIECE ? count - done : WEIR_WIRE_PIECE;
-    memcpy(piece, message->values + 2 * (from + done), 2 * part);
-    weir_bf16_decode(piece, part, value + done);
+    weir_cpu()->fp16_decode(values, count, value, WEIR_DECODE_STORE);
+  } else {
+    weir_cpu()->bf16_decode(values, count, value);
   }
 }
 

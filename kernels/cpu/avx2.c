@@ -199,14 +199,14 @@ TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *e
   weir_cpu_scalar.bf16_encode(x + i, n - i, out + i, error != NULL ? error + i : NULL);
 }
 
-TARGET static void bf16_decode(const uint16_t *x, size_t n, float *out) {
+TARGET static void bf16_decode(const uint8_t *x, size_t n, float *out) {
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
-    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(x + i));
+    __m128i half = _mm_loadu_si128((const __m128i *)(const void *)(x + 2 * i));
     _mm256_storeu_si256((__m256i *)(void *)(out + i),
                         _mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
   }
-  weir_cpu_scalar.bf16_decode(x + i, n - i, out + i);
+  weir_cpu_scalar.bf16_decode(x + 2 * i, n - i, out + i);
 }
 
 /* MINPS and MAXPS give their second operand unless the first is smaller (larger): the lanes of the
@@ -320,6 +320,8 @@ static const weir_cpu_ops avx2 = {
     WEIR_LOWRANK_OPS,
     WEIR_SPREAD_OPS,
     WEIR_ELIAS_OPS,
+    .elias_masks = elias_masks,
+    .elias_masks_able = elias_masks_able,
 };
 
 const weir_cpu_ops *weir_cpu_avx2(void) {

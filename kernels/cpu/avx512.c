@@ -179,13 +179,13 @@ TARGET static void bf16_encode(const float *x, size_t n, uint16_t *out, float *e
   weir_cpu_scalar.bf16_encode(x + i, n - i, out + i, error != NULL ? error + i : NULL);
 }
 
-TARGET static void bf16_decode(const uint16_t *x, size_t n, float *out) {
+TARGET static void bf16_decode(const uint8_t *x, size_t n, float *out) {
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(x + i));
+    __m256i half = _mm256_loadu_si256((const __m256i *)(const void *)(x + 2 * i));
     _mm512_storeu_si512(out + i, _mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
   }
-  weir_cpu_scalar.bf16_decode(x + i, n - i, out + i);
+  weir_cpu_scalar.bf16_decode(x + 2 * i, n - i, out + i);
 }
 
 /* MINPS and MAXPS give their second operand unless the first is smaller (larger): the lanes of the

@@ -110,7 +110,8 @@ typedef struct weir_cpu_ops {
   /* base + position of the elements in the band, ascending; writes exactly the number taken. */
   size_t (*emit)(const float *x, size_t n, weir_band band, uint32_t base, uint32_t *index);
   void (*bf16_encode)(const float *x, size_t n, uint16_t *out, float *error);
-  void (*bf16_decode)(const uint16_t *x, size_t n, float *out);
+  /* x: 2 n bytes, which need not be aligned. */
+  void (*bf16_decode)(const uint8_t *x, size_t n, float *out);
 
   /* Quantizers; cpu/quantize.h.  Codes have a byte each until they are packed. */
   /* Smallest and largest of n >= 1 elements. */

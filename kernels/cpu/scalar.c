@@ -77,9 +77,9 @@ static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
   }
 }
 
-static void bf16_decode(const uint16_t *x, size_t n, float *out) {
+static void bf16_decode(const uint8_t *x, size_t n, float *out) {
   for (size_t i = 0; i < n; i++) {
-    out[i] = weir_bf16_value(x[i]);
+    out[i] = weir_bf16_value(half_at(x, i));
   }
 }
 

@@ -30,17 +30,20 @@ TARGET static inline size_t spread_word(uint64_t bits, const float *value, float
 
 TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float *value, float *to) {
   const float *next = value;
-  for (size_t w = 0; w < words; w++) {
+  for (size_t w = 0; w < words; w++, to += 64) {
     uint64_t bits = mask[w];
-    for (unsigned line = 0; line < 4; line++) {
-      _mm_prefetch((const char *)(to + 64 * w + 16 * (size_t)line) + WEIR_SPREAD_AHEAD,
-                   _MM_HINT_T0);
+    if (bits == 0) {
+      continue;
     }
-    for (size_t at = 64 * w; bits != 0; bits >>= 8, at += 8) {
-      uint64_t lanes = byte_lanes(bits);
-      __m256 old = _mm256_loadu_ps(to + at);
+    /* All eight parts, empty or not: where the last of them ends nobody could predict. */
+    for (unsigned part = 0; part < 8; part++, bits >>= 8) {
+      if (part % 2 == 0) {
+        _mm_prefetch((const char *)(to + 8 * part) + WEIR_SPREAD_AHEAD, _MM_HINT_T0);
+      }
+      uint64_t lanes = byte_lanes(bits & 0xff);
+      __m256 old = _mm256_loadu_ps(to + 8 * part);
       __m256 sum = _mm256_add_ps(old, spread8(lanes, next));
-      _mm256_storeu_ps(to + at, _mm256_blendv_ps(old, sum, chosen(lanes)));
+      _mm256_storeu_ps(to + 8 * part, _mm256_blendv_ps(old, sum, chosen(lanes)));
       next += (size_t)__builtin_popcount((unsigned)(bits & 0xff));
     }
   }

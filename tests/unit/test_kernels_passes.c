@@ -228,7 +228,7 @@ static void compare_bf16(const weir_cpu_ops *cpu, const float *x, size_t n) {
   memset(o2, 0xaa, 2 * n);
   cpu->bf16_encode(x, n, o2, NULL);
   cr_assert(memcmp(o1, o2, 2 * n) == 0);
-  cpu->bf16_decode(o1, n, e2);
+  cpu->bf16_decode((const uint8_t *)o1, n, e2);
   for (size_t i = 0; i < n; i++) {
     cr_assert_eq(to_bits(e2[i]), (uint32_t)o1[i] << 16);
   }
