@@ -31,11 +31,17 @@ typedef struct piece {
   bool apart; /* in the place of the last ones */
 } piece;
 
+static double message_bytes(const weir_plan *plan, const weir_layout *layout) {
+  return (double)weir_codec_find(plan->codec)->bound(layout, plan->cr);
+}
+
 static piece piece_of(const exchange *x, size_t left) {
   const size_t at = x->n - left;
   if (x->encodes) {
-    const size_t count = weir_piece_next(x->plan, x->ranks, left);
-    return (piece){left, (double)count, (double)weir_piece_bytes(x->plan, count), false};
+    const size_t all[2] = {0, x->n};
+    size_t offset[2];
+    const weir_layout next = weir_piece_next(x->plan, x->ranks, &(weir_layout){1, all}, at, offset);
+    return (piece){left, (double)offset[1], message_bytes(x->plan, &next), false};
   }
   const weir_span span = weir_span_next(x->plan, x->ranks, x->n, at);
   const double reach = (double)span.kept / x->density;
@@ -70,8 +76,11 @@ static double pieces_between(const piece *a, const piece *b) {
 }
 
 static weir_gathering in_pieces(const exchange *x) {
-  const double header = x->encodes ? (double)weir_piece_bytes(x->plan, 0)
-                                   : WEIR_SPAN_AHEAD + (double)WEIR_WIRE_HEADER;
+  static const size_t empty[1] = {0};
+  const size_t scales = weir_codec_find(x->plan->codec)->scales * sizeof(float);
+  const double header = x->encodes
+                            ? message_bytes(x->plan, &(weir_layout){0, empty}) + (double)scales
+                            : WEIR_SPAN_AHEAD + (double)WEIR_WIRE_HEADER;
   weir_gathering all = {0.0, 0.0};
   if (!x->encodes) all = (weir_gathering){1.0, WEIR_SPAN_AHEAD}; /* how far the first goes */
   for (piece p = piece_of(x, x->n), next; p.left > 0; p = next) {

@@ -13,34 +13,87 @@ static size_t last_bytes(int ranks) { return WEIR_PIECES_LAST + (size_t)ranks * 
 
 /* --- encoders --------------------------------------------------------------------------------- */
 
-size_t weir_piece_bytes(const weir_plan *plan, size_t count) {
-  const size_t offset[2] = {0, count};
-  const weir_layout layout = {1, offset};
-  return weir_codec_find(plan->codec)->bound(&layout, plan->cr);
+static size_t message_bytes(const weir_plan *plan, const weir_layout *layout) {
+  return weir_codec_find(plan->codec)->bound(layout, plan->cr);
 }
 
 static size_t all_bytes(const weir_plan *plan, int ranks, size_t count) {
-  return (size_t)ranks * weir_piece_bytes(plan, count);
+  const size_t offset[2] = {0, count};
+  return (size_t)ranks * message_bytes(plan, &(weir_layout){1, offset});
 }
 
-/* How many of the elements left have room with their messages, at `each` bytes an element beside
- * them; whole grains, one at the least. */
-static size_t piece_in(const weir_plan *plan, int ranks, size_t left, size_t each, size_t room) {
-  const size_t grain = weir_codec_find(plan->codec)->grain;
-  /* A message's bytes grow with its elements, so that this is a little too much at the most. */
-  const double share =
-      (double)room / ((double)(left * each) + (double)all_bytes(plan, ranks, left));
-  size_t count = (size_t)(share * (double)left) / grain * grain;
-  while (count > grain && count * each + all_bytes(plan, ranks, count) > room) count -= grain;
-  return count > grain ? count : grain;
+/* What is left of a gradient of which some has been sent. */
+typedef struct rest {
+  const weir_plan *plan;
+  int ranks;
+  const weir_layout *layout;
+  size_t at;
+  size_t *offset;
+} rest;
+
+static size_t end_of(const rest *r) { return r->layout->offset[r->layout->tensors]; }
+
+/* At most so many elements of it, of whole grains or where a message can be cut; none: nowhere. */
+static weir_layout front(const rest *r, size_t most) {
+  const weir_codec *codec = weir_codec_find(r->plan->codec);
+  const size_t left = end_of(r) - r->at;
+  r->offset[0] = 0;
+  if (codec->scales > 0) {
+    const size_t end = weir_cut_end(r->layout, most < left ? r->at + most : end_of(r));
+    return end > r->at ? weir_layout_between(r->layout, r->at, end, r->offset)
+                       : (weir_layout){0, r->offset};
+  }
+  const size_t count = most < left ? most / codec->grain * codec->grain : left;
+  if (count > 0) r->offset[1] = count;
+  return (weir_layout){count > 0, r->offset};
 }
 
-size_t weir_piece_next(const weir_plan *plan, int ranks, size_t left) {
-  const size_t last = last_bytes(ranks);
-  if (all_bytes(plan, ranks, left) <= last) return left;
-  const size_t behind = piece_in(plan, ranks, left, sizeof(float), left * sizeof(float)),
-               apart = piece_in(plan, ranks, left, 0, last);
-  return behind > apart ? behind : apart;
+static size_t elements(const weir_layout *layout) { return layout->offset[layout->tensors]; }
+
+static size_t all_of(const rest *r, const weir_layout *piece) {
+  return (size_t)r->ranks * message_bytes(r->plan, piece);
+}
+
+/* How many elements have room with their messages, which for all that are left take so many bytes,
+ * at `each` bytes an element beside them.  A message's bytes grow with its elements, so that what
+ * is guessed is a little too much at the most. */
+static size_t piece_in(const rest *r, size_t bytes, size_t each, size_t room) {
+  const size_t left = end_of(r) - r->at, grain = weir_codec_find(r->plan->codec)->grain;
+  const double share = (double)room / ((double)(left * each) + (double)bytes);
+  size_t guess = share < 1 ? (size_t)(share * (double)left) : left;
+  for (;;) {
+    const weir_layout piece = front(r, guess);
+    const size_t count = elements(&piece);
+    if (count == 0 || count * each + all_of(r, &piece) <= room) return count;
+    guess = count - (grain > 0 ? grain : 1 + count / 64);
+  }
+}
+
+/* Behind it, or behind so many elements, a message lies that it is cut off. */
+weir_layout weir_piece_next(const weir_plan *plan, int ranks, const weir_layout *layout, size_t at,
+                            size_t *offset) {
+  const rest r = {plan, ranks, layout, at, offset};
+  const size_t last = last_bytes(ranks), left = end_of(&r) - at;
+  const weir_layout whole = front(&r, left);
+  const size_t bytes = all_of(&r, &whole);
+  if (bytes <= last) return whole;
+  const bool cuts = weir_codec_find(plan->codec)->scales > 0;
+  const size_t own = cuts ? bytes / (size_t)ranks : 0;
+  const size_t room = left * sizeof(float) > own ? left * sizeof(float) - own : 0;
+  const size_t behind = piece_in(&r, bytes, sizeof(float), room);
+  size_t apart = piece_in(&r, bytes, 0, last);
+  if (apart > room / sizeof(float)) apart = room / sizeof(float);
+  return front(&r, behind > apart ? behind : apart);
+}
+
+bool weir_pieces_fit(const weir_plan *plan, int ranks, const weir_layout *layout, size_t *offset) {
+  const size_t n = elements(layout);
+  size_t at = 0;
+  for (size_t count = 1; at < n && count > 0; at += count) {
+    const weir_layout piece = weir_piece_next(plan, ranks, layout, at, offset);
+    count = elements(&piece);
+  }
+  return at == n;
 }
 
 /* --- selections ------------------------------------------------------------------------------- */
@@ -175,8 +228,8 @@ static size_t selection_bytes(const weir_plan *plan, int ranks, size_t n, size_t
 static bool takes_more(const weir_plan *plan, int ranks, size_t n, size_t kept, size_t most) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   if (codec->encode == NULL) return selection_bytes(plan, ranks, n, kept) > most;
-  return codec->grain > 0 && all_bytes(plan, ranks, n) > most &&
-         all_bytes(plan, ranks, codec->grain) <= WEIR_PIECES_LAST;
+  if (all_bytes(plan, ranks, n) <= most) return false;
+  return codec->scales > 0 || all_bytes(plan, ranks, codec->grain) <= WEIR_PIECES_LAST;
 }
 
 bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept) {

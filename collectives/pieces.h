@@ -3,7 +3,8 @@
  *
  * The sum grows from the front of a buffer of the gradient's length, and where it has not come to
  * yet lies what the next piece needs.  A piece is a stretch of elements, and takes an all-gather.
- * Encoders send as many bytes for as many elements, so that all pieces are known beforehand.  Of a
+ * Encoders send as many bytes for as many elements, so that all pieces are known beforehand.  Those
+ * whose unit is a tensor encode at once, and cut pieces off a message at the buffer's end.  Of a
  * selection the next piece goes as far as the messages of all ranks have room: each rank says with
  * a piece how far it can go with the next.  What is selected of the rest is marked by a bit an
  * element, at the buffer's end.
@@ -16,6 +17,8 @@
 #include <stddef.h>
 #include <weir/plan.h>
 
+#include "kernels/codec.h"
+
 /* The last pieces' messages have a place of their own, of so many bytes and some for each rank. */
 #define WEIR_PIECES_LAST ((size_t)16 * 1024)
 #define WEIR_PIECES_RANK ((size_t)64)
@@ -25,9 +28,12 @@ bool weir_pieces_wanted(const weir_plan *plan, int ranks, size_t n, size_t kept)
 /* The same where no more than the pieces' own place is to be taken beside the sum. */
 bool weir_pieces_needed(const weir_plan *plan, int ranks, size_t n, size_t kept);
 
-/* Encoders: bytes of a message, and elements of the next piece when so many are left. */
-size_t weir_piece_bytes(const weir_plan *plan, size_t count);
-size_t weir_piece_next(const weir_plan *plan, int ranks, size_t left);
+/* Encoders: the next piece, which begins at element `at`, as the layout of its messages (offset has
+ * room for as many tensors as layout has).  Without tensors: there is no room for the smallest. */
+weir_layout weir_piece_next(const weir_plan *plan, int ranks, const weir_layout *layout, size_t at,
+                            size_t *offset);
+/* Is there room for every one? */
+bool weir_pieces_fit(const weir_plan *plan, int ranks, const weir_layout *layout, size_t *offset);
 
 /* Selections: the piece that begins at element `at` of n. */
 typedef struct weir_span {

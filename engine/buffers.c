@@ -164,7 +164,19 @@ static bool may_be_late(const weir_group *group) {
           weir_codec_find(group->plan.codec)->low_rank);
 }
 
-/* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
+/* Of very many tensors of an element or two an encoder's message may be longer than they are. */
+static bool goes_in_pieces(const weir_group *group, bool trial) {
+  const weir_plan *plan = &group->plan;
+  const int ranks = group->engine->size;
+  if (!(trial ? weir_pieces_needed(plan, ranks, group->n, group->kept)
+              : weir_pieces_wanted(plan, ranks, group->n, group->kept)))
+    return false;
+  return weir_codec_find(plan->codec)->encode == NULL ||
+         weir_pieces_fit(plan, ranks, &group->layout, group->piece);
+}
+
+/* Group `number` takes the tensors from `first` on; its layout's offsets go to `offset`, and those
+ * of a piece have as much room. */
 static weir_status describe(weir_engine *engine, const weir_group_set *set, weir_group *group,
                             size_t number, size_t first, size_t end, size_t *offset) {
   group->engine = engine;
@@ -175,15 +187,13 @@ static weir_status describe(weir_engine *engine, const weir_group_set *set, weir
   group->n = engine->layout.offset[end] - group->at;
   for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - group->at;
   group->layout = (weir_layout){end - first, offset};
+  group->piece = offset + (engine->layout.tensors + set->count);
   group->kept = kept_by(weir_codec_find(group->plan.codec), group);
   const weir_status status = weir_exchange_find(group);
   if (status != WEIR_OK) return status;
   const bool here = !engine->config.devices; /* memory is counted of the host alone */
   group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
-  group->pieces =
-      here && group->way == WEIR_WAY_AG &&
-      (set->trial ? weir_pieces_needed(&group->plan, engine->size, group->n, group->kept)
-                  : weir_pieces_wanted(&group->plan, engine->size, group->n, group->kept));
+  group->pieces = here && group->way == WEIR_WAY_AG && goes_in_pieces(group, set->trial);
   group->marked = here && is_marked(group, set->trial);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
                                   engine->config.devices};
@@ -206,7 +216,7 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
   const size_t tensors = engine->layout.tensors, count = table != NULL ? plan->groups : 1;
   set->count = count;
   set->group = calloc(count, sizeof *set->group);
-  set->offset = malloc((tensors + count) * sizeof *set->offset);
+  set->offset = malloc(2 * (tensors + count) * sizeof *set->offset);
   set->of = malloc((tensors + 1) * sizeof *set->of);
   if (set->group == NULL || set->offset == NULL || set->of == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu groups", count);

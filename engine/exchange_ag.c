@@ -43,6 +43,20 @@ static weir_status encode(weir_group *group, const weir_codec *codec) {
   return weir_ag_take_off(group);
 }
 
+/* An encoder without scales does it piece by piece. */
+static weir_status prepare_pieces(weir_group *group, const weir_codec *codec) {
+  if (codec->encode == NULL) return weir_pieces_select(group);
+  if (codec->scales == 0) return WEIR_OK;
+  unsigned char *const whole = weir_pieces_whole(group);
+  size_t bytes;
+  const weir_status status =
+      codec->encode(group->context, group->fed, &group->layout, group->plan.cr, weir_ag_seed(group),
+                    whole, group->kept, &bytes);
+  return status ? status
+                : codec->decode(group->context, whole, bytes, &group->layout, group->fed,
+                                WEIR_DECODE_SUBTRACT);
+}
+
 /* What 16 bits lose of a value stays behind. */
 static weir_status select_and_encode(weir_group *group) {
   const int rank = group->engine->rank;
@@ -64,11 +78,9 @@ static weir_status select_and_encode(weir_group *group) {
 
 weir_status weir_prepare_ag(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
-  weir_status status = WEIR_OK;
-  if (!group->pieces)
-    status = codec->encode != NULL ? encode(group, codec) : select_and_encode(group);
-  else if (codec->encode == NULL)
-    status = weir_pieces_select(group);
+  const weir_status status = group->pieces           ? prepare_pieces(group, codec)
+                             : codec->encode != NULL ? encode(group, codec)
+                                                     : select_and_encode(group);
   if (status == WEIR_OK) group->passage.next = group->fed;
   return status;
 }

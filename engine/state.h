@@ -61,6 +61,7 @@ typedef struct weir_group {
                             travel for low rank */
   size_t first_sum;      /* low rank: floats of these that go with P */
   bool pieces;           /* what is gathered comes in pieces (exchange_pieces.c) */
+  size_t *piece;         /* an encoder's: offsets of the one under way */
   bool whole;            /* low rank without a matrix: all of it is summed in place */
   bool late;             /* its sum is made when nothing can fail any more, without spare
                             (residual.c) */
@@ -122,7 +123,7 @@ typedef struct weir_profiler {
 typedef struct weir_group_set {
   weir_group *group;
   size_t count;
-  size_t *offset;       /* of all groups' layouts, one behind the other */
+  size_t *offset;       /* of all groups' layouts, one behind the other, and of their pieces */
   uint32_t *of;         /* tensor -> its group */
   unsigned char *arena; /* grows only */
   size_t capacity, used;
@@ -305,7 +306,9 @@ weir_status weir_ag_look_through(weir_group *group);
 void weir_ag_count(weir_group *group);
 /* What an encoder's message says, off e. */
 weir_status weir_ag_take_off(weir_group *group);
-/* What it does in pieces: an encoder's; a selection's, which is marked beforehand. */
+/* In pieces: an encoder's, with the place of what is encoded at once; a selection's, marked before.
+ */
+unsigned char *weir_pieces_whole(const weir_group *group);
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
 weir_status weir_pieces_select(weir_group *group);
 weir_status weir_exchange_spans(weir_group *group, weir_notes *notes);

@@ -93,6 +93,9 @@ typedef struct weir_codec {
   /* Elements between whose multiples a gradient can be cut without another result than from one
    * message but for draws; 0: units are tensors, whole. */
   size_t grain;
+  /* Where units are tensors: floats of each before its codes, at most WEIR_SCALES_MAX; such a
+   * message can be cut (below). */
+  size_t scales;
   /* Length of the message in bytes, exactly. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
@@ -110,6 +113,27 @@ typedef struct weir_codec {
 
 extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
 const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
+
+/* A message of a codec with scales that was encoded here, cut from the front into messages of some
+ * elements each, which decode to the same; what has been cut off is not read again. */
+#define WEIR_SCALES_MAX 2
+typedef struct weir_cut {
+  const weir_layout *layout;
+  size_t at, tensor; /* the next element, and its tensor or one before */
+  size_t scales;     /* bytes */
+  const unsigned char *rest;
+  unsigned char head[16], scale[WEIR_SCALES_MAX * sizeof(float)];
+} weir_cut;
+void weir_cut_begin(weir_cut *cut, const weir_codec *codec, const void *message,
+                    const weir_layout *layout);
+/* The elements before `end`, one of weir_cut_end's, as a message of the layout between; its bytes,
+ * bound() of that. */
+size_t weir_cut_next(weir_cut *cut, size_t end, void *out);
+/* The last place at `end` or before it where to cut: between tensors, or behind whole eights of
+ * one's elements. */
+size_t weir_cut_end(const weir_layout *layout, size_t end);
+/* The layout of elements [at, end); offset has room for as many tensors as there are. */
+weir_layout weir_layout_between(const weir_layout *layout, size_t at, size_t end, size_t *offset);
 
 /* qsgd beyond what a plan says. */
 typedef struct weir_qsgd_options {

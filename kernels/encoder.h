@@ -28,6 +28,7 @@ typedef struct weir_encoded {
   uint8_t mode;
   uint8_t zero;
 } weir_encoded;
+_Static_assert(sizeof(weir_encoded) == sizeof((weir_cut *)0)->head, "a cut keeps one");
 _Static_assert(sizeof(weir_encoded) == 16, "the header goes out as it lies in memory");
 
 /* Codes handled at a time, so that they stay in the first cache; a multiple of 8. */
@@ -51,7 +52,6 @@ typedef struct weir_unit_format {
   void (*decode)(const weir_encoded *head, const float *scale, const uint8_t *code, size_t count,
                  float *to, bool add);
 } weir_unit_format;
-#define WEIR_SCALES_MAX 2
 
 /* Bytes of a unit's codes. */
 static inline size_t weir_codes_bytes(size_t count, unsigned bits) {

@@ -20,7 +20,9 @@
 #define GROUP_SLOW 0
 #endif
 
+#ifndef GROUP_MAX
 #define GROUP_MAX 8
+#endif
 
 typedef struct group {
   int size;

@@ -70,8 +70,11 @@ static weir_gathering one_by_one(const weir_plan *plan, int ranks, size_t n, siz
   size_t i = 0;
   for (size_t at = 0, count; at < n; at += count, all.rounds++) {
     if (encodes) {
-      count = weir_piece_next(plan, ranks, n - at);
-      all.bytes += (double)weir_piece_bytes(plan, count);
+      const size_t whole[2] = {0, n};
+      size_t offset[2];
+      const weir_layout piece = weir_piece_next(plan, ranks, &(weir_layout){1, whole}, at, offset);
+      count = offset[1];
+      all.bytes += (double)weir_codec_find(plan->codec)->bound(&piece, plan->cr);
       continue;
     }
     const weir_span span = weir_span_next(plan, ranks, n, at);
@@ -93,7 +96,8 @@ static weir_gathering one_by_one(const weir_plan *plan, int ranks, size_t n, siz
 Test(cost_plans, many_pieces_are_counted_together) {
   static const char *const plans[] = {"topk:1:ag:auto-bf16", "topk:0.1:ag:auto-bf16",
                                       "topk:0.03:ag",        "mstopk:0.3:ag:auto-fp32",
-                                      "fp16:0.5:ag",         "qsgd:0.125:ag"};
+                                      "fp16:0.5:ag",         "qsgd:0.125:ag",
+                                      "terngrad:0.0625:ag",  "onebit:0.03125:ag"};
   static const int ranks[] = {4, 7, 64, 256, 1024};
   static const size_t elements[] = {20000, 200000, 2500000};
   double most = 0;
