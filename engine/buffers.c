@@ -76,20 +76,26 @@ static void place_room(weir_group *group, const gaps *g, unsigned char *base) {
   group->room = due <= group->room_bytes ? base + g->at[i] : NULL;
 }
 
-/* A marked group works in spare. */
-static weir_status place_marked(weir_group *group, size_t *at, unsigned char *base) {
+/* A marked or merged group has its lists and messages in spare. */
+static weir_status place_beside(weir_group *group, size_t *at, unsigned char *base) {
   const size_t ranks = (size_t)group->engine->size;
-  size_t bytes;
-  if (!part(at, ranks, sizeof *group->block_bytes, &bytes))
+  size_t merging, bytes;
+  if (!part(at, group->merged ? weir_merge_room(group->n, ranks) : 0, 1, &merging) ||
+      !part(at, ranks, sizeof *group->block_bytes, &bytes))
     return weir_fail(WEIR_E_NOMEM, "%zu lengths do not fit memory", ranks);
   if (base == NULL) return WEIR_OK;
   group->kept_capacity = group->kept;
-  group->stretch = group->plan.codec == WEIR_CODEC_RANDOMK
-                       ? group->n
-                       : weir_marked_stretch(&group->plan, group->n, group->kept);
-  group->stride = weir_marked_message(&group->plan, group->stretch, group->kept);
-  if (group->stride < weir_art_variances(group->engine))
-    group->stride = weir_art_variances(group->engine);
+  if (group->merged) {
+    group->stride = stride_of(group, true);
+    group->merging = base + merging;
+  } else {
+    group->stretch = group->plan.codec == WEIR_CODEC_RANDOMK
+                         ? group->n
+                         : weir_marked_stretch(&group->plan, group->n, group->kept);
+    group->stride = weir_marked_message(&group->plan, group->stretch, group->kept);
+    if (group->stride < weir_art_variances(group->engine))
+      group->stride = weir_art_variances(group->engine);
+  }
   group->block_bytes = (size_t *)(void *)(base + bytes);
   memset(group->block_bytes, 0, ranks * sizeof *group->block_bytes);
   return WEIR_OK;
@@ -193,7 +199,9 @@ static weir_status describe(weir_engine *engine, const weir_group_set *set, weir
   if (status != WEIR_OK) return status;
   const bool here = !engine->config.devices; /* memory is counted of the host alone */
   group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
-  group->pieces = here && group->way == WEIR_WAY_AG && goes_in_pieces(group, set->trial);
+  const bool gathers = here && group->way == WEIR_WAY_AG;
+  group->merged = gathers && set->trial && weir_merged_fits(group, stride_of(group, true));
+  group->pieces = gathers && !group->merged && goes_in_pieces(group, set->trial);
   group->marked = here && is_marked(group, set->trial);
   const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
                                   engine->config.devices};
@@ -247,8 +255,8 @@ static weir_status place_all(weir_group_set *set, size_t *size, unsigned char *b
   if (bytes > 0 && !part(size, 1, bytes, &last))
     return weir_fail(WEIR_E_NOMEM, "%zu bytes do not fit memory", bytes);
   for (size_t k = 0; k < set->count && status == WEIR_OK; k++)
-    status = set->group[k].marked ? place_marked(&set->group[k], size, base)
-                                  : place(&set->group[k], size, base, last);
+    status = set->group[k].marked || set->group[k].merged ? place_beside(&set->group[k], size, base)
+                                                          : place(&set->group[k], size, base, last);
   return status;
 }
 

@@ -78,6 +78,7 @@ static weir_status select_and_encode(weir_group *group) {
 
 weir_status weir_prepare_ag(weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
+  if (group->merged) weir_merged_open(group);
   const weir_status status = group->pieces           ? prepare_pieces(group, codec)
                              : codec->encode != NULL ? encode(group, codec)
                                                      : select_and_encode(group);
@@ -160,7 +161,9 @@ weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce,
   if (status != WEIR_OK) return status;
   weir_ag_count(group);
   group->passage.sum = group->spare;
-  status = group->late ? weir_ag_look_through(group) : add_up(group, group->spare);
+  status = group->merged ? weir_merged_sum(group)
+           : group->late ? weir_ag_look_through(group)
+                         : add_up(group, group->spare);
   weir_lap_compress(group);
   return status;
 }

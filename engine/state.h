@@ -62,6 +62,8 @@ typedef struct weir_group {
   size_t first_sum;      /* low rank: floats of these that go with P */
   bool pieces;           /* what is gathered comes in pieces (exchange_pieces.c) */
   size_t *piece;         /* an encoder's: offsets of the one under way */
+  bool merged;           /* in a trial: gathered and added up in spare (exchange_merged.c) */
+  void *merging;         /* for that; in the set's arena */
   bool whole;            /* low rank without a matrix: all of it is summed in place */
   bool late;             /* its sum is made when nothing can fail any more, without spare
                             (residual.c) */
@@ -227,8 +229,7 @@ weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
                               const weir_plan_group *table, bool trial);
 /* What plans before have used and the one in force does not; during a trial not spare. */
 void weir_engine_give_back(weir_engine *engine);
-/* Get the table of groups of a plan that rank 0 asked for from rank 0: collective,
- * between steps. */
+/* Get from rank 0 the table of groups of a plan that it asked for: collective, between steps. */
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);
 
@@ -306,8 +307,11 @@ weir_status weir_ag_look_through(weir_group *group);
 void weir_ag_count(weir_group *group);
 /* What an encoder's message says, off e. */
 weir_status weir_ag_take_off(weir_group *group);
-/* In pieces: an encoder's, with the place of what is encoded at once; a selection's, marked before.
- */
+/* In a trial, all in spare: is there room; its pointers, in every step; the sum. */
+bool weir_merged_fits(const weir_group *group, size_t stride);
+void weir_merged_open(weir_group *group);
+weir_status weir_merged_sum(weir_group *group);
+/* In pieces: an encoder's, and where it encodes at once; a selection's, marked before. */
 unsigned char *weir_pieces_whole(const weir_group *group);
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
 weir_status weir_pieces_select(weir_group *group);

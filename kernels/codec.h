@@ -238,6 +238,17 @@ weir_status weir_wire_decode_add(weir_codec_context *context, const void *messag
 weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,
                             size_t expected_n, double *peak);
 
+/* The sum of `count` messages of at most `most` elements each, in their order, packed into at most
+ * weir_merge_floats floats, which are not among the messages' bytes; *bad: the message that is
+ * malformed.  Then spread over all of to[0..n): packed may be the end of it.  room: bytes for both,
+ * at a multiple of 8. */
+size_t weir_merge_room(size_t n, size_t messages);
+size_t weir_merge_floats(size_t n, size_t messages, size_t most);
+weir_status weir_merge(const unsigned char *messages, size_t stride, const size_t *bytes,
+                       size_t count, size_t n, size_t most, void *room, float *packed,
+                       size_t *floats, size_t *bad);
+void weir_merge_spread(const void *room, size_t messages, const float *packed, size_t n, float *to);
+
 /* --- gain curve ----------------------------------------------------------------------------- */
 
 /* Histogram of |e| by magnitude: gain and threshold for every compression ratio at once.
