@@ -220,8 +220,10 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
 static weir_cost times(weir_cost cost, double often) {
   cost.outer.alpha_terms *= often;
   cost.outer.byte_terms *= often;
+  cost.outer.spread_terms *= often;
   cost.inner.alpha_terms *= often;
   cost.inner.byte_terms *= often;
+  cost.inner.spread_terms *= often;
   cost.messages *= often;
   cost.traffic *= often;
   cost.rounds *= often;
