@@ -37,7 +37,8 @@ static const char summary[] =
     "compares\n"
     "the runs that were done: the table, the report and \"complete\": false say that others are "
     "missing.\n"
-    "Exit codes: 0 done; 1 a run failed, or interrupted; 2 bad usage or bad input (nothing was "
+    "Exit codes: 0 done; 1 a run failed, or it was interrupted; 2 bad usage or bad input (nothing "
+    "was "
     "run).";
 
 typedef struct compare_arguments {

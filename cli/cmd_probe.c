@@ -117,24 +117,29 @@ static weir_status measure(weir_session *session, const arguments *a, finding *a
   return weir_session_gather(session, &mine, sizeof mine, all);
 }
 
+/* Faster than a train or a short test can tell: netmon gives such a rate this error or more. */
+static bool is_bound(const finding *f) { return f->bandwidth > 0 && f->bandwidth_error >= 0.5; }
+
 /* --- results -------------------------------------------------------------------------------- */
 
 static void print_json(const arguments *a, const weir_session *session, const finding *all,
                        const weir_link *link) {
   g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
-  cli_json_number(b, "ranks", a->ranks);
-  cli_json_number(b, "hosts", weir_comm_hosts(session->comm));
+  cli_json_whole(b, "ranks", a->ranks);
+  cli_json_whole(b, "hosts", weir_comm_hosts(session->comm));
   json_builder_set_member_name(b, "links");
   json_builder_begin_array(b);
   for (int r = 0; r < a->ranks; r++) {
     json_builder_begin_object(b);
-    cli_json_number(b, "from", r);
-    cli_json_number(b, "to", (r + 1) % a->ranks);
+    cli_json_whole(b, "from", r);
+    cli_json_whole(b, "to", (r + 1) % a->ranks);
     cli_json_number(b, "latency_ms", all[r].latency_s * 1e3);
     cli_json_number(b, "latency_error", all[r].latency_error);
     cli_json_number(b, "mbit", all[r].bandwidth * 8e-6);
     cli_json_number(b, "bandwidth_error", all[r].bandwidth_error);
+    json_builder_set_member_name(b, "mbit_is_bound");
+    json_builder_add_boolean_value(b, is_bound(&all[r]));
     json_builder_end_object(b);
   }
   json_builder_end_array(b);
@@ -166,15 +171,23 @@ static void print_json(const arguments *a, const weir_session *session, const fi
 
 static void print_text(const arguments *a, const weir_session *session, const finding *all,
                        const weir_link *link) {
-  printf("%d ranks on %d hosts\n\n%4s    %-4s %12s %7s %14s %7s %14s\n", a->ranks,
-         weir_comm_hosts(session->comm), "from", "to", "alpha (ms)", "+-", "rate (Mbit/s)", "+-",
+  const int hosts = weir_comm_hosts(session->comm);
+  bool bounds = false;
+  printf("%d ranks on %d host%s\n\n%4s    %-4s %12s %7s %14s %7s %14s\n", a->ranks, hosts,
+         hosts > 1 ? "s" : "", "from", "to", "alpha (ms)", "+-", "rate (Mbit/s)", "+-",
          "round trip");
   for (int r = 0; r < a->ranks; r++) {
     const int to = (r + 1) % a->ranks;
-    printf("%4d -> %-4d %12.3f %6.1f%% %14.2f %6.1f%% %11.3f ms\n", r, to, all[r].latency_s * 1e3,
-           100 * all[r].latency_error, all[r].bandwidth * 8e-6, 100 * all[r].bandwidth_error,
-           all[r].round_trip_s[to] * 1e3);
+    char rate[32], error[16] = "or more";
+    (void)snprintf(rate, sizeof rate, "%.2f", all[r].bandwidth * 8e-6);
+    if (is_bound(&all[r]))
+      bounds = true;
+    else
+      (void)snprintf(error, sizeof error, "%.1f%%", 100 * all[r].bandwidth_error);
+    printf("%4d -> %-4d %12.3f %6.1f%% %14s %7s %11.3f ms\n", r, to, all[r].latency_s * 1e3,
+           100 * all[r].latency_error, rate, error, all[r].round_trip_s[to] * 1e3);
   }
+  if (bounds) printf("\nor more: such a link is faster than what is sent to try it can tell\n");
   printf(
       "\ncalibration: alpha %.3f ms, beta %.3f ns a byte, %.3f with both directions in use, burst "
       "%.0f "
@@ -223,10 +236,11 @@ int weir_cmd_probe(int argc, char **argv) {
       "weir probe", NULL, "Finds the latency and bandwidth between hosts, as a session does.",
       "On one host:   weir probe --serve 7700\n"
       "on the other:  weir probe --connect HOST:7700\n"
-      "Hosts meet as a session's ranks do: off the loopback, the same WEIR_SECRET has to be set on "
-      "all, as in\n"
-      "export WEIR_SECRET=something-long.  --serve takes every address unless one is given.\n"
-      "alpha is the one-way latency; the rate counts packet headers, as traffic control does.\n"
+      "Hosts meet as a session's ranks do: off the loopback, the same WEIR_SECRET has to be set "
+      "on\n"
+      "all, as in `export WEIR_SECRET=something-long`.  --serve takes every address unless one is\n"
+      "given.  alpha is the one-way latency; the rate counts packet headers, as traffic control\n"
+      "does.  A rate \"or more\" (mbit_is_bound) is no more than a bound: the link is faster.\n"
       "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) {

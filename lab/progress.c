@@ -36,7 +36,10 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
   const weir_scenario *s = p->scenario;
   const weir_step_info *info = &row->info;
   const uint64_t total = p->steps_per_epoch * s->epochs, left = total - info->step - !info->trial;
-  const double eta = (double)left * p->step_s;
+  const double left_s = (double)left * p->step_s;
+  char eta[32] = "?"; /* after a single step nothing is known of its length */
+  if (p->step_s > 0)
+    (void)snprintf(eta, sizeof eta, "%d:%02d", (int)(left_s / 60), (int)fmod(left_s, 60));
   char plan[WEIR_PLAN_TEXT_MAX], accuracy[32] = "", measured[96] = "not measured yet", set[64] = "";
   weir_plan_format(&info->plan, plan);
   if (isfinite(p->accuracy))
@@ -55,10 +58,10 @@ static void describe(const weir_progress *p, const weir_row *row, char line[LINE
   (void)snprintf(line, LINE_BYTES,
                  "epoch %" PRIu32 "/%" PRIu32 " step %" PRIu64 "/%" PRIu64
                  "  %.3g step/s  %s%s  "
-                 "%s%s  loss %.3f%s  ETA %d:%02d",
+                 "%s%s  loss %.3f%s  ETA %s",
                  row->epoch, s->first_epoch + s->epochs - 1, info->step + 1, total,
                  p->step_s > 0 ? 1 / p->step_s : 0, info->trial ? "trial of " : "", plan, set,
-                 measured, row->loss, accuracy, (int)(eta / 60), (int)fmod(eta, 60));
+                 measured, row->loss, accuracy, eta);
 }
 
 void weir_progress_row(weir_progress *p, const weir_row *row) {
