@@ -72,10 +72,19 @@ size_t weir_sample_at(size_t i, size_t stretch, uint64_t *state) {
 }
 
 void weir_sample(const float *e, size_t n, size_t count, float *sample) {
+  enum { BLOCK = 64 }; /* asked for together: one by one each would be waited for */
   size_t stretch = n / count;
   uint64_t state = 1;
-  for (size_t i = 0; i < count; i++) {
-    sample[i] = e[weir_sample_at(i, stretch, &state)];
+  size_t at[BLOCK];
+  for (size_t i = 0; i < count; i += BLOCK) {
+    size_t part = count - i < BLOCK ? count - i : BLOCK;
+    for (size_t j = 0; j < part; j++) {
+      at[j] = weir_sample_at(i + j, stretch, &state);
+      __builtin_prefetch(e + at[j]);
+    }
+    for (size_t j = 0; j < part; j++) {
+      sample[i + j] = e[at[j]];
+    }
   }
 }
 
