@@ -286,7 +286,14 @@ Test(network, median_and_slowest_link) {
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.latency, 2e-3);
   cr_assert_eq(network.bandwidth, 95.0); /* the lower middle of 90 95 100 110 */
-  n[3].bandwidth = 40;                   /* less than half of 95 */
+  n[1].latency_s = 4e-3;
+  n[4].latency_s = 5e-3;
+  n[2].bandwidth = 130;
+  weir_network_reduce(n, 5, &network);
+  cr_assert_eq(network.latency, 3e-3);
+  cr_assert_eq(network.bandwidth, 100.0);
+  n[2].bandwidth = 0;
+  n[3].bandwidth = 40; /* less than half of 95 */
   n[3].bandwidth_error = 0.5;
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 90.0); /* not sure enough to count: the median of 40 90 95 100 */
