@@ -116,7 +116,8 @@ static char **read_rows(const char *path) {
   g_autofree char *text = NULL;
   g_autoptr(GError) error = NULL;
   if (g_file_get_contents(path, &text, NULL, &error)) return g_strsplit(text, "\n", -1);
-  fprintf(stderr, "weir replay: %s\n", error->message);
+  fprintf(stderr, "weir replay: %s; expected a run's folder or its decisions.jsonl\n",
+          error->message);
   return NULL;
 }
 

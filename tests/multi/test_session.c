@@ -143,6 +143,7 @@ typedef struct worker {
   const char *group, *policy;
   size_t numel;
   size_t rows; /* 0: a vector */
+  float peak;  /* not 0: the gradient is 0 but for this at the rank's number */
   const char *name;
   weir_network_fn network;
   int steps;
@@ -162,6 +163,8 @@ static void run_worker(worker *w, weir_session *session) {
   for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
     w->status = weir_step_begin(session, NULL);
     for (size_t i = 0; i < w->numel; i++) w->g[i] = (float)(i % 10) + (float)w->rank;
+    if (w->peak != 0)
+      for (size_t i = 0; i < w->numel; i++) w->g[i] = i == (size_t)w->rank ? w->peak : 0;
     if (w->status == WEIR_OK) w->status = weir_submit(session, tensor, w->g);
     if (w->status == WEIR_OK) w->status = weir_step_end(session, &w->info[s]);
   }
@@ -215,6 +218,18 @@ Test(session, averages_over_ranks) {
     cr_assert_eq(workers[r].info[2].step, 2);
     cr_assert_eq(workers[r].info[2].gain, 1);
     cr_assert_gt(workers[r].info[2].wire_bytes, 0);
+  }
+}
+
+/* Ranks 1 to 3 have the same variance, greater than rank 0's: the lowest of them says which one of
+ * 1000 elements goes. */
+Test(session, var_takes_the_lowest_rank_on_ties) {
+  static worker workers[RANKS];
+  for (int r = 0; r < RANKS; r++) workers[r].peak = r == 0 ? 4 : 8;
+  run_group(workers, "ties", "fixed:var:0.001:art-tree", NULL, 1);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(workers[r].status, WEIR_OK, "%s", workers[r].message);
+    for (size_t i = 0; i < N; i++) cr_assert_eq(workers[r].g[i], i == 1 ? 2 : 0, "element %zu", i);
   }
 }
 

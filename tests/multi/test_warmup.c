@@ -106,13 +106,13 @@ Test(warmup, clips_all_tensors_together) {
   options.policy = "bits"; /* which keeps its tensors in another order than they were registered */
   weir_session *session;
   uint32_t tensor;
-  float bias[2] = {3, 4}, weight[1] = {12};
+  float bias[2] = {3, 4}, weight[1000] = {12}; /* long enough to be quantized, so it goes first */
   float *const gradients[3] = {bias, NULL, weight}, *const missing[3] = {bias, NULL, NULL};
   double norm = 0;
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_register_tensor(session, "bias", 2, &tensor), WEIR_OK);
   cr_assert_eq(weir_register_tensor(session, "nothing", 0, &tensor), WEIR_OK);
-  cr_assert_eq(weir_register_tensor(session, "weight", 1, &tensor), WEIR_OK);
+  cr_assert_eq(weir_register_tensor(session, "weight", 1000, &tensor), WEIR_OK);
   cr_assert_eq(weir_clip(session, gradients, 1, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_clip(session, gradients, 0, &norm), WEIR_OK);

@@ -5,6 +5,7 @@
 
 #include "controller/network.h"
 #include "decide_input.h"
+#include "moo/knee.h"
 
 Test(decide, curve_by_hand) {
   const weir_decision_input in = input_at(1e-3, 1e8);
@@ -244,6 +245,34 @@ Test(decide, paper_takes_the_knee_and_the_cheapest_collective) {
   cr_assert_eq(d.candidate[0].plan.wire, (uint32_t)WEIR_WIRE_PAPER);
 }
 
+/* What is chosen from the front is its knee (test_moo_sort has knees worked out by hand). */
+Test(decide, paper_takes_the_knee_itself) {
+  const double gain[] = {0.8, 0.55, 0.33, 0.2, 0.09};
+  const double compress[] = {0.004, 0.0035, 0.003, 0.002, 0.001};
+  size_t first = 0;
+  for (int k = 0; k < 6; k++) {
+    weir_decision_input in = input_at(5e-2, 1e5 * pow(10, k));
+    weir_decision d;
+    in.policy = WEIR_POLICY_PAPER;
+    in.workers = 8;
+    in.seed = (uint64_t)k;
+    memcpy(in.trial_gain, gain, sizeof gain);
+    memcpy(in.trial_compress, compress, sizeof compress);
+    cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
+    cr_assert(d.front_size > 10 && d.front_size < WEIR_FRONT_MAX);
+    double f[WEIR_FRONT_MAX][3];
+    for (size_t i = 0; i < d.front_size; i++) {
+      f[i][0] = d.front[i].compress_s;
+      f[i][1] = d.front[i].comm_s;
+      f[i][2] = 1 / d.front[i].gain;
+    }
+    const size_t knee = weir_moo_knee(&f[0][0], d.front_size, 3);
+    first += knee == 0;
+    cr_assert_eq(d.choice.plan.cr, d.front[knee].plan.cr, "%g bytes/s", in.bandwidth);
+  }
+  cr_assert_lt(first, 6u); /* so that it is told from the front's first point */
+}
+
 Test(network, median_and_slowest_link) {
   weir_note n[5] = {{0}};
   weir_network network;
@@ -257,7 +286,14 @@ Test(network, median_and_slowest_link) {
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.latency, 2e-3);
   cr_assert_eq(network.bandwidth, 95.0); /* the lower middle of 90 95 100 110 */
-  n[3].bandwidth = 40;                   /* less than half of 95 */
+  n[1].latency_s = 4e-3;
+  n[4].latency_s = 5e-3;
+  n[2].bandwidth = 130;
+  weir_network_reduce(n, 5, &network);
+  cr_assert_eq(network.latency, 3e-3);
+  cr_assert_eq(network.bandwidth, 100.0);
+  n[2].bandwidth = 0;
+  n[3].bandwidth = 40; /* less than half of 95 */
   n[3].bandwidth_error = 0.5;
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 90.0); /* not sure enough to count: the median of 40 90 95 100 */

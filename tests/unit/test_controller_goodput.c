@@ -101,3 +101,22 @@ Test(goodput, a_change_of_it_is_a_reason_to_decide) {
   now.goodput_error = 0.15; /* 0.5 */
   cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_NONE);
 }
+
+/* What the journal calls it: by which of the two has left its threshold farther.  Latency five
+ * times as high, bandwidth at a half; latency a third higher, bandwidth at a twentieth. */
+Test(goodput, a_change_is_named_after_what_moved_more) {
+  weir_loop loop;
+  memset(&loop, 0, sizeof loop);
+  const weir_network before = {.latency = 1e-3, .bandwidth = 1e8, .goodput = 1e8};
+  loop.at_decision = before;
+  weir_network now = before;
+  now.latency = 5e-3;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_LATENCY);
+  now.bandwidth = now.goodput = 5e7;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_LATENCY);
+  now.latency = before.latency;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_BANDWIDTH);
+  now.latency = 1.3e-3;
+  now.bandwidth = now.goodput = 5e6;
+  cr_assert_eq(weir_loop_network_trigger(&loop, &now), (uint32_t)WEIR_TRIGGER_BANDWIDTH);
+}
