@@ -16,7 +16,7 @@ enum { PASSES = 3 };
 static const struct pace {
   gsize to;
   int warm_ups, runs;
-} paces[] = {{100000, 2, 5}, {2000000, 4, 4}, {4000000, 2, 3}, {10000000, 1, 3}, {G_MAXSIZE, 1, 2}};
+} paces[] = {{100000, 2, 5}, {2000000, 6, 4}, {4000000, 2, 3}, {10000000, 1, 3}, {G_MAXSIZE, 1, 2}};
 
 /* What all alternations gave. */
 typedef struct series {

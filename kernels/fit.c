@@ -42,6 +42,9 @@ static const struct share {
   int warm_ups, warm_ups_most, runs;
 } shares[] = {{0.42, 2, 6, 3}, {0.58, 1, 4, 2}, {0.8, 1, 3, 2}, {2.1, 1, 1, 2}};
 #define SHARES (sizeof shares / sizeof shares[0])
+/* With those between sizes (append_between), and two or as many as windows have behind them. */
+_Static_assert(MEASURED + SHARES + 2 * 3 + 2 <= WEIR_KERNEL_KNOTS,
+               "a curve has room for all knots");
 /* All runs of the larger sizes together take an element of the largest so long. */
 static const double slow_s = 4e-9;
 /* An element of a large size may cost so many times what one of a small size costs. */
@@ -152,16 +155,25 @@ static size_t used_of(const knot *sizes, size_t count, size_t to) {
   return used;
 }
 
-/* Where an element's time grows with the logarithm of the number, a line from one size to another
- * that is far from it is above all between: so a knot half way. */
+/* From the last size to n an element's time grows with the logarithm of their number: a line would
+ * be above that, and is less so between these knots. */
+static void append_between(weir_kernel_curve *curve, size_t n, double seconds) {
+  enum { PARTS = 4 };
+  const double from = (double)curve->n[curve->knots - 1], times = (double)n / from;
+  const double each = curve->seconds[curve->knots - 1] / from;
+  const double more = seconds / (double)n - each;
+  for (int i = 1; i < PARTS; i++) {
+    const double share = (double)i / PARTS, between = from * pow(times, share);
+    append(curve, (size_t)between, (each + share * more) * between);
+  }
+}
+
 static void append_size(weir_kernel_cost *cost, size_t n, const double seconds[2]) {
   weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
   for (int i = 0; i < 2; i++) {
     const size_t last = curves[i]->knots > 0 ? curves[i]->n[curves[i]->knots - 1] : n;
     if (last >= WEIR_KERNEL_FIT_MOST && n > 2 * last) {
-      const double between = sqrt((double)n * (double)last);
-      const double each = curves[i]->seconds[curves[i]->knots - 1] / (double)last;
-      append(curves[i], (size_t)between, 0.5 * (each + seconds[i] / (double)n) * between);
+      append_between(curves[i], n, seconds[i]);
     }
     append(curves[i], n, seconds[i]);
   }
