@@ -1,4 +1,4 @@
-/* What every room needs: failing with a message, time, random numbers, hashing. */
+/* What every room needs: failing with a message, time, random numbers, order, hashing. */
 #ifndef WEIR_BASE_H
 #define WEIR_BASE_H
 
@@ -32,6 +32,9 @@ uint64_t weir_rng_next(weir_rng *rng);
 double weir_rng_uniform(weir_rng *rng);                 /* [0, 1) */
 uint64_t weir_rng_below(weir_rng *rng, uint64_t bound); /* unbiased, [0, bound), bound >= 1 */
 double weir_rng_normal(weir_rng *rng);                  /* mean 0, variance 1; stateless pair */
+
+/* In ascending order; no NaN among them. */
+void weir_sort(double *values, size_t count);
 
 /* Let the system have the pages that lie wholly in allocated memory until they are written to
  * again; what they held is lost. */

@@ -16,11 +16,6 @@ static void check(weir_status status) {
   exit(1);
 }
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Weights of 2^10 to 2^20 elements and, behind each, a bias. */
 static void make_layout(size_t offset[LAYERS + 1], const char *names[LAYERS]) {
   weir_rng rng;
@@ -67,7 +62,7 @@ static void compare(const weir_bits_stats *s, double alpha) {
       check(solve(s, m, alpha * bits[WEIR_BITS_UNIFORM].error, &bits[WEIR_BITS_KMEANS], &bits[m]));
       ms[round] = 1e3 * (weir_thread_cpu_s() - start);
     }
-    qsort(ms, ROUNDS, sizeof *ms, ascending);
+    weir_sort(ms, ROUNDS);
     printf("alpha %.1f %-9s %12.0f bytes %6.3f of 4 bits, error %6.3f of 4 bits, %7.3f ms", alpha,
            weir_bits_methods[m], bits[m].bytes, bits[m].bytes / bits[WEIR_BITS_UNIFORM].bytes,
            bits[m].error / bits[WEIR_BITS_UNIFORM].error, ms[ROUNDS / 2]);

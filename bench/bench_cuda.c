@@ -47,12 +47,6 @@ static void must(weir_status status) {
   }
 }
 
-static int ascending(const void *a, const void *b) {
-  double x = *(const double *)a;
-  double y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static double median_ms(work_fn work, bench *b) {
   double ms[ROUNDS];
   must(work(b));
@@ -65,7 +59,7 @@ static double median_ms(work_fn work, bench *b) {
     must(weir_cuda_wait(b->cuda));
     ms[i] = 1e3 * (weir_now_s() - start) / QUEUED;
   }
-  qsort(ms, ROUNDS, sizeof ms[0], ascending);
+  weir_sort(ms, ROUNDS);
   return ms[ROUNDS / 2];
 }
 

@@ -9,11 +9,6 @@
 
 enum { ROUNDS = 5 };
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static weir_decision_input input_of(uint64_t workers, uint64_t hosts, uint64_t elements) {
   static const double gain[] = {0.97, 0.8, 0.55, 0.33, 0.2, 0.13, 0.09, 0.04};
   weir_decision_input in = {.policy = WEIR_POLICY_WEIR,
@@ -50,7 +45,7 @@ static void measure(uint64_t workers, uint64_t hosts, uint64_t elements) {
     }
     ms[round] = 1e3 * (weir_thread_cpu_s() - start);
   }
-  qsort(ms, ROUNDS, sizeof *ms, ascending);
+  weir_sort(ms, ROUNDS);
   weir_plan_format(&decision.choice.plan, choice);
   printf("%7d %8d %10.0f %9.2f  %s\n", (int)workers, (int)hosts, (double)elements, ms[ROUNDS / 2],
          choice);

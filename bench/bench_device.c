@@ -17,11 +17,6 @@ static void must(weir_status status) {
   exit(1);
 }
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Tensor t of n elements begins here, with a gap behind each when they are to lie apart. */
 static size_t begin_of(size_t n, size_t t, bool apart) {
   return n / TENSORS * t + (apart ? 64 * t : 0);
@@ -50,7 +45,7 @@ static double step_ms(weir_cuda *cuda, const float *fresh, float *g, size_t n, b
     if (round >= 0) ms[round] = (weir_now_s() - begin_s) * 1e3;
   }
   weir_session_free(session);
-  qsort(ms, ROUNDS, sizeof *ms, ascending);
+  weir_sort(ms, ROUNDS);
   return ms[ROUNDS / 2];
 }
 

@@ -18,11 +18,6 @@ static void check(weir_status status) {
   exit(1);
 }
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Shapes of a deep network: every third tensor is large, gaps grow with size. */
 static weir_profile made(size_t n, weir_rng *rng) {
   weir_profile profile = {n, calloc(n, sizeof *profile.tensors)};
@@ -61,7 +56,7 @@ static void fuse(const char *name, const weir_profile *p, const char *kind, cons
     groups = fusion.groups;
     weir_fusion_free(&fusion);
   }
-  qsort(ms, ROUNDS, sizeof *ms, ascending);
+  weir_sort(ms, ROUNDS);
   printf("  %-20.20s %5zu  %-18s %10.3f ms  %5zu groups  %.4f %% from the bound\n", name, p->count,
          kind, ms[ROUNDS / 2], groups, gap);
 }
@@ -89,7 +84,7 @@ static void fuse_all(const char *name, const weir_profile *p, uint64_t seed) {
 }
 
 static double median(double ms[ROUNDS]) {
-  qsort(ms, ROUNDS, sizeof *ms, ascending);
+  weir_sort(ms, ROUNDS);
   return ms[ROUNDS / 2];
 }
 

@@ -9,7 +9,6 @@
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
@@ -294,14 +293,9 @@ gboolean weir_bench_contest(const bench_plan *p, contender *all, int count) {
   return good;
 }
 
-static int ascending(const void *pa, const void *pb) {
-  const double a = *(const double *)pa, b = *(const double *)pb;
-  return (a > b) - (a < b);
-}
-
 double weir_bench_median(const bench_plan *p, const bench_cell *c) {
   double sorted[REPEATS_MAX];
   memcpy(sorted, c->seconds, (gsize)p->repeats * sizeof *sorted);
-  qsort(sorted, (gsize)p->repeats, sizeof *sorted, ascending);
+  weir_sort(sorted, (size_t)p->repeats);
   return sorted[p->repeats / 2];
 }

@@ -1,6 +1,5 @@
 /* What `weir bench kernels` times. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -207,13 +206,8 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr) {
 
 /* --- timing --------------------------------------------------------------------------------- */
 
-static int ascending(const void *pa, const void *pb) {
-  const double a = *(const double *)pa, b = *(const double *)pb;
-  return (a > b) - (a < b);
-}
-
 double weir_kernel_median(double *ms, int count) {
-  qsort(ms, (gsize)count, sizeof *ms, ascending);
+  weir_sort(ms, (size_t)count);
   return ms[count / 2];
 }
 

@@ -1,7 +1,6 @@
 /* `weir bench`: how fast the parts are on this machine. */
 #include <glib.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -20,11 +19,6 @@ typedef struct moo_result {
   double slowest;
 } moo_result;
 
-static int ascending(const void *pa, const void *pb) {
-  const double a = *(const double *)pa, b = *(const double *)pb;
-  return (a > b) - (a < b);
-}
-
 static gboolean measure(const weir_moo_benchmark *bench, moo_result *result) {
   double volume[SEEDS], seconds[SEEDS];
   for (guint seed = 1; seed <= SEEDS; seed++) {
@@ -40,8 +34,8 @@ static gboolean measure(const weir_moo_benchmark *bench, moo_result *result) {
         weir_moo_hypervolume(front.f, front.count, bench->problem.objectives, bench->reference);
     weir_moo_front_free(&front);
   }
-  qsort(volume, SEEDS, sizeof *volume, ascending);
-  qsort(seconds, SEEDS, sizeof *seconds, ascending);
+  weir_sort(volume, SEEDS);
+  weir_sort(seconds, SEEDS);
   *result = (moo_result){volume[SEEDS / 2], seconds[SEEDS / 2], seconds[SEEDS - 1]};
   return TRUE;
 }

@@ -28,11 +28,6 @@ typedef struct calibration {
   uint64_t step;
 } calibration;
 
-static int ascending(const void *pa, const void *pb) {
-  const double a = *(const double *)pa, b = *(const double *)pb;
-  return (a > b) - (a < b);
-}
-
 static weir_status operation(calibration *c) {
   static const char name[] = "weir calibration";
   weir_comm_step(c->comm, weir_hash(WEIR_HASH_INIT, name, sizeof name), c->step++);
@@ -81,7 +76,7 @@ static weir_status there_and_back(calibration *c, int a, int b, size_t bytes, in
   }
   if (status != WEIR_OK) return status;
   if (rank == a) {
-    qsort(taken, (size_t)repeats, sizeof *taken, ascending);
+    weir_sort(taken, (size_t)repeats);
     *seconds = taken[bytes > SMALL ? 0 : repeats / 2];
   }
   return share(c, a, seconds);
@@ -188,7 +183,7 @@ static weir_status hop_of_all(calibration *c, hop_kind kind, double *seconds) {
     const weir_status status = all_at_once(c, &kind, &taken[i]);
     if (status != WEIR_OK) return status;
   }
-  qsort(taken, REPEATS, sizeof *taken, ascending);
+  weir_sort(taken, REPEATS);
   *seconds = taken[REPEATS / 2];
   return WEIR_OK;
 }

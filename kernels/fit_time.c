@@ -1,6 +1,5 @@
 /* How long a size takes: runs for warming up, runs that count, and what is made of them. */
 #include <math.h>
-#include <stdlib.h>
 
 #include "base/base.h"
 #include "kernels/fit_run.h"
@@ -10,14 +9,9 @@
  * that takes less by this share. */
 static const double alike = 0.15, faster = 0.02;
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 double weir_kernel_midmean(double *each, int runs) {
   double sum = 0.0;
-  qsort(each, (size_t)runs, sizeof each[0], ascending);
+  weir_sort(each, (size_t)runs);
   for (int i = 0; i < runs; i++) { /* a run is from i / runs to (i + 1) / runs of them */
     const double from = fmax(4.0 * i, runs), to = fmin(4.0 * (i + 1), 3.0 * runs);
     sum += fmax(to - from, 0.0) * each[i];

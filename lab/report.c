@@ -1,9 +1,9 @@
 #include "lab/report.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "lab/report_figures.h"
 #include "lab/report_page.h"
 
@@ -157,11 +157,6 @@ static void step_times(GString *page, const weir_report_data *data) {
   g_string_append(page, "</table></section>\n");
 }
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Median step time (compute, compress, communicate) of the committed steps from one decision up to
  * the next: the steps in which the network changed do not count against the prediction. */
 static double measured_ms(const weir_report_data *data, size_t decision) {
@@ -176,7 +171,7 @@ static double measured_ms(const weir_report_data *data, size_t decision) {
     if (s->trial == 0 && s->step > from && s->step <= until)
       time[count++] = s->compute_ms + s->compress_ms + s->comm_ms;
   }
-  qsort(time, count, sizeof *time, ascending);
+  weir_sort(time, count);
   const double median = count ? time[count / 2] : NAN;
   g_free(time);
   return median;

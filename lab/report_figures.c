@@ -1,8 +1,8 @@
 /* The gnuplot scripts of a run's figures.  Every range is given, so that a run of one step or
  * without measurements draws too; nothing but numbers and our own names goes into a script. */
 #include <math.h>
-#include <stdlib.h>
 
+#include "base/base.h"
 #include "lab/report_figures.h"
 #include "lab/report_plot.h"
 
@@ -38,17 +38,12 @@ static bin *make_bins(const weir_report_data *data, size_t *count) {
   return bins;
 }
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 /* Where to end the axis so that a few outliers do not flatten everything else. */
 static double step_time_top(const bin *bins, size_t count) {
   double *total = g_new(double, count);
   for (size_t i = 0; i < count; i++)
     total[i] = bins[i].compute + bins[i].compress + bins[i].comm + bins[i].overhead;
-  qsort(total, count, sizeof *total, ascending);
+  weir_sort(total, count);
   const double most = total[count - 1], usual = total[(count - 1) * 98 / 100] * 1.3;
   g_free(total);
   return fmax(fmin(most * 1.05, usual), 1e-3);

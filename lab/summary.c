@@ -10,11 +10,6 @@
 
 /* --- figures ---------------------------------------------------------------------------------- */
 
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static bool in_phase(const weir_row *row, uint32_t first_epoch, uint32_t last_epoch) {
   return row->epoch >= first_epoch && row->epoch <= last_epoch;
 }
@@ -30,7 +25,7 @@ static double median_of(const weir_steplog *log, uint32_t first_epoch, uint32_t 
     memcpy(&value, (const char *)&log->rows[i].info + offset, sizeof value);
     if (in_phase(&log->rows[i], first_epoch, last_epoch) && value > 0) values[n++] = value;
   }
-  qsort(values, n, sizeof *values, ascending);
+  weir_sort(values, n);
   const double median = n ? (values[(n - 1) / 2] + values[n / 2]) / 2 : 0;
   free(values);
   return median;
@@ -171,7 +166,7 @@ static double median_set(const weir_steplog *log, bool latency) {
   if (!values) return NAN;
   for (size_t i = 0; i < log->count; i++)
     values[i] = latency ? log->rows[i].set_latency_s : log->rows[i].set_bandwidth;
-  qsort(values, log->count, sizeof *values, ascending);
+  weir_sort(values, log->count);
   const double median = log->count ? values[log->count / 2] : NAN;
   free(values);
   return median;

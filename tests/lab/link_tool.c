@@ -94,11 +94,6 @@ static int serve(const char *port) {
   }
 }
 
-static int compare(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
-
 static int burst(const char *host, const char *port, uint64_t size, int count) {
   struct sockaddr_in to = address(host, port);
   const int tcp = socket(AF_INET, SOCK_STREAM, 0), one = 1;
@@ -119,7 +114,7 @@ static int burst(const char *host, const char *port, uint64_t size, int count) {
     rate[i] = ((double)size - answer[1]) * 8e-6 / answer[0];
     printf(" %.1f", rate[i]);
   }
-  qsort(rate, (size_t)count, sizeof *rate, compare);
+  weir_sort(rate, (size_t)count);
   printf("\nmedian %.1f\n", rate[count / 2]);
   return 0;
 }
@@ -138,7 +133,7 @@ static int echo(const char *host, const char *port, int count) {
       if (recv(udp, &answer, sizeof answer, 0) < 0) return die("recv");
     ms[i] = (weir_now_s() - start) * 1e3;
   }
-  qsort(ms, (size_t)count, sizeof *ms, compare);
+  weir_sort(ms, (size_t)count);
   printf("%.3f %.3f %.3f\n", ms[0], ms[count / 2], ms[count - 1]);
   return 0;
 }

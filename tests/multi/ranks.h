@@ -14,6 +14,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/base.h"
@@ -59,6 +60,12 @@ static inline int group_descriptors(void) {
   for (int fd = 0; fd < 256; fd++)
     if (fcntl(fd, F_GETFD) >= 0) count++;
   return count;
+}
+
+static inline void group_nap(double seconds) {
+  const struct timespec pause = {(time_t)seconds,
+                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
+  (void)nanosleep(&pause, NULL);
 }
 
 /* A port that was free a moment ago. */
@@ -109,6 +116,26 @@ static inline void group_rank(group *g, int rank) {
   if (status != WEIR_OK)
     (void)snprintf(result->message, sizeof result->message, "%s", weir_last_error());
   if (t) t->ops->destroy(t);
+}
+
+/* A round of messages, of a step, proves that the group works. */
+static inline weir_status group_talk_at(weir_transport *t, uint64_t step, double timeout_s) {
+  weir_comm *comm = NULL;
+  weir_status status = weir_comm_create(&comm, t, timeout_s);
+  if (status != WEIR_OK) return status;
+  float x = (float)(t->rank + 1);
+  weir_comm_step(comm, 1, step);
+  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
+  weir_comm_free(comm);
+  const float due = (float)(t->size * (t->size + 1) / 2);
+  if (status == WEIR_OK && x != due) return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
+  return status;
+}
+
+/* As a body. */
+static inline weir_status group_talk(weir_transport *t, void *user) {
+  (void)user;
+  return group_talk_at(t, 1, 10.0);
 }
 
 typedef struct group_thread {

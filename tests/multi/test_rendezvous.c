@@ -1,42 +1,17 @@
 /* How groups come together, and who must stay outside. */
 #include <criterion/criterion.h>
-#include <time.h>
 
 #include "ranks.h"
-
-static void nap(long ms) {
-  const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-  (void)nanosleep(&pause, NULL);
-}
-
-/* A round of messages proves that the group works. */
-static weir_status talk(weir_transport *t) {
-  weir_comm *comm = NULL;
-  weir_status status = weir_comm_create(&comm, t, 10.0);
-  if (status != WEIR_OK) return status;
-  float x = (float)(t->rank + 1);
-  weir_comm_step(comm, 1, 1);
-  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
-  const float due = (float)(t->size * (t->size + 1) / 2);
-  if (status == WEIR_OK && x != due) return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
-  return status;
-}
-
-static weir_status late_body(weir_transport *t, void *user) {
-  (void)user;
-  return talk(t);
-}
 
 /* Rank 0 comes last. */
 Test(rendezvous, ranks_start_in_any_order) {
   group g;
-  group_init(&g, GROUP_TCP, 4, late_body, NULL);
+  group_init(&g, GROUP_TCP, 4, group_talk, NULL);
   for (int r = 3; r >= 0; r--) {
     g.pid[r] = fork();
     if (g.pid[r] == 0) {
       (void)alarm(GROUP_WATCHDOG_S);
-      nap(100 * (3 - r));
+      group_nap(0.1 * (3 - r));
       group_rank(&g, r);
       _exit(0);
     }
@@ -46,16 +21,11 @@ Test(rendezvous, ranks_start_in_any_order) {
   group_done(&g);
 }
 
-static weir_status create_and_count(weir_transport *t, void *user) {
-  (void)user;
-  return talk(t);
-}
-
 /* Nothing is left open, on success or on failure. */
 Test(rendezvous, leaves_no_descriptor) {
   const int before = group_descriptors();
   group g;
-  group_init(&g, GROUP_THREADS, 3, create_and_count, NULL);
+  group_init(&g, GROUP_THREADS, 3, group_talk, NULL);
   g.kind = GROUP_THREADS;
   group_run(&g);
   for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK);
@@ -97,7 +67,7 @@ static int dial(const char *where) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(fd, (struct sockaddr *)&to, sizeof to) == 0) return fd;
     (void)close(fd);
-    nap(10);
+    group_nap(0.01);
   }
   return -1;
 }
@@ -105,13 +75,13 @@ static int dial(const char *where) {
 /* Random bytes, silence, and half a greeting, all before the group is complete. */
 Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   group g;
-  group_init(&g, GROUP_TCP, 3, late_body, NULL);
+  group_init(&g, GROUP_TCP, 3, group_talk, NULL);
   g.timeout_s = 10.0;
   for (int r = 0; r < 3; r++) {
     g.pid[r] = fork();
     if (g.pid[r] == 0) {
       (void)alarm(GROUP_WATCHDOG_S);
-      if (r == 2) nap(500); /* the group waits for it while strangers come */
+      if (r == 2) group_nap(0.5); /* the group waits for it while strangers come */
       group_rank(&g, r);
       _exit(0);
     }
@@ -137,18 +107,18 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
  * are not disturbed. */
 Test(rendezvous, those_who_do_not_belong_are_told) {
   group g;
-  group_init(&g, GROUP_TCP, 3, late_body, NULL);
+  group_init(&g, GROUP_TCP, 3, group_talk, NULL);
   g.timeout_s = 10.0;
   for (int r = 0; r < 3; r++) {
     g.pid[r] = fork();
     if (g.pid[r] == 0) {
       (void)alarm(GROUP_WATCHDOG_S);
-      if (r == 2) nap(800);
+      if (r == 2) group_nap(0.8);
       group_rank(&g, r);
       _exit(0);
     }
   }
-  nap(300); /* rank 1 has registered */
+  group_nap(0.3); /* rank 1 has registered */
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
   cr_assert(strstr(weir_last_error(), "another job") != NULL, "%s", weir_last_error());
@@ -171,7 +141,7 @@ Test(rendezvous, threads_of_other_sizes_are_refused) {
   pthread_t thread;
   int size = 3;
   cr_assert_eq(pthread_create(&thread, NULL, join_twice, &size), 0);
-  nap(100);
+  group_nap(0.1);
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_inproc(&t, "twice", 0, 2, 0.1), WEIR_E_MISMATCH);
   cr_assert_eq(weir_transport_inproc(&t, "twice", 1, 3, 0.1), WEIR_E_INVALID);

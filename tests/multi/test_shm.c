@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include "collectives/transports/shm.h"
 #include "ranks.h"
@@ -18,26 +17,12 @@ static bool has_name(const char *where) {
   return fd >= 0;
 }
 
-static weir_status talk(weir_transport *t, void *user) {
-  (void)user;
-  weir_comm *comm = NULL;
-  weir_status status = weir_comm_create(&comm, t, 10.0);
-  if (status != WEIR_OK) return status;
-  float x = (float)(t->rank + 1);
-  weir_comm_step(comm, 1, 1);
-  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
-  const float due = (float)(t->size * (t->size + 1) / 2);
-  if (status == WEIR_OK && x != due) return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
-  return status;
-}
-
 static void start_ranks(group *g, int first, int last, long apart_ms) {
   for (int r = last; r >= first; r--) {
     g->pid[r] = fork();
     if (g->pid[r] == 0) {
       (void)alarm(GROUP_WATCHDOG_S);
-      watch_nap(1e-3 * (double)(apart_ms * (g->size - 1 - r)));
+      group_nap(1e-3 * (double)(apart_ms * (g->size - 1 - r)));
       group_rank(g, r);
       _exit(0);
     }
@@ -52,7 +37,7 @@ static void check_all_well(const group *g) {
 /* Rank 0 comes last; afterwards there is no name. */
 Test(shm, ranks_start_in_any_order) {
   group g;
-  group_init(&g, GROUP_SHM, 4, talk, NULL);
+  group_init(&g, GROUP_SHM, 4, group_talk, NULL);
   start_ranks(&g, 0, 3, 60);
   group_join(&g);
   check_all_well(&g);
@@ -63,7 +48,7 @@ Test(shm, ranks_start_in_any_order) {
 Test(shm, leaves_no_descriptor_and_no_name) {
   const int before = group_descriptors();
   group g;
-  group_init(&g, GROUP_SHM_THREADS, 3, talk, NULL);
+  group_init(&g, GROUP_SHM_THREADS, 3, group_talk, NULL);
   group_run(&g);
   check_all_well(&g);
   cr_assert_eq(group_descriptors(), before);
@@ -82,7 +67,7 @@ Test(shm, leaves_no_descriptor_and_no_name) {
 Test(shm, a_group_of_one) {
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_shm(&t, "alone", 1, 0, 1, 1.0), WEIR_OK);
-  cr_assert_eq(talk(t, NULL), WEIR_OK);
+  cr_assert_eq(group_talk(t, NULL), WEIR_OK);
   unsigned char byte = 0;
   const weir_tag tag = {1, 1, 1, 0};
   const weir_send send = {0, &byte, 1, 0};
@@ -104,9 +89,9 @@ Test(shm, bad_arguments) {
  * are not disturbed. */
 Test(shm, those_who_do_not_belong_are_told) {
   group g;
-  group_init(&g, GROUP_SHM, 3, talk, NULL);
+  group_init(&g, GROUP_SHM, 3, group_talk, NULL);
   start_ranks(&g, 0, 1, 0);
-  watch_nap(0.3); /* rank 1 has its place */
+  group_nap(0.3); /* rank 1 has its place */
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_shm(&t, g.where, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
   cr_assert(strstr(weir_last_error(), "another job") != NULL, "%s", weir_last_error());
@@ -123,7 +108,7 @@ Test(shm, those_who_do_not_belong_are_told) {
 /* A rank that gave up gives its place back. */
 Test(shm, a_place_given_back_can_be_taken) {
   group g;
-  group_init(&g, GROUP_SHM, 3, talk, NULL);
+  group_init(&g, GROUP_SHM, 3, group_talk, NULL);
   start_ranks(&g, 0, 0, 0);
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_shm(&t, g.where, g.job, 1, 3, 0.5), WEIR_E_TIMEOUT);
@@ -138,9 +123,9 @@ Test(shm, a_place_given_back_can_be_taken) {
  * same name is not disturbed by what it left. */
 Test(shm, what_a_dead_rank_0_left_is_replaced) {
   group g;
-  group_init(&g, GROUP_SHM, 3, talk, NULL);
+  group_init(&g, GROUP_SHM, 3, group_talk, NULL);
   start_ranks(&g, 0, 1, 0);
-  watch_nap(0.3);
+  group_nap(0.3);
   const double since_s = weir_now_s();
   cr_assert(has_name(g.where));
   (void)kill(g.pid[0], SIGKILL);
@@ -238,7 +223,7 @@ static weir_status spoil_body(weir_transport *t, void *user) {
     shm_ring_bell(self, 1);
     return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
   }
-  watch_nap(0.1);
+  group_nap(0.1);
   if (what == 1) return t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 5.0);
   return t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
 }
@@ -315,7 +300,7 @@ static weir_status early_body(weir_transport *t, void *user) {
   const weir_send send = {0, bytes, sizeof bytes, 0};
   weir_recv recv = {1, bytes, sizeof bytes, 0, 0};
   if (t->rank == 1) return t->ops->transfer(t, &tag, &send, 1, NULL, 0, weir_now_s() + 5.0);
-  watch_nap(0.3);
+  group_nap(0.3);
   bytes[0] = 0;
   const weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + 5.0);
   return status == WEIR_OK && bytes[0] != 42 ? weir_fail(WEIR_E_INTERNAL, "other bytes") : status;
@@ -382,7 +367,7 @@ Test(shm, a_process_of_several_ranks_that_dies_is_noticed) {
   group g;
   group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
   start_pairs(&g);
-  watch_nap(0.3);
+  group_nap(0.3);
   const double since_s = weir_now_s();
   cr_assert_eq(kill(g.pid[1], SIGKILL), 0);
   for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);

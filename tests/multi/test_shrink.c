@@ -1,8 +1,6 @@
 /* What is left of a group goes on: who it is, what it sums, and what it leaves behind. */
 #include <criterion/criterion.h>
-#include <dirent.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "ranks.h"
 
@@ -18,12 +16,6 @@ typedef struct scene {
   int groups;   /* in all */
   int *members; /* shared: who each rank saw at last, GROUP_MAX each */
 } scene;
-
-static void nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds,
-                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  (void)nanosleep(&pause, NULL);
-}
 
 /* Strikes this rank if it is its turn: at its step, or (step < 0) because the group has ended
  * before it came to that.  True: it leaves in good order. */
@@ -232,11 +224,11 @@ static weir_status late_body(weir_transport *t, void *user) {
   if (t->rank == 3) return WEIR_OK; /* leaves */
   weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
   if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
-  if (t->rank == 1) nap(3.0 * TIMEOUT_S);
+  if (t->rank == 1) group_nap(3.0 * TIMEOUT_S);
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   for (int again = 0; t->rank == 1 && again < 2 && status == WEIR_E_PEER; again++) {
     status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
-    nap(0.1);
+    group_nap(0.1);
   }
   if (status == WEIR_OK && next->size != 2)
     status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
@@ -259,17 +251,9 @@ Test(shrink, a_rank_that_comes_too_late_threads) { too_late(GROUP_THREADS); }
 
 /* --- what stays behind ---------------------------------------------------------------------- */
 
-static int descriptors(void) {
-  int count = 0;
-  DIR *folder = opendir("/proc/self/fd");
-  while (folder && readdir(folder)) count++;
-  if (folder) (void)closedir(folder);
-  return count;
-}
-
 static weir_status leaving_body(weir_transport *t, void *user) {
   (void)user;
-  const int before = descriptors();
+  const int before = group_descriptors();
   const weir_tag tag = {1, 1, 1, 0};
   unsigned char byte = 0;
   weir_recv recv = {1, &byte, 1, 0, 0};
@@ -281,10 +265,10 @@ static weir_status leaving_body(weir_transport *t, void *user) {
   status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
   if (status != WEIR_OK) return status;
   next->ops->destroy(next);
-  nap(0.1);
-  return descriptors() == before
+  group_nap(0.1);
+  return group_descriptors() == before
              ? WEIR_OK
-             : weir_fail(WEIR_E_INTERNAL, "%d descriptors, %d before", descriptors(), before);
+             : weir_fail(WEIR_E_INTERNAL, "%d descriptors, %d before", group_descriptors(), before);
 }
 
 static void leaves_nothing(enum group_kind kind) {

@@ -7,19 +7,6 @@
 
 #define SECRET_TEXT "the right one"
 
-static weir_status talk(weir_transport *t) {
-  weir_comm *comm = NULL;
-  weir_status status = weir_comm_create(&comm, t, 10.0);
-  if (status != WEIR_OK) return status;
-  float x = (float)(t->rank + 1);
-  weir_comm_step(comm, 1, 1);
-  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
-  if (status == WEIR_OK && x != (float)(t->size * (t->size + 1) / 2))
-    return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
-  return status;
-}
-
 static weir_status join_as(const group *g, int rank, const char *secret, double timeout_s,
                            weir_transport **t) {
   return weir_transport_tcp_secret(t, g->where, NULL, secret, strlen(secret), g->job, rank, g->size,
@@ -34,11 +21,11 @@ static void start_rank(group *g, int rank, int delay_ms, const char *log) {
   if (g->pid[rank] != 0) return;
   (void)alarm(GROUP_WATCHDOG_S);
   if (freopen(log, "a", stderr) == NULL || setvbuf(stderr, NULL, _IONBF, 0) != 0) abort();
-  nap(delay_ms);
+  group_nap(1e-3 * delay_ms);
   weir_transport *t = NULL;
   group_result *result = &g->result[rank];
   result->status = join_as(g, rank, SECRET_TEXT, g->timeout_s, &t);
-  if (result->status == WEIR_OK) result->status = talk(t);
+  if (result->status == WEIR_OK) result->status = group_talk(t, NULL);
   (void)snprintf(result->message, sizeof result->message, "%s", weir_last_error());
   if (t) t->ops->destroy(t);
   _exit(0);

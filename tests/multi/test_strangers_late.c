@@ -5,20 +5,8 @@
 #include "wire_bytes.h"
 
 #define RANKS 3
+#define TALK_S 3.0
 #define SILENT 40 /* and as many that hang up in mid-word */
-
-static weir_status talk(weir_transport *t, uint64_t step) {
-  weir_comm *comm = NULL;
-  weir_status status = weir_comm_create(&comm, t, 3.0);
-  if (status != WEIR_OK) return status;
-  float x = (float)(t->rank + 1);
-  weir_comm_step(comm, 1, step);
-  status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, &x, 1, WEIR_VALUE_FP32, NULL, NULL);
-  weir_comm_free(comm);
-  if (status == WEIR_OK && x != (float)(t->size * (t->size + 1) / 2))
-    return weir_fail(WEIR_E_INTERNAL, "sum %g", (double)x);
-  return status;
-}
 
 /* --- at the rendezvous: every reason, three times ------------------------------------------- */
 
@@ -35,7 +23,7 @@ static void come_and_be_refused(const group *g, const unsigned char *hello) {
 
 static weir_status talk_once(weir_transport *t, void *user) {
   (void)user;
-  return talk(t, 1);
+  return group_talk_at(t, 1, TALK_S);
 }
 
 Test(strangers, every_reason_is_logged_once) {
@@ -50,7 +38,7 @@ Test(strangers, every_reason_is_logged_once) {
     if (g.pid[r] > 0) continue;
     (void)alarm(GROUP_WATCHDOG_S);
     if (freopen(log, "a", stderr) == NULL || setvbuf(stderr, NULL, _IONBF, 0) != 0) abort();
-    if (r == 1) nap(1500); /* the strangers come first */
+    if (r == 1) group_nap(1.5); /* the strangers come first */
     group_rank(&g, r);
     _exit(0);
   }
@@ -113,18 +101,19 @@ static void besiege(const tcp *self, uint64_t job) {
 static weir_status besieged_body(weir_transport *t, void *user) {
   const uint64_t job = *(const uint64_t *)user;
   int old[RANKS];
-  weir_status status = talk(t, 1);
+  weir_status status = group_talk_at(t, 1, TALK_S);
   if (status == WEIR_OK && t->rank == 0) besiege((const tcp *)t, job);
-  if (status == WEIR_OK) status = talk(t, 2); /* they have come, and nobody has noticed */
+  if (status == WEIR_OK)
+    status = group_talk_at(t, 2, TALK_S); /* they have come, and nobody has noticed */
   if (status != WEIR_OK || t->rank == RANKS - 1) return status;
-  status = talk(t, 3);
+  status = group_talk_at(t, 3, TALK_S);
   if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL)
     return weir_fail(WEIR_E_INTERNAL, "a rank is gone, and status %d", (int)status);
   weir_transport *next = NULL;
   status = t->ops->shrink(t, 3.0, &next, old);
   if (status != WEIR_OK) return status;
   status = next->size == RANKS - 1 && old[0] == 0 && old[1] == 1
-               ? talk(next, 1)
+               ? group_talk_at(next, 1, TALK_S)
                : weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
   next->ops->destroy(next);
   return status;

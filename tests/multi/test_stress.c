@@ -68,8 +68,8 @@ typedef struct cutter {
 static void *cut(void *argument) {
   const cutter *c = argument;
   const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-  while (atomic_load(&c->round->there) < c->round->size) watch_nap(0.001);
-  watch_nap(c->blow->at_s);
+  while (atomic_load(&c->round->there) < c->round->size) group_nap(0.001);
+  group_nap(c->blow->at_s);
   for (int r = 0; r < c->transport->size; r++)
     if (r != c->transport->rank && (c->blow->peer < 0 || c->blow->peer == r))
       (void)syscall(SYS_connect, c->transport->ops->descriptor(c->transport, r), &nobody,
@@ -205,7 +205,7 @@ static void describe(const round_of *round, uint64_t number, char *text, size_t 
 static double strike(const group *g, const blow *b, double begun_s) {
   const pid_t pid = g->pid[b->victim];
   siginfo_t info;
-  watch_nap(fmax(0, begun_s + b->at_s - weir_now_s()));
+  group_nap(fmax(0, begun_s + b->at_s - weir_now_s()));
   const double struck_s = weir_now_s();
   if (b->kind == CUT) return struck_s; /* it does so by itself */
   (void)kill(pid, b->kind == KILLED ? SIGKILL : SIGSTOP);
@@ -224,10 +224,10 @@ static double torment(const group *g, round_of *round) {
     if (i == 0) first_s = struck_s;
     if (round->blow[i].kind == CUT) cuts++;
     if (round->blow[i].kind == PAUSED) {
-      watch_nap(round->blow[i].pause_s);
+      group_nap(round->blow[i].pause_s);
       (void)kill(g->pid[round->blow[i].victim], SIGCONT);
       /* Somebody's time may be up just now: until then nobody finishes and leaves. */
-      watch_nap(SETTLE_S);
+      group_nap(SETTLE_S);
     }
   }
   watch_wait(&round->cuts, cuts, HANG_S);

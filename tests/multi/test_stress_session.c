@@ -98,8 +98,8 @@ typedef struct cutter {
 static void *cut(void *argument) {
   const cutter *c = argument;
   const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-  while (atomic_load(&c->round->there) < c->round->size) watch_nap(0.001);
-  watch_nap(c->round->at_s);
+  while (atomic_load(&c->round->there) < c->round->size) group_nap(0.001);
+  group_nap(c->round->at_s);
   for (int r = 0; r < c->round->size; r++) {
     if (c->fd[r] < 0) continue;
     (void)connect(c->fd[r], &nobody, sizeof nobody);
@@ -265,7 +265,7 @@ static int run_ranks(round_of *round, watch *w) {
   if (round->kind == CUT) {
     watch_wait(&round->cuts, 1, HANG_S);
   } else {
-    watch_nap(round->at_s);
+    group_nap(round->at_s);
     (void)kill(pid[round->victim], round->kind == KILLED ? SIGKILL : SIGSTOP);
     (void)waitid(P_PID, (id_t)pid[round->victim], &info, WNOWAIT | WEXITED | WSTOPPED);
   }
@@ -364,7 +364,7 @@ Test(stress, training_loses_ranks_at_random) {
   watch_stop(w);
   /* A killed rank's helper ends when it finds its pipe closed. */
   pid_t left = 0;
-  for (int i = 0; i < 300 && (left = waitpid(-1, NULL, WNOHANG)) >= 0; i++) watch_nap(0.01);
+  for (int i = 0; i < 300 && (left = waitpid(-1, NULL, WNOHANG)) >= 0; i++) group_nap(0.01);
   cr_assert_eq(left, -1, "a process is left behind");
   if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
     fprintf(stderr, "stress: seed %llu, %llu rounds of training in %.0f s, %d played again%s\n",

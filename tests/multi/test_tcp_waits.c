@@ -75,7 +75,7 @@ static int option(int fd, int level, int name) {
 static void await_lump(int fd, int lump) {
   for (int i = 0; i < 2000; i++) {
     if (unread(fd) == 0 && option(fd, SOL_SOCKET, SO_RCVLOWAT) == lump) return;
-    nap(5);
+    group_nap(0.005);
   }
   cr_assert_fail("%d bytes unread, %d asked for, not %d", unread(fd),
                  option(fd, SOL_SOCKET, SO_RCVLOWAT), lump);
@@ -83,7 +83,7 @@ static void await_lump(int fd, int lump) {
 
 /* What is less than was asked for stays where it is: nobody is woken for it. */
 static void is_left(int fd, int bytes) {
-  nap(120); /* the receiver looks at its clock meanwhile */
+  group_nap(0.12); /* the receiver looks at its clock meanwhile */
   cr_assert_eq(unread(fd), bytes, "%d of %d bytes are left", unread(fd), bytes);
 }
 
@@ -134,7 +134,7 @@ Test(waits, awake_for_a_moment_only) {
   for (int i = 0; i < 10; i++) {
     pthread_t receiver;
     cr_assert_eq(pthread_create(&receiver, NULL, receive_main, &p), 0);
-    nap(100);
+    group_nap(0.1);
     write_frame(sent, 0, PAYLOAD);
     payload(sent + FRAME);
     send_all(p.t[0]->ops->descriptor(p.t[0], 1), sent, sizeof sent);

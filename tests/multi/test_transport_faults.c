@@ -1,16 +1,9 @@
 /* What goes wrong: ranks on another plan, lengths that do not fit, ranks that die, freeze, end. */
 #include <criterion/criterion.h>
-#include <time.h>
 
 #include "ranks.h"
 
 #define CULPRIT 2
-
-static void nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds,
-                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  (void)nanosleep(&pause, NULL);
-}
 
 /* --- another plan, step, operation ---------------------------------------------------------- */
 
@@ -138,7 +131,7 @@ static weir_status endless_body(weir_transport *t, void *user) {
   float *x = malloc(e->n * sizeof *x);
   for (int step = 0; status == WEIR_OK; step++) {
     if (t->rank == CULPRIT && step == e->leaves_after) break;
-    if (t->rank == CULPRIT && step == e->stops_after) nap(e->timeout_s + 2.0);
+    if (t->rank == CULPRIT && step == e->stops_after) group_nap(e->timeout_s + 2.0);
     for (size_t i = 0; i < e->n; i++) x[i] = 1.0f;
     weir_comm_step(comm, 7, (uint64_t)step);
     const weir_value_format format = (weir_value_format)(step / WEIR_ALLREDUCE_COUNT % 2);
@@ -197,7 +190,7 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
   group g;
   group_init(&g, kind, 4, endless_body, &e);
   group_start(&g);
-  nap(after_s);
+  group_nap(after_s);
   const double since_s = weir_now_s();
   cr_assert_eq(kill(g.pid[CULPRIT], signal), 0);
   for (int r = 0; r < g.size; r++)
@@ -289,7 +282,7 @@ static weir_status abort_body(weir_transport *t, void *user) {
   const weir_tag tag = {1, 1, 1, 0};
   weir_recv recv = {(t->rank + 2) % 3, &byte, 1, 0, 0};
   if (t->rank == 0) {
-    nap(0.2);
+    group_nap(0.2);
     t->ops->abort(t, 2);
   }
   const double begin_s = weir_now_s();

@@ -120,7 +120,7 @@ Test(datagrams, that_do_not_belong_are_not_heard) {
     d[at] ^= 32;
     to_echo_port(port, d, DATAGRAM);
   }
-  nap(200);
+  group_nap(0.2);
   write_frame(bytes, 1, PAYLOAD);
   payload(bytes + FRAME);
   send_all(fd, bytes, sizeof bytes);

@@ -1,7 +1,6 @@
 /* What comes in between while a rank copies a message: it must not be slept through. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
-#include <time.h>
 
 #include "ranks.h"
 
@@ -15,11 +14,6 @@ typedef struct between {
   double took_s;    /* of rank 2's transfer */
   atomic_bool done; /* it is over: the others, who would wake it by leaving, may leave */
 } between;
-
-static void nap(double seconds) {
-  const struct timespec pause = {0, (long)(seconds * 1e9)};
-  (void)nanosleep(&pause, NULL);
-}
 
 /* Rank 2 expects a byte of rank 0 and the large message of rank 1, in this order. */
 static weir_status between_body(weir_transport *t, void *user) {
@@ -37,12 +31,12 @@ static weir_status between_body(weir_transport *t, void *user) {
   unsigned char *const data = t->rank == 0 ? &byte : (unsigned char *)b->large + LARGE;
   const weir_send send = {2, data, t->rank == 0 ? 1 : LARGE, 0};
   weir_status status = WEIR_OK;
-  if (t->rank == 0) nap(b->after_s);
+  if (t->rank == 0) group_nap(b->after_s);
   if (t->rank == 0 && b->abort)
     t->ops->abort(t, 0);
   else
     status = t->ops->transfer(t, &tag, &send, 1, NULL, 0, begin_s + DEADLINE_S);
-  while (!atomic_load(&b->done)) nap(1e-3);
+  while (!atomic_load(&b->done)) group_nap(1e-3);
   return status;
 }
 

@@ -8,7 +8,6 @@
 #include <stdatomic.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "ranks.h"
@@ -22,12 +21,6 @@ typedef struct watch {
   pid_t pid;
 } watch;
 
-static inline void watch_nap(double seconds) {
-  const struct timespec pause = {(time_t)seconds,
-                                 (long)((seconds - (double)(time_t)seconds) * 1e9)};
-  (void)nanosleep(&pause, NULL);
-}
-
 static inline watch *watch_start(void) {
   watch *w = group_shared(sizeof *w);
   (void)fflush(NULL);
@@ -39,7 +32,7 @@ static inline watch *watch_start(void) {
   }
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   for (double last_s = weir_now_s();;) {
-    watch_nap(WATCH_EVERY_S);
+    group_nap(WATCH_EVERY_S);
     const double now_s = weir_now_s(), gap_s = now_s - last_s;
     last_s = now_s;
     if (gap_s > atomic_load(&w->worst_s)) atomic_store(&w->worst_s, gap_s);
@@ -57,7 +50,7 @@ static inline void watch_stop(watch *w) {
 /* Until a counter has got so far, or for so long. */
 static inline void watch_wait(const atomic_int *count, int due, double limit_s) {
   const double until_s = weir_now_s() + limit_s;
-  while (atomic_load(count) < due && weir_now_s() < until_s) watch_nap(0.001);
+  while (atomic_load(count) < due && weir_now_s() < until_s) group_nap(0.001);
 }
 
 /* Wait for a process; after so many seconds in which the machine was awake it is killed: false. */
@@ -65,7 +58,7 @@ static inline bool watch_ends(watch *w, pid_t pid, double limit_s) {
   const double until_s = atomic_load(&w->awake_s) + limit_s;
   while (atomic_load(&w->awake_s) < until_s) {
     if (waitpid(pid, NULL, WNOHANG) == pid) return true;
-    watch_nap(0.002);
+    group_nap(0.002);
   }
   (void)kill(pid, SIGKILL);
   (void)waitpid(pid, NULL, 0);

@@ -5,7 +5,6 @@
 
 #include <criterion/criterion.h>
 #include <poll.h>
-#include <time.h>
 
 #include "hmac.h"
 #include "ranks.h"
@@ -132,11 +131,6 @@ static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uin
 
 /* --- sockets -------------------------------------------------------------------------------- */
 
-static inline void nap(long ms) {
-  const struct timespec pause = {ms / 1000, ms % 1000 * 1000000};
-  (void)nanosleep(&pause, NULL);
-}
-
 static inline struct sockaddr_in loopback(int port) {
   return (struct sockaddr_in){.sin_family = AF_INET,
                               .sin_port = htons((uint16_t)port),
@@ -149,7 +143,7 @@ static inline int dial(const char *where) {
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     if (connect(fd, (const struct sockaddr *)&to, sizeof to) == 0) return fd;
     (void)close(fd);
-    nap(10);
+    group_nap(0.01);
   }
   cr_assert_fail("nobody listens at %s", where);
   return -1;

@@ -1,17 +1,12 @@
 /* NSGA-II: how near to known fronts it comes, its bits, and what it refuses. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
 #include "moo/hypervolume.h"
 #include "moo/nsga2.h"
 #include "moo/problems.h"
-
-static int ascending(const void *a, const void *b) {
-  const double x = *(const double *)a, y = *(const double *)b;
-  return (x > y) - (x < y);
-}
 
 Test(moo_nsga2, reaches_the_known_fronts) {
   for (size_t b = 0; b < WEIR_MOO_BENCHMARKS; b++) {
@@ -27,7 +22,7 @@ Test(moo_nsga2, reaches_the_known_fronts) {
           weir_moo_hypervolume(front.f, front.count, bench->problem.objectives, bench->reference);
       weir_moo_front_free(&front);
     }
-    qsort(volume, 11, sizeof *volume, ascending);
+    weir_sort(volume, 11);
     cr_assert_geq(volume[5], bench->wanted, "%s: %.4f < %.4f", bench->name, volume[5],
                   bench->wanted);
   }
