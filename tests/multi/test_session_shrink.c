@@ -11,7 +11,7 @@
 #include "ranks.h"
 #include "session/state.h"
 
-#define N 600
+#define N 6000   /* some of what is gathered comes in pieces */
 #define STEPS 12 /* the strikes below all come before the last ones */
 
 /* --- a rank leaves at any transfer ----------------------------------------------------------- */
