@@ -82,13 +82,15 @@ static void feed_block(const feed *f, size_t at, size_t count, weir_moments *mom
   const float *g = f->g + at;
   float made[BLOCK_MOMENTUM];
   if (f->velocity.u != NULL) {
-    float *const v = f->velocity.v != NULL ? f->velocity.v + f->first + at : made;
+    float *const v = f->velocity.v != NULL  ? f->velocity.v + f->first + at
+                     : f->kind == FEED_COPY ? e
+                                            : made;
     weir_momentum_correct(g, f->velocity.u + f->first + at, v, count, f->velocity.momentum);
     g = v;
   }
   switch (f->kind) {
     case FEED_COPY:
-      memcpy(e, g, count * sizeof *e);
+      if (g != e) memcpy(e, g, count * sizeof *e);
       moments->sum_square += weir_sum_square(e, count);
       break;
     case FEED_ZERO:

@@ -80,28 +80,40 @@ Test(momentum, dense_is_momentum_sgd) {
   }
 }
 
+typedef struct masking {
+  size_t arm;
+  bool trial; /* from the second step on */
+} masking;
+
 static void masked(member *m) {
   /* One of four is kept, momentum 1/2, g = (4, 3, 0, 0):
    *   u = (4, 3):    e = (4, 3),   4 goes,   (0, 3) stays, u = (0, 3)
    *   u = (4, 4.5):  e = (4, 7.5), 7.5 goes, (4, 0) stays, u = (4, 0)
    *   u = (6, 3):    e = (10, 3),  10 goes,  (0, 3) stays, u = (0, 3), and so on. */
   static const float want[4][2] = {{4, 0}, {0, 7.5F}, {10, 0}, {0, 7.5F}};
+  const masking *c = m->group->shared;
+  static _Thread_local script_step steps[4];
+  for (size_t i = 0; i < 4; i++) steps[i].plan = group_plan(c->arm, 0.25, 0);
+  steps[1].action = c->trial ? WEIR_ACTION_TRIAL : WEIR_ACTION_KEEP;
+  script v = {steps, 4, 0};
   const size_t offset[2] = {0, 4};
-  const weir_engine_config config = {
-      .comm = m->comm,
-      .transport = m->transport,
-      .layout = {1, offset},
-      .momentum = 0.5,
-      .first_plan = group_plan(*(size_t *)m->group->shared, 0.25, 0)};
+  const weir_engine_config config = {.comm = m->comm,
+                                     .transport = m->transport,
+                                     .layout = {1, offset},
+                                     .momentum = 0.5,
+                                     .first_plan = steps[0].plan,
+                                     .hooks = script_hooks(&v)};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK) abort();
-  for (int step = 0; step < 4; step++) {
+  for (v.at = 0; v.at < 4; v.at++) {
+    const int step = v.at;
     float g[4] = {4, 3, 0, 0};
-    weir_status status = weir_engine_step_begin(engine, NULL);
+    weir_step_info info = {0};
+    weir_status status = weir_engine_step_begin(engine, &info);
     if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
     if (status == WEIR_OK) status = weir_engine_step_end(engine, NULL);
-    if (status != WEIR_OK || g[0] != want[step][0] || g[1] != want[step][1] || g[2] != 0 ||
-        g[3] != 0)
+    if (status != WEIR_OK || info.trial != (c->trial && step > 0) || g[0] != want[step][0] ||
+        g[1] != want[step][1] || g[2] != 0 || g[3] != 0)
       group_fail(m->group, "rank %d, step %d: %g %g", m->rank, step, (double)g[0], (double)g[1]);
   }
   weir_engine_free(engine);
@@ -115,9 +127,11 @@ Test(momentum, is_cut_off_where_something_was_sent) {
     if (codec->select == NULL || plan.codec == WEIR_CODEC_SIDCO)
       continue;                                        /* sidco need not see it */
     if (plan.collective == WEIR_COLL_HITOPK) continue; /* refused, see below */
-    group g;
-    group_run(&g, 4, masked, &arm);
-    cr_assert(!g.failed, "%s: %s", group_arms[arm], g.failure);
+    for (int trial = 0; trial < 2; trial++) {
+      group g;
+      group_run(&g, 4, masked, &(masking){arm, trial == 1});
+      cr_assert(!g.failed, "%s, trial %d: %s", group_arms[arm], trial, g.failure);
+    }
     tried++;
   }
   cr_assert_geq(tried, 20);

@@ -7,10 +7,11 @@
 #include "collectives/comm.h"
 #include "collectives/wrappers.h"
 #include "device.h"
+#include "engine/state.h"
 #include "ranks.h"
 #include "session/state.h"
 
-#define N 600
+#define N 6000   /* some of what is gathered comes in pieces */
 #define STEPS 12 /* the strikes below all come before the last ones */
 
 /* --- a rank leaves at any transfer ----------------------------------------------------------- */
@@ -28,7 +29,9 @@ typedef struct trainer {
   weir_session *session;
   float moved[N]; /* sum over committed steps of ranks * average */
   float given[N]; /* sum over committed steps of this rank's gradients, or velocities */
-  float u[N];     /* its velocity: momentum * u + gradient */
+  float u[N];     /* its velocity, as the engine has it */
+  float astray;   /* how far that was from momentum * u + gradient, where it is not zero */
+  size_t uncut;   /* most elements after a step that are in the velocity, not in the residual */
   bool missed;
   weir_survivors left;
   weir_status status;
@@ -54,10 +57,18 @@ static weir_status one_step(trainer *t, float *g, weir_step_info *info) {
 
 /* A step counts: what it gave. */
 static void give(trainer *t, uint64_t step) {
+  const float *const u = t->session->engine->velocity.u;
+  const float *const residual = u != NULL ? weir_engine_residual(t->session->engine) : NULL;
+  size_t uncut = 0;
   for (size_t i = 0; i < N; i++) {
-    t->u[i] = (float)t->momentum * t->u[i] + gradient(t->rank, step, i);
-    t->given[i] += t->u[i];
+    const float v = (float)t->momentum * t->u[i] + gradient(t->rank, step, i);
+    t->given[i] += v;
+    if (u == NULL) continue;
+    if (u[i] != 0) t->astray = fmaxf(t->astray, fabsf(u[i] - v));
+    uncut += u[i] != 0 && residual[i] == 0;
+    t->u[i] = u[i];
   }
+  if (uncut > t->uncut) t->uncut = uncut;
 }
 
 static weir_status train(trainer *t) {
@@ -157,6 +168,10 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
   for (int r = 1; r < ranks; r++) {
     cr_assert_eq(t[r].status, WEIR_OK, "%s, %d ranks, transfer %d, rank %d: %s", policy, ranks,
                  (int)strike, r, t[r].message);
+    cr_assert_lt(t[r].astray, 1e-4F, "%s, transfer %d: another velocity", policy, (int)strike);
+    if (strstr(policy, ":topk:") != NULL || strstr(policy, ":star:") != NULL)
+      cr_assert_lt(t[r].uncut, (size_t)N / 25, "%s, transfer %d: %zu elements sent and not cut off",
+                   policy, (int)strike, t[r].uncut);
     if (!*over)
       cr_assert(t[r].left.world_size == ranks - 1 && t[r].left.rank == r - 1 &&
                     t[r].left.step == t[1].left.step,
@@ -170,7 +185,9 @@ static bool play(const char *policy, int ranks, uint64_t strike, bool registered
     if (missed && !registered) break;
     cr_assert_eq(memcmp(t[r].moved, t[1].moved, sizeof t[r].moved), 0, "%s, transfer %d", policy,
                  (int)strike);
-    for (size_t i = 0; i < N; i++)
+    /* Of velocities, which are no integers, rank 0 has lost what it has rounded of sums. */
+    const bool rounds = strstr(policy, ":bf16:") != NULL || strstr(policy, ":compressed") != NULL;
+    for (size_t i = 0; i < N && !(rounds && momentum > 0); i++)
       cr_assert_lt(fabs((double)t[r].moved[i] + kept[i]), 0.01,
                    "%s, transfer %d, element %zu: %g %g", policy, (int)strike, i,
                    (double)t[r].moved[i], kept[i]);
@@ -244,11 +261,23 @@ Test(session_shrink, low_rank) {
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 
-/* Velocities are kept, too: what comes out is momentum SGD's sum. */
+/* Velocities are kept, too: what comes out is momentum SGD's sum, and where something was sent the
+ * velocity ends, also on a rank that had missed the step. */
 Test(session_shrink, momentum_correction) {
   int missed = 0;
   missed += sweep("fixed:none:1:dense-ring", 3, true, 0.5);
   missed += sweep("fixed:none:1:dense-tree", 4, true, 0.5);
+  cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
+}
+
+Test(session_shrink, momentum_correction_of_what_is_compressed) {
+  static const char *const policies[] = {
+      "fixed:topk:0.1:ag",       "fixed:topk:0.9:ag",           "fixed:star:0.1:art-tree",
+      "fixed:star:0.5:art-tree", "fixed:qsgd:0.125:ag",         "fixed:fp16:0.5:ag",
+      "fixed:bf16:1:dense-tree", "fixed:powersgd:2:dense-tree", "fixed:qsgd:0.125:compressed-tree"};
+  int missed = 0;
+  for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
+    missed += sweep(policies[p], 4, true, 0.5);
   cr_assert_gt(missed, 0, "no rank ever missed a step that others had completed");
 }
 

@@ -265,6 +265,25 @@ Test(velocity, stays_what_it_is) {
   }
 }
 
+/* Longer together than the gradient, what is gathered comes in pieces; not in a trial alone. */
+Test(velocity, in_pieces) {
+  static const size_t longer[TENSORS + 1] = {0, 5, 6000, 6001, 6100, 8200};
+  static const char *const plans[] = {"fp16:0.5:ag", "topk:0.9:ag", "topk:0.6:ag:auto-bf16"};
+  static course c;
+  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++) {
+    c = (course){.offset = longer, .steps = STEPS, .seed = p, .ranks = 4};
+    for (int i = 0; i < STEPS; i++) {
+      cr_assert_eq(weir_plan_parse(plans[p], &c.step[i].plan), WEIR_OK);
+      c.step[i].poisoned = i % 5 == 2 ? i % 4 : -1;
+      c.step[i].action = i == 6   ? WEIR_ACTION_TRIAL
+                         : i == 8 ? WEIR_ACTION_SWITCH
+                                  : WEIR_ACTION_KEEP;
+    }
+    run(&c);
+    cr_assert(c.counted >= 8 && c.trials == 2, "%d %d", c.counted, c.trials);
+  }
+}
+
 /* A tensor that several threads share. */
 Test(velocity, of_many_elements) {
   static const size_t large[TENSORS + 1] = {0, 5, 1100000, 1100001, 1100100, 1200000};

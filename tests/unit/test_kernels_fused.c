@@ -101,6 +101,29 @@ Test(kernels_fused, avx2_as_one_after_the_other) { check_all(weir_cpu_avx2()); }
 
 Test(kernels_fused, avx512_as_one_after_the_other) { check_all(weir_cpu_avx512()); }
 
+/* The floor is estimated of what is going to be fed, of which u is the larger part here: few more
+ * than are wanted reach it. */
+Test(kernels_fused, looks_ahead_with_a_velocity) {
+  weir_codec_context *context = NULL;
+  static float u[MOST], v[MOST];
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  const size_t offset[2] = {0, MOST};
+  const weir_layout layout = {1, offset};
+  const size_t k = weir_topk_kept(&layout, 0.01);
+  for (size_t i = 0; i < MOST; i++) {
+    g[i] = (float)(i % 7) - 3;
+    e[i] = (float)(i % 11) - 5;
+    u[i] = (float)(i * 7919 % MOST);
+    v[i] = u[i] / 2 + g[i];
+  }
+  const weir_ahead_of sum = {.g = (const float *const[]){g}, .u = u, .momentum = 0.5F, .r = e};
+  cr_assert_eq(weir_ahead_begin(context, &sum, &layout, e, 0.01), WEIR_OK);
+  weir_ahead_exchange(context, 0, v, e, apart, MOST, &(weir_moments){0});
+  cr_assert(context->ahead.list.count >= k && context->ahead.list.count < 4 * k, "%zu of %zu",
+            context->ahead.list.count, k);
+  weir_codec_context_free(context);
+}
+
 /* What was listed ahead must not be taken for another e, or for what e has become. */
 Test(kernels_fused, lists_that_do_not_fit_are_left) {
   weir_codec_context *context = NULL;
