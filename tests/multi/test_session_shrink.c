@@ -1,7 +1,6 @@
 /* Training goes on without a rank that is lost: exactly, for those that are left. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <time.h>
 #include <weir/weir.h>
 
 #include "collectives/comm.h"
