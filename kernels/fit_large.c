@@ -31,9 +31,9 @@ static const double shares[] = {1.0 / 3.0, 0.6, 1.0, 1.6, 8.0 / 3.0, 8.0};
  * marks for drawing leave the second cache. */
 static const double beyond[] = {2.0, 4.0};
 enum { BEYOND = sizeof beyond / sizeof beyond[0] };
-/* Such a share of the last cache runs find their data in, soon after others, but take no more than
- * that of the largest size for it; and an element costs at most so many times the mean there. */
-static const double kept_share = 0.9, kept_most = 0.5, most_dearer = 1.6;
+/* Such a share of the last cache runs find their data in, soon after others; and an element costs
+ * at most so many times the mean of the largest size. */
+static const double kept_share = 0.8, most_dearer = 1.6;
 
 /* Passes over e beyond the first that wait for memory; terngrad's third is held up by arithmetic.
  */
@@ -272,8 +272,7 @@ static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan,
   const size_t from = cost->compress.n[cost->compress.knots - 1];
   const bool draws = weir_codec_find(plan->codec)->draw != NULL;
   /* What drawing takes is no memory's time, and has terms of its own. */
-  const double kept =
-      draws ? 0.0 : fmin(kept_share * cache / weir_kernel_touched(plan), kept_most * (double)from);
+  const double kept = draws ? 0.0 : kept_share * cache / weir_kernel_touched(plan);
   double draw = 0.0, further[BEYOND] = {0.0};
   weir_status status = WEIR_OK;
   if (draws) { /* scratch grows in the first one */
