@@ -114,9 +114,11 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base, siz
   const size_t k = selects ? group->kept : 0;
   const size_t values = codec->low_rank && !group->whole ? group->kept : k;
   const size_t stride = group->pieces ? 0 : stride_of(group, selects), count = gathers ? ranks : 1;
-  size_t index, value, error, blocks = last, bytes;
+  const bool keeps = group->pieces && codec->encode != NULL && group->engine->velocity.u != NULL;
+  size_t index, value, error, blocks = last, bytes, own;
   gaps free_parts;
-  if ((!group->pieces && !part(at, count, stride, &blocks)) ||
+  if (!part(at, 1, keeps ? weir_pieces_kept(group) : 0, &own) ||
+      (!group->pieces && !part(at, count, stride, &blocks)) ||
       !part(at, ranks, sizeof *group->block_bytes, &bytes))
     goto too_large;
   free_parts = gaps_of(group, blocks, stride, count);
@@ -130,6 +132,7 @@ static weir_status place(weir_group *group, size_t *at, unsigned char *base, siz
   group->error = rounds ? (float *)(void *)(base + error) : NULL;
   group->kept_capacity = k;
   group->blocks = base + blocks;
+  group->own = keeps ? base + own : NULL;
   group->stride = stride;
   group->block_bytes = (size_t *)(void *)(base + bytes);
   place_room(group, &free_parts, base);

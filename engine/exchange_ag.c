@@ -22,6 +22,7 @@ uint64_t weir_ag_seed(const weir_group *group) {
 
 /* Only this rank's own loss, e - decode(its own message), stays behind. */
 weir_status weir_ag_take_off(weir_group *group) {
+  if (group->pieces) return weir_pieces_take_off(group);
   const weir_engine *engine = group->engine;
   const weir_status status =
       weir_codec_find(group->plan.codec)
@@ -46,15 +47,19 @@ static weir_status encode(weir_group *group, const weir_codec *codec) {
 /* An encoder without scales does it piece by piece. */
 static weir_status prepare_pieces(weir_group *group, const weir_codec *codec) {
   if (codec->encode == NULL) return weir_pieces_select(group);
+  group->own_end = 0;
   if (codec->scales == 0) return WEIR_OK;
   unsigned char *const whole = weir_pieces_whole(group);
   size_t bytes;
   const weir_status status =
       codec->encode(group->context, group->fed, &group->layout, group->plan.cr, weir_ag_seed(group),
                     whole, group->kept, &bytes);
-  return status ? status
-                : codec->decode(group->context, whole, bytes, &group->layout, group->fed,
-                                WEIR_DECODE_SUBTRACT);
+  if (status != WEIR_OK) return status;
+  if (group->velocity != WEIR_VELOCITY_TOLD)
+    return codec->decode(group->context, whole, bytes, &group->layout, group->fed,
+                         WEIR_DECODE_SUBTRACT);
+  weir_pieces_keep_whole(group, bytes);
+  return WEIR_OK;
 }
 
 /* What 16 bits lose of a value stays behind. */

@@ -7,8 +7,12 @@
  * No piece is sent before what this rank sends of it has been taken off its residual.
  *
  * Where units are tensors, a tensor's scale is that of all of it: this rank's message is encoded at
- * once, lies at the end of spare, and is cut into the pieces' messages. */
+ * once, lies at the end of spare, and is cut into the pieces' messages.
+ *
+ * With momentum e is wanted once more (velocity.h): what this rank sends is kept until the step
+ * counts, one message behind the other, and taken off e at that time. */
 #include <math.h>
+#include <string.h>
 
 #include "base/base.h"
 #include "collectives/pieces.h"
@@ -22,6 +26,7 @@ typedef struct pieces {
   weir_layout piece;
   size_t count, stride;
   unsigned char *messages; /* stride apart */
+  size_t kept;             /* bytes of `own` */
 } pieces;
 
 /* At the end of spare, of the bytes that are the group's `kept`. */
@@ -29,17 +34,76 @@ unsigned char *weir_pieces_whole(const weir_group *group) {
   return (unsigned char *)(group->spare + group->n) - group->kept;
 }
 
+static void shape_next(pieces *p) {
+  const weir_group *group = p->group;
+  p->piece =
+      weir_piece_next(&group->plan, group->engine->size, &group->layout, p->at, group->piece);
+  p->count = p->piece.offset[p->piece.tensors];
+  p->stride = p->codec->bound(&p->piece, group->plan.cr);
+}
+
 static void next(pieces *p) {
   const weir_group *group = p->group;
   const int ranks = group->engine->size;
-  p->piece = weir_piece_next(&group->plan, ranks, &group->layout, p->at, group->piece);
-  p->count = p->piece.offset[p->piece.tensors];
-  p->stride = p->codec->bound(&p->piece, group->plan.cr);
+  shape_next(p);
   const bool cuts = p->codec->scales > 0;
   const unsigned char *end = cuts ? p->cut.rest : (unsigned char *)(group->spare + group->n);
   unsigned char *const behind = (unsigned char *)(group->spare + p->at + p->count);
   p->messages = behind + (size_t)ranks * p->stride <= end ? behind : group->blocks;
 }
+
+/* --- what is kept of this rank's own ------------------------------------------------------------
+ */
+
+/* A message behind its length. */
+#define LENGTH ((size_t)16)
+static size_t kept_bytes(size_t bound) { return LENGTH + (bound + 15) / 16 * 16; }
+
+static void keep(unsigned char *to, const void *message, size_t bytes) {
+  memcpy(to, &bytes, sizeof bytes);
+  memcpy(to + LENGTH, message, bytes);
+}
+
+size_t weir_pieces_kept(weir_group *group) {
+  pieces p = {.group = group, .codec = weir_codec_find(group->plan.codec)};
+  size_t bytes = 0;
+  if (p.codec->scales > 0) return kept_bytes(group->kept);
+  for (; p.at < group->n; p.at += p.count) {
+    shape_next(&p);
+    bytes += kept_bytes(p.stride);
+  }
+  return bytes;
+}
+
+void weir_pieces_keep_whole(weir_group *group, size_t bytes) {
+  keep(group->own, weir_pieces_whole(group), bytes);
+  group->own_end = group->n;
+}
+
+weir_status weir_pieces_take_off(weir_group *group) {
+  pieces p = {.group = group, .codec = weir_codec_find(group->plan.codec)};
+  const unsigned char *own = group->own;
+  weir_status status = WEIR_OK;
+  for (; p.at < group->own_end && status == WEIR_OK; p.at += p.count) {
+    size_t bytes;
+    if (p.codec->scales > 0) {
+      p.piece = group->layout;
+      p.count = group->n;
+    } else {
+      shape_next(&p);
+    }
+    memcpy(&bytes, own, sizeof bytes);
+    status = p.codec->decode(group->context, own + LENGTH, bytes, &p.piece, group->fed + p.at,
+                             WEIR_DECODE_SUBTRACT);
+    own += kept_bytes(p.stride);
+  }
+  const double lost = weir_sum_square(group->fed, group->n);
+  group->passage.kept_square = fmax(group->passage.moments.sum_square - lost, 0);
+  return status;
+}
+
+/* --- pieces -------------------------------------------------------------------------------------
+ */
 
 static weir_status encode(pieces *p, unsigned char *message) {
   weir_group *group = p->group;
@@ -53,9 +117,14 @@ static weir_status encode(pieces *p, unsigned char *message) {
   const weir_status status =
       p->codec->encode(group->context, group->fed + p->at, &p->piece, group->plan.cr,
                        weir_hash(WEIR_HASH_INIT, words, sizeof words), message, p->stride, bytes);
-  return status == WEIR_OK ? p->codec->decode(group->context, message, *bytes, &p->piece,
-                                              group->fed + p->at, WEIR_DECODE_SUBTRACT)
-                           : status;
+  if (status != WEIR_OK) return status;
+  if (group->velocity != WEIR_VELOCITY_TOLD)
+    return p->codec->decode(group->context, message, *bytes, &p->piece, group->fed + p->at,
+                            WEIR_DECODE_SUBTRACT);
+  keep(group->own + p->kept, message, *bytes);
+  p->kept += kept_bytes(p->stride);
+  group->own_end = p->at + p->count;
+  return WEIR_OK;
 }
 
 static weir_status exchange(pieces *p, weir_notes *notes) {
@@ -88,8 +157,9 @@ weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes) {
     status = exchange(&p, p.at + p.count == group->n ? notes : NULL);
   }
   if (status != WEIR_OK) return status;
+  group->passage.sum = group->spare;
+  if (group->velocity == WEIR_VELOCITY_TOLD) return WEIR_OK;
   const double lost = weir_sum_square(group->fed, group->n);
   group->passage.kept_square = fmax(group->passage.moments.sum_square - lost, 0);
-  group->passage.sum = group->spare;
   return WEIR_OK;
 }

@@ -78,9 +78,11 @@ typedef struct weir_group {
   size_t *block_bytes; /* per rank */
   void *room;          /* for selecting, among the blocks; NULL: spare is */
   size_t room_bytes;
-  bool marked;    /* AR-Topk that keeps many: lists, messages and sums share a buffer
-                     (exchange_marked.c) */
-  size_t stretch; /* marked: elements whose indices go at once */
+  unsigned char *own; /* encoders in pieces, with momentum: this rank's messages, as far as */
+  size_t own_end;     /* this element */
+  bool marked;        /* AR-Topk that keeps many: lists, messages and sums share a buffer
+                         (exchange_marked.c) */
+  size_t stretch;     /* marked: elements whose indices go at once */
 
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
@@ -314,6 +316,10 @@ weir_status weir_merged_sum(weir_group *group);
 /* In pieces: an encoder's, and where it encodes at once; a selection's, marked before. */
 unsigned char *weir_pieces_whole(const weir_group *group);
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
+size_t weir_pieces_kept(
+    weir_group *group); /* bytes of its `own`; then what goes there, and off e */
+void weir_pieces_keep_whole(weir_group *group, size_t bytes);
+weir_status weir_pieces_take_off(weir_group *group);
 weir_status weir_pieces_select(weir_group *group);
 weir_status weir_exchange_spans(weir_group *group, weir_notes *notes);
 weir_marks weir_marks_in_spare(const weir_group *group); /* at its end, of these two and below */

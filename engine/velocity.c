@@ -51,9 +51,7 @@ static bool selects(const weir_group *group) {
 }
 
 bool weir_velocity_keeps(const weir_group *group) {
-  if (sums_all(group)) return false;
-  if (group->way == WEIR_WAY_ART) return false;
-  return group->way != WEIR_WAY_AG || (group->pieces && !selects(group));
+  return !sums_all(group) && group->way != WEIR_WAY_AG && group->way != WEIR_WAY_ART;
 }
 
 static weir_velocity_place place_of(const weir_group *group) {

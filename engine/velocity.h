@@ -9,8 +9,8 @@
  *     their message says off e when the step counts, not before it goes out.
  *   gradient: v = m u + g, g staying in the submitted buffers when there is no residual.  Dense
  *     sums; while the average takes g's place, v takes the sum's.
- *   next: v is kept in `next` from the beginning.  bf16's sums, low rank, compressed all-reduces
- * and encoders in pieces, of which e is not left; and a dense sum that flushes a residual, once.
+ *   next: v is kept in `next` from the beginning.  bf16's sums, low rank and compressed
+ * all-reduces, of which e is not left; and a dense sum that flushes a residual, once.
  *
  * In a trial v takes u's place when it is fed: a step that is dropped falls back to the trial's
  * begin, as the residual does, and `next` holds the velocity from there.

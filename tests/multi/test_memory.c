@@ -350,8 +350,9 @@ static const arm arms[] = {
     {"fixed:none:1:dense-tree", MOMENTUM(3)},
     {"fixed:bf16:1:dense-ring", MOMENTUM(4)},
     {"fixed:onebit:0.03125:ag", MOMENTUM(2.3)},
-    {"fixed:qsgd:0.125:ag", MOMENTUM(4)}, /* in pieces from 8 ranks on */
-    {"fixed:fp16:0.5:ag", MOMENTUM(4)},
+    {"fixed:qsgd:0.125:ag", MOMENTUM(3.15)}, /* in pieces from 8 ranks on */
+    {"fixed:qsgd:0.25:ag", MOMENTUM(3.3)},
+    {"fixed:fp16:0.5:ag", MOMENTUM(3.55)},
     {"fixed:qsgd:0.125:sra", MOMENTUM(4)},
     {"fixed:powersgd:2:dense-ring", MOMENTUM(2.3)},
     {"fixed:powersgd:2:dense-ring", ONE, true, 0.9, 1},
