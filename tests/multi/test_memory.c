@@ -102,16 +102,18 @@ static long long resident(void) {
   return kib * 1024;
 }
 
-/* most: what was resident after any step. */
+/* most: what was resident after any step.  Those before a division comes are no steps. */
 static bool train(const course *c, weir_session *session, float *const *gradient, int rank,
                   int steps, int from, long long *most) {
   for (int s = from; s < from + steps; s++) {
+    weir_step_info info;
     /* Whoever's gradient varies most is VAR's root: every rank in its turn. */
     const float share = s % c->ranks == rank ? 2 : 1;
     for (size_t t = 0; t < TENSORS; t++)
       for (size_t i = 0; i < numel[t]; i++)
         gradient[t][i] = share * ((float)((i * 7919 + (size_t)(s * 31 + rank)) & 1023) - 511);
-    if (weir_step_begin(session, NULL) != WEIR_OK) return false;
+    if (weir_step_begin(session, &info) != WEIR_OK || s > 10000) return false;
+    steps += info.plan.groups == 0 && strncmp(c->policy, "groups:", 7) == 0;
     for (uint32_t t = 0; t < TENSORS; t++)
       if (weir_submit(session, t, gradient[t]) != WEIR_OK) return false;
     if (weir_step_end(session, NULL) != WEIR_OK) return false;
@@ -167,7 +169,7 @@ static void be_rank(course *c, int rank) {
   all_together(c);
   c->result[rank].taken = atomic_load(&taken);
   if (!good)
-    (void)snprintf(c->result[rank].failure, sizeof c->result->failure, "%s", weir_last_error());
+    (void)snprintf(c->result[rank].failure, sizeof c->result->failure, "no: %s", weir_last_error());
   all_together(c);
   weir_session_free(session);
   for (size_t t = 0; t < TENSORS; t++) free(gradient[t]);
