@@ -2,6 +2,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <glib.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -16,6 +18,13 @@ static char *trim(char *text) {
   return text;
 }
 
+/* What an error repeats of a line must not upset a terminal. */
+static bool is_text(const char *line) {
+  for (const char *p = line; *p; p++)
+    if (iscntrl((unsigned char)*p) && *p != '\t') return false;
+  return g_utf8_validate(line, -1, NULL);
+}
+
 /* A comment starts at # or ; at the line's begin or after a blank. */
 static void cut_comment(char *text) {
   for (char *p = text; *p; p++)
@@ -28,7 +37,7 @@ static void cut_comment(char *text) {
 static weir_status open_section(weir_ini_line *at, char *text, char section[LINE_MAX_BYTES]) {
   size_t length = strlen(text);
   if (text[length - 1] != ']')
-    return weir_fail(WEIR_E_PARSE, "%s:%d: '%s' has no closing bracket; expected [section]",
+    return weir_fail(WEIR_E_PARSE, "%s:%d: '%.80s' has no closing bracket; expected [section]",
                      at->path, at->line, text);
   text[length - 1] = 0;
   memcpy(section, text + 1, length - 1);
@@ -49,19 +58,19 @@ static weir_status open_section(weir_ini_line *at, char *text, char section[LINE
 static weir_status split_key(weir_ini_line *at, char *text) {
   if (!at->section)
     return weir_fail(WEIR_E_PARSE,
-                     "%s:%d: '%s' stands before any section; expected [scenario] first", at->path,
-                     at->line, text);
+                     "%s:%d: '%.80s' stands before any section; expected [scenario] first",
+                     at->path, at->line, text);
   char *equals = strchr(text, '=');
   if (!equals)
     return weir_fail(WEIR_E_PARSE,
-                     "%s:%d: '%s' is neither a section nor a key; expected key = value", at->path,
-                     at->line, text);
+                     "%s:%d: '%.80s' is neither a section nor a key; expected key = value",
+                     at->path, at->line, text);
   *equals = 0;
   at->key = trim(text);
   at->value = trim(equals + 1);
   if (!*at->key || !*at->value)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: %s is empty; expected key = value", at->path, at->line,
-                     *at->key ? at->key : "the key");
+    return weir_fail(WEIR_E_PARSE, "%s:%d: %.80s is empty; expected key = value", at->path,
+                     at->line, *at->key ? at->key : "the key");
   return WEIR_OK;
 }
 
@@ -77,6 +86,9 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
     cut_comment(buffer);
     char *text = trim(buffer);
     if (!*text) continue;
+    if (!is_text(text))
+      return weir_fail(WEIR_E_PARSE, "%s:%d: the line is no text; expected UTF-8 without controls",
+                       path, at.line);
     weir_status status = *text == '[' ? open_section(&at, text, section) : split_key(&at, text);
     if (!status) status = callback(user, &at);
     if (status) return status;

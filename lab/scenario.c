@@ -25,8 +25,8 @@ typedef struct parser {
 /* --- values ----------------------------------------------------------------------------------- */
 
 static weir_status bad_value(const weir_ini_line *at, const weir_key *key) {
-  return weir_fail(WEIR_E_PARSE, "%s:%d: %s = %s is not allowed; expected %s", at->path, at->line,
-                   at->key, at->value, key->expected);
+  return weir_fail(WEIR_E_PARSE, "%s:%d: %s = %.80s is not allowed; expected %s", at->path,
+                   at->line, at->key, at->value, key->expected);
 }
 
 static bool parse_whole(const char *text, uint64_t *value) {
@@ -155,7 +155,7 @@ static weir_status open_section(parser *p, const weir_ini_line *at) {
   if (!known_section(at->section))
     return weir_fail(
         WEIR_E_PARSE,
-        "%s:%d: unknown section [%s]; expected scenario, training, phase NAME, trace or fault",
+        "%s:%d: unknown section [%.80s]; expected scenario, training, phase NAME, trace or fault",
         at->path, at->line, at->section);
   const bool phase = !strcmp(at->section, "phase");
   for (size_t k = 0; weir_scenario_keys[k].section; k++) {
@@ -171,7 +171,7 @@ static weir_status open_section(parser *p, const weir_ini_line *at) {
   if (!strcmp(at->section, "training")) p->scenario->training_line = at->line;
   if (phase) return open_phase(p, at);
   if (*at->argument)
-    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown section [%s %s]; expected [%s]", at->path,
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown section [%s %.80s]; expected [%s]", at->path,
                      at->line, at->section, at->argument, at->section);
   return WEIR_OK;
 }
@@ -192,7 +192,7 @@ static weir_status take_line(void *user, const weir_ini_line *at) {
     return parse_value(p, at, key) ? WEIR_OK : bad_value(at, key);
   }
   return weir_fail(WEIR_E_PARSE,
-                   "%s:%d: unknown key %s in [%s]; expected one that docs/scenarios.md lists",
+                   "%s:%d: unknown key %.80s in [%s]; expected one that docs/scenarios.md lists",
                    at->path, at->line, at->key, p->section);
 }
 

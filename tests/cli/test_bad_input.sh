@@ -85,8 +85,14 @@ edited "CR of zero in the file" 3 "fixed:lwtopk:0:ag" 's/^bandwidth_scale.*/poli
 
 good >good.ini
 refused "a folder for a scenario" "$work: cannot be read" run "$work" --out out
-head -c 65536 /dev/urandom >noise
-refused "no text" "noise:[0-9]+: " run noise --out out
+{ printf '\001' && head -c 65536 /dev/urandom; } >noise
+refused "no text" "noise:[0-9]+: the line is no text" run noise --out out
+head -c 900 /dev/zero | tr '\0' x >long
+refused "a long line before any section" "long:1: 'x{80}' stands before" run long --out out
+for key in bandwidth_scale epochs $(head -c 900 long); do
+  { good | head -2; echo "$key = $(head -c 100 long)"; } >long.ini
+  refused "a long value" "long\.ini:3: " run long.ini --network sim --out out
+done
 refused "no such scenario" "nowhere\.ini" run nowhere.ini --out out
 refused "no output folder named" "\-\-out" run good.ini
 refused "unknown policy" "policy warp is unknown" run good.ini --policy warp --out out

@@ -109,6 +109,8 @@ Test(scenario, refuses_with_file_and_line) {
   expect_refused("[training]", "[traning]", 6, "unknown section [traning]");
   expect_refused("[training]", "[training", 6, "closing bracket");
   expect_refused("batch = 16", "batch", 7, "neither");
+  expect_refused("batch = 16", "batch\x1b[2J = 16", 7, "no text");
+  expect_refused("batch = 16", "batch = \xff", 7, "no text");
   expect_refused("batch = 16", "batch =", 7, "empty");
   expect_refused("learning_rate = 0.1", "learning_rate = nan", 8, "nan");
   expect_refused("bandwidth_scale = 0.5", "bandwidth_scale = inf", 5, "inf");
