@@ -6,12 +6,14 @@
  * atomic exchange; when all places are claimed rank 0 fixes them and takes the name away. */
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -183,6 +185,18 @@ static weir_status judge(const shm *self, size_t bytes) {
   return WEIR_OK;
 }
 
+/* Has its rank 0 ended?  Then the lock on it is that of who is clearing it away. */
+static bool left_over(const shm *self) {
+  if (self->bytes < sizeof(shm_header) + sizeof(shm_member)) return false;
+  const int32_t pid = atomic_load(&self->member[0].pid);
+  if (pid <= 0 || self->header->pid_space != pid_space()) return false;
+  struct pollfd founder = {.fd = (int)syscall(SYS_pidfd_open, pid, 0), .events = POLLIN};
+  if (founder.fd < 0) return errno == ESRCH;
+  const bool ended = poll(&founder, 1, 0) == 1;
+  (void)close(founder.fd);
+  return ended;
+}
+
 /* One look at the name.  The segment stays unmapped when there is none (yet). */
 static weir_status attach_once(shm *self) {
   struct stat there;
@@ -196,7 +210,7 @@ static weir_status attach_once(shm *self) {
   }
   status = map(self, bytes);
   if (status != WEIR_OK) return status;
-  if (!atomic_load(&self->header->open)) {
+  if (!atomic_load(&self->header->open) || left_over(self)) {
     unmap(self);
     return WEIR_OK;
   }

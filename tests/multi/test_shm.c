@@ -148,12 +148,14 @@ typedef struct forgery {
   long extra; /* bytes more than there should be */
   uint64_t pid_space;
   weir_status due;
+  pid_t founder; /* 0: none is named */
 } forgery;
 
 static void forge(const char *where, const forgery *f) {
   char name[SHM_NAME_MAX];
   shm_segment_name(where, name);
   const size_t bytes = shm_segment_size(2) + (size_t)f->extra;
+  (void)shm_unlink(name); /* a test that failed may have left one */
   const int fd = shm_open(name, O_RDWR | O_CREAT | O_EXCL, 0600);
   cr_assert_geq(fd, 0);
   cr_assert_eq(flock(fd, LOCK_EX), 0);
@@ -169,6 +171,9 @@ static void forge(const char *where, const forgery *f) {
                     .ring_bytes = shm_ring_size(2),
                     .size = 2};
   h->pid_space = (uint64_t)own.st_ino + f->pid_space;
+  shm_member *members = (shm_member *)(h + 1);
+  atomic_store(&members[0].pid, (int32_t)f->founder);
+  atomic_store(&members[1].state, f->founder > 0 ? SHM_CLAIMED : SHM_FREE);
   atomic_store(&h->open, 1);
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_shm(&t, where, 9, 1, 2, 1.0), f->due, "%s", weir_last_error());
@@ -179,14 +184,27 @@ static void forge(const char *where, const forgery *f) {
 }
 
 Test(shm, forged_segments_are_refused) {
-  const forgery cases[] = {{SHM_MAGIC + 1, SHM_VERSION, 0, 0, WEIR_E_PROTOCOL},
-                           {SHM_MAGIC, SHM_VERSION + 1, 0, 0, WEIR_E_MISMATCH},
-                           {SHM_MAGIC, SHM_VERSION, 4096, 0, WEIR_E_PROTOCOL},
-                           {SHM_MAGIC, SHM_VERSION, -4096, 0, WEIR_E_PROTOCOL},
-                           {SHM_MAGIC, SHM_VERSION, 0, 1, WEIR_E_UNSUPPORTED},
+  const forgery cases[] = {{SHM_MAGIC + 1, SHM_VERSION, 0, 0, WEIR_E_PROTOCOL, 0},
+                           {SHM_MAGIC, SHM_VERSION + 1, 0, 0, WEIR_E_MISMATCH, 0},
+                           {SHM_MAGIC, SHM_VERSION, 4096, 0, WEIR_E_PROTOCOL, 0},
+                           {SHM_MAGIC, SHM_VERSION, -4096, 0, WEIR_E_PROTOCOL, 0},
+                           {SHM_MAGIC, SHM_VERSION, 0, 1, WEIR_E_UNSUPPORTED, 0},
                            /* the right one: rank 0 just does not go on */
-                           {SHM_MAGIC, SHM_VERSION, 0, 0, WEIR_E_TIMEOUT}};
+                           {SHM_MAGIC, SHM_VERSION, 0, 0, WEIR_E_TIMEOUT, 0}};
   for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) forge("forged", &cases[i]);
+}
+
+/* What a rank 0 that died has left is no group to join while who clears it away has the lock. */
+Test(shm, what_is_being_cleared_away_is_no_group) {
+  for (int reaped = 0; reaped < 2; reaped++) {
+    const pid_t founder = fork();
+    if (founder == 0) _exit(0);
+    siginfo_t ended;
+    cr_assert_eq(waitid(P_PID, (id_t)founder, &ended, WEXITED | (reaped ? 0 : WNOWAIT)), 0);
+    forge("cleared", &(forgery){SHM_MAGIC, SHM_VERSION, 0, 0, WEIR_E_TIMEOUT, founder});
+    if (!reaped) (void)waitpid(founder, NULL, 0);
+  }
+  forge("cleared", &(forgery){SHM_MAGIC, SHM_VERSION, 0, 0, WEIR_E_INVALID, getpid()});
 }
 
 /* One that others may write to is not used, by whatever rank. */
