@@ -33,13 +33,11 @@ static const char summary[] =
     "  " DENSE_POLICIES ",\n  " SPARSE_POLICIES ",\n  " OWN_POLICIES
     "\n"
     "\n"
-    "A run that fails does not stop the others; the exit code is then 1.  Interrupted, it "
-    "compares\n"
-    "the runs that were done: the table, the report and \"complete\": false say that others are "
-    "missing.\n"
-    "Exit codes: 0 done; 1 a run failed, or it was interrupted; 2 bad usage or bad input (nothing "
-    "was "
-    "run).";
+    "A run that fails does not stop the others; the exit code is then 1.  Interrupted, it\n"
+    "compares the runs that were done: the table, the report and \"complete\": false say that\n"
+    "others are missing.\n"
+    "Exit codes: 0 done; 1 a run failed, or it was interrupted; 2 bad usage or bad input\n"
+    "(nothing was run).";
 
 typedef struct compare_arguments {
   char *out, *policies, *network, *clock, *workers, *seeds, *target;

@@ -91,8 +91,7 @@ weir_status weir_prepare_ag(weir_group *group) {
   return status;
 }
 
-/* --- what all have sent ------------------------------------------------------------------------
- */
+/* --- what all have sent ----------------------------------------------------------------------- */
 
 /* The sum over ranks.  Our own message too is decoded from its bytes: every rank adds the same
  * values. */

@@ -52,8 +52,7 @@ static void next(pieces *p) {
   p->messages = behind + (size_t)ranks * p->stride <= end ? behind : group->blocks;
 }
 
-/* --- what is kept of this rank's own ------------------------------------------------------------
- */
+/* --- what is kept of this rank's own ---------------------------------------------------------- */
 
 /* A message behind its length. */
 #define LENGTH ((size_t)16)
@@ -102,8 +101,7 @@ weir_status weir_pieces_take_off(weir_group *group) {
   return status;
 }
 
-/* --- pieces -------------------------------------------------------------------------------------
- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 static weir_status encode(pieces *p, unsigned char *message) {
   weir_group *group = p->group;

@@ -37,8 +37,7 @@ weir_status weir_pieces_select(weir_group *group) {
   return status;
 }
 
-/* --- pieces ------------------------------------------------------------------------------------
- */
+/* --- pieces ----------------------------------------------------------------------------------- */
 
 /* How far this rank can go with the piece that begins at `at`. */
 static size_t reach_of(const weir_group *group, size_t at, const weir_span *span) {

@@ -316,8 +316,8 @@ weir_status weir_merged_sum(weir_group *group);
 /* In pieces: an encoder's, and where it encodes at once; a selection's, marked before. */
 unsigned char *weir_pieces_whole(const weir_group *group);
 weir_status weir_exchange_pieces(weir_group *group, weir_notes *notes);
-size_t weir_pieces_kept(
-    weir_group *group); /* bytes of its `own`; then what goes there, and off e */
+/* Bytes of its `own`; then what goes there, and off e. */
+size_t weir_pieces_kept(weir_group *group);
 void weir_pieces_keep_whole(weir_group *group, size_t bytes);
 weir_status weir_pieces_take_off(weir_group *group);
 weir_status weir_pieces_select(weir_group *group);

@@ -102,8 +102,7 @@ void weir_velocity_cut(const weir_group *group, size_t from, const uint32_t *ind
   }
 }
 
-/* --- making v of e and r -----------------------------------------------------------------------
- */
+/* --- making v of e and r ---------------------------------------------------------------------- */
 
 typedef struct making {
   const weir_group *group;
@@ -224,8 +223,7 @@ void weir_velocity_part(weir_engine *engine) {
   }
 }
 
-/* --- trials and memory -------------------------------------------------------------------------
- */
+/* --- trials and memory ------------------------------------------------------------------------ */
 
 void weir_velocity_save(weir_engine *engine) {
   const weir_velocity *velocity = &engine->velocity;

@@ -10,7 +10,7 @@
  *   gradient: v = m u + g, g staying in the submitted buffers when there is no residual.  Dense
  *     sums; while the average takes g's place, v takes the sum's.
  *   next: v is kept in `next` from the beginning.  bf16's sums, low rank and compressed
- * all-reduces, of which e is not left; and a dense sum that flushes a residual, once.
+ *     all-reduces, of which e is not left; and a dense sum that flushes a residual, once.
  *
  * In a trial v takes u's place when it is fed: a step that is dropped falls back to the trial's
  * begin, as the residual does, and `next` holds the velocity from there.

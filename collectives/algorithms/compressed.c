@@ -23,8 +23,7 @@ const weir_compressed_row *weir_compressed_find(const char *name) {
   return NULL;
 }
 
-/* --- blocks ------------------------------------------------------------------------------------
- */
+/* --- blocks ----------------------------------------------------------------------------------- */
 
 /* A block's message is about that long: decoding in place copies it. */
 #define BLOCK_BYTES ((size_t)16 * 1024)
@@ -53,8 +52,7 @@ bool weir_coder_fits(const weir_coder *coder, size_t many, size_t messages, size
   return many * weir_coder_bound(coder, messages) <= count * sizeof(float);
 }
 
-/* --- cost -------------------------------------------------------------------------------------
- */
+/* --- cost ------------------------------------------------------------------------------------- */
 
 /* Bytes of a message of so many of the elements. */
 static double carried(const weir_coder *coder, size_t elements, double bytes, size_t count) {
@@ -95,8 +93,7 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
   }
 }
 
-/* --- encoding ----------------------------------------------------------------------------------
- */
+/* --- encoding --------------------------------------------------------------------------------- */
 
 /* The message goes from where error[] is due to `to`, and what x holds to error[].  to may lie in x
  * before what has not been moved yet. */
@@ -152,8 +149,7 @@ weir_status weir_coder_encode(const weir_coder *coder, float *x, size_t count, i
   return WEIR_OK;
 }
 
-/* --- decoding ----------------------------------------------------------------------------------
- */
+/* --- decoding --------------------------------------------------------------------------------- */
 
 static weir_status decode_block(const weir_coder *coder, const unsigned char *message, float *x,
                                 size_t count, weir_decoding how) {

@@ -27,8 +27,7 @@ typedef struct course {
   int dropped, counted, trials, pieces; /* as rank 0 saw them */
 } course;
 
-/* --- what is expected of one rank ---------------------------------------------------------------
- */
+/* --- what is expected of one rank ------------------------------------------------------------- */
 
 typedef struct memory {
   size_t n;
@@ -112,8 +111,7 @@ static void follow(weir_engine *engine, memory *m, const char **wrong) {
   memcpy(m->residual, residual, m->n * sizeof *residual);
 }
 
-/* --- a course ------------------------------------------------------------------------------------
- */
+/* --- a course --------------------------------------------------------------------------------- */
 
 static weir_engine *create(member *m, script *v) {
   const course *c = m->group->shared;
@@ -192,8 +190,7 @@ static void run(course *c) {
   cr_assert(!g.failed, "%s", g.failure);
 }
 
-/* --- random courses ------------------------------------------------------------------------------
- */
+/* --- random courses --------------------------------------------------------------------------- */
 
 static weir_plan any_plan(weir_rng *rng, size_t arm, uint64_t id) {
   static const double cr[] = {0.02, 0.1, 0.45, 0.9};

@@ -104,8 +104,7 @@ Test(kernels_estimate, nearly_as_good_as_the_largest) {
   weir_codec_context_free(c);
 }
 
-/* --- dgc's rule --------------------------------------------------------------------------------
- */
+/* --- dgc's rule ------------------------------------------------------------------------------- */
 
 static int descending(const void *pa, const void *pb) {
   const float a = *(const float *)pa, b = *(const float *)pb;
@@ -186,8 +185,7 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
   weir_pool_free(pool);
 }
 
-/* --- sidco's
- * fits ------------------------------------------------------------------------------ */
+/* --- sidco's fits ---------------------------------------------------------------------------- */
 
 static weir_sidco_moments moments_of_gamma(double shape, double scale) {
   /* E ln x = psi(shape) + ln scale; psi by its asymptotic series after recurrence. */
