@@ -5,6 +5,7 @@
 #include "kernels/cpu/lanes.h"
 
 #if defined(__x86_64__) && defined(__GNUC__)
+#include <cpuid.h>
 #include <immintrin.h>
 
 #define TARGET __attribute__((target("avx2,bmi,bmi2,f16c,popcnt")))
@@ -324,9 +325,14 @@ static const weir_cpu_ops avx2 = {
     .elias_masks_able = elias_masks_able,
 };
 
+/* clang's __builtin_cpu_supports does not know this one. */
+static bool half_able(void) {
+  unsigned a, b, c, d;
+  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
+}
+
 const weir_cpu_ops *weir_cpu_avx2(void) {
-  bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") &&
-              __builtin_cpu_supports("f16c");
+  const bool able = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi2") && half_able();
   return able ? &avx2 : NULL;
 }
 
