@@ -213,7 +213,7 @@ int weir_bench_kernels(int argc, char **argv) {
       {"fits", 0, 0, G_OPTION_ARG_NONE, &a.fits, "only fit costs and say how far off they are",
        NULL},
       {"fit-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fit_ms,
-       "what a codec's fit may take for sizes in memory (60; 0: none are run)", "MS"},
+       "what a codec's fit may take for sizes in memory (85; 0: none are run)", "MS"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -8,53 +8,51 @@
 #include "kernels/fit_run.h"
 #include "kernels/internal.h"
 
-/* Sizes that are run, so often: close enough to each other for the second cache to end between any
- * two, and on both sides of where selecting goes another way.  The small ones are not of whole
- * vectors, for few tensors are, and the large ones no powers of two, for samples of these that lie
- * apart by one meet in few sets of a cache. */
+/* Sizes that are run: close enough to each other for the second cache to end between any two, and
+ * on both sides of where selecting goes another way.  The small ones are not of whole vectors, for
+ * few tensors are, and the large ones no powers of two, for samples of these that lie apart by one
+ * meet in few sets of a cache.  A pass runs each so often, after runs that do not count. */
 typedef struct knot {
   size_t n;
-  int warm_ups, warm_ups_most, runs;
+  int warm_ups, runs;
   bool extra; /* only as far as time allows */
 } knot;
 #define SMALL ((size_t)4 * WEIR_SAMPLE)
-static const knot measured[] = {{1004, 2, 2, 5, false},
-                                {2004, 2, 2, 5, false},
-                                {4008, 2, 2, 5, false},
-                                {16008, 2, 2, 5, false},
-                                {SMALL - 1, 2, 2, 3, false},
-                                {SMALL, 1, 1, 3, false},
-                                {46000, 1, 1, 3, true},
-                                {65000, 1, 1, 3, true},
-                                {WEIR_KERNEL_WINDOW, 2, 4, 3, false},
-                                {2 * WEIR_KERNEL_WINDOW, 2, 6, 3, true},
-                                {WEIR_KERNEL_FIT_MOST, 3, 6, 3, false}};
+static const knot measured[] = {{1004, 2, 5, false},
+                                {2004, 2, 5, false},
+                                {4008, 2, 5, false},
+                                {16008, 2, 5, false},
+                                {SMALL - 1, 2, 3, false},
+                                {SMALL, 1, 3, false},
+                                {46000, 1, 2, true},
+                                {65000, 1, 2, true},
+                                {WEIR_KERNEL_WINDOW, 2, 2, false},
+                                {2 * WEIR_KERNEL_WINDOW, 2, 2, true},
+                                {WEIR_KERNEL_FIT_MOST, 3, 2, false}};
 #define MEASURED (sizeof measured / sizeof measured[0])
 /* And larger ones: bytes that a step touches over those of the last cache.  It begins to be left
- * when they are less than half of it, and about three times as many are all in memory; between, an
- * element's time grows with the logarithm of their number.
+ * when they are half of it, and when they are twice as many most of them are in memory; far beyond
+ * it each further element costs the same.
  *
- * A last cache takes up what is used again and again little by little, and sooner where what was
- * used before and is no more was put out of it: so what it holds is run until that becomes no
- * faster, and then counts. */
+ * A last cache takes up what is used again and again little by little: so what it could hold is run
+ * several times before it counts. */
 static const struct share {
   double of_cache;
-  int warm_ups, warm_ups_most, runs;
-} shares[] = {{0.42, 2, 6, 3}, {0.58, 1, 4, 2}, {0.8, 1, 3, 2}, {2.1, 1, 1, 2}};
+  int warm_ups, runs;
+} shares[] = {{0.4, 4, 1},  {0.5, 6, 1}, {0.62, 6, 1}, {0.84, 6, 1},
+              {1.22, 4, 1}, {2.1, 2, 1}, {6.2, 0, 1}};
 #define SHARES (sizeof shares / sizeof shares[0])
-/* With those between sizes (append_between), and two or as many as windows have behind them. */
-_Static_assert(MEASURED + SHARES + 2 * 3 + 2 <= WEIR_KERNEL_KNOTS,
+_Static_assert(MEASURED + SHARES + WEIR_KERNEL_WINDOWED <= WEIR_KERNEL_KNOTS,
                "a curve has room for all knots");
-/* All runs of the larger sizes together take an element of the largest so long. */
+/* All sizes are run in so many passes, as far as time allows: what else goes on in the machine for
+ * some milliseconds is then in one of a size's, and the lesser of two or the median of three leaves
+ * it out. */
+enum { PASSES = 3 };
+/* A run of a large size takes so long an element at the most, or it is not worth having room for
+ * it. */
 static const double slow_s = 4e-9;
-/* An element of a large size may cost so many times what one of a small size costs. */
-static const double dearer = 3.5;
-/* A second run of the largest leaves so much of the time for the others. */
-static const double kept_share = 0.25;
-/* Runs that differ are followed by others, up to so many times as many and for this share of the
- * time, more of it for large sizes; and what becomes faster is warmed up for this share of it. */
-enum { AGAIN = 4 };
-static const double again_share = 0.02, again_share_large = 0.04, warm_share = 0.03;
+/* An element of a large size may cost so much more than one of a small size. */
+static const double in_memory_s = 1.5e-9;
 
 /* --- curves ---------------------------------------------------------------------------------- */
 
@@ -104,41 +102,40 @@ typedef struct course {
   weir_kernel_probe *probe;
   const weir_plan *plan;
   const weir_kernel_wanted *wanted;
+  double cache; /* bytes of the last one */
   double until;
   double each; /* s an element, of the last size that was run; 0: none was */
   size_t was;  /* it; 0: none was */
-  double seconds[MEASURED + SHARES][2];
-  bool run[MEASURED + SHARES];
+  struct size {
+    weir_kernel_three compress, decode; /* a pass each */
+    double took;                        /* s that all runs of the last one took */
+  } size[MEASURED + SHARES];
 } course;
 
-static bool affordable(const course *c, const knot *at) {
-  const double each = c->was > 0 ? c->each * (c->was <= SMALL ? dearer : 1.0) : slow_s;
-  const int runs = at->warm_ups + (at->n > c->was ? 1 : at->runs);
-  return weir_thread_cpu_s() + each * (double)at->n * runs <= c->until;
+/* Whether a size's runs end in time, by what they took in the last pass, or else by the last size.
+ */
+static bool affordable(const course *c, const knot *at, const struct size *size) {
+  const double each = c->was > 0 ? c->each + (c->was <= SMALL ? in_memory_s : 0.0) : slow_s;
+  const double takes =
+      size->compress.count > 0 ? size->took : each * (double)at->n * (at->warm_ups + at->runs);
+  return weir_thread_cpu_s() + takes <= c->until;
 }
 
-static weir_status run_size(course *c, const knot *at, size_t i) {
-  const int most = least(c->wanted->runs, WEIR_KERNEL_RUNS), runs = least(at->runs, most);
-  double *seconds = c->seconds[i];
-  if (at->extra && !affordable(c, at)) {
+static weir_status run_size(course *c, const knot *at, struct size *size) {
+  const int runs = least(at->runs, c->wanted->runs);
+  double compress, decode;
+  if ((at->extra || size->compress.count > 0) && !affordable(c, at, size)) {
     return WEIR_OK;
   }
-  if (at->warm_ups_most > 1) {
-    weir_kernel_evict_beyond(c->probe, c->plan, at->n, c->was);
+  const double start = weir_thread_cpu_s();
+  const weir_status status =
+      weir_kernel_time(c->probe, c->plan, at->n, at->warm_ups, runs, &compress, &decode);
+  if (status == WEIR_OK) {
+    weir_kernel_put(&size->compress, compress);
+    weir_kernel_put(&size->decode, decode);
   }
-  const double now = weir_thread_cpu_s();
-  const double all_s = c->wanted->each_s;
-  const weir_kernel_pace pace = {
-      .warm_ups = at->warm_ups,
-      .warm_ups_most = at->warm_ups_most,
-      .runs = runs,
-      .runs_most = least(AGAIN * at->runs, most),
-      .warm_s = warm_share * all_s,
-      .runs_s = c->until - now - (at->n > c->was ? kept_share * all_s : 0.0),
-      .most_s = all_s * (at->n > WEIR_KERNEL_FIT_MOST ? again_share_large : again_share)};
-  const weir_status status = weir_kernel_time_at(c->probe, c->plan, at->n, &pace, seconds);
-  c->run[i] = status == WEIR_OK;
-  c->each = (seconds[0] + seconds[1]) / (double)at->n;
+  size->took = weir_thread_cpu_s() - start;
+  c->each = size->took / (double)at->n / (at->warm_ups + runs);
   c->was = at->n;
   return status;
 }
@@ -155,49 +152,32 @@ static size_t used_of(const knot *sizes, size_t count, size_t to) {
   return used;
 }
 
-/* From the last size to n an element's time grows with the logarithm of their number: a line would
- * be above that, and is less so between these knots. */
-static void append_between(weir_kernel_curve *curve, size_t n, double seconds) {
-  enum { PARTS = 4 };
-  const double from = (double)curve->n[curve->knots - 1], times = (double)n / from;
-  const double each = curve->seconds[curve->knots - 1] / from;
-  const double more = seconds / (double)n - each;
-  for (int i = 1; i < PARTS; i++) {
-    const double share = (double)i / PARTS, between = from * pow(times, share);
-    append(curve, (size_t)between, (each + share * more) * between);
-  }
-}
-
-static void append_size(weir_kernel_cost *cost, size_t n, const double seconds[2]) {
-  weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
-  for (int i = 0; i < 2; i++) {
-    const size_t last = curves[i]->knots > 0 ? curves[i]->n[curves[i]->knots - 1] : n;
-    if (last >= WEIR_KERNEL_FIT_MOST && n > 2 * last) {
-      append_between(curves[i], n, seconds[i]);
-    }
-    append(curves[i], n, seconds[i]);
-  }
-}
-
 /* Small sizes from the first on, and the others from the last down: so the last cache need not be
  * warmed up for each. */
-static weir_status fit_sizes(weir_kernel_probe *probe, const weir_plan *plan, const knot *sizes,
-                             size_t count, const weir_kernel_wanted *wanted,
-                             weir_kernel_cost *cost) {
-  course c = {.probe = probe, .plan = plan, .wanted = wanted};
-  const size_t used = used_of(sizes, count, wanted->to);
+static weir_status run_sizes(course *c, const knot *sizes, size_t count) {
   weir_status status = WEIR_OK;
   size_t small = 0;
-  c.until = weir_thread_cpu_s() + wanted->each_s;
-  for (; status == WEIR_OK && small < used && sizes[small].n <= SMALL; small++) {
-    status = run_size(&c, &sizes[small], small);
+  for (; status == WEIR_OK && small < count && sizes[small].n <= SMALL; small++) {
+    status = run_size(c, &sizes[small], &c->size[small]);
   }
-  for (size_t i = used; status == WEIR_OK && i-- > small;) {
-    status = run_size(&c, &sizes[i], i);
+  for (size_t i = count; status == WEIR_OK && i-- > small;) {
+    status = run_size(c, &sizes[i], &c->size[i]);
+  }
+  return status;
+}
+
+static weir_status fit_sizes(course *c, const knot *sizes, size_t count, weir_kernel_cost *cost) {
+  const size_t used = used_of(sizes, count, c->wanted->to);
+  weir_status status = WEIR_OK;
+  c->until = weir_thread_cpu_s() + c->wanted->each_s;
+  for (int pass = 0; status == WEIR_OK && pass < PASSES; pass++) {
+    status = run_sizes(c, sizes, used);
   }
   for (size_t i = 0; status == WEIR_OK && i < used; i++) {
-    if (c.run[i]) {
-      append_size(cost, sizes[i].n, c.seconds[i]);
+    const struct size *size = &c->size[i];
+    if (size->compress.count > 0) {
+      append(&cost->compress, sizes[i].n, weir_kernel_middle(&size->compress));
+      append(&cost->decode, sizes[i].n, weir_kernel_middle(&size->decode));
     }
   }
   return status;
@@ -205,33 +185,33 @@ static weir_status fit_sizes(weir_kernel_probe *probe, const weir_plan *plan, co
 
 /* The larger sizes that some time is good for, ascending, when a step touches so many bytes an
  * element: how many. */
-static size_t find_large(double each_s, double touched, knot large[SHARES]) {
-  const double cache = weir_kernel_last_cache();
+static size_t find_large(double each_s, double touched, double cache, knot large[SHARES]) {
   size_t count = 0;
   for (size_t i = 0; i < SHARES; i++) {
     const double n = shares[i].of_cache * cache / touched;
     if (n > 1.1 * (double)WEIR_KERNEL_FIT_MOST && n * slow_s <= each_s) {
-      large[count++] = (knot){(size_t)n / 1000 * 1000, shares[i].warm_ups, shares[i].warm_ups_most,
-                              shares[i].runs, true};
+      large[count++] = (knot){(size_t)n / 1000 * 1000, shares[i].warm_ups, shares[i].runs, true};
     }
   }
   return count;
 }
 
-size_t weir_kernel_fit_room(double each_s) {
+static size_t room_for(double each_s, double cache) {
   knot large[SHARES];
-  const size_t count = find_large(each_s, WEIR_KERNEL_STEP_BYTES, large);
+  const size_t count = find_large(each_s, WEIR_KERNEL_STEP_BYTES, cache, large);
   return count > 0 ? large[count - 1].n : WEIR_KERNEL_FIT_MOST;
 }
 
+size_t weir_kernel_fit_room(double each_s) { return room_for(each_s, weir_kernel_last_cache()); }
+
 /* Those that a probe of that room has room for; where it has it for most of the largest, as much as
  * it has. */
-static size_t find_sizes(const weir_kernel_probe *probe, const weir_plan *plan, double each_s,
-                         knot sizes[MEASURED + SHARES]) {
+static size_t find_sizes(const course *c, knot sizes[MEASURED + SHARES]) {
+  const double each_s = c->wanted->each_s;
   knot large[SHARES];
   size_t count = 0;
-  const size_t larger = find_large(each_s, weir_kernel_touched(plan), large);
-  const size_t room = least_size(probe->most, weir_kernel_fit_room(each_s));
+  const size_t larger = find_large(each_s, weir_kernel_touched(c->plan), c->cache, large);
+  const size_t room = least_size(c->probe->most, room_for(each_s, c->cache));
   for (size_t i = 0; i < MEASURED + larger; i++) {
     knot next = i < MEASURED ? measured[i] : large[i - MEASURED];
     if (i >= MEASURED && next.n > room && room > next.n / 3 * 2) {
@@ -282,12 +262,14 @@ weir_status weir_kernel_fit(weir_kernel_probe *probe, const weir_plan *plans, si
                      WEIR_KERNEL_WINDOW);
   }
   knot sizes[MEASURED + SHARES];
+  const double cache = weir_kernel_last_cache();
   weir_status status = grow_scratch(probe);
   for (size_t i = 0; status == WEIR_OK && i < count; i++) {
-    const size_t all = find_sizes(probe, &plans[i], wanted->each_s, sizes);
+    course c = {.probe = probe, .plan = &plans[i], .wanted = wanted, .cache = cache};
+    const size_t all = find_sizes(&c, sizes);
     const size_t first = first_of(sizes, all, wanted->from);
     cost[i] = (weir_kernel_cost){0};
-    status = fit_sizes(probe, &plans[i], sizes + first, all - first, wanted, &cost[i]);
+    status = fit_sizes(&c, sizes + first, all - first, &cost[i]);
   }
   return status == WEIR_OK
              ? weir_kernel_fit_large(probe, plans, count, wanted->to, wanted->runs, cost)

@@ -4,11 +4,12 @@
  * One line would not do.  Selecting goes another way below 4 * WEIR_SAMPLE elements, and what lies
  * in the second cache, in the last and in memory has slopes of its own.  Sizes that fit into the
  * last cache are measured as they are, and so are larger ones as far as the time that a codec may
- * take allows: three where a step's bytes begin to leave that cache, and one of which it
- * touches 2.1 times as many.  Where it does not allow them, each codec is measured on a window
- * whose data were put out of the caches first, and between the cache and memory the time goes from
- * the one line to the other as the step's data outgrow the cache (in fit_large.c): quicker, and
- * less exact.
+ * take allows: where a step's bytes begin to leave that cache, and one of which it touches about
+ * six times as many, behind which a line goes on.  All are run in up to three passes, of which the
+ * lesser of two or the median counts: other work of some milliseconds is in one.  Where the time
+ * does not allow sizes in memory, each codec is measured on a window whose data were put out of the
+ * caches first, and between the cache and memory the time goes from the one line to the other as
+ * the step's data outgrow the cache (in fit_large.c): quicker, and less exact.
  *
  * Meant is a training step on data as the step before left them: gradient, residual and sum in a
  * cache as far as they fit.  A curve holds for one plan: other ratios have other curves. */
@@ -52,8 +53,9 @@ void weir_kernel_probe_free(weir_kernel_probe *probe); /* NULL is allowed */
 
 /* Seconds of processor time for n <= most elements under the plan (its codec, ratio and wire format
  * count), all that a step does: the means of the middle half of so many runs (1..WEIR_KERNEL_RUNS),
- * after at least one that is not counted; of short ones each is the mean of many, one after the
- * other.  Each run has another gradient: what a codec does may hang on its values. */
+ * after some that are not counted; of short ones each is the mean of many, one after the other
+ * (with none before them, each is one).  Each run has another gradient: what a codec does may hang
+ * on its values. */
 #define WEIR_KERNEL_RUNS 32
 weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
                              int warm_ups, int runs, double *compress, double *decode);
@@ -61,12 +63,12 @@ weir_status weir_kernel_time(weir_kernel_probe *probe, const weir_plan *plan, si
 /* What curves are wanted for, and what they may take. */
 typedef struct weir_kernel_wanted {
   size_t from, to; /* elements */
-  int runs;        /* of a size at the most */
+  int runs;        /* of a size in a pass, at the most */
   double each_s;   /* processor time that a plan's fit may take for the sake of sizes that it could
                       do without; 0: it does without them */
 } weir_kernel_wanted;
 /* With so much each plan is fitted on sizes in memory. */
-#define WEIR_KERNEL_FIT_S 60e-3
+#define WEIR_KERNEL_FIT_S 85e-3
 
 /* Curves for so many plans, one after the other; only the knots on the way to the wanted sizes are
  * measured.  The probe has room for at least WEIR_KERNEL_WINDOW elements; with

@@ -1,17 +1,17 @@
 /* Times of sizes that are not run: beyond the last cache, and on the way there.
  *
- * Where the largest size that was run is in memory, what follows costs each further element the
- * same, as a cache keeps as many of each size, but for drawing indices, which marks them in a bit
- * an element, at random: that is timed at the full size, as it reads no gradient.
+ * Only a curve whose largest size is not in memory is continued here; behind one that is, a line
+ * goes on.
  *
- * Else a codec is run on a window of WEIR_KERNEL_WINDOW elements whose data were put out of the
- * caches.  A window is smaller than a gradient in memory in three ways, each of which has its term:
+ * A codec is run on a window of WEIR_KERNEL_WINDOW elements whose data were put out of the caches.
+ * A window is smaller than a gradient in memory in three ways, each of which has its term:
  *   - what is written has to leave the cache some time: what evicting it takes beyond evicting what
  *     was only read is added, for every byte written;
  *   - a codec's second pass over a window finds it in the cache: for each further pass as much is
  *     added as the first took beyond its time in the caches, once to twice what reading alone does
  *     (low rank evicts between its own);
- *   - drawing, as above. */
+ *   - drawing indices marks them in a bit an element, at random, and a gradient's marks are in no
+ *     cache: that is timed at the full size, as it reads no gradient. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,13 +27,7 @@ static const double least_share = 1.0 / 3.0, most_share = 8.0 / 3.0;
 /* Knots, as bytes touched by a step of the simplest codecs over those of the last cache. */
 static const double shares[] = {1.0 / 3.0, 0.6, 1.0, 1.6, 8.0 / 3.0, 8.0};
 #define SHARES (sizeof shares / sizeof shares[0])
-/* Where sizes in memory were run, a curve goes on with knots at so many times the largest: between,
- * marks for drawing leave the second cache. */
-static const double beyond[] = {2.0, 4.0};
-enum { BEYOND = sizeof beyond / sizeof beyond[0] };
-/* Such a share of the last cache runs find their data in, soon after others; and an element costs
- * at most so many times the mean of the largest size. */
-static const double kept_share = 0.8, most_dearer = 1.6;
+_Static_assert(SHARES == WEIR_KERNEL_WINDOWED, "what other knots leave room for");
 
 /* Passes over e beyond the first that wait for memory; terngrad's third is held up by arithmetic.
  */
@@ -171,7 +165,7 @@ static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, wind
   return status;
 }
 
-/* Ends a curve where a part of a step's data is in the caches that is not the same of all sizes? */
+/* Whether a curve ends where caches have a good part of a step's data: a line would not go on. */
 static bool in_caches(const weir_plan *plan, const weir_kernel_cost *cost, double cache) {
   const size_t last = cost->compress.n[cost->compress.knots - 1];
   return weir_kernel_touched(plan) * (double)last < 1.5 * cache;
@@ -255,40 +249,6 @@ static void append(weir_kernel_curve *curve, size_t n, double seconds) {
   curve->seconds[curve->knots++] = seconds;
 }
 
-double weir_kernel_in_memory(const weir_kernel_curve *curve, double kept, double n) {
-  const double last = (double)curve->n[curve->knots - 1];
-  const double seconds = curve->seconds[curve->knots - 1];
-  const double in_cache =
-      weir_kernel_seconds(curve, WEIR_KERNEL_FIT_MOST) / (double)WEIR_KERNEL_FIT_MOST;
-  const double each =
-      fmin((seconds - in_cache * kept) / (last - kept), most_dearer * seconds / last);
-  return fmax(seconds + each * (n - last), weir_kernel_seconds(curve, (size_t)n));
-}
-
-/* A curve that ends in memory. */
-static weir_status extend_in_memory(weir_kernel_probe *p, const weir_plan *plan, double cache,
-                                    weir_kernel_cost *cost) {
-  const weir_kernel_cost before = *cost;
-  const size_t from = cost->compress.n[cost->compress.knots - 1];
-  const bool draws = weir_codec_find(plan->codec)->draw != NULL;
-  /* What drawing takes is no memory's time, and has terms of its own. */
-  const double kept = draws ? 0.0 : kept_share * cache / weir_kernel_touched(plan);
-  double draw = 0.0, further[BEYOND] = {0.0};
-  weir_status status = WEIR_OK;
-  if (draws) { /* scratch grows in the first one */
-    status = further_draw(p, plan, (size_t)(beyond[BEYOND - 1] * (double)from), from, 0.0, &draw);
-    status = status == WEIR_OK ? time_draw(p, plan, from, &draw) : status;
-  }
-  for (int i = 0; status == WEIR_OK && i < BEYOND; i++) {
-    const double n = beyond[i] * (double)from;
-    status = further_draw(p, plan, (size_t)n, from, draw, &further[i]);
-    append(&cost->compress, (size_t)n,
-           weir_kernel_in_memory(&before.compress, kept, n) + further[i]);
-    append(&cost->decode, (size_t)n, weir_kernel_in_memory(&before.decode, kept, n));
-  }
-  return status;
-}
-
 /* Knots behind `from`, the last beyond `to` or where nothing changes any more. */
 static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
   size_t knots = 0;
@@ -305,7 +265,6 @@ static size_t find_knots(size_t from, size_t to, double cache, size_t *n) {
   return knots;
 }
 
-/* One that ends before. */
 static weir_status extend(weir_kernel_probe *p, const weir_plan *plan, const window *w, size_t to,
                           double cache, weir_kernel_cost *cost) {
   weir_kernel_curve *const curves[2] = {&cost->compress, &cost->decode};
@@ -353,8 +312,6 @@ weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *pla
     if (windowed[i]) {
       complete(&plans[i], &c, &cost[i], &w[i]);
       status = extend(probe, &plans[i], &w[i], to, cache, &cost[i]);
-    } else if (cost[i].compress.n[cost[i].compress.knots - 1] < to) {
-      status = extend_in_memory(probe, &plans[i], cache, &cost[i]);
     }
   }
 done:

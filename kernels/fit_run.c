@@ -171,20 +171,6 @@ void weir_kernel_evict(const void *from, size_t bytes) {
 }
 #endif
 
-void weir_kernel_evict_beyond(const weir_kernel_probe *probe, const weir_plan *plan, size_t n,
-                              size_t was) {
-  const float *const floats[] = {probe->g, probe->r, probe->e, probe->sum, probe->value};
-  const bool bf16 = plan->codec == WEIR_CODEC_BF16; /* its rounding error is in value */
-  const double each = bf16 ? sizeof(uint16_t) : weir_kernel_touched(plan) - WEIR_KERNEL_STEP_BYTES;
-  for (int i = 0; n < was && i < (bf16 ? 5 : 4); i++) {
-    weir_kernel_evict(floats[i] + n, (was - n) * sizeof(float));
-  }
-  if (n < was && each > 0.0) {
-    weir_kernel_evict(probe->message + (size_t)(each * (double)n),
-                      (size_t)(each * (double)(was - n)));
-  }
-}
-
 /* --- a step ---------------------------------------------------------------------------------- */
 
 weir_kernel_run weir_kernel_run_of(weir_kernel_probe *probe, const weir_plan *plan, size_t n) {

@@ -39,17 +39,6 @@ double weir_kernel_since(const weir_kernel_probe *probe, double start);
  * A batch of 0 becomes what makes it long enough for the clock; that run is for warming up. */
 weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double seconds[2]);
 
-/* How a size is timed: runs that do not count, at least so many, and while they become faster up to
- * so many and for so long; then runs (>= 1) that count, as far as they end in so many seconds, and
- * where these are not alike up to so many for so long. */
-typedef struct weir_kernel_pace {
-  int warm_ups, warm_ups_most;
-  int runs, runs_most; /* <= WEIR_KERNEL_RUNS */
-  double warm_s, runs_s, most_s;
-} weir_kernel_pace;
-/* At least one run that no scratch grew in; of compressing, and of decoding, the midmeans. */
-weir_status weir_kernel_time_at(weir_kernel_probe *probe, const weir_plan *plan, size_t n,
-                                const weir_kernel_pace *pace, double seconds[2]);
 /* The mean of the middle half of what so many runs took, which are put in order: it keeps out what
  * other work on the machine delayed, and does not leap from one to the other where a codec has two
  * costs, as the median does. */
@@ -69,18 +58,11 @@ double weir_kernel_middle(const weir_kernel_three *three);
  * what is beyond the caches is then taken to cost what is in them. */
 void weir_kernel_evict(const void *from, size_t bytes);
 
-/* Of a step of `was` elements what one of n does not touch. */
-void weir_kernel_evict_beyond(const weir_kernel_probe *probe, const weir_plan *plan, size_t n,
-                              size_t was);
-
-/* Continues curves that end before `to` at the largest size that was run, up to one beyond it. */
+/* Continues curves that end before `to` and in a cache up to a size beyond it, by so many knots at
+ * the most; one that ends in memory goes on by its last line. */
+#define WEIR_KERNEL_WINDOWED 6
 weir_status weir_kernel_fit_large(weir_kernel_probe *probe, const weir_plan *plans, size_t count,
                                   size_t to, int runs, weir_kernel_cost *cost);
-/* Seconds of n elements beyond a curve that ends in memory.  Of all sizes there a cache keeps so
- * many elements, whose time is that of a size that fits into it: what the others take at the last
- * size is what each further one takes.  A line through the last sizes would rise too little, as it
- * still is in between. */
-double weir_kernel_in_memory(const weir_kernel_curve *curve, double kept, double n);
 /* Bytes of an element that a step of the simplest codecs touches: g, r, e and the sum. */
 #define WEIR_KERNEL_STEP_BYTES 16.0
 /* And one under this plan, messages and all. */
