@@ -4,7 +4,7 @@
 set -euo pipefail
 weir=$1
 
-json=$("$weir" bench kernels --elements 64000 --rounds 3 --no-peers --json)
+json=$("$weir" bench kernels --elements 64000 --rounds 3 --fit-ms 5 --no-peers --json)
 for name in read copy 'error feedback' 'gain curve' 'topk cr 0.01' 'mstopk cr 0.1' 'lwtopk cr 0.01' \
   'dgc cr 0.01' 'sidco cr 0.01' 'randomk cr 0.01' 'qsgd 4 bits encode' 'terngrad 2 bits decode add' \
   'decode auto-fp32 cr 0.001' 'decode dense auto-fp16 cr 0.1'; do
@@ -43,7 +43,7 @@ tally() { grep -oE "\"$1\":[0-9]+" <<<"$json" | grep -oE '[0-9]+$'; }
 [ "$(tally fit_cells_that_cannot_tell)" = "$(count verdict '"cannot tell"')" ] || { echo "unclear: $json"; exit 1; }
 if grep -qF '"elements":180000.0,' <<<"$json"; then echo "not asked for: $json"; exit 1; fi
 
-table=$("$weir" bench kernels --elements 1000 --rounds 1 --cpu scalar --cr 0.02 --no-peers)
+table=$("$weir" bench kernels --elements 1000 --rounds 1 --fit-ms 5 --cpu scalar --cr 0.02 --no-peers)
 grep -q '^# 1000 floats, one core, scalar' <<<"$table" || { echo "$table"; exit 1; }
 grep -q '^# no torch.topk: not asked for' <<<"$table" || { echo "$table"; exit 1; }
 grep -q '^sorted *topk cr 0.02 ' <<<"$table" || { echo "$table"; exit 1; }
@@ -52,7 +52,7 @@ grep -q '^sorted *topk cr 0.02 ' <<<"$table" || { echo "$table"; exit 1; }
 folder=$(mktemp -d)
 printf '#!/bin/sh\nexit 3\n' >"$folder/python3"
 chmod +x "$folder/python3"
-peers=$(PATH="$folder:$PATH" "$weir" bench kernels --elements 1000 --rounds 1)
+peers=$(PATH="$folder:$PATH" "$weir" bench kernels --elements 1000 --rounds 1 --fit-ms 5)
 grep -q 'torch.topk' <<<"$peers" || { echo "$peers"; exit 1; }
 "$weir" bench kernels --help | grep -q -- '--no-peers'
 "$weir" bench kernels --help | grep -q 'cannot tell, whatever the fit says'
