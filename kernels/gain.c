@@ -26,8 +26,8 @@ struct weir_gain_curve {
   size_t n;       /* elements of the gradient */
   size_t sampled; /* elements in the bins */
   double energy;  /* of all bins */
-  /* Neighbours go to different copies, for equal magnitudes must not wait for each other; the sums
-   * are in the first. */
+  /* Neighbours go to different copies, for equal magnitudes must not wait for each other.  Between
+   * passes the first holds the sums, and the others are empty. */
   bin bins[BINS][COPIES];
 };
 
@@ -58,19 +58,21 @@ void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_
       put(curve, e[i + copy], copy);
     }
   }
-  curve->sampled = i;
+  size_t seen = i;
   for (; i < n; i += stride) {
-    put(curve, e[i], curve->sampled++ % COPIES);
+    put(curve, e[i], seen++ % COPIES);
     if (n - i <= stride) {
       break; /* i + stride would wrap for huge strides */
     }
   }
+  curve->sampled += seen;
   curve->energy = 0;
   for (size_t b = 0; b < BINS; b++) {
     bin *to = curve->bins[b];
     for (size_t copy = 1; copy < COPIES; copy++) {
       to->energy += to[copy].energy;
       to->count += to[copy].count;
+      to[copy] = (bin){0};
     }
     curve->energy += to->energy;
   }

@@ -106,3 +106,40 @@ Test(kernels_gain, sampling_comes_close) {
   free(prefix);
   free(e);
 }
+
+/* Plans of several groups fill a curve group by group: it is the whole gradient's. */
+Test(kernels_gain, parts_make_the_whole) {
+  enum { N = 60000, PARTS = 5 };
+  static const size_t ends[PARTS + 1] = {0, 3, 3, 20001, 20004, N};
+  static const size_t strides[] = {1, 3};
+  weir_rng rng;
+  weir_rng_seed(&rng, 29);
+  float *e = malloc(N * sizeof *e);
+  weir_gain_curve *whole = NULL, *parts = NULL;
+  cr_assert_eq(weir_gain_curve_create(&whole), WEIR_OK);
+  cr_assert_eq(weir_gain_curve_create(&parts), WEIR_OK);
+  fill_shape(&rng, 1, e, N);
+  double *prefix = prefix_energy(e, N);
+  for (size_t s = 0; s < 2; s++) { /* ends at multiples of the stride: both see the same elements */
+    weir_gain_curve_fill(whole, e, N, strides[s]);
+    weir_gain_curve_fill(parts, e, ends[1], strides[s]);
+    for (size_t p = 1; p < PARTS; p++)
+      weir_gain_curve_add(parts, e + ends[p], ends[p + 1] - ends[p], strides[s]);
+    if (strides[s] == 1) check_curve(parts, prefix, N, 0.01, "in parts");
+    for (int step = 0; step < 50; step++) {
+      const double cr = ratio_of(step);
+      cr_expect_float_eq(weir_gain_curve_gain(parts, cr), weir_gain_curve_gain(whole, cr), 1e-12);
+      cr_expect_float_eq(weir_gain_curve_error(parts, cr), weir_gain_curve_error(whole, cr), 1e-12);
+    }
+  }
+  /* 3 and -4, then 0 and 12: 144 of 169 with one of four, 160 with two. */
+  const float few[4] = {3.0F, -4.0F, 0.0F, 12.0F};
+  weir_gain_curve_fill(parts, few, 2, 1);
+  weir_gain_curve_add(parts, few + 2, 2, 1);
+  cr_expect_float_eq(weir_gain_curve_gain(parts, 0.25), 144.0 / 169.0, 1e-12);
+  cr_expect_float_eq(weir_gain_curve_gain(parts, 0.5), 160.0 / 169.0, 1e-12);
+  weir_gain_curve_free(whole);
+  weir_gain_curve_free(parts);
+  free(prefix);
+  free(e);
+}
