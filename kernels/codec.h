@@ -265,5 +265,9 @@ void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
 /* Bound of |gain error| at cr from binning. */
 double weir_gain_curve_error(const weir_gain_curve *curve, double cr);
+/* The lower end of the bin that the smallest magnitude kept at cr is in: what top-k keeps reaches
+ * it, and the smallest kept is less than 1/32 above it (denormals: than 2^-131).  Of a sample: of
+ * what top-k keeps of that. */
+double weir_gain_curve_threshold(const weir_gain_curve *curve, double cr);
 
 #endif

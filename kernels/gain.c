@@ -89,9 +89,15 @@ void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *coun
   }
 }
 
+/* How many of the elements in the bins top-k keeps at cr; exact where all elements are. */
+static double kept_of(const weir_gain_curve *curve, double cr) {
+  const double share = curve->n > 0 ? (double)curve->sampled / (double)curve->n : 0.0;
+  return (double)weir_kept_of(curve->n, cr) * share;
+}
+
 /* Energy of the kept elements at cr, and how much more it may be. */
 static double kept_energy(const weir_gain_curve *curve, double cr, double *more) {
-  double left = (double)weir_kept_of(curve->n, cr) / (double)curve->n * (double)curve->sampled;
+  double left = kept_of(curve, cr);
   double kept = 0.0;
   *more = 0.0;
   for (size_t b = BINS; b-- > 0 && left > 0.0;) {
@@ -132,4 +138,13 @@ double weir_gain_curve_error(const weir_gain_curve *curve, double cr) {
   double more = 0.0;
   (void)kept_energy(curve, cr, &more);
   return more / curve->energy;
+}
+
+double weir_gain_curve_threshold(const weir_gain_curve *curve, double cr) {
+  double left = kept_of(curve, cr);
+  size_t b = BINS;
+  while (b > 0 && left > 0.0) {
+    left -= curve->bins[--b][0].count;
+  }
+  return b < BINS ? (double)weir_float_of((uint32_t)b << BIN_SHIFT) : 0.0;
 }

@@ -143,3 +143,42 @@ Test(kernels_gain, parts_make_the_whole) {
   free(prefix);
   free(e);
 }
+
+static int larger_first(const void *a, const void *b) {
+  const float x = *(const float *)a, y = *(const float *)b;
+  return (x < y) - (x > y);
+}
+
+/* Against the k-th largest by sorting: not above it, and less than a bin below. */
+Test(kernels_gain, thresholds_are_less_than_a_bin_below) {
+  enum { N = 50000 };
+  weir_rng rng;
+  weir_rng_seed(&rng, 31);
+  float *e = malloc(N * sizeof *e);
+  weir_gain_curve *curve = NULL;
+  cr_assert_eq(weir_gain_curve_create(&curve), WEIR_OK);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    fill_shape(&rng, shape, e, N);
+    weir_gain_curve_fill(curve, e, N, 1);
+    for (size_t i = 0; i < N; i++) e[i] = fabsf(e[i]);
+    qsort(e, N, sizeof *e, larger_first);
+    for (int step = 0; step < 50; step++) {
+      const double cr = step == 49 ? 1.0 : ratio_of(step);
+      const double kth = (double)e[(size_t)fmax(1.0, floor(cr * N)) - 1];
+      const double threshold = weir_gain_curve_threshold(curve, cr);
+      cr_expect(threshold <= kth && kth - threshold < fmax(threshold / 32, 0x1p-131),
+                "%s cr=%g: %g, k-th largest %g", shape_name(shape), cr, threshold, kth);
+    }
+  }
+  /* Between 2 and 4 bins begin at sixteenths: 3.05 is in that of 3, and 12 begins one of halves. */
+  const float few[4] = {3.05F, -4.0F, 0.0F, 12.0F};
+  weir_gain_curve_fill(curve, few, 4, 1);
+  cr_expect_eq(weir_gain_curve_threshold(curve, 0.25), 12.0);
+  cr_expect_eq(weir_gain_curve_threshold(curve, 0.5), 4.0);
+  cr_expect_eq(weir_gain_curve_threshold(curve, 0.75), 3.0);
+  cr_expect_eq(weir_gain_curve_threshold(curve, 1.0), 0.0);
+  weir_gain_curve_fill(curve, few, 0, 1);
+  cr_expect_eq(weir_gain_curve_threshold(curve, 0.5), 0.0);
+  weir_gain_curve_free(curve);
+  free(e);
+}
