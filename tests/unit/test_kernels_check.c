@@ -16,9 +16,14 @@ static const weir_layout layout = {4, offsets};
 static const struct {
   uint32_t codec;
   double cr;
-} encoders[] = {{WEIR_CODEC_FP16, 0.5},          {WEIR_CODEC_QSGD, 0.125},
-                {WEIR_CODEC_QSGD_L2, 0.125},     {WEIR_CODEC_TERNGRAD, 0.0625},
-                {WEIR_CODEC_ONEBIT, 1.0 / 32.0}, {WEIR_CODEC_EFSIGNSGD, 1.0 / 32.0}};
+} encoders[] = {{WEIR_CODEC_FP16, 0.5},
+                {WEIR_CODEC_QSGD, 0.125},
+                {WEIR_CODEC_QSGD_L2, 0.125},
+                {WEIR_CODEC_QSGD_NEAREST, 0.25},
+                {WEIR_CODEC_QSGD_L2_NEAREST, 0.25},
+                {WEIR_CODEC_TERNGRAD, 0.0625},
+                {WEIR_CODEC_ONEBIT, 1.0 / 32.0},
+                {WEIR_CODEC_EFSIGNSGD, 1.0 / 32.0}};
 enum { ENCODERS = sizeof encoders / sizeof *encoders };
 
 static weir_codec_context *context;
