@@ -23,9 +23,10 @@ static weir_status compress(weir_group *group) {
                                          : NULL;
   float *const whole = group->way == WEIR_WAY_DENSE ? on->whole + group->at : NULL;
   void *const bins = engine->curve_wanted ? on->bins + group->number * WEIR_DEVICE_BINS : NULL;
+  const size_t every = 1; /* a sample would miss the largest, and a device need not spare itself */
   return weir_on_device_status(
       on, on->ops->compress(on->device, group->number, engine->submitted, weir_ag_seed(group),
-                            message, whole, bins, weir_telemetry_stride(engine)));
+                            message, whole, bins, every));
 }
 
 void weir_on_device_ready(weir_group *group) {

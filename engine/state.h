@@ -389,7 +389,6 @@ weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s);
 void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite);
 /* Take a group's part of the gain curve, when one is wanted; before it is prepared. */
 void weir_telemetry_sample(weir_engine *engine, const weir_group *group);
-size_t weir_telemetry_stride(const weir_engine *engine); /* of the elements it looks at */
 /* Are the notes of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record);

@@ -257,7 +257,8 @@ void weir_merge_spread(const void *room, size_t messages, const float *packed, s
 typedef struct weir_gain_curve weir_gain_curve;
 weir_status weir_gain_curve_create(weir_gain_curve **out);
 void weir_gain_curve_free(weir_gain_curve *curve);
-/* One pass over finite e; stride > 1 samples every stride-th element. */
+/* One pass over finite e.  stride > 1: every element among the largest, about a sixteenth, and of
+ * the others every stride-th. */
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
 /* Another part of the same gradient. */
 void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
@@ -265,5 +266,9 @@ void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
 /* Bound of |gain error| at cr from binning. */
 double weir_gain_curve_error(const weir_gain_curve *curve, double cr);
+/* The lower end of the bin that the smallest magnitude kept at cr is in: what top-k keeps reaches
+ * it, and the smallest kept is less than 1/32 above it (denormals: than 2^-131).  Of a sample: of
+ * what top-k keeps of that. */
+double weir_gain_curve_threshold(const weir_gain_curve *curve, double cr);
 
 #endif

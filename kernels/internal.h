@@ -122,13 +122,15 @@ weir_status weir_select_tensors(weir_codec_context *context, const float *e,
                                 const weir_layout *layout, double cr, uint32_t *index,
                                 size_t capacity, size_t *k, weir_unit_fn *unit);
 
-/* MSTopK's two thresholds for keeping k < n: the lowest tried that at most k reach (above all
- * magnitudes when there is none) and the highest that more than k reach (or 0). */
+/* MSTopK's two thresholds for keeping k < n after so many rounds (the paper's N): the lowest tried
+ * that at most k reach (infinite when there is none) and the highest that more than k reach (or
+ * 0). */
 typedef struct weir_mstopk_thresholds {
   double upper, lower;
 } weir_mstopk_thresholds;
 weir_status weir_mstopk_search(weir_codec_context *context, const float *e, size_t n, size_t k,
-                               weir_mstopk_thresholds *thresholds, weir_found *found);
+                               unsigned rounds, weir_mstopk_thresholds *thresholds,
+                               weir_found *found);
 
 /* --- rows of weir_codecs[] ------------------------------------------------------------------- */
 size_t weir_none_kept(const weir_layout *layout, double cr);

@@ -1,6 +1,7 @@
 /* mstopk: MSTopK ("Towards Scalable Distributed Training of Deep Learning on Public Cloud
- * Clusters", algorithm 1).  ROUNDS rounds of bisection look for a threshold between the mean
- * and the largest of |e|: thres = mean + ratio (largest - mean).  thres1 is the lowest threshold
+ * Clusters", algorithm 1).  N rounds of bisection (30 when selecting, as many as in the paper's
+ * measurements) look for a threshold between the mean and the largest of |e|:
+ * thres = mean + ratio (largest - mean).  thres1 is the lowest threshold
  * tried that at most k elements reach, thres2 the highest that more than k reach.  Kept are all
  * elements >= thres1 and a contiguous slice of those in [thres2, thres1), in all exactly k.
  *
@@ -19,15 +20,15 @@
 
 #include "kernels/internal.h"
 
-#define ROUNDS 30
 #define SLICE 0.01
 
 /* Algorithm 1, lines 4-24; border: bits of the (k+1)-th largest magnitude. */
-static weir_mstopk_thresholds bisect(double mean, double largest, uint32_t border) {
+static weir_mstopk_thresholds bisect(double mean, double largest, uint32_t border,
+                                     unsigned rounds) {
   weir_mstopk_thresholds thresholds = {INFINITY, 0.0};
   double l = 0.0;
   double r = 1.0;
-  for (int round = 0; round < ROUNDS; round++) {
+  for (unsigned round = 0; round < rounds; round++) {
     double ratio = l + (r - l) / 2.0;
     double threshold = mean + ratio * (largest - mean);
     if (border < weir_bits_reaching(threshold)) {
@@ -42,13 +43,14 @@ static weir_mstopk_thresholds bisect(double mean, double largest, uint32_t borde
 }
 
 weir_status weir_mstopk_search(weir_codec_context *context, const float *e, size_t n, size_t k,
-                               weir_mstopk_thresholds *thresholds, weir_found *found) {
+                               unsigned rounds, weir_mstopk_thresholds *thresholds,
+                               weir_found *found) {
   double sum = 0.0;
   uint32_t max_bits = 0;
   weir_cpu()->abs_sum_max(e, n, &sum, &max_bits);
   weir_status status = weir_search(context, e, n, k + 1, found);
   if (status == WEIR_OK) {
-    *thresholds = bisect(sum / (double)n, (double)weir_float_of(max_bits), found->kth.bits);
+    *thresholds = bisect(sum / (double)n, (double)weir_float_of(max_bits), found->kth.bits, rounds);
   }
   return status;
 }
@@ -58,7 +60,8 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   const weir_cpu_ops *cpu = weir_cpu();
   weir_mstopk_thresholds thresholds;
   weir_found found;
-  weir_status status = weir_mstopk_search(context, e, n, k, &thresholds, &found);
+  weir_status status =
+      weir_mstopk_search(context, e, n, k, WEIR_MSTOPK_ROUNDS, &thresholds, &found);
   if (status != WEIR_OK) {
     return status;
   }

@@ -140,6 +140,9 @@ WEIR_NUMBER uint64_t weir_draw_start(uint64_t seed) {
   return z ^ z >> 32;
 }
 
+/* Rounds of MSTopK's bisection when selecting; its paper's measurements take as many. */
+#define WEIR_MSTOPK_ROUNDS 30
+
 /* --- clipping -------------------------------------------------------------------------------- */
 
 /* weir_clip_factor (kernels/decorate.h). */

@@ -158,15 +158,14 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   bool all = listed == SIZE_MAX;
   const float *x = all ? e : context->magnitude;
   size_t reach = weir_cpu()->count(x, all ? n : listed, bits);
-  if (reach >= k && all) {
-    return weir_topk_indices(context, e, n, k, base, index);
-  }
   weir_band band = {bits, 0, k - reach, k};
   if (all) {
     /* One stage only: the stage before would have been the same fit's for twice as many. */
     double share = (double)k / (double)n;
-    uint32_t low = weir_bits_reaching(fmax(threshold * log(2.0 * share) / log(share), 0.0));
-    band.low = weir_cpu()->count(e, n, low) >= k ? low : 0;
+    band.low = weir_bits_reaching(fmax(threshold * log(2.0 * share) / log(share), 0.0));
+    if (reach >= k || weir_cpu()->count(e, n, band.low) < k) {
+      return weir_topk_indices(context, e, n, k, base, index);
+    }
   }
   if (reach >= k) {
     weir_kth kth = weir_kth_largest(context, x, listed, k);

@@ -123,12 +123,11 @@ __device__ static void decide(weir_search_state *state, uint32_t k, weir_band_ru
   uint32_t high = atomicAdd(&state->reach_high, 0U);
   bool low_is_met = atomicAdd(&state->reach_low, 0U) >= k;
   bool few = high < k;
-  bool taken = rule == WEIR_BAND_SLICE  ? (double)(k - high) <= SLICE * (double)k
-               : rule == WEIR_BAND_FILL ? few && low_is_met
-                                        : few;
+  bool taken =
+      rule == WEIR_BAND_SLICE ? (double)(k - high) <= SLICE * (double)k : few && low_is_met;
   state->arrived = 0;
   if (taken) {
-    uint32_t low = rule == WEIR_BAND_ANY && !low_is_met ? 0 : state->proposed_low;
+    uint32_t low = state->proposed_low;
     state->high = state->proposed_high;
     state->low = low;
     state->use_list = listed && low >= state->floor;

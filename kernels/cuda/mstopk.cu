@@ -1,8 +1,6 @@
 /* mstopk (MSTopK, algorithm 1): the thresholds of kernels/mstopk.c, found on the device. */
 #include "kernels/cuda/codecs.cuh"
 
-constexpr int ROUNDS = 30;
-
 /* One thread: kernels/mstopk.c's bisection.  The state holds the bits of the (k+1)-th largest
  * magnitude. */
 __global__ static void bisect(weir_search_state *state, size_t n) {
@@ -13,7 +11,7 @@ __global__ static void bisect(weir_search_state *state, size_t n) {
   uint32_t low = 0;
   double l = 0.0;
   double r = 1.0;
-  for (int round = 0; round < ROUNDS; round++) {
+  for (int round = 0; round < WEIR_MSTOPK_ROUNDS; round++) {
     double ratio = l + (r - l) / 2.0;
     uint32_t bits = weir_bits_reaching(mean + ratio * (largest - mean));
     if (border < bits) {

@@ -85,8 +85,7 @@ weir_status weir_cuda_emit(weir_cuda *cuda, const weir_pick &pick);
 /* What becomes of a proposed band. */
 enum weir_band_rule {
   WEIR_BAND_SLICE, /* taken unless [low, high) would fill more than 1 % of k (mstopk) */
-  WEIR_BAND_FILL,  /* taken if fewer than k reach high and k reach low (dgc, sidco) */
-  WEIR_BAND_ANY    /* the same, with 0 for a low that fewer than k reach (sidco) */
+  WEIR_BAND_FILL   /* taken if fewer than k reach high and k reach low (dgc, sidco) */
 };
 weir_status weir_cuda_settle(weir_cuda *cuda, const weir_pick &pick, weir_band_rule rule);
 

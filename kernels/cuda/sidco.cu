@@ -69,12 +69,12 @@ __global__ static void propose(weir_search_state *state, bool single, double log
 }
 
 /* The stages of a threshold for k of n, after the pass over all elements. */
-static weir_status stages(weir_cuda *cuda, const weir_pick &pick, bool *single) {
+static weir_status stages(weir_cuda *cuda, const weir_pick &pick) {
   size_t tiles = weir_cuda_tiles(pick.n);
   double left = (double)pick.k / (double)pick.n;
-  bool last = left > STAGE_SHARE * STAGE_SHARE;
+  const bool single = left > STAGE_SHARE * STAGE_SHARE;
+  bool last = single;
   double log_share = log(last ? left : STAGE_SHARE);
-  *single = last;
   weir_status status =
       weir_cuda_launch(cuda, "sidco", 1, 1, first_stage, cuda->search, pick.n, log_share);
   for (size_t most = pick.n / 2; !last && status == WEIR_OK; most = pick.n) {
@@ -88,13 +88,12 @@ static weir_status stages(weir_cuda *cuda, const weir_pick &pick, bool *single) 
                                 cuda->sums, tiles, pick.k, most, log_share);
     }
   }
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "sidco", 1, 1, propose, cuda->search, *single,
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "sidco", 1, 1, propose, cuda->search, single,
                                               log_share, log(2.0 * left))
                            : status;
 }
 
 weir_status weir_cuda_pick_sidco(weir_cuda *cuda, const weir_pick &pick) {
-  bool single = false;
   if (pick.k == pick.n) {
     return weir_cuda_pick_topk(cuda, pick);
   }
@@ -106,13 +105,13 @@ weir_status weir_cuda_pick_sidco(weir_cuda *cuda, const weir_pick &pick) {
     status = weir_cuda_fold(cuda, pick.n, pick.moments);
   }
   if (status == WEIR_OK) {
-    status = stages(cuda, pick, &single);
+    status = stages(cuda, pick);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_digits(cuda, pick.e, pick.n, pick.k);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_settle(cuda, pick, single ? WEIR_BAND_ANY : WEIR_BAND_FILL);
+    status = weir_cuda_settle(cuda, pick, WEIR_BAND_FILL);
   }
   return status == WEIR_OK ? weir_cuda_emit(cuda, pick) : status;
 }

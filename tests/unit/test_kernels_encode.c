@@ -14,11 +14,22 @@ enum { SIZES = sizeof sizes / sizeof sizes[0] };
 static const struct {
   uint32_t codec;
   double cr;
-} arms[] = {{WEIR_CODEC_FP16, 0.5},        {WEIR_CODEC_QSGD, 2.0 / 32},
-            {WEIR_CODEC_QSGD, 3.0 / 32},   {WEIR_CODEC_QSGD, 4.0 / 32},
-            {WEIR_CODEC_QSGD, 5.0 / 32},   {WEIR_CODEC_QSGD, 7.0 / 32},
-            {WEIR_CODEC_QSGD, 8.0 / 32},   {WEIR_CODEC_TERNGRAD, 2.0 / 32},
-            {WEIR_CODEC_ONEBIT, 1.0 / 32}, {WEIR_CODEC_EFSIGNSGD, 1.0 / 32}};
+} arms[] = {{WEIR_CODEC_FP16, 0.5},
+            {WEIR_CODEC_QSGD, 2.0 / 32},
+            {WEIR_CODEC_QSGD, 3.0 / 32},
+            {WEIR_CODEC_QSGD, 4.0 / 32},
+            {WEIR_CODEC_QSGD, 5.0 / 32},
+            {WEIR_CODEC_QSGD, 7.0 / 32},
+            {WEIR_CODEC_QSGD, 8.0 / 32},
+            {WEIR_CODEC_TERNGRAD, 2.0 / 32},
+            {WEIR_CODEC_ONEBIT, 1.0 / 32},
+            {WEIR_CODEC_EFSIGNSGD, 1.0 / 32},
+            {WEIR_CODEC_QSGD_NEAREST, 2.0 / 32},
+            {WEIR_CODEC_QSGD_NEAREST, 4.0 / 32},
+            {WEIR_CODEC_QSGD_L2, 4.0 / 32},
+            {WEIR_CODEC_QSGD_L2, 8.0 / 32},
+            {WEIR_CODEC_QSGD_L2_NEAREST, 4.0 / 32},
+            {WEIR_CODEC_QSGD_L2_NEAREST, 8.0 / 32}};
 enum { ARMS = sizeof arms / sizeof arms[0] };
 
 static void lay(size_t n, size_t offset[TENSORS + 1]) {
@@ -201,10 +212,13 @@ Test(kernels_encode, refuses_what_it_cannot_do) {
   for (size_t arm = 0; arm < ARMS; arm++) {
     const weir_codec *codec = &weir_codecs[arms[arm].codec];
     size_t bound = codec->bound(&layout, arms[arm].cr);
-    cr_expect_eq(
-        codec->encode(f.context, f.e, &layout, arms[arm].cr, 1, f.message, bound - 1, &bytes),
-        WEIR_E_CAPACITY);
-    cr_expect_eq(bytes, 0);
+    memset(f.message, 0xa5, bound);
+    for (size_t room = 0; room < bound; room++) {
+      cr_assert_eq(codec->encode(f.context, f.e, &layout, arms[arm].cr, 1, f.message, room, &bytes),
+                   WEIR_E_CAPACITY);
+      cr_assert_eq(bytes, 0);
+    }
+    for (size_t i = 0; i < bound; i++) cr_assert_eq(f.message[i], 0xa5, "%s", codec->name);
     static const double bad[] = {0.0, -1.0, 0.1, 1.0, 2.0, NAN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
       cr_expect_eq(

@@ -185,6 +185,32 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
   weir_pool_free(pool);
 }
 
+/* Only what is sampled is large, all of it different, so that as many reach the second threshold as
+ * it ranks: more than k, k, one less (which must be noticed), and fewer. */
+Test(kernels_estimate, dgc_notices_one_too_few) {
+  enum { N = 40000 };
+  weir_codec_context *c = context();
+  static uint32_t wanted[N];
+  const size_t offset[2] = {0, N};
+  uint64_t state = 1;
+  size_t one_less = 0;
+  for (size_t i = 0; i < N; i++) e[i] = 0.5F;
+  for (size_t s = 0; s < 8192; s++) e[weir_sample_at(s, N / 8192, &state)] = 1.0F + (float)s;
+  for (size_t kept = 10; kept < 60; kept++) {
+    const double share = (double)kept / N * 8192;
+    bool filled = false;
+    size_t k = 0;
+    one_less += (size_t)ceil(share + 4.0 * sqrt(share) + 8.0) == kept - 1;
+    select_by_the_rule(N, kept, wanted, &filled);
+    cr_assert_eq(
+        weir_dgc_select(c, e, &(weir_layout){1, offset}, (double)kept / N, index_of, LONG, &k),
+        WEIR_OK);
+    cr_assert(k == kept && memcmp(index_of, wanted, k * sizeof *wanted) == 0, "%zu", kept);
+  }
+  cr_assert_gt(one_less, 0);
+  weir_codec_context_free(c);
+}
+
 /* --- sidco's fits ---------------------------------------------------------------------------- */
 
 static weir_sidco_moments moments_of_gamma(double shape, double scale) {
@@ -202,6 +228,10 @@ Test(kernels_estimate, fits_give_their_distributions_quantiles) {
     /* Exponential of mean 3: P(x > t) = exp(-t / 3). */
     double t = weir_sidco_exponential((weir_sidco_moments){.mean = 3.0}, share);
     cr_assert_float_eq(exp(-t / 3.0), share, 1e-9 * share);
+    /* s = ln mean - mean ln = 1/2: the shape is (5/2 + sqrt(25/4 + 12)) / 6 by the closed form. */
+    const double shape = (2.5 + sqrt(18.25)) / 6;
+    t = weir_sidco_gamma((weir_sidco_moments){.mean = 2.0, .mean_log = log(2.0) - 0.5}, share);
+    cr_assert_float_eq(t, -(2.0 / shape) * (log(share) + lgamma(shape)), 1e-9);
     /* Gamma of shape 1 is the exponential, and the closed form of the shape is within 1.5 %. */
     t = weir_sidco_gamma(moments_of_gamma(1.0, 2.0), share);
     cr_assert_float_eq(t / (-2.0 * log(share)), 1.0, 0.02);
@@ -226,8 +256,9 @@ static size_t reaching(double threshold) {
   return count;
 }
 
-/* The exponential's stages worked out with plain loops. */
-static double staged_exponential(double share) {
+/* The exponential's stages worked out with plain loops; *before: the threshold of the last but
+ * one. */
+static double staged_exponential(double share, double *before) {
   double eta = 0.0;
   for (bool last = false; !last;) {
     last = share > 1.0 / 16;
@@ -237,6 +268,7 @@ static double staged_exponential(double share) {
       sum += m >= eta ? m - eta : 0.0;
       count += m >= eta;
     }
+    *before = eta;
     eta += -(sum / count) * log(part);
     share /= part;
   }
@@ -257,7 +289,8 @@ Test(kernels_estimate, sidco_thresholds_come_near_k) {
         cr_assert_eq(weir_sidco_threshold(c, e, LONG, k, fit, &threshold, &listed), WEIR_OK);
         double ratio = (double)reaching(threshold) / (double)k;
         if (fit == WEIR_SIDCO_EXPONENTIAL) {
-          cr_assert_float_eq(threshold / staged_exponential((double)k / LONG), 1.0, 1e-6);
+          double before;
+          cr_assert_float_eq(threshold / staged_exponential((double)k / LONG, &before), 1.0, 1e-6);
         }
         cr_assert(ratio > 0.5 && ratio < 2.0, "shape %d cr %g fit %d: %g k", shape, cr, fit, ratio);
         /* Exponential data fit the exponential: within the paper's 20 %. */
@@ -265,6 +298,43 @@ Test(kernels_estimate, sidco_thresholds_come_near_k) {
       }
     }
   }
+  weir_codec_context_free(c);
+}
+
+/* Uniform magnitudes have a thinner tail than the fit: too few reach the threshold, so these and,
+ * from the lowest index up, those that reach the threshold before, of two stages or more; of one,
+ * that of twice as many.  Else the largest. */
+Test(kernels_estimate, sidco_fills_up_by_its_rule) {
+  weir_codec_context *c = context();
+  const size_t offset[2] = {0, LONG};
+  size_t fills = 0;
+  weir_rng rng;
+  weir_rng_seed(&rng, 44);
+  for (size_t i = 0; i < LONG; i++) e[i] = (float)(weir_rng_uniform(&rng) - 0.5);
+  for (double cr = 0.003; cr < 0.2; cr *= 1.7) {
+    const size_t kept = (size_t)(cr * LONG);
+    const double share = (double)kept / LONG;
+    double before = 0.0, mean = 0.0;
+    for (size_t i = 0; i < LONG; i++) mean += fabs((double)e[i]) / LONG;
+    const double eta = staged_exponential(share, &before);
+    if (share > 1.0 / 16) before = -mean * log(2.0 * share);
+    size_t above = reaching(eta), taken = 0, k = 0;
+    const bool fill = above < kept && reaching(before) >= kept;
+    fills += fill;
+    for (size_t i = 0, rest = kept - above; fill && i < LONG; i++) {
+      const double m = fabs((double)e[i]);
+      const bool more = m < eta && m >= before && rest > 0;
+      rest -= more;
+      if (more || m >= eta) exact[taken++] = (uint32_t)i;
+    }
+    if (!fill) cr_assert_eq(weir_topk_indices(c, e, LONG, taken = kept, 0, exact), WEIR_OK);
+    cr_assert_eq(weir_codecs[WEIR_CODEC_SIDCO].select(c, e, &(weir_layout){1, offset}, cr, index_of,
+                                                      LONG, &k),
+                 WEIR_OK);
+    cr_assert(k == kept && taken == kept && memcmp(index_of, exact, k * sizeof *exact) == 0,
+              "cr %g", cr);
+  }
+  cr_assert_geq(fills, 4);
   weir_codec_context_free(c);
 }
 

@@ -201,3 +201,47 @@ Test(kernels_fused, what_is_not_finite_is_counted_and_not_selected) {
                WEIR_E_INVALID);
   weir_codec_context_free(context);
 }
+
+/* Lent memory is used where it suffices, to the byte, and else left alone. */
+Test(kernels_fused, lent_memory_suffices_or_is_left) {
+  static const uint32_t codecs[] = {WEIR_CODEC_TOPK, WEIR_CODEC_MSTOPK, WEIR_CODEC_DGC};
+  static float lent[3 * MOST];
+  const size_t offset[2] = {0, MOST};
+  const weir_layout layout = {1, offset};
+  weir_rng rng;
+  weir_rng_seed(&rng, 53);
+  fill_shape(&rng, 0, e, MOST);
+  for (size_t i = 0; i < 3; i++) {
+    const weir_codec *codec = &weir_codecs[codecs[i]];
+    const size_t kept = codec->kept(&layout, 0.01);
+    const size_t room = weir_select_room(codec, MOST, kept + (i == 1), false);
+    cr_assert(room > 0 && room <= sizeof lent);
+    for (size_t less = 0; less < 2; less++) {
+      weir_codec_context *context = NULL;
+      size_t k = 0;
+      cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+      weir_codec_context_lend(context, lent, room - 4 * less);
+      cr_assert_eq(codec->select(context, e, &layout, 0.01, index_of, MOST, &k), WEIR_OK);
+      cr_assert_eq(context->magnitude == lent, less == 0, "%s, %zu bytes less than %zu",
+                   codec->name, 4 * less, room);
+      weir_codec_context_free(context);
+    }
+  }
+}
+
+/* A list that is one too short is not searched; one of exactly k is. */
+Test(kernels_fused, a_list_one_too_short_is_noticed) {
+  enum { K = 1000 };
+  weir_codec_context *context = NULL;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  cr_assert_eq(weir_context_reserve(context, MOST), WEIR_OK);
+  for (size_t i = 0; i < MOST; i++) e[i] = (float)((i * 7919) % MOST);
+  for (size_t count = K - 1; count <= K; count++) {
+    const uint32_t floor = weir_magnitude((float)(MOST - count));
+    cr_assert_eq(weir_compact(context, e, MOST, floor, MOST), count);
+    const weir_found found = weir_list_conclude(context, e, MOST, K, floor, count);
+    cr_assert_eq(found.listed, count == K ? K : 0);
+    cr_assert(found.kth.bits == weir_magnitude((float)(MOST - K)) && found.kth.above == K - 1);
+  }
+  weir_codec_context_free(context);
+}

@@ -65,3 +65,82 @@ Test(kernels_wire_hand, refuses_malformed_buckets) {
     cr_expect_eq(k, 0);
   }
 }
+
+/* --- the shortest list ------------------------------------------------------------------------ */
+
+static size_t eights(size_t bits) { return (bits + 7) / 8; }
+
+/* Bytes of each list of k of n indices as wire.h describes them; Elias-Fano's with its best
+ * buckets. */
+static void list_bytes(size_t n, size_t k, size_t bytes[3]) {
+  bytes[0] = 4 * k;
+  bytes[1] = eights(n);
+  bytes[2] = SIZE_MAX;
+  for (unsigned s = 0; s < 32; s++) {
+    const size_t bucket = (size_t)1 << s;
+    const size_t here = eights(k + (n + bucket - 1) / bucket) + eights(k * s);
+    if (here < bytes[2]) bytes[2] = here;
+  }
+}
+
+/* At every density the message has the least of the three lists: k of n for small n, and from one
+ * index to all of a large gradient.  Each of them is the least somewhere. */
+Test(kernels_wire_hand, the_least_of_three_lists_is_sent) {
+  static uint32_t index[400];
+  static float value[400];
+  static uint8_t bytes[16 + 8 * 400];
+  size_t sent[3] = {0, 0, 0};
+  weir_rng rng;
+  weir_rng_seed(&rng, 19);
+  for (size_t n = 1; n <= 400; n += n < 100 ? 1 : 37)
+    for (size_t k = 1; k <= n; k++) {
+      size_t list[3], size = 0;
+      list_bytes(n, k, list);
+      const size_t two = list[0] < list[1] ? list[0] : list[1];
+      const size_t least = two < list[2] ? two : list[2];
+      random_indices(&rng, n, k, index);
+      cr_assert_eq(weir_wire_encode(n, index, value, k, WEIR_WIRE_AUTO_FP32, bytes, sizeof bytes,
+                                    &size, NULL),
+                   WEIR_OK);
+      cr_assert_eq(size, 16 + least + 4 * k, "%zu of %zu: %zu bytes", k, n, size);
+      cr_assert(bytes[12] < 3 && list[bytes[12]] == least);
+      sent[bytes[12]]++;
+    }
+  cr_assert(sent[1] > 0 && sent[2] > 0, "%zu, %zu", sent[1], sent[2]);
+  /* One of as many as there can be: buckets would take 3 bits and 31, in whole bytes 5. */
+  size_t size = 0;
+  cr_assert_eq(weir_wire_encode(UINT32_MAX, (const uint32_t[]){77}, NULL, 1, WEIR_WIRE_AUTO_FP32,
+                                bytes, sizeof bytes, &size, NULL),
+               WEIR_OK);
+  cr_assert(size == 16 + 4 && bytes[12] == 0);
+  const size_t n = 100000007;
+  for (size_t k = 1; k < n; k += 1 + k / 3) {
+    size_t list[3];
+    list_bytes(n, k, list);
+    const size_t two = list[0] < list[1] ? list[0] : list[1];
+    cr_assert_eq(weir_wire_bound(n, k, WEIR_WIRE_AUTO_BF16),
+                 16 + (two < list[2] ? two : list[2]) + 2 * k, "%zu", k);
+  }
+}
+
+/* Too little room is refused, whatever it is, and nothing is written. */
+Test(kernels_wire_hand, too_little_room_is_left_alone) {
+  static const uint32_t index[5] = {2, 3, 17, 40, 41};
+  static const float value[5] = {1, -2, 3, -4, 5};
+  for (weir_wire_format f = WEIR_WIRE_PAPER; f < WEIR_WIRE_COUNT; f++) {
+    uint8_t bytes[64];
+    float error[5] = {0};
+    const size_t whole = weir_wire_bound(64, 5, f);
+    size_t size = 9;
+    cr_assert_leq(whole, sizeof bytes);
+    memset(bytes, 0xa5, sizeof bytes);
+    for (size_t room = 0; room < whole; room++) {
+      cr_assert_eq(weir_wire_encode(64, index, value, 5, f, bytes, room, &size, error),
+                   WEIR_E_CAPACITY);
+      cr_assert_eq(size, 0);
+    }
+    for (size_t i = 0; i < sizeof bytes; i++) cr_assert_eq(bytes[i], 0xa5);
+    cr_assert_eq(weir_wire_encode(64, index, value, 5, f, bytes, whole, &size, error), WEIR_OK);
+    for (size_t i = whole; i < sizeof bytes; i++) cr_assert_eq(bytes[i], 0xa5);
+  }
+}
