@@ -147,10 +147,22 @@ static weir_status gather_inside(hitopk *h, const size_t *lengths) {
   return status;
 }
 
+/* What is passed on inside has been found good: who passes it on is not to blame for another
+ * machine. */
+static weir_status check_column(const hitopk *h, const size_t *lengths) {
+  double peak;
+  for (int m = 0; m < h->form.hosts; m++)
+    if (weir_wire_check(NULL, h->column + (size_t)m * h->stride, lengths[m], h->share.count,
+                        &peak) != WEIR_OK)
+      return weir_hitopk_blame(h, m);
+  return WEIR_OK;
+}
+
 static weir_status at_once(hitopk *h, size_t *lengths) {
   weir_status status = encode_own(h, h->column + (size_t)h->host * h->stride, &lengths[h->host]);
   if (status == WEIR_OK && h->outer)
     status = weir_allgather(h->outer, h->column, h->stride, lengths, NULL);
+  if (status == WEIR_OK && h->inner) status = check_column(h, lengths);
   if (status != WEIR_OK) return status;
   return h->inner ? gather_inside(h, lengths) : add_column(h, lengths);
 }
