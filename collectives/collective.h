@@ -31,6 +31,10 @@ int weir_comm_size(const weir_comm *comm);
 /* Start a step: sets the tag of all following collectives; the op counter starts at 0. */
 void weir_comm_step(weir_comm *comm, uint64_t plan_digest, uint64_t step);
 
+/* A decoder found what a rank sent malformed, says the last error: adds who sent it, and ends the
+ * group.  Returns status. */
+weir_status weir_comm_refuse(weir_comm *comm, int sender, weir_status status);
+
 /* --- hosts: which ranks share a machine ------------------------------------------------------ */
 
 /* What tells one machine from another: boot, host name and network namespace, hashed; instead of it

@@ -1,6 +1,7 @@
 #include "collectives/comm.h"
 
 #include <float.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -136,6 +137,14 @@ weir_status weir_comm_transfer(weir_comm *comm, const weir_send *send, size_t se
   (void)strncpy(why, weir_last_error(), sizeof why - 1);
   why[sizeof why - 1] = '\0';
   return weir_fail(status, "%s (limit %g s)", why, comm->timeout_s);
+}
+
+weir_status weir_comm_refuse(weir_comm *comm, int sender, weir_status status) {
+  comm->transport->ops->abort(comm->transport, sender);
+  if (status != WEIR_E_PROTOCOL) return status;
+  char what[256];
+  (void)snprintf(what, sizeof what, "%s", weir_last_error());
+  return weir_fail(status, "rank %d sent a %s", sender, what);
 }
 
 weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recvs) {

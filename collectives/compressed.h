@@ -86,12 +86,15 @@ weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float
  * e[0..n) goes in as the error-fed gradient and comes out as the residual: what a machine's sum
  * holds and did not send stays with the rank that selected from it (the others have handed it
  * over), so that sum of e before = sum + sum over ranks of e afterwards. sum[0..n): the sum over
- * ranks of what was selected, the same bits everywhere.  *sent: which part of the squares of its
- * share this rank sent, 1 when they are all zero; may be NULL.  Once a rank has all it needs, e is
- * a residual on every rank that still waits. */
+ * ranks of what was selected, the same bits everywhere.  Once a rank has all it needs, e is a
+ * residual on every rank that still waits.  told may be NULL. */
+typedef struct weir_hitopk_told {
+  double share; /* of the squares of its share this rank sent; 1 when they are all zero */
+  double bytes; /* that a machine sends to others, if the shares of its other ranks take as many */
+} weir_hitopk_told;
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        double *sent, weir_notes *notes);
+                        weir_hitopk_told *told, weir_notes *notes);
 /* With true wire bytes; not the paper's (weir_cost_paper_hitopk). */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire);

@@ -164,7 +164,6 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.current = first;
   c->loop.warm_cr = first.cr;
   c->loop.warmup_steps = config->warmup_steps;
-  c->loop.current.cr = weir_policy_warm_ratio(first.cr, 0, config->warmup_steps);
   c->loop.overlap = config->overlap;
   c->loop.next_id = 1;
   c->curves = policy->curve;
@@ -176,6 +175,9 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
   status = copy_layout(c, &config->layout);
+  weir_policy_warm_start(&c->loop, config->step);
+  if (status == WEIR_OK && c->loop.has_directive)
+    weir_mailbox_answer(&c->mailbox, &c->loop, status);
   if (status == WEIR_OK && policy->takes_table)
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
   if (status == WEIR_OK && policy == &weir_policy_bits)

@@ -25,6 +25,7 @@ typedef struct weir_controller_config {
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   uint64_t seed;
   uint64_t warmup_steps;    /* as weir_options.warmup_steps; then not threaded */
+  uint64_t step;            /* that comes first */
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
   bool overlap;             /* policy weir plans groups, once it is told of gaps */
@@ -38,8 +39,8 @@ typedef struct weir_controller_config {
 weir_status weir_policy_check(const char *policy);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
-/* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A session
- * starts with that of step 0. */
+/* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A group
+ * starts with that of its first step. */
 double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps);
 /* May the policy's plan be warmed up to?  WEIR_E_INVALID says why not. */
 weir_status weir_policy_check_warmup(const char *policy);

@@ -11,7 +11,7 @@ const char *weir_trigger_name(uint32_t trigger) {
       [WEIR_TRIGGER_NONE] = "none",         [WEIR_TRIGGER_START] = "start",
       [WEIR_TRIGGER_LATENCY] = "latency",   [WEIR_TRIGGER_BANDWIDTH] = "bandwidth",
       [WEIR_TRIGGER_GAIN] = "gain",         [WEIR_TRIGGER_PERIODIC] = "periodic",
-      [WEIR_TRIGGER_FALLBACK] = "fallback",
+      [WEIR_TRIGGER_FALLBACK] = "fallback", [WEIR_TRIGGER_STAGE] = "stage",
   };
   return trigger < WEIR_TRIGGER_COUNT ? names[trigger] : NULL;
 }
@@ -67,7 +67,9 @@ static weir_status check(const weir_decision_input *in) {
 }
 
 static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
+  const bool stage = in->trigger == WEIR_TRIGGER_STAGE;
   weir_evaluate(in, &in->current, &d->choice);
+  d->switched = stage;
   if (in->gain >= 0.0) { /* measured beats modelled */
     d->choice.gain = fmin(in->gain, 1.0);
     d->choice.progress_per_s =
@@ -76,10 +78,11 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   d->candidate[0] = d->front[0] = d->choice;
   d->candidates = d->front_size = 1;
   d->predicted_s = weir_step_seconds(in, &d->choice);
-  (void)snprintf(d->why, sizeof d->why, "%s",
-                 in->policy == WEIR_POLICY_BITS
-                     ? "a width for every tensor; this is the largest group's"
-                     : "the policy allows one plan");
+  (void)snprintf(
+      d->why, sizeof d->why, "%s",
+      stage ? "the next stage of the warm-up; its gain is known as that of the stage before"
+      : in->policy == WEIR_POLICY_BITS ? "a width for every tensor; this is the largest group's"
+                                       : "the policy allows one plan");
   return WEIR_OK;
 }
 

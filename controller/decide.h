@@ -28,7 +28,8 @@ typedef enum weir_trigger {
   WEIR_TRIGGER_GAIN = 4,
   WEIR_TRIGGER_PERIODIC = 5,
   WEIR_TRIGGER_FALLBACK = 6, /* the last switch did worse than foretold: back to `previous` */
-  WEIR_TRIGGER_COUNT = 7
+  WEIR_TRIGGER_STAGE = 7,    /* the next stage of a warm-up begins: `current` is its plan */
+  WEIR_TRIGGER_COUNT = 8
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 

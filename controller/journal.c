@@ -1,35 +1,48 @@
 /* The journal: one JSON line a decision, as docs/architecture.md describes, and all inputs. */
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/base.h"
 #include "controller/loop.h"
 
 struct weir_journal {
-  FILE *file;
+  int file;
 };
+
+/* Room beyond the end, for a disk that others fill: for some hundred decisions.  Without it, or on
+ * a file system that cannot, the journal goes as far as there is room. */
+static void reserve(const weir_journal *journal, off_t end) {
+  enum { AHEAD = 4 << 20 };
+  (void)fallocate(journal->file, FALLOC_FL_KEEP_SIZE, end, AHEAD);
+}
 
 weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on) {
   *out = NULL;
   weir_journal *journal = malloc(sizeof *journal);
   if (!journal) return weir_fail(WEIR_E_NOMEM, "no memory for the journal");
-  journal->file = fopen(path, goes_on ? "a" : "w");
-  if (!journal->file) {
+  journal->file =
+      open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0666);
+  if (journal->file < 0) {
     const int error = errno;
     free(journal);
     return weir_fail(WEIR_E_IO, "journal %s cannot be written: %s", path, strerror(error));
   }
+  reserve(journal, lseek(journal->file, 0, SEEK_END));
   *out = journal;
   return WEIR_OK;
 }
 
 void weir_journal_close(weir_journal *journal) {
   if (!journal) return;
-  (void)fclose(journal->file);
+  const off_t end = lseek(journal->file, 0, SEEK_END);
+  if (ftruncate(journal->file, end) != 0) errno = 0; /* what was reserved stays so */
+  (void)close(journal->file);
   free(journal);
 }
 
@@ -149,9 +162,8 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
   fputs("]},", f);
 }
 
-weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
-                               const weir_decision_input *in, const weir_decision *d) {
-  FILE *f = journal->file;
+static void put_line(FILE *f, const weir_loop *loop, const weir_decision_input *in,
+                     const weir_decision *d) {
   fprintf(f,
           "{\"decision\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
           ",\"policy\":\"%s\",\"trigger\":\"%s\",",
@@ -176,7 +188,37 @@ weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
   if (loop->bits) put_bits(f, loop->bits);
   put_input(f, in);
   fputs("}\n", f);
-  if (fflush(f) != 0 || ferror(f))
-    return weir_fail(WEIR_E_IO, "the journal cannot be written: %s", strerror(errno));
+}
+
+/* A line is there whole or not at all, so that a disk that is full for a while costs the decisions
+ * of that time, and those before and after it can be read. */
+static weir_status append(const weir_journal *journal, const char *line, size_t bytes) {
+  const off_t end = lseek(journal->file, 0, SEEK_END);
+  for (size_t at = 0; at < bytes;) {
+    const ssize_t part = write(journal->file, line + at, bytes - at);
+    if (part < 0 && errno == EINTR) continue;
+    if (part <= 0) {
+      const int error = part < 0 ? errno : ENOSPC;
+      if (ftruncate(journal->file, end) != 0)
+        return weir_fail(WEIR_E_IO, "the journal ends in half a line: %s", strerror(errno));
+      return weir_fail(WEIR_E_IO, "the journal cannot be written: %s", strerror(error));
+    }
+    at += (size_t)part;
+  }
+  reserve(journal, end + (off_t)bytes);
   return WEIR_OK;
+}
+
+weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
+                               const weir_decision_input *in, const weir_decision *d) {
+  char *line = NULL;
+  size_t bytes = 0;
+  FILE *f = open_memstream(&line, &bytes);
+  if (!f) return weir_fail(WEIR_E_NOMEM, "no memory for a line of the journal");
+  put_line(f, loop, in, d);
+  const bool whole = fclose(f) == 0;
+  const weir_status status = whole ? append(journal, line, bytes)
+                                   : weir_fail(WEIR_E_NOMEM, "no memory for a line of the journal");
+  free(line);
+  return status;
 }

@@ -162,6 +162,9 @@ void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan);
 /* Decide, journal it, and direct a switch when the decision is one. */
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision);
+/* A warm-up is at `step`, whose ratio is in force; the following step's is directed if it is
+ * another. */
+void weir_policy_warm_start(weir_loop *loop, uint64_t step);
 /* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
 /* Direct a probe when the ranks suspect a change, when communication keeps departing from its

@@ -33,12 +33,29 @@ weir_status weir_policy_check_warmup(const char *policy) {
   return WEIR_OK;
 }
 
+void weir_policy_warm_start(weir_loop *loop, uint64_t step) {
+  weir_plan plan = loop->current;
+  loop->current.cr = weir_policy_warm_ratio(loop->warm_cr, step, loop->warmup_steps);
+  plan.cr = weir_policy_warm_ratio(loop->warm_cr, step + 1, loop->warmup_steps);
+  if (plan.cr != loop->current.cr) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
+}
+
+/* What the stage is expected to cost; it begins whether that is known or not. */
+static weir_status begin_stage(weir_loop *loop, const weir_observation *seen, double cr) {
+  weir_decision decision;
+  weir_status status = WEIR_OK;
+  loop->current.cr = cr;
+  if (weir_network_known(&seen->network, loop->workers))
+    status = weir_loop_decide(loop, seen, WEIR_TRIGGER_STAGE, &decision);
+  if (!loop->has_directive) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current);
+  return status;
+}
+
 /* One plan for ever.  The journal gets one line all the same: what it is expected to cost. */
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_decision decision;
-  weir_plan plan = loop->current;
-  plan.cr = weir_policy_warm_ratio(loop->warm_cr, seen->step + ahead, loop->warmup_steps);
-  if (plan.cr != loop->current.cr) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
+  const double cr = weir_policy_warm_ratio(loop->warm_cr, seen->step + ahead, loop->warmup_steps);
+  if (cr != loop->current.cr) return begin_stage(loop, seen, cr);
   if (loop->decisions > 0 || loop->steps < 3 || !weir_network_known(&seen->network, loop->workers))
     return WEIR_OK;
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_START, &decision);

@@ -158,15 +158,16 @@ typedef struct weir_standing {
 } weir_standing;
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
-/* Go on in a group of the survivors, under the first plan; all: the standings of its ranks.  A step
- * that some of them have completed counts for all: for a rank that *missed* it, the residual
- * becomes what it would have been, and registered memory and powersgd's columns come from *leader,
- * a rank that has all steps.  When it fails because another rank was lost meanwhile, this rank has
- * the step either wholly or not at all, and the call is repeated with the next group; *missed then
- * tells of both. Collective.  want_curve: as in the hooks, for the rank's new number. */
+/* Go on in a group of the survivors, under the first plan at this ratio; all: the standings of its
+ * ranks.  A step that some of them have completed counts for all: for a rank that *missed* it, the
+ * residual becomes what it would have been, and registered memory and powersgd's columns come from
+ * *leader, a rank that has all steps.  When it fails because another rank was lost meanwhile, this
+ * rank has the step either wholly or not at all, and the call is repeated with the next group;
+ * *missed then tells of both. Collective.  want_curve: as in the hooks, for the rank's new number.
+ */
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
-                                const weir_standing *all, bool (*want_curve)(void *), int *leader,
-                                bool *missed);
+                                const weir_standing *all, double cr, bool (*want_curve)(void *),
+                                int *leader, bool *missed);
 
 uint64_t weir_engine_residual_digest(const weir_engine *engine);
 /* The residual itself, n floats, for tests of conservation; valid until the next call. */

@@ -109,7 +109,7 @@ static weir_status add_up(weir_group *group, float *sum) {
       status = weir_wire_decode_dense(group->context, message, bytes, group->n, sum);
     else
       status = weir_wire_decode_add(group->context, message, bytes, group->n, sum);
-    if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
+    if (status != WEIR_OK) return weir_comm_refuse(engine->config.comm, r, status);
   }
   return WEIR_OK;
 }
@@ -139,7 +139,7 @@ weir_status weir_ag_look_through(weir_group *group) {
             ? codec->check(block(group, r), group->block_bytes[r], &group->layout, &peak)
             : weir_wire_check(group->context, block(group, r), group->block_bytes[r], group->n,
                               &peak);
-    if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
+    if (status != WEIR_OK) return weir_comm_refuse(engine->config.comm, r, status);
     most += peak;
   }
   /* Each addition may round upwards. */

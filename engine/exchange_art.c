@@ -86,10 +86,12 @@ weir_status weir_art_share(weir_group *group, int root, bool listed, size_t *byt
   if (status != WEIR_OK || listed) return status;
   status = weir_wire_decode(group->blocks, *bytes, group->n, group->index, NULL,
                             group->kept_capacity, &got);
-  if (status == WEIR_OK && got != group->kept)
-    status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu indices where the plan keeps %zu", root,
-                       got, group->kept);
-  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, root, status);
+  if (status != WEIR_OK) return weir_comm_refuse(engine->config.comm, root, status);
+  if (got == group->kept) return WEIR_OK;
+  return weir_engine_blame(
+      engine, root,
+      weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu indices where the plan keeps %zu", root, got,
+                group->kept));
 }
 
 static weir_status share_indices(weir_group *group, int root, size_t *bytes) {

@@ -14,16 +14,17 @@ weir_status weir_exchange_hitopk(weir_group *group, const weir_allreduce *allred
                                  weir_notes *notes) {
   (void)allreduce;
   weir_passage *passage = &group->passage;
-  double share = 0;
+  weir_hitopk_told told = {0};
   const weir_status status =
       weir_hitopk(group->engine->config.comm, weir_codec_find(group->plan.codec), group->context,
                   group->plan.cr, (weir_wire_format)group->plan.wire, group->fed, group->n,
-                  group->spare, &share, notes);
+                  group->spare, &told, notes);
   weir_lap_comm(group);
   if (status != WEIR_OK) return status;
   /* The gain is that of the machines' sums: what of them was sent, told as part of this
    * rank's own. */
-  passage->kept_square = share * passage->moments.sum_square;
+  passage->kept_square = told.share * passage->moments.sum_square;
+  passage->extra_bytes = told.bytes - group->terms.byte_terms;
   passage->sum = group->spare;
   passage->next = group->fed;
   return WEIR_OK;

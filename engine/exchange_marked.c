@@ -81,7 +81,7 @@ static weir_status read_stretch(weir_group *group, const weir_marks *marks, int 
   size_t k = 0;
   const weir_status status = weir_wire_decode(group->blocks, bytes, end - at, group->index, NULL,
                                               left < most ? left : most, &k);
-  if (status != WEIR_OK) return weir_engine_blame(group->engine, root, status);
+  if (status != WEIR_OK) return weir_comm_refuse(group->engine->config.comm, root, status);
   weir_marks_add(marks, at, group->index, k);
   *got += k;
   return WEIR_OK;

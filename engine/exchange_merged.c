@@ -43,7 +43,7 @@ weir_status weir_merged_sum(weir_group *group) {
   const weir_status status =
       weir_merge(group->blocks, group->stride, group->block_bytes, ranks, group->n, group->kept,
                  group->merging, group->spare, &floats, &bad);
-  if (status != WEIR_OK) return weir_engine_blame(group->engine, (int)bad, status);
+  if (status != WEIR_OK) return weir_comm_refuse(group->engine->config.comm, (int)bad, status);
   float *const packed = group->spare + (group->n - floats);
   memmove(packed, group->spare, floats * sizeof *packed);
   weir_merge_spread(group->merging, ranks, packed, group->n, group->spare);

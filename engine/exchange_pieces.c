@@ -138,7 +138,7 @@ static weir_status exchange(pieces *p, weir_notes *notes) {
     status = p->codec->decode(group->context, p->messages + (size_t)r * p->stride,
                               group->block_bytes[r], &p->piece, group->spare + p->at,
                               r == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD);
-    if (status != WEIR_OK) return weir_engine_blame(engine, r, status);
+    if (status != WEIR_OK) return weir_comm_refuse(engine->config.comm, r, status);
   }
   weir_lap_compress(group);
   return status;

@@ -125,7 +125,7 @@ static weir_status add_up(spans *s) {
     const size_t bytes = all < WEIR_SPAN_AHEAD ? 0 : all - WEIR_SPAN_AHEAD;
     status = r == 0 ? weir_wire_decode_dense(NULL, message + WEIR_SPAN_AHEAD, bytes, n, sum)
                     : weir_wire_decode_add(NULL, message + WEIR_SPAN_AHEAD, bytes, n, sum);
-    if (status != WEIR_OK) status = weir_engine_blame(group->engine, r, status);
+    if (status != WEIR_OK) status = weir_comm_refuse(group->engine->config.comm, r, status);
   }
   return status;
 }

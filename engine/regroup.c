@@ -137,7 +137,7 @@ static weir_status find_leader(const weir_standing *all, int ranks, int *leader,
 }
 
 /* Room for the new group; afterwards nothing can fail for want of memory. */
-static weir_status resize(weir_engine *engine, bool (*want_curve)(void *)) {
+static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(void *)) {
   weir_note *notes = calloc((size_t)engine->size, sizeof *notes);
   if (notes == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
   free(engine->notes);
@@ -145,14 +145,15 @@ static weir_status resize(weir_engine *engine, bool (*want_curve)(void *)) {
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);
-  if (status == WEIR_OK)
-    status = weir_engine_adopt(engine, &engine->config.first_plan, NULL, false);
+  weir_plan first = engine->config.first_plan;
+  first.cr = cr;
+  if (status == WEIR_OK) status = weir_engine_adopt(engine, &first, NULL, false);
   return status;
 }
 
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
-                                const weir_standing *all, bool (*want_curve)(void *), int *leader,
-                                bool *missed) {
+                                const weir_standing *all, double cr, bool (*want_curve)(void *),
+                                int *leader, bool *missed) {
   const int ranks = weir_comm_size(comm), rank = weir_comm_rank(comm);
   bool behind = false;
   engine->config.comm = comm;
@@ -167,7 +168,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   engine->rank = rank;
   engine->size = ranks;
-  status = resize(engine, want_curve);
+  status = resize(engine, cr, want_curve);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   *missed = engine->caught_up;
   engine->caught_up = false;

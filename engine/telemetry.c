@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "engine/notes.h"
 #include "engine/state.h"
 
 /* Notes travel as they lie in memory. */
@@ -74,42 +75,20 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
   return WEIR_OK;
 }
 
-typedef double value_of(const weir_note *note);
-
-static double latency_of(const weir_note *note) { return note->latency_s; }
-static double bandwidth_of(const weir_note *note) { return note->bandwidth; }
-static double goodput_of(const weir_note *note) { return note->goodput; }
-static double deviation_of(const weir_note *note) { return (double)note->deviation; }
-
-/* Median of a value over the ranks that know it: the mean of the middle two for an even number.
- * Quadratic selection by counting, without memory: groups are small. */
-static double median(const weir_engine *engine, value_of *value) {
+/* Median of a value over the ranks that know it: the mean of the middle two for an even number. */
+static double median(const weir_engine *engine, weir_note_value *value) {
   const weir_note *notes = engine->notes;
-  const int ranks = engine->size;
-  int known = 0;
-  for (int r = 0; r < ranks; r++) known += isfinite(value(&notes[r])) && value(&notes[r]) > 0;
-  double sum = 0;
-  int counted = 0;
-  for (int r = 0; r < ranks; r++) {
-    const double mine = value(&notes[r]);
-    if (!isfinite(mine) || mine <= 0) continue;
-    int below = 0; /* ties go by rank, so that places are distinct */
-    for (int s = 0; s < ranks; s++) {
-      const double other = value(&notes[s]);
-      if (isfinite(other) && other > 0 && (other < mine || (other == mine && s < r))) below++;
-    }
-    if (below == (known - 1) / 2 || below == known / 2) {
-      sum += mine;
-      counted++;
-    }
-  }
-  return counted > 0 ? sum / counted : 0;
+  const int known = weir_notes_knowing(notes, engine->size, value);
+  if (known == 0) return 0;
+  const int low = weir_notes_nth(notes, engine->size, value, (known - 1) / 2);
+  const int high = weir_notes_nth(notes, engine->size, value, known / 2);
+  return (value(&notes[low]) + value(&notes[high])) / 2;
 }
 
 void weir_telemetry_network(const weir_engine *engine, weir_step_info *info) {
-  info->latency_s = median(engine, latency_of);
-  info->bandwidth_bytes_s = median(engine, bandwidth_of);
-  const double goodput = median(engine, goodput_of);
+  info->latency_s = median(engine, weir_note_latency);
+  info->bandwidth_bytes_s = median(engine, weir_note_bandwidth);
+  const double goodput = median(engine, weir_note_goodput);
   info->goodput_bytes_s =
       goodput > 0 ? fmin(goodput, info->bandwidth_bytes_s) : info->bandwidth_bytes_s;
 }
@@ -199,7 +178,7 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   if (info->goodput_bytes_s > 0 && engine->size > 1) {
     const weir_link link = {.alpha = info->latency_s,
                             .beta = 1 / info->goodput_bytes_s,
-                            .deviation = median(engine, deviation_of)};
+                            .deviation = median(engine, weir_note_deviation)};
     info->predicted_comm_s = exposed(engine, &link, false);
   }
 }

@@ -1,8 +1,10 @@
 /* The output folder: checked before anything is touched, cleared of an older or crashed run's files
  * before this run writes, and of this run's files when it fails. */
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -40,7 +42,7 @@ weir_status weir_out_check(const char *out) {
 /* One of our results, or the name under which one was written when the writer was killed: GLib adds
  * a dot and six characters. */
 static bool is_ours(const char *name) {
-  if (!strcmp(name, WEIR_OUT_JOURNAL) || !strncmp(name, "timings-", 8)) return true;
+  if (!strncmp(name, ".weir-", 6) || !strncmp(name, "timings-", 8)) return true;
   for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
     const size_t length = strlen(results[i]);
     if (strncmp(name, results[i], length)) continue;
@@ -68,14 +70,72 @@ weir_status weir_out_open(const char *out) {
   return WEIR_OK;
 }
 
-weir_status weir_out_write(const char *out, const char *name, const char *text) {
-  char *path = g_build_filename(out, name, NULL);
-  GError *error = NULL;
-  weir_status status = WEIR_OK;
-  if (!g_file_set_contents(path, text, -1, &error)) {
-    status = weir_fail(WEIR_E_IO, "%s", error->message);
-    g_error_free(error);
+bool weir_out_trained(const char *out) {
+  char *path = g_build_filename(out, "decisions.jsonl", NULL);
+  const bool there = access(path, F_OK) == 0;
+  g_free(path);
+  return there;
+}
+
+/* --- files ------------------------------------------------------------------------------------ */
+
+static char *reserved(const char *out, const char *name) {
+  char *hidden = g_strconcat(".weir-", name, ".tmp", NULL);
+  char *path = g_build_filename(out, hidden, NULL);
+  g_free(hidden);
+  return path;
+}
+
+weir_status weir_out_reserve(const char *out, const char *name, size_t bytes) {
+  char *path = reserved(out, name);
+  const int file = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  const int error = file < 0 ? errno : posix_fallocate(file, 0, (off_t)bytes);
+  if (file >= 0) (void)close(file);
+  if (error) (void)unlink(path);
+  g_free(path);
+  if (!error) return WEIR_OK;
+  return weir_fail(WEIR_E_IO,
+                   "--out %s: %s takes up to %.1f MB, and there is no room: %s; expected a folder "
+                   "with more",
+                   out, name, (double)bytes / 1e6, strerror(error));
+}
+
+/* In the place that was taken for it: errno, or 0. */
+static int fill(int file, const char *text) {
+  const size_t bytes = strlen(text);
+  for (size_t at = 0; at < bytes;) {
+    const ssize_t part = write(file, text + at, bytes - at);
+    if (part < 0 && errno == EINTR) continue;
+    if (part <= 0) return part < 0 ? errno : ENOSPC;
+    at += (size_t)part;
   }
+  return ftruncate(file, (off_t)bytes) ? errno : 0;
+}
+
+static weir_status write_anew(const char *path, const char *text) {
+  GError *error = NULL;
+  if (g_file_set_contents(path, text, -1, &error)) return WEIR_OK;
+  const weir_status status = weir_fail(WEIR_E_IO, "%s", error->message);
+  g_error_free(error);
+  return status;
+}
+
+weir_status weir_out_write(const char *out, const char *name, const char *text) {
+  char *path = g_build_filename(out, name, NULL), *place = reserved(out, name);
+  const int file = open(place, O_WRONLY | O_CLOEXEC);
+  weir_status status = WEIR_OK;
+  if (file < 0) {
+    status = write_anew(path, text);
+  } else {
+    const int error = fill(file, text);
+    (void)close(file);
+    if (error || rename(place, path)) {
+      status =
+          weir_fail(WEIR_E_IO, "%s: cannot be written: %s", path, strerror(error ? error : errno));
+      (void)unlink(place);
+    }
+  }
+  g_free(place);
   g_free(path);
   return status;
 }

@@ -2,13 +2,20 @@
 #ifndef WEIR_LAB_OUT_H
 #define WEIR_LAB_OUT_H
 
+#include <stdbool.h>
+#include <stddef.h>
 #include <weir/status.h>
 
 weir_status weir_out_check(const char *out); /* writable, or could be made; touches nothing */
 weir_status weir_out_open(const char *out);  /* make it; remove an older run's files */
 void weir_out_discard(const char *out);      /* remove this run's files, whole or not */
 #define WEIR_OUT_JOURNAL ".weir-decisions.tmp"
+/* Has a run been trained to its end here?  Its decisions have got their name then. */
+bool weir_out_trained(const char *out);
 
+/* Take so much room for a file before hours are spent, so that it can be written at their end
+ * whatever else the disk has been filled with.  WEIR_E_IO: there is none. */
+weir_status weir_out_reserve(const char *out, const char *name, size_t bytes);
 /* One file of it, under another name first: it is whole or not there.  WEIR_E_IO. */
 weir_status weir_out_write(const char *out, const char *name, const char *text);
 

@@ -294,8 +294,15 @@ weir_status weir_run_write_as(const weir_run *run, const weir_scenario *scenario
       .clock = run->network == WEIR_NETWORK_SIM ? "modelled" : weir_uml_clock_name(run->clock),
       .policy = run->policy,
       .weights_sha256 = weights_sha256};
-  if (!status) status = weir_steplog_write(log, run->out);
-  return status ? status : weir_summary_write(&summary, run->out);
+  /* Either is worth having without the other. */
+  const weir_status steps = weir_steplog_write(log, run->out);
+  char *why = g_strdup(steps ? weir_last_error() : "");
+  const weir_status figures = weir_summary_write(&summary, run->out);
+  if (!status && (steps || figures))
+    status = weir_fail(WEIR_E_IO, "the training is done, but %s; all else of it is in %s",
+                       steps ? why : weir_last_error(), run->out);
+  g_free(why);
+  return status;
 }
 
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
@@ -315,24 +322,38 @@ weir_status weir_run_report(const weir_run *run) {
   return status;
 }
 
-weir_status weir_run_open(weir_run *run) { return weir_out_open(run->out); }
+/* What a run may leave at the most: a quarter of its steps more are trials, of which there are more
+ * only in short ones. */
+weir_status weir_run_open(weir_run *run) {
+  enum { ROW = 256, EVALUATION = 96, DIGEST = 80, REST = 65536 };
+  const weir_scenario *s = &run->scenario;
+  const size_t steps = (size_t)s->epochs * weir_worker_steps_per_epoch(s, &run->data);
+  weir_status status = weir_out_open(run->out);
+  if (!status) status = weir_out_reserve(run->out, "steps.csv", REST + ROW * (steps + steps / 4));
+  if (!status)
+    status = weir_out_reserve(run->out, "summary.json",
+                              REST + (size_t)s->epochs * EVALUATION + s->workers * (size_t)DIGEST);
+  return status;
+}
 
-weir_status weir_run_execute(weir_run *run) {
-  weir_progress_begin(&run->progress,
-                      run->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
-                      &run->scenario, weir_worker_steps_per_epoch(&run->scenario, &run->data));
+static weir_status train(weir_run *run) {
   weir_status status = run->options.inside_uml ? WEIR_OK : weir_report_possible();
   if (!status) status = choose_network(run);
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
-  if (run->network == WEIR_NETWORK_UML)
-    status = weir_run_uml(run);
-  else
-    status = weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+  if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);
+  return weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+}
+
+weir_status weir_run_execute(weir_run *run) {
+  weir_progress_begin(&run->progress,
+                      run->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
+                      &run->scenario, weir_worker_steps_per_epoch(&run->scenario, &run->data));
+  const weir_status status = train(run);
   weir_progress_end(&run->progress);
   if (status) {
-    weir_out_discard(run->out);
+    if (status == WEIR_E_STATE || !weir_out_trained(run->out)) weir_out_discard(run->out);
     return status;
   }
   return run->options.inside_uml ? WEIR_OK : weir_run_report(run);

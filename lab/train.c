@@ -103,14 +103,13 @@ weir_status weir_train_execute(weir_train *train) {
   weir_status status = weir_worker_run(&config);
   if (train->launch.rank) return status;
   weir_progress_end(&run->progress);
-  if (!status)
-    status = weir_run_write_as(run, &train->written, &train->log,
-                               (const char(*)[65])train->weights_sha256);
   if (status) {
     weir_out_discard(run->out);
     return status;
   }
-  return weir_run_report(run);
+  status = weir_run_write_as(run, &train->written, &train->log,
+                             (const char(*)[65])train->weights_sha256);
+  return status ? status : weir_run_report(run);
 }
 
 void weir_train_free(weir_train *train) {

@@ -46,11 +46,17 @@ static weir_status move(weir_session *session) {
 static weir_status line_up(weir_session *session, const weir_standing *mine, weir_survivors *left) {
   weir_standing *all = calloc((size_t)session->transport->size, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' standings");
+  weir_plan first = {0};
+  uint64_t step = 0;
   weir_status status = weir_session_gather(session, mine, sizeof *mine, all);
+  if (status == WEIR_OK) status = weir_policy_first_plan(session->options.policy, &first);
+  for (int r = 0; r < session->transport->size; r++)
+    if (all[r].committed > step) step = all[r].committed;
+  const double cr = weir_policy_warm_ratio(first.cr, step, session->options.warmup_steps);
   if (status == WEIR_OK)
-    status = weir_engine_regroup(session->engine, session->comm, session->transport, all,
+    status = weir_engine_regroup(session->engine, session->comm, session->transport, all, cr,
                                  weir_session_curve_hook(session), &left->current, &left->missed);
-  if (status == WEIR_OK) left->step = all[left->current].committed;
+  if (status == WEIR_OK) left->step = step;
   free(all);
   return status;
 }
@@ -69,7 +75,7 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
   if (status == WEIR_OK && session->options.rank == 0)
-    status = weir_session_start_controller(session, true);
+    status = weir_session_start_controller(session, true, left->step);
   session->broken = WEIR_OK; /* or probes would not run */
   return status == WEIR_OK ? weir_session_start_monitor(session) : status;
 }

@@ -188,7 +188,7 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
   return status;
 }
 
-weir_status weir_session_start_controller(weir_session *session, bool again) {
+weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step) {
   const weir_layout layout = {session->tensors, session->offset};
   if (session->options.overlap && session->gap_s == NULL) {
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
@@ -208,6 +208,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again) {
       .journal_path = session->options.journal_path,
       .journal_goes_on = again,
       .warmup_steps = session->options.warmup_steps,
+      .step = step,
       /* The stages of a warm-up begin at the same step always. */
       .threaded = session->options.virtual_network == NULL && session->options.warmup_steps == 0,
       .measure = session->options.virtual_network == NULL};
@@ -256,7 +257,7 @@ weir_status weir_session_start(weir_session *session) {
    * so. */
   const bool alike = status == WEIR_E_UNSUPPORTED && session->comm != NULL;
   if (status == WEIR_OK && session->options.rank == 0)
-    status = weir_session_start_controller(session, false);
+    status = weir_session_start_controller(session, false, 0);
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
   if (status == WEIR_OK)

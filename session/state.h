@@ -146,11 +146,11 @@ weir_status weir_session_connect(weir_session *session);
 weir_status weir_session_find_hosts(weir_session *session);
 
 /* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
- * (again: its journal goes on), and the monitor. */
+ * (again: its journal goes on; at the step that comes first), and the monitor. */
 bool (*weir_session_curve_hook(const weir_session *session))(void *);
 /* Once, at the start: tensors in the policy's order, and session->place (order.c). */
 weir_status weir_session_order(weir_session *session);
-weir_status weir_session_start_controller(weir_session *session, bool again);
+weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step);
 weir_status weir_session_start_monitor(weir_session *session);
 
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */

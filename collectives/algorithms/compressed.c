@@ -171,7 +171,7 @@ weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer
     const unsigned char *from = (const unsigned char *)message + number * each;
     if (in_place) from = memcpy(copy, from, message_of(coder, end - at));
     status = decode_block(coder, from, x + at, end - at, how);
-    if (status != WEIR_OK) comm->transport->ops->abort(comm->transport, peer);
+    if (status != WEIR_OK) status = weir_comm_refuse(comm, peer, status);
     end = at;
   }
   return status;

@@ -42,7 +42,7 @@ static weir_status encode_own(hitopk *h, void *out, size_t *bytes) {
   weir_codec_context_lend(h->context, NULL, 0);
   if (status != WEIR_OK) return status;
   weir_gather(e, index, k, value);
-  h->sent = whole > 0 ? weir_sum_square(value, k) / whole : 1;
+  h->told.share = whole > 0 ? weir_sum_square(value, k) / whole : 1;
   memset(error, 0, (k + 1) * sizeof *error);
   status =
       weir_wire_encode(h->share.count, index, value, k, h->form.wire, out, h->stride, bytes, error);
@@ -147,10 +147,31 @@ static weir_status gather_inside(hitopk *h, const size_t *lengths) {
   return status;
 }
 
+/* What is passed on inside has been found good: who passes it on is not to blame for another
+ * machine. */
+static weir_status check_column(const hitopk *h, const size_t *lengths) {
+  double peak;
+  for (int m = 0; m < h->form.hosts; m++)
+    if (weir_wire_check(NULL, h->column + (size_t)m * h->stride, lengths[m], h->share.count,
+                        &peak) != WEIR_OK)
+      return weir_hitopk_blame(h, m);
+  return WEIR_OK;
+}
+
+/* Every machine sends all but one of the messages of a column on, its own or others'. */
+void weir_hitopk_count(hitopk *h, const size_t *bytes) {
+  const int hosts = h->form.hosts;
+  double column = 0;
+  for (int m = 0; m < hosts; m++) column += (double)bytes[m];
+  h->told.bytes += column * (hosts - 1) / hosts * h->form.inside;
+}
+
 static weir_status at_once(hitopk *h, size_t *lengths) {
   weir_status status = encode_own(h, h->column + (size_t)h->host * h->stride, &lengths[h->host]);
   if (status == WEIR_OK && h->outer)
     status = weir_allgather(h->outer, h->column, h->stride, lengths, NULL);
+  if (status == WEIR_OK) weir_hitopk_count(h, lengths);
+  if (status == WEIR_OK && h->inner) status = check_column(h, lengths);
   if (status != WEIR_OK) return status;
   return h->inner ? gather_inside(h, lengths) : add_column(h, lengths);
 }
@@ -180,7 +201,7 @@ static weir_status gather_notes(weir_comm *comm, weir_notes *notes) {
 
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        double *sent, weir_notes *notes) {
+                        weir_hitopk_told *told, weir_notes *notes) {
   if (!codec->select) return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
   weir_status status = weir_comm_begin(comm, notes);
   hitopk h = {.comm = comm,
@@ -213,7 +234,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   if (h.share.count > 0) weir_hold_finite(e + h.share.begin, h.share.count);
   if (status == WEIR_OK) status = exchange(&h);
   if (status != WEIR_OK) return status;
-  if (sent) *sent = h.sent;
+  if (told) *told = h.told;
   return gather_notes(comm, notes);
 }
 

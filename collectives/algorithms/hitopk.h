@@ -29,7 +29,7 @@ typedef struct weir_hitopk_run {
   unsigned char *column; /* [hosts]: messages for this place */
   unsigned char *blocks; /* [inside]: the columns of all places */
   size_t *bytes;         /* of columns: inside entries, then hosts entries of the own column */
-  double sent;           /* part of the share's squares */
+  weir_hitopk_told told;
 } weir_hitopk_run;
 
 /* Bytes of the place of a machine's message of so many elements of a share. */
@@ -49,6 +49,8 @@ size_t weir_hitopk_beside(weir_chunk share, size_t n, size_t *begin);
 size_t weir_hitopk_window(const weir_hitopk_form *form);
 /* The sum, in windows of so many elements; bytes has room for all machines' lengths. */
 weir_status weir_hitopk_windows(weir_hitopk_run *run, size_t window, size_t *bytes);
+/* All machines' messages for this place have come: their bytes travelled. */
+void weir_hitopk_count(weir_hitopk_run *run, const size_t *bytes);
 /* A message of this machine's sum to another was malformed: ends the group.  WEIR_E_PROTOCOL. */
 weir_status weir_hitopk_blame(const weir_hitopk_run *run, int host);
 

@@ -130,7 +130,7 @@ static weir_status encode(windows *w, size_t at, size_t end) {
 }
 
 static weir_status exchange(windows *w, size_t at, size_t end) {
-  const weir_hitopk_run *run = w->run;
+  weir_hitopk_run *run = w->run;
   float *const sum = run->sum + run->share.begin + at;
   weir_status status = encode(w, at, end);
   /* Each window is a collective of its own, and numbered as one. */
@@ -139,6 +139,7 @@ static weir_status exchange(windows *w, size_t at, size_t end) {
   if (status == WEIR_OK && run->outer)
     status = weir_allgather(run->outer, w->messages, w->stride, w->bytes, NULL);
   if (status != WEIR_OK) return status;
+  weir_hitopk_count(run, w->bytes);
   memset(sum, 0, (end - at) * sizeof *sum);
   for (int m = 0; m < run->form.hosts; m++)
     if (weir_wire_decode_add(NULL, w->messages + (size_t)m * w->stride, w->bytes[m], end - at,
@@ -184,6 +185,6 @@ weir_status weir_hitopk_windows(weir_hitopk_run *run, size_t window, size_t *byt
     const size_t count = run->share.count, end = at + window < count ? at + window : count;
     status = exchange(&w, at < count ? at : count, end);
   }
-  run->sent = whole > 0 ? w.sent / whole : 1;
+  run->told.share = whole > 0 ? w.sent / whole : 1;
   return status == WEIR_OK ? gather_inside(run) : status;
 }

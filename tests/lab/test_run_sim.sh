@@ -72,6 +72,11 @@ for key in "warmup_epochs = 4" "momentum_correction = 1" "clip_norm = 0.5"; do
   due="60 0.001"
   [ "${key%% *}" = warmup_epochs ] && due="10 0.25 10 0.0625 10 0.015625 10 0.00390625 20 0.001"
   [ "$ratios" = "$due" ] || fail "$key: ratios $ratios"
+  [ "${key%% *}" = warmup_epochs ] || continue
+  # Every stage is a decision, which comes out the same again.
+  triggers=$(grep -Eo '"trigger":"[a-z]+"' dgc/decisions.jsonl | cut -d'"' -f4 | xargs)
+  [ "$triggers" = "start stage stage stage stage" ] || fail "decisions of a warm-up: $triggers"
+  "$weir" replay dgc >log 2>&1 && grep -q "^5 decisions, 0 different" log || fail "replay: $(cat log)"
 done
 # Clipping at a norm that no gradient has changes nothing.
 sed "s/^batch/clip_norm = 1e6\nbatch/" quick.ini >dgc.ini

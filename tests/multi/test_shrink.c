@@ -17,6 +17,9 @@ typedef struct scene {
   int *members; /* shared: who each rank saw at last, GROUP_MAX each */
 } scene;
 
+/* Of ranks with each other in a scene. */
+static double patience_s = TIMEOUT_S;
+
 /* Strikes this rank if it is its turn: at its step, or (step < 0) because the group has ended
  * before it came to that.  True: it leaves in good order. */
 static bool strikes(const scene *s, int rank, int number, int step) {
@@ -34,7 +37,7 @@ static bool strikes(const scene *s, int rank, int number, int step) {
  * old: the numbers ranks had at first. */
 static weir_status sums(weir_transport *t, const int *old, int steps, const scene *s, int number) {
   weir_comm *comm = NULL;
-  weir_status status = weir_comm_create(&comm, t, TIMEOUT_S);
+  weir_status status = weir_comm_create(&comm, t, patience_s);
   if (status != WEIR_OK) return status;
   float *x = malloc(N * sizeof *x);
   float due = 0;
@@ -71,7 +74,7 @@ static weir_status shrinking_body(weir_transport *first, void *user) {
     status = sums(t, old, last ? 30 : 1000000, s, number);
     if (last || status == WEIR_E_CAPACITY || status == WEIR_E_INTERNAL) break;
     weir_transport *next = NULL;
-    status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+    status = t->ops->shrink(t, patience_s, &next, kept);
     if (status != WEIR_OK) break;
     for (int r = 0; r < next->size; r++) names[r] = old[kept[r]];
     memcpy(old, names, sizeof old);
@@ -193,8 +196,8 @@ Test(shrink, not_by_a_minority_shm) { too_few(GROUP_SHM); }
 /* --- a frozen rank that thaws --------------------------------------------------------------- */
 
 /* It was stopped in the group and wakes after the others have gone on and ended: it must not take
- * itself for the only one left. */
-static void thaw(enum group_kind kind) {
+ * itself for the only one left.  False: one of the others was not heard of by the rest in time. */
+static bool thaws(enum group_kind kind, char *said, size_t room) {
   scene s = one(1, SIGSTOP, 4);
   group g;
   s.members = group_shared(GROUP_MAX * GROUP_MAX * sizeof *s.members);
@@ -204,11 +207,29 @@ static void thaw(enum group_kind kind) {
     if (r != 1) (void)waitpid(g.pid[r], NULL, 0);
   (void)kill(g.pid[1], SIGCONT);
   (void)waitpid(g.pid[1], NULL, 0);
-  for (int r = 0; r < 4; r++)
-    cr_assert_eq(g.result[r].status, r == 1 ? WEIR_E_PEER : WEIR_OK, "kind %d, rank %d: %s %s",
-                 (int)kind, r, weir_status_name(g.result[r].status), g.result[r].message);
+  bool together = true;
+  for (int r = 0; r < 4; r++) {
+    const weir_status status = g.result[r].status;
+    const bool alone = r != 1 && (status == WEIR_E_PEER || status == WEIR_E_TIMEOUT);
+    (void)snprintf(said, room, "kind %d, rank %d: %s %s", (int)kind, r, weir_status_name(status),
+                   g.result[r].message);
+    cr_assert(alone || status == (r == 1 ? WEIR_E_PEER : WEIR_OK), "%s", said);
+    together = together && !alone;
+    if (alone) break;
+  }
   (void)munmap(s.members, GROUP_MAX * GROUP_MAX * sizeof *s.members);
   group_done(&g);
+  return together;
+}
+
+/* Where a machine has so much to do that nobody hears of a rank for so long, four times that is
+ * waited for. */
+static void thaw(enum group_kind kind) {
+  char said[512];
+  bool together = thaws(kind, said, sizeof said);
+  patience_s = 4 * TIMEOUT_S;
+  if (!together) together = thaws(kind, said, sizeof said);
+  cr_assert(together, "%s", said);
 }
 Test(shrink, a_rank_that_thaws_shm) { thaw(GROUP_SHM); }
 Test(shrink, a_rank_that_thaws_tcp) { thaw(GROUP_TCP); }

@@ -85,6 +85,78 @@ Test(warmup, never_below_the_plan) {
   for (int s = 0; s < STEPS; s++) cr_assert_eq(ranks[1].cr[s], 0.1, "step %d", s);
 }
 
+/* Rank 0 leaves in the midst of a step; the others go on with the stage that is due, whether the
+ * one after it begins with the next step or later, and under a controller of another rank's. */
+typedef struct survivor {
+  rank r;
+  int last; /* step in which rank 0 leaves */
+} survivor;
+
+static void *train_on(void *user) {
+  survivor *v = user;
+  rank *r = &v->r;
+  weir_session *session = NULL;
+  weir_survivors left;
+  static _Thread_local float g[N];
+  r->status = weir_session_create(&session, &r->options);
+  if (!r->status) r->status = weir_register_tensor(session, "w", N, NULL);
+  if (!r->status) r->status = weir_session_start(session);
+  for (int s = 0; s < STEPS && !r->status; s++) {
+    weir_step_info info;
+    r->status = weir_step_begin(session, &info);
+    r->cr[s] = info.plan.cr;
+    for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + r->options.rank + s) % 31);
+    if (!r->status) r->status = weir_submit(session, 0, g);
+    if (r->options.rank == 0 && s == v->last) break;
+    if (!r->status) r->status = weir_step_end(session, NULL);
+    if (r->status != WEIR_E_PEER) continue;
+    r->status = weir_shrink(session, &left);
+    s = (int)left.step - 1;
+  }
+  if (r->status) (void)snprintf(r->error, sizeof r->error, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+Test(warmup, survivors_go_on_with_the_stage_that_is_due) {
+  static const double due[4] = {0.25, 0.0625, 0.015625, 0.00390625};
+  static survivor ranks[3];
+  for (int last = 1; last < 16; last++) {
+    pthread_t threads[3];
+    char group[32];
+    (void)snprintf(group, sizeof group, "left %d", last);
+    memset(ranks, 0, sizeof ranks);
+    for (int k = 0; k < 3; k++) {
+      weir_options *options = &ranks[k].r.options;
+      weir_options_init(options);
+      options->rank = k;
+      options->world_size = 3;
+      options->transport = "inproc";
+      options->rendezvous = group;
+      options->policy = "fixed:topk:0.001:ag";
+      options->warmup_steps = 12;
+      options->timeout_s = 60;
+      ranks[k].last = last;
+      cr_assert_eq(pthread_create(&threads[k], NULL, train_on, &ranks[k]), 0);
+    }
+    for (int k = 0; k < 3; k++) (void)pthread_join(threads[k], NULL);
+    for (int k = 1; k < 3; k++) {
+      cr_assert_eq(ranks[k].r.status, WEIR_OK, "%d: %s", last, ranks[k].r.error);
+      for (int s = 0; s < STEPS; s++)
+        cr_assert_eq(ranks[k].r.cr[s], s < 12 ? due[s / 3] : 0.001, "%d: rank %d step %d has %g",
+                     last, k, s, ranks[k].r.cr[s]);
+    }
+  }
+}
+
+/* A stage of one step. */
+Test(warmup, every_step_a_stage) {
+  static rank ranks[RANKS];
+  run(ranks, "four", "fixed:topk:0.001:ag", 4);
+  for (int s = 0; s < STEPS; s++)
+    cr_assert_eq(ranks[2].cr[s], s < 4 ? ldexp(1, -2 - 2 * s) : 0.001, "step %d", s);
+}
+
 Test(warmup, only_fixed_selections_are_warmed_up) {
   static const char *const bad[] = {"weir", "paper", "fixed:none:1:dense-ring",
                                     "fixed:qsgd:0.125:ag", "fixed:powersgd:4:dense-ring"};

@@ -1,0 +1,90 @@
+#!/bin/bash
+# A disk that fills up while `weir run` trains: nothing of the training is lost, the error says what to
+# do, and `weir report` ends the work later.  A disk without room for the results is refused at once.
+weir=$1
+[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
+if [ -z "$WEIR_TEST_FOLDER" ]; then
+  work=$(mktemp -d)
+  trap 'rm -rf "$work"' EXIT
+  mkdir "$work/disk"
+  unshare -rm mount -t tmpfs -o size=1m none "$work/disk" 2>/dev/null ||
+    { echo "SKIPPED: no tmpfs of our own can be mounted here"; exit 77; }
+  WEIR_TEST_FOLDER=$work unshare -rm bash "$0" "$weir"
+  exit
+fi
+work=$WEIR_TEST_FOLDER # what the test itself writes is not on the disk that is full
+mount -t tmpfs -o size=8m none "$work/disk" && cd "$work/disk" || exit 1
+fail() { echo "FAILED: $*: $(cat "$work/errors")"; exit 1; }
+fill() { cat /dev/zero >>filling 2>/dev/null; }
+keep_full() {
+  while true; do
+    fill
+    sleep 0.01
+  done
+}
+
+cat >"$work/run.ini" <<'INI'
+[scenario]
+name = full
+workers = 3
+bandwidth_scale = 0.05
+timeout_s = 20
+[training]
+batch = 32
+learning_rate = 0.05
+epochs = 6
+steps_per_epoch = 60
+evaluate_every = 3
+[phase one]
+epochs = 1-3
+latency_ms = 1
+bandwidth_gbps = 25
+[phase two]
+epochs = 4-6
+latency_ms = 50
+bandwidth_gbps = 1
+INI
+
+"$weir" run "$work/run.ini" --network sim --out out >"$work/words" 2>"$work/errors" &
+pid=$!
+until [ -s out/.weir-decisions.tmp ]; do
+  kill -0 $pid 2>/dev/null || fail "the run has ended"
+  sleep 0.02
+done
+fill
+keep_full & # whatever the run gives back
+filler=$!
+trap 'kill $filler' EXIT
+[ -e out/.weir-decisions.tmp ] || fail "the run had ended before the disk was full"
+before=$(wc -l <out/.weir-decisions.tmp)
+wait $pid
+code=$?
+[ $code -eq 1 ] || fail "exit $code"
+grep -q "the training is done and its files are in .*/out, .*No space left on device; .weir report .*/out. draws it" "$work/errors" ||
+  fail "the error does not say so"
+[ "$(ls -A out | xargs)" = "decisions.jsonl steps.csv summary.json" ] || fail "there are $(ls -A out | xargs)"
+[ "$(awk -F, 'NR > 1 && $3 == 0' out/steps.csv | wc -l)" -eq 360 ] || fail "not 360 steps"
+grep -q '"steps" : 360' out/summary.json || fail "the summary has other steps"
+[ "$(grep -Eo '"[0-9a-f]{64}"' out/summary.json | wc -l)" -eq 3 ] || fail "not one digest a rank"
+# Decisions went on, none is missing, and each is whole: a replay reads them all.
+decisions=$(wc -l <out/decisions.jsonl)
+[ "$decisions" -gt "$before" ] || fail "no decision after the $before there were"
+[ "$(grep -Eo '^.\"decision\":[0-9]+' out/decisions.jsonl | grep -Eo '[0-9]+' | xargs)" = "$(seq -s ' ' 0 $((decisions - 1)))" ] ||
+  fail "decisions are missing"
+"$weir" replay out >/dev/null 2>"$work/errors" || fail "the decisions cannot be replayed"
+
+"$weir" report out >/dev/null 2>"$work/errors" && fail "a report without room"
+kill $filler
+wait $filler 2>/dev/null
+trap - EXIT
+rm filling
+"$weir" report out >/dev/null 2>"$work/errors" || fail "no report later"
+[ "$(ls -A out | xargs)" = "decisions.jsonl report.html steps.csv summary.json" ] || fail "there are $(ls -A out | xargs)"
+
+# Without room for the results there is no run; nothing is left.
+fill
+"$weir" run "$work/run.ini" --network sim --out other >"$work/words" 2>"$work/errors"
+code=$?
+[ $code -eq 2 ] || fail "without room: exit $code"
+grep -q "^weir run: --out .*/other: .* there is no room: No space left on device" "$work/errors" || fail "without room"
+[ -z "$(ls -A other)" ] || fail "without room there are $(ls -A other | xargs)"

@@ -1,0 +1,260 @@
+/* Messages that went wrong on their way: all ranks hear of it in bounded time, are told whose they
+ * were, and keep the residual from before the step; nobody reads beyond a buffer. */
+#include <criterion/criterion.h>
+
+#include "base/base.h"
+#include "collectives/comm.h"
+#include "collectives/transports/wrap.h"
+#include "group.h"
+
+enum { N = 24000, LIAR = 1, PATIENCE = 20, AT_ONCE = 16 };
+
+typedef enum spoil_kind {
+  SPOIL_BYTE,  /* exclusive or with `mask`, `at` bytes from the begin of a codec's message */
+  SPOIL_COUNT, /* the same, in the eight bytes in front of it */
+  SPOIL_SHORT, /* the transport's message ends a byte early */
+  SPOIL_ANY    /* as SPOIL_BYTE, from the begin of the transport's message */
+} spoil_kind;
+
+typedef struct spoil {
+  const char *plan, *machines; /* a letter a rank */
+  int which;                   /* of those with a codec's message in them, of the step */
+  bool inside;                 /* a message to a rank of the own machine; else to another machine */
+  spoil_kind kind;
+  size_t at;
+  unsigned char mask;
+  bool found; /* out: there was such a message */
+} spoil;
+
+typedef struct outcome {
+  spoil *s;
+  weir_status status[GROUP_MAX];
+  char said[GROUP_MAX][512];
+  bool changed[GROUP_MAX]; /* the residual is not what it was */
+} outcome;
+
+/* --- a way out that changes what is sent ------------------------------------------------------ */
+
+typedef struct liar {
+  weir_wrap wrap;
+  spoil *s;
+  bool on;
+  int seen;
+} liar;
+
+/* Of selected elements or of an encoder. */
+static unsigned char *message_in(const void *data, size_t bytes) {
+  unsigned char *const at = bytes > 0 ? memmem(data, bytes, "WRM1", 4) : NULL;
+  return at != NULL || bytes == 0 ? at : memmem(data, bytes, "WRE1", 4);
+}
+
+static bool picks(liar *l, const weir_send *send) {
+  const char *const machines = l->s->machines;
+  const bool inside = machines[send->peer] == machines[LIAR];
+  return l->on && inside == l->s->inside && message_in(send->data, send->bytes) != NULL &&
+         l->seen++ == l->s->which;
+}
+
+static void change(spoil *s, unsigned char *data, size_t *bytes) {
+  unsigned char *const message = message_in(data, *bytes);
+  s->found = true;
+  if (s->kind == SPOIL_BYTE) message[s->at] ^= s->mask;
+  if (s->kind == SPOIL_COUNT) message[(ptrdiff_t)s->at - 8] ^= s->mask;
+  if (s->kind == SPOIL_SHORT) (*bytes)--;
+  if (s->kind == SPOIL_ANY) data[s->at % *bytes] ^= s->mask;
+}
+
+static weir_status lying_transfer(weir_transport *t, const weir_tag *tag, const weir_send *send,
+                                  size_t sends, weir_recv *recv, size_t recvs, double deadline_s) {
+  liar *l = (liar *)t;
+  weir_send said[AT_ONCE];
+  unsigned char *copy = NULL;
+  if (sends > AT_ONCE) abort();
+  for (size_t i = 0; i < sends; i++) {
+    said[i] = send[i];
+    if (!picks(l, &send[i])) continue;
+    copy = malloc(send[i].bytes);
+    memcpy(copy, send[i].data, send[i].bytes);
+    change(l->s, copy, &said[i].bytes);
+    said[i].data = copy;
+  }
+  const weir_status status =
+      weir_wrap_transfer(&l->wrap, tag, said, sends, recv, recvs, deadline_s);
+  free(copy);
+  return status;
+}
+
+static liar *become_liar(member *m, spoil *s) {
+  weir_wrap *wrap = NULL;
+  if (weir_wrap_create(&wrap, sizeof(liar), m->transport, "liar") != WEIR_OK) abort();
+  wrap->ops.transfer = lying_transfer;
+  ((liar *)wrap)->s = s;
+  m->transport = &wrap->base;
+  weir_comm_free(m->comm);
+  if (weir_comm_create(&m->comm, m->transport, PATIENCE) != WEIR_OK) abort();
+  return (liar *)wrap;
+}
+
+/* --- a step that goes well, and one that does not --------------------------------------------- */
+
+static weir_status step(weir_engine *engine, int rank, int number, float *g) {
+  for (size_t i = 0; i < N; i++)
+    g[i] = (i % 7 == 0 ? 1.0f : 0.01f) * (float)(1 + (i * 31 + (size_t)(rank + number)) % 97);
+  weir_step_info info;
+  weir_status status = weir_engine_step_begin(engine, &info);
+  if (status == WEIR_OK) status = weir_engine_submit(engine, 0, g);
+  return status == WEIR_OK ? weir_engine_step_end(engine, &info) : status;
+}
+
+static void run_rank(member *m) {
+  static const size_t offset[] = {0, N};
+  outcome *o = m->group->shared;
+  liar *l = m->rank == LIAR ? become_liar(m, o->s) : NULL;
+  group_barrier(m);
+  weir_plan plan = {0};
+  weir_engine *engine = NULL;
+  weir_status status = weir_comm_find_hosts(m->comm, (uint64_t)o->s->machines[m->rank]);
+  if (status == WEIR_OK) status = weir_plan_parse(o->s->plan, &plan);
+  const weir_engine_config config = {
+      .comm = m->comm, .transport = m->transport, .layout = {1, offset}, .first_plan = plan};
+  if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
+  float *const g = malloc(N * sizeof *g);
+  if (status == WEIR_OK) status = step(engine, m->rank, 0, g);
+  if (status != WEIR_OK) group_fail(m->group, "%s: %s", o->s->plan, weir_last_error());
+  group_barrier(m);
+  if (!group_failed(m->group)) {
+    const uint64_t digest = weir_engine_residual_digest(engine);
+    if (l != NULL) l->on = true;
+    o->status[m->rank] = step(engine, m->rank, 1, g);
+    if (o->status[m->rank] != WEIR_OK)
+      (void)snprintf(o->said[m->rank], sizeof o->said[0], "%s", weir_last_error());
+    o->changed[m->rank] = weir_engine_residual_digest(engine) != digest;
+  }
+  group_barrier(m);
+  weir_engine_free(engine);
+  free(g);
+}
+
+static int run(spoil *s, outcome *o) {
+  const int ranks = (int)strlen(s->machines);
+  group g;
+  memset(o, 0, sizeof *o);
+  o->s = s;
+  group_run(&g, ranks, run_rank, o);
+  cr_assert(!g.failed, "%s", g.failure);
+  cr_assert(s->found, "%s: there is no such message", s->plan);
+  for (int r = 0; r < ranks; r++) {
+    cr_assert_neq(o->status[r], WEIR_E_TIMEOUT, "%s, kind %d at %zu: rank %d: %s", s->plan,
+                  (int)s->kind, s->at, r, o->said[r]);
+    cr_assert(o->status[r] == WEIR_OK || !o->changed[r], "%s, kind %d at %zu: rank %d", s->plan,
+              (int)s->kind, s->at, r);
+  }
+  return ranks;
+}
+
+/* Who finds it malformed says what must be said, and nobody else is blamed.  all: nobody completes
+ * the step. */
+static void expect_refused(spoil *s, const char *due, bool all) {
+  outcome o;
+  const int ranks = run(s, &o);
+  int told = 0;
+  for (int r = 0; r < ranks; r++) {
+    cr_assert(!all || o.status[r] != WEIR_OK, "%s, kind %d at %zu: rank %d goes on", s->plan,
+              (int)s->kind, s->at, r);
+    if (o.status[r] != WEIR_E_PROTOCOL) continue;
+    cr_assert(strstr(o.said[r], due) != NULL, "%s, kind %d at %zu: rank %d says: %s", s->plan,
+              (int)s->kind, s->at, r, o.said[r]);
+    told++;
+  }
+  cr_assert_gt(told, 0, "%s, kind %d at %zu: nobody says \"%s\"", s->plan, (int)s->kind, s->at,
+               due);
+}
+
+/* --- HiTopKComm ------------------------------------------------------------------------------- */
+
+/* Machines' messages whole, and the second of their windows. */
+static const struct {
+  const char *plan;
+  int which;
+} machines_of_two[] = {{"topk:0.01:hitopk", 0}, {"topk:0.6:hitopk", 1}};
+
+Test(malformed, another_machine_is_named) {
+  /* Of magic, k, n, encodings of indices and values, what must be 0, and the first index. */
+  static const size_t at[] = {0, 4, 7, 8, 11, 12, 13, 15, 19};
+  for (size_t f = 0; f < 2; f++) {
+    spoil s = {.plan = machines_of_two[f].plan, .machines = "aabb", .mask = 0x80};
+    s.which = machines_of_two[f].which;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+      s.at = at[i];
+      expect_refused(&s, "machine 0 sent a malformed message", true);
+    }
+    s.kind = SPOIL_SHORT;
+    expect_refused(&s, "machine 0 sent a malformed message", true);
+  }
+}
+
+/* Inside of a machine a rank passes on what machines sent, each with its length in front. */
+Test(malformed, the_place_inside_is_named) {
+  spoil s = {.plan = "topk:0.01:hitopk", .machines = "aabb", .inside = true, .mask = 0x80};
+  s.kind = SPOIL_COUNT;
+  for (s.at = 0; s.at < 8; s.at++) expect_refused(&s, "place 1 of this machine sent ", true);
+  s.kind = SPOIL_BYTE;
+  for (s.at = 0; s.at < 16; s.at += 4) expect_refused(&s, "place 1 of this machine sent ", true);
+  s.kind = SPOIL_SHORT;
+  expect_refused(&s, "place 1 of this machine sent ", true);
+}
+
+/* Whatever byte it is, all ranks are through with the step or none is.  Numbers are believed; only
+ * a rank that finds them not finite may drop a step that others count. */
+Test(malformed, any_byte) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 7);
+  int refused = 0, taken = 0;
+  for (int i = 0; i < (GROUP_SLOW ? 60 : 300); i++) {
+    const size_t f = (size_t)weir_rng_below(&rng, 2);
+    spoil s = {.plan = machines_of_two[f].plan, .machines = "aabb", .kind = SPOIL_ANY};
+    s.inside = f == 0 && weir_rng_below(&rng, 2) == 0;
+    s.at = (size_t)weir_rng_below(&rng, weir_rng_below(&rng, 2) == 0 ? 32 : 1 << 20);
+    s.mask = (unsigned char)(1 + weir_rng_below(&rng, 255));
+    outcome o;
+    const int ranks = run(&s, &o);
+    int through = 0;
+    for (int r = 0; r < ranks; r++)
+      through += o.status[r] == WEIR_OK || o.status[r] == WEIR_E_NONFINITE;
+    cr_assert(through == 0 || through == ranks, "%s at %zu: %d of %d", s.plan, s.at, through,
+              ranks);
+    refused += through == 0;
+    taken += through > 0;
+  }
+  cr_assert(refused >= 15 && taken >= 15, "%d refused, %d taken", refused, taken);
+}
+
+/* --- all others ------------------------------------------------------------------------------- */
+
+/* Notes may have come with what was malformed, so that other ranks complete the step. */
+Test(malformed, the_rank_is_named) {
+  static const struct {
+    const char *plan, *machines;
+    int which; /* 7 messages a piece go out where 8 ranks gather */
+  } forms[] = {{"topk:0.1:ag", "abc", 0},
+               {"topk:0.3:ag:auto-bf16", "abcdefgh", 7},
+               {"qsgd:0.125:ag", "abc", 0},
+               {"qsgd:0.25:ag", "abcdefgh", 7},
+               {"star:0.1:art-ring", "abc", 0},
+               {"star:0.5:art-tree:auto-fp32", "abc", 0},
+               {"qsgd:0.125:sra", "abc", 0},
+               {"terngrad:0.0625:compressed-ring", "abc", 1},
+               {"onebit:0.03125:compressed-tree", "abcd", 0}};
+  /* Magic, k or n, codec or encoding of indices, and what must be 0. */
+  static const size_t at[] = {0, 4, 7, 12, 15};
+  for (size_t f = 0; f < sizeof forms / sizeof *forms; f++) {
+    spoil s = {.plan = forms[f].plan, .machines = forms[f].machines, .mask = 0x80};
+    s.which = forms[f].which;
+    for (size_t i = 0; i < sizeof at / sizeof *at; i++) {
+      s.at = at[i];
+      expect_refused(&s, "rank 1 sent a malformed ", false);
+    }
+    s.kind = SPOIL_SHORT;
+    expect_refused(&s, "rank 1 sent ", false);
+  }
+}
