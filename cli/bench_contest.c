@@ -113,7 +113,7 @@ static gboolean ask(contender *c, const bench_plan *p, guint32 row, gsize n, gui
   for (int r = 0; r < p->ranks; r++) {
     answered a = {.seconds = 0.0};
     if (!hear(c->fd[r], line, sizeof line))
-      (void)g_snprintf(c->absent, sizeof c->absent, "rank %d: it ended without a word", r);
+      (void)g_snprintf(c->absent, sizeof c->absent, "rank %d: it ended without saying why", r);
     else if (sscanf(line, "OK %lf %" G_GUINT64_FORMAT " %" G_GUINT64_FORMAT, &a.seconds, &a.wire,
                     &a.wrong) != 3)
       (void)g_snprintf(c->absent, sizeof c->absent, "rank %d: %s", r,

@@ -79,7 +79,7 @@ static weir_status run_shape(grid_plan *p, weir_topology *topology) {
   for (int r = 0; r < started; r++)
     if (p->board->rank[r].status != WEIR_OK && p->board->rank[r].message[0])
       return weir_fail(p->board->rank[r].status, "rank %d: %s", r, p->board->rank[r].message);
-  return weir_fail(WEIR_E_PEER, "a worker ended without a word");
+  return weir_fail(WEIR_E_PEER, "a worker ended without reporting an error");
 }
 
 /* What comes in is as fast as what goes out, as on a real port: the bridge's ends of the links. */
@@ -301,7 +301,7 @@ int weir_bench_grid(int argc, char **argv) {
       cli_option_clock(&a.clock),
       {"inside-uml", 0, G_OPTION_FLAG_HIDDEN, G_OPTION_ARG_NONE, &a.inside_uml, NULL, NULL},
       {"budget-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.budget_s,
-       "measuring a shape takes about so long: long operations are measured once or left out "
+       "how long measuring a shape may take, about: long operations are measured once or left out "
        "(default 60)",
        "S"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON, a line a shape, every cell", NULL},
@@ -312,11 +312,10 @@ int weir_bench_grid(int argc, char **argv) {
   };
   const cli_help help = {
       "weir bench grid", NULL,
-      "Holds Weir's cost rows against measurement on links of given latency and rate: how far "
-      "each\n"
-      "prediction is off, and what the selector's choice costs beyond the best.",
-      "A shape is one number of workers, one latency and one rate; all combinations are measured:\n"
-      "with nothing else said 18 shapes, about 18 minutes.\n"
+      "Compares Weir's cost rows with measurements on links of given latency and rate: how far\n"
+      "each prediction is off, and what the selector's choice costs beyond the best.",
+      "A shape is one number of workers, one latency and one rate. All combinations are measured:\n"
+      "by default 18 shapes, which take about 18 minutes.\n"
       "Exit codes: 0 done; 1 a shape failed; 2 bad usage or bad input."};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) {

@@ -23,18 +23,16 @@
 static const char command[] = "weir compare";
 
 static const char summary[] =
-    "Runs the same training under each policy, with the same seed, one after the other, and "
-    "judges\n"
-    "by time to accuracy.  Each run's files go to DIR/POLICY (with '-' for ':'; -seedS is added "
-    "when\n"
-    "there are several seeds); DIR gets compare.json and report.html.\n"
+    "Runs the same training under each policy with the same seed, one after the other, and judges\n"
+    "the policies by time to accuracy. Each run's files go to DIR/POLICY (with '-' for ':', and\n"
+    "-seedS added when there are several seeds); DIR gets compare.json and report.html.\n"
     "\n"
-    "Without --policies:\n"
+    "The policies without --policies:\n"
     "  " DENSE_POLICIES ",\n  " SPARSE_POLICIES ",\n  " OWN_POLICIES
     "\n"
     "\n"
-    "A run that fails does not stop the others; the exit code is then 1.  Interrupted, it\n"
-    "compares the runs that were done: the table, the report and \"complete\": false say that\n"
+    "A run that fails does not stop the others; the exit code is then 1. After an interruption\n"
+    "the runs that were done are compared; the table, the report and \"complete\": false say that\n"
     "others are missing.\n"
     "Exit codes: 0 done; 1 a run failed, or it was interrupted; 2 bad usage or bad input\n"
     "(nothing was run).";
@@ -87,11 +85,11 @@ static gboolean parse_request(const compare_arguments *a, compare_request *reque
   request->options = (weir_run_options){
       .scenario = a->rest[0], .network = a->network, .clock = a->clock, .workers = workers};
   request->policies = g_strsplit(a->policies ? a->policies : DEFAULT_POLICIES, ",", -1);
-  if (!*request->policies) return cli_refuse(command, "policies", "''", "policies, with commas");
+  if (!*request->policies)
+    return cli_refuse(command, "policies", "''", "policies, separated by commas");
   for (char **policy = request->policies; *policy; policy++)
     if (!*g_strstrip(*policy))
-      return cli_refuse(command, "policies", a->policies,
-                        "policies, with one comma between each two");
+      return cli_refuse(command, "policies", a->policies, "policies, separated by single commas");
   return !a->seeds || parse_seeds(a->seeds, request);
 }
 
@@ -244,16 +242,16 @@ int weir_cmd_compare(int argc, char **argv) {
   compare_arguments a = {0};
   const GOptionEntry entries[] = {
       cli_option_out(&a.out),
-      {"policies", 'p', 0, G_OPTION_ARG_STRING, &a.policies, "policies with commas", "LIST"},
+      {"policies", 'p', 0, G_OPTION_ARG_STRING, &a.policies, "policies, separated by commas",
+       "LIST"},
       cli_option_network(&a.network),
       cli_option_clock(&a.clock),
       cli_option_workers(&a.workers),
-      {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds, "instead of the scenario's, with commas",
-       "LIST"},
+      {"seeds", 's', 0, G_OPTION_ARG_STRING, &a.seeds,
+       "random seeds, separated by commas; default: the scenario's", "LIST"},
       {"target", 't', 0, G_OPTION_ARG_STRING, &a.target,
-       "accuracy to reach; default: one point less than none:1:dense-ring ends with, or, without "
-       "it, "
-       "than the best run",
+       "accuracy to reach; default: one point below the final accuracy of none:1:dense-ring (of "
+       "the best run, if that policy is not run)",
        "PERCENT"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print compare.json instead of the table", NULL},
       cli_option_scenario(&a.rest),

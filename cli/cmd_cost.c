@@ -67,9 +67,9 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
     return refuse("model", model, "paper or weir");
   q->own_model = strcmp(model, "weir") == 0;
   if (a->wire && !q->own_model)
-    return refuse("wire", a->wire, "--model weir beside it: the paper's model has one format");
+    return refuse("wire", a->wire, "--model weir with it: the paper's model has one format");
   if (a->hosts && !q->own_model)
-    return refuse("hosts", a->hosts, "--model weir beside it: the paper's model knows no machines");
+    return refuse("hosts", a->hosts, "--model weir with it: the paper's model knows no machines");
   q->hosts = q->workers;
   if (a->hosts && (!parse_workers(a->hosts, &q->hosts) || q->hosts > q->workers))
     return refuse("hosts", a->hosts, "a whole number of machines, at least 1, at most the workers");
@@ -173,29 +173,28 @@ int weir_cmd_cost(int argc, char **argv) {
       {"wire", 0, 0, G_OPTION_ARG_STRING, &a.wire,
        "with --model weir: u32-fp32, auto-fp32 (default), auto-bf16 or auto-fp16", "FORMAT"},
       {"hosts", 0, 0, G_OPTION_ARG_STRING, &a.hosts,
-       "with --model weir: machines the workers share, whose links inside cost nothing (default: "
-       "one each)",
+       "with --model weir: machines that the workers share; links inside a machine cost nothing "
+       "(default: a machine for each worker)",
        "N"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
   static const char description[] =
-      "All of --workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are needed.\n"
+      "--workers, --latency-ms, --bandwidth-gbps, --bytes and --cr are required.\n"
       "  dense-ring, dense-tree   all-reduce of every element; --cr does not matter\n"
       "  ag                       all-gather of each worker's kept elements\n"
       "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
       "With --model weir also:\n"
-      "  halving, double-tree, torus, star and the hier- ones in place of ring\n"
+      "  dense- and art- with halving, double-tree, torus, star, or hier- algorithms\n"
       "  hitopk                   top-k of machines' sums, all-gathered between machines\n"
       "  sra, compressed-ring, compressed-tree   sums of encoded gradients; --cr is bits / 32\n"
-      "  native                   the all-reduce of MPI or NCCL below their transports\n"
+      "  native                   the all-reduce of MPI or NCCL itself\n"
       "\n"
       "Example: weir cost --workers 8 --latency-ms 1 --bandwidth-gbps 10 --bytes 46800000 --cr "
       "0.1\n"
       "Exit codes: 0 done; 2 bad usage or bad input.";
   const cli_help help = {"weir cost", NULL,
-                         "What each collective would cost on such a network: milliseconds for "
-                         "one exchange.",
+                         "Predicts how many milliseconds one exchange takes with each collective.",
                          description};
   cost_query query = {0};
   int code = WEIR_EXIT_USAGE;

@@ -9,18 +9,21 @@
 
 static const char command[] = "weir plan bits";
 static const char summary[] =
-    "Decides how many bits each layer's gradient gets: least bytes within a bound on the error.";
+    "Decides how many bits each layer's gradient gets: fewest bytes within a bound on the error.";
 static const char description[] =
     "STATS.csv has the columns layer,numel,norm,bits,bucket,bytes,error: one line for every\n"
-    "measured way to quantize a layer, the lines of a layer together.  norm is the l2 norm of\n"
-    "the layer's accumulated gradient, bytes what is sent, error the l2 norm of decoded less\n"
-    "exact.\n"
+    "measured way to quantize a layer, and the lines of a layer together. norm is the l2 norm of\n"
+    "the layer's accumulated gradient, bytes what is sent, error the l2 norm of the difference\n"
+    "between the decoded and the exact gradient.\n"
     "\n"
-    "Least bytes are sought with the l2 norm of the whole error at most ALPHA times that of 4\n"
-    "bits everywhere (at the reference bucket).  knapsack: over all lines, with a proven lower\n"
-    "bound (least_bytes).  kmeans and linear: the published rankings at the reference bucket,\n"
-    "with the best of all ranges of widths.  bayes: Bayesian optimization of a width that is\n"
-    "linear in the logarithms of size and norm.  uniform: 4 bits.\n"
+    "The methods look for the fewest bytes such that the l2 norm of the whole error is at most\n"
+    "ALPHA times that of 4 bits everywhere (at the reference bucket).\n"
+    "  knapsack        over all lines, with a proven lower bound (least_bytes)\n"
+    "  kmeans, linear  the published rankings at the reference bucket, with the best of all\n"
+    "                  ranges of widths\n"
+    "  bayes           Bayesian optimization of a width that is linear in the logarithms of\n"
+    "                  size and norm\n"
+    "  uniform         4 bits\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;

@@ -9,7 +9,7 @@
 
 static const char command[] = "weir plan fusion";
 static const char summary[] =
-    "Decides which tensors to compress and send together: the fusion of least iteration time.";
+    "Decides which tensors to compress and send together so that an iteration is shortest.";
 static const char description[] =
     "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order.\n"
     "\n"
@@ -19,7 +19,7 @@ static const char description[] =
     "its last gradient is ready, and the backward pass goes on afterwards.  Communication is\n"
     "one first-in-first-out stream beside it.\n"
     "\n"
-    "iteration_ms is from the begin of the backward pass to the end of the last communication;\n"
+    "iteration_ms is from the beginning of the backward pass to the end of the last exchange;\n"
     "every tensor's gap_us is part of it, the forward pass and decoding are not.  groups are\n"
     "[first,last] tensors, counted from 0 in the profile's order.  solve_ms is the time the\n"
     "search took.  least_ms is there only when a search over measured costs was cut short: no\n"

@@ -11,24 +11,23 @@ static const char command[] = "weir plan strategy";
 static const char summary[] =
     "Decides how each tensor is compressed and sent on a cluster of machines with several workers.";
 static const char description[] =
-    "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order.  With\n"
+    "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order. With\n"
     "--list-options instead, the paths of the decision tree are printed, one a line, first task\n"
-    "first.  A star marks communication of compressed data.  flat: all workers at once; intra and\n"
-    "inter: inside and between machines.  Without constraints there are 4341, as published (63\n"
-    "flat, 4278 hierarchical).  Unsatisfiable constraints exit with 2.\n"
+    "first. A star marks communication of compressed data; flat is all workers at once, intra\n"
+    "and inter are inside and between machines. Without constraints there are 4341 options, as\n"
+    "published (63 flat, 4278 hierarchical). Unsatisfiable constraints exit with 2.\n"
     "\n"
-    "Links are US,GBPS: one-way latency in microseconds and bandwidth in Gbit/s; of a machine's\n"
-    "link to the others all its workers share one.  Compression costs A milliseconds an operation\n"
-    "and B a megabyte (10^6 bytes) of dense data; decompression the same per megabyte it makes,\n"
-    "unless given.  RATIO is the share of the dense bytes that a codec sends.\n"
+    "Links are US,GBPS: one-way latency in microseconds and bandwidth in Gbit/s. All workers of a\n"
+    "machine share its one link to the others. Compression costs A milliseconds an operation and\n"
+    "B a megabyte (10^6 bytes) of dense data; decompression costs the same per megabyte it makes,\n"
+    "unless given. RATIO is the share of the dense bytes that a codec sends.\n"
     "\n"
-    "iteration_ms is from the begin of the backward pass to the end of the last operation.\n"
-    "methods: fixed policies (none, layer-wise: all compressed, myopic: each tensor's fastest),\n"
-    "Algorithm 1 of ByteComp in parts of the tree, bytecomp (with CPU offloading), weir (never\n"
-    "worse than the others that were run), exact (--exact).  --compare runs all parts to their\n"
-    "end.  upper_bound_ms: the same search if compression took no time (not with --fuse, which "
-    "takes no\n"
-    "more processor time than --fuse-ms).\n"
+    "iteration_ms is from the beginning of the backward pass to the end of the last operation.\n"
+    "methods lists what each finds: the fixed policies none, layer-wise (all compressed) and\n"
+    "myopic (each tensor's fastest option); Algorithm 1 of ByteComp in parts of the tree, whose\n"
+    "searches --compare runs to their end; bytecomp (with CPU offloading); weir (never worse than\n"
+    "the others that were run); exact (--exact). upper_bound_ms is the same search if compression\n"
+    "took no time (not with --fuse, which takes no more processor time than --fuse-ms).\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {

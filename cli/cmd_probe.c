@@ -43,10 +43,10 @@ static gboolean is_place(const char *text) {
  * of two. */
 static int settle(arguments *a) {
   if ((a->serve != NULL) + (a->connect != NULL) + (a->rendezvous != NULL) != 1)
-    return refuse("where to meet is missing, or said twice",
+    return refuse("where to meet is missing or given twice",
                   "one of --serve [ADDRESS:]PORT, --connect HOST:PORT and --rendezvous HOST:PORT");
   if (!a->rendezvous && (a->rank != -1 || a->ranks != -1))
-    return refuse("--rank, --ranks", "them with --rendezvous only");
+    return refuse("--rank, --ranks", "these with --rendezvous only");
   if (a->serve || a->connect) {
     a->rank = a->serve ? 0 : 1;
     a->ranks = 2;
@@ -187,7 +187,7 @@ static void print_text(const arguments *a, const weir_session *session, const fi
     printf("%4d -> %-4d %12.3f %6.1f%% %14s %7s %11.3f ms\n", r, to, all[r].latency_s * 1e3,
            100 * all[r].latency_error, rate, error, all[r].round_trip_s[to] * 1e3);
   }
-  if (bounds) printf("\nor more: such a link is faster than what is sent to try it can tell\n");
+  if (bounds) printf("\nor more: the link is faster than the probe can measure\n");
   printf(
       "\ncalibration: alpha %.3f ms, beta %.3f ns a byte, %.3f with both directions in use, burst "
       "%.0f "
@@ -226,21 +226,20 @@ int weir_cmd_probe(int argc, char **argv) {
       {"rank", 0, 0, G_OPTION_ARG_INT, &a.rank, "with --rendezvous: this host's number", "R"},
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "with --rendezvous: how many hosts", "N"},
       {"bind", 0, 0, G_OPTION_ARG_STRING, &a.bind, "local address to use", "ADDRESS"},
-      {"job", 0, 0, G_OPTION_ARG_STRING, &a.job, "others' probes are refused (default: probe)",
-       "NAME"},
+      {"job", 0, 0, G_OPTION_ARG_STRING, &a.job,
+       "name of this probe; hosts with another are refused (default: probe)", "NAME"},
       {"timeout-s", 0, 0, G_OPTION_ARG_DOUBLE, &a.timeout_s, "longest wait (default 30)", "S"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };
   const cli_help help = {
       "weir probe", NULL, "Finds the latency and bandwidth between hosts, as a session does.",
-      "On one host:   weir probe --serve 7700\n"
-      "on the other:  weir probe --connect HOST:7700\n"
-      "Hosts meet as a session's ranks do: off the loopback, the same WEIR_SECRET has to be set "
-      "on\n"
-      "all, as in `export WEIR_SECRET=something-long`.  --serve takes every address unless one is\n"
-      "given.  alpha is the one-way latency; the rate counts packet headers, as traffic control\n"
-      "does.  A rate \"or more\" (mbit_is_bound) is no more than a bound: the link is faster.\n"
+      "On one host:    weir probe --serve 7700\n"
+      "On the other:   weir probe --connect HOST:7700\n"
+      "Hosts meet as a session's ranks do: off the loopback the same WEIR_SECRET must be set on\n"
+      "all of them, as in `export WEIR_SECRET=something-long`. --serve listens on every address\n"
+      "unless one is given. alpha is the one-way latency; the rate counts packet headers, as\n"
+      "traffic control does. A rate \"or more\" (mbit_is_bound) is a lower bound.\n"
       "Exit codes: 0 done; 1 the other host did not answer or went away; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) {

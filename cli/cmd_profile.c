@@ -12,37 +12,34 @@ static const char command[] = "weir profile";
 
 static const char summary[] =
     "Measures what a scenario's steps are made of, plans from that how to divide the gradient and\n"
-    "how to send each part, and checks the plan against other divisions by running them all.\n"
+    "how to send each part, and checks the plan by running it against other divisions.\n"
     "\n"
-    "Two jobs are run; in each, divisions of the gradient into groups of tensors take turns.\n"
-    "  learnt   for every PLAN: one group, four groups, every tensor alone.  From when gradients\n"
-    "           became ready and what groups took, the fastest division is planned\n"
-    "  checked  the same, buckets of 2 MB, and the plan.  Steps are predicted from every other\n"
-    "           round of turns and compared with those measured in the rounds between\n"
+    "It runs two jobs. In each, divisions of the gradient into groups of tensors take turns.\n"
+    "  learnt   for every PLAN: one group, four groups, every tensor alone. The fastest division\n"
+    "           is planned from when gradients became ready and how long groups took\n"
+    "  checked  the same, buckets of 2 MB, and the plan. Every other round of turns gives the\n"
+    "           predictions; the steps of the rounds between are compared with them\n"
     "\n"
     "Files in DIR:\n"
     "  profile.csv    tensor,numel,gap_us: what `weir plan` reads\n"
-    "  compress-I.csv, comm-I.csv    bytes,ms: what groups sent as the I-th PLAN take\n"
-    "  planned.csv    the fastest division as measured, for `weir run --policy groups:FILE`\n"
-    "  report.html    all of this as a page, with a step of one group and a planned one as "
-    "pictures\n"
+    "  compress-I.csv, comm-I.csv    bytes,ms: what groups take that are sent as the I-th PLAN\n"
+    "  planned.csv    the planned division, for `weir run --policy groups:FILE`\n"
+    "  report.html    all of this as a page, with pictures of a step, planned and of one group\n"
     "  profile.json   what --json prints\n"
     "  trace.json     a planned step as predicted and as measured, for Perfetto\n"
     "  learnt/, checked/    the two jobs, as `weir run --profile` leaves them";
 
 static const char description[] =
     "The scenario's epochs should lie in one phase, and it should have some 25 steps for every\n"
-    "division.  A step is counted from the begin of one to the begin of the next, on the last\n"
-    "rank; the mean is that of the middle half of all steps.  Where the trainer hands over slices\n"
-    "of tensors (scenario key `slice`), they are divided too; `layers` then has the slices of "
-    "each\n"
+    "division. A step lasts from its beginning to the beginning of the next one, on the last\n"
+    "rank; the mean is that of the middle half of all steps. Where the trainer hands over slices\n"
+    "of tensors (scenario key `slice`), these are divided too: `layers` then has all slices of a\n"
     "tensor together, `slices` every slice alone.\n"
-    "predicted_ms is the time model's: the backward pass and compression share the worker's "
-    "thread;\n"
-    "exchanges and decoding follow one another beside it, and take from it what they were seen to\n"
-    "take.  No division of these plans can be predicted to take less than least_ms.\n"
-    "Exit codes: 0 done; 1 a run failed, or with --within what was measured is not what was\n"
-    "predicted; 2 bad usage or bad input.";
+    "predicted_ms is the time model's: the backward pass and compression share the worker's\n"
+    "thread; exchanges and decoding run one after the other beside it, and take from it what they\n"
+    "were seen to take. No division of these plans can be predicted to take less than least_ms.\n"
+    "Exit codes: 0 done; 1 a run failed, or with --within the measurement is not as predicted;\n"
+    "2 bad usage or bad input.";
 
 /* A policy that names files in it is told where it is from the root, and ends them with a `;`. */
 static int make_out(profile_job *job) {

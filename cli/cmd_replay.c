@@ -97,8 +97,8 @@ static void print_table(GArray *lines, const replay_totals *t) {
            100.0 * line->regret, line->predicted_ms, measured, line->same ? "" : "  DIFFERS now");
   }
   printf(
-      "%u decisions, %u different; regret against the best candidate %.2f %% on average, %.2f %% "
-      "at most\n",
+      "%u decisions, %u different; regret against the best candidate: mean %.2f %%, at most %.2f "
+      "%%\n",
       lines->len, t->different, 100.0 * t->regret_mean, 100.0 * t->regret_most);
   if (t->steps > 0)
     printf("%u steps under the choices: predicted %.3f s, measured %.3f s\n", t->steps,
@@ -132,10 +132,10 @@ int weir_cmd_replay(int argc, char **argv) {
                                   G_OPTION_ENTRY_NULL};
   const cli_help help = {
       "weir replay", "DIR|decisions.jsonl",
-      "Makes every decision of a run again from what it knew, compares it with what was\n"
-      "chosen then, and states its regret: how much more progress per second the best\n"
-      "candidate promised.",
-      "Given a folder, its steps.csv is read too where there is one.\n"
+      "Makes every decision of a run again from what was known then, compares it with what was\n"
+      "chosen, and states its regret: how much more progress per second the best candidate\n"
+      "promised.",
+      "Given a folder, it also reads steps.csv there, if there is one.\n"
       "Exit codes: 0 all come out the same; 1 one or more differ; 2 bad usage or bad input."};
   if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
   if (argc != 2) {

@@ -10,14 +10,14 @@
 static const char command[] = "weir run";
 
 static const char summary[] =
-    "Trains the scenario's model with its workers over an emulated network that changes as the\n"
-    "scenario says, and writes summary.json, decisions.jsonl, steps.csv and report.html into DIR.\n"
-    "A scenario is a short text file: scenarios/demo.ini is one, docs/scenarios.md explains all "
-    "keys.\n"
+    "Trains the scenario's model, with its number of workers, over an emulated network that\n"
+    "changes as the scenario says. Writes summary.json, decisions.jsonl, steps.csv and\n"
+    "report.html into DIR. A scenario is a short text file, such as scenarios/demo.ini;\n"
+    "docs/scenarios.md explains all keys.\n"
     "\n"
     "Networks, in the order in which `auto` tries them:\n"
     "  tc   worker processes in network namespaces, links shaped by the kernel (htb, netem)\n"
-    "  uml  the same inside User-Mode Linux, where the kernel has no netem or may not be touched\n"
+    "  uml  the same inside User-Mode Linux, for kernels without netem; needs no privileges\n"
     "  sim  threads; training is real, the network's time comes from the cost model";
 
 static const char exit_codes[] =

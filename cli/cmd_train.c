@@ -11,18 +11,16 @@
 static const char command[] = "weir train";
 
 static const char summary[] =
-    "Trains the scenario's model as one of the workers that mpirun, srun or torchrun started, over "
-    "the\n"
-    "network there is: the scenario's phases are not set.  Rank 0 writes summary.json,\n"
-    "decisions.jsonl, steps.csv and report.html into DIR and prints the digest of the weights, "
-    "which\n"
-    "all ranks have compared.\n"
+    "Trains the scenario's model as one of the workers that mpirun, srun or torchrun started,\n"
+    "over the network there is; the scenario's phases are not applied. Rank 0 writes\n"
+    "summary.json, decisions.jsonl, steps.csv and report.html into DIR, and prints the digest of\n"
+    "the weights, which all ranks have compared.\n"
     "\n"
     "  mpirun -n 4 weir train scenarios/demo.ini --out out/demo\n"
     "  srun -n 4 weir train scenarios/demo.ini --out out/demo\n"
     "  torchrun --no-python --nproc-per-node 4 weir train scenarios/demo.ini --out out/demo\n"
     "\n"
-    "docs/launch.md says which variables are read.";
+    "docs/launch.md lists the variables that are read.";
 
 static const char exit_codes[] =
     "\nExit codes: 0 done; 1 the training failed (which rank, why); 2 bad usage, environment or "

@@ -27,18 +27,18 @@ GOptionEntry cli_option_network(char **to) {
 GOptionEntry cli_option_clock(char **to) {
   return text_option(
       "clock", 'c',
-      "of User-Mode Linux: real (default); skip-idle: waiting takes no time outside; free-cpu: "
-      "processors take no time inside either, but for what gflops and layer_ms say "
-      "(docs/scenarios.md)",
+      "clock of User-Mode Linux: real (default), skip-idle (waiting takes no real time) or "
+      "free-cpu (computing takes no time inside, either, beyond what the scenario says): see "
+      "docs/scenarios.md",
       "CLOCK", to);
 }
 
 GOptionEntry cli_option_workers(char **to) {
-  return text_option("workers", 'w', "instead of the scenario's", "N", to);
+  return text_option("workers", 'w', "number of workers; default: the scenario's", "N", to);
 }
 
 GOptionEntry cli_option_seed(char **to) {
-  return text_option("seed", 's', "instead of the scenario's", "S", to);
+  return text_option("seed", 's', "random seed; default: the scenario's", "S", to);
 }
 
 GOptionEntry cli_option_scenario(char ***to) {
@@ -120,24 +120,23 @@ char *help_policies(const char *ending) {
   GString *text = g_string_new(
       "Policies:\n"
       "  weir     decides by what it measures (the default)\n"
-      "  paper    the controller of the publication\n"
-      "  bits[:METHOD[:ALPHA[:STEPS]]]   a width from 2 to 8 bits for every tensor, assigned anew "
-      "every\n"
-      "    STEPS (100) from gradient statistics: least bytes with an error of at most ALPHA (2) "
-      "times that\n"
-      "    of 4 bits; METHOD knapsack (default), kmeans, linear, bayes or uniform\n"
-      "  fixed:CODEC:CR:COLLECTIVE[:WIRE]   always the same; \"fixed:\" may be left out\n"
-      "    for example fixed:star:0.01:art-tree or fixed:none:1:dense-ring\n"
-      "  groups:GROUPS   always the same groups of tensors, exchanged while the backward pass goes "
-      "on:\n"
-      "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place; PLAN as after\n"
-      "    \"fixed:\"\n"
+      "  paper    the published controller: trials, NSGA-II, knee\n"
+      "  bits[:METHOD[:ALPHA[:STEPS]]]   a width of 2 to 8 bits for every tensor, reassigned\n"
+      "    every STEPS (100) steps from gradient statistics: fewest bytes with an error of at\n"
+      "    most ALPHA (2) times that of 4 bits; METHOD is knapsack (default), kmeans, linear,\n"
+      "    bayes or uniform\n"
+      "  fixed:CODEC:CR:COLLECTIVE[:WIRE]   always the same plan; \"fixed:\" may be left out,\n"
+      "    for example fixed:star:0.01:art-tree or none:1:dense-ring\n"
+      "  groups:GROUPS   always the same groups of tensors, exchanged during the backward pass:\n"
+      "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place; PLAN has the\n"
+      "    form of a fixed policy without \"fixed:\"\n"
       "\n"
-      "CR is the fraction of the gradient that is kept, in (0, 1], where nothing else is said.\n"
-      "Codecs, and the collectives they go with:\n");
+      "CR is the fraction of the gradient that is kept, in (0, 1], unless stated otherwise.\n"
+      "Codecs, and the collectives that each goes with:\n"
+      "");
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) add_codecs(text, codec);
   add_families(text);
-  g_string_append(text, "WIRE, how kept elements are written:");
+  g_string_append(text, "WIRE is how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
   g_string_append(text, "\n");

@@ -1,4 +1,4 @@
-/* What came of `weir profile`, in words and numbers. */
+/* Prints the results of `weir profile`, as text and JSON. */
 #include <math.h>
 #include <stdio.h>
 

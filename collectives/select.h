@@ -1,5 +1,5 @@
-/* Which algorithm?  From the cost rows alone: a new row of a table is considered without a change
- * here.  Ranks that were told the same choose the same. */
+/* The selector: which algorithm is the cheapest.  It uses the cost rows alone, so that a new row of
+ * a table is considered without a change here.  Ranks that were told the same choose the same. */
 #ifndef WEIR_COLLECTIVES_SELECT_H
 #define WEIR_COLLECTIVES_SELECT_H
 

@@ -1,5 +1,6 @@
-/* When to look actively.  A probe holds all ranks up for some tens of milliseconds and several
- * round trips, so it wants a reason, and reasons that led to nothing count less and less. */
+/* When the controller has the network probed.  A probe holds all ranks up for some tens of
+ * milliseconds and several round trips, so it wants a reason, and reasons that led to nothing count
+ * less and less. */
 #include "controller/loop.h"
 
 static const int departures_before_probe = 2, suspicions_before_probe = 2;

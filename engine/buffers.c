@@ -1,4 +1,4 @@
-/* The engine's memory.  Grows when a plan needs more than any before it, never within a step. */
+/* The engine's memory.  It grows when a plan needs more than any before it, never within a step. */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,7 +1,7 @@
-/* Trials leave nothing behind: residual, momentum, powersgd's columns, registered memory, hooks'
- * state and the engine's own counters, kept in memory, the residual in spare (residual.c), the
- * velocity of momentum correction in its own (velocity.h).  The exchange counter runs on: it names
- * messages. */
+/* Checkpoints of trials, so that these leave nothing behind: residual, momentum, powersgd's
+ * columns, registered memory, hooks' state and the engine's own counters, kept in memory, the
+ * residual in spare (residual.c), the velocity of momentum correction in its own (velocity.h).  The
+ * exchange counter runs on: it names messages. */
 #include <stdlib.h>
 #include <string.h>
 

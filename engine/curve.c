@@ -1,4 +1,4 @@
-/* The ratios at which rank 0 tells its gain curve. */
+/* The ratios for which rank 0 reports its gain curve. */
 #include "engine/engine.h"
 
 /* The candidates of the paper's controller (0.1 ... 0.001) are among them. */

@@ -1,4 +1,4 @@
-/* Which exchange runs a plan, in this group. */
+/* Finds the exchange that runs a plan in this group of ranks. */
 #include <string.h>
 
 #include "base/base.h"

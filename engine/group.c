@@ -1,5 +1,5 @@
-/* One group's way: feed, prepare, exchange, publish.  Each is done by whichever thread has the
- * group in its hands (step.c, lanes.c). */
+/* A group's way through a step: feed, prepare, exchange, publish.  Each is done by whichever thread
+ * has the group in its hands (step.c, lanes.c). */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What a device does of a step: a table of operations that libweir_cuda hands out under one symbol,
- * so that libweir links nothing of CUDA (session/device.c loads it).
+/* What the engine asks of a device in a step: a table of operations that libweir_cuda hands out
+ * under one symbol, so that libweir links nothing of CUDA (session/device.c loads it).
  *
  * Memory: three buffers of n floats, r (residual), e and sum.  A step reads r and writes e and sum;
  * the commit lets r and e change places, so that a step that does not count leaves nothing to bring

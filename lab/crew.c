@@ -83,7 +83,7 @@ static weir_status drain(weir_crew *crew, uint32_t rank) {
       member->channel = -1;
       if (member->pid || member->ended) return WEIR_OK;
       member->ended = member->died = true;
-      fail_member(crew, member, "ended without a word");
+      fail_member(crew, member, "ended without saying why");
       return WEIR_OK;
     }
     if (status || (status = take_message(crew, rank, &message))) {

@@ -1,4 +1,4 @@
-/* As if another processor computed. */
+/* Pacing: computing takes as long as on a processor of a given speed. */
 #ifndef WEIR_LAB_PACE_H
 #define WEIR_LAB_PACE_H
 

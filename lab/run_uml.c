@@ -30,7 +30,7 @@ static weir_status outcome(weir_status status, int code, const uml_view *view) {
   const char *why = view->last;
   if (!strncmp(why, "weir run: ", 10)) why += 10;
   return weir_fail(WEIR_E_PEER, "%s",
-                   *why ? why : "the run inside User-Mode Linux failed without a word");
+                   *why ? why : "the run inside User-Mode Linux failed without saying why");
 }
 
 weir_status weir_run_uml(weir_run *run) {

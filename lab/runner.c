@@ -248,7 +248,7 @@ static weir_status choose_network(weir_run *run) {
     }
     if (run->network == WEIR_NETWORK_TC) {
       char *lacks = g_strdup(weir_last_error());
-      status = weir_fail(status, "network tc cannot be had: %s", lacks);
+      status = weir_fail(status, "network tc is not available: %s", lacks);
       g_free(lacks);
       return status;
     }
@@ -257,7 +257,7 @@ static weir_status choose_network(weir_run *run) {
   if (weir_uml_available(run->clock, why)) {
     run->network = WEIR_NETWORK_UML;
   } else if (run->network == WEIR_NETWORK_UML) {
-    return weir_fail(WEIR_E_UNSUPPORTED, "network uml cannot be had: %s", why);
+    return weir_fail(WEIR_E_UNSUPPORTED, "network uml is not available: %s", why);
   } else {
     char *more = g_strdup_printf("%s; uml: %s", said, why);
     g_free(said);

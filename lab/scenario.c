@@ -162,8 +162,8 @@ static weir_status open_section(parser *p, const weir_ini_line *at) {
     const weir_key *key = &weir_scenario_keys[k];
     if (strcmp(key->section, at->section)) continue;
     if (p->seen[k] && !phase)
-      return weir_fail(WEIR_E_PARSE, "%s:%d: [%s] is there a second time; expected it once",
-                       at->path, at->line, at->section);
+      return weir_fail(WEIR_E_PARSE, "%s:%d: [%s] appears twice; expected it once", at->path,
+                       at->line, at->section);
     p->seen[k] = 0;
     p->section = key->section;
   }
@@ -184,8 +184,7 @@ static weir_status take_line(void *user, const weir_ini_line *at) {
     const weir_key *key = &weir_scenario_keys[k];
     if (strcmp(key->section, p->section) || strcmp(key->name, at->key)) continue;
     if (p->seen[k])
-      return weir_fail(WEIR_E_PARSE,
-                       "%s:%d: %s is there a second time (first in line %d); expected it once",
+      return weir_fail(WEIR_E_PARSE, "%s:%d: %s appears twice (first in line %d); expected it once",
                        at->path, at->line, at->key, p->seen[k]);
     p->seen[k] = at->line;
     if (key->line_offset) *(int *)((char *)p->scenario + key->line_offset) = at->line;
@@ -247,8 +246,8 @@ static weir_status check_network(weir_scenario *s, const parser *p) {
         s->path, p->last_line);
   if (traced && s->phase_count)
     return weir_fail(WEIR_E_PARSE,
-                     "%s:%d: [phase %s] stands beside [trace]; expected one or the other", s->path,
-                     s->phases[0].line, s->phases[0].name);
+                     "%s:%d: [phase %s] and [trace] are both given; expected one or the other",
+                     s->path, s->phases[0].line, s->phases[0].name);
   if (!traced) return check_phases(s);
   s->first_epoch = 1;
   if (*s->trace.file != '/') { /* relative to the scenario, not to where weir was called */

@@ -63,7 +63,7 @@ static weir_status wait_child(pid_t pid, int from) {
   if (!told && WIFSIGNALED(code))
     return weir_fail(WEIR_E_INTERNAL, "the runner was killed by signal %d (%s)", WTERMSIG(code),
                      strsignal(WTERMSIG(code)));
-  if (!told) return weir_fail(WEIR_E_INTERNAL, "the runner ended without a word");
+  if (!told) return weir_fail(WEIR_E_INTERNAL, "the runner ended without saying why");
   return result.status ? weir_fail((weir_status)result.status, "%s", result.text) : WEIR_OK;
 }
 

@@ -1,5 +1,5 @@
-/* Does nccl/interface.h say what NCCL's own headers say?  Compiled where CMake finds nccl.h, never
- * linked; with WEIR_NCCL_TUNER_HEADERS, the folder src/include/plugin of NCCL's sources, the
+/* Checks that nccl/interface.h agrees with NCCL's own headers.  Compiled where CMake finds nccl.h,
+ * never linked; with WEIR_NCCL_TUNER_HEADERS, the folder src/include/plugin of NCCL's sources, the
  * layouts of the plugin's structures are compared too (no package has those headers). */
 #include <nccl.h>
 #include <stddef.h>

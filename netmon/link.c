@@ -1,4 +1,4 @@
-/* Interfaces: whose address, and how much they sent. */
+/* Network interfaces: which one has an address, and how many bytes it has sent. */
 #include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>

@@ -1,5 +1,5 @@
-/* Can this kernel shape?  Tried in a child in a network namespace of its own, so that nothing of
- * the caller's is touched and libnl may even end the process. */
+/* Finds out whether this kernel can shape traffic, in a child in a network namespace of its own, so
+ * that nothing of the caller's is touched and libnl may even end the process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>

@@ -171,7 +171,7 @@ static weir_status find_place(weir_launch *launch, int found) {
 weir_status weir_launch_read(weir_launch *launch) {
   weir_launch l = {.launcher = "none", .world_size = 1, .local_size = 1};
   int found = SOURCES;
-  if (launch == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the launch");
+  if (launch == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the launch is NULL");
   weir_status status = find(&l, &found);
   if (status == WEIR_OK && found < SOURCES) {
     name_job(&l, found);

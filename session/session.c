@@ -52,7 +52,7 @@ static bool copy_options(weir_session *session, const weir_options *options) {
 }
 
 weir_status weir_session_create(weir_session **out, const weir_options *options) {
-  if (out == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the session");
+  if (out == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the session is NULL");
   *out = NULL;
   if (options == NULL) return weir_fail(WEIR_E_INVALID, "options are NULL");
   weir_status status = weir_options_check(options);

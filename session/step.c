@@ -34,7 +34,8 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info) {
 weir_status weir_current_transport(const weir_session *session, const char **name) {
   const weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  if (name == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the transport's name");
+  if (name == NULL)
+    return weir_fail(WEIR_E_INVALID, "the pointer for the transport's name is NULL");
   *name = session->transport->ops->name;
   return WEIR_OK;
 }
@@ -42,7 +43,7 @@ weir_status weir_current_transport(const weir_session *session, const char **nam
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  if (plan == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the plan");
+  if (plan == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the plan is NULL");
   weir_engine_plan(session->engine, plan);
   return WEIR_OK;
 }
@@ -52,7 +53,7 @@ weir_status weir_current_groups(const weir_session *session, weir_plan_group *gr
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
   if (count == NULL || (groups == NULL && capacity > 0))
-    return weir_fail(WEIR_E_INVALID, "there is no place for the groups");
+    return weir_fail(WEIR_E_INVALID, "the pointer for the groups is NULL");
   *count = weir_engine_groups(session->engine, groups, capacity);
   return WEIR_OK;
 }
@@ -67,7 +68,7 @@ weir_status weir_mark_backward(weir_session *session) {
 weir_status weir_tensor_gap(const weir_session *session, uint32_t tensor, double *gap_s) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  if (gap_s == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the gap");
+  if (gap_s == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the gap is NULL");
   if (tensor >= session->tensors)
     return weir_fail(WEIR_E_INVALID, "tensor %u is not one of the %zu registered", tensor,
                      session->tensors);
@@ -81,7 +82,7 @@ weir_status weir_current_times(const weir_session *session, weir_group_times *ti
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
   if (count == NULL || (times == NULL && capacity > 0))
-    return weir_fail(WEIR_E_INVALID, "there is no place for the times");
+    return weir_fail(WEIR_E_INVALID, "the pointer for the times is NULL");
   if (weir_engine_times(session->engine, times, capacity, count) == 0)
     return weir_fail(WEIR_E_STATE, "no step of this plan has been profiled");
   return WEIR_OK;
@@ -92,7 +93,7 @@ weir_status weir_last_step_times(const weir_session *session, double *forward_s,
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
   if (forward_s == NULL || gap_s == NULL || count == NULL || (times == NULL && capacity > 0))
-    return weir_fail(WEIR_E_INVALID, "there is no place for the times");
+    return weir_fail(WEIR_E_INVALID, "the pointer for the times is NULL");
   *count = weir_engine_last_step(session->engine, forward_s, gap_s, times, capacity);
   if (*count == 0) return weir_fail(WEIR_E_STATE, "the last step was not measured");
   return WEIR_OK;
@@ -118,7 +119,7 @@ weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t
 weir_status weir_residual_digest(const weir_session *session, uint64_t *digest) {
   if (session == NULL || session->engine == NULL)
     return weir_fail(WEIR_E_STATE, "a session has residuals once it is started");
-  if (digest == NULL) return weir_fail(WEIR_E_INVALID, "there is no place for the digest");
+  if (digest == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the digest is NULL");
   *digest = weir_engine_residual_digest(session->engine);
   return WEIR_OK;
 }

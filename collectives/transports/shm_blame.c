@@ -1,5 +1,5 @@
-/* Who is alive and who is to blame.  The first verdict stands: it lies in the segment, and all
- * ranks report it. */
+/* Over shared memory: which ranks are alive, and which one is to blame for a failure.  The first
+ * verdict stands: it lies in the segment, and all ranks report it. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>

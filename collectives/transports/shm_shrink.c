@@ -1,6 +1,6 @@
-/* What is left of a group.  Whoever sees that all who can come have come writes down who they are;
- * the first proposal that is put forward, by one atomic exchange, holds for all.  The survivors
- * then meet in a segment of their own. */
+/* Survivors of a lost rank form a new group over shared memory.  Whoever sees that all who can come
+ * have come writes down who they are; the first proposal that is put forward, by one atomic
+ * exchange, holds for all.  The survivors then meet in a segment of their own. */
 #include <stdio.h>
 #include <string.h>
 

@@ -1,5 +1,5 @@
-/* What is left of a group comes together anew: each survivor calls those below it at the addresses
- * it knows, hears those above, and then all agree on who they are. */
+/* Survivors of a lost rank form a new group over TCP: each survivor calls those below it at the
+ * addresses it knows, hears those above, and then all agree on who they are. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-/* A rank that is slow. */
+/* A wrapper for tests: a rank that is slow. */
 #include <math.h>
 #include <time.h>
 

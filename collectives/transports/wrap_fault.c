@@ -1,4 +1,4 @@
-/* A rank that comes to grief at a chosen transfer. */
+/* A wrapper for tests: a rank that fails at a chosen transfer. */
 #include <signal.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -1,4 +1,20 @@
-/* The plan: what is done to a gradient in one step.  An immutable value. */
+/* The plan: what is done to a gradient in one step.  An immutable value.
+ *
+ * A plan names a codec, a compression ratio, a collective and a wire format.  Its text form is
+ * "CODEC:CR:COLLECTIVE[:WIRE]".  All functions here are pure: any thread may call them at any time.
+ *
+ * Where the methods come from:
+ * - lwtopk, star, var, art-*: Tyagi and Swany, "Flexible Communication for Optimal Distributed
+ *   Learning over Unpredictable Networks"
+ * - mstopk, hitopk, torus: Shi et al., "Towards Scalable Distributed Training of Deep Learning on
+ *   Public Cloud Clusters"
+ * - qsgd in buckets, sra: Markov et al., "Project CGX: Algorithmic and System Support for Scalable
+ *   Deep Learning on a Budget"
+ * - dgc: Lin et al., "Deep Gradient Compression"
+ * - sidco: Abdelmoniem et al., "An Efficient Statistical-based Gradient Compression Technique for
+ *   Distributed Training Systems"
+ * - terngrad, onebit, efsignsgd: Wen et al. 2017; Seide et al. 2014; Karimireddy et al. 2019
+ * - powersgd: Vogels et al., "PowerSGD" */
 #ifndef WEIR_PLAN_H
 #define WEIR_PLAN_H
 
@@ -20,22 +36,23 @@ typedef enum weir_codec_id {
   WEIR_CODEC_TOPK = 4,   /* "topk":   exact top-k of the whole gradient */
   WEIR_CODEC_STAR = 5,   /* "star":   top-k indices of rank (step mod N) */
   WEIR_CODEC_VAR = 6,    /* "var":    top-k indices of the rank of largest variance */
-  /* Encoders: every element in few bits, what that loses goes to the residual; all-gathered. */
+  /* Encoders: every element in few bits.  What that loses goes to the residual. */
   WEIR_CODEC_FP16 = 7,       /* "fp16":      IEEE half precision, cr 0.5 */
   WEIR_CODEC_QSGD = 8,       /* "qsgd":      buckets on a grid of 2^b values, cr b/32, b = 2..8 */
   WEIR_CODEC_TERNGRAD = 9,   /* "terngrad":  -s, 0 or s, cr 2/32 */
-  WEIR_CODEC_ONEBIT = 10,    /* "onebit":    sign, with the mean of either sign; cr 1/32 */
+  WEIR_CODEC_ONEBIT = 10,    /* "onebit":    the sign, decoded to the mean of its sign; cr 1/32 */
   WEIR_CODEC_EFSIGNSGD = 11, /* "efsignsgd": sign times mean magnitude, cr 1/32 */
   /* Selections. */
   WEIR_CODEC_DGC = 12,     /* "dgc":     top-k per tensor by a sampled threshold */
   WEIR_CODEC_SIDCO = 13,   /* "sidco":   threshold from a fitted tail, whole gradient */
-  WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn, the same on all ranks; no indices on the wire */
-  /* Sums that take two all-reduces. */
-  WEIR_CODEC_POWERSGD = 15, /* "powersgd": matrices by rank r, cr r/64, r = 1..64; dense */
-  /* qsgd's other ways, as CGX has them: rounding to the nearest value instead of drawing, and a
-   * grid from the bucket's L2 norm instead of its smallest and largest. */
+  WEIR_CODEC_RANDOMK = 14, /* "randomk": drawn at random, the same elements on all ranks, so that no
+                              indices travel */
+  /* Low rank: a sum that takes two all-reduces. */
+  WEIR_CODEC_POWERSGD = 15, /* "powersgd": matrices by rank r, cr r/64, r = 1..64; vectors whole */
+  /* qsgd's other modes, as CGX has them: rounding to the nearest value instead of at random, and a
+   * grid from the bucket's L2 norm instead of its smallest and largest value. */
   WEIR_CODEC_QSGD_NEAREST = 16,    /* "qsgd-nearest":    cr b/32, b = 2..8 */
-  WEIR_CODEC_QSGD_L2 = 17,         /* "qsgd-l2":         b = 4..8; below, residuals would grow */
+  WEIR_CODEC_QSGD_L2 = 17,         /* "qsgd-l2":         b = 4..8; with fewer, residuals grow */
   WEIR_CODEC_QSGD_L2_NEAREST = 18, /* "qsgd-l2-nearest": b = 4..8 */
   WEIR_CODEC_COUNT = 19
 } weir_codec_id;
@@ -43,14 +60,14 @@ typedef enum weir_codec_id {
 /* The largest rank of powersgd. */
 #define WEIR_POWERSGD_RANK_MAX 64
 
-/* Ways to exchange it. */
+/* Ways to exchange what a codec makes. */
 typedef enum weir_collective_id {
   WEIR_COLL_DENSE_RING = 0,  /* "dense-ring": ring all-reduce of all elements */
   WEIR_COLL_DENSE_TREE = 1,  /* "dense-tree": tree all-reduce of all elements */
   WEIR_COLL_AG = 2,          /* "ag":         all-gather of each rank's kept elements */
   WEIR_COLL_ART_RING = 3,    /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
   WEIR_COLL_ART_TREE = 4,    /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
-  WEIR_COLL_PAPER_COUNT = 5, /* those above are in the papers' cost model */
+  WEIR_COLL_PAPER_COUNT = 5, /* the ones above are those of the paper's cost model */
   /* The same with other all-reduces. */
   WEIR_COLL_DENSE_HALVING = 5,     /* "dense-halving":     recursive halving and doubling */
   WEIR_COLL_DENSE_DOUBLE_TREE = 6, /* "dense-double-tree": two binary trees, pipelined */
@@ -60,7 +77,7 @@ typedef enum weir_collective_id {
   WEIR_COLL_ART_DOUBLE_TREE = 10,  /* "art-double-tree" */
   WEIR_COLL_ART_TORUS = 11,        /* "art-torus" */
   WEIR_COLL_ART_STAR = 12,         /* "art-star" */
-  /* The same inside of every machine and between machines. */
+  /* Hierarchical: inside every machine, then between machines. */
   WEIR_COLL_DENSE_HIER_RING = 13,        /* "dense-hier-ring" */
   WEIR_COLL_DENSE_HIER_TREE = 14,        /* "dense-hier-tree" */
   WEIR_COLL_DENSE_HIER_HALVING = 15,     /* "dense-hier-halving" */
@@ -70,12 +87,12 @@ typedef enum weir_collective_id {
   WEIR_COLL_ART_HIER_HALVING = 19,       /* "art-hier-halving" */
   WEIR_COLL_ART_HIER_DOUBLE_TREE = 20,   /* "art-hier-double-tree" */
   WEIR_COLL_HITOPK =
-      21, /* "hitopk": sum inside of machines, top-k of it between them (HiTopKComm) */
-  /* Sums of encoders' messages, encoded again on their way (CGX). */
+      21, /* "hitopk": sums inside machines, their top-k between machines (HiTopKComm) */
+  /* Compressed all-reduces: sums of encoders' messages, encoded again on their way (CGX). */
   WEIR_COLL_SRA = 22,             /* "sra": scatter-reduce-allgather */
   WEIR_COLL_COMPRESSED_RING = 23, /* "compressed-ring" */
   WEIR_COLL_COMPRESSED_TREE = 24, /* "compressed-tree" */
-  WEIR_COLL_NATIVE = 25, /* "native": the all-reduce of the library below, MPI's or NCCL's */
+  WEIR_COLL_NATIVE = 25, /* "native": the transport's own all-reduce: MPI's, NCCL's or shm's */
   WEIR_COLL_COUNT = 26
 } weir_collective_id;
 
@@ -95,18 +112,19 @@ typedef struct weir_plan {
   uint32_t codec;      /* weir_codec_id */
   uint32_t collective; /* weir_collective_id */
   uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
-  double cr;           /* compression ratio: fraction kept, in (0, 1]; 1 for dense codecs; bits an
-                          element / 32 for encoders, rank / 64 for powersgd */
-  uint32_t
-      groups; /* 0: the whole gradient at once, as above.  Else so many groups, each with codec,
-                 ratio and collective of its own; the above is then what they come from */
+  /* Compression ratio: the fraction kept, in (0, 1]; 1 for dense codecs, bits an element / 32 for
+   * encoders, rank / 64 for powersgd. */
+  double cr;
+  /* 0: the whole gradient at once, as above.  Otherwise the number of groups, each with its own
+   * codec, ratio and collective; the fields above are then the plan that they were made from. */
+  uint32_t groups;
   uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
 } weir_plan;
 
-/* Where a group is fed and compressed. */
+/* Where a group's error feedback and compression run. */
 typedef enum weir_place {
   WEIR_PLACE_CALLER = 0, /* inside weir_submit of its last tensor, on the trainer's thread */
-  WEIR_PLACE_THREAD = 1, /* on a thread of the session's own, beside the backward pass */
+  WEIR_PLACE_THREAD = 1, /* on a thread of the session, beside the backward pass */
   WEIR_PLACE_COUNT = 2
 } weir_place;
 
@@ -123,42 +141,46 @@ typedef struct weir_plan_group {
 /* Longest plan string with its terminating zero. */
 #define WEIR_PLAN_TEXT_MAX 64
 
-const char *weir_codec_name(uint32_t codec);           /* NULL when unknown */
-const char *weir_collective_name(uint32_t collective); /* NULL when unknown */
-const char *weir_wire_name(uint32_t wire);             /* NULL when unknown */
+/* The names above; the library's, NULL when unknown. */
+const char *weir_codec_name(uint32_t codec);
+const char *weir_collective_name(uint32_t collective);
+const char *weir_wire_name(uint32_t wire);
 
 /* WEIR_OK when codec, collective, wire and cr fit together:
- * none and bf16 go with the dense- collectives at cr 1, none with native too; lwtopk, mstopk, topk,
- * dgc and sidco with ag, and mstopk, topk and sidco with hitopk; star, var and randomk with the
- * art- ones; cr in (0, 1].  Encoders go with ag, sra and the compressed- ones, take no wire format,
- * and their cr is bits per element / 32, exactly: fp16 0.5, qsgd and qsgd-nearest b/32 with b
- * = 2..8 (4 bits: 0.125), qsgd-l2 and qsgd-l2-nearest with b = 4..8, terngrad 0.0625, onebit and
- * efsignsgd 0.03125.  powersgd goes with dense-ring and its like and native, takes no wire format,
- * and its cr is rank / 64 for a rank of 1..64. Otherwise WEIR_E_INVALID, and weir_last_error() says
- * what would fit.  Some collectives need more of the group they run in: hitopk several machines,
- * native a transport whose library has an all-reduce; a session refuses them without. */
+ * - none and bf16: dense-*, cr 1; none also native
+ * - lwtopk, mstopk, topk, dgc, sidco: ag, cr in (0, 1]; mstopk, topk and sidco also hitopk
+ * - star, var, randomk: art-*, cr in (0, 1]
+ * - encoders: ag, sra and compressed-*, no wire format; cr is exactly bits an element / 32
+ * - of these fp16 0.5; qsgd and qsgd-nearest b/32, b = 2..8 (4 bits: 0.125); qsgd-l2 and
+ *   qsgd-l2-nearest b/32, b = 4..8; terngrad 0.0625; onebit and efsignsgd 0.03125
+ * - powersgd: dense-* and native, no wire format; cr is rank / 64, rank 1..64
+ *
+ * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more
+ * of the group they run in: hitopk several machines, native a transport that has an all-reduce.  A
+ * session refuses them without it. */
 weir_status weir_plan_check(const weir_plan *plan);
 
-/* Parse "CODEC:CR:COLLECTIVE[:WIRE]", e.g. "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
- * For powersgd the number is the rank: "powersgd:4:dense-ring".
- * Sets every field but id (set to 0).  WEIR_E_INVALID or WEIR_E_PARSE on bad text, *plan is then
+/* Parse "CODEC:CR:COLLECTIVE[:WIRE]", for example "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
+ * For powersgd the number is the rank: "powersgd:4:dense-ring".  Sets every field; id, groups and
+ * layout become 0.  On bad text it returns WEIR_E_INVALID or WEIR_E_PARSE and leaves *plan
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
-/* Write the plan string (with %.6g for cr; WIRE only when it is not the paper's; "/GROUPS" behind
- * it when there are groups, which weir_plan_parse does not take). */
+/* Write the plan string: cr with %.6g, WIRE only when it is not the paper's.  A plan with groups
+ * ends in "/" and their number, which weir_plan_parse does not read. */
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
 
 /* 64-bit digest of every field: what each message carries to prove that both ends run the same
  * plan.  Never 0. */
 uint64_t weir_plan_digest(const weir_plan *plan);
 
-/* WEIR_OK when the ends ascend to `tensors` and every group's codec, collective, wire and ratio fit
- * together; otherwise WEIR_E_INVALID, and weir_last_error() names the group. */
+/* WEIR_OK when the groups' ends ascend up to `tensors`, and every group's codec, collective, wire
+ * and ratio fit together; otherwise WEIR_E_INVALID, and weir_last_error() names the group. */
 weir_status weir_groups_check(const weir_plan_group *groups, size_t count, size_t tensors);
-/* What a table is called in weir_plan.layout.  Never 0. */
+/* The name of a table in weir_plan.layout: a digest, never 0. */
 uint32_t weir_groups_name(const weir_plan_group *groups, size_t count);
-/* A group's own plan, and the other way round; id, and place and end, are not touched. */
+/* Copy codec, collective, wire and ratio from a group to a plan, which then has no groups, or from
+ * a plan to a group.  The plan's id and the group's end and place are not touched. */
 void weir_group_plan(const weir_plan_group *group, weir_plan *plan);
 void weir_group_set_plan(weir_plan_group *group, const weir_plan *plan);
 

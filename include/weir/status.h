@@ -17,7 +17,7 @@ typedef enum weir_status {
   WEIR_E_NOMEM = 3,       /* memory could not be had */
   WEIR_E_UNSUPPORTED = 4, /* this build or machine cannot do it */
   WEIR_E_IO = 5,          /* a file could not be read or written */
-  WEIR_E_PARSE = 6,       /* text or bytes are not of the documented form */
+  WEIR_E_PARSE = 6,       /* text or bytes do not have the documented form */
   WEIR_E_CAPACITY = 7,    /* the output does not fit; nothing was written past its end */
 
   /* The step is lost; weights, residuals and the group are intact. */
@@ -35,9 +35,9 @@ typedef enum weir_status {
 /* The constant's name, e.g. "WEIR_E_PEER"; never NULL. */
 const char *weir_status_name(weir_status status);
 
-/* What the last failed call of this thread had to say, in one sentence without
- * a newline; "" before the first failure.  Owned by the library, valid until the
- * thread's next failing call. */
+/* What the last failed call of this thread reported: one sentence without a newline; "" before the
+ * first failure.  The text is the library's and stays valid until the thread's next failing call.
+ */
 const char *weir_last_error(void);
 
 #pragma GCC visibility pop

@@ -44,7 +44,7 @@ wait
 grep -q '3 ranks on 3 hosts' "$work/0" && grep -q '2 -> 0' "$work/0" || fail "$(cat "$work/0")"
 
 # The loopback is faster than a train can tell; where one link's bound is named, it is explained.
-grep -q 'or more  ' "$work/0" && { grep -q '^or more: such a link is faster' "$work/0" || fail "$(cat "$work/0")"; }
+grep -q 'or more  ' "$work/0" && { grep -q '^or more: the link is faster' "$work/0" || fail "$(cat "$work/0")"; }
 
 port=$((port + 1))
 timeout 450 "$weir" probe --connect 127.0.0.1:$port --timeout-s 1 >"$work/out" 2>&1

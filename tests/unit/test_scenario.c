@@ -104,7 +104,7 @@ Test(scenario, refuses_with_file_and_line) {
   expect_refused("workers = 3", "workers = -1", 4, "workers = -1");
   expect_refused("workers = 3", "workers = 3x", 4, "3x");
   expect_refused("workers = 3", "workers = 99999999999999999999", 4, "workers");
-  expect_refused("workers = 3\n", "workers = 3\nworkers = 4\n", 5, "second time");
+  expect_refused("workers = 3\n", "workers = 3\nworkers = 4\n", 5, "appears twice");
   expect_refused("workers = 3\n", "", 2, "no key workers");
   expect_refused("[training]", "[traning]", 6, "unknown section [traning]");
   expect_refused("[training]", "[training", 6, "closing bracket");
@@ -128,7 +128,7 @@ Test(scenario, refuses_with_file_and_line) {
   expect_refused("epochs = 5-6", "epochs = 5", 9, "no phase for epoch 6");
   expect_refused("[phase slow]", "[phase]", 15, "name");
   expect_refused("[phase slow]", "[trace]\nfile = x\nlatency_ms = 1\n[phase slow]", 11,
-                 "beside [trace]");
+                 "[trace] are both given");
   expect_refused("[phase slow]", "[fault]\nkind=kill\nrank=3\nstep=1\n[phase slow]", 17, "rank 3");
   expect_refused("[phase slow]", "[fault]\nkind=bite\nrank=1\nstep=1\n[phase slow]", 16, "bite");
 }
