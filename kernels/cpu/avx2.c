@@ -109,11 +109,7 @@ TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
 }
 
 /* The permutation that moves the chosen lanes to the front. */
-TARGET static inline __m256i packing(uint32_t take) {
-  uint64_t bytes = _pdep_u64(take, UINT64_C(0x0101010101010101)) * 0xff;
-  uint64_t order = _pext_u64(UINT64_C(0x0706050403020100), bytes);
-  return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
-}
+TARGET static inline __m256i packing(uint32_t take) { return byte_row(byte_places, take); }
 
 TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t base,
                              float *magnitude, uint32_t *position, size_t capacity) {
