@@ -70,6 +70,10 @@ TARGET static double sum_square(const float *x, size_t n) {
     add_squares(&squares, _mm256_loadu_ps(x + i), 0);
     add_squares(&squares, _mm256_loadu_ps(x + i + 8), 1);
   }
+  if (i == n) { /* buckets: memory would take as long as the sum */
+    return fold_sum(_mm256_add_pd(squares.part[0], squares.part[2]),
+                    _mm256_add_pd(squares.part[1], squares.part[3]));
+  }
   double lane[WEIR_LANES];
   store_lanes(&squares, lane);
   weir_lanes_square(x, i, n, lane);
@@ -220,14 +224,16 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
       most[half] = _mm256_max_ps(d, most[half]);
     }
   }
-  float rest[16];
-  for (size_t lane = 0; lane < 16; lane++) {
-    rest[lane] = i + lane < n ? x[i + lane] : x[0];
-  }
-  for (size_t half = 0; half < 2 && i < n; half++) {
-    __m256 d = _mm256_loadu_ps(rest + 8 * half);
-    least[half] = _mm256_min_ps(d, least[half]);
-    most[half] = _mm256_max_ps(d, most[half]);
+  if (i < n) {
+    float rest[16];
+    for (size_t lane = 0; lane < 16; lane++) {
+      rest[lane] = i + lane < n ? x[i + lane] : x[0];
+    }
+    for (size_t half = 0; half < 2; half++) {
+      __m256 d = _mm256_loadu_ps(rest + 8 * half);
+      least[half] = _mm256_min_ps(d, least[half]);
+      most[half] = _mm256_max_ps(d, most[half]);
+    }
   }
   __m256 l = _mm256_min_ps(least[1], least[0]);
   __m256 m = _mm256_max_ps(most[1], most[0]);

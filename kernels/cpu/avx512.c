@@ -56,6 +56,10 @@ TARGET static double sum_square(const float *x, size_t n) {
     square0 = _mm512_add_pd(square0, _mm512_mul_pd(a, a));
     square1 = _mm512_add_pd(square1, _mm512_mul_pd(b, b));
   }
+  if (i == n) { /* buckets: memory would take as long as the sum */
+    __m512d eight = _mm512_add_pd(square0, square1);
+    return fold_sum(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
+  }
   double lane[WEIR_LANES];
   _mm512_storeu_pd(lane, square0);
   _mm512_storeu_pd(lane + 8, square1);
