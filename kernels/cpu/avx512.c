@@ -12,7 +12,7 @@
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/half16.h"
 #include "kernels/cpu/lowrank.h"
-#include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread16.h"
 
