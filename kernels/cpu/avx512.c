@@ -250,6 +250,7 @@ static const weir_cpu_ops avx512 = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_nearest = plain_quantize_nearest,
     .quantize_stochastic = quantize_stochastic,
     .quantize_nibbles = quantize_nibbles,
     .dequantize = dequantize,
