@@ -97,7 +97,6 @@ static void encode_buckets(const weir_unit_format *format, const float *x, size_
   const weir_encoded *head = &format->head;
   size_t bucket = head->unit;
   size_t together = bucket < TOGETHER_ELEMENTS ? TOGETHER_ELEMENTS / bucket : 1;
-  size_t scales = format->scales * sizeof(float);
   for (size_t done = 0; done < units; done += together) {
     size_t part = units - done < together ? units - done : together;
     weir_grid grid[TOGETHER];
@@ -106,8 +105,9 @@ static void encode_buckets(const weir_unit_format *format, const float *x, size_
       grid[i] = fit(head, x + i * bucket, bucket, scale[i]);
     }
     for (size_t i = 0; i < part; i++, x += bucket, out += weir_codes_bytes(bucket, head->bits)) {
-      memcpy(out, scale[i], scales);
-      out += scales;
+      for (size_t s = 0; s < format->scales; s++, out += sizeof(float)) {
+        memcpy(out, &scale[i][s], sizeof(float));
+      }
       encode_codes(head, grid[i], x, bucket, weir_unit_key(seed, first + done + i), out);
     }
   }

@@ -13,7 +13,7 @@
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/half8.h"
 #include "kernels/cpu/lowrank.h"
-#include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread8.h"
 
@@ -70,6 +70,10 @@ TARGET static double sum_square(const float *x, size_t n) {
     add_squares(&squares, _mm256_loadu_ps(x + i), 0);
     add_squares(&squares, _mm256_loadu_ps(x + i + 8), 1);
   }
+  if (i == n) { /* buckets: memory would take as long as the sum */
+    return fold_sum(_mm256_add_pd(squares.part[0], squares.part[2]),
+                    _mm256_add_pd(squares.part[1], squares.part[3]));
+  }
   double lane[WEIR_LANES];
   store_lanes(&squares, lane);
   weir_lanes_square(x, i, n, lane);
@@ -109,11 +113,7 @@ TARGET static size_t count(const float *x, size_t n, uint32_t bits) {
 }
 
 /* The permutation that moves the chosen lanes to the front. */
-TARGET static inline __m256i packing(uint32_t take) {
-  uint64_t bytes = _pdep_u64(take, UINT64_C(0x0101010101010101)) * 0xff;
-  uint64_t order = _pext_u64(UINT64_C(0x0706050403020100), bytes);
-  return _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)order));
-}
+TARGET static inline __m256i packing(uint32_t take) { return byte_row(byte_places, take); }
 
 TARGET static size_t compact(const float *x, size_t n, uint32_t bits, uint32_t base,
                              float *magnitude, uint32_t *position, size_t capacity) {
@@ -224,56 +224,23 @@ TARGET static void range(const float *x, size_t n, float *low, float *high) {
       most[half] = _mm256_max_ps(d, most[half]);
     }
   }
-  float rest[16];
-  for (size_t lane = 0; lane < 16; lane++) {
-    rest[lane] = i + lane < n ? x[i + lane] : x[0];
-  }
-  for (size_t half = 0; half < 2 && i < n; half++) {
-    __m256 d = _mm256_loadu_ps(rest + 8 * half);
-    least[half] = _mm256_min_ps(d, least[half]);
-    most[half] = _mm256_max_ps(d, most[half]);
+  if (i < n) {
+    float rest[16];
+    for (size_t lane = 0; lane < 16; lane++) {
+      rest[lane] = i + lane < n ? x[i + lane] : x[0];
+    }
+    for (size_t half = 0; half < 2; half++) {
+      __m256 d = _mm256_loadu_ps(rest + 8 * half);
+      least[half] = _mm256_min_ps(d, least[half]);
+      most[half] = _mm256_max_ps(d, most[half]);
+    }
   }
   __m256 l = _mm256_min_ps(least[1], least[0]);
   __m256 m = _mm256_max_ps(most[1], most[0]);
   fold_range(l, m, low, high);
 }
 
-/* weir_mix32, 8 at a time. */
-TARGET static inline __m256i mix32(__m256i x) {
-  x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
-  x = _mm256_mullo_epi32(x, _mm256_set1_epi32(0x7feb352d));
-  x = _mm256_xor_si256(x, _mm256_srli_epi32(x, 15));
-  x = _mm256_mullo_epi32(x, _mm256_set1_epi32((int)UINT32_C(0x846ca68b)));
-  return _mm256_xor_si256(x, _mm256_srli_epi32(x, 16));
-}
-
-/* Codes of 8 elements that draw from key on. */
-TARGET static inline __m256i stochastic_codes(const float *x, weir_grid grid, uint32_t key) {
-  __m256 t = _mm256_sub_ps(_mm256_loadu_ps(x), _mm256_set1_ps(grid.base));
-  t = _mm256_add_ps(_mm256_mul_ps(t, _mm256_set1_ps(grid.inverse)), _mm256_set1_ps(grid.zero));
-  t = _mm256_min_ps(_mm256_max_ps(t, _mm256_setzero_ps()), _mm256_set1_ps((float)grid.top));
-  __m256i below = _mm256_cvttps_epi32(t);
-  __m256 rest = _mm256_sub_ps(t, _mm256_cvtepi32_ps(below));
-  __m256i draw = _mm256_srli_epi32(mix32(counting(key)), 8);
-  __m256 u = _mm256_mul_ps(_mm256_cvtepi32_ps(draw), _mm256_set1_ps(0x1p-24F));
-  /* The comparison's -1 where it holds. */
-  return _mm256_sub_epi32(below, _mm256_castps_si256(_mm256_cmp_ps(rest, u, _CMP_GT_OQ)));
-}
-
-TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid, uint32_t key,
-                                       uint8_t *code) {
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    __m256i first = stochastic_codes(x + i, grid, key + (uint32_t)i);
-    __m256i second = stochastic_codes(x + i + 8, grid, key + (uint32_t)i + 8);
-    /* Packing works in halves: 0-3 8-11 4-7 12-15. */
-    __m256i words = _mm256_permute4x64_epi64(_mm256_packus_epi32(first, second), 0xd8);
-    __m128i bytes =
-        _mm_packus_epi16(_mm256_castsi256_si128(words), _mm256_extracti128_si256(words, 1));
-    _mm_storeu_si128((__m128i *)(void *)(code + i), bytes);
-  }
-  plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
-}
+#include "kernels/cpu/draw8.h"
 
 TARGET static inline __m256 on_grid(const uint8_t *code, weir_grid grid) {
   __m128i c = _mm_min_epu8(_mm_loadl_epi64((const __m128i *)(const void *)code),
@@ -310,7 +277,9 @@ static const weir_cpu_ops avx2 = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_nearest = quantize_nearest,
     .quantize_stochastic = quantize_stochastic,
+    .quantize_nibbles = quantize_nibbles,
     .dequantize = dequantize,
     .dequantize_add = dequantize_add,
     .pack = pack,

@@ -12,7 +12,7 @@
 #include "kernels/cpu/fold8.h"
 #include "kernels/cpu/half16.h"
 #include "kernels/cpu/lowrank.h"
-#include "kernels/cpu/nibbles.h"
+#include "kernels/cpu/pack.h"
 #include "kernels/cpu/quantize.h"
 #include "kernels/cpu/spread16.h"
 
@@ -55,6 +55,10 @@ TARGET static double sum_square(const float *x, size_t n) {
     __m512d b = high_half(v);
     square0 = _mm512_add_pd(square0, _mm512_mul_pd(a, a));
     square1 = _mm512_add_pd(square1, _mm512_mul_pd(b, b));
+  }
+  if (i == n) { /* buckets: memory would take as long as the sum */
+    __m512d eight = _mm512_add_pd(square0, square1);
+    return fold_sum(_mm512_castpd512_pd256(eight), _mm512_extractf64x4_pd(eight, 1));
   }
   double lane[WEIR_LANES];
   _mm512_storeu_pd(lane, square0);
@@ -246,6 +250,7 @@ static const weir_cpu_ops avx512 = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_nearest = plain_quantize_nearest,
     .quantize_stochastic = quantize_stochastic,
     .quantize_nibbles = quantize_nibbles,
     .dequantize = dequantize,

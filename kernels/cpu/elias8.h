@@ -12,10 +12,9 @@ TARGET static size_t places(const uint8_t *bits, size_t *words, uint32_t from, u
     uint64_t window;
     memcpy(&window, bits + 8 * word, sizeof window);
     for (unsigned part = 0; part < 8; part++, window >>= 8) {
-      uint64_t number = _pext_u64(UINT64_C(0x0706050403020100), byte_lanes(window & 0xff));
       __m256i place =
           _mm256_add_epi32(_mm256_set1_epi32((int)(from + (uint32_t)(64 * word) + 8 * part)),
-                           _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)number)));
+                           byte_row(byte_places, window));
       _mm256_storeu_si256((void *)(to + got), place);
       got += (size_t)__builtin_popcount((unsigned)(window & 0xff));
     }

@@ -3,10 +3,13 @@
 
 typedef struct feed_sums {
   lanes sum, square;
+  __m256i bad; /* elements that are not finite, lane by lane */
   size_t nonfinite;
 } feed_sums;
 
-TARGET static inline feed_sums no_feed_sums(void) { return (feed_sums){no_lanes(), no_lanes(), 0}; }
+TARGET static inline feed_sums no_feed_sums(void) {
+  return (feed_sums){no_lanes(), no_lanes(), _mm256_setzero_si256(), 0};
+}
 
 TARGET static inline void store_feed_sums(const feed_sums *sums, double sum[WEIR_LANES],
                                           double square[WEIR_LANES]) {
@@ -17,8 +20,7 @@ TARGET static inline void store_feed_sums(const feed_sums *sums, double sum[WEIR
 TARGET static inline void feed_moments(feed_sums *sums, __m256 x, size_t half) {
   __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
   __m256i bad = _mm256_cmpgt_epi32(m, _mm256_set1_epi32((int)WEIR_INF_BITS - 1));
-  sums->nonfinite +=
-      (size_t)__builtin_popcount((unsigned)_mm256_movemask_ps(_mm256_castsi256_ps(bad)));
+  sums->bad = _mm256_sub_epi32(sums->bad, bad);
   x = _mm256_andnot_ps(_mm256_castsi256_ps(bad), x);
   add_lanes(&sums->sum, x, half);
   add_squares(&sums->square, x, half);
@@ -26,17 +28,14 @@ TARGET static inline void feed_moments(feed_sums *sums, __m256 x, size_t half) {
 
 /* Whole vectors go out, into the slack if need be. */
 TARGET static inline size_t feed_list(const weir_candidates *list, size_t found, __m256 x,
-                                      uint32_t base) {
+                                      __m256i at) {
   __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
   uint32_t take = reaching(m, list->floor_bits);
-  if (take == 0) { /* finding the order takes longer than being wrong about it */
-    return found;
-  }
   __m256i order = packing(take);
   _mm256_storeu_si256((__m256i *)(void *)(list->magnitude + found),
                       _mm256_permutevar8x32_epi32(m, order));
   _mm256_storeu_si256((__m256i *)(void *)(list->position + found),
-                      _mm256_permutevar8x32_epi32(counting(base), order));
+                      _mm256_permutevar8x32_epi32(at, order));
   return found + (size_t)__builtin_popcount(take);
 }
 
@@ -45,29 +44,38 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
                                                                         feed_sums *to, bool list,
                                                                         bool keep, bool stream) {
   feed_sums sums = *to;
-  const size_t capacity = list ? f->list->capacity : 0;
-  size_t found = list ? f->list->count : 0;
+  const weir_feeding in = *f; /* which no store here changes */
+  const weir_candidates all = list ? *f->list : (weir_candidates){0};
+  const size_t capacity = all.capacity;
+  size_t found = all.count;
+  __m256i place = counting(in.base);
   size_t i = 0;
-  for (; i + 16 <= f->n; i += 16) {
-    fetch_ahead(f->g + i);
-    fetch_ahead(f->r + i);
+  for (; i + 16 <= in.n; i += 16) {
+    fetch_ahead(in.g + i);
+    fetch_ahead(in.r + i);
     for (size_t half = 0; half < 2; half++) {
       size_t at = i + 8 * half;
-      __m256 kept = _mm256_loadu_ps(f->r + at);
-      __m256 x = _mm256_add_ps(_mm256_loadu_ps(f->g + at), kept);
+      __m256 kept = _mm256_loadu_ps(in.r + at);
+      __m256 x = _mm256_add_ps(_mm256_loadu_ps(in.g + at), kept);
       if (stream) {
-        _mm256_stream_ps(f->e + at, x);
+        _mm256_stream_ps(in.e + at, x);
       } else {
-        _mm256_storeu_ps(f->e + at, x);
+        _mm256_storeu_ps(in.e + at, x);
       }
       if (keep) {
-        _mm256_storeu_ps(f->old + at, kept);
+        _mm256_storeu_ps(in.old + at, kept);
       }
       if (list && found <= capacity) {
-        found = feed_list(f->list, found, x, f->base + (uint32_t)at);
+        found = feed_list(&all, found, x, place);
+        place = _mm256_add_epi32(place, _mm256_set1_epi32(8));
       }
       feed_moments(&sums, x, half);
     }
+  }
+  uint32_t bad[8];
+  _mm256_storeu_si256((void *)bad, sums.bad);
+  for (size_t lane = 0; lane < 8; lane++) {
+    sums.nonfinite += bad[lane];
   }
   if (list) {
     f->list->count = found <= capacity ? found : SIZE_MAX;

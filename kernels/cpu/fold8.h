@@ -1,5 +1,5 @@
-/* The last folds of range(), from 8 lanes to one; every x86 version ends with them.  The including
- * file defines TARGET. */
+/* The last folds, from 8 lanes to one, of range() and of sums in the contract's order; every x86
+ * version ends with them.  The including file defines TARGET. */
 #ifndef TARGET
 #error "define TARGET first"
 #endif
@@ -11,4 +11,10 @@ TARGET static inline void fold_range(__m256 least, __m256 most, float *low, floa
   m = _mm_max_ps(_mm_movehl_ps(m, m), m);
   *low = _mm_cvtss_f32(_mm_min_ss(_mm_shuffle_ps(l, l, 1), l));
   *high = _mm_cvtss_f32(_mm_max_ss(_mm_shuffle_ps(m, m, 1), m));
+}
+
+TARGET static inline double fold_sum(__m256d low, __m256d high) {
+  __m256d four = _mm256_add_pd(low, high);
+  __m128d two = _mm_add_pd(_mm256_castpd256_pd128(four), _mm256_extractf128_pd(four, 1));
+  return _mm_cvtsd_f64(_mm_add_sd(two, _mm_unpackhi_pd(two, two)));
 }

@@ -16,7 +16,7 @@ TARGET static inline float grid_place(weir_grid grid, float top, float x) {
   return t < top ? t : top;
 }
 
-TARGET static void quantize_nearest(const float *x, size_t n, weir_grid grid, uint8_t *code) {
+TARGET static void plain_quantize_nearest(const float *x, size_t n, weir_grid grid, uint8_t *code) {
   float top = (float)grid.top;
   for (size_t i = 0; i < n; i++) {
     float t = grid_place(grid, top, x[i]);
@@ -198,9 +198,8 @@ TARGET static bool fp16_finite(const uint8_t *x, size_t n) {
   return special == 0;
 }
 
-#define WEIR_QUANTIZER_OPS                                                  \
-  .quantize_nearest = quantize_nearest, .signs = signs, .halves = halves,   \
-  .ternary_sums = ternary_sums, .choose = choose, .choose_add = choose_add, \
-  .fp16_finite = fp16_finite
+#define WEIR_QUANTIZER_OPS                                                          \
+  .signs = signs, .halves = halves, .ternary_sums = ternary_sums, .choose = choose, \
+  .choose_add = choose_add, .fp16_finite = fp16_finite
 
 #endif

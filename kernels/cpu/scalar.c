@@ -123,6 +123,7 @@ const weir_cpu_ops weir_cpu_scalar = {
     .bf16_encode = bf16_encode,
     .bf16_decode = bf16_decode,
     .range = range,
+    .quantize_nearest = plain_quantize_nearest,
     .quantize_stochastic = plain_quantize_stochastic,
     .dequantize = plain_dequantize,
     .dequantize_add = plain_dequantize_add,

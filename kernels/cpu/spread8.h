@@ -3,21 +3,16 @@
 #include "kernels/cpu/spread.h"
 
 /* Lane j gets the value whose number is how many lanes below j are set; the others, any. */
-TARGET static inline __m256 spread8(uint64_t lanes, const float *value) {
-  uint64_t number = _pdep_u64(UINT64_C(0x0706050403020100), lanes);
-  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(value),
-                                  _mm256_cvtepu8_epi32(_mm_cvtsi64_si128((long long)number)));
-}
-
-TARGET static inline __m256 chosen(uint64_t lanes) {
-  return _mm256_castsi256_ps(_mm256_cvtepi8_epi32(_mm_cvtsi64_si128((long long)lanes)));
+TARGET static inline __m256 spread8(__m256i ranks, const float *value) {
+  return _mm256_permutevar8x32_ps(_mm256_loadu_ps(value), ranks);
 }
 
 TARGET static inline size_t spread_word(uint64_t bits, const float *value, float *to, bool stream) {
   const float *next = value;
   for (unsigned part = 0; part < 8; part++, bits >>= 8, to += 8) {
-    uint64_t lanes = byte_lanes(bits);
-    __m256 x = _mm256_and_ps(spread8(lanes, next), chosen(lanes));
+    __m256i ranks = byte_row(byte_ranks, bits);
+    __m256 x =
+        _mm256_blendv_ps(spread8(ranks, next), _mm256_setzero_ps(), _mm256_castsi256_ps(ranks));
     next += (size_t)__builtin_popcount((unsigned)(bits & 0xff));
     if (stream) {
       _mm256_stream_ps(to, x);
@@ -40,10 +35,10 @@ TARGET static size_t spread_add(const uint64_t *mask, size_t words, const float 
       if (part % 2 == 0) {
         _mm_prefetch((const char *)(to + 8 * part) + WEIR_SPREAD_AHEAD, _MM_HINT_T0);
       }
-      uint64_t lanes = byte_lanes(bits & 0xff);
+      __m256i ranks = byte_row(byte_ranks, bits);
       __m256 old = _mm256_loadu_ps(to + 8 * part);
-      __m256 sum = _mm256_add_ps(old, spread8(lanes, next));
-      _mm256_storeu_ps(to + 8 * part, _mm256_blendv_ps(old, sum, chosen(lanes)));
+      __m256 sum = _mm256_add_ps(old, spread8(ranks, next));
+      _mm256_storeu_ps(to + 8 * part, _mm256_blendv_ps(sum, old, _mm256_castsi256_ps(ranks)));
       next += (size_t)__builtin_popcount((unsigned)(bits & 0xff));
     }
   }
