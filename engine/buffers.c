@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "collectives/pieces.h"
 #include "engine/device.h"
-#include "kernels/powersgd.h"
+#include "engine/lowrank.h"
 
 #define LINE 64 /* every part of the arena begins on a cache line */
 
@@ -201,7 +201,7 @@ static weir_status describe(weir_engine *engine, const weir_group_set *set, weir
   const weir_status status = weir_exchange_find(group);
   if (status != WEIR_OK) return status;
   const bool here = !engine->config.devices; /* memory is counted of the host alone */
-  group->whole = here && weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
+  group->whole = weir_codec_find(group->plan.codec)->low_rank && group->kept == group->n;
   const bool gathers = here && group->way == WEIR_WAY_AG;
   group->merged = gathers && set->trial && weir_merged_fits(group, stride_of(group, true));
   group->pieces = gathers && !group->merged && goes_in_pieces(group, set->trial);

@@ -7,6 +7,7 @@
 
 #include "base/base.h"
 #include "engine/device.h"
+#include "engine/lowrank.h"
 
 static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
 

@@ -18,15 +18,18 @@ weir_status weir_on_device_status(const weir_on_device *on, weir_status status) 
 weir_status weir_on_device_open(weir_engine *engine) {
   const weir_engine_config *config = &engine->config;
   const weir_device_ops *ops = config->device_ops;
-  if (config->momentum > 0)
-    return weir_fail(WEIR_E_UNSUPPORTED, "momentum correction does not run on a device");
   weir_on_device *on = calloc(1, sizeof *on);
   if (on == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a device");
   on->ops = ops;
+  on->thin = calloc(engine->layout.tensors + 1, sizeof *on->thin);
   const weir_status status =
-      weir_on_device_status(on, ops->create(config->device, config->stream, engine->n,
-                                            config->device_timeout_s, &on->device));
+      on->thin == NULL
+          ? weir_fail(WEIR_E_NOMEM, "no memory for a device")
+          : weir_on_device_status(
+                on, ops->create(config->device, config->stream, engine->n, (float)config->momentum,
+                                config->device_timeout_s, &on->device));
   if (status != WEIR_OK) {
+    free(on->thin);
     free(on);
     return status;
   }
@@ -43,15 +46,13 @@ void weir_on_device_close(weir_engine *engine) {
   on->ops->free(on->device);
   free(on->overflow);
   free(on->groups);
+  free(on->thin);
   free(on);
   engine->device = NULL;
 }
 
 weir_status weir_on_device_accepts(const weir_plan *plan) {
   const weir_way_row *row = &weir_ways[plan->collective];
-  const weir_codec *codec = weir_codec_find(plan->codec);
-  if (codec->low_rank)
-    return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet", codec->name);
   if (row->way == WEIR_WAY_HITOPK || row->way == WEIR_WAY_COMPRESSED)
     return weir_fail(WEIR_E_UNSUPPORTED, "collective %s does not run on a device yet", row->name);
   return WEIR_OK;
@@ -70,16 +71,22 @@ void weir_on_device_free_arena(const weir_engine *engine, unsigned char *arena) 
   on->ops->unpin(on->device, arena);
 }
 
-static weir_device_kind kind_of(const weir_group *group) {
+weir_device_kind weir_on_device_kind(const weir_group *group) {
   const weir_codec *codec = weir_codec_find(group->plan.codec);
-  if (group->way == WEIR_WAY_DENSE) return WEIR_DEVICE_WHOLE;
+  if (group->way == WEIR_WAY_DENSE)
+    return codec->low_rank && !group->whole ? WEIR_DEVICE_THIN : WEIR_DEVICE_WHOLE;
   if (group->way == WEIR_WAY_ART) return codec->draw != NULL ? WEIR_DEVICE_DRAWN : WEIR_DEVICE_LIST;
   return codec->encode != NULL ? WEIR_DEVICE_ENCODE : WEIR_DEVICE_SELECT;
 }
 
-static weir_device_group shape_of(const weir_group *group) {
-  const weir_device_kind kind = kind_of(group);
+static weir_device_group shape_of(const weir_on_device *on, const weir_group *group) {
+  const weir_device_kind kind = weir_on_device_kind(group);
   const bool picks = kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE;
+  weir_thin *const thin = on->thin + group->first;
+  for (size_t t = 0; t < group->layout.tensors && kind == WEIR_DEVICE_THIN; t++) {
+    thin[t] = t > 0 ? thin[t - 1] : (weir_thin){0};
+    weir_lowrank_tensor(group, t, &thin[t]);
+  }
   return (weir_device_group){.kind = kind,
                              .codec = group->plan.codec,
                              .cr = group->plan.cr,
@@ -89,7 +96,10 @@ static weir_device_group shape_of(const weir_group *group) {
                              .n = group->n,
                              .kept = picks ? group->kept : 0,
                              .stride = group->stride,
-                             .tensors_at = group->first};
+                             .tensors_at = group->first,
+                             .thin = thin,
+                             .rank = weir_powersgd_rank(group->plan.cr),
+                             .first_sum = group->first_sum};
 }
 
 /* Page-locked memory at *memory, unless there is some already. */
@@ -119,7 +129,7 @@ static weir_status pin_more(weir_engine *engine, const weir_group_set *set) {
   const size_t bytes = engine->n * sizeof(float);
   weir_status status = WEIR_OK;
   for (size_t k = 0; k < set->count && status == WEIR_OK; k++) {
-    if (set->group[k].way != WEIR_WAY_DENSE) continue;
+    if (weir_on_device_kind(&set->group[k]) != WEIR_DEVICE_WHOLE) continue;
     status = pin_once(on, bytes, &on->whole);
     if (status == WEIR_OK && set->group[k].plan.codec == WEIR_CODEC_BF16)
       status = pin_once(on, bytes, &on->lost);
@@ -140,7 +150,7 @@ weir_status weir_on_device_reserve(weir_engine *engine, const weir_group_set *se
   weir_status status = grow(on, set->count);
   if (status == WEIR_OK) status = pin_more(engine, set);
   if (status != WEIR_OK) return status;
-  for (size_t k = 0; k < set->count; k++) on->groups[k] = shape_of(&set->group[k]);
+  for (size_t k = 0; k < set->count; k++) on->groups[k] = shape_of(on, &set->group[k]);
   return weir_on_device_status(
       on, on->ops->reserve(on->device, on->groups, set->count, (size_t)engine->size));
 }

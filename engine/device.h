@@ -4,6 +4,7 @@
 #ifndef WEIR_ENGINE_DEVICE_H
 #define WEIR_ENGINE_DEVICE_H
 
+#include "engine/lowrank.h"
 #include "engine/state.h"
 #include "kernels/device.h"
 
@@ -11,8 +12,9 @@ struct weir_on_device {
   const weir_device_ops *ops;
   weir_device *device;
   weir_device_group *groups; /* as they were reserved last */
+  weir_thin *thin;           /* a tensor */
   bool *overflow;            /* a group */
-  size_t capacity;           /* of both */
+  size_t capacity;           /* of groups and overflow */
   float *whole, *lost;       /* page-locked, n floats: gradients that go to the host whole, and what
                                 rounding loses of them; NULL until a plan needs them */
   unsigned char *bins;       /* page-locked, a histogram a group; NULL without a gain curve */
@@ -42,6 +44,8 @@ void weir_on_device_ready(weir_group *group);
 weir_status weir_on_device_await(weir_group *group);
 /* Before this rank's note: the last group's moments, and the gain curve. */
 weir_status weir_on_device_note(weir_engine *engine);
+/* Before a group's collective: its message, or the blame for having none. */
+weir_status weir_on_device_begin(weir_group *group);
 /* submitted = share * sum. */
 weir_status weir_on_device_publish(weir_group *group, float share);
 /* All of the step has been queued: the caller's stream waits for it.  Sets groups' overflow. */
@@ -58,11 +62,21 @@ void weir_on_device_keep(weir_engine *engine, bool restore);
 /* The residual, on the host; NaN where the device does not tell. */
 float *weir_on_device_residual(const weir_engine *engine);
 
+/* What a group's kind is on a device. */
+weir_device_kind weir_on_device_kind(const weir_group *group);
+
 /* Where among blocks a rank's own list of indices lies at first. */
 size_t weir_on_device_list_at(const weir_group *group);
 
 /* The compositions, in the place of weir_exchanges[]. */
 extern const weir_exchange weir_on_device_exchanges[WEIR_WAY_COUNT];
+weir_status weir_on_device_dense(weir_group *group, const weir_allreduce *allreduce,
+                                 weir_notes *notes);
+weir_status weir_on_device_publish_dense(weir_group *group, float share);
+/* What rounding loses of a group, page-locked; NULL: it rounds nothing. */
+float *weir_on_device_lost(const weir_group *group);
+/* Low rank: where to start from, for compressing. */
+void weir_on_device_columns(const weir_group *group);
 weir_status weir_on_device_art(weir_group *group, const weir_allreduce *allreduce,
                                weir_notes *notes);
 

@@ -21,12 +21,19 @@ static weir_status compress(weir_group *group) {
   unsigned char *const message = gathers ? group->blocks + (size_t)engine->rank * group->stride
                                  : lists ? group->blocks + weir_on_device_list_at(group)
                                          : NULL;
-  float *const whole = group->way == WEIR_WAY_DENSE ? on->whole + group->at : NULL;
-  void *const bins = engine->curve_wanted ? on->bins + group->number * WEIR_DEVICE_BINS : NULL;
-  const size_t every = 1; /* a sample would miss the largest, and a device need not spare itself */
-  return weir_on_device_status(
-      on, on->ops->compress(on->device, group->number, engine->submitted, weir_ag_seed(group),
-                            message, whole, bins, every));
+  const weir_device_kind kind = weir_on_device_kind(group);
+  if (kind == WEIR_DEVICE_THIN) weir_on_device_columns(group);
+  const weir_device_task task = {
+      .g = engine->submitted,
+      .seed = weir_ag_seed(group),
+      .message = message,
+      .values = kind == WEIR_DEVICE_WHOLE  ? on->whole + group->at
+                : kind == WEIR_DEVICE_THIN ? group->value
+                                           : NULL,
+      .bins = engine->curve_wanted ? on->bins + group->number * WEIR_DEVICE_BINS : NULL,
+      .bins_stride = 1, /* a sample would miss the largest, and a device need not spare itself */
+      .told = weir_velocity_told(group) && !engine->in_trial};
+  return weir_on_device_status(on, on->ops->compress(on->device, group->number, &task));
 }
 
 void weir_on_device_ready(weir_group *group) {
@@ -45,8 +52,10 @@ void weir_on_device_ready(weir_group *group) {
 static weir_status send_zeros(weir_group *group) {
   const weir_engine *engine = group->engine;
   weir_status status = WEIR_OK;
-  if (group->way == WEIR_WAY_DENSE)
+  const weir_device_kind kind = weir_on_device_kind(group);
+  if (kind == WEIR_DEVICE_WHOLE)
     memset(engine->device->whole + group->at, 0, group->n * sizeof(float));
+  if (kind == WEIR_DEVICE_THIN) memset(group->value, 0, group->first_sum * sizeof(float));
   if (group->way == WEIR_WAY_AG) {
     group->fed = engine->spare + group->at; /* zero, and stays so */
     status = weir_exchanges[WEIR_WAY_AG].prepare(group);
@@ -79,8 +88,7 @@ weir_status weir_on_device_await(weir_group *group) {
   return WEIR_OK;
 }
 
-/* Before a group's collective: its message, or the blame for having none. */
-static weir_status begin(weir_group *group) {
+weir_status weir_on_device_begin(weir_group *group) {
   const weir_status status = weir_on_device_await(group);
   weir_lap_compress(group);
   return status == WEIR_OK ? WEIR_OK
@@ -97,7 +105,7 @@ weir_status weir_on_device_publish(weir_group *group, float share) {
 
 static weir_status run_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes) {
   (void)allreduce;
-  weir_status status = begin(group);
+  weir_status status = weir_on_device_begin(group);
   if (status != WEIR_OK) return status;
   status = weir_allgather(group->engine->config.comm, group->blocks, group->stride,
                           group->block_bytes, notes);
@@ -123,40 +131,16 @@ static weir_status publish_ag(weir_group *group, float share) {
   return status == WEIR_OK ? weir_on_device_publish(group, share) : status;
 }
 
-/* --- all elements ----------------------------------------------------------------------------- */
-
-static float *lost_of(const weir_group *group) {
-  return group->plan.codec == WEIR_CODEC_BF16 ? group->engine->device->lost + group->at : NULL;
-}
-
-static weir_status run_dense(weir_group *group, const weir_allreduce *allreduce,
-                             weir_notes *notes) {
-  const weir_on_device *on = group->engine->device;
-  float *const whole = on->whole + group->at, *const lost = lost_of(group);
-  weir_status status = begin(group);
-  if (status != WEIR_OK) return status;
-  if (lost != NULL) memset(lost, 0, group->n * sizeof *lost);
-  weir_lap_compress(group);
-  status = allreduce->run(group->engine->config.comm, whole, group->n,
-                          lost != NULL ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, lost, notes);
-  weir_lap_comm(group);
-  if (status != WEIR_OK) return status;
-  status = weir_on_device_status(on, on->ops->store(on->device, group->number, lost, whole));
-  group->settled = status == WEIR_OK;
-  weir_lap_compress(group);
-  return status;
-}
-
 /* --- after a loss ----------------------------------------------------------------------------- */
 
-/* What is gathered was taken off before it went out.  Should the device fail here the next wait
- * says so. */
+/* What is gathered was taken off before it went out, and what a Q sends, too.  Should the device
+ * fail here the next wait says so. */
 void weir_on_device_settle(weir_group *group) {
   weir_on_device *on = group->engine->device;
   if (group->settled || group->told == NULL) return;
   on->in_flight = true;
-  if (group->way == WEIR_WAY_DENSE)
-    (void)on->ops->store(on->device, group->number, lost_of(group), NULL);
+  if (weir_on_device_kind(group) == WEIR_DEVICE_WHOLE)
+    (void)on->ops->store(on->device, group->number, weir_on_device_lost(group), NULL);
   else if (group->way == WEIR_WAY_ART)
     (void)on->ops->settle(on->device, group->number, group->error, NULL);
   group->settled = true;
@@ -164,7 +148,7 @@ void weir_on_device_settle(weir_group *group) {
 
 /* What compressing is to do, the device knows from its own kinds. */
 const weir_exchange weir_on_device_exchanges[WEIR_WAY_COUNT] = {
-    [WEIR_WAY_DENSE] = {NULL, run_dense, weir_on_device_publish},
+    [WEIR_WAY_DENSE] = {NULL, weir_on_device_dense, weir_on_device_publish_dense},
     [WEIR_WAY_AG] = {NULL, run_ag, publish_ag},
     [WEIR_WAY_ART] = {NULL, weir_on_device_art, weir_on_device_publish},
 };

@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "base/trace.h"
 #include "engine/device.h"
+#include "engine/lowrank.h"
 
 double weir_engine_clock(const weir_engine *engine) {
   return engine->config.virtual_network != NULL ? weir_thread_cpu_s() : weir_now_s();

@@ -3,6 +3,7 @@
 
 #include "base/base.h"
 #include "engine/device.h"
+#include "engine/lowrank.h"
 
 const weir_exchange weir_exchanges[WEIR_WAY_COUNT] = {
     [WEIR_WAY_DENSE] = {weir_prepare_dense, weir_exchange_dense, weir_publish_lowrank},

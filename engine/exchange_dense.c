@@ -3,7 +3,7 @@
  * What earlier sparse plans left in the residuals is part of e, so the sum flushes it. */
 #include <string.h>
 
-#include "engine/state.h"
+#include "engine/lowrank.h"
 
 weir_status weir_prepare_dense(weir_group *group) {
   if (weir_codec_find(group->plan.codec)->low_rank) return weir_prepare_lowrank(group);

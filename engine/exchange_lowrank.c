@@ -11,23 +11,13 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/state.h"
-#include "kernels/powersgd.h"
+#include "engine/lowrank.h"
 
 /* --- walking over a group's tensors ----------------------------------------------------------- */
 
-typedef struct thin {
-  bool whole; /* travels as it is */
-  size_t tensor;
-  size_t at, n; /* elements of the group */
-  size_t rows, columns;
-  size_t p, q; /* where its parts lie in the value buffer; q is meaningless when whole */
-} thin;
-
 static size_t rank_of(const weir_group *group) { return weir_powersgd_rank(group->plan.cr); }
 
-/* The group's tensor number i, after the one in *t; start with a zeroed *t. */
-static void describe(const weir_group *group, size_t i, thin *t) {
+void weir_lowrank_tensor(const weir_group *group, size_t i, weir_thin *t) {
   const size_t rank = rank_of(group);
   if (i > 0) {
     t->p += t->whole ? t->n : rank * t->rows;
@@ -46,9 +36,9 @@ static void describe(const weir_group *group, size_t i, thin *t) {
 size_t weir_lowrank_floats(const weir_group *group, size_t *first_sum) {
   const size_t rank = rank_of(group);
   size_t first = 0, second = 0;
-  thin t = {0};
+  weir_thin t = {0};
   for (size_t i = 0; i < group->layout.tensors; i++) {
-    describe(group, i, &t);
+    weir_lowrank_tensor(group, i, &t);
     first += t.whole ? t.n : rank * t.rows;
     second += t.whole ? 0 : rank * t.columns;
   }
@@ -58,28 +48,31 @@ size_t weir_lowrank_floats(const weir_group *group, size_t *first_sum) {
 
 /* --- the exchange ----------------------------------------------------------------------------- */
 
-static void project(weir_group *group, const thin *t) {
+/* All of it stays in the residuals. */
+bool weir_lowrank_spoilt(const weir_group *group, const weir_thin *t) {
+  if (sqrt(group->passage.moments.sum_square) <= WEIR_POWERSGD_LIMIT) return false;
+  for (size_t i = 0; i < rank_of(group) * t->rows; i++) group->value[t->p + i] = NAN;
+  return true;
+}
+
+static void project(weir_group *group, const weir_thin *t) {
   const weir_warm *warm = &group->engine->warm;
   float *const p = group->value + t->p;
   const size_t rank = rank_of(group);
-  if (sqrt(group->passage.moments.sum_square) > WEIR_POWERSGD_LIMIT) {
-    /* No column will be finite on any rank, and all of it stays in the residuals. */
-    for (size_t i = 0; i < rank * t->rows; i++) p[i] = NAN;
-    return;
-  }
+  if (weir_lowrank_spoilt(group, t)) return;
   weir_powersgd_project(group->fed + t->at, t->rows, t->columns, warm->q + warm->at[t->tensor],
                         warm->columns, rank, p);
 }
 
 weir_status weir_prepare_lowrank(weir_group *group) {
-  thin t = {0};
+  weir_thin t = {0};
   if (group->whole) { /* a dense sum */
     group->passage.kept_square = group->passage.moments.sum_square;
     group->passage.sum = group->fed;
     return WEIR_OK;
   }
   for (size_t i = 0; i < group->layout.tensors; i++) {
-    describe(group, i, &t);
+    weir_lowrank_tensor(group, i, &t);
     if (!t.whole) {
       project(group, &t);
     } else if (t.n > 0) {
@@ -93,9 +86,9 @@ weir_status weir_prepare_lowrank(weir_group *group) {
 /* Between the two sums: the common columns, this rank's Q, and its residual. */
 static void project_back(weir_group *group) {
   const size_t rank = rank_of(group);
-  thin t = {0};
+  weir_thin t = {0};
   for (size_t i = 0; i < group->layout.tensors; i++) {
-    describe(group, i, &t);
+    weir_lowrank_tensor(group, i, &t);
     if (t.whole) continue;
     float *const p = group->value + t.p, *const q = group->value + t.q,
                  *const m = group->fed + t.at;
@@ -107,7 +100,7 @@ static void project_back(weir_group *group) {
   group->passage.kept_square = fmax(group->passage.moments.sum_square - left, 0);
 }
 
-static void expand(const weir_group *group, const thin *t, float *to) {
+static void expand(const weir_group *group, const weir_thin *t, float *to) {
   if (!t->whole)
     weir_powersgd_expand(group->value + t->p, t->rows, group->value + t->q, t->columns,
                          rank_of(group), to, false);
@@ -117,7 +110,7 @@ static void expand(const weir_group *group, const thin *t, float *to) {
 
 /* P's columns have length 1, so that no element of P Q^T is larger than Q's largest times their
  * number. */
-static bool is_large(const weir_group *group) {
+bool weir_lowrank_is_large(const weir_group *group) {
   float most = 0;
   bool finite = true;
   for (size_t i = 0; i < group->kept; i++) {
@@ -130,14 +123,14 @@ static bool is_large(const weir_group *group) {
 
 /* What there is now to be published. */
 static void conclude(weir_group *group) {
-  thin t = {0};
+  weir_thin t = {0};
   group->passage.next = group->fed;
   if (group->late) {
-    group->overflow = is_large(group);
+    group->overflow = weir_lowrank_is_large(group);
     return;
   }
   for (size_t i = 0; i < group->layout.tensors; i++) {
-    describe(group, i, &t);
+    weir_lowrank_tensor(group, i, &t);
     expand(group, &t, group->spare + t.at);
   }
   group->passage.sum = group->spare;
@@ -145,10 +138,10 @@ static void conclude(weir_group *group) {
 
 weir_status weir_publish_lowrank(weir_group *group, float share) {
   if (!group->late) return weir_residual_publish(group, share);
-  thin t = {0};
+  weir_thin t = {0};
   group->old = WEIR_OLD_IN_PLACE;
   for (size_t i = 0; i < group->layout.tensors; i++) {
-    describe(group, i, &t);
+    weir_lowrank_tensor(group, i, &t);
     expand(group, &t, group->engine->submitted[t.tensor]);
     weir_scale(group->engine->submitted[t.tensor], t.n, share);
   }
@@ -156,7 +149,7 @@ weir_status weir_publish_lowrank(weir_group *group, float share) {
 }
 
 /* An all-reduce may take as much memory again: what travels whole and is long goes in parts. */
-static weir_status sum_first(weir_group *group, const weir_allreduce *allreduce) {
+weir_status weir_lowrank_sum_first(weir_group *group, const weir_allreduce *allreduce) {
   enum { LEAST = 8192 };
   const size_t left = group->n - group->kept, part = left > LEAST ? left : LEAST;
   weir_status status = WEIR_OK;
@@ -176,7 +169,7 @@ weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allre
   if (group->whole)
     status = allreduce->run(comm, group->fed, group->n, WEIR_VALUE_FP32, NULL, notes);
   else
-    status = sum_first(group, allreduce);
+    status = weir_lowrank_sum_first(group, allreduce);
   weir_lap_comm(group);
   if (status != WEIR_OK || group->whole) return status;
   project_back(group);
@@ -241,9 +234,9 @@ weir_status weir_warm_reserve(weir_engine *engine, size_t rank) {
 void weir_warm_commit(weir_group *group) {
   const weir_warm *warm = &group->engine->warm;
   if (!weir_codec_find(group->plan.codec)->low_rank || group->whole) return;
-  thin t = {0};
+  weir_thin t = {0};
   for (size_t i = 0; i < group->layout.tensors; i++) {
-    describe(group, i, &t);
+    weir_lowrank_tensor(group, i, &t);
     for (size_t k = 0; k < rank_of(group) && !t.whole; k++) {
       const size_t at = k * warm->columns + warm->at[t.tensor];
       if (!weir_powersgd_normalise(group->value + t.q + k * t.columns, t.columns, warm->q + at))

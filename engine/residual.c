@@ -38,6 +38,7 @@
 #include <string.h>
 
 #include "engine/device.h"
+#include "engine/lowrank.h"
 #include "kernels/decorate.h"
 #include "kernels/pool.h"
 
@@ -277,13 +278,13 @@ static void sort_out(weir_group *group) {
 /* Groups leave their next residual in place, in spare or nowhere.  Where none is in place the
  * buffers change roles; else the parts in spare are brought over. */
 void weir_engine_commit(weir_engine *engine) {
+  const weir_group_set *set = &engine->set;
+  bool here = false, there = false;
+  for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
   if (engine->device != NULL) {
     weir_on_device_commit(engine);
     return;
   }
-  const weir_group_set *set = &engine->set;
-  bool here = false, there = false;
-  for (size_t k = 0; k < set->count; k++) weir_warm_commit(&set->group[k]);
   weir_velocity_commit(engine);
   for (size_t k = 0; k < set->count; k++) {
     weir_group *group = &set->group[k];

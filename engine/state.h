@@ -285,19 +285,6 @@ void weir_group_lend(weir_group *group);
 weir_status weir_prepare_dense(weir_group *group);
 weir_status weir_exchange_dense(weir_group *group, const weir_allreduce *allreduce,
                                 weir_notes *notes);
-/* What the two above do with low rank; floats: how many travel, *first_sum of them at first. */
-size_t weir_lowrank_floats(const weir_group *group, size_t *first_sum);
-weir_status weir_prepare_lowrank(weir_group *group);
-weir_status weir_exchange_lowrank(weir_group *group, const weir_allreduce *allreduce,
-                                  weir_notes *notes);
-/* Where to start from: shapes at the engine's creation; room for a plan's rank, new columns drawn;
- * what a step that counts leaves to the next. */
-weir_status weir_warm_shape(weir_engine *engine, const size_t *rows);
-weir_status weir_warm_reserve(weir_engine *engine, size_t rank);
-void weir_warm_draw(weir_warm *warm, size_t from); /* columns `from` on, as for the first time */
-void weir_warm_commit(weir_group *group);
-void weir_warm_release(weir_warm *warm);
-weir_status weir_publish_lowrank(weir_group *group, float share); /* or dense */
 weir_status weir_prepare_ag(weir_group *group);
 weir_status weir_exchange_ag(weir_group *group, const weir_allreduce *allreduce, weir_notes *notes);
 weir_status weir_publish_ag(weir_group *group, float share);

@@ -24,7 +24,7 @@ weir_status weir_velocity_create(weir_engine *engine) {
   weir_velocity *velocity = &engine->velocity;
   if (!(momentum >= 0 && momentum < 1))
     return weir_fail(WEIR_E_INVALID, "momentum %g is not in [0, 1)", momentum);
-  if (momentum == 0) return WEIR_OK;
+  if (momentum == 0 || engine->config.device_ops != NULL) return WEIR_OK; /* it is the device's */
   velocity->u = calloc(engine->n + 1, sizeof *velocity->u);
   velocity->next = calloc(engine->n + 1, sizeof *velocity->next);
   velocity->marks = malloc(words_of(engine) * sizeof *velocity->marks);
@@ -50,8 +50,12 @@ static bool selects(const weir_group *group) {
   return weir_codec_find(group->plan.codec)->encode == NULL;
 }
 
+bool weir_velocity_told(const weir_group *group) {
+  return !sums_all(group) && (group->way == WEIR_WAY_AG || group->way == WEIR_WAY_ART);
+}
+
 bool weir_velocity_keeps(const weir_group *group) {
-  return !sums_all(group) && group->way != WEIR_WAY_AG && group->way != WEIR_WAY_ART;
+  return !sums_all(group) && !weir_velocity_told(group);
 }
 
 static weir_velocity_place place_of(const weir_group *group) {

@@ -17,7 +17,9 @@
  *
  * What is told of e and r is what the residual has really taken, e being rounded: within an ulp of
  * the larger of e and r of m u + g.  It is this rank's alone, so that ranks need not agree on it,
- * and no matter of mass: what was fed is in e whatever becomes of u. */
+ * and no matter of mass: what was fed is in e whatever becomes of u.
+ *
+ * A device has u and `next` itself (kernels/device.h), and keeps v in `next` always. */
 #ifndef WEIR_ENGINE_VELOCITY_H
 #define WEIR_ENGINE_VELOCITY_H
 
@@ -55,7 +57,9 @@ typedef enum weir_velocity_place {
 /* config.momentum checked and room made. */
 weir_status weir_velocity_create(struct weir_engine *engine);
 void weir_velocity_release(weir_velocity *velocity);
-/* Does a group's plan keep v in `next`, whatever the residual? */
+/* Is a group's v told by e and r, but for trials; does its plan keep v in `next`, whatever the
+ * residual? */
+bool weir_velocity_told(const struct weir_group *group);
 bool weir_velocity_keeps(const struct weir_group *group);
 
 /* The group is about to be fed. */

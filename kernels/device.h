@@ -3,7 +3,8 @@
  *
  * Memory: three buffers of n floats, r (residual), e and sum.  A step reads r and writes e and sum;
  * the commit lets r and e change places, so that a step that does not count leaves nothing to bring
- * back.  What a rank sends is taken off e.
+ * back.  What a rank sends is taken off e.  Momentum correction adds two more of the same kind, u
+ * (velocity) and what it becomes.
  *
  * Streams: what leads to a group's message is queued on the caller's stream and followed by an
  * event; what comes after the exchange is queued on a stream of the device's own, for which the
@@ -22,8 +23,9 @@
 #include <stdint.h>
 
 #include "kernels/codec.h"
+#include "kernels/powersgd.h"
 
-#define WEIR_DEVICE_VERSION 1u
+#define WEIR_DEVICE_VERSION 2u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -34,7 +36,8 @@ typedef enum weir_device_kind {
   WEIR_DEVICE_ENCODE = 1, /* a message of all elements; what it loses is e */
   WEIR_DEVICE_LIST = 2,   /* e, and where asked for a list of its largest elements */
   WEIR_DEVICE_DRAWN = 3,  /* e; which elements go is known without it */
-  WEIR_DEVICE_WHOLE = 4   /* e, and all of it goes to the host */
+  WEIR_DEVICE_WHOLE = 4,  /* e, and all of it goes to the host */
+  WEIR_DEVICE_THIN = 5    /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
 } weir_device_kind;
 
 typedef struct weir_device_group {
@@ -44,10 +47,27 @@ typedef struct weir_device_group {
   weir_wire_format wire;
   weir_layout layout; /* of its own tensors; borrowed until the next reserve */
   size_t at, n;       /* elements [at, at + n) of the gradient */
-  size_t kept;        /* elements that are selected or drawn */
+  size_t kept;        /* elements that are selected or drawn; THIN: floats that travel */
   size_t stride;      /* bytes of the longest message */
   size_t tensors_at;  /* its first tensor's place in the table that compress and publish take */
+  /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
+  const weir_thin *thin;
+  size_t rank, first_sum;
 } weir_device_group;
+
+/* What compress is given. */
+typedef struct weir_device_task {
+  float *const *g; /* the gradient of every tensor of all */
+  uint64_t seed;
+  void *message; /* where the message goes, page-locked, stride bytes; NULL: none (LIST; the others
+                    that make one must have it) */
+  float *values; /* page-locked.  WHOLE: where e goes, n floats.  THIN: `kept` floats, those from
+                    first_sum on holding the columns to start from; those before are stored */
+  void *bins;    /* where the gain histogram of every bins_stride-th element goes, page-locked,
+                    WEIR_DEVICE_BINS; NULL: none */
+  size_t bins_stride;
+  bool told; /* the velocity is to be what e has really taken, e - r, and not m u + g */
+} weir_device_task;
 
 /* What compressing tells; page-locked. */
 typedef struct weir_device_told {
@@ -65,8 +85,10 @@ typedef struct weir_device_ops {
   const char *(*last_error)(void);
 
   /* stream: the cudaStream_t on which gradients come into being; NULL: the default stream.  Room
-   * for gradients of n elements; r is zero.  Waits. */
-  weir_status (*create)(int device, void *stream, size_t n, double timeout_s, weir_device **out);
+   * for gradients of n elements; r is zero, and so is u, which there is where momentum is not 0.
+   * Waits. */
+  weir_status (*create)(int device, void *stream, size_t n, float momentum, double timeout_s,
+                        weir_device **out);
   void (*free)(weir_device *device); /* waits; NULL is allowed */
   /* Room for these groups, which take the place of those before.  Keeps what it has: a plan that
    * was in force needs no more.  After a failure it is to be called again.  Waits when it
@@ -80,12 +102,8 @@ typedef struct weir_device_ops {
   weir_status (*check)(weir_device *device, const void *memory);
   uint64_t (*waits)(const weir_device *device); /* how often the host has waited for the device */
 
-  /* e = g + r, g[t] the gradient of tensor t of all, and what the group's kind says of it. message,
-   * page-locked, stride bytes: where its message goes; NULL: none (LIST; DRAWN and WHOLE have
-   * none). values: where e goes (WHOLE, n floats).  bins: where the gain histogram of every
-   * stride-th element goes (WEIR_DEVICE_BINS of them), NULL: none. */
-  weir_status (*compress)(weir_device *device, size_t group, float *const *g, uint64_t seed,
-                          void *message, float *values, void *bins, size_t bins_stride);
+  /* e = g + r, or with momentum e = m u + g + r, and what the group's kind says of it. */
+  weir_status (*compress)(weir_device *device, size_t group, const weir_device_task *task);
   /* Wait until a group's message is there; *told is valid until it is compressed again. */
   weir_status (*await)(weir_device *device, size_t group, const weir_device_told **told);
   /* Add bins to others; and make a curve of those of n elements. */
@@ -95,26 +113,39 @@ typedef struct weir_device_ops {
   /* sum = (first) or += what a message decodes to.  What is wrong with it finish says. */
   weir_status (*decode)(weir_device *device, size_t group, const void *message, size_t bytes,
                         bool first);
-  /* value = e at the group's k indices, where e becomes 0.  Waits. */
+  /* value = e at the group's k indices, where e and what u becomes are 0 then.  Waits. */
   weir_status (*fetch)(weir_device *device, size_t group, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
   weir_status (*settle)(weir_device *device, size_t group, const float *error, const float *value);
   /* All n of them: e = next, or 0 where it is NULL; sum = sum unless it is NULL. */
   weir_status (*store)(weir_device *device, size_t group, const float *next, const float *sum);
+  /* THIN, values as in compress.  With the orthogonal columns of all ranks in the first part: this
+   * rank's Q goes to the second, what that sends is taken off e, and told->other is of what is
+   * left. Waits. */
+  weir_status (*project_back)(weir_device *device, size_t group, float *values);
+  /* With all ranks' Q there: sum = P Q^T, and what travels whole. */
+  weir_status (*expand)(weir_device *device, size_t group, const float *values);
   /* g = share * sum, for the group's tensors. */
   weir_status (*publish)(weir_device *device, size_t group, float *const *g, float share);
   /* The caller's stream waits for all of that, and so does the caller.  overflow[i], of group i:
    * something published is not finite.  WEIR_E_PROTOCOL: a message was malformed. */
   weir_status (*finish)(weir_device *device, bool *overflow);
 
-  void (*commit)(weir_device *device); /* r and e change places */
+  void (*commit)(weir_device *device); /* r and e change places, and u and what it becomes */
   /* n floats of g become 0, on the caller's stream. */
   weir_status (*zero)(weir_device *device, float *g, size_t n);
-  /* Room for a copy of r; then take it, or bring it back, on the caller's stream. */
+  /* Room for a copy of r and u; then take it, or bring it back, on the caller's stream. */
   weir_status (*keep_room)(weir_device *device);
   weir_status (*keep)(weir_device *device, bool restore);
   /* r to the host.  Waits. */
   weir_status (*save)(weir_device *device, float *r);
+
+  /* Clipping, on the caller's stream: the sum of squares of n floats is stored, or added to what
+   * there is already; x is brought to a norm of at most limit by it (weir_clip_factor); and its
+   * root.  Only norm waits. */
+  weir_status (*measure)(weir_device *device, const float *x, size_t n, bool add);
+  weir_status (*clip)(weir_device *device, float *x, size_t n, double limit);
+  weir_status (*norm)(weir_device *device, double *norm);
 } weir_device_ops;
 
 /* Bytes of a gain histogram (kernels/cuda/cuda.h). */

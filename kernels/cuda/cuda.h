@@ -132,8 +132,9 @@ weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_
  * magnitudes. */
 weir_status weir_cuda_ef_accumulate(weir_cuda *cuda, const float *g, const float *r, float *e,
                                     size_t n, weir_moments *moments);
-/* value[i] = e[index[i]], and where zero is set e[index[i]] = 0 (star, var: indices that
- * another rank has chosen).  The indices are checked like those of weir_cuda_scatter_add. */
+/* value[i] = e[index[i]], unless value is NULL, and where zero is set e[index[i]] = 0 (star, var:
+ * indices that another rank has chosen).  The indices are checked like those of
+ * weir_cuda_scatter_add. */
 weir_status weir_cuda_gather(weir_cuda *cuda, float *e, size_t n, const uint32_t *index, size_t k,
                              float *value, bool zero);
 /* to[index[i]] += value[i].  The indices may come from the wire: unless they are strictly ascending

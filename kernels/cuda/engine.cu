@@ -7,8 +7,6 @@
 
 #include "kernels/cuda/engine.cuh"
 
-constexpr size_t ALIGNED = 256;
-
 weir_status weir_device_enter(const weir_device *device) {
   return weir_cuda_check(cudaSetDevice(device->device), "choosing the device");
 }
@@ -42,18 +40,18 @@ weir_status weir_device_wait(weir_device *device, cudaEvent_t event) {
 }
 
 /* What was queued on the caller's stream is done. */
-static weir_status wait_for_caller(weir_device *device) {
+weir_status weir_device_wait_for_caller(weir_device *device) {
   weir_status status = weir_cuda_check(cudaEventRecord(device->done, device->caller), "an event");
   return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
 }
 
 /* --- life ------------------------------------------------------------------------------------ */
 
-static weir_status floats(float **out, size_t n) {
+weir_status weir_device_floats(float **out, size_t n) {
   return weir_cuda_check(cudaMalloc((void **)out, n > 0 ? n * sizeof(float) : 1), "device memory");
 }
 
-static weir_status make_event(cudaEvent_t *out) {
+weir_status weir_device_make_event(cudaEvent_t *out) {
   return weir_cuda_check(cudaEventCreateWithFlags(out, cudaEventDisableTiming), "an event");
 }
 
@@ -64,23 +62,29 @@ static weir_status open_device(weir_device *device) {
                              "making a stream");
   }
   if (status == WEIR_OK) {
-    status = make_event(&device->done);
+    status = weir_device_make_event(&device->done);
   }
   if (status == WEIR_OK) {
-    status = floats(&device->residual, device->n);
+    status = weir_device_floats(&device->residual, device->n);
   }
   if (status == WEIR_OK) {
-    status = floats(&device->e, device->n);
+    status = weir_device_floats(&device->e, device->n);
   }
   if (status == WEIR_OK) {
-    status = floats(&device->sum, device->n);
+    status = weir_device_floats(&device->sum, device->n);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_check(
         cudaMemsetAsync(device->residual, 0, device->n * sizeof(float), device->caller),
         "a residual");
   }
-  return status == WEIR_OK ? wait_for_caller(device) : status;
+  if (status == WEIR_OK) {
+    status = weir_device_open_velocity(device);
+  }
+  if (status == WEIR_OK) {
+    status = weir_device_open_norm(device);
+  }
+  return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
 }
 
 static void free_units(weir_device_unit *unit, size_t units) {
@@ -109,6 +113,8 @@ static void free_device(weir_device *device) {
   }
   (void)cudaFree(device->block);
   (void)cudaFreeHost(device->told_host);
+  weir_device_close_norm(device);
+  weir_device_close_velocity(device);
   (void)cudaFree(device->kept);
   (void)cudaFree(device->sum);
   (void)cudaFree(device->e);
@@ -116,7 +122,8 @@ static void free_device(weir_device *device) {
   delete device;
 }
 
-static weir_status create(int device, void *stream, size_t n, double timeout_s, weir_device **out) {
+static weir_status create(int device, void *stream, size_t n, float momentum, double timeout_s,
+                          weir_device **out) {
   *out = NULL;
   int devices = weir_cuda_devices();
   if (device < 0 || device >= devices) {
@@ -130,6 +137,7 @@ static weir_status create(int device, void *stream, size_t n, double timeout_s, 
   made->device = device;
   made->caller = stream != NULL ? (cudaStream_t)stream : cudaStreamLegacy;
   made->n = n;
+  made->momentum = momentum;
   made->timeout_s = timeout_s;
   weir_status status = open_device(made);
   if (status != WEIR_OK) {
@@ -138,147 +146,6 @@ static weir_status create(int device, void *stream, size_t n, double timeout_s, 
   }
   *out = made;
   return WEIR_OK;
-}
-
-/* --- groups ---------------------------------------------------------------------------------- */
-
-/* More contexts; those there are stay. */
-static weir_status grow_units(weir_device *device, size_t count) {
-  weir_status status = WEIR_OK;
-  if (count > device->units) {
-    void *grown = realloc(device->unit, count * sizeof *device->unit);
-    if (grown == NULL) {
-      return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", count);
-    }
-    device->unit = (weir_device_unit *)grown;
-  }
-  for (; status == WEIR_OK && device->units < count; device->units++) {
-    weir_device_unit *unit = &device->unit[device->units];
-    *unit = weir_device_unit();
-    status = weir_cuda_create(device->device, device->caller, &unit->near);
-    if (status == WEIR_OK) {
-      status = weir_cuda_create(device->device, device->own, &unit->far);
-    }
-    if (status == WEIR_OK) {
-      status = make_event(&unit->ready);
-    }
-    if (status != WEIR_OK) {
-      weir_cuda_free(unit->near);
-      weir_cuda_free(unit->far);
-      return status;
-    }
-  }
-  return status;
-}
-
-/* Codecs that use tables of tensors. */
-static bool by_tensor(uint32_t codec) {
-  return codec == WEIR_CODEC_LWTOPK || codec == WEIR_CODEC_DGC || codec == WEIR_CODEC_TERNGRAD ||
-         codec == WEIR_CODEC_ONEBIT || codec == WEIR_CODEC_EFSIGNSGD;
-}
-
-/* Workspaces, with one element more than is kept for mstopk. */
-static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_group *group) {
-  size_t k = group->kept + 1 < group->n ? group->kept + 1 : group->n;
-  weir_status status = weir_cuda_reserve(unit->near, group->n, k);
-  if (status == WEIR_OK) {
-    status = weir_cuda_reserve(unit->far, group->n, k);
-  }
-  if (status == WEIR_OK && by_tensor(group->codec)) {
-    status = weir_cuda_reserve_tensors(unit->near, &group->layout);
-  }
-  return status == WEIR_OK && by_tensor(group->codec) && group->kind == WEIR_DEVICE_ENCODE
-             ? weir_cuda_reserve_tensors(unit->far, &group->layout)
-             : status;
-}
-
-template <typename T>
-static T *part(unsigned char *block, size_t *at, size_t count) {
-  T *begin = block != NULL ? (T *)(void *)(block + *at) : NULL;
-  *at += (count * sizeof(T) + ALIGNED - 1) / ALIGNED * ALIGNED;
-  return begin;
-}
-
-/* The parts of the block; without one, only its size. */
-static size_t lay_out(weir_device *device, unsigned char *block, const weir_device_group *groups,
-                      size_t count, size_t ranks) {
-  size_t at = 0, most = 0;
-  for (size_t k = 0; k < count; k++) {
-    const weir_device_group *group = &groups[k];
-    bool sends = group->kind != WEIR_DEVICE_DRAWN && group->kind != WEIR_DEVICE_WHOLE;
-    bool gathers = group->kind == WEIR_DEVICE_SELECT || group->kind == WEIR_DEVICE_ENCODE;
-    weir_device_unit unit = block != NULL ? device->unit[k] : weir_device_unit();
-    unit.group = *group;
-    unit.told = part<weir_device_told>(block, &at, 1);
-    unit.overflow = part<uint32_t>(block, &at, 1);
-    unit.bins = part<weir_cuda_gain_bin>(block, &at, WEIR_CUDA_GAIN_BINS);
-    unit.index = part<uint32_t>(block, &at, group->kept);
-    unit.value = part<float>(block, &at, group->kept);
-    unit.error = part<float>(block, &at, group->kept);
-    unit.out = part<unsigned char>(block, &at, sends ? group->stride : 0);
-    size_t all = gathers ? ranks * (group->stride + 16) : 0;
-    most = all > most ? all : most;
-    if (block != NULL) {
-      device->unit[k] = unit;
-    }
-  }
-  device->in = part<unsigned char>(block, &at, most);
-  device->in_bytes = most;
-  return at;
-}
-
-static weir_status make_room(weir_device *device, size_t bytes, size_t count) {
-  unsigned char *block = NULL;
-  weir_device_told *told = NULL;
-  weir_status status =
-      weir_cuda_check(cudaMallocHost((void **)&told, count * (sizeof *told + sizeof(weir_verdict))),
-                      "page-locked memory");
-  if (status == WEIR_OK && bytes > device->block_bytes) {
-    status = weir_cuda_check(cudaMalloc((void **)&block, bytes), "device memory");
-  }
-  if (status != WEIR_OK) {
-    (void)cudaFreeHost(told);
-    return status;
-  }
-  (void)cudaFreeHost(device->told_host);
-  device->told_host = told;
-  device->told_room = count;
-  memset(told, 0, count * (sizeof *told + sizeof(weir_verdict)));
-  device->verdict = (weir_verdict *)(void *)(told + count);
-  if (block != NULL) {
-    (void)cudaFree(device->block);
-    device->block = block;
-    device->block_bytes = bytes;
-  }
-  return WEIR_OK;
-}
-
-static weir_status reserve(weir_device *device, const weir_device_group *groups, size_t count,
-                           size_t ranks) {
-  const weir_device before = *device;
-  weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK) {
-    status = grow_units(device, count);
-  }
-  for (size_t k = 0; status == WEIR_OK && k < count; k++) {
-    status = reserve_contexts(&device->unit[k], &groups[k]);
-  }
-  size_t bytes = lay_out(device, NULL, groups, count, ranks);
-  if (status == WEIR_OK && (bytes > device->block_bytes || count > device->told_room)) {
-    status = make_room(device, bytes, device->units);
-  }
-  if (status != WEIR_OK) {
-    device->in = before.in;
-    device->in_bytes = before.in_bytes;
-    return status;
-  }
-  (void)lay_out(device, device->block, groups, count, ranks);
-  device->groups = count;
-  for (size_t k = 0; status == WEIR_OK && k < count; k++) {
-    status = weir_cuda_check(
-        cudaMemsetAsync(device->unit[k].overflow, 0, sizeof(uint32_t), device->own), "a flag");
-  }
-  return status;
 }
 
 /* --- memory ---------------------------------------------------------------------------------- */
@@ -332,6 +199,9 @@ static void commit(weir_device *device) {
   float *held = device->residual;
   device->residual = device->e;
   device->e = held;
+  held = device->u;
+  device->u = device->next;
+  device->next = held;
 }
 
 static weir_status zero(weir_device *device, float *g, size_t n) {
@@ -343,22 +213,39 @@ static weir_status zero(weir_device *device, float *g, size_t n) {
 
 static weir_status keep_room(weir_device *device) {
   weir_status status = weir_device_enter(device);
-  return status != WEIR_OK || device->kept != NULL ? status : floats(&device->kept, device->n);
+  if (status == WEIR_OK && device->kept == NULL) {
+    status = weir_device_floats(&device->kept, device->n);
+  }
+  if (status == WEIR_OK && device->u != NULL && device->kept_u == NULL) {
+    status = weir_device_floats(&device->kept_u, device->n);
+  }
+  return status;
 }
 
-static weir_status keep(weir_device *device, bool restore) {
-  float *to = restore ? device->residual : device->kept;
-  const float *from = restore ? device->kept : device->residual;
+static weir_status copy_floats(const weir_device *device, float *to, const float *from) {
   return weir_cuda_check(
       cudaMemcpyAsync(to, from, device->n * sizeof *to, cudaMemcpyDefault, device->caller),
       "a checkpoint");
+}
+
+static weir_status keep(weir_device *device, bool restore) {
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = restore ? copy_floats(device, device->residual, device->kept)
+                     : copy_floats(device, device->kept, device->residual);
+  }
+  if (status != WEIR_OK || device->u == NULL) {
+    return status;
+  }
+  return restore ? copy_floats(device, device->u, device->kept_u)
+                 : copy_floats(device, device->kept_u, device->u);
 }
 
 static weir_status save(weir_device *device, float *r) {
   weir_status status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
                                                        cudaMemcpyDefault, device->caller),
                                        "a residual");
-  return status == WEIR_OK ? wait_for_caller(device) : status;
+  return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
 }
 
 static uint64_t waits(const weir_device *device) { return device->waits; }
@@ -368,7 +255,7 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     weir_last_error,
                                     create,
                                     free_device,
-                                    reserve,
+                                    weir_device_reserve,
                                     pin,
                                     unpin,
                                     check,
@@ -381,13 +268,18 @@ static const weir_device_ops ops = {WEIR_DEVICE_VERSION,
                                     weir_device_fetch,
                                     weir_device_settle,
                                     weir_device_store,
+                                    weir_device_project_back,
+                                    weir_device_expand,
                                     weir_device_publish,
                                     weir_device_finish,
                                     commit,
                                     zero,
                                     keep_room,
                                     keep,
-                                    save};
+                                    save,
+                                    weir_device_measure,
+                                    weir_device_clip,
+                                    weir_device_norm};
 
 extern "C" __attribute__((visibility("default"))) const weir_device_ops *weir_device_library(void) {
   return &ops;

@@ -1,5 +1,7 @@
-/* What the files of the engine's device share (kernels/device.h): engine.cu has its memory,
- * engine_step.cu what is queued in a step. */
+/* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
+ * memory, engine_room.cu room for groups, engine_step.cu what is queued in a step, and what goes
+ * along with that engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
+ * (sums of squares, clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
 #define WEIR_KERNELS_CUDA_ENGINE_CUH
 
@@ -37,6 +39,10 @@ struct weir_device {
   size_t n;
   double timeout_s;
   float *residual, *e, *sum, *kept; /* kept: NULL before keep_room */
+  float momentum;                   /* 0: none, and none of these */
+  float *u, *next, *kept_u;
+  weir_sums *sums;          /* of the blocks that measure what is to be clipped */
+  double *norm, *norm_host; /* its sum of squares; the second page-locked */
   weir_device_unit *unit;
   size_t units;  /* there are contexts for */
   size_t groups; /* in force */
@@ -55,8 +61,29 @@ weir_status weir_device_enter(const weir_device *device);
 /* Wait for an event, timeout_s at most. */
 weir_status weir_device_wait(weir_device *device, cudaEvent_t event);
 
-weir_status weir_device_compress(weir_device *device, size_t group, float *const *g, uint64_t seed,
-                                 void *message, float *values, void *bins, size_t bins_stride);
+/* What was queued on the caller's stream is done. */
+weir_status weir_device_wait_for_caller(weir_device *device);
+weir_status weir_device_make_event(cudaEvent_t *out);
+weir_status weir_device_floats(float **out, size_t n);
+/* What clipping takes; what momentum takes, where there is one, u being zero. */
+weir_status weir_device_open_norm(weir_device *device);
+void weir_device_close_norm(weir_device *device);
+weir_status weir_device_open_velocity(weir_device *device);
+void weir_device_close_velocity(weir_device *device);
+
+/* Sum of squares of x, by a group's context. */
+weir_status weir_device_squares(weir_cuda *cuda, const float *x, size_t n, weir_moments *out);
+/* Instead of a group's gradient *g, m u + g; then no velocity is left where something was sent. */
+weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
+                                const float **g);
+weir_status weir_device_mask(weir_device *device, weir_device_unit *unit, weir_cuda *cuda,
+                             const uint32_t *index, size_t k);
+/* Of a group of matrices: what travels first, to values. */
+weir_status weir_device_project(weir_device *device, weir_device_unit *unit, float *values);
+
+weir_status weir_device_reserve(weir_device *device, const weir_device_group *groups, size_t count,
+                                size_t ranks);
+weir_status weir_device_compress(weir_device *device, size_t group, const weir_device_task *task);
 weir_status weir_device_await(weir_device *device, size_t group, const weir_device_told **told);
 weir_status weir_device_decode(weir_device *device, size_t group, const void *message, size_t bytes,
                                bool first);
@@ -66,7 +93,12 @@ weir_status weir_device_settle(weir_device *device, size_t group, const float *e
                                const float *value);
 weir_status weir_device_store(weir_device *device, size_t group, const float *next,
                               const float *sum);
+weir_status weir_device_project_back(weir_device *device, size_t group, float *values);
+weir_status weir_device_expand(weir_device *device, size_t group, const float *values);
 weir_status weir_device_publish(weir_device *device, size_t group, float *const *g, float share);
 weir_status weir_device_finish(weir_device *device, bool *overflow);
+weir_status weir_device_measure(weir_device *device, const float *x, size_t n, bool add);
+weir_status weir_device_clip(weir_device *device, float *x, size_t n, double limit);
+weir_status weir_device_norm(weir_device *device, double *norm);
 
 #endif

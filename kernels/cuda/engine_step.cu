@@ -1,30 +1,8 @@
 /* A group's way through a step on the device: compress and ship, decode, publish, and the verdict
  * (kernels/device.h). */
 #include "kernels/cuda/engine.cuh"
-#include "kernels/cuda/sums.cuh"
 
 /* --- kernels --------------------------------------------------------------------------------- */
-
-__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    squares(const float *x, size_t n, weir_sums *sums) {
-  weir_sums mine = {};
-  WEIR_CUDA_EACH(i, n) {
-    double value = (double)x[i];
-    mine.sum[0] += value * value;
-  }
-  mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    sums[blockIdx.x] = mine;
-  }
-}
-
-__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    fold_squares(const weir_sums *sums, size_t blocks, weir_moments *out) {
-  weir_sums all = weir_fold_sums(sums, blocks);
-  if (threadIdx.x == 0) {
-    *out = weir_moments{0.0, all.sum[0], 0};
-  }
-}
 
 /* As many words as the message has to page-locked memory, with what is told of it: nobody has to
  * learn the length first. */
@@ -108,20 +86,6 @@ static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, flo
 
 /* --- compressing ----------------------------------------------------------------------------- */
 
-static weir_status sum_squares(weir_device_unit *unit, const float *x, size_t n,
-                               weir_moments *out) {
-  weir_cuda *cuda = unit->near;
-  size_t blocks = (n + 16 * WEIR_CUDA_BLOCK - 1) / (16 * WEIR_CUDA_BLOCK);
-  size_t most = cuda->processors * 4;
-  blocks = blocks < most ? blocks : most;
-  blocks = blocks > 0 ? blocks : 1;
-  weir_status status =
-      weir_cuda_launch(cuda, "squares", blocks, WEIR_CUDA_BLOCK, squares, x, n, cuda->sums);
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "squares", 1, WEIR_CUDA_BLOCK, fold_squares,
-                                              cuda->sums, blocks, out)
-                           : status;
-}
-
 static weir_status forget(weir_cuda *cuda, void *memory, size_t bytes) {
   return bytes > 0 ? weir_cuda_check(cudaMemsetAsync(memory, 0, bytes, cuda->stream), "clearing")
                    : WEIR_OK;
@@ -141,7 +105,7 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
     status = weir_cuda_gather(cuda, e, group->n, unit->index, k, unit->value, true);
   }
   if (status == WEIR_OK) {
-    status = sum_squares(unit, unit->value, k, &unit->told->other);
+    status = weir_device_squares(cuda, unit->value, k, &unit->told->other);
   }
   if (status == WEIR_OK && rounds) {
     status = forget(cuda, unit->error, k * sizeof *unit->error);
@@ -152,9 +116,10 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
                               group->stride, &unit->told->bytes, rounds ? unit->error : NULL);
   }
   /* What 16 bits lose of a value stays behind. */
-  return status == WEIR_OK && rounds && k > 0
-             ? weir_cuda_scatter_add(cuda, e, group->n, unit->index, unit->error, k)
-             : status;
+  if (status == WEIR_OK && rounds && k > 0) {
+    status = weir_cuda_scatter_add(cuda, e, group->n, unit->index, unit->error, k);
+  }
+  return status == WEIR_OK ? weir_device_mask(device, unit, cuda, unit->index, k) : status;
 }
 
 /* e is known; where its sum will be is free yet. */
@@ -173,7 +138,7 @@ static weir_status encode(weir_device *device, weir_device_unit *unit, uint64_t 
   if (status == WEIR_OK) {
     status = weir_cuda_ef_subtract(cuda, e, sent, group->n);
   }
-  return status == WEIR_OK ? sum_squares(unit, e, group->n, &unit->told->other) : status;
+  return status == WEIR_OK ? weir_device_squares(cuda, e, group->n, &unit->told->other) : status;
 }
 
 /* The root's list of its own largest elements, which stay where they are. */
@@ -196,19 +161,19 @@ static weir_status histogram(weir_device *device, weir_device_unit *unit, void *
 }
 
 static weir_status prepare(weir_device *device, weir_device_unit *unit, const weir_cuda_fed *fed,
-                           uint64_t seed, bool listed, float *values, size_t *bytes) {
+                           const weir_device_task *task, size_t *bytes) {
   switch (unit->group.kind) {
-    case WEIR_DEVICE_SELECT: return select_from(device, unit, fed, seed);
-    case WEIR_DEVICE_ENCODE: return encode(device, unit, seed, bytes);
-    case WEIR_DEVICE_LIST: return listed ? list(device, unit) : WEIR_OK;
+    case WEIR_DEVICE_SELECT: return select_from(device, unit, fed, task->seed);
+    case WEIR_DEVICE_ENCODE: return encode(device, unit, task->seed, bytes);
+    case WEIR_DEVICE_LIST: return task->message != NULL ? list(device, unit) : WEIR_OK;
     case WEIR_DEVICE_WHOLE:
-      return weir_cuda_copy(unit->near, values, fed->e, unit->group.n * sizeof *values);
+      return weir_cuda_copy(unit->near, task->values, fed->e, unit->group.n * sizeof(float));
+    case WEIR_DEVICE_THIN: return weir_device_project(device, unit, task->values);
     default: return WEIR_OK;
   }
 }
 
-weir_status weir_device_compress(weir_device *device, size_t group, float *const *g, uint64_t seed,
-                                 void *message, float *values, void *bins, size_t bins_stride) {
+weir_status weir_device_compress(weir_device *device, size_t group, const weir_device_task *task) {
   weir_device_unit *unit = &device->unit[group];
   weir_cuda *cuda = unit->near;
   size_t at = unit->group.at, bytes = 0;
@@ -216,28 +181,31 @@ weir_status weir_device_compress(weir_device *device, size_t group, float *const
   device->verdict[group] = weir_verdict{0, 0};
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
-    status = in_one_piece(device, unit, g, &fed.g);
+    status = in_one_piece(device, unit, task->g, &fed.g);
+  }
+  if (status == WEIR_OK) {
+    status = weir_device_correct(device, unit, task->told, &fed.g);
   }
   if (status == WEIR_OK) {
     status = forget(cuda, unit->told, sizeof *unit->told);
   }
-  bool fused = unit->group.kind == WEIR_DEVICE_SELECT && bins == NULL;
+  bool fused = unit->group.kind == WEIR_DEVICE_SELECT && task->bins == NULL;
   if (status == WEIR_OK && !fused) {
     status = weir_cuda_ef_accumulate(cuda, fed.g, fed.r, fed.e, unit->group.n, fed.moments);
     fed.g = fed.r = NULL;
     fed.moments = NULL;
   }
-  if (status == WEIR_OK && bins != NULL) {
-    status = histogram(device, unit, bins, bins_stride);
+  if (status == WEIR_OK && task->bins != NULL) {
+    status = histogram(device, unit, task->bins, task->bins_stride);
   }
   if (status == WEIR_OK) {
-    status = prepare(device, unit, &fed, seed, message != NULL, values, &bytes);
+    status = prepare(device, unit, &fed, task, &bytes);
   }
   if (status == WEIR_OK) {
-    size_t words = message != NULL ? unit->group.stride / sizeof(uint32_t) : 1;
+    size_t words = task->message != NULL ? unit->group.stride / sizeof(uint32_t) : 1;
     status = weir_cuda_launch(cuda, "shipping", weir_cuda_grid(cuda, words, 4 * WEIR_CUDA_BLOCK),
                               WEIR_CUDA_BLOCK, ship, unit->told, (uint64_t)bytes,
-                              (const uint32_t *)unit->out, (uint32_t *)message,
+                              (const uint32_t *)unit->out, (uint32_t *)task->message,
                               &device->told_host[group], cuda->fault);
   }
   return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
@@ -289,6 +257,9 @@ weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t 
   if (status == WEIR_OK) {
     status = weir_cuda_gather(unit->far, device->e + unit->group.at, unit->group.n, unit->index, k,
                               unit->value, true);
+  }
+  if (status == WEIR_OK) {
+    status = weir_device_mask(device, unit, unit->far, unit->index, k);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_copy(unit->far, value, unit->value, k * sizeof *value);

@@ -23,7 +23,9 @@ __global__ static void gather(float *e, const uint32_t *index, size_t k, float *
   }
   WEIR_CUDA_EACH(i, k) {
     uint32_t at = index[i];
-    value[i] = e[at];
+    if (value != NULL) {
+      value[i] = e[at];
+    }
     if (zero) {
       e[at] = 0.0F;
     }

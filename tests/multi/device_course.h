@@ -17,7 +17,8 @@
 
 typedef struct course {
   test_device device;
-  size_t n, offset[TENSORS + 1];
+  size_t n, offset[TENSORS + 1], rows[TENSORS];
+  double momentum;
   bool apart; /* tensors do not follow one another in memory */
   bool blind; /* nobody looks at residuals */
   int harmed; /* step in which what rank 1 receives is harmed; -1: none */
@@ -132,6 +133,8 @@ static inline void body(member *m) {
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
+                                     .rows = c->rows,
+                                     .momentum = c->momentum,
                                      .first_plan = c->steps[0].plan,
                                      .first_groups = c->steps[0].table,
                                      .hooks = script_hooks(&v),
@@ -220,12 +223,21 @@ static inline void run_course(course *c, int ranks, unsigned where) {
   cr_assert(!g.failed, "%s", g.failure);
 }
 
+/* The largest divisor of n up to most and its root; 1 of none. */
+static inline size_t rows_of(size_t n, size_t most) {
+  size_t rows = 1;
+  for (size_t d = 2; d <= most && d * d <= n; d++)
+    if (n % d == 0) rows = d;
+  return rows;
+}
+
 static inline void lay_out(course *c, size_t n) {
   c->harmed = -1;
   /* One tensor is empty, one is a single element. */
   const size_t offset[TENSORS + 1] = {0, n / 3, n / 3, n / 3 + 1, n / 2 + 1, 3 * n / 4 + 1, n};
   c->n = n;
   memcpy(c->offset, offset, sizeof offset);
+  for (size_t t = 0; t < TENSORS; t++) c->rows[t] = rows_of(offset[t + 1] - offset[t], n);
 }
 
 static inline weir_plan plan_of(const char *text, uint64_t id) {

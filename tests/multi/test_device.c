@@ -31,14 +31,18 @@ static const char *const arms[] = {"topk:0.1:ag",
                                    "var:0.1:art-ring",
                                    "var:0.2:art-tree:auto-fp32",
                                    "randomk:0.1:art-ring",
-                                   "randomk:0.3:art-tree:auto-bf16"};
+                                   "randomk:0.3:art-tree:auto-bf16",
+                                   "powersgd:1:dense-ring",
+                                   "powersgd:5:dense-tree"};
 #define ARMS (sizeof arms / sizeof *arms)
 
-Test(device, every_arm_gives_the_bits_of_the_host) {
+static void try_arms(double momentum) {
   static course c;
   c.device = test_device_open();
+  c.momentum = momentum;
   for (size_t arm = 0; arm < ARMS; arm++)
     for (int shape = 0; shape < (GROUP_SLOW ? 1 : 2); shape++) {
+      if (momentum > 0 && !is_exact(plan_of(arms[arm], 1).codec)) continue;
       lay_out(&c, shape == 0 ? 1500 : 9001);
       c.apart = shape == 1;
       c.seed = arm + 1;
@@ -47,6 +51,29 @@ Test(device, every_arm_gives_the_bits_of_the_host) {
         c.steps[s] = (script_step){.plan = plan_of(arms[arm], 1), .poisoned = -1};
       compare(&c, 2 + shape, shape == 0 ? 3 : 7, is_exact(c.steps[0].plan.codec));
     }
+}
+
+Test(device, every_arm_gives_the_bits_of_the_host) { try_arms(0); }
+
+/* What a step does to the velocity, the next one's average shows. */
+Test(device, momentum_correction_gives_the_bits_of_the_host) { try_arms(0.9); }
+
+/* Of more rows than its sums run through at once a matrix has another Q than on the host; what that
+ * does not send stays in the residual. */
+Test(device, tall_matrices_lose_nothing) {
+  static course c;
+  c.device = test_device_open();
+  lay_out(&c, 12000);
+  for (size_t t = 0; t < TENSORS; t++) {
+    const size_t n = c.offset[t + 1] - c.offset[t];
+    c.rows[t] = n > 0 ? n / rows_of(n, 4) : 1;
+  }
+  cr_assert_gt(c.rows[0], 512);
+  c.seed = 5;
+  c.count = 4;
+  for (int s = 0; s < c.count; s++)
+    c.steps[s] = (script_step){.plan = plan_of("powersgd:1:dense-ring", 1), .poisoned = -1};
+  compare(&c, 2, 3, false);
 }
 
 /* --- courses of changing plans ---------------------------------------------------------------- */
@@ -96,8 +123,32 @@ Test(device, groups_trials_and_poisoned_gradients_leave_the_bits_of_the_host) {
   for (uint64_t seed = 1; seed <= (GROUP_SLOW ? 1 : 4); seed++) {
     lay_out(&c, seed % 2 == 0 ? 700 : 5000);
     c.apart = seed % 3 == 0;
+    c.momentum = seed % 2 == 0 ? 0 : 0.75;
     random_course(&c, seed, 3);
     compare(&c, 3, 7, true);
+  }
+}
+
+/* Steps of a trial build upon each other, and of all of them nothing is left. */
+Test(device, long_trials_leave_no_velocity) {
+  static const char *const tried[] = {"topk:0.1:ag", "qsgd:0.125:ag", "star:0.1:art-ring",
+                                      "none:1:dense-ring", "powersgd:2:dense-ring"};
+  static course c;
+  c.device = test_device_open();
+  for (size_t k = 0; k < sizeof tried / sizeof *tried; k++) {
+    lay_out(&c, 1500);
+    memset(c.steps, 0, sizeof c.steps);
+    c.momentum = 0.9;
+    c.count = 9;
+    for (int s = 0; s < c.count; s++) {
+      const bool trial = s >= 2 && s < 6;
+      c.steps[s] = (script_step){.plan = plan_of(trial ? tried[k] : "topk:0.2:ag", (uint64_t)trial),
+                                 .poisoned = -1,
+                                 .action = s == 2   ? WEIR_ACTION_TRIAL
+                                           : s == 6 ? WEIR_ACTION_SWITCH
+                                                    : WEIR_ACTION_KEEP};
+    }
+    compare(&c, 2, 3, true);
   }
 }
 
@@ -107,6 +158,7 @@ Test(device, ranks_with_and_without_one_make_a_group) {
   c.device = test_device_open();
   for (uint64_t seed = 11; seed <= (GROUP_SLOW ? 11 : 13); seed++) {
     lay_out(&c, 2000);
+    c.momentum = seed == 12 ? 0 : 0.9;
     random_course(&c, seed, 3);
     compare(&c, 3, seed == 11 ? 1 : seed == 12 ? 2 : 5, true);
   }

@@ -1,6 +1,7 @@
 /* Sessions on a device: what they load and refuse, and that they train as others do.  The device is
  * tests/emulate's, found as an installed library would be. */
 #include <criterion/criterion.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <string.h>
@@ -16,6 +17,8 @@ typedef struct worker {
   const char *group, *policy;
   int rank, ranks, device;
   int steps;
+  double momentum, limit; /* of the norm; 0: nothing is clipped */
+  double norm[STEPS];
   weir_network_fn network;
   float average[STEPS][N];
   uint64_t digest[STEPS];
@@ -36,6 +39,7 @@ static void prepare(const worker *w, weir_options *options) {
   options->timeout_s = 20;
   options->device = w->device;
   options->virtual_network = w->network;
+  options->momentum_correction = w->momentum;
 }
 
 static void gradient(float *g, int rank, int step) {
@@ -58,6 +62,8 @@ static void train(worker *w, weir_session *session) {
     else
       memcpy(g, mine, N * sizeof *g);
     w->status = weir_step_begin(session, NULL);
+    if (w->status == WEIR_OK && w->limit > 0)
+      w->status = weir_clip(session, (float *[]){g, g + N / 4}, w->limit, &w->norm[s]);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 0, g);
     if (w->status == WEIR_OK) w->status = weir_submit(session, 1, g + N / 4);
     if (w->status == WEIR_OK) w->status = weir_step_end(session, &info);
@@ -82,7 +88,7 @@ static void *worker_main(void *argument) {
   prepare(w, &options);
   w->status = weir_session_create(&session, &options);
   if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "a", N / 4, NULL);
-  if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "b", N - N / 4, NULL);
+  if (w->status == WEIR_OK) w->status = weir_register_matrix(session, "b", 30, 50, NULL);
   if (w->status == WEIR_OK) w->status = weir_session_start(session);
   if (w->status == WEIR_OK) train(w, session);
   if (w->status != WEIR_OK) (void)snprintf(w->message, sizeof w->message, "%s", weir_last_error());
@@ -90,8 +96,8 @@ static void *worker_main(void *argument) {
   return NULL;
 }
 
-/* where: bit r: rank r has a device. */
-static void run(worker *w, const char *policy, unsigned where, weir_network_fn network) {
+/* where: bit r: rank r has a device; others: what the ranks have beside. */
+static void run_with(worker *w, const char *policy, unsigned where, worker others) {
   static int serial;
   pthread_t thread[RANKS];
   char group[64];
@@ -103,22 +109,29 @@ static void run(worker *w, const char *policy, unsigned where, weir_network_fn n
                     .ranks = RANKS,
                     .device = where >> r & 1 ? 0 : -1,
                     .steps = STEPS,
-                    .network = network};
+                    .momentum = others.momentum,
+                    .limit = others.limit,
+                    .network = others.network};
     cr_assert_eq(pthread_create(&thread[r], NULL, worker_main, &w[r]), 0);
   }
   for (int r = 0; r < RANKS; r++) (void)pthread_join(thread[r], NULL);
 }
 
+static void run(worker *w, const char *policy, unsigned where, weir_network_fn network) {
+  run_with(w, policy, where, (worker){.network = network});
+}
+
 Test(session_device, trains_as_the_host_does) {
-  static const char *const policies[] = {"fixed:topk:0.1:ag", "fixed:lwtopk:0.1:ag:auto-bf16",
+  static const char *const policies[] = {"fixed:topk:0.1:ag",       "fixed:lwtopk:0.1:ag:auto-bf16",
                                          "fixed:bf16:1:dense-ring", "fixed:star:0.1:art-tree",
-                                         "fixed:qsgd:0.125:ag"};
+                                         "fixed:qsgd:0.125:ag",     "fixed:powersgd:2:dense-ring"};
   static worker host[RANKS], mine[RANKS];
   use_library();
   for (size_t p = 0; p < sizeof policies / sizeof *policies; p++)
     for (unsigned where = 1; where <= 7; where += 3) { /* ranks 0; 2; all */
-      run(host, policies[p], 0, NULL);
-      run(mine, policies[p], where, NULL);
+      const worker others = {.momentum = where == 7 ? 0.5 : 0};
+      run_with(host, policies[p], 0, others);
+      run_with(mine, policies[p], where, others);
       for (int r = 0; r < RANKS; r++) {
         cr_assert_eq(host[r].status, WEIR_OK, "%s", host[r].message);
         cr_assert_eq(mine[r].status, WEIR_OK, "%s", mine[r].message);
@@ -128,6 +141,33 @@ Test(session_device, trains_as_the_host_does) {
                      policies[p]);
       }
     }
+}
+
+/* Every rank's norm is sqrt(sum of squares), and three ranks of the same direction have an average
+ * of limit / sqrt(3); a limit that is not reached leaves the gradients as they are. */
+Test(session_device, gradients_are_clipped_there) {
+  static worker host[RANKS], mine[RANKS];
+  const double limits[] = {1e-3, 1000, 1e9};
+  use_library();
+  for (size_t l = 0; l < sizeof limits / sizeof *limits; l++) {
+    run_with(host, "fixed:none:1:dense-ring", 0, (worker){.limit = limits[l]});
+    run_with(mine, "fixed:none:1:dense-ring", 5, (worker){.limit = limits[l]});
+    for (int r = 0; r < RANKS; r++)
+      for (int s = 0; s < STEPS; s++) {
+        float g[N];
+        double square = 0;
+        gradient(g, r, s);
+        for (size_t i = 0; i < N; i++) square += (double)g[i] * (double)g[i];
+        cr_assert_eq(mine[r].status, WEIR_OK, "%s", mine[r].message);
+        cr_assert_float_eq(mine[r].norm[s], sqrt(square), 1e-12 * sqrt(square));
+        for (size_t i = 0; i < N; i++)
+          cr_assert(fabsf(mine[r].average[s][i] - host[r].average[s][i]) <=
+                        4e-7F * fabsf(host[r].average[s][i]),
+                    "limit %g: element %zu is %.9g on the device and %.9g on the host", limits[l],
+                    i, (double)mine[r].average[s][i], (double)host[r].average[s][i]);
+      }
+    cr_assert(limits[l] > 1e6 || mine[0].norm[0] > limits[l]);
+  }
 }
 
 static void network(void *user, uint64_t step, double *latency_s, double *bandwidth_bytes_s) {
@@ -187,9 +227,6 @@ Test(session_device, options_that_do_not_go_together_are_refused) {
   bad.stream = &bad;
   refused(&bad, WEIR_E_INVALID, "no device");
   bad = good;
-  bad.momentum_correction = 0.9;
-  refused(&bad, WEIR_E_UNSUPPORTED, "momentum_correction");
-  bad = good;
   bad.policy = "bits:kmeans";
   refused(&bad, WEIR_E_UNSUPPORTED, "bits");
 }
@@ -208,8 +245,7 @@ Test(session_device, without_its_library_it_is_refused) {
 
 /* All ranks say so, those in host memory too. */
 Test(session_device, plans_that_do_not_run_there_are_refused_by_name) {
-  static const char *const policies[][2] = {{"fixed:powersgd:2:dense-ring", "powersgd"},
-                                            {"fixed:qsgd:0.125:sra", "sra"},
+  static const char *const policies[][2] = {{"fixed:qsgd:0.125:sra", "sra"},
                                             {"fixed:topk:0.1:hitopk", "hitopk"}};
   static worker w[RANKS];
   use_library();

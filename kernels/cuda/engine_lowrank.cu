@@ -1,0 +1,95 @@
+/* Low rank in a step on the device: the products with a gradient are made here, and the thin
+ * matrices travel through page-locked memory.  What is done to those alone, columns that are made
+ * orthogonal or of length 1, is the host's: so all ranks do it alike. */
+#include "kernels/cuda/engine.cuh"
+
+/* Columns to start from were put where Q will be. */
+weir_status weir_device_project(weir_device *device, weir_device_unit *unit, float *values) {
+  const weir_device_group *group = &unit->group;
+  weir_cuda *cuda = unit->near;
+  size_t first = group->first_sum;
+  float *e = device->e + group->at;
+  weir_status status = weir_cuda_copy(cuda, unit->value + first, values + first,
+                                      (group->kept - first) * sizeof *values);
+  for (size_t t = 0; t < group->layout.tensors && status == WEIR_OK; t++) {
+    const weir_thin *thin = &group->thin[t];
+    float *p = unit->value + thin->p;
+    if (!thin->whole) {
+      status = weir_cuda_powersgd_project(cuda, e + thin->at, thin->rows, thin->columns,
+                                          unit->value + thin->q, thin->columns, group->rank, p);
+    } else if (thin->n > 0) {
+      size_t bytes = thin->n * sizeof *e;
+      status = weir_cuda_copy(cuda, p, e + thin->at, bytes);
+      if (status == WEIR_OK) {
+        status = weir_cuda_check(cudaMemsetAsync(e + thin->at, 0, bytes, cuda->stream), "clearing");
+      }
+    }
+  }
+  return status == WEIR_OK ? weir_cuda_copy(cuda, values, unit->value, first * sizeof *values)
+                           : status;
+}
+
+/* This rank's Q of one matrix, and off e what that sends. */
+static weir_status answer(weir_device *device, weir_device_unit *unit, const weir_thin *thin) {
+  float *m = device->e + unit->group.at + thin->at;
+  const float *p = unit->value + thin->p;
+  float *q = unit->value + thin->q;
+  weir_status status = weir_cuda_powersgd_project_back(unit->far, m, thin->rows, thin->columns, p,
+                                                       unit->group.rank, q);
+  return status == WEIR_OK ? weir_cuda_powersgd_expand(unit->far, p, thin->rows, q, thin->columns,
+                                                       unit->group.rank, m, true)
+                           : status;
+}
+
+weir_status weir_device_project_back(weir_device *device, size_t group, float *values) {
+  weir_device_unit *unit = &device->unit[group];
+  const weir_device_group *shape = &unit->group;
+  weir_cuda *cuda = unit->far;
+  size_t first = shape->first_sum;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(cuda, unit->value, values, first * sizeof *values);
+  }
+  for (size_t t = 0; t < shape->layout.tensors && status == WEIR_OK; t++) {
+    if (!shape->thin[t].whole) {
+      status = answer(device, unit, &shape->thin[t]);
+    }
+  }
+  if (status == WEIR_OK) {
+    status = weir_device_squares(cuda, device->e + shape->at, shape->n, &unit->told->other);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(cuda, &device->told_host[group].other, &unit->told->other,
+                            sizeof unit->told->other);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(cuda, values + first, unit->value + first,
+                            (shape->kept - first) * sizeof *values);
+  }
+  if (status == WEIR_OK) {
+    status = weir_cuda_check(cudaEventRecord(device->done, device->own), "an event");
+  }
+  return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
+}
+
+weir_status weir_device_expand(weir_device *device, size_t group, const float *values) {
+  weir_device_unit *unit = &device->unit[group];
+  const weir_device_group *shape = &unit->group;
+  weir_cuda *cuda = unit->far;
+  size_t first = shape->first_sum;
+  float *sum = device->sum + shape->at;
+  weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK) {
+    status = weir_cuda_copy(cuda, unit->value + first, values + first,
+                            (shape->kept - first) * sizeof *values);
+  }
+  for (size_t t = 0; t < shape->layout.tensors && status == WEIR_OK; t++) {
+    const weir_thin *thin = &shape->thin[t];
+    const float *p = unit->value + thin->p;
+    status = thin->whole
+                 ? weir_cuda_copy(cuda, sum + thin->at, p, thin->n * sizeof *sum)
+                 : weir_cuda_powersgd_expand(cuda, p, thin->rows, unit->value + thin->q,
+                                             thin->columns, shape->rank, sum + thin->at, false);
+  }
+  return status;
+}
