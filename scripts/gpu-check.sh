@@ -6,7 +6,7 @@
 # OUT takes the logs and bench_cuda.json (default: out/gpu).  BUILD is a tree that is built already;
 # without it the release preset is built here first, which is not in the 8 minutes.
 # WEIR_GPU_CHECK_SECONDS gives it another time, WEIR_GPU_CHECK_JOBS (default: half of the processors)
-# how many sanitized tests run at a time.
+# how many sanitized tests run at a time, WEIR_COMPUTE_SANITIZER the program where it is not found.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -100,7 +100,8 @@ WEIR_CUDA_LIBRARY=$(realpath "$build/kernels/cuda/libweir_cuda.so") trainers >"$
 echo $? >"$out/trainer_cuda.code"
 settle trainer_cuda
 
-sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)
+sanitizer=${WEIR_COMPUTE_SANITIZER:-$(command -v compute-sanitizer ||
+  ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)}
 if [[ -n $sanitizer ]]; then
   names=()
   for tool in memcheck racecheck synccheck initcheck; do

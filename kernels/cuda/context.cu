@@ -56,8 +56,7 @@ static weir_status open_device(weir_cuda *cuda, void *stream) {
                              "page-locked memory");
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_check(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream),
-                             "fault word");
+    status = weir_cuda_clear(cuda, cuda->fault, sizeof *cuda->fault);
   }
   return status;
 }
@@ -140,15 +139,16 @@ weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k) {
   grown.k = k > cuda->k ? k : cuda->k;
   grown.candidates = weir_cuda_candidates(grown.n, grown.k);
   grown.workspace = NULL;
-  weir_status status =
-      weir_cuda_scan_bytes(&grown, weir_cuda_tiles(grown.n) + 1, &grown.scan_bytes);
+  weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
+  if (status == WEIR_OK) {
+    status = weir_cuda_scan_bytes(&grown, weir_cuda_tiles(grown.n) + 1, &grown.scan_bytes);
+  }
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaMalloc(&grown.workspace, lay_out(&grown, NULL)), "a workspace");
   }
   if (status == WEIR_OK) {
     (void)lay_out(&grown, grown.workspace);
-    status = weir_cuda_check(cudaMemsetAsync(grown.search, 0, sizeof *grown.search, grown.stream),
-                             "a workspace");
+    status = weir_cuda_clear(&grown, grown.search, sizeof *grown.search);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaStreamSynchronize(grown.stream), "waiting");
@@ -163,13 +163,9 @@ weir_status weir_cuda_reserve(weir_cuda *cuda, size_t n, size_t k) {
 }
 
 weir_status weir_cuda_wait(weir_cuda *cuda) {
-  weir_status status =
-      weir_cuda_check(cudaMemcpyAsync(cuda->fault_host, cuda->fault, sizeof *cuda->fault,
-                                      cudaMemcpyDeviceToHost, cuda->stream),
-                      "reading the fault word");
+  weir_status status = weir_cuda_copy(cuda, cuda->fault_host, cuda->fault, sizeof *cuda->fault);
   if (status == WEIR_OK) {
-    status = weir_cuda_check(cudaMemsetAsync(cuda->fault, 0, sizeof *cuda->fault, cuda->stream),
-                             "fault word");
+    status = weir_cuda_clear(cuda, cuda->fault, sizeof *cuda->fault);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_check(cudaStreamSynchronize(cuda->stream), "waiting");
@@ -200,6 +196,19 @@ weir_status weir_cuda_copy(weir_cuda *cuda, void *to, const void *from, size_t b
   if (bytes == 0) {
     return WEIR_OK;
   }
-  return weir_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda->stream),
-                         "a copy");
+  weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
+  return status == WEIR_OK
+             ? weir_cuda_check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, cuda->stream),
+                               "a copy")
+             : status;
+}
+
+weir_status weir_cuda_clear(weir_cuda *cuda, void *memory, size_t bytes) {
+  if (bytes == 0) {
+    return WEIR_OK;
+  }
+  weir_status status = weir_cuda_check(cudaSetDevice(cuda->device), "choosing the device");
+  return status == WEIR_OK
+             ? weir_cuda_check(cudaMemsetAsync(memory, 0, bytes, cuda->stream), "clearing memory")
+             : status;
 }

@@ -57,6 +57,10 @@ weir_status weir_cuda_check(cudaError_t error, const char *what);
 /* What every operation checks first. */
 weir_status weir_cuda_ready(const weir_cuda *cuda, size_t n, size_t k);
 
+/* Queue zeros.  As launches do, it makes the device the current one first: of the default stream
+ * every device has its own, and what is meant is that of the current one. */
+weir_status weir_cuda_clear(weir_cuda *cuda, void *memory, size_t bytes);
+
 /* Floats of powersgd's sums over stripes, for matrices of up to n elements. */
 size_t weir_cuda_powersgd_partial(size_t n);
 

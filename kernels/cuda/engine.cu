@@ -242,9 +242,13 @@ static weir_status keep(weir_device *device, bool restore) {
 }
 
 static weir_status save(weir_device *device, float *r) {
-  weir_status status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
-                                                       cudaMemcpyDefault, device->caller),
-                                       "a residual");
+  weir_status status = weir_device_enter(device);
+  if (status != WEIR_OK) {
+    return status;
+  }
+  status = weir_cuda_check(cudaMemcpyAsync(r, device->residual, device->n * sizeof *r,
+                                           cudaMemcpyDefault, device->caller),
+                           "a residual");
   return status == WEIR_OK ? weir_device_wait_for_caller(device) : status;
 }
 

@@ -21,7 +21,7 @@ weir_status weir_device_project(weir_device *device, weir_device_unit *unit, flo
       size_t bytes = thin->n * sizeof *e;
       status = weir_cuda_copy(cuda, p, e + thin->at, bytes);
       if (status == WEIR_OK) {
-        status = weir_cuda_check(cudaMemsetAsync(e + thin->at, 0, bytes, cuda->stream), "clearing");
+        status = weir_cuda_clear(cuda, e + thin->at, bytes);
       }
     }
   }

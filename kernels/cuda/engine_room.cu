@@ -43,7 +43,8 @@ static bool by_tensor(uint32_t codec) {
 
 /* Workspaces, with one element more than is kept for mstopk. */
 static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_group *group) {
-  size_t k = group->kept + 1 < group->n ? group->kept + 1 : group->n;
+  size_t kept = group->kind == WEIR_DEVICE_THIN ? 0 : group->kept;
+  size_t k = kept + 1 < group->n ? kept + 1 : group->n;
   weir_status status = weir_cuda_reserve(unit->near, group->n, k);
   if (status == WEIR_OK) {
     status = weir_cuda_reserve(unit->far, group->n, k);
@@ -100,9 +101,14 @@ static weir_status make_room(weir_device *device, size_t bytes, size_t count) {
                       "page-locked memory");
   if (status == WEIR_OK && bytes > device->block_bytes) {
     status = weir_cuda_check(cudaMalloc((void **)&block, bytes), "device memory");
+    /* Messages are shipped by whole words, whose last bytes nobody writes. */
+    if (status == WEIR_OK) {
+      status = weir_cuda_clear(device->unit[0].near, block, bytes);
+    }
   }
   if (status != WEIR_OK) {
     (void)cudaFreeHost(told);
+    (void)cudaFree(block);
     return status;
   }
   (void)cudaFreeHost(device->told_host);

@@ -86,11 +86,6 @@ static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, flo
 
 /* --- compressing ----------------------------------------------------------------------------- */
 
-static weir_status forget(weir_cuda *cuda, void *memory, size_t bytes) {
-  return bytes > 0 ? weir_cuda_check(cudaMemsetAsync(memory, 0, bytes, cuda->stream), "clearing")
-                   : WEIR_OK;
-}
-
 /* From e = g + r, or where a histogram of e is wanted first, from e. */
 static weir_status select_from(weir_device *device, weir_device_unit *unit,
                                const weir_cuda_fed *fed, uint64_t seed) {
@@ -108,7 +103,7 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
     status = weir_device_squares(cuda, unit->value, k, &unit->told->other);
   }
   if (status == WEIR_OK && rounds) {
-    status = forget(cuda, unit->error, k * sizeof *unit->error);
+    status = weir_cuda_clear(cuda, unit->error, k * sizeof *unit->error);
   }
   if (status == WEIR_OK) {
     status =
@@ -187,7 +182,7 @@ weir_status weir_device_compress(weir_device *device, size_t group, const weir_d
     status = weir_device_correct(device, unit, task->told, &fed.g);
   }
   if (status == WEIR_OK) {
-    status = forget(cuda, unit->told, sizeof *unit->told);
+    status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
   }
   bool fused = unit->group.kind == WEIR_DEVICE_SELECT && task->bins == NULL;
   if (status == WEIR_OK && !fused) {
@@ -288,7 +283,7 @@ weir_status weir_device_settle(weir_device *device, size_t group, const float *e
   }
   status = weir_cuda_copy(unit->far, unit->value, value, k * sizeof *value);
   if (status == WEIR_OK) {
-    status = forget(unit->far, sum, n * sizeof *sum);
+    status = weir_cuda_clear(unit->far, sum, n * sizeof *sum);
   }
   return status == WEIR_OK ? weir_cuda_scatter_add(unit->far, sum, n, unit->index, unit->value, k)
                            : status;
@@ -301,7 +296,8 @@ weir_status weir_device_store(weir_device *device, size_t group, const float *ne
   float *e = device->e + unit->group.at;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
-    status = next != NULL ? weir_cuda_copy(unit->far, e, next, bytes) : forget(unit->far, e, bytes);
+    status = next != NULL ? weir_cuda_copy(unit->far, e, next, bytes)
+                          : weir_cuda_clear(unit->far, e, bytes);
   }
   return status == WEIR_OK && sum != NULL
              ? weir_cuda_copy(unit->far, device->sum + unit->group.at, sum, bytes)

@@ -76,8 +76,7 @@ weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n, 
                                      weir_cuda_gain_bin *bins) {
   stride = stride > 0 ? stride : 1;
   size_t samples = n / stride + (n % stride != 0);
-  weir_status status = weir_cuda_check(
-      cudaMemsetAsync(bins, 0, WEIR_CUDA_GAIN_BINS * sizeof *bins, cuda->stream), "clearing bins");
+  weir_status status = weir_cuda_clear(cuda, bins, WEIR_CUDA_GAIN_BINS * sizeof *bins);
   if (status != WEIR_OK || samples == 0) {
     return status;
   }

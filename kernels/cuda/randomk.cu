@@ -125,9 +125,8 @@ static weir_status draw(weir_cuda *cuda, size_t n, size_t count, uint64_t seed) 
   static_assert(sizeof(draws) <= sizeof(weir_search_state), "draws use its place");
   draws *state = (draws *)cuda->search;
   uint64_t start = weir_draw_start(seed);
-  weir_status status = weir_cuda_check(
-      cudaMemsetAsync(cuda->mark, 0, weir_cuda_mark_words(n) * sizeof *cuda->mark, cuda->stream),
-      "clearing marks");
+  weir_status status =
+      weir_cuda_clear(cuda, cuda->mark, weir_cuda_mark_words(n) * sizeof *cuda->mark);
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "drawing", 1, 1, begin_draws, state, (uint32_t)count);
   }

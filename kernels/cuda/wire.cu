@@ -133,9 +133,7 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
                     : format == WEIR_WIRE_AUTO_FP16 ? VALUE_FP16
                                                     : VALUE_FP32;
   if (status == WEIR_OK) {
-    status = weir_cuda_check(
-        cudaMemsetAsync((char *)out + WEIR_WIRE_HEADER, 0, (code.bytes + 3) / 4 * 4, cuda->stream),
-        "an index list");
+    status = weir_cuda_clear(cuda, (char *)out + WEIR_WIRE_HEADER, (code.bytes + 3) / 4 * 4);
   }
   wire_pairs pairs = {index, value, (uint32_t)k, (uint32_t)n};
   return status == WEIR_OK

@@ -9,7 +9,9 @@
  *
  * What is queued on a stream is done as late as can be: when the host waits for it, asks for an
  * event behind it, frees memory or copies pageable memory on that stream, or when another stream
- * that waits for such an event gets there.  So who forgets to wait finds nothing done yet.  Any
+ * that waits for such an event gets there.  So who forgets to wait finds nothing done yet.  There
+ * are two devices, with a default stream each, and who queues on a stream or records an event of
+ * one that is not the thread's current device is stopped.  Any
  * number of threads may use it, one of them at a time.  What this cannot show: races between
  * blocks, memory order, speed. */
 #ifndef WEIR_EMULATE_CUDA_RUNTIME_H
@@ -162,14 +164,13 @@ cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *mem
 /* Queue what a stream is to do; a kernel's blocks. */
 void weir_emulated_queue(cudaStream_t stream, std::function<void()> work);
 void weir_emulated_run(const cudaLaunchConfig_t *config, const std::function<void()> &kernel);
+cudaError_t weir_emulated_launch(const cudaLaunchConfig_t *config,
+                                 const std::function<void()> &kernel);
 
 template <typename... P, typename... A>
 cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *config, void (*kernel)(P...),
                                A... arguments) {
-  const cudaLaunchConfig_t held = *config;
-  weir_emulated_queue(held.stream,
-                      [=] { weir_emulated_run(&held, [=] { kernel(arguments...); }); });
-  return cudaSuccess;
+  return weir_emulated_launch(config, [=] { kernel(arguments...); });
 }
 
 #endif

@@ -1,4 +1,5 @@
 /* Streams, events and memory; cuda_runtime.h says what is emulated. */
+#include <cstdio>
 #include <cstdlib>
 #include <deque>
 #include <map>
@@ -10,12 +11,16 @@
 
 /* Places are counted from the first thing ever queued. */
 struct weir_emulated_stream {
+  explicit weir_emulated_stream(int device_) : device(device_) {}
+  const int device;
   std::deque<std::function<void()>> queue;
   uint64_t queued = 0;
   uint64_t done = 0;
 };
 
 struct weir_emulated_event {
+  explicit weir_emulated_event(int device_) : device(device_) {}
+  const int device;
   cudaStream_t stream = nullptr;
   uint64_t place = 0;
 };
@@ -25,12 +30,15 @@ namespace {
 struct allocation {
   size_t bytes;
   cudaMemoryType type;
+  int device;
 };
 
 constexpr int PROCESSORS = 1;
+constexpr int DEVICES = 2;
+thread_local int current;
 
 std::recursive_mutex lock;
-weir_emulated_stream legacy;
+weir_emulated_stream legacy[DEVICES] = {weir_emulated_stream(0), weir_emulated_stream(1)};
 std::set<cudaStream_t> streams;
 std::map<const char *, allocation> memory;
 uint64_t allocated;
@@ -38,7 +46,16 @@ uint64_t allocated;
 using holding = std::lock_guard<std::recursive_mutex>;
 
 cudaStream_t find(cudaStream_t stream) {
-  return stream == nullptr || stream == cudaStreamLegacy ? &legacy : stream;
+  return stream == nullptr || stream == cudaStreamLegacy ? &legacy[current] : stream;
+}
+
+/* Only copies may be queued on a stream of another device than the thread's current one. */
+void must_be_current(int device, const char *what) {
+  if (device != current) {
+    std::fprintf(stderr, "emulated device: %s of device %d, while %d is current\n", what, device,
+                 current);
+    std::abort();
+  }
 }
 
 void run_until(cudaStream_t stream, uint64_t place) {
@@ -51,21 +68,25 @@ void run_until(cudaStream_t stream, uint64_t place) {
 }
 
 void run_all() {
-  run_until(&legacy, legacy.queued);
+  for (weir_emulated_stream &stream : legacy) {
+    run_until(&stream, stream.queued);
+  }
   for (cudaStream_t stream : streams) {
     run_until(stream, stream->queued);
   }
 }
 
-cudaMemoryType type_of(const void *at) {
+allocation found(const void *at) {
+  const allocation none = {0, cudaMemoryTypeUnregistered, 0};
   auto after = memory.upper_bound((const char *)at);
   if (after == memory.begin()) {
-    return cudaMemoryTypeUnregistered;
+    return none;
   }
   --after;
-  return (const char *)at < after->first + after->second.bytes ? after->second.type
-                                                               : cudaMemoryTypeUnregistered;
+  return (const char *)at < after->first + after->second.bytes ? after->second : none;
 }
+
+cudaMemoryType type_of(const void *at) { return found(at).type; }
 
 cudaError_t take(void **out, size_t bytes, cudaMemoryType type) {
   holding held(lock);
@@ -74,7 +95,7 @@ cudaError_t take(void **out, size_t bytes, cudaMemoryType type) {
     return cudaErrorMemoryAllocation;
   }
   std::memset(*out, 0xa5, bytes);
-  memory[(const char *)*out] = allocation{bytes, type};
+  memory[(const char *)*out] = allocation{bytes, type, current};
   allocated++;
   return cudaSuccess;
 }
@@ -85,7 +106,7 @@ cudaError_t take(void **out, size_t bytes, cudaMemoryType type) {
  * often memory was allocated, memory, and what a caller's own kernels would do on the default
  * stream. */
 #define EXPORTED extern "C" __attribute__((visibility("default")))
-EXPORTED int weir_test_devices(void) { return 1; }
+EXPORTED int weir_test_devices(void) { return DEVICES; }
 EXPORTED uint64_t weir_test_allocated(void) {
   holding held(lock);
   return allocated;
@@ -111,16 +132,27 @@ void weir_emulated_queue(cudaStream_t stream, std::function<void()> work) {
   stream->queued++;
 }
 
+cudaError_t weir_emulated_launch(const cudaLaunchConfig_t *config,
+                                 const std::function<void()> &kernel) {
+  const cudaLaunchConfig_t held = *config;
+  must_be_current(find(held.stream)->device, "a stream");
+  weir_emulated_queue(held.stream, [=] { weir_emulated_run(&held, kernel); });
+  return cudaSuccess;
+}
+
 const char *cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : "out of memory";
 }
 
 cudaError_t cudaGetDeviceCount(int *count) {
-  *count = 1;
+  *count = DEVICES;
   return cudaSuccess;
 }
 
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int device) {
+  current = device;
+  return cudaSuccess;
+}
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
   *value = PROCESSORS;
@@ -129,7 +161,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr, int) {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
   holding held(lock);
-  *stream = new weir_emulated_stream();
+  *stream = new weir_emulated_stream(current);
   streams.insert(*stream);
   return cudaSuccess;
 }
@@ -150,7 +182,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *event, unsigned) {
-  *event = new weir_emulated_event();
+  *event = new weir_emulated_event(current);
   return cudaSuccess;
 }
 
@@ -162,6 +194,8 @@ cudaError_t cudaEventDestroy(cudaEvent_t event) {
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
   holding held(lock);
   event->stream = find(stream);
+  must_be_current(event->device, "an event");
+  must_be_current(event->stream->device, "an event's stream");
   event->place = event->stream->queued;
   return cudaSuccess;
 }
@@ -186,7 +220,8 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 
 cudaError_t cudaPointerGetAttributes(cudaPointerAttributes *out, const void *at) {
   holding held(lock);
-  *out = cudaPointerAttributes{type_of(at), 0};
+  const allocation where = found(at);
+  *out = cudaPointerAttributes{where.type, where.device};
   return cudaSuccess;
 }
 
@@ -216,6 +251,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stream) {
+  must_be_current(find(stream)->device, "a stream");
   weir_emulated_queue(stream, [=] { std::memset(to, value, bytes); });
   return cudaSuccess;
 }

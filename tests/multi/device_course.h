@@ -139,6 +139,7 @@ static inline void body(member *m) {
                                      .first_groups = c->steps[0].table,
                                      .hooks = script_hooks(&v),
                                      .device_ops = device ? c->device.ops : NULL,
+                                     .device = device ? m->rank % c->device.devices() : 0,
                                      .device_timeout_s = 20,
                                      .devices = c->where != 0};
   weir_status status = weir_engine_create(&engine, &config);

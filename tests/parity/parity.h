@@ -21,7 +21,8 @@ static inline weir_cuda *open_cuda(size_t n, size_t k) {
   return cuda;
 }
 
-/* Device memory that lies `skew` bytes behind a 256-byte boundary. */
+/* Device memory that lies `skew` bytes behind a 256-byte boundary, filled with what is no number
+ * of anything: a device's fresh memory is often zero, which hides what was not written. */
 typedef struct device_buffer {
   void *block;
   void *data;
@@ -29,7 +30,12 @@ typedef struct device_buffer {
 
 static inline device_buffer take(weir_cuda *cuda, size_t bytes, size_t skew) {
   device_buffer buffer = {0};
+  void *pattern = malloc(bytes + skew + 1);
+  cr_assert_not_null(pattern);
+  memset(pattern, 0xa5, bytes + skew);
   must(weir_cuda_alloc(cuda, bytes + skew, &buffer.block));
+  must(weir_cuda_copy(cuda, buffer.block, pattern, bytes + skew)); /* pageable: it has been read */
+  free(pattern);
   buffer.data = (char *)buffer.block + skew;
   return buffer;
 }
