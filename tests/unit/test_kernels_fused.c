@@ -186,10 +186,16 @@ Test(kernels_fused, what_is_not_finite_is_counted_and_not_selected) {
       r[i] = 0.0F;
     }
     g[3] = NAN;
-    r[5] = -INFINITY;
     size_t k = 7;
     weir_moments moments = {0};
     index_of[0] = 0xdeadbeef;
+    cr_assert_eq(weir_ef_topk(context, part, &(weir_layout){1, offset}, r, e, 0.5, &moments,
+                              index_of, MOST, &k),
+                 WEIR_OK);
+    cr_assert(moments.nonfinite == 1 && k == 0 && index_of[0] == 0xdeadbeef);
+    r[5] = -INFINITY;
+    k = 7;
+    moments = (weir_moments){0};
     cr_assert_eq(weir_ef_topk(context, part, &(weir_layout){1, offset}, r, e, 0.5, &moments,
                               index_of, MOST, &k),
                  WEIR_OK);

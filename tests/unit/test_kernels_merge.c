@@ -135,3 +135,25 @@ Test(kernels_merge, refuses_what_decoding_refuses) {
   cr_assert_gt(refused, 500, "%d", refused);
   destroy(&s);
 }
+
+/* One element more than there was said to be, in a message that is good otherwise: there is no room
+ * for it. */
+Test(kernels_merge, refuses_more_than_was_agreed) {
+  static const uint32_t index[4] = {1, 5, 30, 31};
+  static const float value[4] = {1, 2, 3, 4};
+  set s = create();
+  s.n = 40;
+  s.count = 2;
+  for (size_t m = 0; m < 2; m++)
+    cr_assert_eq(weir_wire_encode(s.n, index, value, 3 + m, WEIR_WIRE_AUTO_FP32,
+                                  s.message + m * s.stride, s.stride, &s.bytes[m], NULL),
+                 WEIR_OK);
+  size_t bad = 9;
+  s.most = 4;
+  cr_assert_eq(merge(&s, &bad), WEIR_OK);
+  cr_assert(s.packed[5] == 4 && s.packed[31] == 4 && s.packed[30] == 6 && s.packed[2] == 0);
+  s.most = 3;
+  cr_assert_eq(merge(&s, &bad), WEIR_E_PROTOCOL);
+  cr_assert_eq(bad, 1);
+  destroy(&s);
+}

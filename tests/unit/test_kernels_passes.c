@@ -193,8 +193,10 @@ static void compare_selecting(const weir_cpu_ops *cpu, const float *x, size_t n,
     cr_assert_eq(reference->compact(x, n, bits, 3, magnitude[1], position[1], found - 1), SIZE_MAX);
   }
   static const uint32_t width[] = {0, 1, 0x80000, 0x7fffffff};
+  static const size_t quotas[] = {0, 1, 7, 8, 9, 15, 16, 17, 39}; /* vectors have 8 and 16 */
   for (size_t w = 0; w < 4; w++) {
-    for (size_t quota = 0; quota < 40; quota += 13) {
+    for (size_t q = 0; q < sizeof quotas / sizeof *quotas; q++) {
+      const size_t quota = quotas[q];
       uint32_t high = bits + width[w] < 0x80000000U ? bits + width[w] : 0x80000000U;
       weir_band band = {high, bits, quota, SIZE_MAX};
       size_t taken = reference->emit(x, n, band, 5, position[0]);

@@ -228,3 +228,24 @@ Test(kernels_threads, damage_is_found_in_every_part) {
   weir_codec_context_free(context);
   weir_pool_free(pool);
 }
+
+/* As many as are asked for, and one more, wherever parts end: each part has room for its share. */
+Test(kernels_threads, too_many_candidates_are_too_many_together) {
+  enum { LENGTH = 300000 };
+  static float x[LENGTH];
+  for (size_t i = 0; i < LENGTH; i++) x[i] = i % 2 ? 1.0F : -2.0F;
+  for (unsigned threads = 1; threads <= 4; threads += 3) {
+    weir_codec_context *context = NULL;
+    weir_pool *pool = NULL;
+    cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+    cr_assert_eq(weir_pool_create(&pool, threads), WEIR_OK);
+    weir_codec_context_use(context, pool);
+    cr_assert_eq(weir_context_reserve(context, LENGTH), WEIR_OK);
+    const uint32_t two = weir_magnitude(2.0F);
+    cr_expect_eq(weir_compact(context, x, LENGTH, two, LENGTH / 2), LENGTH / 2);
+    cr_expect(context->position[0] == 0 && context->position[LENGTH / 2 - 1] == LENGTH - 2);
+    cr_expect_eq(weir_compact(context, x, LENGTH, two, LENGTH / 2 - 1), SIZE_MAX, "%u", threads);
+    weir_codec_context_free(context);
+    weir_pool_free(pool);
+  }
+}

@@ -1,7 +1,7 @@
 /* Wire messages written by hand, byte by byte, and harmed. */
 #include <criterion/criterion.h>
 
-#include "kernels/codec.h"
+#include "kernels/cpu/cpu.h"
 #include "kernels_data.h"
 
 /* A message written by hand: indices 1, 2, 6 of 8 as a bitmap, values 1.0 and so on as bf16. */
@@ -14,6 +14,30 @@ Test(kernels_wire_hand, reads_a_message_written_by_hand) {
   cr_assert_eq(weir_wire_decode(bytes, sizeof bytes, 8, index, value, 3, &k), WEIR_OK);
   cr_expect(k == 3 && index[0] == 1 && index[1] == 2 && index[2] == 6);
   cr_expect(value[0] == 1.0F && value[1] == -2.0F && value[2] == 3.0F);
+}
+
+/* The last of three elements of 7 is said to be the eighth: as many bits as there should be. */
+Test(kernels_wire_hand, a_bit_beyond_the_last_element_is_found) {
+  uint8_t bytes[] = {'W', 'R', 'M', '1', 3,    0,    0,    0,    7,    0,    0,   0,
+                     1,   2,   0,   0,   0x46, 0x80, 0x3f, 0x00, 0xc0, 0x40, 0x40};
+  weir_codec_context *context = NULL;
+  uint32_t index[3];
+  float value[3], to[8] = {0};
+  size_t k = 0;
+  double peak = 0;
+  cr_assert_eq(weir_codec_context_create(&context), WEIR_OK);
+  for (int bad = 0; bad < 2; bad++) {
+    const weir_status want = bad ? WEIR_E_PROTOCOL : WEIR_OK;
+    bytes[16] = bad ? 0x86 : 0x46;
+    cr_expect_eq(weir_wire_decode(bytes, sizeof bytes, 7, index, value, 3, &k), want);
+    cr_expect_eq(weir_wire_check(NULL, bytes, sizeof bytes, 7, &peak), want);
+    cr_expect_eq(weir_wire_decode_dense(NULL, bytes, sizeof bytes, 7, to), want);
+    memset(to, 0, sizeof to);
+    cr_expect_eq(weir_wire_decode_add(NULL, bytes, sizeof bytes, 7, to), want);
+    cr_expect_eq(weir_wire_decode_add(context, bytes, sizeof bytes, 7, to), want);
+    cr_expect(to[1] == (bad ? 0.0F : 2.0F) && to[6] == (bad ? 0.0F : 6.0F) && to[7] == 0.0F);
+  }
+  weir_codec_context_free(context);
 }
 
 /* Indices 5, 18 and 59 of 60 in buckets of 16, one each in the buckets 0, 1 and 3: bits 1 0, 1 0, 0
@@ -142,5 +166,54 @@ Test(kernels_wire_hand, too_little_room_is_left_alone) {
     for (size_t i = 0; i < sizeof bytes; i++) cr_assert_eq(bytes[i], 0xa5);
     cr_assert_eq(weir_wire_encode(64, index, value, 5, f, bytes, whole, &size, error), WEIR_OK);
     for (size_t i = whole; i < sizeof bytes; i++) cr_assert_eq(bytes[i], 0xa5);
+  }
+}
+
+/* --- lists read piece by piece ---------------------------------------------------------------- */
+
+/* Two indices in a bucket, the second of which begins a piece of 64 (merging) or of 512 (looking,
+ * adding), are made equal: everyone who reads the list finds it. */
+static void expect_twice_found(size_t place, const uint8_t *bytes, size_t size, size_t n) {
+  static float to[8192], packed[8192];
+  static uint32_t index[600];
+  static float value[600];
+  static uint64_t room[8192];
+  size_t k = 0, floats = 0, bad = 9;
+  double peak = 0;
+  cr_assert_leq(weir_merge_room(n, 1), sizeof room);
+  memset(to, 0, sizeof to);
+  cr_expect_eq(weir_wire_decode(bytes, size, n, index, value, 600, &k), WEIR_E_PROTOCOL);
+  cr_expect_eq(weir_wire_check(NULL, bytes, size, n, &peak), WEIR_E_PROTOCOL, "%zu", place);
+  cr_expect_eq(weir_wire_decode_add(NULL, bytes, size, n, to), WEIR_E_PROTOCOL, "%zu", place);
+  for (size_t i = 0; i < n; i++) cr_assert_eq(to[i], 0.0F);
+  cr_expect_eq(weir_wire_decode_dense(NULL, bytes, size, n, to), WEIR_E_PROTOCOL, "%zu", place);
+  cr_expect_eq(weir_merge(bytes, size, &size, 1, n, 600, room, packed, &floats, &bad),
+               WEIR_E_PROTOCOL, "%zu", place);
+}
+
+Test(kernels_wire_hand, an_index_twice_is_found_between_pieces) {
+  enum { N = 7400, K = 600, SHIFT = 3 };
+  const weir_cpu_ops *versions[] = {&weir_cpu_scalar, weir_cpu_avx2(), weir_cpu_avx512()};
+  static uint32_t index[K];
+  static float value[K];
+  static uint8_t bytes[16 + 8 * K];
+  for (size_t place = 64; place <= 512; place *= 8) {
+    size_t size = 0;
+    for (uint32_t i = 0; i < K; i++) index[i] = 12 * i;
+    index[place - 1] = 12 * (uint32_t)place; /* a multiple of 8: a bucket's first */
+    index[place] = index[place - 1] + 1;
+    cr_assert_eq(
+        weir_wire_encode(N, index, value, K, WEIR_WIRE_AUTO_FP32, bytes, sizeof bytes, &size, NULL),
+        WEIR_OK, "%s", weir_last_error());
+    cr_assert(bytes[12] == 2 && bytes[14] == SHIFT);
+    /* In the second section the lowest bit of the second's entry says which it is. */
+    const size_t bit = SHIFT * place;
+    bytes[16 + (K + (N + 7) / 8 + 7) / 8 + bit / 8] ^= (uint8_t)(1U << bit % 8);
+    for (size_t v = 0; v < 3; v++) {
+      if (versions[v] == NULL) continue;
+      weir_cpu_force(versions[v]);
+      expect_twice_found(place, bytes, size, N);
+    }
+    weir_cpu_force(NULL);
   }
 }
