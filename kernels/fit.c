@@ -26,9 +26,9 @@ static const knot measured[] = {{1004, 2, 5, false},
                                 {SMALL, 1, 3, false},
                                 {46000, 1, 2, true},
                                 {65000, 1, 2, true},
-                                {WEIR_KERNEL_WINDOW, 2, 2, false},
-                                {2 * WEIR_KERNEL_WINDOW, 2, 2, true},
-                                {WEIR_KERNEL_FIT_MOST, 3, 2, false}};
+                                {WEIR_KERNEL_WINDOW, 2, 3, false},
+                                {2 * WEIR_KERNEL_WINDOW, 3, 3, true},
+                                {WEIR_KERNEL_FIT_MOST, 4, 3, false}};
 #define MEASURED (sizeof measured / sizeof measured[0])
 /* And larger ones: bytes that a step touches over those of the last cache.  It begins to be left
  * when they are half of it, and when they are twice as many most of them are in memory; far beyond
