@@ -10,8 +10,8 @@
 #include "base/base.h"
 #include "collectives/transports/tcp.h"
 
-#define ASK_ALL_S 0.6     /* three questions to everybody */
-#define CLOSED_WAIT_S 0.1 /* for the abort that says why a connection closed */
+#define ASK_ALL_S 0.6    /* three questions to everybody */
+#define ABORT_WAIT_S 0.1 /* for the abort that says why a connection closed, or nobody waits */
 #define CLOSED_RTT_MAX_S 0.4
 
 static void decide(tcp *self, weir_status reason, int culprit) {
@@ -28,6 +28,11 @@ weir_status tcp_blame_abort(tcp *self, const weir_end *end) {
 weir_status tcp_blame_frame(tcp *self, int peer, weir_status status) {
   decide(self, status, peer);
   return status;
+}
+
+static void await_abort(tcp *self, double seconds) {
+  struct pollfd wake = {.fd = self->wake, .events = POLLIN};
+  (void)tcp_poll_until(&wake, 1, weir_now_s() + seconds);
 }
 
 /* From `peer` along who waits for whom, to a rank that does not answer or waits for nobody. */
@@ -54,6 +59,8 @@ weir_status tcp_blame_silence(tcp *self, int peer, uint64_t step) {
     answers = reply[culprit].alive;
     free(reply);
   }
+  /* A rank that has just given up waits for nobody, and its verdict is on the way. */
+  if (answers) await_abort(self, ABORT_WAIT_S);
   if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
   decide(self, WEIR_E_TIMEOUT, culprit);
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not answer in time (step %llu%s)", culprit,
@@ -72,8 +79,7 @@ weir_status tcp_blame_closed(tcp *self, int peer, uint64_t step, int error) {
   weir_end end;
   double rtt = round_trip(&self->peer[peer]);
   if (rtt > CLOSED_RTT_MAX_S / 2.0) rtt = CLOSED_RTT_MAX_S / 2.0;
-  struct pollfd wake = {.fd = self->wake, .events = POLLIN};
-  (void)tcp_poll_until(&wake, 1, weir_now_s() + CLOSED_WAIT_S + 2.0 * rtt);
+  await_abort(self, ABORT_WAIT_S + 2.0 * rtt);
   if (tcp_abort_seen(self, &end)) return tcp_blame_abort(self, &end);
   decide(self, WEIR_E_PEER, peer);
   return weir_fail(WEIR_E_PEER, "rank %d is gone: %s (step %llu)", peer,
