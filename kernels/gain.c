@@ -45,7 +45,13 @@ static inline void put(bin *b, float x) {
 }
 
 static void add_all(weir_gain_curve *curve, const float *e, size_t n) {
-  for (size_t i = 0; i < n; i++) {
+  size_t i = 0;
+  for (; i + COPIES <= n; i += COPIES) {
+    for (size_t copy = 0; copy < COPIES; copy++) {
+      put(&curve->bins[weir_magnitude(e[i + copy]) >> BIN_SHIFT][copy], e[i + copy]);
+    }
+  }
+  for (; i < n; i++) {
     put(&curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT][i % COPIES], e[i]);
   }
 }
