@@ -24,10 +24,11 @@ refused --serve 7700 --timeout-s 0
 refused --serve 7700 more
 "$weir" probe --help | grep -q -- --connect || fail "no help"
 
-port=$((20000 + $$ % 20000))
+port=$((20000 + RANDOM % 12000)) # below those that the kernel hands out
 "$weir" probe --serve 127.0.0.1:$port --json >"$work/a" 2>"$work/a.err" &
 one=$!
-"$weir" probe --connect 127.0.0.1:$port --json >"$work/b" 2>"$work/b.err" || fail "connect: $(cat "$work/b.err")"
+"$weir" probe --connect 127.0.0.1:$port --json >"$work/b" 2>"$work/b.err" ||
+  fail "connect: $(cat "$work/b.err"); serve: $(cat "$work/a.err")"
 wait $one || fail "serve: $(cat "$work/a.err")"
 cmp -s "$work/a" "$work/b" || fail "the two differ: $(cat "$work/a" "$work/b")"
 grep -q '"ranks":2.*"hosts":1.*"links":\[{"from":0.*"to":1.*"from":1.*"to":0' "$work/a" || fail "$(cat "$work/a")"

@@ -17,6 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "../ports.h"
 #include "base/base.h"
 #include "collectives/collective.h"
 
@@ -68,25 +69,13 @@ static inline void group_nap(double seconds) {
   (void)nanosleep(&pause, NULL);
 }
 
-/* A port that was free a moment ago. */
-static inline int group_free_port(void) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
-  socklen_t length = sizeof address;
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  if (fd < 0 || bind(fd, (struct sockaddr *)&address, sizeof address) != 0 ||
-      getsockname(fd, (struct sockaddr *)&address, &length) != 0)
-    abort();
-  (void)close(fd);
-  return ntohs(address.sin_port);
-}
-
 static inline void group_init(group *g, enum group_kind kind, int size,
                               weir_status (*body)(weir_transport *, void *), void *user) {
   static int serial;
   *g = (group){.kind = kind, .size = size, .timeout_s = 20.0, .body = body, .user = user};
   g->job = UINT64_C(0x5eed0000) + (uint64_t)serial;
   if (kind == GROUP_TCP)
-    (void)snprintf(g->where, sizeof g->where, "127.0.0.1:%d", group_free_port());
+    (void)snprintf(g->where, sizeof g->where, "127.0.0.1:%d", free_port());
   else
     (void)snprintf(g->where, sizeof g->where, "test-%d-%d", (int)getpid(), serial);
   serial++;

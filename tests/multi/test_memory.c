@@ -256,7 +256,7 @@ static void check(const char *transport, int ranks, const arm *a) {
   const size_t bytes = (size_t)ranks * sizeof *c.result;
   c.result = group_shared(bytes);
   if (strcmp(transport, "tcp") == 0)
-    (void)snprintf(c.where, sizeof c.where, "127.0.0.1:%d", group_free_port());
+    (void)snprintf(c.where, sizeof c.where, "127.0.0.1:%d", free_port());
   else
     (void)snprintf(c.where, sizeof c.where, "memory-%d-%.40s", (int)getpid(), a->policy);
   atomic_store(&taken, 0);

@@ -31,7 +31,7 @@ Test(rendezvous, leaves_no_descriptor) {
   for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK);
   cr_assert_eq(group_descriptors(), before);
   char where[32];
-  (void)snprintf(where, sizeof where, "127.0.0.1:%d", group_free_port());
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
   weir_transport *t = NULL;
   for (int rank = 0; rank < 2; rank++) {
     cr_assert_eq(weir_transport_tcp(&t, where, NULL, 1, rank, 2, 0.2), WEIR_E_TIMEOUT);

@@ -253,7 +253,7 @@ Test(tables, that_lead_nowhere) {
   start_other(&z, 2, 0.5);
   (void)shutdown(z.fd, SHUT_RDWR);
   end_other(&z, WEIR_E_TIMEOUT, "rank 0");
-  const int nobody = group_free_port();
+  const int nobody = free_port();
   start_other(&z, 3, 0.5);
   write_table(table, 3, nobody);
   answer(&z, table_of(&z, table), table);

@@ -60,7 +60,7 @@ static outcome *start(const run *r) {
   outcome *out = group_shared(RANKS * sizeof *out);
   pid_t pid[RANKS];
   char where[64];
-  (void)snprintf(where, sizeof where, "127.0.0.1:%d", group_free_port());
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
   (void)fflush(NULL);
   for (int rank = 0; rank < RANKS; rank++) {
     out[rank].status = WEIR_E_INTERNAL;

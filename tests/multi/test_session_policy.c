@@ -1,19 +1,17 @@
 /* Sessions whose controller decides while they train: every rank runs the plan that rank 0 chose, a
  * change of the network is answered, and trials leave no trace.  Virtual time, and real TCP with
  * all probes. */
-#include <arpa/inet.h>
 #include <criterion/criterion.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "../ports.h"
 #include "base/base.h"
 
 #define RANKS 3
@@ -166,15 +164,9 @@ Test(session_policy, paper_in_virtual_time) { run_virtual("paper"); }
 Test(session_policy, bits_in_virtual_time) { run_virtual("bits:knapsack:2:20"); }
 
 static void run_tcp(const char *policy) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t length = sizeof address;
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  cr_assert_eq(bind(s, (struct sockaddr *)&address, length), 0);
-  cr_assert_eq(getsockname(s, (struct sockaddr *)&address, &length), 0);
-  close(s);
   run r = {.policy = policy, .transport = "tcp", .steps = 100, .probes = true};
   r.records = shared_records();
-  snprintf(r.rendezvous, sizeof r.rendezvous, "127.0.0.1:%d", ntohs(address.sin_port));
+  snprintf(r.rendezvous, sizeof r.rendezvous, "127.0.0.1:%d", free_port());
   pid_t pids[RANKS];
   fflush(NULL);
   for (int i = 0; i < RANKS; i++) {

@@ -364,7 +364,7 @@ static int work(const job *j, int rank) {
 static void run(job j) {
   pid_t pid[WORKERS];
   int code = 0;
-  (void)snprintf(j.where, sizeof j.where, "127.0.0.1:%d", group_free_port());
+  (void)snprintf(j.where, sizeof j.where, "127.0.0.1:%d", free_port());
   (void)fflush(NULL);
   for (int r = 0; r < WORKERS; r++) {
     pid[r] = fork();

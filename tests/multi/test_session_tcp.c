@@ -1,17 +1,15 @@
 /* Workers as processes over TCP and over shared memory.  One is killed, or frozen, in mid-step:
  * every other one gets an error that names it, within the time-out. */
-#include <arpa/inet.h>
 #include <criterion/criterion.h>
-#include <netinet/in.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "../ports.h"
 #include "base/base.h"
 #include "session/state.h"
 
@@ -30,17 +28,6 @@ typedef struct job {
   const char *becomes;   /* what the session must run over; NULL: the same */
   char rendezvous[32];
 } job;
-
-static void free_port(char rendezvous[32]) {
-  struct sockaddr_in address = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
-  socklen_t length = sizeof address;
-  const int s = socket(AF_INET, SOCK_STREAM, 0);
-  if (bind(s, (struct sockaddr *)&address, length) != 0 ||
-      getsockname(s, (struct sockaddr *)&address, &length) != 0)
-    abort();
-  close(s);
-  snprintf(rendezvous, 32, "127.0.0.1:%d", ntohs(address.sin_port));
-}
 
 static weir_status one_step(weir_session *session, const job *j, int rank, int step, float *g) {
   for (size_t i = 0; i < N; i++) g[i] = (float)((i * 31 + (size_t)step) % 17) + (float)rank;
@@ -121,7 +108,7 @@ static int work(const job *j, int rank) {
 
 static void run(job j) {
   pid_t pids[RANKS];
-  free_port(j.rendezvous);
+  (void)snprintf(j.rendezvous, sizeof j.rendezvous, "127.0.0.1:%d", free_port());
   fflush(NULL);
   for (int r = 0; r < RANKS; r++) {
     pids[r] = fork();

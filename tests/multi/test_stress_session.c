@@ -244,7 +244,7 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
   round->kind = (int)weir_rng_below(&rng, strcmp(round->transport, "tcp") == 0 ? KINDS : CUT);
   round->at_s = 0.3 * weir_rng_uniform(&rng);
   if (strcmp(round->policy, "paper") == 0) round->at_s /= 5; /* its trials come first, 50 steps */
-  (void)snprintf(round->where, sizeof round->where, "127.0.0.1:%d", group_free_port());
+  (void)snprintf(round->where, sizeof round->where, "127.0.0.1:%d", free_port());
   for (int r = 0; r < round->size; r++) round->rank[r].status = WEIR_E_INTERNAL;
 }
 

@@ -32,7 +32,7 @@ static void *join_main(void *argument) {
 static void connect_pair(pair *p, const char *address_of_1) {
   pthread_t other;
   join one = {p, 1, address_of_1}, zero = {p, 0, "127.0.0.1"};
-  (void)snprintf(p->where, sizeof p->where, "127.0.0.1:%d", group_free_port());
+  (void)snprintf(p->where, sizeof p->where, "127.0.0.1:%d", free_port());
   cr_assert_eq(pthread_create(&other, NULL, join_main, &one), 0);
   (void)join_main(&zero);
   (void)pthread_join(other, NULL);

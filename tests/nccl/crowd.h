@@ -82,7 +82,7 @@ static inline void run(crowd *g, int size, weir_status (*body)(rank *)) {
   g->before = before;
   g->size = size;
   g->body = body;
-  snprintf(g->where, sizeof g->where, "127.0.0.1:%d", group_free_port());
+  snprintf(g->where, sizeof g->where, "127.0.0.1:%d", free_port());
   pthread_barrier_init(&g->barrier, NULL, (unsigned)size);
   for (int r = 0; r < size; r++) {
     g->ranks[r] = (rank){.crowd = g, .rank = r, .size = size};

@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include "../ports.h"
 #include "base/base.h"
 #include "netmon/netmon.h"
 #include "netmon/shaper.h"
@@ -143,12 +144,6 @@ static int children_of(pid_t parent, pid_t *first) {
   }
   if (dir) closedir(dir);
   return count;
-}
-
-static int free_port(void) {
-  int port;
-  close(listen_any(&port));
-  return port;
 }
 
 Test(netmon_iperf, measures_loopback_again_and_again) {
