@@ -264,7 +264,8 @@ void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size
 void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
 /* E||g_c||^2 / E||g_e||^2 of exact top-k at ratio cr, in [0, 1]; 1 for an all-zero gradient. */
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
-/* Bound of |gain error| at cr from binning. */
+/* Bound of |gain error| at cr: of binning, which holds always, and of a sample (stride > 1), which
+ * holds but for one in 10 000 if the elements' order has nothing to do with their size. */
 double weir_gain_curve_error(const weir_gain_curve *curve, double cr);
 /* The lower end of the bin that the smallest magnitude kept at cr is in: what top-k keeps reaches
  * it, and the smallest kept is less than 1/32 above it (denormals: than 2^-131).  Of a sample: of

@@ -5,7 +5,8 @@
  * they differ by at most 2^-5 relative (denormals, which share few bins, by more); count and energy
  * of each bin are exact sums, or below a floor those of a sample.  The k largest are whole bins
  * from the top and j of the c elements of one border bin; these j are taken to hold j/c of the
- * bin's energy.  That is never too much, and the bound says how much it may be too little. */
+ * bin's energy.  That is never too much, and the bound says how much it may be too little, and
+ * beside that how far a sample may be from the whole. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -23,13 +24,18 @@ typedef struct bin {
 } bin;
 
 struct weir_gain_curve {
-  size_t n;       /* elements of the gradient */
-  size_t sampled; /* elements that the bins stand for */
-  double energy;  /* of all bins */
+  size_t n;      /* elements of the gradient */
+  double energy; /* of all bins */
+  double stood;  /* sum over the samples: elements that one of a sample stands for */
+  double reach;  /* no square in any sample is above this */
   /* Neighbours go to different copies, for equal magnitudes must not wait for each other.  Between
    * passes the first holds the sums, and the others are empty. */
   bin bins[BINS][COPIES];
   bin seen[BINS]; /* a sample, while a pass goes on */
+  /* count w (w - 1) of those that came from samples, each of which stands for w: times the variance
+   * of something within a sample, the variance of that thing's sum (sampling without replacement)
+   */
+  double doubt[BINS];
 };
 
 weir_status weir_gain_curve_create(weir_gain_curve **out) {
@@ -54,6 +60,12 @@ static void add_all(weir_gain_curve *curve, const float *e, size_t n) {
   for (; i < n; i++) {
     put(&curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT][i % COPIES], e[i]);
   }
+}
+
+/* The square of the magnitude that bin b begins at. */
+static double square_at(size_t b) {
+  const double least = (double)weir_float_of((uint32_t)b << BIN_SHIFT);
+  return least * least;
 }
 
 /* --- every stride-th element, and all of the largest ------------------------------------------ */
@@ -105,9 +117,15 @@ static void add_sampled(weir_gain_curve *curve, const float *e, size_t n, size_t
   for (size_t b = 0; b < floor; b++) {
     below += curve->seen[b].count;
   }
-  for (size_t b = 0; b < floor && below > 0.0; b++) {
-    curve->bins[b][0].count += curve->seen[b].count * (rest / below);
-    curve->bins[b][0].energy += curve->seen[b].energy * (rest / below);
+  const double each = rest / below; /* never 0: half of a sample and more is below its floor */
+  for (size_t b = 0; b < floor; b++) {
+    curve->bins[b][0].count += curve->seen[b].count * each;
+    curve->bins[b][0].energy += curve->seen[b].energy * each;
+    curve->doubt[b] += curve->seen[b].count * each * (each - 1.0);
+  }
+  if (each > 1.0) {
+    curve->stood += each;
+    curve->reach = fmax(curve->reach, square_at(floor));
   }
 }
 
@@ -120,7 +138,6 @@ void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size
 
 void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride) {
   curve->n += n;
-  curve->sampled += n;
   if (stride > 1 && n > 0) {
     add_sampled(curve, e, n, stride);
   } else {
@@ -140,68 +157,105 @@ void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_
 
 void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
                           const double *energy) {
+  double sampled = 0.0;
   memset(curve, 0, sizeof *curve);
   curve->n = n;
+  for (size_t b = 0; b < BINS; b++) sampled += (double)count[b];
+  const double each = sampled > 0.0 ? (double)n / sampled : 1.0;
   for (size_t b = 0; b < BINS; b++) {
-    curve->bins[b][0] = (bin){.energy = energy[b], .count = (double)count[b]};
-    curve->sampled += (size_t)count[b];
-    curve->energy += energy[b];
+    curve->bins[b][0] = (bin){.energy = energy[b] * each, .count = (double)count[b] * each};
+    curve->doubt[b] = (double)count[b] * each * (each - 1.0);
+    curve->energy += curve->bins[b][0].energy;
+    if (each > 1.0 && count[b] > 0) curve->reach = square_at(b + 1);
   }
+  if (each > 1.0) curve->stood = each;
 }
 
-/* How many of the elements in the bins top-k keeps at cr; exact where all elements are. */
-static double kept_of(const weir_gain_curve *curve, double cr) {
-  const double share = curve->n > 0 ? (double)curve->sampled / (double)curve->n : 0.0;
-  return (double)weir_kept_of(curve->n, cr) * share;
-}
+/* --- what the bins tell ---------------------------------------------------------------------- */
 
-/* Energy of the kept elements at cr, and how much more it may be. */
-static double kept_energy(const weir_gain_curve *curve, double cr, double *more) {
-  double left = kept_of(curve, cr);
-  double kept = 0.0;
-  *more = 0.0;
+typedef struct cut {
+  double kept;   /* energy of the elements that top-k keeps */
+  double more;   /* how much more it may be, of a histogram of all elements */
+  double border; /* the smallest square kept; 0 where all are kept */
+} cut;
+
+static cut cut_at(const weir_gain_curve *curve, double cr) {
+  const size_t k = weir_kept_of(curve->n, cr);
+  double left = (double)k;
+  cut c = {0};
+  if (k >= curve->n) {
+    c.kept = curve->energy;
+    return c;
+  }
   for (size_t b = BINS; b-- > 0 && left > 0.0;) {
     const bin *at = curve->bins[b];
-    double count = at->count;
+    const double count = at->count;
     if (!(count > 0.0)) {
       continue;
     }
+    c.border = at->energy / count;
     if (count <= left) {
-      kept += at->energy;
+      c.kept += at->energy;
       left -= count;
       continue;
     }
-    double low = (double)weir_float_of((uint32_t)b << BIN_SHIFT);
-    double high = (double)weir_float_of(((uint32_t)b + 1) << BIN_SHIFT);
-    double share = at->energy * (left / count);
-    /* The left largest have at most high^2 each, and leave at least low^2 to each of the rest. */
-    double most = fmin(left * high * high, at->energy - (count - left) * low * low);
-    *more = fmax(most - share, 0.0);
-    kept += share;
+    /* The largest have at most the bin's upper end each, and leave its lower end to each other. */
+    const double share = at->energy * (left / count);
+    const double most = fmin(left * square_at(b + 1), at->energy - (count - left) * square_at(b));
+    c.more = fmax(most - share, 0.0);
+    c.kept += share;
     left = 0.0;
   }
-  return kept;
+  return c;
 }
 
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr) {
-  if (!(curve->energy > 0.0)) {
-    return 1.0;
+  return curve->energy > 0.0 ? fmin(cut_at(curve, cr).kept / curve->energy, 1.0) : 1.0;
+}
+
+/* ln(3 / 1e-4): a sample is further off than the bound once in 10 000 at most */
+#define BERNSTEIN 10.31
+
+/* How far the gain may be off because squares x below the floor are known from a sample.  With t
+ * the border and G the gain, an element more in a sample moves G by (min(x, t) - (1 - G) x) /
+ * energy: t itself moves too, but what is kept and what is not change by the same there.  The sum
+ * of such terms by the empirical Bernstein bound (Audibert, Munos and Szepesvari,
+ * "Exploration-exploitation tradeoff using variance estimates in multi-armed bandits", 2009). */
+static double sample_error(const weir_gain_curve *curve, cut c) {
+  const double lost = 1.0 - fmin(c.kept / curve->energy, 1.0);
+  double doubt = 0.0, sum = 0.0, square = 0.0;
+  if (!(curve->stood > 0.0) || !(c.border > 0.0)) {
+    return 0.0;
   }
-  double more = 0.0;
-  return fmin(kept_energy(curve, cr, &more) / curve->energy, 1.0);
+  for (size_t b = 0; b < BINS; b++) {
+    if (!(curve->doubt[b] > 0.0)) {
+      continue;
+    }
+    const double x = curve->bins[b][0].energy / curve->bins[b][0].count;
+    const double moves = fmin(x, c.border) - lost * x;
+    const double within = (square_at(b + 1) - square_at(b)) / 2.0;
+    doubt += curve->doubt[b];
+    sum += curve->doubt[b] * moves;
+    square += curve->doubt[b] * (moves * moves + within * within);
+  }
+  const double variance = doubt > 0.0 ? fmax(square - sum * sum / doubt, 0.0) : 0.0;
+  const double inner = fmin(curve->reach, c.border);
+  const double last = inner - lost * curve->reach;
+  const double range = fmax((1.0 - lost) * inner, last) - fmin(last, 0.0);
+  const double off = sqrt(2.0 * BERNSTEIN * variance) + 3.0 * BERNSTEIN * curve->stood * range;
+  return fmin(off / curve->energy, 1.0);
 }
 
 double weir_gain_curve_error(const weir_gain_curve *curve, double cr) {
   if (!(curve->energy > 0.0)) {
     return 0.0;
   }
-  double more = 0.0;
-  (void)kept_energy(curve, cr, &more);
-  return more / curve->energy;
+  const cut c = cut_at(curve, cr);
+  return c.more / curve->energy + sample_error(curve, c);
 }
 
 double weir_gain_curve_threshold(const weir_gain_curve *curve, double cr) {
-  double left = kept_of(curve, cr);
+  double left = (double)weir_kept_of(curve->n, cr);
   size_t b = BINS;
   while (b > 0 && left > 0.0) {
     left -= curve->bins[--b][0].count;

@@ -117,6 +117,40 @@ Test(kernels_gain, sampling_comes_close) {
   free(e);
 }
 
+/* The bound covers what a sample can be off, on every input; it says something where there are
+ * enough elements: of a million normal ones, of which 15 in 16 are below the floor (squares
+ * below 3.47: mean 0.7205, variance 0.673) and each tenth is looked at, sqrt(2 10.31 * 10 * 9 *
+ * 93750 * 0.673) = 10821 and 3 * 10.31 * 10 * 3.47 = 1073 make 1.19 % of the gain, to which the
+ * border's bin adds a little. */
+Test(kernels_gain, the_bound_covers_samples) {
+  enum { N = 1000000 };
+  static const size_t strides[] = {3, 10, 97, 5001, N};
+  weir_rng rng;
+  weir_rng_seed(&rng, 37);
+  float *e = malloc(N * sizeof *e);
+  weir_gain_curve *curve = NULL;
+  cr_assert_eq(weir_gain_curve_create(&curve), WEIR_OK);
+  for (int shape = 0; shape < SHAPES; shape++) {
+    fill_shape(&rng, shape, e, N);
+    double *prefix = prefix_energy(e, N);
+    for (size_t s = 0; s < sizeof strides / sizeof strides[0]; s++) {
+      weir_gain_curve_fill(curve, e, N, strides[s]);
+      check_curve(curve, prefix, N, INFINITY, shape_name(shape));
+      cr_expect_eq(weir_gain_curve_error(curve, 1.0), 0.0);
+      if (shape != 0 || strides[s] != 10) continue;
+      for (int step = 20; step < 30; step++) { /* 0.011 to 0.045: all that is kept is known */
+        const double gain = weir_gain_curve_gain(curve, ratio_of(step));
+        const double bound = weir_gain_curve_error(curve, ratio_of(step));
+        cr_expect(bound > 0.0115 * gain && bound < 0.0150 * gain, "cr %g: bound %g of gain %g",
+                  ratio_of(step), bound, gain);
+      }
+    }
+    free(prefix);
+  }
+  weir_gain_curve_free(curve);
+  free(e);
+}
+
 /* Plans of several groups fill a curve group by group: it is the whole gradient's. */
 Test(kernels_gain, parts_make_the_whole) {
   enum { N = 60000, PARTS = 5 };
