@@ -40,6 +40,10 @@ void weir_sort(double *values, size_t count);
  * again; what they held is lost. */
 void weir_give_back(void *memory, size_t bytes);
 
+/* A TCP port of the loopback that was free a moment ago, drawn at random from those that the kernel
+ * does not hand out by itself; 0: none is to be had. */
+int weir_free_port(void);
+
 /* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
 #define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)
 uint64_t weir_hash(uint64_t hash, const void *data, size_t bytes);

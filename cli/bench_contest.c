@@ -2,7 +2,6 @@
  * every size first some looks at all rows, then loops over those that are measured, one of each in
  * every round.  A row that was slow at one size is looked at as well at the next: the fastest at
  * one end of the range is among the slowest at the other. */
-#include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <math.h>
@@ -33,22 +32,10 @@ typedef struct answered {
 
 /* --- processes ------------------------------------------------------------------------------ */
 
-/* From below the ports that the kernel hands out to whoever asks for any: such a one could be a
- * connection's by the time a contender listens there. */
 gboolean weir_bench_free_port(char *where, gsize room) {
-  for (int tries = 0; tries < 100; tries++) {
-    const gint32 port = g_random_int_range(12000, 32000);
-    const struct sockaddr_in address = {.sin_family = AF_INET,
-                                        .sin_port = htons((uint16_t)port),
-                                        .sin_addr = {htonl(INADDR_LOOPBACK)}};
-    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    const gboolean found =
-        fd >= 0 && bind(fd, (const struct sockaddr *)&address, sizeof address) == 0;
-    if (fd >= 0) (void)close(fd);
-    (void)g_snprintf(where, (gulong)room, "127.0.0.1:%d", port);
-    if (found) return TRUE;
-  }
-  return FALSE;
+  const int port = weir_free_port();
+  (void)g_snprintf(where, (gulong)room, "127.0.0.1:%d", port);
+  return port != 0;
 }
 
 gboolean weir_bench_spawn(contender *c, char **argv) {

@@ -6,6 +6,8 @@ set -eu
 weir=$1 source=$2
 build=$(dirname "$(dirname "$weir")")
 flags=${WEIR_CFLAGS:-}
+# shellcheck source=tests/ports.sh
+. "$source/tests/ports.sh"
 folder=$(mktemp -d)
 pids=()
 finish() {
@@ -74,9 +76,10 @@ END
 cp "$folder/build/trainer-cmake" "$folder"
 export LD_LIBRARY_PATH=$library
 
-# Two ranks of a trainer; false when one of them failed.  Ports below those that the kernel hands out.
+# Two ranks of a trainer; false when one of them failed.
 pair() {
-  local port=$((20000 + RANDOM % 12000)) rank pid code=0
+  local port rank pid code=0
+  port=$(free_port) || return
   pids=()
   for rank in 0 1; do
     timeout 450 "$folder/$1" $rank 2 127.0.0.1:$port \

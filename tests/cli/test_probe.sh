@@ -2,6 +2,8 @@
 # `weir probe`: two and three processes on the loopback find each other and print the same links; bad
 # usage is exit 2; nobody there, or a stranger, is exit 1 within the time-out.
 weir=$1
+# shellcheck source=tests/ports.sh
+. "$2/tests/ports.sh"
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
@@ -24,7 +26,7 @@ refused --serve 7700 --timeout-s 0
 refused --serve 7700 more
 "$weir" probe --help | grep -q -- --connect || fail "no help"
 
-port=$((20000 + RANDOM % 12000)) # below those that the kernel hands out
+port=$(free_port) || exit 1
 "$weir" probe --serve 127.0.0.1:$port --json >"$work/a" 2>"$work/a.err" &
 one=$!
 "$weir" probe --connect 127.0.0.1:$port --json >"$work/b" 2>"$work/b.err" ||
@@ -36,7 +38,7 @@ grep -Eq '"mbit_is_bound":(true|false)' "$work/a" || fail "$(cat "$work/a")"
 grep -q '"calibration":{"alpha_ms":[0-9]' "$work/a" || fail "$(cat "$work/a")"
 grep -q '"latency_ms":0\(\.0*\)\?,' "$work/a" && fail "no latency: $(cat "$work/a")"
 
-port=$((port + 1))
+port=$(free_port) || exit 1
 for rank in 1 2; do
   WEIR_HOST=host$rank "$weir" probe --rendezvous 127.0.0.1:$port --rank $rank --ranks 3 >"$work/$rank" 2>&1 &
 done
@@ -47,7 +49,7 @@ grep -q '3 ranks on 3 hosts' "$work/0" && grep -q '2 -> 0' "$work/0" || fail "$(
 # The loopback is faster than a train can tell; where one link's bound is named, it is explained.
 grep -q 'or more  ' "$work/0" && { grep -q '^or more: the link is faster' "$work/0" || fail "$(cat "$work/0")"; }
 
-port=$((port + 1))
+port=$(free_port) || exit 1
 timeout 450 "$weir" probe --connect 127.0.0.1:$port --timeout-s 1 >"$work/out" 2>&1
 [ $? -eq 1 ] && grep -q 'rank 0 could not be reached' "$work/out" || fail "nobody: $(cat "$work/out")"
 "$weir" probe --serve 127.0.0.1:$port --timeout-s 4 --job mine >"$work/a" 2>&1 &

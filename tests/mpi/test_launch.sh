@@ -4,6 +4,8 @@
 set -u
 source=$2
 case ${WEIR_CFLAGS:-} in *fsanitize=thread*) echo "skipped: OpenMP's runtime is not built for ThreadSanitizer"; exit 77 ;; esac
+# shellcheck source=tests/ports.sh
+. "$source/tests/ports.sh"
 # shellcheck source=tests/mpi/common.sh
 . "$source/tests/mpi/common.sh"
 policy=fixed:star:0.01:art-tree
@@ -24,11 +26,11 @@ group() {
   return $code
 }
 
-# Ports below those that the kernel hands out; one may be somebody's all the same.
+# A port may be somebody's all the same.
 attempt() {
   local try
   for try in 1 2 3; do
-    port=$((20000 + RANDOM % 12000))
+    port=$(free_port) || return
     group "$1" "${@:2}" MASTER_PORT=$port SLURM_JOB_ID=$port && return
     grep -q 'already in use' "$folder/$1.0.log" || return 1
   done
