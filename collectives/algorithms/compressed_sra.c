@@ -1,7 +1,7 @@
-/* Scatter-reduce-allgather (CGX, section 3): every rank gets its share of all others' values,
- * encoded, and adds them to its own in the order of ranks; the sum, encoded again, goes to all.
- * Both rounds go straight from everybody to everybody, so that they take two latencies whatever N.
- * Two encodings on any value's way, the least of the three schemes.
+/* Scatter-reduce-allgather: every rank gets its share of all others' values, encoded, and adds them
+ * to its own in the order of ranks; the sum, encoded again, goes to all (CGX, section 3).  Both
+ * rounds go straight from everybody to everybody, so that they take two latencies whatever N. Two
+ * encodings on any value's way, the least of the three schemes.
  *
  * Messages to others take the place of what is in them.  Messages from others lie behind them;
  * where two are longer than what they are of (half precision), shares go in halves: those of the
