@@ -114,16 +114,14 @@ static void print_best(const bench_plan *p, const contender *all, int count) {
 }
 
 static void json_best(const bench_plan *p, const contender *all, int count, JsonBuilder *builder) {
-  json_builder_set_member_name(builder, "best");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "best");
   for (gsize s = 0; s < p->sizes; s++)
     for (int i = 0; i < count; i++) {
       row best;
       if (best_of(p, &all[i], s, &best)) add_json(builder, &best);
     }
   json_builder_end_array(builder);
-  json_builder_set_member_name(builder, "absent");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "absent");
   for (int i = 0; i < count; i++) {
     if (!*all[i].absent) continue;
     json_builder_begin_object(builder);
@@ -140,8 +138,7 @@ static guint64 report_json(const bench_plan *p, const contender *all, int count)
   cli_json_whole(builder, "ranks", p->ranks);
   cli_json_text(builder, "collective", bench_kind_names[p->kind]);
   cli_json_text(builder, "format", p->format == WEIR_VALUE_BF16 ? "bf16" : "fp32");
-  json_builder_set_member_name(builder, "rows");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "rows");
   const guint64 wrong = report_rows(p, all, count, builder);
   json_builder_end_array(builder);
   json_best(p, all, count, builder);

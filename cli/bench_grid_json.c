@@ -35,8 +35,7 @@ static void add_op(JsonBuilder *b, const weir_selector *selector, const grid_op 
   cli_json_number(b, "predicted_ms", weir_grid_predict(selector, op) * 1e3);
   cli_json_number(b, "measured_ms", op->measured_s * 1e3);
   cli_json_number(b, "least_ms", op->least_s * 1e3);
-  json_builder_set_member_name(b, "parts"); /* kind, row, bytes; kind, row, bytes */
-  json_builder_begin_array(b);
+  cli_json_list(b, "parts"); /* kind, row, bytes; kind, row, bytes */
   for (int i = 0; i < op->parts; i++) {
     json_builder_add_int_value(b, op->part[i].kind);
     json_builder_add_int_value(b, op->part[i].row);
@@ -58,8 +57,7 @@ void weir_grid_print(const grid_plan *p) {
     memcpy(&value, (const char *)p + shape_fields[i].offset, sizeof value);
     cli_json_number(b, shape_fields[i].name, value);
   }
-  json_builder_set_member_name(b, "cells");
-  json_builder_begin_array(b);
+  cli_json_list(b, "cells");
   for (int i = 0; i < p->ops; i++)
     if (p->op[i].measured_s > 0) add_op(b, &selector, &p->op[i]);
   json_builder_end_array(b);

@@ -18,8 +18,7 @@ static void put_peer(JsonBuilder *builder, const char *name, double ms, const ch
 }
 
 static void put_curve(JsonBuilder *builder, const char *name, const weir_kernel_curve *curve) {
-  json_builder_set_member_name(builder, name);
-  json_builder_begin_array(builder);
+  cli_json_list(builder, name);
   for (gsize knot = 1; knot < curve->knots; knot++) {
     const weir_kernel_line line = weir_kernel_line_at(curve, curve->n[knot]);
     json_builder_begin_object(builder);
@@ -75,8 +74,7 @@ static void put_tally(JsonBuilder *builder, const kernel_fits *fits) {
 }
 
 static void put_cells(JsonBuilder *builder, const kernel_fit *fit) {
-  json_builder_set_member_name(builder, "errors");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "errors");
   for (gsize i = 0; i < KERNEL_OTHER_SIZES && isfinite(fit->cell[i].error); i++) {
     json_builder_begin_object(builder);
     cli_json_number(builder, "elements", (double)kernel_other_sizes[i]);
@@ -97,8 +95,7 @@ static void put_fits(JsonBuilder *builder, const kernel_fits *fits) {
   cli_json_number(builder, "fit_arms_ms", fits->arms_ms);
   cli_json_number(builder, "fit_arms_slowest_ms", fits->arms_most_ms);
   put_tally(builder, fits);
-  json_builder_set_member_name(builder, "fits");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "fits");
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++) {
     const kernel_fit *fit = &fits->codec[codec];
     json_builder_begin_object(builder);
@@ -124,8 +121,7 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   cli_json_text(builder, "gradients", r->gradients);
   put_peer(builder, "nth_element", r->nth_element_ms, r->no_nth_element);
   put_peer(builder, "torch.topk", r->torch_ms, r->no_torch);
-  json_builder_set_member_name(builder, "ratios");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "ratios");
   for (guint i = 0; i < r->ratios->len; i++) {
     const kernel_ratio *one = &g_array_index(r->ratios, kernel_ratio, i);
     json_builder_begin_object(builder);
@@ -136,8 +132,7 @@ void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r) {
   }
   json_builder_end_array(builder);
   put_fits(builder, &r->fits);
-  json_builder_set_member_name(builder, "rows");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "rows");
   for (guint i = 0; i < r->rows->len; i++) {
     const kernel_row *row = &g_array_index(r->rows, kernel_row, i);
     json_builder_begin_object(builder);

@@ -70,8 +70,7 @@ static void print_json(const weir_bits_stats *stats, const answers *all, method 
   if (chosen == KNAPSACK) cli_json_number(builder, "least_bytes", bits->least_bytes);
   cli_json_number(builder, "error", bits->error);
   cli_json_number(builder, "most_error", alpha * all->bits[UNIFORM].error);
-  json_builder_set_member_name(builder, "layers");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "layers");
   for (size_t l = 0; l < stats->layer_count; l++) {
     const weir_bits_option *option = &stats->options[bits->choice[l]];
     json_builder_begin_object(builder);

@@ -54,8 +54,7 @@ static void print_json(const weir_fusion *fusion, double solve_s) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   cli_json_number(builder, "iteration_ms", fusion->iteration_s * 1e3);
-  json_builder_set_member_name(builder, "groups");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "groups");
   for (size_t k = 0; k < fusion->groups; k++) {
     json_builder_begin_array(builder);
     json_builder_add_int_value(builder, k ? (gint64)fusion->end[k - 1] : 0);

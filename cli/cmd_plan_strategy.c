@@ -66,8 +66,7 @@ static int list(const weir_option_limits *limits, gboolean json) {
   l.builder = builder;
   json_builder_begin_object(builder);
   cli_json_whole(builder, "count", (gint64)count);
-  json_builder_set_member_name(builder, "options");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "options");
   (void)weir_options_visit(limits, print_option, &l, &count);
   json_builder_end_array(builder);
   cli_json_print(builder);

@@ -128,8 +128,7 @@ static void print_json(const arguments *a, const weir_session *session, const fi
   json_builder_begin_object(b);
   cli_json_whole(b, "ranks", a->ranks);
   cli_json_whole(b, "hosts", weir_comm_hosts(session->comm));
-  json_builder_set_member_name(b, "links");
-  json_builder_begin_array(b);
+  cli_json_list(b, "links");
   for (int r = 0; r < a->ranks; r++) {
     json_builder_begin_object(b);
     cli_json_whole(b, "from", r);
@@ -143,8 +142,7 @@ static void print_json(const arguments *a, const weir_session *session, const fi
     json_builder_end_object(b);
   }
   json_builder_end_array(b);
-  json_builder_set_member_name(b, "round_trip_ms");
-  json_builder_begin_array(b);
+  cli_json_list(b, "round_trip_ms");
   for (int r = 0; r < a->ranks; r++) {
     json_builder_begin_array(b);
     for (int to = 0; to < a->ranks; to++)

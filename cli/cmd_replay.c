@@ -76,8 +76,7 @@ static void print_json(GArray *lines, const replay_totals *t) {
   cli_json_whole(builder, "steps", t->steps);
   cli_json_number(builder, "predicted_s", t->predicted_s);
   cli_json_number(builder, "measured_s", t->measured_s);
-  json_builder_set_member_name(builder, "list");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "list");
   for (guint i = 0; i < lines->len; i++) add_line(builder, &g_array_index(lines, replay_line, i));
   json_builder_end_array(builder);
   cli_json_print(builder);

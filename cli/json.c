@@ -21,6 +21,11 @@ void cli_json_text(JsonBuilder *builder, const char *name, const char *value) {
   json_builder_add_string_value(builder, value);
 }
 
+void cli_json_list(JsonBuilder *builder, const char *name) {
+  json_builder_set_member_name(builder, name);
+  json_builder_begin_array(builder);
+}
+
 char *cli_json_line(JsonBuilder *builder) {
   json_builder_end_object(builder);
   g_autoptr(JsonNode) root = json_builder_get_root(builder);

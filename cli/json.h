@@ -8,6 +8,8 @@
 void cli_json_number(JsonBuilder *builder, const char *name, double value);
 void cli_json_whole(JsonBuilder *builder, const char *name, gint64 value);
 void cli_json_text(JsonBuilder *builder, const char *name, const char *value);
+/* Begins a list; json_builder_end_array() ends it. */
+void cli_json_list(JsonBuilder *builder, const char *name);
 /* Ends the outermost object; the caller frees the line with g_free(). */
 char *cli_json_line(JsonBuilder *builder);
 /* Ends the outermost object and prints it. */

@@ -21,8 +21,7 @@ static void json_methods(JsonBuilder *builder, const weir_strategy_report *repor
 }
 
 static void json_groups(JsonBuilder *builder, const size_t *end, size_t count) {
-  json_builder_set_member_name(builder, "groups");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "groups");
   for (size_t k = 0; k < count; k++) {
     json_builder_begin_array(builder);
     json_builder_add_int_value(builder, k ? (gint64)end[k - 1] : 0);
@@ -40,8 +39,7 @@ void plan_strategy_json(const strategy_found *f) {
   if (!f->end) cli_json_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
   json_methods(builder, f->report);
   if (f->end) json_groups(builder, f->end, f->profile->count);
-  json_builder_set_member_name(builder, "tensors");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "tensors");
   for (size_t i = 0; i < chosen->count; i++) {
     const weir_strategy_choice *choice = &chosen->choice[i];
     char text[512];

@@ -52,8 +52,7 @@ static void print_table(const profile_job *job, const profile_verdict *v) {
 }
 
 static void add_runs(const profile_job *job, JsonBuilder *builder) {
-  json_builder_set_member_name(builder, "runs");
-  json_builder_begin_array(builder);
+  cli_json_list(builder, "runs");
   for (size_t i = 0; i < job->count; i++) {
     const profile_turn *turn = &job->turns[i];
     json_builder_begin_object(builder);

@@ -1,4 +1,6 @@
 /* The tables of all collectives but all-reduce, whose table is in comm.c. */
+#include <string.h>
+
 #include "base/base.h"
 #include "collectives/comm.h"
 
@@ -49,4 +51,19 @@ weir_status weir_comm_block(size_t bytes, size_t stride) {
   if (bytes <= stride) return WEIR_OK;
   return weir_fail(WEIR_E_INVALID, "a block of %zu bytes is longer than the stride of %zu", bytes,
                    stride);
+}
+
+weir_status weir_alltoall_begin(weir_comm *comm, const void *out, const size_t *out_bytes, void *in,
+                                size_t *in_bytes, size_t stride) {
+  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
+  const size_t own = (size_t)rank * stride;
+  weir_status status = WEIR_OK;
+  for (int r = 0; status == WEIR_OK && r < size; r++)
+    status = weir_comm_block(out_bytes[r], stride);
+  if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
+  if (status != WEIR_OK) return status;
+  if (out_bytes[rank] > 0)
+    memcpy((unsigned char *)in + own, (const unsigned char *)out + own, out_bytes[rank]);
+  in_bytes[rank] = out_bytes[rank];
+  return WEIR_OK;
 }

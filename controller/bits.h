@@ -13,6 +13,7 @@
 #include <stdint.h>
 #include <weir/plan.h>
 
+#include "collectives/cost.h"
 #include "kernels/codec.h"
 #include "planner/bits.h"
 
@@ -85,9 +86,14 @@ weir_status weir_bits_assign(const weir_bits_stats *stats, const weir_bits_optio
                              weir_bits_assigned *assigned);
 
 /* Its groups: runs of neighbours of one width; full precision by `dense`, a plan without
- * compression. table has room for a group a tensor.  Returns how many. */
+ * compression, the others by an all-gather. table has room for a group a tensor.  Returns how
+ * many. */
 size_t weir_bits_table(const weir_bits_stats *stats, const size_t *choice, const weir_plan *dense,
                        weir_plan_group *table);
+/* Each group by what takes links less time: in full precision by a ring or a tree, quantized by an
+ * all-gather or by scatter-reduce-allgather, which CGX takes for all (section 6.2). */
+void weir_bits_ways(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
+                    weir_plan_group *table, size_t count);
 
 /* --- policy bits (policy_bits.c); the controller's thread but for the watch ----------------- */
 

@@ -66,6 +66,17 @@ static weir_status check(const weir_decision_input *in) {
   return weir_plan_check(&in->current);
 }
 
+weir_status weir_decide_search(const weir_moo_problem *problem, uint64_t seed,
+                               weir_moo_front *front) {
+  weir_moo_options options;
+  weir_moo_options_init(&options);
+  options.population = 40;
+  options.generations = 40;
+  options.seed = seed;
+  if (weir_moo_nsga2(problem, &options, front) == WEIR_MOO_OK) return WEIR_OK;
+  return weir_fail(WEIR_E_NOMEM, "no memory for the search of a plan");
+}
+
 static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   const bool stage = in->trigger == WEIR_TRIGGER_STAGE;
   weir_evaluate(in, &in->current, &d->choice);

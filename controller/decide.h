@@ -10,6 +10,7 @@
 #include <weir/status.h>
 
 #include "engine/engine.h"
+#include "moo/nsga2.h"
 
 enum {
   WEIR_POLICY_WEIR = 0,
@@ -103,6 +104,10 @@ typedef struct weir_decision {
 weir_status weir_decide(const weir_decision_input *input, weir_decision *decision);
 weir_status weir_decide_weir(const weir_decision_input *input, weir_decision *decision);
 weir_status weir_decide_paper(const weir_decision_input *input, weir_decision *decision);
+
+/* The front of both policies' problems, which the caller frees; WEIR_E_NOMEM. */
+weir_status weir_decide_search(const weir_moo_problem *problem, uint64_t seed,
+                               weir_moo_front *front);
 
 /* What policy paper would run at a ratio: the cheapest collective by the paper's rows,
  * its codec. */

@@ -3,11 +3,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/base.h"
 #include "collectives/cost.h"
 #include "controller/decide.h"
 #include "moo/knee.h"
-#include "moo/nsga2.h"
 
 const double weir_trial_cr[WEIR_TRIALS] = {0.1, 0.033, 0.011, 0.004, 0.001};
 
@@ -62,14 +60,9 @@ weir_status weir_decide_paper(const weir_decision_input *in, weir_decision *d) {
                                     .objectives = 3,
                                     .user = &copy,
                                     .evaluate = objectives};
-  weir_moo_options options;
-  weir_moo_options_init(&options);
-  options.population = 40;
-  options.generations = 40;
-  options.seed = in->seed;
   weir_moo_front front;
-  if (weir_moo_nsga2(&problem, &options, &front) != WEIR_MOO_OK)
-    return weir_fail(WEIR_E_NOMEM, "no memory for the search of a ratio");
+  const weir_status status = weir_decide_search(&problem, in->seed, &front);
+  if (status != WEIR_OK) return status;
   for (size_t i = 0; i < WEIR_TRIALS; i++)
     weir_paper_candidate(in, weir_trial_cr[i], &d->candidate[d->candidates++]);
   if (front.count == 0) { /* every gain is 0: keep the most */

@@ -2,9 +2,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "base/base.h"
 #include "controller/decide.h"
-#include "moo/nsga2.h"
 
 static double objectives(void *user, const double *x, const uint32_t *category, double *f) {
   const weir_decision_input *in = user;
@@ -34,14 +32,9 @@ static weir_status find_front(const weir_decision_input *in, weir_decision *d) {
                                     .objectives = 3,
                                     .user = &copy,
                                     .evaluate = objectives};
-  weir_moo_options options;
-  weir_moo_options_init(&options);
-  options.population = 40;
-  options.generations = 40;
-  options.seed = in->seed;
   weir_moo_front front;
-  if (weir_moo_nsga2(&problem, &options, &front) != WEIR_MOO_OK)
-    return weir_fail(WEIR_E_NOMEM, "no memory for the search of a plan");
+  const weir_status status = weir_decide_search(&problem, in->seed, &front);
+  if (status != WEIR_OK) return status;
   for (size_t i = 0; i < front.count && i < WEIR_FRONT_MAX; i++) {
     const weir_arm *arm = &weir_arms[front.category[i]];
     weir_plan plan = {.codec = arm->codec, .collective = arm->collective, .wire = arm->wire};

@@ -11,24 +11,6 @@
 
 static const uint64_t first_steps = 10; /* to the first assignment: of the noisiest gradients */
 
-/* Full precision travels by whichever is cheaper now. */
-static weir_plan dense_plan(const weir_loop *loop, const weir_network *network) {
-  static const uint32_t ways[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
-  weir_plan plan[2];
-  double seconds[2] = {0.0, 0.0};
-  size_t elements = 0;
-  for (size_t t = 0; t < loop->bits->stats->layer_count; t++)
-    if (loop->bits->stats->layers[t].full) elements += (size_t)loop->bits->stats->layers[t].numel;
-  for (size_t i = 0; i < 2; i++) {
-    plan[i] = (weir_plan){.codec = WEIR_CODEC_NONE, .collective = ways[i], .cr = 1.0};
-    if (!weir_network_known(network, loop->workers)) continue;
-    const weir_cost_terms terms = weir_cost_plan(&plan[i], loop->workers, elements, elements);
-    const weir_link link = weir_learn_link(loop, network);
-    seconds[i] = weir_cost_links(&terms, &link);
-  }
-  return plan[seconds[1] < seconds[0]];
-}
-
 /* Read, assign and, where that makes other groups, direct a switch. */
 static weir_status assign(weir_loop *loop, const weir_observation *seen,
                           const weir_bits_options *options) {
@@ -36,10 +18,17 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   weir_status status = weir_bits_read(bits->watch, &bits->stats, &bits->measured);
   if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
   if (status != WEIR_OK) return status;
-  const weir_plan dense = dense_plan(loop, &seen->network);
+  static const weir_plan dense = {
+      .codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0};
   weir_plan plan = loop->current;
   const size_t count =
       weir_bits_table(bits->stats, bits->assigned.choice, &dense, loop->next_table);
+  if (weir_network_known(&seen->network, loop->workers)) {
+    const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
+                                    loop->devices};
+    const weir_link link = weir_learn_link(loop, &seen->network);
+    weir_bits_ways(&loop->layout, shape, &link, loop->next_table, count);
+  }
   weir_table_plan(loop->next_table, count, &loop->layout, &plan);
   bits->since = 0;
   bits->changed = plan.layout != loop->current.layout;

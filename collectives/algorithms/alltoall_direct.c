@@ -1,7 +1,5 @@
 /* Direct all-to-all: all blocks in one transfer; one latency, and the network sorts out who is
  * first. */
-#include <string.h>
-
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 
@@ -10,14 +8,9 @@ weir_status weir_alltoall_direct(weir_comm *comm, const void *out, const size_t 
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   const unsigned char *from = out;
   unsigned char *to = in;
-  weir_status status = WEIR_OK;
-  for (int r = 0; status == WEIR_OK && r < size; r++)
-    status = weir_comm_block(out_bytes[r], stride);
-  if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
+  weir_status status = weir_alltoall_begin(comm, out, out_bytes, in, in_bytes, stride);
   if (status != WEIR_OK) return status;
-  const size_t own = (size_t)rank * stride, others = (size_t)size - 1;
-  if (out_bytes[rank] > 0) memcpy(to + own, from + own, out_bytes[rank]);
-  in_bytes[rank] = out_bytes[rank];
+  const size_t others = (size_t)size - 1;
   if (others == 0) return WEIR_OK;
   for (size_t i = 0; i < others; i++) { /* nearest first, so that not all begin with rank 0 */
     const int target = weir_rotation_to(rank, size, 1 + (int)i);

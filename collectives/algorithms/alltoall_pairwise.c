@@ -1,7 +1,5 @@
 /* Pairwise all-to-all: in round s a rank sends to rank + s and receives from rank - s, so that no
  * rank's link is shared by two senders. */
-#include <string.h>
-
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 
@@ -10,14 +8,8 @@ weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   const unsigned char *from = out;
   unsigned char *to = in;
-  weir_status status = WEIR_OK;
-  for (int r = 0; status == WEIR_OK && r < size; r++)
-    status = weir_comm_block(out_bytes[r], stride);
-  if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
+  weir_status status = weir_alltoall_begin(comm, out, out_bytes, in, in_bytes, stride);
   if (status != WEIR_OK) return status;
-  const size_t own = (size_t)rank * stride;
-  if (out_bytes[rank] > 0) memcpy(to + own, from + own, out_bytes[rank]);
-  in_bytes[rank] = out_bytes[rank];
   for (int s = 1; status == WEIR_OK && s < size; s++) {
     const int target = weir_rotation_to(rank, size, s), source = weir_rotation_from(rank, size, s);
     const weir_send send = {target, from + (size_t)target * stride, out_bytes[target], (uint32_t)s};

@@ -62,12 +62,13 @@ static double carried(const weir_coder *coder, size_t elements, double bytes, si
   return fmax(0.0, bytes - header) * (double)count / (double)elements + (double)blocks * header;
 }
 
+/* A round for each part of a share, and one for the sums; in each every rank waits for all. */
 static weir_cost_terms sra_cost(int n, const weir_coder *coder, size_t elements, double bytes) {
   const size_t share = weir_ring_chunk(elements, n, 0).count;
   bool small = false;
   const int parts = weir_sra_parts(coder, elements, n, &small);
   weir_cost_terms t =
-      weir_cost_allgather(WEIR_ALLGATHER_BRUCK, n, carried(coder, elements, bytes, share));
+      weir_cost_alltoall(WEIR_ALLTOALL_DIRECT, n, carried(coder, elements, bytes, share));
   for (int part = 0; part < parts; part++) {
     const size_t count = weir_ring_chunk(share, parts, part).count;
     const weir_cost_terms out =
@@ -75,6 +76,7 @@ static weir_cost_terms sra_cost(int n, const weir_coder *coder, size_t elements,
     t.alpha_terms += out.alpha_terms;
     t.byte_terms += out.byte_terms;
   }
+  t.spread_terms = weir_cost_spread(n, t.alpha_terms, t.byte_terms);
   return t;
 }
 

@@ -1,6 +1,7 @@
 /* Scatter-reduce-allgather: every rank gets its share of all others' values, encoded, and adds them
- * to its own in the order of ranks; the sum, encoded again, goes to all.  Two encodings on any
- * value's way, the least of the three schemes.
+ * to its own in the order of ranks; the sum, encoded again, goes to all (CGX, section 3).  Both
+ * rounds go straight from everybody to everybody, so that they take two latencies whatever N. Two
+ * encodings on any value's way, the least of the three schemes.
  *
  * Messages to others take the place of what is in them.  Messages from others lie behind them;
  * where two are longer than what they are of (half precision), shares go in halves: those of the
@@ -96,34 +97,50 @@ static weir_status scatter(sra *s, int part) {
   return status;
 }
 
-/* The sums' messages lie one share's floats apart, behind those that the longer shares have more:
- * from there each goes down to its place, and becomes its values. */
-static weir_status gather(sra *s, weir_notes *notes) {
+/* Where the message of rank r's sum comes in: one share's floats apart, behind those that the
+ * longer shares have more. */
+static unsigned char *sum_of(const sra *s, int r) {
   const size_t ranks = (size_t)s->size, each = s->n / ranks, longer = s->n % ranks;
-  const size_t stride = s->small ? s->stride : each * sizeof(float);
-  unsigned char *const all = s->small ? s->small : (unsigned char *)(s->x + longer);
-  unsigned char *const mine = all + (size_t)s->rank * stride;
+  return s->small ? s->small + (size_t)r * s->stride
+                  : (unsigned char *)(s->x + longer + (size_t)r * each);
+}
+
+/* Everybody's sum and note to everybody. */
+static weir_status pass_round(sra *s, const void *mine, weir_notes *notes) {
+  const size_t note = weir_notes_bytes(notes),
+               own = weir_coder_bound(s->coder, share_of(s, s->rank).count);
+  const uint32_t hop = (uint32_t)s->parts;
+  weir_send *send = s->comm->send;
+  weir_recv *recv = s->comm->recv;
+  size_t messages = 0;
+  for (int i = 1; i < s->size; i++) { /* all begin elsewhere */
+    const int to = weir_rotation_to(s->rank, s->size, i);
+    const int from = weir_rotation_from(s->rank, s->size, i);
+    send[messages] = (weir_send){to, mine, own, hop};
+    recv[messages++] = (weir_recv){from, sum_of(s, from),
+                                   weir_coder_bound(s->coder, share_of(s, from).count), hop, 0};
+    if (note == 0) continue;
+    send[messages] = (weir_send){to, weir_notes_at(notes, s->rank), note, hop + 1};
+    recv[messages++] = (weir_recv){from, weir_notes_at(notes, from), note, hop + 1, 0};
+  }
+  return weir_comm_exchange(s->comm, send, messages, recv, messages);
+}
+
+/* From where it came in each message goes down to its place, and becomes its values. */
+static weir_status gather(sra *s, weir_notes *notes) {
+  unsigned char *const mine = sum_of(s, s->rank);
   const weir_chunk own = share_of(s, s->rank);
-  void *memory = NULL;
-  weir_status status = weir_comm_scratch(s->comm, WEIR_SCRATCH_B, ranks * sizeof(size_t), &memory);
-  if (status != WEIR_OK) return status;
-  size_t *bytes = memory;
   float *const x = s->x + own.begin;
   void *const out = s->small ? (void *)mine : (void *)x;
-  status = weir_coder_encode(s->coder, x, own.count, s->rank, 2 * (uint32_t)s->size,
-                             s->error + own.begin, out, &bytes[s->rank]);
+  size_t bytes = 0;
+  weir_status status = weir_coder_encode(s->coder, x, own.count, s->rank, 2 * (uint32_t)s->size,
+                                         s->error + own.begin, out, &bytes);
   if (status != WEIR_OK) return status;
-  if (out != mine) memmove(mine, out, bytes[s->rank]);
-  status = weir_allgather(s->comm, all, stride, bytes, notes);
-  for (int r = 0; r < s->size && status == WEIR_OK; r++)
-    if (bytes[r] != weir_coder_bound(s->coder, share_of(s, r).count)) {
-      s->comm->transport->ops->abort(s->comm->transport, r);
-      status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where %zu were due", r, bytes[r],
-                         weir_coder_bound(s->coder, share_of(s, r).count));
-    }
+  if (out != mine) memmove(mine, out, bytes);
+  status = pass_round(s, mine, notes);
   for (int r = 0; r < s->size && status == WEIR_OK; r++) {
     const weir_chunk c = share_of(s, r);
-    void *message = all + (size_t)r * stride;
+    void *message = sum_of(s, r);
     if (!s->small) message = memmove(s->x + c.begin, message, weir_coder_bound(s->coder, c.count));
     status = weir_coder_decode(s->comm, s->coder, r, message, s->x + c.begin, c.count,
                                WEIR_DECODE_STORE);
@@ -136,7 +153,7 @@ weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float 
   sra s = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n};
   s.rank = weir_comm_rank(comm);
   s.size = weir_comm_size(comm);
-  weir_status status = weir_comm_begin(comm, s.size == 1 ? notes : NULL);
+  weir_status status = weir_comm_begin(comm, notes);
   if (status == WEIR_OK && s.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
   if (status != WEIR_OK || s.size == 1) return status;
   status = prepare(&s);

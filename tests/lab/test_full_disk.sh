@@ -2,6 +2,7 @@
 # A disk that fills up while `weir run` trains: nothing of the training is lost, the error says what to
 # do, and `weir report` ends the work later.  A disk without room for the results is refused at once.
 weir=$1
+source=$2
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
 if [ -z "$WEIR_TEST_FOLDER" ]; then
   work=$(mktemp -d)
@@ -9,7 +10,7 @@ if [ -z "$WEIR_TEST_FOLDER" ]; then
   mkdir "$work/disk"
   unshare -rm mount -t tmpfs -o size=1m none "$work/disk" 2>/dev/null ||
     { echo "SKIPPED: no tmpfs of our own can be mounted here"; exit 77; }
-  WEIR_TEST_FOLDER=$work unshare -rm bash "$0" "$weir"
+  WEIR_TEST_FOLDER=$work unshare -rm bash "$0" "$weir" "$source"
   exit
 fi
 work=$WEIR_TEST_FOLDER # what the test itself writes is not on the disk that is full
@@ -23,27 +24,7 @@ keep_full() {
   done
 }
 
-cat >"$work/run.ini" <<'INI'
-[scenario]
-name = full
-workers = 3
-bandwidth_scale = 0.05
-timeout_s = 20
-[training]
-batch = 32
-learning_rate = 0.05
-epochs = 6
-steps_per_epoch = 60
-evaluate_every = 3
-[phase one]
-epochs = 1-3
-latency_ms = 1
-bandwidth_gbps = 25
-[phase two]
-epochs = 4-6
-latency_ms = 50
-bandwidth_gbps = 1
-INI
+sed 's/^steps_per_epoch .*/steps_per_epoch = 60/' "$source/tests/lab/quick.ini" >"$work/run.ini" || exit 1
 
 "$weir" run "$work/run.ini" --network sim --out out >"$work/words" 2>"$work/errors" &
 pid=$!

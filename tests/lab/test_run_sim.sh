@@ -2,33 +2,14 @@
 # `weir run` and `weir compare` in virtual time: the files, the summary, exit codes, and what a crash
 # leaves.
 weir=$1
+source=$2
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 [ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
 fail() { echo "FAILED: $*"; exit 1; }
 
-cat >quick.ini <<'INI'
-[scenario]
-name = quick
-workers = 3
-bandwidth_scale = 0.05
-timeout_s = 20
-[training]
-batch = 32
-learning_rate = 0.05
-epochs = 6
-steps_per_epoch = 10
-evaluate_every = 3
-[phase one]
-epochs = 1-3
-latency_ms = 1
-bandwidth_gbps = 25
-[phase two]
-epochs = 4-6
-latency_ms = 50
-bandwidth_gbps = 1
-INI
+cp "$source/tests/lab/quick.ini" . || exit 1
 
 "$weir" run quick.ini --network sim --out out --json >printed.json || fail "exit $?"
 for file in summary.json steps.csv decisions.jsonl report.html; do

@@ -135,11 +135,12 @@ Test(cost, further_all_reduces_by_hand) {
 
 /* By hand, 4 workers, a link's latencies and bytes.  1000 elements of fp32 are 4000 bytes.
  *   a machine each: hier-ring is the ring, 6 and 1.5 * 4000; sra sends 3 shares of a message of
- * 800, of which 16 are header: 212 each, to others at once and gathers 3 in 2 rounds, 1 + 2 and 636
- * + 636; its ring 6 and 6 * 212; its tree 4 and 4 * 800; MPI's own for short messages is a tree, 4
- * and 4 * 4000; hitopk is ag, 2 rounds and 3 messages of 16 + 8 * 100. two machines of 2: hier-ring
- * sends shares of 2000 around a ring of 2, 2 and 2000, by two ranks at once; around the flat ring
- * one rank of a machine sends at a time, else both do; hitopk selects 50 of 500 and gathers 16 + 8
+ * 800, of which 16 are header: 212 each, to others at once, and gathers 3 at once, 1 + 1 and 636
+ * + 636 (CGX, section 3: 2 latencies); its ring 6 and 6 * 212; its tree 4 and 4 * 800; MPI's own
+ * for short messages is a tree, 4 and 4 * 4000; hitopk is ag, 2 rounds and 3 messages of 16 + 8 *
+ * 100. two machines of 2: hier-ring sends shares of 2000 around a ring of 2, 2 and 2000, by two
+ * ranks at once; around the flat ring one rank of a machine sends at a time, else both do; hitopk
+ * selects 50 of 500 and gathers 16 + 8
  * * 50 in 1 round, twice; where 2 messages of 250 have no room, 5 of 50 each, as 2 of up to 100 do.
  * one machine: reduce-scatter and all-gather, 3 + 3 and 3000 + 3000, nothing between. */
 Test(cost, machines_and_compressed_sums_by_hand) {
@@ -150,7 +151,7 @@ Test(cost, machines_and_compressed_sums_by_hand) {
     double hops, bytes;
   } rows[] = {
       {"none:1:dense-hier-ring", 4, 1000, 6, 6000},
-      {"qsgd:0.125:sra", 4, 800, 3, 1272},
+      {"qsgd:0.125:sra", 4, 800, 2, 1272},
       {"qsgd:0.125:compressed-ring", 4, 800, 6, 1272},
       {"qsgd:0.125:compressed-tree", 4, 800, 4, 3200},
       {"none:1:native", 4, 1000, 4, 16000},
@@ -158,7 +159,7 @@ Test(cost, machines_and_compressed_sums_by_hand) {
       {"none:1:dense-hier-ring", 2, 1000, 2, 4000},
       {"none:1:dense-ring", 2, 1000, 6, 6000},
       {"none:1:dense-tree", 2, 1000, 4, 2 * 16000},
-      {"qsgd:0.125:sra", 2, 800, 3, 2544},
+      {"qsgd:0.125:sra", 2, 800, 2, 2544},
       {"qsgd:0.125:compressed-ring", 2, 800, 6, 1272},
       {"topk:0.1:hitopk", 2, 100, 1, 2 * 416},
       {"topk:0.5:hitopk", 2, 500, 5, 2 * 5 * 416},
