@@ -14,7 +14,7 @@
 #include "lab/runner.h"
 
 #define SEEDS_MAX 64
-#define DENSE_POLICIES "none:1:dense-ring,none:1:dense-tree"
+#define DENSE_POLICIES "none:1:dense-ring,none:1:dense-tree,bf16:1:dense-ring"
 #define SPARSE_POLICIES \
   "lwtopk:0.1:ag,lwtopk:0.001:ag,mstopk:0.01:ag,star:0.1:art-ring,star:0.01:art-tree"
 #define OWN_POLICIES "paper,weir"

@@ -226,19 +226,24 @@ static bool mean_curve(const weir_note *notes, int ranks, double *curve) {
 }
 
 /* What the notes tell of the step before.  The rank that arrives last waits for the wire alone: the
- * least comm_s is the collective's own time, the rest is waiting for slower ranks. */
+ * least comm_s is the collective's own time, the rest is waiting for slower ranks.  On processors
+ * that ranks share, who computes long and who waits long varies from step to step, and their sum
+ * hardly does: so it is told too. */
 static void hear(const weir_controller *c, const weir_note *notes, int ranks,
                  weir_observation *seen) {
   if (!c->has_last) return;
   double compress = 0.0, gain = 0.0, comm = INFINITY, wait = INFINITY;
+  double mean_comm = 0.0, whole = 0.0;
   for (int r = 0; r < ranks; r++) {
     if (!usable(notes[r].compress_s) || !usable(notes[r].gain) || !usable(notes[r].comm_s) ||
-        !usable(notes[r].wait_s))
+        !usable(notes[r].wait_s) || !usable(notes[r].compute_s))
       return;
     compress += notes[r].compress_s / ranks;
     gain += fmin(notes[r].gain, 1.0) / ranks;
     comm = fmin(comm, notes[r].comm_s);
+    mean_comm += notes[r].comm_s / ranks;
     wait = fmin(wait, notes[r].wait_s);
+    whole += (notes[r].compress_s + notes[r].wait_s + notes[r].compute_s) / ranks;
   }
   seen->heard.valid = true;
   seen->heard.trial = c->last.trial;
@@ -249,6 +254,8 @@ static void hear(const weir_controller *c, const weir_note *notes, int ranks,
   seen->heard.compress = compress;
   seen->heard.comm = comm;
   seen->heard.wait = wait;
+  seen->heard.mean_comm = mean_comm;
+  seen->heard.whole = whole;
   seen->heard.gain = gain;
 }
 

@@ -10,8 +10,9 @@
 #include "controller/loop.h"
 #include "kernels/fit.h"
 
-static const double weight = 0.2;    /* of a new value in a moving average */
-static const double departure = 0.4; /* of measured from predicted communication time */
+static const double weight = 0.2;       /* of a new value in a moving average */
+static const double curve_weight = 0.1; /* of a curve one step after the last */
+static const double departure = 0.4;    /* of measured from predicted communication time */
 /* A leap: so far off, in shares of the expected time and in seconds, that no busy processor
  * explains it twice in a row. */
 static const double leap = 1.5, leap_s = 0.03;
@@ -44,6 +45,21 @@ static double median(const weir_recent *recent) {
     sorted[at] = recent->value[i];
   }
   return n == 0 ? 0.0 : 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);
+}
+
+/* The mean of the middle half: where steps are of two kinds, a median leaps from one to the other.
+ */
+static double midmean(const weir_long_recent *recent) {
+  const unsigned n = recent->count < WEIR_LONG_RECENT ? recent->count : WEIR_LONG_RECENT;
+  double sorted[WEIR_LONG_RECENT], sum = 0.0;
+  for (unsigned i = 0; i < n; i++) {
+    unsigned at = i;
+    for (; at > 0 && sorted[at - 1] > recent->value[i]; at--) sorted[at] = sorted[at - 1];
+    sorted[at] = recent->value[i];
+  }
+  const unsigned left_out = n > 2 ? (n + 1) / 4 : 0;
+  for (unsigned i = left_out; i < n - left_out; i++) sum += sorted[i];
+  return n == 0 ? 0.0 : sum / (double)(n - 2 * left_out);
 }
 
 void weir_learn_start(weir_learnt *l) {
@@ -93,7 +109,7 @@ void weir_learn_switched(weir_learnt *l) {
   l->gain_steps = 0;
   l->step_count = 0;
   l->departures = l->leaps = 0;
-  l->absorb = false;
+  l->absorb = 0;
 }
 
 /* An untried arm borrows from a tried one of the same collective, for they share the wire's ways;
@@ -121,6 +137,25 @@ void weir_learn_overhead(weir_learnt *l, size_t arm, double overhead, double mod
   l->latencies[arm] = latencies;
   l->tried[arm] = true;
   share_overhead(l);
+}
+
+/* The exchange's own time.  The rank that arrives last may find messages there that it would
+ * otherwise have waited for, and the others wait for it as well: what lies between its time and all
+ * ranks' mean is as likely as the model. */
+static double own_comm(const weir_loop *loop, const weir_observation *seen) {
+  const double least = seen->heard.comm;
+  if (!weir_network_known(&seen->heard.network, loop->workers)) return least;
+  const double modelled = weir_learn_modelled(loop, seen);
+  return isfinite(modelled) ? clamp(modelled, least, fmax(least, seen->heard.mean_comm)) : least;
+}
+
+void weir_learn_blame(weir_loop *loop, const weir_observation *seen) {
+  const size_t arm = weir_arm_of(&seen->heard.plan);
+  const double modelled = weir_learn_modelled(loop, seen);
+  if (arm == WEIR_ARMS || !(modelled > 0.0)) return;
+  loop->learnt.excess[arm].count = 0;
+  weir_learn_overhead(&loop->learnt, arm, own_comm(loop, seen) - modelled, modelled,
+                      seen->heard.terms.alpha_terms);
 }
 
 /* What was seen of an arm, as if its exchanges had always had the latencies of these terms: of
@@ -169,18 +204,21 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
   if (!(modelled > 0.0) || !isfinite(modelled)) return;
   const weir_link link = weir_learn_link(loop, &seen->heard.network);
   if (arm < WEIR_ARMS) move_overhead(l, arm, &seen->heard.terms, &link, modelled);
+  const double comm = own_comm(loop, seen);
   const double expected =
       fmax(0.5 * modelled, modelled + (arm < WEIR_ARMS ? l->overhead[arm] : 0.0));
-  const bool departs = fabs(seen->heard.comm / expected - 1.0) > departure;
+  const bool departs = fabs(comm / expected - 1.0) > departure;
   l->departures = departs ? l->departures + 1 : 0;
-  const double off = fabs(seen->heard.comm - expected);
-  const bool leaps = off > leap_s && off > leap * fmin(seen->heard.comm, expected);
+  const double off = fabs(comm - expected);
+  const bool leaps = off > leap_s && off > leap * fmin(comm, expected);
   l->leaps = leaps ? l->leaps + 1 : 0;
+  const bool absorb = l->absorb > 0;
+  if (absorb) l->absorb--;
   if (arm == WEIR_ARMS) return;
   /* A sudden departure is more likely the network's doing than the arm's: it must not be learnt as
    * the arm's own until probing has found nothing, or unless little was known of the arm. */
-  if (departs && !l->absorb && l->excess[arm].count >= enough) return;
-  push(&l->excess[arm], seen->heard.comm - modelled);
+  if (departs && !absorb && l->excess[arm].count >= enough) return;
+  push(&l->excess[arm], comm - modelled);
   if (l->excess[arm].count >= enough)
     weir_learn_overhead(l, arm, median(&l->excess[arm]), modelled, seen->heard.terms.alpha_terms);
 }
@@ -235,17 +273,35 @@ static void learn_groups(weir_loop *loop, const weir_observation *seen) {
   if (l->each[arm].count >= enough) l->group_costs.each_s[arm] = median(&l->each[arm]);
 }
 
+static void learn_compute(weir_loop *loop, const weir_observation *seen) {
+  weir_learnt *l = &loop->learnt;
+  if (seen->heard.valid) {
+    const double own = seen->heard.plan.groups > 0 ? seen->heard.wait : own_comm(loop, seen);
+    l->rests.value[l->rests.count++ % WEIR_LONG_RECENT] =
+        fmax(0.0, seen->heard.whole - seen->heard.compress - own);
+    l->compute = midmean(&l->rests);
+  } else if (l->rests.count == 0) {
+    l->compute = seen->compute;
+  }
+  if (seen->compute > 0.0 && seen->plan.groups == 0 && !seen->trial)
+    push(&l->whole_computes, seen->compute);
+}
+
+/* One step's gradients are a sample: a curve counts the more, the longer ago the last one is. */
+static void learn_curve(weir_learnt *l, const weir_observation *seen) {
+  l->curve_age++;
+  if (!seen->has_curve || seen->trial) return;
+  const double share = l->has_curve ? 1.0 - pow(1.0 - curve_weight, (double)l->curve_age) : 1.0;
+  for (size_t i = 0; i < WEIR_CURVE_POINTS; i++)
+    l->curve[i] += share * (seen->curve[i] - l->curve[i]);
+  l->has_curve = true;
+  l->curve_age = 0;
+}
+
 void weir_learn(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
-  if (seen->compute > 0.0) {
-    push(&l->computes, seen->compute);
-    l->compute = median(&l->computes);
-    if (seen->plan.groups == 0 && !seen->trial) push(&l->whole_computes, seen->compute);
-  }
-  if (seen->has_curve && !seen->trial) {
-    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) l->curve[i] = seen->curve[i];
-    l->has_curve = true;
-  }
+  learn_compute(loop, seen);
+  learn_curve(l, seen);
   if (!seen->heard.valid || seen->heard.trial) return;
   /* The first step under a plan pays for memory touched and paths opened for the first time. */
   const bool cold = seen->heard.plan.id != l->heard_id;
@@ -260,7 +316,6 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
   if (seen->heard.plan.id != loop->current.id) return;
   blend(&l->gain, seen->heard.gain, l->gain_steps == 0);
   l->gain_steps++;
-  blend(&l->step_s, seen->heard.compute + seen->heard.compress + seen->heard.wait,
-        l->step_count == 0);
+  blend(&l->step_s, seen->heard.whole, l->step_count == 0);
   l->step_count++;
 }

@@ -9,7 +9,7 @@
 
 #include "controller/fuse.h"
 
-static const double goodput_unrest = 0.1; /* beyond its error */
+static const double most_error = 0.25, goodput_unrest = 0.1; /* beyond its error */
 static const uint64_t repeat_after = 4; /* steps until a directive that had no effect is repeated */
 
 bool weir_network_known(const weir_network *network, int workers) {
@@ -24,14 +24,16 @@ static double excess(double now, double error, double before) {
 
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now) {
   const weir_network *before = &loop->at_decision;
-  const double latency = excess(now->latency, fmin(now->latency_error, 0.25), before->latency);
+  /* A monitor that announces a change has left its doubts behind.  It speaks for its own link,
+   * though: whether the network is another one for all is what the values agreed on say. */
+  const double most = now->changed ? 0.0 : most_error;
+  const double latency = excess(now->latency, fmin(now->latency_error, most), before->latency);
   const double bandwidth =
-      excess(now->bandwidth, fmin(now->bandwidth_error, 0.25), before->bandwidth);
+      excess(now->bandwidth, fmin(now->bandwidth_error, most), before->bandwidth);
   /* It is that of the last messages, and varies as losses do. */
   const double goodput =
-      excess(now->goodput, fmin(now->goodput_error, 0.25) + goodput_unrest, before->goodput);
-  if (!now->changed && latency <= 0.0 && bandwidth <= 0.0 && goodput <= 0.0)
-    return WEIR_TRIGGER_NONE;
+      excess(now->goodput, fmin(now->goodput_error, most_error) + goodput_unrest, before->goodput);
+  if (latency <= 0.0 && bandwidth <= 0.0 && goodput <= 0.0) return WEIR_TRIGGER_NONE;
   return latency > fmax(bandwidth, goodput) ? WEIR_TRIGGER_LATENCY : WEIR_TRIGGER_BANDWIDTH;
 }
 

@@ -33,6 +33,8 @@ typedef struct weir_observation {
     weir_cost_terms terms; /* with the bytes it really sent */
     weir_network network;
     double compute, compress, comm, wait, gain; /* wait: the part of comm that nothing hid */
+    double mean_comm;                           /* over ranks; comm: of the one that waits least */
+    double whole; /* from its exchange to the next one's beginning, mean over ranks */
   } heard;
 } weir_observation;
 
@@ -62,6 +64,13 @@ typedef struct weir_recent {
   unsigned count; /* ever pushed */
 } weir_recent;
 
+/* Many more, for what varies from step to step and yet stays the same. */
+#define WEIR_LONG_RECENT 16
+typedef struct weir_long_recent {
+  double value[WEIR_LONG_RECENT];
+  unsigned count; /* ever pushed */
+} weir_long_recent;
+
 /* What has been learnt while running (learn.c). */
 typedef struct weir_learnt {
   double overhead[WEIR_ARMS];  /* s of communication beyond the model */
@@ -72,8 +81,8 @@ typedef struct weir_learnt {
   double compress[WEIR_CODEC_COUNT];
   weir_recent factor[WEIR_CODEC_COUNT]; /* measured / modelled compression time */
   double overlap;
-  double compute;
-  weir_recent computes;
+  double compute; /* s of a step that no exchange or codec explains */
+  weir_long_recent rests;
   weir_recent whole_computes; /* of steps without groups */
   weir_group_costs group_costs;
   weir_recent each[WEIR_ARMS], taken;
@@ -82,11 +91,12 @@ typedef struct weir_learnt {
   uint64_t gain_steps;
   double curve[WEIR_CURVE_POINTS];
   bool has_curve;
-  double step_s; /* smoothed measured step of the plan in force */
+  uint64_t curve_age; /* steps since it was last measured */
+  double step_s;      /* smoothed measured step of the plan in force */
   uint64_t step_count;
   int departures; /* steps in a row whose comm_s departs from the prediction */
   int leaps;      /* steps in a row in which it is nowhere near it */
-  bool absorb;    /* probing found the network unchanged: the departure is the arm's own */
+  int absorb;     /* steps for which departures are the arm's own: probing found no change */
 } weir_learnt;
 
 struct weir_loop {
@@ -128,6 +138,7 @@ struct weir_loop {
     double previous_rate; /* measured progress/s under it */
     double predicted_s;
     int slow;
+    bool in_doubt; /* it failed, unless the network has changed: to be probed first */
   } watch;
   struct {                /* probing */
     uint64_t since, wait; /* steps since the last one; until the next for a departure */
@@ -189,6 +200,10 @@ double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen);
  * exchanges of so many latencies. */
 void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, double modelled,
                          double latencies);
+
+/* A switch to the arm of what was heard of has failed: all that the model did not foretell is the
+ * arm's own fault now; without it the next decision would come back. */
+void weir_learn_blame(weir_loop *loop, const weir_observation *seen);
 
 /* Journal (journal.c): one JSON line a decision. */
 weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on);

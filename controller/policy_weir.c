@@ -4,7 +4,7 @@
 #include "controller/loop.h"
 
 static const double slow_factor = 1.5;
-static const int slow_steps = 3;
+static const int slow_steps = 5; /* in a row: on a busy machine any few are slow */
 /* Before the first decision: enough for medians of what the first plan costs. */
 static const uint64_t settle_steps = 4;
 
@@ -20,34 +20,30 @@ static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen
   if (loop->decisions == 0) return WEIR_TRIGGER_START;
   const uint32_t moved = weir_loop_network_trigger(loop, &seen->network);
   if (moved != WEIR_TRIGGER_NONE) return moved;
-  if (seen->has_curve && gain_moved(loop)) return WEIR_TRIGGER_GAIN;
+  /* Exchanges that take another time than predicted may mean another network: that comes first. */
+  const bool in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
+  if (seen->has_curve && !in_doubt && gain_moved(loop)) return WEIR_TRIGGER_GAIN;
   return loop->since_decision >= weir_model.period ? WEIR_TRIGGER_PERIODIC : WEIR_TRIGGER_NONE;
 }
 
-/* After a switch: is it slower than foretold, and than what the plan before it achieved? */
+/* After a switch: is it slower than foretold, and than what the plan before it achieved?  Where
+ * exchanges take another time than predicted, the network comes first: no arm is given up for what
+ * probing has not looked into. */
 static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
+  loop->watch.in_doubt = false;
   if (!loop->watch.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
-  const double step_s = seen->heard.compute + seen->heard.compress + seen->heard.wait;
+  const double step_s = seen->heard.whole;
   const double rate = weir_progress(seen->heard.plan.codec, seen->heard.gain) / step_s;
   if (step_s > slow_factor * loop->watch.predicted_s && rate < loop->watch.previous_rate) {
     if (++loop->watch.slow < slow_steps) return false;
-    loop->watch.armed = false;
-    return true;
+    loop->watch.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
+    loop->watch.armed = loop->watch.in_doubt;
+    return !loop->watch.in_doubt;
   }
   loop->watch.slow = 0;
   if (loop->learnt.step_count >= 10) loop->watch.armed = false; /* it has proved itself */
   return false;
-}
-
-/* All that the model did not foretell is the arm's own fault now; without it the next decision
- * would come back. */
-static void blame_arm(weir_loop *loop, const weir_observation *seen) {
-  const size_t arm = weir_arm_of(&seen->heard.plan);
-  const double modelled = weir_learn_modelled(loop, seen);
-  if (arm == WEIR_ARMS || !(modelled > 0.0)) return;
-  weir_learn_overhead(&loop->learnt, arm, seen->heard.comm - modelled, modelled,
-                      seen->heard.terms.alpha_terms);
 }
 
 /* More than the estimate's own unrest: what was learnt of the arms may not hold any more. */
@@ -57,30 +53,11 @@ static bool another_network(const weir_network *before, const weir_network *now)
   return !(fmax(latency, bandwidth) <= log(1.5));
 }
 
-static weir_status consider(weir_loop *loop, const weir_observation *seen) {
+/* Decide, and watch what comes of a switch. */
+static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
+                          bool changed) {
   weir_decision decision;
   const weir_plan before = loop->current;
-  if (loop->workers <= 1 || loop->steps < settle_steps || !loop->learnt.has_curve ||
-      !weir_network_known(&seen->network, loop->workers))
-    return WEIR_OK;
-  uint32_t trigger = find_trigger(loop, seen);
-  const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
-  if (changed) {
-    loop->watch.armed = false; /* its record was made on another network */
-    if (another_network(&loop->at_decision, &seen->network))
-      weir_learn_network_changed(&loop->learnt);
-    weir_loop_probe_found(loop);
-  } else if (switch_failed(loop, seen)) {
-    if (seen->heard.plan.groups > 0)
-      loop->fuse_failed = true; /* the arm may be as good as ever */
-    else
-      blame_arm(loop, seen);
-    trigger = WEIR_TRIGGER_FALLBACK;
-  }
-  if (trigger == WEIR_TRIGGER_NONE) {
-    weir_loop_consider_probe(loop, seen);
-    return WEIR_OK;
-  }
   const double rate = loop->learnt.step_count > 0
                           ? weir_progress(before.codec, loop->learnt.gain) / loop->learnt.step_s
                           : 0.0;
@@ -92,6 +69,30 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   loop->watch.predicted_s = decision.predicted_s;
   loop->watch.slow = 0;
   return WEIR_OK;
+}
+
+static weir_status consider(weir_loop *loop, const weir_observation *seen) {
+  if (loop->workers <= 1 || loop->steps < settle_steps || !loop->learnt.has_curve ||
+      !weir_network_known(&seen->network, loop->workers))
+    return WEIR_OK;
+  uint32_t trigger = find_trigger(loop, seen);
+  const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
+  if (changed) {
+    loop->watch.armed = loop->watch.in_doubt = false; /* its record was made on another network */
+    if (another_network(&loop->at_decision, &seen->network))
+      weir_learn_network_changed(&loop->learnt);
+    weir_loop_probe_found(loop);
+  } else if (switch_failed(loop, seen)) {
+    if (seen->heard.plan.groups > 0)
+      loop->fuse_failed = true; /* the arm may be as good as ever */
+    else
+      weir_learn_blame(loop, seen);
+    trigger = WEIR_TRIGGER_FALLBACK;
+  }
+  const weir_status status =
+      trigger == WEIR_TRIGGER_NONE ? WEIR_OK : answer(loop, seen, trigger, changed);
+  if (status == WEIR_OK && !changed) weir_loop_consider_probe(loop, seen);
+  return status;
 }
 
 const weir_policy weir_policy_weir = {

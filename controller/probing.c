@@ -10,12 +10,15 @@ static const int leaps_before_probe = 2;
 static const uint64_t leap_spacing = 4;
 static const uint64_t look_spacing = 7;
 static const double look_share = 0.05, look_bytes = 80e3, look_hops = 6;
+/* An arm's departure is learnt in so many steps; a later one is looked into again. */
+static const int absorb_steps = WEIR_RECENT;
 static const uint64_t answer_steps = 3; /* from a directive to the notes that tell what it found */
 
 static uint64_t twice(uint64_t steps, uint64_t most) { return 2 * steps > most ? most : 2 * steps; }
 
 void weir_loop_probe_found(weir_loop *loop) {
-  loop->probe.pending = loop->learnt.absorb = false;
+  loop->probe.pending = false;
+  loop->learnt.absorb = 0;
   loop->probe.wait = spacing;
   loop->probe.doubt_wait = doubt_spacing;
   loop->probe.suspected = 0;
@@ -25,7 +28,7 @@ void weir_loop_probe_found(weir_loop *loop) {
 /* A probe's answer would be known by now, and nothing has moved. */
 static void give_up(weir_loop *loop) {
   loop->probe.pending = false;
-  if (loop->learnt.departures > 0) loop->learnt.absorb = true; /* it is the arm */
+  if (loop->learnt.departures > 0) loop->learnt.absorb = absorb_steps; /* it is the arm */
   if (loop->probe.doubt)
     loop->probe.doubt_wait = twice(loop->probe.doubt_wait, doubt_spacing_most);
   else
@@ -52,10 +55,11 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   const bool doubt = (suspects > 1 || seen->network.risen > 1 ||
                       loop->probe.suspected >= suspicions_before_probe) &&
                      loop->probe.since >= loop->probe.doubt_wait;
-  const bool departs = loop->learnt.departures >= departures_before_probe && !loop->learnt.absorb &&
-                       loop->probe.since >= loop->probe.wait;
+  const bool departs = loop->learnt.departures >= departures_before_probe &&
+                       loop->learnt.absorb == 0 && loop->probe.since >= loop->probe.wait;
   /* However often looking was in vain before. */
-  const bool leaps = loop->learnt.leaps >= leaps_before_probe && loop->probe.since >= leap_spacing;
+  const bool leaps = (loop->learnt.leaps >= leaps_before_probe || loop->watch.in_doubt) &&
+                     loop->probe.since >= leap_spacing;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
   const bool thorough = doubt || departs || leaps || old;

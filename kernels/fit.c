@@ -118,7 +118,7 @@ static bool affordable(const course *c, const knot *at, const struct size *size)
   const double each = c->was > 0 ? c->each + (c->was <= SMALL ? in_memory_s : 0.0) : slow_s;
   const double takes =
       size->compress.count > 0 ? size->took : each * (double)at->n * (at->warm_ups + at->runs);
-  return weir_thread_cpu_s() + takes <= c->until;
+  return weir_kernel_now(c->probe) + takes <= c->until;
 }
 
 static weir_status run_size(course *c, const knot *at, struct size *size) {
@@ -127,14 +127,14 @@ static weir_status run_size(course *c, const knot *at, struct size *size) {
   if ((at->extra || size->compress.count > 0) && !affordable(c, at, size)) {
     return WEIR_OK;
   }
-  const double start = weir_thread_cpu_s();
+  const double start = weir_kernel_now(c->probe);
   const weir_status status =
       weir_kernel_time(c->probe, c->plan, at->n, at->warm_ups, runs, &compress, &decode);
   if (status == WEIR_OK) {
     weir_kernel_put(&size->compress, compress);
     weir_kernel_put(&size->decode, decode);
   }
-  size->took = weir_thread_cpu_s() - start;
+  size->took = weir_kernel_now(c->probe) - start;
   c->each = size->took / (double)at->n / (at->warm_ups + runs);
   c->was = at->n;
   return status;
@@ -169,7 +169,7 @@ static weir_status run_sizes(course *c, const knot *sizes, size_t count) {
 static weir_status fit_sizes(course *c, const knot *sizes, size_t count, weir_kernel_cost *cost) {
   const size_t used = used_of(sizes, count, c->wanted->to);
   weir_status status = WEIR_OK;
-  c->until = weir_thread_cpu_s() + c->wanted->each_s;
+  c->until = weir_kernel_now(c->probe) + c->wanted->each_s;
   for (int pass = 0; status == WEIR_OK && pass < PASSES; pass++) {
     status = run_sizes(c, sizes, used);
   }

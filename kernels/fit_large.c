@@ -84,19 +84,19 @@ double weir_kernel_last_cache(void) {
 static void evict_floats(const float *x) { weir_kernel_evict(x, WEIR_KERNEL_WINDOW * sizeof *x); }
 
 static double time_evict(const weir_kernel_probe *p, const float *x) {
-  const double start = weir_thread_cpu_s();
+  const double start = weir_kernel_now(p);
   evict_floats(x);
   return weir_kernel_since(p, start);
 }
 
 static double time_accumulate(weir_kernel_probe *p) {
-  const double start = weir_thread_cpu_s();
+  const double start = weir_kernel_now(p);
   weir_kernel_accumulate(p, WEIR_KERNEL_WINDOW);
   return weir_kernel_since(p, start);
 }
 
 static double time_read(const weir_kernel_probe *p) {
-  const double start = weir_thread_cpu_s();
+  const double start = weir_kernel_now(p);
   (void)weir_sum_square(p->e, WEIR_KERNEL_WINDOW);
   return weir_kernel_since(p, start);
 }
@@ -127,7 +127,7 @@ static weir_status time_draw(weir_kernel_probe *p, const weir_plan *plan, size_t
   weir_kernel_evict(p->context->mark, p->context->mark_words * sizeof *p->context->mark);
   weir_kernel_evict(p->index, (size_t)(plan->cr * (double)n) * sizeof *p->index);
   weir_kernel_accumulate(p, n < p->most ? n : p->most);
-  const double start = weir_thread_cpu_s();
+  const double start = weir_kernel_now(p);
   const weir_status status =
       weir_codec_find(plan->codec)
           ->draw(p->context, &layout, plan->cr, ++p->seed, p->index, p->most, &k);
@@ -147,13 +147,13 @@ static weir_status time_window(weir_kernel_probe *p, const weir_plan *plan, wind
   if (long_message(run.codec)) {
     weir_kernel_evict(p->message, 2 * WEIR_KERNEL_WINDOW);
   }
-  double start = weir_thread_cpu_s();
+  double start = weir_kernel_now(p);
   weir_status status = weir_kernel_compress(&run);
   weir_kernel_put(&w->seconds[0], fmax(weir_kernel_since(p, start) - run.apart, 0.0));
   if (long_message(run.codec)) {
     weir_kernel_evict(p->message, run.bytes);
   }
-  start = weir_thread_cpu_s();
+  start = weir_kernel_now(p);
   status = status == WEIR_OK ? weir_kernel_decode(&run) : status;
   weir_kernel_put(&w->seconds[1], weir_kernel_since(p, start));
   w->bytes = (double)run.bytes;

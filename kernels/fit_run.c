@@ -97,16 +97,27 @@ static void fill(weir_kernel_probe *p) {
   touch(p->message, p->most * sizeof(uint16_t) + LINE); /* 16 bits an element, and a head */
 }
 
-static void time_clock(weir_kernel_probe *p) {
-  p->clock = INFINITY;
+double weir_kernel_now(const weir_kernel_probe *probe) {
+  return probe->coarse ? weir_now_s() : weir_thread_cpu_s();
+}
+
+static double reading_takes(const weir_kernel_probe *p) {
+  double least = INFINITY;
   for (int i = 0; i < 8; i++) {
-    double start = weir_thread_cpu_s();
-    p->clock = fmin(p->clock, weir_thread_cpu_s() - start);
+    const double start = weir_kernel_now(p);
+    least = fmin(least, weir_kernel_now(p) - start);
   }
+  return least;
+}
+
+static void time_clock(weir_kernel_probe *p) {
+  p->clock = reading_takes(p);
+  p->coarse = !(p->clock > 0.0);
+  if (p->coarse) p->clock = reading_takes(p);
 }
 
 double weir_kernel_since(const weir_kernel_probe *probe, double start) {
-  return fmax(weir_thread_cpu_s() - start - probe->clock, 0.0);
+  return fmax(weir_kernel_now(probe) - start - probe->clock, 0.0);
 }
 
 static size_t float_bytes(const weir_kernel_probe *p) {
@@ -224,9 +235,9 @@ static bool find_thin(const weir_kernel_run *run, thin *t) {
 
 static void forget(weir_kernel_run *run) {
   if (run->cold) {
-    double start = weir_thread_cpu_s();
+    double start = weir_kernel_now(run->probe);
     weir_kernel_evict(run->probe->e, run->offset[1] * sizeof(float));
-    run->apart += weir_thread_cpu_s() - start;
+    run->apart += weir_kernel_now(run->probe) - start;
   }
 }
 
@@ -326,13 +337,13 @@ static int batch_for(const weir_kernel_probe *probe, double seconds) {
 weir_status weir_kernel_sample(weir_kernel_run *run, int batch[2], double seconds[2]) {
   const int times[2] = {batch[0] > 0 ? batch[0] : 1, batch[1] > 0 ? batch[1] : 1};
   weir_status status = WEIR_OK;
-  double start = weir_thread_cpu_s();
+  double start = weir_kernel_now(run->probe);
   for (int i = 0; status == WEIR_OK && i < times[0]; i++) {
     weir_kernel_accumulate(run->probe, run->offset[1]);
     status = weir_kernel_compress(run);
   }
   seconds[0] = weir_kernel_since(run->probe, start) / times[0];
-  start = weir_thread_cpu_s();
+  start = weir_kernel_now(run->probe);
   for (int i = 0; status == WEIR_OK && i < times[1]; i++) {
     status = weir_kernel_decode(run);
   }

@@ -11,6 +11,8 @@ struct weir_kernel_probe {
   uint8_t *message;
   weir_codec_context *context;
   double clock; /* s that reading it takes */
+  bool
+      coarse; /* that of processor time ticks, as inside User-Mode Linux: the time of day is used */
   /* The last step's: draws that are always the same a processor would come to know. */
   uint64_t seed, shift;
 };
@@ -32,7 +34,9 @@ void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n);
 weir_status weir_kernel_compress(weir_kernel_run *run); /* e into a message */
 weir_status weir_kernel_decode(weir_kernel_run *run);   /* it into the sum */
 
-/* Seconds of processor time since start, less what reading the clock takes. */
+/* Processor time in s, or where its clock is coarse the time of day. */
+double weir_kernel_now(const weir_kernel_probe *probe);
+/* Seconds since start, less what reading the clock takes. */
 double weir_kernel_since(const weir_kernel_probe *probe, double start);
 
 /* Accumulate and compress, and decode: seconds of either, the mean of so many, one after the other.

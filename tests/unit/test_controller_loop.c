@@ -57,7 +57,7 @@ static void write_notes(const world *w, weir_note notes[RANKS], weir_step_record
   for (int r = 0; r < RANKS; r++) {
     notes[r].compute_s = 0.02;
     notes[r].compress_s = w->compress;
-    notes[r].comm_s = w->comm;
+    notes[r].comm_s = notes[r].wait_s = w->comm; /* nothing hides it */
     notes[r].gain = w->gain;
     notes[r].latency_s = w->latency;
     notes[r].bandwidth = w->bandwidth;
