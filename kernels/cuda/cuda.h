@@ -149,14 +149,19 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
-/* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero set
- * masks u where the codec selected. */
-weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
-                                       size_t n, float m);
-/* x brought to a norm of at most limit: weir_scale by weir_clip_factor of its sum of squares, which
- * runs in another order than on the CPU (see weir_cuda_ef_accumulate), so that the factor may
- * differ in its last bit.  Reserve n. */
-weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit);
+/* weir_momentum_correct: v = next = m u + g, which may be u or g.  Then weir_cuda_gather with zero
+ * set masks u where the codec selected.  With r, v and next being two buffers: next is what e = v +
+ * r has really taken, e - r. */
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u,
+                                       const float *r, float *v, float *next, size_t n, float m);
+/* Clipping: the sum of squares of n floats is stored at the beginning of room, a double, or added
+ * to what there is already; then x is brought to a norm of at most limit by it: weir_scale by
+ * weir_clip_factor.  The sum runs in another order than on the CPU (see weir_cuda_ef_accumulate),
+ * so that the factor may differ in its last bit.  room: WEIR_CUDA_MEASURE bytes of device memory,
+ * aligned to 8.  Neither needs a reservation. */
+#define WEIR_CUDA_MEASURE ((size_t)40 << 10)
+weir_status weir_cuda_measure(weir_cuda *cuda, const float *x, size_t n, bool add, void *room);
+weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit, const void *room);
 
 /* --- qsgd ------------------------------------------------------------------------------------ */
 

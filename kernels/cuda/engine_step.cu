@@ -100,7 +100,7 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
     status = weir_cuda_gather(cuda, e, group->n, unit->index, k, unit->value, true);
   }
   if (status == WEIR_OK) {
-    status = weir_device_squares(cuda, unit->value, k, &unit->told->other);
+    status = weir_cuda_squares(cuda, unit->value, k, &unit->told->other);
   }
   if (status == WEIR_OK && rounds) {
     status = weir_cuda_clear(cuda, unit->error, k * sizeof *unit->error);
@@ -133,7 +133,7 @@ static weir_status encode(weir_device *device, weir_device_unit *unit, uint64_t 
   if (status == WEIR_OK) {
     status = weir_cuda_ef_subtract(cuda, e, sent, group->n);
   }
-  return status == WEIR_OK ? weir_device_squares(cuda, e, group->n, &unit->told->other) : status;
+  return status == WEIR_OK ? weir_cuda_squares(cuda, e, group->n, &unit->told->other) : status;
 }
 
 /* The root's list of its own largest elements, which stay where they are. */

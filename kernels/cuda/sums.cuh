@@ -54,4 +54,8 @@ __device__ static inline weir_sums weir_fold_sums(const weir_sums *sums, size_t 
   return weir_block_sums(mine);
 }
 
+/* The sum of squares of x, at n elements of the workspace at the most (decorate.cu); the other
+ * moments are 0. */
+weir_status weir_cuda_squares(weir_cuda *cuda, const float *x, size_t n, weir_moments *out);
+
 #endif
