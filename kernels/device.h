@@ -110,7 +110,8 @@ typedef struct weir_device_ops {
   void (*add_bins)(void *to, const void *bins);
   weir_status (*curve)(const void *bins, size_t n, weir_gain_curve *curve);
 
-  /* sum = (first) or += what a message decodes to.  What is wrong with it finish says. */
+  /* sum = (first) or += what a message decodes to.  What is wrong with it finish says.  ENCODE: at
+   * the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t group, const void *message, size_t bytes,
                         bool first);
   /* value = e at the group's k indices, where e and what u becomes are 0 then.  Waits. */

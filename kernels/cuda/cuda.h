@@ -102,6 +102,23 @@ weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
 weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
                              const weir_layout *layout, double cr, float *to, bool add);
 
+/* Error feedback and encoding in as few passes as the codec allows: the message of e = g + r, or of
+ * a given e (see weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of
+ * squares (sum is 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
+weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
+                                const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                size_t capacity, size_t *bytes, weir_moments *lost);
+/* to = share times the sum of what messages decode to, in their order; they have the same length
+ * and lie `pitch` bytes apart.  *overflow, device memory, becomes 1 where something is not finite,
+ * and is left otherwise; NULL: not wanted.  Malformed, any of them: as in weir_cuda_decode. */
+typedef struct weir_cuda_messages {
+  const void *first;
+  size_t bytes, pitch, count;
+} weir_cuda_messages;
+weir_status weir_cuda_decode_sum(weir_cuda *cuda, uint32_t codec,
+                                 const weir_cuda_messages *messages, const weir_layout *layout,
+                                 double cr, float *to, float share, uint32_t *overflow);
+
 /* The message of k (index, value) pairs out of n, byte for byte that of weir_wire_encode, with the
  * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: its
  * length, which follows from n, k and format.  error as there, or NULL.  out is aligned to 4 bytes,
@@ -142,8 +159,6 @@ weir_status weir_cuda_gather(weir_cuda *cuda, float *e, size_t n, const uint32_t
 weir_status weir_cuda_scatter_add(weir_cuda *cuda, float *to, size_t n, const uint32_t *index,
                                   const float *value, size_t k);
 weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
-/* e -= sent */
-weir_status weir_cuda_ef_subtract(weir_cuda *cuda, float *e, const float *sent, size_t n);
 /* As weir_bf16_encode and weir_bf16_decode; error may be NULL. */
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,
                                   float *error);

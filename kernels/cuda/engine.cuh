@@ -26,7 +26,8 @@ struct weir_device_unit {
   cudaEvent_t ready;
   uint32_t *index;
   float *value, *error;
-  unsigned char *out; /* its message */
+  unsigned char *out;       /* its message */
+  weir_cuda_messages taken; /* what encoders have sent, in the part of the block for that */
   weir_device_told *told;
   uint32_t *overflow;
   weir_cuda_gain_bin *bins;
