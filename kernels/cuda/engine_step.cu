@@ -18,6 +18,20 @@ __global__ static void ship(const weir_device_told *told, uint64_t bytes, const 
   }
 }
 
+/* Blocks of a look. */
+constexpr unsigned LOOKING = 16;
+
+/* Of e = g + r. */
+__global__ static void look(const float *g, const float *r, const weir_device_look *looks) {
+  const weir_device_look mine = looks[blockIdx.x / LOOKING];
+  size_t n = mine.runs.length * mine.runs.count;
+  for (size_t i = blockIdx.x % LOOKING * WEIR_CUDA_BLOCK + threadIdx.x; i < n;
+       i += (size_t)LOOKING * WEIR_CUDA_BLOCK) {
+    size_t at = mine.at + weir_run_at(&mine.runs, i / mine.runs.length) + i % mine.runs.length;
+    mine.to[i] = g[at] + r[at];
+  }
+}
+
 __global__ static void publish(float *to, const float *sum, size_t n, float share,
                                uint32_t *overflow) {
   bool finite = true;
@@ -171,6 +185,10 @@ weir_status weir_device_compress(weir_device *device, size_t group, const weir_d
   }
   if (status == WEIR_OK) {
     status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
+  }
+  if (status == WEIR_OK && task->look_count > 0) {
+    status = weir_cuda_launch(cuda, "looking", task->look_count * LOOKING, WEIR_CUDA_BLOCK, look,
+                              fed.g, fed.r, task->looks);
   }
   bool fused = (unit->group.kind == WEIR_DEVICE_SELECT || unit->group.kind == WEIR_DEVICE_ENCODE) &&
                task->bins == NULL;
