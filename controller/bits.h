@@ -15,6 +15,7 @@
 
 #include "collectives/cost.h"
 #include "kernels/codec.h"
+#include "kernels/runs.h"
 #include "planner/bits.h"
 
 enum { WEIR_BITS_LEAST = 2, WEIR_BITS_MOST = 8, WEIR_BITS_FULL = 32, WEIR_BITS_BUCKET = 128 };
@@ -60,6 +61,13 @@ void weir_bits_watch_free(weir_bits_watch *watch); /* NULL is allowed */
  * measured, 2^15 elements a step together: whole buckets of it are quantized at every width, and
  * the squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
 void weir_bits_fed(weir_bits_watch *watch, size_t tensor, const float *e, size_t n);
+/* The same in two parts, for an e that is a device's: is the tensor measured in this step, and what
+ * is to be seen of it?  And then what was seen; several tensors may be asked for first.  All of a
+ * step together: at most WEIR_BITS_SEEN floats. */
+enum { WEIR_BITS_SEEN = 1 << 16 };
+bool weir_bits_look(weir_bits_watch *watch, size_t tensor, size_t n, weir_runs *runs);
+void weir_bits_seen(weir_bits_watch *watch, size_t tensor, size_t n, const weir_runs *runs,
+                    const float *sample);
 /* Has every tensor been measured since the last weir_bits_read? */
 bool weir_bits_ready(weir_bits_watch *watch);
 /* Means over the measurements since the last call, which tells how many there were of the tensor

@@ -7,7 +7,7 @@
 #include "base/base.h"
 #include "controller/bits.h"
 
-enum { SAMPLE = 1 << 15, BUCKETS = SAMPLE / WEIR_BITS_BUCKET };
+enum { SAMPLE = WEIR_BITS_SEEN / 2, BUCKETS = SAMPLE / WEIR_BITS_BUCKET };
 
 typedef struct seen {
   uint64_t count;
@@ -114,51 +114,46 @@ void weir_bits_watch_free(weir_bits_watch *w) {
   free(w);
 }
 
-/* All of a tensor, or whole buckets spread over it, other ones each time; tells how
- * many elements. */
-static size_t take_sample(weir_bits_watch *w, const float *e, size_t n) {
-  if (n <= SAMPLE) {
-    memcpy(w->sample, e, n * sizeof *e);
-    return n;
-  }
-  const size_t all = n / WEIR_BITS_BUCKET;
-  for (size_t k = 0; k < BUCKETS; k++) {
-    const size_t bucket = (k * all / BUCKETS + (size_t)w->turn) % all;
-    memcpy(w->sample + k * WEIR_BITS_BUCKET, e + bucket * WEIR_BITS_BUCKET,
-           WEIR_BITS_BUCKET * sizeof *e);
-  }
-  return SAMPLE;
-}
-
-static weir_status quantize(weir_bits_watch *w, size_t n, unsigned bits, double *error2) {
+static weir_status quantize(weir_bits_watch *w, const float *sample, size_t n, uint64_t turn,
+                            unsigned bits, double *error2) {
   const weir_codec *codec = weir_codec_find(WEIR_CODEC_QSGD);
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
-  const uint64_t draw[2] = {w->turn, bits};
+  const uint64_t draw[2] = {turn, bits};
   size_t bytes = 0;
   weir_status status =
-      codec->encode(w->context, w->sample, &layout, bits / 32.0,
+      codec->encode(w->context, sample, &layout, bits / 32.0,
                     weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message, w->capacity, &bytes);
   if (status == WEIR_OK)
     status = codec->decode(w->context, w->message, bytes, &layout, w->decoded, false);
-  if (status == WEIR_OK) *error2 = weir_ef_subtract(w->decoded, w->sample, n);
+  if (status == WEIR_OK) *error2 = weir_ef_subtract(w->decoded, sample, n);
   return status;
 }
 
-void weir_bits_fed(weir_bits_watch *w, size_t tensor, const float *e, size_t n) {
+/* All of a tensor, or whole buckets spread over it, other ones each time. */
+bool weir_bits_look(weir_bits_watch *w, size_t tensor, size_t n, weir_runs *runs) {
   if (tensor == 0) w->left = SAMPLE;
-  if (tensor != w->cursor || w->left == 0) return;
-  const size_t taken = take_sample(w, e, n);
-  const double scale = (double)n / (double)taken;
-  weir_status status = WEIR_OK;
-  seen now = {.norm2 = scale * weir_sum_square(w->sample, taken)};
-  for (unsigned i = 0; i < WEIR_BITS_WIDTHS && status == WEIR_OK; i++) {
-    status = quantize(w, taken, WEIR_BITS_LEAST + i, &now.error2[i]);
-    now.error2[i] *= scale;
-  }
+  if (tensor != w->cursor || w->left == 0) return false;
+  *runs = n <= SAMPLE
+              ? (weir_runs){n, 1, 1, (size_t)w->turn}
+              : (weir_runs){WEIR_BITS_BUCKET, BUCKETS, n / WEIR_BITS_BUCKET, (size_t)w->turn};
+  const size_t taken = runs->length * runs->count;
   w->left -= taken < w->left ? taken : w->left;
   w->turn++;
   w->cursor = next_of(w, tensor);
+  return true;
+}
+
+void weir_bits_seen(weir_bits_watch *w, size_t tensor, size_t n, const weir_runs *runs,
+                    const float *sample) {
+  const size_t taken = runs->length * runs->count;
+  const double scale = (double)n / (double)taken;
+  weir_status status = WEIR_OK;
+  seen now = {.norm2 = scale * weir_sum_square(sample, taken)};
+  for (unsigned i = 0; i < WEIR_BITS_WIDTHS && status == WEIR_OK; i++) {
+    status = quantize(w, sample, taken, runs->shift, WEIR_BITS_LEAST + i, &now.error2[i]);
+    now.error2[i] *= scale;
+  }
   pthread_mutex_lock(&w->lock);
   seen *sum = &w->seen[tensor];
   if (status != WEIR_OK) {
@@ -169,6 +164,14 @@ void weir_bits_fed(weir_bits_watch *w, size_t tensor, const float *e, size_t n) 
     for (size_t i = 0; i < WEIR_BITS_WIDTHS; i++) sum->error2[i] += now.error2[i];
   }
   pthread_mutex_unlock(&w->lock);
+}
+
+void weir_bits_fed(weir_bits_watch *w, size_t tensor, const float *e, size_t n) {
+  weir_runs runs;
+  if (!weir_bits_look(w, tensor, n, &runs)) return;
+  for (size_t k = 0; k < runs.count; k++)
+    memcpy(w->sample + k * runs.length, e + weir_run_at(&runs, k), runs.length * sizeof *e);
+  weir_bits_seen(w, tensor, n, &runs, w->sample);
 }
 
 bool weir_bits_ready(weir_bits_watch *w) {

@@ -79,6 +79,15 @@ weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
   return find_policy(policy, &found, plan, &table);
 }
 
+size_t weir_policy_looks(const char *policy) {
+  const weir_policy *found = NULL;
+  weir_plan plan;
+  weir_table_text table;
+  const bool looks =
+      find_policy(policy, &found, &plan, &table) == WEIR_OK && found == &weir_policy_bits;
+  return looks ? WEIR_BITS_SEEN : 0;
+}
+
 void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
                        uint32_t *order) {
   const weir_policy *found = NULL;
@@ -292,6 +301,17 @@ void weir_controller_processors(weir_controller *controller, const weir_link *pr
 void weir_controller_fed(void *controller, size_t tensor, const float *e, size_t n) {
   weir_controller *c = controller;
   if (c->loop.bits != NULL) weir_bits_fed(c->loop.bits->watch, tensor, e, n);
+}
+
+bool weir_controller_look(void *controller, size_t tensor, size_t n, weir_runs *runs) {
+  weir_controller *c = controller;
+  return c->loop.bits != NULL && weir_bits_look(c->loop.bits->watch, tensor, n, runs);
+}
+
+void weir_controller_seen(void *controller, size_t tensor, size_t n, const weir_runs *runs,
+                          const float *sample) {
+  weir_controller *c = controller;
+  weir_bits_seen(c->loop.bits->watch, tensor, n, runs, sample);
 }
 
 void weir_controller_gaps(weir_controller *controller, const double *gap_s) {

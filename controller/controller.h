@@ -58,6 +58,11 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
 void weir_controller_propose(void *controller, weir_directive *directive);
 bool weir_controller_want_curve(void *controller);
 void weir_controller_fed(void *controller, size_t tensor, const float *e, size_t n);
+bool weir_controller_look(void *controller, size_t tensor, size_t n, weir_runs *runs);
+void weir_controller_seen(void *controller, size_t tensor, size_t n, const weir_runs *runs,
+                          const float *sample);
+/* Floats that a step's looks see at the most; 0: the policy looks at nothing. */
+size_t weir_policy_looks(const char *policy);
 weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
                                    size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);

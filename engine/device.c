@@ -34,12 +34,13 @@ weir_status weir_on_device_open(weir_engine *engine) {
     return status;
   }
   engine->device = on;
-  return WEIR_OK;
+  return weir_on_device_open_looks(engine);
 }
 
 void weir_on_device_close(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
+  weir_on_device_close_looks(engine);
   on->ops->unpin(on->device, on->bins);
   on->ops->unpin(on->device, on->lost);
   on->ops->unpin(on->device, on->whole);
@@ -173,6 +174,7 @@ weir_status weir_on_device_note(weir_engine *engine) {
   weir_group *last = &engine->set.group[engine->set.count - 1];
   weir_status status = weir_on_device_await(last);
   if (status == WEIR_OK && engine->curve_wanted) status = make_curve(engine);
+  if (status == WEIR_OK) weir_on_device_show(engine);
   return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
 }
 

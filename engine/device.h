@@ -19,6 +19,12 @@ struct weir_on_device {
                                 rounding loses of them; NULL until a plan needs them */
   unsigned char *bins;       /* page-locked, a histogram a group; NULL without a gain curve */
   size_t bins_groups;
+  /* What hooks->look has asked for in this step, in the order of tensors; page-locked, NULL without
+   * that hook. */
+  weir_device_look *looks;
+  float *seen;
+  size_t *looked; /* tensors */
+  size_t look_count, seen_count;
   bool in_flight; /* something may be queued that finish has not waited for */
 };
 
@@ -40,6 +46,12 @@ void weir_on_device_free_arena(const weir_engine *engine, unsigned char *arena);
 weir_status weir_on_device_check(const weir_engine *engine, const float *gradient);
 /* All of a group's tensors are there: its compression is queued. */
 void weir_on_device_ready(weir_group *group);
+/* What is to be seen of it (device_look.c): asked when it is compressed, told before this rank's
+ * note. */
+weir_status weir_on_device_open_looks(weir_engine *engine);
+void weir_on_device_close_looks(weir_engine *engine);
+void weir_on_device_look(weir_group *group, weir_device_task *task);
+void weir_on_device_show(const weir_engine *engine);
 /* Its message is in page-locked memory, and its moments are known; does nothing the second time. */
 weir_status weir_on_device_await(weir_group *group);
 /* Before this rank's note: the last group's moments, and the gain curve. */

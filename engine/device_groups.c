@@ -23,7 +23,7 @@ static weir_status compress(weir_group *group) {
                                          : NULL;
   const weir_device_kind kind = weir_on_device_kind(group);
   if (kind == WEIR_DEVICE_THIN) weir_on_device_columns(group);
-  const weir_device_task task = {
+  weir_device_task task = {
       .g = engine->submitted,
       .seed = weir_ag_seed(group),
       .message = message,
@@ -33,6 +33,7 @@ static weir_status compress(weir_group *group) {
       .bins = engine->curve_wanted ? on->bins + group->number * WEIR_DEVICE_BINS : NULL,
       .bins_stride = 1, /* a sample would miss the largest, and a device need not spare itself */
       .told = weir_velocity_told(group) && !engine->in_trial};
+  weir_on_device_look(group, &task);
   return weir_on_device_status(on, on->ops->compress(on->device, group->number, &task));
 }
 

@@ -13,6 +13,7 @@
 #include "collectives/collective.h"
 #include "collectives/cost.h"
 #include "kernels/codec.h"
+#include "kernels/runs.h"
 
 /* What rank 0 asks all ranks to do at the begin of the next step. */
 typedef enum weir_action {
@@ -83,6 +84,12 @@ typedef struct weir_engine_hooks {
   /* A tensor's e = g + r, n elements, before it is compressed; of groups fed on the session's
    * thread, in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
   void (*fed)(void *user, size_t tensor, const float *e, size_t n);
+  /* The same where e is a device's: which runs of it are to be seen in this step, if any; and then,
+   * before this rank's note, what they hold, unless e is not finite.  Together at most look_room
+   * floats a step.  NULL: nobody wants to know. */
+  bool (*look)(void *user, size_t tensor, size_t n, weir_runs *runs);
+  void (*seen)(void *user, size_t tensor, size_t n, const weir_runs *runs, const float *sample);
+  size_t look_room;
   /* For labs, from whichever thread did it: since begin_s, a reading of the engine's clock,
    * compressing or adding up has passed over so many elements.  What it takes counts with them.
    * NULL: nobody wants to know. */

@@ -24,8 +24,9 @@
 
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
+#include "kernels/runs.h"
 
-#define WEIR_DEVICE_VERSION 2u
+#define WEIR_DEVICE_VERSION 3u
 #define WEIR_DEVICE_SYMBOL "weir_device_library"
 
 typedef struct weir_device weir_device;
@@ -55,6 +56,13 @@ typedef struct weir_device_group {
   size_t rank, first_sum;
 } weir_device_group;
 
+/* A part of e that somebody on the host wants to see. */
+typedef struct weir_device_look {
+  size_t at; /* what the runs are of, from the group's first element on */
+  weir_runs runs;
+  float *to; /* page-locked, for all of the runs */
+} weir_device_look;
+
 /* What compress is given. */
 typedef struct weir_device_task {
   float *const *g; /* the gradient of every tensor of all */
@@ -66,6 +74,9 @@ typedef struct weir_device_task {
   void *bins;    /* where the gain histogram of every bins_stride-th element goes, page-locked,
                     WEIR_DEVICE_BINS; NULL: none */
   size_t bins_stride;
+  /* Page-locked; read and obeyed by the time that await is back. */
+  const weir_device_look *looks;
+  size_t look_count;
   bool told; /* the velocity is to be what e has really taken, e - r, and not m u + g */
 } weir_device_task;
 
@@ -110,7 +121,8 @@ typedef struct weir_device_ops {
   void (*add_bins)(void *to, const void *bins);
   weir_status (*curve)(const void *bins, size_t n, weir_gain_curve *curve);
 
-  /* sum = (first) or += what a message decodes to.  What is wrong with it finish says. */
+  /* sum = (first) or += what a message decodes to.  What is wrong with it finish says.  ENCODE: at
+   * the next publish, which is to follow. */
   weir_status (*decode)(weir_device *device, size_t group, const void *message, size_t bytes,
                         bool first);
   /* value = e at the group's k indices, where e and what u becomes are 0 then.  Waits. */

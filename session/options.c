@@ -24,10 +24,6 @@ static weir_status check_device(const weir_options *options) {
                      options->device);
   if (options->device < 0 && options->stream != NULL)
     return weir_fail(WEIR_E_INVALID, "there is a stream, and no device");
-  if (options->device < 0) return WEIR_OK;
-  if (strncmp(options->policy, "bits", 4) == 0)
-    return weir_fail(WEIR_E_UNSUPPORTED,
-                     "policy bits looks at gradients, and does not run on a device");
   return WEIR_OK;
 }
 

@@ -136,6 +136,17 @@ static void fed(void *user, size_t tensor, const float *e, size_t n) {
   if (session->controller != NULL) weir_controller_fed(session->controller, tensor, e, n);
 }
 
+static bool look(void *user, size_t tensor, size_t n, weir_runs *runs) {
+  weir_session *session = user;
+  return session->controller != NULL && weir_controller_look(session->controller, tensor, n, runs);
+}
+
+static void seen(void *user, size_t tensor, size_t n, const weir_runs *runs, const float *sample) {
+  weir_session *session = user;
+  if (session->controller != NULL)
+    weir_controller_seen(session->controller, tensor, n, runs, sample);
+}
+
 bool (*weir_session_curve_hook(const weir_session *session))(void *) {
   return session->options.rank == 0 ? want_curve : NULL;
 }
@@ -154,6 +165,8 @@ static void passed(void *user, double begin_s, size_t elements) {
 
 static weir_status create_engine(weir_session *session, const weir_layout *layout,
                                  const weir_plan *first) {
+  /* On every rank, as any of them may come to decide. */
+  const size_t looks = session->device_ops != NULL ? weir_policy_looks(session->options.policy) : 0;
   const weir_engine_config config = {
       .comm = session->comm,
       .transport = session->transport,
@@ -169,7 +182,10 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .want_curve = weir_session_curve_hook(session),
                 .groups = groups,
                 .passed = session->pace != NULL ? passed : NULL,
-                .fed = session->device_ops != NULL ? NULL : fed},
+                .fed = session->device_ops != NULL ? NULL : fed,
+                .look = looks > 0 ? look : NULL,
+                .seen = seen,
+                .look_room = looks},
       .virtual_network = session->options.virtual_network,
       .virtual_user = session->options.virtual_user,
       .codec_threads = (unsigned)session->options.codec_threads,

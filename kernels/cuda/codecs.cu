@@ -18,18 +18,18 @@ static weir_qsgd_options options_of(double cr) {
 }
 
 template <bool L2, bool NEAREST>
-static weir_status qsgd_encode(weir_cuda *cuda, const float *e, const weir_layout *layout,
+static weir_status qsgd_encode(weir_cuda *cuda, const weir_feed &feed, const weir_layout *layout,
                                double cr, uint64_t seed, void *out, size_t capacity,
                                size_t *bytes) {
-  return weir_cuda_qsgd_encode(cuda, e, layout->offset[layout->tensors],
-                               options_of<L2, NEAREST>(cr), seed, out, capacity, bytes);
+  return weir_cuda_qsgd_feed(cuda, feed, layout->offset[layout->tensors],
+                             options_of<L2, NEAREST>(cr), seed, out, capacity, bytes);
 }
 
 template <bool L2, bool NEAREST>
-static weir_status qsgd_decode(weir_cuda *cuda, const void *message, size_t bytes,
-                               const weir_layout *layout, double cr, float *to, bool add) {
-  return weir_cuda_qsgd_decode(cuda, message, bytes, layout->offset[layout->tensors],
-                               options_of<L2, NEAREST>(cr), to, add);
+static weir_status qsgd_decode(weir_cuda *cuda, const weir_intake &in, const weir_layout *layout,
+                               double cr) {
+  return weir_cuda_qsgd_take(cuda, in, layout->offset[layout->tensors],
+                             options_of<L2, NEAREST>(cr));
 }
 
 /* --- the table ------------------------------------------------------------------------------- */
@@ -110,18 +110,84 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
   return status;
 }
 
-weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
-                             const weir_layout *layout, double cr, uint64_t seed, void *out,
-                             size_t capacity, size_t *bytes) {
+/* --- encoders -------------------------------------------------------------------------------- */
+
+/* One block. */
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    fold_fed(const weir_sums *sums, size_t count, weir_moments *moments, weir_moments *lost) {
+  weir_sums all = weir_fold_sums(sums, count);
+  if (threadIdx.x == 0 && moments != NULL) {
+    *moments = weir_moments{all.sum[WEIR_FED_SUM], all.sum[WEIR_FED_SQUARE], (size_t)all.count};
+  }
+  if (threadIdx.x == 0 && lost != NULL) {
+    *lost = weir_moments{0.0, all.sum[WEIR_FED_LOST], 0};
+  }
+}
+
+weir_status weir_cuda_fold_fed(weir_cuda *cuda, const weir_sums *sums, size_t count,
+                               weir_moments *moments, weir_moments *lost) {
+  return weir_cuda_launch(cuda, "adding up", 1, WEIR_CUDA_BLOCK, fold_fed, sums, count, moments,
+                          lost);
+}
+
+static weir_status encode(weir_cuda *cuda, uint32_t codec, const weir_feed &feed,
+                          const weir_layout *layout, double cr, uint64_t seed, void *out,
+                          size_t capacity, size_t *bytes) {
   const weir_cuda_codec *row;
   *bytes = 0;
   weir_status status = find(codec, false, &row);
-  return status == WEIR_OK ? row->encode(cuda, e, layout, cr, seed, out, capacity, bytes) : status;
+  return status == WEIR_OK ? row->encode(cuda, feed, layout, cr, seed, out, capacity, bytes)
+                           : status;
+}
+
+weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
+                             const weir_layout *layout, double cr, uint64_t seed, void *out,
+                             size_t capacity, size_t *bytes) {
+  const weir_feed feed = {e, NULL, NULL, NULL, NULL};
+  return encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes);
+}
+
+weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
+                                const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                size_t capacity, size_t *bytes, weir_moments *lost) {
+  bool given = fed->g == NULL;
+  const weir_feed feed = {given ? fed->e : fed->g, fed->r, fed->e, given ? NULL : fed->moments,
+                          lost};
+  *bytes = 0;
+  if (given != (fed->r == NULL) || lost == NULL) {
+    return weir_fail(WEIR_E_INVALID, "a gradient without a residual, or the other way round");
+  }
+  weir_status status = weir_cuda_ready(cuda, layout->offset[layout->tensors], 0);
+  return status == WEIR_OK ? encode(cuda, codec, feed, layout, cr, seed, out, capacity, bytes)
+                           : status;
+}
+
+static weir_status decode(weir_cuda *cuda, uint32_t codec, const weir_intake &in,
+                          const weir_layout *layout, double cr) {
+  const weir_cuda_codec *row;
+  weir_status status = find(codec, false, &row);
+  return status == WEIR_OK ? row->decode(cuda, in, layout, cr) : status;
 }
 
 weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
                              const weir_layout *layout, double cr, float *to, bool add) {
-  const weir_cuda_codec *row;
-  weir_status status = find(codec, false, &row);
-  return status == WEIR_OK ? row->decode(cuda, message, bytes, layout, cr, to, add) : status;
+  const weir_intake in = {(const uint8_t *)message, bytes, 0, 1, add, to, 1.0F, NULL};
+  return decode(cuda, codec, in, layout, cr);
+}
+
+weir_status weir_cuda_decode_sum(weir_cuda *cuda, uint32_t codec,
+                                 const weir_cuda_messages *messages, const weir_layout *layout,
+                                 double cr, float *to, float share, uint32_t *overflow) {
+  if (messages->count == 0 || messages->count > UINT32_MAX) {
+    return weir_fail(WEIR_E_INVALID, "a sum of %zu messages", messages->count);
+  }
+  const weir_intake in = {(const uint8_t *)messages->first,
+                          messages->bytes,
+                          messages->pitch,
+                          (uint32_t)messages->count,
+                          false,
+                          to,
+                          share,
+                          overflow};
+  return decode(cuda, codec, in, layout, cr);
 }

@@ -102,6 +102,23 @@ weir_status weir_cuda_encode(weir_cuda *cuda, uint32_t codec, const float *e,
 weir_status weir_cuda_decode(weir_cuda *cuda, uint32_t codec, const void *message, size_t bytes,
                              const weir_layout *layout, double cr, float *to, bool add);
 
+/* Error feedback and encoding in as few passes as the codec allows: the message of e = g + r, or of
+ * a given e (see weir_cuda_fed); fed->e becomes what is lost, e - decode(message), *lost its sum of
+ * squares (sum is 0), stored as *moments is, of whose order the same can be said.  Reserve n. */
+weir_status weir_cuda_ef_encode(weir_cuda *cuda, uint32_t codec, const weir_cuda_fed *fed,
+                                const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                size_t capacity, size_t *bytes, weir_moments *lost);
+/* to = share times the sum of what messages decode to, in their order; they have the same length
+ * and lie `pitch` bytes apart.  *overflow, device memory, becomes 1 where something is not finite,
+ * and is left otherwise; NULL: not wanted.  Malformed, any of them: as in weir_cuda_decode. */
+typedef struct weir_cuda_messages {
+  const void *first;
+  size_t bytes, pitch, count;
+} weir_cuda_messages;
+weir_status weir_cuda_decode_sum(weir_cuda *cuda, uint32_t codec,
+                                 const weir_cuda_messages *messages, const weir_layout *layout,
+                                 double cr, float *to, float share, uint32_t *overflow);
+
 /* The message of k (index, value) pairs out of n, byte for byte that of weir_wire_encode, with the
  * same choice of the index list; value NULL: the list alone.  *bytes, device memory, is stored: its
  * length, which follows from n, k and format.  error as there, or NULL.  out is aligned to 4 bytes,
@@ -142,21 +159,24 @@ weir_status weir_cuda_gather(weir_cuda *cuda, float *e, size_t n, const uint32_t
 weir_status weir_cuda_scatter_add(weir_cuda *cuda, float *to, size_t n, const uint32_t *index,
                                   const float *value, size_t k);
 weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
-/* e -= sent */
-weir_status weir_cuda_ef_subtract(weir_cuda *cuda, float *e, const float *sent, size_t n);
 /* As weir_bf16_encode and weir_bf16_decode; error may be NULL. */
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
-/* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero set
- * masks u where the codec selected. */
-weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
-                                       size_t n, float m);
-/* x brought to a norm of at most limit: weir_scale by weir_clip_factor of its sum of squares, which
- * runs in another order than on the CPU (see weir_cuda_ef_accumulate), so that the factor may
- * differ in its last bit.  Reserve n. */
-weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit);
+/* weir_momentum_correct: v = next = m u + g, which may be u or g.  Then weir_cuda_gather with zero
+ * set masks u where the codec selected.  With r, v and next being two buffers: next is what e = v +
+ * r has really taken, e - r. */
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u,
+                                       const float *r, float *v, float *next, size_t n, float m);
+/* Clipping: the sum of squares of n floats is stored at the beginning of room, a double, or added
+ * to what there is already; then x is brought to a norm of at most limit by it: weir_scale by
+ * weir_clip_factor.  The sum runs in another order than on the CPU (see weir_cuda_ef_accumulate),
+ * so that the factor may differ in its last bit.  room: WEIR_CUDA_MEASURE bytes of device memory,
+ * aligned to 8.  Neither needs a reservation. */
+#define WEIR_CUDA_MEASURE ((size_t)40 << 10)
+weir_status weir_cuda_measure(weir_cuda *cuda, const float *x, size_t n, bool add, void *room);
+weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit, const void *room);
 
 /* --- qsgd ------------------------------------------------------------------------------------ */
 

@@ -1,31 +1,44 @@
-/* Clipping and momentum correction; kernels/decorate.h. */
+/* Momentum correction, sums of squares and clipping; kernels/decorate.h. */
 #include "kernels/cuda/select.cuh"
 
 static size_t elements_grid(const weir_cuda *cuda, size_t n) {
   return weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK);
 }
 
-__global__ static void momentum(const float *g, const float *u, float *next, size_t n, float m) {
+/* next == v, or another buffer where r tells what e = v + r, being rounded, has really taken. */
+__global__ static void correct(const float *g, const float *u, const float *r, float *v,
+                               float *next, size_t n, float m) {
   WEIR_CUDA_EACH(i, n) {
     float kept = m * u[i];
-    next[i] = kept + g[i];
+    float fed = kept + g[i];
+    v[i] = fed;
+    if (r != NULL) {
+      float e = fed + r[i];
+      next[i] = e - r[i];
+    }
   }
 }
 
-weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
-                                       size_t n, float m) {
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u,
+                                       const float *r, float *v, float *next, size_t n, float m) {
+  if (r == NULL && v != next) {
+    return weir_fail(WEIR_E_INVALID, "a velocity of its own needs a residual");
+  }
   return n > 0 ? weir_cuda_launch(cuda, "momentum", elements_grid(cuda, n), WEIR_CUDA_BLOCK,
-                                  momentum, g, u, next, n, m)
+                                  correct, g, u, r, v, next, n, m)
                : WEIR_OK;
 }
 
-/* A block a tile. */
+/* --- sums of squares -------------------------------------------------------------------------- */
+
+constexpr size_t MEASURING =
+    (WEIR_CUDA_MEASURE - sizeof(weir_sums)) / sizeof(weir_sums); /* blocks */
+
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    square_tiles(const float *x, size_t n, weir_sums *sums) {
+    squares(const float *x, size_t n, weir_sums *sums) {
   weir_sums mine = {};
-  for (uint32_t i = threadIdx.x; i < WEIR_TILE; i += WEIR_CUDA_BLOCK) {
-    size_t at = (size_t)blockIdx.x * WEIR_TILE + i;
-    double value = at < n ? (double)x[at] : 0.0;
+  WEIR_CUDA_EACH(i, n) {
+    double value = (double)x[i];
     mine.sum[0] += value * value;
   }
   mine = weir_block_sums(mine);
@@ -34,36 +47,61 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-/* One block: the sum of squares, in the place that a search has for another sum. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    fold_squares(const weir_sums *sums, size_t tiles, weir_search_state *state) {
-  weir_sums all = weir_fold_sums(sums, tiles);
+    fold_moments(const weir_sums *sums, size_t blocks, weir_moments *out) {
+  weir_sums all = weir_fold_sums(sums, blocks);
   if (threadIdx.x == 0) {
-    state->magnitudes = all.sum[0];
+    *out = weir_moments{0.0, all.sum[0], 0};
   }
 }
 
-__global__ static void clip(float *x, size_t n, const weir_search_state *state, double limit) {
-  float factor = weir_clip_to(state->magnitudes, limit);
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    fold_square(const weir_sums *sums, size_t blocks, double *out, bool add) {
+  weir_sums all = weir_fold_sums(sums, blocks);
+  if (threadIdx.x == 0) {
+    *out = (add ? *out : 0.0) + all.sum[0];
+  }
+}
+
+/* A block a tile, as far as there are blocks. */
+static size_t blocks_for(size_t n, size_t most) {
+  size_t blocks = weir_cuda_tiles(n);
+  blocks = blocks < most ? blocks : most;
+  return blocks > 0 ? blocks : 1;
+}
+
+weir_status weir_cuda_squares(weir_cuda *cuda, const float *x, size_t n, weir_moments *out) {
+  size_t blocks = blocks_for(n, (size_t)cuda->processors * 4);
+  weir_status status =
+      weir_cuda_launch(cuda, "squares", blocks, WEIR_CUDA_BLOCK, squares, x, n, cuda->sums);
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "squares", 1, WEIR_CUDA_BLOCK, fold_moments,
+                                              cuda->sums, blocks, out)
+                           : status;
+}
+
+/* --- clipping -------------------------------------------------------------------------------- */
+
+/* The room begins with the sum; those of the blocks follow. */
+weir_status weir_cuda_measure(weir_cuda *cuda, const float *x, size_t n, bool add, void *room) {
+  size_t blocks = blocks_for(n, MEASURING);
+  weir_sums *sums = (weir_sums *)room + 1;
+  weir_status status =
+      weir_cuda_launch(cuda, "measuring a gradient", blocks, WEIR_CUDA_BLOCK, squares, x, n, sums);
+  return status == WEIR_OK ? weir_cuda_launch(cuda, "measuring a gradient", 1, WEIR_CUDA_BLOCK,
+                                              fold_square, sums, blocks, (double *)room, add)
+                           : status;
+}
+
+__global__ static void clip(float *x, size_t n, const double *sum_square, double limit) {
+  float factor = weir_clip_to(*sum_square, limit);
   if (factor == 1.0F) {
     return;
   }
   WEIR_CUDA_EACH(i, n) { x[i] *= factor; }
 }
 
-weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit) {
-  weir_status status = weir_cuda_ready(cuda, n, 0);
-  if (status != WEIR_OK || n == 0) {
-    return status;
-  }
-  size_t tiles = weir_cuda_tiles(n);
-  status = weir_cuda_launch(cuda, "measuring a gradient", tiles, WEIR_CUDA_BLOCK, square_tiles, x,
-                            n, cuda->sums);
-  if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "measuring a gradient", 1, WEIR_CUDA_BLOCK, fold_squares,
-                              cuda->sums, tiles, cuda->search);
-  }
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "clipping", elements_grid(cuda, n),
-                                              WEIR_CUDA_BLOCK, clip, x, n, cuda->search, limit)
-                           : status;
+weir_status weir_cuda_clip(weir_cuda *cuda, float *x, size_t n, double limit, const void *room) {
+  return n > 0 ? weir_cuda_launch(cuda, "clipping", elements_grid(cuda, n), WEIR_CUDA_BLOCK, clip,
+                                  x, n, (const double *)room, limit)
+               : WEIR_OK;
 }

@@ -1,7 +1,7 @@
 /* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
  * memory, engine_room.cu room for groups, engine_step.cu what is queued in a step, and what goes
  * along with that engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
- * (sums of squares, clipping). */
+ * (clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
 #define WEIR_KERNELS_CUDA_ENGINE_CUH
 
@@ -26,7 +26,8 @@ struct weir_device_unit {
   cudaEvent_t ready;
   uint32_t *index;
   float *value, *error;
-  unsigned char *out; /* its message */
+  unsigned char *out;       /* its message */
+  weir_cuda_messages taken; /* what encoders have sent, in the part of the block for that */
   weir_device_told *told;
   uint32_t *overflow;
   weir_cuda_gain_bin *bins;
@@ -41,8 +42,8 @@ struct weir_device {
   float *residual, *e, *sum, *kept; /* kept: NULL before keep_room */
   float momentum;                   /* 0: none, and none of these */
   float *u, *next, *kept_u;
-  weir_sums *sums;          /* of the blocks that measure what is to be clipped */
-  double *norm, *norm_host; /* its sum of squares; the second page-locked */
+  double *norm, *norm_host; /* sum of squares of what is to be clipped, the room of
+                               weir_cuda_measure; the second page-locked */
   weir_device_unit *unit;
   size_t units;  /* there are contexts for */
   size_t groups; /* in force */
@@ -71,8 +72,6 @@ void weir_device_close_norm(weir_device *device);
 weir_status weir_device_open_velocity(weir_device *device);
 void weir_device_close_velocity(weir_device *device);
 
-/* Sum of squares of x, by a group's context. */
-weir_status weir_device_squares(weir_cuda *cuda, const float *x, size_t n, weir_moments *out);
 /* Instead of a group's gradient *g, m u + g; then no velocity is left where something was sent. */
 weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
                                 const float **g);

@@ -56,7 +56,7 @@ weir_status weir_device_project_back(weir_device *device, size_t group, float *v
     }
   }
   if (status == WEIR_OK) {
-    status = weir_device_squares(cuda, device->e + shape->at, shape->n, &unit->told->other);
+    status = weir_cuda_squares(cuda, device->e + shape->at, shape->n, &unit->told->other);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_copy(cuda, &device->told_host[group].other, &unit->told->other,

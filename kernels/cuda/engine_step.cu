@@ -18,6 +18,20 @@ __global__ static void ship(const weir_device_told *told, uint64_t bytes, const 
   }
 }
 
+/* Blocks of a look. */
+constexpr unsigned LOOKING = 16;
+
+/* Of e = g + r. */
+__global__ static void look(const float *g, const float *r, const weir_device_look *looks) {
+  const weir_device_look mine = looks[blockIdx.x / LOOKING];
+  size_t n = mine.runs.length * mine.runs.count;
+  for (size_t i = blockIdx.x % LOOKING * WEIR_CUDA_BLOCK + threadIdx.x; i < n;
+       i += (size_t)LOOKING * WEIR_CUDA_BLOCK) {
+    size_t at = mine.at + weir_run_at(&mine.runs, i / mine.runs.length) + i % mine.runs.length;
+    mine.to[i] = g[at] + r[at];
+  }
+}
+
 __global__ static void publish(float *to, const float *sum, size_t n, float share,
                                uint32_t *overflow) {
   bool finite = true;
@@ -100,7 +114,7 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
     status = weir_cuda_gather(cuda, e, group->n, unit->index, k, unit->value, true);
   }
   if (status == WEIR_OK) {
-    status = weir_device_squares(cuda, unit->value, k, &unit->told->other);
+    status = weir_cuda_squares(cuda, unit->value, k, &unit->told->other);
   }
   if (status == WEIR_OK && rounds) {
     status = weir_cuda_clear(cuda, unit->error, k * sizeof *unit->error);
@@ -117,23 +131,11 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
   return status == WEIR_OK ? weir_device_mask(device, unit, cuda, unit->index, k) : status;
 }
 
-/* e is known; where its sum will be is free yet. */
-static weir_status encode(weir_device *device, weir_device_unit *unit, uint64_t seed,
+static weir_status encode(weir_device_unit *unit, const weir_cuda_fed *fed, uint64_t seed,
                           size_t *bytes) {
   const weir_device_group *group = &unit->group;
-  weir_cuda *cuda = unit->near;
-  float *e = device->e + group->at;
-  float *sent = device->sum + group->at;
-  weir_status status = weir_cuda_encode(cuda, group->codec, e, &group->layout, group->cr, seed,
-                                        unit->out, group->stride, bytes);
-  if (status == WEIR_OK) {
-    status = weir_cuda_decode(cuda, group->codec, unit->out, *bytes, &group->layout, group->cr,
-                              sent, false);
-  }
-  if (status == WEIR_OK) {
-    status = weir_cuda_ef_subtract(cuda, e, sent, group->n);
-  }
-  return status == WEIR_OK ? weir_device_squares(cuda, e, group->n, &unit->told->other) : status;
+  return weir_cuda_ef_encode(unit->near, group->codec, fed, &group->layout, group->cr, seed,
+                             unit->out, group->stride, bytes, &unit->told->other);
 }
 
 /* The root's list of its own largest elements, which stay where they are. */
@@ -159,7 +161,7 @@ static weir_status prepare(weir_device *device, weir_device_unit *unit, const we
                            const weir_device_task *task, size_t *bytes) {
   switch (unit->group.kind) {
     case WEIR_DEVICE_SELECT: return select_from(device, unit, fed, task->seed);
-    case WEIR_DEVICE_ENCODE: return encode(device, unit, task->seed, bytes);
+    case WEIR_DEVICE_ENCODE: return encode(unit, fed, task->seed, bytes);
     case WEIR_DEVICE_LIST: return task->message != NULL ? list(device, unit) : WEIR_OK;
     case WEIR_DEVICE_WHOLE:
       return weir_cuda_copy(unit->near, task->values, fed->e, unit->group.n * sizeof(float));
@@ -184,7 +186,12 @@ weir_status weir_device_compress(weir_device *device, size_t group, const weir_d
   if (status == WEIR_OK) {
     status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
   }
-  bool fused = unit->group.kind == WEIR_DEVICE_SELECT && task->bins == NULL;
+  if (status == WEIR_OK && task->look_count > 0) {
+    status = weir_cuda_launch(cuda, "looking", task->look_count * LOOKING, WEIR_CUDA_BLOCK, look,
+                              fed.g, fed.r, task->looks);
+  }
+  bool fused = (unit->group.kind == WEIR_DEVICE_SELECT || unit->group.kind == WEIR_DEVICE_ENCODE) &&
+               task->bins == NULL;
   if (status == WEIR_OK && !fused) {
     status = weir_cuda_ef_accumulate(cuda, fed.g, fed.r, fed.e, unit->group.n, fed.moments);
     fed.g = fed.r = NULL;
@@ -213,21 +220,24 @@ weir_status weir_device_await(weir_device *device, size_t group, const weir_devi
   return status != WEIR_OK ? status : weir_device_wait(device, device->unit[group].ready);
 }
 
+constexpr size_t ALIGNED = 16; /* messages of all ranks */
+
 /* --- what all have sent ---------------------------------------------------------------------- */
 
+/* Encoders' messages, which are of one length, wait until all are there. */
 weir_status weir_device_decode(weir_device *device, size_t group, const void *message, size_t bytes,
                                bool first) {
   weir_device_unit *unit = &device->unit[group];
   const weir_device_group *shape = &unit->group;
-  float *sum = device->sum + shape->at;
   if (first) {
     device->in_used = 0;
+    unit->taken = {device->in, bytes, (bytes + ALIGNED - 1) / ALIGNED * ALIGNED, 0};
   }
   if (bytes > device->in_bytes - device->in_used) {
     return weir_fail(WEIR_E_INTERNAL, "no room for a message of %zu bytes on the device", bytes);
   }
   unsigned char *in = device->in + device->in_used;
-  device->in_used += (bytes + 15) / 16 * 16;
+  device->in_used += (bytes + ALIGNED - 1) / ALIGNED * ALIGNED;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
     status = weir_cuda_copy(unit->far, in, message, bytes);
@@ -235,10 +245,15 @@ weir_status weir_device_decode(weir_device *device, size_t group, const void *me
   if (status != WEIR_OK) {
     return status;
   }
-  return shape->kind == WEIR_DEVICE_ENCODE
-             ? weir_cuda_decode(unit->far, shape->codec, in, bytes, &shape->layout, shape->cr, sum,
-                                !first)
-             : weir_cuda_wire_decode_to(unit->far, in, bytes, shape->n, sum, !first);
+  if (shape->kind == WEIR_DEVICE_SELECT) {
+    return weir_cuda_wire_decode_to(unit->far, in, bytes, shape->n, device->sum + shape->at,
+                                    !first);
+  }
+  unit->taken.count++;
+  return bytes == unit->taken.bytes
+             ? WEIR_OK
+             : weir_fail(WEIR_E_PROTOCOL, "malformed message of %zu bytes, not %zu", bytes,
+                         unit->taken.bytes);
 }
 
 weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t *index,
@@ -304,14 +319,31 @@ weir_status weir_device_store(weir_device *device, size_t group, const float *ne
              : status;
 }
 
+/* What encoders have sent is decoded to where the average goes, if that is in one piece; otherwise
+ * to where the sum is.  *done: nothing is left to publish. */
+static weir_status add_up(weir_device *device, weir_device_unit *unit, float *const *g, float share,
+                          bool *done) {
+  const weir_device_group *shape = &unit->group;
+  size_t t = 0;
+  run r;
+  *done = next_run(shape, g, &t, &r) && r.n == shape->n;
+  return weir_cuda_decode_sum(unit->far, shape->codec, &unit->taken, &shape->layout, shape->cr,
+                              *done ? r.g : device->sum + shape->at, *done ? share : 1.0F,
+                              *done ? unit->overflow : NULL);
+}
+
 weir_status weir_device_publish(weir_device *device, size_t group, float *const *g, float share) {
   weir_device_unit *unit = &device->unit[group];
   weir_cuda *cuda = unit->far;
   const float *sum = device->sum + unit->group.at;
+  bool done = false;
   weir_status status = weir_device_enter(device);
+  if (status == WEIR_OK && unit->group.kind == WEIR_DEVICE_ENCODE) {
+    status = add_up(device, unit, g, share, &done);
+  }
   size_t t = 0;
   run r;
-  while (status == WEIR_OK && next_run(&unit->group, g, &t, &r)) {
+  while (status == WEIR_OK && !done && next_run(&unit->group, g, &t, &r)) {
     status =
         weir_cuda_launch(cuda, "publishing", weir_cuda_grid(cuda, r.n, 4 * WEIR_CUDA_BLOCK),
                          WEIR_CUDA_BLOCK, publish, r.g, sum + r.at, r.n, share, unit->overflow);

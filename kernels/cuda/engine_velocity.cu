@@ -2,20 +2,6 @@
  * and writes `next`, in all of its groups; a commit lets the two change places. */
 #include "kernels/cuda/engine.cuh"
 
-/* v = m u + g.  told: what e = v + r, being rounded, has really taken; v is another buffer then. */
-__global__ static void correct(const float *g, const float *u, const float *r, float *v,
-                               float *next, size_t n, float m, bool told) {
-  WEIR_CUDA_EACH(i, n) {
-    float kept = m * u[i];
-    float fed = kept + g[i];
-    v[i] = fed;
-    if (told) {
-      float e = fed + r[i];
-      next[i] = e - r[i];
-    }
-  }
-}
-
 weir_status weir_device_open_velocity(weir_device *device) {
   if (device->momentum == 0.0F) {
     return WEIR_OK;
@@ -40,7 +26,6 @@ void weir_device_close_velocity(weir_device *device) {
 /* Where a sum will be there is room until messages are decoded. */
 weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
                                 const float **g) {
-  weir_cuda *cuda = unit->near;
   size_t at = unit->group.at, n = unit->group.n;
   if (device->u == NULL || n == 0) {
     return WEIR_OK;
@@ -49,9 +34,9 @@ weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, boo
   float *v = told ? device->sum + at : next;
   const float *from = *g;
   *g = v;
-  return weir_cuda_launch(cuda, "momentum", weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK),
-                          WEIR_CUDA_BLOCK, correct, from, device->u + at, device->residual + at, v,
-                          next, n, device->momentum, told);
+  return weir_cuda_momentum_correct(unit->near, from, device->u + at,
+                                    told ? device->residual + at : NULL, v, next, n,
+                                    device->momentum);
 }
 
 /* Momentum that was sent is stale. */

@@ -78,10 +78,6 @@ __global__ static void scale(float *x, size_t n, float factor) {
   WEIR_CUDA_EACH(i, n) { x[i] *= factor; }
 }
 
-__global__ static void subtract(float *e, const float *sent, size_t n) {
-  WEIR_CUDA_EACH(i, n) { e[i] -= sent[i]; }
-}
-
 __global__ static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
   WEIR_CUDA_EACH(i, n) {
     float value = x[i];
@@ -107,10 +103,6 @@ static weir_status over_elements(weir_cuda *cuda, const char *what, size_t n, vo
 
 weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor) {
   return over_elements(cuda, "scaling", n, scale, x, n, factor);
-}
-
-weir_status weir_cuda_ef_subtract(weir_cuda *cuda, float *e, const float *sent, size_t n) {
-  return over_elements(cuda, "subtracting", n, subtract, e, sent, n);
 }
 
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,

@@ -54,4 +54,24 @@ __device__ static inline weir_sums weir_fold_sums(const weir_sums *sums, size_t 
   return weir_block_sums(mine);
 }
 
+/* Of what is encoded: the moments of e, of its finite elements and the number of the others; and
+ * the square of what encoding has lost. */
+constexpr unsigned WEIR_FED_SUM = 0, WEIR_FED_SQUARE = 1, WEIR_FED_LOST = 2;
+
+__device__ static inline void weir_add_fed(weir_sums *to, float x) {
+  bool finite = fabsf(x) <= FLT_MAX;
+  double d = finite ? (double)x : 0.0;
+  to->sum[WEIR_FED_SUM] += d;
+  to->sum[WEIR_FED_SQUARE] += d * d;
+  to->count += !finite;
+}
+
+/* Fold such sums of `count` blocks; either may be NULL (codecs.cu). */
+weir_status weir_cuda_fold_fed(weir_cuda *cuda, const weir_sums *sums, size_t count,
+                               weir_moments *moments, weir_moments *lost);
+
+/* The sum of squares of x, at n elements of the workspace at the most (decorate.cu); the other
+ * moments are 0. */
+weir_status weir_cuda_squares(weir_cuda *cuda, const float *x, size_t n, weir_moments *out);
+
 #endif

@@ -47,7 +47,8 @@ static weir_status upload(weir_cuda *cuda, const weir_layout *layout, weir_cuda_
   size_t pieces = made->table.pieces;
   size_t owners = room(tensors + 1, sizeof(weir_tensor));
   size_t sums = owners + room(pieces, sizeof(uint32_t));
-  size_t reach = sums + room(pieces, sizeof(weir_sums));
+  size_t fed = sums + room(pieces, sizeof(weir_sums));
+  size_t reach = fed + room(pieces, sizeof(weir_sums));
   char *host = (char *)calloc(1, sums);
   if (host == NULL) {
     return weir_fail(WEIR_E_NOMEM, "no memory for the places of %zu tensors", tensors);
@@ -69,6 +70,7 @@ static weir_status upload(weir_cuda *cuda, const weir_layout *layout, weir_cuda_
     made->table.tensor = (weir_tensor *)block;
     made->table.owner = (uint32_t *)(block + owners);
     made->table.sums = (weir_sums *)(block + sums);
+    made->table.fed = (weir_sums *)(block + fed);
     made->table.reach = (float *)(block + reach);
   }
   free(host);

@@ -20,6 +20,7 @@ struct weir_tensor_table {
   const weir_tensor *tensor; /* tensors and one more, for the ends */
   const uint32_t *owner;     /* a piece: its tensor */
   weir_sums *sums;           /* a piece */
+  weir_sums *fed;            /* a piece: moments of what is encoded */
   float *reach;              /* a tensor: for a codec's own use between its passes */
   uint32_t tensors;
   uint32_t pieces;
@@ -53,6 +54,38 @@ __device__ static inline weir_piece weir_piece_of(const weir_tensor_table &table
   uint32_t left = out.tensor.count - out.at;
   out.count = left < WEIR_TENSOR_PIECE ? left : WEIR_TENSOR_PIECE;
   return out;
+}
+
+/* Eight floats from x[at] on; 0 from count on. */
+__device__ static inline void weir_load8(const float *x, uint32_t at, uint32_t count,
+                                         float out[8]) {
+  const float *from = x + at;
+  if (at + 8 <= count && (uintptr_t)from % sizeof(float4) == 0) {
+    for (unsigned half = 0; half < 2; half++) {
+      float4 four = ((const float4 *)from)[half];
+      out[4 * half] = four.x;
+      out[4 * half + 1] = four.y;
+      out[4 * half + 2] = four.z;
+      out[4 * half + 3] = four.w;
+    }
+    return;
+  }
+  for (unsigned q = 0; q < 8; q++) {
+    out[q] = at + q < count ? from[q] : 0.0F;
+  }
+}
+
+__device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count,
+                                          const float in[8]) {
+  float *to = x + at;
+  if (at + 8 <= count && (uintptr_t)to % sizeof(float4) == 0) {
+    ((float4 *)to)[0] = make_float4(in[0], in[1], in[2], in[3]);
+    ((float4 *)to)[1] = make_float4(in[4], in[5], in[6], in[7]);
+    return;
+  }
+  for (unsigned q = 0; q < 8 && at + q < count; q++) {
+    to[q] = in[q];
+  }
 }
 
 #endif

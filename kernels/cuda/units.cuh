@@ -12,45 +12,15 @@
  *   value(scale, code)  of a decoded element
  *
  * A block takes a piece of a tensor, a thread groups of eight elements, whose codes are whole
- * bytes. The scales are written last, by a block a tensor.  Sums over a tensor run in the order of
- * sums.cuh, not in the CPU's. */
+ * bytes. The scales are written last, by a block a tensor; only then is it known what is lost,
+ * which the codes, read again, tell.  Sums over a tensor run in the order of sums.cuh, not in the
+ * CPU's. */
 #ifndef WEIR_KERNELS_CUDA_UNITS_CUH
 #define WEIR_KERNELS_CUDA_UNITS_CUH
 
+#include "kernels/cuda/codecs.cuh"
 #include "kernels/cuda/message.cuh"
 #include "kernels/cuda/tensors.cuh"
-
-/* Eight floats from x[at] on; 0 from count on. */
-__device__ static inline void weir_load8(const float *x, uint32_t at, uint32_t count,
-                                         float out[8]) {
-  const float *from = x + at;
-  if (at + 8 <= count && (uintptr_t)from % sizeof(float4) == 0) {
-    for (unsigned half = 0; half < 2; half++) {
-      float4 four = ((const float4 *)from)[half];
-      out[4 * half] = four.x;
-      out[4 * half + 1] = four.y;
-      out[4 * half + 2] = four.z;
-      out[4 * half + 3] = four.w;
-    }
-    return;
-  }
-  for (unsigned q = 0; q < 8; q++) {
-    out[q] = at + q < count ? from[q] : 0.0F;
-  }
-}
-
-__device__ static inline void weir_store8(float *x, uint32_t at, uint32_t count,
-                                          const float in[8]) {
-  float *to = x + at;
-  if (at + 8 <= count && (uintptr_t)to % sizeof(float4) == 0) {
-    ((float4 *)to)[0] = make_float4(in[0], in[1], in[2], in[3]);
-    ((float4 *)to)[1] = make_float4(in[4], in[5], in[6], in[7]);
-    return;
-  }
-  for (unsigned q = 0; q < 8 && at + q < count; q++) {
-    to[q] = in[q];
-  }
-}
 
 /* Where a tensor's scales begin in the message; its codes follow them. */
 template <typename CODEC>
@@ -68,22 +38,48 @@ __device__ static inline size_t weir_codes_place(const weir_piece &piece) {
 
 /* --- encoding -------------------------------------------------------------------------------- */
 
+/* Eight elements of what is encoded, which go to e where they are a sum; zeros beyond the end count
+ * for nothing in the moments. */
+__device__ static inline void weir_feed8(const weir_feed &feed, size_t begin, uint32_t at,
+                                         uint32_t count, float x[8], weir_sums *moments) {
+  weir_load8(feed.x + begin, at, count, x);
+  if (feed.r == NULL) {
+    return;
+  }
+  float r[8];
+  weir_load8(feed.r + begin, at, count, r);
+  for (unsigned q = 0; q < 8; q++) {
+    x[q] += r[q];
+    weir_add_fed(moments, x[q]);
+  }
+  weir_store8(feed.e + begin, at, count, x);
+}
+
+/* A block's sums, which are those of a piece; every thread calls it. */
+__device__ static inline void weir_piece_sums(weir_sums mine, weir_sums *sums) {
+  mine = weir_block_sums(mine);
+  if (threadIdx.x == 0) {
+    sums[blockIdx.x] = mine;
+  }
+}
+
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    weir_units_measure(const float *e, weir_tensor_table table) {
+    weir_units_measure(weir_feed feed, weir_tensor_table table) {
   weir_piece piece = weir_piece_of(table, blockIdx.x);
-  const float *from = e + piece.tensor.begin + piece.at;
+  size_t begin = (size_t)piece.tensor.begin + piece.at;
   weir_sums mine = {};
+  weir_sums moments = {};
   for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
     float x[8];
-    weir_load8(from, at, piece.count, x);
+    weir_feed8(feed, begin, at, piece.count, x, &moments);
     for (unsigned q = 0; q < 8; q++) {
       CODEC::measure(x[q], &mine); /* zeros beyond the end measure nothing */
     }
   }
-  mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    table.sums[blockIdx.x] = mine;
+  weir_piece_sums(mine, table.sums);
+  if (feed.r != NULL) {
+    weir_piece_sums(moments, table.fed);
   }
 }
 
@@ -100,16 +96,17 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    weir_units_encode(const float *e, weir_tensor_table table, uint64_t seed, uint8_t *out) {
+    weir_units_encode(weir_feed feed, weir_tensor_table table, uint64_t seed, uint8_t *out) {
   weir_piece piece = weir_piece_of(table, blockIdx.x);
-  const float *from = e + piece.tensor.begin + piece.at;
+  size_t begin = (size_t)piece.tensor.begin + piece.at;
   uint8_t *codes = out + weir_codes_place<CODEC>(piece);
   uint32_t key = weir_unit_key(seed, (uint64_t)piece.number + 1) + piece.at;
   float reach = CODEC::MEASURED ? table.reach[piece.number] : 0.0F;
   weir_sums mine = {};
+  weir_sums moments = {};
   for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
     float x[8];
-    weir_load8(from, at, piece.count, x);
+    weir_feed8(feed, begin, at, piece.count, x, &moments);
     uint64_t w = 0;
     for (unsigned q = 0; q < 8; q++) {
       if (at + q < piece.count) {
@@ -121,9 +118,9 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
       codes[at / 8 * CODEC::BITS + b] = (uint8_t)(w >> 8 * b);
     }
   }
-  mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    table.sums[blockIdx.x] = mine;
+  weir_piece_sums(mine, table.sums);
+  if (feed.r != NULL) {
+    weir_piece_sums(moments, table.fed);
   }
 }
 
@@ -163,19 +160,56 @@ __device__ static inline bool weir_load_scales(const uint8_t *message, const wei
   return CODEC::sane(scale);
 }
 
+/* The codes of eight elements, a byte each. */
 template <typename CODEC>
-__global__ static void weir_units_check(const uint8_t *message, weir_tensor_table table, uint32_t n,
+__device__ static inline uint64_t weir_load_codes(const uint8_t *codes, uint32_t at) {
+  uint64_t w = 0;
+  for (unsigned b = 0; b < CODEC::BITS; b++) {
+    w |= (uint64_t)codes[at / 8 * CODEC::BITS + b] << 8 * b;
+  }
+  return weir_unpack8(w, CODEC::BITS);
+}
+
+/* e, the message of which has been written, becomes what that has lost. */
+template <typename CODEC>
+__global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
+    weir_units_lose(const uint8_t *message, weir_tensor_table table, float *e) {
+  weir_piece piece = weir_piece_of(table, blockIdx.x);
+  float *left = e + piece.tensor.begin + piece.at;
+  const uint8_t *codes = message + weir_codes_place<CODEC>(piece);
+  float scale[CODEC::SCALES];
+  (void)weir_load_scales<CODEC>(message, piece.tensor, piece.number, scale);
+  weir_sums mine = {};
+  for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
+    uint64_t w = weir_load_codes<CODEC>(codes, at);
+    float x[8];
+    weir_load8(left, at, piece.count, x);
+    for (unsigned q = 0; q < 8 && at + q < piece.count; q++) {
+      x[q] -= CODEC::value(scale, (uint8_t)(w >> 8 * q));
+      mine.sum[WEIR_FED_LOST] += (double)x[q] * (double)x[q];
+    }
+    weir_store8(left, at, piece.count, x);
+  }
+  weir_piece_sums(mine, table.sums);
+}
+
+template <typename CODEC>
+__global__ static void weir_units_check(weir_intake in, weir_tensor_table table, uint32_t n,
                                         uint32_t *fault) {
   bool good = true;
-  if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
-    weir_header header = {n, 0, CODEC::ID, CODEC::BITS, 0};
-    uint8_t byte = message[threadIdx.x];
-    good = threadIdx.x == WEIR_MESSAGE_MODE ? byte <= CODEC::MODES
-                                            : byte == weir_header_byte(header, threadIdx.x);
-  }
-  WEIR_CUDA_EACH(t, table.tensors) {
-    float scale[CODEC::SCALES];
-    good = weir_load_scales<CODEC>(message, table.tensor[t], (uint32_t)t, scale) && good;
+  for (uint32_t m = 0; m < in.count; m++) {
+    const uint8_t *message = in.first + m * in.pitch;
+    if (blockIdx.x == 0 && threadIdx.x < WEIR_MESSAGE_HEADER) {
+      weir_header header = {n, 0, CODEC::ID, CODEC::BITS, 0};
+      uint8_t byte = message[threadIdx.x];
+      good = good &&
+             (threadIdx.x == WEIR_MESSAGE_MODE ? byte <= CODEC::MODES
+                                               : byte == weir_header_byte(header, threadIdx.x));
+    }
+    WEIR_CUDA_EACH(t, table.tensors) {
+      float scale[CODEC::SCALES];
+      good = weir_load_scales<CODEC>(message, table.tensor[t], (uint32_t)t, scale) && good;
+    }
   }
   if (!good) {
     atomicOr(fault, WEIR_FAULT_MESSAGE);
@@ -184,32 +218,34 @@ __global__ static void weir_units_check(const uint8_t *message, weir_tensor_tabl
 
 template <typename CODEC>
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    weir_units_decode(const uint8_t *message, weir_tensor_table table, float *to, bool add,
-                      const uint32_t *fault) {
+    weir_units_decode(weir_intake in, weir_tensor_table table, const uint32_t *fault) {
   if (*fault != 0) {
     return;
   }
   weir_piece piece = weir_piece_of(table, blockIdx.x);
-  float *out = to + piece.tensor.begin + piece.at;
-  const uint8_t *codes = message + weir_codes_place<CODEC>(piece);
-  float scale[CODEC::SCALES];
-  (void)weir_load_scales<CODEC>(message, piece.tensor, piece.number, scale);
+  float *out = in.to + piece.tensor.begin + piece.at;
+  bool finite = true;
   for (uint32_t at = 8 * threadIdx.x; at < piece.count; at += 8 * WEIR_CUDA_BLOCK) {
-    uint64_t w = 0;
-    for (unsigned b = 0; b < CODEC::BITS; b++) {
-      w |= (uint64_t)codes[at / 8 * CODEC::BITS + b] << 8 * b;
-    }
-    w = weir_unpack8(w, CODEC::BITS);
-    float x[8];
-    if (add) {
+    float x[8] = {};
+    if (in.add) {
       weir_load8(out, at, piece.count, x);
     }
+    for (uint32_t m = 0; m < in.count; m++) {
+      const uint8_t *message = in.first + m * in.pitch;
+      uint64_t w = weir_load_codes<CODEC>(message + weir_codes_place<CODEC>(piece), at);
+      float scale[CODEC::SCALES];
+      (void)weir_load_scales<CODEC>(message, piece.tensor, piece.number, scale);
+      for (unsigned q = 0; q < 8; q++) {
+        float value = CODEC::value(scale, (uint8_t)(w >> 8 * q));
+        x[q] = in.add || m > 0 ? x[q] + value : value;
+      }
+    }
     for (unsigned q = 0; q < 8; q++) {
-      float value = CODEC::value(scale, (uint8_t)(w >> 8 * q));
-      x[q] = add ? x[q] + value : value;
+      finite = weir_publish(in, x[q], &x[q]) && finite;
     }
     weir_store8(out, at, piece.count, x);
   }
+  weir_report_overflow(in, finite);
 }
 
 /* --- the host's side ------------------------------------------------------------------------- */
@@ -223,23 +259,39 @@ static size_t weir_units_bytes(const weir_cuda *cuda) {
 }
 
 template <typename CODEC>
-static weir_status weir_units_measure_on(weir_cuda *cuda, const float *e) {
+static weir_status weir_units_measure_on(weir_cuda *cuda, const weir_feed &feed) {
   const weir_tensor_table &table = cuda->tensors->table;
   if (table.pieces == 0) {
     return WEIR_OK;
   }
   weir_status status = weir_cuda_launch(cuda, "measuring tensors", table.pieces, WEIR_CUDA_BLOCK,
-                                        weir_units_measure<CODEC>, e, table);
+                                        weir_units_measure<CODEC>, feed, table);
   return status == WEIR_OK ? weir_cuda_launch(cuda, "measuring tensors", table.tensors,
                                               WEIR_CUDA_BLOCK, weir_units_reach<CODEC>, table)
                            : status;
 }
 
+/* After the message has been written: e becomes what that has lost. */
+template <typename CODEC>
+static weir_status weir_units_lose_on(weir_cuda *cuda, const weir_feed &feed, const uint8_t *out) {
+  const weir_tensor_table &table = cuda->tensors->table;
+  weir_status status = WEIR_OK;
+  if (feed.moments != NULL) {
+    status = weir_cuda_fold_fed(cuda, table.fed, table.pieces, feed.moments, NULL);
+  }
+  if (status == WEIR_OK && table.pieces > 0) {
+    status = weir_cuda_launch(cuda, "what is lost", table.pieces, WEIR_CUDA_BLOCK,
+                              weir_units_lose<CODEC>, out, table, feed.e);
+  }
+  return status == WEIR_OK ? weir_cuda_fold_fed(cuda, table.sums, table.pieces, NULL, feed.lost)
+                           : status;
+}
+
 /* What the codec's row in the table does. */
 template <typename CODEC>
-static weir_status weir_units_encode_on(weir_cuda *cuda, const float *e, const weir_layout *layout,
-                                        uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  *bytes = 0;
+static weir_status weir_units_encode_on(weir_cuda *cuda, const weir_feed &feed,
+                                        const weir_layout *layout, uint64_t seed, void *out,
+                                        size_t capacity, size_t *bytes) {
   weir_status status = weir_cuda_tensors_ready(cuda, layout);
   if (status != WEIR_OK) {
     return status;
@@ -251,42 +303,47 @@ static weir_status weir_units_encode_on(weir_cuda *cuda, const float *e, const w
   }
   const weir_tensor_table &table = cuda->tensors->table;
   uint8_t *to = (uint8_t *)out;
+  weir_feed coded = feed;
   if constexpr (CODEC::MEASURED) {
-    status = weir_units_measure_on<CODEC>(cuda, e);
+    status = weir_units_measure_on<CODEC>(cuda, feed);
+    coded.x = feed.r != NULL ? feed.e : feed.x;
+    coded.r = NULL;
   }
   if (status == WEIR_OK && table.pieces > 0) {
     status = weir_cuda_launch(cuda, "encoding tensors", table.pieces, WEIR_CUDA_BLOCK,
-                              weir_units_encode<CODEC>, e, table, seed, to);
+                              weir_units_encode<CODEC>, coded, table, seed, to);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "encoding tensors", (size_t)table.tensors + 1, WEIR_CUDA_BLOCK,
                               weir_units_scales<CODEC>, table,
                               (uint32_t)layout->offset[layout->tensors], to);
   }
+  if (status == WEIR_OK && feed.e != NULL) {
+    status = weir_units_lose_on<CODEC>(cuda, feed, to);
+  }
   *bytes = status == WEIR_OK ? needed : 0;
   return status;
 }
 
 template <typename CODEC>
-static weir_status weir_units_decode_on(weir_cuda *cuda, const void *message, size_t bytes,
-                                        const weir_layout *layout, float *to, bool add) {
+static weir_status weir_units_decode_on(weir_cuda *cuda, const weir_intake &in,
+                                        const weir_layout *layout) {
   weir_status status = weir_cuda_tensors_ready(cuda, layout);
   if (status != WEIR_OK) {
     return status;
   }
-  if (bytes != weir_units_bytes<CODEC>(cuda)) {
+  if (in.bytes != weir_units_bytes<CODEC>(cuda)) {
     return weir_fail(WEIR_E_PROTOCOL, "malformed %s message: wrong length",
                      weir_codec_name(CODEC::ID));
   }
   const weir_tensor_table &table = cuda->tensors->table;
-  const uint8_t *from = (const uint8_t *)message;
   status = weir_cuda_launch(cuda, "checking a message",
                             weir_cuda_grid(cuda, table.tensors, WEIR_CUDA_BLOCK), WEIR_CUDA_BLOCK,
-                            weir_units_check<CODEC>, from, table,
+                            weir_units_check<CODEC>, in, table,
                             (uint32_t)layout->offset[layout->tensors], cuda->fault);
   return status == WEIR_OK && table.pieces > 0
              ? weir_cuda_launch(cuda, "decoding tensors", table.pieces, WEIR_CUDA_BLOCK,
-                                weir_units_decode<CODEC>, from, table, to, add, cuda->fault)
+                                weir_units_decode<CODEC>, in, table, cuda->fault)
              : status;
 }
 
@@ -297,22 +354,20 @@ static inline weir_status weir_units_ready(uint32_t codec, unsigned bits, double
 }
 
 /* The functions of a CODEC's row, weir_cuda_CODEC_encode and _decode; cr is the plan's. */
-#define WEIR_UNITS_ROW(CODEC)                                                                     \
-  weir_status weir_cuda_##CODEC##_encode(weir_cuda *cuda, const float *e,                         \
-                                         const weir_layout *layout, double cr, uint64_t seed,     \
-                                         void *out, size_t capacity, size_t *bytes) {             \
-    *bytes = 0;                                                                                   \
-    weir_status status = weir_units_ready(CODEC::ID, CODEC::BITS, cr);                            \
-    return status == WEIR_OK                                                                      \
-               ? weir_units_encode_on<CODEC>(cuda, e, layout, seed, out, capacity, bytes)         \
-               : status;                                                                          \
-  }                                                                                               \
-  weir_status weir_cuda_##CODEC##_decode(weir_cuda *cuda, const void *message, size_t bytes,      \
-                                         const weir_layout *layout, double cr, float *to,         \
-                                         bool add) {                                              \
-    weir_status status = weir_units_ready(CODEC::ID, CODEC::BITS, cr);                            \
-    return status == WEIR_OK ? weir_units_decode_on<CODEC>(cuda, message, bytes, layout, to, add) \
-                             : status;                                                            \
+#define WEIR_UNITS_ROW(CODEC)                                                                 \
+  weir_status weir_cuda_##CODEC##_encode(weir_cuda *cuda, const weir_feed &feed,              \
+                                         const weir_layout *layout, double cr, uint64_t seed, \
+                                         void *out, size_t capacity, size_t *bytes) {         \
+    *bytes = 0;                                                                               \
+    weir_status status = weir_units_ready(CODEC::ID, CODEC::BITS, cr);                        \
+    return status == WEIR_OK                                                                  \
+               ? weir_units_encode_on<CODEC>(cuda, feed, layout, seed, out, capacity, bytes)  \
+               : status;                                                                      \
+  }                                                                                           \
+  weir_status weir_cuda_##CODEC##_decode(weir_cuda *cuda, const weir_intake &in,              \
+                                         const weir_layout *layout, double cr) {              \
+    weir_status status = weir_units_ready(CODEC::ID, CODEC::BITS, cr);                        \
+    return status == WEIR_OK ? weir_units_decode_on<CODEC>(cuda, in, layout) : status;        \
   }
 
 #endif

@@ -226,9 +226,6 @@ Test(session_device, options_that_do_not_go_together_are_refused) {
   bad.device = -1;
   bad.stream = &bad;
   refused(&bad, WEIR_E_INVALID, "no device");
-  bad = good;
-  bad.policy = "bits:kmeans";
-  refused(&bad, WEIR_E_UNSUPPORTED, "bits");
 }
 
 Test(session_device, without_its_library_it_is_refused) {
