@@ -62,6 +62,13 @@ static weir_status do_gain(kernel_bench *b, const kernel_row *row) {
   return WEIR_OK;
 }
 
+/* As a step looks at it. */
+static weir_status do_gain_sampled(kernel_bench *b, const kernel_row *row) {
+  weir_gain_curve_fill(b->curve, b->e, b->n, weir_gain_curve_stride(b->n));
+  sink = weir_gain_curve_gain(b->curve, row->cr);
+  return WEIR_OK;
+}
+
 static weir_status do_select(kernel_bench *b, const kernel_row *row) {
   const gsize offset[2] = {0, b->n};
   const weir_layout layout = {1, offset};
@@ -186,9 +193,10 @@ void weir_kernel_rows(GArray *rows, kernel_data data, double cr) {
     const char *name;
     weir_status (*work)(kernel_bench *b, const kernel_row *row);
     gboolean once;
-  } passes[] = {{"read", do_read, FALSE},           {"error feedback", do_accumulate, FALSE},
-                {"gain curve", do_gain, FALSE},     {"copy", do_copy, FALSE},
-                {"move 20 bytes", do_move20, TRUE}, {"scale in place", do_scale, TRUE}};
+  } passes[] = {{"read", do_read, FALSE},          {"error feedback", do_accumulate, FALSE},
+                {"gain curve", do_gain, FALSE},    {"gain curve, sampled", do_gain_sampled, FALSE},
+                {"copy", do_copy, FALSE},          {"move 20 bytes", do_move20, TRUE},
+                {"scale in place", do_scale, TRUE}};
   for (gsize i = 0; i < G_N_ELEMENTS(passes); i++)
     if (data == DATA_NORMAL || !passes[i].once)
       add(rows, (kernel_row){.data = data, .work = passes[i].work, .cr = cr}, "%s", passes[i].name);

@@ -9,18 +9,8 @@
 /* Notes travel as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "notes are little-endian");
 
-/* Beside the largest, a curve looks at about this many elements at most. */
-#define CURVE_SAMPLES ((size_t)1 << 18)
-
-static size_t curve_stride(const weir_engine *engine) {
-  /* An odd stride does not fall in step with rows of a power of two. */
-  size_t stride = (engine->n + CURVE_SAMPLES - 1) / CURVE_SAMPLES;
-  if (stride < 1) stride = 1;
-  return stride % 2 == 0 ? stride + 1 : stride;
-}
-
 void weir_telemetry_sample(weir_engine *engine, const weir_group *group) {
-  const size_t stride = curve_stride(engine);
+  const size_t stride = weir_gain_curve_stride(engine->n);
   if (group->number == 0)
     weir_gain_curve_fill(engine->curve, group->fed, group->n, stride);
   else

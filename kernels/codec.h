@@ -260,6 +260,8 @@ void weir_gain_curve_free(weir_gain_curve *curve);
 /* One pass over finite e.  stride > 1: every element among the largest, about a sixteenth, and of
  * the others every stride-th. */
 void weir_gain_curve_fill(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
+/* The stride for a gradient of n elements that looks at 2^18 or fewer beside the largest. */
+size_t weir_gain_curve_stride(size_t n);
 /* Another part of the same gradient. */
 void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
 /* E||g_c||^2 / E||g_e||^2 of exact top-k at ratio cr, in [0, 1]; 1 for an all-zero gradient. */

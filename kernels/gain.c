@@ -85,6 +85,17 @@ static size_t floor_of(const bin *seen, size_t count) {
   return b;
 }
 
+#define SAMPLES ((size_t)1 << 18)
+
+size_t weir_gain_curve_stride(size_t n) {
+  /* An odd stride does not fall in step with rows of a power of two. */
+  size_t stride = (n + SAMPLES - 1) / SAMPLES;
+  if (stride < 1) {
+    stride = 1;
+  }
+  return stride % 2 == 0 ? stride + 1 : stride;
+}
+
 static size_t add_largest(weir_gain_curve *curve, const float *e, size_t n, size_t floor) {
   enum { BLOCK = 4096 };
   float magnitude[BLOCK + WEIR_CANDIDATE_SLACK];

@@ -47,10 +47,6 @@ TARGET static void quantize_stochastic(const float *x, size_t n, weir_grid grid,
   plain_quantize_stochastic(x + i, n - i, grid, key + (uint32_t)i, code + i);
 }
 
-/* Rounding takes about as long as what is to be rounded needs to arrive: asked for so many elements
- * before, it has.  (It may lie behind the end: asking for that does nothing.) */
-#define AHEAD 2048
-
 /* Pairs of lanes become low + 16 * high, a byte each. */
 TARGET static inline __m128i nibbles_of(__m512i codes) {
   return _mm512_cvtepi64_epi8(_mm512_or_si512(codes, _mm512_srli_epi64(codes, 28)));
@@ -62,7 +58,6 @@ TARGET static void quantize_nibbles(const float *x, size_t n, weir_grid grid, ui
   __m512i draw = counting(key);
   size_t i = 0;
   for (; i + 16 <= n; i += 16) {
-    _mm_prefetch((const char *)(x + i + AHEAD), _MM_HINT_T0);
     __m512i codes = stochastic_codes(_mm512_loadu_ps(x + i), lanes, draw);
     _mm_storel_epi64((__m128i *)(void *)(out + i / 2), nibbles_of(codes));
     draw = _mm512_add_epi32(draw, _mm512_set1_epi32(16));

@@ -97,15 +97,6 @@ TARGET static inline __m256i wide_codes(const float *x, grid8 grid, __m256i draw
                              _mm256_packus_epi32(code[2], code[3]));
 }
 
-/* Rounding takes about as long as what is to be rounded needs to arrive: asked for so many elements
- * before, it has.  (It may lie behind the end: asking for that does nothing.) */
-#define AHEAD 2048
-
-TARGET static inline void ask_ahead(const float *x) {
-  _mm_prefetch((const char *)(x + AHEAD), _MM_HINT_T0);
-  _mm_prefetch((const char *)(x + AHEAD + 16), _MM_HINT_T0);
-}
-
 /* Pairs of codes become low + 16 * high; 32 codes in packing's order, 16 bytes in theirs. */
 TARGET static inline __m128i nibbles_of(__m256i codes) {
   __m256i words = _mm256_maddubs_epi16(codes, _mm256_set1_epi16(0x1001));
@@ -124,7 +115,6 @@ TARGET static inline __attribute__((always_inline)) size_t quantize_vectors(
   __m256i draw = counting(key);
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    ask_ahead(x + i);
     __m256i codes = stochastic_codes(x + i, on, draw, upper, top, plain);
     if (nibbles) {
       _mm_storeu_si128((void *)(out + i / 2), nibbles_of(codes));
@@ -142,7 +132,6 @@ TARGET static size_t quantize_wide(const float *x, size_t n, weir_grid grid, uin
   __m256i draw = counting(key);
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    ask_ahead(x + i);
     _mm256_storeu_si256((void *)(code + i), bytes_in_order(wide_codes(x + i, on, draw)));
     draw = _mm256_add_epi32(draw, _mm256_set1_epi32(32));
   }
@@ -179,7 +168,6 @@ TARGET static void quantize_nearest(const float *x, size_t n, weir_grid grid, ui
   const grid8 on = grid_in_lanes(grid);
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    ask_ahead(x + i);
     __m256i first = _mm256_packus_epi32(nearest_codes(x + i, on), nearest_codes(x + i + 8, on));
     __m256i second =
         _mm256_packus_epi32(nearest_codes(x + i + 16, on), nearest_codes(x + i + 24, on));

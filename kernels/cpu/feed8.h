@@ -26,11 +26,9 @@ TARGET static inline void feed_moments(feed_sums *sums, __m256 x, size_t half) {
   add_squares(&sums->square, x, half);
 }
 
-/* Whole vectors go out, into the slack if need be. */
-TARGET static inline size_t feed_list(const weir_candidates *list, size_t found, __m256 x,
-                                      __m256i at) {
-  __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
-  uint32_t take = reaching(m, list->floor_bits);
+/* What reaches the floor among 8 elements: whole vectors go out, into the slack if need be. */
+TARGET static inline size_t feed_list(const weir_candidates *list, size_t found, __m256i m,
+                                      uint32_t take, __m256i at) {
   __m256i order = packing(take);
   _mm256_storeu_si256((__m256i *)(void *)(list->magnitude + found),
                       _mm256_permutevar8x32_epi32(m, order));
@@ -38,6 +36,11 @@ TARGET static inline size_t feed_list(const weir_candidates *list, size_t found,
                       _mm256_permutevar8x32_epi32(at, order));
   return found + (size_t)__builtin_popcount(take);
 }
+
+/* Where fewer than one in 256 of the elements before reached the floor, those that do not are
+ * passed over: a branch that is right nearly always.  Elsewhere it would be wrong too often. */
+#define FEED_BLOCK ((size_t)4096)
+#define FEED_FEW (FEED_BLOCK / 256)
 
 /* list, keep and stream are constants where this is inlined.  Returns how far it came. */
 TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const weir_feeding *f,
@@ -49,10 +52,16 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   const size_t capacity = all.capacity;
   size_t found = all.count;
   __m256i place = counting(in.base);
+  uint32_t always = UINT32_MAX; /* 0: few are listed */
+  size_t before = found;
   size_t i = 0;
   for (; i + 16 <= in.n; i += 16) {
     fetch_ahead(in.g + i);
     fetch_ahead(in.r + i);
+    if (list && i % FEED_BLOCK == 0 && i > 0) {
+      always = found - before < FEED_FEW ? 0 : UINT32_MAX;
+      before = found;
+    }
     for (size_t half = 0; half < 2; half++) {
       size_t at = i + 8 * half;
       __m256 kept = _mm256_loadu_ps(in.r + at);
@@ -66,7 +75,11 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
         _mm256_storeu_ps(in.old + at, kept);
       }
       if (list && found <= capacity) {
-        found = feed_list(&all, found, x, place);
+        __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
+        uint32_t take = reaching(m, all.floor_bits);
+        if ((take | always) != 0) {
+          found = feed_list(&all, found, m, take, place);
+        }
         place = _mm256_add_epi32(place, _mm256_set1_epi32(8));
       }
       feed_moments(&sums, x, half);

@@ -5,7 +5,7 @@ set -euo pipefail
 weir=$1
 
 json=$("$weir" bench kernels --elements 64000 --rounds 3 --fit-ms 5 --no-peers --json)
-for name in read copy 'error feedback' 'gain curve' 'topk cr 0.01' 'mstopk cr 0.1' 'lwtopk cr 0.01' \
+for name in read copy 'error feedback' 'gain curve' 'gain curve, sampled' 'topk cr 0.01' 'mstopk cr 0.1' 'lwtopk cr 0.01' \
   'dgc cr 0.01' 'sidco cr 0.01' 'randomk cr 0.01' 'qsgd 4 bits encode' 'terngrad 2 bits decode add' \
   'decode auto-fp32 cr 0.001' 'decode dense auto-fp16 cr 0.1'; do
   grep -qF "{\"name\":\"$name\",\"data\":\"normal\",\"ms\":" <<<"$json" || { echo "no $name: $json"; exit 1; }
