@@ -89,8 +89,8 @@ static void encode_bucket(const weir_unit_format *format, const float *x, size_t
 }
 
 /* A grid waits for a chain of minima and two divisions, and codes wait for the grid: some buckets'
- * grids first, as many as stay in the first cache, and those waits overlap.  What the next ones are
- * for is asked for meanwhile; of larger buckets the processor does that by itself. */
+ * grids first, as many as stay in the first cache, and those waits overlap.  Meanwhile, what comes
+ * after them is asked for; of larger buckets the processor does that by itself. */
 #define TOGETHER_ELEMENTS 1024U
 #define TOGETHER (TOGETHER_ELEMENTS / BUCKET_LEAST) /* buckets */
 
@@ -104,14 +104,14 @@ static void encode_buckets(const weir_unit_format *format, const float *x, size_
     weir_grid grid[TOGETHER];
     float scale[TOGETHER][WEIR_SCALES_MAX];
     for (size_t i = 0; i < part; i++) {
-      if (together > 1) {
-        fetch_all_ahead(x + i * bucket, bucket);
-      }
       grid[i] = fit(head, x + i * bucket, bucket, scale[i]);
     }
     for (size_t i = 0; i < part; i++, x += bucket, out += weir_codes_bytes(bucket, head->bits)) {
       for (size_t s = 0; s < format->scales; s++, out += sizeof(float)) {
         memcpy(out, &scale[i][s], sizeof(float));
+      }
+      if (together > 1) {
+        fetch_all(x, 2 * TOGETHER_ELEMENTS, bucket);
       }
       encode_codes(head, grid[i], x, bucket, weir_unit_key(seed, first + done + i), out);
     }

@@ -48,7 +48,7 @@ static void encode_tensor(const weir_unit_format *format, const float *x, size_t
   uint8_t code[WEIR_PIECE];
   for (size_t done = 0; done < count; done += WEIR_PIECE) {
     size_t part = count - done < WEIR_PIECE ? count - done : WEIR_PIECE;
-    fetch_all_ahead(x + done, part);
+    fetch_all(x + done, WEIR_PIECE, part);
     weir_cpu()->quantize_stochastic(x + done, part, grid, key + (uint32_t)done, code);
     weir_cpu()->ternary_sums(x + done, code, part, &sum, &fired);
     weir_codes_write(code, part, format->head.bits, codes + done / 8 * format->head.bits);
