@@ -100,6 +100,11 @@ static weir_status encode(bench *b) {
   return weir_cuda_encode(b->cuda, b->codec, b->g, &b->layout, b->cr, 1, b->message,
                           b->message_bytes, &b->bytes);
 }
+static weir_status ef_encode(bench *b) {
+  const weir_cuda_fed fed = {b->g, b->r, b->e, b->moments};
+  return weir_cuda_ef_encode(b->cuda, b->codec, &fed, &b->layout, b->cr, 1, b->message,
+                             b->message_bytes, &b->bytes, b->moments + 1);
+}
 static weir_status decode(bench *b) {
   return weir_cuda_decode(b->cuda, b->codec, b->message, b->bytes, &b->layout, b->cr, b->e, false);
 }
@@ -216,7 +221,7 @@ static void open_bench(bench *b, size_t n, double cr) {
   must(weir_cuda_alloc(b->cuda, b->room * sizeof(uint32_t), (void **)&b->index));
   must(weir_cuda_alloc(b->cuda, b->message_bytes, &b->message));
   must(weir_cuda_alloc(b->cuda, sizeof *b->length, (void **)&b->length));
-  must(weir_cuda_alloc(b->cuda, sizeof *b->moments, (void **)&b->moments));
+  must(weir_cuda_alloc(b->cuda, 2 * sizeof *b->moments, (void **)&b->moments));
   must(weir_cuda_alloc(b->cuda, WEIR_CUDA_GAIN_BINS * sizeof *b->bins, (void **)&b->bins));
   must(weir_cuda_alloc(b->cuda, RANK * b->rows * sizeof(float), (void **)&b->p));
   must(weir_cuda_alloc(b->cuda, RANK * COLUMNS * sizeof(float), (void **)&b->q));
@@ -265,7 +270,7 @@ static void measure_wire(bench *b) {
 }
 
 /* A selection with error feedback is charged like top-k's, an encoder with what it must read and
- * write. */
+ * write: with error feedback g, r and what is left. */
 static void measure_codecs(bench *b, double cr) {
   static const double ratio[WEIR_CODEC_COUNT] = {[WEIR_CODEC_FP16] = 0.5,
                                                  [WEIR_CODEC_QSGD] = 4.0 / 32,
@@ -288,6 +293,8 @@ static void measure_codecs(bench *b, double cr) {
       double bytes = 4.0 * (double)b->n + (double)codec->bound(&b->layout, b->cr);
       snprintf(what, sizeof what, "%s encode", name);
       (void)report(b, what, inputs[0], bytes, encode);
+      snprintf(what, sizeof what, "ef + %s encode", name);
+      (void)report(b, what, inputs[0], bytes + 8.0 * (double)b->n, ef_encode);
       snprintf(what, sizeof what, "%s decode", name);
       (void)report(b, what, inputs[0], bytes, decode);
       snprintf(what, sizeof what, "%s decode and add", name);

@@ -6,7 +6,8 @@
 # OUT takes the logs and bench_cuda.json (default: out/gpu).  BUILD is a tree that is built already;
 # without it the release preset is built here first, which is not in the 8 minutes.
 # WEIR_GPU_CHECK_SECONDS gives it another time, WEIR_GPU_CHECK_JOBS (default: half of the processors)
-# how many sanitized tests run at a time, WEIR_COMPUTE_SANITIZER the program where it is not found.
+# how many sanitized tests run at a time, WEIR_COMPUTE_SANITIZER the program where it is not found, or
+# "none".  scripts/gpu-pack.sh makes a BUILD for a machine that cannot make one.
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
@@ -17,6 +18,11 @@ mkdir -p "$out" || exit 1
 if [[ -z $build ]]; then
   build=build-release
   scripts/setup.sh && cmake --preset release && cmake --build --preset release || exit 1
+fi
+# What a pack brought; for its own programs alone.
+ours=()
+if [[ -d $build/gpu-libraries ]]; then
+  ours=(env "LD_LIBRARY_PATH=$(readlink -f "$build/gpu-libraries")${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}")
 fi
 if [[ ! -x $build/bench/bench_cuda ]]; then
   echo "gpu-check: $build was built without CUDA" >&2
@@ -63,12 +69,12 @@ settle() {
 
 for test in "$build"/tests/parity/test_*_device; do
   name=$(basename "$test")
-  check "$name" "$test" --quiet -j1
+  check "$name" "${ours[@]}" "$test" --quiet -j1
   settle "$name"
 done
 
 echo "== bench_cuda"
-check bench_cuda "$build/bench/bench_cuda"
+check bench_cuda "${ours[@]}" "$build/bench/bench_cuda"
 cp "$out/bench_cuda.log" "$out/bench_cuda.json"
 cat "$out/bench_cuda.json"
 settle bench_cuda
@@ -77,7 +83,7 @@ if [[ $(<"$out/bench_cuda.code") == 0 ]]; then
 fi
 
 echo "== bench_device"
-WEIR_CUDA_LIBRARY=$(realpath "$build/kernels/cuda/libweir_cuda.so") check bench_device "$build/bench/bench_device"
+WEIR_CUDA_LIBRARY=$(realpath "$build/kernels/cuda/libweir_cuda.so") check bench_device "${ours[@]}" "$build/bench/bench_device"
 cp "$out/bench_device.log" "$out/bench_device.json"
 cat "$out/bench_device.json"
 settle bench_device
@@ -88,7 +94,7 @@ trainers() {
   local pids=()
   export WEIR_SECRET=gpu-check
   for rank in 0 1; do
-    timeout 60 "$build/examples/trainer_cuda" $rank 2 127.0.0.1:$port 0 >"$out/trainer.$rank" &
+    timeout 60 "${ours[@]}" "$build/examples/trainer_cuda" $rank 2 127.0.0.1:$port 0 >"$out/trainer.$rank" &
     pids+=($!)
   done
   for rank in 0 1; do wait "${pids[rank]}" || code=1; done
@@ -102,7 +108,9 @@ settle trainer_cuda
 
 sanitizer=${WEIR_COMPUTE_SANITIZER:-$(command -v compute-sanitizer ||
   ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null)}
-if [[ -n $sanitizer ]]; then
+if [[ $sanitizer == none ]]; then
+  echo "== compute-sanitizer: left out"
+elif [[ -n $sanitizer ]]; then
   names=()
   for tool in memcheck racecheck synccheck initcheck; do
     for test in "$build"/tests/parity/test_*_device; do
@@ -112,7 +120,7 @@ if [[ -n $sanitizer ]]; then
         wait -n
       done
       # Criterion runs each test in a child.
-      check "$name" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 \
+      check "$name" "${ours[@]}" "$sanitizer" --tool "$tool" --target-processes all --error-exitcode 9 \
         "$test" --quiet -j1 &
     done
   done
