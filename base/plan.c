@@ -175,12 +175,12 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
         "qsgd-l2, qsgd-l2-nearest)",
         text);
   if (!look_up(weir_collective_name, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
-    return weir_fail(
-        WEIR_E_PARSE,
-        "plan '%s': unknown collective (ag, hitopk, sra, native, compressed- with ring or "
-        "tree, or dense- or art- with ring, tree, halving, double-tree, torus, star, "
-        "hier-ring, hier-tree, hier-halving or hier-double-tree)",
-        text);
+    return weir_fail(WEIR_E_PARSE,
+                     "plan '%s': unknown collective (ag, hitopk, sra, hier-sra, native, "
+                     "compressed- with ring or "
+                     "tree, or dense- or art- with ring, tree, halving, double-tree, torus, star, "
+                     "hier-ring, hier-tree, hier-halving or hier-double-tree)",
+                     text);
   if (n == 4 && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)",

@@ -30,6 +30,7 @@ const weir_way_row weir_ways[WEIR_COLL_COUNT] = {
     [WEIR_COLL_SRA] = {"sra", WEIR_WAY_COMPRESSED, "sra", false},
     [WEIR_COLL_COMPRESSED_RING] = {"compressed-ring", WEIR_WAY_COMPRESSED, "ring", false},
     [WEIR_COLL_COMPRESSED_TREE] = {"compressed-tree", WEIR_WAY_COMPRESSED, "tree", false},
+    [WEIR_COLL_HIER_SRA] = {"hier-sra", WEIR_WAY_COMPRESSED, "hier-sra", false},
     [WEIR_COLL_NATIVE] = {"native", WEIR_WAY_DENSE, "native", true},
 };
 

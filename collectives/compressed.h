@@ -38,7 +38,8 @@ enum {
   WEIR_COMPRESSED_SRA = 0,
   WEIR_COMPRESSED_RING = 1,
   WEIR_COMPRESSED_TREE = 2,
-  WEIR_COMPRESSED_COUNT = 3
+  WEIR_COMPRESSED_HIER_SRA = 3,
+  WEIR_COMPRESSED_COUNT = 4
 };
 extern const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT];
 const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none of that name */
@@ -47,6 +48,10 @@ const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none
  * whose values are cut into blocks with a header each. */
 weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder *coder,
                                      size_t elements, double bytes);
+/* The same where ranks may share machines, as weir_cost_plan_between. */
+weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shape shape,
+                                             const weir_coder *coder, size_t elements,
+                                             double bytes);
 
 /* --- for the algorithms --------------------------------------------------------------------- */
 
@@ -74,6 +79,13 @@ weir_status weir_compressed_ring(weir_comm *comm, const weir_coder *coder, float
                                  float *error, weir_notes *notes);
 weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
                                  float *error, weir_notes *notes);
+/* Between machines alone (CGX, section 4: the intra-node communication may be an all-reduce without
+ * compression): a machine's ranks sum without rounding, each sends its share through SRA to the
+ * ranks at its place of other machines, and shares are gathered inside.  What encoding a machine's
+ * sum loses stays with the rank that encoded it.  Where machines have different numbers of ranks,
+ * and where each has one, SRA among all (allreduce_hier.c). */
+weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
+                                     float *error, weir_notes *notes);
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 

@@ -226,11 +226,7 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
   const weir_compressed_row *row = weir_compressed_find(weir_ways[plan->collective].algorithm);
   const weir_coder coder = {.codec = weir_codec_find(plan->codec), .cr = plan->cr};
   if (row == NULL || coder.codec == NULL || coder.codec->bound == NULL) return unknown;
-  weir_cost_terms t = weir_cost_compressed(row->id, shape.ranks, &coder, elements, (double)kept);
-  /* Around a ring one rank of a machine uses its link at a time, else all may at once. */
-  if (shape.hosts > 1 && row->id != WEIR_COMPRESSED_RING)
-    t.byte_terms *= (double)shape.ranks / shape.hosts;
-  return t;
+  return weir_cost_compressed_between(row->id, shape, &coder, elements, (double)kept);
 }
 
 /* The same bytes in so many times as many messages. */

@@ -197,27 +197,33 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
   return count;
 }
 
-/* The first where both take as long. */
-static uint32_t faster(weir_plan plan, const uint32_t ways[2], weir_group_shape shape,
-                       const weir_link *link, size_t elements) {
-  double seconds[2];
-  for (size_t i = 0; i < 2; i++) {
+/* The first where several take as long. */
+static uint32_t fastest(weir_plan plan, const uint32_t *ways, size_t count, weir_group_shape shape,
+                        const weir_link *link, size_t elements) {
+  size_t best = 0;
+  double least = INFINITY;
+  for (size_t i = 0; i < count; i++) {
     plan.collective = ways[i];
     const weir_cost_terms terms =
         weir_cost_plan_between(&plan, shape, elements, weir_cost_kept(&plan, elements));
-    seconds[i] = weir_cost_links(&terms, link);
+    const double seconds = weir_cost_links(&terms, link);
+    if (seconds < least) best = i;
+    least = fmin(least, seconds);
   }
-  return ways[seconds[1] < seconds[0]];
+  return ways[best];
 }
 
 void weir_bits_ways(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
                     weir_plan_group *table, size_t count) {
   static const uint32_t full[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
-  static const uint32_t quantized[] = {WEIR_COLL_AG, WEIR_COLL_SRA};
+  static const uint32_t quantized[] = {WEIR_COLL_AG, WEIR_COLL_SRA, WEIR_COLL_HIER_SRA};
+  const size_t several = shape.devices ? 1 : 3; /* devices run no compressed all-reduce */
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
+    const size_t elements = layout->offset[table[g].end] - layout->offset[first];
     weir_plan plan = {0};
     weir_group_plan(&table[g], &plan);
-    table[g].collective = faster(plan, plan.codec == WEIR_CODEC_QSGD ? quantized : full, shape,
-                                 link, layout->offset[table[g].end] - layout->offset[first]);
+    table[g].collective = plan.codec == WEIR_CODEC_QSGD
+                              ? fastest(plan, quantized, several, shape, link, elements)
+                              : fastest(plan, full, 2, shape, link, elements);
   }
 }

@@ -38,6 +38,7 @@ const char *const weir_report_colour[WEIR_COLL_COUNT] = {
     [WEIR_COLL_SRA] = "#8a5aa8",
     [WEIR_COLL_COMPRESSED_RING] = "#a57fbf",
     [WEIR_COLL_COMPRESSED_TREE] = "#c0a6d3",
+    [WEIR_COLL_HIER_SRA] = "#6f4487",
     [WEIR_COLL_NATIVE] = "#5c6470",
 };
 

@@ -5,11 +5,14 @@
  * learning training system with mixed-precision, 2018; the composition HiTopKComm builds on.)
  *
  * The order of summing is that of the parts: fixed.  Notes of a column of ranks travel between
- * machines, then columns of notes inside. */
+ * machines, then columns of notes inside.
+ *
+ * With a coder the all-reduce between machines is SRA's: hier-sra (collectives/compressed.h). */
 #include <string.h>
 
 #include "base/base.h"
 #include "collectives/algorithms/values.h"
+#include "collectives/compressed.h"
 
 typedef struct hier {
   weir_comm *comm;
@@ -18,6 +21,8 @@ typedef struct hier {
   size_t n;
   weir_value_format format;
   float *error;
+  const weir_coder *coder; /* NULL: rows of weir_allreduces[] go between machines */
+  float *lost;             /* with a coder: what encoding this rank's share loses */
   weir_notes *notes;
   weir_comm *inner, *outer; /* NULL: nobody else there */
   int rank, size;
@@ -128,9 +133,14 @@ static weir_status between(hier *h, weir_chunk share) {
     column_notes(h, place, packed, true);
   }
   weir_notes column = {packed, note};
-  const weir_status status = weir_allreduces[h->choice->between].run(
-      h->outer, h->x + share.begin, share.count, h->format,
-      h->error ? h->error + share.begin : NULL, note > 0 ? &column : NULL);
+  weir_notes *const notes = note > 0 ? &column : NULL;
+  float *const x = h->x + share.begin;
+  const weir_status status =
+      h->coder
+          ? weir_compressed_sra(h->outer, h->coder, x, share.count, h->lost + share.begin, notes)
+          : weir_allreduces[h->choice->between].run(h->outer, x, share.count, h->format,
+                                                    h->error ? h->error + share.begin : NULL,
+                                                    notes);
   if (status == WEIR_OK && note > 0) column_notes(h, place, packed, false);
   return status;
 }
@@ -139,10 +149,13 @@ static weir_status even_hosts(hier *h) {
   weir_chunk share = {0, h->n};
   weir_status status = WEIR_OK;
   if (h->inner) {
+    if (h->lost) weir_comm_lend(h->inner, h->lost, h->n * sizeof *h->lost);
     status =
         weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n, h->format, h->error);
+    weir_comm_lend(h->inner, NULL, 0);
     share = weir_ring_chunk(h->n, weir_comm_size(h->inner), weir_comm_rank(h->inner));
   }
+  if (h->lost && h->n > 0) memset(h->lost, 0, h->n * sizeof *h->lost);
   if (status == WEIR_OK) status = between(h, share);
   if (status != WEIR_OK || !h->inner) return status;
   status = gather_shares(h);
@@ -265,6 +278,29 @@ weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice,
   h.inner = comm->hosts.inner;
   h.outer = comm->hosts.outer;
   return comm->hosts.even ? even_hosts(&h) : uneven_hosts(&h);
+}
+
+weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
+                                     float *error, weir_notes *notes) {
+  static const weir_hier_choice choice = {.scatter = WEIR_REDUCE_SCATTER_RING,
+                                          .gather = WEIR_ALLGATHER_RING};
+  if (!weir_comm_levelled(comm)) return weir_compressed_sra(comm, coder, x, n, error, notes);
+  weir_status status = weir_comm_begin(comm, notes);
+  if (status == WEIR_OK) status = weir_comm_levels(comm);
+  if (status != WEIR_OK) return status;
+  hier h = {.comm = comm,
+            .choice = &choice,
+            .x = x,
+            .n = n,
+            .format = WEIR_VALUE_FP32,
+            .coder = coder,
+            .lost = error,
+            .notes = notes,
+            .inner = comm->hosts.inner,
+            .outer = comm->hosts.outer,
+            .rank = weir_comm_rank(comm),
+            .size = weir_comm_size(comm)};
+  return even_hosts(&h);
 }
 
 static const weir_hier_choice ring = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,

@@ -15,6 +15,9 @@ const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT] = {
     {WEIR_COMPRESSED_RING, "ring", "2(N-1) hops of an N-th, encoded again at every hop of summing",
      weir_compressed_ring},
     {WEIR_COMPRESSED_TREE, "tree", "binomial, encoded again at every level", weir_compressed_tree},
+    {WEIR_COMPRESSED_HIER_SRA, "hier-sra",
+     "sums inside of machines, sra of each rank's share between machines",
+     weir_compressed_hier_sra},
 };
 
 const weir_compressed_row *weir_compressed_find(const char *name) {
@@ -85,7 +88,9 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
   if (n <= 1) return (weir_cost_terms){0.0, 0.0, 0.0};
   const size_t share = weir_ring_chunk(elements, n, 0).count;
   switch (algorithm) {
-    case WEIR_COMPRESSED_SRA: return sra_cost(n, coder, elements, bytes);
+    case WEIR_COMPRESSED_SRA:
+    case WEIR_COMPRESSED_HIER_SRA: /* every rank a machine of its own */
+      return sra_cost(n, coder, elements, bytes);
     case WEIR_COMPRESSED_RING: /* of n shares */
       return weir_cost_allreduce(WEIR_ALLREDUCE_RING, n,
                                  n * carried(coder, elements, bytes, share));
@@ -93,6 +98,26 @@ weir_cost_terms weir_cost_compressed(uint32_t algorithm, int n, const weir_coder
       return weir_cost_allreduce(WEIR_ALLREDUCE_TREE, n, carried(coder, elements, bytes, elements));
     default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
+}
+
+weir_cost_terms weir_cost_compressed_between(uint32_t algorithm, weir_group_shape shape,
+                                             const weir_coder *coder, size_t elements,
+                                             double bytes) {
+  const int inside =
+      shape.hosts > 0 && shape.ranks % shape.hosts == 0 ? shape.ranks / shape.hosts : 1;
+  if (algorithm == WEIR_COMPRESSED_HIER_SRA && inside > 1) {
+    if (shape.hosts == 1) /* which sums without compressing */
+      return weir_cost_allreduce(WEIR_ALLREDUCE_RING, shape.ranks, 4.0 * (double)elements);
+    const size_t share = weir_ring_chunk(elements, inside, 0).count;
+    weir_cost_terms t = sra_cost(shape.hosts, coder, share, (double)message_of(coder, share));
+    t.byte_terms *= inside;
+    return t;
+  }
+  weir_cost_terms t = weir_cost_compressed(algorithm, shape.ranks, coder, elements, bytes);
+  /* Around a ring one rank of a machine uses its link at a time, else all may at once. */
+  if (shape.hosts > 1 && algorithm != WEIR_COMPRESSED_RING)
+    t.byte_terms *= (double)shape.ranks / shape.hosts;
+  return t;
 }
 
 /* --- encoding --------------------------------------------------------------------------------- */

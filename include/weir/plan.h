@@ -92,8 +92,9 @@ typedef enum weir_collective_id {
   WEIR_COLL_SRA = 22,             /* "sra": scatter-reduce-allgather */
   WEIR_COLL_COMPRESSED_RING = 23, /* "compressed-ring" */
   WEIR_COLL_COMPRESSED_TREE = 24, /* "compressed-tree" */
-  WEIR_COLL_NATIVE = 25, /* "native": the transport's own all-reduce: MPI's, NCCL's or shm's */
-  WEIR_COLL_COUNT = 26
+  WEIR_COLL_NATIVE = 25,   /* "native": the transport's own all-reduce: MPI's, NCCL's or shm's */
+  WEIR_COLL_HIER_SRA = 26, /* "hier-sra": sums inside machines, sra between them */
+  WEIR_COLL_COUNT = 27
 } weir_collective_id;
 
 /* How kept elements are written on the wire. */
@@ -150,7 +151,8 @@ const char *weir_wire_name(uint32_t wire);
  * - none and bf16: dense-*, cr 1; none also native
  * - lwtopk, mstopk, topk, dgc, sidco: ag, cr in (0, 1]; mstopk, topk and sidco also hitopk
  * - star, var, randomk: art-*, cr in (0, 1]
- * - encoders: ag, sra and compressed-*, no wire format; cr is exactly bits an element / 32
+ * - encoders: ag, sra, hier-sra and compressed-*, no wire format; cr is exactly bits an element /
+ * 32
  * - of these fp16 0.5; qsgd and qsgd-nearest b/32, b = 2..8 (4 bits: 0.125); qsgd-l2 and
  *   qsgd-l2-nearest b/32, b = 4..8; terngrad 0.0625; onebit and efsignsgd 0.03125
  * - powersgd: dense-* and native, no wire format; cr is rank / 64, rank 1..64

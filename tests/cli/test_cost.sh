@@ -51,7 +51,7 @@ own=$("$weir" cost "${good[@]}" --model weir --hosts 2 --json) || fail "two mach
 close "$(value "$own" dense-hier-ring)" 39.44 || fail "hier-ring on two machines: $own"
 own=$("$weir" cost "${good[@]}" --model weir --hosts 8 --json) || fail "a machine each"
 close "$(value "$own" dense-hier-ring)" 79.52 || fail "hier-ring on a machine each: $own"
-for name in hitopk sra compressed-ring compressed-tree native art-hier-double-tree; do
+for name in hitopk sra hier-sra compressed-ring compressed-tree native art-hier-double-tree; do
   [[ $own == *"\"$name\":"* ]] || fail "no row $name"
   "$weir" run --help | grep -qw -- "$name" || fail "$name is not in weir run --help"
 done

@@ -127,7 +127,8 @@ static const char *const group_arms[] = {
     "var:%g:art-hier-tree", "randomk:%g:art-hier-halving", "star:%g:art-hier-double-tree:auto-fp32",
     "topk:%g:hitopk", "mstopk:%g:hitopk:auto-bf16", "sidco:%g:hitopk:auto-fp32", "qsgd:0.125:sra",
     "fp16:0.5:sra", "terngrad:0.0625:compressed-ring", "onebit:0.03125:compressed-tree",
-    "qsgd:0.25:compressed-ring", "efsignsgd:0.03125:sra", "powersgd:2:dense-hier-ring",
+    "qsgd:0.25:compressed-ring", "efsignsgd:0.03125:sra", "qsgd:0.125:hier-sra",
+    "fp16:0.5:hier-sra", "powersgd:2:dense-hier-ring",
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)

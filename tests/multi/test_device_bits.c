@@ -11,7 +11,8 @@
 #include "base/base.h"
 #include "device.h"
 
-#define RANKS 3
+/* Between two, all-gathers are what takes least; a device runs nothing else. */
+#define RANKS 2
 
 /* One tensor is longer than what is looked at of it, one is short, one is kept as it is. */
 enum { TENSORS = 4, STEPS = 8 };
@@ -156,8 +157,8 @@ static void free_all(worker *w) {
 Test(device_bits, widths_and_what_they_follow_from_are_those_of_the_host) {
   static worker host[RANKS], mine[RANKS];
   (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1);
-  for (unsigned where = 1; where <= 7; where += 3) { /* ranks 0; 2; all */
-    const double momentum = where == 7 ? 0.5 : 0;
+  for (unsigned where = 1; where <= 3; where++) { /* ranks 0; 1; both */
+    const double momentum = where == 3 ? 0.5 : 0;
     run(host, 0, momentum);
     run(mine, where, momentum);
     for (int r = 0; r < RANKS; r++) {

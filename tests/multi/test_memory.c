@@ -27,12 +27,10 @@
 #define ROWS (COUNTS ? 512 : 32) /* of every matrix; few where nothing is counted */
 static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
 #define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
-#define FIXED \
-  (256.0 * 1024)        /* bytes whose number is not the gradient's: contexts, stages, stacks */
+#define FIXED (256.0 * 1024)                /* bytes, of any gradient: contexts, stages, stacks */
 #define TRIALS_STEPS 60 /* all trials of policy paper, and some steps of what it chooses */
-#define STEPS \
-  4           /* behind as many as there are ranks, in which each is the root of a selection once */
-#define FEW 8 /* ranks; of more none is looked at that has a root */
+#define STEPS 4 /* behind as many as there are ranks, each of which is a root once in those */
+#define FEW 8   /* ranks; of more none is looked at that has a root */
 
 /* --- the counting allocator ----------------------------------------------------------------- */
 
@@ -326,6 +324,8 @@ static const arm arms[] = {
     {"fixed:onebit:0.03125:ag", VECTORS},
     {"fixed:qsgd:0.125:sra", VECTORS},
     {"fixed:fp16:0.5:sra", VECTORS},
+    {"fixed:qsgd:0.125:hier-sra", MACHINES},
+    {"fixed:fp16:0.5:hier-sra", MACHINES},
     {"fixed:qsgd:0.125:compressed-ring", VECTORS},
     {"fixed:fp16:0.5:compressed-ring", VECTORS},
     {"fixed:efsignsgd:0.03125:compressed-tree", VECTORS},

@@ -298,30 +298,34 @@ Test(bits, groups_are_runs_of_one_width) {
 }
 
 /* By hand, 4 bits.  1280 elements are a message of 16 + 10 (8 + 64) = 736 bytes; 129 elements one
- * of 16 + 72 + 9 = 97.  Each with its latencies: 2 ranks    all-gather 1 and 736;
+ * of 16 + 72 + 12 = 100.  Each with its latencies: 2 ranks    all-gather 1 and 736;
  * scatter-reduce-allgather 2 and 2 (360 + 16) = 752 4 ranks    2 and 3 * 736; 2 and 3 * 2 (180 +
- * 16) = 1176 8 ranks    3 and 7 * 97; 2 and 7 * 2 (10.7 + 16) = 374 In full precision 10 elements:
- * the ring has more latencies than the tree from 4 ranks on; of 2 ranks both have 2, and the ring's
- * bytes are half. */
+ * 16) = 1176 8 ranks    3 and 7 * 100; 2 and 7 * 2 (11 + 16) = 378 8 ranks on 2 machines, 1280:
+ * sra 4 * 7 * 2 (90 + 16) = 5936; between machines shares of 320 elements, 200 bytes, of which half
+ * go to the other machine: 4 * 2 (92 + 16) = 864
+ *
+ * In full precision 10 elements: the ring has more latencies than the tree from 4 ranks on; of 2
+ * ranks both have 2, and the ring's bytes are half. */
 Test(bits, groups_go_by_what_takes_less) {
   static const size_t offset[] = {0, 1280, 1409, 1419};
   const weir_layout layout = {3, offset};
   const weir_link link = {.alpha = 1e-3, .beta = 1e-8};
   static const struct {
-    int ranks;
+    weir_group_shape shape;
     uint32_t quantized, full;
-  } rows[] = {{2, WEIR_COLL_AG, WEIR_COLL_DENSE_RING},
-              {4, WEIR_COLL_SRA, WEIR_COLL_DENSE_TREE},
-              {8, WEIR_COLL_SRA, WEIR_COLL_DENSE_TREE}};
+  } rows[] = {{{2, 2, false}, WEIR_COLL_AG, WEIR_COLL_DENSE_RING},
+              {{4, 4, false}, WEIR_COLL_SRA, WEIR_COLL_DENSE_TREE},
+              {{8, 8, false}, WEIR_COLL_SRA, WEIR_COLL_DENSE_TREE},
+              {{8, 2, false}, WEIR_COLL_HIER_SRA, WEIR_COLL_DENSE_TREE},
+              {{8, 8, true}, WEIR_COLL_AG, WEIR_COLL_DENSE_TREE}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan_group table[] = {{1, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
                                {2, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
                                {3, WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, 0, 0, 0, 1}};
-    weir_bits_ways(&layout, (weir_group_shape){rows[i].ranks, rows[i].ranks, false}, &link, table,
-                   3);
-    cr_assert_eq(table[0].collective, rows[i].quantized, "%d ranks", rows[i].ranks);
-    cr_assert_eq(table[1].collective, rows[i].quantized, "%d ranks", rows[i].ranks);
-    cr_assert_eq(table[2].collective, rows[i].full, "%d ranks", rows[i].ranks);
+    weir_bits_ways(&layout, rows[i].shape, &link, table, 3);
+    cr_assert_eq(table[0].collective, rows[i].quantized, "row %zu", i);
+    cr_assert_eq(table[1].collective, rows[i].quantized, "row %zu", i);
+    cr_assert_eq(table[2].collective, rows[i].full, "row %zu", i);
     cr_assert_eq(weir_groups_check(table, 3, 3), WEIR_OK, "%s", weir_last_error());
   }
 }

@@ -234,3 +234,27 @@ Test(cost_plans, compressed_all_reduces_by_hand) {
     cr_assert_eq(weir_cost_compressed(99, 4, &coder, 1000, 800).alpha_terms, INFINITY);
   }
 }
+
+/* 1000 elements by 4 bits: half of them are 3 buckets and 116 elements, whose codes are 15 times 4
+ * bytes, 16 + 3 * 72 + 8 + 60 = 300; a quarter 16 + 72 + 8 + 64 = 160.  Two machines of 2 ranks: of
+ * a share of 500 each rank sends half to the other machine and gets its sum, 2 latencies and (300 -
+ * 16) / 2 + 16 = 158 each way, for 2 ranks on one link; of 4 ranks: (160 - 16) / 2 + 16 = 88 each
+ * way, for 4 ranks.  A machine each: sra among 4, 3 * 2 * 212.  One machine: a sum of fp32, around
+ * a ring. Uneven machines: sra, of which 5 ranks on 2 machines share links, 4 * 2 * (784 / 5 + 16)
+ * * 2.5. */
+Test(cost_plans, compressed_between_machines_by_hand) {
+  static const struct {
+    weir_group_shape shape;
+    double hops, bytes;
+  } rows[] = {{{4, 2, false}, 2, 2 * 2 * 158},     {{8, 2, false}, 2, 4 * 2 * 88},
+              {{4, 4, false}, 2, 6 * 212},         {{4, 1, false}, 6, 6000},
+              {{5, 2, false}, 2, 8 * 172.8 * 2.5}, {{1, 1, false}, 0, 0}};
+  const weir_plan plan = plan_of("qsgd:0.125:hier-sra");
+  const size_t kept = weir_cost_kept(&plan, 1000);
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    const weir_cost_terms t = weir_cost_plan_between(&plan, rows[i].shape, 1000, 800);
+    cr_assert(near(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
+    cr_assert(near(t.byte_terms, rows[i].bytes), "row %zu: %g bytes", i, t.byte_terms);
+  }
+  cr_assert_eq(kept, 16 + 7 * 72 + 8 + 52);
+}

@@ -46,6 +46,7 @@ Test(plan, text_round_trip) {
                          "topk:0.01:hitopk",
                          "mstopk:0.01:hitopk:auto-bf16",
                          "qsgd:0.125:sra",
+                         "qsgd:0.125:hier-sra",
                          "fp16:0.5:compressed-ring",
                          "onebit:0.03125:compressed-tree",
                          "none:1:native",
