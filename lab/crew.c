@@ -21,6 +21,8 @@
 static double grace(const weir_crew *crew) { return 2 * crew->timeout_s + 2; }
 /* No worker says anything for so long: evaluation is the longest silent work. */
 static double silence(const weir_crew *crew) { return 60 + 6 * crew->timeout_s; }
+/* A turn of the watch takes a tick: one that took so long was not its own doing. */
+static const double standstill_s = 10;
 
 static void fail_member(weir_crew *crew, weir_crew_member *member, const char *why) {
   if (!*member->trouble) (void)snprintf(member->trouble, sizeof member->trouble, "%s", why);
@@ -172,11 +174,21 @@ static weir_status listen_once(weir_crew *crew, struct pollfd *wait, int signals
   return WEIR_OK;
 }
 
+void weir_crew_turn(weir_crew *crew, double now) {
+  const double stood = now - crew->turned;
+  if (stood > standstill_s) {
+    crew->last_word += stood;
+    if (crew->failed_at > 0) crew->failed_at += stood;
+  }
+  crew->turned = now;
+}
+
 static weir_status watch(weir_crew *crew, struct pollfd *wait, int signals) {
   while (!all_ended(crew)) {
     weir_status status = listen_once(crew, wait, signals);
     if (!status) status = reap(crew);
     const double now = weir_now_s();
+    weir_crew_turn(crew, now);
     const weir_crew_network *network = &crew->network;
     if (!status && network->set && network->interval_s > 0 && crew->began > 0 &&
         now - crew->last_set >= network->interval_s)
@@ -229,7 +241,7 @@ weir_status weir_crew_watch(weir_crew *crew) {
   if (signals < 0 || !wait)
     status = weir_fail(WEIR_E_NOMEM, "no descriptor or memory to watch %u workers", crew->count);
   else {
-    crew->last_word = weir_now_s();
+    crew->last_word = crew->turned = weir_now_s();
     status = watch(crew, wait, signals);
   }
   if (status) put_down_all(crew);

@@ -39,6 +39,7 @@ typedef struct weir_crew {
   /* used by weir_crew_watch only */
   weir_shape in_force;
   double began, last_word, last_set, failed_at;
+  double turned; /* when the watch last went round */
   bool interrupted;
 } weir_crew;
 
@@ -47,5 +48,9 @@ typedef struct weir_crew {
  * others said.  Processes have all been waited for when it returns.  SIGINT and SIGTERM must be
  * blocked in every thread, as weir_stage_run leaves them: it reads them. */
 weir_status weir_crew_watch(weir_crew *crew);
+
+/* Every turn of the watch.  Time in which the runner itself stood still (Ctrl-Z) is nobody's
+ * silence. */
+void weir_crew_turn(weir_crew *crew, double now);
 
 #endif

@@ -57,7 +57,9 @@ typedef struct weir_options {
    * WEIR_SECRET, else the file that WEIR_SECRET_FILE names.  Without a secret a group meets on the
    * loopback only. */
   const char *secret, *secret_file;
-  double timeout_s; /* longest wait for another rank, default 10 */
+  /* Longest wait for another rank, default 10.  One that is stopped for longer (by a debugger, or a
+   * signal) counts as lost: WEIR_E_TIMEOUT on the others, and on itself once it goes on. */
+  double timeout_s;
 
   /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/bits.md),
    * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/overlap.md). */
