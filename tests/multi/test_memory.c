@@ -385,8 +385,8 @@ static void check_all(const char *transport, int ranks) {
     if (only == NULL || strstr(arms[i].policy, only) != NULL) check(transport, ranks, &arms[i]);
 }
 
-Test(memory, over_tcp, .timeout = 400) { check_all("tcp", 4); }
-Test(memory, with_eight_ranks, .timeout = 400) { check_all("shm", 8); }
+Test(memory, over_tcp) { check_all("tcp", 4); }
+Test(memory, with_eight_ranks) { check_all("shm", 8); }
 
 /* Encoders whose unit is a tensor, with so many ranks that their messages outgrow the gradient. */
 Test(memory, with_many_ranks) {
