@@ -114,6 +114,14 @@ static void note_end(weir_crew *crew, weir_crew_member *member, int code) {
   fail_member(crew, member, why);
 }
 
+/* It has gone on: unless somebody else is in trouble, nobody is asked to end any more. */
+static void note_continued(weir_crew *crew, weir_crew_member *member) {
+  member->stopped = false;
+  for (uint32_t r = 0; r < crew->count; r++)
+    if (crew->members[r].stopped || *crew->members[r].trouble) return;
+  crew->failed_at = 0;
+}
+
 static weir_status reap(weir_crew *crew) {
   for (uint32_t r = 0; r < crew->count; r++) {
     weir_crew_member *member = &crew->members[r];
@@ -125,7 +133,7 @@ static weir_status reap(weir_crew *crew) {
       member->stopped = true;
       if (crew->failed_at <= 0) crew->failed_at = weir_now_s();
     } else if (WIFCONTINUED(code)) {
-      member->stopped = false;
+      note_continued(crew, member);
     } else {
       /* Its last words may still be in the channel. */
       weir_status status = member->channel >= 0 ? drain(crew, r) : WEIR_OK;
