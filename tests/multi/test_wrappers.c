@@ -102,7 +102,8 @@ static void struck_case(enum group_kind kind, weir_strike strike) {
     group_start(&g);
     for (int r = 0; r < 3; r++)
       if (r != VICTIM) (void)waitpid(g.pid[r], NULL, 0);
-    (void)kill(g.pid[VICTIM], SIGKILL);
+    /* What is cut off or leaves ends by itself, and has something to say first. */
+    if (strike.kind < WEIR_STRIKE_RESET) (void)kill(g.pid[VICTIM], SIGKILL);
     (void)waitpid(g.pid[VICTIM], NULL, 0);
   }
   for (int r = 0; r < 3; r++) {
