@@ -11,8 +11,8 @@ struct weir_kernel_probe {
   uint8_t *message;
   weir_codec_context *context;
   double clock; /* s that reading it takes */
-  bool
-      coarse; /* that of processor time ticks, as inside User-Mode Linux: the time of day is used */
+  /* Processor time goes on in ticks here, as inside User-Mode Linux: the time of day is used. */
+  bool coarse;
   /* The last step's: draws that are always the same a processor would come to know. */
   uint64_t seed, shift;
 };

@@ -298,11 +298,14 @@ Test(bits, groups_are_runs_of_one_width) {
 }
 
 /* By hand, 4 bits.  1280 elements are a message of 16 + 10 (8 + 64) = 736 bytes; 129 elements one
- * of 16 + 72 + 12 = 100.  Each with its latencies: 2 ranks    all-gather 1 and 736;
- * scatter-reduce-allgather 2 and 2 (360 + 16) = 752 4 ranks    2 and 3 * 736; 2 and 3 * 2 (180 +
- * 16) = 1176 8 ranks    3 and 7 * 100; 2 and 7 * 2 (11 + 16) = 378 8 ranks on 2 machines, 1280:
- * sra 4 * 7 * 2 (90 + 16) = 5936; between machines shares of 320 elements, 200 bytes, of which half
- * go to the other machine: 4 * 2 (92 + 16) = 864
+ * of 16 + 72 + 12 = 100.  Latencies and bytes, first of the all-gather, then of
+ * scatter-reduce-allgather:
+ *
+ * - 2 ranks, 1280 elements: 1 and 736; 2 and 2 (360 + 16) = 752
+ * - 4 ranks, 1280 elements: 2 and 3 * 736; 2 and 3 * 2 (180 + 16) = 1176
+ * - 8 ranks, 129 elements: 3 and 7 * 100; 2 and 7 * 2 (11 + 16) = 378
+ * - 8 ranks on 2 machines, 1280 elements: sra 4 * 7 * 2 (90 + 16) = 5936 bytes; between machines
+ *   shares of 320 elements, 200 bytes, of which half go to the other machine: 4 * 2 (92 + 16) = 864
  *
  * In full precision 10 elements: the ring has more latencies than the tree from 4 ranks on; of 2
  * ranks both have 2, and the ring's bytes are half. */
