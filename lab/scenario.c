@@ -301,6 +301,7 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
                        .codec_threads = 1,
                        .tcp_streams = 1,
                        .policy = "weir",
+                       .risk = "measured",
                        .dataset = "fashion-mnist",
                        .model = "mlp",
                        .momentum = 0.9,
