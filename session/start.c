@@ -215,6 +215,8 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
+      .trial_budget = session->options.trial_budget,
+      .steps = session->options.steps,
       .world_size = session->options.world_size,
       .hosts = hosts,
       .devices = session->devices,
