@@ -43,6 +43,9 @@ static void headline(GString *page, const weir_report_data *data) {
   (void)g_snprintf(note, sizeof note, "%.0f %% of the time",
                    s->elapsed_s > 0 ? 100 * s->comm_s / s->elapsed_s : 0);
   text_card(page, "communicating", note, "%.1f s", s->comm_s);
+  if (s->trials_s > 0)
+    text_card(page, "trials", "of the time, in steps that were rolled back", "%.1f %%",
+              100 * s->trial_share);
   text_card(page, "sent by rank 0", "headers and trials included", "%.1f MB", s->wire_bytes / 1e6);
   (void)g_snprintf(note, sizeof note, "in %zu decisions", data->decision_count);
   text_card(page, "plan switches", note, "%.0f", s->switches);
