@@ -73,6 +73,7 @@ int main(int argc, char **argv) {
   while (info.step < STEPS) { /* a trial's steps are rolled back and do not count */
     check(weir_step_begin(session, &info));
     loss = gradient(w, g, &rng);
+    check(weir_report_loss(session, loss));
     check(weir_submit(session, tensor, g));
     check(weir_step_end(session, &info)); /* g: now the average over all ranks */
     for (int i = 0; i < FEATURES; i++) w[i] -= 2.0f * g[i];
