@@ -336,6 +336,13 @@ weir_status weir_run_open(weir_run *run) {
   return status;
 }
 
+/* For `weir top DIR`, which looks for the ranks on this machine. */
+static weir_status tell_job(const weir_run *run) {
+  char text[32];
+  (void)snprintf(text, sizeof text, "%016" PRIx64 "\n", run->job_id);
+  return weir_out_write(run->out, "job", text);
+}
+
 static weir_status train(weir_run *run) {
   weir_status status = run->options.inside_uml ? WEIR_OK : weir_report_possible();
   if (!status) status = choose_network(run);
@@ -343,6 +350,8 @@ static weir_status train(weir_run *run) {
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
   if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);
+  status = tell_job(run);
+  if (status) return status;
   return weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
 }
 

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "session/state.h"
 
 static weir_status check(const weir_session *session) {
@@ -80,11 +81,11 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
   return status == WEIR_OK ? weir_session_start_monitor(session) : status;
 }
 
-weir_status weir_shrink(weir_session *session, weir_survivors *left) {
-  weir_survivors found = {0};
-  weir_status status = check(session);
-  if (status != WEIR_OK) return status;
-  status = restart(session, &found);
+static weir_status shrink(weir_session *session, weir_survivors *left) {
+  const int ranks = session->options.world_size;
+  weir_scope_phase(&session->inside.scope, "shrink");
+  const weir_status status = restart(session, left);
+  weir_scope_phase(&session->inside.scope, "between");
   if (status != WEIR_OK) {
     /* Whatever it was, there is no group to go on with. */
     if (session->broken == WEIR_OK || status >= WEIR_E_TIMEOUT) {
@@ -93,8 +94,21 @@ weir_status weir_shrink(weir_session *session, weir_survivors *left) {
     }
     return status;
   }
-  found.rank = session->options.rank;
-  found.world_size = session->options.world_size;
-  if (left != NULL) *left = found;
+  left->rank = session->options.rank;
+  left->world_size = session->options.world_size;
+  weir_log(WEIR_LOG_INFO, "%d of %d ranks are lost; the others go on, this one as rank %d",
+           ranks - left->world_size, ranks, left->rank);
+  weir_inside_started(session);
   return WEIR_OK;
+}
+
+weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+  weir_survivors found = {0};
+  weir_status status = check(session);
+  if (status != WEIR_OK) return status;
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
+  status = shrink(session, &found);
+  weir_scope_leave(before);
+  if (status == WEIR_OK && left != NULL) *left = found;
+  return status;
 }
