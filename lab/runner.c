@@ -340,8 +340,7 @@ weir_status weir_run_open(weir_run *run) {
 }
 
 static weir_status train(weir_run *run) {
-  weir_status status = run->options.inside_uml ? WEIR_OK : weir_report_possible();
-  if (!status) status = choose_network(run);
+  const weir_status status = choose_network(run);
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
