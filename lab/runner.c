@@ -177,7 +177,8 @@ static weir_status load_data(weir_run *run) {
   weir_status status = weir_dataset_open(
       &run->data, &(weir_dataset_config){.name = s->dataset,
                                          .directory = *s->data_dir ? s->data_dir : NULL,
-                                         .context = s->context});
+                                         .context = s->context,
+                                         .seed = s->seed});
   if (status) {
     char *why = g_strdup(weir_last_error());
     (void)weir_fail(status, "data set: %s; expected the files of %s", why, s->dataset);
