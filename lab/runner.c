@@ -103,6 +103,9 @@ static weir_status apply_options(weir_run *run) {
   if (status) return status;
   status = weir_run_policy(o->policy ? o->policy : s->policy, &run->policy);
   if (status) return at_place(status, s->path, o->policy ? 0 : s->policy_line);
+  if (o->risk) (void)g_strlcpy(s->risk, o->risk, sizeof s->risk);
+  status = weir_risk_check(s->risk);
+  if (status) return at_place(status, s->path, o->risk ? 0 : s->risk_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;
   char *why = g_strdup(weir_last_error());
