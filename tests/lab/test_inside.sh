@@ -55,6 +55,11 @@ ask '2 < t["slow"]["ratio"] < 8' || fail "the ratio is far from four: $(cat "$di
 ask '[r["rank"] for r in t["ranks"]] == [0, 1, 2, 3] and all(r["here"] for r in t["ranks"])' || fail "ranks are missing"
 ask 't["plan"] == "topk:0.1:ag" and t["transport"] == "tcp" and t["world_size"] == 4 and t["job"] == "%016x" % 4711' ||
   fail "the head: $(cat "$dir/top")"
+mkdir "$dir/run"
+printf '%016x\n' 4711 >"$dir/run/job"
+top "$dir/run" && ask 't["world_size"] == 4' || fail "a run's folder: $(cat "$dir/err-top")"
+top "$dir/status"
+[[ $? -eq 2 ]] && grep -q "holds no file .job." "$dir/err-top" || fail "another folder: $(cat "$dir/err-top")"
 waiting=
 for _ in {1..50}; do
   top && ask 'any(2 in r["waits_for"] and r["phase"] == "exchange" for r in t["ranks"])' &&
