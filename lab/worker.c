@@ -76,7 +76,7 @@ static weir_status create_trainer(worker *w) {
     decay_steps[d] = (s->decay_epochs[d] - s->first_epoch) * w->steps_per_epoch;
   const weir_trainer_config config = {
       .model = s->model,
-      .sizes = {s->layers, s->channels, s->context},
+      .sizes = s->sizes,
       .seed = s->seed,
       .rank = w->config->rank,
       .world_size = (int)s->workers,
