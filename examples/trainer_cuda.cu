@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
   options.rendezvous = argv[3];
   options.device = std::atoi(argv[4]);
 
-  weir_session *session; /* before CUDA: it forks a helper */
+  weir_session *session;
   check(weir_session_create(&session, &options));
   float *w;
   float *g;

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <weir/status.h>
 
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 #define WEIR_SCENARIO_PHASES_MAX 64
 #define WEIR_SCENARIO_DECAYS_MAX 16

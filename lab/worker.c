@@ -156,7 +156,6 @@ static weir_status register_all(worker *w) {
   return weir_trainer_register(w->trainer, w->session);
 }
 
-/* The session forks its helper, so it comes before anything that may start threads. */
 static weir_status set_up(worker *w) {
   weir_status status = create_session(w);
   if (!status) status = create_trainer(w);

@@ -71,14 +71,6 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
     weir_session_free(session);
     return status;
   }
-  if (options->active_probes && options->virtual_network == NULL && options->world_size > 1 &&
-      (strcmp(options->transport, "tcp") == 0 || strcmp(options->transport, "auto") == 0)) {
-    status = weir_iperf_fork(&session->iperf);
-    if (status != WEIR_OK) {
-      weir_session_free(session);
-      return status;
-    }
-  }
   *out = session;
   return WEIR_OK;
 }
@@ -155,7 +147,7 @@ void weir_session_free(weir_session *session) {
   weir_feed_close(session);
   weir_comm_free(session->comm);
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
-  weir_iperf_free(session->iperf);
+  weir_helper_free(session->helper);
   free(session->gap_s);
   free(session->gather_bytes);
   free(session->hooks);

@@ -94,7 +94,8 @@ struct weir_session {
   void *pace_user;
 
   bool started, start_tried;
-  weir_iperf *iperf;
+  weir_helper *helper; /* NULL: none is needed, or it is missing */
+  bool helper_missing; /* it could not be started; has been said */
   weir_transport *transport;
   weir_comm *comm;
   weir_engine *engine;

@@ -110,8 +110,8 @@ typedef struct weir_options {
  * returns. */
 void weir_options_init(weir_options *options);
 
-/* Create a session.  It forks the small helper process that runs iperf3, so call it before starting
- * threads, CUDA or MPI.  The caller frees *out by weir_session_free; it is NULL on failure.
+/* Create a session, at any time: the process may have threads, a CUDA context and MPI by then.  The
+ * caller frees *out by weir_session_free; it is NULL on failure.
  * WEIR_E_INVALID: an option is out of its range; the message names it. */
 weir_status weir_session_create(weir_session **out, const weir_options *options);
 
@@ -145,9 +145,12 @@ typedef struct weir_state_hooks {
 weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *hooks);
 
 /* Connect to the other ranks, check that all registered the same tensors, measure the network and
- * settle the first plan.  Collective: every rank calls it.  WEIR_E_MISMATCH: ranks registered other
- * tensors or start under other plans.  WEIR_E_TIMEOUT: a rank, which the message names, did not
- * come. */
+ * settle the first plan.  Over a network this starts weir-netprobe, a program installed with the
+ * library (or named by the environment's WEIR_HELPER), which runs iperf3 and asks netlink, and ends
+ * with the session and with this process; where it is missing a line on stderr says so, and
+ * messages alone measure the network.  Collective: every rank calls it.  WEIR_E_MISMATCH: ranks
+ * registered other tensors or start under other plans.  WEIR_E_TIMEOUT: a rank, which the message
+ * names, did not come. */
 weir_status weir_session_start(weir_session *session);
 
 typedef struct weir_step_info {

@@ -362,7 +362,7 @@ Test(stress, training_loses_ranks_at_random) {
   const weir_status status = traces_check(&own);
   cr_assert_eq(status, WEIR_OK, "%s", weir_last_error());
   watch_stop(w);
-  /* A killed rank's helper ends when it finds its pipe closed. */
+  /* A killed rank's helper ends when it finds its socket closed. */
   pid_t left = 0;
   for (int i = 0; i < 300 && (left = waitpid(-1, NULL, WNOHANG)) >= 0; i++) group_nap(0.01);
   cr_assert_eq(left, -1, "a process is left behind");
