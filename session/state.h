@@ -127,6 +127,8 @@ weir_status weir_session_note_failure(weir_session *session, weir_status status)
 /* WEIR_OK on a started session whose group lives. */
 weir_status weir_session_check(const weir_session *session);
 
+/* The options of a caller, whose header may be older, as this library has them. */
+weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
 
 /* The job's secret, if there is one anywhere; and away with it. */

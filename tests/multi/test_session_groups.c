@@ -27,7 +27,7 @@ typedef struct worker {
   double gap_s[TENSORS];
   weir_group_times times[TENSORS];
   weir_plan_group table[TENSORS];
-  weir_step_info info;
+  weir_step_info info = {.struct_size = sizeof info};
   weir_status in_mid_step;
   float g[TENSORS][NUMEL];
 } worker;

@@ -146,7 +146,7 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
   static float g[N];
   trainee *t = &round->rank[rank];
   unsigned char over[RANKS] = {0};
-  weir_step_info info = {0};
+  weir_step_info info = {.struct_size = sizeof info};
   uint64_t step = 0;
   weir_status status = WEIR_OK;
   while (status == WEIR_OK && (info.trial || !all_say(over, t->world))) {
@@ -157,7 +157,7 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
       status = weir_allgather_bytes(session, &mine, 1, over);
     }
     if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL) continue;
-    weir_survivors left;
+    weir_survivors left = {.struct_size = sizeof left};
     for (int again = 0; status != WEIR_OK && again < 3; again++)
       status = weir_shrink(session, &left);
     if (status != WEIR_OK) break;
