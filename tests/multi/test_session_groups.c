@@ -27,7 +27,7 @@ typedef struct worker {
   double gap_s[TENSORS];
   weir_group_times times[TENSORS];
   weir_plan_group table[TENSORS];
-  weir_step_info info = {.struct_size = sizeof info};
+  weir_step_info info;
   weir_status in_mid_step;
   float g[TENSORS][NUMEL];
 } worker;
@@ -50,6 +50,7 @@ static weir_status one_step(worker *w, weir_session *session, int step) {
   const weir_status refused = weir_allgather_bytes(session, &byte, 1, all);
   if (step == 5) w->in_mid_step = refused;
   if (step < 5 && refused != WEIR_OK && refused != WEIR_E_STATE) return refused;
+  w->info.struct_size = sizeof w->info;
   return weir_step_end(session, &w->info);
 }
 
