@@ -9,7 +9,7 @@
 #include <weir/status.h>
 
 #include "lab/models/model.h"
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 #define WEIR_SCENARIO_PHASES_MAX 64
 #define WEIR_SCENARIO_DECAYS_MAX 16
