@@ -11,6 +11,7 @@ void weir_options_init(weir_options *options) {
   options->timeout_s = 10;
   options->policy = "weir";
   options->seed = 1;
+  options->journal_bytes = UINT64_C(256) << 20;
   options->active_probes = true;
   options->codec_threads = 1;
   options->tcp_streams = 1;

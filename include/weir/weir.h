@@ -75,7 +75,10 @@ typedef struct weir_options {
    * Default 0: no warm-up. */
   uint64_t warmup_steps;
   const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
-  bool active_probes;       /* echo and iperf3 probes are allowed, default true */
+  /* How many bytes of them are kept, default 256 MiB; 0: all.  The journal has four parts, of which
+   * the oldest is dropped: journal_path is the newest, journal_path.1 to .3 are older. */
+  uint64_t journal_bytes;
+  bool active_probes; /* echo and iperf3 probes are allowed, default true */
   /* Policy weir may divide the gradient into groups, which are exchanged while the backward pass
    * goes on.  It measures the gaps between gradients for that; submit gradients as they become
    * ready.  Default false. */

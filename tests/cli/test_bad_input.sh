@@ -103,6 +103,20 @@ for bits in bits: bits:foo bits:knapsack:0.5 bits:kmeans:2:0 bits:linear:x; do
   refused "policy $bits" "expected bits\[:METHOD\[:ALPHA\[:STEPS\]\]\]" run good.ini --policy $bits --out out
 done
 refused "codec and collective apart" "fixed:star:0.1:ag" run good.ini --policy fixed:star:0.1:ag --out out
+# A table of groups is one of this model's, or nothing begins.
+groups() { # NAME REGEX LINES
+  printf 'last,plan,place\n%b' "$3" >groups.csv
+  refused "$1" "groups\.csv$2" run good.ini --network sim --policy groups:groups.csv --out out
+}
+groups "groups without a line" ":2: no rows" ""
+groups "a group's last tensor" ":2: last 'fc9.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
+groups "a group's place" ":3: place 'moon'" "fc2.bias,bf16:1:dense-ring,caller\nfc1.bias,bf16:1:dense-ring,moon\n"
+groups "groups that end too soon" ": the groups end at tensor 2 of 6" "fc3.bias,bf16:1:dense-ring,caller\n"
+printf 'last,plan,place\nfc1.bias,bf16:1:dense-ring,moon\n' >groups.csv
+refused "a bad table among turns" "groups\.csv:2: place" \
+  run good.ini --network sim --policy "groups:turns=2:layers:bf16:1:dense-ring;$PWD/groups.csv" --out out
+refused "a bad table of many" "groups\.csv:2: place" \
+  compare good.ini --network sim --policies weir,groups:groups.csv --out out
 refused "unknown clock" "clock sundial.*skip-idle" run good.ini --clock sundial --out out
 refused "a clock without its machine, again" "clock free-cpu.*expected --network uml" run good.ini --clock free-cpu --network sim --out out
 refused "a clock without its machine" "clock skip-idle.*expected --network uml" run good.ini --clock skip-idle --network sim --out out

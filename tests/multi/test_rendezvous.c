@@ -45,6 +45,62 @@ Test(rendezvous, leaves_no_descriptor) {
   group_done(&g);
 }
 
+typedef struct latecomer {
+  group *g;
+  int rank;
+  double nap_s;
+} latecomer;
+
+static void *come(void *argument) {
+  const latecomer *l = argument;
+  group_nap(l->nap_s);
+  group_rank(l->g, l->rank);
+  return NULL;
+}
+
+/* All ranks but one come, each at a time of its own, and give up in that order: whoever does names
+ * the one that is missing, and none of those that were there and have given up before. */
+static void one_is_missing(enum group_kind kind, int missing) {
+  enum { SIZE = 4 };
+  group g;
+  pthread_t thread[SIZE];
+  latecomer l[SIZE];
+  char due[16];
+  group_init(&g, kind, SIZE, group_talk, NULL);
+  g.timeout_s = 0.8;
+  for (int r = 0; r < SIZE; r++) {
+    l[r] = (latecomer){&g, r, 0.1 * ((r + 3) % SIZE)}; /* rank 1 first, rank 0 last */
+    if (r == missing) continue;
+    if (kind == GROUP_THREADS) {
+      cr_assert_eq(pthread_create(&thread[r], NULL, come, &l[r]), 0);
+    } else if ((g.pid[r] = fork()) == 0) {
+      (void)alarm(GROUP_WATCHDOG_S);
+      (void)come(&l[r]);
+      _exit(0);
+    }
+  }
+  for (int r = 0; r < SIZE; r++)
+    if (r != missing && kind == GROUP_THREADS)
+      (void)pthread_join(thread[r], NULL);
+    else if (r != missing)
+      (void)waitpid(g.pid[r], NULL, 0);
+  (void)snprintf(due, sizeof due, "rank %d ", missing);
+  for (int r = 0; r < SIZE; r++) {
+    if (r == missing) continue;
+    cr_assert_eq(g.result[r].status, WEIR_E_TIMEOUT, "rank %d without %d: %s", r, missing,
+                 g.result[r].message);
+    cr_assert(strncmp(g.result[r].message, due, strlen(due)) == 0, "rank %d without %d: %s", r,
+              missing, g.result[r].message);
+  }
+  group_done(&g);
+}
+
+Test(rendezvous, the_one_that_is_missing_is_named) {
+  static const enum group_kind kinds[] = {GROUP_TCP, GROUP_SHM, GROUP_THREADS};
+  for (size_t k = 0; k < 3; k++)
+    for (int missing = 0; missing < 4; missing++) one_is_missing(kinds[k], missing);
+}
+
 Test(rendezvous, bad_arguments) {
   weir_transport *t = NULL;
   const char *bad[] = {
