@@ -213,5 +213,19 @@ good | sed '/phase one/,$d' >traced.ini
 printf '[trace]\nfile = trace\nlatency_ms = 1\n' >>traced.ini
 refused "trace going back" "trace:2: " run traced.ini --network sim --out out
 
+# Too little memory ends it in words, wherever it runs out: never by a signal.
+if [[ ${WEIR_CFLAGS:-} != *sanitize* ]]; then
+  yes 'a line' | head -3000000 >large.jsonl
+  for kib in 100000 120000 150000 200000 250000; do
+    (ulimit -c 0 && ulimit -v $kib && exec "$weir" replay large.jsonl) >stdout 2>stderr
+    code=$?
+    if [ $code -ne 127 ] && { [ $code -gt 2 ] || ! grep -q "^weir" stderr; }; then # 127: not even loaded
+      echo "FAILED: with $kib KiB: exit $code; stderr: $(cat stderr)"
+      failures=$((failures + 1))
+    fi
+  done
+  rm large.jsonl
+fi
+
 [ $failures -eq 0 ] && echo "all refused as they should be"
 exit $((failures > 0))
