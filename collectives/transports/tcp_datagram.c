@@ -193,12 +193,18 @@ void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, 
 }
 
 static void *answerer_main(void *argument) {
+  enum { LOOK_MS = 100 };
   tcp *self = argument;
   for (;;) {
-    struct pollfd fds[2] = {{.fd = self->udp, .events = POLLIN},
-                            {.fd = self->stop, .events = POLLIN}};
-    (void)poll(fds, 2, -1); /* ends with the stop event */
+    const bool meeting = atomic_load(&self->meeting);
+    struct pollfd fds[3] = {{.fd = self->udp, .events = POLLIN},
+                            {.fd = self->stop, .events = POLLIN},
+                            {.fd = meeting ? -1 : self->listener, .events = POLLIN}};
+    (void)poll(fds, 3, meeting ? LOOK_MS : -1); /* ends with the stop event */
     if (fds[1].revents) return NULL;
+    /* While the group lives nobody has business at the door, and whoever sat there would take the
+     * place of survivors.  One of these that comes early calls again. */
+    if (fds[2].revents && !atomic_load(&self->meeting)) tcp_turn_away(self->listener);
     batch b;
     while (take(self, self->udp, TAKEN_AT_ONCE, &b))
       for (int i = 0; i < b.count; i++)

@@ -40,6 +40,7 @@ enum {
   REFUSE_RANK,
   REFUSE_SECRET,
   REFUSE_STREAMS,
+  REFUSE_USER,
   REFUSE_COUNT,
   REFUSE_EARLY /* not now: to be dropped without a word, so that it calls again */
 };

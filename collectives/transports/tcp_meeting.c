@@ -129,6 +129,8 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_GARBAGE);
   } else if (!weir_proof_equal(proof, guest->said.proof, sizeof proof)) {
     refuse(m, i, REFUSE_SECRET);
+  } else if (!m->self->secret && !tcp_same_user(guest->fd)) {
+    refuse(m, i, REFUSE_USER);
   } else if (m->arrival[guest->rank].fd >= 0) { /* its double was faster */
     refuse(m, i, REFUSE_RANK);
   } else if (m->terms.kind == HELLO_REGISTER) { /* the table will be its welcome */
@@ -186,6 +188,10 @@ static weir_status heard_welcome(tcp_meeting *m, int i) {
   if (!weir_proof_equal(proof, said.proof, sizeof proof) || le32toh(said.rank) != (uint32_t)rank)
     return weir_fail(WEIR_E_PROTOCOL,
                      "who listens in place of rank %d does not know this job's secret", rank);
+  if (!m->self->secret && !tcp_same_user(guest->fd))
+    return weir_fail(WEIR_E_PROTOCOL,
+                     "who listens in place of rank %d is another user, and this job has no secret",
+                     rank);
   admit(m, i, rank, &said);
   return WEIR_OK;
 }

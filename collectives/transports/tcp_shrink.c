@@ -202,6 +202,7 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
   u.deadline_s = u.begun_s + timeout_s;
   u.look_s = u.begun_s + LOOK_S;
+  atomic_store(&old->meeting, true);
   weir_status status = tcp_create(&u.next, old->job, t->rank, t->size, 1);
   if (status == WEIR_OK) status = keep_door(u.next, old);
   if (status == WEIR_OK)
@@ -210,6 +211,7 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
     u.meeting->missing = t->size - 1;
     status = gather(&u, generation, timeout_s, &made, old_rank);
   }
+  atomic_store(&old->meeting, status == WEIR_OK);
   tcp_meeting_close(u.meeting);
   if (u.next) u.next->base.ops->destroy(&u.next->base);
   if (status != WEIR_OK && made) made->base.ops->destroy(&made->base);

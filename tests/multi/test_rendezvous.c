@@ -159,6 +159,34 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   group_done(&g);
 }
 
+/* Ranks 0 and 1 of two users, and no secret: neither takes the other in, whichever is whose. */
+static void two_users(int stranger) {
+  static const uid_t nobody = 65534;
+  group g;
+  group_init(&g, GROUP_TCP, 2, group_talk, NULL);
+  g.timeout_s = 1.0;
+  for (int r = 0; r < 2; r++) {
+    g.pid[r] = fork();
+    if (g.pid[r] == 0) {
+      (void)alarm(GROUP_WATCHDOG_S);
+      if (r == stranger && setresuid(nobody, nobody, nobody) != 0) _exit(1);
+      group_rank(&g, r);
+      _exit(0);
+    }
+  }
+  group_join(&g);
+  cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);
+  cr_assert_neq(g.result[1].status, WEIR_OK);
+  cr_assert_not_null(strstr(g.result[1].message, "another user"), "%s", g.result[1].message);
+  group_done(&g);
+}
+
+Test(rendezvous, without_a_secret_another_user_stays_outside) {
+  if (geteuid() != 0) cr_skip_test("only root can be two users");
+  two_users(0);
+  two_users(1);
+}
+
 /* A rank of another job, of another size, and a second rank 1: refused with the reason; the others
  * are not disturbed. */
 Test(rendezvous, those_who_do_not_belong_are_told) {
