@@ -32,10 +32,12 @@ weir_status weir_run_check_groups(const weir_run *run) {
   if (strncmp(run->policy, groups, sizeof groups - 1) != 0) return WEIR_OK;
   weir_status status = weir_table_parse(run->policy + sizeof groups - 1, &text);
   const weir_trainer_config config = {.model = s->model,
+                                      .sizes = {s->layers, s->channels, s->context},
                                       .seed = s->seed,
                                       .world_size = (int)s->workers,
                                       .batch = s->batch,
                                       .learning_rate = s->learning_rate,
+                                      .optimizer = {.name = "sgd"},
                                       .threads = 1,
                                       .slice = s->slice};
   weir_trainer *trainer = NULL;
