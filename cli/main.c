@@ -33,6 +33,7 @@ static const cli_menu menu = {
 
 int main(int argc, char **argv) {
   static char help[] = "--help";
+  cli_catch_aborts();
   /* `weir help NAME...` is `weir NAME... --help`. */
   if (argc > 1 && !strcmp(argv[1], "help")) {
     memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);

@@ -39,7 +39,7 @@ static weir_status move(weir_session *session) {
   session->comm = comm;
   session->options.rank = next->rank;
   session->options.world_size = next->size;
-  session->gathers = 0;
+  session->gathers = session->pings = 0; /* survivors may have counted differently */
   return weir_session_find_hosts(session);
 }
 
