@@ -103,6 +103,9 @@ static weir_status apply_options(weir_run *run) {
   if (status) return status;
   status = weir_run_policy(o->policy ? o->policy : s->policy, &run->policy);
   if (status) return at_place(status, s->path, o->policy ? 0 : s->policy_line);
+  if (o->risk) (void)g_strlcpy(s->risk, o->risk, sizeof s->risk);
+  status = weir_risk_check(s->risk);
+  if (status) return at_place(status, s->path, o->risk ? 0 : s->risk_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;
   char *why = g_strdup(weir_last_error());
@@ -174,20 +177,24 @@ static weir_status check_memory(weir_run *run) {
 
 static weir_status load_data(weir_run *run) {
   const weir_scenario *s = &run->scenario;
-  weir_status status = weir_dataset_load(&run->data, *s->data_dir ? s->data_dir : NULL);
+  weir_status status = weir_dataset_open(
+      &run->data, &(weir_dataset_config){.name = s->dataset,
+                                         .directory = *s->data_dir ? s->data_dir : NULL,
+                                         .context = s->context,
+                                         .seed = s->seed});
   if (status) {
     char *why = g_strdup(weir_last_error());
-    (void)weir_fail(status, "data set: %s; expected the four files of %s", why, s->dataset);
+    (void)weir_fail(status, "data set: %s; expected the files of %s", why, s->dataset);
     g_free(why);
     return at_place(status, s->path, *s->data_dir ? s->data_dir_line : s->training_line);
   }
   if (s->train_limit && s->train_limit < run->data.train) run->data.train = s->train_limit;
-  const uint64_t images = (uint64_t)s->batch * s->workers;
-  if (images > run->data.train) {
+  const uint64_t samples = (uint64_t)s->batch * s->workers;
+  if (samples > run->data.train) {
     (void)weir_fail(WEIR_E_INVALID,
                     "a step of %" PRIu32 " workers takes %" PRIu64
-                    " images; expected at most the %zu there are",
-                    s->workers, images, run->data.train);
+                    " samples; expected at most the %zu there are",
+                    s->workers, samples, run->data.train);
     return at_place(WEIR_E_INVALID, s->path, s->training_line);
   }
   return WEIR_OK;
