@@ -33,6 +33,17 @@ for scenario in "$source"/scenarios/*.ini; do
 done
 [[ -n $(find "$folder/prefix" -name scenarios.md) ]] || fail "no documents"
 
+# `weir bench` runs programs installed beside the command; without them it says where it looked.
+for name in collectives grid kernels moo; do
+  "$folder/prefix/bin/weir" bench $name --help | grep -q "^  weir bench $name " || fail "weir bench $name"
+done
+"$folder/prefix/bin/weir" bench moo --json | grep -q '"zdt1":{"hypervolume":12' || fail "weir bench moo"
+cp "$folder/prefix/bin/weir" "$folder/weir"
+code=0
+"$folder/weir" bench moo 2>"$folder/errors" || code=$?
+[[ $code == 1 ]] && grep -q "^weir bench moo: weir-bench-moo is neither in $folder/" "$folder/errors" ||
+  fail "a command alone: exit $code, $(cat "$folder/errors")"
+
 # Only the public API leaves the shared library, under a symbol version.
 nm -D --defined-only "$library/libweir.so" | awk '$2 != "A" {print $3}' | sort >"$folder/versioned"
 other=$(grep -v '@@WEIR_0$' "$folder/versioned" || true)

@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "bench_collectives.h"
+#include "collectives.h"
 
 /* As coll_tuned numbers them; 0: as it decides by itself. */
 static const char *const names[] = {
@@ -110,12 +110,7 @@ static gboolean start(contender *c, const bench_plan *p, const char *path, int n
   g_autofree char *what = g_strdup_printf("%s,%d,%" G_GSIZE_FORMAT, path, number, p->most);
   g_autoptr(GPtrArray) argv = g_ptr_array_new();
   for (char **word = words; *word; word++) g_ptr_array_add(argv, *word);
-  char *rest[] = {self,
-                  (char *)(guintptr) "bench",
-                  (char *)(guintptr) "collectives",
-                  (char *)(guintptr) "--mpi-rank",
-                  what,
-                  NULL};
+  char *rest[] = {self, (char *)(guintptr) "--mpi-rank", what, NULL};
   for (size_t i = 0; i < G_N_ELEMENTS(rest); i++) g_ptr_array_add(argv, rest[i]);
   if (weir_bench_spawn(c, (char **)argv->pdata)) return TRUE;
   (void)g_strlcpy(c->absent, "there is no mpirun (Debian: openmpi-bin)", sizeof c->absent);

@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "bench_grid.h"
+#include "grid.h"
 #include "collectives/collective.h"
 #include "kernels/codec.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench_grid.h"
+#include "grid.h"
 
 #define LARGE ((gsize)1 << 20)
 #define REACHED 0.95

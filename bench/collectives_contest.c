@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "bench_collectives.h"
+#include "collectives.h"
 #include "cli.h"
 
 #define LOOKS 3

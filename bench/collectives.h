@@ -1,11 +1,11 @@
 /* `weir bench collectives`: what its files share.
  *
- *   bench_collectives.c  the command line and the results
- *   bench_contest.c      contenders take turns: every row of every contender at every size
- *   bench_worker.c       one rank of a contender, which does what it is told
- *   bench_ranks.c        ranks of Weir's own transports
- *   bench_mpi.c          ranks that mpirun starts: Open MPI's own all-reduce
- *   bench_gloo.c         ranks of torch.distributed
+ *   collectives.c          the command line and the results
+ *   collectives_contest.c  contenders take turns: every row of every contender at every size
+ *   collectives_worker.c   one rank of a contender, which does what it is told
+ *   collectives_ranks.c    ranks of Weir's own transports
+ *   collectives_mpi.c      ranks that mpirun starts: Open MPI's own all-reduce
+ *   collectives_gloo.c     ranks of torch.distributed
  *
  * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
  * costs the others nothing, until it is its turn. */
@@ -116,9 +116,7 @@ int weir_bench_serve(bench_rank *r, const char *path, int number);
 /* Connect only to say why this rank cannot take part. */
 void weir_bench_excuse(const char *path, int number, int rank, const char *why);
 
-/* A row of `weir bench`. */
-int weir_bench_collectives(int argc, char **argv);
-/* What mpirun starts: `weir bench collectives --mpi-rank PATH,CONTENDER,MOST`. */
+/* What mpirun starts: this program with --mpi-rank PATH,CONTENDER,MOST. */
 int weir_bench_mpi_rank(const char *text);
 
 #endif

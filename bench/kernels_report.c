@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench_kernels.h"
+#include "kernels.h"
 #include "json.h"
 #include "kernels/cpu/cpu.h"
 

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "bench_grid.h"
+#include "grid.h"
 #include "json.h"
 
 /* Members that are numbers, by name and place. */

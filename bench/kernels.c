@@ -2,7 +2,7 @@
  * costs and beside what else selects the largest.  Medians of processor time, for other work on the
  * machine is none of the kernels'; ratios of medians, both sides measured in turn where a row has
  * what it is compared with beside it. */
-#include "bench_kernels.h"
+#include "kernels.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -202,7 +202,7 @@ static int run_checked(const arguments *a) {
   return status == WEIR_OK ? WEIR_EXIT_DONE : WEIR_EXIT_FAILED;
 }
 
-int weir_bench_kernels(int argc, char **argv) {
+int main(int argc, char **argv) {
   arguments a = {.elements = 25600000, .rounds = 7, .cr = 0.01, .fit_ms = 1e3 * WEIR_KERNEL_FIT_S};
   const GOptionEntry entries[] = {
       {"elements", 0, 0, G_OPTION_ARG_INT64, &a.elements, "floats (default 25600000)", "N"},
@@ -219,16 +219,13 @@ int weir_bench_kernels(int argc, char **argv) {
   };
   const cli_help help = {
       "weir bench kernels", NULL,
-      "Times every codec and message form on one core, selections also on inputs that are hard "
-      "for\n"
-      "them, and compares: with a read pass and a copy, with std::nth_element and with "
-      "torch.topk.\n"
-      "Then fits a codec's time to sizes and compares the fit with sizes that it was not fitted "
-      "on,\n"
-      "each measured before the fit and after it, once a round.  Off is a size where the median "
-      "of\n"
-      "modelled over measured is off by more than 10 %; one whose two measurements differ by more\n"
-      "than that in the median of all rounds cannot tell, whatever the fit says.",
+      "Times every codec and message form on one core, selections also on inputs that are hard\n"
+      "for them, and compares: with a read pass and a copy, with std::nth_element and with\n"
+      "torch.topk. Then fits a codec's time to sizes and compares the fit with sizes that it was\n"
+      "not fitted on, each measured before the fit and after it, once a round. Off is a size "
+      "where\n"
+      "the median of modelled over measured is off by more than 10 %; one whose two measurements\n"
+      "differ by more than that in the median of all rounds cannot tell, whatever the fit says.",
       "Exit codes: 0 done; 1 a codec failed; 2 bad usage."};
   int code = WEIR_EXIT_USAGE;
   if (cli_parse(&help, entries, &argc, &argv)) {
@@ -236,5 +233,5 @@ int weir_bench_kernels(int argc, char **argv) {
     if (code == WEIR_EXIT_DONE) code = run_checked(&a);
   }
   cli_forget(entries);
-  return code;
+  return cli_end(code);
 }

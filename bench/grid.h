@@ -85,7 +85,4 @@ gboolean weir_grid_read(const char *path, grid_plan *plan, int room, int *count,
 
 void weir_grid_report(const grid_plan *plan, int plans);
 
-/* A row of `weir bench`. */
-int weir_bench_grid(int argc, char **argv);
-
 #endif

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "bench_kernels.h"
+#include "kernels.h"
 #include "lab/demo.h"
 
 const char *const kernel_data_names[DATA_KINDS] = {"normal",   "gradient", "equal", "huge",

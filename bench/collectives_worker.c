@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "bench_collectives.h"
+#include "collectives.h"
 #include "collectives/patterns/patterns.h"
 
 /* --- data ----------------------------------------------------------------------------------- */

@@ -111,7 +111,4 @@ typedef struct kernel_result {
 void weir_kernel_print_json(const kernel_bench *b, const kernel_result *r);
 void weir_kernel_print_table(const kernel_bench *b, const kernel_result *r);
 
-/* A row of `weir bench`. */
-int weir_bench_kernels(int argc, char **argv);
-
 #endif

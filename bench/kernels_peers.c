@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "bench_kernels.h"
+#include "kernels.h"
 
 #ifdef WEIR_HAVE_NTH_ELEMENT
 float weir_peer_nth_element(float *x, size_t n, size_t k); /* bench/nth_element.cc */

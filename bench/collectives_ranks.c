@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "bench_collectives.h"
+#include "collectives.h"
 
 const char *const bench_kind_names[BENCH_KINDS] = {
     "all-reduce", "broadcast", "all-gather", "reduce-scatter", "reduce", "gather", "all-to-all"};

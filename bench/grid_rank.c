@@ -5,7 +5,7 @@
 #include <time.h>
 
 #include "base/base.h"
-#include "bench_grid.h"
+#include "grid.h"
 #include "collectives/calibrate.h"
 #include "collectives/collective.h"
 

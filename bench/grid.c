@@ -1,7 +1,7 @@
 /* `weir bench grid`: cost rows against measurement over shaped links, and what the selector's
  * choices cost.  Workers are processes in network namespaces, inside User-Mode Linux where the
  * kernel has no netem. */
-#include "bench_grid.h"
+#include "grid.h"
 
 #include <math.h>
 #include <signal.h>
@@ -206,8 +206,6 @@ static int run_in_uml(const arguments *a, weir_uml_clock clock) {
   char budget[32];
   (void)g_ascii_dtostr(budget, sizeof budget, a->budget_s);
   const char *const argv[] = {self,
-                              "bench",
-                              "grid",
                               "--network",
                               "tc",
                               "--inside-uml",
@@ -290,7 +288,7 @@ static int parse(const arguments *a, grid *g) {
   return WEIR_EXIT_DONE;
 }
 
-int weir_bench_grid(int argc, char **argv) {
+int main(int argc, char **argv) {
   arguments a = {.budget_s = BUDGET_S};
   const GOptionEntry entries[] = {
       {"workers", 0, 0, G_OPTION_ARG_STRING, &a.workers, "sizes of groups (default 4,8)", "LIST"},
@@ -332,5 +330,5 @@ int weir_bench_grid(int argc, char **argv) {
       code = strcmp(a.network, "uml") ? run_here(&g) : run_in_uml(&a, g.clock);
   }
   cli_forget(entries);
-  return code;
+  return cli_end(code);
 }

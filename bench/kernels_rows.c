@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "bench_kernels.h"
+#include "kernels.h"
 #include "kernels/cpu/cpu.h"
 
 /* Keeps the compiler from finding out that nobody wants a result. */

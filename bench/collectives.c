@@ -1,7 +1,7 @@
 /* `weir bench collectives`: how fast the collectives are between processes of this machine, in the
  * columns of nccl-tests, beside what Open MPI and Gloo make of the same.  A time is the slowest
  * rank's average over a loop, and of several loops the median. */
-#include "bench_collectives.h"
+#include "collectives.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -293,7 +293,7 @@ static int run_parsed(const arguments *a) {
   return code == WEIR_EXIT_DONE ? run_all(&p, all, count, a->json) : code;
 }
 
-int weir_bench_collectives(int argc, char **argv) {
+int main(int argc, char **argv) {
   arguments a = {.ranks = 4, .repeats = 7};
   const GOptionEntry entries[] = {
       {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective, "default: all-reduce", "NAME"},
@@ -330,5 +330,5 @@ int weir_bench_collectives(int argc, char **argv) {
     code = run_parsed(&a);
   }
   cli_forget(entries);
-  return code;
+  return cli_end(code);
 }

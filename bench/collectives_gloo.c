@@ -1,9 +1,9 @@
 /* Ranks of torch.distributed with the Gloo backend, which has one all-reduce. */
 #include <string.h>
 
-#include "bench_collectives.h"
+#include "collectives.h"
 
-/* A worker as in bench_worker.c.  The alarm ends it should it hang. */
+/* A worker as in collectives_worker.c.  The alarm ends it should it hang. */
 static const char script[] =
     "import os, signal, socket, sys, time\n"
     "signal.alarm(900)\n"

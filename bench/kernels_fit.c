@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "bench_kernels.h"
+#include "kernels.h"
 #include "controller/loop.h"
 #include "kernels/fit_run.h"
 
