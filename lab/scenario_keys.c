@@ -16,6 +16,8 @@ const weir_key weir_scenario_keys[] = {
      "seconds from 0.5 to 3600"},
     {"scenario", "policy", WEIR_KEY_TEXT, AT(policy), AT(policy_line), 0, 0, false,
      "weir, paper, bits or fixed:CODEC:CR:COLLECTIVE"},
+    {"scenario", "risk", WEIR_KEY_TEXT, AT(risk), AT(risk_line), 0, 0, false,
+     "safe, measured or bold: what policy weir may choose among"},
 
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},
