@@ -17,7 +17,7 @@
 #include "cli.h"
 #include "lab/stage.h"
 #include "lab/uml.h"
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 #define ROOM (8.0 * (1 << 20)) /* in flight beyond a link's bandwidth times delay */
 #define BUDGET_S 60.0

@@ -8,7 +8,7 @@
 #include "collectives/select.h"
 #include "lab/topology.h"
 #include "lab/uml.h"
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 enum {
   GRID_RANKS = 16,

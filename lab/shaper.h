@@ -1,7 +1,7 @@
 /* The shaper: rate (htb) and delay (netem) of one interface's egress, through libnl.
  * Needs CAP_NET_ADMIN in the interface's network namespace; acts on the caller's namespace. */
-#ifndef WEIR_NETMON_SHAPER_H
-#define WEIR_NETMON_SHAPER_H
+#ifndef WEIR_LAB_SHAPER_H
+#define WEIR_LAB_SHAPER_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -1,6 +1,6 @@
 /* One side of an iperf3 test.  libiperf has global timers and errors and may call exit(), so each
  * test has its own process. */
-#include "netmon/iperf.h"
+#include "netprobe/netprobe.h"
 
 #include <stdint.h> /* before iperf_api.h, which needs it */
 
@@ -13,11 +13,11 @@
 
 enum { SMALL_BLOCK = 16384, CONNECT_MS = 1000 };
 
-_Noreturn void weir_iperf_server_child(const weir_iperf_request *request) {
+_Noreturn void iperf_server_child(const weir_helper_request *request) {
   struct iperf_test *test = iperf_new_test();
   if (!test || iperf_defaults(test) < 0) _exit(1);
   iperf_set_test_role(test, 's');
-  iperf_set_test_bind_address(test, request->address);
+  iperf_set_test_bind_address(test, request->name);
   iperf_set_test_server_port(test, request->port);
   iperf_set_test_json_output(test, 1);
   iperf_set_test_logfile(test, "/dev/null");
@@ -27,10 +27,10 @@ _Noreturn void weir_iperf_server_child(const weir_iperf_request *request) {
   }
 }
 
-static void answer(weir_iperf_reply *reply, weir_status status, int again, const char *text) {
-  reply->status = status;
-  reply->again = again != 0;
-  (void)snprintf(reply->text, sizeof reply->text, "%s", text);
+static void answer(iperf_result *result, weir_status status, bool again, const char *text) {
+  result->status = status;
+  result->again = again;
+  (void)snprintf(result->text, sizeof result->text, "%s", text);
 }
 
 /* The number after "key": in the object that starts at json; negative when there is none. */
@@ -44,15 +44,15 @@ static double number_after(const char *json, const char *key) {
   return end == at ? -1 : value;
 }
 
-void weir_iperf_client_test(const weir_iperf_request *request, weir_iperf_reply *reply) {
-  memset(reply, 0, sizeof *reply);
+void iperf_client_test(const weir_helper_request *request, iperf_result *result) {
+  memset(result, 0, sizeof *result);
   struct iperf_test *test = iperf_new_test();
   if (!test || iperf_defaults(test) < 0) {
-    answer(reply, WEIR_E_NOMEM, 0, "iperf3 cannot start a test");
+    answer(result, WEIR_E_NOMEM, false, "iperf3 cannot start a test");
     return;
   }
   iperf_set_test_role(test, 'c');
-  iperf_set_test_server_hostname(test, request->address);
+  iperf_set_test_server_hostname(test, request->name);
   iperf_set_test_server_port(test, request->port);
   iperf_set_test_connect_timeout(test, CONNECT_MS);
   iperf_set_test_duration(test, 0);
@@ -62,16 +62,16 @@ void weir_iperf_client_test(const weir_iperf_request *request, weir_iperf_reply 
   iperf_set_test_stats_interval(test, 0);
   iperf_set_test_json_output(test, 1);
   iperf_set_test_logfile(test, "/dev/null");
-  const int result = iperf_run_client(test);
+  const int code = iperf_run_client(test);
   const char *json = iperf_get_test_json_output_string(test);
   /* A failed client says 0 all the same; then the report has an "error". */
   const char *error = json ? strstr(json, "\"error\"") : NULL;
-  if (result < 0 || !json || error) {
-    char text[sizeof reply->text];
-    (void)snprintf(text, sizeof text, "iperf3 to %s port %d: %.*s", request->address,
+  if (code < 0 || !json || error) {
+    char text[sizeof result->text];
+    (void)snprintf(text, sizeof text, "iperf3 to %s port %d: %.*s", request->name,
                    (int)request->port, error ? (int)strcspn(error + 8, "\n}") : 64,
                    error ? error + 8 : iperf_strerror(i_errno));
-    answer(reply, WEIR_E_IO, 1, text);
+    answer(result, WEIR_E_IO, true, text);
     return;
   }
   /* The sender's figure counts what went into socket buffers; the receiver's is the link's. */
@@ -79,8 +79,8 @@ void weir_iperf_client_test(const weir_iperf_request *request, weir_iperf_reply 
   const double bits_s = number_after(received, "\"bits_per_second\"");
   if (!(bits_s > 0) || bits_s > 1e14) {
     /* The end of a short test on a fast link can overtake its bytes: then none were received. */
-    answer(reply, WEIR_E_IO, 1, "iperf3 reported no rate");
+    answer(result, WEIR_E_IO, true, "iperf3 reported no rate");
     return;
   }
-  reply->bandwidth = bits_s / 8;
+  result->bandwidth = bits_s / 8;
 }

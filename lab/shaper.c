@@ -5,7 +5,7 @@
  * htb charges a GSO super-packet whole, and whatever fits its burst costs nothing.  Were the burst
  * 64 KiB at every rate, a message of 64 KiB would be free on a slow link.  So super-packets are
  * limited to what the rate sends in burst_s, and the burst with them. */
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 #include <linux/if_link.h>
 #include <linux/pkt_sched.h>
@@ -26,7 +26,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "netmon/netlink.h"
+#include "netprobe/netlink.h"
 
 #define HTB_HANDLE TC_HANDLE(1, 0)
 #define CLASS_HANDLE TC_HANDLE(1, 1)

@@ -1,4 +1,4 @@
-#include "netmon/netlink.h"
+#include "netprobe/netlink.h"
 
 #include <errno.h>
 #include <netlink/errno.h>

@@ -1,6 +1,7 @@
-/* The rtnetlink socket that netmon's files share the making of.  One socket a thread. */
-#ifndef WEIR_NETMON_NETLINK_H
-#define WEIR_NETMON_NETLINK_H
+/* The rtnetlink socket that the helper program and the lab share the making of.  One socket a
+ * thread. */
+#ifndef WEIR_NETPROBE_NETLINK_H
+#define WEIR_NETPROBE_NETLINK_H
 
 #include <weir/status.h>
 

@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "netmon/netlink.h"
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
+#include "netprobe/netlink.h"
 
 enum { PROBE_MS = 10000 };
 
