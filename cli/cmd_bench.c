@@ -1,36 +1,27 @@
 /* `weir bench`: how fast the parts are on this machine.  Each benchmark is a program of bench/,
- * which lies in libexec when installed and beside this one in a build tree. */
+ * which is installed beside this one. */
 #include <errno.h>
 #include <glib.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "base/installed.h"
 #include "cli.h"
-
-/* Where programs are, seen from the folder that this one is in. */
-static const char *const places[] = {WEIR_LIBEXEC, "../bench"};
 
 /* argv[0] is "weir bench NAME", and stays so: it is what the program's help calls it. */
 static int run_program(int argc, char **argv) {
   (void)argc;
-  g_autoptr(GError) error = NULL;
-  g_autofree char *self = g_file_read_link("/proc/self/exe", &error);
-  if (!self) {
-    fprintf(stderr, "%s: %s\n", argv[0], error->message);
-    return WEIR_EXIT_FAILED;
-  }
-  g_autofree char *folder = g_path_get_dirname(self);
+  char path[PATH_MAX];
   g_autofree char *name = g_strconcat("weir-bench-", strrchr(argv[0], ' ') + 1, NULL);
-  for (gsize i = 0; i < G_N_ELEMENTS(places); i++) {
-    g_autofree char *path = g_build_filename(folder, places[i], name, NULL);
+  if (weir_installed_find(WEIR_INSTALLED_PROGRAM, name, path, sizeof path)) {
     (void)execv(path, argv);
-    if (errno == ENOENT) continue;
     fprintf(stderr, "%s: %s: %s\n", argv[0], path, strerror(errno));
-    return WEIR_EXIT_FAILED;
+  } else {
+    fprintf(stderr, "%s: %s is not installed beside this command, in libexec/weir\n", argv[0],
+            name);
   }
-  fprintf(stderr, "%s: %s is neither in %s/%s nor in %s/%s; it is installed with this command\n",
-          argv[0], name, folder, places[0], folder, places[1]);
   return WEIR_EXIT_FAILED;
 }
 

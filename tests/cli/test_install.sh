@@ -33,7 +33,7 @@ for scenario in "$source"/scenarios/*.ini; do
 done
 [[ -n $(find "$folder/prefix" -name scenarios.md) ]] || fail "no documents"
 
-# `weir bench` runs programs installed beside the command; without them it says where it looked.
+# `weir bench` runs programs installed beside the command; without them it says so.
 for name in collectives grid kernels moo; do
   "$folder/prefix/bin/weir" bench $name --help | grep -q "^  weir bench $name " || fail "weir bench $name"
 done
@@ -41,7 +41,7 @@ done
 cp "$folder/prefix/bin/weir" "$folder/weir"
 code=0
 "$folder/weir" bench moo 2>"$folder/errors" || code=$?
-[[ $code == 1 ]] && grep -q "^weir bench moo: weir-bench-moo is neither in $folder/" "$folder/errors" ||
+[[ $code == 1 ]] && grep -q "^weir bench moo: weir-bench-moo is not installed" "$folder/errors" ||
   fail "a command alone: exit $code, $(cat "$folder/errors")"
 
 # Only the public API leaves the shared library, under a symbol version.
