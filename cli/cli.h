@@ -85,5 +85,6 @@ int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_plan(int argc, char **argv);
 int weir_cmd_profile(int argc, char **argv);
 int weir_cmd_probe(int argc, char **argv);
+int weir_cmd_top(int argc, char **argv);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/base.h"
 #include "controller/bits.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
@@ -14,6 +15,7 @@
 #include "controller/network.h"
 #include "controller/table.h"
 
+enum { WEIR_SAID_MAX = 256 };
 typedef struct weir_journal weir_journal;
 
 /* One step, reduced over ranks on the session's thread; small, so that handing it over is cheap. */
@@ -162,8 +164,12 @@ struct weir_loop {
   bool wants_curve;   /* read by the owner after weir_loop_step */
   bool has_directive; /* out */
   weir_directive directive;
-  uint64_t dropped; /* observations lost to a full mailbox, for the journal */
+  uint64_t dropped;         /* observations lost to a full mailbox, for the journal */
+  char said[WEIR_SAID_MAX]; /* the last decision or directive, and why */
 };
+
+/* Says it, to the log too. */
+void weir_loop_say(weir_loop *loop, const char *format, ...) WEIR_PRINTF(2, 3);
 
 /* The decision way, in order: learn, consider, direct. */
 weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);

@@ -15,7 +15,7 @@
 
 static const char *const results[] = {"summary.json", "steps.csv",   "decisions.jsonl",
                                       "report.html",  "profile.csv", "groups.csv",
-                                      "compare.json"};
+                                      "compare.json", "job"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);

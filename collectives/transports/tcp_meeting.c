@@ -4,12 +4,11 @@
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/log.h"
 
 void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo) {
   p->data = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = data, .sin_addr = address};
@@ -85,8 +84,8 @@ static void refuse(tcp_meeting *m, int i, int reason) {
   if (!(m->logged & 1u << reason)) {
     char text[INET_ADDRSTRLEN] = "?";
     (void)inet_ntop(AF_INET, &guest->from.sin_addr, text, sizeof text);
-    (void)fprintf(stderr, "weir: rank %d refused a connection from %s: %s\n", m->self->base.rank,
-                  text, tcp_refusal((uint32_t)reason));
+    weir_log(WEIR_LOG_WARN, "rank %d refused a connection from %s: %s", m->self->base.rank, text,
+             tcp_refusal((uint32_t)reason));
     m->logged |= 1u << reason;
   }
   tcp_hello h = tcp_compose(m->self, HELLO_REFUSED, m->terms.generation);

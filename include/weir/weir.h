@@ -23,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/inside.h>
 #include <weir/plan.h>
 #include <weir/status.h>
 
