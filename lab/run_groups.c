@@ -1,5 +1,4 @@
-/* Divisions into groups that a policy names are made for the scenario's model before a run begins
- */
+/* Divisions into groups that a policy names are made for the scenario's model before a run begins. */
 #include <stdlib.h>
 #include <string.h>
 
