@@ -27,11 +27,12 @@ endif()
 
 # What the archive needs beside itself, as linker arguments.
 set(WEIR_PRIVATE_LIBRARIES "-pthread -lm")
+list(REMOVE_ITEM libraries OpenSSL::Crypto) # weir.pc names it as a package
 foreach(library ${libraries})
   if(TARGET ${library})
     get_target_property(arguments ${library} INTERFACE_LINK_LIBRARIES)
   else()
-    set(arguments ${library})
+    set(arguments -l${library})
   endif()
   foreach(argument ${arguments})
     string(APPEND WEIR_PRIVATE_LIBRARIES " ${argument}")

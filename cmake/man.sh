@@ -42,6 +42,9 @@ Where ranks that a launcher started meet, HOST:PORT, instead of what the launche
 .B WEIR_CUDA_LIBRARY
 Where libweir_cuda is, if it is not installed beside libweir.
 .TP
+.B WEIR_MPI_LIBRARY
+Where libweir_mpi is, if it is not installed beside libweir.
+.TP
 .B WEIR_UML_KERNEL
 The kernel for \fB\-\-clock\fR, as scripts/uml\-kernel.sh builds it.
 .SH SEE ALSO

@@ -1,4 +1,5 @@
-/* Proofs that somebody knows the job's secret: HMAC-SHA256 (RFC 2104, by GLib's GHmac). */
+/* Proofs that somebody knows the job's secret: HMAC-SHA256 (RFC 2104), by OpenSSL's
+ * libcrypto. */
 #ifndef WEIR_COLLECTIVES_SECRET_H
 #define WEIR_COLLECTIVES_SECRET_H
 
@@ -26,7 +27,9 @@ weir_key weir_key_of_job(const void *secret, size_t bytes, uint64_t job);
 /* A key that belongs to one group of the job. */
 weir_key weir_key_of_group(const weir_key *job, const void *name, size_t bytes);
 
-/* label tells proofs of different purpose apart; it is hashed with its terminating zero. */
+/* label tells proofs of different purpose apart; it is hashed with its terminating zero.  At most
+ * WEIR_PIECES_MAX pieces follow it. */
+#define WEIR_PIECES_MAX 4
 void weir_prove(const weir_key *key, const char *label, const weir_piece *piece, size_t pieces,
                 unsigned char proof[WEIR_PROOF_BYTES]);
 /* Are two proofs equal?  Takes the same time wherever they differ. */

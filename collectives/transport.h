@@ -115,13 +115,14 @@ weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t
 /* Processes of one MPI job: rank and size must be those of MPI_COMM_WORLD, and all ranks create the
  * transport at the same time.  MPI is initialised (MPI_THREAD_MULTIPLE) if the process has not done
  * so, and then finalised when it exits; a process that has needs MPI_THREAD_SERIALIZED at least.
- * WEIR_E_UNSUPPORTED in a build without MPI.  What Open MPI 4.1 cannot do: mpirun ends the whole
+ * WEIR_E_UNSUPPORTED where the module that holds it, libweir_mpi, or an MPI library cannot be
+ * loaded.  What Open MPI 4.1 cannot do: mpirun ends the whole
  * job when a rank dies, before the others could say so; a send that was under way when a transfer
  * failed cannot be cancelled, so that MPI may still read its buffer if the process goes on calling
  * MPI; messages move only while a rank is in a call. */
 weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, int size,
                                double timeout_s);
-/* Has this build MPI? */
+/* Can the module be loaded? */
 bool weir_transport_has_mpi(void);
 
 /* Processes with a CUDA device each, over NCCL.  They meet and announce every message over TCP,

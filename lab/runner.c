@@ -174,20 +174,23 @@ static weir_status check_memory(weir_run *run) {
 
 static weir_status load_data(weir_run *run) {
   const weir_scenario *s = &run->scenario;
-  weir_status status = weir_dataset_load(&run->data, *s->data_dir ? s->data_dir : NULL);
+  weir_status status = weir_dataset_open(
+      &run->data, &(weir_dataset_config){.name = s->dataset,
+                                         .directory = *s->data_dir ? s->data_dir : NULL,
+                                         .context = s->context});
   if (status) {
     char *why = g_strdup(weir_last_error());
-    (void)weir_fail(status, "data set: %s; expected the four files of %s", why, s->dataset);
+    (void)weir_fail(status, "data set: %s; expected the files of %s", why, s->dataset);
     g_free(why);
     return at_place(status, s->path, *s->data_dir ? s->data_dir_line : s->training_line);
   }
   if (s->train_limit && s->train_limit < run->data.train) run->data.train = s->train_limit;
-  const uint64_t images = (uint64_t)s->batch * s->workers;
-  if (images > run->data.train) {
+  const uint64_t samples = (uint64_t)s->batch * s->workers;
+  if (samples > run->data.train) {
     (void)weir_fail(WEIR_E_INVALID,
                     "a step of %" PRIu32 " workers takes %" PRIu64
-                    " images; expected at most the %zu there are",
-                    s->workers, images, run->data.train);
+                    " samples; expected at most the %zu there are",
+                    s->workers, samples, run->data.train);
     return at_place(WEIR_E_INVALID, s->path, s->training_line);
   }
   return WEIR_OK;

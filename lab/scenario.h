@@ -61,8 +61,12 @@ typedef struct weir_scenario {
   /* [training] */
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];
   char model[WEIR_SCENARIO_TEXT_MAX];
+  uint32_t layers, channels, context; /* the model's; 0 where it has none */
+  char optimizer[WEIR_SCENARIO_TEXT_MAX];
+  double beta2;
+  uint32_t rate_warmup_steps; /* of the learning rate */
   uint32_t batch;
-  double layer_ms, gflops; /* as if another processor computed: see lab/mlp.h */
+  double layer_ms, gflops; /* as if another processor computed: see lab/models/product.h */
   double codec_gbps;       /* likewise, of compressing: see session/pace.h; 0: as it can */
   uint32_t slice;          /* see weir_trainer_config */
   double learning_rate, momentum, weight_decay, decay_factor;
@@ -73,6 +77,8 @@ typedef struct weir_scenario {
   size_t decays;
   uint32_t epochs, steps_per_epoch, evaluate_every, train_limit;
   int training_line, data_dir_line, epochs_line, decay_line, warmup_line;
+  int dataset_line, model_line, optimizer_line, slice_line, layer_line;
+  int sizes_line[3]; /* of layers, channels and context; 0: not given */
   /* [phase NAME] or [trace] */
   weir_phase phases[WEIR_SCENARIO_PHASES_MAX]; /* sorted by epoch, no gap, no overlap */
   size_t phase_count;

@@ -73,8 +73,8 @@ void free(void *memory) {
 static const size_t traces_allocated = 0; /* LeakSanitizer looks instead */
 #endif
 
-/* What libraries keep to use again: with a thread's stack, GLib's slices of each thread.  Smaller
- * leaks are LeakSanitizer's to find. */
+/* What libraries keep to use again: with a thread's stack, libcrypto's state of each thread.
+ * Smaller leaks are LeakSanitizer's to find. */
 #define TRACES_SLACK 16384
 
 typedef struct traces {
@@ -140,8 +140,8 @@ static inline void *traces_prove(void *argument) {
   return argument;
 }
 
-/* What libraries allocate once and keep (the resolver, a thread's stack, GLib's slices) is there
- * from now on. */
+/* What libraries allocate once and keep (the resolver, a thread's stack, libcrypto's tables) is
+ * there from now on. */
 static inline void traces_settle(void) {
   weir_transport *t = NULL;
   pthread_t thread;

@@ -151,7 +151,7 @@ static void spoiled(const char *name, const char *from, const char *to, const ch
 
 Test(report, bad_steps) {
   spoiled("steps.csv", "epoch,trial", "epoch,trail", "steps.csv:1:", "expected 'trial'");
-  spoiled("steps.csv", ",accuracy,goodput_gbps\n", "\n", "steps.csv:1:", "20 columns, expected 22");
+  spoiled("steps.csv", ",accuracy,goodput_gbps\n", "\n", "steps.csv:1:", "20 columns, expected 23");
   spoiled("steps.csv", ",goodput_gbps\n", "\n", "steps.csv:2:", "22 fields, expected 21");
   spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,bf16", "steps.csv:2:", "21 fields");
   spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,0,bf17", "steps.csv:2:", "codec 'bf17'");

@@ -8,7 +8,7 @@
 #include <time.h>
 
 #include "base/base.h"
-#include "collectives/transports/mpi.h"
+#include "collectives/mpi/mpi.h"
 
 #define SPINS 32
 #define YIELD_S 0.002

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "collectives/transports/mpi.h"
+#include "collectives/mpi/mpi.h"
 
 #define ASK_ALL_S 0.6
 #define TELL_S 0.05 /* for the last words to leave */

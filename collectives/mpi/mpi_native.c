@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "collectives/transports/mpi.h"
+#include "collectives/mpi/mpi.h"
 
 typedef struct native {
   mpt *self;

@@ -1,5 +1,5 @@
 /* Life of the MPI transport. */
-#include "collectives/transports/mpi.h"
+#include "collectives/mpi/mpi.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -165,10 +165,7 @@ static weir_status join(mpt *self, uint64_t job, double timeout_s, double deadli
   return status == WEIR_OK ? mpt_control_open(self) : status;
 }
 
-bool weir_transport_has_mpi(void) { return true; }
-
-weir_status weir_transport_mpi(weir_transport **out, uint64_t job_id, int rank, int size,
-                               double timeout_s) {
+weir_status mpt_open(weir_transport **out, uint64_t job_id, int rank, int size, double timeout_s) {
   *out = NULL;
   weir_status status = weir_transport_check(rank, size, timeout_s);
   if (status != WEIR_OK) return status;

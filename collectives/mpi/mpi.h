@@ -1,11 +1,11 @@
-/* Inside of the MPI transport.
+/* Inside of the MPI transport, which is a module of its own (collectives/transports/mpi_module.h).
  *
+ * module.c       what the module shows to libweir, and where its errors go
  * mpi_init.c     MPI itself: initialising it in bounded time, ending it when the process ends
  * mpi.c          life and the table of operations
  * mpi_transfer.c moving messages: every send and receive of a call makes progress at once
  * mpi_control.c  small messages beside the data: who waits for whom, aborts, farewells
  * mpi_native.c   the library's own all-reduce
- * mpi_absent.c   instead of all of these, in a build without MPI
  *
  * A message is a frame (header, and the payload if it is short) followed, for a longer payload, by
  * its head and its body, each a message of MPI's own tag.  Receives of head and body are posted
@@ -15,8 +15,8 @@
  *
  * Nothing but the calls made here moves MPI's messages (Open MPI 4.1 has no progress of its own),
  * so a rank answers control messages only while it is in a transfer. */
-#ifndef WEIR_TRANSPORTS_MPI_H
-#define WEIR_TRANSPORTS_MPI_H
+#ifndef WEIR_COLLECTIVES_MPI_H
+#define WEIR_COLLECTIVES_MPI_H
 
 #include <mpi.h>
 
@@ -110,6 +110,9 @@ typedef struct mpt {
   unsigned char *scratch; /* of MPI's own collectives */
   size_t scratch_bytes;
 } mpt;
+
+/* weir_transport_mpi() of collectives/transport.h. */
+weir_status mpt_open(weir_transport **out, uint64_t job_id, int rank, int size, double timeout_s);
 
 /* --- MPI itself ------------------------------------------------------------------------------ */
 

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "collectives/transports/mpi.h"
+#include "collectives/mpi/mpi.h"
 
 #define CLOCK_EVERY 64 /* looks that found something, between two readings of the clock */
 
