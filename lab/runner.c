@@ -103,6 +103,9 @@ static weir_status apply_options(weir_run *run) {
   if (status) return status;
   status = weir_run_policy(o->policy ? o->policy : s->policy, &run->policy);
   if (status) return at_place(status, s->path, o->policy ? 0 : s->policy_line);
+  if (o->risk) (void)g_strlcpy(s->risk, o->risk, sizeof s->risk);
+  status = weir_risk_check(s->risk);
+  if (status) return at_place(status, s->path, o->risk ? 0 : s->risk_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;
   char *why = g_strdup(weir_last_error());
@@ -177,7 +180,8 @@ static weir_status load_data(weir_run *run) {
   weir_status status = weir_dataset_open(
       &run->data, &(weir_dataset_config){.name = s->dataset,
                                          .directory = *s->data_dir ? s->data_dir : NULL,
-                                         .context = s->context});
+                                         .context = s->context,
+                                         .seed = s->seed});
   if (status) {
     char *why = g_strdup(weir_last_error());
     (void)weir_fail(status, "data set: %s; expected the files of %s", why, s->dataset);
@@ -340,8 +344,7 @@ weir_status weir_run_open(weir_run *run) {
 }
 
 static weir_status train(weir_run *run) {
-  weir_status status = run->options.inside_uml ? WEIR_OK : weir_report_possible();
-  if (!status) status = choose_network(run);
+  const weir_status status = choose_network(run);
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));

@@ -329,6 +329,7 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
                        .codec_threads = 1,
                        .tcp_streams = 1,
                        .policy = "weir",
+                       .risk = "measured",
                        .model = "mlp",
                        .optimizer = "sgd",
                        .beta2 = 0.999,

@@ -16,6 +16,8 @@ const weir_key weir_scenario_keys[] = {
      "seconds from 0.5 to 3600"},
     {"scenario", "policy", WEIR_KEY_TEXT, AT(policy), AT(policy_line), 0, 0, false,
      "weir, paper, bits or fixed:CODEC:CR:COLLECTIVE"},
+    {"scenario", "risk", WEIR_KEY_TEXT, AT(risk), AT(risk_line), 0, 0, false,
+     "safe, measured or bold: what policy weir may choose among"},
 
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},
@@ -28,11 +30,11 @@ const weir_key weir_scenario_keys[] = {
      "2 to 44: TCP segments that a worker's kernel sends at a time at least"},
 
     {"training", "dataset", WEIR_KEY_TEXT, AT(dataset), AT(dataset_line), 0, 0, false,
-     "what the model learns from: fashion-mnist or fortunes"},
+     "what the model learns from: fashion-mnist, fortunes or clicks"},
     {"training", "data_dir", WEIR_KEY_TEXT, AT(data_dir), AT(data_dir_line), 0, 0, false,
      "a folder with the data set's files"},
     {"training", "model", WEIR_KEY_TEXT, AT(model), AT(model_line), 0, 0, false,
-     "mlp, deep or gpt"},
+     "mlp, deep, cnn, gpt or recommender"},
     {"training", "layers", WEIR_KEY_COUNT, AT(layers), AT(sizes_line[0]), 1, 64, false,
      "a whole number from 1 to 64, of a model that has this size"},
     {"training", "channels", WEIR_KEY_COUNT, AT(channels), AT(sizes_line[1]), 1, 4096, false,

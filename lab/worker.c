@@ -117,6 +117,7 @@ static weir_status create_session(worker *w) {
   options.secret = c->secret;
   options.timeout_s = c->scenario->timeout_s;
   options.policy = c->policy;
+  options.risk = c->scenario->risk;
   options.seed = c->scenario->seed;
   options.journal_path = c->rank ? NULL : c->journal_path;
   options.active_probes = !c->clock;

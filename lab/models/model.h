@@ -69,7 +69,8 @@ struct weir_model {
   bool starved; /* no memory for a block */
 };
 
-extern const weir_model_kind weir_model_mlp, weir_model_deep, weir_model_gpt;
+extern const weir_model_kind weir_model_mlp, weir_model_deep, weir_model_cnn, weir_model_gpt,
+    weir_model_recommender;
 
 /* NULL: there is none. */
 const weir_model_kind *weir_model_find(const char *name);
