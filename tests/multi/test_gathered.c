@@ -1,5 +1,6 @@
-/* Gathering in pieces, and in trials: of any number of ranks and any tensors, the average and the
- * residuals are bit for bit those of whole messages added up in the ranks' order. */
+/* Gathering, in trials and outside of them: of any number of ranks and any tensors, the average and
+ * the residuals are bit for bit those of messages added up in the ranks' order, and a step takes
+ * one all-gather, however long the messages are. */
 #define GROUP_MAX 40
 #include <criterion/criterion.h>
 
@@ -16,10 +17,8 @@ typedef struct course {
   bool trial; /* steps 1 and 2 are */
   uint64_t seed;
   float *e[GROUP_MAX], *want; /* the ranks' residuals as they should be, and the average */
-  int more;                   /* out: steps of more than one all-gather */
 } course;
 
-/* Codecs whose pieces hold what a whole message does. */
 static const char *const plans[] = {
     "terngrad:0.0625:ag",      "onebit:0.03125:ag",     "efsignsgd:0.03125:ag",    "fp16:0.5:ag",
     "qsgd-nearest:0.25:ag",    "topk:0.3:ag",           "mstopk:0.1:ag:auto-bf16", "topk:0.02:ag",
@@ -156,9 +155,9 @@ static void run_rank(member *m) {
     if (m->rank == 0 && refer(c, v.step, m->size) != WEIR_OK)
       group_fail(m->group, "%s", weir_last_error());
     group_barrier(m);
-    const uint32_t before = m->comm->next_op;
     status = step(c, engine, buffer);
-    if (m->rank == 0) c->more += m->comm->next_op - before > 1;
+    if (!status && m->comm->next_op != 1)
+      group_fail(m->group, "%u collectives in a step", m->comm->next_op);
     for (size_t t = 0; t < TENSORS && !status; t++)
       compare(m, c, buffer[t], c->want + c->offset[t], c->offset[t + 1] - c->offset[t], v.step,
               "average");
@@ -189,7 +188,7 @@ static void lay(course *c, weir_rng *rng) {
   c->n = c->offset[TENSORS];
 }
 
-static int run(course *c, int ranks) {
+static void run(course *c, int ranks) {
   group g;
   c->want = malloc((c->n + 1) * sizeof *c->want);
   for (int r = 0; r < ranks; r++) c->e[r] = calloc(c->n + 1, sizeof(float));
@@ -197,47 +196,20 @@ static int run(course *c, int ranks) {
   for (int r = 0; r < ranks; r++) free(c->e[r]);
   free(c->want);
   cr_assert(!g.failed, "seed %llu: %s", (unsigned long long)c->seed, g.failure);
-  return c->more;
 }
 
-/* How many courses took more than one all-gather in some step; *sparse: of those, selections. */
-static int many(uint64_t seed, bool trial, int *sparse) {
+static void many(uint64_t seed, bool trial) {
   weir_rng rng;
   weir_rng_seed(&rng, seed);
-  int pieces = 0;
   const size_t rounds = (GROUP_SLOW ? 2 : 4) * PLANS;
-  *sparse = 0;
   for (size_t i = 0; i < rounds; i++) {
     course c = {.trial = trial, .seed = weir_rng_next(&rng)};
     lay(&c, &rng);
     cr_assert_eq(weir_plan_parse(plans[i % PLANS], &c.plan), WEIR_OK);
     c.plan.id = 1;
-    const bool more = run(&c, 1 + (int)weir_rng_below(&rng, i / PLANS % 2 ? GROUP_MAX : 6)) > 0;
-    pieces += more;
-    *sparse += more && !group_encodes(&c.plan);
-  }
-  return pieces;
-}
-
-Test(pieces, as_whole_messages) {
-  int sparse;
-  cr_assert_gt(many(1, false, &sparse), GROUP_SLOW ? 0 : 7);
-}
-
-Test(pieces, as_whole_messages_in_trials) {
-  int sparse;
-  cr_assert_gt(many(2, true, &sparse), GROUP_SLOW ? 1 : 10);
-  cr_assert_lt(sparse, GROUP_SLOW ? 7 : 12, "%d", sparse); /* where a trial's step is one */
-}
-
-/* What four ranks keep of a hundredth or a thirtieth is gathered at once, in a trial as without. */
-Test(pieces, one_gather_in_a_trial) {
-  static const char *const few[] = {"topk:0.01:ag:auto-bf16", "mstopk:0.033:ag",
-                                    "lwtopk:0.1:ag:auto-fp16"};
-  for (size_t i = 0; i < sizeof few / sizeof *few; i++) {
-    course c = {.n = 50000, .offset = {0, 7, 7, 20000, 20001, 49000, 49999, 50000}, .trial = true};
-    cr_assert_eq(weir_plan_parse(few[i], &c.plan), WEIR_OK);
-    c.plan.id = 1;
-    cr_assert_eq(run(&c, 4), 0, "%s", few[i]);
+    run(&c, 1 + (int)weir_rng_below(&rng, i / PLANS % 2 ? GROUP_MAX : 6));
   }
 }
+
+Test(gathered, is_what_the_ranks_messages_say) { many(1, false); }
+Test(gathered, is_the_same_in_trials) { many(2, true); }
