@@ -34,13 +34,14 @@ static const cli_menu menu = {
 
 int main(int argc, char **argv) {
   static char help[] = "--help";
+  cli_catch_aborts();
   /* `weir help NAME...` is `weir NAME... --help`. */
   if (argc > 1 && !strcmp(argv[1], "help")) {
     memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);
     argv[argc - 1] = help;
   }
   if (argc > 1 && !strcmp(argv[1], "--version")) {
-    puts("weir " WEIR_VERSION);
+    printf("weir %s\n", weir_version());
     return cli_end(WEIR_EXIT_DONE);
   }
   return cli_end(cli_choose(&menu, argc, argv));

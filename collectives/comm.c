@@ -106,16 +106,7 @@ weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes) {
   return WEIR_OK;
 }
 
-void weir_comm_lend(weir_comm *comm, void *memory, size_t bytes) {
-  comm->lent = memory;
-  comm->lent_bytes = memory != NULL ? bytes : 0;
-}
-
 weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **out) {
-  if (which == WEIR_SCRATCH_A && bytes <= comm->lent_bytes) {
-    *out = comm->lent;
-    return WEIR_OK;
-  }
   if (comm->scratch_bytes[which] < bytes) {
     free(comm->scratch[which]);
     comm->scratch_bytes[which] = 0;

@@ -198,7 +198,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
                             config->names);
   if (status == WEIR_OK && config->journal_path)
-    status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_goes_on);
+    status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_bytes,
+                               config->journal_goes_on);
   c->scope = weir_scope_here();
   if (status == WEIR_OK && c->threaded && pthread_create(&c->thread, NULL, run, c) != 0)
     status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");

@@ -122,7 +122,6 @@ struct weir_loop {
   double warm_cr;        /* what a warm-up leads to */
   uint64_t warmup_steps; /* 0: none */
   weir_journal *journal; /* NULL: none */
-  bool failed_journal;
 
   weir_learnt learnt;
   uint64_t steps;    /* observed, trials' steps included */
@@ -214,7 +213,8 @@ void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, doubl
 void weir_learn_blame(weir_loop *loop, const weir_observation *seen);
 
 /* Journal (journal.c): one JSON line a decision. */
-weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on);
+/* bytes: of all parts together, 0: as many as come. */
+weir_status weir_journal_open(weir_journal **out, const char *path, uint64_t bytes, bool goes_on);
 void weir_journal_close(weir_journal *journal);
 weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
                                const weir_decision_input *input, const weir_decision *decision);

@@ -22,7 +22,9 @@ typedef enum weir_action {
   WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
                              steps until another directive; nothing of them will remain */
   WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
-  WEIR_ACTION_LOOK = 4    /* as PROBE, but only to see whether the link has become narrow */
+  WEIR_ACTION_LOOK = 4,   /* as PROBE, but only to see whether the link has become narrow */
+  WEIR_ACTION_ACCEPT = 5  /* end a trial and keep its state: its plan stays in force, and its steps
+                             count as if they had been none of a trial's; outside of one nothing */
 } weir_action;
 
 typedef struct weir_directive {

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/log.h"
+#include "session/abi.h"
 #include "session/state.h"
 
 static weir_status check(const weir_session *session) {
@@ -39,7 +40,7 @@ static weir_status move(weir_session *session) {
   session->comm = comm;
   session->options.rank = next->rank;
   session->options.world_size = next->size;
-  session->gathers = 0;
+  session->gathers = session->pings = 0; /* survivors may have counted differently */
   return weir_session_find_hosts(session);
 }
 
@@ -103,12 +104,14 @@ static weir_status shrink(weir_session *session, weir_survivors *left) {
 }
 
 weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_survivors, current);
   weir_survivors found = {0};
   weir_status status = check(session);
+  if (status == WEIR_OK && left != NULL) status = weir_abi_check(&known, left->struct_size);
   if (status != WEIR_OK) return status;
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   status = shrink(session, &found);
   weir_scope_leave(before);
-  if (status == WEIR_OK && left != NULL) *left = found;
+  if (status == WEIR_OK && left != NULL) weir_abi_give(left, &found);
   return status;
 }

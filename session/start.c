@@ -238,6 +238,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .overlap = session->options.overlap,
       .seed = session->options.seed,
       .journal_path = session->options.journal_path,
+      .journal_bytes = session->options.journal_bytes,
       .journal_goes_on = again,
       .warmup_steps = session->options.warmup_steps,
       .step = step,

@@ -1,15 +1,23 @@
 /* A session's steps: the engine's, with the monitor and the controller joined to them. */
+#include "session/abi.h"
 #include "session/state.h"
 
+/* info may be NULL. */
+static weir_status check_info(const weir_step_info *info) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_step_info, goodput_bytes_s);
+  return info == NULL ? WEIR_OK : weir_abi_check(&known, info->struct_size);
+}
+
 weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
+  weir_step_info current;
   weir_status status = weir_session_check(session);
+  if (status == WEIR_OK) status = check_info(info);
   if (status != WEIR_OK) return status;
-  weir_step_info own;
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   weir_inside_begin(session);
-  status = weir_engine_step_begin(session->engine, &own);
-  weir_inside_begun(session, status == WEIR_OK ? &own : NULL);
-  if (status == WEIR_OK && info != NULL) *info = own;
+  status = weir_engine_step_begin(session->engine, &current);
+  weir_inside_begun(session, status == WEIR_OK ? &current : NULL);
+  if (status == WEIR_OK && info != NULL) weir_abi_give(info, &current);
   (void)weir_session_note_failure(session, status);
   weir_scope_leave(before);
   return status;
@@ -30,18 +38,19 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient)
 }
 
 weir_status weir_step_end(weir_session *session, weir_step_info *info) {
+  weir_step_info current = {0};
   weir_status status = weir_session_check(session);
+  if (status == WEIR_OK) status = check_info(info);
   if (status != WEIR_OK) return status;
-  weir_step_info own = {0};
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   weir_echo_idle(&session->echo, false);
   weir_inside_end(session);
-  status = weir_engine_step_end(session->engine, &own);
-  weir_inside_ended(session, &own, status);
+  status = weir_engine_step_end(session->engine, &current);
+  weir_inside_ended(session, &current, status);
   if (info != NULL && (status == WEIR_OK || status == WEIR_E_NONFINITE)) {
-    *info = own;
-    info->probe_bytes = (uint64_t)(session->budget.spent - session->probe_bytes_told);
+    current.probe_bytes = (uint64_t)(session->budget.spent - session->probe_bytes_told);
     session->probe_bytes_told = session->budget.spent;
+    weir_abi_give(info, &current);
   }
   weir_echo_idle(&session->echo, true);
   (void)weir_session_note_failure(session, status);
