@@ -1,4 +1,5 @@
-/* The default policy: no trials; the notes' gain curve stands for them. */
+/* The default policy.  At risk bold the notes' gain curve tells what a ratio is worth; otherwise
+ * trials do (rounds.c). */
 #include <math.h>
 
 #include "controller/loop.h"

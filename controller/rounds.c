@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "controller/loop.h"
 
 static const uint64_t least_losses = 192; /* of steps that count, before the first trial */
@@ -19,9 +20,9 @@ static const uint64_t silence = 50;    /* steps without a loss, before it is sai
 static const uint64_t watch_steps = 32;
 static const double watch_clear = 6.0; /* noises that a promise is worth before it is asked for */
 
-/* Say it once, where all else fails to be read. */
+/* Once. */
 static void say(weir_loop *loop, const char *text) {
-  if (!loop->rounds.said) (void)fprintf(stderr, "weir: %s\n", text);
+  if (!loop->rounds.said) weir_log(WEIR_LOG_WARN, "%s", text);
   loop->rounds.said = true;
 }
 

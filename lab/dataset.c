@@ -184,7 +184,9 @@ weir_status weir_dataset_open(weir_dataset *data, const weir_dataset_config *con
   if (!strcmp(config->name, "fashion-mnist")) return weir_dataset_load(data, config->directory);
   if (!strcmp(config->name, "fortunes"))
     return weir_dataset_text(data, config->directory, config->context);
-  return weir_fail(WEIR_E_INVALID, "data set %s is unknown, expected fashion-mnist or fortunes",
+  if (!strcmp(config->name, "clicks")) return weir_dataset_clicks(data, config->seed);
+  return weir_fail(WEIR_E_INVALID,
+                   "data set %s is unknown, expected fashion-mnist, fortunes or clicks",
                    config->name);
 }
 
@@ -212,5 +214,7 @@ void weir_dataset_free(weir_dataset *data) {
   free(data->test_labels);
   free(data->train_text);
   free(data->test_text);
+  free(data->items);
+  free(data->clicked);
   *data = (weir_dataset){0};
 }

@@ -18,13 +18,22 @@ typedef struct weir_dataset {
    * context */
   size_t context;
   uint8_t *train_text, *test_text;
+  /* clicks: an event a sample, an item of each field and whether there was a click; the training
+   * events, then the test events */
+  uint16_t *items; /* WEIR_CLICK_FIELDS an event */
+  uint8_t *clicked;
 } weir_dataset;
+
+/* How many items a field has. */
+#define WEIR_CLICK_FIELDS 8
+extern const uint16_t weir_click_items[WEIR_CLICK_FIELDS];
 
 /* Which, and of what. */
 typedef struct weir_dataset_config {
   const char *name;
   const char *directory; /* NULL: the Debian package's */
   size_t context;
+  uint64_t seed; /* of data that are made */
 } weir_dataset_config;
 
 /* Samples of the training or the test set, by number. */
@@ -42,6 +51,9 @@ weir_status weir_dataset_load(weir_dataset *data, const char *directory);
 /* Read the English files of Debian's package fortunes: of each, the last fiftieth is the test
  * set's. */
 weir_status weir_dataset_text(weir_dataset *data, const char *directory, size_t context);
+/* Make clicks by a hidden model: the items of every field as often as Zipf's law says, and a click
+ * as likely as what the items are worth, alone and in pairs. */
+weir_status weir_dataset_clicks(weir_dataset *data, uint64_t seed);
 /* The images and labels of a batch; rows of pixels with mean 0 and deviation 1. */
 void weir_dataset_images(const weir_dataset *data, const weir_batch *batch, float *pixels,
                          uint8_t *label);

@@ -54,10 +54,10 @@ static void add_layer(weir_model *m, gpt *g, size_t l, size_t rows) {
 #define NAMED(part) (snprintf(name, sizeof name, "h%zu." part, l), name)
   y->narrow = weir_affine_add(m, 4 * c, c, NAMED("narrow"));
   y->wide = weir_affine_add(m, c, 4 * c, NAMED("wide"));
-  y->between = weir_norm_add(m, rows, c, NAMED("ln2"));
+  y->between = weir_norm_add(m, rows, c, c, NAMED("ln2"));
   y->out = weir_affine_add(m, c, c, NAMED("out"));
   y->mix = weir_affine_add(m, c, 3 * c, NAMED("mix"));
-  y->before = weir_norm_add(m, rows, c, NAMED("ln1"));
+  y->before = weir_norm_add(m, rows, c, c, NAMED("ln1"));
 #undef NAMED
   y->attended = weir_model_floats(m, rows * c);
   y->mixed = weir_model_floats(m, rows * 3 * c);
@@ -77,7 +77,7 @@ static weir_status create(weir_model *m, const weir_model_config *config) {
   weir_status status = check(m, g);
   if (status) return status;
   const size_t rows = config->samples * g->context, c = g->channels;
-  g->last = weir_norm_add(m, rows, c, "ln");
+  g->last = weir_norm_add(m, rows, c, c, "ln");
   for (size_t l = g->layers; l-- > 0;) add_layer(m, g, l, rows);
   g->positions = weir_model_add(m, g->context, c, "positions");
   g->bytes = weir_model_add(m, BYTES, c, "bytes");

@@ -54,72 +54,96 @@ weir_status weir_affine_backward(weir_model *m, const weir_affine *a, size_t row
 
 /* --- norm ------------------------------------------------------------------------------------- */
 
-weir_norm weir_norm_add(weir_model *m, size_t rows, size_t width, const char *name) {
-  weir_norm n = {.width = width};
-  n.weight = weir_model_add(m, 1, width, "%s.weight", name);
-  n.bias = weir_model_add(m, 1, width, "%s.bias", name);
+weir_norm weir_norm_add(weir_model *m, size_t rows, size_t width, size_t channels,
+                        const char *name) {
+  weir_norm n = {.width = width, .channels = channels};
+  n.weight = weir_model_add(m, 1, channels, "%s.weight", name);
+  n.bias = weir_model_add(m, 1, channels, "%s.bias", name);
   n.hat = weir_model_floats(m, rows * width);
   n.inverse = weir_model_floats(m, rows);
   return n;
 }
 
+/* Four sums at a time: one after the other they would wait for each other. */
+static float sum_of(const float *x, size_t count) {
+  float part[4] = {0};
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    for (size_t j = 0; j < 4; j++) part[j] += x[i + j];
+  for (; i < count; i++) part[0] += x[i];
+  return part[0] + part[1] + part[2] + part[3];
+}
+
+static float dot_of(const float *x, const float *y, size_t count) {
+  float part[4] = {0};
+  size_t i = 0;
+  for (; i + 4 <= count; i += 4)
+    for (size_t j = 0; j < 4; j++) part[j] += x[i + j] * y[i + j];
+  for (; i < count; i++) part[0] += x[i] * y[i];
+  return part[0] + part[1] + part[2] + part[3];
+}
+
 static void normalise(const weir_norm *n, size_t row, const float *x) {
   const size_t width = n->width;
-  float mean = 0, square = 0, *hat = n->hat + row * width;
-  for (size_t j = 0; j < width; j++) mean += x[j];
-  mean /= (float)width;
-  for (size_t j = 0; j < width; j++) square += (x[j] - mean) * (x[j] - mean);
-  n->inverse[row] = 1.0f / sqrtf(square / (float)width + 1e-5f);
-  for (size_t j = 0; j < width; j++) hat[j] = (x[j] - mean) * n->inverse[row];
+  float *hat = n->hat + row * width;
+  const float mean = sum_of(x, width) / (float)width;
+  for (size_t j = 0; j < width; j++) hat[j] = x[j] - mean;
+  const float inverse = 1.0f / sqrtf(dot_of(hat, hat, width) / (float)width + 1e-5f);
+  for (size_t j = 0; j < width; j++) hat[j] *= inverse;
+  n->inverse[row] = inverse;
 }
 
 void weir_norm_forward(const weir_model *m, const weir_norm *n, size_t rows, const float *x,
                        float *y) {
   const float *weight = m->parameter + n->weight, *bias = m->parameter + n->bias;
-  for (size_t r = 0; r < rows; r++) {
-    const float *hat = n->hat + r * n->width;
-    normalise(n, r, x + r * n->width);
-    for (size_t j = 0; j < n->width; j++) y[r * n->width + j] = hat[j] * weight[j] + bias[j];
-  }
+  for (size_t r = 0; r < rows; r++) normalise(n, r, x + r * n->width);
+  for (size_t i = 0; i < rows * n->width; i += n->channels)
+    for (size_t j = 0; j < n->channels; j++) y[i + j] = n->hat[i + j] * weight[j] + bias[j];
 }
 
 static void norm_gradients(weir_model *m, const weir_norm *n, size_t rows, const float *dy) {
   float *restrict weight = m->gradient + n->weight, *restrict bias = m->gradient + n->bias;
-  memset(weight, 0, n->width * sizeof *weight);
-  memset(bias, 0, n->width * sizeof *bias);
-  for (size_t r = 0; r < rows; r++)
-    for (size_t j = 0; j < n->width; j++) {
-      weight[j] += dy[r * n->width + j] * n->hat[r * n->width + j];
-      bias[j] += dy[r * n->width + j];
+  memset(weight, 0, n->channels * sizeof *weight);
+  memset(bias, 0, n->channels * sizeof *bias);
+  for (size_t i = 0; i < rows * n->width; i += n->channels)
+    for (size_t j = 0; j < n->channels; j++) {
+      weight[j] += dy[i + j] * n->hat[i + j];
+      bias[j] += dy[i + j];
     }
 }
 
-/* With g = dy w: what is left of it without its mean and its part along the normalised row. */
-static void norm_row(const weir_norm *n, const float *weight, size_t row, const float *dy,
-                     float *dx) {
+/* What is left of g, the gradient of the normalised row, without its mean and its part along that
+ * row. */
+static void norm_row(const weir_norm *n, size_t row, const float *g, float *dx) {
   const float *hat = n->hat + row * n->width;
-  float mean = 0, along = 0;
-  for (size_t j = 0; j < n->width; j++) {
-    mean += dy[j] * weight[j];
-    along += dy[j] * weight[j] * hat[j];
-  }
-  mean /= (float)n->width;
-  along /= (float)n->width;
-  for (size_t j = 0; j < n->width; j++)
-    dx[j] += n->inverse[row] * (dy[j] * weight[j] - mean - hat[j] * along);
+  const float mean = sum_of(g, n->width) / (float)n->width;
+  const float along = dot_of(g, hat, n->width) / (float)n->width;
+  for (size_t j = 0; j < n->width; j++) dx[j] += n->inverse[row] * (g[j] - mean - hat[j] * along);
 }
 
-weir_status weir_norm_backward(weir_model *m, const weir_norm *n, size_t rows, const float *dy,
+weir_status weir_norm_backward(weir_model *m, const weir_norm *n, size_t rows, float *dy,
                                float *dx) {
+  const float *weight = m->parameter + n->weight;
   norm_gradients(m, n, rows, dy);
   weir_status status = weir_model_tell(m);
   if (!status) status = weir_model_tell(m);
-  for (size_t r = 0; r < rows && !status; r++)
-    norm_row(n, m->parameter + n->weight, r, dy + r * n->width, dx + r * n->width);
-  return status;
+  if (status) return status;
+  for (size_t i = 0; i < rows * n->width; i += n->channels)
+    for (size_t j = 0; j < n->channels; j++) dy[i + j] *= weight[j];
+  for (size_t r = 0; r < rows; r++) norm_row(n, r, dy + r * n->width, dx + r * n->width);
+  return WEIR_OK;
 }
 
-/* --- GELU ------------------------------------------------------------------------------------- */
+/* --- ReLU and GELU ---------------------------------------------------------------------------- */
+
+/* Written so that NaN stays NaN: it must reach the gradient and be seen there. */
+void weir_relu(float *x, size_t count) {
+  for (size_t i = 0; i < count; i++) x[i] = x[i] < 0.0f ? 0.0f : x[i];
+}
+
+void weir_relu_back(const float *x, float *gradient, size_t count) {
+  for (size_t i = 0; i < count; i++) gradient[i] = x[i] > 0.0f ? gradient[i] : 0.0f;
+}
 
 void weir_gelu(float *x, float *slope, size_t count) {
   const float root = 0.79788456f, cube = 0.044715f; /* sqrt(2 / pi) */

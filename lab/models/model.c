@@ -8,7 +8,8 @@
 
 #include "base/base.h"
 
-static const weir_model_kind *const kinds[] = {&weir_model_mlp, &weir_model_deep, &weir_model_gpt};
+static const weir_model_kind *const kinds[] = {&weir_model_mlp, &weir_model_deep, &weir_model_cnn,
+                                               &weir_model_gpt, &weir_model_recommender};
 
 const weir_model_kind *weir_model_find(const char *name) {
   for (size_t k = 0; name && k < G_N_ELEMENTS(kinds); k++)
@@ -16,7 +17,7 @@ const weir_model_kind *weir_model_find(const char *name) {
   return NULL;
 }
 
-const char *weir_model_names(void) { return "mlp, deep or gpt"; }
+const char *weir_model_names(void) { return "mlp, deep, cnn, gpt or recommender"; }
 
 /* --- room ------------------------------------------------------------------------------------- */
 
@@ -43,6 +44,7 @@ float *weir_model_floats(weir_model *m, size_t count) {
   }
   memset(block, 0, bytes);
   g_ptr_array_add(m->blocks, block);
+  m->bytes += bytes;
   return block;
 }
 

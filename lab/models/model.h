@@ -66,10 +66,12 @@ struct weir_model {
   size_t told; /* tensors of this pass */
   void *own;   /* the kind's */
   GPtrArray *blocks;
+  size_t bytes; /* of all blocks */
   bool starved; /* no memory for a block */
 };
 
-extern const weir_model_kind weir_model_mlp, weir_model_deep, weir_model_gpt;
+extern const weir_model_kind weir_model_mlp, weir_model_deep, weir_model_cnn, weir_model_gpt,
+    weir_model_recommender;
 
 /* NULL: there is none. */
 const weir_model_kind *weir_model_find(const char *name);

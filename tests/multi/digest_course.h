@@ -10,9 +10,17 @@
 enum { TENSORS = 11, STEPS = 20, PLANS_MAX = 512 };
 #define MOMENTUM 0.9
 
-typedef enum kind { PLAIN, MOMENTUM_CORRECTED, LARGE, GROUPS, GROUPS_MOMENTUM, KINDS } kind;
-static const char *const kind_name[KINDS] = {"plain", "momentum", "large", "groups",
-                                             "groups-momentum"};
+typedef enum kind {
+  PLAIN,
+  MOMENTUM_CORRECTED,
+  LARGE,
+  GROUPS,
+  GROUPS_MOMENTUM,
+  WINDOWS,
+  KINDS
+} kind;
+static const char *const kind_name[KINDS] = {"plain",  "momentum",        "large",
+                                             "groups", "groups-momentum", "windows"};
 
 /* Tensors as they are registered: matrices of rows x columns, or vectors (rows 0). */
 typedef struct shape {
@@ -50,7 +58,7 @@ static inline weir_plan parsed(const char *text) {
  * codecs, bits an element / 32 for encoders, rank / 64 for low rank. */
 static const double usual[] = {0.125, 0.0625, 0.03125, 0.5, 1, 0};
 static const double fewer[] = {0.01, 0.25, 0.0625, 0.03125, 0.5, 1, 0};
-static const double more[] = {0.5, 0.21875, 0.0625, 0.03125, 1, 0};
+static const double more[] = {0.4, 0.21875, 0.0625, 0.03125, 0.5, 1, 0};
 
 /* The plan with the first of these ratios that it may have; false: with none. */
 static inline bool with_ratio(weir_plan *plan, const double *ratio) {
@@ -82,6 +90,14 @@ static inline void at(course *c, int step, uint32_t action, const weir_plan *pla
   c->script[step].action = action;
   c->script[step].plan = *plan;
   c->script[step].plan.id = (uint64_t)step;
+}
+
+/* The same plan throughout. */
+static inline void write_steady(course *c) {
+  for (int step = 0; step < STEPS; step++) {
+    c->script[step].action = WEIR_ACTION_KEEP;
+    c->script[step].plan = c->plan;
+  }
 }
 
 /* The plan with three ratios, two other plans in between, and a trial in the middle. */
@@ -126,7 +142,7 @@ static const char *const group_plans[] = {"none:1:dense-ring",
                                           "efsignsgd:0.03125:sra",
                                           "fp16:0.5:ag",
                                           "powersgd:2:dense-tree",
-                                          "star:0.5:art-hier-ring:auto-fp32",
+                                          "star:0.3:art-hier-ring:auto-fp32",
                                           "qsgd:0.125:hier-sra"};
 
 /* Another table every other step; a trial in the middle. */
