@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "collectives/told.h"
 #include "kernels/codec.h"
 
 const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
@@ -121,8 +122,10 @@ weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **o
 weir_status weir_comm_transfer(weir_comm *comm, const weir_send *send, size_t sends,
                                weir_recv *recv, size_t recvs) {
   weir_transport *t = comm->transport;
+  const weir_told told = weir_told_begin(t, send, sends, recv, recvs);
   const weir_status status =
       t->ops->transfer(t, &comm->tag, send, sends, recv, recvs, weir_now_s() + comm->timeout_s);
+  weir_told_end(t, &told, send, sends, recv, recvs, status);
   if (status != WEIR_E_TIMEOUT) return status;
   char why[512];
   (void)strncpy(why, weir_last_error(), sizeof why - 1);

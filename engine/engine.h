@@ -128,7 +128,8 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
-  bool profile; /* measure when gradients become ready, and the groups' times */
+  bool profile;             /* measure when gradients become ready, and the groups' times */
+  struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
 void weir_engine_free(weir_engine *engine);

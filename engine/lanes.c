@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/scope.h"
 #include "engine/state.h"
 
 typedef struct lane {
@@ -48,6 +49,7 @@ struct weir_lanes {
 
 static void *compress(void *argument) {
   weir_lanes *lanes = argument;
+  weir_scope_join(lanes->engine->config.scope, "compressor");
   (void)pthread_mutex_lock(&lanes->lock);
   while (!lanes->quit) {
     if (lanes->unprepared == 0) {
@@ -102,6 +104,7 @@ static void go_first(void) { (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10
 
 static void *exchange(void *argument) {
   weir_lanes *lanes = argument;
+  weir_scope_join(lanes->engine->config.scope, "wire");
   go_first();
   (void)pthread_mutex_lock(&lanes->lock);
   while (!lanes->quit) {

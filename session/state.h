@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "netmon/netmon.h"
 #include "session/budget.h"
+#include "session/inside.h"
 #include "session/pace.h"
 
 /* --- background echo ------------------------------------------------------------------------ */
@@ -94,7 +95,8 @@ struct weir_session {
   void *pace_user;
 
   bool started, start_tried;
-  weir_iperf *iperf;
+  weir_helper *helper; /* NULL: none is needed, or it is missing */
+  bool helper_missing; /* it could not be started; has been said */
   weir_transport *transport;
   weir_comm *comm;
   weir_engine *engine;
@@ -118,6 +120,9 @@ struct weir_session {
   bool rate_exact;         /* the newest probe told the link's rate, not just a bound of it */
   double probe_bytes_told; /* of budget.spent, in step infos */
 
+  weir_inside inside;
+  uint64_t run; /* of this group's meeting, the same on all ranks */
+
   weir_status broken;
   char broken_text[512];
 };
@@ -127,6 +132,8 @@ weir_status weir_session_note_failure(weir_session *session, weir_status status)
 /* WEIR_OK on a started session whose group lives. */
 weir_status weir_session_check(const weir_session *session);
 
+/* The options of a caller, whose header may be older, as this library has them. */
+weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
 
 /* The job's secret, if there is one anywhere; and away with it. */

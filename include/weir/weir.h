@@ -4,12 +4,14 @@
  * weir_last_error() says in one sentence what happened and, where a rank is to blame, which.
  *
  * Threads: a session is used from one thread at a time; different sessions are independent.
- * Waiting: no call blocks longer than weir_options.timeout_s, plus the time that the caller's own
- * hooks take.
- * Units: seconds and bytes, in double; gradients are fp32; lengths count elements.  Latency is
- * one-way, bandwidth is that of a rank's link in one direction.
- * Memory: the session owns what it allocates.  It borrows gradients, registered state and the
- * stream, as each function says.
+ * Waiting: a call waits at most weir_options.timeout_s for an exchange with the other ranks, and
+ * then less than a second to find out which of them is to blame.  A call with several exchanges,
+ * one after the other, waits for each: weir_session_start, weir_step_begin when it probes the
+ * network or ends a trial, weir_step_end under plans with groups or more than one collective,
+ * weir_shrink. The time that the caller's own hooks take comes on top. Units: seconds and bytes, in
+ * double; gradients are fp32; lengths count elements.  Latency is one-way, bandwidth is that of a
+ * rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
+ * registered state and the stream, as each function says.
  *
  * Life of a session:
  *   weir_options_init -> weir_session_create -> weir_register_* -> weir_session_start ->
@@ -21,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/inside.h>
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -30,6 +33,12 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define WEIR_VERSION "0.1.0"
+/* WEIR_VERSION of the library that runs; the library's string. */
+const char *weir_version(void);
+
+/* Structs that the caller allocates begin with struct_size, their size as the caller's header has
+ * it: a library takes the sizes of older headers and leaves alone what they have not.  It refuses 0
+ * and what is larger than it knows (WEIR_E_INVALID).  docs/abi.md says what may change. */
 
 typedef struct weir_session weir_session;
 
@@ -39,8 +48,9 @@ typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
                                 double *bandwidth_bytes_s);
 
 typedef struct weir_options {
-  int rank;       /* 0 .. world_size - 1 */
-  int world_size; /* N >= 1 */
+  size_t struct_size; /* set by weir_options_init */
+  int rank;           /* 0 .. world_size - 1 */
+  int world_size;     /* N >= 1 */
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "auto" (tcp, or shm when all
    * ranks turn out to share a host); "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA device
@@ -81,7 +91,10 @@ typedef struct weir_options {
    * Default 0: no warm-up. */
   uint64_t warmup_steps;
   const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
-  bool active_probes;       /* echo and iperf3 probes are allowed, default true */
+  /* How many bytes of them are kept, default 256 MiB; 0: all.  The journal has four parts, of which
+   * the oldest is dropped: journal_path is the newest, journal_path.1 to .3 are older. */
+  uint64_t journal_bytes;
+  bool active_probes; /* echo and iperf3 probes are allowed, default true */
   /* Policy weir may divide the gradient into groups, which are exchanged while the backward pass
    * goes on.  It measures the gaps between gradients for that; submit gradients as they become
    * ready.  Default false. */
@@ -116,12 +129,16 @@ typedef struct weir_options {
   void *virtual_user;              /* handed to virtual_network */
 } weir_options;
 
+/* Fill in the defaults of a struct of that size. */
+void weir_options_init_sized(weir_options *options, size_t struct_size);
 /* Fill in the defaults.  Strings that are set afterwards are borrowed until weir_session_create
  * returns. */
-void weir_options_init(weir_options *options);
+static inline void weir_options_init(weir_options *options) {
+  weir_options_init_sized(options, sizeof *options);
+}
 
-/* Create a session.  It forks the small helper process that runs iperf3, so call it before starting
- * threads, CUDA or MPI.  The caller frees *out by weir_session_free; it is NULL on failure.
+/* Create a session, at any time: the process may have threads, a CUDA context and MPI by then.  The
+ * caller frees *out by weir_session_free; it is NULL on failure.
  * WEIR_E_INVALID: an option is out of its range; the message names it. */
 weir_status weir_session_create(weir_session **out, const weir_options *options);
 
@@ -147,6 +164,7 @@ weir_status weir_register_state(weir_session *session, const char *name, void *d
  * how many bytes save() writes, and load() takes exactly those back.  They are called on the thread
  * that calls weir_step_begin. */
 typedef struct weir_state_hooks {
+  size_t struct_size; /* sizeof(weir_state_hooks) */
   void *user;
   size_t (*bytes)(void *user);
   void (*save)(void *user, void *to);
@@ -155,15 +173,19 @@ typedef struct weir_state_hooks {
 weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *hooks);
 
 /* Connect to the other ranks, check that all registered the same tensors, measure the network and
- * settle the first plan.  Collective: every rank calls it.  WEIR_E_MISMATCH: ranks registered other
- * tensors or start under other plans.  WEIR_E_TIMEOUT: a rank, which the message names, did not
- * come. */
+ * settle the first plan.  Over a network this starts weir-netprobe, a program installed with the
+ * library (or named by the environment's WEIR_HELPER), which runs iperf3 and asks netlink, and ends
+ * with the session and with this process; where it is missing a line on stderr says so, and
+ * messages alone measure the network.  Collective: every rank calls it.  WEIR_E_MISMATCH: ranks
+ * registered other tensors or start under other plans.  WEIR_E_TIMEOUT: a rank, which the message
+ * names, did not come. */
 weir_status weir_session_start(weir_session *session);
 
 typedef struct weir_step_info {
-  uint64_t step;  /* steps that count before this one; a trial's steps do not */
-  bool trial;     /* this step will be rolled back */
-  weir_plan plan; /* the plan executed in it */
+  size_t struct_size; /* set it to sizeof(weir_step_info); it stays */
+  uint64_t step;      /* steps that count before this one; a trial's steps do not */
+  bool trial;         /* this step will be rolled back */
+  weir_plan plan;     /* the plan executed in it */
 
   /* Where the step's time went. */
   double compute_s;  /* between weir_step_begin's return and weir_step_end's call, without the
@@ -227,6 +249,7 @@ weir_status weir_clip(const weir_session *session, float *const *gradients, doub
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
 
 typedef struct weir_survivors {
+  size_t struct_size;   /* set it to sizeof(weir_survivors); it stays */
   int rank, world_size; /* this rank's new number, and how many are left */
   uint64_t step;        /* steps that count, the same for all */
   /* The last of these steps failed here, but others had completed it.  Registered state has been
@@ -237,11 +260,13 @@ typedef struct weir_survivors {
 } weir_survivors;
 
 /* After a failure that ends the group (WEIR_E_TIMEOUT and those after it): go on without the ranks
- * that are dead or silent.  Every survivor calls it, within timeout_s of the others; it takes a few
- * times timeout_s at most.  The survivors keep their order and are numbered anew from 0.  A step or
- * a trial under way is given up, residuals are kept, averages are over the survivors from now on,
- * the network is measured again, and the policy starts again from its first plan.  Compute the
- * gradients of step left->step again.  left may be NULL.
+ * that are dead or silent.  Every survivor calls it, within timeout_s of the others; over tcp one
+ * that comes later but answers meanwhile is waited for up to twice that.  So much passes at most
+ * until the survivors have met; each of them that falls silent while they agree costs as much once
+ * more, and 2 s.  Then the network is measured as at the start.  The survivors keep their order and
+ * are numbered anew from 0.  A step or a trial under way is given up, residuals are kept, averages
+ * are over the survivors from now on, the network is measured again, and the policy starts again
+ * from its first plan.  Compute the gradients of step left->step again.  left may be NULL.
  *
  * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it.
  * WEIR_E_PEER: the others go on without this rank, or too few are left to be sure that a silent
