@@ -1,6 +1,6 @@
-/* The engine's steps on a device (kernels/device.h has what a device does, docs/device.md the
- * whole): gradients, residuals and sums are the device's, messages come to the host.  The host's
- * residual and spare are never touched then; spare stays zero. */
+/* The engine's steps on a device (kernels/device.h has what a device does, docs/internals/device.md
+ * the whole): gradients, residuals and sums are the device's, messages come to the host.  The
+ * host's residual and spare are never touched then; spare stays zero. */
 #ifndef WEIR_ENGINE_DEVICE_H
 #define WEIR_ENGINE_DEVICE_H
 
