@@ -1,4 +1,4 @@
-/* The journal: one JSON line a decision, as docs/internals/architecture.md describes, and all
+/* The journal: one JSON line a decision, as docs/reference/runs.md describes, and all
  * inputs. */
 #include <errno.h>
 #include <fcntl.h>

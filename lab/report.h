@@ -5,7 +5,7 @@
 
 #include <weir/status.h>
 
-/* Read summary.json, steps.csv and decisions.jsonl of a run (docs/internals/architecture.md) and
+/* Read summary.json, steps.csv and decisions.jsonl of a run (docs/reference/runs.md) and
  * write report.html beside them (temporary name, then renamed).  WEIR_E_IO, WEIR_E_PARSE: the
  * message names file and line. */
 weir_status weir_report_write(const char *directory);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The house's order: docs/internals/files.md names every file, no document names one that is not there, and no
-# file is longer than 400 lines.
+# The house's order: docs/internals/files.md names every file, measured.md says what the result files say, no
+# document names a file that is not there, and no file is longer than 400 lines.
 set -u
 source=$2
 cd "$source" || exit 1
@@ -11,6 +11,8 @@ fail() {
 }
 
 scripts/files.sh --check || fail "docs/internals/files.md"
+python3 bench/tables.py | diff - docs/reference/measured.md ||
+  fail "docs/reference/measured.md: bench/tables.py makes it anew"
 
 # What documents put into backticks and that begins with a folder of ours, less what is made (out/,
 # build-release/) and patterns of names; what they link to; and the documents that sources name.
