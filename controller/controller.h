@@ -24,7 +24,7 @@ typedef struct weir_controller_config {
   const char *risk;   /* as weir_options.risk; NULL: measured */
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
-  bool devices;             /* gradients of some rank are on a device (docs/device.md) */
+  bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
   weir_layout layout;       /* copied */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   uint64_t seed;

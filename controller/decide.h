@@ -76,7 +76,7 @@ typedef struct weir_decision_input {
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
-  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/device.md) */
+  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint32_t risk;    /* weir_risk */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
@@ -151,7 +151,7 @@ extern const weir_model_parameters weir_model;
 /* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 for a dense plan.
  * With error feedback what is not sent is delayed and not lost, so progress falls far slower than
  * the gain: gain ^ p with a small p.  Exponent and factor come from training 4 workers at fixed
- * ratios from 0.001 to 1 and counting steps to an accuracy (docs/performance.md). */
+ * ratios from 0.001 to 1 and counting steps to an accuracy (docs/reference/performance.md). */
 double weir_progress(uint32_t codec, double gain);
 /* The same of a plan: 1 where it is known to keep the loss. */
 double weir_plan_progress(const weir_plan *plan, double gain);
