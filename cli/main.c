@@ -40,7 +40,7 @@ int main(int argc, char **argv) {
     argv[argc - 1] = help;
   }
   if (argc > 1 && !strcmp(argv[1], "--version")) {
-    puts("weir " WEIR_VERSION);
+    printf("weir %s\n", weir_version());
     return cli_end(WEIR_EXIT_DONE);
   }
   return cli_end(cli_choose(&menu, argc, argv));

@@ -3,6 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
+#include <weir/weir.h>
 
 #include "base/base.h"
 #include "controller/controller.h"
@@ -88,6 +89,21 @@ static gboolean read_choice(JsonObject *root, replay_line *out) {
   return TRUE;
 }
 
+/* Is the line's format the one that this program reads? */
+static gboolean check_format(const char *path, guint line, JsonObject *object) {
+  JsonNode *node = json_object_get_member(object, "format");
+  if (!node)
+    return refuse(path, line, "no journal, or one from before they had formats; expected format %d",
+                  WEIR_JOURNAL_FORMAT);
+  if (!JSON_NODE_HOLDS_VALUE(node) || json_node_get_value_type(node) != G_TYPE_INT64)
+    return refuse(path, line, "format: expected a number");
+  const gint64 format = json_node_get_int(node);
+  if (format != WEIR_JOURNAL_FORMAT)
+    return refuse(path, line, "format %" G_GINT64_FORMAT "; weir %s reads format %d", format,
+                  weir_version(), WEIR_JOURNAL_FORMAT);
+  return TRUE;
+}
+
 static gboolean read_line(const char *path, guint number, const char *text, replay_line *out) {
   g_autoptr(JsonParser) parser = json_parser_new();
   g_autoptr(GError) error = NULL;
@@ -96,6 +112,7 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
   JsonNode *root = json_parser_get_root(parser);
   if (!root || !JSON_NODE_HOLDS_OBJECT(root)) return refuse(path, number, "expected a JSON object");
   JsonObject *object = json_node_get_object(root);
+  if (!check_format(path, number, object)) return FALSE;
   JsonObject *input = member_object(object, "input");
   if (!input) return refuse(path, number, "expected a member 'input', an object");
   if (!read_input(path, number, input, &out->input)) return FALSE;

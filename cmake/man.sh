@@ -42,6 +42,10 @@ Where ranks that a launcher started meet, HOST:PORT, instead of what the launche
 .B WEIR_CUDA_LIBRARY
 Where libweir_cuda is, if it is not installed beside libweir.
 .TP
+.B WEIR_HELPER
+Where weir\-netprobe is (an absolute path), which runs iperf3 for libweir, if it is not installed in
+libexec/weir beside it.
+.TP
 .B WEIR_MPI_LIBRARY
 Where libweir_mpi is, if it is not installed beside libweir.
 .TP

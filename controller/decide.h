@@ -215,6 +215,10 @@ bool weir_same_plan(const weir_plan *a, const weir_plan *b); /* but for the id *
 
 /* --- the input as named fields, for the journal and for replay (fields.c) ------------------- */
 
+/* The member "format" of every line of a journal.  It changes with what a reader of this version
+ * could not read, or would read wrongly. */
+#define WEIR_JOURNAL_FORMAT 1
+
 typedef enum weir_field_kind { WEIR_FIELD_U32, WEIR_FIELD_U64, WEIR_FIELD_DOUBLE } weir_field_kind;
 typedef struct weir_field {
   const char *name;

@@ -230,9 +230,10 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
 static void put_line(FILE *f, const weir_loop *loop, const weir_decision_input *in,
                      const weir_decision *d) {
   fprintf(f,
-          "{\"decision\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
+          "{\"format\":%d,\"decision\":%" PRIu64 ",\"step\":%" PRIu64 ",\"epoch\":%" PRIu64
           ",\"policy\":\"%s\",\"trigger\":\"%s\",",
-          in->decision, in->step, in->epoch, loop->policy->name, weir_trigger_name(in->trigger));
+          WEIR_JOURNAL_FORMAT, in->decision, in->step, in->epoch, loop->policy->name,
+          weir_trigger_name(in->trigger));
   put_number(f, "latency_ms", 1e3 * in->latency);
   put_number(f, "bandwidth_gbps", 8e-9 * in->bandwidth);
   put_number(f, "goodput_gbps", 8e-9 * weir_input_goodput(in));

@@ -63,11 +63,12 @@ int main(int argc, char **argv) {
 
   weir_session *session;
   uint32_t tensor;
-  weir_step_info info = {0};
+  weir_step_info info = {.struct_size = sizeof info};
   check(weir_session_create(&session, &options));
   check(weir_register_tensor(session, "w", FEATURES, &tensor));
   check(weir_register_state(session, "w", w, sizeof w));
-  check(weir_register_hooks(session, &(weir_state_hooks){&rng, rng_bytes, rng_save, rng_load}));
+  check(weir_register_hooks(
+      session, &(weir_state_hooks){sizeof(weir_state_hooks), &rng, rng_bytes, rng_save, rng_load}));
   check(weir_session_start(session));
 
   /* A trial's steps are rolled back and do not count. */

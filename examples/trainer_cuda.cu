@@ -80,7 +80,7 @@ int main(int argc, char **argv) {
   options.rendezvous = argv[3];
   options.device = std::atoi(argv[4]);
 
-  weir_session *session; /* before CUDA: it forks a helper */
+  weir_session *session;
   check(weir_session_create(&session, &options));
   float *w;
   float *g;
@@ -90,8 +90,8 @@ int main(int argc, char **argv) {
   check(cudaMemset(w, 0, FEATURES * sizeof *w));
 
   uint32_t tensor;
-  weir_step_info info = {};
-  const weir_state_hooks hooks = {w, weight_bytes, save, load};
+  weir_step_info info = {sizeof info};
+  const weir_state_hooks hooks = {sizeof hooks, w, weight_bytes, save, load};
   check(weir_register_tensor(session, "w", FEATURES, &tensor));
   check(weir_register_hooks(session, &hooks));
   check(weir_session_start(session));

@@ -289,11 +289,12 @@ static weir_status check_model(weir_scenario *s) {
   if (!kind->sliced && (s->slice || s->layer_ms > 0))
     return weir_fail(WEIR_E_PARSE, "%s:%d: model %s has neither slices nor layer_ms; expected none",
                      s->path, s->slice ? s->slice_line : s->layer_line, s->model);
-  weir_status status = choose_size(s, "layers", s->sizes_line[0], kind->sizes.layers, &s->layers);
+  weir_status status =
+      choose_size(s, "layers", s->sizes_line[0], kind->sizes.layers, &s->sizes.layers);
   if (!status)
-    status = choose_size(s, "channels", s->sizes_line[1], kind->sizes.channels, &s->channels);
+    status = choose_size(s, "channels", s->sizes_line[1], kind->sizes.channels, &s->sizes.channels);
   if (!status)
-    status = choose_size(s, "context", s->sizes_line[2], kind->sizes.context, &s->context);
+    status = choose_size(s, "context", s->sizes_line[2], kind->sizes.context, &s->sizes.context);
   return status;
 }
 

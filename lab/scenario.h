@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <weir/status.h>
 
-#include "netmon/shaper.h"
+#include "lab/models/model.h"
+#include "lab/shaper.h"
 
 #define WEIR_SCENARIO_PHASES_MAX 64
 #define WEIR_SCENARIO_DECAYS_MAX 16
@@ -62,7 +63,7 @@ typedef struct weir_scenario {
   /* [training] */
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];
   char model[WEIR_SCENARIO_TEXT_MAX];
-  uint32_t layers, channels, context; /* the model's; 0 where it has none */
+  weir_model_sizes sizes; /* 0 where the model has none to choose */
   char optimizer[WEIR_SCENARIO_TEXT_MAX];
   double beta2;
   uint32_t rate_warmup_steps; /* of the learning rate */

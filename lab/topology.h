@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include <weir/status.h>
 
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 #define WEIR_TOPOLOGY_BRIDGE "weir0"
 #define WEIR_TOPOLOGY_LINK "eth0" /* a worker's interface, in its namespace */

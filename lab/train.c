@@ -47,6 +47,7 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
   train->options = *options;
   weir_options_init(&train->session);
   train->session.transport = options->transport ? options->transport : "auto";
+  train->launch.struct_size = sizeof train->launch;
   weir_status status = weir_options_from_environment(&train->session, &train->launch);
   const weir_run_options run = {.scenario = options->scenario,
                                 .out = options->out,

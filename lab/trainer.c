@@ -251,5 +251,5 @@ static void state_load(void *trainer, const void *from) {
 }
 
 weir_state_hooks weir_trainer_hooks(weir_trainer *t) {
-  return (weir_state_hooks){t, state_bytes, state_save, state_load};
+  return (weir_state_hooks){sizeof(weir_state_hooks), t, state_bytes, state_save, state_load};
 }

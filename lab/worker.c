@@ -76,7 +76,7 @@ static weir_status create_trainer(worker *w) {
     decay_steps[d] = (s->decay_epochs[d] - s->first_epoch) * w->steps_per_epoch;
   const weir_trainer_config config = {
       .model = s->model,
-      .sizes = {s->layers, s->channels, s->context},
+      .sizes = s->sizes,
       .seed = s->seed,
       .rank = w->config->rank,
       .world_size = (int)s->workers,
@@ -163,7 +163,6 @@ static weir_status register_all(worker *w) {
   return weir_trainer_register(w->trainer, w->session);
 }
 
-/* The session forks its helper, so it comes before anything that may start threads. */
 static weir_status set_up(worker *w) {
   weir_status status = create_session(w);
   if (!status) status = create_trainer(w);
@@ -273,7 +272,7 @@ static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
 static weir_status one_step(worker *w) {
   const uint32_t epoch =
       w->config->scenario->first_epoch + (uint32_t)(w->committed / w->steps_per_epoch);
-  weir_step_info info = {0};
+  weir_step_info info = {.struct_size = sizeof info};
   double loss = NAN;
   const double begin = weir_now_s();
   weir_status status = exchange(w, &loss, &info);

@@ -90,20 +90,24 @@ typedef struct weir_tcp_reader {
 weir_status weir_tcp_info_read(weir_tcp_reader *reader, int descriptor, weir_sample *flow,
                                bool *fresh, weir_sample *rtt, weir_sample *loss);
 
-/* Bytes an interface has sent, from netlink, for cross traffic. */
-weir_status weir_link_bytes(const char *interface_name, uint64_t *sent);
-/* Name of the interface that holds an IPv4 address ("10.0.0.1"). */
-weir_status weir_link_of_address(const char *address, char name[16]);
+/* The helper program, weir-netprobe, which runs iperf3 and asks netlink for a process that cannot:
+ * libiperf wants a process to itself.  It is found where it is installed with libweir, or where the
+ * environment's WEIR_HELPER says, and may be started at any time.  It ends when it is freed, and
+ * when this process does.  One thread at a time asks it.  WEIR_E_UNSUPPORTED: there is none. */
+typedef struct weir_helper weir_helper;
+weir_status weir_helper_start(weir_helper **out);
+void weir_helper_free(weir_helper *helper); /* and its children; waits for it */
 
-/* iperf3 in a child process, forked before threads exist.  The child serves on the address and runs
- * client tests on command. */
-typedef struct weir_iperf weir_iperf;
-weir_status weir_iperf_fork(weir_iperf **out);
-void weir_iperf_free(weir_iperf *helper); /* ends the children by id, waits for them */
-/* Serve on address:port until freed. */
-weir_status weir_iperf_serve(weir_iperf *helper, const char *address, int port);
+/* Below, WEIR_E_IO also says that the helper is gone, and WEIR_E_TIMEOUT that it did not answer. */
+
+/* Bytes an interface has sent, from netlink, for cross traffic. */
+weir_status weir_link_bytes(weir_helper *helper, const char *interface_name, uint64_t *sent);
+/* Name of the interface that holds an IPv4 address ("10.0.0.1"). */
+weir_status weir_link_of_address(weir_helper *helper, const char *address, char name[16]);
+/* Let iperf3 serve on address:port until the helper is freed. */
+weir_status weir_iperf_serve(weir_helper *helper, const char *address, int port);
 /* Send `bytes` to address:port and tell the received payload rate in bytes/s. */
-weir_status weir_iperf_measure(weir_iperf *helper, const char *address, int port, size_t bytes,
+weir_status weir_iperf_measure(weir_helper *helper, const char *address, int port, size_t bytes,
                                double timeout_s, double *bandwidth);
 
 #endif

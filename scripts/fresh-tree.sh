@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Runs a script of this repository in a fresh Debian 12: debootstrap into a folder (reused when it is
 # there already), a clean clone of HEAD, a chroot.  As root.
-#   scripts/fresh-tree.sh FOLDER [COMMAND...]     default command: scripts/quickstart.sh
+#   scripts/fresh-tree.sh FOLDER [COMMAND...]     default command: scripts/quickstart.sh; the library
+#   alone: scripts/minimal.sh
 # The clone stays in FOLDER/root/weir, with what the command left behind.
 set -euo pipefail
 if (($# < 1)); then

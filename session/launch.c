@@ -7,7 +7,9 @@
 
 #include "base/base.h"
 #include "collectives/transport.h"
+#include "session/abi.h"
 #include "session/launch_values.h"
+#include "session/state.h"
 
 #define RANKS_MOST 4096
 /* Ports that the kernel does not hand out to others. */
@@ -169,21 +171,24 @@ static weir_status find_place(weir_launch *launch, int found) {
 }
 
 weir_status weir_launch_read(weir_launch *launch) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_launch, rendezvous);
   weir_launch l = {.launcher = "none", .world_size = 1, .local_size = 1};
   int found = SOURCES;
   if (launch == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the launch is NULL");
-  weir_status status = find(&l, &found);
+  weir_status status = weir_abi_check(&known, launch->struct_size);
+  if (status == WEIR_OK) status = find(&l, &found);
   if (status == WEIR_OK && found < SOURCES) {
     name_job(&l, found);
     status = find_place(&l, found);
   }
-  if (status == WEIR_OK) *launch = l;
+  if (status == WEIR_OK) weir_abi_give(launch, &l);
   return status;
 }
 
 weir_status weir_options_from_environment(weir_options *options, weir_launch *launch) {
-  if (options == NULL) return weir_fail(WEIR_E_INVALID, "options are NULL");
-  const weir_status status = weir_launch_read(launch);
+  weir_options current;
+  weir_status status = weir_options_take(&current, options);
+  if (status == WEIR_OK) status = weir_launch_read(launch);
   if (status != WEIR_OK) return status;
   const bool by_mpi = strcmp(launch->launcher, sources[MPIRUN].launcher) == 0;
   options->rank = launch->rank;

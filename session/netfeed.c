@@ -1,6 +1,7 @@
 /* What the monitor is fed from: arrivals of messages, TCP_INFO, exchange times, echoes, interface
  * counters; or, under a virtual network, the true values with noise. */
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,11 +94,21 @@ static void feed_tcp(weir_session *session) {
   }
 }
 
+/* The helper program is missing, or has failed: said once, as nothing is asked of it any more. */
+static void do_without(weir_session *session, const char *what) {
+  (void)fprintf(stderr, "weir: rank %d: %s; %s\n", session->options.rank, weir_last_error(), what);
+  session->feed.interface_name[0] = 0;
+}
+
 static void feed_cross(weir_session *session) {
   weir_feed *state = &session->feed;
   uint64_t sent = 0;
-  if (state->interface_name[0] == 0 || weir_link_bytes(state->interface_name, &sent) != WEIR_OK)
+  if (state->interface_name[0] == 0) return;
+  const weir_status status = weir_link_bytes(session->helper, state->interface_name, &sent);
+  if (status != WEIR_OK) {
+    if (status != WEIR_E_TIMEOUT) do_without(session, "cross traffic is no longer seen");
     return;
+  }
   const double now = weir_now_s();
   if (state->link_time_s > 0 && sent >= state->link_bytes) {
     const double own = OWN_SHARE * (double)(session->transport->bytes_sent - state->own_bytes);
@@ -159,13 +170,22 @@ void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks
   state->exchanges++;
 }
 
+/* Starts the helper program, where this rank has an address. */
 static void find_interface(weir_session *session) {
   weir_transport *transport = session->transport;
   const char *address =
       transport->ops->address != NULL ? transport->ops->address(transport, transport->rank) : NULL;
   char *name = session->feed.interface_name;
+  name[0] = 0;
+  if (address == NULL || session->options.world_size == 1) return;
+  if (session->helper_missing) return;
+  if (session->helper == NULL && weir_helper_start(&session->helper) != WEIR_OK) {
+    session->helper_missing = true;
+    do_without(session, "the network is measured by messages alone, without iperf3 and netlink");
+    return;
+  }
   /* On loopback all ranks' traffic is mixed: none of it can be told from ours. */
-  if (address == NULL || weir_link_of_address(address, name) != WEIR_OK || strcmp(name, "lo") == 0)
+  if (weir_link_of_address(session->helper, address, name) != WEIR_OK || strcmp(name, "lo") == 0)
     name[0] = 0;
 }
 

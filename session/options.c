@@ -2,21 +2,36 @@
 #include <math.h>
 #include <string.h>
 
+#include "session/abi.h"
 #include "session/state.h"
 
-void weir_options_init(weir_options *options) {
-  memset(options, 0, sizeof *options);
-  options->world_size = 1;
-  options->transport = "tcp";
-  options->timeout_s = 10;
-  options->policy = "weir";
-  options->risk = "measured";
-  options->seed = 1;
-  options->journal_bytes = UINT64_C(256) << 20;
-  options->active_probes = true;
-  options->codec_threads = 1;
-  options->tcp_streams = 1;
-  options->device = -1;
+static const weir_options defaults = {.struct_size = sizeof defaults,
+                                      .world_size = 1,
+                                      .transport = "tcp",
+                                      .timeout_s = 10,
+                                      .policy = "weir",
+                                      .risk = "measured",
+                                      .seed = 1,
+                                      .journal_bytes = UINT64_C(256) << 20,
+                                      .active_probes = true,
+                                      .codec_threads = 1,
+                                      .tcp_streams = 1,
+                                      .device = -1};
+
+/* A size that this library does not know is left for weir_session_create to refuse. */
+void weir_options_init_sized(weir_options *options, size_t struct_size) {
+  const size_t known = struct_size < sizeof defaults ? struct_size : sizeof defaults;
+  memset(options, 0, struct_size);
+  memcpy(options, &defaults, known);
+  if (struct_size >= sizeof struct_size) options->struct_size = struct_size;
+}
+
+static const weir_abi_struct known_options = WEIR_ABI_STRUCT(weir_options, virtual_user);
+
+weir_status weir_options_take(weir_options *current, const weir_options *callers) {
+  if (callers == NULL) return weir_fail(WEIR_E_INVALID, "options are NULL");
+  *current = defaults;
+  return weir_abi_take(&known_options, current, callers);
 }
 
 /* What goes with steps on a device. */

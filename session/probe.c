@@ -85,7 +85,7 @@ static void echoes(weir_session *session) {
 /* Port this rank's helper serves on; 0 when it serves nowhere. */
 static uint32_t serve(weir_session *session) {
   weir_transport *transport = session->transport;
-  if (session->iperf == NULL || transport->ops->address == NULL) return 0;
+  if (session->helper == NULL || transport->ops->address == NULL) return 0;
   const char *address = transport->ops->address(transport, transport->rank);
   if (address == NULL) return 0;
   /* Ports below the range that the kernel hands out, apart for ranks that share an address. */
@@ -93,7 +93,7 @@ static uint32_t serve(weir_session *session) {
   const uint32_t base = 12000 + (uint32_t)(weir_hash(WEIR_HASH_INIT, &job, sizeof job) % 10000);
   for (uint32_t turn = 0; turn < 4; turn++) {
     const uint32_t port = base + (uint32_t)transport->rank + turn * 2000;
-    if (port <= UINT16_MAX && weir_iperf_serve(session->iperf, address, (int)port) == WEIR_OK)
+    if (port <= UINT16_MAX && weir_iperf_serve(session->helper, address, (int)port) == WEIR_OK)
       return port;
   }
   return 0;
@@ -107,7 +107,7 @@ static double measure(weir_session *session, uint32_t port, size_t bytes) {
   double bandwidth = 0;
   session->budget.spent += (double)bytes;
   if (address == NULL) return 0;
-  if (weir_iperf_measure(session->iperf, address, (int)port, bytes, timeout_s, &bandwidth) ==
+  if (weir_iperf_measure(session->helper, address, (int)port, bytes, timeout_s, &bandwidth) ==
       WEIR_OK)
     return bandwidth;
   (void)fprintf(stderr,
@@ -222,7 +222,7 @@ weir_status weir_probe_start(weir_session *session) {
   if (status == WEIR_OK) status = pings(session);
   const uint32_t port = ports[session->next];
   double rate = 0;
-  if (status == WEIR_OK && session->iperf != NULL && port != 0 && port <= UINT16_MAX)
+  if (status == WEIR_OK && session->helper != NULL && port != 0 && port <= UINT16_MAX)
     rate = measure(session, port, START_TEST);
   free(ports);
   if (status == WEIR_OK) measure_and_feed(session, rate, true);

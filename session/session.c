@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session/abi.h"
 #include "session/state.h"
 
 weir_status weir_session_note_failure(weir_session *session, weir_status status) {
@@ -52,11 +53,13 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   return true;
 }
 
-weir_status weir_session_create(weir_session **out, const weir_options *options) {
+weir_status weir_session_create(weir_session **out, const weir_options *callers) {
+  weir_options current;
+  const weir_options *options = &current;
   if (out == NULL) return weir_fail(WEIR_E_INVALID, "the pointer for the session is NULL");
   *out = NULL;
-  if (options == NULL) return weir_fail(WEIR_E_INVALID, "options are NULL");
-  weir_status status = weir_options_check(options);
+  weir_status status = weir_options_take(&current, callers);
+  if (status == WEIR_OK) status = weir_options_check(options);
   if (status != WEIR_OK) return status;
   weir_session *session = calloc(1, sizeof *session);
   if (session == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a session");
@@ -71,14 +74,6 @@ weir_status weir_session_create(weir_session **out, const weir_options *options)
   if (status != WEIR_OK) {
     weir_session_free(session);
     return status;
-  }
-  if (options->active_probes && options->virtual_network == NULL && options->world_size > 1 &&
-      (strcmp(options->transport, "tcp") == 0 || strcmp(options->transport, "auto") == 0)) {
-    status = weir_iperf_fork(&session->iperf);
-    if (status != WEIR_OK) {
-      weir_session_free(session);
-      return status;
-    }
   }
   *out = session;
   return WEIR_OK;
@@ -137,14 +132,19 @@ weir_status weir_register_state(weir_session *session, const char *name, void *d
 }
 
 weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *hooks) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_state_hooks, load);
+  weir_state_hooks current = {0};
   weir_status status = registering(session);
   if (status != WEIR_OK) return status;
-  if (hooks == NULL || hooks->bytes == NULL || hooks->save == NULL || hooks->load == NULL)
+  if (hooks == NULL) return weir_fail(WEIR_E_INVALID, "state hooks are NULL");
+  status = weir_abi_take(&known, &current, hooks);
+  if (status != WEIR_OK) return status;
+  if (current.bytes == NULL || current.save == NULL || current.load == NULL)
     return weir_fail(WEIR_E_INVALID, "state hooks need bytes, save and load");
   weir_state_hooks *all = realloc(session->hooks, (session->hook_count + 1) * sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to register hooks");
   session->hooks = all;
-  all[session->hook_count++] = *hooks;
+  all[session->hook_count++] = current;
   return WEIR_OK;
 }
 
@@ -156,7 +156,7 @@ void weir_session_free(weir_session *session) {
   weir_feed_close(session);
   weir_comm_free(session->comm);
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
-  weir_iperf_free(session->iperf);
+  weir_helper_free(session->helper);
   free(session->gap_s);
   free(session->gather_bytes);
   free(session->hooks);

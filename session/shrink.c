@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "session/abi.h"
 #include "session/state.h"
 
 static weir_status check(const weir_session *session) {
@@ -81,8 +82,10 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
 }
 
 weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_survivors, current);
   weir_survivors found = {0};
   weir_status status = check(session);
+  if (status == WEIR_OK && left != NULL) status = weir_abi_check(&known, left->struct_size);
   if (status != WEIR_OK) return status;
   status = restart(session, &found);
   if (status != WEIR_OK) {
@@ -95,6 +98,6 @@ weir_status weir_shrink(weir_session *session, weir_survivors *left) {
   }
   found.rank = session->options.rank;
   found.world_size = session->options.world_size;
-  if (left != NULL) *left = found;
+  if (left != NULL) weir_abi_give(left, &found);
   return WEIR_OK;
 }

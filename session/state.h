@@ -94,7 +94,8 @@ struct weir_session {
   void *pace_user;
 
   bool started, start_tried;
-  weir_iperf *iperf;
+  weir_helper *helper; /* NULL: none is needed, or it is missing */
+  bool helper_missing; /* it could not be started; has been said */
   weir_transport *transport;
   weir_comm *comm;
   weir_engine *engine;
@@ -126,6 +127,8 @@ weir_status weir_session_note_failure(weir_session *session, weir_status status)
 /* WEIR_OK on a started session whose group lives. */
 weir_status weir_session_check(const weir_session *session);
 
+/* The options of a caller, whose header may be older, as this library has them. */
+weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
 
 /* The job's secret, if there is one anywhere; and away with it. */

@@ -1,10 +1,21 @@
 /* A session's steps: the engine's, with the monitor and the controller joined to them. */
+#include "session/abi.h"
 #include "session/state.h"
 
+/* info may be NULL. */
+static weir_status check_info(const weir_step_info *info) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_step_info, goodput_bytes_s);
+  return info == NULL ? WEIR_OK : weir_abi_check(&known, info->struct_size);
+}
+
 weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
+  weir_step_info current;
   weir_status status = weir_session_check(session);
+  if (status == WEIR_OK) status = check_info(info);
   if (status != WEIR_OK) return status;
-  return weir_session_note_failure(session, weir_engine_step_begin(session->engine, info));
+  status = weir_engine_step_begin(session->engine, info != NULL ? &current : NULL);
+  if (status == WEIR_OK && info != NULL) weir_abi_give(info, &current);
+  return weir_session_note_failure(session, status);
 }
 
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient) {
@@ -19,13 +30,16 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient)
 }
 
 weir_status weir_step_end(weir_session *session, weir_step_info *info) {
+  weir_step_info current;
   weir_status status = weir_session_check(session);
+  if (status == WEIR_OK) status = check_info(info);
   if (status != WEIR_OK) return status;
   weir_echo_idle(&session->echo, false);
-  status = weir_engine_step_end(session->engine, info);
-  if (info != NULL) {
-    info->probe_bytes = (uint64_t)(session->budget.spent - session->probe_bytes_told);
+  status = weir_engine_step_end(session->engine, info != NULL ? &current : NULL);
+  if (info != NULL && (status == WEIR_OK || status == WEIR_E_NONFINITE)) {
+    current.probe_bytes = (uint64_t)(session->budget.spent - session->probe_bytes_told);
     session->probe_bytes_told = session->budget.spent;
+    weir_abi_give(info, &current);
   }
   weir_echo_idle(&session->echo, true);
   return weir_session_note_failure(session, status);

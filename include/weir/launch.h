@@ -15,6 +15,7 @@ extern "C" {
 #define WEIR_RENDEZVOUS_MAX 272
 
 typedef struct weir_launch {
+  size_t struct_size;   /* set it to sizeof(weir_launch); it stays */
   const char *launcher; /* "torchrun", "mpirun", "slurm", "pmi"; "none": started by hand */
   int rank, world_size;
   int local_rank, local_size;           /* among the ranks of this machine; -1: unknown */

@@ -32,6 +32,12 @@ extern "C" {
 #pragma GCC visibility push(default)
 
 #define WEIR_VERSION "0.1.0"
+/* WEIR_VERSION of the library that runs; the library's string. */
+const char *weir_version(void);
+
+/* Structs that the caller allocates begin with struct_size, their size as the caller's header has
+ * it: a library takes the sizes of older headers and leaves alone what they have not.  It refuses 0
+ * and what is larger than it knows (WEIR_E_INVALID).  docs/abi.md says what may change. */
 
 typedef struct weir_session weir_session;
 
@@ -41,8 +47,9 @@ typedef void (*weir_network_fn)(void *user, uint64_t step, double *latency_s,
                                 double *bandwidth_bytes_s);
 
 typedef struct weir_options {
-  int rank;       /* 0 .. world_size - 1 */
-  int world_size; /* N >= 1 */
+  size_t struct_size; /* set by weir_options_init */
+  int rank;           /* 0 .. world_size - 1 */
+  int world_size;     /* N >= 1 */
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "auto" (tcp, or shm when all
    * ranks turn out to share a host); "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA device
@@ -117,12 +124,16 @@ typedef struct weir_options {
   void *virtual_user;              /* handed to virtual_network */
 } weir_options;
 
+/* Fill in the defaults of a struct of that size. */
+void weir_options_init_sized(weir_options *options, size_t struct_size);
 /* Fill in the defaults.  Strings that are set afterwards are borrowed until weir_session_create
  * returns. */
-void weir_options_init(weir_options *options);
+static inline void weir_options_init(weir_options *options) {
+  weir_options_init_sized(options, sizeof *options);
+}
 
-/* Create a session.  It forks the small helper process that runs iperf3, so call it before starting
- * threads, CUDA or MPI.  The caller frees *out by weir_session_free; it is NULL on failure.
+/* Create a session, at any time: the process may have threads, a CUDA context and MPI by then.  The
+ * caller frees *out by weir_session_free; it is NULL on failure.
  * WEIR_E_INVALID: an option is out of its range; the message names it. */
 weir_status weir_session_create(weir_session **out, const weir_options *options);
 
@@ -148,6 +159,7 @@ weir_status weir_register_state(weir_session *session, const char *name, void *d
  * how many bytes save() writes, and load() takes exactly those back.  They are called on the thread
  * that calls weir_step_begin. */
 typedef struct weir_state_hooks {
+  size_t struct_size; /* sizeof(weir_state_hooks) */
   void *user;
   size_t (*bytes)(void *user);
   void (*save)(void *user, void *to);
@@ -156,15 +168,19 @@ typedef struct weir_state_hooks {
 weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *hooks);
 
 /* Connect to the other ranks, check that all registered the same tensors, measure the network and
- * settle the first plan.  Collective: every rank calls it.  WEIR_E_MISMATCH: ranks registered other
- * tensors or start under other plans.  WEIR_E_TIMEOUT: a rank, which the message names, did not
- * come. */
+ * settle the first plan.  Over a network this starts weir-netprobe, a program installed with the
+ * library (or named by the environment's WEIR_HELPER), which runs iperf3 and asks netlink, and ends
+ * with the session and with this process; where it is missing a line on stderr says so, and
+ * messages alone measure the network.  Collective: every rank calls it.  WEIR_E_MISMATCH: ranks
+ * registered other tensors or start under other plans.  WEIR_E_TIMEOUT: a rank, which the message
+ * names, did not come. */
 weir_status weir_session_start(weir_session *session);
 
 typedef struct weir_step_info {
-  uint64_t step;  /* steps that count before this one; a trial's steps do not */
-  bool trial;     /* this step will be rolled back */
-  weir_plan plan; /* the plan executed in it */
+  size_t struct_size; /* set it to sizeof(weir_step_info); it stays */
+  uint64_t step;      /* steps that count before this one; a trial's steps do not */
+  bool trial;         /* this step will be rolled back */
+  weir_plan plan;     /* the plan executed in it */
 
   /* Where the step's time went. */
   double compute_s;  /* between weir_step_begin's return and weir_step_end's call, without the
@@ -228,6 +244,7 @@ weir_status weir_clip(const weir_session *session, float *const *gradients, doub
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
 
 typedef struct weir_survivors {
+  size_t struct_size;   /* set it to sizeof(weir_survivors); it stays */
   int rank, world_size; /* this rank's new number, and how many are left */
   uint64_t step;        /* steps that count, the same for all */
   /* The last of these steps failed here, but others had completed it.  Registered state has been

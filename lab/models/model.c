@@ -44,6 +44,7 @@ float *weir_model_floats(weir_model *m, size_t count) {
   }
   memset(block, 0, bytes);
   g_ptr_array_add(m->blocks, block);
+  m->bytes += bytes;
   return block;
 }
 

@@ -66,6 +66,7 @@ struct weir_model {
   size_t told; /* tensors of this pass */
   void *own;   /* the kind's */
   GPtrArray *blocks;
+  size_t bytes; /* of all blocks */
   bool starved; /* no memory for a block */
 };
 

@@ -33,15 +33,36 @@ for scenario in "$source"/scenarios/*.ini; do
 done
 [[ -n $(find "$folder/prefix" -name scenarios.md) ]] || fail "no documents"
 
-# Only the public API leaves the shared library.
-nm -D --defined-only "$library/libweir.so" | awk '{print $3}' | grep '^weir_' | sort >"$folder/exported"
+# `weir bench` runs programs installed beside the command; without them it says where it looked.
+for name in collectives grid kernels moo; do
+  "$folder/prefix/bin/weir" bench $name --help | grep -q "^  weir bench $name " || fail "weir bench $name"
+done
+"$folder/prefix/bin/weir" bench moo --json | grep -q '"zdt1":{"hypervolume":12' || fail "weir bench moo"
+cp "$folder/prefix/bin/weir" "$folder/weir"
+code=0
+"$folder/weir" bench moo 2>"$folder/errors" || code=$?
+[[ $code == 1 ]] && grep -q "^weir bench moo: weir-bench-moo is neither in $folder/" "$folder/errors" ||
+  fail "a command alone: exit $code, $(cat "$folder/errors")"
+
+# Only the public API leaves the shared library, under a symbol version.
+nm -D --defined-only "$library/libweir.so" | awk '$2 != "A" {print $3}' | sort >"$folder/versioned"
+other=$(grep -v '@@WEIR_0$' "$folder/versioned" || true)
+[[ -z $other ]] || fail "exported without the symbol version: $other"
+sed 's/@@WEIR_0$//' "$folder/versioned" >"$folder/exported"
 grep -hoE '\bweir_[a-z0-9_]+\(' "$folder"/prefix/include/weir/*.h | tr -d '(' | sort -u \
   >"$folder/declared"
 extra=$(comm -23 "$folder/exported" "$folder/declared")
 [[ -z $extra ]] || fail "exported, not public: $extra"
-for name in weir_plan_parse weir_plan_digest weir_last_error; do
+for name in weir_version weir_session_create weir_options_init_sized weir_plan_parse weir_plan_digest weir_last_error; do
   grep -qx "$name" "$folder/exported" || fail "$name is not exported"
 done
+
+# It needs libc, libm and libcrypto; modules and the helper program lie where it looks for them.
+needed=$(objdump -p "$library/libweir.so" | awk '$1 == "NEEDED" {print $2}' |
+  grep -vE '^(libc\.so\.6|libm\.so\.6|libcrypto\.so\.3|ld-linux-.*|lib[alut]*san\.so\..*)$' || true)
+[[ -z $needed ]] || fail "libweir.so needs $needed"
+[[ ! -e $build/libexec/weir/weir-netprobe || -x $folder/prefix/libexec/weir/weir-netprobe ]] ||
+  fail "no helper program"
 
 # Every public header stands alone, in C and in C++.
 for header in "$folder"/prefix/include/weir/*.h; do
@@ -58,9 +79,11 @@ grep -qx weir_session_start "$folder/exported" || { echo "no session in this bui
 {
   cc -std=c11 -Wall -Wextra -Werror $flags "$source/examples/trainer.c" -o "$folder/trainer" \
     $(pkg-config --cflags --libs weir) -lm
-  cc -std=c11 $flags "$source/examples/trainer.c" -o "$folder/trainer-static" \
+  cc -std=c11 $flags "$source/examples/trainer.c" -o "$folder/prefix/bin/trainer-static" \
     $(pkg-config --static --cflags --libs weir | sed "s|-lweir|$library/libweir.a|")
 }
+# With the archive in it a program finds the helper from where programs are installed.
+ln -s prefix/bin/trainer-static "$folder"
 cat >"$folder/CMakeLists.txt" <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(user LANGUAGES C)
@@ -117,6 +140,8 @@ for trainer in trainer-counted trainer trainer-static trainer-cmake; do
   done
   [[ $code == 0 ]] || { cat "$folder"/log.*; fail "$trainer exited with $code"; }
   cat "$folder/log.0"
+  [[ ! -x $folder/prefix/libexec/weir/weir-netprobe ]] || ! grep -q weir-netprobe "$folder"/log.? ||
+    fail "$trainer does not find the helper program"
   [[ $(wc -w <"$folder/weights.0") == 32 ]] || fail "$trainer printed no weights"
   cmp "$folder/weights.0" "$folder/weights.1" || fail "$trainer: the ranks' weights differ"
   [[ $trainer != trainer-counted || $(tail -2 "$folder/log.0" | head -1) == "counted 300" ]] ||

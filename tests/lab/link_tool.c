@@ -16,7 +16,7 @@
 
 #include "base/base.h"
 #include "netmon/netmon.h"
-#include "netmon/shaper.h"
+#include "lab/shaper.h"
 
 static int die(const char *what) {
   fprintf(stderr, "link_tool: %s: %s\n", what, strerror(errno));

@@ -19,6 +19,12 @@ expect 2 'No such file' "$work/none.jsonl"
 expect 2 'expected one run' 
 expect 2 'Unknown option' --what x
 printf '{"decision":0}\n' >"$work/a.jsonl"
+expect 2 'a.jsonl:1: .*expected format 1' "$work/a.jsonl"
+printf '{"format":2,"decision":0}\n' >"$work/a.jsonl"
+expect 2 'a.jsonl:1: format 2; weir .* reads format 1' "$work/a.jsonl"
+printf '{"format":"1","decision":0}\n' >"$work/a.jsonl"
+expect 2 'a.jsonl:1: format: expected a number' "$work/a.jsonl"
+printf '{"format":1,"decision":0}\n' >"$work/a.jsonl"
 expect 2 "a.jsonl:1: expected a member 'input'" "$work/a.jsonl"
 printf '{]\n' >"$work/b.jsonl"
 expect 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"

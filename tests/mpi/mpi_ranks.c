@@ -11,7 +11,7 @@
 #include "collectives/collective.h"
 
 #define RANKS 4 /* of every case but those that say otherwise */
-static weir_launch launch;
+static weir_launch launch = {.struct_size = sizeof launch};
 static bool ends_badly; /* without MPI_Finalize */
 
 #define CHECK(condition, ...)                                                               \

@@ -23,9 +23,9 @@ static bool said(const char *what) { return strstr(weir_last_error(), what) != N
 int main(void) {
   weir_options options;
   weir_session *session = NULL;
-  weir_survivors left;
+  weir_survivors left = {.struct_size = sizeof left};
   float g[50] = {0};
-  weir_launch launch = {0};
+  weir_launch launch = {.struct_size = sizeof launch};
   (void)alarm(400);
   weir_options_init(&options);
   CHECK(weir_options_from_environment(&options, &launch) == WEIR_OK, "options");

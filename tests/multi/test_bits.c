@@ -104,7 +104,7 @@ static void check_step(member *m, const course *c, weir_engine *engine, int step
 
 static bool one_step(member *m, course *c, weir_engine *engine, int step) {
   const int r = m->rank;
-  weir_step_info info;
+  weir_step_info info = {.struct_size = sizeof info};
   weir_plan plan;
   const size_t bytes = c->n * sizeof(float);
   if (weir_engine_step_begin(engine, NULL) != WEIR_OK) return false;

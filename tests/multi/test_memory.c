@@ -104,7 +104,7 @@ static long long resident(void) {
 static bool train(const course *c, weir_session *session, float *const *gradient, int rank,
                   int steps, int from, long long *most) {
   for (int s = from; s < from + steps; s++) {
-    weir_step_info info;
+    weir_step_info info = {.struct_size = sizeof info};
     /* Whoever's gradient varies most is VAR's root: every rank in its turn. */
     const float share = s % c->ranks == rank ? 2 : 1;
     for (size_t t = 0; t < TENSORS; t++)

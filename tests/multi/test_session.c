@@ -61,8 +61,8 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
   uint64_t digest;
   weir_plan plan;
   const char *carrier;
-  weir_step_info info;
-  const weir_state_hooks half = {.bytes = no_bytes};
+  weir_step_info info = {.struct_size = sizeof info};
+  const weir_state_hooks half = {.struct_size = sizeof half, .bytes = no_bytes};
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_step_begin(session, NULL), WEIR_E_STATE);
   cr_assert_eq(weir_step_end(session, NULL), WEIR_E_STATE);
@@ -166,6 +166,7 @@ static void run_worker(worker *w, weir_session *session) {
     if (w->peak != 0)
       for (size_t i = 0; i < w->numel; i++) w->g[i] = i == (size_t)w->rank ? w->peak : 0;
     if (w->status == WEIR_OK) w->status = weir_submit(session, tensor, w->g);
+    w->info[s].struct_size = sizeof w->info[s];
     if (w->status == WEIR_OK) w->status = weir_step_end(session, &w->info[s]);
   }
   if (w->status != WEIR_OK) return;

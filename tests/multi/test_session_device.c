@@ -54,7 +54,7 @@ static void train(worker *w, weir_session *session) {
   const bool device = w->device >= 0;
   float *const g = device ? d.memory(N * sizeof *g) : malloc(N * sizeof *g);
   float mine[N];
-  weir_step_info info = {0};
+  weir_step_info info = {.struct_size = sizeof info};
   for (int s = 0; s < w->steps && w->status == WEIR_OK; s++) {
     gradient(mine, w->rank, s);
     if (device)

@@ -50,6 +50,7 @@ static weir_status one_step(worker *w, weir_session *session, int step) {
   const weir_status refused = weir_allgather_bytes(session, &byte, 1, all);
   if (step == 5) w->in_mid_step = refused;
   if (step < 5 && refused != WEIR_OK && refused != WEIR_E_STATE) return refused;
+  w->info.struct_size = sizeof w->info;
   return weir_step_end(session, &w->info);
 }
 

@@ -33,7 +33,7 @@ static float gradient(int rank, int step, size_t i) {
 static weir_status train(const run *r, int rank, const char *where, outcome *out) {
   weir_options options;
   weir_session *session = NULL;
-  weir_step_info info;
+  weir_step_info info = {.struct_size = sizeof info};
   weir_options_init(&options);
   options.rank = rank;
   options.world_size = RANKS;

@@ -66,7 +66,7 @@ static weir_status open_session(worker *w, weir_session **session) {
   options.virtual_network = w->run->network;
   options.active_probes = w->run->probes;
   options.timeout_s = 20;
-  const weir_state_hooks hooks = {w, rng_bytes, rng_save, rng_load};
+  const weir_state_hooks hooks = {sizeof hooks, w, rng_bytes, rng_save, rng_load};
   weir_status status = weir_session_create(session, &options);
   if (status == WEIR_OK) status = weir_register_tensor(*session, "w", N, NULL);
   if (status == WEIR_OK) status = weir_register_state(*session, "w", w->weights, sizeof w->weights);
@@ -77,7 +77,7 @@ static weir_status open_session(worker *w, weir_session **session) {
 static weir_status train(worker *w, weir_session *session, record *out) {
   uint64_t last = 0;
   for (uint64_t committed = 0; committed < (uint64_t)w->run->steps;) {
-    weir_step_info info;
+    weir_step_info info = {.struct_size = sizeof info};
     if (out->calls == CALLS_MAX) return weir_fail(WEIR_E_INTERNAL, "trials without end");
     weir_status status = weir_step_begin(session, NULL);
     for (size_t i = 0; i < N; i++)

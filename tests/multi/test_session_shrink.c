@@ -71,13 +71,14 @@ static void give(trainer *t, uint64_t step) {
 
 static weir_status train(trainer *t) {
   float g[N];
-  weir_step_info info = {0};
+  weir_step_info info = {.struct_size = sizeof info};
   weir_status status = WEIR_OK;
   uint64_t step = 0;
   int ranks = t->ranks;
   while (status == WEIR_OK && step < STEPS) {
     status = one_step(t, g, &info);
     if (status >= WEIR_E_TIMEOUT && t->rank != 0) {
+      t->left.struct_size = sizeof t->left;
       status = weir_shrink(t->session, &t->left);
       if (status != WEIR_OK) break;
       ranks = t->left.world_size;
@@ -323,8 +324,8 @@ static int work(const job *j, int rank) {
   if (status == WEIR_OK) status = weir_register_tensor(session, "w", N, NULL);
   if (status == WEIR_OK) status = weir_register_state(session, "w", w, sizeof w);
   if (status == WEIR_OK) status = weir_session_start(session);
-  weir_step_info info = {0};
-  weir_survivors left = {.world_size = WORKERS};
+  weir_step_info info = {.struct_size = sizeof info};
+  weir_survivors left = {.struct_size = sizeof left, .world_size = WORKERS};
   uint64_t step = 0;
   while (status == WEIR_OK && step < 12) {
     status = weir_step_begin(session, &info);

@@ -146,7 +146,7 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
   static float g[N];
   trainee *t = &round->rank[rank];
   unsigned char over[RANKS] = {0};
-  weir_step_info info = {0};
+  weir_step_info info = {.struct_size = sizeof info};
   uint64_t step = 0;
   weir_status status = WEIR_OK;
   while (status == WEIR_OK && (info.trial || !all_say(over, t->world))) {
@@ -157,7 +157,7 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
       status = weir_allgather_bytes(session, &mine, 1, over);
     }
     if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL) continue;
-    weir_survivors left;
+    weir_survivors left = {.struct_size = sizeof left};
     for (int again = 0; status != WEIR_OK && again < 3; again++)
       status = weir_shrink(session, &left);
     if (status != WEIR_OK) break;
@@ -362,7 +362,7 @@ Test(stress, training_loses_ranks_at_random) {
   const weir_status status = traces_check(&own);
   cr_assert_eq(status, WEIR_OK, "%s", weir_last_error());
   watch_stop(w);
-  /* A killed rank's helper ends when it finds its pipe closed. */
+  /* A killed rank's helper ends when it finds its socket closed. */
   pid_t left = 0;
   for (int i = 0; i < 300 && (left = waitpid(-1, NULL, WNOHANG)) >= 0; i++) group_nap(0.01);
   cr_assert_eq(left, -1, "a process is left behind");

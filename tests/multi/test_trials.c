@@ -127,7 +127,7 @@ static void body(member *m) {
                                      .rows = rows,
                                      .first_plan = p->first,
                                      .hooks = {.user = t, .propose = propose}};
-  const weir_state_hooks hooks = {t, hook_bytes, hook_save, hook_load};
+  const weir_state_hooks hooks = {sizeof hooks, t, hook_bytes, hook_save, hook_load};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK ||
       weir_engine_register_state(engine, t->weights, sizeof t->weights) != WEIR_OK ||

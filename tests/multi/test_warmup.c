@@ -27,7 +27,7 @@ static void *train(void *user) {
   if (!r->status) r->status = weir_register_tensor(session, "w", N, &tensor);
   if (!r->status) r->status = weir_session_start(session);
   for (int s = 0; s < STEPS && !r->status; s++) {
-    weir_step_info info;
+    weir_step_info info = {.struct_size = sizeof info};
     r->status = weir_step_begin(session, &info);
     r->cr[s] = info.plan.cr;
     for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + r->options.rank + s) % 31);
@@ -96,13 +96,13 @@ static void *train_on(void *user) {
   survivor *v = user;
   rank *r = &v->r;
   weir_session *session = NULL;
-  weir_survivors left;
+  weir_survivors left = {.struct_size = sizeof left};
   static _Thread_local float g[N];
   r->status = weir_session_create(&session, &r->options);
   if (!r->status) r->status = weir_register_tensor(session, "w", N, NULL);
   if (!r->status) r->status = weir_session_start(session);
   for (int s = 0; s < STEPS && !r->status; s++) {
-    weir_step_info info;
+    weir_step_info info = {.struct_size = sizeof info};
     r->status = weir_step_begin(session, &info);
     r->cr[s] = info.plan.cr;
     for (int i = 0; i < N; i++) g[i] = (float)((i * 7 + r->options.rank + s) % 31);

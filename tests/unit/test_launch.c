@@ -16,14 +16,14 @@ static void only(const char *const *pairs) {
 #define ENVIRONMENT(...) only((const char *const[]){__VA_ARGS__, NULL})
 
 static weir_launch read_well(void) {
-  weir_launch l;
+  weir_launch l = {.struct_size = sizeof l};
   cr_assert_eq(weir_launch_read(&l), WEIR_OK, "%s", weir_last_error());
   return l;
 }
 
 /* Refused with this status, naming this; what was there before stays. */
 static void refused(weir_status status, const char *named) {
-  weir_launch l = {.launcher = "before", .rank = 77};
+  weir_launch l = {.struct_size = sizeof l, .launcher = "before", .rank = 77};
   cr_assert_eq(weir_launch_read(&l), status, "%s: %d", named, (int)status);
   cr_assert(strstr(weir_last_error(), named) != NULL, "%s is not in: %s", named, weir_last_error());
   cr_assert_str_eq(l.launcher, "before");
@@ -265,7 +265,7 @@ Test(launch, first_nodes) {
 Test(launch, options_are_filled_in) {
   ENVIRONMENT("RANK", "1", "WORLD_SIZE", "2", "MASTER_ADDR", "10.0.0.1", "MASTER_PORT", "29500");
   weir_options options;
-  weir_launch l;
+  weir_launch l = {.struct_size = sizeof l};
   weir_options_init(&options);
   cr_assert_eq(weir_options_from_environment(&options, &l), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(options.rank, 1);
@@ -286,7 +286,7 @@ Test(launch, options_are_filled_in) {
 
 Test(launch, the_transport_follows_from_the_launcher) {
   weir_options options;
-  weir_launch l;
+  weir_launch l = {.struct_size = sizeof l};
   ENVIRONMENT("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2",
               "OMPI_COMM_WORLD_LOCAL_SIZE", "2");
   weir_options_init(&options);
@@ -302,7 +302,7 @@ Test(launch, the_transport_follows_from_the_launcher) {
 
 Test(launch, tcp_must_be_told_where_rank_0_is) {
   weir_options options;
-  weir_launch l;
+  weir_launch l = {.struct_size = sizeof l};
   ENVIRONMENT("OMPI_COMM_WORLD_RANK", "0", "OMPI_COMM_WORLD_SIZE", "2",
               "OMPI_COMM_WORLD_LOCAL_SIZE", "1");
   weir_options_init(&options);
