@@ -32,7 +32,7 @@ weir_status weir_run_check_groups(const weir_run *run) {
   if (strncmp(run->policy, groups, sizeof groups - 1) != 0) return WEIR_OK;
   weir_status status = weir_table_parse(run->policy + sizeof groups - 1, &text);
   const weir_trainer_config config = {.model = s->model,
-                                      .sizes = {s->layers, s->channels, s->context},
+                                      .sizes = s->sizes,
                                       .seed = s->seed,
                                       .world_size = (int)s->workers,
                                       .batch = s->batch,
