@@ -50,6 +50,7 @@ void cli_forget(const GOptionEntry *entries);
 /* Options that mean the same wherever they are. */
 GOptionEntry cli_option_out(char **to);
 GOptionEntry cli_option_policy(char **to);
+GOptionEntry cli_option_risk(char **to);
 GOptionEntry cli_option_network(char **to);
 GOptionEntry cli_option_clock(char **to); /* of User-Mode Linux */
 GOptionEntry cli_option_workers(char **to);

@@ -13,20 +13,12 @@ static gboolean holds(const char *directory, const char *name) {
   return there;
 }
 
-/* Bad input is the user's to mend; what the machine lacks is a failed run. */
-static int exit_code(weir_status status) {
-  if (!status) return WEIR_EXIT_DONE;
-  return status == WEIR_E_PARSE || status == WEIR_E_INVALID || status == WEIR_E_IO
-             ? WEIR_EXIT_USAGE
-             : WEIR_EXIT_FAILED;
-}
-
 int weir_cmd_report(int argc, char **argv) {
   const cli_help help = {
       "weir report", "DIR",
       "Writes DIR/report.html again from what `weir run` or `weir compare` left in DIR.",
-      "Reads summary.json, steps.csv and decisions.jsonl, or compare.json; draws with gnuplot.\n"
-      "Exit codes: 0 written; 1 drawing failed; 2 bad usage or bad input."};
+      "Reads summary.json, steps.csv and decisions.jsonl, or compare.json.\n"
+      "Exit codes: 0 written; 2 bad usage or bad input."};
   const GOptionEntry entries[] = {G_OPTION_ENTRY_NULL};
   if (!cli_parse(&help, entries, &argc, &argv)) return WEIR_EXIT_USAGE;
   int code = WEIR_EXIT_USAGE;
@@ -41,7 +33,8 @@ int weir_cmd_report(int argc, char **argv) {
     const gboolean compare = !holds(argv[1], "summary.json");
     const weir_status status =
         compare ? weir_compare_report_write(argv[1]) : weir_report_write(argv[1]);
-    code = exit_code(status);
+    code =
+        status ? WEIR_EXIT_USAGE : WEIR_EXIT_DONE; /* bad input, or a folder that takes nothing */
     if (status)
       fprintf(stderr, "weir report: %s\n", weir_last_error());
     else

@@ -24,7 +24,7 @@ static const char exit_codes[] =
     "\nExit codes: 0 done; 1 the run failed (which worker, why); 2 bad usage or bad input.\n";
 
 typedef struct run_arguments {
-  char *out, *policy, *network, *clock, *workers, *seed;
+  char *out, *policy, *risk, *network, *clock, *workers, *seed;
   gboolean json, inside_uml, relay, profile;
   char **rest;
 } run_arguments;
@@ -48,6 +48,7 @@ static int run_scenario(const weir_run_options *options, gboolean json) {
 static int check_and_run(const run_arguments *a) {
   weir_run_options options = {.out = a->out,
                               .policy = a->policy,
+                              .risk = a->risk,
                               .network = a->network,
                               .clock = a->clock,
                               .has_seed = a->seed != NULL,
@@ -70,6 +71,7 @@ int weir_cmd_run(int argc, char **argv) {
   const GOptionEntry entries[] = {
       cli_option_out(&a.out),
       cli_option_policy(&a.policy),
+      cli_option_risk(&a.risk),
       cli_option_network(&a.network),
       cli_option_clock(&a.clock),
       cli_option_workers(&a.workers),

@@ -20,6 +20,13 @@ GOptionEntry cli_option_policy(char **to) {
                      to);
 }
 
+GOptionEntry cli_option_risk(char **to) {
+  return text_option("risk", 'r',
+                     "what policy weir may choose among: safe, measured or bold (see below); "
+                     "default: the scenario's, else measured",
+                     "RISK", to);
+}
+
 GOptionEntry cli_option_network(char **to) {
   return text_option("network", 'n', "auto (default), tc, uml or sim", "NETWORK", to);
 }
@@ -119,8 +126,14 @@ static void add_families(GString *text) {
 char *help_policies(const char *ending) {
   GString *text = g_string_new(
       "Policies:\n"
-      "  weir     decides by what it measures (the default)\n"
-      "  paper    the published controller: trials, NSGA-II, knee\n"
+      "  weir     decides by what it measures (the default), among plans that keep the loss of a\n"
+      "    training: fp32, 16 bits, and 8 and 4 bits of qsgd, with error feedback; at risk "
+      "\"bold\"\n"
+      "    among dense and top-k at any ratio, by a model of progress that was fitted to one\n"
+      "    training and can keep another from learning\n"
+      "  paper    the published controller: trials, NSGA-II, knee; it trusts the compression gain\n"
+      "    and keeps a thousandth to a tenth of the gradient, which some trainings do not survive\n"
+      "    (a GPT with Adam stops learning)\n"
       "  bits[:METHOD[:ALPHA[:STEPS]]]   a width of 2 to 8 bits for every tensor, reassigned\n"
       "    every STEPS (100) steps from gradient statistics: fewest bytes with an error of at\n"
       "    most ALPHA (2) times that of 4 bits; METHOD is knapsack (default), kmeans, linear,\n"

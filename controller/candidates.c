@@ -1,6 +1,7 @@
 /* The model: what a plan costs and brings, from what was measured. */
 #include <math.h>
 
+#include "base/ways.h"
 #include "collectives/cost.h"
 #include "controller/decide.h"
 
@@ -20,21 +21,35 @@ const weir_model_parameters weir_model = {
 };
 
 const weir_arm weir_arms[WEIR_ARMS] = {
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_FP32},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_FP32},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16},
+    /* codec, collective, wire, ratio, safe, machines, host */
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_FP32, 0, false, false, false},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0, false, false, false},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_FP32, 0, false, false, false},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16, 0, false, false, false},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32, 0, false, false, false},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16, 0, false, false, false},
     /* Inside of machines and between them. */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_TREE, WEIR_WIRE_PAPER},
-    {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_TREE, WEIR_WIRE_PAPER, 1, true, true, false},
+    {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16, 0, false, true, true},
+    /* Those above are risk bold's. */
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
+    {WEIR_CODEC_FP16, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.5, true, false, false},
+    {WEIR_CODEC_FP16, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 0.5, true, false, true},
+    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 8 / 32.0, true, false, false},
+    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 4 / 32.0, true, false, false},
+    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, false, true},
+    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, false, true},
+    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, true, true},
+    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, true, true},
 };
 
 /* a + b * elements + messages decoded here * (c * elements + d * kept), in s.  Orders of magnitude
@@ -64,9 +79,6 @@ static const compress_row compress_rows[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_QSGD_L2_NEAREST] = {5e-6, 0.7e-9, 0.3e-9, 0.0},
 };
 
-static bool is_dense(uint32_t codec) {
-  return codec == WEIR_CODEC_NONE || codec == WEIR_CODEC_BF16;
-}
 static bool is_shared(uint32_t codec) {
   return codec == WEIR_CODEC_STAR || codec == WEIR_CODEC_VAR;
 }
@@ -74,15 +86,21 @@ static bool is_shared(uint32_t codec) {
 size_t weir_arm_of(const weir_plan *plan) {
   for (size_t a = 0; a < WEIR_ARMS; a++)
     if (weir_arms[a].codec == plan->codec && weir_arms[a].collective == plan->collective &&
-        weir_arms[a].wire == plan->wire)
+        weir_arms[a].wire == plan->wire && (weir_arms[a].cr == 0.0 || weir_arms[a].cr == plan->cr))
       return a;
   return WEIR_ARMS;
 }
 
-/* Devices refuse hitopk, the last arm. */
-size_t weir_arm_count(const weir_decision_input *in) {
-  if (in->hosts <= 1 || in->hosts >= in->workers) return WEIR_FLAT_ARMS;
-  return in->devices ? WEIR_ARMS - 1 : WEIR_ARMS;
+bool weir_plan_safe(const weir_plan *plan) {
+  const size_t arm = weir_arm_of(plan);
+  return arm < WEIR_ARMS && weir_arms[arm].safe;
+}
+
+bool weir_arm_counts(const weir_decision_input *in, size_t a) {
+  const weir_arm *arm = &weir_arms[a];
+  const bool machines = in->hosts > 1 && in->hosts < in->workers;
+  if ((arm->machines && !machines) || (arm->host && in->devices != 0)) return false;
+  return in->risk == WEIR_RISK_BOLD ? a < WEIR_BOLD_ARMS : arm->safe;
 }
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {
@@ -94,6 +112,10 @@ double weir_progress(uint32_t codec, double gain) {
   const double held = gain < 1e-6 ? 1e-6 : gain > 1.0 ? 1.0 : gain;
   return (is_shared(codec) ? weir_model.shared_progress : 1.0) *
          pow(held, weir_model.progress_exponent);
+}
+
+double weir_plan_progress(const weir_plan *plan, double gain) {
+  return weir_plan_safe(plan) ? 1.0 : weir_progress(plan->codec, gain);
 }
 
 double weir_curve_gain(const double *curve_cr, const double *curve, double cr) {
@@ -135,6 +157,25 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
                      row->per_kept * (double)weir_kept(elements, cr));
 }
 
+static bool sums_messages(const weir_plan *plan) {
+  return plan->collective < WEIR_COLL_COUNT &&
+         weir_ways[plan->collective].way == WEIR_WAY_COMPRESSED;
+}
+
+double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress) {
+  return sums_messages(plan)
+             ? compress[plan->codec] * weir_compress_prior(plan->codec, 2, elements, plan->cr)
+             : 0.0;
+}
+
+double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
+                          const double *compress) {
+  if (sums_messages(plan))
+    return weir_coding_in_hops(plan, elements, compress) +
+           compress[WEIR_CODEC_BF16] * weir_compress_prior(WEIR_CODEC_BF16, workers, elements, 1.0);
+  return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
+}
+
 double weir_input_goodput(const weir_decision_input *in) {
   return in->goodput > 0.0 ? fmin(in->goodput, in->bandwidth) : in->bandwidth;
 }
@@ -174,7 +215,7 @@ double weir_input_overhead(const weir_decision_input *in, size_t arm, const weir
 }
 
 static double plan_gain(const weir_decision_input *in, const weir_plan *plan) {
-  if (is_dense(plan->codec)) return 1.0;
+  if (weir_plan_safe(plan)) return 1.0;
   const double top = weir_curve_gain(in->curve_cr, in->curve, plan->cr);
   return is_shared(plan->codec) ? weir_shared_gain(in->overlap, top, plan->cr) : top;
 }
@@ -188,28 +229,31 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   c->plan = *plan;
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
-  c->compress_s = in->compress[plan->codec] *
-                  weir_compress_prior(plan->codec, in->workers, in->elements, plan->cr);
+  c->compress_s = weir_plan_compress(plan, in->workers, in->elements, in->compress);
   const weir_link link = weir_input_link(in);
   weir_cost_terms terms;
   const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
-  c->progress_per_s = weir_progress(plan->codec, c->gain) / weir_step_seconds(in, c);
+  c->progress_per_s = weir_plan_progress(plan, c->gain) / weir_step_seconds(in, c);
+}
+
+weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {
+  return (weir_plan){.codec = arm->codec,
+                     .collective = arm->collective,
+                     .wire = arm->wire,
+                     .cr = arm->cr > 0.0 ? arm->cr : fmin(1.0, exp(log_cr))};
 }
 
 static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, double log_cr,
                         weir_candidate *c) {
-  const weir_plan plan = {.codec = arm->codec,
-                          .collective = arm->collective,
-                          .wire = arm->wire,
-                          .cr = fmin(1.0, exp(log_cr))};
+  const weir_plan plan = weir_arm_plan(arm, log_cr);
   weir_evaluate(in, &plan, c);
 }
 
 void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
   evaluate_at(in, arm, 0.0, best);
-  if (is_dense(arm->codec)) return;
+  if (arm->cr > 0.0) return;
   enum { SCAN = 192, SECTIONS = 32 };
   const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
   const double width = (high - low) / SCAN;

@@ -21,7 +21,6 @@ struct weir_controller {
   uint64_t epoch;
   weir_network network;
   uint64_t since_curve;
-  bool curves;
   weir_observation last; /* the step before, to attribute what the next notes tell of it */
   weir_cost_terms last_terms;
   bool has_last;
@@ -159,6 +158,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   weir_plan first;
   weir_table_text text = {0};
   weir_status status = find_policy(config->policy, &policy, &first, &text);
+  uint32_t risk = WEIR_RISK_MEASURED;
+  if (status == WEIR_OK && config->risk) status = weir_risk_parse(config->risk, &risk);
   if (status != WEIR_OK) return status;
   if (config->world_size < 1)
     return weir_fail(WEIR_E_INVALID, "a controller needs at least one rank, not %d",
@@ -175,7 +176,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.warmup_steps = config->warmup_steps;
   c->loop.overlap = config->overlap;
   c->loop.next_id = 1;
-  c->curves = policy->curve;
+  c->loop.risk = risk;
+  c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
   c->threaded = config->threaded;
   weir_learn_start(&c->loop.learnt);
@@ -338,8 +340,8 @@ weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_
 
 bool weir_controller_want_curve(void *controller) {
   weir_controller *c = controller;
-  return c->curves && (c->since_curve + 1 >= curve_spacing || c->network.changed ||
-                       weir_mailbox_wants_curve(&c->mailbox));
+  return c->loop.curve && (c->since_curve + 1 >= curve_spacing || c->network.changed ||
+                           weir_mailbox_wants_curve(&c->mailbox));
 }
 
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch) {

@@ -18,6 +18,7 @@ typedef struct weir_controller weir_controller;
 
 typedef struct weir_controller_config {
   const char *policy; /* as weir_options.policy; checked by weir_policy_check */
+  const char *risk;   /* as weir_options.risk; NULL: measured */
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
   bool devices;             /* gradients of some rank are on a device (docs/device.md) */
@@ -37,6 +38,8 @@ typedef struct weir_controller_config {
 
 /* WEIR_OK or WEIR_E_INVALID / WEIR_E_PARSE with what is allowed. */
 weir_status weir_policy_check(const char *policy);
+/* Likewise of weir_options.risk; WEIR_E_INVALID. */
+weir_status weir_risk_check(const char *risk);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
 /* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A group

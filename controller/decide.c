@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "controller/controller.h"
 
 const char *weir_trigger_name(uint32_t trigger) {
   static const char *const names[WEIR_TRIGGER_COUNT] = {
@@ -14,6 +15,22 @@ const char *weir_trigger_name(uint32_t trigger) {
       [WEIR_TRIGGER_FALLBACK] = "fallback", [WEIR_TRIGGER_STAGE] = "stage",
   };
   return trigger < WEIR_TRIGGER_COUNT ? names[trigger] : NULL;
+}
+
+weir_status weir_risk_parse(const char *text, uint32_t *risk) {
+  static const char *const names[WEIR_RISK_COUNT] = {"bold", "measured", "safe"};
+  for (uint32_t r = 0; text != NULL && r < WEIR_RISK_COUNT; r++)
+    if (strcmp(text, names[r]) == 0) {
+      *risk = r;
+      return WEIR_OK;
+    }
+  return weir_fail(WEIR_E_INVALID, "risk is \"%s\"; expected safe, measured or bold",
+                   text != NULL ? text : "(null)");
+}
+
+weir_status weir_risk_check(const char *risk) {
+  uint32_t ignored;
+  return weir_risk_parse(risk, &ignored);
 }
 
 static bool in_range(const double *x, size_t n, double low, double high) {
@@ -26,6 +43,7 @@ static bool in_range(const double *x, size_t n, double low, double high) {
 static weir_status check(const weir_decision_input *in) {
   if (in->policy >= WEIR_POLICY_COUNT || in->trigger >= WEIR_TRIGGER_COUNT)
     return weir_fail(WEIR_E_INVALID, "decision input: unknown policy or trigger");
+  if (in->risk >= WEIR_RISK_COUNT) return weir_fail(WEIR_E_INVALID, "decision input: unknown risk");
   if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
       in->elements > UINT64_C(1) << 40)
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");
@@ -84,7 +102,7 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   if (in->gain >= 0.0) { /* measured beats modelled */
     d->choice.gain = fmin(in->gain, 1.0);
     d->choice.progress_per_s =
-        weir_progress(d->choice.plan.codec, d->choice.gain) / weir_step_seconds(in, &d->choice);
+        weir_plan_progress(&d->choice.plan, d->choice.gain) / weir_step_seconds(in, &d->choice);
   }
   d->candidate[0] = d->front[0] = d->choice;
   d->candidates = d->front_size = 1;

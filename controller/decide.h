@@ -34,20 +34,37 @@ typedef enum weir_trigger {
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
-/* Arms: everything of a plan but its ratio.  Their order is the order of overhead[] below.  Those
- * behind the flat ones count only where ranks share machines, and of them only what devices run
- * where there are some. */
-#define WEIR_ARMS 14
-#define WEIR_FLAT_ARMS 10
+/* What policy weir may choose among (weir_options.risk). */
+typedef enum weir_risk {
+  WEIR_RISK_BOLD = 0, /* dense and top-k, by the model of progress; also journals' before this */
+  WEIR_RISK_MEASURED = 1, /* arms known to keep the loss, and others once they have shown it */
+  WEIR_RISK_SAFE = 2,     /* arms known to keep the loss */
+  WEIR_RISK_COUNT = 3
+} weir_risk;
+/* "bold", "measured" or "safe"; WEIR_E_INVALID. */
+weir_status weir_risk_parse(const char *text, uint32_t *risk);
+
+/* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
+ * overhead[] below. */
+#define WEIR_ARMS 26
+#define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
+#define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 typedef struct weir_arm {
   uint32_t codec, collective, wire;
+  double cr;     /* the only ratio; 0: it is searched for */
+  bool safe;     /* known to keep the loss of a training without evidence */
+  bool machines; /* only where ranks share machines */
+  bool host;     /* devices refuse it */
 } weir_arm;
 extern const weir_arm weir_arms[WEIR_ARMS];
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
+/* Is it a plan that keeps the loss without evidence: fp32, 16 bits, or 8 and 4 bits of qsgd, all
+ * with error feedback? */
+bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
-/* How many arms count, the first ones. */
-size_t weir_arm_count(const struct weir_decision_input *input);
+/* Is the arm one to choose among? */
+bool weir_arm_counts(const struct weir_decision_input *input, size_t arm);
 
 #define WEIR_TRIALS 5 /* candidate ratios of the paper's controller */
 extern const double weir_trial_cr[WEIR_TRIALS];
@@ -60,6 +77,7 @@ typedef struct weir_decision_input {
   uint64_t workers, elements;
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/device.md) */
+  uint32_t risk;    /* weir_risk */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
@@ -86,7 +104,7 @@ typedef struct weir_candidate {
   double progress_per_s;
 } weir_candidate;
 
-#define WEIR_CANDIDATES_MAX 16
+#define WEIR_CANDIDATES_MAX WEIR_ARMS
 #define WEIR_FRONT_MAX 64
 typedef struct weir_decision {
   size_t candidates;
@@ -135,6 +153,8 @@ extern const weir_model_parameters weir_model;
  * the gain: gain ^ p with a small p.  Exponent and factor come from training 4 workers at fixed
  * ratios from 0.001 to 1 and counting steps to an accuracy (docs/performance.md). */
 double weir_progress(uint32_t codec, double gain);
+/* The same of a plan: 1 where it is known to keep the loss. */
+double weir_plan_progress(const weir_plan *plan, double gain);
 
 /* Gain of exact top-k at ratio cr: piecewise linear in log cr through the curve's points and
  * gain(1) = 1, made monotone; below the last point towards 0 at cr 0 in proportion to cr. */
@@ -149,6 +169,12 @@ double weir_overlap(double shared, double top, double cr);
 size_t weir_kept(uint64_t elements, double cr);
 /* A-priori compression time of a codec at a ratio, in s; measurements scale it. */
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr);
+/* The same of a plan, as measurements have scaled it (*compress: of its codec and of bf16, by
+ * codec).  Where partial sums travel encoded, each rank encodes a gradient and decodes two on the
+ * way: weir_coding_in_hops, which a measured exchange holds; what is left is a pass like bf16's. */
+double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
+                          const double *compress);
+double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress);
 /* What rows are predicted from: links of the network as it is, all messages alike, processors as
  * calibrated; and the same of an input, whose messages may differ. */
 weir_link weir_model_link(const weir_link *processors, double latency, double bandwidth);
@@ -174,6 +200,8 @@ void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);
 /* Seconds of a whole step. */
 double weir_step_seconds(const weir_decision_input *input, const weir_candidate *candidate);
+/* An arm's plan, at the ratio of that logarithm where the arm has not one of its own. */
+weir_plan weir_arm_plan(const weir_arm *arm, double log_cr);
 /* The ratio with the most progress per second for one arm: a scan of log cr, then
  * golden section. */
 void weir_best_of_arm(const weir_decision_input *input, const weir_arm *arm, weir_candidate *best);

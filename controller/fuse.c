@@ -19,9 +19,8 @@ typedef struct rows {
 /* Compression is affine in the elements (decide.h); two points tell it. */
 static weir_curve compress_curve(const weir_decision_input *in, const weir_plan *plan) {
   const uint64_t n = in->elements > 1 ? in->elements : 2;
-  const double factor = in->compress[plan->codec];
-  const double whole = factor * weir_compress_prior(plan->codec, in->workers, n, plan->cr);
-  const double fixed = factor * weir_compress_prior(plan->codec, in->workers, 1, 1.0 / 1e9);
+  const double whole = weir_plan_compress(plan, in->workers, n, in->compress);
+  const double fixed = weir_plan_compress(plan, in->workers, 0, in->compress);
   return (weir_curve){.fixed_s = fixed,
                       .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
 }
@@ -96,10 +95,9 @@ static void find_rows(const weir_decision_input *in, const weir_plan *plan,
                       const weir_group_costs *costs, rows *r) {
   weir_plan other = *plan;
   add_row(in, plan, costs, r);
-  for (size_t a = 0; a < weir_arm_count(in); a++) {
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
     other.collective = weir_arms[a].collective;
-    if (weir_arms[a].codec == plan->codec && weir_arms[a].wire == plan->wire &&
-        other.collective != plan->collective)
+    if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && other.collective != plan->collective)
       add_row(in, &other, costs, r);
   }
   if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return;

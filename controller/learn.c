@@ -81,7 +81,8 @@ weir_status weir_learn_codecs(weir_loop *loop) {
   bool listed[WEIR_CODEC_COUNT] = {false};
   size_t count = 0;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    if (listed[weir_arms[a].codec]) continue;
+    const bool may = loop->risk == WEIR_RISK_BOLD ? a < WEIR_BOLD_ARMS : weir_arms[a].safe;
+    if (!may || listed[weir_arms[a].codec]) continue;
     listed[weir_arms[a].codec] = true;
     plans[count++] = weir_kernel_fit_plan(weir_arms[a].codec, cr, WEIR_WIRE_AUTO_BF16);
   }
@@ -193,7 +194,8 @@ double weir_learn_modelled(const weir_loop *loop, const weir_observation *seen) 
   const weir_link link = weir_learn_link(loop, network);
   return weir_cost_links(&seen->heard.terms, &link) +
          weir_cost_plan_processors(&seen->heard.plan, shape, &link, loop->elements,
-                                   weir_cost_kept(&seen->heard.plan, loop->elements));
+                                   weir_cost_kept(&seen->heard.plan, loop->elements)) +
+         weir_coding_in_hops(&seen->heard.plan, loop->elements, loop->learnt.compress);
 }
 
 static void learn_comm(weir_loop *loop, const weir_observation *seen) {
@@ -228,7 +230,8 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
   const weir_plan *plan = &seen->heard.plan;
   const double prior =
       weir_compress_prior(plan->codec, (uint64_t)loop->workers, loop->elements, plan->cr);
-  if (seen->heard.compress > 0.0 && prior > 0.0) {
+  const bool in_hops = weir_coding_in_hops(plan, loop->elements, l->compress) > 0.0;
+  if (seen->heard.compress > 0.0 && prior > 0.0 && !in_hops) {
     weir_recent *factor = &l->factor[plan->codec];
     push(factor, clamp(seen->heard.compress / prior, 1e-3, 1e3));
     if (factor->count >= enough) l->compress[plan->codec] = median(factor);

@@ -65,6 +65,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->workers = (uint64_t)loop->workers;
   in->hosts = (uint64_t)loop->hosts;
   in->devices = loop->devices ? 1 : 0;
+  in->risk = loop->risk;
   in->elements = loop->elements;
   in->latency = seen->network.latency;
   in->latency_error = seen->network.latency_error;
@@ -163,8 +164,8 @@ weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen) {
   weir_learn(loop, seen);
   repeat_lost_directive(loop, seen);
   const weir_status status = loop->policy->consider(loop, seen);
-  loop->wants_curve = loop->policy->curve &&
-                      (!loop->learnt.has_curve || loop->since_decision + 2 >= weir_model.period ||
-                       loop->learnt.departures > 0);
+  loop->wants_curve =
+      loop->curve && (!loop->learnt.has_curve || loop->since_decision + 2 >= weir_model.period ||
+                      loop->learnt.departures > 0);
   return status;
 }

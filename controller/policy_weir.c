@@ -10,7 +10,7 @@ static const uint64_t settle_steps = 4;
 
 static bool gain_moved(const weir_loop *loop) {
   const double cr = loop->current.cr;
-  if (cr >= 1.0) return false; /* a dense plan's gain is 1 */
+  if (!loop->curve || weir_plan_safe(&loop->current)) return false;
   const double before = weir_curve_gain(weir_curve_cr, loop->curve_at_decision, cr);
   const double now = weir_curve_gain(weir_curve_cr, loop->learnt.curve, cr);
   return fabs(now - before) >= weir_model.change * before;
@@ -34,7 +34,7 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   if (!loop->watch.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
   const double step_s = seen->heard.whole;
-  const double rate = weir_progress(seen->heard.plan.codec, seen->heard.gain) / step_s;
+  const double rate = weir_plan_progress(&seen->heard.plan, seen->heard.gain) / step_s;
   if (step_s > slow_factor * loop->watch.predicted_s && rate < loop->watch.previous_rate) {
     if (++loop->watch.slow < slow_steps) return false;
     loop->watch.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
@@ -59,7 +59,7 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
   weir_decision decision;
   const weir_plan before = loop->current;
   const double rate = loop->learnt.step_count > 0
-                          ? weir_progress(before.codec, loop->learnt.gain) / loop->learnt.step_s
+                          ? weir_plan_progress(&before, loop->learnt.gain) / loop->learnt.step_s
                           : 0.0;
   const weir_status status = weir_loop_decide(loop, seen, trigger, &decision);
   if (status != WEIR_OK || !decision.switched) return status;
@@ -72,7 +72,8 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
 }
 
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
-  if (loop->workers <= 1 || loop->steps < settle_steps || !loop->learnt.has_curve ||
+  if (loop->workers <= 1 || loop->steps < settle_steps ||
+      (loop->curve && !loop->learnt.has_curve) ||
       !weir_network_known(&seen->network, loop->workers))
     return WEIR_OK;
   uint32_t trigger = find_trigger(loop, seen);

@@ -22,6 +22,7 @@ typedef struct weir_row {
   uint32_t epoch;       /* as counted in the scenario */
   double loss;          /* of rank 0's batch */
   double accuracy;      /* fraction; NaN: not evaluated after this step */
+  double test_loss;     /* with the accuracy; NaN: not evaluated */
   double elapsed_s;     /* when it ended, evaluation excluded */
   double set_latency_s; /* in force; the runner fills both in for a real network */
   double set_bandwidth; /* bytes/s */

@@ -6,7 +6,7 @@
 #include <zlib.h>
 
 #include "base/base.h"
-#include "lab/trainer.h"
+#include "lab/dataset.h"
 
 #define DEFAULT_DIRECTORY "/usr/share/datasets/fashion-mnist"
 
@@ -169,7 +169,7 @@ static weir_status load_pair(const char *directory, const char *images_name,
 weir_status weir_dataset_load(weir_dataset *data, const char *directory) {
   if (!data) return weir_fail(WEIR_E_INVALID, "no place to load the data set into");
   if (!directory) directory = DEFAULT_DIRECTORY;
-  *data = (weir_dataset){.pixels = SIDE * SIDE};
+  *data = (weir_dataset){.name = "fashion-mnist", .pixels = SIDE * SIDE};
   weir_status status =
       load_pair(directory, "train-images-idx3-ubyte.gz", "train-labels-idx1-ubyte.gz", &data->train,
                 &data->train_images, &data->train_labels);
@@ -180,11 +180,41 @@ weir_status weir_dataset_load(weir_dataset *data, const char *directory) {
   return status;
 }
 
+weir_status weir_dataset_open(weir_dataset *data, const weir_dataset_config *config) {
+  if (!strcmp(config->name, "fashion-mnist")) return weir_dataset_load(data, config->directory);
+  if (!strcmp(config->name, "fortunes"))
+    return weir_dataset_text(data, config->directory, config->context);
+  if (!strcmp(config->name, "clicks")) return weir_dataset_clicks(data, config->seed);
+  return weir_fail(WEIR_E_INVALID,
+                   "data set %s is unknown, expected fashion-mnist, fortunes or clicks",
+                   config->name);
+}
+
+/* Mean and standard deviation of Fashion-MNIST's training pixels, scaled to [0, 1]. */
+static const double pixel_mean = 0.2860, pixel_deviation = 0.3530;
+
+void weir_dataset_images(const weir_dataset *data, const weir_batch *batch, float *pixels,
+                         uint8_t *label) {
+  const uint8_t *images = batch->test ? data->test_images : data->train_images;
+  const uint8_t *labels = batch->test ? data->test_labels : data->train_labels;
+  float value[256];
+  for (int i = 0; i < 256; i++) value[i] = (float)((i / 255.0 - pixel_mean) / pixel_deviation);
+  for (size_t s = 0; s < batch->count; s++) {
+    const uint8_t *image = images + batch->sample[s] * data->pixels;
+    for (size_t p = 0; p < data->pixels; p++) pixels[s * data->pixels + p] = value[image[p]];
+    label[s] = labels[batch->sample[s]];
+  }
+}
+
 void weir_dataset_free(weir_dataset *data) {
   if (!data) return;
   free(data->train_images);
   free(data->train_labels);
   free(data->test_images);
   free(data->test_labels);
+  free(data->train_text);
+  free(data->test_text);
+  free(data->items);
+  free(data->clicked);
   *data = (weir_dataset){0};
 }

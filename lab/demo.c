@@ -7,8 +7,7 @@ weir_status weir_demo_open(weir_demo *demo, uint64_t seed, double learning_rate,
                                       .world_size = 1,
                                       .batch = 64,
                                       .learning_rate = learning_rate,
-                                      .momentum = momentum,
-                                      .weight_decay = 5e-4,
+                                      .optimizer = {.momentum = momentum, .weight_decay = 5e-4},
                                       .decay_factor = 1,
                                       .threads = 1};
   *demo = (weir_demo){0};

@@ -1,5 +1,5 @@
 /* The report: what a run or a comparison left in its directory, as one self-contained HTML file
- * with figures drawn by gnuplot.  The files are read as untrusted input. */
+ * made of a template that draws its charts itself.  The files are read as untrusted input. */
 #ifndef WEIR_LAB_REPORT_H
 #define WEIR_LAB_REPORT_H
 
@@ -7,11 +7,8 @@
 
 /* Read summary.json, steps.csv and decisions.jsonl of a run (docs/architecture.md) and write
  * report.html beside them (temporary name, then renamed).  WEIR_E_IO, WEIR_E_PARSE: the message
- * names file and line.  WEIR_E_UNSUPPORTED: gnuplot is not installed.  WEIR_E_TIMEOUT: gnuplot was
- * not done after a minute. */
+ * names file and line. */
 weir_status weir_report_write(const char *directory);
-/* Is there a gnuplot?  To be asked before hours are spent: WEIR_E_UNSUPPORTED if not. */
-weir_status weir_report_possible(void);
 
 /* The same for the compare.json of `weir compare`:
  *   {"target_accuracy": A, "runs": [{"policy", "seed", "status", "final_accuracy", "elapsed_s",

@@ -1,12 +1,11 @@
 /* A comparison's page. */
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
+#include <weir/plan.h>
 
 #include "lab/report.h"
 #include "lab/report_compared.h"
-#include "lab/report_page.h"
-#include "lab/report_plot.h"
+#include "lab/report_doc.h"
 
 static const char *without_prefix(const char *policy) {
   return g_str_has_prefix(policy, "fixed:") ? policy + 6 : policy;
@@ -16,55 +15,53 @@ static bool stands_out(const char *policy) {
   return !strcmp(policy, "weir") || !strcmp(policy, "paper");
 }
 
-/* The two that are compared stand out; a fixed plan has its collective's colour. */
-static const char *colour(const char *policy) {
-  if (stands_out(policy)) return *policy == 'w' ? "#b3124f" : "#20272e";
-  weir_plan plan;
-  const char *text = without_prefix(policy);
-  return weir_plan_parse(text, &plan) ? "#7b8794" : weir_report_colour[plan.collective];
-}
-
 /* One plan, always the same: neither groups of tensors nor anything that decides. */
 static bool is_fixed(const char *policy) {
   weir_plan plan;
   return weir_plan_parse(without_prefix(policy), &plan) == WEIR_OK;
 }
 
-/* Room for the longest name, in gnuplot's characters. */
-static size_t name_columns(const weir_report_group *groups, size_t count) {
-  size_t most = 24;
-  for (size_t i = 0; i < count; i++) most = MAX(most, MIN(strlen(groups[i].policy), 60));
-  return most + 2;
+/* The two that are compared stand out; a fixed plan has its collective's colour. */
+static weir_colour colour_of(const char *policy) {
+  if (stands_out(policy)) return (weir_colour){.css = {0}};
+  g_auto(GStrv) part = g_strsplit(without_prefix(policy), ":", 4);
+  return weir_colour_of(is_fixed(policy) ? part[2] : "");
 }
 
-static void bars_figure(weir_figures *f, const weir_report_group *groups, size_t count) {
-  GString *g = f->script;
-  weir_figures_begin(f, 1180, 96 + 30 * (int)count);
+static const char *css_of(const char *policy, const weir_colour *colour) {
+  if (stands_out(policy)) return *policy == 'w' ? "#b3124f" : "#20272e";
+  return colour->css;
+}
+
+static void add_colour(weir_doc *doc, const char *policy) {
+  const weir_colour colour = colour_of(policy);
+  weir_doc_text(doc, "colour", css_of(policy, &colour));
+}
+
+/* --- charts ----------------------------------------------------------------------------------- */
+
+static void add_bars(weir_doc *doc, const weir_report_group *groups, size_t count) {
   double most = 0;
-  g_string_append(g, "$bars << EOD\n");
+  for (size_t i = 0; i < count; i++) most = fmax(most, isnan(groups[i].time) ? 0 : groups[i].time);
+  weir_doc_chart(doc, "bars", "seconds to the target", "s", 0, most > 0 ? most : 1);
+  weir_doc_list(doc, "rows");
+  for (size_t i = 0; i < count; i++) weir_doc_text(doc, NULL, groups[i].policy);
+  weir_doc_end_list(doc);
+  weir_doc_list(doc, "bars");
   for (size_t i = 0; i < count; i++) {
-    const double time = isnan(groups[i].time) ? 0 : groups[i].time;
-    most = fmax(most, time);
-    char text[64];
-    (void)g_snprintf(text, sizeof text, "%.1f s", time);
-    g_string_append_printf(g, "%zu %.9g \"%s\" %lu\n", i, time,
-                           !groups[i].done         ? "not done"
-                           : isnan(groups[i].time) ? "not reached"
-                                                   : text,
-                           strtoul(colour(groups[i].policy) + 1, NULL, 16));
+    weir_doc_object(doc, NULL);
+    weir_doc_number(doc, "row", (double)i);
+    weir_doc_number(doc, "from", 0);
+    weir_doc_number(doc, "to", isnan(groups[i].time) ? 0 : groups[i].time);
+    add_colour(doc, groups[i].policy);
+    if (!isnan(groups[i].time))
+      weir_doc_format(doc, "label", "%.1f s", groups[i].time);
+    else
+      weir_doc_text(doc, "label", groups[i].done ? "not reached" : "not done");
+    weir_doc_end(doc);
   }
-  g_string_append_printf(g,
-                         "EOD\nunset key\nset lmargin %zu\nset tmargin 0.6\nset bmargin 3.4\n"
-                         "set style fill solid 1 noborder\nset xrange [0:%.9g]\n"
-                         "set yrange [%.9g:-0.7]\nset xlabel 'seconds to the target'\n"
-                         "unset grid\nset grid xtics lc rgb '#e6eaee' lt 1 lw 0.8\nset ytics (",
-                         name_columns(groups, count), most > 0 ? most * 1.1 : 1,
-                         (double)count - 0.3);
-  for (size_t i = 0; i < count; i++)
-    g_string_append_printf(g, "%s'%s' %zu", i ? ", " : "", groups[i].policy, i);
-  g_string_append(g,
-                  ")\nplot $bars using (0):1:(0):2:($1-0.33):($1+0.33):4 with boxxyerror lc rgb "
-                  "variable, $bars using 2:1:3 with labels left offset 0.6,0 tc rgb '#2b3540'\n");
+  weir_doc_end_list(doc);
+  weir_doc_end(doc);
 }
 
 typedef struct extent {
@@ -73,12 +70,11 @@ typedef struct extent {
   bool apart;               /* runs last so differently long that all but one would be squeezed */
 } extent;
 
-static extent curves_data(GString *g, const weir_report_comparison *c) {
+static extent measure(const weir_report_comparison *c) {
   extent e = {.earliest = INFINITY, .longest = 1e-3, .lowest = 1};
   double shortest = INFINITY;
   for (size_t i = 0; i < c->count; i++) {
     double last = INFINITY;
-    g_string_append_printf(g, "$c%zu << EOD\nnan nan\n", i);
     for (size_t p = 0; p < c->runs[i].point_count; p++) {
       const weir_report_point *point = &c->runs[i].points[p];
       last = point->elapsed_s;
@@ -86,10 +82,8 @@ static extent curves_data(GString *g, const weir_report_comparison *c) {
       e.longest = fmax(e.longest, last);
       e.lowest = fmin(e.lowest, point->accuracy);
       e.best = fmax(e.best, point->accuracy);
-      g_string_append_printf(g, "%.9g %.9g\n", last, 100 * point->accuracy);
     }
     shortest = fmin(shortest, last);
-    g_string_append(g, "EOD\n");
   }
   if (e.lowest > e.best) e.lowest = 0, e.best = 1; /* no point at all */
   e.lowest = fmax(e.lowest, e.best - 0.25);        /* what comes before is the same for all */
@@ -97,48 +91,72 @@ static extent curves_data(GString *g, const weir_report_comparison *c) {
   return e;
 }
 
-/* Is the axis of time a logarithmic one? */
-static bool curves_figure(weir_figures *f, const weir_report_comparison *c,
-                          const weir_report_group *groups, size_t count) {
-  GString *g = f->script;
-  weir_figures_begin(f, 1180, 520);
-  const extent e = curves_data(g, c);
-  g_string_append_printf(
-      g,
-      "set datafile missing 'nan'\nset xrange [%.9g:%.9g]\n%s"
-      "set yrange [%.9g:%.9g]\nset rmargin %zu\nset key at graph 1.02, graph 1 left top "
-      "vertical Left reverse samplen 2.4 spacing 1.25\nset tmargin 1\nset bmargin 3.2\n"
-      "set xlabel 'elapsed, s'\nset ylabel 'test accuracy, %%'\n",
-      e.apart ? e.earliest : 0, e.longest, e.apart ? "set logscale x\n" : "", 100 * e.lowest,
-      100 * e.best + 1, name_columns(groups, count) + 1);
-  if (!isnan(c->target))
-    g_string_append_printf(g,
-                           "set arrow from graph 0, first %.9g to graph 1, first %.9g nohead "
-                           "dt (6,5) lc rgb '#7b8794'\nset label 'target %.2f %%' at graph "
-                           "%s first %.9g %s tc rgb '#46525f'\n",
-                           100 * c->target, 100 * c->target, 100 * c->target,
-                           e.apart ? "0.01," : "0.995,", 100 * c->target,
-                           e.apart ? "left offset 0,0.6" : "right offset 0,-0.7");
-  g_string_append(g, "plot ");
-  size_t alike[WEIR_COLL_COUNT + 3] = {0};
-  for (size_t j = 0; j < count; j++) {
-    const char *of = colour(groups[j].policy);
-    size_t place = 0; /* policies of one colour get another dash each */
-    while (place < WEIR_COLL_COUNT && strcmp(of, weir_report_colour[place])) place++;
-    const size_t dash = stands_out(groups[j].policy) ? 1 : alike[place]++ % 5 + 1;
-    bool titled = false;
-    for (size_t i = 0; i < c->count; i++) {
-      if (strcmp(c->runs[i].policy, groups[j].policy)) continue;
-      g_string_append_printf(g, "$c%zu using 1:2 with lines lw %s dt %zu lc rgb '%s' %s%s%s, ", i,
-                             stands_out(groups[j].policy) ? "2.8" : "1.5", dash, of,
-                             titled ? "notitle" : "title '", titled ? "" : groups[j].policy,
-                             titled ? "" : "'");
-      titled = true;
-    }
+/* Policies of one colour get another dash each. */
+static int dash_of(const weir_report_group *groups, size_t j) {
+  const weir_colour own = colour_of(groups[j].policy);
+  int alike = 0;
+  for (size_t i = 0; i < j; i++) {
+    const weir_colour other = colour_of(groups[i].policy);
+    alike += !stands_out(groups[i].policy) && !strcmp(own.css, other.css);
   }
-  g_string_append(g, "1/0 notitle\n");
-  return e.apart;
+  return stands_out(groups[j].policy) ? 0 : alike % 5;
 }
+
+static void add_curve(weir_doc *doc, const weir_report_entry *e, const weir_report_group *g,
+                      int dash, size_t each) {
+  weir_doc_object(doc, NULL);
+  if (g->runs > 1)
+    weir_doc_format(doc, "name", "%s, seed %.0f", e->policy, e->seed);
+  else
+    weir_doc_text(doc, "name", e->policy);
+  add_colour(doc, e->policy);
+  weir_doc_text(doc, "form", stands_out(e->policy) ? "thick" : "line");
+  weir_doc_number(doc, "dash", dash);
+  weir_doc_list(doc, "points");
+  for (size_t p = 0; p < e->point_count; p++) {
+    if (p % each && p + 1 < e->point_count) continue;
+    weir_doc_list(doc, NULL);
+    weir_doc_number(doc, NULL, e->points[p].elapsed_s);
+    weir_doc_number(doc, NULL, 100 * e->points[p].accuracy);
+    weir_doc_end_list(doc);
+  }
+  weir_doc_end_list(doc);
+  weir_doc_end(doc);
+}
+
+/* All runs together have so many points at the most. */
+static size_t points_each(const weir_report_comparison *c) {
+  size_t all = 0;
+  for (size_t i = 0; i < c->count; i++) all += c->runs[i].point_count;
+  return all / 10000 + 1;
+}
+
+static void add_curves(weir_doc *doc, const weir_report_comparison *c,
+                       const weir_report_group *groups, size_t count, const extent *e) {
+  weir_doc_chart(doc, "lines", "test accuracy, %", "elapsed, s", e->apart ? e->earliest : 0,
+                 e->longest);
+  weir_doc_flag(doc, "log_x", e->apart);
+  weir_doc_flag(doc, "nearest", true);
+  weir_doc_number(doc, "bottom", 100 * e->lowest);
+  weir_doc_number(doc, "top", 100 * e->best + 1);
+  weir_doc_list(doc, "marks");
+  if (!isnan(c->target)) {
+    weir_doc_object(doc, NULL);
+    weir_doc_number(doc, "y", 100 * c->target);
+    weir_doc_format(doc, "text", "target %.2f %%", 100 * c->target);
+    weir_doc_end(doc);
+  }
+  weir_doc_end_list(doc);
+  weir_doc_list(doc, "series");
+  for (size_t j = count; j-- > 0;) /* the best last, on top */
+    for (size_t i = 0; i < c->count; i++)
+      if (c->runs[i].group == groups[j].number)
+        add_curve(doc, &c->runs[i], &groups[j], dash_of(groups, j), points_each(c));
+  weir_doc_end_list(doc);
+  weir_doc_end(doc);
+}
+
+/* --- the headline ----------------------------------------------------------------------------- */
 
 static double time_of(const weir_report_group *groups, size_t count, const char *policy) {
   for (size_t i = 0; i < count; i++)
@@ -146,18 +164,19 @@ static double time_of(const weir_report_group *groups, size_t count, const char 
   return NAN;
 }
 
-static void ratio_card(GString *page, double weir, double other, const char *name,
-                       const char *note) {
-  char text[32] = "–";
-  if (!isnan(weir / other)) (void)g_snprintf(text, sizeof text, "%.2f ×", weir / other);
-  weir_page_card(page, text, name, note);
+static void card(weir_doc *doc, const char *name, const char *note, const char *format,
+                 double value) G_GNUC_PRINTF(4, 0);
+static void card(weir_doc *doc, const char *name, const char *note, const char *format,
+                 double value) {
+  g_autofree char *text = isnan(value) ? g_strdup("–") : g_strdup_printf(format, value);
+  weir_doc_card(doc, text, name, note);
 }
 
 /* groups are sorted, so the fixed policies' best and median can be read off; one that never gets
  * there counts as slower than all others. */
-static void headline(GString *page, const weir_report_comparison *c,
-                     const weir_report_group *groups, size_t count) {
-  const weir_report_group **fixed = g_new0(const weir_report_group *, count + 1);
+static void add_cards(weir_doc *doc, const weir_report_comparison *c,
+                      const weir_report_group *groups, size_t count) {
+  g_autofree const weir_report_group **fixed = g_new0(const weir_report_group *, count + 1);
   size_t n = 0;
   for (size_t i = 0; i < count; i++)
     if (is_fixed(groups[i].policy) && groups[i].done) fixed[n++] = &groups[i];
@@ -165,78 +184,104 @@ static void headline(GString *page, const weir_report_comparison *c,
   const double median = !n      ? NAN
                         : n % 2 ? fixed[n / 2]->time
                                 : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
-  char text[32] = "–";
-  g_string_append(page, "<h1>Policies compared</h1><p class=\"sub\">");
-  weir_page_escape(page, c->scenario);
-  g_string_append_printf(page,
-                         "%sThe same training under each policy, judged by the time to reach the "
-                         "target accuracy.</p>\n",
-                         c->scenario && *c->scenario ? " · " : "");
-  if (weir_report_missing(c))
-    g_string_append_printf(page,
-                           "<p class=\"bad\">Interrupted: %zu of %zu runs are missing, and what is "
-                           "said here is of the others.</p>",
-                           weir_report_missing(c), c->count);
-  g_string_append(page, "<div class=\"cards\">\n");
-  if (!isnan(c->target)) (void)g_snprintf(text, sizeof text, "%.2f %%", 100 * c->target);
-  weir_page_card(page, text, "target accuracy", "on the test images");
-  if (isnan(weir))
-    (void)g_strlcpy(text, "–", sizeof text);
-  else
-    (void)g_snprintf(text, sizeof text, "%.1f s", weir);
-  weir_page_card(page, text, "policy weir's time", "to the target, mean over seeds");
-  ratio_card(page, weir, n ? fixed[0]->time : NAN, "the best fixed policy's time",
-             n ? fixed[0]->policy : "none was run");
-  ratio_card(page, weir, median, "the fixed policies' median time", "less is better");
-  ratio_card(page, weir, time_of(groups, count, "paper"), "policy paper's time", "less is better");
-  g_string_append(page, "</div>\n");
-  g_free(fixed);
+  weir_doc_list(doc, "cards");
+  card(doc, "target accuracy", "on the test images", "%.2f %%", 100 * c->target);
+  card(doc, "policy weir's time", "to the target, mean over seeds", "%.1f s", weir);
+  card(doc, "the best fixed policy's time", n ? fixed[0]->policy : "none was run", "%.2f ×",
+       n ? weir / fixed[0]->time : NAN);
+  card(doc, "the fixed policies' median time", "less is better", "%.2f ×", weir / median);
+  card(doc, "policy paper's time", "less is better", "%.2f ×",
+       weir / time_of(groups, count, "paper"));
+  weir_doc_end_list(doc);
 }
+
+static void add_head(weir_doc *doc, const weir_report_comparison *c,
+                     const weir_report_group *groups, size_t count) {
+  const bool named = c->scenario && *c->scenario;
+  const size_t missing = weir_report_missing(c);
+  weir_doc_text(doc, "title", "Policies compared");
+  weir_doc_format(doc, "sub",
+                  "%s%sThe same training under each policy, judged by the time to reach the target "
+                  "accuracy.",
+                  named ? c->scenario : "", named ? " · " : "");
+  add_cards(doc, c, groups, count);
+  if (!missing) return;
+  g_autofree char *text = g_strdup_printf(
+      "Interrupted: %zu of %zu runs are missing, and what is said here is of the others.", missing,
+      c->count);
+  weir_doc_list(doc, "notices");
+  weir_doc_notice(doc, false, text);
+  weir_doc_end_list(doc);
+}
+
+/* --- the table -------------------------------------------------------------------------------- */
 
 /* The run's own report, or why there is none. */
-static void run_link(GString *page, const weir_report_entry *e) {
+static void add_link(weir_doc *doc, const weir_report_entry *e) {
+  weir_doc_object(doc, NULL);
   if (!weir_report_done(e)) {
-    g_string_append(page, "<span class=\"bad\">");
-    weir_page_escape(page, e->status);
-    g_string_append(page, *e->error ? ": " : "");
-    weir_page_escape(page, e->error);
-    g_string_append(page, "</span> ");
+    weir_doc_format(doc, "bad", "%s%s%s", e->status, *e->error ? ": " : "", e->error);
   } else if (*e->folder) {
-    char *address = g_uri_escape_string(e->folder, NULL, FALSE);
-    g_string_append_printf(page, "<a href=\"./%s/report.html\">seed %.0f</a> ", address, e->seed);
-    g_free(address);
+    g_autofree char *address = g_uri_escape_string(e->folder, NULL, FALSE);
+    weir_doc_format(doc, "text", "seed %.0f", e->seed);
+    weir_doc_format(doc, "link", "./%s/report.html", address);
   }
+  weir_doc_end(doc);
 }
 
-static void table(GString *page, const weir_report_comparison *c, const weir_report_group *groups,
-                  size_t count) {
-  g_string_append(page,
-                  "<section><h2>In numbers</h2><p>Means over the seeds. A policy that misses the "
-                  "target with any seed counts as not reaching it.</p><table><tr>"
-                  "<th>policy</th><th class=\"n\">runs</th><th class=\"n\">reached</th>"
-                  "<th class=\"n\">time to target, s</th><th class=\"n\">final accuracy</th>"
-                  "<th class=\"n\">elapsed, s</th><th class=\"n\">communicating, s</th>"
-                  "<th class=\"n\">sent by rank 0, MB</th><th>report</th></tr>\n");
-  for (size_t j = 0; j < count; j++) {
-    const weir_report_group *g = &groups[j];
-    g_string_append_printf(page,
-                           "<tr><td><span class=\"plan\"><i class=\"dot\" "
-                           "style=\"background:%s\"></i>",
-                           colour(g->policy));
-    weir_page_escape(page, g->policy);
-    g_string_append_printf(page, "</span></td><td class=\"n\">%zu</td><td class=\"n\">%zu</td>",
-                           g->runs, g->reached);
-    weir_page_number(page, "%.1f", g->time);
-    weir_page_number(page, "%.2f %%", 100 * g->final);
-    weir_page_number(page, "%.1f", g->elapsed);
-    weir_page_number(page, "%.1f", g->comm);
-    weir_page_number(page, "%.1f", g->bytes / 1e6);
-    g_string_append(page, "<td>");
-    for (size_t i = 0; i < c->count; i++)
-      if (c->runs[i].group == g->number) run_link(page, &c->runs[i]);
-    g_string_append(page, "</td></tr>\n");
-  }
-  g_string_append(page, "</table></section>\n");
+static void add_group(weir_doc *doc, const weir_report_comparison *c, const weir_report_group *g) {
+  weir_doc_row(doc);
+  weir_doc_object(doc, NULL);
+  weir_doc_text(doc, "text", g->policy);
+  add_colour(doc, g->policy);
+  weir_doc_end(doc);
+  weir_doc_cell(doc, "%.0f", (double)g->runs);
+  weir_doc_cell(doc, "%.0f", (double)g->reached);
+  weir_doc_cell(doc, "%.1f", g->time);
+  weir_doc_cell(doc, "%.2f %%", 100 * g->final);
+  weir_doc_cell(doc, "%.1f", g->elapsed);
+  weir_doc_cell(doc, "%.1f", g->comm);
+  weir_doc_cell(doc, "%.1f", g->bytes / 1e6);
+  weir_doc_list(doc, NULL);
+  for (size_t i = 0; i < c->count; i++)
+    if (c->runs[i].group == g->number) add_link(doc, &c->runs[i]);
+  weir_doc_end_list(doc);
+  weir_doc_end_row(doc);
+}
+
+static void add_table(weir_doc *doc, const weir_report_comparison *c,
+                      const weir_report_group *groups, size_t count) {
+  weir_doc_section(doc, "In numbers",
+                   "Means over the seeds. A policy that misses the target with any seed counts as "
+                   "not reaching it.");
+  weir_doc_table(doc, NULL,
+                 "policy|#runs|#reached|#time to target, s|#final accuracy|#elapsed, s|"
+                 "#communicating, s|#sent by rank 0, MB|report");
+  for (size_t j = 0; j < count; j++) add_group(doc, c, &groups[j]);
+  weir_doc_end_table(doc);
+  weir_doc_end_section(doc);
+}
+
+/* --- the page --------------------------------------------------------------------------------- */
+
+static void add_all(weir_doc *doc, const weir_report_comparison *c, const weir_report_group *groups,
+                    size_t count) {
+  const extent e = measure(c);
+  weir_doc_object(doc, NULL);
+  add_head(doc, c, groups, count);
+  weir_doc_list(doc, "sections");
+  weir_doc_section(doc, "Time to the target", "Shortest first.");
+  add_bars(doc, groups, count);
+  weir_doc_end_section(doc);
+  weir_doc_section(doc, "Accuracy over time",
+                   e.apart ? "One line a run, over the logarithm of time. Fixed plans have their "
+                             "collective's colour."
+                           : "One line a run. Fixed plans have their collective's colour.");
+  add_curves(doc, c, groups, count, &e);
+  weir_doc_end_section(doc);
+  add_table(doc, c, groups, count);
+  weir_doc_end_list(doc);
+  weir_doc_end(doc);
 }
 
 weir_status weir_compare_report_write(const char *directory) {
@@ -245,27 +290,9 @@ weir_status weir_compare_report_write(const char *directory) {
   if (status) return status;
   size_t count = 0;
   weir_report_group *groups = weir_report_groups(&c, &count);
-  weir_figures drawn;
-  weir_figures_init(&drawn);
-  bars_figure(&drawn, groups, count);
-  const bool apart = curves_figure(&drawn, &c, groups, count);
-  status = weir_figures_draw(&drawn);
-  if (!status) {
-    GString *page = g_string_new(NULL);
-    weir_page_begin(page, "Weir: policies compared");
-    headline(page, &c, groups, count);
-    weir_page_figure(page, "Time to the target", "Shortest first.", NULL, drawn.svg[0]);
-    weir_page_figure(page, "Accuracy over time",
-                     apart ? "One line a run, over the logarithm of time. Fixed plans have their "
-                             "collective's colour."
-                           : "One line a run. Fixed plans have their collective's colour.",
-                     NULL, drawn.svg[1]);
-    table(page, &c, groups, count);
-    weir_page_end(page);
-    status = weir_page_write(page, directory);
-    g_string_free(page, TRUE);
-  }
-  weir_figures_free(&drawn);
+  g_autoptr(JsonBuilder) doc = json_builder_new();
+  add_all(doc, &c, groups, count);
+  status = weir_page_write(doc, directory);
   g_free(groups);
   weir_report_comparison_free(&c);
   return status;

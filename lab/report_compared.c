@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names go into gnuplot's script: only what a policy is made of, file names of usual characters
- * among it. */
+/* Only what a policy is made of, file names of usual characters among it. */
 static void check_policy(weir_report_place *place, const char *policy) {
   const char *allowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789:.-_=/+, ;";
   const size_t length = strlen(policy);

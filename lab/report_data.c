@@ -81,7 +81,6 @@ static void read_candidate(weir_report_place *place, JsonObject *from, weir_repo
     weir_report_refuse(place, "'%.80s' is no plan", text);
   weir_plan_format(&plan, to->plan);
   g_free(text);
-  to->collective = plan.collective;
   to->t_comp_ms = weir_report_number(place, from, "t_comp_ms", WEIR_OPTIONAL);
   to->t_comm_ms = weir_report_number(place, from, "t_comm_ms", WEIR_OPTIONAL);
   to->gain = weir_report_number(place, from, "gain", WEIR_OPTIONAL);

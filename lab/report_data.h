@@ -17,12 +17,11 @@ typedef struct weir_report_step {
   double latency_ms, bandwidth_gbps, set_latency_ms, set_bandwidth_gbps;
   double goodput_gbps;
   double elapsed_s, accuracy;
-  uint32_t collective, codec;
+  const char *codec, *collective; /* interned */
 } weir_report_step;
 
 typedef struct weir_report_candidate {
   char plan[WEIR_PLAN_TEXT_MAX];
-  uint32_t collective;
   double t_comp_ms, t_comm_ms, gain, progress_per_s; /* NAN: unknown */
   bool front;
 } weir_report_candidate;
@@ -110,8 +109,4 @@ JsonObject *weir_report_element(weir_report_place *place, JsonArray *array, cons
 /* [[elapsed_s, step, accuracy], ...]; g_free. */
 weir_report_point *weir_report_points(weir_report_place *place, JsonObject *object,
                                       const char *name, size_t *count);
-/* Numbers of the names in a table, WEIR_COLL_COUNT / WEIR_CODEC_COUNT when unknown. */
-uint32_t weir_report_collective(const char *name);
-uint32_t weir_report_codec(const char *name);
-
 #endif

@@ -162,15 +162,3 @@ weir_report_point *weir_report_points(weir_report_place *place, JsonObject *obje
   }
   return points;
 }
-
-uint32_t weir_report_collective(const char *name) {
-  uint32_t id = 0;
-  while (id < WEIR_COLL_COUNT && strcmp(weir_collective_name(id), name)) id++;
-  return id;
-}
-
-uint32_t weir_report_codec(const char *name) {
-  uint32_t id = 0;
-  while (id < WEIR_CODEC_COUNT && strcmp(weir_codec_name(id), name)) id++;
-  return id;
-}

@@ -1,151 +1,215 @@
-#include "lab/report_page.h"
-
+/* From a report's document to its page: the template, with cards and tables as HTML, which says
+ * what there is to say without any script, and with charts as JSON for the template's script. */
 #include <errno.h>
 #include <glib/gstdio.h>
 #include <math.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <weir/plan.h>
 
 #include "base/base.h"
-#include "lab/report_plot.h"
+#include "lab/report_doc.h"
+#include "lab/report_template.h"
 
-static const char style[] =
-    ":root{color-scheme:light dark}\n"
-    "body{margin:0;background:#f4f6f8;color:#1d2733;font:15px/1.5 system-ui,-apple-system,"
-    "'Segoe UI',Roboto,'DejaVu Sans',sans-serif}\n"
-    "main{max-width:1200px;margin:0 auto;padding:28px 24px 60px}\n"
-    "h1{font-size:25px;margin:0 0 2px;font-weight:650}\n"
-    "h2{font-size:17px;margin:0 0 2px;font-weight:650}\n"
-    ".sub{color:#566372;margin:0 0 18px}\n"
-    ".cards{display:grid;grid-template-columns:repeat(auto-fit,minmax(165px,1fr));gap:12px;"
-    "margin:0 0 16px}\n"
-    ".card{background:#fff;border:1px solid #dfe4ea;border-radius:8px;padding:12px 14px}\n"
-    ".card b{display:block;font-size:23px;font-weight:650;line-height:1.25}\n"
-    ".card i{display:block;font-style:normal;color:#2b3540}\n"
-    ".card small{color:#667381}\n"
-    "section{background:#fff;border:1px solid #dfe4ea;border-radius:8px;padding:16px 18px 12px;"
-    "margin:0 0 16px;overflow-x:auto}\n"
-    "section>p{margin:0 0 8px;color:#566372}\n"
-    "svg{display:block;width:100%;min-width:860px;height:auto}\n" /* so that 13 px stay legible */
-    "svg text{font-family:inherit}\n"
-    "table{border-collapse:collapse;width:100%;font-size:13.5px}\n"
-    "th{text-align:left;color:#566372;font-weight:600;border-bottom:1px solid #c9d1da;"
-    "padding:5px 8px;vertical-align:bottom}\n"
-    "td{padding:5px 8px;border-bottom:1px solid #edf0f3;vertical-align:top}\n"
-    "th.n,td.n{text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap}\n"
-    "tr.kept td{color:#667381}\n"
-    "tr.more>td{padding:0 8px 6px;border-bottom:1px solid #d5dce3;color:#566372}\n"
-    "tr.head>td{border-bottom:0;padding-top:8px}\n"
-    "details{color:#566372}summary{cursor:pointer;font-size:13px}\n"
-    "details table{width:auto;margin:4px 0 6px 14px}\n"
-    ".plan{display:inline-flex;align-items:center;gap:6px;white-space:nowrap;color:#1d2733;"
-    "font-family:ui-monospace,'DejaVu Sans Mono',monospace;font-size:12.5px}\n"
-    ".dot{flex:none;display:inline-block;width:10px;height:10px;border-radius:3px}\n"
-    ".legend{display:flex;gap:18px;flex-wrap:wrap;margin:0 0 14px;color:#3c4957}\n"
-    ".legend span{display:inline-flex;align-items:center;gap:6px}\n"
-    ".bad{color:#a3222a;font-weight:600}.good{color:#1f6b45}\n"
-    "mark{background:#e4efe9;color:#1f6b45;padding:0 5px;border-radius:3px;font-size:12px}\n"
-    "a{color:#27568b}\n"
-    /* Figures are drawn in dark ink on nothing: turned over, their hues stay what they are. */
-    "@media(prefers-color-scheme:dark){\n"
-    "body{background:#14181d;color:#e3e8ed}\n"
-    ".card,section{background:#1d232a;border-color:#333c46}\n"
-    ".card i,.plan,.legend{color:#d3dae1}\n"
-    ".sub,.card small,section>p,th,details,tr.kept td,tr.more>td{color:#a3afbb}\n"
-    "th{border-color:#46525f}td,tr.more>td{border-color:#2b333c}\n"
-    "svg,.dot{filter:invert(1) hue-rotate(180deg)}\n"
-    "mark{background:#23423a;color:#9fd8bd}a{color:#8fb9e4}.bad{color:#f08a8f}.good{color:#86cfa9}"
-    "\n"
-    "}\n"
-    "@media print{section,.card{break-inside:avoid}}\n";
+/* --- tables and cards ------------------------------------------------------------------------- */
 
-void weir_page_begin(GString *page, const char *title) {
-  g_string_append(page,
-                  "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">\n"
-                  "<meta name=\"viewport\" content=\"width=device-width,initial-scale=1\">\n"
-                  "<title>");
-  weir_page_escape(page, title);
-  g_string_append_printf(page, "</title>\n<style>\n%s</style></head><body><main>\n", style);
+static const char *text_of(JsonObject *object, const char *name) {
+  return json_object_get_string_member_with_default(object, name, "");
 }
 
-void weir_page_end(GString *page) { g_string_append(page, "</main></body></html>\n"); }
-
-void weir_page_escape(GString *page, const char *text) {
-  char *safe = g_markup_escape_text(text, -1);
-  g_string_append(page, safe);
-  g_free(safe);
+static bool flag_of(JsonObject *object, const char *name) {
+  return json_object_get_boolean_member_with_default(object, name, FALSE);
 }
 
-void weir_page_card(GString *page, const char *value, const char *name, const char *note) {
-  g_string_append(page, "<div class=\"card\"><b>");
-  weir_page_escape(page, value);
-  g_string_append(page, "</b><i>");
-  weir_page_escape(page, name);
-  g_string_append(page, "</i><small>");
-  weir_page_escape(page, note);
-  g_string_append(page, "</small></div>\n");
+static JsonArray *list_of(JsonObject *object, const char *name) {
+  return json_object_has_member(object, name) ? json_object_get_array_member(object, name) : NULL;
 }
 
-void weir_page_number(GString *page, const char *format, double value) {
-  g_string_append(page, "<td class=\"n\">");
-  if (isnan(value))
-    g_string_append(page, "–");
+/* Every %s is made harmless. */
+static void add(GString *html, const char *format, ...) G_GNUC_PRINTF(2, 3);
+static void add(GString *html, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  g_autofree char *text = g_markup_vprintf_escaped(format, args);
+  va_end(args);
+  g_string_append(html, text);
+}
+
+static void add_rich(GString *html, JsonObject *rich) {
+  const char *text = text_of(rich, "text");
+  if (json_object_has_member(rich, "colour"))
+    add(html, "<span class=\"plan\"><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
+        text_of(rich, "colour"), text);
+  else if (json_object_has_member(rich, "link"))
+    add(html, "<a href=\"%s\">%s</a> ", text_of(rich, "link"), text);
   else
-    g_string_append_printf(page, format, value);
-  g_string_append(page, "</td>");
+    add(html, "<span class=\"bad\">%s</span> ", text_of(rich, "bad"));
+  if (*text_of(rich, "mark")) add(html, " <mark>%s</mark>", text_of(rich, "mark"));
 }
 
-/* gnuplot's drawing has no text of its own that says what it is. */
-static void drawing(GString *page, const char *heading, const char *note, const char *svg) {
-  const char *tag = strstr(svg, "<svg");
-  const size_t before = tag ? (size_t)(tag - svg) + strlen("<svg") : 0;
-  g_string_append_len(page, svg, (gssize)before);
-  if (tag) g_string_append_printf(page, " role=\"img\" aria-label=\"%s. %s\"", heading, note);
-  g_string_append(page, svg + before);
+static void add_cell(GString *html, JsonNode *cell, bool number) {
+  g_string_append(html, number ? "<td class=n>" : "<td>");
+  if (JSON_NODE_HOLDS_OBJECT(cell))
+    add_rich(html, json_node_get_object(cell));
+  else if (JSON_NODE_HOLDS_VALUE(cell))
+    add(html, "%s", json_node_get_string(cell));
+  else
+    for (guint i = 0; i < json_array_get_length(json_node_get_array(cell)); i++)
+      add_rich(html, json_array_get_object_element(json_node_get_array(cell), i));
+  g_string_append(html, "</td>");
 }
 
-void weir_page_legend(GString *page, const char *introduction, const weir_page_key *keys) {
-  g_string_append_printf(page, "<div class=\"legend\">%s", introduction);
-  for (; keys->meaning; keys++)
-    g_string_append_printf(page, "<span><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
-                           keys->colour, keys->meaning);
-  g_string_append(page, "</div>\n");
-}
+static void add_table(GString *html, JsonObject *table);
 
-void weir_page_figure(GString *page, const char *heading, const char *note,
-                      const weir_page_key *keys, const char *svg) {
-  g_string_append_printf(page, "<section><h2>%s</h2><p>%s</p>\n", heading, note);
-  if (keys) weir_page_legend(page, "", keys);
-  drawing(page, heading, note, svg);
-  g_string_append(page, "\n</section>\n");
-}
-
-void weir_page_plan(GString *page, const char *plan, unsigned collective) {
-  g_string_append_printf(page, "<span class=\"plan\"><i class=\"dot\" style=\"background:%s\"></i>",
-                         collective < WEIR_COLL_COUNT ? weir_report_colour[collective] : "#1d2733");
-  weir_page_escape(page, plan);
-  g_string_append(page, "</span>");
-}
-
-weir_status weir_page_write(const GString *page, const char *directory) {
-  char *path = g_build_filename(directory, "report.html", NULL);
-  char *temporary = g_strdup_printf("%s.tmp.%ld", path, (long)getpid());
-  weir_status status = WEIR_OK;
-  FILE *file = fopen(temporary, "we");
-  if (!file) {
-    status = weir_fail(WEIR_E_IO, "%s: cannot write: %s", temporary, strerror(errno));
-  } else {
-    const bool written = fwrite(page->str, 1, page->len, file) == page->len && !fflush(file);
-    const int error = errno;
-    if (fclose(file) || !written)
-      status = weir_fail(WEIR_E_IO, "%s: cannot write: %s", temporary, strerror(error));
-    else if (g_rename(temporary, path))
-      status = weir_fail(WEIR_E_IO, "%s: cannot rename: %s", path, strerror(errno));
-    if (status) (void)g_unlink(temporary);
+/* What a row has to say beyond its columns. */
+static void add_below(GString *html, JsonObject *below, guint columns) {
+  add(html, "<tr class=\"more\"><td colspan=\"%u\">%s", columns, text_of(below, "text"));
+  if (json_object_has_member(below, "table")) {
+    add(html, "<details><summary>%s</summary>", text_of(below, "summary"));
+    add_table(html, json_object_get_object_member(below, "table"));
+    add(html, "%s</details>", text_of(below, "after"));
   }
-  g_free(temporary);
-  g_free(path);
-  return status;
+  g_string_append(html, "</td></tr>\n");
+}
+
+static void add_row(GString *html, JsonObject *row, JsonArray *columns) {
+  JsonArray *cells = list_of(row, "cells");
+  const bool below = json_object_has_member(row, "below");
+  g_string_append(html, !below                 ? "<tr>"
+                        : flag_of(row, "kept") ? "<tr class=\"head kept\">"
+                                               : "<tr class=head>");
+  for (guint i = 0; i < json_array_get_length(cells); i++)
+    add_cell(html, json_array_get_element(cells, i),
+             flag_of(json_array_get_object_element(columns, i), "number"));
+  g_string_append(html, "</tr>\n");
+  if (below)
+    add_below(html, json_object_get_object_member(row, "below"), json_array_get_length(columns));
+}
+
+static void add_table(GString *html, JsonObject *table) {
+  JsonArray *columns = list_of(table, "columns"), *rows = list_of(table, "rows");
+  g_string_append(html, "<div class=\"wide\"><table><thead><tr>");
+  for (guint i = 0; i < json_array_get_length(columns); i++) {
+    JsonObject *column = json_array_get_object_element(columns, i);
+    g_string_append(html, flag_of(column, "number") ? "<th class=n>" : "<th>");
+    add(html, "%s</th>", text_of(column, "name"));
+  }
+  g_string_append(html, "</tr></thead><tbody>\n");
+  for (guint i = 0; i < json_array_get_length(rows); i++)
+    add_row(html, json_array_get_object_element(rows, i), columns);
+  g_string_append(html, "</tbody></table></div>\n");
+}
+
+static void add_keys(GString *html, JsonArray *keys) {
+  if (!keys) return;
+  g_string_append(html, "<div class=\"keys\">");
+  for (guint i = 0; i < json_array_get_length(keys); i++) {
+    JsonObject *key = json_array_get_object_element(keys, i);
+    add(html, "<span><i class=\"dot\" style=\"background:%s\"></i>%s</span>",
+        text_of(key, "colour"), text_of(key, "name"));
+  }
+  g_string_append(html, "</div>\n");
+}
+
+/* A chart's place on the page; what is in it goes to the list of charts. */
+static void add_chart(GString *html, JsonObject *chart, const char *heading, JsonArray *charts) {
+  add(html,
+      "<figure class=\"chart%s\" data-chart=\"%u\" role=\"img\" aria-label=\"%s: %s\">"
+      "<figcaption>%s</figcaption></figure>\n",
+      flag_of(chart, "narrow") ? " narrow" : "", json_array_get_length(charts), heading,
+      text_of(chart, "caption"), text_of(chart, "caption"));
+  json_array_add_object_element(charts, json_object_ref(chart));
+}
+
+static void add_section(GString *html, JsonObject *section, JsonArray *charts) {
+  JsonArray *parts = list_of(section, "parts");
+  add(html, "<section><h2>%s</h2><p>%s</p>\n", text_of(section, "heading"),
+      text_of(section, "note"));
+  for (guint i = 0; i < json_array_get_length(parts); i++) {
+    JsonObject *part = json_array_get_object_element(parts, i);
+    if (json_object_has_member(part, "chart"))
+      add_chart(html, part, text_of(section, "heading"), charts);
+    else
+      add_table(html, part);
+  }
+  g_string_append(html, "</section>\n");
+}
+
+static void add_head(GString *html, JsonObject *root) {
+  JsonArray *notices = list_of(root, "notices"), *cards = list_of(root, "cards");
+  add(html, "<h1>%s</h1><p class=\"sub\">%s</p>\n<div class=\"cards\">\n", text_of(root, "title"),
+      text_of(root, "sub"));
+  for (guint i = 0; i < json_array_get_length(cards); i++) {
+    JsonObject *card = json_array_get_object_element(cards, i);
+    add(html, "<div class=\"card\"><b>%s</b><i>%s</i><small>%s</small></div>\n",
+        text_of(card, "value"), text_of(card, "name"), text_of(card, "note"));
+  }
+  g_string_append(html, "</div>\n");
+  for (guint i = 0; i < json_array_get_length(notices); i++) {
+    JsonObject *notice = json_array_get_object_element(notices, i);
+    add(html, "<p class=\"%s\">%s</p>\n", flag_of(notice, "good") ? "good" : "bad",
+        text_of(notice, "text"));
+  }
+  add_keys(html, list_of(root, "keys"));
+}
+
+/* --- the page --------------------------------------------------------------------------------- */
+
+/* JSON that may stand in a script element, with no more digits than a chart can show. */
+static void add_compact(GString *page, const char *json) {
+  for (bool quoted = false; *json;) {
+    if (!quoted && (g_ascii_isdigit(*json) || *json == '-')) {
+      char *end = NULL, shorter[32];
+      const double value = g_ascii_strtod(json, &end);
+      g_string_append(page, g_ascii_formatd(shorter, sizeof shorter, "%.6g", value));
+      json = end;
+    } else if (*json == '<') {
+      g_string_append(page, "\\u003c");
+      json++;
+    } else {
+      if (*json == '"') quoted = !quoted;
+      if (*json == '\\') g_string_append_c(page, *json++);
+      g_string_append_c(page, *json++);
+    }
+  }
+}
+
+static void add_charts(GString *page, JsonArray *charts) {
+  g_autoptr(JsonNode) node = json_node_new(JSON_NODE_ARRAY);
+  json_node_set_array(node, charts);
+  g_autofree char *json = json_to_string(node, FALSE);
+  add_compact(page, json);
+}
+
+/* The template up to a placeholder; tells where it goes on behind it. */
+static const char *copy_to(GString *page, const char *from, const char *placeholder) {
+  const char *at = strstr(from, placeholder);
+  g_string_append_len(page, from, at - from);
+  return at + strlen(placeholder);
+}
+
+char *weir_page_text(weir_doc *doc) {
+  g_autoptr(JsonNode) node = json_builder_get_root(doc);
+  JsonObject *root = json_node_get_object(node);
+  JsonArray *sections = list_of(root, "sections");
+  g_autoptr(JsonArray) charts = json_array_new();
+  GString *page = g_string_new(NULL);
+  const char *rest = copy_to(page, (const char *)weir_report_template, "{{title}}");
+  add(page, "Weir: %s", text_of(root, "title"));
+  rest = copy_to(page, rest, "{{body}}");
+  add_head(page, root);
+  for (guint i = 0; i < json_array_get_length(sections); i++)
+    add_section(page, json_array_get_object_element(sections, i), charts);
+  rest = copy_to(page, rest, "{{charts}}");
+  add_charts(page, charts);
+  g_string_append(page, rest);
+  return g_string_free(page, FALSE);
+}
+
+weir_status weir_page_write(weir_doc *doc, const char *directory) {
+  g_autofree char *path = g_build_filename(directory, "report.html", NULL);
+  g_autofree char *page = weir_page_text(doc);
+  g_autoptr(GError) error = NULL;
+  if (g_file_set_contents_full(path, page, -1, G_FILE_SET_CONTENTS_CONSISTENT, 0666, &error))
+    return WEIR_OK;
+  return weir_fail(WEIR_E_IO, "%s", error->message);
 }

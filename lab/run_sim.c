@@ -23,7 +23,7 @@ static void *worker_thread(void *user) {
 }
 
 static weir_status start(weir_run *run, weir_sim_clock *clock, const char *group,
-                         sim_worker *workers, weir_crew_member *members) {
+                         sim_worker *workers, weir_supervisor_member *members) {
   for (uint32_t r = 0; r < run->scenario.workers; r++) {
     int ends[2];
     weir_status status = weir_channel_open(ends);
@@ -50,18 +50,18 @@ static weir_status start(weir_run *run, weir_sim_clock *clock, const char *group
 }
 
 static weir_status simulate(weir_run *run, weir_sim_clock *clock, sim_worker *workers,
-                            weir_crew_member *members, char (*digests)[65]) {
+                            weir_supervisor_member *members, char (*digests)[65]) {
   char group[64];
   (void)snprintf(group, sizeof group, "weir-run-%016" PRIx64, run->job_id);
   weir_steplog log = {0};
-  weir_crew crew = {.members = members,
-                    .count = run->scenario.workers,
-                    .timeout_s = run->scenario.timeout_s,
-                    .log = &log,
-                    .progress = &run->progress,
-                    .weights_sha256 = digests};
+  weir_supervisor supervisor = {.members = members,
+                                .count = run->scenario.workers,
+                                .timeout_s = run->scenario.timeout_s,
+                                .log = &log,
+                                .progress = &run->progress,
+                                .weights_sha256 = digests};
   weir_status status = start(run, clock, group, workers, members);
-  if (!status) status = weir_crew_watch(&crew);
+  if (!status) status = weir_supervisor_watch(&supervisor);
   /* An interrupted run does not wait for its threads: the process ends, and they with it. */
   for (uint32_t r = 0; r < run->scenario.workers && status != WEIR_E_STATE; r++)
     if (workers[r].started) (void)pthread_join(workers[r].thread, NULL);
@@ -76,7 +76,7 @@ weir_status weir_run_sim(void *user) {
   const uint32_t n = run->scenario.workers;
   weir_sim_clock *clock = NULL;
   sim_worker *workers = calloc(n, sizeof *workers);
-  weir_crew_member *members = calloc(n, sizeof *members);
+  weir_supervisor_member *members = calloc(n, sizeof *members);
   char(*digests)[65] = calloc(n, sizeof *digests);
   weir_status status = WEIR_OK;
   if (!workers || !members || !digests)

@@ -32,7 +32,7 @@ weir_status weir_run_tc_probe(void) { return weir_stage_run(probe, NULL); }
 typedef struct tc_run {
   weir_run *run;
   weir_topology *topology;
-  weir_crew_member *members;
+  weir_supervisor_member *members;
   int *worker_ends;
   weir_shape in_force;
   char secret[33]; /* of this run alone: random, in hexadecimal */
@@ -147,7 +147,7 @@ static weir_status watch(tc_run *tc) {
   weir_steplog log = {0};
   char(*digests)[65] = calloc(n, sizeof *digests);
   if (!digests) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " digests", n);
-  weir_crew crew = {
+  weir_supervisor supervisor = {
       .members = tc->members,
       .count = n,
       .timeout_s = run->scenario.timeout_s,
@@ -155,10 +155,10 @@ static weir_status watch(tc_run *tc) {
       .log = &log,
       .progress = &run->progress,
       .weights_sha256 = digests};
-  weir_status status = set_network(tc, run->scenario.first_epoch, 0, &crew.in_force);
+  weir_status status = set_network(tc, run->scenario.first_epoch, 0, &supervisor.in_force);
   if (!status) status = fork_workers(tc);
   /* After a failed fork, those that were forked end with this process, which is their process 1. */
-  if (!status) status = weir_crew_watch(&crew);
+  if (!status) status = weir_supervisor_watch(&supervisor);
   weir_progress_end(&run->progress);
   if (!status) status = weir_run_write(run, &log, (const char(*)[65])digests);
   weir_steplog_free(&log);

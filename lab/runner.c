@@ -17,11 +17,11 @@
 #include "lab/stage.h"
 #include "lab/uml.h"
 
-/* A worker: about 18 arrays as large as the model (weights, momentum, gradient, error-fed gradient,
- * residual, the same again in a trial's checkpoint, codecs' and collectives' buffers), and what a
- * process with oneDNN takes.  No model here has more elements than so many. */
-#define MODEL_ELEMENTS 1200000.0
-#define WORKER_BYTES (18 * 4 * MODEL_ELEMENTS + 24e6)
+/* A worker: about 18 arrays as large as the model (weights, moments, gradient, error-fed gradient,
+ * residual, the same again in a trial's checkpoint, codecs' and collectives' buffers), activations,
+ * and what a process with oneDNN takes. */
+#define WORKER_ARRAYS 18.0
+#define PROCESS_BYTES 24e6
 
 /* --- prepare ---------------------------------------------------------------------------------- */
 
@@ -103,6 +103,9 @@ static weir_status apply_options(weir_run *run) {
   if (status) return status;
   status = weir_run_policy(o->policy ? o->policy : s->policy, &run->policy);
   if (status) return at_place(status, s->path, o->policy ? 0 : s->policy_line);
+  if (o->risk) (void)g_strlcpy(s->risk, o->risk, sizeof s->risk);
+  status = weir_risk_check(s->risk);
+  if (status) return at_place(status, s->path, o->risk ? 0 : s->risk_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;
   char *why = g_strdup(weir_last_error());
@@ -159,38 +162,62 @@ static double available_bytes(void) {
   return (double)kib * 1024;
 }
 
+/* What a worker takes; a model that cannot be made is found here, too. */
+static weir_status size_worker(weir_run *run, double *bytes) {
+  const weir_scenario *s = &run->scenario;
+  weir_model model;
+  weir_status status = weir_model_create(
+      &model,
+      &(weir_model_config){
+          .name = s->model, .sizes = s->sizes, .samples = s->batch, .slice = s->slice},
+      &run->data);
+  if (status) return at_place(status, s->path, s->model_line ? s->model_line : s->training_line);
+  const double array = sizeof(float) * (double)model.parameters;
+  *bytes = WORKER_ARRAYS * array + (double)model.bytes + PROCESS_BYTES;
+  weir_model_free(&model);
+  return WEIR_OK;
+}
+
 static weir_status check_memory(weir_run *run) {
   const weir_scenario *s = &run->scenario;
-  const double need = s->workers * WORKER_BYTES, have = available_bytes();
+  double worker = 0;
+  weir_status status = size_worker(run, &worker);
+  if (status || run->options.launched) return status;
+  const double need = s->workers * worker, have = available_bytes();
   run->memory_bytes = (uint64_t)need;
   if (have <= 0 || need <= have) return WEIR_OK;
   (void)weir_fail(WEIR_E_INVALID,
                   "%" PRIu32
                   " workers need about %.1f GiB of memory and %.1f GiB are available; expected at "
                   "most %.0f workers",
-                  s->workers, need / 1073741824, have / 1073741824, have / WORKER_BYTES);
+                  s->workers, need / 1073741824, have / 1073741824, have / worker);
   return at_place(WEIR_E_INVALID, s->path, s->workers_line);
 }
 
 static weir_status load_data(weir_run *run) {
   const weir_scenario *s = &run->scenario;
-  weir_status status = weir_dataset_load(&run->data, *s->data_dir ? s->data_dir : NULL);
-  if (status) {
-    char *why = g_strdup(weir_last_error());
-    (void)weir_fail(status, "data set: %s; expected the four files of %s", why, s->dataset);
-    g_free(why);
-    return at_place(status, s->path, *s->data_dir ? s->data_dir_line : s->training_line);
-  }
+  weir_status status = weir_dataset_open(
+      &run->data, &(weir_dataset_config){.name = s->dataset,
+                                         .directory = *s->data_dir ? s->data_dir : NULL,
+                                         .context = s->sizes.context,
+                                         .seed = s->seed});
+  if (!status) return WEIR_OK;
+  char *why = g_strdup(weir_last_error());
+  (void)weir_fail(status, "data set: %s; expected the files of %s", why, s->dataset);
+  g_free(why);
+  return at_place(status, s->path, *s->data_dir ? s->data_dir_line : s->training_line);
+}
+
+static weir_status check_batch(weir_run *run) {
+  const weir_scenario *s = &run->scenario;
   if (s->train_limit && s->train_limit < run->data.train) run->data.train = s->train_limit;
-  const uint64_t images = (uint64_t)s->batch * s->workers;
-  if (images > run->data.train) {
-    (void)weir_fail(WEIR_E_INVALID,
-                    "a step of %" PRIu32 " workers takes %" PRIu64
-                    " images; expected at most the %zu there are",
-                    s->workers, images, run->data.train);
-    return at_place(WEIR_E_INVALID, s->path, s->training_line);
-  }
-  return WEIR_OK;
+  const uint64_t samples = (uint64_t)s->batch * s->workers;
+  if (samples <= run->data.train) return WEIR_OK;
+  (void)weir_fail(WEIR_E_INVALID,
+                  "a step of %" PRIu32 " workers takes %" PRIu64
+                  " samples; expected at most the %zu there are",
+                  s->workers, samples, run->data.train);
+  return at_place(WEIR_E_INVALID, s->path, s->training_line);
 }
 
 weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
@@ -204,11 +231,12 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   if (!status) status = apply_options(run);
   if (!status && !options->launched) status = parse_network(run);
   if (!status && !options->launched) status = parse_clock(run);
-  if (!status && !options->launched) status = check_memory(run);
   if (!status && *run->scenario.trace.file)
     status = weir_trace_read(&run->trace, &run->scenario.trace);
   if (!status && !options->launched) status = weir_out_check(run->out);
   if (!status) status = load_data(run);
+  if (!status) status = check_memory(run);
+  if (!status) status = check_batch(run);
   if (status) {
     weir_run_free(run);
     return status;
@@ -337,8 +365,7 @@ weir_status weir_run_open(weir_run *run) {
 }
 
 static weir_status train(weir_run *run) {
-  weir_status status = run->options.inside_uml ? WEIR_OK : weir_report_possible();
-  if (!status) status = choose_network(run);
+  const weir_status status = choose_network(run);
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));

@@ -12,6 +12,7 @@ typedef struct weir_run_options {
   const char *scenario;
   const char *out;     /* folder; made when the run begins */
   const char *policy;  /* NULL: the scenario's */
+  const char *risk;    /* likewise */
   const char *network; /* "auto", "tc", "uml" or "sim"; NULL: auto */
   const char *clock;   /* "real", "skip-idle" or "free-cpu" (uml.h); NULL: real.  The others are
                           User-Mode Linux's alone */

@@ -2,9 +2,9 @@
 #ifndef WEIR_LAB_RUNNER_PRIVATE_H
 #define WEIR_LAB_RUNNER_PRIVATE_H
 
-#include "lab/crew.h"
 #include "lab/out.h"
 #include "lab/runner.h"
+#include "lab/supervisor.h"
 #include "lab/trace.h"
 #include "lab/trainer.h"
 #include "lab/uml.h"
@@ -40,7 +40,7 @@ weir_status weir_run_uml(weir_run *run);
 /* Can namespaces, htb and netem be had here?  Tries in a process of its own. */
 weir_status weir_run_tc_probe(void);
 
-/* After the crew has trained to the end: the files. */
+/* After all workers have trained to the end: the files. */
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
                            const char (*weights_sha256)[65]);
 /* The report of files that were written; should it fail, they stay. */

@@ -264,17 +264,46 @@ static weir_status check_network(weir_scenario *s, const parser *p) {
   return WEIR_OK;
 }
 
+static weir_status choose_size(weir_scenario *s, const char *name, int line, uint32_t own,
+                               uint32_t *size) {
+  if (line && !own)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: model %s has no %s to choose; expected none", s->path,
+                     line, s->model, name);
+  if (!line) *size = own;
+  return WEIR_OK;
+}
+
+/* What goes with the model, and what it is by itself. */
+static weir_status check_model(weir_scenario *s) {
+  const weir_model_kind *kind = weir_model_find(s->model);
+  if (!kind)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown model %s; expected %s", s->path, s->model_line,
+                     s->model, weir_model_names());
+  if (!s->dataset_line) strcpy(s->dataset, kind->dataset);
+  if (strcmp(s->dataset, kind->dataset))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: model %s does not learn from %s; expected %s", s->path,
+                     s->dataset_line, s->model, s->dataset, kind->dataset);
+  if (!weir_optimizer_find(s->optimizer))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown optimizer %s; expected sgd, adamw, lars or lamb",
+                     s->path, s->optimizer_line, s->optimizer);
+  if (!kind->sliced && (s->slice || s->layer_ms > 0))
+    return weir_fail(WEIR_E_PARSE, "%s:%d: model %s has neither slices nor layer_ms; expected none",
+                     s->path, s->slice ? s->slice_line : s->layer_line, s->model);
+  weir_status status =
+      choose_size(s, "layers", s->sizes_line[0], kind->sizes.layers, &s->sizes.layers);
+  if (!status)
+    status = choose_size(s, "channels", s->sizes_line[1], kind->sizes.channels, &s->sizes.channels);
+  if (!status)
+    status = choose_size(s, "context", s->sizes_line[2], kind->sizes.context, &s->sizes.context);
+  return status;
+}
+
 static weir_status check_whole(weir_scenario *s, const parser *p) {
   if (!s->workers_line || !s->training_line)
     return weir_fail(WEIR_E_PARSE, "%s:%d: the file ends without [%s]; expected it", s->path,
                      p->last_line, s->workers_line ? "training" : "scenario");
-  if (strcmp(s->dataset, "fashion-mnist"))
-    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown data set %s; expected fashion-mnist", s->path,
-                     s->training_line, s->dataset);
-  if (!weir_trainer_knows(s->model))
-    return weir_fail(WEIR_E_PARSE, "%s:%d: unknown model %s; expected mlp or deep", s->path,
-                     s->training_line, s->model);
-  weir_status status = check_network(s, p);
+  weir_status status = check_model(s);
+  if (!status) status = check_network(s, p);
   if (status) return status;
   for (size_t d = 0; d < s->decays; d++)
     if (s->decay_epochs[d] < s->first_epoch || s->decay_epochs[d] >= s->first_epoch + s->epochs)
@@ -301,8 +330,10 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
                        .codec_threads = 1,
                        .tcp_streams = 1,
                        .policy = "weir",
-                       .dataset = "fashion-mnist",
+                       .risk = "measured",
                        .model = "mlp",
+                       .optimizer = "sgd",
+                       .beta2 = 0.999,
                        .momentum = 0.9,
                        .decay_factor = 0.1,
                        .evaluate_every = 1,

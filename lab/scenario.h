@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <weir/status.h>
 
+#include "lab/models/model.h"
 #include "lab/shaper.h"
 
 #define WEIR_SCENARIO_PHASES_MAX 64
@@ -52,17 +53,22 @@ typedef struct weir_scenario {
   uint64_t seed;
   double timeout_s;
   char policy[WEIR_SCENARIO_TEXT_MAX]; /* default of --policy */
+  char risk[WEIR_SCENARIO_TEXT_MAX];   /* of policy weir; default of --risk */
   uint32_t codec_threads;              /* of each worker */
   uint32_t tcp_streams;                /* between each two workers */
   uint32_t overlap;                    /* 1: policy weir may plan groups of tensors */
   uint32_t segments; /* that TCP sends at a time at least; 0: as the kernel has it */
   int workers_line;  /* 0: set on the command line */
-  int policy_line;
+  int policy_line, risk_line;
   /* [training] */
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];
   char model[WEIR_SCENARIO_TEXT_MAX];
+  weir_model_sizes sizes; /* 0 where the model has none to choose */
+  char optimizer[WEIR_SCENARIO_TEXT_MAX];
+  double beta2;
+  uint32_t rate_warmup_steps; /* of the learning rate */
   uint32_t batch;
-  double layer_ms, gflops; /* as if another processor computed: see lab/mlp.h */
+  double layer_ms, gflops; /* as if another processor computed: see lab/models/product.h */
   double codec_gbps;       /* likewise, of compressing: see session/pace.h; 0: as it can */
   uint32_t slice;          /* see weir_trainer_config */
   double learning_rate, momentum, weight_decay, decay_factor;
@@ -73,6 +79,8 @@ typedef struct weir_scenario {
   size_t decays;
   uint32_t epochs, steps_per_epoch, evaluate_every, train_limit;
   int training_line, data_dir_line, epochs_line, decay_line, warmup_line;
+  int dataset_line, model_line, optimizer_line, slice_line, layer_line;
+  int sizes_line[3]; /* of layers, channels and context; 0: not given */
   /* [phase NAME] or [trace] */
   weir_phase phases[WEIR_SCENARIO_PHASES_MAX]; /* sorted by epoch, no gap, no overlap */
   size_t phase_count;

@@ -51,6 +51,8 @@ static void append_row(GString *text, const weir_row *row) {
   if (isfinite(row->accuracy)) g_string_append_printf(text, "%.6g", row->accuracy);
   g_string_append_c(text, ',');
   if (info->goodput_bytes_s > 0) g_string_append_printf(text, "%.6g", info->goodput_bytes_s * 8e-9);
+  g_string_append_c(text, ',');
+  if (isfinite(row->test_loss)) g_string_append_printf(text, "%.6g", row->test_loss);
   g_string_append_c(text, '\n');
 }
 
@@ -58,7 +60,7 @@ weir_status weir_steplog_write(const weir_steplog *log, const char *directory) {
   GString *text = g_string_new(
       "step,epoch,trial,plan,codec,cr,collective,compute_ms,compress_ms,comm_ms,overhead_ms,"
       "predicted_comm_ms,wire_bytes,gain,loss,latency_ms,bandwidth_gbps,set_latency_ms,"
-      "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps\n");
+      "set_bandwidth_gbps,elapsed_s,accuracy,goodput_gbps,test_loss\n");
   for (size_t i = 0; i < log->count; i++) append_row(text, &log->rows[i]);
   const weir_status status = weir_out_write(directory, "steps.csv", text->str);
   g_string_free(text, TRUE);

@@ -115,7 +115,7 @@ static void add_text(JsonBuilder *b, const char *name, const char *value) {
 }
 
 static void add_totals(JsonBuilder *b, const weir_steplog *log) {
-  double comm = 0, compress = 0, compute = 0, overhead = 0, accuracy = NAN;
+  double comm = 0, compress = 0, compute = 0, overhead = 0, accuracy = NAN, loss = NAN;
   uint64_t bytes = 0, steps = 0, switches = 0, last_plan = 0;
   for (size_t i = 0; i < log->count; i++) {
     const weir_step_info *info = &log->rows[i].info;
@@ -125,6 +125,7 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
     overhead += info->overhead_s;
     bytes += info->wire_bytes;
     if (isfinite(log->rows[i].accuracy)) accuracy = log->rows[i].accuracy;
+    if (isfinite(log->rows[i].test_loss)) loss = log->rows[i].test_loss;
     if (info->trial) continue;
     weir_plan plan = info->plan;
     plan.id = 0; /* the same work under a new number is no switch */
@@ -134,6 +135,7 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
     steps++;
   }
   add_number(b, "final_accuracy", accuracy);
+  add_number(b, "final_loss", loss);
   add_number(b, "elapsed_s", log->count ? log->rows[log->count - 1].elapsed_s : 0);
   add_number(b, "comm_s", comm);
   add_number(b, "compress_s", compress);
@@ -145,16 +147,20 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
   add_whole(b, "steps", (gint64)steps);
 }
 
-static void add_accuracy(JsonBuilder *b, const weir_steplog *log) {
-  json_builder_set_member_name(b, "accuracy");
+/* What was found when, of the accuracy or the loss on the test set. */
+static void add_evaluations(JsonBuilder *b, const weir_steplog *log, const char *name,
+                            size_t offset) {
+  json_builder_set_member_name(b, name);
   json_builder_begin_array(b);
   for (size_t i = 0; i < log->count; i++) {
     const weir_row *row = &log->rows[i];
-    if (!isfinite(row->accuracy)) continue;
+    double value;
+    memcpy(&value, (const char *)row + offset, sizeof value);
+    if (!isfinite(value)) continue;
     json_builder_begin_array(b);
     json_builder_add_double_value(b, row->elapsed_s);
     json_builder_add_int_value(b, (gint64)row->info.step);
-    json_builder_add_double_value(b, row->accuracy);
+    json_builder_add_double_value(b, value);
     json_builder_end_array(b);
   }
   json_builder_end_array(b);
@@ -246,7 +252,8 @@ weir_status weir_summary_write(const weir_summary *s, const char *directory) {
   for (uint32_t r = 0; r < s->scenario->workers; r++)
     json_builder_add_string_value(b, s->weights_sha256[r]);
   json_builder_end_array(b);
-  add_accuracy(b, s->log);
+  add_evaluations(b, s->log, "accuracy", offsetof(weir_row, accuracy));
+  add_evaluations(b, s->log, "test_loss", offsetof(weir_row, test_loss));
   add_phases(b, s, decisions);
   json_builder_end_object(b);
   weir_status status = write_json(b, directory);

@@ -6,7 +6,6 @@
 #include <weir/launch.h>
 
 #include "base/base.h"
-#include "lab/report.h"
 #include "lab/runner_private.h"
 
 struct weir_train {
@@ -64,7 +63,6 @@ weir_status weir_train_prepare(weir_train **out, const weir_train_options *optio
     train->weights_sha256 = calloc(ranks, sizeof *train->weights_sha256);
     if (!train->weights_sha256) status = weir_fail(WEIR_E_NOMEM, "no memory for %u digests", ranks);
   }
-  if (!status && !train->launch.rank) status = weir_report_possible();
   if (!status && !train->launch.rank) status = weir_out_check(train->run->out);
   if (!status && !train->launch.rank) status = weir_run_open(train->run);
   if (status) {

@@ -6,29 +6,10 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "lab/mlp.h"
 #include "lab/trainer_state.h"
 
 /* Of oneDNN's OpenMP runtime; declared here because <omp.h> is one compiler's own. */
 void omp_set_num_threads(int threads);
-
-enum { EVALUATE_ROWS = 200, NAME_MAX_BYTES = 24, PIXELS = 784, CLASSES = 10 };
-
-/* One row a model: hidden layers of given widths between pixels and classes. */
-typedef struct model_row {
-  const char *name;
-  size_t hidden;
-  const size_t *width; /* of each hidden layer; NULL: all alike */
-  size_t common;
-} model_row;
-static const size_t mlp_width[] = {1024, 256};
-static const model_row models[] = {
-    {"mlp", 2, mlp_width, 0},
-    {"deep", 20, NULL, 224},
-};
-
-/* Mean and standard deviation of Fashion-MNIST's training pixels, scaled to [0, 1]. */
-static const double pixel_mean = 0.2860, pixel_deviation = 0.3530;
 
 /* What the hooks save and restore, bit for bit. */
 typedef struct position {
@@ -38,56 +19,29 @@ typedef struct position {
   uint64_t step;             /* updates made */
 } position;
 
-/* A tensor: a weight, a slice of one, or a bias. */
-typedef struct part {
-  char name[NAME_MAX_BYTES];
-  size_t offset, numel, rows;
-  bool bias;
-} part;
-
 struct weir_trainer {
   weir_trainer_config config;
   uint64_t *decay_steps;
   const weir_dataset *data;
-  weir_mlp mlp;
-  float *momentum;
-  float pixel[256];  /* normalised value of each byte */
-  uint8_t *label;    /* of the batch drawn */
-  uint32_t *order;   /* permutation of the training images */
+  weir_model model;
+  weir_optimizer optimizer;
+  uint32_t *tested;  /* [chunk] numbers of the test samples of a pass */
+  size_t chunk;      /* of an evaluation */
+  uint32_t *order;   /* permutation of the training samples */
   uint64_t order_of; /* permutation seed that order was made from */
   position at;
-  const model_row *model;
-  part *parts; /* [tensors] in backward order */
-  size_t tensors;
   weir_status (*forward_over)(void *user);
 };
 
-static const model_row *find_model(const char *name) {
-  for (size_t i = 0; name && i < sizeof models / sizeof *models; i++)
-    if (!strcmp(models[i].name, name)) return &models[i];
-  return NULL;
-}
-
-bool weir_trainer_knows(const char *model) { return find_model(model) != NULL; }
-
 static weir_status check(const weir_trainer_config *c, const weir_dataset *data) {
-  if (!find_model(c->model))
-    return weir_fail(WEIR_E_INVALID, "model '%s' is unknown, expected 'mlp' or 'deep'",
-                     c->model ? c->model : "");
   if (c->world_size < 1 || c->rank < 0 || c->rank >= c->world_size)
     return weir_fail(WEIR_E_INVALID, "rank %d of %d workers", c->rank, c->world_size);
-  if (data->pixels != PIXELS)
-    return weir_fail(WEIR_E_INVALID, "images of %zu pixels, expected %d", data->pixels, PIXELS);
   if (!c->batch || c->batch > data->train / (size_t)c->world_size)
     return weir_fail(WEIR_E_INVALID,
-                     "a batch of %zu on each of %d workers, but there are %zu training images",
+                     "a batch of %zu on each of %d workers, but there are %zu training samples",
                      c->batch, c->world_size, data->train);
   if (!isfinite(c->learning_rate) || c->learning_rate <= 0)
     return weir_fail(WEIR_E_INVALID, "learning rate %g, expected more than 0", c->learning_rate);
-  if (!(c->momentum >= 0 && c->momentum < 1))
-    return weir_fail(WEIR_E_INVALID, "momentum %g, expected 0 <= momentum < 1", c->momentum);
-  if (!isfinite(c->weight_decay) || c->weight_decay < 0)
-    return weir_fail(WEIR_E_INVALID, "weight decay %g, expected 0 or more", c->weight_decay);
   if (c->decays && (!c->decay_steps || !isfinite(c->decay_factor) || c->decay_factor <= 0))
     return weir_fail(WEIR_E_INVALID, "decay steps need a decay factor above 0");
   for (size_t i = 1; i < c->decays; i++)
@@ -103,11 +57,11 @@ static weir_status check(const weir_trainer_config *c, const weir_dataset *data)
 
 /* Fisher-Yates from the identity: a function of the seed alone. */
 static void shuffle(weir_trainer *t) {
-  const uint32_t images = (uint32_t)t->data->train;
+  const uint32_t samples = (uint32_t)t->data->train;
   weir_rng rng;
   weir_rng_seed(&rng, t->at.permutation_seed);
-  for (uint32_t i = 0; i < images; i++) t->order[i] = i;
-  for (uint32_t i = images; i > 1; i--) {
+  for (uint32_t i = 0; i < samples; i++) t->order[i] = i;
+  for (uint32_t i = samples; i > 1; i--) {
     const uint32_t j = (uint32_t)weir_rng_below(&rng, i), swap = t->order[i - 1];
     t->order[i - 1] = t->order[j];
     t->order[j] = swap;
@@ -115,55 +69,23 @@ static void shuffle(weir_trainer *t) {
   t->order_of = t->at.permutation_seed;
 }
 
-static void list_layer(weir_trainer *t, size_t l) {
-  const weir_mlp *mlp = &t->mlp;
-  for (size_t s = 0; s < mlp->slices[l]; s++) {
-    part *p = &t->parts[t->tensors++];
-    const size_t row = weir_mlp_slice_row(mlp, l, s), in = mlp->width[l];
-    p->rows = weir_mlp_slice_row(mlp, l, s + 1) - row;
-    p->offset = mlp->weight[l] + row * in;
-    p->numel = p->rows * in;
-    if (mlp->slices[l] > 1)
-      (void)g_snprintf(p->name, sizeof p->name, "fc%zu.weight/%zu", l + 1, s);
-    else
-      (void)g_snprintf(p->name, sizeof p->name, "fc%zu.weight", l + 1);
-  }
-  part *p = &t->parts[t->tensors++];
-  *p = (part){.offset = mlp->bias[l], .numel = mlp->width[l + 1], .rows = 1, .bias = true};
-  (void)g_snprintf(p->name, sizeof p->name, "fc%zu.bias", l + 1);
-}
-
-static weir_status list_tensors(weir_trainer *t) {
-  weir_mlp *mlp = &t->mlp;
-  size_t most = mlp->layers;
-  weir_mlp_slice(mlp, t->config.slice);
-  for (size_t l = 0; l < mlp->layers; l++) most += mlp->slices[l];
-  t->parts = calloc(most, sizeof *t->parts);
-  if (!t->parts) return weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", most);
-  for (size_t l = mlp->layers; l-- > 0;) list_layer(t, l);
-  return WEIR_OK;
-}
-
 static weir_status allocate(weir_trainer *t) {
   const weir_trainer_config *c = &t->config;
-  const size_t rows = c->batch > EVALUATE_ROWS ? c->batch : EVALUATE_ROWS;
-  const model_row *model = t->model = find_model(c->model);
-  size_t width[WEIR_MLP_LAYERS_MAX + 1] = {PIXELS};
-  for (size_t l = 0; l < model->hidden; l++)
-    width[l + 1] = model->width ? model->width[l] : model->common;
-  width[model->hidden + 1] = CLASSES;
-  weir_status status = weir_mlp_create(&t->mlp, model->hidden + 1, width, rows);
-  if (!status) status = list_tensors(t);
+  const weir_model_kind *kind = weir_model_find(c->model);
+  t->chunk = kind && kind->evaluated > c->batch ? kind->evaluated : c->batch;
+  const weir_model_config model = {
+      .name = c->model, .sizes = c->sizes, .samples = t->chunk, .slice = c->slice};
+  weir_status status = weir_model_create(&t->model, &model, t->data);
+  if (!status) status = weir_optimizer_create(&t->optimizer, &c->optimizer, t->model.parameters);
   if (status) return status;
-  t->momentum = calloc(t->mlp.parameters, sizeof *t->momentum);
-  t->label = malloc(c->batch);
+  t->tested = malloc(t->chunk * sizeof *t->tested);
   t->order = malloc(t->data->train * sizeof *t->order);
   t->decay_steps = malloc((c->decays ? c->decays : 1) * sizeof *t->decay_steps);
-  if (!t->momentum || !t->label || !t->order || !t->decay_steps)
+  if (!t->tested || !t->order || !t->decay_steps)
     return weir_fail(WEIR_E_NOMEM, "no memory for the trainer");
   if (c->decays) memcpy(t->decay_steps, c->decay_steps, c->decays * sizeof *t->decay_steps);
   t->config.decay_steps = t->decay_steps;
-  t->config.model = model->name;
+  t->config.model = t->model.kind->name;
   return WEIR_OK;
 }
 
@@ -181,8 +103,7 @@ weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *c
     weir_trainer_free(t);
     return status;
   }
-  for (int i = 0; i < 256; i++) t->pixel[i] = (float)((i / 255.0 - pixel_mean) / pixel_deviation);
-  weir_mlp_init(&t->mlp, config->seed);
+  t->model.kind->init(&t->model, config->seed);
   /* Another stream than the weights' own. */
   weir_rng_seed(&t->at.rng, config->seed ^ UINT64_C(0x5a3b1e0f9c7d2468));
   t->at.permutation_seed = weir_rng_next(&t->at.rng);
@@ -193,40 +114,34 @@ weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *c
 
 void weir_trainer_free(weir_trainer *t) {
   if (!t) return;
-  weir_mlp_free(&t->mlp);
-  free(t->parts);
-  free(t->momentum);
-  free(t->label);
+  weir_model_free(&t->model);
+  weir_optimizer_free(&t->optimizer);
+  free(t->tested);
   free(t->order);
   free(t->decay_steps);
   free(t);
 }
 
-size_t weir_trainer_tensors(const weir_trainer *t) { return t->tensors; }
+size_t weir_trainer_tensors(const weir_trainer *t) { return t->model.count; }
 
 const char *weir_trainer_tensor_name(const weir_trainer *t, size_t tensor) {
-  return t->parts[tensor].name;
+  return t->model.tensors[tensor].name;
 }
 
 size_t weir_trainer_tensor_numel(const weir_trainer *t, size_t tensor) {
-  return t->parts[tensor].numel;
+  return t->model.tensors[tensor].numel;
 }
 
 size_t weir_trainer_tensor_rows(const weir_trainer *t, size_t tensor) {
-  return t->parts[tensor].rows;
+  return t->model.tensors[tensor].rows;
 }
 
 float *weir_trainer_gradient(weir_trainer *t, size_t tensor) {
-  return t->mlp.gradient + t->parts[tensor].offset;
+  return t->model.gradient + t->model.tensors[tensor].offset;
 }
 
-static void load_images(weir_trainer *t, const uint8_t *image, size_t row) {
-  float *to = t->mlp.activation[0] + row * t->data->pixels;
-  for (size_t p = 0; p < t->data->pixels; p++) to[p] = t->pixel[image[p]];
-}
-
-/* Our slice of the next global batch; an order's rest that fills no whole batch is left out. */
-static void draw(weir_trainer *t) {
+/* Our share of the next global batch; an order's rest that fills no whole batch is left out. */
+static weir_batch draw(weir_trainer *t) {
   const size_t batch = t->config.batch, global = batch * (size_t)t->config.world_size;
   if (t->at.cursor + global > t->data->train) {
     t->at.permutation_seed = weir_rng_next(&t->at.rng);
@@ -234,87 +149,89 @@ static void draw(weir_trainer *t) {
   }
   if (t->order_of != t->at.permutation_seed) shuffle(t);
   const uint32_t *mine = t->order + t->at.cursor + batch * (size_t)t->config.rank;
-  for (size_t r = 0; r < batch; r++) {
-    load_images(t, t->data->train_images + mine[r] * t->data->pixels, r);
-    t->label[r] = t->data->train_labels[mine[r]];
-  }
   t->at.cursor += global;
+  return (weir_batch){.sample = mine, .count = batch};
 }
 
 weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
   omp_set_num_threads(t->config.threads); /* holds for the calling thread only */
-  draw(t);
-  t->mlp.layer_s = t->config.layer_s; /* evaluating does not wait */
-  t->mlp.flop_s = t->config.flop_s;
-  t->mlp.virtual_time = t->config.virtual_time;
-  weir_status status = weir_mlp_forward(&t->mlp, t->config.batch);
-  if (!status && t->forward_over) status = t->forward_over(t->mlp.user);
-  if (!status) status = weir_mlp_backward(&t->mlp, t->config.batch, t->label, loss);
-  t->mlp.layer_s = t->mlp.flop_s = 0;
+  const weir_batch batch = draw(t);
+  t->model.pace = (weir_pace_of){.layer_s = t->config.layer_s, /* evaluating does not wait */
+                                 .flop_s = t->config.flop_s,
+                                 .virtual_time = t->config.virtual_time};
+  weir_status status = t->model.kind->forward(&t->model, &batch);
+  if (!status && t->forward_over) status = t->forward_over(t->model.user);
+  if (!status) status = weir_model_backward(&t->model, loss);
+  t->model.pace = (weir_pace_of){0};
   return status;
 }
 
 void weir_trainer_tell(weir_trainer *t, const weir_trainer_audience *audience) {
-  t->mlp.user = audience->user;
-  t->mlp.ready = audience->ready;
+  t->model.user = audience->user;
+  t->model.ready = audience->ready;
   t->forward_over = audience->forward;
 }
 
-/* v = mu v + g + wd w; w = w - lr v */
-static void descend(float *restrict w, float *restrict v, const float *restrict g, size_t n,
-                    float rate, float mu, float wd) {
-  for (size_t i = 0; i < n; i++) {
-    v[i] = mu * v[i] + g[i] + wd * w[i];
-    w[i] -= rate * v[i];
-  }
+static double rate_now(const weir_trainer *t) {
+  const weir_trainer_config *c = &t->config;
+  double rate = c->learning_rate;
+  for (size_t i = 0; i < c->decays && c->decay_steps[i] <= t->at.step; i++) rate *= c->decay_factor;
+  const uint64_t next = t->at.step + 1;
+  return next < c->rate_warmup_steps ? rate * (double)next / (double)c->rate_warmup_steps : rate;
 }
 
 void weir_trainer_update(weir_trainer *t) {
-  double rate = t->config.learning_rate;
-  for (size_t i = 0; i < t->config.decays && t->config.decay_steps[i] <= t->at.step; i++)
-    rate *= t->config.decay_factor;
-  for (size_t i = 0; i < t->tensors; i++) {
-    const size_t at = t->parts[i].offset;
-    const float wd =
-        t->parts[i].bias ? 0.0f : (float)t->config.weight_decay; /* biases do not decay */
-    descend(t->mlp.parameter + at, t->momentum + at, t->mlp.gradient + at,
-            weir_trainer_tensor_numel(t, i), (float)rate, (float)t->config.momentum, wd);
+  const double rate = rate_now(t);
+  for (size_t i = 0; i < t->model.count; i++) {
+    const weir_model_tensor *tensor = &t->model.tensors[i];
+    weir_optimizer_step(&t->optimizer,
+                        &(weir_update){.weight = t->model.parameter + tensor->offset,
+                                       .gradient = t->model.gradient + tensor->offset,
+                                       .offset = tensor->offset,
+                                       .count = tensor->numel,
+                                       .rate = rate,
+                                       .step = t->at.step,
+                                       .matrix = tensor->decays});
   }
   t->at.step++;
 }
 
-size_t weir_trainer_evaluate(weir_trainer *t, size_t first, size_t last) {
+weir_status weir_trainer_evaluate(weir_trainer *t, size_t first, size_t last, weir_score *score) {
   omp_set_num_threads(t->config.threads);
   if (last > t->data->test) last = t->data->test;
-  size_t correct = 0;
-  while (first < last) {
-    const size_t rows = last - first < EVALUATE_ROWS ? last - first : EVALUATE_ROWS;
-    for (size_t r = 0; r < rows; r++)
-      load_images(t, t->data->test_images + (first + r) * t->data->pixels, r);
-    if (weir_mlp_forward(&t->mlp, rows)) return 0;
-    for (size_t r = 0; r < rows; r++)
-      correct += weir_mlp_class(&t->mlp, r) == t->data->test_labels[first + r];
-    first += rows;
+  *score = (weir_score){0};
+  for (size_t count; first < last; first += count) {
+    count = last - first < t->chunk ? last - first : t->chunk;
+    for (size_t i = 0; i < count; i++) t->tested[i] = (uint32_t)(first + i);
+    const weir_batch batch = {.sample = t->tested, .count = count, .test = true};
+    const weir_status status = t->model.kind->forward(&t->model, &batch);
+    if (status) return status;
+    weir_model_score(&t->model, score);
   }
-  return correct;
+  return WEIR_OK;
 }
 
 void weir_trainer_weights_sha256(const weir_trainer *t, char hex[65]) {
   GChecksum *sum = g_checksum_new(G_CHECKSUM_SHA256);
-  g_checksum_update(sum, (const guchar *)t->mlp.parameter,
-                    (gssize)(t->mlp.parameters * sizeof(float)));
+  g_checksum_update(sum, (const guchar *)t->model.parameter,
+                    (gssize)(t->model.parameters * sizeof(float)));
   (void)g_strlcpy(hex, g_checksum_get_string(sum), 65);
   g_checksum_free(sum);
 }
 
 float *weir_trainer_weights(weir_trainer *t, size_t *count) {
-  *count = t->mlp.parameters;
-  return t->mlp.parameter;
+  *count = t->model.parameters;
+  return t->model.parameter;
 }
 
 float *weir_trainer_momentum(weir_trainer *t, size_t *count) {
-  *count = t->mlp.parameters;
-  return t->momentum;
+  *count = t->model.parameters;
+  return t->optimizer.first;
+}
+
+float *weir_trainer_second(weir_trainer *t, size_t *count) {
+  *count = t->optimizer.second ? t->model.parameters : 0;
+  return t->optimizer.second;
 }
 
 static size_t state_bytes(void *trainer) {

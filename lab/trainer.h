@@ -1,6 +1,6 @@
-/* The lab's trainer: an MLP on Fashion-MNIST, "mlp" (784-1024-256-10, 6 tensors) or "deep" (784, 20
- * times 224, 10: 42 tensors), SGD with momentum, weight decay and decay steps; deterministic for a
- * seed.  It knows nothing of networks: the worker hands its gradients to a weir_session. */
+/* The lab's trainer: a model, the order in which it sees the samples, and an optimizer with a
+ * schedule of its learning rate; deterministic for a seed.  It knows nothing of networks: the
+ * worker hands its gradients to a weir_session. */
 #ifndef WEIR_LAB_TRAINER_H
 #define WEIR_LAB_TRAINER_H
 
@@ -9,35 +9,28 @@
 #include <stdint.h>
 #include <weir/weir.h>
 
-typedef struct weir_dataset {
-  size_t train, test; /* images */
-  size_t pixels;      /* per image: 784 */
-  uint8_t *train_images, *train_labels, *test_images, *test_labels;
-} weir_dataset;
-
-/* Read the four gzipped IDX files of Fashion-MNIST from a directory (NULL: the Debian package's).
- * Truncated, missing or malformed files: WEIR_E_IO / WEIR_E_PARSE with the file's name. */
-weir_status weir_dataset_load(weir_dataset *data, const char *directory);
-void weir_dataset_free(weir_dataset *data);
+#include "lab/models/model.h"
+#include "lab/optimizer.h"
 
 typedef struct weir_trainer_config {
-  const char *model;    /* "mlp" or "deep" */
+  const char *model; /* see weir_model_find */
+  weir_model_sizes sizes;
   uint64_t seed;        /* weights, the same on all ranks; and the order of samples */
   int rank, world_size; /* which share of each global batch is ours */
   size_t batch;         /* per worker */
-  double learning_rate, momentum, weight_decay;
+  double learning_rate;
+  weir_optimizer_config optimizer;
+  uint64_t rate_warmup_steps;  /* in which the learning rate rises to what it is */
   double decay_factor;         /* learning rate times this at each decay step */
   const uint64_t *decay_steps; /* ascending; may be NULL */
   size_t decays;
-  int threads;            /* BLAS threads, 1 */
-  double layer_s, flop_s; /* as if another processor computed: see lab/mlp.h.  0: this one */
-  bool virtual_time;      /* likewise */
-  size_t slice;           /* weights' gradients come in slices of at most so many elements, each a
-                             tensor NAME/NUMBER; 0: whole */
+  int threads; /* BLAS threads, 1 */
+  double layer_s,
+      flop_s;        /* as if another processor computed: see lab/models/product.h.  0: this one */
+  bool virtual_time; /* likewise */
+  size_t slice;      /* weights' gradients come in slices of at most so many elements, each a
+                        tensor NAME/NUMBER; 0: whole */
 } weir_trainer_config;
-
-/* Is there such a model? */
-bool weir_trainer_knows(const char *model);
 
 typedef struct weir_trainer weir_trainer;
 weir_status weir_trainer_create(weir_trainer **out, const weir_trainer_config *config,
@@ -51,7 +44,7 @@ size_t weir_trainer_tensor_numel(const weir_trainer *trainer, size_t tensor);
 /* Of a weight matrix or a slice of it, row after row; 1 for a bias. */
 size_t weir_trainer_tensor_rows(const weir_trainer *trainer, size_t tensor);
 float *weir_trainer_gradient(weir_trainer *trainer, size_t tensor);
-/* Registers weights and momentum as state, and hooks for RNG, data cursor and step counter. */
+/* Registers weights and moments as state, and hooks for RNG, data cursor and step counter. */
 weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session);
 
 /* Draw the next batch, forward, backward; *loss is the batch's mean. */
@@ -65,11 +58,12 @@ typedef struct weir_trainer_audience {
   weir_status (*ready)(void *user, size_t tensor);
 } weir_trainer_audience;
 void weir_trainer_tell(weir_trainer *trainer, const weir_trainer_audience *audience);
-/* SGD update from the gradients as they now are (averaged). */
+/* The optimizer's update from the gradients as they now are (averaged). */
 void weir_trainer_update(weir_trainer *trainer);
-/* Correct answers among test images [first, last); 0 when the matrix library fails.  Uses the
- * activations, not the gradients: it may come between backward and update. */
-size_t weir_trainer_evaluate(weir_trainer *trainer, size_t first, size_t last);
+/* The answers to test samples [first, last).  Uses the activations, not the gradients: it may come
+ * between backward and update. */
+weir_status weir_trainer_evaluate(weir_trainer *trainer, size_t first, size_t last,
+                                  weir_score *score);
 /* SHA-256 of the weights, in hexadecimal. */
 void weir_trainer_weights_sha256(const weir_trainer *trainer, char hex[65]);
 

@@ -8,7 +8,9 @@ weir_status weir_trainer_register(weir_trainer *trainer, weir_session *session) 
   if (status) return status;
   float *momentum = weir_trainer_momentum(trainer, &count);
   status = weir_register_state(session, "momentum", momentum, count * sizeof *momentum);
-  if (status) return status;
+  float *second = weir_trainer_second(trainer, &count);
+  if (!status && count)
+    status = weir_register_state(session, "second moment", second, count * sizeof *second);
   const weir_state_hooks hooks = weir_trainer_hooks(trainer);
-  return weir_register_hooks(session, &hooks);
+  return status ? status : weir_register_hooks(session, &hooks);
 }

@@ -4,9 +4,11 @@
 
 #include "lab/trainer.h"
 
-/* Weights or momentum: one flat array in the tensors' order; *count floats. */
+/* Weights, the optimizer's moments: flat arrays in the tensors' order; *count floats, 0: it has
+ * none. */
 float *weir_trainer_weights(weir_trainer *trainer, size_t *count);
 float *weir_trainer_momentum(weir_trainer *trainer, size_t *count);
+float *weir_trainer_second(weir_trainer *trainer, size_t *count);
 /* RNG, permutation, data cursor and step counter. */
 weir_state_hooks weir_trainer_hooks(weir_trainer *trainer);
 

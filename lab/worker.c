@@ -74,22 +74,27 @@ static weir_status create_trainer(worker *w) {
   uint64_t decay_steps[WEIR_SCENARIO_DECAYS_MAX];
   for (size_t d = 0; d < s->decays; d++)
     decay_steps[d] = (s->decay_epochs[d] - s->first_epoch) * w->steps_per_epoch;
-  const weir_trainer_config config = {.model = s->model,
-                                      .seed = s->seed,
-                                      .rank = w->config->rank,
-                                      .world_size = (int)s->workers,
-                                      .batch = s->batch,
-                                      .learning_rate = s->learning_rate,
-                                      .momentum = s->momentum_correction ? 0 : s->momentum,
-                                      .weight_decay = s->weight_decay,
-                                      .decay_factor = s->decay_factor,
-                                      .decay_steps = decay_steps,
-                                      .decays = s->decays,
-                                      .threads = 1,
-                                      .layer_s = s->layer_ms / 1e3,
-                                      .flop_s = s->gflops > 0 ? 1e-9 / s->gflops : 0,
-                                      .virtual_time = w->config->clock != NULL,
-                                      .slice = s->slice};
+  const weir_trainer_config config = {
+      .model = s->model,
+      .sizes = s->sizes,
+      .seed = s->seed,
+      .rank = w->config->rank,
+      .world_size = (int)s->workers,
+      .batch = s->batch,
+      .learning_rate = s->learning_rate,
+      .optimizer = {.name = s->optimizer,
+                    .momentum = s->momentum_correction ? 0 : s->momentum,
+                    .beta2 = s->beta2,
+                    .weight_decay = s->weight_decay},
+      .rate_warmup_steps = s->rate_warmup_steps,
+      .decay_factor = s->decay_factor,
+      .decay_steps = decay_steps,
+      .decays = s->decays,
+      .threads = 1,
+      .layer_s = s->layer_ms / 1e3,
+      .flop_s = s->gflops > 0 ? 1e-9 / s->gflops : 0,
+      .virtual_time = w->config->clock != NULL,
+      .slice = s->slice};
   return weir_trainer_create(&w->trainer, &config, w->config->data);
 }
 
@@ -112,6 +117,7 @@ static weir_status create_session(worker *w) {
   options.secret = c->secret;
   options.timeout_s = c->scenario->timeout_s;
   options.policy = c->policy;
+  options.risk = c->scenario->risk;
   options.seed = c->scenario->seed;
   options.journal_path = c->rank ? NULL : c->journal_path;
   options.active_probes = !c->clock;
@@ -175,18 +181,25 @@ static weir_status set_up(worker *w) {
 
 /* --- epochs ----------------------------------------------------------------------------------- */
 
-static weir_status evaluate(worker *w, double *accuracy) {
+/* Every rank its share of the test set; the sum is taken in the ranks' order by all. */
+static weir_status evaluate(worker *w, weir_row *row) {
   const uint64_t ranks = w->config->scenario->workers, rank = (uint64_t)w->config->rank;
   const uint64_t test = w->config->data->test;
-  uint64_t right =
-      weir_trainer_evaluate(w->trainer, test * rank / ranks, test * (rank + 1) / ranks);
-  uint64_t *all = calloc(ranks, sizeof *all);
-  if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu64 " counts", ranks);
-  weir_status status = weir_allgather_bytes(w->session, &right, sizeof right, all);
-  uint64_t sum = 0;
-  for (uint64_t r = 0; r < ranks; r++) sum += all[r];
+  weir_score mine, sum = {0};
+  weir_status status =
+      weir_trainer_evaluate(w->trainer, test * rank / ranks, test * (rank + 1) / ranks, &mine);
+  if (status) return status;
+  weir_score *all = calloc(ranks, sizeof *all);
+  if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu64 " scores", ranks);
+  status = weir_allgather_bytes(w->session, &mine, sizeof mine, all);
+  for (uint64_t r = 0; r < ranks; r++) {
+    sum.right += all[r].right;
+    sum.answers += all[r].answers;
+    sum.loss += all[r].loss;
+  }
   free(all);
-  *accuracy = (double)sum / (double)test;
+  row->accuracy = (double)sum.right / (double)sum.answers;
+  row->test_loss = sum.loss / (double)sum.answers;
   return status;
 }
 
@@ -216,7 +229,7 @@ static weir_status turn_epoch(worker *w) {
   const weir_scenario *s = w->config->scenario;
   const uint64_t over = w->committed / w->steps_per_epoch;
   if (over && (over % s->evaluate_every == 0 || w->committed == w->total)) {
-    weir_status status = evaluate(w, &w->row.accuracy);
+    weir_status status = evaluate(w, &w->row);
     if (status) return status;
   }
   weir_status status = send_row(w); /* before the runner changes what is in force */
@@ -282,8 +295,12 @@ static weir_status one_step(worker *w) {
   }
   w->steps++;
   if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
-  w->row = (weir_row){
-      .info = info, .epoch = epoch, .loss = loss, .accuracy = NAN, .elapsed_s = w->elapsed_s};
+  w->row = (weir_row){.info = info,
+                      .epoch = epoch,
+                      .loss = loss,
+                      .accuracy = NAN,
+                      .test_loss = NAN,
+                      .elapsed_s = w->elapsed_s};
   w->row_waits = !w->config->rank;
   if (!info.trial) w->committed++;
   return status;

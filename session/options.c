@@ -10,6 +10,7 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .transport = "tcp",
                                       .timeout_s = 10,
                                       .policy = "weir",
+                                      .risk = "measured",
                                       .seed = 1,
                                       .active_probes = true,
                                       .codec_threads = 1,
@@ -87,6 +88,7 @@ weir_status weir_options_check(const weir_options *options) {
                      options->codec_threads, WEIR_POOL_MOST);
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
   weir_status status = weir_policy_check(options->policy);
+  if (status == WEIR_OK) status = weir_risk_check(options->risk);
   if (status == WEIR_OK && options->warmup_steps > 0)
     status = weir_policy_check_warmup(options->policy);
   return status == WEIR_OK ? check_device(options) : status;

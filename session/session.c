@@ -40,13 +40,14 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   if (!copy_text(&session->transport_name, options->transport) ||
       !copy_text(&session->rendezvous, options->rendezvous) ||
       !copy_text(&session->bind_address, options->bind_address) ||
-      !copy_text(&session->policy, options->policy) ||
+      !copy_text(&session->policy, options->policy) || !copy_text(&session->risk, options->risk) ||
       !copy_text(&session->journal_path, options->journal_path))
     return false;
   session->options.transport = session->transport_name;
   session->options.rendezvous = session->rendezvous;
   session->options.bind_address = session->bind_address;
   session->options.policy = session->policy;
+  session->options.risk = session->risk;
   session->options.journal_path = session->journal_path;
   session->options.secret = session->options.secret_file = NULL; /* found already */
   return true;
@@ -167,6 +168,7 @@ void weir_session_free(weir_session *session) {
   free(session->names);
   free(session->journal_path);
   free(session->policy);
+  free(session->risk);
   free(session->bind_address);
   free(session->rendezvous);
   free(session->transport_name);

@@ -214,6 +214,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   const int hosts = session->options.momentum_correction > 0 ? 0 : weir_comm_hosts(session->comm);
   const weir_controller_config config = {
       .policy = session->options.policy,
+      .risk = session->options.risk,
       .world_size = session->options.world_size,
       .hosts = hosts,
       .devices = session->devices,

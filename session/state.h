@@ -75,7 +75,7 @@ typedef struct weir_registered_state {
 
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
-  char *transport_name, *rendezvous, *bind_address, *policy, *journal_path;
+  char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
   int next, previous; /* to measure with, on another machine where there is one */

@@ -130,6 +130,9 @@ weir_status tcp_connect_once(const struct sockaddr_in *to, const struct sockaddr
 bool tcp_write_all(int fd, const void *data, size_t count, double deadline_s);
 bool tcp_read_all(int fd, void *data, size_t count, double deadline_s);
 void tcp_sleep(double seconds);
+/* The congestion control of a connection whose least round trip is known (0: not), inside of a
+ * machine or not; NULL: the system's choice. */
+const char *tcp_congestion_control(bool near, uint32_t round_trip_us);
 /* How the established connection peer[way] shall behave; the ranks' addresses are known. */
 void tcp_settle(tcp *self, int way);
 /* Poll until deadline_s, rounded up to a millisecond. */

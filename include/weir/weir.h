@@ -71,6 +71,12 @@ typedef struct weir_options {
   /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/bits.md),
    * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/overlap.md). */
   const char *policy;
+  /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
+   * training (fp32, 16 bits, and 8 and 4 bits of qsgd, all with error feedback), and other plans
+   * once they have shown it in this job.  "safe": the former alone.  "bold": dense and top-k at any
+   * ratio, by a model of progress that was fitted to one training; it can keep a model from
+   * learning. */
+  const char *risk;
   uint64_t seed; /* of everything random, default 1 */
   /* In [0, 1), default 0: none.  Otherwise the momentum of SGD is kept here, before compression,
    * and cleared where a value was sent ("Deep Gradient Compression", Lin et al. 2018, section 3.2:

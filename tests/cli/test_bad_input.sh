@@ -61,6 +61,7 @@ edited "no workers" 2 "workers = 0" 's/^workers = 2/workers = 0/'
 edited "text for a number" 5 "batch = many" 's/^batch = 8/batch = many/'
 edited "no data set there" 5 "/nowhere" 's/^(batch = 8)/data_dir = \/nowhere\n\1/'
 edited "unknown policy in the file" 3 "policy warp is unknown" 's/^(bandwidth_scale.*)/policy = warp/'
+edited "unknown risk in the file" 3 "risk is \"none\"; expected safe, measured or bold" 's/^(bandwidth_scale.*)/risk = none/'
 edited "CR above 1 in the file" 3 "fixed:lwtopk:2:ag" 's/^bandwidth_scale.*/policy = fixed:lwtopk:2:ag/'
 
 edited "a warm-up of what decides by itself" 8 "warmup_epochs = 2: .*policy weir" 's/^(steps_per.*)/warmup_epochs = 2\n\1/'
@@ -95,6 +96,7 @@ for key in bandwidth_scale epochs $(head -c 900 long); do
 done
 refused "no such scenario" "nowhere\.ini" run nowhere.ini --out out
 refused "no output folder named" "\-\-out" run good.ini
+refused "unknown risk" 'risk is "none"' run good.ini --risk none --out out
 refused "unknown policy" "policy warp is unknown" run good.ini --policy warp --out out
 for cr in 0 -0.1 1.5 nan inf x; do
   refused "CR $cr" "fixed:lwtopk:$cr:ag" run good.ini --policy fixed:lwtopk:$cr:ag --out out

@@ -50,11 +50,12 @@ assert told['order_pairs'] == len(pairs), told
 assert told['order_right'] == sum(a['measured_ms'] < b['measured_ms'] for a, b in pairs), told
 assert abs(told['over_layers'] - runs[2]['measured_ms'] / runs[4]['measured_ms']) < 1e-9, told
 assert json.load(open(d + '/out/profile.json')) == told
-# The page is well-formed, and every bar of the pictures is one of these.
-import xml.etree.ElementTree as xml
+# Every bar of the page's charts is one of these.
 page = open(d + '/out/report.html').read()
-bars = [t.text for t in xml.fromstring(page[page.index('<svg'):page.index('</svg>') + 6]).iter(
-    '{http://www.w3.org/2000/svg}title')]
+charts = json.loads(page.split('id="charts">')[1].split('</script>')[0])
+assert [c['caption'].split(':')[0] for c in charts] == [
+    'One group, predicted', 'One group, measured', 'Planned, predicted', 'Planned, measured'], charts
+bars = [bar['text'] for chart in charts for bar in chart['bars']]
 assert sum('exchange of group 1, up to fc1.bias' in b for b in bars) >= 3, bars
 assert all(b.split()[0] in ('backward', 'compress', 'taken', 'exchange', 'decode') for b in bars), bars
 assert page.count('<tr><td>') == 5 and '%s</' % runs[4]['plan'] in page, page

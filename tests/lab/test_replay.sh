@@ -34,9 +34,11 @@ expect 0 '0 decisions, 0 different' "$work/empty.jsonl"
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 
 sed 's/^steps_per_epoch *=.*/steps_per_epoch = 2/' "$source/scenarios/demo.ini" >"$work/short.ini"
-for policy in weir paper fixed:star:0.01:art-tree bits:knapsack:2:10; do
+for policy in weir weir-bold paper fixed:star:0.01:art-tree bits:knapsack:2:10; do
   run=$work/run-${policy%%:*}
-  "$weir" run "$work/short.ini" --network sim --policy "$policy" --out "$run" >"$work/log" 2>&1 ||
+  risk=()
+  [ $policy = weir-bold ] && risk=(--risk bold)
+  "$weir" run "$work/short.ini" --network sim --policy "${policy%-bold}" "${risk[@]}" --out "$run" >"$work/log" 2>&1 ||
     { tail -5 "$work/log"; fail "weir run --policy $policy"; }
   [ -s "$run/decisions.jsonl" ] || fail "$policy: no decisions"
   expect 0 ', 0 different' "$run"
@@ -59,9 +61,17 @@ sed '2s/"bandwidth_bytes_s":[^,]*/"bandwidth_bytes_s":-1/' "$run/decisions.jsonl
 expect 2 'd.jsonl:2: .*bandwidth' "$work/d.jsonl"
 head -c 300 "$run/decisions.jsonl" >"$work/e.jsonl"
 expect 2 'e.jsonl:1: expected a JSON object' "$work/e.jsonl"
+# Journals from before there were risks are of what is bold now.
+run=$work/run-weir-bold
+sed -E 's/"risk":[0-9]+,//; s/"overhead_safe_(s|latencies)":\[[^]]*\],//g' "$run/decisions.jsonl" >"$work/k.jsonl"
+grep -q risk "$work/k.jsonl" && fail "the older journal is none"
+expect 0 ', 0 different' "$work/k.jsonl"
+run=$work/run-weir
 # Another network in the input leads to another choice: the difference must be noticed.
-sed '1s/"bandwidth_bytes_s":[^,]*/"bandwidth_bytes_s":20000/' "$run/decisions.jsonl" >"$work/f.jsonl"
+sed -E '1s/"(bandwidth|goodput)_bytes_s":[^,]*/"\1_bytes_s":2e12/g' "$run/decisions.jsonl" >"$work/f.jsonl"
 expect 1 'DIFFERS' "$work/f.jsonl"
+sed '1s/"risk":[0-9]*/"risk":3/' "$run/decisions.jsonl" >"$work/j.jsonl"
+expect 2 'j.jsonl:1: .*risk' "$work/j.jsonl"
 sed '3s/,/,,/' "$run/steps.csv" >"$work/steps.csv"
 expect 2 'steps.csv:3: expected' "$run/decisions.jsonl" --steps "$work/steps.csv"
 echo ok

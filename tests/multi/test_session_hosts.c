@@ -167,5 +167,5 @@ Test(session_hosts, the_adaptive_policy_considers_machines) {
   (void)fclose(file);
   (void)unlink(path);
   cr_assert(strstr(line, "\"hosts\":2") != NULL, "%.600s", line);
-  cr_assert(strstr(line, "\"dense-hier-ring\"") != NULL && strstr(line, "\"hitopk\"") != NULL);
+  cr_assert(strstr(line, "\"dense-hier-ring\"") != NULL && strstr(line, "\"hier-sra\"") != NULL);
 }

@@ -5,6 +5,7 @@
 
 #include <criterion/criterion.h>
 #include <glib.h>
+#include <json-glib/json-glib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -43,18 +44,42 @@ static void store(const char *name, const char *text, gssize bytes) {
   cr_assert(g_file_set_contents(path_of(name), text, bytes, NULL));
 }
 
-static size_t occurrences(const char *text, const char *of) {
+static inline size_t occurrences(const char *text, const char *of) {
   size_t n = 0;
   while ((text = strstr(text, of))) n++, text += strlen(of);
   return n;
 }
 
 static void no_outside_world(const char *page) {
-  cr_assert_null(strstr(page, "<script"));
-  cr_assert_null(strstr(page, "src="));
+  cr_assert(strstr(page, "default-src 'none'"));
+  cr_assert_null(strstr(page, "<link"));
+  cr_assert_null(strstr(page, " src="));
   cr_assert_null(strstr(page, "href=\"http"));
   cr_assert_null(strstr(page, "url(http"));
   cr_assert_null(strstr(page, "@import"));
+}
+
+/* The charts' data, as they stand in the page. */
+static JsonArray *charts_of(const char *page, JsonParser *parser) {
+  const char *begin = strstr(page, "id=\"charts\">") + strlen("id=\"charts\">");
+  const char *end = strstr(begin, "</script>");
+  GError *error = NULL;
+  cr_assert(json_parser_load_from_data(parser, begin, end - begin, &error), "%s",
+            error ? error->message : "");
+  return json_node_get_array(json_parser_get_root(parser));
+}
+
+static JsonObject *chart_of(JsonArray *charts, const char *caption) {
+  for (guint i = 0; i < json_array_get_length(charts); i++) {
+    JsonObject *chart = json_array_get_object_element(charts, i);
+    if (!strcmp(json_object_get_string_member(chart, "caption"), caption)) return chart;
+  }
+  cr_assert_fail("there is no chart '%s'", caption);
+  return NULL;
+}
+
+static inline JsonArray *points_of(JsonArray *charts, const char *caption) {
+  return json_object_get_array_member(chart_of(charts, caption), "points");
 }
 
 static void replace(const char *name, const char *from, const char *to) {

@@ -83,7 +83,7 @@ static const size_t offsets[] = {0, ELEMENTS};
 
 static weir_controller *create(world *w) {
   const weir_controller_config config = {
-      .policy = "weir", .world_size = RANKS, .layout = {1, offsets}, .seed = 5};
+      .policy = "weir", .risk = "bold", .world_size = RANKS, .layout = {1, offsets}, .seed = 5};
   weir_controller *controller;
   cr_assert_eq(weir_controller_create(&controller, &config), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_policy_first_plan("weir", &w->plan), WEIR_OK);

@@ -4,11 +4,22 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "lab/mlp.h"
+#include "lab/models/mlp.h"
+#include "lab/models/model.h"
 
 enum { LAYERS = 3, ROWS = 6 };
 static const size_t width[LAYERS + 1] = {5, 9, 7, 4};
 static const uint8_t label[ROWS] = {0, 3, 1, 2, 3, 0};
+
+static weir_status backward(weir_mlp *mlp, size_t rows, const uint8_t *labels, double *loss) {
+  const size_t classes = mlp->width[mlp->layers];
+  *loss = 0;
+  for (size_t r = 0; r < rows; r++)
+    *loss += weir_cross_entropy(mlp->activation[mlp->layers] + r * classes, classes, labels[r],
+                                1.0f / (float)rows) /
+             (double)rows;
+  return weir_mlp_backward(mlp, rows);
+}
 
 /* The mean loss in double, written from the definition, with one parameter moved. */
 static double loss_in_double(const weir_mlp *mlp, const float *input, size_t moved, double by) {
@@ -49,7 +60,7 @@ Test(mlp, gradient_matches_finite_differences) {
   memcpy(mlp.activation[0], input, sizeof input);
   double loss = 0;
   cr_assert_eq(weir_mlp_forward(&mlp, ROWS), WEIR_OK);
-  cr_assert_eq(weir_mlp_backward(&mlp, ROWS, label, &loss), WEIR_OK);
+  cr_assert_eq(backward(&mlp, ROWS, label, &loss), WEIR_OK);
   cr_assert_float_eq(loss, loss_in_double(&mlp, input, SIZE_MAX, 0), 1e-6);
   double largest = 0;
   for (size_t p = 0; p < mlp.parameters; p++) {
@@ -105,8 +116,7 @@ Test(mlp, large_logits_do_not_overflow) {
   const uint8_t wrong = 1;
   double loss = 0;
   cr_assert_eq(weir_mlp_forward(&mlp, 1), WEIR_OK);
-  cr_assert_eq(weir_mlp_class(&mlp, 0), 0);
-  cr_assert_eq(weir_mlp_backward(&mlp, 1, &wrong, &loss), WEIR_OK);
+  cr_assert_eq(backward(&mlp, 1, &wrong, &loss), WEIR_OK);
   cr_assert_float_eq(loss, 1000, 1e-3);
   cr_assert_eq(mlp.gradient[0], 1.0f);
   cr_assert_eq(mlp.gradient[1], -1.0f);
@@ -122,7 +132,7 @@ Test(mlp, nan_reaches_the_gradient) {
   const uint8_t any = 0;
   double loss = 0;
   cr_assert_eq(weir_mlp_forward(&mlp, 1), WEIR_OK);
-  cr_assert_eq(weir_mlp_backward(&mlp, 1, &any, &loss), WEIR_OK);
+  cr_assert_eq(backward(&mlp, 1, &any, &loss), WEIR_OK);
   cr_assert(isnan(loss));
   cr_assert(isnan(mlp.gradient[mlp.weight[1]]));
   weir_mlp_free(&mlp);

@@ -1,12 +1,13 @@
 /* Reports: whole, self-contained, right in their figures, and of no damaged file. */
 #include <criterion/criterion.h>
 #include <glib.h>
+#include <json-glib/json-glib.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "lab/report.h"
-#include "lab/report_plot.h"
 #include "report_folder.h"
 
 TestSuite(report, .init = set_up, .fini = tear_down);
@@ -20,27 +21,117 @@ static size_t files_left(void) {
   return n;
 }
 
-Test(report, run_report_is_whole_and_self_contained) {
+static char *page_of_run(void) {
   cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
+  return slurp("report.html");
+}
+
+/* A field of a line of steps.csv: fields are counted from 0. */
+static double csv_number(const char *line, int field) {
+  while (field--) line = strchr(line, ',') + 1;
+  return *line == ',' || *line == '\n' ? NAN : g_ascii_strtod(line, NULL);
+}
+
+/* The page keeps four digits. */
+static void about(double value, double expected, const char *what, guint at) {
+  cr_assert(fabs(value - expected) <= 6e-4 * fabs(expected), "%s %u: %g, expected %g", what, at,
+            value, expected);
+}
+
+Test(report, run_report_is_whole_and_self_contained) {
+  char *page = page_of_run();
   cr_assert_eq(files_left(), 5);
-  char *page = slurp("report.html");
   no_outside_world(page);
-  cr_assert_eq(occurrences(page, "<svg"), 6);
-  cr_assert_eq(occurrences(page, "<svg role=\"img\" aria-label=\""), 6);
-  cr_assert_eq(occurrences(page, "</svg>"), 6);
-  cr_assert_eq(occurrences(page, "<tr class=\"head"), RUN_DECISIONS);
+  cr_assert_lt(strlen(page), 600000);
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *charts = charts_of(page, parser);
+  cr_assert_eq(json_array_get_length(charts), 11);
+  cr_assert_eq(occurrences(page, "<figure class=\"chart"), 11);
+  cr_assert_eq(occurrences(page, "role=\"img\" aria-label=\""), 11);
+  cr_assert_eq(occurrences(page, "<tr class=head>") + occurrences(page, "<tr class=\"head kept\">"),
+               RUN_DECISIONS);
   cr_assert_eq(occurrences(page, "<details>"), RUN_DECISIONS);
   cr_assert(strstr(page, "87.29 %")); /* 0.873 - 0.55 exp(-399/45) = 0.87292 */
   cr_assert(strstr(page, "bit-identical"));
   cr_assert(strstr(page, "+2.0 %")); /* 51 ms measured for 50 ms set */
   cr_assert(strstr(page, "-2.0 %"));
   cr_assert(strstr(page, "17 candidates, 4 on the front"));
+  cr_assert_null(strstr(page, "{{title"));
+  cr_assert_null(strstr(page, "{{body"));
+  cr_assert_null(strstr(page, "{{library"));
   g_free(page);
 }
 
+/* Every committed step is a point with what steps.csv says of it. */
+Test(report, charts_hold_the_steps) {
+  static const struct {
+    const char *caption;
+    int x, field[5], count;
+  } expected[] = {{"one-way latency, ms", 0, {17, 15}, 2},
+                  {"bandwidth, Gbit/s", 0, {18, 16, 21}, 3},
+                  {"compression ratio", 0, {5}, 1},
+                  {"ms per committed step", 0, {7, 8, 9}, 3},
+                  {"training loss of rank 0", 19, {14}, 1}};
+  g_autofree char *page = page_of_run(), *csv = slurp("steps.csv");
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *charts = charts_of(page, parser);
+  for (size_t e = 0; e < G_N_ELEMENTS(expected); e++) {
+    JsonArray *points = points_of(charts, expected[e].caption);
+    guint at = 0;
+    for (const char *line = strchr(csv, '\n') + 1; *line; line = strchr(line, '\n') + 1) {
+      if (csv_number(line, 2) > 0) continue; /* a trial */
+      JsonArray *point = json_array_get_array_element(points, at++);
+      about(json_array_get_double_element(point, 0), csv_number(line, expected[e].x), "x", at);
+      for (int i = 0; i < expected[e].count; i++) {
+        const double value = csv_number(line, expected[e].field[i]);
+        if (isnan(value))
+          cr_assert(json_array_get_null_element(point, (guint)i + 1));
+        else
+          about(json_array_get_double_element(point, (guint)i + 1), value, expected[e].caption, at);
+      }
+    }
+    cr_assert_eq(at, RUN_STEPS - 2);
+    cr_assert_eq(json_array_get_length(points), RUN_STEPS - 2);
+  }
+}
+
+/* Phases begin with steps 100, 200 and 300; the plan of step 103 is in force from 104 to 150. */
+Test(report, charts_hold_phases_and_plans) {
+  g_autofree char *page = page_of_run();
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *charts = charts_of(page, parser);
+  JsonArray *marks = json_object_get_array_member(chart_of(charts, "one-way latency, ms"), "marks");
+  cr_assert_eq(json_array_get_length(marks), 4);
+  for (guint i = 0; i < 4; i++)
+    cr_assert_eq(json_object_get_double_member(json_array_get_object_element(marks, i), "x"),
+                 100.0 * i);
+  cr_assert_str_eq(json_object_get_string_member(json_array_get_object_element(marks, 2), "text"),
+                   "50 ms, 0.1 Gbit/s");
+  JsonObject *chart = chart_of(charts, "collective");
+  JsonArray *names = json_object_get_array_member(chart, "rows");
+  JsonArray *bars = json_object_get_array_member(chart, "bars");
+  cr_assert_eq(json_array_get_length(names), 3);
+  static const struct {
+    const char *name;
+    double from, to;
+  } stretch[] = {
+      {"dense-ring", 0, 104}, {"ag", 104, 303}, {"ag", 341, 400}, {"art-tree", 303, 341}};
+  cr_assert_eq(json_array_get_length(bars), 4);
+  for (guint i = 0; i < 4; i++) {
+    JsonObject *bar = json_array_get_object_element(bars, i);
+    const guint row = (guint)json_object_get_double_member(bar, "row");
+    cr_assert_str_eq(json_array_get_string_element(names, row), stretch[i].name);
+    cr_assert_eq(json_object_get_double_member(bar, "from"), stretch[i].from, "%u", i);
+    cr_assert_eq(json_object_get_double_member(bar, "to"), stretch[i].to, "%u", i);
+  }
+  /* Two steps of a trial. */
+  cr_assert_eq(json_array_get_length(
+                   json_object_get_array_member(chart_of(charts, "compression ratio"), "dots")),
+               2);
+}
+
 Test(report, text_from_files_is_escaped) {
-  cr_assert_eq(weir_report_write(directory), WEIR_OK);
-  char *page = slurp("report.html");
+  char *page = page_of_run();
   cr_assert_null(strstr(page, "<not worth"));
   cr_assert(strstr(page, "&amp; &lt;not worth a switch&gt;"));
   g_free(page);
@@ -48,15 +139,13 @@ Test(report, text_from_files_is_escaped) {
 
 Test(report, different_weights_are_said) {
   replace("summary.json", "[\"ab\",", "[\"cd\",");
-  cr_assert_eq(weir_report_write(directory), WEIR_OK);
-  char *page = slurp("report.html");
+  char *page = page_of_run();
   cr_assert_null(strstr(page, "bit-identical"));
   cr_assert(strstr(page, "weights differ"));
   g_free(page);
 }
 
-/* One step, nothing measured, no decision, no phase. */
-/* Of a version that knew no goodput yet. */
+/* One step, nothing measured, no decision, no phase.  Of a version that knew no goodput yet. */
 Test(report, smallest_run) {
   char *csv = slurp("steps.csv");
   *strstr(csv, ",goodput_gbps\n") = 0;
@@ -67,9 +156,26 @@ Test(report, smallest_run) {
         "{\"workers\":1,\"network\":\"sim\",\"policy\":\"weir\",\"final_accuracy\":0,"
         "\"elapsed_s\":0,\"comm_s\":0,\"switches\":0,\"weights_sha256\":[\"a\"]}",
         -1);
-  cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
-  char *page = slurp("report.html");
-  cr_assert_eq(occurrences(page, "</svg>"), 6);
+  char *page = page_of_run();
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *points = points_of(charts_of(page, parser), "one-way latency, ms");
+  cr_assert_eq(json_array_get_length(points), 1);
+  cr_assert(json_array_get_null_element(json_array_get_array_element(points, 0), 1));
+  g_free(page);
+  g_free(one);
+  g_free(csv);
+}
+
+/* Only a trial's step: nothing is committed. */
+Test(report, run_of_trials_alone) {
+  char *csv = slurp("steps.csv");
+  *(strchr(csv, '\n') + 1) = 0;
+  char *one = g_strconcat(csv, "0,0,1,0,none,1,dense-ring,1,0,0,,,0,,nan,,,,,0,,\n", NULL);
+  store("steps.csv", one, -1);
+  char *page = page_of_run();
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *points = points_of(charts_of(page, parser), "one-way latency, ms");
+  cr_assert_eq(json_array_get_length(points), 0);
   g_free(page);
   g_free(one);
   g_free(csv);
@@ -86,51 +192,97 @@ Test(report, a_step_of_each_phase) {
                             NULL);
   store("steps.csv", three, -1);
   store("decisions.jsonl", "", 0);
-  cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
-  char *page = slurp("report.html");
-  const char *row = strstr(page, "<td class=\"n\">all</td>");
+  char *page = page_of_run();
+  const char *row = strstr(page, "<td class=n>all</td>");
   cr_assert(row);
   /* (1 + 3) / 2, (2 + 2) / 2, (3 + 1) / 2, (0.5 + 15 + 0.5) / 2, their sum, 1 + 2 + 4, 9 / 2 */
   cr_assert(g_str_has_prefix(row,
-                             "<td class=\"n\">all</td><td class=\"n\">2</td>"
-                             "<td class=\"n\">2.00</td><td class=\"n\">2.00</td>"
-                             "<td class=\"n\">2.00</td><td class=\"n\">8.00</td>"
-                             "<td class=\"n\">14.00</td><td class=\"n\">7.00</td>"
-                             "<td class=\"n\">4.5</td></tr>"),
+                             "<td class=n>all</td><td class=n>2</td>"
+                             "<td class=n>2.00</td><td class=n>2.00</td>"
+                             "<td class=n>2.00</td><td class=n>8.00</td>"
+                             "<td class=n>14.00</td><td class=n>7.00</td>"
+                             "<td class=n>4.5</td></tr>"),
             "%.300s", row);
+  /* In the chart the trial counts with the step after it: 0.5 + 15; and 2, then 9 MB are sent. */
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *charts = charts_of(page, parser);
+  JsonArray *last = json_array_get_array_element(points_of(charts, "ms per committed step"), 1);
+  cr_assert_eq(json_array_get_double_element(last, 4), 15.5);
+  last = json_array_get_array_element(points_of(charts, "MB sent by rank 0, in all"), 1);
+  cr_assert_eq(json_array_get_double_element(last, 1), 9);
   g_free(page);
   g_free(three);
   g_free(csv);
 }
 
-/* 25 of 400 steps have no room for their network's name. */
-Test(report, names_of_short_phases_are_left_out) {
-  cr_assert_eq(weir_report_write(directory), WEIR_OK);
-  char *page = slurp("report.html");
-  cr_assert(strstr(page, "1 ms, 0.1 Gbit/s<"));
-  g_free(page);
-  replace("summary.json", "\"first_epoch\":8,", "\"first_epoch\":5,");
-  cr_assert_eq(weir_report_write(directory), WEIR_OK);
-  page = slurp("report.html");
-  cr_assert_null(strstr(page, "1 ms, 0.1 Gbit/s<"));
-  cr_assert(strstr(page, "50 ms, 0.1 Gbit/s<"));
+/* 398 committed steps under six plans of one or two decisions each. */
+Test(report, use_of_plans) {
+  char *page = page_of_run();
+  /* Steps 0 to 103 but for two of a trial; 54 of 151 to 204; 98 of 205 to 302; 59 of 341 on. */
+  static const char *const row[] = {
+      "bf16:1:dense-ring</span></td><td class=n>102</td>"
+      "<td class=n>25.6 %</td>",
+      "topk:0.03:ag</span></td><td class=n>106</td>"
+      "<td class=n>26.6 %</td>",
+      "topk:0.1:ag</span></td><td class=n>54</td>"
+      "<td class=n>13.6 %</td>",
+      "topk:0.01:ag</span></td><td class=n>98</td>"
+      "<td class=n>24.6 %</td>",
+      "star:0.1:art-tree</span></td><td class=n>38</td>"
+      "<td class=n>9.5 %</td>"};
+  for (size_t i = 0; i < G_N_ELEMENTS(row); i++) cr_assert(strstr(page, row[i]), "%s", row[i]);
   g_free(page);
 }
 
-/* A long run is thinned out: the page does not grow with it. */
-Test(report, long_run_stays_small) {
-  char *csv = slurp("steps.csv");
+/* --- long runs -------------------------------------------------------------------------------- */
+
+enum { LONG_STEPS = 100000, LONG_DECISIONS = 3000, LONG_EACH = 223 /* into 450 points */ };
+
+static double long_latency(int step) { return step % 1000 == 7 ? 41 : 1 + step % 2; }
+
+static void write_long_run(void) {
+  char *csv = slurp("steps.csv"), *decisions = slurp("decisions.jsonl");
   GString *text = g_string_new_len(csv, strchr(csv, '\n') + 1 - csv);
-  for (int i = 0; i < 30000; i++)
-    g_string_append_printf(text, "%d,%d,0,0,none,1,dense-ring,1,0,2,0,,9,1,0.5,1,1,1,1,%d.5,,\n", i,
-                           i / 100, i);
+  for (int i = 0; i < LONG_STEPS; i++)
+    g_string_append_printf(text,
+                           "%d,%d,0,0,topk,0.%d,%s,1.2345,0.2345,%d.6789,0.1234,3.4567,%d,"
+                           "0.1234,0.%d,%g,%d.4567,1,2,%d.5,,1.2345\n",
+                           i, i / 1000, 1 + i / 50 % 9, i / 50 % 2 ? "ag" : "art-ring", i % 7,
+                           9 + i, i % 9999, long_latency(i), i % 13, i);
   store("steps.csv", text->str, (gssize)text->len);
-  cr_assert_eq(weir_report_write(directory), WEIR_OK, "%s", weir_last_error());
-  struct stat info;
-  cr_assert_eq(stat(path_of("report.html"), &info), 0);
-  cr_assert_lt(info.st_size, 3000000);
+  g_string_truncate(text, 0);
+  const size_t first = strcspn(decisions, "\n") + 1;
+  for (int i = 0; i < LONG_DECISIONS; i++) g_string_append_len(text, decisions, (gssize)first);
+  store("decisions.jsonl", text->str, (gssize)text->len);
   g_string_free(text, TRUE);
   g_free(csv);
+  g_free(decisions);
+}
+
+/* Thinned out, but no step's least or most is lost. */
+Test(report, long_run_stays_small_and_keeps_extremes) {
+  write_long_run();
+  g_autofree char *page = page_of_run();
+  cr_assert_lt(strlen(page), 600000, "%zu bytes", strlen(page));
+  cr_assert(strstr(page, "2800 more are in decisions.jsonl"));
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *points = points_of(charts_of(page, parser), "one-way latency, ms");
+  cr_assert_eq(json_array_get_length(points), (LONG_STEPS + LONG_EACH - 1) / LONG_EACH);
+  for (guint p = 0; p < json_array_get_length(points); p++) {
+    const int from = (int)p * LONG_EACH, until = MIN(from + LONG_EACH, LONG_STEPS);
+    double sum = 0, most = 0;
+    for (int i = from; i < until; i++) {
+      sum += long_latency(i);
+      most = fmax(most, long_latency(i));
+    }
+    JsonArray *point = json_array_get_array_element(points, p);
+    cr_assert_eq(json_array_get_double_element(point, 0), from);
+    cr_assert_eq(json_array_get_double_element(point, 1), 1); /* set: always the same */
+    JsonArray *three = json_array_get_array_element(point, 2);
+    cr_assert_eq(json_array_get_double_element(three, 0), 1);
+    about(json_array_get_double_element(three, 1), sum / (until - from), "mean", p);
+    cr_assert_eq(json_array_get_double_element(three, 2), most);
+  }
 }
 
 static void refused(weir_status expected, const char *where, const char *what) {
@@ -151,12 +303,12 @@ static void spoiled(const char *name, const char *from, const char *to, const ch
 
 Test(report, bad_steps) {
   spoiled("steps.csv", "epoch,trial", "epoch,trail", "steps.csv:1:", "expected 'trial'");
-  spoiled("steps.csv", ",accuracy,goodput_gbps\n", "\n", "steps.csv:1:", "20 columns, expected 22");
+  spoiled("steps.csv", ",accuracy,goodput_gbps\n", "\n", "steps.csv:1:", "20 columns, expected 23");
   spoiled("steps.csv", ",goodput_gbps\n", "\n", "steps.csv:2:", "22 fields, expected 21");
   spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,bf16", "steps.csv:2:", "21 fields");
-  spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,0,bf17", "steps.csv:2:", "codec 'bf17'");
+  spoiled("steps.csv", "\n0,0,0,0,bf16", "\n0,0,0,0,bf<16", "steps.csv:2:", "codec is 'bf<16'");
   spoiled("steps.csv", "\n1,0,0,0,bf16,1,dense-ring", "\n1,0,0,0,bf16,1,<b>",
-          "steps.csv:3:", "collective '<b>'");
+          "steps.csv:3:", "collective is '<b>'");
   spoiled("steps.csv", "\n1,0,0,0,bf16,1,", "\n1,0,0,0,bf16,1.5,", "steps.csv:3:", "cr is 1.5");
   spoiled("steps.csv", "\n1,0,0,0,bf16,1,", "\n1,0,0,0,bf16,0,", "steps.csv:3:", "cr is 0");
   spoiled("steps.csv", "\n1,0,0,", "\nx,0,0,", "steps.csv:3:", "step is 'x'");
@@ -241,38 +393,4 @@ Test(report, target_cannot_be_replaced) {
   cr_assert_eq(weir_report_write(directory), WEIR_E_IO);
   cr_assert(strstr(weir_last_error(), "report.html"));
   cr_assert_eq(files_left(), 5);
-}
-
-/* A gnuplot of the test's own, first on the PATH. */
-static void fake_gnuplot(const char *script) {
-  char *path = g_strdup_printf("%s:/usr/bin:/bin", directory);
-  cr_assert_eq(setenv("PATH", path, 1), 0);
-  store("gnuplot", script, -1);
-  cr_assert_eq(chmod(path_of("gnuplot"), 0700), 0);
-  g_free(path);
-}
-
-Test(report, gnuplot_not_installed) {
-  cr_assert_eq(setenv("PATH", directory, 1), 0);
-  refused(WEIR_E_UNSUPPORTED, "gnuplot", "gnuplot-nox");
-}
-
-Test(report, gnuplot_fails) {
-  fake_gnuplot("#!/bin/sh\necho no such terminal >&2\nexit 1\n");
-  refused(WEIR_E_IO, "gnuplot failed", "no such terminal");
-}
-
-Test(report, gnuplot_draws_nothing) {
-  fake_gnuplot("#!/bin/sh\nexit 0\n");
-  refused(WEIR_E_IO, "gnuplot", "drew nothing");
-}
-
-Test(report, gnuplot_hangs) {
-  fake_gnuplot("#!/bin/sh\nexec sleep 100\n");
-  weir_figures figures;
-  weir_figures_init(&figures);
-  weir_figures_begin(&figures, 100, 100);
-  figures.time_out_s = 0.1;
-  cr_assert_eq(weir_figures_draw(&figures), WEIR_E_TIMEOUT);
-  weir_figures_free(&figures);
 }

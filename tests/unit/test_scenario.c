@@ -133,6 +133,41 @@ Test(scenario, refuses_with_file_and_line) {
   expect_refused("[phase slow]", "[fault]\nkind=bite\nrank=1\nstep=1\n[phase slow]", 16, "bite");
 }
 
+Test(scenario, a_model_brings_its_data_and_sizes) {
+  static weir_scenario s;
+  char path[64], text[2048];
+  cr_assert_eq(read_text(&s, good, path), WEIR_OK, "%s", weir_last_error());
+  cr_assert_str_eq(s.model, "mlp");
+  cr_assert_str_eq(s.dataset, "fashion-mnist");
+  cr_assert_str_eq(s.optimizer, "sgd");
+  const char *rest = strstr(good, "batch");
+  (void)snprintf(text, sizeof text,
+                 "%.*smodel = gpt\nchannels = 64\noptimizer = adamw\nbeta2 = 0.95\n"
+                 "rate_warmup_steps = 30\n%s",
+                 (int)(rest - good), good, rest);
+  cr_assert_eq(read_text(&s, text, path), WEIR_OK, "%s", weir_last_error());
+  cr_assert_str_eq(s.dataset, "fortunes");
+  cr_assert_str_eq(s.optimizer, "adamw");
+  cr_assert_eq(s.sizes.layers, 3);
+  cr_assert_eq(s.sizes.channels, 64);
+  cr_assert_eq(s.sizes.context, 64);
+  cr_assert_eq(s.beta2, 0.95);
+  cr_assert_eq(s.rate_warmup_steps, 30);
+}
+
+Test(scenario, refuses_what_does_not_go_with_the_model) {
+  const char *batch = "batch = 16";
+  expect_refused(batch, "model = vgg\nbatch = 16", 7, "unknown model vgg");
+  expect_refused(batch, "optimizer = adam\nbatch = 16", 7, "unknown optimizer adam");
+  expect_refused(batch, "batch = 16\ndataset = fortunes", 8, "model mlp does not learn");
+  expect_refused(batch, "batch = 16\nlayers = 2", 8, "model mlp has no layers");
+  expect_refused(batch, "model = cnn\nbatch = 16\ncontext = 9", 9, "model cnn has no context");
+  expect_refused(batch, "model = gpt\nbatch = 16\nslice = 9", 9, "model gpt has neither slices");
+  expect_refused(batch, "model = gpt\nlayer_ms = 1\nbatch = 16", 8, "nor layer_ms");
+  expect_refused(batch, "batch = 16\nbeta2 = 1", 8, "beta2 = 1");
+  expect_refused(batch, "batch = 16\nrate_warmup_steps = -1", 8, "rate_warmup_steps = -1");
+}
+
 Test(scenario, refuses_a_file_without_network_or_without_anything) {
   static weir_scenario s;
   char path[64], place[96];

@@ -169,8 +169,8 @@ Test(trainer, update_by_hand) {
   weir_trainer_config config = plain();
   const uint64_t decay = 1;
   config.learning_rate = 0.2;
-  config.momentum = 0.5;
-  config.weight_decay = 0.1;
+  config.optimizer.momentum = 0.5;
+  config.optimizer.weight_decay = 0.1;
   config.decay_factor = 0.5;
   config.decay_steps = &decay;
   config.decays = 1;
@@ -191,6 +191,13 @@ Test(trainer, update_by_hand) {
   weir_dataset_free(&data);
 }
 
+static uint64_t right(weir_trainer *t, size_t first, size_t last) {
+  weir_score score;
+  cr_assert_eq(weir_trainer_evaluate(t, first, last, &score), WEIR_OK);
+  cr_assert_eq(score.answers, (last < TESTS ? last : TESTS) - first);
+  return score.right;
+}
+
 /* A model whose last bias names a class answers that class always. */
 Test(trainer, evaluate_counts_correct_answers) {
   weir_dataset data = synthetic();
@@ -200,11 +207,11 @@ Test(trainer, evaluate_counts_correct_answers) {
   float *w = weir_trainer_weights(t, &count);
   memset(w, 0, count * sizeof *w);
   w[2560 + 3] = 1.0f;
-  cr_assert_eq(weir_trainer_evaluate(t, 0, TESTS), 3); /* labels i mod 10: 3, 13, 23 */
-  cr_assert_eq(weir_trainer_evaluate(t, 4, TESTS), 2);
-  cr_assert_eq(weir_trainer_evaluate(t, 3, 4), 1);
-  cr_assert_eq(weir_trainer_evaluate(t, 0, 1000), 3);
-  cr_assert_eq(weir_trainer_evaluate(t, 9, 9), 0);
+  cr_assert_eq(right(t, 0, TESTS), 3); /* labels i mod 10: 3, 13, 23 */
+  cr_assert_eq(right(t, 4, TESTS), 2);
+  cr_assert_eq(right(t, 3, 4), 1);
+  cr_assert_eq(right(t, 0, 1000), 3);
+  cr_assert_eq(right(t, 9, 9), 0);
   weir_trainer_free(t);
   weir_dataset_free(&data);
 }
@@ -214,7 +221,7 @@ Test(trainer, bad_configurations) {
   const uint64_t falling[2] = {9, 3};
   weir_trainer_config c = plain();
 #define REFUSED(field, value, word) (c = plain(), c.field = (value), refused(c, &data, word))
-  REFUSED(model, "cnn", "model 'cnn'");
+  REFUSED(model, "wide", "model 'wide'");
   REFUSED(model, NULL, "model");
   REFUSED(world_size, 0, "rank");
   REFUSED(rank, 1, "rank");
@@ -223,10 +230,10 @@ Test(trainer, bad_configurations) {
   REFUSED(batch, IMAGES + 1, "batch");
   REFUSED(learning_rate, 0, "learning rate");
   REFUSED(learning_rate, NAN, "learning rate");
-  REFUSED(momentum, 1, "momentum");
-  REFUSED(momentum, NAN, "momentum");
-  REFUSED(weight_decay, -1, "weight decay");
-  REFUSED(weight_decay, INFINITY, "weight decay");
+  REFUSED(optimizer.momentum, 1, "momentum");
+  REFUSED(optimizer.momentum, NAN, "momentum");
+  REFUSED(optimizer.weight_decay, -1, "weight decay");
+  REFUSED(optimizer.weight_decay, INFINITY, "weight decay");
   REFUSED(decays, 1, "decay");
   REFUSED(threads, 0, "threads");
 #undef REFUSED

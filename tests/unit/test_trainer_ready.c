@@ -66,8 +66,8 @@ static void listen_to(const char *model, size_t tensors) {
 Test(trainer, tells_of_gradients_as_they_become_ready) {
   listen_to("mlp", 6);
   listen_to("deep", 42);
-  cr_assert(weir_trainer_knows("mlp") && weir_trainer_knows("deep"));
-  cr_assert(!weir_trainer_knows("wide") && !weir_trainer_knows(NULL));
+  cr_assert(weir_model_find("mlp") && weir_model_find("deep"));
+  cr_assert(!weir_model_find("wide") && !weir_model_find(NULL));
 }
 
 /* --- slices and paces ------------------------------------------------------------------------ */

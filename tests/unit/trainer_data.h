@@ -13,7 +13,7 @@ enum { IMAGES = 48, TESTS = 30, PIXELS = 784 };
 
 /* Image i is black but for pixel 10 i: its number can be read off a gradient. */
 static inline weir_dataset synthetic(void) {
-  weir_dataset data = {.train = IMAGES, .test = TESTS, .pixels = PIXELS};
+  weir_dataset data = {.name = "fashion-mnist", .train = IMAGES, .test = TESTS, .pixels = PIXELS};
   data.train_images = calloc(IMAGES, PIXELS);
   data.train_labels = calloc(IMAGES, 1);
   data.test_images = calloc(TESTS, PIXELS);
@@ -36,8 +36,7 @@ static inline weir_trainer_config plain(void) {
                                .world_size = 1,
                                .batch = 4,
                                .learning_rate = 0.05,
-                               .momentum = 0.9,
-                               .weight_decay = 5e-4,
+                               .optimizer = {.momentum = 0.9, .weight_decay = 5e-4},
                                .decay_factor = 1,
                                .threads = 1};
 }

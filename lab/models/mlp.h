@@ -1,13 +1,15 @@
-/* A multi-layer perceptron: affine layers, ReLU between them, softmax cross-entropy at the end.
+/* A multi-layer perceptron: affine layers, ReLU between them, logits at the end.
  * fp32, row-major: activations are rows x width, weights are outputs x inputs.  Nothing allocates
  * after weir_mlp_create.  One thread at a time. */
-#ifndef WEIR_LAB_MLP_H
-#define WEIR_LAB_MLP_H
+#ifndef WEIR_LAB_MODELS_MLP_H
+#define WEIR_LAB_MODELS_MLP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <weir/status.h>
+
+#include "lab/models/product.h"
 
 #define WEIR_MLP_LAYERS_MAX 24
 
@@ -28,12 +30,7 @@ typedef struct weir_mlp {
    * pass. */
   weir_status (*ready)(void *user, size_t tensor);
   void *user;
-  /* As if another processor computed.  A layer takes at least layer_s forward and twice that
-   * backward, and every matrix product flop_s an operation (a multiplication or an addition); what
-   * this processor is faster by is waited for. */
-  double layer_s, flop_s;
-  double late_s;     /* behind the other processor, which has gone on; of one pass */
-  bool virtual_time; /* the thread's processor time: nothing is waited for, it passes at once */
+  weir_pace_of pace; /* a layer takes at least layer_s forward and twice that backward */
 } weir_mlp;
 
 /* layers >= 1, every width >= 1, rows >= 1, else WEIR_E_INVALID.  Parameters are zero. */
@@ -52,10 +49,7 @@ void weir_mlp_init(weir_mlp *mlp, uint64_t seed);
 
 /* From activation[0] (rows x width[0]) to the logits in activation[layers]. */
 weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows);
-/* After forward: the mean loss over rows, and its gradient in mlp->gradient.  label[i] <
- * width[layers].  Overwrites the logits. */
-weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, double *loss);
-/* After forward: the class of the largest logit of a row, the lowest on ties. */
-size_t weir_mlp_class(const weir_mlp *mlp, size_t row);
+/* After forward, with the loss's gradient in the logits' place: all others in mlp->gradient. */
+weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows);
 
 #endif

@@ -1,12 +1,10 @@
-#include "lab/mlp.h"
+#include "lab/models/mlp.h"
 
-#include <dnnl.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "lab/pace.h"
 
 /* Rows start on a cache line. */
 enum { ALIGN_FLOATS = 16 };
@@ -91,41 +89,22 @@ void weir_mlp_init(weir_mlp *mlp, uint64_t seed) {
   }
 }
 
-/* When the other processor begins: now, or when it was through with what came before. */
-static double begin_s(weir_mlp *mlp) {
-  const double late_s = mlp->late_s;
-  mlp->late_s = 0;
-  return weir_pace_clock(mlp->virtual_time) - late_s;
-}
-
-/* c (m x n) = op(a) op(b), row-major; a has lda columns.  Takes least_s at least, and flop_s an
- * operation. */
-static weir_status product(weir_mlp *mlp, double least_s, char transpose_a, char transpose_b,
-                           size_t m, size_t n, size_t k, const float *a, size_t lda, const float *b,
-                           float *c) {
-  const double begin = begin_s(mlp);
-  const dnnl_dim_t ldb = (dnnl_dim_t)(transpose_b == 'T' ? k : n);
-  const dnnl_status_t status =
-      dnnl_sgemm(transpose_a, transpose_b, (dnnl_dim_t)m, (dnnl_dim_t)n, (dnnl_dim_t)k, 1.0f, a,
-                 (dnnl_dim_t)lda, b, ldb, 0.0f, c, (dnnl_dim_t)n);
-  const double operations = 2.0 * (double)m * (double)n * (double)k;
-  mlp->late_s = weir_pace(mlp->virtual_time, begin, fmax(least_s, operations * mlp->flop_s));
-  if (status == dnnl_out_of_memory) return weir_fail(WEIR_E_NOMEM, "oneDNN: no memory");
-  if (status != dnnl_success)
-    return weir_fail(WEIR_E_INTERNAL, "oneDNN: matrix product failed with status %d", (int)status);
-  return WEIR_OK;
-}
-
 weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
   if (!rows || rows > mlp->rows)
     return weir_fail(WEIR_E_INVALID, "%zu rows, expected 1 to %zu", rows, mlp->rows);
-  mlp->late_s = 0;
+  mlp->pace.late_s = 0;
   for (size_t l = 0; l < mlp->layers; l++) {
     const size_t in = mlp->width[l], out = mlp->width[l + 1];
     const float *bias = mlp->parameter + mlp->bias[l];
     float *y = mlp->activation[l + 1];
-    weir_status status = product(mlp, mlp->layer_s, 'N', 'T', rows, out, in, mlp->activation[l], in,
-                                 mlp->parameter + mlp->weight[l], y);
+    weir_status status = weir_product_run(
+        &mlp->pace, &(weir_product){.m = rows,
+                                    .n = out,
+                                    .k = in,
+                                    .a = {mlp->activation[l], in, false},
+                                    .b = {mlp->parameter + mlp->weight[l], in, true},
+                                    .c = y,
+                                    .least_s = mlp->pace.layer_s});
     if (status) return status;
     const int hidden = l + 1 < mlp->layers;
     for (size_t r = 0; r < rows; r++)
@@ -136,23 +115,6 @@ weir_status weir_mlp_forward(weir_mlp *mlp, size_t rows) {
       }
   }
   return WEIR_OK;
-}
-
-/* One row of logits -> its gradient (softmax minus one-hot, over rows); its loss is returned. */
-static double softmax_row(float *logit, size_t classes, size_t label, float over_rows) {
-  float most = logit[0];
-  for (size_t j = 1; j < classes; j++)
-    if (logit[j] > most) most = logit[j];
-  const double answer = (double)logit[label] - (double)most;
-  double sum = 0;
-  for (size_t j = 0; j < classes; j++) {
-    logit[j] = expf(logit[j] - most);
-    sum += (double)logit[j];
-  }
-  const float scale = (float)(1.0 / sum);
-  for (size_t j = 0; j < classes; j++)
-    logit[j] = (logit[j] * scale - (j == label ? 1.0f : 0.0f)) * over_rows;
-  return log(sum) - answer;
 }
 
 static void sum_rows(const float *delta, size_t rows, size_t width, float *sum) {
@@ -173,21 +135,22 @@ static weir_status weight_gradient(weir_mlp *mlp, size_t l, size_t rows, const f
   for (size_t s = 0; s < mlp->slices[l] && !status; s++) {
     const size_t row = weir_mlp_slice_row(mlp, l, s);
     const size_t count = weir_mlp_slice_row(mlp, l, s + 1) - row;
-    const double least_s = 2 * mlp->layer_s * (double)count / (double)out;
-    status = product(mlp, least_s, 'T', 'N', count, in, rows, delta + row, out, mlp->activation[l],
-                     mlp->gradient + mlp->weight[l] + row * in);
+    const weir_product slice = {.m = count,
+                                .n = in,
+                                .k = rows,
+                                .a = {delta + row, out, true},
+                                .b = {mlp->activation[l], in, false},
+                                .c = mlp->gradient + mlp->weight[l] + row * in,
+                                .least_s = 2 * mlp->pace.layer_s * (double)count / (double)out};
+    status = weir_product_run(&mlp->pace, &slice);
     if (!status) status = tell(mlp, (*told)++);
   }
   return status;
 }
 
-weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, double *loss) {
-  const size_t classes = mlp->width[mlp->layers];
-  float *delta = mlp->activation[mlp->layers];
-  double total = 0;
+weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows) {
+  const float *delta = mlp->activation[mlp->layers];
   size_t told = 0;
-  for (size_t r = 0; r < rows; r++)
-    total += softmax_row(delta + r * classes, classes, label[r], 1.0f / (float)rows);
   for (size_t l = mlp->layers; l-- > 0;) {
     const size_t in = mlp->width[l], out = mlp->width[l + 1];
     const float *x = mlp->activation[l];
@@ -198,21 +161,16 @@ weir_status weir_mlp_backward(weir_mlp *mlp, size_t rows, const uint8_t *label, 
     if (status) return status;
     if (!l) break;
     float *below = mlp->delta[l % 2];
-    status = product(mlp, 0, 'N', 'N', rows, in, out, delta, out, mlp->parameter + mlp->weight[l],
-                     below);
+    status = weir_product_run(&mlp->pace,
+                              &(weir_product){.m = rows,
+                                              .n = in,
+                                              .k = out,
+                                              .a = {delta, out, false},
+                                              .b = {mlp->parameter + mlp->weight[l], in, false},
+                                              .c = below});
     if (status) return status;
     for (size_t i = 0; i < rows * in; i++) below[i] = x[i] > 0.0f ? below[i] : 0.0f;
     delta = below;
   }
-  *loss = total / (double)rows;
   return WEIR_OK;
-}
-
-size_t weir_mlp_class(const weir_mlp *mlp, size_t row) {
-  const size_t classes = mlp->width[mlp->layers];
-  const float *logit = mlp->activation[mlp->layers] + row * classes;
-  size_t best = 0;
-  for (size_t j = 1; j < classes; j++)
-    if (logit[j] > logit[best]) best = j;
-  return best;
 }

@@ -7,25 +7,25 @@
 
 #include "base/base.h"
 #include "lab/channel.h"
-#include "lab/crew.h"
+#include "lab/supervisor.h"
 
 /* Turns take a tick of a tenth of a second, until Ctrl-Z holds the runner up for 200 s. */
-Test(crew, a_runner_that_stood_still_takes_it_for_nobodys_silence) {
-  weir_crew crew = {.last_word = 50, .turned = 100};
-  weir_crew_turn(&crew, 100.1);
-  cr_assert_float_eq(crew.last_word, 50, 1e-9);
-  weir_crew_turn(&crew, 300.1);
-  cr_assert_float_eq(crew.last_word, 250, 1e-9); /* silent for 50.1 s then, as before */
-  cr_assert_eq(crew.failed_at, 0);
-  weir_crew_turn(&crew, 300.2);
-  cr_assert_float_eq(crew.last_word, 250, 1e-9);
+Test(supervisor, a_runner_that_stood_still_takes_it_for_nobodys_silence) {
+  weir_supervisor supervisor = {.last_word = 50, .turned = 100};
+  weir_supervisor_turn(&supervisor, 100.1);
+  cr_assert_float_eq(supervisor.last_word, 50, 1e-9);
+  weir_supervisor_turn(&supervisor, 300.1);
+  cr_assert_float_eq(supervisor.last_word, 250, 1e-9); /* silent for 50.1 s then, as before */
+  cr_assert_eq(supervisor.failed_at, 0);
+  weir_supervisor_turn(&supervisor, 300.2);
+  cr_assert_float_eq(supervisor.last_word, 250, 1e-9);
 }
 
 /* A worker failed a second before: the others keep the time that they may take to end. */
-Test(crew, nor_for_time_to_end) {
-  weir_crew crew = {.last_word = 99, .turned = 100, .failed_at = 99};
-  weir_crew_turn(&crew, 150);
-  cr_assert_float_eq(crew.failed_at, 149, 1e-9);
+Test(supervisor, nor_for_time_to_end) {
+  weir_supervisor supervisor = {.last_word = 99, .turned = 100, .failed_at = 99};
+  weir_supervisor_turn(&supervisor, 150);
+  cr_assert_float_eq(supervisor.failed_at, 149, 1e-9);
 }
 
 static void nap(double seconds) {
@@ -56,19 +56,20 @@ static weir_status watch_stopped(bool goes_on) {
     _exit(weir_channel_send(worker, &done, 1.0) == WEIR_OK ? 0 : 1);
   }
   (void)close(worker);
-  weir_crew_member member = {.channel = runner, .pid = pid};
+  weir_supervisor_member member = {.channel = runner, .pid = pid};
   char weights[1][65] = {""};
-  weir_crew crew = {.members = &member, .count = 1, .timeout_s = 0.1, .weights_sha256 = weights};
-  const weir_status status = weir_crew_watch(&crew);
+  weir_supervisor supervisor = {
+      .members = &member, .count = 1, .timeout_s = 0.1, .weights_sha256 = weights};
+  const weir_status status = weir_supervisor_watch(&supervisor);
   if (member.channel >= 0) (void)close(member.channel);
   return status;
 }
 
-Test(crew, a_worker_that_is_stopped_briefly_goes_on) {
+Test(supervisor, a_worker_that_is_stopped_briefly_goes_on) {
   cr_assert_eq(watch_stopped(true), WEIR_OK, "%s", weir_last_error());
 }
 
-Test(crew, one_that_stays_stopped_is_ended_and_named) {
+Test(supervisor, one_that_stays_stopped_is_ended_and_named) {
   cr_assert_eq(watch_stopped(false), WEIR_E_PEER);
   cr_assert(strstr(weir_last_error(), "worker 0 froze"), "%s", weir_last_error());
 }

@@ -1,0 +1,43 @@
+/* How averaged gradients move weights: a row each of SGD with momentum, AdamW, LARS and LAMB. */
+#ifndef WEIR_LAB_OPTIMIZER_H
+#define WEIR_LAB_OPTIMIZER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <weir/status.h>
+
+typedef struct weir_optimizer_config {
+  const char *name; /* "sgd", "adamw", "lars" or "lamb"; NULL: "sgd" */
+  double momentum;  /* of the gradient; what Adam and LAMB call beta 1 */
+  double beta2;     /* of its square, for these two */
+  double weight_decay;
+} weir_optimizer_config;
+
+typedef struct weir_optimizer_kind weir_optimizer_kind;
+
+typedef struct weir_optimizer {
+  const weir_optimizer_kind *kind;
+  weir_optimizer_config config;
+  size_t parameters;
+  float *first, *second; /* moments, one a parameter; second is NULL where the kind has none */
+} weir_optimizer;
+
+/* NULL: there is none. */
+const weir_optimizer_kind *weir_optimizer_find(const char *name);
+
+weir_status weir_optimizer_create(weir_optimizer *optimizer, const weir_optimizer_config *config,
+                                  size_t parameters);
+void weir_optimizer_free(weir_optimizer *optimizer);
+
+/* One tensor of a step.  Biases and norms do not decay, and their steps are not scaled by norms. */
+typedef struct weir_update {
+  float *weight;
+  const float *gradient;
+  size_t offset, count; /* of the tensor, in the moments */
+  double rate;
+  uint64_t step; /* updates before this one */
+  int matrix;
+} weir_update;
+void weir_optimizer_step(weir_optimizer *optimizer, const weir_update *update);
+
+#endif

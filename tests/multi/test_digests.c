@@ -1,0 +1,306 @@
+/* What every plan computes, bit for bit, against digests that were written down before the data way
+ * was changed (tests/digests/table.txt): averages and residuals of twenty steps with changes of
+ * plan and a trial that is rolled back, for every legal codec, collective and wire format, on 1 to
+ * 8 ranks.
+ *
+ *   WEIR_DIGESTS_ALL=1        compares all rows and seeds, with each version of the vector passes
+ *   WEIR_DIGESTS_WRITE=FILE   writes the table there instead of comparing with it
+ *   WEIR_DIGESTS_ROW=KEY      runs that row alone and prints the digests of every step, to find the
+ *                             first one in which two builds differ */
+#include <criterion/criterion.h>
+
+#include "digest_course.h"
+#include "kernels/cpu/cpu.h"
+
+/* --- one rank --------------------------------------------------------------------------------- */
+
+static uint64_t chain(uint64_t digest, const void *data, size_t bytes) {
+  const unsigned char *from = data;
+  for (size_t i = 0; i < bytes; i += sizeof digest) {
+    uint64_t word = 0;
+    memcpy(&word, from + i, bytes - i < sizeof word ? bytes - i : sizeof word);
+    digest = (digest ^ word) * UINT64_C(0x9e3779b97f4a7c15);
+    digest ^= digest >> 29;
+  }
+  return digest;
+}
+
+/* Ties, zeros, and magnitudes over several powers of ten; no function of libm's, which may differ
+ * from machine to machine in the last bit. */
+static void draw(const course *c, float *g, uint64_t seed) {
+  weir_rng rng;
+  weir_rng_seed(&rng, seed);
+  for (size_t i = 0; i < c->offset[TENSORS]; i++) {
+    const uint64_t bits = weir_rng_next(&rng);
+    const float x = (float)((int32_t)(bits >> 32)) / 2147483648.0f;
+    if ((bits & 7) == 0)
+      g[i] = (float)((int)(x * 4)) / 4;
+    else
+      g[i] = x * x * x * ((bits & 24) == 0 ? 100.0f : 1.0f);
+  }
+}
+
+static weir_status one_step(weir_engine *engine, const course *c, int step, float *g) {
+  weir_status status = weir_engine_step_begin(engine, NULL);
+  for (uint32_t i = 0; i < TENSORS && status == WEIR_OK; i++) {
+    const uint32_t t = step % 3 == 2 ? TENSORS - 1 - i : i;
+    status = weir_engine_submit(engine, t, g + c->offset[t]);
+  }
+  return status == WEIR_OK ? weir_engine_step_end(engine, NULL) : status;
+}
+
+static void run_seed(member *m, course *c, weir_engine *engine, script *v, int seed) {
+  uint64_t *averages = &c->averages[m->rank][seed], *residuals = &c->residuals[m->rank][seed];
+  const size_t n = c->offset[TENSORS];
+  float *g = malloc((n + 1) * sizeof *g);
+  if (g == NULL) abort();
+  for (v->at = 0; v->at < c->steps; v->at++) {
+    draw(c, g, (uint64_t)(seed + 1) * 1000003 + (uint64_t)(v->at * GROUP_MAX + m->rank));
+    if (one_step(engine, c, v->at, g) != WEIR_OK) {
+      group_fail(m->group, "seed %d, step %d, rank %d: %s", seed + 1, v->at, m->rank,
+                 weir_last_error());
+      break;
+    }
+    const uint64_t residual = weir_engine_residual_digest(engine);
+    *averages = chain(*averages, g, n * sizeof *g);
+    *residuals = chain(*residuals, &residual, sizeof residual);
+    if (c->print)
+      printf("seed %d, step %d, rank %d: averages %016" PRIx64 ", residual %016" PRIx64 "\n",
+             seed + 1, v->at, m->rank, chain(0, g, n * sizeof *g), residual);
+  }
+  free(g);
+}
+
+static void run_engines(member *m, weir_comm *comm, weir_transport *transport) {
+  course *c = m->group->shared;
+  const bool momentum = c->kind == MOMENTUM_CORRECTED || c->kind == GROUPS_MOMENTUM;
+  const bool table = c->script[0].plan.groups > 0;
+  for (int seed = c->first; seed <= c->last && !c->refused[m->rank]; seed++) {
+    script v = {c->script, c->steps, 0};
+    const weir_engine_config config = {.comm = comm,
+                                       .transport = transport,
+                                       .layout = {TENSORS, c->offset},
+                                       .rows = c->rows,
+                                       .momentum = momentum ? MOMENTUM : 0,
+                                       .codec_threads = c->kind == LARGE ? 2 : 1,
+                                       .first_plan = c->script[0].plan,
+                                       .first_groups = table ? c->script[0].table : NULL,
+                                       .hooks = script_hooks(&v)};
+    weir_engine *engine = NULL;
+    const weir_status status = weir_engine_create(&engine, &config);
+    c->refused[m->rank] = status == WEIR_E_UNSUPPORTED;
+    if (status == WEIR_OK)
+      run_seed(m, c, engine, &v, seed);
+    else if (status != WEIR_E_UNSUPPORTED)
+      group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+    group_barrier(m); /* nobody begins with another engine while others end this one */
+    weir_engine_free(engine);
+  }
+}
+
+/* Threads have no all-reduce of their own; for plans that want one they share memory instead. */
+static void body(member *m) {
+  const course *c = m->group->shared;
+  weir_transport *shared = NULL;
+  weir_comm *comm = NULL;
+  const bool native = c->plan.collective == WEIR_COLL_NATIVE && m->size > 1;
+  weir_status status = WEIR_OK;
+  if (native) status = weir_transport_shm(&shared, m->name, 1, m->rank, m->size, 20);
+  if (native && status == WEIR_OK) status = weir_comm_create(&comm, shared, m->group->timeout_s);
+  weir_comm *const used = native ? comm : m->comm;
+  if (status == WEIR_OK) status = weir_comm_find_hosts(used, (uint64_t)c->machines[m->rank]);
+  if (status == WEIR_OK)
+    run_engines(m, used, native ? shared : m->transport);
+  else
+    group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
+  weir_comm_free(comm);
+  if (shared != NULL) shared->ops->destroy(shared);
+}
+
+/* --- one row ---------------------------------------------------------------------------------- */
+
+/* All ranks must have the same averages; their residuals differ, and are told in one digest. */
+static void collect(const course *c, group *g, digest_row *row) {
+  *row = (digest_row){.refused = c->refused[0], .seeds = c->refused[0] ? 0 : c->last + 1};
+  memcpy(row->key, c->key, sizeof row->key);
+  for (int r = 0; r < g->size; r++) {
+    if (c->refused[r] != c->refused[0]) group_fail(g, "some ranks refuse it, some do not");
+    if (memcmp(c->averages[r], c->averages[0], sizeof c->averages[0]) != 0)
+      group_fail(g, "ranks 0 and %d have other averages", r);
+    for (int s = c->first; s < row->seeds; s++) {
+      row->averages[s] = c->averages[0][s];
+      row->residuals[s] = chain(row->residuals[s], &c->residuals[r][s], sizeof(uint64_t));
+    }
+  }
+}
+
+static void run_row(course *c, digest_row *row) {
+  group g;
+  lay_out(c);
+  if (c->kind == GROUPS || c->kind == GROUPS_MOMENTUM)
+    write_tables(c);
+  else if (c->kind == WINDOWS)
+    write_steady(c);
+  else
+    write_plans(c);
+  group_run(&g, (int)strlen(c->machines), body, c);
+  collect(c, &g, row);
+  cr_assert(!g.failed, "%s: %s", c->key, g.failure);
+}
+
+/* --- all rows --------------------------------------------------------------------------------- */
+
+typedef struct survey {
+  const char *only; /* a key; NULL: all */
+  size_t stride;    /* of rows that are run, one in so many */
+  bool one_seed;    /* of each row, one after another; else all */
+  /* seeds from the first on */
+  void (*take)(struct survey *survey, const digest_row *row, int first);
+  size_t rows, wrong;
+  FILE *file;
+  digest_table *table;
+} survey;
+
+static void visit(survey *v, kind k, const char *machines, const weir_plan *plan) {
+  course *c = calloc(1, sizeof *c);
+  digest_row row;
+  char text[WEIR_PLAN_TEXT_MAX] = "-";
+  if (c == NULL) abort();
+  const int seeds = k == MOMENTUM_CORRECTED || k == LARGE || k == WINDOWS ? 1 : DIGEST_SEEDS;
+  *c = (course){.kind = k, .machines = machines, .steps = k == LARGE ? 8 : STEPS};
+  c->first = v->one_seed ? (int)(v->rows / v->stride) % seeds : 0;
+  c->last = v->one_seed ? c->first : seeds - 1;
+  if (plan != NULL) {
+    c->plan = *plan;
+    if (k == WINDOWS) c->plan.cr = 0.7;
+    weir_plan_format(&c->plan, text);
+  }
+  (void)snprintf(c->key, sizeof c->key, "%s %s %s", kind_name[k], machines, text);
+  const bool wanted = v->only != NULL ? strcmp(v->only, c->key) == 0 : v->rows % v->stride == 0;
+  c->print = v->only != NULL;
+  if (wanted) {
+    run_row(c, &row);
+    v->take(v, &row, c->first);
+  }
+  v->rows++;
+  free(c);
+}
+
+/* Letters are machines. */
+static const char *const apart[] = {"a", "ab", "abc", "abcd", "abcdefgh", NULL};
+static const char *const together[] = {"a",    "ab",       "aaa",      "aab",
+                                       "aabb", "aaaabbbb", "aabbccdd", NULL};
+
+static void visit_all(survey *v) {
+  weir_plan plan[PLANS_MAX];
+  const size_t plans = legal_plans(plan);
+  cr_assert(plans > 100 && plans < PLANS_MAX, "%zu legal plans", plans);
+  for (size_t p = 0; p < plans; p++) {
+    const bool by_machine = named(&plan[p], "hier") || named(&plan[p], "hitopk");
+    for (const char *const *m = by_machine ? together : apart; *m != NULL; m++)
+      visit(v, PLAIN, *m, &plan[p]);
+    visit(v, MOMENTUM_CORRECTED, "aab", &plan[p]);
+    visit(v, LARGE, "aab", &plan[p]);
+    if (named(&plan[p], "art-")) visit(v, WINDOWS, "aab", &plan[p]);
+  }
+  for (kind k = GROUPS; k <= GROUPS_MOMENTUM; k++)
+    for (const char *const *m = together; *m != NULL; m++) visit(v, k, *m, NULL);
+}
+
+static void write_row(survey *v, const digest_row *row, int first) {
+  (void)first; /* all seeds */
+  digest_print(v->file, row);
+}
+
+/* seed: from 1; 0: whatever it is. */
+static void say_wrong(survey *v, const char *key, const char *what, int seed) {
+  char which[24] = "";
+  const int ranks = (int)strcspn(strchr(key, ' ') + 1, " ");
+  if (seed > 0) (void)snprintf(which, sizeof which, ", seed %d", seed);
+  if (v->wrong++ < 40) (void)fprintf(stderr, "%s (N = %d)%s: %s\n", key, ranks, which, what);
+}
+
+static void compare_row(survey *v, const digest_row *row, int first) {
+  digest_row *due = digest_find(v->table, row->key);
+  if (due == NULL) {
+    say_wrong(v, row->key, "not in the table", 0);
+    return;
+  }
+  due->seen = true;
+  if (due->refused != row->refused)
+    say_wrong(v, row->key, row->refused ? "refused, was not" : "not refused, was", 0);
+  else if (due->seeds < row->seeds)
+    say_wrong(v, row->key, "of fewer seeds in the table", 0);
+  else
+    for (int s = first; s < row->seeds; s++) {
+      if (due->averages[s] != row->averages[s]) say_wrong(v, row->key, "other averages", s + 1);
+      if (due->residuals[s] != row->residuals[s]) say_wrong(v, row->key, "other residuals", s + 1);
+    }
+}
+
+/* Against the table; stride: of how many rows one is run.  Those left out cannot be missing. */
+static void compare(size_t stride, bool one_seed) {
+  digest_table table;
+  cr_assert(digest_read(WEIR_DIGEST_TABLE, &table), "%s: no table", WEIR_DIGEST_TABLE);
+  survey v = {.stride = stride, .one_seed = one_seed, .take = compare_row, .table = &table};
+  visit_all(&v);
+  for (size_t i = 0; i < table.rows && stride == 1; i++)
+    if (!table.row[i].seen) say_wrong(&v, table.row[i].key, "in the table, but not run", 0);
+  cr_expect_eq(v.rows, table.rows, "%zu rows, %zu in the table", v.rows, table.rows);
+  digest_free(&table);
+  cr_assert_eq(v.wrong, 0, "%zu differences", v.wrong);
+}
+
+static const char header[] =
+    "# Digests of averages and residuals: COURSE MACHINES PLAN AVERAGES/RESIDUALS..., a pair for "
+    "each\n"
+    "# of three seeds (one in courses momentum, large and windows), over twenty steps (large: "
+    "eight).\n"
+    "# A letter of MACHINES is a rank, and the machine that it is on.  tests/multi/test_digests.c "
+    "says\n"
+    "# what a course does.  Written by\n"
+    "#   WEIR_DIGESTS_WRITE=tests/digests/table.txt build-release/tests/test_digests\n"
+    "#\n"
+    "# Nothing here depends on the number of codec threads, the version of the vector instructions "
+    "or\n"
+    "# timing.  Averages depend on the order of sums: with ag that of the ranks, else that of the\n"
+    "# all-reduce.  Course windows keeps more than half of the elements by AR-Topk: where memory "
+    "makes\n"
+    "# it sum them in several windows, and not at once, its all-reduces divide them among ranks "
+    "in\n"
+    "# other places, so that sums run in another order.  No other course does so.\n";
+
+static void write_table(const char *path) {
+  survey v = {.stride = 1, .take = write_row, .file = fopen(path, "we")};
+  cr_assert_not_null(v.file, "cannot write %s", path);
+  (void)fputs(header, v.file);
+  visit_all(&v);
+  cr_assert_eq(fclose(v.file), 0, "cannot write %s", path);
+}
+
+/* One seed of each row, and only some rows in instrumented code; WEIR_DIGESTS_ALL: everything. */
+Test(digests, are_those_of_the_table) {
+  const char *path = getenv("WEIR_DIGESTS_WRITE"), *only = getenv("WEIR_DIGESTS_ROW");
+  const bool all = getenv("WEIR_DIGESTS_ALL") != NULL;
+  if (path != NULL) {
+    write_table(path);
+  } else if (only != NULL) {
+    survey v = {.only = only, .stride = 1, .take = write_row, .file = stdout};
+    visit_all(&v);
+  } else {
+    compare(GROUP_SLOW && !all ? 7 : 1, !all);
+  }
+}
+
+/* Vectors of any width compute the same: of some rows in every version, WEIR_DIGESTS_ALL: of all.
+ */
+Test(digests, are_the_same_on_every_processor) {
+  const weir_cpu_ops *const version[] = {weir_cpu_avx2(), &weir_cpu_scalar};
+  const bool all = getenv("WEIR_DIGESTS_ALL") != NULL;
+  if (getenv("WEIR_DIGESTS_WRITE") != NULL || getenv("WEIR_DIGESTS_ROW") != NULL) return;
+  for (size_t i = 0; i < 2; i++) {
+    if (version[i] == NULL) continue;
+    weir_cpu_force(version[i]);
+    compare(all ? 1 : GROUP_SLOW ? 41 : 11, !all);
+  }
+}
