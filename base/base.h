@@ -44,6 +44,11 @@ void weir_give_back(void *memory, size_t bytes);
  * does not hand out by itself; 0: none is to be had. */
 int weir_free_port(void);
 
+/* Text as editors leave it: the bytes of a byte-order mark at its begin (0: none), and those of a
+ * line without its end, LF or CR LF. */
+size_t weir_text_mark(const void *text, size_t bytes);
+size_t weir_text_line(const char *line, size_t bytes);
+
 /* FNV-1a, 64 bits; start from WEIR_HASH_INIT. */
 #define WEIR_HASH_INIT UINT64_C(0xcbf29ce484222325)
 uint64_t weir_hash(uint64_t hash, const void *data, size_t bytes);

@@ -59,6 +59,8 @@ GOptionEntry cli_option_scenario(char ***to); /* what is no option: exactly one 
 /* The code to end with: WEIR_EXIT_FAILED, after a word on stderr, if what was printed got lost
  * (a full disk), else the given one. */
 int cli_end(int code);
+/* From now on want of memory ends the process in words. */
+void cli_catch_aborts(void);
 /* On a terminal, how far long work has come and how long it will take if it goes on like this: one
  * line, rewritten.  share: done so far, 0 to 1; with 1 the line is wiped out.  begin_s: when it
  * began (weir_now_s).  Says nothing elsewhere. */
@@ -83,5 +85,6 @@ int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_plan(int argc, char **argv);
 int weir_cmd_profile(int argc, char **argv);
 int weir_cmd_probe(int argc, char **argv);
+int weir_cmd_top(int argc, char **argv);
 
 #endif

@@ -227,13 +227,17 @@ static int compare(compare_request *request, gboolean json) {
   weir_comparison comparison;
   weir_comparison_plan(&comparison, request->policies, request->seed_count ? request->seeds : &one,
                        request->seed_count ? request->seed_count : 1);
-  int code = check_all(request, &comparison);
-  if (!code && (weir_out_open(request->out) || run_all(request, &comparison))) {
+  int lock = -1, code = check_all(request, &comparison);
+  if (!code && weir_out_open(request->out, &lock)) {
+    fprintf(stderr, "weir compare: %s\n", weir_last_error());
+    code = WEIR_EXIT_USAGE;
+  } else if (!code && run_all(request, &comparison)) {
     fprintf(stderr, "weir compare: %s\n", weir_last_error());
     code = WEIR_EXIT_FAILED;
   } else if (!code) {
     code = finish(request, &comparison, json);
   }
+  weir_out_close(lock);
   weir_comparison_free(&comparison);
   return code;
 }

@@ -16,6 +16,7 @@ static const weir_command commands[] = {
     {"profile", "time a job's tensors and groups, plan from that, and check the plan",
      weir_cmd_profile},
     {"probe", "measure latency and bandwidth between hosts, as a session does", weir_cmd_probe},
+    {"top", "show what the ranks of a running job are at", weir_cmd_top},
     {"report", "write a run's report.html again", weir_cmd_report},
     {"replay", "make a run's decisions again from its journal, and state their regret",
      weir_cmd_replay},
@@ -33,6 +34,7 @@ static const cli_menu menu = {
 
 int main(int argc, char **argv) {
   static char help[] = "--help";
+  cli_catch_aborts();
   /* `weir help NAME...` is `weir NAME... --help`. */
   if (argc > 1 && !strcmp(argv[1], "help")) {
     memmove(argv + 1, argv + 2, (size_t)(argc - 2) * sizeof *argv);

@@ -5,6 +5,8 @@
 #include <string.h>
 #include <weir/weir.h>
 
+#include "base/base.h"
+#include "controller/controller.h"
 #include "replay.h"
 
 static gboolean refuse(const char *path, guint line, const char *format, ...) G_GNUC_PRINTF(3, 4);
@@ -132,13 +134,18 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
 static char **read_rows(const char *path) {
   g_autofree char *text = NULL;
   g_autoptr(GError) error = NULL;
-  if (g_file_get_contents(path, &text, NULL, &error)) return g_strsplit(text, "\n", -1);
-  fprintf(stderr, "weir replay: %s; expected a run's folder or its decisions.jsonl\n",
-          error->message);
-  return NULL;
+  gsize bytes = 0;
+  if (!g_file_get_contents(path, &text, &bytes, &error)) {
+    fprintf(stderr, "weir replay: %s; expected a run's folder or its decisions.jsonl\n",
+            error->message);
+    return NULL;
+  }
+  char **rows = g_strsplit(text + weir_text_mark(text, bytes), "\n", -1);
+  for (char **row = rows; *row; row++) (*row)[weir_text_line(*row, strlen(*row))] = '\0';
+  return rows;
 }
 
-gboolean replay_read_decisions(const char *path, GArray *lines) {
+static gboolean read_part(const char *path, GArray *lines) {
   g_auto(GStrv) rows = read_rows(path);
   if (!rows) return FALSE;
   for (guint i = 0; rows[i]; i++) {
@@ -148,6 +155,16 @@ gboolean replay_read_decisions(const char *path, GArray *lines) {
     g_array_append_val(lines, line);
   }
   return TRUE;
+}
+
+/* The oldest part first; only the newest, which has the path's name, must be there. */
+gboolean replay_read_decisions(const char *path, GArray *lines) {
+  for (int part = WEIR_JOURNAL_PARTS - 1; part > 0; part--) {
+    g_autofree char *older = g_strdup_printf("%s.%d", path, part);
+    if (g_file_test(older, G_FILE_TEST_EXISTS) && !read_part(older, lines)) return FALSE;
+  }
+  if (!read_part(path, lines)) return FALSE;
+  return lines->len > 0 || refuse(path, 1, "no decisions; expected one a line, in JSON");
 }
 
 /* --- steps.csv ------------------------------------------------------------------------------ */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "collectives/told.h"
 #include "kernels/codec.h"
 
 const weir_allreduce weir_allreduces[WEIR_ALLREDUCE_ROWS] = {
@@ -105,16 +106,7 @@ weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes) {
   return WEIR_OK;
 }
 
-void weir_comm_lend(weir_comm *comm, void *memory, size_t bytes) {
-  comm->lent = memory;
-  comm->lent_bytes = memory != NULL ? bytes : 0;
-}
-
 weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **out) {
-  if (which == WEIR_SCRATCH_A && bytes <= comm->lent_bytes) {
-    *out = comm->lent;
-    return WEIR_OK;
-  }
   if (comm->scratch_bytes[which] < bytes) {
     free(comm->scratch[which]);
     comm->scratch_bytes[which] = 0;
@@ -130,8 +122,10 @@ weir_status weir_comm_scratch(weir_comm *comm, int which, size_t bytes, void **o
 weir_status weir_comm_transfer(weir_comm *comm, const weir_send *send, size_t sends,
                                weir_recv *recv, size_t recvs) {
   weir_transport *t = comm->transport;
+  const weir_told told = weir_told_begin(t, send, sends, recv, recvs);
   const weir_status status =
       t->ops->transfer(t, &comm->tag, send, sends, recv, recvs, weir_now_s() + comm->timeout_s);
+  weir_told_end(t, &told, send, sends, recv, recvs, status);
   if (status != WEIR_E_TIMEOUT) return status;
   char why[512];
   (void)strncpy(why, weir_last_error(), sizeof why - 1);

@@ -26,8 +26,6 @@ struct weir_comm {
   uint32_t next_op;
   void *scratch[WEIR_SCRATCH_COUNT];
   size_t scratch_bytes[WEIR_SCRATCH_COUNT];
-  void *lent; /* what WEIR_SCRATCH_A is as far as it suffices; NULL: nothing */
-  size_t lent_bytes;
   weir_send *send; /* 2 size + WEIR_SLOTS_EXTRA entries, for many messages at once */
   weir_recv *recv;
   weir_hosts hosts;

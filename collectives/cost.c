@@ -5,7 +5,6 @@
 #include "base/ways.h"
 #include "collectives/compressed.h"
 #include "collectives/patterns/patterns.h"
-#include "collectives/pieces.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
 static int rounds(int n) {
@@ -249,12 +248,10 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   if (row == NULL) return unknown;
   weir_cost_terms t = between(WEIR_KIND_ALLREDUCE, row->id, shape, art ? value_bytes : dense_bytes);
   if (low_rank) t = divided(t, 2);
-  if (art && !shape.devices) t = divided(t, (double)weir_marked_windows(plan, elements, kept));
   if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
   const weir_cost_terms indices = between(WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, shape,
                                           weir_wire_expected(elements, kept, format, false));
-  const size_t stretches = shape.devices ? 1 : weir_marked_stretches(plan, elements, kept);
-  t.alpha_terms += indices.alpha_terms * (double)stretches;
+  t.alpha_terms += indices.alpha_terms;
   t.byte_terms += indices.byte_terms;
   /* The variances are gathered before the root is known: one more round of small messages, whose
    * few bytes vanish beside their latency. */
@@ -262,30 +259,27 @@ static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, siz
   return t;
 }
 
-/* Pieces follow one another, each with an all-gather's latencies. */
-static weir_cost_terms gathered(weir_group_shape shape, const weir_gathering *all) {
-  return divided(between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape, all->bytes),
-                 all->rounds);
-}
-
-weir_cost_terms weir_cost_plan_terms(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                     size_t kept, const weir_gathering *gathering) {
-  if (shape.ranks <= 1) return nothing;
-  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
-  const weir_way_row *way = &weir_ways[plan->collective];
-  const weir_wire_format format = (weir_wire_format)plan->wire;
-  switch (way->way) {
-    case WEIR_WAY_AG: return gathered(shape, gathering);
-    case WEIR_WAY_COMPRESSED: return compressed(plan, shape, elements, kept);
-    case WEIR_WAY_HITOPK: return hitopk(shape, elements, plan->cr, format);
-    default: return summed(plan, shape, elements, kept);
-  }
+double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  if (plan->collective >= WEIR_COLL_COUNT || weir_ways[plan->collective].way != WEIR_WAY_AG)
+    return 0.0;
+  return codec->encode != NULL
+             ? (double)kept
+             : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
 }
 
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        size_t elements, size_t kept) {
-  const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
-  return weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
+  if (shape.ranks <= 1) return nothing;
+  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
+  switch (weir_ways[plan->collective].way) {
+    case WEIR_WAY_AG:
+      return between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
+                     weir_cost_gathered(plan, elements, kept));
+    case WEIR_WAY_COMPRESSED: return compressed(plan, shape, elements, kept);
+    case WEIR_WAY_HITOPK: return hitopk(shape, elements, plan->cr, (weir_wire_format)plan->wire);
+    default: return summed(plan, shape, elements, kept);
+  }
 }
 
 weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {

@@ -24,8 +24,7 @@ double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, do
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, and, where
  * messages take times that differ, spread_terms * deviation (weir_link), with true wire bytes of
  * the plan's codec and format.  elements is the gradient's length; kept is what the codec keeps of
- * it, for an encoder the bytes of its message (bound()), for low rank the floats of both sums. What
- * is gathered in pieces (collectives/pieces.h) has latencies a piece. */
+ * it, for an encoder the bytes of its message (bound()), for low rank the floats of both sums. */
 typedef struct weir_cost_terms {
   double alpha_terms;
   double byte_terms;
@@ -37,7 +36,7 @@ weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, si
 size_t weir_cost_kept(const weir_plan *plan, size_t elements);
 
 /* How many ranks on how many machines (weir_comm_hosts), and whether gradients of some of them are
- * on a device: then nothing is gathered in pieces. */
+ * on a device. */
 typedef struct weir_group_shape {
   int ranks;
   int hosts;
@@ -47,14 +46,8 @@ typedef struct weir_group_shape {
  * counting as nothing beside them.  With one machine its own links count. */
 weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
                                        size_t elements, size_t kept);
-/* What an AG plan gathers, others nothing: in so many all-gathers, so many bytes of each rank, with
- * the headers of all pieces.  A selection is taken to lie evenly; very many pieces are not counted
- * one by one. */
-typedef struct weir_gathering {
-  double rounds, bytes;
-} weir_gathering;
-weir_gathering weir_cost_gathering(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                   size_t kept);
+/* Bytes of the block that a rank gathers under an AG plan; others 0. */
+double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept);
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta);
 
 /* What waiting for each other adds to `rounds` rounds, in each of which each of n ranks gets a
@@ -144,14 +137,9 @@ double weir_cost_predict(const weir_cost *cost, const weir_link *link);
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept);
 
-/* Links and processors together, in about half the time that the two take; *terms, unless NULL:
- * those of the links. */
+/* Links and processors together; *terms, unless NULL: those of the links. */
 double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                               size_t elements, size_t kept, weir_cost_terms *terms);
-/* For these: the terms of a plan that gathers *gathering (weir_cost_gathering). */
-weir_cost_terms weir_cost_plan_terms(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                     size_t kept, const weir_gathering *gathering);
-
 /* Equations 7, 9 and 10 of the HiTopKComm paper: m machines of n ranks, d elements of fp32 and the
  * share rho of them kept; its equation 8 (selection) is computing and charged by the codec. */
 double weir_cost_paper_hitopk(int m, int n, double d, double rho, double alpha_inner,

@@ -5,7 +5,6 @@
 #include "base/ways.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
-#include "collectives/pieces.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
 
@@ -25,53 +24,45 @@ typedef struct part {
   weir_kind kind;
   uint32_t row;
   double bytes;
-  double times; /* so often, one after the other */
 } part;
 enum { PARTS = 3 };
 
-static int summed(const weir_plan *plan, bool devices, size_t elements, size_t kept,
-                  part out[PARTS]) {
+static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
   const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
   const weir_allreduce *row = weir_allreduce_find(way->algorithm);
   int count = 0;
   if (row == NULL) return 0;
   if (plan->codec == WEIR_CODEC_POWERSGD) { /* two sums of `kept` floats in all */
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, 2.0 * (double)kept, 1};
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, 2.0 * (double)kept};
     out[count++] = out[0];
   } else if (way->way == WEIR_WAY_DENSE) {
     const double width = plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements, 1};
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements};
   } else {
     const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
-    const double windows = devices ? 1 : (double)weir_marked_windows(plan, elements, kept);
-    const double stretches = devices ? 1 : (double)weir_marked_stretches(plan, elements, kept);
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept / windows, windows};
+    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept};
     if (plan->codec != WEIR_CODEC_RANDOMK) /* which sends no indices */
-      out[count++] =
-          (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
-                 weir_wire_expected(elements, kept, format, false) / stretches, stretches};
+      out[count++] = (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
+                            weir_wire_expected(elements, kept, format, false)};
     if (plan->codec == WEIR_CODEC_VAR) /* its variances */
-      out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float), 1};
+      out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float)};
   }
   return count;
 }
 
-static int parts_of(const weir_plan *plan, bool devices, size_t elements, size_t kept,
-                    const weir_gathering *gathering, part out[PARTS]) {
+static int parts_of(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
   if (plan->collective >= WEIR_COLL_COUNT) return 0;
   const weir_way way = weir_ways[plan->collective].way;
-  if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART)
-    return summed(plan, devices, elements, kept, out);
+  if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART) return summed(plan, elements, kept, out);
   if (way != WEIR_WAY_AG) return 0;
-  /* As if all pieces were alike. */
-  out[0] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, gathering->bytes / gathering->rounds,
-                  gathering->rounds};
+  out[0] =
+      (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, weir_cost_gathered(plan, elements, kept)};
   return 1;
 }
 
-static double processors(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                         size_t elements, size_t kept, const weir_gathering *gathering) {
+double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
+                                 const weir_link *link, size_t elements, size_t kept) {
   const weir_link alone = {.alpha = link->alpha,
                            .beta = link->beta,
                            .duplex_beta = link->duplex_beta,
@@ -81,25 +72,17 @@ static double processors(const weir_plan *plan, weir_group_shape shape, const we
                            .deviation = link->deviation};
   double seconds = 0.0;
   part parts[PARTS];
-  const int count =
-      shape.ranks > 1 ? parts_of(plan, shape.devices, elements, kept, gathering, parts) : 0;
+  const int count = shape.ranks > 1 ? parts_of(plan, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
     const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
-    seconds += parts[i].times * (weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone));
+    seconds += weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone);
   }
   return seconds;
 }
 
-double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
-                                 const weir_link *link, size_t elements, size_t kept) {
-  const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
-  return processors(plan, shape, link, elements, kept, &gathering);
-}
-
 double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                               size_t elements, size_t kept, weir_cost_terms *terms) {
-  const weir_gathering gathering = weir_cost_gathering(plan, shape, elements, kept);
-  const weir_cost_terms due = weir_cost_plan_terms(plan, shape, elements, kept, &gathering);
+  const weir_cost_terms due = weir_cost_plan_between(plan, shape, elements, kept);
   if (terms != NULL) *terms = due;
-  return weir_cost_links(&due, link) + processors(plan, shape, link, elements, kept, &gathering);
+  return weir_cost_links(&due, link) + weir_cost_plan_processors(plan, shape, link, elements, kept);
 }

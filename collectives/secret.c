@@ -74,7 +74,7 @@ weir_key weir_key_of_group(const weir_key *job, const void *name, size_t bytes) 
 
 weir_status weir_secret_read(const char *path, unsigned char secret[WEIR_SECRET_MAX],
                              size_t *bytes) {
-  unsigned char text[WEIR_SECRET_MAX + 2]; /* room to see that there is more */
+  char text[WEIR_SECRET_MAX + 6]; /* with a mark and CR LF, and room to see that there is more */
   struct stat found;
   size_t got = 0;
   const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* a pipe must not hold us up */
@@ -96,10 +96,11 @@ weir_status weir_secret_read(const char *path, unsigned char secret[WEIR_SECRET_
   if ((found.st_mode & 077) != 0)
     return weir_fail(WEIR_E_INVALID, "%s: the secret is open to other users (mode %o; 600 is due)",
                      path, (unsigned)(found.st_mode & 0777));
-  if (got > 0 && text[got - 1] == '\n') got--;
+  const size_t begin = weir_text_mark(text, got);
+  got = weir_text_line(text + begin, got - begin);
   if (got < 1 || got > WEIR_SECRET_MAX)
     return weir_fail(WEIR_E_INVALID, "%s: a secret has 1 to %d bytes", path, WEIR_SECRET_MAX);
-  memcpy(secret, text, got);
+  memcpy(secret, text + begin, got);
   *bytes = got;
   return WEIR_OK;
 }

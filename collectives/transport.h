@@ -173,5 +173,7 @@ weir_status weir_transport_tcp(weir_transport **out, const char *rendezvous,
  * parent's. */
 weir_status weir_transport_view(weir_transport **out, weir_transport *parent, const int *member,
                                 int size);
+/* A peer's rank in the whole group: of a view's, its number in the parent. */
+int weir_transport_rank_of(const weir_transport *t, int peer);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/scope.h"
 #include "controller/mailbox.h"
 
 static const uint64_t curve_spacing = 10; /* steps between gain curves when nothing is due */
@@ -15,6 +16,7 @@ struct weir_controller {
   weir_loop loop; /* the controller thread's while one runs */
   weir_mailbox mailbox;
   bool threaded, running;
+  weir_scope *scope; /* of the session that made it */
   pthread_t thread;
   weir_plan_group *taken; /* table of the directive last taken; the session thread's own */
   /* The session thread's own. */
@@ -110,6 +112,7 @@ static void take_gaps(weir_controller *c) {
 
 static void *run(void *user) {
   weir_controller *c = user;
+  weir_scope_join(c->scope, "controller");
   weir_observation seen;
   while (weir_mailbox_get(&c->mailbox, &seen, &c->loop.dropped)) {
     take_gaps(c);
@@ -195,7 +198,9 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
                             config->names);
   if (status == WEIR_OK && config->journal_path)
-    status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_goes_on);
+    status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_bytes,
+                               config->journal_goes_on);
+  c->scope = weir_scope_here();
   if (status == WEIR_OK && c->threaded && pthread_create(&c->thread, NULL, run, c) != 0)
     status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");
   if (status != WEIR_OK) goto failed;
@@ -352,4 +357,8 @@ void weir_controller_network(const weir_controller *controller, double *latency_
                              double *bandwidth) {
   *latency_s = controller->network.latency;
   *bandwidth = controller->network.bandwidth;
+}
+
+void weir_controller_said(weir_controller *controller, char *text, size_t room) {
+  weir_mailbox_said(&controller->mailbox, text, room);
 }

@@ -16,6 +16,9 @@
 
 typedef struct weir_controller weir_controller;
 
+/* Parts of a journal whose size is limited: PATH is the newest, then PATH.1 ... */
+enum { WEIR_JOURNAL_PARTS = 4 };
+
 typedef struct weir_controller_config {
   const char *policy; /* as weir_options.policy; checked by weir_policy_check */
   const char *risk;   /* as weir_options.risk; NULL: measured */
@@ -28,6 +31,7 @@ typedef struct weir_controller_config {
   uint64_t warmup_steps;    /* as weir_options.warmup_steps; then not threaded */
   uint64_t step;            /* that comes first */
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
+  uint64_t journal_bytes;   /* as in weir_options */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
   bool overlap;             /* policy weir plans groups, once it is told of gaps */
   bool threaded;            /* decide on a thread of its own (real runs) or inside observe() (tests,
@@ -73,6 +77,8 @@ void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
 void weir_controller_processors(weir_controller *controller, const weir_link *processors);
 /* When gradients become ready: seconds after the one before, per tensor; copied. */
 void weir_controller_gaps(weir_controller *controller, const double *gap_s);
+/* What was decided last, and why; empty before. */
+void weir_controller_said(weir_controller *controller, char *text, size_t room);
 /* The network estimate agreed on from all ranks' notes; 0 unknown. */
 void weir_controller_network(const weir_controller *controller, double *latency_s,
                              double *bandwidth);

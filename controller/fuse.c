@@ -13,7 +13,6 @@ typedef struct rows {
   size_t count;
   weir_solve_row row[ROWS_MAX];
   weir_plan plan[ROWS_MAX];
-  weir_solve_points points[ROWS_MAX / 2]; /* of a plan's two rows */
 } rows;
 
 /* Compression is affine in the elements (decide.h); two points tell it. */
@@ -50,37 +49,11 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
   return exchange;
 }
 
-/* The same where all of it goes in pieces: of the overhead what goes with latencies goes with
- * pieces, of which every group has one at the least. */
-static weir_curve in_pieces(const weir_decision_input *in, const weir_plan *plan,
-                            const weir_group_costs *costs, const weir_link *link,
-                            weir_solve_points *points) {
-  enum { LAST = WEIR_SOLVE_POINTS - 1 };
-  const size_t arm = weir_arm_of(plan);
-  const weir_curve curve = {
-      .count = WEIR_SOLVE_POINTS, .bytes = points->bytes, .seconds = points->seconds};
-  const weir_cost_terms terms = weir_cost_plan_between(plan, weir_input_shape(in), in->elements,
-                                                       weir_cost_kept(plan, in->elements));
-  const double overhead =
-      fmax(0.0, weir_input_overhead(in, arm, &terms, link, points->seconds[LAST]));
-  if (!(overhead > 0.0)) return curve;
-  const double share = fmin(1.0, terms.alpha_terms * link->alpha / points->seconds[LAST]);
-  const double each = each_group(costs, arm, overhead, share / points->rounds[LAST]);
-  const double rest = fmax(0.0, overhead - each);
-  for (size_t i = 0; i < WEIR_SOLVE_POINTS; i++) /* rounds hardly ever descend, bytes do not */
-    points->seconds[i] += each + rest * (share * points->rounds[i] / points->rounds[LAST] +
-                                         (1.0 - share) * points->bytes[i] / points->bytes[LAST]);
-  return curve;
-}
-
 static void add_row(const weir_decision_input *in, const weir_plan *plan,
                     const weir_group_costs *costs, rows *r) {
   const weir_link link = weir_input_link(in);
   const weir_curve compress = compress_curve(in, plan);
-  weir_solve_points *points = &r->points[r->count / 2];
-  const bool pieces = weir_solve_pieces(plan, weir_input_shape(in), &link, in->elements, points);
-  const weir_curve exchange =
-      pieces ? in_pieces(in, plan, costs, &link, points) : in_line(in, plan, costs, &link);
+  const weir_curve exchange = in_line(in, plan, costs, &link);
   for (int beside = 0; beside < 2; beside++) {
     r->row[r->count] = (weir_solve_row){.compress = compress,
                                         .exchange = exchange,

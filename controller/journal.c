@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,9 @@
 
 struct weir_journal {
   int file;
+  char *path;
+  off_t limit;   /* of a part, in bytes; 0: there is one part */
+  uint64_t lost; /* decisions that could not be written, since one last could */
 };
 
 /* Room beyond the end, for a disk that others fill: for some hundred decisions.  Without it, or on
@@ -22,17 +26,78 @@ static void reserve(const weir_journal *journal, off_t end) {
   (void)fallocate(journal->file, FALLOC_FL_KEEP_SIZE, end, AHEAD);
 }
 
-weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on) {
+/* --- parts: PATH is the newest, then PATH.1 ... ---------------------------------------------- */
+
+/* Part 0 is the path itself.  False: the name is too long. */
+static bool part_name(char name[PATH_MAX], const char *path, int part) {
+  const int length =
+      part ? snprintf(name, PATH_MAX, "%s.%d", path, part) : snprintf(name, PATH_MAX, "%s", path);
+  return length > 0 && length < PATH_MAX;
+}
+
+static int open_part(const char *path, bool goes_on) {
+  return open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0666);
+}
+
+/* Those of an earlier job. */
+static void remove_parts(const char *path) {
+  char name[PATH_MAX];
+  for (int part = 1; part < WEIR_JOURNAL_PARTS; part++)
+    if (part_name(name, path, part)) (void)unlink(name);
+}
+
+static void close_part(int file) {
+  const off_t end = lseek(file, 0, SEEK_END);
+  if (ftruncate(file, end) != 0) errno = 0; /* what was reserved stays so */
+  (void)close(file);
+}
+
+/* The newest part is full: the oldest goes, and a new one begins.  Where that cannot be, the full
+ * one grows on. */
+static void turn_over(weir_journal *journal) {
+  char from[PATH_MAX], to[PATH_MAX];
+  for (int part = WEIR_JOURNAL_PARTS - 1; part > 0; part--)
+    if (!part_name(from, journal->path, part - 1) || !part_name(to, journal->path, part) ||
+        (rename(from, to) != 0 && errno != ENOENT))
+      return;
+  const int file = open_part(journal->path, true);
+  if (file < 0) return;
+  close_part(journal->file);
+  journal->file = file;
+}
+
+/* --- a disk that is full ---------------------------------------------------------------------- */
+
+/* Training goes on without its journal, so nobody would hear of it otherwise. */
+static void note_lost(weir_journal *journal) {
+  if (journal->lost++ == 0)
+    (void)fprintf(stderr, "weir: %s: %s; decisions are missing from here on\n", journal->path,
+                  weir_last_error());
+}
+
+static void tell_lost(weir_journal *journal) {
+  if (journal->lost > 0)
+    (void)fprintf(stderr, "weir: %s: %" PRIu64 " decisions are missing\n", journal->path,
+                  journal->lost);
+  journal->lost = 0;
+}
+
+weir_status weir_journal_open(weir_journal **out, const char *path, uint64_t bytes, bool goes_on) {
   *out = NULL;
-  weir_journal *journal = malloc(sizeof *journal);
-  if (!journal) return weir_fail(WEIR_E_NOMEM, "no memory for the journal");
-  journal->file =
-      open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (goes_on ? 0 : O_TRUNC), 0666);
+  weir_journal *journal = calloc(1, sizeof *journal);
+  if (!journal || !(journal->path = strdup(path))) {
+    free(journal);
+    return weir_fail(WEIR_E_NOMEM, "no memory for the journal");
+  }
+  journal->limit = (off_t)(bytes / WEIR_JOURNAL_PARTS);
+  journal->file = open_part(path, goes_on);
   if (journal->file < 0) {
     const int error = errno;
+    free(journal->path);
     free(journal);
     return weir_fail(WEIR_E_IO, "journal %s cannot be written: %s", path, strerror(error));
   }
+  if (!goes_on) remove_parts(path);
   reserve(journal, lseek(journal->file, 0, SEEK_END));
   *out = journal;
   return WEIR_OK;
@@ -40,9 +105,9 @@ weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on
 
 void weir_journal_close(weir_journal *journal) {
   if (!journal) return;
-  const off_t end = lseek(journal->file, 0, SEEK_END);
-  if (ftruncate(journal->file, end) != 0) errno = 0; /* what was reserved stays so */
-  (void)close(journal->file);
+  tell_lost(journal);
+  close_part(journal->file);
+  free(journal->path);
   free(journal);
 }
 
@@ -193,8 +258,12 @@ static void put_line(FILE *f, const weir_loop *loop, const weir_decision_input *
 
 /* A line is there whole or not at all, so that a disk that is full for a while costs the decisions
  * of that time, and those before and after it can be read. */
-static weir_status append(const weir_journal *journal, const char *line, size_t bytes) {
-  const off_t end = lseek(journal->file, 0, SEEK_END);
+static weir_status append(weir_journal *journal, const char *line, size_t bytes) {
+  off_t end = lseek(journal->file, 0, SEEK_END);
+  if (journal->limit > 0 && end > 0 && end + (off_t)bytes > journal->limit) {
+    turn_over(journal);
+    end = lseek(journal->file, 0, SEEK_END);
+  }
   for (size_t at = 0; at < bytes;) {
     const ssize_t part = write(journal->file, line + at, bytes - at);
     if (part < 0 && errno == EINTR) continue;
@@ -221,5 +290,9 @@ weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
   const weir_status status = whole ? append(journal, line, bytes)
                                    : weir_fail(WEIR_E_NOMEM, "no memory for a line of the journal");
   free(line);
+  if (status == WEIR_OK)
+    tell_lost(journal);
+  else
+    note_lost(journal);
   return status;
 }

@@ -5,8 +5,11 @@
 #include "controller/loop.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "controller/fuse.h"
 
 static const double most_error = 0.25, goodput_unrest = 0.1; /* beyond its error */
@@ -35,6 +38,14 @@ uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *no
       excess(now->goodput, fmin(now->goodput_error, most_error) + goodput_unrest, before->goodput);
   if (latency <= 0.0 && bandwidth <= 0.0 && goodput <= 0.0) return WEIR_TRIGGER_NONE;
   return latency > fmax(bandwidth, goodput) ? WEIR_TRIGGER_LATENCY : WEIR_TRIGGER_BANDWIDTH;
+}
+
+void weir_loop_say(weir_loop *loop, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  (void)vsnprintf(loop->said, sizeof loop->said, format, list);
+  va_end(list);
+  weir_log(WEIR_LOG_INFO, "%s", loop->said);
 }
 
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan) {
@@ -121,6 +132,16 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
   return WEIR_OK;
 }
 
+static void say_decision(weir_loop *loop, const weir_decision_input *in, const weir_decision *d) {
+  char before[WEIR_PLAN_TEXT_MAX], choice[WEIR_PLAN_TEXT_MAX];
+  weir_plan_format(&in->current, before);
+  weir_plan_format(&d->choice.plan, choice);
+  weir_loop_say(loop, "decision %llu at step %llu, for %s: %s%s%s; %s",
+                (unsigned long long)in->decision, (unsigned long long)in->step,
+                weir_trigger_name(in->trigger), d->switched ? before : "keep ",
+                d->switched ? " -> " : "", choice, d->why);
+}
+
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision) {
   weir_decision_input input;
@@ -139,6 +160,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);
   loop->since_decision = 0;
   loop->decisions++;
+  say_decision(loop, &input, decision);
   if (loop->journal) status = weir_journal_write(loop->journal, loop, &input, decision);
   return status;
 }

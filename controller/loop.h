@@ -7,6 +7,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/base.h"
 #include "controller/bits.h"
 #include "controller/controller.h"
 #include "controller/decide.h"
@@ -14,6 +15,7 @@
 #include "controller/network.h"
 #include "controller/table.h"
 
+enum { WEIR_SAID_MAX = 256 };
 typedef struct weir_journal weir_journal;
 
 /* One step, reduced over ranks on the session's thread; small, so that handing it over is cheap. */
@@ -120,7 +122,6 @@ struct weir_loop {
   double warm_cr;        /* what a warm-up leads to */
   uint64_t warmup_steps; /* 0: none */
   weir_journal *journal; /* NULL: none */
-  bool failed_journal;
 
   weir_learnt learnt;
   uint64_t steps;    /* observed, trials' steps included */
@@ -163,8 +164,12 @@ struct weir_loop {
   bool wants_curve;   /* read by the owner after weir_loop_step */
   bool has_directive; /* out */
   weir_directive directive;
-  uint64_t dropped; /* observations lost to a full mailbox, for the journal */
+  uint64_t dropped;         /* observations lost to a full mailbox, for the journal */
+  char said[WEIR_SAID_MAX]; /* the last decision or directive, and why */
 };
+
+/* Says it, to the log too. */
+void weir_loop_say(weir_loop *loop, const char *format, ...) WEIR_PRINTF(2, 3);
 
 /* The decision way, in order: learn, consider, direct. */
 weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);
@@ -208,7 +213,8 @@ void weir_learn_overhead(weir_learnt *learnt, size_t arm, double overhead, doubl
 void weir_learn_blame(weir_loop *loop, const weir_observation *seen);
 
 /* Journal (journal.c): one JSON line a decision. */
-weir_status weir_journal_open(weir_journal **out, const char *path, bool goes_on);
+/* bytes: of all parts together, 0: as many as come. */
+weir_status weir_journal_open(weir_journal **out, const char *path, uint64_t bytes, bool goes_on);
 void weir_journal_close(weir_journal *journal);
 weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
                                const weir_decision_input *input, const weir_decision *decision);

@@ -1,5 +1,6 @@
 #include "controller/mailbox.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "base/base.h"
@@ -69,6 +70,7 @@ void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status sta
     m->has_directive = true;
   }
   m->wants_curve = loop->wants_curve;
+  memcpy(m->said, loop->said, sizeof m->said);
   if (status != WEIR_OK) m->status = status;
   pthread_mutex_unlock(&m->lock);
 }
@@ -105,4 +107,10 @@ bool weir_mailbox_take_gaps(weir_mailbox *m, double *gap_s, size_t tensors) {
   m->fresh_gaps = false;
   pthread_mutex_unlock(&m->lock);
   return fresh;
+}
+
+void weir_mailbox_said(weir_mailbox *m, char *text, size_t room) {
+  pthread_mutex_lock(&m->lock);
+  (void)snprintf(text, room, "%s", m->said);
+  pthread_mutex_unlock(&m->lock);
 }

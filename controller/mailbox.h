@@ -22,7 +22,8 @@ typedef struct weir_mailbox {
   double *gap_s;          /* per tensor; the owner's memory */
   bool fresh_gaps;
   bool wants_curve;
-  weir_status status; /* the loop's last failure */
+  weir_status status;       /* the loop's last failure */
+  char said[WEIR_SAID_MAX]; /* of the loop */
 } weir_mailbox;
 
 weir_status weir_mailbox_open(weir_mailbox *mailbox);
@@ -39,5 +40,7 @@ bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive, weir_pl
 void weir_mailbox_put_gaps(weir_mailbox *mailbox, const double *gap_s, size_t tensors);
 bool weir_mailbox_take_gaps(weir_mailbox *mailbox, double *gap_s, size_t tensors);
 bool weir_mailbox_wants_curve(weir_mailbox *mailbox);
+/* What the loop decided last, and why; empty before. */
+void weir_mailbox_said(weir_mailbox *mailbox, char *text, size_t room);
 
 #endif

@@ -34,6 +34,7 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   bits->changed = plan.layout != loop->current.layout;
   if (!bits->changed) return WEIR_OK;
   memcpy(loop->table, loop->next_table, count * sizeof *loop->table);
+  weir_loop_say(loop, "other widths of bits: %zu groups", count);
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
   return WEIR_OK;
 }

@@ -15,6 +15,7 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   size_t groups;
   weir_turns_next(turns, loop->layout.tensors, loop->table, &groups);
   weir_table_plan(loop->table, groups, &loop->layout, &plan);
+  weir_loop_say(loop, "the next division the policy names: %zu groups", groups);
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
   return WEIR_OK;
 }

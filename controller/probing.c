@@ -1,6 +1,7 @@
 /* When the controller has the network probed.  A probe holds all ranks up for some tens of
  * milliseconds and several round trips, so it wants a reason, and reasons that led to nothing count
  * less and less. */
+#include "base/log.h"
 #include "controller/loop.h"
 
 static const int departures_before_probe = 2, suspicions_before_probe = 2;
@@ -65,6 +66,12 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   const bool thorough = doubt || departs || leaps || old;
   if (!thorough && !worth_a_look(loop, &seen->network)) return;
   if (loop->probe.pending || loop->has_directive) return;
+  weir_log(WEIR_LOG_INFO, "probe after this step: %s",
+           doubt     ? "ranks suspect another network"
+           : departs ? "communication keeps departing from what is predicted"
+           : leaps   ? "communication is nowhere near what is predicted"
+           : old     ? "what is known of the network is old"
+                     : "a short look whether the link has become narrow");
   weir_loop_direct(loop, thorough ? WEIR_ACTION_PROBE : WEIR_ACTION_LOOK, &loop->current);
   loop->probe.since = 0;
   loop->probe.pending = doubt || departs || leaps;

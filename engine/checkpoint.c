@@ -1,12 +1,11 @@
-/* Checkpoints of trials, so that these leave nothing behind: residual, momentum, powersgd's
- * columns, registered memory, hooks' state and the engine's own counters, kept in memory, the
- * residual in spare (residual.c), the velocity of momentum correction in its own (velocity.h).  The
- * exchange counter runs on: it names messages. */
+/* Checkpoints of trials, so that these leave nothing behind: residual, velocity, powersgd's
+ * columns, registered memory, hooks' state and the engine's own counters are kept in memory, the
+ * first two by the backend.  The exchange counter runs on: it names messages. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/device.h"
+#include "engine/backend.h"
 #include "engine/lowrank.h"
 
 static size_t aligned(size_t bytes) { return (bytes + 15) / 16 * 16; }
@@ -24,10 +23,8 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
     point->hook_bytes = bytes;
     point->hook_capacity = engine->hook_count;
   }
-  if (engine->device != NULL) {
-    const weir_status status = weir_on_device_keep_room(engine);
-    if (status != WEIR_OK) return status;
-  }
+  const weir_status status = engine->backend->keep_room(engine);
+  if (status != WEIR_OK) return status;
   point->warm_rank = engine->warm.rank;
   size_t need = aligned(1) + aligned(warm_bytes(engine));
   for (size_t i = 0; i < engine->state_count; i++) need += aligned(engine->states[i].bytes);
@@ -48,13 +45,9 @@ weir_status weir_checkpoint_prepare(weir_engine *engine) {
 void weir_checkpoint_take(weir_engine *engine) {
   weir_checkpoint *point = &engine->checkpoint;
   unsigned char *to = point->memory;
-  if (engine->device != NULL)
-    weir_on_device_keep(engine, false);
-  else if (!engine->residual_zero)
-    memcpy(engine->spare, engine->residual, engine->n * sizeof(float));
+  engine->backend->keep(engine, false);
   if (warm_bytes(engine) > 0) memcpy(to, engine->warm.q, warm_bytes(engine));
   to += aligned(warm_bytes(engine));
-  weir_velocity_save(engine);
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(to, engine->states[i].data, engine->states[i].bytes);
     to += aligned(engine->states[i].bytes);
@@ -63,21 +56,16 @@ void weir_checkpoint_take(weir_engine *engine) {
     engine->hooks[i].save(engine->hooks[i].user, to);
     to += aligned(point->hook_bytes[i]);
   }
-  point->residual_zero = engine->residual_zero;
   point->turn = engine->turn;
 }
 
 void weir_checkpoint_restore(weir_engine *engine) {
   const weir_checkpoint *point = &engine->checkpoint;
   const unsigned char *from = point->memory;
-  if (engine->device != NULL)
-    weir_on_device_keep(engine, true);
-  else if (!point->residual_zero)
-    memcpy(engine->residual, engine->spare, engine->n * sizeof(float));
+  engine->backend->keep(engine, true);
   if (warm_bytes(engine) > 0) memcpy(engine->warm.q, from, warm_bytes(engine));
   weir_warm_draw(&engine->warm, point->warm_rank); /* what a trial of higher rank has added */
   from += aligned(warm_bytes(engine));
-  weir_velocity_restore(engine);
   for (size_t i = 0; i < engine->state_count; i++) {
     memcpy(engine->states[i].data, from, engine->states[i].bytes);
     from += aligned(engine->states[i].bytes);
@@ -86,6 +74,5 @@ void weir_checkpoint_restore(weir_engine *engine) {
     engine->hooks[i].load(engine->hooks[i].user, from);
     from += aligned(point->hook_bytes[i]);
   }
-  engine->residual_zero = point->residual_zero;
   engine->turn = point->turn;
 }

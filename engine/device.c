@@ -1,5 +1,5 @@
-/* A device's life in an engine, and what the whole step does on it; groups are in
- * device_groups.c. */
+/* The backend of gradients on a device: its life in an engine, and what a step as a whole does on
+ * it.  One bucket's way is in device_bucket.c. */
 #include "engine/device.h"
 
 #include <math.h>
@@ -15,7 +15,7 @@ weir_status weir_on_device_status(const weir_on_device *on, weir_status status) 
 
 /* --- life ------------------------------------------------------------------------------------- */
 
-weir_status weir_on_device_open(weir_engine *engine) {
+static weir_status open_device(weir_engine *engine) {
   const weir_engine_config *config = &engine->config;
   const weir_device_ops *ops = config->device_ops;
   weir_on_device *on = calloc(1, sizeof *on);
@@ -37,7 +37,7 @@ weir_status weir_on_device_open(weir_engine *engine) {
   return weir_on_device_open_looks(engine);
 }
 
-void weir_on_device_close(weir_engine *engine) {
+static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
   weir_on_device_close_looks(engine);
@@ -45,6 +45,7 @@ void weir_on_device_close(weir_engine *engine) {
   on->ops->unpin(on->device, on->lost);
   on->ops->unpin(on->device, on->whole);
   on->ops->free(on->device);
+  free(on->residual);
   free(on->overflow);
   free(on->groups);
   free(on->thin);
@@ -52,55 +53,48 @@ void weir_on_device_close(weir_engine *engine) {
   engine->device = NULL;
 }
 
-weir_status weir_on_device_accepts(const weir_plan *plan) {
-  const weir_way_row *row = &weir_ways[plan->collective];
-  if (row->way == WEIR_WAY_HITOPK || row->way == WEIR_WAY_COMPRESSED)
-    return weir_fail(WEIR_E_UNSUPPORTED, "collective %s does not run on a device yet", row->name);
-  return WEIR_OK;
-}
-
 /* --- memory ----------------------------------------------------------------------------------- */
 
-unsigned char *weir_on_device_arena(const weir_engine *engine, size_t bytes) {
+static unsigned char *allocate(const weir_engine *engine, size_t bytes) {
   const weir_on_device *on = engine->device;
   void *memory = NULL;
   return on->ops->pin(on->device, bytes, &memory) == WEIR_OK ? memory : NULL;
 }
 
-void weir_on_device_free_arena(const weir_engine *engine, unsigned char *arena) {
+static void release(const weir_engine *engine, unsigned char *memory) {
   const weir_on_device *on = engine->device;
-  on->ops->unpin(on->device, arena);
+  on->ops->unpin(on->device, memory);
 }
 
-weir_device_kind weir_on_device_kind(const weir_group *group) {
-  const weir_codec *codec = weir_codec_find(group->plan.codec);
-  if (group->way == WEIR_WAY_DENSE)
-    return codec->low_rank && !group->whole ? WEIR_DEVICE_THIN : WEIR_DEVICE_WHOLE;
-  if (group->way == WEIR_WAY_ART) return codec->draw != NULL ? WEIR_DEVICE_DRAWN : WEIR_DEVICE_LIST;
-  return codec->encode != NULL ? WEIR_DEVICE_ENCODE : WEIR_DEVICE_SELECT;
+weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
+  if (bucket->whole) return WEIR_DEVICE_WHOLE;
+  if (bucket->thin) return WEIR_DEVICE_THIN;
+  if (bucket->way == WEIR_WAY_ART)
+    return bucket->codec->draw != NULL ? WEIR_DEVICE_DRAWN : WEIR_DEVICE_LIST;
+  return bucket->codec->encode != NULL ? WEIR_DEVICE_ENCODE : WEIR_DEVICE_SELECT;
 }
 
-static weir_device_group shape_of(const weir_on_device *on, const weir_group *group) {
-  const weir_device_kind kind = weir_on_device_kind(group);
+static weir_device_group shape_of(const weir_on_device *on, const weir_bucket *bucket) {
+  const weir_device_kind kind = weir_on_device_kind(bucket);
   const bool picks = kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE;
-  weir_thin *const thin = on->thin + group->first;
-  for (size_t t = 0; t < group->layout.tensors && kind == WEIR_DEVICE_THIN; t++) {
+  weir_thin *const thin = on->thin + bucket->first;
+  for (size_t t = 0; t < bucket->layout.tensors && kind == WEIR_DEVICE_THIN; t++) {
     thin[t] = t > 0 ? thin[t - 1] : (weir_thin){0};
-    weir_lowrank_tensor(group, t, &thin[t]);
+    weir_lowrank_tensor(bucket, t, &thin[t]);
   }
   return (weir_device_group){.kind = kind,
-                             .codec = group->plan.codec,
-                             .cr = group->plan.cr,
-                             .wire = (weir_wire_format)group->plan.wire,
-                             .layout = group->layout,
-                             .at = group->at,
-                             .n = group->n,
-                             .kept = picks ? group->kept : 0,
-                             .stride = group->stride,
-                             .tensors_at = group->first,
+                             .codec = bucket->plan.codec,
+                             .cr = bucket->plan.cr,
+                             .wire = (weir_wire_format)bucket->plan.wire,
+                             .layout = bucket->layout,
+                             .at = bucket->at,
+                             .n = bucket->n,
+                             .kept = picks ? bucket->kept : 0,
+                             .stride = bucket->stride,
+                             .tensors_at = bucket->first,
                              .thin = thin,
-                             .rank = weir_powersgd_rank(group->plan.cr),
-                             .first_sum = group->first_sum};
+                             .rank = weir_lowrank_rank(bucket),
+                             .first_sum = bucket->first_sum};
 }
 
 /* Page-locked memory at *memory, unless there is some already. */
@@ -125,14 +119,14 @@ static weir_status grow(weir_on_device *on, size_t count) {
 }
 
 /* For gradients that go to the host whole, and for gain curves. */
-static weir_status pin_more(weir_engine *engine, const weir_group_set *set) {
+static weir_status pin_more(weir_engine *engine, const weir_bucket_set *set) {
   weir_on_device *on = engine->device;
   const size_t bytes = engine->n * sizeof(float);
   weir_status status = WEIR_OK;
   for (size_t k = 0; k < set->count && status == WEIR_OK; k++) {
-    if (weir_on_device_kind(&set->group[k]) != WEIR_DEVICE_WHOLE) continue;
+    if (weir_on_device_kind(&set->bucket[k]) != WEIR_DEVICE_WHOLE) continue;
     status = pin_once(on, bytes, &on->whole);
-    if (status == WEIR_OK && set->group[k].plan.codec == WEIR_CODEC_BF16)
+    if (status == WEIR_OK && set->bucket[k].plan.codec == WEIR_CODEC_BF16)
       status = pin_once(on, bytes, &on->lost);
   }
   if (status != WEIR_OK || engine->curve == NULL || set->count <= on->bins_groups) return status;
@@ -146,17 +140,17 @@ static weir_status pin_more(weir_engine *engine, const weir_group_set *set) {
   return WEIR_OK;
 }
 
-weir_status weir_on_device_reserve(weir_engine *engine, const weir_group_set *set) {
+static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
   weir_on_device *on = engine->device;
   weir_status status = grow(on, set->count);
   if (status == WEIR_OK) status = pin_more(engine, set);
   if (status != WEIR_OK) return status;
-  for (size_t k = 0; k < set->count; k++) on->groups[k] = shape_of(on, &set->group[k]);
+  for (size_t k = 0; k < set->count; k++) on->groups[k] = shape_of(on, &set->bucket[k]);
   return weir_on_device_status(
       on, on->ops->reserve(on->device, on->groups, set->count, (size_t)engine->size));
 }
 
-weir_status weir_on_device_check(const weir_engine *engine, const float *gradient) {
+static weir_status check(const weir_engine *engine, const float *gradient) {
   const weir_on_device *on = engine->device;
   return weir_on_device_status(on, on->ops->check(on->device, gradient));
 }
@@ -170,25 +164,26 @@ static weir_status make_curve(weir_engine *engine) {
   return weir_on_device_status(on, on->ops->curve(on->bins, engine->n, engine->curve));
 }
 
-weir_status weir_on_device_note(weir_engine *engine) {
-  weir_group *last = &engine->set.group[engine->set.count - 1];
-  weir_status status = weir_on_device_await(last);
+static weir_status note(weir_engine *engine) {
+  weir_bucket *last = &engine->set.bucket[engine->set.count - 1];
+  weir_status status = last->status == WEIR_OK ? weir_on_device_await(last)
+                                               : weir_fail(last->status, "%s", last->text);
   if (status == WEIR_OK && engine->curve_wanted) status = make_curve(engine);
   if (status == WEIR_OK) weir_on_device_show(engine);
   return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
 }
 
-weir_status weir_on_device_finish(weir_engine *engine) {
+static weir_status finish(weir_engine *engine) {
   weir_on_device *on = engine->device;
   const weir_status status = weir_on_device_status(on, on->ops->finish(on->device, on->overflow));
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   on->in_flight = false;
   for (size_t k = 0; k < engine->set.count; k++)
-    if (on->overflow[k]) engine->set.group[k].overflow = true;
+    if (on->overflow[k]) engine->set.bucket[k].overflow = true;
   return WEIR_OK;
 }
 
-weir_status weir_on_device_zero(weir_engine *engine) {
+static weir_status zero(weir_engine *engine) {
   const weir_on_device *on = engine->device;
   const size_t *offset = engine->layout.offset;
   weir_status status = WEIR_OK;
@@ -200,30 +195,62 @@ weir_status weir_on_device_zero(weir_engine *engine) {
 }
 
 /* Whether this succeeds no longer matters to the step; the next one will tell. */
-void weir_on_device_rest(weir_engine *engine) {
+static void rest(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on->in_flight) (void)on->ops->finish(on->device, on->overflow);
   on->in_flight = false;
 }
 
-void weir_on_device_commit(weir_engine *engine) {
-  weir_on_device_rest(engine); /* of a step that failed here, what was settled after it */
+static void commit(weir_engine *engine) {
+  rest(engine); /* of a step that failed here, what was settled after it */
   engine->device->ops->commit(engine->device->device);
 }
 
-weir_status weir_on_device_keep_room(const weir_engine *engine) {
+static weir_status keep_room(weir_engine *engine) {
   const weir_on_device *on = engine->device;
   return weir_on_device_status(on, on->ops->keep_room(on->device));
 }
 
 /* Queued: a fault of the device's shows at the next wait. */
-void weir_on_device_keep(weir_engine *engine, bool restore) {
+static void keep(weir_engine *engine, bool restore) {
   (void)engine->device->ops->keep(engine->device->device, restore);
 }
 
-float *weir_on_device_residual(const weir_engine *engine) {
-  const weir_on_device *on = engine->device;
-  if (on->ops->save(on->device, engine->residual) != WEIR_OK)
-    for (size_t i = 0; i < engine->n; i++) engine->residual[i] = NAN;
-  return engine->residual;
+/* NaN where the device does not tell. */
+static const float *residual(const weir_engine *engine) {
+  weir_on_device *on = engine->device;
+  if (on->residual == NULL) on->residual = malloc((engine->n + 1) * sizeof *on->residual);
+  if (on->residual != NULL && on->ops->save(on->device, on->residual) != WEIR_OK)
+    for (size_t i = 0; i < engine->n; i++) on->residual[i] = NAN;
+  return on->residual;
 }
+
+/* The gain curve and the looks come with the bucket's message (note). */
+static void show(weir_bucket *bucket) { (void)bucket; }
+
+const weir_backend weir_device_backend = {.open = open_device,
+                                          .close = close_device,
+                                          .reserve = reserve,
+                                          .allocate = allocate,
+                                          .release = release,
+                                          .on_caller = true,
+                                          .check = check,
+                                          .feed = weir_on_device_feed,
+                                          .show = show,
+                                          .compress = weir_on_device_compress,
+                                          .await = weir_on_device_await,
+                                          .add = weir_on_device_add,
+                                          .list = weir_on_device_list,
+                                          .fetch = weir_on_device_fetch,
+                                          .settle = weir_on_device_settle,
+                                          .store = weir_on_device_store,
+                                          .project_back = weir_on_device_project_back,
+                                          .publish = weir_on_device_publish,
+                                          .note = note,
+                                          .finish = finish,
+                                          .zero = zero,
+                                          .commit = commit,
+                                          .rest = rest,
+                                          .keep_room = keep_room,
+                                          .keep = keep,
+                                          .residual = residual};

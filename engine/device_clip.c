@@ -25,7 +25,7 @@ static weir_status check(const weir_engine *engine, float *const *g, const uint3
   const size_t *offset = engine->layout.offset;
   weir_status status = WEIR_OK;
   for (size_t t = 0; t < engine->layout.tensors && status == WEIR_OK; t++)
-    if (offset[place[t] + 1] > offset[place[t]]) status = weir_on_device_check(engine, g[t]);
+    if (offset[place[t] + 1] > offset[place[t]]) status = engine->backend->check(engine, g[t]);
   return status;
 }
 

@@ -30,21 +30,21 @@ void weir_on_device_close_looks(weir_engine *engine) {
   free(on->looked);
 }
 
-void weir_on_device_look(weir_group *group, weir_device_task *task) {
-  const weir_engine_hooks *hooks = &group->engine->config.hooks;
-  weir_on_device *on = group->engine->device;
-  const size_t *offset = group->layout.offset;
+void weir_on_device_look(weir_bucket *bucket, weir_device_task *task) {
+  const weir_engine_hooks *hooks = &bucket->engine->config.hooks;
+  weir_on_device *on = bucket->engine->device;
+  const size_t *offset = bucket->layout.offset;
   if (hooks->look == NULL) return;
-  if (group->number == 0) on->look_count = on->seen_count = 0;
+  if (bucket->number == 0) on->look_count = on->seen_count = 0;
   task->looks = on->looks + on->look_count;
-  for (size_t t = 0; t < group->layout.tensors; t++) {
+  for (size_t t = 0; t < bucket->layout.tensors; t++) {
     weir_device_look *look = &on->looks[on->look_count];
     const size_t n = offset[t + 1] - offset[t];
-    if (!hooks->look(hooks->user, group->first + t, n, &look->runs)) continue;
+    if (!hooks->look(hooks->user, bucket->first + t, n, &look->runs)) continue;
     look->at = offset[t];
     look->to = on->seen + on->seen_count;
     on->seen_count += look->runs.length * look->runs.count;
-    on->looked[on->look_count++] = group->first + t;
+    on->looked[on->look_count++] = bucket->first + t;
     task->look_count++;
   }
 }
@@ -56,8 +56,8 @@ void weir_on_device_show(const weir_engine *engine) {
   size_t k = 0;
   for (size_t i = 0; i < on->look_count; i++) {
     const size_t t = on->looked[i];
-    while (engine->set.group[k].first + engine->set.group[k].layout.tensors <= t) k++;
-    if (engine->set.group[k].finite)
+    while (engine->set.bucket[k].first + engine->set.bucket[k].layout.tensors <= t) k++;
+    if (engine->set.bucket[k].finite)
       hooks->seen(hooks->user, t, offset[t + 1] - offset[t], &on->looks[i].runs, on->looks[i].to);
   }
 }

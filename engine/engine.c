@@ -4,43 +4,43 @@
 
 #include "base/base.h"
 #include "base/trace.h"
-#include "engine/device.h"
+#include "engine/backend.h"
 #include "engine/lowrank.h"
 
 double weir_engine_clock(const weir_engine *engine) {
   return engine->config.virtual_network != NULL ? weir_thread_cpu_s() : weir_now_s();
 }
 
-static void lap(weir_group *group, double *part) {
-  const double now = weir_engine_clock(group->engine);
-  *part += now - group->watch->mark;
-  group->watch->mark = now;
+static void lap(weir_bucket *bucket, double *part) {
+  const double now = weir_engine_clock(bucket->engine);
+  *part += now - bucket->watch->mark;
+  bucket->watch->mark = now;
 }
 
 /* What a lab makes of the passes counts as theirs. */
-static void tell_passed(const weir_group *group) {
-  const weir_engine_hooks *hooks = &group->engine->config.hooks;
-  const size_t elements = group->watch->elements;
-  group->watch->elements = 0;
+static void tell_passed(const weir_bucket *bucket) {
+  const weir_engine_hooks *hooks = &bucket->engine->config.hooks;
+  const size_t elements = bucket->watch->elements;
+  bucket->watch->elements = 0;
   if (hooks->passed != NULL && elements > 0)
-    hooks->passed(hooks->user, group->watch->mark, elements);
+    hooks->passed(hooks->user, bucket->watch->mark, elements);
 }
 
 /* Within an exchange, what lies between the wire and the next lap is decoding. */
-void weir_lap_compress(weir_group *group) {
-  tell_passed(group);
-  lap(group, &group->watch->compress_s);
-  if (group->trace == WEIR_TRACE_DECODE) {
+void weir_lap_compress(weir_bucket *bucket) {
+  tell_passed(bucket);
+  lap(bucket, &bucket->watch->compress_s);
+  if (bucket->trace == WEIR_TRACE_DECODE) {
     weir_trace_end();
-    group->trace = WEIR_TRACE_WIRE;
+    bucket->trace = WEIR_TRACE_WIRE;
   }
 }
 
-void weir_lap_comm(weir_group *group) {
-  lap(group, &group->watch->comm_s);
-  if (group->trace == WEIR_TRACE_WIRE) {
-    weir_trace_begin("decode", group->number);
-    group->trace = WEIR_TRACE_DECODE;
+void weir_lap_comm(weir_bucket *bucket) {
+  lap(bucket, &bucket->watch->comm_s);
+  if (bucket->trace == WEIR_TRACE_WIRE) {
+    weir_trace_begin("decode", bucket->number);
+    bucket->trace = WEIR_TRACE_DECODE;
   }
 }
 
@@ -75,17 +75,15 @@ static weir_status copy_layout(weir_engine *engine, const weir_layout *layout) {
 static void *zeroed(size_t count, size_t size) { return calloc(count > 0 ? count : 1, size); }
 
 static weir_status allocate(weir_engine *engine) {
-  const size_t n = engine->n, ranks = (size_t)engine->size;
+  const size_t ranks = (size_t)engine->size;
   engine->submitted = zeroed(engine->layout.tensors, sizeof *engine->submitted);
-  engine->residual = zeroed(n, sizeof(float));
-  engine->spare = zeroed(n, sizeof(float));
   engine->profiler.gap =
       zeroed(engine->config.profile ? engine->layout.tensors : 0, sizeof *engine->profiler.gap);
   engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
   engine->notes = zeroed(ranks, sizeof *engine->notes);
-  if (engine->submitted == NULL || engine->residual == NULL || engine->spare == NULL ||
-      engine->table == NULL || engine->profiler.gap == NULL || engine->notes == NULL)
-    return weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", n);
+  if (engine->submitted == NULL || engine->table == NULL || engine->profiler.gap == NULL ||
+      engine->notes == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", engine->layout.tensors);
   return WEIR_OK;
 }
 
@@ -113,12 +111,12 @@ static weir_status check_first(const weir_engine_config *config) {
 
 static weir_status adopt_first(weir_engine *engine) {
   const weir_plan *plan = &engine->config.first_plan;
-  if (plan->groups == 0) return weir_engine_adopt(engine, plan, NULL, false);
+  if (plan->groups == 0) return weir_engine_adopt(engine, plan, NULL);
   memcpy(engine->table, engine->config.first_groups, plan->groups * sizeof *engine->table);
   engine->table_name = plan->layout;
   engine->table_count = plan->groups;
   engine->config.first_groups = NULL; /* borrowed for the creation only */
-  return weir_engine_adopt(engine, plan, engine->table, false);
+  return weir_engine_adopt(engine, plan, engine->table);
 }
 
 /* --- tables of groups ------------------------------------------------------------------------ */
@@ -187,12 +185,14 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   engine->config.rows = NULL; /* copied */
   engine->rank = weir_comm_rank(config->comm);
   engine->size = weir_comm_size(config->comm);
-  engine->residual_zero = true;
+  engine->backend = config->device_ops != NULL ? &weir_device_backend : &weir_host_backend;
   engine->last_gain = 1;
   status = copy_layout(engine, &config->layout);
   if (status == WEIR_OK) status = allocate(engine);
   if (status == WEIR_OK) status = weir_warm_shape(engine, config->rows);
-  if (status == WEIR_OK) status = weir_velocity_create(engine);
+  if (status == WEIR_OK && !(config->momentum >= 0 && config->momentum < 1))
+    status = weir_fail(WEIR_E_INVALID, "momentum %g is not in [0, 1)", config->momentum);
+  if (status == WEIR_OK) status = engine->backend->open(engine);
   if (status == WEIR_OK) status = weir_codec_context_create(&engine->context);
   if (status == WEIR_OK && config->codec_threads > 1) {
     status = weir_pool_create(&engine->pool, config->codec_threads);
@@ -200,7 +200,6 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   }
   if (status == WEIR_OK && config->hooks.want_curve != NULL)
     status = weir_gain_curve_create(&engine->curve);
-  if (status == WEIR_OK && config->device_ops != NULL) status = weir_on_device_open(engine);
   if (status == WEIR_OK) status = adopt_first(engine);
   if (status != WEIR_OK) {
     weir_engine_free(engine);
@@ -250,15 +249,17 @@ void weir_engine_plan(const weir_engine *engine, weir_plan *plan) { *plan = engi
 size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity) {
   const size_t count = engine->plan.groups;
   for (size_t k = 0; k < count && k < capacity; k++) {
-    const weir_group *group = &engine->set.group[k];
-    groups[k] = (weir_plan_group){.end = (uint32_t)group->end, .place = group->place};
-    weir_group_set_plan(&groups[k], &group->plan);
+    const weir_bucket *bucket = &engine->set.bucket[k];
+    groups[k] = (weir_plan_group){.end = (uint32_t)bucket->end, .place = bucket->place};
+    weir_group_set_plan(&groups[k], &bucket->plan);
   }
   return count;
 }
 
-uint64_t weir_engine_residual_digest(const weir_engine *engine) {
-  return weir_hash(WEIR_HASH_INIT, weir_residual_of(engine), engine->n * sizeof(float));
+const float *weir_engine_residual(const weir_engine *engine) {
+  return engine->backend->residual(engine);
 }
 
-const float *weir_engine_residual(const weir_engine *engine) { return weir_residual_of(engine); }
+uint64_t weir_engine_residual_digest(const weir_engine *engine) {
+  return weir_hash(WEIR_HASH_INIT, weir_engine_residual(engine), engine->n * sizeof(float));
+}

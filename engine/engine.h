@@ -22,7 +22,9 @@ typedef enum weir_action {
   WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
                              steps until another directive; nothing of them will remain */
   WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
-  WEIR_ACTION_LOOK = 4    /* as PROBE, but only to see whether the link has become narrow */
+  WEIR_ACTION_LOOK = 4,   /* as PROBE, but only to see whether the link has become narrow */
+  WEIR_ACTION_ACCEPT = 5  /* end a trial and keep its state: its plan stays in force, and its steps
+                             count as if they had been none of a trial's; outside of one nothing */
 } weir_action;
 
 typedef struct weir_directive {
@@ -124,7 +126,8 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
-  bool profile; /* measure when gradients become ready, and the groups' times */
+  bool profile;             /* measure when gradients become ready, and the groups' times */
+  struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
 void weir_engine_free(weir_engine *engine);

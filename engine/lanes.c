@@ -20,6 +20,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/scope.h"
 #include "engine/state.h"
 
 typedef struct lane {
@@ -48,25 +49,26 @@ struct weir_lanes {
 
 static void *compress(void *argument) {
   weir_lanes *lanes = argument;
+  weir_scope_join(lanes->engine->config.scope, "compressor");
   (void)pthread_mutex_lock(&lanes->lock);
   while (!lanes->quit) {
     if (lanes->unprepared == 0) {
       (void)pthread_cond_wait(&lanes->to_compress, &lanes->lock);
       continue;
     }
-    weir_group *group = &lanes->engine->set.group[lanes->looked_at++];
-    if (group->place != WEIR_PLACE_THREAD) continue; /* it came prepared */
+    weir_bucket *bucket = &lanes->engine->set.bucket[lanes->looked_at++];
+    if (bucket->place != WEIR_PLACE_THREAD) continue; /* it came prepared */
     (void)pthread_mutex_unlock(&lanes->lock);
-    group->watch = &lanes->compressor.watch;
-    group->context = lanes->compressor.context;
-    group->watch->mark = weir_now_s();
-    if (!lanes->engine->curve_wanted) weir_group_feed(group);
-    weir_group_prepare(group);
-    group->watch->compress_s = 0;
-    weir_lap_compress(group);
-    group->times.compress_s = group->watch->compress_s;
+    bucket->watch = &lanes->compressor.watch;
+    bucket->context = lanes->compressor.context;
+    bucket->watch->mark = weir_now_s();
+    if (!lanes->engine->curve_wanted) weir_bucket_feed(bucket);
+    weir_bucket_compress(bucket);
+    bucket->watch->compress_s = 0;
+    weir_lap_compress(bucket);
+    bucket->times.compress_s = bucket->watch->compress_s;
     (void)pthread_mutex_lock(&lanes->lock);
-    group->ready = true;
+    bucket->ready = true;
     lanes->unprepared--;
     (void)pthread_cond_signal(&lanes->to_exchange);
     (void)pthread_cond_signal(&lanes->through);
@@ -77,23 +79,23 @@ static void *compress(void *argument) {
 
 /* --- the wire ------------------------------------------------------------------------------- */
 
-static weir_status carry(weir_lanes *lanes, weir_group *group) {
-  weir_watch *watch = group->watch = &lanes->wire.watch;
-  group->context = lanes->wire.context;
+static weir_status carry(weir_lanes *lanes, weir_bucket *bucket) {
+  weir_watch *watch = bucket->watch = &lanes->wire.watch;
+  bucket->context = lanes->wire.context;
   watch->mark = weir_now_s();
   watch->compress_s = watch->comm_s = 0;
-  group->times.started_s = watch->mark - lanes->engine->begun;
-  weir_status status = weir_group_exchange(group, NULL);
-  if (status == WEIR_OK && !group->late) status = weir_group_publish(group);
-  weir_lap_compress(group);
-  group->times.exchange_s = watch->comm_s;
-  group->times.decode_s = watch->compress_s;
+  bucket->times.started_s = watch->mark - lanes->engine->begun;
+  weir_status status = weir_bucket_exchange(bucket, NULL);
+  if (status == WEIR_OK) status = weir_bucket_publish(bucket);
+  weir_lap_compress(bucket);
+  bucket->times.exchange_s = watch->comm_s;
+  bucket->times.decode_s = watch->compress_s;
   return status;
 }
 
 static bool has_work(const weir_lanes *lanes) {
   return lanes->failed == WEIR_OK && lanes->exchanged < lanes->launched &&
-         lanes->engine->set.group[lanes->exchanged].ready;
+         lanes->engine->set.bucket[lanes->exchanged].ready;
 }
 
 /* What is on the wire holds all ranks up, and needs little of a processor: where threads share one
@@ -102,6 +104,7 @@ static void go_first(void) { (void)setpriority(PRIO_PROCESS, (id_t)gettid(), -10
 
 static void *exchange(void *argument) {
   weir_lanes *lanes = argument;
+  weir_scope_join(lanes->engine->config.scope, "wire");
   go_first();
   (void)pthread_mutex_lock(&lanes->lock);
   while (!lanes->quit) {
@@ -109,9 +112,9 @@ static void *exchange(void *argument) {
       (void)pthread_cond_wait(&lanes->to_exchange, &lanes->lock);
       continue;
     }
-    weir_group *group = &lanes->engine->set.group[lanes->exchanged];
+    weir_bucket *bucket = &lanes->engine->set.bucket[lanes->exchanged];
     (void)pthread_mutex_unlock(&lanes->lock);
-    const weir_status status = carry(lanes, group);
+    const weir_status status = carry(lanes, bucket);
     (void)pthread_mutex_lock(&lanes->lock);
     if (status != WEIR_OK) {
       lanes->failed = status;
@@ -190,12 +193,12 @@ void weir_lanes_open(weir_lanes *lanes) {
   (void)pthread_mutex_unlock(&lanes->lock);
 }
 
-void weir_lanes_launch(weir_lanes *lanes, weir_group *group) {
+void weir_lanes_launch(weir_lanes *lanes, weir_bucket *bucket) {
   (void)pthread_mutex_lock(&lanes->lock);
-  group->ready = group->place == WEIR_PLACE_CALLER;
+  bucket->ready = bucket->place == WEIR_PLACE_CALLER;
   lanes->launched++;
-  if (!group->ready) lanes->unprepared++;
-  (void)pthread_cond_signal(group->ready ? &lanes->to_exchange : &lanes->to_compress);
+  if (!bucket->ready) lanes->unprepared++;
+  (void)pthread_cond_signal(bucket->ready ? &lanes->to_exchange : &lanes->to_compress);
   (void)pthread_mutex_unlock(&lanes->lock);
 }
 
@@ -205,7 +208,7 @@ weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s) {
     (void)pthread_cond_wait(&lanes->through, &lanes->lock);
   const weir_status failed = lanes->failed;
   for (size_t k = 0; k < lanes->exchanged; k++)
-    *exchange_s += lanes->engine->set.group[k].times.exchange_s;
+    *exchange_s += lanes->engine->set.bucket[k].times.exchange_s;
   (void)pthread_mutex_unlock(&lanes->lock);
   return failed == WEIR_OK ? WEIR_OK : weir_fail(failed, "%s", lanes->text);
 }

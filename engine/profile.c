@@ -10,7 +10,7 @@
 
 enum { FIELDS = sizeof(weir_group_times) / sizeof(double) };
 
-weir_status weir_profiler_room(const weir_group_set *set, weir_series **time) {
+weir_status weir_profiler_room(const weir_bucket_set *set, weir_series **time) {
   *time = calloc(set->count, FIELDS * sizeof **time);
   return *time != NULL
              ? WEIR_OK
@@ -50,7 +50,7 @@ void weir_profiler_close(weir_engine *engine) {
   weir_profiler *profiler = &engine->profiler;
   const size_t slot = profiler->plan_steps % WEIR_KEPT_STEPS;
   for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_group_times *times = &engine->set.group[k].times;
+    const weir_group_times *times = &engine->set.bucket[k].times;
     const double all[FIELDS] = {times->launched_s, times->started_s, times->compress_s,
                                 times->exchange_s, times->decode_s};
     for (size_t f = 0; f < FIELDS; f++) profiler->time[k * FIELDS + f].value[slot] = (float)all[f];
@@ -92,7 +92,7 @@ size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, doubl
   for (size_t t = 0; t < engine->layout.tensors; t++)
     gap_s[t] = (double)profiler->gap[t].value[(profiler->steps - 1) % WEIR_KEPT_STEPS];
   for (size_t k = 0; k < engine->set.count && k < capacity; k++)
-    times[k] = engine->set.group[k].times;
+    times[k] = engine->set.bucket[k].times;
   return engine->set.count;
 }
 

@@ -5,15 +5,15 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/device.h"
+#include "engine/backend.h"
 
 void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_lanes_free(engine->lanes); /* what they still do is bounded */
   engine->lanes = NULL;
-  if (engine->device != NULL) weir_on_device_rest(engine);
-  weir_residual_part(engine); /* of a step that nobody has ended */
+  engine->backend->rest(engine);
   if (engine->in_trial) weir_checkpoint_restore(engine);
   engine->in_trial = engine->in_step = false;
+  engine->tried = 0;
   *standing = (weir_standing){.committed = engine->committed,
                               .exchanges = engine->exchanges,
                               .turn = engine->turn,
@@ -21,33 +21,21 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   for (size_t i = 0; i < engine->state_count; i++) standing->state_bytes += engine->states[i].bytes;
 }
 
-/* The residual of what this rank sent of a group in the step it failed in.  Groups that were
- * through know theirs. */
-static void settle_group(weir_group *group) {
-  if (group->engine->device != NULL) {
-    weir_on_device_settle(group);
-    return;
-  }
-  const weir_codec *codec = weir_codec_find(group->plan.codec);
-  weir_passage *passage = &group->passage;
-  if ((codec->dense && !codec->low_rank) || group->whole || passage->next != NULL) return;
-  if (group->way == WEIR_WAY_HITOPK) { /* what it handed over is gone from fed already */
-    passage->next = group->fed;
-    return;
-  }
-  /* Low rank: its Q has gone out, so P is known and its projection is taken off already.  What is
-   * gathered is taken off before it goes out, and the next residual known. */
-  if (!codec->low_rank && !group->marked) {
-    weir_velocity_cut(group, 0, group->index, group->kept);
-    weir_scatter_zero(group->fed, group->index, group->kept);
-    weir_scatter_add(group->fed, group->index, group->error, group->kept);
-  }
-  passage->next = group->fed;
+/* What this rank sent of a bucket in the step it failed in is gone from e, but for what is found
+ * out between two collectives.  Should the backend fail here, the next step says so. */
+static void settle_bucket(weir_bucket *bucket) {
+  const weir_backend *backend = bucket->engine->backend;
+  if (bucket->settled) return;
+  if (bucket->whole)
+    (void)backend->store(bucket, NULL);
+  else if (bucket->way == WEIR_WAY_ART)
+    (void)backend->settle(bucket, NULL);
+  bucket->settled = true;
 }
 
 static void settle(weir_engine *engine) {
-  for (size_t k = 0; k < engine->set.count; k++) settle_group(&engine->set.group[k]);
-  weir_engine_commit(engine);
+  for (size_t k = 0; k < engine->set.count; k++) settle_bucket(&engine->set.bucket[k]);
+  engine->backend->commit(engine);
 }
 
 static weir_status receive(weir_engine *engine, int from, void *data, size_t due) {
@@ -147,7 +135,7 @@ static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(voi
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);
   weir_plan first = engine->config.first_plan;
   first.cr = cr;
-  if (status == WEIR_OK) status = weir_engine_adopt(engine, &first, NULL, false);
+  if (status == WEIR_OK) status = weir_engine_adopt(engine, &first, NULL);
   return status;
 }
 

@@ -1,24 +1,24 @@
 /* The data way, in reading order:
  *
  *   step_begin   obey rank 0's directive: checkpoint, restore, switch plan, probe
- *   submit       borrow a tensor's gradient; when it completes a group, feed, prepare and launch it
- *   step_end     feed      the last group: e = g + r, with its moments
- *                prepare   select, encode
- *                drain     the groups before it are through (lanes.c)
+ *   submit       borrow a tensor's gradient; when it completes a bucket, feed, compress and launch
+ * it step_end     feed      the last bucket: e = g + r, with its moments compress  select, encode
+ * or project; what is sent is taken off e drain     the buckets before it are through (lanes.c)
  *                note      this rank's telemetry
- *                exchange  the group's composition (exchange_*.c): sum over ranks, next residual
+ *                exchange  the bucket's scheme (gather.c, shared.c, dense.c, lowrank.c)
  *                check     what all ranks' notes say
  *                publish   average into the submitted buffers
- *                commit    the residual, and what the next step starts from
+ *                commit    e becomes the residual; what else the next step starts from
  *                conclude  counters, record, observer
  *
- * Without groups the last group is the whole gradient.  A failed step leaves the residual as it was
- * (residual.c). */
+ * Without groups in the plan the last bucket is the whole gradient.  A step that is dropped, or
+ * fails, leaves the residual as it was, because e is elsewhere (backend.h). */
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/device.h"
+#include "engine/backend.h"
+#include "engine/lowrank.h"
 
 /* --- begin ---------------------------------------------------------------------------------- */
 
@@ -28,6 +28,11 @@ static weir_status obey(weir_engine *engine) {
   const bool thorough = directive->action == WEIR_ACTION_PROBE;
   if ((thorough || directive->action == WEIR_ACTION_LOOK) && engine->config.hooks.probe != NULL)
     return engine->config.hooks.probe(engine->config.hooks.user, thorough);
+  if (directive->action == WEIR_ACTION_ACCEPT) {
+    engine->in_trial = false;
+    engine->committed += engine->tried;
+    engine->tried = 0;
+  }
   if (!trial && directive->action != WEIR_ACTION_SWITCH) return WEIR_OK;
 
   /* All memory first: a failure then has changed nothing, and the call can be repeated. */
@@ -35,29 +40,25 @@ static weir_status obey(weir_engine *engine) {
   if (status == WEIR_OK && trial && !engine->in_trial) status = weir_checkpoint_prepare(engine);
   if (status == WEIR_OK)
     status = weir_engine_adopt(engine, &directive->plan,
-                               directive->plan.groups > 0 ? engine->table : NULL, trial);
+                               directive->plan.groups > 0 ? engine->table : NULL);
   if (status != WEIR_OK) return status;
-  const bool ends = engine->in_trial && !trial;
   if (engine->in_trial)
     weir_checkpoint_restore(engine);
   else if (trial)
     weir_checkpoint_take(engine);
   engine->in_trial = trial;
-  if (ends) weir_engine_give_back(engine);
+  engine->tried = 0;
   return WEIR_OK;
 }
 
-static void reset_groups(weir_engine *engine) {
-  const weir_group_set *set = &engine->set;
+static void reset_buckets(weir_engine *engine) {
+  const weir_bucket_set *set = &engine->set;
   for (size_t k = 0; k < set->count; k++) {
-    weir_group *group = &set->group[k];
-    group->missing = group->end - group->first;
-    group->fed = engine->residual + group->at;
-    group->spare = engine->spare + group->at;
-    group->old = WEIR_OLD_IN_PLACE;
-    group->velocity = WEIR_VELOCITY_SETTLED;
-    group->ready = group->overflow = false;
-    memset(&group->times, 0, sizeof group->times);
+    weir_bucket *bucket = &set->bucket[k];
+    bucket->missing = bucket->end - bucket->first;
+    bucket->ready = bucket->overflow = false;
+    bucket->told = NULL;
+    memset(&bucket->times, 0, sizeof bucket->times);
   }
   engine->next = 0;
   engine->hidden_s = engine->exchange_s = 0;
@@ -77,7 +78,7 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
   if (status != WEIR_OK) return status;
   memset(&engine->pending, 0, sizeof engine->pending);
   memset(engine->submitted, 0, engine->layout.tensors * sizeof *engine->submitted);
-  reset_groups(engine);
+  reset_buckets(engine);
   engine->in_step = true;
   engine->begun = weir_engine_clock(engine);
   engine->overhead_s = engine->begun - begin;
@@ -108,58 +109,43 @@ static void open_exchange(weir_engine *engine) {
   engine->curve_wanted = engine->curve != NULL && hooks->want_curve(hooks->user);
 }
 
-static void show_fed(const weir_engine *engine, const weir_group *group) {
-  const weir_engine_hooks *hooks = &engine->config.hooks;
-  const size_t *offset = group->layout.offset;
-  for (size_t t = 0; t < group->layout.tensors; t++)
-    hooks->fed(hooks->user, group->first + t, group->fed + offset[t], offset[t + 1] - offset[t]);
-}
-
-/* Whatever of a group the caller's thread does before its exchange. */
-static void make_ready(weir_engine *engine, weir_group *group, bool here) {
-  group->watch = &engine->watch;
-  group->context = engine->context;
-  if (engine->device != NULL) {
-    weir_on_device_ready(group);
-    return;
-  }
+/* Whatever of a bucket the caller's thread does before its exchange. */
+static void make_ready(weir_engine *engine, weir_bucket *bucket, bool here) {
+  bucket->watch = &engine->watch;
+  bucket->context = engine->context;
   if (here || engine->curve_wanted) {
-    weir_group_feed(group);
-    if (engine->curve_wanted) weir_telemetry_sample(engine, group);
-    if (engine->config.hooks.fed != NULL && group->finite) show_fed(engine, group);
+    weir_bucket_feed(bucket);
+    engine->backend->show(bucket);
   }
-  if (here) weir_group_prepare(group);
+  if (here) weir_bucket_compress(bucket);
 }
 
 /* In virtual time nothing goes on beside the caller; what a lane would do is done here, and the
  * record tells when it would have been done. */
-static weir_status carry_here(weir_engine *engine, weir_group *group) {
+static weir_status carry_here(weir_engine *engine, weir_bucket *bucket) {
   const weir_watch before = engine->watch;
-  weir_status status = weir_group_exchange(group, NULL);
-  if (status == WEIR_OK && !group->late) status = weir_group_publish(group);
-  if (status != WEIR_OK) {
-    weir_residual_part(engine);
-    return weir_engine_break(engine, status);
-  }
-  weir_lap_compress(group);
-  group->times.decode_s = engine->watch.compress_s - before.compress_s;
+  weir_status status = weir_bucket_exchange(bucket, NULL);
+  if (status == WEIR_OK) status = weir_bucket_publish(bucket);
+  if (status != WEIR_OK) return weir_engine_break(engine, status);
+  weir_lap_compress(bucket);
+  bucket->times.decode_s = engine->watch.compress_s - before.compress_s;
   engine->hidden_s += engine->watch.mark - before.mark;
   engine->watch.compress_s = before.compress_s;
   engine->watch.comm_s = before.comm_s;
   return WEIR_OK;
 }
 
-static weir_status launch(weir_engine *engine, weir_group *group) {
+static weir_status launch(weir_engine *engine, weir_bucket *bucket) {
   engine->watch.mark = weir_engine_clock(engine);
-  if (group->number == 0) open_exchange(engine);
+  if (bucket->number == 0) open_exchange(engine);
   const bool virtual_time = engine->lanes == NULL;
   const double before = engine->watch.compress_s;
-  make_ready(engine, group, virtual_time || group->place == WEIR_PLACE_CALLER);
-  weir_lap_compress(group);
-  group->times.compress_s = engine->watch.compress_s - before;
-  group->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
-  if (virtual_time) return carry_here(engine, group);
-  weir_lanes_launch(engine->lanes, group);
+  make_ready(engine, bucket, virtual_time || bucket->place == WEIR_PLACE_CALLER);
+  weir_lap_compress(bucket);
+  bucket->times.compress_s = engine->watch.compress_s - before;
+  bucket->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+  if (virtual_time) return carry_here(engine, bucket);
+  weir_lanes_launch(engine->lanes, bucket);
   return WEIR_OK;
 }
 
@@ -183,18 +169,16 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
   if ((uintptr_t)gradient % _Alignof(float) != 0)
     return weir_fail(WEIR_E_INVALID, "the gradient of tensor %u does not lie at a multiple of %zu",
                      tensor, _Alignof(float));
-  if (engine->device != NULL && numel(engine, tensor) > 0) {
-    status = weir_on_device_check(engine, gradient);
-    if (status != WEIR_OK) return status;
-  }
+  if (numel(engine, tensor) > 0) status = engine->backend->check(engine, gradient);
+  if (status != WEIR_OK) return status;
   if (engine->profiler.on) weir_profiler_came(engine, tensor);
   engine->submitted[tensor] = gradient;
-  weir_group_set *set = &engine->set;
-  set->group[set->of[tensor]].missing--;
-  /* The last group is step_end's. */
-  while (engine->next + 1 < set->count && set->group[engine->next].missing == 0 &&
+  weir_bucket_set *set = &engine->set;
+  set->bucket[set->of[tensor]].missing--;
+  /* The last bucket is step_end's. */
+  while (engine->next + 1 < set->count && set->bucket[engine->next].missing == 0 &&
          status == WEIR_OK)
-    status = launch(engine, &set->group[engine->next++]);
+    status = launch(engine, &set->bucket[engine->next++]);
   if (engine->profiler.on) weir_profiler_left(engine);
   return status;
 }
@@ -214,16 +198,9 @@ static weir_status check_submitted(const weir_engine *engine) {
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-static weir_status publish_zero(weir_engine *engine) {
-  if (engine->device != NULL) return weir_on_device_zero(engine);
-  for (size_t t = 0; t < engine->layout.tensors; t++)
-    if (numel(engine, t) > 0) memset(engine->submitted[t], 0, numel(engine, t) * sizeof(float));
-  return WEIR_OK;
-}
-
-/* The last group's exchange, which carries the notes, after those of all others. */
+/* The last bucket's exchange, which carries the notes, after those of all others. */
 static weir_status finish_exchange(weir_engine *engine, bool *lost) {
-  weir_group *last = &engine->set.group[engine->set.count - 1];
+  weir_bucket *last = &engine->set.bucket[engine->set.count - 1];
   weir_notes notes = {engine->notes, sizeof *engine->notes};
   double sum_square = 0;
   bool finite = true;
@@ -238,13 +215,11 @@ static weir_status finish_exchange(weir_engine *engine, bool *lost) {
     weir_lap_comm(last);
     if (status != WEIR_OK) return status;
   }
-  if (engine->device != NULL) {
-    status = weir_on_device_note(engine);
-    if (status != WEIR_OK) return status;
-  }
+  status = engine->backend->note(engine);
+  if (status != WEIR_OK) return status;
   for (size_t k = 0; k < engine->set.count; k++) {
-    sum_square += engine->set.group[k].passage.moments.sum_square;
-    finite = finite && engine->set.group[k].finite;
+    sum_square += engine->set.bucket[k].passage.moments.sum_square;
+    finite = finite && engine->set.bucket[k].finite;
   }
   weir_telemetry_note(engine, sum_square, !finite);
   weir_lap_compress(last);
@@ -252,7 +227,7 @@ static weir_status finish_exchange(weir_engine *engine, bool *lost) {
   engine->prepared_s = engine->watch.compress_s;
   last->times.compress_s = engine->prepared_s - compressed_s;
   last->times.started_s = engine->watch.mark - engine->begun - engine->hidden_s;
-  status = weir_group_exchange(last, &notes);
+  status = weir_bucket_exchange(last, &notes);
   last->times.exchange_s = engine->watch.comm_s - before;
   engine->exchange_s += last->times.exchange_s;
   /* All ranks hold the same notes and come to the same verdict: nobody need be told. */
@@ -267,8 +242,8 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   if (info != NULL) *info = record.info;
   double whole = 0, kept = 0;
   for (size_t k = 0; k < engine->set.count; k++) {
-    whole += engine->set.group[k].passage.moments.sum_square;
-    kept += engine->set.group[k].passage.kept_square;
+    whole += engine->set.bucket[k].passage.moments.sum_square;
+    kept += engine->set.bucket[k].passage.kept_square;
   }
   if (counts) engine->last_gain = whole > 0 ? fmin(kept / whole, 1) : 1;
   engine->last_compress_s = engine->compress_s;
@@ -277,7 +252,7 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   engine->pending = engine->notes[0].directive;
   engine->exchanges++;
   engine->turn++;
-  if (counts && !engine->in_trial) engine->committed++;
+  if (counts) ++*(engine->in_trial ? &engine->tried : &engine->committed);
   if (hooks->observe != NULL) hooks->observe(hooks->user, engine->notes, engine->size, &record);
 }
 
@@ -288,17 +263,10 @@ static weir_status tell_lost(const weir_engine *engine) {
   return weir_fail(WEIR_E_NONFINITE, "the sum of the ranks' gradients is not finite");
 }
 
-/* Is the step to be dropped?  If not, nothing can fail any more. */
-static weir_status publish_late(weir_engine *engine, bool *lost) {
-  weir_status status = WEIR_OK;
-  for (size_t k = 0; k < engine->set.count; k++) *lost = *lost || engine->set.group[k].overflow;
-  for (size_t k = 0; k < engine->set.count && !*lost && status == WEIR_OK; k++) {
-    weir_group *group = &engine->set.group[k];
-    group->watch = &engine->watch;
-    group->context = engine->context;
-    if (group->late) status = weir_group_publish(group);
-  }
-  return status;
+/* Every bucket's next residual becomes the residual. */
+static void commit(weir_engine *engine) {
+  for (size_t k = 0; k < engine->set.count; k++) weir_warm_commit(&engine->set.bucket[k]);
+  engine->backend->commit(engine);
 }
 
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
@@ -311,23 +279,17 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   engine->in_step = false;
 
   bool lost = false;
-  weir_group *last = &engine->set.group[engine->set.count - 1];
+  weir_bucket *last = &engine->set.bucket[engine->set.count - 1];
   status = finish_exchange(engine, &lost);
-  if (status == WEIR_OK && !lost && !last->late) status = weir_group_publish(last);
-  if (status == WEIR_OK) status = publish_late(engine, &lost);
-  if (status == WEIR_OK && engine->device != NULL) status = weir_on_device_finish(engine);
-  if (status != WEIR_OK) {
-    weir_residual_part(engine);
-    return weir_engine_break(engine, status);
-  }
-  for (size_t k = 0; k < engine->set.count; k++) lost = lost || engine->set.group[k].overflow;
-  if (lost) {
-    weir_residual_restore(engine);
-    status = publish_zero(engine);
-    if (status != WEIR_OK) return weir_engine_break(engine, status);
-  } else {
-    weir_engine_commit(engine);
-  }
+  if (status == WEIR_OK && !lost) status = weir_bucket_publish(last);
+  if (status == WEIR_OK) status = engine->backend->finish(engine);
+  if (status != WEIR_OK) return weir_engine_break(engine, status);
+  for (size_t k = 0; k < engine->set.count; k++) lost = lost || engine->set.bucket[k].overflow;
+  if (!lost)
+    commit(engine);
+  else
+    status = engine->backend->zero(engine);
+  if (status != WEIR_OK) return weir_engine_break(engine, status);
   weir_lap_compress(last);
   last->times.decode_s = watch->compress_s - engine->prepared_s;
   engine->compress_s = watch->compress_s;

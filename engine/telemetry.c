@@ -9,12 +9,12 @@
 /* Notes travel as they lie in memory. */
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "notes are little-endian");
 
-void weir_telemetry_sample(weir_engine *engine, const weir_group *group) {
+void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
   const size_t stride = weir_gain_curve_stride(engine->n);
-  if (group->number == 0)
-    weir_gain_curve_fill(engine->curve, group->fed, group->n, stride);
+  if (bucket->number == 0)
+    weir_gain_curve_fill(engine->curve, bucket->fed, bucket->n, stride);
   else
-    weir_gain_curve_add(engine->curve, group->fed, group->n, stride);
+    weir_gain_curve_add(engine->curve, bucket->fed, bucket->n, stride);
 }
 
 void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite) {
@@ -47,7 +47,7 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
     if (note->flags & WEIR_NOTE_NONFINITE) *nonfinite = true;
   }
   const weir_directive *directive = &engine->notes[0].directive;
-  if (directive->action > WEIR_ACTION_LOOK)
+  if (directive->action > WEIR_ACTION_ACCEPT)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
                      directive->action);
   if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {
@@ -92,40 +92,37 @@ static double mean_gain(const weir_engine *engine) {
   return sum / engine->size;
 }
 
-/* What a group's exchange cost: with the bytes it really sent, in as many pieces. */
-static weir_cost_terms executed_terms(const weir_group *group) {
-  const weir_gathering *sent = &group->passage.sent, *due = &group->due;
-  weir_cost_terms terms = group->terms;
-  if (sent->rounds > 0 && due->bytes > 0) {
-    const double rounds = sent->rounds / due->rounds;
-    const double bytes = sent->bytes / group->engine->size / due->bytes;
-    terms.alpha_terms *= rounds;
+/* What a bucket's exchange cost: with the bytes it really sent. */
+static weir_cost_terms executed_terms(const weir_bucket *bucket) {
+  weir_cost_terms terms = bucket->terms;
+  if (bucket->passage.gathered > 0 && bucket->due > 0) {
+    const double bytes = bucket->passage.gathered / bucket->engine->size / bucket->due;
     terms.byte_terms *= bytes;
-    terms.spread_terms *= sqrt(rounds * bytes);
+    terms.spread_terms *= sqrt(bytes);
   }
-  terms.byte_terms = fmax(terms.byte_terms + group->passage.extra_bytes, 0);
+  terms.byte_terms = fmax(terms.byte_terms + bucket->passage.extra_bytes, 0);
   return terms;
 }
 
-/* Seconds of a group's exchange, as planned or as executed. */
-static double exchange_seconds(const weir_group *group, const weir_link *link, bool executed) {
-  const weir_cost_terms terms = executed ? executed_terms(group) : group->terms;
+/* Seconds of a bucket's exchange, as planned or as executed. */
+static double exchange_seconds(const weir_bucket *bucket, const weir_link *link, bool executed) {
+  const weir_cost_terms terms = executed ? executed_terms(bucket) : bucket->terms;
   return weir_cost_links(&terms, link);
 }
 
-/* Seconds that communication goes on once the last group is compressed, the groups' exchanges
+/* Seconds that communication goes on once the last bucket is compressed, the buckets' exchanges
  * following one another: the recurrence of planner/fusion.h ("Cupcake", equations 1-3) with the
- * times at which this step's groups were launched, and executed with what it took to
+ * times at which this step's buckets were launched, and executed with what it took to
  * decode them. */
 static double exposed(const weir_engine *engine, const weir_link *link, bool executed) {
-  const weir_group_set *set = &engine->set;
+  const weir_bucket_set *set = &engine->set;
   double end = 0;
   for (size_t k = 0; k < set->count; k++) {
-    const weir_group *group = &set->group[k];
-    end = fmax(group->times.launched_s, end) + exchange_seconds(group, link, executed);
-    if (executed && k + 1 < set->count) end += group->times.decode_s;
+    const weir_bucket *bucket = &set->bucket[k];
+    end = fmax(bucket->times.launched_s, end) + exchange_seconds(bucket, link, executed);
+    if (executed && k + 1 < set->count) end += bucket->times.decode_s;
   }
-  return end - set->group[set->count - 1].times.launched_s;
+  return end - set->bucket[set->count - 1].times.launched_s;
 }
 
 static void set_virtual_times(weir_engine *engine) {
@@ -136,16 +133,16 @@ static void set_virtual_times(weir_engine *engine) {
   engine->comm_s = exposed(engine, &link, true);
   engine->exchange_s = 0;
   for (size_t k = 0; k < engine->set.count; k++) {
-    weir_group *group = &engine->set.group[k];
-    group->times.exchange_s = exchange_seconds(group, &link, true);
-    engine->exchange_s += group->times.exchange_s;
+    weir_bucket *bucket = &engine->set.bucket[k];
+    bucket->times.exchange_s = exchange_seconds(bucket, &link, true);
+    engine->exchange_s += bucket->times.exchange_s;
   }
 }
 
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   memset(record, 0, sizeof *record);
   for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_cost_terms terms = executed_terms(&engine->set.group[k]);
+    const weir_cost_terms terms = executed_terms(&engine->set.bucket[k]);
     record->terms.alpha_terms += terms.alpha_terms;
     record->terms.byte_terms += terms.byte_terms;
     record->terms.spread_terms += terms.spread_terms;

@@ -71,7 +71,8 @@ int main(int argc, char **argv) {
       session, &(weir_state_hooks){sizeof(weir_state_hooks), &rng, rng_bytes, rng_save, rng_load}));
   check(weir_session_start(session));
 
-  while (info.step < STEPS) { /* a trial's steps are rolled back and do not count */
+  /* A trial's steps are rolled back and do not count. */
+  for (uint64_t done = 0; done < STEPS; done = info.step + !info.trial) {
     check(weir_step_begin(session, &info));
     loss = gradient(w, g, &rng);
     check(weir_submit(session, tensor, g));

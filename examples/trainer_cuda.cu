@@ -96,7 +96,8 @@ int main(int argc, char **argv) {
   check(weir_register_hooks(session, &hooks));
   check(weir_session_start(session));
 
-  while (info.step < STEPS) { /* a trial's steps are rolled back and do not count */
+  /* A trial's steps are rolled back and do not count. */
+  for (uint64_t done = 0; done < STEPS; done = info.step + !info.trial) {
     check(weir_step_begin(session, &info));
     gradient<<<1, FEATURES>>>(w, g, options.rank, info.step);
     check(weir_submit(session, tensor, g));

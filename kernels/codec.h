@@ -173,14 +173,14 @@ typedef struct weir_ahead_of {
 /* The same in steps.  _begin says, before e = g + r exists, that the next select of topk or star
  * with this context will be of e, with that layout and ratio, and estimates what to look out for;
  * where a list is of no use it does nothing.  Then each element is fed once, in ascending order, by
- * one thread: _exchange makes e = g + r of elements [at, at + n) where r was, and r goes where old
- * is, which may be g.  That select finds the same elements as ever, but does not read e again;
- * memory lent to the context is in use until then.  _forget: e became something else, or is not
- * selected from; _exchange then lists nothing, and any threads may share it. */
+ * one thread: _feed makes e = g + r of elements [at, at + n).  That select finds the same elements
+ * as ever, but does not read e again; memory lent to the context is in use until then.  _forget: e
+ * became something else, or is not selected from; _feed then lists nothing, and any threads may
+ * share it. */
 weir_status weir_ahead_begin(weir_codec_context *context, const weir_ahead_of *sum,
                              const weir_layout *layout, const float *e, double cr);
-void weir_ahead_exchange(weir_codec_context *context, size_t at, const float *g, float *r,
-                         float *old, size_t n, weir_moments *moments);
+void weir_ahead_feed(weir_codec_context *context, size_t at, const float *g, const float *r,
+                     float *e, size_t n, weir_moments *moments);
 void weir_ahead_forget(weir_codec_context *context);
 /* Variance of a gradient of n elements from its moments; 0 for n = 0.  Never negative. */
 double weir_variance(const weir_moments *moments, size_t n);

@@ -53,16 +53,12 @@ static weir_candidates *list_of(weir_codec_context *context) {
   return context->ahead.e != NULL ? &context->ahead.list : NULL;
 }
 
-void weir_ahead_exchange(weir_codec_context *context, size_t at, const float *g, float *r,
-                         float *old, size_t n, weir_moments *moments) {
-  weir_cpu()->feed(&(weir_feeding){.g = g,
-                                   .r = r,
-                                   .e = r,
-                                   .old = old,
-                                   .n = n,
-                                   .list = list_of(context),
-                                   .base = (uint32_t)at},
-                   moments);
+void weir_ahead_feed(weir_codec_context *context, size_t at, const float *g, const float *r,
+                     float *e, size_t n, weir_moments *moments) {
+  weir_cpu()->feed(
+      &(weir_feeding){
+          .g = g, .r = r, .e = e, .n = n, .list = list_of(context), .base = (uint32_t)at},
+      moments);
 }
 
 /* e = g + r with its moments and, where it is of use, the list. */

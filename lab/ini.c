@@ -83,8 +83,9 @@ static weir_status read_lines(FILE *file, const char *path, weir_ini_fn callback
       return weir_fail(WEIR_E_PARSE,
                        "%s:%d: the line is no text or too long; expected at most %d characters",
                        path, at.line, LINE_MAX_BYTES - 2);
-    cut_comment(buffer);
-    char *text = trim(buffer);
+    char *text = buffer + (at.line == 1 ? weir_text_mark(buffer, length) : 0);
+    cut_comment(text);
+    text = trim(text);
     if (!*text) continue;
     if (!is_text(text))
       return weir_fail(WEIR_E_PARSE, "%s:%d: the line is no text; expected UTF-8 without controls",

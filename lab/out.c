@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,7 +15,7 @@
 
 static const char *const results[] = {"summary.json", "steps.csv",   "decisions.jsonl",
                                       "report.html",  "profile.csv", "groups.csv",
-                                      "compare.json"};
+                                      "compare.json", "job"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);
@@ -64,10 +65,33 @@ void weir_out_discard(const char *out) {
   g_dir_close(folder);
 }
 
-weir_status weir_out_open(const char *out) {
-  if (g_mkdir_with_parents(out, 0777)) return unusable(out, strerror(errno));
-  weir_out_discard(out);
+/* On the folder itself, so that nothing is left of it; the kernel lets go of it with the last
+ * process that has it.  -1 where the file system has no locks. */
+static weir_status take(const char *out, int *lock) {
+  *lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (*lock < 0) return unusable(out, strerror(errno));
+  if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return WEIR_OK;
+  const int error = errno;
+  weir_out_close(*lock);
+  *lock = -1;
+  if (error == EWOULDBLOCK)
+    return weir_fail(WEIR_E_INVALID,
+                     "--out %s: another run is writing there; expected a folder of its own", out);
+  (void)fprintf(stderr, "weir: --out %s cannot be locked (%s): let no other run write there\n", out,
+                strerror(error));
   return WEIR_OK;
+}
+
+weir_status weir_out_open(const char *out, int *lock) {
+  *lock = -1;
+  if (g_mkdir_with_parents(out, 0777)) return unusable(out, strerror(errno));
+  const weir_status status = take(out, lock);
+  if (!status) weir_out_discard(out);
+  return status;
+}
+
+void weir_out_close(int lock) {
+  if (lock >= 0) (void)close(lock);
 }
 
 bool weir_out_trained(const char *out) {

@@ -7,8 +7,11 @@
 #include <weir/status.h>
 
 weir_status weir_out_check(const char *out); /* writable, or could be made; touches nothing */
-weir_status weir_out_open(const char *out);  /* make it; remove an older run's files */
-void weir_out_discard(const char *out);      /* remove this run's files, whole or not */
+/* Make it, keep other runs out of it until weir_out_close(lock), and remove an older run's files.
+ */
+weir_status weir_out_open(const char *out, int *lock);
+void weir_out_close(int lock);
+void weir_out_discard(const char *out); /* remove this run's files, whole or not */
 #define WEIR_OUT_JOURNAL ".weir-decisions.tmp"
 /* Has a run been trained to its end here?  Its decisions have got their name then. */
 bool weir_out_trained(const char *out);

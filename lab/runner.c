@@ -225,6 +225,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   weir_run *run = calloc(1, sizeof *run);
   if (!run) return weir_fail(WEIR_E_NOMEM, "no memory for a run");
   run->options = *options;
+  run->lock = -1;
   run->out = g_canonicalize_filename(options->out, NULL);
   run->journal = g_build_filename(run->out, WEIR_OUT_JOURNAL, NULL);
   weir_status status = weir_scenario_read(&run->scenario, options->scenario);
@@ -237,6 +238,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   if (!status) status = load_data(run);
   if (!status) status = check_memory(run);
   if (!status) status = check_batch(run);
+  if (!status) status = weir_run_check_groups(run);
   if (status) {
     weir_run_free(run);
     return status;
@@ -247,6 +249,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
 
 void weir_run_free(weir_run *run) {
   if (!run) return;
+  weir_out_close(run->lock);
   weir_dataset_free(&run->data);
   weir_trace_free(&run->trace);
   g_free(run->out);
@@ -356,7 +359,7 @@ weir_status weir_run_open(weir_run *run) {
   enum { ROW = 256, EVALUATION = 96, DIGEST = 80, REST = 65536 };
   const weir_scenario *s = &run->scenario;
   const size_t steps = (size_t)s->epochs * weir_worker_steps_per_epoch(s, &run->data);
-  weir_status status = weir_out_open(run->out);
+  weir_status status = weir_out_open(run->out, &run->lock);
   if (!status) status = weir_out_reserve(run->out, "steps.csv", REST + ROW * (steps + steps / 4));
   if (!status)
     status = weir_out_reserve(run->out, "summary.json",
@@ -364,13 +367,25 @@ weir_status weir_run_open(weir_run *run) {
   return status;
 }
 
+/* For `weir top DIR`, which looks for the ranks on this machine; there while they run. */
+static weir_status tell_job(const weir_run *run) {
+  char text[32];
+  (void)snprintf(text, sizeof text, "%016" PRIx64 "\n", run->job_id);
+  return weir_out_write(run->out, "job", text);
+}
+
 static weir_status train(weir_run *run) {
-  const weir_status status = choose_network(run);
+  weir_status status = choose_network(run);
   if (status) return status;
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
   if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);
-  return weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+  status = tell_job(run);
+  if (status) return status;
+  status = weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+  g_autofree char *job = g_build_filename(run->out, "job", NULL);
+  (void)unlink(job);
+  return status;
 }
 
 weir_status weir_run_execute(weir_run *run) {

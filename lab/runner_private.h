@@ -28,6 +28,7 @@ struct weir_run {
   uint64_t job_id;
   uint64_t memory_bytes; /* that all workers need, estimated */
   weir_progress progress;
+  int lock; /* on the output folder; -1: none */
 };
 
 /* Bodies of weir_stage_run, each in a process of its own; user: the run.  They leave steps.csv,
@@ -39,6 +40,9 @@ weir_status weir_run_uml(weir_run *run);
 
 /* Can namespaces, htb and netem be had here?  Tries in a process of its own. */
 weir_status weir_run_tc_probe(void);
+
+/* Can the groups that the policy names be made of the scenario's model?  Its data are loaded. */
+weir_status weir_run_check_groups(const weir_run *run);
 
 /* After all workers have trained to the end: the files. */
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,

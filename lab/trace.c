@@ -36,11 +36,12 @@ static weir_status read_stamps(stamps *s, const char *path) {
   char line[64];
   weir_status status = WEIR_OK;
   for (int number = 1; !status && fgets(line, sizeof line, file); number++) {
+    const char *text = line + (number == 1 ? weir_text_mark(line, strlen(line)) : 0);
     char *end;
     errno = 0;
-    const unsigned long long ms = strtoull(line, &end, 10);
+    const unsigned long long ms = strtoull(text, &end, 10);
     const double last = s->count ? s->ms[s->count - 1] : 0;
-    if (*line < '0' || *line > '9' || errno || (*end != '\n' && *end))
+    if (*text < '0' || *text > '9' || errno || weir_text_line(end, strlen(end)) > 0)
       status =
           weir_fail(WEIR_E_PARSE, "%s:%d: no millisecond stamp; expected one whole number a line",
                     path, number);

@@ -120,6 +120,7 @@ static weir_status create_session(worker *w) {
   options.risk = c->scenario->risk;
   options.seed = c->scenario->seed;
   options.journal_path = c->rank ? NULL : c->journal_path;
+  options.journal_bytes = 0; /* reports show all of a run */
   options.active_probes = !c->clock;
   options.overlap = c->scenario->overlap;
   options.codec_threads = (int)c->scenario->codec_threads;

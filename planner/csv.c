@@ -30,7 +30,9 @@ static weir_status read_line(weir_csv *csv, bool *more) {
   }
   if (ferror(csv->file))
     return weir_fail(WEIR_E_IO, "%s: cannot be read: %s", csv->path, strerror(errno));
-  if (length && csv->text[length - 1] == '\r') length--;
+  length = weir_text_line(csv->text, length);
+  const size_t mark = csv->line == 1 ? weir_text_mark(csv->text, length) : 0;
+  memmove(csv->text, csv->text + mark, length -= mark);
   csv->text[length] = '\0';
   for (size_t i = 0; i < length; i++)
     if (csv->text[i] < ' ' || csv->text[i] > '~')

@@ -62,28 +62,6 @@ weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape s
                       .per_byte_s = slope};
 }
 
-bool weir_solve_pieces(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                       size_t elements, weir_solve_points *points) {
-  if (!weir_codec_find(plan->codec) || elements < WEIR_SOLVE_POINTS) return false;
-  bool pieces = false;
-  size_t n = 1;
-  double most = 0.0;
-  for (size_t i = 0; i < WEIR_SOLVE_POINTS; i++) {
-    const double steps = (double)(WEIR_SOLVE_POINTS - 1 - i);
-    const size_t kept = weir_cost_kept(plan, n);
-    points->bytes[i] = 4.0 * (double)n;
-    /* A longer group may gain more by a shorter list than it has more elements. */
-    most = fmax(most, weir_cost_plan_seconds(plan, shape, link, n, kept, NULL));
-    points->seconds[i] = most;
-    points->rounds[i] = weir_cost_gathering(plan, shape, n, kept).rounds;
-    pieces = pieces || points->rounds[i] > 1.0;
-    if (steps < 1.0) break;
-    const double next = (double)n * pow((double)elements / (double)n, 1.0 / steps);
-    n = next > (double)n + 1.0 ? (size_t)next : n + 1;
-  }
-  return pieces;
-}
-
 static weir_status check(const weir_profile *profile, const weir_solve_row *rows, size_t count,
                          const uint64_t *allowed) {
   if (count < 1 || count > WEIR_SOLVE_ROWS)

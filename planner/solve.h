@@ -91,16 +91,4 @@ weir_curve weir_solve_exchange(const weir_plan *plan, int workers, double alpha,
 weir_curve weir_solve_exchange_between(const weir_plan *plan, weir_group_shape shape,
                                        const weir_link *link, double bytes);
 
-/* What is gathered in pieces takes latencies with the logarithm of its length: no line, but a curve
- * through so many lengths, as far apart from one to the next, from one element to all. */
-enum { WEIR_SOLVE_POINTS = 24 };
-typedef struct weir_solve_points {
-  double bytes[WEIR_SOLVE_POINTS], seconds[WEIR_SOLVE_POINTS];
-  double rounds[WEIR_SOLVE_POINTS]; /* all-gathers */
-} weir_solve_points;
-/* Of `elements` in all, with what processors add (weir_cost_plan_seconds).  False: not in pieces,
- * however many of them. */
-bool weir_solve_pieces(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
-                       size_t elements, weir_solve_points *points);
-
 #endif

@@ -1,10 +1,10 @@
 /* Active probes towards the ring neighbour: each rank on its own, nobody waits for another. */
 #include <math.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
+#include "base/log.h"
 #include "session/state.h"
 
 #define ECHOES 5
@@ -110,9 +110,8 @@ static double measure(weir_session *session, uint32_t port, size_t bytes) {
   if (weir_iperf_measure(session->helper, address, (int)port, bytes, timeout_s, &bandwidth) ==
       WEIR_OK)
     return bandwidth;
-  (void)fprintf(stderr,
-                "weir: rank %d: iperf3 to %s failed: %s; bandwidth is measured without it\n",
-                session->options.rank, address, weir_last_error());
+  weir_log(WEIR_LOG_WARN, "iperf3 to %s failed: %s; bandwidth is measured without it", address,
+           weir_last_error());
   return 0;
 }
 

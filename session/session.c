@@ -10,6 +10,7 @@ weir_status weir_session_note_failure(weir_session *session, weir_status status)
   if (status >= WEIR_E_TIMEOUT && session->broken == WEIR_OK) {
     session->broken = status;
     (void)snprintf(session->broken_text, sizeof session->broken_text, "%s", weir_last_error());
+    weir_inside_failed(session);
   }
   return status;
 }
@@ -63,13 +64,15 @@ weir_status weir_session_create(weir_session **out, const weir_options *callers)
   if (status != WEIR_OK) return status;
   weir_session *session = calloc(1, sizeof *session);
   if (session == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a session");
+  session->inside.status.file = -1;
   session->offset = calloc(1, sizeof *session->offset);
   session->gather_bytes = calloc((size_t)options->world_size, sizeof *session->gather_bytes);
   if (session->offset == NULL || session->gather_bytes == NULL || !copy_options(session, options)) {
     weir_session_free(session);
     return weir_fail(WEIR_E_NOMEM, "no memory for a session");
   }
-  status = weir_session_find_secret(session, options);
+  status = weir_inside_open(session);
+  if (status == WEIR_OK) status = weir_session_find_secret(session, options);
   if (status == WEIR_OK) status = weir_session_load_device(session);
   if (status != WEIR_OK) {
     weir_session_free(session);
@@ -157,6 +160,7 @@ void weir_session_free(weir_session *session) {
   weir_comm_free(session->comm);
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
   weir_helper_free(session->helper);
+  weir_inside_close(session);
   free(session->gap_s);
   free(session->gather_bytes);
   free(session->hooks);

@@ -2,6 +2,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
 #include "session/abi.h"
 #include "session/state.h"
 
@@ -39,7 +40,7 @@ static weir_status move(weir_session *session) {
   session->comm = comm;
   session->options.rank = next->rank;
   session->options.world_size = next->size;
-  session->gathers = 0;
+  session->gathers = session->pings = 0; /* survivors may have counted differently */
   return weir_session_find_hosts(session);
 }
 
@@ -81,13 +82,11 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
   return status == WEIR_OK ? weir_session_start_monitor(session) : status;
 }
 
-weir_status weir_shrink(weir_session *session, weir_survivors *left) {
-  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_survivors, current);
-  weir_survivors found = {0};
-  weir_status status = check(session);
-  if (status == WEIR_OK && left != NULL) status = weir_abi_check(&known, left->struct_size);
-  if (status != WEIR_OK) return status;
-  status = restart(session, &found);
+static weir_status shrink(weir_session *session, weir_survivors *left) {
+  const int ranks = session->options.world_size;
+  weir_scope_phase(&session->inside.scope, "shrink");
+  const weir_status status = restart(session, left);
+  weir_scope_phase(&session->inside.scope, "between");
   if (status != WEIR_OK) {
     /* Whatever it was, there is no group to go on with. */
     if (session->broken == WEIR_OK || status >= WEIR_E_TIMEOUT) {
@@ -96,8 +95,23 @@ weir_status weir_shrink(weir_session *session, weir_survivors *left) {
     }
     return status;
   }
-  found.rank = session->options.rank;
-  found.world_size = session->options.world_size;
-  if (left != NULL) weir_abi_give(left, &found);
+  left->rank = session->options.rank;
+  left->world_size = session->options.world_size;
+  weir_log(WEIR_LOG_INFO, "%d of %d ranks are lost; the others go on, this one as rank %d",
+           ranks - left->world_size, ranks, left->rank);
+  weir_inside_started(session);
   return WEIR_OK;
+}
+
+weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+  static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_survivors, current);
+  weir_survivors found = {0};
+  weir_status status = check(session);
+  if (status == WEIR_OK && left != NULL) status = weir_abi_check(&known, left->struct_size);
+  if (status != WEIR_OK) return status;
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
+  status = shrink(session, &found);
+  weir_scope_leave(before);
+  if (status == WEIR_OK && left != NULL) weir_abi_give(left, &found);
+  return status;
 }

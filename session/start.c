@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "collectives/calibrate.h"
 #include "session/state.h"
@@ -34,12 +35,22 @@ typedef struct fingerprint {
   uint64_t elements;
   uint64_t plan;   /* the first one */
   uint64_t device; /* does this rank have one? */
+  uint64_t run;    /* rank 0's draw names the run */
 } fingerprint;
+
+static uint64_t draw_run(const weir_session *session) {
+  const double now_s = weir_now_s();
+  const uint64_t parts[] = {session->options.job_id, (uint64_t)getpid(),
+                            (uint64_t)(uintptr_t)session};
+  const uint64_t run =
+      weir_hash(weir_hash(WEIR_HASH_INIT, parts, sizeof parts), &now_s, sizeof now_s);
+  return run != 0 ? run : 1;
+}
 
 /* Did all ranks register the same tensors and start with the same plan? */
 static weir_status compare_ranks(weir_session *session, const weir_plan *first) {
   fingerprint mine = {WEIR_HASH_INIT, session->offset[session->tensors], weir_plan_digest(first),
-                      session->device_ops != NULL};
+                      session->device_ops != NULL, draw_run(session)};
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
@@ -61,6 +72,7 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
     else if (all[r].plan != all[0].plan)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
   }
+  session->run = all[0].run;
   free(all);
   return status;
 }
@@ -73,6 +85,7 @@ static void local(void *user, weir_note *note) {
   weir_snapshot now;
   weir_feed_collect(session);
   weir_netmon_snapshot(feed->monitor, weir_feed_now(session), &now);
+  weir_inside_network(session, &now);
   note->latency_s = now.latency_s;
   note->latency_error = now.latency_error;
   note->bandwidth = now.bandwidth;
@@ -118,6 +131,7 @@ static void observe(void *user, const weir_note *notes, int ranks, const weir_st
   if (session->controller != NULL && session->gap_s != NULL) tell_gaps(session);
   if (session->controller != NULL)
     weir_controller_observe(session->controller, notes, ranks, record);
+  weir_inside_observe(session, notes, ranks, record);
 }
 
 static bool want_curve(void *user) {
@@ -194,7 +208,8 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .stream = session->options.stream,
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
-      .profile = session->options.profile || session->options.overlap};
+      .profile = session->options.profile || session->options.overlap,
+      .scope = &session->inside.scope};
   weir_status status = weir_engine_create(&session->engine, &config);
   for (size_t i = 0; i < session->state_count && status == WEIR_OK; i++)
     status = weir_engine_register_state(session->engine, session->states[i].data,
@@ -223,6 +238,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .overlap = session->options.overlap,
       .seed = session->options.seed,
       .journal_path = session->options.journal_path,
+      .journal_bytes = session->options.journal_bytes,
       .journal_goes_on = again,
       .warmup_steps = session->options.warmup_steps,
       .step = step,
@@ -261,6 +277,8 @@ weir_status weir_session_start(weir_session *session) {
   if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
   if (session->start_tried) return weir_fail(WEIR_E_STATE, "weir_session_start was called already");
   session->start_tried = true;
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
+  weir_scope_phase(&session->inside.scope, "start");
   weir_session_find_driver(session);
   const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
@@ -277,10 +295,15 @@ weir_status weir_session_start(weir_session *session) {
     status = weir_session_start_controller(session, false, 0);
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
-  if (status == WEIR_OK)
+  if (status == WEIR_OK) {
     session->started = true;
-  else if (session->transport != NULL && session->transport->ops->abort != NULL &&
-           status < WEIR_E_TIMEOUT && !alike)
+    weir_inside_started(session);
+  } else if (session->transport != NULL && session->transport->ops->abort != NULL &&
+             status < WEIR_E_TIMEOUT && !alike) {
     session->transport->ops->abort(session->transport, session->options.rank);
-  return weir_session_note_failure(session, status);
+  }
+  weir_scope_phase(&session->inside.scope, "between");
+  (void)weir_session_note_failure(session, status);
+  weir_scope_leave(before);
+  return status;
 }

@@ -13,6 +13,7 @@
 #include "engine/engine.h"
 #include "netmon/netmon.h"
 #include "session/budget.h"
+#include "session/inside.h"
 #include "session/pace.h"
 
 /* --- background echo ------------------------------------------------------------------------ */
@@ -117,6 +118,9 @@ struct weir_session {
   bool rate_unsure;        /* the newest thorough probe was not conclusive */
   bool rate_exact;         /* the newest probe told the link's rate, not just a bound of it */
   double probe_bytes_told; /* of budget.spent, in step infos */
+
+  weir_inside inside;
+  uint64_t run; /* of this group's meeting, the same on all ranks */
 
   weir_status broken;
   char broken_text[512];

@@ -13,36 +13,49 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
   weir_status status = weir_session_check(session);
   if (status == WEIR_OK) status = check_info(info);
   if (status != WEIR_OK) return status;
-  status = weir_engine_step_begin(session->engine, info != NULL ? &current : NULL);
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
+  weir_inside_begin(session);
+  status = weir_engine_step_begin(session->engine, &current);
+  weir_inside_begun(session, status == WEIR_OK ? &current : NULL);
   if (status == WEIR_OK && info != NULL) weir_abi_give(info, &current);
-  return weir_session_note_failure(session, status);
+  (void)weir_session_note_failure(session, status);
+  weir_scope_leave(before);
+  return status;
 }
 
 weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient) {
   weir_status status = weir_session_check(session);
   if (status == WEIR_OK) status = weir_session_check_host(session, gradient);
   if (status != WEIR_OK) return status;
-  const bool before = weir_engine_exchanging(session->engine);
+  const bool exchanging = weir_engine_exchanging(session->engine);
   const uint32_t place = tensor < session->tensors ? session->place[tensor] : tensor;
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
   status = weir_engine_submit(session->engine, place, gradient);
-  if (!before && weir_engine_exchanging(session->engine)) weir_echo_idle(&session->echo, false);
-  return weir_session_note_failure(session, status);
+  if (!exchanging && weir_engine_exchanging(session->engine)) weir_echo_idle(&session->echo, false);
+  (void)weir_session_note_failure(session, status);
+  weir_scope_leave(before);
+  return status;
 }
 
 weir_status weir_step_end(weir_session *session, weir_step_info *info) {
-  weir_step_info current;
+  weir_step_info current = {0};
   weir_status status = weir_session_check(session);
   if (status == WEIR_OK) status = check_info(info);
   if (status != WEIR_OK) return status;
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
   weir_echo_idle(&session->echo, false);
-  status = weir_engine_step_end(session->engine, info != NULL ? &current : NULL);
+  weir_inside_end(session);
+  status = weir_engine_step_end(session->engine, &current);
+  weir_inside_ended(session, &current, status);
   if (info != NULL && (status == WEIR_OK || status == WEIR_E_NONFINITE)) {
     current.probe_bytes = (uint64_t)(session->budget.spent - session->probe_bytes_told);
     session->probe_bytes_told = session->budget.spent;
     weir_abi_give(info, &current);
   }
   weir_echo_idle(&session->echo, true);
-  return weir_session_note_failure(session, status);
+  (void)weir_session_note_failure(session, status);
+  weir_scope_leave(before);
+  return status;
 }
 
 weir_status weir_current_transport(const weir_session *session, const char **name) {
@@ -127,7 +140,11 @@ weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t
     return weir_fail(WEIR_E_INVALID, "weir_allgather_bytes moves 1..4096 bytes, not %zu", bytes);
   if (weir_engine_exchanging(session->engine))
     return weir_fail(WEIR_E_STATE, "groups are being exchanged; weir_step_end is due first");
-  return weir_session_note_failure(session, weir_session_gather(session, mine, bytes, all));
+  weir_scope *before = weir_scope_enter(&session->inside.scope);
+  const weir_status gathered =
+      weir_session_note_failure(session, weir_session_gather(session, mine, bytes, all));
+  weir_scope_leave(before);
+  return gathered;
 }
 
 weir_status weir_residual_digest(const weir_session *session, uint64_t *digest) {

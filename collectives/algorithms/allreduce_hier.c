@@ -149,10 +149,8 @@ static weir_status even_hosts(hier *h) {
   weir_chunk share = {0, h->n};
   weir_status status = WEIR_OK;
   if (h->inner) {
-    if (h->lost) weir_comm_lend(h->inner, h->lost, h->n * sizeof *h->lost);
     status =
         weir_reduce_scatters[h->choice->scatter].run(h->inner, h->x, h->n, h->format, h->error);
-    weir_comm_lend(h->inner, NULL, 0);
     share = weir_ring_chunk(h->n, weir_comm_size(h->inner), weir_comm_rank(h->inner));
   }
   if (h->lost && h->n > 0) memset(h->lost, 0, h->n * sizeof *h->lost);

@@ -2,6 +2,7 @@
  * beside those made of messages. */
 #include "base/base.h"
 #include "collectives/comm.h"
+#include "collectives/told.h"
 
 bool weir_comm_native(const weir_comm *comm) { return comm->transport->ops->allreduce != NULL; }
 
@@ -16,6 +17,10 @@ weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_valu
     return weir_fail(WEIR_E_UNSUPPORTED, "the native all-reduce sums fp32 only");
   const weir_status status = weir_comm_begin(comm, notes);
   if (status != WEIR_OK || t->size == 1) return status;
-  return t->ops->allreduce(t, &comm->tag, x, n, notes ? notes->block : NULL,
-                           weir_notes_bytes(notes), weir_now_s() + comm->timeout_s);
+  const weir_told told = weir_told_begin(t, NULL, 0, NULL, 0);
+  const weir_status summed =
+      t->ops->allreduce(t, &comm->tag, x, n, notes ? notes->block : NULL, weir_notes_bytes(notes),
+                        weir_now_s() + comm->timeout_s);
+  weir_told_end(t, &told, NULL, 0, NULL, 0, summed);
+  return summed;
 }

@@ -127,8 +127,11 @@ weir_status inproc_join(inproc_group **out, const char *name, int rank, int size
   (void)pthread_mutex_lock(&registry_lock);
   group->member[rank].joined = false;
   group->joined--;
-  int missing = 0;
-  while (missing < size && (group->member[missing].joined || missing == rank)) missing++;
+  int missing = -1; /* rather one that has never come than one that has given up */
+  for (int r = size; r-- > 0;)
+    if (r != rank && !group->member[r].joined &&
+        (missing < 0 || !group->member[r].gone || group->member[missing].gone))
+      missing = r;
   (void)pthread_mutex_unlock(&registry_lock);
   inproc_leave(group, rank);
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not join group \"%s\" in time", missing, name);

@@ -29,7 +29,7 @@
 #include "collectives/transports/common.h"
 
 #define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
-#define SHM_VERSION 3
+#define SHM_VERSION 4
 #define SHM_RANKS_MAX 128 /* of one host */
 #define SHM_LINE 64
 #define SHM_NAME_MAX 64
@@ -75,6 +75,7 @@ typedef struct shm_member {
   _Alignas(SHM_LINE) _Atomic uint32_t beat; /* moves while the rank is in a transfer and runs */
   _Atomic int32_t waiting_on;               /* the peer it waits for; -1 outside a transfer */
   _Atomic uint32_t gone;                    /* it has left */
+  _Atomic uint32_t came;                    /* some process has ever claimed this place */
   _Atomic uint32_t reunions; /* how often it has asked for the group of the survivors */
   uint64_t proposal[SHM_REUNIONS][SHM_RANKS_MAX / 64]; /* who they are, a bit a rank */
 } shm_member;

@@ -240,6 +240,7 @@ static weir_status attach(shm *self, double deadline_s) {
     shm_member *own = &self->member[self->base.rank];
     if (atomic_compare_exchange_strong(&own->state, &due, SHM_TAKEN)) {
       atomic_store(&own->pid, (int32_t)getpid());
+      atomic_store(&own->came, 1);
       atomic_store(&own->state, SHM_CLAIMED);
       shm_ring_bell(self, 0);
     } else {
@@ -250,10 +251,16 @@ static weir_status attach(shm *self, double deadline_s) {
   return status;
 }
 
+/* Rather one that has never come than one that has waited for it and given up. */
 static int first_missing(const shm *self) {
-  for (int r = 0; r < self->base.size; r++)
-    if (atomic_load(&self->member[r].state) < SHM_CLAIMED) return r;
-  return -1;
+  int missing = -1;
+  for (int r = self->base.size; r-- > 0;) {
+    const shm_member *m = &self->member[r];
+    if (atomic_load(&m->state) >= SHM_CLAIMED) continue;
+    if (missing < 0 || !atomic_load(&m->came) || atomic_load(&self->member[missing].came))
+      missing = r;
+  }
+  return missing;
 }
 
 /* Rank 0: once all have come, so that no place can be given back any more. */

@@ -91,6 +91,7 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams)
   self->crowded = weir_crowded(size);
   self->udp = self->wake = self->stop = self->listener = -1;
   atomic_init(&self->waiting_on, -1);
+  atomic_init(&self->meeting, false);
   atomic_init(&self->abort, 0);
   atomic_init(&self->abort_ns, 0);
   const weir_status status = allocate(self);

@@ -6,6 +6,7 @@
  * tcp_shrink.c     survivors that come together anew; tcp_agree.c: who they are
  * tcp_rendezvous.c how ranks find each other and become a full mesh
  * tcp_streams.c    further connections between each two ranks, and what travels on which
+ * tcp_user.c       which local user is at the other end
  * tcp_socket.c     opening, connecting and accepting, all with deadlines
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
  * tcp_wait.c       waiting until something moves; both share tcp_call.h
@@ -111,6 +112,7 @@ typedef struct tcp {
   int wake; /* eventfd: an abort has arrived */
   int stop; /* eventfd: the answering thread shall end */
   bool answering;
+  atomic_bool meeting; /* survivors are expected at the listener */
   pthread_t answerer;
   atomic_int waiting_on;        /* the peer the transfer waits for; -1 outside one */
   atomic_uint_fast64_t abort;   /* 0, or the first abort that came */
@@ -137,6 +139,11 @@ const char *tcp_congestion_control(bool near, uint32_t round_trip_us);
 void tcp_settle(tcp *self, int way);
 /* Poll until deadline_s, rounded up to a millisecond. */
 int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
+
+/* Hang up on all who call, as nobody is expected. */
+void tcp_turn_away(int listener);
+/* Is the other end of this connection on the loopback a socket of this rank's user? */
+bool tcp_same_user(int fd);
 
 /* --- rendezvous ----------------------------------------------------------------------------- */
 

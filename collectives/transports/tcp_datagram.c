@@ -193,12 +193,18 @@ void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, 
 }
 
 static void *answerer_main(void *argument) {
+  enum { LOOK_MS = 100 };
   tcp *self = argument;
   for (;;) {
-    struct pollfd fds[2] = {{.fd = self->udp, .events = POLLIN},
-                            {.fd = self->stop, .events = POLLIN}};
-    (void)poll(fds, 2, -1); /* ends with the stop event */
+    const bool meeting = atomic_load(&self->meeting);
+    struct pollfd fds[3] = {{.fd = self->udp, .events = POLLIN},
+                            {.fd = self->stop, .events = POLLIN},
+                            {.fd = meeting ? -1 : self->listener, .events = POLLIN}};
+    (void)poll(fds, 3, meeting ? LOOK_MS : -1); /* ends with the stop event */
     if (fds[1].revents) return NULL;
+    /* While the group lives nobody has business at the door, and whoever sat there would take the
+     * place of survivors.  One of these that comes early calls again. */
+    if (fds[2].revents && !atomic_load(&self->meeting)) tcp_turn_away(self->listener);
     batch b;
     while (take(self, self->udp, TAKEN_AT_ONCE, &b))
       for (int i = 0; i < b.count; i++)
@@ -239,6 +245,15 @@ int tcp_asking_socket(const tcp *self, uint64_t *sequence) {
   return open_socket(&own);
 }
 
+bool tcp_ended_meanwhile(const tcp *self, int fd, double until_s) {
+  struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = self->wake, .events = POLLIN}};
+  (void)tcp_poll_until(fds, 2, until_s);
+  if (!fds[1].revents) return false;
+  (void)close(fd);
+  (void)weir_fail(WEIR_E_PEER, "the group has ended");
+  return true;
+}
+
 weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_s) {
   tcp *self = (tcp *)t;
   uint64_t sequence;
@@ -256,10 +271,9 @@ weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_
     asked[i] = tcp_wall_ns();
     tcp_datagram_send(fd, &d, &self->peer[peer].echo);
     while (status != WEIR_OK && weir_now_s() < until_s) {
-      struct pollfd wait = {.fd = fd, .events = POLLIN};
       struct sockaddr_in from;
       int64_t stamp = 0;
-      (void)tcp_poll_until(&wait, 1, until_s);
+      if (tcp_ended_meanwhile(self, fd, until_s)) return WEIR_E_PEER;
       if (tcp_datagram_take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_REPLY)
         continue;
       const uint64_t which = le64toh(d.sequence) - sequence;
@@ -281,7 +295,9 @@ weir_status tcp_echo(weir_transport *t, int peer, double timeout_s, double *rtt_
 /* Take replies until until_s, an abort, or no rank is missing; returns how many still are. */
 static int collect(tcp *self, int fd, uint64_t sequence, tcp_reply *reply, int missing,
                    double until_s) {
-  struct pollfd fds[2] = {{.fd = fd, .events = POLLIN}, {.fd = self->wake, .events = POLLIN}};
+  const bool over = self->ended.reason != WEIR_OK; /* then survivors are asked for */
+  struct pollfd fds[2] = {{.fd = fd, .events = POLLIN},
+                          {.fd = over ? -1 : self->wake, .events = POLLIN}};
   while (missing > 0 && weir_now_s() < until_s) {
     (void)tcp_poll_until(fds, 2, until_s);
     if (fds[1].revents) return 0;

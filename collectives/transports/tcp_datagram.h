@@ -43,6 +43,9 @@ void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, 
 /* A socket of its own for every caller, so that replies cannot go astray between threads, and a
  * random sequence number to begin with.  -1: errno says why. */
 int tcp_asking_socket(const tcp *self, uint64_t *sequence);
+/* Wait for an answer at fd.  True: the group has ended, so that survivors wait for this rank
+ * elsewhere; fd is closed and the failure noted. */
+bool tcp_ended_meanwhile(const tcp *self, int fd, double until_s);
 /* The answering thread: one of a train has come. */
 void tcp_train_arrived(tcp *self, const datagram *d, const struct sockaddr_in *from, int64_t stamp);
 

@@ -18,6 +18,7 @@ static const char *const refusals[REFUSE_COUNT] = {
     "its rank is taken or does not belong here",
     "it does not know this job's secret",
     "it expects another number of streams",
+    "it is another user's, and this job has no secret",
 };
 
 const char *tcp_refusal(uint32_t reason) {

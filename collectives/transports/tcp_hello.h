@@ -27,7 +27,9 @@ enum {
   HELLO_PROOF = 6,
   HELLO_WELCOME = 7,
   HELLO_REJOIN = 8,
-  HELLO_STREAM = 9
+  HELLO_STREAM = 9,
+  HELLO_WAIT = 10,  /* rank 0 to those who have come: not before rank `detail` has */
+  HELLO_ABSENT = 11 /* and: rank `detail` has not come in time */
 };
 enum {
   REFUSE_NOT,
@@ -38,6 +40,7 @@ enum {
   REFUSE_RANK,
   REFUSE_SECRET,
   REFUSE_STREAMS,
+  REFUSE_USER,
   REFUSE_COUNT,
   REFUSE_EARLY /* not now: to be dropped without a word, so that it calls again */
 };
@@ -52,7 +55,8 @@ typedef struct tcp_hello {
   uint32_t rank;
   in_port_t data_port; /* network order: where it listens */
   in_port_t echo_port;
-  uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow */
+  uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow; else
+                          a rank that is missing */
   uint64_t generation; /* how often the group has shrunk */
   unsigned char nonce[TCP_NONCE];
   unsigned char proof[WEIR_PROOF_BYTES];

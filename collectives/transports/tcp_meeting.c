@@ -4,12 +4,11 @@
 #include <endian.h>
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-#include "base/base.h"
+#include "base/log.h"
 
 void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo) {
   p->data = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = data, .sin_addr = address};
@@ -85,8 +84,8 @@ static void refuse(tcp_meeting *m, int i, int reason) {
   if (!(m->logged & 1u << reason)) {
     char text[INET_ADDRSTRLEN] = "?";
     (void)inet_ntop(AF_INET, &guest->from.sin_addr, text, sizeof text);
-    (void)fprintf(stderr, "weir: rank %d refused a connection from %s: %s\n", m->self->base.rank,
-                  text, tcp_refusal((uint32_t)reason));
+    weir_log(WEIR_LOG_WARN, "rank %d refused a connection from %s: %s", m->self->base.rank, text,
+             tcp_refusal((uint32_t)reason));
     m->logged |= 1u << reason;
   }
   tcp_hello h = tcp_compose(m->self, HELLO_REFUSED, m->terms.generation);
@@ -129,6 +128,8 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_GARBAGE);
   } else if (!weir_proof_equal(proof, guest->said.proof, sizeof proof)) {
     refuse(m, i, REFUSE_SECRET);
+  } else if (!m->self->secret && !tcp_same_user(guest->fd)) {
+    refuse(m, i, REFUSE_USER);
   } else if (m->arrival[guest->rank].fd >= 0) { /* its double was faster */
     refuse(m, i, REFUSE_RANK);
   } else if (m->terms.kind == HELLO_REGISTER) { /* the table will be its welcome */
@@ -177,6 +178,16 @@ static void heard_challenge(tcp_meeting *m, int i) {
   if (!tell(guest, &h)) drop(m, i);
 }
 
+/* Nobody can keep a stranger from listening where a rank has died: survivors take it for nobody. */
+static weir_status imposter(tcp_meeting *m, int i, const char *what) {
+  const int rank = m->guest[i].rank;
+  if (m->terms.kind == HELLO_REJOIN) {
+    drop(m, i);
+    return WEIR_OK;
+  }
+  return weir_fail(WEIR_E_PROTOCOL, "who listens in place of rank %d %s", rank, what);
+}
+
 static weir_status heard_welcome(tcp_meeting *m, int i) {
   const tcp_guest *guest = &m->guest[i];
   const int rank = guest->rank;
@@ -184,8 +195,7 @@ static weir_status heard_welcome(tcp_meeting *m, int i) {
   unsigned char proof[WEIR_PROOF_BYTES];
   tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &said, NULL, 0, proof);
   if (!weir_proof_equal(proof, said.proof, sizeof proof) || le32toh(said.rank) != (uint32_t)rank)
-    return weir_fail(WEIR_E_PROTOCOL,
-                     "who listens in place of rank %d does not know this job's secret", rank);
+    return imposter(m, i, "does not know this job's secret");
   admit(m, i, rank, &said);
   return WEIR_OK;
 }
@@ -200,8 +210,11 @@ static weir_status heard_host(tcp_meeting *m, int i) {
   if (tcp_hello_is(&guest->said, HELLO_REFUSED))
     return tcp_refused(rank, le32toh(guest->said.detail));
   if (!tcp_hello_is(&guest->said, first ? HELLO_CHALLENGE : HELLO_WELCOME))
-    return weir_fail(WEIR_E_PROTOCOL, "who listens in place of rank %d is not of ours", rank);
+    return imposter(m, i, "is not of ours");
   if (!first) return heard_welcome(m, i);
+  /* While it waits for the proof, its socket is surely its own yet. */
+  if (!m->self->secret && !tcp_same_user(guest->fd))
+    return imposter(m, i, "is another user, and this job has no secret");
   heard_challenge(m, i);
   return WEIR_OK;
 }

@@ -16,12 +16,15 @@
 #define RETRY_S 0.02
 #define SLICE_S 0.1 /* how soon a call that was cut off is made again */
 
-/* The lowest rank that has not come. */
-static weir_status absent(const tcp_meeting *m, int first) {
-  int r = first;
+/* The lowest rank that has not come, from 1. */
+static int lowest_absent(const tcp_meeting *m) {
+  int r = 1;
   while (r + 1 < m->self->base.size && (m->arrival[r].fd >= 0 || r == m->self->base.rank)) r++;
-  return weir_fail(WEIR_E_TIMEOUT, "rank %d did not connect to rank %d in time", r,
-                   m->self->base.rank);
+  return r;
+}
+
+static weir_status absent(int rank, int from) {
+  return weir_fail(WEIR_E_TIMEOUT, "rank %d did not connect to rank %d in time", rank, from);
 }
 
 /* This rank's own listener and UDP socket, on `address` and nothing else. */
@@ -59,14 +62,46 @@ static weir_status send_table(tcp *self, const tcp_meeting *m, double deadline_s
   return status;
 }
 
+/* Each rank gives up at a time of its own, and shall then know whom the group has waited for. */
+static void tell_absent(const tcp_meeting *m, int kind, int *told) {
+  const int missing = lowest_absent(m);
+  tcp_hello h = tcp_compose(m->self, kind, 0);
+  h.detail = htole32((uint32_t)missing);
+  tcp_hello_seal(&h);
+  for (int r = 1; r < m->self->base.size; r++) {
+    const int fd = m->arrival[r].fd;
+    if (fd < 0 || told[r] == missing) continue;
+    told[r] = missing;
+    if (send(fd, &h, sizeof h, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof h)
+      (void)shutdown(fd, SHUT_RDWR); /* half of a hello would not be understood */
+  }
+}
+
+static weir_status hear_all(tcp_meeting *m, double deadline_s) {
+  const size_t size = (size_t)m->self->base.size;
+  int *told = calloc(size, sizeof *told);
+  if (!told) return weir_fail(WEIR_E_NOMEM, "no memory for %zu ranks", size);
+  weir_status status = WEIR_OK;
+  while (status == WEIR_OK && m->missing > 0 && weir_now_s() < deadline_s) {
+    tell_absent(m, HELLO_WAIT, told);
+    status = tcp_meeting_turn(m, deadline_s);
+  }
+  if (status == WEIR_OK && m->missing > 0) {
+    memset(told, 0, size * sizeof *told);
+    tell_absent(m, HELLO_ABSENT, told);
+    status = absent(lowest_absent(m), 0);
+  }
+  free(told);
+  return status;
+}
+
 static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
   int door = -1; /* only for the rendezvous */
   tcp_meeting *m = NULL;
   weir_status status = tcp_listen(&at, deadline_s, &door);
   if (status == WEIR_OK) status = open_own(self, at.sin_addr, deadline_s);
   if (status == WEIR_OK) status = tcp_meeting_open(&m, self, door, HELLO_REGISTER, 0);
-  if (status == WEIR_OK) status = tcp_meeting_hold(m, deadline_s);
-  if (status == WEIR_OK && m->missing > 0) status = absent(m, 1);
+  if (status == WEIR_OK) status = hear_all(m, deadline_s);
   for (int r = 1; status == WEIR_OK && r < self->base.size; r++)
     tcp_set_peer(&self->peer[r], m->arrival[r].address, m->arrival[r].data_port,
                  m->arrival[r].echo_port);
@@ -95,11 +130,16 @@ static weir_status reach(const struct sockaddr_in *to, const struct sockaddr_in 
                    ntohs(to->sin_port));
 }
 
-/* Read a message of rank 0.  WEIR_OK with *known false: the connection ended, and may be tried
- * again. */
-static weir_status hear(int fd, int kind, tcp_hello *h, double deadline_s, bool *known) {
-  *known = tcp_read_all(fd, h, sizeof *h, deadline_s);
-  if (!*known) return WEIR_OK;
+/* Read a message of rank 0; *missing: whom it waits for, as far as it has said.  WEIR_OK with
+ * *known false: the connection ended, and may be tried again. */
+static weir_status hear(int fd, int kind, tcp_hello *h, double deadline_s, bool *known,
+                        int *missing) {
+  do {
+    *known = tcp_read_all(fd, h, sizeof *h, deadline_s);
+    if (!*known) return WEIR_OK;
+    if (tcp_hello_is(h, HELLO_WAIT)) *missing = (int)(le32toh(h->detail) & INT32_MAX);
+  } while (tcp_hello_is(h, HELLO_WAIT) && weir_now_s() < deadline_s);
+  if (tcp_hello_is(h, HELLO_ABSENT)) return absent((int)(le32toh(h->detail) & INT32_MAX), 0);
   if (tcp_hello_is(h, HELLO_REFUSED)) return tcp_refused(0, le32toh(h->detail));
   if (!tcp_hello_is(h, HELLO_CHALLENGE) && !tcp_hello_is(h, HELLO_TABLE))
     return weir_fail(WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
@@ -136,19 +176,22 @@ static weir_status read_entries(tcp *self, int fd, const tcp_hello *hello,
 
 /* Prove who this rank is and learn where all are.  WEIR_OK with *known false: it may be tried
  * again. */
-static weir_status introduce(tcp *self, int fd, double deadline_s, bool *known) {
+static weir_status introduce(tcp *self, int fd, double deadline_s, bool *known, int *missing) {
   const tcp_hello hello = tcp_compose(self, HELLO_REGISTER, 0);
   tcp_hello challenge, proof, table;
   *known = false;
   if (!tcp_write_all(fd, &hello, sizeof hello, deadline_s)) return WEIR_OK;
-  weir_status status = hear(fd, HELLO_CHALLENGE, &challenge, deadline_s, known);
+  weir_status status = hear(fd, HELLO_CHALLENGE, &challenge, deadline_s, known, missing);
   if (status != WEIR_OK || !*known) return status;
+  if (!self->secret && !tcp_same_user(fd))
+    return weir_fail(WEIR_E_PROTOCOL,
+                     "who listens at the rendezvous is another user, and this job has no secret");
   proof = tcp_compose(self, HELLO_PROOF, 0);
   tcp_prove_caller(&self->key, &hello, &challenge, proof.proof);
   tcp_hello_seal(&proof);
   *known = tcp_write_all(fd, &proof, sizeof proof, deadline_s);
   if (!*known) return WEIR_OK;
-  status = hear(fd, HELLO_TABLE, &table, deadline_s, known);
+  status = hear(fd, HELLO_TABLE, &table, deadline_s, known, missing);
   if (status != WEIR_OK || !*known) return status;
   return read_entries(self, fd, &hello, &challenge, &table, deadline_s, known);
 }
@@ -157,7 +200,7 @@ static weir_status introduce(tcp *self, int fd, double deadline_s, bool *known) 
 static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct sockaddr_in *from,
                          double deadline_s) {
   for (;;) {
-    int fd = -1;
+    int fd = -1, missing = 0;
     bool known = false;
     weir_status status = reach(to, from, 0, deadline_s, &fd);
     if (status != WEIR_OK) return status;
@@ -166,7 +209,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
     const bool named = getsockname(fd, (struct sockaddr *)&local, &local_length) == 0 &&
                        getpeername(fd, (struct sockaddr *)&remote, &remote_length) == 0;
     if (named && self->listener < 0) status = open_own(self, local.sin_addr, deadline_s);
-    if (named && status == WEIR_OK) status = introduce(self, fd, deadline_s, &known);
+    if (named && status == WEIR_OK) status = introduce(self, fd, deadline_s, &known, &missing);
     if (status == WEIR_OK && known) {
       tcp_peer *zero = &self->peer[0];
       tcp_set_peer(zero, remote.sin_addr, zero->data.sin_port, zero->echo.sin_port);
@@ -175,6 +218,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
     }
     (void)close(fd);
     if (status != WEIR_OK) return status;
+    if (weir_now_s() >= deadline_s && missing > 0) return absent(missing, 0);
     if (weir_now_s() >= deadline_s)
       return weir_fail(WEIR_E_TIMEOUT, "rank 0 did not gather all ranks in time");
     tcp_sleep(RETRY_S);
@@ -207,7 +251,7 @@ static weir_status mesh(tcp *self, const struct sockaddr_in *from, double deadli
   weir_status status = tcp_meeting_open(&m, self, self->listener, HELLO_MESH, 0);
   if (status != WEIR_OK) return status;
   status = tcp_gather(m, from, 1, deadline_s);
-  if (status == WEIR_OK && m->missing > 0) status = absent(m, 1);
+  if (status == WEIR_OK && m->missing > 0) status = absent(lowest_absent(m), self->base.rank);
   for (int r = 1; status == WEIR_OK && r < self->base.size; r++) {
     self->peer[r].fd = m->arrival[r].fd;
     m->arrival[r].fd = -1;

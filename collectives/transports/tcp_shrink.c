@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <math.h>
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #define SLICE_S 0.02
 #define LOOK_S 0.2 /* how often a rank that has not come is looked for */
 #define CONNECT_MAX_S 1.0
+#define ASK_S 0.6 /* how often ranks that have not come are asked whether they are there */
 
 typedef struct reunion {
   tcp *old;
@@ -24,6 +26,9 @@ typedef struct reunion {
   tcp_meeting *meeting;
   tcp_ranks dead;
   double begun_s, deadline_s;
+  double last_s;    /* and no longer, not even for those who answer */
+  tcp_reply *reply; /* per rank: who answers; asked from the deadline on */
+  double asked_s;
   double look_s; /* when to look for those above next */
 } reunion;
 
@@ -56,7 +61,7 @@ static void look_for(reunion *u, int rank, bool above) {
   bool dead = false;
   if (u->meeting->arrival[rank].fd >= 0 || tcp_ranks_has(&u->dead, rank)) return;
   if (!above && tcp_meeting_has_called(u->meeting, rank)) return;
-  const int fd = knock(u->next, rank, u->deadline_s, &dead);
+  const int fd = knock(u->next, rank, u->last_s, &dead);
   if (dead && u->trusts && weir_now_s() < u->deadline_s) u->old->peer[rank].dead = true;
   if (dead && u->old->peer[rank].dead) tcp_ranks_add(&u->dead, rank);
   if (fd >= 0 && above)
@@ -65,16 +70,29 @@ static void look_for(reunion *u, int rank, bool above) {
     tcp_meeting_call(u->meeting, rank, fd);
 }
 
-/* Is it worth waiting for those who are missing? */
-static bool waits(const reunion *u) {
+/* One that has not come may still be waiting elsewhere, for the rank that is lost or for a probe's
+ * end: its answering thread says that it is there. */
+static bool answers(reunion *u, int rank) {
+  if (u->asked_s + ASK_S <= weir_now_s()) {
+    memset(u->reply, 0, (size_t)u->next->base.size * sizeof *u->reply);
+    tcp_ask_all(u->old, u->reply, weir_now_s() + ASK_S / 2);
+    u->asked_s = weir_now_s();
+  }
+  return u->reply[rank].alive;
+}
+
+/* Is it worth waiting for those who are missing?  Nobody who answers is left out before the last
+ * moment; one that is known to be silent is not waited for as long as others. */
+static bool waits(reunion *u) {
   const weir_end *end = &u->old->ended;
   const double now_s = weir_now_s();
-  if (now_s >= u->deadline_s) return false;
-  for (int r = 0; r < u->next->base.size; r++) {
+  for (int r = 0; r < u->next->base.size && now_s < u->last_s; r++) {
     if (r == u->next->base.rank || u->meeting->arrival[r].fd >= 0 || tcp_ranks_has(&u->dead, r))
       continue;
     const bool known = end->reason == WEIR_E_TIMEOUT && end->culprit == r;
-    if (!known || now_s < u->begun_s + WEIR_SHRINK_GRACE_S) return true;
+    const double until_s =
+        known ? fmin(u->begun_s + WEIR_SHRINK_GRACE_S, u->deadline_s) : u->deadline_s;
+    if (now_s < until_s || answers(u, r)) return true;
   }
   return false;
 }
@@ -150,7 +168,8 @@ static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp
       fd[r] = u->meeting->arrival[r].fd;
       if (fd[r] >= 0) tcp_ranks_add(&met, r);
     }
-    status = tcp_agree(fd, rank, size, generation, timeout_s, &met, &u->dead);
+    /* Those this rank has met may go on meeting others for so long. */
+    status = tcp_agree(fd, rank, size, generation, 2 * timeout_s, &met, &u->dead);
     u->old->left_out = status != WEIR_OK;
   }
   for (int r = 0; status == WEIR_OK && r < size; r++) {
@@ -201,7 +220,11 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   const uint64_t generation = old->generation + ++old->reunions;
   reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
   u.deadline_s = u.begun_s + timeout_s;
+  u.last_s = u.begun_s + 2 * timeout_s;
+  u.reply = calloc((size_t)t->size, sizeof *u.reply);
+  if (u.reply == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", t->size);
   u.look_s = u.begun_s + LOOK_S;
+  atomic_store(&old->meeting, true);
   weir_status status = tcp_create(&u.next, old->job, t->rank, t->size, 1);
   if (status == WEIR_OK) status = keep_door(u.next, old);
   if (status == WEIR_OK)
@@ -210,6 +233,8 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
     u.meeting->missing = t->size - 1;
     status = gather(&u, generation, timeout_s, &made, old_rank);
   }
+  atomic_store(&old->meeting, status == WEIR_OK);
+  free(u.reply);
   tcp_meeting_close(u.meeting);
   if (u.next) u.next->base.ops->destroy(&u.next->base);
   if (status != WEIR_OK && made) made->base.ops->destroy(&made->base);

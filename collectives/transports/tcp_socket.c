@@ -99,6 +99,15 @@ weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *out)
   return WEIR_OK;
 }
 
+void tcp_turn_away(int listener) {
+  enum { AT_ONCE = 64 };
+  for (int i = 0; i < AT_ONCE; i++) {
+    const int fd = accept4(listener, NULL, NULL, SOCK_CLOEXEC);
+    if (fd < 0) return;
+    (void)close(fd);
+  }
+}
+
 /* On the loopback a connection to a free port can meet itself. */
 static bool connected_to_itself(int fd) {
   struct sockaddr_in own, other;

@@ -79,11 +79,10 @@ weir_status tcp_train(weir_transport *t, int peer, size_t *bytes, double timeout
   send_train(self, fd, &self->peer[peer].echo, sequence, count);
   weir_status status = WEIR_E_TIMEOUT;
   while (status != WEIR_OK && weir_now_s() < until_s) {
-    struct pollfd wait = {.fd = fd, .events = POLLIN};
     struct sockaddr_in from;
     datagram d;
     int64_t stamp = 0;
-    (void)tcp_poll_until(&wait, 1, until_s);
+    if (tcp_ended_meanwhile(self, fd, until_s)) return WEIR_E_PEER;
     if (tcp_datagram_take(self, fd, &d, &from, &stamp) != 1 || le16toh(d.kind) != KIND_ARRIVED ||
         le32toh(d.from) != (uint32_t)peer || le64toh(d.sequence) != sequence)
       continue;

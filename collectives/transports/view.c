@@ -129,3 +129,7 @@ weir_status weir_transport_view(weir_transport **out, weir_transport *parent, co
   *out = &self->base;
   return WEIR_OK;
 }
+
+int weir_transport_rank_of(const weir_transport *t, int peer) {
+  return t->ops == &view_ops ? ((const view *)t)->member[peer] : peer;
+}

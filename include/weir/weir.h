@@ -4,12 +4,14 @@
  * weir_last_error() says in one sentence what happened and, where a rank is to blame, which.
  *
  * Threads: a session is used from one thread at a time; different sessions are independent.
- * Waiting: no call blocks longer than weir_options.timeout_s, plus the time that the caller's own
- * hooks take.
- * Units: seconds and bytes, in double; gradients are fp32; lengths count elements.  Latency is
- * one-way, bandwidth is that of a rank's link in one direction.
- * Memory: the session owns what it allocates.  It borrows gradients, registered state and the
- * stream, as each function says.
+ * Waiting: a call waits at most weir_options.timeout_s for an exchange with the other ranks, and
+ * then less than a second to find out which of them is to blame.  A call with several exchanges,
+ * one after the other, waits for each: weir_session_start, weir_step_begin when it probes the
+ * network or ends a trial, weir_step_end under plans with groups or more than one collective,
+ * weir_shrink. The time that the caller's own hooks take comes on top. Units: seconds and bytes, in
+ * double; gradients are fp32; lengths count elements.  Latency is one-way, bandwidth is that of a
+ * rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
+ * registered state and the stream, as each function says.
  *
  * Life of a session:
  *   weir_options_init -> weir_session_create -> weir_register_* -> weir_session_start ->
@@ -21,6 +23,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/inside.h>
 #include <weir/plan.h>
 #include <weir/status.h>
 
@@ -88,7 +91,10 @@ typedef struct weir_options {
    * Default 0: no warm-up. */
   uint64_t warmup_steps;
   const char *journal_path; /* where rank 0 writes its decisions (JSON lines); NULL: nowhere */
-  bool active_probes;       /* echo and iperf3 probes are allowed, default true */
+  /* How many bytes of them are kept, default 256 MiB; 0: all.  The journal has four parts, of which
+   * the oldest is dropped: journal_path is the newest, journal_path.1 to .3 are older. */
+  uint64_t journal_bytes;
+  bool active_probes; /* echo and iperf3 probes are allowed, default true */
   /* Policy weir may divide the gradient into groups, which are exchanged while the backward pass
    * goes on.  It measures the gaps between gradients for that; submit gradients as they become
    * ready.  Default false. */
@@ -250,11 +256,13 @@ typedef struct weir_survivors {
 } weir_survivors;
 
 /* After a failure that ends the group (WEIR_E_TIMEOUT and those after it): go on without the ranks
- * that are dead or silent.  Every survivor calls it, within timeout_s of the others; it takes a few
- * times timeout_s at most.  The survivors keep their order and are numbered anew from 0.  A step or
- * a trial under way is given up, residuals are kept, averages are over the survivors from now on,
- * the network is measured again, and the policy starts again from its first plan.  Compute the
- * gradients of step left->step again.  left may be NULL.
+ * that are dead or silent.  Every survivor calls it, within timeout_s of the others; over tcp one
+ * that comes later but answers meanwhile is waited for up to twice that.  So much passes at most
+ * until the survivors have met; each of them that falls silent while they agree costs as much once
+ * more, and 2 s.  Then the network is measured as at the start.  The survivors keep their order and
+ * are numbered anew from 0.  A step or a trial under way is given up, residuals are kept, averages
+ * are over the survivors from now on, the network is measured again, and the policy starts again
+ * from its first plan.  Compute the gradients of step left->step again.  left may be NULL.
  *
  * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it.
  * WEIR_E_PEER: the others go on without this rank, or too few are left to be sure that a silent

@@ -105,6 +105,20 @@ for bits in bits: bits:foo bits:knapsack:0.5 bits:kmeans:2:0 bits:linear:x; do
   refused "policy $bits" "expected bits\[:METHOD\[:ALPHA\[:STEPS\]\]\]" run good.ini --policy $bits --out out
 done
 refused "codec and collective apart" "fixed:star:0.1:ag" run good.ini --policy fixed:star:0.1:ag --out out
+# A table of groups is one of this model's, or nothing begins.
+groups() { # NAME REGEX LINES
+  printf 'last,plan,place\n%b' "$3" >groups.csv
+  refused "$1" "groups\.csv$2" run good.ini --network sim --policy groups:groups.csv --out out
+}
+groups "groups without a line" ":2: no rows" ""
+groups "a group's last tensor" ":2: last 'fc9.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
+groups "a group's place" ":3: place 'moon'" "fc2.bias,bf16:1:dense-ring,caller\nfc1.bias,bf16:1:dense-ring,moon\n"
+groups "groups that end too soon" ": the groups end at tensor 2 of 6" "fc3.bias,bf16:1:dense-ring,caller\n"
+printf 'last,plan,place\nfc1.bias,bf16:1:dense-ring,moon\n' >groups.csv
+refused "a bad table among turns" "groups\.csv:2: place" \
+  run good.ini --network sim --policy "groups:turns=2:layers:bf16:1:dense-ring;$PWD/groups.csv" --out out
+refused "a bad table of many" "groups\.csv:2: place" \
+  compare good.ini --network sim --policies weir,groups:groups.csv --out out
 refused "unknown clock" "clock sundial.*skip-idle" run good.ini --clock sundial --out out
 refused "a clock without its machine, again" "clock free-cpu.*expected --network uml" run good.ini --clock free-cpu --network sim --out out
 refused "a clock without its machine" "clock skip-idle.*expected --network uml" run good.ini --clock skip-idle --network sim --out out
@@ -200,6 +214,20 @@ printf '5\n4\n' >trace
 good | sed '/phase one/,$d' >traced.ini
 printf '[trace]\nfile = trace\nlatency_ms = 1\n' >>traced.ini
 refused "trace going back" "trace:2: " run traced.ini --network sim --out out
+
+# Too little memory ends it in words, wherever it runs out: never by a signal.
+if [[ ${WEIR_CFLAGS:-} != *sanitize* ]]; then
+  yes 'a line' | head -3000000 >large.jsonl
+  for kib in 100000 120000 150000 200000 250000; do
+    (ulimit -c 0 && ulimit -v $kib && exec "$weir" replay large.jsonl) >stdout 2>stderr
+    code=$?
+    if [ $code -ne 127 ] && { [ $code -gt 2 ] || ! grep -q "^weir" stderr; }; then # 127: not even loaded
+      echo "FAILED: with $kib KiB: exit $code; stderr: $(cat stderr)"
+      failures=$((failures + 1))
+    fi
+  done
+  rm large.jsonl
+fi
 
 [ $failures -eq 0 ] && echo "all refused as they should be"
 exit $((failures > 0))

@@ -33,6 +33,17 @@ for scenario in "$source"/scenarios/*.ini; do
 done
 [[ -n $(find "$folder/prefix" -name scenarios.md) ]] || fail "no documents"
 
+# `weir bench` runs programs installed beside the command; without them it says so.
+for name in collectives grid kernels moo; do
+  "$folder/prefix/bin/weir" bench $name --help | grep -q "^  weir bench $name " || fail "weir bench $name"
+done
+"$folder/prefix/bin/weir" bench moo --json | grep -q '"zdt1":{"hypervolume":12' || fail "weir bench moo"
+cp "$folder/prefix/bin/weir" "$folder/weir"
+code=0
+"$folder/weir" bench moo 2>"$folder/errors" || code=$?
+[[ $code == 1 ]] && grep -q "^weir bench moo: weir-bench-moo is not installed" "$folder/errors" ||
+  fail "a command alone: exit $code, $(cat "$folder/errors")"
+
 # Only the public API leaves the shared library, under a symbol version.
 nm -D --defined-only "$library/libweir.so" | awk '$2 != "A" {print $3}' | sort >"$folder/versioned"
 other=$(grep -v '@@WEIR_0$' "$folder/versioned" || true)
@@ -86,6 +97,22 @@ END
     cmake --build "$folder/build"
 } >"$folder/cmake.log" 2>&1 || { cat "$folder/cmake.log"; fail "the CMake package"; }
 cp "$folder/build/trainer-cmake" "$folder"
+# How many of the steps that it ends count, by the last step's own word.
+cat >"$folder/count.c" <<'END'
+#include <stdio.h>
+#include <weir/weir.h>
+weir_status __real_weir_step_end(weir_session *session, weir_step_info *info);
+weir_status __wrap_weir_step_end(weir_session *session, weir_step_info *info);
+weir_status __wrap_weir_step_end(weir_session *session, weir_step_info *info) {
+  static unsigned long long counted;
+  const weir_status status = __real_weir_step_end(session, info);
+  counted += status == WEIR_OK && !info->trial;
+  if (counted >= 299) fprintf(stderr, "counted %llu\n", counted);
+  return status;
+}
+END
+cc -std=c11 $flags "$source/examples/trainer.c" "$folder/count.c" -Wl,--wrap=weir_step_end -o "$folder/trainer-counted" \
+  $(pkg-config --cflags --libs weir) -lm
 export LD_LIBRARY_PATH=$library
 
 # Two ranks of a trainer; false when one of them failed.
@@ -105,7 +132,7 @@ pair() {
   return $code
 }
 
-for trainer in trainer trainer-static trainer-cmake; do
+for trainer in trainer-counted trainer trainer-static trainer-cmake; do
   for attempt in 1 2 3; do # the port may be somebody's
     code=0
     pair $trainer || code=$?
@@ -117,6 +144,8 @@ for trainer in trainer trainer-static trainer-cmake; do
     fail "$trainer does not find the helper program"
   [[ $(wc -w <"$folder/weights.0") == 32 ]] || fail "$trainer printed no weights"
   cmp "$folder/weights.0" "$folder/weights.1" || fail "$trainer: the ranks' weights differ"
+  [[ $trainer != trainer-counted || $(tail -2 "$folder/log.0" | head -1) == "counted 300" ]] ||
+    fail "$trainer does not take 300 steps: $(tail -3 "$folder/log.0")"
   # The rule: even features count for the label, odd ones against it.
   awk '{ for (i = 1; i <= NF; i++) if ((i % 2 == 1) != ($i !~ /^-/)) exit 1 }' \
     "$folder/weights.0" || fail "$trainer has not learnt the rule: $(cat "$folder/weights.0")"

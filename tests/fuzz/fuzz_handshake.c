@@ -314,6 +314,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
   self.streams = 1;
   self.generation = 4;
   self.peer = peers;
+  self.secret = true; /* its ends are no sockets whose user the kernel could tell */
   memset(self.key.bytes, 0x42, sizeof self.key.bytes);
   (void)snprintf(door_name.sun_path + 1, sizeof door_name.sun_path - 1, "weir-fuzz-%d",
                  (int)getpid());

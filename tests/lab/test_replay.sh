@@ -29,7 +29,7 @@ expect 2 "a.jsonl:1: expected a member 'input'" "$work/a.jsonl"
 printf '{]\n' >"$work/b.jsonl"
 expect 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"
 : >"$work/empty.jsonl"
-expect 0 '0 decisions, 0 different' "$work/empty.jsonl"
+expect 2 'empty.jsonl:1: no decisions; expected one a line' "$work/empty.jsonl"
 
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 
@@ -72,6 +72,22 @@ sed -E '1s/"(bandwidth|goodput)_bytes_s":[^,]*/"\1_bytes_s":2e12/g' "$run/decisi
 expect 1 'DIFFERS' "$work/f.jsonl"
 sed '1s/"risk":[0-9]*/"risk":3/' "$run/decisions.jsonl" >"$work/j.jsonl"
 expect 2 'j.jsonl:1: .*risk' "$work/j.jsonl"
+# As a spreadsheet stores them; and a journal in parts, the oldest of them dropped.
+{ printf '\357\273\277' && sed 's/$/\r/' "$run/steps.csv"; } >"$work/crlf.csv"
+{ printf '\357\273\277' && sed 's/$/\r/' "$run/decisions.jsonl"; } >"$work/crlf.jsonl"
+"$weir" replay --json "$run/decisions.jsonl" --steps "$run/steps.csv" >"$work/plain.json"
+"$weir" replay --json "$work/crlf.jsonl" --steps "$work/crlf.csv" >"$work/crlf.json" || fail "CR LF"
+cmp "$work/plain.json" "$work/crlf.json" || fail "CR LF makes a difference"
+lines=$(wc -l <"$run/decisions.jsonl")
+[ "$lines" -ge 5 ] || fail "only $lines decisions"
+sed -n '2,3p' "$run/decisions.jsonl" >"$work/parts.2"
+sed -n '4p' "$run/decisions.jsonl" >"$work/parts.1"
+sed '1,4d' "$run/decisions.jsonl" >"$work/parts"
+"$weir" replay --json "$work/parts" >"$work/parts.json" || fail "a journal in parts"
+[ "$(grep -o '"decision":[0-9]*' "$work/parts.json" | cut -d: -f2 | xargs)" = "$(seq -s ' ' 1 $((lines - 1)))" ] ||
+  fail "a journal in parts is read in another order: $(cat "$work/parts.json")"
+echo '{]' >>"$work/parts.1"
+expect 2 'parts.1:2: expected a JSON object' "$work/parts"
 sed '3s/,/,,/' "$run/steps.csv" >"$work/steps.csv"
 expect 2 'steps.csv:3: expected' "$run/decisions.jsonl" --steps "$work/steps.csv"
 echo ok

@@ -2,7 +2,8 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
-#include "collectives/algorithms/hitopk.h"
+#include "collectives/compressed.h"
+#include "collectives/patterns/patterns.h"
 #include "ranks.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
@@ -270,26 +271,22 @@ Test(hitopk, sums_what_each_machine_selects) {
       }
 }
 
-/* So large a part that messages go in windows: the same sums, of small whole numbers, with ratios
- * up to one, where all of the sums of machines are sent, and of shares of unequal length. */
-Test(hitopk, sums_in_windows) {
+/* So large a part that messages are longer than the gradient: the same sums, of small whole
+ * numbers, with ratios up to one, where all of the sums of machines are sent, and of shares of
+ * unequal length. */
+Test(hitopk, sums_large_parts) {
   static const struct {
     const char *layout;
     int inside;
   } groups[] = {{"aabb", 2},   {"abab", 2},     {"aaabbb", 3},
                 {"aabbcc", 2}, {"aaaabbbb", 4}, {"aabbccdd", 2}};
   static const double ratios[] = {0.15, 0.3, 0.5, 0.9, 1};
-  int windows = 0;
   for (size_t l = 0; l < COUNT(groups); l++)
     for (size_t c = 0; c < COUNT(ratios); c++)
       for (size_t n = 40; n < 1500; n = 3 * n + 7) {
         const int size = (int)strlen(groups[l].layout);
         job j = {.codec = WEIR_CODEC_TOPK, .cr = ratios[c], .layout = groups[l].layout, .n = n};
         j.wire = (weir_wire_format)(n % 2);
-        const size_t share = weir_ring_chunk(n, groups[l].inside, 0).count;
-        const weir_hitopk_form form = {n, (size_t)(ratios[c] * (double)share), groups[l].inside,
-                                       size / groups[l].inside, j.wire};
-        windows += weir_hitopk_window(&form) > 0;
         double *want = calloc(n, sizeof *want);
         run_case(GROUP_THREADS, size, &j);
         expect_hitopk(&j, groups[l].inside, want);
@@ -300,17 +297,6 @@ Test(hitopk, sums_in_windows) {
         free(want);
         done_case(&j, size);
       }
-  cr_assert_gt(windows, 60, "%d", windows);
-}
-
-/* By hand: of 1000 elements on machines of two ranks beside each share 500, of which a window takes
- * 2 or 4 messages of 16 + 8 bytes an element. */
-Test(hitopk, windows_by_hand) {
-  cr_assert_eq(weir_hitopk_window(&(weir_hitopk_form){1000, 50, 2, 2, WEIR_WIRE_PAPER}), 0);
-  cr_assert_eq(weir_hitopk_window(&(weir_hitopk_form){1000, 250, 2, 2, WEIR_WIRE_PAPER}), 100);
-  cr_assert_eq(weir_hitopk_window(&(weir_hitopk_form){1000, 80, 2, 2, WEIR_WIRE_PAPER}), 500);
-  cr_assert_eq(weir_hitopk_window(&(weir_hitopk_form){1000, 250, 2, 4, WEIR_WIRE_PAPER}), 56);
-  cr_assert_eq(weir_hitopk_window(&(weir_hitopk_form){1000, 1000, 1, 4, WEIR_WIRE_PAPER}), 0);
 }
 
 /* bf16 values: what rounding loses stays too; and uneven machines, each rank on its own. */
@@ -326,7 +312,7 @@ Test(hitopk, conserves) {
       run_case(GROUP_THREADS, (int)strlen(some[l]), &j);
       done_case(&j, (int)strlen(some[l]));
     }
-  for (size_t k = 0; k < COUNT(lengths); k++) { /* in windows */
+  for (size_t k = 0; k < COUNT(lengths); k++) { /* most of it */
     job j = {.codec = WEIR_CODEC_TOPK,
              .cr = 0.7,
              .layout = "aabbcc",

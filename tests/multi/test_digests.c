@@ -264,11 +264,18 @@ static const char header[] =
     "# Nothing here depends on the number of codec threads, the version of the vector instructions "
     "or\n"
     "# timing.  Averages depend on the order of sums: with ag that of the ranks, else that of the\n"
-    "# all-reduce.  Course windows keeps more than half of the elements by AR-Topk: where memory "
-    "makes\n"
-    "# it sum them in several windows, and not at once, its all-reduces divide them among ranks "
-    "in\n"
-    "# other places, so that sums run in another order.  No other course does so.\n";
+    "# all-reduce.  Course windows keeps more than half of the elements by AR-Topk.\n"
+    "#\n"
+    "# The table is older than the data way as it is, and most rows are as they were.  Written "
+    "anew\n"
+    "# are those of course windows, whose values are summed at once and no longer in several "
+    "windows,\n"
+    "# so that sums run in another order; and in courses momentum and groups-momentum those of "
+    "plans "
+    "that\n"
+    "# gather or share indices: the velocity is m u + g as it rounds, where it was made of e - r, "
+    "an ulp\n"
+    "# away.  With that put back they are as before, too.\n";
 
 static void write_table(const char *path) {
   survey v = {.stride = 1, .take = write_row, .file = fopen(path, "we")};

@@ -66,7 +66,7 @@ static void look_at_fed(void *user, weir_note *note) {
   (void)note;
   if (!sits_out(w, w->m->rank)) return;
   for (size_t i = 0; i < N; i++)
-    if (w->engine->set.group[0].fed[i] != 0) {
+    if (w->engine->set.bucket[0].fed[i] != 0) {
       group_fail(w->m->group, "rank %d takes element %zu into the exchange", w->m->rank, i);
       return;
     }

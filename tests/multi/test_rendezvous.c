@@ -45,6 +45,62 @@ Test(rendezvous, leaves_no_descriptor) {
   group_done(&g);
 }
 
+typedef struct latecomer {
+  group *g;
+  int rank;
+  double nap_s;
+} latecomer;
+
+static void *come(void *argument) {
+  const latecomer *l = argument;
+  group_nap(l->nap_s);
+  group_rank(l->g, l->rank);
+  return NULL;
+}
+
+/* All ranks but one come, each at a time of its own, and give up in that order: whoever does names
+ * the one that is missing, and none of those that were there and have given up before. */
+static void one_is_missing(enum group_kind kind, int missing) {
+  enum { SIZE = 4 };
+  group g;
+  pthread_t thread[SIZE];
+  latecomer l[SIZE];
+  char due[16];
+  group_init(&g, kind, SIZE, group_talk, NULL);
+  g.timeout_s = 0.8;
+  for (int r = 0; r < SIZE; r++) {
+    l[r] = (latecomer){&g, r, 0.1 * ((r + 3) % SIZE)}; /* rank 1 first, rank 0 last */
+    if (r == missing) continue;
+    if (kind == GROUP_THREADS) {
+      cr_assert_eq(pthread_create(&thread[r], NULL, come, &l[r]), 0);
+    } else if ((g.pid[r] = fork()) == 0) {
+      (void)alarm(GROUP_WATCHDOG_S);
+      (void)come(&l[r]);
+      _exit(0);
+    }
+  }
+  for (int r = 0; r < SIZE; r++)
+    if (r != missing && kind == GROUP_THREADS)
+      (void)pthread_join(thread[r], NULL);
+    else if (r != missing)
+      (void)waitpid(g.pid[r], NULL, 0);
+  (void)snprintf(due, sizeof due, "rank %d ", missing);
+  for (int r = 0; r < SIZE; r++) {
+    if (r == missing) continue;
+    cr_assert_eq(g.result[r].status, WEIR_E_TIMEOUT, "rank %d without %d: %s", r, missing,
+                 g.result[r].message);
+    cr_assert(strncmp(g.result[r].message, due, strlen(due)) == 0, "rank %d without %d: %s", r,
+              missing, g.result[r].message);
+  }
+  group_done(&g);
+}
+
+Test(rendezvous, the_one_that_is_missing_is_named) {
+  static const enum group_kind kinds[] = {GROUP_TCP, GROUP_SHM, GROUP_THREADS};
+  for (size_t k = 0; k < 3; k++)
+    for (int missing = 0; missing < 4; missing++) one_is_missing(kinds[k], missing);
+}
+
 Test(rendezvous, bad_arguments) {
   weir_transport *t = NULL;
   const char *bad[] = {
@@ -101,6 +157,34 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   for (int i = 0; i < 90; i++) (void)close(fds[i]);
   for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
   group_done(&g);
+}
+
+/* Ranks 0 and 1 of two users, and no secret: neither takes the other in, whichever is whose. */
+static void two_users(int stranger) {
+  static const uid_t nobody = 65534;
+  group g;
+  group_init(&g, GROUP_TCP, 2, group_talk, NULL);
+  g.timeout_s = 1.0;
+  for (int r = 0; r < 2; r++) {
+    g.pid[r] = fork();
+    if (g.pid[r] == 0) {
+      (void)alarm(GROUP_WATCHDOG_S);
+      if (r == stranger && setresuid(nobody, nobody, nobody) != 0) _exit(1);
+      group_rank(&g, r);
+      _exit(0);
+    }
+  }
+  group_join(&g);
+  cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);
+  cr_assert_neq(g.result[1].status, WEIR_OK);
+  cr_assert_not_null(strstr(g.result[1].message, "another user"), "%s", g.result[1].message);
+  group_done(&g);
+}
+
+Test(rendezvous, without_a_secret_another_user_stays_outside) {
+  if (geteuid() != 0) cr_skip_test("only root can be two users");
+  two_users(0);
+  two_users(1);
 }
 
 /* A rank of another job, of another size, and a second rank 1: refused with the reason; the others

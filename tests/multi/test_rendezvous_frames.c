@@ -232,7 +232,8 @@ Test(tables, refusals_of_every_kind) {
       {RANK, WEIR_E_INVALID, "its rank is taken or does not belong here"},
       {SECRET, WEIR_E_MISMATCH, "it does not know this job's secret"},
       {STREAMS, WEIR_E_MISMATCH, "it expects another number of streams"},
-      {8, WEIR_E_MISMATCH, "it does not say why"},
+      {USER, WEIR_E_MISMATCH, "it is another user's"},
+      {9, WEIR_E_MISMATCH, "it does not say why"},
       {UINT32_MAX, WEIR_E_MISMATCH, "it does not say why"},
   };
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

@@ -56,7 +56,7 @@ static weir_status one_step(trainer *t, float *g, weir_step_info *info) {
 
 /* A step counts: what it gave. */
 static void give(trainer *t, uint64_t step) {
-  const float *const u = t->session->engine->velocity.u;
+  const float *const u = t->session->engine->host.velocity;
   const float *const residual = u != NULL ? weir_engine_residual(t->session->engine) : NULL;
   size_t uncut = 0;
   for (size_t i = 0; i < N; i++) {

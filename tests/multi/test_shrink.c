@@ -270,6 +270,37 @@ Test(shrink, a_rank_that_comes_too_late_tcp) { too_late(GROUP_TCP); }
 Test(shrink, a_rank_that_comes_too_late_shm) { too_late(GROUP_SHM); }
 Test(shrink, a_rank_that_comes_too_late_threads) { too_late(GROUP_THREADS); }
 
+/* Rank 1 comes late because it was busy elsewhere, with a probe or with the rank that is lost, and
+ * answers meanwhile: it is waited for. */
+static weir_status busy_body(weir_transport *t, void *user) {
+  (void)user;
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  weir_recv recv = {3, &byte, 1, 0, 0};
+  int kept[GROUP_MAX];
+  weir_transport *next = NULL;
+  if (t->rank == 3) return WEIR_OK; /* leaves */
+  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  if (t->rank == 1) group_nap(1.4 * TIMEOUT_S);
+  status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+  if (status == WEIR_OK && next->size != 3)
+    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
+  if (next) next->ops->destroy(next);
+  return status;
+}
+
+Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) {
+  group g;
+  group_init(&g, GROUP_TCP, 4, busy_body, NULL);
+  group_run(&g);
+  for (int r = 0; r < 4; r++)
+    cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s %s", r,
+                 weir_status_name(g.result[r].status), g.result[r].message);
+  group_done(&g);
+}
+
 /* --- what stays behind ---------------------------------------------------------------------- */
 
 static weir_status leaving_body(weir_transport *t, void *user) {

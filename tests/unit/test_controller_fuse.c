@@ -111,15 +111,3 @@ Test(controller_fuse, what_exchanges_take_from_the_backward_pass_counts) {
   cr_assert_leq(shared.count, 4);
   cr_assert_gt(shared.step_s, own.step_s);
 }
-
-/* fp16 among 4 ranks at 5 ms: all of the 10^6 elements take 16 all-gathers of 10 ms, halves 14
- * each. The first half is ready after 100 of 200 ms and on the wire for 140, so that two of them
- * end after 380 ms, one after 360; as if latencies were few and fixed, halves would end after 285.
- */
-Test(controller_fuse, pieces_of_every_group_count) {
-  const weir_decision_input in = world(5e-3, 1e11, 0.2);
-  for (size_t a = 0; a < WEIR_ARMS; a++) costs.each_s[a] = 1; /* bf16 would be better */
-  const weir_fused fused = fuse(&in, "fp16:0.5:ag");
-  cr_assert_float_eq(fused.whole_s, 0.36, 0.01, "%g", fused.whole_s);
-  cr_assert_eq(fused.count, 0, "%zu groups", fused.count);
-}

@@ -3,7 +3,7 @@
 
 #include "collectives/cost.h"
 #include "decide_input.h"
-#include "engine/device.h"
+#include "engine/state.h"
 
 /* 4 workers, 1e6 elements, 1 ms, 100 MB/s: ring 6 + 1.5 * 40 = 66 ms; 24 messages in 6 rounds, 18
  * of them others', at 0.1 ms: 1.8, which the links hide; 24 MB in all at 5 ns: 120 ms, more than
@@ -32,42 +32,33 @@ Test(decide, processors_by_hand) {
 /* 4 workers, 1e6 elements, 1 ms, 100 MB/s.  Gathering among 4 takes 2 rounds and 3 messages' bytes:
  * 2 ms + 30 ns a byte.  Every message begins with 16 bytes.  qsgd has 7813 buckets of 128 elements
  * (the last has 64, which fill whole bytes at any width), each with two floats for its grid (L2:
- * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once.
- *
- * Three are longer, four times, than a gradient's 4 MB, and come in pieces, 2 rounds each, with a
- * header each.  A piece leaves 2/3 of what was left of halves, 1 - 512 / (512 + 4 * 136) = 0.515 of
- * buckets of 136 bytes (L2: of 132, 0.508), until it is shorter than what has room in 16640 bytes:
- * 2072 elements, or 3840 (L2: 3968).  From 1e6 to three times 2072 elements that is 12.5 pieces, so
- * 13, which leave 5138, 2 more and the rest; to 2.06 * 3840 (L2: 2.03 * 3968) 7.3 (7.1), so 8,
- * which leave 4948 (4435), 1 more and the rest. */
+ * one), and 125,000 bytes of codes for every bit; the other encoders' scales count once. */
 Test(decide, encoders_are_priced_by_their_messages) {
   const weir_group_shape shape = {4, 4, false};
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const struct {
     const char *plan;
-    double bytes, pieces;
+    double bytes;
   } gathered[] = {
-      {"fp16:0.5:ag", 16 + 2e6, 16},
-      {"terngrad:0.0625:ag", 16 + 4 + 2 * 125000, 1},
-      {"onebit:0.03125:ag", 16 + 8 + 125000, 1},
-      {"efsignsgd:0.03125:ag", 16 + 4 + 125000, 1},
-      {"qsgd:0.0625:ag", 16 + 7813 * 8 + 2 * 125000, 1},
-      {"qsgd:0.09375:ag", 16 + 7813 * 8 + 3 * 125000, 1},
-      {"qsgd:0.125:ag", 16 + 7813 * 8 + 4 * 125000, 1},
-      {"qsgd:0.15625:ag", 16 + 7813 * 8 + 5 * 125000, 1},
-      {"qsgd:0.1875:ag", 16 + 7813 * 8 + 6 * 125000, 1},
-      {"qsgd:0.21875:ag", 16 + 7813 * 8 + 7 * 125000, 1},
-      {"qsgd:0.25:ag", 16 + 7813 * 8 + 8 * 125000, 10},
-      {"qsgd-nearest:0.125:ag", 16 + 7813 * 8 + 4 * 125000, 1},
-      {"qsgd-l2:0.125:ag", 16 + 7813 * 4 + 4 * 125000, 1},
-      {"qsgd-l2-nearest:0.25:ag", 16 + 7813 * 4 + 8 * 125000, 10},
+      {"fp16:0.5:ag", 16 + 2e6},
+      {"terngrad:0.0625:ag", 16 + 4 + 2 * 125000},
+      {"onebit:0.03125:ag", 16 + 8 + 125000},
+      {"efsignsgd:0.03125:ag", 16 + 4 + 125000},
+      {"qsgd:0.0625:ag", 16 + 7813 * 8 + 2 * 125000},
+      {"qsgd:0.09375:ag", 16 + 7813 * 8 + 3 * 125000},
+      {"qsgd:0.125:ag", 16 + 7813 * 8 + 4 * 125000},
+      {"qsgd:0.15625:ag", 16 + 7813 * 8 + 5 * 125000},
+      {"qsgd:0.1875:ag", 16 + 7813 * 8 + 6 * 125000},
+      {"qsgd:0.21875:ag", 16 + 7813 * 8 + 7 * 125000},
+      {"qsgd:0.25:ag", 16 + 7813 * 8 + 8 * 125000},
+      {"qsgd-nearest:0.125:ag", 16 + 7813 * 8 + 4 * 125000},
+      {"qsgd-l2:0.125:ag", 16 + 7813 * 4 + 4 * 125000},
+      {"qsgd-l2-nearest:0.25:ag", 16 + 7813 * 4 + 8 * 125000},
   };
   for (size_t i = 0; i < sizeof gathered / sizeof gathered[0]; i++) {
     const weir_plan plan = plan_of(gathered[i].plan);
-    cr_expect_float_eq(
-        weir_comm_prior(&plan, shape, 1000000, &link, NULL),
-        2e-3 * gathered[i].pieces + 3 * (gathered[i].bytes + 16 * (gathered[i].pieces - 1)) / 1e8,
-        1e-12, "%s", gathered[i].plan);
+    cr_expect_float_eq(weir_comm_prior(&plan, shape, 1000000, &link, NULL),
+                       2e-3 + 3 * gathered[i].bytes / 1e8, 1e-12, "%s", gathered[i].plan);
   }
   /* Rings of 4: 6 messages, and 3/2 of the bytes.  bf16: 2 MB.  Low rank: the matrix of 1000 rows
    * and columns by rank 4 goes as two thin ones, of 4000 floats each, one ring after the other; of
@@ -88,10 +79,10 @@ Test(decide, encoders_are_priced_by_their_messages) {
                      2e-3 + fmax(3 * 562520 / 1e8, 12 * 562520 * 5e-9), 1e-9);
 }
 
-/* On devices messages go whole, one round of two latencies however long they are; and each plan
- * that is looked at is one that they run.  2 machines of 2, a link so slow that hitopk, which
+/* On devices messages cost what they do on hosts; and each plan that is looked at is one that they
+ * run.  2 machines of 2, a link so slow that hitopk, which
  * crosses it with the least, is the choice elsewhere. */
-Test(decide, devices_have_no_pieces_and_propose_only_what_runs_there) {
+Test(decide, devices_propose_only_what_runs_there) {
   const weir_link none = {0}, link = weir_model_link(&none, 1e-3, 1e8);
   const weir_plan encoder = plan_of("fp16:0.5:ag"), list = plan_of("topk:1:ag");
   const weir_group_shape shape = {4, 4, true};
@@ -106,11 +97,11 @@ Test(decide, devices_have_no_pieces_and_propose_only_what_runs_there) {
     int refused = 0, hier = 0;
     cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
     for (size_t i = 0; i < d.candidates; i++) {
-      refused += weir_on_device_accepts(&d.candidate[i].plan) != WEIR_OK;
+      refused += weir_scheme_on_device(&d.candidate[i].plan) != WEIR_OK;
       hier += d.candidate[i].plan.collective == WEIR_COLL_DENSE_HIER_RING;
     }
     for (size_t i = 0; i < d.front_size; i++)
-      refused += weir_on_device_accepts(&d.front[i].plan) != WEIR_OK;
+      refused += weir_scheme_on_device(&d.front[i].plan) != WEIR_OK;
     cr_assert_eq(hier, 2, "%d of hier-ring", hier);
     if (in.devices)
       cr_assert_eq(refused, 0);
@@ -123,7 +114,7 @@ Test(decide, devices_have_no_pieces_and_propose_only_what_runs_there) {
   weir_decision paper;
   cr_assert_eq(weir_decide(&in, &paper), WEIR_OK, "%s", weir_last_error());
   for (size_t i = 0; i < paper.candidates; i++)
-    cr_assert_eq(weir_on_device_accepts(&paper.candidate[i].plan), WEIR_OK);
+    cr_assert_eq(weir_scheme_on_device(&paper.candidate[i].plan), WEIR_OK);
 }
 
 /* What an encoder's decoding costs grows with the workers, whose messages come apart; sums of low

@@ -1,5 +1,4 @@
-/* Plans' cost rows where the exchange is more than one collective's worth of messages: in pieces.
- */
+/* Plans' cost rows: what is gathered, shared and summed as messages. */
 #include <criterion/criterion.h>
 #include <math.h>
 
@@ -7,7 +6,6 @@
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
-#include "collectives/pieces.h"
 
 static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fabs(want); }
 
@@ -17,175 +15,66 @@ static weir_plan plan_of(const char *text) {
   return plan;
 }
 
-/* 4 ranks, all-gathers in 2 rounds; messages in their own place of 16384 + 4 * 64 bytes are the
- * last.
- *   fp16, 10000 elements: 16 bytes of header and 2 an element, 80064 of all ranks, more than the
- * gradient's 40000.  Of L elements left a piece takes c with 4c + 4 (16 + 2c) <= 4L, so a third of
- * L - 16, or the 2072 with which 4 (16 + 2c) = 16640: 3328 of 10000, 2218 of 6672, 2072, 2072 and
- * 310.  5 all-gathers: 10 latencies, 3 times 5 headers and 20000 bytes.  Of 1000 elements all
- * messages, 8064 bytes, fit: 2 latencies. topk of half of 4800: 16 bytes of header and 8 an
- * element, 76864 of all ranks, more than 19200. Half of the elements and the marks of the rest
- * leave 9000 bytes, so that messages lie in their own place from the first on: of k elements each,
- * 4 (8 + 16 + 8k), up to a multiple of 16, and 12k of lists, so k = 375 with 4 * 3024 + 4500 =
- * 16596; 376 would take 4 * 3040 + 4512.  With every second kept that is 750 elements a piece: 6
- * and 300 left, and one more to say how far the first goes: 8 all-gathers, 16 latencies, 3 times 8
- * + 7 * (8 + 16) + 2400 * 8 bytes.  On 2 machines both ranks of one send. */
-Test(cost_plans, pieces_by_hand) {
+/* One all-gather, of 2 rounds among 4 ranks, whatever the messages' length.  fp16: 16 bytes of
+ * header and 2 an element.  topk of half of 4800: 16 and 8 an element.  On 2 machines both ranks of
+ * one send. */
+Test(cost_plans, gathered_by_hand) {
   static const struct {
     const char *plan;
-    int hosts;
+    weir_group_shape shape;
     size_t elements, kept;
     double hops, bytes;
   } rows[] = {
-      {"fp16:0.5:ag", 4, 10000, 20016, 10, 3 * 20080},
-      {"fp16:0.5:ag", 4, 1000, 2016, 2, 3 * 2016},
-      {"topk:0.5:ag", 4, 4800, 2400, 16, 3 * 19376},
-      {"topk:0.5:ag", 2, 4800, 2400, 16, 2 * 3 * 19376},
+      {"fp16:0.5:ag", {4, 4, false}, 10000, 20016, 2, 3 * 20016},
+      {"fp16:0.5:ag", {4, 4, true}, 10000, 20016, 2, 3 * 20016},
+      {"topk:0.5:ag", {4, 4, false}, 4800, 2400, 2, 3 * 19216},
+      {"topk:0.5:ag", {4, 2, false}, 4800, 2400, 2, 2 * 3 * 19216},
+      {"topk:0.5:ag", {1, 1, false}, 4800, 2400, 0, 0},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_plan plan = plan_of(rows[i].plan);
-    const weir_group_shape shape = {4, rows[i].hosts, false};
     cr_assert_eq(weir_cost_kept(&plan, rows[i].elements), rows[i].kept);
-    const weir_cost_terms t = weir_cost_plan_between(&plan, shape, rows[i].elements, rows[i].kept);
+    const weir_cost_terms t =
+        weir_cost_plan_between(&plan, rows[i].shape, rows[i].elements, rows[i].kept);
     cr_assert(near(t.alpha_terms, rows[i].hops), "row %zu: %g latencies", i, t.alpha_terms);
     cr_assert(near(t.byte_terms, rows[i].bytes), "row %zu: %g bytes", i, t.byte_terms);
   }
 }
 
-/* The first of these: 5 all-gathers of 8 messages, 6 of them of others than the 2 on the critical
- * path, at 1 ms each, in place of what links take for all the bytes, 60240 * 8 ns. */
-Test(cost_plans, processors_of_pieces_by_hand) {
+/* The example of the README: 11.7 million elements of which a tenth go, 8 bytes each, to 7 others
+ * at 10 Gbit/s, and three latencies of 1 ms. */
+Test(cost_plans, a_tenth_of_a_model_by_hand) {
+  const weir_plan plan = plan_of("topk:0.1:ag");
+  const weir_link link = {.alpha = 1e-3, .beta = 8e-10};
+  const size_t n = 11700000, kept = weir_cost_kept(&plan, n);
+  const double seconds =
+      weir_cost_plan_seconds(&plan, (weir_group_shape){8, 8, false}, &link, n, kept, NULL);
+  cr_assert_eq(kept, 1170000);
+  cr_assert(near(seconds, 3e-3 + 7 * (16 + 8.0 * 1170000) * 8e-10), "%g", seconds);
+}
+
+/* An all-gather of 8 messages, 6 of them of others than the 2 on the critical path, at 1 ms each,
+ * in place of what links take for all the bytes, 60048 * 8 ns. */
+Test(cost_plans, processors_by_hand) {
   const weir_plan plan = plan_of("fp16:0.5:ag");
   const weir_link link = {.alpha = 10e-3, .beta = 8e-9, .message_s = 1e-3};
   const double seconds =
       weir_cost_plan_processors(&plan, (weir_group_shape){4, 4, false}, &link, 10000, 20016);
-  cr_assert(near(seconds, 30e-3 - 60240 * 8e-9), "%g", seconds);
-}
-
-/* One by one, as the engine goes; of a selection the i-th element kept is i / density. */
-static weir_gathering one_by_one(const weir_plan *plan, int ranks, size_t n, size_t kept) {
-  const bool encodes = weir_codec_find(plan->codec)->encode != NULL;
-  weir_gathering all = encodes ? (weir_gathering){0, 0} : (weir_gathering){1, 8};
-  const double apart = (double)n / (double)kept;
-  size_t i = 0;
-  for (size_t at = 0, count; at < n; at += count, all.rounds++) {
-    if (encodes) {
-      const size_t whole[2] = {0, n};
-      size_t offset[2];
-      const weir_layout piece = weir_piece_next(plan, ranks, &(weir_layout){1, whole}, at, offset);
-      count = offset[1];
-      all.bytes += (double)weir_codec_find(plan->codec)->bound(&piece, plan->cr);
-      continue;
-    }
-    const weir_span span = weir_span_next(plan, ranks, n, at);
-    size_t k = 0, end = at;
-    for (; k <= span.kept && end < at + span.most; k++)
-      end = i + k < kept ? (size_t)((double)(i + k) * apart) : at + span.most;
-    if (end > at + span.most) end = at + span.most;
-    k--; /* the last one is behind it */
-    count = end - at;
-    i += k;
-    all.bytes += 8 + weir_wire_expected(count, k, (weir_wire_format)plan->wire, true);
-  }
-  cr_assert(encodes || i == kept, "%zu of %zu", i, kept);
-  return all;
-}
-
-/* Thousands of pieces that are not counted one by one; among 1024 ranks some have twelve elements.
- */
-Test(cost_plans, many_pieces_are_counted_together) {
-  static const char *const plans[] = {"topk:1:ag:auto-bf16", "topk:0.1:ag:auto-bf16",
-                                      "topk:0.03:ag",        "mstopk:0.3:ag:auto-fp32",
-                                      "fp16:0.5:ag",         "qsgd:0.125:ag",
-                                      "terngrad:0.0625:ag",  "onebit:0.03125:ag"};
-  static const int ranks[] = {4, 7, 64, 256, 1024};
-  static const size_t elements[] = {20000, 200000, 2500000};
-  double most = 0;
-  for (size_t p = 0; p < sizeof plans / sizeof *plans; p++)
-    for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
-      for (size_t e = 0; e < sizeof elements / sizeof *elements; e++) {
-        const weir_plan plan = plan_of(plans[p]);
-        const weir_group_shape shape = {ranks[r], ranks[r], false};
-        const size_t n = elements[e], kept = weir_cost_kept(&plan, n);
-        if (!weir_pieces_wanted(&plan, ranks[r], n, kept)) continue;
-        const weir_gathering want = one_by_one(&plan, ranks[r], n, kept),
-                             got = weir_cost_gathering(&plan, shape, n, kept);
-        most = fmax(most, want.rounds);
-        cr_expect(fabs(got.rounds - want.rounds) <= 1 + 0.05 * want.rounds,
-                  "%s, %d ranks, %zu: %g rounds, not %g", plans[p], ranks[r], n, got.rounds,
-                  want.rounds);
-        cr_expect(fabs(got.bytes - want.bytes) <= 0.03 * want.bytes,
-                  "%s, %d ranks, %zu: %g bytes, not %g", plans[p], ranks[r], n, got.bytes,
-                  want.bytes);
-      }
-  cr_expect(most > 1000, "%g", most);
-}
-
-/* What the messages of all ranks and a rank's list take, 4 bytes of index, value and error each. */
-static double span_bytes(const weir_plan *plan, int ranks, size_t most, size_t kept) {
-  const double message = 8 + (double)weir_wire_bound(most, kept, (weir_wire_format)plan->wire);
-  return ranks * 16 * ceil(message / 16) + 12.0 * (double)kept;
-}
-
-/* Half of what is left, behind it the messages, and a bit an element; else a place of 16 KiB and 64
- * bytes a rank.  No span could be longer. */
-Test(cost_plans, spans_take_all_the_room_there_is) {
-  static const char *const plans[] = {"topk:0.1:ag", "topk:0.1:ag:auto-bf16",
-                                      "topk:0.1:ag:auto-fp32"};
-  weir_rng rng;
-  weir_rng_seed(&rng, 3);
-  int limited = 0, apart = 0;
-  for (int i = 0; i < 30000; i++) {
-    const weir_plan plan = plan_of(plans[i % 3]);
-    const int ranks = 2 + (int)weir_rng_below(&rng, i % 2 ? 8 : 1000);
-    const size_t left = 1 + (size_t)exp(log(1e8) * weir_rng_uniform(&rng)), half = (left + 1) / 2;
-    const double free = 4 * ((double)(left - half) - ceil((double)left / 32)),
-                 last = 16384.0 + 64.0 * ranks, room = free < last ? last : free;
-    const weir_span span = weir_span_next(&plan, ranks, left, 0);
-    cr_assert_eq(span.apart, free < last);
-    cr_assert_eq(span.most, span.apart ? left : half);
-    cr_assert(span.kept >= 1 && span.kept <= span.most);
-    if (span.kept > 1) cr_assert_leq(span_bytes(&plan, ranks, span.most, span.kept), room);
-    if (span.kept < span.most)
-      cr_assert_gt(span_bytes(&plan, ranks, span.most, span.kept + 1), room);
-    limited += span.kept < span.most;
-    apart += span.apart;
-  }
-  cr_assert(limited > 1000 && apart > 1000 && apart < 29000, "%d, %d", limited, apart);
-}
-
-/* With a rank on a device one all-gather takes all, whatever its length: 2 latencies of 10 ms, and
- * 6 messages of others at 1 ms in place of what links take. */
-Test(cost_plans, devices_gather_whole_messages) {
-  const weir_plan plan = plan_of("fp16:0.5:ag"), list = plan_of("topk:0.5:ag");
-  const weir_group_shape shape = {4, 4, true};
-  const weir_link link = {.alpha = 10e-3, .beta = 8e-9, .message_s = 1e-3};
-  weir_cost_terms t = weir_cost_plan_between(&plan, shape, 10000, 20016);
-  cr_assert(near(t.alpha_terms, 2) && near(t.byte_terms, 3 * 20016));
-  t = weir_cost_plan_between(&list, shape, 4800, 2400);
-  cr_assert(near(t.alpha_terms, 2) && near(t.byte_terms, 3 * 19216));
-  const double seconds = weir_cost_plan_processors(&plan, shape, &link, 10000, 20016);
   cr_assert(near(seconds, 6e-3 - 60048 * 8e-9), "%g", seconds);
 }
 
-/* AR-Topk of 1000 elements on 4 ranks: beside 32 words of marks there is room for 968.  600 indices
- * and their message of 16 + 4 * 600 bytes do not fit these 3872 bytes, nor do 500 and theirs, but
- * 334 do: 3 broadcasts of 2 latencies.  484 values have as many floats again: 600 take 2
- * all-reduces, of 6 latencies around a ring and 4 in a tree.  480 take one, and their list goes at
- * once: 1920 + 1936 bytes.  As bf16 what is done takes half a float: 1000 are 484, (968 - 242) / 2
- * and the rest.  A ring carries 2 * 3/4 of the values, a tree 2 * 2 times, and the list is sent on
- * twice. */
-Test(cost_plans, windows_by_hand) {
+/* AR-Topk of 1000 elements on 4 ranks: a ring carries 2 * 3/4 of the values in 6 hops, a tree 2 * 2
+ * times in 4, and the list, 16 bytes and 4 an index, is sent on twice. */
+Test(cost_plans, shared_by_hand) {
   static const struct {
     const char *plan;
     size_t kept;
     double hops, bytes;
   } rows[] = {
-      {"star:0.6:art-ring", 600, 2 * 6 + 3 * 2, 1.5 * 2400 + 2 * 2416},
-      {"star:0.6:art-tree", 600, 2 * 4 + 3 * 2, 4 * 2400 + 2 * 2416},
-      {"star:0.48:art-ring", 480, 6 + 2, 1.5 * 1920 + 2 * 1936},
+      {"star:0.6:art-ring", 600, 6 + 2, 1.5 * 2400 + 2 * 2416},
+      {"star:0.6:art-tree", 600, 4 + 2, 4 * 2400 + 2 * 2416},
       {"randomk:0.484:art-ring", 484, 6, 1.5 * 1936},
-      {"randomk:1:art-ring:auto-bf16", 1000, 3 * 6, 1.5 * 2000},
+      {"randomk:1:art-ring:auto-bf16", 1000, 6, 1.5 * 2000},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     const weir_plan plan = plan_of(rows[i].plan);

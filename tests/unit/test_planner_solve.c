@@ -249,30 +249,3 @@ Test(planner_solve, exchange_costs_by_hand) {
   c = weir_solve_exchange(&unknown, 4, 1e-3, 1e-9, 4e6, 0.0, 0.0);
   cr_assert_eq(weir_curve_check(&c, "x"), WEIR_E_INVALID);
 }
-
-/* fp16 among 4 ranks, 10 ms and 1 GB/s: 1 to 16 all-gathers of 2 latencies (test_cost_plans.c), the
- * 5 of 10000 elements 100 ms, where a line through 1 and 16 of them would have 23. */
-Test(planner_solve, pieces_bend_the_curve) {
-  weir_plan half, ring;
-  weir_solve_points points;
-  const weir_group_shape shape = {4, 4, false}, devices = {4, 4, true};
-  const weir_link link = {.alpha = 10e-3, .beta = 1e-9};
-  cr_assert_eq(weir_plan_parse("fp16:0.5:ag", &half), WEIR_OK);
-  cr_assert_eq(weir_plan_parse("none:1:dense-ring", &ring), WEIR_OK);
-  cr_assert(!weir_solve_pieces(&ring, shape, &link, 1000000, &points));
-  cr_assert(!weir_solve_pieces(&half, devices, &link, 1000000, &points));
-  cr_assert(!weir_solve_pieces(&half, shape, &link, 2000, &points));
-  cr_assert(weir_solve_pieces(&half, shape, &link, 1000000, &points));
-  const weir_curve curve = {
-      .count = WEIR_SOLVE_POINTS, .bytes = points.bytes, .seconds = points.seconds};
-  cr_assert_eq(weir_curve_check(&curve, "exchange"), WEIR_OK, "%s", weir_last_error());
-  cr_expect_float_eq(weir_curve_at(&curve, 4), 20e-3 + 3 * 18e-9, 1e-12);
-  cr_expect_float_eq(weir_curve_at(&curve, 4e6), 320e-3 + 3 * (16 * 16 + 2e6) * 1e-9, 1e-9);
-  cr_expect_float_eq(weir_curve_at(&curve, 40000), 100e-3, 15e-3);
-  for (size_t n = 64; n < 1000000; n += n / 3) {
-    const double truth =
-        weir_cost_plan_seconds(&half, shape, &link, n, weir_cost_kept(&half, n), NULL);
-    cr_expect_float_eq(weir_curve_at(&curve, 4.0 * (double)n), truth, 25e-3 + 0.02 * truth, "%zu",
-                       n);
-  }
-}

@@ -226,9 +226,27 @@ Test(trace, an_outage_still_has_a_rate) {
   weir_trace_free(&trace);
 }
 
+Test(trace, as_editors_of_other_systems_leave_it) {
+  weir_trace trace;
+  char path[64];
+  cr_assert_eq(read_trace(&trace,
+                          "\xEF\xBB\xBF"
+                          "0\r\n9000\r\n",
+                          path),
+               WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(trace.intervals, 18);
+  weir_trace_free(&trace);
+}
+
 Test(trace, refuses_bad_stamps) {
   weir_trace trace;
   char path[64];
+  cr_assert_eq(read_trace(&trace, "1\r2\n", path), WEIR_E_PARSE);
+  cr_assert_eq(read_trace(&trace,
+                          "1\n\xEF\xBB\xBF"
+                          "2\n",
+                          path),
+               WEIR_E_PARSE);
   cr_assert_eq(read_trace(&trace, "1\n2\nx\n", path), WEIR_E_PARSE);
   cr_assert_not_null(strstr(weir_last_error(), ":3: "));
   cr_assert_eq(read_trace(&trace, "5\n4\n", path), WEIR_E_PARSE);

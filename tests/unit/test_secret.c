@@ -83,6 +83,12 @@ Test(secret, files) {
   (void)chmod(path, 0600);
   cr_assert_eq(weir_secret_read(path, secret, &bytes), WEIR_OK);
   cr_assert(bytes == 9 && memcmp(secret, "two\nlines", 9) == 0);
+  /* As editors of other systems leave it, it is the same secret. */
+  write_file(path, "\xEF\xBB\xBFword\r\n", 9, 0600);
+  cr_assert_eq(weir_secret_read(path, secret, &bytes), WEIR_OK);
+  cr_assert(bytes == 4 && memcmp(secret, "word", 4) == 0);
+  write_file(path, "\xEF\xBB\xBF\r\n", 5, 0600);
+  cr_assert_eq(weir_secret_read(path, secret, &bytes), WEIR_E_INVALID);
   write_file(path, longest, WEIR_SECRET_MAX, 0600);
   cr_assert_eq(weir_secret_read(path, secret, &bytes), WEIR_OK);
   cr_assert_eq(bytes, WEIR_SECRET_MAX);

@@ -1,0 +1,122 @@
+/* `weir bench collectives`: what its files share.
+ *
+ *   collectives.c          the command line and the results
+ *   collectives_contest.c  contenders take turns: every row of every contender at every size
+ *   collectives_worker.c   one rank of a contender, which does what it is told
+ *   collectives_ranks.c    ranks of Weir's own transports
+ *   collectives_mpi.c      ranks that mpirun starts: Open MPI's own all-reduce
+ *   collectives_gloo.c     ranks of torch.distributed
+ *
+ * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
+ * costs the others nothing, until it is its turn. */
+#ifndef WEIR_BENCH_COLLECTIVES_H
+#define WEIR_BENCH_COLLECTIVES_H
+
+#include <glib.h>
+#include <sys/types.h>
+
+#include "collectives/collective.h"
+
+enum {
+  RANKS_MAX = 16,
+  SIZES_MAX = 32,
+  REPEATS_MAX = 101,
+  ROWS_MAX = WEIR_ALLREDUCE_ROWS,
+  CONTENDERS_MAX = 8
+};
+#define BENCH_TIMEOUT_S 60.0
+
+typedef enum bench_kind {
+  BENCH_ALLREDUCE,
+  BENCH_BROADCAST,
+  BENCH_ALLGATHER,
+  BENCH_REDUCE_SCATTER,
+  BENCH_REDUCE,
+  BENCH_GATHER,
+  BENCH_ALLTOALL,
+  BENCH_KINDS
+} bench_kind;
+extern const char *const bench_kind_names[BENCH_KINDS];
+/* An algorithm's name; NULL behind the last row of the table. */
+const char *weir_bench_row_name(bench_kind kind, guint32 row);
+
+typedef struct bench_plan {
+  int ranks;
+  int repeats;
+  int best; /* rows of a contender that are measured at a size; 0: all */
+  gsize sizes;
+  gsize elements[SIZES_MAX]; /* of all ranks' blocks together, where there are blocks */
+  gsize most;                /* of elements[] */
+  bench_kind kind;
+  gboolean algorithm[ROWS_MAX]; /* of Weir's */
+  weir_value_format format;
+} bench_plan;
+
+/* --- contenders ----------------------------------------------------------------------------- */
+
+/* One algorithm at one size. */
+typedef struct bench_cell {
+  gboolean chosen;             /* it is measured */
+  double look;                 /* seconds of one operation, by a first look */
+  double seconds[REPEATS_MAX]; /* of one operation, the slowest rank's average over a loop */
+  guint64 wire;  /* bytes the busiest rank sends in one operation; 0: it does not tell */
+  guint64 wrong; /* elements that are not what they should be, on all ranks together */
+} bench_cell;
+
+typedef struct contender {
+  const char *name; /* "shm", "openmpi-tcp", ... */
+  gboolean peer;    /* none of Weir's: when it is missing, the others go on */
+  const char *(*row_name)(bench_kind kind, guint32 row);
+  /* Is this one of its rows, for this plan? */
+  gboolean (*has_row)(const struct contender *c, const bench_plan *p, guint32 row);
+  /* Start its processes, which are to connect to the socket `path` as contender `number`; their ids
+   * go to pid[0 .. processes).  FALSE: absent says why. */
+  gboolean (*start)(struct contender *c, const bench_plan *p, const char *path, int number);
+  int setting; /* of its start: one function serves several */
+  char where[64];
+  pid_t pid[RANKS_MAX];
+  int processes;
+  int fd[RANKS_MAX]; /* to each rank; -1: not there */
+  char absent[256];  /* why it takes no part (any more); empty: it does */
+  bench_cell *cells; /* [row * sizes + size] */
+} contender;
+
+void weir_bench_contender_shm(contender *c);
+void weir_bench_contender_tcp(contender *c);
+enum { BENCH_MPI_SHM, BENCH_MPI_SHM_SPIN, BENCH_MPI_TCP, BENCH_MPI_TCP_SPIN, BENCH_MPI_SETTINGS };
+void weir_bench_contender_mpi(contender *c, int setting);
+void weir_bench_contender_gloo(contender *c);
+
+/* All of them at all sizes, in turns.  FALSE after a message, when one of Weir's own failed. */
+gboolean weir_bench_contest(const bench_plan *p, contender *all, int count);
+double weir_bench_median(const bench_plan *p, const bench_cell *c);
+gboolean weir_bench_free_port(char *where, gsize room);
+/* Start a program that nothing is read from and that is not heard. */
+gboolean weir_bench_spawn(contender *c, char **argv);
+
+/* --- one rank ------------------------------------------------------------------------------- */
+
+/* What a worker's rank knows to do. */
+typedef struct bench_rank {
+  bench_kind kind;
+  int rank, size;
+  gsize most;           /* elements */
+  float *x, *y, *error; /* y: what all-to-all receives, or a sum that is not in place */
+  gboolean apart;       /* the result is in y */
+  gboolean (*once)(struct bench_rank *r, guint32 row, gsize n); /* FALSE: message says why */
+  gboolean (*together)(struct bench_rank *r);                   /* all begin at once */
+  guint64 (*sent)(struct bench_rank *r); /* bytes so far; NULL: it does not tell */
+  char message[256];
+} bench_rank;
+
+gboolean weir_bench_rank_open(bench_rank *r); /* room for x, y, error */
+void weir_bench_rank_close(bench_rank *r);
+/* Connect and do what is asked until the connection ends; an exit code. */
+int weir_bench_serve(bench_rank *r, const char *path, int number);
+/* Connect only to say why this rank cannot take part. */
+void weir_bench_excuse(const char *path, int number, int rank, const char *why);
+
+/* What mpirun starts: this program with --mpi-rank PATH,CONTENDER,MOST. */
+int weir_bench_mpi_rank(const char *text);
+
+#endif

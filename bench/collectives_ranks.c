@@ -1,0 +1,139 @@
+/* Ranks of Weir's own transports: forked, so that nothing of the parent has to be told. */
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "collectives.h"
+
+const char *const bench_kind_names[BENCH_KINDS] = {
+    "all-reduce", "broadcast", "all-gather", "reduce-scatter", "reduce", "gather", "all-to-all"};
+
+const char *weir_bench_row_name(bench_kind kind, guint32 row) {
+  switch (kind) {
+    case BENCH_ALLREDUCE: return row < WEIR_ALLREDUCE_ROWS ? weir_allreduces[row].name : NULL;
+    case BENCH_BROADCAST: return row < WEIR_BROADCAST_COUNT ? weir_broadcasts[row].name : NULL;
+    case BENCH_ALLGATHER: return row < WEIR_ALLGATHER_COUNT ? weir_allgathers[row].name : NULL;
+    case BENCH_REDUCE_SCATTER:
+      return row < WEIR_REDUCE_SCATTER_COUNT ? weir_reduce_scatters[row].name : NULL;
+    case BENCH_REDUCE: return row < WEIR_REDUCE_COUNT ? weir_reduces[row].name : NULL;
+    case BENCH_GATHER: return row < WEIR_GATHER_COUNT ? weir_gathers[row].name : NULL;
+    case BENCH_ALLTOALL: return row < WEIR_ALLTOALL_COUNT ? weir_alltoalls[row].name : NULL;
+    default: return NULL;
+  }
+}
+
+typedef struct weir_rank {
+  bench_rank base;
+  weir_value_format format;
+  weir_transport *transport;
+  weir_comm *comm;
+  guint64 step;
+} weir_rank;
+
+static gboolean said(weir_rank *w, weir_status status) {
+  if (status == WEIR_OK) return TRUE;
+  (void)g_strlcpy(w->base.message, weir_last_error(), sizeof w->base.message);
+  return FALSE;
+}
+
+static weir_status run_row(weir_rank *w, guint32 row, gsize n) {
+  bench_rank *r = &w->base;
+  const gsize stride = n / (gsize)r->size * sizeof(float);
+  gsize bytes = n * sizeof(float), out[RANKS_MAX], in[RANKS_MAX];
+  for (int i = 0; i < r->size; i++) out[i] = stride;
+  switch (r->kind) {
+    case BENCH_BROADCAST: return weir_broadcasts[row].run(w->comm, 0, r->x, bytes, &bytes);
+    case BENCH_ALLGATHER: return weir_allgathers[row].run(w->comm, r->x, stride, out, NULL);
+    case BENCH_REDUCE_SCATTER:
+      return weir_reduce_scatters[row].run(w->comm, r->x, n, w->format, r->error);
+    case BENCH_REDUCE: return weir_reduces[row].run(w->comm, 0, r->x, n, w->format, r->error);
+    case BENCH_GATHER: return weir_gathers[row].run(w->comm, 0, r->x, stride, out);
+    case BENCH_ALLTOALL: return weir_alltoalls[row].run(w->comm, r->x, out, r->y, in, stride);
+    default: return weir_allreduces[row].run(w->comm, r->x, n, w->format, r->error, NULL);
+  }
+}
+
+static gboolean once(bench_rank *r, guint32 row, gsize n) {
+  weir_rank *w = (weir_rank *)r;
+  weir_comm_step(w->comm, 1, w->step++);
+  return said(w, run_row(w, row, n));
+}
+
+static gboolean together(bench_rank *r) {
+  weir_rank *w = (weir_rank *)r;
+  weir_comm_step(w->comm, 1, w->step++);
+  return said(w, weir_allreduces[WEIR_ALLREDUCE_TREE].run(w->comm, r->error, 1, WEIR_VALUE_FP32,
+                                                          NULL, NULL));
+}
+
+static guint64 sent(bench_rank *r) { return ((weir_rank *)r)->transport->bytes_sent; }
+
+static weir_status join_group(weir_rank *w, const contender *c, guint64 job) {
+  const bench_rank *r = &w->base;
+  const weir_status status = c->setting ? weir_transport_tcp(&w->transport, c->where, NULL, job,
+                                                             r->rank, r->size, BENCH_TIMEOUT_S)
+                                        : weir_transport_shm(&w->transport, c->where, job, r->rank,
+                                                             r->size, BENCH_TIMEOUT_S);
+  return status == WEIR_OK ? weir_comm_create(&w->comm, w->transport, BENCH_TIMEOUT_S) : status;
+}
+
+static int be_rank(const contender *c, const bench_plan *p, const char *path, int number, int rank,
+                   guint64 job) {
+  weir_rank w = {.format = p->format};
+  w.base = (bench_rank){.kind = p->kind,
+                        .rank = rank,
+                        .size = p->ranks,
+                        .most = p->most,
+                        .once = once,
+                        .together = together,
+                        .sent = sent};
+  int code = 1;
+  if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, job)))
+    code = weir_bench_serve(&w.base, path, number);
+  else
+    weir_bench_excuse(path, number, rank, w.base.message);
+  weir_comm_free(w.comm);
+  if (w.transport) w.transport->ops->destroy(w.transport);
+  weir_bench_rank_close(&w.base);
+  return code;
+}
+
+static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
+  const guint64 job = (guint64)getpid();
+  (void)g_snprintf(c->where, sizeof c->where, "bench-%d", (int)getpid());
+  if (c->setting && !weir_bench_free_port(c->where, sizeof c->where)) {
+    (void)g_strlcpy(c->absent, "no free port on the loopback", sizeof c->absent);
+    return FALSE;
+  }
+  for (; c->processes < p->ranks; c->processes++) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      (void)close_range(3, ~0u, 0); /* else a rank could not see its connection end */
+      _exit(be_rank(c, p, path, number, c->processes, job));
+    }
+    if (pid < 0) {
+      (void)g_strlcpy(c->absent, "cannot start a process", sizeof c->absent);
+      return FALSE;
+    }
+    c->pid[c->processes] = pid;
+  }
+  return TRUE;
+}
+
+static gboolean has_row(const contender *c, const bench_plan *p, guint32 row) {
+  if (!p->algorithm[row] || !weir_bench_row_name(p->kind, row)) return FALSE;
+  const gboolean native = p->kind == BENCH_ALLREDUCE && row == WEIR_ALLREDUCE_NATIVE;
+  return !native || (c->setting == 0 && p->format == WEIR_VALUE_FP32);
+}
+
+static void prepare(contender *c, const char *name, int setting) {
+  *c = (contender){.name = name,
+                   .row_name = weir_bench_row_name,
+                   .has_row = has_row,
+                   .start = start,
+                   .setting = setting};
+}
+
+void weir_bench_contender_shm(contender *c) { prepare(c, "shm", 0); }
+void weir_bench_contender_tcp(contender *c) { prepare(c, "tcp", 1); }

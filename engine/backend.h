@@ -1,0 +1,70 @@
+/* What a step asks of whatever holds its gradients.  There are two backends: the host's memory and
+ * processor (host.c) and a CUDA device (device.c).  The step itself (step.c, bucket.c and the
+ * schemes' files) is the same for both.
+ *
+ * A backend holds the residual r, the error-fed gradient e = g + r, which is a buffer of its own,
+ * and the sum over ranks.  What a rank sends is taken off e, and the commit lets r and e change
+ * places.  So a step that is dropped, or fails, leaves r as it was: nothing has to be brought back.
+ * With momentum correction the velocity u and what becomes of it are two more buffers of this
+ * kind. */
+#ifndef WEIR_ENGINE_BACKEND_H
+#define WEIR_ENGINE_BACKEND_H
+
+#include "engine/state.h"
+
+struct weir_backend {
+  /* Life.  reserve: room for a plan's buckets, before it comes into force; memory for messages,
+   * aligned to a cache line, is allocated apart. */
+  weir_status (*open)(weir_engine *engine);
+  void (*close)(weir_engine *engine);
+  weir_status (*reserve)(weir_engine *engine, const weir_bucket_set *set);
+  unsigned char *(*allocate)(const weir_engine *engine, size_t bytes);
+  void (*release)(const weir_engine *engine, unsigned char *memory);
+  bool on_caller; /* compresses on the caller's thread only, whatever place a plan names */
+
+  /* Is a gradient where it should be? */
+  weir_status (*check)(const weir_engine *engine, const float *gradient);
+
+  /* A bucket before its exchange.  feed: e = g + r with its moments.  show: what the gain curve and
+   * the hooks want to see of it, on the caller's thread.  compress: select, encode or project, and
+   * take what is sent off e.  await: compressing is over; tells moments, finite and the message's
+   * length, zeros being sent where e is not finite. */
+  void (*feed)(weir_bucket *bucket);
+  void (*show)(weir_bucket *bucket);
+  weir_status (*compress)(weir_bucket *bucket);
+  weir_status (*await)(weir_bucket *bucket);
+
+  /* Parts of exchanges.  add: a rank's message, WEIR_E_PROTOCOL when it is malformed, is added to
+   * the sum.  list: this rank's list of indices is a message at bucket->blocks.  fetch: the values
+   * of e at bucket->index.  settle: there e becomes bucket->error, and the sum `value`.  store: e
+   * becomes bucket->lost or 0, and the sum `sum`.  project_back: with the common columns in
+   * bucket->value, this rank's Q, and what that sends is taken off e.  settle and store with NULL:
+   * the sum is of no interest any more. */
+  weir_status (*add)(weir_bucket *bucket, int rank);
+  weir_status (*list)(weir_bucket *bucket, size_t *bytes);
+  weir_status (*fetch)(weir_bucket *bucket);
+  weir_status (*settle)(weir_bucket *bucket, const float *value);
+  weir_status (*store)(weir_bucket *bucket, const float *sum);
+  weir_status (*project_back)(weir_bucket *bucket);
+  /* The submitted gradients become share times the sum; may set overflow. */
+  weir_status (*publish)(weir_bucket *bucket, float share);
+
+  /* The step as a whole.  note: all that this rank's note tells is known.  finish: what was queued
+   * is done, and overflow known.  zero: the submitted gradients become 0.  rest: nothing of a step
+   * that failed is under way any more. */
+  weir_status (*note)(weir_engine *engine);
+  weir_status (*finish)(weir_engine *engine);
+  weir_status (*zero)(weir_engine *engine);
+  void (*commit)(weir_engine *engine);
+  void (*rest)(weir_engine *engine);
+
+  /* Room for a copy of r and u; then take it, or bring it back. */
+  weir_status (*keep_room)(weir_engine *engine);
+  void (*keep)(weir_engine *engine, bool restore);
+  /* The residual, n floats on the host. */
+  const float *(*residual)(const weir_engine *engine);
+};
+
+extern const weir_backend weir_host_backend, weir_device_backend;
+
+#endif

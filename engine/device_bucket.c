@@ -1,0 +1,182 @@
+/* A bucket's way over a device, with the device's operations.  Compressing is queued on the
+ * caller's stream; await waits for it. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/device.h"
+
+static weir_status status_of(const weir_bucket *bucket, weir_status status) {
+  return weir_on_device_status(bucket->engine->device, status);
+}
+
+/* --- compressing ------------------------------------------------------------------------------ */
+
+/* What comes later is queued with the message. */
+void weir_on_device_feed(weir_bucket *bucket) {
+  weir_on_device *on = bucket->engine->device;
+  bucket->summed = bucket->whole ? on->whole + bucket->at : NULL;
+  bucket->lost = bucket->whole && bucket->leaves ? on->lost + bucket->at : NULL;
+  on->in_flight = true;
+}
+
+/* Low rank: the columns to start from lie where Q will be. */
+static void put_columns(const weir_bucket *bucket) {
+  const weir_warm *warm = &bucket->engine->warm;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    for (size_t k = 0; k < weir_lowrank_rank(bucket) && !t.whole; k++)
+      memcpy(bucket->value + t.q + k * t.columns, warm->q + k * warm->columns + warm->at[t.tensor],
+             t.columns * sizeof(float));
+  }
+}
+
+/* A gathered message has its place among those of all ranks.  A list is the root's: the turn's, or
+ * that of any rank, which may turn out to be the root. */
+static unsigned char *message_of(const weir_bucket *bucket) {
+  const int rank = bucket->engine->rank;
+  if (bucket->way == WEIR_WAY_AG) return bucket->blocks + (size_t)rank * bucket->stride;
+  const bool lists = bucket->way == WEIR_WAY_ART && bucket->codec->draw == NULL &&
+                     (bucket->plan.codec == WEIR_CODEC_VAR || weir_shared_root(bucket) == rank);
+  return lists ? bucket->blocks : NULL;
+}
+
+weir_status weir_on_device_compress(weir_bucket *bucket) {
+  weir_engine *engine = bucket->engine;
+  const weir_on_device *on = engine->device;
+  if (bucket->thin) put_columns(bucket);
+  weir_device_task task = {
+      .g = engine->submitted,
+      .seed = weir_gather_seed(bucket),
+      .message = message_of(bucket),
+      .values = bucket->thin ? bucket->value : bucket->summed,
+      .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL,
+      .bins_stride = 1 /* a sample would miss the largest, and a device need not spare itself */};
+  weir_on_device_look(bucket, &task);
+  return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
+}
+
+/* What a rank sends whose e is not finite: the message of zeros, as the host's.  The step will not
+ * count. */
+static weir_status send_zeros(weir_bucket *bucket) {
+  weir_engine *engine = bucket->engine;
+  const size_t rank = (size_t)engine->rank;
+  if (bucket->whole) memset(bucket->summed, 0, bucket->n * sizeof(float));
+  if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
+  if (bucket->way != WEIR_WAY_AG) return WEIR_OK;
+  float *const zeros = calloc(bucket->n + 1, sizeof *zeros);
+  size_t k = 0;
+  if (zeros == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a message of zeros");
+  unsigned char *const message = bucket->blocks + rank * bucket->stride;
+  weir_status status;
+  if (bucket->codec->encode != NULL) {
+    status = bucket->codec->encode(bucket->context, zeros, &bucket->layout, bucket->plan.cr,
+                                   weir_gather_seed(bucket), message, bucket->stride,
+                                   &bucket->block_bytes[rank]);
+  } else {
+    status = bucket->codec->select(bucket->context, zeros, &bucket->layout, bucket->plan.cr,
+                                   bucket->index, bucket->kept, &k);
+    if (status == WEIR_OK)
+      status =
+          weir_wire_encode(bucket->n, bucket->index, zeros, k, (weir_wire_format)bucket->plan.wire,
+                           message, bucket->stride, &bucket->block_bytes[rank], NULL);
+  }
+  free(zeros);
+  return status;
+}
+
+static double kept_square(const weir_bucket *bucket) {
+  const weir_device_told *told = bucket->told;
+  if (bucket->way == WEIR_WAY_DENSE) return told->moments.sum_square;
+  if (bucket->codec->encode == NULL) return told->other.sum_square;
+  return fmax(told->moments.sum_square - told->other.sum_square, 0);
+}
+
+weir_status weir_on_device_await(weir_bucket *bucket) {
+  const weir_on_device *on = bucket->engine->device;
+  const weir_device_told *told = NULL;
+  if (bucket->told != NULL) return WEIR_OK;
+  const weir_status status = status_of(bucket, on->ops->await(on->device, bucket->number, &told));
+  if (status != WEIR_OK) return status;
+  bucket->told = told;
+  bucket->finite = told->moments.nonfinite == 0 && isfinite(told->moments.sum_square);
+  if (bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
+  if (!bucket->finite) return send_zeros(bucket);
+  if (told->fault != 0)
+    return weir_fail(WEIR_E_INTERNAL, "the device finds its own message malformed");
+  bucket->passage.moments = told->moments;
+  bucket->passage.kept_square = kept_square(bucket);
+  bucket->block_bytes[bucket->engine->rank] = told->bytes;
+  return WEIR_OK;
+}
+
+/* --- the exchange ----------------------------------------------------------------------------- */
+
+/* The host looks at a message before the device does: whose is malformed is then known without
+ * waiting. */
+weir_status weir_on_device_add(weir_bucket *bucket, int rank) {
+  const weir_on_device *on = bucket->engine->device;
+  const unsigned char *const message = bucket->blocks + (size_t)rank * bucket->stride;
+  const size_t bytes = bucket->block_bytes[rank];
+  double peak;
+  const weir_status status =
+      bucket->codec->encode != NULL
+          ? bucket->codec->check(message, bytes, &bucket->layout, &peak)
+          : weir_wire_check(bucket->context, message, bytes, bucket->n, &peak);
+  if (status != WEIR_OK) return status;
+  return status_of(bucket, on->ops->decode(on->device, bucket->number, message, bytes, rank == 0));
+}
+
+weir_status weir_on_device_list(weir_bucket *bucket, size_t *bytes) {
+  *bytes = (size_t)bucket->told->bytes;
+  return WEIR_OK;
+}
+
+/* Of a rank whose e is not finite, zeros. */
+weir_status weir_on_device_fetch(weir_bucket *bucket) {
+  const weir_on_device *on = bucket->engine->device;
+  const weir_status status =
+      status_of(bucket, on->ops->fetch(on->device, bucket->number, bucket->index, bucket->value));
+  if (status == WEIR_OK && !bucket->finite) memset(bucket->value, 0, bucket->kept * sizeof(float));
+  return status;
+}
+
+weir_status weir_on_device_settle(weir_bucket *bucket, const float *value) {
+  weir_on_device *on = bucket->engine->device;
+  on->in_flight = true;
+  return status_of(bucket, on->ops->settle(on->device, bucket->number, bucket->error, value));
+}
+
+weir_status weir_on_device_store(weir_bucket *bucket, const float *sum) {
+  weir_on_device *on = bucket->engine->device;
+  on->in_flight = true;
+  return status_of(bucket, on->ops->store(on->device, bucket->number, bucket->lost, sum));
+}
+
+/* Of a rank whose e is not finite, zeros. */
+weir_status weir_on_device_project_back(weir_bucket *bucket) {
+  const weir_on_device *on = bucket->engine->device;
+  if (!bucket->finite) {
+    memset(bucket->value + bucket->first_sum, 0,
+           (bucket->kept - bucket->first_sum) * sizeof(float));
+    return WEIR_OK;
+  }
+  const weir_status status =
+      status_of(bucket, on->ops->project_back(on->device, bucket->number, bucket->value));
+  if (status == WEIR_OK)
+    bucket->passage.kept_square =
+        fmax(bucket->passage.moments.sum_square - bucket->told->other.sum_square, 0);
+  return status;
+}
+
+weir_status weir_on_device_publish(weir_bucket *bucket, float share) {
+  const weir_on_device *on = bucket->engine->device;
+  weir_status status = WEIR_OK;
+  if (bucket->thin)
+    status = status_of(bucket, on->ops->expand(on->device, bucket->number, bucket->value));
+  return status == WEIR_OK ? status_of(bucket, on->ops->publish(on->device, bucket->number,
+                                                                bucket->engine->submitted, share))
+                           : status;
+}

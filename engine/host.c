@@ -1,0 +1,167 @@
+/* The backend of gradients in host memory: its buffers, and what a step as a whole does to them.
+ * One bucket's way is in host_feed.c and host_bucket.c. */
+#include "engine/host.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+
+#define LINE 64 /* messages begin on a cache line */
+
+static size_t bytes_of(const weir_engine *engine) { return engine->n * sizeof(float); }
+
+/* Pages that nobody touches are not there. */
+static weir_status zeroed(const weir_engine *engine, float **memory) {
+  *memory = calloc(engine->n + 1, sizeof **memory);
+  return *memory != NULL
+             ? WEIR_OK
+             : weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", engine->n);
+}
+
+static void close_host(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  free(host->residual);
+  free(host->fed);
+  free(host->sum);
+  free(host->velocity);
+  free(host->next);
+  free(host->kept_residual);
+  free(host->kept_velocity);
+  *host = (weir_host){.zero = true};
+}
+
+static weir_status open_host(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  host->zero = true;
+  weir_status status = zeroed(engine, &host->residual);
+  if (status == WEIR_OK) status = zeroed(engine, &host->fed);
+  if (status == WEIR_OK) status = zeroed(engine, &host->sum);
+  if (status != WEIR_OK || engine->config.momentum == 0) return status;
+  status = zeroed(engine, &host->velocity);
+  return status == WEIR_OK ? zeroed(engine, &host->next) : status;
+}
+
+static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
+  (void)engine, (void)set; /* every plan's buckets have room in what there is */
+  return WEIR_OK;
+}
+
+static unsigned char *allocate(const weir_engine *engine, size_t bytes) {
+  (void)engine;
+  return aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
+}
+
+static void release(const weir_engine *engine, unsigned char *memory) {
+  (void)engine;
+  free(memory);
+}
+
+static weir_status check(const weir_engine *engine, const float *gradient) {
+  (void)engine, (void)gradient; /* host memory is wherever the caller says */
+  return WEIR_OK;
+}
+
+/* Feeding and compressing have done everything before they return. */
+static weir_status await_host(weir_bucket *bucket) {
+  (void)bucket;
+  return WEIR_OK;
+}
+
+/* What rounding loses has been added up where the next residual is. */
+static weir_status store(weir_bucket *bucket, const float *sum) {
+  (void)bucket, (void)sum;
+  return WEIR_OK;
+}
+
+static weir_status note(weir_engine *engine) {
+  (void)engine;
+  return WEIR_OK;
+}
+
+static weir_status zero(weir_engine *engine) {
+  const size_t *offset = engine->layout.offset;
+  for (size_t t = 0; t < engine->layout.tensors; t++)
+    if (offset[t + 1] > offset[t])
+      memset(engine->submitted[t], 0, (offset[t + 1] - offset[t]) * sizeof(float));
+  return WEIR_OK;
+}
+
+static void swap(float **a, float **b) {
+  float *const held = *a;
+  *a = *b;
+  *b = held;
+}
+
+static void commit(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  const weir_bucket_set *set = &engine->set;
+  bool some = false;
+  for (size_t k = 0; k < set->count; k++) some = some || set->bucket[k].leaves;
+  for (size_t k = 0; k < set->count && some; k++)
+    if (!set->bucket[k].leaves)
+      memset(host->fed + set->bucket[k].at, 0, set->bucket[k].n * sizeof(float));
+  if (some) swap(&host->residual, &host->fed);
+  host->zero = !some;
+  if (host->velocity != NULL) swap(&host->velocity, &host->next);
+}
+
+static void rest(weir_engine *engine) { (void)engine; }
+
+/* --- trials ----------------------------------------------------------------------------------- */
+
+static weir_status keep_room(weir_engine *engine) {
+  weir_host *host = &engine->host;
+  weir_status status = WEIR_OK;
+  if (host->kept_residual == NULL) status = zeroed(engine, &host->kept_residual);
+  if (status == WEIR_OK && host->velocity != NULL && host->kept_velocity == NULL)
+    status = zeroed(engine, &host->kept_velocity);
+  return status;
+}
+
+static void keep(weir_engine *engine, bool restore) {
+  weir_host *host = &engine->host;
+  const size_t bytes = bytes_of(engine);
+  if (restore)
+    host->zero = host->kept_zero;
+  else
+    host->kept_zero = host->zero;
+  if (!host->zero && bytes > 0)
+    memcpy(restore ? host->residual : host->kept_residual,
+           restore ? host->kept_residual : host->residual, bytes);
+  if (host->velocity != NULL && bytes > 0)
+    memcpy(restore ? host->velocity : host->kept_velocity,
+           restore ? host->kept_velocity : host->velocity, bytes);
+}
+
+static const float *residual(const weir_engine *engine) {
+  const weir_host *host = &engine->host;
+  if (host->zero) memset(host->residual, 0, bytes_of(engine));
+  return host->residual;
+}
+
+const weir_backend weir_host_backend = {.open = open_host,
+                                        .close = close_host,
+                                        .reserve = reserve,
+                                        .allocate = allocate,
+                                        .release = release,
+                                        .check = check,
+                                        .feed = weir_host_feed,
+                                        .show = weir_host_show,
+                                        .compress = weir_host_compress,
+                                        .await = await_host,
+                                        .add = weir_host_add,
+                                        .list = weir_host_list,
+                                        .fetch = weir_host_fetch,
+                                        .settle = weir_host_settle,
+                                        .store = store,
+                                        .project_back = weir_host_project_back,
+                                        .publish = weir_host_publish,
+                                        .note = note,
+                                        .finish = note,
+                                        .zero = zero,
+                                        .commit = commit,
+                                        .rest = rest,
+                                        .keep_room = keep_room,
+                                        .keep = keep,
+                                        .residual = residual};

@@ -1,0 +1,228 @@
+/* A bucket's way in host memory: compressing it, the parts of its exchange, and its average. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/host.h"
+#include "engine/lowrank.h"
+
+#define BLOCK 4096 /* elements that are still in the first cache when they are scaled */
+
+static float *sum_of(const weir_bucket *bucket) { return bucket->engine->host.sum + bucket->at; }
+
+/* --- selecting and encoding ------------------------------------------------------------------- */
+
+void weir_host_lend(weir_bucket *bucket) {
+  weir_codec_context_lend(bucket->context, sum_of(bucket), bucket->n * sizeof(float));
+}
+
+static weir_status select_own(weir_bucket *bucket) {
+  size_t k = 0;
+  weir_host_lend(bucket);
+  const weir_status status =
+      bucket->codec->select(bucket->context, bucket->fed, &bucket->layout, bucket->plan.cr,
+                            bucket->index, bucket->kept, &k);
+  weir_codec_context_lend(bucket->context, NULL, 0);
+  return status;
+}
+
+/* Momentum that was sent is stale (kernels/decorate.h). */
+static void take_out(const weir_bucket *bucket) {
+  const weir_host *host = &bucket->engine->host;
+  weir_scatter_zero(bucket->fed, bucket->index, bucket->kept);
+  if (host->next != NULL) weir_scatter_zero(host->next + bucket->at, bucket->index, bucket->kept);
+}
+
+static void keep_back(const weir_bucket *bucket) {
+  if (bucket->error == NULL) return;
+  weir_scatter_add(bucket->fed, bucket->index, bucket->error, bucket->kept);
+}
+
+/* What 16 bits lose of a value stays behind. */
+static weir_status send_selection(weir_bucket *bucket) {
+  const size_t rank = (size_t)bucket->engine->rank, k = bucket->kept;
+  weir_status status = select_own(bucket);
+  if (status != WEIR_OK) return status;
+  weir_gather(bucket->fed, bucket->index, k, bucket->value);
+  bucket->passage.kept_square = weir_sum_square(bucket->value, k);
+  if (bucket->error != NULL) memset(bucket->error, 0, k * sizeof(float));
+  status =
+      weir_wire_encode(bucket->n, bucket->index, bucket->value, k,
+                       (weir_wire_format)bucket->plan.wire, bucket->blocks + rank * bucket->stride,
+                       bucket->stride, &bucket->block_bytes[rank], bucket->error);
+  if (status != WEIR_OK) return status;
+  take_out(bucket);
+  keep_back(bucket);
+  return WEIR_OK;
+}
+
+/* Only this rank's own loss, e - decode(its own message), stays behind. */
+static weir_status send_encoded(weir_bucket *bucket) {
+  const size_t rank = (size_t)bucket->engine->rank;
+  unsigned char *const message = bucket->blocks + rank * bucket->stride;
+  weir_status status = bucket->codec->encode(bucket->context, bucket->fed, &bucket->layout,
+                                             bucket->plan.cr, weir_gather_seed(bucket), message,
+                                             bucket->stride, &bucket->block_bytes[rank]);
+  if (status == WEIR_OK)
+    status = bucket->codec->decode(bucket->context, message, bucket->block_bytes[rank],
+                                   &bucket->layout, bucket->fed, WEIR_DECODE_SUBTRACT);
+  if (status != WEIR_OK) return status;
+  const double lost = weir_sum_square(bucket->fed, bucket->n);
+  bucket->passage.kept_square = fmax(bucket->passage.moments.sum_square - lost, 0);
+  return WEIR_OK;
+}
+
+/* The list that all ranks take when this one is the root. */
+static weir_status make_list(weir_bucket *bucket) {
+  bucket->watch->elements += bucket->n;
+  const weir_status status = select_own(bucket);
+  bucket->listed = true;
+  if (status != WEIR_OK) return status;
+  return weir_wire_encode(bucket->n, bucket->index, NULL, bucket->kept,
+                          (weir_wire_format)bucket->plan.wire, bucket->blocks, bucket->stride,
+                          &bucket->block_bytes[bucket->engine->rank], NULL);
+}
+
+static weir_status prepare_shared(weir_bucket *bucket) {
+  const bool known = bucket->plan.codec != WEIR_CODEC_VAR;
+  if (bucket->codec->draw != NULL) return weir_shared_draw(bucket);
+  return known && bucket->engine->rank == weir_shared_root(bucket) ? make_list(bucket) : WEIR_OK;
+}
+
+/* --- low rank --------------------------------------------------------------------------------- */
+
+/* P of every matrix; what travels whole leaves nothing behind. */
+static weir_status project(weir_bucket *bucket) {
+  const weir_warm *warm = &bucket->engine->warm;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    float *const e = bucket->fed + t.at;
+    if (!t.whole) {
+      weir_powersgd_project(e, t.rows, t.columns, warm->q + warm->at[t.tensor], warm->columns,
+                            weir_lowrank_rank(bucket), bucket->value + t.p);
+    } else if (t.n > 0) {
+      memcpy(bucket->value + t.p, e, t.n * sizeof *e);
+      memset(e, 0, t.n * sizeof *e);
+    }
+  }
+  return WEIR_OK;
+}
+
+weir_status weir_host_project_back(weir_bucket *bucket) {
+  const size_t rank = weir_lowrank_rank(bucket);
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    if (t.whole) continue;
+    float *const p = bucket->value + t.p, *const q = bucket->value + t.q,
+                 *const e = bucket->fed + t.at;
+    weir_powersgd_project_back(e, t.rows, t.columns, p, rank, q);
+    weir_powersgd_expand(p, t.rows, q, t.columns, rank, e, true);
+  }
+  const double left = weir_sum_square(bucket->fed, bucket->n);
+  bucket->passage.kept_square = fmax(bucket->passage.moments.sum_square - left, 0);
+  return WEIR_OK;
+}
+
+/* --- all of them ------------------------------------------------------------------------------ */
+
+/* A compressed all-reduce encodes in its hops, which is counted here. */
+weir_status weir_host_compress(weir_bucket *bucket) {
+  if (bucket->way == WEIR_WAY_ART) return prepare_shared(bucket);
+  if (!bucket->whole) bucket->watch->elements += bucket->n;
+  if (bucket->thin) return project(bucket);
+  if (bucket->way == WEIR_WAY_AG)
+    return bucket->codec->encode != NULL ? send_encoded(bucket) : send_selection(bucket);
+  if (bucket->whole && bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
+  bucket->passage.kept_square = bucket->passage.moments.sum_square;
+  return WEIR_OK;
+}
+
+/* --- the exchange ----------------------------------------------------------------------------- */
+
+/* Our own message too is decoded from its bytes: every rank adds the same values. */
+weir_status weir_host_add(weir_bucket *bucket, int rank) {
+  const unsigned char *const message = bucket->blocks + (size_t)rank * bucket->stride;
+  const size_t bytes = bucket->block_bytes[rank];
+  if (bucket->codec->encode != NULL)
+    return bucket->codec->decode(bucket->context, message, bytes, &bucket->layout, sum_of(bucket),
+                                 rank == 0 ? WEIR_DECODE_STORE : WEIR_DECODE_ADD);
+  return rank == 0
+             ? weir_wire_decode_dense(bucket->context, message, bytes, bucket->n, sum_of(bucket))
+             : weir_wire_decode_add(bucket->context, message, bytes, bucket->n, sum_of(bucket));
+}
+
+weir_status weir_host_list(weir_bucket *bucket, size_t *bytes) {
+  const weir_status status = bucket->listed ? WEIR_OK : make_list(bucket);
+  *bytes = bucket->block_bytes[bucket->engine->rank];
+  return status;
+}
+
+weir_status weir_host_fetch(weir_bucket *bucket) {
+  weir_gather(bucket->fed, bucket->index, bucket->kept, bucket->value);
+  return WEIR_OK;
+}
+
+/* The sum is published from the list. */
+weir_status weir_host_settle(weir_bucket *bucket, const float *value) {
+  (void)value;
+  take_out(bucket);
+  keep_back(bucket);
+  return WEIR_OK;
+}
+
+/* --- publishing ------------------------------------------------------------------------------- */
+
+static void publish_shared(const weir_bucket *bucket, float share) {
+  const size_t *offset = bucket->layout.offset;
+  size_t i = 0;
+  for (size_t t = 0; t < bucket->layout.tensors; t++) {
+    float *const to = bucket->engine->submitted[bucket->first + t];
+    if (offset[t + 1] > offset[t]) memset(to, 0, (offset[t + 1] - offset[t]) * sizeof *to);
+    for (; i < bucket->kept && bucket->index[i] < offset[t + 1]; i++)
+      to[bucket->index[i] - offset[t]] = bucket->value[i] * share;
+  }
+}
+
+static void publish_thin(const weir_bucket *bucket, float share) {
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    float *const to = bucket->engine->submitted[t.tensor];
+    if (!t.whole)
+      weir_powersgd_expand(bucket->value + t.p, t.rows, bucket->value + t.q, t.columns,
+                           weir_lowrank_rank(bucket), to, false);
+    else if (t.n > 0)
+      memcpy(to, bucket->value + t.p, t.n * sizeof *to);
+    weir_scale(to, t.n, share);
+  }
+}
+
+/* The sum of squares of what is published. */
+static double publish_sum(const weir_bucket *bucket, float share) {
+  const size_t *offset = bucket->layout.offset;
+  double square = 0;
+  for (size_t t = 0; t < bucket->layout.tensors; t++) {
+    float *const to = bucket->engine->submitted[bucket->first + t];
+    const float *const sum = sum_of(bucket) + offset[t];
+    const size_t n = offset[t + 1] - offset[t];
+    for (size_t at = 0; at < n; at += BLOCK) {
+      const size_t count = n - at < BLOCK ? n - at : BLOCK;
+      memcpy(to + at, sum + at, count * sizeof *to);
+      weir_scale(to + at, count, share);
+      square += weir_sum_square(to + at, count);
+    }
+  }
+  return square;
+}
+
+weir_status weir_host_publish(weir_bucket *bucket, float share) {
+  if (bucket->way == WEIR_WAY_ART)
+    publish_shared(bucket, share);
+  else if (bucket->thin)
+    publish_thin(bucket, share);
+  else
+    bucket->overflow = !isfinite(publish_sum(bucket, share));
+  return WEIR_OK;
+}

@@ -1,0 +1,130 @@
+/* Error feedback in host memory: e = g + r, or with momentum correction e = (m u + g) + r. */
+#include <math.h>
+#include <string.h>
+
+#include "engine/host.h"
+#include "kernels/decorate.h"
+#include "kernels/pool.h"
+
+/* Elements that are still in the first cache when the next operation comes over them; and with the
+ * velocity and what it becomes beside them. */
+#define BLOCK 4096
+#define BLOCK_MOMENTUM 1024
+/* A long tensor is fed in so many parts, each with moments of its own, which are then added in
+ * order: so the sums do not depend on who works on how many. */
+#define PARTS ((size_t)32)
+#define PARTS_LEAST ((size_t)1 << 20)
+
+/* A tensor's part of all that is read and written. */
+typedef struct feed {
+  weir_codec_context *context;
+  size_t first;           /* of the bucket's elements */
+  bool copies;            /* e = g as it is: there is no residual, and nothing is selected */
+  const float *g, *u, *r; /* u: NULL without momentum; r: NULL when it is zero */
+  float *e, *next;
+  float momentum;
+  size_t n, parts;
+  weir_moments moments[PARTS];
+} feed;
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static void feed_block(const feed *f, size_t at, size_t count, weir_moments *moments) {
+  static const float zeros[BLOCK];
+  const float *g = f->g + at;
+  float *const e = f->e + at;
+  if (f->u != NULL) {
+    weir_momentum_correct(g, f->u + at, f->next + at, count, f->momentum);
+    g = f->next + at;
+  }
+  if (f->r != NULL) {
+    weir_ahead_feed(f->context, f->first + at, g, f->r + at, e, count, moments);
+  } else if (f->copies) {
+    memcpy(e, g, count * sizeof *e);
+    moments->sum_square += weir_sum_square(e, count);
+  } else {
+    weir_ef_accumulate(g, zeros, e, count, moments);
+  }
+}
+
+static void feed_part(void *argument, size_t part) {
+  feed *f = argument;
+  const size_t each = (f->n / f->parts + BLOCK - 1) / BLOCK * BLOCK;
+  const size_t end = part + 1 < f->parts ? least((part + 1) * each, f->n) : f->n;
+  const size_t block = f->u != NULL ? BLOCK_MOMENTUM : BLOCK;
+  for (size_t at = part * each; at < end; at += block)
+    feed_block(f, at, least(end - at, block), &f->moments[part]);
+}
+
+/* Where this rank will select from all of e, which one thread makes, what the search will be after
+ * is listed on the way. */
+static void look_ahead(weir_bucket *bucket) {
+  const weir_engine *engine = bucket->engine;
+  const weir_host *host = &engine->host;
+  const uint32_t codec = bucket->plan.codec;
+  const bool selects = (codec == WEIR_CODEC_TOPK && bucket->way == WEIR_WAY_AG) ||
+                       (codec == WEIR_CODEC_STAR && engine->rank == weir_shared_root(bucket));
+  weir_ahead_forget(bucket->context);
+  if (!selects || host->zero || engine->pool != NULL) return;
+  weir_host_lend(bucket);
+  const weir_ahead_of sum = {.g = (const float *const *)engine->submitted + bucket->first,
+                             .u = host->velocity != NULL ? host->velocity + bucket->at : NULL,
+                             .momentum = (float)engine->config.momentum,
+                             .r = host->residual + bucket->at};
+  /* Without memory for it there is none for selecting either, which says so. */
+  (void)weir_ahead_begin(bucket->context, &sum, &bucket->layout, bucket->fed, bucket->plan.cr);
+}
+
+static void feed_tensor(weir_bucket *bucket, size_t t) {
+  const weir_engine *engine = bucket->engine;
+  const weir_host *host = &engine->host;
+  const size_t at = engine->layout.offset[t], n = engine->layout.offset[t + 1] - at;
+  feed f = {.context = bucket->context,
+            .first = at - bucket->at,
+            .copies = bucket->plan.codec == WEIR_CODEC_NONE,
+            .g = engine->submitted[t],
+            .u = host->velocity != NULL ? host->velocity + at : NULL,
+            .r = host->zero ? NULL : host->residual + at,
+            .e = bucket->fed + (at - bucket->at),
+            .next = host->next != NULL ? host->next + at : NULL,
+            .momentum = (float)engine->config.momentum,
+            .n = n,
+            .parts = n < PARTS_LEAST ? 1 : PARTS};
+  weir_moments *moments = &bucket->passage.moments;
+  if (n == 0) return;
+  weir_pool_run(engine->pool, feed_part, &f, f.parts);
+  for (size_t part = 0; part < f.parts; part++) {
+    moments->sum += f.moments[part].sum;
+    moments->sum_square += f.moments[part].sum_square;
+    moments->nonfinite += f.moments[part].nonfinite;
+  }
+}
+
+/* e is made where it is wanted: where all of it is summed in place, there; else in the place of the
+ * next residual.  When it is not finite it becomes all zero: the rank takes part in the exchange,
+ * so that nobody waits for it, and adds nothing. */
+void weir_host_feed(weir_bucket *bucket) {
+  const weir_host *host = &bucket->engine->host;
+  weir_moments *moments = &bucket->passage.moments;
+  const bool in_place = bucket->whole || bucket->way == WEIR_WAY_COMPRESSED;
+  bucket->fed = (in_place ? host->sum : host->fed) + bucket->at;
+  bucket->summed = host->sum + bucket->at;
+  bucket->lost = in_place && bucket->leaves ? host->fed + bucket->at : NULL;
+  bucket->watch->elements += bucket->n;
+  look_ahead(bucket);
+  for (size_t t = bucket->first; t < bucket->end; t++) feed_tensor(bucket, t);
+  bucket->finite = moments->nonfinite == 0 && isfinite(moments->sum_square);
+  if (bucket->finite) return;
+  weir_ahead_forget(bucket->context);
+  memset(bucket->fed, 0, bucket->n * sizeof(float));
+  memset(moments, 0, sizeof *moments);
+}
+
+void weir_host_show(weir_bucket *bucket) {
+  weir_engine *engine = bucket->engine;
+  const weir_engine_hooks *hooks = &engine->config.hooks;
+  const size_t *offset = bucket->layout.offset;
+  if (engine->curve_wanted) weir_telemetry_sample(engine, bucket);
+  for (size_t t = 0; t < bucket->layout.tensors && hooks->fed != NULL && bucket->finite; t++)
+    hooks->fed(hooks->user, bucket->first + t, bucket->fed + offset[t], offset[t + 1] - offset[t]);
+}

@@ -1,0 +1,179 @@
+/* Low rank through two all-reduces (kernels/powersgd.c has the method): first P of every matrix and
+ * all that travels whole, then Q of every matrix.  A bucket's value buffer holds what travels,
+ *
+ *   for each tensor, P (rank columns of `rows` elements) or the whole tensor; first_sum floats
+ *   for each matrix, Q (rank columns of `columns` elements)
+ *
+ * and e becomes the residual: each rank takes off what its own projection sends. */
+#include "engine/lowrank.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/backend.h"
+
+/* --- walking over a bucket's tensors ---------------------------------------------------------- */
+
+size_t weir_lowrank_rank(const weir_bucket *bucket) { return weir_powersgd_rank(bucket->plan.cr); }
+
+void weir_lowrank_tensor(const weir_bucket *bucket, size_t i, weir_thin *t) {
+  const size_t rank = weir_lowrank_rank(bucket);
+  if (i > 0) {
+    t->p += t->whole ? t->n : rank * t->rows;
+    t->q += t->whole ? 0 : rank * t->columns;
+  } else {
+    t->q = bucket->first_sum;
+  }
+  t->tensor = bucket->first + i;
+  t->at = bucket->layout.offset[i];
+  t->n = bucket->layout.offset[i + 1] - t->at;
+  t->rows = bucket->engine->warm.rows[t->tensor];
+  t->columns = t->n / t->rows;
+  t->whole = !weir_powersgd_thins(t->rows, t->n, rank);
+}
+
+size_t weir_lowrank_floats(const weir_bucket *bucket, size_t *first_sum) {
+  const size_t rank = weir_lowrank_rank(bucket);
+  size_t first = 0, second = 0;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    first += t.whole ? t.n : rank * t.rows;
+    second += t.whole ? 0 : rank * t.columns;
+  }
+  *first_sum = first;
+  return first + second;
+}
+
+/* --- the exchange ----------------------------------------------------------------------------- */
+
+/* An e too large to be projected: P becomes NaN, and no column is finite on any rank, so that all
+ * of it stays in the residuals. */
+static void spoil(const weir_bucket *bucket) {
+  weir_thin t = {0};
+  if (sqrt(bucket->passage.moments.sum_square) <= WEIR_POWERSGD_LIMIT) return;
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    for (size_t k = 0; k < weir_lowrank_rank(bucket) * t.rows && !t.whole; k++)
+      bucket->value[t.p + k] = NAN;
+  }
+}
+
+/* Between the two sums: the common columns, which ranks make alike wherever their gradients are,
+ * and this rank's Q. */
+static weir_status project_back(weir_bucket *bucket) {
+  weir_engine *engine = bucket->engine;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    if (!t.whole)
+      weir_powersgd_orthogonalise(bucket->value + t.p, t.rows, weir_lowrank_rank(bucket));
+  }
+  const weir_status status = engine->backend->project_back(bucket);
+  return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
+}
+
+/* P's columns have length 1, so that no element of P Q^T is larger than Q's largest times their
+ * number.  May what both sums say not be finite? */
+static bool is_large(const weir_bucket *bucket) {
+  float most = 0;
+  bool finite = true;
+  for (size_t i = 0; i < bucket->kept; i++) {
+    const float size = fabsf(bucket->value[i]);
+    finite = finite && size <= FLT_MAX;
+    most = size > most ? size : most;
+  }
+  return !finite || (double)most * (double)weir_lowrank_rank(bucket) > (double)FLT_MAX / 2;
+}
+
+weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_notes *notes) {
+  weir_comm *comm = bucket->engine->config.comm;
+  const size_t first = bucket->first_sum;
+  spoil(bucket);
+  weir_lap_compress(bucket);
+  weir_status status =
+      bucket->allreduce->run(comm, bucket->value, first, WEIR_VALUE_FP32, NULL, NULL);
+  weir_lap_comm(bucket);
+  if (status == WEIR_OK) status = project_back(bucket);
+  weir_lap_compress(bucket);
+  if (status != WEIR_OK) return status;
+  status = bucket->allreduce->run(comm, bucket->value + first, bucket->kept - first,
+                                  WEIR_VALUE_FP32, NULL, notes);
+  weir_lap_comm(bucket);
+  if (status != WEIR_OK) return status;
+  bucket->overflow = is_large(bucket);
+  bucket->settled = true;
+  weir_lap_compress(bucket);
+  return WEIR_OK;
+}
+
+/* --- where the next step starts from ---------------------------------------------------------- */
+
+weir_status weir_warm_shape(weir_engine *engine, const size_t *rows) {
+  weir_warm *warm = &engine->warm;
+  const weir_layout *layout = &engine->layout;
+  warm->at = calloc(layout->tensors + 1, sizeof *warm->at);
+  warm->rows = calloc(layout->tensors + 1, sizeof *warm->rows);
+  if (warm->at == NULL || warm->rows == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for the shapes of %zu tensors", layout->tensors);
+  for (size_t t = 0; t < layout->tensors; t++) {
+    const size_t n = layout->offset[t + 1] - layout->offset[t];
+    warm->rows[t] = rows != NULL && rows[t] > 1 ? rows[t] : 1;
+    if (n % warm->rows[t] != 0)
+      return weir_fail(WEIR_E_INVALID, "tensor %zu of %zu elements does not have %zu rows", t, n,
+                       warm->rows[t]);
+    warm->at[t] = warm->columns;
+    if (warm->rows[t] > 1) warm->columns += n / warm->rows[t];
+  }
+  warm->at[layout->tensors] = warm->columns;
+  return WEIR_OK;
+}
+
+static uint64_t seed_of(size_t column, uint64_t turn) {
+  const uint64_t words[2] = {column, turn};
+  return weir_hash(WEIR_HASH_INIT, words, sizeof words);
+}
+
+void weir_warm_draw(weir_warm *warm, size_t from) {
+  for (size_t k = from; k < warm->rank; k++)
+    weir_powersgd_draw(warm->q + k * warm->columns, warm->columns, seed_of(k, 0));
+}
+
+weir_status weir_warm_reserve(weir_engine *engine, size_t rank) {
+  weir_warm *warm = &engine->warm;
+  if (rank <= warm->rank) return WEIR_OK;
+  size_t count, bytes;
+  float *q = NULL;
+  if (!__builtin_mul_overflow(rank, warm->columns, &count) &&
+      !__builtin_mul_overflow(count, sizeof *q, &bytes))
+    q = realloc(warm->q, bytes > 0 ? bytes : 1);
+  if (q == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %zu columns of low rank", rank);
+  const size_t from = warm->rank;
+  warm->q = q;
+  warm->rank = rank;
+  weir_warm_draw(warm, from);
+  return WEIR_OK;
+}
+
+void weir_warm_commit(weir_bucket *bucket) {
+  const weir_warm *warm = &bucket->engine->warm;
+  if (!bucket->thin) return;
+  weir_thin t = {0};
+  for (size_t i = 0; i < bucket->layout.tensors; i++) {
+    weir_lowrank_tensor(bucket, i, &t);
+    for (size_t k = 0; k < weir_lowrank_rank(bucket) && !t.whole; k++) {
+      const size_t at = k * warm->columns + warm->at[t.tensor];
+      if (!weir_powersgd_normalise(bucket->value + t.q + k * t.columns, t.columns, warm->q + at))
+        weir_powersgd_draw(warm->q + at, t.columns, seed_of(at, bucket->engine->turn + 1));
+    }
+  }
+}
+
+void weir_warm_release(weir_warm *warm) {
+  free(warm->rows);
+  free(warm->at);
+  free(warm->q);
+}

@@ -1,0 +1,190 @@
+/* A plan's buckets and their memory.  It is made when the plan comes into force, never in a step.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/backend.h"
+#include "engine/lowrank.h"
+#include "engine/memory.h"
+
+#define LINE 64 /* every part of the arena begins on a cache line */
+
+/* --- memory ----------------------------------------------------------------------------------- */
+
+/* Where the next `count` things of `size` bytes lie: at *at, which moves on behind them. */
+static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
+  size_t bytes, end;
+  if (__builtin_mul_overflow(count, size, &bytes) || __builtin_add_overflow(bytes, LINE, &bytes) ||
+      __builtin_add_overflow(*at, bytes / LINE * LINE, &end))
+    return false;
+  *offset = *at;
+  *at = end;
+  return true;
+}
+
+/* Places a bucket's buffers from *at on.  base: the arena, NULL to learn its size only. */
+static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
+  const size_t ranks = (size_t)bucket->engine->size;
+  const weir_bucket_room room =
+      weir_bucket_room_of(&bucket->plan, bucket->way, (int)ranks, bucket->n, bucket->kept);
+  size_t index, value, error, blocks, bytes;
+  if (!part(at, room.indices, sizeof *bucket->index, &index) ||
+      !part(at, room.values, sizeof *bucket->value, &value) ||
+      !part(at, room.errors, sizeof *bucket->error, &error) ||
+      !part(at, room.messages, room.stride, &blocks) ||
+      !part(at, ranks, sizeof *bucket->block_bytes, &bytes))
+    return weir_fail(WEIR_E_NOMEM, "%zu messages of %zu bytes do not fit memory", room.messages,
+                     room.stride);
+  if (base == NULL) return WEIR_OK;
+  bucket->index = (uint32_t *)(void *)(base + index);
+  bucket->value = (float *)(void *)(base + value);
+  bucket->error = room.errors > 0 ? (float *)(void *)(base + error) : NULL;
+  bucket->blocks = base + blocks;
+  bucket->stride = room.stride;
+  bucket->block_bytes = (size_t *)(void *)(base + bytes);
+  memset(bucket->block_bytes, 0, ranks * sizeof *bucket->block_bytes);
+  return WEIR_OK;
+}
+
+static weir_status place_all(const weir_engine *engine, weir_bucket_set *set) {
+  weir_status status = WEIR_OK;
+  set->bytes = LINE;
+  for (size_t k = 0; k < set->count && status == WEIR_OK; k++)
+    status = place(&set->bucket[k], &set->bytes, NULL);
+  if (status != WEIR_OK) return status;
+  set->arena = engine->backend->allocate(engine, set->bytes);
+  if (set->arena == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes of messages", set->bytes);
+  size_t at = 0;
+  for (size_t k = 0; k < set->count && status == WEIR_OK; k++)
+    status = place(&set->bucket[k], &at, set->arena);
+  return status;
+}
+
+/* --- buckets ---------------------------------------------------------------------------------- */
+
+static size_t kept_by(weir_bucket *bucket) {
+  const weir_codec *codec = bucket->codec;
+  if (codec->low_rank) return weir_lowrank_floats(bucket, &bucket->first_sum);
+  if (codec->encode != NULL) return codec->bound(&bucket->layout, bucket->plan.cr);
+  return codec->dense ? bucket->n : codec->kept(&bucket->layout, bucket->plan.cr);
+}
+
+/* Bucket `number` takes the tensors from `first` on; its layout's offsets go to `offset`. */
+static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t number, size_t first,
+                            size_t end, size_t *offset) {
+  const weir_group_shape shape = {engine->size, weir_comm_hosts(engine->config.comm),
+                                  engine->config.devices};
+  bucket->engine = engine;
+  bucket->number = number;
+  bucket->first = first;
+  bucket->end = end;
+  bucket->at = engine->layout.offset[first];
+  bucket->n = engine->layout.offset[end] - bucket->at;
+  for (size_t t = first; t <= end; t++) offset[t - first] = engine->layout.offset[t] - bucket->at;
+  bucket->layout = (weir_layout){end - first, offset};
+  bucket->kept = kept_by(bucket);
+  const weir_status status = weir_scheme_find(bucket);
+  if (status != WEIR_OK) return status;
+  bucket->thin = bucket->codec->low_rank && bucket->kept != bucket->n;
+  bucket->whole = bucket->way == WEIR_WAY_DENSE && !bucket->thin;
+  bucket->leaves = !bucket->whole || bucket->plan.codec == WEIR_CODEC_BF16;
+  weir_plan charged = bucket->plan;
+  if (bucket->way == WEIR_WAY_AG) charged.collective = WEIR_COLL_AG;
+  bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
+  bucket->due = weir_cost_gathered(&charged, bucket->n, bucket->kept);
+  return WEIR_OK;
+}
+
+static void release_set(const weir_engine *engine, weir_bucket_set *set) {
+  if (set->arena != NULL) engine->backend->release(engine, set->arena);
+  free(set->of);
+  free(set->offset);
+  free(set->bucket);
+  *set = (weir_bucket_set){0};
+}
+
+/* Everything of a set but its arena. */
+static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
+                                const weir_plan_group *table, weir_bucket_set *set) {
+  const size_t tensors = engine->layout.tensors, count = table != NULL ? plan->groups : 1;
+  set->count = count;
+  set->bucket = calloc(count, sizeof *set->bucket);
+  set->offset = malloc((tensors + count) * sizeof *set->offset);
+  set->of = malloc((tensors + 1) * sizeof *set->of);
+  if (set->bucket == NULL || set->offset == NULL || set->of == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu groups", count);
+  size_t first = 0;
+  for (size_t k = 0; k < count; k++) {
+    weir_bucket *bucket = &set->bucket[k];
+    const size_t end = table != NULL ? table[k].end : tensors;
+    bucket->plan = *plan;
+    if (table != NULL) weir_group_plan(&table[k], &bucket->plan);
+    bucket->place =
+        table != NULL && !engine->backend->on_caller ? table[k].place : WEIR_PLACE_CALLER;
+    bucket->codec = weir_codec_find(bucket->plan.codec);
+    if (bucket->codec == NULL)
+      return weir_fail(WEIR_E_INVALID, "codec %u is unknown", bucket->plan.codec);
+    const weir_status status = describe(engine, bucket, k, first, end, set->offset + first + k);
+    if (status != WEIR_OK) return status;
+    for (; first < end; first++) set->of[first] = (uint32_t)k;
+  }
+  return WEIR_OK;
+}
+
+static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set) {
+  size_t rank = 0;
+  for (size_t k = 0; k < set->count; k++) {
+    const weir_bucket *bucket = &set->bucket[k];
+    const size_t mine = bucket->codec->low_rank ? weir_lowrank_rank(bucket) : 0;
+    if (mine > rank) rank = mine;
+  }
+  return weir_warm_reserve(engine, rank);
+}
+
+static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_plan_group *table,
+                        weir_bucket_set *set, weir_series **time) {
+  weir_status status = describe_all(engine, plan, table, set);
+  if (status == WEIR_OK && set->count > 1 && engine->lanes == NULL &&
+      engine->config.virtual_network == NULL)
+    status = weir_lanes_create(&engine->lanes, engine);
+  if (status == WEIR_OK && engine->config.profile) status = weir_profiler_room(set, time);
+  if (status == WEIR_OK) status = reserve_warm(engine, set);
+  if (status == WEIR_OK) status = place_all(engine, set);
+  return status == WEIR_OK ? engine->backend->reserve(engine, set) : status;
+}
+
+weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
+                              const weir_plan_group *table) {
+  weir_bucket_set set = {0};
+  weir_series *time = NULL;
+  const weir_status status = make(engine, plan, table, &set, &time);
+  if (status != WEIR_OK) {
+    free(time);
+    release_set(engine, &set);
+    return status;
+  }
+  weir_profiler_forget(engine, time);
+  release_set(engine, &engine->set);
+  engine->set = set;
+  engine->plan = *plan;
+  weir_comm_give_back(engine->config.comm); /* what plans before have used for their hops */
+  return WEIR_OK;
+}
+
+void weir_engine_release(weir_engine *engine) {
+  free(engine->checkpoint.hook_bytes);
+  free(engine->checkpoint.memory);
+  free(engine->hooks);
+  free(engine->states);
+  free(engine->notes);
+  free(engine->profiler.time);
+  free(engine->profiler.gap);
+  free(engine->table);
+  release_set(engine, &engine->set);
+  engine->backend->close(engine);
+  weir_warm_release(&engine->warm);
+  free(engine->submitted);
+  free((void *)engine->layout.offset);
+}

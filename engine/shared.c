@@ -1,0 +1,129 @@
+/* Shared indices (AR-Topk): one rank broadcasts its indices, or all draw the same, and all ranks
+ * all-reduce their values there. */
+#include <math.h>
+#include <string.h>
+
+#include "base/base.h"
+#include "engine/backend.h"
+
+int weir_shared_root(const weir_bucket *bucket) {
+  return (int)(bucket->engine->turn % (uint64_t)bucket->engine->size);
+}
+
+size_t weir_shared_variances(const weir_engine *engine) {
+  return ((size_t)engine->size * sizeof(float) + 63) / 64 * 64;
+}
+
+/* VAR's root: largest variance of the error-fed gradient, the lowest rank on ties.  A value that
+ * is no number wins nowhere. */
+static weir_status root_of_variance(weir_bucket *bucket, int *root) {
+  weir_engine *engine = bucket->engine;
+  const float mine = (float)weir_variance(&bucket->passage.moments, bucket->n);
+  float *const variance = bucket->value; /* rank order; nothing else is there yet */
+  variance[engine->rank] = mine;
+  bucket->block_bytes[engine->rank] = sizeof mine;
+  weir_lap_compress(bucket);
+  weir_status status =
+      weir_allgather(engine->config.comm, variance, sizeof mine, bucket->block_bytes, NULL);
+  weir_lap_comm(bucket);
+  if (status != WEIR_OK) return status;
+  *root = 0;
+  for (int r = 0; r < engine->size; r++) {
+    if (bucket->block_bytes[r] != sizeof mine) {
+      status = weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu bytes where its variance takes %zu", r,
+                         bucket->block_bytes[r], sizeof mine);
+      return weir_engine_blame(engine, r, status);
+    }
+    if (variance[r] > variance[*root]) *root = r;
+  }
+  return WEIR_OK;
+}
+
+/* Indices that all ranks draw alike, from the step alone: nothing to send.  Buckets draw alike too:
+ * they are different elements. */
+weir_status weir_shared_draw(weir_bucket *bucket) {
+  size_t k = 0;
+  const uint64_t turn = bucket->engine->turn;
+  const uint64_t seed = weir_hash(WEIR_HASH_INIT, &turn, sizeof turn);
+  bucket->listed = true;
+  return bucket->codec->draw(bucket->context, &bucket->layout, bucket->plan.cr, seed, bucket->index,
+                             bucket->kept, &k);
+}
+
+/* The root's list, *bytes of it, from it to all. */
+static weir_status take_list(weir_bucket *bucket, int root, size_t *bytes) {
+  weir_engine *engine = bucket->engine;
+  size_t got = 0;
+  weir_status status =
+      weir_broadcast(engine->config.comm, root, bucket->blocks, bucket->stride, bytes);
+  weir_lap_comm(bucket);
+  if (status != WEIR_OK || (bucket->listed && root == engine->rank)) return status;
+  status =
+      weir_wire_decode(bucket->blocks, *bytes, bucket->n, bucket->index, NULL, bucket->kept, &got);
+  if (status != WEIR_OK) return weir_comm_refuse(engine->config.comm, root, status);
+  if (got == bucket->kept) return WEIR_OK;
+  return weir_engine_blame(
+      engine, root,
+      weir_fail(WEIR_E_PROTOCOL, "rank %d sent %zu indices where the plan keeps %zu", root, got,
+                bucket->kept));
+}
+
+static weir_status share_indices(weir_bucket *bucket, size_t *bytes) {
+  weir_engine *engine = bucket->engine;
+  int root = weir_shared_root(bucket);
+  weir_status status = WEIR_OK;
+  if (bucket->plan.codec == WEIR_CODEC_VAR) status = root_of_variance(bucket, &root);
+  if (status != WEIR_OK) return status;
+  if (engine->rank == root) status = engine->backend->list(bucket, bytes);
+  weir_lap_compress(bucket);
+  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
+  return take_list(bucket, root, bytes);
+}
+
+static double levels(int ranks) {
+  double count = 0;
+  for (int reach = 1; reach < ranks; reach *= 2) count++;
+  return count;
+}
+
+/* A list may be longer or shorter than was to be expected. */
+static void count_list(weir_bucket *bucket, size_t bytes) {
+  const double expected =
+      weir_wire_expected(bucket->n, bucket->kept, (weir_wire_format)bucket->plan.wire, false);
+  bucket->passage.extra_bytes = levels(bucket->engine->size) * ((double)bytes - expected);
+}
+
+static weir_status fetch(weir_bucket *bucket) {
+  weir_engine *engine = bucket->engine;
+  const weir_status status = engine->backend->fetch(bucket);
+  if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
+  bucket->passage.kept_square = weir_sum_square(bucket->value, bucket->kept);
+  memset(bucket->error, 0, bucket->kept * sizeof(float));
+  weir_lap_compress(bucket);
+  return WEIR_OK;
+}
+
+weir_status weir_exchange_shared(weir_bucket *bucket, weir_notes *notes) {
+  const weir_engine *engine = bucket->engine;
+  const bool rounds = bucket->plan.wire == WEIR_WIRE_AUTO_BF16;
+  size_t bytes = 0;
+  weir_status status = WEIR_OK;
+  if (bucket->codec->draw == NULL) {
+    status = share_indices(bucket, &bytes);
+    count_list(bucket, bytes);
+  } else if (!bucket->listed) {
+    status = weir_shared_draw(bucket);
+    if (status != WEIR_OK) return weir_engine_blame(bucket->engine, engine->rank, status);
+  }
+  if (status == WEIR_OK) status = fetch(bucket);
+  if (status != WEIR_OK) return status;
+  status = bucket->allreduce->run(engine->config.comm, bucket->value, bucket->kept,
+                                  rounds ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->error, notes);
+  weir_lap_comm(bucket);
+  if (status != WEIR_OK) return status;
+  bucket->overflow = !isfinite(weir_sum_square(bucket->value, bucket->kept));
+  status = engine->backend->settle(bucket, bucket->value);
+  bucket->settled = status == WEIR_OK;
+  weir_lap_compress(bucket);
+  return status;
+}

@@ -1,0 +1,187 @@
+/* The pieces that let others look inside: log lines, status blocks, and phases. */
+#include <criterion/criterion.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/log.h"
+#include "base/scope.h"
+#include "base/trace.h"
+#include "session/status.h"
+
+typedef struct heard {
+  int lines, rank;
+  uint64_t step;
+  weir_log_level level;
+  char text[200];
+} heard;
+
+static void hear(void *user, const weir_log_line *line) {
+  heard *h = user;
+  h->lines++;
+  h->rank = line->rank;
+  h->step = line->step;
+  h->level = line->level;
+  (void)snprintf(h->text, sizeof h->text, "%s", line->text);
+}
+
+Test(inside, log_lines) {
+  heard h = {0};
+  weir_scope scope;
+  cr_assert_eq(unsetenv("WEIR_LOG"), 0);
+  weir_log_set(hear, &h);
+  weir_log(WEIR_LOG_INFO, "no");
+  cr_assert_eq(h.lines, 0, "warn is the default");
+  weir_log(WEIR_LOG_WARN, "yes %d", 7);
+  cr_assert_eq(h.lines, 1);
+  cr_assert_str_eq(h.text, "yes 7");
+  cr_assert_eq(h.rank, -1);
+  cr_assert_eq(weir_log_set_level(WEIR_LOG_TRACE), WEIR_OK);
+  weir_scope_open(&scope, 3);
+  weir_scope_step(&scope, 12);
+  weir_scope *before = weir_scope_enter(&scope);
+  cr_assert(weir_log_on(WEIR_LOG_TRACE));
+  weir_log(WEIR_LOG_TRACE, "deep");
+  weir_scope_leave(before);
+  cr_assert_eq(h.rank, 3);
+  cr_assert_eq(h.step, 12);
+  cr_assert_eq(h.level, WEIR_LOG_TRACE);
+  cr_assert_eq(weir_log_set_level(WEIR_LOG_ERROR), WEIR_OK);
+  cr_assert(!weir_log_on(WEIR_LOG_WARN));
+  weir_log(WEIR_LOG_WARN, "no more");
+  cr_assert_eq(h.lines, 2);
+  cr_assert_eq(weir_log_set_level((weir_log_level)5), WEIR_E_INVALID);
+  cr_assert_eq(weir_log_set_level((weir_log_level)-1), WEIR_E_INVALID);
+  weir_log_set(NULL, NULL);
+}
+
+Test(inside, a_wrong_level_is_said_once) {
+  heard h = {0};
+  cr_assert_eq(setenv("WEIR_LOG", "loud", 1), 0);
+  weir_log_set(hear, &h);
+  for (int i = 0; i < 3; i++) weir_log_open();
+  cr_assert_eq(h.lines, 1);
+  cr_assert_eq(h.level, WEIR_LOG_ERROR);
+  cr_assert_not_null(strstr(h.text, "\"loud\""));
+  weir_log_set(NULL, NULL);
+}
+
+static void expect_phase(const weir_scope *scope, const char *due) {
+  char phase[9];
+  weir_status_phase(scope->live, phase);
+  cr_assert_str_eq(phase, due);
+}
+
+Test(inside, phases) {
+  weir_scope scope;
+  weir_scope_open(&scope, 0);
+  weir_scope *before = weir_scope_enter(&scope);
+  weir_scope_phase(&scope, "compute");
+  weir_trace_begin("feed", 0);
+  expect_phase(&scope, "feed");
+  weir_trace_begin("exchange", 0);
+  expect_phase(&scope, "exchange");
+  weir_trace_end();
+  expect_phase(&scope, "feed");
+  weir_trace_end();
+  expect_phase(&scope, "compute");
+  for (int i = 0; i < 40; i++) weir_trace_begin("deep", 0);
+  for (int i = 0; i < 40; i++) weir_trace_end();
+  expect_phase(&scope, "compute");
+  weir_scope_leave(before);
+}
+
+/* --- status blocks --------------------------------------------------------------------------- */
+
+enum { RANKS = 6, ROUNDS = 20000 };
+
+static void *write_states(void *user) {
+  weir_status_block *block = user;
+  for (uint64_t i = 1; i <= ROUNDS; i++) {
+    weir_status_facts facts = {.steps = i, .wire_bytes = 3 * i, .world_size = RANKS};
+    weir_status_rank row[RANKS];
+    for (int r = 0; r < RANKS; r++) row[r] = (weir_status_rank){.wait_s = (double)i};
+    weir_status_publish(block, &facts, row);
+  }
+  return NULL;
+}
+
+static void use_folder(char path[64]) {
+  (void)strcpy(path, "/tmp/weir-inside-XXXXXX");
+  cr_assert_not_null(mkdtemp(path));
+  cr_assert_eq(setenv("WEIR_STATUS_DIR", path, 1), 0);
+}
+
+/* Whoever reads while another thread writes sees one state, not parts of two. */
+Test(inside, states_are_whole) {
+  char folder[64];
+  weir_status_file file;
+  pthread_t thread;
+  use_folder(folder);
+  cr_assert_eq(weir_status_open(&file, 9, 0, RANKS), WEIR_OK);
+  cr_assert_geq(file.file, 0);
+  cr_assert_eq(pthread_create(&thread, NULL, write_states, file.block), 0);
+  uint64_t last = 0;
+  while (last < ROUNDS) {
+    weir_status_facts facts;
+    weir_status_rank row[RANKS];
+    size_t rows = 0;
+    if (!weir_status_read(file.block, &facts, row, RANKS, &rows)) continue;
+    cr_assert_geq(facts.steps, last);
+    last = facts.steps;
+    cr_assert_eq(facts.wire_bytes, 3 * last);
+    for (size_t r = 0; r < rows; r++) cr_assert_eq(row[r].wait_s, (double)last);
+  }
+  cr_assert_eq(pthread_join(thread, NULL), 0);
+  weir_status_close(&file);
+  cr_assert_eq(rmdir(folder), 0, "the file is left");
+}
+
+/* What is not a block of this version is not one. */
+Test(inside, wrong_blocks) {
+  char folder[64];
+  weir_status_file file;
+  weir_status_facts facts = {.steps = 1, .world_size = RANKS};
+  weir_status_rank row[RANKS] = {{0}};
+  size_t rows = 0;
+  use_folder(folder);
+  cr_assert_eq(weir_status_open(&file, 9, 0, RANKS), WEIR_OK);
+  weir_status_publish(file.block, &facts, row);
+  facts.world_size = RANKS + 1; /* as a file may say */
+  memcpy(file.block->words, &facts, sizeof facts);
+  cr_assert(!weir_status_read(file.block, &facts, row, RANKS, &rows));
+  facts.world_size = -1;
+  memcpy(file.block->words, &facts, sizeof facts);
+  cr_assert(!weir_status_read(file.block, &facts, row, RANKS, &rows));
+  /* This process' own lock is none to itself, so that the file counts as left behind. */
+  cr_assert_null(weir_status_load(file.path));
+  cr_assert_neq(access(file.path, F_OK), 0);
+  weir_status_close(&file);
+  cr_assert_eq(rmdir(folder), 0);
+}
+
+Test(inside, folders) {
+  char folder[64], path[400];
+  use_folder(folder);
+  cr_assert_eq(weir_status_folder(path, sizeof path, false), WEIR_OK);
+  cr_assert_str_eq(path, folder);
+  cr_assert_eq(chmod(folder, 0777), 0);
+  cr_assert_eq(weir_status_folder(path, sizeof path, true), WEIR_E_INVALID);
+  cr_assert_eq(rmdir(folder), 0);
+  cr_assert_eq(weir_status_folder(path, sizeof path, false), WEIR_E_IO);
+  cr_assert_eq(symlink("/tmp", folder), 0);
+  cr_assert_eq(weir_status_folder(path, sizeof path, true), WEIR_E_INVALID);
+  cr_assert_eq(unlink(folder), 0);
+  cr_assert_eq(setenv("WEIR_STATUS", "maybe", 1), 0);
+  weir_status_file file;
+  cr_assert_eq(weir_status_open(&file, 9, 0, RANKS), WEIR_E_INVALID);
+  weir_status_close(&file);
+  cr_assert_eq(setenv("WEIR_STATUS", "off", 1), 0);
+  cr_assert_eq(weir_status_open(&file, 9, 0, RANKS), WEIR_OK);
+  cr_assert_eq(file.file, -1);
+  cr_assert_not_null(file.block);
+  weir_status_close(&file);
+}
