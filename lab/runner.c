@@ -367,8 +367,7 @@ weir_status weir_run_open(weir_run *run) {
 
 /* For `weir top DIR`, which looks for the ranks on this machine; there while they run. */
 static weir_status tell_job(const weir_run *run) {
-  char text[32];
-  (void)snprintf(text, sizeof text, "%016" PRIx64 "\n", run->job_id);
+  g_autofree char *text = g_strdup_printf("%016" PRIx64 "\n", run->job_id);
   return weir_out_write(run->out, "job", text);
 }
 
@@ -378,9 +377,9 @@ static weir_status train(weir_run *run) {
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
   if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);
+  const bool tc = run->network == WEIR_NETWORK_TC;
   status = tell_job(run);
-  if (status) return status;
-  status = weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+  if (!status) status = weir_stage_run(tc ? weir_run_tc : weir_run_sim, run);
   g_autofree char *job = g_build_filename(run->out, "job", NULL);
   (void)unlink(job);
   return status;
