@@ -332,6 +332,7 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
                        .tcp_streams = 1,
                        .policy = "weir",
                        .risk = "measured",
+                       .trial_budget = 0.04,
                        .model = "mlp",
                        .optimizer = "sgd",
                        .beta2 = 0.999,

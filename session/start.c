@@ -279,6 +279,8 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .policy = session->options.policy,
       .risk = session->options.risk,
       .memory_limit = spare_memory(session),
+      .trial_budget = session->options.trial_budget,
+      .steps = session->options.steps,
       .world_size = session->options.world_size,
       .hosts = hosts,
       .devices = session->devices,

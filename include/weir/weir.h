@@ -81,6 +81,14 @@ typedef struct weir_options {
    * ratio, by a model of progress that was fitted to one training; it can keep a model from
    * learning. */
   const char *risk;
+  /* Share of the training's time that trials of such plans may take at most, in [0, 1], default
+   * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was
+   * (weir_register_state, weir_register_hooks). */
+  double trial_budget;
+  /* Steps that the training will take, as far as is known; default 0: unknown.  The budget is then
+   * a share of all of its time, rather than of the time so far, and nothing is tried that could not
+   * be earned back. */
+  uint64_t steps;
   uint64_t seed; /* of everything random, default 1 */
   /* In [0, 1), default 0: none.  Otherwise the momentum of SGD is kept here, before compression,
    * and cleared where a value was sent ("Deep Gradient Compression", Lin et al. 2018, section 3.2:
@@ -288,6 +296,11 @@ weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
  * tensors that are kept in full precision count after all others, here and in messages. */
 weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
                                 size_t capacity, size_t *count);
+
+/* Tell this step's loss: this rank's own, of its batch, between weir_step_begin and weir_step_end,
+ * on all ranks in every step or on none.  Policy weir measures by it what progress a plan makes
+ * (weir_options.risk).  NaN and infinities count as not told.  WEIR_E_STATE outside of a step. */
+weir_status weir_report_loss(weir_session *session, double loss);
 
 /* Say that the forward pass is over and the backward pass begins.  Only profiles use it. */
 weir_status weir_mark_backward(weir_session *session);
