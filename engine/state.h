@@ -185,6 +185,7 @@ struct weir_engine {
   weir_profiler profiler;
   weir_watch watch;  /* the caller's thread's */
   double begun;      /* clock reading */
+  double loss;       /* of the step under way; NaN: not reported */
   double prepared_s; /* compress_s when the last exchange began */
   double hidden_s;   /* virtual time: what lanes would have done, done by this thread instead */
   double compute_s, compress_s, comm_s, exchange_s, overhead_s;

@@ -36,8 +36,8 @@ typedef struct fingerprint {
   uint64_t elements;
   uint64_t plan;   /* the first one */
   uint64_t device; /* does this rank have one? */
-  uint64_t run;    /* rank 0's draw names the run */
   uint64_t memory_limit;
+  uint64_t run; /* rank 0's draw names the run */
 } fingerprint;
 
 static uint64_t draw_run(const weir_session *session) {
@@ -51,9 +51,12 @@ static uint64_t draw_run(const weir_session *session) {
 
 /* Did all ranks register the same tensors and start with the same plan? */
 static weir_status compare_ranks(weir_session *session, const weir_plan *first) {
-  fingerprint mine = {WEIR_HASH_INIT,          session->offset[session->tensors],
-                      weir_plan_digest(first), session->device_ops != NULL,
-                      draw_run(session),       session->options.memory_limit};
+  fingerprint mine = {WEIR_HASH_INIT,
+                      session->offset[session->tensors],
+                      weir_plan_digest(first),
+                      session->device_ops != NULL,
+                      session->options.memory_limit,
+                      draw_run(session)};
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
@@ -276,6 +279,8 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .policy = session->options.policy,
       .risk = session->options.risk,
       .memory_limit = spare_memory(session),
+      .trial_budget = session->options.trial_budget,
+      .steps = session->options.steps,
       .world_size = session->options.world_size,
       .hosts = hosts,
       .devices = session->devices,
