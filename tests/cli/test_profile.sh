@@ -172,7 +172,7 @@ refused run "$dir/s.ini" -o "$dir/x" -p "groups:$dir/none.csv"
 refused run "$dir/s.ini" -o "$dir/x" -p "groups:turns=3:layers:none:1:dense-ring;none.csv"
 printf 'last,plan,place\nfc9.bias,none:1:dense-ring,caller\n' > "$dir/bad.csv"
 "$weir" run "$dir/s.ini" -o "$dir/x" -n sim -p "groups:$dir/bad.csv" > /dev/null 2> "$dir/log"
-[ $? -eq 1 ] && grep -q 'bad.csv:2:' "$dir/log" || fail "a table of other tensors: $(cat "$dir/log")"
+[ $? -eq 2 ] && grep -q 'bad.csv:2:' "$dir/log" || fail "a table of other tensors: $(cat "$dir/log")"
 sed 's/model = mlp/model = cnn/' "$dir/s.ini" > "$dir/cnn.ini"
 refused run "$dir/cnn.ini" -o "$dir/x"
 echo ok
