@@ -78,6 +78,7 @@ typedef struct weir_decision_input {
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint32_t risk;    /* weir_risk */
+  double memory_limit;               /* bytes a plan may take (engine/memory.h); 0: any */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
@@ -195,6 +196,8 @@ double weir_input_overhead(const weir_decision_input *input, size_t arm,
 double weir_input_goodput(const weir_decision_input *input);
 /* The workers and their machines. */
 weir_group_shape weir_input_shape(const weir_decision_input *input);
+/* Does the plan keep to memory_limit? */
+bool weir_plan_fits(const weir_decision_input *input, const weir_plan *plan);
 /* Everything above for one plan. */
 void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);

@@ -77,6 +77,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->hosts = (uint64_t)loop->hosts;
   in->devices = loop->devices ? 1 : 0;
   in->risk = loop->risk;
+  in->memory_limit = loop->memory_limit;
   in->elements = loop->elements;
   in->latency = seen->network.latency;
   in->latency_error = seen->network.latency_error;

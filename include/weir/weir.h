@@ -107,6 +107,10 @@ typedef struct weir_options {
    * (default) to 64.  The others are the session's own and sleep in between.  Their number changes
    * no bit of any result. */
   int codec_threads;
+  /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
+   * smallest counts.  Plans that would take more are not chosen, and a policy whose first plan or
+   * trials would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+  uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
    * connection's window only.  Survivors of a lost rank (weir_shrink) go on over one connection. */
