@@ -173,6 +173,6 @@ refused run "$dir/s.ini" -o "$dir/x" -p "groups:turns=3:layers:none:1:dense-ring
 printf 'last,plan,place\nfc9.bias,none:1:dense-ring,caller\n' > "$dir/bad.csv"
 "$weir" run "$dir/s.ini" -o "$dir/x" -n sim -p "groups:$dir/bad.csv" > /dev/null 2> "$dir/log"
 [ $? -eq 2 ] && grep -q 'bad.csv:2:' "$dir/log" || fail "a table of other tensors: $(cat "$dir/log")"
-sed 's/model = mlp/model = cnn/' "$dir/s.ini" > "$dir/cnn.ini"
-refused run "$dir/cnn.ini" -o "$dir/x"
+sed 's/model = mlp/model = vit/' "$dir/s.ini" > "$dir/vit.ini"
+refused run "$dir/vit.ini" -o "$dir/x"
 echo ok
