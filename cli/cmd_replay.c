@@ -26,7 +26,7 @@ static void judge(GArray *lines, replay_totals *totals) {
   for (guint i = 0; i < lines->len; i++) {
     replay_line *line = &g_array_index(lines, replay_line, i);
     const weir_decision *d = &line->again;
-    line->same = same_choice(line) && !line->other_widths;
+    line->same = same_choice(line) && !line->otherwise;
     line->best = &d->choice;
     for (gsize c = 0; c < d->candidates; c++)
       if (d->candidate[c].progress_per_s > line->best->progress_per_s)

@@ -36,7 +36,7 @@ GOptionEntry cli_option_clock(char **to) {
       "clock", 'c',
       "clock of User-Mode Linux: real (default), skip-idle (waiting takes no real time) or "
       "free-cpu (computing takes no time inside, either, beyond what the scenario says): see "
-      "docs/scenarios.md",
+      "docs/guide/scenarios.md",
       "CLOCK", to);
 }
 
@@ -127,10 +127,10 @@ char *help_policies(const char *ending) {
   GString *text = g_string_new(
       "Policies:\n"
       "  weir     decides by what it measures (the default), among plans that keep the loss of a\n"
-      "    training: fp32, 16 bits, and 8 and 4 bits of qsgd, with error feedback; at risk "
-      "\"bold\"\n"
-      "    among dense and top-k at any ratio, by a model of progress that was fitted to one\n"
-      "    training and can keep another from learning\n"
+      "    training (fp32, 16 bits, and 8 and 4 bits of qsgd, with error feedback), and, at the\n"
+      "    default risk, others that have shown it in trials; at risk \"bold\" among dense and\n"
+      "    top-k at any ratio, by a model of progress that was fitted to one training and can\n"
+      "    keep another from learning\n"
       "  paper    the published controller: trials, NSGA-II, knee; it trusts the compression gain\n"
       "    and keeps a thousandth to a tenth of the gradient, which some trainings do not survive\n"
       "    (a GPT with Adam stops learning)\n"

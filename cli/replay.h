@@ -14,7 +14,7 @@ typedef struct replay_line {
   gboolean switched;   /* as logged */
   double predicted_ms; /* as logged */
   weir_decision again;
-  gboolean other_widths; /* of policy bits: assigned again, they come out otherwise */
+  gboolean otherwise; /* widths of policy bits, or a trial's verdict, come out otherwise */
   gboolean same;
   double regret; /* best candidate's progress/s over the choice's, less 1; at least 0 */
   const weir_candidate *best;
@@ -26,6 +26,8 @@ typedef struct replay_line {
 gboolean replay_read_decisions(const char *path, GArray *lines);
 /* A line's "bits"; FALSE when it is not what the journal writes.  Prints nothing. */
 gboolean replay_bits(JsonObject *bits, gboolean *same);
+/* Likewise a line's "trial". */
+gboolean replay_trial(JsonObject *trial, gboolean *same);
 gboolean replay_read_steps(const char *path, GArray *lines);
 
 #endif

@@ -120,13 +120,19 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
     return refuse(path, number, "expected 'choice' (plan, cr), 'predicted_ms' and 'switched'");
   if (weir_decide(&out->input, &out->again) != WEIR_OK)
     return refuse(path, number, "%s", weir_last_error());
+  gboolean same = FALSE;
+  if (out->input.trigger == WEIR_TRIGGER_TRIAL) {
+    JsonObject *trial = member_object(object, "trial");
+    if (!trial || !replay_trial(trial, &same))
+      return refuse(path, number, "expected 'trial' with verdict and samples");
+    out->otherwise = !same;
+  }
   if (out->input.policy != WEIR_POLICY_BITS) return TRUE;
   JsonObject *bits = member_object(object, "bits");
-  gboolean same = FALSE;
   if (!bits || !replay_bits(bits, &same))
     return refuse(path, number,
                   "expected 'bits' with method, alpha and layers (numel, norm, bits, error2)");
-  out->other_widths = !same;
+  out->otherwise = !same;
   return TRUE;
 }
 

@@ -32,6 +32,8 @@ int cli_summary(const char *command, const char *out, gboolean json) {
       s->elapsed_s, s->comm_s);
   printf("%.0f steps; changes of plan: %.0f; sent by rank 0: %.1f MB; the workers' weights %s\n",
          s->steps, s->switches, s->wire_bytes / 1e6, s->digests_equal ? "are alike" : "DIFFER");
+  if (s->trials_s > 0)
+    printf("trials took %.1f s, %.1f %% of the time\n", s->trials_s, 100 * s->trial_share);
   printf("results in %s; report: %s/report.html\n", out, out);
   weir_report_data_free(&data);
   return WEIR_EXIT_DONE;

@@ -4,6 +4,7 @@
 #include "base/ways.h"
 #include "collectives/cost.h"
 #include "controller/decide.h"
+#include "engine/memory.h"
 
 const weir_model_parameters weir_model = {
     .progress_exponent = 0.3,
@@ -21,35 +22,62 @@ const weir_model_parameters weir_model = {
 };
 
 const weir_arm weir_arms[WEIR_ARMS] = {
-    /* codec, collective, wire, ratio, safe, machines, host */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_FP32, 0, false, false, false},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0, false, false, false},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_FP32, 0, false, false, false},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16, 0, false, false, false},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32, 0, false, false, false},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16, 0, false, false, false},
+    /* codec, collective, wire, ratio, safe, machines, host, method */
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_FP32, 0, false, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16, 0, false, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32, 0, false, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16, 0, false, false, false,
+     WEIR_METHODS},
     /* Inside of machines and between them. */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_TREE, WEIR_WIRE_PAPER, 1, true, true, false},
-    {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16, 0, false, true, true},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_TREE, WEIR_WIRE_PAPER, 1, true, true, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16, 0, false, true, true, WEIR_METHODS},
     /* Those above are risk bold's. */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false},
-    {WEIR_CODEC_FP16, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.5, true, false, false},
-    {WEIR_CODEC_FP16, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 0.5, true, false, true},
-    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 8 / 32.0, true, false, false},
-    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 4 / 32.0, true, false, false},
-    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, false, true},
-    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, false, true},
-    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, true, true},
-    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, true, true},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false,
+     WEIR_METHODS},
+    {WEIR_CODEC_FP16, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.5, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_FP16, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 0.5, true, false, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 8 / 32.0, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 4 / 32.0, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, false, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, false, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, true, true,
+     WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, true, true,
+     WEIR_METHODS},
+    /* What has to show that it holds the loss. */
+    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 3 / 32.0, false, false, false, 0},
+    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 3 / 32.0, false, false, true, 0},
+    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 3 / 32.0, false, true, true, 0},
+    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 2 / 32.0, false, false, false, 1},
+    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 2 / 32.0, false, false, true, 1},
+    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 2 / 32.0, false, true, true, 1},
+    {WEIR_CODEC_POWERSGD, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
+    {WEIR_CODEC_POWERSGD, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
+    {WEIR_CODEC_POWERSGD, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 4 / 64.0, false, false, false,
+     2},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0.1, false, false, false, 3},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0.03, false, false, false, 4},
+    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0.01, false, false, false, 5},
 };
 
 /* a + b * elements + messages decoded here * (c * elements + d * kept), in s.  Orders of magnitude
@@ -96,11 +124,44 @@ bool weir_plan_safe(const weir_plan *plan) {
   return arm < WEIR_ARMS && weir_arms[arm].safe;
 }
 
+bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
+  const weir_group_shape shape = weir_input_shape(in);
+  const weir_memory_form form = {.ranks = shape.ranks, .hosts = shape.hosts};
+  return in->memory_limit <= 0.0 ||
+         weir_plan_memory(plan, &form, in->elements, weir_cost_kept(plan, in->elements)) <=
+             in->memory_limit;
+}
+
+size_t weir_method_of(const weir_plan *plan) {
+  for (size_t a = WEIR_BOLD_ARMS; a < WEIR_ARMS; a++)
+    if (weir_arms[a].method < WEIR_METHODS && weir_arms[a].codec == plan->codec &&
+        weir_arms[a].collective == plan->collective && weir_arms[a].wire == plan->wire &&
+        weir_arms[a].cr == plan->cr)
+      return weir_arms[a].method;
+  return WEIR_METHODS;
+}
+
+const weir_arm *weir_method_arm(size_t method) {
+  const weir_arm *arm = &weir_arms[WEIR_BOLD_ARMS];
+  while (arm->method != method) arm++;
+  return arm;
+}
+
+/* The first arm takes the least memory, and there is always something to choose. */
+bool weir_arm_runs(const weir_decision_input *in, size_t a) {
+  const weir_arm *arm = &weir_arms[a];
+  const weir_plan least = weir_arm_plan(arm, log(weir_model.cr_low));
+  if (a > 0 && !weir_plan_fits(in, &least)) return false;
+  const bool machines = in->hosts > 1 && in->hosts < in->workers;
+  return (!arm->machines || machines) && (!arm->host || in->devices == 0);
+}
+
 bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = &weir_arms[a];
-  const bool machines = in->hosts > 1 && in->hosts < in->workers;
-  if ((arm->machines && !machines) || (arm->host && in->devices != 0)) return false;
-  return in->risk == WEIR_RISK_BOLD ? a < WEIR_BOLD_ARMS : arm->safe;
+  if (!weir_arm_runs(in, a)) return false;
+  if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
+  return arm->safe || (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
+                       in->shown[arm->method] > 0.0);
 }
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {
@@ -114,8 +175,12 @@ double weir_progress(uint32_t codec, double gain) {
          pow(held, weir_model.progress_exponent);
 }
 
-double weir_plan_progress(const weir_plan *plan, double gain) {
-  return weir_plan_safe(plan) ? 1.0 : weir_progress(plan->codec, gain);
+double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain) {
+  if (weir_plan_safe(plan)) return 1.0;
+  if (in->policy != WEIR_POLICY_WEIR || in->risk == WEIR_RISK_BOLD)
+    return weir_progress(plan->codec, gain);
+  const size_t method = weir_method_of(plan);
+  return method < WEIR_METHODS ? in->shown[method] : 0.0;
 }
 
 double weir_curve_gain(const double *curve_cr, const double *curve, double cr) {
@@ -235,7 +300,9 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
-  c->progress_per_s = weir_plan_progress(plan, c->gain) / weir_step_seconds(in, c);
+  c->progress_per_s = !weir_plan_fits(in, plan)
+                          ? 0.0
+                          : weir_plan_progress(in, plan, c->gain) / weir_step_seconds(in, c);
 }
 
 weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {

@@ -180,6 +180,9 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.overlap = config->overlap;
   c->loop.next_id = 1;
   c->loop.risk = risk;
+  c->loop.memory_limit = config->memory_limit;
+  c->loop.rounds.budget = config->trial_budget;
+  c->loop.rounds.steps = config->steps;
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
   c->threaded = config->threaded;
@@ -241,6 +244,12 @@ static bool mean_curve(const weir_note *notes, int ranks, double *curve) {
   return have > 0;
 }
 
+static double mean_loss(const weir_note *notes, int ranks) {
+  double sum = 0.0;
+  for (int r = 0; r < ranks; r++) sum += notes[r].loss / ranks; /* NaN where one is missing */
+  return sum;
+}
+
 /* What the notes tell of the step before.  The rank that arrives last waits for the wire alone: the
  * least comm_s is the collective's own time, the rest is waiting for slower ranks.  On processors
  * that ranks share, who computes long and who waits long varies from step to step, and their sum
@@ -284,6 +293,7 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
                            .trial = record->info.trial};
   for (int r = 0; r < ranks; r++)
     if (usable(notes[r].compute_s)) seen.compute = fmax(seen.compute, notes[r].compute_s);
+  seen.loss = mean_loss(notes, ranks);
   weir_network_reduce(notes, ranks, &seen.network);
   c->network = seen.network;
   seen.has_curve = mean_curve(notes, ranks, seen.curve);

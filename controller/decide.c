@@ -13,6 +13,7 @@ const char *weir_trigger_name(uint32_t trigger) {
       [WEIR_TRIGGER_LATENCY] = "latency",   [WEIR_TRIGGER_BANDWIDTH] = "bandwidth",
       [WEIR_TRIGGER_GAIN] = "gain",         [WEIR_TRIGGER_PERIODIC] = "periodic",
       [WEIR_TRIGGER_FALLBACK] = "fallback", [WEIR_TRIGGER_STAGE] = "stage",
+      [WEIR_TRIGGER_TRIAL] = "trial",
   };
   return trigger < WEIR_TRIGGER_COUNT ? names[trigger] : NULL;
 }
@@ -44,6 +45,9 @@ static weir_status check(const weir_decision_input *in) {
   if (in->policy >= WEIR_POLICY_COUNT || in->trigger >= WEIR_TRIGGER_COUNT)
     return weir_fail(WEIR_E_INVALID, "decision input: unknown policy or trigger");
   if (in->risk >= WEIR_RISK_COUNT) return weir_fail(WEIR_E_INVALID, "decision input: unknown risk");
+  if (!in_range(&in->memory_limit, 1, 0.0, 1e18))
+    return weir_fail(WEIR_E_INVALID, "decision input: memory_limit %g out of range",
+                     in->memory_limit);
   if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
       in->elements > UINT64_C(1) << 40)
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");
@@ -74,6 +78,8 @@ static weir_status check(const weir_decision_input *in) {
       !in_range(in->overhead_latencies, WEIR_ARMS, 0.0, 1e12) ||
       !in_range(in->compress, WEIR_CODEC_COUNT, 1e-6, 1e6))
     return weir_fail(WEIR_E_INVALID, "decision input: overhead_s or compress out of range");
+  if (!in_range(in->shown, WEIR_METHODS, 0.0, 1.0))
+    return weir_fail(WEIR_E_INVALID, "decision input: shown outside [0, 1]");
   if (in->policy == WEIR_POLICY_PAPER && (!in_range(in->trial_compress, WEIR_TRIALS, 0.0, 1e6) ||
                                           !in_range(in->trial_gain, WEIR_TRIALS, 0.0, 1.0)))
     return weir_fail(WEIR_E_INVALID, "decision input: trial_compress_s or trial_gain out of range");
@@ -102,7 +108,7 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   if (in->gain >= 0.0) { /* measured beats modelled */
     d->choice.gain = fmin(in->gain, 1.0);
     d->choice.progress_per_s =
-        weir_plan_progress(&d->choice.plan, d->choice.gain) / weir_step_seconds(in, &d->choice);
+        weir_plan_progress(in, &d->choice.plan, d->choice.gain) / weir_step_seconds(in, &d->choice);
   }
   d->candidate[0] = d->front[0] = d->choice;
   d->candidates = d->front_size = 1;

@@ -30,7 +30,8 @@ typedef enum weir_trigger {
   WEIR_TRIGGER_PERIODIC = 5,
   WEIR_TRIGGER_FALLBACK = 6, /* the last switch did worse than foretold: back to `previous` */
   WEIR_TRIGGER_STAGE = 7,    /* the next stage of a warm-up begins: `current` is its plan */
-  WEIR_TRIGGER_COUNT = 8
+  WEIR_TRIGGER_TRIAL = 8,    /* a trial, or the loss itself, has told something of an arm */
+  WEIR_TRIGGER_COUNT = 9
 } weir_trigger;
 const char *weir_trigger_name(uint32_t trigger); /* NULL when unknown */
 
@@ -46,15 +47,19 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 26
+#define WEIR_ARMS 38
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
+/* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
+ * Arms of one method share what is known of it. */
+#define WEIR_METHODS 6
 typedef struct weir_arm {
   uint32_t codec, collective, wire;
   double cr;     /* the only ratio; 0: it is searched for */
   bool safe;     /* known to keep the loss of a training without evidence */
   bool machines; /* only where ranks share machines */
   bool host;     /* devices refuse it */
+  size_t method; /* of an arm with a ratio of its own that is not safe */
 } weir_arm;
 extern const weir_arm weir_arms[WEIR_ARMS];
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
@@ -63,7 +68,11 @@ size_t weir_arm_of(const weir_plan *plan);
  * with error feedback? */
 bool weir_plan_safe(const weir_plan *plan);
 struct weir_decision_input;
-/* Is the arm one to choose among? */
+/* The method of a plan; WEIR_METHODS: none.  Its first arm. */
+size_t weir_method_of(const weir_plan *plan);
+const weir_arm *weir_method_arm(size_t method);
+/* Can the arm run here?  Is it one to choose among? */
+bool weir_arm_runs(const struct weir_decision_input *input, size_t arm);
 bool weir_arm_counts(const struct weir_decision_input *input, size_t arm);
 
 #define WEIR_TRIALS 5 /* candidate ratios of the paper's controller */
@@ -76,8 +85,9 @@ typedef struct weir_decision_input {
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
-  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/device.md) */
+  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint32_t risk;    /* weir_risk */
+  double memory_limit;               /* bytes a plan may take (engine/memory.h); 0: any */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
@@ -94,6 +104,8 @@ typedef struct weir_decision_input {
   weir_plan current;                    /* in force (or already directed) */
   weir_plan previous;                   /* before it; for WEIR_TRIGGER_FALLBACK */
   uint64_t dwell;                       /* steps since the last switch */
+  uint64_t losses;                      /* steps whose loss was reported; 0: none is */
+  double shown[WEIR_METHODS];           /* progress that methods have shown; 0: may not be chosen */
   double trial_compress[WEIR_TRIALS];   /* paper: average over the trial's steps and ranks, s */
   double trial_gain[WEIR_TRIALS];
 } weir_decision_input;
@@ -115,7 +127,7 @@ typedef struct weir_decision {
   double predicted_s;    /* a whole step of it */
   bool switched;
   size_t groups; /* of what will run; 0: the gradient as a whole */
-  char why[160];
+  char why[320];
 } weir_decision;
 
 /* Deterministic in *input.  WEIR_E_INVALID when the input is out of range (says which field). */
@@ -151,10 +163,11 @@ extern const weir_model_parameters weir_model;
 /* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 for a dense plan.
  * With error feedback what is not sent is delayed and not lost, so progress falls far slower than
  * the gain: gain ^ p with a small p.  Exponent and factor come from training 4 workers at fixed
- * ratios from 0.001 to 1 and counting steps to an accuracy (docs/performance.md). */
+ * ratios from 0.001 to 1 and counting steps to an accuracy (docs/reference/performance.md). */
 double weir_progress(uint32_t codec, double gain);
-/* The same of a plan: 1 where it is known to keep the loss. */
-double weir_plan_progress(const weir_plan *plan, double gain);
+/* The same of a plan: 1 where it is known to keep the loss, and under policy weir, but for risk
+ * bold, what its method has shown, and 0 if it has not. */
+double weir_plan_progress(const weir_decision_input *in, const weir_plan *plan, double gain);
 
 /* Gain of exact top-k at ratio cr: piecewise linear in log cr through the curve's points and
  * gain(1) = 1, made monotone; below the last point towards 0 at cr 0 in proportion to cr. */
@@ -195,6 +208,8 @@ double weir_input_overhead(const weir_decision_input *input, size_t arm,
 double weir_input_goodput(const weir_decision_input *input);
 /* The workers and their machines. */
 weir_group_shape weir_input_shape(const weir_decision_input *input);
+/* Does the plan keep to memory_limit? */
+bool weir_plan_fits(const weir_decision_input *input, const weir_plan *plan);
 /* Everything above for one plan. */
 void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);

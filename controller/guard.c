@@ -25,10 +25,14 @@ void weir_guard(const weir_decision_input *in, const weir_candidate *best, weir_
   else if (!(promised > needed))
     (void)snprintf(d->why, sizeof d->why, "kept: %.1f %% more progress/s is within %.0f %%",
                    100.0 * promised, 100.0 * needed);
-  else if (!changed && in->trigger != WEIR_TRIGGER_START && in->dwell < weir_model.dwell)
+  else if (!changed && in->trigger != WEIR_TRIGGER_START && in->trigger != WEIR_TRIGGER_TRIAL &&
+           in->dwell < weir_model.dwell)
     (void)snprintf(d->why, sizeof d->why, "kept: only %llu steps since the last switch",
                    (unsigned long long)in->dwell);
-  else {
+  else if (!(current.progress_per_s > 0.0)) {
+    d->switched = true;
+    (void)snprintf(d->why, sizeof d->why, "the plan in force has not shown that it holds the loss");
+  } else {
     d->switched = true;
     (void)snprintf(d->why, sizeof d->why, "%.1f %% more progress/s expected", 100.0 * promised);
   }

@@ -1,4 +1,5 @@
-/* The journal: one JSON line a decision, as docs/architecture.md describes, and all inputs. */
+/* The journal: one JSON line a decision, as docs/reference/runs.md describes, and all
+ * inputs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -227,6 +228,33 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
   fputs("]},", f);
 }
 
+/* What a trial has shown, and what it took until now. */
+static void put_trial(FILE *f, const weir_rounds *r) {
+  char text[WEIR_PLAN_TEXT_MAX];
+  fputs("\"trial\":{", f);
+  put_number(f, "spent_s", r->spent_s);
+  put_name(f, "elapsed_s");
+  put_double(f, r->elapsed_s);
+  if (r->judged < WEIR_METHODS) {
+    weir_plan_format(&r->judged_plan, text);
+    fputs(",\"plan\":", f);
+    put_text(f, text);
+    fprintf(f, ",\"again\":%s,", r->judged_again ? "true" : "false");
+    put_number(f, "slope", r->slope.per_step);
+    put_number(f, "slope_error", r->slope.error);
+    put_number(f, "progress", r->judgement.mean);
+    put_number(f, "low", r->judgement.low);
+    put_number(f, "high", r->judgement.high);
+    fprintf(f, "\"verdict\":\"%s\",\"samples\":[", weir_verdict_names[r->judgement.verdict]);
+    for (size_t i = 0; i < r->samples.count; i++) {
+      if (i) fputc(',', f);
+      put_double(f, r->samples.sample[i]);
+    }
+    fputc(']', f);
+  }
+  fputs("},", f);
+}
+
 static void put_line(FILE *f, const weir_loop *loop, const weir_decision_input *in,
                      const weir_decision *d) {
   fprintf(f,
@@ -252,6 +280,7 @@ static void put_line(FILE *f, const weir_loop *loop, const weir_decision_input *
   put_text(f, d->why);
   fprintf(f, ",\"dropped\":%" PRIu64 ",", loop->dropped);
   if (loop->bits) put_bits(f, loop->bits);
+  if (in->trigger == WEIR_TRIGGER_TRIAL) put_trial(f, &loop->rounds);
   put_input(f, in);
   fputs("}\n", f);
 }

@@ -81,7 +81,9 @@ weir_status weir_learn_codecs(weir_loop *loop) {
   bool listed[WEIR_CODEC_COUNT] = {false};
   size_t count = 0;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    const bool may = loop->risk == WEIR_RISK_BOLD ? a < WEIR_BOLD_ARMS : weir_arms[a].safe;
+    const bool may = loop->risk == WEIR_RISK_BOLD   ? a < WEIR_BOLD_ARMS
+                     : loop->risk == WEIR_RISK_SAFE ? weir_arms[a].safe
+                                                    : weir_arms[a].cr > 0.0;
     if (!may || listed[weir_arms[a].codec]) continue;
     listed[weir_arms[a].codec] = true;
     plans[count++] = weir_kernel_fit_plan(weir_arms[a].codec, cr, WEIR_WIRE_AUTO_BF16);
@@ -305,7 +307,8 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   learn_compute(loop, seen);
   learn_curve(l, seen);
-  if (!seen->heard.valid || seen->heard.trial) return;
+  const bool paired = loop->rounds.phase != WEIR_ROUND_NONE; /* its trial runs as the plan would */
+  if (!seen->heard.valid || (seen->heard.trial && !paired)) return;
   /* The first step under a plan pays for memory touched and paths opened for the first time. */
   const bool cold = seen->heard.plan.id != l->heard_id;
   l->heard_id = seen->heard.plan.id;

@@ -63,8 +63,8 @@ void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan) {
   }
 }
 
-static void fill_input(const weir_loop *loop, const weir_observation *seen, uint32_t trigger,
-                       weir_decision_input *in) {
+void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32_t trigger,
+                     weir_decision_input *in) {
   const weir_learnt *l = &loop->learnt;
   memset(in, 0, sizeof *in);
   in->decision = loop->decisions;
@@ -77,6 +77,7 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   in->hosts = (uint64_t)loop->hosts;
   in->devices = loop->devices ? 1 : 0;
   in->risk = loop->risk;
+  in->memory_limit = loop->memory_limit;
   in->elements = loop->elements;
   in->latency = seen->network.latency;
   in->latency_error = seen->network.latency_error;
@@ -98,6 +99,10 @@ static void fill_input(const weir_loop *loop, const weir_observation *seen, uint
   /* Codec, ratio and collective are decided for the gradient as a whole, groups after that. */
   in->current.groups = in->current.layout = in->previous.groups = in->previous.layout = 0;
   in->dwell = loop->dwell;
+  in->losses = loop->rounds.told;
+  for (size_t m = 0; m < WEIR_METHODS; m++)
+    if (loop->rounds.record[m].standing == WEIR_METHOD_SHOWN)
+      in->shown[m] = loop->rounds.record[m].progress;
   memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
 }
@@ -132,6 +137,18 @@ static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_d
   return WEIR_OK;
 }
 
+/* What the guard does not know of: a trial's outcome, and why others than safe plans were left
+ * out. */
+static void explain(const weir_loop *loop, const weir_decision_input *in, weir_decision *d) {
+  char guard[sizeof d->why];
+  if (loop->policy->id != WEIR_POLICY_WEIR || loop->risk != WEIR_RISK_MEASURED) return;
+  (void)snprintf(guard, sizeof guard, "%s", d->why);
+  if (in->trigger == WEIR_TRIGGER_TRIAL)
+    (void)snprintf(d->why, sizeof d->why, "%s; %.120s", loop->rounds.what, guard);
+  else if (in->losses == 0)
+    (void)snprintf(d->why, sizeof d->why, "%.160s; no loss is reported: safe plans only", guard);
+}
+
 static void say_decision(weir_loop *loop, const weir_decision_input *in, const weir_decision *d) {
   char before[WEIR_PLAN_TEXT_MAX], choice[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&in->current, before);
@@ -145,7 +162,7 @@ static void say_decision(weir_loop *loop, const weir_decision_input *in, const w
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision) {
   weir_decision_input input;
-  fill_input(loop, seen, trigger, &input);
+  weir_loop_input(loop, seen, trigger, &input);
   weir_status status = weir_decide(&input, decision);
   if (status != WEIR_OK) return status;
   if (loop->policy->id == WEIR_POLICY_WEIR)
@@ -155,6 +172,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   if (loop->policy->id != WEIR_POLICY_WEIR && decision->switched)
     weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
   if (status != WEIR_OK) return status;
+  explain(loop, &input, decision);
   decision->choice.plan.id = loop->current.id;
   loop->at_decision = seen->network;
   memcpy(loop->curve_at_decision, loop->learnt.curve, sizeof loop->curve_at_decision);

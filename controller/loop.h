@@ -13,6 +13,7 @@
 #include "controller/decide.h"
 #include "controller/fuse.h"
 #include "controller/network.h"
+#include "controller/rounds.h"
 #include "controller/table.h"
 
 enum { WEIR_SAID_MAX = 256 };
@@ -24,6 +25,7 @@ typedef struct weir_observation {
   weir_plan plan; /* executed in this step */
   bool trial;
   double compute;       /* s, slowest rank */
+  double loss;          /* mean over ranks; NaN: not all have reported it */
   weir_network network; /* agreed on from this step's notes */
   bool has_curve;
   double curve[WEIR_CURVE_POINTS];
@@ -107,7 +109,8 @@ struct weir_loop {
   int hosts; /* machines they are on */
   bool devices;
   uint32_t risk; /* weir_risk */
-  bool curve;    /* the gain curve is wanted */
+  double memory_limit;
+  bool curve; /* the gain curve is wanted */
   size_t elements;
   weir_layout layout;          /* owns its offsets */
   weir_link processors;        /* as calibrated; 0: not known */
@@ -161,6 +164,8 @@ struct weir_loop {
     uint32_t trigger;
   } trials;
 
+  weir_rounds rounds; /* of policy weir at risk measured */
+
   bool wants_curve;   /* read by the owner after weir_loop_step */
   bool has_directive; /* out */
   weir_directive directive;
@@ -177,6 +182,9 @@ weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);
 /* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id.  A plan of groups
  * has its table in loop->table. */
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan);
+/* What a decision would know now. */
+void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32_t trigger,
+                     weir_decision_input *input);
 /* Decide, journal it, and direct a switch when the decision is one. */
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision);
@@ -185,6 +193,10 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
 void weir_policy_warm_start(weir_loop *loop, uint64_t step);
 /* Trigger of a network that has moved since the last decision, else WEIR_TRIGGER_NONE. */
 uint32_t weir_loop_network_trigger(const weir_loop *loop, const weir_network *now);
+/* Paired trials (rounds.c).  Before anything else is considered: *busy says that a round goes on,
+ * or that it has decided.  And after it: may one begin? */
+weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool *busy);
+void weir_rounds_consider(weir_loop *loop, const weir_observation *seen);
 /* Direct a probe when the ranks suspect a change, when communication keeps departing from its
  * prediction, or when what is known has grown old. */
 void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen);

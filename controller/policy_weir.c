@@ -1,4 +1,5 @@
-/* The default policy: no trials; the notes' gain curve stands for them. */
+/* The default policy.  At risk bold the notes' gain curve tells what a ratio is worth; otherwise
+ * trials do (rounds.c). */
 #include <math.h>
 
 #include "controller/loop.h"
@@ -7,6 +8,12 @@ static const double slow_factor = 1.5;
 static const int slow_steps = 5; /* in a row: on a busy machine any few are slow */
 /* Before the first decision: enough for medians of what the first plan costs. */
 static const uint64_t settle_steps = 4;
+
+static double progress_of(const weir_loop *loop, const weir_plan *plan, double gain) {
+  weir_decision_input in = {.policy = WEIR_POLICY_WEIR, .risk = loop->risk};
+  for (size_t m = 0; m < WEIR_METHODS; m++) in.shown[m] = loop->rounds.record[m].progress;
+  return weir_plan_progress(&in, plan, gain);
+}
 
 static bool gain_moved(const weir_loop *loop) {
   const double cr = loop->current.cr;
@@ -34,7 +41,7 @@ static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
   if (!loop->watch.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
   const double step_s = seen->heard.whole;
-  const double rate = weir_plan_progress(&seen->heard.plan, seen->heard.gain) / step_s;
+  const double rate = progress_of(loop, &seen->heard.plan, seen->heard.gain) / step_s;
   if (step_s > slow_factor * loop->watch.predicted_s && rate < loop->watch.previous_rate) {
     if (++loop->watch.slow < slow_steps) return false;
     loop->watch.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
@@ -59,7 +66,7 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
   weir_decision decision;
   const weir_plan before = loop->current;
   const double rate = loop->learnt.step_count > 0
-                          ? weir_plan_progress(&before, loop->learnt.gain) / loop->learnt.step_s
+                          ? progress_of(loop, &before, loop->learnt.gain) / loop->learnt.step_s
                           : 0.0;
   const weir_status status = weir_loop_decide(loop, seen, trigger, &decision);
   if (status != WEIR_OK || !decision.switched) return status;
@@ -76,6 +83,9 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
       (loop->curve && !loop->learnt.has_curve) ||
       !weir_network_known(&seen->network, loop->workers))
     return WEIR_OK;
+  bool busy;
+  const weir_status tried = weir_rounds_step(loop, seen, &busy);
+  if (tried != WEIR_OK || busy) return tried;
   uint32_t trigger = find_trigger(loop, seen);
   const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
   if (changed) {
@@ -93,6 +103,7 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   const weir_status status =
       trigger == WEIR_TRIGGER_NONE ? WEIR_OK : answer(loop, seen, trigger, changed);
   if (status == WEIR_OK && !changed) weir_loop_consider_probe(loop, seen);
+  if (status == WEIR_OK) weir_rounds_consider(loop, seen);
   return status;
 }
 

@@ -50,6 +50,7 @@ typedef struct weir_note {
   double goodput_error;     /* relative */
   double gain;              /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
   double sum_square;        /* ||g_e||^2 of this step */
+  double loss;              /* of this step, as reported; NaN: not */
   double curve[8];          /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
   weir_directive directive; /* rank 0's; KEEP from others */
 } weir_note;
@@ -113,6 +114,8 @@ typedef struct weir_engine_config {
   const size_t *rows; /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
                          tensor's elements.  Copied; NULL: all are vectors */
   double momentum;    /* of momentum correction, in [0, 1); 0: none */
+  double
+      memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */
   weir_plan first_plan;
   const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
   weir_engine_hooks hooks;
@@ -137,6 +140,8 @@ weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hoo
 weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info);
 weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *gradient);
 weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info);
+/* Between begin and end of a step: this rank's loss. */
+weir_status weir_engine_report_loss(weir_engine *engine, double loss);
 /* On a device: a gradient brought to a norm of at most limit, on the caller's stream; gradients[t]
  * is that of tensor place[t].  Waits only for the norm it had, unless that is NULL. */
 weir_status weir_engine_clip(const weir_engine *engine, float *const *gradients,

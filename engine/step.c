@@ -80,6 +80,7 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
   memset(engine->submitted, 0, engine->layout.tensors * sizeof *engine->submitted);
   reset_buckets(engine);
   engine->in_step = true;
+  engine->loss = NAN;
   engine->begun = weir_engine_clock(engine);
   engine->overhead_s = engine->begun - begin;
   if (engine->config.profile) weir_profiler_open(engine);
@@ -181,6 +182,15 @@ weir_status weir_engine_submit(weir_engine *engine, uint32_t tensor, float *grad
     status = launch(engine, &set->bucket[engine->next++]);
   if (engine->profiler.on) weir_profiler_left(engine);
   return status;
+}
+
+weir_status weir_engine_report_loss(weir_engine *engine, double loss) {
+  weir_status status = weir_engine_check(engine);
+  if (status != WEIR_OK) return status;
+  if (!engine->in_step)
+    return weir_fail(WEIR_E_STATE, "a loss comes outside of a step; weir_step_begin is due");
+  engine->loss = loss;
+  return WEIR_OK;
 }
 
 bool weir_engine_exchanging(const weir_engine *engine) {

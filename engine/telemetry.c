@@ -28,6 +28,7 @@ void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite)
   note->wait_s = engine->last_wait_s;
   note->gain = engine->last_gain;
   note->sum_square = sum_square;
+  note->loss = engine->loss;
   for (int i = 0; i < WEIR_CURVE_POINTS; i++)
     note->curve[i] = engine->curve_wanted && !nonfinite
                          ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])

@@ -75,6 +75,7 @@ int main(int argc, char **argv) {
   for (uint64_t done = 0; done < STEPS; done = info.step + !info.trial) {
     check(weir_step_begin(session, &info));
     loss = gradient(w, g, &rng);
+    check(weir_report_loss(session, loss));
     check(weir_submit(session, tensor, g));
     check(weir_step_end(session, &info)); /* g: now the average over all ranks */
     for (int i = 0; i < FEATURES; i++) w[i] -= 2.0f * g[i];

@@ -61,6 +61,8 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
     s->compute_s = weir_report_number(&place, root, "compute_s", WEIR_OPTIONAL);
     s->overhead_s = weir_report_number(&place, root, "overhead_s", WEIR_OPTIONAL);
     s->switches = weir_report_number(&place, root, "switches", WEIR_REQUIRED);
+    s->trials_s = weir_report_number(&place, root, "trials_s", WEIR_OPTIONAL);
+    s->trial_share = weir_report_number(&place, root, "trial_share", WEIR_OPTIONAL);
     s->wire_bytes = weir_report_number(&place, root, "wire_bytes", WEIR_OPTIONAL);
     s->steps = weir_report_number(&place, root, "steps", WEIR_OPTIONAL);
     s->seed = weir_report_number(&place, root, "seed", WEIR_OPTIONAL);

@@ -49,7 +49,7 @@ typedef struct weir_report_point {
 typedef struct weir_report_summary {
   char *network, *clock, *policy, *scenario;
   double workers, final_accuracy, elapsed_s, comm_s, compress_s, compute_s, overhead_s;
-  double switches, wire_bytes, steps, seed;
+  double switches, wire_bytes, steps, seed, trials_s, trial_share;
   size_t digests;
   bool digests_equal;
   weir_report_phase *phases;

@@ -165,12 +165,10 @@ static double available_bytes(void) {
 /* What a worker takes; a model that cannot be made is found here, too. */
 static weir_status size_worker(weir_run *run, double *bytes) {
   const weir_scenario *s = &run->scenario;
+  const weir_model_config config = {
+      .name = s->model, .sizes = s->sizes, .samples = s->batch, .slice = s->slice};
   weir_model model;
-  weir_status status = weir_model_create(
-      &model,
-      &(weir_model_config){
-          .name = s->model, .sizes = s->sizes, .samples = s->batch, .slice = s->slice},
-      &run->data);
+  weir_status status = weir_model_create(&model, &config, &run->data);
   if (status) return at_place(status, s->path, s->model_line ? s->model_line : s->training_line);
   const double array = sizeof(float) * (double)model.parameters;
   *bytes = WORKER_ARRAYS * array + (double)model.bytes + PROCESS_BYTES;
@@ -369,8 +367,7 @@ weir_status weir_run_open(weir_run *run) {
 
 /* For `weir top DIR`, which looks for the ranks on this machine; there while they run. */
 static weir_status tell_job(const weir_run *run) {
-  char text[32];
-  (void)snprintf(text, sizeof text, "%016" PRIx64 "\n", run->job_id);
+  g_autofree char *text = g_strdup_printf("%016" PRIx64 "\n", run->job_id);
   return weir_out_write(run->out, "job", text);
 }
 
@@ -380,9 +377,9 @@ static weir_status train(weir_run *run) {
   if (getrandom(&run->job_id, sizeof run->job_id, 0) != (ssize_t)sizeof run->job_id)
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
   if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);
+  const bool tc = run->network == WEIR_NETWORK_TC;
   status = tell_job(run);
-  if (status) return status;
-  status = weir_stage_run(run->network == WEIR_NETWORK_TC ? weir_run_tc : weir_run_sim, run);
+  if (!status) status = weir_stage_run(tc ? weir_run_tc : weir_run_sim, run);
   g_autofree char *job = g_build_filename(run->out, "job", NULL);
   (void)unlink(job);
   return status;

@@ -54,6 +54,7 @@ typedef struct weir_scenario {
   double timeout_s;
   char policy[WEIR_SCENARIO_TEXT_MAX]; /* default of --policy */
   char risk[WEIR_SCENARIO_TEXT_MAX];   /* of policy weir; default of --risk */
+  double trial_budget;                 /* of its trials */
   uint32_t codec_threads;              /* of each worker */
   uint32_t tcp_streams;                /* between each two workers */
   uint32_t overlap;                    /* 1: policy weir may plan groups of tensors */

@@ -18,6 +18,8 @@ const weir_key weir_scenario_keys[] = {
      "weir, paper, bits or fixed:CODEC:CR:COLLECTIVE"},
     {"scenario", "risk", WEIR_KEY_TEXT, AT(risk), AT(risk_line), 0, 0, false,
      "safe, measured or bold: what policy weir may choose among"},
+    {"scenario", "trial_budget", WEIR_KEY_REAL, AT(trial_budget), 0, 0, 1, false,
+     "a number from 0 to 1: the share of the time that its trials may take"},
 
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},

@@ -116,6 +116,7 @@ static void add_text(JsonBuilder *b, const char *name, const char *value) {
 
 static void add_totals(JsonBuilder *b, const weir_steplog *log) {
   double comm = 0, compress = 0, compute = 0, overhead = 0, accuracy = NAN, loss = NAN;
+  double trials = 0, before_s = 0;
   uint64_t bytes = 0, steps = 0, switches = 0, last_plan = 0;
   for (size_t i = 0; i < log->count; i++) {
     const weir_step_info *info = &log->rows[i].info;
@@ -126,6 +127,8 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
     bytes += info->wire_bytes;
     if (isfinite(log->rows[i].accuracy)) accuracy = log->rows[i].accuracy;
     if (isfinite(log->rows[i].test_loss)) loss = log->rows[i].test_loss;
+    if (info->trial) trials += log->rows[i].elapsed_s - before_s;
+    before_s = log->rows[i].elapsed_s;
     if (info->trial) continue;
     weir_plan plan = info->plan;
     plan.id = 0; /* the same work under a new number is no switch */
@@ -141,6 +144,8 @@ static void add_totals(JsonBuilder *b, const weir_steplog *log) {
   add_number(b, "compress_s", compress);
   add_number(b, "compute_s", compute);
   add_number(b, "overhead_s", overhead);
+  add_number(b, "trials_s", trials);
+  add_number(b, "trial_share", before_s > 0 ? trials / before_s : 0);
   add_whole(b, "switches", (gint64)switches);
   add_whole(b, "wire_bytes", (gint64)bytes);
   add_number(b, "probe_share", weir_summary_probe_share(log));

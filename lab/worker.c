@@ -118,6 +118,8 @@ static weir_status create_session(worker *w) {
   options.timeout_s = c->scenario->timeout_s;
   options.policy = c->policy;
   options.risk = c->scenario->risk;
+  options.trial_budget = c->scenario->trial_budget;
+  options.steps = w->total;
   options.seed = c->scenario->seed;
   options.journal_path = c->rank ? NULL : c->journal_path;
   options.journal_bytes = 0; /* reports show all of a run */
@@ -263,6 +265,7 @@ static weir_status exchange(worker *w, double *loss, weir_step_info *info) {
   weir_status status = weir_step_begin(w->session, info);
   w->begun_s = w->config->clock ? w->now_s : weir_now_s();
   if (!status) status = weir_trainer_backward(w->trainer, loss);
+  if (!status) status = weir_report_loss(w->session, *loss);
   if (!status && w->config->scenario->clip_norm > 0) status = clip_and_submit(w);
   if (status) return status;
   strike(w, info);

@@ -11,6 +11,7 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .timeout_s = 10,
                                       .policy = "weir",
                                       .risk = "measured",
+                                      .trial_budget = 0.04,
                                       .seed = 1,
                                       .journal_bytes = UINT64_C(256) << 20,
                                       .active_probes = true,
@@ -87,6 +88,9 @@ weir_status weir_options_check(const weir_options *options) {
   if (options->codec_threads < 1 || options->codec_threads > WEIR_POOL_MOST)
     return weir_fail(WEIR_E_INVALID, "codec_threads is %d; it must be in 1..%d",
                      options->codec_threads, WEIR_POOL_MOST);
+  if (!(options->trial_budget >= 0 && options->trial_budget <= 1))
+    return weir_fail(WEIR_E_INVALID, "trial_budget is %g; it must be in [0, 1]",
+                     options->trial_budget);
   if (options->policy == NULL) return weir_fail(WEIR_E_INVALID, "policy is NULL");
   weir_status status = weir_policy_check(options->policy);
   if (status == WEIR_OK) status = weir_risk_check(options->risk);

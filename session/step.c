@@ -58,6 +58,12 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info) {
   return status;
 }
 
+weir_status weir_report_loss(weir_session *session, double loss) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  return weir_session_note_failure(session, weir_engine_report_loss(session->engine, loss));
+}
+
 weir_status weir_current_transport(const weir_session *session, const char **name) {
   const weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;

@@ -38,7 +38,8 @@ const char *weir_version(void);
 
 /* Structs that the caller allocates begin with struct_size, their size as the caller's header has
  * it: a library takes the sizes of older headers and leaves alone what they have not.  It refuses 0
- * and what is larger than it knows (WEIR_E_INVALID).  docs/abi.md says what may change. */
+ * and what is larger than it knows (WEIR_E_INVALID).  docs/reference/abi.md says what may change.
+ */
 
 typedef struct weir_session weir_session;
 
@@ -71,8 +72,8 @@ typedef struct weir_options {
    * signal) counts as lost: WEIR_E_TIMEOUT on the others, and on itself once it goes on. */
   double timeout_s;
 
-  /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/bits.md),
-   * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/overlap.md). */
+  /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/guide/bits.md),
+   * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/guide/overlap.md). */
   const char *policy;
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
    * training (fp32, 16 bits, and 8 and 4 bits of qsgd, all with error feedback), and other plans
@@ -80,6 +81,14 @@ typedef struct weir_options {
    * ratio, by a model of progress that was fitted to one training; it can keep a model from
    * learning. */
   const char *risk;
+  /* Share of the training's time that trials of such plans may take at most, in [0, 1], default
+   * 0.04.  They need weir_report_loss, and a trainer that comes back to where it was
+   * (weir_register_state, weir_register_hooks). */
+  double trial_budget;
+  /* Steps that the training will take, as far as is known; default 0: unknown.  The budget is then
+   * a share of all of its time, rather than of the time so far, and nothing is tried that could not
+   * be earned back. */
+  uint64_t steps;
   uint64_t seed; /* of everything random, default 1 */
   /* In [0, 1), default 0: none.  Otherwise the momentum of SGD is kept here, before compression,
    * and cleared where a value was sent ("Deep Gradient Compression", Lin et al. 2018, section 3.2:
@@ -106,6 +115,10 @@ typedef struct weir_options {
    * (default) to 64.  The others are the session's own and sleep in between.  Their number changes
    * no bit of any result. */
   int codec_threads;
+  /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
+   * smallest counts.  Plans that would take more are not chosen, and a policy whose first plan or
+   * trials would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+  uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
    * connection's window only.  Survivors of a lost rank (weir_shrink) go on over one connection. */
@@ -115,7 +128,7 @@ typedef struct weir_options {
    * are in its memory (or managed), error feedback, selecting, encoding and decoding run on it, and
    * only messages come to the host.  This needs libweir_cuda; the environment's WEIR_CUDA_LIBRARY
    * names it where it is not installed.  Ranks with and without a device may be in one group; then
-   * none of them runs a plan that a device cannot (docs/device.md). */
+   * none of them runs a plan that a device cannot (docs/internals/device.md). */
   int device;
   /* With a device: the cudaStream_t on which gradients are computed and averages used; NULL: the
    * default stream.  Borrowed: it must outlive the session.  See weir_submit. */
@@ -283,6 +296,11 @@ weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
  * tensors that are kept in full precision count after all others, here and in messages. */
 weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
                                 size_t capacity, size_t *count);
+
+/* Tell this step's loss: this rank's own, of its batch, between weir_step_begin and weir_step_end,
+ * on all ranks in every step or on none.  Policy weir measures by it what progress a plan makes
+ * (weir_options.risk).  NaN and infinities count as not told.  WEIR_E_STATE outside of a step. */
+weir_status weir_report_loss(weir_session *session, double loss);
 
 /* Say that the forward pass is over and the backward pass begins.  Only profiles use it. */
 weir_status weir_mark_backward(weir_session *session);

@@ -63,7 +63,7 @@ head -c 300 "$run/decisions.jsonl" >"$work/e.jsonl"
 expect 2 'e.jsonl:1: expected a JSON object' "$work/e.jsonl"
 # Journals from before there were risks are of what is bold now.
 run=$work/run-weir-bold
-sed -E 's/"risk":[0-9]+,//; s/"overhead_safe_(s|latencies)":\[[^]]*\],//g' "$run/decisions.jsonl" >"$work/k.jsonl"
+sed -E 's/"risk":[0-9]+,//; s/"(overhead_more_(s|latencies)|shown)":\[[^]]*\],//g' "$run/decisions.jsonl" >"$work/k.jsonl"
 grep -q risk "$work/k.jsonl" && fail "the older journal is none"
 expect 0 ', 0 different' "$work/k.jsonl"
 run=$work/run-weir

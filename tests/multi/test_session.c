@@ -154,6 +154,26 @@ typedef struct worker {
   unsigned char gathered[RANKS * 3];
 } worker;
 
+Test(session, a_loss_is_told_between_begin_and_end_of_a_step) {
+  weir_options options;
+  float g[10] = {0};
+  weir_session *session;
+  prepare(&options, 0, 1, "alone with its loss", "weir");
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_report_loss(session, 1), WEIR_E_STATE);
+  cr_assert_eq(weir_register_tensor(session, "w", 10, NULL), WEIR_OK);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_report_loss(session, 1), WEIR_E_STATE);
+  cr_assert_not_null(strstr(weir_last_error(), "weir_step_begin is due"));
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_report_loss(session, 1), WEIR_OK);
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_OK);
+  cr_assert_eq(weir_step_end(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_report_loss(session, 1), WEIR_E_STATE);
+  cr_assert_eq(weir_report_loss(NULL, 1), WEIR_E_INVALID);
+  weir_session_free(session);
+}
+
 static void run_worker(worker *w, weir_session *session) {
   uint32_t tensor;
   w->status = w->rows > 0

@@ -1,0 +1,61 @@
+/* Paired trials of policy weir at risk "measured" (rounds.c): which arms are tried when, and what
+ * has come of it. */
+#ifndef WEIR_CONTROLLER_ROUNDS_H
+#define WEIR_CONTROLLER_ROUNDS_H
+
+#include "controller/decide.h"
+#include "controller/progress.h"
+
+enum { WEIR_LOSSES = 128 }; /* of steps that count, the newest */
+
+typedef enum weir_standing_of_method {
+  WEIR_METHOD_UNTRIED = 0,
+  WEIR_METHOD_SHOWN = 1,  /* may be chosen */
+  WEIR_METHOD_REFUSED = 2 /* may not, until it is tried again */
+} weir_standing_of_method;
+
+typedef struct weir_method_record {
+  weir_standing_of_method standing;
+  weir_evidence evidence;
+  double progress; /* as shown last */
+  uint64_t due;    /* step from which it may be tried (again) */
+} weir_method_record;
+
+typedef struct weir_rounds {
+  enum { WEIR_ROUND_NONE, WEIR_ROUND_TRIAL, WEIR_ROUND_BACK } phase;
+  double budget;  /* share of the training's time */
+  uint64_t steps; /* of the training; 0: not known */
+  /* The round under way: steps of `tried` are rolled back, then the plan in force takes the same
+   * batches.  `again`: what is in force is the method's, what is tried keeps the loss. */
+  size_t method;
+  bool again;
+  weir_plan tried;
+  uint64_t plan_id, first; /* the trial's plan; the step its first batch belongs to */
+  size_t ran, paired;
+  double tried_loss[WEIR_ROUND_STEPS], kept_loss[WEIR_ROUND_STEPS];
+  uint64_t dropped;
+  /* Losses of steps that count, one after the other; begun anew when a step's is missing. */
+  double loss[WEIR_LOSSES];
+  size_t losses;
+  uint64_t told, silent; /* steps whose loss was reported, and steps without */
+  double elapsed_s, spent_s;
+  unsigned in_vain; /* rounds whose first losses differed */
+  bool said;        /* that no loss is reported, or that trials cannot be compared */
+  weir_method_record record[WEIR_METHODS];
+  /* While a method's plan is in force: how the loss fell when it was taken, and since when, and
+   * from where, the loss is held against that. */
+  bool watching;
+  weir_slope promised;
+  uint64_t promised_at;
+  double anchor, anchor_loss;
+  /* For the journal. */
+  size_t judged;
+  bool judged_again;
+  weir_plan judged_plan;
+  weir_slope slope;
+  weir_judgement judgement;
+  weir_evidence samples;
+  char what[160];
+} weir_rounds;
+
+#endif
