@@ -39,6 +39,9 @@ static void add_cards(weir_doc *doc, const weir_report_data *data) {
   card(doc, "final test accuracy", "on the test images", "%.2f %%", 100 * s->final_accuracy);
   card(doc, "elapsed", steps, "%.1f s", s->elapsed_s);
   card(doc, "communicating", share, "%.1f s", s->comm_s);
+  if (s->trials_s > 0)
+    card(doc, "trials", "of the time, in steps that were rolled back", "%.1f %%",
+         100 * s->trial_share);
   card(doc, "sent by rank 0", "headers and trials included", "%.1f MB", s->wire_bytes / 1e6);
   card(doc, "plan switches", made, "%.0f", s->switches);
   weir_doc_end_list(doc);

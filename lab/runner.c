@@ -351,8 +351,7 @@ weir_status weir_run_report(const weir_run *run) {
   return status;
 }
 
-/* What a run may leave at the most: a quarter of its steps more are trials, of which there are more
- * only in short ones. */
+/* What a run may leave at the most: a quarter of its steps more are trials, but for short ones. */
 weir_status weir_run_open(weir_run *run) {
   enum { ROW = 256, EVALUATION = 96, DIGEST = 80, REST = 65536 };
   const weir_scenario *s = &run->scenario;

@@ -109,7 +109,7 @@ typedef struct liar {
 static void *lie(void *argument) {
   liar *l = argument;
   unsigned char said[2 * HELLO]; /* a hello, and a proof that proves nothing */
-  greeting g = {.version = 3,
+  greeting g = {.version = 4,
                 .kind = REJOIN,
                 .job = l->job,
                 .size = RANKS,

@@ -101,7 +101,7 @@ static const weir_tag due = {UINT64_C(0x1122334455667788), 9, 4, 0};
 static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length) {
   memset(to, 0, FRAME);
   memcpy(to, "WEIR", 4);
-  put(to + 4, 3, 2);
+  put(to + 4, 4, 2);
   put(to + 6, from, 2);
   put(to + 8, due.plan, 8);
   put(to + 16, due.step, 8);
@@ -117,7 +117,7 @@ static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uin
                                   uint32_t reason, uint32_t from) {
   memset(to, 0, DATAGRAM);
   memcpy(to, "WEID", 4);
-  put(to + 4, 3, 2);
+  put(to + 4, 4, 2);
   put(to + 6, (uint64_t)kind, 2);
   put(to + 8, job, 8);
   put(to + 44, culprit, 4);
@@ -203,7 +203,7 @@ static inline void end_zero(group *g, weir_status status, const char *said) {
 }
 
 static inline greeting registration(const group *g) {
-  return (greeting){.version = 3,
+  return (greeting){.version = 4,
                     .kind = REGISTER,
                     .job = g->job,
                     .size = 2,

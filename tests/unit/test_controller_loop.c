@@ -361,7 +361,7 @@ Test(loop, journal_lines_hold_all_inputs) {
   int lines = 0;
   while (fgets(line, sizeof line, file)) {
     char wanted[64];
-    (void)snprintf(wanted, sizeof wanted, "{\"decision\":%d,", lines++);
+    (void)snprintf(wanted, sizeof wanted, "{\"format\":1,\"decision\":%d,", lines++);
     cr_assert_eq(strncmp(line, wanted, strlen(wanted)), 0);
     cr_assert_eq(line[strlen(line) - 2], '}');
     cr_assert_not_null(strstr(line, "\"hosts\":2,\"devices\":1,"));
