@@ -20,7 +20,7 @@ Test(registrations, that_do_not_fit_are_told_why) {
   group g;
   start_zero(&g);
   greeting other = registration(&g);
-  other.version = 4;
+  other.version = 5;
   write_hello(hello, other);
   turned_away(&g, hello, VERSION);
   other = registration(&g);
@@ -214,7 +214,7 @@ Test(tables, that_are_damaged_or_not_ours) {
   answered(&z, h, WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
   start_other(&z, 2, 20.0);
   h = table_of(&z, table);
-  h.version = 4;
+  h.version = 5;
   answered(&z, h, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
 }
 

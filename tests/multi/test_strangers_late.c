@@ -46,7 +46,7 @@ Test(strangers, every_reason_is_logged_once) {
     _exit(0);
   }
   greeting other = registration(&g);
-  other.version = 4;
+  other.version = 5;
   write_hello(hello, other);
   come_and_be_refused(&g, hello);
   other = registration(&g);
