@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "collectives.h"
 #include "cli.h"
+#include "collectives.h"
 
 #define LOOKS 3
 #define LOOK_S 0.003 /* what a look shall at least last */

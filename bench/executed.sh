@@ -17,7 +17,7 @@
 # same; large gradients come in slices, for three quarters of the demo's model are one.  quant is paced with
 # a codec that costs little, for an emulated network whose one processor also has to compress.
 #
-# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
+# With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/guide/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
 # CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
 set -u
 weir=$1 out=$2 network=$3

@@ -15,9 +15,9 @@
 
 #include "base/base.h"
 #include "cli.h"
+#include "lab/shaper.h"
 #include "lab/stage.h"
 #include "lab/uml.h"
-#include "lab/shaper.h"
 
 #define ROOM (8.0 * (1 << 20)) /* in flight beyond a link's bandwidth times delay */
 #define BUDGET_S 60.0

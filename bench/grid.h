@@ -6,9 +6,9 @@
 #include <pthread.h>
 
 #include "collectives/select.h"
+#include "lab/shaper.h"
 #include "lab/topology.h"
 #include "lab/uml.h"
-#include "lab/shaper.h"
 
 enum {
   GRID_RANKS = 16,

@@ -2,8 +2,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "grid.h"
 #include "collectives/collective.h"
+#include "grid.h"
 #include "kernels/codec.h"
 
 static const gsize gradients[] = {128u << 10, 1u << 20, 4u << 20};

@@ -5,9 +5,9 @@
 #include <time.h>
 
 #include "base/base.h"
-#include "grid.h"
 #include "collectives/calibrate.h"
 #include "collectives/collective.h"
+#include "grid.h"
 
 #define TIMEOUT_S 120.0
 #define PORT 7800

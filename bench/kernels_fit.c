@@ -2,8 +2,8 @@
 #include <math.h>
 
 #include "base/base.h"
-#include "kernels.h"
 #include "controller/loop.h"
+#include "kernels.h"
 #include "kernels/fit_run.h"
 
 const gsize kernel_other_sizes[KERNEL_OTHER_SIZES] = {

@@ -3,8 +3,8 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "kernels.h"
 #include "json.h"
+#include "kernels.h"
 #include "kernels/cpu/cpu.h"
 
 static void put_peer(JsonBuilder *builder, const char *name, double ms, const char *absent) {

@@ -13,7 +13,7 @@ static const char summary[] =
     "Trains the scenario's model, with its number of workers, over an emulated network that\n"
     "changes as the scenario says. Writes summary.json, decisions.jsonl, steps.csv and\n"
     "report.html into DIR. A scenario is a short text file, such as scenarios/demo.ini;\n"
-    "docs/scenarios.md explains all keys.\n"
+    "docs/guide/scenarios.md explains all keys.\n"
     "\n"
     "Networks, in the order in which `auto` tries them:\n"
     "  tc   worker processes in network namespaces, links shaped by the kernel (htb, netem)\n"

@@ -11,7 +11,7 @@ static const char *const description =
     "`weir run`; it may be left out where one job runs.  Ranks of other machines are shown as\n"
     "their telemetry tells them.  Reads what sessions keep in WEIR_STATUS_DIR, "
     "$XDG_RUNTIME_DIR/weir\n"
-    "or /tmp/weir-UID (docs/inside.md); asks nobody, and disturbs nobody.\n"
+    "or /tmp/weir-UID (docs/guide/inside.md); asks nobody, and disturbs nobody.\n"
     "Exit codes: 0 shown, or the job has ended; 1 no such job runs; 2 bad usage, or several jobs "
     "run.";
 

@@ -20,7 +20,7 @@ static const char summary[] =
     "  srun -n 4 weir train scenarios/demo.ini --out out/demo\n"
     "  torchrun --no-python --nproc-per-node 4 weir train scenarios/demo.ini --out out/demo\n"
     "\n"
-    "docs/launch.md lists the variables that are read.";
+    "docs/guide/launch.md lists the variables that are read.";
 
 static const char exit_codes[] =
     "\nExit codes: 0 done; 1 the training failed (which rank, why); 2 bad usage, environment or "

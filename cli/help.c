@@ -36,7 +36,7 @@ GOptionEntry cli_option_clock(char **to) {
       "clock", 'c',
       "clock of User-Mode Linux: real (default), skip-idle (waiting takes no real time) or "
       "free-cpu (computing takes no time inside, either, beyond what the scenario says): see "
-      "docs/scenarios.md",
+      "docs/guide/scenarios.md",
       "CLOCK", to);
 }
 

@@ -2,7 +2,7 @@
 # it.  WEIR_CUDA says whether the kernels for it are built; never under a sanitizer, which nvcc does
 # not take (the same kernels then still run on the processor, tests/emulate).
 include(CheckLanguage)
-if(WEIR_TESTS)
+if(WEIR_TESTS AND WEIR_LAB)
   enable_language(CXX) # tests/emulate
 endif()
 if(CMAKE_C_FLAGS MATCHES "-fsanitize" AND NOT CMAKE_CXX_FLAGS MATCHES "-fsanitize")

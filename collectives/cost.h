@@ -1,7 +1,7 @@
 /* Cost rows: seconds a collective takes, from latency and bandwidth.
  *
- * Symbols as in docs/architecture.md: N workers, L = ceil(log2 N), alpha one-way latency in
- * seconds, beta seconds per byte, M dense bytes, c compression ratio, m = M*c. */
+ * Symbols as in docs/internals/architecture.md: N workers, L = ceil(log2 N), alpha one-way latency
+ * in seconds, beta seconds per byte, M dense bytes, c compression ratio, m = M*c. */
 #ifndef WEIR_COLLECTIVES_COST_H
 #define WEIR_COLLECTIVES_COST_H
 

@@ -4,6 +4,7 @@
 #include "base/ways.h"
 #include "collectives/cost.h"
 #include "controller/decide.h"
+#include "engine/memory.h"
 
 const weir_model_parameters weir_model = {
     .progress_exponent = 0.3,
@@ -123,6 +124,14 @@ bool weir_plan_safe(const weir_plan *plan) {
   return arm < WEIR_ARMS && weir_arms[arm].safe;
 }
 
+bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
+  const weir_group_shape shape = weir_input_shape(in);
+  const weir_memory_form form = {.ranks = shape.ranks, .hosts = shape.hosts};
+  return in->memory_limit <= 0.0 ||
+         weir_plan_memory(plan, &form, in->elements, weir_cost_kept(plan, in->elements)) <=
+             in->memory_limit;
+}
+
 size_t weir_method_of(const weir_plan *plan) {
   for (size_t a = WEIR_BOLD_ARMS; a < WEIR_ARMS; a++)
     if (weir_arms[a].method < WEIR_METHODS && weir_arms[a].codec == plan->codec &&
@@ -142,8 +151,11 @@ bool weir_arm_late(const weir_arm *arm) {
   return arm->safe && arm->codec == WEIR_CODEC_QSGD && arm->cr < 8 / 32.0;
 }
 
+/* The first arm takes the least memory, and there is always something to choose. */
 bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = &weir_arms[a];
+  const weir_plan least = weir_arm_plan(arm, log(weir_model.cr_low));
+  if (a > 0 && !weir_plan_fits(in, &least)) return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
   return (!arm->machines || machines) && (!arm->host || in->devices == 0);
 }
@@ -293,7 +305,9 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
   const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
-  c->progress_per_s = weir_plan_progress(in, plan, c->gain) / weir_step_seconds(in, c);
+  c->progress_per_s = !weir_plan_fits(in, plan)
+                          ? 0.0
+                          : weir_plan_progress(in, plan, c->gain) / weir_step_seconds(in, c);
 }
 
 weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {

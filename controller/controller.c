@@ -180,6 +180,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.overlap = config->overlap;
   c->loop.next_id = 1;
   c->loop.risk = risk;
+  c->loop.memory_limit = config->memory_limit;
   c->loop.rounds.budget = config->trial_budget;
   c->loop.rounds.steps = config->steps;
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;

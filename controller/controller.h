@@ -20,11 +20,12 @@ typedef struct weir_controller weir_controller;
 enum { WEIR_JOURNAL_PARTS = 4 };
 
 typedef struct weir_controller_config {
-  const char *policy; /* as weir_options.policy; checked by weir_policy_check */
-  const char *risk;   /* as weir_options.risk; NULL: measured */
+  const char *policy;  /* as weir_options.policy; checked by weir_policy_check */
+  const char *risk;    /* as weir_options.risk; NULL: measured */
+  double memory_limit; /* bytes a plan may take (engine/memory.h); 0: any */
   int world_size;
   int hosts;                /* machines the ranks are on (weir_comm_hosts); 0: unknown */
-  bool devices;             /* gradients of some rank are on a device (docs/device.md) */
+  bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
   weir_layout layout;       /* copied */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
   double trial_budget;      /* this and the next as in weir_options */

@@ -45,6 +45,9 @@ static weir_status check(const weir_decision_input *in) {
   if (in->policy >= WEIR_POLICY_COUNT || in->trigger >= WEIR_TRIGGER_COUNT)
     return weir_fail(WEIR_E_INVALID, "decision input: unknown policy or trigger");
   if (in->risk >= WEIR_RISK_COUNT) return weir_fail(WEIR_E_INVALID, "decision input: unknown risk");
+  if (!in_range(&in->memory_limit, 1, 0.0, 1e18))
+    return weir_fail(WEIR_E_INVALID, "decision input: memory_limit %g out of range",
+                     in->memory_limit);
   if (in->workers < 1 || in->workers > 1u << 20 || in->elements < 1 ||
       in->elements > UINT64_C(1) << 40)
     return weir_fail(WEIR_E_INVALID, "decision input: workers or elements out of range");

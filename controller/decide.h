@@ -87,9 +87,10 @@ typedef struct weir_decision_input {
   uint64_t seed;    /* below 2^53, so that every JSON reader keeps it */
   uint64_t workers, elements;
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
-  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/device.md) */
+  uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* not 0: the training is past its beginnings, where 4 bits can do harm */
+  double memory_limit;               /* bytes a plan may take (engine/memory.h); 0: any */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
   double goodput; /* of it, what messages get, where packets are lost; 0: as much as the link has */
@@ -165,7 +166,7 @@ extern const weir_model_parameters weir_model;
 /* Expected progress of one step, in steps of uncompressed SGD: in (0, 1], 1 for a dense plan.
  * With error feedback what is not sent is delayed and not lost, so progress falls far slower than
  * the gain: gain ^ p with a small p.  Exponent and factor come from training 4 workers at fixed
- * ratios from 0.001 to 1 and counting steps to an accuracy (docs/performance.md). */
+ * ratios from 0.001 to 1 and counting steps to an accuracy (docs/reference/performance.md). */
 double weir_progress(uint32_t codec, double gain);
 /* The same of a plan: 1 where it is known to keep the loss, and under policy weir, but for risk
  * bold, what its method has shown, and 0 if it has not. */
@@ -210,6 +211,8 @@ double weir_input_overhead(const weir_decision_input *input, size_t arm,
 double weir_input_goodput(const weir_decision_input *input);
 /* The workers and their machines. */
 weir_group_shape weir_input_shape(const weir_decision_input *input);
+/* Does the plan keep to memory_limit? */
+bool weir_plan_fits(const weir_decision_input *input, const weir_plan *plan);
 /* Everything above for one plan. */
 void weir_evaluate(const weir_decision_input *input, const weir_plan *plan,
                    weir_candidate *candidate);

@@ -31,7 +31,7 @@ static double objectives(void *user, const double *x, const uint32_t *category, 
   f[0] = c.compress_s;
   f[1] = c.comm_s;
   f[2] = c.gain > 0.0 ? 1.0 / c.gain : INFINITY;
-  return 0.0;
+  return weir_plan_fits(all->in, &plan) ? 0.0 : 1.0;
 }
 
 static weir_status search_front(choices *all, weir_decision *d) {

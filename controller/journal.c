@@ -1,4 +1,5 @@
-/* The journal: one JSON line a decision, as docs/architecture.md describes, and all inputs. */
+/* The journal: one JSON line a decision, as docs/reference/runs.md describes, and all
+ * inputs. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

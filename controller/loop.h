@@ -109,7 +109,8 @@ struct weir_loop {
   int hosts; /* machines they are on */
   bool devices;
   uint32_t risk; /* weir_risk */
-  bool curve;    /* the gain curve is wanted */
+  double memory_limit;
+  bool curve; /* the gain curve is wanted */
   size_t elements;
   weir_layout layout;          /* owns its offsets */
   weir_link processors;        /* as calibrated; 0: not known */

@@ -4,8 +4,8 @@
  * steps each.  d[k], the arm's loss less the reference's on batch k, is 0 at first, and where the
  * arm makes a share p of the reference's progress it grows by (1 - p) g a step, g being the slope
  * at which the loss falls.  Means over blocks of the steps differ by (1 - p) g times a block's
- * length from one block to the next: each such difference is a sample of p.  docs/progress.md has
- * the statistics, and where they fail. */
+ * length from one block to the next: each such difference is a sample of p.
+ * docs/internals/progress.md has the statistics, and where they fail. */
 #ifndef WEIR_CONTROLLER_PROGRESS_H
 #define WEIR_CONTROLLER_PROGRESS_H
 

@@ -52,7 +52,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
 }
 
 /* A model may first have to leave a plateau, and rounding to 4 bits seems to keep it there for long
- * now and then (docs/performance.md, "What a policy does to a training").  So 4 bits wait until the
+ * now and then (docs/reference/performance.md, "What a policy does to a training").  So 4 bits wait until the
  * loss is seen to fall, and where none is reported for longer. */
 static void settle(weir_rounds *r, const weir_observation *seen) {
   if (r->settled || seen->trial) return;

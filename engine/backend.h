@@ -19,7 +19,7 @@ struct weir_backend {
   void (*close)(weir_engine *engine);
   weir_status (*reserve)(weir_engine *engine, const weir_bucket_set *set);
   unsigned char *(*allocate)(const weir_engine *engine, size_t bytes);
-  void (*release)(const weir_engine *engine, unsigned char *memory);
+  void (*release)(const weir_engine *engine, unsigned char *memory, size_t bytes);
   bool on_caller; /* compresses on the caller's thread only, whatever place a plan names */
 
   /* Is a gradient where it should be? */

@@ -61,7 +61,8 @@ static unsigned char *allocate(const weir_engine *engine, size_t bytes) {
   return on->ops->pin(on->device, bytes, &memory) == WEIR_OK ? memory : NULL;
 }
 
-static void release(const weir_engine *engine, unsigned char *memory) {
+static void release(const weir_engine *engine, unsigned char *memory, size_t bytes) {
+  (void)bytes;
   const weir_on_device *on = engine->device;
   on->ops->unpin(on->device, memory);
 }

@@ -1,5 +1,6 @@
-/* The backend of gradients on a device (kernels/device.h has what a device does, docs/device.md the
- * whole): gradients, residuals and sums are the device's, messages come to the host. */
+/* The backend of gradients on a device (kernels/device.h has what a device does,
+ * docs/internals/device.md the whole): gradients, residuals and sums are the device's, messages
+ * come to the host. */
 #ifndef WEIR_ENGINE_DEVICE_H
 #define WEIR_ENGINE_DEVICE_H
 

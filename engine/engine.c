@@ -201,6 +201,7 @@ weir_status weir_engine_create(weir_engine **out, const weir_engine_config *conf
   if (status == WEIR_OK && config->hooks.want_curve != NULL)
     status = weir_gain_curve_create(&engine->curve);
   if (status == WEIR_OK) status = adopt_first(engine);
+  if (status == WEIR_OK) status = weir_engine_fits(engine);
   if (status != WEIR_OK) {
     weir_engine_free(engine);
     return status;

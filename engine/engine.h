@@ -114,6 +114,8 @@ typedef struct weir_engine_config {
   const size_t *rows; /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
                          tensor's elements.  Copied; NULL: all are vectors */
   double momentum;    /* of momentum correction, in [0, 1); 0: none */
+  double
+      memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */
   weir_plan first_plan;
   const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
   weir_engine_hooks hooks;

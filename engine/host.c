@@ -52,8 +52,10 @@ static unsigned char *allocate(const weir_engine *engine, size_t bytes) {
   return aligned_alloc(LINE, (bytes + LINE - 1) / LINE * LINE);
 }
 
-static void release(const weir_engine *engine, unsigned char *memory) {
+/* What the library's allocator keeps takes no pages then. */
+static void release(const weir_engine *engine, unsigned char *memory, size_t bytes) {
   (void)engine;
+  weir_give_back(memory, bytes);
   free(memory);
 }
 

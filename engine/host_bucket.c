@@ -6,8 +6,6 @@
 #include "engine/host.h"
 #include "engine/lowrank.h"
 
-#define BLOCK 4096 /* elements that are still in the first cache when they are scaled */
-
 static float *sum_of(const weir_bucket *bucket) { return bucket->engine->host.sum + bucket->at; }
 
 /* --- selecting and encoding ------------------------------------------------------------------- */
@@ -199,22 +197,29 @@ static void publish_thin(const weir_bucket *bucket, float share) {
   }
 }
 
-/* The sum of squares of what is published. */
-static double publish_sum(const weir_bucket *bucket, float share) {
-  const size_t *offset = bucket->layout.offset;
-  double square = 0;
-  for (size_t t = 0; t < bucket->layout.tensors; t++) {
-    float *const to = bucket->engine->submitted[bucket->first + t];
-    const float *const sum = sum_of(bucket) + offset[t];
-    const size_t n = offset[t + 1] - offset[t];
-    for (size_t at = 0; at < n; at += BLOCK) {
-      const size_t count = n - at < BLOCK ? n - at : BLOCK;
-      memcpy(to + at, sum + at, count * sizeof *to);
-      weir_scale(to + at, count, share);
-      square += weir_sum_square(to + at, count);
-    }
+/* One pass over memory.  An exponent of all ones, which numbers that are not finite have, becomes
+ * the sign when one is added to it. */
+static bool scale_to(float *restrict to, const float *restrict sum, size_t n, float share) {
+  uint32_t carry = 0;
+  for (size_t i = 0; i < n; i++) {
+    const float x = sum[i] * share;
+    uint32_t bits;
+    memcpy(&bits, &x, sizeof bits);
+    carry |= (bits & UINT32_C(0x7f800000)) + UINT32_C(0x00800000);
+    to[i] = x;
   }
-  return square;
+  return (carry & UINT32_C(0x80000000)) == 0;
+}
+
+/* Is what is published finite? */
+static bool publish_sum(const weir_bucket *bucket, float share) {
+  const size_t *offset = bucket->layout.offset;
+  bool finite = true;
+  for (size_t t = 0; t < bucket->layout.tensors; t++)
+    finite = scale_to(bucket->engine->submitted[bucket->first + t], sum_of(bucket) + offset[t],
+                      offset[t + 1] - offset[t], share) &&
+             finite;
+  return finite;
 }
 
 weir_status weir_host_publish(weir_bucket *bucket, float share) {
@@ -223,6 +228,6 @@ weir_status weir_host_publish(weir_bucket *bucket, float share) {
   else if (bucket->thin)
     publish_thin(bucket, share);
   else
-    bucket->overflow = !isfinite(publish_sum(bucket, share));
+    bucket->overflow = !publish_sum(bucket, share);
   return WEIR_OK;
 }

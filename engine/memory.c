@@ -1,6 +1,13 @@
 #include "engine/memory.h"
 
+#include <math.h>
+#include <string.h>
+
+#include "collectives/collective.h"
+#include "collectives/patterns/patterns.h"
 #include "kernels/codec.h"
+
+/* --- lists and messages ----------------------------------------------------------------------- */
 
 static size_t stride_of(size_t bytes) { return bytes / 16 * 16 + 32; }
 
@@ -10,7 +17,7 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, weir_way way, int ra
   const weir_wire_format format = (weir_wire_format)plan->wire;
   weir_bucket_room room = {0};
   if (codec->low_rank) {
-    room.values = kept;
+    room.values = kept != n ? kept : 0; /* without a matrix all of it is summed in place */
   } else if (way == WEIR_WAY_AG && codec->encode != NULL) {
     room.messages = (size_t)ranks;
     room.stride = stride_of(kept);
@@ -24,4 +31,118 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, weir_way way, int ra
     room.stride = stride_of(weir_wire_bound(n, kept, format));
   }
   return room;
+}
+
+/* Where a list alone is sent, the part of its place that is for values stays empty. */
+static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, weir_way way) {
+  const double width = plan->wire >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
+  const double empty = way == WEIR_WAY_ART ? width * (double)room->indices : 0.0;
+  return 4.0 * ((double)room->indices + (double)room->values + (double)room->errors) +
+         (double)room->messages * (double)room->stride - empty;
+}
+
+/* --- what is worked in ------------------------------------------------------------------------ */
+
+/* Bytes that an all-reduce of n floats has come in; rounded values come in elsewhere. */
+static double allreduce_scratch(const weir_allreduce *row, int ranks, double n) {
+  const int core = weir_halving_place(0, ranks).core;
+  switch (row->id) {
+    case WEIR_ALLREDUCE_RING: return 4.0 * ceil(n / ranks);
+    case WEIR_ALLREDUCE_TREE:
+    case WEIR_ALLREDUCE_STAR: return 4.0 * n;
+    case WEIR_ALLREDUCE_HALVING: return 4.0 * (core == ranks ? ceil(n / 2) : n);
+    case WEIR_ALLREDUCE_TORUS: return 4.0 * ceil(n * weir_torus_rows(ranks) / ranks);
+    case WEIR_ALLREDUCE_DOUBLE_TREE:
+      return 16.0 * ceil(n / 2 / weir_double_tree_chunks((size_t)(4.0 * n)));
+    default: return 0.0;
+  }
+}
+
+/* Inside of machines a share comes in, between them an all-reduce of it; of uneven machines all. */
+static double levels_scratch(const weir_allreduce *row, const weir_memory_form *form, double n) {
+  static const struct {
+    uint32_t row, between;
+  } rows[] = {{WEIR_ALLREDUCE_HIER_RING, WEIR_ALLREDUCE_RING},
+              {WEIR_ALLREDUCE_HIER_TREE, WEIR_ALLREDUCE_TREE},
+              {WEIR_ALLREDUCE_HIER_HALVING, WEIR_ALLREDUCE_HALVING},
+              {WEIR_ALLREDUCE_HIER_DOUBLE_TREE, WEIR_ALLREDUCE_DOUBLE_TREE}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
+    if (rows[i].row != row->id) continue;
+    const bool even = form->ranks % form->hosts == 0;
+    const double inside = even ? (double)form->ranks / form->hosts : 1.0;
+    const weir_allreduce *between = &weir_allreduces[rows[i].between];
+    return (inside > 1.0 || !even ? 4.0 * ceil(n / inside) : 0.0) +
+           allreduce_scratch(between, form->hosts, ceil(n / inside));
+  }
+  return allreduce_scratch(row, form->ranks, n);
+}
+
+static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form, double n) {
+  const double inside = (double)form->ranks / form->hosts, share = ceil(n / inside);
+  const double kept = fmax(1.0, floor(plan->cr * share));
+  const double message =
+      (double)weir_wire_bound((size_t)share, (size_t)kept, (weir_wire_format)plan->wire);
+  return 12.0 * kept + 4.0 * share + form->hosts * (message + inside * (message + 8.0));
+}
+
+static double collective_scratch(const weir_plan *plan, weir_way way, const weir_memory_form *form,
+                                 size_t n, size_t kept) {
+  const bool sums = way == WEIR_WAY_DENSE || way == WEIR_WAY_ART;
+  const bool rounded =
+      plan->codec == WEIR_CODEC_BF16 || (way == WEIR_WAY_ART && plan->wire >= WEIR_WIRE_AUTO_BF16);
+  const double summed =
+      way == WEIR_WAY_ART || weir_codec_find(plan->codec)->low_rank ? (double)kept : (double)n;
+  if (form->ranks < 2) return 0.0;
+  if (way == WEIR_WAY_HITOPK) return hitopk_scratch(plan, form, (double)n);
+  if (way == WEIR_WAY_COMPRESSED && plan->collective == WEIR_COLL_HIER_SRA)
+    return 4.0 * ceil((double)n * form->hosts / form->ranks);
+  const weir_allreduce *row =
+      sums && !rounded ? weir_allreduce_find(weir_ways[plan->collective].algorithm) : NULL;
+  return row != NULL ? levels_scratch(row, form, summed) : 0.0;
+}
+
+/* Candidates lie where the sum will be, as far as they have room there; drawing and decoding mark
+ * an element by a bit. */
+static double codec_scratch(const weir_codec *codec, const weir_memory_form *form, size_t n,
+                            size_t kept) {
+  const double list = (double)weir_select_room(codec, n, kept, form->threads);
+  const bool marks = codec->select != NULL || codec->draw != NULL;
+  return (list > 4.0 * (double)n ? list : 0.0) + (marks ? (double)n / 8 : 0.0);
+}
+
+/* --- a plan ----------------------------------------------------------------------------------- */
+
+/* Where nothing is summed inside of machines each rank's selection travels as it is. */
+static weir_way way_of(const weir_plan *plan, const weir_memory_form *form) {
+  const weir_way way = weir_ways[plan->collective].way;
+  const bool levels =
+      form->hosts > 1 && form->hosts < form->ranks && form->ranks % form->hosts == 0;
+  return way == WEIR_WAY_HITOPK && !levels ? WEIR_WAY_AG : way;
+}
+
+/* Residual and e unless all of e is summed as it is; the sum, or of what is published from lists
+ * the candidates that lie there. */
+static double buffers(const weir_plan *plan, weir_way way, const weir_memory_form *form, size_t n,
+                      size_t kept) {
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  const bool thin = codec->low_rank && kept != n;
+  const bool leaves = way != WEIR_WAY_DENSE || thin || plan->codec == WEIR_CODEC_BF16;
+  const double gradient = 4.0 * (double)n;
+  double bytes = leaves ? 2.0 * gradient : 0.0;
+  if (way == WEIR_WAY_ART)
+    bytes += fmin(gradient, (double)weir_select_room(codec, n, kept, form->threads));
+  else if (!thin)
+    bytes += gradient;
+  if (form->momentum) bytes += 2.0 * gradient;
+  if (form->trials) bytes += (form->momentum ? 2.0 : 1.0) * gradient;
+  return bytes;
+}
+
+double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
+                        size_t kept) {
+  const weir_way way = way_of(plan, form);
+  const weir_bucket_room room = weir_bucket_room_of(plan, way, form->ranks, elements, kept);
+  return buffers(plan, way, form, elements, kept) + room_bytes(&room, plan, way) +
+         collective_scratch(plan, way, form, elements, kept) +
+         codec_scratch(weir_codec_find(plan->codec), form, elements, kept);
 }

@@ -1,17 +1,32 @@
-/* What plans take of memory beyond the caller's gradients. */
+/* What plans take of memory beyond the caller's gradients: for the engine, which makes room for it,
+ * and for who chooses among plans under a limit (weir_options.memory_limit). */
 #ifndef WEIR_ENGINE_MEMORY_H
 #define WEIR_ENGINE_MEMORY_H
 
 #include "base/ways.h"
 #include "collectives/cost.h"
 
-/* A bucket's lists and messages. */
+/* Lists and messages of consecutive tensors that are exchanged together. */
 typedef struct weir_bucket_room {
   size_t indices, values, errors;
   size_t messages, stride; /* so many, of so many bytes each */
 } weir_bucket_room;
-/* kept as in weir_cost_plan. */
+/* n elements; kept as in weir_cost_plan. */
 weir_bucket_room weir_bucket_room_of(const weir_plan *plan, weir_way way, int ranks, size_t n,
                                      size_t kept);
+
+/* In which group of ranks, and how, a plan is run. */
+typedef struct weir_memory_form {
+  int ranks, hosts;
+  bool momentum; /* momentum correction is on */
+  bool trials;   /* it may be tried, with a checkpoint beside it */
+  bool threads;  /* codecs have threads of their own */
+} weir_memory_form;
+
+/* Bytes of a plan that exchanges all elements together: buffers of the gradient's length, lists and
+ * messages, and what its collective and its codec work in.  Small things of a fixed size, and what
+ * transports have, are not counted. */
+double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
+                        size_t kept);
 
 #endif

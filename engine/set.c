@@ -98,7 +98,7 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
 }
 
 static void release_set(const weir_engine *engine, weir_bucket_set *set) {
-  if (set->arena != NULL) engine->backend->release(engine, set->arena);
+  if (set->arena != NULL) engine->backend->release(engine, set->arena, set->bytes);
   free(set->of);
   free(set->offset);
   free(set->bucket);
@@ -153,6 +153,26 @@ static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_p
   if (status == WEIR_OK) status = reserve_warm(engine, set);
   if (status == WEIR_OK) status = place_all(engine, set);
   return status == WEIR_OK ? engine->backend->reserve(engine, set) : status;
+}
+
+weir_status weir_engine_fits(const weir_engine *engine) {
+  const weir_engine_config *config = &engine->config;
+  const weir_memory_form form = {
+      .ranks = engine->size,
+      .hosts = weir_comm_levelled(config->comm) ? weir_comm_hosts(config->comm) : engine->size,
+      .momentum = config->momentum > 0,
+      .threads = engine->pool != NULL};
+  double bytes = 0;
+  char text[WEIR_PLAN_TEXT_MAX];
+  for (size_t k = 0; k < engine->set.count; k++) {
+    const weir_bucket *bucket = &engine->set.bucket[k];
+    bytes += weir_plan_memory(&bucket->plan, &form, bucket->n, bucket->kept);
+  }
+  if (config->memory_limit <= 0 || bytes <= config->memory_limit) return WEIR_OK;
+  weir_plan_format(&engine->plan, text);
+  return weir_fail(WEIR_E_UNSUPPORTED,
+                   "plan %s takes %.0f bytes beyond the gradients, and memory_limit is %.0f", text,
+                   bytes, config->memory_limit);
 }
 
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,

@@ -214,6 +214,8 @@ weir_status weir_engine_blame(weir_engine *engine, int culprit, weir_status stat
  * Failing changes nothing. */
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
                               const weir_plan_group *table);
+/* Does the plan in force keep to config.memory_limit?  WEIR_E_UNSUPPORTED. */
+weir_status weir_engine_fits(const weir_engine *engine);
 /* Get from rank 0 the table of groups of a plan that it asked for: collective, between steps. */
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);

@@ -1,11 +1,10 @@
 /* Codecs: which elements of an error-fed gradient are sent, and how they look on the wire.
  *
- * Notation (docs/architecture.md): n elements, g gradient, r residual, e = g + r the error-fed
- * gradient, c compression ratio (fraction kept), k elements kept.  A codec is one file and one
- * row of weir_codecs[], and one of four kinds:
- *   dense      every element goes through an all-reduce (none, bf16)
- *   selection  select() says which elements go, as fp32 or bf16 (top-k and its kin); selecting and
- *              encoding are apart so that any selection can travel in any wire format
+ * Notation (docs/internals/architecture.md): n elements, g gradient, r residual, e = g + r the
+ * error-fed gradient, c compression ratio (fraction kept), k elements kept.  A codec is one file
+ * and one row of weir_codecs[], and one of four kinds: dense      every element goes through an
+ * all-reduce (none, bf16) selection  select() says which elements go, as fp32 or bf16 (top-k and
+ * its kin); selecting and encoding are apart so that any selection can travel in any wire format
  *   encoder    encode() writes every element in few bits, decode() reads it (quantizers).  What
  *              encoding loses, e - decode(encode(e)), is the caller's to keep.
  *   low rank    matrices go as two thin ones, each through an all-reduce (powersgd.h)

@@ -5,9 +5,9 @@
 
 #include <weir/status.h>
 
-/* Read summary.json, steps.csv and decisions.jsonl of a run (docs/architecture.md) and write
- * report.html beside them (temporary name, then renamed).  WEIR_E_IO, WEIR_E_PARSE: the message
- * names file and line. */
+/* Read summary.json, steps.csv and decisions.jsonl of a run (docs/reference/runs.md) and
+ * write report.html beside them (temporary name, then renamed).  WEIR_E_IO, WEIR_E_PARSE: the
+ * message names file and line. */
 weir_status weir_report_write(const char *directory);
 
 /* The same for the compare.json of `weir compare`:

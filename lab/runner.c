@@ -165,12 +165,10 @@ static double available_bytes(void) {
 /* What a worker takes; a model that cannot be made is found here, too. */
 static weir_status size_worker(weir_run *run, double *bytes) {
   const weir_scenario *s = &run->scenario;
+  const weir_model_config config = {
+      .name = s->model, .sizes = s->sizes, .samples = s->batch, .slice = s->slice};
   weir_model model;
-  weir_status status = weir_model_create(
-      &model,
-      &(weir_model_config){
-          .name = s->model, .sizes = s->sizes, .samples = s->batch, .slice = s->slice},
-      &run->data);
+  weir_status status = weir_model_create(&model, &config, &run->data);
   if (status) return at_place(status, s->path, s->model_line ? s->model_line : s->training_line);
   const double array = sizeof(float) * (double)model.parameters;
   *bytes = WORKER_ARRAYS * array + (double)model.bytes + PROCESS_BYTES;

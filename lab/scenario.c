@@ -190,9 +190,10 @@ static weir_status take_line(void *user, const weir_ini_line *at) {
     if (key->line_offset) *(int *)((char *)p->scenario + key->line_offset) = at->line;
     return parse_value(p, at, key) ? WEIR_OK : bad_value(at, key);
   }
-  return weir_fail(WEIR_E_PARSE,
-                   "%s:%d: unknown key %.80s in [%s]; expected one that docs/scenarios.md lists",
-                   at->path, at->line, at->key, p->section);
+  return weir_fail(
+      WEIR_E_PARSE,
+      "%s:%d: unknown key %.80s in [%s]; expected one that docs/guide/scenarios.md lists", at->path,
+      at->line, at->key, p->section);
 }
 
 /* --- the whole -------------------------------------------------------------------------------- */

@@ -15,7 +15,8 @@ typedef struct weir_steplog {
 weir_status weir_steplog_add(weir_steplog *log, const weir_row *row);
 void weir_steplog_free(weir_steplog *log);
 
-/* DIR/steps.csv; columns as docs/architecture.md says.  Written under another name and renamed. */
+/* DIR/steps.csv; columns as docs/reference/runs.md says.  Written under another name and
+ * renamed. */
 weir_status weir_steplog_write(const weir_steplog *log, const char *directory);
 
 typedef struct weir_summary {

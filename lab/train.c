@@ -85,9 +85,10 @@ weir_status weir_train_execute(weir_train *train) {
     weir_progress_begin(&run->progress, weir_progress_style_here(), &run->scenario,
                         weir_worker_steps_per_epoch(&run->scenario, &run->data));
   if (!strcmp(train->launch.launcher, "none"))
-    weir_progress_say(&run->progress,
-                      "no launcher has started this process (docs/launch.md): it trains alone, as "
-                      "rank 0 of 1");
+    weir_progress_say(
+        &run->progress,
+        "no launcher has started this process (docs/guide/launch.md): it trains alone, as "
+        "rank 0 of 1");
   const weir_worker_config config = {.scenario = &run->scenario,
                                      .data = &run->data,
                                      .rank = train->launch.rank,

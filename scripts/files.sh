@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes docs/files.md: every source file and what it is for, by the first sentence of the comment it
+# Writes docs/internals/files.md: every source file and what it is for, by the first sentence of the comment it
 # begins with.  With --check it only says whether that is up to date.
 set -euo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
@@ -64,8 +64,8 @@ write() {
 
 made=$(write)
 if [[ ${1:-} != --check ]]; then
-  printf '%s\n' "$made" >docs/files.md
-elif ! diff <(printf '%s\n' "$made") docs/files.md; then
-  echo "files: docs/files.md is not up to date; scripts/files.sh mends it" >&2
+  printf '%s\n' "$made" >docs/internals/files.md
+elif ! diff <(printf '%s\n' "$made") docs/internals/files.md; then
+  echo "files: docs/internals/files.md is not up to date; scripts/files.sh mends it" >&2
   exit 1
 fi

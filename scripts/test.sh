@@ -2,20 +2,32 @@
 # The sources' format and every test: all of them in the release build, fuzzers for 20 s each, then again under
 # ASan+UBSan; those of the lab that skip themselves there, as ASan does not fit into User-Mode Linux,
 # under UBSan alone; then those with threads under TSan.  All run even if one fails.
+#   scripts/test.sh [--fast]     --fast: the format, the unit tests and some of the others, in one build
 set -uo pipefail
 cd "$(dirname "$(readlink -f "$0")")/.."
 
-scripts/setup.sh || exit 1
+case "${1:-}" in
+  "")
+    scripts/setup.sh || exit 1
+    presets=(release asan ubsan tsan)
+    ;;
+  --fast) presets=(fast) ;;
+  *)
+    echo "usage: scripts/test.sh [--fast]" >&2
+    exit 2
+    ;;
+esac
+SECONDS=0
 slots=$((2 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
 failed=()
 scripts/format.sh --check || failed+=(format)
-for preset in release asan ubsan tsan; do
+for preset in "${presets[@]}"; do
   echo "== $preset"
   cmake --preset "$preset" && cmake --build --preset "$preset" && ctest --preset "$preset" -j$slots ||
     failed+=("$preset")
 done
 if ((${#failed[@]})); then
-  echo "test: FAILED: ${failed[*]}"
+  echo "test: FAILED: ${failed[*]} ($SECONDS s)"
   exit 1
 fi
-echo "test: passed: format, release, asan, ubsan, tsan"
+echo "test: passed: format, ${presets[*]} ($SECONDS s)"

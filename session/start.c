@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "collectives/calibrate.h"
+#include "engine/memory.h"
 #include "session/state.h"
 
 /* Values older than this are worth a probe. */
@@ -35,7 +36,8 @@ typedef struct fingerprint {
   uint64_t elements;
   uint64_t plan;   /* the first one */
   uint64_t device; /* does this rank have one? */
-  uint64_t run;    /* rank 0's draw names the run */
+  uint64_t memory_limit;
+  uint64_t run; /* rank 0's draw names the run */
 } fingerprint;
 
 static uint64_t draw_run(const weir_session *session) {
@@ -49,8 +51,12 @@ static uint64_t draw_run(const weir_session *session) {
 
 /* Did all ranks register the same tensors and start with the same plan? */
 static weir_status compare_ranks(weir_session *session, const weir_plan *first) {
-  fingerprint mine = {WEIR_HASH_INIT, session->offset[session->tensors], weir_plan_digest(first),
-                      session->device_ops != NULL, draw_run(session)};
+  fingerprint mine = {WEIR_HASH_INIT,
+                      session->offset[session->tensors],
+                      weir_plan_digest(first),
+                      session->device_ops != NULL,
+                      session->options.memory_limit,
+                      draw_run(session)};
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
@@ -63,7 +69,13 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
   weir_status status = weir_session_gather(session, &mine, sizeof mine, all);
   session->devices = false;
-  for (size_t r = 0; r < ranks; r++) session->devices = session->devices || all[r].device != 0;
+  session->memory_limit = 0;
+  for (size_t r = 0; r < ranks; r++) {
+    const uint64_t limit = all[r].memory_limit;
+    session->devices = session->devices || all[r].device != 0;
+    if (limit > 0 && (session->memory_limit == 0 || limit < session->memory_limit))
+      session->memory_limit = limit;
+  }
   for (size_t r = 1; r < ranks && status == WEIR_OK; r++) {
     if (all[r].tensors != all[0].tensors || all[r].elements != all[0].elements)
       status = weir_fail(WEIR_E_MISMATCH,
@@ -75,6 +87,41 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   session->run = all[0].run;
   free(all);
   return status;
+}
+
+/* What is heaviest of the plans that a policy goes through whatever they cost. */
+static weir_status check_heaviest(const weir_session *session, double spare) {
+  static const struct {
+    const char *policy, *plan;
+  } heaviest[] = {
+      {"paper", "mstopk:0.1:ag"}, {"paper", "star:0.1:art-tree"}, {"bits", "qsgd:0.25:ag"}};
+  const weir_memory_form form = {.ranks = session->options.world_size,
+                                 .hosts = weir_comm_hosts(session->comm)};
+  const size_t n = session->offset[session->tensors];
+  weir_plan plan;
+  for (size_t i = 0; i < sizeof heaviest / sizeof *heaviest; i++) {
+    const char *policy = heaviest[i].policy;
+    if (strncmp(session->options.policy, policy, strlen(policy)) != 0) continue;
+    const weir_status status = weir_plan_parse(heaviest[i].plan, &plan);
+    if (status != WEIR_OK) return status;
+    const double bytes = weir_plan_memory(&plan, &form, n, weir_cost_kept(&plan, n));
+    if (bytes > spare)
+      return weir_fail(WEIR_E_UNSUPPORTED,
+                       "policy %s runs plan %s, which takes %.0f bytes beyond the gradients and "
+                       "checkpoints, and memory_limit leaves %.0f",
+                       policy, heaviest[i].plan, bytes, spare);
+  }
+  return WEIR_OK;
+}
+
+/* Of the limit, what is left for a plan beside the velocity and a trial's checkpoint. */
+static double spare_memory(const weir_session *session) {
+  const double gradient = 4.0 * (double)session->offset[session->tensors];
+  const bool momentum = session->options.momentum_correction > 0;
+  const bool tries = strcmp(session->options.policy, "paper") == 0;
+  const double fixed = (momentum ? 2 : 0) + (tries ? (momentum ? 2 : 1) : 0);
+  if (session->memory_limit == 0) return 0;
+  return fmax(1.0, (double)session->memory_limit - fixed * gradient);
 }
 
 /* --- hooks of the engine -------------------------------------------------------------------- */
@@ -187,6 +234,7 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .layout = *layout,
       .rows = session->rows,
       .momentum = session->options.momentum_correction,
+      .memory_limit = (double)session->memory_limit,
       .first_plan = *first,
       .hooks = {.user = session,
                 .local = local,
@@ -230,6 +278,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
+      .memory_limit = spare_memory(session),
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,
       .world_size = session->options.world_size,
@@ -289,6 +338,8 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
+  if (status == WEIR_OK && session->memory_limit > 0)
+    status = check_heaviest(session, spare_memory(session));
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
   /* A plan that this group cannot run: all ranks have compared what that follows from, and all say
    * so. */

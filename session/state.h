@@ -104,6 +104,7 @@ struct weir_session {
   /* The CUDA driver's function of that name, where the process has it; else NULL. */
   int (*pointer_attribute)(void *data, int attribute, unsigned long long pointer);
   bool devices;                /* some rank's run on a device */
+  uint64_t memory_limit;       /* the smallest of the ranks'; 0: none */
   weir_controller *controller; /* rank 0 only */
   double *gap_s;               /* rank 0, with overlap: per tensor, on its way to the controller */
   uint64_t gap_turns;          /* steps since the start */

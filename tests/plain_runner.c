@@ -1,8 +1,10 @@
-/* Runs Criterion tests without Criterion's own runner, for ThreadSanitizer: the runner keeps its
- * arena at addresses that the sanitizer reserves, and aborts.  Each test runs in a process of its
+/* Runs Criterion tests without Criterion's own runner.  For ThreadSanitizer: the runner keeps its
+ * arena at addresses that the sanitizer reserves, and aborts.  And for other processors, for which
+ * there is no libcriterion.  Each test runs in a process of its
  * own, with its suite's and its own fixtures, and expected signal or exit code; the definitions
  * below take the place of libcriterion's. */
 #include <criterion/criterion.h>
+#include <criterion/options.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -33,6 +35,26 @@ void criterion_send_assert(struct criterion_assert_stats *stats) {
 void criterion_abort_test(void) { _exit(EXIT_ASSERT); }
 void criterion_continue_test(void) { atomic_store(&failed, 1); }
 void cri_asserts_passed_incr(void) {}
+
+/* Messages of failed assertions: the test's own, else the condition's text. */
+struct criterion_options criterion_options;
+char *cr_translate_assert_msg(int kind, ...) {
+  va_list args;
+  va_start(args, kind);
+  const char *condition = va_arg(args, const char *);
+  char *copy = strdup(condition);
+  va_end(args);
+  return copy;
+}
+int cr_asprintf(char **text, const char *format, ...) {
+  va_list args;
+  va_start(args, format);
+  const int length = vasprintf(text, format, args);
+  va_end(args);
+  return length;
+}
+void cr_asprintf_free(char *text) { free(text); }
+
 void criterion_skip_test(const char *format, ...) {
   va_list args;
   va_start(args, format);

@@ -25,7 +25,7 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
 
-#define TCP_VERSION 3
+#define TCP_VERSION 4
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */

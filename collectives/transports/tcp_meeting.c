@@ -51,6 +51,7 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
                          .end = (uint32_t)size,
                          .streams = (uint16_t)self->streams};
   m->missing = size - rank - 1;
+  m->ahead = generation;
   for (int r = 0; r < size; r++) m->arrival[r].fd = -1;
   *out = m;
   return WEIR_OK;
@@ -63,6 +64,18 @@ void tcp_meeting_close(tcp_meeting *m) {
     if (m->arrival[r].fd >= 0) (void)close(m->arrival[r].fd);
   free(m->arrival);
   free(m);
+}
+
+void tcp_meeting_restart(tcp_meeting *m) {
+  const int size = m->self->base.size;
+  for (int i = 0; i < m->guests; i++) (void)close(m->guest[i].fd);
+  for (int r = 0; r < size; r++) {
+    if (m->arrival[r].fd >= 0) (void)close(m->arrival[r].fd);
+    m->arrival[r].fd = -1;
+  }
+  m->guests = 0;
+  m->missing = size - 1;
+  m->terms.generation = m->ahead;
 }
 
 static void forget(tcp_meeting *m, int i) {
@@ -105,9 +118,30 @@ static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
 
 /* --- those who come ------------------------------------------------------------------------- */
 
+/* A survivor that has come already and gone again, to try anew. */
+static void forget_departed(tcp_meeting *m, int rank) {
+  tcp_arrival *a = &m->arrival[rank];
+  char byte;
+  if (m->terms.kind != HELLO_REJOIN || a->fd < 0) return;
+  const ssize_t got = recv(a->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
+  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
+  (void)close(a->fd);
+  a->fd = -1;
+  m->missing++;
+}
+
+/* Of two survivors at different attempts the one that is behind learns it from the other's proof.
+ */
+static bool is_level(tcp_meeting *m, const tcp_hello *proved) {
+  const uint64_t generation = le64toh(proved->generation);
+  if (generation > m->ahead) m->ahead = generation;
+  return generation == m->terms.generation;
+}
+
 static void heard_hello(tcp_meeting *m, int i) {
   tcp_guest *guest = &m->guest[i];
   const int rank = (int)le32toh(guest->said.rank);
+  forget_departed(m, rank);
   if (m->arrival[rank].fd >= 0) {
     refuse(m, i, REFUSE_RANK);
     return;
@@ -138,7 +172,7 @@ static void heard_proof(tcp_meeting *m, int i) {
     tcp_hello h = tcp_compose(m->self, HELLO_WELCOME, m->terms.generation);
     tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &h, NULL, 0, h.proof);
     tcp_hello_seal(&h);
-    if (tell(guest, &h))
+    if (tell(guest, &h) && is_level(m, &guest->hello))
       admit(m, i, guest->rank, &guest->hello);
     else
       drop(m, i);
@@ -196,7 +230,10 @@ static weir_status heard_welcome(tcp_meeting *m, int i) {
   tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &said, NULL, 0, proof);
   if (!weir_proof_equal(proof, said.proof, sizeof proof) || le32toh(said.rank) != (uint32_t)rank)
     return imposter(m, i, "does not know this job's secret");
-  admit(m, i, rank, &said);
+  if (is_level(m, &said))
+    admit(m, i, rank, &said);
+  else
+    drop(m, i);
   return WEIR_OK;
 }
 
@@ -272,8 +309,9 @@ static bool make_room(tcp_meeting *m) {
   return false;
 }
 
+/* Not more at a time than that those who have come are heard soon, however many call. */
 static void accept_all(tcp_meeting *m) {
-  for (;;) {
+  for (int i = 0; i < 2 * TCP_STRANGERS; i++) {
     struct sockaddr_in from;
     socklen_t length = sizeof from;
     if (m->guests == TCP_STRANGERS && !make_room(m)) return;

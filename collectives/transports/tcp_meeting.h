@@ -33,6 +33,7 @@ typedef struct tcp_meeting {
   tcp_terms terms;
   tcp_arrival *arrival; /* per rank */
   int missing;
+  uint64_t ahead; /* the latest attempt that a survivor has been found at */
   int guests;
   tcp_guest guest[TCP_STRANGERS];
   unsigned logged; /* a bit per reason: each is logged once */
@@ -50,6 +51,8 @@ weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s);
 weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s);
 /* Is this rank being spoken to? */
 bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
+/* Of survivors: begin again at the attempt m->ahead. */
+void tcp_meeting_restart(tcp_meeting *m);
 /* Closes what has not been taken out of arrival[]. */
 void tcp_meeting_close(tcp_meeting *m);
 

@@ -97,6 +97,13 @@ static bool waits(reunion *u) {
   return false;
 }
 
+/* Others have tried more often than this rank: with theirs all go on. */
+static void catch_up(reunion *u) {
+  tcp_meeting_restart(u->meeting);
+  u->old->reunions = u->meeting->terms.generation - u->old->generation;
+  u->trusts = false; /* as one that has tried before */
+}
+
 static weir_status meet(reunion *u) {
   const int rank = u->next->base.rank, size = u->next->base.size;
   weir_status status = WEIR_OK;
@@ -107,6 +114,7 @@ static weir_status meet(reunion *u) {
       u->look_s = weir_now_s() + LOOK_S;
     }
     status = tcp_meeting_hold(u->meeting, weir_now_s() + SLICE_S);
+    if (u->meeting->ahead > u->meeting->terms.generation) catch_up(u);
   }
   return status;
 }
@@ -154,14 +162,14 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
   return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
 }
 
-static weir_status gather(reunion *u, uint64_t generation, double timeout_s, tcp **out,
-                          int *old_rank) {
+static weir_status gather(reunion *u, double timeout_s, tcp **out, int *old_rank) {
   const int rank = u->next->base.rank, size = u->next->base.size;
   tcp_ranks met = {{0}};
   int *fd = malloc((size_t)size * sizeof *fd);
   bool *member = calloc((size_t)size, sizeof *member), *dead = calloc((size_t)size, sizeof *dead);
   weir_status status =
       fd && member && dead ? meet(u) : weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", size);
+  const uint64_t generation = u->meeting->terms.generation;
   if (status == WEIR_OK) {
     tcp_ranks_add(&met, rank);
     for (int r = 0; r < size; r++) {
@@ -231,7 +239,7 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
     status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, generation);
   if (status == WEIR_OK) {
     u.meeting->missing = t->size - 1;
-    status = gather(&u, generation, timeout_s, &made, old_rank);
+    status = gather(&u, timeout_s, &made, old_rank);
   }
   atomic_store(&old->meeting, status == WEIR_OK);
   free(u.reply);

@@ -1,7 +1,8 @@
 /* Weir: looking inside a running job: what the library logs, and what a session is at.
  *
  * The environment sets the rest: WEIR_LOG (how much is logged), WEIR_TRACE and WEIR_TRACE_MB (a
- * trace file), WEIR_STATUS and WEIR_STATUS_DIR (what `weir top` reads).  See docs/inside.md. */
+ * trace file), WEIR_STATUS and WEIR_STATUS_DIR (what `weir top` reads).  See docs/guide/inside.md.
+ */
 #ifndef WEIR_INSIDE_H
 #define WEIR_INSIDE_H
 
@@ -44,11 +45,11 @@ weir_status weir_log_set_level(weir_log_level level);
 /* Receives a dump in parts; text ends with 0 and is valid during the call. */
 typedef void (*weir_dump_fn)(void *user, const char *text);
 
-/* What a session is at and why, as lines of "key: value" whose keys docs/inside.md lists.  write
- * NULL: to stderr.  Unlike all others this may be called from any thread while another one is in a
- * call of the session, but not beside weir_session_free: it reads a block that the session keeps up
- * to date, takes no lock and waits for nobody.  A line of `write` is never half of another's.
- * WEIR_E_INVALID: the session is NULL. */
+/* What a session is at and why, as lines of "key: value" whose keys docs/guide/inside.md lists.
+ * write NULL: to stderr.  Unlike all others this may be called from any thread while another one is
+ * in a call of the session, but not beside weir_session_free: it reads a block that the session
+ * keeps up to date, takes no lock and waits for nobody.  A line of `write` is never half of
+ * another's. WEIR_E_INVALID: the session is NULL. */
 weir_status weir_dump(const struct weir_session *session, weir_dump_fn write, void *user);
 
 #pragma GCC visibility pop

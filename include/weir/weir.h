@@ -38,7 +38,8 @@ const char *weir_version(void);
 
 /* Structs that the caller allocates begin with struct_size, their size as the caller's header has
  * it: a library takes the sizes of older headers and leaves alone what they have not.  It refuses 0
- * and what is larger than it knows (WEIR_E_INVALID).  docs/abi.md says what may change. */
+ * and what is larger than it knows (WEIR_E_INVALID).  docs/reference/abi.md says what may change.
+ */
 
 typedef struct weir_session weir_session;
 
@@ -71,8 +72,8 @@ typedef struct weir_options {
    * signal) counts as lost: WEIR_E_TIMEOUT on the others, and on itself once it goes on. */
   double timeout_s;
 
-  /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/bits.md),
-   * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/overlap.md). */
+  /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/guide/bits.md),
+   * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/guide/overlap.md). */
   const char *policy;
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
    * training (fp32, 16 bits, 8 bits of qsgd, and 4 after its first steps, all with error feedback),
@@ -114,6 +115,10 @@ typedef struct weir_options {
    * (default) to 64.  The others are the session's own and sleep in between.  Their number changes
    * no bit of any result. */
   int codec_threads;
+  /* Bytes that the session may take beyond the caller's gradients, 0 (default): any; of a group the
+   * smallest counts.  Plans that would take more are not chosen, and a policy whose first plan or
+   * trials would is refused by weir_session_start (WEIR_E_UNSUPPORTED, with both figures). */
+  uint64_t memory_limit;
   /* tcp: connections between every two ranks, 1 (default) to 8, the same on all ranks.  Long
    * messages are divided among them: on a long link with losses, a loss then halves one
    * connection's window only.  Survivors of a lost rank (weir_shrink) go on over one connection. */
@@ -123,7 +128,7 @@ typedef struct weir_options {
    * are in its memory (or managed), error feedback, selecting, encoding and decoding run on it, and
    * only messages come to the host.  This needs libweir_cuda; the environment's WEIR_CUDA_LIBRARY
    * names it where it is not installed.  Ranks with and without a device may be in one group; then
-   * none of them runs a plan that a device cannot (docs/device.md). */
+   * none of them runs a plan that a device cannot (docs/internals/device.md). */
   int device;
   /* With a device: the cudaStream_t on which gradients are computed and averages used; NULL: the
    * default stream.  Borrowed: it must outlive the session.  See weir_submit. */

@@ -1,4 +1,4 @@
-/* Momentum correction in a step on the device (engine/velocity.h has what it is): a step reads u
+/* Momentum correction in a step on the device (kernels/decorate.h has what it is): a step reads u
  * and writes `next`, in all of its groups; a commit lets the two change places. */
 #include "kernels/cuda/engine.cuh"
 

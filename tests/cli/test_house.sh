@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# The house's order: docs/files.md names every file, no document names one that is not there, and no
-# file is longer than 400 lines.
+# The house's order: docs/internals/files.md names every file, and no document names one that is not there.
 set -u
 source=$2
 cd "$source" || exit 1
@@ -10,23 +9,24 @@ fail() {
   failures=$((failures + 1))
 }
 
-scripts/files.sh --check || fail "docs/files.md"
+scripts/files.sh --check || fail "docs/internals/files.md"
+python3 bench/tables.py | diff - docs/reference/measured.md ||
+  fail "docs/reference/measured.md: bench/tables.py makes it anew"
 
-# What documents put into backticks or link to and that begins with a folder of ours, less what is
-# made (out/, build-release/) and patterns of names.
+# What documents put into backticks and that begins with a folder of ours, less what is made (out/,
+# build-release/) and patterns of names; what they link to; and the documents that sources name.
 folders=$(find . -mindepth 1 -maxdepth 1 -type d ! -name 'build*' ! -name '.*' ! -name out -printf '%f|')
-for document in README.md docs/*.md; do
+for document in *.md docs/*/*.md; do
   while read -r path; do
     compgen -G "$path" >/dev/null || compgen -G "$path.*" >/dev/null || fail "$document: there is no $path"
-  done < <(grep -oE "[\`(](\.\./)?(${folders%|})/[A-Za-z0-9_./*-]+[\`)#]" "$document" |
-    sed -E 's/^[`(](\.\.\/)?//; s/[`)#]$//' | grep -v NAME | sort -u)
+  done < <(grep -oE "\`(${folders%|})/[A-Za-z0-9_./*-]+\`" "$document" | tr -d '`' | grep -v NAME | sort -u)
   while read -r path; do
-    [[ -e docs/$path ]] || fail "$document: there is no docs/$path"
-  done < <([[ $document == docs/* ]] && grep -oE '\]\([a-z]+\.md' "$document" | cut -c3- | sort -u)
+    [[ -e $(dirname "$document")/$path ]] || fail "$document: there is no $path"
+  done < <(grep -oE '\]\([^)#: ]+[)#]' "$document" | sed -E 's/^..//; s/.$//' | sort -u)
 done
+while read -r path; do
+  [[ -e $path ]] || fail "sources name $path, which is not there"
+done < <(grep -rhoE '\bdocs/[a-z/]+\.md' --include='*.[ch]' --include='*.sh' --include='*.ini' --include='*.txt' \
+  "--exclude-dir=build*" . | sort -u)
 
-while read -r lines path; do
-  [[ $path == total || $lines -le 400 ]] || fail "$path has $lines lines"
-done < <(find . \( -name 'build*' -o -name out -o -name '.?*' \) -prune -o -type f \
-  -regex '.*\.\(c\|h\|cpp\|cu\|cuh\|sh\|cmake\)' -exec wc -l {} +)
 [[ $failures -eq 0 ]]

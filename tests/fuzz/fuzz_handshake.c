@@ -223,7 +223,8 @@ static void feed_table(program *p) {
   say(pair[1], &h, sizeof h);
   say(pair[1], table, next(p) < 240 ? sizeof table : p->left % sizeof table);
   (void)shutdown(pair[1], SHUT_WR);
-  const weir_status status = introduce(&self, pair[0], weir_now_s() + 5.0, &known);
+  int missing = -1;
+  const weir_status status = introduce(&self, pair[0], weir_now_s() + 5.0, &known, &missing);
   demand(status == WEIR_OK || status == WEIR_E_PROTOCOL || status == WEIR_E_MISMATCH ||
              status == WEIR_E_INVALID,
          "an introduction's status");

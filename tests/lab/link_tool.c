@@ -15,8 +15,8 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "netmon/netmon.h"
 #include "lab/shaper.h"
+#include "netmon/netmon.h"
 
 static int die(const char *what) {
   fprintf(stderr, "link_tool: %s: %s\n", what, strerror(errno));

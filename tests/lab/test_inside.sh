@@ -76,8 +76,8 @@ done
 for r in 0 1 2 3; do python3 "$check" "$dir/trace-$r" $r 48 || fail "the trace of rank $r"; done
 
 # --- weir_dump's keys are those of the document -------------------------------------------------------------------
-sed -n '/^## `weir_dump`/,/^## T/s/^| `\([a-z_]*\)` |.*/\1/p' "$source/docs/inside.md" >"$dir/documented"
-sed 's/:.*//' "$dir/out-slow-1" | diff - "$dir/documented" || fail "docs/inside.md lists other keys than weir_dump has"
+sed -n '/^## `weir_dump`/,/^## T/s/^| `\([a-z_]*\)` |.*/\1/p' "$source/docs/guide/inside.md" >"$dir/documented"
+sed 's/:.*//' "$dir/out-slow-1" | diff - "$dir/documented" || fail "docs/guide/inside.md lists other keys than weir_dump has"
 grep -qx 'plan: topk:0.1:ag' "$dir/out-slow-1" || fail "the dump lacks the plan"
 grep -q '^slow: rank 2 computes' "$dir/out-slow-1" || fail "the dump does not name rank 2"
 grep -q '^decision: decision 0 at step' "$dir/out-slow-0" || fail "rank 0's dump lacks its decision"

@@ -9,7 +9,7 @@ pid=
 trap '[ -z "$pid" ] || kill -9 $pid 2>/dev/null; rm -rf "$work"' EXIT
 cd "$work" || exit 1
 fail() { echo "FAILED: $*: $(cat errors other)"; exit 1; }
-sed 's/^steps_per_epoch .*/steps_per_epoch = 200/' "$source/tests/lab/quick.ini" >run.ini || exit 1
+sed 's/^steps_per_epoch .*/steps_per_epoch = 80/' "$source/tests/lab/quick.ini" >run.ini || exit 1
 
 begin() { # a run, up to its first decision
   "$weir" run run.ini --network sim --out out >words 2>errors &

@@ -1,9 +1,10 @@
 /* What a session takes of memory: nothing new in a step once it is under way, and beyond the
- * caller's gradients so many bytes.  This program's malloc counts what passes through it, of
- * whatever thread. */
+ * caller's gradients what weir_plan_memory says, by which weir_options.memory_limit goes.  This
+ * program's malloc counts what passes through it, of whatever thread. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <malloc.h>
+#include <math.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -14,6 +15,7 @@
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "engine/memory.h"
 #include "ranks.h"
 
 #define RANKS_MOST 33
@@ -27,8 +29,8 @@
 #define ROWS (COUNTS ? 512 : 32) /* of every matrix; few where nothing is counted */
 static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
 #define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
-#define FIXED (256.0 * 1024)                /* bytes, of any gradient: contexts, stages, stacks */
-#define TRIALS_STEPS 60 /* all trials of policy paper, and some steps of what it chooses */
+#define FIXED (512.0 * 1024) /* bytes, of any gradient: contexts, stages, stacks, libcrypto */
+#define TRIALS_STEPS 60      /* all trials of policy paper, and some steps of what it chooses */
 #define STEPS 4 /* behind as many as there are ranks, each of which is a root once in those */
 #define FEW 8   /* ranks; of more none is looked at that has a root */
 
@@ -73,7 +75,7 @@ typedef struct course {
   int machines;  /* EVEN: two of as many ranks; UNEVEN: two, the first has one more; else one */
   bool matrices; /* the long tensors are; else all are vectors */
   double momentum;
-  double most;  /* gradients */
+  double due;   /* bytes */
   bool settles; /* takes no memory any more when it is under way */
   char where[64];
   pthread_barrier_t *barrier; /* of threads; NULL: each rank is a process */
@@ -217,9 +219,16 @@ static void run_processes(course *c) {
 
 /* --- the plans ------------------------------------------------------------------------------- */
 
+#define GRADIENT ((double)(N * sizeof(float)))
+/* What a plan is said to take and does not, gradients: it is said of the rank that has most to do,
+ * and not every element is touched. */
+#define SLACK 0.3
+
 static void look_at(const course *c) {
+  double most = 0;
   for (int r = 0; r < c->ranks; r++) {
-    const double times = (double)c->result[r].resident / (double)(N * sizeof(float));
+    const double times = (double)c->result[r].resident / GRADIENT;
+    most = fmax(most, times);
     cr_assert_str_empty(c->result[r].failure, "%s %s N %d rank %d: %s", c->transport, c->policy,
                         c->ranks, r, c->result[r].failure);
     if (!COUNTS) continue;
@@ -227,20 +236,41 @@ static void look_at(const course *c) {
               "%s %s N %d rank %d: %llu allocations in %d steps", c->transport, c->policy, c->ranks,
               r, c->result[r].taken, STEPS);
     if (c->barrier) continue; /* what one process has is all ranks' */
-    cr_log_info("%s %s N %d rank %d: %.3f gradients\n", c->transport, c->policy, c->ranks, r,
-                times);
-    cr_expect_leq(times, c->most + FIXED / (double)(N * sizeof(float)),
-                  "%s %s N %d rank %d: %.3f gradients", c->transport, c->policy, c->ranks, r,
-                  times);
+    cr_log_info("%s %s N %d rank %d: %.3f gradients of %.3f\n", c->transport, c->policy, c->ranks,
+                r, times, c->due / GRADIENT);
+    cr_expect_leq(times, (c->due + FIXED) / GRADIENT, "%s %s N %d rank %d: %.3f gradients of %.3f",
+                  c->transport, c->policy, c->ranks, r, times, c->due / GRADIENT);
   }
+  if (COUNTS && !c->barrier)
+    cr_expect_geq(most + SLACK, c->due / GRADIENT, "%s %s N %d: %.3f gradients of %.3f",
+                  c->transport, c->policy, c->ranks, most, c->due / GRADIENT);
 }
 
 typedef struct arm {
   const char *policy;
   int machines;
   bool matrices;
-  double momentum, more; /* gradients beyond two */
+  double momentum;
 } arm;
+
+/* Policy paper's trials take the most with mstopk; what they have kept beside them is the
+ * checkpoint.  Matrices of rank 2 send 2 (rows + columns) floats each. */
+static double due(const arm *a, int ranks) {
+  const bool tries = strcmp(a->policy, "paper") == 0;
+  const char *text = tries ? "mstopk:0.1:ag" : strchr(a->policy, ':') + 1;
+  weir_plan plan;
+  if (strncmp(a->policy, "groups:", 7) == 0) text = strchr(text, ':') + 1;
+  cr_assert_eq(weir_plan_parse(text, &plan), WEIR_OK, "%s", weir_last_error());
+  const weir_memory_form form = {.ranks = ranks,
+                                 .hosts = a->machines == EVEN ? 2 : ranks,
+                                 .momentum = a->momentum > 0,
+                                 .trials = tries};
+  size_t kept = weir_cost_kept(&plan, N);
+  if (plan.codec == WEIR_CODEC_POWERSGD) kept = a->matrices ? 1007 + 4 * 2 * (ROWS + 511) : N;
+  /* Every group's list of candidates has room for what was sampled. */
+  const double samples = strncmp(a->policy, "groups:", 7) == 0 ? 4 * 64 * 1024.0 : 0;
+  return weir_plan_memory(&plan, &form, N, kept) + samples;
+}
 
 static void check(const char *transport, int ranks, const arm *a) {
   course c = {.transport = transport,
@@ -249,7 +279,7 @@ static void check(const char *transport, int ranks, const arm *a) {
               .machines = a->machines,
               .matrices = a->matrices,
               .momentum = a->momentum,
-              .most = 2 + a->more,
+              .due = due(a, ranks),
               .settles = strcmp(a->policy, "paper") != 0};
   const size_t bytes = (size_t)ranks * sizeof *c.result;
   c.result = group_shared(bytes);
@@ -267,11 +297,11 @@ static void check(const char *transport, int ranks, const arm *a) {
 }
 
 /* Every kind of plan. */
-#define VECTORS ONE, false, 0, 0
-#define MACHINES EVEN, false, 0, 0
-#define LOPSIDED UNEVEN, false, 0, 0
-#define MATRICES ONE, true, 0, 0
-#define MOMENTUM(most) ONE, false, 0.9, (most)-2
+#define VECTORS ONE, false, 0
+#define MACHINES EVEN, false, 0
+#define LOPSIDED UNEVEN, false, 0
+#define MATRICES ONE, true, 0
+#define MOMENTUM ONE, false, 0.9
 static const arm arms[] = {
     {"fixed:none:1:dense-ring", VECTORS},
     {"fixed:none:1:dense-halving", VECTORS},
@@ -292,35 +322,19 @@ static const arm arms[] = {
     {"fixed:topk:0.01:ag:auto-bf16", VECTORS},
     {"fixed:mstopk:0.01:ag:auto-bf16", VECTORS},
     {"fixed:sidco:0.1:ag", VECTORS},
-    {"fixed:sidco:0.062:ag", VECTORS},
     {"fixed:sidco:0.03:ag", VECTORS},
     {"fixed:dgc:0.1:ag:auto-fp16", VECTORS},
-    {"fixed:lwtopk:0.2:ag", VECTORS},
-    {"fixed:topk:0.1:ag:auto-bf16", VECTORS},
     {"fixed:topk:0.1:ag", VECTORS},
     {"fixed:topk:0.9:ag", VECTORS},
     {"fixed:star:0.01:art-ring:auto-bf16", VECTORS},
-    {"fixed:star:0.1:art-tree", VECTORS},
-    {"fixed:star:0.16:art-tree", VECTORS},
-    {"fixed:star:0.24:art-tree:auto-fp32", VECTORS},
-    {"fixed:star:0.45:art-ring", VECTORS},
     {"fixed:star:0.5:art-ring", VECTORS},
-    {"fixed:star:0.98:art-tree", VECTORS},
-    {"fixed:star:0.6:art-tree:auto-bf16", VECTORS},
-    {"fixed:star:0.95:art-ring:auto-bf16", VECTORS},
-    {"fixed:star:0.4:art-tree:auto-bf16", VECTORS},
-    {"fixed:star:0.7:art-ring:auto-fp32", VECTORS},
-    {"fixed:var:0.45:art-tree", VECTORS},
     {"fixed:var:0.9:art-tree:auto-fp32", VECTORS},
-    {"fixed:randomk:0.75:art-ring", VECTORS},
-    {"fixed:randomk:0.9:art-tree", VECTORS},
     {"fixed:var:0.01:art-tree", VECTORS},
     {"fixed:var:0.01:art-hier-ring:auto-bf16", MACHINES},
     {"fixed:randomk:0.01:art-ring", VECTORS},
     {"fixed:qsgd:0.125:ag", VECTORS},
     {"fixed:qsgd:0.25:ag", VECTORS},
     {"fixed:fp16:0.5:ag", VECTORS},
-    {"fixed:terngrad:0.0625:ag", VECTORS},
     {"fixed:onebit:0.03125:ag", VECTORS},
     {"fixed:qsgd:0.125:sra", VECTORS},
     {"fixed:fp16:0.5:sra", VECTORS},
@@ -332,50 +346,35 @@ static const arm arms[] = {
     {"fixed:fp16:0.5:compressed-tree", VECTORS},
     {"fixed:topk:0.01:hitopk:auto-bf16", MACHINES},
     {"fixed:topk:0.1:hitopk", MACHINES},
-    {"fixed:topk:0.2:hitopk", MACHINES},
-    {"fixed:topk:0.6:hitopk", MACHINES},
     {"fixed:topk:0.9:hitopk:auto-bf16", MACHINES},
     {"fixed:topk:0.3:hitopk", LOPSIDED},
     {"paper", VECTORS},
-    {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM(2.13)},
-    {"fixed:mstopk:0.01:ag:auto-bf16", MOMENTUM(2.13)},
-    {"fixed:dgc:0.01:ag:auto-fp16", MOMENTUM(2.13)},
-    {"fixed:sidco:0.03:ag", MOMENTUM(3.04)},
-    {"fixed:topk:0.1:ag", MOMENTUM(3.04)},
-    {"fixed:topk:0.9:ag", MOMENTUM(3.04)},
-    {"fixed:star:0.01:art-ring:auto-bf16", MOMENTUM(2.08)},
-    {"fixed:star:0.16:art-tree", MOMENTUM(2.6)},
-    {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM(2.7)},
-    {"fixed:var:0.9:art-tree:auto-fp32", MOMENTUM(3)},
-    {"fixed:randomk:0.01:art-ring", MOMENTUM(2.08)},
-    {"fixed:none:1:dense-ring", MOMENTUM(2.3)},
-    {"fixed:none:1:dense-tree", MOMENTUM(3)},
-    {"fixed:bf16:1:dense-ring", MOMENTUM(4)},
-    {"fixed:onebit:0.03125:ag", MOMENTUM(2.3)},
-    {"fixed:qsgd:0.125:ag", MOMENTUM(3.15)}, /* in pieces from 8 ranks on */
-    {"fixed:qsgd:0.25:ag", MOMENTUM(3.3)},
-    {"fixed:fp16:0.5:ag", MOMENTUM(3.55)},
-    {"fixed:qsgd:0.125:sra", MOMENTUM(4)},
-    {"fixed:powersgd:2:dense-ring", MOMENTUM(2.3)},
-    {"fixed:powersgd:2:dense-ring", ONE, true, 0.9, 1},
-    {"paper", MOMENTUM(4)},
+    {"fixed:topk:0.01:ag:auto-bf16", MOMENTUM},
+    {"fixed:sidco:0.03:ag", MOMENTUM},
+    {"fixed:topk:0.1:ag", MOMENTUM},
+    {"fixed:star:0.01:art-ring:auto-bf16", MOMENTUM},
+    {"fixed:star:0.5:art-ring:auto-fp32", MOMENTUM},
+    {"fixed:randomk:0.01:art-ring", MOMENTUM},
+    {"fixed:none:1:dense-ring", MOMENTUM},
+    {"fixed:bf16:1:dense-ring", MOMENTUM},
+    {"fixed:onebit:0.03125:ag", MOMENTUM},
+    {"fixed:qsgd:0.125:ag", MOMENTUM},
+    {"fixed:qsgd:0.125:sra", MOMENTUM},
+    {"fixed:powersgd:2:dense-ring", MOMENTUM},
+    {"fixed:powersgd:2:dense-ring", ONE, true, 0.9},
+    {"paper", MOMENTUM},
     {"fixed:powersgd:2:dense-ring", MATRICES},
     {"fixed:powersgd:2:dense-ring", VECTORS},
-    {"fixed:powersgd:2:dense-tree", VECTORS},
     {"groups:even=4:none:1:dense-ring", VECTORS},
     {"groups:even=4:bf16:1:dense-tree", VECTORS},
-    {"groups:even=4:topk:0.01:ag:auto-bf16", VECTORS},
     {"groups:even=4:topk:0.1:ag", VECTORS},
     {"groups:even=4:star:0.1:art-ring", VECTORS},
     {"groups:even=4:qsgd:0.125:ag", VECTORS},
     {"groups:even=4:fp16:0.5:ag", VECTORS},
     {"groups:even=4:qsgd:0.125:sra", VECTORS},
     {"groups:even=4:powersgd:2:dense-ring", MATRICES},
-    {"groups:even=4:none:1:dense-ring", MOMENTUM(2.3)},
-    {"groups:even=4:bf16:1:dense-ring", MOMENTUM(4)},
-    {"groups:even=4:topk:0.01:ag:auto-bf16", MOMENTUM(3)},
-    {"groups:even=4:star:0.1:art-ring", MOMENTUM(3)},
-    {"groups:even=4:powersgd:2:dense-ring", ONE, true, 0.9, 1.01},
+    {"groups:even=4:none:1:dense-ring", MOMENTUM},
+    {"groups:even=4:powersgd:2:dense-ring", ONE, true, 0.9},
 };
 
 /* WEIR_MEMORY_ONLY: a part of the policies that are looked at. */
@@ -388,7 +387,7 @@ static void check_all(const char *transport, int ranks) {
 Test(memory, over_tcp) { check_all("tcp", 4); }
 Test(memory, with_eight_ranks) { check_all("shm", 8); }
 
-/* Encoders whose unit is a tensor, with so many ranks that their messages outgrow the gradient. */
+/* With so many ranks that messages outgrow the gradient several times. */
 Test(memory, with_many_ranks) {
   static const struct {
     int ranks;

@@ -83,7 +83,7 @@ static weir_status train_rank(rank *r, weir_trainer *t, weir_session *session) {
   uint64_t kept = picture(t);
   bool trial = false;
   for (size_t counted = 0; counted < COUNTED;) {
-    weir_step_info info;
+    weir_step_info info = {.struct_size = sizeof info};
     weir_status status = weir_step_begin(session, &info);
     if (status) return status;
     if (!trial || !info.trial) r->differing += picture(t) != kept;

@@ -51,7 +51,7 @@ static void *pinger_main(void *argument) {
   if (p->status == WEIR_OK) p->broke = ping(session, p->rank == 0 ? &strike : NULL);
   if (p->rank != 0 && p->broke == WEIR_OK) p->broke = ping(session, NULL);
   if (p->status == WEIR_OK && p->rank != 0) {
-    weir_survivors left;
+    weir_survivors left = {.struct_size = sizeof left};
     p->status = weir_shrink(session, &left);
     if (p->status == WEIR_OK) p->status = ping(session, NULL);
   }

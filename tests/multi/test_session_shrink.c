@@ -82,10 +82,8 @@ static weir_status train(trainer *t) {
       status = weir_shrink(t->session, &t->left);
       if (status != WEIR_OK) break;
       ranks = t->left.world_size;
-      if (t->left.missed) { /* what it gave counts, and the weights have come from another rank */
-        give(t, step);
-        t->missed = true;
-      }
+      t->missed = t->missed || t->left.missed;
+      if (t->left.missed) give(t, step); /* it counts; the weights have come from another rank */
       step = t->left.step;
       continue;
     }

@@ -291,15 +291,41 @@ static weir_status busy_body(weir_transport *t, void *user) {
   return status;
 }
 
-Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) {
+/* Rank 1 has tried on its own while the others were busy: its second attempt and their first are
+ * one. */
+static weir_status hasty_body(weir_transport *t, void *user) {
+  (void)user;
+  const weir_tag tag = {1, 1, 1, 0};
+  unsigned char byte = 0;
+  weir_recv recv = {3, &byte, 1, 0, 0};
+  int kept[GROUP_MAX];
+  weir_transport *next = NULL;
+  if (t->rank == 3) return WEIR_OK; /* leaves */
+  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  for (int early = 0; early < 2 && t->rank == 1; early++)
+    if (t->ops->shrink(t, 0.1, &next, kept) != WEIR_E_PEER)
+      return weir_fail(WEIR_E_INTERNAL, "one of four goes on alone");
+  if (t->rank != 1) group_nap(0.8);
+  status = t->ops->shrink(t, 2 * TIMEOUT_S, &next, kept);
+  if (status == WEIR_OK && next->size != 3)
+    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
+  if (next) next->ops->destroy(next);
+  return status;
+}
+
+static void all_go_on(weir_status (*body)(weir_transport *, void *)) {
   group g;
-  group_init(&g, GROUP_TCP, 4, busy_body, NULL);
+  group_init(&g, GROUP_TCP, 4, body, NULL);
   group_run(&g);
   for (int r = 0; r < 4; r++)
     cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s %s", r,
                  weir_status_name(g.result[r].status), g.result[r].message);
   group_done(&g);
 }
+Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) { all_go_on(busy_body); }
+Test(shrink, attempts_of_different_number_meet_tcp) { all_go_on(hasty_body); }
 
 /* --- what stays behind ---------------------------------------------------------------------- */
 

@@ -84,8 +84,8 @@ Test(progress, verdicts_by_hand) {
   cr_assert_eq(weir_progress_judge(&nothing).verdict, WEIR_VERDICT_MORE);
 }
 
-/* A trial as docs/progress.md models it: the arm lags by (1 - p) g a step, the two trainings drift
- * apart at random, and a batch tells of the gap with an error of its own. */
+/* A trial as docs/internals/progress.md models it: the arm lags by (1 - p) g a step, the two
+ * trainings drift apart at random, and a batch tells of the gap with an error of its own. */
 static weir_verdict simulate(weir_rng *rng, double p, double drift, double noise, int rounds) {
   const weir_slope slope = {.per_step = 0.002};
   weir_evidence evidence = {0};

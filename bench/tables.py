@@ -1,0 +1,61 @@
+"""Tables of what was measured, as Markdown, out of the result files that bench/results keeps.
+
+Usage: tables.py > docs/reference/measured.md.  Each folder of results has a README.md that says how and
+when it was measured, and some of moo.json, collectives.json and kernels.json, as `weir bench` prints them."""
+import json
+import pathlib
+
+RESULTS = pathlib.Path(__file__).parent / "results"
+
+
+def text(cell):
+    if not isinstance(cell, float):
+        return str(cell)
+    return f"{cell:.0f}" if abs(cell) >= 100 else f"{cell:.3g}"
+
+
+def table(heads, rows):
+    print("| " + " | ".join(heads) + " |\n|" + "---|" * len(heads))
+    for row in rows:
+        print("| " + " | ".join(map(text, row)) + " |")
+    print()
+
+
+def moo(told):
+    print("### NSGA-II\n")
+    table(
+        ["problem", "hypervolume", "wanted", "ms", "slowest, ms"],
+        [
+            (name, f"{r['hypervolume']:.4f}", f"{r['wanted']:.2f}", 1e3 * r["seconds"], 1e3 * r["slowest_seconds"])
+            for name, r in told.items()
+        ],
+    )
+
+
+def collectives(told):
+    print(f"### {told['collective'].capitalize()} of {told['format']}, {told['ranks']} ranks, the fastest rows\n")
+    table(
+        ["transport", "algorithm", "bytes", "µs", "bus, GB/s", "wrong"],
+        [
+            (r["transport"], r["algorithm"], r["size"], r["time_us"], r["busbw_gbs"], r["wrong"])
+            for r in sorted(told["best"], key=lambda r: (r["transport"], r["size"]))
+        ],
+    )
+
+
+def kernels(told):
+    print(f"### Codecs on one core, {told['cpu']}, {told['elements']:.0f} floats: ratios\n")
+    table(["ratio", "measured", "at most"], [(r["name"], r["value"], r["bound"] or "") for r in told["ratios"]])
+
+
+def main():
+    print("# Measured\n\nMade by `bench/tables.py` out of the result files in `bench/results`; a test holds it to them.\n")
+    for folder in sorted(path for path in RESULTS.iterdir() if path.is_dir()):
+        print(f"## {folder.name}\n\n{(folder / 'README.md').read_text(encoding='utf-8').strip()}\n")
+        for show in (moo, collectives, kernels):
+            path = folder / f"{show.__name__}.json"
+            if path.exists():
+                show(json.loads(path.read_text(encoding="utf-8")))
+
+
+main()

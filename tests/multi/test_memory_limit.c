@@ -1,0 +1,94 @@
+/* weir_options.memory_limit: a plan that would take more is refused at the start, by all ranks and
+ * with both figures. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+#include <weir/weir.h>
+
+#define RANKS 2
+enum { N = 100000 };
+#define GRADIENT (4.0 * N)
+
+typedef struct starter {
+  const char *policy;
+  uint64_t limit;
+  int rank;
+  weir_status status;
+  char said[256];
+} starter;
+
+/* Rank 1 names no limit: the smallest counts. */
+static void *start_rank(void *argument) {
+  starter *s = argument;
+  weir_options options;
+  weir_session *session = NULL;
+  char name[64];
+  (void)snprintf(name, sizeof name, "limit-%d-%.30s-%llu", (int)getpid(), s->policy,
+                 (unsigned long long)s->limit);
+  weir_options_init(&options);
+  options.rank = s->rank;
+  options.world_size = RANKS;
+  options.transport = "inproc";
+  options.rendezvous = name;
+  options.policy = s->policy;
+  options.active_probes = false;
+  options.memory_limit = s->rank == 0 ? s->limit : 0;
+  s->status = weir_session_create(&session, &options);
+  if (s->status == WEIR_OK) s->status = weir_register_tensor(session, "w", N, NULL);
+  if (s->status == WEIR_OK) s->status = weir_session_start(session);
+  if (s->status != WEIR_OK) (void)snprintf(s->said, sizeof s->said, "%s", weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+static void start(const char *policy, double limit, starter out[RANKS]) {
+  pthread_t threads[RANKS];
+  for (int r = 0; r < RANKS; r++) {
+    out[r] = (starter){.policy = policy, .limit = (uint64_t)limit, .rank = r};
+    cr_assert_eq(pthread_create(&threads[r], NULL, start_rank, &out[r]), 0);
+  }
+  for (int r = 0; r < RANKS; r++) (void)pthread_join(threads[r], NULL);
+}
+
+static void expect_start(const char *policy, double limit) {
+  starter s[RANKS];
+  start(policy, limit, s);
+  for (int r = 0; r < RANKS; r++)
+    cr_assert_eq(s[r].status, WEIR_OK, "%s, rank %d: %s", policy, r, s[r].said);
+}
+
+static void expect_refusal(const char *policy, double limit, const char *a, const char *b) {
+  starter s[RANKS];
+  start(policy, limit, s);
+  for (int r = 0; r < RANKS; r++) {
+    cr_assert_eq(s[r].status, WEIR_E_UNSUPPORTED, "%s, rank %d: %s", policy, r, s[r].said);
+    cr_assert(strstr(s[r].said, a) != NULL && strstr(s[r].said, b) != NULL, "%s, rank %d: %s",
+              policy, r, s[r].said);
+  }
+}
+
+/* topk of a tenth, by hand: residual, e and the sum, a list of indices and values, two messages of
+ * 16 bytes and 8 an element, up to a multiple of 16 and 32 more, and a bit an element. */
+Test(memory_limit, refuses_a_fixed_plan_that_takes_more) {
+  const double bytes = 3 * GRADIENT + 8 * 10000 + 2 * (80016 + 32) + N / 8.0;
+  expect_start("fixed:topk:0.1:ag", bytes);
+  expect_refusal("fixed:topk:0.1:ag", bytes - 1, "takes 1452596 bytes", "memory_limit is 1452595");
+}
+
+/* A dense sum takes the sum, and the share of it that comes in around a ring; of bf16 what rounding
+ * loses instead, which is e and then the residual.  Policy weir begins with that. */
+Test(memory_limit, knows_what_sums_take) {
+  expect_start("fixed:none:1:dense-ring", 1.5 * GRADIENT);
+  expect_refusal("fixed:none:1:dense-ring", 1.5 * GRADIENT - 1, "takes 600000 bytes",
+                 "memory_limit is 599999");
+  expect_start("weir", 3 * GRADIENT);
+  expect_refusal("weir", 3 * GRADIENT - 1, "takes 1200000 bytes", "memory_limit is 1199999");
+}
+
+Test(memory_limit, refuses_a_policy_that_tries_what_takes_more) {
+  expect_start("paper", 6 * GRADIENT);
+  expect_refusal("paper", 4 * GRADIENT, "policy paper runs plan mstopk:0.1:ag", "leaves 1200000");
+}
