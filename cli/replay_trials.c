@@ -13,7 +13,9 @@ static gboolean read_samples(JsonObject *object, weir_evidence *evidence) {
   if (evidence->count < 1 || evidence->count > WEIR_SAMPLES_MAX) return FALSE;
   for (guint i = 0; i < evidence->count; i++) {
     JsonNode *sample = json_array_get_element(samples, i);
-    if (!sample || !JSON_NODE_HOLDS_VALUE(sample)) return FALSE;
+    if (!sample || !JSON_NODE_HOLDS_VALUE(sample) ||
+        json_node_get_value_type(sample) == G_TYPE_STRING)
+      return FALSE;
     evidence->sample[i] = json_node_get_double(sample);
     if (!isfinite(evidence->sample[i])) return FALSE;
   }

@@ -147,6 +147,10 @@ const weir_arm *weir_method_arm(size_t method) {
   return arm;
 }
 
+bool weir_arm_late(const weir_arm *arm) {
+  return arm->safe && arm->codec == WEIR_CODEC_QSGD && arm->cr < 8 / 32.0;
+}
+
 /* The first arm takes the least memory, and there is always something to choose. */
 bool weir_arm_runs(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = &weir_arms[a];
@@ -160,8 +164,9 @@ bool weir_arm_counts(const weir_decision_input *in, size_t a) {
   const weir_arm *arm = &weir_arms[a];
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
-  return arm->safe || (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
-                       in->shown[arm->method] > 0.0);
+  return (arm->safe && (in->settled != 0 || !weir_arm_late(arm))) ||
+         (in->risk == WEIR_RISK_MEASURED && arm->method < WEIR_METHODS &&
+          in->shown[arm->method] > 0.0);
 }
 
 weir_group_shape weir_input_shape(const weir_decision_input *in) {

@@ -72,6 +72,8 @@ struct weir_decision_input;
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
 /* Can the arm run here?  Is it one to choose among? */
+/* Is it one of 4 bits, which is safe once a training has settled? */
+bool weir_arm_late(const weir_arm *arm);
 bool weir_arm_runs(const struct weir_decision_input *input, size_t arm);
 bool weir_arm_counts(const struct weir_decision_input *input, size_t arm);
 
@@ -87,6 +89,7 @@ typedef struct weir_decision_input {
   uint64_t hosts;   /* machines the workers are on; 0: unknown, taken as one each */
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint32_t risk;    /* weir_risk */
+  uint32_t settled; /* not 0: the training is past its beginnings, where 4 bits can do harm */
   double memory_limit;               /* bytes a plan may take (engine/memory.h); 0: any */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */

@@ -15,6 +15,7 @@ const weir_field weir_fields[] = {
     {"hosts", WEIR_FIELD_U64, AT(hosts), 0, true},
     {"devices", WEIR_FIELD_U64, AT(devices), 0, true},
     {"risk", WEIR_FIELD_U32, AT(risk), 0, true},
+    {"settled", WEIR_FIELD_U32, AT(settled), 0, true},
     {"memory_limit", WEIR_FIELD_DOUBLE, AT(memory_limit), 0, true},
     {"latency_s", WEIR_FIELD_DOUBLE, AT(latency), 0, false},
     {"latency_error", WEIR_FIELD_DOUBLE, AT(latency_error), 0, false},

@@ -77,6 +77,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->hosts = (uint64_t)loop->hosts;
   in->devices = loop->devices ? 1 : 0;
   in->risk = loop->risk;
+  in->settled = loop->rounds.settled ? 1 : 0;
   in->memory_limit = loop->memory_limit;
   in->elements = loop->elements;
   in->latency = seen->network.latency;

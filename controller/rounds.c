@@ -18,6 +18,7 @@ static const uint64_t refused_for = 4; /* an arm refused at a step waits until s
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
 static const uint64_t watch_steps = 32;
+static const uint64_t settled_at = 192, settled_unseen = 500;
 static const double watch_clear = 6.0; /* noises that a promise is worth before it is asked for */
 
 /* Once. */
@@ -36,7 +37,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   if (seen->trial) return;
   if (!known(seen)) {
     r->losses = 0;
-    if (++r->silent == silence && r->told == 0)
+    if (++r->silent == silence && r->told == 0 && loop->risk == WEIR_RISK_MEASURED)
       say(loop,
           "no loss is reported (weir_report_loss), so only plans that are known to keep the loss "
           "are chosen");
@@ -48,6 +49,19 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   else
     r->losses++;
   r->loss[r->losses - 1] = seen->loss;
+}
+
+/* A model may first have to leave a plateau, and rounding to 4 bits seems to keep it there for long
+ * now and then (docs/reference/performance.md, "What a policy does to a training").  So 4 bits wait until the
+ * loss is seen to fall, and where none is reported for longer. */
+static void settle(weir_rounds *r, const weir_observation *seen) {
+  if (r->settled || seen->trial) return;
+  if (r->told == 0) {
+    r->settled = seen->step >= settled_unseen;
+  } else if (seen->step >= settled_at && r->losses == WEIR_LOSSES) {
+    const weir_slope slope = weir_loss_slope(r->loss + WEIR_LOSSES / 2, WEIR_LOSSES / 2);
+    r->settled = weir_slope_clear(&slope);
+  }
 }
 
 static void abandon(weir_rounds *r, uint64_t step) {
@@ -64,7 +78,9 @@ static bool fastest(const weir_decision_input *in, size_t method, weir_candidate
     const weir_arm *arm = &weir_arms[a];
     weir_candidate c;
     if (arm->cr == 0.0 || !weir_arm_runs(in, a)) continue;
-    if (method == WEIR_METHODS ? !arm->safe : arm->safe || arm->method != method) continue;
+    if (method == WEIR_METHODS ? !arm->safe || !weir_arm_counts(in, a)
+                               : arm->safe || arm->method != method)
+      continue;
     const weir_plan plan = weir_arm_plan(arm, 0.0);
     weir_evaluate(in, &plan, &c);
     if (found && weir_step_seconds(in, &c) >= weir_step_seconds(in, best)) continue;
@@ -296,8 +312,9 @@ static weir_status back(weir_loop *loop, const weir_observation *seen) {
 weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool *busy) {
   weir_rounds *r = &loop->rounds;
   *busy = false;
-  if (loop->risk != WEIR_RISK_MEASURED) return WEIR_OK;
+  if (loop->risk == WEIR_RISK_BOLD) return WEIR_OK;
   take_in(loop, seen);
+  settle(r, seen);
   if (r->phase == WEIR_ROUND_TRIAL) {
     in_trial(loop, seen);
     *busy = true;
@@ -322,7 +339,8 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
       loop->waiting > 0 || loop->decisions == 0 || r->losses < WEIR_LOSSES ||
-      seen->step < least_losses || r->in_vain >= vain_most || loop->current.groups > 0)
+      seen->step < least_losses || r->in_vain >= vain_most || loop->current.groups > 0 ||
+      !r->settled)
     return;
   const weir_slope slope = weir_loss_slope(r->loss, r->losses);
   if (!weir_slope_clear(&slope)) return;

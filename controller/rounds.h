@@ -38,6 +38,7 @@ typedef struct weir_rounds {
   double loss[WEIR_LOSSES];
   size_t losses;
   uint64_t told, silent; /* steps whose loss was reported, and steps without */
+  bool settled;          /* 4 bits may be chosen */
   double elapsed_s, spent_s;
   unsigned in_vain; /* rounds whose first losses differed */
   bool said;        /* that no loss is reported, or that trials cannot be compared */

@@ -70,8 +70,20 @@ run=$work/run-weir
 # Another network in the input leads to another choice: the difference must be noticed.
 sed -E '1s/"(bandwidth|goodput)_bytes_s":[^,]*/"\1_bytes_s":2e12/g' "$run/decisions.jsonl" >"$work/f.jsonl"
 expect 1 'DIFFERS' "$work/f.jsonl"
+# A trial's verdict follows from its samples: six that are all 1 hold the loss.
+trial() { # trial FILE VERDICT SAMPLES
+  sed "1s/\"trigger\":1,/\"trigger\":8,/; 1s/\"input\":/\"trial\":{\"verdict\":\"$2\",\"samples\":$3},\"input\":/" \
+    "$run/decisions.jsonl" >"$1"
+}
+trial "$work/l.jsonl" holds '[1,1,1,1,1,1]'
+expect 0 ', 0 different' "$work/l.jsonl"
+trial "$work/m.jsonl" falls '[1,1,1,1,1,1]'
+expect 1 'DIFFERS' "$work/m.jsonl"
+trial "$work/n.jsonl" holds '["x"]'
+expect 2 "n.jsonl:1: expected 'trial'" "$work/n.jsonl"
 sed '1s/"risk":[0-9]*/"risk":3/' "$run/decisions.jsonl" >"$work/j.jsonl"
 expect 2 'j.jsonl:1: .*risk' "$work/j.jsonl"
+run=$work/run-weir-bold
 # As a spreadsheet stores them; and a journal in parts, the oldest of them dropped.
 { printf '\357\273\277' && sed 's/$/\r/' "$run/steps.csv"; } >"$work/crlf.csv"
 { printf '\357\273\277' && sed 's/$/\r/' "$run/decisions.jsonl"; } >"$work/crlf.jsonl"

@@ -174,6 +174,7 @@ Test(decide, only_what_keeps_the_loss_is_chosen_unless_the_user_is_bold) {
     in.workers = 8;
     in.hosts = hosts[k / 6];
     in.risk = risks[k / 3 % 2];
+    in.settled = k % 4 < 2;
     in.current = plan_of("bf16:1:dense-ring");
     cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
     for (size_t i = 0; i < d.candidates; i++) {
@@ -196,6 +197,10 @@ Test(decide, four_bits_summed_on_their_way_win_where_links_are_narrow) {
   in.workers = 8;
   in.risk = WEIR_RISK_MEASURED;
   in.current = plan_of("bf16:1:dense-ring");
+  cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
+  const weir_plan early = plan_of("qsgd:0.25:sra"); /* 4 bits wait until a training has settled */
+  cr_assert(weir_same_plan(&d.choice.plan, &early));
+  in.settled = 1;
   cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
   const weir_plan sra = plan_of("qsgd:0.125:sra");
   cr_assert(weir_same_plan(&d.choice.plan, &sra));

@@ -23,6 +23,7 @@ typedef struct world {
   double latency, bandwidth;
   double slow_arm; /* factor on the communication of `slow` */
   weir_plan slow;
+  bool silent;                 /* no loss is reported */
   double drift;                /* gain is divided by 1 + drift */
   double comm, compress, gain; /* of the step before */
   int trial_steps[8], trials, probes;
@@ -64,6 +65,7 @@ static void write_notes(const world *w, weir_note notes[RANKS], weir_step_record
     notes[r].compress_s = w->compress;
     notes[r].comm_s = notes[r].wait_s = w->comm; /* nothing hides it */
     notes[r].gain = w->gain;
+    notes[r].loss = w->silent ? NAN : 1;
     notes[r].latency_s = w->latency;
     notes[r].bandwidth = w->bandwidth;
     notes[r].latency_error = notes[r].bandwidth_error = 0.02;
@@ -206,6 +208,12 @@ Test(loop, by_default_only_plans_that_keep_the_loss_run_and_the_fastest_of_them)
   config.risk = NULL;
   weir_controller *controller = create_by(&config);
   world w = start("weir");
+  w.silent = true;
+  for (int i = 0; i < 500; i++) { /* in which 4 bits are not taken */
+    w.bandwidth = 1e7;
+    step(controller, &w);
+    cr_assert(weir_plan_safe(&w.plan) && w.plan.cr >= 0.25);
+  }
   for (int phase = 0; phase < 4; phase++) {
     w.latency = latency[phase];
     w.bandwidth = bandwidth[phase];
