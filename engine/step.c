@@ -1,9 +1,10 @@
 /* The data way, in reading order:
  *
  *   step_begin   obey rank 0's directive: checkpoint, restore, switch plan, probe
- *   submit       borrow a tensor's gradient; when it completes a bucket, feed, compress and launch
- * it step_end     feed      the last bucket: e = g + r, with its moments compress  select, encode
- * or project; what is sent is taken off e drain     the buckets before it are through (lanes.c)
+ *   submit       borrow a tensor's gradient; when it completes a bucket, feed, compress, launch it
+ *   step_end     feed      the last bucket: e = g + r, with its moments
+ *                compress  select, encode or project; what is sent is taken off e
+ *                drain     the buckets before it are through (lanes.c)
  *                note      this rank's telemetry
  *                exchange  the bucket's scheme (gather.c, shared.c, dense.c, lowrank.c)
  *                check     what all ranks' notes say

@@ -319,7 +319,7 @@ void weir_report_learning(weir_doc *doc, const weir_report_data *data,
                           const weir_report_rows *rows) {
   static const series trained[] = {{"training loss of rank 0", GREY, "line", loss}};
   weir_doc_section(doc, "Accuracy and loss",
-                   "On the test images, and on rank 0's batches (thick line: smoothed).");
+                   "On the test data, and on rank 0's batches (thick line: smoothed).");
   add_accuracy(doc, data);
   begin(doc, data, "lines", "training loss of rank 0", true);
   weir_doc_flag(doc, "narrow", true);

@@ -185,7 +185,7 @@ static void add_cards(weir_doc *doc, const weir_report_comparison *c,
                         : n % 2 ? fixed[n / 2]->time
                                 : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
   weir_doc_list(doc, "cards");
-  card(doc, "target accuracy", "on the test images", "%.2f %%", 100 * c->target);
+  card(doc, "target accuracy", "on the test data", "%.2f %%", 100 * c->target);
   card(doc, "policy weir's time", "to the target, mean over seeds", "%.1f s", weir);
   card(doc, "the best fixed policy's time", n ? fixed[0]->policy : "none was run", "%.2f ×",
        n ? weir / fixed[0]->time : NAN);
