@@ -98,7 +98,7 @@ static weir_status fetch(weir_bucket *bucket) {
   const weir_status status = engine->backend->fetch(bucket);
   if (status != WEIR_OK) return weir_engine_blame(engine, engine->rank, status);
   bucket->passage.kept_square = weir_sum_square(bucket->value, bucket->kept);
-  memset(bucket->error, 0, bucket->kept * sizeof(float));
+  if (bucket->error != NULL) memset(bucket->error, 0, bucket->kept * sizeof(float));
   weir_lap_compress(bucket);
   return WEIR_OK;
 }
