@@ -209,8 +209,9 @@ Test(malformed, the_place_inside_is_named) {
 Test(malformed, any_byte) {
   weir_rng rng;
   weir_rng_seed(&rng, 7);
+  const int runs = GROUP_SLOW ? 60 : 300, least = runs / 20; /* of either kind */
   int refused = 0, taken = 0;
-  for (int i = 0; i < (GROUP_SLOW ? 60 : 300); i++) {
+  for (int i = 0; i < runs; i++) {
     const size_t f = (size_t)weir_rng_below(&rng, 2);
     spoil s = {.plan = machines_of_two[f].plan, .machines = "aabb", .kind = SPOIL_ANY};
     s.inside = f == 0 && weir_rng_below(&rng, 2) == 0;
@@ -226,7 +227,7 @@ Test(malformed, any_byte) {
     refused += through == 0;
     taken += through > 0;
   }
-  cr_assert(refused >= 15 && taken >= 15, "%d refused, %d taken", refused, taken);
+  cr_assert(refused >= least && taken >= least, "%d refused, %d taken", refused, taken);
 }
 
 /* --- all others ------------------------------------------------------------------------------- */
