@@ -62,7 +62,7 @@ static void paste(const stage *g, const float *patch, float *image) {
 
 static void add_stage(weir_model *m, stage *g, size_t number, size_t samples) {
   const size_t pixels = g->to_side * g->to_side, patch = KERNEL * KERNEL * g->channels;
-  char name[16];
+  char name[32];
   (void)snprintf(name, sizeof name, "norm%zu", number);
   g->norm = weir_norm_add(m, samples, pixels * g->to_channels, g->to_channels, name);
   (void)snprintf(name, sizeof name, "conv%zu", number);

@@ -28,7 +28,7 @@ static weir_status create(weir_model *m, const weir_model_config *config) {
                      CHANNELS_MAX);
   const size_t width[AFFINE + 1] = {FIELDS * r->channels, WIDE, NARROW, 1};
   for (size_t l = AFFINE; l-- > 0;) {
-    char name[16];
+    char name[32];
     (void)snprintf(name, sizeof name, "fc%zu", l + 1);
     r->affine[l] = weir_affine_add(m, width[l], width[l + 1], name);
     r->input[l] = weir_model_floats(m, samples * width[l]);
