@@ -4,6 +4,8 @@
 #ifndef WEIR_ENGINE_DEVICE_H
 #define WEIR_ENGINE_DEVICE_H
 
+#include <stdatomic.h>
+
 #include "engine/backend.h"
 #include "engine/lowrank.h"
 #include "kernels/device.h"
@@ -25,8 +27,8 @@ struct weir_on_device {
   float *seen;
   size_t *looked; /* tensors */
   size_t look_count, seen_count;
-  float *residual; /* on the host, for who asks; NULL before the first time */
-  bool in_flight;  /* something may be queued that finish has not waited for */
+  float *residual;       /* on the host, for who asks; NULL before the first time */
+  atomic_bool in_flight; /* something may be queued that finish has not waited for; any lane */
 };
 
 /* What an operation of the library gave, with its words. */
