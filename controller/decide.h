@@ -71,9 +71,9 @@ struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
-/* Can the arm run here?  Is it one to choose among? */
 /* Is it one of 4 bits, which is safe once a training has settled? */
 bool weir_arm_late(const weir_arm *arm);
+/* Can the arm run here?  Is it one to choose among? */
 bool weir_arm_runs(const struct weir_decision_input *input, size_t arm);
 bool weir_arm_counts(const struct weir_decision_input *input, size_t arm);
 
