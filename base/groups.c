@@ -10,21 +10,29 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables of groups are 
 
 void weir_group_plan(const weir_plan_group *group, weir_plan *plan) {
   plan->codec = group->codec;
-  plan->collective = group->collective;
+  plan->scheme = group->scheme;
   plan->wire = group->wire;
+  plan->algorithm = group->algorithm;
+  plan->inside = group->inside;
+  plan->broadcast = group->broadcast;
+  plan->reserved = group->reserved;
   plan->cr = group->cr;
   plan->groups = plan->layout = 0;
 }
 
 void weir_group_set_plan(weir_plan_group *group, const weir_plan *plan) {
   group->codec = plan->codec;
-  group->collective = plan->collective;
+  group->scheme = plan->scheme;
   group->wire = plan->wire;
+  group->algorithm = plan->algorithm;
+  group->inside = plan->inside;
+  group->broadcast = plan->broadcast;
+  group->reserved = plan->reserved;
   group->cr = plan->cr;
 }
 
 static weir_status check_group(const weir_plan_group *group, size_t number) {
-  if (group->place >= WEIR_PLACE_COUNT || group->reserved != 0)
+  if (group->place >= WEIR_PLACE_COUNT)
     return weir_fail(WEIR_E_INVALID, "group %zu is compressed at an unknown place", number);
   weir_plan plan = {0};
   weir_group_plan(group, &plan);

@@ -153,8 +153,10 @@ static double achieved(const world *w, double *best) {
       if (a >= 0) {
         const bool dense = weir_arms[a].codec <= WEIR_CODEC_BF16;
         plan = (weir_plan){.codec = weir_arms[a].codec,
-                           .collective = weir_arms[a].collective,
+                           .scheme = weir_arms[a].scheme,
                            .wire = weir_arms[a].wire,
+                           .algorithm = weir_arms[a].algorithm,
+                           .inside = weir_arms[a].inside,
                            .cr = dense ? 1.0 : fmin(1.0, 0.001 * pow(1000.0, i / 400.0))};
       }
       const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
@@ -369,7 +371,7 @@ Test(loop, journal_lines_hold_all_inputs) {
   int lines = 0;
   while (fgets(line, sizeof line, file)) {
     char wanted[64];
-    (void)snprintf(wanted, sizeof wanted, "{\"format\":1,\"decision\":%d,", lines++);
+    (void)snprintf(wanted, sizeof wanted, "{\"format\":2,\"decision\":%d,", lines++);
     cr_assert_eq(strncmp(line, wanted, strlen(wanted)), 0);
     cr_assert_eq(line[strlen(line) - 2], '}');
     cr_assert_not_null(strstr(line, "\"hosts\":2,\"devices\":1,"));

@@ -147,7 +147,7 @@ Test(plan, digest_tells_every_field_apart) {
   weir_plan b[5] = {a, a, a, a, a};
   b[0].id = 1;
   b[1].codec = WEIR_CODEC_MSTOPK;
-  b[2].collective = WEIR_COLL_ART_RING;
+  b[2].scheme = WEIR_SCHEME_HITOPK;
   b[3].wire = WEIR_WIRE_AUTO_FP32;
   b[4].cr = nextafter(a.cr, 1);
   for (int i = 0; i < 5; i++) cr_assert_neq(weir_plan_digest(&a), weir_plan_digest(&b[i]));
