@@ -147,22 +147,23 @@ bool weir_collective_parse(const char *text, bool low_rank, weir_plan *plan) {
   return weir_collective_legal(plan);
 }
 
-bool weir_collective_next(weir_plan *plan) {
-  while (plan->scheme < WEIR_SCHEME_LOW_RANK) {
+bool weir_algorithm_next(weir_plan *plan) {
+  do {
     if (plan->inside == 0 &&
         weir_algorithm_in(weir_schemes[plan->scheme].levels, plan->algorithm)) {
       plan->inside = (uint8_t)weir_inside_usual(plan->algorithm);
     } else {
       plan->inside = 0;
-      plan->algorithm = (uint8_t)(plan->algorithm + 1);
-      if (plan->algorithm == WEIR_ALGORITHM_COUNT) {
-        plan->algorithm = WEIR_ALGORITHM_ANY;
-        plan->scheme++;
-      }
+      plan->algorithm++;
     }
-    if (plan->scheme < WEIR_SCHEME_LOW_RANK && weir_collective_legal(plan)) return true;
-  }
-  return false;
+  } while (plan->algorithm < WEIR_ALGORITHM_COUNT && !weir_collective_legal(plan));
+  return plan->algorithm < WEIR_ALGORITHM_COUNT;
+}
+
+bool weir_collective_next(weir_plan *plan) {
+  if (weir_algorithm_next(plan)) return true;
+  plan->algorithm = WEIR_ALGORITHM_ANY;
+  return ++plan->scheme < WEIR_SCHEME_LOW_RANK;
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */

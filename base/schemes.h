@@ -34,6 +34,9 @@ bool weir_collective_legal(const weir_plan *plan);
 bool weir_collective_parse(const char *text, bool low_rank, weir_plan *plan);
 /* What goes inside of machines with an algorithm between them, unless something else is named. */
 uint32_t weir_inside_usual(uint32_t algorithm);
+/* Steps from WEIR_ALGORITHM_ANY through a scheme's algorithms, with the usual one inside of machines
+ * where they have levels; false: it was the last one. */
+bool weir_algorithm_next(weir_plan *plan);
 /* Steps from "dense", a plan of zeros, through the collectives that have names of their own; false:
  * it was the last one.  Low rank goes by dense's. */
 bool weir_collective_next(weir_plan *plan);

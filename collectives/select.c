@@ -92,27 +92,20 @@ void weir_selector_observe(weir_selector *s, weir_kind kind, uint32_t row, doubl
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-/* The next collective of the plan's scheme that may be chosen in such a group, from WEIR_ALGORITHM_ANY
- * on; false: there is none left. */
+/* The next one that may be chosen in such a group, from WEIR_ALGORITHM_ANY on; false: there is none
+ * left.  What goes on inside of machines is the usual: their own links are not measured. */
 static bool next_choice(weir_plan *plan, weir_group_shape shape) {
   const weir_scheme_row *row = &weir_schemes[plan->scheme];
   const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;
-  do {
-    if (plan->broadcast == 0 && row->broadcasts != 0 && plan->algorithm != 0) {
-      plan->broadcast = WEIR_ALGORITHM_CHAIN;
-      continue;
-    }
-    plan->broadcast = 0;
-    if (plan->algorithm != 0 && plan->inside < WEIR_ALGORITHM_COUNT - 1) {
-      plan->inside++;
-      continue;
-    }
-    plan->inside = 0;
-    plan->algorithm++;
-    if (plan->algorithm == WEIR_ALGORITHM_COUNT) return false;
-  } while (!weir_algorithm_in(row->choice, plan->algorithm) || (plan->inside != 0 && !machines) ||
-           !weir_collective_legal(plan));
-  return true;
+  if (plan->algorithm != WEIR_ALGORITHM_ANY && plan->broadcast == 0 && row->broadcasts != 0) {
+    plan->broadcast = WEIR_ALGORITHM_CHAIN;
+    return true;
+  }
+  plan->broadcast = 0;
+  while (weir_algorithm_next(plan))
+    if (weir_algorithm_in(row->choice, plan->algorithm) && (plan->inside == 0 || machines))
+      return true;
+  return false;
 }
 
 weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const weir_link *link,

@@ -332,10 +332,11 @@ Test(bits, groups_go_by_what_takes_less) {
       char name[WEIR_COLLECTIVE_TEXT_MAX];
       weir_group_plan(&table[g], &plan);
       weir_plan_collective(&plan, name);
-      cr_assert_str_eq(name, g < 2                      ? rows[i].quantized
-                              : rows[i].shape.ranks == 2 ? "dense-doubling"
-                                                         : "dense-direct",
-                              "row %zu", i);
+      cr_assert_str_eq(name,
+                       g < 2                      ? rows[i].quantized
+                       : rows[i].shape.ranks == 2 ? "dense-doubling"
+                                                  : "dense-direct",
+                       "row %zu", i);
     }
     cr_assert_eq(weir_groups_check(table, 3, 3), WEIR_OK, "%s", weir_last_error());
   }

@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../planned.h"
 #include "base/base.h"
+#include "base/schemes.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
@@ -260,4 +262,40 @@ Test(selector, learns_from_what_is_measured) {
   weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, 0, 100, 1e9); /* something else went on */
   cr_assert_leq(weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, 0, 100),
                 4.001 * price(WEIR_KIND_ALLREDUCE, 0, 4, 4, &plain, 100));
+}
+
+/* What a plan comes to, by name. */
+static void choose(const char *plan, weir_group_shape shape, const weir_link *link, size_t elements,
+                   const char *expected) {
+  const weir_plan asked = planned(plan);
+  const weir_plan chosen = weir_select_plan(&asked, shape, link, elements);
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(&chosen, name);
+  cr_assert_str_eq(name, expected, "%s of %zu: %s", plan, elements, name);
+  cr_assert(chosen.codec == asked.codec && chosen.cr == asked.cr && chosen.wire == asked.wire);
+  cr_assert_eq(weir_plan_check(&chosen), WEIR_OK);
+}
+
+/* 4 ranks, 10 ms and 8 ns a byte: of 100 bytes one latency is the least, of 2 MB two exchanges of
+ * everything, 20 + 32 ms against halving's 40 + 24, of 100 MB halving, 1.5 of it.  8 ranks, lists
+ * of 1e6 indices: the binomial broadcast takes 3 (10 + 32) ms, the chain 70 + 32 and a tenth;
+ * halving of 4 MB 60 + 56, fewer latencies than the ring and fewer bytes than doubling.  On 2
+ * machines 1 MB takes 28 ms between them, by ring and halving alike: the first.  An all-gather has the fewest latencies by Bruck, but with
+ * machines one rank at a time uses the link by a ring. */
+Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
+  const weir_group_shape four = {4, 4, false}, eight = {8, 8, false}, two = {8, 2, false};
+  const weir_link unknown = {0};
+  choose("none:1:dense", four, &plain, 25, "dense-direct");
+  choose("none:1:dense", four, &plain, 500000, "dense-doubling");
+  choose("none:1:dense", four, &plain, 25000000, "dense-halving");
+  choose("none:1:dense-star", four, &plain, 25000000, "dense-star");
+  choose("none:1:dense", four, &unknown, 25000000, "dense");
+  choose("none:1:dense", (weir_group_shape){1, 1, false}, &plain, 25, "dense");
+  choose("star:0.1:art", eight, &plain, 10000000, "art-halving+chain");
+  choose("star:0.1:art-ring", eight, &plain, 10000000, "art-ring");
+  choose("none:1:dense", two, &plain, 250000, "dense-hier-ring");
+  choose("topk:0.1:ag", eight, &plain, 100000, "ag");
+  choose("topk:0.1:ag", two, &plain, 1000000, "ag-ring");
+  choose("qsgd:0.125:compressed", eight, &plain, 100000, "compressed");
+  choose("qsgd:0.125:compressed", two, &plain, 100000, "hier-sra");
 }
