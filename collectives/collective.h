@@ -1,6 +1,6 @@
 /* Collectives: one file each under algorithms/, one table row each.
  *
- * Side notes: every collective that reaches all ranks also carries one small fixed-size block per
+ * Side headers: every collective that reaches all ranks also carries one small fixed-size block per
  * rank (telemetry up, the next plan down), so that agreement costs no message and no round trip of
  * its own.  On entry the caller's own block is filled in; on WEIR_OK all are. */
 #ifndef WEIR_COLLECTIVES_COLLECTIVE_H
@@ -12,11 +12,11 @@
 
 #include "collectives/transport.h"
 
-typedef struct weir_notes {
+typedef struct weir_headers {
   void *block;  /* size * bytes; block r belongs to rank r */
-  size_t bytes; /* per rank, at most WEIR_NOTE_MAX; the same on all ranks; 0: none */
-} weir_notes;
-#define WEIR_NOTE_MAX 256
+  size_t bytes; /* per rank, at most WEIR_HEADER_MAX; the same on all ranks; 0: none */
+} weir_headers;
+#define WEIR_HEADER_MAX 256
 
 /* One rank's end of a group. */
 typedef struct weir_comm weir_comm;
@@ -69,7 +69,7 @@ typedef struct weir_allreduce {
    *   N-rank sum of inputs = result + sum over ranks of error.
    * error comes in all zero: on the way it may hold what other ranks have sent. */
   weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error,
-                     weir_notes *notes);
+                     weir_headers *headers);
 } weir_allreduce;
 enum {
   WEIR_ALLREDUCE_RING = 0,
@@ -99,7 +99,7 @@ weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacit
  * Block r lands at all + r * stride with its length in bytes[r]; the caller's own block must
  * already lie in its place.  Every length is at most stride. */
 weir_status weir_allgather(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                           weir_notes *notes);
+                           weir_headers *headers);
 
 /* --- tables of the other collectives -------------------------------------------------------- *
  *
@@ -121,7 +121,8 @@ typedef struct weir_allgather_row {
   const char *name;
   const char *description;
   /* As weir_allgather. */
-  weir_status (*run)(weir_comm *comm, void *all, size_t stride, size_t *bytes, weir_notes *notes);
+  weir_status (*run)(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                     weir_headers *headers);
 } weir_allgather_row;
 enum {
   WEIR_ALLGATHER_BRUCK = 0,
@@ -158,7 +159,7 @@ typedef struct weir_hier_choice {
   uint32_t gather;  /* weir_allgathers[] */
 } weir_hier_choice;
 weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
-                                weir_value_format format, float *error, weir_notes *notes);
+                                weir_value_format format, float *error, weir_headers *headers);
 
 /* How a plan sums: by a row among all ranks, or on two levels. */
 typedef struct weir_sum {
@@ -168,7 +169,7 @@ typedef struct weir_sum {
 /* Of plans that sum fp32 values and name an algorithm; false: this one does not. */
 bool weir_sum_of(const weir_plan *plan, weir_sum *sum);
 weir_status weir_sum_run(const weir_sum *sum, weir_comm *comm, float *x, size_t n,
-                         weir_value_format format, float *error, weir_notes *notes);
+                         weir_value_format format, float *error, weir_headers *headers);
 /* The row of weir_broadcasts[] for a plan's lists. */
 uint32_t weir_list_broadcast(const weir_plan *plan);
 /* The row of weir_allgathers[] for what a plan gathers. */

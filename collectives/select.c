@@ -124,7 +124,7 @@ weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const 
   return best;
 }
 
-void weir_select_table(weir_plan_group *table, size_t count, const weir_layout *layout,
+void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout *layout,
                        weir_group_shape shape, const weir_link *link) {
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     weir_plan plan = {0};

@@ -12,7 +12,7 @@
 weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                            size_t elements);
 /* The same of each group of a table. */
-void weir_select_table(weir_plan_group *table, size_t count, const weir_layout *layout,
+void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout *layout,
                        weir_group_shape shape, const weir_link *link);
 
 /* Rows of a kind's table; name NULL behind the last. */

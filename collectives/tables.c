@@ -58,9 +58,9 @@ bool weir_sum_of(const weir_plan *plan, weir_sum *sum) {
 }
 
 weir_status weir_sum_run(const weir_sum *sum, weir_comm *comm, float *x, size_t n,
-                         weir_value_format format, float *error, weir_notes *notes) {
-  return sum->row != NULL ? sum->row->run(comm, x, n, format, error, notes)
-                          : weir_allreduce_hier(comm, &sum->choice, x, n, format, error, notes);
+                         weir_value_format format, float *error, weir_headers *headers) {
+  return sum->row != NULL ? sum->row->run(comm, x, n, format, error, headers)
+                          : weir_allreduce_hier(comm, &sum->choice, x, n, format, error, headers);
 }
 
 uint32_t weir_list_broadcast(const weir_plan *plan) {

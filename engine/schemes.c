@@ -11,8 +11,8 @@ static weir_exchange_fn *const exchanges[WEIR_SCHEME_COUNT] = {
     [WEIR_SCHEME_LOW_RANK] = weir_exchange_lowrank,
 };
 
-weir_status weir_scheme_run(weir_bucket *bucket, weir_notes *notes) {
-  return exchanges[bucket->scheme](bucket, notes);
+weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers) {
+  return exchanges[bucket->scheme](bucket, headers);
 }
 
 static weir_status find_sum(weir_bucket *bucket, const weir_plan *plan) {
@@ -21,7 +21,7 @@ static weir_status find_sum(weir_bucket *bucket, const weir_plan *plan) {
   if (plan->algorithm == WEIR_ALGORITHM_NATIVE && !weir_comm_native(bucket->engine->config.comm))
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "collective native needs transport shm, mpi or nccl: there is no all-reduce "
-                     "of its own below this group's");
+                     "of its own below this bucket's");
   return WEIR_OK;
 }
 
