@@ -2,7 +2,7 @@
  *
  * A round takes WEIR_ROUND_STEPS steps of an arm from a checkpoint, goes back, and the plan in
  * force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
- * note's loss is that of its own step, and a directive is in force two steps after the observation
+ * header's loss is that of its own step, and a directive is in force two steps after the observation
  * it answers. */
 #include <math.h>
 #include <stdio.h>
@@ -20,12 +20,12 @@ static const uint64_t patience = 2 * (WEIR_ROUND_STEPS + 4);
 static const uint64_t refused_for = 4; /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
-static const uint64_t watch_steps = 32;
+static const uint64_t guard_steps = 32;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_unseen = 500;
 static const uint64_t first_losses = 4;
 static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
-static const double watch_clear = 6.0;   /* noises that a promise is worth before it is asked for */
+static const double guard_clear = 6.0;   /* noises that a promise is worth before it is asked for */
 static const double watch_failed = 0.5, watch_doubt = 0.7;
 
 /* Once. */
@@ -234,10 +234,10 @@ static void keep_account(weir_loop *loop, uint64_t step) {
 }
 
 /* From now on the loss is held against where it is. */
-static void watch_from(weir_rounds *r, uint64_t step) {
-  r->watching = true;
-  r->anchor = (double)step - 0.5 * (double)watch_steps;
-  r->anchor_loss = newest_mean(r, watch_steps);
+static void guard_from(weir_rounds *r, uint64_t step) {
+  r->guarding = true;
+  r->anchor = (double)step - 0.5 * (double)guard_steps;
+  r->anchor_loss = newest_mean(r, guard_steps);
 }
 
 static weir_status judge(weir_loop *loop, const weir_observation *seen) {
@@ -276,7 +276,7 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
       weir_plan_safe(&before)) {
     r->promised = r->slope;
     r->promised_at = seen->step - WEIR_LOSSES / 2;
-    watch_from(r, seen->step);
+    guard_from(r, seen->step);
   }
   return status;
 }
@@ -287,26 +287,26 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return r->promised.per_step * (double)r->promised_at * log(to / from);
 }
 
-/* Has the loss fallen less than half as far as promised since the watch began?  Asked once the
+/* Has the loss fallen less than half as far as promised since the guard began?  Asked once the
  * promise is far above what batches make of means.  Where it is less than it should be, the arm is
  * looked at again soon. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
-  if (method == WEIR_METHODS) r->watching = false;
-  if (!r->watching || seen->trial || r->losses < watch_steps) return false;
-  const double middle = (double)seen->step - 0.5 * (double)watch_steps;
-  if (middle < r->anchor + (double)watch_steps) return false;
-  const double noise = r->promised.scatter * sqrt(2.0 / (double)watch_steps);
+  if (method == WEIR_METHODS) r->guarding = false;
+  if (!r->guarding || seen->trial || r->losses < guard_steps) return false;
+  const double middle = (double)seen->step - 0.5 * (double)guard_steps;
+  if (middle < r->anchor + (double)guard_steps) return false;
+  const double noise = r->promised.scatter * sqrt(2.0 / (double)guard_steps);
   const double promised = promised_fall(r, r->anchor, middle);
-  if (promised < watch_clear * noise) return false;
-  const double fallen = r->anchor_loss - newest_mean(r, watch_steps);
+  if (promised < guard_clear * noise) return false;
+  const double fallen = r->anchor_loss - newest_mean(r, guard_steps);
   weir_method_record *of = &r->record[method];
   if (fallen < watch_doubt * promised && of->due > seen->step) {
     of->due = seen->step;
     of->good_until = seen->step + patience;
   }
-  watch_from(r, seen->step);
+  guard_from(r, seen->step);
   return fallen < watch_failed * promised;
 }
 
@@ -325,7 +325,7 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, bool f
   weir_method_record *of = &r->record[method];
   char plan[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&loop->current, plan);
-  r->watching = false;
+  r->guarding = false;
   if (failed) refuse(r, method, seen->step);
   of->standing = WEIR_METHOD_REFUSED;
   of->evidence.count = 0;
@@ -398,7 +398,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
       loop->waiting > 0 || loop->decisions == 0 || r->losses < WEIR_LOSSES ||
-      seen->step < least_losses || r->in_vain >= vain_most || loop->current.groups > 0 ||
+      seen->step < least_losses || r->in_vain >= vain_most || loop->current.buckets > 0 ||
       !r->settled)
     return;
   const weir_slope slope = weir_loss_slope(r->loss, r->losses);
