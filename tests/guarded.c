@@ -1,4 +1,4 @@
-/* watched COMMAND...: runs a test, and runs it again if it failed while the machine stood still.
+/* guarded COMMAND...: runs a test, and runs it again if it failed while the machine stood still.
  *
  * Tests of time-outs have ranks that must answer within a second or so.  On a machine that gives
  * nobody any time for as long (suspended, or with a host that has others to serve) they fail, which
