@@ -99,7 +99,7 @@ static pid_t start(char **command) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(NO_COMMAND);
   (void)execvp(command[0], command);
-  (void)fprintf(stderr, "watched: %s: %s\n", command[0], strerror(errno));
+  (void)fprintf(stderr, "guarded: %s: %s\n", command[0], strerror(errno));
   _exit(NO_COMMAND);
 }
 
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
     const double others_s = longest_gap_s(), own_s = atomic_load(&own.gap_s);
     const double gap_s = own_s > others_s ? own_s : others_s;
     if (gap_s < STALL_S) return code;
-    printf("watched: it failed with %d, but the machine stood still for %.2f s: again\n", code,
+    printf("guarded: it failed with %d, but the machine stood still for %.2f s: again\n", code,
            gap_s);
     (void)fflush(stdout);
   }
