@@ -26,7 +26,7 @@ static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 19
 static const uint64_t first_losses = 4;
 static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
 static const double guard_clear = 6.0;   /* noises that a promise is worth before it is asked for */
-static const double watch_failed = 0.5, watch_doubt = 0.7;
+static const double guard_failed = 0.5, guard_doubt = 0.7;
 
 /* Once. */
 static void say(weir_loop *loop, const char *text) {
@@ -302,12 +302,12 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   if (promised < guard_clear * noise) return false;
   const double fallen = r->anchor_loss - newest_mean(r, guard_steps);
   weir_method_record *of = &r->record[method];
-  if (fallen < watch_doubt * promised && of->due > seen->step) {
+  if (fallen < guard_doubt * promised && of->due > seen->step) {
     of->due = seen->step;
     of->good_until = seen->step + patience;
   }
   guard_from(r, seen->step);
-  return fallen < watch_failed * promised;
+  return fallen < guard_failed * promised;
 }
 
 /* Has what the method in force once showed grown old, and could not be looked at again? */
