@@ -118,7 +118,7 @@ static weir_status fork_workers(tc_run *tc) {
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-static weir_status watch(tc_run *tc) {
+static weir_status supervise(tc_run *tc) {
   weir_run *run = tc->run;
   const uint32_t n = run->scenario.workers;
   weir_steplog log = {0};
@@ -135,7 +135,7 @@ static weir_status watch(tc_run *tc) {
   weir_status status = set_network(tc, run->scenario.first_epoch, 0, &supervisor.in_force);
   if (!status) status = fork_workers(tc);
   /* After a failed fork, those that were forked end with this process, which is their process 1. */
-  if (!status) status = weir_supervisor_watch(&supervisor);
+  if (!status) status = weir_supervisor_run(&supervisor);
   weir_progress_end(&run->progress);
   if (!status) status = weir_run_write(run, &log, (const char(*)[65])digests);
   weir_steplog_free(&log);
@@ -164,7 +164,7 @@ static weir_status inside(void *user) {
   if (!status) status = draw_secret(tc.secret);
   const weir_schedule schedule = weir_run_schedule(tc.run);
   if (!status) status = weir_topology_create(&tc.topology, (int)n, weir_schedule_window(&schedule));
-  if (!status) status = watch(&tc);
+  if (!status) status = supervise(&tc);
   weir_topology_free(tc.topology);
   free(tc.worker_ends);
   free(tc.members);

@@ -45,8 +45,8 @@ weir_schedule weir_run_schedule(const weir_run *run);
  */
 weir_status weir_tc_probe(bool netem);
 
-/* Can the groups that the policy names be made of the scenario's model?  Its data are loaded. */
-weir_status weir_run_check_groups(const weir_run *run);
+/* Can the buckets that the policy names be made of the scenario's model?  Its data are loaded. */
+weir_status weir_run_check_buckets(const weir_run *run);
 
 /* After all workers have trained to the end: the files. */
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,
