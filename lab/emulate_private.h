@@ -77,7 +77,7 @@ weir_status weir_emulate_set(weir_emulation *run, double time_s);
 /* Read all counters and say how it goes. */
 weir_status weir_emulate_sample(weir_emulation *run, double time_s);
 /* Until all processes have ended. */
-weir_status weir_emulate_watch(weir_emulation *run);
+weir_status weir_emulate_supervise(weir_emulation *run);
 /* The body of weir_stage_run; user: the weir_emulate. */
 weir_status weir_emulate_tc(void *user);
 weir_status weir_emulate_uml(weir_emulate *emulate, int *exit_code);

@@ -218,7 +218,7 @@ static weir_status run_all(weir_emulation *run) {
   weir_status status = weir_emulate_set(run, 0);
   if (!status) status = weir_emulate_sample(run, 0);
   for (uint32_t p = 0; !status && p < run->processes; p++) status = start(run, p);
-  return status ? status : weir_emulate_watch(run);
+  return status ? status : weir_emulate_supervise(run);
 }
 
 /* The highest of what ended by itself. */

@@ -156,14 +156,14 @@ weir_status weir_emulate_sample(weir_emulation *run, double time_s) {
   return WEIR_OK;
 }
 
-/* --- the watch -------------------------------------------------------------------------------- */
+/* --- supervising ------------------------------------------------------------------------------- */
 
-typedef struct watch {
+typedef struct supervision {
   weir_emulation *run;
   int signals;
   struct pollfd *wait;
   double next_sample, put_down_at, kill_at, again_at;
-} watch;
+} supervision;
 
 static void signal_all(weir_emulation *run, int number) {
   for (uint32_t p = 0; p < run->processes; p++) {
@@ -175,7 +175,7 @@ static void signal_all(weir_emulation *run, int number) {
 }
 
 /* Ask them to end, and see to it after a while. */
-static void put_down(watch *w, int number, double now) {
+static void put_down(supervision *w, int number, double now) {
   w->put_down_at = INFINITY;
   if (isfinite(w->kill_at)) return;
   signal_all(w->run, number);
@@ -185,7 +185,7 @@ static void put_down(watch *w, int number, double now) {
 
 /* A terminal sends it to every process of the runner, and they pass it on: that is one wish.  A
  * later one is another: not to wait any longer. */
-static void take_wish(watch *w, int number, double now) {
+static void take_wish(supervision *w, int number, double now) {
   w->run->interrupted = true;
   if (isfinite(w->kill_at) && now >= w->again_at) w->kill_at = now;
   put_down(w, number, now);
@@ -198,7 +198,7 @@ static bool all_ended(const weir_emulation *run) {
 }
 
 /* This is process 1 here: orphans are for it to reap. */
-static void reap(watch *w, double now) {
+static void reap(supervision *w, double now) {
   int code;
   for (pid_t pid; (pid = waitpid(-1, &code, WNOHANG)) > 0;)
     for (uint32_t p = 0; p < w->run->processes; p++) {
@@ -212,7 +212,7 @@ static void reap(watch *w, double now) {
     }
 }
 
-static weir_status listen_once(watch *w, double now) {
+static weir_status listen_once(supervision *w, double now) {
   weir_emulation *run = w->run;
   const double until =
       fmin(fmin(run->next_change, w->next_sample), fmin(w->put_down_at, w->kill_at)) - now;
@@ -234,7 +234,7 @@ static weir_status listen_once(watch *w, double now) {
   return WEIR_OK;
 }
 
-static weir_status turn(watch *w) {
+static weir_status turn(supervision *w) {
   weir_emulation *run = w->run;
   const double limit = run->emulate->options.timeout_s;
   weir_status status = listen_once(w, weir_now_s() - run->begin);
@@ -257,7 +257,7 @@ static weir_status turn(watch *w) {
   return status;
 }
 
-static weir_status watch_all(watch *w) {
+static weir_status supervise_all(supervision *w) {
   weir_emulation *run = w->run;
   weir_status status = WEIR_OK;
   while (!status && !all_ended(run)) status = turn(w);
@@ -268,21 +268,22 @@ static weir_status watch_all(watch *w) {
   return status ? status : weir_emulate_sample(run, weir_now_s() - run->begin);
 }
 
-weir_status weir_emulate_watch(weir_emulation *run) {
+weir_status weir_emulate_supervise(weir_emulation *run) {
   sigset_t mask;
   (void)sigemptyset(&mask);
   (void)sigaddset(&mask, SIGINT);
   (void)sigaddset(&mask, SIGTERM);
   (void)sigaddset(&mask, SIGCHLD);
   (void)sigprocmask(SIG_BLOCK, &mask, NULL);
-  watch w = {.run = run,
-             .signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK),
-             .wait = g_new0(struct pollfd, run->processes + 1),
-             .next_sample = sample_s,
-             .put_down_at = INFINITY,
-             .kill_at = INFINITY};
-  const weir_status status =
-      w.signals < 0 ? weir_fail(WEIR_E_NOMEM, "no descriptor to watch for signals") : watch_all(&w);
+  supervision w = {.run = run,
+                   .signals = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK),
+                   .wait = g_new0(struct pollfd, run->processes + 1),
+                   .next_sample = sample_s,
+                   .put_down_at = INFINITY,
+                   .kill_at = INFINITY};
+  const weir_status status = w.signals < 0
+                                 ? weir_fail(WEIR_E_NOMEM, "no descriptor to wait for signals")
+                                 : supervise_all(&w);
   if (w.signals >= 0) (void)close(w.signals);
   g_free(w.wait);
   return status;
