@@ -38,9 +38,10 @@ static const char description[] =
     "there,\n"
     "       but only DIR (by WEIR_OUT) and the temporary folder can be written\n"
     "\n"
-    "Exit codes: the highest of the ranks' (128 + signal for one that a signal ended); 124 if "
-    "time\n"
-    "was up; 1 if it was interrupted or the network failed; 2 bad usage or bad input.\n";
+    "Exit codes: 0 all ranks ended so; else the highest of theirs (128 + signal for one that a\n"
+    "signal ended); 124 time was up; 1 it was interrupted, or the network failed; 2 bad usage or "
+    "bad\n"
+    "input.\n";
 
 typedef struct emulate_arguments {
   char *out, *network, *launcher, *workers, *epoch, *grace, *timeout, *memory;
