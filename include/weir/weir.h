@@ -290,9 +290,10 @@ typedef struct weir_survivors {
 
 /* After a failure that ends the group (WEIR_E_TIMEOUT and those after it): go on without the ranks
  * that are dead or silent.  Every survivor calls it, within timeout_s of the others; over tcp one
- * that comes later but answers meanwhile is waited for up to twice that.  So much passes at most
- * until the survivors have met; each of them that falls silent while they agree costs as much once
- * more, and 2 s.  Then the network is measured as at the start.  The survivors keep their order and
+ * that comes later but answers meanwhile is waited for up to twice that.  They agree on who goes on
+ * by the Synod (Paxos): whoever is heard before that is decided goes on, however often each has
+ * tried.  It takes at most three times timeout_s and 2 s until the survivors have met.  Then the
+ * network is measured as at the start.  The survivors keep their order and
  * are numbered anew from 0.  A step or a trial under way is given up, residuals are kept, averages
  * are over the survivors from now on, the network is measured again, and the policy starts again
  * from its first plan.  Compute the gradients of step left->step again.  left may be NULL.
