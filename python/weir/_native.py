@@ -23,7 +23,7 @@ class Plan(ctypes.Structure):
         ("collective", c_uint32),
         ("wire", c_uint32),
         ("cr", c_double),
-        ("groups", c_uint32),
+        ("buckets", c_uint32),
         ("layout", c_uint32),
     ]
 
