@@ -36,12 +36,18 @@ class StepInfo:
                 setattr(self, name, getattr(raw, name))
         self.plan = format_plan(raw.plan)
         self.codec = _library.weir_codec_name(raw.plan.codec).decode()
-        self.collective = _library.weir_collective_name(raw.plan.collective).decode()
+        self.collective = _name_collective(raw.plan)
         self.cr = raw.plan.cr
         self.lost = lost
 
     def __repr__(self) -> str:
         return "StepInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
+
+
+def _name_collective(plan: _native.Plan) -> str:
+    text = ctypes.create_string_buffer(_native.COLLECTIVE_TEXT_MAX)
+    _library.weir_plan_collective(ctypes.byref(plan), text)
+    return text.value.decode()
 
 
 def format_plan(plan: _native.Plan) -> str:
