@@ -77,7 +77,7 @@ typedef struct weir_transport_ops {
   weir_status (*allreduce)(weir_transport *t, const weir_tag *tag, float *x, size_t n, void *blocks,
                            size_t block_bytes, double deadline_s);
   /* After the group has ended: come together with the ranks that are left.  Every survivor calls
-   * it, within timeout_s of the others; bounded by a few times that.  On WEIR_OK *out is a group of
+   * it, within timeout_s of the others; bounded by three times that and 2 s.  On WEIR_OK *out is a group of
    * the survivors, numbered anew in their old order, and old_rank[0 .. (*out)->size) (room for
    * t->size) are their old numbers, the same on all.  t cannot transfer any more and is still to be
    * destroyed.  A rank that has not come although its process is not known to have ended could be

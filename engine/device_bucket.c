@@ -53,7 +53,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .message = message_of(bucket),
       .values = bucket->thin ? bucket->value : bucket->summed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
-  weir_on_device_look(bucket, &task);
+  weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
 }
 

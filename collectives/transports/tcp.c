@@ -44,6 +44,7 @@ static void tcp_destroy(weir_transport *t) {
   close_fd(self->stop);
   close_fd(self->wake);
   close_fd(self->udp);
+  free(self->synod);
   free(self->poll);
   free(self->active);
   free(self->peer);

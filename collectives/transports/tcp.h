@@ -3,7 +3,7 @@
  * tcp.c            life and the table of operations
  * tcp_hello.c      what ranks say and prove to each other before they are a group
  * tcp_meeting.c    ranks that come together, and strangers that are refused
- * tcp_shrink.c     survivors that come together anew; tcp_agree.c: who they are
+ * tcp_shrink.c     survivors that come together anew; who they are: synod.c, by tcp_word.c
  * tcp_rendezvous.c how ranks find each other and become a full mesh
  * tcp_streams.c    further connections between each two ranks, and what travels on which
  * tcp_user.c       which local user is at the other end
@@ -25,7 +25,7 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
 
-#define TCP_VERSION 4
+#define TCP_VERSION 5
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */
@@ -91,16 +91,17 @@ typedef struct tcp_peer {
 typedef struct tcp {
   weir_transport base;
   uint64_t job;
-  bool secret;         /* the job has one */
-  weir_key key;        /* of the job: who may join */
-  weir_key group_key;  /* of this group: who may end it */
-  int listener;        /* -1: a group of one; later for the survivors of this group */
-  uint64_t generation; /* how often the group has shrunk */
-  uint64_t reunions;   /* how often that was tried with this one */
-  int streams;         /* connections to every other rank */
-  bool left_out;       /* the others have gone on without this rank */
-  tcp_peer *peer;      /* streams * size entries */
-  int *active;         /* of the running transfer, indices of peer[] */
+  bool secret;              /* the job has one */
+  weir_key key;             /* of the job: who may join */
+  weir_key group_key;       /* of this group: who may end it */
+  int listener;             /* -1: a group of one; later for the survivors of this group */
+  uint64_t generation;      /* how often the group has shrunk */
+  unsigned reunions;        /* how often that was tried with this one */
+  struct weir_synod *synod; /* what survivors have said of it; NULL: nothing */
+  int streams;              /* connections to every other rank */
+  bool left_out;            /* the others have gone on without this rank */
+  tcp_peer *peer;           /* streams * size entries */
+  int *active;              /* of the running transfer, indices of peer[] */
   struct pollfd *poll;
   bool crowded; /* not a processor for each rank of the group, were they all here */
   /* Waiting awake: times it was in vain, in time since then, and waits to come without it. */

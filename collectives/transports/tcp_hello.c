@@ -58,10 +58,7 @@ int tcp_hello_judge(const tcp_hello *h, size_t bytes, const tcp_terms *terms) {
   if (le16toh(h->stream) != terms->stream) return REFUSE_RANK;
   const uint32_t rank = le32toh(h->rank);
   if (rank < terms->first || rank >= terms->end) return REFUSE_RANK;
-  /* Survivors may have tried to meet more or less often than this one: once they have proved who
-   * they are, all go on with the latest attempt. */
-  if (le64toh(h->generation) != terms->generation && terms->kind != HELLO_REJOIN)
-    return REFUSE_RANK;
+  if (le64toh(h->generation) != terms->generation) return REFUSE_RANK;
   return REFUSE_NOT;
 }
 

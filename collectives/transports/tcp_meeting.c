@@ -51,7 +51,6 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
                          .end = (uint32_t)size,
                          .streams = (uint16_t)self->streams};
   m->missing = size - rank - 1;
-  m->ahead = generation;
   for (int r = 0; r < size; r++) m->arrival[r].fd = -1;
   *out = m;
   return WEIR_OK;
@@ -64,18 +63,6 @@ void tcp_meeting_close(tcp_meeting *m) {
     if (m->arrival[r].fd >= 0) (void)close(m->arrival[r].fd);
   free(m->arrival);
   free(m);
-}
-
-void tcp_meeting_restart(tcp_meeting *m) {
-  const int size = m->self->base.size;
-  for (int i = 0; i < m->guests; i++) (void)close(m->guest[i].fd);
-  for (int r = 0; r < size; r++) {
-    if (m->arrival[r].fd >= 0) (void)close(m->arrival[r].fd);
-    m->arrival[r].fd = -1;
-  }
-  m->guests = 0;
-  m->missing = size - 1;
-  m->terms.generation = m->ahead;
 }
 
 static void forget(tcp_meeting *m, int i) {
@@ -108,41 +95,29 @@ static void refuse(tcp_meeting *m, int i, int reason) {
   drop(m, i);
 }
 
+/* A survivor that comes again has given up its last connection. */
+static bool is_taken(const tcp_meeting *m, int rank) {
+  return m->arrival[rank].fd >= 0 && m->terms.kind != HELLO_REJOIN;
+}
+
 static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
   const tcp_guest *guest = &m->guest[i];
-  m->arrival[rank] = (tcp_arrival){guest->fd,        guest->from.sin_addr, ports->data_port,
-                                   ports->echo_port, guest->hello,         guest->challenge};
-  m->missing--;
+  tcp_arrival *a = &m->arrival[rank];
+  if (a->fd >= 0)
+    (void)close(a->fd);
+  else
+    m->missing--;
+  *a = (tcp_arrival){guest->fd,    guest->from.sin_addr, ports->data_port, ports->echo_port,
+                     guest->hello, guest->challenge,     ++m->admitted};
   forget(m, i);
 }
 
 /* --- those who come ------------------------------------------------------------------------- */
 
-/* A survivor that has come already and gone again, to try anew. */
-static void forget_departed(tcp_meeting *m, int rank) {
-  tcp_arrival *a = &m->arrival[rank];
-  char byte;
-  if (m->terms.kind != HELLO_REJOIN || a->fd < 0) return;
-  const ssize_t got = recv(a->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT);
-  if (got > 0 || (got < 0 && (errno == EAGAIN || errno == EINTR))) return;
-  (void)close(a->fd);
-  a->fd = -1;
-  m->missing++;
-}
-
-/* Of two survivors at different attempts the one that is behind learns it from the other's proof.
- */
-static bool is_level(tcp_meeting *m, const tcp_hello *proved) {
-  const uint64_t generation = le64toh(proved->generation);
-  if (generation > m->ahead) m->ahead = generation;
-  return generation == m->terms.generation;
-}
-
 static void heard_hello(tcp_meeting *m, int i) {
   tcp_guest *guest = &m->guest[i];
   const int rank = (int)le32toh(guest->said.rank);
-  forget_departed(m, rank);
-  if (m->arrival[rank].fd >= 0) {
+  if (is_taken(m, rank)) {
     refuse(m, i, REFUSE_RANK);
     return;
   }
@@ -164,7 +139,7 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_SECRET);
   } else if (!m->self->secret && !tcp_same_user(guest->fd)) {
     refuse(m, i, REFUSE_USER);
-  } else if (m->arrival[guest->rank].fd >= 0) { /* its double was faster */
+  } else if (is_taken(m, guest->rank)) { /* its double was faster */
     refuse(m, i, REFUSE_RANK);
   } else if (m->terms.kind == HELLO_REGISTER) { /* the table will be its welcome */
     admit(m, i, guest->rank, &guest->hello);
@@ -172,7 +147,7 @@ static void heard_proof(tcp_meeting *m, int i) {
     tcp_hello h = tcp_compose(m->self, HELLO_WELCOME, m->terms.generation);
     tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &h, NULL, 0, h.proof);
     tcp_hello_seal(&h);
-    if (tell(guest, &h) && is_level(m, &guest->hello))
+    if (tell(guest, &h))
       admit(m, i, guest->rank, &guest->hello);
     else
       drop(m, i);
@@ -230,10 +205,7 @@ static weir_status heard_welcome(tcp_meeting *m, int i) {
   tcp_prove_host(&m->self->key, &guest->hello, &guest->challenge, &said, NULL, 0, proof);
   if (!weir_proof_equal(proof, said.proof, sizeof proof) || le32toh(said.rank) != (uint32_t)rank)
     return imposter(m, i, "does not know this job's secret");
-  if (is_level(m, &said))
-    admit(m, i, rank, &said);
-  else
-    drop(m, i);
+  admit(m, i, rank, &said);
   return WEIR_OK;
 }
 
@@ -241,10 +213,7 @@ static weir_status heard_host(tcp_meeting *m, int i) {
   const tcp_guest *guest = &m->guest[i];
   const int rank = guest->rank;
   const bool first = guest->due == GUEST_CHALLENGE;
-  if (tcp_hello_is(&guest->said, HELLO_REFUSED) && m->terms.kind == HELLO_REJOIN)
-    return weir_fail(WEIR_E_PEER, "rank %d does not take this rank back: %s", rank,
-                     tcp_refusal(le32toh(guest->said.detail)));
-  if (tcp_hello_is(&guest->said, HELLO_REFUSED))
+  if (tcp_hello_is(&guest->said, HELLO_REFUSED) && m->terms.kind != HELLO_REJOIN)
     return tcp_refused(rank, le32toh(guest->said.detail));
   if (!tcp_hello_is(&guest->said, first ? HELLO_CHALLENGE : HELLO_WELCOME))
     return imposter(m, i, "is not of ours");

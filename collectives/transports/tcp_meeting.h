@@ -25,6 +25,7 @@ typedef struct tcp_arrival {
   struct in_addr address;
   in_port_t data_port, echo_port;
   tcp_hello hello, challenge; /* for a table's proof */
+  unsigned serial;            /* tells this connection from others of the rank's */
 } tcp_arrival;
 
 typedef struct tcp_meeting {
@@ -33,7 +34,7 @@ typedef struct tcp_meeting {
   tcp_terms terms;
   tcp_arrival *arrival; /* per rank */
   int missing;
-  uint64_t ahead; /* the latest attempt that a survivor has been found at */
+  unsigned admitted; /* so many connections have been */
   int guests;
   tcp_guest guest[TCP_STRANGERS];
   unsigned logged; /* a bit per reason: each is logged once */
@@ -51,8 +52,6 @@ weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s);
 weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s);
 /* Is this rank being spoken to? */
 bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
-/* Of survivors: begin again at the attempt m->ahead. */
-void tcp_meeting_restart(tcp_meeting *m);
 /* Closes what has not been taken out of arrival[]. */
 void tcp_meeting_close(tcp_meeting *m);
 

@@ -1,5 +1,10 @@
 /* Survivors of a lost rank form a new group over TCP: each survivor calls those below it at the
- * addresses it knows, hears those above, and then all agree on who they are. */
+ * addresses it knows and hears those above, and on these connections they agree on who goes on
+ * (synod.h).  A rank's last word on a connection says what was decided; what follows it belongs to
+ * the new group.
+ *
+ * The lowest rank proposes.  Others do so when those below them are not there or have been silent
+ * for SILENT_S; all of it ends 3 timeout_s and SPARE_S after the call began, or before. */
 #include <arpa/inet.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -10,13 +15,28 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "collectives/transports/tcp_agree.h"
 #include "collectives/transports/tcp_meeting.h"
+#include "collectives/transports/tcp_word.h"
 
 #define SLICE_S 0.02
-#define LOOK_S 0.2 /* how often a rank that has not come is looked for */
+#define LOOK_S 0.05 /* how often a rank that has not come is looked for */
 #define CONNECT_MAX_S 1.0
-#define ASK_S 0.6 /* how often ranks that have not come are asked whether they are there */
+#define ASK_S 0.6    /* how often ranks that have not come are asked whether they are there */
+#define REMIND_S 0.2 /* how often who proposes says so again */
+#define SILENT_S 1.0 /* then others propose, and those who do not part are left behind */
+#define AGAIN_S 0.1  /* between two ballots of a rank whose turn it is */
+#define SPARE_S 2.0
+
+/* What there is to another rank. */
+typedef struct other {
+  int knock;       /* being connected; -1: not */
+  double knock_s;  /* when that began, or ended */
+  unsigned serial; /* of the connection that is known here; 0: none */
+  double heard_s;
+  size_t got;  /* bytes of the word that is coming */
+  bool told;   /* this rank has said its last word on it */
+  bool parted; /* ... and the other one, too */
+} other;
 
 typedef struct reunion {
   tcp *old;
@@ -24,50 +44,149 @@ typedef struct reunion {
                   ended */
   tcp *next;   /* of the old size: this rank's new addresses, and the others' old ones */
   tcp_meeting *meeting;
-  tcp_ranks dead;
+  weir_synod *synod;
+  synod_post post;
+  other *other;         /* per rank */
+  unsigned char *words; /* per rank: the word that is coming */
+  struct pollfd *poll;
   double begun_s, deadline_s;
   double last_s;    /* and no longer, not even for those who answer */
+  double end_s;     /* of everything */
   tcp_reply *reply; /* per rank: who answers; asked from the deadline on */
   double asked_s;
-  double look_s; /* when to look for those above next */
+  double again_s;  /* when this rank may propose next */
+  double remind_s; /* ... and say so again */
+  double part_s;   /* until when members that have not parted are waited for; 0: not decided */
 } reunion;
 
-/* A connection to where a rank listened; -1 with *dead set when its host says nobody does. */
-static int knock(const tcp *self, int rank, double deadline_s, bool *dead) {
-  struct sockaddr_in from = self->peer[self->base.rank].data;
-  const struct sockaddr_in *to = &self->peer[rank].data;
-  const double limit_s = weir_now_s() + CONNECT_MAX_S;
-  *dead = false;
-  from.sin_port = 0;
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-  if (fd < 0) return -1;
-  int error = bind(fd, (const struct sockaddr *)&from, sizeof from) == 0 ? 0 : errno;
-  if (error == 0 && connect(fd, (const struct sockaddr *)to, sizeof *to) != 0) error = errno;
-  if (error == EINPROGRESS) {
-    struct pollfd wait = {.fd = fd, .events = POLLOUT};
-    socklen_t length = sizeof error;
-    if (tcp_poll_until(&wait, 1, limit_s < deadline_s ? limit_s : deadline_s) != 1)
-      error = ETIMEDOUT;
-    else if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &length) != 0)
-      error = errno;
-  }
-  if (error == 0) return fd;
-  (void)close(fd);
-  *dead = error == ECONNREFUSED;
-  return -1;
+static bool is_met(const reunion *u, int rank) { return u->meeting->arrival[rank].fd >= 0; }
+
+/* --- words ---------------------------------------------------------------------------------- */
+
+static void hang_up(reunion *u, int rank) {
+  (void)close(u->meeting->arrival[rank].fd);
+  u->meeting->arrival[rank].fd = -1;
+  u->meeting->missing++;
 }
 
-static void look_for(reunion *u, int rank, bool above) {
-  bool dead = false;
-  if (u->meeting->arrival[rank].fd >= 0 || tcp_ranks_has(&u->dead, rank)) return;
-  if (!above && tcp_meeting_has_called(u->meeting, rank)) return;
-  const int fd = knock(u->next, rank, u->last_s, &dead);
-  if (dead && u->trusts && weir_now_s() < u->deadline_s) u->old->peer[rank].dead = true;
-  if (dead && u->old->peer[rank].dead) tcp_ranks_add(&u->dead, rank);
-  if (fd >= 0 && above)
-    (void)close(fd); /* it is there, or was; it will call */
-  else if (fd >= 0)
-    tcp_meeting_call(u->meeting, rank, fd);
+/* A word is short and nothing else waits to be sent: it leaves as a whole, or the other side has
+ * not read for long. */
+static void send_word(void *user, int to, const synod_word *word) {
+  reunion *u = user;
+  unsigned char bytes[TCP_WORD_MAX];
+  const int size = u->next->base.size, fd = u->meeting->arrival[to].fd;
+  const size_t count = tcp_word_bytes(size);
+  /* What is said of a connection before it is greeted on would be said there twice. */
+  if (fd < 0 || u->other[to].told || u->other[to].serial != u->meeting->arrival[to].serial) return;
+  tcp_word_write(bytes, u->old->generation, size, word);
+  u->other[to].told = word->kind == SYNOD_DECIDED;
+  if (send(fd, bytes, count, MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)count)
+    (void)shutdown(fd, SHUT_RDWR);
+}
+
+static void greet(reunion *u, int rank) {
+  other *o = &u->other[rank];
+  const unsigned serial = u->meeting->arrival[rank].serial;
+  if (!is_met(u, rank) || o->serial == serial) return;
+  o->serial = serial;
+  o->heard_s = weir_now_s();
+  o->got = 0;
+  o->told = o->parted = false;
+  weir_synod_meet(u->synod, rank, &u->post);
+}
+
+/* Reads no further than its last word: behind it come frames. */
+static void listen_to(reunion *u, int rank) {
+  other *o = &u->other[rank];
+  const int size = u->next->base.size;
+  const size_t due = tcp_word_bytes(size);
+  unsigned char *bytes = u->words + (size_t)rank * due;
+  while (is_met(u, rank) && !o->parted) {
+    const ssize_t got =
+        recv(u->meeting->arrival[rank].fd, bytes + o->got, due - o->got, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    synod_word word;
+    o->got += got > 0 ? (size_t)got : 0;
+    if (got > 0 && o->got < due) continue;
+    o->got = 0;
+    if (got <= 0 || !tcp_word_read(bytes, u->old->generation, size, &word) ||
+        !weir_synod_hear(u->synod, rank, &word, &u->post)) {
+      hang_up(u, rank);
+      return;
+    }
+    o->heard_s = weir_now_s();
+    o->parted = word.kind == SYNOD_DECIDED;
+    /* Another one leads, of more right to it than this one. */
+    if (word.kind == SYNOD_REFUSED && synod_holder(word.other) < u->next->base.rank)
+      u->again_s = o->heard_s + SILENT_S;
+  }
+}
+
+/* --- who is there --------------------------------------------------------------------------- */
+
+static void end_knock(reunion *u, int rank) {
+  other *o = &u->other[rank];
+  (void)close(o->knock);
+  o->knock = -1;
+}
+
+/* Nobody listens there, says its host. */
+static void found_closed(reunion *u, int rank) {
+  if (u->trusts && weir_now_s() < u->deadline_s) u->old->peer[rank].dead = true;
+  if (u->old->peer[rank].dead && !weir_ranks_has(&u->synod->dead, rank))
+    weir_synod_bury(u->synod, rank, &u->post);
+}
+
+static void begin_knock(reunion *u, int rank) {
+  struct sockaddr_in from = u->next->peer[u->next->base.rank].data;
+  const struct sockaddr_in *to = &u->next->peer[rank].data;
+  other *o = &u->other[rank];
+  from.sin_port = 0;
+  o->knock_s = weir_now_s();
+  o->knock = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+  if (o->knock < 0) return;
+  if (bind(o->knock, (const struct sockaddr *)&from, sizeof from) == 0 &&
+      (connect(o->knock, (const struct sockaddr *)to, sizeof *to) == 0 || errno == EINPROGRESS))
+    return;
+  const bool closed = errno == ECONNREFUSED;
+  end_knock(u, rank);
+  if (closed) found_closed(u, rank);
+}
+
+/* Has the connection come about? */
+static void look_at_knock(reunion *u, int rank, bool above) {
+  other *o = &u->other[rank];
+  struct pollfd ready = {.fd = o->knock, .events = POLLOUT};
+  int error = 0;
+  socklen_t length = sizeof error;
+  if (poll(&ready, 1, 0) < 1) {
+    if (weir_now_s() > o->knock_s + CONNECT_MAX_S) end_knock(u, rank);
+    return;
+  }
+  o->knock_s = weir_now_s();
+  if (getsockopt(o->knock, SOL_SOCKET, SO_ERROR, &error, &length) != 0) error = errno;
+  if (error == 0 && !above) {
+    tcp_meeting_call(u->meeting, rank, o->knock);
+    o->knock = -1;
+    return;
+  }
+  end_knock(u, rank); /* one above is there, or was; it will call */
+  if (error == ECONNREFUSED) found_closed(u, rank);
+}
+
+static void look_for(reunion *u, int rank) {
+  const bool above = rank > u->next->base.rank;
+  other *o = &u->other[rank];
+  if (o->knock >= 0) {
+    look_at_knock(u, rank, above);
+    return;
+  }
+  const double pause_s = above ? 4 * LOOK_S : LOOK_S;
+  const bool full = !above && u->meeting->guests >= TCP_STRANGERS / 2;
+  if (is_met(u, rank) || weir_ranks_has(&u->synod->dead, rank) || full ||
+      weir_now_s() < o->knock_s + pause_s || (!above && tcp_meeting_has_called(u->meeting, rank)))
+    return;
+  begin_knock(u, rank);
 }
 
 /* One that has not come may still be waiting elsewhere, for the rank that is lost or for a probe's
@@ -81,14 +200,14 @@ static bool answers(reunion *u, int rank) {
   return u->reply[rank].alive;
 }
 
-/* Is it worth waiting for those who are missing?  Nobody who answers is left out before the last
- * moment; one that is known to be silent is not waited for as long as others. */
+/* Is it worth waiting for those who have not answered this rank's ballot?  Nobody who answers is
+ * left out before the last moment; one that is known to be silent is not waited for as long as
+ * others. */
 static bool waits(reunion *u) {
   const weir_end *end = &u->old->ended;
   const double now_s = weir_now_s();
   for (int r = 0; r < u->next->base.size && now_s < u->last_s; r++) {
-    if (r == u->next->base.rank || u->meeting->arrival[r].fd >= 0 || tcp_ranks_has(&u->dead, r))
-      continue;
+    if (weir_ranks_has(&u->synod->answered, r) || weir_ranks_has(&u->synod->dead, r)) continue;
     const bool known = end->reason == WEIR_E_TIMEOUT && end->culprit == r;
     const double until_s =
         known ? fmin(u->begun_s + WEIR_SHRINK_GRACE_S, u->deadline_s) : u->deadline_s;
@@ -97,35 +216,106 @@ static bool waits(reunion *u) {
   return false;
 }
 
-/* Others have tried more often than this rank: with theirs all go on. */
-static void catch_up(reunion *u) {
-  tcp_meeting_restart(u->meeting);
-  u->old->reunions = u->meeting->terms.generation - u->old->generation;
-  u->trusts = false; /* as one that has tried before */
+/* --- the agreement -------------------------------------------------------------------------- */
+
+/* Does one of the ranks below this one see to it? */
+static bool is_led(const reunion *u) {
+  for (int r = 0; r < u->next->base.rank; r++)
+    if (is_met(u, r) && weir_now_s() < u->other[r].heard_s + SILENT_S) return true;
+  return false;
 }
 
-static weir_status meet(reunion *u) {
+static weir_status too_few(const reunion *u) {
+  const int size = u->next->base.size;
+  int count = 0, silent = -1;
+  for (int r = 0; r < size; r++) {
+    count += weir_ranks_has(&u->synod->answered, r);
+    if (silent < 0 && !weir_ranks_has(&u->synod->answered, r) &&
+        !weir_ranks_has(&u->synod->dead, r))
+      silent = r;
+  }
+  return weir_fail(WEIR_E_PEER,
+                   "%d of %d ranks cannot go on: rank %d is silent and may be going on elsewhere",
+                   count, size, silent);
+}
+
+static weir_status lead(reunion *u) {
+  weir_synod *s = u->synod;
+  const double now_s = weir_now_s();
+  if (s->decided) return WEIR_OK;
+  const bool idle = s->phase == SYNOD_IDLE;
+  const bool stale = s->phase == SYNOD_PROPOSING && now_s >= u->again_s + SILENT_S;
+  if ((idle && !is_led(u) && now_s >= u->again_s) || stale) {
+    u->again_s = now_s + AGAIN_S;
+    weir_synod_propose(s, &u->post);
+  }
+  if (s->phase == SYNOD_PREPARING && !waits(u)) {
+    weir_synod_hurry(s, &u->post);
+    if (s->phase == SYNOD_PREPARING) return too_few(u);
+  }
+  if (now_s >= u->remind_s) {
+    u->remind_s = now_s + REMIND_S;
+    weir_synod_remind(s, &u->post);
+  }
+  return WEIR_OK;
+}
+
+/* Have all other members parted, so that what comes from them next belongs to the new group?  One
+ * that does not has died, and the new group finds it out. */
+static bool is_done(reunion *u) {
+  if (!u->synod->decided) return false;
+  const double now_s = weir_now_s();
+  if (u->part_s == 0) u->part_s = now_s + SILENT_S;
+  if (now_s >= u->part_s || !weir_ranks_has(&u->synod->members, u->next->base.rank)) return true;
+  for (int r = 0; r < u->next->base.size; r++)
+    if (r != u->next->base.rank && weir_ranks_has(&u->synod->members, r) &&
+        !weir_ranks_has(&u->synod->dead, r) && !(is_met(u, r) && u->other[r].parted))
+      return false;
+  return true;
+}
+
+/* Until somebody says something, or it is time to look around again. */
+static void wait_for_words(reunion *u) {
+  const tcp_meeting *m = u->meeting;
+  size_t count = 0;
+  u->poll[count++] = (struct pollfd){.fd = m->listener, .events = POLLIN};
+  for (int i = 0; i < m->guests; i++)
+    u->poll[count++] = (struct pollfd){.fd = m->guest[i].fd, .events = POLLIN};
+  for (int r = 0; r < u->next->base.size; r++)
+    if (is_met(u, r) && !u->other[r].parted)
+      u->poll[count++] = (struct pollfd){.fd = m->arrival[r].fd, .events = POLLIN};
+  (void)tcp_poll_until(u->poll, count, weir_now_s() + SLICE_S);
+}
+
+static weir_status agree(reunion *u) {
   const int rank = u->next->base.rank, size = u->next->base.size;
   weir_status status = WEIR_OK;
-  while (status == WEIR_OK && waits(u)) {
-    for (int r = 0; r < rank && u->meeting->guests < TCP_STRANGERS / 2; r++) look_for(u, r, false);
-    if (weir_now_s() >= u->look_s) {
-      for (int r = rank + 1; r < size; r++) look_for(u, r, true);
-      u->look_s = weir_now_s() + LOOK_S;
+  for (int r = 0; r < size; r++)
+    if (u->old->peer[r].dead) weir_synod_bury(u->synod, r, &u->post);
+  while (status == WEIR_OK && !is_done(u)) {
+    if (weir_now_s() >= u->end_s)
+      return weir_fail(WEIR_E_TIMEOUT, "the ranks that are left did not agree in time");
+    for (int r = 0; r < size; r++)
+      if (r != rank) look_for(u, r);
+    wait_for_words(u);
+    status = tcp_meeting_turn(u->meeting, 0);
+    for (int r = 0; r < size; r++) {
+      if (r == rank) continue;
+      greet(u, r);
+      listen_to(u, r);
     }
-    status = tcp_meeting_hold(u->meeting, weir_now_s() + SLICE_S);
-    if (u->meeting->ahead > u->meeting->terms.generation) catch_up(u);
+    if (status == WEIR_OK) status = lead(u);
   }
   return status;
 }
 
 /* The survivors' own mesh, out of the meeting's connections. */
-static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t generation, tcp **out,
+static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t generation, tcp **out,
                             int *old_rank) {
   const int rank = u->next->base.rank;
   int count = 0, own = 0;
   for (int r = 0; r < u->next->base.size; r++)
-    if (tcp_ranks_has(members, r)) {
+    if (weir_ranks_has(members, r)) {
       if (r == rank) own = count;
       old_rank[count++] = r;
     }
@@ -134,7 +324,7 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
   if (status != WEIR_OK) return status;
   const struct {
     uint64_t generation;
-    tcp_ranks members;
+    weir_ranks members;
   } name = {generation, *members};
   self->secret = u->old->secret;
   self->key = u->old->key;
@@ -151,45 +341,19 @@ static weir_status assemble(reunion *u, const tcp_ranks *members, uint64_t gener
       tcp_set_peer(p, mine->data.sin_addr, mine->data.sin_port, mine->echo.sin_port);
       continue;
     }
+    if (a->fd < 0 || !u->other[old_rank[n]].parted) { /* the first transfer will say so */
+      const tcp_peer *last = &u->old->peer[old_rank[n]];
+      tcp_set_peer(p, last->data.sin_addr, last->data.sin_port, last->echo.sin_port);
+      continue;
+    }
     tcp_set_peer(p, a->address, a->data_port, a->echo_port);
     p->fd = a->fd;
-    p->lump = 0;
     a->fd = -1;
   }
   for (int n = 0; n < count; n++)
-    if (n != own) tcp_settle(self, n);
+    if (self->peer[n].fd >= 0) tcp_settle(self, n);
   *out = self;
   return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
-}
-
-static weir_status gather(reunion *u, double timeout_s, tcp **out, int *old_rank) {
-  const int rank = u->next->base.rank, size = u->next->base.size;
-  tcp_ranks met = {{0}};
-  int *fd = malloc((size_t)size * sizeof *fd);
-  bool *member = calloc((size_t)size, sizeof *member), *dead = calloc((size_t)size, sizeof *dead);
-  weir_status status =
-      fd && member && dead ? meet(u) : weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", size);
-  const uint64_t generation = u->meeting->terms.generation;
-  if (status == WEIR_OK) {
-    tcp_ranks_add(&met, rank);
-    for (int r = 0; r < size; r++) {
-      fd[r] = u->meeting->arrival[r].fd;
-      if (fd[r] >= 0) tcp_ranks_add(&met, r);
-    }
-    /* Those this rank has met may go on meeting others for so long. */
-    status = tcp_agree(fd, rank, size, generation, 2 * timeout_s, &met, &u->dead);
-    u->old->left_out = status != WEIR_OK;
-  }
-  for (int r = 0; status == WEIR_OK && r < size; r++) {
-    member[r] = tcp_ranks_has(&met, r);
-    dead[r] = tcp_ranks_has(&u->dead, r);
-  }
-  if (status == WEIR_OK) status = weir_survivors_check(member, dead, size);
-  if (status == WEIR_OK) status = assemble(u, &met, generation, out, old_rank);
-  free(dead);
-  free(member);
-  free(fd);
-  return status;
 }
 
 /* Where this rank listens stays the same as long as its process lives, so that a rank which comes
@@ -218,6 +382,43 @@ static bool trusts(tcp *old, double timeout_s) {
   return old->reunions == 1 && !late && !accused;
 }
 
+static weir_status come_together(reunion *u, tcp **out, int *old_rank) {
+  const int rank = u->next->base.rank;
+  const weir_status status = agree(u);
+  if (status != WEIR_OK) return status;
+  u->old->left_out = !weir_ranks_has(&u->synod->members, rank);
+  if (u->old->left_out)
+    return weir_fail(WEIR_E_PEER, "the other ranks go on without rank %d (this rank)", rank);
+  return assemble(u, &u->synod->members, u->old->generation + 1, out, old_rank);
+}
+
+static weir_status allocate(reunion *u, int size) {
+  const size_t count = (size_t)size;
+  u->reply = calloc(count, sizeof *u->reply);
+  u->other = calloc(count, sizeof *u->other);
+  u->words = calloc(count, tcp_word_bytes(size));
+  u->poll = calloc(count + TCP_STRANGERS + 1, sizeof *u->poll);
+  if (u->old->synod == NULL && (u->old->synod = malloc(sizeof *u->old->synod)) != NULL)
+    weir_synod_begin(u->old->synod, u->old->base.rank, size);
+  u->synod = u->old->synod;
+  if (!u->reply || !u->other || !u->words || !u->poll || !u->synod)
+    return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", size);
+  u->synod->phase = SYNOD_IDLE; /* whatever was asked in an earlier attempt */
+  for (int r = 0; r < size; r++) u->other[r].knock = -1;
+  return WEIR_OK;
+}
+
+static void release(reunion *u) {
+  for (int r = 0; u->other && r < u->old->base.size; r++)
+    if (u->other[r].knock >= 0) (void)close(u->other[r].knock);
+  tcp_meeting_close(u->meeting);
+  if (u->next) u->next->base.ops->destroy(&u->next->base);
+  free(u->poll);
+  free(u->words);
+  free(u->other);
+  free(u->reply);
+}
+
 weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank) {
   tcp *old = (tcp *)t, *made = NULL;
   *out = NULL;
@@ -225,26 +426,24 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   if (old->left_out)
     return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)",
                      t->rank);
-  const uint64_t generation = old->generation + ++old->reunions;
+  old->reunions++;
   reunion u = {.old = old, .trusts = trusts(old, timeout_s), .begun_s = weir_now_s()};
+  u.post = (synod_post){send_word, &u};
   u.deadline_s = u.begun_s + timeout_s;
   u.last_s = u.begun_s + 2 * timeout_s;
-  u.reply = calloc((size_t)t->size, sizeof *u.reply);
-  if (u.reply == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", t->size);
-  u.look_s = u.begun_s + LOOK_S;
+  u.end_s = u.begun_s + 3 * timeout_s + SPARE_S;
   atomic_store(&old->meeting, true);
-  weir_status status = tcp_create(&u.next, old->job, t->rank, t->size, 1);
+  weir_status status = allocate(&u, t->size);
+  if (status == WEIR_OK) status = tcp_create(&u.next, old->job, t->rank, t->size, 1);
   if (status == WEIR_OK) status = keep_door(u.next, old);
   if (status == WEIR_OK)
-    status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, generation);
+    status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, old->generation);
   if (status == WEIR_OK) {
     u.meeting->missing = t->size - 1;
-    status = gather(&u, timeout_s, &made, old_rank);
+    status = come_together(&u, &made, old_rank);
   }
   atomic_store(&old->meeting, status == WEIR_OK);
-  free(u.reply);
-  tcp_meeting_close(u.meeting);
-  if (u.next) u.next->base.ops->destroy(&u.next->base);
+  release(&u);
   if (status != WEIR_OK && made) made->base.ops->destroy(&made->base);
   if (status == WEIR_OK) *out = &made->base;
   return status;

@@ -17,8 +17,8 @@
 #include <unistd.h>
 
 /* For what it keeps to itself: how a rank reads rank 0's answers. */
-#include "collectives/transports/tcp_agree.h"
 #include "collectives/transports/tcp_rendezvous.c"
+#include "collectives/transports/tcp_word.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 int LLVMFuzzerInitialize(int *argc, char ***argv);
@@ -236,47 +236,52 @@ static void feed_table(program *p) {
 
 /* --- survivors ------------------------------------------------------------------------------ */
 
-static void tell_view(program *p, int fd) {
-  tcp_view v = {.kind = htole16(next(p) % 4 ? VIEW_TELL : VIEW_CONFIRM),
-                .generation = htole64(self.generation),
-                .round = htole32(1 + next(p) % 4),
-                .size = htole32(RANKS)};
-  v.met.word[0] = htole64(next(p));
-  v.dead.word[0] = htole64(next(p));
-  change(p, &v, sizeof v);
-  if (next(p) < 240) tcp_view_seal(&v);
-  say(fd, &v, sizeof v);
+/* Takes what this rank says, and looks whether it could be said to it. */
+static void answer_word(void *user, int to, const synod_word *word) {
+  unsigned char bytes[TCP_WORD_MAX];
+  synod_word same;
+  demand(to >= 0 && to < RANKS && to != OWN, "says something to nobody");
+  tcp_word_write(bytes, self.generation, RANKS, word);
+  demand(tcp_word_read(bytes, self.generation, RANKS, &same) && same.kind == word->kind &&
+             same.ballot == word->ballot && same.other == word->other,
+         "says what cannot be read");
+  (*(int *)user)++;
 }
 
-static void feed_views(program *p) {
-  int fd[RANKS], other[RANKS];
-  tcp_ranks met = {{0}}, dead = {{0}};
-  for (int r = 0; r < RANKS; r++) {
-    int pair[2];
-    fd[r] = other[r] = -1;
-    if (r == OWN) continue;
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, pair) != 0) abort();
-    fd[r] = pair[0];
-    other[r] = pair[1];
-    tcp_ranks_add(&met, r);
-    for (int count = next(p) % 6; count > 0; count--) tell_view(p, other[r]);
-    if (next(p) % 8 == 0) say_anything(p, other[r]);
-    (void)shutdown(other[r], SHUT_WR);
-  }
-  tcp_ranks_add(&met, OWN);
-  const tcp_ranks before = met;
-  const weir_status status = tcp_agree(fd, OWN, RANKS, self.generation, 5.0, &met, &dead);
-  demand(status == WEIR_OK || status == WEIR_E_PEER, "an agreement's status");
-  if (status == WEIR_OK) {
-    demand(tcp_ranks_has(&met, OWN), "agreed to go on without oneself");
-    for (int w = 0; w < TCP_WORDS; w++)
-      demand((met.word[w] & ~before.word[w]) == 0, "goes on with a rank that it has not met");
-  }
-  for (int r = 0; r < RANKS; r++)
-    if (fd[r] >= 0) {
-      (void)close(fd[r]);
-      (void)close(other[r]);
+static void feed_words(program *p) {
+  weir_synod s;
+  int said = 0;
+  const synod_post post = {answer_word, &said};
+  weir_synod_begin(&s, OWN, RANKS);
+  for (int turn = 0; turn < 40 && p->left > 0; turn++) {
+    const int from = next(p) % RANKS;
+    switch (next(p) % 8) {
+      case 0: weir_synod_propose(&s, &post); break;
+      case 1: weir_synod_hurry(&s, &post); break;
+      case 2:
+        if (from != OWN) weir_synod_bury(&s, from, &post);
+        break;
+      case 3:
+        if (from != OWN) weir_synod_meet(&s, from, &post);
+        break;
+      default: break;
     }
+    synod_word word = {.kind = next(p) % 8,
+                       .ballot = (uint64_t)(next(p) % 4) << 16 | next(p) % 6,
+                       .other = (uint64_t)(next(p) % 4) << 16 | next(p) % 6,
+                       .members = {{next(p) % 64}},
+                       .dead = {{next(p) % 64}}};
+    unsigned char bytes[TCP_WORD_MAX];
+    tcp_word_write(bytes, self.generation, RANKS, &word);
+    change(p, bytes, tcp_word_bytes(RANKS));
+    const bool decided = s.decided;
+    const weir_ranks members = s.members;
+    if (tcp_word_read(bytes, self.generation, RANKS, &word))
+      (void)weir_synod_hear(&s, from, &word, &post);
+    demand(!decided || memcmp(&members, &s.members, sizeof members) == 0, "decides twice");
+    demand(!s.decided || weir_synod_quorum(&s.members, &s.dead, RANKS) || decided, "too few go on");
+    demand(s.members.word[0] >> RANKS == 0, "goes on with nobody");
+  }
 }
 
 /* --- a hello by itself ---------------------------------------------------------------------- */
@@ -335,7 +340,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     case 0: feed_strangers(&p); break;
     case 1: feed_host(&p); break;
     case 2: feed_table(&p); break;
-    default: feed_views(&p); break;
+    default: feed_words(&p); break;
   }
   demand(lowest_free() == first_free, "a descriptor is left behind");
   return 0;

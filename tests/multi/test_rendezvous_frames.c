@@ -20,7 +20,7 @@ Test(registrations, that_do_not_fit_are_told_why) {
   group g;
   start_zero(&g);
   greeting other = registration(&g);
-  other.version = 5;
+  other.version = WIRE_VERSION + 1;
   write_hello(hello, other);
   turned_away(&g, hello, VERSION);
   other = registration(&g);
@@ -108,7 +108,7 @@ static void start_other(zero *z, int size, double timeout_s) {
 /* Challenge it, and check its proof. */
 static void challenge(zero *z) {
   unsigned char proof[HELLO], key[32], due_proof[32];
-  write_hello(z->said + HELLO, (greeting){.version = 4,
+  write_hello(z->said + HELLO, (greeting){.version = WIRE_VERSION,
                                           .kind = CHALLENGE,
                                           .job = z->g.job,
                                           .size = (uint32_t)z->g.size,
@@ -134,7 +134,7 @@ static void end_other(zero *z, weir_status status, const char *said) {
 }
 
 static greeting table_of(const zero *z, const unsigned char *table) {
-  return (greeting){.version = 4,
+  return (greeting){.version = WIRE_VERSION,
                     .kind = TABLE,
                     .job = z->g.job,
                     .size = (uint32_t)z->g.size,
@@ -214,7 +214,7 @@ Test(tables, that_are_damaged_or_not_ours) {
   answered(&z, h, WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
   start_other(&z, 2, 20.0);
   h = table_of(&z, table);
-  h.version = 5;
+  h.version = WIRE_VERSION + 1;
   answered(&z, h, WEIR_E_PROTOCOL, "who listens at the rendezvous is not rank 0 of ours");
 }
 
@@ -239,11 +239,13 @@ Test(tables, refusals_of_every_kind) {
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {
     zero z;
     start_other(&z, 2, 20.0);
-    answered(
-        &z,
-        (greeting){
-            .version = 4, .kind = REFUSED, .job = z.g.job, .size = 2, .detail = refusals[i].detail},
-        refusals[i].status, refusals[i].said);
+    answered(&z,
+             (greeting){.version = WIRE_VERSION,
+                        .kind = REFUSED,
+                        .job = z.g.job,
+                        .size = 2,
+                        .detail = refusals[i].detail},
+             refusals[i].status, refusals[i].said);
   }
 }
 

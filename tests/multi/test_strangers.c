@@ -110,7 +110,7 @@ Test(strangers, in_place_of_rank_0) {
   start_rank(&g, 1, 0, log);
   const int fd = accept(listener, NULL, NULL);
   cr_assert_eq(receive(fd, hello, HELLO), HELLO);
-  greeting h = {.version = 4, .kind = CHALLENGE, .job = g.job, .size = 2, .nonce = 1};
+  greeting h = {.version = WIRE_VERSION, .kind = CHALLENGE, .job = g.job, .size = 2, .nonce = 1};
   write_hello(hello, h);
   send_all(fd, hello, HELLO);
   cr_assert_eq(receive(fd, hello, HELLO), HELLO);

@@ -46,7 +46,7 @@ Test(strangers, every_reason_is_logged_once) {
     _exit(0);
   }
   greeting other = registration(&g);
-  other.version = 5;
+  other.version = WIRE_VERSION + 1;
   write_hello(hello, other);
   come_and_be_refused(&g, hello);
   other = registration(&g);
@@ -109,7 +109,7 @@ typedef struct liar {
 static void *lie(void *argument) {
   liar *l = argument;
   unsigned char said[2 * HELLO]; /* a hello, and a proof that proves nothing */
-  greeting g = {.version = 4,
+  greeting g = {.version = WIRE_VERSION,
                 .kind = REJOIN,
                 .job = l->job,
                 .size = RANKS,

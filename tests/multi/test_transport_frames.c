@@ -38,10 +38,10 @@ Test(frames, damage_in_any_byte) {
 Test(frames, another_version) {
   unsigned char bytes[FRAME];
   write_frame(bytes, 1, 0);
-  put(bytes + 4, 5, 2);
+  put(bytes + 4, WIRE_VERSION + 1, 2);
   seal(bytes, FRAME);
   verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
-          "rank 1 sends messages of version 5, this rank 4");
+          "rank 1 sends messages of version 6, this rank 5");
 }
 
 Test(frames, from_somebody_else) {

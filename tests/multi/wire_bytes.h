@@ -9,6 +9,8 @@
 #include "hmac.h"
 #include "ranks.h"
 
+#define WIRE_VERSION 5 /* of the protocol over TCP */
+
 #define HELLO 96
 #define FRAME 48
 #define DATAGRAM 64
@@ -101,7 +103,7 @@ static const weir_tag due = {UINT64_C(0x1122334455667788), 9, 4, 0};
 static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length) {
   memset(to, 0, FRAME);
   memcpy(to, "WEIR", 4);
-  put(to + 4, 4, 2);
+  put(to + 4, WIRE_VERSION, 2);
   put(to + 6, from, 2);
   put(to + 8, due.plan, 8);
   put(to + 16, due.step, 8);
@@ -117,7 +119,7 @@ static inline void write_datagram(unsigned char *to, int kind, uint64_t job, uin
                                   uint32_t reason, uint32_t from) {
   memset(to, 0, DATAGRAM);
   memcpy(to, "WEID", 4);
-  put(to + 4, 4, 2);
+  put(to + 4, WIRE_VERSION, 2);
   put(to + 6, (uint64_t)kind, 2);
   put(to + 8, job, 8);
   put(to + 44, culprit, 4);
@@ -203,7 +205,7 @@ static inline void end_zero(group *g, weir_status status, const char *said) {
 }
 
 static inline greeting registration(const group *g) {
-  return (greeting){.version = 4,
+  return (greeting){.version = WIRE_VERSION,
                     .kind = REGISTER,
                     .job = g->job,
                     .size = 2,
