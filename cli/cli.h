@@ -81,6 +81,7 @@ int weir_cmd_train(int argc, char **argv);
 int weir_cmd_compare(int argc, char **argv);
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);
+int weir_cmd_explain(int argc, char **argv);
 int weir_cmd_replay(int argc, char **argv);
 int weir_cmd_plan(int argc, char **argv);
 int weir_cmd_profile(int argc, char **argv);

@@ -18,6 +18,7 @@ static const weir_command commands[] = {
     {"probe", "measure latency and bandwidth between hosts, as a session does", weir_cmd_probe},
     {"top", "show what the ranks of a running job are at", weir_cmd_top},
     {"report", "write a run's report.html again", weir_cmd_report},
+    {"explain", "tell in plain sentences why a run switched its plan", weir_cmd_explain},
     {"replay", "make a run's decisions again from its journal, and state their regret",
      weir_cmd_replay},
     {"bench", "measure how fast the parts are on this machine", weir_cmd_bench},
