@@ -54,8 +54,8 @@ typedef struct weir_options {
   int world_size;     /* N >= 1 */
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "auto" (tcp, or shm when all
-   * ranks turn out to share a host); "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA device
-   * each); "inproc" (threads of one process). */
+   * ranks turn out to share a host and its network); "mpi" (ranks of an MPI job); "nccl" (ranks with
+   * a CUDA device each); "inproc" (threads of one process). */
   const char *transport;
   /* Where ranks meet.  tcp, auto, nccl: "HOST:PORT" at which rank 0 listens; shm, inproc: a name of
    * the group; mpi: not used. */

@@ -24,6 +24,7 @@ TRAPS = [
     "two_models",
     "wrong_model",
     "plain_loop",
+    "fsdp_shards",
 ]
 
 

@@ -536,6 +536,26 @@ def plain_loop() -> None:
         identical_on_all(model)
 
 
+def fsdp_shards() -> None:
+    """FSDP2 inside of machines (here of one rank each), Weir between them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    plain = DDP(copy.deepcopy(model))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("between", "inside"))
+    fully_shard(model.left, mesh=mesh["inside"])
+    fully_shard(model, mesh=mesh["inside"])
+    for step in range(3):
+        clear(plain, model)
+        for m in (plain, model):
+            m(batch(step)).square().mean().backward()
+        info = weir.torch.average(model, group=mesh.get_group("between"), policy=EXACT)
+        assert info.step == step
+        for (name, p), (_, q) in zip(plain.module.named_parameters(), model.named_parameters()):
+            assert torch.allclose(p.grad, q.grad.full_tensor(), rtol=1e-5, atol=1e-8), name
+
+
 def main() -> None:
     dist.init_process_group(
         "gloo",
