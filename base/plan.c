@@ -112,8 +112,8 @@ static weir_status check_selection(const weir_plan *plan) {
 }
 
 weir_status weir_plan_check(const weir_plan *plan) {
-  if ((plan->groups == 0) != (plan->layout == 0))
-    return weir_fail(WEIR_E_INVALID, "plan of %u groups names layout %08x", plan->groups,
+  if ((plan->buckets == 0) != (plan->layout == 0))
+    return weir_fail(WEIR_E_INVALID, "plan of %u buckets names layout %08x", plan->buckets,
                      plan->layout);
   if (plan->codec >= WEIR_CODEC_COUNT || plan->collective >= WEIR_COLL_COUNT ||
       plan->wire >= WEIR_WIRE_COUNT)
@@ -203,9 +203,9 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
                  plan->cr * ratio_unit(plan->codec), collective ? collective : "?",
                  plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
-  if (plan->groups == 0) return;
+  if (plan->buckets == 0) return;
   const size_t length = strlen(text);
-  (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->groups);
+  (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->buckets);
 }
 
 uint64_t weir_plan_digest(const weir_plan *plan) {
@@ -215,7 +215,7 @@ uint64_t weir_plan_digest(const weir_plan *plan) {
   h = weir_hash(h, &plan->collective, sizeof plan->collective);
   h = weir_hash(h, &plan->wire, sizeof plan->wire);
   h = weir_hash(h, &plan->cr, sizeof plan->cr);
-  h = weir_hash(h, &plan->groups, sizeof plan->groups);
+  h = weir_hash(h, &plan->buckets, sizeof plan->buckets);
   h = weir_hash(h, &plan->layout, sizeof plan->layout);
   return h ? h : 1;
 }

@@ -92,26 +92,26 @@ int main(int argc, char **argv) {
   make_layout(offset, names);
   const weir_layout layout = {LAYERS, offset};
   float *e = malloc(offset[LAYERS] * sizeof *e);
-  weir_bits_watch *watch;
+  weir_bits_sampler *sampler;
   const weir_bits_stats *stats;
   uint64_t least;
   if (!e)
     check(weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", offset[LAYERS]));
   for (size_t t = 0; t < LAYERS; t++) make_gradient(t, offset[t + 1] - offset[t], e + offset[t]);
-  check(weir_bits_watch_create(&watch, &layout, names));
+  check(weir_bits_sampler_create(&sampler, &layout, names));
   size_t steps = 0;
   const double start = weir_thread_cpu_s();
-  for (; !weir_bits_ready(watch); steps++)
+  for (; !weir_bits_ready(sampler); steps++)
     for (size_t t = 0; t < LAYERS; t++)
-      weir_bits_fed(watch, t, e + offset[t], offset[t + 1] - offset[t]);
+      weir_bits_fed(sampler, t, e + offset[t], offset[t + 1] - offset[t]);
   const double measuring = weir_thread_cpu_s() - start;
-  check(weir_bits_read(watch, &stats, &least));
+  check(weir_bits_read(sampler, &stats, &least));
   printf("%d layers, %zu elements; all measured in %zu steps, %.3f ms a step\n", LAYERS,
          offset[LAYERS], steps, 1e3 * measuring / (double)steps);
   if (argc > 1) write_stats(stats, argv[1]);
   compare(stats, 1.0);
   compare(stats, 2.0);
-  weir_bits_watch_free(watch);
+  weir_bits_sampler_free(sampler);
   free(e);
   return 0;
 }

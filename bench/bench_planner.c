@@ -46,19 +46,19 @@ static weir_curve measured(double fixed, double per_byte, weir_rng *rng, double 
 static void fuse(const char *name, const weir_profile *p, const char *kind, const weir_curve *h,
                  const weir_curve *g) {
   double ms[ROUNDS], gap = 0.0;
-  size_t groups = 0;
+  size_t buckets = 0;
   for (size_t round = 0; round < ROUNDS; round++) {
     weir_fusion fusion;
     const double start = weir_thread_cpu_s();
     check(weir_fusion_solve(p, h, g, &fusion));
     ms[round] = 1e3 * (weir_thread_cpu_s() - start);
     gap = 100.0 * (1.0 - fusion.least_s / fusion.iteration_s);
-    groups = fusion.groups;
+    buckets = fusion.buckets;
     weir_fusion_free(&fusion);
   }
   weir_sort(ms, ROUNDS);
-  printf("  %-20.20s %5zu  %-18s %10.3f ms  %5zu groups  %.4f %% from the bound\n", name, p->count,
-         kind, ms[ROUNDS / 2], groups, gap);
+  printf("  %-20.20s %5zu  %-18s %10.3f ms  %5zu buckets  %.4f %% from the bound\n", name, p->count,
+         kind, ms[ROUNDS / 2], buckets, gap);
 }
 
 static void fuse_all(const char *name, const weir_profile *p, uint64_t seed) {
@@ -114,7 +114,7 @@ static void join(const char *name, const weir_profile *p) {
   for (size_t k = 0; k < sizeof networks / sizeof *networks; k++) {
     weir_solve_row rows[2 * PLANS];
     double ms[ROUNDS], gap = 0.0;
-    size_t groups = 0;
+    size_t buckets = 0;
     for (size_t r = 0; r < 2 * PLANS; r++) {
       const weir_plan *plan = &plans[r / 2];
       const double slope = plan->codec == WEIR_CODEC_NONE   ? 0.1e-9
@@ -132,13 +132,13 @@ static void join(const char *name, const weir_profile *p) {
       check(weir_solve(p, rows, 2 * PLANS, NULL, &s));
       ms[round] = 1e3 * (weir_thread_cpu_s() - start);
       gap = 100.0 * (1.0 - s.least_s / s.step_s);
-      groups = s.count;
+      buckets = s.count;
       weir_solution_free(&s);
     }
     printf(
-        "  %-20.20s %5zu  %4g ms, %3g Gbit/s %8.3f ms  %4zu groups  at most %.2f %% above the "
+        "  %-20.20s %5zu  %4g ms, %3g Gbit/s %8.3f ms  %4zu buckets  at most %.2f %% above the "
         "optimum\n",
-        name, p->count, networks[k][0] * 1e3, networks[k][1] * 1e-9, median(ms), groups, gap);
+        name, p->count, networks[k][0] * 1e3, networks[k][1] * 1e-9, median(ms), buckets, gap);
   }
 }
 

@@ -13,14 +13,14 @@ static const char summary[] =
 static const char description[] =
     "PROFILE.csv has the columns tensor,numel,gap_us, one line a tensor in backward order.\n"
     "\n"
-    "A cost is A milliseconds an operation and B a megabyte (10^6 bytes of the group's dense\n"
+    "A cost is A milliseconds an operation and B a megabyte (10^6 bytes of the bucket's dense\n"
     "fp32 gradient, for communication too), or a table bytes,ms of measured points, linear\n"
-    "between them.  Compression runs on the compute stream: a group is compressed as soon as\n"
+    "between them.  Compression runs on the compute stream: a bucket is compressed as soon as\n"
     "its last gradient is ready, and the backward pass goes on afterwards.  Communication is\n"
     "one first-in-first-out stream beside it.\n"
     "\n"
     "iteration_ms is from the beginning of the backward pass to the end of the last exchange;\n"
-    "every tensor's gap_us is part of it, the forward pass and decoding are not.  groups are\n"
+    "every tensor's gap_us is part of it, the forward pass and decoding are not.  buckets are\n"
     "[first,last] tensors, counted from 0 in the profile's order.  solve_ms is the time the\n"
     "search took.  least_ms is there only when a search over measured costs was cut short: no\n"
     "fusion can be faster than that.\n"
@@ -55,7 +55,7 @@ static void print_json(const weir_fusion *fusion, double solve_s) {
   json_builder_begin_object(builder);
   cli_json_number(builder, "iteration_ms", fusion->iteration_s * 1e3);
   cli_json_list(builder, "groups");
-  for (size_t k = 0; k < fusion->groups; k++) {
+  for (size_t k = 0; k < fusion->buckets; k++) {
     json_builder_begin_array(builder);
     json_builder_add_int_value(builder, k ? (gint64)fusion->end[k - 1] : 0);
     json_builder_add_int_value(builder, (gint64)fusion->end[k] - 1);
@@ -74,7 +74,7 @@ static weir_status print_table(const weir_profile *profile, const weir_curve *co
   const gboolean inexact = fusion->least_s < fusion->iteration_s;
   printf("%zu tensors; found in %.3f ms%s\n\n  %-16s %7s %14s\n", profile->count, solve_s * 1e3,
          inexact ? ", cut short" : "", "fusion", "groups", "iteration");
-  printf("  %-16s %7zu %11.4f ms\n", inexact ? "best known" : "optimum", fusion->groups,
+  printf("  %-16s %7zu %11.4f ms\n", inexact ? "best known" : "optimum", fusion->buckets,
          fusion->iteration_s * 1e3);
   if (inexact) printf("  %-16s %7s %11.4f ms\n", "lower bound", "", fusion->least_s * 1e3);
   for (size_t b = 0; b < weir_fusion_baseline_count; b++) {
@@ -82,13 +82,13 @@ static weir_status print_table(const weir_profile *profile, const weir_curve *co
     const weir_status status =
         weir_fusion_run_baseline(&weir_fusion_baselines[b], profile, compress, communicate, &other);
     if (status != WEIR_OK) return status;
-    printf("  %-16s %7zu %11.4f ms  %.3f x\n", weir_fusion_baselines[b].name, other.groups,
+    printf("  %-16s %7zu %11.4f ms  %.3f x\n", weir_fusion_baselines[b].name, other.buckets,
            other.iteration_s * 1e3,
            fusion->iteration_s > 0.0 ? other.iteration_s / fusion->iteration_s : 1.0);
     weir_fusion_free(&other);
   }
   printf("\n  %5s %6s %6s %12s  %s\n", "group", "first", "last", "MB", "last tensor");
-  for (size_t k = 0, first = 0; k < fusion->groups; first = fusion->end[k++]) {
+  for (size_t k = 0, first = 0; k < fusion->buckets; first = fusion->end[k++]) {
     double bytes = 0.0;
     for (size_t i = first; i < fusion->end[k]; i++) bytes += weir_profile_bytes(profile, i);
     printf("  %5zu %6zu %6zu %12.3f  %s\n", k, first, fusion->end[k] - 1, bytes * 1e-6,

@@ -265,7 +265,7 @@ int plan_strategy(int argc, char **argv) {
        "tensors whose names hold one of these are not compressed", "PATTERNS"},
       {"compare", 0, 0, G_OPTION_ARG_NONE, &a.compare, "run all crippled searches too", NULL},
       {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "look for the optimum, trying at most N", "N"},
-      {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "decide groups of tensors as well", NULL},
+      {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "decide buckets of tensors as well", NULL},
       {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "for no longer than this (16)", "MS"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "write the timeline for Perfetto", "FILE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},

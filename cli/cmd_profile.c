@@ -14,17 +14,18 @@ static const char summary[] =
     "Measures what a scenario's steps are made of, plans from that how to divide the gradient and\n"
     "how to send each part, and checks the plan by running it against other divisions.\n"
     "\n"
-    "It runs two jobs. In each, divisions of the gradient into groups of tensors take turns.\n"
-    "  learnt   for every PLAN: one group, four groups, every tensor alone. The fastest division\n"
-    "           is planned from when gradients became ready and how long groups took\n"
+    "It runs two jobs. In each, divisions of the gradient into buckets of tensors take turns.\n"
+    "  learnt   for every PLAN: one bucket, four buckets, every tensor alone. The fastest "
+    "division\n"
+    "           is planned from when gradients became ready and how long buckets took\n"
     "  checked  the same, buckets of 2 MB, and the plan. Every other round of turns gives the\n"
     "           predictions; the steps of the rounds between are compared with them\n"
     "\n"
     "Files in DIR:\n"
     "  profile.csv    tensor,numel,gap_us: what `weir plan` reads\n"
-    "  compress-I.csv, comm-I.csv    bytes,ms: what groups take that are sent as the I-th PLAN\n"
+    "  compress-I.csv, comm-I.csv    bytes,ms: what buckets take that are sent as the I-th PLAN\n"
     "  planned.csv    the planned division, for `weir run --policy groups:FILE`\n"
-    "  report.html    all of this as a page, with pictures of a step, planned and of one group\n"
+    "  report.html    all of this as a page, with pictures of a step, planned and of one bucket\n"
     "  profile.json   what --json prints\n"
     "  trace.json     a planned step as predicted and as measured, for Perfetto\n"
     "  learnt/, checked/    the two jobs, as `weir run --profile` leaves them";
@@ -192,7 +193,7 @@ int weir_cmd_profile(int argc, char **argv) {
   const GOptionEntry entries[] = {
       cli_option_out(&job.out),
       {"plan", 'p', 0, G_OPTION_ARG_STRING_ARRAY, &a.plans,
-       "CODEC:CR:COLLECTIVE[:WIRE] to send groups as; may be repeated; default: the scenario's "
+       "CODEC:CR:COLLECTIVE[:WIRE] to send buckets as; may be repeated; default: the scenario's "
        "policy "
        "if it is a fixed one, else topk:0.01:ag:auto-fp32",
        "PLAN"},

@@ -13,7 +13,7 @@ static const weir_command commands[] = {
     {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
     {"cost", "predict what each collective costs on a given network", weir_cmd_cost},
     {"plan", "decide per tensor: fusion, bit widths, compression options", weir_cmd_plan},
-    {"profile", "time a job's tensors and groups, plan from that, and check the plan",
+    {"profile", "time a job's tensors and buckets, plan from that, and check the plan",
      weir_cmd_profile},
     {"probe", "measure latency and bandwidth between hosts, as a session does", weir_cmd_probe},
     {"top", "show what the ranks of a running job are at", weir_cmd_top},

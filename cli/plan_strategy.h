@@ -6,10 +6,10 @@
 #include "planner/strategy.h"
 
 typedef struct strategy_found {
-  const weir_profile *profile; /* tensors, or groups of them */
+  const weir_profile *profile; /* tensors, or buckets of them */
   const weir_cluster *cluster;
   const weir_strategy_report *report;
-  const size_t *end; /* of the groups; NULL without fusion */
+  const size_t *end; /* of the buckets; NULL without fusion */
   double solve_s;
 } strategy_found;
 

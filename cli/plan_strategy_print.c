@@ -20,7 +20,7 @@ static void json_methods(JsonBuilder *builder, const weir_strategy_report *repor
   json_builder_add_boolean_value(builder, report->exact);
 }
 
-static void json_groups(JsonBuilder *builder, const size_t *end, size_t count) {
+static void json_buckets(JsonBuilder *builder, const size_t *end, size_t count) {
   cli_json_list(builder, "groups");
   for (size_t k = 0; k < count; k++) {
     json_builder_begin_array(builder);
@@ -38,7 +38,7 @@ void plan_strategy_json(const strategy_found *f) {
   cli_json_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
   if (!f->end) cli_json_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
   json_methods(builder, f->report);
-  if (f->end) json_groups(builder, f->end, f->profile->count);
+  if (f->end) json_buckets(builder, f->end, f->profile->count);
   cli_json_list(builder, "tensors");
   for (size_t i = 0; i < chosen->count; i++) {
     const weir_strategy_choice *choice = &chosen->choice[i];

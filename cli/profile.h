@@ -2,13 +2,13 @@
  *
  * Divisions of the gradient take turns within one job, so that what disturbs the machine disturbs
  * all of them alike.  From the ranks' timings (lab/timings.h) a *step of all ranks* is made: a
- * gradient is ready, a group compressed or exchanged, when it is on the last rank.  A step lasts
+ * gradient is ready, a bucket compressed or exchanged, when it is on the last rank.  A step lasts
  * until all ranks have begun the next.  What is learnt and what it is compared with come from
  * different rounds of turns.  The model is planner/solve.h's:
  *
  *   step = rest + timeline      rest: updating, drawing a batch, the forward pass
  *
- * with gaps from the undivided step, curves from all groups that were exchanged, and what exchanges
+ * with gaps from the undivided step, curves from all buckets that were exchanged, and what exchanges
  * take from ranks that compute on beside them (ranks may share processors) from how much later
  * gradients are ready. */
 #ifndef WEIR_CLI_PROFILE_H
@@ -31,7 +31,7 @@ typedef struct profile_step {
   double period_s;         /* until the last rank begins the next; 0: unknown */
   double mark_s;           /* backward pass begins */
   double *ready_s;         /* [tensors]; owned, as are the following */
-  double *done_s, *wire_s; /* [groups] compressed; exchanged and decoded */
+  double *done_s, *wire_s; /* [buckets] compressed; exchanged and decoded */
 } profile_step;
 
 /* One division that took turns. */
@@ -39,11 +39,11 @@ typedef struct profile_turn {
   const char *division;
   const char *plan; /* "several" for more than one */
   char *text;       /* as the policy takes it; owned */
-  size_t groups;
-  weir_solve_group *group; /* ends and rows; owned */
-  size_t steps;            /* measured */
-  profile_step mean;       /* over the middle half of them */
-  weir_timeline measured;  /* of every rank, a step that took about as long */
+  size_t buckets;
+  weir_solve_bucket *bucket; /* ends and rows; owned */
+  size_t steps;              /* measured */
+  profile_step mean;         /* over the middle half of them */
+  weir_timeline measured;    /* of every rank, a step that took about as long */
   double predicted_s;
 } profile_turn;
 

@@ -17,7 +17,7 @@ typedef struct point {
 
 static double group_bytes(const weir_profile *profile, const profile_turn *turn, size_t k) {
   double bytes = 0;
-  for (size_t t = k ? turn->group[k - 1].end : 0; t < turn->group[k].end; t++)
+  for (size_t t = k ? turn->bucket[k - 1].end : 0; t < turn->bucket[k].end; t++)
     bytes += weir_profile_bytes(profile, t);
   return bytes;
 }
@@ -25,7 +25,7 @@ static double group_bytes(const weir_profile *profile, const profile_turn *turn,
 /* --- rest and gaps -------------------------------------------------------------------------- */
 
 static double rest_of(const profile_turn *turn) {
-  return fmax(0, turn->mean.period_s - (turn->mean.wire_s[turn->groups - 1] - turn->mean.mark_s));
+  return fmax(0, turn->mean.period_s - (turn->mean.wire_s[turn->buckets - 1] - turn->mean.mark_s));
 }
 
 static void learn_gaps(profile_job *job) {
@@ -45,8 +45,8 @@ static void learn_gaps(profile_job *job) {
 static void add_points(const weir_profile *profile, const profile_turn *turn, GArray *points) {
   const profile_step *mean = &turn->mean;
   double wire = 0;
-  for (size_t k = 0; k < turn->groups; wire = mean->wire_s[k++]) {
-    const double ready = mean->ready_s[turn->group[k].end - 1];
+  for (size_t k = 0; k < turn->buckets; wire = mean->wire_s[k++]) {
+    const double ready = mean->ready_s[turn->bucket[k].end - 1];
     const point p = {group_bytes(profile, turn, k), fmax(0, mean->done_s[k] - ready),
                      fmax(0, mean->wire_s[k] - fmax(wire, mean->done_s[k]))};
     g_array_append_val(points, p);
@@ -102,7 +102,7 @@ static weir_status write_curve(const char *out, const char *name, size_t p,
 
 /* --- what exchanges take from ranks that compute on ----------------------------------------- */
 
-/* For how long groups were exchanged before the last gradient was ready, and by how much later it
+/* For how long buckets were exchanged before the last gradient was ready, and by how much later it
  * was ready than undivided, compression aside. */
 static void delay(const profile_job *job, const profile_turn *turn, double *beside_s,
                   double *late_s) {
@@ -112,8 +112,8 @@ static void delay(const profile_job *job, const profile_turn *turn, double *besi
   *beside_s = 0;
   *late_s = end - mean->mark_s;
   for (size_t t = 0; t < n; t++) *late_s -= job->profile.tensors[t].gap_s;
-  for (size_t k = 0; k + 1 < turn->groups; k++) {
-    *late_s -= fmax(0, mean->done_s[k] - mean->ready_s[turn->group[k].end - 1]);
+  for (size_t k = 0; k + 1 < turn->buckets; k++) {
+    *late_s -= fmax(0, mean->done_s[k] - mean->ready_s[turn->bucket[k].end - 1]);
     const double begin = fmax(mean->done_s[k], k ? mean->wire_s[k - 1] : 0);
     *beside_s += fmax(0, fmin(end, mean->wire_s[k]) - begin);
   }
@@ -182,7 +182,7 @@ weir_status profile_compare(profile_job *job, const char *name) {
     profile_turn *turn = &job->turns[i];
     if (!status)
       turn->predicted_s =
-          job->rest_s + weir_solve_evaluate(&job->profile, job->row, turn->group, turn->groups);
+          job->rest_s + weir_solve_evaluate(&job->profile, job->row, turn->bucket, turn->buckets);
   }
   if (!status) status = learn_least(job);
   return status ? status : profile_read(job, name, PROFILE_EVEN);
@@ -191,10 +191,10 @@ weir_status profile_compare(profile_job *job, const char *name) {
 static weir_status write_plan(const profile_job *job, const profile_turn *turn, const char *path) {
   g_autoptr(GString) text = g_string_new("last,plan,place\n");
   g_autoptr(GError) error = NULL;
-  for (size_t k = 0; k < turn->groups; k++)
+  for (size_t k = 0; k < turn->buckets; k++)
     g_string_append_printf(text, "%s,%s,caller\n",
-                           job->profile.tensors[turn->group[k].end - 1].name,
-                           job->plan[turn->group[k].row]);
+                           job->profile.tensors[turn->bucket[k].end - 1].name,
+                           job->plan[turn->bucket[k].row]);
   if (g_file_set_contents(path, text->str, (gssize)text->len, &error)) return WEIR_OK;
   return weir_fail(WEIR_E_IO, "%s", error->message);
 }
@@ -224,28 +224,28 @@ gboolean profile_sliced(const profile_job *job) {
 weir_status profile_whole_tensors(const profile_job *job, const char *path, profile_turn *turn) {
   size_t row = 0;
   while (row + 1 < job->plans && strcmp(turn->plan, job->plan[row]) != 0) row++;
-  turn->group = g_new0(weir_solve_group, job->profile.count);
+  turn->bucket = g_new0(weir_solve_bucket, job->profile.count);
   for (size_t t = 0; t < job->profile.count; t++)
     if (ends_tensor(&job->profile, t))
-      turn->group[turn->groups++] = (weir_solve_group){.end = t + 1, .row = row};
+      turn->bucket[turn->buckets++] = (weir_solve_bucket){.end = t + 1, .row = row};
   return write_plan(job, turn, path);
 }
 
-static void take_groups(const profile_job *job, const weir_solve_group *group, size_t count,
-                        profile_turn *turn) {
+static void take_buckets(const profile_job *job, const weir_solve_bucket *bucket, size_t count,
+                         profile_turn *turn) {
   turn->division = "planned";
-  turn->plan = job->plan[group[0].row];
-  turn->groups = count;
-  turn->group = g_memdup2(group, count * sizeof *group);
+  turn->plan = job->plan[bucket[0].row];
+  turn->buckets = count;
+  turn->bucket = g_memdup2(bucket, count * sizeof *bucket);
   for (size_t k = 1; k < count; k++)
-    if (group[k].row != group[0].row) turn->plan = "several";
+    if (bucket[k].row != bucket[0].row) turn->plan = "several";
 }
 
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned) {
   weir_solution best;
   const weir_status status = weir_solve(&job->profile, job->row, job->plans, NULL, &best);
   if (status) return status;
-  weir_solve_group whole = {.end = job->profile.count}, least = whole;
+  weir_solve_bucket whole = {.end = job->profile.count}, least = whole;
   double least_s = INFINITY;
   for (whole.row = 0; whole.row < job->plans; whole.row++) {
     const double step_s = weir_solve_evaluate(&job->profile, job->row, &whole, 1);
@@ -254,9 +254,9 @@ weir_status profile_plan(profile_job *job, const char *path, profile_turn *plann
     least = whole;
   }
   if (best.step_s + job->rest_s < (1 - worth) * (least_s + job->rest_s))
-    take_groups(job, best.group, best.count, planned);
+    take_buckets(job, best.bucket, best.count, planned);
   else
-    take_groups(job, &least, 1, planned);
+    take_buckets(job, &least, 1, planned);
   weir_solution_free(&best);
   return write_plan(job, planned, path);
 }
@@ -273,9 +273,9 @@ weir_status profile_keep(profile_job *job, const char *path) {
 
 static void predicted_spans(const profile_job *job, const profile_turn *turn, weir_timeline *to) {
   double at = 0, wire = 0;
-  for (size_t k = 0, t = 0; k < turn->groups; k++) {
-    const weir_solve_row *row = &job->row[turn->group[k].row];
-    const size_t last = turn->group[k].end - 1;
+  for (size_t k = 0, t = 0; k < turn->buckets; k++) {
+    const weir_solve_row *row = &job->row[turn->bucket[k].row];
+    const size_t last = turn->bucket[k].end - 1;
     const double bytes = group_bytes(&job->profile, turn, k);
     for (; t <= last; t++) {
       const double end = at + job->profile.tensors[t].gap_s;
@@ -283,13 +283,13 @@ static void predicted_spans(const profile_job *job, const profile_turn *turn, we
           (weir_span){SIZE_MAX, t, "backward", WEIR_ON_COMPUTE, 0, at, at, end};
       at = end;
     }
-    const double done = turn->group[k].compressed_s, sent = turn->group[k].exchanged_s;
+    const double done = turn->bucket[k].compressed_s, sent = turn->bucket[k].exchanged_s;
     to->spans[to->count++] = (weir_span){k, last, "compress", WEIR_ON_COMPUTE, 0, at, at, done};
     to->spans[to->count++] =
         (weir_span){k, last, "exchange", WEIR_ON_INTER, 0, done, fmax(wire, done), sent};
     wire = sent;
     at = done;
-    if (k + 1 == turn->groups) break;
+    if (k + 1 == turn->buckets) break;
     const double taken = row->taken_s + row->taken_per_byte_s * bytes;
     to->spans[to->count++] = (weir_span){k, last, "taken", WEIR_ON_COMPUTE, 0, at, at, at + taken};
     at += taken;
@@ -298,10 +298,10 @@ static void predicted_spans(const profile_job *job, const profile_turn *turn, we
 }
 
 weir_status profile_predict(const profile_job *job, const profile_turn *turn, weir_timeline *to) {
-  *to = (weir_timeline){.spans = calloc(job->profile.count + 3 * turn->groups, sizeof *to->spans)};
+  *to = (weir_timeline){.spans = calloc(job->profile.count + 3 * turn->buckets, sizeof *to->spans)};
   if (!to->spans) return weir_fail(WEIR_E_NOMEM, "no memory for a trace");
-  /* Evaluating leaves in the groups when each is compressed and exchanged. */
-  (void)weir_solve_evaluate(&job->profile, job->row, turn->group, turn->groups);
+  /* Evaluating leaves in the buckets when each is compressed and exchanged. */
+  (void)weir_solve_evaluate(&job->profile, job->row, turn->bucket, turn->buckets);
   predicted_spans(job, turn, to);
   return WEIR_OK;
 }

@@ -36,12 +36,12 @@ static void print_table(const profile_job *job, const profile_verdict *v) {
   for (size_t i = 0; i < job->count; i++) {
     const profile_turn *turn = &job->turns[i];
     printf("%-12s %-30s %7zu %6zu %13.3f %12.3f %7.1f%%\n", turn->division, turn->plan,
-           turn->groups, turn->steps, turn->predicted_s * 1e3, turn->mean.period_s * 1e3,
+           turn->buckets, turn->steps, turn->predicted_s * 1e3, turn->mean.period_s * 1e3,
            100 * off(turn));
   }
   printf("predicted within %.1f %% (%s is furthest off); order: %zu of %zu pairs as predicted\n",
          100 * v->off, v->off_at->division, v->right, v->pairs);
-  printf("planned is %.2f times as fast as one group; no division could be more than %.2f times\n",
+  printf("planned is %.2f times as fast as one bucket; no division could be more than %.2f times\n",
          v->over_one, v->bound_over_one);
   printf(
       "planned is %.2f times as fast as every tensor alone; no division could be more than %.2f "
@@ -58,7 +58,7 @@ static void add_runs(const profile_job *job, JsonBuilder *builder) {
     json_builder_begin_object(builder);
     cli_json_text(builder, "division", turn->division);
     cli_json_text(builder, "plan", turn->plan);
-    cli_json_whole(builder, "groups", (gint64)turn->groups);
+    cli_json_whole(builder, "groups", (gint64)turn->buckets);
     cli_json_whole(builder, "steps", (gint64)turn->steps);
     cli_json_number(builder, "predicted_ms", turn->predicted_s * 1e3);
     cli_json_number(builder, "measured_ms", turn->mean.period_s * 1e3);

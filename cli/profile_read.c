@@ -7,14 +7,14 @@
 #include "planner/csv.h"
 #include "profile.h"
 
-/* Of a group, as one rank saw it. */
+/* Of a bucket, as one rank saw it. */
 enum { COMPRESS, DONE, SEND, SENT, WIRE, FIELDS };
 enum { MOST_STEPS = 100000 };
 
 typedef struct own_step {
   double step, plan, begin_s, mark_s;
-  size_t groups;
-  double *ready_s; /* [tensors], then FIELDS of every group; owned */
+  size_t buckets;
+  double *ready_s; /* [tensors], then FIELDS of every bucket; owned */
 } own_step;
 
 static void free_step(gpointer step) { g_free(((own_step *)step)->ready_s); }
@@ -27,33 +27,33 @@ static weir_status place(const weir_csv *csv, size_t tensors, own_step *step) {
   size_t kind = 0;
   while (kind < G_N_ELEMENTS(kinds) && strcmp(csv->field[2], kinds[kind])) kind++;
   if (kind == G_N_ELEMENTS(kinds)) return weir_csv_fail(csv, "kind '%s' is unknown", csv->field[2]);
-  const size_t most = kind == 0 ? 1 : kind == 1 ? tensors : step->groups;
+  const size_t most = kind == 0 ? 1 : kind == 1 ? tensors : step->buckets;
   weir_status status = weir_csv_whole(csv, 3, 0, (double)most - 1, &index);
   if (!status) status = weir_csv_number(csv, 4, -1e9, 1e12, &at);
   if (!status) status = weir_csv_number(csv, 5, -1e9, 1e12, &us);
   if (status) return status;
   const double begin = at * 1e-6, end = (at + us) * 1e-6;
-  double *group = step->ready_s + tensors + FIELDS * (size_t)index;
+  double *bucket = step->ready_s + tensors + FIELDS * (size_t)index;
   if (kind == 0) step->mark_s = end;
   if (kind == 1) step->ready_s[(size_t)index] = end;
-  if (kind == 2) group[COMPRESS] = begin, group[DONE] = end;
-  if (kind == 3) group[SEND] = begin, group[SENT] = end;
-  if (kind == 4) group[WIRE] = end;
+  if (kind == 2) bucket[COMPRESS] = begin, bucket[DONE] = end;
+  if (kind == 3) bucket[SEND] = begin, bucket[SENT] = end;
+  if (kind == 4) bucket[WIRE] = end;
   return WEIR_OK;
 }
 
 static weir_status open_step(const weir_csv *csv, size_t tensors, GArray *steps) {
   own_step step = {0};
-  double groups = 0, begin = 0;
+  double buckets = 0, begin = 0;
   weir_status status = weir_csv_whole(csv, 0, 0, 1e15, &step.step);
   if (!status) status = weir_csv_whole(csv, 1, 0, 1e9, &step.plan);
-  if (!status) status = weir_csv_whole(csv, 3, 1, (double)tensors, &groups);
+  if (!status) status = weir_csv_whole(csv, 3, 1, (double)tensors, &buckets);
   if (!status) status = weir_csv_number(csv, 4, 0, 1e16, &begin);
   if (!status && steps->len == MOST_STEPS) status = weir_csv_fail(csv, "too many steps");
   if (status) return status;
   step.begin_s = begin * 1e-6;
-  step.groups = (size_t)groups;
-  step.ready_s = g_new0(double, tensors + FIELDS * step.groups);
+  step.buckets = (size_t)buckets;
+  step.ready_s = g_new0(double, tensors + FIELDS * step.buckets);
   g_array_append_val(steps, step);
   return WEIR_OK;
 }
@@ -104,22 +104,22 @@ static double last_begin(const GPtrArray *ranks, guint i) {
   return last;
 }
 
-static profile_step *join(const GPtrArray *ranks, guint i, size_t tensors, size_t groups) {
+static profile_step *join(const GPtrArray *ranks, guint i, size_t tensors, size_t buckets) {
   profile_step *all = g_new0(profile_step, 1);
   const double begin = last_begin(ranks, i);
   all->ready_s = g_new0(double, tensors);
-  all->done_s = g_new0(double, groups);
-  all->wire_s = g_new0(double, groups);
+  all->done_s = g_new0(double, buckets);
+  all->wire_s = g_new0(double, buckets);
   for (guint r = 0; r < ranks->len; r++) {
     const own_step *own = at_step(ranks, r, i);
     const double late = own->begin_s - begin;
     all->mark_s = fmax(all->mark_s, late + own->mark_s);
     for (size_t t = 0; t < tensors; t++)
       all->ready_s[t] = fmax(all->ready_s[t], late + own->ready_s[t]);
-    for (size_t k = 0; k < groups; k++) {
-      const double *group = own->ready_s + tensors + FIELDS * k;
-      all->done_s[k] = fmax(all->done_s[k], late + group[DONE]);
-      all->wire_s[k] = fmax(all->wire_s[k], late + group[WIRE]);
+    for (size_t k = 0; k < buckets; k++) {
+      const double *bucket = own->ready_s + tensors + FIELDS * k;
+      all->done_s[k] = fmax(all->done_s[k], late + bucket[DONE]);
+      all->wire_s[k] = fmax(all->wire_s[k], late + bucket[WIRE]);
     }
   }
   return all;
@@ -150,15 +150,15 @@ static void average(GPtrArray *steps, size_t tensors, profile_turn *turn) {
   const guint from = (steps->len + 1) / 4, to = steps->len - from;
   const double share = 1.0 / (to - from);
   mean->ready_s = g_new0(double, tensors);
-  mean->done_s = g_new0(double, turn->groups);
-  mean->wire_s = g_new0(double, turn->groups);
+  mean->done_s = g_new0(double, turn->buckets);
+  mean->wire_s = g_new0(double, turn->buckets);
   for (guint i = from; i < to; i++) {
     const profile_step *step = g_ptr_array_index(steps, i);
     mean->period_s += share * step->period_s;
     mean->mark_s += share * step->mark_s;
     add(mean->ready_s, step->ready_s, tensors, share);
-    add(mean->done_s, step->done_s, turn->groups, share);
-    add(mean->wire_s, step->wire_s, turn->groups, share);
+    add(mean->done_s, step->done_s, turn->buckets, share);
+    add(mean->wire_s, step->wire_s, turn->buckets, share);
   }
   turn->steps = steps->len;
 }
@@ -177,7 +177,7 @@ static void show(const GPtrArray *ranks, guint i, size_t tensors, profile_turn *
   const double begin = last_begin(ranks, i);
   double mark = 0;
   weir_timeline_free(&turn->measured);
-  turn->measured.spans = calloc(ranks->len * (tensors + 3 * turn->groups), sizeof(weir_span));
+  turn->measured.spans = calloc(ranks->len * (tensors + 3 * turn->buckets), sizeof(weir_span));
   if (!turn->measured.spans) return;
   for (guint r = 0; r < ranks->len; r++)
     mark = fmax(mark, at_step(ranks, r, i)->begin_s - begin + at_step(ranks, r, i)->mark_s);
@@ -186,14 +186,14 @@ static void show(const GPtrArray *ranks, guint i, size_t tensors, profile_turn *
     const double late = own->begin_s - begin - mark;
     double from = own->mark_s;
     for (size_t t = 0, k = 0; t < tensors; from = own->ready_s[t++]) {
-      for (; k < turn->groups && turn->group[k].end <= t; k++)
+      for (; k < turn->buckets && turn->bucket[k].end <= t; k++)
         from = fmax(from, own->ready_s[tensors + FIELDS * k + DONE]);
       span(&turn->measured, "backward", WEIR_ON_COMPUTE, r, SIZE_MAX, t, late + from,
            late + own->ready_s[t]);
     }
-    for (size_t k = 0; k < turn->groups; k++) {
+    for (size_t k = 0; k < turn->buckets; k++) {
       const double *g = own->ready_s + tensors + FIELDS * k;
-      const size_t tensor = turn->group[k].end - 1;
+      const size_t tensor = turn->bucket[k].end - 1;
       span(&turn->measured, "compress", WEIR_ON_COMPUTE, r, k, tensor, late + g[COMPRESS],
            late + g[DONE]);
       span(&turn->measured, "exchange", WEIR_ON_INTER, r, k, tensor, late + g[SEND],
@@ -213,7 +213,7 @@ static bool usable(const GPtrArray *ranks, guint i) {
   const own_step *before = at_step(ranks, 0, i - 1), *next = at_step(ranks, 0, i + 1);
   for (guint r = 1; r < ranks->len; r++)
     if (at_step(ranks, r, i)->step != now->step || at_step(ranks, r, i)->plan != now->plan ||
-        at_step(ranks, r, i)->groups != now->groups)
+        at_step(ranks, r, i)->buckets != now->buckets)
       return false;
   return before->plan == now->plan && before->step + 1 == now->step && next->plan == now->plan &&
          now->step + 1 == next->step;
@@ -245,10 +245,10 @@ static weir_status take_turn(const profile_job *job, const GPtrArray *ranks, siz
   for (guint i = 0; i < count; i++) {
     const own_step *own = at_step(ranks, 0, i);
     if (!counts(own, which, job->count, rounds) || !usable(ranks, i)) continue;
-    if (own->groups != turn->groups)
-      return weir_fail(WEIR_E_PARSE, "%zu groups ran where %s has %zu", own->groups, turn->division,
-                       turn->groups);
-    profile_step *step = join(ranks, i, tensors, turn->groups);
+    if (own->buckets != turn->buckets)
+      return weir_fail(WEIR_E_PARSE, "%zu buckets ran where %s has %zu", own->buckets,
+                       turn->division, turn->buckets);
+    profile_step *step = join(ranks, i, tensors, turn->buckets);
     step->period_s = last_begin(ranks, i + 1) - last_begin(ranks, i);
     g_ptr_array_add(steps, step);
   }

@@ -51,15 +51,15 @@ static void add_rows(weir_doc *doc, size_t ranks) {
 static void add_span(weir_doc *doc, const weir_profile *profile, const weir_span *span) {
   const double from = fmax(0, span->start_s) * 1e3, to = fmax(0, span->end_s) * 1e3;
   if (!(to > from)) return;
-  g_autofree char *group = span->chain == SIZE_MAX
-                               ? g_strdup("")
-                               : g_strdup_printf("of group %zu, up to ", span->chain + 1);
+  g_autofree char *bucket = span->chain == SIZE_MAX
+                                ? g_strdup("")
+                                : g_strdup_printf("of bucket %zu, up to ", span->chain + 1);
   weir_doc_object(doc, NULL);
   weir_doc_number(doc, "row", (double)(2 * span->server + (span->resource == WEIR_ON_INTER)));
   weir_doc_number(doc, "from", from);
   weir_doc_number(doc, "to", to);
   weir_doc_text(doc, "colour", colour_of(span->what));
-  weir_doc_format(doc, "text", "%s %s%s: %.2f to %.2f ms", span->what, group,
+  weir_doc_format(doc, "text", "%s %s%s: %.2f to %.2f ms", span->what, bucket,
                   profile->tensors[span->tensor].name, from, to);
   if (!strcmp(span->what, "exchange")) weir_doc_format(doc, "inside", "%zu", span->chain + 1);
   weir_doc_end(doc);
@@ -93,11 +93,11 @@ static void add_panels(weir_doc *doc, const profile_job *job, const panel *panel
   double end_s = 0;
   for (size_t p = 0; p < count; p++) end_s = fmax(end_s, panels[p].timeline->iteration_s);
   g_autofree char *note = g_strdup_printf(
-      "From the begin of the backward pass until the last group has been exchanged and decoded; "
+      "From the begin of the backward pass until the last bucket has been exchanged and decoded; "
       "%.1f ms for drawing, the forward pass and the update come on top. Measured: a step that "
       "took "
       "about as long as the mean, of the first %d ranks at most, on the last rank's clock. Numbers "
-      "are groups; pointing at a bar names its tensors.",
+      "are buckets; pointing at a bar names its tensors.",
       job->rest_s * 1e3, RANKS);
   weir_doc_section(doc, "Where a step's time goes", note);
   for (size_t p = 0; p < count; p++) add_panel(doc, job, &panels[p], end_s > 0 ? end_s * 1e3 : 1);
@@ -121,7 +121,7 @@ static void add_head(weir_doc *doc, const profile_job *job, const profile_verdic
   weir_doc_text(doc, "title", "A division of the gradient, planned and executed");
   weir_doc_text(doc, "sub", job->scenario);
   weir_doc_list(doc, "cards");
-  card(doc, "as fast as one group", one, "%.2f ×", v->over_one);
+  card(doc, "as fast as one bucket", one, "%.2f ×", v->over_one);
   card(doc, "as fast as every tensor alone", layers, "%.2f ×", v->over_layers);
   card(doc, "off at most", v->off_at->division, "%.1f %%", 100 * v->off);
   weir_doc_card(doc, order, "pairs in the order predicted", "predicted 5 % apart or more");
@@ -132,7 +132,7 @@ static void add_turn(weir_doc *doc, const profile_turn *turn, bool fastest) {
   weir_doc_row(doc);
   weir_doc_text(doc, NULL, turn->division);
   weir_doc_plan(doc, turn->plan, fastest ? "fastest" : "");
-  weir_doc_cell(doc, "%.0f", (double)turn->groups);
+  weir_doc_cell(doc, "%.0f", (double)turn->buckets);
   weir_doc_cell(doc, "%.0f", (double)turn->steps);
   weir_doc_cell(doc, "%.1f", turn->predicted_s * 1e3);
   weir_doc_cell(doc, "%.1f", turn->mean.period_s * 1e3);
@@ -145,7 +145,7 @@ static void add_table(weir_doc *doc, const profile_job *job) {
       doc, "Divisions",
       "They took turns within one job. Predicted from some rounds of turns, measured in "
       "others; a step lasts until the last rank begins the next.");
-  weir_doc_table(doc, NULL, "division|plan|#groups|#steps|#predicted, ms|#measured, ms|#error");
+  weir_doc_table(doc, NULL, "division|plan|#buckets|#steps|#predicted, ms|#measured, ms|#error");
   for (size_t i = 0; i < job->count; i++)
     add_turn(doc, &job->turns[i], &job->turns[i] == job->kept);
   weir_doc_end_table(doc);
@@ -172,8 +172,8 @@ weir_status profile_report(const profile_job *job) {
   weir_status status = profile_predict(job, one, &whole);
   if (!status) status = profile_predict(job, planned, &plan);
   if (!status) {
-    const panel panels[] = {{"One group, predicted", &whole},
-                            {"One group, measured", &one->measured},
+    const panel panels[] = {{"One bucket, predicted", &whole},
+                            {"One bucket, measured", &one->measured},
                             {"Planned, predicted", &plan},
                             {"Planned, measured", &planned->measured}};
     status = write_page(job, panels, G_N_ELEMENTS(panels));

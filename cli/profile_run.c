@@ -30,31 +30,31 @@ static int run_policy(const profile_job *job, const char *policy, const char *fo
   return code;
 }
 
-/* The groups of a turn whose text names no file. */
-static weir_status find_groups(const weir_profile *profile, profile_turn *turn, size_t row) {
+/* The buckets of a turn whose text names no file. */
+static weir_status find_buckets(const weir_profile *profile, profile_turn *turn, size_t row) {
   weir_table_text text;
   weir_status status = weir_table_parse(turn->text, &text);
   if (status) return status;
   g_autofree size_t *offset = g_new0(size_t, profile->count + 1);
-  g_autofree weir_plan_group *table = g_new0(weir_plan_group, profile->count + 1);
+  g_autofree weir_plan_bucket *table = g_new0(weir_plan_bucket, profile->count + 1);
   for (size_t t = 0; t < profile->count; t++)
     offset[t + 1] = offset[t] + (size_t)profile->tensors[t].numel;
   const weir_layout layout = {profile->count, offset};
-  status = weir_table_build(&text, &layout, NULL, table, &turn->groups);
+  status = weir_table_build(&text, &layout, NULL, table, &turn->buckets);
   if (status) return status;
-  turn->group = g_new0(weir_solve_group, turn->groups);
-  for (size_t k = 0; k < turn->groups; k++)
-    turn->group[k] = (weir_solve_group){.end = table[k].end, .row = row};
+  turn->bucket = g_new0(weir_solve_bucket, turn->buckets);
+  for (size_t k = 0; k < turn->buckets; k++)
+    turn->bucket[k] = (weir_solve_bucket){.end = table[k].end, .row = row};
   return WEIR_OK;
 }
 
-static weir_status find_all_groups(profile_job *job) {
+static weir_status find_all_buckets(profile_job *job) {
   weir_status status = WEIR_OK;
   for (size_t i = 0; i < job->count && !status; i++) {
     profile_turn *turn = &job->turns[i];
     size_t row = 0;
     while (row + 1 < job->plans && turn->plan != job->plan[row]) row++;
-    if (!turn->group) status = find_groups(&job->profile, turn, row);
+    if (!turn->bucket) status = find_buckets(&job->profile, turn, row);
   }
   return status;
 }
@@ -70,7 +70,7 @@ int profile_run(profile_job *job, const char *name) {
   if (code != WEIR_EXIT_DONE) return code;
   weir_status status = WEIR_OK;
   if (job->profile.count == 0) status = weir_profile_load(&job->profile, profile);
-  if (!status) status = find_all_groups(job);
+  if (!status) status = find_all_buckets(job);
   return status ? failed(folder, status) : WEIR_EXIT_DONE;
 }
 
@@ -78,7 +78,7 @@ void profile_free_turns(profile_job *job) {
   for (size_t i = 0; i < job->count; i++) {
     profile_turn *turn = &job->turns[i];
     profile_forget(turn);
-    g_free(turn->group);
+    g_free(turn->bucket);
     g_free(turn->text);
   }
   g_free(job->turns);

@@ -1,6 +1,6 @@
 /* Collectives: one file each under algorithms/, one table row each.
  *
- * Side notes: every collective that reaches all ranks also carries one small fixed-size block per
+ * Side headers: every collective that reaches all ranks also carries one small fixed-size block per
  * rank (telemetry up, the next plan down), so that agreement costs no message and no round trip of
  * its own.  On entry the caller's own block is filled in; on WEIR_OK all are. */
 #ifndef WEIR_COLLECTIVES_COLLECTIVE_H
@@ -11,11 +11,11 @@
 
 #include "collectives/transport.h"
 
-typedef struct weir_notes {
+typedef struct weir_headers {
   void *block;  /* size * bytes; block r belongs to rank r */
-  size_t bytes; /* per rank, at most WEIR_NOTE_MAX; the same on all ranks; 0: none */
-} weir_notes;
-#define WEIR_NOTE_MAX 256
+  size_t bytes; /* per rank, at most WEIR_HEADER_MAX; the same on all ranks; 0: none */
+} weir_headers;
+#define WEIR_HEADER_MAX 256
 
 /* One rank's end of a group. */
 typedef struct weir_comm weir_comm;
@@ -68,7 +68,7 @@ typedef struct weir_allreduce {
    *   N-rank sum of inputs = result + sum over ranks of error.
    * error comes in all zero: on the way it may hold what other ranks have sent. */
   weir_status (*run)(weir_comm *comm, float *x, size_t n, weir_value_format format, float *error,
-                     weir_notes *notes);
+                     weir_headers *headers);
 } weir_allreduce;
 enum {
   WEIR_ALLREDUCE_RING = 0,
@@ -103,7 +103,7 @@ weir_status weir_broadcast(weir_comm *comm, int root, void *data, size_t capacit
  * Block r lands at all + r * stride with its length in bytes[r]; the caller's own block must
  * already lie in its place.  Every length is at most stride. */
 weir_status weir_allgather(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                           weir_notes *notes);
+                           weir_headers *headers);
 
 /* --- tables of the other collectives -------------------------------------------------------- *
  *
@@ -125,7 +125,8 @@ typedef struct weir_allgather_row {
   const char *name;
   const char *description;
   /* As weir_allgather. */
-  weir_status (*run)(weir_comm *comm, void *all, size_t stride, size_t *bytes, weir_notes *notes);
+  weir_status (*run)(weir_comm *comm, void *all, size_t stride, size_t *bytes,
+                     weir_headers *headers);
 } weir_allgather_row;
 enum {
   WEIR_ALLGATHER_BRUCK = 0,
@@ -162,7 +163,7 @@ typedef struct weir_hier_choice {
   uint32_t gather;  /* weir_allgathers[] */
 } weir_hier_choice;
 weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
-                                weir_value_format format, float *error, weir_notes *notes);
+                                weir_value_format format, float *error, weir_headers *headers);
 
 typedef struct weir_reduce_row {
   uint32_t id;

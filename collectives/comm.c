@@ -96,12 +96,12 @@ void weir_comm_step(weir_comm *comm, uint64_t plan_digest, uint64_t step) {
   comm->next_op = 0;
 }
 
-weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes) {
-  if (notes && notes->bytes > WEIR_NOTE_MAX)
-    return weir_fail(WEIR_E_INVALID, "a note of %zu bytes is longer than %d", notes->bytes,
-                     WEIR_NOTE_MAX);
-  if (notes && notes->bytes > 0 && !notes->block)
-    return weir_fail(WEIR_E_INVALID, "notes of %zu bytes have no block", notes->bytes);
+weir_status weir_comm_begin(weir_comm *comm, const weir_headers *headers) {
+  if (headers && headers->bytes > WEIR_HEADER_MAX)
+    return weir_fail(WEIR_E_INVALID, "a header of %zu bytes is longer than %d", headers->bytes,
+                     WEIR_HEADER_MAX);
+  if (headers && headers->bytes > 0 && !headers->block)
+    return weir_fail(WEIR_E_INVALID, "headers of %zu bytes have no block", headers->bytes);
   comm->tag.op = comm->next_op++;
   return WEIR_OK;
 }
@@ -158,9 +158,9 @@ weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t se
   return status == WEIR_OK ? weir_comm_expect(comm, recv, recvs) : status;
 }
 
-void *weir_notes_at(const weir_notes *notes, int rank) {
-  if (!notes || notes->bytes == 0) return NULL;
-  return (unsigned char *)notes->block + (size_t)rank * notes->bytes;
+void *weir_headers_at(const weir_headers *headers, int rank) {
+  if (!headers || headers->bytes == 0) return NULL;
+  return (unsigned char *)headers->block + (size_t)rank * headers->bytes;
 }
 
 void weir_hold_finite(float *x, size_t n) {

@@ -31,8 +31,8 @@ struct weir_comm {
   weir_hosts hosts;
 };
 
-/* Every collective begins with this: checks the notes and takes the next operation number. */
-weir_status weir_comm_begin(weir_comm *comm, const weir_notes *notes);
+/* Every collective begins with this: checks the headers and takes the next operation number. */
+weir_status weir_comm_begin(weir_comm *comm, const weir_headers *headers);
 
 /* Make the inner and outer communicators ready for the collective that runs: its tag, and operation
  * numbers that no other collective of the step has. */
@@ -54,9 +54,11 @@ weir_status weir_comm_expect(weir_comm *comm, const weir_recv *recv, size_t recv
 weir_status weir_comm_exchange(weir_comm *comm, const weir_send *send, size_t sends,
                                weir_recv *recv, size_t recvs);
 
-/* Address of rank's note; NULL without notes. */
-void *weir_notes_at(const weir_notes *notes, int rank);
-static inline size_t weir_notes_bytes(const weir_notes *notes) { return notes ? notes->bytes : 0; }
+/* Address of rank's header; NULL without headers. */
+void *weir_headers_at(const weir_headers *headers, int rank);
+static inline size_t weir_headers_bytes(const weir_headers *headers) {
+  return headers ? headers->bytes : 0;
+}
 
 /* Infinities become the largest floats. */
 void weir_hold_finite(float *x, size_t n);
@@ -66,33 +68,35 @@ void weir_add_bf16(float *to, const uint16_t *from, size_t n);
 
 /* The rows of weir_allreduces[]. */
 weir_status weir_allreduce_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_notes *notes);
+                                float *error, weir_headers *headers);
 weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_notes *notes);
+                                float *error, weir_headers *headers);
 weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                   float *error, weir_notes *notes);
+                                   float *error, weir_headers *headers);
 weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
-                                       weir_value_format format, float *error, weir_notes *notes);
+                                       weir_value_format format, float *error,
+                                       weir_headers *headers);
 weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                 float *error, weir_notes *notes);
+                                 float *error, weir_headers *headers);
 weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_notes *notes);
+                                float *error, weir_headers *headers);
 
 weir_status weir_allreduce_hier_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_notes *notes);
+                                     float *error, weir_headers *headers);
 weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_notes *notes);
+                                     float *error, weir_headers *headers);
 weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
-                                        weir_value_format format, float *error, weir_notes *notes);
+                                        weir_value_format format, float *error,
+                                        weir_headers *headers);
 weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
                                             weir_value_format format, float *error,
-                                            weir_notes *notes);
+                                            weir_headers *headers);
 weir_status weir_allreduce_doubling(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                    float *error, weir_notes *notes);
+                                    float *error, weir_headers *headers);
 weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                  float *error, weir_notes *notes);
+                                  float *error, weir_headers *headers);
 weir_status weir_allreduce_native(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                  float *error, weir_notes *notes);
+                                  float *error, weir_headers *headers);
 
 /* WEIR_E_INVALID unless root is a rank; or unless a block fits its stride. */
 weir_status weir_comm_root(const weir_comm *comm, int root);
@@ -102,9 +106,9 @@ weir_status weir_comm_block(size_t bytes, size_t stride);
 weir_status weir_broadcast_chain(weir_comm *comm, int root, void *data, size_t capacity,
                                  size_t *bytes);
 weir_status weir_allgather_ring(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                                weir_notes *notes);
+                                weir_headers *headers);
 weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                                    weir_notes *notes);
+                                    weir_headers *headers);
 weir_status weir_reduce_scatter_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                      float *error);
 weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,

@@ -32,7 +32,7 @@ typedef struct weir_compressed_row {
   /* Sum over ranks of x[0..n), in place; error[0..n): what this rank's encoding lost, complete
    * before another rank can be through.  On failure both are undefined otherwise. */
   weir_status (*run)(weir_comm *comm, const weir_coder *coder, float *x, size_t n, float *error,
-                     weir_notes *notes);
+                     weir_headers *headers);
 } weir_compressed_row;
 enum {
   WEIR_COMPRESSED_SRA = 0,
@@ -74,18 +74,18 @@ weir_status weir_coder_decode(weir_comm *comm, const weir_coder *coder, int peer
                               const void *message, float *x, size_t count, weir_decoding how);
 
 weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                float *error, weir_notes *notes);
+                                float *error, weir_headers *headers);
 weir_status weir_compressed_ring(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                 float *error, weir_notes *notes);
+                                 float *error, weir_headers *headers);
 weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                 float *error, weir_notes *notes);
+                                 float *error, weir_headers *headers);
 /* Between machines alone (CGX, section 4: the intra-node communication may be an all-reduce without
  * compression): a machine's ranks sum without rounding, each sends its share through SRA to the
  * ranks at its place of other machines, and shares are gathered inside.  What encoding a machine's
  * sum loses stays with the rank that encoded it.  Where machines have different numbers of ranks,
  * and where each has one, SRA among all (allreduce_hier.c). */
 weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                     float *error, weir_notes *notes);
+                                     float *error, weir_headers *headers);
 
 /* --- HiTopKComm ----------------------------------------------------------------------------- */
 
@@ -106,7 +106,7 @@ typedef struct weir_hitopk_told {
 } weir_hitopk_told;
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        weir_hitopk_told *told, weir_notes *notes);
+                        weir_hitopk_told *told, weir_headers *headers);
 /* With true wire bytes; not the paper's (weir_cost_paper_hitopk). */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire);

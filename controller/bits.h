@@ -4,7 +4,7 @@
  *
  *   session's thread     weir_bits_fed: quantizes samples of e at every width   -> sums, under a
  * lock controller's thread  weir_bits_read: their means, and a new window begins weir_bits_assign:
- * widths (planner/bits.h), neighbours merged weir_bits_table: groups of them */
+ * widths (planner/bits.h), neighbours merged weir_bits_table: buckets of them */
 #ifndef WEIR_CONTROLLER_BITS_H
 #define WEIR_CONTROLLER_BITS_H
 
@@ -50,31 +50,32 @@ void weir_bits_describe(weir_bits_stats *stats, const char *name, size_t n, bool
 
 /* --- measuring ------------------------------------------------------------------------------ */
 
-typedef struct weir_bits_watch weir_bits_watch;
+typedef struct weir_bits_sampler weir_bits_sampler;
 
 /* layout and names (NULL: none) are borrowed. */
-weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *layout,
-                                   const char *const *names);
-void weir_bits_watch_free(weir_bits_watch *watch); /* NULL is allowed */
+weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
+                                     const char *const *names);
+void weir_bits_sampler_free(weir_bits_sampler *sampler); /* NULL is allowed */
 
 /* A tensor's e = g + r in this step; tensors come in ascending order.  One after the other is
  * measured, 2^15 elements a step together: whole buckets of it are quantized at every width, and
  * the squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
-void weir_bits_fed(weir_bits_watch *watch, size_t tensor, const float *e, size_t n);
+void weir_bits_fed(weir_bits_sampler *sampler, size_t tensor, const float *e, size_t n);
 /* The same in two parts, for an e that is a device's: is the tensor measured in this step, and what
  * is to be seen of it?  And then what was seen; several tensors may be asked for first.  All of a
  * step together: at most WEIR_BITS_SEEN floats. */
 enum { WEIR_BITS_SEEN = 1 << 16 };
-bool weir_bits_look(weir_bits_watch *watch, size_t tensor, size_t n, weir_runs *runs);
-void weir_bits_seen(weir_bits_watch *watch, size_t tensor, size_t n, const weir_runs *runs,
+bool weir_bits_sample(weir_bits_sampler *sampler, size_t tensor, size_t n, weir_runs *runs);
+void weir_bits_seen(weir_bits_sampler *sampler, size_t tensor, size_t n, const weir_runs *runs,
                     const float *sample);
 /* Has every tensor been measured since the last weir_bits_read? */
-bool weir_bits_ready(weir_bits_watch *watch);
+bool weir_bits_ready(weir_bits_sampler *sampler);
 /* Means over the measurements since the last call, which tells how many there were of the tensor
- * with fewest: error2 and norm, the root mean square of ||e||, of `stats`, which is the watch's
+ * with fewest: error2 and norm, the root mean square of ||e||, of `stats`, which is the sampler's
  * own.  The paper ranks layers by the norm of the accumulated gradient: with error feedback e is
  * that. */
-weir_status weir_bits_read(weir_bits_watch *watch, const weir_bits_stats **stats, uint64_t *least);
+weir_status weir_bits_read(weir_bits_sampler *sampler, const weir_bits_stats **stats,
+                           uint64_t *least);
 
 /* --- assigning ------------------------------------------------------------------------------ */
 
@@ -83,7 +84,7 @@ typedef struct weir_bits_assigned {
   double bytes, error;   /* of the choice; full precision at 4 bytes an element */
   double bytes4, error4; /* of 4 bits */
   double solved;         /* bytes before neighbours were merged */
-  size_t groups;
+  size_t buckets;
 } weir_bits_assigned;
 
 /* A function of its arguments alone.  The method's widths, least bytes within alpha times the error
@@ -93,27 +94,27 @@ typedef struct weir_bits_assigned {
 weir_status weir_bits_assign(const weir_bits_stats *stats, const weir_bits_options *options,
                              weir_bits_assigned *assigned);
 
-/* Its groups: runs of neighbours of one width; full precision by `dense`, a plan without
- * compression, the others by an all-gather. table has room for a group a tensor.  Returns how
+/* Its buckets: runs of neighbours of one width; full precision by `dense`, a plan without
+ * compression, the others by an all-gather. table has room for a bucket a tensor.  Returns how
  * many. */
 size_t weir_bits_table(const weir_bits_stats *stats, const size_t *choice, const weir_plan *dense,
-                       weir_plan_group *table);
-/* Each group by what takes links less time: in full precision by a ring or a tree, quantized by an
+                       weir_plan_bucket *table);
+/* Each bucket by what takes links less time: in full precision by a ring or a tree, quantized by an
  * all-gather or by scatter-reduce-allgather, which CGX takes for all (section 6.2), among all ranks
  * or between machines; devices run all-gathers alone. */
 void weir_bits_ways(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
-                    weir_plan_group *table, size_t count);
+                    weir_plan_bucket *table, size_t count);
 
-/* --- policy bits (policy_bits.c); the controller's thread but for the watch ----------------- */
+/* --- policy bits (policy_bits.c); the controller's thread but for the sampler ----------------- */
 
 typedef struct weir_bits_run {
   weir_bits_options options;
-  weir_bits_watch *watch;
-  const weir_bits_stats *stats; /* the watch's, as of the last assignment */
+  weir_bits_sampler *sampler;
+  const weir_bits_stats *stats; /* the sampler's, as of the last assignment */
   weir_bits_assigned assigned;
   uint64_t measured; /* times, for it, of the tensor measured least */
   uint64_t since;    /* steps */
-  bool changed;      /* it made other groups */
+  bool changed;      /* it made other buckets */
 } weir_bits_run;
 
 /* text: as for weir_bits_parse.  *out is to be closed whatever the status. */

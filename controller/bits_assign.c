@@ -1,4 +1,4 @@
-/* Widths from what was measured, and groups from widths (see bits.h). */
+/* Widths from what was measured, and buckets from widths (see bits.h). */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>
@@ -76,7 +76,7 @@ static weir_status solve(const weir_bits_stats *s, weir_bits_method method, doub
 
 /* --- merging neighbours --------------------------------------------------------------------- */
 
-/* For the tensors up to one: least bytes with its group at a width, and the width of the tensor
+/* For the tensors up to one: least bytes with its bucket at a width, and the width of the tensor
  * before in that case.  Place 0 is full precision, the others are widths. */
 enum { PLACES = WEIR_BITS_WIDTHS + 1 };
 typedef struct cell {
@@ -84,7 +84,7 @@ typedef struct cell {
   uint8_t from;
 } cell;
 
-/* The option of a tensor in a group of some width; SIZE_MAX: it may not be there. */
+/* The option of a tensor in a bucket of some width; SIZE_MAX: it may not be there. */
 static size_t option_at(const weir_bits_layer *layer, size_t place) {
   if (layer->full) return place == 0 ? layer->first : SIZE_MAX;
   return place == 0 ? SIZE_MAX : layer->first + place - 1;
@@ -121,11 +121,11 @@ static double merge(const weir_bits_stats *s, double price, cell *cells, size_t 
   return bytes;
 }
 
-static size_t count_groups(const weir_bits_stats *s, const size_t *choice) {
-  size_t groups = 0;
+static size_t count_buckets(const weir_bits_stats *s, const size_t *choice) {
+  size_t buckets = 0;
   for (size_t t = 0; t < s->layer_count; t++)
-    groups += t == 0 || s->options[choice[t]].bits != s->options[choice[t - 1]].bits;
-  return groups;
+    buckets += t == 0 || s->options[choice[t]].bits != s->options[choice[t - 1]].bits;
+  return buckets;
 }
 
 /* One width for all that is quantized, when that is better than bytes; more bits err less. */
@@ -136,7 +136,7 @@ static void prefer_one_width(const weir_bits_stats *s, double budget, double pri
     for (size_t t = 0; t < s->layer_count; t++)
       trial[t] = option_at(&s->layers[t], s->layers[t].full ? 0 : p);
     weir_bits_measure(s, &one);
-    const double all = one.bytes + price * (double)count_groups(s, trial);
+    const double all = one.bytes + price * (double)count_buckets(s, trial);
     if (one.error * one.error > budget || all >= bytes) continue;
     memcpy(choice, trial, s->layer_count * sizeof *trial);
     return; /* of the widths that are left, each takes more */
@@ -169,7 +169,7 @@ weir_status weir_bits_assign(const weir_bits_stats *s, const weir_bits_options *
     out->bytes4 = four.bytes;
     out->error4 = four.error;
     out->solved = bits.bytes;
-    out->groups = count_groups(s, out->choice);
+    out->buckets = count_buckets(s, out->choice);
   }
   weir_bits_drop(&bits);
   weir_bits_drop(&four);
@@ -179,7 +179,7 @@ weir_status weir_bits_assign(const weir_bits_stats *s, const weir_bits_options *
 }
 
 size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const weir_plan *dense,
-                       weir_plan_group *table) {
+                       weir_plan_bucket *table) {
   size_t count = 0;
   for (size_t t = 0; t < s->layer_count; t++) {
     const unsigned bits = s->options[choice[t]].bits;
@@ -191,7 +191,7 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
         bits == WEIR_BITS_FULL
             ? *dense
             : (weir_plan){.codec = WEIR_CODEC_QSGD, .collective = WEIR_COLL_AG, .cr = bits / 32.0};
-    table[count] = (weir_plan_group){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
+    table[count] = (weir_plan_bucket){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
     weir_group_set_plan(&table[count++], &plan);
   }
   return count;
@@ -214,7 +214,7 @@ static uint32_t fastest(weir_plan plan, const uint32_t *ways, size_t count, weir
 }
 
 void weir_bits_ways(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
-                    weir_plan_group *table, size_t count) {
+                    weir_plan_bucket *table, size_t count) {
   static const uint32_t full[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
   static const uint32_t quantized[] = {WEIR_COLL_AG, WEIR_COLL_SRA, WEIR_COLL_HIER_SRA};
   const size_t several = shape.devices ? 1 : 3; /* devices run no compressed all-reduce */

@@ -1,4 +1,4 @@
-/* The session's side of the controller: notes in, directives out. */
+/* The session's side of the controller: headers in, directives out. */
 #include "controller/controller.h"
 
 #include <math.h>
@@ -18,19 +18,19 @@ struct weir_controller {
   bool threaded, running;
   weir_scope *scope; /* of the session that made it */
   pthread_t thread;
-  weir_plan_group *taken; /* table of the directive last taken; the session thread's own */
+  weir_plan_bucket *taken; /* table of the directive last taken; the session thread's own */
   /* The session thread's own. */
   uint64_t epoch;
   weir_network network;
   uint64_t since_curve;
-  weir_observation last; /* the step before, to attribute what the next notes tell of it */
+  weir_observation last; /* the step before, to attribute what the next headers tell of it */
   weir_cost_terms last_terms;
   bool has_last;
 };
 
 /* The one table of policies; the default first. */
 const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {
-    &weir_policy_weir, &weir_policy_paper, &weir_policy_fixed, &weir_policy_groups,
+    &weir_policy_weir, &weir_policy_paper, &weir_policy_fixed, &weir_policy_buckets,
     &weir_policy_bits};
 
 /* Splits "name", "name:PLAN" or "name:GROUPS"; *plan is what it starts with. */
@@ -80,13 +80,13 @@ weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
   return find_policy(policy, &found, plan, &table);
 }
 
-size_t weir_policy_looks(const char *policy) {
+size_t weir_policy_samples(const char *policy) {
   const weir_policy *found = NULL;
   weir_plan plan;
   weir_table_text table;
-  const bool looks =
+  const bool samples =
       find_policy(policy, &found, &plan, &table) == WEIR_OK && found == &weir_policy_bits;
-  return looks ? WEIR_BITS_SEEN : 0;
+  return samples ? WEIR_BITS_SEEN : 0;
 }
 
 void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
@@ -230,45 +230,45 @@ void weir_controller_free(weir_controller *controller) {
 static bool usable(double x) { return isfinite(x) && x >= 0.0; }
 
 /* Mean curve over the ranks that measured one. */
-static bool mean_curve(const weir_note *notes, int ranks, double *curve) {
+static bool mean_curve(const weir_header *headers, int ranks, double *curve) {
   int have = 0;
   double sum[WEIR_CURVE_POINTS] = {0};
   for (int r = 0; r < ranks; r++) {
     bool whole = true;
-    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) whole &= usable(notes[r].curve[i]);
+    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) whole &= usable(headers[r].curve[i]);
     if (!whole) continue;
     have++;
-    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) sum[i] += fmin(notes[r].curve[i], 1.0);
+    for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) sum[i] += fmin(headers[r].curve[i], 1.0);
   }
   for (size_t i = 0; i < WEIR_CURVE_POINTS; i++) curve[i] = have ? sum[i] / have : 0.0;
   return have > 0;
 }
 
-static double mean_loss(const weir_note *notes, int ranks) {
+static double mean_loss(const weir_header *headers, int ranks) {
   double sum = 0.0;
-  for (int r = 0; r < ranks; r++) sum += notes[r].loss / ranks; /* NaN where one is missing */
+  for (int r = 0; r < ranks; r++) sum += headers[r].loss / ranks; /* NaN where one is missing */
   return sum;
 }
 
-/* What the notes tell of the step before.  The rank that arrives last waits for the wire alone: the
+/* What the headers tell of the step before.  The rank that arrives last waits for the wire alone: the
  * least comm_s is the collective's own time, the rest is waiting for slower ranks.  On processors
  * that ranks share, who computes long and who waits long varies from step to step, and their sum
  * hardly does: so it is told too. */
-static void hear(const weir_controller *c, const weir_note *notes, int ranks,
+static void hear(const weir_controller *c, const weir_header *headers, int ranks,
                  weir_observation *seen) {
   if (!c->has_last) return;
   double compress = 0.0, gain = 0.0, comm = INFINITY, wait = INFINITY;
   double mean_comm = 0.0, whole = 0.0;
   for (int r = 0; r < ranks; r++) {
-    if (!usable(notes[r].compress_s) || !usable(notes[r].gain) || !usable(notes[r].comm_s) ||
-        !usable(notes[r].wait_s) || !usable(notes[r].compute_s))
+    if (!usable(headers[r].compress_s) || !usable(headers[r].gain) || !usable(headers[r].comm_s) ||
+        !usable(headers[r].wait_s) || !usable(headers[r].compute_s))
       return;
-    compress += notes[r].compress_s / ranks;
-    gain += fmin(notes[r].gain, 1.0) / ranks;
-    comm = fmin(comm, notes[r].comm_s);
-    mean_comm += notes[r].comm_s / ranks;
-    wait = fmin(wait, notes[r].wait_s);
-    whole += (notes[r].compress_s + notes[r].wait_s + notes[r].compute_s) / ranks;
+    compress += headers[r].compress_s / ranks;
+    gain += fmin(headers[r].gain, 1.0) / ranks;
+    comm = fmin(comm, headers[r].comm_s);
+    mean_comm += headers[r].comm_s / ranks;
+    wait = fmin(wait, headers[r].wait_s);
+    whole += (headers[r].compress_s + headers[r].wait_s + headers[r].compute_s) / ranks;
   }
   seen->heard.valid = true;
   seen->heard.trial = c->last.trial;
@@ -284,7 +284,7 @@ static void hear(const weir_controller *c, const weir_note *notes, int ranks,
   seen->heard.gain = gain;
 }
 
-void weir_controller_observe(void *controller, const weir_note *notes, int ranks,
+void weir_controller_observe(void *controller, const weir_header *headers, int ranks,
                              const weir_step_record *record) {
   weir_controller *c = controller;
   weir_observation seen = {.step = record->info.step,
@@ -292,13 +292,13 @@ void weir_controller_observe(void *controller, const weir_note *notes, int ranks
                            .plan = record->info.plan,
                            .trial = record->info.trial};
   for (int r = 0; r < ranks; r++)
-    if (usable(notes[r].compute_s)) seen.compute = fmax(seen.compute, notes[r].compute_s);
-  seen.loss = mean_loss(notes, ranks);
-  weir_network_reduce(notes, ranks, &seen.network);
+    if (usable(headers[r].compute_s)) seen.compute = fmax(seen.compute, headers[r].compute_s);
+  seen.loss = mean_loss(headers, ranks);
+  weir_network_reduce(headers, ranks, &seen.network);
   c->network = seen.network;
-  seen.has_curve = mean_curve(notes, ranks, seen.curve);
+  seen.has_curve = mean_curve(headers, ranks, seen.curve);
   c->since_curve = seen.has_curve ? 0 : c->since_curve + 1;
-  hear(c, notes, ranks, &seen);
+  hear(c, headers, ranks, &seen);
   c->last = seen;
   c->last_terms = record->terms;
   c->has_last = true;
@@ -317,18 +317,18 @@ void weir_controller_processors(weir_controller *controller, const weir_link *pr
 
 void weir_controller_fed(void *controller, size_t tensor, const float *e, size_t n) {
   weir_controller *c = controller;
-  if (c->loop.bits != NULL) weir_bits_fed(c->loop.bits->watch, tensor, e, n);
+  if (c->loop.bits != NULL) weir_bits_fed(c->loop.bits->sampler, tensor, e, n);
 }
 
-bool weir_controller_look(void *controller, size_t tensor, size_t n, weir_runs *runs) {
+bool weir_controller_sample(void *controller, size_t tensor, size_t n, weir_runs *runs) {
   weir_controller *c = controller;
-  return c->loop.bits != NULL && weir_bits_look(c->loop.bits->watch, tensor, n, runs);
+  return c->loop.bits != NULL && weir_bits_sample(c->loop.bits->sampler, tensor, n, runs);
 }
 
 void weir_controller_seen(void *controller, size_t tensor, size_t n, const weir_runs *runs,
                           const float *sample) {
   weir_controller *c = controller;
-  weir_bits_seen(c->loop.bits->watch, tensor, n, runs, sample);
+  weir_bits_seen(c->loop.bits->sampler, tensor, n, runs, sample);
 }
 
 void weir_controller_gaps(weir_controller *controller, const double *gap_s) {
@@ -341,14 +341,14 @@ void weir_controller_propose(void *controller, weir_directive *directive) {
     *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
 }
 
-weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
-                                   size_t capacity, size_t *count) {
+weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan_bucket *table,
+                                    size_t capacity, size_t *count) {
   weir_controller *c = controller;
   *count = 0;
   for (size_t k = 0; k < c->loop.layout.tensors && *count == 0; k++)
     if (c->taken[k].end == c->loop.layout.tensors) *count = k + 1;
-  if (*count == 0 || *count > capacity || weir_groups_name(c->taken, *count) != layout)
-    return weir_fail(WEIR_E_INTERNAL, "the table of groups %08x is not at hand", layout);
+  if (*count == 0 || *count > capacity || weir_buckets_name(c->taken, *count) != layout)
+    return weir_fail(WEIR_E_INTERNAL, "the table of buckets %08x is not at hand", layout);
   memcpy(table, c->taken, *count * sizeof *table);
   return WEIR_OK;
 }

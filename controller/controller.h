@@ -36,7 +36,7 @@ typedef struct weir_controller_config {
   const char *journal_path; /* NULL: none; written to as decisions happen, one JSON line each */
   uint64_t journal_bytes;   /* as in weir_options */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
-  bool overlap;             /* policy weir plans groups, once it is told of gaps */
+  bool overlap;             /* policy weir plans buckets, once it is told of gaps */
   bool threaded;            /* decide on a thread of its own (real runs) or inside observe() (tests,
                                virtual time: deterministic) */
   bool measure;             /* time the codecs it chooses among before it starts, rather than
@@ -49,13 +49,13 @@ weir_status weir_policy_check(const char *policy);
 weir_status weir_risk_check(const char *risk);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
-/* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A group
+/* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A bucket
  * starts with that of its first step. */
 double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps);
 /* May the policy's plan be warmed up to?  WEIR_E_INVALID says why not. */
 weir_status weir_policy_check_warmup(const char *policy);
 /* In which order a policy wants the tensors: order[i] is the one that comes i-th.  As they are, but
- * for bits: those kept in full precision come last, so that they make one group. */
+ * for bits: those kept in full precision come last, so that they make one bucket. */
 void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
                        uint32_t *order);
 
@@ -63,18 +63,18 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
 void weir_controller_free(weir_controller *controller);
 
 /* The engine's hooks, with user = the controller. */
-void weir_controller_observe(void *controller, const weir_note *notes, int ranks,
+void weir_controller_observe(void *controller, const weir_header *headers, int ranks,
                              const weir_step_record *record);
 void weir_controller_propose(void *controller, weir_directive *directive);
 bool weir_controller_want_curve(void *controller);
 void weir_controller_fed(void *controller, size_t tensor, const float *e, size_t n);
-bool weir_controller_look(void *controller, size_t tensor, size_t n, weir_runs *runs);
+bool weir_controller_sample(void *controller, size_t tensor, size_t n, weir_runs *runs);
 void weir_controller_seen(void *controller, size_t tensor, size_t n, const weir_runs *runs,
                           const float *sample);
-/* Floats that a step's looks see at the most; 0: the policy looks at nothing. */
-size_t weir_policy_looks(const char *policy);
-weir_status weir_controller_groups(void *controller, uint32_t layout, weir_plan_group *table,
-                                   size_t capacity, size_t *count);
+/* Floats that a step's samples see at the most; 0: the policy looks at nothing. */
+size_t weir_policy_samples(const char *policy);
+weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan_bucket *table,
+                                    size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
 /* What messages and bytes cost processors (weir_calibrate_processors); before the first step. */
 void weir_controller_processors(weir_controller *controller, const weir_link *processors);
@@ -82,7 +82,7 @@ void weir_controller_processors(weir_controller *controller, const weir_link *pr
 void weir_controller_gaps(weir_controller *controller, const double *gap_s);
 /* What was decided last, and why; empty before. */
 void weir_controller_said(weir_controller *controller, char *text, size_t room);
-/* The network estimate agreed on from all ranks' notes; 0 unknown. */
+/* The network estimate agreed on from all ranks' headers; 0 unknown. */
 void weir_controller_network(const weir_controller *controller, double *latency_s,
                              double *bandwidth);
 

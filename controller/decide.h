@@ -16,7 +16,7 @@ enum {
   WEIR_POLICY_WEIR = 0,
   WEIR_POLICY_PAPER = 1,
   WEIR_POLICY_FIXED = 2,
-  WEIR_POLICY_GROUPS = 3,
+  WEIR_POLICY_BUCKETS = 3,
   WEIR_POLICY_BITS = 4,
   WEIR_POLICY_COUNT = 5
 };
@@ -129,7 +129,7 @@ typedef struct weir_decision {
   weir_candidate choice; /* what will run: the optimum, or the plan in force when kept */
   double predicted_s;    /* a whole step of it */
   bool switched;
-  size_t groups; /* of what will run; 0: the gradient as a whole */
+  size_t buckets; /* of what will run; 0: the gradient as a whole */
   char why[320];
 } weir_decision;
 
@@ -200,7 +200,7 @@ weir_link weir_input_link(const weir_decision_input *input);
 double weir_comm_prior(const weir_plan *plan, weir_group_shape shape, uint64_t elements,
                        const weir_link *link, weir_cost_terms *terms);
 /* An arm's overhead, seen where an exchange had so many latencies, where it has those of *terms and
- * is modelled as so many seconds: as with groups (fuse.h), of what is too much the latencies' share
+ * is modelled as so many seconds: as with buckets (fuse.h), of what is too much the latencies' share
  * grows with them, as with pieces.  latencies 0: unknown, as it is. */
 double weir_overhead_at(double overhead, double latencies, const weir_cost_terms *terms,
                         const weir_link *link, double modelled);

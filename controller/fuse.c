@@ -24,13 +24,14 @@ static weir_curve compress_curve(const weir_decision_input *in, const weir_plan 
                       .per_byte_s = fmax(0.0, (whole - fixed) / (4.0 * (double)n))};
 }
 
-/* The part of an arm's overhead that every group pays: what was seen, or the latencies' share. */
-static double each_group(const weir_group_costs *costs, size_t arm, double overhead, double share) {
+/* The part of an arm's overhead that every bucket pays: what was seen, or the latencies' share. */
+static double each_bucket(const weir_bucket_costs *costs, size_t arm, double overhead,
+                          double share) {
   return costs->each_s[arm] >= 0.0 ? costs->each_s[arm] : overhead * fmin(1.0, share);
 }
 
 static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
-                          const weir_group_costs *costs, const weir_link *link) {
+                          const weir_bucket_costs *costs, const weir_link *link) {
   const size_t arm = weir_arm_of(plan);
   const weir_group_shape shape = weir_input_shape(in);
   const double bytes = 4.0 * (double)in->elements;
@@ -43,14 +44,14 @@ static weir_curve in_line(const weir_decision_input *in, const weir_plan *plan,
   const double overhead =
       fmax(0.0, weir_input_overhead(in, arm, &terms, link, whole + processors) + processors);
   const double each =
-      each_group(costs, arm, overhead, whole > 0.0 ? exchange.fixed_s / whole : 1.0);
+      each_bucket(costs, arm, overhead, whole > 0.0 ? exchange.fixed_s / whole : 1.0);
   exchange.fixed_s += each;
   exchange.per_byte_s += fmax(0.0, overhead - each) / bytes;
   return exchange;
 }
 
 static void add_row(const weir_decision_input *in, const weir_plan *plan,
-                    const weir_group_costs *costs, rows *r) {
+                    const weir_bucket_costs *costs, rows *r) {
   const weir_link link = weir_input_link(in);
   const weir_curve compress = compress_curve(in, plan);
   const weir_curve exchange = in_line(in, plan, costs, &link);
@@ -65,7 +66,7 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan,
 
 /* The plan's own row first; then its codec's other collectives that are arms; then bf16's. */
 static void find_rows(const weir_decision_input *in, const weir_plan *plan,
-                      const weir_group_costs *costs, rows *r) {
+                      const weir_bucket_costs *costs, rows *r) {
   weir_plan other = *plan;
   add_row(in, plan, costs, r);
   for (size_t a = 0; a < WEIR_ARMS; a++) {
@@ -93,19 +94,20 @@ static weir_status make_profile(const weir_layout *layout, const double *gap_s,
   return WEIR_OK;
 }
 
-static void write_table(const weir_solution *best, const rows *r, weir_plan_group *table) {
+static void write_table(const weir_solution *best, const rows *r, weir_plan_bucket *table) {
   memset(table, 0, best->count * sizeof *table);
   for (size_t k = 0; k < best->count; k++) {
-    const weir_solve_group *group = &best->group[k];
-    table[k].end = (uint32_t)group->end;
-    table[k].place = r->row[group->row].beside ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER;
-    weir_group_set_plan(&table[k], &r->plan[group->row]);
+    const weir_solve_bucket *bucket = &best->bucket[k];
+    table[k].end = (uint32_t)bucket->end;
+    table[k].place = r->row[bucket->row].beside ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER;
+    weir_group_set_plan(&table[k], &r->plan[bucket->row]);
   }
 }
 
 weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
-                      const weir_layout *layout, const double *gap_s, const weir_group_costs *costs,
-                      double least, weir_plan_group *table, weir_fused *fused) {
+                      const weir_layout *layout, const double *gap_s,
+                      const weir_bucket_costs *costs, double least, weir_plan_bucket *table,
+                      weir_fused *fused) {
   *fused = (weir_fused){0};
   weir_profile profile = {0};
   rows r = {0};
@@ -113,7 +115,7 @@ weir_status weir_fuse(const weir_decision_input *in, const weir_plan *plan,
   weir_status status = make_profile(layout, gap_s, &profile);
   if (status != WEIR_OK) return status;
   find_rows(in, plan, costs, &r);
-  weir_solve_group whole = {.end = layout->tensors, .row = 0};
+  weir_solve_bucket whole = {.end = layout->tensors, .row = 0};
   fused->step_s = fused->whole_s = weir_solve_evaluate(&profile, r.row, &whole, 1);
   status = weir_solve(&profile, r.row, r.count, NULL, &best);
   if (status == WEIR_OK && best.count > 1 && best.step_s < (1.0 - least) * fused->whole_s) {

@@ -203,7 +203,7 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
   fprintf(f, "\"bits\":{\"method\":\"%s\",", weir_bits_methods[bits->options.method]);
   put_number(f, "alpha", bits->options.alpha);
   fprintf(f, "\"changed\":%s,\"measured\":%" PRIu64 ",\"groups\":%zu,",
-          bits->changed ? "true" : "false", bits->measured, a->groups);
+          bits->changed ? "true" : "false", bits->measured, a->buckets);
   put_number(f, "bytes", a->bytes);
   put_number(f, "bytes_4", a->bytes4);
   put_number(f, "bytes_unmerged", a->solved);
@@ -275,7 +275,7 @@ static void put_line(FILE *f, const weir_loop *loop, const weir_decision_input *
   put_candidate(f, &d->choice);
   fprintf(f, ",\"plan_id\":%" PRIu64 ",", d->choice.plan.id);
   put_number(f, "predicted_ms", 1e3 * d->predicted_s);
-  fprintf(f, "\"groups\":%zu,", d->groups);
+  fprintf(f, "\"groups\":%zu,", d->buckets);
   fprintf(f, "\"switched\":%s,\"why\":", d->switched ? "true" : "false");
   put_text(f, d->why);
   fprintf(f, ",\"dropped\":%" PRIu64 ",", loop->dropped);

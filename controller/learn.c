@@ -65,8 +65,8 @@ static double midmean(const weir_long_recent *recent) {
 void weir_learn_start(weir_learnt *l) {
   memset(l, 0, sizeof *l);
   for (size_t a = 0; a < WEIR_ARMS; a++) l->floor[a] = INFINITY;
-  for (size_t a = 0; a < WEIR_ARMS; a++) l->group_costs.each_s[a] = -1.0;
-  l->group_costs.taken_s = -1.0;
+  for (size_t a = 0; a < WEIR_ARMS; a++) l->bucket_costs.each_s[a] = -1.0;
+  l->bucket_costs.taken_s = -1.0;
   for (size_t c = 0; c < WEIR_CODEC_COUNT; c++) l->compress[c] = 1.0;
   l->overlap = weir_model.overlap_prior;
   l->gain = -1.0;
@@ -245,10 +245,10 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
   }
 }
 
-/* The arm of all groups in force; WEIR_ARMS when they differ. */
-static size_t arm_of_groups(const weir_loop *loop) {
+/* The arm of all buckets in force; WEIR_ARMS when they differ. */
+static size_t arm_of_buckets(const weir_loop *loop) {
   size_t arm = WEIR_ARMS;
-  for (size_t k = 0; k < loop->current.groups; k++) {
+  for (size_t k = 0; k < loop->current.buckets; k++) {
     weir_plan plan = {0};
     weir_group_plan(&loop->table[k], &plan);
     if (k > 0 && weir_arm_of(&plan) != arm) return WEIR_ARMS;
@@ -257,17 +257,17 @@ static size_t arm_of_groups(const weir_loop *loop) {
   return arm;
 }
 
-/* Groups share threads and links with the backward pass: what they take is not the arm's own, but
- * what every further group costs. */
-static void learn_groups(weir_loop *loop, const weir_observation *seen) {
+/* Buckets share threads and links with the backward pass: what they take is not the arm's own, but
+ * what every further bucket costs. */
+static void learn_buckets(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
-  const double further = (double)seen->heard.plan.groups - 1.0;
+  const double further = (double)seen->heard.plan.buckets - 1.0;
   if (further < 1.0 || seen->heard.plan.id != loop->current.id) return;
   if (l->whole_computes.count >= enough && seen->heard.compute > 0.0) {
     push(&l->taken, fmax(0.0, seen->heard.compute - median(&l->whole_computes)) / further);
-    if (l->taken.count >= enough) l->group_costs.taken_s = median(&l->taken);
+    if (l->taken.count >= enough) l->bucket_costs.taken_s = median(&l->taken);
   }
-  const size_t arm = arm_of_groups(loop);
+  const size_t arm = arm_of_buckets(loop);
   if (arm == WEIR_ARMS || !l->tried[arm] || !(seen->heard.comm > 0.0) ||
       !weir_network_known(&seen->heard.network, loop->workers))
     return;
@@ -275,20 +275,20 @@ static void learn_groups(weir_loop *loop, const weir_observation *seen) {
   const double modelled = weir_cost_links(&seen->heard.terms, &link);
   const double beyond = seen->heard.comm - modelled - fmax(0.0, l->overhead[arm]);
   push(&l->each[arm], clamp(beyond / further, 0.0, overhead_most_s));
-  if (l->each[arm].count >= enough) l->group_costs.each_s[arm] = median(&l->each[arm]);
+  if (l->each[arm].count >= enough) l->bucket_costs.each_s[arm] = median(&l->each[arm]);
 }
 
 static void learn_compute(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   if (seen->heard.valid) {
-    const double own = seen->heard.plan.groups > 0 ? seen->heard.wait : own_comm(loop, seen);
+    const double own = seen->heard.plan.buckets > 0 ? seen->heard.wait : own_comm(loop, seen);
     l->rests.value[l->rests.count++ % WEIR_LONG_RECENT] =
         fmax(0.0, seen->heard.whole - seen->heard.compress - own);
     l->compute = midmean(&l->rests);
   } else if (l->rests.count == 0) {
     l->compute = seen->compute;
   }
-  if (seen->compute > 0.0 && seen->plan.groups == 0 && !seen->trial)
+  if (seen->compute > 0.0 && seen->plan.buckets == 0 && !seen->trial)
     push(&l->whole_computes, seen->compute);
 }
 
@@ -313,11 +313,11 @@ void weir_learn(weir_loop *loop, const weir_observation *seen) {
   const bool cold = seen->heard.plan.id != l->heard_id;
   l->heard_id = seen->heard.plan.id;
   if (cold) return;
-  if (seen->heard.plan.groups == 0) {
+  if (seen->heard.plan.buckets == 0) {
     learn_codec(loop, seen);
     learn_comm(loop, seen);
   } else {
-    learn_groups(loop, seen);
+    learn_buckets(loop, seen);
   }
   if (seen->heard.plan.id != loop->current.id) return;
   blend(&l->gain, seen->heard.gain, l->gain_steps == 0);

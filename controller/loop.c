@@ -1,7 +1,7 @@
 /* The decision way, in reading order:
- *   notes of all ranks -> observation (controller.c, network.c) -> learn (learn.c)
+ *   headers of all ranks -> observation (controller.c, network.c) -> learn (learn.c)
  *   -> policy: is a decision due? (policy_*.c) -> decide (decide*.c: candidates, moo, guard)
- *   -> journal (journal.c) -> directive, which rides on rank 0's next note. */
+ *   -> journal (journal.c) -> directive, which rides on rank 0's next header. */
 #include "controller/loop.h"
 
 #include <math.h>
@@ -96,9 +96,9 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   memcpy(in->overhead_latencies, l->latencies, sizeof in->overhead_latencies);
   memcpy(in->compress, l->compress, sizeof in->compress);
   in->current = loop->current;
-  in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->watch.previous : loop->current;
-  /* Codec, ratio and collective are decided for the gradient as a whole, groups after that. */
-  in->current.groups = in->current.layout = in->previous.groups = in->previous.layout = 0;
+  in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->guard.previous : loop->current;
+  /* Codec, ratio and collective are decided for the gradient as a whole, buckets after that. */
+  in->current.buckets = in->current.layout = in->previous.buckets = in->previous.layout = 0;
   in->dwell = loop->dwell;
   in->losses = loop->rounds.told;
   for (size_t m = 0; m < WEIR_METHODS; m++)
@@ -108,29 +108,29 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
 }
 
-/* Groups for the plan decided.  One that stays is divided anew only when the network has changed,
- * or when it has no groups yet: what its groups cost now is known by measuring them alone. */
+/* Buckets for the plan decided.  One that stays is divided anew only when the network has changed,
+ * or when it has no buckets yet: what its buckets cost now is known by measuring them alone. */
 static weir_status divide(weir_loop *loop, const weir_decision_input *in, weir_decision *decision) {
   const bool changed = in->trigger == WEIR_TRIGGER_LATENCY || in->trigger == WEIR_TRIGGER_BANDWIDTH;
   weir_plan plan = decision->choice.plan;
   weir_fused fused = {0};
   if (changed) loop->fuse_failed = false;
-  decision->groups = loop->current.groups;
-  if (!decision->switched && !changed && loop->current.groups > 0) return WEIR_OK;
+  decision->buckets = loop->current.buckets;
+  if (!decision->switched && !changed && loop->current.buckets > 0) return WEIR_OK;
   if (loop->overlap && loop->has_gaps && loop->layout.tensors > 1 && !loop->fuse_failed &&
       in->trigger != WEIR_TRIGGER_FALLBACK) {
     const weir_status status =
-        weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.group_costs,
+        weir_fuse(in, &plan, &loop->layout, loop->gap_s, &loop->learnt.bucket_costs,
                   weir_model.hysteresis, loop->next_table, &fused);
     if (status != WEIR_OK) return status;
   }
-  decision->groups = fused.count;
+  decision->buckets = fused.count;
   if (fused.count > 0) {
     double backward = 0.0;
     for (size_t t = 0; t < loop->layout.tensors; t++) backward += loop->gap_s[t];
     decision->predicted_s = fmax(0.0, in->compute - backward) + fused.step_s;
-    plan.groups = (uint32_t)fused.count;
-    plan.layout = weir_groups_name(loop->next_table, fused.count);
+    plan.buckets = (uint32_t)fused.count;
+    plan.layout = weir_buckets_name(loop->next_table, fused.count);
   }
   if (!decision->switched && plan.layout == loop->current.layout) return WEIR_OK;
   memcpy(loop->table, loop->next_table, fused.count * sizeof *loop->table);
@@ -169,7 +169,7 @@ weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint
   if (loop->policy->id == WEIR_POLICY_WEIR)
     status = divide(loop, &input, decision);
   else
-    decision->groups = loop->current.groups;
+    decision->buckets = loop->current.buckets;
   if (loop->policy->id != WEIR_POLICY_WEIR && decision->switched)
     weir_loop_direct(loop, WEIR_ACTION_SWITCH, &decision->choice.plan);
   if (status != WEIR_OK) return status;

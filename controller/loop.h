@@ -26,10 +26,10 @@ typedef struct weir_observation {
   bool trial;
   double compute;       /* s, slowest rank */
   double loss;          /* mean over ranks; NaN: not all have reported it */
-  weir_network network; /* agreed on from this step's notes */
+  weir_network network; /* agreed on from this step's headers */
   bool has_curve;
   double curve[WEIR_CURVE_POINTS];
-  /* What the notes tell of the step before, which was then still going on. */
+  /* What the headers tell of the step before, which was then still going on. */
   struct {
     bool valid;
     bool trial;
@@ -58,8 +58,8 @@ typedef struct weir_policy {
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;
-extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed, weir_policy_groups,
-    weir_policy_bits;
+extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed,
+    weir_policy_buckets, weir_policy_bits;
 extern const weir_policy *const weir_policies[WEIR_POLICY_COUNT];
 
 #define WEIR_RECENT 5
@@ -87,8 +87,8 @@ typedef struct weir_learnt {
   double overlap;
   double compute; /* s of a step that no exchange or codec explains */
   weir_long_recent rests;
-  weir_recent whole_computes; /* of steps without groups */
-  weir_group_costs group_costs;
+  weir_recent whole_computes; /* of steps without buckets */
+  weir_bucket_costs bucket_costs;
   weir_recent each[WEIR_ARMS], taken;
   uint64_t heard_id; /* plan of the last step heard of */
   double gain;       /* smoothed, of the plan in force */
@@ -112,15 +112,15 @@ struct weir_loop {
   double memory_limit;
   bool curve; /* the gain curve is wanted */
   size_t elements;
-  weir_layout layout;          /* owns its offsets */
-  weir_link processors;        /* as calibrated; 0: not known */
-  weir_plan_group *table;      /* groups of the plan last directed; room for one a tensor */
-  weir_plan_group *next_table; /* likewise, while groups are being planned */
-  bool overlap;                /* plan groups */
-  double *gap_s;               /* per tensor */
-  bool has_gaps, fuse_failed;  /* groups did far worse than foretold on this network */
-  weir_turns turns;            /* of a policy that takes a table */
-  weir_bits_run *bits;         /* of policy bits; NULL for the others */
+  weir_layout layout;           /* owns its offsets */
+  weir_link processors;         /* as calibrated; 0: not known */
+  weir_plan_bucket *table;      /* buckets of the plan last directed; room for one a tensor */
+  weir_plan_bucket *next_table; /* likewise, while buckets are being planned */
+  bool overlap;                 /* plan buckets */
+  double *gap_s;                /* per tensor */
+  bool has_gaps, fuse_failed;   /* buckets did far worse than foretold on this network */
+  weir_turns turns;             /* of a policy that takes a table */
+  weir_bits_run *bits;          /* of policy bits; NULL for the others */
   uint64_t seed;
   double warm_cr;        /* what a warm-up leads to */
   uint64_t warmup_steps; /* 0: none */
@@ -145,7 +145,7 @@ struct weir_loop {
     double predicted_s;
     int slow;
     bool in_doubt; /* it failed, unless the network has changed: to be probed first */
-  } watch;
+  } guard;
   struct {                /* probing */
     uint64_t since, wait; /* steps since the last one; until the next for a departure */
     uint64_t doubt_wait;  /* ... for a suspicion */
@@ -179,7 +179,7 @@ void weir_loop_say(weir_loop *loop, const char *format, ...) WEIR_PRINTF(2, 3);
 /* The decision way, in order: learn, consider, direct. */
 weir_status weir_loop_step(weir_loop *loop, const weir_observation *seen);
 
-/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id.  A plan of groups
+/* Put a directive into loop->directive; SWITCH and TRIAL give the plan its id.  A plan of buckets
  * has its table in loop->table. */
 void weir_loop_direct(weir_loop *loop, uint32_t action, const weir_plan *plan);
 /* What a decision would know now. */
@@ -204,7 +204,7 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen);
 void weir_loop_probe_found(weir_loop *loop);
 bool weir_network_known(const weir_network *network, int workers);
 
-/* Take in what the notes told (learn.c). */
+/* Take in what the headers told (learn.c). */
 void weir_learn_start(weir_learnt *learnt);
 /* Replaces the usual compression times by what the codecs of the arms take on this machine. */
 weir_status weir_learn_codecs(weir_loop *loop);

@@ -55,7 +55,7 @@ void weir_mailbox_close(weir_mailbox *m) {
 }
 
 static bool is_probe(uint32_t action) {
-  return action == WEIR_ACTION_PROBE || action == WEIR_ACTION_LOOK;
+  return action == WEIR_ACTION_PROBE || action == WEIR_ACTION_SAMPLE;
 }
 
 void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status status) {
@@ -65,7 +65,7 @@ void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status sta
     const bool plan_waits = m->has_directive && !is_probe(m->directive.action);
     if (!plan_waits || !is_probe(loop->directive.action)) {
       m->directive = loop->directive;
-      memcpy(m->table, loop->table, loop->directive.plan.groups * sizeof *m->table);
+      memcpy(m->table, loop->table, loop->directive.plan.buckets * sizeof *m->table);
     }
     m->has_directive = true;
   }
@@ -75,12 +75,12 @@ void weir_mailbox_answer(weir_mailbox *m, const weir_loop *loop, weir_status sta
   pthread_mutex_unlock(&m->lock);
 }
 
-bool weir_mailbox_take(weir_mailbox *m, weir_directive *directive, weir_plan_group *table) {
+bool weir_mailbox_take(weir_mailbox *m, weir_directive *directive, weir_plan_bucket *table) {
   pthread_mutex_lock(&m->lock);
   const bool has = m->has_directive;
   if (has) *directive = m->directive;
-  if (has && directive->plan.groups > 0)
-    memcpy(table, m->table, directive->plan.groups * sizeof *table);
+  if (has && directive->plan.buckets > 0)
+    memcpy(table, m->table, directive->plan.buckets * sizeof *table);
   m->has_directive = false;
   pthread_mutex_unlock(&m->lock);
   return has;

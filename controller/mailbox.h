@@ -18,8 +18,8 @@ typedef struct weir_mailbox {
   bool closed;
   bool has_directive;
   weir_directive directive;
-  weir_plan_group *table; /* of the directive's plan when it has groups; the owner's memory */
-  double *gap_s;          /* per tensor; the owner's memory */
+  weir_plan_bucket *table; /* of the directive's plan when it has buckets; the owner's memory */
+  double *gap_s;           /* per tensor; the owner's memory */
   bool fresh_gaps;
   bool wants_curve;
   weir_status status;       /* the loop's last failure */
@@ -34,8 +34,8 @@ bool weir_mailbox_get(weir_mailbox *mailbox, weir_observation *seen, uint64_t *d
 void weir_mailbox_close(weir_mailbox *mailbox);
 /* The loop's answer to one observation. */
 void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop, weir_status status);
-/* Take the finished directive, and its table when its plan has groups; false: none. */
-bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive, weir_plan_group *table);
+/* Take the finished directive, and its table when its plan has buckets; false: none. */
+bool weir_mailbox_take(weir_mailbox *mailbox, weir_directive *directive, weir_plan_bucket *table);
 /* Gaps of `tensors` tensors: hand them over; take them, false when there are no newer ones. */
 void weir_mailbox_put_gaps(weir_mailbox *mailbox, const double *gap_s, size_t tensors);
 bool weir_mailbox_take_gaps(weir_mailbox *mailbox, double *gap_s, size_t tensors);

@@ -3,46 +3,47 @@
 #include <math.h>
 #include <stddef.h>
 
-#include "engine/notes.h"
+#include "engine/headers.h"
 
 static const double sure = 0.2;   /* an outlier must be this sure of itself */
 static const double slower = 0.5; /* and see less than this share of the median */
 
-static double error_of(double error) { return weir_note_known(error) ? error : 0.0; }
+static double error_of(double error) { return weir_header_known(error) ? error : 0.0; }
 
-void weir_network_reduce(const weir_note *notes, int ranks, weir_network *network) {
+void weir_network_reduce(const weir_header *headers, int ranks, weir_network *network) {
   *network = (weir_network){0};
-  const int latencies = weir_notes_knowing(notes, ranks, weir_note_latency);
-  const int bandwidths = weir_notes_knowing(notes, ranks, weir_note_bandwidth);
-  const int latency = weir_notes_nth(notes, ranks, weir_note_latency, latencies / 2);
-  int bandwidth = weir_notes_nth(notes, ranks, weir_note_bandwidth, (bandwidths - 1) / 2);
+  const int latencies = weir_headers_knowing(headers, ranks, weir_header_latency);
+  const int bandwidths = weir_headers_knowing(headers, ranks, weir_header_bandwidth);
+  const int latency = weir_headers_nth(headers, ranks, weir_header_latency, latencies / 2);
+  int bandwidth = weir_headers_nth(headers, ranks, weir_header_bandwidth, (bandwidths - 1) / 2);
   if (bandwidth >= 0) {
-    const double median = notes[bandwidth].bandwidth;
+    const double median = headers[bandwidth].bandwidth;
     for (int r = 0; r < ranks; r++)
-      if (weir_note_known(notes[r].bandwidth) && error_of(notes[r].bandwidth_error) <= sure &&
-          !(notes[r].flags & WEIR_NOTE_RISEN) && notes[r].bandwidth < slower * median &&
-          notes[r].bandwidth < notes[bandwidth].bandwidth)
+      if (weir_header_known(headers[r].bandwidth) && error_of(headers[r].bandwidth_error) <= sure &&
+          !(headers[r].flags & WEIR_HEADER_RISEN) && headers[r].bandwidth < slower * median &&
+          headers[r].bandwidth < headers[bandwidth].bandwidth)
         bandwidth = r;
-    network->bandwidth = notes[bandwidth].bandwidth;
-    network->bandwidth_error = error_of(notes[bandwidth].bandwidth_error);
+    network->bandwidth = headers[bandwidth].bandwidth;
+    network->bandwidth_error = error_of(headers[bandwidth].bandwidth_error);
   }
   if (latency >= 0) {
-    network->latency = notes[latency].latency_s;
-    network->latency_error = error_of(notes[latency].latency_error);
+    network->latency = headers[latency].latency_s;
+    network->latency_error = error_of(headers[latency].latency_error);
   }
-  const int goodput = weir_notes_nth(notes, ranks, weir_note_goodput,
-                                     (weir_notes_knowing(notes, ranks, weir_note_goodput) - 1) / 2);
+  const int goodput =
+      weir_headers_nth(headers, ranks, weir_header_goodput,
+                       (weir_headers_knowing(headers, ranks, weir_header_goodput) - 1) / 2);
   network->goodput = network->bandwidth;
   network->goodput_error = network->bandwidth_error;
-  if (goodput >= 0 && notes[goodput].goodput < network->bandwidth) {
-    network->goodput = notes[goodput].goodput;
-    network->goodput_error = error_of(notes[goodput].goodput_error);
-    network->deviation = error_of((double)notes[goodput].deviation);
+  if (goodput >= 0 && headers[goodput].goodput < network->bandwidth) {
+    network->goodput = headers[goodput].goodput;
+    network->goodput_error = error_of(headers[goodput].goodput_error);
+    network->deviation = error_of((double)headers[goodput].deviation);
   }
   for (int r = 0; r < ranks; r++) {
-    network->changed |= (notes[r].flags & WEIR_NOTE_NETWORK_CHANGED) != 0;
-    network->suspects += (notes[r].flags & WEIR_NOTE_SUSPECT) != 0;
-    network->risen += (notes[r].flags & WEIR_NOTE_RISEN) != 0;
-    network->stale += (notes[r].flags & WEIR_NOTE_STALE) != 0;
+    network->changed |= (headers[r].flags & WEIR_HEADER_NETWORK_CHANGED) != 0;
+    network->suspects += (headers[r].flags & WEIR_HEADER_SUSPECT) != 0;
+    network->risen += (headers[r].flags & WEIR_HEADER_RISEN) != 0;
+    network->stale += (headers[r].flags & WEIR_HEADER_STALE) != 0;
   }
 }

@@ -1,4 +1,4 @@
-/* One network estimate from the notes of all ranks. */
+/* One network estimate from the headers of all ranks. */
 #ifndef WEIR_CONTROLLER_NETWORK_H
 #define WEIR_CONTROLLER_NETWORK_H
 
@@ -23,6 +23,6 @@ typedef struct weir_network {
  * chosen rank's.  Zero, negative and non-finite values are left out; with nothing left the value is
  * 0.  With an even number of values the median is the lower middle for bandwidth and the upper for
  * latency: the one that costs more. */
-void weir_network_reduce(const weir_note *notes, int ranks, weir_network *network);
+void weir_network_reduce(const weir_header *headers, int ranks, weir_network *network);
 
 #endif

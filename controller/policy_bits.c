@@ -11,11 +11,11 @@
 
 static const uint64_t first_steps = 10; /* to the first assignment: of the noisiest gradients */
 
-/* Read, assign and, where that makes other groups, direct a switch. */
+/* Read, assign and, where that makes other buckets, direct a switch. */
 static weir_status assign(weir_loop *loop, const weir_observation *seen,
                           const weir_bits_options *options) {
   weir_bits_run *bits = loop->bits;
-  weir_status status = weir_bits_read(bits->watch, &bits->stats, &bits->measured);
+  weir_status status = weir_bits_read(bits->sampler, &bits->stats, &bits->measured);
   if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
   if (status != WEIR_OK) return status;
   static const weir_plan dense = {
@@ -34,7 +34,7 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   bits->changed = plan.layout != loop->current.layout;
   if (!bits->changed) return WEIR_OK;
   memcpy(loop->table, loop->next_table, count * sizeof *loop->table);
-  weir_loop_say(loop, "other widths of bits: %zu groups", count);
+  weir_loop_say(loop, "other widths of bits: %zu buckets", count);
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
   return WEIR_OK;
 }
@@ -42,13 +42,13 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   static const weir_bits_options uniform = {WEIR_BITS_UNIFORM, 1.0, 1};
   weir_bits_run *bits = loop->bits;
-  if (loop->current.groups == 0) return assign(loop, seen, &uniform);
+  if (loop->current.buckets == 0) return assign(loop, seen, &uniform);
   bits->since++;
   const uint64_t due = loop->decisions == 0 && bits->options.period > first_steps
                            ? first_steps
                            : bits->options.period;
   if (bits->since < due || !weir_network_known(&seen->network, loop->workers) ||
-      !weir_bits_ready(bits->watch))
+      !weir_bits_ready(bits->sampler))
     return WEIR_OK;
   weir_decision decision;
   const uint32_t trigger = loop->decisions == 0 ? WEIR_TRIGGER_START : WEIR_TRIGGER_PERIODIC;
@@ -68,7 +68,7 @@ weir_status weir_bits_open(weir_bits_run **out, const char *text, const weir_lay
   weir_status status = weir_bits_parse(text, &bits->options);
   if (status == WEIR_OK && layout->tensors == 0)
     status = weir_fail(WEIR_E_INVALID, "policy bits needs tensors to assign widths to");
-  if (status == WEIR_OK) status = weir_bits_watch_create(&bits->watch, layout, names);
+  if (status == WEIR_OK) status = weir_bits_sampler_create(&bits->sampler, layout, names);
   if (status != WEIR_OK) return status;
   bits->assigned.choice = calloc(layout->tensors, sizeof *bits->assigned.choice);
   return bits->assigned.choice != NULL
@@ -79,7 +79,7 @@ weir_status weir_bits_open(weir_bits_run **out, const char *text, const weir_lay
 void weir_bits_close(weir_bits_run *bits) {
   if (bits == NULL) return;
   free(bits->assigned.choice);
-  weir_bits_watch_free(bits->watch);
+  weir_bits_sampler_free(bits->sampler);
   free(bits);
 }
 

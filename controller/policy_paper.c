@@ -1,8 +1,8 @@
 /* The paper's controller: trials of five ratios, NSGA-II, the knee.
  *
- * A note tells of the step before it, and a directive rides on the next exchange; so the next
+ * A header tells of the step before it, and a directive rides on the next exchange; so the next
  * candidate is directed when nine steps of this one have been seen, which lets exactly ten run, and
- * the decision falls one step after the trials' end, whose notes bring the last of the ten.
+ * the decision falls one step after the trials' end, whose headers bring the last of the ten.
  * Trials repeat as often as the gain moves: the paper sets no other limit. */
 #include <math.h>
 
@@ -36,7 +36,7 @@ static void start_trials(weir_loop *loop, const weir_observation *seen, uint32_t
   loop->trials.first_id = loop->directive.plan.id;
 }
 
-/* Running averages over steps; the notes were already averaged over ranks. */
+/* Running averages over steps; the headers were already averaged over ranks. */
 static void hear_trial(weir_loop *loop, const weir_observation *seen) {
   if (!seen->heard.valid || !seen->heard.trial || seen->heard.plan.id < loop->trials.first_id)
     return;

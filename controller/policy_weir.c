@@ -1,4 +1,4 @@
-/* The default policy.  At risk bold the notes' gain curve tells what a ratio is worth; otherwise
+/* The default policy.  At risk bold the headers' gain curve tells what a ratio is worth; otherwise
  * trials do (rounds.c). */
 #include <math.h>
 
@@ -37,19 +37,19 @@ static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen
  * exchanges take another time than predicted, the network comes first: no arm is given up for what
  * probing has not looked into. */
 static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
-  loop->watch.in_doubt = false;
-  if (!loop->watch.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
+  loop->guard.in_doubt = false;
+  if (!loop->guard.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
   const double step_s = seen->heard.whole;
   const double rate = progress_of(loop, &seen->heard.plan, seen->heard.gain) / step_s;
-  if (step_s > slow_factor * loop->watch.predicted_s && rate < loop->watch.previous_rate) {
-    if (++loop->watch.slow < slow_steps) return false;
-    loop->watch.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
-    loop->watch.armed = loop->watch.in_doubt;
-    return !loop->watch.in_doubt;
+  if (step_s > slow_factor * loop->guard.predicted_s && rate < loop->guard.previous_rate) {
+    if (++loop->guard.slow < slow_steps) return false;
+    loop->guard.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
+    loop->guard.armed = loop->guard.in_doubt;
+    return !loop->guard.in_doubt;
   }
-  loop->watch.slow = 0;
-  if (loop->learnt.step_count >= 10) loop->watch.armed = false; /* it has proved itself */
+  loop->guard.slow = 0;
+  if (loop->learnt.step_count >= 10) loop->guard.armed = false; /* it has proved itself */
   return false;
 }
 
@@ -60,7 +60,7 @@ static bool another_network(const weir_network *before, const weir_network *now)
   return !(fmax(latency, bandwidth) <= log(1.5));
 }
 
-/* Decide, and watch what comes of a switch. */
+/* Decide, and guard what comes of a switch. */
 static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                           bool changed) {
   weir_decision decision;
@@ -70,11 +70,11 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
                           : 0.0;
   const weir_status status = weir_loop_decide(loop, seen, trigger, &decision);
   if (status != WEIR_OK || !decision.switched) return status;
-  loop->watch.armed = !changed && trigger != WEIR_TRIGGER_FALLBACK && rate > 0.0;
-  loop->watch.previous = before;
-  loop->watch.previous_rate = rate;
-  loop->watch.predicted_s = decision.predicted_s;
-  loop->watch.slow = 0;
+  loop->guard.armed = !changed && trigger != WEIR_TRIGGER_FALLBACK && rate > 0.0;
+  loop->guard.previous = before;
+  loop->guard.previous_rate = rate;
+  loop->guard.predicted_s = decision.predicted_s;
+  loop->guard.slow = 0;
   return WEIR_OK;
 }
 
@@ -89,12 +89,12 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   uint32_t trigger = find_trigger(loop, seen);
   const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
   if (changed) {
-    loop->watch.armed = loop->watch.in_doubt = false; /* its record was made on another network */
+    loop->guard.armed = loop->guard.in_doubt = false; /* its record was made on another network */
     if (another_network(&loop->at_decision, &seen->network))
       weir_learn_network_changed(&loop->learnt);
     weir_loop_probe_found(loop);
   } else if (switch_failed(loop, seen)) {
-    if (seen->heard.plan.groups > 0)
+    if (seen->heard.plan.buckets > 0)
       loop->fuse_failed = true; /* the arm may be as good as ever */
     else
       weir_learn_blame(loop, seen);

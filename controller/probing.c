@@ -9,11 +9,12 @@ static const uint64_t spacing = 10, spacing_most = 640;
 static const uint64_t doubt_spacing = 4, doubt_spacing_most = 8;
 static const int leaps_before_probe = 2;
 static const uint64_t leap_spacing = 4;
-static const uint64_t look_spacing = 7;
-static const double look_share = 0.05, look_bytes = 80e3, look_hops = 6;
+static const uint64_t sample_spacing = 7;
+static const double sample_share = 0.05, sample_bytes = 80e3, sample_hops = 6;
 /* An arm's departure is learnt in so many steps; a later one is looked into again. */
 static const int absorb_steps = WEIR_RECENT;
-static const uint64_t answer_steps = 3; /* from a directive to the notes that tell what it found */
+static const uint64_t answer_steps =
+    3; /* from a directive to the headers that tell what it found */
 
 static uint64_t twice(uint64_t steps, uint64_t most) { return 2 * steps > most ? most : 2 * steps; }
 
@@ -38,10 +39,10 @@ static void give_up(weir_loop *loop) {
 
 /* Where messages are small, a link can become narrow unnoticed.  A short look every few steps is
  * taken where it costs little of their time. */
-static bool worth_a_look(const weir_loop *loop, const weir_network *network) {
-  const double look_s = look_hops * network->latency + look_bytes / network->bandwidth;
-  return loop->probe.since >= look_spacing && loop->learnt.step_count > 0 &&
-         look_s < look_share * (double)look_spacing * loop->learnt.step_s;
+static bool worth_a_sample(const weir_loop *loop, const weir_network *network) {
+  const double sample_s = sample_hops * network->latency + sample_bytes / network->bandwidth;
+  return loop->probe.since >= sample_spacing && loop->learnt.step_count > 0 &&
+         sample_s < sample_share * (double)sample_spacing * loop->learnt.step_s;
 }
 
 void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
@@ -59,12 +60,12 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   const bool departs = loop->learnt.departures >= departures_before_probe &&
                        loop->learnt.absorb == 0 && loop->probe.since >= loop->probe.wait;
   /* However often looking was in vain before. */
-  const bool leaps = (loop->learnt.leaps >= leaps_before_probe || loop->watch.in_doubt) &&
+  const bool leaps = (loop->learnt.leaps >= leaps_before_probe || loop->guard.in_doubt) &&
                      loop->probe.since >= leap_spacing;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;
   const bool thorough = doubt || departs || leaps || old;
-  if (!thorough && !worth_a_look(loop, &seen->network)) return;
+  if (!thorough && !worth_a_sample(loop, &seen->network)) return;
   if (loop->probe.pending || loop->has_directive) return;
   weir_log(WEIR_LOG_INFO, "probe after this step: %s",
            doubt     ? "ranks suspect another network"
@@ -72,7 +73,7 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
            : leaps   ? "communication is nowhere near what is predicted"
            : old     ? "what is known of the network is old"
                      : "a short look whether the link has become narrow");
-  weir_loop_direct(loop, thorough ? WEIR_ACTION_PROBE : WEIR_ACTION_LOOK, &loop->current);
+  weir_loop_direct(loop, thorough ? WEIR_ACTION_PROBE : WEIR_ACTION_SAMPLE, &loop->current);
   loop->probe.since = 0;
   loop->probe.pending = doubt || departs || leaps;
   loop->probe.doubt = doubt;

@@ -2,7 +2,7 @@
  *
  * A round takes WEIR_ROUND_STEPS steps of an arm from a checkpoint, goes back, and the plan in
  * force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
- * note's loss is that of its own step, and a directive is in force two steps after the observation
+ * header's loss is that of its own step, and a directive is in force two steps after the observation
  * it answers. */
 #include <math.h>
 #include <stdio.h>
@@ -17,9 +17,9 @@ static const uint64_t again_least = 100, again_share = 2; /* until the next look
 static const uint64_t refused_for = 4; /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
-static const uint64_t watch_steps = 32;
+static const uint64_t guard_steps = 32;
 static const uint64_t settled_at = 192, settled_unseen = 500;
-static const double watch_clear = 6.0; /* noises that a promise is worth before it is asked for */
+static const double guard_clear = 6.0; /* noises that a promise is worth before it is asked for */
 
 /* Once. */
 static void say(weir_loop *loop, const char *text) {
@@ -191,15 +191,15 @@ static void keep_account(weir_loop *loop, uint64_t step) {
 
 static double newest_mean(const weir_rounds *r) {
   double mean = 0.0;
-  for (size_t i = r->losses - watch_steps; i < r->losses; i++)
-    mean += r->loss[i] / (double)watch_steps;
+  for (size_t i = r->losses - guard_steps; i < r->losses; i++)
+    mean += r->loss[i] / (double)guard_steps;
   return mean;
 }
 
 /* From now on the loss is held against where it is. */
-static void watch_from(weir_rounds *r, uint64_t step) {
-  r->watching = true;
-  r->anchor = (double)step - 0.5 * (double)watch_steps;
+static void guard_from(weir_rounds *r, uint64_t step) {
+  r->guarding = true;
+  r->anchor = (double)step - 0.5 * (double)guard_steps;
   r->anchor_loss = newest_mean(r);
 }
 
@@ -239,7 +239,7 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
       weir_plan_safe(&before)) {
     r->promised = r->slope;
     r->promised_at = seen->step - WEIR_LOSSES / 2;
-    watch_from(r, seen->step);
+    guard_from(r, seen->step);
   }
   return status;
 }
@@ -250,19 +250,19 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return r->promised.per_step * (double)r->promised_at * log(to / from);
 }
 
-/* Has the loss fallen less than half as far as promised since the watch began?  Asked once the
+/* Has the loss fallen less than half as far as promised since the guard began?  Asked once the
  * promise is far above what batches make of means. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
-  if (weir_method_of(&loop->current) == WEIR_METHODS) r->watching = false;
-  if (!r->watching || seen->trial || r->losses < watch_steps) return false;
-  const double middle = (double)seen->step - 0.5 * (double)watch_steps;
-  if (middle < r->anchor + (double)watch_steps) return false;
-  const double noise = r->promised.scatter * sqrt(2.0 / (double)watch_steps);
+  if (weir_method_of(&loop->current) == WEIR_METHODS) r->guarding = false;
+  if (!r->guarding || seen->trial || r->losses < guard_steps) return false;
+  const double middle = (double)seen->step - 0.5 * (double)guard_steps;
+  if (middle < r->anchor + (double)guard_steps) return false;
+  const double noise = r->promised.scatter * sqrt(2.0 / (double)guard_steps);
   const double promised = promised_fall(r, r->anchor, middle);
-  if (promised < watch_clear * noise) return false;
+  if (promised < guard_clear * noise) return false;
   const bool failed = r->anchor_loss - newest_mean(r) < 0.5 * promised;
-  watch_from(r, seen->step);
+  guard_from(r, seen->step);
   return failed;
 }
 
@@ -271,7 +271,7 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen) {
   const size_t method = weir_method_of(&loop->current);
   char plan[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&loop->current, plan);
-  r->watching = false;
+  r->guarding = false;
   refuse(r, method, seen->step);
   r->record[method].due = seen->step + seen->step / again_share;
   r->judged = WEIR_METHODS;
@@ -339,7 +339,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
       loop->waiting > 0 || loop->decisions == 0 || r->losses < WEIR_LOSSES ||
-      seen->step < least_losses || r->in_vain >= vain_most || loop->current.groups > 0 ||
+      seen->step < least_losses || r->in_vain >= vain_most || loop->current.buckets > 0 ||
       !r->settled)
     return;
   const weir_slope slope = weir_loss_slope(r->loss, r->losses);

@@ -17,7 +17,7 @@ static weir_status parse_number(const char *text, const char *end, double *numbe
   errno = 0;
   *number = strtod(text, &stop);
   if (stop != end || end == text || errno == ERANGE || !(*number > 0) || !isfinite(*number))
-    return weir_fail(WEIR_E_INVALID, "groups '%s': expected a number above 0 and a plan behind it",
+    return weir_fail(WEIR_E_INVALID, "buckets '%s': expected a number above 0 and a plan behind it",
                      text);
   return WEIR_OK;
 }
@@ -79,11 +79,11 @@ static weir_status find_tensor(const weir_csv *csv, const weir_layout *layout,
       *end = (uint32_t)t + 1;
       return WEIR_OK;
     }
-  return weir_csv_fail(csv, "last '%s': expected a tensor behind those of the group before",
+  return weir_csv_fail(csv, "last '%s': expected a tensor behind those of the bucket before",
                        csv->field[0]);
 }
 
-static weir_status read_group(const weir_csv *csv, weir_plan_group *group) {
+static weir_status read_bucket(const weir_csv *csv, weir_plan_bucket *bucket) {
   static const char *const places[WEIR_PLACE_COUNT] = {"caller", "thread"};
   weir_plan plan;
   const weir_status status = weir_plan_parse(csv->field[1], &plan);
@@ -93,17 +93,17 @@ static weir_status read_group(const weir_csv *csv, weir_plan_group *group) {
     why[sizeof why - 1] = '\0';
     return weir_csv_fail(csv, "%s", why);
   }
-  weir_group_set_plan(group, &plan);
+  weir_group_set_plan(bucket, &plan);
   for (uint32_t p = 0; p < WEIR_PLACE_COUNT; p++)
     if (!strcmp(csv->field[2], places[p])) {
-      group->place = p;
+      bucket->place = p;
       return WEIR_OK;
     }
   return weir_csv_fail(csv, "place '%s': expected caller or thread", csv->field[2]);
 }
 
 static weir_status read_file(const char *path, const weir_layout *layout, const char *const *names,
-                             weir_plan_group *table, size_t *count) {
+                             weir_plan_bucket *table, size_t *count) {
   weir_csv csv;
   weir_status status = weir_csv_open(&csv, path, "last,plan,place");
   if (status != WEIR_OK) return status;
@@ -113,18 +113,18 @@ static weir_status read_file(const char *path, const weir_layout *layout, const 
     status = weir_csv_next(&csv, &more);
     if (status != WEIR_OK || !more) break;
     if (first == layout->tensors)
-      status = weir_csv_fail(&csv, "another group: expected none behind the last tensor");
-    weir_plan_group *group = &table[*count];
+      status = weir_csv_fail(&csv, "another bucket: expected none behind the last tensor");
+    weir_plan_bucket *bucket = &table[*count];
     if (status == WEIR_OK) {
-      memset(group, 0, sizeof *group);
-      status = find_tensor(&csv, layout, names, first, &group->end);
+      memset(bucket, 0, sizeof *bucket);
+      status = find_tensor(&csv, layout, names, first, &bucket->end);
     }
-    if (status == WEIR_OK) status = read_group(&csv, group);
+    if (status == WEIR_OK) status = read_bucket(&csv, bucket);
     if (status != WEIR_OK) break;
   }
   if (status == WEIR_OK && first != layout->tensors)
     status =
-        weir_fail(WEIR_E_PARSE, "%s: the groups end at tensor %zu of %zu: expected the last one",
+        weir_fail(WEIR_E_PARSE, "%s: the buckets end at tensor %zu of %zu: expected the last one",
                   path, first, layout->tensors);
   weir_csv_close(&csv);
   return status;
@@ -138,27 +138,27 @@ static bool closes(const weir_table_text *text, const weir_layout *layout, size_
   if (end == tensors || text->kind == WEIR_TABLE_LAYERS) return true;
   if (text->kind == WEIR_TABLE_BUCKET)
     return 4.0 * (double)(layout->offset[end] - layout->offset[begin]) >= text->number * 1e6;
-  /* Group `count` of even ones ends at the first tensor past its share. */
-  const double groups = fmin(floor(fmax(text->number, 1)), (double)tensors);
-  return (double)end * groups >= ((double)count + 1) * (double)tensors;
+  /* Bucket `count` of even ones ends at the first tensor past its share. */
+  const double buckets = fmin(floor(fmax(text->number, 1)), (double)tensors);
+  return (double)end * buckets >= ((double)count + 1) * (double)tensors;
 }
 
 weir_status weir_table_build(const weir_table_text *text, const weir_layout *layout,
-                             const char *const *names, weir_plan_group *table, size_t *count) {
+                             const char *const *names, weir_plan_bucket *table, size_t *count) {
   *count = 0;
-  if (layout->tensors == 0) return weir_fail(WEIR_E_INVALID, "no tensors to make groups of");
+  if (layout->tensors == 0) return weir_fail(WEIR_E_INVALID, "no tensors to make buckets of");
   if (text->kind == WEIR_TABLE_FILE) return read_file(text->path, layout, names, table, count);
   size_t begin = 0;
   for (size_t end = 1; end <= layout->tensors; end++) {
     if (!closes(text, layout, begin, end, *count)) continue;
-    table[*count] = (weir_plan_group){.end = (uint32_t)end};
+    table[*count] = (weir_plan_bucket){.end = (uint32_t)end};
     weir_group_set_plan(&table[(*count)++], &text->plan);
     begin = end;
   }
   return WEIR_OK;
 }
 
-void weir_table_plan(const weir_plan_group *table, size_t count, const weir_layout *layout,
+void weir_table_plan(const weir_plan_bucket *table, size_t count, const weir_layout *layout,
                      weir_plan *plan) {
   size_t first = 0, largest = 0, most = 0;
   for (size_t k = 0; k < count; first = table[k++].end) {
@@ -169,6 +169,6 @@ void weir_table_plan(const weir_plan_group *table, size_t count, const weir_layo
     }
   }
   weir_group_plan(&table[largest], plan);
-  plan->groups = (uint32_t)count;
-  plan->layout = weir_groups_name(table, count);
+  plan->buckets = (uint32_t)count;
+  plan->layout = weir_buckets_name(table, count);
 }

@@ -33,7 +33,7 @@ static weir_status build_all(weir_turns *turns, const weir_table_text *text,
     }
     if (status == WEIR_OK)
       status = weir_table_build(&one, layout, names, turns->table + k * (layout->tensors + 1),
-                                &turns->groups[k]);
+                                &turns->buckets[k]);
     if (status != WEIR_OK) return status;
   }
   return WEIR_OK;
@@ -48,10 +48,10 @@ weir_status weir_turns_build(weir_turns *turns, const weir_table_text *text,
     while (turns->count < WEIR_TURNS_MAX && weir_turns_piece(text, turns->count, piece))
       turns->count++;
   }
-  turns->groups = calloc(turns->count, sizeof *turns->groups);
+  turns->buckets = calloc(turns->count, sizeof *turns->buckets);
   turns->table = calloc(turns->count * (layout->tensors + 1), sizeof *turns->table);
   weir_status status = WEIR_OK;
-  if (turns->groups == NULL || turns->table == NULL)
+  if (turns->buckets == NULL || turns->table == NULL)
     status = weir_fail(WEIR_E_NOMEM, "no memory for %zu divisions of %zu tensors", turns->count,
                        layout->tensors);
   if (status == WEIR_OK) status = build_all(turns, text, layout, names);
@@ -60,13 +60,13 @@ weir_status weir_turns_build(weir_turns *turns, const weir_table_text *text,
 }
 
 void weir_turns_free(weir_turns *turns) {
-  free(turns->groups);
+  free(turns->buckets);
   free(turns->table);
   *turns = (weir_turns){0};
 }
 
-void weir_turns_next(weir_turns *turns, size_t tensors, weir_plan_group *table, size_t *count) {
-  *count = turns->groups[turns->now];
+void weir_turns_next(weir_turns *turns, size_t tensors, weir_plan_bucket *table, size_t *count) {
+  *count = turns->buckets[turns->now];
   memcpy(table, turns->table + turns->now * (tensors + 1), *count * sizeof *table);
   turns->now = (turns->now + 1) % turns->count;
 }

@@ -49,10 +49,10 @@ struct weir_backend {
   /* The submitted gradients become share times the sum; may set overflow. */
   weir_status (*publish)(weir_bucket *bucket, float share);
 
-  /* The step as a whole.  note: all that this rank's note tells is known.  finish: what was queued
+  /* The step as a whole.  header: all that this rank's header tells is known.  finish: what was queued
    * is done, and overflow known.  zero: the submitted gradients become 0.  rest: nothing of a step
    * that failed is under way any more. */
-  weir_status (*note)(weir_engine *engine);
+  weir_status (*header)(weir_engine *engine);
   weir_status (*finish)(weir_engine *engine);
   weir_status (*zero)(weir_engine *engine);
   void (*commit)(weir_engine *engine);

@@ -33,23 +33,23 @@ static weir_status await(weir_bucket *bucket) {
   return status == WEIR_OK ? WEIR_OK : weir_engine_blame(engine, engine->rank, status);
 }
 
-weir_status weir_bucket_exchange(weir_bucket *bucket, weir_notes *notes) {
+weir_status weir_bucket_exchange(weir_bucket *bucket, weir_headers *headers) {
   weir_status status = await(bucket);
   if (status != WEIR_OK) return status;
   weir_trace_begin("exchange", bucket->number);
   bucket->trace = WEIR_TRACE_WIRE;
-  status = weir_scheme_run(bucket, notes);
+  status = weir_scheme_run(bucket, headers);
   if (bucket->trace == WEIR_TRACE_DECODE) weir_trace_end();
   bucket->trace = WEIR_TRACE_NONE;
   weir_trace_end();
   /* What came has been added up, but for dense sums, which are made in the hops. */
-  if (bucket->way != WEIR_WAY_DENSE) bucket->watch->elements += bucket->n;
+  if (bucket->way != WEIR_WAY_DENSE) bucket->stopwatch->elements += bucket->n;
   return status;
 }
 
 weir_status weir_bucket_publish(weir_bucket *bucket) {
   if (bucket->overflow) return WEIR_OK;
-  bucket->watch->elements += bucket->n;
+  bucket->stopwatch->elements += bucket->n;
   weir_trace_begin("publish", bucket->number);
   const weir_status status =
       bucket->engine->backend->publish(bucket, 1.0f / (float)bucket->engine->size);

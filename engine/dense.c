@@ -8,11 +8,11 @@
 #include "base/base.h"
 #include "engine/backend.h"
 
-weir_status weir_exchange_dense(weir_bucket *bucket, weir_notes *notes) {
+weir_status weir_exchange_dense(weir_bucket *bucket, weir_headers *headers) {
   const weir_engine *engine = bucket->engine;
   weir_status status = bucket->allreduce->run(
       engine->config.comm, bucket->summed, bucket->n,
-      bucket->lost != NULL ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->lost, notes);
+      bucket->lost != NULL ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->lost, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   status = engine->backend->store(bucket, bucket->summed);
@@ -23,7 +23,7 @@ weir_status weir_exchange_dense(weir_bucket *bucket, weir_notes *notes) {
 
 /* Partial sums travel as messages, and whoever encodes keeps what that loses, of its own gradient
  * and of the sums that it encodes again. */
-weir_status weir_exchange_compressed(weir_bucket *bucket, weir_notes *notes) {
+weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers) {
   weir_passage *passage = &bucket->passage;
   const uint64_t words[2] = {bucket->engine->turn, bucket->number};
   const weir_coder coder = {.codec = bucket->codec,
@@ -31,7 +31,7 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_notes *notes) {
                             .cr = bucket->plan.cr,
                             .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words)};
   const weir_status status = bucket->compressed->run(
-      bucket->engine->config.comm, &coder, bucket->summed, bucket->n, bucket->lost, notes);
+      bucket->engine->config.comm, &coder, bucket->summed, bucket->n, bucket->lost, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   const double lost = weir_sum_square(bucket->lost, bucket->n);
@@ -42,11 +42,11 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_notes *notes) {
 
 /* A machine's residual lies with the rank that selected from that part of its sum.  The gain is
  * that of the machines' sums: what of them was sent, told as part of this rank's own. */
-weir_status weir_exchange_hitopk(weir_bucket *bucket, weir_notes *notes) {
+weir_status weir_exchange_hitopk(weir_bucket *bucket, weir_headers *headers) {
   weir_hitopk_told told = {0};
   const weir_status status = weir_hitopk(
       bucket->engine->config.comm, bucket->codec, bucket->context, bucket->plan.cr,
-      (weir_wire_format)bucket->plan.wire, bucket->fed, bucket->n, bucket->summed, &told, notes);
+      (weir_wire_format)bucket->plan.wire, bucket->fed, bucket->n, bucket->summed, &told, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   bucket->passage.kept_square = told.share * bucket->passage.moments.sum_square;

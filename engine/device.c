@@ -34,20 +34,20 @@ static weir_status open_device(weir_engine *engine) {
     return status;
   }
   engine->device = on;
-  return weir_on_device_open_looks(engine);
+  return weir_on_device_open_samples(engine);
 }
 
 static void close_device(weir_engine *engine) {
   weir_on_device *on = engine->device;
   if (on == NULL) return;
-  weir_on_device_close_looks(engine);
+  weir_on_device_close_samples(engine);
   on->ops->unpin(on->device, on->bins);
   on->ops->unpin(on->device, on->lost);
   on->ops->unpin(on->device, on->whole);
   on->ops->free(on->device);
   free(on->residual);
   free(on->overflow);
-  free(on->groups);
+  free(on->buckets);
   free(on->thin);
   free(on);
   engine->device = NULL;
@@ -75,7 +75,7 @@ weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
   return bucket->codec->encode != NULL ? WEIR_DEVICE_ENCODE : WEIR_DEVICE_SELECT;
 }
 
-static weir_device_group shape_of(const weir_on_device *on, const weir_bucket *bucket) {
+static weir_device_bucket shape_of(const weir_on_device *on, const weir_bucket *bucket) {
   const weir_device_kind kind = weir_on_device_kind(bucket);
   const bool picks = kind != WEIR_DEVICE_ENCODE && kind != WEIR_DEVICE_WHOLE;
   weir_thin *const thin = on->thin + bucket->first;
@@ -83,19 +83,19 @@ static weir_device_group shape_of(const weir_on_device *on, const weir_bucket *b
     thin[t] = t > 0 ? thin[t - 1] : (weir_thin){0};
     weir_lowrank_tensor(bucket, t, &thin[t]);
   }
-  return (weir_device_group){.kind = kind,
-                             .codec = bucket->plan.codec,
-                             .cr = bucket->plan.cr,
-                             .wire = (weir_wire_format)bucket->plan.wire,
-                             .layout = bucket->layout,
-                             .at = bucket->at,
-                             .n = bucket->n,
-                             .kept = picks ? bucket->kept : 0,
-                             .stride = bucket->stride,
-                             .tensors_at = bucket->first,
-                             .thin = thin,
-                             .rank = weir_lowrank_rank(bucket),
-                             .first_sum = bucket->first_sum};
+  return (weir_device_bucket){.kind = kind,
+                              .codec = bucket->plan.codec,
+                              .cr = bucket->plan.cr,
+                              .wire = (weir_wire_format)bucket->plan.wire,
+                              .layout = bucket->layout,
+                              .at = bucket->at,
+                              .n = bucket->n,
+                              .kept = picks ? bucket->kept : 0,
+                              .stride = bucket->stride,
+                              .tensors_at = bucket->first,
+                              .thin = thin,
+                              .rank = weir_lowrank_rank(bucket),
+                              .first_sum = bucket->first_sum};
 }
 
 /* Page-locked memory at *memory, unless there is some already. */
@@ -109,12 +109,12 @@ static weir_status pin_once(const weir_on_device *on, size_t bytes, float **memo
 
 static weir_status grow(weir_on_device *on, size_t count) {
   if (count <= on->capacity) return WEIR_OK;
-  weir_device_group *groups = realloc(on->groups, count * sizeof *groups);
-  if (groups != NULL) on->groups = groups;
+  weir_device_bucket *buckets = realloc(on->buckets, count * sizeof *buckets);
+  if (buckets != NULL) on->buckets = buckets;
   bool *overflow = realloc(on->overflow, count * sizeof *overflow);
   if (overflow != NULL) on->overflow = overflow;
-  if (groups == NULL || overflow == NULL)
-    return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu groups", count);
+  if (buckets == NULL || overflow == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu buckets", count);
   on->capacity = count;
   return WEIR_OK;
 }
@@ -146,9 +146,9 @@ static weir_status reserve(weir_engine *engine, const weir_bucket_set *set) {
   weir_status status = grow(on, set->count);
   if (status == WEIR_OK) status = pin_more(engine, set);
   if (status != WEIR_OK) return status;
-  for (size_t k = 0; k < set->count; k++) on->groups[k] = shape_of(on, &set->bucket[k]);
+  for (size_t k = 0; k < set->count; k++) on->buckets[k] = shape_of(on, &set->bucket[k]);
   return weir_on_device_status(
-      on, on->ops->reserve(on->device, on->groups, set->count, (size_t)engine->size));
+      on, on->ops->reserve(on->device, on->buckets, set->count, (size_t)engine->size));
 }
 
 static weir_status check(const weir_engine *engine, const float *gradient) {
@@ -165,7 +165,7 @@ static weir_status make_curve(weir_engine *engine) {
   return weir_on_device_status(on, on->ops->curve(on->bins, engine->n, engine->curve));
 }
 
-static weir_status note(weir_engine *engine) {
+static weir_status header(weir_engine *engine) {
   weir_bucket *last = &engine->set.bucket[engine->set.count - 1];
   weir_status status = last->status == WEIR_OK ? weir_on_device_await(last)
                                                : weir_fail(last->status, "%s", last->text);
@@ -226,7 +226,7 @@ static const float *residual(const weir_engine *engine) {
   return on->residual;
 }
 
-/* The gain curve and the looks come with the bucket's message (note). */
+/* The gain curve and the samples come with the bucket's message (header). */
 static void show(weir_bucket *bucket) { (void)bucket; }
 
 const weir_backend weir_device_backend = {.open = open_device,
@@ -247,7 +247,7 @@ const weir_backend weir_device_backend = {.open = open_device,
                                           .store = weir_on_device_store,
                                           .project_back = weir_on_device_project_back,
                                           .publish = weir_on_device_publish,
-                                          .note = note,
+                                          .header = header,
                                           .finish = finish,
                                           .zero = zero,
                                           .commit = commit,

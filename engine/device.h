@@ -13,20 +13,20 @@
 struct weir_on_device {
   const weir_device_ops *ops;
   weir_device *device;
-  weir_device_group *groups; /* as they were reserved last */
-  weir_thin *thin;           /* a tensor */
-  bool *overflow;            /* a bucket */
-  size_t capacity;           /* of groups and overflow */
-  float *whole, *lost;       /* page-locked, n floats: gradients that go to the host whole, and what
+  weir_device_bucket *buckets; /* as they were reserved last */
+  weir_thin *thin;             /* a tensor */
+  bool *overflow;              /* a bucket */
+  size_t capacity;             /* of buckets and overflow */
+  float *whole, *lost; /* page-locked, n floats: gradients that go to the host whole, and what
                                 rounding loses of them; NULL until a plan needs them */
-  unsigned char *bins;       /* page-locked, a histogram a bucket; NULL without a gain curve */
+  unsigned char *bins; /* page-locked, a histogram a bucket; NULL without a gain curve */
   size_t bins_groups;
-  /* What hooks->look has asked for in this step, in the order of tensors; page-locked, NULL without
+  /* What hooks->sample has asked for in this step, in the order of tensors; page-locked, NULL without
    * that hook. */
-  weir_device_look *looks;
+  weir_device_sample *samples;
   float *seen;
-  size_t *looked; /* tensors */
-  size_t look_count, seen_count;
+  size_t *sampled; /* tensors */
+  size_t sample_count, seen_count;
   float *residual;       /* on the host, for who asks; NULL before the first time */
   atomic_bool in_flight; /* something may be queued that finish has not waited for; any lane */
 };
@@ -37,11 +37,11 @@ weir_status weir_on_device_status(const weir_on_device *on, weir_status status);
 /* What a bucket's kind is on a device. */
 weir_device_kind weir_on_device_kind(const weir_bucket *bucket);
 
-/* What is to be seen of a bucket (device_look.c): asked when it is compressed, told before this
- * rank's note. */
-weir_status weir_on_device_open_looks(weir_engine *engine);
-void weir_on_device_close_looks(weir_engine *engine);
-void weir_on_device_look(weir_bucket *bucket, weir_device_task *task);
+/* What is to be seen of a bucket (device_sample.c): asked when it is compressed, told before this
+ * rank's header. */
+weir_status weir_on_device_open_samples(weir_engine *engine);
+void weir_on_device_close_samples(weir_engine *engine);
+void weir_on_device_sample(weir_bucket *bucket, weir_device_task *task);
 void weir_on_device_show(const weir_engine *engine);
 
 /* One bucket's way (device_bucket.c). */

@@ -54,7 +54,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .values = bucket->thin ? bucket->value : bucket->summed,
       .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL,
       .bins_stride = 1 /* a sample would miss the largest, and a device need not spare itself */};
-  weir_on_device_look(bucket, &task);
+  weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
 }
 

@@ -13,23 +13,23 @@ double weir_engine_clock(const weir_engine *engine) {
 
 static void lap(weir_bucket *bucket, double *part) {
   const double now = weir_engine_clock(bucket->engine);
-  *part += now - bucket->watch->mark;
-  bucket->watch->mark = now;
+  *part += now - bucket->stopwatch->mark;
+  bucket->stopwatch->mark = now;
 }
 
 /* What a lab makes of the passes counts as theirs. */
 static void tell_passed(const weir_bucket *bucket) {
   const weir_engine_hooks *hooks = &bucket->engine->config.hooks;
-  const size_t elements = bucket->watch->elements;
-  bucket->watch->elements = 0;
+  const size_t elements = bucket->stopwatch->elements;
+  bucket->stopwatch->elements = 0;
   if (hooks->passed != NULL && elements > 0)
-    hooks->passed(hooks->user, bucket->watch->mark, elements);
+    hooks->passed(hooks->user, bucket->stopwatch->mark, elements);
 }
 
 /* Within an exchange, what lies between the wire and the next lap is decoding. */
 void weir_lap_compress(weir_bucket *bucket) {
   tell_passed(bucket);
-  lap(bucket, &bucket->watch->compress_s);
+  lap(bucket, &bucket->stopwatch->compress_s);
   if (bucket->trace == WEIR_TRACE_DECODE) {
     weir_trace_end();
     bucket->trace = WEIR_TRACE_WIRE;
@@ -37,7 +37,7 @@ void weir_lap_compress(weir_bucket *bucket) {
 }
 
 void weir_lap_comm(weir_bucket *bucket) {
-  lap(bucket, &bucket->watch->comm_s);
+  lap(bucket, &bucket->stopwatch->comm_s);
   if (bucket->trace == WEIR_TRACE_WIRE) {
     weir_trace_begin("decode", bucket->number);
     bucket->trace = WEIR_TRACE_DECODE;
@@ -80,9 +80,9 @@ static weir_status allocate(weir_engine *engine) {
   engine->profiler.gap =
       zeroed(engine->config.profile ? engine->layout.tensors : 0, sizeof *engine->profiler.gap);
   engine->table = zeroed(engine->layout.tensors, sizeof *engine->table);
-  engine->notes = zeroed(ranks, sizeof *engine->notes);
+  engine->headers = zeroed(ranks, sizeof *engine->headers);
   if (engine->submitted == NULL || engine->table == NULL || engine->profiler.gap == NULL ||
-      engine->notes == NULL)
+      engine->headers == NULL)
     return weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", engine->layout.tensors);
   return WEIR_OK;
 }
@@ -102,53 +102,54 @@ static weir_status check_layout(const weir_layout *layout) {
 static weir_status check_first(const weir_engine_config *config) {
   const weir_plan *plan = &config->first_plan;
   weir_status status = weir_plan_check(plan);
-  if (status != WEIR_OK || plan->groups == 0) return status;
-  status = weir_groups_check(config->first_groups, plan->groups, config->layout.tensors);
-  if (status == WEIR_OK && weir_groups_name(config->first_groups, plan->groups) != plan->layout)
-    status = weir_fail(WEIR_E_INVALID, "the first plan names another table of groups than its own");
+  if (status != WEIR_OK || plan->buckets == 0) return status;
+  status = weir_buckets_check(config->first_buckets, plan->buckets, config->layout.tensors);
+  if (status == WEIR_OK && weir_buckets_name(config->first_buckets, plan->buckets) != plan->layout)
+    status =
+        weir_fail(WEIR_E_INVALID, "the first plan names another table of buckets than its own");
   return status;
 }
 
 static weir_status adopt_first(weir_engine *engine) {
   const weir_plan *plan = &engine->config.first_plan;
-  if (plan->groups == 0) return weir_engine_adopt(engine, plan, NULL);
-  memcpy(engine->table, engine->config.first_groups, plan->groups * sizeof *engine->table);
+  if (plan->buckets == 0) return weir_engine_adopt(engine, plan, NULL);
+  memcpy(engine->table, engine->config.first_buckets, plan->buckets * sizeof *engine->table);
   engine->table_name = plan->layout;
-  engine->table_count = plan->groups;
-  engine->config.first_groups = NULL; /* borrowed for the creation only */
+  engine->table_count = plan->buckets;
+  engine->config.first_buckets = NULL; /* borrowed for the creation only */
   return weir_engine_adopt(engine, plan, engine->table);
 }
 
-/* --- tables of groups ------------------------------------------------------------------------ */
+/* --- tables of buckets ------------------------------------------------------------------------ */
 
 /* Rank 0's own table, from whoever proposed the plan. */
 static weir_status ask_for_table(weir_engine *engine, const weir_plan *plan, size_t *count) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
-  if (hooks->groups == NULL)
-    return weir_fail(WEIR_E_INTERNAL, "a plan of %u groups was proposed without its table",
-                     plan->groups);
-  return hooks->groups(hooks->user, plan->layout, engine->table, engine->layout.tensors, count);
+  if (hooks->buckets == NULL)
+    return weir_fail(WEIR_E_INTERNAL, "a plan of %u buckets was proposed without its table",
+                     plan->buckets);
+  return hooks->buckets(hooks->user, plan->layout, engine->table, engine->layout.tensors, count);
 }
 
 static weir_status check_table(const weir_engine *engine, const weir_plan *plan, size_t bytes) {
-  if (bytes != plan->groups * sizeof *engine->table)
-    return weir_fail(WEIR_E_PROTOCOL, "a table of %u groups came as %zu bytes", plan->groups,
+  if (bytes != plan->buckets * sizeof *engine->table)
+    return weir_fail(WEIR_E_PROTOCOL, "a table of %u buckets came as %zu bytes", plan->buckets,
                      bytes);
-  if (weir_groups_check(engine->table, plan->groups, engine->layout.tensors) != WEIR_OK) {
+  if (weir_buckets_check(engine->table, plan->buckets, engine->layout.tensors) != WEIR_OK) {
     char why[256];
     (void)snprintf(why, sizeof why, "%s", weir_last_error());
-    return weir_fail(WEIR_E_PROTOCOL, "rank 0 sent groups that cannot be run: %s", why);
+    return weir_fail(WEIR_E_PROTOCOL, "rank 0 sent buckets that cannot be run: %s", why);
   }
-  if (weir_groups_name(engine->table, plan->groups) != plan->layout)
-    return weir_fail(WEIR_E_MISMATCH, "rank 0 sent another table of groups than the plan names");
+  if (weir_buckets_name(engine->table, plan->buckets) != plan->layout)
+    return weir_fail(WEIR_E_MISMATCH, "rank 0 sent another table of buckets than the plan names");
   return WEIR_OK;
 }
 
 /* All ranks hold the same table before, so all find alike whether they need another. */
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan) {
-  static const char name[] = "weir table of groups";
-  if (plan->groups == 0) return WEIR_OK;
-  if (engine->table_name == plan->layout && engine->table_count == plan->groups) return WEIR_OK;
+  static const char name[] = "weir table of buckets";
+  if (plan->buckets == 0) return WEIR_OK;
+  if (engine->table_name == plan->layout && engine->table_count == plan->buckets) return WEIR_OK;
   engine->table_name = 0;
   size_t count = 0, bytes = 0;
   weir_status status = WEIR_OK;
@@ -166,7 +167,7 @@ weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan) 
   if (status == WEIR_OK) status = check_table(engine, plan, bytes);
   if (status != WEIR_OK) return status;
   engine->table_name = plan->layout;
-  engine->table_count = plan->groups;
+  engine->table_count = plan->buckets;
   return WEIR_OK;
 }
 
@@ -247,12 +248,12 @@ weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hoo
 
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan) { *plan = engine->plan; }
 
-size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity) {
-  const size_t count = engine->plan.groups;
+size_t weir_engine_buckets(const weir_engine *engine, weir_plan_bucket *buckets, size_t capacity) {
+  const size_t count = engine->plan.buckets;
   for (size_t k = 0; k < count && k < capacity; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];
-    groups[k] = (weir_plan_group){.end = (uint32_t)bucket->end, .place = bucket->place};
-    weir_group_set_plan(&groups[k], &bucket->plan);
+    buckets[k] = (weir_plan_bucket){.end = (uint32_t)bucket->end, .place = bucket->place};
+    weir_group_set_plan(&buckets[k], &bucket->plan);
   }
   return count;
 }

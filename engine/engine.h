@@ -1,6 +1,6 @@
 /* The data way: gradient in -> error feedback + codec -> collective -> decode-add -> averaged
  * gradient out.  The engine executes the current plan, an immutable value, and nothing else decides
- * here: a directive from rank 0 arrives with the notes of one step and takes effect at the begin of
+ * here: a directive from rank 0 arrives with the headers of one step and takes effect at the begin of
  * the next, on all ranks alike. */
 #ifndef WEIR_ENGINE_H
 #define WEIR_ENGINE_H
@@ -22,7 +22,7 @@ typedef enum weir_action {
   WEIR_ACTION_TRIAL = 2,  /* checkpoint (or, inside a trial, restore), then run `plan` for the next
                              steps until another directive; nothing of them will remain */
   WEIR_ACTION_PROBE = 3,  /* all ranks run their active probe before the step */
-  WEIR_ACTION_LOOK = 4,   /* as PROBE, but only to see whether the link has become narrow */
+  WEIR_ACTION_SAMPLE = 4, /* as PROBE, but only to see whether the link has become narrow */
   WEIR_ACTION_ACCEPT = 5  /* end a trial and keep its state: its plan stays in force, and its steps
                              count as if they had been none of a trial's; outside of one nothing */
 } weir_action;
@@ -33,10 +33,10 @@ typedef struct weir_directive {
   weir_plan plan;
 } weir_directive;
 
-/* One rank's note of a step: fixed size, little-endian, rides on the collective. */
-typedef struct weir_note {
+/* One rank's header of a step: fixed size, little-endian, rides on the collective. */
+typedef struct weir_header {
   uint64_t step;            /* exchange number */
-  uint32_t flags;           /* WEIR_NOTE_* */
+  uint32_t flags;           /* WEIR_HEADER_* */
   float deviation;          /* of messages' times, s for the root of a byte; 0 without losses */
   double compute_s;         /* of this step */
   double compress_s;        /* of the previous step: this one's is not over yet */
@@ -53,53 +53,54 @@ typedef struct weir_note {
   double loss;              /* of this step, as reported; NaN: not */
   double curve[8];          /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
   weir_directive directive; /* rank 0's; KEEP from others */
-} weir_note;
-#define WEIR_NOTE_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
-#define WEIR_NOTE_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last note */
-#define WEIR_NOTE_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
-#define WEIR_NOTE_STALE 8u           /* its values are old, and it can afford a probe */
-#define WEIR_NOTE_RISEN 16u          /* a train was far faster than its bandwidth allows */
-_Static_assert(sizeof(weir_note) <= WEIR_NOTE_MAX, "a note must fit its block");
+} weir_header;
+#define WEIR_HEADER_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
+#define WEIR_HEADER_NETWORK_CHANGED 2u /* this rank's monitor saw a change since its last header */
+#define WEIR_HEADER_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
+#define WEIR_HEADER_STALE 8u           /* its values are old, and it can afford a probe */
+#define WEIR_HEADER_RISEN 16u          /* a train was far faster than its bandwidth allows */
+_Static_assert(sizeof(weir_header) <= WEIR_HEADER_MAX, "a header must fit its block");
 
-/* Ratios at which notes carry the gain curve, descending from 0.3 to 0.0003. */
+/* Ratios at which headers carry the gain curve, descending from 0.3 to 0.0003. */
 #define WEIR_CURVE_POINTS 8
 extern const double weir_curve_cr[WEIR_CURVE_POINTS];
 
 /* What the engine measured of one step, for the rank's own controller and log. */
 typedef struct weir_step_record {
   weir_step_info info;
-  weir_cost_terms terms; /* of the plan executed, all groups', with the wire bytes really sent */
+  weir_cost_terms terms; /* of the plan executed, all buckets', with the wire bytes really sent */
 } weir_step_record;
 
 /* Where decisions come from and telemetry goes to.  All called from the session's thread. */
 typedef struct weir_engine_hooks {
   void *user;
-  /* Fill in the network estimate of this rank's note (latency .. bandwidth_error, flags). */
-  void (*local)(void *user, weir_note *note);
+  /* Fill in the network estimate of this rank's header (latency .. bandwidth_error, flags). */
+  void (*local)(void *user, weir_header *header);
   /* Rank 0 only: the directive for the next step. */
   void (*propose)(void *user, weir_directive *directive);
-  /* After every successful exchange: all ranks' notes and this rank's record. */
-  void (*observe)(void *user, const weir_note *notes, int ranks, const weir_step_record *record);
-  /* WEIR_ACTION_PROBE, thorough, and WEIR_ACTION_LOOK: measure the network now; on all ranks. */
+  /* After every successful exchange: all ranks' headers and this rank's record. */
+  void (*observe)(void *user, const weir_header *headers, int ranks,
+                  const weir_step_record *record);
+  /* WEIR_ACTION_PROBE, thorough, and WEIR_ACTION_SAMPLE: measure the network now; on all ranks. */
   weir_status (*probe)(void *user, bool thorough);
-  /* Should this step's note carry the gain curve?  (Costs a pass over e.)  NULL: never. */
+  /* Should this step's header carry the gain curve?  (Costs a pass over e.)  NULL: never. */
   bool (*want_curve)(void *user);
-  /* A tensor's e = g + r, n elements, before it is compressed; of groups fed on the session's
+  /* A tensor's e = g + r, n elements, before it is compressed; of buckets fed on the session's
    * thread, in their order.  Not told where e is not finite.  NULL: nobody wants to know. */
   void (*fed)(void *user, size_t tensor, const float *e, size_t n);
   /* The same where e is a device's: which runs of it are to be seen in this step, if any; and then,
-   * before this rank's note, what they hold, unless e is not finite.  Together at most look_room
+   * before this rank's header, what they hold, unless e is not finite.  Together at most sample_room
    * floats a step.  NULL: nobody wants to know. */
-  bool (*look)(void *user, size_t tensor, size_t n, weir_runs *runs);
+  bool (*sample)(void *user, size_t tensor, size_t n, weir_runs *runs);
   void (*seen)(void *user, size_t tensor, size_t n, const weir_runs *runs, const float *sample);
-  size_t look_room;
+  size_t sample_room;
   /* For labs, from whichever thread did it: since begin_s, a reading of the engine's clock,
    * compressing or adding up has passed over so many elements.  What it takes counts with them.
    * NULL: nobody wants to know. */
   void (*passed)(void *user, double begin_s, size_t elements);
-  /* Rank 0 only: the table of groups of that name, which it proposed; at most capacity entries. */
-  weir_status (*groups)(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
-                        size_t *count);
+  /* Rank 0 only: the table of buckets of that name, which it proposed; at most capacity entries. */
+  weir_status (*buckets)(void *user, uint32_t layout, weir_plan_bucket *table, size_t capacity,
+                         size_t *count);
 } weir_engine_hooks;
 
 typedef struct weir_engine weir_engine;
@@ -117,7 +118,7 @@ typedef struct weir_engine_config {
   double
       memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */
   weir_plan first_plan;
-  const weir_plan_group *first_groups; /* its table, NULL without groups; copied */
+  const weir_plan_bucket *first_buckets; /* its table, NULL without buckets; copied */
   weir_engine_hooks hooks;
   weir_network_fn virtual_network;
   void *virtual_user;
@@ -129,7 +130,7 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
-  bool profile;             /* measure when gradients become ready, and the groups' times */
+  bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
 } weir_engine_config;
 weir_status weir_engine_create(weir_engine **out, const weir_engine_config *config);
@@ -155,18 +156,18 @@ void weir_engine_mark_backward(weir_engine *engine);
  * steps measured (the sum of means, unlike that of medians, is the whole pass's);
  * false: unknown. */
 bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
-/* Medians of the groups' times since the plan came into force, at most capacity of them; *count:
- * how many groups (1 without groups).  Tells over how many steps, 0: unknown. */
+/* Medians of the buckets' times since the plan came into force, at most capacity of them; *count:
+ * how many buckets (1 without buckets).  Tells over how many steps, 0: unknown. */
 size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
                          size_t *count);
 /* What was measured in the step that ended last: when its backward pass began, the gaps of all
- * tensors, and its groups' times, at most capacity.  Tells how many groups there are; 0: it was not
+ * tensors, and its buckets' times, at most capacity.  Tells how many buckets there are; 0: it was not
  * measured, or failed. */
 size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
                              weir_group_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
-/* The groups in force, as many as fit; tells how many there are, 0 for a plan without. */
-size_t weir_engine_groups(const weir_engine *engine, weir_plan_group *groups, size_t capacity);
+/* The buckets in force, as many as fit; tells how many there are, 0 for a plan without. */
+size_t weir_engine_buckets(const weir_engine *engine, weir_plan_bucket *buckets, size_t capacity);
 /* --- after a loss (regroup.c) --------------------------------------------------------------- */
 
 /* Where a rank stands when its group has ended, for survivors to compare. */

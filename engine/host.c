@@ -76,7 +76,7 @@ static weir_status store(weir_bucket *bucket, const float *sum) {
   return WEIR_OK;
 }
 
-static weir_status note(weir_engine *engine) {
+static weir_status header(weir_engine *engine) {
   (void)engine;
   return WEIR_OK;
 }
@@ -159,8 +159,8 @@ const weir_backend weir_host_backend = {.open = open_host,
                                         .store = store,
                                         .project_back = weir_host_project_back,
                                         .publish = weir_host_publish,
-                                        .note = note,
-                                        .finish = note,
+                                        .header = header,
+                                        .finish = header,
                                         .zero = zero,
                                         .commit = commit,
                                         .rest = rest,

@@ -72,7 +72,7 @@ static weir_status send_encoded(weir_bucket *bucket) {
 
 /* The list that all ranks take when this one is the root. */
 static weir_status make_list(weir_bucket *bucket) {
-  bucket->watch->elements += bucket->n;
+  bucket->stopwatch->elements += bucket->n;
   const weir_status status = select_own(bucket);
   bucket->listed = true;
   if (status != WEIR_OK) return status;
@@ -128,7 +128,7 @@ weir_status weir_host_project_back(weir_bucket *bucket) {
 /* A compressed all-reduce encodes in its hops, which is counted here. */
 weir_status weir_host_compress(weir_bucket *bucket) {
   if (bucket->way == WEIR_WAY_ART) return prepare_shared(bucket);
-  if (!bucket->whole) bucket->watch->elements += bucket->n;
+  if (!bucket->whole) bucket->stopwatch->elements += bucket->n;
   if (bucket->thin) return project(bucket);
   if (bucket->way == WEIR_WAY_AG)
     return bucket->codec->encode != NULL ? send_encoded(bucket) : send_selection(bucket);

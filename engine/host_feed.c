@@ -110,7 +110,7 @@ void weir_host_feed(weir_bucket *bucket) {
   bucket->fed = (in_place ? host->sum : host->fed) + bucket->at;
   bucket->summed = host->sum + bucket->at;
   bucket->lost = in_place && bucket->leaves ? host->fed + bucket->at : NULL;
-  bucket->watch->elements += bucket->n;
+  bucket->stopwatch->elements += bucket->n;
   look_ahead(bucket);
   for (size_t t = bucket->first; t < bucket->end; t++) feed_tensor(bucket, t);
   bucket->finite = moments->nonfinite == 0 && isfinite(moments->sum_square);

@@ -1,15 +1,16 @@
-/* Threads beside the caller's, for plans of several groups:
+/* Threads beside the caller's, for plans of several buckets:
  *
- *   caller      submits a group's last tensor, compresses it there when the plan says so, launches
- * it compressor  feeds and prepares launched groups whose place is a thread, in order wire
- * exchanges the groups that are ready, in order, decodes and publishes them
+ *   caller      submits a bucket's last tensor, compresses it there when the plan says so, launches
+ *               it
+ *   compressor  feeds and prepares launched buckets whose place is a thread, in order
+ *   wire        exchanges the buckets that are ready, in order, decodes and publishes them
  *
- * All groups but the last go through here; the last is exchanged by the caller once the others are
+ * All buckets but the last go through here; the last is exchanged by the caller once the others are
  * through, as it has nothing else left to do.  So the communicator is used by the wire lane from
  * the first launch until the lanes are drained, by the caller otherwise, and the order of the
  * exchanges is the same on all ranks whatever the order in which tensors are handed in.
  *
- * A group is written by one thread at a time; it changes hands under the lock.  Lanes wait for work
+ * A bucket is written by one thread at a time; it changes hands under the lock.  Lanes wait for work
  * without a limit: the caller's lanes_free ends that.  The caller's wait for them ends because
  * every transfer is bounded by the communicator's time-out. */
 #include <pthread.h>
@@ -26,7 +27,7 @@
 typedef struct lane {
   pthread_t thread;
   bool running;
-  weir_watch watch;
+  weir_stopwatch stopwatch;
   weir_codec_context *context;
 } lane;
 
@@ -35,7 +36,7 @@ struct weir_lanes {
   pthread_mutex_t lock;
   pthread_cond_t to_compress, to_exchange; /* the lanes wait for these */
   pthread_cond_t through;                  /* the caller waits for it */
-  size_t launched;                         /* groups handed on in this step */
+  size_t launched;                         /* buckets handed on in this step */
   size_t looked_at;                        /* of those, by the compressor */
   size_t unprepared;                       /* of those, not yet compressed */
   size_t exchanged;
@@ -59,14 +60,14 @@ static void *compress(void *argument) {
     weir_bucket *bucket = &lanes->engine->set.bucket[lanes->looked_at++];
     if (bucket->place != WEIR_PLACE_THREAD) continue; /* it came prepared */
     (void)pthread_mutex_unlock(&lanes->lock);
-    bucket->watch = &lanes->compressor.watch;
+    bucket->stopwatch = &lanes->compressor.stopwatch;
     bucket->context = lanes->compressor.context;
-    bucket->watch->mark = weir_now_s();
+    bucket->stopwatch->mark = weir_now_s();
     if (!lanes->engine->curve_wanted) weir_bucket_feed(bucket);
     weir_bucket_compress(bucket);
-    bucket->watch->compress_s = 0;
+    bucket->stopwatch->compress_s = 0;
     weir_lap_compress(bucket);
-    bucket->times.compress_s = bucket->watch->compress_s;
+    bucket->times.compress_s = bucket->stopwatch->compress_s;
     (void)pthread_mutex_lock(&lanes->lock);
     bucket->ready = true;
     lanes->unprepared--;
@@ -80,16 +81,16 @@ static void *compress(void *argument) {
 /* --- the wire ------------------------------------------------------------------------------- */
 
 static weir_status carry(weir_lanes *lanes, weir_bucket *bucket) {
-  weir_watch *watch = bucket->watch = &lanes->wire.watch;
+  weir_stopwatch *stopwatch = bucket->stopwatch = &lanes->wire.stopwatch;
   bucket->context = lanes->wire.context;
-  watch->mark = weir_now_s();
-  watch->compress_s = watch->comm_s = 0;
-  bucket->times.started_s = watch->mark - lanes->engine->begun;
+  stopwatch->mark = weir_now_s();
+  stopwatch->compress_s = stopwatch->comm_s = 0;
+  bucket->times.started_s = stopwatch->mark - lanes->engine->begun;
   weir_status status = weir_bucket_exchange(bucket, NULL);
   if (status == WEIR_OK) status = weir_bucket_publish(bucket);
   weir_lap_compress(bucket);
-  bucket->times.exchange_s = watch->comm_s;
-  bucket->times.decode_s = watch->compress_s;
+  bucket->times.exchange_s = stopwatch->comm_s;
+  bucket->times.decode_s = stopwatch->compress_s;
   return status;
 }
 

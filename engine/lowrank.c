@@ -89,7 +89,7 @@ static bool is_large(const weir_bucket *bucket) {
   return !finite || (double)most * (double)weir_lowrank_rank(bucket) > (double)FLT_MAX / 2;
 }
 
-weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_notes *notes) {
+weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
   weir_comm *comm = bucket->engine->config.comm;
   const size_t first = bucket->first_sum;
   spoil(bucket);
@@ -101,7 +101,7 @@ weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_notes *notes) {
   weir_lap_compress(bucket);
   if (status != WEIR_OK) return status;
   status = bucket->allreduce->run(comm, bucket->value + first, bucket->kept - first,
-                                  WEIR_VALUE_FP32, NULL, notes);
+                                  WEIR_VALUE_FP32, NULL, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   bucket->overflow = is_large(bucket);

@@ -1,4 +1,4 @@
-/* What profiles are made of: when gradients become ready, and how long each group takes.  Clock
+/* What profiles are made of: when gradients become ready, and how long each bucket takes.  Clock
  * readings are system calls in places, so only the first steps and then every eighth
  * are measured. */
 #include <stdlib.h>
@@ -14,7 +14,7 @@ weir_status weir_profiler_room(const weir_bucket_set *set, weir_series **time) {
   *time = calloc(set->count, FIELDS * sizeof **time);
   return *time != NULL
              ? WEIR_OK
-             : weir_fail(WEIR_E_NOMEM, "no memory for the times of %zu groups", set->count);
+             : weir_fail(WEIR_E_NOMEM, "no memory for the times of %zu buckets", set->count);
 }
 
 void weir_profiler_forget(weir_engine *engine, weir_series *time) {

@@ -126,10 +126,10 @@ static weir_status find_leader(const weir_standing *all, int ranks, int *leader,
 
 /* Room for the new group; afterwards nothing can fail for want of memory. */
 static weir_status resize(weir_engine *engine, double cr, bool (*want_curve)(void *)) {
-  weir_note *notes = calloc((size_t)engine->size, sizeof *notes);
-  if (notes == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
-  free(engine->notes);
-  engine->notes = notes;
+  weir_header *headers = calloc((size_t)engine->size, sizeof *headers);
+  if (headers == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", engine->size);
+  free(engine->headers);
+  engine->headers = headers;
   engine->config.hooks.want_curve = want_curve;
   weir_status status = WEIR_OK;
   if (want_curve != NULL && engine->curve == NULL) status = weir_gain_curve_create(&engine->curve);

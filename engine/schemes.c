@@ -8,9 +8,9 @@ static weir_exchange_fn *const exchanges[WEIR_WAY_COUNT] = {
     [WEIR_WAY_HITOPK] = weir_exchange_hitopk,
 };
 
-weir_status weir_scheme_run(weir_bucket *bucket, weir_notes *notes) {
-  return bucket->thin ? weir_exchange_lowrank(bucket, notes)
-                      : exchanges[bucket->way](bucket, notes);
+weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers) {
+  return bucket->thin ? weir_exchange_lowrank(bucket, headers)
+                      : exchanges[bucket->way](bucket, headers);
 }
 
 static weir_status find_allreduce(weir_bucket *bucket, const weir_way_row *row) {
@@ -21,7 +21,7 @@ static weir_status find_allreduce(weir_bucket *bucket, const weir_way_row *row) 
       !weir_comm_native(bucket->engine->config.comm))
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "collective %s needs transport shm, mpi or nccl: there is no all-reduce of "
-                     "its own below this group's",
+                     "its own below this bucket's",
                      row->name);
   return WEIR_OK;
 }

@@ -107,14 +107,14 @@ static void release_set(const weir_engine *engine, weir_bucket_set *set) {
 
 /* Everything of a set but its arena. */
 static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
-                                const weir_plan_group *table, weir_bucket_set *set) {
-  const size_t tensors = engine->layout.tensors, count = table != NULL ? plan->groups : 1;
+                                const weir_plan_bucket *table, weir_bucket_set *set) {
+  const size_t tensors = engine->layout.tensors, count = table != NULL ? plan->buckets : 1;
   set->count = count;
   set->bucket = calloc(count, sizeof *set->bucket);
   set->offset = malloc((tensors + count) * sizeof *set->offset);
   set->of = malloc((tensors + 1) * sizeof *set->of);
   if (set->bucket == NULL || set->offset == NULL || set->of == NULL)
-    return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu groups", count);
+    return weir_fail(WEIR_E_NOMEM, "no memory for a plan of %zu buckets", count);
   size_t first = 0;
   for (size_t k = 0; k < count; k++) {
     weir_bucket *bucket = &set->bucket[k];
@@ -143,7 +143,7 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
   return weir_warm_reserve(engine, rank);
 }
 
-static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_plan_group *table,
+static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_plan_bucket *table,
                         weir_bucket_set *set, weir_series **time) {
   weir_status status = describe_all(engine, plan, table, set);
   if (status == WEIR_OK && set->count > 1 && engine->lanes == NULL &&
@@ -176,7 +176,7 @@ weir_status weir_engine_fits(const weir_engine *engine) {
 }
 
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
-                              const weir_plan_group *table) {
+                              const weir_plan_bucket *table) {
   weir_bucket_set set = {0};
   weir_series *time = NULL;
   const weir_status status = make(engine, plan, table, &set, &time);
@@ -198,7 +198,7 @@ void weir_engine_release(weir_engine *engine) {
   free(engine->checkpoint.memory);
   free(engine->hooks);
   free(engine->states);
-  free(engine->notes);
+  free(engine->headers);
   free(engine->profiler.time);
   free(engine->profiler.gap);
   free(engine->table);

@@ -103,7 +103,7 @@ static weir_status fetch(weir_bucket *bucket) {
   return WEIR_OK;
 }
 
-weir_status weir_exchange_shared(weir_bucket *bucket, weir_notes *notes) {
+weir_status weir_exchange_shared(weir_bucket *bucket, weir_headers *headers) {
   const weir_engine *engine = bucket->engine;
   const bool rounds = bucket->plan.wire == WEIR_WIRE_AUTO_BF16;
   size_t bytes = 0;
@@ -117,8 +117,9 @@ weir_status weir_exchange_shared(weir_bucket *bucket, weir_notes *notes) {
   }
   if (status == WEIR_OK) status = fetch(bucket);
   if (status != WEIR_OK) return status;
-  status = bucket->allreduce->run(engine->config.comm, bucket->value, bucket->kept,
-                                  rounds ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->error, notes);
+  status =
+      bucket->allreduce->run(engine->config.comm, bucket->value, bucket->kept,
+                             rounds ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->error, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   bucket->overflow = !isfinite(weir_sum_square(bucket->value, bucket->kept));

@@ -10,7 +10,7 @@ typedef struct weir_lanes weir_lanes;
 typedef struct weir_on_device weir_on_device; /* device.h */
 typedef struct weir_backend weir_backend;     /* backend.h */
 
-/* What a bucket's exchange brings.  Notes go along with the last bucket's last collective. */
+/* What a bucket's exchange brings.  Headers go along with the last bucket's last collective. */
 typedef struct weir_passage {
   weir_moments moments; /* of e, this rank's; zero when it sits the step out */
   double kept_square;   /* ||g_c||^2 of this rank */
@@ -18,12 +18,12 @@ typedef struct weir_passage {
   double gathered;      /* bytes that all ranks together have gathered */
 } weir_passage;
 
-/* A thread's stop watch: what the time since the last lap went into. */
-typedef struct weir_watch {
+/* A thread's stopwatch: what the time since the last lap went into. */
+typedef struct weir_stopwatch {
   double mark;
   double compress_s, comm_s;
   size_t elements; /* passed over since `passed` was last told */
-} weir_watch;
+} weir_stopwatch;
 
 /* Which of its ranges for profilers an exchange is in (base/trace.h). */
 typedef enum weir_trace {
@@ -33,7 +33,7 @@ typedef enum weir_trace {
 } weir_trace;
 
 /* Consecutive tensors that are compressed and exchanged together; the whole gradient when the plan
- * has no groups.  In the hands of one thread at a time: the caller's until it is launched, then the
+ * has no buckets.  In the hands of one thread at a time: the caller's until it is launched, then the
  * lane's that prepares it, then the lane's that exchanges it (lanes.c). */
 typedef struct weir_bucket {
   weir_engine *engine;
@@ -65,7 +65,7 @@ typedef struct weir_bucket {
 
   /* Of the step under way. */
   weir_codec_context *context; /* of the thread that has it */
-  weir_watch *watch;           /* likewise */
+  weir_stopwatch *stopwatch;   /* likewise */
   float *fed;                  /* on the host: e, or where all of it will be summed */
   float *summed, *lost;        /* dense: what is summed, and what rounding loses; NULL: nothing */
   size_t missing;              /* tensors not handed in yet */
@@ -152,9 +152,9 @@ struct weir_engine {
   int rank, size;
 
   weir_plan plan;
-  weir_directive pending; /* from the notes of the last exchange */
+  weir_directive pending; /* from the headers of the last exchange */
   bool in_step, in_trial;
-  uint64_t exchanges; /* finished, trials included: the step number in tags and notes */
+  uint64_t exchanges; /* finished, trials included: the step number in tags and headers */
   uint64_t committed; /* steps that count */
   uint64_t tried;     /* steps that would count, had they not been a trial's */
   uint64_t turn;      /* whose indices star takes; rolled back with a trial */
@@ -170,11 +170,11 @@ struct weir_engine {
   bool curve_wanted;
   weir_bucket_set set;
   weir_warm warm;
-  weir_plan_group *table; /* of the groups in force or about to be; room for one a tensor */
+  weir_plan_bucket *table; /* of the buckets in force or about to be; room for one a tensor */
   uint32_t table_name, table_count; /* 0: it holds none */
   size_t next;                      /* bucket to launch next */
-  weir_lanes *lanes;                /* NULL until a plan has groups */
-  weir_note *notes;                 /* per rank */
+  weir_lanes *lanes;                /* NULL until a plan has buckets */
+  weir_header *headers;             /* per rank */
 
   weir_state *states;
   size_t state_count;
@@ -183,14 +183,14 @@ struct weir_engine {
   weir_checkpoint checkpoint;
 
   weir_profiler profiler;
-  weir_watch watch;  /* the caller's thread's */
-  double begun;      /* clock reading */
-  double loss;       /* of the step under way; NaN: not reported */
-  double prepared_s; /* compress_s when the last exchange began */
-  double hidden_s;   /* virtual time: what lanes would have done, done by this thread instead */
+  weir_stopwatch stopwatch; /* the caller's thread's */
+  double begun;             /* clock reading */
+  double loss;              /* of the step under way; NaN: not reported */
+  double prepared_s;        /* compress_s when the last exchange began */
+  double hidden_s; /* virtual time: what lanes would have done, done by this thread instead */
   double compute_s, compress_s, comm_s, exchange_s, overhead_s;
   double last_compress_s, last_comm_s, last_wait_s,
-      last_gain; /* of the previous step, for the note */
+      last_gain; /* of the previous step, for the header */
   uint64_t bytes_before;
 
   bool caught_up;     /* brought up to a step it had missed, by a regrouping that then failed */
@@ -210,13 +210,13 @@ weir_status weir_engine_check(const weir_engine *engine);
 /* Tell the others that `culprit` ends the group, and fail. */
 weir_status weir_engine_blame(weir_engine *engine, int culprit, weir_status status);
 
-/* Make room for a plan and let it be the one in force; table: its groups, NULL when it has none.
+/* Make room for a plan and let it be the one in force; table: its buckets, NULL when it has none.
  * Failing changes nothing. */
 weir_status weir_engine_adopt(weir_engine *engine, const weir_plan *plan,
-                              const weir_plan_group *table);
+                              const weir_plan_bucket *table);
 /* Does the plan in force keep to config.memory_limit?  WEIR_E_UNSUPPORTED. */
 weir_status weir_engine_fits(const weir_engine *engine);
-/* Get from rank 0 the table of groups of a plan that it asked for: collective, between steps. */
+/* Get from rank 0 the table of buckets of a plan that it asked for: collective, between steps. */
 weir_status weir_engine_fetch_table(weir_engine *engine, const weir_plan *plan);
 void weir_engine_release(weir_engine *engine);
 
@@ -228,10 +228,10 @@ void weir_checkpoint_restore(weir_engine *engine);
 /* --- schemes: one file each ------------------------------------------------------------------- */
 
 /* Runs a bucket's collectives, so that the backend can publish the sum. */
-typedef weir_status weir_exchange_fn(weir_bucket *bucket, weir_notes *notes);
+typedef weir_status weir_exchange_fn(weir_bucket *bucket, weir_headers *headers);
 weir_exchange_fn weir_exchange_dense, weir_exchange_gather, weir_exchange_shared,
     weir_exchange_compressed, weir_exchange_hitopk, weir_exchange_lowrank;
-weir_status weir_scheme_run(weir_bucket *bucket, weir_notes *notes);
+weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers);
 /* Set a bucket's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of
  * ranks, or the transport below it, cannot run that. */
 weir_status weir_scheme_find(weir_bucket *bucket);
@@ -252,8 +252,8 @@ size_t weir_shared_variances(const weir_engine *engine);
  * wrong is in bucket->status, for the thread that exchanges it to report in its turn. */
 void weir_bucket_feed(weir_bucket *bucket);
 void weir_bucket_compress(weir_bucket *bucket);
-/* Its exchange; notes: NULL but for the last bucket's. */
-weir_status weir_bucket_exchange(weir_bucket *bucket, weir_notes *notes);
+/* Its exchange; headers: NULL but for the last bucket's. */
+weir_status weir_bucket_exchange(weir_bucket *bucket, weir_headers *headers);
 /* Average into the submitted buffers, unless it overflows; may set overflow. */
 weir_status weir_bucket_publish(weir_bucket *bucket);
 
@@ -280,11 +280,11 @@ void weir_lanes_launch(weir_lanes *lanes, weir_bucket *bucket);
  * wire took to *exchange_s. */
 weir_status weir_lanes_drain(weir_lanes *lanes, double *exchange_s);
 
-/* Notes and records. */
-void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite);
+/* Headers and records. */
+void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite);
 /* Take a bucket's part of the gain curve, when one is wanted; before it is prepared. */
 void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket);
-/* Are the notes of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
+/* Are the headers of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record);
 /* Median over the ranks that know; 0 when none does. */

@@ -5,14 +5,14 @@
  *   step_end     feed      the last bucket: e = g + r, with its moments
  *                compress  select, encode or project; what is sent is taken off e
  *                drain     the buckets before it are through (lanes.c)
- *                note      this rank's telemetry
+ *                header      this rank's telemetry
  *                exchange  the bucket's scheme (gather.c, shared.c, dense.c, lowrank.c)
- *                check     what all ranks' notes say
+ *                check     what all ranks' headers say
  *                publish   average into the submitted buffers
  *                commit    e becomes the residual; what else the next step starts from
  *                conclude  counters, record, observer
  *
- * Without groups in the plan the last bucket is the whole gradient.  A step that is dropped, or
+ * Without buckets in the plan the last bucket is the whole gradient.  A step that is dropped, or
  * fails, leaves the residual as it was, because e is elsewhere (backend.h). */
 #include <math.h>
 #include <string.h>
@@ -27,7 +27,7 @@ static weir_status obey(weir_engine *engine) {
   const weir_directive *directive = &engine->pending;
   const bool trial = directive->action == WEIR_ACTION_TRIAL;
   const bool thorough = directive->action == WEIR_ACTION_PROBE;
-  if ((thorough || directive->action == WEIR_ACTION_LOOK) && engine->config.hooks.probe != NULL)
+  if ((thorough || directive->action == WEIR_ACTION_SAMPLE) && engine->config.hooks.probe != NULL)
     return engine->config.hooks.probe(engine->config.hooks.user, thorough);
   if (directive->action == WEIR_ACTION_ACCEPT) {
     engine->in_trial = false;
@@ -41,7 +41,7 @@ static weir_status obey(weir_engine *engine) {
   if (status == WEIR_OK && trial && !engine->in_trial) status = weir_checkpoint_prepare(engine);
   if (status == WEIR_OK)
     status = weir_engine_adopt(engine, &directive->plan,
-                               directive->plan.groups > 0 ? engine->table : NULL);
+                               directive->plan.buckets > 0 ? engine->table : NULL);
   if (status != WEIR_OK) return status;
   if (engine->in_trial)
     weir_checkpoint_restore(engine);
@@ -63,8 +63,8 @@ static void reset_buckets(weir_engine *engine) {
   }
   engine->next = 0;
   engine->hidden_s = engine->exchange_s = 0;
-  engine->watch.compress_s = engine->watch.comm_s = 0;
-  engine->watch.elements = 0;
+  engine->stopwatch.compress_s = engine->stopwatch.comm_s = 0;
+  engine->stopwatch.elements = 0;
   if (set->count > 1 && engine->lanes != NULL) weir_lanes_open(engine->lanes);
 }
 
@@ -113,7 +113,7 @@ static void open_exchange(weir_engine *engine) {
 
 /* Whatever of a bucket the caller's thread does before its exchange. */
 static void make_ready(weir_engine *engine, weir_bucket *bucket, bool here) {
-  bucket->watch = &engine->watch;
+  bucket->stopwatch = &engine->stopwatch;
   bucket->context = engine->context;
   if (here || engine->curve_wanted) {
     weir_bucket_feed(bucket);
@@ -125,27 +125,27 @@ static void make_ready(weir_engine *engine, weir_bucket *bucket, bool here) {
 /* In virtual time nothing goes on beside the caller; what a lane would do is done here, and the
  * record tells when it would have been done. */
 static weir_status carry_here(weir_engine *engine, weir_bucket *bucket) {
-  const weir_watch before = engine->watch;
+  const weir_stopwatch before = engine->stopwatch;
   weir_status status = weir_bucket_exchange(bucket, NULL);
   if (status == WEIR_OK) status = weir_bucket_publish(bucket);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   weir_lap_compress(bucket);
-  bucket->times.decode_s = engine->watch.compress_s - before.compress_s;
-  engine->hidden_s += engine->watch.mark - before.mark;
-  engine->watch.compress_s = before.compress_s;
-  engine->watch.comm_s = before.comm_s;
+  bucket->times.decode_s = engine->stopwatch.compress_s - before.compress_s;
+  engine->hidden_s += engine->stopwatch.mark - before.mark;
+  engine->stopwatch.compress_s = before.compress_s;
+  engine->stopwatch.comm_s = before.comm_s;
   return WEIR_OK;
 }
 
 static weir_status launch(weir_engine *engine, weir_bucket *bucket) {
-  engine->watch.mark = weir_engine_clock(engine);
+  engine->stopwatch.mark = weir_engine_clock(engine);
   if (bucket->number == 0) open_exchange(engine);
   const bool virtual_time = engine->lanes == NULL;
-  const double before = engine->watch.compress_s;
+  const double before = engine->stopwatch.compress_s;
   make_ready(engine, bucket, virtual_time || bucket->place == WEIR_PLACE_CALLER);
   weir_lap_compress(bucket);
-  bucket->times.compress_s = engine->watch.compress_s - before;
-  bucket->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+  bucket->times.compress_s = engine->stopwatch.compress_s - before;
+  bucket->times.launched_s = engine->stopwatch.mark - engine->begun - engine->hidden_s;
   if (virtual_time) return carry_here(engine, bucket);
   weir_lanes_launch(engine->lanes, bucket);
   return WEIR_OK;
@@ -209,39 +209,39 @@ static weir_status check_submitted(const weir_engine *engine) {
 
 /* --- end ------------------------------------------------------------------------------------ */
 
-/* The last bucket's exchange, which carries the notes, after those of all others. */
+/* The last bucket's exchange, which carries the headers, after those of all others. */
 static weir_status finish_exchange(weir_engine *engine, bool *lost) {
   weir_bucket *last = &engine->set.bucket[engine->set.count - 1];
-  weir_notes notes = {engine->notes, sizeof *engine->notes};
+  weir_headers headers = {engine->headers, sizeof *engine->headers};
   double sum_square = 0;
   bool finite = true;
   weir_status status = WEIR_OK;
-  const double compressed_s = engine->watch.compress_s;
+  const double compressed_s = engine->stopwatch.compress_s;
   if (engine->set.count == 1) open_exchange(engine);
   make_ready(engine, last, true);
   if (engine->set.count > 1) {
     weir_lap_compress(last);
-    last->times.launched_s = engine->watch.mark - engine->begun - engine->hidden_s;
+    last->times.launched_s = engine->stopwatch.mark - engine->begun - engine->hidden_s;
     if (engine->lanes != NULL) status = weir_lanes_drain(engine->lanes, &engine->exchange_s);
     weir_lap_comm(last);
     if (status != WEIR_OK) return status;
   }
-  status = engine->backend->note(engine);
+  status = engine->backend->header(engine);
   if (status != WEIR_OK) return status;
   for (size_t k = 0; k < engine->set.count; k++) {
     sum_square += engine->set.bucket[k].passage.moments.sum_square;
     finite = finite && engine->set.bucket[k].finite;
   }
-  weir_telemetry_note(engine, sum_square, !finite);
+  weir_telemetry_tell(engine, sum_square, !finite);
   weir_lap_compress(last);
-  const double before = engine->watch.comm_s;
-  engine->prepared_s = engine->watch.compress_s;
+  const double before = engine->stopwatch.comm_s;
+  engine->prepared_s = engine->stopwatch.compress_s;
   last->times.compress_s = engine->prepared_s - compressed_s;
-  last->times.started_s = engine->watch.mark - engine->begun - engine->hidden_s;
-  status = weir_bucket_exchange(last, &notes);
-  last->times.exchange_s = engine->watch.comm_s - before;
+  last->times.started_s = engine->stopwatch.mark - engine->begun - engine->hidden_s;
+  status = weir_bucket_exchange(last, &headers);
+  last->times.exchange_s = engine->stopwatch.comm_s - before;
   engine->exchange_s += last->times.exchange_s;
-  /* All ranks hold the same notes and come to the same verdict: nobody need be told. */
+  /* All ranks hold the same headers and come to the same verdict: nobody need be told. */
   return status == WEIR_OK ? weir_telemetry_check(engine, lost) : status;
 }
 
@@ -260,16 +260,16 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   engine->last_compress_s = engine->compress_s;
   engine->last_comm_s = engine->exchange_s;
   engine->last_wait_s = engine->comm_s;
-  engine->pending = engine->notes[0].directive;
+  engine->pending = engine->headers[0].directive;
   engine->exchanges++;
   engine->turn++;
   if (counts) ++*(engine->in_trial ? &engine->tried : &engine->committed);
-  if (hooks->observe != NULL) hooks->observe(hooks->user, engine->notes, engine->size, &record);
+  if (hooks->observe != NULL) hooks->observe(hooks->user, engine->headers, engine->size, &record);
 }
 
 static weir_status tell_lost(const weir_engine *engine) {
   for (int r = 0; r < engine->size; r++)
-    if (engine->notes[r].flags & WEIR_NOTE_NONFINITE)
+    if (engine->headers[r].flags & WEIR_HEADER_NONFINITE)
       return weir_fail(WEIR_E_NONFINITE, "the gradient of rank %d holds NaN or Inf", r);
   return weir_fail(WEIR_E_NONFINITE, "the sum of the ranks' gradients is not finite");
 }
@@ -284,9 +284,9 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
   weir_status status = weir_engine_check(engine);
   if (status == WEIR_OK) status = check_submitted(engine);
   if (status != WEIR_OK) return status;
-  weir_watch *watch = &engine->watch;
-  watch->mark = weir_engine_clock(engine);
-  engine->compute_s = watch->mark - engine->begun - engine->hidden_s - watch->compress_s;
+  weir_stopwatch *stopwatch = &engine->stopwatch;
+  stopwatch->mark = weir_engine_clock(engine);
+  engine->compute_s = stopwatch->mark - engine->begun - engine->hidden_s - stopwatch->compress_s;
   engine->in_step = false;
 
   bool lost = false;
@@ -302,9 +302,9 @@ weir_status weir_engine_step_end(weir_engine *engine, weir_step_info *info) {
     status = engine->backend->zero(engine);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   weir_lap_compress(last);
-  last->times.decode_s = watch->compress_s - engine->prepared_s;
-  engine->compress_s = watch->compress_s;
-  engine->comm_s = watch->comm_s;
+  last->times.decode_s = stopwatch->compress_s - engine->prepared_s;
+  engine->compress_s = stopwatch->compress_s;
+  engine->comm_s = stopwatch->comm_s;
   conclude(engine, !lost, info);
   return lost ? tell_lost(engine) : WEIR_OK;
 }

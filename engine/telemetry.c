@@ -1,13 +1,13 @@
-/* What a step tells: this rank's note, what all ranks' notes say, and the record of the step. */
+/* What a step tells: this rank's header, what all ranks' headers say, and the record of the step. */
 #include <math.h>
 #include <string.h>
 
 #include "base/base.h"
-#include "engine/notes.h"
+#include "engine/headers.h"
 #include "engine/state.h"
 
-/* Notes travel as they lie in memory. */
-_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "notes are little-endian");
+/* Headers travel as they lie in memory. */
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "headers are little-endian");
 
 void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
   const size_t stride = weir_gain_curve_stride(engine->n);
@@ -17,44 +17,44 @@ void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket) {
     weir_gain_curve_add(engine->curve, bucket->fed, bucket->n, stride);
 }
 
-void weir_telemetry_note(weir_engine *engine, double sum_square, bool nonfinite) {
+void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite) {
   const weir_engine_hooks *hooks = &engine->config.hooks;
-  weir_note *note = &engine->notes[engine->rank];
-  memset(note, 0, sizeof *note);
-  note->step = engine->exchanges;
-  note->compute_s = engine->compute_s;
-  note->compress_s = engine->last_compress_s;
-  note->comm_s = engine->last_comm_s;
-  note->wait_s = engine->last_wait_s;
-  note->gain = engine->last_gain;
-  note->sum_square = sum_square;
-  note->loss = engine->loss;
+  weir_header *header = &engine->headers[engine->rank];
+  memset(header, 0, sizeof *header);
+  header->step = engine->exchanges;
+  header->compute_s = engine->compute_s;
+  header->compress_s = engine->last_compress_s;
+  header->comm_s = engine->last_comm_s;
+  header->wait_s = engine->last_wait_s;
+  header->gain = engine->last_gain;
+  header->sum_square = sum_square;
+  header->loss = engine->loss;
   for (int i = 0; i < WEIR_CURVE_POINTS; i++)
-    note->curve[i] = engine->curve_wanted && !nonfinite
-                         ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])
-                         : -1;
-  if (hooks->local != NULL) hooks->local(hooks->user, note);
-  if (nonfinite) note->flags |= WEIR_NOTE_NONFINITE;
-  if (engine->rank == 0 && hooks->propose != NULL) hooks->propose(hooks->user, &note->directive);
+    header->curve[i] = engine->curve_wanted && !nonfinite
+                           ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])
+                           : -1;
+  if (hooks->local != NULL) hooks->local(hooks->user, header);
+  if (nonfinite) header->flags |= WEIR_HEADER_NONFINITE;
+  if (engine->rank == 0 && hooks->propose != NULL) hooks->propose(hooks->user, &header->directive);
 }
 
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
   *nonfinite = false;
   for (int r = 0; r < engine->size; r++) {
-    const weir_note *note = &engine->notes[r];
-    if (note->step != engine->exchanges)
+    const weir_header *header = &engine->headers[r];
+    if (header->step != engine->exchanges)
       return weir_fail(WEIR_E_MISMATCH, "rank %d is at exchange %llu, this rank at %llu", r,
-                       (unsigned long long)note->step, (unsigned long long)engine->exchanges);
-    if (note->flags & WEIR_NOTE_NONFINITE) *nonfinite = true;
+                       (unsigned long long)header->step, (unsigned long long)engine->exchanges);
+    if (header->flags & WEIR_HEADER_NONFINITE) *nonfinite = true;
   }
-  const weir_directive *directive = &engine->notes[0].directive;
+  const weir_directive *directive = &engine->headers[0].directive;
   if (directive->action > WEIR_ACTION_ACCEPT)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
                      directive->action);
   if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {
     weir_status status = weir_plan_check(&directive->plan);
-    if (status == WEIR_OK && directive->plan.groups > engine->layout.tensors)
-      status = weir_fail(WEIR_E_INVALID, "%u groups of %zu tensors", directive->plan.groups,
+    if (status == WEIR_OK && directive->plan.buckets > engine->layout.tensors)
+      status = weir_fail(WEIR_E_INVALID, "%u buckets of %zu tensors", directive->plan.buckets,
                          engine->layout.tensors);
     if (status != WEIR_OK) {
       char why[256];
@@ -67,19 +67,19 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
 }
 
 /* Median of a value over the ranks that know it: the mean of the middle two for an even number. */
-static double median(const weir_engine *engine, weir_note_value *value) {
-  const weir_note *notes = engine->notes;
-  const int known = weir_notes_knowing(notes, engine->size, value);
+static double median(const weir_engine *engine, weir_header_value *value) {
+  const weir_header *headers = engine->headers;
+  const int known = weir_headers_knowing(headers, engine->size, value);
   if (known == 0) return 0;
-  const int low = weir_notes_nth(notes, engine->size, value, (known - 1) / 2);
-  const int high = weir_notes_nth(notes, engine->size, value, known / 2);
-  return (value(&notes[low]) + value(&notes[high])) / 2;
+  const int low = weir_headers_nth(headers, engine->size, value, (known - 1) / 2);
+  const int high = weir_headers_nth(headers, engine->size, value, known / 2);
+  return (value(&headers[low]) + value(&headers[high])) / 2;
 }
 
 void weir_telemetry_network(const weir_engine *engine, weir_step_info *info) {
-  info->latency_s = median(engine, weir_note_latency);
-  info->bandwidth_bytes_s = median(engine, weir_note_bandwidth);
-  const double goodput = median(engine, weir_note_goodput);
+  info->latency_s = median(engine, weir_header_latency);
+  info->bandwidth_bytes_s = median(engine, weir_header_bandwidth);
+  const double goodput = median(engine, weir_header_goodput);
   info->goodput_bytes_s =
       goodput > 0 ? fmin(goodput, info->bandwidth_bytes_s) : info->bandwidth_bytes_s;
 }
@@ -87,7 +87,7 @@ void weir_telemetry_network(const weir_engine *engine, weir_step_info *info) {
 static double mean_gain(const weir_engine *engine) {
   double sum = 0;
   for (int r = 0; r < engine->size; r++) {
-    const double gain = engine->notes[r].gain;
+    const double gain = engine->headers[r].gain;
     sum += isfinite(gain) ? fmin(fmax(gain, 0), 1) : 0;
   }
   return sum / engine->size;
@@ -166,7 +166,7 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
   if (info->goodput_bytes_s > 0 && engine->size > 1) {
     const weir_link link = {.alpha = info->latency_s,
                             .beta = 1 / info->goodput_bytes_s,
-                            .deviation = median(engine, weir_note_deviation)};
+                            .deviation = median(engine, weir_header_deviation)};
     info->predicted_comm_s = exposed(engine, &link, false);
   }
 }

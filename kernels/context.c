@@ -85,8 +85,8 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
   return WEIR_OK;
 }
 
-weir_status weir_context_marks(weir_codec_context *context, size_t words) {
-  if (words <= context->mark_words && context->mark != NULL) {
+weir_status weir_context_bitmap(weir_codec_context *context, size_t words) {
+  if (words <= context->bitmap_words && context->mark != NULL) {
     return WEIR_OK;
   }
   uint64_t *mark = malloc((words > 0 ? words : 1) * sizeof *mark);
@@ -95,7 +95,7 @@ weir_status weir_context_marks(weir_codec_context *context, size_t words) {
   }
   free(context->mark);
   context->mark = mark;
-  context->mark_words = words;
+  context->bitmap_words = words;
   return WEIR_OK;
 }
 

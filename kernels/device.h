@@ -6,15 +6,15 @@
  * back.  What a rank sends is taken off e.  Momentum correction adds two more of the same kind, u
  * (velocity) and what it becomes.
  *
- * Streams: what leads to a group's message is queued on the caller's stream and followed by an
+ * Streams: what leads to a bucket's message is queued on the caller's stream and followed by an
  * event; what comes after the exchange is queued on a stream of the device's own, for which the
  * caller's stream waits in finish.  None of the operations waits for the device but those that say
  * so, each for timeout_s at most (WEIR_E_TIMEOUT), and none allocates but create, reserve,
  * keep_room and pin.
  *
- * Threads: compress is the caller's, like everything that is not of one group; from await on a
- * group is in the hands of whoever exchanges it.  Messages and values of a group are page-locked
- * memory (pin), n and k are elements, groups count from 0 in the order of reserve. */
+ * Threads: compress is the caller's, like everything that is not of one bucket; from await on a
+ * bucket is in the hands of whoever exchanges it.  Messages and values of a bucket are page-locked
+ * memory (pin), n and k are elements, buckets count from 0 in the order of reserve. */
 #ifndef WEIR_KERNELS_DEVICE_H
 #define WEIR_KERNELS_DEVICE_H
 
@@ -31,7 +31,7 @@
 
 typedef struct weir_device weir_device;
 
-/* What becomes of a group's gradient. */
+/* What becomes of a bucket's gradient. */
 typedef enum weir_device_kind {
   WEIR_DEVICE_SELECT = 0, /* a message of selected elements, which are taken off e */
   WEIR_DEVICE_ENCODE = 1, /* a message of all elements; what it loses is e */
@@ -41,7 +41,7 @@ typedef enum weir_device_kind {
   WEIR_DEVICE_THIN = 5    /* e, and of its matrices P and Q go to the host (kernels/powersgd.h) */
 } weir_device_kind;
 
-typedef struct weir_device_group {
+typedef struct weir_device_bucket {
   weir_device_kind kind;
   uint32_t codec; /* weir_codec_id */
   double cr;
@@ -54,14 +54,14 @@ typedef struct weir_device_group {
   /* THIN: its tensors, borrowed as the layout is; columns of P and Q; floats that travel first. */
   const weir_thin *thin;
   size_t rank, first_sum;
-} weir_device_group;
+} weir_device_bucket;
 
 /* A part of e that somebody on the host wants to see. */
-typedef struct weir_device_look {
-  size_t at; /* what the runs are of, from the group's first element on */
+typedef struct weir_device_sample {
+  size_t at; /* what the runs are of, from the bucket's first element on */
   weir_runs runs;
   float *to; /* page-locked, for all of the runs */
-} weir_device_look;
+} weir_device_sample;
 
 /* What compress is given. */
 typedef struct weir_device_task {
@@ -75,8 +75,8 @@ typedef struct weir_device_task {
                     WEIR_DEVICE_BINS; NULL: none */
   size_t bins_stride;
   /* Page-locked; read and obeyed by the time that await is back. */
-  const weir_device_look *looks;
-  size_t look_count;
+  const weir_device_sample *samples;
+  size_t sample_count;
   bool told; /* the velocity is to be what e has really taken, e - r, and not m u + g */
 } weir_device_task;
 
@@ -101,10 +101,10 @@ typedef struct weir_device_ops {
   weir_status (*create)(int device, void *stream, size_t n, float momentum, double timeout_s,
                         weir_device **out);
   void (*free)(weir_device *device); /* waits; NULL is allowed */
-  /* Room for these groups, which take the place of those before.  Keeps what it has: a plan that
+  /* Room for these buckets, which take the place of those before.  Keeps what it has: a plan that
    * was in force needs no more.  After a failure it is to be called again.  Waits when it
    * allocates. */
-  weir_status (*reserve)(weir_device *device, const weir_device_group *groups, size_t count,
+  weir_status (*reserve)(weir_device *device, const weir_device_bucket *buckets, size_t count,
                          size_t ranks);
   /* Page-locked memory of the host, aligned to 64 bytes. */
   weir_status (*pin)(weir_device *device, size_t bytes, void **out);
@@ -113,33 +113,33 @@ typedef struct weir_device_ops {
   weir_status (*check)(weir_device *device, const void *memory);
   uint64_t (*waits)(const weir_device *device); /* how often the host has waited for the device */
 
-  /* e = g + r, or with momentum e = m u + g + r, and what the group's kind says of it. */
-  weir_status (*compress)(weir_device *device, size_t group, const weir_device_task *task);
-  /* Wait until a group's message is there; *told is valid until it is compressed again. */
-  weir_status (*await)(weir_device *device, size_t group, const weir_device_told **told);
+  /* e = g + r, or with momentum e = m u + g + r, and what the bucket's kind says of it. */
+  weir_status (*compress)(weir_device *device, size_t bucket, const weir_device_task *task);
+  /* Wait until a bucket's message is there; *told is valid until it is compressed again. */
+  weir_status (*await)(weir_device *device, size_t bucket, const weir_device_told **told);
   /* Add bins to others; and make a curve of those of n elements. */
   void (*add_bins)(void *to, const void *bins);
   weir_status (*curve)(const void *bins, size_t n, weir_gain_curve *curve);
 
   /* sum = (first) or += what a message decodes to.  What is wrong with it finish says.  ENCODE: at
    * the next publish, which is to follow. */
-  weir_status (*decode)(weir_device *device, size_t group, const void *message, size_t bytes,
+  weir_status (*decode)(weir_device *device, size_t bucket, const void *message, size_t bytes,
                         bool first);
-  /* value = e at the group's k indices, where e and what u becomes are 0 then.  Waits. */
-  weir_status (*fetch)(weir_device *device, size_t group, const uint32_t *index, float *value);
+  /* value = e at the bucket's k indices, where e and what u becomes are 0 then.  Waits. */
+  weir_status (*fetch)(weir_device *device, size_t bucket, const uint32_t *index, float *value);
   /* Of those places: e += error, sum = 0 but for value.  value NULL: sum is left as it is. */
-  weir_status (*settle)(weir_device *device, size_t group, const float *error, const float *value);
+  weir_status (*settle)(weir_device *device, size_t bucket, const float *error, const float *value);
   /* All n of them: e = next, or 0 where it is NULL; sum = sum unless it is NULL. */
-  weir_status (*store)(weir_device *device, size_t group, const float *next, const float *sum);
+  weir_status (*store)(weir_device *device, size_t bucket, const float *next, const float *sum);
   /* THIN, values as in compress.  With the orthogonal columns of all ranks in the first part: this
    * rank's Q goes to the second, what that sends is taken off e, and told->other is of what is
    * left. Waits. */
-  weir_status (*project_back)(weir_device *device, size_t group, float *values);
+  weir_status (*project_back)(weir_device *device, size_t bucket, float *values);
   /* With all ranks' Q there: sum = P Q^T, and what travels whole. */
-  weir_status (*expand)(weir_device *device, size_t group, const float *values);
-  /* g = share * sum, for the group's tensors. */
-  weir_status (*publish)(weir_device *device, size_t group, float *const *g, float share);
-  /* The caller's stream waits for all of that, and so does the caller.  overflow[i], of group i:
+  weir_status (*expand)(weir_device *device, size_t bucket, const float *values);
+  /* g = share * sum, for the bucket's tensors. */
+  weir_status (*publish)(weir_device *device, size_t bucket, float *const *g, float share);
+  /* The caller's stream waits for all of that, and so does the caller.  overflow[i], of bucket i:
    * something published is not finite.  WEIR_E_PROTOCOL: a message was malformed. */
   weir_status (*finish)(weir_device *device, bool *overflow);
 

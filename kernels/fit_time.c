@@ -17,7 +17,7 @@ double weir_kernel_midmean(double *each, int runs) {
 
 /* What a codec's scratch has room for: growing it is not part of a codec's time. */
 static size_t scratch_of(const weir_kernel_probe *probe) {
-  return probe->context->capacity + probe->context->mark_words;
+  return probe->context->capacity + probe->context->bitmap_words;
 }
 
 typedef struct series {

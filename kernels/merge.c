@@ -66,10 +66,10 @@ static bool take(cursor *c, chunk *to, bool first) {
 
 /* Floats that it takes; the chunk is empty again. */
 static size_t pack(chunk *from, uint32_t *dense, float *out) {
-  const size_t marks = words(from->count);
+  const size_t bitmap = words(from->count);
   size_t count = 0;
-  for (size_t w = 0; w < marks; w++) count += (size_t)__builtin_popcount(from->touched[w]);
-  if (count + marks > from->count) {
+  for (size_t w = 0; w < bitmap; w++) count += (size_t)__builtin_popcount(from->touched[w]);
+  if (count + bitmap > from->count) {
     const size_t number = from->at / CHUNK;
     dense[number / 32] |= UINT32_C(1) << number % 32;
     memcpy(out, from->sum, from->count * sizeof *out);
@@ -77,9 +77,9 @@ static size_t pack(chunk *from, uint32_t *dense, float *out) {
     memset(from->touched, 0, sizeof from->touched);
     return from->count;
   }
-  memcpy(out, from->touched, marks * sizeof *out);
-  out += marks;
-  for (size_t w = 0; w < marks; w++) {
+  memcpy(out, from->touched, bitmap * sizeof *out);
+  out += bitmap;
+  for (size_t w = 0; w < bitmap; w++) {
     for (uint32_t bits = from->touched[w]; bits != 0; bits &= bits - 1) {
       const size_t i = 32 * w + (size_t)__builtin_ctz(bits);
       *out++ = from->sum[i];
@@ -87,7 +87,7 @@ static size_t pack(chunk *from, uint32_t *dense, float *out) {
     }
     from->touched[w] = 0;
   }
-  return marks + count;
+  return bitmap + count;
 }
 
 static weir_status open_all(cursor *c, const unsigned char *messages, size_t stride,
@@ -130,15 +130,15 @@ weir_status weir_merge(const unsigned char *messages, size_t stride, const size_
 static const float *spread(const float *packed, size_t count, float *to) {
   float value[CHUNK];
   uint32_t mark[CHUNK / 32];
-  const size_t marks = words(count);
+  const size_t bitmap = words(count);
   size_t k = 0;
-  memcpy(mark, packed, marks * sizeof *mark);
-  packed += marks;
-  for (size_t w = 0; w < marks; w++) k += (size_t)__builtin_popcount(mark[w]);
+  memcpy(mark, packed, bitmap * sizeof *mark);
+  packed += bitmap;
+  for (size_t w = 0; w < bitmap; w++) k += (size_t)__builtin_popcount(mark[w]);
   if (k > 0) memcpy(value, packed, k * sizeof *value);
   memset(to, 0, count * sizeof *to);
   const float *from = value;
-  for (size_t w = 0; w < marks; w++)
+  for (size_t w = 0; w < bitmap; w++)
     for (uint32_t bits = mark[w]; bits != 0; bits &= bits - 1)
       to[32 * w + (size_t)__builtin_ctz(bits)] = *from++;
   return packed + k;

@@ -15,12 +15,12 @@ size_t weir_powersgd_rank(double cr);
  * are smaller: rank (rows + columns) < rows columns. */
 bool weir_powersgd_thins(size_t rows, size_t numel, size_t rank);
 
-/* Where a tensor of a group lies, and its parts among the floats that travel: P (rank columns of
+/* Where a tensor of a bucket lies, and its parts among the floats that travel: P (rank columns of
  * `rows` elements) or the whole tensor, and Q (rank columns of `columns` elements). */
 typedef struct weir_thin {
   bool whole; /* travels as it is */
   size_t tensor;
-  size_t at, n; /* elements of the group */
+  size_t at, n; /* elements of the bucket */
   size_t rows, columns;
   size_t p, q; /* q is meaningless when whole */
 } weir_thin;

@@ -7,7 +7,7 @@
 
 /* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice
  * on average at the most. */
-static void draw_marks(uint64_t *mark, size_t n, size_t count, uint64_t seed) {
+static void draw_bitmap(uint64_t *mark, size_t n, size_t count, uint64_t seed) {
   uint64_t start = weir_draw_start(seed);
   size_t drawn = 0;
   for (uint64_t number = 0; drawn < count; number++) {
@@ -28,7 +28,7 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   const bool lent = context->lent != NULL && words * sizeof(uint64_t) <= context->lent_bytes &&
                     (uintptr_t)context->lent % _Alignof(uint64_t) == 0;
   if (status == WEIR_OK && !lent) {
-    status = weir_context_marks(context, words);
+    status = weir_context_bitmap(context, words);
   }
   if (status != WEIR_OK) {
     return status;
@@ -37,7 +37,7 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   /* The smaller part is drawn, kept or left out. */
   bool out = kept > n / 2;
   memset(mark, 0, words * sizeof *mark);
-  draw_marks(mark, n, out ? n - kept : kept, seed);
+  draw_bitmap(mark, n, out ? n - kept : kept, seed);
   size_t taken = 0;
   for (size_t w = 0; w < words; w++) {
     uint64_t left = out ? ~mark[w] : mark[w];

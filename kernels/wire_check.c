@@ -40,5 +40,5 @@ weir_status weir_wire_check(weir_codec_context *context, const void *message, si
   }
   *peak = peak_of(&in);
   /* A mask for every 64 elements, wherever the first lies, and as many as are written beyond. */
-  return context != NULL ? weir_context_marks(context, (expected_n + 63) / 64 + 1 + 16) : WEIR_OK;
+  return context != NULL ? weir_context_bitmap(context, (expected_n + 63) / 64 + 1 + 16) : WEIR_OK;
 }

@@ -144,7 +144,7 @@ static weir_status spread_marked(weir_codec_context *context, const spread *s) {
   weir_mask_reader reader;
   weir_masks_start(&reader, &s->message->list, s->lead);
   size_t words = weir_masks_words(&reader);
-  weir_status status = weir_context_marks(context, words + WEIR_MASK_SLACK);
+  weir_status status = weir_context_bitmap(context, words + WEIR_MASK_SLACK);
   if (status != WEIR_OK) {
     return status;
   }

@@ -56,50 +56,51 @@ static weir_status capture_gaps(weir_session *session, const weir_trainer *train
   return status;
 }
 
-static void append_groups(GString *text, const weir_trainer *trainer, const weir_plan_group *group,
-                          const weir_group_times *times, size_t count) {
+static void append_buckets(GString *text, const weir_trainer *trainer,
+                           const weir_plan_bucket *bucket, const weir_group_times *times,
+                           size_t count) {
   static const char *const places[WEIR_PLACE_COUNT] = {"caller", "thread"};
   for (size_t k = 0, t = 0; k < count; k++) {
     size_t elements = 0;
-    for (; t < group[k].end; t++) elements += weir_trainer_tensor_numel(trainer, t);
+    for (; t < bucket[k].end; t++) elements += weir_trainer_tensor_numel(trainer, t);
     weir_plan plan = {0};
     char name[WEIR_PLAN_TEXT_MAX];
-    weir_group_plan(&group[k], &plan);
+    weir_group_plan(&bucket[k], &plan);
     weir_plan_format(&plan, name);
     g_string_append_printf(text, "%s,%s,%s,%zu,%.4f,%.4f,%.4f,%.4f\n",
-                           weir_trainer_tensor_name(trainer, group[k].end - 1), name,
-                           places[group[k].place], 4 * elements, times[k].launched_s * 1e3,
+                           weir_trainer_tensor_name(trainer, bucket[k].end - 1), name,
+                           places[bucket[k].place], 4 * elements, times[k].launched_s * 1e3,
                            times[k].compress_s * 1e3, times[k].exchange_s * 1e3,
                            times[k].decode_s * 1e3);
   }
 }
 
-/* The groups in force; a plan without groups is one. */
-static weir_status list_groups(weir_session *session, size_t tensors, weir_plan_group *groups,
-                               size_t *count) {
+/* The buckets in force; a plan without buckets is one. */
+static weir_status list_buckets(weir_session *session, size_t tensors, weir_plan_bucket *buckets,
+                                size_t *count) {
   weir_plan plan;
-  weir_status status = weir_current_groups(session, groups, tensors, count);
+  weir_status status = weir_current_buckets(session, buckets, tensors, count);
   if (status || *count) return status;
   status = weir_current_plan(session, &plan);
-  groups[0] = (weir_plan_group){.end = (uint32_t)tensors};
-  weir_group_set_plan(&groups[0], &plan);
+  buckets[0] = (weir_plan_bucket){.end = (uint32_t)tensors};
+  weir_group_set_plan(&buckets[0], &plan);
   *count = 1;
   return status;
 }
 
-static weir_status capture_groups(weir_session *session, const weir_trainer *trainer, int rank,
-                                  int ranks, const char *directory) {
+static weir_status capture_buckets(weir_session *session, const weir_trainer *trainer, int rank,
+                                   int ranks, const char *directory) {
   enum { FIELDS = sizeof(weir_group_times) / sizeof(double) };
   const size_t tensors = weir_trainer_tensors(trainer);
-  weir_plan_group *groups = g_new0(weir_plan_group, tensors + 1);
+  weir_plan_bucket *buckets = g_new0(weir_plan_bucket, tensors + 1);
   weir_group_times *own = g_new0(weir_group_times, tensors + 1);
   weir_group_times *mean = g_new0(weir_group_times, tensors + 1);
   weir_group_times *least = g_new0(weir_group_times, tensors + 1);
   size_t count = 0, timed = 0;
-  weir_status status = list_groups(session, tensors, groups, &count);
+  weir_status status = list_buckets(session, tensors, buckets, &count);
   if (!status) status = weir_current_times(session, own, tensors, &timed);
   if (!status && timed != count)
-    status = weir_fail(WEIR_E_INTERNAL, "%zu groups and the times of %zu", count, timed);
+    status = weir_fail(WEIR_E_INTERNAL, "%zu buckets and the times of %zu", count, timed);
   if (!status)
     status = reduce(session, ranks, (const double *)own, count * FIELDS, false, (double *)mean);
   if (!status)
@@ -108,19 +109,19 @@ static weir_status capture_groups(weir_session *session, const weir_trainer *tra
     for (size_t k = 0; k < count; k++) mean[k].exchange_s = least[k].exchange_s;
     GString *text =
         g_string_new("last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms\n");
-    append_groups(text, trainer, groups, mean, count);
+    append_buckets(text, trainer, buckets, mean, count);
     status = weir_out_write(directory, "groups.csv", text->str);
     g_string_free(text, TRUE);
   }
   g_free(least);
   g_free(mean);
   g_free(own);
-  g_free(groups);
+  g_free(buckets);
   return status;
 }
 
 weir_status weir_capture(weir_session *session, const weir_trainer *trainer, int rank, int ranks,
                          const char *directory) {
   const weir_status status = capture_gaps(session, trainer, rank, ranks, directory);
-  return status ? status : capture_groups(session, trainer, rank, ranks, directory);
+  return status ? status : capture_buckets(session, trainer, rank, ranks, directory);
 }

@@ -1,9 +1,9 @@
-/* What a run tells about its own timings: a profile of its tensors, and the times of its groups.
+/* What a run tells about its own timings: a profile of its tensors, and the times of its buckets.
  *
  * DIR/profile.csv: `tensor,numel,gap_us`, as planner/profile.h reads it; gaps are means over
  * ranks and steps.
  * DIR/groups.csv: `last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms`,
- * a line a group of the plan in force at the end; bytes are the dense fp32 ones.  Medians; of all
+ * a line a bucket of the plan in force at the end; bytes are the dense fp32 ones.  Medians; of all
  * ranks the mean, but the least exchange_ms: the others' is waiting for slower ranks. */
 #ifndef WEIR_LAB_CAPTURE_H
 #define WEIR_LAB_CAPTURE_H

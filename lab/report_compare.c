@@ -15,7 +15,7 @@ static bool stands_out(const char *policy) {
   return !strcmp(policy, "weir") || !strcmp(policy, "paper");
 }
 
-/* One plan, always the same: neither groups of tensors nor anything that decides. */
+/* One plan, always the same: neither buckets of tensors nor anything that decides. */
 static bool is_fixed(const char *policy) {
   weir_plan plan;
   return weir_plan_parse(without_prefix(policy), &plan) == WEIR_OK;
@@ -40,24 +40,25 @@ static void add_colour(weir_doc *doc, const char *policy) {
 
 /* --- charts ----------------------------------------------------------------------------------- */
 
-static void add_bars(weir_doc *doc, const weir_report_group *groups, size_t count) {
+static void add_bars(weir_doc *doc, const weir_report_bucket *buckets, size_t count) {
   double most = 0;
-  for (size_t i = 0; i < count; i++) most = fmax(most, isnan(groups[i].time) ? 0 : groups[i].time);
+  for (size_t i = 0; i < count; i++)
+    most = fmax(most, isnan(buckets[i].time) ? 0 : buckets[i].time);
   weir_doc_chart(doc, "bars", "seconds to the target", "s", 0, most > 0 ? most : 1);
   weir_doc_list(doc, "rows");
-  for (size_t i = 0; i < count; i++) weir_doc_text(doc, NULL, groups[i].policy);
+  for (size_t i = 0; i < count; i++) weir_doc_text(doc, NULL, buckets[i].policy);
   weir_doc_end_list(doc);
   weir_doc_list(doc, "bars");
   for (size_t i = 0; i < count; i++) {
     weir_doc_object(doc, NULL);
     weir_doc_number(doc, "row", (double)i);
     weir_doc_number(doc, "from", 0);
-    weir_doc_number(doc, "to", isnan(groups[i].time) ? 0 : groups[i].time);
-    add_colour(doc, groups[i].policy);
-    if (!isnan(groups[i].time))
-      weir_doc_format(doc, "label", "%.1f s", groups[i].time);
+    weir_doc_number(doc, "to", isnan(buckets[i].time) ? 0 : buckets[i].time);
+    add_colour(doc, buckets[i].policy);
+    if (!isnan(buckets[i].time))
+      weir_doc_format(doc, "label", "%.1f s", buckets[i].time);
     else
-      weir_doc_text(doc, "label", groups[i].done ? "not reached" : "not done");
+      weir_doc_text(doc, "label", buckets[i].done ? "not reached" : "not done");
     weir_doc_end(doc);
   }
   weir_doc_end_list(doc);
@@ -92,17 +93,17 @@ static extent measure(const weir_report_comparison *c) {
 }
 
 /* Policies of one colour get another dash each. */
-static int dash_of(const weir_report_group *groups, size_t j) {
-  const weir_colour own = colour_of(groups[j].policy);
+static int dash_of(const weir_report_bucket *buckets, size_t j) {
+  const weir_colour own = colour_of(buckets[j].policy);
   int alike = 0;
   for (size_t i = 0; i < j; i++) {
-    const weir_colour other = colour_of(groups[i].policy);
-    alike += !stands_out(groups[i].policy) && !strcmp(own.css, other.css);
+    const weir_colour other = colour_of(buckets[i].policy);
+    alike += !stands_out(buckets[i].policy) && !strcmp(own.css, other.css);
   }
-  return stands_out(groups[j].policy) ? 0 : alike % 5;
+  return stands_out(buckets[j].policy) ? 0 : alike % 5;
 }
 
-static void add_curve(weir_doc *doc, const weir_report_entry *e, const weir_report_group *g,
+static void add_curve(weir_doc *doc, const weir_report_entry *e, const weir_report_bucket *g,
                       int dash, size_t each) {
   weir_doc_object(doc, NULL);
   if (g->runs > 1)
@@ -132,7 +133,7 @@ static size_t points_each(const weir_report_comparison *c) {
 }
 
 static void add_curves(weir_doc *doc, const weir_report_comparison *c,
-                       const weir_report_group *groups, size_t count, const extent *e) {
+                       const weir_report_bucket *buckets, size_t count, const extent *e) {
   weir_doc_chart(doc, "lines", "test accuracy, %", "elapsed, s", e->apart ? e->earliest : 0,
                  e->longest);
   weir_doc_flag(doc, "log_x", e->apart);
@@ -150,17 +151,17 @@ static void add_curves(weir_doc *doc, const weir_report_comparison *c,
   weir_doc_list(doc, "series");
   for (size_t j = count; j-- > 0;) /* the best last, on top */
     for (size_t i = 0; i < c->count; i++)
-      if (c->runs[i].group == groups[j].number)
-        add_curve(doc, &c->runs[i], &groups[j], dash_of(groups, j), points_each(c));
+      if (c->runs[i].bucket == buckets[j].number)
+        add_curve(doc, &c->runs[i], &buckets[j], dash_of(buckets, j), points_each(c));
   weir_doc_end_list(doc);
   weir_doc_end(doc);
 }
 
 /* --- the headline ----------------------------------------------------------------------------- */
 
-static double time_of(const weir_report_group *groups, size_t count, const char *policy) {
+static double time_of(const weir_report_bucket *buckets, size_t count, const char *policy) {
   for (size_t i = 0; i < count; i++)
-    if (!strcmp(groups[i].policy, policy)) return groups[i].time;
+    if (!strcmp(buckets[i].policy, policy)) return buckets[i].time;
   return NAN;
 }
 
@@ -172,15 +173,15 @@ static void card(weir_doc *doc, const char *name, const char *note, const char *
   weir_doc_card(doc, text, name, note);
 }
 
-/* groups are sorted, so the fixed policies' best and median can be read off; one that never gets
+/* buckets are sorted, so the fixed policies' best and median can be read off; one that never gets
  * there counts as slower than all others. */
 static void add_cards(weir_doc *doc, const weir_report_comparison *c,
-                      const weir_report_group *groups, size_t count) {
-  g_autofree const weir_report_group **fixed = g_new0(const weir_report_group *, count + 1);
+                      const weir_report_bucket *buckets, size_t count) {
+  g_autofree const weir_report_bucket **fixed = g_new0(const weir_report_bucket *, count + 1);
   size_t n = 0;
   for (size_t i = 0; i < count; i++)
-    if (is_fixed(groups[i].policy) && groups[i].done) fixed[n++] = &groups[i];
-  const double weir = time_of(groups, count, "weir");
+    if (is_fixed(buckets[i].policy) && buckets[i].done) fixed[n++] = &buckets[i];
+  const double weir = time_of(buckets, count, "weir");
   const double median = !n      ? NAN
                         : n % 2 ? fixed[n / 2]->time
                                 : (fixed[n / 2 - 1]->time + fixed[n / 2]->time) / 2;
@@ -191,12 +192,12 @@ static void add_cards(weir_doc *doc, const weir_report_comparison *c,
        n ? weir / fixed[0]->time : NAN);
   card(doc, "the fixed policies' median time", "less is better", "%.2f ×", weir / median);
   card(doc, "policy paper's time", "less is better", "%.2f ×",
-       weir / time_of(groups, count, "paper"));
+       weir / time_of(buckets, count, "paper"));
   weir_doc_end_list(doc);
 }
 
 static void add_head(weir_doc *doc, const weir_report_comparison *c,
-                     const weir_report_group *groups, size_t count) {
+                     const weir_report_bucket *buckets, size_t count) {
   const bool named = c->scenario && *c->scenario;
   const size_t missing = weir_report_missing(c);
   weir_doc_text(doc, "title", "Policies compared");
@@ -204,7 +205,7 @@ static void add_head(weir_doc *doc, const weir_report_comparison *c,
                   "%s%sThe same training under each policy, judged by the time to reach the target "
                   "accuracy.",
                   named ? c->scenario : "", named ? " · " : "");
-  add_cards(doc, c, groups, count);
+  add_cards(doc, c, buckets, count);
   if (!missing) return;
   g_autofree char *text = g_strdup_printf(
       "Interrupted: %zu of %zu runs are missing, and what is said here is of the others.", missing,
@@ -229,7 +230,8 @@ static void add_link(weir_doc *doc, const weir_report_entry *e) {
   weir_doc_end(doc);
 }
 
-static void add_group(weir_doc *doc, const weir_report_comparison *c, const weir_report_group *g) {
+static void add_bucket(weir_doc *doc, const weir_report_comparison *c,
+                       const weir_report_bucket *g) {
   weir_doc_row(doc);
   weir_doc_object(doc, NULL);
   weir_doc_text(doc, "text", g->policy);
@@ -244,42 +246,42 @@ static void add_group(weir_doc *doc, const weir_report_comparison *c, const weir
   weir_doc_cell(doc, "%.1f", g->bytes / 1e6);
   weir_doc_list(doc, NULL);
   for (size_t i = 0; i < c->count; i++)
-    if (c->runs[i].group == g->number) add_link(doc, &c->runs[i]);
+    if (c->runs[i].bucket == g->number) add_link(doc, &c->runs[i]);
   weir_doc_end_list(doc);
   weir_doc_end_row(doc);
 }
 
 static void add_table(weir_doc *doc, const weir_report_comparison *c,
-                      const weir_report_group *groups, size_t count) {
+                      const weir_report_bucket *buckets, size_t count) {
   weir_doc_section(doc, "In numbers",
                    "Means over the seeds. A policy that misses the target with any seed counts as "
                    "not reaching it.");
   weir_doc_table(doc, NULL,
                  "policy|#runs|#reached|#time to target, s|#final accuracy|#elapsed, s|"
                  "#communicating, s|#sent by rank 0, MB|report");
-  for (size_t j = 0; j < count; j++) add_group(doc, c, &groups[j]);
+  for (size_t j = 0; j < count; j++) add_bucket(doc, c, &buckets[j]);
   weir_doc_end_table(doc);
   weir_doc_end_section(doc);
 }
 
 /* --- the page --------------------------------------------------------------------------------- */
 
-static void add_all(weir_doc *doc, const weir_report_comparison *c, const weir_report_group *groups,
-                    size_t count) {
+static void add_all(weir_doc *doc, const weir_report_comparison *c,
+                    const weir_report_bucket *buckets, size_t count) {
   const extent e = measure(c);
   weir_doc_object(doc, NULL);
-  add_head(doc, c, groups, count);
+  add_head(doc, c, buckets, count);
   weir_doc_list(doc, "sections");
   weir_doc_section(doc, "Time to the target", "Shortest first.");
-  add_bars(doc, groups, count);
+  add_bars(doc, buckets, count);
   weir_doc_end_section(doc);
   weir_doc_section(doc, "Accuracy over time",
                    e.apart ? "One line a run, over the logarithm of time. Fixed plans have their "
                              "collective's colour."
                            : "One line a run. Fixed plans have their collective's colour.");
-  add_curves(doc, c, groups, count, &e);
+  add_curves(doc, c, buckets, count, &e);
   weir_doc_end_section(doc);
-  add_table(doc, c, groups, count);
+  add_table(doc, c, buckets, count);
   weir_doc_end_list(doc);
   weir_doc_end(doc);
 }
@@ -289,11 +291,11 @@ weir_status weir_compare_report_write(const char *directory) {
   weir_status status = weir_report_comparison_read(&c, directory);
   if (status) return status;
   size_t count = 0;
-  weir_report_group *groups = weir_report_groups(&c, &count);
+  weir_report_bucket *buckets = weir_report_buckets(&c, &count);
   g_autoptr(JsonBuilder) doc = json_builder_new();
-  add_all(doc, &c, groups, count);
+  add_all(doc, &c, buckets, count);
   status = weir_page_write(doc, directory);
-  g_free(groups);
+  g_free(buckets);
   weir_report_comparison_free(&c);
   return status;
 }

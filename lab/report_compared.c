@@ -67,30 +67,30 @@ bool weir_report_done(const weir_report_entry *e) { return !strcmp(e->status, "d
 
 /* Unreached last. */
 static int by_time(const void *a, const void *b) {
-  const weir_report_group *const x = a, *const y = b;
+  const weir_report_bucket *const x = a, *const y = b;
   const double s = isnan(x->time) ? INFINITY : x->time, t = isnan(y->time) ? INFINITY : y->time;
   return (s > t) - (s < t);
 }
 
-weir_report_group *weir_report_groups(weir_report_comparison *c, size_t *count) {
-  weir_report_group *groups = g_new0(weir_report_group, c->count);
+weir_report_bucket *weir_report_buckets(weir_report_comparison *c, size_t *count) {
+  weir_report_bucket *buckets = g_new0(weir_report_bucket, c->count);
   *count = 0;
   for (size_t i = 0; i < c->count; i++) {
     weir_report_entry *e = &c->runs[i];
-    for (e->group = 0; e->group < *count; e->group++)
-      if (!strcmp(groups[e->group].policy, e->policy)) break;
-    weir_report_group *g = &groups[e->group];
-    if (e->group == *count) {
+    for (e->bucket = 0; e->bucket < *count; e->bucket++)
+      if (!strcmp(buckets[e->bucket].policy, e->policy)) break;
+    weir_report_bucket *g = &buckets[e->bucket];
+    if (e->bucket == *count) {
       g->policy = e->policy;
       g->number = *count;
       ++*count;
     }
   }
   for (size_t j = 0; j < *count; j++) {
-    weir_report_group *g = &groups[j];
+    weir_report_bucket *g = &buckets[j];
     for (size_t i = 0; i < c->count; i++) {
       const weir_report_entry *e = &c->runs[i];
-      if (e->group != j) continue;
+      if (e->bucket != j) continue;
       g->runs++;
       if (!weir_report_done(e)) continue;
       g->done++;
@@ -106,8 +106,8 @@ weir_report_group *weir_report_groups(weir_report_comparison *c, size_t *count) 
     g->final /= done, g->elapsed /= done, g->comm /= done, g->bytes /= done;
     g->time = g->reached == g->runs ? g->time / done : NAN;
   }
-  qsort(groups, *count, sizeof *groups, by_time);
-  return groups;
+  qsort(buckets, *count, sizeof *buckets, by_time);
+  return buckets;
 }
 
 size_t weir_report_missing(const weir_report_comparison *c) {

@@ -61,7 +61,7 @@ static weir_status simulate(weir_run *run, weir_sim_clock *clock, sim_worker *wo
                                 .progress = &run->progress,
                                 .weights_sha256 = digests};
   weir_status status = start(run, clock, group, workers, members);
-  if (!status) status = weir_supervisor_watch(&supervisor);
+  if (!status) status = weir_supervisor_run(&supervisor);
   /* An interrupted run does not wait for its threads: the process ends, and they with it. */
   for (uint32_t r = 0; r < run->scenario.workers && status != WEIR_E_STATE; r++)
     if (workers[r].started) (void)pthread_join(workers[r].thread, NULL);

@@ -141,7 +141,7 @@ static weir_status fork_workers(tc_run *tc) {
 
 /* --- the run ---------------------------------------------------------------------------------- */
 
-static weir_status watch(tc_run *tc) {
+static weir_status supervise(tc_run *tc) {
   weir_run *run = tc->run;
   const uint32_t n = run->scenario.workers;
   weir_steplog log = {0};
@@ -158,7 +158,7 @@ static weir_status watch(tc_run *tc) {
   weir_status status = set_network(tc, run->scenario.first_epoch, 0, &supervisor.in_force);
   if (!status) status = fork_workers(tc);
   /* After a failed fork, those that were forked end with this process, which is their process 1. */
-  if (!status) status = weir_supervisor_watch(&supervisor);
+  if (!status) status = weir_supervisor_run(&supervisor);
   weir_progress_end(&run->progress);
   if (!status) status = weir_run_write(run, &log, (const char(*)[65])digests);
   weir_steplog_free(&log);
@@ -186,7 +186,7 @@ static weir_status inside(void *user) {
   for (uint32_t r = 0; !status && r < n; r++) tc.members[r].channel = tc.worker_ends[r] = -1;
   if (!status) status = draw_secret(tc.secret);
   if (!status) status = weir_topology_create(&tc.topology, (int)n, widest_window(tc.run));
-  if (!status) status = watch(&tc);
+  if (!status) status = supervise(&tc);
   weir_topology_free(tc.topology);
   free(tc.worker_ends);
   free(tc.members);

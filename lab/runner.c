@@ -26,7 +26,7 @@
 /* --- prepare ---------------------------------------------------------------------------------- */
 
 /* groups:FILE is given relative to where weir was called, and read by the worker of rank 0. */
-static weir_status groups_policy(const char *text, char **canonical) {
+static weir_status buckets_policy(const char *text, char **canonical) {
   weir_table_text table;
   weir_status status = weir_table_parse(text + strlen("groups:"), &table);
   if (status || table.kind != WEIR_TABLE_FILE) {
@@ -35,7 +35,7 @@ static weir_status groups_policy(const char *text, char **canonical) {
   }
   if (access(table.path, R_OK))
     return weir_fail(WEIR_E_INVALID,
-                     "policy %s: %s: %s; expected a table of groups, or layers:PLAN, "
+                     "policy %s: %s: %s; expected a table of buckets, or layers:PLAN, "
                      "bucket=MB:PLAN or even=N:PLAN",
                      text, table.path, strerror(errno));
   char *path = g_canonicalize_filename(table.path, NULL);
@@ -46,7 +46,7 @@ static weir_status groups_policy(const char *text, char **canonical) {
 
 weir_status weir_run_policy(const char *text, char **canonical) {
   *canonical = NULL;
-  if (!strncmp(text, "groups:", 7)) return groups_policy(text, canonical);
+  if (!strncmp(text, "groups:", 7)) return buckets_policy(text, canonical);
   if (!strcmp(text, "weir") || !strcmp(text, "paper")) {
     *canonical = g_strdup(text);
     return WEIR_OK;
@@ -236,7 +236,7 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options) {
   if (!status) status = load_data(run);
   if (!status) status = check_memory(run);
   if (!status) status = check_batch(run);
-  if (!status) status = weir_run_check_groups(run);
+  if (!status) status = weir_run_check_buckets(run);
   if (status) {
     weir_run_free(run);
     return status;

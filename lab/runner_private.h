@@ -41,8 +41,8 @@ weir_status weir_run_uml(weir_run *run);
 /* Can namespaces, htb and netem be had here?  Tries in a process of its own. */
 weir_status weir_run_tc_probe(void);
 
-/* Can the groups that the policy names be made of the scenario's model?  Its data are loaded. */
-weir_status weir_run_check_groups(const weir_run *run);
+/* Can the buckets that the policy names be made of the scenario's model?  Its data are loaded. */
+weir_status weir_run_check_buckets(const weir_run *run);
 
 /* After all workers have trained to the end: the files. */
 weir_status weir_run_write(const weir_run *run, const weir_steplog *log,

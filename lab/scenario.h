@@ -57,7 +57,7 @@ typedef struct weir_scenario {
   double trial_budget;                 /* of its trials */
   uint32_t codec_threads;              /* of each worker */
   uint32_t tcp_streams;                /* between each two workers */
-  uint32_t overlap;                    /* 1: policy weir may plan groups of tensors */
+  uint32_t overlap;                    /* 1: policy weir may plan buckets of tensors */
   uint32_t segments; /* that TCP sends at a time at least; 0: as the kernel has it */
   int workers_line;  /* 0: set on the command line */
   int policy_line, risk_line;

@@ -22,7 +22,7 @@ const weir_key weir_scenario_keys[] = {
      "a number from 0 to 1: the share of the time that its trials may take"},
 
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
-     "0 or 1: policy weir may exchange groups of tensors while the backward pass goes on"},
+     "0 or 1: policy weir may exchange buckets of tensors while the backward pass goes on"},
 
     {"scenario", "tcp_streams", WEIR_KEY_COUNT, AT(tcp_streams), 0, 1, 8, false,
      "1 to 8: TCP connections between each two workers"},

@@ -8,7 +8,7 @@
  * SIGTERM and SIGINT are passed on to the child (a terminal sends SIGINT to both); one that comes
  * too late for it makes the whole WEIR_E_STATE.  In the child both are blocked from the first, in
  * every thread it starts, so that neither is lost on a thread or in a gap before someone reads them
- * (weir_supervisor_watch does): a body that is long and does not opens them itself.  The caller
+ * (weir_supervisor_run does): a body that is long and does not opens them itself.  The caller
  * must have one thread.  A child that dies otherwise is WEIR_E_INTERNAL. */
 weir_status weir_stage_run(weir_status (*body)(void *user), void *user);
 

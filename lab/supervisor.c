@@ -193,7 +193,7 @@ void weir_supervisor_turn(weir_supervisor *supervisor, double now) {
   supervisor->turned = now;
 }
 
-static weir_status watch(weir_supervisor *supervisor, struct pollfd *wait, int signals) {
+static weir_status supervise(weir_supervisor *supervisor, struct pollfd *wait, int signals) {
   while (!all_ended(supervisor)) {
     weir_status status = listen_once(supervisor, wait, signals);
     if (!status) status = reap(supervisor);
@@ -241,7 +241,7 @@ static weir_status verdict(const weir_supervisor *supervisor) {
   return weir_fail(WEIR_E_PEER, "%s", text);
 }
 
-weir_status weir_supervisor_watch(weir_supervisor *supervisor) {
+weir_status weir_supervisor_run(weir_supervisor *supervisor) {
   sigset_t mask;
   (void)sigemptyset(&mask);
   (void)sigaddset(&mask, SIGINT);
@@ -250,11 +250,11 @@ weir_status weir_supervisor_watch(weir_supervisor *supervisor) {
   struct pollfd *wait = calloc(supervisor->count + 1, sizeof *wait);
   weir_status status;
   if (signals < 0 || !wait)
-    status =
-        weir_fail(WEIR_E_NOMEM, "no descriptor or memory to watch %u workers", supervisor->count);
+    status = weir_fail(WEIR_E_NOMEM, "no descriptor or memory to supervise %u workers",
+                       supervisor->count);
   else {
     supervisor->last_word = supervisor->turned = weir_now_s();
-    status = watch(supervisor, wait, signals);
+    status = supervise(supervisor, wait, signals);
   }
   if (status) put_down_all(supervisor);
   for (uint32_t r = 0; r < supervisor->count; r++)

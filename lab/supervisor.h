@@ -36,7 +36,7 @@ typedef struct weir_supervisor {
   weir_steplog *log;
   weir_progress *progress;
   char (*weights_sha256)[65]; /* one a rank, filled in */
-  /* used by weir_supervisor_watch only */
+  /* used by weir_supervisor_run only */
   weir_shape in_force;
   double began, last_word, last_set, failed_at;
   double turned; /* when the watch last went round */
@@ -47,7 +47,7 @@ typedef struct weir_supervisor {
  * WEIR_E_STATE after SIGINT or SIGTERM; else WEIR_E_PEER with who failed first, why, and what the
  * others said.  Processes have all been waited for when it returns.  SIGINT and SIGTERM must be
  * blocked in every thread, as weir_stage_run leaves them: it reads them. */
-weir_status weir_supervisor_watch(weir_supervisor *supervisor);
+weir_status weir_supervisor_run(weir_supervisor *supervisor);
 
 /* Every turn of the watch.  Time in which the runner itself stood still (Ctrl-Z) is nobody's
  * silence. */

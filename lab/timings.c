@@ -8,7 +8,7 @@
 #include "base/base.h"
 #include "lab/out.h"
 
-/* Of a step: these, a gap a tensor, then of every group where it ends, its place, and its times. */
+/* Of a step: these, a gap a tensor, then of every bucket where it ends, its place, and its times. */
 enum { STEP, PLAN, GROUPS, BEGIN, WHOLE, FORWARD, HEAD };
 enum { GROUP = 2 + sizeof(weir_group_times) / sizeof(double) };
 
@@ -16,8 +16,8 @@ weir_status weir_timings_open(weir_timings *timings, size_t tensors) {
   *timings = (weir_timings){.tensors = tensors};
   timings->gap_s = calloc(tensors + 1, sizeof *timings->gap_s);
   timings->times = calloc(tensors + 1, sizeof *timings->times);
-  timings->group = calloc(tensors + 1, sizeof *timings->group);
-  if (timings->gap_s && timings->times && timings->group) return WEIR_OK;
+  timings->bucket = calloc(tensors + 1, sizeof *timings->bucket);
+  if (timings->gap_s && timings->times && timings->bucket) return WEIR_OK;
   return weir_fail(WEIR_E_NOMEM, "no memory for the timings of %zu tensors", tensors);
 }
 
@@ -25,7 +25,7 @@ void weir_timings_free(weir_timings *timings) {
   free(timings->value);
   free(timings->gap_s);
   free(timings->times);
-  free(timings->group);
+  free(timings->bucket);
   *timings = (weir_timings){0};
 }
 
@@ -44,15 +44,15 @@ weir_status weir_timings_add(weir_timings *timings, const weir_session *session,
   const size_t tensors = timings->tensors;
   weir_plan plan;
   double forward_s;
-  size_t count = 0, groups = 0;
+  size_t count = 0, buckets = 0;
   weir_status status =
       weir_last_step_times(session, &forward_s, timings->gap_s, timings->times, tensors, &count);
   if (status == WEIR_E_STATE) return WEIR_OK;
   if (!status) status = weir_current_plan(session, &plan);
-  if (!status) status = weir_current_groups(session, timings->group, tensors, &groups);
+  if (!status) status = weir_current_buckets(session, timings->bucket, tensors, &buckets);
   if (!status) status = reserve(timings, HEAD + tensors + GROUP * count);
   if (status) return status;
-  if (!groups) timings->group[0] = (weir_plan_group){.end = (uint32_t)tensors};
+  if (!buckets) timings->bucket[0] = (weir_plan_bucket){.end = (uint32_t)tensors};
   double *to = timings->value + timings->count;
   to[STEP] = (double)step;
   to[PLAN] = plan.id;
@@ -64,8 +64,8 @@ weir_status weir_timings_add(weir_timings *timings, const weir_session *session,
   to += HEAD + tensors;
   for (size_t k = 0; k < count; k++, to += GROUP) {
     const weir_group_times *times = &timings->times[k];
-    const double all[GROUP] = {timings->group[k].end, timings->group[k].place, times->launched_s,
-                               times->started_s,      times->compress_s,       times->exchange_s,
+    const double all[GROUP] = {timings->bucket[k].end, timings->bucket[k].place, times->launched_s,
+                               times->started_s,       times->compress_s,        times->exchange_s,
                                times->decode_s};
     memcpy(to, all, sizeof all);
   }
@@ -79,24 +79,24 @@ static void line(GString *text, const double *head, const char *kind, size_t ind
                          at_s * 1e6, seconds * 1e6);
 }
 
-/* Gaps follow one another but for what compressing and handing on took between them: a group's
+/* Gaps follow one another but for what compressing and handing on took between them: a bucket's
  * compression ends when it was handed on, on the caller's thread. */
 static size_t append_step(GString *text, const double *head, size_t tensors) {
   const size_t count = (size_t)head[GROUPS];
-  const double *gap = head + HEAD, *group = gap + tensors;
+  const double *gap = head + HEAD, *bucket = gap + tensors;
   double at = head[FORWARD], wire = 0.0;
   line(text, head, "step", count, head[BEGIN], head[WHOLE]);
   line(text, head, "forward", 0, 0.0, head[FORWARD]);
   for (size_t t = 0, k = 0; t < tensors; t++) {
     line(text, head, "backward", t, at, gap[t]);
     at += gap[t];
-    for (; k < count && (size_t)group[k * GROUP] == t + 1; k++)
-      if (k + 1 < count) at = fmax(at, group[k * GROUP + 2]);
+    for (; k < count && (size_t)bucket[k * GROUP] == t + 1; k++)
+      if (k + 1 < count) at = fmax(at, bucket[k * GROUP + 2]);
   }
-  for (size_t k = 0; k < count; k++, group += GROUP) {
-    const weir_group_times times = {group[2], group[3], group[4], group[5], group[6]};
-    const bool beside = group[1] == WEIR_PLACE_THREAD && k + 1 < count;
-    /* Of a plan without groups only the exchange's begin is known; in virtual time a group's is
+  for (size_t k = 0; k < count; k++, bucket += GROUP) {
+    const weir_group_times times = {bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]};
+    const bool beside = bucket[1] == WEIR_PLACE_THREAD && k + 1 < count;
+    /* Of a plan without buckets only the exchange's begin is known; in virtual time a bucket's is
      * when the wire is free. */
     const double done = count == 1 ? times.started_s : times.launched_s;
     const double start = fmax(wire, fmax(times.started_s, done));

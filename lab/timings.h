@@ -3,10 +3,10 @@
  *
  * DIR/timings-RANK.csv: `step,plan,kind,index,at_us,us`, lines of one step together, steps
  * ascending and counted as executed; plan: the id of the plan, which changes with every switch.
- * kinds, in this order: step      index: groups; at: when it began (any clock that all ranks of a
+ * kinds, in this order: step      index: buckets; at: when it began (any clock that all ranks of a
  * run share); us: until weights were updated forward   until the backward pass began; at, from here
  * on, is since the step's begin backward  index: tensor; us: its gap compress, exchange, decode
- * index: group; as weir_group_times */
+ * index: bucket; as weir_group_times */
 #ifndef WEIR_LAB_TIMINGS_H
 #define WEIR_LAB_TIMINGS_H
 
@@ -20,7 +20,7 @@ typedef struct weir_timings {
   size_t count, room;
   double *gap_s;
   weir_group_times *times;
-  weir_plan_group *group;
+  weir_plan_bucket *bucket;
 } weir_timings;
 
 /* WEIR_E_NOMEM; weir_timings_free is due in any case. */

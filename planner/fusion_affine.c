@@ -7,9 +7,9 @@
 
 /* The problem in the form of fusion.h, in the direction in which the walk is exact.
  *
- * A walk that takes as much as it may can be stopped by a tensor that a later group could hold
- * only if the bound of a group, T - (m + 1) c - t (a - c), grew with t.  It does not when a >= c.
- * When a < c the same problem is read from the other end: groups in reverse, compression and
+ * A walk that takes as much as it may can be stopped by a tensor that a later bucket could hold
+ * only if the bound of a bucket, T - (m + 1) c - t (a - c), grew with t.  It does not when a >= c.
+ * When a < c the same problem is read from the other end: buckets in reverse, compression and
  * communication swapped, exactly as a two-stage flow line may be run backwards. */
 typedef struct affine {
   size_t n;
@@ -19,58 +19,58 @@ typedef struct affine {
   size_t *end;          /* [n] ends of the walk that was made last */
 } affine;
 
-static double term(const affine *a, size_t groups, size_t group, size_t from, size_t to) {
-  return a->rise[to] + a->fall[from] + (double)group * (a->first - a->second) +
-         (double)(groups + 1) * a->second;
+static double term(const affine *a, size_t buckets, size_t bucket, size_t from, size_t to) {
+  return a->rise[to] + a->fall[from] + (double)bucket * (a->first - a->second) +
+         (double)(buckets + 1) * a->second;
 }
 
-/* Can exactly `groups` groups end by `bound`?  If so *value is when the walk's groups end. */
-static int walk(const affine *a, size_t groups, double bound, double *value) {
+/* Can exactly `buckets` buckets end by `bound`?  If so *value is when the walk's buckets end. */
+static int walk(const affine *a, size_t buckets, double bound, double *value) {
   size_t from = 0;
   *value = 0.0;
-  for (size_t group = 1; group <= groups; group++) {
-    const size_t furthest = a->n - (groups - group);
-    const double room = bound - (double)group * (a->first - a->second) -
-                        (double)(groups + 1) * a->second - a->fall[from];
+  for (size_t bucket = 1; bucket <= buckets; bucket++) {
+    const size_t furthest = a->n - (buckets - bucket);
+    const double room = bound - (double)bucket * (a->first - a->second) -
+                        (double)(buckets + 1) * a->second - a->fall[from];
     size_t to = from;
     while (to < furthest && a->rise[to + 1] <= room) to++;
     if (to == from) return 0;
-    *value = fmax(*value, term(a, groups, group, from, to));
-    a->end[group - 1] = from = to;
+    *value = fmax(*value, term(a, buckets, bucket, from, to));
+    a->end[bucket - 1] = from = to;
   }
   return from == a->n;
 }
 
-/* The two ends of the line alone: nothing with that many groups ends earlier. */
-static double least(const affine *a, size_t groups) {
-  return fmax(term(a, groups, 1, 0, 1), term(a, groups, groups, a->n - 1, a->n));
+/* The two ends of the line alone: nothing with that many buckets ends earlier. */
+static double least(const affine *a, size_t buckets) {
+  return fmax(term(a, buckets, 1, 0, 1), term(a, buckets, buckets, a->n - 1, a->n));
 }
 
 typedef struct affine_best {
   double value;
-  size_t groups;
+  size_t buckets;
   size_t *end;
 } affine_best;
 
-static void keep(const affine *a, size_t groups, double value, affine_best *best) {
+static void keep(const affine *a, size_t buckets, double value, affine_best *best) {
   best->value = value;
-  best->groups = groups;
-  for (size_t k = 0; k < groups; k++) best->end[k] = a->end[k];
+  best->buckets = buckets;
+  for (size_t k = 0; k < buckets; k++) best->end[k] = a->end[k];
 }
 
 /* The best value for this count if it is below best->value; to the last digits of a double. */
-static void search(const affine *a, size_t groups, affine_best *best) {
+static void search(const affine *a, size_t buckets, affine_best *best) {
   const double digit = 1e-15;
-  double low = least(a, groups), value = 0.0;
-  if (low >= best->value || !walk(a, groups, best->value * (1.0 - digit), &value) ||
+  double low = least(a, buckets), value = 0.0;
+  if (low >= best->value || !walk(a, buckets, best->value * (1.0 - digit), &value) ||
       value >= best->value)
     return;
-  keep(a, groups, value, best);
+  keep(a, buckets, value, best);
   while (best->value - low > digit * best->value) {
     const double middle = low + 0.5 * (best->value - low);
     if (middle <= low || middle >= best->value) return;
-    if (walk(a, groups, middle, &value))
-      keep(a, groups, fmin(value, middle), best);
+    if (walk(a, buckets, middle, &value))
+      keep(a, buckets, fmin(value, middle), best);
     else
       low = middle;
   }
@@ -100,13 +100,13 @@ static void lay_out(const double *ready, const double *bytes, size_t n, const we
 }
 
 static void turn_round(size_t n, affine_best *best) {
-  /* Group k of the reversed order ends at n - (the begin of its original). */
+  /* Bucket k of the reversed order ends at n - (the begin of its original). */
   size_t *end = best->end;
-  const size_t groups = best->groups;
-  for (size_t k = 0; k + 1 < groups; k++) end[k] = n - end[k];
-  for (size_t k = 0; 2 * k + 2 < groups; k++) {
-    const size_t other = end[groups - 2 - k];
-    end[groups - 2 - k] = end[k];
+  const size_t buckets = best->buckets;
+  for (size_t k = 0; k + 1 < buckets; k++) end[k] = n - end[k];
+  for (size_t k = 0; 2 * k + 2 < buckets; k++) {
+    const size_t other = end[buckets - 2 - k];
+    end[buckets - 2 - k] = end[k];
     end[k] = other;
   }
 }
@@ -141,9 +141,9 @@ weir_status weir_fusion_affine(const weir_profile *profile, const weir_curve *co
   keep(&a, 1, term(&a, 1, 1, 0, n), &found);
   all_counts(&a, ends + n, &found);
   if (compress->fixed_s < communicate->fixed_s) turn_round(n, &found);
-  best->groups = found.groups;
+  best->buckets = found.buckets;
   best->iteration_s = best->least_s =
-      weir_fusion_evaluate(profile, compress, communicate, best->end, best->groups);
+      weir_fusion_evaluate(profile, compress, communicate, best->end, best->buckets);
 done:
   free(sums);
   free(ends);

@@ -17,10 +17,10 @@ weir_status weir_fusion_labels(const weir_profile *profile, const weir_curve *co
   if (status != WEIR_OK) return status;
   best->end = malloc(solution.count * sizeof *best->end);
   if (best->end) {
-    for (size_t k = 0; k < solution.count; k++) best->end[k] = solution.group[k].end;
-    best->groups = solution.count;
+    for (size_t k = 0; k < solution.count; k++) best->end[k] = solution.bucket[k].end;
+    best->buckets = solution.count;
     best->iteration_s =
-        weir_fusion_evaluate(profile, compress, communicate, best->end, best->groups);
+        weir_fusion_evaluate(profile, compress, communicate, best->end, best->buckets);
     best->least_s = solution.least_s;
   }
   weir_solution_free(&solution);

@@ -18,7 +18,7 @@ static weir_status tabulate(weir_line *line) {
   if (!measured || 2 * line->pairs > most_table / line->count) return WEIR_OK;
   line->table = malloc(2 * line->pairs * line->count * sizeof *line->table);
   if (!line->table)
-    return weir_fail(WEIR_E_NOMEM, "no memory for the costs of %zu groups", line->pairs);
+    return weir_fail(WEIR_E_NOMEM, "no memory for the costs of %zu buckets", line->pairs);
   for (size_t r = 0; r < line->count; r++) {
     double *at = line->table + 2 * r * line->pairs;
     for (size_t j = 1; j <= line->n; j++)
@@ -92,12 +92,13 @@ void weir_line_free(weir_line *line) {
   *line = (weir_line){0};
 }
 
-void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_group *group, size_t count) {
-  const double step = weir_solve_evaluate(line->profile, line->rows, group, count);
+void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_bucket *bucket,
+                     size_t count) {
+  const double step = weir_solve_evaluate(line->profile, line->rows, bucket, count);
   if (step >= line->most_s) return;
   line->most_s = best->step_s = step;
   best->count = count;
-  memcpy(best->group, group, count * sizeof *group);
+  memcpy(best->bucket, bucket, count * sizeof *bucket);
 }
 
 void weir_line_narrow(weir_line *line, const double *left_e) {

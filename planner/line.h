@@ -17,7 +17,7 @@ typedef struct weir_line {
   bool beside;   /* some row of `all` compresses on the thread */
   double *ready; /* [n + 1] */
   double *bytes; /* [n + 1] */
-  size_t *low;   /* [n + 1] no group [i, j) with i < low[j] is in a solution below the bound */
+  size_t *low;   /* [n + 1] no bucket [i, j) with i < low[j] is in a solution below the bound */
   double *table; /* costs of measured rows by row and pair, or NULL: curves are asked */
   size_t pairs;  /* (i, j) with i < j: at j (j - 1) / 2 + i */
   double most_s; /* step of the best solution known */
@@ -58,8 +58,8 @@ static inline uint64_t weir_line_allowed(const weir_line *line, size_t tensor) {
 }
 
 /* Take a solution if it is below the best one known. */
-void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_group *group, size_t count);
-/* Narrow low[] to what most_s leaves: a group ends the wire no earlier than when it is ready,
+void weir_line_offer(weir_line *line, weir_solution *best, weir_solve_bucket *bucket, size_t count);
+/* Narrow low[] to what most_s leaves: a bucket ends the wire no earlier than when it is ready,
  * compressed and exchanged at once, and left_e[j] follows (see below). */
 void weir_line_narrow(weir_line *line, const double *left_e);
 
@@ -70,9 +70,9 @@ typedef struct weir_line_bounds {
   double least_s;                        /* of any solution */
 } weir_line_bounds;
 
-/* By relaxation: E_last is the most over groups t of D_t plus all exchanges from t on, hence at
+/* By relaxation: E_last is the most over buckets t of D_t plus all exchanges from t on, hence at
  * least any weighted mean of these, late[i] being the weight of t before tensor i.  For given
- * weights the least mean is a shortest path; weights are moved towards the group that is critical
+ * weights the least mean is a shortest path; weights are moved towards the bucket that is critical
  * for that path (fictitious play), and every path is offered as a solution. */
 weir_status weir_line_bound(weir_line *line, weir_line_bounds *bounds, weir_solution *best);
 void weir_line_bounds_free(weir_line_bounds *bounds);

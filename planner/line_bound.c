@@ -14,7 +14,7 @@ typedef struct shadow {
   double *late, *rest; /* [n + 1] of this round */
   uint32_t *next;      /* [n] where the shortest path goes from tensor i */
   uint8_t *row;        /* [n] with which row */
-  weir_solve_group *group;
+  weir_solve_bucket *bucket;
 } shadow;
 
 /* The wire alone, and the caller's lane followed by the least exchanges that can be left. */
@@ -69,22 +69,22 @@ static void shortest(shadow *s) {
   }
 }
 
-/* The path's groups; offered as a solution.  *from, *to: tensors of its critical group. */
+/* The path's buckets; offered as a solution.  *from, *to: tensors of its critical bucket. */
 static void follow(shadow *s, weir_solution *best, size_t *from, size_t *to) {
   size_t count = 0;
   for (size_t i = 0; i < s->line->n; i = s->next[i])
-    s->group[count++] = (weir_solve_group){.end = s->next[i], .row = s->row[i]};
-  weir_line_offer(s->line, best, s->group, count);
+    s->bucket[count++] = (weir_solve_bucket){.end = s->next[i], .row = s->row[i]};
+  weir_line_offer(s->line, best, s->bucket, count);
   double left = 0.0, most = -1.0;
   for (size_t k = count; k-- > 0;) {
-    const size_t i = k ? s->group[k - 1].end : 0;
+    const size_t i = k ? s->bucket[k - 1].end : 0;
     double h, g;
-    weir_line_cost(s->line, s->group[k].row, i, s->group[k].end, &h, &g);
+    weir_line_cost(s->line, s->bucket[k].row, i, s->bucket[k].end, &h, &g);
     left += g;
-    if (s->group[k].compressed_s + left <= most) continue;
-    most = s->group[k].compressed_s + left;
+    if (s->bucket[k].compressed_s + left <= most) continue;
+    most = s->bucket[k].compressed_s + left;
     *from = i;
-    *to = s->group[k].end;
+    *to = s->bucket[k].end;
   }
 }
 
@@ -123,8 +123,8 @@ weir_status weir_line_bound(weir_line *line, weir_line_bounds *bounds, weir_solu
   s.late = malloc(2 * (n + 1) * sizeof *s.late);
   s.next = malloc(n * sizeof *s.next);
   s.row = malloc(n);
-  s.group = malloc(n * sizeof *s.group);
-  if (!bounds->left_c || !s.late || !s.next || !s.row || !s.group) {
+  s.bucket = malloc(n * sizeof *s.bucket);
+  if (!bounds->left_c || !s.late || !s.next || !s.row || !s.bucket) {
     weir_line_bounds_free(bounds);
     status = weir_fail(WEIR_E_NOMEM, "no memory to plan %zu tensors", n);
     goto done;
@@ -142,7 +142,7 @@ done:
   free(s.late);
   free(s.next);
   free(s.row);
-  free(s.group);
+  free(s.bucket);
   return status;
 }
 

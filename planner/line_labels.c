@@ -11,7 +11,7 @@ enum { CELLS = 256 };
  * at e. */
 typedef struct label {
   double c, p, e;
-  uint32_t from, parent; /* node the last group begins at, and the label there */
+  uint32_t from, parent; /* node the last bucket begins at, and the label there */
   uint32_t row;
 } label;
 
@@ -23,7 +23,7 @@ typedef struct search {
   size_t room;
   label *fresh; /* candidates of the node being made */
   size_t fresh_count, fresh_room;
-  double soonest; /* from a node to the earliest end of compression of the group that follows */
+  double soonest; /* from a node to the earliest end of compression of the bucket that follows */
   double origin, width;      /* cells of c */
   double least_e[CELLS + 1]; /* of the candidates in cells before this one */
   size_t beam;
@@ -59,7 +59,7 @@ static bool promising(const search *s, const label *l, size_t j) {
          l->c + b->late[j] * (l->e - l->c) + b->rest[j] < most;
 }
 
-/* Extend the labels of node i by the group [i, j) with a row.  They ascend in c, and without a
+/* Extend the labels of node i by the bucket [i, j) with a row.  They ascend in c, and without a
  * thread descend in e, so that once compression is what the wire waits for all later ones are
  * dominated. */
 static weir_status extend(search *s, size_t i, size_t j, size_t row) {
@@ -172,7 +172,7 @@ static weir_status settle(search *s, size_t j) {
   return WEIR_OK;
 }
 
-/* How soon after the end of the caller's work at node j another group can be compressed. */
+/* How soon after the end of the caller's work at node j another bucket can be compressed. */
 static void prepare(search *s, size_t j) {
   const weir_line *line = s->line;
   s->soonest = 0.0;
@@ -205,7 +205,7 @@ static weir_status node(search *s, size_t j) {
   return status == WEIR_OK ? settle(s, j) : status;
 }
 
-static void offer_least(search *s, weir_solution *best, weir_solve_group *group) {
+static void offer_least(search *s, weir_solution *best, weir_solve_bucket *bucket) {
   const size_t n = s->line->n;
   size_t winner = s->first[n], count = 0;
   if (winner == s->first[n + 1]) return;
@@ -214,8 +214,8 @@ static void offer_least(search *s, weir_solution *best, weir_solve_group *group)
   for (size_t at = n, k = winner; at; at = s->labels[k].from, k = s->labels[k].parent) count++;
   size_t g = count;
   for (size_t at = n, k = winner; at; at = s->labels[k].from, k = s->labels[k].parent)
-    group[--g] = (weir_solve_group){.end = at, .row = s->labels[k].row};
-  weir_line_offer(s->line, best, group, count);
+    bucket[--g] = (weir_solve_bucket){.end = at, .row = s->labels[k].row};
+  weir_line_offer(s->line, best, bucket, count);
 }
 
 weir_status weir_line_labels(weir_line *line, const weir_line_bounds *bounds, size_t beam,
@@ -223,10 +223,10 @@ weir_status weir_line_labels(weir_line *line, const weir_line_bounds *bounds, si
   const size_t n = line->n;
   search s = {.line = line, .bounds = bounds, .beam = beam};
   s.first = malloc((n + 2) * sizeof *s.first);
-  weir_solve_group *group = malloc(n * sizeof *group);
+  weir_solve_bucket *bucket = malloc(n * sizeof *bucket);
   weir_status status = WEIR_OK;
   *complete = false;
-  if (!s.first || !group) {
+  if (!s.first || !bucket) {
     status = weir_fail(WEIR_E_NOMEM, "no memory to plan %zu tensors", n);
     goto done;
   }
@@ -238,12 +238,12 @@ weir_status weir_line_labels(weir_line *line, const weir_line_bounds *bounds, si
     status = node(&s, j);
     if (line->work > line->most_work) goto done;
   }
-  if (status == WEIR_OK) offer_least(&s, best, group);
+  if (status == WEIR_OK) offer_least(&s, best, bucket);
   *complete = !s.dropped;
 done:
   free(s.first);
   free(s.labels);
   free(s.fresh);
-  free(group);
+  free(bucket);
   return status;
 }

@@ -91,19 +91,19 @@ void weir_profile_sums(const weir_profile *profile, double *ready_s, double *byt
   }
 }
 
-weir_status weir_profile_fuse(const weir_profile *profile, const size_t *end, size_t groups,
+weir_status weir_profile_fuse(const weir_profile *profile, const size_t *end, size_t buckets,
                               weir_profile *fused) {
-  *fused = (weir_profile){.tensors = calloc(groups, sizeof *fused->tensors)};
-  if (!fused->tensors) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", groups);
-  for (size_t k = 0, i = 0; k < groups; k++) {
-    weir_profile_tensor *group = &fused->tensors[k];
+  *fused = (weir_profile){.tensors = calloc(buckets, sizeof *fused->tensors)};
+  if (!fused->tensors) return weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", buckets);
+  for (size_t k = 0, i = 0; k < buckets; k++) {
+    weir_profile_tensor *bucket = &fused->tensors[k];
     for (; i < end[k]; i++) {
-      group->numel += profile->tensors[i].numel;
-      group->gap_s += profile->tensors[i].gap_s;
+      bucket->numel += profile->tensors[i].numel;
+      bucket->gap_s += profile->tensors[i].gap_s;
     }
-    group->name = strdup(profile->tensors[end[k] - 1].name);
+    bucket->name = strdup(profile->tensors[end[k] - 1].name);
     fused->count++;
-    if (group->name) continue;
+    if (bucket->name) continue;
     weir_profile_free(fused);
     return weir_fail(WEIR_E_NOMEM, "no memory for a tensor's name");
   }

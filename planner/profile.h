@@ -33,9 +33,9 @@ double weir_profile_bytes(const weir_profile *profile, size_t tensor);
  * when the j-th gradient is ready without any compression, and bytes. */
 void weir_profile_sums(const weir_profile *profile, double *ready_s, double *bytes);
 
-/* Groups of consecutive tensors as the tensors of a new profile, named after their last; end: one
- * past each group's last.  WEIR_E_NOMEM; then *fused is empty. */
-weir_status weir_profile_fuse(const weir_profile *profile, const size_t *end, size_t groups,
+/* Buckets of consecutive tensors as the tensors of a new profile, named after their last; end: one
+ * past each bucket's last.  WEIR_E_NOMEM; then *fused is empty. */
+weir_status weir_profile_fuse(const weir_profile *profile, const size_t *end, size_t buckets,
                               weir_profile *fused);
 
 #endif

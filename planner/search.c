@@ -137,13 +137,13 @@ static void set_moved(weir_search *s, offload *o, size_t moved) {
   o->moved = moved;
 }
 
-/* All combinations, as a counter whose digit k runs to the size of group k. */
-static void all_combinations(weir_search *s, offload *group, size_t count) {
+/* All combinations, as a counter whose digit k runs to the size of bucket k. */
+static void all_combinations(weir_search *s, offload *bucket, size_t count) {
   for (;;) {
     size_t k = 0;
-    for (; k < count && group[k].moved == group[k].count; k++) set_moved(s, &group[k], 0);
+    for (; k < count && bucket[k].moved == bucket[k].count; k++) set_moved(s, &bucket[k], 0);
     if (k == count) return;
-    set_moved(s, &group[k], group[k].moved + 1);
+    set_moved(s, &bucket[k], bucket[k].moved + 1);
     const double time_s = weir_course_time(&s->course, s->time_s);
     if (time_s >= s->time_s) continue;
     s->time_s = time_s;
@@ -151,22 +151,22 @@ static void all_combinations(weir_search *s, offload *group, size_t count) {
   }
 }
 
-/* One group after another, each at its best, while that helps. */
-static void group_by_group(weir_search *s, offload *group, size_t count, size_t most_work) {
+/* One bucket after another, each at its best, while that helps. */
+static void bucket_by_bucket(weir_search *s, offload *bucket, size_t count, size_t most_work) {
   const size_t end = s->course.served + most_work;
   for (bool better = true; better;) {
     better = false;
     for (size_t k = 0; k < count; k++) {
-      size_t best = group[k].moved;
-      for (size_t q = 0; q <= group[k].count && s->course.served < end; q++) {
-        set_moved(s, &group[k], q);
+      size_t best = bucket[k].moved;
+      for (size_t q = 0; q <= bucket[k].count && s->course.served < end; q++) {
+        set_moved(s, &bucket[k], q);
         const double time_s = weir_course_time(&s->course, s->time_s);
         if (time_s >= s->time_s) continue;
         s->time_s = time_s;
         best = q;
         better = true;
       }
-      set_moved(s, &group[k], best);
+      set_moved(s, &bucket[k], best);
     }
     memcpy(s->spare, s->of, s->course.n * sizeof *s->of);
   }
@@ -184,21 +184,21 @@ static bool price(const weir_menu *menu, size_t class, const weir_menu_item *gpu
   return true;
 }
 
-/* Groups of the strategy in hand that could be offloaded. */
-static size_t find_groups(weir_search *s, offload *group, weir_search_priced *priced) {
+/* Buckets of the strategy in hand that could be offloaded. */
+static size_t find_buckets(weir_search *s, offload *bucket, weir_search_priced *priced) {
   size_t count = 0;
   for (size_t c = 0; c < s->menu->class_count; c++) {
     const size_t begin = count;
     for (size_t k = 0; k < s->menu->classes[c].count; k++) {
       const weir_menu_item *item = s->of[s->menu->classes[c].tensor[k]];
       size_t g = begin;
-      while (g < count && group[g].gpu != item) g++;
+      while (g < count && bucket[g].gpu != item) g++;
       if (g == count) {
         if (!price(s->menu, c, item, &priced->item[g], priced->ops + g * WEIR_OPTION_TASKS))
           continue;
-        group[count++] = (offload){c, item, &priced->item[g], 0, 0};
+        bucket[count++] = (offload){c, item, &priced->item[g], 0, 0};
       }
-      group[g].count++;
+      bucket[g].count++;
     }
   }
   return count;
@@ -206,24 +206,24 @@ static size_t find_groups(weir_search *s, offload *group, weir_search_priced *pr
 
 weir_status weir_search_algorithm2(weir_search *s, size_t most_work, weir_search_priced *priced) {
   const size_t n = s->course.n;
-  offload *group = malloc(n * sizeof *group);
+  offload *bucket = malloc(n * sizeof *bucket);
   *priced = (weir_search_priced){malloc(n * sizeof *priced->item),
                                  malloc(n * WEIR_OPTION_TASKS * sizeof *priced->ops)};
-  if (!group || !priced->item || !priced->ops) {
-    free(group);
+  if (!bucket || !priced->item || !priced->ops) {
+    free(bucket);
     weir_search_priced_free(priced);
     return weir_fail(WEIR_E_NOMEM, "no memory for a strategy of %zu tensors", n);
   }
-  const size_t count = find_groups(s, group, priced);
+  const size_t count = find_buckets(s, bucket, priced);
   double combinations = 1.0, operations = 0.0;
-  for (size_t g = 0; g < count; g++) combinations *= (double)group[g].count + 1.0;
+  for (size_t g = 0; g < count; g++) combinations *= (double)bucket[g].count + 1.0;
   for (size_t i = 0; i < n; i++) operations += 1.0 + (double)s->of[i]->chain.count;
   memcpy(s->spare, s->of, n * sizeof *s->of);
   if (combinations * operations <= (double)most_work)
-    all_combinations(s, group, count);
+    all_combinations(s, bucket, count);
   else
-    group_by_group(s, group, count, most_work);
-  free(group);
+    bucket_by_bucket(s, bucket, count, most_work);
+  free(bucket);
   memcpy(s->of, s->spare, n * sizeof *s->of);
   weir_search_take(s, s->of);
   return WEIR_OK;

@@ -11,17 +11,17 @@
 #include "planner/line.h"
 
 void weir_solution_free(weir_solution *solution) {
-  free(solution->group);
+  free(solution->bucket);
   *solution = (weir_solution){0};
 }
 
 double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *rows,
-                           weir_solve_group *group, size_t count) {
+                           weir_solve_bucket *bucket, size_t count) {
   double c = 0.0, p = 0.0, e = 0.0;
   for (size_t k = 0, tensor = 0; k < count; k++) {
-    const weir_solve_row *row = &rows[group[k].row];
+    const weir_solve_row *row = &rows[bucket[k].row];
     double bytes = 0.0;
-    for (; tensor < group[k].end; tensor++) {
+    for (; tensor < bucket[k].end; tensor++) {
       c += profile->tensors[tensor].gap_s;
       bytes += weir_profile_bytes(profile, tensor);
     }
@@ -30,9 +30,9 @@ double weir_solve_evaluate(const weir_profile *profile, const weir_solve_row *ro
       p = fmax(p, c) + h;
     else
       c += h;
-    group[k].compressed_s = row->beside ? p : c;
-    e = fmax(e, group[k].compressed_s) + weir_curve_at(&row->exchange, bytes);
-    group[k].exchanged_s = e;
+    bucket[k].compressed_s = row->beside ? p : c;
+    e = fmax(e, bucket[k].compressed_s) + weir_curve_at(&row->exchange, bytes);
+    bucket[k].exchanged_s = e;
     c += row->taken_s + row->taken_per_byte_s * bytes;
   }
   return e;
@@ -89,45 +89,45 @@ static weir_status check(const weir_profile *profile, const weir_solve_row *rows
 }
 
 static void offer_fusion(weir_line *line, weir_solution *best, const weir_fusion *fusion,
-                         size_t row, weir_solve_group *group) {
-  for (size_t k = 0; k < fusion->groups; k++)
-    group[k] = (weir_solve_group){.end = fusion->end[k], .row = row};
-  weir_line_offer(line, best, group, fusion->groups);
+                         size_t row, weir_solve_bucket *bucket) {
+  for (size_t k = 0; k < fusion->buckets; k++)
+    bucket[k] = (weir_solve_bucket){.end = fusion->end[k], .row = row};
+  weir_line_offer(line, best, bucket, fusion->buckets);
 }
 
 /* Baselines and, on the caller's lane, the optimum for the curves' affine fits. */
 static weir_status seed_row(weir_line *line, weir_solution *best, size_t row,
-                            weir_solve_group *group) {
+                            weir_solve_bucket *bucket) {
   const weir_curve *h = &line->rows[row].compress, *g = &line->rows[row].exchange;
   weir_fusion fusion;
   weir_status status = WEIR_OK;
   for (size_t b = 0; b < weir_fusion_baseline_count && status == WEIR_OK; b++) {
     status = weir_fusion_run_baseline(&weir_fusion_baselines[b], line->profile, h, g, &fusion);
     if (status != WEIR_OK) return status;
-    offer_fusion(line, best, &fusion, row, group);
+    offer_fusion(line, best, &fusion, row, bucket);
     weir_fusion_free(&fusion);
   }
   if (line->rows[row].beside) return WEIR_OK;
   weir_curve fit_h = weir_curve_fit(h);
   const weir_curve fit_g = weir_curve_fit(g);
-  fit_h.fixed_s += line->rows[row].taken_s; /* nearly: the last group's exchange takes nothing */
+  fit_h.fixed_s += line->rows[row].taken_s; /* nearly: the last bucket's exchange takes nothing */
   fit_h.per_byte_s += line->rows[row].taken_per_byte_s;
   status = weir_fusion_affine(line->profile, &fit_h, &fit_g, &fusion);
   if (status != WEIR_OK) return status;
-  offer_fusion(line, best, &fusion, row, group);
+  offer_fusion(line, best, &fusion, row, bucket);
   weir_fusion_free(&fusion);
   return WEIR_OK;
 }
 
 static weir_status seed(weir_line *line, weir_solution *best) {
-  weir_solve_group *group = malloc(line->n * sizeof *group);
-  if (!group) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", line->n);
+  weir_solve_bucket *bucket = malloc(line->n * sizeof *bucket);
+  if (!bucket) return weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", line->n);
   uint64_t everywhere = line->all;
   for (size_t i = 0; i < line->n; i++) everywhere &= weir_line_allowed(line, i);
   weir_status status = WEIR_OK;
   for (size_t r = 0; r < line->count && status == WEIR_OK; r++)
-    if (everywhere >> r & 1) status = seed_row(line, best, r, group);
-  free(group);
+    if (everywhere >> r & 1) status = seed_row(line, best, r, bucket);
+  free(bucket);
   return status;
 }
 
@@ -158,8 +158,8 @@ weir_status weir_solve(const weir_profile *profile, const weir_solve_row *rows, 
   if (status == WEIR_OK) status = weir_line_create(&line, profile, rows, count, allowed);
   if (status != WEIR_OK) return status;
   line.most_work = limits && limits->work ? limits->work : WEIR_SOLVE_WORK;
-  best->group = malloc(profile->count * sizeof *best->group);
-  if (!best->group) status = weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", profile->count);
+  best->bucket = malloc(profile->count * sizeof *best->bucket);
+  if (!best->bucket) status = weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", profile->count);
   if (status == WEIR_OK) status = seed(&line, best);
   if (status == WEIR_OK) status = passes(&line, best);
   weir_line_free(&line);

@@ -18,7 +18,7 @@ enum {
   FEW = 64, /* tensors, which leave time for more */
   FEW_WORK = WEIR_STRATEGY_WORK / 3
 };
-/* Of the time, until the groups are settled; their strategy takes the rest, with as much work as
+/* Of the time, until the buckets are settled; their strategy takes the rest, with as much work as
  * that is enough for when it goes as fast as every tensor's did, or a little slower. */
 static const double trial_share = 0.65, slower = 1.15;
 
@@ -27,9 +27,9 @@ typedef struct fuser {
   const weir_cluster *cluster;
   const weir_strategy_limits *limits;
   size_t *best, *trial; /* ends, [n] each */
-  size_t best_groups, trials;
+  size_t best_buckets, trials;
   double best_s;
-  double until_s;   /* of this thread's processor time: the groups are to be settled */
+  double until_s;   /* of this thread's processor time: the buckets are to be settled */
   double end_s;     /* likewise: all is to be done */
   double alone_s;   /* that every tensor's strategy took */
   double longest_s; /* that a look took */
@@ -37,22 +37,22 @@ typedef struct fuser {
 
 static bool in_time(const fuser *f) { return weir_thread_cpu_s() + f->longest_s < f->until_s; }
 
-/* The codecs that all tensors of a group may use. */
-static uint8_t *group_codecs(const fuser *f, const size_t *end, size_t groups) {
-  uint8_t *codecs = malloc(groups);
-  for (size_t k = 0, i = 0; codecs && k < groups; k++)
+/* The codecs that all tensors of a bucket may use. */
+static uint8_t *bucket_codecs(const fuser *f, const size_t *end, size_t buckets) {
+  uint8_t *codecs = malloc(buckets);
+  for (size_t k = 0, i = 0; codecs && k < buckets; k++)
     for (codecs[k] = UINT8_MAX; i < end[k]; i++)
       if (f->limits->codecs) codecs[k] &= f->limits->codecs[i];
   return codecs;
 }
 
-static weir_status solve_groups(const fuser *f, const size_t *end, size_t groups,
-                                const weir_strategy_limits *limits, weir_profile *fused,
-                                weir_strategy_report *report) {
+static weir_status solve_buckets(const fuser *f, const size_t *end, size_t buckets,
+                                 const weir_strategy_limits *limits, weir_profile *fused,
+                                 weir_strategy_report *report) {
   weir_strategy_limits own = *limits;
-  uint8_t *codecs = group_codecs(f, end, groups);
-  weir_status status = codecs ? weir_profile_fuse(f->profile, end, groups, fused)
-                              : weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", groups);
+  uint8_t *codecs = bucket_codecs(f, end, buckets);
+  weir_status status = codecs ? weir_profile_fuse(f->profile, end, buckets, fused)
+                              : weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", buckets);
   own.codecs = codecs;
   if (status == WEIR_OK) {
     status = weir_strategy_solve(fused, f->cluster, &own, report);
@@ -63,21 +63,21 @@ static weir_status solve_groups(const fuser *f, const size_t *end, size_t groups
 }
 
 /* A quick look at the fusion in `trial`; kept when it is the best. */
-static weir_status look(fuser *f, size_t groups) {
+static weir_status look(fuser *f, size_t buckets) {
   const weir_strategy_limits quick = {.options = f->limits->options, .work = TRIAL_WORK};
   weir_profile fused;
   weir_strategy_report report;
   const double begun = weir_thread_cpu_s();
-  const weir_status status = solve_groups(f, f->trial, groups, &quick, &fused, &report);
+  const weir_status status = solve_buckets(f, f->trial, buckets, &quick, &fused, &report);
   f->longest_s = fmax(f->longest_s, weir_thread_cpu_s() - begun);
-  /* A group of tensors that may not be compressed together is no error, only no candidate. */
+  /* A bucket of tensors that may not be compressed together is no error, only no candidate. */
   if (status == WEIR_E_INVALID) return WEIR_OK;
   if (status != WEIR_OK) return status;
   f->trials++;
   if (report.by[WEIR_STRATEGY_WEIR].iteration_s < f->best_s) {
     f->best_s = report.by[WEIR_STRATEGY_WEIR].iteration_s;
-    f->best_groups = groups;
-    memcpy(f->best, f->trial, groups * sizeof *f->best);
+    f->best_buckets = buckets;
+    memcpy(f->best, f->trial, buckets * sizeof *f->best);
   }
   weir_strategy_report_free(&report);
   weir_profile_free(&fused);
@@ -150,7 +150,7 @@ static weir_status look_at_reduced(fuser *f) {
   const weir_solve_limits reduced = {.work = REDUCED_WORK};
   if (status == WEIR_OK) status = weir_solve(f->profile, rows, count, &reduced, &solution);
   if (status != WEIR_OK) return status;
-  for (size_t g = 0; g < solution.count; g++) f->trial[g] = solution.group[g].end;
+  for (size_t g = 0; g < solution.count; g++) f->trial[g] = solution.bucket[g].end;
   status = look(f, solution.count);
   weir_solution_free(&solution);
   return status;
@@ -164,8 +164,8 @@ static weir_status look_at_usual(fuser *f) {
     status = weir_fusion_run_baseline(&weir_fusion_baselines[b], f->profile, &free_of_charge,
                                       &free_of_charge, &fusion);
     if (status != WEIR_OK) break;
-    memcpy(f->trial, fusion.end, fusion.groups * sizeof *f->trial);
-    status = look(f, fusion.groups);
+    memcpy(f->trial, fusion.end, fusion.buckets * sizeof *f->trial);
+    status = look(f, fusion.buckets);
     weir_fusion_free(&fusion);
   }
   return status;
@@ -173,25 +173,25 @@ static weir_status look_at_usual(fuser *f) {
 
 /* --- improvement ---------------------------------------------------------------------------- */
 
-/* Change number `move` at the border behind group k: merge; split the group before it; move the
- * border by one tensor either way.  Returns the number of groups, 0 when it cannot be done. */
+/* Change number `move` at the border behind bucket k: merge; split the bucket before it; move the
+ * border by one tensor either way.  Returns the number of buckets, 0 when it cannot be done. */
 static size_t change(fuser *f, size_t k, size_t move) {
-  const size_t groups = f->best_groups, begin = k ? f->best[k - 1] : 0, end = f->best[k];
-  memcpy(f->trial, f->best, groups * sizeof *f->trial);
+  const size_t buckets = f->best_buckets, begin = k ? f->best[k - 1] : 0, end = f->best[k];
+  memcpy(f->trial, f->best, buckets * sizeof *f->trial);
   if (move == 0) {
-    if (k + 1 == groups) return 0;
-    memmove(&f->trial[k], &f->trial[k + 1], (groups - k - 1) * sizeof *f->trial);
-    return groups - 1;
+    if (k + 1 == buckets) return 0;
+    memmove(&f->trial[k], &f->trial[k + 1], (buckets - k - 1) * sizeof *f->trial);
+    return buckets - 1;
   }
   if (move == 1) {
     if (end - begin < 2) return 0;
-    memmove(&f->trial[k + 1], &f->trial[k], (groups - k) * sizeof *f->trial);
+    memmove(&f->trial[k + 1], &f->trial[k], (buckets - k) * sizeof *f->trial);
     f->trial[k] = begin + (end - begin) / 2;
-    return groups + 1;
+    return buckets + 1;
   }
-  if (k + 1 == groups) return 0;
+  if (k + 1 == buckets) return 0;
   f->trial[k] += move == 2 ? 1 : (size_t)-1;
-  return f->trial[k] > begin && f->trial[k] < f->best[k + 1] ? groups : 0;
+  return f->trial[k] > begin && f->trial[k] < f->best[k + 1] ? buckets : 0;
 }
 
 static weir_status improve(fuser *f) {
@@ -199,11 +199,11 @@ static weir_status improve(fuser *f) {
   for (bool better = true; better && f->trials < end && in_time(f);) {
     better = false;
     for (size_t move = 0; move < 4; move++)
-      for (size_t k = f->best_groups; k-- > 0 && f->trials < end && in_time(f);) {
-        if (k >= f->best_groups) continue;
+      for (size_t k = f->best_buckets; k-- > 0 && f->trials < end && in_time(f);) {
+        if (k >= f->best_buckets) continue;
         const double before = f->best_s;
-        const size_t groups = change(f, k, move);
-        const weir_status status = groups ? look(f, groups) : WEIR_OK;
+        const size_t buckets = change(f, k, move);
+        const weir_status status = buckets ? look(f, buckets) : WEIR_OK;
         if (status != WEIR_OK) return status;
         better |= f->best_s < before;
       }
@@ -220,7 +220,7 @@ static size_t work_left(const fuser *f, size_t work) {
   return share >= 1.0 ? work : (size_t)fmax(TRIAL_WORK, share * all);
 }
 
-/* The groups' strategy in earnest; every tensor alone when that is better. */
+/* The buckets' strategy in earnest; every tensor alone when that is better. */
 static weir_status finish(fuser *f, const weir_strategy_limits *whole, weir_strategy_report *alone,
                           weir_strategy_fusion *fusion) {
   const size_t n = f->profile->count;
@@ -228,15 +228,15 @@ static weir_status finish(fuser *f, const weir_strategy_limits *whole, weir_stra
   own.work = work_left(f, whole->work);
   weir_status status = WEIR_OK;
   double fused_s = INFINITY;
-  if (f->best_groups) {
-    status = solve_groups(f, f->best, f->best_groups, limits, &fusion->profile, &fusion->report);
+  if (f->best_buckets) {
+    status = solve_buckets(f, f->best, f->best_buckets, limits, &fusion->profile, &fusion->report);
     if (status == WEIR_OK) fused_s = fusion->report.by[WEIR_STRATEGY_WEIR].iteration_s;
   }
   if (status == WEIR_OK && alone->by[WEIR_STRATEGY_WEIR].iteration_s < fused_s) {
     weir_profile_free(&fusion->profile);
     weir_strategy_report_free(&fusion->report);
     for (size_t i = 0; i < n; i++) f->best[i] = i + 1;
-    f->best_groups = n;
+    f->best_buckets = n;
     fusion->report = *alone;
     *alone = (weir_strategy_report){0};
     status = weir_profile_fuse(f->profile, f->best, n, &fusion->profile);
@@ -257,7 +257,7 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
              .limits = limits ? limits : &no_limits,
              .best_s = INFINITY};
   f.best = malloc(2 * n * sizeof *f.best);
-  if (!f.best) return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", n);
+  if (!f.best) return weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", n);
   f.trial = f.best + n;
   weir_strategy_limits whole = *f.limits;
   if (!whole.work && n > WEIR_STRATEGY_THOROUGH) whole.work = n > FEW ? WHOLE_WORK : FEW_WORK;
@@ -270,11 +270,11 @@ weir_status weir_strategy_fuse(const weir_profile *profile, const weir_cluster *
   f.end_s = cpu_s + most_s;
   if (status == WEIR_OK && n <= WEIR_SOLVE_TENSORS && in_time(&f)) status = look_at_reduced(&f);
   if (status == WEIR_OK) status = look_at_usual(&f);
-  if (status == WEIR_OK && f.best_groups) status = improve(&f);
+  if (status == WEIR_OK && f.best_buckets) status = improve(&f);
   if (status == WEIR_OK) status = finish(&f, &whole, &alone, fusion);
   weir_strategy_report_free(&alone);
-  fusion->end = f.best; /* [0, groups) */
-  fusion->groups = f.best_groups;
+  fusion->end = f.best; /* [0, buckets) */
+  fusion->buckets = f.best_buckets;
   fusion->solve_s = weir_now_s() - begun;
   if (status != WEIR_OK) weir_strategy_fusion_free(fusion);
   return status;

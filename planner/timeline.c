@@ -128,21 +128,21 @@ weir_status weir_timeline_fusion(const weir_profile *profile, const weir_curve *
                                  const weir_curve *communicate, const weir_fusion *fusion,
                                  weir_timeline *timeline) {
   *timeline = (weir_timeline){0};
-  weir_chain *chains = malloc(fusion->groups * sizeof *chains);
-  weir_op *ops = malloc(2 * fusion->groups * sizeof *ops);
+  weir_chain *chains = malloc(fusion->buckets * sizeof *chains);
+  weir_op *ops = malloc(2 * fusion->buckets * sizeof *ops);
   weir_status status = WEIR_OK;
   if (!chains || !ops) {
-    status = weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", fusion->groups);
+    status = weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", fusion->buckets);
     goto done;
   }
-  for (size_t k = 0, tensor = 0; k < fusion->groups; k++) {
+  for (size_t k = 0, tensor = 0; k < fusion->buckets; k++) {
     double bytes = 0.0;
     for (; tensor < fusion->end[k]; tensor++) bytes += weir_profile_bytes(profile, tensor);
     ops[2 * k] = (weir_op){WEIR_ON_COMPUTE, weir_curve_at(compress, bytes), "compress"};
     ops[2 * k + 1] = (weir_op){WEIR_ON_INTER, weir_curve_at(communicate, bytes), "communicate"};
     chains[k] = (weir_chain){fusion->end[k] - 1, &ops[2 * k], 2};
   }
-  status = weir_timeline_run(profile, chains, fusion->groups, NULL, timeline);
+  status = weir_timeline_run(profile, chains, fusion->buckets, NULL, timeline);
 done:
   free(chains);
   free(ops);

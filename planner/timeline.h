@@ -6,7 +6,7 @@
  * waits for the one before it in its chain, then for one of its resource's servers; among those
  * that wait, the one that could begin first goes first (the model of "ByteComp", section 4.3, and
  * of "Cupcake", section 4.1).  When two could begin at the same time, the chain of the lower index
- * goes first, and every chain before the backward pass: a group is compressed before the backward
+ * goes first, and every chain before the backward pass: a bucket is compressed before the backward
  * pass goes on.
  *
  * Times are seconds from the begin of the backward pass. */
@@ -35,7 +35,7 @@ typedef struct weir_op {
   const char *what; /* for the trace, static: "compress", "all-gather", ... */
 } weir_op;
 
-/* What happens to one tensor or group, in this order, once the gradient of `tensor` (the group's
+/* What happens to one tensor or bucket, in this order, once the gradient of `tensor` (the bucket's
  * last) is ready. */
 typedef struct weir_chain {
   size_t tensor;
@@ -65,7 +65,7 @@ weir_status weir_timeline_run(const weir_profile *profile, const weir_chain *cha
                               const size_t servers[WEIR_RESOURCES], weir_timeline *timeline);
 void weir_timeline_free(weir_timeline *timeline);
 
-/* The timeline of a fusion: each group compressed on the compute stream and sent between
+/* The timeline of a fusion: each bucket compressed on the compute stream and sent between
  * machines.  Its iteration_s is weir_fusion_evaluate's. */
 weir_status weir_timeline_fusion(const weir_profile *profile, const weir_curve *compress,
                                  const weir_curve *communicate, const weir_fusion *fusion,

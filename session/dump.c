@@ -83,7 +83,7 @@ static void say_facts(dump *d, const weir_status_facts *f) {
   say(d, "transport: %s\n", f->transport);
   say(d, "policy: %s\n", f->policy);
   say(d, "plan: %s\n", f->plan);
-  say(d, "plan_groups: %u\n", f->groups);
+  say(d, "plan_groups: %u\n", f->buckets);
   say(d, "plan_steps: %llu\n", (unsigned long long)f->plan_steps);
   say(d, "trial: %s\n", f->trial ? "yes" : "no");
   say(d, "decision: %s\n", f->decision);

@@ -160,14 +160,14 @@ void weir_inside_ended(weir_session *session, const weir_step_info *info, weir_s
   weir_tracer_flush(tracer);
 }
 
-static void take_rows(weir_status_rank *rows, const weir_note *notes, int ranks) {
+static void take_rows(weir_status_rank *rows, const weir_header *headers, int ranks) {
   for (int r = 0; r < ranks; r++)
-    rows[r] = (weir_status_rank){.compute_s = notes[r].compute_s,
-                                 .compress_s = notes[r].compress_s,
-                                 .comm_s = notes[r].comm_s,
-                                 .wait_s = notes[r].wait_s,
-                                 .latency_s = notes[r].latency_s,
-                                 .bandwidth_bytes_s = notes[r].bandwidth};
+    rows[r] = (weir_status_rank){.compute_s = headers[r].compute_s,
+                                 .compress_s = headers[r].compress_s,
+                                 .comm_s = headers[r].comm_s,
+                                 .wait_s = headers[r].wait_s,
+                                 .latency_s = headers[r].latency_s,
+                                 .bandwidth_bytes_s = headers[r].bandwidth};
 }
 
 static void take_step(weir_inside *inside, const weir_step_info *info) {
@@ -188,14 +188,14 @@ static void take_step(weir_inside *inside, const weir_step_info *info) {
   facts->latency_s = info->latency_s;
   facts->bandwidth_bytes_s = info->bandwidth_bytes_s;
   facts->goodput_bytes_s = info->goodput_bytes_s;
-  facts->groups = info->plan.groups;
+  facts->buckets = info->plan.buckets;
 }
 
 /* All ranks find the same; one says it. */
-static void name_slow(weir_session *session, const weir_note *notes, int ranks) {
+static void name_slow(weir_session *session, const weir_header *headers, int ranks) {
   weir_inside *inside = &session->inside;
   char text[160];
-  const bool changed = weir_slow_watch(&inside->slow, notes, ranks);
+  const bool changed = weir_slow_update(&inside->slow, headers, ranks);
   inside->facts.slow = inside->slow.verdict;
   if (!changed || session->options.rank != 0 || !weir_log_on(WEIR_LOG_INFO)) return;
   weir_slow_say(&inside->slow.verdict, text, sizeof text);
@@ -211,12 +211,12 @@ static void log_step(const weir_inside *inside, const weir_step_info *info) {
            1e3 * info->overhead_s, (unsigned long long)info->wire_bytes, info->gain);
 }
 
-void weir_inside_observe(weir_session *session, const weir_note *notes, int ranks,
+void weir_inside_observe(weir_session *session, const weir_header *headers, int ranks,
                          const weir_step_record *record) {
   weir_inside *inside = &session->inside;
   take_step(inside, &record->info);
-  take_rows(inside->rows, notes, world(session));
-  name_slow(session, notes, ranks);
+  take_rows(inside->rows, headers, world(session));
+  name_slow(session, headers, ranks);
   if (session->controller != NULL)
     weir_controller_said(session->controller, inside->facts.decision,
                          sizeof inside->facts.decision);

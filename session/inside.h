@@ -32,7 +32,7 @@ void weir_inside_begun(weir_session *session, const weir_step_info *info);
 void weir_inside_end(weir_session *session);
 void weir_inside_ended(weir_session *session, const weir_step_info *info, weir_status status);
 /* After every exchange. */
-void weir_inside_observe(weir_session *session, const weir_note *notes, int ranks,
+void weir_inside_observe(weir_session *session, const weir_header *headers, int ranks,
                          const weir_step_record *record);
 /* The group has ended. */
 void weir_inside_failed(weir_session *session);

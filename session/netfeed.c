@@ -141,22 +141,22 @@ void weir_feed_collect(weir_session *session) {
   if (session->feed.exchanges % CROSS_EVERY == 0) feed_cross(session);
 }
 
-void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks,
+void weir_feed_exchange(weir_session *session, const weir_header *headers, int ranks,
                         const weir_step_record *record) {
   weir_feed *state = &session->feed;
   const weir_step_info *info = &record->info;
   if (session->options.virtual_network != NULL) {
     state->virtual_s += info->compute_s + info->compress_s + info->comm_s + info->overhead_s;
     bool lost = false;
-    for (int r = 0; r < ranks; r++) lost = lost || (notes[r].flags & WEIR_NOTE_NONFINITE);
+    for (int r = 0; r < ranks; r++) lost = lost || (headers[r].flags & WEIR_HEADER_NONFINITE);
     state->step = info->step + (info->trial || lost ? 0 : 1);
   } else if (ranks > 1 && state->exchanges > 0) {
     /* Ranks come to an exchange at different times, and who comes late finds all there and is
      * through at once: no single rank's time is the network's.  What one exchange saves the next
      * one pays, so the mean over ranks and two exchanges is steady, and goes with the mean of their
-     * terms, which need not be alike.  Notes tell the times of the exchange before. */
+     * terms, which need not be alike.  Headers tell the times of the exchange before. */
     double mean = 0;
-    for (int r = 0; r < ranks; r++) mean += notes[r].comm_s / ranks;
+    for (int r = 0; r < ranks; r++) mean += headers[r].comm_s / ranks;
     const weir_cost_terms *terms = &state->terms, *before = &state->terms_before;
     if (state->comm_s > 0)
       feed(session, (weir_sample){.kind = WEIR_SAMPLE_COLLECTIVE,

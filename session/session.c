@@ -6,7 +6,7 @@
 #include "session/abi.h"
 #include "session/state.h"
 
-weir_status weir_session_note_failure(weir_session *session, weir_status status) {
+weir_status weir_session_keep_failure(weir_session *session, weir_status status) {
   if (status >= WEIR_E_TIMEOUT && session->broken == WEIR_OK) {
     session->broken = status;
     (void)snprintf(session->broken_text, sizeof session->broken_text, "%s", weir_last_error());

@@ -91,7 +91,7 @@ static weir_status shrink(weir_session *session, weir_survivors *left) {
     /* Whatever it was, there is no group to go on with. */
     if (session->broken == WEIR_OK || status >= WEIR_E_TIMEOUT) {
       session->broken = WEIR_OK;
-      (void)weir_session_note_failure(session, status >= WEIR_E_TIMEOUT ? status : WEIR_E_PEER);
+      (void)weir_session_keep_failure(session, status >= WEIR_E_TIMEOUT ? status : WEIR_E_PEER);
     }
     return status;
   }

@@ -67,30 +67,30 @@ static void compare(weir_slow *slow, int ranks, uint32_t kind, double factor, do
 
 static double usable(double value) { return isfinite(value) && value > 0 ? value : 0; }
 
-static void take_computes(weir_slow *slow, const weir_note *notes, int ranks) {
+static void take_computes(weir_slow *slow, const weir_header *headers, int ranks) {
   const size_t known = slow->steps < WEIR_SLOW_STEPS ? slow->steps : WEIR_SLOW_STEPS;
   for (int r = 0; r < ranks; r++) {
     double *kept = slow->compute + (size_t)r * WEIR_SLOW_STEPS, recent[WEIR_SLOW_STEPS];
-    kept[(slow->steps - 1) % WEIR_SLOW_STEPS] = usable(notes[r].compute_s);
+    kept[(slow->steps - 1) % WEIR_SLOW_STEPS] = usable(headers[r].compute_s);
     memcpy(recent, kept, sizeof recent);
     slow->value[r] = median(recent, known);
   }
 }
 
-bool weir_slow_watch(weir_slow *slow, const weir_note *notes, int ranks) {
+bool weir_slow_update(weir_slow *slow, const weir_header *headers, int ranks) {
   weir_slow_verdict found = {.rank = -1};
   const weir_slow_verdict before = slow->verdict;
   if (ranks > slow->ranks || ranks < 2) return false;
   slow->steps++;
-  take_computes(slow, notes, ranks);
+  take_computes(slow, headers, ranks);
   if (slow->steps < WEIR_SLOW_LEAST) return false;
   compare(slow, ranks, WEIR_SLOW_COMPUTE, COMPUTES, COMPUTES_S, &found);
   if (found.rank < 0) {
-    for (int r = 0; r < ranks; r++) slow->value[r] = usable(notes[r].latency_s);
+    for (int r = 0; r < ranks; r++) slow->value[r] = usable(headers[r].latency_s);
     compare(slow, ranks, WEIR_SLOW_LATENCY, LINK, LINK_S, &found);
   }
   if (found.rank < 0) {
-    for (int r = 0; r < ranks; r++) slow->value[r] = usable(notes[r].bandwidth);
+    for (int r = 0; r < ranks; r++) slow->value[r] = usable(headers[r].bandwidth);
     compare(slow, ranks, WEIR_SLOW_BANDWIDTH, LINK, 0, &found);
   }
   slow->verdict = found;

@@ -18,8 +18,8 @@ typedef struct weir_slow {
 
 weir_status weir_slow_open(weir_slow *slow, int ranks);
 void weir_slow_close(weir_slow *slow);
-/* Take a step's notes in; true when the verdict's rank or kind has changed. */
-bool weir_slow_watch(weir_slow *slow, const weir_note *notes, int ranks);
+/* Take a step's headers in; true when the verdict's rank or kind has changed. */
+bool weir_slow_update(weir_slow *slow, const weir_header *headers, int ranks);
 /* "rank 2 computes 3.1 x the median of the others (155 ms, 50 ms)". */
 void weir_slow_say(const weir_slow_verdict *verdict, char *text, size_t room);
 

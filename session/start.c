@@ -126,33 +126,34 @@ static double spare_memory(const weir_session *session) {
 
 /* --- hooks of the engine -------------------------------------------------------------------- */
 
-static void local(void *user, weir_note *note) {
+static void local(void *user, weir_header *header) {
   weir_session *session = user;
   weir_feed *feed = &session->feed;
   weir_snapshot now;
   weir_feed_collect(session);
   weir_netmon_snapshot(feed->monitor, weir_feed_now(session), &now);
   weir_inside_network(session, &now);
-  note->latency_s = now.latency_s;
-  note->latency_error = now.latency_error;
-  note->bandwidth = now.bandwidth;
-  note->bandwidth_error = now.bandwidth_error;
-  note->goodput = now.goodput;
-  note->goodput_error = now.goodput_error;
-  note->deviation = (float)now.deviation;
+  header->latency_s = now.latency_s;
+  header->latency_error = now.latency_error;
+  header->bandwidth = now.bandwidth;
+  header->bandwidth_error = now.bandwidth_error;
+  header->goodput = now.goodput;
+  header->goodput_error = now.goodput_error;
+  header->deviation = (float)now.deviation;
   if (now.latency_changes != feed->latency_changes ||
       now.bandwidth_changes != feed->bandwidth_changes)
-    note->flags |= WEIR_NOTE_NETWORK_CHANGED;
+    header->flags |= WEIR_HEADER_NETWORK_CHANGED;
   if (session->options.virtual_network == NULL && session->options.active_probes) {
     weir_budget_pass(&session->budget, now.time_s, now.bandwidth);
     weir_probe_pace(session, &now);
     const double elapsed_s = weir_now_s() - session->started_s;
     if (session->probe_s < CREDIT_S + SUSPECT_SHARE * elapsed_s)
-      note->flags |= (now.suspect ? WEIR_NOTE_SUSPECT : 0) | (now.risen ? WEIR_NOTE_RISEN : 0);
+      header->flags |=
+          (now.suspect ? WEIR_HEADER_SUSPECT : 0) | (now.risen ? WEIR_HEADER_RISEN : 0);
     const bool old = fmax(now.bandwidth_age_s, now.latency_age_s) > STALE_S;
     if ((old || session->rate_unsure) && weir_probe_affordable(session) &&
         session->probe_s < CREDIT_S + STALE_SHARE * elapsed_s)
-      note->flags |= WEIR_NOTE_STALE;
+      header->flags |= WEIR_HEADER_STALE;
   }
   feed->latency_changes = now.latency_changes;
   feed->bandwidth_changes = now.bandwidth_changes;
@@ -172,13 +173,14 @@ static void tell_gaps(weir_session *session) {
   weir_controller_gaps(session->controller, session->gap_s);
 }
 
-static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
+static void observe(void *user, const weir_header *headers, int ranks,
+                    const weir_step_record *record) {
   weir_session *session = user;
-  weir_feed_exchange(session, notes, ranks, record);
+  weir_feed_exchange(session, headers, ranks, record);
   if (session->controller != NULL && session->gap_s != NULL) tell_gaps(session);
   if (session->controller != NULL)
-    weir_controller_observe(session->controller, notes, ranks, record);
-  weir_inside_observe(session, notes, ranks, record);
+    weir_controller_observe(session->controller, headers, ranks, record);
+  weir_inside_observe(session, headers, ranks, record);
 }
 
 static bool want_curve(void *user) {
@@ -186,10 +188,10 @@ static bool want_curve(void *user) {
   return session->controller != NULL && weir_controller_want_curve(session->controller);
 }
 
-static weir_status groups(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
-                          size_t *count) {
+static weir_status buckets(void *user, uint32_t layout, weir_plan_bucket *table, size_t capacity,
+                           size_t *count) {
   weir_session *session = user;
-  return weir_controller_groups(session->controller, layout, table, capacity, count);
+  return weir_controller_buckets(session->controller, layout, table, capacity, count);
 }
 
 static void fed(void *user, size_t tensor, const float *e, size_t n) {
@@ -197,9 +199,10 @@ static void fed(void *user, size_t tensor, const float *e, size_t n) {
   if (session->controller != NULL) weir_controller_fed(session->controller, tensor, e, n);
 }
 
-static bool look(void *user, size_t tensor, size_t n, weir_runs *runs) {
+static bool sample(void *user, size_t tensor, size_t n, weir_runs *runs) {
   weir_session *session = user;
-  return session->controller != NULL && weir_controller_look(session->controller, tensor, n, runs);
+  return session->controller != NULL &&
+         weir_controller_sample(session->controller, tensor, n, runs);
 }
 
 static void seen(void *user, size_t tensor, size_t n, const weir_runs *runs, const float *sample) {
@@ -227,7 +230,8 @@ static void passed(void *user, double begin_s, size_t elements) {
 static weir_status create_engine(weir_session *session, const weir_layout *layout,
                                  const weir_plan *first) {
   /* On every rank, as any of them may come to decide. */
-  const size_t looks = session->device_ops != NULL ? weir_policy_looks(session->options.policy) : 0;
+  const size_t looks =
+      session->device_ops != NULL ? weir_policy_samples(session->options.policy) : 0;
   const weir_engine_config config = {
       .comm = session->comm,
       .transport = session->transport,
@@ -242,12 +246,12 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
                 .observe = observe,
                 .probe = weir_probe_run,
                 .want_curve = weir_session_curve_hook(session),
-                .groups = groups,
+                .buckets = buckets,
                 .passed = session->pace != NULL ? passed : NULL,
                 .fed = session->device_ops != NULL ? NULL : fed,
-                .look = looks > 0 ? look : NULL,
+                .sample = looks > 0 ? sample : NULL,
                 .seen = seen,
-                .look_room = looks},
+                .sample_room = looks},
       .virtual_network = session->options.virtual_network,
       .virtual_user = session->options.virtual_user,
       .codec_threads = (unsigned)session->options.codec_threads,
@@ -356,7 +360,7 @@ weir_status weir_session_start(weir_session *session) {
     session->transport->ops->abort(session->transport, session->options.rank);
   }
   weir_scope_phase(&session->inside.scope, "between");
-  (void)weir_session_note_failure(session, status);
+  (void)weir_session_keep_failure(session, status);
   weir_scope_leave(before);
   return status;
 }

@@ -59,7 +59,7 @@ typedef struct weir_feed {
   uint64_t exchanges;
   double comm_s;                               /* mean over ranks of the exchange before the last */
   weir_cost_terms terms, terms_before;         /* of the last exchange, and of that before it */
-  uint32_t latency_changes, bandwidth_changes; /* at the last note */
+  uint32_t latency_changes, bandwidth_changes; /* at the last header */
   char interface_name[16];                     /* "" when cross traffic cannot be told */
   uint64_t link_bytes, own_bytes;              /* at the last look */
   double link_time_s;
@@ -128,7 +128,7 @@ struct weir_session {
 };
 
 /* Status kept for every later call when it ends the group; returns status. */
-weir_status weir_session_note_failure(weir_session *session, weir_status status);
+weir_status weir_session_keep_failure(weir_session *session, weir_status status);
 /* WEIR_OK on a started session whose group lives. */
 weir_status weir_session_check(const weir_session *session);
 
@@ -178,7 +178,7 @@ void weir_feed_skip_flows(weir_session *session);
 /* Samples that have come up since the last call. */
 void weir_feed_collect(weir_session *session);
 /* After an exchange. */
-void weir_feed_exchange(weir_session *session, const weir_note *notes, int ranks,
+void weir_feed_exchange(weir_session *session, const weir_header *headers, int ranks,
                         const weir_step_record *record);
 double weir_feed_now(const weir_session *session);
 

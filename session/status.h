@@ -54,7 +54,7 @@ typedef struct weir_status_facts {
   uint64_t gradient_bytes;
   weir_slow_verdict slow;
   int32_t world_size;
-  uint32_t trial, groups, failed; /* failed: a weir_status that has ended the group */
+  uint32_t trial, buckets, failed; /* failed: a weir_status that has ended the group */
   char plan[WEIR_PLAN_TEXT_MAX];
   char transport[16];
   char policy[WEIR_PLAN_TEXT_MAX];

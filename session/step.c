@@ -18,7 +18,7 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
   status = weir_engine_step_begin(session->engine, &current);
   weir_inside_begun(session, status == WEIR_OK ? &current : NULL);
   if (status == WEIR_OK && info != NULL) weir_abi_give(info, &current);
-  (void)weir_session_note_failure(session, status);
+  (void)weir_session_keep_failure(session, status);
   weir_scope_leave(before);
   return status;
 }
@@ -32,7 +32,7 @@ weir_status weir_submit(weir_session *session, uint32_t tensor, float *gradient)
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   status = weir_engine_submit(session->engine, place, gradient);
   if (!exchanging && weir_engine_exchanging(session->engine)) weir_echo_idle(&session->echo, false);
-  (void)weir_session_note_failure(session, status);
+  (void)weir_session_keep_failure(session, status);
   weir_scope_leave(before);
   return status;
 }
@@ -53,7 +53,7 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info) {
     weir_abi_give(info, &current);
   }
   weir_echo_idle(&session->echo, true);
-  (void)weir_session_note_failure(session, status);
+  (void)weir_session_keep_failure(session, status);
   weir_scope_leave(before);
   return status;
 }
@@ -61,7 +61,7 @@ weir_status weir_step_end(weir_session *session, weir_step_info *info) {
 weir_status weir_report_loss(weir_session *session, double loss) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  return weir_session_note_failure(session, weir_engine_report_loss(session->engine, loss));
+  return weir_session_keep_failure(session, weir_engine_report_loss(session->engine, loss));
 }
 
 weir_status weir_current_transport(const weir_session *session, const char **name) {
@@ -81,13 +81,13 @@ weir_status weir_current_plan(const weir_session *session, weir_plan *plan) {
   return WEIR_OK;
 }
 
-weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
-                                size_t capacity, size_t *count) {
+weir_status weir_current_buckets(const weir_session *session, weir_plan_bucket *buckets,
+                                 size_t capacity, size_t *count) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
-  if (count == NULL || (groups == NULL && capacity > 0))
-    return weir_fail(WEIR_E_INVALID, "the pointer for the groups is NULL");
-  *count = weir_engine_groups(session->engine, groups, capacity);
+  if (count == NULL || (buckets == NULL && capacity > 0))
+    return weir_fail(WEIR_E_INVALID, "the pointer for the buckets is NULL");
+  *count = weir_engine_buckets(session->engine, buckets, capacity);
   return WEIR_OK;
 }
 
@@ -145,10 +145,10 @@ weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t
   if (mine == NULL || all == NULL || bytes < 1 || bytes > 4096)
     return weir_fail(WEIR_E_INVALID, "weir_allgather_bytes moves 1..4096 bytes, not %zu", bytes);
   if (weir_engine_exchanging(session->engine))
-    return weir_fail(WEIR_E_STATE, "groups are being exchanged; weir_step_end is due first");
+    return weir_fail(WEIR_E_STATE, "buckets are being exchanged; weir_step_end is due first");
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   const weir_status gathered =
-      weir_session_note_failure(session, weir_session_gather(session, mine, bytes, all));
+      weir_session_keep_failure(session, weir_session_gather(session, mine, bytes, all));
   weir_scope_leave(before);
   return gathered;
 }

@@ -11,7 +11,7 @@ typedef struct doubling {
   unsigned char *all;
   size_t stride;
   size_t *bytes;
-  weir_notes *notes;
+  weir_headers *headers;
   int size;
 } doubling;
 
@@ -23,32 +23,32 @@ typedef struct run {
 } run;
 
 static size_t add_sends(doubling *d, int peer, const run *r) {
-  const size_t note = weir_notes_bytes(d->notes);
+  const size_t header = weir_headers_bytes(d->headers);
   size_t sends = 0;
   for (int i = 0; i < r->count; i++) {
     const size_t at = (size_t)(r->first + i);
     d->comm->send[sends++] =
         (weir_send){peer, d->all + at * d->stride, d->bytes[at], r->hop + (uint32_t)i};
   }
-  if (note > 0 && r->count > 0)
-    d->comm->send[sends++] = (weir_send){peer, weir_notes_at(d->notes, r->first),
-                                         (size_t)r->count * note, r->hop + (uint32_t)d->size};
+  if (header > 0 && r->count > 0)
+    d->comm->send[sends++] = (weir_send){peer, weir_headers_at(d->headers, r->first),
+                                         (size_t)r->count * header, r->hop + (uint32_t)d->size};
   return sends;
 }
 
 static size_t add_recvs(doubling *d, int peer, const run *r) {
-  const size_t note = weir_notes_bytes(d->notes);
+  const size_t header = weir_headers_bytes(d->headers);
   size_t recvs = 0;
   for (int i = 0; i < r->count; i++)
     d->comm->recv[recvs++] = (weir_recv){peer, d->all + (size_t)(r->first + i) * d->stride,
                                          d->stride, r->hop + (uint32_t)i, 0};
-  if (note > 0 && r->count > 0)
-    d->comm->recv[recvs++] = (weir_recv){peer, weir_notes_at(d->notes, r->first),
-                                         (size_t)r->count * note, r->hop + (uint32_t)d->size, 0};
+  if (header > 0 && r->count > 0)
+    d->comm->recv[recvs++] = (weir_recv){peer, weir_headers_at(d->headers, r->first),
+                                         (size_t)r->count * header, r->hop + (uint32_t)d->size, 0};
   return recvs;
 }
 
-/* Send blocks and notes of one run of ranks and receive those of another; either may be empty. */
+/* Send blocks and headers of one run of ranks and receive those of another; either may be empty. */
 static weir_status swap(doubling *d, int peer, run out, run in) {
   const size_t sends = add_sends(d, peer, &out), recvs = add_recvs(d, peer, &in);
   const weir_status status =
@@ -59,11 +59,11 @@ static weir_status swap(doubling *d, int peer, run out, run in) {
 }
 
 weir_status weir_allgather_doubling(weir_comm *comm, void *all, size_t stride, size_t *bytes,
-                                    weir_notes *notes) {
+                                    weir_headers *headers) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
-  doubling d = {comm, all, stride, bytes, notes, size};
+  doubling d = {comm, all, stride, bytes, headers, size};
   weir_status status = weir_comm_block(bytes[rank], stride);
-  if (status == WEIR_OK) status = weir_comm_begin(comm, notes);
+  if (status == WEIR_OK) status = weir_comm_begin(comm, headers);
   if (status != WEIR_OK || size == 1) return status;
   const weir_halving place = weir_halving_place(rank, size);
   const uint32_t span = (uint32_t)size + 1; /* numbers a round uses */

@@ -13,8 +13,8 @@ typedef struct direct {
   weir_values values;
   weir_chunk all;
   size_t bytes;
-  weir_notes *notes;
-  size_t note;
+  weir_headers *headers;
+  size_t header;
   int rank;
   int size;
   unsigned char *slot; /* size of them, a rank's values each */
@@ -32,9 +32,9 @@ static weir_status exchange(direct *d) {
     const int from = weir_rotation_from(d->rank, d->size, i);
     send[messages] = (weir_send){to, own, d->bytes, 0};
     recv[messages++] = (weir_recv){from, slot_of(d, from), d->bytes, 0, 0};
-    if (d->note == 0) continue;
-    send[messages] = (weir_send){to, weir_notes_at(d->notes, d->rank), d->note, 1};
-    recv[messages++] = (weir_recv){from, weir_notes_at(d->notes, from), d->note, 1, 0};
+    if (d->header == 0) continue;
+    send[messages] = (weir_send){to, weir_headers_at(d->headers, d->rank), d->header, 1};
+    recv[messages++] = (weir_recv){from, weir_headers_at(d->headers, from), d->header, 1, 0};
   }
   return weir_comm_exchange(d->comm, send, messages, recv, messages);
 }
@@ -52,9 +52,10 @@ static void sum_up(direct *d) {
 }
 
 weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                  float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  direct d = {.comm = comm, .all = {0, n}, .notes = notes, .note = weir_notes_bytes(notes)};
+                                  float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  direct d = {
+      .comm = comm, .all = {0, n}, .headers = headers, .header = weir_headers_bytes(headers)};
   d.values = weir_values_of(x, error, format);
   d.bytes = weir_values_bytes(&d.values, d.all);
   d.rank = weir_comm_rank(comm);

@@ -4,7 +4,7 @@
  *
  * One transfer a round holds whatever is due in it, so that chunks go up and come down both trees
  * at once.  A place adds a chunk of its children in the order of rounds, the left one first within
- * a round: fixed.  Notes travel with the first chunks of tree 0. */
+ * a round: fixed.  Headers travel with the first chunks of tree 0. */
 #include "collectives/algorithms/values.h"
 
 enum { TREES = 2, SIDES = 2 };
@@ -17,7 +17,7 @@ typedef struct place {
   int parent;
   int child[SIDES];
   int child_height[SIDES];
-  int child_first[SIDES]; /* notes of its subtree; tree 0 only, where place = rank */
+  int child_first[SIDES]; /* headers of its subtree; tree 0 only, where place = rank */
   int child_count[SIDES];
   int own_first;
   int own_count;
@@ -27,8 +27,8 @@ typedef struct place {
 typedef struct trees {
   weir_comm *comm;
   weir_values values;
-  weir_notes *notes;
-  size_t note;
+  weir_headers *headers;
+  size_t header;
   int size;
   int chunks;
   int top; /* height of the root */
@@ -74,28 +74,28 @@ static void *room_of(const trees *t, int tree, int side, int c) {
   return room + (t->values.bf16 ? weir_values_bytes(&t->values, chunk) : t->slot) * (size_t)side;
 }
 
-/* A message's number within the collective: tree, direction, chunk, values or notes. */
-static uint32_t hop_of(const trees *t, int tree, int down, int c, int notes) {
-  return (uint32_t)(((tree * 2 + down) * t->chunks + c) * 2 + notes);
+/* A message's number within the collective: tree, direction, chunk, values or headers. */
+static uint32_t hop_of(const trees *t, int tree, int down, int c, int headers) {
+  return (uint32_t)(((tree * 2 + down) * t->chunks + c) * 2 + headers);
 }
 
 static void add_send(trees *t, int tree, int peer, int down, int c, const void *values,
-                     int first_note, int note_count) {
+                     int first_header, int header_count) {
   const size_t bytes = weir_values_bytes(&t->values, chunk_of(t, tree, c));
   t->comm->send[t->sends++] = (weir_send){peer, values, bytes, hop_of(t, tree, down, c, 0)};
-  if (tree != 0 || c != 0 || t->note == 0) return;
+  if (tree != 0 || c != 0 || t->header == 0) return;
   t->comm->send[t->sends++] =
-      (weir_send){peer, weir_notes_at(t->notes, first_note), (size_t)note_count * t->note,
+      (weir_send){peer, weir_headers_at(t->headers, first_header), (size_t)header_count * t->header,
                   hop_of(t, tree, down, c, 1)};
 }
 
-static void add_recv(trees *t, int tree, int peer, int down, int c, void *values, int first_note,
-                     int note_count) {
+static void add_recv(trees *t, int tree, int peer, int down, int c, void *values, int first_header,
+                     int header_count) {
   const size_t bytes = weir_values_bytes(&t->values, chunk_of(t, tree, c));
   t->comm->recv[t->recvs++] = (weir_recv){peer, values, bytes, hop_of(t, tree, down, c, 0), 0};
-  if (tree != 0 || c != 0 || t->note == 0) return;
+  if (tree != 0 || c != 0 || t->header == 0) return;
   t->comm->recv[t->recvs++] =
-      (weir_recv){peer, weir_notes_at(t->notes, first_note), (size_t)note_count * t->note,
+      (weir_recv){peer, weir_headers_at(t->headers, first_header), (size_t)header_count * t->header,
                   hop_of(t, tree, down, c, 1), 0};
 }
 
@@ -190,9 +190,10 @@ static weir_status prepare(trees *t, size_t n) {
 }
 
 weir_status weir_allreduce_double_tree(weir_comm *comm, float *x, size_t n,
-                                       weir_value_format format, float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  trees t = {.comm = comm, .notes = notes, .note = weir_notes_bytes(notes)};
+                                       weir_value_format format, float *error,
+                                       weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  trees t = {.comm = comm, .headers = headers, .header = weir_headers_bytes(headers)};
   t.values = weir_values_of(x, error, format);
   t.size = weir_comm_size(comm);
   if (status != WEIR_OK || t.size == 1) return status;

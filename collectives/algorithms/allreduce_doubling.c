@@ -4,7 +4,7 @@
  *
  * Before an exchange the ranks of a block of places hold the same partial sum, and both partners
  * add the same two: a + b on one, b + a on the other, which are the same bits.  In bf16 all of a
- * block round alike, and its first place alone keeps what that loses.  Notes travel with the
+ * block round alike, and its first place alone keeps what that loses.  Headers travel with the
  * values. */
 #include "collectives/algorithms/values.h"
 
@@ -13,8 +13,8 @@ typedef struct doubling {
   weir_values values;
   weir_chunk all;
   size_t bytes;
-  weir_notes *notes;
-  size_t note;
+  weir_headers *headers;
+  size_t header;
   int rank;
   int size;
   int rounds;
@@ -25,17 +25,18 @@ typedef struct doubling {
 
 static uint32_t hop_of(int round) { return (uint32_t)(2 + 2 * round); }
 
-/* A rank outside of the core hands in its values and note, and waits for the result. */
+/* A rank outside of the core hands in its values and header, and waits for the result. */
 static weir_status stand_by(doubling *d) {
-  const size_t messages = d->note > 0 ? 2 : 1;
+  const size_t messages = d->header > 0 ? 2 : 1;
   const uint32_t back = hop_of(d->rounds);
   const int fold = d->place.fold;
   const weir_send send[2] = {{fold, weir_values_partial(&d->values, d->all, d->out), d->bytes, 0},
-                             {fold, weir_notes_at(d->notes, d->rank), d->note, 1}};
+                             {fold, weir_headers_at(d->headers, d->rank), d->header, 1}};
   weir_status status = weir_comm_exchange(d->comm, send, messages, NULL, 0);
   if (status != WEIR_OK) return status;
-  weir_recv recv[2] = {{fold, weir_values_place(&d->values, d->all, d->in), d->bytes, back, 0},
-                       {fold, weir_notes_at(d->notes, 0), d->note * (size_t)d->size, back + 1, 0}};
+  weir_recv recv[2] = {
+      {fold, weir_values_place(&d->values, d->all, d->in), d->bytes, back, 0},
+      {fold, weir_headers_at(d->headers, 0), d->header * (size_t)d->size, back + 1, 0}};
   status = weir_comm_exchange(d->comm, NULL, 0, recv, messages);
   if (status == WEIR_OK) weir_values_received(&d->values, d->all, d->in);
   return status;
@@ -44,8 +45,8 @@ static weir_status stand_by(doubling *d) {
 static weir_status take_in(doubling *d) {
   const int from = d->place.fold;
   weir_recv recv[2] = {{from, d->in, d->bytes, 0, 0},
-                       {from, weir_notes_at(d->notes, from), d->note, 1, 0}};
-  const weir_status status = weir_comm_exchange(d->comm, NULL, 0, recv, d->note > 0 ? 2 : 1);
+                       {from, weir_headers_at(d->headers, from), d->header, 1, 0}};
+  const weir_status status = weir_comm_exchange(d->comm, NULL, 0, recv, d->header > 0 ? 2 : 1);
   if (status == WEIR_OK) weir_values_add(&d->values, d->all, d->in);
   return status;
 }
@@ -54,8 +55,8 @@ static weir_status give_back(doubling *d) {
   const uint32_t back = hop_of(d->rounds);
   const weir_send send[2] = {
       {d->place.fold, weir_values_settled(&d->values, d->all, d->out), d->bytes, back},
-      {d->place.fold, weir_notes_at(d->notes, 0), d->note * (size_t)d->size, back + 1}};
-  return weir_comm_exchange(d->comm, send, d->note > 0 ? 2 : 1, NULL, 0);
+      {d->place.fold, weir_headers_at(d->headers, 0), d->header * (size_t)d->size, back + 1}};
+  return weir_comm_exchange(d->comm, send, d->header > 0 ? 2 : 1, NULL, 0);
 }
 
 /* Round what a block of `ranks` places holds alike, on all of them. */
@@ -73,22 +74,23 @@ static weir_status exchange(doubling *d, int round) {
   weir_halving_ranks(other, distance, d->size, &other_first, &other_ranks);
   settle(d, distance);
   const void *values = d->values.bf16 ? d->out : (const void *)d->values.x;
-  const weir_send send[2] = {
-      {peer, values, d->bytes, hop_of(round)},
-      {peer, weir_notes_at(d->notes, own_first), d->note * (size_t)own_ranks, hop_of(round) + 1}};
+  const weir_send send[2] = {{peer, values, d->bytes, hop_of(round)},
+                             {peer, weir_headers_at(d->headers, own_first),
+                              d->header * (size_t)own_ranks, hop_of(round) + 1}};
   weir_recv recv[2] = {{peer, d->in, d->bytes, hop_of(round), 0},
-                       {peer, weir_notes_at(d->notes, other_first), d->note * (size_t)other_ranks,
-                        hop_of(round) + 1, 0}};
-  const size_t messages = d->note > 0 ? 2 : 1;
+                       {peer, weir_headers_at(d->headers, other_first),
+                        d->header * (size_t)other_ranks, hop_of(round) + 1, 0}};
+  const size_t messages = d->header > 0 ? 2 : 1;
   const weir_status status = weir_comm_exchange(d->comm, send, messages, recv, messages);
   if (status == WEIR_OK) weir_values_add(&d->values, d->all, d->in);
   return status;
 }
 
 weir_status weir_allreduce_doubling(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                    float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  doubling d = {.comm = comm, .all = {0, n}, .notes = notes, .note = weir_notes_bytes(notes)};
+                                    float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  doubling d = {
+      .comm = comm, .all = {0, n}, .headers = headers, .header = weir_headers_bytes(headers)};
   d.values = weir_values_of(x, error, format);
   d.bytes = weir_values_bytes(&d.values, d.all);
   d.rank = weir_comm_rank(comm);

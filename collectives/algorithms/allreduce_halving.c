@@ -2,7 +2,7 @@
  * elements, and the way back (R. Rabenseifner, Optimization of collective reduction operations,
  * 2004). Of N not a power of two the ranks left over fold their values into a neighbour's first.
  *
- * Each element is summed up on one rank of the core, in the order of the exchanges: fixed.  Notes
+ * Each element is summed up on one rank of the core, in the order of the exchanges: fixed.  Headers
  * travel with the way back. */
 #include "collectives/algorithms/values.h"
 
@@ -10,7 +10,7 @@ typedef struct halving {
   weir_comm *comm;
   weir_values values;
   size_t n;
-  weir_notes *notes;
+  weir_headers *headers;
   int rank;
   int size;
   int rounds; /* log2 of the core */
@@ -30,42 +30,42 @@ static weir_chunk range_of(const halving *h, int first, int count) {
   return weir_halving_range(h->n, h->place.core, first, count);
 }
 
-/* A rank outside of the core hands in its values and note, and waits for the result. */
+/* A rank outside of the core hands in its values and header, and waits for the result. */
 static weir_status stand_by(halving *h) {
-  const size_t note = weir_notes_bytes(h->notes), messages = note > 0 ? 2 : 1;
+  const size_t header = weir_headers_bytes(h->headers), messages = header > 0 ? 2 : 1;
   const size_t bytes = weir_values_bytes(&h->values, whole(h));
   const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
   const weir_send send[2] = {{h->place.fold, weir_values_pack(&h->values, whole(h)), bytes, 0},
-                             {h->place.fold, weir_notes_at(h->notes, h->rank), note, 1}};
+                             {h->place.fold, weir_headers_at(h->headers, h->rank), header, 1}};
   weir_status status = weir_comm_exchange(h->comm, send, messages, NULL, 0);
   if (status != WEIR_OK) return status;
   weir_recv recv[2] = {
       {h->place.fold, h->values.x, bytes, back, 0},
-      {h->place.fold, weir_notes_at(h->notes, 0), note * (size_t)h->size, back + 1, 0}};
+      {h->place.fold, weir_headers_at(h->headers, 0), header * (size_t)h->size, back + 1, 0}};
   status = weir_comm_exchange(h->comm, NULL, 0, recv, messages);
   if (status == WEIR_OK) weir_values_unpack(&h->values, whole(h));
   return status;
 }
 
 static weir_status take_in(halving *h) {
-  const size_t note = weir_notes_bytes(h->notes);
+  const size_t header = weir_headers_bytes(h->headers);
   const int from = h->place.fold;
   void *const room = weir_values_room(&h->values, whole(h), h->partial);
   weir_recv recv[2] = {{from, room, weir_values_bytes(&h->values, whole(h)), 0, 0},
-                       {from, weir_notes_at(h->notes, from), note, 1, 0}};
-  const weir_status status = weir_comm_exchange(h->comm, NULL, 0, recv, note > 0 ? 2 : 1);
+                       {from, weir_headers_at(h->headers, from), header, 1, 0}};
+  const weir_status status = weir_comm_exchange(h->comm, NULL, 0, recv, header > 0 ? 2 : 1);
   if (status == WEIR_OK) weir_values_take(&h->values, whole(h), room);
   return status;
 }
 
 static weir_status give_back(halving *h) {
-  const size_t note = weir_notes_bytes(h->notes);
+  const size_t header = weir_headers_bytes(h->headers);
   const uint32_t back = (uint32_t)(2 + 3 * h->rounds);
   const weir_send send[2] = {
       {h->place.fold, weir_values_pack_settled(&h->values, whole(h)),
        weir_values_bytes(&h->values, whole(h)), back},
-      {h->place.fold, weir_notes_at(h->notes, 0), note * (size_t)h->size, back + 1}};
-  const weir_status status = weir_comm_exchange(h->comm, send, note > 0 ? 2 : 1, NULL, 0);
+      {h->place.fold, weir_headers_at(h->headers, 0), header * (size_t)h->size, back + 1}};
+  const weir_status status = weir_comm_exchange(h->comm, send, header > 0 ? 2 : 1, NULL, 0);
   weir_values_unpack(&h->values, whole(h));
   return status;
 }
@@ -92,7 +92,7 @@ static weir_status reduce_scatter(halving *h) {
 }
 
 static weir_status all_gather(halving *h) {
-  const size_t note = weir_notes_bytes(h->notes);
+  const size_t header = weir_headers_bytes(h->headers);
   for (int k = 0; k < h->rounds; k++) {
     const int distance = 1 << k;
     int own, other, own_first, own_ranks, other_first, other_ranks;
@@ -104,11 +104,11 @@ static weir_status all_gather(halving *h) {
     const uint32_t hop = (uint32_t)(2 + h->rounds + 2 * k);
     const weir_send send[2] = {
         {peer, weir_values_pack_settled(&h->values, out), weir_values_bytes(&h->values, out), hop},
-        {peer, weir_notes_at(h->notes, own_first), note * (size_t)own_ranks, hop + 1}};
+        {peer, weir_headers_at(h->headers, own_first), header * (size_t)own_ranks, hop + 1}};
     weir_recv recv[2] = {
         {peer, h->values.x + in.begin, weir_values_bytes(&h->values, in), hop, 0},
-        {peer, weir_notes_at(h->notes, other_first), note * (size_t)other_ranks, hop + 1, 0}};
-    const size_t messages = note > 0 ? 2 : 1;
+        {peer, weir_headers_at(h->headers, other_first), header * (size_t)other_ranks, hop + 1, 0}};
+    const size_t messages = header > 0 ? 2 : 1;
     const weir_status status = weir_comm_exchange(h->comm, send, messages, recv, messages);
     if (status != WEIR_OK) return status;
     weir_values_unpack(&h->values, out);
@@ -118,9 +118,9 @@ static weir_status all_gather(halving *h) {
 }
 
 weir_status weir_allreduce_halving(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                   float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  halving h = {.comm = comm, .n = n, .notes = notes};
+                                   float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  halving h = {.comm = comm, .n = n, .headers = headers};
   h.values = weir_values_of(x, error, format);
   h.rank = weir_comm_rank(comm);
   h.size = weir_comm_size(comm);

@@ -4,8 +4,8 @@
  * machines are paid for m machines instead of all ranks.  (X. Jia et al., Highly scalable deep
  * learning training system with mixed-precision, 2018; the composition HiTopKComm builds on.)
  *
- * The order of summing is that of the parts: fixed.  Notes of a column of ranks travel between
- * machines, then columns of notes inside.
+ * The order of summing is that of the parts: fixed.  Headers of a column of ranks travel between
+ * machines, then columns of headers inside.
  *
  * With a coder the all-reduce between machines is SRA's: hier-sra (collectives/compressed.h). */
 #include <string.h>
@@ -23,7 +23,7 @@ typedef struct hier {
   float *error;
   const weir_coder *coder; /* NULL: rows of weir_allreduces[] go between machines */
   float *lost;             /* with a coder: what encoding this rank's share loses */
-  weir_notes *notes;
+  weir_headers *headers;
   weir_comm *inner, *outer; /* NULL: nobody else there */
   int rank, size;
 } hier;
@@ -35,15 +35,15 @@ static int rank_at(const hier *h, int host, int place) {
   return -1;
 }
 
-/* --- notes ---------------------------------------------------------------------------------- */
+/* --- headers ---------------------------------------------------------------------------------- */
 
-/* Notes of `ranks` (by place in a column) to consecutive blocks, or back. */
-static void column_notes(const hier *h, int place, unsigned char *packed, bool pack) {
-  const size_t note = h->notes->bytes;
+/* Headers of `ranks` (by place in a column) to consecutive blocks, or back. */
+static void column_headers(const hier *h, int place, unsigned char *packed, bool pack) {
+  const size_t header = h->headers->bytes;
   for (int host = 0; host < h->comm->hosts.count; host++) {
-    unsigned char *at = packed + (size_t)host * note;
-    void *own = weir_notes_at(h->notes, rank_at(h, host, place));
-    memcpy(pack ? at : own, pack ? own : at, note);
+    unsigned char *at = packed + (size_t)host * header;
+    void *own = weir_headers_at(h->headers, rank_at(h, host, place));
+    memcpy(pack ? at : own, pack ? own : at, header);
   }
 }
 
@@ -106,42 +106,42 @@ static weir_status gather_shares(hier *h) {
   return status;
 }
 
-static weir_status gather_notes(hier *h) {
-  if (weir_notes_bytes(h->notes) == 0 || !h->inner) return WEIR_OK;
+static weir_status gather_headers(hier *h) {
+  if (weir_headers_bytes(h->headers) == 0 || !h->inner) return WEIR_OK;
   const int ranks = weir_comm_size(h->inner), own = weir_comm_rank(h->inner);
-  const size_t column = (size_t)h->comm->hosts.count * h->notes->bytes;
+  const size_t column = (size_t)h->comm->hosts.count * h->headers->bytes;
   void *all = NULL;
   weir_status status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * column, &all);
   if (status != WEIR_OK) return status;
-  column_notes(h, own, (unsigned char *)all + (size_t)own * column, true);
-  status = gather_blocks(h, all, column, column, "notes");
+  column_headers(h, own, (unsigned char *)all + (size_t)own * column, true);
+  status = gather_blocks(h, all, column, column, "headers");
   for (int p = 0; status == WEIR_OK && p < ranks; p++)
-    column_notes(h, p, (unsigned char *)all + (size_t)p * column, false);
+    column_headers(h, p, (unsigned char *)all + (size_t)p * column, false);
   return status;
 }
 
-/* The all-reduce between machines, with the notes of this column. */
+/* The all-reduce between machines, with the headers of this column. */
 static weir_status between(hier *h, weir_chunk share) {
   if (!h->outer) return WEIR_OK;
-  const size_t note = weir_notes_bytes(h->notes);
+  const size_t header = weir_headers_bytes(h->headers);
   const int place = h->inner ? weir_comm_rank(h->inner) : 0;
   void *packed = NULL;
-  if (note > 0) {
+  if (header > 0) {
     const weir_status status =
-        weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)h->comm->hosts.count * note, &packed);
+        weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)h->comm->hosts.count * header, &packed);
     if (status != WEIR_OK) return status;
-    column_notes(h, place, packed, true);
+    column_headers(h, place, packed, true);
   }
-  weir_notes column = {packed, note};
-  weir_notes *const notes = note > 0 ? &column : NULL;
+  weir_headers column = {packed, header};
+  weir_headers *const headers = header > 0 ? &column : NULL;
   float *const x = h->x + share.begin;
   const weir_status status =
       h->coder
-          ? weir_compressed_sra(h->outer, h->coder, x, share.count, h->lost + share.begin, notes)
+          ? weir_compressed_sra(h->outer, h->coder, x, share.count, h->lost + share.begin, headers)
           : weir_allreduces[h->choice->between].run(h->outer, x, share.count, h->format,
                                                     h->error ? h->error + share.begin : NULL,
-                                                    notes);
-  if (status == WEIR_OK && note > 0) column_notes(h, place, packed, false);
+                                                    headers);
+  if (status == WEIR_OK && header > 0) column_headers(h, place, packed, false);
   return status;
 }
 
@@ -157,51 +157,52 @@ static weir_status even_hosts(hier *h) {
   if (status == WEIR_OK) status = between(h, share);
   if (status != WEIR_OK || !h->inner) return status;
   status = gather_shares(h);
-  return status == WEIR_OK ? gather_notes(h) : status;
+  return status == WEIR_OK ? gather_headers(h) : status;
 }
 
 /* --- uneven hosts --------------------------------------------------------------------------- */
 
-/* The notes of a machine to its first rank, and from there those of all ranks. */
-static weir_status local_notes(hier *h, bool up) {
-  const size_t note = weir_notes_bytes(h->notes), size = (size_t)h->size;
-  if (note == 0) return WEIR_OK;
+/* The headers of a machine to its first rank, and from there those of all ranks. */
+static weir_status local_headers(hier *h, bool up) {
+  const size_t header = weir_headers_bytes(h->headers), size = (size_t)h->size;
+  if (header == 0) return WEIR_OK;
   if (!up) {
-    size_t bytes = size * note;
-    return weir_broadcast(h->inner, 0, h->notes->block, size * note, &bytes);
+    size_t bytes = size * header;
+    return weir_broadcast(h->inner, 0, h->headers->block, size * header, &bytes);
   }
   const int own = weir_comm_rank(h->inner), ranks = weir_comm_size(h->inner);
   void *all = NULL, *lengths = NULL;
   weir_status status =
       weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)ranks * sizeof(size_t), &lengths);
   if (status == WEIR_OK)
-    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * note, &all);
+    status = weir_comm_scratch(h->comm, WEIR_SCRATCH_A, (size_t)ranks * header, &all);
   if (status != WEIR_OK) return status;
   size_t *bytes = lengths;
-  memcpy((unsigned char *)all + (size_t)own * note, weir_notes_at(h->notes, h->rank), note);
-  bytes[own] = note;
-  status = weir_gathers[WEIR_GATHER_DIRECT].run(h->inner, 0, all, note, bytes);
+  memcpy((unsigned char *)all + (size_t)own * header, weir_headers_at(h->headers, h->rank), header);
+  bytes[own] = header;
+  status = weir_gathers[WEIR_GATHER_DIRECT].run(h->inner, 0, all, header, bytes);
   const int host = weir_comm_host_of(h->comm, h->rank);
   for (int p = 0; status == WEIR_OK && own == 0 && p < ranks; p++) {
-    if (bytes[p] != note) {
+    if (bytes[p] != header) {
       h->inner->transport->ops->abort(h->inner->transport, p);
-      return weir_fail(WEIR_E_PROTOCOL, "a rank of this machine sent a note of %zu bytes, not %zu",
-                       bytes[p], note);
+      return weir_fail(WEIR_E_PROTOCOL,
+                       "a rank of this machine sent a header of %zu bytes, not %zu", bytes[p],
+                       header);
     }
-    memcpy(weir_notes_at(h->notes, rank_at(h, host, p)), (unsigned char *)all + (size_t)p * note,
-           note);
+    memcpy(weir_headers_at(h->headers, rank_at(h, host, p)),
+           (unsigned char *)all + (size_t)p * header, header);
   }
   return status;
 }
 
-/* Between the first ranks: every machine's notes as one block, then the values. */
+/* Between the first ranks: every machine's headers as one block, then the values. */
 static weir_status leaders(hier *h) {
   if (!h->outer) return WEIR_OK;
-  const size_t note = weir_notes_bytes(h->notes), size = (size_t)h->size;
+  const size_t header = weir_headers_bytes(h->headers), size = (size_t)h->size;
   const int hosts = h->comm->hosts.count, own = weir_comm_rank(h->outer);
   weir_status status = WEIR_OK;
-  if (note > 0) {
-    const size_t stride = size * note; /* more than any machine has */
+  if (header > 0) {
+    const size_t stride = size * header; /* more than any machine has */
     void *all = NULL, *lengths = NULL;
     status = weir_comm_scratch(h->comm, WEIR_SCRATCH_B, (size_t)hosts * sizeof(size_t), &lengths);
     if (status == WEIR_OK)
@@ -209,18 +210,18 @@ static weir_status leaders(hier *h) {
     if (status != WEIR_OK) return status;
     size_t *bytes = lengths;
     /* The whole table: each machine's own entries in it are true. */
-    memcpy((unsigned char *)all + (size_t)own * stride, h->notes->block, stride);
+    memcpy((unsigned char *)all + (size_t)own * stride, h->headers->block, stride);
     bytes[own] = stride;
     status = weir_allgather(h->outer, all, stride, bytes, NULL);
     for (int r = 0; status == WEIR_OK && r < h->size; r++) {
       const int host = weir_comm_host_of(h->comm, r);
       if (bytes[host] != stride) {
         h->outer->transport->ops->abort(h->outer->transport, host);
-        return weir_fail(WEIR_E_PROTOCOL, "machine %d sent %zu bytes of notes, not %zu", host,
+        return weir_fail(WEIR_E_PROTOCOL, "machine %d sent %zu bytes of headers, not %zu", host,
                          bytes[host], stride);
       }
-      memcpy(weir_notes_at(h->notes, r),
-             (unsigned char *)all + (size_t)host * stride + (size_t)r * note, note);
+      memcpy(weir_headers_at(h->headers, r),
+             (unsigned char *)all + (size_t)host * stride + (size_t)r * header, header);
     }
   }
   if (status != WEIR_OK) return status;
@@ -243,31 +244,31 @@ static weir_status spread_values(hier *h) {
 static weir_status uneven_hosts(hier *h) {
   weir_status status = WEIR_OK;
   if (h->inner) {
-    status = local_notes(h, true);
+    status = local_headers(h, true);
     if (status == WEIR_OK)
       status = weir_reduces[WEIR_REDUCE_BINOMIAL].run(h->inner, 0, h->x, h->n, h->format, h->error);
   }
   if (status == WEIR_OK && (!h->inner || weir_comm_rank(h->inner) == 0)) status = leaders(h);
   if (status == WEIR_OK && h->inner) status = spread_values(h);
-  return status == WEIR_OK && h->inner ? local_notes(h, false) : status;
+  return status == WEIR_OK && h->inner ? local_headers(h, false) : status;
 }
 
 /* --- rows ----------------------------------------------------------------------------------- */
 
 weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
-                                weir_value_format format, float *error, weir_notes *notes) {
+                                weir_value_format format, float *error, weir_headers *headers) {
   if (choice->scatter >= WEIR_REDUCE_SCATTER_COUNT || choice->between > WEIR_ALLREDUCE_STAR ||
       choice->gather >= WEIR_ALLGATHER_COUNT)
     return weir_fail(WEIR_E_INVALID, "no hierarchical all-reduce of rows %u, %u, %u",
                      choice->scatter, choice->between, choice->gather);
-  weir_status status = weir_comm_begin(comm, notes);
+  weir_status status = weir_comm_begin(comm, headers);
   hier h = {.comm = comm,
             .choice = choice,
             .x = x,
             .n = n,
             .format = format,
             .error = error,
-            .notes = notes};
+            .headers = headers};
   h.rank = weir_comm_rank(comm);
   h.size = weir_comm_size(comm);
   if (status != WEIR_OK || h.size == 1) return status;
@@ -279,11 +280,11 @@ weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice,
 }
 
 weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                     float *error, weir_notes *notes) {
+                                     float *error, weir_headers *headers) {
   static const weir_hier_choice choice = {.scatter = WEIR_REDUCE_SCATTER_RING,
                                           .gather = WEIR_ALLGATHER_RING};
-  if (!weir_comm_levelled(comm)) return weir_compressed_sra(comm, coder, x, n, error, notes);
-  weir_status status = weir_comm_begin(comm, notes);
+  if (!weir_comm_levelled(comm)) return weir_compressed_sra(comm, coder, x, n, error, headers);
+  weir_status status = weir_comm_begin(comm, headers);
   if (status == WEIR_OK) status = weir_comm_levels(comm);
   if (status != WEIR_OK) return status;
   hier h = {.comm = comm,
@@ -293,7 +294,7 @@ weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, f
             .format = WEIR_VALUE_FP32,
             .coder = coder,
             .lost = error,
-            .notes = notes,
+            .headers = headers,
             .inner = comm->hosts.inner,
             .outer = comm->hosts.outer,
             .rank = weir_comm_rank(comm),
@@ -311,22 +312,23 @@ static const weir_hier_choice double_tree = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLR
                                              WEIR_ALLGATHER_RING};
 
 weir_status weir_allreduce_hier_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_notes *notes) {
-  return weir_allreduce_hier(comm, &ring, x, n, format, error, notes);
+                                     float *error, weir_headers *headers) {
+  return weir_allreduce_hier(comm, &ring, x, n, format, error, headers);
 }
 
 weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_notes *notes) {
-  return weir_allreduce_hier(comm, &tree, x, n, format, error, notes);
+                                     float *error, weir_headers *headers) {
+  return weir_allreduce_hier(comm, &tree, x, n, format, error, headers);
 }
 
 weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
-                                        weir_value_format format, float *error, weir_notes *notes) {
-  return weir_allreduce_hier(comm, &halving, x, n, format, error, notes);
+                                        weir_value_format format, float *error,
+                                        weir_headers *headers) {
+  return weir_allreduce_hier(comm, &halving, x, n, format, error, headers);
 }
 
 weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
                                             weir_value_format format, float *error,
-                                            weir_notes *notes) {
-  return weir_allreduce_hier(comm, &double_tree, x, n, format, error, notes);
+                                            weir_headers *headers) {
+  return weir_allreduce_hier(comm, &double_tree, x, n, format, error, headers);
 }

@@ -2,14 +2,14 @@
  * (P. Patarasuk and X. Yuan, Bandwidth optimal all-reduce algorithms, 2009).
  *
  * Chunk c is summed in the order of ranks c, c+1, ..., c-1 (mod N): fixed, so that the result is
- * the same bits on all ranks and from run to run.  Notes go round in the all-gather. */
+ * the same bits on all ranks and from run to run.  Headers go round in the all-gather. */
 #include "collectives/algorithms/values.h"
 
 typedef struct ring {
   weir_comm *comm;
   weir_values values;
   size_t n;
-  weir_notes *notes;
+  weir_headers *headers;
   int rank;
   int size;
   int right;
@@ -36,19 +36,19 @@ static weir_status reduce_scatter(ring *r) {
   return WEIR_OK;
 }
 
-/* One hop of the all-gather: a chunk's bytes and, as a message of its own behind it, a note.  Both
+/* One hop of the all-gather: a chunk's bytes and, as a message of its own behind it, a header.  Both
  * leave in one system call. */
 static weir_status gather_hop(ring *r, int hop, const void *out, size_t out_bytes, void *in,
                               size_t in_bytes) {
   const uint32_t first = (uint32_t)(r->size - 1 + 2 * hop);
-  const size_t note = weir_notes_bytes(r->notes);
+  const size_t header = weir_headers_bytes(r->headers);
   const int sent = (r->rank - hop + r->size) % r->size;
   const int taken = (r->left - hop + r->size) % r->size;
   const weir_send send[2] = {{r->right, out, out_bytes, first},
-                             {r->right, weir_notes_at(r->notes, sent), note, first + 1}};
+                             {r->right, weir_headers_at(r->headers, sent), header, first + 1}};
   weir_recv recv[2] = {{r->left, in, in_bytes, first, 0},
-                       {r->left, weir_notes_at(r->notes, taken), note, first + 1, 0}};
-  const size_t messages = note > 0 ? 2 : 1;
+                       {r->left, weir_headers_at(r->headers, taken), header, first + 1, 0}};
+  const size_t messages = header > 0 ? 2 : 1;
   return weir_comm_exchange(r->comm, send, messages, recv, messages);
 }
 
@@ -69,9 +69,9 @@ static weir_status all_gather(ring *r) {
 }
 
 weir_status weir_allreduce_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  ring r = {.comm = comm, .n = n, .notes = notes};
+                                float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  ring r = {.comm = comm, .n = n, .headers = headers};
   r.values = weir_values_of(x, error, format);
   r.rank = weir_comm_rank(comm);
   r.size = weir_comm_size(comm);

@@ -3,14 +3,14 @@
  * 2 (rows + columns - 2) hops instead of 2 (N - 1) (as in the HiTopKComm paper's 2DTAR).  Of a
  * prime number of ranks there is one row, which is a ring.
  *
- * The order of summing is that of the rings: fixed.  Notes go round in the all-gathers, first those
+ * The order of summing is that of the rings: fixed.  Headers go round in the all-gathers, first those
  * of a column, then whole columns along the row. */
 #include "collectives/algorithms/values.h"
 
 typedef struct torus {
   weir_comm *comm;
   weir_values values;
-  weir_notes *notes;
+  weir_headers *headers;
   int rows;
   int columns;
   void *partial; /* what is to be added; fp32 only */
@@ -50,12 +50,12 @@ static weir_status reduce_scatter(torus *t, const line *l) {
   return WEIR_OK;
 }
 
-/* Own pieces come in packed, and all of the line's go out as values.  Notes of the ranks first,
+/* Own pieces come in packed, and all of the line's go out as values.  Headers of the ranks first,
  * first + step, .., first + (count - 1) step travel with each hop. */
-static weir_status all_gather(torus *t, const line *l, int note_step, int note_count) {
-  const size_t note = weir_notes_bytes(t->notes);
-  const int notes = note > 0 ? note_count : 0;
-  for (int hop = 0; hop < l->size - 1; hop++, t->hop += (uint32_t)(1 + note_count)) {
+static weir_status all_gather(torus *t, const line *l, int note_step, int header_count) {
+  const size_t header = weir_headers_bytes(t->headers);
+  const int headers = header > 0 ? header_count : 0;
+  for (int hop = 0; hop < l->size - 1; hop++, t->hop += (uint32_t)(1 + header_count)) {
     const weir_chunk out = piece(l, weir_ring_gather_send(l->self, l->size, hop));
     const weir_chunk in = piece(l, weir_ring_gather_recv(l->self, l->size, hop));
     const int sent = member(l, l->self + l->size - hop);
@@ -66,15 +66,15 @@ static weir_status all_gather(torus *t, const line *l, int note_step, int note_c
                           t->hop};
     recv[0] = (weir_recv){left_of(l), t->values.x + in.begin, weir_values_bytes(&t->values, in),
                           t->hop, 0};
-    for (int i = 0; i < notes; i++) {
+    for (int i = 0; i < headers; i++) {
       const int own = (sent + i * note_step) % (t->rows * t->columns);
       const int other = (taken + i * note_step) % (t->rows * t->columns);
       const uint32_t number = t->hop + 1 + (uint32_t)i;
-      send[i + 1] = (weir_send){right_of(l), weir_notes_at(t->notes, own), note, number};
-      recv[i + 1] = (weir_recv){left_of(l), weir_notes_at(t->notes, other), note, number, 0};
+      send[i + 1] = (weir_send){right_of(l), weir_headers_at(t->headers, own), header, number};
+      recv[i + 1] = (weir_recv){left_of(l), weir_headers_at(t->headers, other), header, number, 0};
     }
     const weir_status status =
-        weir_comm_exchange(t->comm, send, (size_t)notes + 1, recv, (size_t)notes + 1);
+        weir_comm_exchange(t->comm, send, (size_t)headers + 1, recv, (size_t)headers + 1);
     if (status != WEIR_OK) return status;
     weir_values_unpack(&t->values, out);
     if (hop + 2 == l->size) weir_values_unpack(&t->values, in);
@@ -89,11 +89,11 @@ static weir_status prepare(torus *t, size_t n) {
 }
 
 weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                 float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
+                                 float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   if (status != WEIR_OK || size == 1) return status;
-  torus t = {.comm = comm, .values = weir_values_of(x, error, format), .notes = notes};
+  torus t = {.comm = comm, .values = weir_values_of(x, error, format), .headers = headers};
   t.rows = weir_torus_rows(size);
   t.columns = size / t.rows;
   status = prepare(&t, n);
@@ -109,6 +109,6 @@ weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value
   status = all_gather(&t, &down, 0, 1);
   if (status != WEIR_OK) return status;
   if (t.rows > 1) (void)weir_values_pack_settled(&t.values, down.all);
-  /* Now a rank has its whole column's notes: those of `rows` ranks, `columns` apart. */
+  /* Now a rank has its whole column's headers: those of `rows` ranks, `columns` apart. */
   return all_gather(&t, &along, t.columns, t.rows);
 }

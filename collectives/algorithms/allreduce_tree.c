@@ -1,8 +1,8 @@
 /* Tree all-reduce: binomial reduction to rank 0, then binomial broadcast, 2 ceil(log2 N) hops of
  * all n elements on the critical path.
  *
- * A rank adds its children's sums in ascending order of their distance: fixed.  The notes of a
- * subtree are neighbours in the block, so they go up as one piece; all notes come down. */
+ * A rank adds its children's sums in ascending order of their distance: fixed.  The headers of a
+ * subtree are neighbours in the block, so they go up as one piece; all headers come down. */
 #include "collectives/algorithms/values.h"
 
 typedef struct tree {
@@ -11,33 +11,33 @@ typedef struct tree {
   weir_chunk all;
   size_t bytes;  /* of all values on the wire */
   void *partial; /* a child's sum */
-  weir_notes *notes;
+  weir_headers *headers;
   int rank;
   int size;
   int level;
 } tree;
 
-/* Hops 2j and 2j+1: the values and the notes of one edge in one direction. */
+/* Hops 2j and 2j+1: the values and the headers of one edge in one direction. */
 static uint32_t hop_up(int k) { return 2 * (uint32_t)k; }
 static uint32_t hop_down(const tree *t, int k) {
   return 2 * (uint32_t)(weir_log2_ceil(t->size) + k);
 }
 
-static weir_status send_to(tree *t, int peer, uint32_t hop, int first_note, int notes) {
-  const size_t note = weir_notes_bytes(t->notes);
+static weir_status send_to(tree *t, int peer, uint32_t hop, int first_header, int headers) {
+  const size_t header = weir_headers_bytes(t->headers);
   const weir_send send[2] = {
       {peer, t->values.x, t->bytes, hop},
-      {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1}};
-  return weir_comm_exchange(t->comm, send, note > 0 ? 2 : 1, NULL, 0);
+      {peer, weir_headers_at(t->headers, first_header), (size_t)headers * header, hop + 1}};
+  return weir_comm_exchange(t->comm, send, header > 0 ? 2 : 1, NULL, 0);
 }
 
-static weir_status receive_from(tree *t, int peer, uint32_t hop, void *values, int first_note,
-                                int notes) {
-  const size_t note = weir_notes_bytes(t->notes);
+static weir_status receive_from(tree *t, int peer, uint32_t hop, void *values, int first_header,
+                                int headers) {
+  const size_t header = weir_headers_bytes(t->headers);
   weir_recv recv[2] = {
       {peer, values, t->bytes, hop, 0},
-      {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1, 0}};
-  return weir_comm_exchange(t->comm, NULL, 0, recv, note > 0 ? 2 : 1);
+      {peer, weir_headers_at(t->headers, first_header), (size_t)headers * header, hop + 1, 0}};
+  return weir_comm_exchange(t->comm, NULL, 0, recv, header > 0 ? 2 : 1);
 }
 
 static weir_status reduce(tree *t) {
@@ -72,9 +72,9 @@ static weir_status broadcast(tree *t) {
 }
 
 weir_status weir_allreduce_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  tree t = {.comm = comm, .all = {0, n}, .notes = notes};
+                                float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  tree t = {.comm = comm, .all = {0, n}, .headers = headers};
   t.values = weir_values_of(x, error, format);
   t.bytes = weir_values_bytes(&t.values, t.all);
   t.rank = weir_comm_rank(comm);

@@ -14,7 +14,7 @@ typedef struct ring {
   size_t n, stride;
   int rank, size, left, right;
   unsigned char *small; /* for chunks shorter than their messages: those, and what comes in */
-  weir_notes *notes;
+  weir_headers *headers;
 } ring;
 
 static weir_chunk chunk_of(const ring *r, int c) { return weir_ring_chunk(r->n, r->size, c); }
@@ -52,7 +52,7 @@ static weir_status reduce_scatter(ring *r) {
 }
 
 static weir_status all_gather(ring *r) {
-  const size_t note = weir_notes_bytes(r->notes);
+  const size_t header = weir_headers_bytes(r->headers);
   size_t bytes = 0;
   weir_status status = encode(r, weir_ring_owned(r->rank, r->size), (uint32_t)r->size, &bytes);
   for (int hop = 0; hop < r->size - 1 && status == WEIR_OK; hop++) {
@@ -63,11 +63,11 @@ static weir_status all_gather(ring *r) {
     const int taken = (r->left - hop + r->size) % r->size;
     const weir_send send[2] = {
         {r->right, message_of(r, out), weir_coder_bound(r->coder, chunk_of(r, out).count), first},
-        {r->right, weir_notes_at(r->notes, sent), note, first + 1}};
+        {r->right, weir_headers_at(r->headers, sent), header, first + 1}};
     weir_recv recv[2] = {
         {r->left, message_of(r, in), weir_coder_bound(r->coder, chunk_of(r, in).count), first, 0},
-        {r->left, weir_notes_at(r->notes, taken), note, first + 1, 0}};
-    const size_t messages = note > 0 ? 2 : 1;
+        {r->left, weir_headers_at(r->headers, taken), header, first + 1, 0}};
+    const size_t messages = header > 0 ? 2 : 1;
     status = weir_comm_exchange(r->comm, send, messages, recv, messages);
   }
   for (int c = 0; c < r->size && status == WEIR_OK; c++)
@@ -78,9 +78,9 @@ static weir_status all_gather(ring *r) {
 }
 
 weir_status weir_compressed_ring(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                 float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  ring r = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .notes = notes};
+                                 float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  ring r = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .headers = headers};
   r.rank = weir_comm_rank(comm);
   r.size = weir_comm_size(comm);
   if (status == WEIR_OK && r.size == 1 && n > 0) memset(error, 0, n * sizeof *error);

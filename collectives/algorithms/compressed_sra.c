@@ -105,9 +105,9 @@ static unsigned char *sum_of(const sra *s, int r) {
                   : (unsigned char *)(s->x + longer + (size_t)r * each);
 }
 
-/* Everybody's sum and note to everybody. */
-static weir_status pass_round(sra *s, const void *mine, weir_notes *notes) {
-  const size_t note = weir_notes_bytes(notes),
+/* Everybody's sum and header to everybody. */
+static weir_status pass_round(sra *s, const void *mine, weir_headers *headers) {
+  const size_t header = weir_headers_bytes(headers),
                own = weir_coder_bound(s->coder, share_of(s, s->rank).count);
   const uint32_t hop = (uint32_t)s->parts;
   weir_send *send = s->comm->send;
@@ -119,15 +119,15 @@ static weir_status pass_round(sra *s, const void *mine, weir_notes *notes) {
     send[messages] = (weir_send){to, mine, own, hop};
     recv[messages++] = (weir_recv){from, sum_of(s, from),
                                    weir_coder_bound(s->coder, share_of(s, from).count), hop, 0};
-    if (note == 0) continue;
-    send[messages] = (weir_send){to, weir_notes_at(notes, s->rank), note, hop + 1};
-    recv[messages++] = (weir_recv){from, weir_notes_at(notes, from), note, hop + 1, 0};
+    if (header == 0) continue;
+    send[messages] = (weir_send){to, weir_headers_at(headers, s->rank), header, hop + 1};
+    recv[messages++] = (weir_recv){from, weir_headers_at(headers, from), header, hop + 1, 0};
   }
   return weir_comm_exchange(s->comm, send, messages, recv, messages);
 }
 
 /* From where it came in each message goes down to its place, and becomes its values. */
-static weir_status gather(sra *s, weir_notes *notes) {
+static weir_status gather(sra *s, weir_headers *headers) {
   unsigned char *const mine = sum_of(s, s->rank);
   const weir_chunk own = share_of(s, s->rank);
   float *const x = s->x + own.begin;
@@ -137,7 +137,7 @@ static weir_status gather(sra *s, weir_notes *notes) {
                                          s->error + own.begin, out, &bytes);
   if (status != WEIR_OK) return status;
   if (out != mine) memmove(mine, out, bytes);
-  status = pass_round(s, mine, notes);
+  status = pass_round(s, mine, headers);
   for (int r = 0; r < s->size && status == WEIR_OK; r++) {
     const weir_chunk c = share_of(s, r);
     void *message = sum_of(s, r);
@@ -149,14 +149,14 @@ static weir_status gather(sra *s, weir_notes *notes) {
 }
 
 weir_status weir_compressed_sra(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                float *error, weir_notes *notes) {
+                                float *error, weir_headers *headers) {
   sra s = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n};
   s.rank = weir_comm_rank(comm);
   s.size = weir_comm_size(comm);
-  weir_status status = weir_comm_begin(comm, notes);
+  weir_status status = weir_comm_begin(comm, headers);
   if (status == WEIR_OK && s.size == 1 && n > 0) memset(error, 0, n * sizeof *error);
   if (status != WEIR_OK || s.size == 1) return status;
   status = prepare(&s);
   for (int part = 0; part < s.parts && status == WEIR_OK; part++) status = scatter(&s, part);
-  return status == WEIR_OK ? gather(&s, notes) : status;
+  return status == WEIR_OK ? gather(&s, headers) : status;
 }

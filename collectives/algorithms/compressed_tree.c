@@ -15,23 +15,23 @@ typedef struct tree {
   int rank, size, level;
   void *message; /* that is sent: in the place of x */
   void *room;    /* for what comes in before this rank encodes: in that of error */
-  weir_notes *notes;
+  weir_headers *headers;
 } tree;
 
-static weir_status hand(tree *t, int peer, uint32_t hop, int first_note, int notes) {
-  const size_t note = weir_notes_bytes(t->notes);
+static weir_status hand(tree *t, int peer, uint32_t hop, int first_header, int headers) {
+  const size_t header = weir_headers_bytes(t->headers);
   const weir_send send[2] = {
       {peer, t->message, t->bytes, hop},
-      {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1}};
-  return weir_comm_exchange(t->comm, send, note > 0 ? 2 : 1, NULL, 0);
+      {peer, weir_headers_at(t->headers, first_header), (size_t)headers * header, hop + 1}};
+  return weir_comm_exchange(t->comm, send, header > 0 ? 2 : 1, NULL, 0);
 }
 
-static weir_status take(tree *t, void *to, int peer, uint32_t hop, int first_note, int notes) {
-  const size_t note = weir_notes_bytes(t->notes);
+static weir_status take(tree *t, void *to, int peer, uint32_t hop, int first_header, int headers) {
+  const size_t header = weir_headers_bytes(t->headers);
   weir_recv recv[2] = {
       {peer, to, t->bytes, hop, 0},
-      {peer, weir_notes_at(t->notes, first_note), (size_t)notes * note, hop + 1, 0}};
-  return weir_comm_exchange(t->comm, NULL, 0, recv, note > 0 ? 2 : 1);
+      {peer, weir_headers_at(t->headers, first_header), (size_t)headers * header, hop + 1, 0}};
+  return weir_comm_exchange(t->comm, NULL, 0, recv, header > 0 ? 2 : 1);
 }
 
 static weir_status reduce(tree *t) {
@@ -65,9 +65,9 @@ static weir_status broadcast(tree *t) {
 }
 
 weir_status weir_compressed_tree(weir_comm *comm, const weir_coder *coder, float *x, size_t n,
-                                 float *error, weir_notes *notes) {
-  weir_status status = weir_comm_begin(comm, notes);
-  tree t = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .notes = notes};
+                                 float *error, weir_headers *headers) {
+  weir_status status = weir_comm_begin(comm, headers);
+  tree t = {.comm = comm, .coder = coder, .x = x, .error = error, .n = n, .headers = headers};
   t.rank = weir_comm_rank(comm);
   t.size = weir_comm_size(comm);
   if (status == WEIR_OK && t.size == 1 && n > 0) memset(error, 0, n * sizeof *error);

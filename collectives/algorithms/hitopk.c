@@ -190,9 +190,9 @@ static weir_status exchange(hitopk *h) {
   return status;
 }
 
-/* Notes of all ranks, in a small all-gather of their own. */
-static weir_status gather_notes(weir_comm *comm, weir_notes *notes) {
-  if (weir_notes_bytes(notes) == 0) return WEIR_OK;
+/* Headers of all ranks, in a small all-gather of their own. */
+static weir_status gather_headers(weir_comm *comm, weir_headers *headers) {
+  if (weir_headers_bytes(headers) == 0) return WEIR_OK;
   void *lengths = NULL;
   const size_t ranks = (size_t)weir_comm_size(comm);
   const weir_status status =
@@ -200,14 +200,14 @@ static weir_status gather_notes(weir_comm *comm, weir_notes *notes) {
   if (status != WEIR_OK) return status;
   memset(lengths, 0, ranks * sizeof(size_t));
   unsigned char nothing[1];
-  return weir_allgather(comm, nothing, 0, lengths, notes);
+  return weir_allgather(comm, nothing, 0, lengths, headers);
 }
 
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
-                        weir_hitopk_told *told, weir_notes *notes) {
+                        weir_hitopk_told *told, weir_headers *headers) {
   if (!codec->select) return weir_fail(WEIR_E_INVALID, "codec %s selects nothing", codec->name);
-  weir_status status = weir_comm_begin(comm, notes);
+  weir_status status = weir_comm_begin(comm, headers);
   hitopk h = {.comm = comm,
               .codec = codec,
               .context = context,
@@ -238,7 +238,7 @@ weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_con
   if (status == WEIR_OK) status = exchange(&h);
   if (status != WEIR_OK) return status;
   if (told) *told = h.told;
-  return gather_notes(comm, notes);
+  return gather_headers(comm, headers);
 }
 
 /* Between machines, and inside of one at the end. */

@@ -83,9 +83,9 @@ typedef struct mpt_peer {
 /* Progress of one message. */
 typedef struct mpt_message {
   int parts; /* requests not complete */
-  /* Receives whose flow is measured: when it began, and at which look; 0.0 for the others. */
+  /* Receives whose flow is measured: when it began, and at which poll; 0.0 for the others. */
   double first_s;
-  unsigned first_look;
+  unsigned first_poll;
 } mpt_message;
 
 typedef struct mpt {
@@ -128,10 +128,10 @@ weir_status mpt_scratch(mpt *self, size_t bytes);
 
 /* --- waiting --------------------------------------------------------------------------------- */
 
-/* Between two looks that found nothing: first again at once, then after letting others run, at last
+/* Between two polls that found nothing: first again at once, then after letting others run, at last
  * after a nap.  Start with {0}. */
 typedef struct mpt_pause {
-  unsigned looks;
+  unsigned polls;
   double idle_since_s;
 } mpt_pause;
 void mpt_pause_turn(mpt_pause *pause);
@@ -145,7 +145,7 @@ weir_status mpt_control_open(mpt *self);
 /* Request 0 is complete: act on what has come, and receive the next. */
 weir_status mpt_control_take(mpt *self);
 /* Look whether one has come. */
-weir_status mpt_control_look(mpt *self);
+weir_status mpt_control_poll(mpt *self);
 void mpt_tell(mpt *self, int rank, mpt_kind kind, weir_status reason, int culprit);
 /* To all other ranks. */
 void mpt_tell_all(mpt *self, mpt_kind kind, weir_status reason, int culprit);

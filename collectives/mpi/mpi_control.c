@@ -68,7 +68,7 @@ weir_status mpt_control_take(mpt *self) {
   return listening;
 }
 
-weir_status mpt_control_look(mpt *self) {
+weir_status mpt_control_poll(mpt *self) {
   for (;;) {
     int done = 0;
     const int code = MPI_Test(&self->request[0], &done, &self->status[0]);
@@ -99,7 +99,7 @@ bool mpt_farewell(mpt *self, double deadline_s) {
   for (;;) {
     bool all = true;
     for (int k = 0; k < MPT_KINDS; k++) all = is_sent(self, (mpt_kind)k) && all;
-    if (mpt_control_look(self) != WEIR_OK) return false;
+    if (mpt_control_poll(self) != WEIR_OK) return false;
     for (int r = 0; r < self->base.size; r++)
       if (r != self->base.rank && !self->peer[r].gone) all = false;
     if (all) return true;
@@ -140,7 +140,7 @@ static void ask_all(mpt *self) {
   mpt_tell_all(self, MPT_ASK, WEIR_OK, self->waiting_on);
   for (const double until_s = weir_now_s() + ASK_ALL_S; weir_now_s() < until_s;) {
     bool all = true;
-    if (mpt_control_look(self) != WEIR_OK || self->ended.reason != WEIR_OK) return;
+    if (mpt_control_poll(self) != WEIR_OK || self->ended.reason != WEIR_OK) return;
     for (int r = 0; r < self->base.size; r++) all = all && self->peer[r].answered;
     if (all) return;
     mpt_pause_turn(&pause);

@@ -15,9 +15,9 @@
 #define NAP_NS 50000
 
 void mpt_pause_turn(mpt_pause *pause) {
-  if (++pause->looks < SPINS) return;
+  if (++pause->polls < SPINS) return;
   const double now_s = weir_now_s();
-  if (pause->looks == SPINS) pause->idle_since_s = now_s;
+  if (pause->polls == SPINS) pause->idle_since_s = now_s;
   if (now_s - pause->idle_since_s < YIELD_S) {
     (void)sched_yield();
     return;

@@ -1,5 +1,5 @@
 /* The library's own all-reduce, without blocking: a blocking one would wait for a dead rank for
- * ever.  Beside the sum, all ranks gather each other's tag and side note: so nothing is used before
+ * ever.  Beside the sum, all ranks gather each other's tag and side header: so nothing is used before
  * it is known that all ranks mean the same operation. */
 #include <limits.h>
 #include <stdlib.h>
@@ -11,9 +11,9 @@
 typedef struct native {
   mpt *self;
   const weir_tag *tag;
-  MPI_Request request[2]; /* notes, sum */
-  unsigned char *notes;   /* a tag and a note a rank; behind them this rank's own */
-  size_t note_bytes;
+  MPI_Request request[2]; /* headers, sum */
+  unsigned char *headers; /* a tag and a header a rank; behind them this rank's own */
+  size_t header_bytes;
 } native;
 
 /* Until both are complete.  What comes over the control channel in the meantime is acted on. */
@@ -25,7 +25,7 @@ static weir_status complete(native *n, double deadline_s) {
     const int code = MPI_Testall(2, n->request, &done, MPI_STATUSES_IGNORE);
     if (code != MPI_SUCCESS) return mpt_blame(self, self->waiting_on, mpt_error(code, "to sum"));
     if (done) return WEIR_OK;
-    const weir_status status = mpt_control_look(self);
+    const weir_status status = mpt_control_poll(self);
     if (status != WEIR_OK) return status;
     if (self->ended.reason != WEIR_OK) return weir_end_fail(&self->ended, self->base.rank);
     if (weir_now_s() >= deadline_s) return mpt_blame_silence(self, self->waiting_on, n->tag->step);
@@ -33,15 +33,15 @@ static weir_status complete(native *n, double deadline_s) {
   }
 }
 
-static weir_status begin(native *n, const float *from, float *x, int count, const void *note) {
+static weir_status begin(native *n, const float *from, float *x, int count, const void *header) {
   mpt *self = n->self;
-  const int bytes = (int)n->note_bytes;
-  unsigned char *mine = n->notes + (size_t)self->base.size * n->note_bytes;
+  const int bytes = (int)n->header_bytes;
+  unsigned char *mine = n->headers + (size_t)self->base.size * n->header_bytes;
   memcpy(mine, n->tag, sizeof *n->tag);
-  if (n->note_bytes > sizeof *n->tag)
-    memcpy(mine + sizeof *n->tag, note, n->note_bytes - sizeof *n->tag);
-  int code =
-      MPI_Iallgather(mine, bytes, MPI_BYTE, n->notes, bytes, MPI_BYTE, self->comm, &n->request[0]);
+  if (n->header_bytes > sizeof *n->tag)
+    memcpy(mine + sizeof *n->tag, header, n->header_bytes - sizeof *n->tag);
+  int code = MPI_Iallgather(mine, bytes, MPI_BYTE, n->headers, bytes, MPI_BYTE, self->comm,
+                            &n->request[0]);
   if (code == MPI_SUCCESS)
     code = MPI_Iallreduce(from, x, count, MPI_FLOAT, MPI_SUM, self->comm, &n->request[1]);
   return code == MPI_SUCCESS ? WEIR_OK
@@ -51,7 +51,7 @@ static weir_status begin(native *n, const float *from, float *x, int count, cons
 static weir_status compare(const native *n, unsigned char *blocks, size_t block_bytes) {
   for (int r = 0; r < n->self->base.size; r++) {
     weir_tag got;
-    const unsigned char *theirs = n->notes + (size_t)r * n->note_bytes;
+    const unsigned char *theirs = n->headers + (size_t)r * n->header_bytes;
     memcpy(&got, theirs, sizeof got);
     const weir_status status = weir_tag_check(r, n->tag, &got);
     if (status != WEIR_OK) return mpt_blame(n->self, r, status);
@@ -79,10 +79,10 @@ weir_status mpt_allreduce(weir_transport *t, const weir_tag *tag, float *x, size
   native a = {.self = self,
               .tag = tag,
               .request = {MPI_REQUEST_NULL, MPI_REQUEST_NULL},
-              .note_bytes = sizeof *tag + block_bytes};
-  weir_status status = mpt_scratch(self, n * sizeof *x + ((size_t)t->size + 1) * a.note_bytes);
+              .header_bytes = sizeof *tag + block_bytes};
+  weir_status status = mpt_scratch(self, n * sizeof *x + ((size_t)t->size + 1) * a.header_bytes);
   if (status != WEIR_OK) return status;
-  a.notes = self->scratch + n * sizeof *x;
+  a.headers = self->scratch + n * sizeof *x;
   /* Out of place: in place, Open MPI takes a binomial tree whatever the length. */
   if (n > 0) memcpy(self->scratch, x, n * sizeof *x);
   self->waiting_on = (t->rank + 1) % t->size;
@@ -97,6 +97,6 @@ weir_status mpt_allreduce(weir_transport *t, const weir_tag *tag, float *x, size
     return status;
   }
   /* What a tree or a halving sends at the most; MPI does not tell what it did send. */
-  t->bytes_sent += 2 * n * sizeof *x + (size_t)(t->size - 1) * a.note_bytes;
+  t->bytes_sent += 2 * n * sizeof *x + (size_t)(t->size - 1) * a.header_bytes;
   return WEIR_OK;
 }

@@ -5,7 +5,7 @@
 #include "base/base.h"
 #include "collectives/mpi/mpi.h"
 
-#define CLOCK_EVERY 64 /* looks that found something, between two readings of the clock */
+#define CLOCK_EVERY 64 /* polls that found something, between two readings of the clock */
 
 typedef struct transfer {
   mpt *self;
@@ -15,7 +15,7 @@ typedef struct transfer {
   weir_recv *recv;
   size_t recvs;
   size_t open; /* messages not complete */
-  unsigned looks;
+  unsigned polls;
 } transfer;
 
 /* Where message m's requests are; receives come first, then sends. */
@@ -94,7 +94,7 @@ static weir_status post_send(transfer *x, size_t i) {
  * head; what lies between says more about latency than about bandwidth. */
 static void flow_begins(transfer *x, size_t i) {
   x->self->message[i].first_s = weir_now_s();
-  x->self->message[i].first_look = x->looks;
+  x->self->message[i].first_poll = x->polls;
 }
 
 static void flow_ends(transfer *x, size_t i, size_t bytes) {
@@ -102,7 +102,7 @@ static void flow_ends(transfer *x, size_t i, size_t bytes) {
   const weir_recv *r = &x->recv[i];
   if (m->first_s <= 0.0 || r->bytes < WEIR_FLOW_MIN) return;
   /* Nothing to wait for between the two: all was there at once. */
-  const bool streamed = x->looks > m->first_look + 1;
+  const bool streamed = x->polls > m->first_poll + 1;
   weir_flow_record(&x->self->base,
                    (weir_flow_sample){.peer = r->peer,
                                       .bytes = streamed ? bytes : 0,
@@ -213,7 +213,7 @@ static int peer_of(const transfer *x, int index) {
 }
 
 /* One look at all requests; *found tells how many were complete. */
-static weir_status look(transfer *x, int requests, int *found) {
+static weir_status poll(transfer *x, int requests, int *found) {
   mpt *self = x->self;
   int count = 0;
   const int code = MPI_Testsome(requests, self->request, &count, self->index, self->status);
@@ -251,13 +251,13 @@ static weir_status complete(transfer *x, double deadline_s) {
   mpt *self = x->self;
   const int requests = 1 + (int)((x->recvs + x->sends) * MPT_PARTS);
   mpt_pause pause = {0};
-  for (; x->open > 0; x->looks++) {
+  for (; x->open > 0; x->polls++) {
     int found = 0;
-    const weir_status status = look(x, requests, &found);
+    const weir_status status = poll(x, requests, &found);
     if (status != WEIR_OK) return status;
     if (found > 0) {
       pause = (mpt_pause){0};
-      if (x->looks % CLOCK_EVERY != 0) continue;
+      if (x->polls % CLOCK_EVERY != 0) continue;
     }
     if (x->open == 0) break;
     self->waiting_on = waiting_on(x);

@@ -12,7 +12,7 @@
 #define SPINS 64
 #define YIELD_S 0.002
 #define NAP_NS 50000
-#define LOOK_S 0.01   /* how often the connections are looked at */
+#define POLL_S 0.01   /* how often the connections are looked at */
 #define CLOSED_S 0.25 /* a rank that is through may leave before this one is */
 
 void nct_end(nct *self, int culprit) {
@@ -44,24 +44,24 @@ static int find_closed(const nct *self) {
   return -1;
 }
 
-typedef struct watch {
+typedef struct waiter {
   nct *self;
   int peer;
   uint64_t step;
-  double deadline_s, look_s, idle_since_s;
-  unsigned looks;
+  double deadline_s, poll_s, idle_since_s;
+  unsigned polls;
   int closed; /* -1: nobody */
   double closed_s;
-} watch;
+} waiter;
 
 /* Has the group ended meanwhile?  closed and silent ranks are told to all by the calls of tcp.h. */
-static weir_status look_around(watch *w, double now_s, bool failed) {
+static weir_status poll_peers(waiter *w, double now_s, bool failed) {
   tcp *control = w->self->control;
   weir_end end;
   if (tcp_abort_seen(control, &end)) return tcp_blame_abort(control, &end);
   if (now_s >= w->deadline_s) return tcp_blame_silence(control, w->peer, w->step);
-  if (!failed && now_s < w->look_s) return WEIR_OK;
-  w->look_s = now_s + LOOK_S;
+  if (!failed && now_s < w->poll_s) return WEIR_OK;
+  w->poll_s = now_s + POLL_S;
   const int closed = find_closed(w->self);
   if (closed >= 0 && (failed || (w->closed == closed && now_s >= w->closed_s + CLOSED_S)))
     return tcp_blame_closed(control, closed, w->step, 0);
@@ -70,9 +70,9 @@ static weir_status look_around(watch *w, double now_s, bool failed) {
   return WEIR_OK;
 }
 
-static void pause_turn(watch *w, double now_s) {
-  if (++w->looks < SPINS) return;
-  if (w->looks == SPINS) w->idle_since_s = now_s;
+static void pause_turn(waiter *w, double now_s) {
+  if (++w->polls < SPINS) return;
+  if (w->polls == SPINS) w->idle_since_s = now_s;
   if (now_s - w->idle_since_s < YIELD_S) {
     (void)sched_yield();
     return;
@@ -82,9 +82,9 @@ static void pause_turn(watch *w, double now_s) {
 }
 
 /* NCCL says that it has failed.  A rank that is gone is the likeliest cause, and is seen soon. */
-static weir_status explain(watch *w, ncclResult_t state) {
+static weir_status explain(waiter *w, ncclResult_t state) {
   for (const double until_s = weir_now_s() + CLOSED_S; weir_now_s() < until_s;) {
-    const weir_status status = look_around(w, weir_now_s(), true);
+    const weir_status status = poll_peers(w, weir_now_s(), true);
     if (status != WEIR_OK) return status;
     const struct timespec nap = {.tv_nsec = NAP_NS};
     (void)nanosleep(&nap, NULL);
@@ -93,7 +93,7 @@ static weir_status explain(watch *w, ncclResult_t state) {
 }
 
 /* One look at NCCL and the stream. */
-static weir_status look(watch *w, bool *done) {
+static weir_status look(waiter *w, bool *done) {
   nct *self = w->self;
   ncclResult_t state = ncclSuccess;
   const ncclResult_t asked = self->lib->async_error(self->comm, &state);
@@ -108,7 +108,7 @@ static weir_status look(watch *w, bool *done) {
 }
 
 weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s) {
-  watch w = {.self = self, .peer = peer, .step = step, .deadline_s = deadline_s, .closed = -1};
+  waiter w = {.self = self, .peer = peer, .step = step, .deadline_s = deadline_s, .closed = -1};
   weir_status status = WEIR_OK;
   bool done = false;
   atomic_store_explicit(&self->control->waiting_on, peer, memory_order_relaxed);
@@ -116,7 +116,7 @@ weir_status nct_wait(nct *self, int peer, uint64_t step, double deadline_s) {
     status = look(&w, &done);
     if (status != WEIR_OK || done) break;
     const double now_s = weir_now_s();
-    status = look_around(&w, now_s, false);
+    status = poll_peers(&w, now_s, false);
     pause_turn(&w, now_s);
   }
   atomic_store_explicit(&self->control->waiting_on, -1, memory_order_relaxed);

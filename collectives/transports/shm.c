@@ -140,7 +140,7 @@ weir_status weir_transport_shm(weir_transport **out, const char *group, uint64_t
   if (status == WEIR_OK) status = shm_join(self, group, weir_now_s() + timeout_s);
   if (status == WEIR_OK) {
     connect_parts(self);
-    status = shm_watch(self);
+    status = shm_open_pidfds(self);
   }
   if (status != WEIR_OK) {
     shm_destroy(&self->base);

@@ -95,9 +95,9 @@ typedef struct shm_record {
   uint64_t plan;
   uint64_t step;
   uint32_t op;
-  uint32_t note_bytes;
+  uint32_t header_bytes;
   uint64_t elements;
-  unsigned char note[256];
+  unsigned char header[256];
 } shm_record;
 
 enum { SHM_IN = 0, SHM_REDUCED = 1, SHM_OUT = 2, SHM_STAGES = 3 };
@@ -182,7 +182,7 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
 /* --- blame ---------------------------------------------------------------------------------- */
 
 /* Open a descriptor for every other process, to learn when it ends. */
-weir_status shm_watch(shm *self);
+weir_status shm_open_pidfds(shm *self);
 /* It has left, or its process is known to have ended; `look` asks the kernel. */
 bool shm_gone(shm *self, int peer, bool look);
 

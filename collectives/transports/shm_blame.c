@@ -38,7 +38,7 @@ void shm_end(shm *self, weir_status reason, int culprit) {
 
 /* --- processes ------------------------------------------------------------------------------ */
 
-weir_status shm_watch(shm *self) {
+weir_status shm_open_pidfds(shm *self) {
   for (int r = 0; r < self->base.size; r++) {
     shm_peer *p = &self->peer[r];
     const int32_t pid = atomic_load(&self->member[r].pid);

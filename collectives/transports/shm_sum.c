@@ -162,10 +162,10 @@ static void write_record(const sum *s) {
   record->plan = s->tag->plan;
   record->step = s->tag->step;
   record->op = s->tag->op;
-  record->note_bytes = (uint32_t)s->block_bytes;
+  record->header_bytes = (uint32_t)s->block_bytes;
   record->elements = s->n;
   if (s->block_bytes > 0)
-    memcpy(record->note, s->blocks + (size_t)self->base.rank * s->block_bytes, s->block_bytes);
+    memcpy(record->header, s->blocks + (size_t)self->base.rank * s->block_bytes, s->block_bytes);
 }
 
 static weir_status compare_with(const sum *s, int rank) {
@@ -175,13 +175,13 @@ static weir_status compare_with(const sum *s, int rank) {
   const weir_tag got = {record->plan, record->step, record->op, 0};
   const weir_status status = weir_tag_check(rank, &due, &got);
   if (status != WEIR_OK) return status;
-  if (record->elements != s->n || record->note_bytes != s->block_bytes)
-    return weir_fail(WEIR_E_PROTOCOL,
-                     "rank %d sums up %llu elements with notes of %u bytes, this rank %zu with %zu",
-                     rank, (unsigned long long)record->elements, record->note_bytes, s->n,
-                     s->block_bytes);
+  if (record->elements != s->n || record->header_bytes != s->block_bytes)
+    return weir_fail(
+        WEIR_E_PROTOCOL,
+        "rank %d sums up %llu elements with headers of %u bytes, this rank %zu with %zu", rank,
+        (unsigned long long)record->elements, record->header_bytes, s->n, s->block_bytes);
   if (s->block_bytes > 0)
-    memcpy(s->blocks + (size_t)rank * s->block_bytes, record->note, s->block_bytes);
+    memcpy(s->blocks + (size_t)rank * s->block_bytes, record->header, s->block_bytes);
   return WEIR_OK;
 }
 
@@ -291,9 +291,9 @@ weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, 
   shm_member *own = &self->member[t->rank];
   weir_end end;
   if (shm_ended(self, &end)) return weir_end_fail(&end, t->rank);
-  if (block_bytes > sizeof self->board->record->note)
-    return weir_fail(WEIR_E_INVALID, "a note of %zu bytes is longer than %zu", block_bytes,
-                     sizeof self->board->record->note);
+  if (block_bytes > sizeof self->board->record->header)
+    return weir_fail(WEIR_E_INVALID, "a header of %zu bytes is longer than %zu", block_bytes,
+                     sizeof self->board->record->header);
   sum s = {.self = self,
            .tag = tag,
            .x = x,
@@ -315,6 +315,7 @@ weir_status shm_sum(weir_transport *t, const weir_tag *tag, float *x, size_t n, 
   }
   self->sums++;
   atomic_store(&own->waiting_on, -1);
-  if (status == WEIR_OK) t->bytes_sent += offsetof(shm_record, note) + block_bytes + n * sizeof *x;
+  if (status == WEIR_OK)
+    t->bytes_sent += offsetof(shm_record, header) + block_bytes + n * sizeof *x;
   return status;
 }

@@ -116,28 +116,28 @@ typedef struct weir_plan {
   /* Compression ratio: the fraction kept, in (0, 1]; 1 for dense codecs, bits an element / 32 for
    * encoders, rank / 64 for powersgd. */
   double cr;
-  /* 0: the whole gradient at once, as above.  Otherwise the number of groups, each with its own
+  /* 0: the whole gradient at once, as above.  Otherwise the number of buckets, each with its own
    * codec, ratio and collective; the fields above are then the plan that they were made from. */
-  uint32_t groups;
-  uint32_t layout; /* weir_groups_name() of the table of groups; 0 without groups */
+  uint32_t buckets;
+  uint32_t layout; /* weir_buckets_name() of the table of buckets; 0 without buckets */
 } weir_plan;
 
-/* Where a group's error feedback and compression run. */
+/* Where a bucket's error feedback and compression run. */
 typedef enum weir_place {
   WEIR_PLACE_CALLER = 0, /* inside weir_submit of its last tensor, on the trainer's thread */
   WEIR_PLACE_THREAD = 1, /* on a thread of the session, beside the backward pass */
   WEIR_PLACE_COUNT = 2
 } weir_place;
 
-/* One group of consecutive tensors, in the order in which they were registered.  A table of groups
- * is an array in that order which covers all tensors; 32 bytes a group, as they travel. */
-typedef struct weir_plan_group {
-  uint32_t end; /* one past its last tensor; the group begins where the one before it ends */
+/* One bucket of consecutive tensors, in the order in which they were registered.  A table of buckets
+ * is an array in that order which covers all tensors; 32 bytes a bucket, as they travel. */
+typedef struct weir_plan_bucket {
+  uint32_t end; /* one past its last tensor; the bucket begins where the one before it ends */
   uint32_t codec, collective, wire; /* as in weir_plan */
   uint32_t place;                   /* weir_place */
   uint32_t reserved;                /* 0 */
   double cr;
-} weir_plan_group;
+} weir_plan_bucket;
 
 /* Longest plan string with its terminating zero. */
 #define WEIR_PLAN_TEXT_MAX 64
@@ -163,12 +163,12 @@ const char *weir_wire_name(uint32_t wire);
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", for example "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
- * For powersgd the number is the rank: "powersgd:4:dense-ring".  Sets every field; id, groups and
+ * For powersgd the number is the rank: "powersgd:4:dense-ring".  Sets every field; id, buckets and
  * layout become 0.  On bad text it returns WEIR_E_INVALID or WEIR_E_PARSE and leaves *plan
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
-/* Write the plan string: cr with %.6g, WIRE only when it is not the paper's.  A plan with groups
+/* Write the plan string: cr with %.6g, WIRE only when it is not the paper's.  A plan with buckets
  * ends in "/" and their number, which weir_plan_parse does not read. */
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
 
@@ -176,15 +176,15 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
  * plan.  Never 0. */
 uint64_t weir_plan_digest(const weir_plan *plan);
 
-/* WEIR_OK when the groups' ends ascend up to `tensors`, and every group's codec, collective, wire
- * and ratio fit together; otherwise WEIR_E_INVALID, and weir_last_error() names the group. */
-weir_status weir_groups_check(const weir_plan_group *groups, size_t count, size_t tensors);
+/* WEIR_OK when the buckets' ends ascend up to `tensors`, and every bucket's codec, collective, wire
+ * and ratio fit together; otherwise WEIR_E_INVALID, and weir_last_error() names the bucket. */
+weir_status weir_buckets_check(const weir_plan_bucket *buckets, size_t count, size_t tensors);
 /* The name of a table in weir_plan.layout: a digest, never 0. */
-uint32_t weir_groups_name(const weir_plan_group *groups, size_t count);
-/* Copy codec, collective, wire and ratio from a group to a plan, which then has no groups, or from
- * a plan to a group.  The plan's id and the group's end and place are not touched. */
-void weir_group_plan(const weir_plan_group *group, weir_plan *plan);
-void weir_group_set_plan(weir_plan_group *group, const weir_plan *plan);
+uint32_t weir_buckets_name(const weir_plan_bucket *buckets, size_t count);
+/* Copy codec, collective, wire and ratio from a bucket to a plan, which then has no buckets, or from
+ * a plan to a bucket.  The plan's id and the bucket's end and place are not touched. */
+void weir_group_plan(const weir_plan_bucket *bucket, weir_plan *plan);
+void weir_group_set_plan(weir_plan_bucket *bucket, const weir_plan *plan);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

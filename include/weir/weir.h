@@ -7,7 +7,7 @@
  * Waiting: a call waits at most weir_options.timeout_s for an exchange with the other ranks, and
  * then less than a second to find out which of them is to blame.  A call with several exchanges,
  * one after the other, waits for each: weir_session_start, weir_step_begin when it probes the
- * network or ends a trial, weir_step_end under plans with groups or more than one collective,
+ * network or ends a trial, weir_step_end under plans with buckets or more than one collective,
  * weir_shrink. The time that the caller's own hooks take comes on top. Units: seconds and bytes, in
  * double; gradients are fp32; lengths count elements.  Latency is one-way, bandwidth is that of a
  * rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
@@ -104,11 +104,11 @@ typedef struct weir_options {
    * the oldest is dropped: journal_path is the newest, journal_path.1 to .3 are older. */
   uint64_t journal_bytes;
   bool active_probes; /* echo and iperf3 probes are allowed, default true */
-  /* Policy weir may divide the gradient into groups, which are exchanged while the backward pass
+  /* Policy weir may divide the gradient into buckets, which are exchanged while the backward pass
    * goes on.  It measures the gaps between gradients for that; submit gradients as they become
    * ready.  Default false. */
   bool overlap;
-  /* Measure gaps and groups' times (two clock readings a tensor, in the first steps and in every
+  /* Measure gaps and buckets' times (two clock readings a tensor, in the first steps and in every
    * eighth after them), default false. */
   bool profile;
   /* Threads that share the long passes of compressing and decompressing, this one among them: 1
@@ -202,7 +202,7 @@ typedef struct weir_step_info {
   double compress_s; /* error feedback, selecting, encoding, decoding on the caller's thread */
   double comm_s;     /* waiting for the wire; what backward computation hid does not count */
   double exchange_s; /* all exchanges, hidden or not; equals comm_s when the plan has no
-                        groups */
+                        buckets */
   double predicted_comm_s; /* what the calibrated model predicted for comm_s; 0: unknown */
   double overhead_s;       /* checkpoints, restores and probes when this step began */
 
@@ -229,9 +229,9 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 /* Hand in a tensor's gradient as soon as it is ready: numel floats (NULL where numel is 0), at an
  * address that is a multiple of 4, else WEIR_E_INVALID.  The buffer is lent to Weir until
  * weir_step_end returns, which leaves the average in it; neither read nor write it meanwhile.
- * Tensors may be submitted in any order.  When the plan has groups, the call that completes one
- * starts its exchange, which then overlaps the backward pass; groups are exchanged in their own
- * order, and a group's place (weir_plan_group) says whether compressing it is part of this call.
+ * Tensors may be submitted in any order.  When the plan has buckets, the call that completes one
+ * starts its exchange, which then overlaps the backward pass; buckets are exchanged in their own
+ * order, and a bucket's place (weir_plan_bucket) says whether compressing it is part of this call.
  *
  * With a device: work that computes the gradient need only be queued on weir_options.stream by now,
  * and work that reads the average be queued there after weir_step_end; the session uses a stream of
@@ -292,11 +292,11 @@ weir_status weir_current_transport(const weir_session *session, const char **nam
 
 /* The plan in force. */
 weir_status weir_current_plan(const weir_session *session, weir_plan *plan);
-/* The groups of the plan in force: writes at most capacity of them; *count receives their number, 0
+/* The buckets of the plan in force: writes at most capacity of them; *count receives their number, 0
  * when the plan has none.  Tensors count in the order of registration; under policy bits the
  * tensors that are kept in full precision count after all others, here and in messages. */
-weir_status weir_current_groups(const weir_session *session, weir_plan_group *groups,
-                                size_t capacity, size_t *count);
+weir_status weir_current_buckets(const weir_session *session, weir_plan_bucket *buckets,
+                                 size_t capacity, size_t *count);
 
 /* Tell this step's loss: this rank's own, of its batch, between weir_step_begin and weir_step_end,
  * on all ranks in every step or on none.  Policy weir measures by it what progress a plan makes
@@ -319,13 +319,13 @@ typedef struct weir_group_times {
   double exchange_s; /* on the wire */
   double decode_s;   /* decoding and averaging; in the last group also committing residuals */
 } weir_group_times;
-/* With weir_options.profile: medians for the plan in force.  Writes at most capacity groups; *count
- * receives their number, 1 for a plan without groups. */
+/* With weir_options.profile: medians for the plan in force.  Writes at most capacity buckets; *count
+ * receives their number, 1 for a plan without buckets. */
 weir_status weir_current_times(const weir_session *session, weir_group_times *times,
                                size_t capacity, size_t *count);
 
 /* The same of the last step alone.  *forward_s is the time from weir_step_begin's return to
- * weir_mark_backward; gap_s has room for every tensor, times for capacity groups.  WEIR_E_STATE
+ * weir_mark_backward; gap_s has room for every tensor, times for capacity buckets.  WEIR_E_STATE
  * when that step failed or was not measured (measured are the first 16 steps of every plan, and
  * every eighth after them). */
 weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
@@ -336,7 +336,7 @@ weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
 /* All-gather `bytes` bytes (at most 4096, the same on all ranks) between steps, for example to
  * evaluate; `all` has room for world_size * bytes and receives them in the order of ranks.
- * Collective.  It is not timed as gradient communication.  WEIR_E_STATE while a step's groups are
+ * Collective.  It is not timed as gradient communication.  WEIR_E_STATE while a step's buckets are
  * being exchanged. */
 weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all);
 

@@ -1,5 +1,5 @@
 /* What the files of the engine's device share (kernels/device.h): engine.cu has its life and
- * memory, engine_room.cu room for groups, engine_step.cu what is queued in a step, and what goes
+ * memory, engine_room.cu room for buckets, engine_step.cu what is queued in a step, and what goes
  * along with that engine_lowrank.cu (powersgd), engine_velocity.cu (momentum) and engine_norm.cu
  * (clipping). */
 #ifndef WEIR_KERNELS_CUDA_ENGINE_CUH
@@ -11,16 +11,16 @@ extern "C" {
 #include "kernels/device.h"
 }
 
-/* What finish reads of a group; page-locked. */
+/* What finish reads of a bucket; page-locked. */
 struct weir_verdict {
   uint32_t fault;
   uint32_t overflow;
 };
 
-/* A group's own: contexts, since faults and tables of tensors are a context's; its event; and
+/* A bucket's own: contexts, since faults and tables of tensors are a context's; its event; and
  * buffers in the device's block. */
 struct weir_device_unit {
-  weir_device_group group;
+  weir_device_bucket bucket;
   weir_cuda *near; /* on the caller's stream */
   weir_cuda *far;  /* on the device's own */
   cudaEvent_t ready;
@@ -45,8 +45,8 @@ struct weir_device {
   double *norm, *norm_host; /* sum of squares of what is to be clipped, the room of
                                weir_cuda_measure; the second page-locked */
   weir_device_unit *unit;
-  size_t units;  /* there are contexts for */
-  size_t groups; /* in force */
+  size_t units;   /* there are contexts for */
+  size_t buckets; /* in force */
   unsigned char *block;
   size_t block_bytes;
   unsigned char *in; /* messages of all ranks, a part of the block */
@@ -72,29 +72,29 @@ void weir_device_close_norm(weir_device *device);
 weir_status weir_device_open_velocity(weir_device *device);
 void weir_device_close_velocity(weir_device *device);
 
-/* Instead of a group's gradient *g, m u + g; then no velocity is left where something was sent. */
+/* Instead of a bucket's gradient *g, m u + g; then no velocity is left where something was sent. */
 weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
                                 const float **g);
 weir_status weir_device_mask(weir_device *device, weir_device_unit *unit, weir_cuda *cuda,
                              const uint32_t *index, size_t k);
-/* Of a group of matrices: what travels first, to values. */
+/* Of a bucket of matrices: what travels first, to values. */
 weir_status weir_device_project(weir_device *device, weir_device_unit *unit, float *values);
 
-weir_status weir_device_reserve(weir_device *device, const weir_device_group *groups, size_t count,
-                                size_t ranks);
-weir_status weir_device_compress(weir_device *device, size_t group, const weir_device_task *task);
-weir_status weir_device_await(weir_device *device, size_t group, const weir_device_told **told);
-weir_status weir_device_decode(weir_device *device, size_t group, const void *message, size_t bytes,
-                               bool first);
-weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t *index,
+weir_status weir_device_reserve(weir_device *device, const weir_device_bucket *buckets,
+                                size_t count, size_t ranks);
+weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_device_task *task);
+weir_status weir_device_await(weir_device *device, size_t bucket, const weir_device_told **told);
+weir_status weir_device_decode(weir_device *device, size_t bucket, const void *message,
+                               size_t bytes, bool first);
+weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t *index,
                               float *value);
-weir_status weir_device_settle(weir_device *device, size_t group, const float *error,
+weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,
                                const float *value);
-weir_status weir_device_store(weir_device *device, size_t group, const float *next,
+weir_status weir_device_store(weir_device *device, size_t bucket, const float *next,
                               const float *sum);
-weir_status weir_device_project_back(weir_device *device, size_t group, float *values);
-weir_status weir_device_expand(weir_device *device, size_t group, const float *values);
-weir_status weir_device_publish(weir_device *device, size_t group, float *const *g, float share);
+weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values);
+weir_status weir_device_expand(weir_device *device, size_t bucket, const float *values);
+weir_status weir_device_publish(weir_device *device, size_t bucket, float *const *g, float share);
 weir_status weir_device_finish(weir_device *device, bool *overflow);
 weir_status weir_device_measure(weir_device *device, const float *x, size_t n, bool add);
 weir_status weir_device_clip(weir_device *device, float *x, size_t n, double limit);

@@ -5,18 +5,18 @@
 
 /* Columns to start from were put where Q will be. */
 weir_status weir_device_project(weir_device *device, weir_device_unit *unit, float *values) {
-  const weir_device_group *group = &unit->group;
+  const weir_device_bucket *bucket = &unit->bucket;
   weir_cuda *cuda = unit->near;
-  size_t first = group->first_sum;
-  float *e = device->e + group->at;
+  size_t first = bucket->first_sum;
+  float *e = device->e + bucket->at;
   weir_status status = weir_cuda_copy(cuda, unit->value + first, values + first,
-                                      (group->kept - first) * sizeof *values);
-  for (size_t t = 0; t < group->layout.tensors && status == WEIR_OK; t++) {
-    const weir_thin *thin = &group->thin[t];
+                                      (bucket->kept - first) * sizeof *values);
+  for (size_t t = 0; t < bucket->layout.tensors && status == WEIR_OK; t++) {
+    const weir_thin *thin = &bucket->thin[t];
     float *p = unit->value + thin->p;
     if (!thin->whole) {
       status = weir_cuda_powersgd_project(cuda, e + thin->at, thin->rows, thin->columns,
-                                          unit->value + thin->q, thin->columns, group->rank, p);
+                                          unit->value + thin->q, thin->columns, bucket->rank, p);
     } else if (thin->n > 0) {
       size_t bytes = thin->n * sizeof *e;
       status = weir_cuda_copy(cuda, p, e + thin->at, bytes);
@@ -31,19 +31,19 @@ weir_status weir_device_project(weir_device *device, weir_device_unit *unit, flo
 
 /* This rank's Q of one matrix, and off e what that sends. */
 static weir_status answer(weir_device *device, weir_device_unit *unit, const weir_thin *thin) {
-  float *m = device->e + unit->group.at + thin->at;
+  float *m = device->e + unit->bucket.at + thin->at;
   const float *p = unit->value + thin->p;
   float *q = unit->value + thin->q;
   weir_status status = weir_cuda_powersgd_project_back(unit->far, m, thin->rows, thin->columns, p,
-                                                       unit->group.rank, q);
+                                                       unit->bucket.rank, q);
   return status == WEIR_OK ? weir_cuda_powersgd_expand(unit->far, p, thin->rows, q, thin->columns,
-                                                       unit->group.rank, m, true)
+                                                       unit->bucket.rank, m, true)
                            : status;
 }
 
-weir_status weir_device_project_back(weir_device *device, size_t group, float *values) {
-  weir_device_unit *unit = &device->unit[group];
-  const weir_device_group *shape = &unit->group;
+weir_status weir_device_project_back(weir_device *device, size_t bucket, float *values) {
+  weir_device_unit *unit = &device->unit[bucket];
+  const weir_device_bucket *shape = &unit->bucket;
   weir_cuda *cuda = unit->far;
   size_t first = shape->first_sum;
   weir_status status = weir_device_enter(device);
@@ -59,7 +59,7 @@ weir_status weir_device_project_back(weir_device *device, size_t group, float *v
     status = weir_cuda_squares(cuda, device->e + shape->at, shape->n, &unit->told->other);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_copy(cuda, &device->told_host[group].other, &unit->told->other,
+    status = weir_cuda_copy(cuda, &device->told_host[bucket].other, &unit->told->other,
                             sizeof unit->told->other);
   }
   if (status == WEIR_OK) {
@@ -72,9 +72,9 @@ weir_status weir_device_project_back(weir_device *device, size_t group, float *v
   return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
 }
 
-weir_status weir_device_expand(weir_device *device, size_t group, const float *values) {
-  weir_device_unit *unit = &device->unit[group];
-  const weir_device_group *shape = &unit->group;
+weir_status weir_device_expand(weir_device *device, size_t bucket, const float *values) {
+  weir_device_unit *unit = &device->unit[bucket];
+  const weir_device_bucket *shape = &unit->bucket;
   weir_cuda *cuda = unit->far;
   size_t first = shape->first_sum;
   float *sum = device->sum + shape->at;

@@ -1,5 +1,5 @@
 /* Clipping on the engine's device: gradients that lie apart are measured one after the other,
- * before they are handed in.  There is a group always, and what is taken of its context is the
+ * before they are handed in.  There is a bucket always, and what is taken of its context is the
  * stream. */
 #include "kernels/cuda/engine.cuh"
 

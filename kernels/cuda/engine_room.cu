@@ -1,4 +1,4 @@
-/* Room for a plan's groups on the engine's device: contexts, and one block of memory for all of
+/* Room for a plan's buckets on the engine's device: contexts, and one block of memory for all of
  * them. */
 #include <cstdlib>
 
@@ -12,7 +12,7 @@ static weir_status grow_units(weir_device *device, size_t count) {
   if (count > device->units) {
     void *grown = realloc(device->unit, count * sizeof *device->unit);
     if (grown == NULL) {
-      return weir_fail(WEIR_E_NOMEM, "no memory for %zu groups", count);
+      return weir_fail(WEIR_E_NOMEM, "no memory for %zu buckets", count);
     }
     device->unit = (weir_device_unit *)grown;
   }
@@ -42,18 +42,18 @@ static bool by_tensor(uint32_t codec) {
 }
 
 /* Workspaces, with one element more than is kept for mstopk. */
-static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_group *group) {
-  size_t kept = group->kind == WEIR_DEVICE_THIN ? 0 : group->kept;
-  size_t k = kept + 1 < group->n ? kept + 1 : group->n;
-  weir_status status = weir_cuda_reserve(unit->near, group->n, k);
+static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_bucket *bucket) {
+  size_t kept = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
+  size_t k = kept + 1 < bucket->n ? kept + 1 : bucket->n;
+  weir_status status = weir_cuda_reserve(unit->near, bucket->n, k);
   if (status == WEIR_OK) {
-    status = weir_cuda_reserve(unit->far, group->n, k);
+    status = weir_cuda_reserve(unit->far, bucket->n, k);
   }
-  if (status == WEIR_OK && by_tensor(group->codec)) {
-    status = weir_cuda_reserve_tensors(unit->near, &group->layout);
+  if (status == WEIR_OK && by_tensor(bucket->codec)) {
+    status = weir_cuda_reserve_tensors(unit->near, &bucket->layout);
   }
-  return status == WEIR_OK && by_tensor(group->codec) && group->kind == WEIR_DEVICE_ENCODE
-             ? weir_cuda_reserve_tensors(unit->far, &group->layout)
+  return status == WEIR_OK && by_tensor(bucket->codec) && bucket->kind == WEIR_DEVICE_ENCODE
+             ? weir_cuda_reserve_tensors(unit->far, &bucket->layout)
              : status;
 }
 
@@ -65,24 +65,24 @@ static T *part(unsigned char *block, size_t *at, size_t count) {
 }
 
 /* The parts of the block; without one, only its size. */
-static size_t lay_out(weir_device *device, unsigned char *block, const weir_device_group *groups,
+static size_t lay_out(weir_device *device, unsigned char *block, const weir_device_bucket *buckets,
                       size_t count, size_t ranks) {
   size_t at = 0, most = 0;
   for (size_t k = 0; k < count; k++) {
-    const weir_device_group *group = &groups[k];
-    bool gathers = group->kind == WEIR_DEVICE_SELECT || group->kind == WEIR_DEVICE_ENCODE;
-    bool sends = gathers || group->kind == WEIR_DEVICE_LIST;
-    size_t indices = group->kind == WEIR_DEVICE_THIN ? 0 : group->kept;
+    const weir_device_bucket *bucket = &buckets[k];
+    bool gathers = bucket->kind == WEIR_DEVICE_SELECT || bucket->kind == WEIR_DEVICE_ENCODE;
+    bool sends = gathers || bucket->kind == WEIR_DEVICE_LIST;
+    size_t indices = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
     weir_device_unit unit = block != NULL ? device->unit[k] : weir_device_unit();
-    unit.group = *group;
+    unit.bucket = *bucket;
     unit.told = part<weir_device_told>(block, &at, 1);
     unit.overflow = part<uint32_t>(block, &at, 1);
     unit.bins = part<weir_cuda_gain_bin>(block, &at, WEIR_CUDA_GAIN_BINS);
     unit.index = part<uint32_t>(block, &at, indices);
-    unit.value = part<float>(block, &at, group->kept);
+    unit.value = part<float>(block, &at, bucket->kept);
     unit.error = part<float>(block, &at, indices);
-    unit.out = part<unsigned char>(block, &at, sends ? group->stride : 0);
-    size_t all = gathers ? ranks * (group->stride + 16) : 0;
+    unit.out = part<unsigned char>(block, &at, sends ? bucket->stride : 0);
+    size_t all = gathers ? ranks * (bucket->stride + 16) : 0;
     most = all > most ? all : most;
     if (block != NULL) {
       device->unit[k] = unit;
@@ -124,17 +124,17 @@ static weir_status make_room(weir_device *device, size_t bytes, size_t count) {
   return WEIR_OK;
 }
 
-weir_status weir_device_reserve(weir_device *device, const weir_device_group *groups, size_t count,
-                                size_t ranks) {
+weir_status weir_device_reserve(weir_device *device, const weir_device_bucket *buckets,
+                                size_t count, size_t ranks) {
   const weir_device before = *device;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
     status = grow_units(device, count);
   }
   for (size_t k = 0; status == WEIR_OK && k < count; k++) {
-    status = reserve_contexts(&device->unit[k], &groups[k]);
+    status = reserve_contexts(&device->unit[k], &buckets[k]);
   }
-  size_t bytes = lay_out(device, NULL, groups, count, ranks);
+  size_t bytes = lay_out(device, NULL, buckets, count, ranks);
   if (status == WEIR_OK && (bytes > device->block_bytes || count > device->told_room)) {
     status = make_room(device, bytes, device->units);
   }
@@ -143,8 +143,8 @@ weir_status weir_device_reserve(weir_device *device, const weir_device_group *gr
     device->in_bytes = before.in_bytes;
     return status;
   }
-  (void)lay_out(device, device->block, groups, count, ranks);
-  device->groups = count;
+  (void)lay_out(device, device->block, buckets, count, ranks);
+  device->buckets = count;
   for (size_t k = 0; status == WEIR_OK && k < count; k++) {
     status = weir_cuda_check(
         cudaMemsetAsync(device->unit[k].overflow, 0, sizeof(uint32_t), device->own), "a flag");

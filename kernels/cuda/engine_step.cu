@@ -1,4 +1,4 @@
-/* A group's way through a step on the device: compress and ship, decode, publish, and the verdict
+/* A bucket's way through a step on the device: compress and ship, decode, publish, and the verdict
  * (kernels/device.h). */
 #include "kernels/cuda/engine.cuh"
 
@@ -18,12 +18,12 @@ __global__ static void ship(const weir_device_told *told, uint64_t bytes, const 
   }
 }
 
-/* Blocks of a look. */
+/* Blocks of a sample. */
 constexpr unsigned LOOKING = 16;
 
 /* Of e = g + r. */
-__global__ static void look(const float *g, const float *r, const weir_device_look *looks) {
-  const weir_device_look mine = looks[blockIdx.x / LOOKING];
+__global__ static void sample(const float *g, const float *r, const weir_device_sample *samples) {
+  const weir_device_sample mine = samples[blockIdx.x / LOOKING];
   size_t n = mine.runs.length * mine.runs.count;
   for (size_t i = blockIdx.x % LOOKING * WEIR_CUDA_BLOCK + threadIdx.x; i < n;
        i += (size_t)LOOKING * WEIR_CUDA_BLOCK) {
@@ -55,15 +55,15 @@ __global__ static void report(uint32_t *fault, uint32_t *overflow, weir_verdict 
 
 struct run {
   float *g;
-  size_t at, n; /* of the group */
+  size_t at, n; /* of the bucket */
 };
 
-/* The next run of a group's tensors from *t on; false: there is none. */
-static bool next_run(const weir_device_group *group, float *const *g, size_t *t, run *out) {
-  const size_t *offset = group->layout.offset;
+/* The next run of a bucket's tensors from *t on; false: there is none. */
+static bool next_run(const weir_device_bucket *bucket, float *const *g, size_t *t, run *out) {
+  const size_t *offset = bucket->layout.offset;
   *out = run{NULL, 0, 0};
-  for (; *t < group->layout.tensors; ++*t) {
-    float *here = g[group->tensors_at + *t];
+  for (; *t < bucket->layout.tensors; ++*t) {
+    float *here = g[bucket->tensors_at + *t];
     size_t n = offset[*t + 1] - offset[*t];
     if (n == 0) {
       continue;
@@ -78,15 +78,15 @@ static bool next_run(const weir_device_group *group, float *const *g, size_t *t,
   return out->g != NULL;
 }
 
-/* Where a group's gradient lies in one piece: where it is, or copied to where its sum will be. */
+/* Where a bucket's gradient lies in one piece: where it is, or copied to where its sum will be. */
 static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, float *const *g,
                                 const float **out) {
-  float *to = device->sum + unit->group.at;
+  float *to = device->sum + unit->bucket.at;
   size_t t = 0;
   run r;
   *out = to;
-  while (next_run(&unit->group, g, &t, &r)) {
-    if (r.n == unit->group.n) {
+  while (next_run(&unit->bucket, g, &t, &r)) {
+    if (r.n == unit->bucket.n) {
       *out = r.g;
       return WEIR_OK;
     }
@@ -103,15 +103,15 @@ static weir_status in_one_piece(weir_device *device, weir_device_unit *unit, flo
 /* From e = g + r, or where a histogram of e is wanted first, from e. */
 static weir_status select_from(weir_device *device, weir_device_unit *unit,
                                const weir_cuda_fed *fed, uint64_t seed) {
-  const weir_device_group *group = &unit->group;
+  const weir_device_bucket *bucket = &unit->bucket;
   weir_cuda *cuda = unit->near;
-  float *e = device->e + group->at;
+  float *e = device->e + bucket->at;
   size_t k = 0;
-  bool rounds = group->wire >= WEIR_WIRE_AUTO_BF16;
-  weir_status status = weir_cuda_select(cuda, group->codec, fed, &group->layout, group->cr, seed,
-                                        unit->index, unit->value, group->kept, &k);
+  bool rounds = bucket->wire >= WEIR_WIRE_AUTO_BF16;
+  weir_status status = weir_cuda_select(cuda, bucket->codec, fed, &bucket->layout, bucket->cr, seed,
+                                        unit->index, unit->value, bucket->kept, &k);
   if (status == WEIR_OK && fed->g == NULL && k > 0) {
-    status = weir_cuda_gather(cuda, e, group->n, unit->index, k, unit->value, true);
+    status = weir_cuda_gather(cuda, e, bucket->n, unit->index, k, unit->value, true);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_squares(cuda, unit->value, k, &unit->told->other);
@@ -121,61 +121,61 @@ static weir_status select_from(weir_device *device, weir_device_unit *unit,
   }
   if (status == WEIR_OK) {
     status =
-        weir_cuda_wire_encode(cuda, group->n, unit->index, unit->value, k, group->wire, unit->out,
-                              group->stride, &unit->told->bytes, rounds ? unit->error : NULL);
+        weir_cuda_wire_encode(cuda, bucket->n, unit->index, unit->value, k, bucket->wire, unit->out,
+                              bucket->stride, &unit->told->bytes, rounds ? unit->error : NULL);
   }
   /* What 16 bits lose of a value stays behind. */
   if (status == WEIR_OK && rounds && k > 0) {
-    status = weir_cuda_scatter_add(cuda, e, group->n, unit->index, unit->error, k);
+    status = weir_cuda_scatter_add(cuda, e, bucket->n, unit->index, unit->error, k);
   }
   return status == WEIR_OK ? weir_device_mask(device, unit, cuda, unit->index, k) : status;
 }
 
 static weir_status encode(weir_device_unit *unit, const weir_cuda_fed *fed, uint64_t seed,
                           size_t *bytes) {
-  const weir_device_group *group = &unit->group;
-  return weir_cuda_ef_encode(unit->near, group->codec, fed, &group->layout, group->cr, seed,
-                             unit->out, group->stride, bytes, &unit->told->other);
+  const weir_device_bucket *bucket = &unit->bucket;
+  return weir_cuda_ef_encode(unit->near, bucket->codec, fed, &bucket->layout, bucket->cr, seed,
+                             unit->out, bucket->stride, bytes, &unit->told->other);
 }
 
 /* The root's list of its own largest elements, which stay where they are. */
 static weir_status list(weir_device *device, weir_device_unit *unit) {
-  const weir_device_group *group = &unit->group;
-  const weir_cuda_fed given = {NULL, NULL, device->e + group->at, NULL};
+  const weir_device_bucket *bucket = &unit->bucket;
+  const weir_cuda_fed given = {NULL, NULL, device->e + bucket->at, NULL};
   size_t k = 0;
-  weir_status status = weir_cuda_select(unit->near, group->codec, &given, &group->layout, group->cr,
-                                        0, unit->index, NULL, group->kept, &k);
+  weir_status status = weir_cuda_select(unit->near, bucket->codec, &given, &bucket->layout,
+                                        bucket->cr, 0, unit->index, NULL, bucket->kept, &k);
   return status == WEIR_OK
-             ? weir_cuda_wire_encode(unit->near, group->n, unit->index, NULL, k, group->wire,
-                                     unit->out, group->stride, &unit->told->bytes, NULL)
+             ? weir_cuda_wire_encode(unit->near, bucket->n, unit->index, NULL, k, bucket->wire,
+                                     unit->out, bucket->stride, &unit->told->bytes, NULL)
              : status;
 }
 
 static weir_status histogram(weir_device *device, weir_device_unit *unit, void *to, size_t stride) {
-  weir_status status = weir_cuda_gain_histogram(unit->near, device->e + unit->group.at,
-                                                unit->group.n, stride, unit->bins);
+  weir_status status = weir_cuda_gain_histogram(unit->near, device->e + unit->bucket.at,
+                                                unit->bucket.n, stride, unit->bins);
   return status == WEIR_OK ? weir_cuda_copy(unit->near, to, unit->bins, WEIR_DEVICE_BINS) : status;
 }
 
 static weir_status prepare(weir_device *device, weir_device_unit *unit, const weir_cuda_fed *fed,
                            const weir_device_task *task, size_t *bytes) {
-  switch (unit->group.kind) {
+  switch (unit->bucket.kind) {
     case WEIR_DEVICE_SELECT: return select_from(device, unit, fed, task->seed);
     case WEIR_DEVICE_ENCODE: return encode(unit, fed, task->seed, bytes);
     case WEIR_DEVICE_LIST: return task->message != NULL ? list(device, unit) : WEIR_OK;
     case WEIR_DEVICE_WHOLE:
-      return weir_cuda_copy(unit->near, task->values, fed->e, unit->group.n * sizeof(float));
+      return weir_cuda_copy(unit->near, task->values, fed->e, unit->bucket.n * sizeof(float));
     case WEIR_DEVICE_THIN: return weir_device_project(device, unit, task->values);
     default: return WEIR_OK;
   }
 }
 
-weir_status weir_device_compress(weir_device *device, size_t group, const weir_device_task *task) {
-  weir_device_unit *unit = &device->unit[group];
+weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_device_task *task) {
+  weir_device_unit *unit = &device->unit[bucket];
   weir_cuda *cuda = unit->near;
-  size_t at = unit->group.at, bytes = 0;
+  size_t at = unit->bucket.at, bytes = 0;
   weir_cuda_fed fed = {NULL, device->residual + at, device->e + at, &unit->told->moments};
-  device->verdict[group] = weir_verdict{0, 0};
+  device->verdict[bucket] = weir_verdict{0, 0};
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
     status = in_one_piece(device, unit, task->g, &fed.g);
@@ -186,14 +186,15 @@ weir_status weir_device_compress(weir_device *device, size_t group, const weir_d
   if (status == WEIR_OK) {
     status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
   }
-  if (status == WEIR_OK && task->look_count > 0) {
-    status = weir_cuda_launch(cuda, "looking", task->look_count * LOOKING, WEIR_CUDA_BLOCK, look,
-                              fed.g, fed.r, task->looks);
+  if (status == WEIR_OK && task->sample_count > 0) {
+    status = weir_cuda_launch(cuda, "looking", task->sample_count * LOOKING, WEIR_CUDA_BLOCK,
+                              sample, fed.g, fed.r, task->samples);
   }
-  bool fused = (unit->group.kind == WEIR_DEVICE_SELECT || unit->group.kind == WEIR_DEVICE_ENCODE) &&
-               task->bins == NULL;
+  bool fused =
+      (unit->bucket.kind == WEIR_DEVICE_SELECT || unit->bucket.kind == WEIR_DEVICE_ENCODE) &&
+      task->bins == NULL;
   if (status == WEIR_OK && !fused) {
-    status = weir_cuda_ef_accumulate(cuda, fed.g, fed.r, fed.e, unit->group.n, fed.moments);
+    status = weir_cuda_ef_accumulate(cuda, fed.g, fed.r, fed.e, unit->bucket.n, fed.moments);
     fed.g = fed.r = NULL;
     fed.moments = NULL;
   }
@@ -204,20 +205,20 @@ weir_status weir_device_compress(weir_device *device, size_t group, const weir_d
     status = prepare(device, unit, &fed, task, &bytes);
   }
   if (status == WEIR_OK) {
-    size_t words = task->message != NULL ? unit->group.stride / sizeof(uint32_t) : 1;
+    size_t words = task->message != NULL ? unit->bucket.stride / sizeof(uint32_t) : 1;
     status = weir_cuda_launch(cuda, "shipping", weir_cuda_grid(cuda, words, 4 * WEIR_CUDA_BLOCK),
                               WEIR_CUDA_BLOCK, ship, unit->told, (uint64_t)bytes,
                               (const uint32_t *)unit->out, (uint32_t *)task->message,
-                              &device->told_host[group], cuda->fault);
+                              &device->told_host[bucket], cuda->fault);
   }
   return status == WEIR_OK ? weir_cuda_check(cudaEventRecord(unit->ready, cuda->stream), "an event")
                            : status;
 }
 
-weir_status weir_device_await(weir_device *device, size_t group, const weir_device_told **told) {
-  *told = &device->told_host[group];
+weir_status weir_device_await(weir_device *device, size_t bucket, const weir_device_told **told) {
+  *told = &device->told_host[bucket];
   weir_status status = weir_device_enter(device);
-  return status != WEIR_OK ? status : weir_device_wait(device, device->unit[group].ready);
+  return status != WEIR_OK ? status : weir_device_wait(device, device->unit[bucket].ready);
 }
 
 constexpr size_t ALIGNED = 16; /* messages of all ranks */
@@ -225,10 +226,10 @@ constexpr size_t ALIGNED = 16; /* messages of all ranks */
 /* --- what all have sent ---------------------------------------------------------------------- */
 
 /* Encoders' messages, which are of one length, wait until all are there. */
-weir_status weir_device_decode(weir_device *device, size_t group, const void *message, size_t bytes,
-                               bool first) {
-  weir_device_unit *unit = &device->unit[group];
-  const weir_device_group *shape = &unit->group;
+weir_status weir_device_decode(weir_device *device, size_t bucket, const void *message,
+                               size_t bytes, bool first) {
+  weir_device_unit *unit = &device->unit[bucket];
+  const weir_device_bucket *shape = &unit->bucket;
   if (first) {
     device->in_used = 0;
     unit->taken = {device->in, bytes, (bytes + ALIGNED - 1) / ALIGNED * ALIGNED, 0};
@@ -256,17 +257,17 @@ weir_status weir_device_decode(weir_device *device, size_t group, const void *me
                          unit->taken.bytes);
 }
 
-weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t *index,
+weir_status weir_device_fetch(weir_device *device, size_t bucket, const uint32_t *index,
                               float *value) {
-  weir_device_unit *unit = &device->unit[group];
-  size_t k = unit->group.kept;
+  weir_device_unit *unit = &device->unit[bucket];
+  size_t k = unit->bucket.kept;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
     status = weir_cuda_copy(unit->far, unit->index, index, k * sizeof *index);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_gather(unit->far, device->e + unit->group.at, unit->group.n, unit->index, k,
-                              unit->value, true);
+    status = weir_cuda_gather(unit->far, device->e + unit->bucket.at, unit->bucket.n, unit->index,
+                              k, unit->value, true);
   }
   if (status == WEIR_OK) {
     status = weir_device_mask(device, unit, unit->far, unit->index, k);
@@ -280,17 +281,17 @@ weir_status weir_device_fetch(weir_device *device, size_t group, const uint32_t 
   return status == WEIR_OK ? weir_device_wait(device, device->done) : status;
 }
 
-weir_status weir_device_settle(weir_device *device, size_t group, const float *error,
+weir_status weir_device_settle(weir_device *device, size_t bucket, const float *error,
                                const float *value) {
-  weir_device_unit *unit = &device->unit[group];
-  size_t k = unit->group.kept, n = unit->group.n;
-  float *sum = device->sum + unit->group.at;
+  weir_device_unit *unit = &device->unit[bucket];
+  size_t k = unit->bucket.kept, n = unit->bucket.n;
+  float *sum = device->sum + unit->bucket.at;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
     status = weir_cuda_copy(unit->far, unit->error, error, k * sizeof *error);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_scatter_add(unit->far, device->e + unit->group.at, n, unit->index,
+    status = weir_cuda_scatter_add(unit->far, device->e + unit->bucket.at, n, unit->index,
                                    unit->error, k);
   }
   if (status != WEIR_OK || value == NULL) {
@@ -304,18 +305,18 @@ weir_status weir_device_settle(weir_device *device, size_t group, const float *e
                            : status;
 }
 
-weir_status weir_device_store(weir_device *device, size_t group, const float *next,
+weir_status weir_device_store(weir_device *device, size_t bucket, const float *next,
                               const float *sum) {
-  weir_device_unit *unit = &device->unit[group];
-  size_t bytes = unit->group.n * sizeof(float);
-  float *e = device->e + unit->group.at;
+  weir_device_unit *unit = &device->unit[bucket];
+  size_t bytes = unit->bucket.n * sizeof(float);
+  float *e = device->e + unit->bucket.at;
   weir_status status = weir_device_enter(device);
   if (status == WEIR_OK) {
     status = next != NULL ? weir_cuda_copy(unit->far, e, next, bytes)
                           : weir_cuda_clear(unit->far, e, bytes);
   }
   return status == WEIR_OK && sum != NULL
-             ? weir_cuda_copy(unit->far, device->sum + unit->group.at, sum, bytes)
+             ? weir_cuda_copy(unit->far, device->sum + unit->bucket.at, sum, bytes)
              : status;
 }
 
@@ -323,7 +324,7 @@ weir_status weir_device_store(weir_device *device, size_t group, const float *ne
  * to where the sum is.  *done: nothing is left to publish. */
 static weir_status add_up(weir_device *device, weir_device_unit *unit, float *const *g, float share,
                           bool *done) {
-  const weir_device_group *shape = &unit->group;
+  const weir_device_bucket *shape = &unit->bucket;
   size_t t = 0;
   run r;
   *done = next_run(shape, g, &t, &r) && r.n == shape->n;
@@ -332,24 +333,24 @@ static weir_status add_up(weir_device *device, weir_device_unit *unit, float *co
                               *done ? unit->overflow : NULL);
 }
 
-weir_status weir_device_publish(weir_device *device, size_t group, float *const *g, float share) {
-  weir_device_unit *unit = &device->unit[group];
+weir_status weir_device_publish(weir_device *device, size_t bucket, float *const *g, float share) {
+  weir_device_unit *unit = &device->unit[bucket];
   weir_cuda *cuda = unit->far;
-  const float *sum = device->sum + unit->group.at;
+  const float *sum = device->sum + unit->bucket.at;
   bool done = false;
   weir_status status = weir_device_enter(device);
-  if (status == WEIR_OK && unit->group.kind == WEIR_DEVICE_ENCODE) {
+  if (status == WEIR_OK && unit->bucket.kind == WEIR_DEVICE_ENCODE) {
     status = add_up(device, unit, g, share, &done);
   }
   size_t t = 0;
   run r;
-  while (status == WEIR_OK && !done && next_run(&unit->group, g, &t, &r)) {
+  while (status == WEIR_OK && !done && next_run(&unit->bucket, g, &t, &r)) {
     status =
         weir_cuda_launch(cuda, "publishing", weir_cuda_grid(cuda, r.n, 4 * WEIR_CUDA_BLOCK),
                          WEIR_CUDA_BLOCK, publish, r.g, sum + r.at, r.n, share, unit->overflow);
   }
   return status == WEIR_OK ? weir_cuda_launch(cuda, "reporting", 1, 1, report, cuda->fault,
-                                              unit->overflow, &device->verdict[group])
+                                              unit->overflow, &device->verdict[bucket])
                            : status;
 }
 
@@ -364,10 +365,10 @@ weir_status weir_device_finish(weir_device *device, bool *overflow) {
   if (status == WEIR_OK) {
     status = weir_device_wait(device, device->done);
   }
-  for (size_t k = 0; status == WEIR_OK && k < device->groups; k++) {
+  for (size_t k = 0; status == WEIR_OK && k < device->buckets; k++) {
     overflow[k] = device->verdict[k].overflow != 0;
     if (device->verdict[k].fault != 0) {
-      status = weir_fail(WEIR_E_PROTOCOL, "the device finds a message of group %zu malformed", k);
+      status = weir_fail(WEIR_E_PROTOCOL, "the device finds a message of bucket %zu malformed", k);
     }
   }
   return status;

@@ -1,5 +1,5 @@
 /* Momentum correction in a step on the device (kernels/decorate.h has what it is): a step reads u
- * and writes `next`, in all of its groups; a commit lets the two change places. */
+ * and writes `next`, in all of its buckets; a commit lets the two change places. */
 #include "kernels/cuda/engine.cuh"
 
 weir_status weir_device_open_velocity(weir_device *device) {
@@ -26,7 +26,7 @@ void weir_device_close_velocity(weir_device *device) {
 /* Where a sum will be there is room until messages are decoded. */
 weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
                                 const float **g) {
-  size_t at = unit->group.at, n = unit->group.n;
+  size_t at = unit->bucket.at, n = unit->bucket.n;
   if (device->u == NULL || n == 0) {
     return WEIR_OK;
   }
@@ -42,7 +42,7 @@ weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, boo
 /* Momentum that was sent is stale. */
 weir_status weir_device_mask(weir_device *device, weir_device_unit *unit, weir_cuda *cuda,
                              const uint32_t *index, size_t k) {
-  return device->u != NULL ? weir_cuda_gather(cuda, device->next + unit->group.at, unit->group.n,
+  return device->u != NULL ? weir_cuda_gather(cuda, device->next + unit->bucket.at, unit->bucket.n,
                                               index, k, NULL, true)
                            : WEIR_OK;
 }

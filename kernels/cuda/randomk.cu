@@ -62,12 +62,12 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-/* --- from marks to indices ------------------------------------------------------------------- */
+/* --- from bitmap to indices ------------------------------------------------------------------- */
 
 constexpr unsigned TILE_WORDS = WEIR_TILE / 32;
 
-/* A word of marks; out: of what is not marked. */
-__device__ static inline uint32_t marks_of(const uint32_t *mark, size_t word, size_t n, bool out) {
+/* A word of bitmap; out: of what is not marked. */
+__device__ static inline uint32_t bitmap_of(const uint32_t *mark, size_t word, size_t n, bool out) {
   if (32 * word >= n) {
     return 0;
   }
@@ -78,12 +78,12 @@ __device__ static inline uint32_t marks_of(const uint32_t *mark, size_t word, si
 
 /* A warp a tile, and one more for the end. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    count_marks(const uint32_t *mark, size_t n, size_t tiles, bool out, uint2 *taken) {
+    count_bitmap(const uint32_t *mark, size_t n, size_t tiles, bool out, uint2 *taken) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   unsigned lane = threadIdx.x % WEIR_WARP;
   uint32_t count = 0;
   for (unsigned w = lane; w < TILE_WORDS; w += WEIR_WARP) {
-    count += (uint32_t)__popc(marks_of(mark, tile * TILE_WORDS + w, n, out));
+    count += (uint32_t)__popc(bitmap_of(mark, tile * TILE_WORDS + w, n, out));
   }
   for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
     count += __shfl_down_sync(WEIR_ALL_LANES, count, distance);
@@ -94,8 +94,8 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    emit_marks(const uint32_t *mark, size_t n, bool out, size_t tiles, const uint2 *taken, float *e,
-               uint32_t *index, float *value, bool zero) {
+    emit_bitmap(const uint32_t *mark, size_t n, bool out, size_t tiles, const uint2 *taken,
+                float *e, uint32_t *index, float *value, bool zero) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   if (tile >= tiles) {
     return;
@@ -103,7 +103,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   uint32_t to = taken[tile].x;
   for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP) {
     size_t word = tile * TILE_WORDS + w;
-    uint32_t bits = marks_of(mark, word, n, out);
+    uint32_t bits = bitmap_of(mark, word, n, out);
     uint32_t count = (uint32_t)__popc(bits);
     uint32_t before = weir_lanes_before(count);
     uint32_t all = __shfl_sync(WEIR_ALL_LANES, before + count, WEIR_WARP - 1);
@@ -152,15 +152,15 @@ weir_status weir_cuda_pick_randomk(weir_cuda *cuda, const weir_pick &pick) {
     status = draw(cuda, pick.n, out ? pick.n - pick.k : pick.k, pick.seed);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "counting marks", tiles / warps + 1, WEIR_CUDA_BLOCK,
-                              count_marks, cuda->mark, pick.n, tiles, out, cuda->taken);
+    status = weir_cuda_launch(cuda, "counting bitmap", tiles / warps + 1, WEIR_CUDA_BLOCK,
+                              count_bitmap, cuda->mark, pick.n, tiles, out, cuda->taken);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   }
   return status == WEIR_OK
              ? weir_cuda_launch(cuda, "writing what is drawn", (tiles + warps - 1) / warps,
-                                WEIR_CUDA_BLOCK, emit_marks, cuda->mark, pick.n, out, tiles,
+                                WEIR_CUDA_BLOCK, emit_bitmap, cuda->mark, pick.n, out, tiles,
                                 cuda->taken, pick.e, pick.index, pick.value, pick.zero)
              : status;
 }

@@ -111,21 +111,21 @@ static void feed_transfer(void) {
 
 static void feed_sum(void) {
   static float x[ELEMENTS + 1];
-  static unsigned char note[RANKS * NOTE + 1];
+  static unsigned char header[RANKS * HEADER + 1];
   run.elements = ((size_t)next() << 8 | next()) % ELEMENTS;
   for (size_t i = 0; i < run.elements; i++) x[i] = element(0, i);
   x[run.elements] = -1;
-  memset(note, 0, sizeof note);
+  memset(header, 0, sizeof header);
   run.running = true;
   const weir_status status =
-      shm_sum(&self.base, &due, x, run.elements, note, NOTE, weir_now_s() + 100);
+      shm_sum(&self.base, &due, x, run.elements, header, HEADER, weir_now_s() + 100);
   run.running = false;
   demand(status == WEIR_OK ? true : is_end(status) && run.spoilt, "a sum's status");
-  demand(x[run.elements] == -1 && note[RANKS * NOTE] == 0, "written beyond what is summed up");
+  demand(x[run.elements] == -1 && header[RANKS * HEADER] == 0, "written beyond what is summed up");
   for (size_t i = 0; status == WEIR_OK && !run.spoilt && i < run.elements; i++)
     demand(x[i] == element(0, i) + element(1, i) + element(2, i), "another sum");
-  for (size_t i = 0; status == WEIR_OK && !run.spoilt && i < sizeof note - 1; i++)
-    demand(note[i] == i / NOTE, "another note");
+  for (size_t i = 0; status == WEIR_OK && !run.spoilt && i < sizeof header - 1; i++)
+    demand(header[i] == i / HEADER, "another header");
 }
 
 /* --- a segment that was found --------------------------------------------------------------- */

@@ -23,7 +23,7 @@ bool shm_pause(shm *self, uint32_t seen, double seconds);
 bool shm_sleep(shm *self, uint32_t seen, double seconds);
 #include "collectives/transports/shm_join.c"
 
-enum { RANKS = 3, MESSAGES = 2, LONGEST = 600, ROOM = 500, STREAM = 2048, NOTE = 8 };
+enum { RANKS = 3, MESSAGES = 2, LONGEST = 600, ROOM = 500, STREAM = 2048, HEADER = 8 };
 #define RING ((size_t)256)
 #define SLOT ((size_t)1024)
 #define CHUNK (SLOT / sizeof(float))
@@ -152,8 +152,8 @@ static void sum_some(int rank) {
     if (!whole) sum_slice(rank, reduced, least(run.elements - (size_t)reduced * CHUNK, CHUNK));
     tell(rank, SHM_REDUCED);
   } else if (in < chunks() && (in < SHM_SLOTS || all_through(SHM_OUT, in + 1 - SHM_SLOTS))) {
-    shm_record record = {due.plan, due.step, due.op, NOTE, run.elements, {0}};
-    memset(record.note, rank, NOTE);
+    shm_record record = {due.plan, due.step, due.op, HEADER, run.elements, {0}};
+    memset(record.header, rank, HEADER);
     if (in == 0) put(&self.board[rank].record[0], &record, sizeof record);
     for (size_t i = 0; i < least(run.elements - (size_t)in * CHUNK, CHUNK); i++) {
       const float x = element(rank, (size_t)in * CHUNK + i);

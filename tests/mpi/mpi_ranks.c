@@ -100,27 +100,27 @@ static void groups(void) {
 
 /* --- all-reduce ------------------------------------------------------------------------------ */
 
-typedef struct note {
+typedef struct header {
   int32_t rank;
   char text[28];
-} note;
+} header;
 
 /* Fractions whose sum depends on the order: all ranks must have taken the same one. */
 static void sum(weir_comm *comm, uint32_t row, size_t n, bool exact) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
   float *x = malloc((n + 1) * sizeof *x);
-  note block[RANKS] = {0};
-  weir_notes notes = {block, sizeof *block};
+  header block[RANKS] = {0};
+  weir_headers headers = {block, sizeof *block};
   for (size_t i = 0; i < n; i++)
     x[i] = exact ? (float)(rank + (int)(i % 8)) : 1.0f / (float)(3 + 7 * (size_t)rank + i % 1013);
   block[rank].rank = 100 + rank;
-  (void)snprintf(block[rank].text, sizeof block[rank].text, "note of %d", rank);
-  const weir_status status = weir_allreduces[row].run(comm, x, n, WEIR_VALUE_FP32, NULL, &notes);
+  (void)snprintf(block[rank].text, sizeof block[rank].text, "header of %d", rank);
+  const weir_status status = weir_allreduces[row].run(comm, x, n, WEIR_VALUE_FP32, NULL, &headers);
   CHECK(status == WEIR_OK, "%s of %zu", weir_allreduces[row].name, n);
   for (int r = 0; r < size; r++) {
     char due[28] = "";
-    (void)snprintf(due, sizeof due, "note of %d", r);
-    CHECK(block[r].rank == 100 + r && strcmp(block[r].text, due) == 0, "note %d", r);
+    (void)snprintf(due, sizeof due, "header of %d", r);
+    CHECK(block[r].rank == 100 + r && strcmp(block[r].text, due) == 0, "header %d", r);
   }
   for (size_t i = 0; exact && i < n; i++)
     CHECK(x[i] == (float)(size * (size - 1) / 2 + size * (int)(i % 8)), "%s of %zu: x[%zu] = %g",

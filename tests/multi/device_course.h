@@ -136,7 +136,7 @@ static inline void body(member *m) {
                                      .rows = c->rows,
                                      .momentum = c->momentum,
                                      .first_plan = c->steps[0].plan,
-                                     .first_groups = c->steps[0].table,
+                                     .first_buckets = c->steps[0].table,
                                      .hooks = script_hooks(&v),
                                      .device_ops = device ? c->device.ops : NULL,
                                      .device = device ? m->rank % c->device.devices() : 0,

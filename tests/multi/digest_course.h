@@ -15,7 +15,7 @@ typedef enum kind {
   MOMENTUM_CORRECTED,
   LARGE,
   GROUPS,
-  GROUPS_MOMENTUM,
+  BUCKETS_MOMENTUM,
   WINDOWS,
   KINDS
 } kind;
@@ -161,7 +161,7 @@ static inline void write_tables(course *c) {
       if (t < TENSORS && weir_rng_below(&rng, 3) != 0) continue;
       const uint64_t drawn = weir_rng_below(&rng, sizeof group_plans / sizeof *group_plans);
       const weir_plan plan = parsed(group_plans[drawn]);
-      script_add_group(s, &count, t, (uint32_t)weir_rng_below(&rng, WEIR_PLACE_COUNT), &plan);
+      script_add_bucket(s, &count, t, (uint32_t)weir_rng_below(&rng, WEIR_PLACE_COUNT), &plan);
     }
     script_close(s, count, (uint64_t)step);
     s->action = step == 10 ? WEIR_ACTION_TRIAL : WEIR_ACTION_SWITCH;

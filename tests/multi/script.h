@@ -1,5 +1,5 @@
 /* What rank 0 asks for from step to step, as a policy would: plans that were written down before,
- * of groups or of the whole gradient. */
+ * of buckets or of the whole gradient. */
 #ifndef WEIR_TESTS_SCRIPT_H
 #define WEIR_TESTS_SCRIPT_H
 
@@ -14,7 +14,7 @@ enum { SCRIPT_TENSORS = 40 };
 typedef struct script_step {
   uint32_t action; /* how the step's plan came about */
   weir_plan plan;
-  weir_plan_group table[SCRIPT_TENSORS];
+  weir_plan_bucket table[SCRIPT_TENSORS];
   bool shuffled; /* tensors are handed in in another order */
   int poisoned;  /* a rank whose gradient holds NaN; -1: none */
 } script_step;
@@ -31,33 +31,33 @@ static inline void script_propose(void *user, weir_directive *directive) {
   directive->plan = s->steps[s->at + 1].plan;
 }
 
-static inline weir_status script_groups(void *user, uint32_t layout, weir_plan_group *table,
-                                        size_t capacity, size_t *count) {
+static inline weir_status script_buckets(void *user, uint32_t layout, weir_plan_bucket *table,
+                                         size_t capacity, size_t *count) {
   const script *s = user;
   const script_step *now = &s->steps[s->at];
-  if (layout != now->plan.layout || capacity < now->plan.groups)
+  if (layout != now->plan.layout || capacity < now->plan.buckets)
     return weir_fail(WEIR_E_INTERNAL, "the engine asks for another table");
-  *count = now->plan.groups;
+  *count = now->plan.buckets;
   memcpy(table, now->table, *count * sizeof *table);
   return WEIR_OK;
 }
 
 static inline weir_engine_hooks script_hooks(script *s) {
-  return (weir_engine_hooks){.user = s, .propose = script_propose, .groups = script_groups};
+  return (weir_engine_hooks){.user = s, .propose = script_propose, .buckets = script_buckets};
 }
 
-static inline void script_add_group(script_step *s, size_t *count, uint32_t end, uint32_t place,
-                                    const weir_plan *plan) {
-  s->table[*count] = (weir_plan_group){.end = end, .place = place};
+static inline void script_add_bucket(script_step *s, size_t *count, uint32_t end, uint32_t place,
+                                     const weir_plan *plan) {
+  s->table[*count] = (weir_plan_bucket){.end = end, .place = place};
   weir_group_set_plan(&s->table[(*count)++], plan);
 }
 
-/* The step's plan becomes that of a table of so many groups. */
+/* The step's plan becomes that of a table of so many buckets. */
 static inline void script_close(script_step *s, size_t count, uint64_t id) {
   weir_group_plan(&s->table[0], &s->plan);
   s->plan.id = id;
-  s->plan.groups = (uint32_t)count;
-  s->plan.layout = weir_groups_name(s->table, count);
+  s->plan.buckets = (uint32_t)count;
+  s->plan.layout = weir_buckets_name(s->table, count);
 }
 
 #endif

@@ -17,16 +17,16 @@ typedef struct log_of_plans {
 typedef struct voice {
   int rank, size, step;
   weir_rng rng;
-  double heard[GROUP_MAX]; /* latencies in the notes of the last exchange */
+  double heard[GROUP_MAX]; /* latencies in the headers of the last exchange */
   uint64_t id;
   weir_directive bad; /* what a broken rank 0 sends; action 0: it is not broken */
 } voice;
 
 /* Each rank measures something else, and some do not know at all. */
-static void local(void *user, weir_note *note) {
+static void local(void *user, weir_header *header) {
   voice *v = user;
-  note->latency_s = v->rank == 2 ? 0 : 1e-3 * (1 + v->rank) + 1e-6 * v->step;
-  note->bandwidth = 1e6 * (10 - v->rank);
+  header->latency_s = v->rank == 2 ? 0 : 1e-3 * (1 + v->rank) + 1e-6 * v->step;
+  header->bandwidth = 1e6 * (10 - v->rank);
 }
 
 static void propose(void *user, weir_directive *directive) {
@@ -40,10 +40,11 @@ static void propose(void *user, weir_directive *directive) {
   directive->plan = group_plan((size_t)weir_rng_below(&v->rng, GROUP_ARMS), 0.05, ++v->id);
 }
 
-static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
+static void observe(void *user, const weir_header *headers, int ranks,
+                    const weir_step_record *record) {
   voice *v = user;
   (void)record;
-  for (int r = 0; r < ranks; r++) v->heard[r] = notes[r].latency_s;
+  for (int r = 0; r < ranks; r++) v->heard[r] = headers[r].latency_s;
 }
 
 static weir_engine *create(member *m, voice *v, weir_plan first) {
@@ -179,7 +180,7 @@ typedef struct prober {
 static void propose_probe(void *user, weir_directive *directive) {
   const voice *v = user;
   if (v->step == 2) directive->action = WEIR_ACTION_PROBE;
-  if (v->step == 4) directive->action = WEIR_ACTION_LOOK;
+  if (v->step == 4) directive->action = WEIR_ACTION_SAMPLE;
 }
 
 static weir_status count_probe(void *user, bool thorough) {

@@ -21,26 +21,27 @@ typedef struct course {
   const char *policy;
   float *g[4], *before[4], *after[4], *update[4];
   uint64_t plan[4]; /* digest of the plan each rank ran */
-  int tables;       /* how often the groups have changed */
+  int tables;       /* how often the buckets have changed */
 } course;
 
 typedef struct voice {
   weir_controller *controller; /* rank 0's */
 } voice;
 
-static void tell_network(void *user, weir_note *note) {
+static void tell_network(void *user, weir_header *header) {
   (void)user;
-  note->latency_s = 1e-4;
-  note->bandwidth = 1e8;
+  header->latency_s = 1e-4;
+  header->bandwidth = 1e8;
 }
 
 static void propose(void *user, weir_directive *directive) {
   weir_controller_propose(((voice *)user)->controller, directive);
 }
 
-static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
+static void observe(void *user, const weir_header *headers, int ranks,
+                    const weir_step_record *record) {
   voice *v = user;
-  if (v->controller != NULL) weir_controller_observe(v->controller, notes, ranks, record);
+  if (v->controller != NULL) weir_controller_observe(v->controller, headers, ranks, record);
 }
 
 static void fed(void *user, size_t tensor, const float *e, size_t n) {
@@ -48,9 +49,9 @@ static void fed(void *user, size_t tensor, const float *e, size_t n) {
   if (v->controller != NULL) weir_controller_fed(v->controller, tensor, e, n);
 }
 
-static weir_status groups(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
-                          size_t *count) {
-  return weir_controller_groups(((voice *)user)->controller, layout, table, capacity, count);
+static weir_status buckets(void *user, uint32_t layout, weir_plan_bucket *table, size_t capacity,
+                           size_t *count) {
+  return weir_controller_buckets(((voice *)user)->controller, layout, table, capacity, count);
 }
 
 /* How large a tensor's gradient is changes every ten steps, so that other widths are right. */
@@ -82,14 +83,14 @@ static void check_conservation(member *m, const course *c, int step) {
 }
 
 static void check_step(member *m, const course *c, weir_engine *engine, int step) {
-  weir_plan_group table[TENSORS];
-  const size_t count = weir_engine_groups(engine, table, TENSORS);
+  weir_plan_bucket table[TENSORS];
+  const size_t count = weir_engine_buckets(engine, table, TENSORS);
   if (memcmp(c->update[m->rank], c->update[0], c->n * sizeof(float)) != 0)
     group_fail(m->group, "step %d: rank %d has another result than rank 0", step, m->rank);
   if (c->plan[m->rank] != c->plan[0])
     group_fail(m->group, "step %d: rank %d runs another plan than rank 0", step, m->rank);
   if (m->rank == 0) check_conservation(m, c, step);
-  if (step > 2 && count == 0) group_fail(m->group, "step %d: no groups", step);
+  if (step > 2 && count == 0) group_fail(m->group, "step %d: no buckets", step);
   for (size_t t = 0; t < TENSORS && step > 2; t++) {
     size_t k = 0;
     while (table[k].end <= t) k++;
@@ -136,7 +137,7 @@ static void run_course(member *m) {
                                          .propose = propose,
                                          .observe = observe,
                                          .fed = fed,
-                                         .groups = groups}};
+                                         .buckets = buckets}};
   weir_status status = weir_policy_first_plan(c->policy, &config.first_plan);
   if (status == WEIR_OK && m->rank == 0) status = weir_controller_create(&v.controller, &deciding);
   if (status == WEIR_OK) status = weir_engine_create(&engine, &config);
@@ -210,7 +211,7 @@ typedef struct worker {
   char message[256];
   float g[API_TENSORS][700];
   size_t count;
-  weir_plan_group table[API_TENSORS];
+  weir_plan_bucket table[API_TENSORS];
 } worker;
 
 static void network(void *user, uint64_t step, double *latency_s, double *bandwidth) {
@@ -232,7 +233,7 @@ static weir_status train(worker *w, weir_session *session) {
     }
     if (status == WEIR_OK) status = weir_step_end(session, NULL);
   }
-  return status == WEIR_OK ? weir_current_groups(session, w->table, API_TENSORS, &w->count)
+  return status == WEIR_OK ? weir_current_buckets(session, w->table, API_TENSORS, &w->count)
                            : status;
 }
 

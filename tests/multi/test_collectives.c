@@ -7,21 +7,21 @@
 static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
 static const size_t lengths[] = {0, 1, 5, 1000, 100003};
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-#define NOTE 24
+#define HEADER 24
 
-/* One case: every rank's input, result, error and notes lie in shared memory. */
+/* One case: every rank's input, result, error and headers lie in shared memory. */
 typedef struct job {
   uint32_t algorithm;
   weir_value_format format;
   size_t n;
   int size;
-  float *input;         /* size * n */
-  float *output;        /* size * n */
-  float *error;         /* size * n */
-  unsigned char *notes; /* size * size * NOTE */
+  float *input;           /* size * n */
+  float *output;          /* size * n */
+  float *error;           /* size * n */
+  unsigned char *headers; /* size * size * HEADER */
 } job;
 
-static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
+static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
 
 static weir_status allreduce_body(weir_transport *t, void *user) {
   const job *j = user;
@@ -29,16 +29,16 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   const size_t at = (size_t)t->rank * j->n;
-  unsigned char *block = j->notes + (size_t)t->rank * (size_t)j->size * NOTE;
-  weir_notes notes = {block, NOTE};
+  unsigned char *block = j->headers + (size_t)t->rank * (size_t)j->size * HEADER;
+  weir_headers headers = {block, HEADER};
   for (int pass = 0; pass < 2 && status == WEIR_OK; pass++) { /* twice: the same bits again */
     float *x = malloc(j->n * sizeof *x + 1);
     if (j->n) memcpy(x, j->input + at, j->n * sizeof *x);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
-    memset(block, 0, (size_t)j->size * NOTE);
-    for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
+    memset(block, 0, (size_t)j->size * HEADER);
+    for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
     weir_comm_step(comm, 77, (uint64_t)pass);
-    status = weir_allreduces[j->algorithm].run(comm, x, j->n, j->format, j->error + at, &notes);
+    status = weir_allreduces[j->algorithm].run(comm, x, j->n, j->format, j->error + at, &headers);
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->output + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->output + at, x, j->n * sizeof *x);
@@ -48,12 +48,12 @@ static weir_status allreduce_body(weir_transport *t, void *user) {
   return status;
 }
 
-static void check_notes(const unsigned char *notes, int size) {
+static void check_headers(const unsigned char *headers, int size) {
   for (int r = 0; r < size; r++)
     for (int from = 0; from < size; from++)
-      for (int i = 0; i < NOTE; i++)
-        cr_assert_eq(notes[(r * size + from) * NOTE + i], note_byte(from, i),
-                     "rank %d, note of %d, byte %d", r, from, i);
+      for (int i = 0; i < HEADER; i++)
+        cr_assert_eq(headers[(r * size + from) * HEADER + i], header_byte(from, i),
+                     "rank %d, header of %d, byte %d", r, from, i);
 }
 
 /* Against a sum in double precision; and sum of inputs = result + sum of errors.  Millions of
@@ -96,7 +96,7 @@ static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, s
   j.input = group_shared(bytes);
   j.output = group_shared(bytes);
   j.error = group_shared(bytes);
-  j.notes = group_shared((size_t)(size * size * NOTE));
+  j.headers = group_shared((size_t)(size * size * HEADER));
   weir_rng rng;
   weir_rng_seed(&rng, 1000 * n + (uint64_t)size);
   for (size_t i = 0; i < (size_t)size * n; i++) j.input[i] = (float)weir_rng_normal(&rng);
@@ -107,12 +107,12 @@ static void allreduce_case(enum group_kind kind, uint32_t algorithm, int size, s
     cr_assert_eq(g.result[r].status, WEIR_OK, "N %d n %zu rank %d: %s", size, n, r,
                  g.result[r].message);
   check_sums(&j);
-  check_notes(j.notes, size);
+  check_headers(j.headers, size);
   group_done(&g);
   (void)munmap(j.input, bytes ? bytes : 1);
   (void)munmap(j.output, bytes ? bytes : 1);
   (void)munmap(j.error, bytes ? bytes : 1);
-  (void)munmap(j.notes, (size_t)(size * size * NOTE));
+  (void)munmap(j.headers, (size_t)(size * size * HEADER));
 }
 
 static void allreduce_all(enum group_kind kind, uint32_t algorithm) {
@@ -187,22 +187,23 @@ static weir_status gather_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
-  unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, NOTE);
+  unsigned char *all = calloc(size + 1, stride + 1), *block = calloc(size, HEADER);
   size_t *bytes = calloc(size, sizeof *bytes);
-  weir_notes notes = {block, NOTE};
+  weir_headers headers = {block, HEADER};
   bytes[t->rank] = block_bytes(t->rank, stride);
   for (size_t i = 0; i < bytes[t->rank]; i++)
     all[(size_t)t->rank * stride + i] = data_byte(t->rank, i);
-  for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
+  for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
   weir_comm_step(comm, 5, 1);
-  status = weir_allgather(comm, all, stride, bytes, &notes);
+  status = weir_allgather(comm, all, stride, bytes, &headers);
   for (int r = 0; status == WEIR_OK && r < t->size; r++) {
     if (bytes[r] != block_bytes(r, stride)) status = weir_fail(WEIR_E_INTERNAL, "length of %d", r);
     for (size_t i = 0; i < bytes[r]; i++)
       if (all[(size_t)r * stride + i] != data_byte(r, i))
         status = weir_fail(WEIR_E_INTERNAL, "block %d byte %zu", r, i);
-    for (int i = 0; i < NOTE; i++)
-      if (block[r * NOTE + i] != note_byte(r, i)) status = weir_fail(WEIR_E_INTERNAL, "note %d", r);
+    for (int i = 0; i < HEADER; i++)
+      if (block[r * HEADER + i] != header_byte(r, i))
+        status = weir_fail(WEIR_E_INTERNAL, "header %d", r);
   }
   free(bytes);
   free(block);

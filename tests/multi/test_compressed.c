@@ -7,7 +7,7 @@
 #include "ranks.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-#define NOTE 24
+#define HEADER 24
 
 static const int sizes[] = {1, 2, 3, 4, 5, 7, 8};
 static const size_t lengths[] = {0, 1, 5, 1000, 20011};
@@ -20,7 +20,7 @@ typedef struct job {
   bool whole;            /* small whole numbers instead of normal ones */
   size_t n;
   float *x, *error, *sum; /* size * n; for HiTopKComm error is the residual */
-  unsigned char *notes;
+  unsigned char *headers;
 } job;
 
 static float input_at(const job *j, int rank, size_t i) {
@@ -29,17 +29,17 @@ static float input_at(const job *j, int rank, size_t i) {
   weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
   return (float)weir_rng_normal(&rng);
 }
-static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
+static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
 
 static bool selects(const job *j) { return weir_codec_find(j->codec)->select != NULL; }
 
 static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *context, float *x,
-                            float *error, float *sum, weir_notes *notes) {
+                            float *error, float *sum, weir_headers *headers) {
   const weir_codec *codec = weir_codec_find(j->codec);
   if (selects(j))
-    return weir_hitopk(comm, codec, context, j->cr, j->wire, x, j->n, sum, NULL, notes);
+    return weir_hitopk(comm, codec, context, j->cr, j->wire, x, j->n, sum, NULL, headers);
   const weir_coder coder = {codec, context, j->cr, 99};
-  return weir_compressed[j->row].run(comm, &coder, x, j->n, error, notes);
+  return weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
 }
 
 static weir_status body(weir_transport *t, void *user) {
@@ -51,16 +51,16 @@ static weir_status body(weir_transport *t, void *user) {
   if (status == WEIR_OK) status = weir_comm_create(&comm, t, 20.0);
   if (status == WEIR_OK && j->layout)
     status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
-  unsigned char *block = j->notes + (size_t)t->rank * (size_t)t->size * NOTE;
+  unsigned char *block = j->headers + (size_t)t->rank * (size_t)t->size * HEADER;
   for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
     float *x = malloc(j->n * sizeof *x + 1), *sum = malloc(j->n * sizeof *x + 1);
     for (size_t i = 0; i < j->n; i++) x[i] = input_at(j, t->rank, i);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
-    memset(block, 0, (size_t)t->size * NOTE);
-    for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
-    weir_notes notes = {block, NOTE};
+    memset(block, 0, (size_t)t->size * HEADER);
+    for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
+    weir_headers headers = {block, HEADER};
     weir_comm_step(comm, 77, (uint64_t)pass);
-    status = run_once(comm, j, context, x, j->error + at, sum, &notes);
+    status = run_once(comm, j, context, x, j->error + at, sum, &headers);
     const float *result = selects(j) ? sum : x;
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(result, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
@@ -93,10 +93,11 @@ static void check_conservation(const job *j, int size) {
 
 /* Runs it; the caller frees with done_case. */
 static void run_case(enum group_kind kind, int size, job *j) {
-  const size_t bytes = (size_t)size * j->n * sizeof(float), notes = (size_t)(size * size * NOTE);
+  const size_t bytes = (size_t)size * j->n * sizeof(float),
+               headers = (size_t)(size * size * HEADER);
   j->x = group_shared(bytes);
   j->error = group_shared(bytes);
-  j->notes = group_shared(notes);
+  j->headers = group_shared(headers);
   group g;
   group_init(&g, kind, size, body, j);
   group_run(&g);
@@ -107,16 +108,16 @@ static void run_case(enum group_kind kind, int size, job *j) {
   check_conservation(j, size);
   for (int r = 0; r < size; r++)
     for (int from = 0; from < size; from++)
-      for (int i = 0; i < NOTE; i++)
-        cr_assert_eq(j->notes[(r * size + from) * NOTE + i], note_byte(from, i),
-                     "rank %d, note of %d", r, from);
+      for (int i = 0; i < HEADER; i++)
+        cr_assert_eq(j->headers[(r * size + from) * HEADER + i], header_byte(from, i),
+                     "rank %d, header of %d", r, from);
 }
 
 static void done_case(const job *j, int size) {
   const size_t bytes = (size_t)size * j->n * sizeof(float);
   (void)munmap(j->x, bytes ? bytes : 1);
   (void)munmap(j->error, bytes ? bytes : 1);
-  (void)munmap(j->notes, (size_t)(size * size * NOTE));
+  (void)munmap(j->headers, (size_t)(size * size * HEADER));
 }
 
 static const struct {

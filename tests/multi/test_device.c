@@ -1,6 +1,6 @@
 /* The engine's steps on a device, beside the same steps in host memory: the same gradients give the
  * same bits in averages and residuals where codecs are exact, and lose nothing where their sums run
- * in another order; over changing plans, groups and trials, and in groups of ranks with and without
+ * in another order; over changing plans, buckets and trials, and in buckets of ranks with and without
  * a device.  tests/emulate's device does nothing before it is waited for. */
 #include "device_course.h"
 
@@ -96,7 +96,7 @@ static void random_step(script_step *s, weir_rng *rng, uint64_t id) {
   for (uint32_t t = 1; t <= TENSORS; t++) {
     if (t < TENSORS && weir_rng_below(rng, 2) != 0) continue;
     const weir_plan plan = random_arm(rng);
-    script_add_group(s, &count, t, (uint32_t)weir_rng_below(rng, 2), &plan);
+    script_add_bucket(s, &count, t, (uint32_t)weir_rng_below(rng, 2), &plan);
   }
   script_close(s, count, id);
 }
@@ -164,10 +164,10 @@ Test(device, ranks_with_and_without_one_make_a_group) {
   }
 }
 
-static void three_groups(script_step *s, const char *text) {
+static void three_buckets(script_step *s, const char *text) {
   const weir_plan plan = plan_of(text, 0);
   const uint32_t end[3] = {1, 4, TENSORS};
-  for (size_t k = 0; k < 3;) script_add_group(s, &k, end[k], WEIR_PLACE_THREAD, &plan);
+  for (size_t k = 0; k < 3;) script_add_bucket(s, &k, end[k], WEIR_PLACE_THREAD, &plan);
   script_close(s, 3, 1);
 }
 
@@ -177,29 +177,29 @@ Test(device, steps_wait_once_a_group_and_allocate_nothing) {
   static course c;
   const struct {
     const char *plan;
-    uint64_t whole, groups; /* waits a step */
+    uint64_t whole, buckets; /* waits a step */
   } kinds[] = {{"topk:0.1:ag", 2, 4},       {"qsgd:0.125:ag", 2, 4},
                {"none:1:dense-ring", 2, 4}, {"bf16:1:dense-ring", 2, 4},
                {"star:0.1:art-ring", 3, 7}, {"lwtopk:0.1:ag:auto-bf16", 2, 4}};
   c.device = test_device_open();
   c.blind = true;
   for (size_t k = 0; k < sizeof kinds / sizeof *kinds; k++)
-    for (int groups = 0; groups < 2; groups++) {
+    for (int buckets = 0; buckets < 2; buckets++) {
       lay_out(&c, 3000);
       memset(c.steps, 0, sizeof c.steps);
       c.count = 6;
       for (int s = 0; s < c.count; s++) {
         c.steps[s] = (script_step){.plan = plan_of(kinds[k].plan, 1), .poisoned = -1};
-        if (groups) three_groups(&c.steps[s], kinds[k].plan);
+        if (buckets) three_buckets(&c.steps[s], kinds[k].plan);
       }
       make_room(&c);
       run_course(&c, 2, 3);
       for (int s = 2; s < c.count; s++) {
         cr_assert_eq(c.allocated[s], c.allocated[1], "%s allocates in step %d", kinds[k].plan, s);
         for (int r = 0; r < 2; r++)
-          cr_assert_eq(c.waits[r][s] - c.waits[r][s - 1], groups ? kinds[k].groups : kinds[k].whole,
-                       "%s waits %d times", kinds[k].plan,
-                       (int)(c.waits[r][s] - c.waits[r][s - 1]));
+          cr_assert_eq(c.waits[r][s] - c.waits[r][s - 1],
+                       buckets ? kinds[k].buckets : kinds[k].whole, "%s waits %d times",
+                       kinds[k].plan, (int)(c.waits[r][s] - c.waits[r][s - 1]));
       }
       free_room(&c);
     }
@@ -209,14 +209,14 @@ Test(device, steps_wait_once_a_group_and_allocate_nothing) {
 Test(device, a_harmed_message_changes_nothing) {
   static course c;
   c.device = test_device_open();
-  for (int groups = 0; groups < 2; groups++) {
+  for (int buckets = 0; buckets < 2; buckets++) {
     lay_out(&c, 3000);
     memset(c.steps, 0, sizeof c.steps);
     c.count = 4;
     c.harmed = 2;
     for (int s = 0; s < c.count; s++) {
       c.steps[s] = (script_step){.plan = plan_of("topk:0.1:ag", 1), .poisoned = -1};
-      if (groups) three_groups(&c.steps[s], "topk:0.1:ag");
+      if (buckets) three_buckets(&c.steps[s], "topk:0.1:ag");
     }
     make_room(&c);
     run_course(&c, 2, 3);

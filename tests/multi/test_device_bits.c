@@ -27,7 +27,7 @@ typedef struct worker {
   char message[512];
   float *average[TENSORS]; /* of the last step */
   size_t count;
-  weir_plan_group table[TENSORS];
+  weir_plan_bucket table[TENSORS];
   uint64_t digest;
   char journal[32], measured[STEPS][2048]; /* rank 0: what its assignments knew */
   int assignments;
@@ -100,7 +100,7 @@ static void *worker_main(void *argument) {
   if (status == WEIR_OK) status = weir_session_start(session);
   for (int step = 0; step < STEPS && status == WEIR_OK; step++)
     status = one_step(w, session, g, step);
-  if (status == WEIR_OK) status = weir_current_groups(session, w->table, TENSORS, &w->count);
+  if (status == WEIR_OK) status = weir_current_buckets(session, w->table, TENSORS, &w->count);
   if (status == WEIR_OK) status = weir_residual_digest(session, &w->digest);
   if (status != WEIR_OK) (void)snprintf(w->message, sizeof w->message, "%s", weir_last_error());
   w->status = status;

@@ -73,8 +73,8 @@ static void run_seed(member *m, course *c, weir_engine *engine, script *v, int s
 
 static void run_engines(member *m, weir_comm *comm, weir_transport *transport) {
   course *c = m->group->shared;
-  const bool momentum = c->kind == MOMENTUM_CORRECTED || c->kind == GROUPS_MOMENTUM;
-  const bool table = c->script[0].plan.groups > 0;
+  const bool momentum = c->kind == MOMENTUM_CORRECTED || c->kind == BUCKETS_MOMENTUM;
+  const bool table = c->script[0].plan.buckets > 0;
   for (int seed = c->first; seed <= c->last && !c->refused[m->rank]; seed++) {
     script v = {c->script, c->steps, 0};
     const weir_engine_config config = {.comm = comm,
@@ -84,7 +84,7 @@ static void run_engines(member *m, weir_comm *comm, weir_transport *transport) {
                                        .momentum = momentum ? MOMENTUM : 0,
                                        .codec_threads = c->kind == LARGE ? 2 : 1,
                                        .first_plan = c->script[0].plan,
-                                       .first_groups = table ? c->script[0].table : NULL,
+                                       .first_buckets = table ? c->script[0].table : NULL,
                                        .hooks = script_hooks(&v)};
     weir_engine *engine = NULL;
     const weir_status status = weir_engine_create(&engine, &config);
@@ -137,7 +137,7 @@ static void collect(const course *c, group *g, digest_row *row) {
 static void run_row(course *c, digest_row *row) {
   group g;
   lay_out(c);
-  if (c->kind == GROUPS || c->kind == GROUPS_MOMENTUM)
+  if (c->kind == GROUPS || c->kind == BUCKETS_MOMENTUM)
     write_tables(c);
   else if (c->kind == WINDOWS)
     write_steady(c);
@@ -203,7 +203,7 @@ static void visit_all(survey *v) {
     visit(v, LARGE, "aab", &plan[p]);
     if (named(&plan[p], "art-")) visit(v, WINDOWS, "aab", &plan[p]);
   }
-  for (kind k = GROUPS; k <= GROUPS_MOMENTUM; k++)
+  for (kind k = GROUPS; k <= BUCKETS_MOMENTUM; k++)
     for (const char *const *m = together; *m != NULL; m++) visit(v, k, *m, NULL);
 }
 
@@ -270,7 +270,7 @@ static const char header[] =
     "anew\n"
     "# are those of course windows, whose values are summed at once and no longer in several "
     "windows,\n"
-    "# so that sums run in another order; and in courses momentum and groups-momentum those of "
+    "# so that sums run in another order; and in courses momentum and buckets-momentum those of "
     "plans "
     "that\n"
     "# gather or share indices: the velocity is m u + g as it rounds, where it was made of e - r, "

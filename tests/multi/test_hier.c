@@ -6,7 +6,7 @@
 #include "ranks.h"
 
 #define COUNT(a) (sizeof(a) / sizeof *(a))
-#define NOTE 24
+#define HEADER 24
 
 /* Which machine each rank is on: a letter each. */
 static const char *const layouts[] = {
@@ -20,8 +20,8 @@ typedef struct job {
   uint32_t row; /* of weir_allreduces[]; 0: use choice */
   weir_value_format format;
   size_t n;
-  float *x, *error;     /* size * n */
-  unsigned char *notes; /* size * size * NOTE */
+  float *x, *error;       /* size * n */
+  unsigned char *headers; /* size * size * HEADER */
 } job;
 
 static float input_at(int rank, size_t i) {
@@ -29,7 +29,7 @@ static float input_at(int rank, size_t i) {
   weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
   return (float)weir_rng_normal(&rng);
 }
-static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
+static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
 
 static weir_status body(weir_transport *t, void *user) {
   const job *j = user;
@@ -38,18 +38,18 @@ static weir_status body(weir_transport *t, void *user) {
   weir_status status = weir_comm_create(&comm, t, 20.0);
   if (status != WEIR_OK) return status;
   status = weir_comm_find_hosts(comm, (uint64_t)j->layout[t->rank]);
-  unsigned char *block = j->notes + (size_t)t->rank * (size_t)t->size * NOTE;
+  unsigned char *block = j->headers + (size_t)t->rank * (size_t)t->size * HEADER;
   for (int pass = 0; status == WEIR_OK && pass < 2; pass++) { /* twice: the same bits again */
     float *x = malloc(j->n * sizeof *x + 1);
     for (size_t i = 0; i < j->n; i++) x[i] = input_at(t->rank, i);
     if (j->n) memset(j->error + at, 0, j->n * sizeof(float));
-    memset(block, 0, (size_t)t->size * NOTE);
-    for (int i = 0; i < NOTE; i++) block[t->rank * NOTE + i] = note_byte(t->rank, i);
-    weir_notes notes = {block, NOTE};
+    memset(block, 0, (size_t)t->size * HEADER);
+    for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
+    weir_headers headers = {block, HEADER};
     weir_comm_step(comm, 77, (uint64_t)pass);
-    status = j->row
-                 ? weir_allreduces[j->row].run(comm, x, j->n, j->format, j->error + at, &notes)
-                 : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at, &notes);
+    status =
+        j->row ? weir_allreduces[j->row].run(comm, x, j->n, j->format, j->error + at, &headers)
+               : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at, &headers);
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
@@ -78,17 +78,17 @@ static void check(const job *j, int size) {
   }
   for (int r = 0; r < size; r++)
     for (int from = 0; from < size; from++)
-      for (int i = 0; i < NOTE; i++)
-        cr_assert_eq(j->notes[(r * size + from) * NOTE + i], note_byte(from, i),
-                     "%s: rank %d, note of %d", j->layout, r, from);
+      for (int i = 0; i < HEADER; i++)
+        cr_assert_eq(j->headers[(r * size + from) * HEADER + i], header_byte(from, i),
+                     "%s: rank %d, header of %d", j->layout, r, from);
 }
 
 static void run_case(enum group_kind kind, job j) {
   const int size = (int)strlen(j.layout);
-  const size_t bytes = (size_t)size * j.n * sizeof(float), notes = (size_t)(size * size * NOTE);
+  const size_t bytes = (size_t)size * j.n * sizeof(float), headers = (size_t)(size * size * HEADER);
   j.x = group_shared(bytes);
   j.error = group_shared(bytes);
-  j.notes = group_shared(notes);
+  j.headers = group_shared(headers);
   group g;
   group_init(&g, kind, size, body, &j);
   group_run(&g);
@@ -99,7 +99,7 @@ static void run_case(enum group_kind kind, job j) {
   group_done(&g);
   (void)munmap(j.x, bytes ? bytes : 1);
   (void)munmap(j.error, bytes ? bytes : 1);
-  (void)munmap(j.notes, notes);
+  (void)munmap(j.headers, headers);
 }
 
 Test(hier, every_row_on_every_layout) {

@@ -20,7 +20,7 @@ typedef struct course {
   int failing;          /* step at which rank 0 hands in a NaN; -1: never */
   int rank_of_gradient; /* of each rank's matrices; 0: full */
   bool constant;        /* the same gradient in every step */
-  bool grouped;         /* in three groups */
+  bool grouped;         /* in three buckets */
   float *g[GROUP_MAX], *before[GROUP_MAX], *after[GROUP_MAX], *update[GROUP_MAX];
   uint64_t digest[GROUP_MAX]; /* out: of all updates, the last residual and the columns */
 } course;
@@ -28,7 +28,7 @@ typedef struct course {
 typedef struct voice {
   const course *course;
   int step;
-  weir_plan_group table[3];
+  weir_plan_bucket table[3];
 } voice;
 
 static weir_plan plan_of(const char *text, int step) {
@@ -121,7 +121,7 @@ static void check_residual(member *m, const course *c, int step) {
 static void check_step(member *m, const course *c, weir_engine *engine, int step) {
   if (memcmp(c->update[m->rank], c->update[0], sizeof(float) * N) != 0)
     group_fail(m->group, "step %d: rank %d has another result than rank 0", step, m->rank);
-  if (weir_codec_find(engine->plan.codec)->low_rank && engine->plan.groups == 0)
+  if (weir_codec_find(engine->plan.codec)->low_rank && engine->plan.buckets == 0)
     check_residual(m, c, step);
   if (m->rank == 0) check_conservation(m->group, c, step);
 }
@@ -157,18 +157,18 @@ static void one_step(member *m, course *c, weir_engine *engine, int step) {
   group_barrier(m);
 }
 
-/* Groups: a low-rank one on a thread, top-k, and a low-rank one on the caller's. */
+/* Buckets: a low-rank one on a thread, top-k, and a low-rank one on the caller's. */
 static void divide(voice *v, weir_plan *plan) {
   const char *const texts[3] = {"powersgd:3:dense-tree", "topk:0.5:ag", "powersgd:2:dense-ring"};
   static const uint32_t ends[3] = {1, 2, 4};
   for (int k = 0; k < 3; k++) {
     const weir_plan own = plan_of(texts[k], 0);
     v->table[k] =
-        (weir_plan_group){.end = ends[k], .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
+        (weir_plan_bucket){.end = ends[k], .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
     weir_group_set_plan(&v->table[k], &own);
   }
-  plan->groups = 3;
-  plan->layout = weir_groups_name(v->table, 3);
+  plan->buckets = 3;
+  plan->layout = weir_buckets_name(v->table, 3);
 }
 
 static void body(member *m) {
@@ -181,7 +181,7 @@ static void body(member *m) {
                                      .layout = {TENSORS, offset},
                                      .rows = shape,
                                      .first_plan = first,
-                                     .first_groups = v.table,
+                                     .first_buckets = v.table,
                                      .hooks = {.user = &v, .propose = propose}};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK) {

@@ -232,7 +232,7 @@ Test(malformed, any_byte) {
 
 /* --- all others ------------------------------------------------------------------------------- */
 
-/* Notes may have come with what was malformed, so that other ranks complete the step. */
+/* Headers may have come with what was malformed, so that other ranks complete the step. */
 Test(malformed, the_rank_is_named) {
   static const struct {
     const char *plan, *machines;

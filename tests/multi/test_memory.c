@@ -113,7 +113,7 @@ static bool train(const course *c, weir_session *session, float *const *gradient
       for (size_t i = 0; i < numel[t]; i++)
         gradient[t][i] = share * ((float)((i * 7919 + (size_t)(s * 31 + rank)) & 1023) - 511);
     if (weir_step_begin(session, &info) != WEIR_OK || s > 10000) return false;
-    steps += info.plan.groups == 0 && strncmp(c->policy, "groups:", 7) == 0;
+    steps += info.plan.buckets == 0 && strncmp(c->policy, "groups:", 7) == 0;
     for (uint32_t t = 0; t < TENSORS; t++)
       if (weir_submit(session, t, gradient[t]) != WEIR_OK) return false;
     if (weir_step_end(session, NULL) != WEIR_OK) return false;

@@ -61,9 +61,9 @@ static bool sits_out(const witness *w, int rank) {
 
 /* Just before the exchange: a rank that sits it out takes part with zeros, and with
  * nothing else. */
-static void look_at_fed(void *user, weir_note *note) {
+static void look_at_fed(void *user, weir_header *header) {
   const witness *w = user;
-  (void)note;
+  (void)header;
   if (!sits_out(w, w->m->rank)) return;
   for (size_t i = 0; i < N; i++)
     if (w->engine->set.bucket[0].fed[i] != 0) {
@@ -72,15 +72,15 @@ static void look_at_fed(void *user, weir_note *note) {
     }
 }
 
-static void look_at_notes(void *user, const weir_note *notes, int ranks,
-                          const weir_step_record *record) {
+static void read_headers(void *user, const weir_header *headers, int ranks,
+                         const weir_step_record *record) {
   const witness *w = user;
   (void)record;
   for (int r = 0; r < ranks; r++)
-    if (sits_out(w, r) ? notes[r].sum_square != 0 || !(notes[r].flags & WEIR_NOTE_NONFINITE)
-                       : !(notes[r].sum_square > 0) || (notes[r].flags & WEIR_NOTE_NONFINITE))
-      group_fail(w->m->group, "step %d: rank %d notes a square of %g, flags %u", w->step, r,
-                 notes[r].sum_square, (unsigned)notes[r].flags);
+    if (sits_out(w, r) ? headers[r].sum_square != 0 || !(headers[r].flags & WEIR_HEADER_NONFINITE)
+                       : !(headers[r].sum_square > 0) || (headers[r].flags & WEIR_HEADER_NONFINITE))
+      group_fail(w->m->group, "step %d: rank %d headers a square of %g, flags %u", w->step, r,
+                 headers[r].sum_square, (unsigned)headers[r].flags);
 }
 
 static void suffer(member *m) {
@@ -94,7 +94,7 @@ static void suffer(member *m) {
       .layout = {2, offset},
       .rows = rows,
       .first_plan = plan,
-      .hooks = {.user = &w, .local = look_at_fed, .observe = look_at_notes}};
+      .hooks = {.user = &w, .local = look_at_fed, .observe = read_headers}};
   weir_engine *engine;
   float g[N];
   if (weir_engine_create(&engine, &config) != WEIR_OK) abort();

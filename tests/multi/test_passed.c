@@ -43,28 +43,28 @@ static void hear(void *user, double begin_s, size_t elements) {
 
 typedef struct course {
   const expected *arm;
-  bool groups;
+  bool buckets;
 } course;
 
 static weir_status create(member *m, const course *c, listener *l, weir_engine **engine) {
   weir_plan plan;
-  weir_plan_group table[TENSORS];
+  weir_plan_bucket table[TENSORS];
   weir_status status = weir_plan_parse(c->arm->plan, &plan);
   if (status) return status;
   for (uint32_t t = 0; t < TENSORS; t++) {
-    table[t] = (weir_plan_group){.end = t + 1, .place = t % WEIR_PLACE_COUNT};
+    table[t] = (weir_plan_bucket){.end = t + 1, .place = t % WEIR_PLACE_COUNT};
     weir_group_set_plan(&table[t], &plan);
   }
-  if (c->groups) {
+  if (c->buckets) {
     weir_group_plan(&table[0], &plan);
-    plan.groups = TENSORS;
-    plan.layout = weir_groups_name(table, TENSORS);
+    plan.buckets = TENSORS;
+    plan.layout = weir_buckets_name(table, TENSORS);
   }
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = plan,
-                                     .first_groups = c->groups ? table : NULL,
+                                     .first_buckets = c->buckets ? table : NULL,
                                      .hooks = {.user = l, .passed = hear}};
   return weir_engine_create(engine, &config);
 }
@@ -107,9 +107,9 @@ static void run_rank(member *m) {
   weir_engine_free(engine);
 }
 
-static void run(bool groups) {
+static void run(bool buckets) {
   for (size_t a = 0; a < sizeof arms / sizeof *arms; a++) {
-    course c = {&arms[a], groups};
+    course c = {&arms[a], buckets};
     group g;
     group_run(&g, RANKS, run_rank, &c);
     cr_assert(!g.failed, "%s", g.failure);

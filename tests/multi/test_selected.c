@@ -14,7 +14,7 @@ static const size_t offset[TENSORS + 1] = {0, 13001, 40000, N};
 
 typedef struct course {
   const char *plan;
-  bool groups, star;
+  bool buckets, star;
   float residual[RANKS][N]; /* before the step; each rank writes its own */
 } course;
 
@@ -52,27 +52,27 @@ static void reference_sent(const course *c, int rank, int step, float *sent) {
     e[i] = c->residual[rank][i] + drawn(rank, step, i);
     of_root[i] = c->residual[root][i] + drawn(root, step, i);
   }
-  mark_top(of_root, 0, c->groups ? offset[2] : N, kept);
-  if (c->groups) mark_top(of_root, offset[2], N, kept);
+  mark_top(of_root, 0, c->buckets ? offset[2] : N, kept);
+  if (c->buckets) mark_top(of_root, offset[2], N, kept);
   for (size_t i = 0; i < N; i++) sent[i] = kept[i] ? e[i] : 0;
 }
 
 static weir_status create(member *m, const course *c, weir_engine **engine) {
   weir_plan plan;
-  weir_plan_group table[2] = {{.end = 2, .place = WEIR_PLACE_THREAD}, {.end = TENSORS}};
+  weir_plan_bucket table[2] = {{.end = 2, .place = WEIR_PLACE_THREAD}, {.end = TENSORS}};
   weir_status status = weir_plan_parse(c->plan, &plan);
   if (status) return status;
-  if (c->groups) {
+  if (c->buckets) {
     for (int i = 0; i < 2; i++) weir_group_set_plan(&table[i], &plan);
     weir_group_plan(&table[0], &plan);
-    plan.groups = 2;
-    plan.layout = weir_groups_name(table, 2);
+    plan.buckets = 2;
+    plan.layout = weir_buckets_name(table, 2);
   }
   const weir_engine_config config = {.comm = m->comm,
                                      .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = plan,
-                                     .first_groups = c->groups ? table : NULL};
+                                     .first_buckets = c->buckets ? table : NULL};
   return weir_engine_create(engine, &config);
 }
 
@@ -131,11 +131,11 @@ static void run_rank(member *m) {
   weir_engine_free(engine);
 }
 
-static void run(const char *plan, bool groups) {
+static void run(const char *plan, bool buckets) {
   static course c;
   memset(&c, 0, sizeof c);
   c.plan = plan;
-  c.groups = groups;
+  c.buckets = buckets;
   c.star = strncmp(plan, "star", 4) == 0;
   group g;
   group_run(&g, RANKS, run_rank, &c);

@@ -29,7 +29,7 @@ static weir_status ping(weir_session *session, const weir_strike *strike) {
   if (status == WEIR_OK) status = weir_ping(session, &first, &second);
   session->transport = bare;
   free(faulty);
-  return weir_session_note_failure(session, status);
+  return weir_session_keep_failure(session, status);
 }
 
 static void *pinger_main(void *argument) {

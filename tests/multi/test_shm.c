@@ -7,7 +7,7 @@
 
 #include "collectives/transports/shm.h"
 #include "ranks.h"
-#include "watch.h"
+#include "stalls.h"
 
 static bool has_name(const char *where) {
   char name[SHM_NAME_MAX];

@@ -6,11 +6,11 @@
 #include "collectives/transports/shm.h"
 #include "ranks.h"
 
-#define NOTE 40
+#define HEADER 40
 #define COUNT(a) (sizeof(a) / sizeof *(a))
 
-static weir_status native(weir_comm *comm, float *x, size_t n, weir_notes *notes) {
-  return weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, x, n, WEIR_VALUE_FP32, NULL, notes);
+static weir_status native(weir_comm *comm, float *x, size_t n, weir_headers *headers) {
+  return weir_allreduces[WEIR_ALLREDUCE_NATIVE].run(comm, x, n, WEIR_VALUE_FP32, NULL, headers);
 }
 
 /* --- sums ----------------------------------------------------------------------------------- */
@@ -22,23 +22,23 @@ static float input(int rank, size_t i) {
   return ((float)(int32_t)(uint32_t)hash) * 1e-6f;
 }
 
-static unsigned char note_byte(int rank, int i) { return (unsigned char)(rank * 37 + i * 5 + 1); }
+static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 37 + i * 5 + 1); }
 
-static weir_status check_notes(const unsigned char *block, int size) {
+static weir_status check_headers(const unsigned char *block, int size) {
   for (int r = 0; r < size; r++)
-    for (int i = 0; i < NOTE; i++)
-      if (block[r * NOTE + i] != note_byte(r, i))
-        return weir_fail(WEIR_E_INTERNAL, "note of %d, byte %d", r, i);
+    for (int i = 0; i < HEADER; i++)
+      if (block[r * HEADER + i] != header_byte(r, i))
+        return weir_fail(WEIR_E_INTERNAL, "header of %d, byte %d", r, i);
   return WEIR_OK;
 }
 
 static weir_status sum_once(weir_comm *comm, float *x, size_t n) {
   const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
-  unsigned char block[GROUP_MAX * NOTE] = {0};
-  weir_notes notes = {block, NOTE};
+  unsigned char block[GROUP_MAX * HEADER] = {0};
+  weir_headers headers = {block, HEADER};
   for (size_t i = 0; i < n; i++) x[i] = input(rank, i);
-  for (int i = 0; i < NOTE; i++) block[rank * NOTE + i] = note_byte(rank, i);
-  const weir_status status = native(comm, x, n, &notes);
+  for (int i = 0; i < HEADER; i++) block[rank * HEADER + i] = header_byte(rank, i);
+  const weir_status status = native(comm, x, n, &headers);
   if (status != WEIR_OK) return status;
   for (size_t i = 0; i < n; i++) {
     float due = input(0, i);
@@ -47,7 +47,7 @@ static weir_status sum_once(weir_comm *comm, float *x, size_t n) {
       return weir_fail(WEIR_E_INTERNAL, "element %zu of %zu is %.9g, not %.9g", i, n, (double)x[i],
                        (double)due);
   }
-  return check_notes(block, size);
+  return check_headers(block, size);
 }
 
 /* Around a vector, the length every rank adds up whole, one chunk, all slots, and many of them. */
@@ -65,8 +65,8 @@ static weir_status sums_body(weir_transport *t, void *user) {
       weir_comm_step(comm, 7, 2 * l + (size_t)pass);
       const uint64_t before = t->bytes_sent;
       status = sum_once(comm, x, lengths[l]);
-      /* what it wrote for the others: the numbers, a note, 32 bytes about them */
-      const uint64_t due = t->size > 1 ? 4 * lengths[l] + NOTE + 32 : 0;
+      /* what it wrote for the others: the numbers, a header, 32 bytes about them */
+      const uint64_t due = t->size > 1 ? 4 * lengths[l] + HEADER + 32 : 0;
       if (status == WEIR_OK && t->bytes_sent - before != due)
         status = weir_fail(WEIR_E_INTERNAL, "%zu elements: %llu bytes", lengths[l],
                            (unsigned long long)(t->bytes_sent - before));
@@ -152,7 +152,7 @@ Test(shm_sum, what_it_does_not_do) {
 /* --- what goes wrong ------------------------------------------------------------------------ */
 
 typedef struct fault {
-  enum { OTHER_PLAN, OTHER_LENGTH, OTHER_NOTE, MESSAGES, DIES, FREEZES } kind;
+  enum { OTHER_PLAN, OTHER_LENGTH, OTHER_HEADER, MESSAGES, DIES, FREEZES } kind;
   size_t n;
 } fault;
 
@@ -162,24 +162,25 @@ static weir_status fault_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, f->kind == FREEZES ? 1.0 : 10.0);
   float *x = calloc(f->n + 1, sizeof *x);
-  unsigned char block[GROUP_MAX * NOTE] = {0};
-  weir_notes notes = {block, culprit && f->kind == OTHER_NOTE ? NOTE - 1 : NOTE};
+  unsigned char block[GROUP_MAX * HEADER] = {0};
+  weir_headers headers = {block, culprit && f->kind == OTHER_HEADER ? HEADER - 1 : HEADER};
   if (status != WEIR_OK || !x) abort();
   weir_comm_step(comm, 7, 1);
-  status = native(comm, x, f->n, &notes);
+  status = native(comm, x, f->n, &headers);
   weir_comm_step(comm, culprit && f->kind == OTHER_PLAN ? 8 : 7, 2);
   if (status == WEIR_OK && culprit && f->kind == DIES) (void)kill(getpid(), SIGKILL);
   if (status == WEIR_OK && culprit && f->kind == FREEZES) (void)kill(getpid(), SIGSTOP);
   if (status == WEIR_OK && culprit && f->kind == MESSAGES)
-    status = weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, x, f->n, WEIR_VALUE_FP32, NULL, &notes);
+    status =
+        weir_allreduces[WEIR_ALLREDUCE_RING].run(comm, x, f->n, WEIR_VALUE_FP32, NULL, &headers);
   else if (status == WEIR_OK)
-    status = native(comm, x, culprit && f->kind == OTHER_LENGTH ? f->n + 1 : f->n, &notes);
+    status = native(comm, x, culprit && f->kind == OTHER_LENGTH ? f->n + 1 : f->n, &headers);
   free(x);
   weir_comm_free(comm);
   return status;
 }
 
-/* The first operation fails for other notes, else the second. */
+/* The first operation fails for other headers, else the second. */
 static void fault_case(int kind, size_t n, weir_status due) {
   fault f = {.kind = kind, .n = n};
   group g;
@@ -208,7 +209,7 @@ static void fault_both(int kind, weir_status due) {
 
 Test(shm_sum, another_plan) { fault_both(OTHER_PLAN, WEIR_E_MISMATCH); }
 Test(shm_sum, another_length) { fault_both(OTHER_LENGTH, WEIR_E_PROTOCOL); }
-Test(shm_sum, another_note) { fault_both(OTHER_NOTE, WEIR_E_PROTOCOL); }
+Test(shm_sum, another_header) { fault_both(OTHER_HEADER, WEIR_E_PROTOCOL); }
 Test(shm_sum, messages_instead) { fault_both(MESSAGES, WEIR_E_MISMATCH); }
 Test(shm_sum, a_rank_that_dies) { fault_both(DIES, WEIR_E_PEER); }
 Test(shm_sum, a_rank_that_freezes) { fault_both(FREEZES, WEIR_E_TIMEOUT); }

@@ -12,8 +12,8 @@
 #include "collectives/wrappers.h"
 #include "random_ops.h"
 #include "ranks.h"
+#include "stalls.h"
 #include "traces.h"
-#include "watch.h"
 
 #define TIMEOUT_S 0.5
 #define SHRINK_S 1.0
@@ -230,7 +230,7 @@ static double torment(const group *g, round_of *round) {
       group_nap(SETTLE_S);
     }
   }
-  watch_wait(&round->cuts, cuts, HANG_S);
+  stalls_wait(&round->cuts, cuts, HANG_S);
   atomic_store(&round->over, true);
   return first_s;
 }
@@ -247,7 +247,7 @@ static bool is_out(const round_of *round, int rank, int kind) {
 }
 
 /* Ends all ranks; the first that hangs, or -1. */
-static int reap(const group *g, round_of *round, watch *w) {
+static int reap(const group *g, round_of *round, stalls *w) {
   int hangs = -1;
   for (int turn = 0; turn < 2; turn++) { /* the frozen ones last */
     atomic_store(&round->closed, turn == 1);
@@ -255,7 +255,7 @@ static int reap(const group *g, round_of *round, watch *w) {
       const bool frozen = is_out(round, r, FROZEN);
       if (frozen != (turn == 1)) continue;
       if (frozen) (void)kill(g->pid[r], round->thaws ? SIGCONT : SIGKILL);
-      if (!watch_ends(w, g->pid[r], HANG_S) && hangs < 0) hangs = r;
+      if (!stalls_ends(w, g->pid[r], HANG_S) && hangs < 0) hangs = r;
     }
   }
   return hangs;
@@ -325,7 +325,7 @@ static verdict judge(const group *g, const round_of *round, double struck_s, int
 
 static double longest_s[KINDS]; /* until the last survivor knew, per kind of first blow */
 
-static verdict play(round_of *round, uint64_t seed, uint64_t number, watch *w) {
+static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) {
   group g;
   draw(round, seed, number);
   group_init(&g, round->kind, round->size, stress_body, round);
@@ -339,7 +339,7 @@ static verdict play(round_of *round, uint64_t seed, uint64_t number, watch *w) {
     rank_main(&g, r);
     _exit(0);
   }
-  watch_wait(&round->there, round->size, HANG_S);
+  stalls_wait(&round->there, round->size, HANG_S);
   const double struck_s = torment(&g, round);
   const int hangs = reap(&g, round, w);
   const verdict v = judge(&g, round, struck_s, hangs);
@@ -352,7 +352,7 @@ static verdict play(round_of *round, uint64_t seed, uint64_t number, watch *w) {
 
 /* A round that fails while the machine stood still says nothing and is played again, unless what it
  * shows must not be at any speed.  Returns how often that was. */
-static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
+static int one_round(uint64_t seed, uint64_t number, bool alone, stalls *w) {
   round_of *round = group_shared(sizeof *round);
   char what[256];
   for (int again = 0;; again++) {
@@ -360,7 +360,7 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
     const verdict v = play(round, seed, number, w);
     const double stall_s = atomic_load(&w->worst_s);
     describe(round, number, what, sizeof what);
-    cr_assert(v.right || (!v.never && stall_s >= WATCH_STALL_S && again < 20),
+    cr_assert(v.right || (!v.never && stall_s >= STALLS_LONGEST_S && again < 20),
               "seed %llu, %s: %s (the machine stood still for %.2f s)", (unsigned long long)seed,
               what, v.text, stall_s);
     cr_assert(!alone || traces_named_segments() == 0, "seed %llu, %s: shared memory is left behind",
@@ -372,14 +372,14 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
 }
 
 Test(stress, ranks_are_lost_at_random) {
-  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1),
-                 only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
-  const uint64_t count = watch_asked("WEIR_STRESS_ROUNDS", 16),
+  const uint64_t seed = stalls_asked("WEIR_STRESS_SEED", 1),
+                 only = stalls_asked("WEIR_STRESS_ONLY", UINT64_MAX);
+  const uint64_t count = stalls_asked("WEIR_STRESS_ROUNDS", 16),
                  first = only == UINT64_MAX ? 0 : only;
   const bool alone = traces_isolate();
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
   const int before = traces_named_segments();
-  watch *w = watch_start();
+  stalls *w = stalls_start();
   traces_settle();
   const traces own = traces_now();
   const double begun_s = weir_now_s();
@@ -388,7 +388,7 @@ Test(stress, ranks_are_lost_at_random) {
   for (uint64_t i = first; i < end; i++) repeated += one_round(seed, i, alone, w);
   cr_assert_eq(traces_check(&own), WEIR_OK, "%s", weir_last_error());
   cr_assert_leq(traces_named_segments(), before, "shared memory is left behind");
-  watch_stop(w);
+  stalls_stop(w);
   cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "a process is left behind");
   if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
     fprintf(stderr,

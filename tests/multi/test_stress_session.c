@@ -11,8 +11,8 @@
 
 #include "ranks.h"
 #include "session/state.h"
+#include "stalls.h"
 #include "traces.h"
-#include "watch.h"
 
 #define TIMEOUT_S 1.0
 #define HANG_S 40.0
@@ -249,7 +249,7 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
 }
 
 /* Returns a rank that hangs, or -1. */
-static int run_ranks(round_of *round, watch *w) {
+static int run_ranks(round_of *round, stalls *w) {
   pid_t pid[RANKS];
   siginfo_t info;
   int hangs = -1;
@@ -261,9 +261,9 @@ static int run_ranks(round_of *round, watch *w) {
     rank_main(round, r);
     _exit(0);
   }
-  watch_wait(&round->there, round->size, HANG_S);
+  stalls_wait(&round->there, round->size, HANG_S);
   if (round->kind == CUT) {
-    watch_wait(&round->cuts, 1, HANG_S);
+    stalls_wait(&round->cuts, 1, HANG_S);
   } else {
     group_nap(round->at_s);
     (void)kill(pid[round->victim], round->kind == KILLED ? SIGKILL : SIGSTOP);
@@ -271,7 +271,7 @@ static int run_ranks(round_of *round, watch *w) {
   }
   atomic_store(&round->over, true);
   for (int r = 0; r < round->size; r++)
-    if ((r != round->victim || round->kind == CUT) && !watch_ends(w, pid[r], HANG_S)) hangs = r;
+    if ((r != round->victim || round->kind == CUT) && !stalls_ends(w, pid[r], HANG_S)) hangs = r;
   if (round->kind == CUT) return hangs;
   (void)kill(pid[round->victim], SIGKILL);
   (void)waitpid(pid[round->victim], NULL, 0);
@@ -324,7 +324,7 @@ static int judge(const round_of *round, int hangs, char text[256]) {
   return conserved(round, text) ? 0 : 2;
 }
 
-static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
+static int one_round(uint64_t seed, uint64_t number, bool alone, stalls *w) {
   round_of *round = group_shared(sizeof *round);
   char text[256];
   for (int again = 0;; again++) {
@@ -332,7 +332,7 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
     draw(round, seed, number);
     const int hangs = run_ranks(round, w), wrong = judge(round, hangs, text);
     const double stall_s = atomic_load(&w->worst_s);
-    cr_assert(wrong == 0 || (wrong == 1 && stall_s >= WATCH_STALL_S && again < 20),
+    cr_assert(wrong == 0 || (wrong == 1 && stall_s >= STALLS_LONGEST_S && again < 20),
               "seed %llu, round %llu: %s over %s, %d ranks, rank %d %s after %.0f ms: %s (the "
               "machine stood "
               "still for %.2f s)",
@@ -347,13 +347,13 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, watch *w) {
 }
 
 Test(stress, training_loses_ranks_at_random) {
-  const uint64_t seed = watch_asked("WEIR_STRESS_SEED", 1),
-                 only = watch_asked("WEIR_STRESS_ONLY", UINT64_MAX);
+  const uint64_t seed = stalls_asked("WEIR_STRESS_SEED", 1),
+                 only = stalls_asked("WEIR_STRESS_ONLY", UINT64_MAX);
   const uint64_t first = only == UINT64_MAX ? 0 : only;
-  const uint64_t end = only == UINT64_MAX ? watch_asked("WEIR_STRESS_ROUNDS", 10) : only + 1;
+  const uint64_t end = only == UINT64_MAX ? stalls_asked("WEIR_STRESS_ROUNDS", 10) : only + 1;
   const bool alone = traces_isolate();
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
-  watch *w = watch_start();
+  stalls *w = stalls_start();
   traces_settle();
   const traces own = traces_now();
   const double begun_s = weir_now_s();
@@ -361,7 +361,7 @@ Test(stress, training_loses_ranks_at_random) {
   for (uint64_t i = first; i < end; i++) repeated += one_round(seed, i, alone, w);
   const weir_status status = traces_check(&own);
   cr_assert_eq(status, WEIR_OK, "%s", weir_last_error());
-  watch_stop(w);
+  stalls_stop(w);
   /* A killed rank's helper ends when it finds its socket closed. */
   pid_t left = 0;
   for (int i = 0; i < 300 && (left = waitpid(-1, NULL, WNOHANG)) >= 0; i++) group_nap(0.01);

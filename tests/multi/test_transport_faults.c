@@ -2,7 +2,7 @@
 #include <criterion/criterion.h>
 
 #include "ranks.h"
-#include "watch.h"
+#include "stalls.h"
 
 #define CULPRIT 2
 
@@ -194,7 +194,7 @@ static void signal_case(enum group_kind kind, int signal, double after_s, size_t
   e.there = group_shared(sizeof *e.there);
   group_init(&g, kind, 4, endless_body, &e);
   group_start(&g);
-  watch_wait(e.there, g.size, GROUP_WATCHDOG_S);
+  stalls_wait(e.there, g.size, GROUP_WATCHDOG_S);
   group_nap(after_s);
   const double since_s = weir_now_s();
   cr_assert_eq(kill(g.pid[CULPRIT], signal), 0);

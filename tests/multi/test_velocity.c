@@ -1,5 +1,5 @@
 /* The velocity of momentum correction through random steps: of every codec and collective, in
- * groups and whole, in trials and between them.  A step that is dropped leaves velocity and
+ * buckets and whole, in trials and between them.  A step that is dropped leaves velocity and
  * residual as they were, bit for bit; one that counts leaves m u + g, which is followed in double
  * precision here, or 0 where something was sent. */
 #include <criterion/criterion.h>
@@ -125,7 +125,7 @@ static weir_engine *create(member *m, script *v) {
                                      .momentum = MOMENTUM,
                                      .codec_threads = c->threads,
                                      .first_plan = first->plan,
-                                     .first_groups = first->plan.groups > 0 ? first->table : NULL,
+                                     .first_buckets = first->plan.buckets > 0 ? first->table : NULL,
                                      .hooks = script_hooks(v)};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK)
@@ -177,8 +177,8 @@ static void body(member *m) {
       c->counted += status == WEIR_OK && !info.trial;
     }
     if (wrong)
-      group_fail(m->group, "seed %d, rank %d of %d, step %d of %s (%d groups): %s", (int)c->seed,
-                 m->rank, m->size, v.at, plan, (int)s->plan.groups, wrong);
+      group_fail(m->group, "seed %d, rank %d of %d, step %d of %s (%d buckets): %s", (int)c->seed,
+                 m->rank, m->size, v.at, plan, (int)s->plan.buckets, wrong);
   }
   forget(&mine);
   weir_engine_free(engine);
@@ -199,7 +199,7 @@ static weir_plan any_plan(weir_rng *rng, size_t arm, uint64_t id) {
   return plan.collective == WEIR_COLL_HITOPK ? group_plan(0, 1, id) : plan;
 }
 
-/* Of the arm, whole or in groups, of which the others are of any. */
+/* Of the arm, whole or in buckets, of which the others are of any. */
 static void any_step(script_step *s, weir_rng *rng, size_t arm, uint64_t id) {
   s->plan = any_plan(rng, arm, id);
   if (weir_rng_next(rng) % 2 == 0) return;
@@ -208,7 +208,7 @@ static void any_step(script_step *s, weir_rng *rng, size_t arm, uint64_t id) {
     if (t < TENSORS && weir_rng_next(rng) % 2 == 0) continue;
     const uint32_t place = weir_rng_next(rng) % 2 == 0 ? WEIR_PLACE_CALLER : WEIR_PLACE_THREAD;
     const weir_plan plan = any_plan(rng, count == 0 ? arm : weir_rng_next(rng) % GROUP_ARMS, id);
-    script_add_group(s, &count, t, place, &plan);
+    script_add_bucket(s, &count, t, place, &plan);
   }
   script_close(s, count, id);
 }

@@ -52,7 +52,7 @@ static const row rows[] = {
 
 typedef struct course {
   const row *row;
-  atomic_ullong sent;  /* by all ranks, without notes and frames' headers */
+  atomic_ullong sent;  /* by all ranks, without headers and frames' headers */
   weir_cost_terms due; /* by the cost row */
   weir_step_record record[GROUP_MAX];
   int links;
@@ -63,19 +63,20 @@ typedef struct listener {
   int rank;
 } listener;
 
-static void observe(void *user, const weir_note *notes, int ranks, const weir_step_record *record) {
+static void observe(void *user, const weir_header *headers, int ranks,
+                    const weir_step_record *record) {
   const listener *l = user;
-  (void)notes, (void)ranks;
+  (void)headers, (void)ranks;
   l->c->record[l->rank] = *record;
 }
 
 /* What this rank says of the network. */
-static void local(void *user, weir_note *note) {
+static void local(void *user, weir_header *header) {
   const listener *l = user;
-  note->latency_s = 1e-3 * (1 + l->rank);
-  note->bandwidth = 1e6;
-  note->goodput = 1e5 * (4 + l->rank % 3);
-  note->deviation = 1e-4f * (float)(1 + l->rank);
+  header->latency_s = 1e-3 * (1 + l->rank);
+  header->bandwidth = 1e6;
+  header->goodput = 1e5 * (4 + l->rank % 3);
+  header->deviation = 1e-4f * (float)(1 + l->rank);
 }
 
 static void run_rank(member *m) {
@@ -102,7 +103,7 @@ static void run_rank(member *m) {
   if (status == WEIR_OK) status = weir_engine_step_end(engine, &info);
   if (status != WEIR_OK)
     group_fail(m->group, "%s, rank %d: %s", c->row->plan, m->rank, weir_last_error());
-  /* Every rank passes on the notes of all others once, or sends its own to all; between machines it
+  /* Every rank passes on the headers of all others once, or sends its own to all; between machines it
    * does so with those of its place, but for HiTopKComm's, which go among all ranks. */
   const bool levels = c->row->machines != NULL;
   const int others = !levels                               ? m->size - 1
@@ -110,7 +111,7 @@ static void run_rank(member *m) {
                                                            : weir_comm_hosts(m->comm) - 1;
   const uint64_t all =
       levels ? m->comm->hosts.outer_view->bytes_sent : m->transport->bytes_sent - before;
-  atomic_fetch_add(&c->sent, all - (uint64_t)others * sizeof(weir_note));
+  atomic_fetch_add(&c->sent, all - (uint64_t)others * sizeof(weir_header));
   if (m->rank == 0) {
     const weir_group_shape shape = {m->size, weir_comm_hosts(m->comm), false};
     c->links = shape.hosts;
@@ -126,7 +127,7 @@ static bool near(double got, double want) { return fabs(got - want) <= 1e-9 * fa
 /* By hand, of medians: a ring among 4 takes 6 latencies of 2.5 ms, 144 kB at 450 kB/s, and at a
  * deviation of 2.5e-4 that of 6 / (pi + 6) * 6 * 144000 = 567079 bytes: 0.015 + 0.32 + 0.18826 s.
  */
-Test(wire_terms, predictions_go_by_the_notes) {
+Test(wire_terms, predictions_go_by_the_headers) {
   course c = {.row = &rows[0]};
   group g;
   group_run(&g, c.row->ranks, run_rank, &c);

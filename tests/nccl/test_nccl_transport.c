@@ -82,7 +82,7 @@ static weir_status sums_body(rank *r) {
   weir_comm *comm = NULL;
   float *x = malloc(N * sizeof *x);
   unsigned char block[MOST][8];
-  weir_notes notes = {block, sizeof *block};
+  weir_headers headers = {block, sizeof *block};
   weir_status status = weir_comm_create(&comm, r->t, TIMEOUT_S);
   if (status == WEIR_OK && !weir_comm_native(comm))
     status = weir_fail(WEIR_E_INTERNAL, "no native row");
@@ -92,12 +92,12 @@ static weir_status sums_body(rank *r) {
     memset(block[r->rank], r->rank + 1, sizeof *block);
     weir_comm_step(comm, 9, row);
     const uint64_t before = r->t->bytes_sent;
-    status = weir_allreduces[row].run(comm, x, N, WEIR_VALUE_FP32, NULL, &notes);
+    status = weir_allreduces[row].run(comm, x, N, WEIR_VALUE_FP32, NULL, &headers);
     if (status == WEIR_OK) status = check_sum(r, x, weir_allreduces[row].name);
     for (int p = 0; p < r->size && status == WEIR_OK; p++)
       if (block[p][0] != p + 1 || block[p][7] != p + 1)
         status =
-            weir_fail(WEIR_E_INTERNAL, "%s: the note of rank %d", weir_allreduces[row].name, p);
+            weir_fail(WEIR_E_INTERNAL, "%s: the header of rank %d", weir_allreduces[row].name, p);
     if (status == WEIR_OK && r->t->bytes_sent - before < N * sizeof *x / (size_t)r->size)
       status = weir_fail(WEIR_E_INTERNAL, "%s: bytes are not counted", weir_allreduces[row].name);
   }

@@ -14,17 +14,17 @@ enum { TENSORS = 6, LENGTH = 600, RANKS = 2, GROUPS = 3, STEPS = 5 };
 /* A selection on the compressor's thread, one that goes by all-reduce, an encoder. */
 static const char *const arms[GROUPS] = {"topk:0.1:ag", "none:1:dense-ring", "qsgd:0.125:ag"};
 
-static void make_table(weir_plan *whole, weir_plan_group *table) {
+static void make_table(weir_plan *whole, weir_plan_bucket *table) {
   for (uint32_t k = 0; k < GROUPS; k++) {
     weir_plan plan = {0};
     if (weir_plan_parse(arms[k], &plan) != WEIR_OK) abort();
-    table[k] = (weir_plan_group){.end = 2 * (k + 1),
-                                 .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
+    table[k] = (weir_plan_bucket){.end = 2 * (k + 1),
+                                  .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
     weir_group_set_plan(&table[k], &plan);
   }
   weir_group_plan(&table[0], whole);
-  whole->groups = GROUPS;
-  whole->layout = weir_groups_name(table, GROUPS);
+  whole->buckets = GROUPS;
+  whole->layout = weir_buckets_name(table, GROUPS);
 }
 
 static weir_status step(weir_engine *engine, float *g, const size_t *offset, bool spoilt) {
@@ -39,7 +39,7 @@ static weir_status step(weir_engine *engine, float *g, const size_t *offset, boo
 /* Steps that count, one of them dropped; then one that fails because a rank goes away. */
 static void body(member *m) {
   size_t offset[TENSORS + 1];
-  weir_plan_group table[GROUPS] = {0};
+  weir_plan_bucket table[GROUPS] = {0};
   weir_plan whole = {0};
   weir_engine *engine = NULL;
   float g[LENGTH];
@@ -49,7 +49,7 @@ static void body(member *m) {
                                      .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = whole,
-                                     .first_groups = table};
+                                     .first_buckets = table};
   if (weir_engine_create(&engine, &config) != WEIR_OK)
     group_fail(m->group, "rank %d: %s", m->rank, weir_last_error());
   for (int i = 0; i < STEPS && engine != NULL; i++) {
@@ -89,7 +89,7 @@ Test(trace, ranges_come_in_pairs) {
   for (uint64_t k = 0; k < GROUPS; k++) {
     static const char *const always[] = {"feed", "compress", "exchange", "publish"};
     for (size_t w = 0; w < 4; w++) {
-      /* Rank 0's failed step fed and compressed; which groups it began to exchange depends on when
+      /* Rank 0's failed step fed and compressed; which buckets it began to exchange depends on when
        * it saw that rank 1 had gone. */
       const int least = RANKS * STEPS - (w == 3 && k == GROUPS - 1 ? RANKS : 0);
       const int found = count(log, always[w], k);

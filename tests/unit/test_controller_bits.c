@@ -67,8 +67,8 @@ Test(bits, errors_are_those_of_the_grid) {
   const weir_layout layout = {1, offset};
   float *e = malloc(N * sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)(i % 4);
-  weir_bits_watch *watch;
-  cr_assert_eq(weir_bits_watch_create(&watch, &layout, NULL), WEIR_OK);
+  weir_bits_sampler *watch;
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL), WEIR_OK);
   cr_assert_not(weir_bits_ready(watch));
   for (int step = 0; step < 5; step++) weir_bits_fed(watch, 0, e, N);
   cr_assert(weir_bits_ready(watch));
@@ -89,7 +89,7 @@ Test(bits, errors_are_those_of_the_grid) {
   cr_assert_float_eq(stats->options[1].error2, N / 49.0, 0.03 * N / 49.0, "%g, not %g",
                      stats->options[1].error2, N / 49.0);
   cr_assert_not(weir_bits_ready(watch)); /* a new window */
-  weir_bits_watch_free(watch);
+  weir_bits_sampler_free(watch);
   free(e);
 }
 
@@ -101,8 +101,8 @@ Test(bits, one_after_the_other_is_measured) {
   const weir_layout layout = {TENSORS, offset};
   float *e = calloc(N, sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)(i % 7);
-  weir_bits_watch *watch;
-  cr_assert_eq(weir_bits_watch_create(&watch, &layout, names), WEIR_OK);
+  weir_bits_sampler *watch;
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, names), WEIR_OK);
   for (int step = 0; step < 2; step++) {
     cr_assert_not(weir_bits_ready(watch), "step %d", step);
     for (size_t t = 0; t < TENSORS; t++)
@@ -122,7 +122,7 @@ Test(bits, one_after_the_other_is_measured) {
     else
       cr_assert_gt(layer->norm, 0.0);
   }
-  weir_bits_watch_free(watch);
+  weir_bits_sampler_free(watch);
   free(e);
 }
 
@@ -159,7 +159,7 @@ static void make_problem(problem *p, weir_rng *rng) {
 
 typedef struct cost {
   double bytes, error2;
-  size_t groups;
+  size_t buckets;
 } cost;
 
 static cost cost_of(const problem *p, const size_t *choice) {
@@ -167,7 +167,7 @@ static cost cost_of(const problem *p, const size_t *choice) {
   for (size_t l = 0; l < LAYERS; l++) {
     c.bytes += p->options[choice[l]].bytes;
     c.error2 += p->options[choice[l]].error2;
-    c.groups += l == 0 || p->options[choice[l]].bits != p->options[choice[l - 1]].bits;
+    c.buckets += l == 0 || p->options[choice[l]].bits != p->options[choice[l - 1]].bits;
   }
   return c;
 }
@@ -201,7 +201,7 @@ static double best_from(const problem *p, const size_t *need, double budget, dou
       width = p->options[choice[l]].bits;
     }
     if (!enough && !(one && c.error2 <= budget)) continue;
-    best = fmin(best, c.bytes + price * (double)c.groups);
+    best = fmin(best, c.bytes + price * (double)c.buckets);
   } while (next_choice(p, choice));
   return best;
 }
@@ -241,12 +241,12 @@ Test(bits, assignments_are_the_best_of_all) {
     cr_assert_float_eq(a.error, sqrt(mine.error2), 1e-9 * a.error);
     cr_assert_float_eq(a.bytes4, uniform.bytes, 1e-6);
     cr_assert_float_eq(a.error4, sqrt(uniform.error2), 1e-9 * a.error4);
-    cr_assert_eq(a.groups, mine.groups);
+    cr_assert_eq(a.buckets, mine.buckets);
     cr_assert_leq(a.solved, uniform.bytes);
     const double price = 0.01 * uniform.bytes;
     double low = INFINITY, high = INFINITY;
     best_by_trying(&p, budget, price, &low, &high);
-    const double all = mine.bytes + price * (double)mine.groups;
+    const double all = mine.bytes + price * (double)mine.buckets;
     cr_assert(all >= low * (1 - 1e-9) && all <= high * (1 + 1e-9), "turn %d: %g, not %g to %g",
               turn, all, low, high);
     merged += mine.bytes > a.solved;
@@ -285,7 +285,7 @@ Test(bits, groups_are_runs_of_one_width) {
   const size_t choice[] = {0, 1, 1, 2, 0, 0};
   weir_plan dense;
   cr_assert_eq(weir_plan_parse("none:1:dense-tree", &dense), WEIR_OK);
-  weir_plan_group table[6];
+  weir_plan_bucket table[6];
   cr_assert_eq(weir_bits_table(&stats, choice, &dense, table), 4);
   static const uint32_t ends[] = {1, 3, 4, 6};
   static const double ratios[] = {1, 3 / 32.0, 0.125, 1};
@@ -294,7 +294,7 @@ Test(bits, groups_are_runs_of_one_width) {
     cr_assert_eq(table[k].cr, ratios[k]);
     cr_assert_eq(table[k].codec, k == 1 || k == 2 ? WEIR_CODEC_QSGD : WEIR_CODEC_NONE);
   }
-  cr_assert_eq(weir_groups_check(table, 4, 6), WEIR_OK);
+  cr_assert_eq(weir_buckets_check(table, 4, 6), WEIR_OK);
 }
 
 /* By hand, 4 bits.  1280 elements are a message of 16 + 10 (8 + 64) = 736 bytes; 129 elements one
@@ -322,13 +322,13 @@ Test(bits, groups_go_by_what_takes_less) {
               {{8, 2, false}, WEIR_COLL_HIER_SRA, WEIR_COLL_DENSE_TREE},
               {{8, 8, true}, WEIR_COLL_AG, WEIR_COLL_DENSE_TREE}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    weir_plan_group table[] = {{1, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
-                               {2, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
-                               {3, WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, 0, 0, 0, 1}};
+    weir_plan_bucket table[] = {{1, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
+                                {2, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
+                                {3, WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, 0, 0, 0, 1}};
     weir_bits_ways(&layout, rows[i].shape, &link, table, 3);
     cr_assert_eq(table[0].collective, rows[i].quantized, "row %zu", i);
     cr_assert_eq(table[1].collective, rows[i].quantized, "row %zu", i);
     cr_assert_eq(table[2].collective, rows[i].full, "row %zu", i);
-    cr_assert_eq(weir_groups_check(table, 3, 3), WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(weir_buckets_check(table, 3, 3), WEIR_OK, "%s", weir_last_error());
   }
 }

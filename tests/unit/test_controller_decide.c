@@ -328,7 +328,7 @@ Test(decide, paper_takes_the_knee_itself) {
 }
 
 Test(network, median_and_slowest_link) {
-  weir_note n[5] = {{0}};
+  weir_header n[5] = {{0}};
   weir_network network;
   weir_network_reduce(n, 5, &network);
   cr_assert(network.latency == 0 && network.bandwidth == 0 && !network.changed);
@@ -352,11 +352,11 @@ Test(network, median_and_slowest_link) {
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 90.0); /* not sure enough to count: the median of 40 90 95 100 */
   n[3].bandwidth_error = 0.05;
-  n[1].flags = WEIR_NOTE_NETWORK_CHANGED;
+  n[1].flags = WEIR_HEADER_NETWORK_CHANGED;
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 40.0);
   cr_assert(network.changed);
-  n[3].flags = WEIR_NOTE_RISEN; /* it has reason to believe that its value is out of date */
+  n[3].flags = WEIR_HEADER_RISEN; /* it has reason to believe that its value is out of date */
   weir_network_reduce(n, 5, &network);
   cr_assert_eq(network.bandwidth, 90.0);
   cr_assert_eq(network.risen, 1);

@@ -1,4 +1,4 @@
-/* Groups for a plan: never worse than the whole by the model they are solved with, and what it
+/* Buckets for a plan: never worse than the whole by the model they are solved with, and what it
  * takes to be worth it. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -12,10 +12,10 @@ enum { TENSORS = 20, NUMEL = 50000 };
 
 static size_t offset[TENSORS + 1];
 static double gap[TENSORS];
-static weir_plan_group table[TENSORS];
+static weir_plan_bucket table[TENSORS];
 static const weir_layout layout = {TENSORS, offset};
 
-static weir_group_costs costs;
+static weir_bucket_costs costs;
 
 static void forget_costs(void) {
   for (size_t a = 0; a < WEIR_ARMS; a++) costs.each_s[a] = -1;
@@ -45,7 +45,7 @@ static weir_fused fuse(const weir_decision_input *in, const char *text) {
   cr_assert_eq(weir_fuse(in, &plan, &layout, gap, &costs, 0.05, table, &fused), WEIR_OK, "%s",
                weir_last_error());
   cr_assert_leq(fused.step_s, fused.whole_s * (1 + 1e-12));
-  if (fused.count > 0) cr_assert_eq(weir_groups_check(table, fused.count, TENSORS), WEIR_OK);
+  if (fused.count > 0) cr_assert_eq(weir_buckets_check(table, fused.count, TENSORS), WEIR_OK);
   return fused;
 }
 
@@ -59,7 +59,7 @@ Test(controller_fuse, one_group_where_latency_rules) {
 
 Test(controller_fuse, groups_where_there_is_something_to_hide_behind) {
   /* 4 MB ring at 100 MB/s and 4 ranks: 1.5 * 4 MB / 100 MB/s = 60 ms beside 60 ms of backward pass,
-   * and hardly any latency: with many groups only the last one's twentieth sticks out. */
+   * and hardly any latency: with many buckets only the last one's twentieth sticks out. */
   const weir_decision_input in = world(1e-5, 1e8, 0.06);
   const weir_fused fused = fuse(&in, "none:1:dense-ring");
   cr_assert_gt(fused.count, 4);
@@ -105,7 +105,7 @@ Test(controller_fuse, of_an_arms_overhead_every_group_pays_what_was_seen) {
 Test(controller_fuse, what_exchanges_take_from_the_backward_pass_counts) {
   const weir_decision_input in = world(1e-5, 1e8, 0.06);
   const weir_fused own = fuse(&in, "none:1:dense-ring");
-  costs.taken_s = 0.02; /* four groups would take as long again as the backward pass */
+  costs.taken_s = 0.02; /* four buckets would take as long again as the backward pass */
   const weir_fused shared = fuse(&in, "none:1:dense-ring");
   cr_assert_float_eq(shared.whole_s, own.whole_s, 1e-12);
   cr_assert_leq(shared.count, 4);

@@ -8,7 +8,7 @@
 #include "controller/network.h"
 
 Test(goodput, ranks_agree_on_the_median_never_above_the_bandwidth) {
-  weir_note n[4] = {{0}};
+  weir_header n[4] = {{0}};
   weir_network network;
   for (int r = 0; r < 4; r++) n[r].bandwidth = 100;
   weir_network_reduce(n, 4, &network);

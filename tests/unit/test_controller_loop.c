@@ -14,8 +14,8 @@
 #define RANKS 4
 #define ELEMENTS ((size_t)1000000)
 
-/* A world that obeys the model exactly: what one step's notes would say, and the timing of the
- * engine: a directive proposed while step t's notes are written is in force at step t + 1. */
+/* A world that obeys the model exactly: what one step's headers would say, and the timing of the
+ * engine: a directive proposed while step t's headers are written is in force at step t + 1. */
 typedef struct world {
   weir_plan plan, kept; /* in force; before the trial */
   bool trial;
@@ -57,19 +57,19 @@ static double true_seconds(const world *w, const weir_plan *plan) {
   return 0.02 + true_compress(plan) + weir_cost_seconds(&terms, w->latency, 1 / w->bandwidth);
 }
 
-static void write_notes(const world *w, weir_note notes[RANKS], weir_step_record *record) {
-  memset(notes, 0, RANKS * sizeof *notes);
+static void write_headers(const world *w, weir_header headers[RANKS], weir_step_record *record) {
+  memset(headers, 0, RANKS * sizeof *headers);
   memset(record, 0, sizeof *record);
   for (int r = 0; r < RANKS; r++) {
-    notes[r].compute_s = 0.02;
-    notes[r].compress_s = w->compress;
-    notes[r].comm_s = notes[r].wait_s = w->comm; /* nothing hides it */
-    notes[r].gain = w->gain;
-    notes[r].loss = w->silent ? NAN : 1;
-    notes[r].latency_s = w->latency;
-    notes[r].bandwidth = w->bandwidth;
-    notes[r].latency_error = notes[r].bandwidth_error = 0.02;
-    for (int i = 0; i < WEIR_CURVE_POINTS; i++) notes[r].curve[i] = curve[i] / (1.0 + w->drift);
+    headers[r].compute_s = 0.02;
+    headers[r].compress_s = w->compress;
+    headers[r].comm_s = headers[r].wait_s = w->comm; /* nothing hides it */
+    headers[r].gain = w->gain;
+    headers[r].loss = w->silent ? NAN : 1;
+    headers[r].latency_s = w->latency;
+    headers[r].bandwidth = w->bandwidth;
+    headers[r].latency_error = headers[r].bandwidth_error = 0.02;
+    for (int i = 0; i < WEIR_CURVE_POINTS; i++) headers[r].curve[i] = curve[i] / (1.0 + w->drift);
   }
   record->info.step = w->step;
   record->info.plan = w->plan;
@@ -88,7 +88,8 @@ static void finish(world *w, const weir_directive *directive) {
   else
     w->step++;
   w->exchange++;
-  if (directive->action == WEIR_ACTION_PROBE || directive->action == WEIR_ACTION_LOOK) w->probes++;
+  if (directive->action == WEIR_ACTION_PROBE || directive->action == WEIR_ACTION_SAMPLE)
+    w->probes++;
   if (directive->action == WEIR_ACTION_TRIAL) {
     if (!w->trial) w->kept = w->plan;
     w->trial = true;
@@ -102,14 +103,14 @@ static void finish(world *w, const weir_directive *directive) {
   }
 }
 
-/* One step: notes are written (propose), exchanged, observed. */
+/* One step: headers are written (propose), exchanged, observed. */
 static weir_directive step(weir_controller *controller, world *w) {
-  weir_note notes[RANKS];
+  weir_header headers[RANKS];
   weir_step_record record;
   weir_directive directive;
   weir_controller_propose(controller, &directive);
-  write_notes(w, notes, &record);
-  weir_controller_observe(controller, notes, RANKS, &record);
+  write_headers(w, headers, &record);
+  weir_controller_observe(controller, headers, RANKS, &record);
   finish(w, &directive);
   return directive;
 }
@@ -319,12 +320,12 @@ Test(loop, a_thread_decides_what_the_inline_controller_decides) {
   for (int i = 0; i < 90; i++) {
     if (i == 30) w.bandwidth = 1e7;
     if (i == 60) w.latency = 5e-2;
-    weir_note notes[RANKS];
+    weir_header headers[RANKS];
     weir_step_record record;
     weir_directive wanted, got = {0};
-    write_notes(&w, notes, &record);
-    weir_controller_observe(inline_one, notes, RANKS, &record);
-    weir_controller_observe(thread, notes, RANKS, &record);
+    write_headers(&w, headers, &record);
+    weir_controller_observe(inline_one, headers, RANKS, &record);
+    weir_controller_observe(thread, headers, RANKS, &record);
     weir_controller_propose(inline_one, &wanted);
     if (wanted.action != WEIR_ACTION_KEEP)
       for (int wait = 0; wait < 10000 && got.action == WEIR_ACTION_KEEP; wait++) {

@@ -61,10 +61,10 @@ static void obey(world *w, const weir_directive *directive) {
 static uint64_t batches_in_trial;
 
 static void step(weir_controller *controller, world *w) {
-  weir_note notes[RANKS];
+  weir_header headers[RANKS];
   weir_step_record record;
   weir_directive directive;
-  memset(notes, 0, sizeof notes);
+  memset(headers, 0, sizeof headers);
   memset(&record, 0, sizeof record);
   weir_controller_propose(controller, &directive);
   const uint64_t at = w->step;
@@ -72,20 +72,20 @@ static void step(weir_controller *controller, world *w) {
   const double loss = loss_of(w), moved = advance(w);
   w->step = at;
   for (int r = 0; r < RANKS; r++)
-    notes[r] = (weir_note){.compute_s = 0.02,
-                           .comm_s = w->comm,
-                           .wait_s = w->comm,
-                           .gain = 1,
-                           .latency_s = 1e-3,
-                           .bandwidth = 1e6,
-                           .latency_error = 0.02,
-                           .bandwidth_error = 0.02,
-                           .loss = w->reports ? loss + 0.01 * (r - 1.5) : NAN};
+    headers[r] = (weir_header){.compute_s = 0.02,
+                               .comm_s = w->comm,
+                               .wait_s = w->comm,
+                               .gain = 1,
+                               .latency_s = 1e-3,
+                               .bandwidth = 1e6,
+                               .latency_error = 0.02,
+                               .bandwidth_error = 0.02,
+                               .loss = w->reports ? loss + 0.01 * (r - 1.5) : NAN};
   record.info.step = w->step;
   record.info.plan = w->plan;
   record.info.trial = w->trial;
   record.terms = weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_cost_kept(&w->plan, ELEMENTS));
-  weir_controller_observe(controller, notes, RANKS, &record);
+  weir_controller_observe(controller, headers, RANKS, &record);
   w->comm = seconds_of(&w->plan);
   w->progress += moved;
   w->seconds += 0.02 + w->comm;

@@ -16,7 +16,7 @@ static const double turn_s = 0.004, whole_s = RANKS * 0.004;
 static const double curve[] = {0.97, 0.8, 0.55, 0.33, 0.2, 0.13, 0.09, 0.04};
 
 typedef struct world {
-  weir_plan plan, last; /* in force; of the step before, whose times the notes tell */
+  weir_plan plan, last; /* in force; of the step before, whose times the headers tell */
   uint64_t step;
   double latency, bandwidth; /* as they are */
   double known;              /* bandwidth that the monitors know of */
@@ -37,35 +37,35 @@ static uint32_t drawn(uint64_t step) {
 
 /* In some steps each rank computes before the next one begins, so that the last one is slow and
  * waits least; in others all are seen to compute for their turn alone and wait for the others. */
-static void write_notes(const world *w, weir_note notes[RANKS], weir_step_record *record) {
+static void write_headers(const world *w, weir_header headers[RANKS], weir_step_record *record) {
   const double comm = comm_of(w, &w->last);
   const bool in_turn = drawn(w->step / 6) % 2 == 0; /* for some steps in a row */
   const double noise = 0.7 + 0.6 * (double)(drawn(w->step) / 2 % 100) / 99.0;
-  memset(notes, 0, RANKS * sizeof *notes);
+  memset(headers, 0, RANKS * sizeof *headers);
   memset(record, 0, sizeof *record);
   for (int r = 0; r < RANKS; r++) {
     const double compute = in_turn ? turn_s * (r + 1) : turn_s;
-    notes[r].compute_s = compute;
-    notes[r].comm_s = notes[r].wait_s = comm + whole_s - compute;
-    notes[r].gain = w->last.cr >= 1 ? 1.0 : weir_curve_gain(weir_curve_cr, curve, w->last.cr);
-    notes[r].latency_s = w->latency;
-    notes[r].bandwidth = w->known;
-    notes[r].latency_error = notes[r].bandwidth_error = 0.02;
-    for (int i = 0; i < WEIR_CURVE_POINTS; i++) notes[r].curve[i] = fmin(1.0, curve[i] * noise);
+    headers[r].compute_s = compute;
+    headers[r].comm_s = headers[r].wait_s = comm + whole_s - compute;
+    headers[r].gain = w->last.cr >= 1 ? 1.0 : weir_curve_gain(weir_curve_cr, curve, w->last.cr);
+    headers[r].latency_s = w->latency;
+    headers[r].bandwidth = w->known;
+    headers[r].latency_error = headers[r].bandwidth_error = 0.02;
+    for (int i = 0; i < WEIR_CURVE_POINTS; i++) headers[r].curve[i] = fmin(1.0, curve[i] * noise);
   }
-  if (w->flicker && w->step % 2) notes[1].flags |= WEIR_NOTE_NETWORK_CHANGED;
+  if (w->flicker && w->step % 2) headers[1].flags |= WEIR_HEADER_NETWORK_CHANGED;
   record->info.step = w->step;
   record->info.plan = w->plan;
   record->terms = weir_cost_plan(&w->plan, RANKS, ELEMENTS, weir_kept(ELEMENTS, w->plan.cr));
 }
 
 static void step(weir_controller *controller, world *w) {
-  weir_note notes[RANKS];
+  weir_header headers[RANKS];
   weir_step_record record;
   weir_directive directive;
   weir_controller_propose(controller, &directive);
-  write_notes(w, notes, &record);
-  weir_controller_observe(controller, notes, RANKS, &record);
+  write_headers(w, headers, &record);
+  weir_controller_observe(controller, headers, RANKS, &record);
   w->last = w->plan;
   w->step++;
   if (w->probed > 0 && --w->probed == 0) w->known = w->bandwidth;

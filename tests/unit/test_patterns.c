@@ -159,7 +159,7 @@ Test(halving, every_place_sums_every_rank_once_and_all_learn_it) {
       memcpy(held, next, sizeof held);
     }
     for (int v = 0; v < core; v++) cr_assert_eq(held[v][v], all);
-    /* the way back: places [own, own + distance) are known; the notes are those of their ranks */
+    /* the way back: places [own, own + distance) are known; the headers are those of their ranks */
     for (int distance = 1; distance < core; distance *= 2)
       for (int v = 0; v < core; v++) {
         int first, ranks;

@@ -42,7 +42,7 @@ static weir_curve random_measured(weir_rng *rng, int which) {
   return (weir_curve){.count = count, .bytes = x[which], .seconds = y[which]};
 }
 
-/* The model's two lines of recurrence, written again on bit masks: bit i of mask closes a group
+/* The model's two lines of recurrence, written again on bit masks: bit i of mask closes a bucket
  * after tensor i. */
 static double brute_force(const weir_profile *p, const weir_curve *h, const weir_curve *g) {
   double best = INFINITY;
@@ -83,12 +83,12 @@ static double cubic(const weir_profile *p, const weir_curve *h, const weir_curve
 /* The answer is a fusion of all tensors, its time is its own, and it is the wanted optimum. */
 static void check(const weir_profile *p, const weir_curve *h, const weir_curve *g,
                   const weir_fusion *fusion, double wanted, size_t instance) {
-  cr_assert_geq(fusion->groups, 1u);
+  cr_assert_geq(fusion->buckets, 1u);
   size_t begin = 0;
-  for (size_t k = 0; k < fusion->groups; begin = fusion->end[k++])
+  for (size_t k = 0; k < fusion->buckets; begin = fusion->end[k++])
     cr_assert(fusion->end[k] > begin && fusion->end[k] <= p->count, "instance %zu", instance);
   cr_assert_eq(begin, p->count);
-  cr_assert_eq(fusion->iteration_s, weir_fusion_evaluate(p, h, g, fusion->end, fusion->groups));
+  cr_assert_eq(fusion->iteration_s, weir_fusion_evaluate(p, h, g, fusion->end, fusion->buckets));
   cr_assert_eq(fusion->least_s, fusion->iteration_s);
   cr_assert(fabs(fusion->iteration_s - wanted) <= 1e-12 * wanted, "instance %zu: %.17g, not %.17g",
             instance, fusion->iteration_s, wanted);
@@ -162,7 +162,7 @@ Test(planner_fusion, a_search_cut_short_says_how_far_it_may_be) {
 }
 
 /* By hand: four tensors of one element, ready after 1 s each; compression 1 s a
- * group, sending 0.5 s and 0.25 s a tensor. */
+ * bucket, sending 0.5 s and 0.25 s a tensor. */
 Test(planner_fusion, a_case_by_hand) {
   for (size_t i = 0; i < 4; i++) tensors[i] = (weir_profile_tensor){NULL, 1.0, 1.0};
   const weir_profile p = {4, tensors};
@@ -175,7 +175,7 @@ Test(planner_fusion, a_case_by_hand) {
   cr_assert_float_eq(weir_fusion_evaluate(&p, &h, &g, one, 1), 6.5, 1e-12);    /* C = 5 */
   weir_fusion best;
   cr_assert_eq(weir_fusion_solve(&p, &h, &g, &best), WEIR_OK);
-  cr_assert_eq(best.groups, 1u);
+  cr_assert_eq(best.buckets, 1u);
   cr_assert_float_eq(best.iteration_s, 6.5, 1e-12);
   weir_fusion_free(&best);
 }
@@ -188,15 +188,15 @@ Test(planner_fusion, baselines_close_groups_where_they_say) {
   const size_t buckets[] = {2, 4, 6, 7}, thirds[] = {3, 5, 7};
   weir_fusion f;
   cr_assert_eq(weir_fusion_run_baseline(&bucket, &p, &c, &c, &f), WEIR_OK);
-  cr_assert_eq(f.groups, 4u);
+  cr_assert_eq(f.buckets, 4u);
   cr_assert_arr_eq(f.end, buckets, sizeof buckets);
   weir_fusion_free(&f);
   cr_assert_eq(weir_fusion_run_baseline(&even, &p, &c, &c, &f), WEIR_OK);
-  cr_assert_eq(f.groups, 3u);
+  cr_assert_eq(f.buckets, 3u);
   cr_assert_arr_eq(f.end, thirds, sizeof thirds);
   weir_fusion_free(&f);
   cr_assert_eq(weir_fusion_run_baseline(&alone, &p, &c, &c, &f), WEIR_OK);
-  cr_assert_eq(f.groups, 7u);
+  cr_assert_eq(f.buckets, 7u);
   weir_fusion_free(&f);
 }
 

@@ -86,18 +86,18 @@ static void go_on(brute *b, size_t i, double c, double p, double e) {
 
 static void check(const brute *b, const weir_solution *s, size_t instance) {
   size_t begin = 0;
-  weir_solve_group copy[MOST];
-  for (size_t k = 0; k < s->count; begin = s->group[k++].end) {
+  weir_solve_bucket copy[MOST];
+  for (size_t k = 0; k < s->count; begin = s->bucket[k++].end) {
     cr_assert(
-        s->group[k].end > begin && s->group[k].end <= b->p->count && s->group[k].row < b->count,
+        s->bucket[k].end > begin && s->bucket[k].end <= b->p->count && s->bucket[k].row < b->count,
         "instance %zu", instance);
-    for (size_t t = begin; t < s->group[k].end && b->allowed; t++)
-      cr_assert(b->allowed[t] >> s->group[k].row & 1, "instance %zu", instance);
-    copy[k] = s->group[k];
+    for (size_t t = begin; t < s->bucket[k].end && b->allowed; t++)
+      cr_assert(b->allowed[t] >> s->bucket[k].row & 1, "instance %zu", instance);
+    copy[k] = s->bucket[k];
   }
   cr_assert_eq(begin, b->p->count);
   cr_assert_eq(s->step_s, weir_solve_evaluate(b->p, b->rows, copy, s->count));
-  cr_assert_eq(s->step_s, s->group[s->count - 1].exchanged_s);
+  cr_assert_eq(s->step_s, s->bucket[s->count - 1].exchanged_s);
   cr_assert_leq(s->least_s, s->step_s);
 }
 
@@ -137,13 +137,13 @@ Test(planner_solve, long_cases_keep_between_their_bound_and_every_baseline) {
     for (size_t r = 0; r < b.count; r++)
       for (size_t k = 0; k < weir_fusion_baseline_count; k++) {
         weir_fusion f;
-        weir_solve_group group[MOST];
+        weir_solve_bucket bucket[MOST];
         cr_assert_eq(weir_fusion_run_baseline(&weir_fusion_baselines[k], &p, &rows[r].compress,
                                               &rows[r].exchange, &f),
                      WEIR_OK);
-        for (size_t i = 0; i < f.groups; i++)
-          group[i] = (weir_solve_group){.end = f.end[i], .row = r};
-        const double step = weir_solve_evaluate(&p, rows, group, f.groups);
+        for (size_t i = 0; i < f.buckets; i++)
+          bucket[i] = (weir_solve_bucket){.end = f.end[i], .row = r};
+        const double step = weir_solve_evaluate(&p, rows, bucket, f.buckets);
         cr_assert_leq(s.step_s, step * (1.0 + 1e-12));
         cr_assert_leq(s.least_s, step * (1.0 + 1e-12));
         weir_fusion_free(&f);
@@ -153,19 +153,19 @@ Test(planner_solve, long_cases_keep_between_their_bound_and_every_baseline) {
 }
 
 /* Three tensors of 4 bytes, a second apart.  Dense: nothing to compress, 4 s a tensor.  Compressed:
- * 1 s and 1 s a group.  The first is hidden either way; what is last must be compressed. */
+ * 1 s and 1 s a bucket.  The first is hidden either way; what is last must be compressed. */
 Test(planner_solve, a_case_by_hand) {
   for (size_t i = 0; i < 3; i++) tensors[i] = (weir_profile_tensor){name, 1.0, 1.0};
   const weir_profile p = {3, tensors};
   weir_solve_row rows[] = {{.exchange = {.per_byte_s = 1.0}},
                            {.compress = {.fixed_s = 1.0}, .exchange = {.fixed_s = 1.0}}};
   weir_solution s;
-  /* One group compressed: 3 + 1 + 1. */
+  /* One bucket compressed: 3 + 1 + 1. */
   cr_assert_eq(weir_solve(&p, rows, 2, NULL, &s), WEIR_OK);
   cr_assert_float_eq(s.step_s, 5.0, 1e-12);
   cr_assert_eq(s.count, 1u);
-  cr_assert_eq(s.group[0].row, 1u);
-  cr_assert_float_eq(s.group[0].compressed_s, 4.0, 1e-12);
+  cr_assert_eq(s.bucket[0].row, 1u);
+  cr_assert_float_eq(s.bucket[0].compressed_s, 4.0, 1e-12);
   weir_solution_free(&s);
   /* The last tensor may only travel dense: with the first two compressed together C = 3, E = 4, and
    * then C = 4, E = 8.  Each dense and alone: 5, 9, 13. */
@@ -174,7 +174,7 @@ Test(planner_solve, a_case_by_hand) {
   cr_assert_eq(weir_solve(&p, rows, 2, &limits, &s), WEIR_OK);
   cr_assert_float_eq(s.step_s, 8.0, 1e-12);
   cr_assert_eq(s.count, 2u);
-  cr_assert_eq(s.group[1].row, 0u);
+  cr_assert_eq(s.bucket[1].row, 0u);
   weir_solution_free(&s);
   /* When each compressed exchange takes 3 s from the caller: C = 3, E = 4, then C = 6 + 1, E = 7
    * + 4. */
@@ -224,7 +224,7 @@ Test(planner_solve, bad_rows_and_limits_are_refused) {
   const weir_solve_limits limits = {.allowed = none};
   cr_assert_eq(weir_solve(&p, rows, 1, &limits, &s), WEIR_E_INVALID);
   cr_assert(strstr(weir_last_error(), "tensor 1 ('t')"), "%s", weir_last_error());
-  cr_assert_eq(s.group, NULL);
+  cr_assert_eq(s.bucket, NULL);
   rows[0].exchange.per_byte_s = NAN;
   cr_assert_eq(weir_solve(&p, rows, 1, NULL, &s), WEIR_E_INVALID);
   rows[0].exchange.per_byte_s = 0.0;

@@ -373,13 +373,13 @@ Test(planner_strategy, fused_never_worse_and_near_the_joint_optimum) {
     weir_strategy_fusion f;
     weir_strategy_report alone;
     double best = INFINITY;
-    for (unsigned mask = 0; mask < 4; mask++) { /* bit i: a group ends after tensor i */
-      size_t end[3], groups = 0;
+    for (unsigned mask = 0; mask < 4; mask++) { /* bit i: a bucket ends after tensor i */
+      size_t end[3], buckets = 0;
       for (size_t i = 0; i < 3; i++)
-        if (i == 2 || mask >> i & 1) end[groups++] = i + 1;
+        if (i == 2 || mask >> i & 1) end[buckets++] = i + 1;
       weir_profile fused;
       weir_strategy_report r;
-      cr_assert_eq(weir_profile_fuse(&p, end, groups, &fused), WEIR_OK);
+      cr_assert_eq(weir_profile_fuse(&p, end, buckets, &fused), WEIR_OK);
       cr_assert_eq(weir_strategy_solve(&fused, &c, &limits, &r), WEIR_OK);
       cr_assert(r.exact);
       best = fmin(best, r.by[WEIR_STRATEGY_EXACT].iteration_s);
@@ -391,7 +391,7 @@ Test(planner_strategy, fused_never_worse_and_near_the_joint_optimum) {
     const double found = f.report.by[WEIR_STRATEGY_WEIR].iteration_s;
     cr_assert_leq(found, alone.by[WEIR_STRATEGY_WEIR].iteration_s);
     cr_assert_leq(found, 1.05 * best, "instance %zu: %g, not %g", instance, found, best);
-    cr_assert_eq(f.end[f.groups - 1], 3u);
+    cr_assert_eq(f.end[f.buckets - 1], 3u);
     check_strategy(&f.profile, &c, &f.report.by[WEIR_STRATEGY_WEIR]);
     weir_strategy_report_free(&alone);
     weir_strategy_fusion_free(&f);

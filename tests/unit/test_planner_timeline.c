@@ -94,14 +94,14 @@ Test(planner_timeline, a_fusion_takes_what_its_recurrence_says) {
     const weir_profile p = profile_of(gaps, TENSORS);
     const weir_curve h = {.fixed_s = (double)weir_rng_below(&rng, 3) * 1e-4, .per_byte_s = 1e-7};
     const weir_curve g = {.fixed_s = 1e-4, .per_byte_s = weir_rng_uniform(&rng) * 1e-6};
-    size_t ends[TENSORS], groups = 0;
+    size_t ends[TENSORS], buckets = 0;
     for (size_t i = 1; i <= TENSORS; i++)
-      if (i == TENSORS || weir_rng_below(&rng, 2)) ends[groups++] = i;
-    const weir_fusion fusion = {.groups = groups, .end = ends};
+      if (i == TENSORS || weir_rng_below(&rng, 2)) ends[buckets++] = i;
+    const weir_fusion fusion = {.buckets = buckets, .end = ends};
     weir_timeline t;
     cr_assert_eq(weir_timeline_fusion(&p, &h, &g, &fusion, &t), WEIR_OK);
-    cr_assert_float_eq(t.iteration_s, weir_fusion_evaluate(&p, &h, &g, ends, groups), 1e-15);
-    cr_assert_eq(t.count, TENSORS + 2 * groups);
+    cr_assert_float_eq(t.iteration_s, weir_fusion_evaluate(&p, &h, &g, ends, buckets), 1e-15);
+    cr_assert_eq(t.count, TENSORS + 2 * buckets);
     weir_timeline_free(&t);
   }
 }

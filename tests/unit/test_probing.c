@@ -113,7 +113,7 @@ Test(probing, looks_are_taken_where_they_are_cheap) {
   o.network.bandwidth = 1e9;
   loop.learnt.step_s = 0.02;
   loop.learnt.step_count = 1;
-  expected = WEIR_ACTION_LOOK;
+  expected = WEIR_ACTION_SAMPLE;
   (void)steps_to_probe(&loop, &o, 50);
   cr_assert_eq(steps_to_probe(&loop, &o, 50), 7);
   loop.learnt.step_s = 1e-4;
@@ -145,13 +145,13 @@ Test(probing, a_directive_under_way_is_not_replaced) {
   cr_assert_eq(loop.directive.action, (uint32_t)WEIR_ACTION_SWITCH);
 }
 
-Test(probing, notes_are_counted) {
-  weir_note notes[3];
-  memset(notes, 0, sizeof notes);
-  notes[0].flags = WEIR_NOTE_SUSPECT;
-  notes[1].flags = WEIR_NOTE_SUSPECT | WEIR_NOTE_STALE;
+Test(probing, headers_are_counted) {
+  weir_header headers[3];
+  memset(headers, 0, sizeof headers);
+  headers[0].flags = WEIR_HEADER_SUSPECT;
+  headers[1].flags = WEIR_HEADER_SUSPECT | WEIR_HEADER_STALE;
   weir_network network;
-  weir_network_reduce(notes, 3, &network);
+  weir_network_reduce(headers, 3, &network);
   cr_assert_eq(network.suspects, 2);
   cr_assert_eq(network.stale, 1);
   cr_assert_not(network.changed);

@@ -56,8 +56,8 @@ Test(secret, keys_and_proofs_are_what_they_say) {
     cr_assert(!weir_proof_equal(proof, other, 32));
     memcpy(text, "weir group\0name", 15);
     hmac(mac, 32, text, 15, other);
-    const weir_key of_group = weir_key_of_group(&key, "name", 4);
-    cr_assert_eq(memcmp(of_group.bytes, other, 32), 0);
+    const weir_key of_bucket = weir_key_of_group(&key, "name", 4);
+    cr_assert_eq(memcmp(of_bucket.bytes, other, 32), 0);
   }
 }
 

@@ -27,13 +27,13 @@ Test(session_feed, exchanges_of_several_plans_tell_latency_and_rate) {
   memset(&session, 0, sizeof session);
   const weir_netmon_config config = {.wire_overhead = 1};
   cr_assert_eq(weir_netmon_create(&session.feed.monitor, &config), WEIR_OK);
-  weir_note notes[RANKS] = {{0}};
+  weir_header headers[RANKS] = {{0}};
   for (size_t step = 0; step < 60; step++) {
     const weir_step_record record = {.info = {.step = step}, .terms = of[step / 3 % plans]};
-    weir_feed_exchange(&session, notes, RANKS, &record);
+    weir_feed_exchange(&session, headers, RANKS, &record);
     const double s = weir_cost_seconds(&record.terms, alpha, 1 / rate);
     for (int r = 0; r < RANKS; r++)
-      notes[r].comm_s = s * (1 + 0.1 * (r - 1.5)); /* of it, told later */
+      headers[r].comm_s = s * (1 + 0.1 * (r - 1.5)); /* of it, told later */
   }
   weir_snapshot now;
   weir_netmon_snapshot(session.feed.monitor, weir_now_s(), &now);

@@ -6,16 +6,17 @@
 
 enum { RANKS = 4 };
 
-static weir_note notes[RANKS];
+static weir_header headers[RANKS];
 
 static void all(double compute_s, double latency_s, double bandwidth) {
   for (int r = 0; r < RANKS; r++)
-    notes[r] = (weir_note){.compute_s = compute_s, .latency_s = latency_s, .bandwidth = bandwidth};
+    headers[r] =
+        (weir_header){.compute_s = compute_s, .latency_s = latency_s, .bandwidth = bandwidth};
 }
 
 static int watch(weir_slow *slow, int steps) {
   int changes = 0;
-  for (int i = 0; i < steps; i++) changes += weir_slow_watch(slow, notes, RANKS);
+  for (int i = 0; i < steps; i++) changes += weir_slow_update(slow, headers, RANKS);
   return changes;
 }
 
@@ -23,7 +24,7 @@ Test(slow, computing) {
   weir_slow slow;
   cr_assert_eq(weir_slow_open(&slow, RANKS), WEIR_OK);
   all(0.05, 1e-3, 1e8);
-  notes[2].compute_s = 0.155;
+  headers[2].compute_s = 0.155;
   cr_assert_eq(watch(&slow, 2), 0, "two steps say nothing");
   cr_assert_eq(watch(&slow, 10), 1, "it is told once");
   cr_assert_eq(slow.verdict.rank, 2);
@@ -33,12 +34,12 @@ Test(slow, computing) {
   weir_slow_say(&slow.verdict, text, sizeof text);
   cr_assert_str_eq(text, "rank 2 computes 3.1 x the median of the others (155 ms, 50 ms)");
   /* 1.3 times: not enough to be named, but rank 2 is still the one. */
-  notes[2].compute_s = 0.065;
+  headers[2].compute_s = 0.065;
   cr_assert_eq(watch(&slow, 10), 0);
-  notes[2].compute_s = 0.055;
+  headers[2].compute_s = 0.055;
   cr_assert_eq(watch(&slow, 10), 1);
   cr_assert_eq(slow.verdict.rank, -1);
-  notes[1].compute_s = 0.065;
+  headers[1].compute_s = 0.065;
   cr_assert_eq(watch(&slow, 10), 0);
   weir_slow_close(&slow);
 }
@@ -49,11 +50,11 @@ Test(slow, not_for_a_moment) {
   cr_assert_eq(weir_slow_open(&slow, RANKS), WEIR_OK);
   for (int i = 0; i < 40; i++) {
     all(0.05, 1e-3, 1e8);
-    if (i % 5 == 0) notes[i % RANKS].compute_s = 1;
-    cr_assert(!weir_slow_watch(&slow, notes, RANKS), "step %d", i);
+    if (i % 5 == 0) headers[i % RANKS].compute_s = 1;
+    cr_assert(!weir_slow_update(&slow, headers, RANKS), "step %d", i);
   }
   all(0.0001, 1e-3, 1e8);
-  notes[3].compute_s = 0.0009;
+  headers[3].compute_s = 0.0009;
   cr_assert_eq(watch(&slow, 10), 0);
   weir_slow_close(&slow);
 }
@@ -62,13 +63,13 @@ Test(slow, links) {
   weir_slow slow;
   cr_assert_eq(weir_slow_open(&slow, RANKS), WEIR_OK);
   all(0.05, 1e-3, 1e8);
-  notes[1].latency_s = 8e-3;
+  headers[1].latency_s = 8e-3;
   cr_assert_eq(watch(&slow, 5), 1);
   cr_assert_eq(slow.verdict.rank, 1);
   cr_assert_eq(slow.verdict.kind, WEIR_SLOW_LATENCY);
   cr_assert_float_eq(slow.verdict.ratio, 8, 1e-9);
-  notes[1].latency_s = 1e-3;
-  notes[3].bandwidth = 1e7;
+  headers[1].latency_s = 1e-3;
+  headers[3].bandwidth = 1e7;
   cr_assert_eq(watch(&slow, 5), 1);
   cr_assert_eq(slow.verdict.rank, 3);
   cr_assert_eq(slow.verdict.kind, WEIR_SLOW_BANDWIDTH);
@@ -77,23 +78,23 @@ Test(slow, links) {
   all(0.05, 0, 0);
   cr_assert_eq(watch(&slow, 5), 1);
   cr_assert_eq(slow.verdict.rank, -1);
-  notes[0].compute_s = 0.2;
-  notes[3].latency_s = 1;
-  notes[1].latency_s = notes[2].latency_s = 1e-3;
+  headers[0].compute_s = 0.2;
+  headers[3].latency_s = 1;
+  headers[1].latency_s = headers[2].latency_s = 1e-3;
   (void)watch(&slow, 5);
   cr_assert_eq(slow.verdict.rank, 0);
   weir_slow_close(&slow);
 }
 
 /* Values from the wire: neither negative ones nor those that are no numbers count. */
-Test(slow, absurd_notes) {
+Test(slow, absurd_headers) {
   weir_slow slow;
   cr_assert_eq(weir_slow_open(&slow, RANKS), WEIR_OK);
   all(0.05, 1e-3, 1e8);
-  notes[0].compute_s = NAN;
-  notes[1].compute_s = -1;
-  notes[2].latency_s = INFINITY;
-  notes[3].bandwidth = -INFINITY;
+  headers[0].compute_s = NAN;
+  headers[1].compute_s = -1;
+  headers[2].latency_s = INFINITY;
+  headers[3].bandwidth = -INFINITY;
   cr_assert_eq(watch(&slow, 10), 0);
   weir_slow_close(&slow);
 }

@@ -60,7 +60,7 @@ static weir_status watch_stopped(bool goes_on) {
   char weights[1][65] = {""};
   weir_supervisor supervisor = {
       .members = &member, .count = 1, .timeout_s = 0.1, .weights_sha256 = weights};
-  const weir_status status = weir_supervisor_watch(&supervisor);
+  const weir_status status = weir_supervisor_run(&supervisor);
   if (member.channel >= 0) (void)close(member.channel);
   return status;
 }

@@ -1,4 +1,4 @@
-/* The public API with groups: who runs what, what is told of it, what is refused meanwhile. */
+/* The public API with buckets: who runs what, what is told of it, what is refused meanwhile. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <pthread.h>
@@ -18,15 +18,15 @@ typedef struct worker {
   weir_status status; /* out */
   char message[512];
   float sum; /* of the updates of the last step */
-  size_t groups, timed;
-  uint32_t ran[12]; /* groups of each step */
+  size_t buckets, timed;
+  uint32_t ran[12]; /* buckets of each step */
   double forward_s; /* of the last step, as the three that follow */
   double last_gap_s[TENSORS];
   weir_group_times last[TENSORS];
-  size_t last_groups;
+  size_t last_buckets;
   double gap_s[TENSORS];
   weir_group_times times[TENSORS];
-  weir_plan_group table[TENSORS];
+  weir_plan_bucket table[TENSORS];
   weir_step_info info;
   weir_status in_mid_step;
   float g[TENSORS][NUMEL];
@@ -55,10 +55,10 @@ static weir_status one_step(worker *w, weir_session *session, int step) {
 }
 
 static weir_status tell(worker *w, const weir_session *session) {
-  weir_status status = weir_current_groups(session, w->table, TENSORS, &w->groups);
+  weir_status status = weir_current_buckets(session, w->table, TENSORS, &w->buckets);
   if (status == WEIR_OK)
     status = weir_last_step_times(session, &w->forward_s, w->last_gap_s, w->last, TENSORS,
-                                  &w->last_groups);
+                                  &w->last_buckets);
   if (status == WEIR_OK) status = weir_current_times(session, w->times, TENSORS, &w->timed);
   for (uint32_t t = 0; t < TENSORS && status == WEIR_OK; t++)
     status = weir_tensor_gap(session, t, &w->gap_s[t]);
@@ -95,11 +95,11 @@ static void *work(void *argument) {
     w->status = WEIR_E_INTERNAL;
   for (int step = 0; step < 12 && w->status == WEIR_OK; step++) {
     w->status = one_step(w, session, step);
-    w->ran[step] = w->info.plan.groups;
+    w->ran[step] = w->info.plan.buckets;
   }
   if (w->status == WEIR_OK) w->status = tell(w, session);
   if (w->status == WEIR_OK && (weir_tensor_gap(session, TENSORS, &gap) != WEIR_E_INVALID ||
-                               weir_current_groups(session, NULL, 1, &count) != WEIR_E_INVALID))
+                               weir_current_buckets(session, NULL, 1, &count) != WEIR_E_INVALID))
     w->status = WEIR_E_INTERNAL;
   if (w->status != WEIR_OK) snprintf(w->message, sizeof w->message, "%s", weir_last_error());
   weir_session_free(session);
@@ -109,7 +109,7 @@ static void *work(void *argument) {
 static void run(worker *w, const char *policy) {
   static int turn;
   static char group[64];
-  snprintf(group, sizeof group, "session groups %d %d", (int)getpid(), turn++);
+  snprintf(group, sizeof group, "session buckets %d %d", (int)getpid(), turn++);
   pthread_t thread[RANKS];
   for (int r = 0; r < RANKS; r++) {
     w[r] = (worker){.rank = r, .group = group, .policy = policy};
@@ -118,16 +118,16 @@ static void run(worker *w, const char *policy) {
   for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
 }
 
-Test(session_groups, layers_are_exchanged_as_they_come) {
+Test(session_buckets, layers_are_exchanged_as_they_come) {
   static worker w[RANKS];
   run(w, "groups:layers:none:1:dense-ring");
   for (int r = 0; r < RANKS; r++) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
-    cr_assert_eq(w[r].groups, TENSORS);
+    cr_assert_eq(w[r].buckets, TENSORS);
     cr_assert_eq(w[r].timed, TENSORS);
-    cr_assert_eq(w[r].info.plan.groups, TENSORS);
+    cr_assert_eq(w[r].info.plan.buckets, TENSORS);
     for (uint32_t k = 0; k < TENSORS; k++) cr_assert_eq(w[r].table[k].end, k + 1);
-    /* While groups are under way the communicator is theirs. */
+    /* While buckets are under way the communicator is theirs. */
     cr_assert_eq(w[r].in_mid_step, WEIR_E_STATE);
     for (size_t t = 0; t < TENSORS; t++)
       for (size_t i = 0; i < NUMEL; i++) /* ranks 0, 1, 2 in step 11: the mean is rank 1's */
@@ -136,13 +136,13 @@ Test(session_groups, layers_are_exchanged_as_they_come) {
     cr_assert_geq(w[r].times[2].launched_s, 0.004);
     cr_assert_leq(w[r].times[0].launched_s, w[r].times[3].launched_s);
     cr_assert_geq(w[r].info.exchange_s, 0);
-    cr_assert_eq(w[r].last_groups, TENSORS);
+    cr_assert_eq(w[r].last_buckets, TENSORS);
     cr_assert_geq(w[r].last_gap_s[2], 0.004);
     cr_assert_geq(w[r].last[2].launched_s, w[r].forward_s + 0.004);
   }
 }
 
-Test(session_groups, divisions_take_turns) {
+Test(session_buckets, divisions_take_turns) {
   static worker w[RANKS];
   run(w, "groups:turns=2:layers:none:1:dense-ring;even=1:none:1:dense-ring");
   for (int r = 0; r < RANKS; r++) {
@@ -165,19 +165,19 @@ Test(session_groups, divisions_take_turns) {
   }
 }
 
-Test(session_groups, without_groups_there_is_one) {
+Test(session_buckets, without_groups_there_is_one) {
   static worker w[RANKS];
   run(w, "fixed:none:1:dense-tree");
   for (int r = 0; r < RANKS; r++) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
-    cr_assert_eq(w[r].groups, 0);
+    cr_assert_eq(w[r].buckets, 0);
     cr_assert_eq(w[r].timed, 1);
     cr_assert_eq(w[r].in_mid_step, WEIR_OK); /* nothing is under way before weir_step_end */
     cr_assert_eq(w[r].info.exchange_s, w[r].info.comm_s);
   }
 }
 
-Test(session_groups, a_table_that_cannot_be_read_ends_the_start) {
+Test(session_buckets, a_table_that_cannot_be_read_ends_the_start) {
   static worker w[RANKS];
   run(w, "groups:/nowhere/at/all.csv");
   cr_assert_eq(w[0].status, WEIR_E_IO, "%s", w[0].message);

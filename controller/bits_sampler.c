@@ -14,7 +14,7 @@ typedef struct seen {
   double norm2, error2[WEIR_BITS_WIDTHS];
 } seen;
 
-struct weir_bits_watch {
+struct weir_bits_sampler {
   weir_bits_stats stats;
   /* The session's thread's own. */
   size_t cursor, left; /* tensor to be measured next; elements of this step's share */
@@ -31,7 +31,7 @@ struct weir_bits_watch {
   weir_status status;
 };
 
-static bool quantized(const weir_bits_watch *w, size_t tensor) {
+static bool quantized(const weir_bits_sampler *w, size_t tensor) {
   return !w->stats.layers[tensor].full;
 }
 
@@ -50,26 +50,26 @@ void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool ful
   layer->count = s->option_count - layer->first;
 }
 
-static size_t next_of(const weir_bits_watch *w, size_t tensor) {
+static size_t next_of(const weir_bits_sampler *w, size_t tensor) {
   const size_t tensors = w->stats.layer_count;
   for (size_t i = 1; i <= tensors; i++)
     if (quantized(w, (tensor + i) % tensors)) return (tensor + i) % tensors;
   return tensors; /* there is none */
 }
 
-static void begin_window(weir_bits_watch *w) {
+static void begin_window(weir_bits_sampler *w) {
   memset(w->seen, 0, w->stats.layer_count * sizeof *w->seen);
   w->unseen = 0;
   for (size_t t = 0; t < w->stats.layer_count; t++) w->unseen += quantized(w, t);
 }
 
-weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *layout,
-                                   const char *const *names) {
+weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
+                                     const char *const *names) {
   *out = NULL;
   const size_t tensors = layout->tensors, whole[2] = {0, SAMPLE};
   const weir_layout largest = {1, whole};
-  weir_bits_watch *w = calloc(1, sizeof *w);
-  if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to watch the gradient");
+  weir_bits_sampler *w = calloc(1, sizeof *w);
+  if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to sampler the gradient");
   w->stats.bucket = WEIR_BITS_BUCKET;
   w->capacity = weir_codec_find(WEIR_CODEC_QSGD)->bound(&largest, WEIR_BITS_MOST / 32.0);
   w->stats.layers = calloc(tensors + 1, sizeof *w->stats.layers);
@@ -81,13 +81,13 @@ weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *lay
   weir_status status = weir_codec_context_create(&w->context);
   if (status == WEIR_OK && (!w->stats.layers || !w->stats.options || !w->seen || !w->sample ||
                             !w->decoded || !w->message))
-    status = weir_fail(WEIR_E_NOMEM, "no memory to watch %zu tensors", tensors);
+    status = weir_fail(WEIR_E_NOMEM, "no memory to sampler %zu tensors", tensors);
   if (status == WEIR_OK && pthread_mutex_init(&w->lock, NULL) != 0)
-    status = weir_fail(WEIR_E_NOMEM, "no lock to watch the gradient");
+    status = weir_fail(WEIR_E_NOMEM, "no lock to sampler the gradient");
   else
     w->locks = status == WEIR_OK;
   if (status != WEIR_OK) {
-    weir_bits_watch_free(w);
+    weir_bits_sampler_free(w);
     return status;
   }
   for (size_t t = 0; t < tensors; t++) {
@@ -101,7 +101,7 @@ weir_status weir_bits_watch_create(weir_bits_watch **out, const weir_layout *lay
   return WEIR_OK;
 }
 
-void weir_bits_watch_free(weir_bits_watch *w) {
+void weir_bits_sampler_free(weir_bits_sampler *w) {
   if (w == NULL) return;
   if (w->locks) (void)pthread_mutex_destroy(&w->lock);
   weir_codec_context_free(w->context);
@@ -114,7 +114,7 @@ void weir_bits_watch_free(weir_bits_watch *w) {
   free(w);
 }
 
-static weir_status quantize(weir_bits_watch *w, const float *sample, size_t n, uint64_t turn,
+static weir_status quantize(weir_bits_sampler *w, const float *sample, size_t n, uint64_t turn,
                             unsigned bits, double *error2) {
   const weir_codec *codec = weir_codec_find(WEIR_CODEC_QSGD);
   const size_t offset[2] = {0, n};
@@ -131,7 +131,7 @@ static weir_status quantize(weir_bits_watch *w, const float *sample, size_t n, u
 }
 
 /* All of a tensor, or whole buckets spread over it, other ones each time. */
-bool weir_bits_look(weir_bits_watch *w, size_t tensor, size_t n, weir_runs *runs) {
+bool weir_bits_sample(weir_bits_sampler *w, size_t tensor, size_t n, weir_runs *runs) {
   if (tensor == 0) w->left = SAMPLE;
   if (tensor != w->cursor || w->left == 0) return false;
   *runs = n <= SAMPLE
@@ -144,7 +144,7 @@ bool weir_bits_look(weir_bits_watch *w, size_t tensor, size_t n, weir_runs *runs
   return true;
 }
 
-void weir_bits_seen(weir_bits_watch *w, size_t tensor, size_t n, const weir_runs *runs,
+void weir_bits_seen(weir_bits_sampler *w, size_t tensor, size_t n, const weir_runs *runs,
                     const float *sample) {
   const size_t taken = runs->length * runs->count;
   const double scale = (double)n / (double)taken;
@@ -166,22 +166,22 @@ void weir_bits_seen(weir_bits_watch *w, size_t tensor, size_t n, const weir_runs
   pthread_mutex_unlock(&w->lock);
 }
 
-void weir_bits_fed(weir_bits_watch *w, size_t tensor, const float *e, size_t n) {
+void weir_bits_fed(weir_bits_sampler *w, size_t tensor, const float *e, size_t n) {
   weir_runs runs;
-  if (!weir_bits_look(w, tensor, n, &runs)) return;
+  if (!weir_bits_sample(w, tensor, n, &runs)) return;
   for (size_t k = 0; k < runs.count; k++)
     memcpy(w->sample + k * runs.length, e + weir_run_at(&runs, k), runs.length * sizeof *e);
   weir_bits_seen(w, tensor, n, &runs, w->sample);
 }
 
-bool weir_bits_ready(weir_bits_watch *w) {
+bool weir_bits_ready(weir_bits_sampler *w) {
   pthread_mutex_lock(&w->lock);
   const bool ready = w->unseen == 0 || w->status != WEIR_OK;
   pthread_mutex_unlock(&w->lock);
   return ready;
 }
 
-weir_status weir_bits_read(weir_bits_watch *w, const weir_bits_stats **stats, uint64_t *least) {
+weir_status weir_bits_read(weir_bits_sampler *w, const weir_bits_stats **stats, uint64_t *least) {
   *stats = &w->stats;
   *least = UINT64_MAX;
   pthread_mutex_lock(&w->lock);

@@ -1,4 +1,4 @@
-/* Divisions into groups that a policy names are made for the scenario's model before a run begins. */
+/* Divisions into buckets that a policy names are made for the scenario's model before a run begins. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -24,12 +24,12 @@ static weir_status divide(const weir_trainer *trainer, const weir_table_text *te
   return status;
 }
 
-weir_status weir_run_check_groups(const weir_run *run) {
-  static const char groups[] = "groups:";
+weir_status weir_run_check_buckets(const weir_run *run) {
+  static const char buckets[] = "groups:";
   const weir_scenario *s = &run->scenario;
   weir_table_text text;
-  if (strncmp(run->policy, groups, sizeof groups - 1) != 0) return WEIR_OK;
-  weir_status status = weir_table_parse(run->policy + sizeof groups - 1, &text);
+  if (strncmp(run->policy, buckets, sizeof buckets - 1) != 0) return WEIR_OK;
+  weir_status status = weir_table_parse(run->policy + sizeof buckets - 1, &text);
   const weir_trainer_config config = {.model = s->model,
                                       .sizes = s->sizes,
                                       .seed = s->seed,

@@ -1,4 +1,4 @@
-/* Plans of several groups when something is wrong: a rank with another table, a table that cannot
+/* Plans of several buckets when something is wrong: a rank with another table, a table that cannot
  * be run, a gradient that is not finite, a rank that stays away. */
 #include <criterion/criterion.h>
 #include <math.h>
@@ -13,11 +13,11 @@ static const size_t offset[TENSORS + 1] = {0, 100, 200, 300, 400, 500, N};
 typedef struct deed {
   int victim;
   size_t bad_element;
-  weir_plan_group bad; /* what the victim's second group is instead */
+  weir_plan_bucket bad; /* what the victim's second group is instead */
   bool no_table, bad_table;
 } deed;
 
-static void make_table(weir_plan_group table[3], const char *plan) {
+static void make_table(weir_plan_bucket table[3], const char *plan) {
   weir_plan p;
   if (weir_plan_parse(plan, &p) != WEIR_OK) abort();
   memset(table, 0, 3 * sizeof *table);
@@ -28,21 +28,21 @@ static void make_table(weir_plan_group table[3], const char *plan) {
   }
 }
 
-static weir_plan plan_of(const weir_plan_group *table, size_t count, uint64_t id) {
+static weir_plan plan_of(const weir_plan_bucket *table, size_t count, uint64_t id) {
   weir_plan plan = {.id = id};
   weir_group_plan(&table[0], &plan);
-  plan.groups = (uint32_t)count;
-  plan.layout = weir_groups_name(table, count);
+  plan.buckets = (uint32_t)count;
+  plan.layout = weir_buckets_name(table, count);
   return plan;
 }
 
 static weir_engine *create(member *m, weir_comm *comm, const weir_plan *plan,
-                           const weir_plan_group *table, weir_engine_hooks hooks) {
+                           const weir_plan_bucket *table, weir_engine_hooks hooks) {
   const weir_engine_config config = {.comm = comm,
                                      .transport = m->transport,
                                      .layout = {TENSORS, offset},
                                      .first_plan = *plan,
-                                     .first_groups = table,
+                                     .first_buckets = table,
                                      .hooks = hooks};
   weir_engine *engine = NULL;
   if (weir_engine_create(&engine, &config) != WEIR_OK)
@@ -68,7 +68,7 @@ static weir_status step(weir_engine *engine, float *g) {
 static void compare_with_whole(member *m) {
   const size_t arm = *(const size_t *)m->group->shared;
   const weir_plan plain = group_plan(arm, 0.1, 1);
-  weir_plan_group table = {.end = TENSORS};
+  weir_plan_bucket table = {.end = TENSORS};
   weir_group_set_plan(&table, &plain);
   const weir_plan grouped = plan_of(&table, 1, 1);
   weir_engine *whole = create(m, m->comm, &plain, NULL, (weir_engine_hooks){0});
@@ -87,7 +87,7 @@ static void compare_with_whole(member *m) {
   weir_engine_free(whole);
 }
 
-Test(groups_faults, one_group_gives_the_bits_of_none) {
+Test(buckets_faults, one_group_gives_the_bits_of_none) {
   for (size_t arm = 0; arm < GROUP_ARMS; arm++) {
     group g;
     group_run(&g, 3, compare_with_whole, &arm);
@@ -99,7 +99,7 @@ Test(groups_faults, one_group_gives_the_bits_of_none) {
 
 static void run_stranger(member *m) {
   const deed *d = m->group->shared;
-  weir_plan_group table[3];
+  weir_plan_bucket table[3];
   make_table(table, "topk:0.1:ag");
   if (m->rank == d->victim) table[1] = d->bad;
   const weir_plan plan = plan_of(table, 3, 1);
@@ -114,8 +114,8 @@ static void run_stranger(member *m) {
   weir_engine_free(engine);
 }
 
-Test(groups_faults, a_rank_with_other_groups_is_found_out) {
-  weir_plan_group table[3];
+Test(buckets_faults, a_rank_with_other_groups_is_found_out) {
+  weir_plan_bucket table[3];
   make_table(table, "topk:0.1:ag");
   deed d = {.victim = 1, .bad = table[1]};
   for (int i = 0; i < 3; i++) {
@@ -134,7 +134,7 @@ Test(groups_faults, a_rank_with_other_groups_is_found_out) {
 typedef struct herald {
   const deed *deed;
   weir_plan plan;
-  weir_plan_group table[3];
+  weir_plan_bucket table[3];
 } herald;
 
 static void propose(void *user, weir_directive *directive) {
@@ -143,7 +143,7 @@ static void propose(void *user, weir_directive *directive) {
   directive->plan = h->plan;
 }
 
-static weir_status give(void *user, uint32_t layout, weir_plan_group *table, size_t capacity,
+static weir_status give(void *user, uint32_t layout, weir_plan_bucket *table, size_t capacity,
                         size_t *count) {
   const herald *h = user;
   if (h->deed->no_table)
@@ -159,8 +159,9 @@ static void run_switch(member *m) {
   make_table(h.table, "topk:0.1:ag");
   h.plan = plan_of(h.table, 3, 2);
   const weir_plan first = group_plan(0, 1, 1);
-  weir_engine *engine = create(m, m->comm, &first, NULL,
-                               (weir_engine_hooks){.user = &h, .propose = propose, .groups = give});
+  weir_engine *engine =
+      create(m, m->comm, &first, NULL,
+             (weir_engine_hooks){.user = &h, .propose = propose, .buckets = give});
   if (engine == NULL) return;
   float g[N];
   fill(g, m->rank, 0);
@@ -176,7 +177,7 @@ static void run_switch(member *m) {
   weir_engine_free(engine);
 }
 
-Test(groups_faults, a_table_that_is_missing_or_wrong_ends_the_group) {
+Test(buckets_faults, a_table_that_is_missing_or_wrong_ends_the_group) {
   for (int i = 0; i < 2; i++) {
     deed d = {.no_table = i == 0, .bad_table = i == 1};
     group g;
@@ -189,7 +190,7 @@ Test(groups_faults, a_table_that_is_missing_or_wrong_ends_the_group) {
 
 static void run_nonfinite(member *m) {
   const deed *d = m->group->shared;
-  weir_plan_group table[3];
+  weir_plan_bucket table[3];
   make_table(table, "topk:0.1:ag");
   const weir_plan plan = plan_of(table, 3, 1);
   weir_engine *engine = create(m, m->comm, &plan, table, (weir_engine_hooks){0});
@@ -212,7 +213,7 @@ static void run_nonfinite(member *m) {
   weir_engine_free(engine);
 }
 
-Test(groups_faults, what_is_not_finite_in_any_group_drops_the_step) {
+Test(buckets_faults, what_is_not_finite_in_any_group_drops_the_step) {
   for (size_t k = 0; k < 3; k++)
     for (int victim = -1; victim < 2; victim++) {
       deed d = {.victim = victim, .bad_element = 200 * k + 77};
@@ -226,7 +227,7 @@ Test(groups_faults, what_is_not_finite_in_any_group_drops_the_step) {
 
 static void run_absent(member *m) {
   const deed *d = m->group->shared;
-  weir_plan_group table[3];
+  weir_plan_bucket table[3];
   make_table(table, "topk:0.1:ag");
   const weir_plan plan = plan_of(table, 3, 1);
   weir_comm *comm = NULL;
@@ -246,7 +247,7 @@ static void run_absent(member *m) {
     const bool lost = status == WEIR_E_TIMEOUT || status == WEIR_E_PEER;
     if (s == 0 ? status != WEIR_OK : !lost)
       group_fail(m->group, "rank %d, step %d: %s", m->rank, s, weir_status_name(status));
-    /* Two groups are waited for at most: the first one goes through. */
+    /* Two buckets are waited for at most: the first one goes through. */
     if (s == 1 && weir_now_s() - begin > 20) group_fail(m->group, "rank %d hung", m->rank);
   }
   group_barrier(m); /* the absent rank is silent, not gone */
@@ -254,7 +255,7 @@ static void run_absent(member *m) {
   weir_comm_free(comm);
 }
 
-Test(groups_faults, a_rank_that_stops_in_mid_step_is_reported_in_time) {
+Test(buckets_faults, a_rank_that_stops_in_mid_step_is_reported_in_time) {
   for (int victim = 0; victim < 3; victim++) {
     deed d = {.victim = victim};
     group g;

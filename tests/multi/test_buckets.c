@@ -1,4 +1,4 @@
-/* Plans of several groups: whatever the groups and however they change between steps, nothing of a
+/* Plans of several buckets: whatever the buckets and however they change between steps, nothing of a
  * gradient is lost or invented, all ranks get the same bits, each group does what its own plan
  * says, and trials leave nothing behind. */
 #include <criterion/criterion.h>
@@ -26,13 +26,13 @@ static weir_plan random_arm(weir_rng *rng) {
 }
 
 static void random_table(script_step *s, weir_rng *rng, bool equal) {
-  const uint64_t density = 1 + weir_rng_below(rng, 12); /* from one tensor a group to few groups */
+  const uint64_t density = 1 + weir_rng_below(rng, 12); /* from one tensor a group to few buckets */
   const weir_plan common = random_arm(rng);
   size_t count = 0;
   for (uint32_t t = 1; t <= TENSORS; t++) {
     if (t < TENSORS && weir_rng_below(rng, density) != 0) continue;
     const weir_plan plan = equal ? common : random_arm(rng);
-    script_add_group(s, &count, t, (uint32_t)weir_rng_below(rng, WEIR_PLACE_COUNT), &plan);
+    script_add_bucket(s, &count, t, (uint32_t)weir_rng_below(rng, WEIR_PLACE_COUNT), &plan);
   }
   script_close(s, count, s->plan.id);
 }
@@ -103,8 +103,8 @@ static void check_conservation(group *g, const course *c, int step) {
 
 /* What stays behind of a group whose codec is exact: nothing of dense ones; of top-k all but the
  * k largest. */
-static void check_group(member *m, const course *c, const weir_plan *plan, size_t from, size_t to,
-                        int step) {
+static void check_bucket(member *m, const course *c, const weir_plan *plan, size_t from, size_t to,
+                         int step) {
   const float *after = c->after[m->rank];
   bool kept[2500] = {false};
   if (plan->codec == WEIR_CODEC_TOPK && plan->wire != WEIR_WIRE_AUTO_BF16)
@@ -126,12 +126,12 @@ static void check_step(member *m, const course *c, int step) {
     group_fail(m->group, "step %d: rank %d has another result than rank 0", step, m->rank);
   if (m->rank == 0) check_conservation(m->group, c, step);
   size_t first = 0;
-  for (size_t k = 0; k < s->plan.groups; first = s->table[k++].end) {
+  for (size_t k = 0; k < s->plan.buckets; first = s->table[k++].end) {
     weir_plan plan;
     weir_group_plan(&s->table[k], &plan);
-    check_group(m, c, &plan, c->offset[first], c->offset[s->table[k].end], step);
+    check_bucket(m, c, &plan, c->offset[first], c->offset[s->table[k].end], step);
   }
-  if (s->plan.groups == 0) check_group(m, c, &s->plan, 0, c->n, step);
+  if (s->plan.buckets == 0) check_bucket(m, c, &s->plan, 0, c->n, step);
 }
 
 static bool one_step(member *m, course *c, weir_engine *engine, int step) {
@@ -149,9 +149,9 @@ static bool one_step(member *m, course *c, weir_engine *engine, int step) {
   const uint64_t planned = weir_plan_digest(&s->plan);
   if (weir_plan_digest(&begun.plan) != planned || weir_plan_digest(&ended.plan) != planned)
     group_fail(m->group, "rank %d ran another plan than agreed at step %d", r, step);
-  if (weir_engine_groups(engine, NULL, 0) != s->plan.groups)
-    group_fail(m->group, "rank %d runs %zu groups at step %d", r,
-               weir_engine_groups(engine, NULL, 0), step);
+  if (weir_engine_buckets(engine, NULL, 0) != s->plan.buckets)
+    group_fail(m->group, "rank %d runs %zu buckets at step %d", r,
+               weir_engine_buckets(engine, NULL, 0), step);
   return true;
 }
 
@@ -172,7 +172,7 @@ static void run_course(member *m) {
                                      .transport = m->transport,
                                      .layout = {TENSORS, c->offset},
                                      .first_plan = c->steps[0].plan,
-                                     .first_groups = c->steps[0].table,
+                                     .first_buckets = c->steps[0].table,
                                      .hooks = script_hooks(&v)};
   weir_engine *engine;
   if (weir_engine_create(&engine, &config) != WEIR_OK) {
@@ -222,9 +222,9 @@ static void run(int ranks, int steps) {
   cr_assert(!g.failed, "%s", g.failure);
 }
 
-Test(groups, thousand_random_plan_changes) { run(4, GROUP_SLOW ? 200 : 1000); }
+Test(buckets, thousand_random_plan_changes) { run(4, GROUP_SLOW ? 200 : 1000); }
 
-Test(groups, any_number_of_ranks) {
+Test(buckets, any_number_of_ranks) {
   static const int sizes[] = {1, 2, 3, 7, 8};
   for (size_t i = 0; i < 5; i++) run(sizes[i], GROUP_SLOW ? 40 : 150);
 }

@@ -1,14 +1,14 @@
 #!/bin/bash
 # The tests' own runner: a failure counts at once, unless the machine stood still meanwhile; then the test is
 # run again, five times at most.
-watched=$(dirname "$1")/../tests/watched
+guarded=$(dirname "$1")/../tests/guarded
 work=$(mktemp -d) || exit 1
 trap 'rm -rf "$work"' EXIT
 fail() { echo "FAIL: $*"; exit 1; }
 runs() { # CODE RUNS COMMAND...: what the runner returns, and how often it has run the command
   local code=0
   : >"$work/runs"
-  "$watched" bash -c "echo run >>'$work/runs'; $3" >"$work/out" || code=$?
+  "$guarded" bash -c "echo run >>'$work/runs'; $3" >"$work/out" || code=$?
   [ $code = "$1" ] || fail "$3: $code, not $1"
   [ "$(wc -l <"$work/runs")" = "$2" ] || fail "$3: $(wc -l <"$work/runs") runs, not $2: $(cat "$work/out")"
 }
@@ -24,7 +24,7 @@ runs 0 2 "$standstill; [ \$(wc -l <'$work/runs') = 2 ]"
 runs 4 5 "$standstill; exit 4"
 # A single processor that gives no time: a debugger holds up the thread that looks there.
 : >"$work/runs"
-/usr/bin/python3 - "$watched" "$work/runs" "$work/held" >"$work/out" 2>&1 <<'HOLD' ||
+/usr/bin/python3 - "$guarded" "$work/runs" "$work/held" >"$work/out" 2>&1 <<'HOLD' ||
 import ctypes, os, subprocess, sys, time
 SEIZE, INTERRUPT, DETACH, WALL = 0x4206, 0x4207, 17, 0x40000000
 runs, held = sys.argv[2:]
@@ -54,6 +54,6 @@ finally:
 HOLD
   fail "a processor that stands still: $(cat "$work/out")"
 once 127 1 'exec /nothing/such'
-"$watched" /nothing/such 2>"$work/out"
+"$guarded" /nothing/such 2>"$work/out"
 [ $? -eq 127 ] && grep -q 'No such file' "$work/out" || fail "a command that is not there"
 echo ok

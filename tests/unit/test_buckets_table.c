@@ -1,4 +1,4 @@
-/* Tables of groups: what is one, what it is called, and how it is written. */
+/* Tables of buckets: what is one, what it is called, and how it is written. */
 #include <criterion/criterion.h>
 #include <stdio.h>
 #include <string.h>
@@ -15,19 +15,19 @@ static void write_table(char path[64], const char *text) {
   write_plan_file(path, text, strlen(text));
 }
 
-static size_t build(const char *text, weir_plan_group *table) {
+static size_t build(const char *text, weir_plan_bucket *table) {
   weir_table_text parsed;
   size_t count = 0;
   memset(table, 0, 7 * sizeof *table);
   cr_assert_eq(weir_table_parse(text, &parsed), WEIR_OK, "%s: %s", text, weir_last_error());
   cr_assert_eq(weir_table_build(&parsed, &layout, names, table, &count), WEIR_OK, "%s: %s", text,
                weir_last_error());
-  cr_assert_eq(weir_groups_check(table, count, 6), WEIR_OK, "%s: %s", text, weir_last_error());
+  cr_assert_eq(weir_buckets_check(table, count, 6), WEIR_OK, "%s: %s", text, weir_last_error());
   return count;
 }
 
-Test(groups_table, forms) {
-  weir_plan_group t[7];
+Test(buckets_table, forms) {
+  weir_plan_bucket t[7];
   cr_assert_eq(build("layers:topk:0.1:ag", t), 6);
   for (uint32_t k = 0; k < 6; k++)
     cr_assert(t[k].end == k + 1 && t[k].codec == WEIR_CODEC_TOPK && t[k].cr == 0.1);
@@ -42,7 +42,7 @@ Test(groups_table, forms) {
   cr_assert_eq(build("even=1:none:1:dense-ring", t), 1);
 }
 
-Test(groups_table, refused_texts) {
+Test(buckets_table, refused_texts) {
   const char *bad[] = {"",
                        "layers:topk:0.1:art-ring",
                        "layers:topk",
@@ -65,7 +65,7 @@ Test(groups_table, refused_texts) {
   }
 }
 
-Test(groups_table, turns) {
+Test(buckets_table, turns) {
   char path[64], text[256];
   write_table(path, "last,plan,place\nb,bf16:1:dense-ring,caller\nf,none:1:dense-tree,caller\n");
   snprintf(text, sizeof text, "turns=3:layers:none:1:dense-ring;%s;even=1:topk:0.1:ag", path);
@@ -75,14 +75,14 @@ Test(groups_table, turns) {
   weir_turns turns;
   cr_assert_eq(weir_turns_build(&turns, &parsed, &layout, names), WEIR_OK, "%s", weir_last_error());
   cr_assert(turns.count == 3 && turns.steps == 3);
-  static const size_t groups[] = {6, 2, 1, 6};
+  static const size_t buckets[] = {6, 2, 1, 6};
   static const uint32_t codecs[] = {WEIR_CODEC_NONE, WEIR_CODEC_BF16, WEIR_CODEC_TOPK,
                                     WEIR_CODEC_NONE};
   for (size_t k = 0; k < 4; k++) { /* the fourth is the first again */
-    weir_plan_group t[7];
+    weir_plan_bucket t[7];
     size_t count = 0;
     weir_turns_next(&turns, 6, t, &count);
-    cr_assert_eq(count, groups[k]);
+    cr_assert_eq(count, buckets[k]);
     cr_assert_eq(t[0].codec, codecs[k]);
     cr_assert_eq(t[count - 1].end, 6);
   }
@@ -93,24 +93,24 @@ Test(groups_table, turns) {
   /* What is no turns is one, for ever. */
   cr_assert_eq(weir_table_parse("layers:none:1:dense-ring", &parsed), WEIR_OK);
   cr_assert_eq(weir_turns_build(&turns, &parsed, &layout, names), WEIR_OK);
-  cr_assert(turns.count == 1 && turns.steps == 0 && turns.groups[0] == 6);
+  cr_assert(turns.count == 1 && turns.steps == 0 && turns.buckets[0] == 6);
   weir_turns_free(&turns);
 }
 
-Test(groups_table, file) {
+Test(buckets_table, file) {
   char path[64];
   write_table(path,
               "last,plan,place\nb,topk:0.5:ag:auto-bf16,thread\nf,none:1:dense-tree,caller\n");
-  weir_plan_group t[7];
+  weir_plan_bucket t[7];
   cr_assert_eq(build(path, t), 2);
   cr_assert(t[0].end == 2 && t[0].codec == WEIR_CODEC_TOPK && t[0].wire == WEIR_WIRE_AUTO_BF16 &&
             t[0].place == WEIR_PLACE_THREAD && t[0].cr == 0.5);
   cr_assert(t[1].end == 6 && t[1].codec == WEIR_CODEC_NONE && t[1].place == WEIR_PLACE_CALLER &&
             t[1].collective == WEIR_COLL_DENSE_TREE);
   weir_plan plan = {.id = 9};
-  weir_table_plan(t, 2, &layout, &plan); /* the second group is the larger one */
-  cr_assert(plan.id == 9 && plan.codec == WEIR_CODEC_NONE && plan.groups == 2);
-  cr_assert_eq(plan.layout, weir_groups_name(t, 2));
+  weir_table_plan(t, 2, &layout, &plan); /* the second bucket is the larger one */
+  cr_assert(plan.id == 9 && plan.codec == WEIR_CODEC_NONE && plan.buckets == 2);
+  cr_assert_eq(plan.layout, weir_buckets_name(t, 2));
   cr_assert_eq(weir_plan_check(&plan), WEIR_OK);
   char text[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&plan, text);
@@ -118,7 +118,7 @@ Test(groups_table, file) {
   remove(path);
 }
 
-Test(groups_table, refused_files) {
+Test(buckets_table, refused_files) {
   static const struct {
     const char *text, *place;
   } bad[] = {{"last,plan\nf,none:1:dense-tree\n", ":1:"},
@@ -131,7 +131,7 @@ Test(groups_table, refused_files) {
              {"last,plan,place\nc,none:1:dense-tree,caller\n", "expected"}};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
     char path[64];
-    weir_plan_group t[7];
+    weir_plan_bucket t[7];
     weir_table_text parsed;
     size_t count;
     write_table(path, bad[i].text);
@@ -140,20 +140,20 @@ Test(groups_table, refused_files) {
     cr_assert_not_null(strstr(weir_last_error(), bad[i].place), "%zu: %s", i, weir_last_error());
     remove(path);
   }
-  weir_plan_group t[7];
+  weir_plan_bucket t[7];
   weir_table_text parsed;
   size_t count;
   cr_assert_eq(weir_table_parse("/nowhere/at/all.csv", &parsed), WEIR_OK);
   cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_E_IO);
 }
 
-Test(groups_table, what_is_no_table) {
-  weir_plan_group good[2] = {{.end = 2, .cr = 1}, {.end = 6, .cr = 1}}, t[2];
-  cr_assert_eq(weir_groups_check(good, 2, 6), WEIR_OK);
-  cr_assert_eq(weir_groups_check(good, 0, 6), WEIR_E_INVALID);
-  cr_assert_eq(weir_groups_check(NULL, 2, 6), WEIR_E_INVALID);
-  cr_assert_eq(weir_groups_check(good, 1, 6), WEIR_E_INVALID);
-  cr_assert_eq(weir_groups_check(good, 2, 5), WEIR_E_INVALID);
+Test(buckets_table, what_is_no_table) {
+  weir_plan_bucket good[2] = {{.end = 2, .cr = 1}, {.end = 6, .cr = 1}}, t[2];
+  cr_assert_eq(weir_buckets_check(good, 2, 6), WEIR_OK);
+  cr_assert_eq(weir_buckets_check(good, 0, 6), WEIR_E_INVALID);
+  cr_assert_eq(weir_buckets_check(NULL, 2, 6), WEIR_E_INVALID);
+  cr_assert_eq(weir_buckets_check(good, 1, 6), WEIR_E_INVALID);
+  cr_assert_eq(weir_buckets_check(good, 2, 5), WEIR_E_INVALID);
   for (int i = 0; i < 6; i++) {
     memcpy(t, good, sizeof t);
     if (i == 0) t[0].end = 0;
@@ -162,10 +162,10 @@ Test(groups_table, what_is_no_table) {
     if (i == 3) t[1].cr = 0.5;
     if (i == 4) t[0].place = WEIR_PLACE_COUNT;
     if (i == 5) t[0].reserved = 1;
-    cr_assert_eq(weir_groups_check(t, 2, 6), WEIR_E_INVALID, "%d", i);
-    cr_assert_neq(weir_groups_name(t, 2), weir_groups_name(good, 2), "%d", i);
+    cr_assert_eq(weir_buckets_check(t, 2, 6), WEIR_E_INVALID, "%d", i);
+    cr_assert_neq(weir_buckets_name(t, 2), weir_buckets_name(good, 2), "%d", i);
   }
-  weir_plan plan = {.cr = 1, .groups = 2};
+  weir_plan plan = {.cr = 1, .buckets = 2};
   cr_assert_eq(weir_plan_check(&plan), WEIR_E_INVALID); /* no layout */
   const uint64_t digest = weir_plan_digest(&plan);
   plan.layout = 7;
