@@ -42,6 +42,13 @@ static void push(weir_evidence *evidence, double sample) {
   evidence->sample[evidence->count++] = sample;
 }
 
+void weir_evidence_newest(weir_evidence *evidence) {
+  if (evidence->count <= WEIR_ROUND_SAMPLES) return;
+  memmove(evidence->sample, evidence->sample + evidence->count - WEIR_ROUND_SAMPLES,
+          WEIR_ROUND_SAMPLES * sizeof *evidence->sample);
+  evidence->count = WEIR_ROUND_SAMPLES;
+}
+
 /* The slope counts less an error of it: with too steep a one, all arms would look alike. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_slope *slope) {

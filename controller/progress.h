@@ -52,6 +52,10 @@ typedef struct weir_evidence {
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_slope *slope);
 
+/* Leaves the newest round's: with as many of a new one they are as much as it takes to be sure, and
+ * a share that is no longer what it was shows in their spread. */
+void weir_evidence_newest(weir_evidence *evidence);
+
 typedef enum weir_verdict {
   WEIR_VERDICT_MORE = 0, /* it cannot be told yet */
   WEIR_VERDICT_HOLDS = 1,

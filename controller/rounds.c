@@ -13,13 +13,20 @@
 
 static const uint64_t least_losses = 192; /* of steps that count, before the first trial */
 static const double worth = 1.15;         /* an arm must be predicted to be so many times as fast */
-static const uint64_t again_least = 100, again_share = 2; /* until the next look at an arm */
+/* What was shown is known for a quarter of the steps until then: then it is looked at again, and if
+ * that cannot be done within two rounds' time, the arm is given up. */
+static const uint64_t again_least = 100, again_share = 4;
+static const uint64_t patience = 2 * (WEIR_ROUND_STEPS + 4);
 static const uint64_t refused_for = 4; /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
 static const uint64_t guard_steps = 32;
-static const uint64_t settled_at = 192, settled_unseen = 500;
-static const double guard_clear = 6.0; /* noises that a promise is worth before it is asked for */
+static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
+                      settled_unseen = 500;
+static const uint64_t first_losses = 4;
+static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
+static const double guard_clear = 6.0;   /* noises that a promise is worth before it is asked for */
+static const double guard_failed = 0.5, guard_doubt = 0.7;
 
 /* Once. */
 static void say(weir_loop *loop, const char *text) {
@@ -43,6 +50,7 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
           "are chosen");
     return;
   }
+  if (r->told < first_losses) r->begun += seen->loss / (double)first_losses;
   r->told++;
   if (r->losses == WEIR_LOSSES)
     memmove(r->loss, r->loss + 1, (WEIR_LOSSES - 1) * sizeof *r->loss);
@@ -51,17 +59,37 @@ static void take_in(weir_loop *loop, const weir_observation *seen) {
   r->loss[r->losses - 1] = seen->loss;
 }
 
+static double newest_mean(const weir_rounds *r, size_t count) {
+  double mean = 0.0;
+  for (size_t i = r->losses - count; i < r->losses; i++) mean += r->loss[i] / (double)count;
+  return mean;
+}
+
+static bool falls_over(const weir_rounds *r, size_t from_end, size_t count) {
+  const weir_slope slope = weir_loss_slope(r->loss + r->losses - from_end, count);
+  return weir_slope_clear(&slope);
+}
+
 /* A model may first have to leave a plateau, and rounding to 4 bits seems to keep it there for long
- * now and then (docs/reference/performance.md, "What a policy does to a training").  So 4 bits wait until the
- * loss is seen to fall, and where none is reported for longer. */
-static void settle(weir_rounds *r, const weir_observation *seen) {
-  if (r->settled || seen->trial) return;
-  if (r->told == 0) {
-    r->settled = seen->step >= settled_unseen;
-  } else if (seen->step >= settled_at && r->losses == WEIR_LOSSES) {
-    const weir_slope slope = weir_loss_slope(r->loss + WEIR_LOSSES / 2, WEIR_LOSSES / 2);
-    r->settled = weir_slope_clear(&slope);
-  }
+ * now and then (docs/reference/performance.md, "What a policy does to a training").  So 4 bits wait
+ * until the loss is half of what it began with, or falls and goes on falling, and where none is
+ * reported for longer. */
+static bool has_settled(const weir_rounds *r, uint64_t step) {
+  if (r->told == 0) return step >= settled_unseen;
+  if (step < settled_early || r->losses < settled_early) return false;
+  if (newest_mean(r, settled_early / 2) < settled_share * r->begun) return true;
+  if (r->losses < WEIR_LOSSES) return false;
+  if (step >= settled_at && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 2)) return true;
+  return step >= settled_falling && falls_over(r, WEIR_LOSSES / 2, WEIR_LOSSES / 4) &&
+         falls_over(r, WEIR_LOSSES / 4, WEIR_LOSSES / 4);
+}
+
+/* Once it has, a decision is due. */
+static void settle(weir_loop *loop, const weir_observation *seen) {
+  weir_rounds *r = &loop->rounds;
+  if (r->settled || seen->trial || !has_settled(r, seen->step)) return;
+  r->settled = true;
+  loop->since_decision = weir_model.period;
 }
 
 static void abandon(weir_rounds *r, uint64_t step) {
@@ -107,16 +135,31 @@ static bool affordable(const weir_loop *loop, uint64_t step, double step_s) {
   return r->spent_s + WEIR_ROUND_STEPS * step_s <= r->budget * (r->elapsed_s + left);
 }
 
-/* Would two rounds, the least before an arm is taken, be earned back twice by the steps left? */
-static bool repaid(const weir_rounds *r, uint64_t step, double now_s, double step_s) {
-  return r->steps == 0 || (r->steps > step && (double)(r->steps - step) * (now_s - step_s) >
-                                                  4.0 * WEIR_ROUND_STEPS * step_s);
+static uint64_t again_after(uint64_t step) {
+  return step / again_share > again_least ? step / again_share : again_least;
+}
+
+/* Two rounds are the least before an arm is taken, and then it has to be looked at again and again.
+ * In the time for which the budget pays for that, would it bring back twice what all of it costs?
+ * How long a training is may not be known: then it is tried, and the budget decides from look to
+ * look. */
+static bool repaid(const weir_loop *loop, uint64_t step, double now_s, double step_s) {
+  const weir_rounds *r = &loop->rounds;
+  if (r->steps == 0) return true;
+  if (r->steps <= step) return false;
+  const double left = r->budget * (r->elapsed_s + (double)(r->steps - step) * now_s) - r->spent_s;
+  double cost = 2.0 * WEIR_ROUND_STEPS * step_s;
+  uint64_t until = step + again_after(step);
+  for (; until < r->steps && cost + WEIR_ROUND_STEPS * now_s <= left; until += again_after(until))
+    cost += WEIR_ROUND_STEPS * now_s;
+  if (until > r->steps) until = r->steps;
+  return (double)(until - step) * (now_s - step_s) > 2.0 * cost;
 }
 
 static void begin(weir_loop *loop, size_t method, const weir_plan *plan, bool again) {
   weir_rounds *r = &loop->rounds;
   if (again && r->record[method].standing == WEIR_METHOD_SHOWN && r->record[method].due > 0) {
-    r->record[method].evidence.count = 0; /* what it was is known: what it is now is asked */
+    weir_evidence_newest(&r->record[method].evidence); /* what it was, and now what it is */
     r->record[method].due = 0;
   }
   weir_loop_direct(loop, WEIR_ACTION_TRIAL, plan);
@@ -150,7 +193,7 @@ static void try_one(weir_loop *loop, const weir_observation *seen, const weir_de
     const double faster = weir_step_seconds(in, &now) / weir_step_seconds(in, &best);
     const double rate = faster * believed(&best.plan);
     if (faster < worth || rate <= most ||
-        !repaid(r, seen->step, weir_step_seconds(in, &now), weir_step_seconds(in, &best)))
+        !repaid(loop, seen->step, weir_step_seconds(in, &now), weir_step_seconds(in, &best)))
       continue;
     most = rate;
     first = m;
@@ -182,25 +225,19 @@ static void keep_account(weir_loop *loop, uint64_t step) {
     case WEIR_VERDICT_HOLDS:
       of->standing = WEIR_METHOD_SHOWN;
       of->progress = fmin(1.0, r->judgement.mean);
-      of->due = step + (step / again_share > again_least ? step / again_share : again_least);
+      of->due = step + again_after(step);
+      of->good_until = of->due + patience;
       break;
     case WEIR_VERDICT_FALLS: refuse(r, r->method, step); break;
     case WEIR_VERDICT_MORE: of->due = r->again ? 0 : step; break;
   }
 }
 
-static double newest_mean(const weir_rounds *r) {
-  double mean = 0.0;
-  for (size_t i = r->losses - guard_steps; i < r->losses; i++)
-    mean += r->loss[i] / (double)guard_steps;
-  return mean;
-}
-
 /* From now on the loss is held against where it is. */
 static void guard_from(weir_rounds *r, uint64_t step) {
   r->guarding = true;
   r->anchor = (double)step - 0.5 * (double)guard_steps;
-  r->anchor_loss = newest_mean(r);
+  r->anchor_loss = newest_mean(r, guard_steps);
 }
 
 static weir_status judge(weir_loop *loop, const weir_observation *seen) {
@@ -251,32 +288,53 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
 }
 
 /* Has the loss fallen less than half as far as promised since the guard began?  Asked once the
- * promise is far above what batches make of means. */
+ * promise is far above what batches make of means.  Where it is less than it should be, the arm is
+ * looked at again soon. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
-  if (weir_method_of(&loop->current) == WEIR_METHODS) r->guarding = false;
+  const size_t method = weir_method_of(&loop->current);
+  if (method == WEIR_METHODS) r->guarding = false;
   if (!r->guarding || seen->trial || r->losses < guard_steps) return false;
   const double middle = (double)seen->step - 0.5 * (double)guard_steps;
   if (middle < r->anchor + (double)guard_steps) return false;
   const double noise = r->promised.scatter * sqrt(2.0 / (double)guard_steps);
   const double promised = promised_fall(r, r->anchor, middle);
   if (promised < guard_clear * noise) return false;
-  const bool failed = r->anchor_loss - newest_mean(r) < 0.5 * promised;
+  const double fallen = r->anchor_loss - newest_mean(r, guard_steps);
+  weir_method_record *of = &r->record[method];
+  if (fallen < guard_doubt * promised && of->due > seen->step) {
+    of->due = seen->step;
+    of->good_until = seen->step + patience;
+  }
   guard_from(r, seen->step);
-  return failed;
+  return fallen < guard_failed * promised;
 }
 
-static weir_status give_up(weir_loop *loop, const weir_observation *seen) {
+/* Has what the method in force once showed grown old, and could not be looked at again? */
+static bool stale(const weir_loop *loop, const weir_observation *seen) {
+  const size_t method = weir_method_of(&loop->current);
+  return method < WEIR_METHODS && !seen->trial &&
+         loop->rounds.record[method].standing == WEIR_METHOD_SHOWN &&
+         seen->step >= loop->rounds.record[method].good_until;
+}
+
+/* Back to the fastest safe plan.  What only grew old may be tried again sooner. */
+static weir_status give_up(weir_loop *loop, const weir_observation *seen, bool failed) {
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
+  weir_method_record *of = &r->record[method];
   char plan[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&loop->current, plan);
   r->guarding = false;
-  refuse(r, method, seen->step);
-  r->record[method].due = seen->step + seen->step / again_share;
+  if (failed) refuse(r, method, seen->step);
+  of->standing = WEIR_METHOD_REFUSED;
+  of->evidence.count = 0;
+  of->due = seen->step + (failed ? seen->step / 2 : again_after(seen->step));
   r->judged = WEIR_METHODS;
   (void)snprintf(r->what, sizeof r->what,
-                 "under %s the loss has fallen less than half as far as its trial promised", plan);
+                 failed ? "under %s the loss has fallen less than half as far as its trial promised"
+                        : "what %s once showed is too old, and there was no time for another look",
+                 plan);
   weir_decision decision;
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
 }
@@ -314,7 +372,7 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   *busy = false;
   if (loop->risk == WEIR_RISK_BOLD) return WEIR_OK;
   take_in(loop, seen);
-  settle(r, seen);
+  settle(loop, seen);
   if (r->phase == WEIR_ROUND_TRIAL) {
     in_trial(loop, seen);
     *busy = true;
@@ -328,9 +386,10 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
     *busy = true;
     return back(loop, seen);
   }
-  if (behind(loop, seen)) {
+  const bool failed = behind(loop, seen);
+  if (failed || stale(loop, seen)) {
     *busy = true;
-    return give_up(loop, seen);
+    return give_up(loop, seen, failed);
   }
   return WEIR_OK;
 }

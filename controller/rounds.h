@@ -17,8 +17,9 @@ typedef enum weir_standing_of_method {
 typedef struct weir_method_record {
   weir_standing_of_method standing;
   weir_evidence evidence;
-  double progress; /* as shown last */
-  uint64_t due;    /* step from which it may be tried (again) */
+  double progress;     /* as shown last */
+  uint64_t due;        /* step from which it may be tried (again) */
+  uint64_t good_until; /* the step at which what it has shown is too old to be in force */
 } weir_method_record;
 
 typedef struct weir_rounds {
@@ -37,6 +38,7 @@ typedef struct weir_rounds {
   /* Losses of steps that count, one after the other; begun anew when a step's is missing. */
   double loss[WEIR_LOSSES];
   size_t losses;
+  double begun;          /* mean of the first ones */
   uint64_t told, silent; /* steps whose loss was reported, and steps without */
   bool settled;          /* 4 bits may be chosen */
   double elapsed_s, spent_s;

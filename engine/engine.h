@@ -130,6 +130,7 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
+  bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
 } weir_engine_config;

@@ -313,6 +313,29 @@ static void add_accuracy(weir_doc *doc, const weir_report_data *data) {
   weir_doc_end(doc);
 }
 
+/* Where the model was evaluated; nothing where runs of earlier versions do not tell. */
+static void add_test_loss(weir_doc *doc, const weir_report_data *data) {
+  static const series tested[] = {{"test loss", INK, "points", NULL}};
+  size_t known = 0, at = 0;
+  for (size_t i = 0; i < data->step_count; i++) known += !isnan(data->steps[i].test_loss);
+  if (!known) return;
+  const size_t each = known / POINTS_MOST + 1;
+  begin(doc, data, "lines", "test loss", true);
+  weir_doc_flag(doc, "narrow", true);
+  add_heads(doc, tested, 1);
+  weir_doc_list(doc, "points");
+  for (size_t i = 0; i < data->step_count; i++) {
+    const weir_report_step *s = &data->steps[i];
+    if (isnan(s->test_loss) || (at++ % each && at < known)) continue;
+    weir_doc_list(doc, NULL);
+    weir_doc_number(doc, NULL, s->elapsed_s);
+    weir_doc_number(doc, NULL, s->test_loss);
+    weir_doc_end_list(doc);
+  }
+  weir_doc_end_list(doc);
+  weir_doc_end(doc);
+}
+
 static double loss(const weir_report_row *r) { return r->step->loss; }
 
 void weir_report_learning(weir_doc *doc, const weir_report_data *data,
@@ -321,6 +344,7 @@ void weir_report_learning(weir_doc *doc, const weir_report_data *data,
   weir_doc_section(doc, "Accuracy and loss",
                    "On the test data, and on rank 0's batches (thick line: smoothed).");
   add_accuracy(doc, data);
+  add_test_loss(doc, data);
   begin(doc, data, "lines", "training loss of rank 0", true);
   weir_doc_flag(doc, "narrow", true);
   weir_doc_flag(doc, "smooth", true);

@@ -129,16 +129,47 @@ static void read_front(weir_report_place *place, JsonObject *root, weir_report_d
 /* The journal writes 0 for what was not known. */
 static double known(double value) { return value > 0 ? value : NAN; }
 
+static void read_trial(weir_report_place *place, JsonObject *root, weir_report_trial *t) {
+  JsonNode *node = json_object_get_member(root, "trial");
+  if (!node) return;
+  if (!JSON_NODE_HOLDS_OBJECT(node)) {
+    weir_report_refuse(place, "'trial' must be an object");
+    return;
+  }
+  JsonObject *object = json_node_get_object(node);
+  t->spent_s = weir_report_number(place, object, "spent_s", WEIR_REQUIRED);
+  t->elapsed_s = weir_report_number(place, object, "elapsed_s", WEIR_REQUIRED);
+  if (!json_object_has_member(object, "plan")) return; /* the loss told, and no trial */
+  g_autofree char *text = weir_report_text(place, object, "plan", WEIR_REQUIRED);
+  g_autofree char *verdict = weir_report_text(place, object, "verdict", WEIR_REQUIRED);
+  weir_plan plan = {0};
+  if (!place->status && weir_plan_parse(text, &plan))
+    weir_report_refuse(place, "'%.80s' is no plan", text);
+  if (strcmp(verdict, "holds") && strcmp(verdict, "falls") && strcmp(verdict, "more"))
+    weir_report_refuse(place, "'verdict' must be holds, falls or more");
+  JsonArray *samples = weir_report_array(place, object, "samples", WEIR_REQUIRED);
+  node = json_object_get_member(object, "again");
+  t->again = node && JSON_NODE_HOLDS_VALUE(node) && json_node_get_boolean(node);
+  t->progress = weir_report_signed(place, object, "progress", WEIR_REQUIRED);
+  t->low = weir_report_signed(place, object, "low", WEIR_OPTIONAL);
+  t->high = weir_report_signed(place, object, "high", WEIR_OPTIONAL);
+  t->samples = samples ? json_array_get_length(samples) : 0;
+  weir_plan_format(&plan, t->plan);
+  g_strlcpy(t->verdict, verdict, sizeof t->verdict);
+}
+
 static void read_decision(weir_report_place *place, JsonObject *root, weir_report_decision *d) {
   d->step = weir_report_number(place, root, "step", WEIR_REQUIRED);
   d->epoch = weir_report_number(place, root, "epoch", WEIR_REQUIRED);
   d->latency_ms = known(weir_report_number(place, root, "latency_ms", WEIR_OPTIONAL));
   d->bandwidth_gbps = known(weir_report_number(place, root, "bandwidth_gbps", WEIR_OPTIONAL));
+  d->compute_ms = known(weir_report_number(place, root, "compute_ms", WEIR_OPTIONAL));
   d->predicted_ms = known(weir_report_number(place, root, "predicted_ms", WEIR_OPTIONAL));
   d->trigger = weir_report_text(place, root, "trigger", WEIR_REQUIRED);
   d->why = weir_report_text(place, root, "why", WEIR_OPTIONAL);
   JsonNode *node = json_object_get_member(root, "switched");
   d->switched = !node || (JSON_NODE_HOLDS_VALUE(node) && json_node_get_boolean(node));
+  read_trial(place, root, &d->trial);
   read_candidates(place, root, d);
   read_front(place, root, d);
   node = json_object_get_member(root, "choice");

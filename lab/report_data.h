@@ -16,7 +16,7 @@ typedef struct weir_report_step {
   double wire_bytes, gain, loss;
   double latency_ms, bandwidth_gbps, set_latency_ms, set_bandwidth_gbps;
   double goodput_gbps;
-  double elapsed_s, accuracy;
+  double elapsed_s, accuracy, test_loss;
   const char *codec, *collective; /* interned */
 } weir_report_step;
 
@@ -26,9 +26,20 @@ typedef struct weir_report_candidate {
   bool front;
 } weir_report_candidate;
 
+/* A line's trial: what was tried and what it showed. */
+typedef struct weir_report_trial {
+  char plan[WEIR_PLAN_TEXT_MAX]; /* "": none ended with this decision */
+  char verdict[8];
+  bool again;
+  double progress, low, high; /* NAN: not known */
+  size_t samples;
+  double spent_s, elapsed_s; /* of all trials, and of the run, until then */
+} weir_report_trial;
+
 /* A line of decisions.jsonl. */
 typedef struct weir_report_decision {
-  double step, epoch, latency_ms, bandwidth_gbps, predicted_ms;
+  double step, epoch, latency_ms, bandwidth_gbps, predicted_ms, compute_ms;
+  weir_report_trial trial;
   char *trigger, *why;
   bool switched;
   weir_report_candidate choice;
@@ -97,6 +108,9 @@ JsonObject *weir_report_load(weir_report_place *place, JsonParser *parser, const
 typedef enum weir_report_need { WEIR_REQUIRED, WEIR_OPTIONAL } weir_report_need;
 /* A finite number, not negative; NAN when optional and missing or null. */
 double weir_report_number(weir_report_place *place, JsonObject *object, const char *name,
+                          weir_report_need need);
+/* The same of a number that may be negative. */
+double weir_report_signed(weir_report_place *place, JsonObject *object, const char *name,
                           weir_report_need need);
 /* A copy; "" when optional and missing. */
 char *weir_report_text(weir_report_place *place, JsonObject *object, const char *name,

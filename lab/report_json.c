@@ -101,6 +101,15 @@ static bool is_number(JsonNode *node) {
   return type == G_TYPE_INT64 || type == G_TYPE_DOUBLE;
 }
 
+double weir_report_signed(weir_report_place *place, JsonObject *object, const char *name,
+                          weir_report_need need) {
+  JsonNode *node = member(place, object, name, need);
+  if (!node) return NAN;
+  const double value = is_number(node) ? json_node_get_double(node) : NAN;
+  if (!isfinite(value)) weir_report_refuse(place, "'%s' must be a number", name);
+  return value;
+}
+
 double weir_report_number(weir_report_place *place, JsonObject *object, const char *name,
                           weir_report_need need) {
   JsonNode *node = member(place, object, name, need);

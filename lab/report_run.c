@@ -199,6 +199,7 @@ static void add_all(weir_doc *doc, const weir_report_data *data, const weir_repo
   weir_report_learning(doc, data, rows);
   weir_report_use(doc, rows);
   weir_report_bytes(doc, data, rows);
+  weir_report_reasons(doc, data);
   weir_report_decisions(doc, data);
   weir_doc_end_list(doc);
   weir_doc_end(doc);

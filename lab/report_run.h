@@ -25,6 +25,7 @@ void weir_report_learning(weir_doc *doc, const weir_report_data *data,
                           const weir_report_rows *rows);
 void weir_report_bytes(weir_doc *doc, const weir_report_data *data, const weir_report_rows *rows);
 void weir_report_use(weir_doc *doc, const weir_report_rows *rows);
+void weir_report_reasons(weir_doc *doc, const weir_report_data *data);
 void weir_report_decisions(weir_doc *doc, const weir_report_data *data);
 
 /* The names of the collectives that were used, each once; g_ptr_array_free. */

@@ -35,7 +35,7 @@ static const struct column {
     {"elapsed_s", NUMBER, offsetof(weir_report_step, elapsed_s)},
     {"accuracy", SILENT, offsetof(weir_report_step, accuracy)},
     {"goodput_gbps", SILENT, offsetof(weir_report_step, goodput_gbps)},
-    {"test_loss", IGNORED, 0},
+    {"test_loss", SILENT, offsetof(weir_report_step, test_loss)},
 };
 /* Runs of earlier versions are without the last ones. */
 enum { COLUMNS = sizeof columns / sizeof *columns, COLUMNS_ONCE = COLUMNS - 2 };
@@ -95,7 +95,7 @@ static void parse_line(weir_report_place *place, char *line, size_t expected,
     weir_report_refuse(place, "%zu fields, expected %zu", count, expected);
     return;
   }
-  step->goodput_gbps = NAN;
+  step->goodput_gbps = step->test_loss = NAN;
   for (size_t i = 0; i < expected; i++) {
     const struct column *c = &columns[i];
     void *to = (char *)step + c->offset;

@@ -51,6 +51,8 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.risk = session->risk;
   session->options.journal_path = session->journal_path;
   session->options.secret = session->options.secret_file = NULL; /* found already */
+  session->options.nonfinite = NULL;                             /* the caller's own */
+  session->keep_nonfinite = strcmp(options->nonfinite, "keep") == 0;
   return true;
 }
 

@@ -260,6 +260,7 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .stream = session->options.stream,
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
+      .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};
   weir_status status = weir_engine_create(&session->engine, &config);

@@ -79,7 +79,8 @@ struct weir_session {
   char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
-  int next, previous; /* to measure with, on another machine where there is one */
+  bool keep_nonfinite; /* gradients of a step that is lost are NaN, not zero */
+  int next, previous;  /* to measure with, on another machine where there is one */
 
   char **names;    /* of tensors */
   size_t *offset;  /* tensors + 1 */

@@ -1,4 +1,4 @@
-/* watched COMMAND...: runs a test, and runs it again if it failed while the machine stood still.
+/* guarded COMMAND...: runs a test, and runs it again if it failed while the machine stood still.
  *
  * Tests of time-outs have ranks that must answer within a second or so.  On a machine that gives
  * nobody any time for as long (suspended, or with a host that has others to serve) they fail, which
@@ -99,7 +99,7 @@ static pid_t start(char **command) {
   (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(NO_COMMAND);
   (void)execvp(command[0], command);
-  (void)fprintf(stderr, "watched: %s: %s\n", command[0], strerror(errno));
+  (void)fprintf(stderr, "guarded: %s: %s\n", command[0], strerror(errno));
   _exit(NO_COMMAND);
 }
 
@@ -128,7 +128,7 @@ int main(int argc, char **argv) {
     const double others_s = longest_gap_s(), own_s = atomic_load(&own.gap_s);
     const double gap_s = own_s > others_s ? own_s : others_s;
     if (gap_s < STALL_S) return code;
-    printf("watched: it failed with %d, but the machine stood still for %.2f s: again\n", code,
+    printf("guarded: it failed with %d, but the machine stood still for %.2f s: again\n", code,
            gap_s);
     (void)fflush(stdout);
   }

@@ -20,7 +20,7 @@
  *
  * Whatever was promised and accepted stays with the group from one attempt to the next, so that
  * attempts meet, however many each rank has made.  All of it is explored in
- * tests/multi/test_synod.c. */
+ * tests/unit/test_synod.c. */
 #ifndef WEIR_TRANSPORTS_SYNOD_H
 #define WEIR_TRANSPORTS_SYNOD_H
 

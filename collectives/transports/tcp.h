@@ -96,10 +96,11 @@ typedef struct tcp_peer {
 typedef struct tcp {
   weir_transport base;
   uint64_t job;
-  bool secret;              /* the job has one */
-  weir_key key;             /* of the job: who may join */
-  weir_key group_key;       /* of this group: who may end it */
-  int listener;             /* -1: a group of one; later for the survivors of this group */
+  int door;           /* rank 0, before it meets the others: where it listens already; 0: nowhere */
+  bool secret;        /* the job has one */
+  weir_key key;       /* of the job: who may join */
+  weir_key group_key; /* of this group: who may end it */
+  int listener;       /* -1: a group of one; later for the survivors of this group */
   uint64_t generation;      /* how often the group has shrunk */
   unsigned reunions;        /* how often that was tried with this one */
   struct weir_synod *synod; /* what survivors have said of it; NULL: nothing */

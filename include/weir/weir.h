@@ -136,7 +136,26 @@ typedef struct weir_options {
 
   weir_network_fn virtual_network; /* NULL (default): a real network; else virtual time */
   void *virtual_user;              /* handed to virtual_network */
+
+  /* What the gradients are after a step in which one was NaN or infinite: "zero" (default), so that
+   * the step changes little; or "keep": every element is NaN on all ranks, so that a loss scaler,
+   * or whoever else looks for such gradients, finds them. Residuals stay as they were either way.
+   * Not with a device. */
+  const char *nonfinite;
+  /* tcp, auto; rank 0 alone: a TCP socket that listens at `rendezvous` already, which
+   * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can
+   * take it meanwhile.  0 (default): the session listens there itself. */
+  int listener;
 } weir_options;
+
+/* sizeof(weir_options) in this library, for callers without its headers. */
+size_t weir_options_size(void);
+/* Set the field that is called `key` from text: a number; "true" or "false"; or words, which are
+ * borrowed as when the field is set by hand.  For bindings and configuration files: every field can
+ * be set so but struct_size, stream and virtual_*.
+ * WEIR_E_INVALID: there is no such key, the caller's struct is too old to have it, or the value is
+ * not what the field takes (its range is checked by weir_session_create); *options is unchanged. */
+weir_status weir_options_set(weir_options *options, const char *key, const char *value);
 
 /* Fill in the defaults of a struct of that size. */
 void weir_options_init_sized(weir_options *options, size_t struct_size);
@@ -253,7 +272,8 @@ weir_status weir_clip(const weir_session *session, float *const *gradients, doub
 
 /* Finish the exchange.  Every tensor must have been submitted.  On WEIR_OK every submitted buffer
  * holds the average over all ranks, with the same bits on all ranks.  On WEIR_E_NONFINITE (returned
- * on all ranks) the buffers are zero, residuals are as before the step, and training can go on.
+ * on all ranks) the buffers are zero, or what weir_options.nonfinite says, residuals are as before
+ * the step, and training can go on.
  * Other failures end the group.  info may be NULL. */
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
 

@@ -105,15 +105,15 @@ for bits in bits: bits:foo bits:knapsack:0.5 bits:kmeans:2:0 bits:linear:x; do
   refused "policy $bits" "expected bits\[:METHOD\[:ALPHA\[:STEPS\]\]\]" run good.ini --policy $bits --out out
 done
 refused "codec and collective apart" "fixed:star:0.1:ag" run good.ini --policy fixed:star:0.1:ag --out out
-# A table of groups is one of this model's, or nothing begins.
+# A table of buckets is one of this model's, or nothing begins.
 groups() { # NAME REGEX LINES
   printf 'last,plan,place\n%b' "$3" >groups.csv
   refused "$1" "groups\.csv$2" run good.ini --network sim --policy groups:groups.csv --out out
 }
-groups "groups without a line" ":2: no rows" ""
-groups "a group's last tensor" ":2: last 'fc9.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
-groups "a group's place" ":3: place 'moon'" "fc2.bias,bf16:1:dense-ring,caller\nfc1.bias,bf16:1:dense-ring,moon\n"
-groups "groups that end too soon" ": the groups end at tensor 2 of 6" "fc3.bias,bf16:1:dense-ring,caller\n"
+groups "buckets without a line" ":2: no rows" ""
+groups "a bucket's last tensor" ":2: last 'fc9.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
+groups "a bucket's place" ":3: place 'moon'" "fc2.bias,bf16:1:dense-ring,caller\nfc1.bias,bf16:1:dense-ring,moon\n"
+groups "buckets that end too soon" ": the buckets end at tensor 2 of 6" "fc3.bias,bf16:1:dense-ring,caller\n"
 printf 'last,plan,place\nfc1.bias,bf16:1:dense-ring,moon\n' >groups.csv
 refused "a bad table among turns" "groups\.csv:2: place" \
   run good.ini --network sim --policy "groups:turns=2:layers:bf16:1:dense-ring;$PWD/groups.csv" --out out

@@ -54,9 +54,9 @@ assert json.load(open(d + '/out/profile.json')) == told
 page = open(d + '/out/report.html').read()
 charts = json.loads(page.split('id="charts">')[1].split('</script>')[0])
 assert [c['caption'].split(':')[0] for c in charts] == [
-    'One group, predicted', 'One group, measured', 'Planned, predicted', 'Planned, measured'], charts
+    'One bucket, predicted', 'One bucket, measured', 'Planned, predicted', 'Planned, measured'], charts
 bars = [bar['text'] for chart in charts for bar in chart['bars']]
-assert sum('exchange of group 1, up to fc1.bias' in b for b in bars) >= 3, bars
+assert sum('exchange of bucket 1, up to fc1.bias' in b for b in bars) >= 3, bars
 assert all(b.split()[0] in ('backward', 'compress', 'taken', 'exchange', 'decode') for b in bars), bars
 assert page.count('<tr><td>') == 5 and '%s</' % runs[4]['plan'] in page, page
 profile = list(csv.DictReader(open(d + '/out/profile.csv')))
@@ -74,7 +74,7 @@ planned = list(csv.DictReader(open(d + '/out/planned.csv')))
 kept = min(runs, key=lambda r: r['measured_ms'])
 assert told['kept'] == kept['division'], told
 assert planned[-1]['last'] == 'fc1.bias' and len(planned) == kept['groups'], planned
-# The ranks' timings: every step has its gradients and its groups, in order.
+# The ranks' timings: every step has its gradients and its buckets, in order.
 for rank in (0, 1):
     steps = {}
     for r in csv.DictReader(open(d + '/out/learnt/timings-%d.csv' % rank)):

@@ -18,7 +18,11 @@ typedef struct world {
   double progress, kept_progress;
   double share[WEIR_METHODS]; /* of a full step's progress that methods make */
   uint64_t late;              /* from this step on they make a fifth of it; 0: never */
-  double comm;                /* of the step before */
+  uint64_t hides;             /* after so many steps of theirs they make `shown_late`; 0: never */
+  double shown_late;
+  uint64_t turns; /* from this step on shares are those of `then`; 0: never */
+  double then[WEIR_METHODS];
+  double comm; /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
   double seconds, trial_seconds;
 } world;
@@ -41,6 +45,8 @@ static double loss_of(const world *w) {
 static double advance(const world *w) {
   const size_t method = weir_method_of(&w->plan);
   if (method == WEIR_METHODS) return 1.0;
+  if (w->hides > 0 && w->unsafe_steps >= w->hides) return w->shown_late;
+  if (w->turns > 0 && w->step >= w->turns) return w->then[method];
   return w->share[method] * (w->late > 0 && w->step >= w->late ? 0.2 : 1.0);
 }
 
@@ -103,12 +109,12 @@ static void step(weir_controller *controller, world *w) {
   if (!w->trial) batches_in_trial = 0;
 }
 
-static weir_controller *create(world *w, const char *risk) {
+static weir_controller *create(world *w, const char *risk, uint64_t steps) {
   static const size_t offsets[] = {0, ELEMENTS};
   const weir_controller_config config = {.policy = "weir",
                                          .risk = risk,
                                          .trial_budget = 0.04,
-                                         .steps = 2000,
+                                         .steps = steps,
                                          .world_size = RANKS,
                                          .layout = {1, offsets},
                                          .seed = 5};
@@ -120,7 +126,7 @@ static weir_controller *create(world *w, const char *risk) {
 }
 
 static world train(const char *risk, world w, uint64_t steps) {
-  weir_controller *controller = create(&w, risk);
+  weir_controller *controller = create(&w, risk, steps);
   while (w.step < steps) step(controller, &w);
   weir_controller_free(controller);
   return w;
@@ -171,4 +177,52 @@ Test(rounds, a_trainer_that_does_not_come_back_is_not_trusted) {
   w = train("measured", w, 1500);
   cr_assert_leq(w.trial_steps, 5u * 26u);
   cr_assert_eq(w.unsafe_steps, 0u);
+}
+
+/* Of a training in which each of so many steps made its progress. */
+static double loss_after(double progress) { return 6.0 - 0.5 * log1p(progress / 5.0); }
+
+static void no_harm(const world *w) {
+  const double dense = loss_after((double)w->steps), loss = loss_after(w->progress);
+  cr_assert_leq(loss, 1.01 * dense, "%g instead of %g after %d steps, %d of methods", loss, dense,
+                (int)w->steps, (int)w->unsafe_steps);
+  cr_assert_leq(w->trial_seconds, 0.045 * w->seconds);
+}
+
+/* All that is tried looks as good as it gets, and is, for the first 200 steps in which it is in
+ * force. */
+Test(rounds, harm_that_hides_for_200_steps_stays_small) {
+  for (uint64_t steps = 1000; steps <= 8000; steps *= 2)
+    for (double left = 0.2; left < 0.95; left += 0.2) {
+      world w = good;
+      w.hides = 200;
+      w.shown_late = left;
+      w = train("measured", w, steps);
+      no_harm(&w);
+      if (steps == 8000) cr_assert_geq(w.unsafe_steps, 200u, "it was never taken");
+    }
+}
+
+/* What was best stops learning in the middle of what trials can tell of, and what did not learn is
+ * best from then on. */
+Test(rounds, the_best_arm_changes_in_the_middle) {
+  world w = {.reports = true,
+             .share = {0.5, 1, 0.5, 0.4, 0.3, 0.2},
+             .turns = 1200,
+             .then = {0.5, 0.3, 0.5, 0.4, 1, 0.2}};
+  weir_controller *controller = create(&w, "measured", 4000);
+  uint64_t before = 0, wrong = 0, after = 0;
+  while (w.step < 4000) {
+    step(controller, &w);
+    if (w.trial) continue;
+    const size_t method = weir_method_of(&w.plan);
+    before += method == 1 && w.step < w.turns;
+    wrong += method == 1 && w.step >= w.turns;
+    after += method == 4;
+  }
+  weir_controller_free(controller);
+  no_harm(&w);
+  cr_assert_gt(before, 300u);
+  cr_assert_lt(wrong, 300u);
+  cr_assert_gt(after, 300u);
 }

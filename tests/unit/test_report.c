@@ -49,7 +49,7 @@ Test(report, run_report_is_whole_and_self_contained) {
   cr_assert_eq(occurrences(page, "<figure class=\"chart"), 11);
   cr_assert_eq(occurrences(page, "role=\"img\" aria-label=\""), 11);
   cr_assert_eq(occurrences(page, "<tr class=head>") + occurrences(page, "<tr class=\"head kept\">"),
-               RUN_DECISIONS);
+               RUN_DECISIONS + 6); /* and why: of six switches */
   cr_assert_eq(occurrences(page, "<details>"), RUN_DECISIONS);
   cr_assert(strstr(page, "87.29 %")); /* 0.873 - 0.55 exp(-399/45) = 0.87292 */
   cr_assert(strstr(page, "bit-identical"));
@@ -128,6 +128,30 @@ Test(report, charts_hold_phases_and_plans) {
   cr_assert_eq(json_array_get_length(
                    json_object_get_array_member(chart_of(charts, "compression ratio"), "dots")),
                2);
+}
+
+/* Evaluated behind steps 19 and 39; runs of earlier versions have no such column, and no chart. */
+Test(report, the_test_loss_is_drawn) {
+  g_autofree char *before = page_of_run(), *csv = slurp("steps.csv");
+  cr_assert_null(strstr(before, "\"test loss\""));
+  g_auto(GStrv) lines = g_strsplit(csv, "\n", -1);
+  g_autoptr(GString) with = g_string_new(NULL);
+  for (guint i = 0; lines[i] && *lines[i]; i++)
+    g_string_append_printf(with, "%s%s\n", lines[i],
+                           !i                                  ? ",test_loss"
+                           : g_str_has_prefix(lines[i], "19,") ? ",2.5"
+                           : g_str_has_prefix(lines[i], "39,") ? ",1.25"
+                                                               : ",");
+  store("steps.csv", with->str, (gssize)with->len);
+  g_autofree char *page = page_of_run();
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonArray *points = points_of(charts_of(page, parser), "test loss");
+  cr_assert_eq(json_array_get_length(points), 2);
+  for (guint i = 0; i < 2; i++) {
+    JsonArray *point = json_array_get_array_element(points, i);
+    cr_assert_eq(json_array_get_double_element(point, 1), i ? 1.25 : 2.5);
+    cr_assert_gt(json_array_get_double_element(point, 0), 0);
+  }
 }
 
 Test(report, text_from_files_is_escaped) {

@@ -1,0 +1,438 @@
+"""What bench/regret.sh does: train, time for every network, and compare.
+
+The losses of a fixed policy do not depend on the network.  So each is trained once a seed, where exchanges take their
+bytes over 1 Gbit/s, and timed for every network from that: a step takes what computing and the codec take, and
+A latencies and B bytes of its exchange.  A is from a few steps on a link of one second and no bytes to speak of.
+Policy weir is trained in every cell, and its steps' exchanges are as they were predicted there.
+
+Computing, and a codec, take the median of all steps of a workload's runs that had it, so that what else the machine
+does is not compared.
+"""
+import argparse
+import csv
+import datetime
+import hashlib
+import json
+import math
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+EPOCH = 50  # steps
+
+# Families of plans that have the same losses; the first is the one trained, the others are only timed.
+FAMILIES = {
+    "fp32": ["none:1:dense-halving", "none:1:dense-ring", "none:1:dense-double-tree"],
+    "bf16": ["bf16:1:dense-halving", "bf16:1:dense-ring", "bf16:1:dense-double-tree"],
+    "qsgd8": ["qsgd:0.25:sra", "qsgd:0.25:ag"],
+    "qsgd4": ["qsgd:0.125:sra", "qsgd:0.125:ag"],
+    "qsgd3": ["qsgd:0.09375:sra", "qsgd:0.09375:ag"],
+    "qsgd2": ["qsgd:0.0625:sra", "qsgd:0.0625:ag"],
+    "powersgd1": ["powersgd:1:dense-halving", "powersgd:1:dense-ring"],
+    "powersgd4": ["powersgd:4:dense-halving", "powersgd:4:dense-ring"],
+    "powersgd16": ["powersgd:16:dense-halving", "powersgd:16:dense-ring"],
+    "topk.1": ["topk:0.1:ag:auto-bf16"],
+    "topk.03": ["topk:0.03:ag:auto-bf16"],
+    "topk.01": ["topk:0.01:ag:auto-bf16"],
+    "topk.003": ["topk:0.003:ag:auto-bf16"],
+    "topk.001": ["topk:0.001:ag:auto-bf16"],
+    "star.1": ["star:0.1:art-halving:auto-bf16", "star:0.1:art-ring:auto-bf16"],
+    "star.01": ["star:0.01:art-halving:auto-bf16", "star:0.01:art-ring:auto-bf16"],
+    "var.01": ["var:0.01:art-halving:auto-bf16", "var:0.01:art-ring:auto-bf16"],
+}
+
+C1 = [(0.24, 1, 25), (0.48, 1, 1), (0.72, 50, 1), (1, 50, 25)]  # until, ms, Gbit/s before the scale
+C2 = [(0.24, 1, 25), (0.4, 10, 10), (0.56, 50, 1), (0.72, 10, 10), (1, 1, 25)]
+SCALE = 0.03  # of C1 and C2, as scenarios/demo.ini has it
+NETWORKS = {f"{ms}ms-{mbit}": [(1, ms, mbit / 1e3)] for ms in (1, 10, 50) for mbit in (30, 100, 1000)}
+NETWORKS["5ms-100"] = [(1, 5, 0.1)]
+NETWORKS["c1"] = [(to, ms, gbps * SCALE) for to, ms, gbps in C1]
+NETWORKS["c2"] = [(to, ms, gbps * SCALE) for to, ms, gbps in C2]
+TRACE = {"file": ROOT / "scenarios/traces/synthetic.down", "latency_ms": 20, "scale": 20, "slot_bytes": 1500}
+NETWORKS["trace"] = None
+
+WORKLOADS = {"mlp": "demo", "gpt": "gpt", "cnn": "cnn", "recommender": "recommender"}
+
+
+class Interrupted(Exception):
+    pass
+
+
+# --- scenarios ------------------------------------------------------------------------------------------------------
+
+
+def training_section(workload, epochs):
+    """The [training] of a scenario file, stretched to so many epochs of EPOCH steps."""
+    lines, within = [], False
+    for line in (ROOT / f"scenarios/{WORKLOADS[workload]}.ini").read_text().splitlines():
+        if line.startswith("["):
+            within = line == "[training]"
+        elif within and "=" in line:
+            lines.append([part.strip() for part in line.split("#")[0].split("=")])
+    keys = dict(lines)
+    decay = [max(1, round(int(e) * epochs / int(keys["epochs"]))) for e in keys["decay_epochs"].split(",")]
+    keys |= {"epochs": epochs, "steps_per_epoch": EPOCH, "evaluate_every": min(2, epochs)}
+    keys["decay_epochs"] = ", ".join(str(e) for e in decay)
+    if epochs < 2:
+        del keys["decay_epochs"], keys["decay_factor"]
+    return "[training]\n" + "".join(f"{k} = {v}\n" for k, v in keys.items())
+
+
+def network_section(phases, epochs):
+    if phases is None:
+        return (f"[trace]\nfile = {TRACE['file']}\nlatency_ms = {TRACE['latency_ms']}\ninterval_s = 1\nwindow_s = 1\n"
+                f"slot_bytes = {TRACE['slot_bytes']}\n")
+    text, first = "", 1
+    for i, (until, ms, gbps) in enumerate(phases):
+        last = max(first, round(until * epochs))
+        text += f"[phase p{i}]\nepochs = {first}-{last}\nlatency_ms = {ms}\nbandwidth_gbps = {gbps:g}\n"
+        first = last + 1
+    return text
+
+
+def scenario(workload, phases, epochs):
+    scale = TRACE["scale"] if phases is None else 1
+    return (f"[scenario]\nname = regret\nworkers = 4\nbandwidth_scale = {scale}\nseed = 1\ntimeout_s = 300\n" +
+            training_section(workload, epochs) + network_section(phases, epochs))
+
+
+# --- training -------------------------------------------------------------------------------------------------------
+
+
+def execute(weir, text, policy, seed, work):
+    """One run; its steps, as dictionaries, and its summary."""
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    (work / "regret.ini").write_text(text)
+    call = [weir, "run", work / "regret.ini", "--network", "sim", "--policy", policy, "--seed", str(seed), "--out",
+            work / "out"]
+    done = subprocess.run(call, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise RuntimeError(f"{policy}: {done.stderr.strip().splitlines()[-1]}")
+    with open(work / "out/steps.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    return rows, json.loads((work / "out/summary.json").read_text())
+
+
+def measure_terms(weir, workload, plan, work):
+    """Latencies, and bytes beside them, of a plan's exchange; what the codec takes, in ms."""
+    head = scenario(workload, NETWORKS["5ms-100"], 1).split("[phase")[0].replace(f"steps_per_epoch = {EPOCH}",
+                                                                                "steps_per_epoch = 4")
+    far, _ = execute(weir, head + network_section([(1, 1000, 100)], 1), plan, 1, work)
+    near, _ = execute(weir, head + network_section([(1, 0.001, 1)], 1), plan, 1, work)
+    # Two equations: s = latencies * latency + bytes / rate.
+    far_s, near_s, far_rate, near_rate = float(far[1]["comm_ms"]) / 1e3, float(near[1]["comm_ms"]) / 1e3, 12.5e9, 125e6
+    bytes_ = (near_s - 1e-6 * far_s) / (1 / near_rate - 1e-6 / far_rate)
+    return {"plan": plan, "latencies": far_s - bytes_ / far_rate, "bytes": bytes_}
+
+
+def segments(rows):
+    """From evaluation to evaluation: what each plan took part in."""
+    found, use = [], {}
+    for row in rows:
+        of = use.setdefault(row["plan"], {"steps": 0, "tried": 0, "comm_ms": 0.0})
+        of["tried" if int(row["trial"]) else "steps"] += 1
+        of["comm_ms"] += float(row["comm_ms"])
+        if row["test_loss"]:
+            found.append({"step": int(row["step"]) + 1, "loss": float(row["test_loss"]),
+                          "accuracy": float(row["accuracy"]), "plans": use})
+            use = {}
+    return found
+
+
+def median_of(rows, column, plan=None):
+    return statistics.median([float(r[column]) for r in rows if plan in (None, r["plan"])])
+
+
+def train(weir, text, policy, seed, work):
+    began = time.monotonic()
+    rows, summary = execute(weir, text, policy, seed, work)
+    plans = sorted({row["plan"] for row in rows})
+    result = {"scenario": hashlib.sha256(text.replace(str(ROOT), "").encode()).hexdigest()[:16], "policy": policy,
+              "seed": seed, "steps": sum(row["trial"] == "0" for row in rows), "final_loss": summary["final_loss"],
+              "final_accuracy": summary["final_accuracy"], "compute_ms": median_of(rows, "compute_ms"),
+              "compress_ms": {plan: median_of(rows, "compress_ms", plan) for plan in plans},
+              "overhead_ms": sum(float(row["overhead_ms"]) for row in rows) / len(rows), "segments": segments(rows),
+              "took_s": round(time.monotonic() - began, 1)}
+    journal = (work / "out/decisions.jsonl").read_text().splitlines()
+    result["switches"] = [{"step": d["step"], "trigger": d["trigger"], "choice": d["choice"]["plan"], "why": d["why"]}
+                          for d in map(json.loads, journal) if d["switched"]]
+    result["trials"] = [{"step": d["step"], **{k: round(v, 4) if isinstance(v, float) else v
+                                              for k, v in d["trial"].items() if k != "samples"}}
+                        for d in map(json.loads, journal) if d["trigger"] == "trial"]
+    shutil.rmtree(work, ignore_errors=True)
+    return result
+
+
+# --- timing ---------------------------------------------------------------------------------------------------------
+
+
+class Trace:
+    """As lab/trace.c reads it: slots of the second that begins with an interval."""
+
+    def __init__(self):
+        stamps = [int(line) for line in TRACE["file"].read_text().split()]
+        seconds = max(1, math.ceil(stamps[-1] / 1e3))
+        slots = [0] * seconds
+        for ms in stamps:
+            if ms < 1000 * seconds:
+                slots[ms // 1000] += 1
+        self.rates = [max(1, n) * TRACE["slot_bytes"] * TRACE["scale"] for n in slots]
+
+    def at(self, elapsed):
+        return TRACE["latency_ms"] / 1e3, self.rates[int(elapsed) % len(self.rates)]
+
+
+def link_at(name, epochs, trace):
+    """(step, elapsed) -> latency in s, bytes/s."""
+    phases = NETWORKS[name]
+    if phases is None:
+        return lambda step, elapsed: trace.at(elapsed)
+    ends = [round(until * epochs) * EPOCH for until, _, _ in phases]
+    ends[-1] = math.inf
+
+    def find(step, elapsed):
+        _, ms, gbps = phases[next(i for i, end in enumerate(ends) if step < end)]
+        return ms / 1e3, gbps * 1e9 / 8
+
+    return find
+
+
+def time_fixed(run, terms, first, compute_s, compress_s, link):
+    """[(step, s, loss)] of a fixed plan on a network."""
+    elapsed, step, points = 0.0, 0, []
+    for part in run["segments"]:
+        count = part["step"] - step
+        comm_ms = sum(plan["comm_ms"] for plan in part["plans"].values())
+        trained = (comm_ms / count / 1e3 - 1e-6 * first["latencies"]) * 125e6
+        of_bytes = terms["bytes"] * trained / first["bytes"]
+        for step in range(step, part["step"]):
+            latency, rate = link(step, elapsed)
+            elapsed += compute_s + compress_s + terms["latencies"] * latency + of_bytes / rate
+        step = part["step"]
+        points.append((step, elapsed, part["loss"]))
+    return points
+
+
+def time_weir(run, compute_s, compress_s):
+    elapsed = tried = 0.0
+    points = []
+    for part in run["segments"]:
+        for plan, use in part["plans"].items():
+            count = use["steps"] + use["tried"]
+            spent = count * (compute_s + compress_s[plan] + run["overhead_ms"] / 1e3) + use["comm_ms"] / 1e3
+            elapsed += spent
+            tried += spent * use["tried"] / count
+        points.append((part["step"], elapsed, part["loss"]))
+    return points, tried / elapsed
+
+
+def loss_at(points, step):
+    before = (0, 0.0, points[0][2])
+    for point in points:
+        if point[0] >= step:
+            share = (step - before[0]) / (point[0] - before[0])
+            return before[2] + share * (point[2] - before[2])
+        before = point
+    return points[-1][2]
+
+
+def time_to(points, target):
+    """s until the line through the evaluations is at the target; infinite if never."""
+    if points[0][2] <= target:
+        return points[0][1]
+    for before, after in zip(points, points[1:]):
+        if after[2] <= target:
+            share = (before[2] - target) / (before[2] - after[2])
+            return before[1] + share * (after[1] - before[1])
+    return math.inf
+
+
+# --- cells ----------------------------------------------------------------------------------------------------------
+
+
+class Bench:
+    def __init__(self, options):
+        self.o = options
+        self.epochs = options.steps // EPOCH
+        self.out = pathlib.Path(options.out)
+        self.work = pathlib.Path(options.work) / "regret-work"
+        self.began, self.done, self.total = time.monotonic(), 0, 0
+
+    def path(self, workload, name, seed):
+        return self.out / "runs" / f"{workload}-{name}-s{seed}-{self.o.steps}.json"
+
+    def jobs(self):
+        o = self.o
+        for seed in o.seeds:
+            for workload in o.workloads:
+                for family in o.families:
+                    yield workload, family, FAMILIES[family][0], [(1, 0.001, 1)], seed
+                for network in o.networks:
+                    yield workload, f"weir-{network}", "weir", NETWORKS[network], seed
+
+    def load(self, path, text):
+        try:
+            run = json.loads(path.read_text())
+        except FileNotFoundError:
+            return None
+        digest = hashlib.sha256(text.replace(str(ROOT), "").encode()).hexdigest()[:16]
+        return run if run["scenario"] == digest else None
+
+    def train_all(self):
+        todo = []
+        for workload, name, policy, phases, seed in self.jobs():
+            text = scenario(workload, phases, self.epochs)
+            if self.load(self.path(workload, name, seed), text) is None:
+                todo.append((workload, name, policy, text, seed))
+        for i, (workload, name, policy, text, seed) in enumerate(todo):
+            spent = time.monotonic() - self.began
+            left = f"{spent / i * (len(todo) - i) / 60:.0f} min left" if i else "time left is not known yet"
+            print(f"{i + 1} of {len(todo)}: {workload} {name} seed {seed}; {left}", file=sys.stderr, flush=True)
+            run = train(self.o.weir, text, policy, seed, self.work)
+            write(self.path(workload, name, seed), run)
+
+    def terms_of(self, workload, plan):
+        path = self.out / "terms" / f"{workload}-{plan.replace(':', '_')}.json"
+        if not path.exists():
+            write(path, measure_terms(self.o.weir, workload, plan, self.work))
+        return json.loads(path.read_text())
+
+    def runs_of(self, workload, seed):
+        found = {}
+        for of, name, _, phases, at in self.jobs():
+            if (of, at) == (workload, seed):
+                found[name] = self.load(self.path(of, name, at), scenario(of, phases, self.epochs))
+        return found
+
+    def cells(self):
+        trace = Trace()
+        for workload in self.o.workloads:
+            every = [self.runs_of(workload, seed) for seed in self.o.seeds]
+            runs = [run for of in every for run in of.values() if run]
+            compute_s = statistics.median(run["compute_ms"] for run in runs) / 1e3
+            taken = {}
+            for run in runs:
+                for plan, ms in run["compress_ms"].items():
+                    taken.setdefault(plan, []).append(ms / 1e3)
+            compress_s = {plan: statistics.median(s) for plan, s in taken.items()}
+            for seed, of in zip(self.o.seeds, every):
+                for network in self.o.networks:
+                    yield self.cell(workload, seed, network, of, compute_s, compress_s, trace)
+
+    def cell(self, workload, seed, network, of, compute_s, compress_s, trace):
+        link = link_at(network, self.epochs, trace)
+        timed = {}
+        for family in self.o.families:
+            run, first = of[family], self.terms_of(workload, FAMILIES[family][0])
+            for plan in FAMILIES[family]:
+                taken = compress_s[next(iter(run["compress_ms"]))]
+                timed[plan] = time_fixed(run, self.terms_of(workload, plan), first, compute_s, taken, link)
+        dense = timed[FAMILIES["fp32"][0]]
+        target = loss_at(dense, 0.75 * self.o.steps)
+        points, share = time_weir(of[f"weir-{network}"], compute_s, compress_s)
+        reached = {plan: time_to(p, target) for plan, p in timed.items()}
+        best = min(reached, key=reached.get)
+        bf16 = min(reached[plan] for plan in FAMILIES["bf16"])
+        mine, final = time_to(points, target), of[f"weir-{network}"]["final_loss"]
+        return {"workload": workload, "network": network, "seed": seed, "target": target, "best": best,
+                "best_s": reached[best], "weir_s": finite(mine), "regret": finite(mine / reached[best]),
+                "over_bf16": finite(mine / bf16) if math.isfinite(bf16) else None, "end_over_bf16": points[-1][1] /
+                min(timed[plan][-1][1] for plan in FAMILIES["bf16"]), "harm": final / dense[-1][2] - 1,
+                "harm_bf16": final / of["bf16"]["final_loss"] - 1,
+                "accuracy_points": 100 * (of[f"weir-{network}"]["final_accuracy"] - of["fp32"]["final_accuracy"]),
+                "trials": share, "fixed_s": {plan: finite(s) for plan, s in reached.items()}}
+
+
+def finite(x):
+    return x if math.isfinite(x) else None
+
+
+def write(path, value):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(json.dumps(value, separators=(",", ":")) + "\n")
+    part.rename(path)
+
+
+def ratio(x):
+    return "never" if x is None else f"{x:.2f}"
+
+
+def worst(values):
+    """None stands for never."""
+    return None if None in values else max(values)
+
+
+def table(cells):
+    head = ["workload", "network", "seed", "best fixed policy", "it, s", "`weir`, s", "regret", "over bf16",
+            "loss over fp32's, %", "over bf16's, %", "trials, %"]
+    lines = ["| " + " | ".join(head) + " |", "|" + "---|" * len(head)]
+    for c in cells:
+        lines.append("| " + " | ".join([
+            c["workload"], c["network"], str(c["seed"]), f"`{c['best']}`", f"{c['best_s']:.1f}",
+            "never" if c["weir_s"] is None else f"{c['weir_s']:.1f}", ratio(c["regret"]), ratio(c["over_bf16"]),
+            f"{100 * c['harm']:+.2f}", f"{100 * c['harm_bf16']:+.2f}", f"{100 * c['trials']:.1f}"]) + " |")
+    for workload in dict.fromkeys(c["workload"] for c in cells):
+        of = [c for c in cells if c["workload"] == workload]
+        regrets = [math.inf if c["regret"] is None else c["regret"] for c in of]
+        lines.append("")
+        lines.append(f"{workload}: {len(of)} cells; regret mean {statistics.mean(regrets):.3f}, worst {max(regrets):.3f}; "
+                     f"over bf16 at most {ratio(worst([c['over_bf16'] for c in of]))}; loss over fp32's at most "
+                     f"{100 * max(c['harm'] for c in of):+.2f} %; trials at most {100 * max(c['trials'] for c in of):.1f} %")
+    return "\n".join(lines) + "\n"
+
+
+def parse(argv):
+    today = datetime.date.today().isoformat()
+    p = argparse.ArgumentParser(prog="bench/regret.sh", description=__doc__.splitlines()[0],
+                                formatter_class=argparse.ArgumentDefaultsHelpFormatter)
+    p.add_argument("weir", nargs="?", default=str(ROOT / "build-release/cli/weir"), help="the command")
+    p.add_argument("out", nargs="?", default=str(ROOT / f"bench/results/{today}-regret"), help="folder for results")
+    p.add_argument("--workloads", default=",".join(WORKLOADS), help="of " + ", ".join(WORKLOADS))
+    p.add_argument("--networks", default=",".join(n for n in NETWORKS if n != "5ms-100"),
+                   help="of " + ", ".join(NETWORKS))
+    p.add_argument("--families", default=",".join(FAMILIES), help="fixed policies; fp32 and bf16 must be among them")
+    p.add_argument("--seeds", default="1,2,3", help="whole numbers")
+    p.add_argument("--steps", type=int, default=1000, help=f"of a training, a multiple of {2 * EPOCH}")
+    p.add_argument("--work", default="/tmp", help="where runs are kept while they are under way")
+    p.add_argument("--table", action="store_true", help="train nothing: the table of what is there")
+    o = p.parse_args(argv)
+    for name, known in (("workloads", WORKLOADS), ("networks", NETWORKS), ("families", FAMILIES)):
+        chosen = [n.strip() for n in getattr(o, name).split(",")]
+        for n in chosen:
+            if n not in known:
+                p.error(f"--{name}: '{n}' is none of {', '.join(known)}")
+        setattr(o, name, chosen)
+    if not {"fp32", "bf16"} <= set(o.families):
+        p.error("--families: fp32 and bf16 must be among them")
+    try:
+        o.seeds = [int(s) for s in o.seeds.split(",")]
+    except ValueError:
+        p.error(f"--seeds: expected whole numbers with commas, not '{o.seeds}'")
+    if o.steps < 2 * EPOCH or o.steps % (2 * EPOCH):
+        p.error(f"--steps: expected a multiple of {2 * EPOCH}")
+    return o
+
+
+def main():
+    bench = Bench(parse(sys.argv[1:]))
+    try:
+        if not bench.o.table:
+            bench.train_all()
+        cells = list(bench.cells())
+    except RuntimeError as error:
+        sys.exit(f"bench/regret.sh: {error}")
+    except KeyboardInterrupt:
+        sys.exit("bench/regret.sh: interrupted; the same call goes on")
+    write(bench.out / "cells.json", cells)
+    (bench.out / "table.md").write_text(table(cells))
+    print(table(cells), end="")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,63 @@
+#!/usr/bin/env bash
+# bench/regret.sh: what it refuses, and its arithmetic by hand.  (Training is what it is for, and takes hours.)
+set -u
+source=$2
+fail() { echo "FAIL: $*"; exit 1; }
+refuses() { # refuses PATTERN ARGUMENTS...
+  local pattern=$1; shift
+  "$source/bench/regret.sh" "$@" >/dev/null 2>"$work/err"
+  local got=$?
+  [ $got -eq 2 ] || { cat "$work/err"; fail "regret.sh $*: exit $got, not 2"; }
+  grep -q -- "$pattern" "$work/err" || { cat "$work/err"; fail "regret.sh $*: no '$pattern'"; }
+}
+work=$(mktemp -d) || exit 1
+trap 'rm -rf "$work"' EXIT
+
+refuses "'zip' is none of mlp, gpt" --workloads mlp,zip
+refuses "'2ms' is none of" --networks 2ms
+refuses 'fp32 and bf16 must be among them' --families bf16
+refuses 'expected whole numbers' --seeds 1,x
+refuses 'expected a multiple of 100' --steps 150
+
+PYTHONDONTWRITEBYTECODE=1 python3 - "$source/bench" <<'PY' || fail "the arithmetic"
+import math, sys
+sys.path.insert(0, sys.argv[1])
+import regret
+
+def near(got, want):
+    assert math.isclose(got, want, rel_tol=1e-9), (got, want)
+
+# Steps of 10 ms of computing and 5 of the codec, 2 latencies and 1e6 bytes: over 1 Gbit/s and 1 us, 8.002 ms.
+part = {"steps": 100, "tried": 0, "comm_ms": 100 * 8.002}
+run = {"segments": [{"step": 100, "loss": 3.0, "plans": {"p": part}}, {"step": 200, "loss": 2.0, "plans": {"p": part}}]}
+terms = {"latencies": 2, "bytes": 1e6}
+half = {"latencies": 4, "bytes": 5e5}
+link = lambda step, elapsed: (0.05, 1e7) if step < 100 else (0.001, 1e8)
+points = regret.time_fixed(run, terms, terms, 0.010, 0.005, link)
+near(points[0][1], 100 * (0.015 + 0.1 + 0.1))
+near(points[1][1], points[0][1] + 100 * (0.015 + 0.002 + 0.01))
+near(regret.time_fixed(run, half, terms, 0.010, 0.005, link)[0][1], 100 * (0.015 + 0.2 + 0.05))
+
+# Half of the way from 3.0 to 2.0; before the first evaluation; never.
+near(regret.time_to(points, 2.5), (points[0][1] + points[1][1]) / 2)
+near(regret.time_to(points, 3.5), points[0][1])
+assert regret.time_to(points, 1.9) == math.inf
+near(regret.loss_at(points, 150), 2.5)
+
+# 90 steps and 10 that were rolled back: 100 * (10 + 5 + 1) ms and 2000 ms on the wire, a tenth of it trials.
+use = {"p": {"steps": 90, "tried": 10, "comm_ms": 2000.0}}
+points, share = regret.time_weir({"segments": [{"step": 90, "loss": 1.0, "plans": use}], "overhead_ms": 1.0}, 0.010,
+                                 {"p": 0.005})
+near(points[0][1], 3.6)
+near(share, 0.1)
+
+# Phases of 20 epochs as C1 has them, and the trace's first second: slots of 1500 bytes, 20 times as many.
+find = regret.link_at("c1", 20, None)
+assert [find(s, 0)[0] for s in (0, 249, 250, 499, 500, 699, 700, 999)] == [.001, .001, .001, .001, .05, .05, .05, .05]
+near(find(0, 0)[1], 25e9 * 0.03 / 8)
+near(find(250, 0)[1], 1e9 * 0.03 / 8)
+trace = regret.Trace()
+slots = sum(int(line) < 1000 for line in regret.TRACE["file"].read_text().split())
+near(trace.at(0.5)[1], slots * 1500 * 20)
+near(trace.at(0.5 + len(trace.rates))[1], slots * 1500 * 20)
+PY
