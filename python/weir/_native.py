@@ -65,6 +65,8 @@ class LogLine(ctypes.Structure):
 
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, POINTER(LogLine))
+WriteFunction = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)
+ReadFunction = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)
 DumpFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
@@ -109,6 +111,9 @@ _FUNCTIONS = {
     "weir_set_epoch": (c_int, [_session, c_uint32]),
     "weir_allgather_bytes": (c_int, [_session, c_char_p, c_size_t, c_void_p]),
     "weir_residual_digest": (c_int, [_session, POINTER(c_uint64)]),
+    "weir_rescale": (c_int, [_session, c_double]),
+    "weir_session_save": (c_int, [_session, WriteFunction, c_void_p]),
+    "weir_session_load": (c_int, [_session, ReadFunction, c_void_p]),
     "weir_dump": (c_int, [_session, DumpFunction, c_void_p]),
 }
 for _name, (_result, _arguments) in _FUNCTIONS.items():

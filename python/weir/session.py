@@ -168,6 +168,41 @@ class Session:
         """This rank's loss of the step's batch: on all ranks in every step, or on none."""
         self._check(_library.weir_report_loss(self._alive(), loss))
 
+    def rescale(self, factor: float) -> None:
+        """Multiply what error feedback keeps back, as when a loss scale changes; between steps."""
+        self._check(_library.weir_rescale(self._alive(), factor))
+
+    def save(self) -> bytes:
+        """What this rank's next step starts from: residuals, the step's number; between steps."""
+        state = bytearray()
+
+        def write(user: Any, data: int, size: int) -> bool:
+            state.extend(ctypes.string_at(data, size))
+            return True
+
+        function = _native.WriteFunction(write)
+        self._check(_library.weir_session_save(self._alive(), function, None))
+        return bytes(state)
+
+    def load(self, state: bytes) -> None:
+        """Go on from what a rank saved, before `start`.  All that were saved are to be loaded, each
+        by one rank: by some more than once, or by some not at all, where their number has
+        changed."""
+        at = 0
+
+        def read(user: Any, data: int, size: int) -> bool:
+            nonlocal at
+            if at + size > len(state):
+                return False
+            ctypes.memmove(data, state[at : at + size], size)
+            at += size
+            return True
+
+        function = _native.ReadFunction(read)
+        self._check(_library.weir_session_load(self._alive(), function, None))
+        if at != len(state):
+            raise ValueError(f"{len(state) - at} bytes follow the saved state")
+
     def set_epoch(self, epoch: int) -> None:
         self._check(_library.weir_set_epoch(self._alive(), epoch))
 
