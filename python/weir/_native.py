@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint32
+from ctypes import c_uint64, c_void_p
 from pathlib import Path
 
 HEADERS = "0.1.0"  # WEIR_VERSION of the headers that the layouts below are from
@@ -20,8 +21,12 @@ class Plan(ctypes.Structure):
     _fields_ = [
         ("id", c_uint64),
         ("codec", c_uint32),
-        ("collective", c_uint32),
+        ("scheme", c_uint32),
         ("wire", c_uint32),
+        ("algorithm", c_uint8),
+        ("inside", c_uint8),
+        ("broadcast", c_uint8),
+        ("reserved", c_uint8),
         ("cr", c_double),
         ("buckets", c_uint32),
         ("layout", c_uint32),
@@ -106,7 +111,7 @@ _FUNCTIONS = {
     "weir_current_plan": (c_int, [_session, POINTER(Plan)]),
     "weir_current_transport": (c_int, [_session, POINTER(c_char_p)]),
     "weir_plan_format": (None, [POINTER(Plan), c_char_p]),
-    "weir_collective_name": (c_char_p, [c_uint32]),
+    "weir_plan_collective": (None, [POINTER(Plan), c_char_p]),
     "weir_codec_name": (c_char_p, [c_uint32]),
     "weir_set_epoch": (c_int, [_session, c_uint32]),
     "weir_allgather_bytes": (c_int, [_session, c_char_p, c_size_t, c_void_p]),
@@ -124,5 +129,6 @@ for _name, (_result, _arguments) in _FUNCTIONS.items():
 OK = 0
 NONFINITE = 16
 GROUP_LOST = 32  # this status and those after it end the group
-PLAN_TEXT_MAX = 64
+PLAN_TEXT_MAX = 80
+COLLECTIVE_TEXT_MAX = 40
 LOG_LEVELS = ("ERROR", "WARNING", "INFO", "DEBUG", "TRACE")  # weir_log_level

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Union
 
@@ -36,7 +36,9 @@ class StepInfo:
                 setattr(self, name, getattr(raw, name))
         self.plan = format_plan(raw.plan)
         self.codec = _library.weir_codec_name(raw.plan.codec).decode()
-        self.collective = _library.weir_collective_name(raw.plan.collective).decode()
+        self.collective = _plan_text(
+            _library.weir_plan_collective, raw.plan, _native.COLLECTIVE_TEXT_MAX
+        )
         self.cr = raw.plan.cr
         self.lost = lost
 
@@ -44,10 +46,14 @@ class StepInfo:
         return "StepInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
 
 
-def format_plan(plan: _native.Plan) -> str:
-    text = ctypes.create_string_buffer(_native.PLAN_TEXT_MAX)
-    _library.weir_plan_format(ctypes.byref(plan), text)
+def _plan_text(write: Callable[..., None], plan: _native.Plan, room: int) -> str:
+    text = ctypes.create_string_buffer(room)
+    write(ctypes.byref(plan), text)
     return text.value.decode()
+
+
+def format_plan(plan: _native.Plan) -> str:
+    return _plan_text(_library.weir_plan_format, plan, _native.PLAN_TEXT_MAX)
 
 
 def _address(buffer: Any, elements: int) -> tuple[int, Any]:
