@@ -10,21 +10,29 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables of buckets are
 
 void weir_group_plan(const weir_plan_bucket *bucket, weir_plan *plan) {
   plan->codec = bucket->codec;
-  plan->collective = bucket->collective;
+  plan->scheme = bucket->scheme;
   plan->wire = bucket->wire;
+  plan->algorithm = bucket->algorithm;
+  plan->inside = bucket->inside;
+  plan->broadcast = bucket->broadcast;
+  plan->reserved = bucket->reserved;
   plan->cr = bucket->cr;
   plan->buckets = plan->layout = 0;
 }
 
 void weir_group_set_plan(weir_plan_bucket *bucket, const weir_plan *plan) {
   bucket->codec = plan->codec;
-  bucket->collective = plan->collective;
+  bucket->scheme = plan->scheme;
   bucket->wire = plan->wire;
+  bucket->algorithm = plan->algorithm;
+  bucket->inside = plan->inside;
+  bucket->broadcast = plan->broadcast;
+  bucket->reserved = plan->reserved;
   bucket->cr = plan->cr;
 }
 
 static weir_status check_bucket(const weir_plan_bucket *bucket, size_t number) {
-  if (bucket->place >= WEIR_PLACE_COUNT || bucket->reserved != 0)
+  if (bucket->place >= WEIR_PLACE_COUNT)
     return weir_fail(WEIR_E_INVALID, "bucket %zu is compressed at an unknown place", number);
   weir_plan plan = {0};
   weir_group_plan(bucket, &plan);

@@ -7,7 +7,7 @@
 #include <weir/plan.h>
 
 #include "base/base.h"
-#include "base/ways.h"
+#include "base/schemes.h"
 
 static const char *const codec_names[WEIR_CODEC_COUNT] = {
     [WEIR_CODEC_NONE] = "none",
@@ -62,16 +62,21 @@ static double ratio_unit(uint32_t codec) {
   return codec == WEIR_CODEC_POWERSGD ? WEIR_POWERSGD_RANK_MAX : 1;
 }
 
+static weir_status misfit(const weir_plan *plan, const char *expected) {
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(plan, name);
+  return weir_fail(WEIR_E_INVALID, "codec %s goes with %s, not %s", codec_names[plan->codec],
+                   expected, name);
+}
+
 static weir_status check_dense(const weir_plan *plan) {
   const char *codec = codec_names[plan->codec];
-  const weir_way_row *row = &weir_ways[plan->collective];
+  const bool thin = plan->codec == WEIR_CODEC_POWERSGD;
   const double rank = plan->cr * WEIR_POWERSGD_RANK_MAX;
-  if (row->way != WEIR_WAY_DENSE)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with dense-ring and its like, not %s", codec,
-                     row->name);
-  if (row->fp32_only && plan->codec == WEIR_CODEC_BF16)
-    return weir_fail(WEIR_E_INVALID, "%s sums fp32: what bf16 loses there could not be kept",
-                     row->name);
+  if (plan->scheme != (thin ? WEIR_SCHEME_LOW_RANK : WEIR_SCHEME_DENSE))
+    return misfit(plan, "dense-ring and its like");
+  if (plan->algorithm == WEIR_ALGORITHM_NATIVE && plan->codec == WEIR_CODEC_BF16)
+    return weir_fail(WEIR_E_INVALID, "native sums fp32: what bf16 loses there could not be kept");
   if (plan->codec == WEIR_CODEC_POWERSGD && !(rank >= 1 && rank == (double)(unsigned)rank))
     return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec,
                      WEIR_POWERSGD_RANK_MAX, rank);
@@ -86,10 +91,8 @@ static weir_status check_dense(const weir_plan *plan) {
 static weir_status check_encoder(const weir_plan *plan) {
   const char *codec = codec_names[plan->codec];
   const unsigned least = codec_bits[plan->codec].least, most = codec_bits[plan->codec].most;
-  const weir_way_row *row = &weir_ways[plan->collective];
-  if (row->way != WEIR_WAY_AG && row->way != WEIR_WAY_COMPRESSED)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with ag, sra and its like, not %s", codec,
-                     row->name);
+  if (plan->scheme != WEIR_SCHEME_GATHER && plan->scheme != WEIR_SCHEME_COMPRESSED)
+    return misfit(plan, "ag, sra and its like");
   if (plan->wire != WEIR_WIRE_PAPER)
     return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec);
   const double bits = plan->cr * 32;
@@ -103,19 +106,17 @@ static weir_status check_encoder(const weir_plan *plan) {
 /* Each rank's own selection: all-gathered, or of its machine's sum, where tensors are not told
  * apart. */
 static weir_status check_selection(const weir_plan *plan) {
-  const char *codec = codec_names[plan->codec];
-  const weir_way_row *row = &weir_ways[plan->collective];
   const bool by_tensor = plan->codec == WEIR_CODEC_LWTOPK || plan->codec == WEIR_CODEC_DGC;
-  if (row->way == WEIR_WAY_AG || (row->way == WEIR_WAY_HITOPK && !by_tensor)) return WEIR_OK;
-  return weir_fail(WEIR_E_INVALID, "codec %s goes with ag%s, not %s", codec,
-                   by_tensor ? "" : " and hitopk", row->name);
+  if (plan->scheme == WEIR_SCHEME_GATHER || (plan->scheme == WEIR_SCHEME_HITOPK && !by_tensor))
+    return WEIR_OK;
+  return misfit(plan, by_tensor ? "ag" : "ag and hitopk");
 }
 
 weir_status weir_plan_check(const weir_plan *plan) {
   if ((plan->buckets == 0) != (plan->layout == 0))
     return weir_fail(WEIR_E_INVALID, "plan of %u buckets names layout %08x", plan->buckets,
                      plan->layout);
-  if (plan->codec >= WEIR_CODEC_COUNT || plan->collective >= WEIR_COLL_COUNT ||
+  if (plan->codec >= WEIR_CODEC_COUNT || !weir_collective_legal(plan) ||
       plan->wire >= WEIR_WIRE_COUNT)
     return weir_fail(WEIR_E_INVALID, "plan names an unknown codec, collective or wire format");
   if (!(plan->cr > 0.0 && plan->cr <= 1.0)) /* also refuses NaN */
@@ -126,9 +127,7 @@ weir_status weir_plan_check(const weir_plan *plan) {
   const bool shared = plan->codec == WEIR_CODEC_STAR || plan->codec == WEIR_CODEC_VAR ||
                       plan->codec == WEIR_CODEC_RANDOMK;
   if (!shared) return check_selection(plan);
-  if (weir_ways[plan->collective].way != WEIR_WAY_ART)
-    return weir_fail(WEIR_E_INVALID, "codec %s goes with art-ring and its like, not %s", codec,
-                     weir_ways[plan->collective].name);
+  if (plan->scheme != WEIR_SCHEME_SHARED) return misfit(plan, "art-ring and its like");
   /* Sums of halves would overflow; an all-reduce takes bf16. */
   if (plan->wire == WEIR_WIRE_AUTO_FP16)
     return weir_fail(WEIR_E_INVALID, "codec %s takes fp32 or bf16 values, not auto-fp16", codec);
@@ -174,13 +173,17 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
         "qsgd, terngrad, onebit, efsignsgd, dgc, sidco, randomk, powersgd, qsgd-nearest, "
         "qsgd-l2, qsgd-l2-nearest)",
         text);
-  if (!look_up(weir_collective_name, WEIR_COLL_COUNT, field[2], length[2], &p.collective))
-    return weir_fail(WEIR_E_PARSE,
-                     "plan '%s': unknown collective (ag, hitopk, sra, hier-sra, native, "
-                     "compressed- with ring or "
-                     "tree, or dense- or art- with ring, tree, halving, double-tree, torus, star, "
-                     "hier-ring, hier-tree, hier-halving or hier-double-tree)",
-                     text);
+  char collective[WEIR_COLLECTIVE_TEXT_MAX] = "";
+  if (length[2] < sizeof collective) memcpy(collective, field[2], length[2]);
+  if (!weir_collective_parse(collective, p.codec == WEIR_CODEC_POWERSGD, &p))
+    return weir_fail(
+        WEIR_E_PARSE,
+        "plan '%s': unknown collective (hitopk, or ag, dense, art or compressed alone; "
+        "ag- with bruck, ring or doubling; sra, hier-sra, compressed- with ring or "
+        "tree; native; dense- or art- with ring, tree, halving, double-tree, torus, "
+        "star, doubling, direct, hier-ring, hier-tree, hier-halving or "
+        "hier-double-tree)",
+        text);
   if (n == 4 && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)",
@@ -197,10 +200,11 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
 
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
   const char *codec = weir_codec_name(plan->codec);
-  const char *collective = weir_collective_name(plan->collective);
   const char *wire = weir_wire_name(plan->wire);
+  char collective[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(plan, collective);
   (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec : "?",
-                 plan->cr * ratio_unit(plan->codec), collective ? collective : "?",
+                 plan->cr * ratio_unit(plan->codec), collective,
                  plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
   if (plan->buckets == 0) return;
@@ -212,7 +216,9 @@ uint64_t weir_plan_digest(const weir_plan *plan) {
   uint64_t h = WEIR_HASH_INIT;
   h = weir_hash(h, &plan->id, sizeof plan->id);
   h = weir_hash(h, &plan->codec, sizeof plan->codec);
-  h = weir_hash(h, &plan->collective, sizeof plan->collective);
+  const uint8_t algorithms[] = {plan->algorithm, plan->inside, plan->broadcast};
+  h = weir_hash(h, &plan->scheme, sizeof plan->scheme);
+  h = weir_hash(h, algorithms, sizeof algorithms);
   h = weir_hash(h, &plan->wire, sizeof plan->wire);
   h = weir_hash(h, &plan->cr, sizeof plan->cr);
   h = weir_hash(h, &plan->buckets, sizeof plan->buckets);

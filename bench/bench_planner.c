@@ -91,22 +91,32 @@ static double median(double ms[ROUNDS]) {
 /* Live rows of 8 workers: dense by ring and tree, 16-bit, top-k and STAR-Topk on the caller or
  * beside. */
 static void join(const char *name, const weir_profile *p) {
-  static const weir_plan plans[] = {
-      {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0},
-      {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_TREE, .cr = 1.0},
-      {.codec = WEIR_CODEC_BF16, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0},
-      {.codec = WEIR_CODEC_TOPK,
-       .collective = WEIR_COLL_AG,
-       .wire = WEIR_WIRE_AUTO_BF16,
-       .cr = 0.01},
-      {.codec = WEIR_CODEC_STAR,
-       .collective = WEIR_COLL_ART_RING,
-       .wire = WEIR_WIRE_AUTO_BF16,
-       .cr = 0.01},
-      {.codec = WEIR_CODEC_STAR,
-       .collective = WEIR_COLL_ART_TREE,
-       .wire = WEIR_WIRE_AUTO_BF16,
-       .cr = 0.01}};
+  static const weir_plan plans[] = {{.codec = WEIR_CODEC_NONE,
+                                     .scheme = WEIR_SCHEME_DENSE,
+                                     .algorithm = WEIR_ALGORITHM_RING,
+                                     .cr = 1.0},
+                                    {.codec = WEIR_CODEC_NONE,
+                                     .scheme = WEIR_SCHEME_DENSE,
+                                     .algorithm = WEIR_ALGORITHM_TREE,
+                                     .cr = 1.0},
+                                    {.codec = WEIR_CODEC_BF16,
+                                     .scheme = WEIR_SCHEME_DENSE,
+                                     .algorithm = WEIR_ALGORITHM_RING,
+                                     .cr = 1.0},
+                                    {.codec = WEIR_CODEC_TOPK,
+                                     .scheme = WEIR_SCHEME_GATHER,
+                                     .wire = WEIR_WIRE_AUTO_BF16,
+                                     .cr = 0.01},
+                                    {.codec = WEIR_CODEC_STAR,
+                                     .scheme = WEIR_SCHEME_SHARED,
+                                     .algorithm = WEIR_ALGORITHM_RING,
+                                     .wire = WEIR_WIRE_AUTO_BF16,
+                                     .cr = 0.01},
+                                    {.codec = WEIR_CODEC_STAR,
+                                     .scheme = WEIR_SCHEME_SHARED,
+                                     .algorithm = WEIR_ALGORITHM_TREE,
+                                     .wire = WEIR_WIRE_AUTO_BF16,
+                                     .cr = 0.01}};
   static const double networks[][2] = {{1e-4, 25e9}, {1e-3, 1e9}, {5e-2, 1e9}};
   enum { PLANS = sizeof plans / sizeof *plans };
   double bytes = 0.0;

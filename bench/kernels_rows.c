@@ -167,7 +167,7 @@ static void add_wire(GArray *rows, kernel_data data, double cr) {
 static void add_encoders(GArray *rows, kernel_data data) {
   for (guint32 codec = 0; codec < WEIR_CODEC_COUNT; codec++)
     for (unsigned bits = 1; weir_codec_find(codec)->encode && bits <= 16; bits++) {
-      const weir_plan plan = {.codec = codec, .collective = WEIR_COLL_AG, .cr = bits / 32.0};
+      const weir_plan plan = {.codec = codec, .scheme = WEIR_SCHEME_GATHER, .cr = bits / 32.0};
       if (weir_plan_check(&plan) != WEIR_OK || (bits > 4 && bits % 8 != 0)) continue;
       kernel_row row = {
           .data = data, .work = do_encode, .beside = do_copy, .codec = codec, .cr = plan.cr};

@@ -72,12 +72,15 @@ gboolean cli_refuse(const char *command, const char *option, const char *text,
 gboolean cli_scenario_and_out(const char *command, char **rest, const char *out);
 /* What came of a training that left its results in a folder: its summary.json, or a few words. */
 int cli_summary(const char *command, const char *out, gboolean json);
+/* A result that was left there, as it is. */
+int cli_print_file(const char *command, const char *out, const char *name);
 gboolean cli_seed(const char *command, const char *text, guint64 *seed);      /* NULL: 0 */
 gboolean cli_workers(const char *command, const char *text, gint64 *workers); /* NULL: -1 */
 
 int weir_cmd_cost(int argc, char **argv);
 int weir_cmd_run(int argc, char **argv);
 int weir_cmd_train(int argc, char **argv);
+int weir_cmd_emulate(int argc, char **argv);
 int weir_cmd_compare(int argc, char **argv);
 int weir_cmd_bench(int argc, char **argv);
 int weir_cmd_report(int argc, char **argv);

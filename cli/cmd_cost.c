@@ -7,9 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/ways.h"
+#include "base/schemes.h"
 #include "cli.h"
-#include "collectives/cost.h"
+#include "collectives/select.h"
 #include "json.h"
 
 typedef struct cost_query {
@@ -86,76 +86,91 @@ static int parse_query(const cost_arguments *a, cost_query *q) {
   return WEIR_EXIT_DONE;
 }
 
+typedef struct cost_row {
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  double ms;
+} cost_row;
+enum { ROWS_MAX = 64 };
+
 /* Weir's row for a collective, with the codec that is usual for it. */
-static double own_seconds(const cost_query *q, uint32_t collective) {
-  static const uint32_t usual[WEIR_WAY_COUNT] = {
-      [WEIR_WAY_DENSE] = WEIR_CODEC_NONE,      [WEIR_WAY_AG] = WEIR_CODEC_TOPK,
-      [WEIR_WAY_ART] = WEIR_CODEC_STAR,        [WEIR_WAY_HITOPK] = WEIR_CODEC_TOPK,
-      [WEIR_WAY_COMPRESSED] = WEIR_CODEC_QSGD,
-  };
-  const weir_way way = weir_ways[collective].way;
+static double own_seconds(const cost_query *q, const weir_plan *collective) {
+  static const char *const usual[WEIR_SCHEME_COUNT] = {"none", "topk", "star",
+                                                       "qsgd", "topk", "powersgd"};
+  const gboolean sums = collective->scheme == WEIR_SCHEME_DENSE,
+                 codes = collective->scheme == WEIR_SCHEME_COMPRESSED;
   const size_t elements = (size_t)(q->bytes / 4.0);
   /* Of an encoder its message counts, bytes by the ratio. */
-  const double most = way == WEIR_WAY_COMPRESSED ? q->bytes : (double)elements;
-  const size_t part = (size_t)(q->cr * most);
-  const weir_plan plan = {
-      .codec = usual[way],
-      .collective = collective,
-      .wire = way == WEIR_WAY_DENSE || way == WEIR_WAY_COMPRESSED ? WEIR_WIRE_PAPER : q->wire,
-      .cr = way == WEIR_WAY_DENSE ? 1.0 : q->cr,
-  };
+  const size_t part = (size_t)(q->cr * (codes ? q->bytes : (double)elements));
   const weir_group_shape shape = {q->workers, q->hosts, false};
+  const weir_link link = {.alpha = q->latency_s, .beta = q->seconds_per_byte};
+  weir_plan plan = *collective;
+  while (strcmp(weir_codec_name(plan.codec), usual[plan.scheme]) != 0) plan.codec++;
+  plan.wire = sums || codes ? WEIR_WIRE_PAPER : q->wire;
+  plan.cr = sums ? 1.0 : q->cr;
+  plan = weir_select_plan(&plan, shape, &link, elements);
   const weir_cost_terms terms = weir_cost_plan_between(&plan, shape, elements, part > 0 ? part : 1);
   return weir_cost_seconds(&terms, q->latency_s, q->seconds_per_byte);
 }
 
-/* The papers' model has fewer. */
-static uint32_t rows(const cost_query *q) {
-  return q->own_model ? WEIR_COLL_COUNT : WEIR_COLL_PAPER_COUNT;
+/* Rows by the model that is asked for; how many. */
+static gsize find_rows(const cost_query *q, cost_row rows[ROWS_MAX]) {
+  static const char *const published[] = {"dense-ring", "dense-tree", "ag", "art-ring", "art-tree"};
+  weir_plan plan = {.cr = q->cr};
+  gsize count = 0;
+  for (; !q->own_model && count < G_N_ELEMENTS(published); count++) {
+    (void)weir_collective_parse(published[count], false, &plan);
+    g_strlcpy(rows[count].name, published[count], sizeof rows->name);
+    rows[count].ms =
+        1e3 * weir_cost_paper(&plan, q->workers, q->latency_s, q->seconds_per_byte, q->bytes);
+  }
+  for (gboolean more = q->own_model; more && count < ROWS_MAX; more = weir_collective_next(&plan)) {
+    const gboolean chosen =
+        plan.algorithm == WEIR_ALGORITHM_ANY && weir_schemes[plan.scheme].algorithms != 0;
+    if (chosen && plan.scheme != WEIR_SCHEME_GATHER) continue; /* one of those that follow */
+    weir_plan_collective(&plan, rows[count].name);
+    rows[count++].ms = 1e3 * own_seconds(q, &plan);
+  }
+  return count;
 }
 
-static void print_json(const cost_query *q, const double ms[WEIR_COLL_COUNT], uint32_t best) {
+static void print_json(const cost_row *rows, gsize count, const cost_row *best) {
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   json_builder_set_member_name(builder, "ms");
   json_builder_begin_object(builder);
-  for (uint32_t c = 0; c < rows(q); c++) {
-    cli_json_number(builder, weir_collective_name(c), ms[c]);
-  }
+  for (gsize r = 0; r < count; r++) cli_json_number(builder, rows[r].name, rows[r].ms);
   json_builder_end_object(builder);
-  cli_json_text(builder, "best", weir_collective_name(best));
+  cli_json_text(builder, "best", best->name);
   cli_json_print(builder);
 }
 
-static void print_table(const cost_query *q, const double ms[WEIR_COLL_COUNT], uint32_t best) {
+static void print_table(const cost_query *q, const cost_row *rows, gsize count,
+                        const cost_row *best) {
   g_autofree char *machines =
       q->hosts < q->workers ? g_strdup_printf(" on %d machines", q->hosts) : g_strdup("");
   printf("%s model: %d workers%s, %g ms one way, %g Gbit/s, %.15g bytes, ratio %g%s%s\n\n",
          q->own_model ? "Weir's" : "the paper's", q->workers, machines, q->latency_s * 1e3,
          8e-9 / q->seconds_per_byte, q->bytes, q->cr, q->own_model ? ", wire " : "",
          q->own_model ? weir_wire_name(q->wire) : "");
-  for (uint32_t c = 0; c < rows(q); c++)
-    printf("  %-22s %14.4f ms%s\n", weir_collective_name(c), ms[c], c == best ? "  best" : "");
+  for (gsize r = 0; r < count; r++)
+    printf("  %-22s %14.4f ms%s\n", rows[r].name, rows[r].ms, &rows[r] == best ? "  best" : "");
 }
 
 static int answer(const cost_query *q, gboolean json) {
-  double ms[WEIR_COLL_COUNT];
-  uint32_t best = 0;
-  for (uint32_t c = 0; c < rows(q); c++) {
-    ms[c] = 1e3 * (q->own_model ? own_seconds(q, c)
-                                : weir_cost_paper(c, q->workers, q->latency_s, q->seconds_per_byte,
-                                                  q->bytes, q->cr));
-    if (!isfinite(ms[c])) {
-      fprintf(stderr, "weir cost: these values give no finite time for %s\n",
-              weir_collective_name(c));
+  cost_row rows[ROWS_MAX];
+  const gsize count = find_rows(q, rows);
+  const cost_row *best = rows;
+  for (gsize r = 0; r < count; r++) {
+    if (!isfinite(rows[r].ms)) {
+      fprintf(stderr, "weir cost: these values give no finite time for %s\n", rows[r].name);
       return WEIR_EXIT_USAGE;
     }
-    if (ms[c] < ms[best]) best = c;
+    if (rows[r].ms < best->ms) best = &rows[r];
   }
   if (json)
-    print_json(q, ms, best);
+    print_json(rows, count, best);
   else
-    print_table(q, ms, best);
+    print_table(q, rows, count, best);
   return WEIR_EXIT_DONE;
 }
 
@@ -185,7 +200,7 @@ int weir_cmd_cost(int argc, char **argv) {
       "  ag                       all-gather of each worker's kept elements\n"
       "  art-ring, art-tree       all-reduce at the places that one worker chooses\n"
       "With --model weir also:\n"
-      "  dense- and art- with halving, double-tree, torus, star, or hier- algorithms\n"
+      "  dense, art, ag           by the cheapest algorithm, and by each that there is\n"
       "  hitopk                   top-k of machines' sums, all-gathered between machines\n"
       "  sra, hier-sra, compressed-ring, compressed-tree   sums of encoded gradients; --cr is bits "
       "/ 32\n"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/schemes.h"
 #include "cli.h"
 #include "json.h"
 #include "replay.h"
@@ -18,7 +19,7 @@ typedef struct replay_totals {
 static gboolean same_choice(const replay_line *line) {
   const weir_plan *a = &line->choice, *b = &line->again.choice.plan;
   /* Another machine's libm may differ in the last digits of a ratio. */
-  return a->codec == b->codec && a->collective == b->collective && a->wire == b->wire &&
+  return a->codec == b->codec && weir_same_collective(a, b) && a->wire == b->wire &&
          fabs(a->cr - b->cr) <= 1e-6 * b->cr && !line->switched == !line->again.switched;
 }
 

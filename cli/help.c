@@ -3,6 +3,7 @@
 #include <string.h>
 #include <weir/plan.h>
 
+#include "base/schemes.h"
 #include "cli.h"
 
 static GOptionEntry text_option(const char *name, char letter, const char *what,
@@ -53,49 +54,34 @@ GOptionEntry cli_option_scenario(char ***to) {
                         "SCENARIO"};
 }
 
-static gboolean fit(uint32_t codec, uint32_t collective, double cr) {
-  const weir_plan plan = {.codec = codec, .collective = collective, .cr = cr};
+static gboolean fit(uint32_t codec, uint32_t scheme, double cr) {
+  const weir_plan plan = {.codec = codec, .scheme = scheme, .cr = cr};
   return weir_plan_check(&plan) == WEIR_OK;
 }
 
-/* Does the codec go with the collective, at any ratio? */
-static gboolean goes(uint32_t codec, uint32_t collective) {
-  gboolean any = fit(codec, collective, 1.0);
-  for (unsigned bits = 1; bits <= 16 && !any; bits++) any = fit(codec, collective, bits / 32.0);
+/* Does the codec go with the scheme, at any ratio? */
+static gboolean goes(uint32_t codec, uint32_t scheme) {
+  gboolean any = fit(codec, scheme, 1.0);
+  for (unsigned bits = 1; bits <= 16 && !any; bits++) any = fit(codec, scheme, bits / 32.0);
   return any;
 }
 
 /* What the codec's ratio is. */
 static const char *ratio(uint32_t codec) {
-  if (codec == WEIR_CODEC_POWERSGD) return "   (CR: the rank, 1 to 64)";
-  uint32_t collective = 0;
-  while (collective + 1 < WEIR_COLL_COUNT && !goes(codec, collective)) collective++;
-  if (!fit(codec, collective, 1.0)) return "   (CR: bits an element / 32)";
-  return fit(codec, collective, 0.3) ? "" : "   (CR: 1)";
+  uint32_t scheme = 0;
+  while (scheme + 1 < WEIR_SCHEME_COUNT && !goes(codec, scheme)) scheme++;
+  if (scheme == WEIR_SCHEME_LOW_RANK) return "   (CR: the rank, 1 to 64)";
+  if (!fit(codec, scheme, 1.0)) return "   (CR: bits an element / 32)";
+  return fit(codec, scheme, 0.3) ? "" : "   (CR: 1)";
 }
 
 static gboolean alike(uint32_t a, uint32_t b) {
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    if (goes(a, c) != goes(b, c)) return FALSE;
+  for (uint32_t s = 0; s < WEIR_SCHEME_COUNT; s++)
+    if (goes(a, s) != goes(b, s)) return FALSE;
   return !strcmp(ratio(a), ratio(b));
 }
 
-/* Names of collectives that begin so, shortened where a codec goes with all of them. */
-static const char *const families[] = {"dense-", "art-"};
-
-static const char *family_of(uint32_t collective) {
-  for (gsize f = 0; f < G_N_ELEMENTS(families); f++)
-    if (g_str_has_prefix(weir_collective_name(collective), families[f])) return families[f];
-  return NULL;
-}
-
-static gboolean whole(uint32_t codec, const char *family) {
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-    if (family_of(c) == family && !goes(codec, c)) return FALSE;
-  return family != NULL;
-}
-
-/* A line for all codecs that go with the same collectives at the same ratios; the first of them. */
+/* A line for all codecs that go with the same schemes at the same ratios; the first of them. */
 static void add_codecs(GString *text, uint32_t first) {
   for (uint32_t codec = 0; codec < first; codec++)
     if (alike(codec, first)) return;
@@ -103,24 +89,24 @@ static void add_codecs(GString *text, uint32_t first) {
   for (uint32_t codec = first; codec < WEIR_CODEC_COUNT; codec++)
     if (alike(codec, first)) g_string_append_printf(text, " %s", weir_codec_name(codec));
   g_string_append(text, ":");
-  const char *said = NULL;
-  for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++) {
-    const char *family = whole(first, family_of(c)) ? family_of(c) : NULL;
-    if (!goes(first, c) || (family && family == said)) continue;
-    g_string_append_printf(text, " %s%s", family ? family : weir_collective_name(c),
-                           family ? "*" : "");
-    if (family) said = family;
-  }
+  for (uint32_t s = 0; s < WEIR_SCHEME_COUNT; s++)
+    if (goes(first, s)) g_string_append_printf(text, " %s", weir_schemes[s].name);
   g_string_append_printf(text, "%s\n", ratio(first));
 }
 
-static void add_families(GString *text) {
-  for (gsize f = 0; f < G_N_ELEMENTS(families); f++) {
-    g_string_append_printf(text, "      %s* is one of", families[f]);
-    for (uint32_t c = 0; c < WEIR_COLL_COUNT; c++)
-      if (family_of(c) == families[f]) g_string_append_printf(text, " %s", weir_collective_name(c));
-    g_string_append(text, "\n");
+/* The collectives of a scheme that name their algorithm. */
+static void add_scheme(GString *text, uint32_t scheme) {
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  const char *before = "";
+  if (weir_schemes[scheme].algorithms == 0) return;
+  g_string_append_printf(text, "      %s, or by name", weir_schemes[scheme].name);
+  for (weir_plan plan = {0}; weir_collective_next(&plan);) {
+    if (plan.scheme != scheme || plan.algorithm == WEIR_ALGORITHM_ANY) continue;
+    weir_plan_collective(&plan, name);
+    g_string_append_printf(text, "%s %s", before, name);
+    before = ",";
   }
+  g_string_append(text, "\n");
 }
 
 char *help_policies(const char *ending) {
@@ -145,10 +131,14 @@ char *help_policies(const char *ending) {
       "    form of a fixed policy without \"fixed:\"\n"
       "\n"
       "CR is the fraction of the gradient that is kept, in (0, 1], unless stated otherwise.\n"
-      "Codecs, and the collectives that each goes with:\n"
+      "Codecs, and the schemes that each goes with:\n"
       "");
   for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++) add_codecs(text, codec);
-  add_families(text);
+  g_string_append(
+      text,
+      "COLLECTIVE is a scheme, whose algorithm is then the cheapest on the network as it\n"
+      "is measured, or names the algorithm too:\n");
+  for (uint32_t scheme = 0; scheme < WEIR_SCHEME_LOW_RANK; scheme++) add_scheme(text, scheme);
   g_string_append(text, "WIRE is how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");

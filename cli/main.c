@@ -10,6 +10,7 @@ static const weir_command commands[] = {
     {"run", "run a scenario: real training over an emulated network", weir_cmd_run},
     {"train", "train as one worker of a group that mpirun, srun or torchrun started",
      weir_cmd_train},
+    {"emulate", "run any program over a network that changes as a scenario says", weir_cmd_emulate},
     {"compare", "run a scenario under several policies and compare them", weir_cmd_compare},
     {"cost", "predict what each collective costs on a given network", weir_cmd_cost},
     {"plan", "decide per tensor: fusion, bit widths, compression options", weir_cmd_plan},

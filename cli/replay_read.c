@@ -33,8 +33,12 @@ static gboolean set_field(const weir_field *field, JsonNode *node, void *at) {
   }
   if (json_node_get_value_type(node) != G_TYPE_INT64) return FALSE;
   const gint64 value = json_node_get_int(node);
-  if (value < 0 || (field->kind == WEIR_FIELD_U32 && value > G_MAXUINT32)) return FALSE;
-  if (field->kind == WEIR_FIELD_U32)
+  if (value < 0 || (field->kind == WEIR_FIELD_U32 && value > G_MAXUINT32) ||
+      (field->kind == WEIR_FIELD_U8 && value > G_MAXUINT8))
+    return FALSE;
+  if (field->kind == WEIR_FIELD_U8)
+    *(guint8 *)at = (guint8)value;
+  else if (field->kind == WEIR_FIELD_U32)
     *(guint32 *)at = (guint32)value;
   else
     *(guint64 *)at = (guint64)value;

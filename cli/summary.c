@@ -5,8 +5,8 @@
 #include "cli.h"
 #include "lab/report_data.h"
 
-static int print_file(const char *command, const char *out) {
-  g_autofree char *path = g_build_filename(out, "summary.json", NULL), *text = NULL;
+int cli_print_file(const char *command, const char *out, const char *name) {
+  g_autofree char *path = g_build_filename(out, name, NULL), *text = NULL;
   g_autoptr(GError) error = NULL;
   if (!g_file_get_contents(path, &text, NULL, &error)) {
     fprintf(stderr, "%s: %s\n", command, error->message);
@@ -17,7 +17,7 @@ static int print_file(const char *command, const char *out) {
 }
 
 int cli_summary(const char *command, const char *out, gboolean json) {
-  if (json) return print_file(command, out);
+  if (json) return cli_print_file(command, out, "summary.json");
   weir_report_data data = {0};
   if (weir_report_summary_read(&data, out)) {
     fprintf(stderr, "%s: %s\n", command, weir_last_error());

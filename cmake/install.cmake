@@ -49,3 +49,13 @@ install(EXPORT WeirTargets NAMESPACE Weir:: DESTINATION ${package} FILE WeirConf
 write_basic_package_version_file(${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake
                                  COMPATIBILITY SameMinorVersion)
 install(FILES ${CMAKE_BINARY_DIR}/WeirConfigVersion.cmake DESTINATION ${package})
+
+# What the Python package takes along (python/pyproject.toml).
+if(SKBUILD)
+  add_custom_target(weir_python DEPENDS weir_shared)
+  install(FILES $<TARGET_FILE:weir_shared> DESTINATION lib RENAME libweir.so COMPONENT python)
+  if(TARGET weir_netprobe)
+    add_dependencies(weir_python weir_netprobe)
+    install(TARGETS weir_netprobe RUNTIME DESTINATION libexec/weir COMPONENT python)
+  endif()
+endif()

@@ -8,6 +8,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <weir/plan.h>
 
 #include "collectives/transport.h"
 
@@ -77,14 +78,9 @@ enum {
   WEIR_ALLREDUCE_DOUBLE_TREE = 3,
   WEIR_ALLREDUCE_TORUS = 4,
   WEIR_ALLREDUCE_STAR = 5,
-  /* Inside of every machine and between machines, by weir_comm_find_hosts(). */
-  WEIR_ALLREDUCE_HIER_RING = 6,
-  WEIR_ALLREDUCE_HIER_TREE = 7,
-  WEIR_ALLREDUCE_HIER_HALVING = 8,
-  WEIR_ALLREDUCE_HIER_DOUBLE_TREE = 9,
-  WEIR_ALLREDUCE_DOUBLING = 10,
-  WEIR_ALLREDUCE_DIRECT = 11,
-  WEIR_ALLREDUCE_COUNT = 12, /* these run on every transport */
+  WEIR_ALLREDUCE_DOUBLING = 6,
+  WEIR_ALLREDUCE_DIRECT = 7,
+  WEIR_ALLREDUCE_COUNT = 8, /* these run on every transport */
   /* The all-reduce of the transport itself (in shared memory) or of the library below it (MPI),
    * where weir_comm_native() says that there is one; fp32 only.  Same bits on all ranks and from
    * run to run; below MPI as far as that library keeps them. */
@@ -156,7 +152,7 @@ extern const weir_reduce_scatter_row weir_reduce_scatters[WEIR_REDUCE_SCATTER_CO
 /* Hierarchical all-reduce with any choice of rows: reduce-scatter inside of the machine, all-reduce
  * of each share between machines, all-gather inside.  Where machines differ in their number of
  * ranks, the first rank of each stands for it instead: reduce to it, all-reduce between those,
- * broadcast; only `between` matters then, which must not be a hierarchical row itself. */
+ * broadcast; only `between` matters then. */
 typedef struct weir_hier_choice {
   uint32_t scatter; /* weir_reduce_scatters[] */
   uint32_t between; /* weir_allreduces[] */
@@ -164,6 +160,20 @@ typedef struct weir_hier_choice {
 } weir_hier_choice;
 weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
                                 weir_value_format format, float *error, weir_headers *headers);
+
+/* How a plan sums: by a row among all ranks, or on two levels. */
+typedef struct weir_sum {
+  const weir_allreduce *row; /* among all ranks; NULL: on two levels */
+  weir_hier_choice choice;
+} weir_sum;
+/* Of plans that sum fp32 values and name an algorithm; false: this one does not. */
+bool weir_sum_of(const weir_plan *plan, weir_sum *sum);
+weir_status weir_sum_run(const weir_sum *sum, weir_comm *comm, float *x, size_t n,
+                         weir_value_format format, float *error, weir_headers *headers);
+/* The row of weir_broadcasts[] for a plan's lists. */
+uint32_t weir_list_broadcast(const weir_plan *plan);
+/* The row of weir_allgathers[] for what a plan gathers. */
+uint32_t weir_gather_row_of(const weir_plan *plan);
 
 typedef struct weir_reduce_row {
   uint32_t id;

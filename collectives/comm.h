@@ -81,16 +81,6 @@ weir_status weir_allreduce_torus(weir_comm *comm, float *x, size_t n, weir_value
 weir_status weir_allreduce_star(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                 float *error, weir_headers *headers);
 
-weir_status weir_allreduce_hier_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_headers *headers);
-weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_headers *headers);
-weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
-                                        weir_value_format format, float *error,
-                                        weir_headers *headers);
-weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
-                                            weir_value_format format, float *error,
-                                            weir_headers *headers);
 weir_status weir_allreduce_doubling(weir_comm *comm, float *x, size_t n, weir_value_format format,
                                     float *error, weir_headers *headers);
 weir_status weir_allreduce_direct(weir_comm *comm, float *x, size_t n, weir_value_format format,

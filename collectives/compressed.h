@@ -43,6 +43,8 @@ enum {
 };
 extern const weir_compressed_row weir_compressed[WEIR_COMPRESSED_COUNT];
 const weir_compressed_row *weir_compressed_find(const char *name); /* NULL: none of that name */
+/* The row that a plan names; NULL: none. */
+const weir_compressed_row *weir_compressed_of(const weir_plan *plan);
 
 /* Cost row of n ranks, of the longest share.  bytes: the codec's message of all elements (bound()),
  * whose values are cut into blocks with a header each. */

@@ -2,8 +2,7 @@
 
 #include <math.h>
 
-#include "base/ways.h"
-#include "collectives/compressed.h"
+#include "collectives/collective.h"
 #include "collectives/patterns/patterns.h"
 
 /* Rounds of a binomial tree, and of Bruck's all-gather, over n ranks: ceil(log2 n). */
@@ -38,21 +37,18 @@ double weir_cost_paper_allgather(int n, double alpha, double beta, double bytes)
   return rounds(n) * alpha + (n - 1.0) * bytes * beta;
 }
 
-double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, double bytes,
-                       double cr) {
-  const double kept = bytes * cr; /* bytes of the kept values; their indices take as many again */
-  switch (collective) {
-    case WEIR_COLL_DENSE_RING: return weir_cost_paper_ring(n, alpha, beta, bytes);
-    case WEIR_COLL_DENSE_TREE: return weir_cost_paper_tree(n, alpha, beta, bytes);
-    case WEIR_COLL_AG: return weir_cost_paper_allgather(n, alpha, beta, 2.0 * kept);
-    case WEIR_COLL_ART_RING:
-      return weir_cost_paper_broadcast(n, alpha, beta, kept) +
-             weir_cost_paper_ring(n, alpha, beta, kept);
-    case WEIR_COLL_ART_TREE:
-      return weir_cost_paper_broadcast(n, alpha, beta, kept) +
-             weir_cost_paper_tree(n, alpha, beta, kept);
-    default: return INFINITY; /* never the cheapest */
-  }
+double weir_cost_paper(const weir_plan *plan, int n, double alpha, double beta, double bytes) {
+  const double kept = bytes * plan->cr; /* of the values; their indices take as many again */
+  double (*const sum)(int, double, double, double) =
+      plan->algorithm == WEIR_ALGORITHM_RING   ? weir_cost_paper_ring
+      : plan->algorithm == WEIR_ALGORITHM_TREE ? weir_cost_paper_tree
+                                               : NULL;
+  if (plan->scheme == WEIR_SCHEME_GATHER)
+    return weir_cost_paper_allgather(n, alpha, beta, 2.0 * kept);
+  if (sum == NULL || plan->inside != WEIR_ALGORITHM_ANY) return INFINITY; /* never the cheapest */
+  if (plan->scheme == WEIR_SCHEME_DENSE) return sum(n, alpha, beta, bytes);
+  if (plan->scheme != WEIR_SCHEME_SHARED) return INFINITY;
+  return weir_cost_paper_broadcast(n, alpha, beta, kept) + sum(n, alpha, beta, kept);
 }
 
 /* --- Weir's own algorithms, in true wire bytes ------------------------------------------------ */
@@ -125,11 +121,6 @@ weir_cost_terms weir_cost_allreduce(uint32_t algorithm, int n, double bytes) {
     case WEIR_ALLREDUCE_DOUBLE_TREE: return double_tree(n, bytes);
     case WEIR_ALLREDUCE_TORUS: return torus(n, bytes);
     case WEIR_ALLREDUCE_STAR: return star(n, bytes);
-    /* Every rank a machine of its own. */
-    case WEIR_ALLREDUCE_HIER_RING: return ring(n, bytes);
-    case WEIR_ALLREDUCE_HIER_TREE: return tree(n, bytes);
-    case WEIR_ALLREDUCE_HIER_HALVING: return halving(n, bytes);
-    case WEIR_ALLREDUCE_HIER_DOUBLE_TREE: return double_tree(n, bytes);
     case WEIR_ALLREDUCE_DOUBLING: return doubling(n, bytes);
     case WEIR_ALLREDUCE_DIRECT: return direct(n, bytes);
     case WEIR_ALLREDUCE_NATIVE: return native(n, bytes);
@@ -193,97 +184,6 @@ weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
   if (n <= 1) return nothing;
   const double hops = algorithm == WEIR_ALLTOALL_DIRECT ? 1.0 : n - 1.0;
   return (weir_cost_terms){hops, (n - 1.0) * bytes, 0.0};
-}
-
-/* ---
- * plans ------------------------------------------------------------------------------------- */
-
-/* Where the ranks of a machine share its link, rows of two levels tell what crosses it.  A
- * pipelined row's critical path depends on the link: this is a usual one. */
-static weir_cost_terms between(weir_kind kind, uint32_t row, weir_group_shape shape, double bytes) {
-  static const weir_link usual = {
-      .alpha = 1e-3, .beta = 1e-8, .inner_alpha = 1e-3, .inner_beta = 1e-8};
-  const bool hier = kind == WEIR_KIND_ALLREDUCE && row >= WEIR_ALLREDUCE_HIER_RING &&
-                    row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE;
-  if (shape.hosts >= shape.ranks || (shape.hosts == 1 && !hier))
-    return kind == WEIR_KIND_ALLREDUCE   ? weir_cost_allreduce(row, shape.ranks, bytes)
-           : kind == WEIR_KIND_ALLGATHER ? weir_cost_allgather(row, shape.ranks, bytes)
-                                         : weir_cost_broadcast(row, shape.ranks, bytes);
-  const weir_cost cost = weir_cost_row(kind, row, shape, &usual, bytes);
-  return shape.hosts == 1 ? cost.inner : cost.outer;
-}
-
-static weir_cost_terms hitopk(weir_group_shape shape, size_t elements, double cr,
-                              weir_wire_format wire) {
-  static const weir_link usual = {.alpha = 1e-3, .beta = 1e-8};
-  if (shape.hosts == 1) shape.hosts = shape.ranks; /* it is not run there */
-  return weir_cost_hitopk(shape, &usual, elements, cr, wire).outer;
-}
-
-static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                                  size_t kept) {
-  const weir_compressed_row *row = weir_compressed_find(weir_ways[plan->collective].algorithm);
-  const weir_coder coder = {.codec = weir_codec_find(plan->codec), .cr = plan->cr};
-  if (row == NULL || coder.codec == NULL || coder.codec->bound == NULL) return unknown;
-  return weir_cost_compressed_between(row->id, shape, &coder, elements, (double)kept);
-}
-
-/* The same bytes in so many times as many messages. */
-static weir_cost_terms divided(weir_cost_terms t, double parts) {
-  return (weir_cost_terms){parts * t.alpha_terms, t.byte_terms, sqrt(parts) * t.spread_terms};
-}
-
-/* Values by an all-reduce; where one rank's indices are taken, their broadcast before. */
-static weir_cost_terms summed(const weir_plan *plan, weir_group_shape shape, size_t elements,
-                              size_t kept) {
-  const weir_way_row *way = &weir_ways[plan->collective];
-  const weir_wire_format format = (weir_wire_format)plan->wire;
-  const bool low_rank = plan->codec == WEIR_CODEC_POWERSGD; /* two sums of `kept` floats in all */
-  const double dense_bytes = low_rank
-                                 ? 4.0 * (double)kept
-                                 : (plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0) * (double)elements;
-  const double value_bytes = (format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0) * (double)kept;
-  const bool art = way->way == WEIR_WAY_ART;
-  const weir_allreduce *row = weir_allreduce_find(way->algorithm);
-  if (row == NULL) return unknown;
-  weir_cost_terms t = between(WEIR_KIND_ALLREDUCE, row->id, shape, art ? value_bytes : dense_bytes);
-  if (low_rank) t = divided(t, 2);
-  if (!art || plan->codec == WEIR_CODEC_RANDOMK) return t; /* no indices travel */
-  const weir_cost_terms indices = between(WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL, shape,
-                                          weir_wire_expected(elements, kept, format, false));
-  t.alpha_terms += indices.alpha_terms;
-  t.byte_terms += indices.byte_terms;
-  /* The variances are gathered before the root is known: one more round of small messages, whose
-   * few bytes vanish beside their latency. */
-  if (plan->codec == WEIR_CODEC_VAR) t.alpha_terms += rounds(shape.ranks);
-  return t;
-}
-
-double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
-  const weir_codec *codec = weir_codec_find(plan->codec);
-  if (plan->collective >= WEIR_COLL_COUNT || weir_ways[plan->collective].way != WEIR_WAY_AG)
-    return 0.0;
-  return codec->encode != NULL
-             ? (double)kept
-             : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
-}
-
-weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
-                                       size_t elements, size_t kept) {
-  if (shape.ranks <= 1) return nothing;
-  if (plan->collective >= WEIR_COLL_COUNT) return unknown; /* never the cheapest */
-  switch (weir_ways[plan->collective].way) {
-    case WEIR_WAY_AG:
-      return between(WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, shape,
-                     weir_cost_gathered(plan, elements, kept));
-    case WEIR_WAY_COMPRESSED: return compressed(plan, shape, elements, kept);
-    case WEIR_WAY_HITOPK: return hitopk(shape, elements, plan->cr, (weir_wire_format)plan->wire);
-    default: return summed(plan, shape, elements, kept);
-  }
-}
-
-weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
-  return weir_cost_plan_between(plan, (weir_group_shape){n, n, false}, elements, kept);
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

@@ -17,13 +17,13 @@ double weir_cost_paper_ring(int n, double alpha, double beta, double bytes);
 double weir_cost_paper_tree(int n, double alpha, double beta, double bytes);
 double weir_cost_paper_broadcast(int n, double alpha, double beta, double bytes);
 double weir_cost_paper_allgather(int n, double alpha, double beta, double bytes);
-/* By weir_collective_id, for M dense bytes at ratio c (dense rows ignore c). */
-double weir_cost_paper(uint32_t collective, int n, double alpha, double beta, double bytes,
-                       double cr);
+/* Of the plans that it knows, for M dense bytes at the plan's ratio, which dense rows ignore;
+ * others: infinity. */
+double weir_cost_paper(const weir_plan *plan, int n, double alpha, double beta, double bytes);
 
 /* What a plan puts on the critical path: T = alpha_terms * alpha + byte_terms * beta, and, where
  * messages take times that differ, spread_terms * deviation (weir_link), with true wire bytes of
- * the plan's codec and format.  elements is the gradient's length; kept is what the codec keeps of
+ * the plan's codec and format, by the usual algorithm where the plan names none.  elements is the gradient's length; kept is what the codec keeps of
  * it, for an encoder the bytes of its message (bound()), for low rank the floats of both sums. */
 typedef struct weir_cost_terms {
   double alpha_terms;
@@ -117,10 +117,13 @@ typedef struct weir_link {
 double weir_cost_links(const weir_cost_terms *terms, const weir_link *link);
 
 /* A table's row; bytes as for the rows above.  Unknown rows cost infinity, one rank nothing.
- * Hierarchical rows need hosts of equal size to be cheap and are charged as if they were.  Which of
- * a pipelined row's paths is the critical one depends on the link. */
+ * Which of a pipelined row's paths is the critical one depends on the link. */
 weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                         double bytes);
+/* An all-reduce on two levels.  Machines of different sizes are charged as if they were equal. */
+struct weir_hier_choice;
+weir_cost weir_cost_hier(const struct weir_hier_choice *choice, weir_group_shape shape,
+                         const weir_link *link, double bytes);
 /* One after the other. */
 weir_cost weir_cost_sum(weir_cost a, weir_cost b);
 /* Latencies and what waiting for slow messages adds, then the longer of what links take for the

@@ -1,9 +1,8 @@
-/* What processors add to a plan: the collectives that its exchange consists of, one after the
- * other. */
+/* What a plan costs: the collectives that its exchange consists of, one after the other. */
 #include <math.h>
 
-#include "base/ways.h"
-#include "collectives/collective.h"
+#include "base/schemes.h"
+#include "collectives/compressed.h"
 #include "collectives/cost.h"
 #include "kernels/codec.h"
 #include "kernels/powersgd.h"
@@ -20,46 +19,127 @@ size_t weir_cost_kept(const weir_plan *plan, size_t elements) {
   return weir_powersgd_thins(rows, rows * columns, rank) ? rank * (rows + columns) : elements;
 }
 
+/* --- what a plan's exchange consists of ------------------------------------------------------- */
+
 typedef struct part {
   weir_kind kind;
   uint32_t row;
+  bool levels; /* an all-reduce on two levels */
+  weir_hier_choice choice;
   double bytes;
 } part;
 enum { PARTS = 3 };
 
+static part sum_part(const weir_sum *sum, double bytes) {
+  return (part){.kind = WEIR_KIND_ALLREDUCE,
+                .row = sum->choice.between,
+                .levels = sum->row == NULL,
+                .choice = sum->choice,
+                .bytes = bytes};
+}
+
+/* Values by an all-reduce; where one rank's indices are taken, their broadcast before. */
 static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
-  const weir_way_row *way = &weir_ways[plan->collective];
   const weir_wire_format format = (weir_wire_format)plan->wire;
-  const weir_allreduce *row = weir_allreduce_find(way->algorithm);
+  weir_sum sum;
   int count = 0;
-  if (row == NULL) return 0;
-  if (plan->codec == WEIR_CODEC_POWERSGD) { /* two sums of `kept` floats in all */
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, 2.0 * (double)kept};
+  if (plan->scheme >= WEIR_SCHEME_COUNT || !weir_sum_of(plan, &sum)) return 0;
+  if (plan->scheme == WEIR_SCHEME_LOW_RANK) { /* two sums of `kept` floats in all */
+    out[count++] = sum_part(&sum, 2.0 * (double)kept);
     out[count++] = out[0];
-  } else if (way->way == WEIR_WAY_DENSE) {
+  } else if (plan->scheme == WEIR_SCHEME_DENSE) {
     const double width = plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)elements};
+    out[count++] = sum_part(&sum, width * (double)elements);
   } else {
     const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
-    out[count++] = (part){WEIR_KIND_ALLREDUCE, row->id, width * (double)kept};
+    out[count++] = sum_part(&sum, width * (double)kept);
     if (plan->codec != WEIR_CODEC_RANDOMK) /* which sends no indices */
-      out[count++] = (part){WEIR_KIND_BROADCAST, WEIR_BROADCAST_BINOMIAL,
-                            weir_wire_expected(elements, kept, format, false)};
-    if (plan->codec == WEIR_CODEC_VAR) /* its variances */
-      out[count++] = (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, sizeof(float)};
+      out[count++] = (part){.kind = WEIR_KIND_BROADCAST,
+                            .row = weir_list_broadcast(plan),
+                            .bytes = weir_wire_expected(elements, kept, format, false)};
+    if (plan->codec == WEIR_CODEC_VAR) /* its variances, before the root is known */
+      out[count++] =
+          (part){.kind = WEIR_KIND_ALLGATHER, .row = WEIR_ALLGATHER_BRUCK, .bytes = sizeof(float)};
   }
   return count;
 }
 
 static int parts_of(const weir_plan *plan, size_t elements, size_t kept, part out[PARTS]) {
-  if (plan->collective >= WEIR_COLL_COUNT) return 0;
-  const weir_way way = weir_ways[plan->collective].way;
-  if (way == WEIR_WAY_DENSE || way == WEIR_WAY_ART) return summed(plan, elements, kept, out);
-  if (way != WEIR_WAY_AG) return 0;
-  out[0] =
-      (part){WEIR_KIND_ALLGATHER, WEIR_ALLGATHER_BRUCK, weir_cost_gathered(plan, elements, kept)};
+  const weir_plan named = weir_plan_usual(plan);
+  if (plan->scheme != WEIR_SCHEME_GATHER) return summed(&named, elements, kept, out);
+  out[0] = (part){.kind = WEIR_KIND_ALLGATHER,
+                  .row = weir_gather_row_of(&named),
+                  .bytes = weir_cost_gathered(plan, elements, kept)};
   return 1;
 }
+
+static weir_cost part_cost(const part *p, weir_group_shape shape, const weir_link *link) {
+  return p->levels ? weir_cost_hier(&p->choice, shape, link, p->bytes)
+                   : weir_cost_row(p->kind, p->row, shape, link, p->bytes);
+}
+
+/* --- links ------------------------------------------------------------------------------------ */
+
+static const weir_cost_terms unknown = {INFINITY, INFINITY, 0.0};
+
+/* Where the ranks of a machine share its link, rows of two levels tell what crosses it.  A
+ * pipelined row's critical path depends on the link: this is a usual one. */
+static weir_cost_terms part_terms(const part *p, weir_group_shape shape) {
+  static const weir_link usual = {
+      .alpha = 1e-3, .beta = 1e-8, .inner_alpha = 1e-3, .inner_beta = 1e-8};
+  if (shape.hosts >= shape.ranks || (shape.hosts == 1 && !p->levels))
+    return p->kind == WEIR_KIND_ALLREDUCE   ? weir_cost_allreduce(p->row, shape.ranks, p->bytes)
+           : p->kind == WEIR_KIND_ALLGATHER ? weir_cost_allgather(p->row, shape.ranks, p->bytes)
+                                            : weir_cost_broadcast(p->row, shape.ranks, p->bytes);
+  const weir_cost cost = part_cost(p, shape, &usual);
+  return shape.hosts == 1 ? cost.inner : cost.outer;
+}
+
+static weir_cost_terms hitopk(const weir_plan *plan, weir_group_shape shape, size_t elements) {
+  static const weir_link usual = {.alpha = 1e-3, .beta = 1e-8};
+  if (shape.hosts == 1) shape.hosts = shape.ranks; /* it is not run there */
+  return weir_cost_hitopk(shape, &usual, elements, plan->cr, (weir_wire_format)plan->wire).outer;
+}
+
+static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape, size_t elements,
+                                  size_t kept) {
+  const weir_plan named = weir_plan_usual(plan);
+  const weir_compressed_row *row = weir_compressed_of(&named);
+  const weir_coder coder = {.codec = weir_codec_find(plan->codec), .cr = plan->cr};
+  if (row == NULL || coder.codec == NULL || coder.codec->bound == NULL) return unknown;
+  return weir_cost_compressed_between(row->id, shape, &coder, elements, (double)kept);
+}
+
+double weir_cost_gathered(const weir_plan *plan, size_t elements, size_t kept) {
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  if (plan->scheme != WEIR_SCHEME_GATHER) return 0.0;
+  return codec->encode != NULL
+             ? (double)kept
+             : weir_wire_expected(elements, kept, (weir_wire_format)plan->wire, true);
+}
+
+weir_cost_terms weir_cost_plan_between(const weir_plan *plan, weir_group_shape shape,
+                                       size_t elements, size_t kept) {
+  weir_cost_terms all = {0.0, 0.0, 0.0};
+  part parts[PARTS];
+  if (shape.ranks <= 1) return all;
+  if (plan->scheme == WEIR_SCHEME_COMPRESSED) return compressed(plan, shape, elements, kept);
+  if (plan->scheme == WEIR_SCHEME_HITOPK) return hitopk(plan, shape, elements);
+  const int count = parts_of(plan, elements, kept, parts);
+  for (int i = 0; i < count; i++) {
+    const weir_cost_terms one = part_terms(&parts[i], shape);
+    all.alpha_terms += one.alpha_terms;
+    all.byte_terms += one.byte_terms;
+    all.spread_terms += one.spread_terms;
+  }
+  return count > 0 ? all : unknown; /* never the cheapest */
+}
+
+weir_cost_terms weir_cost_plan(const weir_plan *plan, int n, size_t elements, size_t kept) {
+  return weir_cost_plan_between(plan, (weir_group_shape){n, n, false}, elements, kept);
+}
+
+/* --- processors ------------------------------------------------------------------------------- */
 
 double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                                  const weir_link *link, size_t elements, size_t kept) {
@@ -72,9 +152,10 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
                            .deviation = link->deviation};
   double seconds = 0.0;
   part parts[PARTS];
-  const int count = shape.ranks > 1 ? parts_of(plan, elements, kept, parts) : 0;
+  const bool coded = plan->scheme == WEIR_SCHEME_COMPRESSED || plan->scheme == WEIR_SCHEME_HITOPK;
+  const int count = shape.ranks > 1 && !coded ? parts_of(plan, elements, kept, parts) : 0;
   for (int i = 0; i < count; i++) {
-    const weir_cost cost = weir_cost_row(parts[i].kind, parts[i].row, shape, link, parts[i].bytes);
+    const weir_cost cost = part_cost(&parts[i], shape, link);
     seconds += weir_cost_predict(&cost, link) - weir_cost_predict(&cost, &alone);
   }
   return seconds;

@@ -158,28 +158,23 @@ static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, cons
 }
 
 /* Reduce-scatter inside, as many all-reduces at once as a machine has ranks, all-gather inside. */
-static weir_cost hierarchical(uint32_t row, weir_group_shape shape, const weir_link *link,
-                              double bytes) {
-  const uint32_t between = row == WEIR_ALLREDUCE_HIER_RING      ? WEIR_ALLREDUCE_RING
-                           : row == WEIR_ALLREDUCE_HIER_TREE    ? WEIR_ALLREDUCE_TREE
-                           : row == WEIR_ALLREDUCE_HIER_HALVING ? WEIR_ALLREDUCE_HALVING
-                                                                : WEIR_ALLREDUCE_DOUBLE_TREE;
-  const bool halving = row == WEIR_ALLREDUCE_HIER_HALVING;
-  const uint32_t gather = halving ? WEIR_ALLGATHER_DOUBLING : WEIR_ALLGATHER_RING;
+weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
+                         const weir_link *link, double bytes) {
+  if (shape.ranks <= 1 || shape.hosts < 1) return (weir_cost){.messages = 0};
   const int n = (shape.ranks + shape.hosts - 1) / shape.hosts;
   const double share = bytes / n;
   const weir_group_shape inside = {n, 1, shape.devices},
                          across = {shape.hosts, shape.hosts, shape.devices};
   weir_cost cost = {.messages = 0};
   if (n > 1) {
-    cost = weir_cost_sum(
-        weir_cost_row(WEIR_KIND_REDUCE_SCATTER, WEIR_REDUCE_SCATTER_RING, inside, link, bytes),
-        weir_cost_row(WEIR_KIND_ALLGATHER, gather, inside, link, share));
+    cost =
+        weir_cost_sum(weir_cost_row(WEIR_KIND_REDUCE_SCATTER, choice->scatter, inside, link, bytes),
+                      weir_cost_row(WEIR_KIND_ALLGATHER, choice->gather, inside, link, share));
     cost.messages *= shape.hosts;
     cost.traffic *= shape.hosts;
     cost.sums *= shape.hosts;
   }
-  weir_cost outer = weir_cost_row(WEIR_KIND_ALLREDUCE, between, across, link, share);
+  weir_cost outer = weir_cost_row(WEIR_KIND_ALLREDUCE, choice->between, across, link, share);
   outer.outer.byte_terms *= n;
   outer.messages *= n;
   outer.traffic *= n;
@@ -192,9 +187,6 @@ weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, co
   const weir_cost nothing = {.messages = 0}, unknown = {.outer = {INFINITY, INFINITY}};
   if (!isfinite(terms_of(kind, row, 2, link, bytes).alpha_terms)) return unknown;
   if (shape.ranks <= 1 || shape.hosts < 1) return nothing;
-  if (kind == WEIR_KIND_ALLREDUCE && row >= WEIR_ALLREDUCE_HIER_RING &&
-      row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE)
-    return hierarchical(row, shape, link, bytes);
   return flat(kind, row, shape, link, bytes);
 }
 

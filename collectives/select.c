@@ -3,6 +3,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/schemes.h"
 #include "collectives/collective.h"
 
 _Static_assert((int)WEIR_ALLREDUCE_COUNT <= (int)WEIR_SELECT_ROWS, "the largest table fits");
@@ -87,4 +88,49 @@ void weir_selector_observe(weir_selector *s, weir_kind kind, uint32_t row, doubl
   float *factor = &s->learnt[kind][row][size_class(bytes)].factor;
   *factor =
       (float)(*factor > 0 ? exp((1 - weight) * log((double)*factor) + weight * log(ratio)) : ratio);
+}
+
+/* --- plans ------------------------------------------------------------------------------------ */
+
+/* The next one that may be chosen in such a group, from WEIR_ALGORITHM_ANY on; false: there is none
+ * left.  What goes on inside of machines is the usual: their own links are not measured. */
+static bool next_choice(weir_plan *plan, weir_group_shape shape) {
+  const weir_scheme_row *row = &weir_schemes[plan->scheme];
+  const bool machines = shape.hosts > 1 && shape.hosts < shape.ranks;
+  if (plan->algorithm != WEIR_ALGORITHM_ANY && plan->broadcast == 0 && row->broadcasts != 0) {
+    plan->broadcast = WEIR_ALGORITHM_CHAIN;
+    return true;
+  }
+  plan->broadcast = 0;
+  while (weir_algorithm_next(plan))
+    if (weir_algorithm_in(row->choice, plan->algorithm) && (plan->inside == 0 || machines))
+      return true;
+  return false;
+}
+
+weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                           size_t elements) {
+  weir_plan best = *plan, next = *plan;
+  if (plan->scheme >= WEIR_SCHEME_COUNT || plan->algorithm != WEIR_ALGORITHM_ANY ||
+      shape.ranks <= 1 || !(link->alpha > 0.0 || link->beta > 0.0))
+    return best;
+  const size_t kept = weir_cost_kept(plan, elements);
+  double least = weir_cost_plan_seconds(&best, shape, link, elements, kept, NULL);
+  while (next_choice(&next, shape)) {
+    const double seconds = weir_cost_plan_seconds(&next, shape, link, elements, kept, NULL);
+    if (seconds < least) best = next;
+    least = fmin(least, seconds);
+  }
+  return best;
+}
+
+void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout *layout,
+                       weir_group_shape shape, const weir_link *link) {
+  for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
+    weir_plan plan = {0};
+    weir_group_plan(&table[g], &plan);
+    plan =
+        weir_select_plan(&plan, shape, link, layout->offset[table[g].end] - layout->offset[first]);
+    weir_group_set_plan(&table[g], &plan);
+  }
 }

@@ -4,6 +4,16 @@
 #define WEIR_COLLECTIVES_SELECT_H
 
 #include "collectives/cost.h"
+#include "kernels/codec.h"
+
+/* The plan with the algorithms that are the cheapest for so many elements on such links; the first
+ * ones on ties.  As it is where it names one, where the usual one is the cheapest, which a plan goes
+ * by that names none, and where nothing is known of the links (alpha and beta 0). */
+weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
+                           size_t elements);
+/* The same of each group of a table. */
+void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout *layout,
+                       weir_group_shape shape, const weir_link *link);
 
 /* Rows of a kind's table; name NULL behind the last. */
 uint32_t weir_rows(weir_kind kind);

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/schemes.h"
 #include "collectives/comm.h"
 
 const weir_broadcast_row weir_broadcasts[WEIR_BROADCAST_COUNT] = {
@@ -40,6 +41,37 @@ const weir_alltoall_row weir_alltoalls[WEIR_ALLTOALL_COUNT] = {
      weir_alltoall_pairwise},
     {WEIR_ALLTOALL_DIRECT, "direct", "everything at once", weir_alltoall_direct},
 };
+
+/* --- what plans name ------------------------------------------------------------------------ */
+
+bool weir_sum_of(const weir_plan *plan, weir_sum *sum) {
+  const char *name = weir_algorithm_name(plan->algorithm);
+  const weir_allreduce *row = name != NULL ? weir_allreduce_find(name) : NULL;
+  const bool pairwise = plan->inside == WEIR_ALGORITHM_PAIRWISE;
+  if (row == NULL) return false;
+  *sum = (weir_sum){
+      .row = plan->inside == WEIR_ALGORITHM_ANY ? row : NULL,
+      .choice = {.scatter = pairwise ? WEIR_REDUCE_SCATTER_PAIRWISE : WEIR_REDUCE_SCATTER_RING,
+                 .between = row->id,
+                 .gather = pairwise ? WEIR_ALLGATHER_DOUBLING : WEIR_ALLGATHER_RING}};
+  return true;
+}
+
+weir_status weir_sum_run(const weir_sum *sum, weir_comm *comm, float *x, size_t n,
+                         weir_value_format format, float *error, weir_headers *headers) {
+  return sum->row != NULL ? sum->row->run(comm, x, n, format, error, headers)
+                          : weir_allreduce_hier(comm, &sum->choice, x, n, format, error, headers);
+}
+
+uint32_t weir_list_broadcast(const weir_plan *plan) {
+  return plan->broadcast == WEIR_ALGORITHM_CHAIN ? WEIR_BROADCAST_CHAIN : WEIR_BROADCAST_BINOMIAL;
+}
+
+uint32_t weir_gather_row_of(const weir_plan *plan) {
+  return plan->algorithm == WEIR_ALGORITHM_RING       ? WEIR_ALLGATHER_RING
+         : plan->algorithm == WEIR_ALGORITHM_DOUBLING ? WEIR_ALLGATHER_DOUBLING
+                                                      : WEIR_ALLGATHER_BRUCK;
+}
 
 weir_status weir_comm_root(const weir_comm *comm, int root) {
   const int size = weir_comm_size(comm);

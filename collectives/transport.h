@@ -153,6 +153,9 @@ typedef struct weir_tcp_options {
                   long messages among them: on long links a loss then halves the window of one, and
                   small receive windows add up.  A divided message leaves no flow sample;
                   survivors (shrink) go on over one. */
+  /* Rank 0: a socket that listens at the rendezvous already, which is closed once the group has met
+   * or failed to; 0: none. */
+  int listener;
   double timeout_s;
 } weir_tcp_options;
 weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options);

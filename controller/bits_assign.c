@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "collectives/select.h"
 #include "controller/bits.h"
 
 static const char kept[] = "bias,bn,norm,ln";
@@ -187,43 +188,31 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
       table[count - 1].end++;
       continue;
     }
-    const weir_plan plan =
-        bits == WEIR_BITS_FULL
-            ? *dense
-            : (weir_plan){.codec = WEIR_CODEC_QSGD, .collective = WEIR_COLL_AG, .cr = bits / 32.0};
+    const weir_plan plan = bits == WEIR_BITS_FULL ? *dense
+                                                  : (weir_plan){.codec = WEIR_CODEC_QSGD,
+                                                                .scheme = WEIR_SCHEME_GATHER,
+                                                                .cr = bits / 32.0};
     table[count] = (weir_plan_bucket){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
     weir_group_set_plan(&table[count++], &plan);
   }
   return count;
 }
 
-/* The first where several take as long. */
-static uint32_t fastest(weir_plan plan, const uint32_t *ways, size_t count, weir_group_shape shape,
-                        const weir_link *link, size_t elements) {
-  size_t best = 0;
-  double least = INFINITY;
-  for (size_t i = 0; i < count; i++) {
-    plan.collective = ways[i];
-    const weir_cost_terms terms =
-        weir_cost_plan_between(&plan, shape, elements, weir_cost_kept(&plan, elements));
-    const double seconds = weir_cost_links(&terms, link);
-    if (seconds < least) best = i;
-    least = fmin(least, seconds);
-  }
-  return ways[best];
-}
-
-void weir_bits_ways(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
-                    weir_plan_bucket *table, size_t count) {
-  static const uint32_t full[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
-  static const uint32_t quantized[] = {WEIR_COLL_AG, WEIR_COLL_SRA, WEIR_COLL_HIER_SRA};
-  const size_t several = shape.devices ? 1 : 3; /* devices run no compressed all-reduce */
+void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const weir_link *link,
+                       weir_plan_bucket *table, size_t count) {
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     const size_t elements = layout->offset[table[g].end] - layout->offset[first];
     weir_plan plan = {0};
     weir_group_plan(&table[g], &plan);
-    table[g].collective = plan.codec == WEIR_CODEC_QSGD
-                              ? fastest(plan, quantized, several, shape, link, elements)
-                              : fastest(plan, full, 2, shape, link, elements);
+    weir_plan best = weir_select_plan(&plan, shape, link, elements);
+    if (plan.codec == WEIR_CODEC_QSGD && !shape.devices) { /* which sum no messages */
+      plan.scheme = WEIR_SCHEME_COMPRESSED;
+      plan = weir_select_plan(&plan, shape, link, elements);
+      const size_t all = weir_cost_kept(&plan, elements);
+      const weir_cost_terms gathered = weir_cost_plan_between(&best, shape, elements, all),
+                            summed = weir_cost_plan_between(&plan, shape, elements, all);
+      if (weir_cost_links(&summed, link) < weir_cost_links(&gathered, link)) best = plan;
+    }
+    weir_group_set_plan(&table[g], &best);
   }
 }

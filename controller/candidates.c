@@ -1,8 +1,8 @@
 /* The model: what a plan costs and brings, from what was measured. */
 #include <math.h>
 
-#include "base/ways.h"
-#include "collectives/cost.h"
+#include "base/schemes.h"
+#include "collectives/select.h"
 #include "controller/decide.h"
 #include "engine/memory.h"
 
@@ -22,62 +22,86 @@ const weir_model_parameters weir_model = {
 };
 
 const weir_arm weir_arms[WEIR_ARMS] = {
-    /* codec, collective, wire, ratio, safe, machines, host, method */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_FP32, 0, false, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_AUTO_BF16, 0, false, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_FP32, 0, false, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_COLL_ART_TREE, WEIR_WIRE_AUTO_BF16, 0, false, false, false,
-     WEIR_METHODS},
+    /* codec, scheme, algorithm, inside, wire, ratio, safe, machines, host, method */
+    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
+    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
     /* Inside of machines and between them. */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_RING, WEIR_WIRE_PAPER, 1, true, true, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HIER_TREE, WEIR_WIRE_PAPER, 1, true, true, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_TOPK, WEIR_COLL_HITOPK, WEIR_WIRE_AUTO_BF16, 0, false, true, true, WEIR_METHODS},
+    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_RING, WEIR_WIRE_PAPER,
+     1, true, true, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_RING, WEIR_WIRE_PAPER,
+     1, true, true, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_RING, WEIR_WIRE_PAPER,
+     1, true, true, false, WEIR_METHODS},
+    {WEIR_CODEC_TOPK, WEIR_SCHEME_HITOPK, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0, false, true, true, WEIR_METHODS},
     /* Those above are risk bold's. */
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_NONE, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 1, true, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_COLL_DENSE_DOUBLE_TREE, WEIR_WIRE_PAPER, 1, true, false, false,
-     WEIR_METHODS},
-    {WEIR_CODEC_FP16, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.5, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_FP16, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 0.5, true, false, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 8 / 32.0, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 4 / 32.0, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, false, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, false, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 8 / 32.0, true, true, true,
-     WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 4 / 32.0, true, true, true,
-     WEIR_METHODS},
+    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_HALVING, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_DOUBLE_TREE, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_HALVING, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_DOUBLE_TREE, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_FP16, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     0.5, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_FP16, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 0.5, true, false, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     8 / 32.0, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     4 / 32.0, true, false, false, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 8 / 32.0, true, false, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 4 / 32.0, true, false, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
+     WEIR_WIRE_PAPER, 8 / 32.0, true, true, true, WEIR_METHODS},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
+     WEIR_WIRE_PAPER, 4 / 32.0, true, true, true, WEIR_METHODS},
     /* What has to show that it holds the loss. */
-    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 3 / 32.0, false, false, false, 0},
-    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 3 / 32.0, false, false, true, 0},
-    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 3 / 32.0, false, true, true, 0},
-    {WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 2 / 32.0, false, false, false, 1},
-    {WEIR_CODEC_QSGD, WEIR_COLL_SRA, WEIR_WIRE_PAPER, 2 / 32.0, false, false, true, 1},
-    {WEIR_CODEC_QSGD, WEIR_COLL_HIER_SRA, WEIR_WIRE_PAPER, 2 / 32.0, false, true, true, 1},
-    {WEIR_CODEC_POWERSGD, WEIR_COLL_DENSE_RING, WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
-    {WEIR_CODEC_POWERSGD, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
-    {WEIR_CODEC_POWERSGD, WEIR_COLL_DENSE_HALVING, WEIR_WIRE_PAPER, 4 / 64.0, false, false, false,
-     2},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0.1, false, false, false, 3},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0.03, false, false, false, 4},
-    {WEIR_CODEC_TOPK, WEIR_COLL_AG, WEIR_WIRE_AUTO_BF16, 0.01, false, false, false, 5},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     3 / 32.0, false, false, false, 0},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 3 / 32.0, false, false, true, 0},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
+     WEIR_WIRE_PAPER, 3 / 32.0, false, true, true, 0},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
+     2 / 32.0, false, false, false, 1},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 2 / 32.0, false, false, true, 1},
+    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
+     WEIR_WIRE_PAPER, 2 / 32.0, false, true, true, 1},
+    {WEIR_CODEC_POWERSGD, WEIR_SCHEME_LOW_RANK, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
+    {WEIR_CODEC_POWERSGD, WEIR_SCHEME_LOW_RANK, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
+    {WEIR_CODEC_POWERSGD, WEIR_SCHEME_LOW_RANK, WEIR_ALGORITHM_HALVING, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
+    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0.1, false, false, false, 3},
+    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0.03, false, false, false, 4},
+    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
+     WEIR_WIRE_AUTO_BF16, 0.01, false, false, false, 5},
 };
 
 /* a + b * elements + messages decoded here * (c * elements + d * kept), in s.  Orders of magnitude
@@ -111,10 +135,15 @@ static bool is_shared(uint32_t codec) {
   return codec == WEIR_CODEC_STAR || codec == WEIR_CODEC_VAR;
 }
 
+bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
+  return arm->codec == plan->codec && arm->scheme == plan->scheme && arm->wire == plan->wire &&
+         (arm->algorithm == WEIR_ALGORITHM_ANY ||
+          (arm->algorithm == plan->algorithm && arm->inside == plan->inside));
+}
+
 size_t weir_arm_of(const weir_plan *plan) {
   for (size_t a = 0; a < WEIR_ARMS; a++)
-    if (weir_arms[a].codec == plan->codec && weir_arms[a].collective == plan->collective &&
-        weir_arms[a].wire == plan->wire && (weir_arms[a].cr == 0.0 || weir_arms[a].cr == plan->cr))
+    if (weir_arm_is(&weir_arms[a], plan) && (weir_arms[a].cr == 0.0 || weir_arms[a].cr == plan->cr))
       return a;
   return WEIR_ARMS;
 }
@@ -134,8 +163,7 @@ bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
 
 size_t weir_method_of(const weir_plan *plan) {
   for (size_t a = WEIR_BOLD_ARMS; a < WEIR_ARMS; a++)
-    if (weir_arms[a].method < WEIR_METHODS && weir_arms[a].codec == plan->codec &&
-        weir_arms[a].collective == plan->collective && weir_arms[a].wire == plan->wire &&
+    if (weir_arms[a].method < WEIR_METHODS && weir_arm_is(&weir_arms[a], plan) &&
         weir_arms[a].cr == plan->cr)
       return weir_arms[a].method;
   return WEIR_METHODS;
@@ -227,10 +255,7 @@ double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, 
                      row->per_kept * (double)weir_kept(elements, cr));
 }
 
-static bool sums_messages(const weir_plan *plan) {
-  return plan->collective < WEIR_COLL_COUNT &&
-         weir_ways[plan->collective].way == WEIR_WAY_COMPRESSED;
-}
+static bool sums_messages(const weir_plan *plan) { return plan->scheme == WEIR_SCHEME_COMPRESSED; }
 
 double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const double *compress) {
   return sums_messages(plan)
@@ -294,14 +319,15 @@ double weir_step_seconds(const weir_decision_input *in, const weir_candidate *ca
   return in->compute + candidate->compress_s + candidate->comm_s;
 }
 
-void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_candidate *c) {
-  const size_t arm = weir_arm_of(plan);
-  c->plan = *plan;
+void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_candidate *c) {
+  const size_t arm = weir_arm_of(asked);
+  const weir_link link = weir_input_link(in);
+  const weir_plan *plan = &c->plan;
+  weir_cost_terms terms;
+  c->plan = weir_select_plan(asked, weir_input_shape(in), &link, in->elements);
   c->plan.id = 0;
   c->gain = plan_gain(in, plan);
   c->compress_s = weir_plan_compress(plan, in->workers, in->elements, in->compress);
-  const weir_link link = weir_input_link(in);
-  weir_cost_terms terms;
   const double modelled = weir_comm_prior(plan, weir_input_shape(in), in->elements, &link, &terms);
   const double overhead = weir_input_overhead(in, arm, &terms, &link, modelled);
   c->comm_s = fmax(0.5 * modelled, modelled + overhead);
@@ -312,8 +338,10 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *plan, weir_ca
 
 weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {
   return (weir_plan){.codec = arm->codec,
-                     .collective = arm->collective,
+                     .scheme = arm->scheme,
                      .wire = arm->wire,
+                     .algorithm = arm->algorithm,
+                     .inside = arm->inside,
                      .cr = arm->cr > 0.0 ? arm->cr : fmin(1.0, exp(log_cr))};
 }
 

@@ -175,6 +175,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.devices = config->devices;
   c->loop.seed = config->seed;
   c->loop.current = first;
+  c->loop.open =
+      policy->takes_table || (policy->takes_plan && first.algorithm == WEIR_ALGORITHM_ANY);
   c->loop.warm_cr = first.cr;
   c->loop.warmup_steps = config->warmup_steps;
   c->loop.overlap = config->overlap;

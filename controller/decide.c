@@ -1,4 +1,5 @@
 #include "controller/decide.h"
+#include "base/schemes.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -101,10 +102,26 @@ weir_status weir_decide_search(const weir_moo_problem *problem, uint64_t seed,
   return weir_fail(WEIR_E_NOMEM, "no memory for the search of a plan");
 }
 
+/* The plan in force or, where the policy leaves the algorithm open and another promises enough, the
+ * plan with that. */
+static void find_algorithm(const weir_decision_input *in, weir_candidate *choice) {
+  const weir_plan named = weir_plan_usual(&in->current);
+  weir_plan asked = in->current;
+  weir_candidate other;
+  weir_evaluate(in, &named, choice);
+  choice->plan = in->current;
+  choice->plan.id = 0;
+  if (!in->open || in->policy != WEIR_POLICY_FIXED) return;
+  asked.algorithm = asked.inside = asked.broadcast = WEIR_ALGORITHM_ANY;
+  weir_evaluate(in, &asked, &other);
+  if (other.comm_s < (1.0 - weir_model.hysteresis) * choice->comm_s) *choice = other;
+}
+
 static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   const bool stage = in->trigger == WEIR_TRIGGER_STAGE;
-  weir_evaluate(in, &in->current, &d->choice);
-  d->switched = stage;
+  find_algorithm(in, &d->choice);
+  const bool other = !weir_same_plan(&d->choice.plan, &in->current);
+  d->switched = stage || other;
   if (in->gain >= 0.0) { /* measured beats modelled */
     d->choice.gain = fmin(in->gain, 1.0);
     d->choice.progress_per_s =
@@ -115,7 +132,8 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   d->predicted_s = weir_step_seconds(in, &d->choice);
   (void)snprintf(
       d->why, sizeof d->why, "%s",
-      stage ? "the next stage of the warm-up; its gain is known as that of the stage before"
+      stage   ? "the next stage of the warm-up; its gain is known as that of the stage before"
+      : other ? "the algorithm that is the cheapest on this network"
       : in->policy == WEIR_POLICY_BITS ? "a width for every tensor; this is the largest group's"
                                        : "the policy allows one plan");
   return WEIR_OK;

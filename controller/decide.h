@@ -54,7 +54,9 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 6
 typedef struct weir_arm {
-  uint32_t codec, collective, wire;
+  uint32_t codec, scheme;
+  uint8_t algorithm, inside; /* any: that of the cheapest row */
+  uint32_t wire;
   double cr;     /* the only ratio; 0: it is searched for */
   bool safe;     /* known to keep the loss of a training without evidence */
   bool machines; /* only where ranks share machines */
@@ -62,6 +64,8 @@ typedef struct weir_arm {
   size_t method; /* of an arm with a ratio of its own that is not safe */
 } weir_arm;
 extern const weir_arm weir_arms[WEIR_ARMS];
+/* But for the ratio: is it a plan of the arm? */
+bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */
 size_t weir_arm_of(const weir_plan *plan);
 /* Is it a plan that keeps the loss without evidence: fp32, 16 bits, or 8 and 4 bits of qsgd, all
@@ -90,6 +94,7 @@ typedef struct weir_decision_input {
   uint64_t devices; /* not 0: gradients of some rank are on a device (docs/internals/device.md) */
   uint32_t risk;    /* weir_risk */
   uint32_t settled; /* not 0: the training is past its beginnings, where 4 bits can do harm */
+  uint32_t open;    /* not 0: the policy's plan names no algorithm: the cheapest goes */
   double memory_limit;               /* bytes a plan may take (engine/memory.h); 0: any */
   double latency, latency_error;     /* s one way; relative */
   double bandwidth, bandwidth_error; /* of the link, bytes/s; relative */
@@ -235,9 +240,14 @@ bool weir_same_plan(const weir_plan *a, const weir_plan *b); /* but for the id *
 
 /* The member "format" of every line of a journal.  It changes with what a reader of this version
  * could not read, or would read wrongly. */
-#define WEIR_JOURNAL_FORMAT 1
+#define WEIR_JOURNAL_FORMAT 2
 
-typedef enum weir_field_kind { WEIR_FIELD_U32, WEIR_FIELD_U64, WEIR_FIELD_DOUBLE } weir_field_kind;
+typedef enum weir_field_kind {
+  WEIR_FIELD_U8,
+  WEIR_FIELD_U32,
+  WEIR_FIELD_U64,
+  WEIR_FIELD_DOUBLE
+} weir_field_kind;
 typedef struct weir_field {
   const char *name;
   weir_field_kind kind;

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "collectives/cost.h"
+#include "collectives/select.h"
 #include "controller/decide.h"
 #include "moo/knee.h"
 
@@ -25,18 +25,20 @@ static double interpolate(const double *value, double cr) {
  * top-k of the whole gradient (the paper's MSTopk: its gain is the higher of its two AG codecs);
  * with ART, STAR's indices.  Eight bytes an element, as in the paper. */
 void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candidate *c) {
-  static const uint32_t ways[] = {WEIR_COLL_AG, WEIR_COLL_ART_RING, WEIR_COLL_ART_TREE};
-  c->plan = (weir_plan){.wire = WEIR_WIRE_PAPER, .cr = cr};
+  static const weir_plan plans[] = {
+      {.codec = WEIR_CODEC_MSTOPK, .scheme = WEIR_SCHEME_GATHER},
+      {.codec = WEIR_CODEC_STAR, .scheme = WEIR_SCHEME_SHARED, .algorithm = WEIR_ALGORITHM_RING},
+      {.codec = WEIR_CODEC_STAR, .scheme = WEIR_SCHEME_SHARED, .algorithm = WEIR_ALGORITHM_TREE}};
   c->comm_s = INFINITY;
-  for (size_t i = 0; i < sizeof ways / sizeof *ways; i++) {
-    const double s = weir_cost_paper(ways[i], (int)in->workers, in->latency,
-                                     1.0 / weir_input_goodput(in), 4.0 * (double)in->elements, cr);
-    if (s < c->comm_s) {
-      c->comm_s = s;
-      c->plan.collective = ways[i];
-    }
+  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+    weir_plan plan = plans[i];
+    plan.cr = cr;
+    const double s = weir_cost_paper(&plan, (int)in->workers, in->latency,
+                                     1.0 / weir_input_goodput(in), 4.0 * (double)in->elements);
+    if (i > 0 && s >= c->comm_s) continue;
+    c->comm_s = s;
+    c->plan = plan;
   }
-  c->plan.codec = c->plan.collective == WEIR_COLL_AG ? WEIR_CODEC_MSTOPK : WEIR_CODEC_STAR;
   c->compress_s = interpolate(in->trial_compress, cr);
   c->gain = interpolate(in->trial_gain, cr);
   c->progress_per_s = weir_progress(c->plan.codec, c->gain) / weir_step_seconds(in, c);
@@ -75,6 +77,8 @@ weir_status weir_decide_paper(const weir_decision_input *in, weir_decision *d) {
     (void)snprintf(d->why, sizeof d->why, "the knee of the front");
   }
   weir_moo_front_free(&front);
+  const weir_link link = weir_input_link(in); /* the paper names no all-gather */
+  d->choice.plan = weir_select_plan(&d->choice.plan, weir_input_shape(in), &link, in->elements);
   d->switched = !weir_same_plan(&d->choice.plan, &in->current);
   d->predicted_s = weir_step_seconds(in, &d->choice);
   return WEIR_OK;

@@ -70,15 +70,17 @@ static void find_rows(const weir_decision_input *in, const weir_plan *plan,
   weir_plan other = *plan;
   add_row(in, plan, costs, r);
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    other.collective = weir_arms[a].collective;
-    if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && other.collective != plan->collective)
+    other.scheme = weir_arms[a].scheme;
+    other.algorithm = weir_arms[a].algorithm;
+    other.inside = weir_arms[a].inside;
+    if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && !weir_arm_is(&weir_arms[a], plan))
       add_row(in, &other, costs, r);
   }
   if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return;
-  const uint32_t dense[] = {WEIR_COLL_DENSE_RING, WEIR_COLL_DENSE_TREE};
-  for (size_t i = 0; i < 2; i++)
-    add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .collective = dense[i], .cr = 1.0}, costs,
-            r);
+  add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .algorithm = WEIR_ALGORITHM_RING, .cr = 1.0},
+          costs, r);
+  add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .algorithm = WEIR_ALGORITHM_TREE, .cr = 1.0},
+          costs, r);
 }
 
 static weir_status make_profile(const weir_layout *layout, const double *gap_s,

@@ -2,11 +2,11 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/schemes.h"
 #include "controller/decide.h"
 
 bool weir_same_plan(const weir_plan *a, const weir_plan *b) {
-  return a->codec == b->codec && a->collective == b->collective && a->wire == b->wire &&
-         a->cr == b->cr;
+  return a->codec == b->codec && weir_same_collective(a, b) && a->wire == b->wire && a->cr == b->cr;
 }
 
 static bool network_changed(uint32_t trigger) {

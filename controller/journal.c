@@ -142,13 +142,13 @@ static void put_number(FILE *f, const char *name, double value) {
 }
 
 static void put_candidate(FILE *f, const weir_candidate *c) {
-  char text[WEIR_PLAN_TEXT_MAX];
+  char text[WEIR_PLAN_TEXT_MAX], collective[WEIR_COLLECTIVE_TEXT_MAX];
   weir_plan_format(&c->plan, text);
+  weir_plan_collective(&c->plan, collective);
   fputs("{\"plan\":", f);
   put_text(f, text);
   fprintf(f, ",\"codec\":\"%s\",\"collective\":\"%s\",\"wire\":\"%s\",",
-          weir_codec_name(c->plan.codec), weir_collective_name(c->plan.collective),
-          weir_wire_name(c->plan.wire));
+          weir_codec_name(c->plan.codec), collective, weir_wire_name(c->plan.wire));
   put_number(f, "cr", c->plan.cr);
   put_number(f, "t_comp_ms", 1e3 * c->compress_s);
   put_number(f, "t_comm_ms", 1e3 * c->comm_s);
@@ -169,7 +169,9 @@ static void put_candidates(FILE *f, const char *name, const weir_candidate *c, s
 }
 
 static void put_field(FILE *f, const weir_field *field, const void *at) {
-  if (field->kind == WEIR_FIELD_U32)
+  if (field->kind == WEIR_FIELD_U8)
+    fprintf(f, "%u", *(const uint8_t *)at);
+  else if (field->kind == WEIR_FIELD_U32)
     fprintf(f, "%" PRIu32, *(const uint32_t *)at);
   else if (field->kind == WEIR_FIELD_U64)
     fprintf(f, "%" PRIu64, *(const uint64_t *)at);

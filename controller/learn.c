@@ -126,7 +126,9 @@ static void share_overhead(weir_learnt *l) {
     l->overhead[a] = isfinite(least) ? least : 0.0;
     l->latencies[a] = 0.0;
     for (size_t b = 0; b < WEIR_ARMS; b++)
-      if (l->tried[b] && weir_arms[a].collective == weir_arms[b].collective) {
+      if (l->tried[b] && weir_arms[a].scheme == weir_arms[b].scheme &&
+          weir_arms[a].algorithm == weir_arms[b].algorithm &&
+          weir_arms[a].inside == weir_arms[b].inside) {
         l->overhead[a] = l->overhead[b];
         l->latencies[a] = l->latencies[b];
       }

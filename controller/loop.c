@@ -19,6 +19,18 @@ bool weir_network_known(const weir_network *network, int workers) {
   return workers > 1 && network->latency > 0.0 && network->bandwidth > 0.0;
 }
 
+weir_group_shape weir_loop_shape(const weir_loop *loop) {
+  return (weir_group_shape){loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
+                            loop->devices};
+}
+
+uint32_t weir_loop_open_trigger(const weir_loop *loop, const weir_observation *seen) {
+  if (loop->steps < 3 || !weir_network_known(&seen->network, loop->workers))
+    return WEIR_TRIGGER_NONE;
+  if (loop->decisions == 0) return WEIR_TRIGGER_START;
+  return loop->open ? weir_loop_network_trigger(loop, &seen->network) : WEIR_TRIGGER_NONE;
+}
+
 /* A value has moved when it left the threshold, or twice its own error when that is wider. */
 static double excess(double now, double error, double before) {
   if (!(before > 0.0)) return 0.0;
@@ -79,6 +91,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->risk = loop->risk;
   in->settled = loop->rounds.settled ? 1 : 0;
   in->memory_limit = loop->memory_limit;
+  in->open = loop->open ? 1 : 0;
   in->elements = loop->elements;
   in->latency = seen->network.latency;
   in->latency_error = seen->network.latency_error;

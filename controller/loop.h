@@ -122,6 +122,7 @@ struct weir_loop {
   weir_turns turns;             /* of a policy that takes a table */
   weir_bits_run *bits;          /* of policy bits; NULL for the others */
   uint64_t seed;
+  bool open;             /* the policy's plan names no algorithm */
   double warm_cr;        /* what a warm-up leads to */
   uint64_t warmup_steps; /* 0: none */
   weir_journal *journal; /* NULL: none */
@@ -203,6 +204,10 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen);
 /* The network has moved: what was probed for is found. */
 void weir_loop_probe_found(weir_loop *loop);
 bool weir_network_known(const weir_network *network, int workers);
+/* For policies that decide nothing but the algorithms that their plans leave open: a network is
+ * known for the first time, or has moved; else WEIR_TRIGGER_NONE. */
+uint32_t weir_loop_open_trigger(const weir_loop *loop, const weir_observation *seen);
+weir_group_shape weir_loop_shape(const weir_loop *loop);
 
 /* Take in what the headers told (learn.c). */
 void weir_learn_start(weir_learnt *learnt);

@@ -18,16 +18,14 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   weir_status status = weir_bits_read(bits->sampler, &bits->stats, &bits->measured);
   if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
   if (status != WEIR_OK) return status;
-  static const weir_plan dense = {
-      .codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0};
+  static const weir_plan dense = {.codec = WEIR_CODEC_NONE, .scheme = WEIR_SCHEME_DENSE, .cr = 1.0};
   weir_plan plan = loop->current;
   const size_t count =
       weir_bits_table(bits->stats, bits->assigned.choice, &dense, loop->next_table);
   if (weir_network_known(&seen->network, loop->workers)) {
-    const weir_group_shape shape = {loop->workers, loop->hosts > 0 ? loop->hosts : loop->workers,
-                                    loop->devices};
+    const weir_group_shape shape = weir_loop_shape(loop);
     const weir_link link = weir_learn_link(loop, &seen->network);
-    weir_bits_ways(&loop->layout, shape, &link, loop->next_table, count);
+    weir_bits_schemes(&loop->layout, shape, &link, loop->next_table, count);
   }
   weir_table_plan(loop->next_table, count, &loop->layout, &plan);
   bits->since = 0;

@@ -1,20 +1,32 @@
 /* Policy groups: given divisions of the gradient, one after the other. */
+#include <string.h>
+
+#include "collectives/select.h"
 #include "controller/loop.h"
 
 /* Tables of buckets as they were given, from the second step on: rank 0 sends each to the others.
- * One holds for ever, several take turns.  The journal gets one line all the same, as for a fixed
- * plan. */
+ * One holds for ever, but for the algorithms that it leaves open; several take turns.  The journal
+ * gets a line for every network, as for a fixed plan. */
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_turns *turns = &loop->turns;
+  const bool known = weir_network_known(&seen->network, loop->workers);
   if (loop->current.buckets > 0 && (turns->count == 1 || loop->dwell < turns->steps)) {
     weir_decision decision;
-    const bool due = loop->decisions == 0 && weir_network_known(&seen->network, loop->workers);
-    return due ? weir_loop_decide(loop, seen, WEIR_TRIGGER_START, &decision) : WEIR_OK;
+    const uint32_t trigger = weir_loop_open_trigger(loop, seen);
+    const weir_status status =
+        trigger == WEIR_TRIGGER_NONE ? WEIR_OK : weir_loop_decide(loop, seen, trigger, &decision);
+    if (status != WEIR_OK || trigger == WEIR_TRIGGER_NONE || turns->count > 1) return status;
   }
   weir_plan plan = loop->current;
   size_t buckets;
-  weir_turns_next(turns, loop->layout.tensors, loop->table, &buckets);
-  weir_table_plan(loop->table, buckets, &loop->layout, &plan);
+  weir_turns_next(turns, loop->layout.tensors, loop->next_table, &buckets);
+  if (known) {
+    const weir_link link = weir_learn_link(loop, &seen->network);
+    weir_select_table(loop->next_table, buckets, &loop->layout, weir_loop_shape(loop), &link);
+  }
+  weir_table_plan(loop->next_table, buckets, &loop->layout, &plan);
+  if (plan.layout == loop->current.layout) return WEIR_OK;
+  memcpy(loop->table, loop->next_table, buckets * sizeof *loop->table);
   weir_loop_say(loop, "the next division the policy names: %zu buckets", buckets);
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
   return WEIR_OK;

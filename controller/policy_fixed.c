@@ -2,7 +2,6 @@
 #include <string.h>
 
 #include "base/base.h"
-#include "base/ways.h"
 #include "controller/loop.h"
 #include "kernels/codec.h"
 #include "kernels/decorate.h"
@@ -51,14 +50,14 @@ static weir_status begin_stage(weir_loop *loop, const weir_observation *seen, do
   return status;
 }
 
-/* One plan for ever.  The journal gets one line all the same: what it is expected to cost. */
+/* One plan for ever, but for its algorithm where the policy leaves that open.  The journal gets a
+ * line all the same: what it is expected to cost. */
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_decision decision;
   const double cr = weir_policy_warm_ratio(loop->warm_cr, seen->step + ahead, loop->warmup_steps);
   if (cr != loop->current.cr) return begin_stage(loop, seen, cr);
-  if (loop->decisions > 0 || loop->steps < 3 || !weir_network_known(&seen->network, loop->workers))
-    return WEIR_OK;
-  return weir_loop_decide(loop, seen, WEIR_TRIGGER_START, &decision);
+  const uint32_t trigger = weir_loop_open_trigger(loop, seen);
+  return trigger == WEIR_TRIGGER_NONE ? WEIR_OK : weir_loop_decide(loop, seen, trigger, &decision);
 }
 
 const weir_policy weir_policy_fixed = {

@@ -58,7 +58,7 @@ typedef struct weir_rounds {
   weir_slope slope;
   weir_judgement judgement;
   weir_evidence samples;
-  char what[160];
+  char what[192];
 } weir_rounds;
 
 #endif

@@ -50,7 +50,8 @@ struct weir_backend {
   weir_status (*publish)(weir_bucket *bucket, float share);
 
   /* The step as a whole.  header: all that this rank's header tells is known.  finish: what was queued
-   * is done, and overflow known.  zero: the submitted gradients become 0.  rest: nothing of a step
+   * is done, and overflow known.  zero: the submitted gradients become 0, or NaN where the
+   * configuration says so.  rest: nothing of a step
    * that failed is under way any more. */
   weir_status (*header)(weir_engine *engine);
   weir_status (*finish)(weir_engine *engine);

@@ -43,7 +43,7 @@ weir_status weir_bucket_exchange(weir_bucket *bucket, weir_headers *headers) {
   bucket->trace = WEIR_TRACE_NONE;
   weir_trace_end();
   /* What came has been added up, but for dense sums, which are made in the hops. */
-  if (bucket->way != WEIR_WAY_DENSE) bucket->stopwatch->elements += bucket->n;
+  if (!bucket->whole && !bucket->thin) bucket->stopwatch->elements += bucket->n;
   return status;
 }
 

@@ -10,9 +10,9 @@
 
 weir_status weir_exchange_dense(weir_bucket *bucket, weir_headers *headers) {
   const weir_engine *engine = bucket->engine;
-  weir_status status = bucket->allreduce->run(
-      engine->config.comm, bucket->summed, bucket->n,
-      bucket->lost != NULL ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->lost, headers);
+  weir_status status =
+      weir_sum_run(&bucket->sum, engine->config.comm, bucket->summed, bucket->n,
+                   bucket->lost != NULL ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->lost, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   status = engine->backend->store(bucket, bucket->summed);

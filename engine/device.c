@@ -70,7 +70,7 @@ static void release(const weir_engine *engine, unsigned char *memory, size_t byt
 weir_device_kind weir_on_device_kind(const weir_bucket *bucket) {
   if (bucket->whole) return WEIR_DEVICE_WHOLE;
   if (bucket->thin) return WEIR_DEVICE_THIN;
-  if (bucket->way == WEIR_WAY_ART)
+  if (bucket->scheme == WEIR_SCHEME_SHARED)
     return bucket->codec->draw != NULL ? WEIR_DEVICE_DRAWN : WEIR_DEVICE_LIST;
   return bucket->codec->encode != NULL ? WEIR_DEVICE_ENCODE : WEIR_DEVICE_SELECT;
 }

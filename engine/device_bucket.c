@@ -37,8 +37,8 @@ static void put_columns(const weir_bucket *bucket) {
  * that of any rank, which may turn out to be the root. */
 static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
-  if (bucket->way == WEIR_WAY_AG) return bucket->blocks + (size_t)rank * bucket->stride;
-  const bool lists = bucket->way == WEIR_WAY_ART && bucket->codec->draw == NULL &&
+  if (bucket->scheme == WEIR_SCHEME_GATHER) return bucket->blocks + (size_t)rank * bucket->stride;
+  const bool lists = bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
                      (bucket->plan.codec == WEIR_CODEC_VAR || weir_shared_root(bucket) == rank);
   return lists ? bucket->blocks : NULL;
 }
@@ -64,7 +64,7 @@ static weir_status send_zeros(weir_bucket *bucket) {
   const size_t rank = (size_t)engine->rank;
   if (bucket->whole) memset(bucket->summed, 0, bucket->n * sizeof(float));
   if (bucket->thin) memset(bucket->value, 0, bucket->first_sum * sizeof(float));
-  if (bucket->way != WEIR_WAY_AG) return WEIR_OK;
+  if (bucket->scheme != WEIR_SCHEME_GATHER) return WEIR_OK;
   float *const zeros = calloc(bucket->n + 1, sizeof *zeros);
   size_t k = 0;
   if (zeros == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a message of zeros");
@@ -88,7 +88,7 @@ static weir_status send_zeros(weir_bucket *bucket) {
 
 static double kept_square(const weir_bucket *bucket) {
   const weir_device_told *told = bucket->told;
-  if (bucket->way == WEIR_WAY_DENSE) return told->moments.sum_square;
+  if (bucket->whole || bucket->thin) return told->moments.sum_square;
   if (bucket->codec->encode == NULL) return told->other.sum_square;
   return fmax(told->moments.sum_square - told->other.sum_square, 0);
 }

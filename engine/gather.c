@@ -20,8 +20,8 @@ static weir_status add_up(weir_bucket *bucket) {
 }
 
 weir_status weir_exchange_gather(weir_bucket *bucket, weir_headers *headers) {
-  weir_status status = weir_allgather(bucket->engine->config.comm, bucket->blocks, bucket->stride,
-                                      bucket->block_bytes, headers);
+  weir_status status = bucket->gather->run(bucket->engine->config.comm, bucket->blocks,
+                                           bucket->stride, bucket->block_bytes, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   for (int r = 0; r < bucket->engine->size; r++)

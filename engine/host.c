@@ -2,6 +2,7 @@
  * One bucket's way is in host_feed.c and host_bucket.c. */
 #include "engine/host.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,9 +84,9 @@ static weir_status header(weir_engine *engine) {
 
 static weir_status zero(weir_engine *engine) {
   const size_t *offset = engine->layout.offset;
+  const float value = engine->config.keep_nonfinite ? NAN : 0;
   for (size_t t = 0; t < engine->layout.tensors; t++)
-    if (offset[t + 1] > offset[t])
-      memset(engine->submitted[t], 0, (offset[t + 1] - offset[t]) * sizeof(float));
+    for (size_t i = 0; i < offset[t + 1] - offset[t]; i++) engine->submitted[t][i] = value;
   return WEIR_OK;
 }
 

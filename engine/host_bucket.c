@@ -127,10 +127,10 @@ weir_status weir_host_project_back(weir_bucket *bucket) {
 
 /* A compressed all-reduce encodes in its hops, which is counted here. */
 weir_status weir_host_compress(weir_bucket *bucket) {
-  if (bucket->way == WEIR_WAY_ART) return prepare_shared(bucket);
+  if (bucket->scheme == WEIR_SCHEME_SHARED) return prepare_shared(bucket);
   if (!bucket->whole) bucket->stopwatch->elements += bucket->n;
   if (bucket->thin) return project(bucket);
-  if (bucket->way == WEIR_WAY_AG)
+  if (bucket->scheme == WEIR_SCHEME_GATHER)
     return bucket->codec->encode != NULL ? send_encoded(bucket) : send_selection(bucket);
   if (bucket->whole && bucket->lost != NULL) memset(bucket->lost, 0, bucket->n * sizeof(float));
   bucket->passage.kept_square = bucket->passage.moments.sum_square;
@@ -223,7 +223,7 @@ static bool publish_sum(const weir_bucket *bucket, float share) {
 }
 
 weir_status weir_host_publish(weir_bucket *bucket, float share) {
-  if (bucket->way == WEIR_WAY_ART)
+  if (bucket->scheme == WEIR_SCHEME_SHARED)
     publish_shared(bucket, share);
   else if (bucket->thin)
     publish_thin(bucket, share);

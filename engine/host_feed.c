@@ -62,7 +62,7 @@ static void look_ahead(weir_bucket *bucket) {
   const weir_engine *engine = bucket->engine;
   const weir_host *host = &engine->host;
   const uint32_t codec = bucket->plan.codec;
-  const bool selects = (codec == WEIR_CODEC_TOPK && bucket->way == WEIR_WAY_AG) ||
+  const bool selects = (codec == WEIR_CODEC_TOPK && bucket->scheme == WEIR_SCHEME_GATHER) ||
                        (codec == WEIR_CODEC_STAR && engine->rank == weir_shared_root(bucket));
   weir_ahead_forget(bucket->context);
   if (!selects || host->zero || engine->pool != NULL) return;
@@ -106,7 +106,7 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
 void weir_host_feed(weir_bucket *bucket) {
   const weir_host *host = &bucket->engine->host;
   weir_moments *moments = &bucket->passage.moments;
-  const bool in_place = bucket->whole || bucket->way == WEIR_WAY_COMPRESSED;
+  const bool in_place = bucket->whole || bucket->scheme == WEIR_SCHEME_COMPRESSED;
   bucket->fed = (in_place ? host->sum : host->fed) + bucket->at;
   bucket->summed = host->sum + bucket->at;
   bucket->lost = in_place && bucket->leaves ? host->fed + bucket->at : NULL;

@@ -95,13 +95,13 @@ weir_status weir_exchange_lowrank(weir_bucket *bucket, weir_headers *headers) {
   spoil(bucket);
   weir_lap_compress(bucket);
   weir_status status =
-      bucket->allreduce->run(comm, bucket->value, first, WEIR_VALUE_FP32, NULL, NULL);
+      weir_sum_run(&bucket->sum, comm, bucket->value, first, WEIR_VALUE_FP32, NULL, NULL);
   weir_lap_comm(bucket);
   if (status == WEIR_OK) status = project_back(bucket);
   weir_lap_compress(bucket);
   if (status != WEIR_OK) return status;
-  status = bucket->allreduce->run(comm, bucket->value + first, bucket->kept - first,
-                                  WEIR_VALUE_FP32, NULL, headers);
+  status = weir_sum_run(&bucket->sum, comm, bucket->value + first, bucket->kept - first,
+                        WEIR_VALUE_FP32, NULL, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   bucket->overflow = is_large(bucket);

@@ -11,18 +11,18 @@
 
 static size_t stride_of(size_t bytes) { return bytes / 16 * 16 + 32; }
 
-weir_bucket_room weir_bucket_room_of(const weir_plan *plan, weir_way way, int ranks, size_t n,
+weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, int ranks, size_t n,
                                      size_t kept) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   const weir_wire_format format = (weir_wire_format)plan->wire;
   weir_bucket_room room = {0};
-  if (codec->low_rank) {
-    room.values = kept != n ? kept : 0; /* without a matrix all of it is summed in place */
-  } else if (way == WEIR_WAY_AG && codec->encode != NULL) {
+  if (scheme == WEIR_SCHEME_LOW_RANK) {
+    room.values = kept;
+  } else if (scheme == WEIR_SCHEME_GATHER && codec->encode != NULL) {
     room.messages = (size_t)ranks;
     room.stride = stride_of(kept);
-  } else if (way == WEIR_WAY_AG || way == WEIR_WAY_ART) {
-    const bool gathers = way == WEIR_WAY_AG;
+  } else if (scheme == WEIR_SCHEME_GATHER || scheme == WEIR_SCHEME_SHARED) {
+    const bool gathers = scheme == WEIR_SCHEME_GATHER;
     room.indices = kept;
     /* VAR's root is found there. */
     room.values = codec->id == WEIR_CODEC_VAR && kept < (size_t)ranks ? (size_t)ranks : kept;
@@ -34,9 +34,9 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, weir_way way, int ra
 }
 
 /* Where a list alone is sent, the part of its place that is for values stays empty. */
-static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, weir_way way) {
+static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, uint32_t scheme) {
   const double width = plan->wire >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
-  const double empty = way == WEIR_WAY_ART ? width * (double)room->indices : 0.0;
+  const double empty = scheme == WEIR_SCHEME_SHARED ? width * (double)room->indices : 0.0;
   return 4.0 * ((double)room->indices + (double)room->values + (double)room->errors) +
          (double)room->messages * (double)room->stride - empty;
 }
@@ -59,22 +59,13 @@ static double allreduce_scratch(const weir_allreduce *row, int ranks, double n) 
 }
 
 /* Inside of machines a share comes in, between them an all-reduce of it; of uneven machines all. */
-static double levels_scratch(const weir_allreduce *row, const weir_memory_form *form, double n) {
-  static const struct {
-    uint32_t row, between;
-  } rows[] = {{WEIR_ALLREDUCE_HIER_RING, WEIR_ALLREDUCE_RING},
-              {WEIR_ALLREDUCE_HIER_TREE, WEIR_ALLREDUCE_TREE},
-              {WEIR_ALLREDUCE_HIER_HALVING, WEIR_ALLREDUCE_HALVING},
-              {WEIR_ALLREDUCE_HIER_DOUBLE_TREE, WEIR_ALLREDUCE_DOUBLE_TREE}};
-  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    if (rows[i].row != row->id) continue;
-    const bool even = form->ranks % form->hosts == 0;
-    const double inside = even ? (double)form->ranks / form->hosts : 1.0;
-    const weir_allreduce *between = &weir_allreduces[rows[i].between];
-    return (inside > 1.0 || !even ? 4.0 * ceil(n / inside) : 0.0) +
-           allreduce_scratch(between, form->hosts, ceil(n / inside));
-  }
-  return allreduce_scratch(row, form->ranks, n);
+static double levels_scratch(const weir_sum *sum, const weir_memory_form *form, double n) {
+  const weir_allreduce *row = &weir_allreduces[sum->choice.between];
+  if (sum->row != NULL) return allreduce_scratch(row, form->ranks, n);
+  const bool even = form->ranks % form->hosts == 0;
+  const double inside = even ? (double)form->ranks / form->hosts : 1.0;
+  return (inside > 1.0 || !even ? 4.0 * ceil(n / inside) : 0.0) +
+         allreduce_scratch(row, form->hosts, ceil(n / inside));
 }
 
 static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form, double n) {
@@ -85,20 +76,19 @@ static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form
   return 12.0 * kept + 4.0 * share + form->hosts * (message + inside * (message + 8.0));
 }
 
-static double collective_scratch(const weir_plan *plan, weir_way way, const weir_memory_form *form,
-                                 size_t n, size_t kept) {
-  const bool sums = way == WEIR_WAY_DENSE || way == WEIR_WAY_ART;
-  const bool rounded =
-      plan->codec == WEIR_CODEC_BF16 || (way == WEIR_WAY_ART && plan->wire >= WEIR_WIRE_AUTO_BF16);
-  const double summed =
-      way == WEIR_WAY_ART || weir_codec_find(plan->codec)->low_rank ? (double)kept : (double)n;
+static double collective_scratch(const weir_plan *plan, uint32_t scheme,
+                                 const weir_memory_form *form, size_t n, size_t kept) {
+  const weir_plan named = weir_plan_usual(plan);
+  const bool rounded = plan->codec == WEIR_CODEC_BF16 ||
+                       (scheme == WEIR_SCHEME_SHARED && plan->wire >= WEIR_WIRE_AUTO_BF16);
+  const double summed = scheme == WEIR_SCHEME_DENSE ? (double)n : (double)kept;
+  weir_sum sum;
   if (form->ranks < 2) return 0.0;
-  if (way == WEIR_WAY_HITOPK) return hitopk_scratch(plan, form, (double)n);
-  if (way == WEIR_WAY_COMPRESSED && plan->collective == WEIR_COLL_HIER_SRA)
-    return 4.0 * ceil((double)n * form->hosts / form->ranks);
-  const weir_allreduce *row =
-      sums && !rounded ? weir_allreduce_find(weir_ways[plan->collective].algorithm) : NULL;
-  return row != NULL ? levels_scratch(row, form, summed) : 0.0;
+  if (scheme == WEIR_SCHEME_HITOPK) return hitopk_scratch(plan, form, (double)n);
+  if (scheme == WEIR_SCHEME_COMPRESSED)
+    return plan->inside != 0 ? 4.0 * ceil((double)n * form->hosts / form->ranks) : 0.0;
+  if (scheme == WEIR_SCHEME_GATHER || rounded || !weir_sum_of(&named, &sum)) return 0.0;
+  return levels_scratch(&sum, form, summed);
 }
 
 /* Candidates lie where the sum will be, as far as they have room there; drawing and decoding mark
@@ -112,24 +102,25 @@ static double codec_scratch(const weir_codec *codec, const weir_memory_form *for
 
 /* --- a plan ----------------------------------------------------------------------------------- */
 
-/* Where nothing is summed inside of machines each rank's selection travels as it is. */
-static weir_way way_of(const weir_plan *plan, const weir_memory_form *form) {
-  const weir_way way = weir_ways[plan->collective].way;
+/* As weir_scheme_find. */
+static uint32_t scheme_of(const weir_plan *plan, const weir_memory_form *form, size_t n,
+                          size_t kept) {
   const bool levels =
       form->hosts > 1 && form->hosts < form->ranks && form->ranks % form->hosts == 0;
-  return way == WEIR_WAY_HITOPK && !levels ? WEIR_WAY_AG : way;
+  if (plan->scheme == WEIR_SCHEME_LOW_RANK && kept == n) return WEIR_SCHEME_DENSE;
+  return plan->scheme == WEIR_SCHEME_HITOPK && !levels ? WEIR_SCHEME_GATHER : plan->scheme;
 }
 
 /* Residual and e unless all of e is summed as it is; the sum, or of what is published from lists
  * the candidates that lie there. */
-static double buffers(const weir_plan *plan, weir_way way, const weir_memory_form *form, size_t n,
-                      size_t kept) {
+static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_form *form,
+                      size_t n, size_t kept) {
   const weir_codec *codec = weir_codec_find(plan->codec);
-  const bool thin = codec->low_rank && kept != n;
-  const bool leaves = way != WEIR_WAY_DENSE || thin || plan->codec == WEIR_CODEC_BF16;
+  const bool thin = scheme == WEIR_SCHEME_LOW_RANK;
+  const bool leaves = scheme != WEIR_SCHEME_DENSE || plan->codec == WEIR_CODEC_BF16;
   const double gradient = 4.0 * (double)n;
   double bytes = leaves ? 2.0 * gradient : 0.0;
-  if (way == WEIR_WAY_ART)
+  if (scheme == WEIR_SCHEME_SHARED)
     bytes += fmin(gradient, (double)weir_select_room(codec, n, kept, form->threads));
   else if (!thin)
     bytes += gradient;
@@ -140,9 +131,9 @@ static double buffers(const weir_plan *plan, weir_way way, const weir_memory_for
 
 double weir_plan_memory(const weir_plan *plan, const weir_memory_form *form, size_t elements,
                         size_t kept) {
-  const weir_way way = way_of(plan, form);
-  const weir_bucket_room room = weir_bucket_room_of(plan, way, form->ranks, elements, kept);
-  return buffers(plan, way, form, elements, kept) + room_bytes(&room, plan, way) +
-         collective_scratch(plan, way, form, elements, kept) +
+  const uint32_t scheme = scheme_of(plan, form, elements, kept);
+  const weir_bucket_room room = weir_bucket_room_of(plan, scheme, form->ranks, elements, kept);
+  return buffers(plan, scheme, form, elements, kept) + room_bytes(&room, plan, scheme) +
+         collective_scratch(plan, scheme, form, elements, kept) +
          codec_scratch(weir_codec_find(plan->codec), form, elements, kept);
 }

@@ -3,7 +3,7 @@
 #ifndef WEIR_ENGINE_MEMORY_H
 #define WEIR_ENGINE_MEMORY_H
 
-#include "base/ways.h"
+#include "base/schemes.h"
 #include "collectives/cost.h"
 
 /* Lists and messages of consecutive tensors that are exchanged together. */
@@ -12,7 +12,7 @@ typedef struct weir_bucket_room {
   size_t messages, stride; /* so many, of so many bytes each */
 } weir_bucket_room;
 /* n elements; kept as in weir_cost_plan. */
-weir_bucket_room weir_bucket_room_of(const weir_plan *plan, weir_way way, int ranks, size_t n,
+weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, int ranks, size_t n,
                                      size_t kept);
 
 /* In which group of ranks, and how, a plan is run. */

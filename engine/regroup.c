@@ -28,7 +28,7 @@ static void settle_bucket(weir_bucket *bucket) {
   if (bucket->settled) return;
   if (bucket->whole)
     (void)backend->store(bucket, NULL);
-  else if (bucket->way == WEIR_WAY_ART)
+  else if (bucket->scheme == WEIR_SCHEME_SHARED)
     (void)backend->settle(bucket, NULL);
   bucket->settled = true;
 }

@@ -27,7 +27,7 @@ static bool part(size_t *at, size_t count, size_t size, size_t *offset) {
 static weir_status place(weir_bucket *bucket, size_t *at, unsigned char *base) {
   const size_t ranks = (size_t)bucket->engine->size;
   const weir_bucket_room room =
-      weir_bucket_room_of(&bucket->plan, bucket->way, (int)ranks, bucket->n, bucket->kept);
+      weir_bucket_room_of(&bucket->plan, bucket->scheme, (int)ranks, bucket->n, bucket->kept);
   size_t index, value, error, blocks, bytes;
   if (!part(at, room.indices, sizeof *bucket->index, &index) ||
       !part(at, room.values, sizeof *bucket->value, &value) ||
@@ -87,11 +87,11 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   bucket->kept = kept_by(bucket);
   const weir_status status = weir_scheme_find(bucket);
   if (status != WEIR_OK) return status;
-  bucket->thin = bucket->codec->low_rank && bucket->kept != bucket->n;
-  bucket->whole = bucket->way == WEIR_WAY_DENSE && !bucket->thin;
+  bucket->thin = bucket->scheme == WEIR_SCHEME_LOW_RANK;
+  bucket->whole = bucket->scheme == WEIR_SCHEME_DENSE;
   bucket->leaves = !bucket->whole || bucket->plan.codec == WEIR_CODEC_BF16;
   weir_plan charged = bucket->plan;
-  if (bucket->way == WEIR_WAY_AG) charged.collective = WEIR_COLL_AG;
+  if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);
   bucket->due = weir_cost_gathered(&charged, bucket->n, bucket->kept);
   return WEIR_OK;

@@ -55,7 +55,7 @@ static weir_status take_list(weir_bucket *bucket, int root, size_t *bytes) {
   weir_engine *engine = bucket->engine;
   size_t got = 0;
   weir_status status =
-      weir_broadcast(engine->config.comm, root, bucket->blocks, bucket->stride, bytes);
+      bucket->broadcast->run(engine->config.comm, root, bucket->blocks, bucket->stride, bytes);
   weir_lap_comm(bucket);
   if (status != WEIR_OK || (bucket->listed && root == engine->rank)) return status;
   status =
@@ -117,9 +117,8 @@ weir_status weir_exchange_shared(weir_bucket *bucket, weir_headers *headers) {
   }
   if (status == WEIR_OK) status = fetch(bucket);
   if (status != WEIR_OK) return status;
-  status =
-      bucket->allreduce->run(engine->config.comm, bucket->value, bucket->kept,
-                             rounds ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->error, headers);
+  status = weir_sum_run(&bucket->sum, engine->config.comm, bucket->value, bucket->kept,
+                        rounds ? WEIR_VALUE_BF16 : WEIR_VALUE_FP32, bucket->error, headers);
   weir_lap_comm(bucket);
   if (status != WEIR_OK) return status;
   bucket->overflow = !isfinite(weir_sum_square(bucket->value, bucket->kept));

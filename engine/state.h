@@ -2,7 +2,7 @@
 #ifndef WEIR_ENGINE_STATE_H
 #define WEIR_ENGINE_STATE_H
 
-#include "base/ways.h"
+#include "base/schemes.h"
 #include "collectives/compressed.h"
 #include "engine/engine.h"
 
@@ -40,9 +40,11 @@ typedef struct weir_bucket {
   size_t number;
   weir_plan plan; /* of this bucket alone, with the id of the whole */
   const weir_codec *codec;
-  weir_way way; /* of its collective, with the row that it names; NULL where it names none */
-  const weir_allreduce *allreduce;
+  uint32_t scheme; /* of its plan, or what that comes to here; and the rows it goes by */
+  weir_sum sum;
   const weir_compressed_row *compressed;
+  const weir_allgather_row *gather;
+  const weir_broadcast_row *broadcast;
   uint32_t place;        /* weir_place */
   size_t first, end;     /* tensors */
   size_t at, n;          /* elements: [at, at + n) of the gradient */
@@ -232,7 +234,7 @@ typedef weir_status weir_exchange_fn(weir_bucket *bucket, weir_headers *headers)
 weir_exchange_fn weir_exchange_dense, weir_exchange_gather, weir_exchange_shared,
     weir_exchange_compressed, weir_exchange_hitopk, weir_exchange_lowrank;
 weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers);
-/* Set a bucket's way and rows by its plan's collective.  WEIR_E_UNSUPPORTED when this group of
+/* Set a bucket's scheme and rows by its plan.  WEIR_E_UNSUPPORTED when this group of
  * ranks, or the transport below it, cannot run that. */
 weir_status weir_scheme_find(weir_bucket *bucket);
 /* Can a group of which some ranks have devices run this plan? */

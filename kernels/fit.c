@@ -281,15 +281,15 @@ weir_plan weir_kernel_fit_plan(uint32_t codec, double cr, weir_wire_format wire)
   weir_plan plan = {.codec = codec, .cr = row->dense ? 1.0 : cr};
   if (row->low_rank) {
     plan.cr = 4.0 / WEIR_POWERSGD_RANK_MAX;
-    plan.collective = WEIR_COLL_DENSE_RING;
+    plan.scheme = WEIR_SCHEME_LOW_RANK;
     return plan;
   }
   if (!row->dense && row->encode == NULL) {
     plan.wire = wire;
-    plan.collective = row->shared_indices ? WEIR_COLL_ART_RING : WEIR_COLL_AG;
+    plan.scheme = row->shared_indices ? WEIR_SCHEME_SHARED : WEIR_SCHEME_GATHER;
     return plan;
   }
-  plan.collective = row->dense ? WEIR_COLL_DENSE_RING : WEIR_COLL_AG;
+  plan.scheme = row->dense ? WEIR_SCHEME_DENSE : WEIR_SCHEME_GATHER;
   static const double widths[] = {4, 2, 1, 8, 16, 32};
   for (size_t i = 0; row->encode != NULL && i < sizeof widths / sizeof widths[0]; i++) {
     plan.cr = widths[i] / 32.0;

@@ -13,9 +13,9 @@
 #include "base/base.h"
 #include "lab/out.h"
 
-static const char *const results[] = {"summary.json", "steps.csv",   "decisions.jsonl",
-                                      "report.html",  "profile.csv", "groups.csv",
-                                      "compare.json", "job"};
+static const char *const results[] = {
+    "summary.json", "steps.csv", "decisions.jsonl", "report.html", "profile.csv", "groups.csv",
+    "compare.json", "job",       "emulate.json",    "mpirun.log"};
 
 static weir_status unusable(const char *out, const char *why) {
   return weir_fail(WEIR_E_INVALID, "--out %s: %s; expected a folder that can be written", out, why);
@@ -44,6 +44,7 @@ weir_status weir_out_check(const char *out) {
  * a dot and six characters. */
 static bool is_ours(const char *name) {
   if (!strncmp(name, ".weir-", 6) || !strncmp(name, "timings-", 8)) return true;
+  if (!strncmp(name, "rank-", 5) && g_str_has_suffix(name, ".log")) return true;
   for (size_t i = 0; i < sizeof results / sizeof *results; i++) {
     const size_t length = strlen(results[i]);
     if (strncmp(name, results[i], length)) continue;

@@ -87,6 +87,14 @@ void weir_progress_say(weir_progress *p, const char *text) {
   fprintf(stderr, "%s\n", text);
 }
 
+void weir_progress_show(weir_progress *p, const char *line) { show(p, line, false); }
+
+void weir_progress_wipe(weir_progress *p) {
+  if (p->line_open) fputs("\r\033[K", stderr);
+  p->line_open = false;
+  (void)fflush(stderr);
+}
+
 void weir_progress_relay(weir_progress *p, const char *line) {
   if (*line != '~')
     weir_progress_say(p, line);

@@ -29,6 +29,10 @@ typedef struct weir_progress {
 void weir_progress_begin(weir_progress *progress, weir_progress_style style,
                          const weir_scenario *scenario, uint64_t steps_per_epoch);
 void weir_progress_row(weir_progress *progress, const weir_row *row);
+/* The live line, in words of the caller's; nothing where there is none. */
+void weir_progress_show(weir_progress *progress, const char *line);
+/* Take the live line away, since something else is about to be printed. */
+void weir_progress_wipe(weir_progress *progress);
 /* A line of its own, e.g. what network is used. */
 void weir_progress_say(weir_progress *progress, const char *text);
 /* Show a line another runner's relay style has made. */

@@ -17,4 +17,7 @@ weir_status weir_report_write(const char *directory);
  * status is "done" for a run that ended well. */
 weir_status weir_compare_report_write(const char *directory);
 
+/* The same for the emulate.json of `weir emulate` (docs/reference/runs.md). */
+weir_status weir_emulate_report_write(const char *directory);
+
 #endif

@@ -1,6 +1,5 @@
 /* Workers as processes in network namespaces, links shaped by the kernel. */
 #include <inttypes.h>
-#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,13 +18,16 @@
 
 /* --- probe ------------------------------------------------------------------------------------ */
 
-static weir_status probe(void *unused) {
-  (void)unused;
+static weir_status probe(void *netem) {
   weir_status status = weir_topology_enter();
-  return status ? status : weir_shaper_probe();
+  return status ? status : weir_shaper_probe(*(bool *)netem);
 }
 
-weir_status weir_run_tc_probe(void) { return weir_stage_run(probe, NULL); }
+weir_status weir_tc_probe(bool netem) { return weir_stage_run(probe, &netem); }
+
+weir_schedule weir_run_schedule(const weir_run *run) {
+  return (weir_schedule){&run->scenario, &run->trace};
+}
 
 /* --- the network ------------------------------------------------------------------------------ */
 
@@ -38,40 +40,15 @@ typedef struct tc_run {
   char secret[33]; /* of this run alone: random, in hexadecimal */
 } tc_run;
 
-static bool same_shape(const weir_shape *a, const weir_shape *b) {
-  return a->rate_bytes_s == b->rate_bytes_s && a->delay_s == b->delay_s && a->loss == b->loss &&
-         a->reorder == b->reorder && a->duplicate == b->duplicate;
-}
-
 static weir_status set_network(void *user, uint32_t epoch, double time_s, weir_shape *in_force) {
   tc_run *tc = user;
-  const weir_scenario *s = &tc->run->scenario;
-  weir_shape shape = {0};
-  if (s->phase_count) {
-    weir_scenario_shape(s, weir_scenario_phase(s, epoch), &shape);
-  } else {
-    shape.delay_s = s->trace.latency_ms / 1e3;
-    shape.rate_bytes_s = weir_trace_rate(&tc->run->trace, time_s) * s->bandwidth_scale;
-  }
+  const weir_schedule schedule = weir_run_schedule(tc->run);
+  weir_shape shape;
+  weir_schedule_shape(&schedule, epoch, time_s, &shape);
   weir_status status = WEIR_OK;
-  if (!same_shape(&shape, &tc->in_force)) status = weir_topology_shape(tc->topology, &shape);
+  if (!weir_shape_equal(&shape, &tc->in_force)) status = weir_topology_shape(tc->topology, &shape);
   if (!status) *in_force = tc->in_force = shape;
   return status;
-}
-
-/* Bytes in flight that fill the fattest link of the schedule: rate times the way there and back. */
-static double widest_window(const weir_run *run) {
-  const weir_scenario *s = &run->scenario;
-  double widest = 0;
-  for (size_t i = 0; i < s->phase_count; i++) {
-    weir_shape shape;
-    weir_scenario_shape(s, &s->phases[i], &shape);
-    widest = fmax(widest, shape.rate_bytes_s * 2 * shape.delay_s);
-  }
-  for (size_t i = 0; i < run->trace.intervals; i++)
-    widest = fmax(widest,
-                  run->trace.rate_bytes_s[i] * s->bandwidth_scale * 2 * s->trace.latency_ms / 1e3);
-  return widest;
 }
 
 /* --- workers ---------------------------------------------------------------------------------- */
@@ -185,7 +162,8 @@ static weir_status inside(void *user) {
     status = weir_fail(WEIR_E_NOMEM, "no memory for %" PRIu32 " workers", n);
   for (uint32_t r = 0; !status && r < n; r++) tc.members[r].channel = tc.worker_ends[r] = -1;
   if (!status) status = draw_secret(tc.secret);
-  if (!status) status = weir_topology_create(&tc.topology, (int)n, widest_window(tc.run));
+  const weir_schedule schedule = weir_run_schedule(tc.run);
+  if (!status) status = weir_topology_create(&tc.topology, (int)n, weir_schedule_window(&schedule));
   if (!status) status = supervise(&tc);
   weir_topology_free(tc.topology);
   free(tc.worker_ends);

@@ -270,7 +270,8 @@ static weir_status choose_network(weir_run *run) {
   char why[512];
   char *said = NULL;
   if (run->network != WEIR_NETWORK_UML) {
-    weir_status status = weir_run_tc_probe();
+    const weir_schedule schedule = weir_run_schedule(run);
+    weir_status status = weir_tc_probe(weir_schedule_needs_netem(&schedule));
     if (!status) {
       run->network = WEIR_NETWORK_TC;
       return WEIR_OK;

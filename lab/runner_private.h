@@ -4,6 +4,7 @@
 
 #include "lab/out.h"
 #include "lab/runner.h"
+#include "lab/schedule.h"
 #include "lab/supervisor.h"
 #include "lab/trace.h"
 #include "lab/trainer.h"
@@ -38,8 +39,11 @@ weir_status weir_run_sim(void *run);
 /* Boots and runs the same command inside; in the caller's process. */
 weir_status weir_run_uml(weir_run *run);
 
-/* Can namespaces, htb and netem be had here?  Tries in a process of its own. */
-weir_status weir_run_tc_probe(void);
+weir_schedule weir_run_schedule(const weir_run *run);
+
+/* Can namespaces and htb be had here, and netem if that is needed?  Tries in a process of its own.
+ */
+weir_status weir_tc_probe(bool netem);
 
 /* Can the buckets that the policy names be made of the scenario's model?  Its data are loaded. */
 weir_status weir_run_check_buckets(const weir_run *run);

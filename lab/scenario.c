@@ -54,6 +54,7 @@ static bool parse_range(const char *text, weir_phase *phase) {
   if (first > last || last > 1000000) return false;
   phase->first_epoch = (uint32_t)first;
   phase->last_epoch = (uint32_t)last;
+  phase->has_epochs = true;
   return true;
 }
 
@@ -203,8 +204,17 @@ static int by_first_epoch(const void *a, const void *b) {
   return (x->first_epoch > y->first_epoch) - (x->first_epoch < y->first_epoch);
 }
 
-static weir_status check_phases(weir_scenario *s) {
+static weir_status lacks(const weir_scenario *s, const weir_phase *phase, const char *key,
+                         const char *expected) {
+  return weir_fail(WEIR_E_PARSE, "%s:%d: [phase %s] has no key %s; expected %s", s->path,
+                   phase->line, phase->name, key, expected);
+}
+
+/* Phases in the order of their epochs, without gaps. */
+static weir_status check_order(weir_scenario *s) {
   weir_phase *phase = s->phases;
+  for (size_t i = 0; i < s->phase_count; i++)
+    if (!phase[i].has_epochs) return lacks(s, &phase[i], "epochs", "FIRST-LAST, e.g. 1-12");
   qsort(phase, s->phase_count, sizeof *phase, by_first_epoch);
   if (phase->first_epoch > 1)
     return weir_fail(WEIR_E_PARSE,
@@ -212,25 +222,34 @@ static weir_status check_phases(weir_scenario *s) {
                      "; expected the first phase to start at epoch 0 or 1",
                      s->path, phase->line, phase->first_epoch);
   s->first_epoch = phase->first_epoch;
-  const uint32_t last = s->first_epoch + s->epochs - 1;
-  for (size_t i = 0; i < s->phase_count; i++) {
-    if (i && phase[i].first_epoch <= phase[i - 1].last_epoch)
+  for (size_t i = 1; i < s->phase_count; i++) {
+    if (phase[i].first_epoch <= phase[i - 1].last_epoch)
       return weir_fail(WEIR_E_PARSE,
                        "%s:%d: [phase %s] and [phase %s] (line %d) overlap in epoch %" PRIu32
                        "; expected each epoch in one phase",
                        s->path, phase[i].line, phase[i].name, phase[i - 1].name, phase[i - 1].line,
                        phase[i].first_epoch);
-    if (i && phase[i].first_epoch != phase[i - 1].last_epoch + 1)
+    if (phase[i].first_epoch != phase[i - 1].last_epoch + 1)
       return weir_fail(WEIR_E_PARSE,
                        "%s:%d: no phase for epoch %" PRIu32 "; expected [phase %s] to start there",
                        s->path, phase[i].line, phase[i - 1].last_epoch + 1, phase[i].name);
+  }
+  return WEIR_OK;
+}
+
+/* Do they cover the training? */
+static weir_status check_phases(weir_scenario *s) {
+  const weir_status status = check_order(s);
+  if (status) return status;
+  const weir_phase *phase = s->phases;
+  const uint32_t last = s->first_epoch + s->epochs - 1;
+  for (size_t i = 0; i < s->phase_count; i++)
     if (phase[i].last_epoch > last)
       return weir_fail(
           WEIR_E_PARSE,
           "%s:%d: [phase %s] goes beyond the last epoch; expected it to end by %" PRIu32
           " (epochs = %" PRIu32 ", line %d)",
           s->path, phase[i].line, phase[i].name, last, s->epochs, s->epochs_line);
-  }
   if (phase[s->phase_count - 1].last_epoch != last)
     return weir_fail(WEIR_E_PARSE,
                      "%s:%d: no phase for epoch %" PRIu32 "; expected phases up to epoch %" PRIu32,
@@ -238,7 +257,21 @@ static weir_status check_phases(weir_scenario *s) {
   return WEIR_OK;
 }
 
-static weir_status check_network(weir_scenario *s, const parser *p) {
+bool weir_scenario_is_timed(const weir_scenario *s) {
+  return s->phase_count > 0 && s->phases[0].seconds > 0;
+}
+
+/* By seconds, or by epochs; never by both. */
+static weir_status check_times(weir_scenario *s) {
+  for (size_t i = 0; i < s->phase_count; i++)
+    if (!(s->phases[i].seconds > 0) != !weir_scenario_is_timed(s))
+      return lacks(s, s->phases[i].seconds > 0 ? &s->phases[0] : &s->phases[i], "seconds",
+                   "it in every phase, since others have it");
+  return weir_scenario_is_timed(s) ? WEIR_OK : check_order(s);
+}
+
+static weir_status check_network(weir_scenario *s, const parser *p,
+                                 weir_status (*check)(weir_scenario *)) {
   const bool traced = *s->trace.file != 0;
   if (!traced && !s->phase_count)
     return weir_fail(
@@ -249,7 +282,7 @@ static weir_status check_network(weir_scenario *s, const parser *p) {
     return weir_fail(WEIR_E_PARSE,
                      "%s:%d: [phase %s] and [trace] are both given; expected one or the other",
                      s->path, s->phases[0].line, s->phases[0].name);
-  if (!traced) return check_phases(s);
+  if (!traced) return check(s);
   s->first_epoch = 1;
   if (*s->trace.file != '/') { /* relative to the scenario, not to where weir was called */
     char joined[2 * WEIR_SCENARIO_TEXT_MAX];
@@ -304,7 +337,7 @@ static weir_status check_whole(weir_scenario *s, const parser *p) {
     return weir_fail(WEIR_E_PARSE, "%s:%d: the file ends without [%s]; expected it", s->path,
                      p->last_line, s->workers_line ? "training" : "scenario");
   weir_status status = check_model(s);
-  if (!status) status = check_network(s, p);
+  if (!status) status = check_network(s, p, check_phases);
   if (status) return status;
   for (size_t d = 0; d < s->decays; d++)
     if (s->decay_epochs[d] < s->first_epoch || s->decay_epochs[d] >= s->first_epoch + s->epochs)
@@ -324,7 +357,7 @@ weir_status weir_scenario_check_workers(const weir_scenario *s) {
   return WEIR_OK;
 }
 
-weir_status weir_scenario_read(weir_scenario *s, const char *path) {
+static weir_status read_lines(parser *p, weir_scenario *s, const char *path) {
   *s = (weir_scenario){.bandwidth_scale = 1,
                        .seed = 1,
                        .timeout_s = 10,
@@ -347,10 +380,25 @@ weir_status weir_scenario_read(weir_scenario *s, const char *path) {
   strcpy(s->path, path);
   const char *slash = strrchr(path, '/');
   strcpy(s->name, slash ? slash + 1 : path);
-  parser p = {.scenario = s, .path = path, .last_line = 1};
-  weir_status status = weir_ini_read(path, take_line, &p);
-  if (!status) status = close_section(&p);
+  *p = (parser){.scenario = s, .path = path, .last_line = 1};
+  const weir_status status = weir_ini_read(path, take_line, p);
+  return status ? status : close_section(p);
+}
+
+weir_status weir_scenario_read(weir_scenario *s, const char *path) {
+  parser p;
+  const weir_status status = read_lines(&p, s, path);
   return status ? status : check_whole(s, &p);
+}
+
+weir_status weir_scenario_read_network(weir_scenario *s, const char *path) {
+  parser p;
+  const weir_status status = read_lines(&p, s, path);
+  if (status) return status;
+  if (!s->workers_line)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: the file ends without [scenario]; expected it", path,
+                     p.last_line);
+  return check_network(s, &p, check_times);
 }
 
 const weir_phase *weir_scenario_phase(const weir_scenario *s, uint32_t epoch) {

@@ -16,10 +16,12 @@
 #define WEIR_SCENARIO_TEXT_MAX 512
 #define WEIR_SCENARIO_WORKERS_MAX 4096
 
-/* A span of epochs under one state of the network. */
+/* A span of epochs, or of time, under one state of the network. */
 typedef struct weir_phase {
   char name[64];
-  int line;                         /* of its section header */
+  int line; /* of its section header */
+  bool has_epochs;
+  double seconds;                   /* 0: not given */
   uint32_t first_epoch, last_epoch; /* both included, as counted in the file */
   double latency_ms;                /* one way */
   double bandwidth_gbps;            /* as in the file, before bandwidth_scale */
@@ -83,7 +85,8 @@ typedef struct weir_scenario {
   int dataset_line, model_line, optimizer_line, slice_line, layer_line;
   int sizes_line[3]; /* of layers, channels and context; 0: not given */
   /* [phase NAME] or [trace] */
-  weir_phase phases[WEIR_SCENARIO_PHASES_MAX]; /* sorted by epoch, no gap, no overlap */
+  weir_phase phases[WEIR_SCENARIO_PHASES_MAX]; /* sorted by epoch, no gap, no overlap; of a
+                                                  network that goes by seconds, as in the file */
   size_t phase_count;
   weir_trace_config trace;
   uint32_t first_epoch; /* 0 or 1: where the file starts to count */
@@ -96,6 +99,12 @@ typedef struct weir_scenario {
 /* Read and check.  Errors say "file:line: what is wrong; expected what"; *scenario is then not to
  * be used. */
 weir_status weir_scenario_read(weir_scenario *scenario, const char *path);
+
+/* The same for `weir emulate`, which trains nothing: only [scenario] and the network have to be
+ * there, and phases go by seconds where they have them (then all must), else by epochs. */
+weir_status weir_scenario_read_network(weir_scenario *scenario, const char *path);
+/* Read so: do its phases go by seconds? */
+bool weir_scenario_is_timed(const weir_scenario *scenario);
 
 /* What still has to hold after the command line changed workers; also called by _read. */
 weir_status weir_scenario_check_workers(const weir_scenario *scenario);

@@ -84,7 +84,9 @@ const weir_key weir_scenario_keys[] = {
     {"training", "train_limit", WEIR_KEY_COUNT, AT(train_limit), 0, 0, 1e9, false,
      "a whole number of samples; 0: all"},
 
-    {"phase", "epochs", WEIR_KEY_RANGE, 0, 0, 0, 1e6, true, "FIRST-LAST, e.g. 1-12"},
+    {"phase", "epochs", WEIR_KEY_RANGE, 0, 0, 0, 1e6, false, "FIRST-LAST, e.g. 1-12"},
+    {"phase", "seconds", WEIR_KEY_REAL, IN_PHASE(seconds), 0, 0.1, 1e6, false,
+     "seconds from 0.1 to 1000000: how long `weir emulate` stays in it"},
     {"phase", "latency_ms", WEIR_KEY_REAL, IN_PHASE(latency_ms), 0, 0, 10000, true,
      "milliseconds one way, from 0 to 10000"},
     {"phase", "bandwidth_gbps", WEIR_KEY_REAL, IN_PHASE(bandwidth_gbps), 0, TINY, 1e5, true,

@@ -2,6 +2,8 @@
  *
  *   1:0 htb, default class 1:1  ->  1:1 htb class (rate = ceil)  ->  10:0 netem
  *
+ * Where the kernel has no netem, a shape that needs none gets a pfifo in its place.
+ *
  * htb charges a GSO super-packet whole, and whatever fits its burst costs nothing.  Were the burst
  * 64 KiB at every rate, a message of 64 KiB would be free on a slow link.  So super-packets are
  * limited to what the rate sends in burst_s, and the burst with them. */
@@ -17,6 +19,7 @@
 #include <netlink/route/class.h>
 #include <netlink/route/link.h>
 #include <netlink/route/qdisc.h>
+#include <netlink/route/qdisc/fifo.h>
 #include <netlink/route/qdisc/htb.h>
 #include <netlink/route/qdisc/netem.h>
 #include <netlink/route/tc.h>
@@ -30,7 +33,7 @@
 
 #define HTB_HANDLE TC_HANDLE(1, 0)
 #define CLASS_HANDLE TC_HANDLE(1, 1)
-#define NETEM_HANDLE TC_HANDLE(0x10, 0)
+#define LEAF_HANDLE TC_HANDLE(0x10, 0)
 
 enum {
   MTU_BYTES = 1514,
@@ -106,8 +109,10 @@ static weir_status fail_tc(const weir_shaper *shaper, int error, const char *wha
   return weir_netlink_fail(error, doing);
 }
 
+static bool is_missing(int error) { return error == -NLE_OBJ_NOTFOUND || error == -NLE_OPNOTSUPP; }
+
 static weir_status fail_add(const weir_shaper *shaper, int error, const char *kind) {
-  if (error == -NLE_OBJ_NOTFOUND || error == -NLE_OPNOTSUPP)
+  if (is_missing(error))
     return weir_fail(WEIR_E_UNSUPPORTED, "this kernel has no %s (sch_%s)", kind, kind);
   return fail_tc(shaper, error, kind);
 }
@@ -197,28 +202,54 @@ static weir_status apply_class(const weir_shaper *shaper, double rate) {
 static int to_probability(double fraction) { return (int)(uint32_t)llround(fraction * UINT32_MAX); }
 static double from_probability(int value) { return (uint32_t)value / (double)UINT32_MAX; }
 
-static weir_status apply_netem(const weir_shaper *shaper, const weir_shape *shape) {
-  const double in_flight = shape->rate_bytes_s * shape->delay_s / MTU_BYTES;
+bool weir_shape_needs_netem(const weir_shape *shape) {
+  return shape->delay_s > 0 || shape->loss > 0 || shape->reorder > 0 || shape->duplicate > 0;
+}
+
+bool weir_shape_equal(const weir_shape *a, const weir_shape *b) {
+  return a->rate_bytes_s == b->rate_bytes_s && a->delay_s == b->delay_s && a->loss == b->loss &&
+         a->reorder == b->reorder && a->duplicate == b->duplicate;
+}
+
+static void describe_netem(struct rtnl_qdisc *qdisc, const weir_shape *shape, int packets) {
+  rtnl_netem_set_delay(qdisc, (int)lround(shape->delay_s * 1e6));
+  rtnl_netem_set_limit(qdisc, packets);
+  rtnl_netem_set_loss(qdisc, to_probability(shape->loss));
+  rtnl_netem_set_duplicate(qdisc, to_probability(shape->duplicate));
+  if (shape->reorder > 0) {
+    rtnl_netem_set_gap(qdisc, 1);
+    rtnl_netem_set_reorder_probability(qdisc, to_probability(shape->reorder));
+  }
+}
+
+/* libnl's error.  The same handle and kind again is a change in place: what is queued stays. */
+static int put_leaf(const weir_shaper *shaper, const char *kind, const weir_shape *shape,
+                    int packets) {
   struct rtnl_qdisc *qdisc = rtnl_qdisc_alloc();
-  if (!qdisc) return weir_fail(WEIR_E_NOMEM, "no memory for a qdisc");
+  if (!qdisc) return -NLE_NOMEM;
   rtnl_tc_set_ifindex(TC_CAST(qdisc), shaper->ifindex);
   rtnl_tc_set_parent(TC_CAST(qdisc), CLASS_HANDLE);
-  rtnl_tc_set_handle(TC_CAST(qdisc), NETEM_HANDLE);
-  int error = rtnl_tc_set_kind(TC_CAST(qdisc), "netem");
-  if (!error) {
-    rtnl_netem_set_delay(qdisc, (int)lround(shape->delay_s * 1e6));
-    rtnl_netem_set_limit(qdisc, (int)fmin(2 * in_flight + SPARE_PACKETS, 1e9));
-    rtnl_netem_set_loss(qdisc, to_probability(shape->loss));
-    rtnl_netem_set_duplicate(qdisc, to_probability(shape->duplicate));
-    if (shape->reorder > 0) {
-      rtnl_netem_set_gap(qdisc, 1);
-      rtnl_netem_set_reorder_probability(qdisc, to_probability(shape->reorder));
-    }
-    /* The same handle and kind again is a change in place: what is queued stays. */
-    error = rtnl_qdisc_add(shaper->socket, qdisc, NLM_F_CREATE | NLM_F_REPLACE);
-  }
+  rtnl_tc_set_handle(TC_CAST(qdisc), LEAF_HANDLE);
+  int error = rtnl_tc_set_kind(TC_CAST(qdisc), kind);
+  if (!error && !strcmp(kind, "netem")) describe_netem(qdisc, shape, packets);
+  if (!error && !strcmp(kind, "pfifo")) error = rtnl_qdisc_fifo_set_limit(qdisc, packets);
+  if (!error) error = rtnl_qdisc_add(shaper->socket, qdisc, NLM_F_CREATE | NLM_F_REPLACE);
   rtnl_qdisc_put(qdisc);
-  return error < 0 ? fail_add(shaper, error, "netem") : WEIR_OK;
+  return error;
+}
+
+static weir_status apply_leaf(const weir_shaper *shaper, const weir_shape *shape) {
+  const double in_flight = shape->rate_bytes_s * shape->delay_s / MTU_BYTES;
+  const int packets = (int)fmin(2 * in_flight + SPARE_PACKETS, 1e9);
+  struct rtnl_qdisc *pfifo = NULL;
+  const weir_status status = find_qdisc(shaper, LEAF_HANDLE, "pfifo", &pfifo);
+  if (status != WEIR_OK) return status;
+  /* A pfifo of ours is there for want of netem, and another kind cannot take its place. */
+  int error = pfifo ? -NLE_OBJ_NOTFOUND : put_leaf(shaper, "netem", shape, packets);
+  if (pfifo) rtnl_qdisc_put(pfifo);
+  const bool netem = !is_missing(error) || weir_shape_needs_netem(shape);
+  if (!netem) error = put_leaf(shaper, "pfifo", shape, packets);
+  return error < 0 ? fail_add(shaper, error, netem ? "netem" : "pfifo") : WEIR_OK;
 }
 
 static bool is_fraction(double value) { return value >= 0 && value < 1; }
@@ -234,40 +265,76 @@ weir_status weir_shaper_apply(weir_shaper *shaper, const weir_shape *shape) {
     return weir_fail(WEIR_E_INVALID, "loss, reorder and duplicate are fractions in [0, 1)");
   weir_status status = apply_root(shaper);
   if (status == WEIR_OK) status = apply_class(shaper, shape->rate_bytes_s);
-  if (status == WEIR_OK) status = apply_netem(shaper, shape);
+  if (status == WEIR_OK) status = apply_leaf(shaper, shape);
   if (status == WEIR_OK) status = set_gso(shaper, gso_bytes(shape->rate_bytes_s), "weir");
   return status;
 }
 
-static weir_status read_rate(const weir_shaper *shaper, double *rate) {
+/* Our class; NULL when there is none. */
+static weir_status find_class(const weir_shaper *shaper, struct rtnl_class **class) {
   struct nl_cache *cache = NULL;
   const int error = rtnl_class_alloc_cache(shaper->socket, shaper->ifindex, &cache);
   if (error < 0) return fail_tc(shaper, error, "listing classes");
-  struct rtnl_class *class = rtnl_class_get(cache, shaper->ifindex, CLASS_HANDLE);
-  uint64_t bytes_s = 0;
-  const bool known = class && !rtnl_htb_get_rate64(class, &bytes_s);
-  if (class) rtnl_class_put(class);
+  *class = rtnl_class_get(cache, shaper->ifindex, CLASS_HANDLE);
   nl_cache_free(cache);
-  if (!known) return weir_fail(WEIR_E_STATE, "no rate is set on %s", shaper->name);
-  *rate = (double)bytes_s;
-  return WEIR_OK;
+  return *class ? WEIR_OK : weir_fail(WEIR_E_STATE, "no rate is set on %s", shaper->name);
 }
 
+static weir_status read_rate(const weir_shaper *shaper, double *rate) {
+  struct rtnl_class *class = NULL;
+  weir_status status = find_class(shaper, &class);
+  if (status != WEIR_OK) return status;
+  uint64_t bytes_s = 0;
+  if (rtnl_htb_get_rate64(class, &bytes_s))
+    status = weir_fail(WEIR_E_STATE, "no rate is set on %s", shaper->name);
+  rtnl_class_put(class);
+  *rate = (double)bytes_s;
+  return status;
+}
+
+/* Without netem there is none of what it does. */
 weir_status weir_shaper_read(weir_shaper *shaper, weir_shape *shape) {
   struct rtnl_qdisc *netem = NULL;
   weir_shape read = {0};
   weir_status status = read_rate(shaper, &read.rate_bytes_s);
-  if (status == WEIR_OK) status = find_qdisc(shaper, NETEM_HANDLE, "netem", &netem);
+  if (status == WEIR_OK) status = find_qdisc(shaper, LEAF_HANDLE, "netem", &netem);
   if (status != WEIR_OK) return status;
-  if (!netem) return weir_fail(WEIR_E_STATE, "no delay is set on %s", shaper->name);
-  const int delay = rtnl_netem_get_delay(netem);
-  read.delay_s = delay > 0 ? delay * 1e-6 : 0;
-  read.loss = from_probability(rtnl_netem_get_loss(netem));
-  read.reorder = from_probability(rtnl_netem_get_reorder_probability(netem));
-  read.duplicate = from_probability(rtnl_netem_get_duplicate(netem));
-  rtnl_qdisc_put(netem);
+  if (netem) {
+    const int delay = rtnl_netem_get_delay(netem);
+    read.delay_s = delay > 0 ? delay * 1e-6 : 0;
+    read.loss = from_probability(rtnl_netem_get_loss(netem));
+    read.reorder = from_probability(rtnl_netem_get_reorder_probability(netem));
+    read.duplicate = from_probability(rtnl_netem_get_duplicate(netem));
+    rtnl_qdisc_put(netem);
+  }
   *shape = read;
   return WEIR_OK;
+}
+
+static weir_status count_dropped(const weir_shaper *shaper, uint64_t *packets) {
+  struct rtnl_qdisc *leaf = NULL;
+  weir_status status = find_qdisc(shaper, LEAF_HANDLE, "netem", &leaf);
+  if (status == WEIR_OK && !leaf) status = find_qdisc(shaper, LEAF_HANDLE, "pfifo", &leaf);
+  if (status != WEIR_OK) return status;
+  *packets = leaf ? rtnl_tc_get_stat(TC_CAST(leaf), RTNL_TC_DROPS) : 0;
+  if (leaf) rtnl_qdisc_put(leaf);
+  return WEIR_OK;
+}
+
+weir_status weir_shaper_count(weir_shaper *shaper, weir_shaper_counters *counters) {
+  struct rtnl_class *class = NULL;
+  struct rtnl_link *link = NULL;
+  *counters = (weir_shaper_counters){0};
+  weir_status status = find_class(shaper, &class);
+  if (status != WEIR_OK) return status;
+  counters->sent_bytes = rtnl_tc_get_stat(TC_CAST(class), RTNL_TC_BYTES);
+  counters->sent_packets = rtnl_tc_get_stat(TC_CAST(class), RTNL_TC_PACKETS);
+  rtnl_class_put(class);
+  const int error = rtnl_link_get_kernel(shaper->socket, shaper->ifindex, NULL, &link);
+  if (error < 0) return fail_tc(shaper, error, "reading the counters");
+  counters->received_bytes = rtnl_link_get_stat(link, RTNL_LINK_RX_BYTES);
+  rtnl_link_put(link);
+  return count_dropped(shaper, &counters->dropped_packets);
 }
 
 weir_status weir_shaper_clear(weir_shaper *shaper) {

@@ -18,8 +18,8 @@
 
 enum { PROBE_MS = 10000 };
 
-static weir_status try_shape(void) {
-  const weir_shape want = {.rate_bytes_s = 1.25e6, .delay_s = 0.005};
+static weir_status try_shape(bool netem) {
+  const weir_shape want = {.rate_bytes_s = 1.25e6, .delay_s = netem ? 0.005 : 0};
   struct nl_sock *socket = NULL;
   weir_status status = weir_netlink_open(&socket);
   if (status != WEIR_OK) return status;
@@ -40,22 +40,22 @@ static weir_status try_shape(void) {
   return WEIR_OK;
 }
 
-static void run_child(int to) {
+static void run_child(int to, bool netem) {
   weir_status status = WEIR_OK;
   if (unshare(CLONE_NEWUSER | CLONE_NEWNET) && unshare(CLONE_NEWNET))
     status = weir_fail(WEIR_E_UNSUPPORTED, "no network namespace can be made: %s", strerror(errno));
-  if (status == WEIR_OK) status = try_shape();
+  if (status == WEIR_OK) status = try_shape(netem);
   const char *text = status == WEIR_OK ? "+" : weir_last_error();
   if (write(to, text, strlen(text)) < 0) _exit(1);
   _exit(0);
 }
 
-weir_status weir_shaper_probe(void) {
+weir_status weir_shaper_probe(bool netem) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC))
     return weir_fail(WEIR_E_IO, "cannot make a pipe: %s", strerror(errno));
   const pid_t pid = fork();
-  if (pid == 0) run_child(ends[1]);
+  if (pid == 0) run_child(ends[1], netem);
   close(ends[1]);
   char said[256] = "";
   weir_status status = WEIR_OK;

@@ -89,10 +89,12 @@ weir_status weir_stage_run(weir_status (*body)(void *user), void *user) {
     child(ends[1], body, user);
   }
   child_pid = pid;
-  (void)sigprocmask(SIG_SETMASK, &old_mask, NULL);
+  /* Also where this is within a body itself, in which they are blocked. */
+  (void)sigprocmask(SIG_UNBLOCK, &ends_us, NULL);
   (void)close(ends[1]);
   status = pid > 0 ? wait_child(pid, ends[0])
                    : weir_fail(WEIR_E_NOMEM, "no process: %s", strerror(errno));
+  (void)sigprocmask(SIG_SETMASK, &old_mask, NULL);
   child_pid = 0;
   (void)sigaction(SIGTERM, &old_term, NULL);
   (void)sigaction(SIGINT, &old_int, NULL);

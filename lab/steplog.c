@@ -33,11 +33,12 @@ static void append_known(GString *text, double value, double scale) {
 
 static void append_row(GString *text, const weir_row *row) {
   const weir_step_info *info = &row->info;
-  char plan[WEIR_PLAN_TEXT_MAX];
+  char plan[WEIR_PLAN_TEXT_MAX], collective[WEIR_COLLECTIVE_TEXT_MAX];
   weir_plan_format(&info->plan, plan);
+  weir_plan_collective(&info->plan, collective);
   g_string_append_printf(text, "%" PRIu64 ",%" PRIu32 ",%d,%s,%s,%.6g,%s,", info->step, row->epoch,
                          info->trial, plan, weir_codec_name(info->plan.codec), info->plan.cr,
-                         weir_collective_name(info->plan.collective));
+                         collective);
   g_string_append_printf(text, "%.6g,%.6g,%.6g,%.6g,%.6g,%" PRIu64 ",%.6g,", info->compute_s * 1e3,
                          info->compress_s * 1e3, info->comm_s * 1e3, info->overhead_s * 1e3,
                          info->predicted_comm_s * 1e3, info->wire_bytes, info->gain);

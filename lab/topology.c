@@ -183,9 +183,15 @@ weir_status weir_topology_shape(weir_topology *t, const weir_shape *shape) {
   return WEIR_OK;
 }
 
+weir_status weir_topology_count(weir_topology *t, int worker, weir_shaper_counters *counters) {
+  return weir_shaper_count(t->shapers[worker], counters);
+}
+
 weir_status weir_topology_join(const weir_topology *t, int worker) {
   return enter(t->namespaces[worker]);
 }
+
+int weir_topology_descriptor(const weir_topology *t, int worker) { return t->namespaces[worker]; }
 
 weir_status weir_topology_segments(unsigned segments) {
   char text[16];

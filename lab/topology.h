@@ -30,8 +30,15 @@ weir_status weir_topology_create(weir_topology **out, int workers, double window
  * what the kernel says. */
 weir_status weir_topology_shape(weir_topology *topology, const weir_shape *shape);
 
+/* What has passed worker r's interface. */
+weir_status weir_topology_count(weir_topology *topology, int worker,
+                                weir_shaper_counters *counters);
+
 /* Move the calling process (a worker, just forked) into worker r's namespace. */
 weir_status weir_topology_join(const weir_topology *topology, int worker);
+
+/* The descriptor of worker r's network namespace. */
+int weir_topology_descriptor(const weir_topology *topology, int worker);
 
 /* Have TCP in the caller's namespace send so many segments at a time at least: an emulated network
  * pays for packets in the processor time that the workers compute with.  0: as it is. */

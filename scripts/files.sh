@@ -17,10 +17,11 @@ sentence() {
   awk -v script="$([[ $1 == *.@(sh|cmake|ini) ]] && echo 1)" '
     NR == 1 && /^#!/ { next }
     !begun && /^\/\*/ { begun = block = 1; sub(/^\/\* ?/, "") }
+    !begun && /^"""/ { begun = block = 1; sub(/^"""/, "") }
     !begun && script && /^[#;]/ { begun = 1 }
     !begun { exit }
     block { sub(/^ \* ?/, "") } !block && !/^[#;]/ { exit } !block { sub(/^[#;]+ ?/, "") }
-    { last = sub(/ ?\*\/.*/, ""); text = text (text == "" ? "" : " ") $0 }
+    { last = sub(/ ?(\*\/|""").*/, ""); text = text (text == "" ? "" : " ") $0 }
     last && block { exit }
     text != "" && $0 == "" { exit }
     END {
@@ -49,7 +50,7 @@ entries() {
     [[ -n $what ]] || what=$(sentence "$file")
     [[ -n $what ]] || echo "files: $file does not begin with a comment that says what it is for" >&2
     printf '| `%s` | %s |\n' "$name" "$what"
-  done < <(find "$folder" -maxdepth 1 -type f -regex '.*\.\(c\|h\|cpp\|cu\|cuh\|sh\|cmake\|ini\)' | LC_ALL=C sort)
+  done < <(find "$folder" -maxdepth 1 -type f -regex '.*\.\(c\|h\|cpp\|cu\|cuh\|py\|sh\|cmake\|ini\)' | LC_ALL=C sort)
 }
 
 write() {

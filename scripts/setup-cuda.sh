@@ -57,7 +57,7 @@ done
 if [[ -n $compiler ]]; then
   echo "setup: CUDA compiler: $compiler"
 else
-  fetch "CUDA compiler" "$home" "$(wheels -v nccl)" where_nvcc_looks
+  fetch "CUDA compiler" "$home" "$(wheels -e ^nvidia-cuda -e ^nvidia-nvvm)" where_nvcc_looks
 fi
 
 header=
@@ -67,5 +67,5 @@ done
 if [[ -n $header ]]; then
   echo "setup: NCCL header: $header"
 else
-  fetch "NCCL header" "${home%/*}/nccl" "$(wheels nccl)" header_only
+  fetch "NCCL header" "${home%/*}/nccl" "$(wheels ^nvidia-nccl)" header_only
 fi

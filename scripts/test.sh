@@ -9,6 +9,7 @@ cd "$(dirname "$(readlink -f "$0")")/.."
 case "${1:-}" in
   "")
     scripts/setup.sh || exit 1
+    scripts/setup-pytorch.sh >/dev/null # without it the Python package's tests skip themselves
     presets=(release asan ubsan tsan)
     ;;
   --fast) presets=(fast) ;;

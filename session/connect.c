@@ -19,6 +19,7 @@ static weir_status over_tcp(weir_session *session, weir_transport **out) {
                                                           .rank = options->rank,
                                                           .size = options->world_size,
                                                           .streams = options->tcp_streams,
+                                                          .listener = options->listener,
                                                           .timeout_s = options->timeout_s});
 }
 
@@ -36,18 +37,20 @@ static weir_status over_shm(weir_session *session, weir_transport **out) {
 }
 
 /* Equal on two ranks that can share memory and see each other's processes: the boot of their
- * kernel, their namespace of processes, their shared memory file system, their user.
- * 0: unknown. */
+ * kernel, their namespace of processes, their shared memory file system, their user; and their
+ * network, as memory would go past whatever is between two (a shaped link, a policy).  0: unknown.
+ */
 static uint64_t shared_memory_place(void) {
   char boot[64];
-  struct stat processes, memory;
+  struct stat processes, network, memory;
   const int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
   const ssize_t got = fd >= 0 ? read(fd, boot, sizeof boot) : -1;
   if (fd >= 0) (void)close(fd);
-  if (got <= 0 || stat("/proc/self/ns/pid", &processes) != 0 || stat("/dev/shm", &memory) != 0)
+  if (got <= 0 || stat("/proc/self/ns/pid", &processes) != 0 ||
+      stat("/proc/self/ns/net", &network) != 0 || stat("/dev/shm", &memory) != 0)
     return 0;
-  const uint64_t parts[] = {(uint64_t)processes.st_ino, (uint64_t)memory.st_dev,
-                            (uint64_t)memory.st_ino, (uint64_t)geteuid()};
+  const uint64_t parts[] = {(uint64_t)processes.st_ino, (uint64_t)network.st_ino,
+                            (uint64_t)memory.st_dev, (uint64_t)memory.st_ino, (uint64_t)geteuid()};
   const uint64_t place = weir_hash(WEIR_HASH_INIT, boot, (size_t)got);
   return weir_hash(place, parts, sizeof parts);
 }

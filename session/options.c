@@ -1,6 +1,7 @@
 /* A session's options: their defaults, and what is refused of them. */
 #include <math.h>
 #include <string.h>
+#include <sys/socket.h>
 
 #include "session/abi.h"
 #include "session/state.h"
@@ -17,7 +18,8 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .active_probes = true,
                                       .codec_threads = 1,
                                       .tcp_streams = 1,
-                                      .device = -1};
+                                      .device = -1,
+                                      .nonfinite = "zero"};
 
 /* A size that this library does not know is left for weir_session_create to refuse. */
 void weir_options_init_sized(weir_options *options, size_t struct_size) {
@@ -42,6 +44,32 @@ static weir_status check_device(const weir_options *options) {
                      options->device);
   if (options->device < 0 && options->stream != NULL)
     return weir_fail(WEIR_E_INVALID, "there is a stream, and no device");
+  return WEIR_OK;
+}
+
+static weir_status check_nonfinite(const weir_options *options) {
+  const char *what = options->nonfinite != NULL ? options->nonfinite : "(null)";
+  const bool keep = strcmp(what, "keep") == 0;
+  if (!keep && strcmp(what, "zero") != 0)
+    return weir_fail(WEIR_E_INVALID, "nonfinite is \"%s\"; \"zero\" and \"keep\" are known", what);
+  if (keep && options->device >= 0)
+    return weir_fail(WEIR_E_INVALID, "nonfinite \"keep\" needs gradients in host memory");
+  return WEIR_OK;
+}
+
+/* A socket that others can connect to, where one is handed over. */
+static weir_status check_listener(const weir_options *options) {
+  int listens = 0;
+  socklen_t length = sizeof listens;
+  if (options->listener == 0) return WEIR_OK;
+  if (options->rank != 0)
+    return weir_fail(WEIR_E_INVALID, "rank %d has a listener; only rank 0 listens", options->rank);
+  if (strcmp(options->transport, "tcp") != 0 && strcmp(options->transport, "auto") != 0)
+    return weir_fail(WEIR_E_INVALID, "a listener is of no use to transport \"%s\"",
+                     options->transport);
+  if (getsockopt(options->listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || !listens)
+    return weir_fail(WEIR_E_INVALID, "descriptor %d, the listener, is no socket that listens",
+                     options->listener);
   return WEIR_OK;
 }
 
@@ -96,5 +124,7 @@ weir_status weir_options_check(const weir_options *options) {
   if (status == WEIR_OK) status = weir_risk_check(options->risk);
   if (status == WEIR_OK && options->warmup_steps > 0)
     status = weir_policy_check_warmup(options->policy);
-  return status == WEIR_OK ? check_device(options) : status;
+  if (status == WEIR_OK) status = check_device(options);
+  if (status == WEIR_OK) status = check_nonfinite(options);
+  return status == WEIR_OK ? check_listener(options) : status;
 }

@@ -51,6 +51,8 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.risk = session->risk;
   session->options.journal_path = session->journal_path;
   session->options.secret = session->options.secret_file = NULL; /* found already */
+  session->options.nonfinite = NULL;                             /* the caller's own */
+  session->keep_nonfinite = strcmp(options->nonfinite, "keep") == 0;
   return true;
 }
 
@@ -161,6 +163,7 @@ void weir_session_free(weir_session *session) {
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
   weir_helper_free(session->helper);
   weir_inside_close(session);
+  weir_resume_free(session->resume);
   free(session->gap_s);
   free(session->gather_bytes);
   free(session->hooks);

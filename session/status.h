@@ -17,7 +17,7 @@
 #include "base/scope.h"
 
 #define WEIR_STATUS_MAGIC UINT64_C(0x7375746174537277) /* "wrStatus" */
-enum { WEIR_STATUS_VERSION = 1, WEIR_STATUS_RANKS = 4096, WEIR_STATUS_WHY = 256 };
+enum { WEIR_STATUS_VERSION = 2, WEIR_STATUS_RANKS = 4096, WEIR_STATUS_WHY = 256 };
 
 /* Which of the ranks is slow, and in what (slow.h). */
 typedef enum weir_slow_kind {

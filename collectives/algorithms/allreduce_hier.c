@@ -257,7 +257,7 @@ static weir_status uneven_hosts(hier *h) {
 
 weir_status weir_allreduce_hier(weir_comm *comm, const weir_hier_choice *choice, float *x, size_t n,
                                 weir_value_format format, float *error, weir_headers *headers) {
-  if (choice->scatter >= WEIR_REDUCE_SCATTER_COUNT || choice->between > WEIR_ALLREDUCE_STAR ||
+  if (choice->scatter >= WEIR_REDUCE_SCATTER_COUNT || choice->between >= WEIR_ALLREDUCE_COUNT ||
       choice->gather >= WEIR_ALLGATHER_COUNT)
     return weir_fail(WEIR_E_INVALID, "no hierarchical all-reduce of rows %u, %u, %u",
                      choice->scatter, choice->between, choice->gather);
@@ -300,35 +300,4 @@ weir_status weir_compressed_hier_sra(weir_comm *comm, const weir_coder *coder, f
             .rank = weir_comm_rank(comm),
             .size = weir_comm_size(comm)};
   return even_hosts(&h);
-}
-
-static const weir_hier_choice ring = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,
-                                      WEIR_ALLGATHER_RING};
-static const weir_hier_choice tree = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_TREE,
-                                      WEIR_ALLGATHER_RING};
-static const weir_hier_choice halving = {WEIR_REDUCE_SCATTER_PAIRWISE, WEIR_ALLREDUCE_HALVING,
-                                         WEIR_ALLGATHER_DOUBLING};
-static const weir_hier_choice double_tree = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_DOUBLE_TREE,
-                                             WEIR_ALLGATHER_RING};
-
-weir_status weir_allreduce_hier_ring(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_headers *headers) {
-  return weir_allreduce_hier(comm, &ring, x, n, format, error, headers);
-}
-
-weir_status weir_allreduce_hier_tree(weir_comm *comm, float *x, size_t n, weir_value_format format,
-                                     float *error, weir_headers *headers) {
-  return weir_allreduce_hier(comm, &tree, x, n, format, error, headers);
-}
-
-weir_status weir_allreduce_hier_halving(weir_comm *comm, float *x, size_t n,
-                                        weir_value_format format, float *error,
-                                        weir_headers *headers) {
-  return weir_allreduce_hier(comm, &halving, x, n, format, error, headers);
-}
-
-weir_status weir_allreduce_hier_double_tree(weir_comm *comm, float *x, size_t n,
-                                            weir_value_format format, float *error,
-                                            weir_headers *headers) {
-  return weir_allreduce_hier(comm, &double_tree, x, n, format, error, headers);
 }

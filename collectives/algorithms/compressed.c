@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/schemes.h"
 #include "collectives/comm.h"
 #include "collectives/patterns/patterns.h"
 
@@ -24,6 +25,13 @@ const weir_compressed_row *weir_compressed_find(const char *name) {
   for (size_t i = 0; i < WEIR_COMPRESSED_COUNT; i++)
     if (strcmp(weir_compressed[i].name, name) == 0) return &weir_compressed[i];
   return NULL;
+}
+
+const weir_compressed_row *weir_compressed_of(const weir_plan *plan) {
+  const char *name = weir_algorithm_name(plan->algorithm);
+  if (name == NULL || plan->scheme != WEIR_SCHEME_COMPRESSED) return NULL;
+  return plan->inside != WEIR_ALGORITHM_ANY ? &weir_compressed[WEIR_COMPRESSED_HIER_SRA]
+                                            : weir_compressed_find(name);
 }
 
 /* --- blocks ----------------------------------------------------------------------------------- */

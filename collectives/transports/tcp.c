@@ -40,6 +40,7 @@ static void tcp_destroy(weir_transport *t) {
     close_fd(self->peer[r].fd);
     free(self->peer[r].stage);
   }
+  close_fd(self->door > 0 ? self->door : -1);
   close_fd(self->listener);
   close_fd(self->stop);
   close_fd(self->wake);
@@ -113,6 +114,7 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
                        WEIR_TCP_STREAMS_MAX);
   if (status == WEIR_OK) status = tcp_create(&self, options->job_id, options->rank, size, streams);
   if (status != WEIR_OK) return status;
+  self->door = options->listener;
   self->secret = options->secret_bytes > 0;
   self->key = weir_key_of_job(options->secret, options->secret_bytes, options->job_id);
   status = tcp_rendezvous(self, options->rendezvous, options->bind_address,

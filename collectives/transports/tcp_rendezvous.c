@@ -6,6 +6,7 @@
 #include <arpa/inet.h>
 #include <endian.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -96,9 +97,14 @@ static weir_status hear_all(tcp_meeting *m, double deadline_s) {
 }
 
 static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
-  int door = -1; /* only for the rendezvous */
+  int door = self->door > 0 ? self->door : -1; /* only for the rendezvous */
   tcp_meeting *m = NULL;
-  weir_status status = tcp_listen(&at, deadline_s, &door);
+  weir_status status = WEIR_OK;
+  self->door = 0;
+  if (door < 0)
+    status = tcp_listen(&at, deadline_s, &door);
+  else if (fcntl(door, F_SETFL, O_NONBLOCK) != 0)
+    status = weir_fail(WEIR_E_IO, "the listener cannot be used: %s", strerror(errno));
   if (status == WEIR_OK) status = open_own(self, at.sin_addr, deadline_s);
   if (status == WEIR_OK) status = tcp_meeting_open(&m, self, door, HELLO_REGISTER, 0);
   if (status == WEIR_OK) status = hear_all(m, deadline_s);

@@ -60,42 +60,39 @@ typedef enum weir_codec_id {
 /* The largest rank of powersgd. */
 #define WEIR_POWERSGD_RANK_MAX 64
 
-/* Ways to exchange what a codec makes. */
-typedef enum weir_collective_id {
-  WEIR_COLL_DENSE_RING = 0,  /* "dense-ring": ring all-reduce of all elements */
-  WEIR_COLL_DENSE_TREE = 1,  /* "dense-tree": tree all-reduce of all elements */
-  WEIR_COLL_AG = 2,          /* "ag":         all-gather of each rank's kept elements */
-  WEIR_COLL_ART_RING = 3,    /* "art-ring":   broadcast of one rank's indices + ring all-reduce */
-  WEIR_COLL_ART_TREE = 4,    /* "art-tree":   broadcast of one rank's indices + tree all-reduce */
-  WEIR_COLL_PAPER_COUNT = 5, /* the ones above are those of the paper's cost model */
-  /* The same with other all-reduces. */
-  WEIR_COLL_DENSE_HALVING = 5,     /* "dense-halving":     recursive halving and doubling */
-  WEIR_COLL_DENSE_DOUBLE_TREE = 6, /* "dense-double-tree": two binary trees, pipelined */
-  WEIR_COLL_DENSE_TORUS = 7,       /* "dense-torus":       rings along rows and columns */
-  WEIR_COLL_DENSE_STAR = 8,        /* "dense-star":        a parameter server on rank 0 */
-  WEIR_COLL_ART_HALVING = 9,       /* "art-halving" */
-  WEIR_COLL_ART_DOUBLE_TREE = 10,  /* "art-double-tree" */
-  WEIR_COLL_ART_TORUS = 11,        /* "art-torus" */
-  WEIR_COLL_ART_STAR = 12,         /* "art-star" */
-  /* Hierarchical: inside every machine, then between machines. */
-  WEIR_COLL_DENSE_HIER_RING = 13,        /* "dense-hier-ring" */
-  WEIR_COLL_DENSE_HIER_TREE = 14,        /* "dense-hier-tree" */
-  WEIR_COLL_DENSE_HIER_HALVING = 15,     /* "dense-hier-halving" */
-  WEIR_COLL_DENSE_HIER_DOUBLE_TREE = 16, /* "dense-hier-double-tree" */
-  WEIR_COLL_ART_HIER_RING = 17,          /* "art-hier-ring" */
-  WEIR_COLL_ART_HIER_TREE = 18,          /* "art-hier-tree" */
-  WEIR_COLL_ART_HIER_HALVING = 19,       /* "art-hier-halving" */
-  WEIR_COLL_ART_HIER_DOUBLE_TREE = 20,   /* "art-hier-double-tree" */
-  WEIR_COLL_HITOPK =
-      21, /* "hitopk": sums inside machines, their top-k between machines (HiTopKComm) */
-  /* Compressed all-reduces: sums of encoders' messages, encoded again on their way (CGX). */
-  WEIR_COLL_SRA = 22,             /* "sra": scatter-reduce-allgather */
-  WEIR_COLL_COMPRESSED_RING = 23, /* "compressed-ring" */
-  WEIR_COLL_COMPRESSED_TREE = 24, /* "compressed-tree" */
-  WEIR_COLL_NATIVE = 25,   /* "native": the transport's own all-reduce: MPI's, NCCL's or shm's */
-  WEIR_COLL_HIER_SRA = 26, /* "hier-sra": sums inside machines, sra between them */
-  WEIR_COLL_COUNT = 27
-} weir_collective_id;
+/* Schemes: what is done with what a codec makes.  The names of their collectives begin as said. */
+typedef enum weir_scheme_id {
+  WEIR_SCHEME_DENSE = 0,  /* "dense":      every element is summed */
+  WEIR_SCHEME_GATHER = 1, /* "ag":         each rank's kept elements, or its message, are
+                                 all-gathered and added up in the order of ranks */
+  WEIR_SCHEME_SHARED = 2, /* "art":        the values at indices that all ranks share are summed;
+                                 one rank's are broadcast, unless all draw the same */
+  WEIR_SCHEME_COMPRESSED = 3, /* "compressed": encoded sums, encoded again on their way (CGX) */
+  WEIR_SCHEME_HITOPK = 4,     /* "hitopk":     sums inside machines, their top-k between machines
+                                 (HiTopKComm) */
+  WEIR_SCHEME_LOW_RANK = 5,   /* "dense":      two thin matrices are summed, one after the other */
+  WEIR_SCHEME_COUNT = 6
+} weir_scheme_id;
+
+/* Algorithms, rows of the tables of collectives.  Of a sum: ring to direct, and native; of an
+ * all-gather: bruck, ring, doubling; of encoded sums: sra, ring, tree. */
+typedef enum weir_algorithm_id {
+  WEIR_ALGORITHM_ANY = 0, /* whichever is the cheapest on the network as it is measured */
+  WEIR_ALGORITHM_RING = 1,
+  WEIR_ALGORITHM_TREE = 2,        /* binomial */
+  WEIR_ALGORITHM_HALVING = 3,     /* recursive halving and doubling */
+  WEIR_ALGORITHM_DOUBLE_TREE = 4, /* two binary trees, pipelined */
+  WEIR_ALGORITHM_TORUS = 5,       /* rings along rows and columns */
+  WEIR_ALGORITHM_STAR = 6,        /* a parameter server on rank 0 */
+  WEIR_ALGORITHM_DOUBLING = 7,    /* exchanges of everything, in the fewest rounds */
+  WEIR_ALGORITHM_DIRECT = 8,      /* everything from everybody to everybody */
+  WEIR_ALGORITHM_NATIVE = 9,      /* the transport's own all-reduce: MPI's, NCCL's or shm's */
+  WEIR_ALGORITHM_BRUCK = 10,
+  WEIR_ALGORITHM_SRA = 11,      /* scatter-reduce-allgather */
+  WEIR_ALGORITHM_CHAIN = 12,    /* a broadcast from rank to rank, in chunks */
+  WEIR_ALGORITHM_PAIRWISE = 13, /* a reduce-scatter straight to each rank, and doubling */
+  WEIR_ALGORITHM_COUNT = 14
+} weir_algorithm_id;
 
 /* How kept elements are written on the wire. */
 typedef enum weir_wire_format {
@@ -109,10 +106,17 @@ typedef enum weir_wire_format {
 } weir_wire_format;
 
 typedef struct weir_plan {
-  uint64_t id;         /* sequence number, the same on all ranks; 0 is the first plan */
-  uint32_t codec;      /* weir_codec_id */
-  uint32_t collective; /* weir_collective_id */
-  uint32_t wire;       /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
+  uint64_t id;     /* sequence number, the same on all ranks; 0 is the first plan */
+  uint32_t codec;  /* weir_codec_id */
+  uint32_t scheme; /* weir_scheme_id */
+  uint32_t wire;   /* weir_wire_format; WEIR_WIRE_PAPER for dense codecs and encoders */
+  /* weir_algorithm_id.  WEIR_ALGORITHM_ANY: a session chooses all three, anew when the network
+   * has changed, and tells the ranks. */
+  uint8_t algorithm;
+  uint8_t inside;    /* not 0: the exchange has two levels; this one inside of machines, the above
+                        between them */
+  uint8_t broadcast; /* of a list of indices; 0: binomial */
+  uint8_t reserved;  /* 0 */
   /* Compression ratio: the fraction kept, in (0, 1]; 1 for dense codecs, bits an element / 32 for
    * encoders, rank / 64 for powersgd. */
   double cr;
@@ -133,21 +137,27 @@ typedef enum weir_place {
  * is an array in that order which covers all tensors; 32 bytes a bucket, as they travel. */
 typedef struct weir_plan_bucket {
   uint32_t end; /* one past its last tensor; the bucket begins where the one before it ends */
-  uint32_t codec, collective, wire; /* as in weir_plan */
-  uint32_t place;                   /* weir_place */
-  uint32_t reserved;                /* 0 */
+  uint32_t codec, scheme, wire;                   /* as in weir_plan */
+  uint32_t place;                                 /* weir_place */
+  uint8_t algorithm, inside, broadcast, reserved; /* as in weir_plan */
   double cr;
 } weir_plan_bucket;
 
-/* Longest plan string with its terminating zero. */
-#define WEIR_PLAN_TEXT_MAX 64
+/* Longest plan string, and longest name of a collective in it, with its terminating zero. */
+#define WEIR_PLAN_TEXT_MAX 80
+#define WEIR_COLLECTIVE_TEXT_MAX 40
 
 /* The names above; the library's, NULL when unknown. */
 const char *weir_codec_name(uint32_t codec);
-const char *weir_collective_name(uint32_t collective);
 const char *weir_wire_name(uint32_t wire);
 
-/* WEIR_OK when codec, collective, wire and cr fit together:
+/* The name of a plan's collective, its scheme and algorithms: SCHEME[-hier][-ALGORITHM][+OTHER],
+ * for example "dense-ring", "ag", "art-hier-tree".  "sra", "hier-sra" and "native" stand for
+ * compressed-sra, compressed-hier-sra and dense-native.  OTHER is what goes on inside of machines
+ * (ring or pairwise), where it is not the usual, or "chain" for a list's broadcast. */
+void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]);
+
+/* WEIR_OK when codec, scheme, algorithms, wire and cr fit together:
  * - none and bf16: dense-*, cr 1; none also native
  * - lwtopk, mstopk, topk, dgc, sidco: ag, cr in (0, 1]; mstopk, topk and sidco also hitopk
  * - star, var, randomk: art-*, cr in (0, 1]

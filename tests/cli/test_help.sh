@@ -13,7 +13,7 @@ fail() {
 }
 
 mapfile -t commands < <("$weir" --help | sed -n 's/^  \([a-z]\{2,\}\) .*/\1/p')
-for name in run train compare cost plan profile probe top report replay bench; do
+for name in run train emulate compare cost plan profile probe top report replay bench; do
   [[ " ${commands[*]} " == *" $name "* ]] || fail "$name is not in weir --help"
 done
 leaves=()

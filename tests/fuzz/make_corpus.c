@@ -66,7 +66,7 @@ int main(int argc, char **argv) {
   write_wire(argv[1]);
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
     unsigned number = 0;
-    weir_plan plan = {.codec = id, .collective = WEIR_COLL_AG};
+    weir_plan plan = {.codec = id, .scheme = WEIR_SCHEME_GATHER};
     for (unsigned bits = 1; bits <= 16 && weir_codecs[id].encode != NULL; bits++) {
       plan.cr = bits / 32.0;
       if (weir_plan_check(&plan) == WEIR_OK)

@@ -144,7 +144,7 @@ int main(int argc, char **argv) {
     return shape(what, argv[2], atof(argv[3]), atof(argv[4]));
   if (argc == 3 && (!strcmp(what, "read") || !strcmp(what, "clear")))
     return shape(what, argv[2], 1, 0);
-  if (argc == 2 && !strcmp(what, "probe")) return say(weir_shaper_probe());
+  if (argc == 2 && !strcmp(what, "probe")) return say(weir_shaper_probe(true));
   if (argc == 3 && !strcmp(what, "serve")) return serve(argv[2]);
   if (argc == 6 && !strcmp(what, "burst"))
     return burst(argv[2], argv[3], strtoull(argv[4], NULL, 10), atoi(argv[5]));

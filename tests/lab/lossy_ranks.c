@@ -130,7 +130,7 @@ int main(int argc, char **argv) {
   if (r == MAP_FAILED) return 1;
   weir_topology *topology = NULL;
   weir_status status = weir_topology_enter();
-  if (status == WEIR_OK) status = weir_shaper_probe();
+  if (status == WEIR_OK) status = weir_shaper_probe(true);
   if (status == WEIR_OK)
     status =
         weir_topology_create(&topology, ranks, 2 * shape.rate_bytes_s * shape.delay_s + (1 << 20));

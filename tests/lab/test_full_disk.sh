@@ -50,7 +50,7 @@ grep -q '"steps" : 360' out/summary.json || fail "the summary has other steps"
 # Decisions went on, none is missing, and each is whole: a replay reads them all.
 decisions=$(wc -l <out/decisions.jsonl)
 [ "$decisions" -gt "$before" ] || fail "no decision after the $before there were"
-[ "$(grep -Eo '^.\"format\":1,\"decision\":[0-9]+' out/decisions.jsonl | cut -d: -f3 | xargs)" = "$(seq -s ' ' 0 $((decisions - 1)))" ] ||
+[ "$(grep -Eo '^.\"format\":2,\"decision\":[0-9]+' out/decisions.jsonl | cut -d: -f3 | xargs)" = "$(seq -s ' ' 0 $((decisions - 1)))" ] ||
   fail "decisions are missing"
 "$weir" replay out >/dev/null 2>"$work/errors" || fail "the decisions cannot be replayed"
 

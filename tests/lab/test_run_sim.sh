@@ -43,7 +43,7 @@ grep -q '"seed" : 7' fixed/summary.json || fail "the seed was not taken"
 # What Deep Gradient Compression does beside selecting: 4 epochs of warm-up are four stages of an epoch
 # each, and momentum that is kept before compression, or a gradient that is clipped, ends at other weights.
 digest() { grep -Eom1 '"[0-9a-f]{64}"' $1/summary.json; }
-policy=dgc:0.001:ag
+policy=dgc:0.001:ag-bruck
 "$weir" run quick.ini --network sim --policy $policy --out plain >log 2>&1 || fail "dgc: $(cat log)"
 for key in "warmup_epochs = 4" "momentum_correction = 1" "clip_norm = 0.5"; do
   sed "s/^batch/$key\nbatch/" quick.ini >dgc.ini

@@ -2,9 +2,12 @@
 #ifndef WEIR_TESTS_DIGEST_COURSE_H
 #define WEIR_TESTS_DIGEST_COURSE_H
 
+#include "../planned.h"
 #include "base/base.h"
+#include "base/schemes.h"
 #include "digest_table.h"
 #include "group.h"
+#include "kernels/codec.h"
 #include "script.h"
 
 enum { TENSORS = 11, STEPS = 20, PLANS_MAX = 512 };
@@ -48,12 +51,6 @@ typedef struct course {
 
 /* --- plans ------------------------------------------------------------------------------------ */
 
-static inline weir_plan parsed(const char *text) {
-  weir_plan plan;
-  if (weir_plan_parse(text, &plan) != WEIR_OK) abort();
-  return plan;
-}
-
 /* Whatever the codec is, one of these ratios is legal: most of them for selections, 1 for dense
  * codecs, bits an element / 32 for encoders, rank / 64 for low rank. */
 static const double usual[] = {0.125, 0.0625, 0.03125, 0.5, 1, 0};
@@ -69,19 +66,26 @@ static inline bool with_ratio(weir_plan *plan, const double *ratio) {
   return false;
 }
 
-static inline size_t legal_plans(weir_plan *plan) {
-  size_t count = 0;
-  for (uint32_t codec = 0; codec < WEIR_CODEC_COUNT; codec++)
-    for (uint32_t collective = 0; collective < WEIR_COLL_COUNT; collective++)
-      for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT && count < PLANS_MAX; wire++) {
-        plan[count] = (weir_plan){.codec = codec, .collective = collective, .wire = wire};
-        count += with_ratio(&plan[count], usual);
-      }
-  return count;
+/* Of all-gathers one stands for all: what is added up, and when, does not depend on them. */
+static inline bool tells_sums_apart(const weir_plan *plan) {
+  return (plan->algorithm == WEIR_ALGORITHM_ANY) ==
+         (plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK);
 }
 
-static inline bool named(const weir_plan *plan, const char *part) {
-  return strstr(weir_collective_name(plan->collective), part) != NULL;
+static inline size_t legal_plans(weir_plan *plan) {
+  size_t count = 0;
+  weir_plan next = {0};
+  do {
+    if (!tells_sums_apart(&next)) continue;
+    for (next.codec = 0; next.codec < WEIR_CODEC_COUNT; next.codec++)
+      for (next.wire = 0; next.wire < WEIR_WIRE_COUNT && count < PLANS_MAX; next.wire++) {
+        plan[count] = next;
+        if (weir_codec_find(next.codec)->low_rank && next.scheme == WEIR_SCHEME_DENSE)
+          plan[count].scheme = WEIR_SCHEME_LOW_RANK;
+        count += with_ratio(&plan[count], usual);
+      }
+  } while (weir_collective_next(&next));
+  return count;
 }
 
 /* --- what is run from step to step ------------------------------------------------------------ */
@@ -105,7 +109,7 @@ static inline void write_plans(course *c) {
   weir_plan sparse = c->plan, dense = c->plan;
   (void)with_ratio(&sparse, fewer);
   (void)with_ratio(&dense, more);
-  const weir_plan topk = parsed("topk:0.05:ag"), bf16 = parsed("bf16:1:dense-tree");
+  const weir_plan topk = planned("topk:0.05:ag"), bf16 = planned("bf16:1:dense-tree");
   const struct {
     int until;
     uint32_t action;
@@ -160,7 +164,7 @@ static inline void write_tables(course *c) {
     for (uint32_t t = 1; t <= TENSORS; t++) {
       if (t < TENSORS && weir_rng_below(&rng, 3) != 0) continue;
       const uint64_t drawn = weir_rng_below(&rng, sizeof group_plans / sizeof *group_plans);
-      const weir_plan plan = parsed(group_plans[drawn]);
+      const weir_plan plan = planned(group_plans[drawn]);
       script_add_bucket(s, &count, t, (uint32_t)weir_rng_below(&rng, WEIR_PLACE_COUNT), &plan);
     }
     script_close(s, count, (uint64_t)step);

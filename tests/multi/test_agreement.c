@@ -162,7 +162,7 @@ Test(agreement, impossible_directives_are_refused) {
   bad[1].plan = group_plan(6, 0.1, 1);
   bad[1].plan.cr = 7;
   bad[2].plan = group_plan(6, 0.1, 1);
-  bad[2].plan.collective = 77;
+  bad[2].plan.scheme = 77;
   for (int i = 0; i < 3; i++) {
     group g;
     group_run(&g, 3, refuse, &bad[i]);

@@ -58,7 +58,7 @@ static bool sparse(const weir_plan *plan) { return plan->codec >= WEIR_CODEC_LWT
 
 static bool reference_knows(const course *c, const weir_plan *plan) {
   /* On machines of several ranks HiTopKComm selects from sums. */
-  if (plan->collective == WEIR_COLL_HITOPK && c->machines != NULL) return false;
+  if (plan->scheme == WEIR_SCHEME_HITOPK && c->machines != NULL) return false;
   return c->n <= EXACT_MOST && plan->codec <= WEIR_CODEC_VAR && plan->codec != WEIR_CODEC_MSTOPK;
 }
 
@@ -125,7 +125,7 @@ static void check_conservation(group *g, const course *c, const weir_plan *plan,
 static bool matches(const course *c, const weir_plan *plan, const bool *const *kept, int ranks,
                     size_t i) {
   const bool rounded = plan->codec == WEIR_CODEC_BF16 || plan->wire == WEIR_WIRE_AUTO_BF16;
-  const bool gathered = plan->collective == WEIR_COLL_AG || plan->collective == WEIR_COLL_HITOPK;
+  const bool gathered = plan->scheme == WEIR_SCHEME_GATHER || plan->scheme == WEIR_SCHEME_HITOPK;
   float in_order = 0;
   double sum = 0, size = 0;
   for (int r = 0; r < ranks; r++) {

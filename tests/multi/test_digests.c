@@ -103,7 +103,7 @@ static void body(member *m) {
   const course *c = m->group->shared;
   weir_transport *shared = NULL;
   weir_comm *comm = NULL;
-  const bool native = c->plan.collective == WEIR_COLL_NATIVE && m->size > 1;
+  const bool native = c->plan.algorithm == WEIR_ALGORITHM_NATIVE && m->size > 1;
   weir_status status = WEIR_OK;
   if (native) status = weir_transport_shm(&shared, m->name, 1, m->rank, m->size, 20);
   if (native && status == WEIR_OK) status = weir_comm_create(&comm, shared, m->group->timeout_s);
@@ -196,12 +196,12 @@ static void visit_all(survey *v) {
   const size_t plans = legal_plans(plan);
   cr_assert(plans > 100 && plans < PLANS_MAX, "%zu legal plans", plans);
   for (size_t p = 0; p < plans; p++) {
-    const bool by_machine = named(&plan[p], "hier") || named(&plan[p], "hitopk");
+    const bool by_machine = plan[p].inside != 0 || plan[p].scheme == WEIR_SCHEME_HITOPK;
     for (const char *const *m = by_machine ? together : apart; *m != NULL; m++)
       visit(v, PLAIN, *m, &plan[p]);
     visit(v, MOMENTUM_CORRECTED, "aab", &plan[p]);
     visit(v, LARGE, "aab", &plan[p]);
-    if (named(&plan[p], "art-")) visit(v, WINDOWS, "aab", &plan[p]);
+    if (plan[p].scheme == WEIR_SCHEME_SHARED) visit(v, WINDOWS, "aab", &plan[p]);
   }
   for (kind k = GROUPS; k <= BUCKETS_MOMENTUM; k++)
     for (const char *const *m = together; *m != NULL; m++) visit(v, k, *m, NULL);

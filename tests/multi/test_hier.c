@@ -17,7 +17,6 @@ static const size_t lengths[] = {0, 1, 5, 1000, 30011};
 typedef struct job {
   const char *layout;
   weir_hier_choice choice;
-  uint32_t row; /* of weir_allreduces[]; 0: use choice */
   weir_value_format format;
   size_t n;
   float *x, *error;       /* size * n */
@@ -47,9 +46,7 @@ static weir_status body(weir_transport *t, void *user) {
     for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
     weir_headers headers = {block, HEADER};
     weir_comm_step(comm, 77, (uint64_t)pass);
-    status =
-        j->row ? weir_allreduces[j->row].run(comm, x, j->n, j->format, j->error + at, &headers)
-               : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at, &headers);
+    status = weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at, &headers);
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
@@ -93,8 +90,8 @@ static void run_case(enum group_kind kind, job j) {
   group_init(&g, kind, size, body, &j);
   group_run(&g);
   for (int r = 0; r < size; r++)
-    cr_assert_eq(g.result[r].status, WEIR_OK, "%s row %u n %zu rank %d: %s", j.layout, j.row, j.n,
-                 r, g.result[r].message);
+    cr_assert_eq(g.result[r].status, WEIR_OK, "%s between %u n %zu rank %d: %s", j.layout,
+                 j.choice.between, j.n, r, g.result[r].message);
   check(&j, size);
   group_done(&g);
   (void)munmap(j.x, bytes ? bytes : 1);
@@ -103,12 +100,12 @@ static void run_case(enum group_kind kind, job j) {
 }
 
 Test(hier, every_row_on_every_layout) {
-  for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
+  for (uint32_t between = 0; between < WEIR_ALLREDUCE_COUNT; between++)
     for (size_t l = 0; l < COUNT(layouts); l++)
       for (size_t k = 0; k < COUNT(lengths); k++)
         for (int f = 0; f < 2; f++)
           run_case(GROUP_THREADS, (job){.layout = layouts[l],
-                                        .row = row,
+                                        .choice.between = between,
                                         .n = lengths[k],
                                         .format = (weir_value_format)f});
 }
@@ -116,7 +113,7 @@ Test(hier, every_row_on_every_layout) {
 Test(hier, any_choice_inside_and_between) {
   const char *const some[] = {"aabb", "abcabc", "aab"};
   for (uint32_t s = 0; s < WEIR_REDUCE_SCATTER_COUNT; s++)
-    for (uint32_t b = 0; b <= WEIR_ALLREDUCE_STAR; b++)
+    for (uint32_t b = 0; b < WEIR_ALLREDUCE_COUNT; b++)
       for (uint32_t g = 0; g < WEIR_ALLGATHER_COUNT; g++)
         for (size_t l = 0; l < COUNT(some); l++)
           for (int f = 0; f < 2; f++)
@@ -127,11 +124,14 @@ Test(hier, any_choice_inside_and_between) {
 }
 
 Test(hier, processes) {
-  for (uint32_t row = WEIR_ALLREDUCE_HIER_RING; row <= WEIR_ALLREDUCE_HIER_DOUBLE_TREE; row++)
+  for (uint32_t between = 0; between < WEIR_ALLREDUCE_COUNT; between++)
     for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
-      run_case((enum group_kind)kind, (job){.layout = "aabb", .row = row, .n = 300008});
       run_case((enum group_kind)kind,
-               (job){.layout = "abbab", .row = row, .n = 30011, .format = WEIR_VALUE_BF16});
+               (job){.layout = "aabb", .choice.between = between, .n = 300008});
+      run_case(
+          (enum group_kind)kind,
+          (job){
+              .layout = "abbab", .choice.between = between, .n = 30011, .format = WEIR_VALUE_BF16});
     }
 }
 
@@ -148,7 +148,7 @@ static weir_status traffic_body(weir_transport *t, void *user) {
   weir_comm_step(comm, 1, 1);
   const uint64_t before = t->bytes_sent;
   if (status == WEIR_OK)
-    status = weir_allreduces[WEIR_ALLREDUCE_HIER_RING].run(comm, x, N, WEIR_VALUE_FP32, NULL, NULL);
+    status = weir_allreduce_hier(comm, &(weir_hier_choice){0}, x, N, WEIR_VALUE_FP32, NULL, NULL);
   const double all = (double)(t->bytes_sent - before);
   if (status == WEIR_OK && comm->hosts.count != 2) status = weir_fail(WEIR_E_INTERNAL, "hosts");
   if (status == WEIR_OK) {
@@ -310,7 +310,7 @@ static weir_status gone_body(weir_transport *t, void *user) {
   /* Rank 2 never said on which machine it is, so the others cannot even group. */
   status = weir_comm_find_hosts(comm, (uint64_t)t->rank);
   if (status == WEIR_OK)
-    status = weir_allreduces[WEIR_ALLREDUCE_HIER_RING].run(comm, x, 4, WEIR_VALUE_FP32, NULL, NULL);
+    status = weir_allreduce_hier(comm, &(weir_hier_choice){0}, x, 4, WEIR_VALUE_FP32, NULL, NULL);
   weir_comm_free(comm);
   return status;
 }

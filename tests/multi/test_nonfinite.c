@@ -174,7 +174,7 @@ Test(nonfinite, huge_values_that_do_not_meet) {
                           .survived = true,
                           .apart = true};
     const weir_plan plan = group_plan(arm, 0.1, 0);
-    if (holds_back(&plan) || plan.collective != WEIR_COLL_AG) continue;
+    if (holds_back(&plan) || plan.scheme != WEIR_SCHEME_GATHER) continue;
     arms++;
     for (int ranks = 2; ranks <= 3; ranks++) {
       group g;

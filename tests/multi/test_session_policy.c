@@ -162,6 +162,9 @@ static void run_virtual(const char *policy) {
 Test(session_policy, weir_in_virtual_time) { run_virtual("weir"); }
 Test(session_policy, paper_in_virtual_time) { run_virtual("paper"); }
 Test(session_policy, bits_in_virtual_time) { run_virtual("bits:knapsack:2:20"); }
+/* The algorithms that they leave open. */
+Test(session_policy, open_fixed_in_virtual_time) { run_virtual("fixed:none:1:dense"); }
+Test(session_policy, open_groups_in_virtual_time) { run_virtual("groups:layers:none:1:dense"); }
 
 static void run_tcp(const char *policy) {
   run r = {.policy = policy, .transport = "tcp", .steps = 100, .probes = true};
@@ -194,3 +197,4 @@ static void run_tcp(const char *policy) {
 Test(session_policy, weir_over_tcp) { run_tcp("weir"); }
 Test(session_policy, paper_over_tcp) { run_tcp("paper"); }
 Test(session_policy, bits_over_tcp) { run_tcp("bits:kmeans:2:10"); }
+Test(session_policy, open_fixed_over_tcp) { run_tcp("fixed:none:1:dense"); }

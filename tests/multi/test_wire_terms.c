@@ -106,9 +106,9 @@ static void run_rank(member *m) {
   /* Every rank passes on the headers of all others once, or sends its own to all; between machines it
    * does so with those of its place, but for HiTopKComm's, which go among all ranks. */
   const bool levels = c->row->machines != NULL;
-  const int others = !levels                               ? m->size - 1
-                     : plan.collective == WEIR_COLL_HITOPK ? 0
-                                                           : weir_comm_hosts(m->comm) - 1;
+  const int others = !levels                             ? m->size - 1
+                     : plan.scheme == WEIR_SCHEME_HITOPK ? 0
+                                                         : weir_comm_hosts(m->comm) - 1;
   const uint64_t all =
       levels ? m->comm->hosts.outer_view->bytes_sent : m->transport->bytes_sent - before;
   atomic_fetch_add(&c->sent, all - (uint64_t)others * sizeof(weir_header));

@@ -46,13 +46,14 @@ static double run_accuracy(int step) { return 0.873 - 0.55 * exp(-step / 45.0); 
 
 static void run_candidate(FILE *f, const char *text, double compress, double comm, double gain) {
   weir_plan plan;
+  char collective[WEIR_COLLECTIVE_TEXT_MAX];
   if (weir_plan_parse(text, &plan)) abort();
+  weir_plan_collective(&plan, collective);
   fprintf(f,
           "{\"plan\":\"%s\",\"codec\":\"%s\",\"cr\":%g,\"collective\":\"%s\",\"wire\":\"%s\","
           "\"t_comp_ms\":%.3f,\"t_comm_ms\":%.3f,\"gain\":%.4f,\"progress_per_s\":%.4f}",
-          text, weir_codec_name(plan.codec), plan.cr, weir_collective_name(plan.collective),
-          weir_wire_name(plan.wire), compress, comm, gain,
-          pow(gain, 0.3) / (0.003 * (12 + compress + comm)));
+          text, weir_codec_name(plan.codec), plan.cr, collective, weir_wire_name(plan.wire),
+          compress, comm, gain, pow(gain, 0.3) / (0.003 * (12 + compress + comm)));
 }
 
 static void run_write_decisions(const char *directory) {
@@ -104,14 +105,16 @@ static double run_write_steps(const char *directory) {
     const int trial = step == 30 || step == 31;
     const run_plan *p = &run_decision[d].plan;
     weir_plan plan;
+    char collective[WEIR_COLLECTIVE_TEXT_MAX];
     if (weir_plan_parse(trial ? "mstopk:0.011:ag" : p->text, &plan)) abort();
+    weir_plan_collective(&plan, collective);
     const double noise = exp(0.06 * weir_rng_normal(&rng));
     const double comm = p->comm_ms * noise * (late == phase ? 1 : 7);
     const double overhead = step % 97 == 0 ? 60 : 0.3;
     elapsed += (11.5 * noise + p->compress_ms + comm + overhead) / 1e3;
     fprintf(f, "%d,%d,%d,%d,%s,%.6g,%s,%.4f,%.4f,%.4f,%.4f,", trial ? 30 : step, step / 25, trial,
-            d, weir_codec_name(plan.codec), plan.cr, weir_collective_name(plan.collective),
-            11.5 * noise, p->compress_ms * noise, comm, overhead);
+            d, weir_codec_name(plan.codec), plan.cr, collective, 11.5 * noise,
+            p->compress_ms * noise, comm, overhead);
     if (step > 2) fprintf(f, "%.4f", p->comm_ms * 1.04);
     fprintf(f, ",%.0f,%.4f,%.5f,", p->bytes * noise, p->gain,
             0.35 + 2 * exp(-step / 40.0) + 0.05 * weir_rng_normal(&rng));

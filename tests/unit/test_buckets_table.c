@@ -106,7 +106,7 @@ Test(buckets_table, file) {
   cr_assert(t[0].end == 2 && t[0].codec == WEIR_CODEC_TOPK && t[0].wire == WEIR_WIRE_AUTO_BF16 &&
             t[0].place == WEIR_PLACE_THREAD && t[0].cr == 0.5);
   cr_assert(t[1].end == 6 && t[1].codec == WEIR_CODEC_NONE && t[1].place == WEIR_PLACE_CALLER &&
-            t[1].collective == WEIR_COLL_DENSE_TREE);
+            t[1].scheme == WEIR_SCHEME_DENSE && t[1].algorithm == WEIR_ALGORITHM_TREE);
   weir_plan plan = {.id = 9};
   weir_table_plan(t, 2, &layout, &plan); /* the second bucket is the larger one */
   cr_assert(plan.id == 9 && plan.codec == WEIR_CODEC_NONE && plan.buckets == 2);

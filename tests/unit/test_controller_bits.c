@@ -307,28 +307,37 @@ Test(bits, groups_are_runs_of_one_width) {
  * - 8 ranks on 2 machines, 1280 elements: sra 4 * 7 * 2 (90 + 16) = 5936 bytes; between machines
  *   shares of 320 elements, 200 bytes, of which half go to the other machine: 4 * 2 (92 + 16) = 864
  *
- * In full precision 10 elements: the ring has more latencies than the tree from 4 ranks on; of 2
- * ranks both have 2, and the ring's bytes are half. */
+ * In full precision 10 elements take one latency straight from everybody to everybody, at most
+ * 7 * 40 bytes a rank; of 2 ranks doubling, which comes first, is the same. */
 Test(bits, groups_go_by_what_takes_less) {
   static const size_t offset[] = {0, 1280, 1409, 1419};
   const weir_layout layout = {3, offset};
   const weir_link link = {.alpha = 1e-3, .beta = 1e-8};
   static const struct {
     weir_group_shape shape;
-    uint32_t quantized, full;
-  } rows[] = {{{2, 2, false}, WEIR_COLL_AG, WEIR_COLL_DENSE_RING},
-              {{4, 4, false}, WEIR_COLL_SRA, WEIR_COLL_DENSE_TREE},
-              {{8, 8, false}, WEIR_COLL_SRA, WEIR_COLL_DENSE_TREE},
-              {{8, 2, false}, WEIR_COLL_HIER_SRA, WEIR_COLL_DENSE_TREE},
-              {{8, 8, true}, WEIR_COLL_AG, WEIR_COLL_DENSE_TREE}};
+    const char *quantized;
+  } rows[] = {{{2, 2, false}, "ag"},
+              {{4, 4, false}, "compressed"},
+              {{8, 8, false}, "compressed"},
+              {{8, 2, false}, "hier-sra"},
+              {{8, 8, true}, "ag"}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    weir_plan_bucket table[] = {{1, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
-                                {2, WEIR_CODEC_QSGD, WEIR_COLL_AG, 0, 0, 0, 0.125},
-                                {3, WEIR_CODEC_NONE, WEIR_COLL_DENSE_RING, 0, 0, 0, 1}};
-    weir_bits_ways(&layout, rows[i].shape, &link, table, 3);
-    cr_assert_eq(table[0].collective, rows[i].quantized, "row %zu", i);
-    cr_assert_eq(table[1].collective, rows[i].quantized, "row %zu", i);
-    cr_assert_eq(table[2].collective, rows[i].full, "row %zu", i);
+    weir_plan_bucket table[] = {
+        {.end = 1, .codec = WEIR_CODEC_QSGD, .scheme = WEIR_SCHEME_GATHER, .cr = 0.125},
+        {.end = 2, .codec = WEIR_CODEC_QSGD, .scheme = WEIR_SCHEME_GATHER, .cr = 0.125},
+        {.end = 3, .codec = WEIR_CODEC_NONE, .cr = 1}};
+    weir_bits_schemes(&layout, rows[i].shape, &link, table, 3);
+    for (size_t g = 0; g < 3; g++) {
+      weir_plan plan = {0};
+      char name[WEIR_COLLECTIVE_TEXT_MAX];
+      weir_group_plan(&table[g], &plan);
+      weir_plan_collective(&plan, name);
+      cr_assert_str_eq(name,
+                       g < 2                      ? rows[i].quantized
+                       : rows[i].shape.ranks == 2 ? "dense-doubling"
+                                                  : "dense-direct",
+                       "row %zu", i);
+    }
     cr_assert_eq(weir_buckets_check(table, 3, 3), WEIR_OK, "%s", weir_last_error());
   }
 }

@@ -46,8 +46,10 @@ static double exhaustive(const weir_decision_input *in, weir_plan *best) {
   for (size_t a = 0; a < WEIR_FLAT_ARMS; a++)
     for (int i = 0; i <= 4000; i++) {
       weir_plan plan = {.codec = weir_arms[a].codec,
-                        .collective = weir_arms[a].collective,
+                        .scheme = weir_arms[a].scheme,
                         .wire = weir_arms[a].wire,
+                        .algorithm = weir_arms[a].algorithm,
+                        .inside = weir_arms[a].inside,
                         .cr = fmin(1.0, 0.001 * pow(1000.0, i / 4000.0))};
       const int dense = plan.codec == WEIR_CODEC_NONE || plan.codec == WEIR_CODEC_BF16;
       if (dense) plan.cr = 1.0;
@@ -92,7 +94,7 @@ Test(decide, is_the_best_of_an_exhaustive_grid_on_many_networks) {
                       latency[l], bandwidth[b], (int)workers[w], d.choice.progress_per_s, most);
         cr_assert_leq(d.choice.progress_per_s, most * 1.01);
         cr_assert_eq(d.choice.plan.codec, best.codec);
-        seen |= 1u << d.choice.plan.collective;
+        seen |= 1u << (4 * d.choice.plan.scheme + d.choice.plan.algorithm % 4);
       }
   for (unsigned s = seen; s; s &= s - 1) collectives++;
   cr_assert_geq(collectives, 2u); /* the networks above do differ */
@@ -207,7 +209,7 @@ Test(decide, four_bits_summed_on_their_way_win_where_links_are_narrow) {
   cr_assert_float_eq(d.choice.comm_s, 0.98, 0.03, "%g", d.choice.comm_s);
   in.devices = 1; /* where compressed all-reduces do not run */
   cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
-  cr_assert_neq(d.choice.plan.collective, (uint32_t)WEIR_COLL_SRA);
+  cr_assert_neq(d.choice.plan.scheme, (uint32_t)WEIR_SCHEME_COMPRESSED);
 }
 
 Test(guard, hysteresis_and_dwell) {
@@ -286,14 +288,15 @@ Test(decide, paper_takes_the_knee_and_the_cheapest_collective) {
   cr_assert(d.choice.plan.cr >= 0.001 && d.choice.plan.cr <= 0.1);
   /* N = 8, L = 3, alpha 50 ms, m = 4e6 * 0.1 = 4e5 bytes at 1e8 bytes/s:
    * AG 3*.05 + 14*.004 = .206; ART-Ring 17*.05 + ... > .85; ART-Tree 9*.05 + 9*.004 = .486. */
-  cr_assert_eq(d.candidate[0].plan.collective, (uint32_t)WEIR_COLL_AG);
+  cr_assert_eq(d.candidate[0].plan.scheme, (uint32_t)WEIR_SCHEME_GATHER);
   cr_assert_eq(d.candidate[0].plan.codec, (uint32_t)WEIR_CODEC_MSTOPK);
   cr_assert_float_eq(d.candidate[0].comm_s, 0.206, 1e-9);
   cr_assert_eq(d.candidate[0].gain, 0.8);
   /* At 1e5 bytes/s: AG .15 + 56 = 56.15, ART-Ring .85 + (1.75+3)*4 = 19.85, ART-Tree .45 + 36. */
   in.bandwidth = 1e5;
   cr_assert_eq(weir_decide(&in, &d), WEIR_OK);
-  cr_assert_eq(d.candidate[0].plan.collective, (uint32_t)WEIR_COLL_ART_RING);
+  cr_assert_eq(d.candidate[0].plan.scheme, (uint32_t)WEIR_SCHEME_SHARED);
+  cr_assert_eq(d.candidate[0].plan.algorithm, WEIR_ALGORITHM_RING);
   cr_assert_eq(d.candidate[0].plan.codec, (uint32_t)WEIR_CODEC_STAR);
   cr_assert_float_eq(d.candidate[0].comm_s, 19.85, 1e-9);
   cr_assert_eq(d.candidate[0].plan.wire, (uint32_t)WEIR_WIRE_PAPER);

@@ -98,7 +98,8 @@ Test(decide, devices_propose_only_what_runs_there) {
     cr_assert_eq(weir_decide(&in, &d), WEIR_OK, "%s", weir_last_error());
     for (size_t i = 0; i < d.candidates; i++) {
       refused += weir_scheme_on_device(&d.candidate[i].plan) != WEIR_OK;
-      hier += d.candidate[i].plan.collective == WEIR_COLL_DENSE_HIER_RING;
+      hier +=
+          d.candidate[i].plan.algorithm == WEIR_ALGORITHM_RING && d.candidate[i].plan.inside != 0;
     }
     for (size_t i = 0; i < d.front_size; i++)
       refused += weir_scheme_on_device(&d.front[i].plan) != WEIR_OK;
@@ -106,7 +107,7 @@ Test(decide, devices_propose_only_what_runs_there) {
     if (in.devices)
       cr_assert_eq(refused, 0);
     else
-      cr_assert(refused > 0 && d.choice.plan.collective == WEIR_COLL_HITOPK);
+      cr_assert(refused > 0 && d.choice.plan.scheme == WEIR_SCHEME_HITOPK);
   }
   in.devices = 1;
   in.policy = WEIR_POLICY_PAPER;

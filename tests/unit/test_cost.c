@@ -2,7 +2,9 @@
  * equations 4a, 4b, 5a-5c) in long double, with L found by doubling. */
 #include <criterion/criterion.h>
 #include <math.h>
+#include <stdio.h>
 
+#include "../planned.h"
 #include "base/base.h"
 #include "collectives/collective.h"
 #include "collectives/cost.h"
@@ -17,14 +19,32 @@ static real levels(int n) {
   return l;
 }
 
-static real oracle(uint32_t collective, real n, real l, real a, real b, real bytes, real cr) {
+enum { RING, TREE, AG, ART_RING, ART_TREE, PAPER };
+static const char *const published[PAPER] = {"none:1:dense-ring", "none:1:dense-tree", "topk:%g:ag",
+                                             "star:%g:art-ring", "star:%g:art-tree"};
+
+/* One of the paper's plans. */
+static weir_plan paper(int which, double cr) {
+  char text[WEIR_PLAN_TEXT_MAX];
+  (void)snprintf(text, sizeof text, published[which], cr);
+  weir_plan plan = planned(text);
+  if (which >= AG) plan.cr = cr; /* the text holds fewer digits */
+  return plan;
+}
+
+static double cost_of(int which, int n, double a, double b, double bytes, double cr) {
+  const weir_plan plan = paper(which, cr);
+  return weir_cost_paper(&plan, n, a, b, bytes);
+}
+
+static real oracle(int collective, real n, real l, real a, real b, real bytes, real cr) {
   const real m = bytes * cr;
   switch (collective) {
-    case WEIR_COLL_DENSE_RING: return 2 * (n - 1) * a + 2 * ((n - 1) / n) * bytes * b;
-    case WEIR_COLL_DENSE_TREE: return 2 * l * a + 2 * l * bytes * b;
-    case WEIR_COLL_AG: return l * a + 2 * (n - 1) * m * b;
-    case WEIR_COLL_ART_RING: return (2 * (n - 1) + l) * a + (2 * ((n - 1) / n) + l) * m * b;
-    case WEIR_COLL_ART_TREE: return 3 * l * a + 3 * l * m * b;
+    case RING: return 2 * (n - 1) * a + 2 * ((n - 1) / n) * bytes * b;
+    case TREE: return 2 * l * a + 2 * l * bytes * b;
+    case AG: return l * a + 2 * (n - 1) * m * b;
+    case ART_RING: return (2 * (n - 1) + l) * a + (2 * ((n - 1) / n) + l) * m * b;
+    case ART_TREE: return 3 * l * a + 3 * l * m * b;
   }
   return NAN;
 }
@@ -44,9 +64,9 @@ Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
       const double a = draw(&rng, 1e-7, 1), b = 1 / draw(&rng, 1e3, 1e11);
       const double bytes = draw(&rng, 4, 1e12), cr = draw(&rng, 1e-4, 1);
       const real l = levels(n);
-      for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
-        cr_assert(near(weir_cost_paper(c, n, a, b, bytes, cr), oracle(c, n, l, a, b, bytes, cr)),
-                  "%s, N=%d", weir_collective_name(c), n);
+      for (int c = 0; c < PAPER; c++)
+        cr_assert(near(cost_of(c, n, a, b, bytes, cr), oracle(c, n, l, a, b, bytes, cr)),
+                  "%s, N=%d", published[c], n);
       cr_assert(
           near(weir_cost_paper_star(n, a, b, bytes), 2 * (real)a + 2 * ((real)n - 1) * bytes * b));
       cr_assert(near(weir_cost_paper_ring(n, a, b, bytes), oracle(0, n, l, a, b, bytes, 1)));
@@ -65,17 +85,16 @@ Test(cost, every_row_matches_the_oracle_for_2_to_4096_workers) {
  *   dense-ring 16 + 1.6 * 10 = 32             ag 6 + 8 * 0.1 = 6.8 */
 Test(cost, values_worked_out_by_hand) {
   const double want[] = {79.52, 230.64, 55.416, 34.784, 42.696};
-  for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
-    cr_assert(near(1e3 * weir_cost_paper(c, 8, 1e-3, 1 / 1.25e9, 46.8e6, 0.1), want[c]));
-  cr_assert(near(1e3 * weir_cost_paper(WEIR_COLL_DENSE_RING, 5, 2e-3, 1e-8, 1e6, 0.01), 32));
-  cr_assert(near(1e3 * weir_cost_paper(WEIR_COLL_AG, 5, 2e-3, 1e-8, 1e6, 0.01), 6.8));
+  for (int c = 0; c < PAPER; c++)
+    cr_assert(near(1e3 * cost_of(c, 8, 1e-3, 1 / 1.25e9, 46.8e6, 0.1), want[c]));
+  cr_assert(near(1e3 * cost_of(RING, 5, 2e-3, 1e-8, 1e6, 0.01), 32));
+  cr_assert(near(1e3 * cost_of(AG, 5, 2e-3, 1e-8, 1e6, 0.01), 6.8));
 }
 
 Test(cost, one_worker_pays_nothing) {
-  const weir_plan star = {0, WEIR_CODEC_STAR, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1, 0, 0};
-  const weir_plan dense = {0, WEIR_CODEC_NONE, WEIR_COLL_DENSE_TREE, WEIR_WIRE_PAPER, 1, 0, 0};
-  for (uint32_t c = 0; c < WEIR_COLL_PAPER_COUNT; c++)
-    cr_assert_eq(weir_cost_paper(c, 1, 1e-3, 1e-9, 1e6, 0.1), 0.0);
+  const weir_plan star = planned("star:0.1:art-ring");
+  const weir_plan dense = planned("none:1:dense-tree");
+  for (int c = 0; c < PAPER; c++) cr_assert_eq(cost_of(c, 1, 1e-3, 1e-9, 1e6, 0.1), 0.0);
   cr_assert_eq(weir_cost_paper_star(1, 1e-3, 1e-9, 1e6), 0.0);
   cr_assert_eq(weir_cost_paper_broadcast(1, 1e-3, 1e-9, 1e6), 0.0);
   cr_assert_eq(weir_cost_paper_allgather(1, 1e-3, 1e-9, 1e6), 0.0);
@@ -87,9 +106,9 @@ Test(cost, one_worker_pays_nothing) {
 /* 4 workers, L = 2.  Encoders tell their message's bytes: 2 rounds, 3 * 5000 bytes.  randomk sends
  * 100 values and no indices: ring 2 * 3 rounds, 2 * 3/4 * 400 bytes; tree 2 * 2, 2 * 2 * 400. */
 Test(cost, encoders_and_drawn_indices_by_hand) {
-  const weir_plan qsgd = {0, WEIR_CODEC_QSGD, WEIR_COLL_AG, WEIR_WIRE_PAPER, 0.125, 0, 0};
-  const weir_plan ring = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_RING, WEIR_WIRE_PAPER, 0.1, 0, 0};
-  const weir_plan tree = {0, WEIR_CODEC_RANDOMK, WEIR_COLL_ART_TREE, WEIR_WIRE_PAPER, 0.1, 0, 0};
+  const weir_plan qsgd = planned("qsgd:0.125:ag");
+  const weir_plan ring = planned("randomk:0.1:art-ring");
+  const weir_plan tree = planned("randomk:0.1:art-tree");
   const weir_cost_terms a = weir_cost_plan(&qsgd, 4, 8000, 5000);
   const weir_cost_terms b = weir_cost_plan(&ring, 4, 1000, 100);
   const weir_cost_terms c = weir_cost_plan(&tree, 4, 1000, 100);
@@ -101,10 +120,7 @@ Test(cost, encoders_and_drawn_indices_by_hand) {
 /* 4 workers, 1000 floats in two sums: ring 2 * 2 * 3 rounds, 2 * 3/4 * 4000 bytes; tree 2 * 2 * 2
  * rounds, 2 * 2 * 4000 bytes. */
 Test(cost, low_rank_by_hand) {
-  const weir_plan ring = {
-      .codec = WEIR_CODEC_POWERSGD, .collective = WEIR_COLL_DENSE_RING, .cr = 0.0625};
-  weir_plan tree = ring;
-  tree.collective = WEIR_COLL_DENSE_TREE;
+  const weir_plan ring = planned("powersgd:4:dense-ring"), tree = planned("powersgd:4:dense-tree");
   const weir_cost_terms a = weir_cost_plan(&ring, 4, 90000, 1000);
   const weir_cost_terms b = weir_cost_plan(&tree, 4, 90000, 1000);
   cr_assert(near(a.alpha_terms, 12) && near(a.byte_terms, 6000));
@@ -116,21 +132,25 @@ Test(cost, low_rank_by_hand) {
  * values take the place of the 1000. */
 Test(cost, further_all_reduces_by_hand) {
   static const struct {
-    uint32_t dense, art;
+    const char *dense, *art;
     double hops, shares;
-  } rows[] = {{WEIR_COLL_DENSE_HALVING, WEIR_COLL_ART_HALVING, 6, 1.75},
-              {WEIR_COLL_DENSE_TORUS, WEIR_COLL_ART_TORUS, 8, 1.75},
-              {WEIR_COLL_DENSE_STAR, WEIR_COLL_ART_STAR, 2, 14}};
+  } rows[] = {{"none:1:dense-halving", "randomk:0.1:art-halving", 6, 1.75},
+              {"none:1:dense-torus", "randomk:0.1:art-torus", 8, 1.75},
+              {"none:1:dense-star", "randomk:0.1:art-star", 2, 14}};
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
-    const weir_plan dense = {.codec = WEIR_CODEC_NONE, .collective = rows[i].dense, .cr = 1};
-    const weir_plan art = {.codec = WEIR_CODEC_RANDOMK, .collective = rows[i].art, .cr = 0.1};
+    const weir_plan dense = planned(rows[i].dense), art = planned(rows[i].art);
     const weir_cost_terms a = weir_cost_plan(&dense, 8, 1000, 1000);
     const weir_cost_terms b = weir_cost_plan(&art, 8, 1000, 100);
     cr_assert(near(a.alpha_terms, rows[i].hops) && near(a.byte_terms, rows[i].shares * 4000));
     cr_assert(near(b.alpha_terms, rows[i].hops) && near(b.byte_terms, rows[i].shares * 400));
   }
-  for (uint32_t c = WEIR_COLL_PAPER_COUNT; c < WEIR_COLL_COUNT; c++)
-    cr_assert_eq(weir_cost_paper(c, 8, 1e-3, 1e-9, 1e6, 0.1), INFINITY);
+  const char *const others[] = {"none:1:dense-halving", "none:1:dense-hier-ring",
+                                "star:0.1:art-star",    "topk:0.1:hitopk",
+                                "qsgd:0.125:sra",       "powersgd:4:dense-ring"};
+  for (size_t i = 0; i < sizeof others / sizeof *others; i++) {
+    const weir_plan other = planned(others[i]);
+    cr_assert_eq(weir_cost_paper(&other, 8, 1e-3, 1e-9, 1e6), INFINITY);
+  }
 }
 
 /* By hand, 4 workers, a link's latencies and bytes.  1000 elements of fp32 are 4000 bytes.
@@ -180,8 +200,8 @@ Test(cost, machines_and_compressed_sums_by_hand) {
 }
 
 Test(cost, an_unknown_collective_is_never_the_cheapest) {
-  const weir_plan plan = {0, WEIR_CODEC_NONE, WEIR_COLL_COUNT, WEIR_WIRE_PAPER, 1, 0, 0};
-  cr_assert_eq(weir_cost_paper(WEIR_COLL_COUNT, 4, 1e-3, 1e-9, 1e6, 0.1), INFINITY);
+  const weir_plan plan = {.codec = WEIR_CODEC_NONE, .scheme = WEIR_SCHEME_COUNT, .cr = 1};
+  cr_assert_eq(weir_cost_paper(&plan, 4, 1e-3, 1e-9, 1e6), INFINITY);
   const weir_cost_terms t = weir_cost_plan(&plan, 4, 1000, 1000);
   cr_assert_eq(weir_cost_seconds(&t, 1e-3, 1e-9), INFINITY);
 }
@@ -196,9 +216,9 @@ Test(cost, inequalities_5a_5b_5c_agree_with_the_cheapest_row) {
     const double a = draw(&rng, 1e-6, 0.1), b = 1 / draw(&rng, 1e6, 1e10);
     const double bytes = draw(&rng, 1e4, 1e9), cr = draw(&rng, 1e-3, 0.3);
     const real l = levels(n), w = n, m = (real)bytes * cr, ratio = (real)a / b;
-    const double ring = weir_cost_paper(WEIR_COLL_ART_RING, n, a, b, bytes, cr);
-    const double tree = weir_cost_paper(WEIR_COLL_ART_TREE, n, a, b, bytes, cr);
-    const double ag = weir_cost_paper(WEIR_COLL_AG, n, a, b, bytes, cr);
+    const double ring = cost_of(ART_RING, n, a, b, bytes, cr);
+    const double tree = cost_of(ART_TREE, n, a, b, bytes, cr);
+    const double ag = cost_of(AG, n, a, b, bytes, cr);
     const real flat = w - 1 - l; /* 0 for 2 and 3 workers: there the ring is never slower */
     const real limit[3] = {flat > 0 ? m * (l - (w - 1) / w) / flat : INFINITY,
                            m * ((w - 1) / w - l / (2 * (w - 1))), m * ((w - 1) / l - 1.5L)};
@@ -226,8 +246,8 @@ Test(cost, plan_rows_have_the_terms_of_the_algorithms_run) {
       {"topk:0.1:ag", 3, 5 * 816}, /* 16 bytes of header and 8 an element */
       {"star:0.1:art-ring", 13, 10.0 / 6 * 400 + 3 * 416},
       {"star:0.1:art-tree", 9, 6 * 400 + 3 * 416},
-      {"var:0.1:art-ring", 16, 10.0 / 6 * 400 + 3 * 416},
-      {"var:0.1:art-tree", 12, 6 * 400 + 3 * 416},
+      {"var:0.1:art-ring", 16, 10.0 / 6 * 400 + 3 * 416 + 5 * 4}, /* 5 others' variances */
+      {"var:0.1:art-tree", 12, 6 * 400 + 3 * 416 + 5 * 4},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     weir_plan plan;

@@ -50,7 +50,19 @@ Test(plan, text_round_trip) {
                          "fp16:0.5:compressed-ring",
                          "onebit:0.03125:compressed-tree",
                          "none:1:native",
-                         "powersgd:4:native"};
+                         "powersgd:4:native",
+                         "none:1:dense",
+                         "bf16:1:dense-doubling",
+                         "none:1:dense-direct",
+                         "star:0.01:art",
+                         "star:0.01:art-ring+chain",
+                         "randomk:0.01:art-hier-halving+ring",
+                         "var:0.01:art-hier-tree+pairwise+chain:auto-bf16",
+                         "topk:0.01:ag-bruck",
+                         "topk:0.01:ag-ring:auto-fp16",
+                         "qsgd:0.125:ag-doubling",
+                         "qsgd:0.125:compressed",
+                         "powersgd:4:dense"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
     char back[WEIR_PLAN_TEXT_MAX];
@@ -120,6 +132,26 @@ static const char *const bad_texts[] = {NULL,
                                         "star:0.1:dense-hier-ring",
                                         "none:1:art-hier-ring",
                                         "none:1:hier-ring",
+                                        "none:1:dense-bruck",
+                                        "none:1:dense-sra",
+                                        "none:1:dense-hier",
+                                        "none:1:dense-hier-star",
+                                        "none:1:dense-hier-native",
+                                        "none:1:dense+chain",
+                                        "none:1:dense-ring+chain",
+                                        "none:1:dense-ring+pairwise",
+                                        "none:1:dense-hier-ring+tree",
+                                        "none:1:dense-ring+",
+                                        "none:1:dense+",
+                                        "star:0.1:art+chain",
+                                        "star:0.1:art-ring+binomial",
+                                        "topk:0.1:ag-hier-ring",
+                                        "topk:0.1:ag-tree",
+                                        "topk:0.1:ag-",
+                                        "topk:0.1:hitopk-ring",
+                                        "star:0.1:art-native",
+                                        "qsgd:0.125:compressed-halving",
+                                        "qsgd:0.125:hier-sra+pairwise",
                                         "powersgd:nan:dense-ring",
                                         "powersgd:4:dense-ring:auto-bf16"};
 
@@ -147,7 +179,7 @@ Test(plan, digest_tells_every_field_apart) {
   weir_plan b[5] = {a, a, a, a, a};
   b[0].id = 1;
   b[1].codec = WEIR_CODEC_MSTOPK;
-  b[2].collective = WEIR_COLL_ART_RING;
+  b[2].scheme = WEIR_SCHEME_HITOPK;
   b[3].wire = WEIR_WIRE_AUTO_FP32;
   b[4].cr = nextafter(a.cr, 1);
   for (int i = 0; i < 5; i++) cr_assert_neq(weir_plan_digest(&a), weir_plan_digest(&b[i]));

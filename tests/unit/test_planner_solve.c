@@ -238,8 +238,8 @@ Test(planner_solve, bad_rows_and_limits_are_refused) {
 /* Ring of 4 ranks: 2 * 3 latencies and 2 * 3/4 of the bytes; all-gather of 1/100 of the elements at
  * 8 bytes each: 2 latencies and 3 messages, 0.06 of the dense bytes. */
 Test(planner_solve, exchange_costs_by_hand) {
-  const weir_plan ring = {.codec = WEIR_CODEC_NONE, .collective = WEIR_COLL_DENSE_RING, .cr = 1.0};
-  const weir_plan ag = {.codec = WEIR_CODEC_TOPK, .collective = WEIR_COLL_AG, .cr = 0.01};
+  const weir_plan ring = {.algorithm = WEIR_ALGORITHM_RING, .cr = 1.0};
+  const weir_plan ag = {.codec = WEIR_CODEC_TOPK, .scheme = WEIR_SCHEME_GATHER, .cr = 0.01};
   weir_curve c = weir_solve_exchange(&ring, 4, 1e-3, 1e-9, 4e6, 0.25, 2e-9);
   cr_assert_float_eq(c.fixed_s, 6e-3 + 0.25, 1e-12);
   cr_assert_float_eq(c.per_byte_s, 1.5e-9 + 2e-9, 1e-18);

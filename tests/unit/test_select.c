@@ -2,7 +2,9 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../planned.h"
 #include "base/base.h"
+#include "base/schemes.h"
 #include "collectives/collective.h"
 #include "collectives/compressed.h"
 #include "collectives/cost.h"
@@ -20,6 +22,14 @@ static double price(weir_kind kind, uint32_t row, int ranks, int hosts, const we
   const weir_cost cost =
       weir_cost_row(kind, row, (weir_group_shape){ranks, hosts, false}, link, bytes);
   return weir_cost_predict(&cost, link);
+}
+
+/* Rings inside of machines. */
+static double levels_price(uint32_t between, int ranks, int hosts, double bytes) {
+  const weir_hier_choice choice = {WEIR_REDUCE_SCATTER_RING, between, WEIR_ALLGATHER_RING};
+  const weir_cost cost =
+      weir_cost_hier(&choice, (weir_group_shape){ranks, hosts, false}, &plain, bytes);
+  return weir_cost_predict(&cost, &plain);
 }
 
 /* 4 ranks, 1 MB.
@@ -75,10 +85,10 @@ Test(cost_rows, seconds_of_processors_by_hand) {
  * all four shares at once over one link: 2 hops, 2 * 1/2 * 250 kB * 4 = 1 MB: 20 + 8 ms. On one
  * machine everything is inside: ring of 8: 14 + 1.75 = 15.75 ms. */
 Test(cost_rows, hierarchies_by_hand) {
-  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_HIER_RING, 8, 2, &plain, 1e6), 0.0355));
+  cr_assert(near(levels_price(WEIR_ALLREDUCE_RING, 8, 2, 1e6), 0.0355));
   cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_RING, 8, 1, &plain, 1e6), 0.01575));
   /* every rank a machine of its own: the flat row */
-  cr_assert(near(price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_HIER_TREE, 8, 8, &plain, 1e6),
+  cr_assert(near(levels_price(WEIR_ALLREDUCE_TREE, 8, 8, 1e6),
                  price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 8, 8, &plain, 1e6)));
 }
 
@@ -100,7 +110,7 @@ Test(cost_rows, processors_of_plans_by_hand) {
                  18e-3 - 48e-6 + 1e-3 - 64.256e-6));
   cr_assert_eq(
       weir_cost_plan_processors(&plan, (weir_group_shape){1, 1, false}, &link, 10000, 1000), 0.0);
-  plan.collective = WEIR_COLL_COUNT;
+  plan.scheme = WEIR_SCHEME_COUNT;
   cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
 }
 
@@ -252,4 +262,40 @@ Test(selector, learns_from_what_is_measured) {
   weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, 0, 100, 1e9); /* something else went on */
   cr_assert_leq(weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, 0, 100),
                 4.001 * price(WEIR_KIND_ALLREDUCE, 0, 4, 4, &plain, 100));
+}
+
+/* What a plan comes to, by name. */
+static void choose(const char *plan, weir_group_shape shape, const weir_link *link, size_t elements,
+                   const char *expected) {
+  const weir_plan asked = planned(plan);
+  const weir_plan chosen = weir_select_plan(&asked, shape, link, elements);
+  char name[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(&chosen, name);
+  cr_assert_str_eq(name, expected, "%s of %zu: %s", plan, elements, name);
+  cr_assert(chosen.codec == asked.codec && chosen.cr == asked.cr && chosen.wire == asked.wire);
+  cr_assert_eq(weir_plan_check(&chosen), WEIR_OK);
+}
+
+/* 4 ranks, 10 ms and 8 ns a byte: of 100 bytes one latency is the least, of 2 MB two exchanges of
+ * everything, 20 + 32 ms against halving's 40 + 24, of 100 MB halving, 1.5 of it.  8 ranks, lists
+ * of 1e6 indices: the binomial broadcast takes 3 (10 + 32) ms, the chain 70 + 32 and a tenth;
+ * halving of 4 MB 60 + 56, fewer latencies than the ring and fewer bytes than doubling.  On 2
+ * machines 1 MB takes 28 ms between them, by ring and halving alike: the first.  An all-gather has the fewest latencies by Bruck, but with
+ * machines one rank at a time uses the link by a ring. */
+Test(selector, plans_that_leave_the_algorithm_open_by_hand) {
+  const weir_group_shape four = {4, 4, false}, eight = {8, 8, false}, two = {8, 2, false};
+  const weir_link unknown = {0};
+  choose("none:1:dense", four, &plain, 25, "dense-direct");
+  choose("none:1:dense", four, &plain, 500000, "dense-doubling");
+  choose("none:1:dense", four, &plain, 25000000, "dense-halving");
+  choose("none:1:dense-star", four, &plain, 25000000, "dense-star");
+  choose("none:1:dense", four, &unknown, 25000000, "dense");
+  choose("none:1:dense", (weir_group_shape){1, 1, false}, &plain, 25, "dense");
+  choose("star:0.1:art", eight, &plain, 10000000, "art-halving+chain");
+  choose("star:0.1:art-ring", eight, &plain, 10000000, "art-ring");
+  choose("none:1:dense", two, &plain, 250000, "dense-hier-ring");
+  choose("topk:0.1:ag", eight, &plain, 100000, "ag");
+  choose("topk:0.1:ag", two, &plain, 1000000, "ag-ring");
+  choose("qsgd:0.125:compressed", eight, &plain, 100000, "compressed");
+  choose("qsgd:0.125:compressed", two, &plain, 100000, "hier-sra");
 }

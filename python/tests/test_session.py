@@ -1,0 +1,156 @@
+"""weir.Session: ranks as threads, gradients in whatever has a buffer."""
+
+import array
+import logging
+import threading
+
+import pytest
+
+import weir
+
+
+def run(ranks, work, **options):
+    """work(session, rank) on `ranks` threads; what each returned, or the first error."""
+    answers, errors = [None] * ranks, []
+
+    def one(rank):
+        try:
+            with weir.Session(
+                rank, ranks, transport="inproc", rendezvous="python tests", timeout_s=20, **options
+            ) as session:
+                answers[rank] = work(session, rank)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=one, args=(rank,)) for rank in range(ranks)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+    return answers
+
+
+def test_averages_any_buffer_of_floats():
+    def work(session, rank):
+        session.register("a", 4)
+        session.register("b", (2, 3))
+        session.register("nothing", 0)
+        session.start()
+        a = array.array("f", [rank, 10 * rank, 1, -1])
+        b = memoryview(bytearray(24)).cast("f")
+        b[5] = 6.0 * rank
+        info = session.average([a, b, array.array("f")], loss=1.0)
+        assert info.step == 0 and not info.trial and not info.lost
+        assert session.plan == info.plan == "none:1:dense-ring"
+        assert (info.codec, info.collective, info.cr) == ("none", "dense-ring", 1.0)
+        assert session.transport == "inproc"
+        assert session.allgather(bytes([rank, 7])) == [bytes([r, 7]) for r in range(3)]
+        assert "plan: none:1:dense-ring" in session.dump()
+        return list(a), list(b)
+
+    for a, b in run(3, work, policy="fixed:none:1:dense-ring"):
+        assert a == [1, 10, 1, -1]  # of 0, 1, 2
+        assert b == [0, 0, 0, 0, 0, 6]
+
+
+def test_numpy():
+    numpy = pytest.importorskip("numpy")
+
+    def work(session, rank):
+        session.register("w", (3, 5))
+        session.start()
+        g = numpy.full((3, 5), rank, dtype=numpy.float32)
+        session.average([g])
+        assert (g == 0.5).all()
+        with pytest.raises(TypeError, match="format 'd'"):
+            session.average([numpy.zeros((3, 5))])
+
+    run(2, work, policy="fixed:none:1:dense-ring")
+
+
+def test_saves_and_goes_on():
+    def first(session, rank):
+        session.register("w", 8)
+        session.start()
+        g = array.array("f", [rank + i for i in range(8)])
+        session.average([g])
+        return session.save(), session.residual_digest
+
+    def second(session, rank):
+        session.register("w", 8)
+        with pytest.raises(weir.WeirError, match="checksum"):
+            session.load(saved[rank][0][:-1] + b"x")
+        with pytest.raises(weir.WeirError, match="ends too soon"):
+            session.load(saved[rank][0][:-1])
+        session.load(saved[rank][0])
+        session.start()
+        assert session.residual_digest == saved[rank][1]
+        session.rescale(2)
+        assert session.residual_digest != saved[rank][1]
+        assert session.begin().step == 1
+
+    saved = run(2, first, policy="fixed:topk:0.25:ag")
+    run(2, second, policy="fixed:topk:0.25:ag")
+
+
+def test_not_finite_is_told():
+    def work(session, rank):
+        session.register("w", 2)
+        session.start()
+        g = array.array("f", [float("nan") if rank else 1.0, 1.0])
+        assert session.average([g]).lost
+        return list(g)
+
+    assert run(2, work) == [[0, 0], [0, 0]]
+
+
+def test_errors_are_exceptions_with_their_cause():
+    for options, words in (
+        ({"polisy": "weir"}, 'there is no option "polisy"'),
+        ({"policy": "wier"}, "wier"),
+        ({"timeout_s": -1}, "timeout_s is -1"),
+        ({"overlap": "maybe"}, 'takes "true" or "false"'),
+        ({"rank": 2, "world_size": 2}, "rank is 2"),
+    ):
+        with pytest.raises(weir.UsageError, match=words) as caught:
+            weir.Session(**options)
+        assert caught.value.status_name == "WEIR_E_INVALID"
+        assert isinstance(caught.value, (weir.WeirError, ValueError))
+    session = weir.Session()
+    session.register("w", 1)
+    with pytest.raises(weir.UsageError, match="not started"):
+        session.begin()
+    session.start()
+    with pytest.raises(ValueError, match="1 gradients are due, not 0"):
+        session.average([])
+    session.close()
+    session.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        session.begin()
+    with pytest.raises(IndexError):
+        session.submit(1, 0)
+
+
+def test_a_rank_that_does_not_come_is_named():
+    with pytest.raises(weir.GroupLostError, match=r"rank 0: .*rank 1.*\(WEIR_E_TIMEOUT\)"):
+        with weir.Session(
+            0, 2, transport="inproc", rendezvous="nobody comes", timeout_s=0.2
+        ) as session:
+            session.start()
+
+
+def test_lines_go_to_logging(caplog, monkeypatch):
+    monkeypatch.delenv("WEIR_LOG", raising=False)
+    with caplog.at_level(logging.INFO, logger="weir"):
+
+        def work(session, rank):
+            session.register("w", 2)
+            session.start()
+
+        run(2, work)
+    assert any(
+        r.name == "weir" and r.levelno == logging.INFO and "rank 1" in r.getMessage()
+        for r in caplog.records
+    )

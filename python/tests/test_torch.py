@@ -1,0 +1,46 @@
+"""Each trap of DistributedDataParallel, against plain DDP on the same batches (traps.py)."""
+
+import pytest
+
+TRAPS = [
+    "buckets_rebuilt",
+    "hundred_steps",
+    "accumulation",
+    "skipped_backward",
+    "unused_parameters",
+    "unused_keep_their_mass",
+    "static_graph",
+    "bucket_view",
+    "mixed_dtypes",
+    "channels_last",
+    "shared_parameters",
+    "frozen_parameters",
+    "clipping",
+    "not_finite",
+    "grad_scaler",
+    "saved_and_restored",
+    "scalars_written",
+    "uneven_inputs",
+    "two_models",
+    "wrong_model",
+    "plain_loop",
+    "fsdp_shards",
+]
+
+
+@pytest.mark.parametrize("trap", TRAPS)
+def test_trap(ranks, trap):
+    ranks.run(trap)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_half_precision(ranks, dtype):
+    ranks.run("half_precision", dtype=dtype)
+
+
+def test_killed_rank_is_named(ranks):
+    answers = ranks.run("killed_rank", dies=2)
+    for told, again, seconds in answers[:2]:
+        assert "rank 2" in told and "rank 2" in again
+        assert seconds < 60  # of a time-out of 1800
+    assert answers[2] is None

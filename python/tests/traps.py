@@ -1,0 +1,579 @@
+"""What runs on every rank: trainings under DDP beside the same under attach().
+
+The two models start alike and see the same batches.  Under policy fixed:none:1:dense-ring Weir only
+adds up in another order than Gloo, so gradients differ by rounding alone."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import json
+import os
+import sys
+import traceback
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel as DDP
+
+import weir.torch
+
+EXACT = "fixed:none:1:dense-ring"
+LOSSY = "fixed:topk:0.1:ag"
+
+
+def rank() -> int:
+    return dist.get_rank()
+
+
+class Net(nn.Module):
+    """Branches that a step may leave out, and a weight that is used twice."""
+
+    def __init__(self, shared: bool = False) -> None:
+        super().__init__()
+        self.first = nn.Linear(12, 16)
+        self.left = nn.Linear(16, 16)
+        self.right = nn.Linear(16, 16)
+        self.last = nn.Linear(16, 12)
+        if shared:
+            self.right.weight = self.left.weight
+
+    def forward(self, x: torch.Tensor, way: str = "both") -> torch.Tensor:
+        x = torch.relu(self.first(x))
+        if way in ("both", "left"):
+            x = x + torch.relu(self.left(x))
+        if way in ("both", "right"):
+            x = x + torch.relu(self.right(x))
+        return self.last(x)
+
+
+def batch(step: int, size: int = 8) -> torch.Tensor:
+    return torch.randn(size, 12, generator=torch.Generator().manual_seed(1000 * step + rank()))
+
+
+def pair(
+    model: nn.Module, policy: str = EXACT, options: dict[str, Any] | None = None, **ddp: Any
+) -> tuple[DDP, DDP, Any]:
+    """Plain DDP, DDP with Weir, and what attach() returned.  Buckets hold a tensor or two."""
+    ddp = {"bucket_cap_mb": 0.0005, **ddp}
+    plain = DDP(copy.deepcopy(model), **ddp)
+    ours = DDP(model, **ddp)
+    return plain, ours, weir.torch.attach(ours, policy=policy, **(options or {}))
+
+
+def alike(plain: nn.Module, ours: nn.Module, ulps: float = 4) -> float:
+    """Are all gradients the same but for rounding?  Tells the largest difference, in units of the
+    last place of the tensor's largest gradient."""
+    worst = 0.0
+    for (name, p), (_, q) in zip(plain.named_parameters(), ours.named_parameters()):
+        assert (p.grad is None) == (q.grad is None), f"{name}: {p.grad} beside {q.grad}"
+        if p.grad is None:
+            continue
+        unit = torch.finfo(p.dtype).eps * max(p.grad.abs().max().item(), 1e-30)
+        worst = max(worst, (p.grad.double() - q.grad.double()).abs().max().item() / unit)
+        assert worst <= ulps, f"{name} differs by {worst} units"
+    return worst
+
+
+def identical_on_all(model: nn.Module) -> None:
+    flat = torch.cat([p.grad.double().flatten() for p in model.parameters() if p.grad is not None])
+    others = [torch.empty_like(flat) for _ in range(dist.get_world_size())]
+    dist.all_gather(others, flat)
+    for other in others:
+        assert torch.equal(other, flat), "ranks hold different gradients"
+
+
+def clear(*models: nn.Module) -> None:
+    for model in models:
+        model.zero_grad()
+
+
+# --- traps -------------------------------------------------------------------------------------
+
+
+def buckets_rebuilt() -> float:
+    """DDP rebuilds its buckets after the first step, in the order in which gradients came."""
+    plain, ours, attached = pair(Net())
+    worst = 0.0
+    for step in range(6):
+        clear(plain, ours)
+        for model in (plain, ours):
+            model(batch(step)).square().mean().backward()
+        worst = max(worst, alike(plain, ours))
+        identical_on_all(ours)
+    attached.close()
+    return worst
+
+
+def hundred_steps() -> float:
+    """Parameters after 100 steps of SGD, beside plain DDP's: one rounding of the gradient a step."""
+    plain, ours, attached = pair(Net())
+    rate = 0.02
+    drift = 0.0
+    for step in range(100):
+        clear(plain, ours)
+        largest = 0.0
+        for model in (plain, ours):
+            model(batch(step)).square().mean().backward()
+            with torch.no_grad():
+                for p in model.parameters():
+                    largest = max(largest, p.grad.abs().max().item())
+                    p -= rate * p.grad
+        drift += torch.finfo(torch.float32).eps * max(rate * largest, 1.0)
+    far = max(
+        (p - q).abs().max().item() for p, q in zip(plain.parameters(), ours.parameters())
+    )
+    attached.close()
+    assert far <= drift, f"{far} after 100 steps; a rounding each is {drift}"
+    return far
+
+
+def accumulation() -> None:
+    """Under no_sync gradients add up and nothing is exchanged."""
+    plain, ours, attached = pair(Net())
+    for step in range(0, 9, 3):
+        clear(plain, ours)
+        for model in (plain, ours):
+            for micro in range(3):
+                with model.no_sync() if micro < 2 else contextlib.nullcontext():
+                    model(batch(step + micro)).square().mean().backward()
+        alike(plain, ours)
+        identical_on_all(ours)
+    assert attached.info.step == 2, attached.info
+    attached.close()
+
+
+def skipped_backward() -> None:
+    """A forward pass without a backward one, and evaluation between steps."""
+    plain, ours, attached = pair(Net())
+    for step in range(4):
+        clear(plain, ours)
+        for model in (plain, ours):
+            if step % 2:
+                model(batch(step + 50))
+            with torch.no_grad():
+                model(batch(step + 60))
+            model(batch(step)).square().mean().backward()
+        alike(plain, ours)
+    attached.close()
+
+
+def unused_parameters() -> None:
+    """A branch that some ranks, or all, leave out of a step."""
+    plain, ours, attached = pair(Net(), find_unused_parameters=True)
+    for step in range(6):
+        clear(plain, ours)
+        way = ["both", "left", "left" if rank() else "both"][step % 3]
+        for model in (plain, ours):
+            model(batch(step), way).square().mean().backward()
+        alike(plain, ours)
+        if step % 3 == 1:
+            assert ours.module.right.weight.grad is None, "no rank has used it"
+    attached.close()
+
+
+def unused_keep_their_mass() -> None:
+    """What error feedback sends of a parameter that no rank uses is thrown away by DDP.  It is not
+    lost: all gradients ever, less what is still held back, are what parameters have got."""
+    plain, ours, attached = pair(Net(), LOSSY, find_unused_parameters=True)
+    right = ours.module.right.weight
+    due, got = torch.zeros_like(right), torch.zeros_like(right)
+    for step in range(40):
+        clear(plain, ours)
+        way = "both" if step < 3 else "left"
+        for model in (plain, ours):
+            model(batch(step), way).square().mean().backward()
+        if right.grad is not None:
+            got += right.grad
+            due += plain.module.right.weight.grad
+    # Once more, so that whatever is owed has come long since: a gradient of nothing.
+    for step in range(40, 80):
+        clear(plain, ours)
+        ours(torch.zeros(8, 12), "both").mul(0).sum().backward()
+        got += right.grad
+    attached.close()
+    assert due.abs().max() > 0
+    assert torch.allclose(due, got, rtol=1e-4, atol=1e-6 * due.abs().max().item()), (
+        f"off by {(due - got).abs().max().item()} of {due.abs().max().item()}"
+    )
+
+
+def static_graph() -> None:
+    plain, ours, attached = pair(Net(), static_graph=True)
+    for step in range(5):
+        clear(plain, ours)
+        for model in (plain, ours):
+            model(batch(step), "left").square().mean().backward()
+        alike(plain, ours)
+        identical_on_all(ours)
+    attached.close()
+
+
+def bucket_view() -> None:
+    """Gradients are views of the buckets; the average has to be left there."""
+    plain, ours, attached = pair(Net(), gradient_as_bucket_view=True)
+    for step in range(5):
+        clear(plain, ours)
+        for model in (plain, ours):
+            model(batch(step)).square().mean().backward()
+        alike(plain, ours)
+        if step == 1:
+            at = [p.grad.data_ptr() for p in ours.parameters()]
+    assert len(set(at)) == len(at)
+    attached.close()
+
+
+def half_precision(dtype: str) -> float:
+    """Parameters of 16 bits: the average is made in 32 and rounded once."""
+    kind = getattr(torch, dtype)
+    plain, ours, attached = pair(Net().to(kind))
+    for step in range(5):
+        clear(plain, ours)
+        for model in (plain, ours):
+            model(batch(step).to(kind)).square().mean().backward()
+        worst = alike(plain, ours)  # DDP rounds at every addition
+        for p in ours.parameters():
+            assert p.grad.dtype == kind
+        identical_on_all(ours)
+    attached.close()
+    return worst
+
+
+def mixed_dtypes() -> None:
+    """Some parameters of 16 bits beside those of 32: DDP has buckets for each."""
+    model = Net()
+    model.left = model.left.to(torch.bfloat16)
+    model.left.forward = lambda x, f=model.left.forward: f(x.to(torch.bfloat16)).float()
+    plain = DDP(model)
+    ours = DDP(copy.deepcopy(model))
+    ours.module.left.forward = (
+        lambda x, m=ours.module.left: nn.functional.linear(
+            x.to(torch.bfloat16), m.weight, m.bias
+        ).float()
+    )
+    attached = weir.torch.attach(ours, policy=EXACT)
+    for step in range(3):
+        clear(plain, ours)
+        for m in (plain, ours):
+            m(batch(step)).square().mean().backward()
+        alike(plain, ours)
+    attached.close()
+
+
+def channels_last() -> None:
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Conv2d(8, 4, 3), nn.Flatten())
+    plain, ours, attached = pair(model.to(memory_format=torch.channels_last))
+    for step in range(4):
+        clear(plain, ours)
+        x = torch.randn(4, 3, 9, 9, generator=torch.Generator().manual_seed(10 * step + rank()))
+        for m in (plain, ours):
+            m(x.to(memory_format=torch.channels_last)).square().mean().backward()
+        assert ours.module[2].weight.grad.is_contiguous(memory_format=torch.channels_last)
+        alike(plain, ours)
+    attached.close()
+
+
+def shared_parameters() -> None:
+    plain, ours, attached = pair(Net(shared=True))
+    for step in range(4):
+        clear(plain, ours)
+        for model in (plain, ours):
+            model(batch(step)).square().mean().backward()
+        alike(plain, ours)
+    attached.close()
+
+
+def frozen_parameters() -> None:
+    model = Net()
+    model.left.weight.requires_grad_(False)
+    plain, ours, attached = pair(model)
+    for step in range(3):
+        clear(plain, ours)
+        for m in (plain, ours):
+            m(batch(step)).square().mean().backward()
+        alike(plain, ours)
+    attached.close()
+
+
+def clipping() -> None:
+    """Gradients are clipped after they are averaged; several parameter groups."""
+    plain, ours, attached = pair(Net())
+    norms = []
+    for model in (plain, ours):
+        groups = [
+            {"params": model.module.first.parameters(), "lr": 0.1},
+            {"params": [*model.module.left.parameters(), *model.module.right.parameters()]},
+            {"params": model.module.last.parameters(), "weight_decay": 0.1},
+        ]
+        optimizer = torch.optim.SGD(groups, lr=0.01)
+        for step in range(5):
+            optimizer.zero_grad()
+            model(batch(step)).square().mean().backward()
+            norms.append(nn.utils.clip_grad_norm_(model.parameters(), 0.01).item())
+            optimizer.step()
+    for p, q in zip(norms[:5], norms[5:]):
+        assert abs(p - q) <= 1e-5 * p
+    for p, q in zip(plain.parameters(), ours.parameters()):
+        assert torch.allclose(p, q, rtol=1e-5, atol=1e-7)
+    attached.close()
+
+
+def not_finite() -> None:
+    """One rank's gradient overflows: all ranks must see it, as a GradScaler looks on its own, and
+    the residual must be what it was."""
+    plain, ours, attached = pair(Net(), LOSSY)
+    for step in range(6):
+        clear(plain, ours)
+        x = batch(step)
+        if step == 3 and rank() == 1:
+            x[0, 0] = float("inf")
+            before = attached.session.residual_digest
+        elif step == 3:
+            before = attached.session.residual_digest
+        ours(x).square().mean().backward()
+        if step == 3:
+            assert attached.info.lost
+            assert attached.session.residual_digest == before
+            for p in ours.parameters():
+                assert p.grad.isnan().all()
+        else:
+            assert not attached.info.lost
+            for p in ours.parameters():
+                assert p.grad.isfinite().all()
+    attached.close()
+
+
+def grad_scaler() -> None:
+    """What is kept back carries the loss scale; it has to follow when that changes, and an infinite
+    step must not touch it.  All gradients ever, unscaled, are what parameters have got."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+    plain, ours, attached = pair(Net(), LOSSY, {"scaler": scaler})
+    optimizer = torch.optim.SGD(ours.parameters(), lr=0.0)
+    due = [torch.zeros_like(p) for p in ours.parameters()]
+    got = [torch.zeros_like(p) for p in ours.parameters()]
+    scales = []
+    for step in range(60):
+        clear(plain, ours)
+        scales.append(scaler.get_scale())
+        x = batch(step)
+        infinite = step == 5
+        if infinite and rank() == 1:
+            x[0, 0] = float("inf")
+        silent = step >= 20  # what is owed has come long since, then
+        loss = ours(x).square().mean() if not silent else ours(x).mul(0).sum()
+        scaler.scale(loss).backward()
+        if not silent and not infinite:
+            plain(x).square().mean().backward()
+            for total, p in zip(due, plain.parameters()):
+                total += p.grad
+        scaler.unscale_(optimizer)
+        found = scaler.step(optimizer)
+        scaler.update()
+        if infinite:
+            assert attached.info.lost and scaler.get_scale() == scales[-1] / 2
+        else:
+            for total, p in zip(got, ours.parameters()):
+                total += p.grad
+    attached.close()
+    assert len(set(scales)) > 3
+    for a, b in zip(due, got):
+        worst = a.abs().max().item()
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * worst), (a - b).abs().max() / worst
+
+
+def saved_and_restored() -> None:
+    """A group that stopped after three steps goes on: the same bits as one that did not."""
+    _, whole, attached = pair(Net(), LOSSY)
+    grads = []
+    for step in range(6):
+        if step == 3:
+            saved = attached.state_dict()
+        clear(whole)
+        whole(batch(step)).square().mean().backward()
+        grads.append([p.grad.clone() for p in whole.parameters()])
+    attached.close()
+    torch.manual_seed(7)
+    _, again, attached = pair(Net(), LOSSY)
+    attached.load_state_dict(saved)
+    for step in range(3, 6):
+        clear(again)
+        again(batch(step)).square().mean().backward()
+        for p, due in zip(again.parameters(), grads[step]):
+            assert torch.equal(p.grad, due), f"step {step}"
+        assert attached.info.step == step
+    try:
+        attached.load_state_dict({"format": 7})
+    except ValueError as error:
+        assert "format 7" in str(error)
+    else:
+        raise AssertionError("a state of another format was taken")
+    attached.close()
+
+
+def scalars_written() -> dict[str, int]:
+    """Rank 0 writes what TensorBoard shows."""
+
+    class Writer:
+        def __init__(self) -> None:
+            self.scalars: dict[str, list[float]] = {}
+            self.text: list[str] = []
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.scalars.setdefault(name, []).append(value)
+
+        def add_text(self, name: str, text: str, step: int) -> None:
+            self.text.append(text)
+
+    writer = Writer()
+    _, ours, attached = pair(Net(), LOSSY, {"writer": writer})
+    for step in range(3):
+        clear(ours)
+        ours(batch(step)).square().mean().backward()
+    attached.close()
+    if rank() == 0:
+        assert writer.scalars["weir/ratio"] == [0.1] * 3
+        assert all(b > 0 for b in writer.scalars["weir/wire_mb"])
+        assert writer.text == ["topk:0.1:ag"]
+    else:
+        assert not writer.scalars
+    return {name: len(values) for name, values in writer.scalars.items()}
+
+
+def uneven_inputs() -> None:
+    """DDP's join(): ranks that have run out of batches take part with zeros."""
+    plain, ours, attached = pair(Net())
+    for model in (plain, ours):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        with model.join():
+            for step in range(3 + rank()):
+                optimizer.zero_grad()
+                model(batch(step)).square().mean().backward()
+                optimizer.step()
+    for (name, p), (_, q) in zip(plain.named_parameters(), ours.named_parameters()):
+        assert torch.allclose(p, q, rtol=1e-5, atol=1e-6), f"{name}: {(p - q).abs().max()}"
+    attached.close()
+
+
+def two_models() -> None:
+    """Two models that are attached take turns, as in adversarial training; report() wants to know
+    which one."""
+    a_plain, a_ours, a = pair(Net())
+    b_plain, b_ours, b = pair(Net())
+    for step in range(3):
+        clear(a_plain, a_ours, b_plain, b_ours)
+        for model in (a_plain, a_ours, b_plain, b_ours):
+            loss = model(batch(step)).square().mean()
+            if model is a_ours:
+                a.report(loss)
+            loss.backward()
+        alike(a_plain, a_ours)
+        alike(b_plain, b_ours)
+    try:
+        weir.torch.report(1.0)
+    except RuntimeError as error:
+        assert "2 models" in str(error)
+    else:
+        raise AssertionError("report() has guessed")
+    a.close()
+    b.close()
+
+
+def killed_rank() -> list[Any]:
+    """Rank 2 dies in its third step; the others say who, at once, though the time-out is long."""
+    import signal
+    import time
+
+    _, ours, attached = pair(Net())
+    for step in range(2):
+        clear(ours)
+        ours(batch(step)).square().mean().backward()
+    begin = time.monotonic()
+    try:
+        if rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        clear(ours)
+        ours(batch(2)).square().mean().backward()
+    except RuntimeError as error:
+        told = str(error)
+    try:
+        ours(batch(3))
+    except weir.GroupLostError as error:
+        again = str(error)
+    return [told, again, time.monotonic() - begin]
+
+
+def wrong_model() -> None:
+    for wrong, kind, words in (
+        (lambda: weir.torch.attach(Net()), TypeError, "average"),
+        (lambda: weir.torch.attach(DDP(Net()), policy="paper"), ValueError, "trials"),
+        (lambda: weir.torch.attach(DDP(Net()), polisy="weir"), weir.UsageError, "polisy"),
+        (lambda: weir.torch.attach(DDP(Net().double())), TypeError, "float64"),
+        (lambda: weir.torch.report(1.0), RuntimeError, "0 models are attached"),
+    ):
+        try:
+            wrong()
+        except kind as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(f"{words}: nothing was raised")
+
+
+def plain_loop() -> None:
+    """weir.torch.average(), without DDP."""
+    torch.manual_seed(3)
+    model = Net()
+    plain = DDP(copy.deepcopy(model), find_unused_parameters=True)
+    for step in range(4):
+        clear(plain, model)
+        way = "left" if rank() == 1 else "both"
+        for m in (plain, model):
+            m(batch(step), way).square().mean().backward()
+        info = weir.torch.average(model, policy=EXACT)
+        assert info.step == step and info.plan == "none:1:dense-ring"
+        alike(plain.module, model)
+        identical_on_all(model)
+
+
+def fsdp_shards() -> None:
+    """FSDP2 inside of machines (here of one rank each), Weir between them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    plain = DDP(copy.deepcopy(model))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("between", "inside"))
+    fully_shard(model.left, mesh=mesh["inside"])
+    fully_shard(model, mesh=mesh["inside"])
+    for step in range(3):
+        clear(plain, model)
+        for m in (plain, model):
+            m(batch(step)).square().mean().backward()
+        info = weir.torch.average(model, group=mesh.get_group("between"), policy=EXACT)
+        assert info.step == step
+        for (name, p), (_, q) in zip(plain.module.named_parameters(), model.named_parameters()):
+            assert torch.allclose(p.grad, q.grad.full_tensor(), rtol=1e-5, atol=1e-8), name
+
+
+def main() -> None:
+    dist.init_process_group(
+        "gloo",
+        store=dist.FileStore(os.environ["WEIR_TEST_STORE"], int(os.environ["WORLD_SIZE"])),
+        rank=int(os.environ["RANK"]),
+        world_size=int(os.environ["WORLD_SIZE"]),
+    )
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # whatever is printed goes elsewhere
+    for line in sys.stdin:
+        name, arguments = json.loads(line)
+        torch.manual_seed(7)
+        try:
+            answer = {"result": globals()[name](**arguments)}
+        except BaseException:
+            answer = {"error": traceback.format_exc()}
+        print(json.dumps(answer), file=answers, flush=True)
+
+
+if __name__ == "__main__":
+    main()

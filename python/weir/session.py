@@ -1,0 +1,265 @@
+"""A session: one worker's end of a group that averages gradients."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Union
+
+from . import _native, _log
+from .errors import UsageError, check
+
+_library = _native.library
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+class StepInfo:
+    """What a step did: the fields of weir_step_info (include/weir/weir.h); `plan` is text, such as
+    "qsgd:0.125:sra".  `lost`: a gradient was not finite, and the step has changed nothing."""
+
+    __slots__ = tuple(n for n, _ in _native.StepInfo._fields_ if n != "struct_size") + (
+        "lost",
+        "codec",
+        "collective",
+        "cr",
+    )
+
+    def __init__(self, raw: _native.StepInfo, lost: bool = False) -> None:
+        for name, _ in _native.StepInfo._fields_:
+            if name not in ("struct_size", "plan"):
+                setattr(self, name, getattr(raw, name))
+        self.plan = format_plan(raw.plan)
+        self.codec = _library.weir_codec_name(raw.plan.codec).decode()
+        self.collective = _plan_text(
+            _library.weir_plan_collective, raw.plan, _native.COLLECTIVE_TEXT_MAX
+        )
+        self.cr = raw.plan.cr
+        self.lost = lost
+
+    def __repr__(self) -> str:
+        return "StepInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
+
+
+def _plan_text(write: Callable[..., None], plan: _native.Plan, room: int) -> str:
+    text = ctypes.create_string_buffer(room)
+    write(ctypes.byref(plan), text)
+    return text.value.decode()
+
+
+def format_plan(plan: _native.Plan) -> str:
+    return _plan_text(_library.weir_plan_format, plan, _native.PLAN_TEXT_MAX)
+
+
+def _address(buffer: Any, elements: int) -> tuple[int, Any]:
+    """Where a buffer of floats lies, and what keeps it there: an address, or anything with the
+    buffer protocol that is contiguous and can be written to."""
+    if isinstance(buffer, int):
+        return buffer, None
+    view = memoryview(buffer)
+    if view.format not in ("f", "<f", "=f", "@f") or view.nbytes != 4 * elements:
+        raise TypeError(
+            f"a gradient of {elements} floats of 32 bits is due, not {view.nbytes} bytes of "
+            f"format {view.format!r}"
+        )
+    if elements == 0:
+        return 0, None
+    keeper = (ctypes.c_char * view.nbytes).from_buffer(view.cast("B"))
+    return ctypes.addressof(keeper), keeper
+
+
+Buffer = Union[int, bytearray, memoryview, Any]
+
+
+class Session:
+    """One worker's session.  `options` are those of weir_options (include/weir/weir.h), by name:
+    policy, risk, transport, rendezvous, secret, timeout_s, seed, overlap, ...
+
+    Life: register tensors, start, then for every step begin, submit each tensor's gradient, end.
+    A session is used from one thread at a time.  It closes itself at the end of a `with` block."""
+
+    def __init__(self, rank: int = 0, world_size: int = 1, **options: Any) -> None:
+        self._session = ctypes.c_void_p()
+        self.rank, self.world_size = rank, world_size
+        self._elements: list[int] = []
+        self._lent: list[Any] = []  # buffers of the step under way
+        self._info = _native.StepInfo()
+        size = _library.weir_options_size()
+        raw = ctypes.create_string_buffer(size)
+        _library.weir_options_init_sized(raw, size)
+        borrowed = []  # until the session is created
+        for key, value in {"rank": rank, "world_size": world_size, **options}.items():
+            if value is None:
+                continue
+            words = _text(value).encode()
+            borrowed.append(words)
+            check(_library.weir_options_set(raw, key.encode(), words))
+        _log.install()
+        check(_library.weir_session_create(ctypes.byref(self._session), raw), self._who())
+
+    def _who(self) -> str:
+        return f"rank {self.rank}: " if self.world_size > 1 else ""
+
+    def _check(self, status: int) -> None:
+        if status != _native.OK:
+            check(status, self._who())
+
+    def _alive(self) -> ctypes.c_void_p:
+        if not self._session:
+            raise RuntimeError("the session is closed")
+        return self._session
+
+    def register(self, name: str, shape: int | Sequence[int]) -> int:
+        """Register a tensor by its number of elements or its shape; of two and more dimensions the
+        first counts as rows, which only codec powersgd looks at.  Tells its number."""
+        shape = (shape,) if isinstance(shape, int) else tuple(shape)
+        rows = shape[0] if len(shape) > 1 else 1
+        columns = 1
+        for extent in shape[1:] if len(shape) > 1 else shape:
+            columns *= extent
+        tensor = ctypes.c_uint32()
+        self._check(
+            _library.weir_register_matrix(
+                self._alive(), name.encode(), rows, columns, ctypes.byref(tensor)
+            )
+        )
+        self._elements.append(rows * columns)
+        return tensor.value
+
+    def start(self) -> None:
+        """Meet the other ranks, measure the network, settle the first plan."""
+        self._check(_library.weir_session_start(self._alive()))
+
+    def begin(self) -> StepInfo:
+        self._lent.clear()
+        self._check(_library.weir_step_begin(self._alive(), ctypes.byref(self._info)))
+        return StepInfo(self._info)
+
+    def submit(self, tensor: int, gradient: Buffer) -> None:
+        """Lend a tensor's gradient (an address, or a writable contiguous buffer of floats) until
+        `end` returns, which leaves the average in it."""
+        if not 0 <= tensor < len(self._elements):
+            raise IndexError(f"tensor {tensor} is not one of the {len(self._elements)} registered")
+        address, keeper = _address(gradient, self._elements[tensor])
+        self._check(_library.weir_submit(self._alive(), tensor, address))
+        if keeper is not None:
+            self._lent.append(keeper)
+
+    def end(self) -> StepInfo:
+        """Finish the exchange.  A step in which a gradient was not finite is told by `lost`."""
+        status = _library.weir_step_end(self._alive(), ctypes.byref(self._info))
+        self._lent.clear()
+        if status != _native.NONFINITE:
+            self._check(status)
+        return StepInfo(self._info, status == _native.NONFINITE)
+
+    def average(self, gradients: Iterable[Buffer], loss: float | None = None) -> StepInfo:
+        """A whole step: the gradients of all tensors, in the order of registration."""
+        gradients = list(gradients)
+        if len(gradients) != len(self._elements):
+            raise ValueError(f"{len(self._elements)} gradients are due, not {len(gradients)}")
+        self.begin()
+        if loss is not None:
+            self.report_loss(loss)
+        for tensor, gradient in enumerate(gradients):
+            self.submit(tensor, gradient)
+        return self.end()
+
+    def report_loss(self, loss: float) -> None:
+        """This rank's loss of the step's batch: on all ranks in every step, or on none."""
+        self._check(_library.weir_report_loss(self._alive(), loss))
+
+    def rescale(self, factor: float) -> None:
+        """Multiply what error feedback keeps back, as when a loss scale changes; between steps."""
+        self._check(_library.weir_rescale(self._alive(), factor))
+
+    def save(self) -> bytes:
+        """What this rank's next step starts from: residuals, the step's number; between steps."""
+        state = bytearray()
+
+        def write(user: Any, data: int, size: int) -> bool:
+            state.extend(ctypes.string_at(data, size))
+            return True
+
+        function = _native.WriteFunction(write)
+        self._check(_library.weir_session_save(self._alive(), function, None))
+        return bytes(state)
+
+    def load(self, state: bytes) -> None:
+        """Go on from what a rank saved, before `start`.  All that were saved are to be loaded, each
+        by one rank: by some more than once, or by some not at all, where their number has
+        changed."""
+        at = 0
+
+        def read(user: Any, data: int, size: int) -> bool:
+            nonlocal at
+            if at + size > len(state):
+                return False
+            ctypes.memmove(data, state[at : at + size], size)
+            at += size
+            return True
+
+        function = _native.ReadFunction(read)
+        self._check(_library.weir_session_load(self._alive(), function, None))
+        if at != len(state):
+            raise ValueError(f"{len(state) - at} bytes follow the saved state")
+
+    def set_epoch(self, epoch: int) -> None:
+        self._check(_library.weir_set_epoch(self._alive(), epoch))
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        """All ranks' bytes (as many on each, at most 4096), between steps."""
+        room = ctypes.create_string_buffer(len(data) * self.world_size)
+        self._check(_library.weir_allgather_bytes(self._alive(), data, len(data), room))
+        return [room.raw[r * len(data) : (r + 1) * len(data)] for r in range(self.world_size)]
+
+    @property
+    def plan(self) -> str:
+        """The plan in force, e.g. "bf16:1:dense-ring"."""
+        plan = _native.Plan()
+        self._check(_library.weir_current_plan(self._alive(), ctypes.byref(plan)))
+        return format_plan(plan)
+
+    @property
+    def transport(self) -> str:
+        """What carries the messages: "tcp", "shm", "mpi", "nccl" or "inproc"."""
+        name = ctypes.c_char_p()
+        self._check(_library.weir_current_transport(self._alive(), ctypes.byref(name)))
+        return (name.value or b"").decode()
+
+    @property
+    def residual_digest(self) -> int:
+        digest = ctypes.c_uint64()
+        self._check(_library.weir_residual_digest(self._alive(), ctypes.byref(digest)))
+        return digest.value
+
+    def dump(self) -> str:
+        """What the session is at, as lines of "key: value"; from any thread."""
+        parts: list[bytes] = []
+        write = _native.DumpFunction(lambda user, text: parts.append(text))
+        self._check(_library.weir_dump(self._alive(), write, None))
+        return b"".join(parts).decode(errors="replace")
+
+    def close(self) -> None:
+        """Leave the group and free everything; may be called again."""
+        session, self._session = self._session, ctypes.c_void_p()
+        _library.weir_session_free(session)
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+__all__ = ["Session", "StepInfo", "UsageError"]

@@ -1,0 +1,91 @@
+"""Loops without DistributedDataParallel: the gradients are averaged after the backward pass."""
+
+from __future__ import annotations
+
+import atexit
+import weakref
+from typing import Any
+
+import torch
+
+from ..session import Session, StepInfo
+from ._meet import open_session
+
+_sessions: weakref.WeakKeyDictionary[torch.nn.Module, _Averager] = weakref.WeakKeyDictionary()
+
+
+def _local(tensor: torch.Tensor) -> torch.Tensor:
+    """What this rank holds of it; of FSDP's tensors that is a shard."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+class _Averager:
+    def __init__(self, model: torch.nn.Module, group: Any, options: dict[str, Any]) -> None:
+        options.setdefault("nonfinite", "keep")
+        options.setdefault("trial_budget", 0)
+        self.session: Session = open_session(group, options)
+        self.parameters = [(n, p) for n, p in model.named_parameters() if p.requires_grad][::-1]
+        try:
+            for name, p in self.parameters:
+                if p.device.type != "cpu" or not p.is_floating_point():
+                    raise TypeError(
+                        f"parameter {name} is {p.dtype} on {p.device}; only numbers in host memory "
+                        "are exchanged so far"
+                    )
+                self.session.register(name, tuple(_local(p).shape))
+            self.session.start()
+        except BaseException:
+            self.session.close()
+            raise
+        atexit.register(_close, weakref.ref(self))
+
+    def step(self, loss: float | None) -> StepInfo:
+        self.session.begin()
+        if loss is not None:
+            self.session.report_loss(float(loss))
+        held = []  # the floats that are submitted, by parameter
+        for number, (_, p) in enumerate(self.parameters):
+            shard = _local(p.detach())
+            grad = None if p.grad is None else _local(p.grad)
+            if grad is None:
+                floats = torch.zeros(shard.numel())
+            elif grad.dtype == torch.float32 and grad.is_contiguous():
+                floats = grad
+            else:
+                floats = grad.detach().float().contiguous()
+            held.append((p, grad, floats))
+            self.session.submit(number, floats.data_ptr() if floats.numel() else 0)
+        info = self.session.end()
+        for p, grad, floats in held:
+            if grad is not None:
+                if floats is not grad:
+                    grad.copy_(floats)
+            elif floats.any():  # another rank's loss has it, or error feedback still owes it
+                if hasattr(p, "_local_tensor"):
+                    raise RuntimeError("a sharded parameter without a gradient cannot be given one")
+                p.grad = floats.view(p.shape).to(p.dtype)
+        return info
+
+
+def _close(reference: weakref.ref[_Averager]) -> None:
+    averager = reference()
+    if averager is not None:
+        averager.session.close()
+
+
+def average(
+    model: torch.nn.Module,
+    *,
+    loss: float | torch.Tensor | None = None,
+    group: Any = None,
+    **options: Any,
+) -> StepInfo:
+    """Replace the gradients of a model by their averages over all ranks, after the backward pass.
+
+    All ranks of the process group `group` (None: the default one) call it, every step.  The first
+    call makes the session; `options` are those of attach().  Under FSDP2 the shards are averaged:
+    `group` is then the ranks that hold the same shard, of machines between which links are slow."""
+    averager = _sessions.get(model)
+    if averager is None:
+        averager = _sessions[model] = _Averager(model, group, options)
+    return averager.step(None if loss is None else float(loss))

@@ -1,0 +1,415 @@
+"""DistributedDataParallel's gradients, exchanged by Weir.
+
+DDP calls its communication hook under a lock of its own, on the thread of the backward pass, bucket
+by bucket.  The hook hands the bucket to a thread of ours and returns a Future; that thread alone
+uses the session.  It submits gradients by parameter, as DDP rebuilds its buckets once and then in
+another order.  When all of a step's have come it ends the step, which leaves the averages in the
+buckets themselves, and completes the Futures."""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import math
+import queue
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ..session import Session, StepInfo
+from ._meet import open_session
+
+logger = logging.getLogger("weir")
+
+_FORMAT = 1  # of state_dict()
+_GATHER_MAX = 4096  # bytes in one Session.allgather
+_HALF = (torch.bfloat16, torch.float16)
+_attached: weakref.WeakSet[Attached] = weakref.WeakSet()
+
+
+class _Parameter:
+    """What is kept of a parameter: `carry` is an average that DDP has thrown away, as the parameter
+    took part in no rank's loss; it goes along with the next gradient, so that nothing that error
+    feedback has sent is lost."""
+
+    __slots__ = ("name", "parameter", "number", "used", "carry")
+
+    def __init__(self, name: str, parameter: torch.nn.Parameter, number: int) -> None:
+        self.name, self.parameter, self.number = name, parameter, number
+        self.used = False
+        self.carry: torch.Tensor | None = None
+
+
+class Attached:
+    """A model whose gradients Weir exchanges.  `session` is its session, to look at; `info` tells
+    of the step that ended last."""
+
+    def __init__(
+        self,
+        model: DistributedDataParallel,
+        optimizer: torch.optim.Optimizer | None,
+        scaler: Any,
+        writer: Any,
+        options: dict[str, Any],
+    ) -> None:
+        self._options = options
+        self._group = model.process_group
+        self._writer = writer if dist.get_rank(self._group) == 0 else None
+        self._written: str | None = None  # the plan that was written last
+        self.info: StepInfo | None = None
+        self._scaler = scaler
+        self._scale: float | None = None
+        self._finds_unused = model.find_unused_parameters or model.static_graph
+        self._failure: BaseException | None = None
+        self._open = False  # the thread's: a step has begun
+        self._announced = False  # the model's: a step was said to begin
+        self._losses: list[Any] = []
+        self._waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []  # future, bucket, floats
+        self._submitted: list[tuple[_Parameter, torch.Tensor]] = []
+        self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None]
+        self._queue = queue.SimpleQueue()
+        self._parameters: dict[int, _Parameter] = {}
+        self._model = weakref.ref(model)
+
+        self._find(model)
+        self.session: Session = self._start(())
+        self._missing = len(self._parameters)
+        self._thread = threading.Thread(
+            target=_serve, args=(self._queue,), name="weir", daemon=True
+        )
+        self._thread.start()
+
+        model.register_comm_hook(None, lambda state, bucket: self._hook(bucket))
+        self._hooks = [model.register_forward_pre_hook(lambda module, args: self._forward(module))]
+        if optimizer is not None:
+            self._hooks.append(
+                optimizer.register_step_pre_hook(lambda *args: self._raise_failure())
+            )
+        _attached.add(self)
+        atexit.register(_close, weakref.ref(self))
+
+    # --- registration -------------------------------------------------------------------------
+
+    def _find(self, model: DistributedDataParallel) -> None:
+        """In reverse order, as gradients become ready in about that order."""
+        ignored = getattr(model, "parameters_to_ignore", set())
+        wanted = [
+            (name, p)
+            for name, p in model.module.named_parameters()
+            if p.requires_grad and name not in ignored
+        ]
+        for number, (name, parameter) in enumerate(reversed(wanted)):
+            if parameter.dtype not in (torch.float32, *_HALF):
+                raise TypeError(
+                    f"parameter {name} is {parameter.dtype}; float32, bfloat16 and float16 are "
+                    "exchanged"
+                )
+            if parameter.device.type != "cpu":
+                raise TypeError(
+                    f"parameter {name} is on {parameter.device}; only parameters in host memory "
+                    "are exchanged so far"
+                )
+            known = _Parameter(name, parameter, number)
+            self._parameters[id(parameter)] = known
+            if self._finds_unused:
+                parameter.register_post_accumulate_grad_hook(_marks(known))
+
+    def _start(self, states: Sequence[bytes]) -> Session:
+        session = open_session(self._group, self._options)
+        try:
+            for known in self._parameters.values():
+                session.register(known.name, tuple(known.parameter.shape))
+            for state in states:
+                session.load(state)
+            session.start()
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    # --- on the model's threads -----------------------------------------------------------------
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _forward(self, module: torch.nn.Module) -> None:
+        self._raise_failure()
+        if self._announced or not (torch.is_grad_enabled() and module.training):
+            return
+        self._announced = True
+        scale = self._scaler.get_scale() if self._scaler is not None else None
+        self._queue.put((self._begin, (scale,)))
+
+    def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
+        self._announced = False
+        future: torch.futures.Future[Any] = torch.futures.Future()
+        self._queue.put(
+            (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients()))
+        )
+        return future.then(_deliver)
+
+    def report(self, loss: float | torch.Tensor) -> None:
+        """Tell this step's loss, before the backward pass.  Of several in a step (gradient
+        accumulation) the mean counts."""
+        if isinstance(loss, torch.Tensor):
+            loss = loss.detach()
+        self._queue.put((self._losses.append, (loss,)))
+
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's own, between steps, for a checkpoint of its own: what error feedback keeps
+        back, and the step's number."""
+        return self._call(self._save)
+
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Go on from what a rank's state_dict() told; all ranks call it, between steps.
+
+        A restarted group starts its session anew with it.  Where there are fewer ranks than before,
+        hand some a list of several states, and where there are more, some an empty one: each state
+        goes to one rank, and rank 0 gets one."""
+        states = [state] if isinstance(state, dict) else list(state)
+        for one in states:
+            if one.get("format") != _FORMAT:
+                raise ValueError(f"the state has format {one.get('format')!r}; {_FORMAT} is read")
+        self._call(self._load, states)
+
+    def close(self) -> None:
+        """Leave the group.  The model goes on only with another hook, so this is for the end."""
+        if not self.session._session:
+            return
+        _attached.discard(self)
+        self._queue.put(None)
+        self._thread.join(5.0)
+        for hook in self._hooks:
+            hook.remove()
+        if not self._thread.is_alive():  # else a peer is being waited for; the process ends anyway
+            self.session.close()
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run it on the thread that has the session."""
+        self._raise_failure()
+        answer: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(function(*arguments))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._queue.put((run, ()))
+        return answer.result()
+
+    # --- on the thread that has the session -----------------------------------------------------
+
+    def _save(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "session": torch.frombuffer(bytearray(self.session.save()), dtype=torch.uint8),
+            "scale": self._scale,
+            "carry": {
+                known.name: known.carry
+                for known in self._parameters.values()
+                if known.carry is not None
+            },
+        }
+
+    def _load(self, states: list[dict[str, Any]]) -> None:
+        # The same on all ranks, whatever their number was.
+        shared: list[Any] = [states[0]["scale"], states[0]["carry"]] if states else [None, None]
+        first = dist.get_global_rank(self._group, 0)
+        dist.broadcast_object_list(shared, src=first, group=self._group)
+        self._scale, carry = shared
+        for known in self._parameters.values():
+            known.carry = carry.get(known.name)
+        self._open = self._announced = False
+        self.session.close()
+        try:
+            self.session = self._start([bytes(s["session"].numpy()) for s in states])
+        except BaseException as error:
+            self._failure = error
+            raise
+
+    def _begin(self, scale: float | None) -> None:
+        if self._failure is not None or self._open:
+            return
+        try:
+            if scale is not None:
+                self._rescale(scale)
+            self.session.begin()
+        except BaseException as error:
+            self._fail(error)
+            return
+        self._open = True
+
+    def _rescale(self, scale: float) -> None:
+        """Gradients carry the loss scale, and what is kept back of them carries an older one."""
+        before, self._scale = self._scale, scale
+        if before in (None, scale):
+            return
+        self.session.rescale(scale / before)
+        for known in self._parameters.values():
+            if known.carry is not None:
+                known.carry *= scale / before
+
+    def _fail(self, error: BaseException) -> None:
+        self._failure = error
+        logger.error("%s", error)
+        for future, _, _ in self._waiting:
+            future.set_result(error)
+        self._waiting.clear()
+
+    def _take(
+        self,
+        future: torch.futures.Future[Any],
+        buffer: torch.Tensor,
+        parameters: list[torch.Tensor],
+        gradients: list[torch.Tensor],
+    ) -> None:
+        if not self._open:
+            self._begin(None)
+        if self._failure is not None:
+            future.set_result(self._failure)
+            return
+        try:
+            floats = buffer if buffer.dtype == torch.float32 else buffer.float()
+            self._waiting.append((future, buffer, floats))
+            for parameter, gradient in zip(parameters, gradients):
+                known = self._parameters[id(parameter)]
+                at = gradient.storage_offset() - buffer.storage_offset()
+                if self._finds_unused:
+                    part = floats[at : at + gradient.numel()]
+                    if known.carry is not None:
+                        part += known.carry
+                    self._submitted.append((known, part))
+                self.session.submit(known.number, floats.data_ptr() + 4 * at)
+            self._missing -= len(parameters)
+            if self._missing == 0:
+                self._end()
+        except BaseException as error:
+            self._fail(error)
+
+    def _end(self) -> None:
+        if self._losses:
+            loss = math.fsum(float(loss) for loss in self._losses) / len(self._losses)
+            self._losses.clear()
+            self.session.report_loss(loss)
+        self.info = self.session.end()
+        self._open = False
+        self._missing = len(self._parameters)
+        if self._finds_unused:
+            self._keep_unused(self.info.lost)
+        if self._writer is not None:
+            self._write(self.info)
+        waiting, self._waiting = self._waiting, []
+        for _, buffer, floats in waiting:
+            if floats is not buffer:
+                buffer.copy_(floats)
+        for future, buffer, _ in waiting:
+            future.set_result(buffer)
+
+
+    def _write(self, info: StepInfo) -> None:
+        """Scalars of a step, as TensorBoard has them."""
+        for name, value in (
+            ("ratio", info.cr),
+            ("gain", info.gain),
+            ("wire_mb", info.wire_bytes / 1e6),
+            ("comm_ms", 1e3 * info.comm_s),
+            ("compress_ms", 1e3 * info.compress_s),
+            ("compute_ms", 1e3 * info.compute_s),
+            ("latency_ms", 1e3 * info.latency_s),
+            ("bandwidth_mbit_s", 8e-6 * info.bandwidth_bytes_s),
+        ):
+            self._writer.add_scalar(f"weir/{name}", value, info.step)
+        if info.plan != self._written:
+            self._writer.add_text("weir/plan", info.plan, info.step)
+            self._written = info.plan
+
+    def _keep_unused(self, lost: bool) -> None:
+        """What DDP is about to throw away, as no rank has used the parameter, is kept."""
+        submitted, self._submitted = self._submitted, []
+        submitted.sort(key=lambda item: item[0].number)
+        used = bytearray(known.used for known, _ in submitted)
+        for known, _ in submitted:
+            known.used = False
+        for at in range(0, len(used), _GATHER_MAX):
+            theirs = self.session.allgather(bytes(used[at : at + _GATHER_MAX]))
+            for (known, part), *bits in zip(submitted[at:], *theirs):
+                if not lost:
+                    known.carry = None if any(bits) or not part.any() else part.clone()
+
+
+def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
+    def mark(parameter: torch.Tensor) -> None:
+        known.used = True
+
+    return mark
+
+
+def _deliver(future: torch.futures.Future[Any]) -> torch.Tensor:
+    result = future.value()
+    if isinstance(result, BaseException):
+        raise result
+    return result
+
+
+def _serve(work: Any) -> None:
+    """The thread's whole life.  It holds on to nothing between two pieces of work, so that what is
+    attached can go when the model does."""
+    while True:
+        item = work.get()
+        if item is None:
+            return
+        function, arguments = item
+        function(*arguments)
+        del item, function, arguments
+
+
+def _close(reference: weakref.ref[Attached]) -> None:
+    attached = reference()
+    if attached is not None:
+        attached.close()
+
+
+def attach(
+    model: DistributedDataParallel,
+    optimizer: torch.optim.Optimizer | None = None,
+    *,
+    scaler: Any = None,
+    writer: Any = None,
+    **options: Any,
+) -> Attached:
+    """Let Weir exchange the gradients of a model under DistributedDataParallel; all ranks call it.
+
+    `scaler`: the GradScaler, where there is one.  `writer`: where rank 0 writes scalars of every
+    step, such as TensorBoard's SummaryWriter.  `options`: those of weir_options by name, such as
+    policy="fixed:qsgd:0.125:sra", risk="safe", journal_path=..., timeout_s=60."""
+    if not isinstance(model, DistributedDataParallel):
+        raise TypeError(
+            f"attach() takes a DistributedDataParallel, not {type(model).__name__}; for a plain loop "
+            "there is weir.torch.average(model)"
+        )
+    if str(options.get("policy", "weir")).split(":")[0] == "paper":
+        raise ValueError(
+            "policy paper takes back the steps of its trials, which a PyTorch loop cannot; take "
+            "another policy"
+        )
+    options.setdefault("nonfinite", "keep")
+    options.setdefault("trial_budget", 0)
+    return Attached(model, optimizer, scaler, writer, options)
+
+
+def report(loss: float | torch.Tensor) -> None:
+    """Tell the step's loss of the one model that is attached; see Attached.report."""
+    attached = list(_attached)
+    if len(attached) != 1:
+        raise RuntimeError(
+            f"{len(attached)} models are attached; call report() of what attach() returned"
+        )
+    attached[0].report(loss)
