@@ -136,12 +136,7 @@ static weir_status bf16_encode(bench *b) {
 static weir_status bf16_decode(bench *b) {
   return weir_cuda_bf16_decode(b->cuda, b->message, b->n, b->e);
 }
-static weir_status gain(bench *b) {
-  return weir_cuda_gain_histogram(b->cuda, b->g, b->n, 1, b->bins);
-}
-static weir_status gain_sampled(bench *b) {
-  return weir_cuda_gain_histogram(b->cuda, b->g, b->n, 64, b->bins);
-}
+static weir_status gain(bench *b) { return weir_cuda_gain_histogram(b->cuda, b->g, b->n, b->bins); }
 
 /* --- inputs ---------------------------------------------------------------------------------- */
 
@@ -351,7 +346,6 @@ int main(int argc, char *argv[]) {
   (void)report(&b, "bf16 encode", inputs[0], 6.0 * elements, bf16_encode);
   (void)report(&b, "bf16 decode", inputs[0], 6.0 * elements, bf16_decode);
   (void)report(&b, "gain_histogram", inputs[0], 4.0 * elements, gain);
-  (void)report(&b, "gain_histogram/64", inputs[0], 4.0 * elements / 64, gain_sampled);
   printf("\n], \"ef_topk_share_of_copy\": %.3f, \"wanted\": %.2f}\n", share, WANTED_SHARE);
   close_bench(&b);
   return 0;

@@ -21,6 +21,8 @@ static const uint64_t refused_for = 4; /* an arm refused at a step waits until s
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
 static const uint64_t guard_steps = 32;
+/* An arm that is not believed to hold the loss is tried after those that are, however fast it is. */
+static const double doubtful = 2.0;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_unseen = 500;
 static const uint64_t first_losses = 4;
@@ -128,10 +130,12 @@ static double believed(const weir_plan *plan) {
   }
 }
 
-/* Of the time so far or, where the training's length is known, of all of it. */
+/* Of the time so far or, where the training's length is known, of all of it, the rest taken by the
+ * faster of both plans: it may be the one in force then. */
 static bool affordable(const weir_loop *loop, uint64_t step, double step_s) {
   const weir_rounds *r = &loop->rounds;
-  const double left = r->steps > step ? (double)(r->steps - step) * loop->learnt.step_s : 0.0;
+  const double left =
+      r->steps > step ? (double)(r->steps - step) * fmin(loop->learnt.step_s, step_s) : 0.0;
   return r->spent_s + WEIR_ROUND_STEPS * step_s <= r->budget * (r->elapsed_s + left);
 }
 
@@ -147,7 +151,7 @@ static bool repaid(const weir_loop *loop, uint64_t step, double now_s, double st
   const weir_rounds *r = &loop->rounds;
   if (r->steps == 0) return true;
   if (r->steps <= step) return false;
-  const double left = r->budget * (r->elapsed_s + (double)(r->steps - step) * now_s) - r->spent_s;
+  const double left = r->budget * (r->elapsed_s + (double)(r->steps - step) * step_s) - r->spent_s;
   double cost = 2.0 * WEIR_ROUND_STEPS * step_s;
   uint64_t until = step + again_after(step);
   for (; until < r->steps && cost + WEIR_ROUND_STEPS * now_s <= left; until += again_after(until))
@@ -191,7 +195,7 @@ static void try_one(weir_loop *loop, const weir_observation *seen, const weir_de
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     if (seen->step < r->record[m].due || !fastest(in, m, &best)) continue;
     const double faster = weir_step_seconds(in, &now) / weir_step_seconds(in, &best);
-    const double rate = faster * believed(&best.plan);
+    const double rate = faster * pow(believed(&best.plan), doubtful);
     if (faster < worth || rate <= most ||
         !repaid(loop, seen->step, weir_step_seconds(in, &now), weir_step_seconds(in, &best)))
       continue;

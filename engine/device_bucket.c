@@ -52,8 +52,7 @@ weir_status weir_on_device_compress(weir_bucket *bucket) {
       .seed = weir_gather_seed(bucket),
       .message = message_of(bucket),
       .values = bucket->thin ? bucket->value : bucket->summed,
-      .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL,
-      .bins_stride = 1 /* a sample would miss the largest, and a device need not spare itself */};
+      .bins = engine->curve_wanted ? on->bins + bucket->number * WEIR_DEVICE_BINS : NULL};
   weir_on_device_sample(bucket, &task);
   return status_of(bucket, on->ops->compress(on->device, bucket->number, &task));
 }

@@ -190,6 +190,25 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
                                 const weir_standing *all, double cr, bool (*want_curve)(void *),
                                 int *leader, bool *missed);
 
+/* --- to go on later (resume.c) --------------------------------------------------------------- */
+
+/* What the next step starts from. */
+typedef struct weir_engine_memory {
+  uint64_t committed, turn;
+  bool zero;                  /* the residual counts as nothing at all, whatever it holds */
+  float *residual, *velocity; /* n each; velocity: NULL without momentum */
+  float *columns;             /* of powersgd: column k of tensor t at k * width + at[t] */
+  size_t rank, width;
+  const size_t *at;
+} weir_engine_memory;
+/* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
+ * be filled in before the first step.  WEIR_E_UNSUPPORTED on a device. */
+weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory);
+/* It has been filled in: take counters and `zero`, and the first plan at this ratio. */
+weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory,
+                                    double cr);
+weir_status weir_engine_rescale(weir_engine *engine, float factor);
+
 uint64_t weir_engine_residual_digest(const weir_engine *engine);
 /* The residual itself, n floats, for tests of conservation; valid until the next call. */
 const float *weir_engine_residual(const weir_engine *engine);

@@ -3,13 +3,16 @@
 torchrun --nproc-per-node 4 examples/train_ddp.py
 
 Without the data (Debian's dataset-fashion-mnist) it learns images that it makes up, and says so.
---plain leaves Weir out, to compare.
+--plain leaves Weir out, to compare. With --checkpoint FOLDER a restarted training goes on where it was:
+
+torchrun --nproc-per-node 4 --max-restarts 3 examples/train_ddp.py --checkpoint out/checkpoint
 """
 
 import argparse
 import gzip
 import os
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -50,11 +53,44 @@ def made_up() -> tuple[torch.Tensor, ...]:
     return (*draw(60000), *draw(10000))
 
 
+class Checkpoints:
+    """One file a rank and step, as what error feedback keeps back is of each rank; the newest two
+    steps.  A group goes on from the newest that all of its ranks have."""
+
+    def __init__(self, folder: str, parts: dict) -> None:
+        self.folder, self.parts = Path(folder), parts
+        self.folder.mkdir(parents=True, exist_ok=True)
+
+    def steps(self) -> list[int]:
+        return sorted(int(f.stem.split("-")[0]) for f in self.folder.glob(f"*-{dist.get_rank()}.pt"))
+
+    def save(self, step: int) -> None:
+        file = self.folder / f"{step}-{dist.get_rank()}.pt"
+        torch.save({n: p.state_dict() for n, p in self.parts.items()}, file.with_suffix(".new"))
+        file.with_suffix(".new").rename(file)
+        for old in self.steps()[:-2]:
+            (self.folder / f"{old}-{dist.get_rank()}.pt").unlink()
+
+    def load(self) -> int:
+        """The step to go on with."""
+        theirs: list = [None] * dist.get_world_size()
+        dist.all_gather_object(theirs, self.steps())
+        common = set.intersection(*map(set, theirs))
+        if not common:
+            return 0
+        state = torch.load(self.folder / f"{max(common)}-{dist.get_rank()}.pt")
+        for name, part in self.parts.items():
+            part.load_state_dict(state[name])
+        return max(common)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--batch", type=int, default=32, help="images a worker and step")
     parser.add_argument("--policy", default="weir", help="Weir's policy (default: weir)")
+    parser.add_argument("--checkpoint", metavar="FOLDER", help="save there, and go on from there")
+    parser.add_argument("--every", type=int, default=100, help="steps between checkpoints")
     parser.add_argument("--plain", action="store_true", help="without Weir, to compare")
     arguments = parser.parse_args()
 
@@ -81,19 +117,36 @@ def main() -> None:
     if not arguments.plain:
         attached = weir.torch.attach(model, optimizer, policy=arguments.policy)
 
+    checkpoints, step, order = None, 0, None
+    if arguments.checkpoint:
+        parts = {"model": model.module, "optimizer": optimizer}
+        if not arguments.plain:
+            parts["weir"] = attached
+        checkpoints = Checkpoints(arguments.checkpoint, parts)
+        step = checkpoints.load()
+        if rank == 0 and step:
+            print(f"going on from step {step}")
+
     begin = time.monotonic()
-    for epoch in range(arguments.epochs):
-        order = torch.randperm(len(train_x), generator=torch.Generator().manual_seed(epoch))
-        for batch in order[rank::workers].split(arguments.batch)[:-1]:
-            optimizer.zero_grad()
-            loss = nn.functional.cross_entropy(model(train_x[batch]), train_y[batch])
-            if not arguments.plain:
-                weir.torch.report(loss)
-            loss.backward()
-            optimizer.step()
-        with torch.no_grad():
-            right = (model.module(test_x).argmax(1) == test_y).float().mean().item()
-        if rank == 0:
+    an_epoch = len(train_x) // workers // arguments.batch
+    while step < arguments.epochs * an_epoch:
+        epoch, at = divmod(step, an_epoch)
+        if at == 0 or order is None:
+            order = torch.randperm(len(train_x), generator=torch.Generator().manual_seed(epoch))
+            order = order[rank::workers]
+        batch = order[at * arguments.batch : (at + 1) * arguments.batch]
+        optimizer.zero_grad()
+        loss = nn.functional.cross_entropy(model(train_x[batch]), train_y[batch])
+        if not arguments.plain:
+            weir.torch.report(loss)
+        loss.backward()
+        optimizer.step()
+        step += 1
+        if checkpoints and step % arguments.every == 0:
+            checkpoints.save(step)
+        if step % an_epoch == 0 and rank == 0:
+            with torch.no_grad():
+                right = (model.module(test_x).argmax(1) == test_y).float().mean().item()
             how = "plain DDP" if arguments.plain else attached.session.plan
             seconds = time.monotonic() - begin
             print(f"epoch {epoch + 1}: {100 * right:.1f} % right after {seconds:.1f} s ({how})")

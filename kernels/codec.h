@@ -92,9 +92,6 @@ typedef struct weir_codec {
   /* Elements between whose multiples a gradient can be cut without another result than from one
    * message but for draws; 0: units are tensors, whole. */
   size_t grain;
-  /* Where units are tensors: floats of each before its codes, at most WEIR_SCALES_MAX; such a
-   * message can be cut (below). */
-  size_t scales;
   /* Length of the message in bytes, exactly. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
@@ -112,27 +109,6 @@ typedef struct weir_codec {
 
 extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
 const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
-
-/* A message of a codec with scales that was encoded here, cut from the front into messages of some
- * elements each, which decode to the same; what has been cut off is not read again. */
-#define WEIR_SCALES_MAX 2
-typedef struct weir_cut {
-  const weir_layout *layout;
-  size_t at, tensor; /* the next element, and its tensor or one before */
-  size_t scales;     /* bytes */
-  const unsigned char *rest;
-  unsigned char head[16], scale[WEIR_SCALES_MAX * sizeof(float)];
-} weir_cut;
-void weir_cut_begin(weir_cut *cut, const weir_codec *codec, const void *message,
-                    const weir_layout *layout);
-/* The elements before `end`, one of weir_cut_end's, as a message of the layout between; its bytes,
- * bound() of that. */
-size_t weir_cut_next(weir_cut *cut, size_t end, void *out);
-/* The last place at `end` or before it where to cut: between tensors, or behind whole eights of
- * one's elements. */
-size_t weir_cut_end(const weir_layout *layout, size_t end);
-/* The layout of elements [at, end); offset has room for as many tensors as there are. */
-weir_layout weir_layout_between(const weir_layout *layout, size_t at, size_t end, size_t *offset);
 
 /* qsgd beyond what a plan says. */
 typedef struct weir_qsgd_options {
@@ -153,9 +129,6 @@ typedef struct weir_moments {
 /* e = g + r in one pass; adds to *moments (start from zero).  e may be g or r.  Deterministic for
  * given data and n, whatever the vector width. */
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
-/* The same bits, with the context's threads. */
-void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
-                           size_t n, weir_moments *moments);
 /* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r
  * and e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
  * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
@@ -237,22 +210,11 @@ weir_status weir_wire_decode_add(weir_codec_context *context, const void *messag
 weir_status weir_wire_check(weir_codec_context *context, const void *message, size_t bytes,
                             size_t expected_n, double *peak);
 
-/* The sum of `count` messages of at most `most` elements each, in their order, packed into at most
- * weir_merge_floats floats, which are not among the messages' bytes; *bad: the message that is
- * malformed.  Then spread over all of to[0..n): packed may be the end of it.  room: bytes for both,
- * at a multiple of 8. */
-size_t weir_merge_room(size_t n, size_t messages);
-size_t weir_merge_floats(size_t n, size_t messages, size_t most);
-weir_status weir_merge(const unsigned char *messages, size_t stride, const size_t *bytes,
-                       size_t count, size_t n, size_t most, void *room, float *packed,
-                       size_t *floats, size_t *bad);
-void weir_merge_spread(const void *room, size_t messages, const float *packed, size_t n, float *to);
-
 /* --- gain curve ----------------------------------------------------------------------------- */
 
 /* Histogram of |e| by magnitude: gain and threshold for every compression ratio at once.
  * Bins are floats' upper bits (exponent and first mantissa bits); the energy inside a bin is taken
- * as equal for all its elements, which bounds the error by one bin's share. */
+ * as equal for all its elements, so that the error is a part of one bin's share. */
 typedef struct weir_gain_curve weir_gain_curve;
 weir_status weir_gain_curve_create(weir_gain_curve **out);
 void weir_gain_curve_free(weir_gain_curve *curve);
@@ -265,12 +227,5 @@ size_t weir_gain_curve_stride(size_t n);
 void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_t stride);
 /* E||g_c||^2 / E||g_e||^2 of exact top-k at ratio cr, in [0, 1]; 1 for an all-zero gradient. */
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr);
-/* Bound of |gain error| at cr: of binning, which holds always, and of a sample (stride > 1), which
- * holds but for one in 10 000 if the elements' order has nothing to do with their size. */
-double weir_gain_curve_error(const weir_gain_curve *curve, double cr);
-/* The lower end of the bin that the smallest magnitude kept at cr is in: what top-k keeps reaches
- * it, and the smallest kept is less than 1/32 above it (denormals: than 2^-131).  Of a sample: of
- * what top-k keeps of that. */
-double weir_gain_curve_threshold(const weir_gain_curve *curve, double cr);
 
 #endif

@@ -2,7 +2,6 @@
 #include "kernels/decorate.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "kernels/number.h"
 
@@ -14,16 +13,6 @@ void weir_momentum_correct(const float *g, const float *u, float *next, size_t n
   for (size_t i = 0; i < n; i++) {
     float kept = momentum * u[i];
     next[i] = kept + g[i];
-  }
-}
-
-void weir_momentum_told(const float *e, const float *r, float *v, size_t n) {
-  if (r == NULL) {
-    memmove(v, e, n * sizeof *v);
-    return;
-  }
-  for (size_t i = 0; i < n; i++) {
-    v[i] = e[i] - r[i];
   }
 }
 

@@ -30,8 +30,6 @@ float weir_clip_factor(double sum_square, double limit);
 
 /* next = momentum u + g; momentum in [0, 1).  next may be u or g.  Each element rounds twice. */
 void weir_momentum_correct(const float *g, const float *u, float *next, size_t n, float momentum);
-/* What a residual r was fed when it became e: v = e - r; r NULL: zero.  v may be e or r. */
-void weir_momentum_told(const float *e, const float *r, float *v, size_t n);
 
 /* The ratio at a step of a warm-up of `steps` steps in `stages` equal stages: in stage s, from 0,
  * the larger of cr and first^(s + 1); from `steps` on, cr.  The paper: first 1/4 and four epochs as

@@ -71,13 +71,10 @@ typedef struct weir_device_task {
                     that make one must have it) */
   float *values; /* page-locked.  WHOLE: where e goes, n floats.  THIN: `kept` floats, those from
                     first_sum on holding the columns to start from; those before are stored */
-  void *bins;    /* where the gain histogram of every bins_stride-th element goes, page-locked,
-                    WEIR_DEVICE_BINS; NULL: none */
-  size_t bins_stride;
+  void *bins;    /* where the gain histogram goes, page-locked, WEIR_DEVICE_BINS; NULL: none */
   /* Page-locked; read and obeyed by the time that await is back. */
   const weir_device_sample *samples;
   size_t sample_count;
-  bool told; /* the velocity is to be what e has really taken, e - r, and not m u + g */
 } weir_device_task;
 
 /* What compressing tells; page-locked. */

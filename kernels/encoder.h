@@ -28,11 +28,11 @@ typedef struct weir_encoded {
   uint8_t mode;
   uint8_t zero;
 } weir_encoded;
-_Static_assert(sizeof(weir_encoded) == sizeof((weir_cut *)0)->head, "a cut keeps one");
 _Static_assert(sizeof(weir_encoded) == 16, "the header goes out as it lies in memory");
 
 /* Codes handled at a time, so that they stay in the first cache; a multiple of 8. */
 #define WEIR_PIECE ((size_t)1024)
+#define WEIR_SCALES_MAX 2 /* floats before a unit's codes, at most */
 
 /* One kind of unit. */
 typedef struct weir_unit_format {

@@ -1,6 +1,10 @@
-/* The small passes around error feedback, e = g + residual (flexible communication, equation 2),
- * which itself is in split.c. */
+/* Error feedback, e = g + residual (flexible communication, equation 2), and the small passes
+ * around it. */
 #include "kernels/internal.h"
+
+void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
+  weir_cpu()->feed(&(weir_feeding){.g = g, .r = r, .e = e, .n = n}, moments);
+}
 
 double weir_sum_square(const float *x, size_t n) { return weir_cpu()->sum_square(x, n); }
 

@@ -5,8 +5,7 @@
  * they differ by at most 2^-5 relative (denormals, which share few bins, by more); count and energy
  * of each bin are exact sums, or below a floor those of a sample.  The k largest are whole bins
  * from the top and j of the c elements of one border bin; these j are taken to hold j/c of the
- * bin's energy.  That is never too much, and the bound says how much it may be too little, and
- * beside that how far a sample may be from the whole. */
+ * bin's energy, which is never too much. */
 #include <math.h>
 #include <stdlib.h>
 
@@ -26,16 +25,10 @@ typedef struct bin {
 struct weir_gain_curve {
   size_t n;      /* elements of the gradient */
   double energy; /* of all bins */
-  double stood;  /* sum over the samples: elements that one of a sample stands for */
-  double reach;  /* no square in any sample is above this */
   /* Neighbours go to different copies, for equal magnitudes must not wait for each other.  Between
    * passes the first holds the sums, and the others are empty. */
   bin bins[BINS][COPIES];
   bin seen[BINS]; /* a sample, while a pass goes on */
-  /* count w (w - 1) of those that came from samples, each of which stands for w: times the variance
-   * of something within a sample, the variance of that thing's sum (sampling without replacement)
-   */
-  double doubt[BINS];
 };
 
 weir_status weir_gain_curve_create(weir_gain_curve **out) {
@@ -60,12 +53,6 @@ static void add_all(weir_gain_curve *curve, const float *e, size_t n) {
   for (; i < n; i++) {
     put(&curve->bins[weir_magnitude(e[i]) >> BIN_SHIFT][i % COPIES], e[i]);
   }
-}
-
-/* The square of the magnitude that bin b begins at. */
-static double square_at(size_t b) {
-  const double least = (double)weir_float_of((uint32_t)b << BIN_SHIFT);
-  return least * least;
 }
 
 /* --- every stride-th element, and all of the largest ------------------------------------------ */
@@ -132,11 +119,6 @@ static void add_sampled(weir_gain_curve *curve, const float *e, size_t n, size_t
   for (size_t b = 0; b < floor; b++) {
     curve->bins[b][0].count += curve->seen[b].count * each;
     curve->bins[b][0].energy += curve->seen[b].energy * each;
-    curve->doubt[b] += curve->seen[b].count * each * (each - 1.0);
-  }
-  if (each > 1.0) {
-    curve->stood += each;
-    curve->reach = fmax(curve->reach, square_at(floor));
   }
 }
 
@@ -168,108 +150,31 @@ void weir_gain_curve_add(weir_gain_curve *curve, const float *e, size_t n, size_
 
 void weir_gain_curve_load(weir_gain_curve *curve, size_t n, const uint64_t *count,
                           const double *energy) {
-  double sampled = 0.0;
   memset(curve, 0, sizeof *curve);
   curve->n = n;
-  for (size_t b = 0; b < BINS; b++) sampled += (double)count[b];
-  const double each = sampled > 0.0 ? (double)n / sampled : 1.0;
   for (size_t b = 0; b < BINS; b++) {
-    curve->bins[b][0] = (bin){.energy = energy[b] * each, .count = (double)count[b] * each};
-    curve->doubt[b] = (double)count[b] * each * (each - 1.0);
-    curve->energy += curve->bins[b][0].energy;
-    if (each > 1.0 && count[b] > 0) curve->reach = square_at(b + 1);
+    curve->bins[b][0] = (bin){.energy = energy[b], .count = (double)count[b]};
+    curve->energy += energy[b];
   }
-  if (each > 1.0) curve->stood = each;
 }
 
 /* --- what the bins tell ---------------------------------------------------------------------- */
 
-typedef struct cut {
-  double kept;   /* energy of the elements that top-k keeps */
-  double more;   /* how much more it may be, of a histogram of all elements */
-  double border; /* the smallest square kept; 0 where all are kept */
-} cut;
-
-static cut cut_at(const weir_gain_curve *curve, double cr) {
+/* Energy of the elements that top-k keeps. */
+static double kept_at(const weir_gain_curve *curve, double cr) {
   const size_t k = weir_kept_of(curve->n, cr);
-  double left = (double)k;
-  cut c = {0};
-  if (k >= curve->n) {
-    c.kept = curve->energy;
-    return c;
-  }
+  double left = (double)k, kept = 0.0;
+  if (k >= curve->n) return curve->energy;
   for (size_t b = BINS; b-- > 0 && left > 0.0;) {
     const bin *at = curve->bins[b];
-    const double count = at->count;
-    if (!(count > 0.0)) {
-      continue;
-    }
-    c.border = at->energy / count;
-    if (count <= left) {
-      c.kept += at->energy;
-      left -= count;
-      continue;
-    }
-    /* The largest have at most the bin's upper end each, and leave its lower end to each other. */
-    const double share = at->energy * (left / count);
-    const double most = fmin(left * square_at(b + 1), at->energy - (count - left) * square_at(b));
-    c.more = fmax(most - share, 0.0);
-    c.kept += share;
-    left = 0.0;
+    if (!(at->count > 0.0)) continue;
+    const double share = fmin(left / at->count, 1.0);
+    kept += at->energy * share;
+    left -= at->count;
   }
-  return c;
+  return kept;
 }
 
 double weir_gain_curve_gain(const weir_gain_curve *curve, double cr) {
-  return curve->energy > 0.0 ? fmin(cut_at(curve, cr).kept / curve->energy, 1.0) : 1.0;
-}
-
-/* ln(3 / 1e-4): a sample is further off than the bound once in 10 000 at most */
-#define BERNSTEIN 10.31
-
-/* How far the gain may be off because squares x below the floor are known from a sample.  With t
- * the border and G the gain, an element more in a sample moves G by (min(x, t) - (1 - G) x) /
- * energy: t itself moves too, but what is kept and what is not change by the same there.  The sum
- * of such terms by the empirical Bernstein bound (Audibert, Munos and Szepesvari,
- * "Exploration-exploitation tradeoff using variance estimates in multi-armed bandits", 2009). */
-static double sample_error(const weir_gain_curve *curve, cut c) {
-  const double lost = 1.0 - fmin(c.kept / curve->energy, 1.0);
-  double doubt = 0.0, sum = 0.0, square = 0.0;
-  if (!(curve->stood > 0.0) || !(c.border > 0.0)) {
-    return 0.0;
-  }
-  for (size_t b = 0; b < BINS; b++) {
-    if (!(curve->doubt[b] > 0.0)) {
-      continue;
-    }
-    const double x = curve->bins[b][0].energy / curve->bins[b][0].count;
-    const double moves = fmin(x, c.border) - lost * x;
-    const double within = (square_at(b + 1) - square_at(b)) / 2.0;
-    doubt += curve->doubt[b];
-    sum += curve->doubt[b] * moves;
-    square += curve->doubt[b] * (moves * moves + within * within);
-  }
-  const double variance = doubt > 0.0 ? fmax(square - sum * sum / doubt, 0.0) : 0.0;
-  const double inner = fmin(curve->reach, c.border);
-  const double last = inner - lost * curve->reach;
-  const double range = fmax((1.0 - lost) * inner, last) - fmin(last, 0.0);
-  const double off = sqrt(2.0 * BERNSTEIN * variance) + 3.0 * BERNSTEIN * curve->stood * range;
-  return fmin(off / curve->energy, 1.0);
-}
-
-double weir_gain_curve_error(const weir_gain_curve *curve, double cr) {
-  if (!(curve->energy > 0.0)) {
-    return 0.0;
-  }
-  const cut c = cut_at(curve, cr);
-  return c.more / curve->energy + sample_error(curve, c);
-}
-
-double weir_gain_curve_threshold(const weir_gain_curve *curve, double cr) {
-  double left = (double)weir_kept_of(curve->n, cr);
-  size_t b = BINS;
-  while (b > 0 && left > 0.0) {
-    left -= curve->bins[--b][0].count;
-  }
-  return b < BINS ? (double)weir_float_of((uint32_t)b << BIN_SHIFT) : 0.0;
+  return curve->energy > 0.0 ? fmin(kept_at(curve, cr) / curve->energy, 1.0) : 1.0;
 }

@@ -1,49 +1,11 @@
-/* Passes over a gradient cut into parts for several threads.  Where parts end follows from n alone,
- * or does not matter to the result, so that any number of threads gives the same bits. */
+/* Passes over a gradient cut into parts for several threads.  Where parts end does not matter to the
+ * result, so that any number of threads gives the same bits. */
 #include "kernels/internal.h"
-
-/* --- error feedback --------------------------------------------------------------------------- */
-
-/* The sums of moments run over so many parts of a large gradient, which are then added in order. */
-#define SUM_PARTS ((size_t)32)
-#define SUM_LEAST ((size_t)1 << 20)
-
-typedef struct feed {
-  const float *g, *r;
-  float *e;
-  size_t n, parts;
-  weir_moments moments[SUM_PARTS];
-} feed;
 
 /* Where a part begins: at a multiple of the lanes. */
 static size_t part_begin(size_t n, size_t part, size_t parts) {
   return part < parts ? n / parts * part / WEIR_LANES * WEIR_LANES : n;
 }
-
-static void feed_part(void *argument, size_t part) {
-  feed *f = argument;
-  size_t at = part_begin(f->n, part, f->parts);
-  size_t count = part_begin(f->n, part + 1, f->parts) - at;
-  weir_cpu()->feed(&(weir_feeding){.g = f->g + at, .r = f->r + at, .e = f->e + at, .n = count},
-                   &f->moments[part]);
-}
-
-void weir_ef_accumulate_in(weir_codec_context *context, const float *g, const float *r, float *e,
-                           size_t n, weir_moments *moments) {
-  feed f = {.g = g, .r = r, .e = e, .n = n, .parts = n < SUM_LEAST ? 1 : SUM_PARTS};
-  weir_pool_run(context != NULL ? context->pool : NULL, feed_part, &f, f.parts);
-  for (size_t part = 0; part < f.parts; part++) {
-    moments->sum += f.moments[part].sum;
-    moments->sum_square += f.moments[part].sum_square;
-    moments->nonfinite += f.moments[part].nonfinite;
-  }
-}
-
-void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments) {
-  weir_ef_accumulate_in(NULL, g, r, e, n, moments);
-}
-
-/* --- candidates ------------------------------------------------------------------------------- */
 
 typedef struct search {
   weir_codec_context *context;

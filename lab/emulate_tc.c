@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -136,6 +137,17 @@ static void set_number(const char *name, uint32_t value) {
   (void)setenv(name, text, 1);
 }
 
+/* Sessions of Weir's that meet beyond the loopback want one. */
+static weir_status share_secret(void) {
+  unsigned char drawn[16];
+  char text[33];
+  if (getenv("WEIR_SECRET") || getenv("WEIR_SECRET_FILE")) return WEIR_OK;
+  if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
+    return refused("random numbers for a secret");
+  for (size_t i = 0; i < sizeof drawn; i++) (void)snprintf(text + 2 * i, 3, "%02x", drawn[i]);
+  return setenv("WEIR_SECRET", text, 1) ? refused("a secret") : WEIR_OK;
+}
+
 /* mpirun and torchrun tell their ranks who they are. */
 static void set_environment(const weir_emulation *run, uint32_t rank) {
   static const char *const interfaces[] = {"GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME",
@@ -252,6 +264,7 @@ static weir_status inside(void *user) {
   run.process = g_new0(weir_emulated, run.processes);
   for (uint32_t p = 0; p < run.processes; p++) run.process[p].output = run.process[p].log = -1;
   weir_status status = see_own_world(workers);
+  if (!status) status = share_secret();
   if (!status)
     status = weir_topology_create(&run.topology, (int)workers, weir_schedule_window(&schedule));
   if (!status) status = run_all(&run);

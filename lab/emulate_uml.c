@@ -10,7 +10,7 @@
 #include "lab/emulate_private.h"
 #include "lab/uml.h"
 
-#define WORKER_MIB 768
+#define WORKER_MIB 2048 /* PyTorch with its test data */
 #define BOOT_MIB 512
 #define LONGEST_S (6 * 3600.0)
 

@@ -163,6 +163,7 @@ void weir_session_free(weir_session *session) {
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
   weir_helper_free(session->helper);
   weir_inside_close(session);
+  weir_resume_free(session->resume);
   free(session->gap_s);
   free(session->gather_bytes);
   free(session->hooks);

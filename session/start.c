@@ -38,6 +38,7 @@ typedef struct fingerprint {
   uint64_t device; /* does this rank have one? */
   uint64_t memory_limit;
   uint64_t run; /* rank 0's draw names the run */
+  weir_resume_told resume;
 } fingerprint;
 
 static uint64_t draw_run(const weir_session *session) {
@@ -56,7 +57,9 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
                       weir_plan_digest(first),
                       session->device_ops != NULL,
                       session->options.memory_limit,
-                      draw_run(session)};
+                      draw_run(session),
+                      {0}};
+  weir_resume_tell(session, &mine.resume);
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
     mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
@@ -84,6 +87,12 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
     else if (all[r].plan != all[0].plan)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
   }
+  weir_resume_told *resumes = calloc(ranks, sizeof *resumes);
+  for (size_t r = 0; resumes != NULL && r < ranks; r++) resumes[r] = all[r].resume;
+  if (status == WEIR_OK)
+    status = resumes != NULL ? weir_resume_agree(session, resumes)
+                             : weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
+  free(resumes);
   session->run = all[0].run;
   free(all);
   return status;
@@ -346,11 +355,12 @@ weir_status weir_session_start(weir_session *session) {
   if (status == WEIR_OK && session->memory_limit > 0)
     status = check_heaviest(session, spare_memory(session));
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
+  if (status == WEIR_OK) status = weir_resume_apply(session);
   /* A plan that this group cannot run: all ranks have compared what that follows from, and all say
    * so. */
   const bool alike = status == WEIR_E_UNSUPPORTED && session->comm != NULL;
   if (status == WEIR_OK && session->options.rank == 0)
-    status = weir_session_start_controller(session, false, 0);
+    status = weir_session_start_controller(session, false, session->resume_told.committed);
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
   if (status == WEIR_OK) {

@@ -74,6 +74,22 @@ typedef struct weir_registered_state {
   size_t bytes;
 } weir_registered_state;
 
+/* States that ranks have saved, added up, until the start.  In the order of registration. */
+typedef struct weir_resume {
+  uint64_t committed, turn;
+  uint64_t size; /* ranks there were */
+  uint64_t count,
+      whose; /* how many of them these are, and the sum of the hashes of their numbers */
+  bool zero;
+  size_t tensors, rank, width;
+  size_t *offset, *at; /* tensors + 1, of elements and of powersgd's columns */
+  float *residual, *velocity, *columns;
+} weir_resume;
+/* Of all ranks, before there is an engine: is everything there once?  Ranks that have taken none get
+ * counters like the others'.  Then, into the engine. */
+typedef struct weir_resume_told {
+  uint64_t committed, turn, size, count, whose;
+} weir_resume_told;
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
   char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path;
@@ -94,6 +110,10 @@ struct weir_session {
 
   weir_pace_fn pace; /* session/pace.h */
   void *pace_user;
+
+  weir_resume *resume;          /* NULL: nothing has been loaded */
+  weir_resume_told resume_told; /* what the ranks agree on; size 0: nothing */
+  bool resume_columns;          /* all ranks have loaded powersgd\'s columns, which must be alike */
 
   bool started, start_tried;
   weir_helper *helper; /* NULL: none is needed, or it is missing */
@@ -127,6 +147,11 @@ struct weir_session {
   weir_status broken;
   char broken_text[512];
 };
+
+void weir_resume_tell(const weir_session *session, weir_resume_told *mine);
+weir_status weir_resume_agree(weir_session *session, const weir_resume_told *all);
+weir_status weir_resume_apply(weir_session *session);
+void weir_resume_free(weir_resume *resume);
 
 /* Status kept for every later call when it ends the group; returns status. */
 weir_status weir_session_keep_failure(weir_session *session, weir_status status);

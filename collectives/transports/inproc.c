@@ -204,8 +204,7 @@ static weir_status inproc_shrink(weir_transport *t, double timeout_s, weir_trans
   if (status != WEIR_OK) return status;
   while (old_rank[own] != t->rank) own++;
   /* The old group stays as long as one of its members has not left it. */
-  (void)snprintf(name, sizeof name, "left of %p, %u", (void *)group,
-                 group->member[t->rank].reunions);
+  (void)snprintf(name, sizeof name, "left of %p", (void *)group);
   return weir_transport_inproc(out, name, own, count, timeout_s);
 }
 

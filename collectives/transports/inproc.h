@@ -23,10 +23,9 @@ typedef struct inproc_member {
   pthread_cond_t changed;
   bool joined;
   bool gone;
-  int waiting_on;    /* the peer its transfer waits for; -1 when it is not in one */
-  unsigned reunions; /* how often it has asked for the group of the survivors */
-  bool stays;        /* it belongs to the last of these */
-  bool left_out;     /* the others have gone on without it */
+  int waiting_on; /* the peer its transfer waits for; -1 when it is not in one */
+  bool asks;      /* for the group of the survivors */
+  bool stays;     /* it belongs to it */
 } inproc_member;
 
 typedef struct inproc_group {
@@ -37,7 +36,7 @@ typedef struct inproc_group {
   bool complete;
   pthread_mutex_t lock; /* guards everything below and the letters */
   weir_end end;
-  unsigned reunion; /* the last that was decided */
+  bool decided; /* who belongs to the group of the survivors */
   inproc_member *member;
   inproc_letter **head; /* [from * size + to], oldest first */
   struct inproc_group *next;

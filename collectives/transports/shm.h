@@ -29,11 +29,11 @@
 #include "collectives/transports/common.h"
 
 #define SHM_MAGIC UINT32_C(0x4d494557) /* "WEIM" */
-#define SHM_VERSION 4
+#define SHM_VERSION 5
 #define SHM_RANKS_MAX 128 /* of one host */
 #define SHM_LINE 64
 #define SHM_NAME_MAX 64
-#define SHM_REUNIONS 4 /* how often survivors may try to come together */
+#define SHM_REUNIONS 4 /* groups of survivors that may be decided on */
 
 _Static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
                "atomics between processes need no lock");
@@ -76,7 +76,8 @@ typedef struct shm_member {
   _Atomic int32_t waiting_on;               /* the peer it waits for; -1 outside a transfer */
   _Atomic uint32_t gone;                    /* it has left */
   _Atomic uint32_t came;                    /* some process has ever claimed this place */
-  _Atomic uint32_t reunions; /* how often it has asked for the group of the survivors */
+  _Atomic uint32_t asks;                    /* for the group of the survivors */
+  _Atomic uint32_t moved;                   /* it is in that group */
   uint64_t proposal[SHM_REUNIONS][SHM_RANKS_MAX / 64]; /* who they are, a bit a rank */
 } shm_member;
 
@@ -142,6 +143,7 @@ typedef struct shm {
   size_t slot_bytes;
   uint64_t sums, chunks; /* operations and chunks begun */
   bool left_out;         /* the others have gone on without this rank */
+  uint32_t reunions;     /* groups of survivors that have not come about */
 } shm;
 
 /* --- the segment ---------------------------------------------------------------------------- */

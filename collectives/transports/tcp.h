@@ -25,12 +25,13 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
 
-#define TCP_VERSION 5
+#define TCP_VERSION 6
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */
 
-/* Little-endian on the wire. */
+/* Little-endian on the wire.  Behind it comes the message, or a stream's part of it, and behind that
+ * the CRC32C of both. */
 typedef struct tcp_frame {
   uint32_t magic;
   uint16_t version;
@@ -44,6 +45,7 @@ typedef struct tcp_frame {
   uint32_t checksum; /* of the 44 bytes before it */
 } tcp_frame;
 _Static_assert(sizeof(tcp_frame) == 48, "the frame header has no padding");
+#define TCP_TRAILER sizeof(uint32_t)
 
 void tcp_frame_write(tcp_frame *frame, int from, const weir_tag *tag, uint32_t hop, size_t length,
                      int stream);
@@ -77,10 +79,13 @@ typedef struct tcp_peer {
   size_t stage_end;
   /* Progress in the running transfer. */
   size_t send_at;    /* message being sent; == sends: none left */
-  size_t sent;       /* bytes of it, header included */
+  size_t sent;       /* bytes of it, header and trailer included */
   size_t recv_at;    /* message being received; == recvs: none left */
   size_t received;   /* payload bytes of it */
   bool headed;       /* its header has been taken */
+  uint32_t send_crc; /* of the header and of `summed` bytes of the part being sent */
+  size_t summed;
+  uint32_t recv_crc; /* of the header and of what has been received */
   bool send_blocked; /* until poll says otherwise */
   bool recv_blocked;
   int lump;              /* bytes that must be there before poll tells; 0: the system's own, 1 */

@@ -2,17 +2,23 @@
  * takes what is there of a payload and whatever follows it; polls and clock readings happen only
  * where nothing else can be done, because a system call is dear on an emulated machine.
  *
+ * Every message is summed up (CRC32C) on its way through the cache: before the kernel copies it out,
+ * and after it has copied it in.
+ *
  * With several streams a long message is divided among them by its length, which its header on
  * stream 0 tells: another stream is read only as far as those headers are known. */
+#include <endian.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 
 #include "base/base.h"
+#include "base/crc32c.h"
 #include "collectives/transports/tcp_call.h"
 
 #define BATCH 32 /* messages in one sendmsg */
+#define SUM_MOST ((size_t)256 * 1024)
 
 static tcp_part part_of_send(const tcp_call *x, int way, size_t i) {
   return tcp_part_of(x->self, x->send[i].bytes, tcp_call_stream(x, way));
@@ -37,7 +43,7 @@ static tcp_peer *enlist(tcp_call *x, int way) {
   x->self->active[x->ways++] = way;
   p->send_at = x->sends;
   p->recv_at = x->recvs;
-  p->sent = p->received = 0;
+  p->sent = p->received = p->summed = 0;
   p->headed = p->send_blocked = p->recv_blocked = false;
   p->flow = (weir_flow_track){0};
   return p;
@@ -79,36 +85,71 @@ static void advance_sent(tcp_call *x, int way, size_t bytes) {
   tcp_peer *p = &x->self->peer[way];
   p->sent += bytes;
   while (p->send_at < x->sends) {
-    const size_t due = sizeof(tcp_frame) + part_of_send(x, way, p->send_at).bytes;
+    const size_t due = sizeof(tcp_frame) + part_of_send(x, way, p->send_at).bytes + TCP_TRAILER;
     if (p->sent < due) return;
     p->sent -= due;
     x->self->base.bytes_sent += due;
     p->send_at = send_after(x, way, p->send_at);
+    p->summed = 0;
     x->open--;
   }
+}
+
+/* What leaves in one system call: as much as is summed up while it passes through the cache. */
+typedef struct parcel {
+  tcp_frame frame[BATCH];
+  uint32_t trailer[BATCH];
+  struct iovec piece[3 * BATCH];
+  size_t pieces, total;
+} parcel;
+
+/* Of message i, which is number m of the parcel: skip bytes of it have left.  Returns whether all of
+ * it is in.  Only of the first one a part is put in, so that nothing is summed up twice. */
+static bool pack(const tcp_call *x, int way, size_t i, int m, parcel *c, size_t skip) {
+  tcp_peer *p = &x->self->peer[way];
+  const tcp_part part = part_of_send(x, way, i);
+  const unsigned char *data = (const unsigned char *)x->send[i].data + part.begin;
+  const bool first = i == p->send_at;
+  if (!first && part.bytes > SUM_MOST - c->total) return false;
+  const size_t left = skip < sizeof(tcp_frame) ? 0 : skip - sizeof(tcp_frame);
+  size_t summed = first ? p->summed : 0, end = left + (SUM_MOST - c->total);
+  uint32_t crc = first ? p->send_crc : 0;
+  if (end > part.bytes) end = part.bytes;
+  tcp_frame_write(&c->frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes,
+                  tcp_call_stream(x, way));
+  if (summed == 0) crc = weir_crc32c(0, &c->frame[m], sizeof c->frame[m]);
+  if (summed < end) crc = weir_crc32c(crc, data + summed, end - summed);
+  if (summed < end) summed = end;
+  if (first) {
+    p->send_crc = crc;
+    p->summed = summed;
+  }
+  add_piece(c->piece, &c->pieces, &c->total, &c->frame[m], sizeof c->frame[m], &skip);
+  add_piece(c->piece, &c->pieces, &c->total, data, summed, &skip);
+  if (summed < part.bytes) return false;
+  c->trailer[m] = htole32(crc);
+  add_piece(c->piece, &c->pieces, &c->total, &c->trailer[m], TCP_TRAILER, &skip);
+  return true;
 }
 
 static weir_status push(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
   while (p->send_at < x->sends && !p->send_blocked) {
-    tcp_frame frame[BATCH];
-    struct iovec piece[2 * BATCH];
-    size_t pieces = 0, total = 0, skip = p->sent, i = p->send_at;
-    for (int m = 0; m < BATCH && i < x->sends; m++, i = send_after(x, way, i)) {
-      const tcp_part part = part_of_send(x, way, i);
-      tcp_frame_write(&frame[m], x->self->base.rank, x->tag, x->send[i].hop, x->send[i].bytes,
-                      tcp_call_stream(x, way));
-      add_piece(piece, &pieces, &total, &frame[m], sizeof frame[m], &skip);
-      add_piece(piece, &pieces, &total, (const unsigned char *)x->send[i].data + part.begin,
-                part.bytes, &skip);
+    parcel c;
+    bool whole = true;
+    size_t i = p->send_at;
+    c.pieces = c.total = 0;
+    for (int m = 0; whole && m < BATCH && i < x->sends && c.total < SUM_MOST; m++) {
+      whole = pack(x, way, i, m, &c, m == 0 ? p->sent : 0);
+      i = send_after(x, way, i);
     }
-    const struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
+    const struct msghdr message = {.msg_iov = c.piece, .msg_iovlen = c.pieces};
     const ssize_t sent = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent < 0 && errno == EINTR) continue;
     if (sent < 0 && errno != EAGAIN)
       return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, errno);
     if (sent > 0) advance_sent(x, way, (size_t)sent);
-    p->send_blocked = sent < (ssize_t)total;
+    p->send_blocked = sent < (ssize_t)c.total;
   }
   return WEIR_OK;
 }
@@ -155,12 +196,32 @@ static weir_status unstage(tcp_call *x, int way) {
   if (status != WEIR_OK) return tcp_blame_frame(x->self, tcp_call_rank(x, way), status);
   const tcp_part part = tcp_call_part(x, way);
   p->headed = true;
+  p->recv_crc = weir_crc32c(0, p->stage + p->stage_at, sizeof(tcp_frame));
   p->stage_at += sizeof(tcp_frame);
   const size_t there = p->stage_end - p->stage_at;
   p->received = there < part.bytes ? there : part.bytes;
   if (p->received > 0)
     memcpy((unsigned char *)r->data + part.begin, p->stage + p->stage_at, p->received);
+  p->recv_crc = weir_crc32c(p->recv_crc, p->stage + p->stage_at, p->received);
   p->stage_at += p->received;
+  return WEIR_OK;
+}
+
+/* All of the payload is there: has it come as it was sent? */
+static weir_status take_trailer(tcp_call *x, int way) {
+  tcp_peer *p = &x->self->peer[way];
+  const int peer = tcp_call_rank(x, way);
+  uint32_t said;
+  memcpy(&said, p->stage + p->stage_at, sizeof said);
+  if (le32toh(said) != p->recv_crc)
+    return tcp_blame_frame(
+        x->self, peer,
+        weir_fail(WEIR_E_PROTOCOL,
+                  "a message of rank %d was damaged on its way: its checksum does not fit (step "
+                  "%llu)",
+                  peer, (unsigned long long)x->tag->step));
+  p->stage_at += TCP_TRAILER;
+  finish_recv(x, p);
   return WEIR_OK;
 }
 
@@ -187,10 +248,13 @@ static weir_status fill(tcp_call *x, int way) {
   p->recv_blocked = got < (ssize_t)(rest + TCP_STAGE - kept);
   const size_t bytes = got < 0 ? 0 : (size_t)got;
   const size_t payload = bytes < rest ? bytes : rest;
+  if (payload > 0)
+    p->recv_crc = weir_crc32c(p->recv_crc,
+                              (const unsigned char *)r->data + part.begin + p->received, payload);
   p->received += payload;
   p->stage_end += bytes - payload;
   /* The first chunk is all that had arrived when this rank looked. */
-  if (r->bytes >= WEIR_FLOW_MIN && part.bytes == r->bytes && bytes > 0 &&
+  if (r->bytes >= WEIR_FLOW_MIN && part.bytes == r->bytes && bytes > 0 && rest > 0 &&
       (payload < rest || p->flow.first_s > 0.0))
     weir_flow_read(&p->flow, r->bytes, p->received, bytes,
                    weir_flow_due(&p->flow, r->bytes, p->received) ? weir_now_s() : 0.0);
@@ -214,14 +278,16 @@ weir_status tcp_call_pull(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
   while (tcp_call_due(x, way)) {
     weir_status status = WEIR_OK;
-    if (!p->headed && p->stage_end - p->stage_at >= sizeof(tcp_frame))
+    const size_t staged = p->stage_end - p->stage_at;
+    if (!p->headed && staged >= sizeof(tcp_frame))
       status = unstage(x, way);
+    else if (p->headed && p->received == tcp_call_part(x, way).bytes && staged >= TCP_TRAILER)
+      status = take_trailer(x, way);
     else if (!p->recv_blocked)
       status = fill(x, way);
     else
       return WEIR_OK;
     if (status != WEIR_OK) return status;
-    if (p->headed && p->received == tcp_call_part(x, way).bytes) finish_recv(x, p);
   }
   return WEIR_OK;
 }

@@ -54,8 +54,8 @@ typedef struct weir_options {
   int world_size;     /* N >= 1 */
 
   /* What carries the messages: "tcp" (default); "shm" (one host); "auto" (tcp, or shm when all
-   * ranks turn out to share a host); "mpi" (ranks of an MPI job); "nccl" (ranks with a CUDA device
-   * each); "inproc" (threads of one process). */
+   * ranks turn out to share a host and its network); "mpi" (ranks of an MPI job); "nccl" (ranks with
+   * a CUDA device each); "inproc" (threads of one process). */
   const char *transport;
   /* Where ranks meet.  tcp, auto, nccl: "HOST:PORT" at which rank 0 listens; shm, inproc: a name of
    * the group; mpi: not used. */
@@ -362,6 +362,32 @@ weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t
 
 /* A digest of this rank's residuals: equal digests mean bit-identical residuals. */
 weir_status weir_residual_digest(const weir_session *session, uint64_t *digest);
+
+/* Multiply what has been kept back of gradients, residual and velocity, by a factor that is finite
+ * and not 0: when a loss scale changes that all gradients carry.  Between steps, on all ranks
+ * alike.  WEIR_E_UNSUPPORTED on a device. */
+weir_status weir_rescale(weir_session *session, double factor);
+
+/* Write, or read, so many bytes; false: it failed. */
+typedef bool (*weir_write_fn)(void *user, const void *data, size_t bytes);
+typedef bool (*weir_read_fn)(void *user, void *data, size_t bytes);
+
+/* Save what this rank's next step starts from: residual, velocity, powersgd's columns, and which
+ * step that is.  Between steps.  The caller sees to it that what it writes replaces an older state
+ * as a whole.  A fixed policy that goes on from it computes the same bits as if it had not stopped;
+ * what other policies have learnt is not in it, they measure anew.  Optimizer and weights are the
+ * caller's.  WEIR_E_IO: write failed.  WEIR_E_STATE: a trial, or a tensor of a step, is under way.
+ * WEIR_E_UNSUPPORTED on a device. */
+weir_status weir_session_save(weir_session *session, weir_write_fn write, void *user);
+
+/* Go on from what a rank saved: before weir_session_start, with the same tensors registered, by
+ * name and in any order.  All that were saved must be handed over, each to one rank: where there
+ * are fewer ranks than before, some call this more than once, and where there are more, some do not
+ * call it; what is kept back then is shared out so that none of it is lost.  weir_session_start
+ * checks that.  Nothing of a state that is refused is taken: WEIR_E_IO: read failed.  WEIR_E_PARSE:
+ * it is damaged, or none of ours.  WEIR_E_MISMATCH: it is of other tensors or another step, or has
+ * a velocity and momentum_correction is 0. */
+weir_status weir_session_load(weir_session *session, weir_read_fn read, void *user);
 
 /* Free everything and end the helper process; NULL is allowed. */
 void weir_session_free(weir_session *session);

@@ -164,11 +164,10 @@ weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uin
                                   float *error);
 weir_status weir_cuda_bf16_decode(weir_cuda *cuda, const uint16_t *x, size_t n, float *out);
 
-/* weir_momentum_correct: v = next = m u + g, which may be u or g.  Then weir_cuda_gather with zero
- * set masks u where the codec selected.  With r, v and next being two buffers: next is what e = v +
- * r has really taken, e - r. */
-weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u,
-                                       const float *r, float *v, float *next, size_t n, float m);
+/* weir_momentum_correct: next = m u + g; next may be u or g.  Then weir_cuda_gather with zero masks
+ * what was sent. */
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
+                                       size_t n, float m);
 /* Clipping: the sum of squares of n floats is stored at the beginning of room, a double, or added
  * to what there is already; then x is brought to a norm of at most limit by it: weir_scale by
  * weir_clip_factor.  The sum runs in another order than on the CPU (see weir_cuda_ef_accumulate),
@@ -226,7 +225,7 @@ typedef struct weir_cuda_gain_bin {
 /* As weir_gain_curve_fill, into WEIR_CUDA_GAIN_BINS bins of device memory, stored.  The caller
  * copies them to the host when it suits him and makes them a curve there.  The energies are exact,
  * while the CPU's have rounding errors of up to n 2^-53. */
-weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n, size_t stride,
+weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n,
                                      weir_cuda_gain_bin *bins);
 /* bins in host memory; n as in weir_cuda_gain_histogram. */
 weir_status weir_cuda_gain_curve(const weir_cuda_gain_bin *bins, size_t n, weir_gain_curve *curve);

@@ -5,27 +5,17 @@ static size_t elements_grid(const weir_cuda *cuda, size_t n) {
   return weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK);
 }
 
-/* next == v, or another buffer where r tells what e = v + r, being rounded, has really taken. */
-__global__ static void correct(const float *g, const float *u, const float *r, float *v,
-                               float *next, size_t n, float m) {
+__global__ static void correct(const float *g, const float *u, float *next, size_t n, float m) {
   WEIR_CUDA_EACH(i, n) {
     float kept = m * u[i];
-    float fed = kept + g[i];
-    v[i] = fed;
-    if (r != NULL) {
-      float e = fed + r[i];
-      next[i] = e - r[i];
-    }
+    next[i] = kept + g[i];
   }
 }
 
-weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u,
-                                       const float *r, float *v, float *next, size_t n, float m) {
-  if (r == NULL && v != next) {
-    return weir_fail(WEIR_E_INVALID, "a velocity of its own needs a residual");
-  }
+weir_status weir_cuda_momentum_correct(weir_cuda *cuda, const float *g, const float *u, float *next,
+                                       size_t n, float m) {
   return n > 0 ? weir_cuda_launch(cuda, "momentum", elements_grid(cuda, n), WEIR_CUDA_BLOCK,
-                                  correct, g, u, r, v, next, n, m)
+                                  correct, g, u, next, n, m)
                : WEIR_OK;
 }
 

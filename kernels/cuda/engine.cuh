@@ -73,8 +73,7 @@ weir_status weir_device_open_velocity(weir_device *device);
 void weir_device_close_velocity(weir_device *device);
 
 /* Instead of a bucket's gradient *g, m u + g; then no velocity is left where something was sent. */
-weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
-                                const float **g);
+weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, const float **g);
 weir_status weir_device_mask(weir_device *device, weir_device_unit *unit, weir_cuda *cuda,
                              const uint32_t *index, size_t k);
 /* Of a bucket of matrices: what travels first, to values. */

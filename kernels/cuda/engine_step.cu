@@ -151,9 +151,9 @@ static weir_status list(weir_device *device, weir_device_unit *unit) {
              : status;
 }
 
-static weir_status histogram(weir_device *device, weir_device_unit *unit, void *to, size_t stride) {
-  weir_status status = weir_cuda_gain_histogram(unit->near, device->e + unit->bucket.at,
-                                                unit->bucket.n, stride, unit->bins);
+static weir_status histogram(weir_device *device, weir_device_unit *unit, void *to) {
+  weir_status status =
+      weir_cuda_gain_histogram(unit->near, device->e + unit->bucket.at, unit->bucket.n, unit->bins);
   return status == WEIR_OK ? weir_cuda_copy(unit->near, to, unit->bins, WEIR_DEVICE_BINS) : status;
 }
 
@@ -181,7 +181,7 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
     status = in_one_piece(device, unit, task->g, &fed.g);
   }
   if (status == WEIR_OK) {
-    status = weir_device_correct(device, unit, task->told, &fed.g);
+    status = weir_device_correct(device, unit, &fed.g);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
@@ -199,7 +199,7 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
     fed.moments = NULL;
   }
   if (status == WEIR_OK && task->bins != NULL) {
-    status = histogram(device, unit, task->bins, task->bins_stride);
+    status = histogram(device, unit, task->bins);
   }
   if (status == WEIR_OK) {
     status = prepare(device, unit, &fed, task, &bytes);

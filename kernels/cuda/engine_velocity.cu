@@ -23,19 +23,14 @@ void weir_device_close_velocity(weir_device *device) {
   (void)cudaFree(device->u);
 }
 
-/* Where a sum will be there is room until messages are decoded. */
-weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, bool told,
-                                const float **g) {
-  size_t at = unit->bucket.at, n = unit->bucket.n;
+weir_status weir_device_correct(weir_device *device, weir_device_unit *unit, const float **g) {
+  const size_t at = unit->bucket.at, n = unit->bucket.n;
   if (device->u == NULL || n == 0) {
     return WEIR_OK;
   }
-  float *next = device->next + at;
-  float *v = told ? device->sum + at : next;
   const float *from = *g;
-  *g = v;
-  return weir_cuda_momentum_correct(unit->near, from, device->u + at,
-                                    told ? device->residual + at : NULL, v, next, n,
+  *g = device->next + at;
+  return weir_cuda_momentum_correct(unit->near, from, device->u + at, device->next + at, n,
                                     device->momentum);
 }
 

@@ -31,20 +31,20 @@ __device__ static inline void flush(gain_run run, unsigned long long *square, ui
 
 /* Even blocks count the lower half of the bins, odd ones the upper. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    histogram(const float *e, size_t stride, size_t samples, weir_cuda_gain_bin *bins) {
+    histogram(const float *e, size_t n, weir_cuda_gain_bin *bins) {
   __shared__ unsigned long long square[HALF];
   __shared__ uint32_t count[HALF];
   uint32_t first = blockIdx.x % 2 * HALF;
-  for (size_t begin = blockIdx.x / 2 * CHUNK; begin < samples; begin += gridDim.x / 2 * CHUNK) {
+  for (size_t begin = blockIdx.x / 2 * CHUNK; begin < n; begin += gridDim.x / 2 * CHUNK) {
     for (unsigned b = threadIdx.x; b < HALF; b += WEIR_CUDA_BLOCK) {
       square[b] = 0;
       count[b] = 0;
     }
     __syncthreads();
-    size_t end = begin + CHUNK < samples ? begin + CHUNK : samples;
+    size_t end = begin + CHUNK < n ? begin + CHUNK : n;
     gain_run run = {0, 0, 0};
     for (size_t i = begin + threadIdx.x; i < end; i += WEIR_CUDA_BLOCK) {
-      uint32_t bits = weir_magnitude(e[i * stride]);
+      uint32_t bits = weir_magnitude(e[i]);
       uint32_t bin = (bits >> WEIR_GAIN_SHIFT) - first;
       if (bin >= HALF) {
         continue; /* the other block's */
@@ -72,16 +72,14 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n, size_t stride,
+weir_status weir_cuda_gain_histogram(weir_cuda *cuda, const float *e, size_t n,
                                      weir_cuda_gain_bin *bins) {
-  stride = stride > 0 ? stride : 1;
-  size_t samples = n / stride + (n % stride != 0);
   weir_status status = weir_cuda_clear(cuda, bins, WEIR_CUDA_GAIN_BINS * sizeof *bins);
-  if (status != WEIR_OK || samples == 0) {
+  if (status != WEIR_OK || n == 0) {
     return status;
   }
-  return weir_cuda_launch(cuda, "gain curve", 2 * weir_cuda_grid(cuda, samples, CHUNK),
-                          WEIR_CUDA_BLOCK, histogram, e, stride, samples, bins);
+  return weir_cuda_launch(cuda, "gain curve", 2 * weir_cuda_grid(cuda, n, CHUNK), WEIR_CUDA_BLOCK,
+                          histogram, e, n, bins);
 }
 
 weir_status weir_cuda_gain_curve(const weir_cuda_gain_bin *bins, size_t n, weir_gain_curve *curve) {

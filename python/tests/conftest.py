@@ -37,15 +37,19 @@ class Ranks:
             for rank in range(self.count)
         ]
 
-    def run(self, name: str, **arguments: Any) -> list[Any]:
-        """What the function returned on every rank; a failure on one fails the test."""
+    def run(self, name: str, dies: int = -1, **arguments: Any) -> list[Any]:
+        """What the function returned on every rank; a failure on one fails the test.  Rank `dies`
+        is to end with it."""
         if not self.workers:
             self._start()
         for worker in self.workers:
             worker.stdin.write(json.dumps([name, arguments]) + "\n")
             worker.stdin.flush()
         answers = [worker.stdout.readline() for worker in self.workers]
-        if not all(answers):
+        if dies >= 0:
+            assert not answers[dies], f"rank {dies} lives"
+            answers[dies] = '{"result": null}'
+        if not all(answers) or dies >= 0:
             self.stop()
         told = [json.loads(a) if a else {"error": "the process has ended"} for a in answers]
         errors = [f"rank {r}: {t['error']}" for r, t in enumerate(told) if "error" in t]

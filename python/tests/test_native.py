@@ -33,8 +33,9 @@ def test_layouts_are_those_of_the_headers(tmp_path):
                 f'sizeof((({name} *)0)->{field}) == {size}, "{name}.{field}");'
             )
     lines.append(f'_Static_assert(WEIR_PLAN_TEXT_MAX == {_native.PLAN_TEXT_MAX}, "plans");')
-    collective = _native.COLLECTIVE_TEXT_MAX
-    lines.append(f'_Static_assert(WEIR_COLLECTIVE_TEXT_MAX == {collective}, "collectives");')
+    lines.append(
+        f'_Static_assert(WEIR_COLLECTIVE_TEXT_MAX == {_native.COLLECTIVE_TEXT_MAX}, "names");'
+    )
     lines.append(f'_Static_assert(WEIR_E_NONFINITE == {_native.NONFINITE}, "not finite");')
     lines.append(f'_Static_assert(WEIR_E_TIMEOUT == {_native.GROUP_LOST}, "lost");')
     unit = tmp_path / "layout.c"

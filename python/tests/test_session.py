@@ -70,6 +70,31 @@ def test_numpy():
     run(2, work, policy="fixed:none:1:dense-ring")
 
 
+def test_saves_and_goes_on():
+    def first(session, rank):
+        session.register("w", 8)
+        session.start()
+        g = array.array("f", [rank + i for i in range(8)])
+        session.average([g])
+        return session.save(), session.residual_digest
+
+    def second(session, rank):
+        session.register("w", 8)
+        with pytest.raises(weir.WeirError, match="checksum"):
+            session.load(saved[rank][0][:-1] + b"x")
+        with pytest.raises(weir.WeirError, match="ends too soon"):
+            session.load(saved[rank][0][:-1])
+        session.load(saved[rank][0])
+        session.start()
+        assert session.residual_digest == saved[rank][1]
+        session.rescale(2)
+        assert session.residual_digest != saved[rank][1]
+        assert session.begin().step == 1
+
+    saved = run(2, first, policy="fixed:topk:0.25:ag")
+    run(2, second, policy="fixed:topk:0.25:ag")
+
+
 def test_not_finite_is_told():
     def work(session, rank):
         session.register("w", 2)

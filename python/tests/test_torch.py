@@ -17,8 +17,14 @@ TRAPS = [
     "frozen_parameters",
     "clipping",
     "not_finite",
+    "grad_scaler",
+    "saved_and_restored",
+    "scalars_written",
+    "uneven_inputs",
+    "two_models",
     "wrong_model",
     "plain_loop",
+    "fsdp_shards",
 ]
 
 
@@ -30,3 +36,11 @@ def test_trap(ranks, trap):
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_half_precision(ranks, dtype):
     ranks.run("half_precision", dtype=dtype)
+
+
+def test_killed_rank_is_named(ranks):
+    answers = ranks.run("killed_rank", dies=2)
+    for told, again, seconds in answers[:2]:
+        assert "rank 2" in told and "rank 2" in again
+        assert seconds < 60  # of a time-out of 1800
+    assert answers[2] is None

@@ -345,6 +345,165 @@ def not_finite() -> None:
     attached.close()
 
 
+def grad_scaler() -> None:
+    """What is kept back carries the loss scale; it has to follow when that changes, and an infinite
+    step must not touch it.  All gradients ever, unscaled, are what parameters have got."""
+    scaler = torch.amp.GradScaler("cpu", init_scale=16.0, growth_interval=2)
+    plain, ours, attached = pair(Net(), LOSSY, {"scaler": scaler})
+    optimizer = torch.optim.SGD(ours.parameters(), lr=0.0)
+    due = [torch.zeros_like(p) for p in ours.parameters()]
+    got = [torch.zeros_like(p) for p in ours.parameters()]
+    scales = []
+    for step in range(60):
+        clear(plain, ours)
+        scales.append(scaler.get_scale())
+        x = batch(step)
+        infinite = step == 5
+        if infinite and rank() == 1:
+            x[0, 0] = float("inf")
+        silent = step >= 20  # what is owed has come long since, then
+        loss = ours(x).square().mean() if not silent else ours(x).mul(0).sum()
+        scaler.scale(loss).backward()
+        if not silent and not infinite:
+            plain(x).square().mean().backward()
+            for total, p in zip(due, plain.parameters()):
+                total += p.grad
+        scaler.unscale_(optimizer)
+        found = scaler.step(optimizer)
+        scaler.update()
+        if infinite:
+            assert attached.info.lost and scaler.get_scale() == scales[-1] / 2
+        else:
+            for total, p in zip(got, ours.parameters()):
+                total += p.grad
+    attached.close()
+    assert len(set(scales)) > 3
+    for a, b in zip(due, got):
+        worst = a.abs().max().item()
+        assert torch.allclose(a, b, rtol=1e-4, atol=1e-5 * worst), (a - b).abs().max() / worst
+
+
+def saved_and_restored() -> None:
+    """A group that stopped after three steps goes on: the same bits as one that did not."""
+    _, whole, attached = pair(Net(), LOSSY)
+    grads = []
+    for step in range(6):
+        if step == 3:
+            saved = attached.state_dict()
+        clear(whole)
+        whole(batch(step)).square().mean().backward()
+        grads.append([p.grad.clone() for p in whole.parameters()])
+    attached.close()
+    torch.manual_seed(7)
+    _, again, attached = pair(Net(), LOSSY)
+    attached.load_state_dict(saved)
+    for step in range(3, 6):
+        clear(again)
+        again(batch(step)).square().mean().backward()
+        for p, due in zip(again.parameters(), grads[step]):
+            assert torch.equal(p.grad, due), f"step {step}"
+        assert attached.info.step == step
+    try:
+        attached.load_state_dict({"format": 7})
+    except ValueError as error:
+        assert "format 7" in str(error)
+    else:
+        raise AssertionError("a state of another format was taken")
+    attached.close()
+
+
+def scalars_written() -> dict[str, int]:
+    """Rank 0 writes what TensorBoard shows."""
+
+    class Writer:
+        def __init__(self) -> None:
+            self.scalars: dict[str, list[float]] = {}
+            self.text: list[str] = []
+
+        def add_scalar(self, name: str, value: float, step: int) -> None:
+            self.scalars.setdefault(name, []).append(value)
+
+        def add_text(self, name: str, text: str, step: int) -> None:
+            self.text.append(text)
+
+    writer = Writer()
+    _, ours, attached = pair(Net(), LOSSY, {"writer": writer})
+    for step in range(3):
+        clear(ours)
+        ours(batch(step)).square().mean().backward()
+    attached.close()
+    if rank() == 0:
+        assert writer.scalars["weir/ratio"] == [0.1] * 3
+        assert all(b > 0 for b in writer.scalars["weir/wire_mb"])
+        assert writer.text == ["topk:0.1:ag"]
+    else:
+        assert not writer.scalars
+    return {name: len(values) for name, values in writer.scalars.items()}
+
+
+def uneven_inputs() -> None:
+    """DDP's join(): ranks that have run out of batches take part with zeros."""
+    plain, ours, attached = pair(Net())
+    for model in (plain, ours):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+        with model.join():
+            for step in range(3 + rank()):
+                optimizer.zero_grad()
+                model(batch(step)).square().mean().backward()
+                optimizer.step()
+    for (name, p), (_, q) in zip(plain.named_parameters(), ours.named_parameters()):
+        assert torch.allclose(p, q, rtol=1e-5, atol=1e-6), f"{name}: {(p - q).abs().max()}"
+    attached.close()
+
+
+def two_models() -> None:
+    """Two models that are attached take turns, as in adversarial training; report() wants to know
+    which one."""
+    a_plain, a_ours, a = pair(Net())
+    b_plain, b_ours, b = pair(Net())
+    for step in range(3):
+        clear(a_plain, a_ours, b_plain, b_ours)
+        for model in (a_plain, a_ours, b_plain, b_ours):
+            loss = model(batch(step)).square().mean()
+            if model is a_ours:
+                a.report(loss)
+            loss.backward()
+        alike(a_plain, a_ours)
+        alike(b_plain, b_ours)
+    try:
+        weir.torch.report(1.0)
+    except RuntimeError as error:
+        assert "2 models" in str(error)
+    else:
+        raise AssertionError("report() has guessed")
+    a.close()
+    b.close()
+
+
+def killed_rank() -> list[Any]:
+    """Rank 2 dies in its third step; the others say who, at once, though the time-out is long."""
+    import signal
+    import time
+
+    _, ours, attached = pair(Net())
+    for step in range(2):
+        clear(ours)
+        ours(batch(step)).square().mean().backward()
+    begin = time.monotonic()
+    try:
+        if rank() == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        clear(ours)
+        ours(batch(2)).square().mean().backward()
+    except RuntimeError as error:
+        told = str(error)
+    try:
+        ours(batch(3))
+    except weir.GroupLostError as error:
+        again = str(error)
+    return [told, again, time.monotonic() - begin]
+
+
 def wrong_model() -> None:
     for wrong, kind, words in (
         (lambda: weir.torch.attach(Net()), TypeError, "average"),
@@ -375,6 +534,26 @@ def plain_loop() -> None:
         assert info.step == step and info.plan == "none:1:dense-ring"
         alike(plain.module, model)
         identical_on_all(model)
+
+
+def fsdp_shards() -> None:
+    """FSDP2 inside of machines (here of one rank each), Weir between them."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    model = Net()
+    plain = DDP(copy.deepcopy(model))
+    mesh = init_device_mesh("cpu", (dist.get_world_size(), 1), mesh_dim_names=("between", "inside"))
+    fully_shard(model.left, mesh=mesh["inside"])
+    fully_shard(model, mesh=mesh["inside"])
+    for step in range(3):
+        clear(plain, model)
+        for m in (plain, model):
+            m(batch(step)).square().mean().backward()
+        info = weir.torch.average(model, group=mesh.get_group("between"), policy=EXACT)
+        assert info.step == step
+        for (name, p), (_, q) in zip(plain.module.named_parameters(), model.named_parameters()):
+            assert torch.allclose(p.grad, q.grad.full_tensor(), rtol=1e-5, atol=1e-8), name
 
 
 def main() -> None:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_size_t
-from ctypes import c_uint8, c_uint32, c_uint64, c_void_p
+from ctypes import POINTER, c_bool, c_char_p, c_double, c_int, c_size_t, c_uint8, c_uint32
+from ctypes import c_uint64, c_void_p
 from pathlib import Path
 
 HEADERS = "0.1.0"  # WEIR_VERSION of the headers that the layouts below are from
@@ -70,6 +70,8 @@ class LogLine(ctypes.Structure):
 
 
 LogFunction = ctypes.CFUNCTYPE(None, c_void_p, POINTER(LogLine))
+WriteFunction = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)
+ReadFunction = ctypes.CFUNCTYPE(c_bool, c_void_p, c_void_p, c_size_t)
 DumpFunction = ctypes.CFUNCTYPE(None, c_void_p, c_char_p)
 
 
@@ -114,6 +116,9 @@ _FUNCTIONS = {
     "weir_set_epoch": (c_int, [_session, c_uint32]),
     "weir_allgather_bytes": (c_int, [_session, c_char_p, c_size_t, c_void_p]),
     "weir_residual_digest": (c_int, [_session, POINTER(c_uint64)]),
+    "weir_rescale": (c_int, [_session, c_double]),
+    "weir_session_save": (c_int, [_session, WriteFunction, c_void_p]),
+    "weir_session_load": (c_int, [_session, ReadFunction, c_void_p]),
     "weir_dump": (c_int, [_session, DumpFunction, c_void_p]),
 }
 for _name, (_result, _arguments) in _FUNCTIONS.items():

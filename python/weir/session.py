@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Union
 
@@ -36,7 +36,9 @@ class StepInfo:
                 setattr(self, name, getattr(raw, name))
         self.plan = format_plan(raw.plan)
         self.codec = _library.weir_codec_name(raw.plan.codec).decode()
-        self.collective = _name_collective(raw.plan)
+        self.collective = _plan_text(
+            _library.weir_plan_collective, raw.plan, _native.COLLECTIVE_TEXT_MAX
+        )
         self.cr = raw.plan.cr
         self.lost = lost
 
@@ -44,16 +46,14 @@ class StepInfo:
         return "StepInfo(" + ", ".join(f"{n}={getattr(self, n)!r}" for n in self.__slots__) + ")"
 
 
-def _name_collective(plan: _native.Plan) -> str:
-    text = ctypes.create_string_buffer(_native.COLLECTIVE_TEXT_MAX)
-    _library.weir_plan_collective(ctypes.byref(plan), text)
+def _plan_text(write: Callable[..., None], plan: _native.Plan, room: int) -> str:
+    text = ctypes.create_string_buffer(room)
+    write(ctypes.byref(plan), text)
     return text.value.decode()
 
 
 def format_plan(plan: _native.Plan) -> str:
-    text = ctypes.create_string_buffer(_native.PLAN_TEXT_MAX)
-    _library.weir_plan_format(ctypes.byref(plan), text)
-    return text.value.decode()
+    return _plan_text(_library.weir_plan_format, plan, _native.PLAN_TEXT_MAX)
 
 
 def _address(buffer: Any, elements: int) -> tuple[int, Any]:
@@ -173,6 +173,41 @@ class Session:
     def report_loss(self, loss: float) -> None:
         """This rank's loss of the step's batch: on all ranks in every step, or on none."""
         self._check(_library.weir_report_loss(self._alive(), loss))
+
+    def rescale(self, factor: float) -> None:
+        """Multiply what error feedback keeps back, as when a loss scale changes; between steps."""
+        self._check(_library.weir_rescale(self._alive(), factor))
+
+    def save(self) -> bytes:
+        """What this rank's next step starts from: residuals, the step's number; between steps."""
+        state = bytearray()
+
+        def write(user: Any, data: int, size: int) -> bool:
+            state.extend(ctypes.string_at(data, size))
+            return True
+
+        function = _native.WriteFunction(write)
+        self._check(_library.weir_session_save(self._alive(), function, None))
+        return bytes(state)
+
+    def load(self, state: bytes) -> None:
+        """Go on from what a rank saved, before `start`.  All that were saved are to be loaded, each
+        by one rank: by some more than once, or by some not at all, where their number has
+        changed."""
+        at = 0
+
+        def read(user: Any, data: int, size: int) -> bool:
+            nonlocal at
+            if at + size > len(state):
+                return False
+            ctypes.memmove(data, state[at : at + size], size)
+            at += size
+            return True
+
+        function = _native.ReadFunction(read)
+        self._check(_library.weir_session_load(self._alive(), function, None))
+        if at != len(state):
+            raise ValueError(f"{len(state) - at} bytes follow the saved state")
 
     def set_epoch(self, epoch: int) -> None:
         self._check(_library.weir_set_epoch(self._alive(), epoch))

@@ -4,21 +4,21 @@
 set -euo pipefail
 weir=$1
 
-# 4 ranks, 4096 bytes.  Frames: 48 bytes over TCP, 40 over shared memory.  Bytes the busiest sends:
+# 4 ranks, 4096 bytes.  Frames: 52 bytes over TCP, 40 over shared memory.  Bytes the busiest sends:
 #   ring, torus    6 messages of 1024, 4 of 2048 + 2048 + ... : 6144 = 2 * 3/4 * 4096 both
 #   halving        2048 + 1024 + 1024 + 2048, 4 messages
 #   tree           rank 0 sends 4096 to two children; rank 2 up and down as much: 2 messages
 #   double-tree    an inner rank: up, and down to two, of one half; up of the other: 4 * 2048
 #   star           rank 0 sends 3 * 4096
 #   direct         everything to 3 others, as the star's rank 0
-#   doubling       everything twice: over TCP as many as the tree's 2 * 4096 + 2 * 48
+#   doubling       everything twice: over TCP as many as the tree's 2 * 4096 + 2 * 52
 #   native         shm only: what is written for others, 4096, and a record of 32
 json=$("$weir" bench collectives --ranks 4 --sizes 4K --repeats 3 --json)
 for expected in \
   '"tcp","algorithm":"ring","size":4096' '"shm","algorithm":"star","size":4096' \
-  '"wire_bytes":6432' '"wire_bytes":6384' '"wire_bytes":8288' '"wire_bytes":8272' \
-  '"wire_bytes":6336' '"wire_bytes":6304' '"wire_bytes":8384' '"wire_bytes":8352' \
-  '"wire_bytes":12432' '"wire_bytes":12408' '"wire_bytes":4128' \
+  '"wire_bytes":6456' '"wire_bytes":6384' '"wire_bytes":8296' '"wire_bytes":8272' \
+  '"wire_bytes":6352' '"wire_bytes":6304' '"wire_bytes":8400' '"wire_bytes":8352' \
+  '"wire_bytes":12444' '"wire_bytes":12408' '"wire_bytes":4128' \
   '"tcp","algorithm":"doubling"' '"tcp","algorithm":"direct"' '"shm","algorithm":"native"'; do
   grep -qF -- "$expected" <<<"$json" || { echo "missing $expected in $json"; exit 1; }
 done

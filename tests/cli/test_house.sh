@@ -29,4 +29,26 @@ while read -r path; do
 done < <(grep -rhoE '\bdocs/[a-z/]+\.md' --include='*.[ch]' --include='*.sh' --include='*.ini' --include='*.txt' \
   "--exclude-dir=build*" . | sort -u)
 
+# The walk of one gradient: at most 15 files, each with the functions that are named beside it.
+walk=docs/internals/walk.md
+steps=0
+while IFS=$'\t' read -r path functions; do
+  steps=$((steps + 1))
+  [[ -f $path && -n $functions ]] || fail "$walk: no file $path, or no function named beside it"
+  for function in $functions; do
+    grep -qE "(^|[^[:alnum:]_])$function\(" "$path" || fail "$walk: $path has no $function"
+  done
+done < <(awk '
+  function out() { if (path != "") print path "\t" names; path = names = "" }
+  /^[0-9]+\. `/ { out(); split($0, part, "`"); path = part[2] }
+  path != "" {
+    rest = $0
+    while (match(rest, /`[a-z0-9_]+\(\)`/)) {
+      names = names " " substr(rest, RSTART + 1, RLENGTH - 4)
+      rest = substr(rest, RSTART + RLENGTH)
+    }
+  }
+  END { out() }' "$walk")
+((steps >= 10 && steps <= 15)) || fail "$walk: $steps files, not 10 to 15"
+
 [[ $failures -eq 0 ]]

@@ -137,33 +137,6 @@ static void feed_spread(const uint8_t *data, size_t size, size_t n, weir_status 
   }
 }
 
-/* The message twice, added up in little room. */
-static void feed_merge(const uint8_t *data, size_t size, size_t n, weir_status status) {
-  static float memory[MOST + MARK], sum[MOST + MARK];
-  static unsigned char *both;
-  static size_t capacity;
-  static _Alignas(8) unsigned char room[1 << 14];
-  const size_t bytes[2] = {size, size};
-  size_t floats, bad;
-  demand(weir_merge_room(n, 2) <= sizeof room, "more room");
-  if (2 * size + 1 > capacity) both = realloc(both, capacity = 2 * size + 1);
-  demand(both != NULL, "no memory");
-  for (size_t m = 0; m < 2 && size > 0; m++) memcpy(both + m * size, data, size);
-  fill(memory);
-  demand(weir_merge(both, size, bytes, 2, n, MOST, room, memory, &floats, &bad) == status,
-         "status changes");
-  check_rest(memory, n);
-  if (status != WEIR_OK) return;
-  demand(floats <= weir_merge_floats(n, 2, MOST), "more than was promised");
-  memmove(memory + n - floats, memory, floats * sizeof *memory);
-  weir_merge_spread(room, 2, memory + n - floats, n, memory);
-  demand(weir_wire_decode_dense(NULL, data, size, n, sum) == WEIR_OK &&
-             weir_wire_decode_add(NULL, data, size, n, sum) == WEIR_OK,
-         "status changes");
-  for (size_t i = 0; i < n; i++)
-    demand(memcmp(&sum[i], &memory[i], sizeof *sum) == 0 || isnan(sum[i]), "another sum");
-}
-
 /* What one version made of a list. */
 typedef struct list {
   weir_status status, alone; /* with values, and without */
@@ -193,7 +166,6 @@ static void feed_wire(const uint8_t *data, size_t size, size_t n, list *l) {
            "a value beyond the peak");
   }
   feed_spread(data, size, n, l->status, l->index, l->value, l->k);
-  feed_merge(data, size, n, l->status);
 }
 
 static void feed_versions(const uint8_t *data, size_t size, size_t n) {

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "base/crc32c.h"
 #include "collectives/transports/tcp_datagram.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -93,6 +94,13 @@ static void append(stream *s, const void *from, size_t count) {
   s->count += count;
 }
 
+/* What closes the frame that begins there, right or wrong. */
+static void close_frame(stream *s, size_t begin, bool wrong) {
+  uint32_t crc = weir_crc32c(0, s->byte + begin, s->count - begin);
+  crc = htole32(crc ^ wrong);
+  append(s, &crc, sizeof crc);
+}
+
 /* One instruction; tells how many bytes of the program it took. */
 static size_t write_some(stream *s, const uint8_t *program, size_t left) {
   tcp_frame frame;
@@ -111,15 +119,18 @@ static size_t write_some(stream *s, const uint8_t *program, size_t left) {
                   program[4] < 250 ? (uint32_t)s->good : program[5], length, 0);
   const bool good = memcmp(&tag, &due, sizeof tag) == 0 && le16toh(frame.from) == 1 &&
                     le32toh(frame.hop) == (uint32_t)s->good && length <= ROOM &&
-                    STREAM - s->count >= sizeof frame + length;
+                    STREAM - s->count >= sizeof frame + length + TCP_TRAILER;
+  const bool wrong = program[0] & 16 && program[3] < 8;
+  const size_t begin = s->count;
   append(s, &frame, sizeof frame);
-  if (!s->spoilt && good && s->good < MESSAGES) {
+  if (!s->spoilt && good && !wrong && s->good < MESSAGES) {
     s->taken[s->good] = s->count;
     s->length[s->good++] = length;
   } else {
     s->spoilt = true;
   }
   for (size_t i = 0; i < length; i++) append(s, &program[4 + (i & 3)], 1);
+  close_frame(s, begin, wrong);
   return 8;
 }
 
@@ -177,12 +188,14 @@ static void write_message(stream s[STREAMS], int number, size_t length, int odd,
     const tcp_part part = tcp_part_of(&self, length, k);
     tcp_frame frame;
     if (!part.any) continue;
+    const size_t begin = s[k].count;
     tcp_frame_write(&frame, 1, &due, (uint32_t)number, k == odd ? other : length, k);
     append(&s[k], &frame, sizeof frame);
     for (size_t i = 0; i < part.bytes; i++) {
       const unsigned char byte = byte_of(number, part.begin + i);
       append(&s[k], &byte, 1);
     }
+    close_frame(&s[k], begin, false);
   }
 }
 

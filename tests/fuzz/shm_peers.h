@@ -202,7 +202,7 @@ static void good_turn(int rank, size_t bytes) {
     sum_some(rank);
   } else if (run.mode == REUNION) {
     const uint32_t once = 1;
-    put(&self.member[rank].reunions, &once, sizeof once);
+    put(&self.member[rank].asks, &once, sizeof once);
   }
 }
 

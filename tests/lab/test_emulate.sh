@@ -23,6 +23,7 @@ seconds = 4
 latency_ms = 0
 bandwidth_gbps = 0.02
 INI
+unset WEIR_SECRET WEIR_SECRET_FILE
 links() { ip -o link show 2>/dev/null | awk -F': ' '{print $2}' | sort; }
 links_before=$(links)
 mounts_before=$(wc -l </proc/self/mounts)
@@ -41,7 +42,7 @@ emulate() { "$weir" emulate "$work/$1" --network tc "${@:2}" 2>errors; }
 
 # Who they are, and that they are apart.
 emulate flat.ini --out out -- sh -c 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $MASTER_ADDR $MASTER_PORT" "$(hostname)" \
-  "$GLOO_SOCKET_IFNAME" "$(ls -A /dev/shm | wc -l)" $WEIR_OUT; touch /dev/shm/$RANK; sleep 47110815 & exit 0' >said
+  "$GLOO_SOCKET_IFNAME" ${#WEIR_SECRET} "$(ls -A /dev/shm | wc -l)" $WEIR_OUT; touch /dev/shm/$RANK; sleep 47110815 & exit 0' >said
 code=$?
 if grep -q "network tc is not available" errors; then
   echo "SKIPPED: $(cat errors)"
@@ -49,7 +50,7 @@ if grep -q "network tc is not available" errors; then
 fi
 [ $code = 0 ] || fail "exit $code: $(cat errors)"
 for rank in 0 1 2; do
-  expected="$rank 3 0 10.77.0.1 29500 w$rank eth0 0 $work/out"
+  expected="$rank 3 0 10.77.0.1 29500 w$rank eth0 32 0 $work/out"
   [ "$(cat out/rank-$rank.log)" = "$expected" ] || fail "rank $rank says '$(cat out/rank-$rank.log)', not '$expected'"
   grep -qxF "[$rank] $expected" said || fail "rank $rank is not printed: $(cat said)"
 done

@@ -72,8 +72,8 @@ finish slow
 for r in 1 2 3; do
   grep -q "computes" "$dir/err-slow-$r" && fail "rank $r repeats what rank 0 says"
 done
-# A TCP frame has a header of 48 bytes.
-for r in 0 1 2 3; do python3 "$check" "$dir/trace-$r" $r 48 || fail "the trace of rank $r"; done
+# A TCP frame has a header of 48 bytes and a checksum of 4.
+for r in 0 1 2 3; do python3 "$check" "$dir/trace-$r" $r 52 || fail "the trace of rank $r"; done
 
 # --- weir_dump's keys are those of the document -------------------------------------------------------------------
 sed -n '/^## `weir_dump`/,/^## T/s/^| `\([a-z_]*\)` |.*/\1/p' "$source/docs/guide/inside.md" >"$dir/documented"
@@ -97,8 +97,8 @@ wait "${pids[0]}" && fail "rank 0 goes on without rank 1"
 wait "${pids[2]}"
 pids=()
 grep -q 'weir error [0-9.]* rank 0 step [0-9]*: the group has ended: .*rank 1' "$dir/err-killed-0" || fail "the loss is not logged"
-python3 "$check" "$dir/killed-1" 1 48 --cut || fail "the trace of a killed rank"
-python3 "$check" "$dir/killed-0" 0 48 || fail "the trace of a rank that lost another"
+python3 "$check" "$dir/killed-1" 1 52 --cut || fail "the trace of a killed rank"
+python3 "$check" "$dir/killed-0" 0 52 || fail "the trace of a rank that lost another"
 
 # --- limits and switches ----------------------------------------------------------------------------------------
 compute=0 WEIR_LOG=verbose WEIR_TRACE=$dir/small WEIR_TRACE_MB=1 WEIR_STATUS=off start small 2 4 fixed:none:1:dense-ring

@@ -18,7 +18,7 @@
 #include "engine/memory.h"
 #include "ranks.h"
 
-#define RANKS_MOST 33
+#define RANKS_MOST 17
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 #define COUNTS 0 /* they bring a malloc of their own */
 #else
@@ -387,13 +387,10 @@ static void check_all(const char *transport, int ranks) {
 Test(memory, over_tcp) { check_all("tcp", 4); }
 Test(memory, with_eight_ranks) { check_all("shm", 8); }
 
-/* With so many ranks that messages outgrow the gradient several times. */
+/* More ranks than a machine has processors, each with a message: as long as the gradient together,
+ * and in buckets. */
 Test(memory, with_many_ranks) {
-  static const struct {
-    int ranks;
-    arm a;
-  } many[] = {{17, {"fixed:terngrad:0.0625:ag", VECTORS}},
-              {33, {"fixed:onebit:0.03125:ag", VECTORS}},
-              {33, {"groups:even=4:efsignsgd:0.03125:ag", VECTORS}}};
-  for (size_t i = 0; i < sizeof many / sizeof *many; i++) check("shm", many[i].ranks, &many[i].a);
+  static const arm many[] = {{"fixed:terngrad:0.0625:ag", VECTORS},
+                             {"groups:even=4:terngrad:0.0625:ag", VECTORS}};
+  for (size_t i = 0; i < sizeof many / sizeof *many; i++) check("shm", 17, &many[i]);
 }

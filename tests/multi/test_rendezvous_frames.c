@@ -16,7 +16,7 @@ static void turned_away(const group *g, const unsigned char *hello, uint32_t why
 }
 
 Test(registrations, that_do_not_fit_are_told_why) {
-  unsigned char hello[HELLO], bytes[FRAME + PAYLOAD];
+  unsigned char hello[HELLO], bytes[FRAME + PAYLOAD + TRAILER];
   group g;
   start_zero(&g);
   greeting other = registration(&g);
@@ -55,7 +55,7 @@ Test(registrations, that_do_not_fit_are_told_why) {
   /* None of them has done harm. */
   const int fd = enrol(&g, NULL);
   write_frame(bytes, 1, PAYLOAD);
-  payload(bytes + FRAME);
+  payload(bytes);
   send_all(fd, bytes, sizeof bytes);
   end_zero(&g, WEIR_OK, NULL);
   (void)close(fd);

@@ -315,17 +315,19 @@ static weir_status hasty_body(weir_transport *t, void *user) {
   return status;
 }
 
-static void all_go_on(weir_status (*body)(weir_transport *, void *)) {
+static void all_go_on(enum group_kind kind, weir_status (*body)(weir_transport *, void *)) {
   group g;
-  group_init(&g, GROUP_TCP, 4, body, NULL);
+  group_init(&g, kind, 4, body, NULL);
   group_run(&g);
   for (int r = 0; r < 4; r++)
-    cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s %s", r,
+    cr_assert_eq(g.result[r].status, WEIR_OK, "kind %d, rank %d: %s %s", (int)kind, r,
                  weir_status_name(g.result[r].status), g.result[r].message);
   group_done(&g);
 }
-Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) { all_go_on(busy_body); }
-Test(shrink, attempts_of_different_number_meet_tcp) { all_go_on(hasty_body); }
+Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) { all_go_on(GROUP_TCP, busy_body); }
+Test(shrink, attempts_of_different_number_meet_tcp) { all_go_on(GROUP_TCP, hasty_body); }
+Test(shrink, attempts_of_different_number_meet_shm) { all_go_on(GROUP_SHM, hasty_body); }
+Test(shrink, attempts_of_different_number_meet_threads) { all_go_on(GROUP_THREADS, hasty_body); }
 
 /* --- what stays behind ---------------------------------------------------------------------- */
 

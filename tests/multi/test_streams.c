@@ -2,10 +2,11 @@
  * way it took, and groups end, shrink and refuse as over one. */
 #include <criterion/criterion.h>
 
+#include "base/crc32c.h"
 #include "collectives/transports/tcp.h"
 #include "ranks.h"
 
-#define HEADER 48
+#define HEADER (48 + 4)              /* and what closes a message */
 #define DIVIDED ((size_t)256 * 1024) /* messages from here on travel in parts */
 #define MOST ((size_t)3 << 20)
 
@@ -177,8 +178,11 @@ static weir_status forge(weir_transport *t, void *user) {
       tcp_frame frame;
       tcp_frame_write(&frame, 1, &tag, 0, f->lengths[s], f->streams[s]);
       const int fd = self->peer[s * t->size].fd;
+      const size_t bytes = tcp_part_of(self, f->lengths[s], s).bytes;
+      const uint32_t crc = weir_crc32c(weir_crc32c(0, &frame, sizeof frame), in, bytes);
       (void)(tcp_write_all(fd, &frame, sizeof frame, weir_now_s() + 5.0) &&
-             tcp_write_all(fd, in, tcp_part_of(self, f->lengths[s], s).bytes, weir_now_s() + 5.0));
+             tcp_write_all(fd, in, bytes, weir_now_s() + 5.0) &&
+             tcp_write_all(fd, &crc, sizeof crc, weir_now_s() + 5.0));
     }
     char byte; /* until rank 0 hangs up */
     (void)tcp_read_all(self->peer[0].fd, &byte, 1, weir_now_s() + 10.0);

@@ -15,18 +15,18 @@ static void verdict(const unsigned char *bytes, size_t count, bool hang_up, weir
 }
 
 Test(frames, a_good_one_is_taken) {
-  unsigned char bytes[FRAME + PAYLOAD];
+  unsigned char bytes[FRAME + PAYLOAD + TRAILER];
   write_frame(bytes, 1, PAYLOAD);
-  payload(bytes + FRAME);
+  payload(bytes);
   verdict(bytes, sizeof bytes, false, WEIR_OK, NULL);
 }
 
 /* Any byte of the header: nothing is taken for a message. */
 Test(frames, damage_in_any_byte) {
   for (int at = 0; at < FRAME; at++) {
-    unsigned char bytes[FRAME + PAYLOAD];
+    unsigned char bytes[FRAME + PAYLOAD + TRAILER];
     write_frame(bytes, 1, PAYLOAD);
-    payload(bytes + FRAME);
+    payload(bytes);
     bytes[at] ^= (unsigned char)(1 << at % 8);
     const char *said = at < 4   ? "what rank 1 sent is no message of ours"
                        : at < 6 ? "rank 1 sends messages of version"
@@ -35,13 +35,37 @@ Test(frames, damage_in_any_byte) {
   }
 }
 
+/* Any bit of the message, or of what closes it, is missed. */
+Test(frames, damage_behind_the_header) {
+  for (int at = FRAME; at < FRAME + PAYLOAD + TRAILER; at += at < FRAME + PAYLOAD ? 5 : 1) {
+    unsigned char bytes[FRAME + PAYLOAD + TRAILER];
+    write_frame(bytes, 1, PAYLOAD);
+    payload(bytes);
+    bytes[at] ^= (unsigned char)(1 << at % 8);
+    verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
+            "a message of rank 1 was damaged on its way");
+  }
+}
+
+/* The message of another frame, whole by itself. */
+Test(frames, anothers_message) {
+  unsigned char bytes[FRAME + PAYLOAD + TRAILER];
+  write_frame(bytes, 1, PAYLOAD);
+  put(bytes + 28, 1, 4);
+  seal(bytes, FRAME);
+  payload(bytes);
+  write_frame(bytes, 1, PAYLOAD);
+  verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
+          "a message of rank 1 was damaged on its way");
+}
+
 Test(frames, another_version) {
   unsigned char bytes[FRAME];
   write_frame(bytes, 1, 0);
   put(bytes + 4, WIRE_VERSION + 1, 2);
   seal(bytes, FRAME);
   verdict(bytes, sizeof bytes, false, WEIR_E_PROTOCOL,
-          "rank 1 sends messages of version 6, this rank 5");
+          "rank 1 sends messages of version 7, this rank 6");
 }
 
 Test(frames, from_somebody_else) {
@@ -62,13 +86,14 @@ Test(frames, too_long) {
 }
 
 Test(frames, cut_short) {
-  unsigned char bytes[FRAME + PAYLOAD];
+  unsigned char bytes[FRAME + PAYLOAD + TRAILER];
   write_frame(bytes, 1, PAYLOAD);
-  payload(bytes + FRAME);
+  payload(bytes);
   verdict(bytes, 0, true, WEIR_E_PEER, "rank 1 is gone");
   verdict(bytes, 20, true, WEIR_E_PEER, "rank 1 is gone");
   verdict(bytes, FRAME, true, WEIR_E_PEER, "rank 1 is gone");
   verdict(bytes, FRAME + PAYLOAD - 1, true, WEIR_E_PEER, "rank 1 is gone");
+  verdict(bytes, FRAME + PAYLOAD + TRAILER - 1, true, WEIR_E_PEER, "rank 1 is gone");
   patience_s = 0.3;
   verdict(bytes, 20, false, WEIR_E_TIMEOUT, "rank 1 did not answer in time (step 9)");
   verdict(bytes, FRAME + 3, false, WEIR_E_TIMEOUT, "rank 1 did not answer in time (step 9)");
@@ -86,7 +111,7 @@ static void to_echo_port(int port, const unsigned char *bytes, size_t count) {
 
 /* An abort of somebody else, damaged, or naming a rank that is none, ends nothing. */
 Test(datagrams, that_do_not_belong_are_not_heard) {
-  unsigned char d[DATAGRAM + 1] = {0}, bytes[FRAME + PAYLOAD];
+  unsigned char d[DATAGRAM + 1] = {0}, bytes[FRAME + PAYLOAD + TRAILER];
   int port = 0;
   group g;
   start_zero(&g);
@@ -122,7 +147,7 @@ Test(datagrams, that_do_not_belong_are_not_heard) {
   }
   group_nap(0.2);
   write_frame(bytes, 1, PAYLOAD);
-  payload(bytes + FRAME);
+  payload(bytes);
   send_all(fd, bytes, sizeof bytes);
   end_zero(&g, WEIR_OK, NULL);
   (void)close(fd);

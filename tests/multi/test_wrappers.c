@@ -39,7 +39,7 @@ static weir_status stacked_body(weir_transport *t, void *user) {
   if (status == WEIR_OK) status = weir_transport_trace(&top, slow, &log);
   if (status == WEIR_OK) status = sums(top, 3);
   if (status != WEIR_OK) return status;
-  const size_t frame = kind == GROUP_TCP ? 48 : kind == GROUP_SHM ? 40 : 0;
+  const size_t frame = kind == GROUP_TCP ? 48 + 4 : kind == GROUP_SHM ? 40 : 0;
   if (log.count != 12 || top->bytes_sent != t->bytes_sent || top->flows != t->flows)
     return weir_fail(WEIR_E_INTERNAL, "%llu transfers", (unsigned long long)log.count);
   uint64_t out = 0;

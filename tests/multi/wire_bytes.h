@@ -9,13 +9,14 @@
 #include "hmac.h"
 #include "ranks.h"
 
-#define WIRE_VERSION 5 /* of the protocol over TCP */
+#define WIRE_VERSION 6 /* of the protocol over TCP */
 
 #define HELLO 96
 #define FRAME 48
 #define DATAGRAM 64
 #define ENTRY 8
 #define PAYLOAD 64
+#define TRAILER 4 /* behind every message */
 enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN, STREAM, WAIT };
 enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS, USER };
 #define NONCE_AT 40
@@ -111,6 +112,16 @@ static inline void write_frame(unsigned char *to, uint16_t from, uint64_t length
   put(to + 28, due.hop, 4);
   put(to + 32, length, 8);
   seal(to, FRAME);
+}
+
+/* CRC32C, bit by bit, of the frame and the message behind it. */
+static inline void close_frame(unsigned char *frame, size_t length) {
+  uint32_t crc = UINT32_MAX;
+  for (size_t i = 0; i < FRAME + length; i++) {
+    crc ^= frame[i];
+    for (int bit = 0; bit < 8; bit++) crc = crc >> 1 ^ ((crc & 1) != 0 ? 0x82f63b78u : 0);
+  }
+  put(frame + FRAME + length, ~crc, TRAILER);
 }
 
 static unsigned char group_key[32]; /* as learnt from the table */
@@ -259,8 +270,10 @@ static inline int enrol(const group *g, int *echo_port) {
   return fd;
 }
 
-static inline void payload(unsigned char *to) {
-  for (int i = 0; i < PAYLOAD; i++) to[i] = (unsigned char)i;
+/* The message of PAYLOAD bytes behind a frame, and what closes it. */
+static inline void payload(unsigned char *frame) {
+  for (int i = 0; i < PAYLOAD; i++) frame[FRAME + i] = (unsigned char)i;
+  close_frame(frame, PAYLOAD);
 }
 
 #endif

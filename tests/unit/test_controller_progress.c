@@ -84,23 +84,27 @@ Test(progress, verdicts_by_hand) {
   cr_assert_eq(weir_progress_judge(&nothing).verdict, WEIR_VERDICT_MORE);
 }
 
-/* A trial as docs/internals/progress.md models it: the arm lags by (1 - p) g a step, the two
+/* A round as docs/internals/progress.md models it: the arm lags by (1 - p) g a step, the two
  * trainings drift apart at random, and a batch tells of the gap with an error of its own. */
-static weir_verdict simulate(weir_rng *rng, double p, double drift, double noise, int rounds) {
+static weir_verdict simulate_round(weir_rng *rng, weir_evidence *evidence, double p, double drift,
+                                   double noise) {
   const weir_slope slope = {.per_step = 0.002};
-  weir_evidence evidence = {0};
-  for (int r = 0; r < rounds; r++) {
-    double arm[WEIR_ROUND_STEPS], reference[WEIR_ROUND_STEPS], gap = 0;
-    for (size_t k = 0; k < WEIR_ROUND_STEPS; k++) {
-      reference[k] = 2.5;
-      arm[k] = 2.5 + gap + (k > 0 ? noise * weir_rng_normal(rng) : 0);
-      gap += (1 - p) * slope.per_step + drift * weir_rng_normal(rng);
-    }
-    cr_assert(weir_round_add(&evidence, arm, reference, &slope));
-    const weir_verdict verdict = weir_progress_judge(&evidence).verdict;
-    if (verdict != WEIR_VERDICT_MORE) return verdict;
+  double arm[WEIR_ROUND_STEPS], reference[WEIR_ROUND_STEPS], gap = 0;
+  for (size_t k = 0; k < WEIR_ROUND_STEPS; k++) {
+    reference[k] = 2.5;
+    arm[k] = 2.5 + gap + (k > 0 ? noise * weir_rng_normal(rng) : 0);
+    gap += (1 - p) * slope.per_step + drift * weir_rng_normal(rng);
   }
-  return WEIR_VERDICT_MORE;
+  cr_assert(weir_round_add(evidence, arm, reference, &slope));
+  return weir_progress_judge(evidence).verdict;
+}
+
+static weir_verdict simulate(weir_rng *rng, weir_evidence *evidence, double p, double drift,
+                             double noise, int rounds) {
+  weir_verdict verdict = WEIR_VERDICT_MORE;
+  for (int r = 0; r < rounds && verdict == WEIR_VERDICT_MORE; r++)
+    verdict = simulate_round(rng, evidence, p, drift, noise);
+  return verdict;
 }
 
 static double share_taken(double p, double drift, double noise, int rounds) {
@@ -109,7 +113,7 @@ static double share_taken(double p, double drift, double noise, int rounds) {
   int taken = 0;
   weir_rng_seed(&rng, 11);
   for (int i = 0; i < RUNS; i++)
-    taken += simulate(&rng, p, drift, noise, rounds) == WEIR_VERDICT_HOLDS;
+    taken += simulate(&rng, &(weir_evidence){0}, p, drift, noise, rounds) == WEIR_VERDICT_HOLDS;
   return (double)taken / RUNS;
 }
 
@@ -126,4 +130,46 @@ Test(progress, false_alarms_and_power) {
     cr_assert_eq(share_taken(0.5, drift[i], noise[i], 10), 0);
     if (i == 0) cr_assert_geq(good, 0.8, "%g", good);
   }
+}
+
+/* Of the methods that were taken at p = 1, the share that is kept at the next look, when p is
+ * another: half of the evidence is the old, and there is time for two rounds. */
+static double share_kept(double p, double drift, double noise) {
+  enum { RUNS = 2000 };
+  weir_rng rng;
+  int kept = 0, taken = 0;
+  weir_rng_seed(&rng, 12);
+  for (int i = 0; i < RUNS; i++) {
+    weir_evidence evidence = {0};
+    if (simulate(&rng, &evidence, 1.0, drift, noise, 10) != WEIR_VERDICT_HOLDS) continue;
+    taken++;
+    weir_evidence_newest(&evidence);
+    cr_assert_eq(evidence.count, WEIR_ROUND_SAMPLES);
+    kept += simulate(&rng, &evidence, p, drift, noise, 2) == WEIR_VERDICT_HOLDS;
+  }
+  return (double)kept / taken;
+}
+
+Test(progress, a_second_look_finds_what_has_changed) {
+  static const double drift[] = {1e-4, 4e-4, 1e-3}, noise[] = {4e-4, 2e-3, 6e-3};
+  for (int i = 0; i < 3; i++) {
+    const double gone = share_kept(0.5, drift[i], noise[i]),
+                 less = share_kept(0.8, drift[i], noise[i]);
+    const double still = share_kept(1.0, drift[i], noise[i]);
+    fprintf(stderr, "noise %g: kept at 0.5 %.3f, 0.8 %.3f, 0.9 %.3f, 1.0 %.3f\n", noise[i], gone,
+            less, share_kept(0.9, drift[i], noise[i]), still);
+    cr_assert_leq(gone, 0.01);
+    cr_assert_leq(less, 0.03);
+    if (i == 0) cr_assert_geq(still, 0.8, "%g", still);
+  }
+}
+
+Test(progress, the_newest_round_is_what_is_left) {
+  weir_evidence e = {5, {1, 2, 3, 4, 5}};
+  weir_evidence_newest(&e);
+  cr_assert_eq(e.count, 3);
+  for (int i = 0; i < 3; i++) cr_assert_eq(e.sample[i], 3.0 + i);
+  e.count = 2;
+  weir_evidence_newest(&e);
+  cr_assert_eq(e.count, 2);
 }

@@ -38,20 +38,6 @@ Test(kernels_decorate, momentum_by_hand) {
   cr_assert(u[0] == 4 && u[1] == -8);
 }
 
-/* What was fed, of what came of it. */
-Test(kernels_decorate, momentum_is_told) {
-  const float r[5] = {0, 3, -8, 0.5F, 16777216}, v[5] = {4, -3, 2, 0.25F, 0.75F};
-  float e[5], told[5];
-  weir_ef_accumulate(v, r, e, 5, &(weir_moments){0});
-  weir_momentum_told(e, r, told, 5);
-  cr_assert(memcmp(told, v, 4 * sizeof *v) == 0);
-  cr_assert(e[4] == r[4] && told[4] == 0); /* e has taken nothing of it */
-  weir_momentum_told(e, NULL, told, 5);
-  cr_assert(memcmp(told, e, sizeof e) == 0);
-  weir_momentum_told(e, r, e, 5);
-  cr_assert(memcmp(e, v, 4 * sizeof *v) == 0);
-}
-
 /* The paper's: 25 %, 6.25 %, 1.5625 % and 0.390625 % for an epoch each (here of 100 steps), then
  * 0.1 %. */
 Test(kernels_decorate, warm_up_of_the_paper) {

@@ -169,41 +169,6 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
   destroy(&f);
 }
 
-/* Cut anywhere where it can be, a message says the same; it may be overwritten as far as it has
- * been cut. */
-Test(kernels_encode, cut_messages_decode_alike) {
-  fixture f = create();
-  weir_rng rng;
-  weir_rng_seed(&rng, 17);
-  size_t cuts = 0;
-  for (int round = 0; round < 600; round++) {
-    const size_t n = 1 + weir_rng_below(&rng, round % 4 ? 300 : 5000), arm = 7 + (size_t)round % 3;
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
-    size_t offset[TENSORS + 1], piece[TENSORS + 1], next = 0;
-    lay(n, offset);
-    const weir_layout layout = {TENSORS, offset};
-    fill_shape(&rng, round % 2, f.e, n);
-    const size_t bytes = encode(&f, arm, &layout, (uint64_t)round, f.message);
-    cr_assert_eq(codec->decode(f.context, f.message, bytes, &layout, f.sum, WEIR_DECODE_STORE), 0);
-    weir_cut cut;
-    weir_cut_begin(&cut, codec, f.message, &layout);
-    for (size_t at = 0; at < n; at = next, cuts++) {
-      next = weir_cut_end(&layout, at + 8 + weir_rng_below(&rng, n));
-      cr_assert(next > at && next <= n);
-      const weir_layout part = weir_layout_between(&layout, at, next, piece);
-      const size_t length = weir_cut_next(&cut, next, f.other);
-      memset(f.message, 0xff, (size_t)(cut.rest - f.message));
-      cr_assert_eq(length, codec->bound(&part, arms[arm].cr));
-      cr_assert_eq(codec->decode(f.context, f.other, length, &part, f.got + at, WEIR_DECODE_STORE),
-                   0, "%s", weir_last_error());
-    }
-    cr_assert_eq(cut.rest, f.message + bytes);
-    cr_assert_arr_eq(f.got, f.sum, n * sizeof(float), "%s, %zu elements", codec->name, n);
-  }
-  cr_assert_gt(cuts, 1000);
-  destroy(&f);
-}
-
 Test(kernels_encode, refuses_what_it_cannot_do) {
   fixture f = create();
   size_t offset[2] = {0, 300};

@@ -111,7 +111,7 @@ static void compress(weir_codec_context *context, const bench *b, uint32_t id, d
                      output *o) {
   const weir_codec *codec = weir_codec_find(id);
   o->moments = (weir_moments){0};
-  weir_ef_accumulate_in(context, b->g, b->r, o->e, N, &o->moments);
+  weir_ef_accumulate(b->g, b->r, o->e, N, &o->moments);
   if (codec->encode != NULL) {
     cr_assert_eq(codec->encode(context, o->e, &b->layout, cr, 5, o->message, 8 * N, &o->bytes),
                  WEIR_OK);

@@ -171,24 +171,20 @@ Test(kernels_wire_hand, too_little_room_is_left_alone) {
 
 /* --- lists read piece by piece ---------------------------------------------------------------- */
 
-/* Two indices in a bucket, the second of which begins a piece of 64 (merging) or of 512 (looking,
- * adding), are made equal: everyone who reads the list finds it. */
+/* Two indices in a bucket, the second of which begins a piece of 512 (looking, adding), are
+ * made equal: everyone who reads the list finds it. */
 static void expect_twice_found(size_t place, const uint8_t *bytes, size_t size, size_t n) {
-  static float to[8192], packed[8192];
+  static float to[8192];
   static uint32_t index[600];
   static float value[600];
-  static uint64_t room[8192];
-  size_t k = 0, floats = 0, bad = 9;
+  size_t k = 0;
   double peak = 0;
-  cr_assert_leq(weir_merge_room(n, 1), sizeof room);
   memset(to, 0, sizeof to);
   cr_expect_eq(weir_wire_decode(bytes, size, n, index, value, 600, &k), WEIR_E_PROTOCOL);
   cr_expect_eq(weir_wire_check(NULL, bytes, size, n, &peak), WEIR_E_PROTOCOL, "%zu", place);
   cr_expect_eq(weir_wire_decode_add(NULL, bytes, size, n, to), WEIR_E_PROTOCOL, "%zu", place);
   for (size_t i = 0; i < n; i++) cr_assert_eq(to[i], 0.0F);
   cr_expect_eq(weir_wire_decode_dense(NULL, bytes, size, n, to), WEIR_E_PROTOCOL, "%zu", place);
-  cr_expect_eq(weir_merge(bytes, size, &size, 1, n, 600, room, packed, &floats, &bad),
-               WEIR_E_PROTOCOL, "%zu", place);
 }
 
 Test(kernels_wire_hand, an_index_twice_is_found_between_pieces) {

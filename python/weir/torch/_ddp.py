@@ -14,10 +14,12 @@ import math
 import queue
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..session import Session, StepInfo
@@ -25,6 +27,7 @@ from ._meet import open_session
 
 logger = logging.getLogger("weir")
 
+_FORMAT = 1  # of state_dict()
 _GATHER_MAX = 4096  # bytes in one Session.allgather
 _HALF = (torch.bfloat16, torch.float16)
 _attached: weakref.WeakSet[Attached] = weakref.WeakSet()
@@ -52,8 +55,13 @@ class Attached:
         model: DistributedDataParallel,
         optimizer: torch.optim.Optimizer | None,
         scaler: Any,
+        writer: Any,
         options: dict[str, Any],
     ) -> None:
+        self._options = options
+        self._group = model.process_group
+        self._writer = writer if dist.get_rank(self._group) == 0 else None
+        self._written: str | None = None  # the plan that was written last
         self.info: StepInfo | None = None
         self._scaler = scaler
         self._scale: float | None = None
@@ -69,13 +77,8 @@ class Attached:
         self._parameters: dict[int, _Parameter] = {}
         self._model = weakref.ref(model)
 
-        self.session: Session = open_session(model.process_group, options)
-        try:
-            self._register(model)
-            self.session.start()
-        except BaseException:
-            self.session.close()
-            raise
+        self._find(model)
+        self.session: Session = self._start(())
         self._missing = len(self._parameters)
         self._thread = threading.Thread(
             target=_serve, args=(self._queue,), name="weir", daemon=True
@@ -93,7 +96,7 @@ class Attached:
 
     # --- registration -------------------------------------------------------------------------
 
-    def _register(self, model: DistributedDataParallel) -> None:
+    def _find(self, model: DistributedDataParallel) -> None:
         """In reverse order, as gradients become ready in about that order."""
         ignored = getattr(model, "parameters_to_ignore", set())
         wanted = [
@@ -101,7 +104,7 @@ class Attached:
             for name, p in model.module.named_parameters()
             if p.requires_grad and name not in ignored
         ]
-        for name, parameter in reversed(wanted):
+        for number, (name, parameter) in enumerate(reversed(wanted)):
             if parameter.dtype not in (torch.float32, *_HALF):
                 raise TypeError(
                     f"parameter {name} is {parameter.dtype}; float32, bfloat16 and float16 are "
@@ -112,11 +115,23 @@ class Attached:
                     f"parameter {name} is on {parameter.device}; only parameters in host memory "
                     "are exchanged so far"
                 )
-            number = self.session.register(name, tuple(parameter.shape))
             known = _Parameter(name, parameter, number)
             self._parameters[id(parameter)] = known
             if self._finds_unused:
                 parameter.register_post_accumulate_grad_hook(_marks(known))
+
+    def _start(self, states: Sequence[bytes]) -> Session:
+        session = open_session(self._group, self._options)
+        try:
+            for known in self._parameters.values():
+                session.register(known.name, tuple(known.parameter.shape))
+            for state in states:
+                session.load(state)
+            session.start()
+        except BaseException:
+            session.close()
+            raise
+        return session
 
     # --- on the model's threads -----------------------------------------------------------------
 
@@ -129,7 +144,7 @@ class Attached:
         if self._announced or not (torch.is_grad_enabled() and module.training):
             return
         self._announced = True
-        scale = self._scaler.get_scale() if self._scaler is not None else 1.0
+        scale = self._scaler.get_scale() if self._scaler is not None else None
         self._queue.put((self._begin, (scale,)))
 
     def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
@@ -147,10 +162,28 @@ class Attached:
             loss = loss.detach()
         self._queue.put((self._losses.append, (loss,)))
 
+    def state_dict(self) -> dict[str, Any]:
+        """This rank's own, between steps, for a checkpoint of its own: what error feedback keeps
+        back, and the step's number."""
+        return self._call(self._save)
+
+    def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
+        """Go on from what a rank's state_dict() told; all ranks call it, between steps.
+
+        A restarted group starts its session anew with it.  Where there are fewer ranks than before,
+        hand some a list of several states, and where there are more, some an empty one: each state
+        goes to one rank, and rank 0 gets one."""
+        states = [state] if isinstance(state, dict) else list(state)
+        for one in states:
+            if one.get("format") != _FORMAT:
+                raise ValueError(f"the state has format {one.get('format')!r}; {_FORMAT} is read")
+        self._call(self._load, states)
+
     def close(self) -> None:
         """Leave the group.  The model goes on only with another hook, so this is for the end."""
         if not self.session._session:
             return
+        _attached.discard(self)
         self._queue.put(None)
         self._thread.join(5.0)
         for hook in self._hooks:
@@ -158,17 +191,71 @@ class Attached:
         if not self._thread.is_alive():  # else a peer is being waited for; the process ends anyway
             self.session.close()
 
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run it on the thread that has the session."""
+        self._raise_failure()
+        answer: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                answer.set_result(function(*arguments))
+            except BaseException as error:
+                answer.set_exception(error)
+
+        self._queue.put((run, ()))
+        return answer.result()
+
     # --- on the thread that has the session -----------------------------------------------------
+
+    def _save(self) -> dict[str, Any]:
+        return {
+            "format": _FORMAT,
+            "session": torch.frombuffer(bytearray(self.session.save()), dtype=torch.uint8),
+            "scale": self._scale,
+            "carry": {
+                known.name: known.carry
+                for known in self._parameters.values()
+                if known.carry is not None
+            },
+        }
+
+    def _load(self, states: list[dict[str, Any]]) -> None:
+        # The same on all ranks, whatever their number was.
+        shared: list[Any] = [states[0]["scale"], states[0]["carry"]] if states else [None, None]
+        first = dist.get_global_rank(self._group, 0)
+        dist.broadcast_object_list(shared, src=first, group=self._group)
+        self._scale, carry = shared
+        for known in self._parameters.values():
+            known.carry = carry.get(known.name)
+        self._open = self._announced = False
+        self.session.close()
+        try:
+            self.session = self._start([bytes(s["session"].numpy()) for s in states])
+        except BaseException as error:
+            self._failure = error
+            raise
 
     def _begin(self, scale: float | None) -> None:
         if self._failure is not None or self._open:
             return
         try:
+            if scale is not None:
+                self._rescale(scale)
             self.session.begin()
         except BaseException as error:
             self._fail(error)
             return
         self._open = True
+
+    def _rescale(self, scale: float) -> None:
+        """Gradients carry the loss scale, and what is kept back of them carries an older one."""
+        before, self._scale = self._scale, scale
+        if before in (None, scale):
+            return
+        self.session.rescale(scale / before)
+        for known in self._parameters.values():
+            if known.carry is not None:
+                known.carry *= scale / before
 
     def _fail(self, error: BaseException) -> None:
         self._failure = error
@@ -217,6 +304,8 @@ class Attached:
         self._missing = len(self._parameters)
         if self._finds_unused:
             self._keep_unused(self.info.lost)
+        if self._writer is not None:
+            self._write(self.info)
         waiting, self._waiting = self._waiting, []
         for _, buffer, floats in waiting:
             if floats is not buffer:
@@ -224,6 +313,23 @@ class Attached:
         for future, buffer, _ in waiting:
             future.set_result(buffer)
 
+
+    def _write(self, info: StepInfo) -> None:
+        """Scalars of a step, as TensorBoard has them."""
+        for name, value in (
+            ("ratio", info.cr),
+            ("gain", info.gain),
+            ("wire_mb", info.wire_bytes / 1e6),
+            ("comm_ms", 1e3 * info.comm_s),
+            ("compress_ms", 1e3 * info.compress_s),
+            ("compute_ms", 1e3 * info.compute_s),
+            ("latency_ms", 1e3 * info.latency_s),
+            ("bandwidth_mbit_s", 8e-6 * info.bandwidth_bytes_s),
+        ):
+            self._writer.add_scalar(f"weir/{name}", value, info.step)
+        if info.plan != self._written:
+            self._writer.add_text("weir/plan", info.plan, info.step)
+            self._written = info.plan
 
     def _keep_unused(self, lost: bool) -> None:
         """What DDP is about to throw away, as no rank has used the parameter, is kept."""
@@ -276,11 +382,13 @@ def attach(
     optimizer: torch.optim.Optimizer | None = None,
     *,
     scaler: Any = None,
+    writer: Any = None,
     **options: Any,
 ) -> Attached:
     """Let Weir exchange the gradients of a model under DistributedDataParallel; all ranks call it.
 
-    `scaler`: the GradScaler, where there is one.  `options`: those of weir_options by name, such as
+    `scaler`: the GradScaler, where there is one.  `writer`: where rank 0 writes scalars of every
+    step, such as TensorBoard's SummaryWriter.  `options`: those of weir_options by name, such as
     policy="fixed:qsgd:0.125:sra", risk="safe", journal_path=..., timeout_s=60."""
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
@@ -294,7 +402,7 @@ def attach(
         )
     options.setdefault("nonfinite", "keep")
     options.setdefault("trial_budget", 0)
-    return Attached(model, optimizer, scaler, options)
+    return Attached(model, optimizer, scaler, writer, options)
 
 
 def report(loss: float | torch.Tensor) -> None:

@@ -1,0 +1,56 @@
+/* What a step starts from, for those who save it and go on later. */
+#include "base/base.h"
+#include "engine/backend.h"
+#include "engine/lowrank.h"
+
+static weir_status between(const weir_engine *engine) {
+  weir_status status = weir_engine_check(engine);
+  if (status != WEIR_OK) return status;
+  if (engine->config.device_ops != NULL)
+    return weir_fail(WEIR_E_UNSUPPORTED, "residuals on a device are neither saved nor rescaled");
+  if (engine->in_trial)
+    return weir_fail(WEIR_E_STATE, "a trial is under way, of which nothing will remain");
+  for (size_t t = 0; engine->in_step && t < engine->layout.tensors; t++)
+    if (engine->submitted[t] != NULL)
+      return weir_fail(WEIR_E_STATE, "tensor %zu was handed in; weir_step_end is due", t);
+  return WEIR_OK;
+}
+
+weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory) {
+  weir_status status = between(engine);
+  if (status == WEIR_OK) status = weir_warm_reserve(engine, rank);
+  if (status != WEIR_OK) return status;
+  *memory = (weir_engine_memory){.committed = engine->committed,
+                                 .turn = engine->turn,
+                                 .zero = engine->host.zero,
+                                 .residual = engine->host.residual,
+                                 .velocity = engine->host.velocity,
+                                 .columns = engine->warm.q,
+                                 .rank = engine->warm.rank,
+                                 .width = engine->warm.columns,
+                                 .at = engine->warm.at};
+  (void)weir_engine_residual(engine); /* what counts as zero is zero now */
+  return WEIR_OK;
+}
+
+weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory,
+                                    double cr) {
+  weir_plan first = engine->plan;
+  first.cr = cr;
+  const weir_status status = cr == engine->plan.cr || first.buckets > 0
+                                 ? WEIR_OK
+                                 : weir_engine_adopt(engine, &first, NULL);
+  if (status != WEIR_OK) return status;
+  engine->committed = memory->committed;
+  engine->turn = memory->turn;
+  engine->host.zero = memory->zero;
+  return WEIR_OK;
+}
+
+weir_status weir_engine_rescale(weir_engine *engine, float factor) {
+  const weir_status status = between(engine);
+  if (status != WEIR_OK) return status;
+  if (!engine->host.zero) weir_scale(engine->host.residual, engine->n, factor);
+  if (engine->host.velocity != NULL) weir_scale(engine->host.velocity, engine->n, factor);
+  return WEIR_OK;
+}

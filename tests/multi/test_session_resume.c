@@ -1,0 +1,383 @@
+/* Saving what ranks keep back, and going on from there: the same bits with as many ranks, the same
+ * mass with others, and no word of a damaged state believed. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/weir.h>
+
+#define RANKS_MOST 4
+#define A 96 /* a matrix of 8 x 12 */
+#define B 50
+#define N (A + B)
+#define STEPS 12
+
+/* A state in memory. */
+typedef struct blob {
+  unsigned char *data;
+  size_t bytes, room, at;
+  size_t allowed; /* writing or reading fails beyond */
+} blob;
+
+static bool append(void *user, const void *data, size_t bytes) {
+  blob *b = user;
+  if (b->allowed > 0 && b->bytes + bytes > b->allowed) return false;
+  if (b->bytes + bytes > b->room) {
+    b->room = 2 * (b->bytes + bytes);
+    b->data = realloc(b->data, b->room);
+    if (b->data == NULL) abort();
+  }
+  memcpy(b->data + b->bytes, data, bytes);
+  b->bytes += bytes;
+  return true;
+}
+
+static bool take(void *user, void *data, size_t bytes) {
+  blob *b = user;
+  if (b->at + bytes > b->bytes) return false;
+  memcpy(data, b->data + b->at, bytes);
+  b->at += bytes;
+  return true;
+}
+
+typedef struct job {
+  const char *policy;
+  double momentum;
+  uint64_t warmup;
+  int ranks, from, to; /* steps */
+  bool swapped;        /* registered in the other order */
+  bool nothing;        /* gradients are 0 */
+  const blob *load;    /* RANKS_MOST of them; rank r takes r, r + ranks, ...; NULL: none */
+  int loads;
+  blob *save; /* at the end */
+  double rescale;
+  weir_status due; /* of the start */
+  const char *words;
+} job;
+
+typedef struct worker {
+  const job *job;
+  int rank;
+  char name[64];
+  pthread_t thread;
+  uint64_t digest, step;
+  float sum[N]; /* of averages */
+  double given[N];
+  char wrong[600];
+} worker;
+
+#define EXPECT(condition, ...)                                   \
+  do {                                                           \
+    if (!(condition) && w->wrong[0] == 0)                        \
+      (void)snprintf(w->wrong, sizeof w->wrong, "" __VA_ARGS__); \
+  } while (0)
+
+static void fill(float *g, int rank, int step) {
+  for (int i = 0; i < N; i++)
+    g[i] = sinf((float)(i * 7 + 3 * rank) + 0.37f * (float)step) * (float)(1 + i % 5);
+}
+
+static weir_session *create(worker *w) {
+  const job *j = w->job;
+  weir_options options;
+  weir_session *session = NULL;
+  weir_options_init(&options);
+  options.rank = w->rank;
+  options.world_size = j->ranks;
+  options.transport = "inproc";
+  options.rendezvous = w->name;
+  options.policy = j->policy;
+  options.momentum_correction = j->momentum;
+  options.warmup_steps = j->warmup;
+  options.timeout_s = 30;
+  weir_status status = weir_session_create(&session, &options);
+  for (int i = 0; i < 2 && status == WEIR_OK; i++)
+    status = (i == 0) != j->swapped ? weir_register_matrix(session, "a", 8, 12, NULL)
+                                    : weir_register_tensor(session, "b", B, NULL);
+  EXPECT(status == WEIR_OK, "%.500s", weir_last_error());
+  return session;
+}
+
+static void *work(void *arg) {
+  worker *w = arg;
+  const job *j = w->job;
+  weir_session *session = create(w);
+  float g[N];
+  for (int i = w->rank; j->load != NULL && i < j->loads; i += j->ranks) {
+    blob mine = j->load[i];
+    mine.at = 0;
+    const weir_status status = weir_session_load(session, take, &mine);
+    EXPECT(status == WEIR_OK && mine.at == mine.bytes, "load %d: %.500s", i, weir_last_error());
+  }
+  const weir_status started = weir_session_start(session);
+  EXPECT(started == j->due && (j->words == NULL || strstr(weir_last_error(), j->words) != NULL),
+         "start: %.500s", weir_last_error());
+  for (int step = j->from; step < j->to && started == WEIR_OK; step++) {
+    weir_step_info info = {.struct_size = sizeof info};
+    fill(g, w->rank, step);
+    if (j->nothing) memset(g, 0, sizeof g);
+    for (int i = 0; i < N; i++) w->given[i] += (double)g[i];
+    weir_status status = weir_step_begin(session, &info);
+    w->step = info.step;
+    if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 1 : 0, g);
+    if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 0 : 1, g + A);
+    if (status == WEIR_OK) status = weir_step_end(session, NULL);
+    EXPECT(status == WEIR_OK, "step %d: %.500s", step, weir_last_error());
+    for (int i = 0; i < N; i++) w->sum[i] += g[i];
+  }
+  if (j->rescale != 0)
+    EXPECT(weir_rescale(session, j->rescale) == WEIR_OK, "rescale: %.500s", weir_last_error());
+  if (started == WEIR_OK) (void)weir_residual_digest(session, &w->digest);
+  if (j->save != NULL)
+    EXPECT(weir_session_save(session, append, &j->save[w->rank]) == WEIR_OK, "save: %.500s",
+           weir_last_error());
+  weir_session_free(session);
+  return NULL;
+}
+
+static void run(const job *j, worker workers[RANKS_MOST]) {
+  static int group;
+  group++;
+  memset(workers, 0, RANKS_MOST * sizeof *workers);
+  for (int r = 0; r < j->ranks; r++) {
+    workers[r].job = j;
+    workers[r].rank = r;
+    (void)snprintf(workers[r].name, sizeof workers[r].name, "resume %d", group);
+    cr_assert_eq(pthread_create(&workers[r].thread, NULL, work, &workers[r]), 0);
+  }
+  for (int r = 0; r < j->ranks; r++) (void)pthread_join(workers[r].thread, NULL);
+  for (int r = 0; r < j->ranks; r++)
+    cr_assert(workers[r].wrong[0] == 0, "%s, rank %d: %s", j->policy, r, workers[r].wrong);
+}
+
+static void drop(blob *blobs) {
+  for (int r = 0; r < RANKS_MOST; r++) free(blobs[r].data);
+}
+
+Test(session_resume, a_fixed_policy_goes_on_with_the_same_bits) {
+  static const struct {
+    const char *policy;
+    double momentum;
+    uint64_t warmup;
+  } rows[] = {{"fixed:none:1:dense-ring", 0, 0},     {"fixed:topk:0.1:ag", 0, 0},
+              {"fixed:star:0.1:art-tree", 0, 0},     {"fixed:qsgd:0.125:sra", 0, 0},
+              {"fixed:powersgd:2:dense-ring", 0, 0}, {"fixed:bf16:1:dense-tree", 0, 0},
+              {"fixed:topk:0.05:ag", 0.9, 0},        {"fixed:topk:0.01:ag", 0, 16},
+              {"fixed:randomk:0.2:art-ring", 0, 0},  {"bits:kmeans", 0, 0}};
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    for (int swapped = 0; swapped < 2; swapped++) {
+      blob blobs[RANKS_MOST] = {0};
+      worker whole[RANKS_MOST], first[RANKS_MOST], second[RANKS_MOST];
+      job j = {.policy = rows[i].policy,
+               .momentum = rows[i].momentum,
+               .warmup = rows[i].warmup,
+               .ranks = 3,
+               .to = STEPS};
+      const bool adapts = strncmp(j.policy, "fixed", 5) != 0; /* then only the state is compared */
+      run(&j, whole);
+      j.to = 5;
+      j.save = blobs;
+      run(&j, first);
+      j.from = 5;
+      j.to = adapts ? 5 : STEPS;
+      j.save = NULL;
+      j.load = blobs;
+      j.loads = 3;
+      j.swapped = swapped && !adapts; /* codecs that look at the whole gradient see another order */
+      if (swapped && strstr(j.policy, "none") == NULL && strstr(j.policy, "bf16") == NULL) {
+        drop(blobs);
+        continue;
+      }
+      run(&j, second);
+      for (int r = 0; r < 3; r++) {
+        if (adapts) {
+          cr_assert_eq(second[r].digest, first[r].digest, "%s", j.policy);
+          continue;
+        }
+        cr_assert_eq(second[r].step, STEPS - 1, "%s: step %d", j.policy, (int)second[r].step);
+        if (!swapped) cr_assert_eq(second[r].digest, whole[r].digest, "%s", j.policy);
+      }
+      /* The last average is that of both ways; sums tell of all of them. */
+      for (int e = 0; e < N && !adapts; e++) {
+        const float sum = first[0].sum[e] + second[0].sum[e];
+        cr_assert(fabsf(sum - whole[0].sum[e]) <= 1e-4f * (1 + fabsf(sum)), "%s: element %d: %g %g",
+                  j.policy, e, (double)sum, (double)whole[0].sum[e]);
+      }
+      drop(blobs);
+    }
+}
+
+/* All gradients given, in the mean, have come out of the averages once a dense step has taken along
+ * what was kept back. */
+Test(session_resume, other_numbers_of_ranks_lose_nothing) {
+  static const int numbers[][2] = {{4, 2}, {2, 4}, {3, 1}, {4, 3}};
+  for (size_t i = 0; i < sizeof numbers / sizeof *numbers; i++) {
+    blob blobs[RANKS_MOST] = {0};
+    worker before[RANKS_MOST], after[RANKS_MOST];
+    job j = {.policy = "fixed:topk:0.1:ag", .ranks = numbers[i][0], .to = 4, .save = blobs};
+    run(&j, before);
+    j = (job){.policy = "fixed:none:1:dense-ring",
+              .ranks = numbers[i][1],
+              .from = 4,
+              .to = 5,
+              .nothing = true,
+              .load = blobs,
+              .loads = numbers[i][0]};
+    run(&j, after);
+    for (int e = 0; e < N; e++) {
+      double given = 0;
+      for (int r = 0; r < numbers[i][0]; r++) given += before[r].given[e];
+      given /= numbers[i][0];
+      const double got = (double)before[0].sum[e] + (double)after[0].sum[e];
+      cr_assert(fabs(given - got) < 1e-5 * 20, "%d to %d ranks, element %d: %g given, %g came",
+                numbers[i][0], numbers[i][1], e, given, got);
+    }
+    cr_assert_eq(after[0].step, 4);
+    drop(blobs);
+  }
+}
+
+Test(session_resume, a_scale_changes_what_is_kept_back) {
+  blob blobs[RANKS_MOST] = {0};
+  worker before[RANKS_MOST], after[RANKS_MOST];
+  job j = {.policy = "fixed:topk:0.1:ag", .ranks = 2, .to = 3, .save = blobs, .rescale = 0.25};
+  run(&j, before);
+  j = (job){.policy = "fixed:none:1:dense-ring",
+            .ranks = 2,
+            .from = 3,
+            .to = 4,
+            .nothing = true,
+            .load = blobs,
+            .loads = 2};
+  run(&j, after);
+  for (int e = 0; e < N; e++) {
+    const double kept = (before[0].given[e] + before[1].given[e]) / 2 - (double)before[0].sum[e];
+    cr_assert(fabs(kept / 4 - (double)after[0].sum[e]) < 1e-4, "element %d: %g of %g", e,
+              (double)after[0].sum[e], kept);
+  }
+  drop(blobs);
+  worker one = {.job = &j, .name = "rescale"};
+  j = (job){.policy = "weir", .ranks = 1};
+  weir_session *session = create(&one);
+  cr_assert_eq(weir_rescale(session, 2), WEIR_E_STATE);
+  cr_assert_eq(weir_session_start(session), WEIR_OK);
+  cr_assert_eq(weir_rescale(session, 0), WEIR_E_INVALID);
+  cr_assert_eq(weir_rescale(session, NAN), WEIR_E_INVALID);
+  cr_assert_eq(weir_rescale(session, 1e-60), WEIR_E_INVALID);
+  cr_assert_eq(weir_rescale(session, 0.5), WEIR_OK);
+  float g[N] = {0};
+  cr_assert_eq(weir_step_begin(session, NULL), WEIR_OK);
+  cr_assert_eq(weir_rescale(session, 0.5), WEIR_OK, "nothing was handed in yet");
+  cr_assert_eq(weir_submit(session, 0, g), WEIR_OK);
+  cr_assert_eq(weir_rescale(session, 0.5), WEIR_E_STATE);
+  blob b = {0};
+  cr_assert_eq(weir_session_save(session, append, &b), WEIR_E_STATE);
+  weir_session_free(session);
+}
+
+Test(session_resume, states_that_do_not_belong_together_end_the_start) {
+  blob blobs[RANKS_MOST] = {0}, later[RANKS_MOST] = {0}, mixed[RANKS_MOST];
+  worker workers[RANKS_MOST];
+  job j = {.policy = "fixed:topk:0.1:ag", .ranks = 3, .to = 2, .save = blobs};
+  run(&j, workers);
+  j.to = 3;
+  j.save = later;
+  run(&j, workers);
+  j = (job){.policy = "fixed:topk:0.1:ag",
+            .ranks = 3,
+            .load = blobs,
+            .loads = 2,
+            .due = WEIR_E_MISMATCH,
+            .words = "3 ranks have saved a state, and 2 states were loaded"};
+  run(&j, workers);
+  memcpy(mixed, blobs, sizeof mixed);
+  mixed[2] = blobs[1];
+  j.load = mixed;
+  j.loads = 3;
+  j.words = "each is to be loaded by one rank, once";
+  run(&j, workers);
+  mixed[2] = later[2];
+  j.words = "rank 2 goes on from step 3 of 3 ranks, others from step 2 of 3";
+  run(&j, workers);
+  drop(blobs);
+  drop(later);
+}
+
+/* A session that loads what it is given; nothing is taken of what is refused. */
+static weir_status try_to_load(const unsigned char *data, size_t bytes) {
+  const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1};
+  worker w = {.job = &j, .name = "hostile"};
+  weir_session *session = create(&w);
+  blob b = {.data = (unsigned char *)data, .bytes = bytes};
+  const weir_status status = weir_session_load(session, take, &b);
+  char said[512];
+  (void)snprintf(said, sizeof said, "%s", weir_last_error());
+  uint64_t fresh, digest;
+  if (status != WEIR_OK) {
+    cr_assert_str_not_empty(said);
+    cr_assert_eq(weir_session_start(session), WEIR_OK);
+    cr_assert_eq(weir_residual_digest(session, &digest), WEIR_OK);
+    weir_session *other = create(&w);
+    cr_assert_eq(weir_session_start(other), WEIR_OK);
+    cr_assert_eq(weir_residual_digest(other, &fresh), WEIR_OK);
+    cr_assert_eq(digest, fresh);
+    weir_session_free(other);
+  }
+  weir_session_free(session);
+  return status;
+}
+
+Test(session_resume, damaged_states_are_refused) {
+  blob blobs[RANKS_MOST] = {0};
+  worker workers[RANKS_MOST];
+  const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1, .to = 3, .save = blobs};
+  run(&j, workers);
+  const size_t bytes = blobs[0].bytes;
+  unsigned char *copy = malloc(bytes);
+  cr_assert_eq(try_to_load(blobs[0].data, bytes), WEIR_OK, "%s", weir_last_error());
+  for (size_t cut = 0; cut < bytes; cut += 1 + cut / 8)
+    cr_assert_eq(try_to_load(blobs[0].data, cut), WEIR_E_IO, "%zu of %zu bytes", cut, bytes);
+  for (size_t at = 0; at < bytes; at += 1 + (at > 200) * 13) {
+    memcpy(copy, blobs[0].data, bytes);
+    copy[at] ^= (unsigned char)(1u << at % 8);
+    const weir_status status = try_to_load(copy, bytes);
+    cr_assert(status == WEIR_E_PARSE || status == WEIR_E_MISMATCH || status == WEIR_E_IO,
+              "byte %zu: %s", at, weir_status_name(status));
+  }
+  free(copy);
+  drop(blobs);
+}
+
+Test(session_resume, what_cannot_be_saved_or_loaded_is_said) {
+  const job j = {.policy = "fixed:topk:0.1:ag", .ranks = 1};
+  worker w = {.job = &j, .name = "said"};
+  blob b = {.allowed = 100};
+  weir_session *session = create(&w);
+  cr_assert_eq(weir_session_save(session, append, &b), WEIR_E_STATE);
+  cr_assert_eq(weir_session_load(session, NULL, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_session_start(session), WEIR_OK);
+  cr_assert_eq(weir_session_load(session, take, &b), WEIR_E_STATE);
+  cr_assert_eq(weir_session_save(session, NULL, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_session_save(session, append, &b), WEIR_E_IO);
+  cr_assert_str_eq(weir_last_error(), "a session's state could not be written");
+  weir_session_free(session);
+  free(b.data);
+
+  blob blobs[RANKS_MOST] = {0};
+  worker workers[RANKS_MOST];
+  const job momentum = {
+      .policy = "fixed:topk:0.1:ag", .momentum = 0.9, .ranks = 1, .to = 2, .save = blobs};
+  run(&momentum, workers);
+  session = create(&w);
+  cr_assert_eq(weir_session_load(session, take, &blobs[0]), WEIR_E_MISMATCH);
+  cr_assert_str_eq(weir_last_error(), "the state has a velocity, and momentum_correction is 0");
+  cr_assert_eq(weir_register_tensor(session, "c", 1, NULL), WEIR_OK);
+  blobs[0].at = 0;
+  cr_assert_eq(weir_session_load(session, take, &blobs[0]), WEIR_E_MISMATCH);
+  cr_assert_str_eq(weir_last_error(),
+                   "the state is of 2 tensors with 146 elements; 3 with 147 are registered");
+  weir_session_free(session);
+  drop(blobs);
+}
