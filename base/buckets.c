@@ -8,7 +8,7 @@
 _Static_assert(sizeof(weir_plan_bucket) == 32, "buckets travel as they lie in memory");
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "tables of buckets are little-endian");
 
-void weir_group_plan(const weir_plan_bucket *bucket, weir_plan *plan) {
+void weir_plan_of_bucket(const weir_plan_bucket *bucket, weir_plan *plan) {
   plan->codec = bucket->codec;
   plan->scheme = bucket->scheme;
   plan->wire = bucket->wire;
@@ -20,7 +20,7 @@ void weir_group_plan(const weir_plan_bucket *bucket, weir_plan *plan) {
   plan->buckets = plan->layout = 0;
 }
 
-void weir_group_set_plan(weir_plan_bucket *bucket, const weir_plan *plan) {
+void weir_bucket_set_plan(weir_plan_bucket *bucket, const weir_plan *plan) {
   bucket->codec = plan->codec;
   bucket->scheme = plan->scheme;
   bucket->wire = plan->wire;
@@ -35,7 +35,7 @@ static weir_status check_bucket(const weir_plan_bucket *bucket, size_t number) {
   if (bucket->place >= WEIR_PLACE_COUNT)
     return weir_fail(WEIR_E_INVALID, "bucket %zu is compressed at an unknown place", number);
   weir_plan plan = {0};
-  weir_group_plan(bucket, &plan);
+  weir_plan_of_bucket(bucket, &plan);
   const weir_status status = weir_plan_check(&plan);
   if (status == WEIR_OK) return WEIR_OK;
   char why[256];

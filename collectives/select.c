@@ -128,9 +128,9 @@ void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout 
                        weir_group_shape shape, const weir_link *link) {
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     weir_plan plan = {0};
-    weir_group_plan(&table[g], &plan);
+    weir_plan_of_bucket(&table[g], &plan);
     plan =
         weir_select_plan(&plan, shape, link, layout->offset[table[g].end] - layout->offset[first]);
-    weir_group_set_plan(&table[g], &plan);
+    weir_bucket_set_plan(&table[g], &plan);
   }
 }

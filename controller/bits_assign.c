@@ -193,7 +193,7 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
                                                                 .scheme = WEIR_SCHEME_GATHER,
                                                                 .cr = bits / 32.0};
     table[count] = (weir_plan_bucket){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
-    weir_group_set_plan(&table[count++], &plan);
+    weir_bucket_set_plan(&table[count++], &plan);
   }
   return count;
 }
@@ -203,7 +203,7 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
   for (size_t g = 0, first = 0; g < count; first = table[g++].end) {
     const size_t elements = layout->offset[table[g].end] - layout->offset[first];
     weir_plan plan = {0};
-    weir_group_plan(&table[g], &plan);
+    weir_plan_of_bucket(&table[g], &plan);
     weir_plan best = weir_select_plan(&plan, shape, link, elements);
     if (plan.codec == WEIR_CODEC_QSGD && !shape.devices) { /* which sum no messages */
       plan.scheme = WEIR_SCHEME_COMPRESSED;
@@ -213,6 +213,6 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
                             summed = weir_cost_plan_between(&plan, shape, elements, all);
       if (weir_cost_links(&summed, link) < weir_cost_links(&gathered, link)) best = plan;
     }
-    weir_group_set_plan(&table[g], &best);
+    weir_bucket_set_plan(&table[g], &best);
   }
 }

@@ -102,7 +102,7 @@ static void write_table(const weir_solution *best, const rows *r, weir_plan_buck
     const weir_solve_bucket *bucket = &best->bucket[k];
     table[k].end = (uint32_t)bucket->end;
     table[k].place = r->row[bucket->row].beside ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER;
-    weir_group_set_plan(&table[k], &r->plan[bucket->row]);
+    weir_bucket_set_plan(&table[k], &r->plan[bucket->row]);
   }
 }
 

@@ -252,7 +252,7 @@ static size_t arm_of_buckets(const weir_loop *loop) {
   size_t arm = WEIR_ARMS;
   for (size_t k = 0; k < loop->current.buckets; k++) {
     weir_plan plan = {0};
-    weir_group_plan(&loop->table[k], &plan);
+    weir_plan_of_bucket(&loop->table[k], &plan);
     if (k > 0 && weir_arm_of(&plan) != arm) return WEIR_ARMS;
     arm = weir_arm_of(&plan);
   }

@@ -93,7 +93,7 @@ static weir_status read_bucket(const weir_csv *csv, weir_plan_bucket *bucket) {
     why[sizeof why - 1] = '\0';
     return weir_csv_fail(csv, "%s", why);
   }
-  weir_group_set_plan(bucket, &plan);
+  weir_bucket_set_plan(bucket, &plan);
   for (uint32_t p = 0; p < WEIR_PLACE_COUNT; p++)
     if (!strcmp(csv->field[2], places[p])) {
       bucket->place = p;
@@ -152,7 +152,7 @@ weir_status weir_table_build(const weir_table_text *text, const weir_layout *lay
   for (size_t end = 1; end <= layout->tensors; end++) {
     if (!closes(text, layout, begin, end, *count)) continue;
     table[*count] = (weir_plan_bucket){.end = (uint32_t)end};
-    weir_group_set_plan(&table[(*count)++], &text->plan);
+    weir_bucket_set_plan(&table[(*count)++], &text->plan);
     begin = end;
   }
   return WEIR_OK;
@@ -168,7 +168,7 @@ void weir_table_plan(const weir_plan_bucket *table, size_t count, const weir_lay
       largest = k;
     }
   }
-  weir_group_plan(&table[largest], plan);
+  weir_plan_of_bucket(&table[largest], plan);
   plan->buckets = (uint32_t)count;
   plan->layout = weir_buckets_name(table, count);
 }

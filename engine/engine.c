@@ -253,7 +253,7 @@ size_t weir_engine_buckets(const weir_engine *engine, weir_plan_bucket *buckets,
   for (size_t k = 0; k < count && k < capacity; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];
     buckets[k] = (weir_plan_bucket){.end = (uint32_t)bucket->end, .place = bucket->place};
-    weir_group_set_plan(&buckets[k], &bucket->plan);
+    weir_bucket_set_plan(&buckets[k], &bucket->plan);
   }
   return count;
 }

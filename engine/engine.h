@@ -159,13 +159,13 @@ void weir_engine_mark_backward(weir_engine *engine);
 bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s);
 /* Medians of the buckets' times since the plan came into force, at most capacity of them; *count:
  * how many buckets (1 without buckets).  Tells over how many steps, 0: unknown. */
-size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
+size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, size_t capacity,
                          size_t *count);
 /* What was measured in the step that ended last: when its backward pass began, the gaps of all
  * tensors, and its buckets' times, at most capacity.  Tells how many buckets there are; 0: it was not
  * measured, or failed. */
 size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
-                             weir_group_times *times, size_t capacity);
+                             weir_bucket_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
 /* The buckets in force, as many as fit; tells how many there are, 0 for a plan without. */
 size_t weir_engine_buckets(const weir_engine *engine, weir_plan_bucket *buckets, size_t capacity);

@@ -8,7 +8,7 @@
 
 #define EVERY 8
 
-enum { FIELDS = sizeof(weir_group_times) / sizeof(double) };
+enum { FIELDS = sizeof(weir_bucket_times) / sizeof(double) };
 
 weir_status weir_profiler_room(const weir_bucket_set *set, weir_series **time) {
   *time = calloc(set->count, FIELDS * sizeof **time);
@@ -50,7 +50,7 @@ void weir_profiler_close(weir_engine *engine) {
   weir_profiler *profiler = &engine->profiler;
   const size_t slot = profiler->plan_steps % WEIR_KEPT_STEPS;
   for (size_t k = 0; k < engine->set.count; k++) {
-    const weir_group_times *times = &engine->set.bucket[k].times;
+    const weir_bucket_times *times = &engine->set.bucket[k].times;
     const double all[FIELDS] = {times->launched_s, times->started_s, times->compress_s,
                                 times->exchange_s, times->decode_s};
     for (size_t f = 0; f < FIELDS; f++) profiler->time[k * FIELDS + f].value[slot] = (float)all[f];
@@ -85,7 +85,7 @@ bool weir_engine_gap(const weir_engine *engine, size_t tensor, double *gap_s) {
 }
 
 size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
-                             weir_group_times *times, size_t capacity) {
+                             weir_bucket_times *times, size_t capacity) {
   const weir_profiler *profiler = &engine->profiler;
   if (!profiler->fresh) return 0;
   *forward_s = profiler->forward_s;
@@ -96,7 +96,7 @@ size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, doubl
   return engine->set.count;
 }
 
-size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, size_t capacity,
+size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, size_t capacity,
                          size_t *count) {
   const weir_profiler *profiler = &engine->profiler;
   *count = engine->set.count;
@@ -104,7 +104,7 @@ size_t weir_engine_times(const weir_engine *engine, weir_group_times *times, siz
     double all[FIELDS];
     for (size_t f = 0; f < FIELDS; f++)
       all[f] = median(&profiler->time[k * FIELDS + f], profiler->plan_steps);
-    times[k] = (weir_group_times){all[0], all[1], all[2], all[3], all[4]};
+    times[k] = (weir_bucket_times){all[0], all[1], all[2], all[3], all[4]};
   }
   return kept(profiler->plan_steps);
 }

@@ -120,7 +120,7 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
     weir_bucket *bucket = &set->bucket[k];
     const size_t end = table != NULL ? table[k].end : tensors;
     bucket->plan = *plan;
-    if (table != NULL) weir_group_plan(&table[k], &bucket->plan);
+    if (table != NULL) weir_plan_of_bucket(&table[k], &bucket->plan);
     bucket->place =
         table != NULL && !engine->backend->on_caller ? table[k].place : WEIR_PLACE_CALLER;
     bucket->codec = weir_codec_find(bucket->plan.codec);

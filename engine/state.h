@@ -81,7 +81,7 @@ typedef struct weir_bucket {
   bool listed;        /* its indices are known without the message that names them */
   bool settled;       /* e has become the next residual */
   const struct weir_device_told *told; /* on a device: what compressing has told; NULL: not yet */
-  weir_group_times times;
+  weir_bucket_times times;
 } weir_bucket;
 
 /* The newest values of something measured once a step. */
@@ -99,7 +99,7 @@ typedef struct weir_profiler {
   uint64_t steps;      /* measured, of the gaps */
   uint64_t plan_steps; /* of the times */
   weir_series *gap;    /* per tensor */
-  weir_series *time;   /* per bucket, all fields of weir_group_times */
+  weir_series *time;   /* per bucket, all fields of weir_bucket_times */
 } weir_profiler;
 
 /* The plan's buckets with their memory.  Built when a plan comes into force, never in a step. */

@@ -57,7 +57,7 @@ static weir_status capture_gaps(weir_session *session, const weir_trainer *train
 }
 
 static void append_buckets(GString *text, const weir_trainer *trainer,
-                           const weir_plan_bucket *bucket, const weir_group_times *times,
+                           const weir_plan_bucket *bucket, const weir_bucket_times *times,
                            size_t count) {
   static const char *const places[WEIR_PLACE_COUNT] = {"caller", "thread"};
   for (size_t k = 0, t = 0; k < count; k++) {
@@ -65,7 +65,7 @@ static void append_buckets(GString *text, const weir_trainer *trainer,
     for (; t < bucket[k].end; t++) elements += weir_trainer_tensor_numel(trainer, t);
     weir_plan plan = {0};
     char name[WEIR_PLAN_TEXT_MAX];
-    weir_group_plan(&bucket[k], &plan);
+    weir_plan_of_bucket(&bucket[k], &plan);
     weir_plan_format(&plan, name);
     g_string_append_printf(text, "%s,%s,%s,%zu,%.4f,%.4f,%.4f,%.4f\n",
                            weir_trainer_tensor_name(trainer, bucket[k].end - 1), name,
@@ -83,19 +83,19 @@ static weir_status list_buckets(weir_session *session, size_t tensors, weir_plan
   if (status || *count) return status;
   status = weir_current_plan(session, &plan);
   buckets[0] = (weir_plan_bucket){.end = (uint32_t)tensors};
-  weir_group_set_plan(&buckets[0], &plan);
+  weir_bucket_set_plan(&buckets[0], &plan);
   *count = 1;
   return status;
 }
 
 static weir_status capture_buckets(weir_session *session, const weir_trainer *trainer, int rank,
                                    int ranks, const char *directory) {
-  enum { FIELDS = sizeof(weir_group_times) / sizeof(double) };
+  enum { FIELDS = sizeof(weir_bucket_times) / sizeof(double) };
   const size_t tensors = weir_trainer_tensors(trainer);
   weir_plan_bucket *buckets = g_new0(weir_plan_bucket, tensors + 1);
-  weir_group_times *own = g_new0(weir_group_times, tensors + 1);
-  weir_group_times *mean = g_new0(weir_group_times, tensors + 1);
-  weir_group_times *least = g_new0(weir_group_times, tensors + 1);
+  weir_bucket_times *own = g_new0(weir_bucket_times, tensors + 1);
+  weir_bucket_times *mean = g_new0(weir_bucket_times, tensors + 1);
+  weir_bucket_times *least = g_new0(weir_bucket_times, tensors + 1);
   size_t count = 0, timed = 0;
   weir_status status = list_buckets(session, tensors, buckets, &count);
   if (!status) status = weir_current_times(session, own, tensors, &timed);

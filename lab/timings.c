@@ -10,7 +10,7 @@
 
 /* Of a step: these, a gap a tensor, then of every bucket where it ends, its place, and its times. */
 enum { STEP, PLAN, GROUPS, BEGIN, WHOLE, FORWARD, HEAD };
-enum { GROUP = 2 + sizeof(weir_group_times) / sizeof(double) };
+enum { GROUP = 2 + sizeof(weir_bucket_times) / sizeof(double) };
 
 weir_status weir_timings_open(weir_timings *timings, size_t tensors) {
   *timings = (weir_timings){.tensors = tensors};
@@ -63,7 +63,7 @@ weir_status weir_timings_add(weir_timings *timings, const weir_session *session,
   memcpy(to + HEAD, timings->gap_s, tensors * sizeof *to);
   to += HEAD + tensors;
   for (size_t k = 0; k < count; k++, to += GROUP) {
-    const weir_group_times *times = &timings->times[k];
+    const weir_bucket_times *times = &timings->times[k];
     const double all[GROUP] = {timings->bucket[k].end, timings->bucket[k].place, times->launched_s,
                                times->started_s,       times->compress_s,        times->exchange_s,
                                times->decode_s};
@@ -94,7 +94,7 @@ static size_t append_step(GString *text, const double *head, size_t tensors) {
       if (k + 1 < count) at = fmax(at, bucket[k * GROUP + 2]);
   }
   for (size_t k = 0; k < count; k++, bucket += GROUP) {
-    const weir_group_times times = {bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]};
+    const weir_bucket_times times = {bucket[2], bucket[3], bucket[4], bucket[5], bucket[6]};
     const bool beside = bucket[1] == WEIR_PLACE_THREAD && k + 1 < count;
     /* Of a plan without buckets only the exchange's begin is known; in virtual time a bucket's is
      * when the wire is free. */

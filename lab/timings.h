@@ -6,7 +6,7 @@
  * kinds, in this order: step      index: buckets; at: when it began (any clock that all ranks of a
  * run share); us: until weights were updated forward   until the backward pass began; at, from here
  * on, is since the step's begin backward  index: tensor; us: its gap compress, exchange, decode
- * index: bucket; as weir_group_times */
+ * index: bucket; as weir_bucket_times */
 #ifndef WEIR_LAB_TIMINGS_H
 #define WEIR_LAB_TIMINGS_H
 
@@ -19,7 +19,7 @@ typedef struct weir_timings {
   double *value; /* steps one behind the other */
   size_t count, room;
   double *gap_s;
-  weir_group_times *times;
+  weir_bucket_times *times;
   weir_plan_bucket *bucket;
 } weir_timings;
 

@@ -110,7 +110,7 @@ weir_status weir_tensor_gap(const weir_session *session, uint32_t tensor, double
   return WEIR_OK;
 }
 
-weir_status weir_current_times(const weir_session *session, weir_group_times *times,
+weir_status weir_current_times(const weir_session *session, weir_bucket_times *times,
                                size_t capacity, size_t *count) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
@@ -122,7 +122,7 @@ weir_status weir_current_times(const weir_session *session, weir_group_times *ti
 }
 
 weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
-                                 weir_group_times *times, size_t capacity, size_t *count) {
+                                 weir_bucket_times *times, size_t capacity, size_t *count) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;
   if (forward_s == NULL || gap_s == NULL || count == NULL || (times == NULL && capacity > 0))

@@ -161,9 +161,8 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - none and bf16: dense-*, cr 1; none also native
  * - lwtopk, mstopk, topk, dgc, sidco: ag, cr in (0, 1]; mstopk, topk and sidco also hitopk
  * - star, var, randomk: art-*, cr in (0, 1]
- * - encoders: ag, sra, hier-sra and compressed-*, no wire format; cr is exactly bits an element /
- * 32
- * - of these fp16 0.5; qsgd and qsgd-nearest b/32, b = 2..8 (4 bits: 0.125); qsgd-l2 and
+ * - encoders: ag, sra, hier-sra and compressed-*, no wire format; cr is exactly bits an element / 32,
+ *   of these fp16 0.5; qsgd and qsgd-nearest b/32, b = 2..8 (4 bits: 0.125); qsgd-l2 and
  *   qsgd-l2-nearest b/32, b = 4..8; terngrad 0.0625; onebit and efsignsgd 0.03125
  * - powersgd: dense-* and native, no wire format; cr is rank / 64, rank 1..64
  *
@@ -193,8 +192,8 @@ weir_status weir_buckets_check(const weir_plan_bucket *buckets, size_t count, si
 uint32_t weir_buckets_name(const weir_plan_bucket *buckets, size_t count);
 /* Copy codec, collective, wire and ratio from a bucket to a plan, which then has no buckets, or from
  * a plan to a bucket.  The plan's id and the bucket's end and place are not touched. */
-void weir_group_plan(const weir_plan_bucket *bucket, weir_plan *plan);
-void weir_group_set_plan(weir_plan_bucket *bucket, const weir_plan *plan);
+void weir_plan_of_bucket(const weir_plan_bucket *bucket, weir_plan *plan);
+void weir_bucket_set_plan(weir_plan_bucket *bucket, const weir_plan *plan);
 
 #pragma GCC visibility pop
 #ifdef __cplusplus

@@ -332,16 +332,16 @@ weir_status weir_mark_backward(weir_session *session);
 weir_status weir_tensor_gap(const weir_session *session, uint32_t tensor, double *gap_s);
 
 /* One group's times in a step. */
-typedef struct weir_group_times {
+typedef struct weir_bucket_times {
   double launched_s; /* handed on, since weir_step_begin's return */
   double started_s;  /* its exchange began, since weir_step_begin's return */
   double compress_s; /* error feedback, selection, encoding */
   double exchange_s; /* on the wire */
   double decode_s;   /* decoding and averaging; in the last group also committing residuals */
-} weir_group_times;
+} weir_bucket_times;
 /* With weir_options.profile: medians for the plan in force.  Writes at most capacity buckets; *count
  * receives their number, 1 for a plan without buckets. */
-weir_status weir_current_times(const weir_session *session, weir_group_times *times,
+weir_status weir_current_times(const weir_session *session, weir_bucket_times *times,
                                size_t capacity, size_t *count);
 
 /* The same of the last step alone.  *forward_s is the time from weir_step_begin's return to
@@ -349,7 +349,7 @@ weir_status weir_current_times(const weir_session *session, weir_group_times *ti
  * when that step failed or was not measured (measured are the first 16 steps of every plan, and
  * every eighth after them). */
 weir_status weir_last_step_times(const weir_session *session, double *forward_s, double *gap_s,
-                                 weir_group_times *times, size_t capacity, size_t *count);
+                                 weir_bucket_times *times, size_t capacity, size_t *count);
 
 /* Tell the journal which epoch the training is in. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);

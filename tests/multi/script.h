@@ -49,12 +49,12 @@ static inline weir_engine_hooks script_hooks(script *s) {
 static inline void script_add_bucket(script_step *s, size_t *count, uint32_t end, uint32_t place,
                                      const weir_plan *plan) {
   s->table[*count] = (weir_plan_bucket){.end = end, .place = place};
-  weir_group_set_plan(&s->table[(*count)++], plan);
+  weir_bucket_set_plan(&s->table[(*count)++], plan);
 }
 
 /* The step's plan becomes that of a table of so many buckets. */
 static inline void script_close(script_step *s, size_t count, uint64_t id) {
-  weir_group_plan(&s->table[0], &s->plan);
+  weir_plan_of_bucket(&s->table[0], &s->plan);
   s->plan.id = id;
   s->plan.buckets = (uint32_t)count;
   s->plan.layout = weir_buckets_name(s->table, count);

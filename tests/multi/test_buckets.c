@@ -128,7 +128,7 @@ static void check_step(member *m, const course *c, int step) {
   size_t first = 0;
   for (size_t k = 0; k < s->plan.buckets; first = s->table[k++].end) {
     weir_plan plan;
-    weir_group_plan(&s->table[k], &plan);
+    weir_plan_of_bucket(&s->table[k], &plan);
     check_bucket(m, c, &plan, c->offset[first], c->offset[s->table[k].end], step);
   }
   if (s->plan.buckets == 0) check_bucket(m, c, &s->plan, 0, c->n, step);

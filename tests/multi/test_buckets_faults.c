@@ -24,13 +24,13 @@ static void make_table(weir_plan_bucket table[3], const char *plan) {
   for (uint32_t k = 0; k < 3; k++) {
     table[k].end = 2 * (k + 1);
     table[k].place = k == 1 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER;
-    weir_group_set_plan(&table[k], &p);
+    weir_bucket_set_plan(&table[k], &p);
   }
 }
 
 static weir_plan plan_of(const weir_plan_bucket *table, size_t count, uint64_t id) {
   weir_plan plan = {.id = id};
-  weir_group_plan(&table[0], &plan);
+  weir_plan_of_bucket(&table[0], &plan);
   plan.buckets = (uint32_t)count;
   plan.layout = weir_buckets_name(table, count);
   return plan;
@@ -69,7 +69,7 @@ static void compare_with_whole(member *m) {
   const size_t arm = *(const size_t *)m->group->shared;
   const weir_plan plain = group_plan(arm, 0.1, 1);
   weir_plan_bucket table = {.end = TENSORS};
-  weir_group_set_plan(&table, &plain);
+  weir_bucket_set_plan(&table, &plain);
   const weir_plan grouped = plan_of(&table, 1, 1);
   weir_engine *whole = create(m, m->comm, &plain, NULL, (weir_engine_hooks){0});
   weir_engine *one = create(m, m->comm, &grouped, &table, (weir_engine_hooks){0});

@@ -165,7 +165,7 @@ static void divide(voice *v, weir_plan *plan) {
     const weir_plan own = plan_of(texts[k], 0);
     v->table[k] =
         (weir_plan_bucket){.end = ends[k], .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
-    weir_group_set_plan(&v->table[k], &own);
+    weir_bucket_set_plan(&v->table[k], &own);
   }
   plan->buckets = 3;
   plan->layout = weir_buckets_name(v->table, 3);

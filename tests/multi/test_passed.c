@@ -53,10 +53,10 @@ static weir_status create(member *m, const course *c, listener *l, weir_engine *
   if (status) return status;
   for (uint32_t t = 0; t < TENSORS; t++) {
     table[t] = (weir_plan_bucket){.end = t + 1, .place = t % WEIR_PLACE_COUNT};
-    weir_group_set_plan(&table[t], &plan);
+    weir_bucket_set_plan(&table[t], &plan);
   }
   if (c->buckets) {
-    weir_group_plan(&table[0], &plan);
+    weir_plan_of_bucket(&table[0], &plan);
     plan.buckets = TENSORS;
     plan.layout = weir_buckets_name(table, TENSORS);
   }

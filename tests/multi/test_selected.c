@@ -63,8 +63,8 @@ static weir_status create(member *m, const course *c, weir_engine **engine) {
   weir_status status = weir_plan_parse(c->plan, &plan);
   if (status) return status;
   if (c->buckets) {
-    for (int i = 0; i < 2; i++) weir_group_set_plan(&table[i], &plan);
-    weir_group_plan(&table[0], &plan);
+    for (int i = 0; i < 2; i++) weir_bucket_set_plan(&table[i], &plan);
+    weir_plan_of_bucket(&table[0], &plan);
     plan.buckets = 2;
     plan.layout = weir_buckets_name(table, 2);
   }

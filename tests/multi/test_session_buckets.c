@@ -22,10 +22,10 @@ typedef struct worker {
   uint32_t ran[12]; /* buckets of each step */
   double forward_s; /* of the last step, as the three that follow */
   double last_gap_s[TENSORS];
-  weir_group_times last[TENSORS];
+  weir_bucket_times last[TENSORS];
   size_t last_buckets;
   double gap_s[TENSORS];
-  weir_group_times times[TENSORS];
+  weir_bucket_times times[TENSORS];
   weir_plan_bucket table[TENSORS];
   weir_step_info info;
   weir_status in_mid_step;

@@ -20,9 +20,9 @@ static void make_table(weir_plan *whole, weir_plan_bucket *table) {
     if (weir_plan_parse(arms[k], &plan) != WEIR_OK) abort();
     table[k] = (weir_plan_bucket){.end = 2 * (k + 1),
                                   .place = k == 0 ? WEIR_PLACE_THREAD : WEIR_PLACE_CALLER};
-    weir_group_set_plan(&table[k], &plan);
+    weir_bucket_set_plan(&table[k], &plan);
   }
-  weir_group_plan(&table[0], whole);
+  weir_plan_of_bucket(&table[0], whole);
   whole->buckets = GROUPS;
   whole->layout = weir_buckets_name(table, GROUPS);
 }

@@ -330,7 +330,7 @@ Test(bits, groups_go_by_what_takes_less) {
     for (size_t g = 0; g < 3; g++) {
       weir_plan plan = {0};
       char name[WEIR_COLLECTIVE_TEXT_MAX];
-      weir_group_plan(&table[g], &plan);
+      weir_plan_of_bucket(&table[g], &plan);
       weir_plan_collective(&plan, name);
       cr_assert_str_eq(name,
                        g < 2                      ? rows[i].quantized
