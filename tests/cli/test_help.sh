@@ -59,9 +59,9 @@ for menu in "" plan bench; do
 done
 "$weir" help | cmp -s - <("$weir" --help) || fail "weir help is not weir --help"
 
-# A codec's line names what it goes with, by family where it goes with all of one.
+# A codec's line names the schemes that it goes with.
 "$weir" run --help >"$work/help"
-for line in 'bf16: dense   (CR: 1)' 'star var randomk: art$' 'mstopk topk sidco: ag hitopk$'; do
+for line in 'none bf16: dense   (CR: 1)' 'star var randomk: art$' 'mstopk topk sidco: ag hitopk$'; do
   grep -q "^ *$line" "$work/help" || fail "weir run --help lacks '$line'"
 done
 
