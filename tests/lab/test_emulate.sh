@@ -84,6 +84,7 @@ ends 3 --json --workers 1 -- sh -c "echo said; exit 3"
 cmp -s said out/emulate.json || fail "--json: $(cat said)"
 
 # Ctrl-C: the ranks get it, too; what there was is told.
+: >said # of this run alone, however late the shell begins it
 "$weir" emulate "$work/flat.ini" --network tc --out out -- sh -c 'trap "echo asked; exit 1" INT; echo on; while :; do sleep 0.1; done' >said 2>errors &
 pid=$!
 until [ "$(grep -c on said)" = 3 ]; do kill -0 $pid || fail "it ended by itself: $(cat errors)"; sleep 0.1; done
@@ -97,6 +98,7 @@ nothing_left "Ctrl-C"
 
 # The runner, and each process of it, is killed.
 for victim in 1 2 3; do
+  : >said
   "$weir" emulate "$work/flat.ini" --network tc --out out -- sh -c 'echo on; sleep 47110815; true' >said 2>errors &
   pid=$!
   until [ "$(grep -c on said)" = 3 ]; do kill -0 $pid || fail "it ended by itself: $(cat errors)"; sleep 0.1; done
