@@ -14,10 +14,9 @@ import time
 
 import torch
 import torch.distributed as dist
+import weir.torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-import weir.torch
 
 
 def main() -> None:

@@ -209,8 +209,8 @@ def time_fixed(run, terms, compute_s, compress_s, link):
         count = part["step"] - step
         comm_ms = sum(plan["comm_ms"] for plan in part["plans"].values())
         of_bytes = (comm_ms / count / 1e3 - 1e-6 * terms["latencies"]) * 125e6
-        for step in range(step, part["step"]):
-            latency, rate = link(step, elapsed)
+        for at in range(step, part["step"]):
+            latency, rate = link(at, elapsed)
             elapsed += compute_s + compress_s + terms["latencies"] * latency + of_bytes / rate
         step = part["step"]
         points.append((step, elapsed, part["loss"]))

@@ -10,7 +10,6 @@ import time
 
 import torch
 import torch.distributed as dist
-
 import weir
 
 ELEMENTS = 1_068_810  # of scenarios/demo.ini's model

@@ -16,10 +16,9 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+import weir.torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
-
-import weir.torch
 
 DATA = "/usr/share/datasets/fashion-mnist"
 
@@ -62,7 +61,9 @@ class Checkpoints:
         self.folder.mkdir(parents=True, exist_ok=True)
 
     def steps(self) -> list[int]:
-        return sorted(int(f.stem.split("-")[0]) for f in self.folder.glob(f"*-{dist.get_rank()}.pt"))
+        return sorted(
+            int(f.stem.split("-")[0]) for f in self.folder.glob(f"*-{dist.get_rank()}.pt")
+        )
 
     def save(self, step: int) -> None:
         file = self.folder / f"{step}-{dist.get_rank()}.pt"

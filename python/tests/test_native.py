@@ -8,7 +8,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
 from weir import _native
 
 SOURCE = Path(__file__).parents[2]

@@ -5,7 +5,6 @@ import logging
 import threading
 
 import pytest
-
 import weir
 
 

@@ -23,6 +23,7 @@ TRAPS = [
     "uneven_inputs",
     "two_models",
     "wrong_model",
+    "trials_are_off",
     "plain_loop",
     "fsdp_shards",
 ]

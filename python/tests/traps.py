@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+import logging
 import os
 import sys
 import traceback
@@ -15,10 +16,9 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+import weir.torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
-
-import weir.torch
 
 EXACT = "fixed:none:1:dense-ring"
 LOSSY = "fixed:topk:0.1:ag"
@@ -122,9 +122,7 @@ def hundred_steps() -> float:
                     largest = max(largest, p.grad.abs().max().item())
                     p -= rate * p.grad
         drift += torch.finfo(torch.float32).eps * max(rate * largest, 1.0)
-    far = max(
-        (p - q).abs().max().item() for p, q in zip(plain.parameters(), ours.parameters())
-    )
+    far = max((p - q).abs().max().item() for p, q in zip(plain.parameters(), ours.parameters()))
     attached.close()
     assert far <= drift, f"{far} after 100 steps; a rounding each is {drift}"
     return far
@@ -189,7 +187,7 @@ def unused_keep_their_mass() -> None:
             got += right.grad
             due += plain.module.right.weight.grad
     # Once more, so that whatever is owed has come long since: a gradient of nothing.
-    for step in range(40, 80):
+    for _ in range(40):
         clear(plain, ours)
         ours(torch.zeros(8, 12), "both").mul(0).sum().backward()
         got += right.grad
@@ -248,11 +246,9 @@ def mixed_dtypes() -> None:
     model.left.forward = lambda x, f=model.left.forward: f(x.to(torch.bfloat16)).float()
     plain = DDP(model)
     ours = DDP(copy.deepcopy(model))
-    ours.module.left.forward = (
-        lambda x, m=ours.module.left: nn.functional.linear(
-            x.to(torch.bfloat16), m.weight, m.bias
-        ).float()
-    )
+    ours.module.left.forward = lambda x, m=ours.module.left: nn.functional.linear(
+        x.to(torch.bfloat16), m.weight, m.bias
+    ).float()
     attached = weir.torch.attach(ours, policy=EXACT)
     for step in range(3):
         clear(plain, ours)
@@ -369,7 +365,7 @@ def grad_scaler() -> None:
             for total, p in zip(due, plain.parameters()):
                 total += p.grad
         scaler.unscale_(optimizer)
-        found = scaler.step(optimizer)
+        scaler.step(optimizer)
         scaler.update()
         if infinite:
             assert attached.info.lost and scaler.get_scale() == scales[-1] / 2
@@ -518,6 +514,17 @@ def wrong_model() -> None:
             assert words in str(error), error
         else:
             raise AssertionError(f"{words}: nothing was raised")
+
+
+def trials_are_off() -> None:
+    """Rank 0 says so once, unless a policy or a risk without trials was asked for."""
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    logging.getLogger("weir").addHandler(handler)
+    for options in ({}, {"risk": "safe"}, {"policy": EXACT}):
+        weir.torch.attach(DDP(nn.Linear(12, 12)), **options).close()
+        assert sum("no trials" in line for line in told) == (rank() == 0), told
 
 
 def plain_loop() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Union
 
-from . import _native, _log
+from . import _log, _native
 from .errors import UsageError, check
 
 _library = _native.library

@@ -313,7 +313,6 @@ class Attached:
         for future, buffer, _ in waiting:
             future.set_result(buffer)
 
-
     def _write(self, info: StepInfo) -> None:
         """Scalars of a step, as TensorBoard has them."""
         for name, value in (
@@ -401,7 +400,14 @@ def attach(
             "another policy"
         )
     options.setdefault("nonfinite", "keep")
-    options.setdefault("trial_budget", 0)
+    if "trial_budget" not in options:
+        options["trial_budget"] = 0
+        if options.get("policy", "weir") == "weir" and options.get("risk") in (None, "measured"):
+            if model.process_group.rank() == 0:
+                logger.warning(
+                    "no trials, as a PyTorch loop cannot take steps back: policy weir keeps to "
+                    "16, 8 and 4 bits (risk='safe' says the same, and silences this)"
+                )
     return Attached(model, optimizer, scaler, writer, options)
 
 
