@@ -11,15 +11,16 @@
 #include "netmon/netmon.h"
 
 #define WEIR_HELPER_MAGIC UINT32_C(0x504e4557) /* "WENP" */
-#define WEIR_HELPER_VERSION 1u
+#define WEIR_HELPER_VERSION 2u
 /* The descriptor of the helper's end; its one argument is the process that started it. */
 #define WEIR_HELPER_FD 3
 
 enum {
-  WEIR_HELPER_SERVE = 1,     /* iperf3 on name:port, until the helper ends */
-  WEIR_HELPER_MEASURE = 2,   /* send `bytes` to name:port -> bandwidth */
-  WEIR_HELPER_LINK_OF = 3,   /* address `name` -> name of its interface */
-  WEIR_HELPER_LINK_BYTES = 4 /* interface `name` -> bytes it has sent */
+  WEIR_HELPER_SERVE = 1,      /* iperf3 on name:port, until CLOSE or the helper's end */
+  WEIR_HELPER_MEASURE = 2,    /* send `bytes` to name:port -> bandwidth */
+  WEIR_HELPER_LINK_OF = 3,    /* address `name` -> name of its interface */
+  WEIR_HELPER_LINK_BYTES = 4, /* interface `name` -> bytes it has sent */
+  WEIR_HELPER_CLOSE = 5       /* no longer serve, if it does */
 };
 
 typedef struct weir_helper_request {

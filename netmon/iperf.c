@@ -42,6 +42,12 @@ weir_status weir_iperf_serve(weir_helper *helper, const char *address, int port)
   return status == WEIR_OK ? weir_helper_ask(helper, &request, GRACE_S, &reply) : status;
 }
 
+weir_status weir_iperf_close(weir_helper *helper) {
+  weir_helper_request request = {.what = WEIR_HELPER_CLOSE, .timeout_s = 5};
+  weir_helper_reply reply;
+  return weir_helper_ask(helper, &request, GRACE_S, &reply);
+}
+
 weir_status weir_iperf_measure(weir_helper *helper, const char *address, int port, size_t bytes,
                                double timeout_s, double *bandwidth) {
   weir_helper_request request = {

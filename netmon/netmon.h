@@ -104,8 +104,10 @@ void weir_helper_free(weir_helper *helper); /* and its children; waits for it */
 weir_status weir_link_bytes(weir_helper *helper, const char *interface_name, uint64_t *sent);
 /* Name of the interface that holds an IPv4 address ("10.0.0.1"). */
 weir_status weir_link_of_address(weir_helper *helper, const char *address, char name[16]);
-/* Let iperf3 serve on address:port until the helper is freed. */
+/* Let iperf3 serve on address:port until weir_iperf_close or the helper's end. */
 weir_status weir_iperf_serve(weir_helper *helper, const char *address, int port);
+/* No longer serve: iperf3 knows no secret, so its port is open no longer than it is needed. */
+weir_status weir_iperf_close(weir_helper *helper);
 /* Send `bytes` to address:port and tell the received payload rate in bytes/s. */
 weir_status weir_iperf_measure(weir_helper *helper, const char *address, int port, size_t bytes,
                                double timeout_s, double *bandwidth);

@@ -102,4 +102,7 @@ void netprobe_serve(netprobe *self, const weir_helper_request *request, weir_hel
   start_server(self);
 }
 
-void netprobe_end_server(netprobe *self) { end_child(self->server); }
+void netprobe_end_server(netprobe *self) {
+  end_child(self->server);
+  self->server = 0;
+}

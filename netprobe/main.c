@@ -40,6 +40,7 @@ static void answer(netprobe *self, weir_helper_request *request, weir_helper_rep
   request->name[sizeof request->name - 1] = 0;
   switch (request->what) {
     case WEIR_HELPER_SERVE: netprobe_serve(self, request, reply); return;
+    case WEIR_HELPER_CLOSE: netprobe_end_server(self); return;
     case WEIR_HELPER_MEASURE: netprobe_measure(self, request, reply); return;
     case WEIR_HELPER_LINK_OF:
     case WEIR_HELPER_LINK_BYTES: ask_netlink(request, reply); return;

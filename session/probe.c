@@ -210,6 +210,19 @@ static void measure_and_feed(weir_session *session, double least, bool thorough)
   if (thorough || found > 0) session->rate_unsure = !(rate > 0);
 }
 
+/* iperf3 knows nothing of the job's secret: no port of it stays open once all have measured. */
+static weir_status close_servers(weir_session *session, uint32_t *ports, bool serving) {
+  const int ranks = session->options.world_size;
+  bool anybody = false;
+  for (int r = 0; r < ranks; r++) anybody = anybody || ports[r] != 0;
+  if (!anybody) return WEIR_OK;
+  uint32_t done = 1;
+  const weir_status status = weir_session_gather(session, &done, sizeof done, ports);
+  if (serving && weir_iperf_close(session->helper) != WEIR_OK)
+    weir_log(WEIR_LOG_WARN, "iperf3's port stays open: %s", weir_last_error());
+  return status;
+}
+
 weir_status weir_probe_start(weir_session *session) {
   const size_t ranks = (size_t)session->options.world_size;
   weir_budget_start(&session->budget, weir_now_s());
@@ -223,6 +236,7 @@ weir_status weir_probe_start(weir_session *session) {
   double rate = 0;
   if (status == WEIR_OK && session->helper != NULL && port != 0 && port <= UINT16_MAX)
     rate = measure(session, port, START_TEST);
+  if (status == WEIR_OK) status = close_servers(session, ports, mine != 0);
   free(ports);
   if (status == WEIR_OK) measure_and_feed(session, rate, true);
   return status;

@@ -21,22 +21,41 @@ enum { THREADS = 8, RANKS = 2, STEPS = 6, ELEMENTS = 5000 };
 
 /* --- processes, from /proc ------------------------------------------------------------------- */
 
+/* The parent of a process of this name; 0: it has another, or is gone. */
+static pid_t parent_of(pid_t pid, const char *name) {
+  char path[64], its_name[64] = "";
+  int parent = 0;
+  (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+  FILE *file = fopen(path, "re");
+  if (!file) return 0;
+  if (fscanf(file, "%*d (%63[^)]) %*c %d", its_name, &parent) != 2 || strcmp(its_name, name) != 0)
+    parent = 0;
+  (void)fclose(file);
+  return parent;
+}
+
 /* Processes of this name whose parent is `parent`; *last is one of them. */
 static int children_named(const char *name, pid_t parent, pid_t *last) {
   int count = 0;
   DIR *folder = opendir("/proc");
   for (const struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
-    char path[300], its_name[64] = "";
-    int pid = 0, its_parent = 0;
-    (void)snprintf(path, sizeof path, "/proc/%s/stat", entry->d_name);
-    FILE *file = fopen(path, "re");
-    if (!file) continue;
-    if (fscanf(file, "%d (%63[^)]) %*c %d", &pid, its_name, &its_parent) == 3 &&
-        its_parent == parent && strcmp(its_name, name) == 0) {
-      count++;
-      *last = pid;
-    }
-    (void)fclose(file);
+    const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+    if (pid <= 0 || parent_of(pid, name) != parent) continue;
+    count++;
+    *last = pid;
+  }
+  if (folder) (void)closedir(folder);
+  return count;
+}
+
+/* iperf3's servers of this process's helpers: their children, which bear the same name. */
+static int servers(void) {
+  int count = 0;
+  DIR *folder = opendir("/proc");
+  for (const struct dirent *entry; folder && (entry = readdir(folder)) != NULL;) {
+    const pid_t pid = (pid_t)strtol(entry->d_name, NULL, 10);
+    const pid_t parent = pid > 0 ? parent_of(pid, "weir-netprobe") : 0;
+    count += parent > 0 && parent_of(parent, "weir-netprobe") == getpid();
   }
   if (folder) (void)closedir(folder);
   return count;
@@ -52,6 +71,7 @@ static int helpers(void) {
 typedef struct rank {
   int number, port;
   int helpers; /* of this process, once both ranks have started */
+  int servers; /* of those, then */
   bool good;
   char why[256];
 } rank;
@@ -72,7 +92,7 @@ static bool train(rank *r) {
   bool good = weir_register_tensor(session, "w", ELEMENTS, NULL) == WEIR_OK &&
               weir_session_start(session) == WEIR_OK;
   for (int step = 0; step < STEPS && good; step++) {
-    if (step == 1) r->helpers = helpers();
+    if (step == 1) r->helpers = helpers(), r->servers = servers();
     for (int i = 0; i < ELEMENTS; i++) gradient[i] = (float)(r->number + 2 * step);
     good = weir_step_begin(session, NULL) == WEIR_OK &&
            weir_submit(session, 0, gradient) == WEIR_OK && weir_step_end(session, NULL) == WEIR_OK;
@@ -102,6 +122,7 @@ static void train_two_ranks(int with_helpers) {
     (void)pthread_join(threads[i], NULL);
     cr_assert(ranks[i].good, "rank %d: %s", i, ranks[i].why);
     cr_assert_eq(ranks[i].helpers, with_helpers);
+    cr_assert_eq(ranks[i].servers, 0, "iperf3 is open to strangers");
   }
 }
 

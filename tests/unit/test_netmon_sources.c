@@ -181,6 +181,14 @@ Test(netmon_iperf, measures_loopback_again_and_again) {
     cr_assert(rate > 1e6 && rate < 1e11, "%g bytes/s",
               rate); /* loopback: between 8 Mbit/s and 800 Gbit/s */
   }
+  /* Closed to everybody, and open again when it is asked to. */
+  double rate = 0;
+  cr_assert_eq(weir_iperf_close(server), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_iperf_measure(client, "127.0.0.1", port, 100000, 0.3, &rate), WEIR_E_TIMEOUT);
+  cr_assert_eq(weir_iperf_close(server), WEIR_OK, "nothing to close");
+  cr_assert_eq(weir_iperf_serve(server, "127.0.0.1", port), WEIR_OK, "%s", weir_last_error());
+  cr_assert_eq(weir_iperf_measure(client, "127.0.0.1", port, 100000, 20, &rate), WEIR_OK, "%s",
+               weir_last_error());
   weir_helper_free(client);
   weir_helper_free(server);
 }
