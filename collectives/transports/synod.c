@@ -180,9 +180,11 @@ static bool is_sound(const weir_synod *s, int from, const synod_word *word) {
       !within(&word->dead, s->size) || word->ballot >> 16 > NUMBER_MAX ||
       word->other >> 16 > NUMBER_MAX)
     return false;
-  if ((word->kind == SYNOD_ACCEPT || word->kind == SYNOD_DECIDED) &&
-      !weir_synod_quorum(&word->members, &word->dead, s->size))
-    return false;
+  /* Nobody speaks to those it knows dead, nor of itself as one of them. */
+  if (weir_ranks_has(&word->dead, s->rank) || weir_ranks_has(&word->dead, from)) return false;
+  const bool proposed = word->kind == SYNOD_ACCEPT || word->kind == SYNOD_DECIDED ||
+                        (word->kind == SYNOD_PROMISE && word->other != 0);
+  if (proposed && !weir_synod_quorum(&word->members, &word->dead, s->size)) return false;
   if (word->kind == SYNOD_DECIDED) return true;
   if (synod_holder(word->ballot) != (asks ? from : s->rank)) return false;
   return word->kind != SYNOD_PROMISE || word->other <= word->ballot;
@@ -199,9 +201,7 @@ bool weir_synod_hear(weir_synod *s, int from, const synod_word *word, const syno
     if (word->kind == SYNOD_PREPARE || word->kind == SYNOD_ACCEPT) say(s, from, statement(s), post);
     return true;
   }
-  weir_ranks dead = word->dead;
-  weir_ranks_drop(&dead, s->rank);
-  merge(&s->dead, &dead);
+  merge(&s->dead, &word->dead);
   note_number(s, word->ballot);
   note_number(s, word->other);
   const bool mine = s->phase != SYNOD_IDLE && word->ballot == s->ballot;

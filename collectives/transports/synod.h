@@ -43,9 +43,6 @@ static inline bool weir_ranks_has(const weir_ranks *set, int rank) {
 static inline void weir_ranks_add(weir_ranks *set, int rank) {
   set->word[rank / 64] |= UINT64_C(1) << rank % 64;
 }
-static inline void weir_ranks_drop(weir_ranks *set, int rank) {
-  set->word[rank / 64] &= ~(UINT64_C(1) << rank % 64);
-}
 
 enum {
   SYNOD_PREPARE = 1, /* the holder asks for a promise */
