@@ -29,7 +29,7 @@
 #define ROWS (COUNTS ? 512 : 32) /* of every matrix; few where nothing is counted */
 static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
 #define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
-#define FIXED (512.0 * 1024) /* bytes, of any gradient: contexts, stages, stacks, libcrypto */
+#define FIXED (576.0 * 1024) /* bytes, of any gradient: contexts, stages, stacks, libcrypto */
 #define TRIALS_STEPS 60      /* all trials of policy paper, and some steps of what it chooses */
 #define STEPS 4 /* behind as many as there are ranks, each of which is a root once in those */
 #define FEW 8   /* ranks; of more none is looked at that has a root */

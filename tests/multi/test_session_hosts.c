@@ -155,7 +155,7 @@ Test(session_hosts, the_adaptive_policy_considers_machines) {
   cr_assert_geq(fd, 0);
   (void)close(fd);
   const run r = {
-      .policy = "weir", .journal = path, .steps = 40, .host = {"left", "left", "right", "right"}};
+      .policy = "weir", .journal = path, .steps = 400, .host = {"left", "left", "right", "right"}};
   outcome *out = start(&r);
   for (int rank = 0; rank < RANKS; rank++) {
     cr_assert_eq(out[rank].status, WEIR_OK, "rank %d: %s", rank, out[rank].message);
