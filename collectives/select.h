@@ -11,7 +11,7 @@
  * by that names none, and where nothing is known of the links (alpha and beta 0). */
 weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                            size_t elements);
-/* The same of each group of a table. */
+/* The same of each bucket of a table. */
 void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout *layout,
                        weir_group_shape shape, const weir_link *link);
 

@@ -69,7 +69,7 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
   const size_t tensors = layout->tensors, whole[2] = {0, SAMPLE};
   const weir_layout largest = {1, whole};
   weir_bits_sampler *w = calloc(1, sizeof *w);
-  if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to sampler the gradient");
+  if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to sample the gradient");
   w->stats.bucket = WEIR_BITS_BUCKET;
   w->capacity = weir_codec_find(WEIR_CODEC_QSGD)->bound(&largest, WEIR_BITS_MOST / 32.0);
   w->stats.layers = calloc(tensors + 1, sizeof *w->stats.layers);
@@ -81,9 +81,9 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
   weir_status status = weir_codec_context_create(&w->context);
   if (status == WEIR_OK && (!w->stats.layers || !w->stats.options || !w->seen || !w->sample ||
                             !w->decoded || !w->message))
-    status = weir_fail(WEIR_E_NOMEM, "no memory to sampler %zu tensors", tensors);
+    status = weir_fail(WEIR_E_NOMEM, "no memory to sample %zu tensors", tensors);
   if (status == WEIR_OK && pthread_mutex_init(&w->lock, NULL) != 0)
-    status = weir_fail(WEIR_E_NOMEM, "no lock to sampler the gradient");
+    status = weir_fail(WEIR_E_NOMEM, "no lock to sample the gradient");
   else
     w->locks = status == WEIR_OK;
   if (status != WEIR_OK) {

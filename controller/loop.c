@@ -109,7 +109,7 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   memcpy(in->overhead_latencies, l->latencies, sizeof in->overhead_latencies);
   memcpy(in->compress, l->compress, sizeof in->compress);
   in->current = loop->current;
-  in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->guard.previous : loop->current;
+  in->previous = trigger == WEIR_TRIGGER_FALLBACK ? loop->probation.previous : loop->current;
   /* Codec, ratio and collective are decided for the gradient as a whole, buckets after that. */
   in->current.buckets = in->current.layout = in->previous.buckets = in->previous.layout = 0;
   in->dwell = loop->dwell;

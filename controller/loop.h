@@ -146,7 +146,7 @@ struct weir_loop {
     double predicted_s;
     int slow;
     bool in_doubt; /* it failed, unless the network has changed: to be probed first */
-  } guard;
+  } probation;
   struct {                /* probing */
     uint64_t since, wait; /* steps since the last one; until the next for a departure */
     uint64_t doubt_wait;  /* ... for a suspicion */

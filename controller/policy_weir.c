@@ -37,19 +37,19 @@ static uint32_t find_trigger(const weir_loop *loop, const weir_observation *seen
  * exchanges take another time than predicted, the network comes first: no arm is given up for what
  * probing has not looked into. */
 static bool switch_failed(weir_loop *loop, const weir_observation *seen) {
-  loop->guard.in_doubt = false;
-  if (!loop->guard.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
+  loop->probation.in_doubt = false;
+  if (!loop->probation.armed || !seen->heard.valid || seen->heard.plan.id != loop->current.id)
     return false;
   const double step_s = seen->heard.whole;
   const double rate = progress_of(loop, &seen->heard.plan, seen->heard.gain) / step_s;
-  if (step_s > slow_factor * loop->guard.predicted_s && rate < loop->guard.previous_rate) {
-    if (++loop->guard.slow < slow_steps) return false;
-    loop->guard.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
-    loop->guard.armed = loop->guard.in_doubt;
-    return !loop->guard.in_doubt;
+  if (step_s > slow_factor * loop->probation.predicted_s && rate < loop->probation.previous_rate) {
+    if (++loop->probation.slow < slow_steps) return false;
+    loop->probation.in_doubt = loop->learnt.departures > 0 && loop->learnt.absorb == 0;
+    loop->probation.armed = loop->probation.in_doubt;
+    return !loop->probation.in_doubt;
   }
-  loop->guard.slow = 0;
-  if (loop->learnt.step_count >= 10) loop->guard.armed = false; /* it has proved itself */
+  loop->probation.slow = 0;
+  if (loop->learnt.step_count >= 10) loop->probation.armed = false; /* it has proved itself */
   return false;
 }
 
@@ -60,7 +60,7 @@ static bool another_network(const weir_network *before, const weir_network *now)
   return !(fmax(latency, bandwidth) <= log(1.5));
 }
 
-/* Decide, and guard what comes of a switch. */
+/* Decide, and put a switch on probation. */
 static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                           bool changed) {
   weir_decision decision;
@@ -70,11 +70,11 @@ static weir_status answer(weir_loop *loop, const weir_observation *seen, uint32_
                           : 0.0;
   const weir_status status = weir_loop_decide(loop, seen, trigger, &decision);
   if (status != WEIR_OK || !decision.switched) return status;
-  loop->guard.armed = !changed && trigger != WEIR_TRIGGER_FALLBACK && rate > 0.0;
-  loop->guard.previous = before;
-  loop->guard.previous_rate = rate;
-  loop->guard.predicted_s = decision.predicted_s;
-  loop->guard.slow = 0;
+  loop->probation.armed = !changed && trigger != WEIR_TRIGGER_FALLBACK && rate > 0.0;
+  loop->probation.previous = before;
+  loop->probation.previous_rate = rate;
+  loop->probation.predicted_s = decision.predicted_s;
+  loop->probation.slow = 0;
   return WEIR_OK;
 }
 
@@ -89,7 +89,8 @@ static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   uint32_t trigger = find_trigger(loop, seen);
   const bool changed = trigger == WEIR_TRIGGER_LATENCY || trigger == WEIR_TRIGGER_BANDWIDTH;
   if (changed) {
-    loop->guard.armed = loop->guard.in_doubt = false; /* its record was made on another network */
+    loop->probation.armed = loop->probation.in_doubt =
+        false; /* its record was made on another network */
     if (another_network(&loop->at_decision, &seen->network))
       weir_learn_network_changed(&loop->learnt);
     weir_loop_probe_found(loop);

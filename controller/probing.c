@@ -60,7 +60,7 @@ void weir_loop_consider_probe(weir_loop *loop, const weir_observation *seen) {
   const bool departs = loop->learnt.departures >= departures_before_probe &&
                        loop->learnt.absorb == 0 && loop->probe.since >= loop->probe.wait;
   /* However often looking was in vain before. */
-  const bool leaps = (loop->learnt.leaps >= leaps_before_probe || loop->guard.in_doubt) &&
+  const bool leaps = (loop->learnt.leaps >= leaps_before_probe || loop->probation.in_doubt) &&
                      loop->probe.since >= leap_spacing;
   /* Half the ranks: links are measured one by one, but the exchange waits for all. */
   const bool old = 2 * seen->network.stale >= loop->workers && loop->probe.since >= spacing;

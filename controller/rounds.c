@@ -20,15 +20,15 @@ static const uint64_t patience = 2 * (WEIR_ROUND_STEPS + 4);
 static const uint64_t refused_for = 4; /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
-static const uint64_t guard_steps = 32;
+static const uint64_t follow_steps = 32;
 /* An arm that is not believed to hold the loss is tried after those that are, however fast it is. */
 static const double doubtful = 2.0;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_unseen = 500;
 static const uint64_t first_losses = 4;
 static const double settled_share = 0.5; /* of the first losses: no plateau of the beginning */
-static const double guard_clear = 6.0;   /* noises that a promise is worth before it is asked for */
-static const double guard_failed = 0.5, guard_doubt = 0.7;
+static const double follow_clear = 6.0;  /* noises that a promise is worth before it is asked for */
+static const double follow_failed = 0.5, follow_doubt = 0.7;
 
 /* Once. */
 static void say(weir_loop *loop, const char *text) {
@@ -238,10 +238,10 @@ static void keep_account(weir_loop *loop, uint64_t step) {
 }
 
 /* From now on the loss is held against where it is. */
-static void guard_from(weir_rounds *r, uint64_t step) {
-  r->guarding = true;
-  r->anchor = (double)step - 0.5 * (double)guard_steps;
-  r->anchor_loss = newest_mean(r, guard_steps);
+static void follow_from(weir_rounds *r, uint64_t step) {
+  r->following = true;
+  r->anchor = (double)step - 0.5 * (double)follow_steps;
+  r->anchor_loss = newest_mean(r, follow_steps);
 }
 
 static weir_status judge(weir_loop *loop, const weir_observation *seen) {
@@ -280,7 +280,7 @@ static weir_status judge(weir_loop *loop, const weir_observation *seen) {
       weir_plan_safe(&before)) {
     r->promised = r->slope;
     r->promised_at = seen->step - WEIR_LOSSES / 2;
-    guard_from(r, seen->step);
+    follow_from(r, seen->step);
   }
   return status;
 }
@@ -291,27 +291,27 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
   return r->promised.per_step * (double)r->promised_at * log(to / from);
 }
 
-/* Has the loss fallen less than half as far as promised since the guard began?  Asked once the
+/* Has the loss fallen less than half as far as promised since it was last asked for?  Asked once the
  * promise is far above what batches make of means.  Where it is less than it should be, the arm is
  * looked at again soon. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
-  if (method == WEIR_METHODS) r->guarding = false;
-  if (!r->guarding || seen->trial || r->losses < guard_steps) return false;
-  const double middle = (double)seen->step - 0.5 * (double)guard_steps;
-  if (middle < r->anchor + (double)guard_steps) return false;
-  const double noise = r->promised.scatter * sqrt(2.0 / (double)guard_steps);
+  if (method == WEIR_METHODS) r->following = false;
+  if (!r->following || seen->trial || r->losses < follow_steps) return false;
+  const double middle = (double)seen->step - 0.5 * (double)follow_steps;
+  if (middle < r->anchor + (double)follow_steps) return false;
+  const double noise = r->promised.scatter * sqrt(2.0 / (double)follow_steps);
   const double promised = promised_fall(r, r->anchor, middle);
-  if (promised < guard_clear * noise) return false;
-  const double fallen = r->anchor_loss - newest_mean(r, guard_steps);
+  if (promised < follow_clear * noise) return false;
+  const double fallen = r->anchor_loss - newest_mean(r, follow_steps);
   weir_method_record *of = &r->record[method];
-  if (fallen < guard_doubt * promised && of->due > seen->step) {
+  if (fallen < follow_doubt * promised && of->due > seen->step) {
     of->due = seen->step;
     of->good_until = seen->step + patience;
   }
-  guard_from(r, seen->step);
-  return fallen < guard_failed * promised;
+  follow_from(r, seen->step);
+  return fallen < follow_failed * promised;
 }
 
 /* Has what the method in force once showed grown old, and could not be looked at again? */
@@ -329,7 +329,7 @@ static weir_status give_up(weir_loop *loop, const weir_observation *seen, bool f
   weir_method_record *of = &r->record[method];
   char plan[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&loop->current, plan);
-  r->guarding = false;
+  r->following = false;
   if (failed) refuse(r, method, seen->step);
   of->standing = WEIR_METHOD_REFUSED;
   of->evidence.count = 0;

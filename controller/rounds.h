@@ -47,7 +47,7 @@ typedef struct weir_rounds {
   weir_method_record record[WEIR_METHODS];
   /* While a method's plan is in force: how the loss fell when it was taken, and since when, and
    * from where, the loss is held against that. */
-  bool guarding;
+  bool following;
   weir_slope promised;
   uint64_t promised_at;
   double anchor, anchor_loss;

@@ -19,7 +19,7 @@ void weir_codec_context_free(weir_codec_context *context) {
   }
   free(context->own_magnitude);
   free(context->own_position);
-  free(context->mark);
+  free(context->bitmap);
   free(context);
 }
 
@@ -86,15 +86,15 @@ weir_status weir_context_reserve(weir_codec_context *context, size_t candidates)
 }
 
 weir_status weir_context_bitmap(weir_codec_context *context, size_t words) {
-  if (words <= context->bitmap_words && context->mark != NULL) {
+  if (words <= context->bitmap_words && context->bitmap != NULL) {
     return WEIR_OK;
   }
-  uint64_t *mark = malloc((words > 0 ? words : 1) * sizeof *mark);
-  if (mark == NULL) {
-    return weir_fail(WEIR_E_NOMEM, "no memory to mark %zu elements", 64 * words);
+  uint64_t *bitmap = malloc((words > 0 ? words : 1) * sizeof *bitmap);
+  if (bitmap == NULL) {
+    return weir_fail(WEIR_E_NOMEM, "no memory for a bitmap of %zu elements", 64 * words);
   }
-  free(context->mark);
-  context->mark = mark;
+  free(context->bitmap);
+  context->bitmap = bitmap;
   context->bitmap_words = words;
   return WEIR_OK;
 }

@@ -124,7 +124,7 @@ static weir_status time_draw(weir_kernel_probe *p, const weir_plan *plan, size_t
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
   size_t k;
-  weir_kernel_evict(p->context->mark, p->context->bitmap_words * sizeof *p->context->mark);
+  weir_kernel_evict(p->context->bitmap, p->context->bitmap_words * sizeof *p->context->bitmap);
   weir_kernel_evict(p->index, (size_t)(plan->cr * (double)n) * sizeof *p->index);
   weir_kernel_accumulate(p, n < p->most ? n : p->most);
   const double start = weir_kernel_now(p);

@@ -21,7 +21,7 @@ struct weir_codec_context {
   uint32_t *own_position;
   void *lent;
   size_t lent_bytes;
-  uint64_t *mark; /* a bit an element, for drawing and for decoding */
+  uint64_t *bitmap; /* a bit an element, for drawing and for decoding */
   size_t bitmap_words;
   weir_pool *pool; /* borrowed; NULL: one thread */
   /* Candidates listed while e was made (ef_topk.c), for a search of its k largest. */
@@ -42,7 +42,7 @@ size_t weir_context_room(size_t candidates, bool threads);
 /* Room for candidates; keeps what is there when it suffices. */
 weir_status weir_context_reserve(weir_codec_context *context, size_t candidates);
 
-/* Room for so many words of bitmap, their contents undefined. */
+/* Room for a bitmap of so many words, their contents undefined. */
 weir_status weir_context_bitmap(weir_codec_context *context, size_t words);
 
 /* What every select checks first: ratio, size (u32 indices), room for k. */

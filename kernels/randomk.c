@@ -7,14 +7,14 @@
 
 /* Mark count different elements out of n >= 2 count: a draw that hits a mark is drawn again, twice
  * on average at the most. */
-static void draw_bitmap(uint64_t *mark, size_t n, size_t count, uint64_t seed) {
+static void draw_bitmap(uint64_t *bitmap, size_t n, size_t count, uint64_t seed) {
   uint64_t start = weir_draw_start(seed);
   size_t drawn = 0;
   for (uint64_t number = 0; drawn < count; number++) {
     uint64_t i = weir_draw_below(start, number, n);
     uint64_t bit = UINT64_C(1) << i % 64;
-    drawn += (mark[i / 64] & bit) == 0;
-    mark[i / 64] |= bit;
+    drawn += (bitmap[i / 64] & bit) == 0;
+    bitmap[i / 64] |= bit;
   }
 }
 
@@ -33,14 +33,14 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   if (status != WEIR_OK) {
     return status;
   }
-  uint64_t *mark = lent ? context->lent : context->mark;
+  uint64_t *bitmap = lent ? context->lent : context->bitmap;
   /* The smaller part is drawn, kept or left out. */
   bool out = kept > n / 2;
-  memset(mark, 0, words * sizeof *mark);
-  draw_bitmap(mark, n, out ? n - kept : kept, seed);
+  memset(bitmap, 0, words * sizeof *bitmap);
+  draw_bitmap(bitmap, n, out ? n - kept : kept, seed);
   size_t taken = 0;
   for (size_t w = 0; w < words; w++) {
-    uint64_t left = out ? ~mark[w] : mark[w];
+    uint64_t left = out ? ~bitmap[w] : bitmap[w];
     if (w == n / 64) {
       left &= (UINT64_C(1) << n % 64) - 1;
     }

@@ -149,17 +149,17 @@ static weir_status spread_marked(weir_codec_context *context, const spread *s) {
     return status;
   }
   size_t ones = 0;
-  if (!weir_masks_read(&reader, context->mark, words, &ones) ||
-      !weir_masks_done(&reader, words > 0 ? context->mark[words - 1] : 0)) {
+  if (!weir_masks_read(&reader, context->bitmap, words, &ones) ||
+      !weir_masks_done(&reader, words > 0 ? context->bitmap[words - 1] : 0)) {
     return weir_wire_malformed("bad index list");
   }
-  shares all = {.s = s, .mask = context->mark, .words = words};
+  shares all = {.s = s, .mask = context->bitmap, .words = words};
   size_t parts = weir_pool_parts(context->pool, s->n);
   all.each = (words / parts / BLOCK + 1) * BLOCK;
   for (size_t part = 1; part < parts; part++) {
     size_t begin = (part - 1) * all.each < words ? (part - 1) * all.each : words;
     size_t end = part * all.each < words ? part * all.each : words;
-    all.from[part] = all.from[part - 1] + weir_cpu()->ones(context->mark + begin, end - begin);
+    all.from[part] = all.from[part - 1] + weir_cpu()->ones(context->bitmap + begin, end - begin);
   }
   weir_pool_run(context->pool, spread_part, &all, parts);
   return WEIR_OK;

@@ -85,7 +85,7 @@ typedef struct series {
 } series;
 
 /* Where phases begin, with their network. */
-static void add_bitmap(weir_doc *doc, const weir_report_data *data, bool by_time) {
+static void add_marks(weir_doc *doc, const weir_report_data *data, bool by_time) {
   const weir_report_summary *s = &data->summary;
   weir_doc_list(doc, "marks");
   for (size_t p = 0, at = 0; p < s->phase_count && s->phase_count <= PHASES_MOST; p++) {
@@ -104,7 +104,7 @@ static void begin(weir_doc *doc, const weir_report_data *data, const char *kind,
                   const char *caption, bool by_time) {
   weir_doc_chart(doc, kind, caption, by_time ? "elapsed, s" : "step",
                  by_time ? 0 : data->steps[0].step, end_of(data, by_time));
-  add_bitmap(doc, data, by_time);
+  add_marks(doc, data, by_time);
 }
 
 static void add_heads(weir_doc *doc, const series *line, size_t count) {

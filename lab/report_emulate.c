@@ -171,7 +171,7 @@ static const setting *setting_at(const told *t, double time_s) {
   return at;
 }
 
-static void add_bitmap(weir_doc *doc, const told *t) {
+static void add_marks(weir_doc *doc, const told *t) {
   weir_doc_list(doc, "marks");
   for (guint i = 0; i < t->settings->len && t->settings->len <= MARKS_MOST; i++) {
     const setting *s = &g_array_index(t->settings, setting, i);
@@ -209,7 +209,7 @@ static void add_rates(weir_doc *doc, const told *t, bool sent) {
   const guint each = (t->samples->len + POINTS_MOST - 1) / POINTS_MOST;
   weir_doc_chart(doc, "lines", sent ? "sent, Mbit/s" : "received, Mbit/s", "elapsed, s", 0,
                  fmax(t->elapsed_s, 1e-3));
-  add_bitmap(doc, t);
+  add_marks(doc, t);
   weir_doc_list(doc, "series");
   add_series(doc, "set", "#7a8ca3", "step");
   for (guint r = 0; r < shown; r++) {

@@ -121,7 +121,7 @@ static size_t lay_out(weir_cuda *cuda, void *block) {
   cuda->candidate_place = part<uint32_t>(block, &at, cuda->candidates);
   cuda->sample = part<float>(block, &at, weir_cuda_dgc_sampled(cuda->n));
   cuda->partial = part<float>(block, &at, weir_cuda_powersgd_partial(cuda->n));
-  cuda->mark = part<uint32_t>(block, &at, weir_cuda_mark_words(cuda->n));
+  cuda->bitmap = part<uint32_t>(block, &at, weir_cuda_bitmap_words(cuda->n));
   cuda->scan = part<char>(block, &at, cuda->scan_bytes);
   cuda->read_index = part<uint32_t>(block, &at, cuda->k);
   return at;

@@ -46,7 +46,7 @@ struct weir_cuda {
   uint32_t *candidate_place;  /* index */
   float *sample;              /* of dgc */
   float *partial;             /* sums of powersgd */
-  uint32_t *mark;             /* a bit an element (randomk) */
+  uint32_t *bitmap;           /* a bit an element (randomk) */
   void *scan;                 /* scratch of weir_cuda_scan */
   uint32_t *read_index;       /* of a message that is read (wire_read.cu) */
   weir_cuda_tensors *tensors; /* NULL before weir_cuda_reserve_tensors */

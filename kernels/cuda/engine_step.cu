@@ -18,15 +18,15 @@ __global__ static void ship(const weir_device_told *told, uint64_t bytes, const 
   }
 }
 
-/* Blocks of a sample. */
-constexpr unsigned LOOKING = 16;
+/* Blocks that copy a sample. */
+constexpr unsigned SAMPLING = 16;
 
 /* Of e = g + r. */
 __global__ static void sample(const float *g, const float *r, const weir_device_sample *samples) {
-  const weir_device_sample mine = samples[blockIdx.x / LOOKING];
+  const weir_device_sample mine = samples[blockIdx.x / SAMPLING];
   size_t n = mine.runs.length * mine.runs.count;
-  for (size_t i = blockIdx.x % LOOKING * WEIR_CUDA_BLOCK + threadIdx.x; i < n;
-       i += (size_t)LOOKING * WEIR_CUDA_BLOCK) {
+  for (size_t i = blockIdx.x % SAMPLING * WEIR_CUDA_BLOCK + threadIdx.x; i < n;
+       i += (size_t)SAMPLING * WEIR_CUDA_BLOCK) {
     size_t at = mine.at + weir_run_at(&mine.runs, i / mine.runs.length) + i % mine.runs.length;
     mine.to[i] = g[at] + r[at];
   }
@@ -187,7 +187,7 @@ weir_status weir_device_compress(weir_device *device, size_t bucket, const weir_
     status = weir_cuda_clear(cuda, unit->told, sizeof *unit->told);
   }
   if (status == WEIR_OK && task->sample_count > 0) {
-    status = weir_cuda_launch(cuda, "looking", task->sample_count * LOOKING, WEIR_CUDA_BLOCK,
+    status = weir_cuda_launch(cuda, "sampling", task->sample_count * SAMPLING, WEIR_CUDA_BLOCK,
                               sample, fed.g, fed.r, task->samples);
   }
   bool fused =

@@ -16,21 +16,21 @@ struct draws {
 };
 
 /* Marks an element: 1, or 0 when it was marked already. */
-__device__ static inline uint32_t mark_draw(uint32_t *mark, uint64_t start, uint64_t number,
+__device__ static inline uint32_t mark_draw(uint32_t *bitmap, uint64_t start, uint64_t number,
                                             uint32_t n) {
   uint32_t at = weir_draw_below(start, number, n);
   uint32_t bit = 1U << at % 32;
-  return (atomicOr(&mark[at / 32], bit) & bit) == 0;
+  return (atomicOr(&bitmap[at / 32], bit) & bit) == 0;
 }
 
 __global__ static void begin_draws(draws *state, uint32_t count) { *state = draws{0, count, 0, 0}; }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    draw_pass(uint32_t *mark, uint64_t start, uint32_t n, draws *state) {
+    draw_pass(uint32_t *bitmap, uint64_t start, uint32_t n, draws *state) {
   uint32_t missing = state->missing;
   unsigned long long made = state->made;
   uint32_t mine = 0;
-  WEIR_CUDA_EACH(i, missing) { mine += mark_draw(mark, start, made + i, n); }
+  WEIR_CUDA_EACH(i, missing) { mine += mark_draw(bitmap, start, made + i, n); }
   uint32_t total;
   (void)weir_block_before(mine, &total);
   if (threadIdx.x != 0) {
@@ -47,13 +47,13 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 
 /* One block, until nothing is missing. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    draw_rest(uint32_t *mark, uint64_t start, uint32_t n, const draws *state) {
+    draw_rest(uint32_t *bitmap, uint64_t start, uint32_t n, const draws *state) {
   uint32_t missing = state->missing;
   unsigned long long made = state->made;
   while (missing > 0) {
     uint32_t mine = 0;
     for (uint32_t i = threadIdx.x; i < missing; i += WEIR_CUDA_BLOCK) {
-      mine += mark_draw(mark, start, made + i, n);
+      mine += mark_draw(bitmap, start, made + i, n);
     }
     uint32_t total;
     (void)weir_block_before(mine, &total);
@@ -62,28 +62,29 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   }
 }
 
-/* --- from bitmap to indices ------------------------------------------------------------------- */
+/* --- from a bitmap to indices ------------------------------------------------------------------- */
 
 constexpr unsigned TILE_WORDS = WEIR_TILE / 32;
 
-/* A word of bitmap; out: of what is not marked. */
-__device__ static inline uint32_t bitmap_of(const uint32_t *mark, size_t word, size_t n, bool out) {
+/* A word of the bitmap; out: of what is not marked. */
+__device__ static inline uint32_t bitmap_of(const uint32_t *bitmap, size_t word, size_t n,
+                                            bool out) {
   if (32 * word >= n) {
     return 0;
   }
-  uint32_t bits = out ? ~mark[word] : mark[word];
+  uint32_t bits = out ? ~bitmap[word] : bitmap[word];
   size_t left = n - 32 * word;
   return left < 32 ? bits & ((1U << left) - 1) : bits;
 }
 
 /* A warp a tile, and one more for the end. */
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    count_bitmap(const uint32_t *mark, size_t n, size_t tiles, bool out, uint2 *taken) {
+    count_bitmap(const uint32_t *bitmap, size_t n, size_t tiles, bool out, uint2 *taken) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   unsigned lane = threadIdx.x % WEIR_WARP;
   uint32_t count = 0;
   for (unsigned w = lane; w < TILE_WORDS; w += WEIR_WARP) {
-    count += (uint32_t)__popc(bitmap_of(mark, tile * TILE_WORDS + w, n, out));
+    count += (uint32_t)__popc(bitmap_of(bitmap, tile * TILE_WORDS + w, n, out));
   }
   for (unsigned distance = WEIR_WARP / 2; distance > 0; distance /= 2) {
     count += __shfl_down_sync(WEIR_ALL_LANES, count, distance);
@@ -94,7 +95,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
 }
 
 __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
-    emit_bitmap(const uint32_t *mark, size_t n, bool out, size_t tiles, const uint2 *taken,
+    emit_bitmap(const uint32_t *bitmap, size_t n, bool out, size_t tiles, const uint2 *taken,
                 float *e, uint32_t *index, float *value, bool zero) {
   size_t tile = ((size_t)blockIdx.x * WEIR_CUDA_BLOCK + threadIdx.x) / WEIR_WARP;
   if (tile >= tiles) {
@@ -103,7 +104,7 @@ __global__ static void __launch_bounds__(WEIR_CUDA_BLOCK)
   uint32_t to = taken[tile].x;
   for (unsigned w = threadIdx.x % WEIR_WARP; w < TILE_WORDS; w += WEIR_WARP) {
     size_t word = tile * TILE_WORDS + w;
-    uint32_t bits = bitmap_of(mark, word, n, out);
+    uint32_t bits = bitmap_of(bitmap, word, n, out);
     uint32_t count = (uint32_t)__popc(bits);
     uint32_t before = weir_lanes_before(count);
     uint32_t all = __shfl_sync(WEIR_ALL_LANES, before + count, WEIR_WARP - 1);
@@ -126,16 +127,16 @@ static weir_status draw(weir_cuda *cuda, size_t n, size_t count, uint64_t seed) 
   draws *state = (draws *)cuda->search;
   uint64_t start = weir_draw_start(seed);
   weir_status status =
-      weir_cuda_clear(cuda, cuda->mark, weir_cuda_mark_words(n) * sizeof *cuda->mark);
+      weir_cuda_clear(cuda, cuda->bitmap, weir_cuda_bitmap_words(n) * sizeof *cuda->bitmap);
   if (status == WEIR_OK) {
     status = weir_cuda_launch(cuda, "drawing", 1, 1, begin_draws, state, (uint32_t)count);
   }
   for (unsigned pass = 0; pass < PASSES && status == WEIR_OK; pass++) {
     status = weir_cuda_launch(cuda, "drawing", weir_cuda_grid(cuda, count >> pass, WEIR_CUDA_BLOCK),
-                              WEIR_CUDA_BLOCK, draw_pass, cuda->mark, start, (uint32_t)n, state);
+                              WEIR_CUDA_BLOCK, draw_pass, cuda->bitmap, start, (uint32_t)n, state);
   }
   return status == WEIR_OK ? weir_cuda_launch(cuda, "drawing", 1, WEIR_CUDA_BLOCK, draw_rest,
-                                              cuda->mark, start, (uint32_t)n, state)
+                                              cuda->bitmap, start, (uint32_t)n, state)
                            : status;
 }
 
@@ -152,15 +153,15 @@ weir_status weir_cuda_pick_randomk(weir_cuda *cuda, const weir_pick &pick) {
     status = draw(cuda, pick.n, out ? pick.n - pick.k : pick.k, pick.seed);
   }
   if (status == WEIR_OK) {
-    status = weir_cuda_launch(cuda, "counting bitmap", tiles / warps + 1, WEIR_CUDA_BLOCK,
-                              count_bitmap, cuda->mark, pick.n, tiles, out, cuda->taken);
+    status = weir_cuda_launch(cuda, "counting a bitmap", tiles / warps + 1, WEIR_CUDA_BLOCK,
+                              count_bitmap, cuda->bitmap, pick.n, tiles, out, cuda->taken);
   }
   if (status == WEIR_OK) {
     status = weir_cuda_scan(cuda, cuda->taken, tiles + 1);
   }
   return status == WEIR_OK
              ? weir_cuda_launch(cuda, "writing what is drawn", (tiles + warps - 1) / warps,
-                                WEIR_CUDA_BLOCK, emit_bitmap, cuda->mark, pick.n, out, tiles,
+                                WEIR_CUDA_BLOCK, emit_bitmap, cuda->bitmap, pick.n, out, tiles,
                                 cuda->taken, pick.e, pick.index, pick.value, pick.zero)
              : status;
 }

@@ -96,7 +96,7 @@ weir_pick_fn weir_cuda_pick_topk;
 /* Elements of dgc's sample from n; 0: too few for one. */
 size_t weir_cuda_dgc_sampled(size_t n);
 /* 32-bit words of a bit for each of n elements (randomk). */
-static inline size_t weir_cuda_mark_words(size_t n) { return n / 32 + (n % 32 != 0); }
+static inline size_t weir_cuda_bitmap_words(size_t n) { return n / 32 + (n % 32 != 0); }
 
 /* to[i] = sum of from[0..i), for both members; count elements, in place or not (scan.cu). */
 weir_status weir_cuda_scan_bytes(weir_cuda *cuda, size_t count, size_t *bytes);
