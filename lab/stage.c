@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -55,15 +56,30 @@ static bool read_outcome(int from, outcome *result) {
   return got == (ssize_t)sizeof *result;
 }
 
+/* A library may end the process where it gets no memory (oneDNN, as it compiles code), which a limit
+ * of the address space is the likeliest reason for. */
+static weir_status untold(int code) {
+  char how[96], limit[96] = "";
+  struct rlimit space;
+  if (WIFSIGNALED(code))
+    (void)snprintf(how, sizeof how, "was killed by signal %d (%s)", WTERMSIG(code),
+                   strsignal(WTERMSIG(code)));
+  else
+    (void)snprintf(how, sizeof how, "ended without saying why");
+  const bool limited = getrlimit(RLIMIT_AS, &space) == 0 && space.rlim_cur != RLIM_INFINITY;
+  if (limited)
+    (void)snprintf(limit, sizeof limit,
+                   "; its address space is limited to %llu KiB (ulimit -v), expected more",
+                   (unsigned long long)space.rlim_cur / 1024);
+  return weir_fail(limited ? WEIR_E_NOMEM : WEIR_E_INTERNAL, "the runner %s%s", how, limit);
+}
+
 static weir_status wait_child(pid_t pid, int from) {
   outcome result;
   const bool told = read_outcome(from, &result);
   int code = 0;
   while (waitpid(pid, &code, 0) < 0 && errno == EINTR) continue;
-  if (!told && WIFSIGNALED(code))
-    return weir_fail(WEIR_E_INTERNAL, "the runner was killed by signal %d (%s)", WTERMSIG(code),
-                     strsignal(WTERMSIG(code)));
-  if (!told) return weir_fail(WEIR_E_INTERNAL, "the runner ended without saying why");
+  if (!told) return untold(code);
   return result.status ? weir_fail((weir_status)result.status, "%s", result.text) : WEIR_OK;
 }
 

@@ -216,17 +216,25 @@ printf '[trace]\nfile = trace\nlatency_ms = 1\n' >>traced.ini
 refused "trace going back" "trace:2: " run traced.ini --network sim --out out
 
 # Too little memory ends it in words, wherever it runs out: never by a signal.
+# narrow KIB REGEX ARGUMENTS...: with so much address space, `weir ARGUMENTS` says REGEX if it fails.
+narrow() {
+  local kib=$1 regex=$2 code
+  shift 2
+  (ulimit -c 0 && ulimit -v "$kib" && exec timeout 100 "$weir" "$@") >stdout 2>stderr
+  code=$?
+  [ $code -eq 127 ] || [ $code -eq 0 ] && return # 127: not even loaded
+  if [ $code -gt 2 ] || ! grep -Eq "$regex" stderr; then
+    echo "FAILED: $1 with $kib KiB: exit $code; stderr: $(cat stderr)"
+    failures=$((failures + 1))
+  fi
+}
 if [[ ${WEIR_CFLAGS:-} != *sanitize* ]]; then
   yes 'a line' | head -3000000 >large.jsonl
-  for kib in 100000 120000 150000 200000 250000; do
-    (ulimit -c 0 && ulimit -v $kib && exec "$weir" replay large.jsonl) >stdout 2>stderr
-    code=$?
-    if [ $code -ne 127 ] && { [ $code -gt 2 ] || ! grep -q "^weir" stderr; }; then # 127: not even loaded
-      echo "FAILED: with $kib KiB: exit $code; stderr: $(cat stderr)"
-      failures=$((failures + 1))
-    fi
-  done
+  for kib in 100000 120000 150000 200000 250000; do narrow $kib "^weir" replay large.jsonl; done
   rm large.jsonl
+  for kib in 140000 180000 200000 220000 240000; do
+    narrow $kib "^weir run: .*(memory|thread|ulimit -v)" run good.ini --network sim --out narrow.$kib
+  done
 fi
 
 [ $failures -eq 0 ] && echo "all refused as they should be"
