@@ -19,7 +19,7 @@ case "${1:-}" in
     ;;
 esac
 SECONDS=0
-slots=$((2 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
+slots=$((4 * $(nproc))) # of which a test takes as many as tests/CMakeLists.txt says
 failed=()
 scripts/format.sh --check || failed+=(format)
 for preset in "${presets[@]}"; do

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <math.h>
 
+#include "../sampled.h"
 #include "collectives/comm.h"
 #include "ranks.h"
 
@@ -23,11 +24,21 @@ typedef struct job {
   unsigned char *headers; /* size * size * HEADER */
 } job;
 
-static float input_at(int rank, size_t i) {
+/* The longest case's, drawn once. */
+#define LONGEST 300008
+static float *inputs;
+static float input_at(int rank, size_t i) { return inputs[(size_t)rank * LONGEST + i]; }
+
+static void draw_inputs(void) {
+  inputs = malloc(GROUP_MAX * LONGEST * sizeof *inputs);
   weir_rng rng;
-  weir_rng_seed(&rng, (uint64_t)rank * 1000003 + i);
-  return (float)weir_rng_normal(&rng);
+  weir_rng_seed(&rng, 1000003);
+  for (size_t i = 0; i < (size_t)GROUP_MAX * LONGEST; i++) inputs[i] = (float)weir_rng_normal(&rng);
 }
+
+static void drop_inputs(void) { free(inputs); }
+
+TestSuite(hier, .init = draw_inputs, .fini = drop_inputs);
 static unsigned char header_byte(int rank, int i) { return (unsigned char)(rank * 31 + i * 7 + 1); }
 
 static weir_status body(weir_transport *t, void *user) {
@@ -104,10 +115,11 @@ Test(hier, every_row_on_every_layout) {
     for (size_t l = 0; l < COUNT(layouts); l++)
       for (size_t k = 0; k < COUNT(lengths); k++)
         for (int f = 0; f < 2; f++)
-          run_case(GROUP_THREADS, (job){.layout = layouts[l],
-                                        .choice.between = between,
-                                        .n = lengths[k],
-                                        .format = (weir_value_format)f});
+          if (sampled(4))
+            run_case(GROUP_THREADS, (job){.layout = layouts[l],
+                                          .choice.between = between,
+                                          .n = lengths[k],
+                                          .format = (weir_value_format)f});
 }
 
 Test(hier, any_choice_inside_and_between) {
@@ -117,17 +129,18 @@ Test(hier, any_choice_inside_and_between) {
       for (uint32_t g = 0; g < WEIR_ALLGATHER_COUNT; g++)
         for (size_t l = 0; l < COUNT(some); l++)
           for (int f = 0; f < 2; f++)
-            run_case(GROUP_THREADS, (job){.layout = some[l],
-                                          .choice = {s, b, g},
-                                          .n = 1003,
-                                          .format = (weir_value_format)f});
+            if (sampled(4))
+              run_case(GROUP_THREADS, (job){.layout = some[l],
+                                            .choice = {s, b, g},
+                                            .n = 1003,
+                                            .format = (weir_value_format)f});
 }
 
 Test(hier, processes) {
   for (uint32_t between = 0; between < WEIR_ALLREDUCE_COUNT; between++)
     for (int kind = GROUP_TCP; kind <= GROUP_SHM; kind++) {
       run_case((enum group_kind)kind,
-               (job){.layout = "aabb", .choice.between = between, .n = 300008});
+               (job){.layout = "aabb", .choice.between = between, .n = LONGEST});
       run_case(
           (enum group_kind)kind,
           (job){
