@@ -18,7 +18,7 @@ fi
 
 TIMEFORMAT='minimal: %R s, of which %U s of processor time, '"$(nproc) processors"
 time {
-  cmake -S . -B "$folder/build" -DCMAKE_INSTALL_PREFIX="$prefix" -DWEIR_LAB=OFF -DWEIR_TESTS=OFF \
+  cmake -S . -B "$folder/build" -DCMAKE_INSTALL_PREFIX="$prefix" -DWEIR_CUDA=OFF -DWEIR_LAB=OFF -DWEIR_TESTS=OFF \
     >"$folder/log" &&
     cmake --build "$folder/build" -j"$(nproc)" >>"$folder/log" &&
     cmake --install "$folder/build" >>"$folder/log" || { cat "$folder/log"; exit 1; }
