@@ -178,8 +178,8 @@ weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes) {
   return (weir_cost_terms){1.0, (n - 1.0) * bytes, 0.0};
 }
 
-weir_cost_terms weir_cost_exchange(int n, double bytes) {
-  return n <= 1 ? nothing : (weir_cost_terms){1.0, (n - 1.0) * bytes, 0.0};
+weir_cost_terms weir_cost_exchange(int n, int rounds, double bytes) {
+  return n <= 1 ? nothing : (weir_cost_terms){rounds, (n - 1.0) * bytes, 0.0};
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

@@ -64,8 +64,8 @@ weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes);
-/* Every rank sends every other one so many bytes, all at once. */
-weir_cost_terms weir_cost_exchange(int n, double bytes);
+/* Every rank sends every other one so many bytes, in so many rounds: 1 to N - 1. */
+weir_cost_terms weir_cost_exchange(int n, int rounds, double bytes);
 /* The double tree's critical path on links of this alpha, beta and burst (see weir_link), which is
  * taken off the bytes wherever a link on the path had been idle. */
 weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta, double burst);
