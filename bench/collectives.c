@@ -253,8 +253,7 @@ static int parse(const arguments *a, bench_plan *p) {
   while (kind < BENCH_KINDS && strcmp(a->collective, bench_kind_names[kind]) != 0) kind++;
   if (kind == BENCH_KINDS)
     return refuse("collective", a->collective,
-                  "all-reduce, broadcast, all-gather, reduce-scatter, reduce, gather or "
-                  "all-to-all");
+                  "all-reduce, broadcast, all-gather, reduce-scatter, reduce or gather");
   p->kind = (bench_kind)kind;
   if (!parse_algorithms(a->algorithm, p)) {
     g_autoptr(GString) known = g_string_new("all or some of");

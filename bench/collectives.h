@@ -33,7 +33,6 @@ typedef enum bench_kind {
   BENCH_REDUCE_SCATTER,
   BENCH_REDUCE,
   BENCH_GATHER,
-  BENCH_ALLTOALL,
   BENCH_KINDS
 } bench_kind;
 extern const char *const bench_kind_names[BENCH_KINDS];
@@ -100,9 +99,9 @@ gboolean weir_bench_spawn(contender *c, char **argv);
 typedef struct bench_rank {
   bench_kind kind;
   int rank, size;
-  gsize most;           /* elements */
-  float *x, *y, *error; /* y: what all-to-all receives, or a sum that is not in place */
-  gboolean apart;       /* the result is in y */
+  gsize most;                                                   /* elements */
+  float *x, *y, *error;                                         /* y: a sum that is not in place */
+  gboolean apart;                                               /* the result is in y */
   gboolean (*once)(struct bench_rank *r, guint32 row, gsize n); /* FALSE: message says why */
   gboolean (*together)(struct bench_rank *r);                   /* all begin at once */
   guint64 (*sent)(struct bench_rank *r); /* bytes so far; NULL: it does not tell */

@@ -6,8 +6,8 @@
 #include "base/base.h"
 #include "collectives.h"
 
-const char *const bench_kind_names[BENCH_KINDS] = {
-    "all-reduce", "broadcast", "all-gather", "reduce-scatter", "reduce", "gather", "all-to-all"};
+const char *const bench_kind_names[BENCH_KINDS] = {"all-reduce",     "broadcast", "all-gather",
+                                                   "reduce-scatter", "reduce",    "gather"};
 
 const char *weir_bench_row_name(bench_kind kind, guint32 row) {
   switch (kind) {
@@ -18,7 +18,6 @@ const char *weir_bench_row_name(bench_kind kind, guint32 row) {
       return row < WEIR_REDUCE_SCATTER_COUNT ? weir_reduce_scatters[row].name : NULL;
     case BENCH_REDUCE: return row < WEIR_REDUCE_COUNT ? weir_reduces[row].name : NULL;
     case BENCH_GATHER: return row < WEIR_GATHER_COUNT ? weir_gathers[row].name : NULL;
-    case BENCH_ALLTOALL: return row < WEIR_ALLTOALL_COUNT ? weir_alltoalls[row].name : NULL;
     default: return NULL;
   }
 }
@@ -40,7 +39,7 @@ static gboolean said(weir_rank *w, weir_status status) {
 static weir_status run_row(weir_rank *w, guint32 row, gsize n) {
   bench_rank *r = &w->base;
   const gsize stride = n / (gsize)r->size * sizeof(float);
-  gsize bytes = n * sizeof(float), out[RANKS_MAX], in[RANKS_MAX];
+  gsize bytes = n * sizeof(float), out[RANKS_MAX];
   for (int i = 0; i < r->size; i++) out[i] = stride;
   switch (r->kind) {
     case BENCH_BROADCAST: return weir_broadcasts[row].run(w->comm, 0, r->x, bytes, &bytes);
@@ -49,7 +48,6 @@ static weir_status run_row(weir_rank *w, guint32 row, gsize n) {
       return weir_reduce_scatters[row].run(w->comm, r->x, n, w->format, r->error);
     case BENCH_REDUCE: return weir_reduces[row].run(w->comm, 0, r->x, n, w->format, r->error);
     case BENCH_GATHER: return weir_gathers[row].run(w->comm, 0, r->x, stride, out);
-    case BENCH_ALLTOALL: return weir_alltoalls[row].run(w->comm, r->x, out, r->y, in, stride);
     default: return weir_allreduces[row].run(w->comm, r->x, n, w->format, r->error, NULL);
   }
 }

@@ -31,7 +31,7 @@ static gboolean due_at(const bench_rank *r, gsize n, gsize i, float *due) {
   if (r->kind == BENCH_REDUCE_SCATTER) return i >= own.begin && i < own.begin + own.count;
   if (sums || r->kind == BENCH_BROADCAST) return r->kind != BENCH_REDUCE || rank == 0;
   if (i >= block * (gsize)size) return FALSE; /* what is left over of blocks of one length */
-  *due = value_at((int)(i / block), r->kind == BENCH_ALLTOALL ? (gsize)rank : i);
+  *due = value_at((int)(i / block), i);
   return r->kind != BENCH_GATHER || rank == 0;
 }
 
@@ -42,7 +42,7 @@ static void fill(bench_rank *r, gsize n) {
     const gboolean blocks = r->kind == BENCH_ALLGATHER || r->kind == BENCH_GATHER;
     const gboolean theirs =
         (blocks && i / block != (gsize)r->rank) || (r->kind == BENCH_BROADCAST && r->rank != 0);
-    r->x[i] = theirs ? -1.0f : value_at(r->rank, r->kind == BENCH_ALLTOALL ? i / block : i);
+    r->x[i] = theirs ? -1.0f : value_at(r->rank, i);
     r->y[i] = -1.0f;
   }
 }
@@ -71,7 +71,7 @@ static gboolean check(bench_rank *r, guint32 row, gsize n, guint64 *wire, guint6
   if (!r->once(r, row, n)) return FALSE;
   *wire = r->sent ? r->sent(r) - before : 0;
   *wrong = 0;
-  const float *result = r->apart || r->kind == BENCH_ALLTOALL ? r->y : r->x;
+  const float *result = r->apart ? r->y : r->x;
   for (gsize i = 0; i < n; i++) {
     float due;
     if (due_at(r, n, i, &due) && result[i] != due) ++*wrong;

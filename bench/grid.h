@@ -71,8 +71,8 @@ const char *weir_grid_name(const char *text);
 /* How often to measure each operation within the budget: the longest are measured once, or left out
  * (0).  Every rank comes to the same. */
 void weir_grid_allot(const grid_plan *plan, const weir_link *link, int repeats[GRID_OPS]);
-double weir_grid_predict(const weir_selector *selector, const grid_op *op);
-void weir_grid_selector(const grid_plan *plan, weir_selector *selector);
+/* Seconds by the cost rows. */
+double weir_grid_predict(int workers, const weir_link *link, const grid_op *op);
 
 /* What a forked rank does, inside of its namespace. */
 weir_status weir_grid_rank(grid_plan *plan, int rank);

@@ -25,14 +25,14 @@ static const field shape_fields[] = {{"set_bytes_s", offsetof(grid_plan, shape.r
                                      {"sum_s", offsetof(grid_plan, link.sum_s)},
                                      {"sums_s", offsetof(grid_plan, link.sums_s)}};
 
-static void add_op(JsonBuilder *b, const weir_selector *selector, const grid_op *op) {
+static void add_op(JsonBuilder *b, const grid_plan *p, const grid_op *op) {
   const grid_part *last = &op->part[op->parts - 1];
   json_builder_begin_object(b);
   cli_json_text(b, "collective", op->name);
   cli_json_text(b, "algorithm", weir_row_name(last->kind, last->row));
   cli_json_number(b, "gradient", (double)op->gradient);
   cli_json_number(b, "cr", op->cr);
-  cli_json_number(b, "predicted_ms", weir_grid_predict(selector, op) * 1e3);
+  cli_json_number(b, "predicted_ms", weir_grid_predict(p->workers, &p->link, op) * 1e3);
   cli_json_number(b, "measured_ms", op->measured_s * 1e3);
   cli_json_number(b, "least_ms", op->least_s * 1e3);
   cli_json_list(b, "parts"); /* kind, row, bytes; kind, row, bytes */
@@ -46,8 +46,6 @@ static void add_op(JsonBuilder *b, const weir_selector *selector, const grid_op 
 }
 
 void weir_grid_print(const grid_plan *p) {
-  weir_selector selector;
-  weir_grid_selector(p, &selector);
   g_autoptr(JsonBuilder) b = json_builder_new();
   json_builder_begin_object(b);
   cli_json_number(b, "workers", p->workers);
@@ -59,7 +57,7 @@ void weir_grid_print(const grid_plan *p) {
   }
   cli_json_list(b, "cells");
   for (int i = 0; i < p->ops; i++)
-    if (p->op[i].measured_s > 0) add_op(b, &selector, &p->op[i]);
+    if (p->op[i].measured_s > 0) add_op(b, p, &p->op[i]);
   json_builder_end_array(b);
   cli_json_print(b);
   (void)fflush(stdout);

@@ -11,9 +11,8 @@ static const double ratios[] = {0.1, 0.01, 0.001};
 #define ONCE_MOST_S 1.0 /* longer gradients, by their time on one link, are left out */
 #define EACH_S 4.0      /* repeats of one operation take no longer */
 
-static const char *const names[] = {"all-reduce",     "broadcast", "all-gather",
-                                    "reduce-scatter", "reduce",    "gather",
-                                    "all-to-all",     "ag",        "art"};
+static const char *const names[] = {"all-reduce", "broadcast", "all-gather", "reduce-scatter",
+                                    "reduce",     "gather",    "ag",         "art"};
 enum { NAME_AG = WEIR_KIND_COUNT, NAME_ART };
 
 const char *weir_grid_name(const char *text) {
@@ -42,8 +41,7 @@ static void add_dense(grid_plan *p, gsize bytes) {
   const grid_part none = {.bytes = 0};
   for (int kind = 0; kind < WEIR_KIND_COUNT; kind++)
     for (guint32 row = 0; row < weir_rows((weir_kind)kind); row++) {
-      const gboolean blocks =
-          kind == WEIR_KIND_ALLGATHER || kind == WEIR_KIND_GATHER || kind == WEIR_KIND_ALLTOALL;
+      const gboolean blocks = kind == WEIR_KIND_ALLGATHER || kind == WEIR_KIND_GATHER;
       const grid_part part = {(weir_kind)kind, row, blocks ? bytes / (gsize)p->workers : bytes};
       if (is_flat((weir_kind)kind, row)) add(p, kind, bytes, 1, 1, part, none);
     }
@@ -71,15 +69,14 @@ void weir_grid_operations(grid_plan *p) {
   }
 }
 
-void weir_grid_selector(const grid_plan *p, weir_selector *selector) {
-  weir_selector_init(selector, (weir_group_shape){p->workers, p->workers, false}, &p->link);
-}
-
-double weir_grid_predict(const weir_selector *selector, const grid_op *op) {
+double weir_grid_predict(int workers, const weir_link *link, const grid_op *op) {
+  const weir_group_shape shape = {workers, workers, false};
   double seconds = 0;
-  for (int i = 0; i < op->parts; i++)
-    seconds += weir_selector_predict(selector, op->part[i].kind, op->part[i].row,
-                                     (double)op->part[i].bytes);
+  for (int i = 0; i < op->parts; i++) {
+    const grid_part *part = &op->part[i];
+    const weir_cost cost = weir_cost_row(part->kind, part->row, shape, link, (double)part->bytes);
+    seconds += weir_cost_predict(&cost, link);
+  }
   return seconds;
 }
 
@@ -95,10 +92,8 @@ static double total(const grid_plan *p, const double *due, const int *repeats) {
 }
 
 void weir_grid_allot(const grid_plan *p, const weir_link *link, int repeats[GRID_OPS]) {
-  weir_selector selector;
   double due[GRID_OPS];
-  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers, false}, link);
-  for (int i = 0; i < p->ops; i++) due[i] = weir_grid_predict(&selector, &p->op[i]);
+  for (int i = 0; i < p->ops; i++) due[i] = weir_grid_predict(p->workers, link, &p->op[i]);
   for (int often = GRID_REPEATS; often > 1; often--) {
     for (int i = 0; i < p->ops; i++) repeats[i] = often;
     if (total(p, due, repeats) <= p->budget_s) return;

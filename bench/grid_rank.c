@@ -27,7 +27,7 @@ typedef struct bench {
 } bench;
 
 static weir_status once(bench *b, const grid_part *part) {
-  gsize bytes = part->bytes, out[GRID_RANKS], in[GRID_RANKS];
+  gsize bytes = part->bytes, out[GRID_RANKS];
   const gsize n = bytes / sizeof(float);
   for (int r = 0; r < b->p->workers; r++) out[r] = bytes;
   switch (part->kind) {
@@ -40,8 +40,6 @@ static weir_status once(bench *b, const grid_part *part) {
     case WEIR_KIND_REDUCE:
       return weir_reduces[part->row].run(b->comm, 0, b->x, n, WEIR_VALUE_FP32, NULL);
     case WEIR_KIND_GATHER: return weir_gathers[part->row].run(b->comm, 0, b->x, bytes, out);
-    case WEIR_KIND_ALLTOALL:
-      return weir_alltoalls[part->row].run(b->comm, b->x, out, b->y, in, bytes);
     default: return weir_allreduces[part->row].run(b->comm, b->x, n, WEIR_VALUE_FP32, NULL, NULL);
   }
 }
@@ -78,13 +76,11 @@ static weir_status measure_all(bench *b, const weir_link *link) {
   const grid_plan *p = b->p;
   int repeats[GRID_OPS];
   double due[GRID_OPS], all = 0, done = 0;
-  weir_selector selector;
   weir_status status = WEIR_OK;
   b->pause_ns = (long)(1e9 * CLAMP(4 * link->burst * link->beta, PAUSE_LEAST_S, PAUSE_MOST_S));
   weir_grid_allot(p, link, repeats);
-  weir_selector_init(&selector, (weir_group_shape){p->workers, p->workers, false}, link);
   for (int i = 0; i < p->ops; i++) {
-    due[i] = weir_grid_predict(&selector, &p->op[i]);
+    due[i] = weir_grid_predict(p->workers, link, &p->op[i]);
     all += repeats[i] * due[i];
   }
   const double begin_s = weir_now_s();
@@ -124,8 +120,7 @@ weir_status weir_grid_rank(grid_plan *p, int rank) {
   for (int i = 0; i < p->ops; i++)
     for (int k = 0; k < p->op[i].parts; k++) {
       const grid_part *part = &p->op[i].part[k];
-      const gboolean blocks = part->kind == WEIR_KIND_ALLGATHER || part->kind == WEIR_KIND_GATHER ||
-                              part->kind == WEIR_KIND_ALLTOALL;
+      const gboolean blocks = part->kind == WEIR_KIND_ALLGATHER || part->kind == WEIR_KIND_GATHER;
       most = MAX(most, part->bytes * (blocks ? (gsize)p->workers : 1));
     }
   b.x = room(most);
@@ -134,7 +129,7 @@ weir_status weir_grid_rank(grid_plan *p, int rank) {
   weir_status status =
       b.x && b.y ? join_group(&b, rank) : weir_fail(WEIR_E_NOMEM, "no memory for %zu bytes", most);
   /* Every connection has carried something before anything is measured. */
-  const grid_part warm = {WEIR_KIND_ALLTOALL, WEIR_ALLTOALL_PAIRWISE, 32768};
+  const grid_part warm = {WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DIRECT, 32768};
   if (status == WEIR_OK) {
     weir_comm_step(b.comm, 2, 0);
     status = once(&b, &warm);

@@ -11,12 +11,11 @@ enum { CLASSES = 32 };
 
 typedef struct tally {
   double error, bias,
-      worst;     /* sums of |predicted / measured - 1| and of it with its sign; the largest */
-  double learnt; /* sum of the error after learning at other sizes */
+      worst; /* sums of |predicted / measured - 1| and of it with its sign; the largest */
   int cells;
-  int large, reached; /* of 1 MiB and more; of those, REACHED of the row's speed */
-  double slowest;     /* share of it, the least */
-  double loss, worst_loss, learnt_loss; /* of the selector's choices */
+  int large, reached;      /* of 1 MiB and more; of those, REACHED of the row's speed */
+  double slowest;          /* share of it, the least */
+  double loss, worst_loss; /* of the selector's choices */
   int choices;
 } tally;
 
@@ -39,40 +38,28 @@ static gboolean alternatives(const grid_op *a, const grid_op *b) {
          (sparse || !strcmp(a->name, b->name));
 }
 
-/* The selector as it is after single collectives of other sizes have been measured. */
-static void learn_elsewhere(const grid_plan *p, const grid_op *op, weir_selector *s) {
-  weir_grid_selector(p, s);
-  for (int i = 0; i < p->ops; i++) {
-    const grid_op *seen = &p->op[i];
-    if (seen->parts != 1 || !(seen->measured_s > 0)) continue;
-    if (seen->gradient == op->gradient && seen->cr == op->cr) continue;
-    weir_selector_observe(s, seen->part->kind, seen->part->row, (double)seen->part->bytes,
-                          seen->measured_s);
-  }
+static double predict(const grid_plan *p, int op) {
+  return weir_grid_predict(p->workers, &p->link, &p->op[op]);
 }
 
-static int choose(const grid_plan *p, int first, const weir_selector *s) {
+static int choose(const grid_plan *p, int first) {
   int chosen = first;
   for (int i = first; i < p->ops; i++)
-    if (alternatives(&p->op[first], &p->op[i]) &&
-        weir_grid_predict(s, &p->op[i]) < weir_grid_predict(s, &p->op[chosen]))
-      chosen = i;
+    if (alternatives(&p->op[first], &p->op[i]) && predict(p, i) < predict(p, chosen)) chosen = i;
   return chosen;
 }
 
 /* Of the operations that could take its place: what is predicted to be best against what was.
  * FALSE: counted already, with an earlier one. */
-static gboolean judge_choice(const grid_plan *p, int first, const weir_selector *plain,
-                             const weir_selector *learnt, tally *t, char worst[160]) {
+static gboolean judge_choice(const grid_plan *p, int first, tally *t, char worst[160]) {
   int best = first;
   for (int i = 0; i < p->ops; i++) {
     if (!alternatives(&p->op[first], &p->op[i])) continue;
     if (i < first) return FALSE;
     if (p->op[i].measured_s < p->op[best].measured_s) best = i;
   }
-  const int chosen = choose(p, first, plain);
+  const int chosen = choose(p, first);
   const double loss = p->op[chosen].measured_s / p->op[best].measured_s - 1;
-  t->learnt_loss = p->op[choose(p, first, learnt)].measured_s / p->op[best].measured_s - 1;
   t->loss = t->worst_loss = loss;
   t->choices = 1;
   (void)g_snprintf(worst, 160, "%d x %g ms %g Mbit/s, %zu KiB: %s %s %.1f ms, %s %s %.1f ms",
@@ -83,11 +70,10 @@ static gboolean judge_choice(const grid_plan *p, int first, const weir_selector 
   return TRUE;
 }
 
-static tally judge(const grid_op *op, double predicted, double learnt) {
+static tally judge(const grid_op *op, double predicted) {
   const double share = predicted / op->measured_s;
   tally t = {.cells = 1, .bias = share - 1, .error = fabs(share - 1), .slowest = INFINITY};
   t.worst = t.error;
-  t.learnt = fabs(learnt / op->measured_s - 1);
   if (op->gradient < LARGE || op->cr < 1) return t;
   t.large = 1;
   t.reached = share >= REACHED;
@@ -99,13 +85,11 @@ static void join(tally *all, const tally *t) {
   if (t->large) all->slowest = all->large ? fmin(all->slowest, t->slowest) : t->slowest;
   all->error += t->error;
   all->bias += t->bias;
-  all->learnt += t->learnt;
   all->worst = fmax(all->worst, t->worst);
   all->cells += t->cells;
   all->large += t->large;
   all->reached += t->reached;
   all->loss += t->loss;
-  all->learnt_loss += t->learnt_loss;
   all->worst_loss = fmax(all->worst_loss, t->worst_loss);
   all->choices += t->choices;
 }
@@ -136,19 +120,16 @@ static void add_choice(report *r, const grid_op *op, const tally *t, const char 
 }
 
 static tally judge_plan(const grid_plan *p, report *r) {
-  weir_selector plain, learnt;
   tally all = {0};
-  weir_grid_selector(p, &plain);
   for (int i = 0; i < p->ops; i++) {
     const grid_op *op = &p->op[i];
     if (!(op->measured_s > 0)) continue;
-    learn_elsewhere(p, op, &learnt);
-    const tally cell = judge(op, weir_grid_predict(&plain, op), weir_grid_predict(&learnt, op));
+    const tally cell = judge(op, predict(p, i));
     join(&all, &cell);
     join(&class_of(r->row, op->name, algorithm_of(op), 1)->t, &cell);
     tally choice = {0};
     char worst[160];
-    if (!judge_choice(p, i, &plain, &learnt, &choice, worst)) continue;
+    if (!judge_choice(p, i, &choice, worst)) continue;
     join(&all, &choice);
     add_choice(r, op, &choice, worst);
   }
@@ -158,10 +139,9 @@ static tally judge_plan(const grid_plan *p, report *r) {
 static double percent(double sum, int count) { return count ? 100 * sum / count : 0; }
 
 static void print_tally(const tally *t) {
-  printf(" %5d %6.1f %6.1f %6.1f %6.1f %4d/%-4d %5.2f %6.1f %6.1f %6.1f\n", t->cells,
-         percent(t->error, t->cells), percent(t->bias, t->cells), 100 * t->worst,
-         percent(t->learnt, t->cells), t->reached, t->large, t->slowest,
-         percent(t->loss, t->choices), 100 * t->worst_loss, percent(t->learnt_loss, t->choices));
+  printf(" %5d %6.1f %6.1f %6.1f %4d/%-4d %5.2f %6.1f %6.1f\n", t->cells,
+         percent(t->error, t->cells), percent(t->bias, t->cells), 100 * t->worst, t->reached,
+         t->large, t->slowest, percent(t->loss, t->choices), 100 * t->worst_loss);
 }
 
 static void print_classes(const report *r) {
@@ -171,14 +151,11 @@ static void print_classes(const report *r) {
     printf("%-15s %-12s %5d %6.1f %6.1f %4d/%-4d %5.2f\n", c->collective, c->algorithm, c->t.cells,
            percent(c->t.error, c->t.cells), percent(c->t.bias, c->t.cells), c->t.reached,
            c->t.large, c->t.slowest);
-  printf(
-      "\n# What the selector's choices cost beyond the best measured, %%: mean, worst, and mean "
-      "after "
-      "learning\n");
+  printf("\n# What the selector's choices cost beyond the best measured, %%: mean, and worst\n");
   for (const class *c = r->choice; c < r->choice + CLASSES && c->collective; c++)
-    printf("%-15s %-6g %4d %6.1f %6.1f %6.1f  %s\n", c->collective, c->cr, c->t.choices,
+    printf("%-15s %-6g %4d %6.1f %6.1f  %s\n", c->collective, c->cr, c->t.choices,
            percent(c->t.loss, c->t.choices), 100 * c->t.worst_loss,
-           percent(c->t.learnt_loss, c->t.choices), c->t.worst_loss > 0 ? c->worst : "");
+           c->t.worst_loss > 0 ? c->worst : "");
 }
 
 /* Figures of different clocks are not of the same thing. */
@@ -201,15 +178,11 @@ void weir_grid_report(const grid_plan *plan, int plans) {
   report *r = g_new0(report, 1);
   print_clocks(plan, plans);
   printf(
-      "# error: |predicted/measured - 1|, %%: mean, with its sign, worst, and mean after learning "
-      "at\n"
-      "# other sizes; large: of 1 MiB and more, how many reach 95 %% of the row's speed, and the "
-      "least;\n"
-      "# loss: of the selector's choices beyond the best measured, %%: mean, worst, after "
-      "learning\n");
-  printf("%7s %5s %6s %7s %8s %5s %6s %6s %6s %6s %9s %5s %6s %6s %6s\n", "workers", "ms", "Mbit/s",
-         "alpha", "rate", "cells", "error", "bias", "worst", "learnt", "large", "least", "loss",
-         "worst", "learnt");
+      "# error: |predicted/measured - 1|, %%: mean, with its sign, and worst\n"
+      "# large: of 1 MiB and more, how many reach 95 %% of the row's speed, and the least;\n"
+      "# loss: of the selector's choices beyond the best measured, %%: mean, and worst\n");
+  printf("%7s %5s %6s %7s %8s %5s %6s %6s %6s %9s %5s %6s %6s\n", "workers", "ms", "Mbit/s",
+         "alpha", "rate", "cells", "error", "bias", "worst", "large", "least", "loss", "worst");
   for (int i = 0; i < plans; i++) {
     const tally t = judge_plan(&plan[i], r);
     printf("%7d %5g %6g %7.2f %8.2f", plan[i].workers, plan[i].shape.delay_s * 1e3,

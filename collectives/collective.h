@@ -195,19 +195,7 @@ typedef struct weir_gather_row {
    * but the own block is undefined. */
   weir_status (*run)(weir_comm *comm, int root, void *all, size_t stride, size_t *bytes);
 } weir_gather_row;
-enum { WEIR_GATHER_DIRECT = 0, WEIR_GATHER_BINOMIAL = 1, WEIR_GATHER_COUNT = 2 };
+enum { WEIR_GATHER_DIRECT = 0, WEIR_GATHER_COUNT = 1 };
 extern const weir_gather_row weir_gathers[WEIR_GATHER_COUNT];
-
-typedef struct weir_alltoall_row {
-  uint32_t id;
-  const char *name;
-  const char *description;
-  /* Block d of `out` (at out + d * stride, out_bytes[d] <= stride long) goes to rank d and lies in
-   * its `in` at the caller's rank, with its length in in_bytes there; one's own block is copied. */
-  weir_status (*run)(weir_comm *comm, const void *out, const size_t *out_bytes, void *in,
-                     size_t *in_bytes, size_t stride);
-} weir_alltoall_row;
-enum { WEIR_ALLTOALL_PAIRWISE = 0, WEIR_ALLTOALL_DIRECT = 1, WEIR_ALLTOALL_COUNT = 2 };
-extern const weir_alltoall_row weir_alltoalls[WEIR_ALLTOALL_COUNT];
 
 #endif

@@ -106,14 +106,5 @@ weir_status weir_reduce_scatter_pairwise(weir_comm *comm, float *x, size_t n,
 weir_status weir_reduce_binomial(weir_comm *comm, int root, float *x, size_t n,
                                  weir_value_format format, float *error);
 weir_status weir_gather_direct(weir_comm *comm, int root, void *all, size_t stride, size_t *bytes);
-weir_status weir_gather_binomial(weir_comm *comm, int root, void *all, size_t stride,
-                                 size_t *bytes);
-/* What every all-to-all begins with: its blocks fit, and the rank's own is where it goes. */
-weir_status weir_alltoall_begin(weir_comm *comm, const void *out, const size_t *out_bytes, void *in,
-                                size_t *in_bytes, size_t stride);
-weir_status weir_alltoall_pairwise(weir_comm *comm, const void *out, const size_t *out_bytes,
-                                   void *in, size_t *in_bytes, size_t stride);
-weir_status weir_alltoall_direct(weir_comm *comm, const void *out, const size_t *out_bytes,
-                                 void *in, size_t *in_bytes, size_t stride);
 
 #endif

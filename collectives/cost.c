@@ -171,19 +171,15 @@ weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes) {
   return (weir_cost_terms){rounds(n), rounds(n) * bytes, 0.0};
 }
 
-/* Every block but the root's own crosses its link, whatever the way. */
+/* Every block but the root's own crosses its link. */
 weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes) {
   if (algorithm >= WEIR_GATHER_COUNT) return unknown;
   if (n <= 1) return nothing;
-  const double hops = algorithm == WEIR_GATHER_DIRECT ? 1.0 : rounds(n);
-  return (weir_cost_terms){hops, (n - 1.0) * bytes, 0.0};
+  return (weir_cost_terms){1.0, (n - 1.0) * bytes, 0.0};
 }
 
-weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes) {
-  if (algorithm >= WEIR_ALLTOALL_COUNT) return unknown;
-  if (n <= 1) return nothing;
-  const double hops = algorithm == WEIR_ALLTOALL_DIRECT ? 1.0 : n - 1.0;
-  return (weir_cost_terms){hops, (n - 1.0) * bytes, 0.0};
+weir_cost_terms weir_cost_exchange(int n, int rounds, double bytes) {
+  return n <= 1 ? nothing : (weir_cost_terms){rounds, (n - 1.0) * bytes, 0.0};
 }
 
 double weir_cost_seconds(const weir_cost_terms *terms, double alpha, double beta) {

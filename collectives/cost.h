@@ -64,7 +64,8 @@ weir_cost_terms weir_cost_allgather(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_reduce_scatter(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_reduce(uint32_t algorithm, int n, double bytes);
 weir_cost_terms weir_cost_gather(uint32_t algorithm, int n, double bytes);
-weir_cost_terms weir_cost_alltoall(uint32_t algorithm, int n, double bytes);
+/* Every rank sends every other one so many bytes, in so many rounds: 1 to N - 1. */
+weir_cost_terms weir_cost_exchange(int n, int rounds, double bytes);
 /* The double tree's critical path on links of this alpha, beta and burst (see weir_link), which is
  * taken off the bytes wherever a link on the path had been idle. */
 weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta, double burst);
@@ -82,8 +83,7 @@ typedef enum weir_kind {
   WEIR_KIND_REDUCE_SCATTER = 3,
   WEIR_KIND_REDUCE = 4,
   WEIR_KIND_GATHER = 5,
-  WEIR_KIND_ALLTOALL = 6,
-  WEIR_KIND_COUNT = 7
+  WEIR_KIND_COUNT = 6
 } weir_kind;
 
 typedef struct weir_cost {

@@ -79,14 +79,6 @@ static work allgather_work(uint32_t row, int n, double bytes) {
                 .traffic = traffic + 2.0 * extra * bytes};
 }
 
-/* Every block of a binomial gather travels as many hops as its rank's number has one bits. */
-static double binomial_hops(int n) {
-  double hops = 0;
-  for (int r = 1; r < n; r++)
-    for (int bits = r; bits; bits &= bits - 1) hops++;
-  return hops;
-}
-
 static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
   const double others = n - 1.0, all = others * bytes;
   const double chunks = weir_chain_chunks((size_t)bytes);
@@ -106,11 +98,7 @@ static work work_of(weir_kind kind, uint32_t row, int n, double bytes) {
                     .one_way = true};
     case WEIR_KIND_REDUCE_SCATTER:
       return (work){.messages = n * others, .traffic = all, .summed = all / n, .sums = all};
-    case WEIR_KIND_GATHER:
-      return (work){.messages = others,
-                    .traffic = (row == WEIR_GATHER_DIRECT ? others : binomial_hops(n)) * bytes,
-                    .one_way = true};
-    default: return (work){.messages = n * others, .traffic = n * all}; /* all-to-all */
+    default: return (work){.messages = others, .traffic = all, .one_way = true}; /* gather */
   }
 }
 
@@ -125,7 +113,6 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
     case WEIR_KIND_REDUCE_SCATTER: return weir_cost_reduce_scatter(row, n, bytes);
     case WEIR_KIND_REDUCE: return weir_cost_reduce(row, n, bytes);
     case WEIR_KIND_GATHER: return weir_cost_gather(row, n, bytes);
-    case WEIR_KIND_ALLTOALL: return weir_cost_alltoall(row, n, bytes);
     default: return (weir_cost_terms){INFINITY, INFINITY, 0.0};
   }
 }

@@ -1,15 +1,9 @@
 #include "collectives/select.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/schemes.h"
 #include "collectives/collective.h"
-
-_Static_assert((int)WEIR_ALLREDUCE_COUNT <= (int)WEIR_SELECT_ROWS, "the largest table fits");
-
-static const double weight = 0.3;                         /* of a new measurement */
-static const double factor_least = 0.25, factor_most = 4; /* beyond: something else went on */
 
 uint32_t weir_rows(weir_kind kind) {
   switch (kind) {
@@ -19,7 +13,6 @@ uint32_t weir_rows(weir_kind kind) {
     case WEIR_KIND_REDUCE_SCATTER: return WEIR_REDUCE_SCATTER_COUNT;
     case WEIR_KIND_REDUCE: return WEIR_REDUCE_COUNT;
     case WEIR_KIND_GATHER: return WEIR_GATHER_COUNT;
-    case WEIR_KIND_ALLTOALL: return WEIR_ALLTOALL_COUNT;
     default: return 0;
   }
 }
@@ -32,62 +25,8 @@ const char *weir_row_name(weir_kind kind, uint32_t row) {
     case WEIR_KIND_ALLGATHER: return weir_allgathers[row].name;
     case WEIR_KIND_REDUCE_SCATTER: return weir_reduce_scatters[row].name;
     case WEIR_KIND_REDUCE: return weir_reduces[row].name;
-    case WEIR_KIND_GATHER: return weir_gathers[row].name;
-    default: return weir_alltoalls[row].name;
+    default: return weir_gathers[row].name;
   }
-}
-
-void weir_selector_init(weir_selector *selector, weir_group_shape shape, const weir_link *link) {
-  memset(selector, 0, sizeof *selector);
-  selector->shape = shape;
-  selector->link = *link;
-}
-
-/* Powers of four from 64 bytes on. */
-static int size_class(double bytes) {
-  int c = 0;
-  for (double edge = 64; c < WEIR_SELECT_SIZES - 1 && bytes >= edge; edge *= 4) c++;
-  return c;
-}
-
-static double learnt(const weir_selector *s, weir_kind kind, uint32_t row, double bytes) {
-  const int own = size_class(bytes);
-  for (int distance = 0; distance < WEIR_SELECT_SIZES; distance++)
-    for (int side = -1; side <= 1; side += 2) {
-      const int at = own + side * distance;
-      if (at >= 0 && at < WEIR_SELECT_SIZES && s->learnt[kind][row][at].factor > 0)
-        return (double)s->learnt[kind][row][at].factor;
-    }
-  return 1.0;
-}
-
-static double modelled(const weir_selector *s, weir_kind kind, uint32_t row, double bytes) {
-  const weir_cost cost = weir_cost_row(kind, row, s->shape, &s->link, bytes);
-  return weir_cost_predict(&cost, &s->link);
-}
-
-double weir_selector_predict(const weir_selector *s, weir_kind kind, uint32_t row, double bytes) {
-  if (row >= weir_rows(kind)) return INFINITY;
-  return modelled(s, kind, row, bytes) * learnt(s, kind, row, bytes);
-}
-
-uint32_t weir_selector_choose(const weir_selector *s, weir_kind kind, double bytes) {
-  uint32_t best = 0;
-  for (uint32_t row = 1; row < weir_rows(kind); row++)
-    if (weir_selector_predict(s, kind, row, bytes) < weir_selector_predict(s, kind, best, bytes))
-      best = row;
-  return best;
-}
-
-void weir_selector_observe(weir_selector *s, weir_kind kind, uint32_t row, double bytes,
-                           double seconds) {
-  if (row >= weir_rows(kind) || !(seconds > 0) || !isfinite(seconds)) return;
-  const double model = modelled(s, kind, row, bytes);
-  if (!(model > 0) || !isfinite(model)) return;
-  const double ratio = fmin(factor_most, fmax(factor_least, seconds / model));
-  float *factor = &s->learnt[kind][row][size_class(bytes)].factor;
-  *factor =
-      (float)(*factor > 0 ? exp((1 - weight) * log((double)*factor) + weight * log(ratio)) : ratio);
 }
 
 /* --- plans ------------------------------------------------------------------------------------ */

@@ -19,27 +19,4 @@ void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout 
 uint32_t weir_rows(weir_kind kind);
 const char *weir_row_name(weir_kind kind, uint32_t row);
 
-/* How far measured times are from the rows, per row and size, learnt as collectives run.  A plain
- * value; zero it to begin. */
-enum { WEIR_SELECT_ROWS = 16, WEIR_SELECT_SIZES = 24 };
-typedef struct weir_selector {
-  weir_group_shape shape;
-  weir_link link;
-  struct {
-    float factor; /* measured / predicted, averaged; 0: never measured */
-  } learnt[WEIR_KIND_COUNT][WEIR_SELECT_ROWS][WEIR_SELECT_SIZES];
-} weir_selector;
-
-void weir_selector_init(weir_selector *selector, weir_group_shape shape, const weir_link *link);
-/* Seconds that a row will take: its cost times what was learnt of it at such a size, or else at the
- * nearest size. */
-double weir_selector_predict(const weir_selector *selector, weir_kind kind, uint32_t row,
-                             double bytes);
-/* The cheapest row; the lower one on ties. */
-uint32_t weir_selector_choose(const weir_selector *selector, weir_kind kind, double bytes);
-/* A collective took so long, by the slowest rank's clock: all ranks must be told the same. Nonsense
- * (not finite, not positive) is ignored. */
-void weir_selector_observe(weir_selector *selector, weir_kind kind, uint32_t row, double bytes,
-                           double seconds);
-
 #endif

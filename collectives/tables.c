@@ -32,14 +32,6 @@ const weir_reduce_row weir_reduces[WEIR_REDUCE_COUNT] = {
 
 const weir_gather_row weir_gathers[WEIR_GATHER_COUNT] = {
     {WEIR_GATHER_DIRECT, "direct", "every rank to the root at once", weir_gather_direct},
-    {WEIR_GATHER_BINOMIAL, "binomial", "ceil(log2 N) hops, subtrees' blocks together",
-     weir_gather_binomial},
-};
-
-const weir_alltoall_row weir_alltoalls[WEIR_ALLTOALL_COUNT] = {
-    {WEIR_ALLTOALL_PAIRWISE, "pairwise", "N-1 rounds, one partner each way a round",
-     weir_alltoall_pairwise},
-    {WEIR_ALLTOALL_DIRECT, "direct", "everything at once", weir_alltoall_direct},
 };
 
 /* --- what plans name ------------------------------------------------------------------------ */
@@ -83,19 +75,4 @@ weir_status weir_comm_block(size_t bytes, size_t stride) {
   if (bytes <= stride) return WEIR_OK;
   return weir_fail(WEIR_E_INVALID, "a block of %zu bytes is longer than the stride of %zu", bytes,
                    stride);
-}
-
-weir_status weir_alltoall_begin(weir_comm *comm, const void *out, const size_t *out_bytes, void *in,
-                                size_t *in_bytes, size_t stride) {
-  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
-  const size_t own = (size_t)rank * stride;
-  weir_status status = WEIR_OK;
-  for (int r = 0; status == WEIR_OK && r < size; r++)
-    status = weir_comm_block(out_bytes[r], stride);
-  if (status == WEIR_OK) status = weir_comm_begin(comm, NULL);
-  if (status != WEIR_OK) return status;
-  if (out_bytes[rank] > 0)
-    memcpy((unsigned char *)in + own, (const unsigned char *)out + own, out_bytes[rank]);
-  in_bytes[rank] = out_bytes[rank];
-  return WEIR_OK;
 }

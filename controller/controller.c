@@ -390,12 +390,6 @@ void weir_controller_set_room(weir_controller *controller, uint64_t steps) {
   controller->room = steps;
 }
 
-void weir_controller_network(const weir_controller *controller, double *latency_s,
-                             double *bandwidth) {
-  *latency_s = controller->network.latency;
-  *bandwidth = controller->network.bandwidth;
-}
-
 void weir_controller_said(weir_controller *controller, char *text, size_t room) {
   weir_mailbox_said(&controller->mailbox, text, room);
 }

@@ -87,8 +87,5 @@ void weir_controller_processors(weir_controller *controller, const weir_link *pr
 void weir_controller_gaps(weir_controller *controller, const double *gap_s);
 /* What was decided last, and why; empty before. */
 void weir_controller_said(weir_controller *controller, char *text, size_t room);
-/* The network estimate agreed on from all ranks' headers; 0 unknown. */
-void weir_controller_network(const weir_controller *controller, double *latency_s,
-                             double *bandwidth);
 
 #endif

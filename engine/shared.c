@@ -10,10 +10,6 @@ int weir_shared_root(const weir_bucket *bucket) {
   return (int)(bucket->engine->turn % (uint64_t)bucket->engine->size);
 }
 
-size_t weir_shared_variances(const weir_engine *engine) {
-  return ((size_t)engine->size * sizeof(float) + 63) / 64 * 64;
-}
-
 /* VAR's root: largest variance of the error-fed gradient, the lowest rank on ties.  A value that
  * is no number wins nowhere. */
 static weir_status root_of_variance(weir_bucket *bucket, int *root) {

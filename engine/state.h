@@ -247,10 +247,9 @@ weir_status weir_scheme_find(weir_bucket *bucket);
 /* What an encoder draws from. */
 uint64_t weir_gather_seed(const weir_bucket *bucket);
 /* Whose indices all ranks take, as far as that is known before the exchange; the indices that all
- * draw alike; bytes that finding VAR's root takes. */
+ * draw alike. */
 int weir_shared_root(const weir_bucket *bucket);
 weir_status weir_shared_draw(weir_bucket *bucket);
-size_t weir_shared_variances(const weir_engine *engine);
 
 /* --- one bucket's way (bucket.c) -------------------------------------------------------------- */
 

@@ -53,7 +53,7 @@ static weir_cost_terms terms_of(weir_task task, size_t routine, int n, double me
                      : weir_cost_reduce_scatter(WEIR_REDUCE_SCATTER_RING, n, message);
     case WEIR_TASK_COMM1_COMP:
       return routine ? weir_cost_gather(WEIR_GATHER_DIRECT, n, message)
-                     : weir_cost_alltoall(WEIR_ALLTOALL_PAIRWISE, n, message / n);
+                     : weir_cost_exchange(n, n - 1, message / n);
     case WEIR_TASK_COMM2:
     case WEIR_TASK_COMM2_COMP:
       return routine ? weir_cost_broadcast(WEIR_BROADCAST_BINOMIAL, n, message)

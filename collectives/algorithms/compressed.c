@@ -78,12 +78,10 @@ static weir_cost_terms sra_cost(int n, const weir_coder *coder, size_t elements,
   const size_t share = weir_ring_chunk(elements, n, 0).count;
   bool small = false;
   const int parts = weir_sra_parts(coder, elements, n, &small);
-  weir_cost_terms t =
-      weir_cost_alltoall(WEIR_ALLTOALL_DIRECT, n, carried(coder, elements, bytes, share));
+  weir_cost_terms t = weir_cost_exchange(n, 1, carried(coder, elements, bytes, share));
   for (int part = 0; part < parts; part++) {
     const size_t count = weir_ring_chunk(share, parts, part).count;
-    const weir_cost_terms out =
-        weir_cost_alltoall(WEIR_ALLTOALL_DIRECT, n, carried(coder, elements, bytes, count));
+    const weir_cost_terms out = weir_cost_exchange(n, 1, carried(coder, elements, bytes, count));
     t.alpha_terms += out.alpha_terms;
     t.byte_terms += out.byte_terms;
   }

@@ -158,7 +158,6 @@ weir_status weir_cuda_gather(weir_cuda *cuda, float *e, size_t n, const uint32_t
  * and below n, nothing is written and the next wait says so. */
 weir_status weir_cuda_scatter_add(weir_cuda *cuda, float *to, size_t n, const uint32_t *index,
                                   const float *value, size_t k);
-weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor);
 /* As weir_bf16_encode and weir_bf16_decode; error may be NULL. */
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,
                                   float *error);

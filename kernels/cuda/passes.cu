@@ -74,10 +74,6 @@ weir_status weir_cuda_scatter_add(weir_cuda *cuda, float *to, size_t n, const ui
 
 /* --- every element --------------------------------------------------------------------------- */
 
-__global__ static void scale(float *x, size_t n, float factor) {
-  WEIR_CUDA_EACH(i, n) { x[i] *= factor; }
-}
-
 __global__ static void bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
   WEIR_CUDA_EACH(i, n) {
     float value = x[i];
@@ -99,10 +95,6 @@ static weir_status over_elements(weir_cuda *cuda, const char *what, size_t n, vo
   return n > 0 ? weir_cuda_launch(cuda, what, elements_grid(cuda, n), WEIR_CUDA_BLOCK, kernel,
                                   arguments...)
                : WEIR_OK;
-}
-
-weir_status weir_cuda_scale(weir_cuda *cuda, float *x, size_t n, float factor) {
-  return over_elements(cuda, "scaling", n, scale, x, n, factor);
 }
 
 weir_status weir_cuda_bf16_encode(weir_cuda *cuda, const float *x, size_t n, uint16_t *out,

@@ -20,12 +20,12 @@ typedef struct random_ops {
   weir_codec_context *context;
   weir_rng rng;
   int rank, size;
-  int scales;               /* gradients are shorter than 2^scales elements; 1 .. 19 */
-  const int *name;          /* size entries */
-  double total;             /* of all names */
-  float *x, *error, *sum;   /* OPS_FLOATS */
-  unsigned char *out, *in;  /* size * OPS_BLOCK */
-  size_t *bytes, *in_bytes; /* size */
+  int scales;             /* gradients are shorter than 2^scales elements; 1 .. 19 */
+  const int *name;        /* size entries */
+  double total;           /* of all names */
+  float *x, *error, *sum; /* OPS_FLOATS */
+  unsigned char *in;      /* size * OPS_BLOCK */
+  size_t *bytes;          /* size */
 } random_ops;
 
 typedef struct drawn {
@@ -36,10 +36,8 @@ typedef struct drawn {
 } drawn;
 
 static inline void ops_close(random_ops *o) {
-  free(o->in_bytes);
   free(o->bytes);
   free(o->in);
-  free(o->out);
   free(o->sum);
   free(o->error);
   free(o->x);
@@ -58,11 +56,9 @@ static inline weir_status ops_open(random_ops *o, weir_transport *t, const int *
   o->x = malloc(OPS_FLOATS * sizeof *o->x);
   o->error = calloc(OPS_FLOATS, sizeof *o->error);
   o->sum = malloc(OPS_FLOATS * sizeof *o->sum);
-  o->out = malloc(size * OPS_BLOCK);
   o->in = malloc(size * OPS_BLOCK);
   o->bytes = calloc(size, sizeof *o->bytes);
-  o->in_bytes = calloc(size, sizeof *o->in_bytes);
-  if (!o->x || !o->error || !o->sum || !o->out || !o->in || !o->bytes || !o->in_bytes)
+  if (!o->x || !o->error || !o->sum || !o->in || !o->bytes)
     return weir_fail(WEIR_E_NOMEM, "no memory for a test");
   weir_status status = weir_codec_context_create(&o->context);
   if (status == WEIR_OK) status = weir_comm_create(&o->comm, t, timeout_s);
@@ -194,18 +190,6 @@ static inline weir_status ops_gather(random_ops *o, const drawn *d) {
   return status;
 }
 
-static inline weir_status ops_alltoall(random_ops *o, const drawn *d) {
-  for (int r = 0; r < o->size; r++) {
-    o->bytes[r] = ops_block(o, d, o->rank, r);
-    ops_write(o, d, ops_at(o->out, r), o->rank, r);
-  }
-  weir_status status = weir_alltoalls[d->row % WEIR_ALLTOALL_COUNT].run(
-      o->comm, o->out, o->bytes, o->in, o->in_bytes, OPS_BLOCK);
-  for (int r = 0; status == WEIR_OK && r < o->size; r++)
-    status = ops_read(o, d, ops_at(o->in, r), o->in_bytes[r], r, o->rank);
-  return status;
-}
-
 /* --- one of them ---------------------------------------------------------------------------- */
 
 /* Wrong results are WEIR_E_INTERNAL.  Half of the draws are all-reduces. */
@@ -214,7 +198,7 @@ static inline weir_status ops_next(random_ops *o, uint64_t step) {
       ops_allreduce,      ops_allreduce, ops_allreduce,  ops_allreduce,
       ops_allreduce,      ops_allreduce, ops_allreduce,  ops_allreduce,
       ops_reduce_scatter, ops_reduce,    ops_compressed, ops_hitopk,
-      ops_broadcast,      ops_allgather, ops_gather,     ops_alltoall};
+      ops_broadcast,      ops_allgather, ops_gather,     ops_compressed};
   const uint64_t which = weir_rng_below(&o->rng, sizeof kind / sizeof *kind);
   const size_t scale = (size_t)1 << weir_rng_below(&o->rng, (uint64_t)o->scales);
   const drawn d = {.n = 1 + (size_t)weir_rng_below(&o->rng, scale),

@@ -101,26 +101,6 @@ static weir_status gather_rank(weir_comm *comm, const job *j) {
   return status;
 }
 
-static weir_status alltoall_rank(weir_comm *comm, const job *j) {
-  const int rank = weir_comm_rank(comm), size = weir_comm_size(comm);
-  const size_t stride = j->length;
-  unsigned char *out = calloc((size_t)size + 1, stride + 1);
-  unsigned char *in = calloc((size_t)size + 1, stride + 1);
-  size_t *bytes = calloc(2 * (size_t)size, sizeof *bytes);
-  for (int r = 0; r < size; r++) {
-    bytes[r] = block_bytes(rank, r, stride);
-    fill(out + (size_t)r * stride, rank, r, bytes[r]);
-  }
-  weir_status status = weir_alltoalls[j->row].run(comm, out, bytes, in, bytes + size, stride);
-  for (int r = 0; status == WEIR_OK && r < size; r++)
-    status = check_block(in + (size_t)r * stride, bytes[size + r], r, rank,
-                         block_bytes(r, rank, stride));
-  free(bytes);
-  free(in);
-  free(out);
-  return status;
-}
-
 /* Inputs that every rank can work out for all others. */
 static float input_at(int rank, size_t i) {
   weir_rng rng;
@@ -192,7 +172,6 @@ static void bytes_all(weir_status (*rank)(weir_comm *, const job *), uint32_t ro
 Test(rows, broadcast) { bytes_all(broadcast_rank, WEIR_BROADCAST_COUNT); }
 Test(rows, allgather) { bytes_all(allgather_rank, WEIR_ALLGATHER_COUNT); }
 Test(rows, gather) { bytes_all(gather_rank, WEIR_GATHER_COUNT); }
-Test(rows, alltoall) { bytes_all(alltoall_rank, WEIR_ALLTOALL_COUNT); }
 
 /* Who holds element i of the result. */
 static int owner_scatter(int size, size_t n, size_t i) {
@@ -257,7 +236,6 @@ Test(rows, are_in_order) {
     cr_assert_eq(weir_reduce_scatters[i].id, i);
   for (uint32_t i = 0; i < WEIR_REDUCE_COUNT; i++) cr_assert_eq(weir_reduces[i].id, i);
   for (uint32_t i = 0; i < WEIR_GATHER_COUNT; i++) cr_assert_eq(weir_gathers[i].id, i);
-  for (uint32_t i = 0; i < WEIR_ALLTOALL_COUNT; i++) cr_assert_eq(weir_alltoalls[i].id, i);
 }
 
 /* --- what is refused ------------------------------------------------------------------------ */
@@ -267,8 +245,8 @@ static weir_status refuse_body(weir_transport *t, void *user) {
   weir_comm *comm = NULL;
   weir_status status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
-  unsigned char data[16] = {0}, in[16];
-  size_t bytes[2] = {9, 9}, got[2];
+  unsigned char data[16] = {0};
+  size_t bytes[2] = {9, 9};
   float x[2] = {0, 0};
   int wrong = 0;
   weir_comm_step(comm, 5, 1);
@@ -285,8 +263,6 @@ static weir_status refuse_body(weir_transport *t, void *user) {
     wrong += weir_allgathers[i].run(comm, data, 8, bytes, NULL) != WEIR_E_INVALID;
   for (int i = 0; i < WEIR_GATHER_COUNT; i++)
     wrong += weir_gathers[i].run(comm, 0, data, 8, bytes) != WEIR_E_INVALID;
-  for (int i = 0; i < WEIR_ALLTOALL_COUNT; i++)
-    wrong += weir_alltoalls[i].run(comm, data, bytes, in, got, 8) != WEIR_E_INVALID;
   weir_comm_free(comm);
   return wrong == 0 ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "%d were not refused", wrong);
 }

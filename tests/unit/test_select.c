@@ -136,10 +136,9 @@ Test(cost_rows, hitopk_by_hand) {
 /* Messages and bytes of all ranks together, from the schedules, for every N up to 64. */
 Test(cost_rows, totals_match_the_schedules) {
   for (int n = 2; n <= 64; n++) {
-    double bruck = 0, halving = 0, binomial = 0;
+    double bruck = 0, halving = 0;
     for (int r = 0; r < n; r++) {
       for (int k = 0; k < weir_log2_ceil(n); k++) bruck += weir_bruck(r, n, k).count;
-      for (int v = r; v > 0; v = weir_binomial_parent(v, n)) binomial++;
     }
     const weir_halving place = weir_halving_place(0, n);
     for (int d = place.core / 2; d > 0; d /= 2) halving += 2.0 * place.core * d / place.core;
@@ -154,8 +153,6 @@ Test(cost_rows, totals_match_the_schedules) {
     const weir_cost d =
         weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DIRECT, shape, &plain, 100);
     cr_assert(near(d.messages, n * (n - 1)) && near(d.traffic, 100.0 * n * (n - 1)), "N %d", n);
-    const weir_cost g = weir_cost_row(WEIR_KIND_GATHER, WEIR_GATHER_BINOMIAL, shape, &plain, 100);
-    cr_assert(near(g.traffic, 100 * binomial), "N %d: %g, not %g", n, g.traffic, 100 * binomial);
   }
 }
 
@@ -213,55 +210,10 @@ Test(cost_rows, double_tree_through_buckets_by_hand) {
   }
 }
 
-/* Many hops are dear on a long link, many bytes on a narrow one: 4 ranks, 100 bytes over 10 ms:
- * direct 10 ms, doubling and star 20.  2 MB: direct 10 + 48 ms, doubling 20 + 32, halving 40 + 24.
- * 100 MB: ring, torus and halving move 150 MB, of which halving and torus need the fewest hops. */
-Test(selector, chooses_the_cheapest_row) {
-  weir_selector s;
-  weir_selector_init(&s, (weir_group_shape){4, 4, false}, &plain);
-  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 100), WEIR_ALLREDUCE_DIRECT);
-  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 2e6), WEIR_ALLREDUCE_DOUBLING);
-  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 1e8), WEIR_ALLREDUCE_HALVING);
-  /* log2 N = 2 rounds for bruck and doubling: the lower row */
-  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_ALLGATHER, 1e4), WEIR_ALLGATHER_BRUCK);
-  cr_assert_eq(weir_selector_choose(&s, WEIR_KIND_GATHER, 1e4), WEIR_GATHER_DIRECT);
-  for (int kind = 0; kind < WEIR_KIND_COUNT; kind++)
-    for (double bytes = 1; bytes < 1e9; bytes *= 7) {
-      const uint32_t chosen = weir_selector_choose(&s, (weir_kind)kind, bytes);
-      for (uint32_t row = 0; row < weir_rows((weir_kind)kind); row++)
-        cr_assert_leq(weir_selector_predict(&s, (weir_kind)kind, chosen, bytes),
-                      weir_selector_predict(&s, (weir_kind)kind, row, bytes));
-    }
-  cr_assert_eq(weir_selector_predict(&s, WEIR_KIND_REDUCE, 99, 100), INFINITY);
+Test(rows, have_names) {
   cr_assert_null(weir_row_name(WEIR_KIND_REDUCE, 99));
   cr_assert_str_eq(weir_row_name(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_STAR), "star");
   cr_assert_eq(weir_rows(WEIR_KIND_COUNT), 0);
-}
-
-/* What is measured corrects what is predicted, at that size and, with nothing else known, at
- * others. */
-Test(selector, learns_from_what_is_measured) {
-  weir_selector s;
-  weir_selector_init(&s, (weir_group_shape){4, 4, false}, &plain);
-  const uint32_t star = WEIR_ALLREDUCE_STAR;
-  const double before = weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, star, 100);
-  weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, star, 100, 3 * before);
-  const double after = weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, star, 100);
-  cr_assert_float_eq(after, 3 * before, 1e-6 * after, "the first measurement is taken whole");
-  cr_assert_neq(weir_selector_choose(&s, WEIR_KIND_ALLREDUCE, 100), star);
-  for (int i = 0; i < 40; i++)
-    weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, star, 100, 0.5 * before);
-  cr_assert_float_eq(weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, star, 100), 0.5 * before,
-                     1e-3 * before, "and forgotten");
-  const weir_selector kept = s;
-  weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, star, 100, NAN);
-  weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, star, 100, -1);
-  weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, 99, 100, 1);
-  cr_assert_eq(weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, star, 100),
-               weir_selector_predict(&kept, WEIR_KIND_ALLREDUCE, star, 100));
-  weir_selector_observe(&s, WEIR_KIND_ALLREDUCE, 0, 100, 1e9); /* something else went on */
-  cr_assert_leq(weir_selector_predict(&s, WEIR_KIND_ALLREDUCE, 0, 100),
-                4.001 * price(WEIR_KIND_ALLREDUCE, 0, 4, 4, &plain, 100));
 }
 
 /* What a plan comes to, by name. */
