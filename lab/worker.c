@@ -115,6 +115,7 @@ static weir_status create_session(worker *w) {
   options.bind_address = c->bind_address;
   options.job_id = c->job_id;
   options.secret = c->secret;
+  options.tls = c->secret != NULL ? "off" : "auto";
   options.timeout_s = c->scenario->timeout_s;
   options.policy = c->policy;
   options.risk = c->scenario->risk;

@@ -27,7 +27,7 @@ library=$(find "$prefix" -name libweir.so)
 ldd "$library"
 
 # What was installed trains: one rank, statically and dynamically linked.
-for how in "-L${library%/*} -lweir -Wl,-rpath,${library%/*}" "${library%.so}.a -lcrypto -ldl -pthread"; do
+for how in "-L${library%/*} -lweir -Wl,-rpath,${library%/*}" "${library%.so}.a -lssl -lcrypto -ldl -pthread"; do
   # shellcheck disable=SC2086 # several arguments
   cc -std=c11 "-I$prefix/include" examples/trainer.c -o "$folder/trainer" $how -lm
   "$folder/trainer" 0 1 127.0.0.1:0 >"$folder/weights"

@@ -24,6 +24,7 @@ tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation) {
                  .rank = htole32((uint32_t)self->base.rank),
                  .data_port = own->data.sin_port,
                  .echo_port = own->echo.sin_port,
+                 .detail = htole32(self->sealed),
                  .generation = htole64(generation),
                  .streams = htole16((uint16_t)self->streams)};
   tcp_nonce(h.nonce);
@@ -137,6 +138,8 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_GARBAGE);
   } else if (!weir_proof_equal(proof, guest->said.proof, sizeof proof)) {
     refuse(m, i, REFUSE_SECRET);
+  } else if (le32toh(guest->hello.detail) != m->self->sealed) {
+    refuse(m, i, REFUSE_TLS);
   } else if (!m->self->secret && !tcp_same_user(guest->fd)) {
     refuse(m, i, REFUSE_USER);
   } else if (is_taken(m, guest->rank)) { /* its double was faster */
