@@ -76,6 +76,8 @@ size_t weir_policy_samples(const char *policy);
 weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan_bucket *table,
                                     size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
+/* As weir_set_room. */
+void weir_controller_set_room(weir_controller *controller, uint64_t steps);
 /* What messages and bytes cost processors (weir_calibrate_processors); before the first step. */
 void weir_controller_processors(weir_controller *controller, const weir_link *processors);
 /* When gradients become ready: seconds after the one before, per tensor; copied. */

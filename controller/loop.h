@@ -22,6 +22,7 @@ typedef struct weir_journal weir_journal;
 /* One step, reduced over ranks on the session's thread; small, so that handing it over is cheap. */
 typedef struct weir_observation {
   uint64_t step, epoch;
+  uint64_t room;  /* steps that can follow, and be rolled back */
   weir_plan plan; /* executed in this step */
   bool trial;
   double compute;       /* s, slowest rank */

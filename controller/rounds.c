@@ -94,6 +94,11 @@ static void settle(weir_loop *loop, const weir_observation *seen) {
   loop->since_decision = weir_model.period;
 }
 
+/* The directive finds no room any more, or the round had to end before its time (controller.c). */
+static bool cut_short(const weir_rounds *r, const weir_observation *seen) {
+  return !seen->trial && (r->ran > 0 || seen->room < WEIR_ROUND_ROOM);
+}
+
 static void abandon(weir_rounds *r, uint64_t step) {
   r->phase = WEIR_ROUND_NONE;
   r->record[r->method].due = step + WEIR_ROUND_STEPS;
@@ -378,6 +383,10 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   take_in(loop, seen);
   settle(loop, seen);
   if (r->phase == WEIR_ROUND_TRIAL) {
+    if (cut_short(r, seen)) {
+      weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* wherever the directive is */
+      abandon(r, seen->step);
+    }
     in_trial(loop, seen);
     *busy = true;
     return WEIR_OK;
@@ -403,7 +412,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
       loop->waiting > 0 || loop->decisions == 0 || r->losses < WEIR_LOSSES ||
       seen->step < least_losses || r->in_vain >= vain_most || loop->current.buckets > 0 ||
-      !r->settled)
+      !r->settled || seen->room < WEIR_ROUND_ROOM + WEIR_ROOM_LEAST)
     return;
   const weir_slope slope = weir_loss_slope(r->loss, r->losses);
   if (!weir_slope_clear(&slope)) return;

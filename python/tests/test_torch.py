@@ -24,6 +24,8 @@ TRAPS = [
     "two_models",
     "wrong_model",
     "trials_are_off",
+    "trials_leave_nothing",
+    "trials_of_the_session",
     "plain_loop",
     "fsdp_shards",
 ]

@@ -89,6 +89,8 @@ class Session:
         self._elements: list[int] = []
         self._lent: list[Any] = []  # buffers of the step under way
         self._info = _native.StepInfo()
+        self._hooks: _native.StateHooks | None = None
+        self._hook_error: BaseException | None = None
         size = _library.weir_options_size()
         raw = ctypes.create_string_buffer(size)
         _library.weir_options_init_sized(raw, size)
@@ -131,6 +133,28 @@ class Session:
         self._elements.append(rows * columns)
         return tensor.value
 
+    def on_trial(self, keep: Callable[[], None], put_back: Callable[[], None]) -> None:
+        """Before `start`: `keep` is called when a trial begins, `put_back` when its steps are rolled
+        back, each within `begin`; whatever steps change is theirs to keep.  What they raise, `begin`
+        raises."""
+
+        def guarded(work: Callable[[], None]) -> Any:
+            def call(user: Any, memory: Any) -> None:
+                try:
+                    work()
+                except BaseException as error:
+                    self._hook_error = error
+
+            return _native.StateFunction(call)
+
+        self._hooks = _native.StateHooks(
+            struct_size=ctypes.sizeof(_native.StateHooks),
+            bytes=_native.StateBytes(lambda user: 0),
+            save=guarded(keep),
+            load=guarded(put_back),
+        )
+        self._check(_library.weir_register_hooks(self._alive(), ctypes.byref(self._hooks)))
+
     def start(self) -> None:
         """Meet the other ranks, measure the network, settle the first plan."""
         self._check(_library.weir_session_start(self._alive()))
@@ -138,6 +162,8 @@ class Session:
     def begin(self) -> StepInfo:
         self._lent.clear()
         self._check(_library.weir_step_begin(self._alive(), ctypes.byref(self._info)))
+        if self._hook_error is not None:
+            raise self._hook_error
         return StepInfo(self._info)
 
     def submit(self, tensor: int, gradient: Buffer) -> None:
@@ -211,6 +237,11 @@ class Session:
 
     def set_epoch(self, epoch: int) -> None:
         self._check(_library.weir_set_epoch(self._alive(), epoch))
+
+    def set_room(self, steps: int) -> None:
+        """How many steps can follow the one at hand, and be rolled back: for trials, in every step;
+        before the first time any number can.  Rank 0's word counts."""
+        self._check(_library.weir_set_room(self._alive(), steps))
 
     def allgather(self, data: bytes) -> list[bytes]:
         """All ranks' bytes (as many on each, at most 4096), between steps."""
