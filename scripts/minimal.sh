@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and installs the library alone, with a C compiler, CMake and libcrypto, and says how long that took
+# Builds and installs the library alone, with a C compiler, CMake and OpenSSL, and says how long that took
 # and what the library needs.
 #   scripts/minimal.sh [PREFIX]     default: a folder that is removed at the end
 # In a fresh Debian 12: scripts/fresh-tree.sh FOLDER scripts/minimal.sh
