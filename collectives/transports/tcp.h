@@ -154,6 +154,9 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 void tcp_turn_away(int listener);
 /* Is the other end of this connection on the loopback a socket of this rank's user? */
 bool tcp_same_user(int fd);
+/* Which users the two are, as far as the other can be told: in brackets, behind a blank. */
+#define TCP_USERS_MAX 64
+void tcp_tell_users(int fd, char text[TCP_USERS_MAX]);
 
 /* --- rendezvous ----------------------------------------------------------------------------- */
 

@@ -83,10 +83,11 @@ static bool tell(const tcp_guest *guest, const tcp_hello *h) {
 static void refuse(tcp_meeting *m, int i, int reason) {
   const tcp_guest *guest = &m->guest[i];
   if (!(m->logged & 1u << reason)) {
-    char text[INET_ADDRSTRLEN] = "?";
+    char text[INET_ADDRSTRLEN] = "?", users[TCP_USERS_MAX] = "";
     (void)inet_ntop(AF_INET, &guest->from.sin_addr, text, sizeof text);
-    weir_log(WEIR_LOG_WARN, "rank %d refused a connection from %s: %s", m->self->base.rank, text,
-             tcp_refusal((uint32_t)reason));
+    if (reason == REFUSE_USER) tcp_tell_users(guest->fd, users);
+    weir_log(WEIR_LOG_WARN, "rank %d refused a connection from %s: %s%s", m->self->base.rank, text,
+             tcp_refusal((uint32_t)reason), users);
     m->logged |= 1u << reason;
   }
   tcp_hello h = tcp_compose(m->self, HELLO_REFUSED, m->terms.generation);
@@ -222,8 +223,11 @@ static weir_status heard_host(tcp_meeting *m, int i) {
     return imposter(m, i, "is not of ours");
   if (!first) return heard_welcome(m, i);
   /* While it waits for the proof, its socket is surely its own yet. */
-  if (!m->self->secret && !tcp_same_user(guest->fd))
-    return imposter(m, i, "is another user, and this job has no secret");
+  if (!m->self->secret && !tcp_same_user(guest->fd)) {
+    char what[64 + TCP_USERS_MAX] = "is another user, and this job has no secret";
+    tcp_tell_users(guest->fd, what + strlen(what));
+    return imposter(m, i, what);
+  }
   heard_challenge(m, i);
   return WEIR_OK;
 }
