@@ -207,16 +207,11 @@ static int parse_contenders(const arguments *a, const bench_plan *p, contender *
   g_auto(GStrv) transports = g_strsplit(a->transport, ",", -1);
   g_auto(GStrv) peers = g_strsplit(a->peers, ",", -1);
   *count = 0;
-  if (!*transports || g_strv_length(transports) > 2)
-    return refuse("transport", a->transport, "tcp, shm or tcp,shm");
-  for (char **t = transports; *t; t++) {
-    if (strcmp(*t, "shm") == 0)
-      weir_bench_contender_shm(&all[(*count)++]);
-    else if (strcmp(*t, "tcp") == 0)
-      weir_bench_contender_tcp(&all[(*count)++]);
-    else
-      return refuse("transport", a->transport, "tcp, shm or tcp,shm");
-  }
+  if (!*transports || g_strv_length(transports) > 3)
+    return refuse("transport", a->transport, "some of tcp, tls and shm");
+  for (char **t = transports; *t; t++)
+    if (!weir_bench_contender_own(&all[(*count)++], *t))
+      return refuse("transport", a->transport, "some of tcp, tls and shm");
   if (*peers && (p->kind != BENCH_ALLREDUCE || p->format != WEIR_VALUE_FP32))
     return refuse("peers", a->peers, "--collective all-reduce and --format fp32 with it");
   for (char **peer = peers; *peer; peer++) {
@@ -296,7 +291,8 @@ int main(int argc, char **argv) {
   arguments a = {.ranks = 4, .repeats = 7};
   const GOptionEntry entries[] = {
       {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective, "default: all-reduce", "NAME"},
-      {"transport", 0, 0, G_OPTION_ARG_STRING, &a.transport, "tcp, shm (default: both)", "LIST"},
+      {"transport", 0, 0, G_OPTION_ARG_STRING, &a.transport,
+       "tcp, tls (tcp, encrypted), shm (default: tcp,shm)", "LIST"},
       {"algorithm", 0, 0, G_OPTION_ARG_STRING, &a.algorithm, "rows (default: all)", "LIST"},
       {"ranks", 0, 0, G_OPTION_ARG_INT, &a.ranks, "processes (default 4)", "N"},
       {"sizes", 0, 0, G_OPTION_ARG_STRING, &a.sizes, "bytes of fp32 (default 4K,64K,1M)", "LIST"},

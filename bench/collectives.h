@@ -22,7 +22,7 @@ enum {
   SIZES_MAX = 32,
   REPEATS_MAX = 101,
   ROWS_MAX = WEIR_ALLREDUCE_ROWS,
-  CONTENDERS_MAX = 8
+  CONTENDERS_MAX = 9
 };
 #define BENCH_TIMEOUT_S 60.0
 
@@ -80,8 +80,9 @@ typedef struct contender {
   bench_cell *cells; /* [row * sizes + size] */
 } contender;
 
-void weir_bench_contender_shm(contender *c);
-void weir_bench_contender_tcp(contender *c);
+/* One of Weir's transports: "shm", "tcp", or "tls", which is tcp with a secret.  FALSE: none. */
+enum { BENCH_SHM, BENCH_TCP, BENCH_TLS };
+gboolean weir_bench_contender_own(contender *c, const char *name);
 enum { BENCH_MPI_SHM, BENCH_MPI_SHM_SPIN, BENCH_MPI_TCP, BENCH_MPI_TCP_SPIN, BENCH_MPI_SETTINGS };
 void weir_bench_contender_mpi(contender *c, int setting);
 void weir_bench_contender_gloo(contender *c);

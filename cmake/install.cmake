@@ -29,7 +29,7 @@ endif()
 
 # What the archive needs beside itself, as linker arguments.
 set(WEIR_PRIVATE_LIBRARIES "-pthread -lm")
-list(REMOVE_ITEM libraries OpenSSL::Crypto) # weir.pc names it as a package
+list(REMOVE_ITEM libraries OpenSSL::SSL OpenSSL::Crypto) # weir.pc names it as a package
 foreach(library ${libraries})
   if(TARGET ${library})
     get_target_property(arguments ${library} INTERFACE_LINK_LIBRARIES)

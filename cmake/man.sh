@@ -33,6 +33,9 @@ cat <<'END'
 The job's secret, or a file that holds it and is closed to others. Ranks that meet off the loopback
 need one.
 .TP
+.B WEIR_TLS
+The word "off": jobs with a secret talk in plain text over TCP, too; all ranks must say so. Else "auto".
+.TP
 .B WEIR_HOST
 A name for the machine a rank is on, instead of the one that is found.
 .TP

@@ -140,8 +140,8 @@ bool weir_transport_has_nccl(void);
 
 /* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT"
  * of rank 0; bind_address may be NULL.  A peer of another job, version or size, or one that cannot
- * prove to know the job's secret, is refused, and so is this rank by the others; messages are not
- * encrypted.  Without a secret the rendezvous must be on the loopback. */
+ * prove to know the job's secret, is refused, and so is this rank by the others; messages are
+ * encrypted then (TLS 1.3).  Without a secret the rendezvous must be on the loopback. */
 #define WEIR_TCP_STREAMS_MAX 8
 typedef struct weir_tcp_options {
   const char *rendezvous, *bind_address;
@@ -157,6 +157,7 @@ typedef struct weir_tcp_options {
    * or failed to; 0: none. */
   int listener;
   double timeout_s;
+  bool plain; /* with a secret, and yet messages are not encrypted; the same on all ranks */
 } weir_tcp_options;
 weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options);
 /* The same over one stream. */

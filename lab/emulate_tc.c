@@ -137,7 +137,8 @@ static void set_number(const char *name, uint32_t value) {
   (void)setenv(name, text, 1);
 }
 
-/* Sessions of Weir's that meet beyond the loopback want one. */
+/* Sessions of Weir's that meet beyond the loopback want one.  Nobody listens on the way, and those
+ * they are compared with do not encrypt either. */
 static weir_status share_secret(void) {
   unsigned char drawn[16];
   char text[33];
@@ -145,7 +146,8 @@ static weir_status share_secret(void) {
   if (getrandom(drawn, sizeof drawn, 0) != (ssize_t)sizeof drawn)
     return refused("random numbers for a secret");
   for (size_t i = 0; i < sizeof drawn; i++) (void)snprintf(text + 2 * i, 3, "%02x", drawn[i]);
-  return setenv("WEIR_SECRET", text, 1) ? refused("a secret") : WEIR_OK;
+  return setenv("WEIR_SECRET", text, 1) || setenv("WEIR_TLS", "off", 0) ? refused("a secret")
+                                                                        : WEIR_OK;
 }
 
 /* mpirun and torchrun tell their ranks who they are. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds and installs the library alone, with a C compiler, CMake and libcrypto, and says how long that took
+# Builds and installs the library alone, with a C compiler, CMake and OpenSSL, and says how long that took
 # and what the library needs.
 #   scripts/minimal.sh [PREFIX]     default: a folder that is removed at the end
 # In a fresh Debian 12: scripts/fresh-tree.sh FOLDER scripts/minimal.sh
@@ -27,7 +27,7 @@ library=$(find "$prefix" -name libweir.so)
 ldd "$library"
 
 # What was installed trains: one rank, statically and dynamically linked.
-for how in "-L${library%/*} -lweir -Wl,-rpath,${library%/*}" "${library%.so}.a -lcrypto -ldl -pthread"; do
+for how in "-L${library%/*} -lweir -Wl,-rpath,${library%/*}" "${library%.so}.a -lssl -lcrypto -ldl -pthread"; do
   # shellcheck disable=SC2086 # several arguments
   cc -std=c11 "-I$prefix/include" examples/trainer.c -o "$folder/trainer" $how -lm
   "$folder/trainer" 0 1 127.0.0.1:0 >"$folder/weights"

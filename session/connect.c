@@ -20,6 +20,7 @@ static weir_status over_tcp(weir_session *session, weir_transport **out) {
                                                           .size = options->world_size,
                                                           .streams = options->tcp_streams,
                                                           .listener = options->listener,
+                                                          .plain = session->plain,
                                                           .timeout_s = options->timeout_s});
 }
 

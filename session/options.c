@@ -19,7 +19,8 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .codec_threads = 1,
                                       .tcp_streams = 1,
                                       .device = -1,
-                                      .nonfinite = "zero"};
+                                      .nonfinite = "zero",
+                                      .tls = "auto"};
 
 /* A size that this library does not know is left for weir_session_create to refuse. */
 void weir_options_init_sized(weir_options *options, size_t struct_size) {

@@ -22,7 +22,8 @@ static const struct {
             KEY(COUNT, warmup_steps), KEY(WORDS, journal_path), KEY(COUNT, journal_bytes),
             KEY(FLAG, active_probes), KEY(FLAG, overlap),       KEY(FLAG, profile),
             KEY(INT, codec_threads),  KEY(COUNT, memory_limit), KEY(INT, tcp_streams),
-            KEY(INT, device),         KEY(WORDS, nonfinite),    KEY(INT, listener)};
+            KEY(INT, device),         KEY(WORDS, nonfinite),    KEY(INT, listener),
+            KEY(WORDS, tls)};
 #define KEYS (sizeof keys / sizeof *keys)
 
 size_t weir_options_size(void) { return sizeof(weir_options); }

@@ -25,6 +25,22 @@ weir_status weir_session_find_secret(weir_session *session, const weir_options *
   return WEIR_OK;
 }
 
+static weir_status read_tls(const char *text, const char *whence, bool *off) {
+  *off = strcmp(text, "off") == 0;
+  if (*off || strcmp(text, "auto") == 0) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID, "%s is \"%s\"; \"auto\" and \"off\" are known", whence, text);
+}
+
+weir_status weir_session_find_tls(weir_session *session, const weir_options *options) {
+  const char *text = getenv("WEIR_TLS");
+  bool asked = false, told = false;
+  weir_status status = WEIR_OK;
+  if (options->tls != NULL) status = read_tls(options->tls, "options.tls", &asked);
+  if (status == WEIR_OK && text != NULL) status = read_tls(text, "WEIR_TLS", &told);
+  session->plain = asked || told;
+  return status;
+}
+
 void weir_session_forget_secret(weir_session *session) {
   explicit_bzero(session->secret, sizeof session->secret);
   session->secret_bytes = 0;

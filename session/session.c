@@ -51,7 +51,8 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.risk = session->risk;
   session->options.journal_path = session->journal_path;
   session->options.secret = session->options.secret_file = NULL; /* found already */
-  session->options.nonfinite = NULL;                             /* the caller's own */
+  session->options.tls = NULL;
+  session->options.nonfinite = NULL; /* the caller's own */
   session->keep_nonfinite = strcmp(options->nonfinite, "keep") == 0;
   return true;
 }
@@ -75,6 +76,7 @@ weir_status weir_session_create(weir_session **out, const weir_options *callers)
   }
   status = weir_inside_open(session);
   if (status == WEIR_OK) status = weir_session_find_secret(session, options);
+  if (status == WEIR_OK) status = weir_session_find_tls(session, options);
   if (status == WEIR_OK) status = weir_session_load_device(session);
   if (status != WEIR_OK) {
     weir_session_free(session);

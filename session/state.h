@@ -97,6 +97,7 @@ struct weir_session {
   size_t secret_bytes;
   weir_key key;        /* of the job: what else of it proves by, once the secret is forgotten */
   bool has_secret;     /* and whether the key is made of one */
+  bool plain;          /* messages are not encrypted, with a secret neither */
   bool keep_nonfinite; /* gradients of a step that is lost are NaN, not zero */
   int next, previous;  /* to measure with, on another machine where there is one */
 
@@ -164,8 +165,9 @@ weir_status weir_session_check(const weir_session *session);
 weir_status weir_options_take(weir_options *current, const weir_options *callers);
 weir_status weir_options_check(const weir_options *options);
 
-/* The job's secret, if there is one anywhere; and away with it. */
+/* The job's secret, if there is one anywhere; and away with it.  Is its text to stay plain? */
 weir_status weir_session_find_secret(weir_session *session, const weir_options *options);
+weir_status weir_session_find_tls(weir_session *session, const weir_options *options);
 void weir_session_forget_secret(weir_session *session);
 
 /* libweir_cuda, where the options name a device. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "collectives/transports/tcp_tls.h"
 
 static int tcp_descriptor(weir_transport *t, int peer) {
   return peer >= 0 && peer < t->size ? ((tcp *)t)->peer[peer].fd : -1;
@@ -37,6 +38,7 @@ static void tcp_destroy(weir_transport *t) {
   if (!self) return;
   tcp_answerer_stop(self);
   for (int r = 0; self->peer && r < self->streams * t->size; r++) {
+    tcp_tls_free(self->peer[r].tls);
     close_fd(self->peer[r].fd);
     free(self->peer[r].stage);
   }
@@ -116,10 +118,12 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
   if (status != WEIR_OK) return status;
   self->door = options->listener;
   self->secret = options->secret_bytes > 0;
+  self->sealed = self->secret && !options->plain;
   self->key = weir_key_of_job(options->secret, options->secret_bytes, options->job_id);
-  status = tcp_rendezvous(self, options->rendezvous, options->bind_address,
-                          weir_now_s() + options->timeout_s);
+  const double deadline_s = weir_now_s() + options->timeout_s;
+  status = tcp_rendezvous(self, options->rendezvous, options->bind_address, deadline_s);
   if (status == WEIR_OK && size > 1) status = tcp_answerer_start(self);
+  if (status == WEIR_OK && size > 1 && self->sealed) status = tcp_tls_open(self, deadline_s, true);
   if (status != WEIR_OK) {
     tcp_destroy(&self->base);
     return status;

@@ -7,6 +7,7 @@
  * tcp_rendezvous.c how ranks find each other and become a full mesh
  * tcp_streams.c    further connections between each two ranks, and what travels on which
  * tcp_user.c       which local user is at the other end
+ * tcp_tls.c        the same connections, encrypted
  * tcp_socket.c     opening, connecting and accepting, all with deadlines
  * tcp_transfer.c   moving messages: every send and receive of a call makes progress at once
  * tcp_wait.c       waiting until something moves; both share tcp_call.h
@@ -68,6 +69,7 @@ typedef struct tcp_train_state {
  * dead are kept with stream 0. */
 typedef struct tcp_peer {
   int fd;                  /* -1: oneself */
+  struct tcp_tls *tls;     /* NULL: what travels is not encrypted */
   struct sockaddr_in data; /* where it listens */
   struct sockaddr_in echo; /* its UDP socket */
   char address[INET_ADDRSTRLEN];
@@ -98,6 +100,7 @@ typedef struct tcp {
   uint64_t job;
   int door;           /* rank 0, before it meets the others: where it listens already; 0: nowhere */
   bool secret;        /* the job has one */
+  bool sealed;        /* messages are encrypted */
   weir_key key;       /* of the job: who may join */
   weir_key group_key; /* of this group: who may end it */
   int listener;       /* -1: a group of one; later for the survivors of this group */
@@ -151,6 +154,9 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 void tcp_turn_away(int listener);
 /* Is the other end of this connection on the loopback a socket of this rank's user? */
 bool tcp_same_user(int fd);
+/* Which users the two are, as far as the other can be told: in brackets, behind a blank. */
+#define TCP_USERS_MAX 64
+void tcp_tell_users(int fd, char text[TCP_USERS_MAX]);
 
 /* --- rendezvous ----------------------------------------------------------------------------- */
 

@@ -19,6 +19,7 @@ static const char *const refusals[REFUSE_COUNT] = {
     "it does not know this job's secret",
     "it expects another number of streams",
     "it is another user's, and this job has no secret",
+    "one of the two encrypts its messages and the other does not (WEIR_TLS)",
 };
 
 const char *tcp_refusal(uint32_t reason) {

@@ -41,6 +41,7 @@ enum {
   REFUSE_SECRET,
   REFUSE_STREAMS,
   REFUSE_USER,
+  REFUSE_TLS,
   REFUSE_COUNT,
   REFUSE_EARLY /* not now: to be dropped without a word, so that it calls again */
 };
@@ -55,8 +56,9 @@ typedef struct tcp_hello {
   uint32_t rank;
   in_port_t data_port; /* network order: where it listens */
   in_port_t echo_port;
-  uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow; else
-                          a rank that is missing */
+  uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow; of a
+                          word that a rank is missing: which; else 1 where messages will be
+                          encrypted */
   uint64_t generation; /* how often the group has shrunk */
   unsigned char nonce[TCP_NONCE];
   unsigned char proof[WEIR_PROOF_BYTES];

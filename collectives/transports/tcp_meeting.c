@@ -24,6 +24,7 @@ tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation) {
                  .rank = htole32((uint32_t)self->base.rank),
                  .data_port = own->data.sin_port,
                  .echo_port = own->echo.sin_port,
+                 .detail = htole32(self->sealed),
                  .generation = htole64(generation),
                  .streams = htole16((uint16_t)self->streams)};
   tcp_nonce(h.nonce);
@@ -82,10 +83,11 @@ static bool tell(const tcp_guest *guest, const tcp_hello *h) {
 static void refuse(tcp_meeting *m, int i, int reason) {
   const tcp_guest *guest = &m->guest[i];
   if (!(m->logged & 1u << reason)) {
-    char text[INET_ADDRSTRLEN] = "?";
+    char text[INET_ADDRSTRLEN] = "?", users[TCP_USERS_MAX] = "";
     (void)inet_ntop(AF_INET, &guest->from.sin_addr, text, sizeof text);
-    weir_log(WEIR_LOG_WARN, "rank %d refused a connection from %s: %s", m->self->base.rank, text,
-             tcp_refusal((uint32_t)reason));
+    if (reason == REFUSE_USER) tcp_tell_users(guest->fd, users);
+    weir_log(WEIR_LOG_WARN, "rank %d refused a connection from %s: %s%s", m->self->base.rank, text,
+             tcp_refusal((uint32_t)reason), users);
     m->logged |= 1u << reason;
   }
   tcp_hello h = tcp_compose(m->self, HELLO_REFUSED, m->terms.generation);
@@ -137,6 +139,8 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_GARBAGE);
   } else if (!weir_proof_equal(proof, guest->said.proof, sizeof proof)) {
     refuse(m, i, REFUSE_SECRET);
+  } else if (le32toh(guest->hello.detail) != m->self->sealed) {
+    refuse(m, i, REFUSE_TLS);
   } else if (!m->self->secret && !tcp_same_user(guest->fd)) {
     refuse(m, i, REFUSE_USER);
   } else if (is_taken(m, guest->rank)) { /* its double was faster */
@@ -219,8 +223,11 @@ static weir_status heard_host(tcp_meeting *m, int i) {
     return imposter(m, i, "is not of ours");
   if (!first) return heard_welcome(m, i);
   /* While it waits for the proof, its socket is surely its own yet. */
-  if (!m->self->secret && !tcp_same_user(guest->fd))
-    return imposter(m, i, "is another user, and this job has no secret");
+  if (!m->self->secret && !tcp_same_user(guest->fd)) {
+    char what[64 + TCP_USERS_MAX] = "is another user, and this job has no secret";
+    tcp_tell_users(guest->fd, what + strlen(what));
+    return imposter(m, i, what);
+  }
   heard_challenge(m, i);
   return WEIR_OK;
 }

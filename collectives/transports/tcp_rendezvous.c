@@ -189,9 +189,13 @@ static weir_status introduce(tcp *self, int fd, double deadline_s, bool *known, 
   if (!tcp_write_all(fd, &hello, sizeof hello, deadline_s)) return WEIR_OK;
   weir_status status = hear(fd, HELLO_CHALLENGE, &challenge, deadline_s, known, missing);
   if (status != WEIR_OK || !*known) return status;
-  if (!self->secret && !tcp_same_user(fd))
+  if (!self->secret && !tcp_same_user(fd)) {
+    char users[TCP_USERS_MAX];
+    tcp_tell_users(fd, users);
     return weir_fail(WEIR_E_PROTOCOL,
-                     "who listens at the rendezvous is another user, and this job has no secret");
+                     "who listens at the rendezvous is another user, and this job has no secret%s",
+                     users);
+  }
   proof = tcp_compose(self, HELLO_PROOF, 0);
   tcp_prove_caller(&self->key, &hello, &challenge, proof.proof);
   tcp_hello_seal(&proof);

@@ -16,6 +16,7 @@
 
 #include "base/base.h"
 #include "collectives/transports/tcp_meeting.h"
+#include "collectives/transports/tcp_tls.h"
 #include "collectives/transports/tcp_word.h"
 
 #define SLICE_S 0.02
@@ -327,6 +328,7 @@ static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t gene
     weir_ranks members;
   } name = {generation, *members};
   self->secret = u->old->secret;
+  self->sealed = u->old->sealed;
   self->key = u->old->key;
   self->group_key = weir_key_of_group(&u->old->group_key, &name, sizeof name);
   self->generation = generation;
@@ -353,6 +355,10 @@ static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t gene
   for (int n = 0; n < count; n++)
     if (self->peer[n].fd >= 0) tcp_settle(self, n);
   *out = self;
+  if (self->sealed) {
+    const weir_status sealing = tcp_tls_open(self, u->end_s, false);
+    if (sealing != WEIR_OK) return sealing;
+  }
   return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
 }
 
@@ -362,6 +368,7 @@ static weir_status keep_door(tcp *next, const tcp *old) {
   const int rank = old->base.rank;
   tcp_peer *own = &next->peer[rank];
   next->secret = old->secret;
+  next->sealed = old->sealed;
   next->key = old->key;
   for (int r = 0; r < old->base.size; r++) next->peer[r].data = old->peer[r].data;
   tcp_set_peer(own, old->peer[rank].data.sin_addr, old->peer[rank].data.sin_port, 0);

@@ -16,6 +16,7 @@
 #include "base/base.h"
 #include "base/crc32c.h"
 #include "collectives/transports/tcp_call.h"
+#include "collectives/transports/tcp_tls.h"
 
 #define BATCH 32 /* messages in one sendmsg */
 #define SUM_MOST ((size_t)256 * 1024)
@@ -132,6 +133,26 @@ static bool pack(const tcp_call *x, int way, size_t i, int m, parcel *c, size_t 
   return true;
 }
 
+static ssize_t send_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
+  const struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
+  return p->tls != NULL ? tcp_tls_send(p, piece, pieces)
+                        : sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+}
+
+static ssize_t receive_some(tcp_peer *p, struct iovec *piece, size_t pieces) {
+  struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
+  return p->tls != NULL ? tcp_tls_recv(p, piece, pieces) : recvmsg(p->fd, &message, MSG_DONTWAIT);
+}
+
+static weir_status blame_cipher(tcp_call *x, int way) {
+  const int peer = tcp_call_rank(x, way);
+  return tcp_blame_frame(
+      x->self, peer,
+      weir_fail(WEIR_E_PROTOCOL,
+                "a message of rank %d was damaged on its way: it cannot be decrypted (step %llu)",
+                peer, (unsigned long long)x->tag->step));
+}
+
 static weir_status push(tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
   while (p->send_at < x->sends && !p->send_blocked) {
@@ -143,9 +164,9 @@ static weir_status push(tcp_call *x, int way) {
       whole = pack(x, way, i, m, &c, m == 0 ? p->sent : 0);
       i = send_after(x, way, i);
     }
-    const struct msghdr message = {.msg_iov = c.piece, .msg_iovlen = c.pieces};
-    const ssize_t sent = sendmsg(p->fd, &message, MSG_NOSIGNAL | MSG_DONTWAIT);
+    const ssize_t sent = send_some(p, c.piece, c.pieces);
     if (sent < 0 && errno == EINTR) continue;
+    if (sent < 0 && errno == EBADMSG) return blame_cipher(x, way);
     if (sent < 0 && errno != EAGAIN)
       return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, errno);
     if (sent > 0) advance_sent(x, way, (size_t)sent);
@@ -240,9 +261,9 @@ static weir_status fill(tcp_call *x, int way) {
   if (rest > 0)
     piece[pieces++] = (struct iovec){(unsigned char *)r->data + part.begin + p->received, rest};
   piece[pieces++] = (struct iovec){p->stage + kept, TCP_STAGE - kept};
-  struct msghdr message = {.msg_iov = piece, .msg_iovlen = pieces};
-  const ssize_t got = recvmsg(p->fd, &message, MSG_DONTWAIT);
+  const ssize_t got = receive_some(p, piece, pieces);
   if (got < 0 && errno == EINTR) return WEIR_OK;
+  if (got < 0 && errno == EBADMSG) return blame_cipher(x, way);
   if (got == 0 || (got < 0 && errno != EAGAIN))
     return tcp_blame_closed(x->self, tcp_call_rank(x, way), x->tag->step, got == 0 ? 0 : errno);
   p->recv_blocked = got < (ssize_t)(rest + TCP_STAGE - kept);

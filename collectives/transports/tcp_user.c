@@ -25,7 +25,7 @@ static bool parse(const char *line, entry *e) {
 
 /* The kernel's table of this namespace's sockets holds both ends of a connection on the loopback,
  * each with the user who made it. */
-bool tcp_same_user(int fd) {
+static bool find_user(int fd, unsigned *user) {
   struct sockaddr_in own, other;
   socklen_t own_length = sizeof own, other_length = sizeof other;
   if (getsockname(fd, (struct sockaddr *)&own, &own_length) != 0 ||
@@ -33,14 +33,27 @@ bool tcp_same_user(int fd) {
     return false;
   FILE *table = fopen("/proc/thread-self/net/tcp", "re");
   char line[256];
-  bool same = false;
-  while (table != NULL && !same && fgets(line, sizeof line, table) != NULL) {
+  bool found = false;
+  while (table != NULL && !found && fgets(line, sizeof line, table) != NULL) {
     entry e;
-    same = parse(line, &e) && e.address == other.sin_addr.s_addr &&
-           e.port == ntohs(other.sin_port) && e.other_address == own.sin_addr.s_addr &&
-           e.other_port == ntohs(own.sin_port) && e.state == ESTABLISHED && e.inode != 0 &&
-           e.user == geteuid();
+    found = parse(line, &e) && e.address == other.sin_addr.s_addr &&
+            e.port == ntohs(other.sin_port) && e.other_address == own.sin_addr.s_addr &&
+            e.other_port == ntohs(own.sin_port) && e.state == ESTABLISHED && e.inode != 0;
+    if (found) *user = e.user;
   }
   if (table != NULL) (void)fclose(table);
-  return same;
+  return found;
+}
+
+bool tcp_same_user(int fd) {
+  unsigned user = 0;
+  return find_user(fd, &user) && user == geteuid();
+}
+
+void tcp_tell_users(int fd, char text[TCP_USERS_MAX]) {
+  const unsigned own = (unsigned)geteuid();
+  unsigned user = 0;
+  text[0] = 0;
+  if (find_user(fd, &user))
+    (void)snprintf(text, TCP_USERS_MAX, " (user %u; this rank is user %u)", user, own);
 }

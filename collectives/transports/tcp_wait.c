@@ -27,7 +27,9 @@
  * costs the processor more than the packet does. */
 static void ask_for(const tcp_call *x, int way) {
   tcp_peer *p = &x->self->peer[way];
-  const size_t rest = p->headed ? tcp_call_part(x, way).bytes - p->received + TCP_TRAILER : 1;
+  size_t rest = p->headed ? tcp_call_part(x, way).bytes - p->received + TCP_TRAILER : 1;
+  /* Part of a record may have been read already. */
+  if (p->tls != NULL) rest = rest > TCP_STAGE + LUMP_MIN ? rest - TCP_STAGE - LUMP_MIN : 1;
   const int wanted = rest < LUMP_MIN ? 1 : rest < LUMP_MOST ? (int)rest : LUMP_MOST;
   if (wanted == (p->lump > 0 ? p->lump : 1)) return;
   if (setsockopt(p->fd, SOL_SOCKET, SO_RCVLOWAT, &wanted, sizeof wanted) == 0) p->lump = wanted;

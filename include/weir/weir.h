@@ -146,6 +146,11 @@ typedef struct weir_options {
    * weir_session_start takes over and closes.  So the kernel may choose the port, and nobody can
    * take it meanwhile.  0 (default): the session listens there itself. */
   int listener;
+  /* tcp, auto: "auto" (default), so that messages are encrypted (TLS 1.3) where there is a secret; or
+   * "off": plain text with a secret, too.  The same on all ranks.  The environment's WEIR_TLS, which
+   * holds one of the two words, can turn it off as well.  Over nccl announcements are encrypted where
+   * there is a secret, NCCL's own connections never. */
+  const char *tls;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */

@@ -57,9 +57,9 @@ for name in weir_version weir_session_create weir_options_init_sized weir_plan_p
   grep -qx "$name" "$folder/exported" || fail "$name is not exported"
 done
 
-# It needs libc, libm and libcrypto; modules and the helper program lie where it looks for them.
+# It needs libc, libm and OpenSSL; modules and the helper program lie where it looks for them.
 needed=$(objdump -p "$library/libweir.so" | awk '$1 == "NEEDED" {print $2}' |
-  grep -vE '^(libc\.so\.6|libm\.so\.6|libcrypto\.so\.3|ld-linux-.*|lib[a-z]*san\.so\..*)$' || true)
+  grep -vE '^(libc\.so\.6|libm\.so\.6|libcrypto\.so\.3|libssl\.so\.3|ld-linux-.*|lib[a-z]*san\.so\..*)$' || true)
 [[ -z $needed ]] || fail "libweir.so needs $needed"
 [[ ! -e $build/libexec/weir/weir-netprobe || -x $folder/prefix/libexec/weir/weir-netprobe ]] ||
   fail "no helper program"

@@ -74,7 +74,15 @@ static weir_status run(int rank, int ranks, result *r) {
   weir_topology_address(rank, own);
   (void)snprintf(where, sizeof where, "%s:%d", address, PORT);
   weir_status status =
-      weir_transport_tcp_secret(&t, where, own, secret, sizeof secret, 1, rank, ranks, TIMEOUT_S);
+      weir_transport_tcp_open(&t, &(weir_tcp_options){.rendezvous = where,
+                                                      .bind_address = own,
+                                                      .secret = secret,
+                                                      .secret_bytes = sizeof secret,
+                                                      .plain = true,
+                                                      .job_id = 1,
+                                                      .rank = rank,
+                                                      .size = ranks,
+                                                      .timeout_s = TIMEOUT_S});
   if (status == WEIR_OK) status = ops_open(&ops, t, name, 5, TIMEOUT_S);
   if (status == WEIR_OK) status = all_reduces(&ops, &r->digest);
   ops.scales = 15;

@@ -38,7 +38,9 @@ typedef struct group {
   enum group_kind kind;
   int size;
   double timeout_s;
-  int streams; /* over TCP, between each two ranks; 0: one */
+  int streams;        /* over TCP, between each two ranks; 0: one */
+  const char *secret; /* over TCP; NULL: none */
+  bool plain;         /* with a secret, and not encrypted */
   /* The body of every rank; its status and weir_last_error() become the result. */
   weir_status (*body)(weir_transport *t, void *user);
   void *user;
@@ -86,12 +88,16 @@ static inline weir_status group_connect(const group *g, int rank, weir_transport
   if (g->kind == GROUP_THREADS)
     return weir_transport_inproc(t, g->where, rank, g->size, g->timeout_s);
   if (g->kind == GROUP_TCP)
-    return weir_transport_tcp_open(t, &(weir_tcp_options){.rendezvous = g->where,
-                                                          .job_id = g->job,
-                                                          .rank = rank,
-                                                          .size = g->size,
-                                                          .streams = g->streams,
-                                                          .timeout_s = g->timeout_s});
+    return weir_transport_tcp_open(
+        t, &(weir_tcp_options){.rendezvous = g->where,
+                               .secret = g->secret,
+                               .secret_bytes = g->secret ? strlen(g->secret) : 0,
+                               .plain = g->plain,
+                               .job_id = g->job,
+                               .rank = rank,
+                               .size = g->size,
+                               .streams = g->streams,
+                               .timeout_s = g->timeout_s});
   return weir_transport_shm(t, g->where, g->job, rank, g->size, g->timeout_s);
 }
 

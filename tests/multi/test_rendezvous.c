@@ -178,6 +178,9 @@ static void two_users(int stranger) {
   cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);
   cr_assert_neq(g.result[1].status, WEIR_OK);
   cr_assert_not_null(strstr(g.result[1].message, "another user"), "%s", g.result[1].message);
+  const char *users =
+      stranger == 0 ? "(user 65534; this rank is user 0)" : "(user 0; this rank is user 65534)";
+  cr_assert_not_null(strstr(g.result[1].message, users), "%s", g.result[1].message);
   group_done(&g);
 }
 

@@ -233,7 +233,8 @@ Test(tables, refusals_of_every_kind) {
       {SECRET, WEIR_E_MISMATCH, "it does not know this job's secret"},
       {STREAMS, WEIR_E_MISMATCH, "it expects another number of streams"},
       {USER, WEIR_E_MISMATCH, "it is another user's"},
-      {9, WEIR_E_MISMATCH, "it does not say why"},
+      {TLS, WEIR_E_MISMATCH, "one of the two encrypts its messages and the other does not"},
+      {10, WEIR_E_MISMATCH, "it does not say why"},
       {UINT32_MAX, WEIR_E_MISMATCH, "it does not say why"},
   };
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

@@ -200,7 +200,7 @@ Test(secrets, beyond_the_loopback_there_must_be_one) {
 }
 
 /* Does a session of rank 0 let in who knows `secret`? */
-static void session_takes(weir_options options, const char *secret) {
+static void session_takes(weir_options options, const char *secret, bool plain) {
   group g;
   group_init(&g, GROUP_TCP, 2, NULL, NULL);
   options.world_size = 2;
@@ -220,12 +220,24 @@ static void session_takes(weir_options options, const char *secret) {
     _exit(status == WEIR_OK ? 0 : 1);
   }
   weir_transport *t = NULL;
-  cr_assert_eq(join_as(&g, 1, secret, 10.0, &t), WEIR_OK, "%s", weir_last_error());
+  const weir_tcp_options own = {.rendezvous = g.where,
+                                .secret = secret,
+                                .secret_bytes = strlen(secret),
+                                .plain = plain,
+                                .job_id = g.job,
+                                .rank = 1,
+                                .size = 2,
+                                .timeout_s = 10.0};
+  cr_assert_eq(weir_transport_tcp_open(&t, &own), WEIR_OK, "%s", weir_last_error());
   t->ops->destroy(t);
   int code = 1;
   (void)waitpid(g.pid[0], &code, 0);
   cr_assert_eq(code, 0);
   group_done(&g);
+}
+
+static void takes_sealed(weir_options options, const char *secret) {
+  session_takes(options, secret, false);
 }
 
 Test(secrets, the_first_of_option_file_and_environment) {
@@ -240,15 +252,15 @@ Test(secrets, the_first_of_option_file_and_environment) {
   (void)fputs("of the other file\n", file);
   (void)fclose(file);
   weir_options_init(&options);
-  session_takes(options, "");
+  takes_sealed(options, "");
   (void)setenv("WEIR_SECRET_FILE", other, 1);
-  session_takes(options, "of the other file");
+  takes_sealed(options, "of the other file");
   (void)setenv("WEIR_SECRET", "of the environment", 1);
-  session_takes(options, "of the environment");
+  takes_sealed(options, "of the environment");
   options.secret_file = path;
-  session_takes(options, "of the file");
+  takes_sealed(options, "of the file");
   options.secret = "of the option";
-  session_takes(options, "of the option");
+  takes_sealed(options, "of the option");
   weir_session *session = NULL;
   options.secret = "";
   cr_assert_eq(weir_session_create(&session, &options), WEIR_E_INVALID);
@@ -260,4 +272,30 @@ Test(secrets, the_first_of_option_file_and_environment) {
   cr_assert_eq(weir_session_create(&session, &options), WEIR_E_IO);
   (void)unlink(other);
   cr_assert_null(session);
+}
+
+Test(secrets, plain_text_only_when_asked_for_in_words) {
+  static const char *const bad[] = {"", "on", "OFF", "offf"};
+  weir_options options;
+  weir_session *session = NULL;
+  weir_options_init(&options);
+  options.secret = "a secret";
+  session_takes(options, options.secret, false);
+  options.tls = "off";
+  session_takes(options, options.secret, true);
+  options.tls = "auto";
+  (void)setenv("WEIR_TLS", "auto", 1);
+  session_takes(options, options.secret, false);
+  (void)setenv("WEIR_TLS", "off", 1);
+  session_takes(options, options.secret, true);
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    (void)setenv("WEIR_TLS", bad[i], 1);
+    cr_assert_eq(weir_session_create(&session, &options), WEIR_E_INVALID, "%s", bad[i]);
+    cr_assert(strstr(weir_last_error(), "WEIR_TLS is") != NULL, "%s", weir_last_error());
+    (void)unsetenv("WEIR_TLS");
+    options.tls = bad[i];
+    cr_assert_eq(weir_session_create(&session, &options), WEIR_E_INVALID, "%s", bad[i]);
+    cr_assert(strstr(weir_last_error(), "options.tls is") != NULL, "%s", weir_last_error());
+    options.tls = "auto";
+  }
 }

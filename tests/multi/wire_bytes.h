@@ -18,7 +18,7 @@
 #define PAYLOAD 64
 #define TRAILER 4 /* behind every message */
 enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN, STREAM, WAIT };
-enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS, USER };
+enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS, USER, TLS };
 #define NONCE_AT 40
 #define PROOF_AT 56
 
@@ -222,7 +222,8 @@ static inline greeting registration(const group *g) {
                     .size = 2,
                     .rank = 1,
                     .data_port = 9,
-                    .echo_port = 9};
+                    .echo_port = 9,
+                    .detail = *job_secret != 0}; /* a job with a secret encrypts */
 }
 
 /* Say hello and prove to know the secret; the answer is still to be read.  said: hello and
