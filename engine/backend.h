@@ -21,6 +21,7 @@ struct weir_backend {
   unsigned char *(*allocate)(const weir_engine *engine, size_t bytes);
   void (*release)(const weir_engine *engine, unsigned char *memory, size_t bytes);
   bool on_caller; /* compresses on the caller's thread only, whatever place a plan names */
+  bool digests;   /* publish tells the digest of what it writes */
 
   /* Is a gradient where it should be? */
   weir_status (*check)(const weir_engine *engine, const float *gradient);
@@ -46,7 +47,8 @@ struct weir_backend {
   weir_status (*settle)(weir_bucket *bucket, const float *value);
   weir_status (*store)(weir_bucket *bucket, const float *sum);
   weir_status (*project_back)(weir_bucket *bucket);
-  /* The submitted gradients become share times the sum; may set overflow. */
+  /* The submitted gradients become share times the sum; may set overflow.  bucket->average, 0
+   * before, becomes their digest where the backend digests. */
   weir_status (*publish)(weir_bucket *bucket, float share);
 
   /* The step as a whole.  header: all that this rank's header tells is known.  finish: what was queued

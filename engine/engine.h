@@ -35,23 +35,25 @@ typedef struct weir_directive {
 
 /* One rank's header of a step: fixed size, little-endian, rides on the collective. */
 typedef struct weir_header {
-  uint64_t step;            /* exchange number */
-  uint32_t flags;           /* WEIR_HEADER_* */
-  float deviation;          /* of messages' times, s for the root of a byte; 0 without losses */
-  double compute_s;         /* of this step */
-  double compress_s;        /* of the previous step: this one's is not over yet */
-  double comm_s;            /* of the previous step: time its exchanges took, hidden or not */
-  double wait_s;            /* of the previous step: the part of comm_s that nothing hid */
-  double latency_s;         /* this rank's estimate; 0 unknown */
-  double latency_error;     /* relative */
-  double bandwidth;         /* bytes/s, this rank's estimate; 0 unknown */
-  double bandwidth_error;   /* relative */
-  double goodput;           /* of the bandwidth, what messages get where packets are lost */
-  double goodput_error;     /* relative */
-  double gain;              /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
-  double sum_square;        /* ||g_e||^2 of this step */
-  double loss;              /* of this step, as reported; NaN: not */
-  double curve[8];          /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
+  uint64_t step;          /* exchange number */
+  uint32_t flags;         /* WEIR_HEADER_* */
+  float deviation;        /* of messages' times, s for the root of a byte; 0 without losses */
+  double compute_s;       /* of this step */
+  double compress_s;      /* of the previous step: this one's is not over yet */
+  double comm_s;          /* of the previous step: time its exchanges took, hidden or not */
+  double wait_s;          /* of the previous step: the part of comm_s that nothing hid */
+  double latency_s;       /* this rank's estimate; 0 unknown */
+  double latency_error;   /* relative */
+  double bandwidth;       /* bytes/s, this rank's estimate; 0 unknown */
+  double bandwidth_error; /* relative */
+  double goodput;         /* of the bandwidth, what messages get where packets are lost */
+  double goodput_error;   /* relative */
+  double gain;            /* of the previous step, this rank's ||g_c||^2 / ||g_e||^2 */
+  double sum_square;      /* ||g_e||^2 of this step */
+  double loss;            /* of this step, as reported; NaN: not */
+  double curve[8];        /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
+  uint32_t average;  /* digest of the average that the exchange before has brought (average.h) */
+  uint32_t reserved; /* 0 */
   weir_directive directive; /* rank 0's; KEEP from others */
 } weir_header;
 #define WEIR_HEADER_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
@@ -59,6 +61,7 @@ typedef struct weir_header {
 #define WEIR_HEADER_SUSPECT 4u         /* its monitor suspects a change that it cannot settle */
 #define WEIR_HEADER_STALE 8u           /* its values are old, and it can afford a probe */
 #define WEIR_HEADER_RISEN 16u          /* a train was far faster than its bandwidth allows */
+#define WEIR_HEADER_AVERAGE 32u        /* `average` is known */
 _Static_assert(sizeof(weir_header) <= WEIR_HEADER_MAX, "a header must fit its block");
 
 /* Ratios at which headers carry the gain curve, descending from 0.3 to 0.0003. */
@@ -211,6 +214,9 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
 weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory,
                                     double cr);
 weir_status weir_engine_rescale(weir_engine *engine, float factor);
+
+/* Have ranks been found to hold different averages?  Then their weights are no longer the same. */
+bool weir_engine_diverged(const weir_engine *engine);
 
 uint64_t weir_engine_residual_digest(const weir_engine *engine);
 /* The residual itself, n floats, for tests of conservation; valid until the next call. */

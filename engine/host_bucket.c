@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "engine/average.h"
 #include "engine/host.h"
 #include "engine/lowrank.h"
 
@@ -172,7 +173,7 @@ weir_status weir_host_settle(weir_bucket *bucket, const float *value) {
 
 /* --- publishing ------------------------------------------------------------------------------- */
 
-static void publish_shared(const weir_bucket *bucket, float share) {
+static void publish_shared(weir_bucket *bucket, float share) {
   const size_t *offset = bucket->layout.offset;
   size_t i = 0;
   for (size_t t = 0; t < bucket->layout.tensors; t++) {
@@ -181,9 +182,11 @@ static void publish_shared(const weir_bucket *bucket, float share) {
     for (; i < bucket->kept && bucket->index[i] < offset[t + 1]; i++)
       to[bucket->index[i] - offset[t]] = bucket->value[i] * share;
   }
+  for (i = 0; i < bucket->kept; i++)
+    bucket->average += weir_average_term(bucket->value[i] * share, bucket->at + bucket->index[i]);
 }
 
-static void publish_thin(const weir_bucket *bucket, float share) {
+static void publish_thin(weir_bucket *bucket, float share) {
   weir_thin t = {0};
   for (size_t i = 0; i < bucket->layout.tensors; i++) {
     weir_lowrank_tensor(bucket, i, &t);
@@ -194,30 +197,36 @@ static void publish_thin(const weir_bucket *bucket, float share) {
     else if (t.n > 0)
       memcpy(to, bucket->value + t.p, t.n * sizeof *to);
     weir_scale(to, t.n, share);
+    for (size_t k = 0; k < t.n; k++)
+      bucket->average += weir_average_term(to[k], bucket->at + t.at + k);
   }
 }
 
-/* One pass over memory.  An exponent of all ones, which numbers that are not finite have, becomes
- * the sign when one is added to it. */
-static bool scale_to(float *restrict to, const float *restrict sum, size_t n, float share) {
-  uint32_t carry = 0;
+/* One pass over memory, which digests as well; the first of the n stands at `place` of the gradient.
+ * An exponent of all ones, which numbers that are not finite have, becomes the sign when one is
+ * added to it. */
+static bool scale_to(float *restrict to, const float *restrict sum, size_t n, float share,
+                     size_t place, uint32_t *average) {
+  uint32_t carry = 0, digest = 0;
   for (size_t i = 0; i < n; i++) {
     const float x = sum[i] * share;
     uint32_t bits;
     memcpy(&bits, &x, sizeof bits);
     carry |= (bits & UINT32_C(0x7f800000)) + UINT32_C(0x00800000);
+    digest += weir_average_term(x, place + i);
     to[i] = x;
   }
+  *average += digest;
   return (carry & UINT32_C(0x80000000)) == 0;
 }
 
 /* Is what is published finite? */
-static bool publish_sum(const weir_bucket *bucket, float share) {
+static bool publish_sum(weir_bucket *bucket, float share) {
   const size_t *offset = bucket->layout.offset;
   bool finite = true;
   for (size_t t = 0; t < bucket->layout.tensors; t++)
     finite = scale_to(bucket->engine->submitted[bucket->first + t], sum_of(bucket) + offset[t],
-                      offset[t + 1] - offset[t], share) &&
+                      offset[t + 1] - offset[t], share, bucket->at + offset[t], &bucket->average) &&
              finite;
   return finite;
 }

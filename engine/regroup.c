@@ -162,6 +162,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   engine->caught_up = false;
   memset(&engine->pending, 0, sizeof engine->pending);
   engine->last_compress_s = engine->last_comm_s = 0;
+  engine->average_known = false; /* not all survivors have taken the newest */
   engine->broken = WEIR_OK;
   return WEIR_OK;
 }

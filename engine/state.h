@@ -80,6 +80,7 @@ typedef struct weir_bucket {
   bool overflow;      /* the sum is not finite, on all ranks alike */
   bool listed;        /* its indices are known without the message that names them */
   bool settled;       /* e has become the next residual */
+  uint32_t average;   /* digest of what was published (average.h) */
   const struct weir_device_told *told; /* on a device: what compressing has told; NULL: not yet */
   weir_bucket_times times;
 } weir_bucket;
@@ -194,6 +195,11 @@ struct weir_engine {
   double last_compress_s, last_comm_s, last_wait_s,
       last_gain; /* of the previous step, for the header */
   uint64_t bytes_before;
+
+  uint32_t average;      /* digest of the average of the exchange before */
+  bool average_known;    /* there was such an exchange, in this group */
+  uint64_t average_step; /* weir_step_info.step of it */
+  bool diverged;         /* ranks told different digests */
 
   bool caught_up;     /* brought up to a step it had missed, by a regrouping that then failed */
   weir_status broken; /* the group's end, kept for every later call */

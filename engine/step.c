@@ -18,6 +18,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "engine/average.h"
 #include "engine/backend.h"
 #include "engine/lowrank.h"
 
@@ -59,6 +60,7 @@ static void reset_buckets(weir_engine *engine) {
     bucket->missing = bucket->end - bucket->first;
     bucket->ready = bucket->overflow = false;
     bucket->told = NULL;
+    bucket->average = 0;
     memset(&bucket->times, 0, sizeof bucket->times);
   }
   engine->next = 0;
@@ -260,6 +262,7 @@ static void conclude(weir_engine *engine, bool counts, weir_step_info *info) {
   engine->last_compress_s = engine->compress_s;
   engine->last_comm_s = engine->exchange_s;
   engine->last_wait_s = engine->comm_s;
+  weir_average_keep(engine, !counts);
   engine->pending = engine->headers[0].directive;
   engine->exchanges++;
   engine->turn++;

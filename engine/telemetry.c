@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "engine/average.h"
 #include "engine/headers.h"
 #include "engine/state.h"
 
@@ -33,6 +34,7 @@ void weir_telemetry_tell(weir_engine *engine, double sum_square, bool nonfinite)
     header->curve[i] = engine->curve_wanted && !nonfinite
                            ? weir_gain_curve_gain(engine->curve, weir_curve_cr[i])
                            : -1;
+  weir_average_tell(engine, header);
   if (hooks->local != NULL) hooks->local(hooks->user, header);
   if (nonfinite) header->flags |= WEIR_HEADER_NONFINITE;
   if (engine->rank == 0 && hooks->propose != NULL) hooks->propose(hooks->user, &header->directive);
@@ -47,12 +49,14 @@ weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite) {
                        (unsigned long long)header->step, (unsigned long long)engine->exchanges);
     if (header->flags & WEIR_HEADER_NONFINITE) *nonfinite = true;
   }
+  weir_status status = weir_average_check(engine);
+  if (status != WEIR_OK) return status;
   const weir_directive *directive = &engine->headers[0].directive;
   if (directive->action > WEIR_ACTION_ACCEPT)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 asks for action %u, which is unknown",
                      directive->action);
   if (directive->action == WEIR_ACTION_SWITCH || directive->action == WEIR_ACTION_TRIAL) {
-    weir_status status = weir_plan_check(&directive->plan);
+    status = weir_plan_check(&directive->plan);
     if (status == WEIR_OK && directive->plan.buckets > engine->layout.tensors)
       status = weir_fail(WEIR_E_INVALID, "%u buckets of %zu tensors", directive->plan.buckets,
                          engine->layout.tensors);

@@ -12,6 +12,9 @@ static weir_status check(const weir_session *session) {
     return weir_fail(WEIR_E_STATE, "the session is not started; weir_session_start is due");
   if (session->broken == WEIR_OK)
     return weir_fail(WEIR_E_STATE, "the group has not ended: no rank is lost");
+  if (weir_engine_diverged(session->engine))
+    return weir_fail(WEIR_E_MISMATCH,
+                     "the ranks' weights are no longer the same: go back to where they were");
   if (session->transport->ops->shrink == NULL)
     return weir_fail(WEIR_E_UNSUPPORTED,
                      "transport %s cannot go on without a rank; tcp and shm can",

@@ -15,7 +15,7 @@ foreach(source ${unit_sources})
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS -fno-tree-vectorize)
   endif()
   add_test(NAME unit.${name} COMMAND ${name})
-  set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 1800)
+  set_tests_properties(unit.${name} PROPERTIES LABELS unit TIMEOUT 600)
 endforeach()
 set_tests_properties(unit.test_kernels_large PROPERTIES LABELS large)
 target_compile_definitions(test_nccl_tuner PRIVATE

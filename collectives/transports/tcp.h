@@ -25,7 +25,7 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
 
-#define TCP_VERSION 6
+#define TCP_VERSION 7
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */

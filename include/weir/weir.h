@@ -274,7 +274,8 @@ weir_status weir_clip(const weir_session *session, float *const *gradients, doub
  * holds the average over all ranks, with the same bits on all ranks.  On WEIR_E_NONFINITE (returned
  * on all ranks) the buffers are zero, or what weir_options.nonfinite says, residuals are as before
  * the step, and training can go on.
- * Other failures end the group.  info may be NULL. */
+ * Other failures end the group: WEIR_E_MISMATCH also when a rank is found to have taken another
+ * average than the others in the step before, which the message names.  info may be NULL. */
 weir_status weir_step_end(weir_session *session, weir_step_info *info);
 
 typedef struct weir_survivors {
@@ -299,6 +300,8 @@ typedef struct weir_survivors {
  * from its first plan.  Compute the gradients of step left->step again.  left may be NULL.
  *
  * WEIR_E_STATE: the group has not ended.  WEIR_E_UNSUPPORTED: the transport cannot do it.
+ * WEIR_E_MISMATCH: the group has ended because ranks took different averages; their weights are no
+ * longer the same, and the training is to go on from where they were.
  * WEIR_E_PEER: the others go on without this rank, or too few are left to be sure that a silent
  * rank is not going on elsewhere: it takes more than half of the group, or half with its lowest
  * rank, or any number when all the others' processes are known to have ended.  After a failure it
