@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "collectives/calibrate.h"
-#include "controller/stages.h"
 #include "engine/memory.h"
 #include "session/state.h"
 
@@ -99,47 +98,23 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   return status;
 }
 
-static weir_status check_memory(const weir_session *session, const weir_plan *plan, double spare) {
+/* What is heaviest of the plans that a policy goes through whatever they cost. */
+static weir_status check_heaviest(const weir_session *session, double spare) {
   const weir_memory_form form = {.ranks = session->options.world_size,
                                  .hosts = weir_comm_hosts(session->comm)};
   const size_t n = session->offset[session->tensors];
-  const double bytes = weir_plan_memory(plan, &form, n, weir_cost_kept(plan, n));
   char text[WEIR_PLAN_TEXT_MAX];
-  if (bytes <= spare) return WEIR_OK;
-  weir_plan_format(plan, text);
-  return weir_fail(WEIR_E_UNSUPPORTED,
-                   "policy %s runs plan %s, which takes %.0f bytes beyond the gradients and "
-                   "checkpoints, and memory_limit leaves %.0f",
-                   session->options.policy, text, bytes, spare);
-}
-
-/* The stages of a schedule, which all come. */
-static weir_status check_stages(const weir_session *session, double spare) {
-  static const char name[] = "schedule:";
-  weir_stages stages = {.count = 0};
-  weir_status status = WEIR_OK;
-  if (strncmp(session->options.policy, name, strlen(name)) == 0)
-    status = weir_stages_parse(session->options.policy + strlen(name), &stages);
-  for (size_t i = 0; i < stages.count && status == WEIR_OK; i++)
-    status = check_memory(session, &stages.stage[i].plan, spare);
-  return status;
-}
-
-/* What is heaviest of the plans that a policy goes through whatever they cost. */
-static weir_status check_heaviest(const weir_session *session, double spare) {
-  static const struct {
-    const char *policy, *plan;
-  } heaviest[] = {
-      {"paper", "mstopk:0.1:ag"}, {"paper", "star:0.1:art-tree"}, {"bits", "qsgd:0.25:ag"}};
-  weir_status status = check_stages(session, spare);
-  for (size_t i = 0; i < sizeof heaviest / sizeof *heaviest && status == WEIR_OK; i++) {
-    const char *policy = heaviest[i].policy;
-    weir_plan plan;
-    if (strncmp(session->options.policy, policy, strlen(policy)) != 0) continue;
-    status = weir_plan_parse(heaviest[i].plan, &plan);
-    if (status == WEIR_OK) status = check_memory(session, &plan, spare);
+  weir_plan plan;
+  for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
+    const double bytes = weir_plan_memory(&plan, &form, n, weir_cost_kept(&plan, n));
+    weir_plan_format(&plan, text);
+    if (bytes > spare)
+      return weir_fail(WEIR_E_UNSUPPORTED,
+                       "policy %s runs plan %s, which takes %.0f bytes beyond the gradients and "
+                       "checkpoints, and memory_limit leaves %.0f",
+                       session->options.policy, text, bytes, spare);
   }
-  return status;
+  return WEIR_OK;
 }
 
 /* Of the limit, what is left for a plan beside the velocity and a trial's checkpoint. */
