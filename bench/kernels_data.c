@@ -34,7 +34,7 @@ static weir_status from_trainer(kernel_bench *b) {
     if (status != WEIR_OK) break;
     memcpy(b->g + filled, demo.gradient, part * sizeof(float));
     filled += part;
-    weir_trainer_update(demo.trainer);
+    status = weir_trainer_update(demo.trainer, NULL);
   }
   weir_demo_close(&demo);
   return status;

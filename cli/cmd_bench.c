@@ -32,6 +32,8 @@ static const weir_command rows[] = {
     {"kernels", "codecs and messages on one core, beside reading, copying and other selections",
      run_program},
     {"moo", "NSGA-II: hypervolume and time on standard problems", run_program},
+    {"pto", "LARS and LAMB divided among the ranks, beside every rank doing all of it",
+     run_program},
     {NULL, NULL, NULL},
 };
 

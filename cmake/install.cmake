@@ -10,6 +10,7 @@ install(TARGETS weir_nccl_tuner LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET weir_cli)
   install(TARGETS weir_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   install(TARGETS weir_bench_collectives weir_bench_grid weir_bench_kernels weir_bench_moo
+                  weir_bench_pto
           RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/weir)
   # What its help refers to.
   install(DIRECTORY scenarios DESTINATION ${CMAKE_INSTALL_DATADIR}/weir)

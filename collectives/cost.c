@@ -92,7 +92,7 @@ static weir_cost_terms double_tree(int n, double bytes) {
 
 /* Rings along rows and columns: the bytes of one ring, fewer hops. */
 static weir_cost_terms torus(int n, double bytes) {
-  const int rows = weir_torus_rows(n), columns = n / rows;
+  const int rows = weir_torus_rows(n, n), columns = n / rows;
   return mutual(n, 2.0 * (rows + columns - 2), 2.0 * (n - 1) / n * bytes);
 }
 

@@ -30,7 +30,7 @@ static work allreduce_work(uint32_t row, int n, double bytes) {
   const double ranks = n, others = ranks - 1.0, once = 2.0 * others * bytes;
   const weir_halving place = weir_halving_place(0, n);
   const double core = place.core, extra = ranks - core;
-  const int rows = weir_torus_rows(n), chunks = weir_double_tree_chunks((size_t)bytes);
+  const int rows = weir_torus_rows(n, n), chunks = weir_double_tree_chunks((size_t)bytes);
   work w = {.messages = 2.0 * others, .traffic = once, .sums = others * bytes};
   w.summed = w.sums / ranks;
   switch (row) {
@@ -169,11 +169,20 @@ weir_cost weir_cost_hier(const weir_hier_choice *choice, weir_group_shape shape,
   return weir_cost_sum(cost, outer);
 }
 
+/* Rows lie inside of machines, and columns between them. */
+static bool is_aligned(weir_kind kind, uint32_t row, weir_group_shape shape) {
+  return kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_TORUS && shape.hosts > 1 &&
+         shape.hosts < shape.ranks && shape.ranks % shape.hosts == 0;
+}
+
 weir_cost weir_cost_row(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                         double bytes) {
   const weir_cost nothing = {.messages = 0}, unknown = {.outer = {INFINITY, INFINITY}};
   if (!isfinite(terms_of(kind, row, 2, link, bytes).alpha_terms)) return unknown;
   if (shape.ranks <= 1 || shape.hosts < 1) return nothing;
+  static const weir_hier_choice rings = {WEIR_REDUCE_SCATTER_RING, WEIR_ALLREDUCE_RING,
+                                         WEIR_ALLGATHER_RING};
+  if (is_aligned(kind, row, shape)) return weir_cost_hier(&rings, shape, link, bytes);
   return flat(kind, row, shape, link, bytes);
 }
 

@@ -31,8 +31,8 @@ struct weir_controller {
 
 /* The one table of policies; the default first. */
 const weir_policy *const weir_policies[WEIR_POLICY_COUNT] = {
-    &weir_policy_weir, &weir_policy_paper, &weir_policy_fixed, &weir_policy_buckets,
-    &weir_policy_bits};
+    &weir_policy_weir,    &weir_policy_paper, &weir_policy_fixed,
+    &weir_policy_buckets, &weir_policy_bits,  &weir_policy_schedule};
 
 /* Splits "name", "name:PLAN" or "name:GROUPS"; *plan is what it starts with. */
 static weir_status find_policy(const char *text, const weir_policy **found, weir_plan *plan,
@@ -52,9 +52,17 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
       const weir_status status = p->check(text + length);
       return status == WEIR_OK ? weir_plan_parse(p->first, plan) : status;
     }
-    if (!p->takes_plan && !p->takes_table && !p->check && text[length] == '\0') {
+    if (!p->takes_plan && !p->takes_table && !p->takes_stages && !p->check &&
+        text[length] == '\0') {
       *found = p;
       return weir_plan_parse(p->first, plan);
+    }
+    if (p->takes_stages && text[length] == ':') {
+      weir_stages stages;
+      *found = p;
+      const weir_status status = weir_stages_parse(text + length + 1, &stages);
+      *plan = stages.stage[0].plan;
+      return status;
     }
     if (p->takes_plan && text[length] == ':') {
       *found = p;
@@ -63,8 +71,8 @@ static weir_status find_policy(const char *text, const weir_policy **found, weir
   }
   return weir_fail(
       WEIR_E_INVALID,
-      "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE], groups:... or "
-      "bits[:...])",
+      "unknown policy '%s' (weir, paper, fixed:CODEC:CR:COLLECTIVE[:WIRE], schedule:..., "
+      "groups:... or bits[:...])",
       text ? text : "");
 }
 
@@ -78,7 +86,14 @@ weir_status weir_policy_check(const char *policy) {
 bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
   const weir_policy *found;
   weir_table_text table;
-  if (i >= 2 || find_policy(policy, &found, plan, &table) != WEIR_OK) return false;
+  weir_stages stages;
+  if (find_policy(policy, &found, plan, &table) != WEIR_OK) return false;
+  if (found->takes_stages) {
+    const bool parsed = weir_stages_parse(policy + strlen(found->name) + 1, &stages) == WEIR_OK;
+    if (parsed && i < stages.count) *plan = stages.stage[i].plan;
+    return parsed && i < stages.count;
+  }
+  if (i >= 2) return false;
   return found->heaviest[i] != NULL && weir_plan_parse(found->heaviest[i], plan) == WEIR_OK;
 }
 
@@ -183,8 +198,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.devices = config->devices;
   c->loop.seed = config->seed;
   c->loop.current = first;
-  c->loop.open =
-      policy->takes_table || (policy->takes_plan && first.algorithm == WEIR_ALGORITHM_ANY);
+  c->loop.open = policy->takes_table || ((policy->takes_plan || policy->takes_stages) &&
+                                         first.algorithm == WEIR_ALGORITHM_ANY);
   c->loop.warm_cr = first.cr;
   c->loop.warmup_steps = config->warmup_steps;
   c->loop.overlap = config->overlap;
@@ -196,7 +211,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
   c->room = UINT64_MAX;
-  c->threaded = config->threaded;
+  c->threaded =
+      config->threaded && !policy->takes_stages; /* stages begin at the same step always */
   weir_learn_start(&c->loop.learnt);
   if (config->measure && policy->curve) status = weir_learn_codecs(&c->loop);
   if (status != WEIR_OK) goto no_mailbox;
@@ -206,6 +222,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   weir_policy_warm_start(&c->loop, config->step);
   if (status == WEIR_OK && c->loop.has_directive)
     weir_mailbox_answer(&c->mailbox, &c->loop, status);
+  if (status == WEIR_OK && policy->takes_stages)
+    status = weir_stages_parse(config->policy + strlen(policy->name) + 1, &c->loop.stages);
   if (status == WEIR_OK && policy->takes_table)
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
   if (status == WEIR_OK && policy == &weir_policy_bits)

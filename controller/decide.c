@@ -111,7 +111,8 @@ static void find_algorithm(const weir_decision_input *in, weir_candidate *choice
   weir_evaluate(in, &named, choice);
   choice->plan = in->current;
   choice->plan.id = 0;
-  if (!in->open || in->policy != WEIR_POLICY_FIXED) return;
+  const bool may = in->policy == WEIR_POLICY_FIXED || in->policy == WEIR_POLICY_SCHEDULE;
+  if (!in->open || !may) return;
   asked.algorithm = asked.inside = asked.broadcast = WEIR_ALGORITHM_ANY;
   weir_evaluate(in, &asked, &other);
   if (other.comm_s < (1.0 - weir_model.hysteresis) * choice->comm_s) *choice = other;
@@ -132,10 +133,13 @@ static weir_status keep_fixed(const weir_decision_input *in, weir_decision *d) {
   d->predicted_s = weir_step_seconds(in, &d->choice);
   (void)snprintf(
       d->why, sizeof d->why, "%s",
-      stage   ? "the next stage of the warm-up; its gain is known as that of the stage before"
+      stage && in->policy == WEIR_POLICY_SCHEDULE
+          ? "the next stage of the schedule; its gain is known as that of the stage before"
+      : stage ? "the next stage of the warm-up; its gain is known as that of the stage before"
       : other ? "the algorithm that is the cheapest on this network"
-      : in->policy == WEIR_POLICY_BITS ? "a width for every tensor; this is the largest group's"
-                                       : "the policy allows one plan");
+      : in->policy == WEIR_POLICY_BITS     ? "a width for every tensor; this is the largest group's"
+      : in->policy == WEIR_POLICY_SCHEDULE ? "the policy allows one plan at a time"
+                                           : "the policy allows one plan");
   return WEIR_OK;
 }
 

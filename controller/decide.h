@@ -18,7 +18,8 @@ enum {
   WEIR_POLICY_FIXED = 2,
   WEIR_POLICY_BUCKETS = 3,
   WEIR_POLICY_BITS = 4,
-  WEIR_POLICY_COUNT = 5
+  WEIR_POLICY_SCHEDULE = 5,
+  WEIR_POLICY_COUNT = 6
 };
 
 typedef enum weir_trigger {
@@ -29,7 +30,8 @@ typedef enum weir_trigger {
   WEIR_TRIGGER_GAIN = 4,
   WEIR_TRIGGER_PERIODIC = 5,
   WEIR_TRIGGER_FALLBACK = 6, /* the last switch did worse than foretold: back to `previous` */
-  WEIR_TRIGGER_STAGE = 7,    /* the next stage of a warm-up begins: `current` is its plan */
+  WEIR_TRIGGER_STAGE = 7,    /* the next stage of a warm-up or schedule begins: `current` is its
+                                plan */
   WEIR_TRIGGER_TRIAL = 8,    /* a trial, or the loss itself, has told something of an arm */
   WEIR_TRIGGER_COUNT = 9
 } weir_trigger;

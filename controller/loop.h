@@ -14,6 +14,7 @@
 #include "controller/fuse.h"
 #include "controller/network.h"
 #include "controller/rounds.h"
+#include "controller/stages.h"
 #include "controller/table.h"
 
 enum { WEIR_SAID_MAX = 256 };
@@ -49,9 +50,10 @@ typedef struct weir_loop weir_loop;
 typedef struct weir_policy {
   const char *name; /* as in weir_options.policy */
   const char *description;
-  uint32_t id;      /* WEIR_POLICY_* */
-  bool takes_plan;  /* "name:PLAN" */
-  bool takes_table; /* "name:GROUPS", see table.h */
+  uint32_t id;       /* WEIR_POLICY_* */
+  bool takes_plan;   /* "name:PLAN" */
+  bool takes_table;  /* "name:GROUPS", see table.h */
+  bool takes_stages; /* "name:STAGES", see stages.h */
   weir_status (*check)(
       const char *text);   /* of what may follow its name, "" or ":..."; NULL: nothing */
   const char *first;       /* the plan a session starts with; NULL: the one named */
@@ -61,7 +63,7 @@ typedef struct weir_policy {
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;
 extern const weir_policy weir_policy_weir, weir_policy_paper, weir_policy_fixed,
-    weir_policy_buckets, weir_policy_bits;
+    weir_policy_buckets, weir_policy_bits, weir_policy_schedule;
 extern const weir_policy *const weir_policies[WEIR_POLICY_COUNT];
 
 #define WEIR_RECENT 5
@@ -122,6 +124,8 @@ struct weir_loop {
   double *gap_s;                /* per tensor */
   bool has_gaps, fuse_failed;   /* buckets did far worse than foretold on this network */
   weir_turns turns;             /* of a policy that takes a table */
+  weir_stages stages;           /* of policy schedule */
+  size_t stage;                 /* of it, the one last directed */
   weir_bits_run *bits;          /* of policy bits; NULL for the others */
   uint64_t seed;
   bool open;             /* the policy's plan names no algorithm */
@@ -191,6 +195,9 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
 /* Decide, journal it, and direct a switch when the decision is one. */
 weir_status weir_loop_decide(weir_loop *loop, const weir_observation *seen, uint32_t trigger,
                              weir_decision *decision);
+/* Go on under another plan, whether it is known what it costs or not. */
+weir_status weir_loop_begin_stage(weir_loop *loop, const weir_observation *seen,
+                                  const weir_plan *plan);
 /* A warm-up is at `step`, whose ratio is in force; the following step's is directed if it is
  * another. */
 void weir_policy_warm_start(weir_loop *loop, uint64_t step);

@@ -40,10 +40,11 @@ void weir_policy_warm_start(weir_loop *loop, uint64_t step) {
 }
 
 /* What the stage is expected to cost; it begins whether that is known or not. */
-static weir_status begin_stage(weir_loop *loop, const weir_observation *seen, double cr) {
+weir_status weir_loop_begin_stage(weir_loop *loop, const weir_observation *seen,
+                                  const weir_plan *plan) {
   weir_decision decision;
   weir_status status = WEIR_OK;
-  loop->current.cr = cr;
+  loop->current = *plan;
   if (weir_network_known(&seen->network, loop->workers))
     status = weir_loop_decide(loop, seen, WEIR_TRIGGER_STAGE, &decision);
   if (!loop->has_directive) weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current);
@@ -55,7 +56,9 @@ static weir_status begin_stage(weir_loop *loop, const weir_observation *seen, do
 static weir_status consider(weir_loop *loop, const weir_observation *seen) {
   weir_decision decision;
   const double cr = weir_policy_warm_ratio(loop->warm_cr, seen->step + ahead, loop->warmup_steps);
-  if (cr != loop->current.cr) return begin_stage(loop, seen, cr);
+  weir_plan plan = loop->current;
+  plan.cr = cr;
+  if (cr != loop->current.cr) return weir_loop_begin_stage(loop, seen, &plan);
   const uint32_t trigger = weir_loop_open_trigger(loop, seen);
   return trigger == WEIR_TRIGGER_NONE ? WEIR_OK : weir_loop_decide(loop, seen, trigger, &decision);
 }

@@ -173,6 +173,9 @@ size_t weir_engine_times(const weir_engine *engine, weir_bucket_times *times, si
 size_t weir_engine_last_step(const weir_engine *engine, double *forward_s, double *gap_s,
                              weir_bucket_times *times, size_t capacity);
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan);
+/* Latency, bandwidth and goodput as all ranks were told in the last step: of each the median over
+ * the ranks that know; 0 when none does. */
+void weir_engine_network(const weir_engine *engine, weir_step_info *info);
 /* The buckets in force, as many as fit; tells how many there are, 0 for a plan without. */
 size_t weir_engine_buckets(const weir_engine *engine, weir_plan_bucket *buckets, size_t capacity);
 /* --- after a loss (regroup.c) --------------------------------------------------------------- */

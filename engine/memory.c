@@ -44,14 +44,14 @@ static double room_bytes(const weir_bucket_room *room, const weir_plan *plan, ui
 /* --- what is worked in ------------------------------------------------------------------------ */
 
 /* Bytes that an all-reduce of n floats has come in; rounded values come in elsewhere. */
-static double allreduce_scratch(const weir_allreduce *row, int ranks, double n) {
+static double allreduce_scratch(const weir_allreduce *row, int ranks, int hosts, double n) {
   const int core = weir_halving_place(0, ranks).core;
   switch (row->id) {
     case WEIR_ALLREDUCE_RING: return 4.0 * ceil(n / ranks);
     case WEIR_ALLREDUCE_TREE:
     case WEIR_ALLREDUCE_STAR: return 4.0 * n;
     case WEIR_ALLREDUCE_HALVING: return 4.0 * (core == ranks ? ceil(n / 2) : n);
-    case WEIR_ALLREDUCE_TORUS: return 4.0 * ceil(n * weir_torus_rows(ranks) / ranks);
+    case WEIR_ALLREDUCE_TORUS: return 4.0 * ceil(n * weir_torus_rows(ranks, hosts) / ranks);
     case WEIR_ALLREDUCE_DOUBLE_TREE:
       return 16.0 * ceil(n / 2 / weir_double_tree_chunks((size_t)(4.0 * n)));
     default: return 0.0;
@@ -61,11 +61,11 @@ static double allreduce_scratch(const weir_allreduce *row, int ranks, double n) 
 /* Inside of machines a share comes in, between them an all-reduce of it; of uneven machines all. */
 static double levels_scratch(const weir_sum *sum, const weir_memory_form *form, double n) {
   const weir_allreduce *row = &weir_allreduces[sum->choice.between];
-  if (sum->row != NULL) return allreduce_scratch(row, form->ranks, n);
+  if (sum->row != NULL) return allreduce_scratch(row, form->ranks, form->hosts, n);
   const bool even = form->ranks % form->hosts == 0;
   const double inside = even ? (double)form->ranks / form->hosts : 1.0;
   return (inside > 1.0 || !even ? 4.0 * ceil(n / inside) : 0.0) +
-         allreduce_scratch(row, form->hosts, ceil(n / inside));
+         allreduce_scratch(row, form->hosts, form->hosts, ceil(n / inside));
 }
 
 static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form, double n) {

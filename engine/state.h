@@ -292,7 +292,5 @@ void weir_telemetry_sample(weir_engine *engine, const weir_bucket *bucket);
 /* Are the headers of all ranks what they can be?  Sets *nonfinite when any rank sits out. */
 weir_status weir_telemetry_check(weir_engine *engine, bool *nonfinite);
 void weir_telemetry_record(weir_engine *engine, weir_step_record *record);
-/* Median over the ranks that know; 0 when none does. */
-void weir_telemetry_network(const weir_engine *engine, weir_step_info *info);
 
 #endif

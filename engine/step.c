@@ -93,7 +93,7 @@ weir_status weir_engine_step_begin(weir_engine *engine, weir_step_info *info) {
     info->trial = engine->in_trial;
     info->plan = engine->plan;
     info->overhead_s = engine->overhead_s;
-    weir_telemetry_network(engine, info);
+    weir_engine_network(engine, info);
   }
   return WEIR_OK;
 }

@@ -80,7 +80,7 @@ static double median(const weir_engine *engine, weir_header_value *value) {
   return (value(&headers[low]) + value(&headers[high])) / 2;
 }
 
-void weir_telemetry_network(const weir_engine *engine, weir_step_info *info) {
+void weir_engine_network(const weir_engine *engine, weir_step_info *info) {
   info->latency_s = median(engine, weir_header_latency);
   info->bandwidth_bytes_s = median(engine, weir_header_bandwidth);
   const double goodput = median(engine, weir_header_goodput);
@@ -166,7 +166,7 @@ void weir_telemetry_record(weir_engine *engine, weir_step_record *record) {
                          : 0;
   info->gain = mean_gain(engine);
   info->overhead_s = engine->overhead_s;
-  weir_telemetry_network(engine, info);
+  weir_engine_network(engine, info);
   if (info->goodput_bytes_s > 0 && engine->size > 1) {
     const weir_link link = {.alpha = info->latency_s,
                             .beta = 1 / info->goodput_bytes_s,

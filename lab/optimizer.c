@@ -4,17 +4,29 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <weir/parallel.h>
+
 #include "base/base.h"
+#include "kernels/adaptive.h"
+
+#define TRUST 0.001  /* of LARS: as its paper has it */
+#define EPSILON 1e-8 /* of Adam and LAMB */
 
 /* A step's constants, as the loops want them. */
 typedef struct terms {
-  float rate, mu, decay;
-  float beta2, correct1, correct2; /* of moments that began at zero */
+  float rate; /* scaled */
+  float mu, decay;
+  weir_adam adam;
 } terms;
+
+typedef weir_status scale_fn(const weir_optimizer *optimizer, weir_session *session, uint64_t step,
+                             const weir_scaled_tensor *tensors, size_t count, double *scales);
 
 struct weir_optimizer_kind {
   const char *name;
-  int second; /* has second moments */
+  int second;      /* has second moments */
+  scale_fn *scale; /* of matrices' rates; NULL: there are none */
+  double unscaled; /* the scale of the others */
   void (*step)(weir_optimizer *optimizer, const weir_update *update, const terms *terms);
 };
 
@@ -32,63 +44,55 @@ static void sgd(weir_optimizer *o, const weir_update *u, const terms *t) {
   descend(u->weight, o->first + u->offset, u->gradient, u->count, t);
 }
 
-/* Of both moments the new value; m^ / (sqrt(v^) + 1e-8) + wd w in place of the i-th weight's step.
- */
-static inline float adam(float *m, float *v, float g, float w, const terms *t) {
-  *m = t->mu * *m + (1 - t->mu) * g;
-  *v = t->beta2 * *v + (1 - t->beta2) * g * g;
-  return *m * t->correct1 / (sqrtf(*v * t->correct2) + 1e-8f) + t->decay * w;
-}
-
-/* Loshchilov and Hutter 2019. */
-static void adamw(weir_optimizer *o, const weir_update *u, const terms *terms_) {
-  const terms t = *terms_;
+/* Loshchilov and Hutter 2019.  LAMB's (You et al. 2020) is the same step at a scaled rate. */
+static void adam(weir_optimizer *o, const weir_update *u, const terms *terms_) {
+  const weir_adam t = terms_->adam;
+  const float rate = terms_->rate;
   float *restrict m = o->first + u->offset, *restrict v = o->second + u->offset;
   float *restrict w = u->weight;
   const float *restrict g = u->gradient;
-  for (size_t i = 0; i < u->count; i++) w[i] -= t.rate * adam(&m[i], &v[i], g[i], w[i], &t);
+  for (size_t i = 0; i < u->count; i++) {
+    float first = m[i], second = v[i];
+    w[i] -= rate * weir_adam_step(&first, &second, g[i], w[i], &t);
+    m[i] = first;
+    v[i] = second;
+  }
 }
 
-static double norm(const float *x, size_t n) {
-  double sum = 0;
-  for (size_t i = 0; i < n; i++) sum += (double)x[i] * (double)x[i];
-  return sqrt(sum);
+static weir_status scale_lamb(const weir_optimizer *o, weir_session *session, uint64_t step,
+                              const weir_scaled_tensor *tensors, size_t count, double *scales) {
+  const weir_lamb lamb = {.struct_size = sizeof lamb,
+                          .beta1 = o->config.momentum,
+                          .beta2 = o->config.beta2,
+                          .epsilon = EPSILON,
+                          .weight_decay = o->config.weight_decay,
+                          .step = step};
+  return weir_lamb_scales(session, &lamb, tensors, count, scales);
 }
 
-/* You et al. 2017: v = mu v + local rate (g + wd w); w = w - v, the local rate being
- * rate |w| / (|g| + wd |w|) times the paper's 0.001, for a bias 0.001 rate. */
+/* You et al. 2017: v = mu v + scaled rate (g + wd w); w = w - v. */
 static void lars(weir_optimizer *o, const weir_update *u, const terms *t) {
-  const double trust = 0.001, weight = u->matrix ? norm(u->weight, u->count) : 0;
-  const double step = norm(u->gradient, u->count) + (double)t->decay * weight;
-  const float rate =
-      (float)((double)t->rate * trust * (weight > 0 && step > 0 ? weight / step : 1));
+  const float rate = t->rate, mu = t->mu, wd = t->decay;
   float *restrict v = o->first + u->offset, *restrict w = u->weight;
   const float *restrict g = u->gradient;
   for (size_t i = 0; i < u->count; i++) {
-    v[i] = t->mu * v[i] + rate * (g[i] + t->decay * w[i]);
+    v[i] = mu * v[i] + rate * (g[i] + wd * w[i]);
     w[i] -= v[i];
   }
 }
 
-/* You et al. 2020: Adam's step, as long as the weights are times the rate. */
-static void lamb(weir_optimizer *o, const weir_update *u, const terms *t) {
-  float *restrict m = o->first + u->offset, *restrict v = o->second + u->offset;
-  float *restrict w = u->weight;
-  const float *restrict g = u->gradient;
-  double weight = 0, step = 0;
-  for (size_t i = 0; i < u->count; i++) {
-    const double s = (double)adam(&m[i], &v[i], g[i], w[i], t);
-    step += s * s;
-    weight += (double)w[i] * (double)w[i];
-  }
-  const double trust = u->matrix && weight > 0 && step > 0 ? sqrt(weight / step) : 1;
-  const float rate = (float)((double)t->rate * trust);
-  for (size_t i = 0; i < u->count; i++)
-    w[i] -= rate * (m[i] * t->correct1 / (sqrtf(v[i] * t->correct2) + 1e-8f) + t->decay * w[i]);
+static weir_status scale_lars(const weir_optimizer *o, weir_session *session, uint64_t step,
+                              const weir_scaled_tensor *tensors, size_t count, double *scales) {
+  (void)step;
+  const weir_lars lars = {
+      .struct_size = sizeof lars, .trust = TRUST, .weight_decay = o->config.weight_decay};
+  return weir_lars_scales(session, &lars, tensors, count, scales);
 }
 
-static const weir_optimizer_kind kinds[] = {
-    {"sgd", 0, sgd}, {"adamw", 1, adamw}, {"lars", 0, lars}, {"lamb", 1, lamb}};
+static const weir_optimizer_kind kinds[] = {{"sgd", 0, NULL, 1, sgd},
+                                            {"adamw", 1, NULL, 1, adam},
+                                            {"lars", 0, scale_lars, TRUST, lars},
+                                            {"lamb", 1, scale_lamb, 1, adam}};
 
 const weir_optimizer_kind *weir_optimizer_find(const char *name) {
   for (size_t k = 0; name && k < sizeof kinds / sizeof *kinds; k++)
@@ -130,13 +134,46 @@ void weir_optimizer_free(weir_optimizer *o) {
   *o = (weir_optimizer){0};
 }
 
-void weir_optimizer_step(weir_optimizer *o, const weir_update *u) {
-  const double next = (double)u->step + 1;
-  const terms t = {.rate = (float)u->rate,
-                   .mu = (float)o->config.momentum,
-                   .decay = u->matrix ? (float)o->config.weight_decay : 0.0f,
-                   .beta2 = (float)o->config.beta2,
-                   .correct1 = (float)(1 / (1 - pow(o->config.momentum, next))),
-                   .correct2 = (float)(1 / (1 - pow(o->config.beta2, next)))};
+static void step(weir_optimizer *o, const weir_update *u, double scale) {
+  const double decay = u->matrix ? o->config.weight_decay : 0;
+  const terms t = {
+      .rate = (float)(u->rate * scale),
+      .mu = (float)o->config.momentum,
+      .decay = (float)decay,
+      .adam = weir_adam_terms(o->config.momentum, o->config.beta2, EPSILON, decay, u->step)};
   o->kind->step(o, u, &t);
+}
+
+/* Of the matrices, in their order. */
+static weir_status scale(const weir_optimizer *o, weir_session *session, const weir_update *updates,
+                         size_t count, double *scales) {
+  size_t matrices = 0;
+  weir_scaled_tensor *tensors = malloc(count * sizeof *tensors);
+  if (!tensors) return weir_fail(WEIR_E_NOMEM, "no memory to scale %zu tensors", count);
+  for (size_t i = 0; i < count; i++) {
+    const weir_update *u = &updates[i];
+    if (u->matrix)
+      tensors[matrices++] =
+          (weir_scaled_tensor){u->count, u->weight, u->gradient, o->first + u->offset,
+                               o->second ? o->second + u->offset : NULL};
+  }
+  const weir_status status = o->kind->scale(o, session, updates[0].step, tensors, matrices, scales);
+  free(tensors);
+  return status;
+}
+
+weir_status weir_optimizer_update(weir_optimizer *o, weir_session *session,
+                                  const weir_update *updates, size_t count) {
+  weir_status status = WEIR_OK;
+  const double *next = NULL;
+  double *scales = NULL;
+  if (o->kind->scale && count) {
+    next = scales = malloc(count * sizeof *scales);
+    status = scales ? scale(o, session, updates, count, scales)
+                    : weir_fail(WEIR_E_NOMEM, "no memory to scale %zu tensors", count);
+  }
+  for (size_t i = 0; i < count && !status; i++)
+    step(o, &updates[i], updates[i].matrix && next ? *next++ : o->kind->unscaled);
+  free(scales);
+  return status;
 }

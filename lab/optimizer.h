@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
-#include <weir/status.h>
+#include <weir/weir.h>
 
 typedef struct weir_optimizer_config {
   const char *name; /* "sgd", "adamw", "lars" or "lamb"; NULL: "sgd" */
@@ -38,6 +38,10 @@ typedef struct weir_update {
   uint64_t step; /* updates before this one */
   int matrix;
 } weir_update;
-void weir_optimizer_step(weir_optimizer *optimizer, const weir_update *update);
+/* A step of all tensors.  The norms that LARS and LAMB scale by are taken by the session's ranks
+ * together (weir/parallel.h); NULL: by this one alone, to the same bits.  On failure nothing has been
+ * updated. */
+weir_status weir_optimizer_update(weir_optimizer *optimizer, weir_session *session,
+                                  const weir_update *updates, size_t count);
 
 #endif

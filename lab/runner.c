@@ -51,18 +51,18 @@ weir_status weir_run_policy(const char *text, char **canonical) {
     *canonical = g_strdup(text);
     return WEIR_OK;
   }
-  if (!strncmp(text, "bits", 4) && (text[4] == ':' || text[4] == '\0')) {
+  if ((!strncmp(text, "bits", 4) && (text[4] == ':' || text[4] == '\0')) ||
+      !strncmp(text, "schedule:", 9)) {
     const weir_status status = weir_policy_check(text);
     if (!status) *canonical = g_strdup(text);
     return status;
   }
   const bool named = !strncmp(text, "fixed:", 6);
   if (!named && !strchr(text, ':'))
-    return weir_fail(
-        WEIR_E_INVALID,
-        "policy %s is unknown; expected weir, paper, bits, fixed:CODEC:CR:COLLECTIVE or "
-        "groups:GROUPS",
-        text);
+    return weir_fail(WEIR_E_INVALID,
+                     "policy %s is unknown; expected weir, paper, bits, fixed:CODEC:CR:COLLECTIVE, "
+                     "schedule:STAGES or groups:GROUPS",
+                     text);
   weir_plan plan;
   weir_status status = weir_plan_parse(text + (named ? 6 : 0), &plan);
   if (status) {

@@ -25,10 +25,11 @@ struct weir_trainer {
   const weir_dataset *data;
   weir_model model;
   weir_optimizer optimizer;
-  uint32_t *tested;  /* [chunk] numbers of the test samples of a pass */
-  size_t chunk;      /* of an evaluation */
-  uint32_t *order;   /* permutation of the training samples */
-  uint64_t order_of; /* permutation seed that order was made from */
+  weir_update *updates; /* of a step, one a tensor */
+  uint32_t *tested;     /* [chunk] numbers of the test samples of a pass */
+  size_t chunk;         /* of an evaluation */
+  uint32_t *order;      /* permutation of the training samples */
+  uint64_t order_of;    /* permutation seed that order was made from */
   position at;
   weir_status (*forward_over)(void *user);
 };
@@ -78,10 +79,11 @@ static weir_status allocate(weir_trainer *t) {
   weir_status status = weir_model_create(&t->model, &model, t->data);
   if (!status) status = weir_optimizer_create(&t->optimizer, &c->optimizer, t->model.parameters);
   if (status) return status;
+  t->updates = malloc(t->model.count * sizeof *t->updates);
   t->tested = malloc(t->chunk * sizeof *t->tested);
   t->order = malloc(t->data->train * sizeof *t->order);
   t->decay_steps = malloc((c->decays ? c->decays : 1) * sizeof *t->decay_steps);
-  if (!t->tested || !t->order || !t->decay_steps)
+  if (!t->updates || !t->tested || !t->order || !t->decay_steps)
     return weir_fail(WEIR_E_NOMEM, "no memory for the trainer");
   if (c->decays) memcpy(t->decay_steps, c->decay_steps, c->decays * sizeof *t->decay_steps);
   t->config.decay_steps = t->decay_steps;
@@ -116,6 +118,7 @@ void weir_trainer_free(weir_trainer *t) {
   if (!t) return;
   weir_model_free(&t->model);
   weir_optimizer_free(&t->optimizer);
+  free(t->updates);
   free(t->tested);
   free(t->order);
   free(t->decay_steps);
@@ -180,20 +183,22 @@ static double rate_now(const weir_trainer *t) {
   return next < c->rate_warmup_steps ? rate * (double)next / (double)c->rate_warmup_steps : rate;
 }
 
-void weir_trainer_update(weir_trainer *t) {
+weir_status weir_trainer_update(weir_trainer *t, weir_session *session) {
   const double rate = rate_now(t);
   for (size_t i = 0; i < t->model.count; i++) {
     const weir_model_tensor *tensor = &t->model.tensors[i];
-    weir_optimizer_step(&t->optimizer,
-                        &(weir_update){.weight = t->model.parameter + tensor->offset,
-                                       .gradient = t->model.gradient + tensor->offset,
-                                       .offset = tensor->offset,
-                                       .count = tensor->numel,
-                                       .rate = rate,
-                                       .step = t->at.step,
-                                       .matrix = tensor->decays});
+    t->updates[i] = (weir_update){.weight = t->model.parameter + tensor->offset,
+                                  .gradient = t->model.gradient + tensor->offset,
+                                  .offset = tensor->offset,
+                                  .count = tensor->numel,
+                                  .rate = rate,
+                                  .step = t->at.step,
+                                  .matrix = tensor->decays};
   }
-  t->at.step++;
+  const weir_status status =
+      weir_optimizer_update(&t->optimizer, session, t->updates, t->model.count);
+  if (!status) t->at.step++;
+  return status;
 }
 
 weir_status weir_trainer_evaluate(weir_trainer *t, size_t first, size_t last, weir_score *score) {

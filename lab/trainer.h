@@ -58,8 +58,9 @@ typedef struct weir_trainer_audience {
   weir_status (*ready)(void *user, size_t tensor);
 } weir_trainer_audience;
 void weir_trainer_tell(weir_trainer *trainer, const weir_trainer_audience *audience);
-/* The optimizer's update from the gradients as they now are (averaged). */
-void weir_trainer_update(weir_trainer *trainer);
+/* The optimizer's update from the gradients as they now are (averaged), of which the session's ranks
+ * share what can be shared; NULL: this one does all of it, to the same bits. */
+weir_status weir_trainer_update(weir_trainer *trainer, weir_session *session);
 /* The answers to test samples [first, last).  Uses the activations, not the gradients: it may come
  * between backward and update. */
 weir_status weir_trainer_evaluate(weir_trainer *trainer, size_t first, size_t last,

@@ -293,7 +293,8 @@ static weir_status one_step(worker *w) {
   }
   if (status) return status;
   const double cpu = weir_thread_cpu_s();
-  if (!w->nonfinite) weir_trainer_update(w->trainer);
+  if (!w->nonfinite) status = weir_trainer_update(w->trainer, w->session);
+  if (status) return status;
   w->busy_s = info.compute_s + info.compress_s + info.overhead_s + weir_thread_cpu_s() - cpu;
   w->exchange_s = info.comm_s;
   if (w->config->capture) {

@@ -108,9 +108,21 @@ int weir_rotation_from(int rank, int size, int round);
 
 /* --- torus ---------------------------------------------------------------------------------- */
 
-/* Rows of the most nearly square grid: the largest divisor of size that is at most its root.
- * Rank = row * (size / rows) + column. */
-int weir_torus_rows(int size);
+/* Rows lie inside of machines and columns between them, where every machine has as many ranks and
+ * more than one: row h is machine h, its ranks in ascending order, so that only what a rank owns of
+ * its machine's sum crosses links between machines.  Otherwise (machines of different sizes, one
+ * machine, or one a rank) rank = row * columns + column on the squarest grid: its rows are the
+ * largest divisor of size that is at most its root. */
+int weir_torus_rows(int size, int hosts); /* machines count as equal where hosts divides size */
+
+typedef struct weir_torus {
+  int rows, columns;
+  const int *host; /* borrowed; NULL: ranks in order */
+} weir_torus;
+/* host[size], as weir_hosts_group() fills it in; NULL: every rank is a machine of its own. */
+weir_torus weir_torus_grid(const int *host, int size, int hosts);
+int weir_torus_rank(const weir_torus *grid, int row, int column);
+void weir_torus_place(const weir_torus *grid, int rank, int *row, int *column);
 
 /* --- chain ---------------------------------------------------------------------------------- */
 

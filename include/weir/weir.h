@@ -73,7 +73,7 @@ typedef struct weir_options {
   double timeout_s;
 
   /* Who decides: "weir" (default), "paper", "bits[:METHOD[:ALPHA[:STEPS]]]" (docs/guide/bits.md),
-   * "fixed:CODEC:CR:COLLECTIVE[:WIRE]" or "groups:GROUPS" (docs/guide/overlap.md). */
+   * "fixed:CODEC:CR:COLLECTIVE[:WIRE]", "schedule:STAGES" or "groups:GROUPS" (docs/guide). */
   const char *policy;
   /* What policy weir may choose among.  "measured" (default): what is known to keep the loss of a
    * training (fp32, 16 bits, 8 bits of qsgd, and 4 after its first steps, all with error feedback),

@@ -17,6 +17,7 @@ static const size_t lengths[] = {0, 1, 5, 1000, 30011};
 
 typedef struct job {
   const char *layout;
+  bool torus; /* whose rows and columns follow the machines; else by the choice */
   weir_hier_choice choice;
   weir_value_format format;
   size_t n;
@@ -57,7 +58,10 @@ static weir_status body(weir_transport *t, void *user) {
     for (int i = 0; i < HEADER; i++) block[t->rank * HEADER + i] = header_byte(t->rank, i);
     weir_headers headers = {block, HEADER};
     weir_comm_step(comm, 77, (uint64_t)pass);
-    status = weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at, &headers);
+    status = j->torus ? weir_allreduces[WEIR_ALLREDUCE_TORUS].run(comm, x, j->n, j->format,
+                                                                  j->error + at, &headers)
+                      : weir_allreduce_hier(comm, &j->choice, x, j->n, j->format, j->error + at,
+                                            &headers);
     if (status == WEIR_OK && pass == 1 && j->n && memcmp(x, j->x + at, j->n * sizeof *x) != 0)
       status = weir_fail(WEIR_E_INTERNAL, "the second run gave other bits");
     if (j->n) memcpy(j->x + at, x, j->n * sizeof *x);
@@ -120,6 +124,17 @@ Test(hier, every_row_on_every_layout) {
                                           .choice.between = between,
                                           .n = lengths[k],
                                           .format = (weir_value_format)f});
+}
+
+Test(hier, torus_on_every_layout) {
+  for (size_t l = 0; l < COUNT(layouts); l++)
+    for (size_t k = 0; k < COUNT(lengths); k++)
+      for (int f = 0; f < 2; f++)
+        run_case(GROUP_THREADS, (job){.layout = layouts[l],
+                                      .torus = true,
+                                      .n = lengths[k],
+                                      .format = (weir_value_format)f});
+  run_case(GROUP_TCP, (job){.layout = "abab", .torus = true, .n = 300008});
 }
 
 Test(hier, any_choice_inside_and_between) {

@@ -75,7 +75,7 @@ static weir_status one_step(weir_trainer *t, weir_session *session, weir_step_in
   for (size_t i = 0; i < weir_trainer_tensors(t) && !status; i++)
     status = weir_submit(session, (uint32_t)i, weir_trainer_gradient(t, i));
   if (!status) status = weir_step_end(session, info);
-  if (!status) weir_trainer_update(t);
+  if (!status) status = weir_trainer_update(t, session);
   return status;
 }
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
-#include <weir/weir.h>
+#include <weir/parallel.h>
 
 #define RANKS 3
 #define TENSORS 4
@@ -37,6 +37,12 @@ static void pause_ms(long ms) {
   (void)nanosleep(&time, NULL);
 }
 
+static weir_status zeros(void *user, size_t first, size_t count, void *results) {
+  (void)user, (void)first;
+  memset(results, 0, count);
+  return WEIR_OK;
+}
+
 static weir_status one_step(worker *w, weir_session *session, int step) {
   weir_status status = weir_step_begin(session, NULL);
   if (status == WEIR_OK) status = weir_mark_backward(session);
@@ -47,7 +53,9 @@ static weir_status one_step(worker *w, weir_session *session, int step) {
   }
   if (status != WEIR_OK) return status;
   char byte = 0, all[RANKS];
-  const weir_status refused = weir_allgather_bytes(session, &byte, 1, all);
+  weir_status refused = weir_allgather_bytes(session, &byte, 1, all);
+  const weir_map map = {.struct_size = sizeof map, .count = RANKS, .bytes = 1, .fn = zeros};
+  if (refused == WEIR_E_STATE) refused = weir_parallel_map(session, &map, all);
   if (step == 5) w->in_mid_step = refused;
   if (step < 5 && refused != WEIR_OK && refused != WEIR_E_STATE) return refused;
   w->info.struct_size = sizeof w->info;

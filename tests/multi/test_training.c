@@ -16,7 +16,7 @@ Test(training, three_hundred_steps_pass_eighty_percent) {
   double first = 0, loss = 0;
   cr_assert_eq(weir_trainer_backward(demo.trainer, &first), WEIR_OK);
   for (int step = 0; step < 300; step++) {
-    weir_trainer_update(demo.trainer);
+    cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
     cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
   }
   cr_assert_lt(untrained, 4000);

@@ -59,7 +59,7 @@ Test(gain_curve_real, within_one_percent_of_compressing) {
     cr_assert_eq(weir_trainer_backward(demo.trainer, &loss), WEIR_OK);
     weir_ef_accumulate(demo.gradient, f.e, f.e, f.n, &moments);
     for (size_t stride = 1; step % 13 == 0 && stride <= 5; stride += 4) compare(&f, step, stride);
-    weir_trainer_update(demo.trainer);
+    cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
     cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK]->select(f.context, f.e, &(weir_layout){1, offset},
                                                       0.01, f.index, f.n, &k),
                  WEIR_OK);

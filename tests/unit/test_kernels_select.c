@@ -298,7 +298,7 @@ Test(kernels_select, mstopk_on_real_gradients) {
     for (double cr = 0.001; step % 30 == 0 && cr < 0.2; cr *= 10) {
       (void)expect_mstopk(context, demo.gradient, demo.elements, cr, index, exact, "real");
     }
-    weir_trainer_update(demo.trainer);
+    cr_assert_eq(weir_trainer_update(demo.trainer, NULL), WEIR_OK);
   }
   weir_codec_context_free(context);
   free(index);

@@ -46,7 +46,7 @@ static void learn(weir_trainer *t, int steps, double *first, double *last) {
   for (int i = 0; i < steps; i++) {
     double loss = 0;
     cr_assert_eq(weir_trainer_backward(t, &loss), WEIR_OK);
-    weir_trainer_update(t);
+    cr_assert_eq(weir_trainer_update(t, NULL), WEIR_OK);
     if (!i) *first = loss;
     if (i >= steps - 10) *last += loss / 10;
   }

@@ -298,13 +298,58 @@ Test(double_tree, chunks_are_at_least_64_kib_and_at_most_16) {
     cr_assert_eq(weir_double_tree_chunks(bytes[i]), chunks[i], "%zu", bytes[i]);
 }
 
-Test(torus, the_grid_is_the_squarest) {
+Test(torus, without_machines_the_grid_is_the_squarest) {
   for (int size = 1; size <= 4096; size++) {
-    const int rows = weir_torus_rows(size);
+    const int rows = weir_torus_rows(size, size);
     cr_assert_eq(size % rows, 0);
     cr_assert_leq(rows, size / rows);
     for (int r = rows + 1; r * r <= size; r++) cr_assert_neq(size % r, 0, "%d", size);
+    cr_assert_eq(weir_torus_rows(size, 1), rows);
   }
+}
+
+/* Which ranks make each row, by hand: a letter a machine; rows are set apart by a space. */
+Test(torus, rows_lie_inside_of_machines) {
+  static const struct {
+    const char *machines, *rows;
+  } layouts[] = {
+      {"a", "0"},
+      {"aabb", "01 23"},
+      {"abab", "02 13"},
+      {"aaaabbbb", "0123 4567"},
+      {"aabbccdd", "01 23 45 67"},
+      {"abcdabcd", "04 15 26 37"},
+      {"abba", "03 12"},
+      {"aaaaaa", "012 345"},     /* one machine: the squarest grid */
+      {"abcdef", "012 345"},     /* a machine a rank */
+      {"aabbbb", "012 345"},     /* uneven */
+      {"aabbb", "01234"},        /* uneven, and a prime number */
+      {"aaaaabbb", "0123 4567"}, /* uneven, though two divides eight */
+  };
+  for (size_t l = 0; l < sizeof layouts / sizeof *layouts; l++) {
+    uint64_t identity[8];
+    int host[8], row = 0, column = 0, at_row, at_column;
+    const int size = (int)strlen(layouts[l].machines);
+    for (int r = 0; r < size; r++) identity[r] = (uint64_t)layouts[l].machines[r];
+    const weir_torus grid = weir_torus_grid(host, size, weir_hosts_group(identity, size, host));
+    cr_assert_eq(grid.rows * grid.columns, size);
+    for (const char *c = layouts[l].rows; *c; c++) {
+      if (*c == ' ') {
+        cr_assert_eq(column, grid.columns, "%s", layouts[l].machines);
+        row++, column = 0;
+        continue;
+      }
+      cr_assert_eq(weir_torus_rank(&grid, row, column), *c - '0', "%s: row %d, column %d",
+                   layouts[l].machines, row, column);
+      weir_torus_place(&grid, *c - '0', &at_row, &at_column);
+      cr_assert(at_row == row && at_column == column);
+      column++;
+    }
+    cr_assert_eq(row + 1, grid.rows);
+  }
+  /* 16 machines of 8: columns of 16, not 8. */
+  cr_assert_eq(weir_torus_rows(128, 16), 16);
+  cr_assert_eq(weir_torus_rows(128, 128), 8);
 }
 
 Test(chain, chunks_are_at_least_64_kib_and_at_most_32) {

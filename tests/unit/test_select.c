@@ -92,6 +92,26 @@ Test(cost_rows, hierarchies_by_hand) {
                  price(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_TREE, 8, 8, &plain, 1e6)));
 }
 
+/* 1 MB.
+ *   2 x 4: rows inside as above 7.5 ms, columns of two with 2 * 1/2 * 250 kB of 4 ranks: 20 + 8 ms
+ *   2 x 2: 2 * (1 + 0.5) = 3 ms, and 2 * 1/2 * 500 kB of 2 ranks: 20 + 8 ms
+ *   16 x 8: 2 * (7 + 0.875) = 15.75 ms; columns of 16: 30 hops, 2 * 15/16 * 125 kB of 8 ranks: 300 +
+ * 15 ms.  Rows across machines would be 8 x 16: 44 hops, all of them between: 440 + 2 * 127/128 MB of
+ * 8 ranks at once, 127 ms
+ *   3 machines of 8 ranks are uneven: 2 x 4 among all, 8 hops, 2 * 7/8 MB, 8/3 ranks a link
+ *   one machine of 8 ranks: 2 x 4 inside: 8 + 1.75 ms */
+Test(cost_rows, torus_follows_the_machines) {
+  const uint32_t torus = WEIR_ALLREDUCE_TORUS;
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, torus, 8, 2, &plain, 1e6), 0.0355));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, torus, 4, 2, &plain, 1e6), 0.031));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, torus, 128, 16, &plain, 1e6), 0.33075));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, torus, 128, 128, &plain, 1e6),
+                 0.44 + 2 * 127.0 / 128 * 8e-3));
+  cr_assert(
+      near(price(WEIR_KIND_ALLREDUCE, torus, 8, 3, &plain, 1e6), 0.08 + 1.75 * 8.0 / 3 * 8e-3));
+  cr_assert(near(price(WEIR_KIND_ALLREDUCE, torus, 8, 1, &plain, 1e6), 0.00975));
+}
+
 /* 4 ranks, 10000 elements, 1000 kept, 8 bytes a pair and a header of 16; 1 ms a message; links of
  * 10 ms and 8 ns a byte, so that bytes take 0.1 ms at most and hide nothing to speak of, less than
  * the messages. all-gather: 8 messages in 2 rounds, 6 others'; 3 * 8016 bytes: 6 ms instead of

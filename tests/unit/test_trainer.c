@@ -181,10 +181,12 @@ Test(trainer, update_by_hand) {
   w[0] = 2.0f;
   w[bias] = 2.0f;
   for (size_t i = 0; i < count; i++) weir_trainer_gradient(t, 0)[i] = 1.0f;
-  weir_trainer_update(t); /* weight: v = 1.2, w = 1.76; bias: v = 1, w = 1.8 */
+  cr_assert_eq(weir_trainer_update(t, NULL),
+               WEIR_OK); /* weight: v = 1.2, w = 1.76; bias: v = 1, w = 1.8 */
   cr_assert_float_eq((double)w[0], 1.76, 1e-6);
   cr_assert_float_eq((double)w[bias], 1.8, 1e-6);
-  weir_trainer_update(t); /* weight: v = 0.6 + 1 + 0.176, w = 1.76 - 0.1776; bias: v = 1.5 */
+  cr_assert_eq(weir_trainer_update(t, NULL),
+               WEIR_OK); /* weight: v = 0.6 + 1 + 0.176, w = 1.76 - 0.1776; bias: v = 1.5 */
   cr_assert_float_eq((double)w[0], 1.5824, 1e-6);
   cr_assert_float_eq((double)w[bias], 1.65, 1e-6);
   weir_trainer_free(t);

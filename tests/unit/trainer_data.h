@@ -51,7 +51,7 @@ static inline void train(weir_trainer *trainer, int steps) {
   for (int i = 0; i < steps; i++) {
     double loss = 0;
     cr_assert_eq(weir_trainer_backward(trainer, &loss), WEIR_OK);
-    weir_trainer_update(trainer);
+    cr_assert_eq(weir_trainer_update(trainer, NULL), WEIR_OK);
   }
 }
 

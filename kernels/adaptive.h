@@ -1,0 +1,38 @@
+/* Adam's step, element by element, and the sums of squares that LARS and LAMB scale steps by
+ * (weir/parallel.h has the formulas and where they are from). */
+#ifndef WEIR_KERNELS_ADAPTIVE_H
+#define WEIR_KERNELS_ADAPTIVE_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* A step's constants, as the loops want them. */
+typedef struct weir_adam {
+  float beta1, beta2, epsilon, weight_decay;
+  float correct1, correct2; /* of moments that began at zero */
+} weir_adam;
+/* step: updates before this one. */
+weir_adam weir_adam_terms(double beta1, double beta2, double epsilon, double weight_decay,
+                          uint64_t step);
+
+/* Both moments' new values, and the step. */
+static inline float weir_adam_step(float *m, float *v, float g, float w, const weir_adam *t) {
+  *m = t->beta1 * *m + (1 - t->beta1) * g;
+  *v = t->beta2 * *v + (1 - t->beta2) * g * g;
+  return *m * t->correct1 / (sqrtf(*v * t->correct2) + t->epsilon) + t->weight_decay * w;
+}
+
+/* A piece of a tensor. */
+typedef struct weir_tensor_piece {
+  const float *weight, *gradient, *first, *second;
+  size_t n;
+} weir_tensor_piece;
+/* Sums of squares, alike on every processor (weir_sum_square). */
+typedef struct weir_squares {
+  double weight, step;
+} weir_squares;
+weir_squares weir_lars_squares(const weir_tensor_piece *piece); /* step: of the gradient */
+weir_squares weir_lamb_squares(const weir_tensor_piece *piece, const weir_adam *terms);
+
+#endif

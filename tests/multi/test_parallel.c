@@ -1,0 +1,525 @@
+/* Work divided among ranks: everybody has all results, whoever computed them; and what LARS and LAMB
+ * scale steps by, by hand. */
+#include <criterion/criterion.h>
+#include <math.h>
+#include <weir/parallel.h>
+
+#include "../unit/trainer_data.h"
+#include "collectives/comm.h"
+#include "collectives/wrappers.h"
+#include "ranks.h"
+#include "session/state.h"
+
+#define RANKS 5
+
+/* --- a group of threads ----------------------------------------------------------------------- */
+
+typedef struct crowd crowd;
+typedef struct worker {
+  const crowd *crowd;
+  int rank;
+  weir_session *session;
+  weir_status status;
+  char message[256];
+} worker;
+
+struct crowd {
+  const char *transport;
+  int size;
+  weir_status (*body)(worker *w, void *user);
+  void *user;
+  char where[64];
+  pthread_barrier_t started;
+};
+
+static void *work(void *argument) {
+  worker *w = argument;
+  weir_options options;
+  weir_options_init(&options);
+  options.rank = w->rank;
+  options.world_size = w->crowd->size;
+  options.transport = w->crowd->transport;
+  options.rendezvous = w->crowd->where;
+  options.policy = "fixed:none:1:dense-ring";
+  options.active_probes = false;
+  w->status = weir_session_create(&w->session, &options);
+  if (w->status == WEIR_OK) w->status = weir_register_tensor(w->session, "a", 4, NULL);
+  if (w->status == WEIR_OK) w->status = weir_session_start(w->session);
+  (void)pthread_barrier_wait((pthread_barrier_t *)&w->crowd->started);
+  if (w->status == WEIR_OK) w->status = w->crowd->body(w, w->crowd->user);
+  (void)snprintf(w->message, sizeof w->message, "%s", weir_last_error());
+  (void)pthread_barrier_wait((pthread_barrier_t *)&w->crowd->started);
+  weir_session_free(w->session);
+  return NULL;
+}
+
+static void run(worker *w, const char *transport, int size, weir_status (*body)(worker *, void *),
+                void *user) {
+  static int serial;
+  crowd c = {.transport = transport, .size = size, .body = body, .user = user};
+  pthread_t thread[GROUP_MAX];
+  (void)alarm(GROUP_WATCHDOG_S);
+  (void)snprintf(c.where, sizeof c.where, "parallel-%d-%d", (int)getpid(), serial++);
+  cr_assert_eq(pthread_barrier_init(&c.started, NULL, (unsigned)size), 0);
+  for (int r = 0; r < size; r++) {
+    w[r] = (worker){.crowd = &c, .rank = r};
+    cr_assert_eq(pthread_create(&thread[r], NULL, work, &w[r]), 0);
+  }
+  for (int r = 0; r < size; r++) (void)pthread_join(thread[r], NULL);
+  (void)pthread_barrier_destroy(&c.started);
+}
+
+static void all_well(const worker *w, int size) {
+  for (int r = 0; r < size; r++) cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
+}
+
+/* --- results ---------------------------------------------------------------------------------- */
+
+/* What each rank was asked for; a result is its item's number, squared, again and again. */
+typedef struct job {
+  size_t bytes, first, count, calls;
+} job;
+
+static unsigned char due(size_t item, size_t at) { return (unsigned char)(item * item + 7 * at); }
+
+static weir_status squares(void *user, size_t first, size_t count, void *results) {
+  job *j = user;
+  unsigned char *to = results;
+  j->first = first;
+  j->count = count;
+  j->calls++;
+  for (size_t i = 0; i < count; i++)
+    for (size_t b = 0; b < j->bytes; b++) *to++ = due(first + i, b);
+  return WEIR_OK;
+}
+
+typedef struct question {
+  size_t count, bytes;
+  const size_t *work;
+  job job[RANKS];
+} question;
+
+static weir_status ask(worker *w, void *user) {
+  question *q = user;
+  job *const j = &q->job[w->rank];
+  *j = (job){.bytes = q->bytes};
+  const weir_map map = {sizeof map, q->count, q->bytes, q->work, squares, j};
+  unsigned char *const results = malloc(q->count * q->bytes + 1);
+  if (results == NULL) return WEIR_E_NOMEM;
+  results[q->count * q->bytes] = 0xA5;
+  weir_status status = weir_parallel_map(w->session, &map, results);
+  for (size_t i = 0; status == WEIR_OK && i < q->count; i++)
+    for (size_t b = 0; b < q->bytes; b++)
+      if (results[i * q->bytes + b] != due(i, b))
+        status = weir_fail(WEIR_E_INTERNAL, "item %zu of %zu, byte %zu", i, q->count, b);
+  if (status == WEIR_OK && results[q->count * q->bytes] != 0xA5)
+    status = weir_fail(WEIR_E_INTERNAL, "a byte behind the results was written");
+  free(results);
+  return status;
+}
+
+/* Runs of neighbours, rank by rank, and every item once. */
+static void shares_are_whole(const question *q, int ranks) {
+  size_t next = 0;
+  for (int r = 0; r < ranks; r++) {
+    const job *j = &q->job[r];
+    cr_assert_leq(j->calls, 1);
+    if (j->calls == 0) continue;
+    cr_assert_eq(j->first, next, "rank %d begins at item %zu, not %zu", r, j->first, next);
+    next += j->count;
+  }
+  cr_assert_eq(next, q->count);
+}
+
+Test(parallel, everybody_has_all_results) {
+  static const size_t counts[] = {0, 1, 3, 4, 5, 6, 10, 1000, 4099};
+  static const char *const transports[] = {"inproc", "shm"};
+  for (size_t t = 0; t < 2; t++)
+    for (int ranks = 1; ranks <= RANKS; ranks += 2)
+      for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+        for (size_t bytes = 1; bytes <= 4096; bytes *= 64) {
+          question q = {.count = counts[c], .bytes = bytes};
+          worker w[RANKS];
+          if (c % 3 != t && ranks > 1 && bytes > 64) continue; /* a third of the large ones */
+          run(w, transports[t], ranks, ask, &q);
+          all_well(w, ranks);
+          shares_are_whole(&q, ranks);
+          for (int r = 0; r < ranks; r++)
+            cr_assert_leq(q.job[r].count, (q.count + (size_t)ranks - 1) / (size_t)ranks);
+        }
+}
+
+/* At most the mean and one item: also where one item is most of it, and where there is none. */
+Test(parallel, shares_are_of_equal_work) {
+  enum { ITEMS = 200 };
+  weir_rng rng;
+  weir_rng_seed(&rng, 3);
+  for (int turn = 0; turn < 20; turn++) {
+    size_t amount[ITEMS], all = 0, most = 0;
+    for (size_t i = 0; i < ITEMS; i++) {
+      amount[i] = turn == 0 ? 0 : (size_t)weir_rng_below(&rng, 1000);
+      if (turn == 1 && i == 150) amount[i] = 1000000;
+      all += amount[i];
+      most = amount[i] > most ? amount[i] : most;
+    }
+    question q = {.count = ITEMS, .bytes = 12, .work = amount};
+    worker w[RANKS];
+    run(w, "inproc", RANKS, ask, &q);
+    all_well(w, RANKS);
+    shares_are_whole(&q, RANKS);
+    for (int r = 0; r < RANKS; r++) {
+      size_t mine = 0;
+      for (size_t i = 0; i < q.job[r].count; i++) mine += amount[q.job[r].first + i];
+      cr_assert_leq(mine, all / RANKS + 1 + most, "rank %d has %zu of %zu", r, mine, all);
+    }
+  }
+}
+
+/* --- failures --------------------------------------------------------------------------------- */
+
+typedef struct failure {
+  weir_status told;
+  int who;
+} failure;
+
+typedef struct failing {
+  const failure *failure;
+  int rank;
+} failing;
+
+static weir_status fail_there(void *user, size_t first, size_t count, void *results) {
+  const failing *f = user;
+  memset(results, (int)first, count * 4);
+  return f->rank == f->failure->who || f->rank == f->failure->who + 1 ? f->failure->told : WEIR_OK;
+}
+
+static weir_status fail_once(worker *w, void *user) {
+  failing f = {user, w->rank};
+  unsigned char results[40];
+  const weir_map map = {sizeof map, 10, 4, NULL, fail_there, &f};
+  const weir_status status = weir_parallel_map(w->session, &map, results);
+  question q = {.count = 10, .bytes = 4};
+  char kept[256];
+  (void)snprintf(kept, sizeof kept, "%s", weir_last_error());
+  const weir_status after = ask(w, &q); /* the group goes on */
+  return after != WEIR_OK ? after : weir_fail(status, "%s", kept);
+}
+
+Test(parallel, a_failure_reaches_all_ranks) {
+  static const weir_status told[] = {WEIR_E_IO, WEIR_E_NOMEM, WEIR_E_NONFINITE, WEIR_E_PEER,
+                                     (weir_status)-3};
+  for (size_t i = 0; i < sizeof told / sizeof *told; i++) {
+    failure f = {told[i], (int)i % 4};
+    const weir_status expected = i < 2 ? told[i] : WEIR_E_INVALID;
+    char who[32];
+    (void)snprintf(who, sizeof who, "rank %d", f.who);
+    worker w[RANKS];
+    run(w, "inproc", RANKS, fail_once, &f);
+    for (int r = 0; r < RANKS; r++) {
+      cr_assert_eq(w[r].status, expected, "rank %d: %d", r, (int)w[r].status);
+      cr_assert_not_null(strstr(w[r].message, who), "%s", w[r].message);
+    }
+    f.who = 0; /* alone */
+    failing alone = {&f, 0};
+    char results[40];
+    const weir_map map = {sizeof map, 10, 4, NULL, fail_there, &alone};
+    cr_assert_eq(weir_parallel_map(NULL, &map, results), expected);
+  }
+}
+
+static weir_status ask_another(worker *w, void *user) {
+  question q = *(const question *)user;
+  const size_t ones[] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 2};
+  if (w->rank == 1) {
+    if (q.count == 11) q.count = 10;
+    if (q.bytes == 5) q.bytes = 4;
+    if (q.count == 10 && q.bytes == 4) q.work = ones;
+  }
+  return ask(w, &q);
+}
+
+Test(parallel, ranks_that_ask_another_thing_are_refused) {
+  static const size_t forms[][2] = {{11, 4}, {10, 5}, {10, 4}};
+  for (size_t i = 0; i < 3; i++) {
+    question q = {.count = forms[i][0], .bytes = forms[i][1]};
+    worker w[2];
+    run(w, "inproc", 2, ask_another, &q);
+    for (int r = 0; r < 2; r++)
+      cr_assert(w[r].status == WEIR_E_MISMATCH || w[r].status == WEIR_E_PEER, "%d: %s",
+                (int)w[r].status, w[r].message);
+    cr_assert(w[0].status == WEIR_E_MISMATCH || w[1].status == WEIR_E_MISMATCH);
+  }
+}
+
+Test(parallel, arguments_that_are_refused) {
+  job j = {.bytes = 1};
+  char results[16];
+  const size_t much[] = {SIZE_MAX, 1};
+  const weir_map good = {sizeof good, 2, 1, NULL, squares, &j};
+  weir_map bad[6];
+  for (size_t i = 0; i < 6; i++) bad[i] = good;
+  bad[0].struct_size = 0;
+  bad[1].bytes = 0;
+  bad[2].fn = NULL;
+  bad[3].work = much;
+  bad[4].count = SIZE_MAX / 2;
+  bad[4].bytes = 3;
+  bad[5].struct_size = sizeof good + 8;
+  cr_assert_eq(weir_parallel_map(NULL, &good, results), WEIR_OK);
+  cr_assert_eq(weir_parallel_map(NULL, &good, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_parallel_map(NULL, NULL, results), WEIR_E_INVALID);
+  for (size_t i = 0; i < 6; i++)
+    cr_assert_eq(weir_parallel_map(NULL, &bad[i], results), WEIR_E_INVALID, "%zu", i);
+  weir_options options;
+  weir_session *session = NULL;
+  weir_options_init(&options);
+  options.world_size = 1;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK);
+  cr_assert_eq(weir_parallel_map(session, &good, results), WEIR_E_STATE); /* not started */
+  weir_session_free(session);
+}
+
+/* Rank 0 leaves in the middle; the others divide the work anew. */
+static weir_status lose_one(worker *w, void *user) {
+  question *q = user;
+  if (w->rank == 0) {
+    weir_transport *faulty = NULL;
+    const weir_strike strike = {WEIR_STRIKE_LEAVE, 1, -1};
+    weir_status status = weir_transport_fault(&faulty, w->session->transport, &strike);
+    if (status != WEIR_OK) return status;
+    w->session->comm->transport = faulty;
+    status = ask(w, q);
+    w->session->comm->transport = w->session->transport;
+    free(faulty);
+    return status >= WEIR_E_TIMEOUT ? WEIR_OK : weir_fail(WEIR_E_INTERNAL, "rank 0 stayed");
+  }
+  const weir_status status = ask(w, q);
+  if (status < WEIR_E_TIMEOUT) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  weir_survivors left = {.struct_size = sizeof left};
+  const weir_status shrunk = weir_shrink(w->session, &left);
+  if (shrunk != WEIR_OK) return shrunk;
+  if (left.world_size != RANKS - 1) return weir_fail(WEIR_E_INTERNAL, "%d left", left.world_size);
+  return ask(w, q);
+}
+
+Test(parallel, survivors_divide_anew) {
+  question q = {.count = 1000, .bytes = 16};
+  worker w[RANKS];
+  run(w, "inproc", RANKS, lose_one, &q);
+  all_well(w, RANKS);
+  for (int r = 1; r < RANKS; r++) cr_assert_eq(q.job[r].count, 250);
+}
+
+/* --- LARS and LAMB ---------------------------------------------------------------------------- */
+
+static const float weight[] = {3, -4}, gradient[] = {0.6f, 0.8f}, zero[] = {0, 0};
+
+Test(scales, lars_by_hand) {
+  const weir_scaled_tensor t[] = {{2, weight, gradient, NULL, NULL},
+                                  {2, zero, gradient, NULL, NULL},
+                                  {2, weight, zero, NULL, NULL},
+                                  {0, NULL, NULL, NULL, NULL}};
+  double scale[4];
+  /* 0.5 * 5 / (1 + 0.2 * 5 + 0.5) = 1, and without a gradient 0.5 * 5 / (0 + 1 + 0.5) = 5/3 */
+  weir_lars c = {sizeof c, 0.5, 0.2, 0.5, 0, 0};
+  cr_assert_eq(weir_lars_scales(NULL, &c, t, 4, scale), WEIR_OK, "%s", weir_last_error());
+  cr_assert_float_eq(scale[0], 1, 1e-7);
+  cr_assert_float_eq(scale[1], 0.5, 1e-12);
+  cr_assert_float_eq(scale[2], 5.0 / 3, 1e-12);
+  cr_assert_float_eq(scale[3], 0.5, 1e-12);
+  c.least = 0.7;
+  c.most = 1.2;
+  cr_assert_eq(weir_lars_scales(NULL, &c, t, 3, scale), WEIR_OK);
+  cr_assert_float_eq(scale[0], 1, 1e-7);
+  cr_assert_float_eq(scale[1], 0.7, 1e-12);
+  cr_assert_float_eq(scale[2], 1.2, 1e-12);
+  c = (weir_lars){sizeof c, 0.5, 0, 0, 0, 0}; /* nothing to divide by */
+  cr_assert_eq(weir_lars_scales(NULL, &c, t, 3, scale), WEIR_OK);
+  cr_assert_float_eq(scale[0], 2.5, 1e-7);
+  cr_assert_eq(scale[2], 0.5);
+}
+
+Test(scales, lamb_by_hand) {
+  /* In the first step m / (1 - beta1) = g and v / (1 - beta2) = g^2: u = (1, 1) + 0.1 (3, -4). */
+  const weir_scaled_tensor t[] = {{2, weight, gradient, zero, zero},
+                                  {2, zero, gradient, zero, zero}};
+  weir_lamb c = {sizeof c, 0.9, 0.99, 1e-12, 0.1, 0, 0, 0};
+  double scale[2];
+  cr_assert_eq(weir_lamb_scales(NULL, &c, t, 2, scale), WEIR_OK, "%s", weir_last_error());
+  cr_assert_float_eq(scale[0], 5 / hypot(1.3, 0.6), 1e-5);
+  cr_assert_eq(scale[1], 1);
+  c.most = 2; /* |w| counts as 2 */
+  cr_assert_eq(weir_lamb_scales(NULL, &c, t, 2, scale), WEIR_OK);
+  cr_assert_float_eq(scale[0], 2 / hypot(1.3, 0.6), 1e-5);
+  /* The second step, from moments m = (1, -1), v = (4, 1): 0.9 m + 0.1 g over 1 - 0.81, and
+   * 0.99 v + 0.01 g^2 over 1 - 0.9801. */
+  const float m[] = {1, -1}, v[] = {4, 1};
+  const weir_scaled_tensor second = {2, weight, gradient, m, v};
+  c = (weir_lamb){sizeof c, 0.9, 0.99, 0.5, 0, 0, 0, 1};
+  const double u0 = (0.96 / 0.19) / (sqrt(3.9636 / 0.0199) + 0.5);
+  const double u1 = (-0.82 / 0.19) / (sqrt(0.9964 / 0.0199) + 0.5);
+  cr_assert_eq(weir_lamb_scales(NULL, &c, &second, 1, scale), WEIR_OK);
+  cr_assert_float_eq(scale[0], 5 / hypot(u0, u1), 1e-5);
+}
+
+Test(scales, arguments_that_are_refused) {
+  const weir_scaled_tensor t = {2, weight, gradient, zero, zero};
+  const weir_lars lars = {sizeof lars, 0.001, 0, 0, 0, 0};
+  const weir_lamb lamb = {sizeof lamb, 0.9, 0.99, 1e-6, 0, 0, 0, 0};
+  double scale;
+  weir_lars a[6];
+  weir_lamb b[6];
+  for (size_t i = 0; i < 6; i++) {
+    a[i] = lars;
+    b[i] = lamb;
+  }
+  a[0].trust = 0;
+  a[1].weight_decay = -1;
+  a[2].epsilon = (double)NAN;
+  a[3].least = 2, a[3].most = 1;
+  a[4].struct_size = 4;
+  a[5].least = -1;
+  b[0].beta1 = 1;
+  b[1].beta2 = -0.1;
+  b[2].epsilon = 0;
+  b[3].weight_decay = (double)INFINITY;
+  b[4].most = (double)NAN;
+  b[5].struct_size = 1000;
+  for (size_t i = 0; i < 6; i++) {
+    cr_assert_eq(weir_lars_scales(NULL, &a[i], &t, 1, &scale), WEIR_E_INVALID, "%zu", i);
+    cr_assert_eq(weir_lamb_scales(NULL, &b[i], &t, 1, &scale), WEIR_E_INVALID, "%zu", i);
+  }
+  const weir_scaled_tensor bare = {2, weight, gradient, NULL, zero};
+  cr_assert_eq(weir_lamb_scales(NULL, &lamb, &bare, 1, &scale), WEIR_E_INVALID);
+  cr_assert_eq(weir_lars_scales(NULL, &lars, &bare, 1, &scale), WEIR_OK);
+  cr_assert_eq(weir_lars_scales(NULL, &lars, NULL, 1, &scale), WEIR_E_INVALID);
+  cr_assert_eq(weir_lars_scales(NULL, &lars, &t, 1, NULL), WEIR_E_INVALID);
+  cr_assert_eq(weir_lars_scales(NULL, NULL, &t, 1, &scale), WEIR_E_INVALID);
+  cr_assert_eq(weir_lamb_scales(NULL, NULL, &t, 1, &scale), WEIR_E_INVALID);
+}
+
+/* Tensors of several pieces and of none; one dominates. */
+static const size_t numel[] = {7, 0, 65536, 65537, 700001, 1, 200000};
+enum { TENSORS = sizeof numel / sizeof *numel, ALL = 7 + 65536 + 65537 + 700001 + 1 + 200000 };
+
+typedef struct model {
+  float *data[4]; /* weights, gradients, moments */
+  weir_scaled_tensor tensor[TENSORS];
+  double serial[2][TENSORS]; /* LARS, LAMB */
+} model;
+
+static const weir_lars lars_of = {sizeof lars_of, 0.001, 1e-4, 1e-9, 0, 0};
+static const weir_lamb lamb_of = {sizeof lamb_of, 0.9, 0.999, 1e-6, 0.01, 0, 0, 7};
+
+static void fill(model *m) {
+  weir_rng rng;
+  weir_rng_seed(&rng, 11);
+  for (size_t k = 0; k < 4; k++) {
+    m->data[k] = malloc(ALL * sizeof(float));
+    cr_assert_not_null(m->data[k]);
+    for (size_t i = 0; i < ALL; i++) {
+      const float x = (float)weir_rng_uniform(&rng) - 0.5f;
+      m->data[k][i] = k == 3 ? x * x : x;
+    }
+  }
+  for (size_t t = 0, at = 0; t < TENSORS; at += numel[t++])
+    m->tensor[t] = (weir_scaled_tensor){numel[t], m->data[0] + at, m->data[1] + at, m->data[2] + at,
+                                        m->data[3] + at};
+}
+
+static weir_status compare(worker *w, void *user) {
+  const model *m = user;
+  double scale[2][TENSORS];
+  weir_status status = weir_lars_scales(w->session, &lars_of, m->tensor, TENSORS, scale[0]);
+  if (status == WEIR_OK)
+    status = weir_lamb_scales(w->session, &lamb_of, m->tensor, TENSORS, scale[1]);
+  if (status == WEIR_OK && memcmp(scale, m->serial, sizeof scale) != 0)
+    return weir_fail(WEIR_E_INTERNAL, "scales differ from the serial form's");
+  return status;
+}
+
+/* In double, one after the other. */
+static void by_definition(const weir_scaled_tensor *t, double scale[2]) {
+  double w2 = 0, g2 = 0, u2 = 0;
+  for (size_t i = 0; i < t->numel; i++) {
+    const double w = (double)t->weight[i], g = (double)t->gradient[i];
+    const double m = 0.9 * (double)t->first[i] + 0.1 * g;
+    const double v = 0.999 * (double)t->second[i] + 0.001 * g * g;
+    const double u = m / (1 - pow(0.9, 8)) / (sqrt(v / (1 - pow(0.999, 8))) + 1e-6) + 0.01 * w;
+    w2 += w * w;
+    g2 += g * g;
+    u2 += u * u;
+  }
+  scale[0] = t->numel > 0 ? 0.001 * sqrt(w2) / (sqrt(g2) + 1e-4 * sqrt(w2) + 1e-9) : 0.001;
+  scale[1] = t->numel > 0 ? sqrt(w2) / sqrt(u2) : 1;
+}
+
+Test(scales, are_the_same_bits_however_many_ranks) {
+  model m;
+  fill(&m);
+  cr_assert_eq(weir_lars_scales(NULL, &lars_of, m.tensor, TENSORS, m.serial[0]), WEIR_OK);
+  cr_assert_eq(weir_lamb_scales(NULL, &lamb_of, m.tensor, TENSORS, m.serial[1]), WEIR_OK);
+  for (size_t t = 0; t < TENSORS; t++) {
+    double expected[2];
+    by_definition(&m.tensor[t], expected);
+    for (size_t k = 0; k < 2; k++)
+      cr_assert_float_eq(m.serial[k][t], expected[k], 1e-4 * expected[k], "%zu, %zu: %g, not %g", k,
+                         t, m.serial[k][t], expected[k]);
+  }
+  for (int ranks = 1; ranks <= RANKS; ranks++) {
+    worker w[RANKS];
+    run(w, ranks % 2 ? "inproc" : "shm", ranks, compare, &m);
+    all_well(w, ranks);
+  }
+  for (size_t k = 0; k < 4; k++) free(m.data[k]);
+}
+
+/* --- the lab's trainer ------------------------------------------------------------------------ */
+
+typedef struct training {
+  weir_trainer_config config;
+  const weir_dataset *data;
+  char serial[65]; /* SHA-256 of the weights after the steps, all by one rank */
+} training;
+
+/* Three updates from gradients that stand for averages. */
+static weir_status three_updates(const training *t, weir_session *session, char sha256[65]) {
+  weir_trainer *trainer = NULL;
+  weir_rng rng;
+  weir_rng_seed(&rng, 23);
+  weir_status status = weir_trainer_create(&trainer, &t->config, t->data);
+  for (int step = 0; step < 3 && status == WEIR_OK; step++) {
+    for (size_t i = 0; i < weir_trainer_tensors(trainer); i++)
+      for (size_t k = 0; k < weir_trainer_tensor_numel(trainer, i); k++)
+        weir_trainer_gradient(trainer, i)[k] = (float)weir_rng_uniform(&rng) - 0.4f;
+    status = weir_trainer_update(trainer, session);
+  }
+  if (status == WEIR_OK) weir_trainer_weights_sha256(trainer, sha256);
+  weir_trainer_free(trainer);
+  return status;
+}
+
+static weir_status train_together(worker *w, void *user) {
+  const training *t = user;
+  char sha256[65];
+  const weir_status status = three_updates(t, w->session, sha256);
+  if (status == WEIR_OK && strcmp(sha256, t->serial) != 0)
+    return weir_fail(WEIR_E_INTERNAL, "weights differ from the serial form's");
+  return status;
+}
+
+Test(trainer, weights_are_those_of_the_serial_form) {
+  static const char *const names[] = {"lars", "lamb"};
+  weir_dataset data = synthetic();
+  for (size_t k = 0; k < 2; k++)
+    for (int ranks = 3; ranks <= 4; ranks++) {
+      training t = {.config = plain(), .data = &data};
+      t.config.model = "deep";
+      t.config.optimizer = (weir_optimizer_config){names[k], 0.9, 0.99, 0.01};
+      cr_assert_eq(three_updates(&t, NULL, t.serial), WEIR_OK, "%s", weir_last_error());
+      worker w[RANKS];
+      run(w, "inproc", ranks, train_together, &t);
+      all_well(w, ranks);
+    }
+  weir_dataset_free(&data);
+}
