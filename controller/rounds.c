@@ -374,6 +374,23 @@ static weir_status back(weir_loop *loop, const weir_observation *seen) {
   return r->paired == WEIR_ROUND_STEPS ? judge(loop, seen) : WEIR_OK;
 }
 
+/* Would a step of the plan in force now take another time?  A latency of microseconds may double
+ * and change nothing; losses are compared all the same then, and the round need not be given up. */
+static bool network_matters(const weir_loop *loop, const weir_observation *seen) {
+  if (weir_loop_network_trigger(loop, &seen->network) == WEIR_TRIGGER_NONE) return false;
+  weir_observation as_before = *seen;
+  as_before.network = loop->at_decision;
+  weir_decision_input in;
+  weir_candidate now, before;
+  weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
+  weir_evaluate(&in, &in.current, &now);
+  const double now_s = weir_step_seconds(&in, &now);
+  weir_loop_input(loop, &as_before, WEIR_TRIGGER_TRIAL, &in);
+  weir_evaluate(&in, &in.current, &before);
+  const double before_s = weir_step_seconds(&in, &before);
+  return fabs(now_s - before_s) > weir_model.change * before_s;
+}
+
 weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool *busy) {
   weir_rounds *r = &loop->rounds;
   *busy = false;
@@ -390,7 +407,7 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
     return WEIR_OK;
   }
   if (r->phase == WEIR_ROUND_BACK) {
-    if (weir_loop_network_trigger(loop, &seen->network) != WEIR_TRIGGER_NONE && !seen->trial) {
+    if (!seen->trial && network_matters(loop, seen)) {
       abandon(r, seen->step);
       return WEIR_OK;
     }

@@ -54,7 +54,7 @@ weir_status weir_report_summary_read(weir_report_data *data, const char *directo
     s->policy = weir_report_text(&place, root, "policy", WEIR_REQUIRED);
     s->scenario = weir_report_text(&place, root, "scenario", WEIR_OPTIONAL);
     s->workers = weir_report_number(&place, root, "workers", WEIR_REQUIRED);
-    s->final_accuracy = weir_report_number(&place, root, "final_accuracy", WEIR_REQUIRED);
+    s->final_accuracy = weir_report_number(&place, root, "final_accuracy", WEIR_OPTIONAL);
     s->elapsed_s = weir_report_number(&place, root, "elapsed_s", WEIR_REQUIRED);
     s->comm_s = weir_report_number(&place, root, "comm_s", WEIR_REQUIRED);
     s->compress_s = weir_report_number(&place, root, "compress_s", WEIR_OPTIONAL);

@@ -36,7 +36,8 @@ static void add_cards(weir_doc *doc, const weir_report_data *data) {
       g_strdup_printf("%.0f %% of the time", s->elapsed_s > 0 ? 100 * s->comm_s / s->elapsed_s : 0);
   g_autofree char *made = g_strdup_printf("in %zu decisions", data->decision_count);
   weir_doc_list(doc, "cards");
-  card(doc, "final test accuracy", "on the test data", "%.2f %%", 100 * s->final_accuracy);
+  if (isfinite(s->final_accuracy)) /* a PyTorch training has none that is known here */
+    card(doc, "final test accuracy", "on the test data", "%.2f %%", 100 * s->final_accuracy);
   card(doc, "elapsed", steps, "%.1f s", s->elapsed_s);
   card(doc, "communicating", share, "%.1f s", s->comm_s);
   if (s->trials_s > 0)

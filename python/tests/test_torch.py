@@ -1,5 +1,7 @@
 """Each trap of DistributedDataParallel, against plain DDP on the same batches (traps.py)."""
 
+import os
+
 import pytest
 
 TRAPS = [
@@ -48,3 +50,10 @@ def test_killed_rank_is_named(ranks):
         assert "rank 2" in told and "rank 2" in again
         assert seconds < 60  # of a time-out of 1800
     assert answers[2] is None
+
+
+def test_report_is_drawn(ranks, tmp_path):
+    command = os.environ.get("WEIR_COMMAND")
+    if not command:
+        pytest.skip("WEIR_COMMAND names no command `weir`")
+    ranks.run("report_drawn", folder=str(tmp_path / "run"), command=command)

@@ -571,6 +571,45 @@ def loss_found() -> None:
     near(told(lambda m, s: torch.autograd.backward([m(batch(s)).sum(), m(batch(s)).sum()])), [])
 
 
+def report_drawn(folder: str, command: str) -> None:
+    """A recorded training has a report, drawn by the command `weir`; without it the error says so."""
+    model = DDP(Net())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    attached = weir.torch.attach(model, optimizer, record=folder)
+    for x in weir.torch.batches([batch(step) for step in range(20)], model):
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+    os.environ["WEIR_COMMAND"] = command
+    path = weir.torch.report_html(folder)
+    attached.close()
+    dist.barrier()
+    if rank() != 0:
+        assert path is None
+        return
+    assert path is not None and "PyTorch" in path.read_text()
+    summary = json.loads((path.parent / "summary.json").read_text())
+    assert (summary["steps"], summary["workers"], summary["policy"]) == (20, 3, "weir")
+    rows = (path.parent / "steps.csv").read_text().splitlines()
+    names = rows[0].split(",")
+    told = [dict(zip(names, row.split(","))) for row in rows[1:]]
+    assert [int(row["step"]) for row in told] == list(range(20))
+    assert sum(int(row["wire_bytes"]) for row in told) == summary["wire_bytes"] > 0
+    assert all(float(row["loss"]) > 0 for row in told)
+    assert (path.parent / "decisions.jsonl").exists()
+    assert not list(path.parent.glob(".*"))
+    os.environ["WEIR_COMMAND"], search = "", os.environ["PATH"]
+    os.environ["PATH"] = ""
+    try:
+        weir.torch.report_html(folder)
+    except RuntimeError as error:
+        assert "WEIR_COMMAND" in str(error)
+    else:
+        raise AssertionError("a report was drawn by nobody")
+    finally:
+        os.environ["PATH"] = search
+
+
 class Noisy:
     """Batches that need random numbers of every kind as they are drawn, and their numbers."""
 
@@ -706,6 +745,7 @@ def trials_of_the_session() -> list[int]:
         None,
         [course.average],
         "auto",
+        None,
         None,
         {"policy": "paper", "nonfinite": "keep"},
     )

@@ -24,6 +24,7 @@ typedef struct world {
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
   double then[WEIR_METHODS];
   double budget;  /* 0: the default */
+  bool restless;  /* the latency, of which steps hardly depend, doubles and halves */
   uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
   double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
@@ -89,15 +90,16 @@ static void step(weir_controller *controller, world *w) {
   const double loss = loss_of(w), moved = advance(w);
   w->step = at;
   for (int r = 0; r < RANKS; r++)
-    headers[r] = (weir_header){.compute_s = 0.02,
-                               .comm_s = w->comm,
-                               .wait_s = w->comm,
-                               .gain = 1,
-                               .latency_s = 1e-3,
-                               .bandwidth = 1e6,
-                               .latency_error = 0.02,
-                               .bandwidth_error = 0.02,
-                               .loss = w->reports ? loss + 0.01 * (r - 1.5) : NAN};
+    headers[r] =
+        (weir_header){.compute_s = 0.02,
+                      .comm_s = w->comm,
+                      .wait_s = w->comm,
+                      .gain = 1,
+                      .latency_s = w->restless ? (w->exchange / 7 % 2 ? 2e-5 : 1e-5) : 1e-3,
+                      .bandwidth = 1e6,
+                      .latency_error = 0.02,
+                      .bandwidth_error = 0.02,
+                      .loss = w->reports ? loss + 0.01 * (r - 1.5) : NAN};
   record.info.step = w->step;
   record.info.plan = w->plan;
   record.info.trial = w->trial;
@@ -154,6 +156,14 @@ Test(rounds, an_arm_that_holds_the_loss_is_taken) {
   cr_assert_eq(slow.trial_steps, 0u);
   cr_assert_eq(slow.unsafe_steps, 0u);
   cr_assert_lt(w.seconds, 0.8 * slow.seconds);
+}
+
+/* What the losses of a round say does not depend on the latency. */
+Test(rounds, a_latency_that_does_not_matter_ends_no_round) {
+  world w = good;
+  w.restless = true;
+  w = train("measured", w, 2000);
+  cr_assert_gt(w.unsafe_steps, 1000u, "%d steps", (int)w.unsafe_steps);
 }
 
 Test(rounds, harmful_arms_never_come_into_force) {

@@ -11,11 +11,13 @@ from __future__ import annotations
 import atexit
 import logging
 import math
+import os
 import queue
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -25,6 +27,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ..session import Session, StepInfo
 from . import _loss
 from ._meet import open_session
+from ._record import Record, draw
 from ._trials import Batches, Checkpoint, Replay
 
 logger = logging.getLogger("weir")
@@ -61,6 +64,7 @@ class Attached:
         also: Sequence[Any],
         loss: str,
         writer: Any,
+        record: str | os.PathLike[str] | None,
         options: dict[str, Any],
     ) -> None:
         self._options = options
@@ -78,6 +82,15 @@ class Attached:
             others = [part for part in (scheduler, scaler, *also) if part is not None]
             self._checkpoint = Checkpoint(model.module, optimizer, others)
         self._group = model.process_group
+        self._record: Record | None = None
+        if record is not None and dist.get_rank(self._group) == 0:
+            about = {
+                "scenario": "PyTorch",
+                "workers": dist.get_world_size(self._group),
+                "policy": str(options.get("policy", "weir")),
+            }
+            self._record = Record(record, about)
+            options.setdefault("journal_path", os.path.join(record, "decisions.jsonl"))
         self._writer = writer if dist.get_rank(self._group) == 0 else None
         self._written: str | None = None  # the plan that was written last
         self.info: StepInfo | None = None
@@ -254,6 +267,8 @@ class Attached:
         self._thread.join(5.0)
         for hook in self._hooks:
             hook.remove()
+        if self._record is not None:
+            self._record.close()
         if not self._thread.is_alive():  # else a peer is being waited for; the process ends anyway
             self.session.close()
 
@@ -403,6 +418,8 @@ class Attached:
         self._missing = len(self._parameters)
         if self._finds_unused:
             self._keep_unused(self.info.lost)
+        if self._record is not None:
+            self._record.step(self.info, loss)
         if self._writer is not None:
             self._write(self._writer, self.info)
         waiting, self._waiting = self._waiting, []
@@ -485,12 +502,13 @@ def attach(
     trials: str = "auto",
     loss: str = "auto",
     writer: Any = None,
+    record: str | os.PathLike[str] | None = None,
     **options: Any,
 ) -> Attached:
     """Let Weir exchange the gradients of a model under DistributedDataParallel; all ranks call it.
 
     `scaler`: the GradScaler, where there is one.  `writer`: where rank 0 writes scalars of every
-    step, such as TensorBoard's SummaryWriter.  `options`: those of weir_options by name, such as
+    step, such as TensorBoard's SummaryWriter.  `record`: a folder for report_html().  `options`: those of weir_options by name, such as
     policy="fixed:qsgd:0.125:sra", risk="safe", journal_path=..., timeout_s=60.
 
     `trials`: "auto" where the loop takes its batches from batches(), or "off".  They put back model,
@@ -516,7 +534,7 @@ def attach(
     options.setdefault("nonfinite", "keep")
     if trials == "off":
         options["trial_budget"] = 0
-    return Attached(model, optimizer, scheduler, scaler, also, loss, writer, options)
+    return Attached(model, optimizer, scheduler, scaler, also, loss, writer, record, options)
 
 
 def the_attached(model: Any = None) -> Attached:
@@ -548,3 +566,14 @@ def batches(loader: Iterable[Any], model: Any = None, *, length: int | None = No
 def report(loss: float | torch.Tensor) -> None:
     """Tell the step's loss of the one model that is attached; see Attached.report."""
     the_attached().report(loss)
+
+
+def report_html(folder: str | os.PathLike[str]) -> Path | None:
+    """Draw FOLDER/report.html of a training under attach(..., record=FOLDER), by the command `weir
+    report`: so far, or as a whole after close().  Ranks other than 0 do nothing."""
+    for attached in _attached:
+        if attached._record is not None and attached._record.folder == Path(folder):
+            attached._call(attached._record.write)
+    if dist.is_initialized() and dist.get_rank() != 0:
+        return None
+    return draw(folder)
