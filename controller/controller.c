@@ -75,6 +75,13 @@ weir_status weir_policy_check(const char *policy) {
   return find_policy(policy, &found, &plan, &table);
 }
 
+bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
+  const weir_policy *found;
+  weir_table_text table;
+  if (i >= 2 || find_policy(policy, &found, plan, &table) != WEIR_OK) return false;
+  return found->heaviest[i] != NULL && weir_plan_parse(found->heaviest[i], plan) == WEIR_OK;
+}
+
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
   const weir_policy *found;
   weir_table_text table;

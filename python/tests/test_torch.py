@@ -23,6 +23,7 @@ TRAPS = [
     "uneven_inputs",
     "two_models",
     "wrong_model",
+    "loss_found",
     "trials_are_off",
     "trials_leave_nothing",
     "trials_of_the_session",

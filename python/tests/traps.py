@@ -519,6 +519,58 @@ def wrong_model() -> None:
             raise AssertionError(f"{words}: nothing was raised")
 
 
+def loss_found() -> None:
+    """The loss is where the backward pass begins, which no line has to tell."""
+    original = torch.autograd.backward
+
+    def told(work: Any, scaler: Any = None, **options: Any) -> list[float]:
+        model = DDP(Net())
+        attached = weir.torch.attach(model, policy=EXACT, scaler=scaler, **options)
+        seen: list[float] = []
+        report = attached.session.report_loss
+        attached.session.report_loss = lambda loss: (seen.append(loss), report(loss))
+        for step in range(3):
+            clear(model)
+            work(model, step)
+        attached.close()
+        assert torch.autograd.backward is original
+        return seen
+
+    due: list[float] = []
+
+    def loss(model: Any, step: int) -> torch.Tensor:
+        found = model(batch(step)).square().mean()
+        due.append(found.item())
+        return found
+
+    def near(seen: list[float], wanted: list[float]) -> None:
+        assert seen == torch.tensor(wanted).tolist(), (seen, wanted)
+        due.clear()
+
+    near(told(lambda m, s: loss(m, s).backward()), due)
+    near(told(lambda m, s: torch.autograd.backward([loss(m, s)])), due)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    near(told(lambda m, s: scaler.scale(loss(m, s)).backward(), scaler=scaler), due)
+
+    def two_backwards(model: Any, step: int) -> None:
+        penalty = torch.ones(1, requires_grad=True)
+        (9 * penalty).backward()
+        with model.no_sync():
+            loss(model, step).backward()
+        loss(model, step + 10).backward()
+
+    near(told(two_backwards), due[1::2])
+
+    def reported(model: Any, step: int) -> None:
+        found = loss(model, step)
+        weir.torch.report(0.5)
+        found.backward()
+
+    near(told(reported), [0.5] * 3)
+    near(told(lambda m, s: loss(m, s).backward(), loss="report"), [])
+    near(told(lambda m, s: torch.autograd.backward([m(batch(s)).sum(), m(batch(s)).sum()])), [])
+
+
 class Noisy:
     """Batches that need random numbers of every kind as they are drawn, and their numbers."""
 
@@ -653,6 +705,7 @@ def trials_of_the_session() -> list[int]:
         course.schedule,
         None,
         [course.average],
+        "auto",
         None,
         {"policy": "paper", "nonfinite": "keep"},
     )
@@ -662,7 +715,7 @@ def trials_of_the_session() -> list[int]:
         return [*course.state(), x, torch.tensor([digest >> 32, digest & 0xFFFFFFFF])]
 
     counted, kept, began, back, last = [], [], -1, 0, False
-    for number, x in weir.torch.batches(Noisy(1, 400), attached):
+    for number, x in weir.torch.batches(Noisy(1, 100), attached):
         if attached.trial and not last:
             began, kept = number, state(x.clone())
         elif last and number == began:
@@ -673,7 +726,7 @@ def trials_of_the_session() -> list[int]:
             counted.append(number)
         course.step(x)
         identical_on_all(course.model)
-    assert back > 0 and counted == list(range(400))
+    assert back > 0 and counted == list(range(100))
     attached.close()
     return [back, began]
 

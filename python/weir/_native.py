@@ -69,6 +69,9 @@ class StepInfo(ctypes.Structure):
         super().__init__(struct_size=ctypes.sizeof(StepInfo))
 
 
+STEP_INFO_FIELDS = tuple(field[0] for field in StepInfo._fields_)
+
+
 class LogLine(ctypes.Structure):
     _fields_ = [
         ("level", c_int),

@@ -23,15 +23,29 @@ class StepInfo:
     """What a step did: the fields of weir_step_info (include/weir/weir.h); `plan` is text, such as
     "qsgd:0.125:sra".  `lost`: a gradient was not finite, and the step has changed nothing."""
 
-    __slots__ = tuple(n for n, _ in _native.StepInfo._fields_ if n != "struct_size") + (
-        "lost",
-        "codec",
-        "collective",
-        "cr",
-    )
+    step: int
+    trial: bool
+    plan: str
+    compute_s: float
+    compress_s: float
+    comm_s: float
+    exchange_s: float
+    predicted_comm_s: float
+    overhead_s: float
+    wire_bytes: int
+    probe_bytes: int
+    gain: float
+    latency_s: float
+    bandwidth_bytes_s: float
+    goodput_bytes_s: float
+    lost: bool
+    codec: str
+    collective: str
+    cr: float
+    __slots__ = tuple(__annotations__)
 
     def __init__(self, raw: _native.StepInfo, lost: bool = False) -> None:
-        for name, _ in _native.StepInfo._fields_:
+        for name in _native.STEP_INFO_FIELDS:
             if name not in ("struct_size", "plan"):
                 setattr(self, name, getattr(raw, name))
         self.plan = format_plan(raw.plan)

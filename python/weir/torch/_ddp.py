@@ -23,6 +23,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..session import Session, StepInfo
+from . import _loss
 from ._meet import open_session
 from ._trials import Batches, Checkpoint, Replay
 
@@ -58,6 +59,7 @@ class Attached:
         scheduler: Any,
         scaler: Any,
         also: Sequence[Any],
+        loss: str,
         writer: Any,
         options: dict[str, Any],
     ) -> None:
@@ -86,9 +88,11 @@ class Attached:
         self._open = False  # the thread's: a step has begun
         self._announced = False  # the model's: a step was said to begin
         self._losses: list[Any] = []
+        self._finds_loss = loss == "auto"
+        self._loss: float | None = None  # where the step's backward pass began
         self._waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []  # future, bucket, floats
         self._submitted: list[tuple[_Parameter, torch.Tensor]] = []
-        self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None]
+        self._queue: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None]
         self._queue = queue.SimpleQueue()
         self._parameters: dict[int, _Parameter] = {}
         self._model = weakref.ref(model)
@@ -107,6 +111,9 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_pre_hook(lambda *args: self._raise_failure())
             )
+        self._watches = self._finds_loss
+        if self._watches:
+            _loss.watch()
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -114,7 +121,7 @@ class Attached:
 
     def _find(self, model: DistributedDataParallel) -> None:
         """In reverse order, as gradients become ready in about that order."""
-        ignored = getattr(model, "parameters_to_ignore", set())
+        ignored: set[str] = getattr(model, "parameters_to_ignore", set())
         wanted = [
             (name, p)
             for name, p in model.module.named_parameters()
@@ -176,7 +183,7 @@ class Attached:
     def _advance(self, room: int) -> bool:
         """Begin a step that so many can follow, unless one has begun and is not done; tells which.
         What a trial has changed is back where it was when this returns."""
-        begun = self._call(self._begin, self._scale_now(), room)
+        begun: bool = self._call(self._begin, self._scale_now(), room)
         self._raise_failure()
         self._announced = True
         return begun
@@ -184,7 +191,8 @@ class Attached:
     def _why_no_trials(self) -> str | None:
         if self._checkpoint is None:
             return "attach() was given no optimizer"
-        if self._scheduler is None and hasattr(self._optimizer.step, "_wrapped_by_lr_sched"):
+        stepping = getattr(self._optimizer, "step", None)
+        if self._scheduler is None and hasattr(stepping, "_wrapped_by_lr_sched"):
             return "the optimizer has a scheduler; hand it to attach(), as scheduler=..."
         return None
 
@@ -202,14 +210,17 @@ class Attached:
     def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         self._announced = False
         future: torch.futures.Future[Any] = torch.futures.Future()
+        loss = _loss.now() if self._finds_loss else None
+        if loss is not None and self._scaler is not None:
+            loss /= self._scaler.get_scale()
         self._queue.put(
-            (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients()))
+            (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients(), loss))
         )
         return future.then(_deliver)
 
     def report(self, loss: float | torch.Tensor) -> None:
-        """Tell this step's loss, before the backward pass.  Of several in a step (gradient
-        accumulation) the mean counts."""
+        """Tell this step's loss, before the backward pass, where what that begins at is not it.  Of
+        several in a step (gradient accumulation) the mean counts."""
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
         self._queue.put((self._losses.append, (loss,)))
@@ -217,7 +228,8 @@ class Attached:
     def state_dict(self) -> dict[str, Any]:
         """This rank's own, between steps, for a checkpoint of its own: what error feedback keeps
         back, and the step's number."""
-        return self._call(self._save)
+        saved: dict[str, Any] = self._call(self._save)
+        return saved
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Go on from what a rank's state_dict() told; all ranks call it, between steps.
@@ -236,6 +248,8 @@ class Attached:
         if not self.session._session:
             return
         _attached.discard(self)
+        if self._watches:
+            _loss.unwatch()
         self._queue.put(None)
         self._thread.join(5.0)
         for hook in self._hooks:
@@ -346,7 +360,9 @@ class Attached:
         buffer: torch.Tensor,
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor],
+        loss: float | None,
     ) -> None:
+        self._loss = loss
         if not self._open:
             if self.trial:
                 self._fail(RuntimeError("a trial's batches were left in its middle"))
@@ -373,9 +389,12 @@ class Attached:
             self._fail(error)
 
     def _end(self) -> None:
+        loss, self._loss = self._loss, None
         if self._losses:
+            self._finds_loss = False  # whoever tells it once does so in every step
             loss = math.fsum(float(loss) for loss in self._losses) / len(self._losses)
             self._losses.clear()
+        if loss is not None:
             self.session.report_loss(loss)
         self.info = self.session.end()
         self._open = False
@@ -385,7 +404,7 @@ class Attached:
         if self._finds_unused:
             self._keep_unused(self.info.lost)
         if self._writer is not None:
-            self._write(self.info)
+            self._write(self._writer, self.info)
         waiting, self._waiting = self._waiting, []
         for _, buffer, floats in waiting:
             if floats is not buffer:
@@ -393,7 +412,7 @@ class Attached:
         for future, buffer, _ in waiting:
             future.set_result(buffer)
 
-    def _write(self, info: StepInfo) -> None:
+    def _write(self, writer: Any, info: StepInfo) -> None:
         """Scalars of a step, as TensorBoard has them."""
         for name, value in (
             ("ratio", info.cr),
@@ -405,9 +424,9 @@ class Attached:
             ("latency_ms", 1e3 * info.latency_s),
             ("bandwidth_mbit_s", 8e-6 * info.bandwidth_bytes_s),
         ):
-            self._writer.add_scalar(f"weir/{name}", value, info.step)
+            writer.add_scalar(f"weir/{name}", value, info.step)
         if info.plan != self._written:
-            self._writer.add_text("weir/plan", info.plan, info.step)
+            writer.add_text("weir/plan", info.plan, info.step)
             self._written = info.plan
 
     def _keep_unused(self, lost: bool) -> None:
@@ -432,7 +451,7 @@ def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
 
 
 def _deliver(future: torch.futures.Future[Any]) -> torch.Tensor:
-    result = future.value()
+    result: torch.Tensor | BaseException = future.value()
     if isinstance(result, BaseException):
         raise result
     return result
@@ -464,6 +483,7 @@ def attach(
     scaler: Any = None,
     also: Sequence[Any] = (),
     trials: str = "auto",
+    loss: str = "auto",
     writer: Any = None,
     **options: Any,
 ) -> Attached:
@@ -475,7 +495,10 @@ def attach(
 
     `trials`: "auto" where the loop takes its batches from batches(), or "off".  They put back model,
     optimizer, `scheduler`, `scaler`, the global random numbers, and what else steps change if it is
-    in `also`: anything with state_dict() and load_state_dict(), or get_state() and set_state()."""
+    in `also`: anything with state_dict() and load_state_dict(), or get_state() and set_state().
+
+    `loss`: policy weir goes by it.  "auto": the scalar at which the backward pass begins, divided by
+    the scaler's scale, unless report() tells another; "report": what report() tells, and no more."""
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
             f"attach() takes a DistributedDataParallel, not {type(model).__name__}; for a plain loop "
@@ -488,10 +511,12 @@ def attach(
         )
     if trials not in ("auto", "off"):
         raise ValueError(f'trials is {trials!r}; "auto" and "off" are known')
+    if loss not in ("auto", "report"):
+        raise ValueError(f'loss is {loss!r}; "auto" and "report" are known')
     options.setdefault("nonfinite", "keep")
     if trials == "off":
         options["trial_budget"] = 0
-    return Attached(model, optimizer, scheduler, scaler, also, writer, options)
+    return Attached(model, optimizer, scheduler, scaler, also, loss, writer, options)
 
 
 def the_attached(model: Any = None) -> Attached:

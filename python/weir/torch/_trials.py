@@ -28,7 +28,8 @@ class Randomness:
 
     def __init__(self) -> None:
         self._torch = torch.get_rng_state()
-        self._devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []
+        cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._devices = torch.cuda.get_rng_state_all() if cuda else []
         self._numpy = np.random.get_state() if (np := sys.modules.get("numpy")) else None
         self._python = random.getstate()
 
@@ -85,8 +86,8 @@ class Checkpoint:
         self._optimizer.state.clear()
         for parameter, state in self._state.items():
             self._optimizer.state[parameter] = copy.deepcopy(state)
-        for group, kept in zip(self._optimizer.param_groups, self._groups):
-            group.update(copy.deepcopy(kept))
+        for group, settings in zip(self._optimizer.param_groups, self._groups):
+            group.update(copy.deepcopy(settings))
         for (_, write), told in zip(self._others, self._told):
             write(copy.deepcopy(told))
 
