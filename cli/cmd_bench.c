@@ -26,6 +26,8 @@ static int run_program(int argc, char **argv) {
 }
 
 static const weir_command rows[] = {
+    {"cache", "epochs over samples that are slow to read, with a cache of them and without",
+     run_program},
     {"collectives", "collectives between processes: time, bandwidth, bytes, wrong elements",
      run_program},
     {"grid", "cost rows against measurement, over links of given latency and rate", run_program},

@@ -81,6 +81,8 @@ typedef struct weir_scenario {
   uint32_t decay_epochs[WEIR_SCENARIO_DECAYS_MAX]; /* as counted in the file */
   size_t decays;
   uint32_t epochs, steps_per_epoch, evaluate_every, train_limit;
+  double source_ms, source_mb_s; /* of reading a training sample; 0: it is there */
+  uint32_t cache_mb;             /* of each worker's cache of samples; 0: none */
   int training_line, data_dir_line, epochs_line, decay_line, warmup_line;
   int dataset_line, model_line, optimizer_line, slice_line, layer_line;
   int sizes_line[3]; /* of layers, channels and context; 0: not given */

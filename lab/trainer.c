@@ -32,6 +32,9 @@ struct weir_trainer {
   uint64_t order_of;    /* permutation seed that order was made from */
   position at;
   weir_status (*forward_over)(void *user);
+  weir_trainer_source source; /* all NULL: the data set itself */
+  uint64_t ahead_of;          /* permutation seed of the order that it has been told; 0: none */
+  uint32_t *mine;             /* our samples of an order, as it is told */
 };
 
 static weir_status check(const weir_trainer_config *c, const weir_dataset *data) {
@@ -82,8 +85,9 @@ static weir_status allocate(weir_trainer *t) {
   t->updates = malloc(t->model.count * sizeof *t->updates);
   t->tested = malloc(t->chunk * sizeof *t->tested);
   t->order = malloc(t->data->train * sizeof *t->order);
+  t->mine = malloc(t->data->train * sizeof *t->mine);
   t->decay_steps = malloc((c->decays ? c->decays : 1) * sizeof *t->decay_steps);
-  if (!t->updates || !t->tested || !t->order || !t->decay_steps)
+  if (!t->updates || !t->tested || !t->order || !t->mine || !t->decay_steps)
     return weir_fail(WEIR_E_NOMEM, "no memory for the trainer");
   if (c->decays) memcpy(t->decay_steps, c->decay_steps, c->decays * sizeof *t->decay_steps);
   t->config.decay_steps = t->decay_steps;
@@ -121,6 +125,7 @@ void weir_trainer_free(weir_trainer *t) {
   free(t->updates);
   free(t->tested);
   free(t->order);
+  free(t->mine);
   free(t->decay_steps);
   free(t);
 }
@@ -156,13 +161,42 @@ static weir_batch draw(weir_trainer *t) {
   return (weir_batch){.sample = mine, .count = batch};
 }
 
+/* Tell the source our share of the order from the batch that has just been drawn on. */
+static weir_status tell_ahead(weir_trainer *t) {
+  const size_t batch = t->config.batch, global = batch * (size_t)t->config.world_size;
+  size_t count = 0;
+  if (t->ahead_of == t->order_of) return WEIR_OK;
+  for (size_t at = t->at.cursor - global; at + global <= t->data->train; at += global) {
+    memcpy(t->mine + count, t->order + at + batch * (size_t)t->config.rank,
+           batch * sizeof *t->mine);
+    count += batch;
+  }
+  t->ahead_of = t->order_of;
+  return t->source.ahead(t->source.user, t->mine, count);
+}
+
+static weir_status forward(weir_trainer *t) {
+  weir_batch batch = draw(t);
+  const weir_dataset *data = t->data;
+  weir_status status = t->source.fetch ? tell_ahead(t) : WEIR_OK;
+  if (!status && t->source.fetch) status = t->source.fetch(t->source.user, &batch, &data, &batch);
+  if (status) return status;
+  t->model.data = data;
+  status = t->model.kind->forward(&t->model, &batch);
+  t->model.data = t->data;
+  return status;
+}
+
+void weir_trainer_read_from(weir_trainer *t, const weir_trainer_source *source) {
+  t->source = *source;
+}
+
 weir_status weir_trainer_backward(weir_trainer *t, double *loss) {
   omp_set_num_threads(t->config.threads); /* holds for the calling thread only */
-  const weir_batch batch = draw(t);
   t->model.pace = (weir_pace_of){.layer_s = t->config.layer_s, /* evaluating does not wait */
                                  .flop_s = t->config.flop_s,
                                  .virtual_time = t->config.virtual_time};
-  weir_status status = t->model.kind->forward(&t->model, &batch);
+  weir_status status = forward(t);
   if (!status && t->forward_over) status = t->forward_over(t->model.user);
   if (!status) status = weir_model_backward(&t->model, loss);
   t->model.pace = (weir_pace_of){0};

@@ -58,6 +58,16 @@ typedef struct weir_trainer_audience {
   weir_status (*ready)(void *user, size_t tensor);
 } weir_trainer_audience;
 void weir_trainer_tell(weir_trainer *trainer, const weir_trainer_audience *audience);
+/* Where training samples come from that are not read from the data set in place.  fetch: a batch as
+ * samples of another data set, both valid until the next call; ahead: what will be asked for from
+ * now on, in this order. */
+typedef struct weir_trainer_source {
+  void *user;
+  weir_status (*fetch)(void *user, const weir_batch *batch, const weir_dataset **data,
+                       weir_batch *staged);
+  weir_status (*ahead)(void *user, const uint32_t *sample, size_t count);
+} weir_trainer_source;
+void weir_trainer_read_from(weir_trainer *trainer, const weir_trainer_source *source);
 /* The optimizer's update from the gradients as they now are (averaged), of which the session's ranks
  * share what can be shared; NULL: this one does all of it, to the same bits. */
 weir_status weir_trainer_update(weir_trainer *trainer, weir_session *session);

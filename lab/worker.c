@@ -12,6 +12,7 @@
 #include "lab/capture.h"
 #include "lab/channel.h"
 #include "lab/pace.h"
+#include "lab/samples.h"
 #include "lab/timings.h"
 #include "session/pace.h"
 
@@ -23,6 +24,7 @@ typedef struct worker {
   const weir_worker_config *config;
   weir_session *session;
   weir_trainer *trainer;
+  weir_samples *samples; /* NULL: they are read where they lie */
   uint64_t steps_per_epoch, total, committed;
   double elapsed_s;          /* evaluation and the lab's own work excluded */
   double busy_s, exchange_s; /* of the last step, for virtual time */
@@ -168,6 +170,25 @@ static weir_status register_all(worker *w) {
   return weir_trainer_register(w->trainer, w->session);
 }
 
+static weir_status open_samples(worker *w) {
+  const weir_scenario *s = w->config->scenario;
+  const weir_samples_config config = {.data = w->config->data,
+                                      .latency_s = s->source_ms / 1e3,
+                                      .bytes_s = s->source_mb_s * 1e6,
+                                      .cache_bytes = (uint64_t)s->cache_mb * 1000000,
+                                      .batch = s->batch};
+  if (s->source_ms <= 0 && s->source_mb_s <= 0 && !s->cache_mb) return WEIR_OK;
+  if (w->config->clock)
+    return weir_fail(
+        WEIR_E_UNSUPPORTED,
+        "source_ms, source_mb_s and cache_mb are for real time: another network than sim");
+  const weir_status status = weir_samples_open(&w->samples, w->session, &config);
+  if (status) return status;
+  const weir_trainer_source source = weir_samples_source(w->samples);
+  weir_trainer_read_from(w->trainer, &source);
+  return WEIR_OK;
+}
+
 static weir_status set_up(worker *w) {
   weir_status status = create_session(w);
   if (!status) status = create_trainer(w);
@@ -181,6 +202,7 @@ static weir_status set_up(worker *w) {
   if (status) return status;
   const double begin = weir_now_s();
   status = weir_session_start(w->session);
+  if (!status) status = open_samples(w);
   if (!w->config->clock) w->elapsed_s += weir_now_s() - begin;
   return status || !w->config->told || w->config->rank ? status : tell_transport(w);
 }
@@ -234,11 +256,10 @@ static weir_status open_epoch(worker *w, uint32_t epoch) {
 static weir_status turn_epoch(worker *w) {
   const weir_scenario *s = w->config->scenario;
   const uint64_t over = w->committed / w->steps_per_epoch;
-  if (over && (over % s->evaluate_every == 0 || w->committed == w->total)) {
-    weir_status status = evaluate(w, &w->row);
-    if (status) return status;
-  }
-  weir_status status = send_row(w); /* before the runner changes what is in force */
+  weir_status status = w->committed == w->total ? weir_samples_rest(w->samples) : WEIR_OK;
+  if (!status && over && (over % s->evaluate_every == 0 || w->committed == w->total))
+    status = evaluate(w, &w->row);
+  if (!status) status = send_row(w); /* before the runner changes what is in force */
   if (status || w->committed == w->total) return status;
   return open_epoch(w, s->first_epoch + (uint32_t)over);
 }
@@ -387,6 +408,7 @@ weir_status weir_worker_run(const weir_worker_config *config) {
     (void)snprintf(message.as.error.text, sizeof message.as.error.text, "%s", weir_last_error());
     if (config->clock) weir_sim_clock_fail(config->clock, config->rank);
   }
+  weir_samples_close(w.samples);
   weir_session_free(w.session); /* the journal is whole once the session is gone */
   weir_trainer_free(w.trainer);
   weir_timings_free(&w.timings);

@@ -20,7 +20,7 @@ leaves=()
 for name in "${commands[@]}"; do
   case $name in
     plan) leaves+=("plan fusion" "plan strategy" "plan bits") ;;
-    bench) leaves+=("bench collectives" "bench grid" "bench kernels" "bench moo" "bench pto") ;;
+    bench) leaves+=("bench cache" "bench collectives" "bench grid" "bench kernels" "bench moo" "bench pto") ;;
     *) leaves+=("$name") ;;
   esac
 done

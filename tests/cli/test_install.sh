@@ -34,7 +34,7 @@ done
 [[ -n $(find "$folder/prefix" -name scenarios.md) ]] || fail "no documents"
 
 # `weir bench` runs programs installed beside the command; without them it says so.
-for name in collectives grid kernels moo pto; do
+for name in cache collectives grid kernels moo pto; do
   "$folder/prefix/bin/weir" bench $name --help | grep -q "^  weir bench $name " || fail "weir bench $name"
 done
 "$folder/prefix/bin/weir" bench moo --json | grep -q '"zdt1":{"hypervolume":12' || fail "weir bench moo"
