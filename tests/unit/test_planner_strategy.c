@@ -187,6 +187,29 @@ Test(planner_strategy, tensors_before_a_bubble_are_found) {
   weir_course_free(&course);
 }
 
+/* By hand: tensor 0 is sent from 1 to 6.  Tensor 1 is sent for 1, compressed again for 3, sent for 1.
+ * Ready at 2 it waits for tensor 0, so the gap from 7 to 10 would come sooner without it and is no
+ * bubble; ready at 10 it has waited for nothing, and what tensor 0 takes does not matter. */
+Test(planner_strategy, a_gap_within_a_tensor_that_queued_is_no_bubble) {
+  static const double gaps[] = {1.0, 9.0}, ends[] = {11.0, 15.0};
+  const weir_op send = {WEIR_ON_INTER, 5.0, ""};
+  const weir_op twice[] = {
+      {WEIR_ON_INTER, 1.0, ""}, {WEIR_ON_COMPUTE, 3.0, ""}, {WEIR_ON_INTER, 1.0, ""}};
+  for (size_t k = 0; k < 2; k++) {
+    tensors[0] = (weir_profile_tensor){names[0], 1.0, 1.0};
+    tensors[1] = (weir_profile_tensor){names[1], 1.0, gaps[k]};
+    const weir_profile p = {2, tensors};
+    weir_course course;
+    cr_assert_eq(weir_course_create(&course, &p, 1), WEIR_OK);
+    weir_course_set(&course, 0, (weir_course_chain){&send, 1});
+    weir_course_set(&course, 1, (weir_course_chain){twice, 3});
+    cr_assert_eq(weir_course_mark(&course), ends[k]);
+    cr_assert_eq(weir_course_before_bubble(&course, 0), k == 1);
+    cr_assert_not(weir_course_before_bubble(&course, 1));
+    weir_course_free(&course);
+  }
+}
+
 static void check_strategy(const weir_profile *p, const weir_cluster *c, const weir_strategy *s) {
   weir_timeline t;
   cr_assert_eq(s->count, p->count);
