@@ -3,6 +3,7 @@
  * there, and what is wanted of fused error feedback and top-k is told beside what was measured. The
  * gradient is 160 tensors, of which 64 are short.  Exit code 77 without a device.
  * Usage: bench_cuda [elements [ratio]], 100 million and 0.01 by default */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,11 +195,11 @@ static void open_bench(bench *b, size_t n, double cr) {
   b->n = n;
   b->rows = n / COLUMNS;
   lay_out(b);
-  b->k = weir_codecs[WEIR_CODEC_TOPK].kept(&b->layout, cr);
+  b->k = weir_codecs[WEIR_CODEC_TOPK]->kept(&b->layout, cr);
   b->room =
-      weir_codecs[WEIR_CODEC_LWTOPK].kept(&b->layout, cr); /* the most that a selection keeps */
+      weir_codecs[WEIR_CODEC_LWTOPK]->kept(&b->layout, cr); /* the most that a selection keeps */
   b->room = b->room > b->k ? b->room : b->k;
-  b->message_bytes = weir_codecs[WEIR_CODEC_FP16].bound(&b->layout, 0.5); /* the longest */
+  b->message_bytes = weir_codecs[WEIR_CODEC_FP16]->bound(&b->layout, 0.5); /* the longest */
   size_t pairs = weir_cuda_wire_bound(n, b->k, WEIR_WIRE_AUTO_BF16);
   b->message_bytes = b->message_bytes > pairs ? b->message_bytes : pairs;
   b->host = malloc(n * sizeof(float));
@@ -264,27 +265,20 @@ static void measure_wire(bench *b) {
                (double)length + 8.0 * (double)b->k, read_wire);
 }
 
-/* A selection with error feedback is charged like top-k's, an encoder with what it must read and
- * write: with error feedback g, r and what is left. */
+/* A selection with error feedback is charged like top-k's, an encoder, at 4 bits or what is nearest,
+ * with what it must read and write: with error feedback g, r and what is left. */
 static void measure_codecs(bench *b, double cr) {
-  static const double ratio[WEIR_CODEC_COUNT] = {[WEIR_CODEC_FP16] = 0.5,
-                                                 [WEIR_CODEC_QSGD] = 4.0 / 32,
-                                                 [WEIR_CODEC_QSGD_NEAREST] = 4.0 / 32,
-                                                 [WEIR_CODEC_QSGD_L2] = 4.0 / 32,
-                                                 [WEIR_CODEC_QSGD_L2_NEAREST] = 4.0 / 32,
-                                                 [WEIR_CODEC_TERNGRAD] = 2.0 / 32,
-                                                 [WEIR_CODEC_ONEBIT] = 1.0 / 32,
-                                                 [WEIR_CODEC_EFSIGNSGD] = 1.0 / 32};
   char what[64];
   for (b->codec = 0; b->codec < WEIR_CODEC_COUNT; b->codec++) {
-    const weir_codec *codec = &weir_codecs[b->codec];
+    const weir_codec *codec = weir_codecs[b->codec];
     const char *name = codec->name;
+    if (!codec->device) continue;
     if (codec->select != NULL || codec->draw != NULL) {
       b->cr = cr;
       snprintf(what, sizeof what, "ef + %s", name);
       (void)report(b, what, inputs[0], 20.0 * (double)b->n, select_fed);
     } else if (codec->encode != NULL) {
-      b->cr = ratio[b->codec];
+      b->cr = fmin(fmax(4, codec->bits.least), codec->bits.most) / 32;
       double bytes = 4.0 * (double)b->n + (double)codec->bound(&b->layout, b->cr);
       snprintf(what, sizeof what, "%s encode", name);
       (void)report(b, what, inputs[0], bytes, encode);

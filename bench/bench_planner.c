@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "kernels/codec.h"
 #include "planner/fusion.h"
 #include "planner/solve.h"
 #include "planner/strategy.h"
@@ -91,32 +92,12 @@ static double median(double ms[ROUNDS]) {
 /* Live rows of 8 workers: dense by ring and tree, 16-bit, top-k and STAR-Topk on the caller or
  * beside. */
 static void join(const char *name, const weir_profile *p) {
-  static const weir_plan plans[] = {{.codec = WEIR_CODEC_NONE,
-                                     .scheme = WEIR_SCHEME_DENSE,
-                                     .algorithm = WEIR_ALGORITHM_RING,
-                                     .cr = 1.0},
-                                    {.codec = WEIR_CODEC_NONE,
-                                     .scheme = WEIR_SCHEME_DENSE,
-                                     .algorithm = WEIR_ALGORITHM_TREE,
-                                     .cr = 1.0},
-                                    {.codec = WEIR_CODEC_BF16,
-                                     .scheme = WEIR_SCHEME_DENSE,
-                                     .algorithm = WEIR_ALGORITHM_RING,
-                                     .cr = 1.0},
-                                    {.codec = WEIR_CODEC_TOPK,
-                                     .scheme = WEIR_SCHEME_GATHER,
-                                     .wire = WEIR_WIRE_AUTO_BF16,
-                                     .cr = 0.01},
-                                    {.codec = WEIR_CODEC_STAR,
-                                     .scheme = WEIR_SCHEME_SHARED,
-                                     .algorithm = WEIR_ALGORITHM_RING,
-                                     .wire = WEIR_WIRE_AUTO_BF16,
-                                     .cr = 0.01},
-                                    {.codec = WEIR_CODEC_STAR,
-                                     .scheme = WEIR_SCHEME_SHARED,
-                                     .algorithm = WEIR_ALGORITHM_TREE,
-                                     .wire = WEIR_WIRE_AUTO_BF16,
-                                     .cr = 0.01}};
+  static const char *const plans[] = {"none:1:dense-ring",
+                                      "none:1:dense-tree",
+                                      "bf16:1:dense-ring",
+                                      "topk:0.01:ag:auto-bf16",
+                                      "star:0.01:art-ring:auto-bf16",
+                                      "star:0.01:art-tree:auto-bf16"};
   static const double networks[][2] = {{1e-4, 25e9}, {1e-3, 1e9}, {5e-2, 1e9}};
   enum { PLANS = sizeof plans / sizeof *plans };
   double bytes = 0.0;
@@ -126,14 +107,14 @@ static void join(const char *name, const weir_profile *p) {
     double ms[ROUNDS], gap = 0.0;
     size_t buckets = 0;
     for (size_t r = 0; r < 2 * PLANS; r++) {
-      const weir_plan *plan = &plans[r / 2];
-      const double slope = plan->codec == WEIR_CODEC_NONE   ? 0.1e-9
-                           : plan->codec == WEIR_CODEC_BF16 ? 0.2e-9
-                                                            : 0.5e-9;
+      weir_plan plan = {0};
+      check(weir_plan_parse(plans[r / 2], &plan));
+      const weir_codec *codec = weir_codec_find(plan.codec);
+      const double slope = !codec->dense ? 0.5e-9 : codec->rounds ? 0.2e-9 : 0.1e-9;
       rows[r] =
           (weir_solve_row){.compress = {.fixed_s = 2e-5, .per_byte_s = slope},
                            .exchange = weir_solve_exchange(
-                               plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
+                               &plan, 8, networks[k][0], 8.0 / networks[k][1], bytes, 1e-5, 1e-10),
                            .beside = r % 2};
     }
     for (size_t round = 0; round < ROUNDS; round++) {

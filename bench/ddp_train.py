@@ -8,6 +8,7 @@ cnn.ini and gpt.ini."""
 import argparse
 import contextlib
 import gzip
+import itertools
 import json
 import math
 import os
@@ -159,15 +160,21 @@ class Task:
 # --- methods --------------------------------------------------------------------------------------
 
 
-def prepare(method, model, optimizer):
-    """What is called after every step, with every loss, and to name the plan in force."""
+def no_trial():
+    return False
+
+
+def prepare(method, model, optimizer, schedule, steps):
+    """What is called after every step, to ask whether the step is a trial's, and to name the plan in
+    force."""
     name, *settings = method.split(":")
     if name == "weir":
         import weir.torch
 
         policy = ":".join(settings)
-        attached = weir.torch.attach(model, optimizer, **({"policy": policy} if policy else {}))
-        return (lambda: None), weir.torch.report, lambda: attached.session.plan
+        options = {"policy": policy} if policy else {"steps": steps}
+        attached = weir.torch.attach(model, optimizer, scheduler=schedule, **options)
+        return (lambda: None), (lambda: attached.trial), lambda: attached.session.plan
     if name in ("fp16", "bf16"):
         model.register_comm_hook(None, getattr(default_hooks, f"{name}_compress_hook"))
     elif name == "powersgd":
@@ -179,10 +186,10 @@ def prepare(method, model, optimizer):
         )
         model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
     elif name == "local":
-        return local(model, int(settings[0]), int(settings[1])), lambda loss: None, lambda: method
+        return local(model, int(settings[0]), int(settings[1])), no_trial, lambda: method
     elif name != "fp32":
         raise SystemExit(f"unknown method {method}")
-    return (lambda: None), lambda loss: None, lambda: method
+    return (lambda: None), no_trial, lambda: method
 
 
 def local(model, period, warmup):
@@ -212,33 +219,39 @@ def train(options):
     buckets = {"bucket_cap_mb": 1024} if options.method.startswith("powersgd") else {}
     model = DistributedDataParallel(task.model(), gradient_as_bucket_view=True, **buckets)
     optimizer = task.optimizer(model.parameters())
-    stepped, report, plan = prepare(options.method, model, optimizer)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, task.factor)
-    source = batches(task, data, ranks, rank, options.seed)
+    steps = options.steps or task.steps
+    stepped, in_trial, plan = prepare(options.method, model, optimizer, schedule, steps)
+    source = itertools.islice(batches(task, data, ranks, rank, options.seed), steps)
+    if options.method.startswith("weir"):
+        import weir.torch
+
+        source = weir.torch.batches(source, model, length=steps)
     curve, plans, reached, elapsed = [], [], None, 0.0
     dist.barrier()
     begin = time.monotonic()
-    for step in range(options.steps or task.steps):
-        x, y = next(source)
+    step = trial_steps = 0
+    for x, y in source:
         optimizer.zero_grad(set_to_none=True)
         loss = task.loss(model, x, y)
         loss.backward()
-        report(loss.detach())
         optimizer.step()
         schedule.step()
         stepped()
-        if (step + 1) % task.every:
+        trial_steps += in_trial()
+        step += not in_trial()
+        if in_trial() or step % task.every:
             continue
         elapsed += time.monotonic() - begin
         told = torch.zeros(2, dtype=torch.float64)
         if rank == 0:
             metric = task.metric(model.module, *test)
-            curve.append([elapsed, step + 1, metric])
+            curve.append([elapsed, step, metric])
             if not plans or plans[-1][1] != plan():
-                plans.append([step + 1, plan()])
-            print(f"{elapsed:8.1f} s  step {step + 1:5d}  {metric:.4f}  {plan()}", flush=True)
+                plans.append([step, plan()])
+            print(f"{elapsed:8.1f} s  step {step:5d}  {metric:.4f}  {plan()}", flush=True)
             if reached is None and task.reached(metric):
-                reached = [elapsed, step + 1]
+                reached = [elapsed, step]
             over = math.isnan(metric) or elapsed > options.limit or (reached and not options.whole)
             told[0] = bool(over)
         dist.broadcast(told, 0)
@@ -256,6 +269,7 @@ def train(options):
             "steps_to_target": reached[1] if reached else None,
             "elapsed_s": elapsed,
             "steps": curve[-1][1],
+            "trial_steps": trial_steps,
             "last_metric": curve[-1][2],
             "plans": plans,
             "curve": curve,

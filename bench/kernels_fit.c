@@ -43,9 +43,9 @@ static gsize plans_of_arms(const kernel_fits *fits, weir_plan plans[WEIR_CODEC_C
   gboolean listed[WEIR_CODEC_COUNT] = {FALSE};
   gsize count = 0;
   for (gsize a = 0; a < WEIR_ARMS; a++) {
-    if (listed[weir_arms[a].codec]) continue;
-    listed[weir_arms[a].codec] = TRUE;
-    plans[count++] = fits->codec[weir_arms[a].codec].plan;
+    if (listed[weir_arm_at(a)->plan.codec]) continue;
+    listed[weir_arm_at(a)->plan.codec] = TRUE;
+    plans[count++] = fits->codec[weir_arm_at(a)->plan.codec].plan;
   }
   return count;
 }

@@ -94,8 +94,6 @@ enum { ROWS_MAX = 64 };
 
 /* Weir's row for a collective, with the codec that is usual for it. */
 static double own_seconds(const cost_query *q, const weir_plan *collective) {
-  static const char *const usual[WEIR_SCHEME_COUNT] = {"none", "topk", "star",
-                                                       "qsgd", "topk", "powersgd"};
   const gboolean sums = collective->scheme == WEIR_SCHEME_DENSE,
                  codes = collective->scheme == WEIR_SCHEME_COMPRESSED;
   const size_t elements = (size_t)(q->bytes / 4.0);
@@ -104,7 +102,7 @@ static double own_seconds(const cost_query *q, const weir_plan *collective) {
   const weir_group_shape shape = {q->workers, q->hosts, false};
   const weir_link link = {.alpha = q->latency_s, .beta = q->seconds_per_byte};
   weir_plan plan = *collective;
-  while (strcmp(weir_codec_name(plan.codec), usual[plan.scheme]) != 0) plan.codec++;
+  plan.codec = weir_codec_usual(plan.scheme)->id;
   plan.wire = sums || codes ? WEIR_WIRE_PAPER : q->wire;
   plan.cr = sums ? 1.0 : q->cr;
   plan = weir_select_plan(&plan, shape, &link, elements);

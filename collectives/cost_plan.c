@@ -48,16 +48,16 @@ static int summed(const weir_plan *plan, size_t elements, size_t kept, part out[
     out[count++] = sum_part(&sum, 2.0 * (double)kept);
     out[count++] = out[0];
   } else if (plan->scheme == WEIR_SCHEME_DENSE) {
-    const double width = plan->codec == WEIR_CODEC_BF16 ? 2.0 : 4.0;
+    const double width = weir_codecs[plan->codec]->rounds ? 2.0 : 4.0;
     out[count++] = sum_part(&sum, width * (double)elements);
   } else {
     const double width = format >= WEIR_WIRE_AUTO_BF16 ? 2.0 : 4.0;
     out[count++] = sum_part(&sum, width * (double)kept);
-    if (plan->codec != WEIR_CODEC_RANDOMK) /* which sends no indices */
+    if (weir_codecs[plan->codec]->draw == NULL) /* which sends no indices */
       out[count++] = (part){.kind = WEIR_KIND_BROADCAST,
                             .row = weir_list_broadcast(plan),
                             .bytes = weir_wire_expected(elements, kept, format, false)};
-    if (plan->codec == WEIR_CODEC_VAR) /* its variances, before the root is known */
+    if (weir_codecs[plan->codec]->by_variance) /* its variances, before the root is known */
       out[count++] =
           (part){.kind = WEIR_KIND_ALLGATHER, .row = WEIR_ALLGATHER_BRUCK, .bytes = sizeof(float)};
   }

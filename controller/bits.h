@@ -40,6 +40,9 @@ typedef struct weir_bits_options {
 /* "" or ":METHOD[:ALPHA[:STEPS]]", what follows the policy's name.  WEIR_E_INVALID. */
 weir_status weir_bits_parse(const char *text, weir_bits_options *options);
 
+/* What widths are of. */
+const weir_codec *weir_bits_codec(void);
+
 /* Full precision for tensors whose names hold bias, bn, norm or ln, and for those of at most one
  * bucket.  name may be NULL. */
 bool weir_bits_keeps(const char *name, size_t numel);

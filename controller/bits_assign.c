@@ -189,7 +189,7 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
       continue;
     }
     const weir_plan plan = bits == WEIR_BITS_FULL ? *dense
-                                                  : (weir_plan){.codec = WEIR_CODEC_QSGD,
+                                                  : (weir_plan){.codec = weir_bits_codec()->id,
                                                                 .scheme = WEIR_SCHEME_GATHER,
                                                                 .cr = bits / 32.0};
     table[count] = (weir_plan_bucket){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
@@ -205,7 +205,7 @@ void weir_bits_schemes(const weir_layout *layout, weir_group_shape shape, const 
     weir_plan plan = {0};
     weir_plan_of_bucket(&table[g], &plan);
     weir_plan best = weir_select_plan(&plan, shape, link, elements);
-    if (plan.codec == WEIR_CODEC_QSGD && !shape.devices) { /* which sum no messages */
+    if (weir_codecs[plan.codec]->encode != NULL && !shape.devices) { /* which sum no messages */
       plan.scheme = WEIR_SCHEME_COMPRESSED;
       plan = weir_select_plan(&plan, shape, link, elements);
       const size_t all = weir_cost_kept(&plan, elements);

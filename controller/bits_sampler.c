@@ -45,8 +45,7 @@ void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool ful
     s->options[s->option_count++] = (weir_bits_option){WEIR_BITS_FULL, 0, 4.0 * (double)n, 0.0};
   for (unsigned bits = WEIR_BITS_LEAST; bits <= WEIR_BITS_MOST && !layer->full; bits++)
     s->options[s->option_count++] = (weir_bits_option){
-        bits, WEIR_BITS_BUCKET,
-        (double)weir_codec_find(WEIR_CODEC_QSGD)->bound(&alone, bits / 32.0), 0.0};
+        bits, WEIR_BITS_BUCKET, (double)weir_bits_codec()->bound(&alone, bits / 32.0), 0.0};
   layer->count = s->option_count - layer->first;
 }
 
@@ -71,7 +70,7 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
   weir_bits_sampler *w = calloc(1, sizeof *w);
   if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to sample the gradient");
   w->stats.bucket = WEIR_BITS_BUCKET;
-  w->capacity = weir_codec_find(WEIR_CODEC_QSGD)->bound(&largest, WEIR_BITS_MOST / 32.0);
+  w->capacity = weir_bits_codec()->bound(&largest, WEIR_BITS_MOST / 32.0);
   w->stats.layers = calloc(tensors + 1, sizeof *w->stats.layers);
   w->stats.options = calloc(tensors + 1, WEIR_BITS_WIDTHS * sizeof *w->stats.options);
   w->seen = calloc(tensors + 1, sizeof *w->seen);
@@ -116,7 +115,7 @@ void weir_bits_sampler_free(weir_bits_sampler *w) {
 
 static weir_status quantize(weir_bits_sampler *w, const float *sample, size_t n, uint64_t turn,
                             unsigned bits, double *error2) {
-  const weir_codec *codec = weir_codec_find(WEIR_CODEC_QSGD);
+  const weir_codec *codec = weir_bits_codec();
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
   const uint64_t draw[2] = {turn, bits};

@@ -21,136 +21,9 @@ const weir_model_parameters weir_model = {
     .overlap_prior = 0.6,
 };
 
-const weir_arm weir_arms[WEIR_ARMS] = {
-    /* codec, scheme, algorithm, inside, wire, ratio, safe, machines, host, method */
-    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_FP32, 0, false, false, false, WEIR_METHODS},
-    {WEIR_CODEC_STAR, WEIR_SCHEME_SHARED, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0, false, false, false, WEIR_METHODS},
-    /* Inside of machines and between them. */
-    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_RING, WEIR_WIRE_PAPER,
-     1, true, true, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_RING, WEIR_WIRE_PAPER,
-     1, true, true, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_RING, WEIR_WIRE_PAPER,
-     1, true, true, false, WEIR_METHODS},
-    {WEIR_CODEC_TOPK, WEIR_SCHEME_HITOPK, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0, false, true, true, WEIR_METHODS},
-    /* Those above are risk bold's. */
-    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_HALVING, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_NONE, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_DOUBLE_TREE, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_HALVING, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_BF16, WEIR_SCHEME_DENSE, WEIR_ALGORITHM_DOUBLE_TREE, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 1, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_FP16, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     0.5, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_FP16, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 0.5, true, false, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     8 / 32.0, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     4 / 32.0, true, false, false, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 8 / 32.0, true, false, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 4 / 32.0, true, false, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
-     WEIR_WIRE_PAPER, 8 / 32.0, true, true, true, WEIR_METHODS},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
-     WEIR_WIRE_PAPER, 4 / 32.0, true, true, true, WEIR_METHODS},
-    /* What has to show that it holds the loss. */
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     3 / 32.0, false, false, false, 0},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 3 / 32.0, false, false, true, 0},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
-     WEIR_WIRE_PAPER, 3 / 32.0, false, true, true, 0},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY, WEIR_WIRE_PAPER,
-     2 / 32.0, false, false, false, 1},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 2 / 32.0, false, false, true, 1},
-    {WEIR_CODEC_QSGD, WEIR_SCHEME_COMPRESSED, WEIR_ALGORITHM_SRA, WEIR_ALGORITHM_RING,
-     WEIR_WIRE_PAPER, 2 / 32.0, false, true, true, 1},
-    {WEIR_CODEC_POWERSGD, WEIR_SCHEME_LOW_RANK, WEIR_ALGORITHM_RING, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
-    {WEIR_CODEC_POWERSGD, WEIR_SCHEME_LOW_RANK, WEIR_ALGORITHM_TREE, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
-    {WEIR_CODEC_POWERSGD, WEIR_SCHEME_LOW_RANK, WEIR_ALGORITHM_HALVING, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_PAPER, 4 / 64.0, false, false, false, 2},
-    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0.1, false, false, false, 3},
-    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0.03, false, false, false, 4},
-    {WEIR_CODEC_TOPK, WEIR_SCHEME_GATHER, WEIR_ALGORITHM_ANY, WEIR_ALGORITHM_ANY,
-     WEIR_WIRE_AUTO_BF16, 0.01, false, false, false, 5},
-};
-
-/* a + b * elements + messages decoded here * (c * elements + d * kept), in s.  Orders of magnitude
- * for one core at some GB/s; the first measured steps replace them. */
-typedef struct compress_row {
-  double fixed, per_element, per_decoded, per_kept;
-} compress_row;
-static const compress_row compress_rows[WEIR_CODEC_COUNT] = {
-    [WEIR_CODEC_NONE] = {5e-6, 0.3e-9, 0.0, 0.0},
-    [WEIR_CODEC_BF16] = {5e-6, 0.6e-9, 0.0, 0.0},
-    [WEIR_CODEC_LWTOPK] = {2e-5, 2.0e-9, 0.0, 4e-9},
-    [WEIR_CODEC_MSTOPK] = {2e-5, 2.0e-9, 0.0, 4e-9},
-    [WEIR_CODEC_TOPK] = {2e-5, 2.0e-9, 0.0, 4e-9},
-    [WEIR_CODEC_STAR] = {2e-5, 2.0e-9, 0.0, 4e-9},
-    [WEIR_CODEC_VAR] = {2e-5, 2.5e-9, 0.0, 4e-9},
-    [WEIR_CODEC_FP16] = {5e-6, 0.6e-9, 0.4e-9, 0.0},
-    [WEIR_CODEC_QSGD] = {5e-6, 0.6e-9, 0.3e-9, 0.0},
-    [WEIR_CODEC_TERNGRAD] = {5e-6, 1.0e-9, 0.2e-9, 0.0},
-    [WEIR_CODEC_ONEBIT] = {5e-6, 0.7e-9, 0.2e-9, 0.0},
-    [WEIR_CODEC_EFSIGNSGD] = {5e-6, 0.6e-9, 0.2e-9, 0.0},
-    [WEIR_CODEC_DGC] = {2e-5, 2.0e-9, 0.0, 4e-9},
-    [WEIR_CODEC_SIDCO] = {2e-5, 2.0e-9, 0.0, 4e-9},
-    [WEIR_CODEC_RANDOMK] = {5e-6, 0.5e-9, 0.0, 4e-9},
-    [WEIR_CODEC_POWERSGD] = {2e-5, 2.0e-9, 0.7e-9, 0.0},
-    [WEIR_CODEC_QSGD_NEAREST] = {5e-6, 0.6e-9, 0.3e-9, 0.0},
-    [WEIR_CODEC_QSGD_L2] = {5e-6, 0.7e-9, 0.3e-9, 0.0},
-    [WEIR_CODEC_QSGD_L2_NEAREST] = {5e-6, 0.7e-9, 0.3e-9, 0.0},
-};
-
+/* Is one rank's choice of elements all ranks'? */
 static bool is_shared(uint32_t codec) {
-  return codec == WEIR_CODEC_STAR || codec == WEIR_CODEC_VAR;
-}
-
-bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
-  return arm->codec == plan->codec && arm->scheme == plan->scheme && arm->wire == plan->wire &&
-         (arm->algorithm == WEIR_ALGORITHM_ANY ||
-          (arm->algorithm == plan->algorithm && arm->inside == plan->inside));
-}
-
-size_t weir_arm_of(const weir_plan *plan) {
-  for (size_t a = 0; a < WEIR_ARMS; a++)
-    if (weir_arm_is(&weir_arms[a], plan) && (weir_arms[a].cr == 0.0 || weir_arms[a].cr == plan->cr))
-      return a;
-  return WEIR_ARMS;
-}
-
-bool weir_plan_safe(const weir_plan *plan) {
-  const size_t arm = weir_arm_of(plan);
-  return arm < WEIR_ARMS && weir_arms[arm].safe;
+  return weir_codecs[codec]->shared_indices && weir_codecs[codec]->draw == NULL;
 }
 
 bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
@@ -161,27 +34,9 @@ bool weir_plan_fits(const weir_decision_input *in, const weir_plan *plan) {
              in->memory_limit;
 }
 
-size_t weir_method_of(const weir_plan *plan) {
-  for (size_t a = WEIR_BOLD_ARMS; a < WEIR_ARMS; a++)
-    if (weir_arms[a].method < WEIR_METHODS && weir_arm_is(&weir_arms[a], plan) &&
-        weir_arms[a].cr == plan->cr)
-      return weir_arms[a].method;
-  return WEIR_METHODS;
-}
-
-const weir_arm *weir_method_arm(size_t method) {
-  const weir_arm *arm = &weir_arms[WEIR_BOLD_ARMS];
-  while (arm->method != method) arm++;
-  return arm;
-}
-
-bool weir_arm_late(const weir_arm *arm) {
-  return arm->safe && arm->codec == WEIR_CODEC_QSGD && arm->cr < 8 / 32.0;
-}
-
 /* The first arm takes the least memory, and there is always something to choose. */
 bool weir_arm_runs(const weir_decision_input *in, size_t a) {
-  const weir_arm *arm = &weir_arms[a];
+  const weir_arm *arm = weir_arm_at(a);
   const weir_plan least = weir_arm_plan(arm, log(weir_model.cr_low));
   if (a > 0 && !weir_plan_fits(in, &least)) return false;
   const bool machines = in->hosts > 1 && in->hosts < in->workers;
@@ -189,7 +44,7 @@ bool weir_arm_runs(const weir_decision_input *in, size_t a) {
 }
 
 bool weir_arm_counts(const weir_decision_input *in, size_t a) {
-  const weir_arm *arm = &weir_arms[a];
+  const weir_arm *arm = weir_arm_at(a);
   if (!weir_arm_runs(in, a)) return false;
   if (in->risk == WEIR_RISK_BOLD) return a < WEIR_BOLD_ARMS;
   return (arm->safe && (in->settled != 0 || !weir_arm_late(arm))) ||
@@ -247,8 +102,8 @@ size_t weir_kept(uint64_t elements, double cr) {
 }
 
 double weir_compress_prior(uint32_t codec, uint64_t workers, uint64_t elements, double cr) {
-  const compress_row *row = &compress_rows[codec];
   const weir_codec *of = weir_codec_find(codec);
+  const weir_codec_prior *row = &of->prior;
   const double messages = of->shared_indices || of->low_rank ? 1.0 : (double)workers;
   return row->fixed + row->per_element * (double)elements +
          messages * (row->per_decoded * (double)elements +
@@ -263,11 +118,17 @@ double weir_coding_in_hops(const weir_plan *plan, uint64_t elements, const doubl
              : 0.0;
 }
 
+/* What is left of a sum of messages is kept as of rounding, in a pass over all elements. */
+static double keeping_s(uint64_t workers, uint64_t elements, const double *compress) {
+  uint32_t rounding = 0;
+  while (!weir_codecs[rounding]->rounds) rounding++;
+  return compress[rounding] * weir_compress_prior(rounding, workers, elements, 1.0);
+}
+
 double weir_plan_compress(const weir_plan *plan, uint64_t workers, uint64_t elements,
                           const double *compress) {
   if (sums_messages(plan))
-    return weir_coding_in_hops(plan, elements, compress) +
-           compress[WEIR_CODEC_BF16] * weir_compress_prior(WEIR_CODEC_BF16, workers, elements, 1.0);
+    return weir_coding_in_hops(plan, elements, compress) + keeping_s(workers, elements, compress);
   return compress[plan->codec] * weir_compress_prior(plan->codec, workers, elements, plan->cr);
 }
 
@@ -336,15 +197,6 @@ void weir_evaluate(const weir_decision_input *in, const weir_plan *asked, weir_c
                           : weir_plan_progress(in, plan, c->gain) / weir_step_seconds(in, c);
 }
 
-weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {
-  return (weir_plan){.codec = arm->codec,
-                     .scheme = arm->scheme,
-                     .wire = arm->wire,
-                     .algorithm = arm->algorithm,
-                     .inside = arm->inside,
-                     .cr = arm->cr > 0.0 ? arm->cr : fmin(1.0, exp(log_cr))};
-}
-
 static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, double log_cr,
                         weir_candidate *c) {
   const weir_plan plan = weir_arm_plan(arm, log_cr);
@@ -353,7 +205,7 @@ static void evaluate_at(const weir_decision_input *in, const weir_arm *arm, doub
 
 void weir_best_of_arm(const weir_decision_input *in, const weir_arm *arm, weir_candidate *best) {
   evaluate_at(in, arm, 0.0, best);
-  if (arm->cr > 0.0) return;
+  if (arm->plan.cr > 0.0) return;
   enum { SCAN = 192, SECTIONS = 32 };
   const double low = log(weir_model.cr_low), high = log(weir_model.cr_high);
   const double width = (high - low) / SCAN;

@@ -20,7 +20,8 @@ struct weir_controller {
   pthread_t thread;
   weir_plan_bucket *taken; /* table of the directive last taken; the session thread's own */
   /* The session thread's own. */
-  uint64_t epoch;
+  uint64_t epoch, room;
+  weir_plan kept; /* of the last step that was none of a trial's */
   weir_network network;
   uint64_t since_curve;
   weir_observation last; /* the step before, to attribute what the next headers tell of it */
@@ -72,6 +73,13 @@ weir_status weir_policy_check(const char *policy) {
   weir_plan plan;
   weir_table_text table;
   return find_policy(policy, &found, &plan, &table);
+}
+
+bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan) {
+  const weir_policy *found;
+  weir_table_text table;
+  if (i >= 2 || find_policy(policy, &found, plan, &table) != WEIR_OK) return false;
+  return found->heaviest[i] != NULL && weir_plan_parse(found->heaviest[i], plan) == WEIR_OK;
 }
 
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan) {
@@ -187,6 +195,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.rounds.steps = config->steps;
   c->loop.curve = policy->curve && risk == WEIR_RISK_BOLD;
   c->since_curve = curve_spacing;
+  c->room = UINT64_MAX;
   c->threaded = config->threaded;
   weir_learn_start(&c->loop.learnt);
   if (config->measure && policy->curve) status = weir_learn_codecs(&c->loop);
@@ -291,6 +300,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
   weir_controller *c = controller;
   weir_observation seen = {.step = record->info.step,
                            .epoch = c->epoch,
+                           .room = c->room,
                            .plan = record->info.plan,
                            .trial = record->info.trial};
   for (int r = 0; r < ranks; r++)
@@ -301,6 +311,7 @@ void weir_controller_observe(void *controller, const weir_header *headers, int r
   seen.has_curve = mean_curve(headers, ranks, seen.curve);
   c->since_curve = seen.has_curve ? 0 : c->since_curve + 1;
   hear(c, headers, ranks, &seen);
+  if (!seen.trial) c->kept = seen.plan;
   c->last = seen;
   c->last_terms = record->terms;
   c->has_last = true;
@@ -337,10 +348,20 @@ void weir_controller_gaps(weir_controller *controller, const double *gap_s) {
   weir_mailbox_put_gaps(&controller->mailbox, gap_s, controller->loop.layout.tensors);
 }
 
+/* The thread that decides may be late, and a trainer without room cannot wait for it. */
+static void keep_to_room(const weir_controller *c, weir_directive *directive) {
+  if (directive->action == WEIR_ACTION_TRIAL && c->room < WEIR_ROUND_ROOM)
+    *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
+  if (c->has_last && c->last.trial && c->room < WEIR_ROOM_LEAST &&
+      directive->action != WEIR_ACTION_SWITCH)
+    *directive = (weir_directive){.action = WEIR_ACTION_SWITCH, .plan = c->kept};
+}
+
 void weir_controller_propose(void *controller, weir_directive *directive) {
   weir_controller *c = controller;
   if (!weir_mailbox_take(&c->mailbox, directive, c->taken))
     *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
+  keep_to_room(c, directive);
 }
 
 weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan_bucket *table,
@@ -363,6 +384,10 @@ bool weir_controller_want_curve(void *controller) {
 
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch) {
   controller->epoch = epoch;
+}
+
+void weir_controller_set_room(weir_controller *controller, uint64_t steps) {
+  controller->room = steps;
 }
 
 void weir_controller_network(const weir_controller *controller, double *latency_s,

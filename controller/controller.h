@@ -49,6 +49,9 @@ weir_status weir_policy_check(const char *policy);
 weir_status weir_risk_check(const char *risk);
 /* The plan a session starts with under a policy. */
 weir_status weir_policy_first_plan(const char *policy, weir_plan *plan);
+/* The i-th of the plans that a policy goes through whatever they cost and that take most memory;
+ * false: there are no more. */
+bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan);
 /* The ratio in force at a step of a warm-up to cr; cr itself when warmup_steps is 0.  A bucket
  * starts with that of its first step. */
 double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps);
@@ -76,6 +79,8 @@ size_t weir_policy_samples(const char *policy);
 weir_status weir_controller_buckets(void *controller, uint32_t layout, weir_plan_bucket *table,
                                     size_t capacity, size_t *count);
 void weir_controller_set_epoch(weir_controller *controller, uint32_t epoch);
+/* As weir_set_room. */
+void weir_controller_set_room(weir_controller *controller, uint64_t steps);
 /* What messages and bytes cost processors (weir_calibrate_processors); before the first step. */
 void weir_controller_processors(weir_controller *controller, const weir_link *processors);
 /* When gradients become ready: seconds after the one before, per tensor; copied. */

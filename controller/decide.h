@@ -54,16 +54,13 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
  * Arms of one method share what is known of it. */
 #define WEIR_METHODS 6
 typedef struct weir_arm {
-  uint32_t codec, scheme;
-  uint8_t algorithm, inside; /* any: that of the cheapest row */
-  uint32_t wire;
-  double cr;     /* the only ratio; 0: it is searched for */
-  bool safe;     /* known to keep the loss of a training without evidence */
-  bool machines; /* only where ranks share machines */
-  bool host;     /* devices refuse it */
-  size_t method; /* of an arm with a ratio of its own that is not safe */
+  weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is searched for */
+  bool safe;      /* known to keep the loss of a training without evidence */
+  bool machines;  /* only where ranks share machines */
+  bool host;      /* devices refuse it */
+  size_t method;  /* of an arm with a ratio of its own that is not safe; else WEIR_METHODS */
 } weir_arm;
-extern const weir_arm weir_arms[WEIR_ARMS];
+const weir_arm *weir_arm_at(size_t a); /* the library's, below WEIR_ARMS */
 /* But for the ratio: is it a plan of the arm? */
 bool weir_arm_is(const weir_arm *arm, const weir_plan *plan);
 /* The arm of a plan; WEIR_ARMS when no arm is like it (lwtopk, mstopk, var, the papers' format). */

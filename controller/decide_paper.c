@@ -1,7 +1,9 @@
 /* Policy paper: NSGA-II over the ratio alone, then the knee ("Flexible Communication for Optimal
  * Distributed Learning over Unpredictable Networks", section 3-E). */
 #include <math.h>
+#include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "collectives/select.h"
 #include "controller/decide.h"
@@ -21,16 +23,23 @@ static double interpolate(const double *value, double cr) {
   return value[WEIR_TRIALS - 1];
 }
 
-/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows.  With AG each rank sends its own
- * top-k of the whole gradient (the paper's MSTopk: its gain is the higher of its two AG codecs);
- * with ART, STAR's indices.  Eight bytes an element, as in the paper. */
+/* Each rank's own top-k of the whole gradient (the paper's MSTopk: its gain is the higher of its two
+ * AG codecs), or STAR's indices.  Eight bytes an element, as in the paper. */
+static const char *const texts[] = {"mstopk:0.1:ag", "star:0.1:art-ring", "star:0.1:art-tree"};
+enum { PLANS = sizeof texts / sizeof *texts };
+static weir_plan plans[PLANS];
+
+static void parse_plans(void) {
+  for (size_t i = 0; i < PLANS; i++)
+    if (weir_plan_parse(texts[i], &plans[i]) != WEIR_OK) abort();
+}
+
+/* The cheapest of AG, ART-Ring and ART-Tree by the paper's rows. */
 void weir_paper_candidate(const weir_decision_input *in, double cr, weir_candidate *c) {
-  static const weir_plan plans[] = {
-      {.codec = WEIR_CODEC_MSTOPK, .scheme = WEIR_SCHEME_GATHER},
-      {.codec = WEIR_CODEC_STAR, .scheme = WEIR_SCHEME_SHARED, .algorithm = WEIR_ALGORITHM_RING},
-      {.codec = WEIR_CODEC_STAR, .scheme = WEIR_SCHEME_SHARED, .algorithm = WEIR_ALGORITHM_TREE}};
+  static pthread_once_t parsed = PTHREAD_ONCE_INIT;
+  (void)pthread_once(&parsed, parse_plans);
   c->comm_s = INFINITY;
-  for (size_t i = 0; i < sizeof plans / sizeof *plans; i++) {
+  for (size_t i = 0; i < PLANS; i++) {
     weir_plan plan = plans[i];
     plan.cr = cr;
     const double s = weir_cost_paper(&plan, (int)in->workers, in->latency,

@@ -17,8 +17,8 @@ static choices find_choices(const weir_decision_input *in) {
   choices all = {.in = in};
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     if (!weir_arm_counts(in, a)) continue;
-    all.arm[all.count++] = &weir_arms[a];
-    all.free |= weir_arms[a].cr == 0.0;
+    all.arm[all.count++] = weir_arm_at(a);
+    all.free |= weir_arm_at(a)->plan.cr == 0.0;
   }
   return all;
 }

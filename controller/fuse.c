@@ -64,23 +64,24 @@ static void add_row(const weir_decision_input *in, const weir_plan *plan,
   }
 }
 
+/* What a bucket of few elements may be better off with. */
+static const char *const dense[] = {"bf16:1:dense-ring", "bf16:1:dense-tree"};
+enum { DENSE = sizeof dense / sizeof *dense };
+
 /* The plan's own row first; then its codec's other collectives that are arms; then bf16's. */
 static void find_rows(const weir_decision_input *in, const weir_plan *plan,
                       const weir_bucket_costs *costs, rows *r) {
   weir_plan other = *plan;
   add_row(in, plan, costs, r);
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    other.scheme = weir_arms[a].scheme;
-    other.algorithm = weir_arms[a].algorithm;
-    other.inside = weir_arms[a].inside;
-    if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && !weir_arm_is(&weir_arms[a], plan))
+    other.scheme = weir_arm_at(a)->plan.scheme;
+    other.algorithm = weir_arm_at(a)->plan.algorithm;
+    other.inside = weir_arm_at(a)->plan.inside;
+    if (weir_arm_counts(in, a) && weir_arm_of(&other) == a && !weir_arm_is(weir_arm_at(a), plan))
       add_row(in, &other, costs, r);
   }
-  if (plan->codec == WEIR_CODEC_NONE || plan->codec == WEIR_CODEC_BF16) return;
-  add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .algorithm = WEIR_ALGORITHM_RING, .cr = 1.0},
-          costs, r);
-  add_row(in, &(weir_plan){.codec = WEIR_CODEC_BF16, .algorithm = WEIR_ALGORITHM_TREE, .cr = 1.0},
-          costs, r);
+  for (size_t i = 0; i < DENSE && !weir_codecs[plan->codec]->dense; i++)
+    if (weir_plan_parse(dense[i], &other) == WEIR_OK) add_row(in, &other, costs, r);
 }
 
 static weir_status make_profile(const weir_layout *layout, const double *gap_s,

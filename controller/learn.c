@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/schemes.h"
 #include "controller/loop.h"
 #include "kernels/fit.h"
 
@@ -82,11 +83,12 @@ weir_status weir_learn_codecs(weir_loop *loop) {
   size_t count = 0;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     const bool may = loop->risk == WEIR_RISK_BOLD   ? a < WEIR_BOLD_ARMS
-                     : loop->risk == WEIR_RISK_SAFE ? weir_arms[a].safe
-                                                    : weir_arms[a].cr > 0.0;
-    if (!may || listed[weir_arms[a].codec]) continue;
-    listed[weir_arms[a].codec] = true;
-    plans[count++] = weir_kernel_fit_plan(weir_arms[a].codec, cr, WEIR_WIRE_AUTO_BF16);
+                     : loop->risk == WEIR_RISK_SAFE ? weir_arm_at(a)->safe
+                                                    : weir_arm_at(a)->plan.cr > 0.0;
+    const uint32_t codec = weir_arm_at(a)->plan.codec;
+    if (!may || listed[codec]) continue;
+    listed[codec] = true;
+    plans[count++] = weir_kernel_fit_plan(codec, cr, WEIR_WIRE_AUTO_BF16);
   }
   /* A start waits for this, so two runs of each, and none of large sizes. */
   const weir_kernel_wanted wanted = {loop->elements, loop->elements, 2, 0.0};
@@ -126,9 +128,7 @@ static void share_overhead(weir_learnt *l) {
     l->overhead[a] = isfinite(least) ? least : 0.0;
     l->latencies[a] = 0.0;
     for (size_t b = 0; b < WEIR_ARMS; b++)
-      if (l->tried[b] && weir_arms[a].scheme == weir_arms[b].scheme &&
-          weir_arms[a].algorithm == weir_arms[b].algorithm &&
-          weir_arms[a].inside == weir_arms[b].inside) {
+      if (l->tried[b] && weir_same_collective(&weir_arm_at(a)->plan, &weir_arm_at(b)->plan)) {
         l->overhead[a] = l->overhead[b];
         l->latencies[a] = l->latencies[b];
       }
@@ -229,6 +229,11 @@ static void learn_comm(weir_loop *loop, const weir_observation *seen) {
     weir_learn_overhead(l, arm, median(&l->excess[arm]), modelled, seen->heard.terms.alpha_terms);
 }
 
+/* Is what it sends another rank's choice every step, which a gain of its own tells of? */
+static bool takes_turns(const weir_codec *codec) {
+  return codec->shared_indices && codec->draw == NULL && !codec->by_variance;
+}
+
 static void learn_codec(weir_loop *loop, const weir_observation *seen) {
   weir_learnt *l = &loop->learnt;
   const weir_plan *plan = &seen->heard.plan;
@@ -240,7 +245,7 @@ static void learn_codec(weir_loop *loop, const weir_observation *seen) {
     push(factor, clamp(seen->heard.compress / prior, 1e-3, 1e3));
     if (factor->count >= enough) l->compress[plan->codec] = median(factor);
   }
-  if (plan->codec == WEIR_CODEC_STAR && l->has_curve && seen->heard.gain > 0.0) {
+  if (takes_turns(weir_codecs[plan->codec]) && l->has_curve && seen->heard.gain > 0.0) {
     const double top = weir_curve_gain(weir_curve_cr, l->curve, plan->cr);
     if (top > plan->cr + 0.01) /* else it cannot be told */
       blend(&l->overlap, weir_overlap(seen->heard.gain, top, plan->cr), false);

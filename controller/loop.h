@@ -22,6 +22,7 @@ typedef struct weir_journal weir_journal;
 /* One step, reduced over ranks on the session's thread; small, so that handing it over is cheap. */
 typedef struct weir_observation {
   uint64_t step, epoch;
+  uint64_t room;  /* steps that can follow, and be rolled back */
   weir_plan plan; /* executed in this step */
   bool trial;
   double compute;       /* s, slowest rank */
@@ -52,9 +53,10 @@ typedef struct weir_policy {
   bool takes_plan;  /* "name:PLAN" */
   bool takes_table; /* "name:GROUPS", see table.h */
   weir_status (*check)(
-      const char *text); /* of what may follow its name, "" or ":..."; NULL: nothing */
-  const char *first;     /* the plan a session starts with; NULL: the one named */
-  bool curve;            /* wants the gain curve */
+      const char *text);   /* of what may follow its name, "" or ":..."; NULL: nothing */
+  const char *first;       /* the plan a session starts with; NULL: the one named */
+  const char *heaviest[2]; /* of the plans that it goes through whatever they cost; or NULL */
+  bool curve;              /* wants the gain curve */
   /* After every observed step: decide, and direct the ranks if need be. */
   weir_status (*consider)(weir_loop *loop, const weir_observation *seen);
 } weir_policy;

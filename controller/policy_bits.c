@@ -9,7 +9,13 @@
 #include "controller/bits.h"
 #include "controller/loop.h"
 
+static const char first[] = "qsgd:0.125:ag", full[] = "none:1:dense"; /* of what keeps all bits */
 static const uint64_t first_steps = 10; /* to the first assignment: of the noisiest gradients */
+
+const weir_codec *weir_bits_codec(void) {
+  weir_plan plan = {0};
+  return weir_plan_parse(first, &plan) == WEIR_OK ? weir_codecs[plan.codec] : NULL;
+}
 
 /* Read, assign and, where that makes other buckets, direct a switch. */
 static weir_status assign(weir_loop *loop, const weir_observation *seen,
@@ -17,9 +23,9 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   weir_bits_run *bits = loop->bits;
   weir_status status = weir_bits_read(bits->sampler, &bits->stats, &bits->measured);
   if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
+  weir_plan dense, plan = loop->current;
+  if (status == WEIR_OK) status = weir_plan_parse(full, &dense);
   if (status != WEIR_OK) return status;
-  static const weir_plan dense = {.codec = WEIR_CODEC_NONE, .scheme = WEIR_SCHEME_DENSE, .cr = 1.0};
-  weir_plan plan = loop->current;
   const size_t count =
       weir_bits_table(bits->stats, bits->assigned.choice, &dense, loop->next_table);
   if (weir_network_known(&seen->network, loop->workers)) {
@@ -87,6 +93,7 @@ const weir_policy weir_policy_bits = {
         "bits[:METHOD[:ALPHA[:STEPS]]], a width for every tensor, assigned anew every STEPS",
     .id = WEIR_POLICY_BITS,
     .check = check,
-    .first = "qsgd:0.125:ag",
+    .first = first,
+    .heaviest = {"qsgd:0.25:ag"},
     .consider = consider,
 };

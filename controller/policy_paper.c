@@ -106,5 +106,6 @@ const weir_policy weir_policy_paper = {
     .description = "trials, NSGA-II and knee of the flexible-communication paper",
     .id = WEIR_POLICY_PAPER,
     .first = "mstopk:0.1:ag",
+    .heaviest = {"mstopk:0.1:ag", "star:0.1:art-tree"},
     .consider = consider,
 };

@@ -94,6 +94,11 @@ static void settle(weir_loop *loop, const weir_observation *seen) {
   loop->since_decision = weir_model.period;
 }
 
+/* The directive finds no room any more, or the round had to end before its time (controller.c). */
+static bool cut_short(const weir_rounds *r, const weir_observation *seen) {
+  return !seen->trial && (r->ran > 0 || seen->room < WEIR_ROUND_ROOM);
+}
+
 static void abandon(weir_rounds *r, uint64_t step) {
   r->phase = WEIR_ROUND_NONE;
   r->record[r->method].due = step + WEIR_ROUND_STEPS;
@@ -105,9 +110,9 @@ static void abandon(weir_rounds *r, uint64_t step) {
 static bool fastest(const weir_decision_input *in, size_t method, weir_candidate *best) {
   bool found = false;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
-    const weir_arm *arm = &weir_arms[a];
+    const weir_arm *arm = weir_arm_at(a);
     weir_candidate c;
-    if (arm->cr == 0.0 || !weir_arm_runs(in, a)) continue;
+    if (arm->plan.cr == 0.0 || !weir_arm_runs(in, a)) continue;
     if (method == WEIR_METHODS ? !arm->safe || !weir_arm_counts(in, a)
                                : arm->safe || arm->method != method)
       continue;
@@ -123,11 +128,9 @@ static bool fastest(const weir_decision_input *in, size_t method, weir_candidate
 /* What a method is believed to make of progress before anything is measured: it says what to try
  * first, no more. */
 static double believed(const weir_plan *plan) {
-  switch (plan->codec) {
-    case WEIR_CODEC_QSGD: return plan->cr > 2.5 / 32 ? 0.98 : 0.95;
-    case WEIR_CODEC_POWERSGD: return 0.95;
-    default: return weir_progress(plan->codec, pow(plan->cr, 0.5));
-  }
+  const weir_codec *codec = weir_codecs[plan->codec];
+  if (codec->encode != NULL) return plan->cr > 2.5 / 32 ? 0.98 : 0.95;
+  return codec->low_rank ? 0.95 : weir_progress(plan->codec, pow(plan->cr, 0.5));
 }
 
 /* Of the time so far or, where the training's length is known, of all of it, the rest taken by the
@@ -215,7 +218,7 @@ static void refuse(weir_rounds *r, size_t method, uint64_t step) {
   const weir_arm *refused = weir_method_arm(method);
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     const weir_arm *arm = weir_method_arm(m);
-    if (arm->codec != refused->codec || arm->cr > refused->cr) continue;
+    if (arm->plan.codec != refused->plan.codec || arm->plan.cr > refused->plan.cr) continue;
     r->record[m].due = refused_for * step;
     r->record[m].evidence.count = 0;
     if (m == method) r->record[m].standing = WEIR_METHOD_REFUSED;
@@ -378,6 +381,10 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
   take_in(loop, seen);
   settle(loop, seen);
   if (r->phase == WEIR_ROUND_TRIAL) {
+    if (cut_short(r, seen)) {
+      weir_loop_direct(loop, WEIR_ACTION_SWITCH, &loop->current); /* wherever the directive is */
+      abandon(r, seen->step);
+    }
     in_trial(loop, seen);
     *busy = true;
     return WEIR_OK;
@@ -403,7 +410,7 @@ void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
       loop->waiting > 0 || loop->decisions == 0 || r->losses < WEIR_LOSSES ||
       seen->step < least_losses || r->in_vain >= vain_most || loop->current.buckets > 0 ||
-      !r->settled)
+      !r->settled || seen->room < WEIR_ROUND_ROOM + WEIR_ROOM_LEAST)
     return;
   const weir_slope slope = weir_loss_slope(r->loss, r->losses);
   if (!weir_slope_clear(&slope)) return;

@@ -8,6 +8,10 @@
 
 enum { WEIR_LOSSES = 128 }; /* of steps that count, the newest */
 
+/* Steps that must be able to follow the one on which a round's directive rides; and with fewer than
+ * so many a round goes back at once, as directives can be lost. */
+enum { WEIR_ROOM_LEAST = 4, WEIR_ROUND_ROOM = WEIR_ROUND_STEPS + 2 * WEIR_ROOM_LEAST };
+
 typedef enum weir_standing_of_method {
   WEIR_METHOD_UNTRIED = 0,
   WEIR_METHOD_SHOWN = 1,  /* may be chosen */

@@ -127,8 +127,7 @@ static weir_status pin_more(weir_engine *engine, const weir_bucket_set *set) {
   for (size_t k = 0; k < set->count && status == WEIR_OK; k++) {
     if (weir_on_device_kind(&set->bucket[k]) != WEIR_DEVICE_WHOLE) continue;
     status = pin_once(on, bytes, &on->whole);
-    if (status == WEIR_OK && set->bucket[k].plan.codec == WEIR_CODEC_BF16)
-      status = pin_once(on, bytes, &on->lost);
+    if (status == WEIR_OK && set->bucket[k].codec->rounds) status = pin_once(on, bytes, &on->lost);
   }
   if (status != WEIR_OK || engine->curve == NULL || set->count <= on->bins_groups) return status;
   void *bins = NULL;

@@ -39,7 +39,7 @@ static unsigned char *message_of(const weir_bucket *bucket) {
   const int rank = bucket->engine->rank;
   if (bucket->scheme == WEIR_SCHEME_GATHER) return bucket->blocks + (size_t)rank * bucket->stride;
   const bool lists = bucket->scheme == WEIR_SCHEME_SHARED && bucket->codec->draw == NULL &&
-                     (bucket->plan.codec == WEIR_CODEC_VAR || weir_shared_root(bucket) == rank);
+                     (bucket->codec->by_variance || weir_shared_root(bucket) == rank);
   return lists ? bucket->blocks : NULL;
 }
 

@@ -108,6 +108,9 @@ typedef struct weir_engine_hooks {
 
 typedef struct weir_engine weir_engine;
 
+/* Can a group of which some ranks have devices run this plan?  WEIR_E_UNSUPPORTED says why not. */
+weir_status weir_scheme_on_device(const weir_plan *plan);
+
 /* layout is copied.  The engine borrows comm and transport; hooks are copied.  virtual_network as
  * in weir_options: comm_s then comes from the cost rows instead of the clock, and compute_s and
  * compress_s from the thread's processor time. */

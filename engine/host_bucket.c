@@ -83,7 +83,7 @@ static weir_status make_list(weir_bucket *bucket) {
 }
 
 static weir_status prepare_shared(weir_bucket *bucket) {
-  const bool known = bucket->plan.codec != WEIR_CODEC_VAR;
+  const bool known = !bucket->codec->by_variance;
   if (bucket->codec->draw != NULL) return weir_shared_draw(bucket);
   return known && bucket->engine->rank == weir_shared_root(bucket) ? make_list(bucket) : WEIR_OK;
 }

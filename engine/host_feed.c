@@ -61,9 +61,10 @@ static void feed_part(void *argument, size_t part) {
 static void look_ahead(weir_bucket *bucket) {
   const weir_engine *engine = bucket->engine;
   const weir_host *host = &engine->host;
-  const uint32_t codec = bucket->plan.codec;
-  const bool selects = (codec == WEIR_CODEC_TOPK && bucket->scheme == WEIR_SCHEME_GATHER) ||
-                       (codec == WEIR_CODEC_STAR && engine->rank == weir_shared_root(bucket));
+  const bool selects =
+      bucket->codec->ahead &&
+      (bucket->scheme == WEIR_SCHEME_GATHER ||
+       (bucket->scheme == WEIR_SCHEME_SHARED && engine->rank == weir_shared_root(bucket)));
   weir_ahead_forget(bucket->context);
   if (!selects || host->zero || engine->pool != NULL) return;
   weir_host_lend(bucket);
@@ -81,7 +82,7 @@ static void feed_tensor(weir_bucket *bucket, size_t t) {
   const size_t at = engine->layout.offset[t], n = engine->layout.offset[t + 1] - at;
   feed f = {.context = bucket->context,
             .first = at - bucket->at,
-            .copies = bucket->plan.codec == WEIR_CODEC_NONE,
+            .copies = bucket->codec->dense && !bucket->codec->rounds,
             .g = engine->submitted[t],
             .u = host->velocity != NULL ? host->velocity + at : NULL,
             .r = host->zero ? NULL : host->residual + at,

@@ -25,7 +25,7 @@ weir_bucket_room weir_bucket_room_of(const weir_plan *plan, uint32_t scheme, int
     const bool gathers = scheme == WEIR_SCHEME_GATHER;
     room.indices = kept;
     /* VAR's root is found there. */
-    room.values = codec->id == WEIR_CODEC_VAR && kept < (size_t)ranks ? (size_t)ranks : kept;
+    room.values = codec->by_variance && kept < (size_t)ranks ? (size_t)ranks : kept;
     room.errors = gathers && format < WEIR_WIRE_AUTO_BF16 ? 0 : kept;
     room.messages = gathers ? (size_t)ranks : 1;
     room.stride = stride_of(weir_wire_bound(n, kept, format));
@@ -79,7 +79,7 @@ static double hitopk_scratch(const weir_plan *plan, const weir_memory_form *form
 static double collective_scratch(const weir_plan *plan, uint32_t scheme,
                                  const weir_memory_form *form, size_t n, size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
-  const bool rounded = plan->codec == WEIR_CODEC_BF16 ||
+  const bool rounded = weir_codecs[plan->codec]->rounds ||
                        (scheme == WEIR_SCHEME_SHARED && plan->wire >= WEIR_WIRE_AUTO_BF16);
   const double summed = scheme == WEIR_SCHEME_DENSE ? (double)n : (double)kept;
   weir_sum sum;
@@ -117,7 +117,7 @@ static double buffers(const weir_plan *plan, uint32_t scheme, const weir_memory_
                       size_t n, size_t kept) {
   const weir_codec *codec = weir_codec_find(plan->codec);
   const bool thin = scheme == WEIR_SCHEME_LOW_RANK;
-  const bool leaves = scheme != WEIR_SCHEME_DENSE || plan->codec == WEIR_CODEC_BF16;
+  const bool leaves = scheme != WEIR_SCHEME_DENSE || weir_codecs[plan->codec]->rounds;
   const double gradient = 4.0 * (double)n;
   double bytes = leaves ? 2.0 * gradient : 0.0;
   if (scheme == WEIR_SCHEME_SHARED)

@@ -42,6 +42,9 @@ static weir_status check_hitopk(const weir_bucket *bucket) {
 
 weir_status weir_scheme_on_device(const weir_plan *plan) {
   char name[WEIR_COLLECTIVE_TEXT_MAX];
+  if (!weir_codecs[plan->codec]->device)
+    return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
+                     weir_codecs[plan->codec]->name);
   if (plan->scheme != WEIR_SCHEME_HITOPK && plan->scheme != WEIR_SCHEME_COMPRESSED) return WEIR_OK;
   weir_plan_collective(plan, name);
   return weir_fail(WEIR_E_UNSUPPORTED, "collective %s does not run on a device yet", name);

@@ -89,7 +89,7 @@ static weir_status describe(weir_engine *engine, weir_bucket *bucket, size_t num
   if (status != WEIR_OK) return status;
   bucket->thin = bucket->scheme == WEIR_SCHEME_LOW_RANK;
   bucket->whole = bucket->scheme == WEIR_SCHEME_DENSE;
-  bucket->leaves = !bucket->whole || bucket->plan.codec == WEIR_CODEC_BF16;
+  bucket->leaves = !bucket->whole || bucket->codec->rounds;
   weir_plan charged = bucket->plan;
   if (bucket->scheme == WEIR_SCHEME_GATHER) charged.scheme = WEIR_SCHEME_GATHER;
   bucket->terms = weir_cost_plan_between(&charged, shape, bucket->n, bucket->kept);

@@ -72,7 +72,7 @@ static weir_status share_indices(weir_bucket *bucket, size_t *bytes) {
   weir_engine *engine = bucket->engine;
   int root = weir_shared_root(bucket);
   weir_status status = WEIR_OK;
-  if (bucket->plan.codec == WEIR_CODEC_VAR) status = root_of_variance(bucket, &root);
+  if (bucket->codec->by_variance) status = root_of_variance(bucket, &root);
   if (status != WEIR_OK) return status;
   if (engine->rank == root) status = engine->backend->list(bucket, bytes);
   weir_lap_compress(bucket);

@@ -243,8 +243,6 @@ weir_status weir_scheme_run(weir_bucket *bucket, weir_headers *headers);
 /* Set a bucket's scheme and rows by its plan.  WEIR_E_UNSUPPORTED when this group of
  * ranks, or the transport below it, cannot run that. */
 weir_status weir_scheme_find(weir_bucket *bucket);
-/* Can a group of which some ranks have devices run this plan? */
-weir_status weir_scheme_on_device(const weir_plan *plan);
 
 /* What an encoder draws from. */
 uint64_t weir_gather_seed(const weir_bucket *bucket);

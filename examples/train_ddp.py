@@ -16,9 +16,10 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
-import weir.torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+
+import weir.torch
 
 DATA = "/usr/share/datasets/fashion-mnist"
 
@@ -118,7 +119,7 @@ def main() -> None:
     if not arguments.plain:
         attached = weir.torch.attach(model, optimizer, policy=arguments.policy)
 
-    checkpoints, step, order = None, 0, None
+    checkpoints, step = None, 0
     if arguments.checkpoint:
         parts = {"model": model.module, "optimizer": optimizer}
         if not arguments.plain:
@@ -132,20 +133,20 @@ def main() -> None:
     an_epoch = len(train_x) // workers // arguments.batch
     while step < arguments.epochs * an_epoch:
         epoch, at = divmod(step, an_epoch)
-        if at == 0 or order is None:
-            order = torch.randperm(len(train_x), generator=torch.Generator().manual_seed(epoch))
-            order = order[rank::workers]
-        batch = order[at * arguments.batch : (at + 1) * arguments.batch]
-        optimizer.zero_grad()
-        loss = nn.functional.cross_entropy(model(train_x[batch]), train_y[batch])
-        if not arguments.plain:
-            weir.torch.report(loss)
-        loss.backward()
-        optimizer.step()
-        step += 1
-        if checkpoints and step % arguments.every == 0:
-            checkpoints.save(step)
-        if step % an_epoch == 0 and rank == 0:
+        order = torch.randperm(len(train_x), generator=torch.Generator().manual_seed(epoch))
+        mine = order[rank::workers][at * arguments.batch : an_epoch * arguments.batch]
+        batches = mine.split(arguments.batch)
+        for batch in batches if arguments.plain else weir.torch.batches(batches, model):
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(model(train_x[batch]), train_y[batch])
+            loss.backward()
+            optimizer.step()
+            if not arguments.plain and attached.trial:
+                continue  # it will be rolled back
+            step += 1
+            if checkpoints and step % arguments.every == 0:
+                checkpoints.save(step)
+        if rank == 0:
             with torch.no_grad():
                 right = (model.module(test_x).argmax(1) == test_y).float().mean().item()
             how = "plain DDP" if arguments.plain else attached.session.plan

@@ -12,3 +12,15 @@ void weir_bf16_encode(const float *x, size_t n, uint16_t *out, float *error) {
 void weir_bf16_decode(const uint16_t *x, size_t n, float *out) {
   weir_cpu()->bf16_decode((const uint8_t *)x, n, out);
 }
+
+const weir_codec weir_codec_bf16 = {
+    .id = WEIR_CODEC_BF16,
+    .name = "bf16",
+    .description = "every element as bfloat16, rounding kept in the residual",
+    .schemes = WEIR_WITH(WEIR_SCHEME_DENSE),
+    .dense = true,
+    .rounds = true,
+    .device = true,
+    .kept = weir_none_kept,
+    .prior = {5e-6, 0.6e-9, 0, 0},
+};

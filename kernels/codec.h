@@ -2,9 +2,10 @@
  *
  * Notation (docs/internals/architecture.md): n elements, g gradient, r residual, e = g + r the
  * error-fed gradient, c compression ratio (fraction kept), k elements kept.  A codec is one file
- * and one row of weir_codecs[], and one of four kinds: dense      every element goes through an
- * all-reduce (none, bf16) selection  select() says which elements go, as fp32 or bf16 (top-k and
- * its kin); selecting and encoding are apart so that any selection can travel in any wire format
+ * with one row, all that is known of it, to which weir_codecs[] points; and one of four kinds:
+ *   dense      every element goes through an all-reduce (none, bf16)
+ *   selection  select() says which elements go, as fp32 or bf16 (top-k and its kin); selecting and
+ *              encoding are apart so that any selection can travel in any wire format
  *   encoder    encode() writes every element in few bits, decode() reads it (quantizers).  What
  *              encoding loses, e - decode(encode(e)), is the caller's to keep.
  *   low rank    matrices go as two thin ones, each through an all-reduce (powersgd.h)
@@ -66,13 +67,37 @@ typedef enum weir_decoding {
   WEIR_DECODE_SUBTRACT = 2
 } weir_decoding;
 
+/* A set of one, of what has a number below 32: bits of weir_codec.schemes, .usual and .wires. */
+#define WEIR_WITH(number) (UINT32_C(1) << (number))
+#define WEIR_WIRES_ALL (WEIR_WITH(WEIR_WIRE_COUNT) - 1)
+/* Of values that are summed: sums of halves would overflow, and an all-reduce takes bf16. */
+#define WEIR_WIRES_SUMMED (WEIR_WIRES_ALL & ~WEIR_WITH(WEIR_WIRE_AUTO_FP16))
+
+/* fixed + per_element * elements + messages decoded here * (per_decoded * elements + per_kept *
+ * kept), in s. */
+typedef struct weir_codec_prior {
+  double fixed, per_element, per_decoded, per_kept;
+} weir_codec_prior;
+
 typedef struct weir_codec {
   uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
   const char *name;
   const char *description; /* one line with the source */
-  bool dense;              /* sends every element by all-reduce; select and encode are NULL */
-  bool low_rank;           /* its parts are in kernels/powersgd.h; select and encode are NULL */
-  bool shared_indices;     /* all ranks send the same indices (star, var, randomk) */
+  uint32_t schemes;        /* that it goes with, by weir_scheme_id */
+  uint32_t usual;      /* of these, the ones whose costs are told of it where no codec is named */
+  uint32_t wires;      /* formats of its lists, by weir_wire_format; none: it takes none */
+  bool dense;          /* sends every element by all-reduce; select and encode are NULL */
+  bool rounds;         /* dense, as bfloat16: what that loses is the residual */
+  bool low_rank;       /* its parts are in kernels/powersgd.h; select and encode are NULL */
+  bool shared_indices; /* all ranks send the same indices: one rank's, or drawn */
+  bool by_variance;    /* ... of the rank of largest variance, instead of rank step mod N */
+  bool by_tensor;      /* tensors are selected from or encoded apart from each other */
+  bool ahead;          /* selects the largest of all: weir_ahead_begin lists what it is after */
+  bool device;         /* kernels/cuda has its operations */
+  /* What it takes of a processor with some GB/s, to an order of magnitude; the first measured steps
+   * replace it. */
+  weir_codec_prior prior;
+  unsigned rereads; /* passes over e beyond the first that wait for memory */
   /* Number of elements select() keeps, always exactly: max(1, floor(c*n)) per compressed unit
    * (the whole gradient, or each tensor for lwtopk and dgc); 0 for an empty unit.  n for encoders
    * and low rank. */
@@ -81,6 +106,8 @@ typedef struct weir_codec {
    * e must be finite.  Ties: the lower index is kept. */
   weir_status (*select)(weir_codec_context *context, const float *e, const weir_layout *layout,
                         double cr, uint32_t *index, size_t capacity, size_t *k);
+  /* Candidates of k of n elements that select() has room for, where they are not topk's; or NULL. */
+  size_t (*listed)(size_t n, size_t k);
 
   /* Instead of select for indices that do not depend on e (randomk; NULL for the others): from the
    * same seed the same indices, so that they need not travel. */
@@ -89,6 +116,9 @@ typedef struct weir_codec {
 
   /* Encoders only; NULL for the others.  cr is bits an element / 32 (weir_plan_check). */
 
+  struct {
+    unsigned least, most;
+  } bits; /* an element that it can be asked for */
   /* Elements between whose multiples a gradient can be cut without another result than from one
    * message but for draws; 0: units are tensors, whole. */
   size_t grain;
@@ -107,8 +137,10 @@ typedef struct weir_codec {
   weir_status (*check)(const void *message, size_t bytes, const weir_layout *layout, double *peak);
 } weir_codec;
 
-extern const weir_codec weir_codecs[WEIR_CODEC_COUNT];
+extern const weir_codec *const weir_codecs[WEIR_CODEC_COUNT];
 const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
+/* The codec whose row says that it is the usual one of a scheme. */
+const weir_codec *weir_codec_usual(uint32_t scheme);
 
 /* qsgd beyond what a plan says. */
 typedef struct weir_qsgd_options {

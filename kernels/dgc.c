@@ -20,7 +20,7 @@
 
 #define SHARE 100 /* one in so many elements is sampled */
 
-size_t weir_dgc_sampled(size_t n) { return n / SHARE > WEIR_SAMPLE ? n / SHARE : WEIR_SAMPLE; }
+static size_t sampled_of(size_t n) { return n / SHARE > WEIR_SAMPLE ? n / SHARE : WEIR_SAMPLE; }
 
 /* Step 3, with `above` elements that reach high. */
 static weir_band fill_up(uint32_t high, uint32_t low, size_t above, size_t k) {
@@ -42,7 +42,7 @@ static weir_status select_tensor(weir_codec_context *context, const float *e, si
   if (!weir_listable(n, k)) {
     return weir_topk_indices(context, e, n, k, base, index);
   }
-  const size_t sampled = weir_dgc_sampled(n);
+  const size_t sampled = sampled_of(n);
   const weir_list_plan plan = weir_plan_list(n, k, sampled);
   const size_t rank = (size_t)ceil((double)k / (double)n * (double)sampled);
   weir_status status = weir_context_reserve(context, plan.room);
@@ -67,7 +67,24 @@ static weir_status select_tensor(weir_codec_context *context, const float *e, si
   return WEIR_OK;
 }
 
-weir_status weir_dgc_select(weir_codec_context *context, const float *e, const weir_layout *layout,
-                            double cr, uint32_t *index, size_t capacity, size_t *k) {
+static weir_status select_each(weir_codec_context *context, const float *e,
+                               const weir_layout *layout, double cr, uint32_t *index,
+                               size_t capacity, size_t *k) {
   return weir_select_tensors(context, e, layout, cr, index, capacity, k, select_tensor);
 }
+
+static size_t listed(size_t n, size_t k) { return weir_plan_list(n, k, sampled_of(n)).room; }
+
+const weir_codec weir_codec_dgc = {
+    .id = WEIR_CODEC_DGC,
+    .name = "dgc",
+    .description = "top of each tensor by a sampled threshold (Deep Gradient Compression)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER),
+    .wires = WEIR_WIRES_ALL,
+    .by_tensor = true,
+    .device = true,
+    .kept = weir_lwtopk_kept,
+    .select = select_each,
+    .listed = listed,
+    .prior = {2e-5, 2e-9, 0, 4e-9},
+};

@@ -45,25 +45,41 @@ static const weir_unit_format format = {.head = {.codec = WEIR_CODEC_EFSIGNSGD, 
                                         .reach = reach,
                                         .decode = decode_piece};
 
-size_t weir_efsignsgd_bound(const weir_layout *layout, double cr) {
+static size_t bound(const weir_layout *layout, double cr) {
   (void)cr;
   return weir_units_bound(&format, layout);
 }
 
-weir_status weir_efsignsgd_encode(weir_codec_context *context, const float *e,
-                                  const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                  size_t capacity, size_t *bytes) {
+static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   (void)context;
   return weir_fixed_encode(&format, e, layout, cr, seed, out, capacity, bytes);
 }
 
-weir_status weir_efsignsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
-                                  const weir_layout *layout, float *to, weir_decoding how) {
+static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
+                          const weir_layout *layout, float *to, weir_decoding how) {
   (void)context;
   return weir_fixed_decode(&format, 0, message, bytes, layout, to, how);
 }
 
-weir_status weir_efsignsgd_check(const void *message, size_t bytes, const weir_layout *layout,
-                                 double *peak) {
+static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
+                         double *peak) {
   return weir_fixed_check(&format, 0, message, bytes, layout, peak);
 }
+
+const weir_codec weir_codec_efsignsgd = {
+    .id = WEIR_CODEC_EFSIGNSGD,
+    .name = "efsignsgd",
+    .description = "sign times mean magnitude (EF-signSGD, algorithm 1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {1, 1},
+    .by_tensor = true,
+    .rereads = 1,
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.6e-9, 0.2e-9, 0},
+};

@@ -29,11 +29,6 @@ static const double shares[] = {1.0 / 3.0, 0.6, 1.0, 1.6, 8.0 / 3.0, 8.0};
 #define SHARES (sizeof shares / sizeof shares[0])
 _Static_assert(SHARES == WEIR_KERNEL_WINDOWED, "what other knots leave room for");
 
-/* Passes over e beyond the first that wait for memory; terngrad's third is held up by arithmetic.
- */
-static const int rereads[WEIR_CODEC_COUNT] = {
-    [WEIR_CODEC_TERNGRAD] = 1, [WEIR_CODEC_EFSIGNSGD] = 1, [WEIR_CODEC_SIDCO] = 2};
-
 /* Of one window, s. */
 typedef struct window {
   double seconds[2]; /* compress without accumulating, decode */
@@ -210,14 +205,14 @@ static void complete(const weir_plan *plan, const common *c, const weir_kernel_c
       weir_kernel_seconds(&warm->compress, WEIR_KERNEL_WINDOW) - c->accumulate_warm;
   const double read = fmax(c->read - c->read_warm, 0.0);
   const double further = fmin(fmax(w->seconds[0] - in_cache, read), 2.0 * read);
-  w->seconds[0] += c->accumulate + c->written + rereads[plan->codec] * further;
+  w->seconds[0] += c->accumulate + c->written + codec->rereads * further;
   if (long_message(codec)) {
     w->seconds[0] += w->bytes / floats * c->written;
   }
-  if (plan->codec == WEIR_CODEC_BF16 || codec->low_rank) { /* error, e */
+  if (codec->rounds || codec->low_rank) { /* error, e */
     w->seconds[0] += c->written;
   }
-  if (codec->encode != NULL || codec->low_rank || plan->codec == WEIR_CODEC_BF16) {
+  if (codec->encode != NULL || codec->low_rank || codec->rounds) {
     w->seconds[1] += c->written;
   }
 }

@@ -206,10 +206,10 @@ void weir_kernel_accumulate(weir_kernel_probe *probe, size_t n) {
 
 double weir_kernel_touched(const weir_plan *plan) {
   const weir_codec *codec = weir_codec_find(plan->codec);
-  if (plan->codec == WEIR_CODEC_NONE) {
+  if (codec->dense && !codec->rounds) {
     return 12.0;
   }
-  if (plan->codec == WEIR_CODEC_BF16) { /* the message, and rounding's error */
+  if (codec->rounds) { /* the message, and rounding's error */
     return WEIR_KERNEL_STEP_BYTES + sizeof(uint16_t) + sizeof(float);
   }
   return WEIR_KERNEL_STEP_BYTES + (codec->low_rank ? 0.0 : plan->cr * sizeof(float));
@@ -289,7 +289,7 @@ weir_status weir_kernel_compress(weir_kernel_run *run) {
   if (!run->codec->dense) {
     return compress_selection(run, &layout);
   }
-  if (run->plan->codec == WEIR_CODEC_BF16) {
+  if (run->codec->rounds) {
     weir_bf16_encode(p->e, run->k, (uint16_t *)(void *)p->message, p->value);
     run->bytes = 2 * run->k;
   }
@@ -309,7 +309,7 @@ weir_status weir_kernel_decode(weir_kernel_run *run) {
   if (run->codec->encode != NULL) {
     return run->codec->decode(p->context, p->message, run->bytes, &layout, p->sum, true);
   }
-  if (run->plan->codec == WEIR_CODEC_BF16) {
+  if (run->codec->rounds) {
     weir_bf16_decode((const uint16_t *)(const void *)p->message, run->k, p->sum);
   } else if (!run->codec->dense && run->codec->shared_indices) {
     weir_scatter_add(p->sum, p->index, p->value, run->k);

@@ -8,13 +8,13 @@
 
 #define LARGEST 65504.0
 
-size_t weir_fp16_bound(const weir_layout *layout, double cr) {
+static size_t bound(const weir_layout *layout, double cr) {
   (void)cr;
   return sizeof(weir_encoded) + 2 * layout->offset[layout->tensors];
 }
 
-weir_status weir_fp16_encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                             double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   (void)context;
   (void)seed;
   static const weir_encoded head = {.codec = WEIR_CODEC_FP16, .bits = 16};
@@ -23,7 +23,7 @@ weir_status weir_fp16_encode(weir_codec_context *context, const float *e, const 
   if (cr != 0.5) {
     return weir_fail(WEIR_E_INVALID, "fp16 takes 16 bits, ratio 0.5, not %g", cr);
   }
-  weir_status status = weir_encoded_begin(&head, n, weir_fp16_bound(layout, cr), out, capacity);
+  weir_status status = weir_encoded_begin(&head, n, bound(layout, cr), out, capacity);
   if (status != WEIR_OK) {
     return status;
   }
@@ -32,8 +32,8 @@ weir_status weir_fp16_encode(weir_codec_context *context, const float *e, const 
   return WEIR_OK;
 }
 
-weir_status weir_fp16_check(const void *message, size_t bytes, const weir_layout *layout,
-                            double *peak) {
+static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
+                         double *peak) {
   weir_encoded head;
   size_t n = layout->offset[layout->tensors];
   weir_status status = weir_encoded_open(WEIR_CODEC_FP16, message, bytes, n, &head);
@@ -49,15 +49,31 @@ weir_status weir_fp16_check(const void *message, size_t bytes, const weir_layout
              : weir_encoded_malformed(WEIR_CODEC_FP16, "a value that is not finite");
 }
 
-weir_status weir_fp16_decode(weir_codec_context *context, const void *message, size_t bytes,
-                             const weir_layout *layout, float *to, weir_decoding how) {
+static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
+                          const weir_layout *layout, float *to, weir_decoding how) {
   (void)context;
   size_t n = layout->offset[layout->tensors];
   double peak;
-  weir_status status = weir_fp16_check(message, bytes, layout, &peak);
+  weir_status status = check(message, bytes, layout, &peak);
   if (status != WEIR_OK) {
     return status;
   }
   weir_cpu()->fp16_decode((const uint8_t *)message + sizeof(weir_encoded), n, to, how);
   return WEIR_OK;
 }
+
+const weir_codec weir_codec_fp16 = {
+    .id = WEIR_CODEC_FP16,
+    .name = "fp16",
+    .description = "every element as IEEE half precision",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {16, 16},
+    .grain = 1,
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.6e-9, 0.4e-9, 0},
+};

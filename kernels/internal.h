@@ -132,37 +132,12 @@ weir_status weir_mstopk_search(weir_codec_context *context, const float *e, size
                                unsigned rounds, weir_mstopk_thresholds *thresholds,
                                weir_found *found);
 
-/* --- rows of weir_codecs[] ------------------------------------------------------------------- */
+/* --- what rows of codecs share --------------------------------------------------------------- */
 size_t weir_none_kept(const weir_layout *layout, double cr);
 size_t weir_topk_kept(const weir_layout *layout, double cr);
 size_t weir_lwtopk_kept(const weir_layout *layout, double cr);
-typedef weir_status weir_select_fn(weir_codec_context *context, const float *e,
-                                   const weir_layout *layout, double cr, uint32_t *index,
-                                   size_t capacity, size_t *k);
-weir_select_fn weir_lwtopk_select, weir_mstopk_select, weir_topk_select, weir_star_select,
-    weir_var_select, weir_dgc_select, weir_sidco_select;
-/* Elements of n that dgc samples. */
-size_t weir_dgc_sampled(size_t n);
-weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *layout, double cr,
-                              uint64_t seed, uint32_t *index, size_t capacity, size_t *k);
-
-typedef size_t weir_bound_fn(const weir_layout *layout, double cr);
-typedef weir_status weir_encode_fn(weir_codec_context *context, const float *e,
-                                   const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                   size_t capacity, size_t *bytes);
-typedef weir_status weir_decode_fn(weir_codec_context *context, const void *message, size_t bytes,
-                                   const weir_layout *layout, float *to, weir_decoding how);
-typedef weir_status weir_check_fn(const void *message, size_t bytes, const weir_layout *layout,
-                                  double *peak);
-weir_bound_fn weir_fp16_bound, weir_qsgd_bound, weir_qsgd_l2_bound, weir_terngrad_bound,
-    weir_onebit_bound, weir_efsignsgd_bound;
-weir_encode_fn weir_qsgd_nearest_encode, weir_qsgd_l2_encode, weir_qsgd_l2_nearest_encode;
-weir_encode_fn weir_fp16_encode, weir_qsgd_encode, weir_terngrad_encode, weir_onebit_encode,
-    weir_efsignsgd_encode;
-weir_check_fn weir_fp16_check, weir_qsgd_check, weir_terngrad_check, weir_onebit_check,
-    weir_efsignsgd_check;
-weir_decode_fn weir_fp16_decode, weir_qsgd_decode, weir_terngrad_decode, weir_onebit_decode,
-    weir_efsignsgd_decode;
+weir_status weir_topk_select(weir_codec_context *context, const float *e, const weir_layout *layout,
+                             double cr, uint32_t *index, size_t capacity, size_t *k);
 
 /* --- index encodings ------------------------------------------------------------------------- */
 

@@ -85,8 +85,20 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   return WEIR_OK;
 }
 
-weir_status weir_mstopk_select(weir_codec_context *context, const float *e,
-                               const weir_layout *layout, double cr, uint32_t *index,
-                               size_t capacity, size_t *k) {
+static weir_status select_all(weir_codec_context *context, const float *e,
+                              const weir_layout *layout, double cr, uint32_t *index,
+                              size_t capacity, size_t *k) {
   return weir_select_whole(context, e, layout, cr, index, capacity, k, select_some);
 }
+
+const weir_codec weir_codec_mstopk = {
+    .id = WEIR_CODEC_MSTOPK,
+    .name = "mstopk",
+    .description = "threshold search over the whole gradient (MSTopK, algorithm 1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK),
+    .wires = WEIR_WIRES_ALL,
+    .device = true,
+    .kept = weir_topk_kept,
+    .select = select_all,
+    .prior = {2e-5, 2e-9, 0, 4e-9},
+};

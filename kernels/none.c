@@ -6,3 +6,15 @@ size_t weir_none_kept(const weir_layout *layout, double cr) {
   (void)cr;
   return layout->offset[layout->tensors];
 }
+
+const weir_codec weir_codec_none = {
+    .id = WEIR_CODEC_NONE,
+    .name = "none",
+    .description = "every element as fp32",
+    .schemes = WEIR_WITH(WEIR_SCHEME_DENSE),
+    .usual = WEIR_WITH(WEIR_SCHEME_DENSE),
+    .dense = true,
+    .device = true,
+    .kept = weir_none_kept,
+    .prior = {5e-6, 0.3e-9, 0, 0},
+};

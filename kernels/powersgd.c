@@ -101,3 +101,15 @@ bool weir_powersgd_normalise(const float *q, size_t n, float *to) {
   }
   return true;
 }
+
+const weir_codec weir_codec_powersgd = {
+    .id = WEIR_CODEC_POWERSGD,
+    .name = "powersgd",
+    .description = "matrices by rank r, warm-started power iteration (PowerSGD, algorithm 1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_LOW_RANK),
+    .usual = WEIR_WITH(WEIR_SCHEME_LOW_RANK),
+    .low_rank = true,
+    .device = true,
+    .kept = weir_none_kept,
+    .prior = {2e-5, 2e-9, 0.7e-9, 0},
+};

@@ -188,37 +188,36 @@ static weir_qsgd_options options_of(double cr, bool nearest, bool l2) {
       .bits = whole ? (unsigned)bits : 0, .bucket = BUCKET, .nearest = nearest, .l2 = l2};
 }
 
-size_t weir_qsgd_bound(const weir_layout *layout, double cr) {
+static size_t bound(const weir_layout *layout, double cr) {
   return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, false));
 }
 
-size_t weir_qsgd_l2_bound(const weir_layout *layout, double cr) {
+static size_t l2_bound(const weir_layout *layout, double cr) {
   return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, true));
 }
 
-weir_status weir_qsgd_encode(weir_codec_context *context, const float *e, const weir_layout *layout,
-                             double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
+static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, false),
                      seed, out, capacity, bytes);
 }
 
-weir_status weir_qsgd_nearest_encode(weir_codec_context *context, const float *e,
-                                     const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                     size_t capacity, size_t *bytes) {
+static weir_status nearest_encode(weir_codec_context *context, const float *e,
+                                  const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                  size_t capacity, size_t *bytes) {
   return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, true, false), seed,
                      out, capacity, bytes);
 }
 
-weir_status weir_qsgd_l2_encode(weir_codec_context *context, const float *e,
-                                const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                size_t capacity, size_t *bytes) {
+static weir_status l2_encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                             double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, true), seed,
                      out, capacity, bytes);
 }
 
-weir_status weir_qsgd_l2_nearest_encode(weir_codec_context *context, const float *e,
-                                        const weir_layout *layout, double cr, uint64_t seed,
-                                        void *out, size_t capacity, size_t *bytes) {
+static weir_status l2_nearest_encode(weir_codec_context *context, const float *e,
+                                     const weir_layout *layout, double cr, uint64_t seed, void *out,
+                                     size_t capacity, size_t *bytes) {
   return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, true, true), seed,
                      out, capacity, bytes);
 }
@@ -238,17 +237,82 @@ static weir_status open_message(const void *message, size_t bytes, const weir_la
   return WEIR_OK;
 }
 
-weir_status weir_qsgd_decode(weir_codec_context *context, const void *message, size_t bytes,
-                             const weir_layout *layout, float *to, weir_decoding how) {
+static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
+                          const weir_layout *layout, float *to, weir_decoding how) {
   weir_unit_format format;
   weir_status status = open_message(message, bytes, layout, &format);
   return status == WEIR_OK ? weir_units_decode(context, &format, message, bytes, layout, to, how)
                            : status;
 }
 
-weir_status weir_qsgd_check(const void *message, size_t bytes, const weir_layout *layout,
-                            double *peak) {
+static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
+                         double *peak) {
   weir_unit_format format;
   weir_status status = open_message(message, bytes, layout, &format);
   return status == WEIR_OK ? weir_units_check(&format, message, bytes, layout, peak) : status;
 }
+
+const weir_codec weir_codec_qsgd = {
+    .id = WEIR_CODEC_QSGD,
+    .name = "qsgd",
+    .description = "buckets on a grid, stochastic rounding (QSGD; CGX, section 4)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .usual = WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {2, 8},
+    .grain = BUCKET,
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.6e-9, 0.3e-9, 0},
+};
+
+const weir_codec weir_codec_qsgd_nearest = {
+    .id = WEIR_CODEC_QSGD_NEAREST,
+    .name = "qsgd-nearest",
+    .description = "qsgd with rounding to the nearest value (CGX, section 4)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {2, 8},
+    .grain = BUCKET,
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = nearest_encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.6e-9, 0.3e-9, 0},
+};
+
+const weir_codec weir_codec_qsgd_l2 = {
+    .id = WEIR_CODEC_QSGD_L2,
+    .name = "qsgd-l2",
+    .description = "qsgd on a grid from the bucket's L2 norm (QSGD, section 3.1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {4, 8},
+    .grain = BUCKET,
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = l2_bound,
+    .encode = l2_encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.7e-9, 0.3e-9, 0},
+};
+
+const weir_codec weir_codec_qsgd_l2_nearest = {
+    .id = WEIR_CODEC_QSGD_L2_NEAREST,
+    .name = "qsgd-l2-nearest",
+    .description = "qsgd-l2 with rounding to the nearest value",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {4, 8},
+    .grain = BUCKET,
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = l2_bound,
+    .encode = l2_nearest_encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 0.7e-9, 0.3e-9, 0},
+};

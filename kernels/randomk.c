@@ -18,8 +18,8 @@ static void draw_bitmap(uint64_t *bitmap, size_t n, size_t count, uint64_t seed)
   }
 }
 
-weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *layout, double cr,
-                              uint64_t seed, uint32_t *index, size_t capacity, size_t *k) {
+static weir_status draw(weir_codec_context *context, const weir_layout *layout, double cr,
+                        uint64_t seed, uint32_t *index, size_t capacity, size_t *k) {
   size_t n = layout->offset[layout->tensors];
   size_t kept = weir_topk_kept(layout, cr);
   size_t words = n / 64 + (n % 64 != 0);
@@ -51,3 +51,16 @@ weir_status weir_randomk_draw(weir_codec_context *context, const weir_layout *la
   *k = taken;
   return WEIR_OK;
 }
+
+const weir_codec weir_codec_randomk = {
+    .id = WEIR_CODEC_RANDOMK,
+    .name = "randomk",
+    .description = "elements drawn from a seed all ranks share (Random-k)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_SHARED),
+    .wires = WEIR_WIRES_SUMMED,
+    .shared_indices = true,
+    .device = true,
+    .kept = weir_topk_kept,
+    .draw = draw,
+    .prior = {5e-6, 0.5e-9, 0, 4e-9},
+};

@@ -110,11 +110,8 @@ size_t weir_select_room(const weir_codec *codec, size_t n, size_t k, bool thread
   if (codec->select == NULL || !weir_listable(n, k)) {
     return 0;
   }
-  const bool dgc = codec->id == WEIR_CODEC_DGC;
-  size_t count = weir_plan_list(n, k, dgc ? weir_dgc_sampled(n) : WEIR_SAMPLE).room;
-  if (codec->id == WEIR_CODEC_SIDCO && k <= n / 16) {
-    count = n / 4 + n / 16; /* its first stage's quarter, as far as that was fitted well */
-  }
+  const size_t count =
+      codec->listed != NULL ? codec->listed(n, k) : weir_plan_list(n, k, WEIR_SAMPLE).room;
   return weir_context_room(count, threads);
 }
 

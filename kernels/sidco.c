@@ -179,8 +179,27 @@ static weir_status select_some(weir_codec_context *context, const float *e, size
   return WEIR_OK;
 }
 
-weir_status weir_sidco_select(weir_codec_context *context, const float *e,
+static weir_status select_all(weir_codec_context *context, const float *e,
                               const weir_layout *layout, double cr, uint32_t *index,
                               size_t capacity, size_t *k) {
   return weir_select_whole(context, e, layout, cr, index, capacity, k, select_some);
 }
+
+/* Its first stage's quarter, as far as that was fitted well. */
+static size_t listed(size_t n, size_t k) {
+  return k <= n / 16 ? n / 4 + n / 16 : weir_plan_list(n, k, WEIR_SAMPLE).room;
+}
+
+const weir_codec weir_codec_sidco = {
+    .id = WEIR_CODEC_SIDCO,
+    .name = "sidco",
+    .description = "threshold of a tail fitted in stages (SIDCo-E)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_HITOPK),
+    .wires = WEIR_WIRES_ALL,
+    .device = true,
+    .kept = weir_topk_kept,
+    .select = select_all,
+    .listed = listed,
+    .rereads = 2,
+    .prior = {2e-5, 2e-9, 0, 4e-9},
+};

@@ -5,7 +5,17 @@
  * the engine's business. */
 #include "kernels/internal.h"
 
-weir_status weir_star_select(weir_codec_context *context, const float *e, const weir_layout *layout,
-                             double cr, uint32_t *index, size_t capacity, size_t *k) {
-  return weir_topk_select(context, e, layout, cr, index, capacity, k);
-}
+const weir_codec weir_codec_star = {
+    .id = WEIR_CODEC_STAR,
+    .name = "star",
+    .description = "top-k indices of rank step mod N (STAR-Topk, algorithm 1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_SHARED),
+    .usual = WEIR_WITH(WEIR_SCHEME_SHARED),
+    .wires = WEIR_WIRES_SUMMED,
+    .shared_indices = true,
+    .ahead = true,
+    .device = true,
+    .kept = weir_topk_kept,
+    .select = weir_topk_select,
+    .prior = {2e-5, 2e-9, 0, 4e-9},
+};

@@ -89,30 +89,46 @@ weir_status weir_terngrad_encode_with(const float *e, const weir_layout *layout,
   return weir_units_encode(NULL, &format, e, layout, seed, out, capacity, bytes);
 }
 
-size_t weir_terngrad_bound(const weir_layout *layout, double cr) {
+static size_t bound(const weir_layout *layout, double cr) {
   (void)cr;
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
   return weir_units_bound(&format, layout);
 }
 
-weir_status weir_terngrad_encode(weir_codec_context *context, const float *e,
-                                 const weir_layout *layout, double cr, uint64_t seed, void *out,
-                                 size_t capacity, size_t *bytes) {
+static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
+                          double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
   (void)context;
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
   return weir_fixed_encode(&format, e, layout, cr, seed, out, capacity, bytes);
 }
 
-weir_status weir_terngrad_decode(weir_codec_context *context, const void *message, size_t bytes,
-                                 const weir_layout *layout, float *to, weir_decoding how) {
+static weir_status decode(weir_codec_context *context, const void *message, size_t bytes,
+                          const weir_layout *layout, float *to, weir_decoding how) {
   (void)context;
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
   return weir_fixed_decode(&format, MODE_UNCLIPPED | MODE_UNBIASED, message, bytes, layout, to,
                            how);
 }
 
-weir_status weir_terngrad_check(const void *message, size_t bytes, const weir_layout *layout,
-                                double *peak) {
+static weir_status check(const void *message, size_t bytes, const weir_layout *layout,
+                         double *peak) {
   weir_unit_format format = format_of((weir_terngrad_options){.clip = true});
   return weir_fixed_check(&format, MODE_UNCLIPPED | MODE_UNBIASED, message, bytes, layout, peak);
 }
+
+const weir_codec weir_codec_terngrad = {
+    .id = WEIR_CODEC_TERNGRAD,
+    .name = "terngrad",
+    .description = "-s, 0 or s per element (TernGrad, algorithm 1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
+    .bits = {2, 2},
+    .by_tensor = true,
+    .rereads = 1, /* its third pass is held up by arithmetic */
+    .device = true,
+    .kept = weir_none_kept,
+    .bound = bound,
+    .encode = encode,
+    .decode = decode,
+    .check = check,
+    .prior = {5e-6, 1e-9, 0.2e-9, 0},
+};

@@ -3,11 +3,6 @@
  * sum(e^2)/n - (sum(e)/n)^2; the indices are the exact top-k of the root's gradient. */
 #include "kernels/internal.h"
 
-weir_status weir_var_select(weir_codec_context *context, const float *e, const weir_layout *layout,
-                            double cr, uint32_t *index, size_t capacity, size_t *k) {
-  return weir_topk_select(context, e, layout, cr, index, capacity, k);
-}
-
 double weir_variance(const weir_moments *moments, size_t n) {
   if (n == 0) {
     return 0.0;
@@ -17,3 +12,17 @@ double weir_variance(const weir_moments *moments, size_t n) {
   /* Rounding can push the variance of equal elements below zero. */
   return variance > 0.0 ? variance : 0.0;
 }
+
+const weir_codec weir_codec_var = {
+    .id = WEIR_CODEC_VAR,
+    .name = "var",
+    .description = "top-k indices of the rank of largest variance (VAR-Topk, algorithm 1)",
+    .schemes = WEIR_WITH(WEIR_SCHEME_SHARED),
+    .wires = WEIR_WIRES_SUMMED,
+    .shared_indices = true,
+    .by_variance = true,
+    .device = true,
+    .kept = weir_topk_kept,
+    .select = weir_topk_select,
+    .prior = {2e-5, 2.5e-9, 0, 4e-9},
+};

@@ -100,25 +100,19 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
 
 /* What is heaviest of the plans that a policy goes through whatever they cost. */
 static weir_status check_heaviest(const weir_session *session, double spare) {
-  static const struct {
-    const char *policy, *plan;
-  } heaviest[] = {
-      {"paper", "mstopk:0.1:ag"}, {"paper", "star:0.1:art-tree"}, {"bits", "qsgd:0.25:ag"}};
   const weir_memory_form form = {.ranks = session->options.world_size,
                                  .hosts = weir_comm_hosts(session->comm)};
   const size_t n = session->offset[session->tensors];
+  char text[WEIR_PLAN_TEXT_MAX];
   weir_plan plan;
-  for (size_t i = 0; i < sizeof heaviest / sizeof *heaviest; i++) {
-    const char *policy = heaviest[i].policy;
-    if (strncmp(session->options.policy, policy, strlen(policy)) != 0) continue;
-    const weir_status status = weir_plan_parse(heaviest[i].plan, &plan);
-    if (status != WEIR_OK) return status;
+  for (size_t i = 0; weir_policy_heaviest(session->options.policy, i, &plan); i++) {
     const double bytes = weir_plan_memory(&plan, &form, n, weir_cost_kept(&plan, n));
+    weir_plan_format(&plan, text);
     if (bytes > spare)
       return weir_fail(WEIR_E_UNSUPPORTED,
                        "policy %s runs plan %s, which takes %.0f bytes beyond the gradients and "
                        "checkpoints, and memory_limit leaves %.0f",
-                       policy, heaviest[i].plan, bytes, spare);
+                       session->options.policy, text, bytes, spare);
   }
   return WEIR_OK;
 }

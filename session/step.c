@@ -139,6 +139,13 @@ weir_status weir_set_epoch(weir_session *session, uint32_t epoch) {
   return WEIR_OK;
 }
 
+weir_status weir_set_room(weir_session *session, uint64_t steps) {
+  weir_status status = weir_session_check(session);
+  if (status != WEIR_OK) return status;
+  if (session->controller != NULL) weir_controller_set_room(session->controller, steps);
+  return WEIR_OK;
+}
+
 weir_status weir_allgather_bytes(weir_session *session, const void *mine, size_t bytes, void *all) {
   weir_status status = weir_session_check(session);
   if (status != WEIR_OK) return status;

@@ -1,11 +1,27 @@
 #!/usr/bin/env bash
-# The Python package's tests, with the library of this build.
+# The Python package's style, types and tests, with the library of this build.  Where CI is set nothing
+# that is missing is skipped.
 set -uo pipefail
 library=$1 source=$2
 home=${WEIR_PYTORCH_HOME:-${XDG_CACHE_HOME:-$HOME/.cache}/weir/pytorch}
 if [[ ! -f $home/installed ]]; then
   echo "skipped: no PyTorch in $home; scripts/setup-pytorch.sh fetches it"
+  [[ -z ${CI:-} ]] || exit 1
   exit 77
 fi
+for tool in ruff mypy; do
+  [[ -x $home/bin/$tool ]] || {
+    echo "python: $home has no $tool; scripts/setup-pytorch.sh fetches it" >&2
+    exit 1
+  }
+done
+style=(--no-cache --config "$source/python/pyproject.toml" "$source/python" "$source/examples")
+"$home/bin/ruff" check "${style[@]}" || exit 1
+"$home/bin/ruff" format --check --quiet "${style[@]}" || {
+  echo "python: ruff format would change files; run it with python/pyproject.toml as --config" >&2
+  exit 1
+}
+"$home/bin/mypy" --strict --cache-dir /dev/null --python-executable "$home/bin/python" \
+  "$source/python/weir" || exit 1
 export PYTHONPATH=$source/python WEIR_LIBRARY=$library PYTHONDONTWRITEBYTECODE=1
 exec "$home/bin/python" -m pytest -q -p no:cacheprovider --durations=5 "$source/python/tests"

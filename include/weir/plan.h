@@ -158,13 +158,11 @@ const char *weir_wire_name(uint32_t wire);
 void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_MAX]);
 
 /* WEIR_OK when codec, scheme, algorithms, wire and cr fit together:
- * - none and bf16: dense-*, cr 1; none also native
- * - lwtopk, mstopk, topk, dgc, sidco: ag, cr in (0, 1]; mstopk, topk and sidco also hitopk
- * - star, var, randomk: art-*, cr in (0, 1]
- * - encoders: ag, sra, hier-sra and compressed-*, no wire format; cr is exactly bits an element / 32,
- *   of these fp16 0.5; qsgd and qsgd-nearest b/32, b = 2..8 (4 bits: 0.125); qsgd-l2 and
- *   qsgd-l2-nearest b/32, b = 4..8; terngrad 0.0625; onebit and efsignsgd 0.03125
- * - powersgd: dense-* and native, no wire format; cr is rank / 64, rank 1..64
+ * - dense codecs: dense-*, cr 1; those that send fp32 also native
+ * - selections: ag, and where tensors are not told apart hitopk, cr in (0, 1]
+ * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16
+ * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32
+ * - low rank: dense-* and native, no wire format; cr is rank / 64, rank 1..64
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more
  * of the group they run in: hitopk several machines, native a transport that has an all-reduce.  A

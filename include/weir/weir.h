@@ -357,6 +357,12 @@ weir_status weir_last_step_times(const weir_session *session, double *forward_s,
 /* Tell the journal which epoch the training is in. */
 weir_status weir_set_epoch(weir_session *session, uint32_t epoch);
 
+/* Say how many steps can follow the one at hand until the trainer does what coming back would not
+ * undo: ends an epoch, say, or writes a checkpoint.  No trial of policy weir begins without room for
+ * its steps, and one under way is rolled back before the room is used up.  Rank 0's word counts; to
+ * be said in every step, before weir_step_end.  Until it is said: any number. */
+weir_status weir_set_room(weir_session *session, uint64_t steps);
+
 /* All-gather `bytes` bytes (at most 4096, the same on all ranks) between steps, for example to
  * evaluate; `all` has room for world_size * bytes and receives them in the order of ranks.
  * Collective.  It is not timed as gradient communication.  WEIR_E_STATE while a step's buckets are

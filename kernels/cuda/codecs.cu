@@ -1,5 +1,4 @@
-/* The table of codecs on the device, in the order of weir_codec_id, and selecting, encoding and
- * decoding by it. */
+/* The table of codecs on the device, and selecting, encoding and decoding by it. */
 #include "kernels/cuda/codecs.cuh"
 
 extern "C" {
@@ -34,36 +33,35 @@ static weir_status qsgd_decode(weir_cuda *cuda, const weir_intake &in, const wei
 
 /* --- the table ------------------------------------------------------------------------------- */
 
-/* none and bf16 go through an all-reduce, powersgd in parts: what they need are functions of
- * cuda.h. */
-static const weir_cuda_codec codecs[WEIR_CODEC_COUNT] = {
-    {WEIR_CODEC_NONE, NULL, false, 0, NULL, NULL},
-    {WEIR_CODEC_BF16, NULL, false, 0, NULL, NULL},
-    {WEIR_CODEC_LWTOPK, weir_cuda_pick_topk, true, 0, NULL, NULL},
-    {WEIR_CODEC_MSTOPK, weir_cuda_pick_mstopk, false, 1, NULL, NULL},
-    {WEIR_CODEC_TOPK, weir_cuda_pick_topk, false, 0, NULL, NULL},
-    {WEIR_CODEC_STAR, weir_cuda_pick_topk, false, 0, NULL, NULL},
-    {WEIR_CODEC_VAR, weir_cuda_pick_topk, false, 0, NULL, NULL},
-    {WEIR_CODEC_FP16, NULL, false, 0, weir_cuda_fp16_encode, weir_cuda_fp16_decode},
-    {WEIR_CODEC_QSGD, NULL, false, 0, qsgd_encode<false, false>, qsgd_decode<false, false>},
-    {WEIR_CODEC_TERNGRAD, NULL, false, 0, weir_cuda_terngrad_encode, weir_cuda_terngrad_decode},
-    {WEIR_CODEC_ONEBIT, NULL, false, 0, weir_cuda_onebit_encode, weir_cuda_onebit_decode},
-    {WEIR_CODEC_EFSIGNSGD, NULL, false, 0, weir_cuda_efsignsgd_encode, weir_cuda_efsignsgd_decode},
-    {WEIR_CODEC_DGC, weir_cuda_pick_dgc, true, 0, NULL, NULL},
-    {WEIR_CODEC_SIDCO, weir_cuda_pick_sidco, false, 0, NULL, NULL},
-    {WEIR_CODEC_RANDOMK, weir_cuda_pick_randomk, false, 0, NULL, NULL},
-    {WEIR_CODEC_POWERSGD, NULL, false, 0, NULL, NULL},
-    {WEIR_CODEC_QSGD_NEAREST, NULL, false, 0, qsgd_encode<false, true>, qsgd_decode<false, true>},
-    {WEIR_CODEC_QSGD_L2, NULL, false, 0, qsgd_encode<true, false>, qsgd_decode<true, false>},
-    {WEIR_CODEC_QSGD_L2_NEAREST, NULL, false, 0, qsgd_encode<true, true>, qsgd_decode<true, true>},
+/* The codecs that have operations here, which their rows say (kernels/codec.h).  none and bf16 go
+ * through an all-reduce, powersgd in parts: what they need are functions of cuda.h. */
+static const weir_cuda_codec codecs[] = {
+    {WEIR_CODEC_LWTOPK, weir_cuda_pick_topk, 0, NULL, NULL},
+    {WEIR_CODEC_MSTOPK, weir_cuda_pick_mstopk, 1, NULL, NULL},
+    {WEIR_CODEC_TOPK, weir_cuda_pick_topk, 0, NULL, NULL},
+    {WEIR_CODEC_STAR, weir_cuda_pick_topk, 0, NULL, NULL},
+    {WEIR_CODEC_VAR, weir_cuda_pick_topk, 0, NULL, NULL},
+    {WEIR_CODEC_FP16, NULL, 0, weir_cuda_fp16_encode, weir_cuda_fp16_decode},
+    {WEIR_CODEC_QSGD, NULL, 0, qsgd_encode<false, false>, qsgd_decode<false, false>},
+    {WEIR_CODEC_TERNGRAD, NULL, 0, weir_cuda_terngrad_encode, weir_cuda_terngrad_decode},
+    {WEIR_CODEC_ONEBIT, NULL, 0, weir_cuda_onebit_encode, weir_cuda_onebit_decode},
+    {WEIR_CODEC_EFSIGNSGD, NULL, 0, weir_cuda_efsignsgd_encode, weir_cuda_efsignsgd_decode},
+    {WEIR_CODEC_DGC, weir_cuda_pick_dgc, 0, NULL, NULL},
+    {WEIR_CODEC_SIDCO, weir_cuda_pick_sidco, 0, NULL, NULL},
+    {WEIR_CODEC_RANDOMK, weir_cuda_pick_randomk, 0, NULL, NULL},
+    {WEIR_CODEC_QSGD_NEAREST, NULL, 0, qsgd_encode<false, true>, qsgd_decode<false, true>},
+    {WEIR_CODEC_QSGD_L2, NULL, 0, qsgd_encode<true, false>, qsgd_decode<true, false>},
+    {WEIR_CODEC_QSGD_L2_NEAREST, NULL, 0, qsgd_encode<true, true>, qsgd_decode<true, true>},
 };
 
 /* The codec's row if it has what is asked for. */
 static weir_status find(uint32_t id, bool selects, const weir_cuda_codec **out) {
-  const weir_cuda_codec *codec = id < WEIR_CODEC_COUNT ? &codecs[id] : NULL;
-  *out = codec;
-  if (codec != NULL && (selects ? codec->pick != NULL : codec->encode != NULL)) {
-    return WEIR_OK;
+  *out = NULL;
+  for (const weir_cuda_codec &codec : codecs) {
+    if (codec.id == id && (selects ? codec.pick != NULL : codec.encode != NULL)) {
+      *out = &codec;
+      return WEIR_OK;
+    }
   }
   return weir_fail(WEIR_E_UNSUPPORTED, "codec %u does not %s", id, selects ? "select" : "encode");
 }
@@ -91,7 +89,7 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
     return status;
   }
   size_t n = layout->offset[layout->tensors];
-  size_t kept = weir_codecs[codec].kept(layout, cr);
+  size_t kept = weir_codecs[codec]->kept(layout, cr);
   status = check(cuda, row, fed, layout, cr, kept, capacity);
   if (status != WEIR_OK) {
     return status;
@@ -103,8 +101,9 @@ weir_status weir_cuda_select(weir_cuda *cuda, uint32_t codec, const weir_cuda_fe
   if (kept == 0) {
     status = weir_cuda_ef_accumulate(cuda, NULL, NULL, NULL, 0, fed->moments);
   } else {
-    status = row->tensors ? weir_cuda_select_tensors(cuda, pick, layout, cr, row->pick)
-                          : row->pick(cuda, pick);
+    status = weir_codecs[codec]->by_tensor
+                 ? weir_cuda_select_tensors(cuda, pick, layout, cr, row->pick)
+                 : row->pick(cuda, pick);
   }
   *k = status == WEIR_OK ? kept : 0;
   return status;

@@ -54,11 +54,10 @@ typedef weir_status weir_cuda_decode_fn(weir_cuda *cuda, const weir_intake &in,
                                         const weir_layout *layout, double cr);
 
 struct weir_cuda_codec {
-  uint32_t id; /* weir_codec_id; its index in the table */
-  /* Selections: from the whole gradient, or from each tensor that is long enough for a sample (the
-   * k largest from the others); elements of the workspace beside k. */
+  uint32_t id; /* weir_codec_id */
+  /* Selections: from the whole gradient, or where tensors are told apart, from each that is long
+   * enough for a sample (the k largest from the others); elements of the workspace beside k. */
   weir_pick_fn *pick;
-  bool tensors;
   size_t spare;
   /* Encoders. */
   weir_cuda_encode_fn *encode;

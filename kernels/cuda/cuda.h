@@ -79,7 +79,7 @@ typedef struct weir_cuda_fed {
   weir_moments *moments;
 } weir_cuda_fed;
 
-/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[].  Equal
+/* codec: a weir_codec_id; how much it keeps or writes (kept(), bound()) is in weir_codecs[]->  Equal
  * to the CPU's bit for bit but for what follows from a sum over a tensor or the gradient, which
  * runs in another order (by at most n 2^-53 of the sum of magnitudes, as
  * weir_cuda_ef_accumulate's): terngrad, onebit, efsignsgd   a scale may differ in its last bit (n <

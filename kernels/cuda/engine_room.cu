@@ -35,24 +35,19 @@ static weir_status grow_units(weir_device *device, size_t count) {
   return status;
 }
 
-/* Codecs that use tables of tensors. */
-static bool by_tensor(uint32_t codec) {
-  return codec == WEIR_CODEC_LWTOPK || codec == WEIR_CODEC_DGC || codec == WEIR_CODEC_TERNGRAD ||
-         codec == WEIR_CODEC_ONEBIT || codec == WEIR_CODEC_EFSIGNSGD;
-}
-
-/* Workspaces, with one element more than is kept for mstopk. */
+/* Workspaces, with one element more than is kept for mstopk, and tables of tensors. */
 static weir_status reserve_contexts(weir_device_unit *unit, const weir_device_bucket *bucket) {
   size_t kept = bucket->kind == WEIR_DEVICE_THIN ? 0 : bucket->kept;
+  const bool by_tensor = weir_codecs[bucket->codec]->by_tensor;
   size_t k = kept + 1 < bucket->n ? kept + 1 : bucket->n;
   weir_status status = weir_cuda_reserve(unit->near, bucket->n, k);
   if (status == WEIR_OK) {
     status = weir_cuda_reserve(unit->far, bucket->n, k);
   }
-  if (status == WEIR_OK && by_tensor(bucket->codec)) {
+  if (status == WEIR_OK && by_tensor) {
     status = weir_cuda_reserve_tensors(unit->near, &bucket->layout);
   }
-  return status == WEIR_OK && by_tensor(bucket->codec) && bucket->kind == WEIR_DEVICE_ENCODE
+  return status == WEIR_OK && by_tensor && bucket->kind == WEIR_DEVICE_ENCODE
              ? weir_cuda_reserve_tensors(unit->far, &bucket->layout)
              : status;
 }

@@ -8,12 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from weir import _native
 
 SOURCE = Path(__file__).parents[2]
 STRUCTS = {
     "weir_plan": _native.Plan,
     "weir_step_info": _native.StepInfo,
+    "weir_state_hooks": _native.StateHooks,
     "weir_log_line": _native.LogLine,
 }
 

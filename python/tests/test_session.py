@@ -5,6 +5,7 @@ import logging
 import threading
 
 import pytest
+
 import weir
 
 

@@ -23,7 +23,10 @@ TRAPS = [
     "uneven_inputs",
     "two_models",
     "wrong_model",
+    "loss_found",
     "trials_are_off",
+    "trials_leave_nothing",
+    "trials_of_the_session",
     "plain_loop",
     "fsdp_shards",
 ]

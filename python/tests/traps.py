@@ -10,15 +10,18 @@ import copy
 import json
 import logging
 import os
+import random
 import sys
 import traceback
 from typing import Any
 
+import numpy
 import torch
 import torch.distributed as dist
-import weir.torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel as DDP
+
+import weir.torch
 
 EXACT = "fixed:none:1:dense-ring"
 LOSSY = "fixed:topk:0.1:ag"
@@ -516,15 +519,257 @@ def wrong_model() -> None:
             raise AssertionError(f"{words}: nothing was raised")
 
 
+def loss_found() -> None:
+    """The loss is where the backward pass begins, which no line has to tell."""
+    original = torch.autograd.backward
+
+    def told(work: Any, scaler: Any = None, **options: Any) -> list[float]:
+        model = DDP(Net())
+        attached = weir.torch.attach(model, policy=EXACT, scaler=scaler, **options)
+        seen: list[float] = []
+        report = attached.session.report_loss
+        attached.session.report_loss = lambda loss: (seen.append(loss), report(loss))
+        for step in range(3):
+            clear(model)
+            work(model, step)
+        attached.close()
+        assert torch.autograd.backward is original
+        return seen
+
+    due: list[float] = []
+
+    def loss(model: Any, step: int) -> torch.Tensor:
+        found = model(batch(step)).square().mean()
+        due.append(found.item())
+        return found
+
+    def near(seen: list[float], wanted: list[float]) -> None:
+        assert seen == torch.tensor(wanted).tolist(), (seen, wanted)
+        due.clear()
+
+    near(told(lambda m, s: loss(m, s).backward()), due)
+    near(told(lambda m, s: torch.autograd.backward([loss(m, s)])), due)
+    scaler = torch.amp.GradScaler("cpu", init_scale=256.0)
+    near(told(lambda m, s: scaler.scale(loss(m, s)).backward(), scaler=scaler), due)
+
+    def two_backwards(model: Any, step: int) -> None:
+        penalty = torch.ones(1, requires_grad=True)
+        (9 * penalty).backward()
+        with model.no_sync():
+            loss(model, step).backward()
+        loss(model, step + 10).backward()
+
+    near(told(two_backwards), due[1::2])
+
+    def reported(model: Any, step: int) -> None:
+        found = loss(model, step)
+        weir.torch.report(0.5)
+        found.backward()
+
+    near(told(reported), [0.5] * 3)
+    near(told(lambda m, s: loss(m, s).backward(), loss="report"), [])
+    near(told(lambda m, s: torch.autograd.backward([m(batch(s)).sum(), m(batch(s)).sum()])), [])
+
+
+class Noisy:
+    """Batches that need random numbers of every kind as they are drawn, and their numbers."""
+
+    def __init__(self, epochs: int, length: int) -> None:
+        self.length, self.epoch = length, 0
+        self.epochs = epochs
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Any:
+        self.epoch += 1
+        for number in range(self.length):
+            x = batch(number + 100 * self.epoch) + 0.1 * torch.randn(8, 12)
+            yield number, x + 0.1 * random.random() + 0.1 * float(numpy.random.rand())
+
+
+class Drops(nn.Module):
+    """Dropout and running statistics; and a count that every forward pass replaces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Linear(12, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.3), nn.Linear(16, 12)
+        )
+        self.register_buffer("passes", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.passes = self.passes + 1
+        noise = random.random() + float(numpy.random.rand())
+        return self.layers(x) * (1 + 0.01 * self.passes + 0.01 * noise)
+
+
+def seed_all() -> None:
+    torch.manual_seed(11 + rank())
+    random.seed(11 + rank())
+    numpy.random.seed(11 + rank())
+
+
+class Course:
+    """A training with all that a trial has to put back."""
+
+    def __init__(self, **options: Any) -> None:
+        torch.manual_seed(3)
+        self.model = DDP(Drops())
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), 0.01)
+        self.schedule = torch.optim.lr_scheduler.ExponentialLR(self.optimizer, 0.97)
+        self.average = torch.optim.swa_utils.AveragedModel(self.model.module)
+        self.given = (self.model, self.optimizer)
+        seed_all()
+
+    def step(self, x: torch.Tensor) -> None:
+        self.optimizer.zero_grad()
+        self.model(x).square().mean().backward()
+        self.optimizer.step()
+        self.schedule.step()
+        self.average.update_parameters(self.model.module)
+
+    def state(self) -> list[Any]:
+        moments = [v for s in self.optimizer.state.values() for v in s.values()]
+        return [
+            *(t.clone() for t in self.model.module.state_dict().values()),
+            *(t.clone() for t in self.average.state_dict().values()),
+            *(m.clone() for m in moments),
+            torch.get_rng_state(),
+            torch.from_numpy(numpy.random.get_state()[1].astype("int64")),
+            torch.tensor(random.getstate()[1]),
+            torch.tensor([self.schedule.last_epoch, self.optimizer.param_groups[0]["lr"]]),
+        ]
+
+
+def same(a: list[Any], b: list[Any]) -> None:
+    assert len(a) == len(b)
+    for at, (left, right) in enumerate(zip(a, b)):
+        assert torch.equal(left, right), f"{at} of {len(a)}: {left} beside {right}"
+
+
+def tried(attached: Any, trials: Any) -> Any:
+    """A session's begin() that makes trials of so many steps, from the so many-th begin on."""
+    begin, count = attached.session.begin, 0
+
+    def trying() -> Any:
+        nonlocal count
+        info = begin()
+        info.trial = attached.trial
+        if any(count == first + length for first, length in trials):
+            attached._put_back()
+            info.trial = False
+        if any(count == first for first, _ in trials):
+            attached._keep()
+            info.trial = True
+        count += 1
+        return info
+
+    return trying
+
+
+def trials_leave_nothing() -> int:
+    """A training with trials that are rolled back ends with the same bits as one without."""
+    ends = []
+    for trials in ((), ((3, 5), (12, 4)), ((2, 1), (3, 11), (17, 2))):
+        course = Course()
+        attached = weir.torch.attach(
+            *course.given, scheduler=course.schedule, also=[course.average], policy=EXACT
+        )
+        attached.session.begin = tried(attached, trials)
+        loader, counted, drawn = Noisy(2, 13), [], 0
+        for _ in range(loader.epochs):
+            for number, x in weir.torch.batches(loader, attached):
+                drawn += 1
+                given = x.clone()
+                course.step(x)
+                x.zero_()  # what a loop does to its batch is its own business
+                if not attached.trial:
+                    counted.append((number, given))
+        assert [n for n, _ in counted] == [*range(13)] * 2
+        assert drawn == 26 + sum(length for _, length in trials)
+        ends.append([*course.state(), *(x for _, x in counted)])
+        attached.close()
+    same(ends[0], ends[1])
+    same(ends[0], ends[2])
+    return len(ends[0])
+
+
+def trials_of_the_session() -> list[int]:
+    """Trials that the library makes, of policy paper, which makes them at once: each puts back
+    everything, residuals too, and begins with the same batch."""
+    course = Course()
+    attached = weir.torch._ddp.Attached(
+        course.model,
+        course.optimizer,
+        course.schedule,
+        None,
+        [course.average],
+        "auto",
+        None,
+        {"policy": "paper", "nonfinite": "keep"},
+    )
+
+    def state(x: torch.Tensor) -> list[Any]:
+        digest = attached._call(lambda: attached.session.residual_digest)
+        return [*course.state(), x, torch.tensor([digest >> 32, digest & 0xFFFFFFFF])]
+
+    counted, kept, began, back, last = [], [], -1, 0, False
+    for number, x in weir.torch.batches(Noisy(1, 100), attached):
+        if attached.trial and not last:
+            began, kept = number, state(x.clone())
+        elif last and number == began:
+            back += 1
+            same(kept, state(x.clone()))
+        last = attached.trial
+        if not last:
+            counted.append(number)
+        course.step(x)
+        identical_on_all(course.model)
+    assert back > 0 and counted == list(range(100))
+    attached.close()
+    return [back, began]
+
+
 def trials_are_off() -> None:
-    """Rank 0 says so once, unless a policy or a risk without trials was asked for."""
+    """Rank 0 says why, once, unless a policy, a risk or a budget without trials was asked for."""
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
-    logging.getLogger("weir").addHandler(handler)
-    for options in ({}, {"risk": "safe"}, {"policy": EXACT}):
-        weir.torch.attach(DDP(nn.Linear(12, 12)), **options).close()
-        assert sum("no trials" in line for line in told) == (rank() == 0), told
+    logger = logging.getLogger("weir")
+    logger.addHandler(handler)
+
+    def steps(wraps: Any, given: bool = True, schedule: bool = False, **options: Any) -> str:
+        told.clear()
+        model = DDP(nn.Linear(12, 12))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        if schedule:
+            torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+        attached = weir.torch.attach(model, optimizer if given else None, **options)
+        for x in wraps([batch(0), batch(1)]):
+            model(x).sum().backward()
+        attached.close()
+        return "; ".join(line for line in told if "no trials" in line)
+
+    try:
+        zero = rank() == 0
+        for words, options in (
+            ("weir.torch.batches(loader)", {"wraps": iter}),
+            ("length=", {"wraps": lambda found: weir.torch.batches(iter(found))}),
+            ("no optimizer", {"wraps": weir.torch.batches, "given": False}),
+            ("scheduler=", {"wraps": weir.torch.batches, "schedule": True}),
+            (
+                "cannot be copied",
+                {"wraps": lambda found: (x for x, _ in weir.torch.batches([(found[0], handler)]))},
+            ),
+        ):
+            said = steps(**options)
+            assert said.count("no trials") == zero and (words in said) == zero, said
+        for options in ({"risk": "safe"}, {"policy": EXACT}, {"trials": "off"}):
+            assert steps(iter, **options) == ""
+        assert steps(weir.torch.batches) == ""
+    finally:
+        logger.removeHandler(handler)
 
 
 def plain_loop() -> None:

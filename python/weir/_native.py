@@ -69,6 +69,9 @@ class StepInfo(ctypes.Structure):
         super().__init__(struct_size=ctypes.sizeof(StepInfo))
 
 
+STEP_INFO_FIELDS = tuple(field[0] for field in StepInfo._fields_)
+
+
 class LogLine(ctypes.Structure):
     _fields_ = [
         ("level", c_int),
@@ -76,6 +79,20 @@ class LogLine(ctypes.Structure):
         ("rank", c_int),
         ("step", c_uint64),
         ("text", c_char_p),
+    ]
+
+
+StateBytes = ctypes.CFUNCTYPE(c_size_t, c_void_p)
+StateFunction = ctypes.CFUNCTYPE(None, c_void_p, c_void_p)
+
+
+class StateHooks(ctypes.Structure):
+    _fields_ = [
+        ("struct_size", c_size_t),
+        ("user", c_void_p),
+        ("bytes", StateBytes),
+        ("save", StateFunction),
+        ("load", StateFunction),
     ]
 
 
@@ -112,6 +129,7 @@ _FUNCTIONS = {
     "weir_session_create": (c_int, [POINTER(_session), c_void_p]),
     "weir_session_free": (None, [_session]),
     "weir_register_matrix": (c_int, [_session, c_char_p, c_size_t, c_size_t, POINTER(c_uint32)]),
+    "weir_register_hooks": (c_int, [_session, POINTER(StateHooks)]),
     "weir_session_start": (c_int, [_session]),
     "weir_step_begin": (c_int, [_session, POINTER(StepInfo)]),
     "weir_report_loss": (c_int, [_session, c_double]),
@@ -124,6 +142,7 @@ _FUNCTIONS = {
     "weir_plan_collective": (None, [POINTER(Plan), c_char_p]),
     "weir_codec_name": (c_char_p, [c_uint32]),
     "weir_set_epoch": (c_int, [_session, c_uint32]),
+    "weir_set_room": (c_int, [_session, c_uint64]),
     "weir_allgather_bytes": (c_int, [_session, c_char_p, c_size_t, c_void_p]),
     "weir_residual_digest": (c_int, [_session, POINTER(c_uint64)]),
     "weir_rescale": (c_int, [_session, c_double]),

@@ -23,15 +23,29 @@ class StepInfo:
     """What a step did: the fields of weir_step_info (include/weir/weir.h); `plan` is text, such as
     "qsgd:0.125:sra".  `lost`: a gradient was not finite, and the step has changed nothing."""
 
-    __slots__ = tuple(n for n, _ in _native.StepInfo._fields_ if n != "struct_size") + (
-        "lost",
-        "codec",
-        "collective",
-        "cr",
-    )
+    step: int
+    trial: bool
+    plan: str
+    compute_s: float
+    compress_s: float
+    comm_s: float
+    exchange_s: float
+    predicted_comm_s: float
+    overhead_s: float
+    wire_bytes: int
+    probe_bytes: int
+    gain: float
+    latency_s: float
+    bandwidth_bytes_s: float
+    goodput_bytes_s: float
+    lost: bool
+    codec: str
+    collective: str
+    cr: float
+    __slots__ = tuple(__annotations__)
 
     def __init__(self, raw: _native.StepInfo, lost: bool = False) -> None:
-        for name, _ in _native.StepInfo._fields_:
+        for name in _native.STEP_INFO_FIELDS:
             if name not in ("struct_size", "plan"):
                 setattr(self, name, getattr(raw, name))
         self.plan = format_plan(raw.plan)
@@ -89,6 +103,8 @@ class Session:
         self._elements: list[int] = []
         self._lent: list[Any] = []  # buffers of the step under way
         self._info = _native.StepInfo()
+        self._hooks: _native.StateHooks | None = None
+        self._hook_error: BaseException | None = None
         size = _library.weir_options_size()
         raw = ctypes.create_string_buffer(size)
         _library.weir_options_init_sized(raw, size)
@@ -131,6 +147,28 @@ class Session:
         self._elements.append(rows * columns)
         return tensor.value
 
+    def on_trial(self, keep: Callable[[], None], put_back: Callable[[], None]) -> None:
+        """Before `start`: `keep` is called when a trial begins, `put_back` when its steps are rolled
+        back, each within `begin`; whatever steps change is theirs to keep.  What they raise, `begin`
+        raises."""
+
+        def guarded(work: Callable[[], None]) -> Any:
+            def call(user: Any, memory: Any) -> None:
+                try:
+                    work()
+                except BaseException as error:
+                    self._hook_error = error
+
+            return _native.StateFunction(call)
+
+        self._hooks = _native.StateHooks(
+            struct_size=ctypes.sizeof(_native.StateHooks),
+            bytes=_native.StateBytes(lambda user: 0),
+            save=guarded(keep),
+            load=guarded(put_back),
+        )
+        self._check(_library.weir_register_hooks(self._alive(), ctypes.byref(self._hooks)))
+
     def start(self) -> None:
         """Meet the other ranks, measure the network, settle the first plan."""
         self._check(_library.weir_session_start(self._alive()))
@@ -138,6 +176,8 @@ class Session:
     def begin(self) -> StepInfo:
         self._lent.clear()
         self._check(_library.weir_step_begin(self._alive(), ctypes.byref(self._info)))
+        if self._hook_error is not None:
+            raise self._hook_error
         return StepInfo(self._info)
 
     def submit(self, tensor: int, gradient: Buffer) -> None:
@@ -211,6 +251,11 @@ class Session:
 
     def set_epoch(self, epoch: int) -> None:
         self._check(_library.weir_set_epoch(self._alive(), epoch))
+
+    def set_room(self, steps: int) -> None:
+        """How many steps can follow the one at hand, and be rolled back: for trials, in every step;
+        before the first time any number can.  Rank 0's word counts."""
+        self._check(_library.weir_set_room(self._alive(), steps))
 
     def allgather(self, data: bytes) -> list[bytes]:
         """All ranks' bytes (as many on each, at most 4096), between steps."""

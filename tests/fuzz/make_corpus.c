@@ -67,10 +67,9 @@ int main(int argc, char **argv) {
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
     unsigned number = 0;
     weir_plan plan = {.codec = id, .scheme = WEIR_SCHEME_GATHER};
-    for (unsigned bits = 1; bits <= 16 && weir_codecs[id].encode != NULL; bits++) {
+    for (unsigned bits = 1; bits <= 16 && weir_codecs[id]->encode != NULL; bits++) {
       plan.cr = bits / 32.0;
-      if (weir_plan_check(&plan) == WEIR_OK)
-        write_encoder(argv[1], &weir_codecs[id], bits, &number);
+      if (weir_plan_check(&plan) == WEIR_OK) write_encoder(argv[1], weir_codecs[id], bits, &number);
     }
   }
   size_t bytes = 0;

@@ -60,7 +60,7 @@ static void check_qsgd(weir_cuda *cuda, const float *x, size_t n, weir_qsgd_opti
   for (int add = 0; add < 2; add++) {
     must(weir_cuda_qsgd_decode(cuda, message.data, bytes, n, options, dto.data, add));
     weir_status status = weir_cuda_wait(cuda);
-    cr_assert_eq(weir_codecs[WEIR_CODEC_QSGD].decode(NULL, wanted, bytes, &layout, wanted_to, add),
+    cr_assert_eq(weir_codecs[WEIR_CODEC_QSGD]->decode(NULL, wanted, bytes, &layout, wanted_to, add),
                  status, "%s: decoded with %d", what, (int)status);
     get(cuda, to, dto, n * sizeof *to);
     same_floats(to, wanted_to, n, what);
@@ -146,7 +146,7 @@ Test(parity_encode, rows_of_qsgd_are_equal) {
     for (unsigned mode = 0; mode < 4; mode++) {
       unsigned bits = 2 + ((unsigned)shape + mode) % 7;
       const weir_qsgd_options options = {bits, 128, mode & 1, mode & 2};
-      const weir_codec *codec = &weir_codecs[rows[mode]];
+      const weir_codec *codec = weir_codecs[rows[mode]];
       double cr = bits / 32.0;
       size_t bytes = codec->bound(&layout, cr);
       uint8_t *got = array(bytes, 1);

@@ -51,7 +51,7 @@ static void same_moments(const weir_moments *got, const float *e, size_t n) {
  * taken off e by the scalar code. */
 static void check_feedback(weir_cuda *cuda, const encoder *by, const weir_layout *layout,
                            const float *g, const float *r, bool fused, size_t skew) {
-  const weir_codec *codec = &weir_codecs[by->codec];
+  const weir_codec *codec = weir_codecs[by->codec];
   const size_t n = layout->offset[layout->tensors], bound = codec->bound(layout, by->cr);
   float *const e = array(n, sizeof *e), *const left = array(n, sizeof *left);
   uint8_t *const plain = array(bound, 1), *const message = array(bound, 1);
@@ -132,7 +132,7 @@ Test(parity_feedback, what_is_not_finite_is_told) {
   device_buffer dr = put(cuda, g, N * sizeof *g, 0), de = take(cuda, N * sizeof *g, 0);
   device_buffer told = take(cuda, 2 * sizeof(weir_moments), 0);
   for (size_t k = 0; k < ENCODERS; k++) {
-    size_t bytes = weir_codecs[encoders[k].codec].bound(&layout, encoders[k].cr);
+    size_t bytes = weir_codecs[encoders[k].codec]->bound(&layout, encoders[k].cr);
     device_buffer dm = take(cuda, bytes, 0);
     const weir_cuda_fed fed = {dg.data, dr.data, de.data, told.data};
     weir_moments moments;
@@ -162,7 +162,7 @@ typedef struct many {
 
 static many write_many(const encoder *by, const weir_layout *layout, size_t count, size_t gap,
                        weir_rng *rng, float scale) {
-  const weir_codec *codec = &weir_codecs[by->codec];
+  const weir_codec *codec = weir_codecs[by->codec];
   const size_t n = layout->offset[layout->tensors], bound = codec->bound(layout, by->cr);
   many m = {by, layout, n, bound, bound + gap, count, array(count * (bound + gap), 1)};
   float *const x = array(n, sizeof *x);
@@ -198,8 +198,8 @@ static weir_status add_on_device(weir_cuda *cuda, const many *m, size_t skew, fl
 
 static void add_on_cpu(const many *m, float share, float *sum) {
   for (size_t i = 0; i < m->count; i++)
-    must(weir_codecs[m->by->codec].decode(NULL, m->message + i * m->pitch, m->bytes, m->layout, sum,
-                                          i > 0));
+    must(weir_codecs[m->by->codec]->decode(NULL, m->message + i * m->pitch, m->bytes, m->layout,
+                                           sum, i > 0));
   weir_scale(sum, m->n, share);
 }
 
@@ -219,7 +219,7 @@ Test(parity_feedback, sums_of_messages_are_equal) {
       many m = write_many(&encoders[k], &layout, count, (s + k) % 5, &rng, 1.0F);
       must(add_on_device(cuda, &m, s % 3, share, got, &overflow));
       add_on_cpu(&m, share, wanted);
-      same_floats(got, wanted, m.n, weir_codecs[encoders[k].codec].name);
+      same_floats(got, wanted, m.n, weir_codecs[encoders[k].codec]->name);
       cr_assert_eq(overflow, 0);
       free(m.message);
     }
@@ -244,8 +244,8 @@ Test(parity_feedback, a_sum_that_overflows_is_told) {
     must(add_on_device(cuda, &m, 0, 1.0F, got, &overflow));
     add_on_cpu(&m, 1.0F, wanted);
     for (size_t i = 0; i < N; i++) finite = finite && isfinite(wanted[i]);
-    same_floats(got, wanted, N, weir_codecs[encoders[k].codec].name);
-    cr_assert_eq(overflow, !finite, "%s", weir_codecs[encoders[k].codec].name);
+    same_floats(got, wanted, N, weir_codecs[encoders[k].codec]->name);
+    cr_assert_eq(overflow, !finite, "%s", weir_codecs[encoders[k].codec]->name);
     free(m.message);
   }
   free(got);

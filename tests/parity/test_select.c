@@ -188,7 +188,8 @@ static void check_selection(weir_cuda *cuda, arrays *a, size_t n, size_t k, size
     must(weir_cuda_select(cuda, WEIR_CODEC_MSTOPK, &fed, &layout, cr, 0, index.data, value.data, k,
                           &kept));
     cr_assert_eq(kept, k);
-    must(weir_mstopk_select(a->context, a->e, &layout, cr, a->wanted, n, &kept));
+    must(
+        weir_codecs[WEIR_CODEC_MSTOPK]->select(a->context, a->e, &layout, cr, a->wanted, n, &kept));
   } else {
     must(weir_cuda_topk(cuda, e.data, n, k, index.data, value.data));
     must(weir_topk_indices(a->context, a->e, n, k, 0, a->wanted));

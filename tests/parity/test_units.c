@@ -71,8 +71,8 @@ static void check_decode(weir_cuda *cuda, const quantizer *kind, const weir_layo
   for (int add = 0; add < 2; add++) {
     must(weir_cuda_decode(cuda, kind->codec, dm.data, bytes, layout, kind->cr, dt.data, add));
     weir_status status = weir_cuda_wait(cuda);
-    cr_assert_eq(weir_codecs[kind->codec].decode(NULL, message, bytes, layout, wanted, add), status,
-                 "%s: decoded with %d", what, (int)status);
+    cr_assert_eq(weir_codecs[kind->codec]->decode(NULL, message, bytes, layout, wanted, add),
+                 status, "%s: decoded with %d", what, (int)status);
     get(cuda, to, dt, n * sizeof *to);
     same_floats(to, wanted, n, what);
   }
@@ -85,7 +85,7 @@ static void check_decode(weir_cuda *cuda, const quantizer *kind, const weir_layo
 static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout *layout,
                        const float *x, uint64_t seed, size_t skew, const char *what) {
   size_t n = layout->offset[layout->tensors];
-  size_t bound = weir_codecs[kind->codec].bound(layout, kind->cr);
+  size_t bound = weir_codecs[kind->codec]->bound(layout, kind->cr);
   size_t bytes = 0;
   size_t wanted_bytes = 0;
   uint8_t *got = array(bound, 1);
@@ -95,8 +95,8 @@ static void check_kind(weir_cuda *cuda, const quantizer *kind, const weir_layout
   device_buffer dm = take(cuda, bound, skew);
   must(
       weir_cuda_encode(cuda, kind->codec, dx.data, layout, kind->cr, seed, dm.data, bound, &bytes));
-  must(weir_codecs[kind->codec].encode(NULL, x, layout, kind->cr, seed, wanted, bound,
-                                       &wanted_bytes));
+  must(weir_codecs[kind->codec]->encode(NULL, x, layout, kind->cr, seed, wanted, bound,
+                                        &wanted_bytes));
   cr_assert_eq(bytes, bound);
   cr_assert_eq(wanted_bytes, bound);
   get(cuda, got, dm, bytes);
@@ -196,11 +196,11 @@ Test(parity_units, malformed_messages_change_nothing) {
   }
   for (size_t k = 0; k < KINDS; k++) {
     uint32_t codec = kinds[k].codec;
-    size_t bytes = weir_codecs[kinds[k].codec].bound(&layout, kinds[k].cr);
+    size_t bytes = weir_codecs[kinds[k].codec]->bound(&layout, kinds[k].cr);
     uint8_t *message = array(bytes, 1);
     for (int harm = 0; harm < HARMS; harm++) {
-      must(weir_codecs[kinds[k].codec].encode(NULL, x, &layout, kinds[k].cr, 1, message, bytes,
-                                              &bytes));
+      must(weir_codecs[kinds[k].codec]->encode(NULL, x, &layout, kinds[k].cr, 1, message, bytes,
+                                               &bytes));
       if (harm < 16) {
         message[harm] ^= harm == 14 ? 4 : 1; /* terngrad knows modes 0 to 3 */
       } else if (kinds[k].scales > 0) {
@@ -234,7 +234,7 @@ Test(parity_units, errors_are_told_at_once) {
   for (size_t k = 0; k < KINDS; k++) {
     uint32_t codec = kinds[k].codec;
     double cr = kinds[k].cr;
-    size_t bound = weir_codecs[kinds[k].codec].bound(&layout, cr);
+    size_t bound = weir_codecs[kinds[k].codec]->bound(&layout, cr);
     size_t bytes = 1;
     cr_assert_eq(weir_cuda_encode(cuda, codec, NULL, &layout, cr, 0, NULL, bound - 1, &bytes),
                  WEIR_E_CAPACITY);

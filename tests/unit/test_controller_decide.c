@@ -45,12 +45,8 @@ static double exhaustive(const weir_decision_input *in, weir_plan *best) {
   double most = 0.0;
   for (size_t a = 0; a < WEIR_FLAT_ARMS; a++)
     for (int i = 0; i <= 4000; i++) {
-      weir_plan plan = {.codec = weir_arms[a].codec,
-                        .scheme = weir_arms[a].scheme,
-                        .wire = weir_arms[a].wire,
-                        .algorithm = weir_arms[a].algorithm,
-                        .inside = weir_arms[a].inside,
-                        .cr = fmin(1.0, 0.001 * pow(1000.0, i / 4000.0))};
+      weir_plan plan = weir_arm_at(a)->plan;
+      plan.cr = fmin(1.0, 0.001 * pow(1000.0, i / 4000.0));
       const int dense = plan.codec == WEIR_CODEC_NONE || plan.codec == WEIR_CODEC_BF16;
       if (dense) plan.cr = 1.0;
       double gain = dense ? 1.0 : weir_curve_gain(in->curve_cr, in->curve, plan.cr);

@@ -152,13 +152,8 @@ static double achieved(const world *w, double *best) {
     for (int i = 0; i <= 400; i++) {
       weir_plan plan = w->plan;
       if (a >= 0) {
-        const bool dense = weir_arms[a].codec <= WEIR_CODEC_BF16;
-        plan = (weir_plan){.codec = weir_arms[a].codec,
-                           .scheme = weir_arms[a].scheme,
-                           .wire = weir_arms[a].wire,
-                           .algorithm = weir_arms[a].algorithm,
-                           .inside = weir_arms[a].inside,
-                           .cr = dense ? 1.0 : fmin(1.0, 0.001 * pow(1000.0, i / 400.0))};
+        plan = weir_arm_at((size_t)a)->plan;
+        if (plan.codec > WEIR_CODEC_BF16) plan.cr = fmin(1.0, 0.001 * pow(1000.0, i / 400.0));
       }
       const double rate = (plan.codec == WEIR_CODEC_STAR ? 0.6 : 1.0) *
                           pow(true_gain(w, &plan), 0.3) / true_seconds(w, &plan);

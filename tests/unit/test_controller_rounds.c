@@ -6,6 +6,7 @@
 
 #include "controller/controller.h"
 #include "controller/decide.h"
+#include "controller/rounds.h"
 
 #define RANKS 4
 #define ELEMENTS ((size_t)1000000)
@@ -22,8 +23,9 @@ typedef struct world {
   double shown_late;
   uint64_t turns; /* from this step on shares are those of `then`; 0: never */
   double then[WEIR_METHODS];
-  double budget; /* 0: the default */
-  double comm;   /* of the step before */
+  double budget;  /* 0: the default */
+  uint64_t epoch; /* steps that can be taken back to its beginning only; 0: any */
+  double comm;    /* of the step before */
   uint64_t steps, trial_steps, unsafe_steps;
   double seconds, trial_seconds;
 } world;
@@ -67,12 +69,20 @@ static void obey(world *w, const weir_directive *directive) {
 
 static uint64_t batches_in_trial;
 
+/* Batches that are left of the epoch after that of this step. */
+static uint64_t room_of(const world *w) {
+  const uint64_t at = w->step % w->epoch + (w->trial ? batches_in_trial : 0);
+  cr_assert_lt(at, w->epoch, "a trial has gone past the end of an epoch, at step %d", (int)w->step);
+  return w->epoch - 1 - at;
+}
+
 static void step(weir_controller *controller, world *w) {
   weir_header headers[RANKS];
   weir_step_record record;
   weir_directive directive;
   memset(headers, 0, sizeof headers);
   memset(&record, 0, sizeof record);
+  if (w->epoch > 0) weir_controller_set_room(controller, room_of(w));
   weir_controller_propose(controller, &directive);
   const uint64_t at = w->step;
   if (w->trial && !w->forgets) w->step += batches_in_trial; /* the next batch in turn */
@@ -162,6 +172,40 @@ Test(rounds, harm_that_shows_late_is_found) {
   cr_assert(weir_plan_safe(&w.plan), "an arm that stopped learning at step 800 is still in force");
   /* A fifth of the progress from step 800 on would end at 1040. */
   cr_assert_gt(w.progress, 1700, "%g", w.progress);
+}
+
+/* Epochs of any length: no trial goes past an end (room_of), and where rounds find room they take
+ * place as ever. */
+Test(rounds, trials_stay_within_their_epoch) {
+  for (uint64_t epoch = 20; epoch <= 120; epoch += 5) {
+    world w = good;
+    w.epoch = epoch;
+    w = train("measured", w, 2000);
+    if (epoch <= WEIR_ROUND_STEPS) cr_assert_eq(w.trial_steps, 0u);
+    if (epoch >= 100) cr_assert_gt(w.unsafe_steps, 800u, "%d of %d", (int)w.unsafe_steps, 2000);
+  }
+}
+
+/* The room shrinks when a trial has begun: it is rolled back in time, and others can follow. */
+Test(rounds, a_trial_ends_before_the_room_does) {
+  world w = good;
+  weir_controller *controller = create(&w, "measured", 0);
+  for (int cut = 1; cut < WEIR_ROUND_STEPS; cut += 3) {
+    for (int n = 0; !w.trial; n++) {
+      cr_assert_lt(n, 4000, "no trial but %d", (int)cut);
+      step(controller, &w);
+    }
+    const double progress = w.progress;
+    for (int n = 0; n < cut && w.trial; n++) step(controller, &w);
+    weir_controller_set_room(controller, 3);
+    for (int n = 0; n < 3; n++) step(controller, &w);
+    cr_assert_not(w.trial, "the room is used up after %d steps", cut);
+    weir_controller_set_room(controller, UINT64_MAX);
+    cr_assert_leq(w.progress, progress + 3.0);
+  }
+  while (w.step < 4000) step(controller, &w);
+  weir_controller_free(controller);
+  cr_assert_gt(w.unsafe_steps, 0u);
 }
 
 Test(rounds, without_a_loss_nothing_is_tried) {

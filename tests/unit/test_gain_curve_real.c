@@ -28,8 +28,8 @@ static void compare(fed *f, int step, size_t stride) {
   for (int i = 0; i < RATIOS; i++) {
     const double cr = 0.0003 * pow(1.0 / 0.0003, i / (RATIOS - 1.0));
     size_t k = 0;
-    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f->context, f->e, &layout, fmin(cr, 1.0),
-                                                     f->index, f->n, &k),
+    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK]->select(f->context, f->e, &layout, fmin(cr, 1.0),
+                                                      f->index, f->n, &k),
                  WEIR_OK);
     double kept = 0.0;
     for (size_t j = 0; j < k; j++) kept += (double)f->e[f->index[j]] * (double)f->e[f->index[j]];
@@ -60,8 +60,8 @@ Test(gain_curve_real, within_one_percent_of_compressing) {
     weir_ef_accumulate(demo.gradient, f.e, f.e, f.n, &moments);
     for (size_t stride = 1; step % 13 == 0 && stride <= 5; stride += 4) compare(&f, step, stride);
     weir_trainer_update(demo.trainer);
-    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK].select(f.context, f.e, &(weir_layout){1, offset},
-                                                     0.01, f.index, f.n, &k),
+    cr_assert_eq(weir_codecs[WEIR_CODEC_TOPK]->select(f.context, f.e, &(weir_layout){1, offset},
+                                                      0.01, f.index, f.n, &k),
                  WEIR_OK);
     weir_scatter_zero(f.e, f.index, k);
   }

@@ -104,7 +104,7 @@ Test(kernels_edges, what_is_not_finite_stays_in_bounds) {
     for (size_t b = 0; b < 3; b++)
       for (int where = 0; where < 5; where++) {
         poison(bad[b], where);
-        check_poisoned(&weir_codecs[id], c, &layout);
+        check_poisoned(weir_codecs[id], c, &layout);
       }
   weir_codec_context_free(c);
 }
@@ -138,7 +138,7 @@ Test(kernels_edges, what_is_not_finite_is_counted) {
 Test(kernels_edges, nothing_and_one_element) {
   weir_codec_context *c = context();
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
-    const weir_codec *codec = &weir_codecs[id];
+    const weir_codec *codec = weir_codecs[id];
     const double cr = ratio_of(codec);
     for (size_t n = 0; n < 2; n++)
       for (size_t tensors = n; tensors < 4; tensors++) {
@@ -170,7 +170,7 @@ Test(kernels_edges, more_than_all) {
   const weir_layout layout = {2, offset};
   for (size_t i = 0; i < 7; i++) values[i] = (float)i - 3.0F;
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
-    const weir_codec *codec = &weir_codecs[id];
+    const weir_codec *codec = weir_codecs[id];
     size_t k = 1;
     if (!selects(codec)) continue;
     cr_assert_eq(choose(codec, c, values, &layout, 1.0, indices), 7);
@@ -215,10 +215,10 @@ Test(kernels_edges, the_limit_of_32_bit_indices) {
   size_t offset[2] = {0, UINT32_MAX};
   const weir_layout layout = {1, offset};
   for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
-    cr_assert_eq(weir_codecs[rows[i].codec].bound(&layout, rows[i].cr), rows[i].bytes, "%s",
-                 weir_codecs[rows[i].codec].name);
+    cr_assert_eq(weir_codecs[rows[i].codec]->bound(&layout, rows[i].cr), rows[i].bytes, "%s",
+                 weir_codecs[rows[i].codec]->name);
   for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
-    const weir_codec *codec = &weir_codecs[id];
+    const weir_codec *codec = weir_codecs[id];
     const double cr = ratio_of(codec);
     size_t k = 1;
     offset[1] = UINT32_MAX;
@@ -274,7 +274,7 @@ Test(kernels_edges, every_alignment) {
     for (uint32_t id = 0; id < WEIR_CODEC_COUNT; id++) {
       fill_shape(&rng, 0, values, sizes[s]);
       for (size_t shift = 0; shift < SPARE; shift++)
-        check_place(&weir_codecs[id], c, sizes[s], shift);
+        check_place(weir_codecs[id], c, sizes[s], shift);
     }
   weir_codec_context_free(c);
 }

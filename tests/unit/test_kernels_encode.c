@@ -67,7 +67,7 @@ static void destroy(fixture *f) {
 
 static size_t encode(fixture *f, size_t arm, const weir_layout *layout, uint64_t seed,
                      uint8_t *out) {
-  const weir_codec *codec = &weir_codecs[arms[arm].codec];
+  const weir_codec *codec = weir_codecs[arms[arm].codec];
   size_t bound = codec->bound(layout, arms[arm].cr);
   size_t bytes = 0;
   out[bound] = 0xa5;
@@ -80,7 +80,7 @@ static size_t encode(fixture *f, size_t arm, const weir_layout *layout, uint64_t
 
 static void check_decoded(fixture *f, size_t arm, const weir_layout *layout, size_t bytes,
                           const char *what) {
-  const weir_codec *codec = &weir_codecs[arms[arm].codec];
+  const weir_codec *codec = weir_codecs[arms[arm].codec];
   size_t n = layout->offset[layout->tensors];
   for (size_t i = 0; i < n; i++) {
     f->sum[i] = (float)i;
@@ -126,7 +126,7 @@ static void check_version(const weir_cpu_ops *cpu) {
         cr_assert_eq(encode(&f, arm, &layout, 5 + s, f.message + 1), bytes);
         cr_assert(memcmp(f.message + 1, f.other, bytes) == 0,
                   "%s %s n=%zu: other bytes than scalar", shape_name(shape),
-                  weir_codecs[arms[arm].codec].name, sizes[s]);
+                  weir_codecs[arms[arm].codec]->name, sizes[s]);
         check_decoded(&f, arm, &layout, bytes, shape_name(shape));
       }
     }
@@ -150,7 +150,7 @@ Test(kernels_encode, decoded_alike_by_all_versions) {
   weir_rng rng;
   weir_rng_seed(&rng, 12);
   for (size_t arm = 0; arm < ARMS; arm++) {
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
+    const weir_codec *codec = weir_codecs[arms[arm].codec];
     fill_shape(&rng, 1, f.e, 1000);
     size_t bytes = encode(&f, arm, &layout, 3, f.message);
     weir_cpu_force(&weir_cpu_scalar);
@@ -175,7 +175,7 @@ Test(kernels_encode, refuses_what_it_cannot_do) {
   weir_layout layout = {1, offset};
   size_t bytes = 9;
   for (size_t arm = 0; arm < ARMS; arm++) {
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
+    const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bound = codec->bound(&layout, arms[arm].cr);
     memset(f.message, 0xa5, bound);
     for (size_t room = 0; room < bound; room++) {
@@ -230,7 +230,7 @@ Test(kernels_encode, truncated_and_lengthened) {
   weir_rng_seed(&rng, 13);
   fill_shape(&rng, 0, f.e, 129);
   for (size_t arm = 0; arm < ARMS; arm++) {
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
+    const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bytes = encode(&f, arm, &layout, 1, f.message);
     memset(f.message + bytes, 0, 8);
     for (size_t length = 0; length <= bytes + 8; length++) {
@@ -252,7 +252,7 @@ Test(kernels_encode, mutated) {
   weir_rng_seed(&rng, 14);
   fill_shape(&rng, 1, f.e, 300);
   for (size_t arm = 0; arm < ARMS; arm++) {
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
+    const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bytes = encode(&f, arm, &layout, 1, f.message);
     for (int round = 0; round < 4000; round++) {
       memcpy(f.other, f.message, bytes);
@@ -276,7 +276,7 @@ Test(kernels_encode, scales_that_are_no_numbers_are_refused) {
     f.e[i] = (float)i - 31.0F;
   }
   for (size_t arm = 1; arm < ARMS; arm++) {
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
+    const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bytes = encode(&f, arm, &layout, 1, f.message);
     cr_assert_eq(take(&f, codec, f.message, bytes, &layout), WEIR_OK);
     for (size_t i = 0; i < 3; i++) {
@@ -301,7 +301,7 @@ Test(kernels_encode, residuals_stay_bounded) {
   static float g[N], r[N];
   for (size_t s = 0; s < 4; s++) {
     for (size_t arm = 0; arm < ARMS; arm++) {
-      const weir_codec *codec = &weir_codecs[arms[arm].codec];
+      const weir_codec *codec = weir_codecs[arms[arm].codec];
       memset(r, 0, sizeof r);
       double gradient = 0.0;
       double residual = 0.0;

@@ -28,18 +28,18 @@ static double select_checked(weir_codec_context *c, uint32_t codec, const weir_l
                              double cr, const char *what) {
   size_t n = layout->offset[layout->tensors];
   size_t k = 0;
-  size_t kept = weir_codecs[codec].kept(layout, cr);
+  size_t kept = weir_codecs[codec]->kept(layout, cr);
   index_of[kept < LONG ? kept : 0] = 0xdeadbeef;
-  cr_assert_eq(weir_codecs[codec].select(c, e, layout, cr, index_of, kept, &k), WEIR_OK);
+  cr_assert_eq(weir_codecs[codec]->select(c, e, layout, cr, index_of, kept, &k), WEIR_OK);
   cr_assert_eq(k, kept);
   cr_assert(kept == LONG || kept == 0 || index_of[kept] == 0xdeadbeef);
   for (size_t i = 0; i < k; i++) {
     cr_assert(index_of[i] < n && (i == 0 || index_of[i] > index_of[i - 1]), "%s %s n=%zu cr=%g",
-              weir_codecs[codec].name, what, n, cr);
+              weir_codecs[codec]->name, what, n, cr);
   }
   /* dgc keeps so many of each tensor. */
   uint32_t best = codec == WEIR_CODEC_DGC ? WEIR_CODEC_LWTOPK : WEIR_CODEC_TOPK;
-  cr_assert_eq(weir_codecs[best].select(c, e, layout, cr, exact, kept, &k), WEIR_OK);
+  cr_assert_eq(weir_codecs[best]->select(c, e, layout, cr, exact, kept, &k), WEIR_OK);
   for (size_t t = 0, i = 0, j = 0; best == WEIR_CODEC_LWTOPK && t < layout->tensors; t++) {
     for (; i < k && index_of[i] < layout->offset[t + 1]; i++) {
     }
@@ -174,7 +174,9 @@ Test(kernels_estimate, dgc_selects_by_its_rule) {
     ways[filled]++;
     weir_codec_context *const contexts[2] = {alone, shared};
     for (int c = 0; c < 2; c++) {
-      cr_assert_eq(weir_dgc_select(contexts[c], e, &layout, cr, index_of, LONG, &k), WEIR_OK);
+      cr_assert_eq(
+          weir_codecs[WEIR_CODEC_DGC]->select(contexts[c], e, &layout, cr, index_of, LONG, &k),
+          WEIR_OK);
       cr_assert_eq(k, kept);
       cr_assert_arr_eq(index_of, wanted, k * sizeof *wanted, "kind %d cr %g", kind, cr);
     }
@@ -202,9 +204,9 @@ Test(kernels_estimate, dgc_notices_one_too_few) {
     size_t k = 0;
     one_less += (size_t)ceil(share + 4.0 * sqrt(share) + 8.0) == kept - 1;
     select_by_the_rule(N, kept, wanted, &filled);
-    cr_assert_eq(
-        weir_dgc_select(c, e, &(weir_layout){1, offset}, (double)kept / N, index_of, LONG, &k),
-        WEIR_OK);
+    cr_assert_eq(weir_codecs[WEIR_CODEC_DGC]->select(c, e, &(weir_layout){1, offset},
+                                                     (double)kept / N, index_of, LONG, &k),
+                 WEIR_OK);
     cr_assert(k == kept && memcmp(index_of, wanted, k * sizeof *wanted) == 0, "%zu", kept);
   }
   cr_assert_gt(one_less, 0);
@@ -328,8 +330,8 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
       if (more || m >= eta) exact[taken++] = (uint32_t)i;
     }
     if (!fill) cr_assert_eq(weir_topk_indices(c, e, LONG, taken = kept, 0, exact), WEIR_OK);
-    cr_assert_eq(weir_codecs[WEIR_CODEC_SIDCO].select(c, e, &(weir_layout){1, offset}, cr, index_of,
-                                                      LONG, &k),
+    cr_assert_eq(weir_codecs[WEIR_CODEC_SIDCO]->select(c, e, &(weir_layout){1, offset}, cr,
+                                                       index_of, LONG, &k),
                  WEIR_OK);
     cr_assert(k == kept && taken == kept && memcmp(index_of, exact, k * sizeof *exact) == 0,
               "cr %g", cr);
@@ -344,7 +346,7 @@ Test(kernels_estimate, sidco_fills_up_by_its_rule) {
 Test(kernels_estimate, randomk_draws_exactly_k_from_the_seed) {
   static const size_t sizes[] = {0, 1, 2, 63, 64, 65, 1000, 100003};
   weir_codec_context *c = context();
-  const weir_codec *codec = &weir_codecs[WEIR_CODEC_RANDOMK];
+  const weir_codec *codec = weir_codecs[WEIR_CODEC_RANDOMK];
   for (size_t s = 0; s < 8; s++) {
     size_t offset[2] = {0, sizes[s]};
     weir_layout layout = {1, offset};
@@ -378,9 +380,9 @@ Test(kernels_estimate, randomk_draws_every_set_alike) {
     for (uint64_t seed = 0; seed < DRAWS; seed++) {
       size_t k = 0;
       size_t set = 0;
-      cr_assert_eq(
-          weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, (double)kept / 6, seed, index_of, 6, &k),
-          WEIR_OK);
+      cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK]->draw(c, &layout, (double)kept / 6, seed,
+                                                         index_of, 6, &k),
+                   WEIR_OK);
       for (size_t i = 0; i < k; i++) {
         set |= (size_t)1 << index_of[i];
       }

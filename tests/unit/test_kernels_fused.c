@@ -19,7 +19,7 @@ static void check(weir_codec_context *context, const weir_layout *layout, double
   size_t want_k = 0, k = 99;
   weir_ef_accumulate(g, r, apart, n, &want);
   cr_assert_eq(
-      weir_codecs[WEIR_CODEC_TOPK].select(context, apart, layout, cr, expected, MOST, &want_k),
+      weir_codecs[WEIR_CODEC_TOPK]->select(context, apart, layout, cr, expected, MOST, &want_k),
       WEIR_OK);
   memset(e, 0xff, sizeof e);
   index_of[want_k] = 0xdeadbeef;
@@ -57,7 +57,7 @@ static void check_steps(weir_codec_context *context, const weir_layout *layout, 
   }
   cr_assert(n == 0 || memcmp(e, apart, n * sizeof *e) == 0);
   weir_codec_context_lend(context, lent, sizeof lent); /* again, as the engine does */
-  const weir_codec *codec = &weir_codecs[n % 2 ? WEIR_CODEC_TOPK : WEIR_CODEC_STAR];
+  const weir_codec *codec = weir_codecs[n % 2 ? WEIR_CODEC_TOPK : WEIR_CODEC_STAR];
   cr_assert_eq(codec->select(context, e, layout, cr, index_of, MOST, &got), WEIR_OK);
   cr_assert(got == k && memcmp(index_of, expected, k * sizeof *expected) == 0, "%s n=%zu cr=%g",
             what, n, cr);
@@ -131,7 +131,7 @@ Test(kernels_fused, lists_that_do_not_fit_are_left) {
   const size_t offset[2] = {0, MOST};
   const weir_layout layout = {1, offset};
   const float *const part[1] = {g};
-  const weir_codec *topk = &weir_codecs[WEIR_CODEC_TOPK];
+  const weir_codec *topk = weir_codecs[WEIR_CODEC_TOPK];
   for (size_t i = 0; i < MOST; i++) g[i] = (float)(i % 1000);
   for (int use = 0; use < 4; use++) {
     size_t k = 0;
@@ -218,7 +218,7 @@ Test(kernels_fused, lent_memory_suffices_or_is_left) {
   weir_rng_seed(&rng, 53);
   fill_shape(&rng, 0, e, MOST);
   for (size_t i = 0; i < 3; i++) {
-    const weir_codec *codec = &weir_codecs[codecs[i]];
+    const weir_codec *codec = weir_codecs[codecs[i]];
     const size_t kept = codec->kept(&layout, 0.01);
     const size_t room = weir_select_room(codec, MOST, kept + (i == 1), false);
     cr_assert(room > 0 && room <= sizeof lent);

@@ -83,7 +83,7 @@ Test(kernels_large, selections_reach_beyond_2_to_the_31) {
   uint32_t want[KEPT], index[KEPT];
   expected(8, want);
   for (size_t i = 0; i < (SLOW ? 1 : sizeof codecs / sizeof codecs[0]); i++) {
-    const weir_codec *codec = &weir_codecs[codecs[i]];
+    const weir_codec *codec = weir_codecs[codecs[i]];
     size_t k = 0;
     cr_assert_eq(codec->kept(&layout, cr), 8);
     cr_assert_eq(codec->select(c, e, &layout, cr, index, KEPT, &k), WEIR_OK);
@@ -92,7 +92,7 @@ Test(kernels_large, selections_reach_beyond_2_to_the_31) {
   size_t k = 0, beyond = 0;
   enum { DRAWN = 2147 };
   static uint32_t drawn[DRAWN];
-  cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK].draw(c, &layout, 1e-6, 3, drawn, DRAWN, &k),
+  cr_assert_eq(weir_codecs[WEIR_CODEC_RANDOMK]->draw(c, &layout, 1e-6, 3, drawn, DRAWN, &k),
                WEIR_OK);
   cr_assert_eq(k, DRAWN);
   for (size_t i = 0; i < k; i++) {
@@ -134,7 +134,7 @@ Test(kernels_large, moments_and_messages) {
 Test(kernels_large, an_encoders_message) {
   const size_t offset[2] = {0, N};
   const weir_layout layout = {1, offset};
-  const weir_codec *codec = &weir_codecs[WEIR_CODEC_ONEBIT];
+  const weir_codec *codec = weir_codecs[WEIR_CODEC_ONEBIT];
   const size_t bound = codec->bound(&layout, 1.0 / 32);
   cr_assert_eq(bound, 16 + 8 + ((size_t)1 << 28) + 10);
   if (SLOW || !memory_for(bound)) cr_skip_test("needs %zu MiB and a fast build", bound >> 20);

@@ -11,7 +11,7 @@ static uint8_t message[8 * MOST + 64];
 static float decoded[MOST];
 
 static void decode(uint32_t codec, size_t bytes, const weir_layout *layout) {
-  cr_assert_eq(weir_codecs[codec].decode(NULL, message, bytes, layout, decoded, false), WEIR_OK,
+  cr_assert_eq(weir_codecs[codec]->decode(NULL, message, bytes, layout, decoded, false), WEIR_OK,
                "%s", weir_last_error());
 }
 
@@ -90,8 +90,8 @@ Test(kernels_quantize, signs_by_hand) {
   const size_t offset[4] = {0, 4, 4, 9};
   const weir_layout layout = {3, offset};
   size_t bytes = 0;
-  cr_assert_eq(weir_codecs[WEIR_CODEC_ONEBIT].encode(NULL, x, &layout, 1.0 / 32, 0, message,
-                                                     sizeof message, &bytes),
+  cr_assert_eq(weir_codecs[WEIR_CODEC_ONEBIT]->encode(NULL, x, &layout, 1.0 / 32, 0, message,
+                                                      sizeof message, &bytes),
                WEIR_OK);
   cr_assert_eq(bytes, 16 + 8 + 1 + 8 + 1); /* the empty tensor takes nothing */
   cr_assert_eq(message[24], 0x0c);
@@ -99,8 +99,8 @@ Test(kernels_quantize, signs_by_hand) {
   decode(WEIR_CODEC_ONEBIT, bytes, &layout);
   const float means[9] = {2, 2, -3, -3, 8.0F / 3, -9, 8.0F / 3, 8.0F / 3, -9};
   cr_assert(memcmp(decoded, means, sizeof means) == 0);
-  cr_assert_eq(weir_codecs[WEIR_CODEC_EFSIGNSGD].encode(NULL, x, &layout, 1.0 / 32, 0, message,
-                                                        sizeof message, &bytes),
+  cr_assert_eq(weir_codecs[WEIR_CODEC_EFSIGNSGD]->encode(NULL, x, &layout, 1.0 / 32, 0, message,
+                                                         sizeof message, &bytes),
                WEIR_OK);
   cr_assert_eq(bytes, 16 + 4 + 1 + 4 + 1);
   decode(WEIR_CODEC_EFSIGNSGD, bytes, &layout);
@@ -280,8 +280,8 @@ Test(kernels_quantize, terngrad_sends_the_least_squares_scale) {
   weir_rng_seed(&rng, 24);
   fill_shape(&rng, 1, x, MOST);
   size_t bytes = 0;
-  cr_assert_eq(weir_codecs[WEIR_CODEC_TERNGRAD].encode(NULL, x, &layout, 0.0625, 5, message,
-                                                       sizeof message, &bytes),
+  cr_assert_eq(weir_codecs[WEIR_CODEC_TERNGRAD]->encode(NULL, x, &layout, 0.0625, 5, message,
+                                                        sizeof message, &bytes),
                WEIR_OK);
   decode(WEIR_CODEC_TERNGRAD, bytes, &layout);
   double sum = 0, fired = 0, square = 0, expected = 0;
@@ -329,7 +329,7 @@ Test(kernels_quantize, every_half_decodes_to_its_value) {
   all[13] = 16;
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  const weir_codec *codec = &weir_codecs[WEIR_CODEC_FP16];
+  const weir_codec *codec = weir_codecs[WEIR_CODEC_FP16];
   cr_assert_eq(codec->decode(NULL, all, 16 + 2 * count, &layout, value, false), WEIR_OK);
   for (size_t i = 0; i < count; i++) {
     uint16_t half;
@@ -360,8 +360,8 @@ Test(kernels_quantize, floats_round_to_the_nearest_half) {
       x[i] = (float)ldexp(bits & 2 ? f : -f, (int)(bits >> 8 & 63) % 49 - 30);
     }
     size_t bytes = 0;
-    cr_assert_eq(weir_codecs[WEIR_CODEC_FP16].encode(NULL, x, &layout, 0.5, 0, message,
-                                                     sizeof message, &bytes),
+    cr_assert_eq(weir_codecs[WEIR_CODEC_FP16]->encode(NULL, x, &layout, 0.5, 0, message,
+                                                      sizeof message, &bytes),
                  WEIR_OK);
     decode(WEIR_CODEC_FP16, bytes, &layout);
     for (size_t i = 0; i < MOST; i++) {

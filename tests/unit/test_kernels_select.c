@@ -135,16 +135,16 @@ static void check_select(weir_codec_context *context, uint32_t codec, const floa
   size_t want_k = 0;
   size_t got_k = 0;
   oracle(codec, e, layout, cr, want, &want_k);
-  cr_assert_eq(weir_codecs[codec].kept(layout, cr), want_k, "%s n=%zu cr=%g", what, n, cr);
+  cr_assert_eq(weir_codecs[codec]->kept(layout, cr), want_k, "%s n=%zu cr=%g", what, n, cr);
   /* The room is exact, and what lies behind it must stay. */
   got[want_k] = 0xdeadbeef;
-  cr_assert_eq(weir_codecs[codec].select(context, e, layout, cr, got, want_k, &got_k), WEIR_OK);
+  cr_assert_eq(weir_codecs[codec]->select(context, e, layout, cr, got, want_k, &got_k), WEIR_OK);
   cr_assert_eq(got_k, want_k);
   cr_assert_eq(got[want_k], 0xdeadbeef);
   cr_assert(memcmp(got, want, want_k * sizeof *want) == 0, "%s %s n=%zu cr=%g",
-            weir_codecs[codec].name, what, n, cr);
+            weir_codecs[codec]->name, what, n, cr);
   if (want_k > 0) {
-    cr_assert_eq(weir_codecs[codec].select(context, e, layout, cr, got, want_k - 1, &got_k),
+    cr_assert_eq(weir_codecs[codec]->select(context, e, layout, cr, got, want_k - 1, &got_k),
                  WEIR_E_CAPACITY);
     cr_assert_eq(got_k, 0);
   }
@@ -248,7 +248,9 @@ Test(kernels_select, mstopk_takes_no_long_slice) {
     for (size_t i = 0; i < N; i++) /* neighbours among floats, 2^-36 apart */
       x[i] = i < BAND ? 2e-4F + 0x1p-36F * (float)i : i < BAND + 999 - quota ? 3e-4F : 0.0F;
     x[N - 1] = 1.0F;
-    cr_assert_eq(weir_mstopk_select(context, x, &(weir_layout){1, offset}, 0.05, got, N, &k), 0);
+    cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK]->select(context, x, &(weir_layout){1, offset}, 0.05,
+                                                        got, N, &k),
+                 0);
     cr_assert_eq(k, 1000);
     cr_assert_eq(got[0], quota == 8 ? 0 : BAND - quota, "%zu: %u", quota, got[0]);
   }
@@ -262,7 +264,7 @@ static size_t expect_mstopk(weir_codec_context *context, const float *e, size_t 
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
   size_t k = 0, common = 0;
-  cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK].select(context, e, &layout, cr, index, n, &k),
+  cr_assert_eq(weir_codecs[WEIR_CODEC_MSTOPK]->select(context, e, &layout, cr, index, n, &k),
                WEIR_OK);
   cr_assert_eq(k, (size_t)floor(cr * (double)n), "%s cr %g: %zu", name, cr, k);
   topk_oracle(e, n, k, 0, exact);

@@ -16,7 +16,7 @@ Test(kernels_table, ratio_times_size_is_rounded_as_documented) {
   for (size_t i = 0; i < sizeof row / sizeof row[0]; i++) {
     size_t offset[2] = {0, row[i].n};
     weir_layout layout = {1, offset};
-    cr_expect_eq(weir_codecs[WEIR_CODEC_TOPK].kept(&layout, row[i].cr), row[i].k, "%g of %zu",
+    cr_expect_eq(weir_codecs[WEIR_CODEC_TOPK]->kept(&layout, row[i].cr), row[i].k, "%g of %zu",
                  row[i].cr, row[i].n);
   }
 }
@@ -31,16 +31,16 @@ Test(kernels_table, refuses_what_it_cannot_do) {
   size_t k = 9;
   static const double bad[] = {0.0, -0.1, 1.5, NAN, INFINITY};
   for (uint32_t codec = WEIR_CODEC_LWTOPK; codec < WEIR_CODEC_COUNT; codec++) {
-    if (weir_codecs[codec].select == NULL) {
+    if (weir_codecs[codec]->select == NULL) {
       continue;
     }
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
-      cr_expect_eq(weir_codecs[codec].select(context, e, &layout, bad[i], index, 4, &k),
+      cr_expect_eq(weir_codecs[codec]->select(context, e, &layout, bad[i], index, 4, &k),
                    WEIR_E_INVALID);
       cr_expect_eq(k, 0);
     }
     offset[1] = (size_t)UINT32_MAX + 1;
-    cr_expect_eq(weir_codecs[codec].select(context, e, &layout, 1e-9, index, 4, &k),
+    cr_expect_eq(weir_codecs[codec]->select(context, e, &layout, 1e-9, index, 4, &k),
                  WEIR_E_UNSUPPORTED);
     offset[1] = 4;
   }

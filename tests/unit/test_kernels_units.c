@@ -38,7 +38,7 @@ Test(kernels_units, every_byte_of_a_header_counts) {
   weir_rng_seed(&rng, 5);
   fill_shape(&rng, 0, x, 300);
   for (size_t arm = 0; arm < sizeof arms / sizeof *arms; arm++) {
-    const weir_codec *codec = &weir_codecs[arms[arm].codec];
+    const weir_codec *codec = weir_codecs[arms[arm].codec];
     size_t bytes = 0;
     cr_assert_eq(codec->encode(NULL, x, &layout, arms[arm].cr, 1, message, sizeof message, &bytes),
                  WEIR_OK);
@@ -121,12 +121,12 @@ Test(kernels_units, scales_are_of_the_whole_unit) {
     sum[i % 3 == 0] += (double)x[i];
     count[i % 3 == 0]++;
   }
-  const weir_codec *onebit = &weir_codecs[WEIR_CODEC_ONEBIT];
+  const weir_codec *onebit = weir_codecs[WEIR_CODEC_ONEBIT];
   cr_assert_eq(onebit->encode(NULL, x, &layout, 1.0 / 32, 0, message, sizeof message, &bytes), 0);
   cr_assert_eq(onebit->decode(NULL, message, bytes, &layout, to, WEIR_DECODE_STORE), WEIR_OK);
   for (size_t i = 0; i < N; i++)
     cr_assert_eq(to[i], (float)(sum[i % 3 == 0] / count[i % 3 == 0]), "onebit, element %zu", i);
-  const weir_codec *sign = &weir_codecs[WEIR_CODEC_EFSIGNSGD];
+  const weir_codec *sign = weir_codecs[WEIR_CODEC_EFSIGNSGD];
   cr_assert_eq(sign->encode(NULL, x, &layout, 1.0 / 32, 0, message, sizeof message, &bytes), 0);
   cr_assert_eq(sign->decode(NULL, message, bytes, &layout, to, WEIR_DECODE_STORE), WEIR_OK);
   for (size_t i = 0; i < N; i++)

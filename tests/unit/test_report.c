@@ -130,6 +130,47 @@ Test(report, charts_hold_phases_and_plans) {
                2);
 }
 
+/* How many percent of the committed steps steps.csv gives a collective. */
+static double share_of(const char *csv, const char *collective) {
+  double steps = 0, all = 0;
+  for (const char *line = strchr(csv, '\n') + 1; *line; line = strchr(line, '\n') + 1) {
+    if (csv_number(line, 2) > 0) continue; /* a trial */
+    const char *field = line;
+    for (int f = 0; f < 6; f++) field = strchr(field, ',') + 1;
+    const size_t length = strcspn(field, ",\n");
+    steps += strlen(collective) == length && !strncmp(field, collective, length);
+    all++;
+  }
+  return 100 * steps / all;
+}
+
+/* The density of a collective, by the trapezoidal rule over the decades drawn, is its share. */
+Test(report, densities_hold_all_steps) {
+  g_autofree char *page = page_of_run(), *csv = slurp("steps.csv");
+  g_autoptr(JsonParser) parser = json_parser_new();
+  JsonObject *chart =
+      chart_of(charts_of(page, parser), "% of committed steps a decade of compression ratios");
+  JsonArray *series = json_object_get_array_member(chart, "series");
+  JsonArray *points = json_object_get_array_member(chart, "points");
+  cr_assert_eq(json_array_get_length(series), 3);
+  for (guint c = 0; c < 3; c++) {
+    double area = 0;
+    for (guint p = 1; p < json_array_get_length(points); p++) {
+      JsonArray *a = json_array_get_array_element(points, p - 1);
+      JsonArray *b = json_array_get_array_element(points, p);
+      const double decades =
+          log10(json_array_get_double_element(b, 0)) - log10(json_array_get_double_element(a, 0));
+      area += decades *
+              (json_array_get_double_element(a, c + 1) + json_array_get_double_element(b, c + 1)) /
+              2;
+    }
+    const char *name =
+        json_object_get_string_member(json_array_get_object_element(series, c), "name");
+    cr_assert_float_eq(area, share_of(csv, name), 0.3, "%s: %g %%, expected %g %%", name, area,
+                       share_of(csv, name));
+  }
+}
+
 /* Evaluated behind steps 19 and 39; runs of earlier versions have no such column, and no chart. */
 Test(report, the_test_loss_is_drawn) {
   g_autofree char *before = page_of_run(), *csv = slurp("steps.csv");

@@ -7,6 +7,6 @@ From then on Weir exchanges the model's gradients.  docs/guide/pytorch.md says w
 """
 
 from ._average import average
-from ._ddp import Attached, attach, report
+from ._ddp import Attached, attach, batches, report
 
-__all__ = ["Attached", "attach", "average", "report"]
+__all__ = ["Attached", "attach", "average", "batches", "report"]

@@ -14,7 +14,7 @@ import math
 import queue
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,7 +23,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ..session import Session, StepInfo
+from . import _loss
 from ._meet import open_session
+from ._trials import Batches, Checkpoint, Replay
 
 logger = logging.getLogger("weir")
 
@@ -54,11 +56,27 @@ class Attached:
         self,
         model: DistributedDataParallel,
         optimizer: torch.optim.Optimizer | None,
+        scheduler: Any,
         scaler: Any,
+        also: Sequence[Any],
+        loss: str,
         writer: Any,
         options: dict[str, Any],
     ) -> None:
         self._options = options
+        self.trial = False  # the step at hand will be rolled back
+        self._optimizer, self._scheduler = optimizer, scheduler
+        self._replay = Replay()
+        self._checkpoint: Checkpoint | None = None
+        policy, risk = options.get("policy", "weir"), options.get("risk", "measured")
+        budget = options.get("trial_budget")
+        # Not to be said any more: whether there can be trials.
+        self._said = budget == 0 or (policy, risk) != ("weir", "measured")
+        if optimizer is None:
+            options["trial_budget"] = 0
+        elif budget != 0:
+            others = [part for part in (scheduler, scaler, *also) if part is not None]
+            self._checkpoint = Checkpoint(model.module, optimizer, others)
         self._group = model.process_group
         self._writer = writer if dist.get_rank(self._group) == 0 else None
         self._written: str | None = None  # the plan that was written last
@@ -70,9 +88,11 @@ class Attached:
         self._open = False  # the thread's: a step has begun
         self._announced = False  # the model's: a step was said to begin
         self._losses: list[Any] = []
+        self._finds_loss = loss == "auto"
+        self._loss: float | None = None  # where the step's backward pass began
         self._waiting: list[tuple[Any, torch.Tensor, torch.Tensor]] = []  # future, bucket, floats
         self._submitted: list[tuple[_Parameter, torch.Tensor]] = []
-        self._queue: queue.SimpleQueue[tuple[Callable[..., None], tuple[Any, ...]] | None]
+        self._queue: queue.SimpleQueue[tuple[Callable[..., Any], tuple[Any, ...]] | None]
         self._queue = queue.SimpleQueue()
         self._parameters: dict[int, _Parameter] = {}
         self._model = weakref.ref(model)
@@ -91,6 +111,9 @@ class Attached:
             self._hooks.append(
                 optimizer.register_step_pre_hook(lambda *args: self._raise_failure())
             )
+        self._watches = self._finds_loss
+        if self._watches:
+            _loss.watch()
         _attached.add(self)
         atexit.register(_close, weakref.ref(self))
 
@@ -98,7 +121,7 @@ class Attached:
 
     def _find(self, model: DistributedDataParallel) -> None:
         """In reverse order, as gradients become ready in about that order."""
-        ignored = getattr(model, "parameters_to_ignore", set())
+        ignored: set[str] = getattr(model, "parameters_to_ignore", set())
         wanted = [
             (name, p)
             for name, p in model.module.named_parameters()
@@ -127,7 +150,10 @@ class Attached:
                 session.register(known.name, tuple(known.parameter.shape))
             for state in states:
                 session.load(state)
+            if self._checkpoint is not None:
+                session.on_trial(self._keep, self._put_back)
             session.start()
+            session.set_room(0)  # until batches() says otherwise
         except BaseException:
             session.close()
             raise
@@ -144,20 +170,57 @@ class Attached:
         if self._announced or not (torch.is_grad_enabled() and module.training):
             return
         self._announced = True
-        scale = self._scaler.get_scale() if self._scaler is not None else None
-        self._queue.put((self._begin, (scale,)))
+        if self.trial:
+            # A loop that has left its batches: nothing may be put back while the model computes.
+            self._call(self._begin, self._scale_now())
+            self._raise_failure()
+        else:
+            self._queue.put((self._begin, (self._scale_now(),)))
+
+    def _scale_now(self) -> float | None:
+        return self._scaler.get_scale() if self._scaler is not None else None
+
+    def _advance(self, room: int) -> bool:
+        """Begin a step that so many can follow, unless one has begun and is not done; tells which.
+        What a trial has changed is back where it was when this returns."""
+        begun: bool = self._call(self._begin, self._scale_now(), room)
+        self._raise_failure()
+        self._announced = True
+        return begun
+
+    def _why_no_trials(self) -> str | None:
+        if self._checkpoint is None:
+            return "attach() was given no optimizer"
+        stepping = getattr(self._optimizer, "step", None)
+        if self._scheduler is None and hasattr(stepping, "_wrapped_by_lr_sched"):
+            return "the optimizer has a scheduler; hand it to attach(), as scheduler=..."
+        return None
+
+    def _say_whether(self, why_not: str | None) -> bool:
+        """Once, on rank 0, why there are no trials, where there might have been some."""
+        if why_not and not self._said and dist.get_rank(self._group) == 0:
+            logger.warning(
+                "no trials, as %s: policy weir keeps to 16, 8 and 4 bits (trials='off' silences "
+                "this)",
+                why_not,
+            )
+        self._said = True
+        return why_not is None
 
     def _hook(self, bucket: Any) -> torch.futures.Future[torch.Tensor]:
         self._announced = False
         future: torch.futures.Future[Any] = torch.futures.Future()
+        loss = _loss.now() if self._finds_loss else None
+        if loss is not None and self._scaler is not None:
+            loss /= self._scaler.get_scale()
         self._queue.put(
-            (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients()))
+            (self._take, (future, bucket.buffer(), bucket.parameters(), bucket.gradients(), loss))
         )
         return future.then(_deliver)
 
     def report(self, loss: float | torch.Tensor) -> None:
-        """Tell this step's loss, before the backward pass.  Of several in a step (gradient
-        accumulation) the mean counts."""
+        """Tell this step's loss, before the backward pass, where what that begins at is not it.  Of
+        several in a step (gradient accumulation) the mean counts."""
         if isinstance(loss, torch.Tensor):
             loss = loss.detach()
         self._queue.put((self._losses.append, (loss,)))
@@ -165,7 +228,8 @@ class Attached:
     def state_dict(self) -> dict[str, Any]:
         """This rank's own, between steps, for a checkpoint of its own: what error feedback keeps
         back, and the step's number."""
-        return self._call(self._save)
+        saved: dict[str, Any] = self._call(self._save)
+        return saved
 
     def load_state_dict(self, state: dict[str, Any] | Sequence[dict[str, Any]]) -> None:
         """Go on from what a rank's state_dict() told; all ranks call it, between steps.
@@ -184,6 +248,8 @@ class Attached:
         if not self.session._session:
             return
         _attached.discard(self)
+        if self._watches:
+            _loss.unwatch()
         self._queue.put(None)
         self._thread.join(5.0)
         for hook in self._hooks:
@@ -227,7 +293,7 @@ class Attached:
         self._scale, carry = shared
         for known in self._parameters.values():
             known.carry = carry.get(known.name)
-        self._open = self._announced = False
+        self._open = self._announced = self.trial = False
         self.session.close()
         try:
             self.session = self._start([bytes(s["session"].numpy()) for s in states])
@@ -235,17 +301,41 @@ class Attached:
             self._failure = error
             raise
 
-    def _begin(self, scale: float | None) -> None:
+    def _begin(self, scale: float | None, room: int = 0) -> bool:
+        """Tells whether it has."""
         if self._failure is not None or self._open:
-            return
+            return False
         try:
             if scale is not None:
                 self._rescale(scale)
-            self.session.begin()
+            self.trial = self.session.begin().trial
+            self.session.set_room(room)
         except BaseException as error:
             self._fail(error)
-            return
+            return False
         self._open = True
+        return True
+
+    def _keep(self) -> None:
+        """A trial begins."""
+        assert self._checkpoint is not None
+        self._replay.began()
+        self._kept = (
+            self._scale,
+            {
+                known: None if known.carry is None else known.carry.clone()
+                for known in self._parameters.values()
+            },
+        )
+        self._checkpoint.take()
+
+    def _put_back(self) -> None:
+        assert self._checkpoint is not None
+        self._scale, carry = self._kept
+        for known, kept in carry.items():
+            known.carry = None if kept is None else kept.clone()
+        self._checkpoint.restore()
+        self._replay.rolled_back()
 
     def _rescale(self, scale: float) -> None:
         """Gradients carry the loss scale, and what is kept back of them carries an older one."""
@@ -270,8 +360,12 @@ class Attached:
         buffer: torch.Tensor,
         parameters: list[torch.Tensor],
         gradients: list[torch.Tensor],
+        loss: float | None,
     ) -> None:
+        self._loss = loss
         if not self._open:
+            if self.trial:
+                self._fail(RuntimeError("a trial's batches were left in its middle"))
             self._begin(None)
         if self._failure is not None:
             future.set_result(self._failure)
@@ -295,17 +389,22 @@ class Attached:
             self._fail(error)
 
     def _end(self) -> None:
+        loss, self._loss = self._loss, None
         if self._losses:
+            self._finds_loss = False  # whoever tells it once does so in every step
             loss = math.fsum(float(loss) for loss in self._losses) / len(self._losses)
             self._losses.clear()
+        if loss is not None:
             self.session.report_loss(loss)
         self.info = self.session.end()
         self._open = False
+        if not self._said:
+            self._say_whether("the loop does not take its batches from weir.torch.batches(loader)")
         self._missing = len(self._parameters)
         if self._finds_unused:
             self._keep_unused(self.info.lost)
         if self._writer is not None:
-            self._write(self.info)
+            self._write(self._writer, self.info)
         waiting, self._waiting = self._waiting, []
         for _, buffer, floats in waiting:
             if floats is not buffer:
@@ -313,7 +412,7 @@ class Attached:
         for future, buffer, _ in waiting:
             future.set_result(buffer)
 
-    def _write(self, info: StepInfo) -> None:
+    def _write(self, writer: Any, info: StepInfo) -> None:
         """Scalars of a step, as TensorBoard has them."""
         for name, value in (
             ("ratio", info.cr),
@@ -325,9 +424,9 @@ class Attached:
             ("latency_ms", 1e3 * info.latency_s),
             ("bandwidth_mbit_s", 8e-6 * info.bandwidth_bytes_s),
         ):
-            self._writer.add_scalar(f"weir/{name}", value, info.step)
+            writer.add_scalar(f"weir/{name}", value, info.step)
         if info.plan != self._written:
-            self._writer.add_text("weir/plan", info.plan, info.step)
+            writer.add_text("weir/plan", info.plan, info.step)
             self._written = info.plan
 
     def _keep_unused(self, lost: bool) -> None:
@@ -352,7 +451,7 @@ def _marks(known: _Parameter) -> Callable[[torch.Tensor], None]:
 
 
 def _deliver(future: torch.futures.Future[Any]) -> torch.Tensor:
-    result = future.value()
+    result: torch.Tensor | BaseException = future.value()
     if isinstance(result, BaseException):
         raise result
     return result
@@ -380,7 +479,11 @@ def attach(
     model: DistributedDataParallel,
     optimizer: torch.optim.Optimizer | None = None,
     *,
+    scheduler: Any = None,
     scaler: Any = None,
+    also: Sequence[Any] = (),
+    trials: str = "auto",
+    loss: str = "auto",
     writer: Any = None,
     **options: Any,
 ) -> Attached:
@@ -388,7 +491,14 @@ def attach(
 
     `scaler`: the GradScaler, where there is one.  `writer`: where rank 0 writes scalars of every
     step, such as TensorBoard's SummaryWriter.  `options`: those of weir_options by name, such as
-    policy="fixed:qsgd:0.125:sra", risk="safe", journal_path=..., timeout_s=60."""
+    policy="fixed:qsgd:0.125:sra", risk="safe", journal_path=..., timeout_s=60.
+
+    `trials`: "auto" where the loop takes its batches from batches(), or "off".  They put back model,
+    optimizer, `scheduler`, `scaler`, the global random numbers, and what else steps change if it is
+    in `also`: anything with state_dict() and load_state_dict(), or get_state() and set_state().
+
+    `loss`: policy weir goes by it.  "auto": the scalar at which the backward pass begins, divided by
+    the scaler's scale, unless report() tells another; "report": what report() tells, and no more."""
     if not isinstance(model, DistributedDataParallel):
         raise TypeError(
             f"attach() takes a DistributedDataParallel, not {type(model).__name__}; for a plain loop "
@@ -396,26 +506,45 @@ def attach(
         )
     if str(options.get("policy", "weir")).split(":")[0] == "paper":
         raise ValueError(
-            "policy paper takes back the steps of its trials, which a PyTorch loop cannot; take "
+            "policy paper begins its trials whenever it likes, which a PyTorch loop cannot; take "
             "another policy"
         )
+    if trials not in ("auto", "off"):
+        raise ValueError(f'trials is {trials!r}; "auto" and "off" are known')
+    if loss not in ("auto", "report"):
+        raise ValueError(f'loss is {loss!r}; "auto" and "report" are known')
     options.setdefault("nonfinite", "keep")
-    if "trial_budget" not in options:
+    if trials == "off":
         options["trial_budget"] = 0
-        if options.get("policy", "weir") == "weir" and options.get("risk") in (None, "measured"):
-            if model.process_group.rank() == 0:
-                logger.warning(
-                    "no trials, as a PyTorch loop cannot take steps back: policy weir keeps to "
-                    "16, 8 and 4 bits (risk='safe' says the same, and silences this)"
-                )
-    return Attached(model, optimizer, scaler, writer, options)
+    return Attached(model, optimizer, scheduler, scaler, also, loss, writer, options)
+
+
+def the_attached(model: Any = None) -> Attached:
+    """What attach() returned for a model; for None: of the only one that is attached."""
+    if isinstance(model, Attached):
+        return model
+    found = [a for a in _attached if model is None or a._model() is model]
+    if len(found) != 1:
+        raise RuntimeError(
+            f"{len(found)} models are attached; hand over what attach() returned"
+            if model is None
+            else "the model is not attached"
+        )
+    return found[0]
+
+
+def batches(loader: Iterable[Any], model: Any = None, *, length: int | None = None) -> Batches:
+    """A loader whose batches of a trial come once more when the trial is rolled back, so that policy
+    weir can try plans that have to earn their place:
+
+        for x, y in weir.torch.batches(loader, model):
+
+    All ranks use it.  At most a trial's batches are held (24 steps').  `model`: that under
+    DistributedDataParallel, or what attach() returned, where several are attached.  `length`:
+    batches of an epoch, where len(loader) does not tell: no trial goes past its end."""
+    return Batches(loader, the_attached(model), length)
 
 
 def report(loss: float | torch.Tensor) -> None:
     """Tell the step's loss of the one model that is attached; see Attached.report."""
-    attached = list(_attached)
-    if len(attached) != 1:
-        raise RuntimeError(
-            f"{len(attached)} models are attached; call report() of what attach() returned"
-        )
-    attached[0].report(loss)
+    the_attached().report(loss)

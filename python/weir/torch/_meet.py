@@ -80,7 +80,7 @@ def open_session(group: Any, options: dict[str, Any]) -> Session:
             told = [(*server.getsockname(), secrets.token_hex(16), secrets.randbits(63))]
         except (OSError, RuntimeError) as error:
             told = [str(error)]
-    first = dist.get_global_rank(group or dist.group.WORLD, 0)
+    first = 0 if group is None else dist.get_global_rank(group, 0)
     dist.broadcast_object_list(told, src=first, group=group)
     if isinstance(told[0], str):
         raise RuntimeError(told[0])

@@ -1,0 +1,125 @@
+/* Policy weir's arms: plans as text, and which arm a plan is of. */
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "controller/decide.h"
+#include "engine/engine.h"
+
+/* What of an arm its plan does not say. */
+enum {
+  SAFE,     /* known to keep the loss of a training without evidence */
+  SEARCHED, /* its ratio is searched for, by a model of progress */
+  METHOD    /* has to show that it holds the loss; the first of the methods, the others follow */
+};
+
+static const struct {
+  const char *plan;
+  unsigned standing;
+} texts[WEIR_ARMS] = {
+    {"none:1:dense-ring", SAFE},
+    {"none:1:dense-tree", SAFE},
+    {"bf16:1:dense-ring", SAFE},
+    {"bf16:1:dense-tree", SAFE},
+    {"topk:1:ag:auto-fp32", SEARCHED},
+    {"topk:1:ag:auto-bf16", SEARCHED},
+    {"star:1:art-ring:auto-fp32", SEARCHED},
+    {"star:1:art-ring:auto-bf16", SEARCHED},
+    {"star:1:art-tree:auto-fp32", SEARCHED},
+    {"star:1:art-tree:auto-bf16", SEARCHED},
+    /* Inside of machines and between them. */
+    {"none:1:dense-hier-ring", SAFE},
+    {"bf16:1:dense-hier-ring", SAFE},
+    {"bf16:1:dense-hier-tree", SAFE},
+    {"topk:1:hitopk:auto-bf16", SEARCHED},
+    /* Those above are risk bold's. */
+    {"none:1:dense-halving", SAFE},
+    {"none:1:dense-double-tree", SAFE},
+    {"bf16:1:dense-halving", SAFE},
+    {"bf16:1:dense-double-tree", SAFE},
+    {"fp16:0.5:ag", SAFE},
+    {"fp16:0.5:sra", SAFE},
+    {"qsgd:0.25:ag", SAFE},
+    {"qsgd:0.125:ag", SAFE},
+    {"qsgd:0.25:sra", SAFE},
+    {"qsgd:0.125:sra", SAFE},
+    {"qsgd:0.25:hier-sra", SAFE},
+    {"qsgd:0.125:hier-sra", SAFE},
+    {"qsgd:0.09375:ag", METHOD},
+    {"qsgd:0.09375:sra", METHOD},
+    {"qsgd:0.09375:hier-sra", METHOD},
+    {"qsgd:0.0625:ag", METHOD + 1},
+    {"qsgd:0.0625:sra", METHOD + 1},
+    {"qsgd:0.0625:hier-sra", METHOD + 1},
+    {"powersgd:4:dense-ring", METHOD + 2},
+    {"powersgd:4:dense-tree", METHOD + 2},
+    {"powersgd:4:dense-halving", METHOD + 2},
+    {"topk:0.1:ag:auto-bf16", METHOD + 3},
+    {"topk:0.03:ag:auto-bf16", METHOD + 4},
+    {"topk:0.01:ag:auto-bf16", METHOD + 5},
+};
+
+static weir_arm arms[WEIR_ARMS];
+
+static void parse_arms(void) {
+  for (size_t a = 0; a < WEIR_ARMS; a++) {
+    weir_arm *arm = &arms[a];
+    const unsigned standing = texts[a].standing;
+    if (weir_plan_parse(texts[a].plan, &arm->plan) != WEIR_OK) abort();
+    if (standing == SEARCHED) arm->plan.cr = 0.0;
+    arm->safe = standing == SAFE;
+    arm->method = standing >= METHOD ? standing - METHOD : WEIR_METHODS;
+    arm->machines = arm->plan.inside != 0 || arm->plan.scheme == WEIR_SCHEME_HITOPK;
+    arm->host = weir_scheme_on_device(&arm->plan) != WEIR_OK;
+  }
+}
+
+const weir_arm *weir_arm_at(size_t a) {
+  static pthread_once_t parsed = PTHREAD_ONCE_INIT;
+  (void)pthread_once(&parsed, parse_arms);
+  return &arms[a];
+}
+
+weir_plan weir_arm_plan(const weir_arm *arm, double log_cr) {
+  weir_plan plan = arm->plan;
+  if (plan.cr == 0.0) plan.cr = fmin(1.0, exp(log_cr));
+  return plan;
+}
+
+bool weir_arm_is(const weir_arm *arm, const weir_plan *plan) {
+  const weir_plan *own = &arm->plan;
+  return own->codec == plan->codec && own->scheme == plan->scheme && own->wire == plan->wire &&
+         (own->algorithm == WEIR_ALGORITHM_ANY ||
+          (own->algorithm == plan->algorithm && own->inside == plan->inside));
+}
+
+size_t weir_arm_of(const weir_plan *plan) {
+  size_t a = 0;
+  for (; a < WEIR_ARMS; a++) {
+    const weir_arm *arm = weir_arm_at(a);
+    if (weir_arm_is(arm, plan) && (arm->plan.cr == 0.0 || arm->plan.cr == plan->cr)) break;
+  }
+  return a;
+}
+
+bool weir_plan_safe(const weir_plan *plan) {
+  const size_t arm = weir_arm_of(plan);
+  return arm < WEIR_ARMS && weir_arm_at(arm)->safe;
+}
+
+size_t weir_method_of(const weir_plan *plan) {
+  for (size_t a = WEIR_BOLD_ARMS; a < WEIR_ARMS; a++) {
+    const weir_arm *arm = weir_arm_at(a);
+    if (arm->method < WEIR_METHODS && weir_arm_is(arm, plan) && arm->plan.cr == plan->cr)
+      return arm->method;
+  }
+  return WEIR_METHODS;
+}
+
+const weir_arm *weir_method_arm(size_t method) {
+  size_t a = WEIR_BOLD_ARMS;
+  while (weir_arm_at(a)->method != method) a++;
+  return weir_arm_at(a);
+}
+
+bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 8 / 32.0; }

@@ -1,0 +1,191 @@
+/* Plans as text, which of their parts go together, and their digest. */
+#include <errno.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <weir/plan.h>
+
+#include "base/base.h"
+#include "base/schemes.h"
+#include "kernels/codec.h"
+
+static const char *const wire_names[WEIR_WIRE_COUNT] = {
+    [WEIR_WIRE_PAPER] = "u32-fp32",
+    [WEIR_WIRE_AUTO_FP32] = "auto-fp32",
+    [WEIR_WIRE_AUTO_BF16] = "auto-bf16",
+    [WEIR_WIRE_AUTO_FP16] = "auto-fp16",
+};
+
+const char *weir_codec_name(uint32_t codec) {
+  return codec < WEIR_CODEC_COUNT ? weir_codecs[codec]->name : NULL;
+}
+const char *weir_wire_name(uint32_t wire) {
+  return wire < WEIR_WIRE_COUNT ? wire_names[wire] : NULL;
+}
+
+/* What a plan string's number is times the ratio. */
+static double ratio_unit(const weir_codec *codec) {
+  return codec->low_rank ? WEIR_POWERSGD_RANK_MAX : 1;
+}
+
+/* Names of what the set holds of so many, as "ag, hitopk". */
+static void list_names(const char *(*name)(uint32_t), uint32_t count, uint32_t set, char *text,
+                       size_t room) {
+  size_t length = 0;
+  text[0] = '\0';
+  for (uint32_t i = 0; i < count && length < room; i++)
+    if (set >> i & 1)
+      length +=
+          (size_t)snprintf(text + length, room - length, "%s%s", length > 0 ? ", " : "", name(i));
+}
+
+static const char *scheme_name(uint32_t scheme) { return weir_schemes[scheme].name; }
+
+static weir_status check_scheme(const weir_codec *codec, const weir_plan *plan) {
+  char name[WEIR_COLLECTIVE_TEXT_MAX], expected[WEIR_PLAN_TEXT_MAX];
+  if (codec->rounds && plan->algorithm == WEIR_ALGORITHM_NATIVE)
+    return weir_fail(WEIR_E_INVALID, "native sums fp32: what %s loses there could not be kept",
+                     codec->name);
+  if (codec->schemes >> plan->scheme & 1) return WEIR_OK;
+  weir_plan_collective(plan, name);
+  list_names(scheme_name, WEIR_SCHEME_COUNT, codec->schemes, expected, sizeof expected);
+  return weir_fail(WEIR_E_INVALID, "codec %s goes with %s, by any algorithm, not %s", codec->name,
+                   expected, name);
+}
+
+static weir_status check_wire(const weir_codec *codec, const weir_plan *plan) {
+  char expected[WEIR_PLAN_TEXT_MAX];
+  if (codec->wires == 0 && plan->wire != WEIR_WIRE_PAPER)
+    return weir_fail(WEIR_E_INVALID, "codec %s takes no wire format", codec->name);
+  if (codec->wires == 0 || codec->wires >> plan->wire & 1) return WEIR_OK;
+  list_names(weir_wire_name, WEIR_WIRE_COUNT, codec->wires, expected, sizeof expected);
+  return weir_fail(WEIR_E_INVALID, "codec %s takes %s, not %s", codec->name, expected,
+                   weir_wire_name(plan->wire));
+}
+
+/* A whole number from least to most? */
+static bool whole(double x, unsigned least, unsigned most) {
+  return x >= least && x <= most && x == (double)(unsigned)x;
+}
+
+static weir_status check_ratio(const weir_codec *codec, double cr) {
+  const unsigned least = codec->bits.least, most = codec->bits.most;
+  if (!(cr > 0.0 && cr <= 1.0)) /* also refuses NaN */
+    return weir_fail(WEIR_E_INVALID, "compression ratio %g is outside (0, 1]", cr);
+  if (codec->dense && cr != 1.0)
+    return weir_fail(WEIR_E_INVALID, "codec %s keeps everything: its ratio is 1, not %g",
+                     codec->name, cr);
+  if (codec->low_rank && !whole(cr * WEIR_POWERSGD_RANK_MAX, 1, WEIR_POWERSGD_RANK_MAX))
+    return weir_fail(WEIR_E_INVALID, "codec %s takes a rank from 1 to %d, not %g", codec->name,
+                     WEIR_POWERSGD_RANK_MAX, cr * WEIR_POWERSGD_RANK_MAX);
+  if (codec->encode != NULL && !whole(cr * 32, least, most))
+    return weir_fail(WEIR_E_INVALID,
+                     "codec %s takes %u to %u bits an element: its ratio is bits / 32, not %g",
+                     codec->name, least, most, cr);
+  return WEIR_OK;
+}
+
+weir_status weir_plan_check(const weir_plan *plan) {
+  if ((plan->buckets == 0) != (plan->layout == 0))
+    return weir_fail(WEIR_E_INVALID, "plan of %u buckets names layout %08x", plan->buckets,
+                     plan->layout);
+  if (plan->codec >= WEIR_CODEC_COUNT || !weir_collective_legal(plan) ||
+      plan->wire >= WEIR_WIRE_COUNT)
+    return weir_fail(WEIR_E_INVALID, "plan names an unknown codec, collective or wire format");
+  const weir_codec *codec = weir_codecs[plan->codec];
+  weir_status status = check_scheme(codec, plan);
+  if (status == WEIR_OK) status = check_wire(codec, plan);
+  return status == WEIR_OK ? check_ratio(codec, plan->cr) : status;
+}
+
+/* name: of what has a number below count. */
+static bool look_up(const char *(*name)(uint32_t), uint32_t count, const char *text, size_t length,
+                    uint32_t *id) {
+  for (uint32_t i = 0; i < count; i++)
+    if (strlen(name(i)) == length && memcmp(name(i), text, length) == 0) {
+      *id = i;
+      return true;
+    }
+  return false;
+}
+
+/* Splits at ':' into at most 4 fields; 0 when there are more. */
+static size_t split(const char *text, const char *field[4], size_t length[4]) {
+  size_t n = 0;
+  for (;;) {
+    if (n == 4) return 0;
+    const char *end = strchr(text, ':');
+    field[n] = text;
+    length[n++] = end ? (size_t)(end - text) : strlen(text);
+    if (!end) return n;
+    text = end + 1;
+  }
+}
+
+weir_status weir_plan_parse(const char *text, weir_plan *plan) {
+  const char *field[4];
+  size_t length[4];
+  const size_t n = text ? split(text, field, length) : 0;
+  if (n < 3)
+    return weir_fail(WEIR_E_PARSE, "plan '%s' is not of the form CODEC:CR:COLLECTIVE[:WIRE]",
+                     text ? text : "");
+  weir_plan p = {0};
+  if (!look_up(weir_codec_name, WEIR_CODEC_COUNT, field[0], length[0], &p.codec)) {
+    char known[256];
+    list_names(weir_codec_name, WEIR_CODEC_COUNT, UINT32_MAX, known, sizeof known);
+    return weir_fail(WEIR_E_PARSE, "plan '%s': unknown codec (%s)", text, known);
+  }
+  const weir_codec *codec = weir_codecs[p.codec];
+  char collective[WEIR_COLLECTIVE_TEXT_MAX] = "";
+  if (length[2] < sizeof collective) memcpy(collective, field[2], length[2]);
+  if (!weir_collective_parse(collective, codec->low_rank, &p))
+    return weir_fail(
+        WEIR_E_PARSE,
+        "plan '%s': unknown collective (hitopk, or ag, dense, art or compressed alone; "
+        "ag- with bruck, ring or doubling; sra, hier-sra, compressed- with ring or "
+        "tree; native; dense- or art- with ring, tree, halving, double-tree, torus, "
+        "star, doubling, direct, hier-ring, hier-tree, hier-halving or "
+        "hier-double-tree)",
+        text);
+  if (n == 4 && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
+    return weir_fail(WEIR_E_PARSE,
+                     "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)",
+                     text);
+  char *end = NULL;
+  errno = 0;
+  p.cr = strtod(field[1], &end) / ratio_unit(codec);
+  if (length[1] == 0 || end != field[1] + length[1] || errno == ERANGE)
+    return weir_fail(WEIR_E_PARSE, "plan '%s': the compression ratio is not a number", text);
+  const weir_status status = weir_plan_check(&p);
+  if (status == WEIR_OK) *plan = p;
+  return status;
+}
+
+void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
+  const weir_codec *codec = weir_codec_find(plan->codec);
+  const char *wire = weir_wire_name(plan->wire);
+  char collective[WEIR_COLLECTIVE_TEXT_MAX];
+  weir_plan_collective(plan, collective);
+  (void)snprintf(text, WEIR_PLAN_TEXT_MAX, "%s:%.6g:%s%s%s", codec ? codec->name : "?",
+                 plan->cr * (codec ? ratio_unit(codec) : 1), collective,
+                 plan->wire == WEIR_WIRE_PAPER ? "" : ":",
+                 plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
+  if (plan->buckets == 0) return;
+  const size_t length = strlen(text);
+  (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->buckets);
+}
+
+uint64_t weir_plan_digest(const weir_plan *plan) {
+  uint64_t h = WEIR_HASH_INIT;
+  h = weir_hash(h, &plan->id, sizeof plan->id);
+  h = weir_hash(h, &plan->codec, sizeof plan->codec);
+  const uint8_t algorithms[] = {plan->algorithm, plan->inside, plan->broadcast};
+  h = weir_hash(h, &plan->scheme, sizeof plan->scheme);
+  h = weir_hash(h, algorithms, sizeof algorithms);
+  h = weir_hash(h, &plan->wire, sizeof plan->wire);
+  h = weir_hash(h, &plan->cr, sizeof plan->cr);
+  h = weir_hash(h, &plan->buckets, sizeof plan->buckets);
+  h = weir_hash(h, &plan->layout, sizeof plan->layout);
+  return h ? h : 1;
+}

@@ -1,0 +1,64 @@
+"""The loss that a backward pass begins at, found without a line in the training's loop.
+
+While a model is attached with loss="auto", torch.autograd.backward, which Tensor.backward calls, is
+wrapped by a function that remembers the scalar it was given.  Which of a step's backward passes
+counts (there may be several models, or a penalty's own) is known when gradients of the attached
+model come out of one."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import torch
+
+_original = torch.autograd.backward
+_lock = threading.Lock()
+_watchers = 0
+
+
+class _Now(threading.local):
+    inside = False  # a backward pass of this thread; those that it makes itself are parts of it
+    root: torch.Tensor | None = None
+
+
+_now = _Now()
+
+
+def _scalar(tensors: Any, gradients: Any) -> torch.Tensor | None:
+    if not isinstance(tensors, torch.Tensor):
+        tensors = tensors[0] if isinstance(tensors, (list, tuple)) and len(tensors) == 1 else None
+    alone = isinstance(tensors, torch.Tensor) and tensors.numel() == 1 and gradients is None
+    return tensors.detach() if alone else None
+
+
+def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> None:
+    if _now.inside:
+        return _original(tensors, grad_tensors, *args, **kwargs)
+    _now.inside, _now.root = True, _scalar(tensors, grad_tensors)
+    try:
+        return _original(tensors, grad_tensors, *args, **kwargs)
+    finally:
+        _now.inside, _now.root = False, None
+
+
+def now() -> float | None:
+    """Of the backward pass that this thread is in; None: it did not begin at a scalar."""
+    return None if _now.root is None else float(_now.root)
+
+
+def watch() -> None:
+    global _watchers
+    with _lock:
+        _watchers += 1
+        if _watchers == 1:
+            torch.autograd.backward = _watching
+
+
+def unwatch() -> None:
+    """The last one puts back what was there, unless somebody else has wrapped it meanwhile."""
+    global _watchers
+    with _lock:
+        _watchers -= 1
+        if _watchers == 0 and torch.autograd.backward is _watching:
+            torch.autograd.backward = _original

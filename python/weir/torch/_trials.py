@@ -1,0 +1,176 @@
+"""Trials in a PyTorch loop: state that is put back when a trial's steps are rolled back, and batches that
+are then handed out again.
+
+Policy weir tries a plan for some steps, comes back to where they began, and takes the same batches
+under the plan in force.  The session says when (Session.on_trial); that is within the call that
+begins a step, while the loop waits for its next batch, so that nothing else looks at the state."""
+
+from __future__ import annotations
+
+import copy
+import random
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from ._ddp import Attached
+
+_PAIRS = (("state_dict", "load_state_dict"), ("get_state", "set_state"))
+
+
+class Randomness:
+    """Where the global generators are: torch's, of each CUDA device, numpy's and Python's."""
+
+    def __init__(self) -> None:
+        self._torch = torch.get_rng_state()
+        cuda: bool = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._devices = torch.cuda.get_rng_state_all() if cuda else []
+        self._numpy = np.random.get_state() if (np := sys.modules.get("numpy")) else None
+        self._python = random.getstate()
+
+    def restore(self) -> None:
+        torch.set_rng_state(self._torch)
+        if self._devices:
+            torch.cuda.set_rng_state_all(self._devices)
+        if self._numpy is not None:
+            sys.modules["numpy"].random.set_state(self._numpy)
+        random.setstate(self._python)
+
+
+def _accessors(part: Any) -> tuple[Callable[[], Any], Callable[[Any], Any]]:
+    for read, write in _PAIRS:
+        if hasattr(part, read) and hasattr(part, write):
+            return getattr(part, read), getattr(part, write)
+    raise TypeError(
+        f"a {type(part).__name__} has neither state_dict() and load_state_dict() nor get_state() "
+        "and set_state(), so that trials could not put it back"
+    )
+
+
+class Checkpoint:
+    """What steps change: parameters and buffers, the optimizer, `others`.  Random numbers go with
+    the batches (Replay)."""
+
+    def __init__(self, module: torch.nn.Module, optimizer: Any, others: Iterable[Any]) -> None:
+        self._module, self._optimizer = module, optimizer
+        self._others = [_accessors(part) for part in others]
+
+    def take(self) -> None:
+        self._parameters = [(p, p.detach().clone()) for p in self._module.parameters()]
+        self._buffers = [
+            (owner._buffers, name, buffer, buffer.detach().clone())
+            for owner in self._module.modules()
+            for name, buffer in owner._buffers.items()
+            if buffer is not None
+        ]
+        self._state = {p: copy.deepcopy(s) for p, s in self._optimizer.state.items()}
+        self._groups = [
+            {key: copy.deepcopy(value) for key, value in group.items() if key != "params"}
+            for group in self._optimizer.param_groups
+        ]
+        self._told = [copy.deepcopy(read()) for read, _ in self._others]
+
+    def restore(self) -> None:
+        """May be called again for the same checkpoint, so what it holds is copied."""
+        with torch.no_grad():
+            for parameter, kept in self._parameters:
+                parameter.copy_(kept)
+            for owner, name, buffer, kept in self._buffers:
+                owner[name] = buffer  # a forward pass may have put another in its place
+                buffer.copy_(kept)
+        self._optimizer.state.clear()
+        for parameter, state in self._state.items():
+            self._optimizer.state[parameter] = copy.deepcopy(state)
+        for group, settings in zip(self._optimizer.param_groups, self._groups):
+            group.update(copy.deepcopy(settings))
+        for (_, write), told in zip(self._others, self._told):
+            write(copy.deepcopy(told))
+
+
+class Replay:
+    """Batches of a trial, and where the generators were when each had been drawn: a step finds them
+    there again, and a loader that augments has then drawn its numbers, which it does once."""
+
+    def __init__(self) -> None:
+        self._behind: list[tuple[Any, Randomness | None]] = []  # handed out within the trial
+        self.ahead: deque[tuple[Any, Randomness | None]] = deque()  # to be handed out next
+
+    def began(self) -> None:
+        self._behind.clear()
+
+    def rolled_back(self) -> None:
+        self.ahead.extendleft(reversed(self._behind))
+        self._behind.clear()
+
+    def drawn(self, batch: Any, in_trial: bool) -> None:
+        self.ahead.append((batch, Randomness() if in_trial else None))
+
+    def next(self, in_trial: bool) -> Any:
+        batch, drawn = self.ahead.popleft()
+        if drawn is not None:
+            drawn.restore()
+        if in_trial:  # the loop may change what it gets
+            self._behind.append((copy.deepcopy(batch), drawn or Randomness()))
+        return batch
+
+
+_END = object()
+
+
+class Batches:
+    """A loader's batches, and those of a trial that was rolled back once more; see batches()."""
+
+    def __init__(self, loader: Iterable[Any], attached: Attached, length: int | None) -> None:
+        self._loader, self._attached, self._length = loader, attached, length
+        self._a_step = 1  # batches that a step takes, at the most
+
+    def __len__(self) -> int:
+        return len(self._loader) if self._length is None else self._length  # type: ignore[arg-type]
+
+    def _shortest(self) -> int | None:
+        """The least number of batches that any rank has; None: some rank does not know."""
+        try:
+            mine = len(self)
+        except TypeError:
+            mine = -1
+        least = torch.tensor(mine)
+        dist.all_reduce(least, dist.ReduceOp.MIN, group=self._attached._group)
+        return int(least) if least >= 0 else None
+
+    def _why_not(self, left: int | None, batch: Any) -> str | None:
+        if left is None:
+            return "the loader has no length; hand one to batches(), as length=..."
+        try:
+            copy.deepcopy(batch)
+        except Exception as error:
+            return f"a batch cannot be copied: {error}"
+        return self._attached._why_no_trials()
+
+    def __iter__(self) -> Iterator[Any]:
+        attached, replay = self._attached, self._attached._replay
+        left = self._shortest()
+        rooms: bool | None = None
+        source = iter(self._loader)
+        taken = 0  # batches of the step under way
+        while True:
+            if not replay.ahead and (batch := next(source, _END)) is not _END:
+                replay.drawn(batch, attached.trial)
+                left = None if left is None else left - 1
+                if rooms is None:
+                    rooms = attached._say_whether(self._why_not(left, batch))
+            if not replay.ahead and not attached.trial:
+                return
+            room = max(0, (left or 0) + len(replay.ahead) - 1) if rooms else 0
+            if attached._advance(room // self._a_step):
+                self._a_step, taken = max(self._a_step, taken), 0
+            if not replay.ahead:
+                raise RuntimeError(
+                    "the loader has ended within a trial, before the batches that it promised"
+                )
+            taken += 1
+            yield replay.next(attached.trial)
