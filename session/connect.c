@@ -116,6 +116,8 @@ weir_status weir_session_connect(weir_session *session) {
   } else {
     status = over_tcp(session, &session->transport);
   }
+  session->has_secret = session->secret_bytes > 0;
+  session->key = weir_key_of_job(session->secret, session->secret_bytes, options->job_id);
   weir_session_forget_secret(session);
   if (status == WEIR_OK)
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);

@@ -95,6 +95,8 @@ struct weir_session {
   char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
+  weir_key key;        /* of the job: what else of it proves by, once the secret is forgotten */
+  bool has_secret;     /* and whether the key is made of one */
   bool keep_nonfinite; /* gradients of a step that is lost are NaN, not zero */
   int next, previous;  /* to measure with, on another machine where there is one */
 
