@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "plan_strategy.h"
+#include "planner/published.h"
 #include "planner/timeline.h"
 
 static const char command[] = "weir plan strategy";
@@ -28,6 +29,9 @@ static const char description[] =
     "searches --compare runs to their end; bytecomp (with CPU offloading); weir (never worse than\n"
     "the others that were run); exact (--exact). upper_bound_ms is the same search if compression\n"
     "took no time (not with --fuse, which takes no more processor time than --fuse-ms).\n"
+    "--search published shows bytecomp as found by Algorithms 1 and 2 as they are printed, every\n"
+    "option tried, nothing pruned: seconds for hundreds of tensors; timelines are those worked "
+    "out.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {
@@ -35,7 +39,7 @@ typedef struct strategy_arguments {
   gboolean compare, fuse;
   gint most, machines, per_machine, cores;
   double exact, fuse_ms;
-  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, **codecs;
+  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, *search, **codecs;
 } strategy_arguments;
 
 typedef struct listing {
@@ -169,7 +173,7 @@ static weir_status show(const strategy_found *found, const strategy_arguments *a
   if (a->trace) {
     weir_timeline timeline;
     weir_status status = weir_strategy_timeline(found->profile, found->cluster,
-                                                &found->report->by[WEIR_STRATEGY_WEIR], &timeline);
+                                                &found->report->by[found->method], &timeline);
     if (status == WEIR_OK) status = weir_timeline_trace(&timeline, found->profile, a->trace);
     weir_timeline_free(&timeline);
     if (status != WEIR_OK) return status;
@@ -185,10 +189,15 @@ static weir_status solve(const weir_profile *profile, const weir_cluster *cluste
                          const weir_strategy_limits *limits, const strategy_arguments *a) {
   weir_strategy_report report = {0};
   weir_strategy_fusion fusion = {0};
-  weir_status status = a->fuse ? weir_strategy_fuse(profile, cluster, limits, &fusion)
-                               : weir_strategy_solve(profile, cluster, limits, &report);
-  const strategy_found found = {a->fuse ? &fusion.profile : profile, cluster,
-                                a->fuse ? &fusion.report : &report, fusion.end,
+  const gboolean published = g_strcmp0(a->search, "published") == 0;
+  weir_status status = published ? weir_strategy_published(profile, cluster, limits, &report)
+                       : a->fuse ? weir_strategy_fuse(profile, cluster, limits, &fusion)
+                                 : weir_strategy_solve(profile, cluster, limits, &report);
+  const strategy_found found = {a->fuse ? &fusion.profile : profile,
+                                cluster,
+                                a->fuse ? &fusion.report : &report,
+                                published ? WEIR_STRATEGY_BYTECOMP : WEIR_STRATEGY_WEIR,
+                                fusion.end,
                                 a->fuse ? fusion.solve_s : report.solve_s};
   if (status == WEIR_OK) status = show(&found, a);
   weir_strategy_report_free(&report);
@@ -201,6 +210,10 @@ static int run(const char *path, const weir_option_limits *options, const strate
   weir_profile profile;
   if (!(a->exact >= 0.0)) return plan_refuse(command, "--exact", "a number from 0");
   if (!(a->fuse_ms > 0.0)) return plan_refuse(command, "--fuse-ms", "a number above 0");
+  if (a->search && strcmp(a->search, "fast") != 0 && strcmp(a->search, "published") != 0)
+    return plan_refuse(command, "--search", "fast or published");
+  if (g_strcmp0(a->search, "published") == 0 && (a->fuse || a->compare || a->exact > 0.0))
+    return plan_refuse(command, "--search published", "no --fuse, --compare or --exact beside it");
   const int code = read_cluster(a, &cluster);
   if (code != WEIR_EXIT_DONE) return code;
   weir_status status = weir_profile_load(&profile, path);
@@ -267,6 +280,7 @@ int plan_strategy(int argc, char **argv) {
       {"exact", 0, 0, G_OPTION_ARG_DOUBLE, &a.exact, "look for the optimum, trying at most N", "N"},
       {"fuse", 0, 0, G_OPTION_ARG_NONE, &a.fuse, "decide buckets of tensors as well", NULL},
       {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "for no longer than this (16)", "MS"},
+      {"search", 0, 0, G_OPTION_ARG_STRING, &a.search, "fast (default) or published", "WHICH"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "write the timeline for Perfetto", "FILE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,

@@ -9,7 +9,8 @@ typedef struct strategy_found {
   const weir_profile *profile; /* tensors, or buckets of them */
   const weir_cluster *cluster;
   const weir_strategy_report *report;
-  const size_t *end; /* of the buckets; NULL without fusion */
+  weir_strategy_method method; /* whose strategy is shown */
+  const size_t *end;           /* of the buckets; NULL without fusion */
   double solve_s;
 } strategy_found;
 

@@ -32,11 +32,12 @@ static void json_buckets(JsonBuilder *builder, const size_t *end, size_t count) 
 }
 
 void plan_strategy_json(const strategy_found *f) {
-  const weir_strategy *chosen = &f->report->by[WEIR_STRATEGY_WEIR];
+  const weir_strategy *chosen = &f->report->by[f->method];
   g_autoptr(JsonBuilder) builder = json_builder_new();
   json_builder_begin_object(builder);
   cli_json_number(builder, "iteration_ms", chosen->iteration_s * 1e3);
-  if (!f->end) cli_json_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
+  if (f->report->upper_bound_s > 0.0)
+    cli_json_number(builder, "upper_bound_ms", f->report->upper_bound_s * 1e3);
   json_methods(builder, f->report);
   if (f->end) json_buckets(builder, f->end, f->profile->count);
   cli_json_list(builder, "tensors");
@@ -52,6 +53,7 @@ void plan_strategy_json(const strategy_found *f) {
   }
   json_builder_end_array(builder);
   cli_json_whole(builder, "options", (gint64)f->report->options);
+  if (f->report->timelines) cli_json_whole(builder, "timelines", (gint64)f->report->timelines);
   cli_json_number(builder, "solve_ms", f->solve_s * 1e3);
   cli_json_print(builder);
 }
@@ -64,7 +66,7 @@ static size_t compressed_of(const weir_strategy *strategy) {
 
 void plan_strategy_table(const strategy_found *f) {
   const weir_strategy_report *r = f->report;
-  const weir_strategy *chosen = &r->by[WEIR_STRATEGY_WEIR];
+  const weir_strategy *chosen = &r->by[f->method];
   printf("%zu %s, %zu options; found in %.3f ms\n\n  %-17s %10s %14s\n", f->profile->count,
          f->end ? "groups" : "tensors", r->options, f->solve_s * 1e3, "method", "compressed",
          "iteration");
@@ -76,7 +78,7 @@ void plan_strategy_table(const strategy_found *f) {
            chosen->iteration_s > 0.0 ? s->iteration_s / chosen->iteration_s : 1.0,
            m == WEIR_STRATEGY_EXACT && !r->exact ? "  cut short" : "");
   }
-  if (!f->end)
+  if (r->upper_bound_s > 0.0)
     printf("  %-17s %10s %11.4f ms  compression free of charge\n", "upper bound", "",
            r->upper_bound_s * 1e3);
   putchar('\n');

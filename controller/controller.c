@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "base/log.h"
 #include "base/scope.h"
 #include "controller/mailbox.h"
 
@@ -178,6 +179,16 @@ static void release(weir_controller *c) {
   free(c);
 }
 
+/* Not in silence: whoever asked for overlap learns that this job has none. */
+static void say_no_overlap(const weir_controller_config *config, const weir_policy *policy) {
+  if (!config->overlap) return;
+  if (policy->id != WEIR_POLICY_WEIR)
+    weir_log(WEIR_LOG_WARN, "overlap has no effect: policy %s plans no buckets, only weir does",
+             policy->name);
+  else if (config->layout.tensors < 2)
+    weir_log(WEIR_LOG_WARN, "overlap has no effect: one tensor cannot be divided into buckets");
+}
+
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config) {
   *out = NULL;
   const weir_policy *policy = NULL;
@@ -203,6 +214,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->loop.warm_cr = first.cr;
   c->loop.warmup_steps = config->warmup_steps;
   c->loop.overlap = config->overlap;
+  say_no_overlap(config, policy);
   c->loop.next_id = 1;
   c->loop.risk = risk;
   c->loop.memory_limit = config->memory_limit;

@@ -37,7 +37,8 @@ static void note_bubble(weir_course *c, const weir_wait *w, weir_resource resour
   if (resource != WEIR_ON_INTRA && resource != WEIR_ON_INTER) return;
   const size_t link = resource == WEIR_ON_INTER;
   const double idle = c->now.idle[resource];
-  if (w->ready_s > idle) c->bubble_s[link] = w->ready_s;
+  if (w->ready_s > idle && !c->queued[w->chain]) c->bubble_s[link] = w->ready_s;
+  c->queued[w->chain] |= w->ready_s < idle;
   c->last_s[link][w->chain] = fmax(w->ready_s, idle);
 }
 
@@ -106,7 +107,8 @@ weir_status weir_course_create(weir_course *course, const weir_profile *profile,
   course->chain = calloc(n, sizeof *course->chain);
   course->heaps = malloc((WEIR_COURSE_SAVED + 1) * (n + 1) * sizeof *course->heaps);
   course->last_s[0] = malloc(2 * n * sizeof *course->last_s[0]);
-  if (!course->chain || !course->heaps || !course->last_s[0]) {
+  course->queued = malloc(n * sizeof *course->queued);
+  if (!course->chain || !course->heaps || !course->last_s[0] || !course->queued) {
     weir_course_free(course);
     return weir_fail(WEIR_E_NOMEM, "no memory to schedule %zu tensors", n);
   }
@@ -122,6 +124,7 @@ void weir_course_free(weir_course *course) {
   free(course->chain);
   free(course->heaps);
   free(course->last_s[0]);
+  free(course->queued);
   *course = (weir_course){0};
 }
 
@@ -136,6 +139,7 @@ double weir_course_mark(weir_course *course) {
   course->saved_count = 0;
   course->bubble_s[0] = course->bubble_s[1] = -1.0;
   for (size_t i = 0; i < 2 * course->n; i++) course->last_s[0][i] = -1.0;
+  memset(course->queued, 0, course->n * sizeof *course->queued);
   begin(course);
   return run(course, true, INFINITY);
 }

@@ -69,7 +69,8 @@ typedef struct weir_strategy_report {
                            far as the same search finds; not sought when limits set `work` */
   bool exact;           /* the exact search was not cut short */
   size_t options;       /* in the tree within the limits */
-  double solve_s; /* until WEIR_STRATEGY_WEIR was found; comparing only counts when it helped */
+  double solve_s;   /* until WEIR_STRATEGY_WEIR was found; comparing only counts when it helped */
+  size_t timelines; /* worked out by weir_strategy_published (published.h) */
 } weir_strategy_report;
 
 /* The fixed policies, Algorithm 1 with all tensors compressed, on the GPU and on the CPU (the

@@ -122,6 +122,14 @@ for only in "--plain ONLY" "--no-gpu"; do
   json=$("$weir" plan strategy "$small" "${two[@]}" $only --json) || fail "strategy $only"
   close "$(value "$json" iteration_ms)" 8 || fail "$only: $json"
 done
+# The same by the algorithms as printed; on the CPU it would take longer.
+json=$("$weir" plan strategy "$small" "${two[@]}" --search published --json) || fail "--search published"
+close "$(value "$json" iteration_ms)" 4.4 || fail "$json"
+close "$(value "$json" bytecomp)" 4.4 || fail "$json"
+[[ $json != *'"weir"'* && $json != *upper_bound_ms* && $json == *'"timelines":'* ]] || fail "$json"
+refuse "fast or published" strategy "$small" --search slow
+refuse "no --fuse, --compare or --exact" strategy "$small" --search published --fuse
+refuse "begins with no compression" strategy "$small" --search published --compressed
 # Two such tensors 0.1 ms apart fuse: 2.1 + 0.5 + 1 + 0.8 + 0.5, and the links are used once.
 printf 'tensor,numel,gap_us\na,1000,2000\nb,1000,100\n' >"$folder/pair.csv"
 json=$("$weir" plan strategy "$folder/pair.csv" "${two[@]}" --fuse --fuse-ms 60000 --json) || fail "strategy --fuse"

@@ -427,6 +427,34 @@ Test(loop, journal_lines_hold_all_inputs) {
   unlink(path);
 }
 
+static void hear(void *user, const weir_log_line *line) {
+  if (strstr(line->text, "overlap has no effect: ")) ++*(int *)user;
+}
+
+Test(loop, overlap_is_never_ignored_in_silence) {
+  static const size_t two[] = {0, 1, ELEMENTS};
+  static const struct {
+    const char *policy;
+    size_t tensors;
+    bool overlap;
+    int lines;
+  } cases[] = {{"fixed:topk:0.5:ag", 2, true, 1},
+               {"paper", 2, true, 1},
+               {"weir", 1, true, 1},
+               {"weir", 2, true, 0},
+               {"paper", 2, false, 0}};
+  for (size_t k = 0; k < sizeof cases / sizeof *cases; k++) {
+    int lines = 0;
+    weir_controller_config config = config_of(cases[k].policy, NULL);
+    config.layout = (weir_layout){cases[k].tensors, cases[k].tensors == 2 ? two : offsets};
+    config.overlap = cases[k].overlap;
+    weir_log_set(hear, &lines);
+    weir_controller_free(create_by(&config));
+    weir_log_set(NULL, NULL);
+    cr_assert_eq(lines, cases[k].lines, "case %zu: %d lines", k, lines);
+  }
+}
+
 Test(loop, refuses_bad_policies_and_journals) {
   const char *bad[] = {NULL, "", "best", "fixed", "fixed:", "fixed:topk:2:ag", "weir:x", "papers"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {

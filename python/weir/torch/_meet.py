@@ -66,7 +66,8 @@ def _listen(addresses: list[str]) -> socket.socket:
 def open_session(group: Any, options: dict[str, Any]) -> Session:
     """A session, not yet started, of the ranks of a process group; collective."""
     rank, ranks = dist.get_rank(group), dist.get_world_size(group)
-    options = {"transport": "auto", "timeout_s": TIMEOUT_S, "overlap": True, **options}
+    overlap = options.get("policy", "weir") == "weir"  # the others plan no buckets
+    options = {"transport": "auto", "timeout_s": TIMEOUT_S, "overlap": overlap, **options}
     if ranks == 1 or "rendezvous" in options or options["transport"] in ("mpi", "inproc"):
         return Session(rank, ranks, **options)
     networks: list[Any] = [None] * ranks
