@@ -122,7 +122,9 @@ static weir_cost_terms terms_of(weir_kind kind, uint32_t row, int n, const weir_
 static weir_cost flat(weir_kind kind, uint32_t row, weir_group_shape shape, const weir_link *link,
                       double bytes) {
   const work all = work_of(kind, row, shape.ranks, bytes);
-  weir_cost cost = {.outer = terms_of(kind, row, shape.ranks, link, bytes),
+  weir_link shared = *link;
+  if (shape.hosts > 1) shared.beta *= (double)shape.ranks / shape.hosts;
+  weir_cost cost = {.outer = terms_of(kind, row, shape.ranks, &shared, bytes),
                     .duplex = !all.one_way,
                     .burst_off = kind == WEIR_KIND_ALLREDUCE && row == WEIR_ALLREDUCE_DOUBLE_TREE,
                     .rounds = all.rounds,

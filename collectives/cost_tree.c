@@ -249,6 +249,17 @@ static void find_places(walk *w) {
   w->rounds = w->chunks + 2 * w->top - 1;
 }
 
+/* The path's time.  Where one wait was taken off another, what is left of latencies or of bytes alone
+ * may be nothing that a path could have: then as many latencies as it has rounds, or none. */
+static weir_cost_terms terms_of(const walk *w, double chunk) {
+  const double most = fmin(w->rounds, w->alpha > 0 ? seconds(w, w->last) / w->alpha : INFINITY);
+  const double latencies = fmax(0, fmin(w->last.latencies, most));
+  if (latencies == w->last.latencies || !(w->chunk_s > 0))
+    return (weir_cost_terms){w->last.latencies, w->last.chunks * chunk, 0.0};
+  return (weir_cost_terms){latencies,
+                           (seconds(w, w->last) - latencies * w->alpha) / w->chunk_s * chunk, 0.0};
+}
+
 weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double beta,
                                       double burst) {
   desk d;
@@ -287,5 +298,5 @@ weir_cost_terms weir_cost_double_tree(int n, double bytes, double alpha, double 
   put_away(&d, w.out);
   put_away(&d, w.place);
   if (w.failed) return (weir_cost_terms){INFINITY, INFINITY, 0.0}; /* never the cheapest */
-  return (weir_cost_terms){w.last.latencies, w.last.chunks * chunk, 0.0};
+  return terms_of(&w, chunk);
 }

@@ -29,6 +29,19 @@ const char *weir_row_name(weir_kind kind, uint32_t row) {
   }
 }
 
+uint32_t weir_select_row(weir_kind kind, weir_group_shape shape, const weir_link *link,
+                         double bytes) {
+  uint32_t best = 0;
+  double least = INFINITY;
+  for (uint32_t row = 0; row < weir_rows(kind); row++) {
+    const weir_cost cost = weir_cost_row(kind, row, shape, link, bytes);
+    const double seconds = weir_cost_predict(&cost, link);
+    if (seconds < least) best = row;
+    least = fmin(least, seconds);
+  }
+  return best;
+}
+
 /* --- plans ------------------------------------------------------------------------------------ */
 
 /* The next one that may be chosen in such a group, from WEIR_ALGORITHM_ANY on; false: there is none

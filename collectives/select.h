@@ -15,6 +15,10 @@ weir_plan weir_select_plan(const weir_plan *plan, weir_group_shape shape, const 
 void weir_select_table(weir_plan_bucket *table, size_t count, const weir_layout *layout,
                        weir_group_shape shape, const weir_link *link);
 
+/* The cheapest row of a kind's table; the first one on ties, and where nothing is known of the links. */
+uint32_t weir_select_row(weir_kind kind, weir_group_shape shape, const weir_link *link,
+                         double bytes);
+
 /* Rows of a kind's table; name NULL behind the last. */
 uint32_t weir_rows(weir_kind kind);
 const char *weir_row_name(weir_kind kind, uint32_t row);

@@ -84,15 +84,13 @@ static void tag(const parallel *p) {
 /* By what all ranks were told of the network in the last step. */
 static const weir_allgather_row *cheapest(const parallel *p) {
   weir_step_info now = {0};
-  weir_selector selector;
   weir_engine_network(p->session->engine, &now);
   const weir_link link = {
       .alpha = now.latency_s,
       .beta = now.goodput_bytes_s > 0 ? 1.0 / now.goodput_bytes_s : 0,
   };
   const weir_group_shape shape = {p->ranks, weir_comm_hosts(p->session->comm), p->session->devices};
-  weir_selector_init(&selector, shape, &link);
-  return &weir_allgathers[weir_selector_choose(&selector, WEIR_KIND_ALLGATHER, (double)p->stride)];
+  return &weir_allgathers[weir_select_row(WEIR_KIND_ALLGATHER, shape, &link, (double)p->stride)];
 }
 
 /* What came, looked at: a failure has no results, anything else all of them. */

@@ -230,6 +230,37 @@ Test(cost_rows, double_tree_through_buckets_by_hand) {
   }
 }
 
+/* Whatever is waited for, a path has no less than no latencies and no bytes, on links that machines
+ * share, too: 8 ranks of each send over one as much as each rank alone. */
+Test(rows, the_double_tree_takes_no_negative_time) {
+  const double bytes = 1e8, beta = 1 / 3.125e9;
+  for (int n = 16; n <= 128; n *= 2)
+    for (double alpha = 1e-5; alpha < 1e-3; alpha *= 3) {
+      const weir_cost_terms t = weir_cost_double_tree(n, bytes, alpha, beta, 0);
+      cr_assert(t.alpha_terms >= 0, "%d: %g", n, t.alpha_terms);
+      cr_assert_geq(t.byte_terms, bytes, "%d, %g s: %g", n, alpha, t.byte_terms);
+      const weir_link link = {.alpha = alpha, .beta = beta, .duplex_beta = beta};
+      const weir_cost shared = weir_cost_row(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_DOUBLE_TREE,
+                                             (weir_group_shape){n, n / 8, false}, &link, bytes);
+      const double alone = weir_cost_seconds(&t, alpha, beta);
+      const double together = weir_cost_predict(&shared, &link);
+      cr_assert(together > 6 * alone && together < 10 * alone, "%d: %g, %g", n, alone, together);
+    }
+}
+
+/* 3 latencies of 8 ranks beat 7, and Bruck's, the first, is as cheap as doubling; nothing known: the
+ * first. */
+Test(rows, the_cheapest_is_chosen) {
+  const weir_group_shape shape = {8, 8, false};
+  const weir_link far = {.alpha = 1, .beta = 1e-9, .duplex_beta = 1e-9}, unknown = {0};
+  const uint32_t chosen = weir_select_row(WEIR_KIND_ALLGATHER, shape, &far, 64);
+  cr_assert_neq(chosen, WEIR_ALLGATHER_RING);
+  cr_assert_eq(chosen, WEIR_ALLGATHER_BRUCK);
+  cr_assert_eq(weir_select_row(WEIR_KIND_ALLGATHER, shape, &unknown, 64), 0);
+  /* 14 latencies of a ring, 6 of a tree. */
+  cr_assert_neq(weir_select_row(WEIR_KIND_ALLREDUCE, shape, &far, 64), WEIR_ALLREDUCE_RING);
+}
+
 Test(rows, have_names) {
   cr_assert_null(weir_row_name(WEIR_KIND_REDUCE, 99));
   cr_assert_str_eq(weir_row_name(WEIR_KIND_ALLREDUCE, WEIR_ALLREDUCE_STAR), "star");
