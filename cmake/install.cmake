@@ -9,9 +9,8 @@ install(TARGETS weir_shared EXPORT WeirTargets LIBRARY DESTINATION ${CMAKE_INSTA
 install(TARGETS weir_nccl_tuner LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET weir_cli)
   install(TARGETS weir_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-  install(TARGETS weir_bench_collectives weir_bench_grid weir_bench_kernels weir_bench_moo
-                  weir_bench_pto
-          RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/weir)
+  get_property(benches GLOBAL PROPERTY WEIR_BENCHES)
+  install(TARGETS ${benches} RUNTIME DESTINATION ${CMAKE_INSTALL_LIBEXECDIR}/weir)
   # What its help refers to.
   install(DIRECTORY scenarios DESTINATION ${CMAKE_INSTALL_DATADIR}/weir)
   install(DIRECTORY docs/ DESTINATION ${CMAKE_INSTALL_DOCDIR})
