@@ -30,9 +30,10 @@
 static const size_t numel[TENSORS] = {1000, ROWS * 511, ROWS * 511, 7, ROWS * 511, ROWS * 511};
 #define N ((size_t)(1007 + 4 * ROWS * 511)) /* floats: 4 MiB of gradient, odd */
 #define FIXED (576.0 * 1024) /* bytes, of any gradient: contexts, stages, stacks, libcrypto */
-#define TRIALS_STEPS 60      /* all trials of policy paper, and some steps of what it chooses */
-#define STEPS 4 /* behind as many as there are ranks, each of which is a root once in those */
-#define FEW 8   /* ranks; of more none is looked at that has a root */
+#define TRIALS 50 /* steps of all trials of policy paper, the first of which takes the most */
+#define BEYOND 10 /* steps of what it then chooses */
+#define STEPS 4   /* behind as many as there are ranks, each of which is a root once in those */
+#define FEW 8     /* ranks; of more none is looked at that has a root */
 
 /* --- the counting allocator ----------------------------------------------------------------- */
 
@@ -102,9 +103,11 @@ static long long resident(void) {
   return kib * 1024;
 }
 
-/* most: what was resident after any step.  Those before a division comes are no steps. */
+/* most: what was resident after any step.  Those before a division comes are no steps, and policy
+ * paper has some behind its trials, which begin when the network is known. */
 static bool train(const course *c, weir_session *session, float *const *gradient, int rank,
                   int steps, int from, long long *most) {
+  int tried = c->settles || !most ? TRIALS : 0;
   for (int s = from; s < from + steps; s++) {
     weir_step_info info = {.struct_size = sizeof info};
     /* Whoever's gradient varies most is VAR's root: every rank in its turn. */
@@ -113,7 +116,8 @@ static bool train(const course *c, weir_session *session, float *const *gradient
       for (size_t i = 0; i < numel[t]; i++)
         gradient[t][i] = share * ((float)((i * 7919 + (size_t)(s * 31 + rank)) & 1023) - 511);
     if (weir_step_begin(session, &info) != WEIR_OK || s > 10000) return false;
-    steps += info.plan.buckets == 0 && strncmp(c->policy, "groups:", 7) == 0;
+    steps += (info.plan.buckets == 0 && strncmp(c->policy, "groups:", 7) == 0) || tried < TRIALS;
+    tried += info.trial;
     for (uint32_t t = 0; t < TENSORS; t++)
       if (weir_submit(session, t, gradient[t]) != WEIR_OK) return false;
     if (weir_step_end(session, NULL) != WEIR_OK) return false;
@@ -155,7 +159,7 @@ static void be_rank(course *c, int rank) {
   const long long before = resident();
   all_together(c);
   weir_session *session = open_session(c, rank);
-  const int steps = !c->settles ? TRIALS_STEPS : c->ranks < FEW ? c->ranks : FEW;
+  const int steps = !c->settles ? BEYOND : c->ranks < FEW ? c->ranks : FEW;
   long long most = 0;
   bool good = session && train(c, session, gradient, rank, steps, 0, &most);
   all_together(c);
