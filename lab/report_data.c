@@ -4,6 +4,10 @@
 #include <string.h>
 
 static void read_digests(weir_report_place *place, JsonObject *root, weir_report_summary *s) {
+  /* null: nobody has looked, as in a training that is not ours. */
+  s->digests_told = !json_object_has_member(root, "weights_sha256") ||
+                    !json_object_get_null_member(root, "weights_sha256");
+  if (!s->digests_told) return;
   JsonArray *list = weir_report_array(place, root, "weights_sha256", WEIR_REQUIRED);
   if (!list) return;
   s->digests = json_array_get_length(list);

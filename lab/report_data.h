@@ -62,7 +62,7 @@ typedef struct weir_report_summary {
   double workers, final_accuracy, elapsed_s, comm_s, compress_s, compute_s, overhead_s;
   double switches, wire_bytes, steps, seed, trials_s, trial_share;
   size_t digests;
-  bool digests_equal;
+  bool digests_told, digests_equal;
   weir_report_phase *phases;
   size_t phase_count;
   weir_report_point *accuracy;

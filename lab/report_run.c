@@ -52,10 +52,11 @@ static void add_verdict(weir_doc *doc, const weir_report_summary *s) {
   g_autofree char *alike =
       g_strdup_printf("All %zu workers hold bit-identical weights.", s->digests);
   weir_doc_list(doc, "notices");
-  weir_doc_notice(doc, s->digests_equal,
-                  s->digests_equal ? alike
-                                   : "The workers' weights differ, or no digests were written: the "
-                                     "run is not valid.");
+  if (s->digests_told)
+    weir_doc_notice(doc, s->digests_equal,
+                    s->digests_equal ? alike
+                                     : "The workers' weights differ, or no digests were written: "
+                                       "the run is not valid.");
   weir_doc_end_list(doc);
 }
 

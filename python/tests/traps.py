@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import datetime
 import json
 import logging
 import os
@@ -854,6 +855,7 @@ def main() -> None:
         store=dist.FileStore(os.environ["WEIR_TEST_STORE"], int(os.environ["WORLD_SIZE"])),
         rank=int(os.environ["RANK"]),
         world_size=int(os.environ["WORLD_SIZE"]),
+        timeout=datetime.timedelta(seconds=60),  # one rank's failure is not waited for
     )
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # whatever is printed goes elsewhere

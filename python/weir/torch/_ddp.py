@@ -86,8 +86,10 @@ class Attached:
         if record is not None and dist.get_rank(self._group) == 0:
             about = {
                 "scenario": "PyTorch",
+                "network": str(options.get("transport", "auto")),
                 "workers": dist.get_world_size(self._group),
                 "policy": str(options.get("policy", "weir")),
+                "weights_sha256": None,  # nobody has looked
             }
             self._record = Record(record, about)
             options.setdefault("journal_path", os.path.join(record, "decisions.jsonl"))
