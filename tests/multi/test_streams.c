@@ -219,7 +219,7 @@ Test(streams, parts_that_do_not_fit_end_the_group) {
 static weir_status sum(weir_transport *t, int steps, int victim, float due) {
   weir_comm *comm = NULL;
   float *x = malloc(N * sizeof *x);
-  weir_status status = weir_comm_create(&comm, t, 2.0);
+  weir_status status = weir_comm_create(&comm, t, 20.0);
   for (int step = 0; status == WEIR_OK && step < steps; step++) {
     for (size_t i = 0; i < N; i++) x[i] = (float)(t->rank + 1) + (float)(i % 16);
     if (step == 2 && t->rank == victim) (void)raise(SIGKILL);
