@@ -568,6 +568,9 @@ def loss_found() -> None:
         found.backward()
 
     near(told(reported), [0.5] * 3)
+    # A scaler's halvings are no progress: a loss that an unknown one has scaled is not taken.
+    unknown = torch.amp.GradScaler("cpu", init_scale=4.0)
+    near(told(lambda m, s: unknown.scale(loss(m, s)).backward()), [])
     near(told(lambda m, s: loss(m, s).backward(), loss="report"), [])
     near(told(lambda m, s: torch.autograd.backward([m(batch(s)).sum(), m(batch(s)).sum()])), [])
 

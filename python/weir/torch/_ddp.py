@@ -226,6 +226,13 @@ class Attached:
         self._announced = False
         future: torch.futures.Future[Any] = torch.futures.Future()
         loss = _loss.now() if self._finds_loss else None
+        if loss is not None and self._scaler is None and _loss.scaled():
+            # Its scale halves and doubles, which would be taken for progress.
+            loss, self._finds_loss = None, False
+            logger.warning(
+                "the loss is not taken, as a GradScaler scales it that attach() does not know; hand "
+                "it over, as scaler=..."
+            )
         if loss is not None and self._scaler is not None:
             loss /= self._scaler.get_scale()
         self._queue.put(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 _original = torch.autograd.backward
+_original_scale = torch.amp.GradScaler.scale
 _lock = threading.Lock()
 _watchers = 0
 
@@ -20,6 +21,7 @@ _watchers = 0
 class _Now(threading.local):
     inside = False  # a backward pass of this thread; those that it makes itself are parts of it
     root: torch.Tensor | None = None
+    scaled = False  # a GradScaler has scaled something since the last backward pass
 
 
 _now = _Now()
@@ -39,12 +41,22 @@ def _watching(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any)
     try:
         return _original(tensors, grad_tensors, *args, **kwargs)
     finally:
-        _now.inside, _now.root = False, None
+        _now.inside, _now.root, _now.scaled = False, None, False
+
+
+def _scaling(scaler: Any, outputs: Any) -> Any:
+    _now.scaled = True
+    return _original_scale(scaler, outputs)
 
 
 def now() -> float | None:
     """Of the backward pass that this thread is in; None: it did not begin at a scalar."""
     return None if _now.root is None else float(_now.root)
+
+
+def scaled() -> bool:
+    """Does this thread's backward pass begin at a loss times a GradScaler's scale?"""
+    return _now.scaled
 
 
 def watch() -> None:
@@ -53,6 +65,7 @@ def watch() -> None:
         _watchers += 1
         if _watchers == 1:
             torch.autograd.backward = _watching
+            torch.amp.GradScaler.scale = _scaling  # type: ignore[method-assign, assignment]
 
 
 def unwatch() -> None:
@@ -62,3 +75,5 @@ def unwatch() -> None:
         _watchers -= 1
         if _watchers == 0 and torch.autograd.backward is _watching:
             torch.autograd.backward = _original
+        if _watchers == 0 and torch.amp.GradScaler.scale is _scaling:
+            torch.amp.GradScaler.scale = _original_scale  # type: ignore[method-assign]
