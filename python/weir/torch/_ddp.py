@@ -560,16 +560,19 @@ def the_attached(model: Any = None) -> Attached:
     return found[0]
 
 
-def batches(loader: Iterable[Any], model: Any = None, *, length: int | None = None) -> Batches:
+def batches(
+    loader: Iterable[Any], model: Any = None, *, length: int | None = None, hold: int = 2**30
+) -> Batches:
     """A loader whose batches of a trial come once more when the trial is rolled back, so that policy
     weir can try plans that have to earn their place:
 
         for x, y in weir.torch.batches(loader, model):
 
-    All ranks use it.  At most a trial's batches are held (24 steps').  `model`: that under
-    DistributedDataParallel, or what attach() returned, where several are attached.  `length`:
-    batches of an epoch, where len(loader) does not tell: no trial goes past its end."""
-    return Batches(loader, the_attached(model), length)
+    All ranks use it.  A trial's batches are held (192 steps'), or there is none where they would be
+    more than `hold` bytes.  `model`: that under DistributedDataParallel, or what attach() returned,
+    where several are attached.  `length`: batches of an epoch, where len(loader) does not tell: no
+    trial goes past its end."""
+    return Batches(loader, the_attached(model), length, hold)
 
 
 def report(loss: float | torch.Tensor) -> None:

@@ -11,7 +11,7 @@ import copy
 import random
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -122,11 +122,25 @@ class Replay:
 _END = object()
 
 
+def _bytes_of(batch: Any) -> int:
+    """Of its tensors and arrays, and what they are gathered in."""
+    if isinstance(batch, torch.Tensor):
+        return batch.numel() * batch.element_size()
+    if isinstance(batch, Mapping):
+        return sum(_bytes_of(part) for part in batch.values())
+    if isinstance(batch, (list, tuple)):
+        return sum(_bytes_of(part) for part in batch)
+    return int(getattr(batch, "nbytes", sys.getsizeof(batch)))
+
+
 class Batches:
     """A loader's batches, and those of a trial that was rolled back once more; see batches()."""
 
-    def __init__(self, loader: Iterable[Any], attached: Attached, length: int | None) -> None:
-        self._loader, self._attached, self._length = loader, attached, length
+    def __init__(
+        self, loader: Iterable[Any], attached: Attached, length: int | None, hold: int
+    ) -> None:
+        self._loader, self._attached, self._length, self._hold = loader, attached, length, hold
+        self._most = 0  # batches that may be held
         self._a_step = 1  # batches that a step takes, at the most
 
     def __len__(self) -> int:
@@ -149,6 +163,7 @@ class Batches:
             copy.deepcopy(batch)
         except Exception as error:
             return f"a batch cannot be copied: {error}"
+        self._most = self._hold // max(1, _bytes_of(batch))
         return self._attached._why_no_trials()
 
     def __iter__(self) -> Iterator[Any]:
@@ -166,6 +181,8 @@ class Batches:
             if not replay.ahead and not attached.trial:
                 return
             room = max(0, (left or 0) + len(replay.ahead) - 1) if rooms else 0
+            if not attached.trial:  # and once one has begun, for all of it
+                room = min(room, self._most)
             if attached._advance(room // self._a_step):
                 self._a_step, taken = max(self._a_step, taken), 0
             if not replay.ahead:
