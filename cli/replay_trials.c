@@ -2,7 +2,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "controller/progress.h"
+#include "controller/decide.h"
 #include "replay.h"
 
 static gboolean read_samples(JsonObject *object, weir_evidence *evidence) {
@@ -22,15 +22,22 @@ static gboolean read_samples(JsonObject *object, weir_evidence *evidence) {
   return TRUE;
 }
 
+static gboolean read_plan(JsonObject *object, weir_plan *plan) {
+  JsonNode *node = json_object_get_member(object, "plan");
+  return node && JSON_NODE_HOLDS_VALUE(node) && json_node_get_value_type(node) == G_TYPE_STRING &&
+         weir_plan_parse(json_node_get_string(node), plan) == WEIR_OK;
+}
+
 gboolean replay_trial(JsonObject *object, gboolean *same) {
   weir_evidence evidence = {0};
   *same = TRUE;
   if (!json_object_has_member(object, "verdict")) return TRUE; /* the loss told, and no trial */
   JsonNode *node = json_object_get_member(object, "verdict");
+  weir_plan plan;
   if (!JSON_NODE_HOLDS_VALUE(node) || json_node_get_value_type(node) != G_TYPE_STRING ||
-      !read_samples(object, &evidence))
+      !read_samples(object, &evidence) || !read_plan(object, &plan))
     return FALSE;
-  const weir_judgement again = weir_progress_judge(&evidence);
+  const weir_judgement again = weir_progress_judge(&evidence, weir_belief_of(&plan));
   *same = !strcmp(json_node_get_string(node), weir_verdict_names[again.verdict]);
   return TRUE;
 }

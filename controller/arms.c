@@ -51,12 +51,15 @@ static const struct {
     {"qsgd:0.0625:ag", METHOD + 1},
     {"qsgd:0.0625:sra", METHOD + 1},
     {"qsgd:0.0625:hier-sra", METHOD + 1},
-    {"powersgd:4:dense-ring", METHOD + 2},
-    {"powersgd:4:dense-tree", METHOD + 2},
-    {"powersgd:4:dense-halving", METHOD + 2},
-    {"topk:0.1:ag:auto-bf16", METHOD + 3},
-    {"topk:0.03:ag:auto-bf16", METHOD + 4},
-    {"topk:0.01:ag:auto-bf16", METHOD + 5},
+    {"powersgd:16:dense", METHOD + 2},
+    {"powersgd:4:dense", METHOD + 3},
+    {"powersgd:1:dense", METHOD + 4},
+    {"topk:0.1:ag:auto-bf16", METHOD + 5},
+    {"topk:0.03:ag:auto-bf16", METHOD + 6},
+    {"topk:0.01:ag:auto-bf16", METHOD + 7},
+    {"topk:0.003:ag:auto-bf16", METHOD + 8},
+    {"topk:0.001:ag:auto-bf16", METHOD + 9},
+    {"star:0.01:art:auto-bf16", METHOD + 10},
 };
 
 static weir_arm arms[WEIR_ARMS];
@@ -120,6 +123,10 @@ const weir_arm *weir_method_arm(size_t method) {
   size_t a = WEIR_BOLD_ARMS;
   while (weir_arm_at(a)->method != method) a++;
   return weir_arm_at(a);
+}
+
+const weir_belief *weir_belief_of(const weir_plan *plan) {
+  return weir_codecs[plan->codec]->encode != NULL ? &weir_belief_rounding : &weir_belief_lagging;
 }
 
 bool weir_arm_late(const weir_arm *arm) { return arm->safe && arm->plan.cr < 8 / 32.0; }

@@ -378,9 +378,14 @@ void weir_controller_gaps(weir_controller *controller, const double *gap_s) {
   weir_mailbox_put_gaps(&controller->mailbox, gap_s, controller->loop.layout.tensors);
 }
 
+/* Policy paper's trials are of ten steps each. */
+static uint64_t trial_room(const weir_controller *c) {
+  return c->loop.policy->id == WEIR_POLICY_WEIR ? WEIR_ROUND_ROOM : 32;
+}
+
 /* The thread that decides may be late, and a trainer without room cannot wait for it. */
 static void keep_to_room(const weir_controller *c, weir_directive *directive) {
-  if (directive->action == WEIR_ACTION_TRIAL && c->room < WEIR_ROUND_ROOM)
+  if (directive->action == WEIR_ACTION_TRIAL && c->room < trial_room(c))
     *directive = (weir_directive){.action = WEIR_ACTION_KEEP};
   if (c->has_last && c->last.trial && c->room < WEIR_ROOM_LEAST &&
       directive->action != WEIR_ACTION_SWITCH)

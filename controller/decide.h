@@ -9,6 +9,7 @@
 #include <weir/plan.h>
 #include <weir/status.h>
 
+#include "controller/progress.h"
 #include "engine/engine.h"
 #include "moo/nsga2.h"
 
@@ -49,12 +50,12 @@ weir_status weir_risk_parse(const char *text, uint32_t *risk);
 
 /* Arms: everything of a plan but, where it is free, its ratio.  Their order is the order of
  * overhead[] below. */
-#define WEIR_ARMS 38
+#define WEIR_ARMS 41
 #define WEIR_BOLD_ARMS 14 /* the first ones: risk bold chooses among them alone */
 #define WEIR_FLAT_ARMS 10 /* of these the first ones, which need no machines */
 /* What has to show in a trial that it holds the loss: a codec at a ratio, by whichever collective.
  * Arms of one method share what is known of it. */
-#define WEIR_METHODS 6
+#define WEIR_METHODS 11
 typedef struct weir_arm {
   weir_plan plan; /* algorithm any: that of the cheapest row; ratio 0: it is searched for */
   bool safe;      /* known to keep the loss of a training without evidence */
@@ -74,6 +75,8 @@ struct weir_decision_input;
 /* The method of a plan; WEIR_METHODS: none.  Its first arm. */
 size_t weir_method_of(const weir_plan *plan);
 const weir_arm *weir_method_arm(size_t method);
+/* What is believed of a plan's method before it is tried. */
+const weir_belief *weir_belief_of(const weir_plan *plan);
 /* Is it one of 4 bits, which is safe once a training has settled? */
 bool weir_arm_late(const weir_arm *arm);
 /* Can the arm run here?  Is it one to choose among? */

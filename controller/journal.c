@@ -241,7 +241,7 @@ static void put_trial(FILE *f, const weir_rounds *r) {
     weir_plan_format(&r->judged_plan, text);
     fputs(",\"plan\":", f);
     put_text(f, text);
-    fprintf(f, ",\"again\":%s,", r->judged_again ? "true" : "false");
+    fputc(',', f);
     put_number(f, "slope", r->slope.per_step);
     put_number(f, "slope_error", r->slope.error);
     put_number(f, "progress", r->judgement.mean);

@@ -115,7 +115,8 @@ void weir_loop_input(const weir_loop *loop, const weir_observation *seen, uint32
   in->dwell = loop->dwell;
   in->losses = loop->rounds.told;
   for (size_t m = 0; m < WEIR_METHODS; m++)
-    if (loop->rounds.record[m].standing == WEIR_METHOD_SHOWN)
+    if (loop->rounds.record[m].standing == WEIR_METHOD_SHOWN &&
+        seen->step < loop->rounds.record[m].good_until)
       in->shown[m] = loop->rounds.record[m].progress;
   memcpy(in->trial_compress, loop->trials.compress, sizeof in->trial_compress);
   memcpy(in->trial_gain, loop->trials.gain, sizeof in->trial_gain);
@@ -158,7 +159,7 @@ static void explain(const weir_loop *loop, const weir_decision_input *in, weir_d
   if (loop->policy->id != WEIR_POLICY_WEIR || loop->risk != WEIR_RISK_MEASURED) return;
   (void)snprintf(guard, sizeof guard, "%s", d->why);
   if (in->trigger == WEIR_TRIGGER_TRIAL)
-    (void)snprintf(d->why, sizeof d->why, "%s; %.120s", loop->rounds.what, guard);
+    (void)snprintf(d->why, sizeof d->why, "%s; %.80s", loop->rounds.what, guard);
   else if (in->losses == 0)
     (void)snprintf(d->why, sizeof d->why, "%.160s; no loss is reported: safe plans only", guard);
 }

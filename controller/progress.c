@@ -4,8 +4,19 @@
 #include <math.h>
 #include <string.h>
 
-const weir_progress_parameters weir_progress_method = {
-    .hold = 0.95, .fall = 0.95, .clear = 3.0, .least_count = 6};
+const weir_progress_parameters weir_progress_method = {.hold = 0.85,
+                                                       .fall = 0.95,
+                                                       .most_error = 0.25,
+                                                       .clear = 3.0,
+                                                       .scatter = 0.15,
+                                                       .scatter_weight = 3.0,
+                                                       .correlation = 1.5,
+                                                       .least = -1.0,
+                                                       .most = 3.0};
+
+/* As trainings of four kinds had it (docs/internals/progress.md). */
+const weir_belief weir_belief_rounding = {.progress = 0.95, .error = 0.15};
+const weir_belief weir_belief_lagging = {.progress = 0.85, .error = 0.35};
 
 const char *const weir_verdict_names[3] = {"more", "holds", "falls"};
 
@@ -42,57 +53,73 @@ static void push(weir_evidence *evidence, double sample) {
   evidence->sample[evidence->count++] = sample;
 }
 
-void weir_evidence_newest(weir_evidence *evidence) {
-  if (evidence->count <= WEIR_ROUND_SAMPLES) return;
-  memmove(evidence->sample, evidence->sample + evidence->count - WEIR_ROUND_SAMPLES,
-          WEIR_ROUND_SAMPLES * sizeof *evidence->sample);
-  evidence->count = WEIR_ROUND_SAMPLES;
+static double mean_behind(const double *arm, const double *reference, size_t from, size_t steps) {
+  double mean = 0.0;
+  for (size_t k = from; k < from + steps; k++) mean += (arm[k] - reference[k]) / (double)steps;
+  return mean;
+}
+
+/* Trainings that went back to the same state part slowly.  Of batches that are not the same, d would
+ * leap by twice the losses' deviation from one to the next. */
+bool weir_round_comparable(const double *arm, const double *reference, const weir_slope *slope) {
+  enum { FIRST = 6 };
+  const double most = slope->scatter * slope->scatter + 9.0 * slope->per_step * slope->per_step;
+  double leaps = 0.0;
+  if (!(fabs(arm[0] - reference[0]) <= 2e-4 * fabs(reference[0]))) return false;
+  for (size_t k = 0; k < WEIR_ROUND_STEPS; k++)
+    if (!isfinite(arm[k]) || !isfinite(reference[k])) return false;
+  for (size_t k = 1; k < FIRST; k++) {
+    const double leap = arm[k] - reference[k] - (arm[k - 1] - reference[k - 1]);
+    leaps += leap * leap / (FIRST - 1);
+  }
+  return leaps <= most;
 }
 
 /* The slope counts less an error of it: with too steep a one, all arms would look alike. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_slope *slope) {
-  enum { LENGTH = WEIR_ROUND_STEPS / WEIR_ROUND_BLOCKS };
-  double block[WEIR_ROUND_BLOCKS] = {0};
-  const double fall = (slope->per_step - slope->error) * LENGTH;
-  if (!(fall > 0.0) || !(fabs(arm[0] - reference[0]) <= 1e-3 * fabs(reference[0]))) return false;
-  for (size_t k = 0; k < WEIR_ROUND_STEPS; k++) {
-    if (!isfinite(arm[k]) || !isfinite(reference[k])) return false;
-    block[k / LENGTH] += (arm[k] - reference[k]) / LENGTH;
+  enum { QUARTER = WEIR_ROUND_STEPS / 4, LENGTH = WEIR_ROUND_STEPS / 2 / WEIR_ROUND_SAMPLES };
+  const weir_progress_parameters *method = &weir_progress_method;
+  const double fall = slope->per_step - slope->error;
+  if (!(fall > 0.0)) return false;
+  const double before = mean_behind(arm, reference, QUARTER, QUARTER);
+  const double before_at = 1.5 * QUARTER - 0.5;
+  for (size_t i = 0; i < WEIR_ROUND_SAMPLES; i++) {
+    const size_t from = 2 * QUARTER + i * LENGTH;
+    const double steps = (double)from + 0.5 * (LENGTH - 1.0) - before_at;
+    const double d = mean_behind(arm, reference, from, LENGTH) - before;
+    push(evidence, fmin(method->most, fmax(method->least, 1.0 - d / (fall * steps))));
   }
-  for (size_t b = 1; b < WEIR_ROUND_BLOCKS; b++)
-    push(evidence, 1.0 - (block[b] - block[b - 1]) / fall);
   return true;
 }
 
-/* Student's t at `sure` for so many degrees of freedom: Cornish and Fisher's expansion about the
- * normal quantile 1.959964, within 1 % from 3 degrees on; exact for 1 and 2. */
-static double student(size_t degrees) {
-  const double z = 1.959964, f = (double)degrees;
-  if (degrees == 1) return 12.7062;
-  if (degrees == 2) return 4.30265;
-  const double z3 = z * z * z, z5 = z3 * z * z, z7 = z5 * z * z;
-  return z + (z3 + z) / (4.0 * f) + (5.0 * z5 + 16.0 * z3 + 3.0 * z) / (96.0 * f * f) +
-         (3.0 * z7 + 19.0 * z5 + 17.0 * z3 - 15.0 * z) / (384.0 * f * f * f);
+double weir_round_debt(const double *arm, const double *reference) {
+  enum { QUARTER = WEIR_ROUND_STEPS / 4 };
+  return mean_behind(arm, reference, WEIR_ROUND_STEPS - QUARTER, QUARTER);
 }
 
-weir_judgement weir_progress_judge(const weir_evidence *evidence) {
+/* What was believed and what was seen, each by its certainty: both normal.  The variance of samples
+ * is theirs and what is expected of it, by their numbers, as three samples say little of it. */
+weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_belief *before) {
   const weir_progress_parameters *method = &weir_progress_method;
   const double n = (double)evidence->count;
   weir_judgement j = {.low = -INFINITY, .high = INFINITY};
-  if (evidence->count < 2) return j;
-  double square = 0.0;
-  for (size_t i = 0; i < evidence->count; i++) j.mean += evidence->sample[i] / n;
+  if (evidence->count < WEIR_ROUND_SAMPLES) return j;
+  double mean = 0.0, square = method->scatter_weight * method->scatter * method->scatter;
+  for (size_t i = 0; i < evidence->count; i++) mean += evidence->sample[i] / n;
   for (size_t i = 0; i < evidence->count; i++) {
-    const double off = evidence->sample[i] - j.mean;
+    const double off = evidence->sample[i] - mean;
     square += off * off;
   }
-  const double half = student(evidence->count - 1) * sqrt(square / (n - 1.0) / n);
-  j.low = j.mean - half;
-  j.high = j.mean + 0.5 * half; /* to give an arm up wrongly costs time alone */
+  const double variance = square / (method->scatter_weight + n - 1.0) * method->correlation / n;
+  const double believed = 1.0 / (before->error * before->error), seen = 1.0 / variance;
+  const double error = 1.0 / sqrt(believed + seen);
+  j.mean = (believed * before->progress + seen * mean) / (believed + seen);
+  j.low = j.mean - error;
+  j.high = j.mean + error;
   if (j.high < method->fall)
     j.verdict = WEIR_VERDICT_FALLS;
-  else if (evidence->count >= method->least_count && j.low > method->hold)
+  else if (j.low > method->hold && sqrt(variance) <= method->most_error)
     j.verdict = WEIR_VERDICT_HOLDS;
   return j;
 }

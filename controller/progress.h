@@ -2,9 +2,11 @@
  *
  * From the same state and over the same batches an arm and a reference that keeps the loss take K
  * steps each.  d[k], the arm's loss less the reference's on batch k, is 0 at first, and where the
- * arm makes a share p of the reference's progress it grows by (1 - p) g a step, g being the slope
- * at which the loss falls.  Means over blocks of the steps differ by (1 - p) g times a block's
- * length from one block to the next: each such difference is a sample of p.
+ * arm makes a share p of the reference's progress it grows by (1 - p) g a step, g being the slope at
+ * which the loss falls.  At first it does something else: an arm that sends much of a gradient late
+ * falls behind once, by what it holds back, and an optimizer with a second moment needs as many
+ * steps as that remembers before it answers to coarser gradients.  So how much further behind than
+ * in the second quarter the arm is in each third of the second half is a sample of p.
  * docs/internals/progress.md has the statistics, and where they fail. */
 #ifndef WEIR_CONTROLLER_PROGRESS_H
 #define WEIR_CONTROLLER_PROGRESS_H
@@ -14,19 +16,27 @@
 #include <stdint.h>
 
 enum {
-  WEIR_ROUND_STEPS = 24, /* K */
-  WEIR_ROUND_BLOCKS = 4,
-  WEIR_ROUND_SAMPLES = WEIR_ROUND_BLOCKS - 1,
+  WEIR_ROUND_STEPS = 192, /* K */
+  WEIR_ROUND_SAMPLES = 3,
   WEIR_SAMPLES_MAX = 96
 };
 
-/* Numbers of the method; one row, no others anywhere. */
-typedef struct weir_progress_parameters {
-  double hold; /* an arm is taken when it is sure to make more than this share, */
-  double fall; /* and given up when it is sure to make less than this */
+/* What is believed of arms before they are tried: p, with a standard error. */
+typedef struct weir_belief {
+  double progress, error;
+} weir_belief;
+extern const weir_belief weir_belief_rounding, weir_belief_lagging;
 
-  double clear;         /* a slope that is so many of its errors away from 0 tells something */
-  uint64_t least_count; /* samples before an arm may be taken */
+/* Numbers of the method; no others anywhere. */
+typedef struct weir_progress_parameters {
+  double hold;           /* an arm is taken when it makes more than this share, by one error, */
+  double fall;           /* and given up when it makes less than this, by one error */
+  double most_error;     /* of the samples' mean: less certain ones take no arm */
+  double scatter;        /* of samples, as expected, */
+  double scatter_weight; /* and as how many of them that counts */
+  double clear;          /* a slope that is so many of its errors away from 0 tells something */
+  double correlation;    /* samples of a round say so many times less than independent ones */
+  double least, most;    /* samples beyond are taken for these: early ones divide by little */
 } weir_progress_parameters;
 extern const weir_progress_parameters weir_progress_method;
 
@@ -46,15 +56,17 @@ typedef struct weir_evidence {
   double sample[WEIR_SAMPLES_MAX]; /* of p; the newest when there are more */
 } weir_evidence;
 
-/* Both losses of WEIR_ROUND_STEPS steps on the same batches.  False, and nothing is added, when
- * they are not finite or their first ones differ by more than a thousandth: then the trainer did
- * not come back to the same state and batch. */
+/* Are these both losses of WEIR_ROUND_STEPS steps from the same state and over the same batches?  Not when
+ * they are not finite, the first ones differ by more than 2 parts in 10000, or their difference leaps
+ * from batch to batch: then the trainer did not come back. */
+bool weir_round_comparable(const double *arm, const double *reference, const weir_slope *slope);
+
+/* Adds the samples of a round that can be compared; false: the loss does not fall. */
 bool weir_round_add(weir_evidence *evidence, const double *arm, const double *reference,
                     const weir_slope *slope);
 
-/* Leaves the newest round's: with as many of a new one they are as much as it takes to be sure, and
- * a share that is no longer what it was shows in their spread. */
-void weir_evidence_newest(weir_evidence *evidence);
+/* Mean of d over the last quarter: how far behind the arm is at the end of the round. */
+double weir_round_debt(const double *arm, const double *reference);
 
 typedef enum weir_verdict {
   WEIR_VERDICT_MORE = 0, /* it cannot be told yet */
@@ -64,9 +76,9 @@ typedef enum weir_verdict {
 extern const char *const weir_verdict_names[3];
 
 typedef struct weir_judgement {
-  double mean, low, high; /* of p: it is above low at 97.5 %, below high at about 84 % */
+  double mean, low, high; /* of p, after all samples; an error below it, and above */
   weir_verdict verdict;
 } weir_judgement;
-weir_judgement weir_progress_judge(const weir_evidence *evidence);
+weir_judgement weir_progress_judge(const weir_evidence *evidence, const weir_belief *before);
 
 #endif

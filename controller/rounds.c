@@ -1,7 +1,7 @@
 /* Which arm is tried when, and what comes of it: paired trials of policy weir.
  *
- * A round takes WEIR_ROUND_STEPS steps of an arm from a checkpoint, goes back, and the plan in
- * force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
+ * A round takes WEIR_ROUND_STEPS steps of an arm from a checkpoint, goes back, and the
+ * plan in force takes the same batches: its steps count, so that a round costs the arm's steps alone.  A
  * header's loss is that of its own step, and a directive is in force two steps after the observation
  * it answers. */
 #include <math.h>
@@ -11,18 +11,23 @@
 #include "base/log.h"
 #include "controller/loop.h"
 
-static const uint64_t least_losses = 192; /* of steps that count, before the first trial */
-static const double worth = 1.15;         /* an arm must be predicted to be so many times as fast */
-/* What was shown is known for a quarter of the steps until then: then it is looked at again, and if
- * that cannot be done within two rounds' time, the arm is given up. */
-static const uint64_t again_least = 100, again_share = 4;
-static const uint64_t patience = 2 * (WEIR_ROUND_STEPS + 4);
-static const uint64_t refused_for = 4; /* an arm refused at a step waits until so many times it */
+static const uint64_t least_losses = 32; /* of steps that count, before the first trial */
+static const double worth = 1.15;        /* an arm must be predicted to be so many times as fast */
+/* What was shown is known for as long as four rounds, or for a quarter of the steps until then, or
+ * until the budget pays for another round: then it has to be shown again. */
+static const uint64_t again_rounds = 2, again_share = 4;
+static const double known_most = 400.0,
+                    known_share = 8.0; /* but not for so long, or of all steps */
+static const uint64_t wait_steps = 24; /* until what could not be tried is tried again */
+static const uint64_t refused_for = 2; /* an arm refused at a step waits until so many times it */
 static const unsigned vain_most = 2;   /* rounds that began with another loss */
 static const uint64_t silence = 50;    /* steps without a loss, before it is said */
 static const uint64_t follow_steps = 32;
-/* An arm that is not believed to hold the loss is tried after those that are, however fast it is. */
-static const double doubtful = 2.0;
+/* What a training ends with must not be missing what a method still holds back, or rounds by: the
+ * last steps, and a share of all, are a safe plan's. */
+static const uint64_t last_least = 48, last_share = 20;
+/* Where it is not known which steps are the last, a method may be behind by so much of the loss. */
+static const double most_debt = 0.01;
 static const uint64_t settled_early = 32, settled_falling = 128, settled_at = 192,
                       settled_unseen = 500;
 static const uint64_t first_losses = 4;
@@ -72,6 +77,16 @@ static bool falls_over(const weir_rounds *r, size_t from_end, size_t count) {
   return weir_slope_clear(&slope);
 }
 
+/* Over the later half of the training, and no more than the newest losses: it was steeper before. */
+static size_t later_half(const weir_rounds *r) {
+  return r->told / 2 < r->losses ? (size_t)(r->told / 2) : r->losses;
+}
+
+static weir_slope slope_now(const weir_rounds *r) {
+  const size_t half = later_half(r);
+  return weir_loss_slope(r->loss + r->losses - half, half);
+}
+
 /* A model may first have to leave a plateau, and rounding to 4 bits seems to keep it there for long
  * now and then (docs/reference/performance.md, "What a policy does to a training").  So 4 bits wait
  * until the loss is half of what it began with, or falls and goes on falling, and where none is
@@ -101,7 +116,7 @@ static bool cut_short(const weir_rounds *r, const weir_observation *seen) {
 
 static void abandon(weir_rounds *r, uint64_t step) {
   r->phase = WEIR_ROUND_NONE;
-  r->record[r->method].due = step + WEIR_ROUND_STEPS;
+  r->record[r->method].due = step + wait_steps;
 }
 
 /* --- beginning -------------------------------------------------------------------------------- */
@@ -125,12 +140,11 @@ static bool fastest(const weir_decision_input *in, size_t method, weir_candidate
   return found;
 }
 
-/* What a method is believed to make of progress before anything is measured: it says what to try
- * first, no more. */
-static double believed(const weir_plan *plan) {
-  const weir_codec *codec = weir_codecs[plan->codec];
-  if (codec->encode != NULL) return plan->cr > 2.5 / 32 ? 0.98 : 0.95;
-  return codec->low_rank ? 0.95 : weir_progress(plan->codec, pow(plan->cr, 0.5));
+/* Steps that a method may still be in force for; UINT64_MAX: as many as come. */
+static uint64_t left_for_methods(const weir_rounds *r, uint64_t step) {
+  if (r->steps == 0) return UINT64_MAX;
+  const uint64_t last = r->steps / last_share > last_least ? r->steps / last_share : last_least;
+  return r->steps > step + last ? r->steps - step - last : 0;
 }
 
 /* Of the time so far or, where the training's length is known, of all of it, the rest taken by the
@@ -142,73 +156,83 @@ static bool affordable(const weir_loop *loop, uint64_t step, double step_s) {
   return r->spent_s + WEIR_ROUND_STEPS * step_s <= r->budget * (r->elapsed_s + left);
 }
 
-static uint64_t again_after(uint64_t step) {
-  return step / again_share > again_least ? step / again_share : again_least;
-}
-
-/* Two rounds are the least before an arm is taken, and then it has to be looked at again and again.
- * In the time for which the budget pays for that, would it bring back twice what all of it costs?
- * How long a training is may not be known: then it is tried, and the budget decides from look to
- * look. */
-static bool repaid(const weir_loop *loop, uint64_t step, double now_s, double step_s) {
+/* Rounds that the rest of the budget pays for. */
+static double rounds_left(const weir_loop *loop, uint64_t step, double step_s) {
   const weir_rounds *r = &loop->rounds;
-  if (r->steps == 0) return true;
-  if (r->steps <= step) return false;
-  const double left = r->budget * (r->elapsed_s + (double)(r->steps - step) * step_s) - r->spent_s;
-  double cost = 2.0 * WEIR_ROUND_STEPS * step_s;
-  uint64_t until = step + again_after(step);
-  for (; until < r->steps && cost + WEIR_ROUND_STEPS * now_s <= left; until += again_after(until))
-    cost += WEIR_ROUND_STEPS * now_s;
-  if (until > r->steps) until = r->steps;
-  return (double)(until - step) * (now_s - step_s) > 2.0 * cost;
+  if (r->steps == 0) return affordable(loop, step, step_s) ? INFINITY : 0.0;
+  const double left = r->steps > step ? (double)(r->steps - step) * step_s : 0.0;
+  return fmax(
+      0.0, floor((r->budget * (r->elapsed_s + left) - r->spent_s) / (WEIR_ROUND_STEPS * step_s)));
 }
 
-static void begin(weir_loop *loop, size_t method, const weir_plan *plan, bool again) {
-  weir_rounds *r = &loop->rounds;
-  if (again && r->record[method].standing == WEIR_METHOD_SHOWN && r->record[method].due > 0) {
-    weir_evidence_newest(&r->record[method].evidence); /* what it was, and now what it is */
-    r->record[method].due = 0;
+/* Steps for which a method is in force once it has been shown: those that are left are shared
+ * between the rounds that can follow. */
+static uint64_t known_for(const weir_loop *loop, uint64_t step, double rounds) {
+  const uint64_t left = left_for_methods(&loop->rounds, step);
+  uint64_t steps = again_rounds * WEIR_ROUND_STEPS;
+  if (steps < step / again_share) steps = step / again_share;
+  if (left < UINT64_MAX && rounds >= 1.0) {
+    const double most = fmax(known_most, (double)loop->rounds.steps / known_share);
+    const double share = fmin(most, (double)left / (rounds + 1.0));
+    if ((double)steps < share) steps = (uint64_t)share;
   }
+  return steps;
+}
+
+/* How many seconds of the training a second of trying saves, as far as can be told before: by the
+ * share of such arms that are expected to hold, and the steps that they are in force then. */
+static double repaid(const weir_loop *loop, uint64_t step, bool rounds_only, double now_s,
+                     double step_s) {
+  const double holds = rounds_only ? 0.6 : 0.4;
+  const uint64_t left = left_for_methods(&loop->rounds, step);
+  const double rounds = rounds_left(loop, step, step_s);
+  if (rounds < 1.0 || left < 2 * WEIR_ROUND_STEPS) return 0.0;
+  const double once = (double)known_for(loop, step, rounds - 1.0);
+  const double steps = rounds >= 2.0 && left < UINT64_MAX ? (double)left : fmin((double)left, once);
+  const double taken = fmin(rounds, ceil(steps / once)) * WEIR_ROUND_STEPS;
+  /* The other plan takes the batches of each round. */
+  return holds * fmax(0.0, steps - taken) * (now_s - step_s) / (taken * step_s);
+}
+
+static void begin(weir_loop *loop, size_t method, const weir_plan *plan) {
+  weir_rounds *r = &loop->rounds;
   weir_loop_direct(loop, WEIR_ACTION_TRIAL, plan);
   r->phase = WEIR_ROUND_TRIAL;
+  if (r->record[method].standing == WEIR_METHOD_SHOWN) r->record[method].evidence.count = 0;
   r->method = method;
-  r->again = again;
   r->tried = loop->directive.plan;
   r->plan_id = loop->directive.plan.id;
   r->ran = r->paired = 0;
   r->dropped = loop->dropped;
 }
 
+static bool only_rounds(const weir_plan *plan) {
+  return weir_belief_of(plan) == &weir_belief_rounding;
+}
+
+/* Beside a method that holds much back nothing can be tried: what it owes would count against what
+ * comes after it. */
 static void try_one(weir_loop *loop, const weir_observation *seen, const weir_decision_input *in) {
+  static const double repaid_least = 2.0;
   weir_rounds *r = &loop->rounds;
-  weir_candidate best, now, reference;
-  const size_t method = weir_method_of(&loop->current);
+  weir_candidate best, now;
+  const bool shown = weir_method_of(&loop->current) < WEIR_METHODS;
+  if (!weir_plan_safe(&loop->current) && !(shown && only_rounds(&loop->current))) return;
   weir_evaluate(in, &in->current, &now);
-  if (method < WEIR_METHODS) { /* one that was shown: is it still as good? */
-    if (seen->step >= r->record[method].due && fastest(in, WEIR_METHODS, &reference) &&
-        affordable(loop, seen->step, weir_step_seconds(in, &reference)))
-      begin(loop, method, &reference.plan, true);
-    return;
-  }
-  if (!weir_plan_safe(&loop->current)) return;
+  const double now_s = weir_step_seconds(in, &now);
   size_t first = WEIR_METHODS;
-  double most = 0.0;
+  double most = repaid_least;
   weir_plan plan = {0};
-  double step_s = 0.0;
   for (size_t m = 0; m < WEIR_METHODS; m++) {
     if (seen->step < r->record[m].due || !fastest(in, m, &best)) continue;
-    const double faster = weir_step_seconds(in, &now) / weir_step_seconds(in, &best);
-    const double rate = faster * pow(believed(&best.plan), doubtful);
-    if (faster < worth || rate <= most ||
-        !repaid(loop, seen->step, weir_step_seconds(in, &now), weir_step_seconds(in, &best)))
-      continue;
-    most = rate;
+    const double step_s = weir_step_seconds(in, &best);
+    const double saved = repaid(loop, seen->step, only_rounds(&best.plan), now_s, step_s);
+    if (now_s < worth * step_s || saved <= most || !affordable(loop, seen->step, step_s)) continue;
+    most = saved;
     first = m;
     plan = best.plan;
-    step_s = weir_step_seconds(in, &best);
   }
-  if (first < WEIR_METHODS && affordable(loop, seen->step, step_s))
-    begin(loop, first, &plan, false);
+  if (first < WEIR_METHODS) begin(loop, first, &plan);
 }
 
 /* --- ending ----------------------------------------------------------------------------------- */
@@ -225,19 +249,33 @@ static void refuse(weir_rounds *r, size_t method, uint64_t step) {
   }
 }
 
-static void keep_account(weir_loop *loop, uint64_t step) {
+static void keep_account(weir_loop *loop, const weir_observation *seen, bool far_behind) {
   weir_rounds *r = &loop->rounds;
   weir_method_record *of = &r->record[r->method];
-  switch (r->judgement.verdict) {
-    case WEIR_VERDICT_HOLDS:
-      of->standing = WEIR_METHOD_SHOWN;
-      of->progress = fmin(1.0, r->judgement.mean);
-      of->due = step + again_after(step);
-      of->good_until = of->due + patience;
-      break;
-    case WEIR_VERDICT_FALLS: refuse(r, r->method, step); break;
-    case WEIR_VERDICT_MORE: of->due = r->again ? 0 : step; break;
+  const size_t beside = weir_method_of(&loop->current); /* what it was compared with */
+  const double full = beside == WEIR_METHODS ? 1.0 : r->record[beside].progress;
+  if (r->judgement.verdict == WEIR_VERDICT_MORE) {
+    of->due = seen->step;
+  } else if (r->judgement.verdict == WEIR_VERDICT_FALLS || far_behind) {
+    refuse(r, r->method, seen->step);
+  } else {
+    weir_decision_input in;
+    weir_candidate own;
+    weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
+    weir_evaluate(&in, &r->tried, &own);
+    const double rounds = rounds_left(loop, seen->step, weir_step_seconds(&in, &own));
+    of->standing = WEIR_METHOD_SHOWN;
+    of->progress = full * fmin(1.0, r->judgement.mean);
+    of->good_until = seen->step + known_for(loop, seen->step, rounds);
+    /* It is as good as what it was compared with, for as long as that is known. */
+    if (beside < WEIR_METHODS && of->good_until > r->record[beside].good_until)
+      of->good_until = r->record[beside].good_until;
   }
+}
+
+/* Where nobody knows how long the training is, it may end with what a method still holds back. */
+static bool too_far_behind(const weir_rounds *r, const double *arm, const double *reference) {
+  return r->steps == 0 && weir_round_debt(arm, reference) > most_debt * fabs(r->slope.level);
 }
 
 /* From now on the loss is held against where it is. */
@@ -250,39 +288,39 @@ static void follow_from(weir_rounds *r, uint64_t step) {
 static weir_status judge(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   weir_evidence *evidence = &r->record[r->method].evidence;
-  const double *arm = r->again ? r->kept_loss : r->tried_loss;
-  const double *reference = r->again ? r->tried_loss : r->kept_loss;
+  const double *arm = r->tried_loss, *reference = r->kept_loss;
   char plan[WEIR_PLAN_TEXT_MAX];
   r->phase = WEIR_ROUND_NONE;
-  r->slope = weir_loss_slope(r->loss, r->losses);
-  if (!weir_round_add(evidence, arm, reference, &r->slope)) {
+  r->slope = slope_now(r);
+  const bool comparable = weir_round_comparable(arm, reference, &r->slope);
+  if (!comparable || !weir_round_add(evidence, arm, reference, &r->slope)) {
     abandon(r, seen->step);
-    if (fabs(arm[0] - reference[0]) > 1e-3 * fabs(reference[0]) && ++r->in_vain == vain_most)
+    if (!comparable && ++r->in_vain == vain_most)
       say(loop,
           "steps from the same checkpoint had other losses: without weir_register_state and "
           "weir_register_hooks for all that a step depends on, nothing can be tried");
     return WEIR_OK;
   }
   r->judged = r->method;
-  r->judged_again = r->again;
-  r->judged_plan = r->again ? loop->current : r->tried;
+  r->judged_plan = r->tried;
   r->samples = *evidence;
-  r->judgement = weir_progress_judge(evidence);
-  keep_account(loop, seen->step);
+  r->judgement = weir_progress_judge(evidence, weir_belief_of(&r->tried));
+  const bool far_behind = too_far_behind(r, arm, reference);
+  keep_account(loop, seen, far_behind);
   weir_plan_format(&r->judged_plan, plan);
   (void)snprintf(r->what, sizeof r->what,
                  "%s makes %.2f of the progress (%.2f to %.2f, %zu samples): %s", plan,
                  r->judgement.mean, r->judgement.low, r->judgement.high, r->samples.count,
-                 r->judgement.verdict == WEIR_VERDICT_HOLDS   ? "it holds the loss"
-                 : r->judgement.verdict == WEIR_VERDICT_FALLS ? "it does not hold the loss"
-                                                              : "not sure yet");
+                 r->judgement.verdict == WEIR_VERDICT_FALLS  ? "it does not hold the loss"
+                 : r->judgement.verdict == WEIR_VERDICT_MORE ? "not sure yet"
+                 : far_behind ? "too far behind, as nobody knows when the training ends"
+                              : "it holds the loss");
   weir_decision decision;
-  const weir_plan before = loop->current;
+  const bool safe = weir_plan_safe(&loop->current);
   const weir_status status = weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
-  if (status == WEIR_OK && decision.switched && !weir_plan_safe(&decision.choice.plan) &&
-      weir_plan_safe(&before)) {
-    r->promised = r->slope;
-    r->promised_at = seen->step - WEIR_LOSSES / 2;
+  if (status == WEIR_OK && decision.switched && !weir_plan_safe(&decision.choice.plan)) {
+    if (safe) r->promised = r->slope; /* that of a plan that was only shown may be less */
+    if (safe) r->promised_at = seen->step - later_half(r) / 2;
     follow_from(r, seen->step);
   }
   return status;
@@ -309,10 +347,7 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   if (promised < follow_clear * noise) return false;
   const double fallen = r->anchor_loss - newest_mean(r, follow_steps);
   weir_method_record *of = &r->record[method];
-  if (fallen < follow_doubt * promised && of->due > seen->step) {
-    of->due = seen->step;
-    of->good_until = seen->step + patience;
-  }
+  if (fallen < follow_doubt * promised) of->good_until = seen->step;
   follow_from(r, seen->step);
   return fallen < follow_failed * promised;
 }
@@ -325,23 +360,42 @@ static bool stale(const weir_loop *loop, const weir_observation *seen) {
          seen->step >= loop->rounds.record[method].good_until;
 }
 
-/* Back to the fastest safe plan.  What only grew old may be tried again sooner. */
-static weir_status give_up(weir_loop *loop, const weir_observation *seen, bool failed) {
+/* Where the loss falls too little nobody can tell since when, and what was compared with what. */
+static void distrust_all(weir_rounds *r, uint64_t step) {
+  for (size_t m = 0; m < WEIR_METHODS; m++) {
+    if (r->record[m].standing != WEIR_METHOD_SHOWN) continue;
+    r->record[m].standing = WEIR_METHOD_REFUSED;
+    r->record[m].evidence.count = 0;
+    r->record[m].due = step + wait_steps;
+  }
+}
+
+typedef enum reason { FELL_BEHIND, GREW_OLD, LAST_STEPS } reason;
+
+/* Back to the fastest safe plan.  What only grew old is tried again as soon as the budget allows it:
+ * what was known of it does not count any more. */
+static weir_status give_up(weir_loop *loop, const weir_observation *seen, reason why) {
+  static const char *const words[] = {
+      [FELL_BEHIND] = "under %s the loss has fallen less than half as far as its trial promised",
+      [GREW_OLD] = "what %s once showed is too old: it has to be shown again",
+      [LAST_STEPS] =
+          "the last steps are a safe plan's, so that nothing of what %s kept back is lost"};
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
   weir_method_record *of = &r->record[method];
   char plan[WEIR_PLAN_TEXT_MAX];
   weir_plan_format(&loop->current, plan);
   r->following = false;
-  if (failed) refuse(r, method, seen->step);
   of->standing = WEIR_METHOD_REFUSED;
   of->evidence.count = 0;
-  of->due = seen->step + (failed ? seen->step / 2 : again_after(seen->step));
+  if (why == FELL_BEHIND) {
+    distrust_all(r, seen->step);
+    refuse(r, method, seen->step);
+  }
+  of->due = seen->step + (why == FELL_BEHIND ? seen->step / 2 : 0);
   r->judged = WEIR_METHODS;
-  (void)snprintf(r->what, sizeof r->what,
-                 failed ? "under %s the loss has fallen less than half as far as its trial promised"
-                        : "what %s once showed is too old, and there was no time for another look",
-                 plan);
+  r->phase = WEIR_ROUND_NONE; /* what was tried beside it has been compared with what failed */
+  (void)snprintf(r->what, sizeof r->what, words[why], plan);
   weir_decision decision;
   return weir_loop_decide(loop, seen, WEIR_TRIGGER_TRIAL, &decision);
 }
@@ -406,7 +460,8 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
     *busy = true;
     return WEIR_OK;
   }
-  if (r->phase == WEIR_ROUND_BACK) {
+  const bool failed = behind(loop, seen);
+  if (r->phase == WEIR_ROUND_BACK && !failed) {
     if (!seen->trial && network_matters(loop, seen)) {
       abandon(r, seen->step);
       return WEIR_OK;
@@ -414,24 +469,23 @@ weir_status weir_rounds_step(weir_loop *loop, const weir_observation *seen, bool
     *busy = true;
     return back(loop, seen);
   }
-  const bool failed = behind(loop, seen);
-  if (failed || stale(loop, seen)) {
-    *busy = true;
-    return give_up(loop, seen, failed);
-  }
-  return WEIR_OK;
+  const bool last = weir_method_of(&loop->current) < WEIR_METHODS && !seen->trial &&
+                    left_for_methods(r, seen->step) == 0;
+  if (!failed && !last && !stale(loop, seen)) return WEIR_OK;
+  *busy = true;
+  return give_up(loop, seen, last ? LAST_STEPS : failed ? FELL_BEHIND : GREW_OLD);
 }
 
 void weir_rounds_consider(weir_loop *loop, const weir_observation *seen) {
   const weir_rounds *r = &loop->rounds;
   if (loop->risk != WEIR_RISK_MEASURED || r->phase != WEIR_ROUND_NONE || loop->has_directive ||
-      loop->waiting > 0 || loop->decisions == 0 || r->losses < WEIR_LOSSES ||
-      seen->step < least_losses || r->in_vain >= vain_most || loop->current.buckets > 0 ||
-      !r->settled || seen->room < WEIR_ROUND_ROOM + WEIR_ROOM_LEAST)
+      loop->waiting > 0 || loop->decisions == 0 || r->losses < 2 * least_losses ||
+      r->in_vain >= vain_most || loop->current.buckets > 0 || !r->settled ||
+      seen->room < WEIR_ROUND_ROOM + WEIR_ROOM_LEAST)
     return;
-  const weir_slope slope = weir_loss_slope(r->loss, r->losses);
-  if (!weir_slope_clear(&slope)) return;
+  const weir_slope slope = slope_now(r);
   weir_decision_input in;
+  if (!weir_slope_clear(&slope)) return;
   weir_loop_input(loop, seen, WEIR_TRIGGER_TRIAL, &in);
   try_one(loop, seen, &in);
 }

@@ -31,9 +31,8 @@ typedef struct weir_rounds {
   double budget;  /* share of the training's time */
   uint64_t steps; /* of the training; 0: not known */
   /* The round under way: steps of `tried` are rolled back, then the plan in force takes the same
-   * batches.  `again`: what is in force is the method's, what is tried keeps the loss. */
+   * batches. */
   size_t method;
-  bool again;
   weir_plan tried;
   uint64_t plan_id, first; /* the trial's plan; the step its first batch belongs to */
   size_t ran, paired;
@@ -57,12 +56,11 @@ typedef struct weir_rounds {
   double anchor, anchor_loss;
   /* For the journal. */
   size_t judged;
-  bool judged_again;
   weir_plan judged_plan;
   weir_slope slope;
   weir_judgement judgement;
   weir_evidence samples;
-  char what[192];
+  char what[208];
 } weir_rounds;
 
 #endif

@@ -64,11 +64,7 @@ static char *tried(const weir_report_decision *d) {
   const weir_report_trial *t = &d->trial;
   if (!*t->plan) return g_strdup("Nothing was tried for it.");
   GString *text = g_string_new(NULL);
-  if (t->again)
-    g_string_append_printf(text, "%s, in force, was tried again against the fastest safe plan",
-                           t->plan);
-  else
-    g_string_append_printf(text, "%s was tried against the plan in force", t->plan);
+  g_string_append_printf(text, "%s was tried against the plan in force", t->plan);
   g_string_append_printf(
       text,
       ", from one checkpoint over the same batches: %zu samples say that it makes %.2f of the "

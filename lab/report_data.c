@@ -152,8 +152,6 @@ static void read_trial(weir_report_place *place, JsonObject *root, weir_report_t
   if (strcmp(verdict, "holds") && strcmp(verdict, "falls") && strcmp(verdict, "more"))
     weir_report_refuse(place, "'verdict' must be holds, falls or more");
   JsonArray *samples = weir_report_array(place, object, "samples", WEIR_REQUIRED);
-  node = json_object_get_member(object, "again");
-  t->again = node && JSON_NODE_HOLDS_VALUE(node) && json_node_get_boolean(node);
   t->progress = weir_report_signed(place, object, "progress", WEIR_REQUIRED);
   t->low = weir_report_signed(place, object, "low", WEIR_OPTIONAL);
   t->high = weir_report_signed(place, object, "high", WEIR_OPTIONAL);

@@ -30,7 +30,6 @@ typedef struct weir_report_candidate {
 typedef struct weir_report_trial {
   char plan[WEIR_PLAN_TEXT_MAX]; /* "": none ended with this decision */
   char verdict[8];
-  bool again;
   double progress, low, high; /* NAN: not known */
   size_t samples;
   double spent_s, elapsed_s; /* of all trials, and of the run, until then */
