@@ -119,9 +119,6 @@ typedef struct weir_codec {
   struct {
     unsigned least, most;
   } bits; /* an element that it can be asked for */
-  /* Elements between whose multiples a gradient can be cut without another result than from one
-   * message but for draws; 0: units are tensors, whole. */
-  size_t grain;
   /* Length of the message in bytes, exactly. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
