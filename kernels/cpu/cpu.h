@@ -91,7 +91,6 @@ typedef struct weir_feeding {
   size_t n;
   weir_candidates *list;
   uint32_t base;
-  bool stream; /* e is written past the caches, and lies at a multiple of 64 bytes; then drain() */
 } weir_feeding;
 
 typedef struct weir_cpu_ops {

@@ -31,10 +31,10 @@ TARGET static inline void feed_moments(feed_sums *sums, __m512 x) {
   sums->square1 = _mm512_add_pd(sums->square1, _mm512_mul_pd(b, b));
 }
 
-/* list, keep and stream are constants where this is inlined.  Returns how far it came. */
+/* list and keep are constants where this is inlined.  Returns how far it came. */
 TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const weir_feeding *f,
                                                                         feed_sums *to, bool list,
-                                                                        bool keep, bool stream) {
+                                                                        bool keep) {
   feed_sums sums = *to;
   const float *g = f->g, *r = f->r;
   float *e = f->e, *old = f->old;
@@ -49,11 +49,7 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
     fetch_ahead(r + i);
     __m512 kept = _mm512_loadu_ps(r + i);
     __m512 x = _mm512_add_ps(_mm512_loadu_ps(g + i), kept);
-    if (stream) {
-      _mm512_stream_ps(e + i, x);
-    } else {
-      _mm512_storeu_ps(e + i, x);
-    }
+    _mm512_storeu_ps(e + i, x);
     if (keep) {
       _mm512_storeu_ps(old + i, kept);
     }

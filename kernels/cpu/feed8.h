@@ -42,10 +42,10 @@ TARGET static inline size_t feed_list(const weir_candidates *list, size_t found,
 #define FEED_BLOCK ((size_t)4096)
 #define FEED_FEW (FEED_BLOCK / 256)
 
-/* list, keep and stream are constants where this is inlined.  Returns how far it came. */
+/* list and keep are constants where this is inlined.  Returns how far it came. */
 TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const weir_feeding *f,
                                                                         feed_sums *to, bool list,
-                                                                        bool keep, bool stream) {
+                                                                        bool keep) {
   feed_sums sums = *to;
   const weir_feeding in = *f; /* which no store here changes */
   const weir_candidates all = list ? *f->list : (weir_candidates){0};
@@ -66,11 +66,7 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
       size_t at = i + 8 * half;
       __m256 kept = _mm256_loadu_ps(in.r + at);
       __m256 x = _mm256_add_ps(_mm256_loadu_ps(in.g + at), kept);
-      if (stream) {
-        _mm256_stream_ps(in.e + at, x);
-      } else {
-        _mm256_storeu_ps(in.e + at, x);
-      }
+      _mm256_storeu_ps(in.e + at, x);
       if (keep) {
         _mm256_storeu_ps(in.old + at, kept);
       }

@@ -6,14 +6,9 @@ TARGET static void feed(const weir_feeding *f, weir_moments *moments) {
   const bool list = f->list != NULL;
   size_t i = 0;
   if (f->old != NULL) {
-    i = list ? feed_vectors(f, &sums, true, true, false)
-             : feed_vectors(f, &sums, false, true, false);
-  } else if (f->stream) {
-    i = list ? feed_vectors(f, &sums, true, false, true)
-             : feed_vectors(f, &sums, false, false, true);
+    i = list ? feed_vectors(f, &sums, true, true) : feed_vectors(f, &sums, false, true);
   } else {
-    i = list ? feed_vectors(f, &sums, true, false, false)
-             : feed_vectors(f, &sums, false, false, false);
+    i = list ? feed_vectors(f, &sums, true, false) : feed_vectors(f, &sums, false, false);
   }
   double sum[WEIR_LANES];
   double square[WEIR_LANES];
