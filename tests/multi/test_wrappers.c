@@ -47,14 +47,7 @@ static weir_status passing_body(weir_transport *t, void *user) {
   return status;
 }
 
-static void passing_case(enum group_kind kind) {
-  group g;
-  group_init(&g, kind, 3, passing_body, &kind);
-  group_run(&g);
-  for (int r = 0; r < 3; r++)
-    cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
-  group_done(&g);
-}
+static void passing_case(enum group_kind kind) { group_passes(kind, 3, passing_body, &kind); }
 Test(wrappers, pass_threads) { passing_case(GROUP_THREADS); }
 Test(wrappers, pass_tcp) { passing_case(GROUP_TCP); }
 Test(wrappers, pass_shm) { passing_case(GROUP_SHM); }
