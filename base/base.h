@@ -1,4 +1,4 @@
-/* What every room needs: failing with a message, time, random numbers, order, hashing. */
+/* What every folder needs: failing with a message, time, random numbers, order, hashing. */
 #ifndef WEIR_BASE_H
 #define WEIR_BASE_H
 

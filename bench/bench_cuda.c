@@ -122,9 +122,6 @@ static weir_status read_wire(bench *b) {
 static weir_status project(bench *b) {
   return weir_cuda_powersgd_project(b->cuda, b->g, b->rows, COLUMNS, b->q, COLUMNS, RANK, b->p);
 }
-static weir_status orthogonalise(bench *b) {
-  return weir_cuda_powersgd_orthogonalise(b->cuda, b->p, b->rows, RANK);
-}
 static weir_status project_back(bench *b) {
   return weir_cuda_powersgd_project_back(b->cuda, b->g, b->rows, COLUMNS, b->p, RANK, b->q);
 }
@@ -303,8 +300,6 @@ static void measure_powersgd(bench *b) {
   must(weir_cuda_copy(b->cuda, b->q, q, RANK * COLUMNS * sizeof *q));
   must(weir_cuda_wait(b->cuda));
   (void)report(b, "powersgd, rank 4: M Q", inputs[0], bytes, project);
-  (void)report(b, "powersgd, rank 4: orthogonalise", inputs[0], 4.0 * RANK * (double)b->rows,
-               orthogonalise);
   (void)report(b, "powersgd, rank 4: M^T P", inputs[0], bytes, project_back);
   (void)report(b, "powersgd, rank 4: M - P Q^T", inputs[0], 2.0 * bytes, expand);
   free(q);

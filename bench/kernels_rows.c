@@ -45,13 +45,18 @@ static weir_status do_accumulate(kernel_bench *b, const kernel_row *row) {
   return WEIR_OK;
 }
 
+/* As a step does it: what the search will be after is listed while e is made. */
 static weir_status do_fused(kernel_bench *b, const kernel_row *row) {
   const gsize offset[2] = {0, b->n};
   const weir_layout layout = {1, offset};
   const float *const g = b->g;
   weir_moments moments = {0};
-  const weir_status status =
-      weir_ef_topk(b->context, &g, &layout, b->r, b->e, row->cr, &moments, b->index, b->n, &b->k);
+  weir_status status =
+      weir_ahead_begin(b->context, &(weir_ahead_of){.g = &g, .r = b->r}, &layout, b->e, row->cr);
+  if (status != WEIR_OK) return status;
+  weir_ahead_feed(b->context, 0, b->g, b->r, b->e, b->n, &moments);
+  status = weir_codecs[WEIR_CODEC_TOPK]->select(b->context, b->e, &layout, row->cr, b->index, b->n,
+                                                &b->k);
   weir_scatter_zero(b->sum, b->index, b->k); /* as the residual is updated */
   return status;
 }

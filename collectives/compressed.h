@@ -109,7 +109,7 @@ typedef struct weir_hitopk_told {
 weir_status weir_hitopk(weir_comm *comm, const weir_codec *codec, weir_codec_context *context,
                         double cr, weir_wire_format wire, float *e, size_t n, float *sum,
                         weir_hitopk_told *told, weir_headers *headers);
-/* With true wire bytes; not the paper's (weir_cost_paper_hitopk). */
+/* Equations 7, 9 and 10 of the paper, with the bytes that travel. */
 weir_cost weir_cost_hitopk(weir_group_shape shape, const weir_link *link, size_t elements,
                            double cr, weir_wire_format wire);
 

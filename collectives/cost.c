@@ -14,11 +14,6 @@ static int rounds(int n) {
 
 /* --- the paper's rows: Table I, equations 4a and 4b ------------------------------------------- */
 
-double weir_cost_paper_star(int n, double alpha, double beta, double bytes) {
-  if (n <= 1) return 0.0;
-  return 2.0 * alpha + 2.0 * (n - 1) * bytes * beta;
-}
-
 double weir_cost_paper_ring(int n, double alpha, double beta, double bytes) {
   if (n <= 1) return 0.0;
   return 2.0 * (n - 1) * alpha + 2.0 * (n - 1) / n * bytes * beta;

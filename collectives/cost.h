@@ -12,7 +12,6 @@
 
 /* Rows of the paper's model: Tables I and equations 4a, 4b of "Flexible Communication for Optimal
  * Distributed Learning over Unpredictable Networks".  Values kept are fp32 and indices u32. */
-double weir_cost_paper_star(int n, double alpha, double beta, double bytes);
 double weir_cost_paper_ring(int n, double alpha, double beta, double bytes);
 double weir_cost_paper_tree(int n, double alpha, double beta, double bytes);
 double weir_cost_paper_broadcast(int n, double alpha, double beta, double bytes);
@@ -143,9 +142,4 @@ double weir_cost_plan_processors(const weir_plan *plan, weir_group_shape shape,
 /* Links and processors together; *terms, unless NULL: those of the links. */
 double weir_cost_plan_seconds(const weir_plan *plan, weir_group_shape shape, const weir_link *link,
                               size_t elements, size_t kept, weir_cost_terms *terms);
-/* Equations 7, 9 and 10 of the HiTopKComm paper: m machines of n ranks, d elements of fp32 and the
- * share rho of them kept; its equation 8 (selection) is computing and charged by the codec. */
-double weir_cost_paper_hitopk(int m, int n, double d, double rho, double alpha_inner,
-                              double beta_inner, double alpha_outer, double beta_outer);
-
 #endif

@@ -7,16 +7,6 @@
 
 #define TWO_PACKETS 2896.0 /* TCP's payload of two Ethernet frames */
 
-double weir_cost_paper_hitopk(int m, int n, double d, double rho, double alpha_inner,
-                              double beta_inner, double alpha_outer, double beta_outer) {
-  const double scatter = (n - 1) * alpha_inner + 4.0 * (n - 1) * d / n * beta_inner; /* (7) */
-  const double across =
-      weir_log2_ceil(m) * alpha_outer + 4.0 * (m - 1) * rho * d / n * beta_outer; /* (9) */
-  const double gather =
-      weir_log2_ceil(n) * alpha_inner + 4.0 * (n - 1) * rho * d * m / n * beta_inner; /* (10) */
-  return scatter + across + gather;
-}
-
 /* What a row is beside its critical path. */
 typedef struct work {
   double messages, traffic; /* of all ranks */

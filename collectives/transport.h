@@ -135,8 +135,6 @@ bool weir_transport_has_mpi(void);
 weir_status weir_transport_nccl(weir_transport **out, const char *rendezvous,
                                 const char *bind_address, const void *secret, size_t secret_bytes,
                                 uint64_t job_id, int rank, int size, double timeout_s);
-/* Has this build NCCL? */
-bool weir_transport_has_nccl(void);
 
 /* Full mesh of TCP connections plus one UDP socket for echo and abort.  rendezvous is "HOST:PORT"
  * of rank 0; bind_address may be NULL.  A peer of another job, version or size, or one that cannot

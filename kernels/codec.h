@@ -119,9 +119,6 @@ typedef struct weir_codec {
   struct {
     unsigned least, most;
   } bits; /* an element that it can be asked for */
-  /* Elements between whose multiples a gradient can be cut without another result than from one
-   * message but for draws; 0: units are tensors, whole. */
-  size_t grain;
   /* Length of the message in bytes, exactly. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
@@ -161,20 +158,13 @@ typedef struct weir_moments {
 /* e = g + r in one pass; adds to *moments (start from zero).  e may be g or r.  Deterministic for
  * given data and n, whatever the vector width. */
 void weir_ef_accumulate(const float *g, const float *r, float *e, size_t n, weir_moments *moments);
-/* weir_ef_accumulate and topk's select in one pass over memory: g[t] is the gradient of tensor t, r
- * and e hold the whole.  Adds to *moments (start from zero), whose sums may differ from
- * weir_ef_accumulate's in rounding, but not between vector widths.  Where e is not finite, no index
- * is written and *k is 0.  Errors as of select; then e is unchanged. */
-weir_status weir_ef_topk(weir_codec_context *context, const float *const *g,
-                         const weir_layout *layout, const float *r, float *e, double cr,
-                         weir_moments *moments, uint32_t *index, size_t capacity, size_t *k);
 /* What is going to be fed: g[t] of tensor t and r, and momentum * u where u is not NULL. */
 typedef struct weir_ahead_of {
   const float *const *g;
   const float *r, *u;
   float momentum;
 } weir_ahead_of;
-/* The same in steps.  _begin says, before e = g + r exists, that the next select of topk or star
+/* Error feedback and topk's select in one pass over memory.  _begin says, before e = g + r exists, that the next select of topk or star
  * with this context will be of e, with that layout and ratio, and estimates what to look out for;
  * where a list is of no use it does nothing.  Then each element is fed once, in ascending order, by
  * one thread: _feed makes e = g + r of elements [at, at + n).  That select finds the same elements

@@ -68,7 +68,6 @@ const weir_codec weir_codec_fp16 = {
     .description = "every element as IEEE half precision",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .bits = {16, 16},
-    .grain = 1,
     .device = true,
     .kept = weir_none_kept,
     .bound = bound,

@@ -1,4 +1,4 @@
-/* What the files of kernels/ share; not for other rooms. */
+/* What the files of kernels/ share; not for other folders. */
 #ifndef WEIR_KERNELS_INTERNAL_H
 #define WEIR_KERNELS_INTERNAL_H
 

@@ -229,8 +229,6 @@ weir_status nct_create(weir_transport **out, const nct_library *lib, weir_transp
   return create(out, lib, WEIR_OK, control, timeout_s);
 }
 
-bool weir_transport_has_nccl(void) { return true; }
-
 weir_status weir_transport_nccl(weir_transport **out, const char *rendezvous,
                                 const char *bind_address, const void *secret, size_t secret_bytes,
                                 uint64_t job_id, int rank, int size, double timeout_s) {

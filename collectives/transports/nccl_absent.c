@@ -2,8 +2,6 @@
 #include "base/base.h"
 #include "collectives/transport.h"
 
-bool weir_transport_has_nccl(void) { return false; }
-
 weir_status weir_transport_nccl(weir_transport **out, const char *rendezvous,
                                 const char *bind_address, const void *secret, size_t secret_bytes,
                                 uint64_t job_id, int rank, int size, double timeout_s) {

@@ -1,4 +1,4 @@
-/* What wrappers share: passing on.  A wrapper's own struct begins with a weir_wrap. */
+/* Passing on what a wrapper does not change; its own struct begins with a weir_wrap. */
 #ifndef WEIR_TRANSPORTS_WRAP_H
 #define WEIR_TRANSPORTS_WRAP_H
 

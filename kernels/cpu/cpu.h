@@ -82,16 +82,14 @@ typedef struct weir_candidates {
   size_t capacity, count; /* count: SIZE_MAX when there are more than capacity */
 } weir_candidates;
 
-/* One pass of error feedback, e = g + r.  r goes to old as well, which may be g as e may be r
- * (NULL: nowhere); what reaches the list's floor joins the list (NULL: none), its first position
- * being base. */
+/* One pass of error feedback, e = g + r; e may be g or r.  What reaches the list's floor joins the
+ * list (NULL: none), its first position being base. */
 typedef struct weir_feeding {
   const float *g, *r;
-  float *e, *old;
+  float *e;
   size_t n;
   weir_candidates *list;
   uint32_t base;
-  bool stream; /* e is written past the caches, and lies at a multiple of 64 bytes; then drain() */
 } weir_feeding;
 
 typedef struct weir_cpu_ops {

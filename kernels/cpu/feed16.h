@@ -31,13 +31,12 @@ TARGET static inline void feed_moments(feed_sums *sums, __m512 x) {
   sums->square1 = _mm512_add_pd(sums->square1, _mm512_mul_pd(b, b));
 }
 
-/* list, keep and stream are constants where this is inlined.  Returns how far it came. */
+/* list is a constant where this is inlined.  Returns how far it came. */
 TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const weir_feeding *f,
-                                                                        feed_sums *to, bool list,
-                                                                        bool keep, bool stream) {
+                                                                        feed_sums *to, bool list) {
   feed_sums sums = *to;
   const float *g = f->g, *r = f->r;
-  float *e = f->e, *old = f->old;
+  float *e = f->e;
   const size_t n = f->n;
   const __m512i least = _mm512_set1_epi32(list ? (int)f->list->floor_bits : 0);
   __m512i at = counting(f->base);
@@ -47,16 +46,8 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
   for (; i + 16 <= n; i += 16) {
     fetch_ahead(g + i);
     fetch_ahead(r + i);
-    __m512 kept = _mm512_loadu_ps(r + i);
-    __m512 x = _mm512_add_ps(_mm512_loadu_ps(g + i), kept);
-    if (stream) {
-      _mm512_stream_ps(e + i, x);
-    } else {
-      _mm512_storeu_ps(e + i, x);
-    }
-    if (keep) {
-      _mm512_storeu_ps(old + i, kept);
-    }
+    __m512 x = _mm512_add_ps(_mm512_loadu_ps(g + i), _mm512_loadu_ps(r + i));
+    _mm512_storeu_ps(e + i, x);
     if (list && found <= capacity) {
       __m512i m = _mm512_and_si512(_mm512_castps_si512(x), _mm512_set1_epi32(0x7fffffff));
       __mmask16 take = _mm512_cmpge_epu32_mask(m, least);

@@ -42,10 +42,9 @@ TARGET static inline size_t feed_list(const weir_candidates *list, size_t found,
 #define FEED_BLOCK ((size_t)4096)
 #define FEED_FEW (FEED_BLOCK / 256)
 
-/* list, keep and stream are constants where this is inlined.  Returns how far it came. */
+/* list is a constant where this is inlined.  Returns how far it came. */
 TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const weir_feeding *f,
-                                                                        feed_sums *to, bool list,
-                                                                        bool keep, bool stream) {
+                                                                        feed_sums *to, bool list) {
   feed_sums sums = *to;
   const weir_feeding in = *f; /* which no store here changes */
   const weir_candidates all = list ? *f->list : (weir_candidates){0};
@@ -64,16 +63,8 @@ TARGET static inline __attribute__((always_inline)) size_t feed_vectors(const we
     }
     for (size_t half = 0; half < 2; half++) {
       size_t at = i + 8 * half;
-      __m256 kept = _mm256_loadu_ps(in.r + at);
-      __m256 x = _mm256_add_ps(_mm256_loadu_ps(in.g + at), kept);
-      if (stream) {
-        _mm256_stream_ps(in.e + at, x);
-      } else {
-        _mm256_storeu_ps(in.e + at, x);
-      }
-      if (keep) {
-        _mm256_storeu_ps(in.old + at, kept);
-      }
+      __m256 x = _mm256_add_ps(_mm256_loadu_ps(in.g + at), _mm256_loadu_ps(in.r + at));
+      _mm256_storeu_ps(in.e + at, x);
       if (list && found <= capacity) {
         __m256i m = _mm256_and_si256(_mm256_castps_si256(x), _mm256_set1_epi32(0x7fffffff));
         uint32_t take = reaching(m, all.floor_bits);

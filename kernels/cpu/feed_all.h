@@ -3,18 +3,7 @@
 
 TARGET static void feed(const weir_feeding *f, weir_moments *moments) {
   feed_sums sums = no_feed_sums();
-  const bool list = f->list != NULL;
-  size_t i = 0;
-  if (f->old != NULL) {
-    i = list ? feed_vectors(f, &sums, true, true, false)
-             : feed_vectors(f, &sums, false, true, false);
-  } else if (f->stream) {
-    i = list ? feed_vectors(f, &sums, true, false, true)
-             : feed_vectors(f, &sums, false, false, true);
-  } else {
-    i = list ? feed_vectors(f, &sums, true, false, false)
-             : feed_vectors(f, &sums, false, false, false);
-  }
+  const size_t i = f->list != NULL ? feed_vectors(f, &sums, true) : feed_vectors(f, &sums, false);
   double sum[WEIR_LANES];
   double square[WEIR_LANES];
   store_feed_sums(&sums, sum, square);

@@ -19,12 +19,8 @@ static inline size_t weir_lanes_feed(const weir_feeding *f, size_t from, double 
                                      double square[WEIR_LANES]) {
   size_t nonfinite = 0;
   for (size_t i = from; i < f->n; i++) {
-    float r = f->r[i];
-    float x = f->g[i] + r;
+    float x = f->g[i] + f->r[i];
     f->e[i] = x;
-    if (f->old != NULL) {
-      f->old[i] = r;
-    }
     bool finite = weir_magnitude(x) < WEIR_INF_BITS;
     double d = finite ? (double)x : 0.0;
     sum[i % WEIR_LANES] += d;

@@ -129,15 +129,10 @@ weir_status weir_cuda_wire_encode(weir_cuda *cuda, size_t n, const uint32_t *ind
                                   const float *value, size_t k, weir_wire_format format, void *out,
                                   size_t capacity, uint64_t *bytes, float *error);
 
-/* Read untrusted messages of device memory, which lie at multiples of 4 bytes.  All of a message is
- * checked before a bit of it is used; reserve n and as many elements as there may be.  Malformed:
- * the next wait says so.
- *
- * As weir_wire_decode; *k, device memory, is stored, 0 for what is malformed. */
-weir_status weir_cuda_wire_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
-                                  uint32_t *index, float *value, size_t capacity, uint64_t *k);
-/* As weir_wire_decode_add, or without add as weir_wire_decode_dense: into all of to[0..n), 0 where
- * nothing was kept.  Malformed: to unchanged. */
+/* Reads an untrusted message with values, of device memory, which lies at a multiple of 4 bytes, as
+ * weir_wire_decode_add, or without add as weir_wire_decode_dense: into all of to[0..n), 0 where
+ * nothing was kept.  All of it is checked before a bit of it is used; reserve n and as many elements
+ * as there may be.  Malformed: to unchanged, and the next wait says so. */
 weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
                                      float *to, bool add);
 
@@ -195,22 +190,13 @@ weir_status weir_cuda_qsgd_decode(weir_cuda *cuda, const void *message, size_t b
 /* The parts of kernels/powersgd.h, with the same shapes, rank 1 to WEIR_POWERSGD_RANK_MAX; reserve
  * the largest matrix' elements.  project and expand are equal to the CPU's.  project_back is for up
  * to 512 rows; beyond, its sums run in stripes of as many and differ by at most rows 2^-23 of the
- * sum of magnitudes.  In orthogonalise and normalise the sums in double run in another order, so
- * that a factor may differ in its last bit.  All are the same on every device. */
+ * sum of magnitudes.  All are the same on every device. */
 weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t rows, size_t columns,
                                        const float *q, size_t stride, size_t rank, float *p);
-weir_status weir_cuda_powersgd_orthogonalise(weir_cuda *cuda, float *p, size_t rows, size_t rank);
 weir_status weir_cuda_powersgd_project_back(weir_cuda *cuda, const float *m, size_t rows,
                                             size_t columns, const float *p, size_t rank, float *q);
 weir_status weir_cuda_powersgd_expand(weir_cuda *cuda, const float *p, size_t rows, const float *q,
                                       size_t columns, size_t rank, float *to, bool subtract);
-/* What the next step starts from: each of Q's rank columns of `columns` elements, brought to length
- * 1, goes to to + k * stride; one that is zero or not finite is replaced by that of fresh, which
- * lies as to does and which weir_powersgd_draw has drawn (the CPU draws when the need arises; here
- * there is no waiting to find out). */
-weir_status weir_cuda_powersgd_normalise(weir_cuda *cuda, const float *q, size_t columns,
-                                         size_t rank, const float *fresh, size_t stride, float *to);
-
 /* --- gain curve ------------------------------------------------------------------------------ */
 
 /* A bin of weir_gain_curve: sum of the squared mantissas, high 2^32 + low, and elements. */

@@ -1,4 +1,4 @@
-/* What the files of kernels/cuda share; not for other rooms. */
+/* What the files of kernels/cuda share; not for other folders. */
 #ifndef WEIR_KERNELS_CUDA_DEVICE_CUH
 #define WEIR_KERNELS_CUDA_DEVICE_CUH
 

@@ -5,13 +5,11 @@
  * leaves enough to do at a time: a row times Q in 16 lanes; a column times P row after row, which
  * is split into stripes of rows, added in order, only where there are more rows than a
  * stripe has. */
-#include "kernels/cuda/sums.cuh"
+#include "kernels/cuda/device.cuh"
 
 constexpr unsigned LANES = 16;
 constexpr unsigned AT_ONCE = 4;  /* columns of P or Q */
 constexpr unsigned STRIPE = 512; /* rows */
-constexpr unsigned ORTHOGONAL_BLOCK = 512;
-constexpr double INDEPENDENT = 1e-5; /* kernels/powersgd.c */
 
 /* Sixteen threads a row; thread l adds up the elements l, l + 16, .., and the sums meet in halves.
  * Lanes without a row, too, take part in the exchange. */
@@ -91,60 +89,6 @@ __global__ static void expand(const float *p, size_t rows, const float *q, size_
   }
 }
 
-/* Of the whole block, in every thread; every thread calls it. */
-__device__ static inline double block_dot(const float *x, const float *y, size_t n) {
-  __shared__ double result;
-  weir_sums mine = {};
-  for (size_t i = threadIdx.x; i < n; i += blockDim.x) {
-    mine.sum[0] += (double)x[i] * (double)y[i];
-  }
-  mine = weir_block_sums(mine);
-  if (threadIdx.x == 0) {
-    result = mine.sum[0];
-  }
-  __syncthreads();
-  double all = result;
-  __syncthreads(); /* result is free again */
-  return all;
-}
-
-/* One block; a thread has the same elements of every column throughout. */
-__global__ static void __launch_bounds__(ORTHOGONAL_BLOCK)
-    orthogonalise(float *p, size_t rows, unsigned rank) {
-  for (unsigned k = 0; k < rank; k++) {
-    float *column = p + k * rows;
-    double whole = block_dot(column, column, rows);
-    for (unsigned pass = 0; pass < 2; pass++) {
-      for (unsigned j = 0; j < k; j++) {
-        const float *other = p + j * rows;
-        float factor = -(float)block_dot(other, column, rows);
-        for (size_t i = threadIdx.x; i < rows; i += ORTHOGONAL_BLOCK) {
-          column[i] += other[i] * factor;
-        }
-      }
-    }
-    double left = block_dot(column, column, rows);
-    bool good = isfinite(whole) && left > INDEPENDENT * INDEPENDENT * whole;
-    double factor = 1.0 / sqrt(left);
-    for (size_t i = threadIdx.x; i < rows; i += ORTHOGONAL_BLOCK) {
-      column[i] = good ? (float)((double)column[i] * factor) : 0.0F;
-    }
-  }
-}
-
-/* A block a column. */
-__global__ static void __launch_bounds__(ORTHOGONAL_BLOCK)
-    normalise(const float *q, size_t n, const float *fresh, size_t stride, float *to) {
-  const float *column = q + blockIdx.x * n;
-  double square = block_dot(column, column, n);
-  bool good = square > 0.0 && isfinite(square);
-  double factor = 1.0 / sqrt(square);
-  for (size_t i = threadIdx.x; i < n; i += ORTHOGONAL_BLOCK) {
-    to[blockIdx.x * stride + i] =
-        good ? (float)((double)column[i] * factor) : fresh[blockIdx.x * stride + i];
-  }
-}
-
 /* --- the host's side ------------------------------------------------------------------------- */
 
 size_t weir_cuda_powersgd_partial(size_t n) {
@@ -171,13 +115,6 @@ weir_status weir_cuda_powersgd_project(weir_cuda *cuda, const float *m, size_t r
              ? weir_cuda_launch(cuda, "projecting", blocks, WEIR_CUDA_BLOCK, project, m, rows,
                                 columns, q, stride, (unsigned)rank, p)
              : status;
-}
-
-weir_status weir_cuda_powersgd_orthogonalise(weir_cuda *cuda, float *p, size_t rows, size_t rank) {
-  weir_status status = ready(cuda, rows, 1, rank);
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "orthogonalising", 1, ORTHOGONAL_BLOCK,
-                                              orthogonalise, p, rows, (unsigned)rank)
-                           : status;
 }
 
 weir_status weir_cuda_powersgd_project_back(weir_cuda *cuda, const float *m, size_t rows,
@@ -208,13 +145,4 @@ weir_status weir_cuda_powersgd_expand(weir_cuda *cuda, const float *p, size_t ro
                    cuda, "expanding", weir_cuda_grid(cuda, rows * columns, 4 * WEIR_CUDA_BLOCK),
                    WEIR_CUDA_BLOCK, expand, p, rows, q, columns, (unsigned)rank, to, subtract)
              : status;
-}
-
-weir_status weir_cuda_powersgd_normalise(weir_cuda *cuda, const float *q, size_t columns,
-                                         size_t rank, const float *fresh, size_t stride,
-                                         float *to) {
-  weir_status status = ready(cuda, columns, 1, rank);
-  return status == WEIR_OK ? weir_cuda_launch(cuda, "normalising", rank, ORTHOGONAL_BLOCK,
-                                              normalise, q, columns, fresh, stride, to)
-                           : status;
 }

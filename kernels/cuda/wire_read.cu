@@ -12,7 +12,6 @@ struct read_job {
   unsigned long long bytes;
   uint32_t n;
   uint32_t capacity;
-  bool values; /* it must have some, or none */
 };
 
 /* As code_of in kernels/wire_read.c: false for what no encoder writes. */
@@ -34,7 +33,7 @@ __device__ static bool parse(const read_job &job, weir_read_state *out) {
   uint32_t shift = head[3] >> 16 & 0xffU;
   uint64_t k = head[1];
   if (head[0] != WEIR_WIRE_MAGIC || head[3] >> 24 != 0 || head[2] != job.n || k > job.n ||
-      k > job.capacity || values > VALUE_FP16 || (values != VALUE_NONE) != job.values) {
+      k > job.capacity || values > VALUE_FP16 || values == VALUE_NONE) {
     return false;
   }
   weir_list_code code;
@@ -172,17 +171,6 @@ __device__ static inline float value_at(const uint8_t *values, uint32_t kind, si
                               : weir_fp16_value((uint16_t)bits);
 }
 
-/* value NULL: none are wanted.  *k: how many there are, 0 when the message is malformed. */
-__global__ static void read_values(const uint8_t *message, const weir_read_state *state,
-                                   float *value, uint64_t *k, const uint32_t *fault) {
-  uint32_t count = *fault == 0 ? state->k : 0;
-  if (blockIdx.x == 0 && threadIdx.x == 0) {
-    *k = count;
-  }
-  const uint8_t *from = message + WEIR_WIRE_HEADER + state->list;
-  WEIR_CUDA_EACH(i, value != NULL ? count : 0) { value[i] = value_at(from, state->values, i); }
-}
-
 __global__ static void clear(float *to, size_t n, const uint32_t *fault) {
   if (*fault == 0) {
     WEIR_CUDA_EACH(i, n) { to[i] = 0.0F; }
@@ -232,9 +220,9 @@ static weir_status read_list(weir_cuda *cuda, const read_job &job, uint32_t *ind
              : status;
 }
 
-static weir_status begin(const weir_cuda *cuda, size_t n, const void *message, size_t bytes,
-                         size_t capacity, bool values, read_job *job) {
-  capacity = capacity < n ? capacity : n;
+weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
+                                     float *to, bool add) {
+  const size_t capacity = cuda->k < n ? cuda->k : n;
   weir_status status = weir_cuda_ready(cuda, n, capacity);
   if (status != WEIR_OK) {
     return status;
@@ -245,32 +233,8 @@ static weir_status begin(const weir_cuda *cuda, size_t n, const void *message, s
   if (bytes < WEIR_WIRE_HEADER) {
     return weir_fail(WEIR_E_PROTOCOL, "malformed message of indices and values: %zu bytes", bytes);
   }
-  *job = read_job{(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)capacity, values};
-  return WEIR_OK;
-}
-
-weir_status weir_cuda_wire_decode(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
-                                  uint32_t *index, float *value, size_t capacity, uint64_t *k) {
-  read_job job;
-  weir_status status = begin(cuda, n, message, bytes, capacity, value != NULL, &job);
-  if (status == WEIR_OK) {
-    status = read_list(cuda, job, index);
-  }
-  return status == WEIR_OK
-             ? weir_cuda_launch(cuda, "reading values",
-                                weir_cuda_grid(cuda, job.capacity, 4 * WEIR_CUDA_BLOCK),
-                                WEIR_CUDA_BLOCK, read_values, job.message,
-                                (const weir_read_state *)cuda->search, value, k, cuda->fault)
-             : status;
-}
-
-weir_status weir_cuda_wire_decode_to(weir_cuda *cuda, const void *message, size_t bytes, size_t n,
-                                     float *to, bool add) {
-  read_job job;
-  weir_status status = begin(cuda, n, message, bytes, cuda->k, true, &job);
-  if (status == WEIR_OK) {
-    status = read_list(cuda, job, cuda->read_index);
-  }
+  const read_job job = {(const uint8_t *)message, bytes, (uint32_t)n, (uint32_t)capacity};
+  status = read_list(cuda, job, cuda->read_index);
   if (status == WEIR_OK && !add && n > 0) {
     status = weir_cuda_launch(cuda, "clearing", weir_cuda_grid(cuda, n, 4 * WEIR_CUDA_BLOCK),
                               WEIR_CUDA_BLOCK, clear, to, n, cuda->fault);

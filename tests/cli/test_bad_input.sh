@@ -1,9 +1,8 @@
 #!/bin/bash
 # Bad input to `weir run` and `weir compare`: exit 2, where it is and what was expected, and nothing
 # touched: no output folder, no file.
-weir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 cd "$work" || exit 1
 failures=0
 

@@ -1,9 +1,8 @@
 #!/bin/bash
 # `weir bench grid`: bad usage is exit 2 and says what was expected; results that were kept are reported
 # with figures worked out by hand.  (The grid itself: tests/lab.)
-weir=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 refused() {
   out=$("$weir" bench grid "$@" 2>&1)
   [ $? -eq 2 ] && grep -q "$expected" <<<"$out" || { echo "not refused: $* : $out"; exit 1; }

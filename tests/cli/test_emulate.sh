@@ -1,19 +1,15 @@
 #!/bin/bash
 # `weir emulate`: bad usage and bad input end with 2, say what was expected, and touch nothing.
 set -u
-weir=$1
-source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 cd "$work" || exit 1
-failures=0
 
 refused() { # WORDS ARGUMENTS...
   "$weir" emulate "${@:2}" >out 2>errors
   local code=$?
   [ $code -eq 2 ] && grep -qF -e "$1" errors && [ ! -s out ] && [ ! -e made ] && return
-  echo "FAILED: ${*:2}: exit $code, expected 2 and '$1': $(cat errors out)"
-  failures=$((failures + 1))
+  fail "${*:2}: exit $code, expected 2 and '$1': $(cat errors out)"
 }
 demo=$source/scenarios/demo.ini
 refused "expected a scenario file and a command"
@@ -54,10 +50,8 @@ refused "file.ini:4: the file ends without [scenario]" file.ini --out made -- tr
 # What a training needs is asked for by `weir run` alone.
 network '[phase a]' 'seconds = 2' 'latency_ms = 0' 'bandwidth_gbps = 1' '[training]' 'batch = 4' 'learning_rate = 0.1' 'epochs = 2'
 "$weir" run file.ini --out made >out 2>errors
-[ $? -eq 2 ] && grep -qF "file.ini:3: [phase a] has no key epochs; expected FIRST-LAST" errors && [ ! -e made ] || {
-  echo "FAILED: weir run takes phases without epochs: $(cat errors)"
-  failures=$((failures + 1))
-}
+[ $? -eq 2 ] && grep -qF "file.ini:3: [phase a] has no key epochs; expected FIRST-LAST" errors && [ ! -e made ] ||
+  fail "weir run takes phases without epochs: $(cat errors)"
 
 # A report of something else.
 report() { # WORDS JSON
@@ -66,8 +60,7 @@ report() { # WORDS JSON
   "$weir" report told >out 2>errors
   local code=$?
   [ $code -eq 2 ] && grep -qF -e "$1" errors && [ ! -e told/report.html ] && return
-  echo "FAILED: report of $2: exit $code, expected 2 and '$1': $(cat errors)"
-  failures=$((failures + 1))
+  fail "report of $2: exit $code, expected 2 and '$1': $(cat errors)"
 }
 head='"scenario": "s", "network": "tc", "launcher": "none", "outcome": "done", "command": ["a"], "elapsed_s": 1, "exit_code": 0, "processes": []'
 worker='{"address": "a", "sent_bytes": 1, "sent_packets": 1, "dropped_packets": 0, "received_bytes": 1}'
@@ -83,8 +76,5 @@ report "'received_bytes'[0] must be a number, 0 or more" "{\"format\": 1, $head,
 # Names, commands and phases are text in the page, whatever they hold.
 printf '{"format": 1, %s, "settings": [%s], "workers": [%s], "samples": [{"begin_s": 0, "end_s": 1, "sent_bytes": [125000], "received_bytes": [1]}]}' \
   "${head/\"a\"/\"<script>alert(1)</script>\"}" "${setting/\"phase\": \"\"/\"phase\": \"<b>\"}" "$worker" >told/emulate.json
-"$weir" report told >out 2>errors && grep -q "&lt;script&gt;alert" told/report.html && ! grep -q "<script>alert" told/report.html || {
-  echo "FAILED: the page: $(cat errors)"
-  failures=$((failures + 1))
-}
-[ $failures -eq 0 ]
+"$weir" report told >out 2>errors && grep -q "&lt;script&gt;alert" told/report.html && ! grep -q "<script>alert" told/report.html ||
+  fail "the page: $(cat errors)"

@@ -1,41 +1,32 @@
 #!/usr/bin/env bash
 # `weir explain`: a run by hand, told in words and as JSON, and every bad input.
 set -u
-weir=$1
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+told() { expect "$1" "$2" "$weir" explain "${@:3}"; }
 
-fail() { echo "FAIL: $*"; exit 1; }
-expect() { # expect CODE PATTERN ARGUMENTS...
-  local code=$1 pattern=$2; shift 2
-  "$weir" explain "$@" >"$work/out" 2>&1
-  local got=$?
-  [ $got -eq "$code" ] || { cat "$work/out"; fail "explain $*: exit $got, not $code"; }
-  grep -q -- "$pattern" "$work/out" || { cat "$work/out"; fail "explain $*: no '$pattern'"; }
-}
-
-expect 2 "expected one run's folder"
-expect 2 "expected one run's folder" "$work" "$work"
-expect 2 'Unknown option' --what "$work"
-expect 2 'decisions.jsonl.*No such file' "$work"
+told 2 "expected one run's folder"
+told 2 "expected one run's folder" "$work" "$work"
+told 2 'Unknown option' --what "$work"
+told 2 'decisions.jsonl.*No such file' "$work"
 : >"$work/decisions.jsonl"
-expect 2 'decisions.jsonl: no decisions; expected one a line' "$work"
+told 2 'decisions.jsonl: no decisions; expected one a line' "$work"
 echo '{]' >"$work/decisions.jsonl"
-expect 2 'decisions.jsonl:1: ' "$work"
+told 2 'decisions.jsonl:1: ' "$work"
 echo '{"step":5,"epoch":1,"trigger":"start"}' >"$work/decisions.jsonl"
-expect 2 "decisions.jsonl:1: 'choice' must be an object" "$work"
+told 2 "decisions.jsonl:1: 'choice' must be an object" "$work"
 
 echo '{"step":5,"epoch":1,"trigger":"start","latency_ms":2,"bandwidth_gbps":0.5,"predicted_ms":7,"switched":true,' \
   '"why":"9 % more","choice":{"plan":"bf16:1:dense-tree","progress_per_s":3}}' >"$work/decisions.jsonl"
-expect 0 '^Step 5: from the plan that the run began with to bf16:1:dense-tree$' "$work"
-expect 0 'Measured: This was the first decision. The network was at 2 ms one way and 0.5 Gbit/s.' "$work"
-expect 0 'Believed: 9 % more. A step under bf16:1:dense-tree was believed to take 7 ms.' "$work"
-expect 0 'Came of it: There is no steps.csv' "$work"
-expect 0 '"reasons":\[{"step":5,"switched":true,' --json "$work"
+told 0 '^Step 5: from the plan that the run began with to bf16:1:dense-tree$' "$work"
+told 0 'Measured: This was the first decision. The network was at 2 ms one way and 0.5 Gbit/s.' "$work"
+told 0 'Believed: 9 % more. A step under bf16:1:dense-tree was believed to take 7 ms.' "$work"
+told 0 'Came of it: There is no steps.csv' "$work"
+told 0 '"reasons":\[{"step":5,"switched":true,' --json "$work"
 "$weir" explain --json "$work" | python3 -c '
 import json, sys
 (reason,) = json.load(sys.stdin)["reasons"]
 assert reason["tried"] == "Nothing was tried for it." and "regret" not in reason, reason' || fail "the JSON"
 echo 'step,epoch' >"$work/steps.csv"
-expect 2 'steps.csv:1: 2 columns' "$work"
-expect 0 'Exit codes: 0 done; 2 bad usage or bad input' --help
+told 2 'steps.csv:1: 2 columns' "$work"
+told 0 'Exit codes: 0 done; 2 bad usage or bad input' --help

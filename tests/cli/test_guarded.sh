@@ -2,9 +2,8 @@
 # The tests' own runner: a failure counts at once, unless the machine stood still meanwhile; then the test is
 # run again, five times at most.
 guarded=$(dirname "$1")/../tests/guarded
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-fail() { echo "FAIL: $*"; exit 1; }
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 runs() { # CODE RUNS COMMAND...: what the runner returns, and how often it has run the command
   local code=0
   : >"$work/runs"

@@ -3,14 +3,8 @@
 # tells the exit codes; `weir help NAME` is the same; wrong options end with 2 and point to it; what
 # cannot be printed is not called done; the manual page has all of it and is sound.
 set -u
-weir=$1 source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failures=0
-fail() {
-  echo "FAILED: $*"
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 
 mapfile -t commands < <("$weir" --help | sed -n 's/^  \([a-z]\{2,\}\) .*/\1/p')
 for name in run train emulate compare cost plan profile probe top report replay bench; do
@@ -92,4 +86,3 @@ if command -v groff >/dev/null; then
   complaints=$(groff -man -ww -z -Tutf8 "$work/weir.1" 2>&1)
   [[ -z $complaints ]] || fail "the manual page: $complaints"
 fi
-[[ $failures -eq 0 ]]

@@ -2,15 +2,10 @@
 # SIGINT and SIGTERM in the midst of `weir run` and `weir compare`: they end soon, with 1, and say so;
 # no process and no half-written result is left, and a comparison tells of the runs that it had done.
 set -u
-weir=$1 source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "no data set"; exit 77; }
-failures=0
-fail() {
-  echo "FAILED: $*: $(tail -3 "$work/errors")"
-  failures=$((failures + 1))
-}
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
+fail() { echo "FAILED: $*: $(tail -3 "$work/errors")"; exit 1; }
 
 # Long enough to be interrupted anywhere.
 sed -e 's/^steps_per_epoch = .*/steps_per_epoch = 400/' "$source/scenarios/demo.ini" >"$work/long.ini"
@@ -95,4 +90,3 @@ CHECK
 grep -q "interrupted; [0-9]* of 41 runs are compared" "$work/errors" || fail "the comparison says nothing"
 grep -Eq '^lwtopk:0.140:ag +1  not run$' "$work/out" || fail "the table: $(cat "$work/out")"
 [ -z "$(find "$work/compared" -name '*.tmp*')" ] || fail "half-written: $(find "$work/compared" -name '*.tmp*')"
-[ $failures -eq 0 ]

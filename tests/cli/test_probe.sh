@@ -1,12 +1,10 @@
 #!/bin/bash
 # `weir probe`: two and three processes on the loopback find each other and print the same links; bad
 # usage is exit 2; nobody there, or a stranger, is exit 1 within the time-out.
-weir=$1
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 # shellcheck source=tests/ports.sh
 . "$2/tests/ports.sh"
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
-fail() { echo "FAIL: $*"; exit 1; }
 refused() {
   out=$(timeout 450 "$weir" probe "$@" 2>&1)
   [ $? -eq 2 ] && grep -q "expected\|unexpected\|Cannot parse\|Unknown\|not an IPv4" <<<"$out" ||

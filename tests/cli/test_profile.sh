@@ -1,12 +1,9 @@
 #!/bin/bash
 # weir profile: a job's own timings, a plan made of them, and the plan run; virtual time.
-weir=$1
-root=$2
-fail() { echo "FAIL: $*" >&2; exit 1; }
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIP: no Fashion-MNIST"; exit 77; }
-dir=$(mktemp -d)
-trap 'rm -rf "$dir"' EXIT
-cat > "$dir/s.ini" <<'INI'
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
+cat > "$work/s.ini" <<'INI'
 [scenario]
 name = profile
 workers = 2
@@ -24,10 +21,10 @@ epochs = 1-1
 latency_ms = 1
 bandwidth_gbps = 1
 INI
-"$weir" profile "$dir/s.ini" -o "$dir/out" -n sim -p topk:0.05:ag --turn 4 --json \
-  > "$dir/json" 2> "$dir/log" ||
-  fail "profile: $(tail -1 "$dir/log")"
-python3 - "$dir" <<'PY' || fail "what profile tells"
+"$weir" profile "$work/s.ini" -o "$work/out" -n sim -p topk:0.05:ag --turn 4 --json \
+  > "$work/json" 2> "$work/log" ||
+  fail "profile: $(tail -1 "$work/log")"
+python3 - "$work" <<'PY' || fail "what profile tells"
 import csv, json, sys
 d = sys.argv[1]
 told = json.load(open(d + '/json'))
@@ -104,10 +101,10 @@ grep -q __tsan_init "$weir" && { echo ok; exit 0; }
 # and 2 * 16 * (1024 * 256 + 256 * 10) for what is below: 42.63 ms, which virtual time counts.  A dense sum
 # has error feedback's pass before it and averaging behind it: 32 bits of each of 1068810 elements at 2 Gbit/s,
 # 17.1 ms each.
-sed 's/^batch = 16/batch = 16\nslice = 100352\ngflops = 1\ncodec_gbps = 2/' "$dir/s.ini" > "$dir/slices.ini"
-"$weir" profile "$dir/slices.ini" -o "$dir/slices" -n sim -p bf16:1:dense-ring -t 3 --json \
-  > "$dir/json" 2> "$dir/log" || fail "profile of slices: $(tail -1 "$dir/log")"
-python3 - "$dir" <<'PY' || fail "what profile tells of slices"
+sed 's/^batch = 16/batch = 16\nslice = 100352\ngflops = 1\ncodec_gbps = 2/' "$work/s.ini" > "$work/slices.ini"
+"$weir" profile "$work/slices.ini" -o "$work/slices" -n sim -p bf16:1:dense-ring -t 3 --json \
+  > "$work/json" 2> "$work/log" || fail "profile of slices: $(tail -1 "$work/log")"
+python3 - "$work" <<'PY' || fail "what profile tells of slices"
 import csv, json, sys
 d = sys.argv[1]
 runs = json.load(open(d + '/json'))['runs']
@@ -129,50 +126,50 @@ whole = [r['last'] for r in csv.DictReader(open(d + '/slices/layers.csv'))]
 assert whole == ['fc3.weight', 'fc3.bias', 'fc2.weight/2', 'fc2.bias', 'fc1.weight/7', 'fc1.bias'], whole
 PY
 # What it writes is what `weir plan` reads, and what --policy groups:FILE runs.
-"$weir" plan fusion "$dir/out/profile.csv" --compress-table "$dir/out/compress-1.csv" \
-  --comm-table "$dir/out/comm-1.csv" --json | grep -q '"groups"' || fail "plan fusion refuses the profile"
-"$weir" run "$dir/s.ini" -o "$dir/run" -n sim -p "groups:$dir/out/planned.csv" > /dev/null 2>&1 ||
+"$weir" plan fusion "$work/out/profile.csv" --compress-table "$work/out/compress-1.csv" \
+  --comm-table "$work/out/comm-1.csv" --json | grep -q '"groups"' || fail "plan fusion refuses the profile"
+"$weir" run "$work/s.ini" -o "$work/run" -n sim -p "groups:$work/out/planned.csv" > /dev/null 2>&1 ||
   fail "run refuses the plan"
-[ -e "$dir/run/timings-0.csv" ] && fail "timings without --profile"
-[ -e "$dir/run/profile.csv" ] && fail "profile.csv without --profile"
+[ -e "$work/run/timings-0.csv" ] && fail "timings without --profile"
+[ -e "$work/run/profile.csv" ] && fail "profile.csv without --profile"
 
 # Held to a millionth of a percent, predictions fail: the files are there, and the exit code says so.
-"$weir" profile "$dir/s.ini" -o "$dir/held" -n sim -p topk:0.05:ag -t 4 --within 1e-6 > "$dir/table" 2> "$dir/log"
-[ $? -eq 1 ] && grep -q 'off, and .* of .* pairs are in the order predicted; expected within 1e-06 %' "$dir/log" ||
-  fail "--within 1e-6: $(tail -1 "$dir/log")"
-grep -q '^predicted within [0-9.]* % (.*); order: [0-9]* of [0-9]* pairs as predicted$' "$dir/table" &&
-  [ -s "$dir/held/report.html" ] || fail "the table: $(cat "$dir/table")"
+"$weir" profile "$work/s.ini" -o "$work/held" -n sim -p topk:0.05:ag -t 4 --within 1e-6 > "$work/table" 2> "$work/log"
+[ $? -eq 1 ] && grep -q 'off, and .* of .* pairs are in the order predicted; expected within 1e-06 %' "$work/log" ||
+  fail "--within 1e-6: $(tail -1 "$work/log")"
+grep -q '^predicted within [0-9.]* % (.*); order: [0-9]* of [0-9]* pairs as predicted$' "$work/table" &&
+  [ -s "$work/held/report.html" ] || fail "the table: $(cat "$work/table")"
 
 refused() {
-  "$weir" "$@" > /dev/null 2> "$dir/log"
+  "$weir" "$@" > /dev/null 2> "$work/log"
   local code=$?
   [ $code -eq 2 ] || fail "$*: exit $code, expected 2"
-  [ -s "$dir/log" ] || fail "$*: no word"
+  [ -s "$work/log" ] || fail "$*: no word"
 }
 refused profile
-refused profile "$dir/s.ini"
-refused profile "$dir/none.ini" -o "$dir/x"
-refused profile "$dir/s.ini" -o "$dir/x" -p topk:2:ag
-refused profile "$dir/s.ini" -o "$dir/x" --turn 2
-refused profile "$dir/s.ini" -o "$dir/x" --turn many
-refused profile "$dir/s.ini" -o "$dir/x" --within 0
-refused profile "$dir/s.ini" -o "$dir/x" --within 101
-refused profile "$dir/s.ini" -o "$dir/x" --within much
-refused profile "$dir/s.ini" "$dir/s.ini" -o "$dir/x"
-refused profile "$dir/s.ini" -o "$dir/a;b"
+refused profile "$work/s.ini"
+refused profile "$work/none.ini" -o "$work/x"
+refused profile "$work/s.ini" -o "$work/x" -p topk:2:ag
+refused profile "$work/s.ini" -o "$work/x" --turn 2
+refused profile "$work/s.ini" -o "$work/x" --turn many
+refused profile "$work/s.ini" -o "$work/x" --within 0
+refused profile "$work/s.ini" -o "$work/x" --within 101
+refused profile "$work/s.ini" -o "$work/x" --within much
+refused profile "$work/s.ini" "$work/s.ini" -o "$work/x"
+refused profile "$work/s.ini" -o "$work/a;b"
 # shellcheck disable=SC2046
-refused profile "$dir/s.ini" -o "$dir/x" $(yes -- '-p bf16:1:dense-ring' | head -9)
-sed 's/steps_per_epoch = 100/steps_per_epoch = 3/' "$dir/s.ini" > "$dir/short.ini"
-refused profile "$dir/short.ini" -o "$dir/x" -n sim
-refused profile "$dir/s.ini" -o "$dir/x" -n moon
-refused profile "$dir/s.ini" -o "$dir/s.ini/x"
-refused run "$dir/s.ini" -o "$dir/x" -p groups:
-refused run "$dir/s.ini" -o "$dir/x" -p groups:layers:topk:2:ag
-refused run "$dir/s.ini" -o "$dir/x" -p "groups:$dir/none.csv"
-refused run "$dir/s.ini" -o "$dir/x" -p "groups:turns=3:layers:none:1:dense-ring;none.csv"
-printf 'last,plan,place\nfc9.bias,none:1:dense-ring,caller\n' > "$dir/bad.csv"
-"$weir" run "$dir/s.ini" -o "$dir/x" -n sim -p "groups:$dir/bad.csv" > /dev/null 2> "$dir/log"
-[ $? -eq 2 ] && grep -q 'bad.csv:2:' "$dir/log" || fail "a table of other tensors: $(cat "$dir/log")"
-sed 's/model = mlp/model = vit/' "$dir/s.ini" > "$dir/vit.ini"
-refused run "$dir/vit.ini" -o "$dir/x"
+refused profile "$work/s.ini" -o "$work/x" $(yes -- '-p bf16:1:dense-ring' | head -9)
+sed 's/steps_per_epoch = 100/steps_per_epoch = 3/' "$work/s.ini" > "$work/short.ini"
+refused profile "$work/short.ini" -o "$work/x" -n sim
+refused profile "$work/s.ini" -o "$work/x" -n moon
+refused profile "$work/s.ini" -o "$work/s.ini/x"
+refused run "$work/s.ini" -o "$work/x" -p groups:
+refused run "$work/s.ini" -o "$work/x" -p groups:layers:topk:2:ag
+refused run "$work/s.ini" -o "$work/x" -p "groups:$work/none.csv"
+refused run "$work/s.ini" -o "$work/x" -p "groups:turns=3:layers:none:1:dense-ring;none.csv"
+printf 'last,plan,place\nfc9.bias,none:1:dense-ring,caller\n' > "$work/bad.csv"
+"$weir" run "$work/s.ini" -o "$work/x" -n sim -p "groups:$work/bad.csv" > /dev/null 2> "$work/log"
+[ $? -eq 2 ] && grep -q 'bad.csv:2:' "$work/log" || fail "a table of other tensors: $(cat "$work/log")"
+sed 's/model = mlp/model = vit/' "$work/s.ini" > "$work/vit.ini"
+refused run "$work/vit.ini" -o "$work/x"
 echo ok

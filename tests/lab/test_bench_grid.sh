@@ -2,14 +2,10 @@
 # `weir bench grid` inside User-Mode Linux: a link of 20 ms and 20 Mbit/s is found to be no better, nor so bad
 # that a round trip passes for one way, and every cell has a prediction and a measurement.  How near the link
 # is on a machine that does nothing else, lab.test_uml_clock looks at.
-weir=$1
-command -v linux.uml >/dev/null || { echo "SKIPPED: user-mode-linux is not installed"; exit 77; }
-if grep -Eq "__(asan|tsan)_init" "$weir"; then
-  echo "SKIPPED: User-Mode Linux has 39 bits of address space, and a sanitizer's shadow memory needs 47"
-  exit 77
-fi
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+command -v linux.uml >/dev/null || skip "user-mode-linux is not installed"
+no_sanitizer_in_uml
 "$weir" bench grid --workers 2 --latency-ms 20 --mbit 20 --budget-s 25 --json >"$work/out" \
   2>"$work/err" || { cat "$work/err"; exit 1; }
 awk -F'"alpha":|,"beta":|,"duplex_beta":' '

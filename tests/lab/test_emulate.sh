@@ -3,13 +3,11 @@
 # that are no trainers, launchers, and that nothing is left however it ends.  Links without delay, which
 # need no netem, on this kernel; delays where there is netem, else inside User-Mode Linux.
 set -u
-weir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 cd "$work" || exit 1
 export TMPDIR=$work/tmp
 mkdir "$TMPDIR" || exit 1
-fail() { echo "FAILED: $*"; exit 1; }
 
 cat >flat.ini <<'INI'
 [scenario]

@@ -54,10 +54,10 @@ seed = 3
 [training]
 batch = 16
 learning_rate = 0.05
-epochs = 3
-steps_per_epoch = 8
+epochs = 2
+steps_per_epoch = 5
 [phase only]
-epochs = 1-3
+epochs = 1-2
 latency_ms = 5
 bandwidth_gbps = 0.1
 loss_percent = $1

@@ -1,14 +1,11 @@
 #!/bin/bash
 # The models' scenarios in virtual time, shortened: they learn, alike for a seed on all ranks, and a
 # compressor that starves a GPT shows it.
-weir=$1
-source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 cd "$work" || exit 1
-fail() { echo "FAILED: $*"; exit 1; }
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
-[ -d /usr/share/games/fortunes ] || { echo "SKIPPED: fortunes is not installed"; exit 77; }
+needs_images
+[ -d /usr/share/games/fortunes ] || skip "fortunes is not installed"
 
 # shortened MODEL EPOCHS: its scenario for so many epochs, evaluated at the end.
 shortened() {

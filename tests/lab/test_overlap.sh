@@ -2,16 +2,13 @@
 # The shipped scenario of hidden communication, in virtual time: what it is for holds.  Its workers pass over
 # gradients and multiply matrices far slower than any machine of today, so that processors' own times hardly show.
 set -u
-weir=$1
-root=$2
-fail() { echo "FAIL: $*" >&2; exit 1; }
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIP: no Fashion-MNIST"; exit 77; }
-grep -Eq "__(asan|tsan)_init" "$weir" && { echo "SKIP: a sanitizer's times are not the scenario's"; exit 77; }
-dir=$(mktemp -d) || exit 1
-trap 'rm -rf "$dir"' EXIT
-"$weir" profile "$root/scenarios/overlap.ini" -o "$dir/out" -n sim --within 10 --json > "$dir/json" 2> "$dir/log" ||
-  fail "$(tail -1 "$dir/log")"
-python3 - "$dir" <<'PY' || fail "what it is for"
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
+! sanitized || skip "a sanitizer's times are not the scenario's"
+"$weir" profile "$source/scenarios/overlap.ini" -o "$work/out" -n sim --within 10 --json > "$work/json" 2> "$work/log" ||
+  fail "$(tail -1 "$work/log")"
+python3 - "$work" <<'PY' || fail "what it is for"
 import csv, json, sys
 told = json.load(open(sys.argv[1] + '/json'))
 runs = {r['division']: r for r in told['runs']}

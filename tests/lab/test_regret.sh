@@ -1,17 +1,9 @@
 #!/usr/bin/env bash
 # bench/regret.sh: what it refuses, and its arithmetic by hand.  (Training is what it is for, and takes hours.)
 set -u
-source=$2
-fail() { echo "FAIL: $*"; exit 1; }
-refuses() { # refuses PATTERN ARGUMENTS...
-  local pattern=$1; shift
-  "$source/bench/regret.sh" "$@" >/dev/null 2>"$work/err"
-  local got=$?
-  [ $got -eq 2 ] || { cat "$work/err"; fail "regret.sh $*: exit $got, not 2"; }
-  grep -q -- "$pattern" "$work/err" || { cat "$work/err"; fail "regret.sh $*: no '$pattern'"; }
-}
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+refuses() { expect 2 "$1" "$source/bench/regret.sh" "${@:2}"; }
 
 refuses "'zip' is none of mlp, gpt" --workloads mlp,zip
 refuses "'2ms' is none of" --networks 2ms

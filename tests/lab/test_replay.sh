@@ -2,34 +2,25 @@
 # `weir replay`: a run's decisions come out the same again; a doctored journal does not; bad input is
 # exit 2 with file and line.
 set -u
-weir=$1 source=$2
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+replayed() { expect "$1" "$2" "$weir" replay "${@:3}"; }
 
-fail() { echo "FAIL: $*"; exit 1; }
-expect() { # expect CODE PATTERN ARGUMENTS...
-  local code=$1 pattern=$2; shift 2
-  "$weir" replay "$@" >"$work/out" 2>&1
-  local got=$?
-  [ $got -eq "$code" ] || { cat "$work/out"; fail "replay $*: exit $got, not $code"; }
-  grep -q -- "$pattern" "$work/out" || { cat "$work/out"; fail "replay $*: no '$pattern'"; }
-}
-
-expect 2 'No such file' "$work/none.jsonl"
-expect 2 'expected one run' 
-expect 2 'Unknown option' --what x
+replayed 2 'No such file' "$work/none.jsonl"
+replayed 2 'expected one run' 
+replayed 2 'Unknown option' --what x
 printf '{"decision":0}\n' >"$work/a.jsonl"
-expect 2 'a.jsonl:1: .*expected format 2' "$work/a.jsonl"
+replayed 2 'a.jsonl:1: .*expected format 2' "$work/a.jsonl"
 printf '{"format":3,"decision":0}\n' >"$work/a.jsonl"
-expect 2 'a.jsonl:1: format 3; weir .* reads format 2' "$work/a.jsonl"
+replayed 2 'a.jsonl:1: format 3; weir .* reads format 2' "$work/a.jsonl"
 printf '{"format":"1","decision":0}\n' >"$work/a.jsonl"
-expect 2 'a.jsonl:1: format: expected a number' "$work/a.jsonl"
+replayed 2 'a.jsonl:1: format: expected a number' "$work/a.jsonl"
 printf '{"format":2,"decision":0}\n' >"$work/a.jsonl"
-expect 2 "a.jsonl:1: expected a member 'input'" "$work/a.jsonl"
+replayed 2 "a.jsonl:1: expected a member 'input'" "$work/a.jsonl"
 printf '{]\n' >"$work/b.jsonl"
-expect 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"
+replayed 2 'b.jsonl:1: expected a JSON object' "$work/b.jsonl"
 : >"$work/empty.jsonl"
-expect 2 'empty.jsonl:1: no decisions; expected one a line' "$work/empty.jsonl"
+replayed 2 'empty.jsonl:1: no decisions; expected one a line' "$work/empty.jsonl"
 
 "$weir" bench zip >/dev/null 2>&1; [ $? -eq 2 ] || fail "weir bench zip: not exit 2"
 
@@ -42,48 +33,48 @@ for policy in weir weir-bold paper fixed:star:0.01:art-tree bits:knapsack:2:10; 
   "$weir" run "$work/short.ini" --network sim --policy "${policy%-bold}" "${risk[@]}" --out "$run" >"$work/log" 2>&1 ||
     { tail -5 "$work/log"; fail "weir run --policy $policy"; }
   [ -s "$run/decisions.jsonl" ] || fail "$policy: no decisions"
-  expect 0 ', 0 different' "$run"
-  expect 0 '"different":0' --json "$run/decisions.jsonl" --steps "$run/steps.csv"
+  replayed 0 ', 0 different' "$run"
+  replayed 0 '"different":0' --json "$run/decisions.jsonl" --steps "$run/steps.csv"
 done
 
 # Other errors lead to other widths; what no journal holds is refused.
 run=$work/run-bits
 sed -E '1s/"error2":\[[^],]+/"error2":[0/g' "$run/decisions.jsonl" >"$work/g.jsonl"
-expect 1 'DIFFERS' "$work/g.jsonl"
+replayed 1 'DIFFERS' "$work/g.jsonl"
 sed -E '2s/"error2":\[[0-9][^],]*,/"error2":[/' "$run/decisions.jsonl" >"$work/h.jsonl"
-expect 2 'h.jsonl:2: expected .bits.' "$work/h.jsonl"
+replayed 2 'h.jsonl:2: expected .bits.' "$work/h.jsonl"
 sed -E '1s/"alpha":[^,]*/"alpha":0.5/' "$run/decisions.jsonl" >"$work/i.jsonl"
-expect 2 'i.jsonl:1: expected .bits.' "$work/i.jsonl"
+replayed 2 'i.jsonl:1: expected .bits.' "$work/i.jsonl"
 
 run=$work/run-weir
 sed '1s/"latency_s":[^,]*/"latency_s":"x"/' "$run/decisions.jsonl" >"$work/c.jsonl"
-expect 2 'c.jsonl:1: input.latency_s: expected a number' "$work/c.jsonl"
+replayed 2 'c.jsonl:1: input.latency_s: expected a number' "$work/c.jsonl"
 sed '2s/"bandwidth_bytes_s":[^,]*/"bandwidth_bytes_s":-1/' "$run/decisions.jsonl" >"$work/d.jsonl"
-expect 2 'd.jsonl:2: .*bandwidth' "$work/d.jsonl"
+replayed 2 'd.jsonl:2: .*bandwidth' "$work/d.jsonl"
 head -c 300 "$run/decisions.jsonl" >"$work/e.jsonl"
-expect 2 'e.jsonl:1: expected a JSON object' "$work/e.jsonl"
+replayed 2 'e.jsonl:1: expected a JSON object' "$work/e.jsonl"
 # Journals from before there were risks are of what is bold now.
 run=$work/run-weir-bold
 sed -E 's/"risk":[0-9]+,//; s/"(overhead_more_(s|latencies)|shown)":\[[^]]*\],//g' "$run/decisions.jsonl" >"$work/k.jsonl"
 grep -q risk "$work/k.jsonl" && fail "the older journal is none"
-expect 0 ', 0 different' "$work/k.jsonl"
+replayed 0 ', 0 different' "$work/k.jsonl"
 run=$work/run-weir
 # Another network in the input leads to another choice: the difference must be noticed.
 sed -E '1s/"(bandwidth|goodput)_bytes_s":[^,]*/"\1_bytes_s":2e12/g' "$run/decisions.jsonl" >"$work/f.jsonl"
-expect 1 'DIFFERS' "$work/f.jsonl"
+replayed 1 'DIFFERS' "$work/f.jsonl"
 # A trial's verdict follows from its samples: six that are all 1 hold the loss.
 trial() { # trial FILE VERDICT SAMPLES
   sed "1s/\"trigger\":1,/\"trigger\":8,/; 1s/\"input\":/\"trial\":{\"verdict\":\"$2\",\"samples\":$3},\"input\":/" \
     "$run/decisions.jsonl" >"$1"
 }
 trial "$work/l.jsonl" holds '[1,1,1,1,1,1]'
-expect 0 ', 0 different' "$work/l.jsonl"
+replayed 0 ', 0 different' "$work/l.jsonl"
 trial "$work/m.jsonl" falls '[1,1,1,1,1,1]'
-expect 1 'DIFFERS' "$work/m.jsonl"
+replayed 1 'DIFFERS' "$work/m.jsonl"
 trial "$work/n.jsonl" holds '["x"]'
-expect 2 "n.jsonl:1: expected 'trial'" "$work/n.jsonl"
+replayed 2 "n.jsonl:1: expected 'trial'" "$work/n.jsonl"
 sed '1s/"risk":[0-9]*/"risk":3/' "$run/decisions.jsonl" >"$work/j.jsonl"
-expect 2 'j.jsonl:1: .*risk' "$work/j.jsonl"
+replayed 2 'j.jsonl:1: .*risk' "$work/j.jsonl"
 run=$work/run-weir-bold
 # As a spreadsheet stores them; and a journal in parts, the oldest of them dropped.
 { printf '\357\273\277' && sed 's/$/\r/' "$run/steps.csv"; } >"$work/crlf.csv"
@@ -100,7 +91,7 @@ sed '1,3d' "$run/decisions.jsonl" >"$work/parts"
 [ "$(grep -o '"decision":[0-9]*' "$work/parts.json" | cut -d: -f2 | xargs)" = "$(seq -s ' ' 1 $((lines - 1)))" ] ||
   fail "a journal in parts is read in another order: $(cat "$work/parts.json")"
 echo '{]' >>"$work/parts.1"
-expect 2 'parts.1:2: expected a JSON object' "$work/parts"
+replayed 2 'parts.1:2: expected a JSON object' "$work/parts"
 sed '3s/,/,,/' "$run/steps.csv" >"$work/steps.csv"
-expect 2 'steps.csv:3: expected' "$run/decisions.jsonl" --steps "$work/steps.csv"
+replayed 2 'steps.csv:3: expected' "$run/decisions.jsonl" --steps "$work/steps.csv"
 echo ok

@@ -1,13 +1,10 @@
 #!/bin/bash
 # `weir run` and `weir compare` in virtual time: the files, the summary, exit codes, and what a crash
 # leaves.
-weir=$1
-source=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
 cd "$work" || exit 1
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
-fail() { echo "FAILED: $*"; exit 1; }
 
 cp "$source/tests/lab/quick.ini" . || exit 1
 

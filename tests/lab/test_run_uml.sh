@@ -2,14 +2,12 @@
 # `weir run` over the real emulated network (tc where the kernel has netem, else User-Mode Linux): the
 # schedule in force, and workers that are killed, frozen or exit in mid-step: every other one ends with
 # an error that names the rank, the runner exits 1, and nothing is left.
-weir=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
+needs_images
 cd "$work" || exit 1
 export TMPDIR=$work/tmp # a machine's folder would show
 mkdir "$TMPDIR" || exit 1
-[ -d /usr/share/datasets/fashion-mnist ] || { echo "SKIPPED: dataset-fashion-mnist is not installed"; exit 77; }
-fail() { echo "FAILED: $*"; exit 1; }
 
 scenario() { # TIMEOUT_S: long, unless it is what a test waits for
   cat <<INI

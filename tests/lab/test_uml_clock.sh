@@ -3,21 +3,14 @@
 # computing, inside and outside; a link's time to the per mille; a run's record of its clock; and that a
 # command that never waits is ended.  CI has no such kernel.
 set -u
-weir=$1
+# shellcheck source=tests/script.sh
+. "$2/tests/script.sh"
 tools=$(dirname "$weir")/../tests
-if [ -z "${WEIR_UML_KERNEL:-}" ]; then
-  echo "SKIPPED: WEIR_UML_KERNEL does not name a kernel with virtual time (scripts/uml-kernel.sh builds one)"
-  exit 77
-fi
-if grep -Eq "__(asan|tsan)_init" "$weir"; then
-  echo "SKIPPED: User-Mode Linux has 39 bits of address space, and a sanitizer's shadow memory needs 47"
-  exit 77
-fi
-work=$(mktemp -d) || exit 1
-trap 'rm -rf "$work"' EXIT
+[ -n "${WEIR_UML_KERNEL:-}" ] ||
+  skip "WEIR_UML_KERNEL does not name a kernel with virtual time (scripts/uml-kernel.sh builds one)"
+no_sanitizer_in_uml
 export TMPDIR=$work/tmp
 mkdir "$TMPDIR" || exit 1
-fail() { echo "FAILED: $*"; exit 1; }
 uml() { "$tools/uml_exec" "$@"; }
 
 # Nanoseconds inside of sleeping 100 s (a minute of them outside would show) and of counting.

@@ -5,6 +5,7 @@
 #define WEIR_TESTS_RANKS_H
 
 #include <arpa/inet.h>
+#include <criterion/criterion.h>
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
@@ -44,7 +45,8 @@ typedef struct group {
   /* The body of every rank; its status and weir_last_error() become the result. */
   weir_status (*body)(weir_transport *t, void *user);
   void *user;
-  char where[64]; /* group name or HOST:PORT */
+  void (*prepare)(struct group *g, int rank); /* by a rank before it joins; NULL: nothing */
+  char where[64];                             /* group name or HOST:PORT */
   uint64_t job;
   group_result *result; /* one a rank */
   pid_t pid[GROUP_MAX];
@@ -103,6 +105,7 @@ static inline weir_status group_connect(const group *g, int rank, weir_transport
 
 static inline void group_rank(group *g, int rank) {
   weir_transport *t = NULL;
+  if (g->prepare) g->prepare(g, rank);
   weir_status status = group_connect(g, rank, &t);
   if (status == WEIR_OK) status = g->body(t, g->user);
   group_result *result = &g->result[rank];
@@ -179,6 +182,23 @@ static inline void group_run(group *g) {
   for (int r = 0; r < g->size; r++) (void)pthread_join(thread[r], NULL);
 }
 
+/* Every rank has ended well. */
+static inline void group_well(const group *g) {
+  for (int r = 0; r < g->size; r++)
+    cr_assert_eq(g->result[r].status, WEIR_OK, "kind %d, %d ranks, rank %d: %s %s", (int)g->kind,
+                 g->size, r, weir_status_name(g->result[r].status), g->result[r].message);
+}
+
 static inline void group_done(group *g) { (void)munmap(g->result, GROUP_MAX * sizeof *g->result); }
+
+/* Every rank of such a group runs body, and ends well. */
+static inline void group_passes(enum group_kind kind, int size,
+                                weir_status (*body)(weir_transport *, void *), void *user) {
+  group g;
+  group_init(&g, kind, size, body, user);
+  group_run(&g);
+  group_well(&g);
+  group_done(&g);
+}
 
 #endif

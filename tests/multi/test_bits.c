@@ -3,7 +3,6 @@
  * leaves no residual; and through the public API every tensor comes back in its own buffer. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <unistd.h>
 #include <weir/weir.h>
 
@@ -11,6 +10,7 @@
 #include "controller/bits.h"
 #include "controller/controller.h"
 #include "group.h"
+#include "session_ranks.h"
 
 #define TENSORS 12
 #define STEPS 60
@@ -239,16 +239,9 @@ static weir_status train(worker *w, weir_session *session) {
 
 static void *work(void *argument) {
   worker *w = argument;
-  weir_options options;
+  weir_options options = session_options(w->rank, API_RANKS, w->group, "bits:knapsack:2:5");
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = API_RANKS;
-  options.transport = "inproc";
-  options.rendezvous = w->group;
-  options.policy = "bits:knapsack:2:5";
   options.virtual_network = network;
-  options.timeout_s = 20;
   w->status = weir_session_create(&session, &options);
   for (size_t t = 0; t < API_TENSORS && w->status == WEIR_OK; t++)
     w->status = weir_register_tensor(session, api_names[t], api_numel[t], NULL);
@@ -262,13 +255,9 @@ static void *work(void *argument) {
 Test(bits, tensors_keep_their_buffers) {
   static worker w[API_RANKS];
   char name[64];
-  pthread_t thread[API_RANKS];
   snprintf(name, sizeof name, "bits %d", (int)getpid());
-  for (int r = 0; r < API_RANKS; r++) {
-    w[r] = (worker){.rank = r, .group = name};
-    pthread_create(&thread[r], NULL, work, &w[r]);
-  }
-  for (int r = 0; r < API_RANKS; r++) pthread_join(thread[r], NULL);
+  for (int r = 0; r < API_RANKS; r++) w[r] = (worker){.rank = r, .group = name};
+  session_threads(w, sizeof *w, API_RANKS, work);
   for (int r = 0; r < API_RANKS; r++) {
     cr_assert_eq(w[r].status, WEIR_OK, "rank %d: %s", r, w[r].message);
     for (size_t t = 0; t < API_TENSORS; t++)

@@ -2,7 +2,6 @@
  * that all get the same widths as ranks in host memory and lose the same.  The device is
  * tests/emulate's, or a real one in parity.device.*. */
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -10,6 +9,7 @@
 
 #include "base/base.h"
 #include "device.h"
+#include "session_ranks.h"
 
 /* Between two, all-gathers are what takes least; a device runs nothing else. */
 #define RANKS 2
@@ -70,13 +70,7 @@ static void network(void *user, uint64_t step, double *latency_s, double *bandwi
 }
 
 static void prepare(const worker *w, weir_options *options) {
-  weir_options_init(options);
-  options->rank = w->rank;
-  options->world_size = RANKS;
-  options->transport = "inproc";
-  options->rendezvous = w->group;
-  options->policy = "bits:knapsack:1:2";
-  options->timeout_s = 20;
+  *options = session_options(w->rank, RANKS, w->group, "bits:knapsack:1:2");
   options->device = w->device;
   options->virtual_network = network;
   options->momentum_correction = w->momentum;
@@ -130,7 +124,6 @@ static void read_journal(worker *w) {
 
 static void run(worker *w, unsigned where, double momentum) {
   static int serial;
-  pthread_t thread[RANKS];
   char group[64];
   (void)snprintf(group, sizeof group, "bits on a device %d", serial++);
   for (int r = 0; r < RANKS; r++) {
@@ -141,9 +134,8 @@ static void run(worker *w, unsigned where, double momentum) {
     cr_assert_geq(fd, 0);
     (void)close(fd);
     for (size_t t = 0; t < TENSORS; t++) w[r].average[t] = calloc(numel[t], sizeof(float));
-    cr_assert_eq(pthread_create(&thread[r], NULL, worker_main, &w[r]), 0);
   }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(thread[r], NULL);
+  session_threads(w, sizeof *w, RANKS, worker_main);
   read_journal(&w[0]);
   for (int r = 0; r < RANKS; r++) (void)unlink(w[r].journal);
 }

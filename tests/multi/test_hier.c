@@ -193,13 +193,7 @@ static weir_status traffic_body(weir_transport *t, void *user) {
   return status;
 }
 
-Test(hier, bytes_between_machines) {
-  group g;
-  group_init(&g, GROUP_THREADS, 8, traffic_body, NULL);
-  group_run(&g);
-  for (int r = 0; r < 8; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
-  group_done(&g);
-}
+Test(hier, bytes_between_machines) { group_passes(GROUP_THREADS, 8, traffic_body, NULL); }
 
 /* --- hosts and views ------------------------------------------------------------------------ */
 
@@ -262,25 +256,15 @@ Test(hosts, neighbours_are_on_other_machines) {
                                    {"abbcc", {2, 3, 4, 0, 1}},
                                    {"aab", {2, 0, 1}} /* two thirds are on one */};
   for (size_t i = 0; i < COUNT(due); i++) {
-    group g;
-    group_init(&g, GROUP_THREADS, (int)strlen(due[i].layout), neighbours_body,
-               (void *)(uintptr_t)&due[i]);
-    group_run(&g);
-    for (int r = 0; r < g.size; r++)
-      cr_assert_eq(g.result[r].status, WEIR_OK, "rank %d: %s", r, g.result[r].message);
-    group_done(&g);
+    group_passes(GROUP_THREADS, (int)strlen(due[i].layout), neighbours_body,
+                 (void *)(uintptr_t)&due[i]);
   }
 }
 
 /* The processes of one machine find each other with no configuration. */
 Test(hosts, are_found) {
   for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
-    group g;
-    group_init(&g, (enum group_kind)kind, 3, found_body, NULL);
-    group_run(&g);
-    for (int r = 0; r < 3; r++)
-      cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
-    group_done(&g);
+    group_passes((enum group_kind)kind, 3, found_body, NULL);
   }
 }
 
@@ -318,12 +302,7 @@ static weir_status view_body(weir_transport *t, void *user) {
 
 Test(view, some_ranks_as_a_group) {
   for (int kind = GROUP_THREADS; kind <= GROUP_SHM; kind++) {
-    group g;
-    group_init(&g, (enum group_kind)kind, 4, view_body, NULL);
-    group_run(&g);
-    for (int r = 0; r < 4; r++)
-      cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
-    group_done(&g);
+    group_passes((enum group_kind)kind, 4, view_body, NULL);
   }
 }
 

@@ -17,6 +17,7 @@
 
 #include "engine/memory.h"
 #include "ranks.h"
+#include "session_ranks.h"
 
 #define RANKS_MOST 17
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -128,14 +129,9 @@ static bool train(const course *c, weir_session *session, float *const *gradient
 }
 
 static weir_session *open_session(const course *c, int rank) {
-  weir_options options;
+  weir_options options = session_options(rank, c->ranks, c->where, c->policy);
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = rank;
-  options.world_size = c->ranks;
   options.transport = c->transport;
-  options.rendezvous = c->where;
-  options.policy = c->policy;
   options.momentum_correction = c->momentum;
   options.timeout_s = 30;
   if (weir_session_create(&session, &options) != WEIR_OK) return NULL;

@@ -2,11 +2,12 @@
  * with both figures. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <weir/weir.h>
+
+#include "session_ranks.h"
 
 #define RANKS 2
 enum { N = 100000 };
@@ -23,34 +24,23 @@ typedef struct starter {
 /* Rank 1 names no limit: the smallest counts. */
 static void *start_rank(void *argument) {
   starter *s = argument;
-  weir_options options;
   weir_session *session = NULL;
   char name[64];
   (void)snprintf(name, sizeof name, "limit-%d-%.30s-%llu", (int)getpid(), s->policy,
                  (unsigned long long)s->limit);
-  weir_options_init(&options);
-  options.rank = s->rank;
-  options.world_size = RANKS;
-  options.transport = "inproc";
-  options.rendezvous = name;
-  options.policy = s->policy;
+  weir_options options = session_options(s->rank, RANKS, name, s->policy);
   options.active_probes = false;
   options.memory_limit = s->rank == 0 ? s->limit : 0;
-  s->status = weir_session_create(&session, &options);
-  if (s->status == WEIR_OK) s->status = weir_register_tensor(session, "w", N, NULL);
-  if (s->status == WEIR_OK) s->status = weir_session_start(session);
+  s->status = session_open(&session, &options, N);
   if (s->status != WEIR_OK) (void)snprintf(s->said, sizeof s->said, "%s", weir_last_error());
   weir_session_free(session);
   return NULL;
 }
 
 static void start(const char *policy, double limit, starter out[RANKS]) {
-  pthread_t threads[RANKS];
-  for (int r = 0; r < RANKS; r++) {
+  for (int r = 0; r < RANKS; r++)
     out[r] = (starter){.policy = policy, .limit = (uint64_t)limit, .rank = r};
-    cr_assert_eq(pthread_create(&threads[r], NULL, start_rank, &out[r]), 0);
-  }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(threads[r], NULL);
+  session_threads(out, sizeof *out, RANKS, start_rank);
 }
 
 static void expect_start(const char *policy, double limit) {

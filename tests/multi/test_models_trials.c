@@ -1,7 +1,6 @@
 /* A trial leaves nothing behind in any model or optimizer: weights, moments, random numbers, data
  * cursor and schedule are bit for bit what they were. */
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +8,7 @@
 #include "../unit/model_check.h"
 #include "../unit/trainer_data.h"
 #include "lab/trainer_state.h"
+#include "session_ranks.h"
 
 enum { RANKS = 2, COUNTED = 30 };
 
@@ -51,13 +51,8 @@ static uint64_t picture(weir_trainer *t) {
 }
 
 static weir_status open_session(rank *r, weir_trainer *t, weir_session **session) {
-  weir_options options;
-  weir_options_init(&options);
-  options.rank = r->number;
-  options.world_size = RANKS;
-  options.transport = "inproc";
-  options.rendezvous = r->course->group;
-  options.policy = "paper"; /* tries every ratio, ten steps each */
+  /* Which tries every ratio, ten steps each. */
+  weir_options options = session_options(r->number, RANKS, r->course->group, "paper");
   options.virtual_network = far_and_slow;
   options.active_probes = false;
   options.timeout_s = 60;
@@ -125,12 +120,8 @@ static void try_out(const char *model, const char *optimizer, const weir_dataset
   c.config.rate_warmup_steps = 20;
   (void)snprintf(c.group, sizeof c.group, "models-%d-%s-%s", (int)getpid(), model, optimizer);
   rank ranks[RANKS];
-  pthread_t thread[RANKS];
-  for (int r = 0; r < RANKS; r++) {
-    ranks[r] = (rank){.course = &c, .number = r};
-    cr_assert_eq(pthread_create(&thread[r], NULL, work, &ranks[r]), 0);
-  }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(thread[r], NULL);
+  for (int r = 0; r < RANKS; r++) ranks[r] = (rank){.course = &c, .number = r};
+  session_threads(ranks, sizeof *ranks, RANKS, work);
   for (int r = 0; r < RANKS; r++) {
     cr_assert_eq(ranks[r].status, WEIR_OK, "%s, %s: %s", model, optimizer, ranks[r].message);
     cr_assert_geq(ranks[r].tried, 20, "%s, %s: %zu steps of trials", model, optimizer,

@@ -4,20 +4,14 @@
 #include "ranks.h"
 
 /* Rank 0 comes last. */
+static void come_in_turn(group *g, int rank) { group_nap(0.1 * (g->size - 1 - rank)); }
+
 Test(rendezvous, ranks_start_in_any_order) {
   group g;
   group_init(&g, GROUP_TCP, 4, group_talk, NULL);
-  for (int r = 3; r >= 0; r--) {
-    g.pid[r] = fork();
-    if (g.pid[r] == 0) {
-      (void)alarm(GROUP_WATCHDOG_S);
-      group_nap(0.1 * (3 - r));
-      group_rank(&g, r);
-      _exit(0);
-    }
-  }
-  group_join(&g);
-  for (int r = 0; r < 4; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  g.prepare = come_in_turn;
+  group_run(&g);
+  group_well(&g);
   group_done(&g);
 }
 
@@ -28,7 +22,7 @@ Test(rendezvous, leaves_no_descriptor) {
   group_init(&g, GROUP_THREADS, 3, group_talk, NULL);
   g.kind = GROUP_THREADS;
   group_run(&g);
-  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK);
+  group_well(&g);
   cr_assert_eq(group_descriptors(), before);
   char where[32];
   (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
@@ -128,20 +122,18 @@ static int dial(const char *where) {
   return -1;
 }
 
+/* The group waits for it while strangers come. */
+static void last_comes_late(group *g, int rank) {
+  if (rank == g->size - 1) group_nap(0.8);
+}
+
 /* Random bytes, silence, and half a greeting, all before the group is complete. */
 Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   group g;
   group_init(&g, GROUP_TCP, 3, group_talk, NULL);
   g.timeout_s = 10.0;
-  for (int r = 0; r < 3; r++) {
-    g.pid[r] = fork();
-    if (g.pid[r] == 0) {
-      (void)alarm(GROUP_WATCHDOG_S);
-      if (r == 2) group_nap(0.5); /* the group waits for it while strangers come */
-      group_rank(&g, r);
-      _exit(0);
-    }
-  }
+  g.prepare = last_comes_late;
+  group_start(&g);
   weir_rng rng;
   weir_rng_seed(&rng, 3);
   int fds[90]; /* more than may wait at once */
@@ -155,26 +147,22 @@ Test(rendezvous, strangers_and_garbage_hurt_nobody) {
   }
   group_join(&g);
   for (int i = 0; i < 90; i++) (void)close(fds[i]);
-  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_well(&g);
   group_done(&g);
 }
 
 /* Ranks 0 and 1 of two users, and no secret: neither takes the other in, whichever is whose. */
-static void two_users(int stranger) {
+static void become_nobody(group *g, int rank) {
   static const uid_t nobody = 65534;
+  if (rank == *(const int *)g->user && setresuid(nobody, nobody, nobody) != 0) _exit(1);
+}
+
+static void two_users(int stranger) {
   group g;
-  group_init(&g, GROUP_TCP, 2, group_talk, NULL);
+  group_init(&g, GROUP_TCP, 2, group_talk, &stranger);
   g.timeout_s = 1.0;
-  for (int r = 0; r < 2; r++) {
-    g.pid[r] = fork();
-    if (g.pid[r] == 0) {
-      (void)alarm(GROUP_WATCHDOG_S);
-      if (r == stranger && setresuid(nobody, nobody, nobody) != 0) _exit(1);
-      group_rank(&g, r);
-      _exit(0);
-    }
-  }
-  group_join(&g);
+  g.prepare = become_nobody;
+  group_run(&g);
   cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);
   cr_assert_neq(g.result[1].status, WEIR_OK);
   cr_assert_not_null(strstr(g.result[1].message, "another user"), "%s", g.result[1].message);
@@ -196,15 +184,8 @@ Test(rendezvous, those_who_do_not_belong_are_told) {
   group g;
   group_init(&g, GROUP_TCP, 3, group_talk, NULL);
   g.timeout_s = 10.0;
-  for (int r = 0; r < 3; r++) {
-    g.pid[r] = fork();
-    if (g.pid[r] == 0) {
-      (void)alarm(GROUP_WATCHDOG_S);
-      if (r == 2) group_nap(0.8);
-      group_rank(&g, r);
-      _exit(0);
-    }
-  }
+  g.prepare = last_comes_late;
+  group_start(&g);
   group_nap(0.3); /* rank 1 has registered */
   weir_transport *t = NULL;
   cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job + 1, 2, 3, 5.0), WEIR_E_MISMATCH);
@@ -214,7 +195,7 @@ Test(rendezvous, those_who_do_not_belong_are_told) {
   cr_assert_eq(weir_transport_tcp(&t, g.where, NULL, g.job, 1, 3, 5.0), WEIR_E_INVALID);
   cr_assert(strstr(weir_last_error(), "rank is taken") != NULL, "%s", weir_last_error());
   group_join(&g);
-  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
+  group_well(&g);
   group_done(&g);
 }
 

@@ -268,11 +268,7 @@ static weir_status refuse_body(weir_transport *t, void *user) {
 }
 
 Test(rows, bad_arguments_are_refused_before_anything_is_sent) {
-  group g;
-  group_init(&g, GROUP_THREADS, 2, refuse_body, NULL);
-  group_run(&g);
-  for (int r = 0; r < 2; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
-  group_done(&g);
+  group_passes(GROUP_THREADS, 2, refuse_body, NULL);
 }
 
 /* The root broadcasts more than the others have room for: they say so, and nobody waits. */

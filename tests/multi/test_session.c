@@ -1,29 +1,19 @@
 /* The public API: what it refuses, and what it does, over threads of one process. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <weir/weir.h>
 
+#include "session_ranks.h"
+
 #define RANKS 4
 #define N 1000
 
-static void prepare(weir_options *options, int rank, int size, const char *group,
-                    const char *policy) {
-  weir_options_init(options);
-  options->rank = rank;
-  options->world_size = size;
-  options->transport = "inproc";
-  options->rendezvous = group;
-  options->policy = policy;
-  options->timeout_s = 20;
-}
-
 Test(session, options_out_of_range_are_refused) {
-  weir_options good, bad[9];
-  prepare(&good, 1, 2, "options", "fixed:none:1:dense-ring");
+  const weir_options good = session_options(1, 2, "options", "fixed:none:1:dense-ring");
+  weir_options bad[9];
   for (size_t i = 0; i < 9; i++) bad[i] = good;
   bad[0].world_size = 0;
   bad[1].rank = 2;
@@ -53,8 +43,7 @@ static size_t no_bytes(void *user) {
 }
 
 Test(session, calls_out_of_order_are_refused_and_change_nothing) {
-  weir_options options;
-  prepare(&options, 0, 1, NULL, "fixed:topk:0.5:ag");
+  weir_options options = session_options(0, 1, NULL, "fixed:topk:0.5:ag");
   weir_session *session;
   float g[4] = {4, -3, 2, 1}, more = 1;
   uint32_t a, b;
@@ -110,11 +99,7 @@ Test(session, calls_out_of_order_are_refused_and_change_nothing) {
 
 /* Registering takes no memory for elements: both sides of the limit. */
 Test(session, takes_as_many_elements_as_32_bits_count) {
-  weir_options options;
-  weir_options_init(&options);
-  options.world_size = 1;
-  options.transport = "inproc";
-  options.rendezvous = "limit";
+  const weir_options options = session_options(0, 1, "limit", "weir");
   weir_session *session;
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_register_tensor(session, "one too many", (size_t)UINT32_MAX + 1, NULL),
@@ -128,8 +113,7 @@ Test(session, takes_as_many_elements_as_32_bits_count) {
 }
 
 Test(session, freed_before_its_start) {
-  weir_options options;
-  prepare(&options, 0, 3, "never joined", "weir");
+  weir_options options = session_options(0, 3, "never joined", "weir");
   weir_session *session;
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_register_tensor(session, "w", 10, NULL), WEIR_OK);
@@ -155,10 +139,9 @@ typedef struct worker {
 } worker;
 
 Test(session, a_loss_is_told_between_begin_and_end_of_a_step) {
-  weir_options options;
   float g[10] = {0};
   weir_session *session;
-  prepare(&options, 0, 1, "alone with its loss", "weir");
+  weir_options options = session_options(0, 1, "alone with its loss", "weir");
   cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
   cr_assert_eq(weir_report_loss(session, 1), WEIR_E_STATE);
   cr_assert_eq(weir_register_tensor(session, "w", 10, NULL), WEIR_OK);
@@ -198,8 +181,7 @@ static void run_worker(worker *w, weir_session *session) {
 
 static void *work(void *argument) {
   worker *w = argument;
-  weir_options options;
-  prepare(&options, w->rank, RANKS, w->group, w->policy);
+  weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   options.virtual_network = w->network;
   weir_session *session;
   w->status = weir_session_create(&session, &options);
@@ -211,7 +193,6 @@ static void *work(void *argument) {
 
 static void run_group(worker *workers, const char *group, const char *policy,
                       weir_network_fn network, int steps) {
-  pthread_t threads[RANKS];
   char name[64];
   snprintf(name, sizeof name, "%s %d", group, (int)getpid());
   for (int r = 0; r < RANKS; r++) {
@@ -222,9 +203,8 @@ static void run_group(worker *workers, const char *group, const char *policy,
     workers[r].steps = steps;
     if (workers[r].name == NULL) workers[r].name = "w";
     if (workers[r].numel == 0) workers[r].numel = N;
-    pthread_create(&threads[r], NULL, work, &workers[r]);
   }
-  for (int r = 0; r < RANKS; r++) pthread_join(threads[r], NULL);
+  session_threads(workers, sizeof *workers, RANKS, work);
 }
 
 Test(session, averages_over_ranks) {

@@ -3,12 +3,13 @@
 #include <arpa/inet.h>
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <weir/weir.h>
+
+#include "session_ranks.h"
 
 #define RANKS 3
 #define N 64
@@ -22,7 +23,6 @@ typedef struct job {
 typedef struct worker {
   const job *job;
   int rank;
-  pthread_t thread;
   char wrong[256]; /* "": nothing */
 } worker;
 
@@ -33,15 +33,9 @@ typedef struct worker {
   } while (0)
 
 static weir_session *open_session(worker *w) {
-  weir_options options;
+  weir_options options = session_options(w->rank, RANKS, w->job->rendezvous, w->job->policy);
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = RANKS;
   options.transport = w->job->transport;
-  options.rendezvous = w->job->rendezvous;
-  options.policy = w->job->policy;
-  options.timeout_s = 30;
   options.active_probes = false;
   options.nonfinite = "keep";
   if (w->rank == 0) options.listener = w->job->listener;
@@ -87,9 +81,8 @@ static void run(job j) {
   for (int r = 0; r < RANKS; r++) {
     workers[r].job = &j;
     workers[r].rank = r;
-    cr_assert_eq(pthread_create(&workers[r].thread, NULL, work, &workers[r]), 0);
   }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(workers[r].thread, NULL);
+  session_threads(workers, sizeof *workers, RANKS, work);
   for (int r = 0; r < RANKS; r++)
     cr_assert_str_empty(workers[r].wrong, "%s, rank %d: %s", j.policy, r, workers[r].wrong);
 }

@@ -1,12 +1,13 @@
 /* The public API with buckets: who runs what, what is told of it, what is refused meanwhile. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 #include <weir/parallel.h>
+
+#include "session_ranks.h"
 
 #define RANKS 3
 #define TENSORS 4
@@ -75,14 +76,7 @@ static weir_status tell(worker *w, const weir_session *session) {
 
 static void *work(void *argument) {
   worker *w = argument;
-  weir_options options;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = RANKS;
-  options.transport = "inproc";
-  options.rendezvous = w->group;
-  options.policy = w->policy;
-  options.timeout_s = 20;
+  weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   options.profile = true;
   weir_session *session;
   w->status = weir_session_create(&session, &options);
@@ -118,12 +112,8 @@ static void run(worker *w, const char *policy) {
   static int turn;
   static char group[64];
   snprintf(group, sizeof group, "session buckets %d %d", (int)getpid(), turn++);
-  pthread_t thread[RANKS];
-  for (int r = 0; r < RANKS; r++) {
-    w[r] = (worker){.rank = r, .group = group, .policy = policy};
-    pthread_create(&thread[r], NULL, work, &w[r]);
-  }
-  for (int r = 0; r < RANKS; r++) pthread_join(thread[r], NULL);
+  for (int r = 0; r < RANKS; r++) w[r] = (worker){.rank = r, .group = group, .policy = policy};
+  session_threads(w, sizeof *w, RANKS, work);
 }
 
 Test(session_buckets, layers_are_exchanged_as_they_come) {

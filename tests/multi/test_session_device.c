@@ -2,12 +2,12 @@
  * tests/emulate's, found as an installed library would be. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <weir/weir.h>
 
 #include "device.h"
+#include "session_ranks.h"
 
 #define RANKS 3
 #define N 2000
@@ -30,13 +30,7 @@ typedef struct worker {
 static void use_library(void) { (void)setenv("WEIR_CUDA_LIBRARY", WEIR_CUDA_LIBRARY, 1); }
 
 static void prepare(const worker *w, weir_options *options) {
-  weir_options_init(options);
-  options->rank = w->rank;
-  options->world_size = w->ranks;
-  options->transport = "inproc";
-  options->rendezvous = w->group;
-  options->policy = w->policy;
-  options->timeout_s = 20;
+  *options = session_options(w->rank, w->ranks, w->group, w->policy);
   options->device = w->device;
   options->virtual_network = w->network;
   options->momentum_correction = w->momentum;
@@ -99,7 +93,6 @@ static void *worker_main(void *argument) {
 /* where: bit r: rank r has a device; others: what the ranks have beside. */
 static void run_with(worker *w, const char *policy, unsigned where, worker others) {
   static int serial;
-  pthread_t thread[RANKS];
   char group[64];
   (void)snprintf(group, sizeof group, "session device %d", serial++);
   for (int r = 0; r < RANKS; r++) {
@@ -112,9 +105,8 @@ static void run_with(worker *w, const char *policy, unsigned where, worker other
                     .momentum = others.momentum,
                     .limit = others.limit,
                     .network = others.network};
-    cr_assert_eq(pthread_create(&thread[r], NULL, worker_main, &w[r]), 0);
   }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(thread[r], NULL);
+  session_threads(w, sizeof *w, RANKS, worker_main);
 }
 
 static void run(worker *w, const char *policy, unsigned where, weir_network_fn network) {

@@ -8,6 +8,7 @@
 #include <weir/weir.h>
 
 #include "ranks.h"
+#include "session_ranks.h"
 
 #define RANKS 4
 #define N 6000
@@ -31,19 +32,12 @@ static float gradient(int rank, int step, size_t i) {
 }
 
 static weir_status train(const run *r, int rank, const char *where, outcome *out) {
-  weir_options options;
+  weir_options options = session_options(rank, RANKS, where, r->policy);
   weir_session *session = NULL;
   weir_step_info info = {.struct_size = sizeof info};
-  weir_options_init(&options);
-  options.rank = rank;
-  options.world_size = RANKS;
-  options.rendezvous = where;
-  options.policy = r->policy;
+  options.transport = "tcp";
   options.journal_path = rank == 0 ? r->journal : NULL;
-  options.timeout_s = 20;
-  weir_status status = weir_session_create(&session, &options);
-  if (status == WEIR_OK) status = weir_register_tensor(session, "w", N, NULL);
-  if (status == WEIR_OK) status = weir_session_start(session);
+  weir_status status = session_open(&session, &options, N);
   for (int s = 0; s < r->steps && status == WEIR_OK; s++) {
     status = weir_step_begin(session, NULL);
     for (size_t i = 0; i < N; i++) out->update[i] = gradient(rank, s, i);

@@ -5,6 +5,7 @@
 #include "collectives/wrappers.h"
 #include "ranks.h"
 #include "session/state.h"
+#include "session_ranks.h"
 
 #define N 100
 
@@ -34,18 +35,10 @@ static weir_status ping(weir_session *session, const weir_strike *strike) {
 
 static void *pinger_main(void *argument) {
   pinger *p = argument;
-  weir_options options;
+  const weir_options options =
+      session_options(p->rank, PINGERS, p->where, "fixed:none:1:dense-ring");
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = p->rank;
-  options.world_size = PINGERS;
-  options.transport = "inproc";
-  options.rendezvous = p->where;
-  options.policy = "fixed:none:1:dense-ring";
-  options.timeout_s = 10;
-  p->status = weir_session_create(&session, &options);
-  if (p->status == WEIR_OK) p->status = weir_register_tensor(session, "w", N, NULL);
-  if (p->status == WEIR_OK) p->status = weir_session_start(session);
+  p->status = session_open(&session, &options, N);
   (void)pthread_barrier_wait(p->started);
   const weir_strike strike = {WEIR_STRIKE_LEAVE, p->strike, -1};
   if (p->status == WEIR_OK) p->broke = ping(session, p->rank == 0 ? &strike : NULL);
@@ -64,16 +57,13 @@ static void *pinger_main(void *argument) {
 Test(session_shrink, during_round_trips) {
   for (uint64_t strike = 0; strike < 12; strike++) {
     pinger p[PINGERS];
-    pthread_t thread[PINGERS];
     pthread_barrier_t started;
     char where[64];
     (void)snprintf(where, sizeof where, "pinging %d", (int)strike);
     cr_assert_eq(pthread_barrier_init(&started, NULL, PINGERS), 0);
-    for (int r = 0; r < PINGERS; r++) {
+    for (int r = 0; r < PINGERS; r++)
       p[r] = (pinger){.where = where, .started = &started, .strike = strike, .rank = r};
-      cr_assert_eq(pthread_create(&thread[r], NULL, pinger_main, &p[r]), 0);
-    }
-    for (int r = 0; r < PINGERS; r++) (void)pthread_join(thread[r], NULL);
+    session_threads(p, sizeof *p, PINGERS, pinger_main);
     (void)pthread_barrier_destroy(&started);
     for (int r = 1; r < PINGERS; r++) {
       cr_assert_geq(p[r].broke, WEIR_E_TIMEOUT, "transfer %d, rank %d", (int)strike, r);

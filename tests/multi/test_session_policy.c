@@ -2,7 +2,6 @@
  * change of the network is answered, and trials leave no trace.  Virtual time, and real TCP with
  * all probes. */
 #include <criterion/criterion.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +12,7 @@
 
 #include "../ports.h"
 #include "base/base.h"
+#include "session_ranks.h"
 
 #define RANKS 3
 #define N 20000
@@ -56,16 +56,10 @@ static void rng_load(void *user, const void *from) {
 }
 
 static weir_status open_session(worker *w, weir_session **session) {
-  weir_options options;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = RANKS;
+  weir_options options = session_options(w->rank, RANKS, w->run->rendezvous, w->run->policy);
   options.transport = w->run->transport;
-  options.rendezvous = w->run->rendezvous;
-  options.policy = w->run->policy;
   options.virtual_network = w->run->network;
   options.active_probes = w->run->probes;
-  options.timeout_s = 20;
   const weir_state_hooks hooks = {sizeof hooks, w, rng_bytes, rng_save, rng_load};
   weir_status status = weir_session_create(session, &options);
   if (status == WEIR_OK) status = weir_register_tensor(*session, "w", N, NULL);
@@ -139,7 +133,6 @@ static void network(void *user, uint64_t step, double *latency_s, double *bandwi
 }
 
 static void run_virtual(const char *policy) {
-  pthread_t threads[RANKS];
   worker *workers = calloc(RANKS, sizeof *workers);
   run r = {.policy = policy, .transport = "inproc", .network = network, .steps = STEPS};
   r.records = shared_records();
@@ -147,9 +140,8 @@ static void run_virtual(const char *policy) {
   for (int i = 0; i < RANKS; i++) {
     workers[i].run = &r;
     workers[i].rank = i;
-    pthread_create(&threads[i], NULL, work, &workers[i]);
   }
-  for (int i = 0; i < RANKS; i++) pthread_join(threads[i], NULL);
+  session_threads(workers, sizeof *workers, RANKS, work);
   check(r.records, policy);
   cr_assert_geq(r.records[0].codecs, 1, "%s never switched", policy);
   cr_assert_float_eq(r.records[0].bandwidth, 1e6, 0.1e6, "%s: %g", policy, r.records[0].bandwidth);

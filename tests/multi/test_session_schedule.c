@@ -2,7 +2,6 @@
  * from one to the next. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "controller/stages.h"
 #include "engine/engine.h"
 #include "session/state.h"
+#include "session_ranks.h"
 
 #define RANKS 3
 #define N 200
@@ -49,19 +49,10 @@ static weir_status one_step(worker *w, weir_session *session, uint64_t step) {
 
 static void *work(void *argument) {
   worker *w = argument;
-  weir_options options;
+  weir_options options = session_options(w->rank, RANKS, w->group, w->policy);
   weir_session *session = NULL;
-  weir_options_init(&options);
-  options.rank = w->rank;
-  options.world_size = RANKS;
-  options.transport = "inproc";
-  options.rendezvous = w->group;
-  options.policy = w->policy;
   options.memory_limit = w->memory_limit;
-  options.timeout_s = 20;
-  w->status = weir_session_create(&session, &options);
-  if (w->status == WEIR_OK) w->status = weir_register_tensor(session, "a", N, NULL);
-  if (w->status == WEIR_OK) w->status = weir_session_start(session);
+  w->status = session_open(&session, &options, N);
   for (uint64_t step = 0; step < STEPS && w->status == WEIR_OK; step++)
     w->status = one_step(w, session, step);
   for (size_t i = 0; i < N && w->status == WEIR_OK; i++)
@@ -74,7 +65,6 @@ static void *work(void *argument) {
 static void run(worker w[RANKS], const char *policy, uint64_t steps_per_epoch, uint64_t limit) {
   static int serial;
   char group[64];
-  pthread_t thread[RANKS];
   (void)snprintf(group, sizeof group, "schedule-%d-%d", (int)getpid(), serial++);
   for (int r = 0; r < RANKS; r++) {
     w[r] = (worker){.policy = policy,
@@ -82,9 +72,8 @@ static void run(worker w[RANKS], const char *policy, uint64_t steps_per_epoch, u
                     .steps_per_epoch = steps_per_epoch,
                     .memory_limit = limit,
                     .rank = r};
-    cr_assert_eq(pthread_create(&thread[r], NULL, work, &w[r]), 0);
   }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(thread[r], NULL);
+  session_threads(w, sizeof *w, RANKS, work);
 }
 
 /* One letter a step: d dense, t topk, q qsgd. */

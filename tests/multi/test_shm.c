@@ -29,18 +29,13 @@ static void start_ranks(group *g, int first, int last, long apart_ms) {
   }
 }
 
-static void check_all_well(const group *g) {
-  for (int r = 0; r < g->size; r++)
-    cr_assert_eq(g->result[r].status, WEIR_OK, "%d: %s", r, g->result[r].message);
-}
-
 /* Rank 0 comes last; afterwards there is no name. */
 Test(shm, ranks_start_in_any_order) {
   group g;
   group_init(&g, GROUP_SHM, 4, group_talk, NULL);
   start_ranks(&g, 0, 3, 60);
   group_join(&g);
-  check_all_well(&g);
+  group_well(&g);
   cr_assert(!has_name(g.where));
   group_done(&g);
 }
@@ -50,7 +45,7 @@ Test(shm, leaves_no_descriptor_and_no_name) {
   group g;
   group_init(&g, GROUP_SHM_THREADS, 3, group_talk, NULL);
   group_run(&g);
-  check_all_well(&g);
+  group_well(&g);
   cr_assert_eq(group_descriptors(), before);
   weir_transport *t = NULL;
   for (int rank = 0; rank < 2; rank++) {
@@ -101,7 +96,7 @@ Test(shm, those_who_do_not_belong_are_told) {
   cr_assert(strstr(weir_last_error(), "rank is taken") != NULL, "%s", weir_last_error());
   start_ranks(&g, 2, 2, 0);
   group_join(&g);
-  check_all_well(&g);
+  group_well(&g);
   group_done(&g);
 }
 
@@ -115,7 +110,7 @@ Test(shm, a_place_given_back_can_be_taken) {
   cr_assert(strstr(weir_last_error(), "rank 2 did") != NULL, "%s", weir_last_error());
   start_ranks(&g, 1, 2, 0);
   group_join(&g);
-  check_all_well(&g);
+  group_well(&g);
   group_done(&g);
 }
 
@@ -137,7 +132,7 @@ Test(shm, what_a_dead_rank_0_left_is_replaced) {
   cr_assert(has_name(g.where));
   start_ranks(&g, 0, 2, 50); /* rank 2 first: it must not take the old one for its group */
   group_join(&g);
-  check_all_well(&g);
+  group_well(&g);
   cr_assert(!has_name(g.where));
   group_done(&g);
 }
@@ -302,11 +297,7 @@ static weir_status crossing_body(weir_transport *t, void *user) {
 
 Test(shm, long_messages_cross) {
   for (int kind = GROUP_SHM; kind <= GROUP_SHM_THREADS; kind++) {
-    group g;
-    group_init(&g, (enum group_kind)kind, 4, crossing_body, NULL);
-    group_run(&g);
-    check_all_well(&g);
-    group_done(&g);
+    group_passes((enum group_kind)kind, 4, crossing_body, NULL);
   }
 }
 
@@ -324,13 +315,7 @@ static weir_status early_body(weir_transport *t, void *user) {
   return status == WEIR_OK && bytes[0] != 42 ? weir_fail(WEIR_E_INTERNAL, "other bytes") : status;
 }
 
-Test(shm, what_was_sent_before_leaving_arrives) {
-  group g;
-  group_init(&g, GROUP_SHM, 2, early_body, NULL);
-  group_run(&g);
-  check_all_well(&g);
-  group_done(&g);
-}
+Test(shm, what_was_sent_before_leaving_arrives) { group_passes(GROUP_SHM, 2, early_body, NULL); }
 
 /* --- two processes of two threads each ------------------------------------------------------ */
 
@@ -374,7 +359,7 @@ Test(shm, threads_of_several_processes_form_a_group) {
   group_init(&g, GROUP_SHM, 4, pairs_body, &steps);
   start_pairs(&g);
   for (int p = 0; p < 2; p++) (void)waitpid(g.pid[p], NULL, 0);
-  check_all_well(&g);
+  group_well(&g);
   group_done(&g);
 }
 

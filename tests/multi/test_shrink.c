@@ -316,13 +316,7 @@ static weir_status hasty_body(weir_transport *t, void *user) {
 }
 
 static void all_go_on(enum group_kind kind, weir_status (*body)(weir_transport *, void *)) {
-  group g;
-  group_init(&g, kind, 4, body, NULL);
-  group_run(&g);
-  for (int r = 0; r < 4; r++)
-    cr_assert_eq(g.result[r].status, WEIR_OK, "kind %d, rank %d: %s %s", (int)kind, r,
-                 weir_status_name(g.result[r].status), g.result[r].message);
-  group_done(&g);
+  group_passes(kind, 4, body, NULL);
 }
 Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) { all_go_on(GROUP_TCP, busy_body); }
 Test(shrink, attempts_of_different_number_meet_tcp) { all_go_on(GROUP_TCP, hasty_body); }
@@ -351,13 +345,7 @@ static weir_status leaving_body(weir_transport *t, void *user) {
              : weir_fail(WEIR_E_INTERNAL, "%d descriptors, %d before", group_descriptors(), before);
 }
 
-static void leaves_nothing(enum group_kind kind) {
-  group g;
-  group_init(&g, kind, 3, leaving_body, NULL);
-  group_run(&g);
-  for (int r = 0; r < 3; r++) cr_assert_eq(g.result[r].status, WEIR_OK, "%s", g.result[r].message);
-  group_done(&g);
-}
+static void leaves_nothing(enum group_kind kind) { group_passes(kind, 3, leaving_body, NULL); }
 Test(shrink, leaves_no_descriptor) {
   leaves_nothing(GROUP_TCP);
   leaves_nothing(GROUP_SHM);

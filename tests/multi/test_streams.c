@@ -127,19 +127,14 @@ static weir_status nothing(weir_transport *t, void *user) {
   return WEIR_OK;
 }
 
+static void open_more_than_rank_0(group *g, int rank) { g->streams = 2 + rank; }
+
 Test(streams, another_number_is_refused) {
   group g;
   group_init(&g, GROUP_TCP, 2, nothing, NULL);
   g.timeout_s = 3.0;
-  (void)fflush(NULL);
-  for (int r = 0; r < 2; r++) {
-    g.pid[r] = fork();
-    if (g.pid[r] > 0) continue;
-    g.streams = 2 + r;
-    group_rank(&g, r);
-    _exit(0);
-  }
-  group_join(&g);
+  g.prepare = open_more_than_rank_0;
+  group_run(&g);
   cr_assert_eq(g.result[1].status, WEIR_E_MISMATCH, "%s", g.result[1].message);
   cr_assert(strstr(g.result[1].message, "another number of streams"), "%s", g.result[1].message);
   cr_assert_eq(g.result[0].status, WEIR_E_TIMEOUT, "%s", g.result[0].message);

@@ -85,6 +85,9 @@ Test(tls, what_is_said_is_heard) {
   expect_talk(3, 2, true);
 }
 
+static void rank_0_is_plain(group *g, int rank) { g->plain = rank == 0; }
+static void rank_1_is_plain(group *g, int rank) { g->plain = rank == 1; }
+
 Test(tls, who_does_not_encrypt_where_others_do_is_refused) {
   for (int plain = 0; plain < 2; plain++) {
     group g;
@@ -92,15 +95,8 @@ Test(tls, who_does_not_encrypt_where_others_do_is_refused) {
     group_init(&g, GROUP_TCP, 2, talk, &sealed);
     g.secret = SECRET_TEXT;
     g.timeout_s = 3.0;
-    (void)fflush(NULL);
-    for (int r = 0; r < 2; r++) {
-      g.pid[r] = fork();
-      if (g.pid[r] > 0) continue;
-      g.plain = r == plain;
-      group_rank(&g, r);
-      _exit(0);
-    }
-    group_join(&g);
+    g.prepare = plain == 0 ? rank_0_is_plain : rank_1_is_plain;
+    group_run(&g);
     cr_assert_eq(g.result[1].status, WEIR_E_MISMATCH, "%s", g.result[1].message);
     cr_assert(strstr(g.result[1].message, "WEIR_TLS") != NULL, "%s", g.result[1].message);
     group_done(&g);

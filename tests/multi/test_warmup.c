@@ -1,10 +1,11 @@
 /* Deep Gradient Compression as a trainer meets it: the ratio's warm-up, and clipping. */
 #include <criterion/criterion.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 #include <weir/weir.h>
+
+#include "session_ranks.h"
 
 #define RANKS 4
 #define STEPS 20
@@ -41,20 +42,12 @@ static void *train(void *user) {
 }
 
 static void run(rank ranks[RANKS], const char *group, const char *policy, uint64_t warmup) {
-  pthread_t threads[RANKS];
   memset(ranks, 0, RANKS * sizeof *ranks);
   for (int r = 0; r < RANKS; r++) {
-    weir_options_init(&ranks[r].options);
-    ranks[r].options.rank = r;
-    ranks[r].options.world_size = RANKS;
-    ranks[r].options.transport = "inproc";
-    ranks[r].options.rendezvous = group;
-    ranks[r].options.policy = policy;
+    ranks[r].options = session_options(r, RANKS, group, policy);
     ranks[r].options.warmup_steps = warmup;
-    ranks[r].options.timeout_s = 60;
-    cr_assert_eq(pthread_create(&threads[r], NULL, train, &ranks[r]), 0);
   }
-  for (int r = 0; r < RANKS; r++) (void)pthread_join(threads[r], NULL);
+  session_threads(ranks, sizeof *ranks, RANKS, train);
   for (int r = 0; r < RANKS; r++)
     cr_assert_eq(ranks[r].status, WEIR_OK, "rank %d: %s", r, ranks[r].error);
 }
@@ -122,24 +115,15 @@ Test(warmup, survivors_go_on_with_the_stage_that_is_due) {
   static const double due[4] = {0.25, 0.0625, 0.015625, 0.00390625};
   static survivor ranks[3];
   for (int last = 1; last < 16; last++) {
-    pthread_t threads[3];
     char group[32];
     (void)snprintf(group, sizeof group, "left %d", last);
     memset(ranks, 0, sizeof ranks);
     for (int k = 0; k < 3; k++) {
-      weir_options *options = &ranks[k].r.options;
-      weir_options_init(options);
-      options->rank = k;
-      options->world_size = 3;
-      options->transport = "inproc";
-      options->rendezvous = group;
-      options->policy = "fixed:topk:0.001:ag";
-      options->warmup_steps = 12;
-      options->timeout_s = 60;
+      ranks[k].r.options = session_options(k, 3, group, "fixed:topk:0.001:ag");
+      ranks[k].r.options.warmup_steps = 12;
       ranks[k].last = last;
-      cr_assert_eq(pthread_create(&threads[k], NULL, train_on, &ranks[k]), 0);
     }
-    for (int k = 0; k < 3; k++) (void)pthread_join(threads[k], NULL);
+    session_threads(ranks, sizeof *ranks, 3, train_on);
     for (int k = 1; k < 3; k++) {
       cr_assert_eq(ranks[k].r.status, WEIR_OK, "%d: %s", last, ranks[k].r.error);
       for (int s = 0; s < STEPS; s++)

@@ -98,77 +98,6 @@ Test(parity_powersgd, products_are_equal) {
   weir_cuda_free(cuda);
 }
 
-/* Columns as on the CPU within a few roundings, orthonormal by themselves; those that depend on the
- * ones before, or are not finite, are zero. */
-Test(parity_powersgd, columns_are_orthonormal) {
-  enum { ROWS = 1777 };
-  weir_cuda *cuda = open_cuda(MOST, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 62);
-  arrays a = make_arrays();
-  fill_shape(&rng, 0, a.p, RANK * ROWS);
-  for (size_t i = 0; i < ROWS; i++) {
-    a.p[2 * ROWS + i] = a.p[i] - 2.0F * a.p[ROWS + i]; /* dependent */
-    a.p[4 * ROWS + i] = 0.0F;
-  }
-  a.p[5 * ROWS + 7] = NAN;
-  device_buffer p = put(cuda, a.p, RANK * ROWS * sizeof(float), 12);
-  must(weir_cuda_powersgd_orthogonalise(cuda, p.data, ROWS, RANK));
-  weir_powersgd_orthogonalise(a.p, ROWS, RANK);
-  get(cuda, a.got, p, RANK * ROWS * sizeof(float));
-  for (size_t j = 0; j < RANK; j++) {
-    bool zero = j == 2 || j == 4 || j == 5;
-    for (size_t k = 0; k <= j; k++) {
-      double dot = 0.0;
-      for (size_t i = 0; i < ROWS; i++) {
-        dot += (double)a.got[j * ROWS + i] * (double)a.got[k * ROWS + i];
-      }
-      cr_assert(fabs(dot - (j == k && !zero)) <= (zero ? 0.0 : 1e-6), "columns %zu, %zu: %g", j, k,
-                dot);
-    }
-    for (size_t i = 0; i < ROWS; i++) {
-      cr_assert(fabsf(a.got[j * ROWS + i] - a.p[j * ROWS + i]) <= 1e-6F);
-    }
-  }
-  weir_cuda_release(cuda, p.block);
-  free_arrays(a);
-  weir_cuda_free(cuda);
-}
-
-/* Length 1, or the column that lies ready. */
-Test(parity_powersgd, columns_start_anew) {
-  enum { COLUMNS = 1003, STRIDE = 1010, K = 4 };
-  weir_cuda *cuda = open_cuda(MOST, 0);
-  weir_rng rng;
-  weir_rng_seed(&rng, 63);
-  arrays a = make_arrays();
-  fill_shape(&rng, 0, a.q, K * COLUMNS);
-  memset(a.q + COLUMNS, 0, COLUMNS * sizeof(float));
-  a.q[3 * COLUMNS + 5] = INFINITY;
-  weir_powersgd_draw(a.m, K * STRIDE, 9);
-  device_buffer q = put(cuda, a.q, K * COLUMNS * sizeof(float), 4);
-  device_buffer fresh = put(cuda, a.m, K * STRIDE * sizeof(float), 4);
-  device_buffer to = take(cuda, K * STRIDE * sizeof(float), 8);
-  must(weir_cuda_powersgd_normalise(cuda, q.data, COLUMNS, K, fresh.data, STRIDE, to.data));
-  get(cuda, a.got, to, K * STRIDE * sizeof(float));
-  for (size_t k = 0; k < K; k++) {
-    bool alive = weir_powersgd_normalise(a.q + k * COLUMNS, COLUMNS, a.wanted);
-    cr_assert_eq(alive, k % 2 == 0);
-    if (!alive) {
-      same_floats(a.got + k * STRIDE, a.m + k * STRIDE, COLUMNS, "drawn");
-      continue;
-    }
-    for (size_t i = 0; i < COLUMNS; i++) {
-      cr_assert(fabsf(a.got[k * STRIDE + i] - a.wanted[i]) <= 0x1p-23F * fabsf(a.wanted[i]));
-    }
-  }
-  weir_cuda_release(cuda, q.block);
-  weir_cuda_release(cuda, fresh.block);
-  weir_cuda_release(cuda, to.block);
-  free_arrays(a);
-  weir_cuda_free(cuda);
-}
-
 Test(parity_powersgd, errors_are_told_at_once) {
   weir_cuda *cuda = open_cuda(100, 0);
   cr_assert_eq(weir_cuda_powersgd_project(cuda, NULL, 10, 10, NULL, 10, 0, NULL), WEIR_E_INVALID);
@@ -178,8 +107,6 @@ Test(parity_powersgd, errors_are_told_at_once) {
   cr_assert_eq(weir_cuda_powersgd_expand(cuda, NULL, 11, NULL, 10, 1, NULL, false), WEIR_E_STATE);
   cr_assert_eq(weir_cuda_powersgd_expand(cuda, NULL, SIZE_MAX / 2, NULL, 3, 1, NULL, false),
                WEIR_E_UNSUPPORTED);
-  cr_assert_eq(weir_cuda_powersgd_orthogonalise(cuda, NULL, 101, 1), WEIR_E_STATE);
-  cr_assert_eq(weir_cuda_powersgd_normalise(cuda, NULL, 10, 65, NULL, 10, NULL), WEIR_E_INVALID);
   must(weir_cuda_wait(cuda));
   weir_cuda_free(cuda);
 }

@@ -134,15 +134,6 @@ Test(cost_rows, processors_of_plans_by_hand) {
   cr_assert_eq(weir_cost_plan_processors(&plan, shape, &link, 10000, 1000), 0.0);
 }
 
-/* HiTopKComm, equations 7, 9 and 10 for m = 4, n = 8, d = 1e6, rho = 0.01, 1 us and 0.1 ns inside,
- * 50 us and 1 ns between:
- *   (7)  7 us + 4 * 7/8 * 1e6 * 0.1 ns = 7 + 350 us
- *   (9)  2 * 50 us + 4 * 3 * 1250 * 1 ns = 100 + 15 us
- *   (10) 3 * 1 us + 4 * 7 * 1250 * 4 * 0.1 ns = 3 + 14 us */
-Test(cost_rows, hitopk_of_the_paper_by_hand) {
-  cr_assert(near(weir_cost_paper_hitopk(4, 8, 1e6, 0.01, 1e-6, 1e-10, 5e-5, 1e-9), 489e-6));
-}
-
 /* Own row with the paper's format, 8 bytes an element and a header of 16: 2 machines of 2, 8000
  * elements, 10 %: inside a hop of 16000 bytes and one of 2 messages of 400 * 8 + 16; between a hop
  * of both ranks' messages. */
