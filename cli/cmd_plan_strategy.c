@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "plan_strategy.h"
+#include "planner/execute.h"
 #include "planner/published.h"
 #include "planner/timeline.h"
 
@@ -32,6 +33,12 @@ static const char description[] =
     "--search published shows bytecomp as found by Algorithms 1 and 2 as they are printed, every\n"
     "option tried, nothing pruned: seconds for hundreds of tensors; timelines are those worked "
     "out.\n"
+    "\n"
+    "--out writes the strategy that is shown as a table of buckets, which `weir run --policy\n"
+    "groups:TABLE` executes. NAME of a codec is then CODEC:CR as in plans, and its RATIO is the\n"
+    "planner's: dgc:0.01,0.02 keeps a hundredth at 8 bytes an element. Compression on the GPU\n"
+    "becomes that on the trainer's thread, on the CPU that on the session's. Only options that\n"
+    "the engine has plans for are tried; with --search published, any other exits with 2.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {
@@ -39,7 +46,8 @@ typedef struct strategy_arguments {
   gboolean compare, fuse;
   gint most, machines, per_machine, cores;
   double exact, fuse_ms;
-  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, *search, **codecs;
+  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, *search, *out,
+      **codecs;
 } strategy_arguments;
 
 typedef struct listing {
@@ -111,7 +119,7 @@ static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
                       .per_machine = (size_t)a->per_machine,
                       .cpu_cores = (size_t)a->cores,
                       .codecs = 1,
-                      .codec = {{.name = "dgc", .ratio = 0.02}}};
+                      .codec = {{.name = "dgc:0.01", .ratio = 0.02}}};
   if (a->machines < 1 || a->per_machine < 1 || a->cores < 1)
     return plan_refuse(command, "--machines, --per-machine and --cpu-cores", "numbers from 1");
   if (!link_of(a->intra ? a->intra : "10,1000", &c->intra_alpha_s, &c->intra_beta_s))
@@ -169,6 +177,25 @@ static uint8_t *allowed_codecs(const weir_profile *profile, const char *patterns
 
 /* --- solving -------------------------------------------------------------------------------- */
 
+static weir_status write_table(const strategy_found *found, const char *path) {
+  const weir_strategy *chosen = &found->report->by[found->method];
+  g_autoptr(GString) table = g_string_new(NULL);
+  for (size_t i = 0; i < chosen->count; i++) {
+    const weir_strategy_choice *choice = &chosen->choice[i];
+    const char *tensor = found->profile->tensors[i].name;
+    weir_plan plan;
+    weir_place place;
+    const weir_status status =
+        weir_option_plan(&choice->option, found->cluster->codec[choice->codec].name, &plan, &place);
+    if (status != WEIR_OK) {
+      g_autofree char *why = g_strdup(weir_last_error());
+      return weir_fail(status, "tensor '%s': %s", tensor, why);
+    }
+    plan_table_add(table, tensor, &plan, place);
+  }
+  return plan_table_write(table, path);
+}
+
 static weir_status show(const strategy_found *found, const strategy_arguments *a) {
   if (a->trace) {
     weir_timeline timeline;
@@ -176,6 +203,10 @@ static weir_status show(const strategy_found *found, const strategy_arguments *a
                                                 &found->report->by[found->method], &timeline);
     if (status == WEIR_OK) status = weir_timeline_trace(&timeline, found->profile, a->trace);
     weir_timeline_free(&timeline);
+    if (status != WEIR_OK) return status;
+  }
+  if (a->out) {
+    const weir_status status = write_table(found, a->out);
     if (status != WEIR_OK) return status;
   }
   if (a->json)
@@ -221,6 +252,7 @@ static int run(const char *path, const weir_option_limits *options, const strate
   g_autofree uint8_t *codecs = allowed_codecs(&profile, a->plain);
   const weir_strategy_limits limits = {.options = *options,
                                        .codecs = codecs,
+                                       .executable = a->out != NULL,
                                        .compare = a->compare,
                                        .exact_work = a->exact,
                                        .fuse_s = a->fuse_ms * 1e-3};
@@ -257,7 +289,7 @@ int plan_strategy(int argc, char **argv) {
       {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "links inside a machine (10,1000)", "US,GBPS"},
       {"inter", 0, 0, G_OPTION_ARG_STRING, &a.inter, "a machine's link (30,100)", "US,GBPS"},
       {"codec", 0, 0, G_OPTION_ARG_STRING_ARRAY, &a.codecs,
-       "a codec that may be used, up to 4 (dgc,0.02)", "NAME,RATIO"},
+       "a codec that may be used, up to 4 (dgc:0.01,0.02)", "NAME,RATIO"},
       {"gpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu, "compression on the GPU (0.05,0.05)", "A,B"},
       {"cpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "compression on the CPU (0.02,0.5)", "A,B"},
       {"gpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu_back, "decompression there", "A,B"},
@@ -282,6 +314,8 @@ int plan_strategy(int argc, char **argv) {
       {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "for no longer than this (16)", "MS"},
       {"search", 0, 0, G_OPTION_ARG_STRING, &a.search, "fast (default) or published", "WHICH"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "write the timeline for Perfetto", "FILE"},
+      {"out", 0, 0, G_OPTION_ARG_FILENAME, &a.out,
+       "write the strategy for policy groups:", "TABLE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "planner/execute.h"
 #include "planner/options.h"
 
 static size_t count_of(weir_option_limits limits) {
@@ -105,4 +107,69 @@ Test(planner_options, text_is_bounded) {
   cr_assert_str_eq(text, "comp(cpu) gather*(inter)");
   cr_assert_eq(weir_option_text(&o, small, sizeof small), strlen(text));
   cr_assert_str_eq(small, "comp(");
+}
+
+/* Places of compression multiply: two of each for every compression and decompression. */
+typedef struct executed {
+  const char *collective;
+  size_t options;
+} executed;
+static executed run[] = {
+    {"dense", 1},  {"dense-ring", 1},      {"dense-tree", 1},      {"ag", 4},       {"sra", 16},
+    {"hitopk", 4}, {"dense-hier-ring", 2}, {"dense-hier-tree", 1}, {"hier-sra", 16}};
+
+static void find_collective(void *user, const weir_option *option) {
+  size_t *found = user;
+  const char *collective = weir_option_collective(option);
+  for (size_t i = 0; collective != NULL && i < sizeof run / sizeof *run; i++)
+    found[i] += !strcmp(collective, run[i].collective);
+}
+
+Test(planner_options, options_that_the_engine_runs) {
+  size_t found[sizeof run / sizeof *run] = {0}, count = 0;
+  cr_assert_eq(weir_options_visit(&(weir_option_limits){0}, find_collective, found, &count),
+               WEIR_OK);
+  for (size_t i = 0; i < sizeof run / sizeof *run; i++)
+    cr_assert_eq(found[i], run[i].options, "%s: %zu", run[i].collective, found[i]);
+}
+
+static weir_option option_of(size_t count, const uint8_t step[][3]) {
+  weir_option option = {.count = count};
+  for (size_t i = 0; i < count; i++) {
+    option.step[i].task = step[i][0];
+    option.step[i].place = step[i][1];
+    option.step[i].routine = step[i][2];
+  }
+  return option;
+}
+
+Test(planner_options, plans_of_options) {
+  const weir_option gathered =
+      option_of(3, (const uint8_t[][3]){{WEIR_TASK_COMP, WEIR_SITE_CPU, 0},
+                                        {WEIR_TASK_COMM_COMP, WEIR_SITE_FLAT, 0},
+                                        {WEIR_TASK_DECOMP, WEIR_SITE_GPU, 0}});
+  weir_plan plan = {0};
+  weir_place place = WEIR_PLACE_CALLER;
+  cr_assert_eq(weir_option_plan(&gathered, "topk:0.01", &plan, &place), WEIR_OK);
+  cr_assert(plan.codec == WEIR_CODEC_TOPK && plan.cr == 0.01);
+  cr_assert(plan.scheme == WEIR_SCHEME_GATHER && place == WEIR_PLACE_THREAD);
+  /* A codec that does not go with the collective, none at all, and text that is none. */
+  cr_assert_eq(weir_option_plan(&gathered, "star:0.01", &plan, &place), WEIR_E_INVALID);
+  cr_assert_eq(weir_option_plan(&gathered, "dgc", &plan, &place), WEIR_E_PARSE);
+  char longest[512];
+  memset(longest, 'x', sizeof longest);
+  longest[sizeof longest - 1] = '\0';
+  cr_assert_eq(weir_option_plan(&gathered, longest, &plan, &place), WEIR_E_INVALID);
+  cr_assert(plan.codec == WEIR_CODEC_TOPK && place == WEIR_PLACE_THREAD);
+  const weir_option whole = option_of(1, (const uint8_t[][3]){{WEIR_TASK_COMM, WEIR_SITE_FLAT, 0}});
+  cr_assert_eq(weir_option_plan(&whole, "whatever", &plan, &place), WEIR_OK);
+  cr_assert(plan.codec == WEIR_CODEC_NONE && place == WEIR_PLACE_CALLER);
+  const weir_option rooted =
+      option_of(4, (const uint8_t[][3]){{WEIR_TASK_COMM1, WEIR_SITE_INTRA, 1},
+                                        {WEIR_TASK_COMM1, WEIR_SITE_INTER, 1},
+                                        {WEIR_TASK_COMM2, WEIR_SITE_INTER, 1},
+                                        {WEIR_TASK_COMM2, WEIR_SITE_INTRA, 1}});
+  cr_assert_eq(weir_option_plan(&rooted, "topk:0.01", &plan, &place), WEIR_E_UNSUPPORTED);
+  cr_assert(strstr(weir_last_error(), "reduce(intra) reduce(inter)") != NULL, "%s",
+            weir_last_error());
 }
