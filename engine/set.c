@@ -67,7 +67,7 @@ static weir_status place_all(const weir_engine *engine, weir_bucket_set *set) {
 static size_t kept_by(weir_bucket *bucket) {
   const weir_codec *codec = bucket->codec;
   if (codec->low_rank) return weir_lowrank_floats(bucket, &bucket->first_sum);
-  if (codec->encode != NULL) return codec->bound(&bucket->layout, bucket->plan.cr);
+  if (codec->encode != NULL) return weir_plan_bound(&bucket->plan, &bucket->layout);
   return codec->dense ? bucket->n : codec->kept(&bucket->layout, bucket->plan.cr);
 }
 

@@ -161,7 +161,7 @@ Test(buckets_table, what_is_no_table) {
     if (i == 2) t[1].codec = WEIR_CODEC_COUNT;
     if (i == 3) t[1].cr = 0.5;
     if (i == 4) t[0].place = WEIR_PLACE_COUNT;
-    if (i == 5) t[0].reserved = 1;
+    if (i == 5) t[0].bucket_log2 = 8;
     cr_assert_eq(weir_buckets_check(t, 2, 6), WEIR_E_INVALID, "%d", i);
     cr_assert_neq(weir_buckets_name(t, 2), weir_buckets_name(good, 2), "%d", i);
   }
