@@ -20,14 +20,15 @@ static const char description[] =
     "The methods look for the fewest bytes such that the l2 norm of the whole error is at most\n"
     "ALPHA times that of 4 bits everywhere (at the reference bucket).\n"
     "  knapsack        over all lines, with a proven lower bound (least_bytes)\n"
-    "  kmeans, linear  the published rankings at the reference bucket, with the best of all\n"
-    "                  ranges of widths\n"
+    "  kmeans, linear  the published rankings, with the best of all ranges of widths and ways\n"
+    "                  to map buckets\n"
     "  bayes           Bayesian optimization of a width that is linear in the logarithms of\n"
     "                  size and norm\n"
     "  uniform         4 bits\n"
     "\n"
     "--out writes them as a table of buckets, which `weir run --policy groups:TABLE` executes:\n"
-    "neighbours of one width together, by qsgd and COLLECTIVE; full precision by none:1:dense.\n"
+    "neighbours of one width and bucket together, by qsgd and COLLECTIVE; full precision by "
+    "none:1:dense.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;
@@ -117,14 +118,15 @@ static weir_status read_collective(const char *collective, weir_plan *plan) {
 static weir_status check_row(const weir_bits_stats *stats, size_t layer, size_t choice,
                              const char *path) {
   const weir_bits_option *option = &stats->options[choice];
-  const bool known = option->bits >= WEIR_BITS_LEAST && option->bits <= WEIR_BITS_MOST &&
-                     option->bucket == WEIR_BITS_BUCKET;
-  if (known || option->bits == WEIR_BITS_FULL) return WEIR_OK;
+  const bool power = option->bucket != 0 && (option->bucket & (option->bucket - 1)) == 0;
+  const weir_plan plan = power ? weir_bits_plan(option->bits, option->bucket) : (weir_plan){0};
+  if (option->bits == WEIR_BITS_FULL || (power && weir_plan_check(&plan) == WEIR_OK))
+    return WEIR_OK;
   return weir_fail(WEIR_E_UNSUPPORTED,
                    "%s:%zu: layer '%.60s' gets %u bits in buckets of %u: expected what plans name, "
-                   "%d to %d bits and %d, for --out",
+                   "%d to %d bits and a power of two from 64 to 8192, for --out",
                    path, stats->layers[layer].line, stats->layers[layer].name, option->bits,
-                   option->bucket, WEIR_BITS_LEAST, WEIR_BITS_MOST, WEIR_BITS_BUCKET);
+                   option->bucket, WEIR_BITS_LEAST, WEIR_BITS_MOST);
 }
 
 static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bits,
@@ -142,9 +144,10 @@ static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bi
     weir_plan plan = {0};
     weir_plan_of_bucket(&bucket[k], &plan);
     if (plan.codec == coded->codec) {
-      const double cr = plan.cr;
+      const weir_plan own = plan;
       plan = *coded;
-      plan.cr = cr;
+      plan.cr = own.cr;
+      plan.bucket_log2 = own.bucket_log2;
     }
     plan_table_add(table, stats->layers[bucket[k].end - 1].name, &plan, WEIR_PLACE_CALLER);
   }

@@ -145,7 +145,8 @@ char *help_policies(const char *ending) {
   g_string_append(text, "WIRE is how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
-  g_string_append(text, "\n");
+  g_string_append(text,
+                  "\nqsgd may name its bucket instead, bucket=64 to bucket=8192 elements (128)\n");
   g_string_append(text, ending);
   return g_string_free(text, FALSE);
 }

@@ -240,7 +240,7 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
   if (status == WEIR_OK && policy == &weir_policy_bits)
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
-                            config->names);
+                            config->names, config->devices ? 1 : WEIR_BITS_SIZES);
   if (status == WEIR_OK && config->journal_path)
     status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_bytes,
                                config->journal_goes_on);
