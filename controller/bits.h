@@ -63,9 +63,10 @@ void weir_bits_describe(weir_bits_stats *stats, const char *name, size_t n, bool
 
 typedef struct weir_bits_sampler weir_bits_sampler;
 
-/* layout and names (NULL: none) are borrowed.  sizes: of buckets, 1 to WEIR_BITS_SIZES. */
+/* layout and names (NULL: none) are borrowed.  full: tensors at its end that are in full precision
+ * whatever their names.  sizes: of buckets, 1 to WEIR_BITS_SIZES. */
 weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
-                                     const char *const *names, size_t sizes);
+                                     const char *const *names, size_t full, size_t sizes);
 void weir_bits_sampler_free(weir_bits_sampler *sampler); /* NULL is allowed */
 
 /* A tensor's e = g + r in this step; tensors come in ascending order.  One after the other is
@@ -129,10 +130,10 @@ typedef struct weir_bits_run {
   bool changed;      /* it made other buckets */
 } weir_bits_run;
 
-/* text: as for weir_bits_parse; sizes: as for the sampler.  *out is to be closed whatever the
+/* text: as for weir_bits_parse; the others as for the sampler.  *out is to be closed whatever the
  * status. */
 weir_status weir_bits_open(weir_bits_run **out, const char *text, const weir_layout *layout,
-                           const char *const *names, size_t sizes);
+                           const char *const *names, size_t full, size_t sizes);
 void weir_bits_close(weir_bits_run *bits); /* NULL is allowed */
 
 #endif

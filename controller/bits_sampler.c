@@ -78,7 +78,7 @@ static void begin_window(weir_bits_sampler *w) {
 }
 
 weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
-                                     const char *const *names, size_t sizes) {
+                                     const char *const *names, size_t full, size_t sizes) {
   *out = NULL;
   const size_t tensors = layout->tensors, whole[2] = {0, SAMPLE};
   const weir_layout largest = {1, whole};
@@ -108,7 +108,7 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
   for (size_t t = 0; t < tensors; t++) {
     const char *name = names != NULL ? names[t] : NULL;
     const size_t n = layout->offset[t + 1] - layout->offset[t];
-    weir_bits_describe(&w->stats, name, n, weir_bits_keeps(name, n), sizes);
+    weir_bits_describe(&w->stats, name, n, t + full >= tensors || weir_bits_keeps(name, n), sizes);
   }
   w->cursor = tensors > 0 ? next_of(w, tensors - 1) : 0;
   begin_window(w);

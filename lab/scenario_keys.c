@@ -21,6 +21,9 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "trial_budget", WEIR_KEY_REAL, AT(trial_budget), 0, 0, 1, false,
      "a number from 0 to 1: the share of the time that its trials may take"},
 
+    {"scenario", "full_precision", WEIR_KEY_TEXT, AT(full_precision), AT(full_line), 0, 0, false,
+     "patterns of names, and <N, separated by commas: tensors that stay in full precision"},
+
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange buckets of tensors while the backward pass goes on"},
 

@@ -68,7 +68,7 @@ Test(bits, errors_are_those_of_the_grid) {
   float *e = malloc(N * sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)(i % 4);
   weir_bits_sampler *watch;
-  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL, 1), WEIR_OK);
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL, 0, 1), WEIR_OK);
   cr_assert_not(weir_bits_ready(watch));
   for (int step = 0; step < 5; step++) weir_bits_fed(watch, 0, e, N);
   cr_assert(weir_bits_ready(watch));
@@ -102,7 +102,7 @@ Test(bits, buckets_of_both_sizes_are_measured) {
   float *e = malloc(N * sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)i;
   weir_bits_sampler *watch;
-  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL, 2), WEIR_OK);
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL, 0, 2), WEIR_OK);
   for (int step = 0; step < 6; step++)
     for (size_t t = 0; t < 2; t++)
       weir_bits_fed(watch, t, e + offset[t], offset[t + 1] - offset[t]);
@@ -134,7 +134,7 @@ Test(bits, one_after_the_other_is_measured) {
   float *e = calloc(N, sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)(i % 7);
   weir_bits_sampler *watch;
-  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, names, 1), WEIR_OK);
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, names, 0, 1), WEIR_OK);
   for (int step = 0; step < 2; step++) {
     cr_assert_not(weir_bits_ready(watch), "step %d", step);
     for (size_t t = 0; t < TENSORS; t++)
