@@ -18,6 +18,7 @@ static const char description[] =
     "first. A star marks communication of compressed data; flat is all workers at once, intra\n"
     "and inter are inside and between machines. Without constraints there are 4341 options, as\n"
     "published (63 flat, 4278 hierarchical). Unsatisfiable constraints exit with 2.\n"
+    "--list-executed counts those that the engine has a plan for, and why not the others.\n"
     "\n"
     "Links are US,GBPS: one-way latency in microseconds and bandwidth in Gbit/s. All workers of a\n"
     "machine share its one link to the others. Compression costs A milliseconds an operation and\n"
@@ -42,7 +43,7 @@ static const char description[] =
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {
-  gboolean list, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
+  gboolean list, executed, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
   gboolean compare, fuse;
   gint most, machines, per_machine, cores;
   double exact, fuse_ms;
@@ -62,6 +63,29 @@ static void print_option(void *user, const weir_option *option) {
     json_builder_add_string_value(l->builder, text);
   else
     puts(text);
+}
+
+static int list_executed(const weir_option_limits *limits, gboolean json) {
+  weir_executed e;
+  const weir_status status = weir_options_executed(limits, &e);
+  if (status != WEIR_OK) return plan_failed(command, status);
+  const size_t runs = e.obstacle[WEIR_OBSTACLE_NONE];
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  cli_json_whole(builder, "count", (gint64)e.options);
+  cli_json_whole(builder, "executed", (gint64)runs);
+  if (!json) printf("%zu of %zu options are executed on host memory\n", runs, e.options);
+  for (size_t i = 0; i < WEIR_EXECUTED && e.run[i] > 0; i++) {
+    cli_json_whole(builder, e.collective[i], (gint64)e.run[i]);
+    if (!json) printf("  %6zu  %s\n", e.run[i], e.collective[i]);
+  }
+  if (!json) printf("%zu are not\n", e.options - runs);
+  for (int o = WEIR_OBSTACLE_NONE + 1; o < WEIR_OBSTACLES; o++) {
+    cli_json_whole(builder, weir_obstacle_text((weir_obstacle)o), (gint64)e.obstacle[o]);
+    if (!json) printf("  %6zu  %s\n", e.obstacle[o], weir_obstacle_text((weir_obstacle)o));
+  }
+  if (json) cli_json_print(builder);
+  return WEIR_EXIT_DONE;
 }
 
 static int list(const weir_option_limits *limits, gboolean json) {
@@ -273,7 +297,9 @@ static int act(const strategy_arguments *a, int argc, char **argv) {
                                .most_compressions = (size_t)a->most};
   const int code = read_forbidden(a->forbid, &limits.never);
   if (code != WEIR_EXIT_DONE) return code;
-  if (a->list && argc > 1) return plan_refuse(command, argv[1], "no file with --list-options");
+  if ((a->list || a->executed) && argc > 1)
+    return plan_refuse(command, argv[1], "no file with --list-options and --list-executed");
+  if (a->executed) return list_executed(&limits, a->json);
   if (a->list) return list(&limits, a->json);
   if (argc != 2) return plan_refuse(command, "file", "one PROFILE.csv, or --list-options");
   return run(argv[1], &limits, a);
@@ -284,6 +310,8 @@ int plan_strategy(int argc, char **argv) {
       .machines = 8, .per_machine = 8, .cores = 4, .fuse_ms = 1e3 * WEIR_STRATEGY_FUSE_S};
   const GOptionEntry entries[] = {
       {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "list and count the options", NULL},
+      {"list-executed", 0, 0, G_OPTION_ARG_NONE, &a.executed,
+       "count the options that the engine has plans for, and say why not the others", NULL},
       {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "machines (8)", "N"},
       {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "workers in each (8)", "N"},
       {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "links inside a machine (10,1000)", "US,GBPS"},

@@ -97,6 +97,13 @@ refuse "knapsack, kmeans" bits "$stats" --method best
   fail "12 flat options on the GPU"
 [[ $("$weir" plan strategy --list-options --no-flat --json) == '{"count":4278,"options":["'* ]] ||
   fail "JSON of options"
+[[ $("$weir" plan strategy --list-executed | head -1) == "46 of 4341 options are executed on host memory" ]] ||
+  fail "options that are executed"
+# A gather of messages, a sum of them, and the three ways without any: one, four and sixteen places.
+[[ $("$weir" plan strategy --list-executed --no-hierarchical --json) == '{"count":63,"executed":23,'* ]] ||
+  fail "JSON of options that are executed"
+refuse "no file with" strategy --list-executed "$profile"
+refuse "the constraints leave no option" strategy --list-executed --no-flat --no-hierarchical
 refuse "the constraints leave no option" strategy --list-options --no-flat --no-hierarchical
 refuse "one PROFILE.csv, or --list-options" strategy
 refuse "expected no file" strategy --list-options "$profile"
