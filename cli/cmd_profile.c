@@ -18,7 +18,9 @@ static const char summary[] =
     "  learnt   for every PLAN: one bucket, four buckets, every tensor alone. The fastest "
     "division\n"
     "           is planned from when gradients became ready and how long buckets took\n"
-    "  checked  the same, buckets of 2 MB, and the plan. Every other round of turns gives the\n"
+    "  checked  the same, buckets of 2 MB, with several PLANs every tensor alone by the one that "
+    "is\n"
+    "           fastest for it (myopic), and the plan. Every other round of turns gives the\n"
     "           predictions; the steps of the rounds between are compared with them\n"
     "\n"
     "Files in DIR:\n"
@@ -97,6 +99,10 @@ static int check(profile_job *job) {
   add_learnt(job);
   weir_status status = add_whole_tensors(job);
   (void)add_turn(job, "bucket-2MB", job->plan[0], g_strconcat("bucket=2:", job->plan[0], NULL));
+  if (job->plans > 1 && !status) {
+    char *own = g_build_filename(job->out, "myopic.csv", NULL);
+    status = profile_myopic(job, own, add_turn(job, "myopic", "", own));
+  }
   profile_turn *planned = add_turn(job, "planned", "", path);
   if (!status) status = profile_plan(job, path, planned);
   if (status) return plan_failed(command, status);

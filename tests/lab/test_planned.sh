@@ -82,10 +82,44 @@ cmp bits.csv due.csv || fail "$(cat bits.csv)"
 sed -i 's/dense,/dense-halving,/' bits.csv
 executed bits.csv qsgd:0.125:sra
 
+# Tensors of a given shape: 6 of them 2 ms apart, of which the small ones are faster as they are and the large ones
+# compressed: at 50 Mbit/s, 1 ms.
+printf 'tensor,numel,gap_us\na,300000,2000\nb,10,2000\nc,10,2000\nd,200000,2000\ne,10,2000\nf,10,2000\n' >shape.csv
+cat >shaped.ini <<'END'
+[scenario]
+workers = 3
+bandwidth_scale = 0.05
+[training]
+model = shaped
+shape = shape.csv
+batch = 1
+learning_rate = 0.1
+epochs = 1
+steps_per_epoch = 200
+[phase one]
+epochs = 1
+latency_ms = 1
+bandwidth_gbps = 1
+END
+"$weir" profile shaped.ini --network sim --turn 3 --plan none:1:dense-direct --plan qsgd:0.0625:sra --within 10 --out shaped \
+  >log 2>&1 || fail "a profile of a shape: $(tail -3 log)"
+cmp <(cut -d, -f1,2 shaped/profile.csv) <(cut -d, -f1,2 shape.csv) || fail "another shape: $(cat shaped/profile.csv)"
+awk -F, 'NR > 1 && ($3 < 1950 || $3 > 2600) {exit 1}' shaped/profile.csv || fail "other gaps: $(cat shaped/profile.csv)"
+[ "$(sed 's/none:1:dense-direct/plain/; s/qsgd:0.0625:sra/coded/' shaped/myopic.csv | xargs)" = \
+  "last,plan,place a,coded,caller b,plain,caller c,plain,caller d,coded,caller e,plain,caller f,plain,caller" ] || fail "$(cat shaped/myopic.csv)"
+for wrong in 's/^shape = .*//' 's/^model = shaped/model = mlp/' 's/shape.csv/nowhere.csv/' 's/^batch/slice = 8\nbatch/'; do
+  sed "$wrong" shaped.ini >wrong.ini
+  "$weir" run wrong.ini --network sim --out refused >log 2>&1
+  code=$?
+  [ $code = 2 ] || fail "$wrong: exit $code"
+  grep -q 'wrong.ini:[0-9]*: ' log || fail "$wrong: $(cat log)"
+done
+
 # Of another model: refused before anything runs, with the line.
 sed 's/fc2.bias/fc7.bias/' bits.csv >other.csv
 "$weir" run quick.ini --network sim --policy "groups:$PWD/other.csv" --out refused >log 2>&1
-[ $? = 2 ] || fail "another model's table: exit $?"
+code=$?
+[ $code = 2 ] || fail "another model's table: exit $code"
 grep -q "other.csv:4: last 'fc7.bias': expected" log || fail "$(cat log)"
 [ ! -e refused/steps.csv ] || fail "a refused table was run"
 echo "plans are executed as they were found"
