@@ -67,7 +67,7 @@ uint32_t weir_inside_usual(uint32_t algorithm) {
 }
 
 bool weir_collective_legal(const weir_plan *plan) {
-  if (plan->scheme >= WEIR_SCHEME_COUNT || plan->reserved != 0) return false;
+  if (plan->scheme >= WEIR_SCHEME_COUNT) return false;
   const weir_scheme_row *row = &weir_schemes[plan->scheme];
   if (plan->algorithm == WEIR_ALGORITHM_ANY) return plan->inside == 0 && plan->broadcast == 0;
   return weir_algorithm_in(row->algorithms, plan->algorithm) &&
@@ -134,7 +134,7 @@ static bool parse_other(const char *name, weir_plan *plan) {
 
 bool weir_collective_parse(const char *text, bool low_rank, weir_plan *plan) {
   char part[WEIR_COLLECTIVE_TEXT_MAX];
-  plan->broadcast = plan->reserved = 0;
+  plan->broadcast = 0;
   for (bool first = true, more = true; more; first = false) {
     const size_t length = strcspn(text, "+");
     if (length >= sizeof part) return false;

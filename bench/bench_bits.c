@@ -98,7 +98,7 @@ int main(int argc, char **argv) {
   if (!e)
     check(weir_fail(WEIR_E_NOMEM, "no memory for a gradient of %zu elements", offset[LAYERS]));
   for (size_t t = 0; t < LAYERS; t++) make_gradient(t, offset[t + 1] - offset[t], e + offset[t]);
-  check(weir_bits_sampler_create(&sampler, &layout, names));
+  check(weir_bits_sampler_create(&sampler, &layout, names, 0, WEIR_BITS_SIZES));
   size_t steps = 0;
   const double start = weir_thread_cpu_s();
   for (; !weir_bits_ready(sampler); steps++)

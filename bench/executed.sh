@@ -17,6 +17,12 @@
 # same; large gradients come in slices, for three quarters of the demo's model are one.  quant is paced with
 # a codec that costs little, for an emulated network whose one processor also has to compress.
 #
+# Any other MODEL is the name of a profile, $PROFILES/MODEL.csv (tensor,numel,gap_us, as `weir plan` reads): tensors of
+# its sizes divided by DIVIDE (100) whose gradients come at its gaps times STRETCH (1), sent compressed (PLAN) or as
+# they are (NONE).  `PROFILES=DIR bench/executed.sh WEIR OUT NETWORK shapes` is all profiles of DIR in phase narrow:
+# the plan against one bucket, every tensor alone and myopic choices, compressed and not; the last line of each says
+# whether all predictions are within 10 % of what was measured, and the exit code is 1 where one is not.
+#
 # With CLOCK=free-cpu the emulated network runs on a clock of its own (docs/guide/scenarios.md).  STEPS, TURN, PLAN, FAST (the plan in the phase fast), BATCH, GFLOPS,
 # CODEC (`codec_gbps`; 0: as fast as it can) and SLICE in the environment replace what is set here.
 set -u
@@ -25,17 +31,39 @@ shift 3
 [ $# -gt 0 ] || set -- mlp-fast mlp-narrow mlp-far-and-narrow mlp-far \
   deep-fast deep-narrow deep-far-and-narrow deep-far
 mkdir -p "$out" || exit 2
+if [ "$*" = shapes ]; then
+  set --
+  for profile in "${PROFILES:?a folder of profiles}"/*.csv; do
+    name=$(basename "$profile" .csv)
+    set -- "$@" "$name-narrow"
+  done
+fi
+
+# Names as short as a model's are, sizes and gaps in proportion.
+shape() { # PROFILE
+  awk -F, -v divide="${DIVIDE:-100}" -v stretch="${STRETCH:-1}" '
+    NR == 1 { print; next }
+    { n = int($2 / divide); printf "t%03d,%d,%.3f\n", NR - 2, (n > 1 ? n : 1), $3 * stretch }' "$1"
+}
 
 scenario() { # model phase -> file; sets plan, turn
   local batch=64 latency=1 gbps=25 steps=${STEPS:-96}
   plan=topk:0.01:ag:auto-bf16 turn=${TURN:-4}
-  local model=$1 layer_ms=0 gflops=0 slice=0
+  local model=$1 layer_ms=0 gflops=0 slice=0 shape=
+  none=
   case $1 in
     deep) batch=1024 plan=topk:0.05:ag:auto-bf16 ;;
     accel) model=deep batch=16 layer_ms=4 plan=topk:0.06:ag:auto-bf16 ;;
     paced) model=mlp gflops=1.5 slice=50176 plan=topk:0.05:ag:auto-bf16 ;;
     paceddeep) model=deep gflops=3 slice=100352 plan=star:0.05:art-ring:auto-bf16 ;;
     quant) model=mlp gflops=1 slice=100352 plan=qsgd:0.09375:sra ;;
+    mlp) ;;
+    *)
+      [ -f "${PROFILES:-}/$1.csv" ] || { echo "no model or profile $1" >&2; exit 2; }
+      shape "$PROFILES/$1.csv" > "$out/$1-shape.csv"
+      model=shaped batch=1 plan=topk:0.05:ag:auto-bf16 none=${NONE:-none:1:dense-ring} steps=${STEPS:-288}
+      shape="shape = $1-shape.csv"
+      ;;
   esac
   case $2 in
     fast)
@@ -58,10 +86,9 @@ segments = ${SEGMENTS:-16}
 [training]
 dataset = fashion-mnist
 model = $model
-layer_ms = $layer_ms
-gflops = ${GFLOPS:-$gflops}
+$shape
+$([ -n "$shape" ] || printf 'layer_ms = %s\ngflops = %s\nslice = %s\n' "$layer_ms" "${GFLOPS:-$gflops}" "${SLICE:-$slice}")
 codec_gbps = ${CODEC:-0}
-slice = ${SLICE:-$slice}
 batch = ${BATCH:-$batch}
 learning_rate = 0.02
 momentum = 0.8
@@ -77,11 +104,11 @@ INI
 failed=0
 for cell; do
   scenario "${cell%%-*}" "${cell#*-}"
-  if ! "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" ${CLOCK:+--clock "$CLOCK"} --turn $turn \
-    --plan "${PLAN:-$plan}" --json > "$out/$cell.json" 2> "$out/$cell.log"; then
+  if ! "$weir" profile "$out/$cell.ini" --out "$out/$cell" --network "$network" ${CLOCK:+--clock "$CLOCK"} --turn "$turn" \
+    --plan "${PLAN:-$plan}" ${none:+--plan "$none" --within 10} --json > "$out/$cell.json" 2> "$out/$cell.log"; then
     echo "$cell: $(tail -1 "$out/$cell.log")"
     failed=1
-    continue
+    [ -s "$out/$cell.json" ] || continue
   fi
   python3 - "$cell" "$out/$cell.json" <<'PY'
 import json, sys
@@ -90,6 +117,12 @@ for r in told['runs']:
     p, m = r['predicted_ms'], r['measured_ms']
     print(f"{cell:20} {r['division']:11} {r['plan']:26} {r['groups']:3} groups  predicted {p:8.1f}"
           f"  measured {m:8.1f}  error {100 * (p / m - 1):+6.1f} %")
+planned = next(r for r in told['runs'] if r['division'] == 'planned')
+for r in told['runs']:
+    if r is not planned and len({r['plan'] for r in told['runs']}) > 2:
+        print(f"{cell:20} {r['division']:11} {r['plan']:26} takes {r['measured_ms'] / planned['measured_ms']:.2f} times the plan's time")
+worst = max(abs(r['predicted_ms'] / r['measured_ms'] - 1) for r in told['runs'])
+print(f"{cell:20} largest error {100 * worst:.1f} %, {'within' if worst <= 0.1 else 'beyond'} 10 %")
 print(f"{cell:20} plan / one group {told['over_one']:.2f} (bound {told['bound_over_one']:.2f})"
       f"   plan / every tensor {told['over_layers']:.2f} (bound {told['bound_over_layers']:.2f})"
       f"   order {told['order_right']:.0f} of {told['order_pairs']:.0f}")

@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "cli.h"
+#include "controller/bits.h"
 #include "plan.h"
 #include "planner/bits.h"
 
@@ -19,18 +20,22 @@ static const char description[] =
     "The methods look for the fewest bytes such that the l2 norm of the whole error is at most\n"
     "ALPHA times that of 4 bits everywhere (at the reference bucket).\n"
     "  knapsack        over all lines, with a proven lower bound (least_bytes)\n"
-    "  kmeans, linear  the published rankings at the reference bucket, with the best of all\n"
-    "                  ranges of widths\n"
+    "  kmeans, linear  the published rankings, with the best of all ranges of widths and ways\n"
+    "                  to map buckets\n"
     "  bayes           Bayesian optimization of a width that is linear in the logarithms of\n"
     "                  size and norm\n"
     "  uniform         4 bits\n"
+    "\n"
+    "--out writes them as a table of buckets, which `weir run --policy groups:TABLE` executes:\n"
+    "neighbours of one width and bucket together, by qsgd and COLLECTIVE; full precision by "
+    "none:1:dense.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef enum method { KNAPSACK, KMEANS, LINEAR, BAYES, UNIFORM, METHODS } method;
 static const char *const methods[METHODS] = {"knapsack", "kmeans", "linear", "bayes", "uniform"};
 
 typedef struct bits_arguments {
-  char *alpha, *bucket, *keep, *method;
+  char *alpha, *bucket, *keep, *method, *out, *collective;
   gboolean json;
 } bits_arguments;
 
@@ -103,6 +108,52 @@ static void print_table(const weir_bits_stats *stats, const answers *all, method
   }
 }
 
+/* The plan of what is quantized, at any width. */
+static weir_status read_collective(const char *collective, weir_plan *plan) {
+  g_autofree char *text =
+      g_strdup_printf("%s:0.125:%s", weir_bits_codec()->name, collective ? collective : "sra");
+  return weir_plan_parse(text, plan);
+}
+
+static weir_status check_row(const weir_bits_stats *stats, size_t layer, size_t choice,
+                             const char *path) {
+  const weir_bits_option *option = &stats->options[choice];
+  const bool power = option->bucket != 0 && (option->bucket & (option->bucket - 1)) == 0;
+  const weir_plan plan = power ? weir_bits_plan(option->bits, option->bucket) : (weir_plan){0};
+  if (option->bits == WEIR_BITS_FULL || (power && weir_plan_check(&plan) == WEIR_OK))
+    return WEIR_OK;
+  return weir_fail(WEIR_E_UNSUPPORTED,
+                   "%s:%zu: layer '%.60s' gets %u bits in buckets of %u: expected what plans name, "
+                   "%d to %d bits and a power of two from 64 to 8192, for --out",
+                   path, stats->layers[layer].line, stats->layers[layer].name, option->bits,
+                   option->bucket, WEIR_BITS_LEAST, WEIR_BITS_MOST);
+}
+
+static weir_status write_table(const weir_bits_stats *stats, const weir_bits *bits,
+                               const weir_plan *coded, const char *path, const char *out) {
+  weir_status status = WEIR_OK;
+  for (size_t l = 0; l < stats->layer_count && status == WEIR_OK; l++)
+    status = check_row(stats, l, bits->choice[l], path);
+  weir_plan dense;
+  if (status == WEIR_OK) status = weir_plan_parse("none:1:dense", &dense);
+  if (status != WEIR_OK) return status;
+  g_autofree weir_plan_bucket *bucket = g_new0(weir_plan_bucket, stats->layer_count);
+  const size_t count = weir_bits_table(stats, bits->choice, &dense, bucket);
+  g_autoptr(GString) table = g_string_new(NULL);
+  for (size_t k = 0; k < count; k++) {
+    weir_plan plan = {0};
+    weir_plan_of_bucket(&bucket[k], &plan);
+    if (plan.codec == coded->codec) {
+      const weir_plan own = plan;
+      plan = *coded;
+      plan.cr = own.cr;
+      plan.bucket_log2 = own.bucket_log2;
+    }
+    plan_table_add(table, stats->layers[bucket[k].end - 1].name, &plan, WEIR_PLACE_CALLER);
+  }
+  return plan_table_write(table, out);
+}
+
 static int run(const char *path, const bits_arguments *a) {
   double alpha = 2.0;
   guint64 bucket = 128;
@@ -114,11 +165,16 @@ static int run(const char *path, const bits_arguments *a) {
   for (; a->method && chosen < METHODS && strcmp(a->method, methods[chosen]) != 0;) chosen++;
   if (chosen == METHODS)
     return plan_refuse(command, "--method", "knapsack, kmeans, linear, bayes or uniform");
+  weir_plan coded;
+  if (read_collective(a->collective, &coded) != WEIR_OK)
+    return plan_failed(command, WEIR_E_INVALID);
   weir_bits_stats stats;
   answers all = {0};
   weir_status status =
       weir_bits_load(&stats, path, a->keep ? a->keep : "bias,bn,norm", (uint32_t)bucket);
   if (status == WEIR_OK) status = solve(&stats, alpha, &all);
+  if (status == WEIR_OK && a->out)
+    status = write_table(&stats, &all.bits[chosen], &coded, path, a->out);
   int code = WEIR_EXIT_DONE;
   if (status != WEIR_OK)
     code = plan_failed(command, status);
@@ -141,6 +197,9 @@ int plan_bits(int argc, char **argv) {
        "layers whose names hold one of these stay in full precision (bias,bn,norm)", "PATTERNS"},
       {"method", 0, 0, G_OPTION_ARG_STRING, &a.method,
        "knapsack (default), kmeans, linear, bayes or uniform", "METHOD"},
+      {"out", 0, 0, G_OPTION_ARG_FILENAME, &a.out, "write the widths for policy groups:", "TABLE"},
+      {"collective", 0, 0, G_OPTION_ARG_STRING, &a.collective,
+       "what quantized buckets of --out travel by (sra)", "COLLECTIVE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

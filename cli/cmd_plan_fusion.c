@@ -24,10 +24,13 @@ static const char description[] =
     "[first,last] tensors, counted from 0 in the profile's order.  solve_ms is the time the\n"
     "search took.  least_ms is there only when a search over measured costs was cut short: no\n"
     "fusion can be faster than that.\n"
+    "\n"
+    "--out writes the optimum as a table of buckets, each by PLAN and compressed on the trainer's\n"
+    "thread, which `weir run --policy groups:TABLE` executes.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct fusion_arguments {
-  char *compress, *comm, *compress_table, *comm_table, *trace;
+  char *compress, *comm, *compress_table, *comm_table, *trace, *out, *plan;
   gboolean json;
 } fusion_arguments;
 
@@ -107,7 +110,19 @@ static weir_status write_trace(const weir_profile *profile, const weir_curve *co
   return status;
 }
 
+static weir_status write_table(const weir_profile *profile, const weir_fusion *fusion,
+                               const weir_plan *plan, const char *path) {
+  g_autoptr(GString) table = g_string_new(NULL);
+  for (size_t k = 0; k < fusion->buckets; k++)
+    plan_table_add(table, profile->tensors[fusion->end[k] - 1].name, plan, WEIR_PLACE_CALLER);
+  return plan_table_write(table, path);
+}
+
 static int solve(const char *path, const fusion_arguments *a) {
+  weir_plan plan = {0};
+  if (!a->out != !a->plan) return plan_refuse(command, "--out and --plan", "both, or neither");
+  if (a->plan && weir_plan_parse(a->plan, &plan) != WEIR_OK)
+    return plan_failed(command, WEIR_E_INVALID);
   weir_curve compress = {0}, communicate = {0};
   weir_profile profile = {0};
   weir_fusion fusion = {0};
@@ -122,6 +137,7 @@ static int solve(const char *path, const fusion_arguments *a) {
     const double took = weir_now_s() - start;
     if (status == WEIR_OK && a->trace)
       status = write_trace(&profile, &compress, &communicate, &fusion, a->trace);
+    if (status == WEIR_OK && a->out) status = write_table(&profile, &fusion, &plan, a->out);
     if (status == WEIR_OK && a->json)
       print_json(&fusion, took);
     else if (status == WEIR_OK)
@@ -147,6 +163,8 @@ int plan_fusion(int argc, char **argv) {
        "measured cost of communicating instead", "FILE"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace,
        "write the timeline for Perfetto or about:tracing", "FILE"},
+      {"out", 0, 0, G_OPTION_ARG_FILENAME, &a.out, "write the buckets for policy groups:", "TABLE"},
+      {"plan", 0, 0, G_OPTION_ARG_STRING, &a.plan, "what the buckets of --out travel by", "PLAN"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

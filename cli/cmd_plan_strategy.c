@@ -5,6 +5,7 @@
 #include "base/base.h"
 #include "cli.h"
 #include "plan_strategy.h"
+#include "planner/execute.h"
 #include "planner/published.h"
 #include "planner/timeline.h"
 
@@ -17,6 +18,7 @@ static const char description[] =
     "first. A star marks communication of compressed data; flat is all workers at once, intra\n"
     "and inter are inside and between machines. Without constraints there are 4341 options, as\n"
     "published (63 flat, 4278 hierarchical). Unsatisfiable constraints exit with 2.\n"
+    "--list-executed counts those that the engine has a plan for, and why not the others.\n"
     "\n"
     "Links are US,GBPS: one-way latency in microseconds and bandwidth in Gbit/s. All workers of a\n"
     "machine share its one link to the others. Compression costs A milliseconds an operation and\n"
@@ -32,14 +34,21 @@ static const char description[] =
     "--search published shows bytecomp as found by Algorithms 1 and 2 as they are printed, every\n"
     "option tried, nothing pruned: seconds for hundreds of tensors; timelines are those worked "
     "out.\n"
+    "\n"
+    "--out writes the strategy that is shown as a table of buckets, which `weir run --policy\n"
+    "groups:TABLE` executes. NAME of a codec is then CODEC:CR as in plans, and its RATIO is the\n"
+    "planner's: dgc:0.01,0.02 keeps a hundredth at 8 bytes an element. Compression on the GPU\n"
+    "becomes that on the trainer's thread, on the CPU that on the session's. Only options that\n"
+    "the engine has plans for are tried; with --search published, any other exits with 2.\n"
     "Exit codes: 0 done; 2 bad usage or bad input (file, line, what was expected).";
 
 typedef struct strategy_arguments {
-  gboolean list, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
+  gboolean list, executed, json, no_gpu, no_cpu, no_flat, no_tree, no_whole, no_divided, compressed;
   gboolean compare, fuse;
   gint most, machines, per_machine, cores;
   double exact, fuse_ms;
-  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, *search, **codecs;
+  char *intra, *inter, *gpu, *cpu, *gpu_back, *cpu_back, *forbid, *plain, *trace, *search, *out,
+      **codecs;
 } strategy_arguments;
 
 typedef struct listing {
@@ -54,6 +63,29 @@ static void print_option(void *user, const weir_option *option) {
     json_builder_add_string_value(l->builder, text);
   else
     puts(text);
+}
+
+static int list_executed(const weir_option_limits *limits, gboolean json) {
+  weir_executed e;
+  const weir_status status = weir_options_executed(limits, &e);
+  if (status != WEIR_OK) return plan_failed(command, status);
+  const size_t runs = e.obstacle[WEIR_OBSTACLE_NONE];
+  g_autoptr(JsonBuilder) builder = json_builder_new();
+  json_builder_begin_object(builder);
+  cli_json_whole(builder, "count", (gint64)e.options);
+  cli_json_whole(builder, "executed", (gint64)runs);
+  if (!json) printf("%zu of %zu options are executed on host memory\n", runs, e.options);
+  for (size_t i = 0; i < WEIR_EXECUTED && e.run[i] > 0; i++) {
+    cli_json_whole(builder, e.collective[i], (gint64)e.run[i]);
+    if (!json) printf("  %6zu  %s\n", e.run[i], e.collective[i]);
+  }
+  if (!json) printf("%zu are not\n", e.options - runs);
+  for (int o = WEIR_OBSTACLE_NONE + 1; o < WEIR_OBSTACLES; o++) {
+    cli_json_whole(builder, weir_obstacle_text((weir_obstacle)o), (gint64)e.obstacle[o]);
+    if (!json) printf("  %6zu  %s\n", e.obstacle[o], weir_obstacle_text((weir_obstacle)o));
+  }
+  if (json) cli_json_print(builder);
+  return WEIR_EXIT_DONE;
 }
 
 static int list(const weir_option_limits *limits, gboolean json) {
@@ -111,7 +143,7 @@ static int read_cluster(const strategy_arguments *a, weir_cluster *c) {
                       .per_machine = (size_t)a->per_machine,
                       .cpu_cores = (size_t)a->cores,
                       .codecs = 1,
-                      .codec = {{.name = "dgc", .ratio = 0.02}}};
+                      .codec = {{.name = "dgc:0.01", .ratio = 0.02}}};
   if (a->machines < 1 || a->per_machine < 1 || a->cores < 1)
     return plan_refuse(command, "--machines, --per-machine and --cpu-cores", "numbers from 1");
   if (!link_of(a->intra ? a->intra : "10,1000", &c->intra_alpha_s, &c->intra_beta_s))
@@ -169,6 +201,25 @@ static uint8_t *allowed_codecs(const weir_profile *profile, const char *patterns
 
 /* --- solving -------------------------------------------------------------------------------- */
 
+static weir_status write_table(const strategy_found *found, const char *path) {
+  const weir_strategy *chosen = &found->report->by[found->method];
+  g_autoptr(GString) table = g_string_new(NULL);
+  for (size_t i = 0; i < chosen->count; i++) {
+    const weir_strategy_choice *choice = &chosen->choice[i];
+    const char *tensor = found->profile->tensors[i].name;
+    weir_plan plan;
+    weir_place place;
+    const weir_status status =
+        weir_option_plan(&choice->option, found->cluster->codec[choice->codec].name, &plan, &place);
+    if (status != WEIR_OK) {
+      g_autofree char *why = g_strdup(weir_last_error());
+      return weir_fail(status, "tensor '%s': %s", tensor, why);
+    }
+    plan_table_add(table, tensor, &plan, place);
+  }
+  return plan_table_write(table, path);
+}
+
 static weir_status show(const strategy_found *found, const strategy_arguments *a) {
   if (a->trace) {
     weir_timeline timeline;
@@ -176,6 +227,10 @@ static weir_status show(const strategy_found *found, const strategy_arguments *a
                                                 &found->report->by[found->method], &timeline);
     if (status == WEIR_OK) status = weir_timeline_trace(&timeline, found->profile, a->trace);
     weir_timeline_free(&timeline);
+    if (status != WEIR_OK) return status;
+  }
+  if (a->out) {
+    const weir_status status = write_table(found, a->out);
     if (status != WEIR_OK) return status;
   }
   if (a->json)
@@ -221,6 +276,7 @@ static int run(const char *path, const weir_option_limits *options, const strate
   g_autofree uint8_t *codecs = allowed_codecs(&profile, a->plain);
   const weir_strategy_limits limits = {.options = *options,
                                        .codecs = codecs,
+                                       .executable = a->out != NULL,
                                        .compare = a->compare,
                                        .exact_work = a->exact,
                                        .fuse_s = a->fuse_ms * 1e-3};
@@ -241,7 +297,9 @@ static int act(const strategy_arguments *a, int argc, char **argv) {
                                .most_compressions = (size_t)a->most};
   const int code = read_forbidden(a->forbid, &limits.never);
   if (code != WEIR_EXIT_DONE) return code;
-  if (a->list && argc > 1) return plan_refuse(command, argv[1], "no file with --list-options");
+  if ((a->list || a->executed) && argc > 1)
+    return plan_refuse(command, argv[1], "no file with --list-options and --list-executed");
+  if (a->executed) return list_executed(&limits, a->json);
   if (a->list) return list(&limits, a->json);
   if (argc != 2) return plan_refuse(command, "file", "one PROFILE.csv, or --list-options");
   return run(argv[1], &limits, a);
@@ -252,12 +310,14 @@ int plan_strategy(int argc, char **argv) {
       .machines = 8, .per_machine = 8, .cores = 4, .fuse_ms = 1e3 * WEIR_STRATEGY_FUSE_S};
   const GOptionEntry entries[] = {
       {"list-options", 0, 0, G_OPTION_ARG_NONE, &a.list, "list and count the options", NULL},
+      {"list-executed", 0, 0, G_OPTION_ARG_NONE, &a.executed,
+       "count the options that the engine has plans for, and say why not the others", NULL},
       {"machines", 0, 0, G_OPTION_ARG_INT, &a.machines, "machines (8)", "N"},
       {"per-machine", 0, 0, G_OPTION_ARG_INT, &a.per_machine, "workers in each (8)", "N"},
       {"intra", 0, 0, G_OPTION_ARG_STRING, &a.intra, "links inside a machine (10,1000)", "US,GBPS"},
       {"inter", 0, 0, G_OPTION_ARG_STRING, &a.inter, "a machine's link (30,100)", "US,GBPS"},
       {"codec", 0, 0, G_OPTION_ARG_STRING_ARRAY, &a.codecs,
-       "a codec that may be used, up to 4 (dgc,0.02)", "NAME,RATIO"},
+       "a codec that may be used, up to 4 (dgc:0.01,0.02)", "NAME,RATIO"},
       {"gpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu, "compression on the GPU (0.05,0.05)", "A,B"},
       {"cpu-ms", 0, 0, G_OPTION_ARG_STRING, &a.cpu, "compression on the CPU (0.02,0.5)", "A,B"},
       {"gpu-decompress-ms", 0, 0, G_OPTION_ARG_STRING, &a.gpu_back, "decompression there", "A,B"},
@@ -282,6 +342,8 @@ int plan_strategy(int argc, char **argv) {
       {"fuse-ms", 0, 0, G_OPTION_ARG_DOUBLE, &a.fuse_ms, "for no longer than this (16)", "MS"},
       {"search", 0, 0, G_OPTION_ARG_STRING, &a.search, "fast (default) or published", "WHICH"},
       {"trace", 0, 0, G_OPTION_ARG_FILENAME, &a.trace, "write the timeline for Perfetto", "FILE"},
+      {"out", 0, 0, G_OPTION_ARG_FILENAME, &a.out,
+       "write the strategy for policy groups:", "TABLE"},
       {"json", 0, 0, G_OPTION_ARG_NONE, &a.json, "print JSON", NULL},
       G_OPTION_ENTRY_NULL,
   };

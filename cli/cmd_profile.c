@@ -18,7 +18,9 @@ static const char summary[] =
     "  learnt   for every PLAN: one bucket, four buckets, every tensor alone. The fastest "
     "division\n"
     "           is planned from when gradients became ready and how long buckets took\n"
-    "  checked  the same, buckets of 2 MB, and the plan. Every other round of turns gives the\n"
+    "  checked  the same, buckets of 2 MB, with several PLANs every tensor alone by the one that "
+    "is\n"
+    "           fastest for it (myopic), and the plan. Every other round of turns gives the\n"
     "           predictions; the steps of the rounds between are compared with them\n"
     "\n"
     "Files in DIR:\n"
@@ -97,6 +99,10 @@ static int check(profile_job *job) {
   add_learnt(job);
   weir_status status = add_whole_tensors(job);
   (void)add_turn(job, "bucket-2MB", job->plan[0], g_strconcat("bucket=2:", job->plan[0], NULL));
+  if (job->plans > 1 && !status) {
+    char *own = g_build_filename(job->out, "myopic.csv", NULL);
+    status = profile_myopic(job, own, add_turn(job, "myopic", "", own));
+  }
   profile_turn *planned = add_turn(job, "planned", "", path);
   if (!status) status = profile_plan(job, path, planned);
   if (status) return plan_failed(command, status);
@@ -145,6 +151,19 @@ static gboolean plan_of_scenario(const char *path, char **plan) {
   return TRUE;
 }
 
+/* What it learns of buckets is by the order of the trainer's tensors. */
+static gboolean check_filter(const char *path) {
+  weir_scenario scenario;
+  if (weir_scenario_read(&scenario, path)) {
+    fprintf(stderr, "%s: %s\n", command, weir_last_error());
+    return FALSE;
+  }
+  if (!*scenario.full_precision) return TRUE;
+  fprintf(stderr, "%s: %s:%d: full_precision: expected none, as it changes the order of tensors\n",
+          command, path, scenario.full_line);
+  return FALSE;
+}
+
 static gboolean check_plans(profile_job *job, char ***plans) {
   if (!*plans) {
     char *plan;
@@ -184,7 +203,7 @@ static gboolean check_arguments(profile_job *job, profile_arguments *a) {
     return cli_refuse(command, "within", a->within, "percent, more than 0 and at most 100");
   job->scenario = a->rest[0];
   job->turn = (int)turn;
-  return check_plans(job, &a->plans);
+  return check_filter(job->scenario) && check_plans(job, &a->plans);
 }
 
 int weir_cmd_profile(int argc, char **argv) {

@@ -20,7 +20,8 @@ static gboolean same_choice(const replay_line *line) {
   const weir_plan *a = &line->choice, *b = &line->again.choice.plan;
   /* Another machine's libm may differ in the last digits of a ratio. */
   return a->codec == b->codec && weir_same_collective(a, b) && a->wire == b->wire &&
-         fabs(a->cr - b->cr) <= 1e-6 * b->cr && !line->switched == !line->again.switched;
+         a->bucket_log2 == b->bucket_log2 && fabs(a->cr - b->cr) <= 1e-6 * b->cr &&
+         !line->switched == !line->again.switched;
 }
 
 static void judge(GArray *lines, replay_totals *totals) {

@@ -131,7 +131,8 @@ char *help_policies(const char *ending) {
       "    a step with step=N; for example schedule:mstopk:0.01:hitopk;epoch=13:none:1:dense\n"
       "  groups:GROUPS   always the same groups of tensors, exchanged during the backward pass:\n"
       "    layers:PLAN, bucket=MB:PLAN, even=N:PLAN, or a CSV file last,plan,place; PLAN has the\n"
-      "    form of a fixed policy without \"fixed:\"\n"
+      "    form of a fixed policy without \"fixed:\"; lines PATTERN,full,caller before the others\n"
+      "    name tensors that stay in full precision, as the scenario key full_precision does\n"
       "\n"
       "CR is the fraction of the gradient that is kept, in (0, 1], unless stated otherwise.\n"
       "Codecs, and the schemes that each goes with:\n"
@@ -145,7 +146,8 @@ char *help_policies(const char *ending) {
   g_string_append(text, "WIRE is how kept elements are written:");
   for (uint32_t wire = 0; wire < WEIR_WIRE_COUNT; wire++)
     g_string_append_printf(text, " %s%s", weir_wire_name(wire), wire ? "" : " (default)");
-  g_string_append(text, "\n");
+  g_string_append(text,
+                  "\nqsgd may name its bucket instead, bucket=64 to bucket=8192 elements (128)\n");
   g_string_append(text, ending);
   return g_string_free(text, FALSE);
 }

@@ -3,6 +3,7 @@
 #define WEIR_CLI_PLAN_H
 
 #include <glib.h>
+#include <weir/plan.h>
 #include <weir/status.h>
 
 #include "cli.h"
@@ -23,5 +24,10 @@ gboolean plan_numbers(const char *text, guint count, double *values);
 /* Parse entries and take exactly one further argument, the input file.  NULL after a message;
  * g_free it. */
 char *plan_arguments(const cli_help *help, const GOptionEntry *entries, int *argc, char ***argv);
+
+/* One more bucket of a table (controller/table.h) that begins empty: its last tensor and its plan. */
+void plan_table_add(GString *table, const char *last, const weir_plan *plan, weir_place place);
+/* WEIR_E_IO; the file is whole or not there. */
+weir_status plan_table_write(const GString *table, const char *path);
 
 #endif

@@ -22,7 +22,7 @@
 
 enum {
   PROFILE_PLANS = 8,
-  PROFILE_DIVISIONS = 5,
+  PROFILE_DIVISIONS = 6,
   PROFILE_TURNS = PROFILE_PLANS * PROFILE_DIVISIONS
 };
 
@@ -78,6 +78,9 @@ weir_status profile_compare(profile_job *job, const char *name);
 gboolean profile_sliced(const profile_job *job);
 /* Every tensor alone, all of its slices together, as turn->plan; written to path. */
 weir_status profile_whole_tensors(const profile_job *job, const char *path, profile_turn *turn);
+/* Every tensor alone, as whichever plan is faster for it alone ("ByteComp", section 5.3); written to
+ * path. */
+weir_status profile_myopic(const profile_job *job, const char *path, profile_turn *turn);
 /* The planned division, written to path; planned->text is given. */
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned);
 /* Of the turns that were compared, the fastest: written to path unless it is the planned one, the

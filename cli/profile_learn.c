@@ -241,6 +241,25 @@ static void take_buckets(const profile_job *job, const weir_solve_bucket *bucket
     if (bucket[k].row != bucket[0].row) turn->plan = "several";
 }
 
+weir_status profile_myopic(const profile_job *job, const char *path, profile_turn *turn) {
+  const size_t n = job->profile.count;
+  g_autofree weir_solve_bucket *bucket = g_new0(weir_solve_bucket, n);
+  for (size_t t = 0; t < n; t++) {
+    const double bytes = weir_profile_bytes(&job->profile, t);
+    double least_s = INFINITY;
+    bucket[t].end = t + 1;
+    for (size_t p = 0; p < job->plans; p++) {
+      const double alone_s =
+          weir_curve_at(&job->row[p].compress, bytes) + weir_curve_at(&job->row[p].exchange, bytes);
+      if (alone_s < least_s) bucket[t].row = p;
+      least_s = fmin(least_s, alone_s);
+    }
+  }
+  take_buckets(job, bucket, n, turn);
+  turn->division = "myopic";
+  return write_plan(job, turn, path);
+}
+
 weir_status profile_plan(profile_job *job, const char *path, profile_turn *planned) {
   weir_solution best;
   const weir_status status = weir_solve(&job->profile, job->row, job->plans, NULL, &best);

@@ -23,6 +23,7 @@ typedef struct weir_coder {
   weir_codec_context *context; /* borrowed */
   double cr;                   /* bits an element / 32 */
   uint64_t seed;               /* the same on all ranks, another in every step */
+  uint8_t bucket_log2;         /* as in plans */
 } weir_coder;
 
 typedef struct weir_compressed_row {

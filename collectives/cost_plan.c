@@ -12,7 +12,7 @@ size_t weir_cost_kept(const weir_plan *plan, size_t elements) {
   const size_t offset[2] = {0, elements};
   const weir_layout layout = {1, offset};
   if (codec == NULL || elements == 0) return 0;
-  if (codec->encode != NULL) return codec->bound(&layout, plan->cr);
+  if (codec->encode != NULL) return weir_plan_bound(plan, &layout);
   if (!codec->low_rank) return codec->kept(&layout, plan->cr);
   const size_t rank = weir_powersgd_rank(plan->cr), rows = (size_t)sqrt((double)elements);
   const size_t columns = (elements + rows - 1) / rows;
@@ -105,7 +105,8 @@ static weir_cost_terms compressed(const weir_plan *plan, weir_group_shape shape,
                                   size_t kept) {
   const weir_plan named = weir_plan_usual(plan);
   const weir_compressed_row *row = weir_compressed_of(&named);
-  const weir_coder coder = {.codec = weir_codec_find(plan->codec), .cr = plan->cr};
+  const weir_coder coder = {
+      .codec = weir_codec_find(plan->codec), .cr = plan->cr, .bucket_log2 = plan->bucket_log2};
   if (row == NULL || coder.codec == NULL || coder.codec->bound == NULL) return unknown;
   return weir_cost_compressed_between(row->id, shape, &coder, elements, (double)kept);
 }

@@ -1,6 +1,6 @@
 /* Widths of the gradient's tensors while it trains ("CGX", section 5): what is measured of each
  * tensor, and what is made of it.  Every tensor that is not kept in full precision travels by qsgd
- * at 2 to 8 bits; buckets have 128 elements, as plans name no other.
+ * at 2 to 8 bits, in buckets of 128 or 1024 elements: the two that the paper takes (section 6.1).
  *
  *   session's thread     weir_bits_fed: quantizes samples of e at every width   -> sums, under a
  * lock controller's thread  weir_bits_read: their means, and a new window begins weir_bits_assign:
@@ -20,6 +20,9 @@
 
 enum { WEIR_BITS_LEAST = 2, WEIR_BITS_MOST = 8, WEIR_BITS_FULL = 32, WEIR_BITS_BUCKET = 128 };
 enum { WEIR_BITS_WIDTHS = WEIR_BITS_MOST - WEIR_BITS_LEAST + 1 };
+enum { WEIR_BITS_SIZES = 2, WEIR_BITS_WAYS = WEIR_BITS_SIZES * WEIR_BITS_WIDTHS };
+/* Of buckets: the reference first, and as many of these as a sampler is asked for. */
+extern const uint32_t weir_bits_sizes[WEIR_BITS_SIZES];
 
 typedef enum weir_bits_method {
   WEIR_BITS_KNAPSACK,
@@ -43,26 +46,32 @@ weir_status weir_bits_parse(const char *text, weir_bits_options *options);
 /* What widths are of. */
 const weir_codec *weir_bits_codec(void);
 
+/* By an all-gather; bucket: a power of two. */
+weir_plan weir_bits_plan(unsigned bits, uint32_t bucket);
+
 /* Full precision for tensors whose names hold bias, bn, norm or ln, and for those of at most one
  * bucket.  name may be NULL. */
 bool weir_bits_keeps(const char *name, size_t numel);
 
 /* One more layer of n elements behind those there are, with its options: full precision, or qsgd's
- * messages of 2 to 8 bits; there is room for it.  name is borrowed. */
-void weir_bits_describe(weir_bits_stats *stats, const char *name, size_t n, bool full);
+ * messages of 2 to 8 bits in buckets of the first of the sizes, then of the next; there is room for
+ * it.  name is borrowed. */
+void weir_bits_describe(weir_bits_stats *stats, const char *name, size_t n, bool full,
+                        size_t sizes);
 
 /* --- measuring ------------------------------------------------------------------------------ */
 
 typedef struct weir_bits_sampler weir_bits_sampler;
 
-/* layout and names (NULL: none) are borrowed. */
+/* layout and names (NULL: none) are borrowed.  full: tensors at its end that are in full precision
+ * whatever their names.  sizes: of buckets, 1 to WEIR_BITS_SIZES. */
 weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
-                                     const char *const *names);
+                                     const char *const *names, size_t full, size_t sizes);
 void weir_bits_sampler_free(weir_bits_sampler *sampler); /* NULL is allowed */
 
 /* A tensor's e = g + r in this step; tensors come in ascending order.  One after the other is
- * measured, 2^15 elements a step together: whole buckets of it are quantized at every width, and
- * the squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
+ * measured, 2^15 elements a step together: whole buckets of it are quantized at every width and
+ * size, and the squared errors scaled up to the tensor.  A failure is kept for weir_bits_read. */
 void weir_bits_fed(weir_bits_sampler *sampler, size_t tensor, const float *e, size_t n);
 /* The same in two parts, for an e that is a device's: is the tensor measured in this step, and what
  * is to be seen of it?  And then what was seen; several tensors may be asked for first.  All of a
@@ -91,13 +100,14 @@ typedef struct weir_bits_assigned {
 } weir_bits_assigned;
 
 /* A function of its arguments alone.  The method's widths, least bytes within alpha times the error
- * of 4 bits; then neighbours are merged, the narrower one taking the wider one's bits, wherever an
- * exchange of its own spares less than a hundredth of what 4 bits everywhere take: among all ways
- * to do so, and one width for all, the one of least bytes, exchanges charged with that. */
+ * of 4 bits; then neighbours are merged, one taking the other's bits and bucket if it has no fewer
+ * bits and errs no more by them, wherever an exchange of its own spares less than a hundredth of
+ * what 4 bits everywhere take: among all ways to do so, and one width and bucket for all, the one
+ * of least bytes, exchanges charged with that. */
 weir_status weir_bits_assign(const weir_bits_stats *stats, const weir_bits_options *options,
                              weir_bits_assigned *assigned);
 
-/* Its buckets: runs of neighbours of one width; full precision by `dense`, a plan without
+/* Its buckets: runs of neighbours of one width and one bucket of elements; full precision by `dense`, a plan without
  * compression, the others by an all-gather. table has room for a bucket a tensor.  Returns how
  * many. */
 size_t weir_bits_table(const weir_bits_stats *stats, const size_t *choice, const weir_plan *dense,
@@ -120,9 +130,10 @@ typedef struct weir_bits_run {
   bool changed;      /* it made other buckets */
 } weir_bits_run;
 
-/* text: as for weir_bits_parse.  *out is to be closed whatever the status. */
+/* text: as for weir_bits_parse; the others as for the sampler.  *out is to be closed whatever the
+ * status. */
 weir_status weir_bits_open(weir_bits_run **out, const char *text, const weir_layout *layout,
-                           const char *const *names);
+                           const char *const *names, size_t full, size_t sizes);
 void weir_bits_close(weir_bits_run *bits); /* NULL is allowed */
 
 #endif

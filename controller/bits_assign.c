@@ -77,9 +77,9 @@ static weir_status solve(const weir_bits_stats *s, weir_bits_method method, doub
 
 /* --- merging neighbours --------------------------------------------------------------------- */
 
-/* For the tensors up to one: least bytes with its bucket at a width, and the width of the tensor
- * before in that case.  Place 0 is full precision, the others are widths. */
-enum { PLACES = WEIR_BITS_WIDTHS + 1 };
+/* For the tensors up to one: least bytes with its bucket at a way, and the way of the tensor before
+ * in that case.  Place 0 is full precision, the others are widths with buckets of elements. */
+enum { PLACES = WEIR_BITS_WAYS + 1 };
 typedef struct cell {
   double bytes;
   uint8_t from;
@@ -88,7 +88,13 @@ typedef struct cell {
 /* The option of a tensor in a bucket of some width; SIZE_MAX: it may not be there. */
 static size_t option_at(const weir_bits_layer *layer, size_t place) {
   if (layer->full) return place == 0 ? layer->first : SIZE_MAX;
-  return place == 0 ? SIZE_MAX : layer->first + place - 1;
+  return place == 0 || place > layer->count ? SIZE_MAX : layer->first + place - 1;
+}
+
+/* May a tensor that was given `needed` take this option? */
+static bool suffices(const weir_bits_stats *s, size_t option, size_t needed) {
+  return s->options[option].bits >= s->options[needed].bits &&
+         s->options[option].error2 <= s->options[needed].error2;
 }
 
 static void fill_row(const weir_bits_stats *s, size_t t, size_t needed, double price,
@@ -96,7 +102,7 @@ static void fill_row(const weir_bits_stats *s, size_t t, size_t needed, double p
   for (size_t p = 0; p < PLACES; p++) {
     const size_t option = option_at(&s->layers[t], p);
     now[p] = (cell){INFINITY, (uint8_t)p};
-    if (option == SIZE_MAX || option < needed) continue;
+    if (option == SIZE_MAX || !suffices(s, option, needed)) continue;
     double least = before == NULL ? price : before[p].bytes;
     for (size_t q = 0; before != NULL && q < PLACES; q++)
       if (before[q].bytes + price < least) {
@@ -122,25 +128,33 @@ static double merge(const weir_bits_stats *s, double price, cell *cells, size_t 
   return bytes;
 }
 
+static bool alike(const weir_bits_option *a, const weir_bits_option *b) {
+  return a->bits == b->bits && a->bucket == b->bucket;
+}
+
 static size_t count_buckets(const weir_bits_stats *s, const size_t *choice) {
   size_t buckets = 0;
   for (size_t t = 0; t < s->layer_count; t++)
-    buckets += t == 0 || s->options[choice[t]].bits != s->options[choice[t - 1]].bits;
+    buckets += t == 0 || !alike(&s->options[choice[t]], &s->options[choice[t - 1]]);
   return buckets;
 }
 
-/* One width for all that is quantized, when that is better than bytes; more bits err less. */
+/* One width and bucket for all that is quantized, when that is better than bytes. */
 static void prefer_one_width(const weir_bits_stats *s, double budget, double price, double bytes,
                              size_t *trial, size_t *choice) {
   for (size_t p = 1; p < PLACES; p++) {
     weir_bits one = {.choice = trial};
-    for (size_t t = 0; t < s->layer_count; t++)
+    bool there = true;
+    for (size_t t = 0; t < s->layer_count && there; t++) {
       trial[t] = option_at(&s->layers[t], s->layers[t].full ? 0 : p);
+      there = trial[t] != SIZE_MAX;
+    }
+    if (!there) return;
     weir_bits_measure(s, &one);
     const double all = one.bytes + price * (double)count_buckets(s, trial);
     if (one.error * one.error > budget || all >= bytes) continue;
     memcpy(choice, trial, s->layer_count * sizeof *trial);
-    return; /* of the widths that are left, each takes more */
+    bytes = all;
   }
 }
 
@@ -183,15 +197,13 @@ size_t weir_bits_table(const weir_bits_stats *s, const size_t *choice, const wei
                        weir_plan_bucket *table) {
   size_t count = 0;
   for (size_t t = 0; t < s->layer_count; t++) {
-    const unsigned bits = s->options[choice[t]].bits;
-    if (t > 0 && bits == s->options[choice[t - 1]].bits) {
+    const weir_bits_option *option = &s->options[choice[t]];
+    if (t > 0 && alike(option, &s->options[choice[t - 1]])) {
       table[count - 1].end++;
       continue;
     }
-    const weir_plan plan = bits == WEIR_BITS_FULL ? *dense
-                                                  : (weir_plan){.codec = weir_bits_codec()->id,
-                                                                .scheme = WEIR_SCHEME_GATHER,
-                                                                .cr = bits / 32.0};
+    const weir_plan plan =
+        option->bits == WEIR_BITS_FULL ? *dense : weir_bits_plan(option->bits, option->bucket);
     table[count] = (weir_plan_bucket){.end = (uint32_t)t + 1, .place = WEIR_PLACE_CALLER};
     weir_bucket_set_plan(&table[count++], &plan);
   }

@@ -7,15 +7,18 @@
 #include "base/base.h"
 #include "controller/bits.h"
 
-enum { SAMPLE = WEIR_BITS_SEEN / 2, BUCKETS = SAMPLE / WEIR_BITS_BUCKET };
+enum { SAMPLE = WEIR_BITS_SEEN / 2 };
+
+const uint32_t weir_bits_sizes[WEIR_BITS_SIZES] = {WEIR_BITS_BUCKET, 1024};
 
 typedef struct seen {
   uint64_t count;
-  double norm2, error2[WEIR_BITS_WIDTHS];
+  double norm2, error2[WEIR_BITS_WAYS];
 } seen;
 
 struct weir_bits_sampler {
   weir_bits_stats stats;
+  size_t sizes;
   /* The session's thread's own. */
   size_t cursor, left; /* tensor to be measured next; elements of this step's share */
   uint64_t turn;
@@ -35,7 +38,15 @@ static bool quantized(const weir_bits_sampler *w, size_t tensor) {
   return !w->stats.layers[tensor].full;
 }
 
-void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool full) {
+weir_plan weir_bits_plan(unsigned bits, uint32_t bucket) {
+  const uint8_t log2 = (uint8_t)__builtin_ctz(bucket);
+  return (weir_plan){.codec = weir_bits_codec()->id,
+                     .scheme = WEIR_SCHEME_GATHER,
+                     .bucket_log2 = log2 == WEIR_BUCKET_LOG2_USUAL ? 0 : log2,
+                     .cr = bits / 32.0};
+}
+
+void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool full, size_t sizes) {
   weir_bits_layer *layer = &s->layers[s->layer_count++];
   *layer = (weir_bits_layer){
       .name = (char *)(uintptr_t)name, .numel = (double)n, .first = s->option_count, .full = full};
@@ -43,9 +54,13 @@ void weir_bits_describe(weir_bits_stats *s, const char *name, size_t n, bool ful
   const weir_layout alone = {1, offset};
   if (layer->full)
     s->options[s->option_count++] = (weir_bits_option){WEIR_BITS_FULL, 0, 4.0 * (double)n, 0.0};
-  for (unsigned bits = WEIR_BITS_LEAST; bits <= WEIR_BITS_MOST && !layer->full; bits++)
-    s->options[s->option_count++] = (weir_bits_option){
-        bits, WEIR_BITS_BUCKET, (double)weir_bits_codec()->bound(&alone, bits / 32.0), 0.0};
+  for (size_t i = 0; i < sizes * WEIR_BITS_WIDTHS && !layer->full; i++) {
+    const unsigned bits = WEIR_BITS_LEAST + (unsigned)(i % WEIR_BITS_WIDTHS);
+    const uint32_t bucket = weir_bits_sizes[i / WEIR_BITS_WIDTHS];
+    const weir_plan plan = weir_bits_plan(bits, bucket);
+    s->options[s->option_count++] =
+        (weir_bits_option){bits, bucket, (double)weir_plan_bound(&plan, &alone), 0.0};
+  }
   layer->count = s->option_count - layer->first;
 }
 
@@ -63,16 +78,17 @@ static void begin_window(weir_bits_sampler *w) {
 }
 
 weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout *layout,
-                                     const char *const *names) {
+                                     const char *const *names, size_t full, size_t sizes) {
   *out = NULL;
   const size_t tensors = layout->tensors, whole[2] = {0, SAMPLE};
   const weir_layout largest = {1, whole};
   weir_bits_sampler *w = calloc(1, sizeof *w);
   if (w == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to sample the gradient");
   w->stats.bucket = WEIR_BITS_BUCKET;
+  w->sizes = sizes;
   w->capacity = weir_bits_codec()->bound(&largest, WEIR_BITS_MOST / 32.0);
   w->stats.layers = calloc(tensors + 1, sizeof *w->stats.layers);
-  w->stats.options = calloc(tensors + 1, WEIR_BITS_WIDTHS * sizeof *w->stats.options);
+  w->stats.options = calloc(tensors + 1, WEIR_BITS_WAYS * sizeof *w->stats.options);
   w->seen = calloc(tensors + 1, sizeof *w->seen);
   w->sample = malloc(SAMPLE * sizeof *w->sample);
   w->decoded = malloc(SAMPLE * sizeof *w->decoded);
@@ -92,7 +108,7 @@ weir_status weir_bits_sampler_create(weir_bits_sampler **out, const weir_layout 
   for (size_t t = 0; t < tensors; t++) {
     const char *name = names != NULL ? names[t] : NULL;
     const size_t n = layout->offset[t + 1] - layout->offset[t];
-    weir_bits_describe(&w->stats, name, n, weir_bits_keeps(name, n));
+    weir_bits_describe(&w->stats, name, n, t + full >= tensors || weir_bits_keeps(name, n), sizes);
   }
   w->cursor = tensors > 0 ? next_of(w, tensors - 1) : 0;
   begin_window(w);
@@ -114,17 +130,16 @@ void weir_bits_sampler_free(weir_bits_sampler *w) {
 }
 
 static weir_status quantize(weir_bits_sampler *w, const float *sample, size_t n, uint64_t turn,
-                            unsigned bits, double *error2) {
-  const weir_codec *codec = weir_bits_codec();
+                            const weir_plan *plan, double *error2) {
   const size_t offset[2] = {0, n};
   const weir_layout layout = {1, offset};
-  const uint64_t draw[2] = {turn, bits};
+  const uint64_t draw[2] = {turn, (uint64_t)(plan->cr * 32)};
   size_t bytes = 0;
-  weir_status status =
-      codec->encode(w->context, sample, &layout, bits / 32.0,
-                    weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message, w->capacity, &bytes);
+  weir_status status = weir_plan_encode(plan, w->context, sample, &layout,
+                                        weir_hash(WEIR_HASH_INIT, draw, sizeof draw), w->message,
+                                        w->capacity, &bytes);
   if (status == WEIR_OK)
-    status = codec->decode(w->context, w->message, bytes, &layout, w->decoded, false);
+    status = weir_bits_codec()->decode(w->context, w->message, bytes, &layout, w->decoded, false);
   if (status == WEIR_OK) *error2 = weir_ef_subtract(w->decoded, sample, n);
   return status;
 }
@@ -133,9 +148,9 @@ static weir_status quantize(weir_bits_sampler *w, const float *sample, size_t n,
 bool weir_bits_sample(weir_bits_sampler *w, size_t tensor, size_t n, weir_runs *runs) {
   if (tensor == 0) w->left = SAMPLE;
   if (tensor != w->cursor || w->left == 0) return false;
-  *runs = n <= SAMPLE
-              ? (weir_runs){n, 1, 1, (size_t)w->turn}
-              : (weir_runs){WEIR_BITS_BUCKET, BUCKETS, n / WEIR_BITS_BUCKET, (size_t)w->turn};
+  const size_t length = weir_bits_sizes[w->sizes - 1];
+  *runs = n <= SAMPLE ? (weir_runs){n, 1, 1, (size_t)w->turn}
+                      : (weir_runs){length, SAMPLE / length, n / length, (size_t)w->turn};
   const size_t taken = runs->length * runs->count;
   w->left -= taken < w->left ? taken : w->left;
   w->turn++;
@@ -149,8 +164,11 @@ void weir_bits_seen(weir_bits_sampler *w, size_t tensor, size_t n, const weir_ru
   const double scale = (double)n / (double)taken;
   weir_status status = WEIR_OK;
   seen now = {.norm2 = scale * weir_sum_square(sample, taken)};
-  for (unsigned i = 0; i < WEIR_BITS_WIDTHS && status == WEIR_OK; i++) {
-    status = quantize(w, sample, taken, runs->shift, WEIR_BITS_LEAST + i, &now.error2[i]);
+  const weir_bits_layer *layer = &w->stats.layers[tensor];
+  for (size_t i = 0; i < layer->count && status == WEIR_OK; i++) {
+    const weir_bits_option *option = &w->stats.options[layer->first + i];
+    const weir_plan plan = weir_bits_plan(option->bits, option->bucket);
+    status = quantize(w, sample, taken, runs->shift, &plan, &now.error2[i]);
     now.error2[i] *= scale;
   }
   pthread_mutex_lock(&w->lock);
@@ -160,7 +178,7 @@ void weir_bits_seen(weir_bits_sampler *w, size_t tensor, size_t n, const weir_ru
   } else {
     w->unseen -= sum->count++ == 0;
     sum->norm2 += now.norm2;
-    for (size_t i = 0; i < WEIR_BITS_WIDTHS; i++) sum->error2[i] += now.error2[i];
+    for (size_t i = 0; i < layer->count; i++) sum->error2[i] += now.error2[i];
   }
   pthread_mutex_unlock(&w->lock);
 }

@@ -3,6 +3,7 @@
 
 #include <math.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -113,19 +114,35 @@ size_t weir_policy_samples(const char *policy) {
   return samples ? WEIR_BITS_SEEN : 0;
 }
 
-void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
-                       uint32_t *order) {
+weir_status weir_policy_filter(const char *policy, const char *options,
+                               char filter[WEIR_FILTER_MAX]) {
   const weir_policy *found = NULL;
   weir_plan plan;
   weir_table_text table;
-  const bool moves =
+  weir_status status = weir_filter_check(options);
+  if (status == WEIR_OK) status = find_policy(policy, &found, &plan, &table);
+  if (status != WEIR_OK) return status;
+  (void)snprintf(filter, WEIR_FILTER_MAX, "%s", options != NULL ? options : "");
+  return found->takes_table ? weir_table_filter(&table, filter) : WEIR_OK;
+}
+
+size_t weir_policy_order(const char *policy, const char *filter, const weir_layout *layout,
+                         const char *const *names, uint32_t *order) {
+  const weir_policy *found = NULL;
+  weir_plan plan;
+  weir_table_text table;
+  const bool bits =
       find_policy(policy, &found, &plan, &table) == WEIR_OK && found == &weir_policy_bits;
-  size_t count = 0;
-  for (int last = 0; last <= (moves ? 1 : 0); last++)
-    for (size_t t = 0; t < layout->tensors; t++)
-      if (!moves ||
-          weir_bits_keeps(names[t], layout->offset[t + 1] - layout->offset[t]) == (last == 1))
-        order[count++] = (uint32_t)t;
+  size_t count = 0, full = 0;
+  for (int last = 0; last <= 1; last++)
+    for (size_t t = 0; t < layout->tensors; t++) {
+      const size_t numel = layout->offset[t + 1] - layout->offset[t];
+      const bool kept =
+          weir_filter_takes(filter, names[t], numel) || (bits && weir_bits_keeps(names[t], numel));
+      if (kept == (last == 1)) order[count++] = (uint32_t)t;
+      full += last == 1 && kept;
+    }
+  return *filter != '\0' ? full : 0;
 }
 
 static void take_gaps(weir_controller *c) {
@@ -236,11 +253,12 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
     weir_mailbox_answer(&c->mailbox, &c->loop, status);
   if (status == WEIR_OK && policy->takes_stages)
     status = weir_stages_parse(config->policy + strlen(policy->name) + 1, &c->loop.stages);
+  text.full = config->full;
   if (status == WEIR_OK && policy->takes_table)
     status = weir_turns_build(&c->loop.turns, &text, &c->loop.layout, config->names);
   if (status == WEIR_OK && policy == &weir_policy_bits)
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
-                            config->names);
+                            config->names, config->full, config->devices ? 1 : WEIR_BITS_SIZES);
   if (status == WEIR_OK && config->journal_path)
     status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_bytes,
                                config->journal_goes_on);

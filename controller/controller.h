@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <weir/weir.h>
 
+#include "controller/filter.h"
 #include "engine/engine.h"
 
 typedef struct weir_controller weir_controller;
@@ -28,6 +29,7 @@ typedef struct weir_controller_config {
   bool devices;             /* gradients of some rank are on a device (docs/internals/device.md) */
   weir_layout layout;       /* copied */
   const char *const *names; /* of its tensors, for policies that go by them; borrowed */
+  size_t full;              /* tensors at its end that no plan is run on (engine.h) */
   double trial_budget;      /* this and the next as in weir_options */
   uint64_t steps;
   uint64_t seed;
@@ -57,10 +59,16 @@ bool weir_policy_heaviest(const char *policy, size_t i, weir_plan *plan);
 double weir_policy_warm_ratio(double cr, uint64_t step, uint64_t warmup_steps);
 /* May the policy's plan be warmed up to?  WEIR_E_INVALID says why not. */
 weir_status weir_policy_check_warmup(const char *policy);
-/* In which order a policy wants the tensors: order[i] is the one that comes i-th.  As they are, but
- * for bits: those kept in full precision come last, so that they make one bucket. */
-void weir_policy_order(const char *policy, const weir_layout *layout, const char *const *names,
-                       uint32_t *order);
+/* The filter (filter.h) of the options, and behind it what the policy's own table says.  As of
+ * weir_filter_check, and reading a table. */
+weir_status weir_policy_filter(const char *policy, const char *options,
+                               char filter[WEIR_FILTER_MAX]);
+/* In which order the engine is to have the tensors: order[i] is the one that comes i-th.  As they
+ * are, but those that the filter takes come last, and with policy bits what it keeps in full
+ * precision itself.  Returns how many at the end the filter makes no plan's matter: 0 with an empty
+ * one. */
+size_t weir_policy_order(const char *policy, const char *filter, const weir_layout *layout,
+                         const char *const *names, uint32_t *order);
 
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config);
 void weir_controller_free(weir_controller *controller);

@@ -6,7 +6,8 @@
 #include "controller/decide.h"
 
 bool weir_same_plan(const weir_plan *a, const weir_plan *b) {
-  return a->codec == b->codec && weir_same_collective(a, b) && a->wire == b->wire && a->cr == b->cr;
+  return a->codec == b->codec && weir_same_collective(a, b) && a->wire == b->wire &&
+         a->cr == b->cr && a->bucket_log2 == b->bucket_log2;
 }
 
 static bool network_changed(uint32_t trigger) {

@@ -217,10 +217,12 @@ static void put_bits(FILE *f, const weir_bits_run *bits) {
     const weir_bits_option *option = &bits->stats->options[layer->first];
     fputs(l ? ",{\"name\":" : "{\"name\":", f);
     put_text(f, layer->name ? layer->name : "");
-    fprintf(f, ",\"numel\":%.0f,\"bits\":%u,", layer->numel,
-            bits->stats->options[a->choice[l]].bits);
+    const weir_bits_option *chosen = &bits->stats->options[a->choice[l]];
+    fprintf(f, ",\"numel\":%.0f,\"bits\":%u,\"bucket\":%u,", layer->numel, chosen->bits,
+            chosen->bucket);
     put_number(f, "norm", layer->norm);
-    fputs("\"error2\":[", f); /* at 2 bits, 3 bits, ...; full precision: none */
+    fputs("\"error2\":[", f); /* at 2 bits, 3 bits, ... in the smallest buckets, then in
+                               larger ones; full precision: none */
     for (size_t i = 0; i < layer->count && !layer->full; i++) {
       if (i) fputc(',', f);
       put_double(f, option[i].error2);

@@ -9,7 +9,8 @@
 #include "controller/bits.h"
 #include "controller/loop.h"
 
-static const char first[] = "qsgd:0.125:ag", full[] = "none:1:dense"; /* of what keeps all bits */
+static const char first[] = "qsgd:0.125:ag",
+                  unquantized[] = "none:1:dense"; /* of what keeps all bits */
 static const uint64_t first_steps = 10; /* to the first assignment: of the noisiest gradients */
 
 const weir_codec *weir_bits_codec(void) {
@@ -24,7 +25,7 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   weir_status status = weir_bits_read(bits->sampler, &bits->stats, &bits->measured);
   if (status == WEIR_OK) status = weir_bits_assign(bits->stats, options, &bits->assigned);
   weir_plan dense, plan = loop->current;
-  if (status == WEIR_OK) status = weir_plan_parse(full, &dense);
+  if (status == WEIR_OK) status = weir_plan_parse(unquantized, &dense);
   if (status != WEIR_OK) return status;
   const size_t count =
       weir_bits_table(bits->stats, bits->assigned.choice, &dense, loop->next_table);
@@ -38,7 +39,7 @@ static weir_status assign(weir_loop *loop, const weir_observation *seen,
   bits->changed = plan.layout != loop->current.layout;
   if (!bits->changed) return WEIR_OK;
   memcpy(loop->table, loop->next_table, count * sizeof *loop->table);
-  weir_loop_say(loop, "other widths of bits: %zu buckets", count);
+  weir_loop_say(loop, "other widths or buckets of elements: %zu buckets", count);
   weir_loop_direct(loop, WEIR_ACTION_SWITCH, &plan);
   return WEIR_OK;
 }
@@ -66,13 +67,14 @@ static weir_status check(const char *text) {
 }
 
 weir_status weir_bits_open(weir_bits_run **out, const char *text, const weir_layout *layout,
-                           const char *const *names) {
+                           const char *const *names, size_t full, size_t sizes) {
   weir_bits_run *bits = *out = calloc(1, sizeof *bits);
   if (bits == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for policy bits");
   weir_status status = weir_bits_parse(text, &bits->options);
   if (status == WEIR_OK && layout->tensors == 0)
     status = weir_fail(WEIR_E_INVALID, "policy bits needs tensors to assign widths to");
-  if (status == WEIR_OK) status = weir_bits_sampler_create(&bits->sampler, layout, names);
+  if (status == WEIR_OK)
+    status = weir_bits_sampler_create(&bits->sampler, layout, names, full, sizes);
   if (status != WEIR_OK) return status;
   bits->assigned.choice = calloc(layout->tensors, sizeof *bits->assigned.choice);
   return bits->assigned.choice != NULL
@@ -90,7 +92,8 @@ void weir_bits_close(weir_bits_run *bits) {
 const weir_policy weir_policy_bits = {
     .name = "bits",
     .description =
-        "bits[:METHOD[:ALPHA[:STEPS]]], a width for every tensor, assigned anew every STEPS",
+        "bits[:METHOD[:ALPHA[:STEPS]]], a width and a bucket for every tensor, assigned anew every "
+        "STEPS",
     .id = WEIR_POLICY_BITS,
     .check = check,
     .first = first,

@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -79,7 +80,9 @@ static weir_status find_tensor(const weir_csv *csv, const weir_layout *layout,
       *end = (uint32_t)t + 1;
       return WEIR_OK;
     }
-  return weir_csv_fail(csv, "last '%s': expected a tensor behind those of the bucket before",
+  return weir_csv_fail(csv,
+                       "last '%s': expected a tensor behind those of the bucket before, and not "
+                       "one that is kept in full precision",
                        csv->field[0]);
 }
 
@@ -102,15 +105,57 @@ static weir_status read_bucket(const weir_csv *csv, weir_plan_bucket *bucket) {
   return weir_csv_fail(csv, "place '%s': expected caller or thread", csv->field[2]);
 }
 
+static const char full[] = "full"; /* instead of a plan */
+
+static bool is_filter(const weir_csv *csv) { return !strcmp(csv->field[1], full); }
+
+/* Another item of the filter, from a line that is one. */
+static weir_status add_filter(const weir_csv *csv, char filter[WEIR_FILTER_MAX]) {
+  const size_t length = strlen(filter), more = strlen(csv->field[0]);
+  if (weir_filter_check(csv->field[0]) != WEIR_OK || more == 0)
+    return weir_csv_fail(csv, "'%.60s': expected a pattern of names, or <N, to be kept %s",
+                         csv->field[0], full);
+  if (length + more + 2 > WEIR_FILTER_MAX)
+    return weir_csv_fail(csv, "expected filters of less than %d letters in all", WEIR_FILTER_MAX);
+  if (strcmp(csv->field[2], "caller") != 0)
+    return weir_csv_fail(csv, "place '%s': expected caller, of what is kept %s", csv->field[2],
+                         full);
+  (void)snprintf(filter + length, WEIR_FILTER_MAX - length, "%s%s", length > 0 ? "," : "",
+                 csv->field[0]);
+  return WEIR_OK;
+}
+
+weir_status weir_table_filter(const weir_table_text *text, char filter[WEIR_FILTER_MAX]) {
+  weir_csv csv;
+  if (text->kind != WEIR_TABLE_FILE) return WEIR_OK;
+  weir_status status = weir_csv_open(&csv, text->path, "last,plan,place");
+  if (status != WEIR_OK) return status;
+  for (bool more = true; more && status == WEIR_OK;) {
+    status = weir_csv_next(&csv, &more);
+    if (status != WEIR_OK || !more || !is_filter(&csv)) break;
+    status = add_filter(&csv, filter);
+  }
+  weir_csv_close(&csv);
+  return status;
+}
+
+/* Lines before the buckets; of a turn's file none, as its filter is not known at the start. */
+static weir_status skip_filters(weir_csv *csv, bool turn, bool *more) {
+  weir_status status;
+  do status = weir_csv_next(csv, more);
+  while (status == WEIR_OK && *more && !turn && is_filter(csv));
+  return status;
+}
+
 static weir_status read_file(const char *path, const weir_layout *layout, const char *const *names,
-                             weir_plan_bucket *table, size_t *count) {
+                             bool turn, weir_plan_bucket *table, size_t *count) {
   weir_csv csv;
   weir_status status = weir_csv_open(&csv, path, "last,plan,place");
   if (status != WEIR_OK) return status;
   bool more = false;
   size_t first = 0;
   for (*count = 0;; first = table[(*count)++].end) {
-    status = weir_csv_next(&csv, &more);
+    status = *count == 0 ? skip_filters(&csv, turn, &more) : weir_csv_next(&csv, &more);
     if (status != WEIR_OK || !more) break;
     if (first == layout->tensors)
       status = weir_csv_fail(&csv, "another bucket: expected none behind the last tensor");
@@ -143,11 +188,10 @@ static bool closes(const weir_table_text *text, const weir_layout *layout, size_
   return (double)end * buckets >= ((double)count + 1) * (double)tensors;
 }
 
-weir_status weir_table_build(const weir_table_text *text, const weir_layout *layout,
-                             const char *const *names, weir_plan_bucket *table, size_t *count) {
-  *count = 0;
-  if (layout->tensors == 0) return weir_fail(WEIR_E_INVALID, "no tensors to make buckets of");
-  if (text->kind == WEIR_TABLE_FILE) return read_file(text->path, layout, names, table, count);
+static weir_status divide(const weir_table_text *text, const weir_layout *layout,
+                          const char *const *names, weir_plan_bucket *table, size_t *count) {
+  if (text->kind == WEIR_TABLE_FILE)
+    return read_file(text->path, layout, names, text->turn, table, count);
   size_t begin = 0;
   for (size_t end = 1; end <= layout->tensors; end++) {
     if (!closes(text, layout, begin, end, *count)) continue;
@@ -155,6 +199,20 @@ weir_status weir_table_build(const weir_table_text *text, const weir_layout *lay
     weir_bucket_set_plan(&table[(*count)++], &text->plan);
     begin = end;
   }
+  return WEIR_OK;
+}
+
+weir_status weir_table_build(const weir_table_text *text, const weir_layout *layout,
+                             const char *const *names, weir_plan_bucket *table, size_t *count) {
+  *count = 0;
+  if (layout->tensors == 0) return weir_fail(WEIR_E_INVALID, "no tensors to make buckets of");
+  const weir_layout planned = {layout->tensors - text->full, layout->offset};
+  const weir_status status =
+      planned.tensors > 0 ? divide(text, &planned, names, table, count) : WEIR_OK;
+  if (status != WEIR_OK || text->full == 0) return status;
+  static const weir_plan dense = {.codec = WEIR_CODEC_NONE, .scheme = WEIR_SCHEME_DENSE, .cr = 1};
+  table[*count] = (weir_plan_bucket){.end = (uint32_t)layout->tensors};
+  weir_bucket_set_plan(&table[(*count)++], &dense);
   return WEIR_OK;
 }
 

@@ -30,7 +30,9 @@ static weir_status build_all(weir_turns *turns, const weir_table_text *text,
       if (!weir_turns_piece(text, k, piece))
         return weir_fail(WEIR_E_INTERNAL, "turn %zu of %zu is missing", k, turns->count);
       status = weir_table_parse(piece, &one);
+      one.turn = true;
     }
+    one.full = text->full;
     if (status == WEIR_OK)
       status = weir_table_build(&one, layout, names, turns->table + k * (layout->tensors + 1),
                                 &turns->buckets[k]);

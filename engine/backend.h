@@ -70,4 +70,9 @@ struct weir_backend {
 
 extern const weir_backend weir_host_backend, weir_device_backend;
 
+/* The buckets that a plan and its table (NULL without) come to in this engine; returns how many.  out
+ * has room for one more than the plan's, or two. */
+size_t weir_full_table(const weir_engine *engine, const weir_plan *plan,
+                       const weir_plan_bucket *table, weir_plan_bucket *out);
+
 #endif

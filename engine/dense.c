@@ -29,6 +29,7 @@ weir_status weir_exchange_compressed(weir_bucket *bucket, weir_headers *headers)
   const weir_coder coder = {.codec = bucket->codec,
                             .context = bucket->context,
                             .cr = bucket->plan.cr,
+                            .bucket_log2 = bucket->plan.bucket_log2,
                             .seed = weir_hash(WEIR_HASH_INIT, words, sizeof words)};
   const weir_status status = bucket->compressed->run(
       bucket->engine->config.comm, &coder, bucket->summed, bucket->n, bucket->lost, headers);

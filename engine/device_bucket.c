@@ -71,9 +71,9 @@ static weir_status send_zeros(weir_bucket *bucket) {
   unsigned char *const message = bucket->blocks + rank * bucket->stride;
   weir_status status;
   if (bucket->codec->encode != NULL) {
-    status = bucket->codec->encode(bucket->context, zeros, &bucket->layout, bucket->plan.cr,
-                                   weir_gather_seed(bucket), message, bucket->stride,
-                                   &bucket->block_bytes[rank]);
+    status = weir_plan_encode(&bucket->plan, bucket->context, zeros, &bucket->layout,
+                              weir_gather_seed(bucket), message, bucket->stride,
+                              &bucket->block_bytes[rank]);
   } else {
     status = bucket->codec->select(bucket->context, zeros, &bucket->layout, bucket->plan.cr,
                                    bucket->index, bucket->kept, &k);

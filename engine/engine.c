@@ -249,7 +249,7 @@ weir_status weir_engine_register_hooks(weir_engine *engine, const weir_state_hoo
 void weir_engine_plan(const weir_engine *engine, weir_plan *plan) { *plan = engine->plan; }
 
 size_t weir_engine_buckets(const weir_engine *engine, weir_plan_bucket *buckets, size_t capacity) {
-  const size_t count = engine->plan.buckets;
+  const size_t all = engine->set.count, count = all > 1 ? all : engine->plan.buckets;
   for (size_t k = 0; k < count && k < capacity; k++) {
     const weir_bucket *bucket = &engine->set.bucket[k];
     buckets[k] = (weir_plan_bucket){.end = (uint32_t)bucket->end, .place = bucket->place};

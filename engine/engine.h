@@ -120,6 +120,8 @@ typedef struct weir_engine_config {
   weir_layout layout;
   const size_t *rows; /* per tensor: of a matrix, row after row; 1 or 0: a vector.  Divides the
                          tensor's elements.  Copied; NULL: all are vectors */
+  size_t full;        /* of the layout's tensors, so many at its end are summed in fp32 and no plan
+                         is run on them (full.c) */
   double momentum;    /* of momentum correction, in [0, 1); 0: none */
   double
       memory_limit; /* bytes that the first plan may take beyond the caller's (memory.h); 0: any */

@@ -59,9 +59,9 @@ static weir_status send_selection(weir_bucket *bucket) {
 static weir_status send_encoded(weir_bucket *bucket) {
   const size_t rank = (size_t)bucket->engine->rank;
   unsigned char *const message = bucket->blocks + rank * bucket->stride;
-  weir_status status = bucket->codec->encode(bucket->context, bucket->fed, &bucket->layout,
-                                             bucket->plan.cr, weir_gather_seed(bucket), message,
-                                             bucket->stride, &bucket->block_bytes[rank]);
+  weir_status status = weir_plan_encode(&bucket->plan, bucket->context, bucket->fed,
+                                        &bucket->layout, weir_gather_seed(bucket), message,
+                                        bucket->stride, &bucket->block_bytes[rank]);
   if (status == WEIR_OK)
     status = bucket->codec->decode(bucket->context, message, bucket->block_bytes[rank],
                                    &bucket->layout, bucket->fed, WEIR_DECODE_SUBTRACT);

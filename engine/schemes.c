@@ -45,6 +45,9 @@ weir_status weir_scheme_on_device(const weir_plan *plan) {
   if (!weir_codecs[plan->codec]->device)
     return weir_fail(WEIR_E_UNSUPPORTED, "codec %s does not run on a device yet",
                      weir_codecs[plan->codec]->name);
+  if (plan->bucket_log2 != 0)
+    return weir_fail(WEIR_E_UNSUPPORTED, "a device runs %s in buckets of 128 elements alone",
+                     weir_codecs[plan->codec]->name);
   if (plan->scheme != WEIR_SCHEME_HITOPK && plan->scheme != WEIR_SCHEME_COMPRESSED) return WEIR_OK;
   weir_plan_collective(plan, name);
   return weir_fail(WEIR_E_UNSUPPORTED, "collective %s does not run on a device yet", name);

@@ -67,7 +67,7 @@ static weir_status place_all(const weir_engine *engine, weir_bucket_set *set) {
 static size_t kept_by(weir_bucket *bucket) {
   const weir_codec *codec = bucket->codec;
   if (codec->low_rank) return weir_lowrank_floats(bucket, &bucket->first_sum);
-  if (codec->encode != NULL) return codec->bound(&bucket->layout, bucket->plan.cr);
+  if (codec->encode != NULL) return weir_plan_bound(&bucket->plan, &bucket->layout);
   return codec->dense ? bucket->n : codec->kept(&bucket->layout, bucket->plan.cr);
 }
 
@@ -107,8 +107,8 @@ static void release_set(const weir_engine *engine, weir_bucket_set *set) {
 
 /* Everything of a set but its arena. */
 static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
-                                const weir_plan_bucket *table, weir_bucket_set *set) {
-  const size_t tensors = engine->layout.tensors, count = table != NULL ? plan->buckets : 1;
+                                const weir_plan_bucket *table, size_t count, weir_bucket_set *set) {
+  const size_t tensors = engine->layout.tensors;
   set->count = count;
   set->bucket = calloc(count, sizeof *set->bucket);
   set->offset = malloc((tensors + count) * sizeof *set->offset);
@@ -118,11 +118,10 @@ static weir_status describe_all(weir_engine *engine, const weir_plan *plan,
   size_t first = 0;
   for (size_t k = 0; k < count; k++) {
     weir_bucket *bucket = &set->bucket[k];
-    const size_t end = table != NULL ? table[k].end : tensors;
+    const size_t end = table[k].end;
     bucket->plan = *plan;
-    if (table != NULL) weir_plan_of_bucket(&table[k], &bucket->plan);
-    bucket->place =
-        table != NULL && !engine->backend->on_caller ? table[k].place : WEIR_PLACE_CALLER;
+    weir_plan_of_bucket(&table[k], &bucket->plan);
+    bucket->place = engine->backend->on_caller ? WEIR_PLACE_CALLER : table[k].place;
     bucket->codec = weir_codec_find(bucket->plan.codec);
     if (bucket->codec == NULL)
       return weir_fail(WEIR_E_INVALID, "codec %u is unknown", bucket->plan.codec);
@@ -145,7 +144,11 @@ static weir_status reserve_warm(weir_engine *engine, const weir_bucket_set *set)
 
 static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_plan_bucket *table,
                         weir_bucket_set *set, weir_series **time) {
-  weir_status status = describe_all(engine, plan, table, set);
+  weir_plan_bucket *run = calloc((table != NULL ? plan->buckets : 1) + 1, sizeof *run);
+  if (run == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a plan's buckets");
+  const size_t count = weir_full_table(engine, plan, table, run);
+  weir_status status = describe_all(engine, plan, run, count, set);
+  free(run);
   if (status == WEIR_OK && set->count > 1 && engine->lanes == NULL &&
       engine->config.virtual_network == NULL)
     status = weir_lanes_create(&engine->lanes, engine);

@@ -15,7 +15,7 @@ void weir_plan_of_bucket(const weir_plan_bucket *bucket, weir_plan *plan) {
   plan->algorithm = bucket->algorithm;
   plan->inside = bucket->inside;
   plan->broadcast = bucket->broadcast;
-  plan->reserved = bucket->reserved;
+  plan->bucket_log2 = bucket->bucket_log2;
   plan->cr = bucket->cr;
   plan->buckets = plan->layout = 0;
 }
@@ -27,7 +27,7 @@ void weir_bucket_set_plan(weir_plan_bucket *bucket, const weir_plan *plan) {
   bucket->algorithm = plan->algorithm;
   bucket->inside = plan->inside;
   bucket->broadcast = plan->broadcast;
-  bucket->reserved = plan->reserved;
+  bucket->bucket_log2 = plan->bucket_log2;
   bucket->cr = plan->cr;
 }
 

@@ -79,6 +79,17 @@ typedef struct weir_codec_prior {
   double fixed, per_element, per_decoded, per_kept;
 } weir_codec_prior;
 
+/* The buckets that plans may name, as binary logarithms, and the usual one. */
+enum { WEIR_BUCKET_LOG2_LEAST = 6, WEIR_BUCKET_LOG2_USUAL = 7, WEIR_BUCKET_LOG2_MOST = 13 };
+
+/* qsgd, all that its messages tell. */
+typedef struct weir_qsgd_options {
+  unsigned bits;   /* 2..8 */
+  uint32_t bucket; /* elements, 8..65536, a multiple of 8 */
+  bool nearest;    /* instead of stochastic rounding */
+  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
+} weir_qsgd_options;
+
 typedef struct weir_codec {
   uint32_t id; /* weir_codec_id; its index in weir_codecs[] */
   const char *name;
@@ -119,6 +130,9 @@ typedef struct weir_codec {
   struct {
     unsigned least, most;
   } bits; /* an element that it can be asked for */
+  /* Its mode, of codecs whose plans may name another bucket than the usual one: then weir_plan_bound and
+   * weir_plan_encode are for what bound and encode are; NULL for the others. */
+  const weir_qsgd_options *qsgd;
   /* Length of the message in bytes, exactly. */
   size_t (*bound)(const weir_layout *layout, double cr);
   /* capacity >= bound() or WEIR_E_CAPACITY; e must be finite.  The bytes follow from e, layout, cr
@@ -136,16 +150,13 @@ typedef struct weir_codec {
 
 extern const weir_codec *const weir_codecs[WEIR_CODEC_COUNT];
 const weir_codec *weir_codec_find(uint32_t id); /* NULL when unknown */
+/* An encoder's bound and encode as a plan says: its codec, ratio and bucket. */
+size_t weir_plan_bound(const weir_plan *plan, const weir_layout *layout);
+weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context, const float *e,
+                             const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
+                             size_t *bytes);
 /* The codec whose row says that it is the usual one of a scheme. */
 const weir_codec *weir_codec_usual(uint32_t scheme);
-
-/* qsgd beyond what a plan says. */
-typedef struct weir_qsgd_options {
-  unsigned bits;   /* 2..8 */
-  uint32_t bucket; /* elements, 8..65536, a multiple of 8 */
-  bool nearest;    /* instead of stochastic rounding */
-  bool l2;         /* grid from the bucket's L2 norm instead of its smallest and largest */
-} weir_qsgd_options;
 
 /* --- error feedback ------------------------------------------------------------------------- */
 

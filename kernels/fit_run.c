@@ -283,8 +283,8 @@ weir_status weir_kernel_compress(weir_kernel_run *run) {
     return WEIR_OK;
   }
   if (run->codec->encode != NULL) {
-    return run->codec->encode(p->context, p->e, &layout, run->plan->cr, 1, p->message, p->room,
-                              &run->bytes);
+    return weir_plan_encode(run->plan, p->context, p->e, &layout, 1, p->message, p->room,
+                            &run->bytes);
   }
   if (!run->codec->dense) {
     return compress_selection(run, &layout);

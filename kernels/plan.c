@@ -1,5 +1,6 @@
 /* Plans as text, which of their parts go together, and their digest. */
 #include <errno.h>
+#include <math.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -86,6 +87,27 @@ static weir_status check_ratio(const weir_codec *codec, double cr) {
   return WEIR_OK;
 }
 
+/* On a grid of the norm, what is lost must be less than what there is (kernels/qsgd.c). */
+static bool settles(const weir_codec *codec, const weir_plan *plan) {
+  const double values = ldexp(0.5, (int)(plan->cr * 32)) - 1;
+  return !codec->qsgd->l2 || 4 * values * values > ldexp(1, plan->bucket_log2);
+}
+
+static weir_status check_quantum(const weir_codec *codec, const weir_plan *plan) {
+  const unsigned log2 = plan->bucket_log2;
+  if (log2 == 0) return WEIR_OK;
+  if (codec->qsgd == NULL)
+    return weir_fail(WEIR_E_INVALID, "codec %s has no buckets of elements", codec->name);
+  if (log2 < WEIR_BUCKET_LOG2_LEAST || log2 > WEIR_BUCKET_LOG2_MOST ||
+      log2 == WEIR_BUCKET_LOG2_USUAL)
+    return weir_fail(WEIR_E_INVALID, "codec %s: a bucket of 2^%u elements is none", codec->name,
+                     log2);
+  if (!settles(codec, plan))
+    return weir_fail(WEIR_E_INVALID, "codec %s takes more than %g bits in buckets of %u",
+                     codec->name, plan->cr * 32, 1U << log2);
+  return WEIR_OK;
+}
+
 weir_status weir_plan_check(const weir_plan *plan) {
   if ((plan->buckets == 0) != (plan->layout == 0))
     return weir_fail(WEIR_E_INVALID, "plan of %u buckets names layout %08x", plan->buckets,
@@ -96,7 +118,8 @@ weir_status weir_plan_check(const weir_plan *plan) {
   const weir_codec *codec = weir_codecs[plan->codec];
   weir_status status = check_scheme(codec, plan);
   if (status == WEIR_OK) status = check_wire(codec, plan);
-  return status == WEIR_OK ? check_ratio(codec, plan->cr) : status;
+  if (status == WEIR_OK) status = check_ratio(codec, plan->cr);
+  return status == WEIR_OK ? check_quantum(codec, plan) : status;
 }
 
 /* name: of what has a number below count. */
@@ -108,6 +131,22 @@ static bool look_up(const char *(*name)(uint32_t), uint32_t count, const char *t
       return true;
     }
   return false;
+}
+
+static const char bucket_name[] = "bucket=";
+enum { BUCKET_NAME = sizeof bucket_name - 1 };
+
+/* "bucket=1024" */
+static weir_status parse_bucket(const char *text, const char *field, weir_plan *plan) {
+  for (uint8_t log2 = WEIR_BUCKET_LOG2_LEAST; log2 <= WEIR_BUCKET_LOG2_MOST; log2++) {
+    char known[16];
+    (void)snprintf(known, sizeof known, "%u", 1U << log2);
+    if (strcmp(field + BUCKET_NAME, known) != 0) continue;
+    plan->bucket_log2 = log2 == WEIR_BUCKET_LOG2_USUAL ? 0 : log2;
+    return WEIR_OK;
+  }
+  return weir_fail(WEIR_E_PARSE,
+                   "plan '%s': expected a bucket of 64 to 8192 elements, a power of two", text);
 }
 
 /* Splits at ':' into at most 4 fields; 0 when there are more. */
@@ -148,7 +187,9 @@ weir_status weir_plan_parse(const char *text, weir_plan *plan) {
         "star, doubling, direct, hier-ring, hier-tree, hier-halving or "
         "hier-double-tree)",
         text);
-  if (n == 4 && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
+  const bool bucket = n == 4 && !strncmp(field[3], bucket_name, BUCKET_NAME);
+  if (bucket && parse_bucket(text, field[3], &p) != WEIR_OK) return WEIR_E_PARSE;
+  if (n == 4 && !bucket && !look_up(weir_wire_name, WEIR_WIRE_COUNT, field[3], length[3], &p.wire))
     return weir_fail(WEIR_E_PARSE,
                      "plan '%s': unknown wire format (u32-fp32, auto-fp32, auto-bf16, auto-fp16)",
                      text);
@@ -171,9 +212,13 @@ void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]) {
                  plan->cr * (codec ? ratio_unit(codec) : 1), collective,
                  plan->wire == WEIR_WIRE_PAPER ? "" : ":",
                  plan->wire == WEIR_WIRE_PAPER ? "" : (wire ? wire : "?"));
-  if (plan->buckets == 0) return;
-  const size_t length = strlen(text);
-  (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->buckets);
+  size_t length = strlen(text);
+  if (plan->bucket_log2 != 0)
+    (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, ":%s%lu", bucket_name,
+                   1UL << (plan->bucket_log2 & 31));
+  length = strlen(text);
+  if (plan->buckets != 0)
+    (void)snprintf(text + length, WEIR_PLAN_TEXT_MAX - length, "/%u", plan->buckets);
 }
 
 uint64_t weir_plan_digest(const weir_plan *plan) {
@@ -184,6 +229,7 @@ uint64_t weir_plan_digest(const weir_plan *plan) {
   h = weir_hash(h, &plan->scheme, sizeof plan->scheme);
   h = weir_hash(h, algorithms, sizeof algorithms);
   h = weir_hash(h, &plan->wire, sizeof plan->wire);
+  if (plan->bucket_log2 != 0) h = weir_hash(h, &plan->bucket_log2, sizeof plan->bucket_log2);
   h = weir_hash(h, &plan->cr, sizeof plan->cr);
   h = weir_hash(h, &plan->buckets, sizeof plan->buckets);
   h = weir_hash(h, &plan->layout, sizeof plan->layout);

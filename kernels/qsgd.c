@@ -180,46 +180,71 @@ weir_status weir_qsgd_encode_with(const float *e, size_t n, weir_qsgd_options op
   return encode_with(NULL, e, n, options, seed, out, capacity, bytes);
 }
 
-/* Of a plan: other ratios give 0 bits, which encoding refuses. */
-static weir_qsgd_options options_of(double cr, bool nearest, bool l2) {
+/* --- of plans --------------------------------------------------------------------------------- */
+
+static const weir_qsgd_options plain = {0}, nearest = {.nearest = true}, l2 = {.l2 = true},
+                               l2_nearest = {.nearest = true, .l2 = true};
+
+/* Other ratios give 0 bits, which encoding refuses. */
+static weir_qsgd_options options_of(weir_qsgd_options mode, double cr, unsigned bucket_log2) {
   double bits = cr * 32.0;
   bool whole = bits >= 2.0 && bits <= 8.0 && bits == floor(bits);
-  return (weir_qsgd_options){
-      .bits = whole ? (unsigned)bits : 0, .bucket = BUCKET, .nearest = nearest, .l2 = l2};
+  mode.bits = whole ? (unsigned)bits : 0;
+  mode.bucket = bucket_log2 == 0 ? BUCKET : UINT32_C(1) << bucket_log2;
+  return mode;
 }
 
-static size_t bound(const weir_layout *layout, double cr) {
-  return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, false));
+static size_t bound_by(weir_qsgd_options mode, unsigned bucket_log2, const weir_layout *layout,
+                       double cr) {
+  return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(mode, cr, bucket_log2));
 }
 
-static size_t l2_bound(const weir_layout *layout, double cr) {
-  return weir_qsgd_bound_with(layout->offset[layout->tensors], options_of(cr, false, true));
+size_t weir_plan_bound(const weir_plan *plan, const weir_layout *layout) {
+  const weir_codec *codec = weir_codecs[plan->codec];
+  return codec->qsgd != NULL ? bound_by(*codec->qsgd, plan->bucket_log2, layout, plan->cr)
+                             : codec->bound(layout, plan->cr);
 }
+
+weir_status weir_plan_encode(const weir_plan *plan, weir_codec_context *context, const float *e,
+                             const weir_layout *layout, uint64_t seed, void *out, size_t capacity,
+                             size_t *bytes) {
+  const weir_codec *codec = weir_codecs[plan->codec];
+  if (codec->qsgd == NULL) {
+    return codec->encode(context, e, layout, plan->cr, seed, out, capacity, bytes);
+  }
+  return encode_with(context, e, layout->offset[layout->tensors],
+                     options_of(*codec->qsgd, plan->cr, plan->bucket_log2), seed, out, capacity,
+                     bytes);
+}
+
+static size_t bound(const weir_layout *layout, double cr) { return bound_by(plain, 0, layout, cr); }
+
+static size_t l2_bound(const weir_layout *layout, double cr) { return bound_by(l2, 0, layout, cr); }
 
 static weir_status encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                           double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, false),
-                     seed, out, capacity, bytes);
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(plain, cr, 0), seed,
+                     out, capacity, bytes);
 }
 
 static weir_status nearest_encode(weir_codec_context *context, const float *e,
                                   const weir_layout *layout, double cr, uint64_t seed, void *out,
                                   size_t capacity, size_t *bytes) {
-  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, true, false), seed,
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(nearest, cr, 0), seed,
                      out, capacity, bytes);
 }
 
 static weir_status l2_encode(weir_codec_context *context, const float *e, const weir_layout *layout,
                              double cr, uint64_t seed, void *out, size_t capacity, size_t *bytes) {
-  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, false, true), seed,
-                     out, capacity, bytes);
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(l2, cr, 0), seed, out,
+                     capacity, bytes);
 }
 
 static weir_status l2_nearest_encode(weir_codec_context *context, const float *e,
                                      const weir_layout *layout, double cr, uint64_t seed, void *out,
                                      size_t capacity, size_t *bytes) {
-  return encode_with(context, e, layout->offset[layout->tensors], options_of(cr, true, true), seed,
-                     out, capacity, bytes);
+  return encode_with(context, e, layout->offset[layout->tensors], options_of(l2_nearest, cr, 0),
+                     seed, out, capacity, bytes);
 }
 
 static weir_status open_message(const void *message, size_t bytes, const weir_layout *layout,
@@ -259,6 +284,7 @@ const weir_codec weir_codec_qsgd = {
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .usual = WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .bits = {2, 8},
+    .qsgd = &plain,
     .device = true,
     .kept = weir_none_kept,
     .bound = bound,
@@ -274,6 +300,7 @@ const weir_codec weir_codec_qsgd_nearest = {
     .description = "qsgd with rounding to the nearest value (CGX, section 4)",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .bits = {2, 8},
+    .qsgd = &nearest,
     .device = true,
     .kept = weir_none_kept,
     .bound = bound,
@@ -289,6 +316,7 @@ const weir_codec weir_codec_qsgd_l2 = {
     .description = "qsgd on a grid from the bucket's L2 norm (QSGD, section 3.1)",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .bits = {4, 8},
+    .qsgd = &l2,
     .device = true,
     .kept = weir_none_kept,
     .bound = l2_bound,
@@ -304,6 +332,7 @@ const weir_codec weir_codec_qsgd_l2_nearest = {
     .description = "qsgd-l2 with rounding to the nearest value",
     .schemes = WEIR_WITH(WEIR_SCHEME_GATHER) | WEIR_WITH(WEIR_SCHEME_COMPRESSED),
     .bits = {4, 8},
+    .qsgd = &l2_nearest,
     .device = true,
     .kept = weir_none_kept,
     .bound = l2_bound,

@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "lab/out.h"
+#include "session/state.h"
 
 /* --- over ranks ----------------------------------------------------------------------------- */
 
@@ -56,19 +57,20 @@ static weir_status capture_gaps(weir_session *session, const weir_trainer *train
   return status;
 }
 
-static void append_buckets(GString *text, const weir_trainer *trainer,
+/* order: the trainer's number of the engine's i-th tensor. */
+static void append_buckets(GString *text, const weir_trainer *trainer, const size_t *order,
                            const weir_plan_bucket *bucket, const weir_bucket_times *times,
                            size_t count) {
   static const char *const places[WEIR_PLACE_COUNT] = {"caller", "thread"};
-  for (size_t k = 0, t = 0; k < count; k++) {
+  for (size_t k = 0, i = 0; k < count; k++) {
     size_t elements = 0;
-    for (; t < bucket[k].end; t++) elements += weir_trainer_tensor_numel(trainer, t);
+    for (; i < bucket[k].end; i++) elements += weir_trainer_tensor_numel(trainer, order[i]);
     weir_plan plan = {0};
     char name[WEIR_PLAN_TEXT_MAX];
     weir_plan_of_bucket(&bucket[k], &plan);
     weir_plan_format(&plan, name);
     g_string_append_printf(text, "%s,%s,%s,%zu,%.4f,%.4f,%.4f,%.4f\n",
-                           weir_trainer_tensor_name(trainer, bucket[k].end - 1), name,
+                           weir_trainer_tensor_name(trainer, order[bucket[k].end - 1]), name,
                            places[bucket[k].place], 4 * elements, times[k].launched_s * 1e3,
                            times[k].compress_s * 1e3, times[k].exchange_s * 1e3,
                            times[k].decode_s * 1e3);
@@ -109,7 +111,10 @@ static weir_status capture_buckets(weir_session *session, const weir_trainer *tr
     for (size_t k = 0; k < count; k++) mean[k].exchange_s = least[k].exchange_s;
     GString *text =
         g_string_new("last,plan,place,bytes,launched_ms,compress_ms,exchange_ms,decode_ms\n");
-    append_buckets(text, trainer, buckets, mean, count);
+    size_t *order = g_new0(size_t, tensors + 1);
+    for (size_t t = 0; t < tensors; t++) order[session->place[t]] = t;
+    append_buckets(text, trainer, order, buckets, mean, count);
+    g_free(order);
     status = weir_out_write(directory, "groups.csv", text->str);
     g_string_free(text, TRUE);
   }

@@ -3,22 +3,40 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "controller/controller.h"
 #include "controller/table.h"
 #include "lab/runner_private.h"
 
-static weir_status divide(const weir_trainer *trainer, const weir_table_text *text) {
+/* As the session's order (session/order.c). */
+static void order(const weir_trainer *trainer, const uint32_t *from, size_t *offset,
+                  const char **names) {
+  for (size_t i = 0; i < weir_trainer_tensors(trainer); i++) {
+    names[i] = weir_trainer_tensor_name(trainer, from[i]);
+    offset[i + 1] = offset[i] + weir_trainer_tensor_numel(trainer, from[i]);
+  }
+}
+
+static weir_status divide(const weir_run *run, const weir_trainer *trainer, weir_table_text *text) {
   const size_t tensors = weir_trainer_tensors(trainer);
+  char filter[WEIR_FILTER_MAX];
   size_t *offset = calloc(tensors + 1, sizeof *offset);
   const char **names = calloc(tensors, sizeof *names);
+  uint32_t *from = calloc(tensors + 1, sizeof *from);
   weir_status status = WEIR_OK;
-  if (!offset || !names) status = weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", tensors);
-  for (size_t t = 0; t < tensors && !status; t++) {
-    names[t] = weir_trainer_tensor_name(trainer, t);
-    offset[t + 1] = offset[t] + weir_trainer_tensor_numel(trainer, t);
-  }
+  if (!offset || !names || !from)
+    status = weir_fail(WEIR_E_NOMEM, "no memory for %zu tensors", tensors);
+  if (!status) status = weir_policy_filter(run->policy, run->scenario.full_precision, filter);
   weir_turns turns = {0};
-  if (!status) status = weir_turns_build(&turns, text, &(weir_layout){tensors, offset}, names);
+  if (!status) {
+    const weir_layout layout = {tensors, offset};
+    for (uint32_t t = 0; t < tensors; t++) from[t] = t;
+    order(trainer, from, offset, names);
+    text->full = weir_policy_order(run->policy, filter, &layout, names, from);
+    order(trainer, from, offset, names);
+    status = weir_turns_build(&turns, text, &layout, names);
+  }
   weir_turns_free(&turns);
+  free(from);
   free(names);
   free(offset);
   return status;
@@ -41,7 +59,7 @@ weir_status weir_run_check_buckets(const weir_run *run) {
                                       .slice = s->slice};
   weir_trainer *trainer = NULL;
   if (!status) status = weir_trainer_create(&trainer, &config, &run->data);
-  if (!status) status = divide(trainer, &text);
+  if (!status) status = divide(run, trainer, &text);
   weir_trainer_free(trainer);
   return status;
 }

@@ -106,6 +106,8 @@ static weir_status apply_options(weir_run *run) {
   if (o->risk) (void)g_strlcpy(s->risk, o->risk, sizeof s->risk);
   status = weir_risk_check(s->risk);
   if (status) return at_place(status, s->path, o->risk ? 0 : s->risk_line);
+  status = weir_filter_check(s->full_precision);
+  if (status) return at_place(status, s->path, s->full_line);
   if (s->warmup_epochs) status = weir_policy_check_warmup(run->policy);
   if (!status) return WEIR_OK;
   char *why = g_strdup(weir_last_error());

@@ -270,6 +270,22 @@ static weir_status check_times(weir_scenario *s) {
   return weir_scenario_is_timed(s) ? WEIR_OK : check_order(s);
 }
 
+/* A path relative to the scenario, not to where weir was called. */
+static weir_status join(const weir_scenario *s, const char *what, int line,
+                        char path[WEIR_SCENARIO_TEXT_MAX]) {
+  char joined[2 * WEIR_SCENARIO_TEXT_MAX];
+  const char *slash = strrchr(s->path, '/');
+  if (*path == '/') return WEIR_OK;
+  (void)snprintf(joined, sizeof joined, "%.*s%s", slash ? (int)(slash - s->path) + 1 : 0, s->path,
+                 path);
+  if (strlen(joined) >= WEIR_SCENARIO_TEXT_MAX)
+    return weir_fail(WEIR_E_PARSE,
+                     "%s:%d: the %s's path is too long; expected at most %d characters", s->path,
+                     line, what, WEIR_SCENARIO_TEXT_MAX - 1);
+  strcpy(path, joined);
+  return WEIR_OK;
+}
+
 static weir_status check_network(weir_scenario *s, const parser *p,
                                  weir_status (*check)(weir_scenario *)) {
   const bool traced = *s->trace.file != 0;
@@ -284,18 +300,18 @@ static weir_status check_network(weir_scenario *s, const parser *p,
                      s->path, s->phases[0].line, s->phases[0].name);
   if (!traced) return check(s);
   s->first_epoch = 1;
-  if (*s->trace.file != '/') { /* relative to the scenario, not to where weir was called */
-    char joined[2 * WEIR_SCENARIO_TEXT_MAX];
-    const char *slash = strrchr(s->path, '/');
-    (void)snprintf(joined, sizeof joined, "%.*s%s", slash ? (int)(slash - s->path) + 1 : 0, s->path,
-                   s->trace.file);
-    if (strlen(joined) >= sizeof s->trace.file)
-      return weir_fail(WEIR_E_PARSE,
-                       "%s:%d: the trace's path is too long; expected at most %d characters",
-                       s->path, s->trace.line, WEIR_SCENARIO_TEXT_MAX - 1);
-    strcpy(s->trace.file, joined);
-  }
-  return WEIR_OK;
+  return join(s, "trace", s->trace.line, s->trace.file);
+}
+
+static weir_status check_shape(weir_scenario *s) {
+  const bool shaped = !strcmp(s->model, "shaped");
+  if (shaped && !*s->sizes.shape)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: model shaped has no shape; expected shape = PROFILE.csv",
+                     s->path, s->model_line);
+  if (!shaped && *s->sizes.shape)
+    return weir_fail(WEIR_E_PARSE, "%s:%d: model %s has no shape to choose; expected none", s->path,
+                     s->shape_line, s->model);
+  return shaped ? join(s, "shape", s->shape_line, s->sizes.shape) : WEIR_OK;
 }
 
 static weir_status choose_size(weir_scenario *s, const char *name, int line, uint32_t own,
@@ -329,6 +345,7 @@ static weir_status check_model(weir_scenario *s) {
     status = choose_size(s, "channels", s->sizes_line[1], kind->sizes.channels, &s->sizes.channels);
   if (!status)
     status = choose_size(s, "context", s->sizes_line[2], kind->sizes.context, &s->sizes.context);
+  if (!status) status = check_shape(s);
   return status;
 }
 

@@ -54,15 +54,16 @@ typedef struct weir_scenario {
   double bandwidth_scale;
   uint64_t seed;
   double timeout_s;
-  char policy[WEIR_SCENARIO_TEXT_MAX]; /* default of --policy */
-  char risk[WEIR_SCENARIO_TEXT_MAX];   /* of policy weir; default of --risk */
-  double trial_budget;                 /* of its trials */
-  uint32_t codec_threads;              /* of each worker */
-  uint32_t tcp_streams;                /* between each two workers */
-  uint32_t overlap;                    /* 1: policy weir may plan buckets of tensors */
+  char policy[WEIR_SCENARIO_TEXT_MAX];         /* default of --policy */
+  char risk[WEIR_SCENARIO_TEXT_MAX];           /* of policy weir; default of --risk */
+  char full_precision[WEIR_SCENARIO_TEXT_MAX]; /* as weir_options.full_precision */
+  double trial_budget;                         /* of its trials */
+  uint32_t codec_threads;                      /* of each worker */
+  uint32_t tcp_streams;                        /* between each two workers */
+  uint32_t overlap;                            /* 1: policy weir may plan buckets of tensors */
   uint32_t segments; /* that TCP sends at a time at least; 0: as the kernel has it */
   int workers_line;  /* 0: set on the command line */
-  int policy_line, risk_line;
+  int policy_line, risk_line, full_line, shape_line;
   /* [training] */
   char dataset[WEIR_SCENARIO_TEXT_MAX], data_dir[WEIR_SCENARIO_TEXT_MAX];
   char model[WEIR_SCENARIO_TEXT_MAX];

@@ -21,6 +21,9 @@ const weir_key weir_scenario_keys[] = {
     {"scenario", "trial_budget", WEIR_KEY_REAL, AT(trial_budget), 0, 0, 1, false,
      "a number from 0 to 1: the share of the time that its trials may take"},
 
+    {"scenario", "full_precision", WEIR_KEY_TEXT, AT(full_precision), AT(full_line), 0, 0, false,
+     "patterns of names, and <N, separated by commas: tensors that stay in full precision"},
+
     {"scenario", "overlap", WEIR_KEY_COUNT, AT(overlap), 0, 0, 1, false,
      "0 or 1: policy weir may exchange buckets of tensors while the backward pass goes on"},
 
@@ -42,7 +45,9 @@ const weir_key weir_scenario_keys[] = {
     {"training", "cache_mb", WEIR_KEY_COUNT, AT(cache_mb), 0, 0, 1e6, false,
      "a whole number of MB from 0: a worker's memory for samples that all share; 0: no cache"},
     {"training", "model", WEIR_KEY_TEXT, AT(model), AT(model_line), 0, 0, false,
-     "mlp, deep, cnn, gpt or recommender"},
+     "mlp, deep, cnn, gpt, recommender or shaped"},
+    {"training", "shape", WEIR_KEY_TEXT, AT(sizes.shape), AT(shape_line), 0, 0, false,
+     "a profile, tensor,numel,gap_us: what model shaped is like"},
     {"training", "layers", WEIR_KEY_COUNT, AT(sizes.layers), AT(sizes_line[0]), 1, 64, false,
      "a whole number from 1 to 64, of a model that has this size"},
     {"training", "channels", WEIR_KEY_COUNT, AT(sizes.channels), AT(sizes_line[1]), 1, 4096, false,

@@ -123,6 +123,7 @@ static weir_status create_session(worker *w) {
   options.timeout_s = c->scenario->timeout_s;
   options.policy = c->policy;
   options.risk = c->scenario->risk;
+  options.full_precision = c->scenario->full_precision;
   options.trial_budget = c->scenario->trial_budget;
   options.steps = w->total;
   options.seed = c->scenario->seed;

@@ -68,10 +68,11 @@ weir_status weir_bits_uniform(const weir_bits_stats *stats, weir_bits *bits);
 
 /* "KMEANS" (CGX, algorithm 1): layers as points (size, norm), each scaled to [0, 1], are clustered
  * into as many clusters as there are widths; clusters ascending in norm - size get ascending
- * widths.  "Linear": layers ascending in norm / size get widths ascending linearly.  Both at the
- * reference bucket.  The paper leaves the set of widths to the user; here every range of the
- * widths that all layers have is tried, and the assignment of least bytes with an error of at
- * most `most_error` is the result.  The range of 4 bits alone is uniform 4 bits, so for most_error
+ * widths.  "Linear": layers ascending in norm / size get widths ascending linearly.  Buckets are
+ * mapped like widths, the larger the narrower.  The paper leaves the sets to the user; here every
+ * range of the widths that all layers have at the reference bucket is tried, with each bucket that
+ * all have at these widths and with all of these mapped, and the assignment of least bytes with an
+ * error of at most `most_error` is the result.  The range of 4 bits alone is uniform 4 bits, so for most_error
  * >= E_4 both need at most its bytes.  WEIR_E_INVALID when no range keeps most_error. */
 weir_status weir_bits_kmeans(const weir_bits_stats *stats, double most_error, weir_bits *bits);
 weir_status weir_bits_linear(const weir_bits_stats *stats, double most_error, weir_bits *bits);

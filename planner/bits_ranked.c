@@ -18,23 +18,50 @@ typedef struct point {
 /* Ranks the points into classes 0..classes-1. */
 typedef void ranking(point *points, size_t count, size_t classes);
 
-static size_t option_of(const weir_bits_stats *s, size_t layer, unsigned bits) {
+static size_t option_in(const weir_bits_stats *s, size_t layer, unsigned bits, uint32_t bucket) {
   const weir_bits_layer *l = &s->layers[layer];
   for (size_t i = l->first; i < l->first + l->count; i++)
-    if (l->full || (s->options[i].bits == bits && s->options[i].bucket == s->bucket)) return i;
+    if (l->full || (s->options[i].bits == bits && s->options[i].bucket == bucket)) return i;
   return SIZE_MAX;
+}
+
+static size_t option_of(const weir_bits_stats *s, size_t layer, unsigned bits) {
+  return option_in(s, layer, bits, s->bucket);
+}
+
+static bool everywhere(const weir_bits_stats *s, unsigned bits, uint32_t bucket) {
+  for (size_t l = 0; l < s->layer_count; l++)
+    if (option_in(s, l, bits, bucket) == SIZE_MAX) return false;
+  return true;
 }
 
 /* The widths that every quantized layer has at the reference bucket, ascending. */
 static size_t common_widths(const weir_bits_stats *s, unsigned widths[MOST_BITS]) {
   size_t count = 0;
-  for (unsigned bits = 1; bits <= MOST_BITS; bits++) {
-    bool everywhere = true;
-    for (size_t l = 0; l < s->layer_count && everywhere; l++)
-      everywhere = option_of(s, l, bits) != SIZE_MAX;
-    if (everywhere) widths[count++] = bits;
-  }
+  for (unsigned bits = 1; bits <= MOST_BITS; bits++)
+    if (everywhere(s, bits, s->bucket)) widths[count++] = bits;
   return count;
+}
+
+static int descending(const void *a, const void *b) {
+  const uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+  return (x < y) - (x > y);
+}
+
+/* The buckets that every quantized layer has at all of these widths, descending. */
+static size_t common_buckets(const weir_bits_stats *s, const unsigned *widths, size_t count,
+                             uint32_t buckets[WEIR_BITS_OPTIONS]) {
+  size_t found = 0, layer = 0;
+  while (layer < s->layer_count && s->layers[layer].full) layer++;
+  if (layer == s->layer_count) return 0;
+  for (size_t i = 0; i < s->layers[layer].count; i++) {
+    const weir_bits_option *option = &s->options[s->layers[layer].first + i];
+    bool good = count > 0 && option->bits == widths[0];
+    for (size_t w = 0; w < count && good; w++) good = everywhere(s, widths[w], option->bucket);
+    if (good) buckets[found++] = option->bucket;
+  }
+  qsort(buckets, found, sizeof *buckets, descending);
+  return found;
 }
 
 static weir_status new_bits(const weir_bits_stats *s, weir_bits *bits) {
@@ -135,19 +162,31 @@ static size_t quantized(const weir_bits_stats *s, bool scale, point *points) {
   return count;
 }
 
-/* The best range of widths for the ranking. */
+/* Which of the buckets a rank gets: in form k < sizes all the k-th; in the last one the more
+ * sensitive a layer the smaller its bucket, as linearly as widths. */
+static size_t bucket_of(size_t form, size_t sizes, size_t rank, size_t classes) {
+  return form < sizes ? form : rank * sizes / classes;
+}
+
+/* The best range of widths, and form of buckets, for the ranking. */
 static void best_range(const weir_bits_stats *s, double most_error, ranking *rank, point *points,
                        size_t count, size_t *trial, weir_bits *best) {
   unsigned widths[MOST_BITS];
-  const size_t all = common_widths(s, widths);
+  uint32_t buckets[WEIR_BITS_OPTIONS] = {s->bucket};
+  const size_t all = common_widths(s, widths), found = common_buckets(s, widths, all, buckets);
+  const size_t sizes = found > 0 ? found : 1;
   const double budget = most_error * most_error * (1.0 + WEIR_BITS_ROUNDING);
   for (size_t l = 0; l < s->layer_count; l++) trial[l] = s->layers[l].first;
   for (size_t classes = 1; classes <= all && classes <= (count ? count : 1); classes++) {
     if (count) rank(points, count, classes);
-    for (size_t low = 0; low + classes <= all; low++) {
+    const size_t forms = sizes + (sizes > 1 && classes > 1 ? 1 : 0);
+    for (size_t k = 0; k < (all + 1 - classes) * forms; k++) {
+      const size_t low = k / forms;
       weir_bits candidate = {.choice = trial};
       for (size_t i = 0; i < count; i++)
-        trial[points[i].layer] = option_of(s, points[i].layer, widths[low + points[i].rank]);
+        trial[points[i].layer] =
+            option_in(s, points[i].layer, widths[low + points[i].rank],
+                      buckets[bucket_of(k % forms, sizes, points[i].rank, classes)]);
       weir_bits_measure(s, &candidate);
       if (candidate.error * candidate.error > budget || candidate.bytes >= best->bytes) continue;
       memcpy(best->choice, trial, s->layer_count * sizeof *trial);

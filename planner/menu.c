@@ -6,19 +6,27 @@
 #include <string.h>
 
 #include "base/base.h"
+#include "planner/execute.h"
 
 /* --- entries -------------------------------------------------------------------------------- */
 
 typedef struct gather {
   weir_menu *menu;
   uint8_t codec, codecs; /* of the entries being added, and used anywhere */
-  bool mixed, cpu_pass;  /* without mixed options the GPU's are visited first, then the CPU's */
+  bool executable;
+  bool mixed, cpu_pass; /* without mixed options the GPU's are visited first, then the CPU's */
   const double *sizes;
 } gather;
 
 static void sum_costs(const weir_op *ops, size_t count, double cost[WEIR_RESOURCES]) {
   for (size_t r = 0; r < WEIR_RESOURCES; r++) cost[r] = 0.0;
   for (size_t k = 0; k < count; k++) cost[ops[k].resource] += ops[k].seconds;
+}
+
+static bool executes(const weir_cluster *cluster, const weir_option *option, size_t codec) {
+  weir_plan plan;
+  weir_place place;
+  return weir_option_plan(option, cluster->codec[codec].name, &plan, &place) == WEIR_OK;
 }
 
 static void add_entry(void *user, const weir_option *option) {
@@ -28,6 +36,7 @@ static void add_entry(void *user, const weir_option *option) {
   if (!compressed && g->codec != 0) return; /* once is enough */
   if (compressed && !(g->codecs >> g->codec & 1)) return;
   if (!compressed && g->cpu_pass) return;
+  if (g->executable && !executes(menu->cluster, option, g->codec)) return;
   weir_menu_entry *entry = &menu->entries[menu->count++];
   *entry = (weir_menu_entry){.option = *option, .codec = g->codec, .compressed = compressed};
   for (size_t i = 0; i < option->count; i++) {
@@ -70,7 +79,7 @@ static weir_status fill_entries(weir_menu *menu, const weir_strategy_limits *lim
   double sizes[WEIR_MENU_SIZES];
   for (size_t k = 0; k < WEIR_MENU_SIZES; k++)
     sizes[k] = menu->classes[last * k / (WEIR_MENU_SIZES - 1)].bytes;
-  gather g = {.menu = menu, .sizes = sizes, .mixed = mixed};
+  gather g = {.menu = menu, .sizes = sizes, .executable = limits->executable, .mixed = mixed};
   for (size_t c = 0; c < menu->class_count; c++) g.codecs |= menu->classes[c].codecs;
   const weir_status status = weir_options_visit(&limits->options, NULL, NULL, &menu->options);
   if (status != WEIR_OK) return status;

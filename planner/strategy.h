@@ -56,6 +56,8 @@ typedef struct weir_strategy_limits {
   weir_option_limits options;
   /* Per tensor, bit c: codec c may be used for it.  0: it stays uncompressed.  NULL: any. */
   const uint8_t *codecs;
+  bool executable;   /* only options that the engine has a plan for (planner/execute.h); names of
+                        codecs are then CODEC:CR.  weir_strategy_published does not ask */
   bool compare;      /* with the crippled searches in full, which takes longer than the rest */
   size_t work;       /* operations that may be scheduled, some 30 ns each; 0: WEIR_STRATEGY_WORK */
   double fuse_s;     /* processor time that weir_strategy_fuse may take; 0: WEIR_STRATEGY_FUSE_S */

@@ -3,6 +3,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
+#include "controller/filter.h"
 #include "session/abi.h"
 #include "session/state.h"
 
@@ -20,7 +21,8 @@ static const weir_options defaults = {.struct_size = sizeof defaults,
                                       .tcp_streams = 1,
                                       .device = -1,
                                       .nonfinite = "zero",
-                                      .tls = "auto"};
+                                      .tls = "auto",
+                                      .full_precision = ""};
 
 /* A size that this library does not know is left for weir_session_create to refuse. */
 void weir_options_init_sized(weir_options *options, size_t struct_size) {
@@ -127,5 +129,6 @@ weir_status weir_options_check(const weir_options *options) {
     status = weir_policy_check_warmup(options->policy);
   if (status == WEIR_OK) status = check_device(options);
   if (status == WEIR_OK) status = check_nonfinite(options);
+  if (status == WEIR_OK) status = weir_filter_check(options->full_precision);
   return status == WEIR_OK ? check_listener(options) : status;
 }

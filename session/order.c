@@ -1,7 +1,10 @@
-/* The order in which the engine has the tensors: the policy's (weir_policy_order). */
+/* The order in which the engine has the tensors: the policy's, and those that stay in full precision
+ * last (weir_policy_order). */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "controller/filter.h"
 #include "session/state.h"
 
 /* Names, offsets and rows become the engine's; place tells where each registered tensor
@@ -22,7 +25,22 @@ static void reorder(weir_session *session, const uint32_t *order, char **names, 
   memcpy(session->offset, offset, (session->tensors + 1) * sizeof *offset);
 }
 
+/* What the options and the policy's table keep in full precision.  A rank that does not find the
+ * table, as only rank 0 needs it, keeps what the options say; were that another thing, the ranks
+ * would find out (compare_ranks). */
+static weir_status read_filter(const weir_session *session, char filter[WEIR_FILTER_MAX]) {
+  const weir_status status =
+      weir_policy_filter(session->options.policy, session->options.full_precision, filter);
+  if (status != WEIR_E_IO || session->options.rank == 0) return status;
+  (void)snprintf(filter, WEIR_FILTER_MAX, "%s",
+                 session->options.full_precision ? session->options.full_precision : "");
+  return WEIR_OK;
+}
+
 weir_status weir_session_order(weir_session *session) {
+  char filter[WEIR_FILTER_MAX];
+  weir_status status = read_filter(session, filter);
+  if (status != WEIR_OK) return status;
   const size_t tensors = session->tensors;
   const weir_layout layout = {tensors, session->offset};
   uint32_t *order = malloc((tensors + 1) * sizeof *order);
@@ -30,9 +48,9 @@ weir_status weir_session_order(weir_session *session) {
   size_t *offset = malloc((tensors + 1) * sizeof *offset);
   size_t *rows = malloc((tensors + 1) * sizeof *rows);
   session->place = malloc((tensors + 1) * sizeof *session->place);
-  weir_status status = WEIR_OK;
   if (order && names && offset && rows && session->place) {
-    weir_policy_order(session->options.policy, &layout, (const char *const *)session->names, order);
+    session->full = weir_policy_order(session->options.policy, filter, &layout,
+                                      (const char *const *)session->names, order);
     reorder(session, order, names, offset, rows);
   } else {
     status = weir_fail(WEIR_E_NOMEM, "no memory to order %zu tensors", tensors);

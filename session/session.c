@@ -42,7 +42,8 @@ static bool copy_options(weir_session *session, const weir_options *options) {
       !copy_text(&session->rendezvous, options->rendezvous) ||
       !copy_text(&session->bind_address, options->bind_address) ||
       !copy_text(&session->policy, options->policy) || !copy_text(&session->risk, options->risk) ||
-      !copy_text(&session->journal_path, options->journal_path))
+      !copy_text(&session->journal_path, options->journal_path) ||
+      !copy_text(&session->full_precision, options->full_precision))
     return false;
   session->options.transport = session->transport_name;
   session->options.rendezvous = session->rendezvous;
@@ -50,6 +51,7 @@ static bool copy_options(weir_session *session, const weir_options *options) {
   session->options.policy = session->policy;
   session->options.risk = session->risk;
   session->options.journal_path = session->journal_path;
+  session->options.full_precision = session->full_precision;
   session->options.secret = session->options.secret_file = NULL; /* found already */
   session->options.tls = NULL;
   session->options.nonfinite = NULL; /* the caller's own */
@@ -176,6 +178,7 @@ void weir_session_free(weir_session *session) {
   for (size_t t = 0; t < session->tensors; t++) free(session->names[t]);
   free(session->names);
   free(session->journal_path);
+  free(session->full_precision);
   free(session->policy);
   free(session->risk);
   free(session->bind_address);

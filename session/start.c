@@ -67,6 +67,8 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
     mine.tensors = weir_hash(mine.tensors, &numel, sizeof numel);
     mine.tensors = weir_hash(mine.tensors, &rows, sizeof rows);
   }
+  const uint64_t full = session->full;
+  if (full > 0) mine.tensors = weir_hash(mine.tensors, &full, sizeof full);
   const size_t ranks = (size_t)session->options.world_size;
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
@@ -81,9 +83,11 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
   }
   for (size_t r = 1; r < ranks && status == WEIR_OK; r++) {
     if (all[r].tensors != all[0].tensors || all[r].elements != all[0].elements)
-      status = weir_fail(WEIR_E_MISMATCH,
-                         "rank %zu registered other tensors (%llu elements) than rank 0 (%llu)", r,
-                         (unsigned long long)all[r].elements, (unsigned long long)all[0].elements);
+      status =
+          weir_fail(WEIR_E_MISMATCH,
+                    "rank %zu registered other tensors (%llu elements) than rank 0 (%llu), or "
+                    "keeps others in full precision",
+                    r, (unsigned long long)all[r].elements, (unsigned long long)all[0].elements);
     else if (all[r].plan != all[0].plan)
       status = weir_fail(WEIR_E_MISMATCH, "rank %zu starts under another plan than rank 0", r);
   }
@@ -240,6 +244,7 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .transport = session->transport,
       .layout = *layout,
       .rows = session->rows,
+      .full = session->full,
       .momentum = session->options.momentum_correction,
       .memory_limit = (double)session->memory_limit,
       .first_plan = *first,
@@ -294,6 +299,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .devices = session->devices,
       .layout = layout,
       .names = (const char *const *)session->names,
+      .full = session->full,
       .overlap = session->options.overlap,
       .seed = session->options.seed,
       .journal_path = session->options.journal_path,

@@ -92,7 +92,7 @@ typedef struct weir_resume_told {
 } weir_resume_told;
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
-  char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path;
+  char *transport_name, *rendezvous, *bind_address, *policy, *risk, *journal_path, *full_precision;
   unsigned char secret[WEIR_SECRET_MAX]; /* until the group has met */
   size_t secret_bytes;
   weir_key key;        /* of the job: what else of it proves by, once the secret is forgotten */
@@ -106,6 +106,7 @@ struct weir_session {
   size_t *rows;    /* tensors; 1: a vector */
   uint32_t *place; /* tensor -> its number in the engine; until the start these are the same */
   size_t tensors;
+  size_t full; /* of them, at the engine's end: in full precision under every plan */
   weir_registered_state *states;
   size_t state_count;
   weir_state_hooks *hooks;

@@ -48,10 +48,16 @@ static size_t block_of(const weir_coder *coder) {
   return block > 0 ? block : BLOCK_GRAIN;
 }
 
+/* What a message is made by. */
+static weir_plan plan_of(const weir_coder *coder) {
+  return (weir_plan){.codec = coder->codec->id, .bucket_log2 = coder->bucket_log2, .cr = coder->cr};
+}
+
 static size_t message_of(const weir_coder *coder, size_t count) {
   const size_t offset[2] = {0, count};
   const weir_layout layout = {1, offset};
-  return coder->codec->bound(&layout, coder->cr);
+  const weir_plan plan = plan_of(coder);
+  return weir_plan_bound(&plan, &layout);
 }
 
 size_t weir_coder_bound(const weir_coder *coder, size_t count) {
@@ -151,8 +157,9 @@ static weir_status encode_block(const weir_coder *coder, float *x, size_t count,
   const bool is_small = due > count * sizeof *x;
   void *const message = is_small ? (void *)small : (void *)error;
   weir_hold_finite(x, count);
-  weir_status status = coder->codec->encode(coder->context, x, &layout, coder->cr, seed, message,
-                                            is_small ? sizeof small : due, bytes);
+  const weir_plan plan = plan_of(coder);
+  weir_status status = weir_plan_encode(&plan, coder->context, x, &layout, seed, message,
+                                        is_small ? sizeof small : due, bytes);
   if (status == WEIR_OK)
     status =
         coder->codec->decode(coder->context, message, *bytes, &layout, x, WEIR_DECODE_SUBTRACT);

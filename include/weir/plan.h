@@ -1,7 +1,8 @@
 /* The plan: what is done to a gradient in one step.  An immutable value.
  *
- * A plan names a codec, a compression ratio, a collective and a wire format.  Its text form is
- * "CODEC:CR:COLLECTIVE[:WIRE]".  All functions here are pure: any thread may call them at any time.
+ * A plan names a codec, a compression ratio, a collective and a wire format, or the bucket that its
+ * quantizer's grids are of.  Its text form is "CODEC:CR:COLLECTIVE[:WIRE]" or
+ * "CODEC:CR:COLLECTIVE:bucket=ELEMENTS".  All functions here are pure: any thread may call them at any time.
  *
  * Where the methods come from:
  * - lwtopk, star, var, art-*: Tyagi and Swany, "Flexible Communication for Optimal Distributed
@@ -116,7 +117,9 @@ typedef struct weir_plan {
   uint8_t inside;    /* not 0: the exchange has two levels; this one inside of machines, the above
                         between them */
   uint8_t broadcast; /* of a list of indices; 0: binomial */
-  uint8_t reserved;  /* 0 */
+  /* Of qsgd in all its modes: elements that share a grid, as their binary logarithm, 6 (64) to 13
+   * (8192); 0: 128, which has no other form. */
+  uint8_t bucket_log2;
   /* Compression ratio: the fraction kept, in (0, 1]; 1 for dense codecs, bits an element / 32 for
    * encoders, rank / 64 for powersgd. */
   double cr;
@@ -137,9 +140,9 @@ typedef enum weir_place {
  * is an array in that order which covers all tensors; 32 bytes a bucket, as they travel. */
 typedef struct weir_plan_bucket {
   uint32_t end; /* one past its last tensor; the bucket begins where the one before it ends */
-  uint32_t codec, scheme, wire;                   /* as in weir_plan */
-  uint32_t place;                                 /* weir_place */
-  uint8_t algorithm, inside, broadcast, reserved; /* as in weir_plan */
+  uint32_t codec, scheme, wire;                      /* as in weir_plan */
+  uint32_t place;                                    /* weir_place */
+  uint8_t algorithm, inside, broadcast, bucket_log2; /* as in weir_plan */
   double cr;
 } weir_plan_bucket;
 
@@ -161,7 +164,8 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
  * - dense codecs: dense-*, cr 1; those that send fp32 also native
  * - selections: ag, and where tensors are not told apart hitopk, cr in (0, 1]
  * - selections whose indices all ranks share: art-*, cr in (0, 1], no auto-fp16
- * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32
+ * - encoders: ag and compressed-*, no wire format; cr is exactly bits an element / 32; qsgd, and it
+ *   alone, in buckets of 64 to 8192 elements, a power of two
  * - low rank: dense-* and native, no wire format; cr is rank / 64, rank 1..64
  *
  * Otherwise WEIR_E_INVALID, and weir_last_error() says what would fit.  Some collectives need more
@@ -170,12 +174,14 @@ void weir_plan_collective(const weir_plan *plan, char text[WEIR_COLLECTIVE_TEXT_
 weir_status weir_plan_check(const weir_plan *plan);
 
 /* Parse "CODEC:CR:COLLECTIVE[:WIRE]", for example "star:0.01:art-tree" or "topk:0.02:ag:auto-bf16".
- * For powersgd the number is the rank: "powersgd:4:dense-ring".  Sets every field; id, buckets and
+ * For powersgd the number is the rank: "powersgd:4:dense-ring"; qsgd may name its bucket,
+ * "qsgd:0.125:sra:bucket=1024".  Sets every field; id, buckets and
  * layout become 0.  On bad text it returns WEIR_E_INVALID or WEIR_E_PARSE and leaves *plan
  * unchanged. */
 weir_status weir_plan_parse(const char *text, weir_plan *plan);
 
-/* Write the plan string: cr with %.6g, WIRE only when it is not the paper's.  A plan with buckets
+/* Write the plan string: cr with %.6g, WIRE only when it is not the paper's, a
+ * bucket only when it is not 128.  A plan with buckets
  * ends in "/" and their number, which weir_plan_parse does not read. */
 void weir_plan_format(const weir_plan *plan, char text[WEIR_PLAN_TEXT_MAX]);
 

@@ -151,6 +151,11 @@ typedef struct weir_options {
    * holds one of the two words, can turn it off as well.  Over nccl announcements are encrypted where
    * there is a secret, NCCL's own connections never. */
   const char *tls;
+  /* Tensors that stay in full precision under every policy: they are summed as fp32, together in one
+   * bucket even where they are no neighbours, and no plan is run on them.  Items separated by commas,
+   * "" (default): none; a shell's pattern of names in any case of letters ("*bias", "*norm*"), or
+   * "<N": fewer than N elements.  The same on all ranks. */
+  const char *full_precision;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */

@@ -8,8 +8,9 @@
 
 #include "base/base.h"
 
-static const weir_model_kind *const kinds[] = {&weir_model_mlp, &weir_model_deep, &weir_model_cnn,
-                                               &weir_model_gpt, &weir_model_recommender};
+static const weir_model_kind *const kinds[] = {&weir_model_mlp,         &weir_model_deep,
+                                               &weir_model_cnn,         &weir_model_gpt,
+                                               &weir_model_recommender, &weir_model_shaped};
 
 const weir_model_kind *weir_model_find(const char *name) {
   for (size_t k = 0; name && k < G_N_ELEMENTS(kinds); k++)
@@ -17,7 +18,7 @@ const weir_model_kind *weir_model_find(const char *name) {
   return NULL;
 }
 
-const char *weir_model_names(void) { return "mlp, deep, cnn, gpt or recommender"; }
+const char *weir_model_names(void) { return "mlp, deep, cnn, gpt, recommender or shaped"; }
 
 /* --- room ------------------------------------------------------------------------------------- */
 

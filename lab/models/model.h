@@ -14,9 +14,12 @@
 #include "lab/dataset.h"
 #include "lab/models/product.h"
 
+enum { WEIR_MODEL_SHAPE = 512 };
+
 /* What a scenario may choose; 0: the model's own. */
 typedef struct weir_model_sizes {
   uint32_t layers, channels, context;
+  char shape[WEIR_MODEL_SHAPE]; /* of shaped: the path of its profile */
 } weir_model_sizes;
 
 typedef struct weir_model_config {
@@ -71,7 +74,7 @@ struct weir_model {
 };
 
 extern const weir_model_kind weir_model_mlp, weir_model_deep, weir_model_cnn, weir_model_gpt,
-    weir_model_recommender;
+    weir_model_recommender, weir_model_shaped;
 
 /* NULL: there is none. */
 const weir_model_kind *weir_model_find(const char *name);

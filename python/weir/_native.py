@@ -36,7 +36,7 @@ class Plan(ctypes.Structure):
         ("algorithm", c_uint8),
         ("inside", c_uint8),
         ("broadcast", c_uint8),
-        ("reserved", c_uint8),
+        ("bucket_log2", c_uint8),
         ("cr", c_double),
         ("buckets", c_uint32),
         ("layout", c_uint32),

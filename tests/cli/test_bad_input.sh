@@ -113,6 +113,13 @@ groups "buckets without a line" ":2: no rows" ""
 groups "a bucket's last tensor" ":2: last 'fc9.bias'" "fc9.bias,bf16:1:dense-ring,caller\n"
 groups "a bucket's place" ":3: place 'moon'" "fc2.bias,bf16:1:dense-ring,caller\nfc1.bias,bf16:1:dense-ring,moon\n"
 groups "buckets that end too soon" ": the buckets end at tensor 2 of 6" "fc3.bias,bf16:1:dense-ring,caller\n"
+groups "a filter behind a bucket" ":3: last '.bias'" "fc3.bias,bf16:1:dense-ring,caller\n*bias,full,caller\n"
+groups "a filter of no size" ":2: '<0'" "<0,full,caller\nfc1.bias,bf16:1:dense-ring,caller\n"
+groups "a bucket of what is left out" ":3: last 'fc1.bias'" "*bias,full,caller\nfc1.bias,bf16:1:dense-ring,caller\n"
+sed 's/^workers.*/&\nfull_precision = *bias,,x/' good.ini >filter.ini
+refused "an empty filter" "filter\.ini:[0-9]*: '' of a filter" run filter.ini --network sim --out out
+sed 's/^workers.*/&\nfull_precision = *bias/' good.ini >filter.ini
+refused "a filter beside weir profile" "filter\.ini:[0-9]*: full_precision" profile filter.ini --network sim --plan bf16:1:dense --out out
 printf 'last,plan,place\nfc1.bias,bf16:1:dense-ring,moon\n' >groups.csv
 refused "a bad table among turns" "groups\.csv:2: place" \
   run good.ini --network sim --policy "groups:turns=2:layers:bf16:1:dense-ring;$PWD/groups.csv" --out out

@@ -89,6 +89,13 @@ refuse "knapsack, kmeans" bits "$stats" --method best
   fail "12 flat options on the GPU"
 [[ $("$weir" plan strategy --list-options --no-flat --json) == '{"count":4278,"options":["'* ]] ||
   fail "JSON of options"
+[[ $("$weir" plan strategy --list-executed | head -1) == "46 of 4341 options are executed on host memory" ]] ||
+  fail "options that are executed"
+# A gather of messages, a sum of them, and the three ways without any: one, four and sixteen places.
+[[ $("$weir" plan strategy --list-executed --no-hierarchical --json) == '{"count":63,"executed":23,'* ]] ||
+  fail "JSON of options that are executed"
+refuse "no file with" strategy --list-executed "$profile"
+refuse "the constraints leave no option" strategy --list-executed --no-flat --no-hierarchical
 refuse "the constraints leave no option" strategy --list-options --no-flat --no-hierarchical
 refuse "one PROFILE.csv, or --list-options" strategy
 refuse "expected no file" strategy --list-options "$profile"
@@ -165,6 +172,42 @@ table=$("$weir" plan bits "$work/many.csv" --alpha 1) || fail "bits, 400 layers"
 bytes() { awk -v m="$1" '$1 == m { print $2; exit }' <<<"$table"; }
 [[ $(bytes knapsack) -le $(bytes kmeans) && $(bytes kmeans) -le $(bytes uniform) &&
    $(bytes knapsack) -lt $(bytes uniform) ]] || fail "bits: $table"
+
+# Tables for policy groups:.
+table=$folder/out.csv
+"$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 0.5,0.25 --plan topk:0.01:ag --out "$table" >/dev/null ||
+  fail "fusion --out"
+[[ $(<"$table") == $'last,plan,place\nd,topk:0.01:ag,caller' ]] || fail "$(<"$table")"
+"$weir" plan strategy "$small" "${two[@]/tenth/topk:0.05}" --out "$table" >/dev/null || fail "strategy --out"
+[[ $(<"$table") == $'last,plan,place\nonly,topk:0.05:ag,caller' ]] || fail "$(<"$table")"
+"$weir" plan strategy "$folder/pair.csv" "${two[@]/tenth/topk:0.05}" --fuse --fuse-ms 60000 --out "$table" >/dev/null ||
+  fail "strategy --fuse --out"
+[[ $(<"$table") == $'last,plan,place\nb,topk:0.05:ag,caller' ]] || fail "$(<"$table")"
+# Machines of two, a codec for sums: only what the engine has a plan for, or the name of what it has none for.
+"$weir" plan strategy "$small" --machines 2 --per-machine 2 --inter 1000,0.008 --codec qsgd:0.125,0.13 --gpu-ms 0.001,0 \
+  --no-flat --out "$table" >/dev/null || fail "strategy --out on machines"
+[[ $(<"$table") == $'last,plan,place\nonly,qsgd:0.125:hier-sra,caller' ]] || fail "$(<"$table")"
+"$weir" plan bits "$stats" --out "$table" >/dev/null || fail "bits --out"
+[[ $(<"$table") == $'last,plan,place\nhuge2,qsgd:0.0625:sra,caller\ntiny,qsgd:0.125:sra,caller\nLayerNorm,none:1:dense,caller' ]] ||
+  fail "$(<"$table")"
+"$weir" plan bits "$stats" --collective ag-ring --out "$table" >/dev/null && grep -q 'tiny,qsgd:0.125:ag-ring,' "$table" ||
+  fail "bits --collective"
+# The two large layers are as good in buckets of 1024, which take fewer bytes.
+awk -F, -v OFS=, '1; /^huge/ { $5 = 1024; $6 -= 50; print }' "$stats" >"$folder/sizes.csv"
+"$weir" plan bits "$folder/sizes.csv" --out "$table" >/dev/null || fail "bits --out, sizes"
+grep -qx 'huge2,qsgd:0.0625:sra:bucket=1024,caller' "$table" && [[ $(wc -l <"$table") == 4 ]] || fail "$(<"$table")"
+rm "$table"
+refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
+refuse "both, or neither" fusion "$profile" "${cost[@]}" --plan none:1:dense
+refuse "ratio 2 is outside" fusion "$profile" "${cost[@]}" --plan topk:2:ag --out "$table"
+refuse "/nowhere/out.csv" fusion "$profile" "${cost[@]}" --plan none:1:dense --out /nowhere/out.csv
+refuse "/nowhere/out.csv" strategy "$small" --out /nowhere/out.csv
+refuse "/nowhere/out.csv" bits "$stats" --out /nowhere/out.csv
+refuse "tensor 'only': plan 'tenth:ag'" strategy "$small" "${two[@]}" --search published --out "$table"
+refuse "goes with ag, compressed" bits "$stats" --collective art --out "$table"
+sed 's/,128,/,96,/' "$stats" >"$folder/narrow.csv"
+refuse "$folder/narrow.csv:2: layer 'huge' gets" bits "$folder/narrow.csv" --bucket 96 --out "$table"
+[[ ! -e $table ]] || fail "a refused plan left a table"
 
 refuse "unknown plan" nonsense
 refuse "usage"

@@ -128,7 +128,8 @@ static const char *const group_arms[] = {
     "topk:%g:hitopk", "mstopk:%g:hitopk:auto-bf16", "sidco:%g:hitopk:auto-fp32", "qsgd:0.125:sra",
     "fp16:0.5:sra", "terngrad:0.0625:compressed-ring", "onebit:0.03125:compressed-tree",
     "qsgd:0.25:compressed-ring", "efsignsgd:0.03125:sra", "qsgd:0.125:hier-sra",
-    "fp16:0.5:hier-sra", "powersgd:2:dense-hier-ring",
+    "fp16:0.5:hier-sra", "powersgd:2:dense-hier-ring", "qsgd:0.125:ag:bucket=1024",
+    "qsgd:0.0625:sra:bucket=64", "qsgd-l2:0.25:compressed-ring:bucket=8192",
     /* Low rank: the number is the rank. */
     "powersgd:1:dense-ring", "powersgd:3:dense-tree"};
 #define GROUP_ARMS (sizeof group_arms / sizeof *group_arms)

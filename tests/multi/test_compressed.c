@@ -38,7 +38,7 @@ static weir_status run_once(weir_comm *comm, const job *j, weir_codec_context *c
   const weir_codec *codec = weir_codec_find(j->codec);
   if (selects(j))
     return weir_hitopk(comm, codec, context, j->cr, j->wire, x, j->n, sum, NULL, headers);
-  const weir_coder coder = {codec, context, j->cr, 99};
+  const weir_coder coder = {codec, context, j->cr, 99, 0};
   return weir_compressed[j->row].run(comm, &coder, x, j->n, error, headers);
 }
 
@@ -356,7 +356,7 @@ static weir_status differing_body(weir_transport *t, void *user) {
   if (status == WEIR_OK) status = weir_comm_create(&comm, t, 5.0);
   if (status != WEIR_OK) return status;
   const weir_coder coder = {weir_codec_find(t->rank == 1 ? WEIR_CODEC_TERNGRAD : WEIR_CODEC_ONEBIT),
-                            context, t->rank == 1 ? 0.0625 : 0.03125, 1};
+                            context, t->rank == 1 ? 0.0625 : 0.03125, 1, 0};
   float x[300] = {1}, error[300] = {0};
   weir_comm_step(comm, 5, 1);
   status = weir_compressed[row].run(comm, &coder, x, 300, error, NULL);

@@ -137,14 +137,16 @@ static const char *const optimizers[] = {"sgd", "adamw", "lars", "lamb"};
 
 Test(models_trials, images) {
   weir_dataset data = synthetic();
-  for (size_t o = 0; o < 4; o++) try_out("cnn", optimizers[o], &data, (weir_model_sizes){0, 4, 0});
-  try_out("deep", "sgd", &data, (weir_model_sizes){0, 0, 0});
+  for (size_t o = 0; o < 4; o++)
+    try_out("cnn", optimizers[o], &data, (weir_model_sizes){0, 4, 0, ""});
+  try_out("deep", "sgd", &data, (weir_model_sizes){0, 0, 0, ""});
   weir_dataset_free(&data);
 }
 
 Test(models_trials, text) {
   weir_dataset data = small_text(8, 60);
-  for (size_t o = 0; o < 4; o++) try_out("gpt", optimizers[o], &data, (weir_model_sizes){1, 32, 8});
+  for (size_t o = 0; o < 4; o++)
+    try_out("gpt", optimizers[o], &data, (weir_model_sizes){1, 32, 8, ""});
   weir_dataset_free(&data);
 }
 
@@ -152,6 +154,6 @@ Test(models_trials, clicks) {
   weir_dataset data;
   cr_assert_eq(weir_dataset_clicks(&data, 3), WEIR_OK);
   for (size_t o = 0; o < 4; o++)
-    try_out("recommender", optimizers[o], &data, (weir_model_sizes){0, 2, 0});
+    try_out("recommender", optimizers[o], &data, (weir_model_sizes){0, 2, 0, ""});
   weir_dataset_free(&data);
 }

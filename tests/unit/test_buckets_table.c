@@ -147,6 +147,48 @@ Test(buckets_table, refused_files) {
   cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_E_IO);
 }
 
+/* Lines before the buckets name what stays in full precision: they are items of the filter, and the
+ * buckets are of the other tensors. */
+Test(buckets_table, file_with_filters) {
+  char path[64], kept[WEIR_FILTER_MAX] = "x*";
+  write_table(path, "last,plan,place\n*e,full,caller\n<2,full,caller\nc,topk:0.5:ag,caller\n");
+  weir_table_text parsed;
+  weir_plan_bucket t[7];
+  size_t count = 0;
+  cr_assert_eq(weir_table_parse(path, &parsed), WEIR_OK);
+  cr_assert_eq(weir_table_filter(&parsed, kept), WEIR_OK, "%s", weir_last_error());
+  cr_assert_str_eq(kept, "x*,*e,<2");
+  parsed.full = 3;
+  cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_OK, "%s",
+               weir_last_error());
+  cr_assert_eq(count, 2);
+  cr_assert(t[0].end == 3 && t[0].codec == WEIR_CODEC_TOPK);
+  cr_assert(t[1].end == 6 && t[1].codec == WEIR_CODEC_NONE);
+  cr_assert_eq(weir_buckets_check(t, count, 6), WEIR_OK);
+  parsed.turn = true; /* whose filter nobody has asked for */
+  cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_E_PARSE);
+  cr_assert(strstr(weir_last_error(), ":2: ") != NULL, "%s", weir_last_error());
+  remove(path);
+  static const char *const bad[] = {",full,caller\n", "a,full,thread\n", "<x,full,caller\n",
+                                    "a,full,caller\n,full,caller\n"};
+  for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+    char text[128];
+    kept[0] = '\0';
+    snprintf(text, sizeof text, "last,plan,place\n%s", bad[i]);
+    write_table(path, text);
+    cr_assert_eq(weir_table_parse(path, &parsed), WEIR_OK);
+    cr_assert_eq(weir_table_filter(&parsed, kept), WEIR_E_PARSE, "%zu", i);
+    cr_assert(strstr(weir_last_error(), i < 3 ? ":2: " : ":3: ") != NULL, "%s", weir_last_error());
+    remove(path);
+  }
+  cr_assert_eq(weir_table_filter(&parsed, kept), WEIR_E_IO);
+  cr_assert_eq(weir_table_parse("layers:none:1:dense", &parsed), WEIR_OK);
+  cr_assert_eq(weir_table_filter(&parsed, kept), WEIR_OK);
+  parsed.full = 6; /* all of it */
+  cr_assert_eq(weir_table_build(&parsed, &layout, names, t, &count), WEIR_OK);
+  cr_assert(count == 1 && t[0].end == 6);
+}
+
 Test(buckets_table, what_is_no_table) {
   weir_plan_bucket good[2] = {{.end = 2, .cr = 1}, {.end = 6, .cr = 1}}, t[2];
   cr_assert_eq(weir_buckets_check(good, 2, 6), WEIR_OK);
@@ -161,7 +203,7 @@ Test(buckets_table, what_is_no_table) {
     if (i == 2) t[1].codec = WEIR_CODEC_COUNT;
     if (i == 3) t[1].cr = 0.5;
     if (i == 4) t[0].place = WEIR_PLACE_COUNT;
-    if (i == 5) t[0].reserved = 1;
+    if (i == 5) t[0].bucket_log2 = 8;
     cr_assert_eq(weir_buckets_check(t, 2, 6), WEIR_E_INVALID, "%d", i);
     cr_assert_neq(weir_buckets_name(t, 2), weir_buckets_name(good, 2), "%d", i);
   }

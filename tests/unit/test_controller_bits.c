@@ -68,7 +68,7 @@ Test(bits, errors_are_those_of_the_grid) {
   float *e = malloc(N * sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)(i % 4);
   weir_bits_sampler *watch;
-  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL), WEIR_OK);
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL, 0, 1), WEIR_OK);
   cr_assert_not(weir_bits_ready(watch));
   for (int step = 0; step < 5; step++) weir_bits_fed(watch, 0, e, N);
   cr_assert(weir_bits_ready(watch));
@@ -93,6 +93,38 @@ Test(bits, errors_are_those_of_the_grid) {
   free(e);
 }
 
+/* Both sizes, of a whole tensor and of runs of 1024 of a longer one; on a ramp a grid's step, and so
+ * the root of its error, grows with its bucket. */
+Test(bits, buckets_of_both_sizes_are_measured) {
+  enum { SHORT = 2048, LONG = 64 * 1024, N = SHORT + LONG };
+  const size_t offset[] = {0, SHORT, N};
+  const weir_layout layout = {2, offset};
+  float *e = malloc(N * sizeof *e);
+  for (size_t i = 0; i < N; i++) e[i] = (float)i;
+  weir_bits_sampler *watch;
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, NULL, 0, 2), WEIR_OK);
+  for (int step = 0; step < 6; step++)
+    for (size_t t = 0; t < 2; t++)
+      weir_bits_fed(watch, t, e + offset[t], offset[t + 1] - offset[t]);
+  const weir_bits_stats *stats;
+  uint64_t least;
+  cr_assert_eq(weir_bits_read(watch, &stats, &least), WEIR_OK);
+  for (size_t t = 0; t < 2; t++) {
+    const weir_bits_layer *layer = &stats->layers[t];
+    cr_assert_eq(layer->count, 14);
+    for (unsigned i = 0; i < 14; i++) {
+      const weir_bits_option *o = &stats->options[layer->first + i];
+      cr_assert(o->bits == 2 + i % 7 && o->bucket == (i < 7 ? 128 : 1024));
+      cr_assert_eq(o->bytes, 16 + layer->numel * (8.0 / o->bucket + o->bits / 8.0));
+      if (i < 7 && o->bits != 7) /* whose 127 steps are the small buckets' own */
+        cr_assert_float_eq(stats->options[layer->first + 7 + i].error2 / o->error2,
+                           pow(1023.0 / 127.0, 2), 8, "tensor %zu, %u bits", t, o->bits);
+    }
+  }
+  weir_bits_sampler_free(watch);
+  free(e);
+}
+
 /* A tensor that costs a whole step's share is measured alone, small ones together. */
 Test(bits, one_after_the_other_is_measured) {
   enum { TENSORS = 6, N = 40000 + 50 + 3000 + 4000 + 500 + 5000 };
@@ -102,7 +134,7 @@ Test(bits, one_after_the_other_is_measured) {
   float *e = calloc(N, sizeof *e);
   for (size_t i = 0; i < N; i++) e[i] = (float)(i % 7);
   weir_bits_sampler *watch;
-  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, names), WEIR_OK);
+  cr_assert_eq(weir_bits_sampler_create(&watch, &layout, names, 0, 1), WEIR_OK);
   for (int step = 0; step < 2; step++) {
     cr_assert_not(weir_bits_ready(watch), "step %d", step);
     for (size_t t = 0; t < TENSORS; t++)
@@ -128,19 +160,20 @@ Test(bits, one_after_the_other_is_measured) {
 
 /* --- assignments ---------------------------------------------------------------------------- */
 
-enum { LAYERS = 4, WIDTHS = 7 };
+enum { LAYERS = 4, WAYS = 14 };
 
 typedef struct problem {
   weir_bits_stats stats;
   weir_bits_layer layers[LAYERS];
-  weir_bits_option options[LAYERS * WIDTHS];
+  weir_bits_option options[LAYERS * WAYS];
 } problem;
 
-static void make_problem(problem *p, weir_rng *rng) {
+/* With buckets of one size or two, and then a layer less, for there are 14 ways each. */
+static void make_problem(problem *p, weir_rng *rng, size_t sizes) {
   memset(p, 0, sizeof *p);
-  p->stats = (weir_bits_stats){LAYERS, 0, p->layers, p->options, WEIR_BITS_BUCKET};
+  p->stats = (weir_bits_stats){LAYERS + 1 - sizes, 0, p->layers, p->options, WEIR_BITS_BUCKET};
   const uint64_t whole = weir_rng_below(rng, 2 * LAYERS); /* often none */
-  for (size_t l = 0; l < LAYERS; l++) {
+  for (size_t l = 0; l < p->stats.layer_count; l++) {
     static char name[] = "layer";
     const double n = 200.0 + (double)weir_rng_below(rng, 1 << (4 + weir_rng_below(rng, 14)));
     const double scale = exp(3.0 * weir_rng_normal(rng)) * n;
@@ -150,9 +183,13 @@ static void make_problem(problem *p, weir_rng *rng) {
                                      .first = p->stats.option_count,
                                      .full = l == whole};
     if (l == whole) p->options[p->stats.option_count++] = (weir_bits_option){32, 0, 4 * n, 0};
-    for (unsigned b = 2; b <= 8 && l != whole; b++)
+    const double more = 1.0 + weir_rng_uniform(rng); /* that large buckets err */
+    for (size_t i = 0; i < 7 * sizes && l != whole; i++) {
+      const unsigned b = 2 + (unsigned)(i % 7);
       p->options[p->stats.option_count++] = (weir_bits_option){
-          b, WEIR_BITS_BUCKET, ceil(n * (b + 0.5) / 8), scale / pow((1 << b) - 1, 2)};
+          b, i < 7 ? WEIR_BITS_BUCKET : 1024, ceil(n * (b + (i < 7 ? 0.5 : 0.0625)) / 8),
+          (i < 7 ? 1.0 : more) * scale / pow((1 << b) - 1, 2)};
+    }
     p->layers[l].count = p->stats.option_count - p->layers[l].first;
   }
 }
@@ -162,19 +199,23 @@ typedef struct cost {
   size_t buckets;
 } cost;
 
+static bool alike(const weir_bits_option *a, const weir_bits_option *b) {
+  return a->bits == b->bits && a->bucket == b->bucket;
+}
+
 static cost cost_of(const problem *p, const size_t *choice) {
   cost c = {0};
-  for (size_t l = 0; l < LAYERS; l++) {
+  for (size_t l = 0; l < p->stats.layer_count; l++) {
     c.bytes += p->options[choice[l]].bytes;
     c.error2 += p->options[choice[l]].error2;
-    c.buckets += l == 0 || p->options[choice[l]].bits != p->options[choice[l - 1]].bits;
+    c.buckets += l == 0 || !alike(&p->options[choice[l]], &p->options[choice[l - 1]]);
   }
   return c;
 }
 
 /* Goes over all assignments. */
 static bool next_choice(const problem *p, size_t *choice) {
-  for (size_t l = 0; l < LAYERS; l++) {
+  for (size_t l = 0; l < p->stats.layer_count; l++) {
     if (++choice[l] < p->layers[l].first + p->layers[l].count) return true;
     choice[l] = p->layers[l].first;
   }
@@ -182,10 +223,11 @@ static bool next_choice(const problem *p, size_t *choice) {
 }
 
 static void first_choice(const problem *p, size_t *choice) {
-  for (size_t l = 0; l < LAYERS; l++) choice[l] = p->layers[l].first;
+  for (size_t l = 0; l < p->stats.layer_count; l++) choice[l] = p->layers[l].first;
 }
 
-/* The best with at least the bits of `need`, or with one width, by trying everything. */
+/* The best with at least the bits of `need` and no more error, or with one way, by trying everything.
+ */
 static double best_from(const problem *p, const size_t *need, double budget, double price) {
   size_t choice[LAYERS];
   double best = INFINITY;
@@ -193,12 +235,13 @@ static double best_from(const problem *p, const size_t *need, double budget, dou
   do {
     const cost c = cost_of(p, choice);
     bool enough = true, one = true;
-    unsigned width = 0;
-    for (size_t l = 0; l < LAYERS; l++) {
-      enough = enough && choice[l] >= need[l];
+    const weir_bits_option *way = NULL;
+    for (size_t l = 0; l < p->stats.layer_count; l++) {
+      const weir_bits_option *own = &p->options[choice[l]], *due = &p->options[need[l]];
+      enough = enough && own->bits >= due->bits && own->error2 <= due->error2;
       if (p->layers[l].full) continue;
-      one = one && (width == 0 || width == p->options[choice[l]].bits);
-      width = p->options[choice[l]].bits;
+      one = one && (way == NULL || alike(way, own));
+      way = own;
     }
     if (!enough && !(one && c.error2 <= budget)) continue;
     best = fmin(best, c.bytes + price * (double)c.buckets);
@@ -225,15 +268,16 @@ static void best_by_trying(const problem *p, double budget, double price, double
 Test(bits, assignments_are_the_best_of_all) {
   weir_rng rng;
   weir_rng_seed(&rng, 11);
-  int merged = 0;
+  int merged = 0, large = 0;
   for (int turn = 0; turn < 200; turn++) {
     problem p;
-    make_problem(&p, &rng);
+    make_problem(&p, &rng, turn % 4 == 0 ? 2 : 1);
     const weir_bits_options options = {WEIR_BITS_KNAPSACK, 1.0 + 2.0 * weir_rng_uniform(&rng), 1};
     size_t choice[LAYERS], four[LAYERS];
     weir_bits_assigned a = {.choice = choice};
     cr_assert_eq(weir_bits_assign(&p.stats, &options, &a), WEIR_OK, "%s", weir_last_error());
-    for (size_t l = 0; l < LAYERS; l++) four[l] = p.layers[l].first + (p.layers[l].full ? 0 : 2);
+    for (size_t l = 0; l < p.stats.layer_count; l++)
+      four[l] = p.layers[l].first + (p.layers[l].full ? 0 : 2);
     const cost uniform = cost_of(&p, four), mine = cost_of(&p, choice);
     const double budget = options.alpha * options.alpha * uniform.error2 * (1 + 1e-12);
     cr_assert_leq(mine.error2, budget, "turn %d", turn);
@@ -250,7 +294,9 @@ Test(bits, assignments_are_the_best_of_all) {
     cr_assert(all >= low * (1 - 1e-9) && all <= high * (1 + 1e-9), "turn %d: %g, not %g to %g",
               turn, all, low, high);
     merged += mine.bytes > a.solved;
+    for (size_t l = 0; l < p.stats.layer_count; l++) large += p.options[choice[l]].bucket == 1024;
   }
+  cr_assert_gt(large, 10);
   cr_assert_gt(merged, 10); /* or merging was not tried */
 }
 
@@ -259,7 +305,7 @@ Test(bits, every_method_keeps_the_error) {
   weir_rng_seed(&rng, 12);
   for (int turn = 0; turn < 40; turn++) {
     problem p;
-    make_problem(&p, &rng);
+    make_problem(&p, &rng, 1 + (size_t)turn % 2);
     size_t choice[LAYERS];
     weir_bits_assigned a = {.choice = choice};
     for (weir_bits_method m = 0; m < WEIR_BITS_METHODS; m++) {
@@ -267,34 +313,38 @@ Test(bits, every_method_keeps_the_error) {
       cr_assert_eq(weir_bits_assign(&p.stats, &options, &a), WEIR_OK, "%s", weir_last_error());
       cr_assert_leq(a.error, options.alpha * a.error4 * (1 + 1e-9));
       cr_assert_leq(a.solved, a.bytes4);
-      for (size_t l = 0; l < LAYERS && m == WEIR_BITS_UNIFORM; l++)
-        cr_assert_eq(p.options[choice[l]].bits, p.layers[l].full ? 32 : 4);
+      for (size_t l = 0; l < p.stats.layer_count && m == WEIR_BITS_UNIFORM; l++)
+        cr_assert(p.layers[l].full ||
+                  (p.options[choice[l]].bits == 4 && choice[l] < p.layers[l].first + 7));
     }
   }
 }
 
 Test(bits, groups_are_runs_of_one_width) {
-  weir_bits_option options[] = {{32, 0, 40, 0}, {3, 128, 90, 1}, {4, 128, 100, 0.5}};
+  weir_bits_option options[] = {
+      {32, 0, 40, 0}, {3, 128, 90, 1}, {4, 128, 100, 0.5}, {4, 1024, 95, 0.7}};
   weir_bits_layer layers[] = {{.first = 0, .count = 1, .full = true},
-                              {.first = 1, .count = 2},
-                              {.first = 1, .count = 2},
-                              {.first = 1, .count = 2},
+                              {.first = 1, .count = 3},
+                              {.first = 1, .count = 3},
+                              {.first = 1, .count = 3},
+                              {.first = 1, .count = 3},
                               {.first = 0, .count = 1, .full = true},
                               {.first = 0, .count = 1, .full = true}};
-  const weir_bits_stats stats = {6, 3, layers, options, 128};
-  const size_t choice[] = {0, 1, 1, 2, 0, 0};
+  const weir_bits_stats stats = {7, 4, layers, options, 128};
+  const size_t choice[] = {0, 1, 1, 2, 3, 0, 0};
   weir_plan dense;
   cr_assert_eq(weir_plan_parse("none:1:dense-tree", &dense), WEIR_OK);
-  weir_plan_bucket table[6];
-  cr_assert_eq(weir_bits_table(&stats, choice, &dense, table), 4);
-  static const uint32_t ends[] = {1, 3, 4, 6};
-  static const double ratios[] = {1, 3 / 32.0, 0.125, 1};
-  for (size_t k = 0; k < 4; k++) {
+  weir_plan_bucket table[7];
+  cr_assert_eq(weir_bits_table(&stats, choice, &dense, table), 5);
+  static const uint32_t ends[] = {1, 3, 4, 5, 7};
+  static const double ratios[] = {1, 3 / 32.0, 0.125, 0.125, 1};
+  for (size_t k = 0; k < 5; k++) {
+    cr_assert_eq(table[k].bucket_log2, k == 3 ? 10 : 0);
     cr_assert_eq(table[k].end, ends[k]);
     cr_assert_eq(table[k].cr, ratios[k]);
-    cr_assert_eq(table[k].codec, k == 1 || k == 2 ? WEIR_CODEC_QSGD : WEIR_CODEC_NONE);
+    cr_assert_eq(table[k].codec, k % 4 == 0 ? WEIR_CODEC_NONE : WEIR_CODEC_QSGD);
   }
-  cr_assert_eq(weir_buckets_check(table, 4, 6), WEIR_OK);
+  cr_assert_eq(weir_buckets_check(table, 5, 7), WEIR_OK);
 }
 
 /* By hand, 4 bits.  1280 elements are a message of 16 + 10 (8 + 64) = 736 bytes; 129 elements one

@@ -50,6 +50,37 @@ Test(kernels_quantize, qsgd_message_by_hand) {
   cr_assert(memcmp(decoded, x, sizeof x) == 0);
 }
 
+/* A plan's bucket, and none of a codec that has no such thing. */
+Test(kernels_quantize, plans_name_buckets) {
+  static const struct {
+    const char *plan;
+    uint8_t bucket[4], bits, mode;
+    size_t bytes; /* of 3000 elements: 16, each bucket's scales, and codes */
+  } cases[] = {{"qsgd:0.125:ag", {128, 0}, 4, 0, 16 + 24 * 8 + 1500},
+               {"qsgd:0.125:sra:bucket=64", {64, 0}, 4, 0, 16 + 47 * 8 + 1500},
+               {"qsgd-nearest:0.0625:ag:bucket=1024", {0, 4}, 2, 2, 16 + 3 * 8 + 750},
+               {"qsgd-l2:0.25:ag:bucket=8192", {0, 32}, 8, 1, 16 + 4 + 3000}};
+  float x[3000];
+  weir_rng rng;
+  weir_rng_seed(&rng, 8);
+  for (size_t i = 0; i < 3000; i++) x[i] = (float)weir_rng_normal(&rng);
+  const size_t offset[2] = {0, 3000};
+  const weir_layout layout = {1, offset};
+  for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+    weir_plan plan;
+    size_t bytes = 0;
+    cr_assert_eq(weir_plan_parse(cases[i].plan, &plan), WEIR_OK);
+    cr_assert_eq(weir_plan_bound(&plan, &layout), cases[i].bytes, "%s: %zu", cases[i].plan,
+                 weir_plan_bound(&plan, &layout));
+    cr_assert_eq(weir_plan_encode(&plan, NULL, x, &layout, 5, message, sizeof message, &bytes),
+                 WEIR_OK, "%s", weir_last_error());
+    cr_assert_eq(bytes, cases[i].bytes);
+    cr_assert_eq(memcmp(message + 8, cases[i].bucket, 4), 0, "%s", cases[i].plan);
+    cr_assert(message[13] == cases[i].bits && message[14] == cases[i].mode, "%s", cases[i].plan);
+    decode(plan.codec, bytes, &layout);
+  }
+}
+
 /* Many buckets, found and coded some at a time: each is what its own elements and draws make it.
  * The grid is of eighths, so that a place on it is exact. */
 Test(kernels_quantize, qsgd_buckets_stand_for_themselves) {

@@ -96,7 +96,7 @@ static weir_model make_gpt(const weir_dataset *data, weir_model_sizes sizes) {
 
 Test(models_gpt, loss_and_gradient_are_those_of_the_definition) {
   weir_dataset data = small_text(T, 20);
-  weir_model m = make_gpt(&data, (weir_model_sizes){LAYERS, C, T});
+  weir_model m = make_gpt(&data, (weir_model_sizes){LAYERS, C, T, ""});
   stir(&m, 9, 0.1);
   const uint32_t windows[2] = {3, 17};
   check_gradient(&m, &(weir_batch){.sample = windows, .count = 2}, definition_of_gpt, 337, 3e-5);
@@ -108,7 +108,7 @@ Test(models_gpt, loss_and_gradient_are_those_of_the_definition) {
  * 12 C^2 + 13 C parameters. */
 Test(models_gpt, tensors_and_initial_weights) {
   weir_dataset data = small_text(6, 4);
-  weir_model m = make_gpt(&data, (weir_model_sizes){3, 64, 6});
+  weir_model m = make_gpt(&data, (weir_model_sizes){3, 64, 6, ""});
   cr_assert_eq(m.parameters, 3 * (12 * 64 * 64 + 13 * 64) + 2 * 64 + (256 + 6) * 64);
   cr_assert_eq(m.count, 3 * 12 + 4);
   cr_assert_str_eq(m.tensors[0].name, "ln.weight");
@@ -129,7 +129,7 @@ Test(models_gpt, tensors_and_initial_weights) {
 /* What comes later in a window changes no guess before it. */
 Test(models_gpt, no_guess_sees_what_follows) {
   weir_dataset data = small_text(6, 4);
-  weir_model m = make_gpt(&data, (weir_model_sizes){3, 64, 6});
+  weir_model m = make_gpt(&data, (weir_model_sizes){3, 64, 6, ""});
   const uint32_t first = 0;
   const weir_batch batch = {.sample = &first, .count = 1};
   float before[6 * 256];
@@ -145,7 +145,8 @@ Test(models_gpt, no_guess_sees_what_follows) {
 
 Test(models_gpt, bad_sizes) {
   weir_dataset data = small_text(6, 4);
-  const weir_model_sizes bad[] = {{9, 64, 6}, {1, 48, 6}, {1, 288, 6}, {1, 64, 7}, {1, 64, 1}};
+  const weir_model_sizes bad[] = {
+      {9, 64, 6, ""}, {1, 48, 6, ""}, {1, 288, 6, ""}, {1, 64, 7, ""}, {1, 64, 1, ""}};
   for (size_t i = 0; i < 5; i++) {
     weir_model m;
     const weir_model_config config = {.name = "gpt", .sizes = bad[i], .samples = 1};

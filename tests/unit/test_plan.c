@@ -62,6 +62,10 @@ Test(plan, text_round_trip) {
                          "topk:0.01:ag-ring:auto-fp16",
                          "qsgd:0.125:ag-doubling",
                          "qsgd:0.125:compressed",
+                         "qsgd:0.125:sra:bucket=64",
+                         "qsgd:0.0625:ag:bucket=8192",
+                         "qsgd-l2:0.21875:hier-sra:bucket=8192",
+                         "qsgd-l2-nearest:0.15625:ag-ring:bucket=256",
                          "powersgd:4:dense"};
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
     weir_plan plan;
@@ -153,6 +157,19 @@ static const char *const bad_texts[] = {NULL,
                                         "qsgd:0.125:compressed-halving",
                                         "qsgd:0.125:hier-sra+pairwise",
                                         "powersgd:nan:dense-ring",
+                                        "qsgd:0.125:ag:bucket=",
+                                        "qsgd:0.125:ag:bucket=32",
+                                        "qsgd:0.125:ag:bucket=16384",
+                                        "qsgd:0.125:ag:bucket=100",
+                                        "qsgd:0.125:ag:bucket=+64",
+                                        "qsgd:0.125:ag:bucket=64x",
+                                        "qsgd:0.125:ag:auto-fp32:bucket=64",
+                                        "qsgd:0.125:ag:bucket=64:auto-fp32",
+                                        "topk:0.1:ag:bucket=64",
+                                        "fp16:0.5:ag:bucket=256",
+                                        "none:1:dense:bucket=64",
+                                        "qsgd-l2:0.125:ag:bucket=256",
+                                        "qsgd-l2-nearest:0.1875:ag:bucket=4096",
                                         "powersgd:4:dense-ring:auto-bf16"};
 
 Test(plan, refuses_bad_text_and_leaves_the_plan_alone) {
@@ -171,6 +188,25 @@ Test(plan, ratio_of_low_rank_is_rank_by_64) {
   weir_plan plan;
   cr_assert_eq(weir_plan_parse("powersgd:4:dense-ring", &plan), WEIR_OK);
   cr_assert(plan.cr == 0.0625);
+}
+
+/* 128 is what plans without a bucket have, which travel and are named as they were. */
+Test(plan, usual_bucket_is_not_named) {
+  weir_plan named, usual, other;
+  char text[WEIR_PLAN_TEXT_MAX];
+  cr_assert_eq(weir_plan_parse("qsgd:0.125:sra:bucket=128", &named), WEIR_OK);
+  cr_assert_eq(weir_plan_parse("qsgd:0.125:sra", &usual), WEIR_OK);
+  cr_assert_eq(memcmp(&named, &usual, sizeof named), 0);
+  weir_plan_format(&named, text);
+  cr_assert_str_eq(text, "qsgd:0.125:sra");
+  cr_assert_eq(weir_plan_parse("qsgd:0.125:sra:bucket=1024", &other), WEIR_OK);
+  cr_assert_eq(other.bucket_log2, 10);
+  for (uint8_t log2 = 0; log2 < 255; log2++) {
+    other.bucket_log2 = log2;
+    const bool good = log2 == 0 || (log2 >= 6 && log2 <= 13 && log2 != 7);
+    cr_assert_eq(weir_plan_check(&other), good ? WEIR_OK : WEIR_E_INVALID, "%u", log2);
+    cr_assert_eq(weir_plan_digest(&other) == weir_plan_digest(&usual), log2 == 0);
+  }
 }
 
 Test(plan, digest_tells_every_field_apart) {

@@ -3,6 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/base.h"
+#include "planner/execute.h"
 #include "planner/options.h"
 
 static size_t count_of(weir_option_limits limits) {
@@ -105,4 +107,82 @@ Test(planner_options, text_is_bounded) {
   cr_assert_str_eq(text, "comp(cpu) gather*(inter)");
   cr_assert_eq(weir_option_text(&o, small, sizeof small), strlen(text));
   cr_assert_str_eq(small, "comp(");
+}
+
+/* Places of compression multiply: two of each for every compression and decompression. */
+static const struct {
+  const char *collective;
+  size_t options;
+} run[WEIR_EXECUTED] = {
+    {"dense", 1},  {"dense-ring", 1},      {"dense-tree", 1},      {"ag", 4},       {"sra", 16},
+    {"hitopk", 4}, {"dense-hier-ring", 2}, {"dense-hier-tree", 1}, {"hier-sra", 16}};
+
+/* By the transfers of the first test.  Half of the 4278 have a root inside of machines.  Of the
+ * others, with one between machines: 985 less 25 whose two steps there are uncompressed, and 29 less
+ * one of the flat ones.  Compressed inside of machines first, which is (0, 2): 140 with an all-reduce
+ * or all-gather between machines, 816 with a reduce-scatter or all-to-all, 20 with an uncompressed
+ * root. */
+Test(planner_options, options_that_the_engine_runs) {
+  weir_executed e;
+  cr_assert_eq(weir_options_executed(&(weir_option_limits){0}, &e), WEIR_OK);
+  cr_assert_eq(e.options, 4341u);
+  size_t all = 0, plans = 0;
+  for (size_t i = 0; i < WEIR_EXECUTED; i++)
+    for (size_t k = 0; k < WEIR_EXECUTED; k++)
+      if (!strcmp(e.collective[i], run[k].collective)) {
+        cr_assert_eq(e.run[i], run[k].options, "%s: %zu", e.collective[i], e.run[i]);
+        plans += e.run[i];
+      }
+  cr_assert_eq(plans, 46u);
+  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_NONE], plans);
+  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_ROOT_INSIDE], 4278u / 2);
+  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_ROOT], 985u - 25 + 29 - 1);
+  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_CODED_INSIDE], 140u + 816 + 20);
+  cr_assert_eq(e.obstacle[WEIR_OBSTACLE_ADDED], 4u);
+  for (int o = 0; o < WEIR_OBSTACLES; o++) {
+    cr_assert_gt(e.obstacle[o], 0);
+    all += e.obstacle[o];
+  }
+  cr_assert_eq(all, 4341u);
+}
+
+static weir_option option_of(size_t count, const uint8_t step[][3]) {
+  weir_option option = {.count = count};
+  for (size_t i = 0; i < count; i++) {
+    option.step[i].task = step[i][0];
+    option.step[i].place = step[i][1];
+    option.step[i].routine = step[i][2];
+  }
+  return option;
+}
+
+Test(planner_options, plans_of_options) {
+  const weir_option gathered =
+      option_of(3, (const uint8_t[][3]){{WEIR_TASK_COMP, WEIR_SITE_CPU, 0},
+                                        {WEIR_TASK_COMM_COMP, WEIR_SITE_FLAT, 0},
+                                        {WEIR_TASK_DECOMP, WEIR_SITE_GPU, 0}});
+  weir_plan plan = {0};
+  weir_place place = WEIR_PLACE_CALLER;
+  cr_assert_eq(weir_option_plan(&gathered, "topk:0.01", &plan, &place), WEIR_OK);
+  cr_assert(plan.codec == WEIR_CODEC_TOPK && plan.cr == 0.01);
+  cr_assert(plan.scheme == WEIR_SCHEME_GATHER && place == WEIR_PLACE_THREAD);
+  /* A codec that does not go with the collective, none at all, and text that is none. */
+  cr_assert_eq(weir_option_plan(&gathered, "star:0.01", &plan, &place), WEIR_E_INVALID);
+  cr_assert_eq(weir_option_plan(&gathered, "dgc", &plan, &place), WEIR_E_PARSE);
+  char longest[512];
+  memset(longest, 'x', sizeof longest);
+  longest[sizeof longest - 1] = '\0';
+  cr_assert_eq(weir_option_plan(&gathered, longest, &plan, &place), WEIR_E_INVALID);
+  cr_assert(plan.codec == WEIR_CODEC_TOPK && place == WEIR_PLACE_THREAD);
+  const weir_option whole = option_of(1, (const uint8_t[][3]){{WEIR_TASK_COMM, WEIR_SITE_FLAT, 0}});
+  cr_assert_eq(weir_option_plan(&whole, "whatever", &plan, &place), WEIR_OK);
+  cr_assert(plan.codec == WEIR_CODEC_NONE && place == WEIR_PLACE_CALLER);
+  const weir_option rooted =
+      option_of(4, (const uint8_t[][3]){{WEIR_TASK_COMM1, WEIR_SITE_INTRA, 1},
+                                        {WEIR_TASK_COMM1, WEIR_SITE_INTER, 1},
+                                        {WEIR_TASK_COMM2, WEIR_SITE_INTER, 1},
+                                        {WEIR_TASK_COMM2, WEIR_SITE_INTRA, 1}});
+  cr_assert_eq(weir_option_plan(&rooted, "topk:0.01", &plan, &place), WEIR_E_UNSUPPORTED);
+  cr_assert(strstr(weir_last_error(), "reduce(intra) reduce(inter)") != NULL, "%s",
+            weir_last_error());
 }
