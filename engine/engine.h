@@ -212,6 +212,7 @@ typedef struct weir_engine_memory {
   weir_plan plan;                /* in force */
   const weir_plan_bucket *table; /* of its buckets */
   weir_directive pending;        /* which the next step will obey: a switch, or none */
+  double gain;                   /* of the last step, which the next one's header tells */
 } weir_engine_memory;
 /* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
  * be filled in before the first step.  WEIR_E_UNSUPPORTED on a device. */

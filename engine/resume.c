@@ -32,7 +32,8 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
                                  .width = engine->warm.columns,
                                  .at = engine->warm.at,
                                  .plan = engine->plan,
-                                 .table = engine->table};
+                                 .table = engine->table,
+                                 .gain = engine->last_gain};
   if (engine->pending.action == WEIR_ACTION_SWITCH) memory->pending = engine->pending;
   (void)weir_engine_residual(engine); /* what counts as zero is zero now */
   return WEIR_OK;
@@ -59,6 +60,7 @@ weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memor
   if (status == WEIR_OK) engine->pending = memory->pending;
   engine->committed = memory->committed;
   engine->turn = memory->turn;
+  engine->last_gain = memory->gain;
   engine->host.zero = memory->zero;
   return WEIR_OK;
 }

@@ -28,8 +28,9 @@ typedef struct header {
   weir_plan plan;        /* in force; its table follows the tensors */
   weir_directive pending;
   uint64_t controller_bytes; /* that follow the table */
+  double gain;               /* of the last step */
 } header;
-_Static_assert(sizeof(header) == 176 && sizeof(weir_plan_bucket) == 32,
+_Static_assert(sizeof(header) == 184 && sizeof(weir_plan_bucket) == 32,
                "headers are written as they lie in memory, without gaps");
 typedef struct tensor {
   uint64_t name_bytes, rows, numel;
@@ -91,7 +92,8 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
               .likeness = session->saved_likeness,
               .plan = m.plan,
               .pending = m.pending,
-              .controller_bytes = learnt_bytes};
+              .controller_bytes = learnt_bytes,
+              .gain = m.gain};
   memcpy(h.magic, magic, sizeof magic);
   put(&w, &h, sizeof h);
   for (size_t t = 0; t < session->tensors; t++) {
@@ -162,6 +164,7 @@ static weir_status make(weir_resume **out, const weir_session *session, const he
     resume->likeness = h->likeness;
   resume->plan = h->plan;
   resume->pending = h->pending;
+  resume->gain = h->gain;
   resume->tensors = session->tensors;
   resume->offset = calloc(session->tensors + 1, sizeof *resume->offset);
   resume->at = calloc(session->tensors + 1, sizeof *resume->at);
@@ -201,7 +204,8 @@ static weir_status check_header(const weir_session *session, const header *h) {
       (h->flags & ~(HAS_VELOCITY | IS_ZERO)) != 0)
     return weir_fail(WEIR_E_PARSE, "a saved state's header is damaged");
   if (weir_plan_check(&h->plan) != WEIR_OK || h->plan.reserved != 0 || !directs(&h->pending) ||
-      h->plan.buckets > h->tensors || h->controller_bytes > CONTROLLER_MOST)
+      h->plan.buckets > h->tensors || h->controller_bytes > CONTROLLER_MOST ||
+      !(h->gain >= 0 && h->gain <= 1))
     return weir_fail(WEIR_E_PARSE, "the plan in a saved state's header is damaged");
   if (h->tensors != session->tensors || h->elements != session->offset[session->tensors])
     return weir_fail(WEIR_E_MISMATCH,
@@ -468,6 +472,7 @@ weir_status weir_resume_apply(weir_session *session, bool *alike) {
   if (from != NULL) {
     apply_tensors(session, &m, columns);
     m.zero = from->zero;
+    m.gain = from->gain;
   }
   if (from != NULL && told->plan != 0) {
     m.plan = from->plan;

@@ -87,6 +87,7 @@ typedef struct weir_resume {
   weir_plan plan; /* that was in force, and what was directed */
   weir_plan_bucket *table;
   weir_directive pending;
+  double gain;       /* of the last step */
   uint64_t likeness; /* of what the plan holds for; 0: it does not hold here */
   void *controller;  /* what it had learnt, of rank 0; NULL: nothing */
   size_t controller_bytes;
