@@ -297,13 +297,13 @@ static void policies(weir_saved *s, weir_loop *loop) {
   if (loop->has_gaps) reals(s, loop->gap_s, loop->layout.tensors, 0, most_s);
 }
 
-/* A switch that the ranks have not been told of; what else waits there can be forgone. */
+/* What the ranks have not been told of; a trial goes with its round. */
 static void mailbox(weir_saved *s, weir_mailbox *m, const weir_loop *loop) {
   flag(s, &m->has_directive);
   if (!m->has_directive) return;
   directive(s, &m->directive, loop->layout.tensors);
   table(s, m->table, &m->directive.plan, loop->layout.tensors);
-  if (s->reading && m->directive.action != WEIR_ACTION_SWITCH) m->has_directive = false;
+  if (s->reading && m->directive.action == WEIR_ACTION_TRIAL) m->has_directive = false;
 }
 
 /* A table that is there, or none. */
