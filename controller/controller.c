@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/scope.h"
 #include "controller/mailbox.h"
+#include "controller/saved.h"
 
 static const uint64_t curve_spacing = 10; /* steps between gain curves when nothing is due */
 
@@ -206,6 +207,22 @@ static void say_no_overlap(const weir_controller_config *config, const weir_poli
     weir_log(WEIR_LOG_WARN, "overlap has no effect: one tensor cannot be divided into buckets");
 }
 
+/* Of an earlier process. */
+static weir_status restore(weir_controller *c, const weir_controller_config *config,
+                           uint64_t *journal) {
+  weir_loop *loop = &c->loop;
+  weir_saved_parts parts = {.loop = loop, .mailbox = &c->mailbox, .taken = c->taken};
+  const weir_status status =
+      weir_saved_read(config->saved, config->saved_bytes, config->saved_alike, &parts);
+  *journal = parts.journal;
+  if (loop->turns.count > 0) loop->turns.now %= loop->turns.count;
+  if (loop->stages.count > 0 && loop->stage >= loop->stages.count) loop->stage = 0;
+  if (loop->stages.count > 0)
+    loop->open = loop->stages.stage[loop->stage].plan.algorithm == WEIR_ALGORITHM_ANY;
+  c->kept = loop->current;
+  return status;
+}
+
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config) {
   *out = NULL;
   const weir_policy *policy = NULL;
@@ -243,7 +260,8 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   c->threaded =
       config->threaded && !policy->takes_stages; /* stages begin at the same step always */
   weir_learn_start(&c->loop.learnt);
-  if (config->measure && policy->curve) status = weir_learn_codecs(&c->loop);
+  const bool resumes = config->saved != NULL;
+  if (config->measure && policy->curve && !resumes) status = weir_learn_codecs(&c->loop);
   if (status != WEIR_OK) goto no_mailbox;
   status = weir_mailbox_open(&c->mailbox);
   if (status != WEIR_OK) goto no_mailbox;
@@ -259,9 +277,13 @@ weir_status weir_controller_create(weir_controller **out, const weir_controller_
   if (status == WEIR_OK && policy == &weir_policy_bits)
     status = weir_bits_open(&c->loop.bits, config->policy + strlen(policy->name), &c->loop.layout,
                             config->names, config->full, config->devices ? 1 : WEIR_BITS_SIZES);
+  uint64_t journal = 0;
+  if (status == WEIR_OK && resumes) status = restore(c, config, &journal);
   if (status == WEIR_OK && config->journal_path)
     status = weir_journal_open(&c->loop.journal, config->journal_path, config->journal_bytes,
                                config->journal_goes_on);
+  if (status == WEIR_OK && c->loop.journal && resumes && config->saved_alike)
+    status = weir_journal_cut(c->loop.journal, journal);
   c->scope = weir_scope_here();
   if (status == WEIR_OK && c->threaded && pthread_create(&c->thread, NULL, run, c) != 0)
     status = weir_fail(WEIR_E_NOMEM, "the controller's thread cannot be started");
@@ -284,6 +306,53 @@ void weir_controller_free(weir_controller *controller) {
   }
   weir_mailbox_destroy(&controller->mailbox);
   release(controller);
+}
+
+weir_status weir_controller_save(weir_controller *c, void **data, size_t *bytes) {
+  static const double patience_s = 10;
+  weir_saved saved;
+  weir_saved_parts parts = {.loop = &c->loop, .mailbox = &c->mailbox, .taken = c->taken};
+  *data = NULL;
+  if (c->threaded && !weir_mailbox_settle(&c->mailbox, patience_s))
+    return weir_fail(WEIR_E_STATE, "a decision has been under way for %g s", patience_s);
+  if (c->loop.journal) {
+    const weir_status status = weir_journal_keep(c->loop.journal, &parts.journal);
+    if (status != WEIR_OK) return status;
+  }
+  weir_saved_write(&saved, &parts);
+  if (saved.starved) {
+    free(saved.data);
+    return weir_fail(WEIR_E_NOMEM, "no memory to save what was learnt");
+  }
+  *data = saved.data;
+  *bytes = saved.at;
+  return WEIR_OK;
+}
+
+weir_status weir_controller_saved_check(const void *data, size_t bytes, size_t tensors,
+                                        bool *ours) {
+  *ours = weir_saved_ours(data, bytes);
+  if (!*ours) return WEIR_OK; /* nothing of it is read */
+  weir_loop *loop = calloc(1, sizeof *loop);
+  weir_mailbox *mailbox = calloc(1, sizeof *mailbox);
+  weir_saved_parts parts = {.loop = loop, .mailbox = mailbox};
+  weir_status status = WEIR_OK;
+  if (!loop || !mailbox || !(loop->table = calloc(tensors + 1, sizeof *loop->table)) ||
+      !(loop->gap_s = calloc(tensors + 1, sizeof *loop->gap_s)) ||
+      !(mailbox->table = calloc(tensors + 1, sizeof *mailbox->table)) ||
+      !(parts.taken = calloc(tensors + 1, sizeof *parts.taken)))
+    status = weir_fail(WEIR_E_NOMEM, "no memory to read what was learnt");
+  if (status == WEIR_OK) {
+    loop->layout.tensors = tensors;
+    status = weir_saved_read(data, bytes, true, &parts);
+  }
+  if (loop) free(loop->table);
+  if (loop) free(loop->gap_s);
+  if (mailbox) free(mailbox->table);
+  free(parts.taken);
+  free(mailbox);
+  free(loop);
+  return status;
 }
 
 static bool usable(double x) { return isfinite(x) && x >= 0.0; }

@@ -39,9 +39,14 @@ typedef struct weir_controller_config {
   uint64_t journal_bytes;   /* as in weir_options */
   bool journal_goes_on;     /* behind what the file holds; else it is written anew */
   bool overlap;             /* policy weir plans buckets, once it is told of gaps */
-  bool threaded;            /* decide on a thread of its own (real runs) or inside observe() (tests,
+  const void *saved;        /* by weir_controller_save, and checked; NULL: nothing.
+                               Borrowed for the call */
+  size_t saved_bytes;
+  bool saved_alike; /* under the same policy, by as many ranks with the same tensors: then
+                               all of it is taken, else what it knows of codecs */
+  bool threaded;    /* decide on a thread of its own (real runs) or inside observe() (tests,
                                virtual time: deterministic) */
-  bool measure;             /* time the codecs it chooses among before it starts, rather than
+  bool measure;     /* time the codecs it chooses among before it starts, rather than
                                begin with what is usual */
 } weir_controller_config;
 
@@ -72,6 +77,14 @@ size_t weir_policy_order(const char *policy, const char *filter, const weir_layo
 
 weir_status weir_controller_create(weir_controller **out, const weir_controller_config *config);
 void weir_controller_free(weir_controller *controller);
+
+/* What has been learnt and decided until now, for another process to go on from: *data is the
+ * caller's to free.  Between steps, by the thread that observes; a decision under way is waited for.
+ * WEIR_E_STATE: it takes too long, nothing was saved. */
+weir_status weir_controller_save(weir_controller *controller, void **data, size_t *bytes);
+/* Could weir_controller_create take it, over so many tensors?  WEIR_E_PARSE: it is damaged.  *ours
+ * false: it is of a version with other arms, codecs or figures, and not to be given to it. */
+weir_status weir_controller_saved_check(const void *data, size_t bytes, size_t tensors, bool *ours);
 
 /* The engine's hooks, with user = the controller. */
 void weir_controller_observe(void *controller, const weir_header *headers, int ranks,

@@ -112,6 +112,21 @@ void weir_journal_close(weir_journal *journal) {
   free(journal);
 }
 
+weir_status weir_journal_keep(weir_journal *journal, uint64_t *bytes) {
+  const off_t end = lseek(journal->file, 0, SEEK_END);
+  if (end < 0 || (fdatasync(journal->file) != 0 && errno != EINVAL)) /* EINVAL: it is no disk's */
+    return weir_fail(WEIR_E_IO, "journal %s cannot be kept: %s", journal->path, strerror(errno));
+  *bytes = (uint64_t)end;
+  return WEIR_OK;
+}
+
+weir_status weir_journal_cut(weir_journal *journal, uint64_t bytes) {
+  const off_t end = lseek(journal->file, 0, SEEK_END);
+  if (journal->limit > 0 || end < 0 || (uint64_t)end <= bytes) return WEIR_OK;
+  if (ftruncate(journal->file, (off_t)bytes) == 0) return WEIR_OK;
+  return weir_fail(WEIR_E_IO, "journal %s cannot be cut: %s", journal->path, strerror(errno));
+}
+
 /* --- a small emitter: names are ours and need no escaping; texts are escaped ---------------- */
 
 static void put_name(FILE *f, const char *name) { fprintf(f, "\"%s\":", name); }

@@ -242,6 +242,10 @@ void weir_learn_blame(weir_loop *loop, const weir_observation *seen);
 /* bytes: of all parts together, 0: as many as come. */
 weir_status weir_journal_open(weir_journal **out, const char *path, uint64_t bytes, bool goes_on);
 void weir_journal_close(weir_journal *journal);
+/* Have the disk take what was written; *bytes: of the newest part so far. */
+weir_status weir_journal_keep(weir_journal *journal, uint64_t *bytes);
+/* Go back to where it had so many bytes: of a journal that is one part.  A shorter one stays. */
+weir_status weir_journal_cut(weir_journal *journal, uint64_t bytes);
 weir_status weir_journal_write(weir_journal *journal, const weir_loop *loop,
                                const weir_decision_input *input, const weir_decision *decision);
 

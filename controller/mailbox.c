@@ -1,7 +1,9 @@
 #include "controller/mailbox.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "base/base.h"
 
@@ -9,7 +11,12 @@ weir_status weir_mailbox_open(weir_mailbox *m) {
   *m = (weir_mailbox){.wants_curve = true};
   if (pthread_mutex_init(&m->lock, NULL) != 0)
     return weir_fail(WEIR_E_NOMEM, "no lock for the controller's mailbox");
-  if (pthread_cond_init(&m->filled, NULL) != 0) {
+  pthread_condattr_t attributes;
+  (void)pthread_condattr_init(&attributes);
+  (void)pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  const int failed = pthread_cond_init(&m->filled, &attributes);
+  (void)pthread_condattr_destroy(&attributes);
+  if (failed != 0) {
     pthread_mutex_destroy(&m->lock);
     return weir_fail(WEIR_E_NOMEM, "no condition variable for the controller's mailbox");
   }
@@ -35,16 +42,32 @@ void weir_mailbox_put(weir_mailbox *m, const weir_observation *seen) {
 
 bool weir_mailbox_get(weir_mailbox *m, weir_observation *seen, uint64_t *dropped) {
   pthread_mutex_lock(&m->lock);
+  m->taken = false;
+  if (m->count == 0) pthread_cond_broadcast(&m->filled); /* for who waits until all are answered */
   while (m->count == 0 && !m->closed) pthread_cond_wait(&m->filled, &m->lock);
   const bool got = m->count > 0 && !m->closed;
   if (got) {
     *seen = m->slot[m->first];
     m->first = (m->first + 1) % WEIR_MAILBOX_SLOTS;
     m->count--;
+    m->taken = true;
     *dropped = m->dropped;
   }
   pthread_mutex_unlock(&m->lock);
   return got;
+}
+
+bool weir_mailbox_settle(weir_mailbox *m, double timeout_s) {
+  struct timespec until;
+  (void)clock_gettime(CLOCK_MONOTONIC, &until);
+  until.tv_sec += (time_t)timeout_s + 1;
+  int failed = 0;
+  pthread_mutex_lock(&m->lock);
+  while ((m->count > 0 || m->taken) && failed != ETIMEDOUT)
+    failed = pthread_cond_timedwait(&m->filled, &m->lock, &until);
+  const bool settled = m->count == 0 && !m->taken;
+  pthread_mutex_unlock(&m->lock);
+  return settled;
 }
 
 void weir_mailbox_close(weir_mailbox *m) {

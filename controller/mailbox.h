@@ -16,6 +16,7 @@ typedef struct weir_mailbox {
   size_t first, count;
   uint64_t dropped; /* oldest ones, when full */
   bool closed;
+  bool taken; /* one is being answered */
   bool has_directive;
   weir_directive directive;
   weir_plan_bucket *table; /* of the directive's plan when it has buckets; the owner's memory */
@@ -31,6 +32,8 @@ void weir_mailbox_destroy(weir_mailbox *mailbox);
 void weir_mailbox_put(weir_mailbox *mailbox, const weir_observation *seen);
 /* Wait for one; false when closed.  *dropped is the running total. */
 bool weir_mailbox_get(weir_mailbox *mailbox, weir_observation *seen, uint64_t *dropped);
+/* Wait until all that were put have been answered; false: not within so many seconds. */
+bool weir_mailbox_settle(weir_mailbox *mailbox, double timeout_s);
 void weir_mailbox_close(weir_mailbox *mailbox);
 /* The loop's answer to one observation. */
 void weir_mailbox_answer(weir_mailbox *mailbox, const weir_loop *loop, weir_status status);

@@ -211,13 +211,18 @@ typedef struct weir_engine_memory {
   float *columns;             /* of powersgd: column k of tensor t at k * width + at[t] */
   size_t rank, width;
   const size_t *at;
+  weir_plan plan;                /* in force */
+  const weir_plan_bucket *table; /* of its buckets */
+  weir_directive pending;        /* which the next step will obey: a switch, or none */
+  double gain;                   /* of the last step, which the next one's header tells */
 } weir_engine_memory;
 /* The engine's own memory, between steps, with room for columns of so many ranks: to be read, or to
  * be filled in before the first step.  WEIR_E_UNSUPPORTED on a device. */
 weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engine_memory *memory);
-/* It has been filled in: take counters and `zero`, and the first plan at this ratio. */
-weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory,
-                                    double cr);
+/* It has been filled in: take counters and `zero`, and memory->plan with what is pending.  A plan
+ * that this group cannot run, or that does not keep to the limit, is not taken, on all ranks alike,
+ * nor what is pending: the plan stays the first one. */
+weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory);
 weir_status weir_engine_rescale(weir_engine *engine, float factor);
 
 /* Have ranks been found to hold different averages?  Then their weights are no longer the same. */

@@ -1,4 +1,6 @@
 /* What a step starts from, for those who save it and go on later. */
+#include <string.h>
+
 #include "base/base.h"
 #include "engine/backend.h"
 #include "engine/lowrank.h"
@@ -28,21 +30,37 @@ weir_status weir_engine_memory_open(weir_engine *engine, size_t rank, weir_engin
                                  .columns = engine->warm.q,
                                  .rank = engine->warm.rank,
                                  .width = engine->warm.columns,
-                                 .at = engine->warm.at};
+                                 .at = engine->warm.at,
+                                 .plan = engine->plan,
+                                 .table = engine->table,
+                                 .gain = engine->last_gain};
+  if (engine->pending.action == WEIR_ACTION_SWITCH) memory->pending = engine->pending;
   (void)weir_engine_residual(engine); /* what counts as zero is zero now */
   return WEIR_OK;
 }
 
-weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory,
-                                    double cr) {
-  weir_plan first = engine->plan;
-  first.cr = cr;
-  const weir_status status = cr == engine->plan.cr || first.buckets > 0
-                                 ? WEIR_OK
-                                 : weir_engine_adopt(engine, &first, NULL);
-  if (status != WEIR_OK) return status;
+/* WEIR_E_UNSUPPORTED: this group cannot run it. */
+static weir_status take_plan(weir_engine *engine, const weir_plan *plan,
+                             const weir_plan_bucket *table) {
+  const weir_plan first = engine->plan;
+  if (memcmp(plan, &first, sizeof first) == 0) return WEIR_OK;
+  if (plan->buckets > 0) memcpy(engine->table, table, plan->buckets * sizeof *engine->table);
+  engine->table_name = plan->layout;
+  engine->table_count = plan->buckets;
+  weir_status status = weir_engine_adopt(engine, plan, plan->buckets > 0 ? engine->table : NULL);
+  if (status == WEIR_OK) status = weir_engine_fits(engine);
+  if (status == WEIR_OK) return status;
+  const weir_status back = weir_engine_adopt(engine, &first, NULL);
+  return back == WEIR_OK ? status : back;
+}
+
+weir_status weir_engine_memory_take(weir_engine *engine, const weir_engine_memory *memory) {
+  const weir_status status = take_plan(engine, &memory->plan, memory->table);
+  if (status != WEIR_OK && status != WEIR_E_UNSUPPORTED) return status;
+  if (status == WEIR_OK) engine->pending = memory->pending;
   engine->committed = memory->committed;
   engine->turn = memory->turn;
+  engine->last_gain = memory->gain;
   engine->host.zero = memory->zero;
   return WEIR_OK;
 }

@@ -39,7 +39,7 @@ weir_status weir_channel_receive(int end, weir_message *message, double timeout_
   if (status) return status;
   const ssize_t got = recv(end, message, sizeof *message, MSG_DONTWAIT);
   if (got == (ssize_t)sizeof *message && message->kind >= WEIR_MESSAGE_EPOCH &&
-      message->kind <= WEIR_MESSAGE_ERROR)
+      message->kind <= WEIR_MESSAGE_KEEP)
     return WEIR_OK;
   if (got == 0 || (got < 0 && errno == ECONNRESET))
     return weir_fail(WEIR_E_PEER, "the lab's other end is closed");

@@ -13,7 +13,8 @@ typedef enum weir_message_kind {
   WEIR_MESSAGE_STEP = 3,  /* rank 0 -> runner: one executed step */
   WEIR_MESSAGE_DONE = 4,  /* every rank -> runner: trained to the end */
   WEIR_MESSAGE_ERROR = 5, /* a rank -> runner: why it ends */
-  WEIR_MESSAGE_MET = 6    /* rank 0 without a runner: the group has come together, and over what */
+  WEIR_MESSAGE_MET = 6,   /* rank 0 without a runner: the group has come together, and over what */
+  WEIR_MESSAGE_KEEP = 7   /* rank 0 -> runner: put the steps told on the disk, then answer READY */
 } weir_message_kind;
 
 /* One line of steps.csv. */
@@ -39,7 +40,7 @@ typedef struct weir_message {
     struct {
       uint32_t status; /* weir_status */
       char text[512];
-    } error;
+    } error; /* of READY after KEEP, too */
   } as;
 } weir_message;
 

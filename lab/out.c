@@ -53,12 +53,15 @@ static bool is_ours(const char *name) {
   return false;
 }
 
-void weir_out_discard(const char *out) {
+/* What a run goes on from, or would but for being finished: the hidden files. */
+static bool is_hidden(const char *name) { return !strncmp(name, ".weir-", 6); }
+
+static void discard(const char *out, bool hidden, bool results_too) {
   GDir *folder = g_dir_open(out, 0, NULL);
   if (!folder) return;
   const char *name;
   while ((name = g_dir_read_name(folder))) {
-    if (!is_ours(name)) continue;
+    if (!is_ours(name) || (is_hidden(name) ? !hidden : !results_too)) continue;
     char *path = g_build_filename(out, name, NULL);
     (void)unlink(path);
     g_free(path);
@@ -66,13 +69,24 @@ void weir_out_discard(const char *out) {
   g_dir_close(folder);
 }
 
+void weir_out_discard(const char *out) { discard(out, true, true); }
+void weir_out_empty(const char *out) { discard(out, false, true); }
+void weir_out_settle(const char *out) { discard(out, true, false); }
+
 /* On the folder itself, so that nothing is left of it; the kernel lets go of it with the last
  * process that has it.  -1 where the file system has no locks. */
-static weir_status take(const char *out, int *lock) {
+static weir_status take(const char *out, int *lock, double patience_s) {
   *lock = open(out, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (*lock < 0) return unusable(out, strerror(errno));
-  if (flock(*lock, LOCK_EX | LOCK_NB) == 0) return WEIR_OK;
-  const int error = errno;
+  const double until = weir_now_s() + patience_s;
+  int error = 0;
+  while (flock(*lock, LOCK_EX | LOCK_NB) != 0) {
+    error = errno;
+    if (error != EWOULDBLOCK || weir_now_s() >= until) break;
+    (void)usleep(20000);
+    error = 0;
+  }
+  if (error == 0) return WEIR_OK;
   weir_out_close(*lock);
   *lock = -1;
   if (error == EWOULDBLOCK)
@@ -86,9 +100,21 @@ static weir_status take(const char *out, int *lock) {
 weir_status weir_out_open(const char *out, int *lock) {
   *lock = -1;
   if (g_mkdir_with_parents(out, 0777)) return unusable(out, strerror(errno));
-  const weir_status status = take(out, lock);
+  const weir_status status = take(out, lock, 0);
   if (!status) weir_out_discard(out);
   return status;
+}
+
+weir_status weir_out_reopen(const char *out, int *lock) {
+  static const double patience_s = 10; /* for the processes of one that was killed */
+  *lock = -1;
+  const weir_status status = take(out, lock, patience_s);
+  if (status) return status;
+  g_autofree char *journal = g_build_filename(out, WEIR_OUT_JOURNAL, NULL);
+  g_autofree char *decisions = g_build_filename(out, "decisions.jsonl", NULL);
+  if (access(journal, F_OK)) (void)rename(decisions, journal); /* it was about to be finished */
+  weir_out_empty(out);
+  return WEIR_OK;
 }
 
 void weir_out_close(int lock) {

@@ -37,6 +37,9 @@ static weir_status start(weir_run *run, weir_sim_clock *clock, const char *group
                                              .job_id = run->job_id,
                                              .journal_path = run->journal,
                                              .capture = run->options.profile ? run->out : NULL,
+                                             .keep = run->options.keep ? run->out : NULL,
+                                             .run = run->options.run,
+                                             .from = run->goes_on ? &run->from : NULL,
                                              .channel = ends[1],
                                              .clock = clock};
     if (pthread_create(&workers[r].thread, NULL, worker_thread, &workers[r])) {
@@ -58,9 +61,13 @@ static weir_status simulate(weir_run *run, weir_sim_clock *clock, sim_worker *wo
                                 .count = run->scenario.workers,
                                 .timeout_s = run->scenario.timeout_s,
                                 .log = &log,
+                                .out = run->options.keep ? run->out : NULL,
+                                .run = run->options.run,
                                 .progress = &run->progress,
                                 .weights_sha256 = digests};
-  weir_status status = start(run, clock, group, workers, members);
+  if (run->goes_on) weir_sim_clock_go_on(clock, run->from.virtual_s, weir_run_epoch(run));
+  weir_status status = weir_run_recall(run, &log);
+  if (!status) status = start(run, clock, group, workers, members);
   if (!status) status = weir_supervisor_run(&supervisor);
   /* An interrupted run does not wait for its threads: the process ends, and they with it. */
   for (uint32_t r = 0; r < run->scenario.workers && status != WEIR_E_STATE; r++)

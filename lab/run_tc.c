@@ -79,6 +79,9 @@ static void worker_process(const tc_run *tc, int rank) {
                                      .secret = tc->secret,
                                      .journal_path = run->journal,
                                      .capture = run->options.profile ? run->out : NULL,
+                                     .keep = run->options.keep ? run->out : NULL,
+                                     .run = run->options.run,
+                                     .from = run->goes_on ? &run->from : NULL,
                                      .channel = tc->worker_ends[rank]};
   weir_status status = weir_topology_join(tc->topology, rank);
   if (!status) status = weir_topology_segments(run->scenario.segments);
@@ -130,9 +133,14 @@ static weir_status supervise(tc_run *tc) {
       .timeout_s = run->scenario.timeout_s,
       .network = {set_network, tc, run->scenario.phase_count ? 0 : run->scenario.trace.interval_s},
       .log = &log,
+      .out = run->options.keep ? run->out : NULL,
+      .run = run->options.run,
+      .elapsed_s = run->goes_on ? run->from.elapsed_s : 0,
       .progress = &run->progress,
       .weights_sha256 = digests};
-  weir_status status = set_network(tc, run->scenario.first_epoch, 0, &supervisor.in_force);
+  weir_status status = weir_run_recall(run, &log);
+  if (!status)
+    status = set_network(tc, weir_run_epoch(run), supervisor.elapsed_s, &supervisor.in_force);
   if (!status) status = fork_workers(tc);
   /* After a failed fork, those that were forked end with this process, which is their process 1. */
   if (!status) status = weir_supervisor_run(&supervisor);

@@ -43,13 +43,27 @@ weir_status weir_run_uml(weir_run *run) {
   (void)g_snprintf(seed, sizeof seed, "%" PRIu64, run->scenario.seed);
   char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
   const bool live = run->progress.style != WEIR_PROGRESS_PLAIN;
-  const char *argv[] = {self,           "run",      scenario,
-                        "--out",        "/run/out", "--policy",
-                        run->policy,    "--risk",   run->scenario.risk,
-                        "--network",    "tc",       "--workers",
-                        workers,        "--seed",   seed,
-                        "--inside-uml", "--clock",  clock,
-                        NULL,           NULL,       NULL};
+  const char *argv[] = {self,
+                        "run",
+                        scenario,
+                        run->options.resume ? "--resume" : "--out",
+                        "/run/out",
+                        "--policy",
+                        run->policy,
+                        "--risk",
+                        run->scenario.risk,
+                        "--network",
+                        "tc",
+                        "--workers",
+                        workers,
+                        "--seed",
+                        seed,
+                        "--inside-uml",
+                        "--clock",
+                        clock,
+                        NULL,
+                        NULL,
+                        NULL};
   size_t given = sizeof argv / sizeof *argv - 3;
   if (live) argv[given++] = "--relay";
   if (run->options.profile) argv[given] = "--profile";

@@ -13,6 +13,7 @@
 #include "controller/controller.h"
 #include "controller/table.h"
 #include "lab/report.h"
+#include "lab/run_record.h"
 #include "lab/runner_private.h"
 #include "lab/stage.h"
 #include "lab/uml.h"
@@ -354,12 +355,39 @@ weir_status weir_run_report(const weir_run *run) {
   return status;
 }
 
+/* The folder of a run that goes on, and where it was. */
+static weir_status reopen(weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  weir_status status = weir_out_reopen(run->out, &run->lock);
+  if (status) return status;
+  run->goes_on = weir_savepoint_find(run->out, run->options.run, s->workers, &run->from);
+  if (run->options.inside_uml) return status; /* the outer run says it */
+  g_autofree char *line =
+      run->goes_on
+          ? g_strdup_printf("the run in %s goes on after step %" PRIu64, run->out,
+                            run->from.committed)
+          : g_strdup_printf("the run in %s has saved nothing yet: it begins again", run->out);
+  weir_progress_say(&run->progress, line);
+  return status;
+}
+
+weir_status weir_run_recall(const weir_run *run, weir_steplog *log) {
+  return run->goes_on ? weir_steplog_recall(log, run->out, run->options.run, run->from.executed)
+                      : WEIR_OK;
+}
+
+uint32_t weir_run_epoch(const weir_run *run) {
+  const weir_scenario *s = &run->scenario;
+  const uint64_t steps = weir_worker_steps_per_epoch(s, &run->data);
+  return s->first_epoch + (run->goes_on ? (uint32_t)(run->from.committed / steps) : 0);
+}
+
 /* What a run may leave at the most: a quarter of its steps more are trials, but for short ones. */
 weir_status weir_run_open(weir_run *run) {
   enum { ROW = 256, EVALUATION = 96, DIGEST = 80, REST = 65536 };
   const weir_scenario *s = &run->scenario;
   const size_t steps = (size_t)s->epochs * weir_worker_steps_per_epoch(s, &run->data);
-  weir_status status = weir_out_open(run->out, &run->lock);
+  weir_status status = run->options.resume ? reopen(run) : weir_out_open(run->out, &run->lock);
   if (!status) status = weir_out_reserve(run->out, "steps.csv", REST + ROW * (steps + steps / 4));
   if (!status)
     status = weir_out_reserve(run->out, "summary.json",
@@ -373,6 +401,26 @@ static weir_status tell_job(const weir_run *run) {
   return weir_out_write(run->out, "job", text);
 }
 
+/* From now on it can go on when it is killed. */
+static weir_status write_record(weir_run *run) {
+  if (!run->options.keep || run->options.resume || !run->scenario.checkpoint_steps) return WEIR_OK;
+  run->options.run = run->job_id;
+  g_autofree char *scenario = g_canonicalize_filename(run->options.scenario, NULL);
+  g_autofree char *digest = weir_file_sha256(scenario);
+  if (!digest) return weir_fail(WEIR_E_IO, "%s cannot be read again", scenario);
+  return weir_run_record_write(&(weir_run_record){.run = run->options.run,
+                                                  .scenario = scenario,
+                                                  .scenario_sha256 = digest,
+                                                  .policy = run->policy,
+                                                  .risk = run->scenario.risk,
+                                                  .network = (char *)weir_run_network(run),
+                                                  .clock = (char *)weir_uml_clock_name(run->clock),
+                                                  .workers = run->scenario.workers,
+                                                  .seed = run->scenario.seed,
+                                                  .profile = run->options.profile},
+                               run->out);
+}
+
 static weir_status train(weir_run *run) {
   weir_status status = choose_network(run);
   if (status) return status;
@@ -380,22 +428,45 @@ static weir_status train(weir_run *run) {
     return weir_fail(WEIR_E_IO, "no random number for the job: %s", strerror(errno));
   if (run->network == WEIR_NETWORK_UML) return weir_run_uml(run);
   const bool tc = run->network == WEIR_NETWORK_TC;
-  status = tell_job(run);
+  status = write_record(run);
+  if (!status) status = tell_job(run);
   if (!status) status = weir_stage_run(tc ? weir_run_tc : weir_run_sim, run);
   g_autofree char *job = g_build_filename(run->out, "job", NULL);
   (void)unlink(job);
   return status;
 }
 
+/* Its results are removed, and where it has a checkpoint that stays. */
+static weir_status ended_early(const weir_run *run, weir_status status) {
+  weir_run_record record;
+  weir_savepoint at;
+  if (status != WEIR_E_STATE && weir_out_trained(run->out)) return status;
+  g_autofree char *why = g_strdup(weir_last_error());
+  if (!run->options.keep || weir_run_record_read(&record, run->out)) {
+    weir_out_discard(run->out);
+    return weir_fail(status, "%s", why);
+  }
+  const bool found = weir_savepoint_find(run->out, record.run, record.workers, &at);
+  weir_run_record_free(&record);
+  if (!found) {
+    weir_out_discard(run->out);
+    return weir_fail(status, "%s", why);
+  }
+  weir_out_empty(run->out);
+  if (run->options.inside_uml) return weir_fail(status, "%s", why);
+  return weir_fail(status, "%s; `weir run --resume %s` goes on after step %" PRIu64, why, run->out,
+                   at.committed);
+}
+
 weir_status weir_run_execute(weir_run *run) {
   weir_progress_begin(&run->progress,
                       run->options.relay ? WEIR_PROGRESS_RELAY : weir_progress_style_here(),
                       &run->scenario, weir_worker_steps_per_epoch(&run->scenario, &run->data));
-  const weir_status status = train(run);
+  weir_status status = train(run);
   weir_progress_end(&run->progress);
-  if (status) {
-    if (status == WEIR_E_STATE || !weir_out_trained(run->out)) weir_out_discard(run->out);
-    return status;
-  }
-  return run->options.inside_uml ? WEIR_OK : weir_run_report(run);
+  if (status) return ended_early(run, status);
+  if (run->options.inside_uml) return WEIR_OK;
+  status = weir_run_report(run);
+  weir_out_settle(run->out); /* without a report it is finished, too */
+  return status;
 }

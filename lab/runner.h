@@ -24,7 +24,10 @@ typedef struct weir_run_options {
   bool relay;      /* progress for another runner */
   bool profile;    /* also write profile.csv, groups.csv (capture.h) and timings-*.csv
                       (timings.h) */
-  bool launched;   /* only one worker of a group runs here, which weir_train() started; network is
+  bool keep;       /* save what it can go on from; options->resume: it goes on */
+  bool resume;     /* `out` is the folder of a run that was ended, `run` the number of its record */
+  uint64_t run;
+  bool launched; /* only one worker of a group runs here, which weir_train() started; network is
                       the transport's name */
 } weir_run_options;
 
@@ -37,7 +40,8 @@ weir_status weir_run_prepare(weir_run **out, const weir_run_options *options);
  * fault when it fails. */
 weir_status weir_run_open(weir_run *run);
 /* Run, once opened; on WEIR_OK summary.json, decisions.jsonl, steps.csv and report.html are there,
- * otherwise none of them is.  WEIR_E_STATE: interrupted. */
+ * otherwise none of them is, but hidden files to go on from where there is a checkpoint.
+ * WEIR_E_STATE: interrupted. */
 weir_status weir_run_execute(weir_run *run);
 /* "tc", "uml" or "sim", once executed. */
 const char *weir_run_network(const weir_run *run);

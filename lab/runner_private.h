@@ -4,6 +4,7 @@
 
 #include "lab/out.h"
 #include "lab/runner.h"
+#include "lab/savepoint.h"
 #include "lab/schedule.h"
 #include "lab/supervisor.h"
 #include "lab/trace.h"
@@ -29,6 +30,8 @@ struct weir_run {
   uint64_t job_id;
   uint64_t memory_bytes; /* that all workers need, estimated */
   weir_progress progress;
+  bool goes_on; /* from a checkpoint */
+  weir_savepoint from;
   int lock; /* on the output folder; -1: none */
 };
 
@@ -38,6 +41,11 @@ weir_status weir_run_tc(void *run);
 weir_status weir_run_sim(void *run);
 /* Boots and runs the same command inside; in the caller's process. */
 weir_status weir_run_uml(weir_run *run);
+
+/* What the supervisor begins with: the rows until now, where the run goes on; and the epoch of its next
+ * step. */
+weir_status weir_run_recall(const weir_run *run, weir_steplog *log);
+uint32_t weir_run_epoch(const weir_run *run);
 
 weir_schedule weir_run_schedule(const weir_run *run);
 

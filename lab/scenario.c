@@ -389,6 +389,7 @@ static weir_status read_lines(parser *p, weir_scenario *s, const char *path) {
                        .momentum = 0.9,
                        .decay_factor = 0.1,
                        .evaluate_every = 1,
+                       .checkpoint_steps = 100,
                        .trace = {.interval_s = 1, .window_s = 1, .slot_bytes = 1500}};
   if (strlen(path) >= sizeof s->path)
     return weir_fail(WEIR_E_INVALID,

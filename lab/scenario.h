@@ -82,6 +82,7 @@ typedef struct weir_scenario {
   uint32_t decay_epochs[WEIR_SCENARIO_DECAYS_MAX]; /* as counted in the file */
   size_t decays;
   uint32_t epochs, steps_per_epoch, evaluate_every, train_limit;
+  uint32_t checkpoint_steps;     /* after so many a run saves what it can go on from; 0: never */
   double source_ms, source_mb_s; /* of reading a training sample; 0: it is there */
   uint32_t cache_mb;             /* of each worker's cache of samples; 0: none */
   int training_line, data_dir_line, epochs_line, decay_line, warmup_line;

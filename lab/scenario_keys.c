@@ -92,6 +92,8 @@ const weir_key weir_scenario_keys[] = {
      "a whole number; 0: the whole data set"},
     {"training", "evaluate_every", WEIR_KEY_COUNT, AT(evaluate_every), 0, 1, 1e6, false,
      "a whole number of epochs, at least 1"},
+    {"training", "checkpoint_steps", WEIR_KEY_COUNT, AT(checkpoint_steps), 0, 0, 1e9, false,
+     "a whole number of steps after which a run saves what it can go on from; 0: never"},
     {"training", "train_limit", WEIR_KEY_COUNT, AT(train_limit), 0, 0, 1e9, false,
      "a whole number of samples; 0: all"},
 

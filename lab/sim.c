@@ -50,6 +50,11 @@ weir_status weir_sim_clock_create(weir_sim_clock **out, const weir_scenario *sce
   return WEIR_OK;
 }
 
+void weir_sim_clock_go_on(weir_sim_clock *clock, double elapsed_s, uint32_t epoch) {
+  clock->elapsed_s = elapsed_s;
+  set_network(clock, epoch);
+}
+
 void weir_sim_clock_free(weir_sim_clock *clock) {
   if (!clock) return;
   (void)pthread_cond_destroy(&clock->moved);

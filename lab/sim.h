@@ -15,6 +15,8 @@ typedef struct weir_sim_clock weir_sim_clock;
 weir_status weir_sim_clock_create(weir_sim_clock **out, const weir_scenario *scenario,
                                   const weir_trace *trace);
 void weir_sim_clock_free(weir_sim_clock *clock);
+/* Before anybody uses it: so much time has passed, and a step of this epoch is next. */
+void weir_sim_clock_go_on(weir_sim_clock *clock, double elapsed_s, uint32_t epoch);
 
 /* A rank is about to begin a step of an epoch; the step before kept it busy for busy_s, and all of
  * them for exchange_s on the wire.  Waits for all ranks; then the time has moved on, and the

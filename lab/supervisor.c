@@ -35,7 +35,7 @@ static void fail_member(weir_supervisor *supervisor, weir_supervisor_member *mem
 static weir_status set_network(weir_supervisor *supervisor, uint32_t epoch) {
   if (!supervisor->network.set) return WEIR_OK;
   const double now = weir_now_s();
-  if (supervisor->began <= 0) supervisor->began = now;
+  if (supervisor->began <= 0) supervisor->began = now - supervisor->elapsed_s;
   supervisor->last_set = now;
   return supervisor->network.set(supervisor->network.user, epoch, now - supervisor->began,
                                  &supervisor->in_force);
@@ -48,6 +48,14 @@ static weir_status take_row(weir_supervisor *supervisor, weir_row *row) {
   }
   weir_progress_row(supervisor->progress, row);
   return weir_steplog_add(supervisor->log, row);
+}
+
+/* Whether that has worked is rank 0's to make something of. */
+static weir_status keep_log(weir_supervisor *supervisor, uint32_t rank, weir_message *message) {
+  *message = (weir_message){.kind = WEIR_MESSAGE_READY};
+  message->as.error.status = weir_steplog_keep(supervisor->log, supervisor->out, supervisor->run);
+  (void)snprintf(message->as.error.text, sizeof message->as.error.text, "%s", weir_last_error());
+  return weir_channel_send(supervisor->members[rank].channel, message, supervisor->timeout_s);
 }
 
 static weir_status take_message(weir_supervisor *supervisor, uint32_t rank, weir_message *message) {
@@ -68,6 +76,9 @@ static weir_status take_message(weir_supervisor *supervisor, uint32_t rank, weir
       message->as.error.text[sizeof message->as.error.text - 1] = 0;
       fail_member(supervisor, member, message->as.error.text);
       break;
+    case WEIR_MESSAGE_KEEP:
+      if (rank == 0 && supervisor->out) return keep_log(supervisor, rank, message);
+      return weir_fail(WEIR_E_PROTOCOL, "rank %u asks to keep what is not kept", rank);
     case WEIR_MESSAGE_READY:
     case WEIR_MESSAGE_MET:
       return weir_fail(WEIR_E_PROTOCOL, "rank %u sent a message that is not for the runner", rank);

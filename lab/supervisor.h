@@ -34,6 +34,9 @@ typedef struct weir_supervisor {
   double timeout_s;                /* of the workers' sessions */
   weir_supervisor_network network; /* set NULL: virtual time */
   weir_steplog *log;
+  const char *out; /* where the log is kept when rank 0 asks; and the run's number */
+  uint64_t run;
+  double elapsed_s; /* of the run until now, before it goes on; for the trace */
   weir_progress *progress;
   char (*weights_sha256)[65]; /* one a rank, filled in */
   /* used by weir_supervisor_run only */

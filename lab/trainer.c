@@ -289,6 +289,15 @@ static void state_load(void *trainer, const void *from) {
   memcpy(&t->at, from, sizeof t->at);
 }
 
+weir_status weir_trainer_go_on(weir_trainer *t, const void *from) {
+  position at;
+  memcpy(&at, from, sizeof at);
+  if (at.cursor > t->data->train || !(at.rng.s[0] | at.rng.s[1] | at.rng.s[2] | at.rng.s[3]))
+    return weir_fail(WEIR_E_PARSE, "a saved place among the samples cannot be");
+  t->at = at;
+  return WEIR_OK;
+}
+
 weir_state_hooks weir_trainer_hooks(weir_trainer *t) {
   return (weir_state_hooks){sizeof(weir_state_hooks), t, state_bytes, state_save, state_load};
 }

@@ -11,5 +11,7 @@ float *weir_trainer_momentum(weir_trainer *trainer, size_t *count);
 float *weir_trainer_second(weir_trainer *trainer, size_t *count);
 /* RNG, permutation, data cursor and step counter. */
 weir_state_hooks weir_trainer_hooks(weir_trainer *trainer);
+/* Take what these hooks have saved, in another process: WEIR_E_PARSE if they cannot have. */
+weir_status weir_trainer_go_on(weir_trainer *trainer, const void *from);
 
 #endif

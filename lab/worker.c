@@ -32,6 +32,9 @@ typedef struct worker {
   bool row_waits;
   unsigned nonfinite;
   uint64_t steps;       /* executed */
+  uint64_t saved;       /* steps that counted when the last checkpoint was due */
+  uint32_t slot;        /* of the next one */
+  bool said;            /* that one could not be saved */
   double begun_s;       /* the step under way; virtual time in a run without a network */
   double now_s;         /* virtual time */
   weir_timings timings; /* with config->capture */
@@ -190,10 +193,26 @@ static weir_status open_samples(worker *w) {
   return WEIR_OK;
 }
 
+/* Where the run was when it was killed. */
+static weir_status go_on(worker *w) {
+  const weir_worker_config *c = w->config;
+  if (!c->from) return WEIR_OK;
+  weir_savepoint at = *c->from;
+  at.rank = (uint32_t)c->rank;
+  const weir_status status = weir_savepoint_load(c->keep, &at, w->trainer, w->session);
+  w->committed = w->saved = at.committed;
+  w->steps = at.executed;
+  w->elapsed_s = at.elapsed_s;
+  w->now_s = at.virtual_s;
+  w->slot = 1 - at.slot;
+  return status;
+}
+
 static weir_status set_up(worker *w) {
   weir_status status = create_session(w);
   if (!status) status = create_trainer(w);
   if (!status) status = register_all(w);
+  if (!status) status = go_on(w);
   if (!status && w->config->scenario->clip_norm > 0) {
     w->gradients = calloc(weir_trainer_tensors(w->trainer), sizeof *w->gradients);
     if (!w->gradients) status = weir_fail(WEIR_E_NOMEM, "no memory to clip gradients");
@@ -265,6 +284,56 @@ static weir_status turn_epoch(worker *w) {
   return open_epoch(w, s->first_epoch + (uint32_t)over);
 }
 
+/* --- checkpoints ------------------------------------------------------------------------------ */
+
+/* The rows of the steps until now, which the runner has. */
+static weir_status keep_rows(const worker *w) {
+  if (w->config->rank) return WEIR_OK;
+  weir_message message = {.kind = WEIR_MESSAGE_KEEP};
+  weir_status status = tell(w, &message);
+  if (!status) status = weir_channel_receive(w->config->channel, &message, RUNNER_TIMEOUT_S);
+  if (status || !message.as.error.status) return status;
+  message.as.error.text[sizeof message.as.error.text - 1] = 0;
+  return weir_fail(WEIR_E_IO, "%s", message.as.error.text);
+}
+
+static weir_status save(worker *w) {
+  const weir_worker_config *c = w->config;
+  const weir_savepoint at = {.run = c->run,
+                             .rank = (uint32_t)c->rank,
+                             .workers = c->scenario->workers,
+                             .committed = w->committed,
+                             .executed = w->steps,
+                             .elapsed_s = w->elapsed_s,
+                             .virtual_s = w->now_s,
+                             .slot = w->slot};
+  const weir_status status = keep_rows(w);
+  return status ? status : weir_savepoint_write(c->keep, &at, w->trainer, w->session);
+}
+
+/* All ranks' files, then the next generation's: what cannot be saved by one is none, and costs no more
+ * than having to go on from further back.  Nobody goes on before all have, lest the step that follows
+ * be measured too long. */
+static weir_status checkpoint(worker *w) {
+  const weir_worker_config *c = w->config;
+  const uint64_t every = c->scenario->checkpoint_steps;
+  if (!c->keep || !every || w->committed == w->saved || w->committed % every) return WEIR_OK;
+  w->saved = w->committed;
+  char mine = save(w) ? 0 : 1, good = 1;
+  if (!mine && !w->said)
+    (void)fprintf(stderr,
+                  "weir: rank %d: no checkpoint after step %" PRIu64 ": %s; training goes on\n",
+                  c->rank, w->committed, weir_last_error());
+  w->said = w->said || !mine;
+  char *all = calloc(c->scenario->workers, 1);
+  if (!all) return weir_fail(WEIR_E_NOMEM, "no memory for a byte a rank");
+  const weir_status status = weir_allgather_bytes(w->session, &mine, 1, all);
+  for (uint32_t r = 0; r < c->scenario->workers; r++) good = good && all[r] == 1;
+  free(all);
+  if (good) w->slot = 1 - w->slot;
+  return status;
+}
+
 /* --- a step ----------------------------------------------------------------------------------- */
 
 static weir_status clip_and_submit(worker *w) {
@@ -279,7 +348,8 @@ static weir_status clip_and_submit(worker *w) {
 /* The fault a scenario asks for, with the gradient handed in and not yet exchanged. */
 static void strike(const worker *w, const weir_step_info *info) {
   const weir_scenario *s = w->config->scenario;
-  if (s->fault == WEIR_FAULT_NONE || (int)s->fault_rank != w->config->rank || info->trial ||
+  if (s->fault == WEIR_FAULT_NONE || w->config->from ||
+      /* it struck */ (int)s->fault_rank != w->config->rank || info->trial ||
       info->step != s->fault_step)
     return;
   if (s->fault == WEIR_FAULT_EXIT) _exit(3);
@@ -355,6 +425,11 @@ static weir_status move_clock(worker *w) {
 static weir_status train(worker *w) {
   weir_status status = WEIR_OK;
   uint64_t turned = UINT64_MAX;
+  if (w->config->from && w->committed < w->total) { /* its epoch had been opened */
+    turned = w->committed;
+    status = open_epoch(
+        w, w->config->scenario->first_epoch + (uint32_t)(w->committed / w->steps_per_epoch));
+  }
   for (;;) {
     if (!status && w->committed % w->steps_per_epoch == 0 && w->committed != turned) {
       turned = w->committed;
@@ -362,7 +437,8 @@ static weir_status train(worker *w) {
     }
     if (!status) status = send_row(w);
     if (status || w->committed == w->total) return status;
-    status = one_step(w);
+    status = checkpoint(w);
+    if (!status) status = one_step(w);
     if (!status) status = move_clock(w);
   }
 }

@@ -1,17 +1,21 @@
 /* Saving what a rank's next step starts from, and going on from there, with as many ranks or others.
  *
- * A state is a header, then tensor by tensor its name, residual, velocity and columns, then a hash of
- * all of that; little-endian.  Nothing of it is trusted. */
+ * A state is a header, then tensor by tensor its name, residual, velocity and columns, then the
+ * buckets of the plan in force and, of rank 0, what the controller has learnt, then a hash of all of
+ * that; little-endian.  Nothing of it is trusted. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "controller/controller.h"
 #include "session/state.h"
 
-#define VERSION 1u
+#define VERSION 2u
 #define HAS_VELOCITY 1u
 #define IS_ZERO 2u
 #define RANK_MOST WEIR_POWERSGD_RANK_MAX
+#define CONTROLLER_MOST ((uint64_t)1 << 28) /* bytes: some 200 of every tensor's */
 
 typedef struct header {
   char magic[8];
@@ -20,7 +24,14 @@ typedef struct header {
   uint64_t committed, turn;
   uint64_t tensors, elements;
   uint64_t columns_rank; /* columns of every matrix */
+  uint64_t likeness;     /* weir_resume_likeness() */
+  weir_plan plan;        /* in force; its table follows the tensors */
+  weir_directive pending;
+  uint64_t controller_bytes; /* that follow the table */
+  double gain;               /* of the last step */
 } header;
+_Static_assert(sizeof(header) == 184 && sizeof(weir_plan_bucket) == 32,
+               "headers are written as they lie in memory, without gaps");
 typedef struct tensor {
   uint64_t name_bytes, rows, numel;
 } tensor;
@@ -40,6 +51,20 @@ static void put(writer *w, const void *data, size_t bytes) {
   w->hash = weir_hash(w->hash, data, bytes);
 }
 
+uint64_t weir_resume_likeness(const weir_session *session) {
+  const weir_options *options = &session->options;
+  const uint64_t numbers[] = {options->warmup_steps, session->tensors};
+  uint64_t hash = weir_hash(WEIR_HASH_INIT, numbers, sizeof numbers);
+  hash = weir_hash(hash, options->policy, strlen(options->policy) + 1);
+  if (options->risk != NULL) hash = weir_hash(hash, options->risk, strlen(options->risk) + 1);
+  for (size_t t = 0; t < session->tensors; t++) {
+    const uint64_t shape[] = {session->offset[t + 1] - session->offset[t], session->rows[t]};
+    hash = weir_hash(hash, session->names[t], strlen(session->names[t]) + 1);
+    hash = weir_hash(hash, shape, sizeof shape);
+  }
+  return hash != 0 ? hash : 1;
+}
+
 static size_t columns_of(size_t rows, size_t numel) { return rows > 1 ? numel / rows : 0; }
 
 weir_status weir_session_save(weir_session *session, weir_write_fn write, void *user) {
@@ -48,6 +73,11 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
   if (status == WEIR_OK && write == NULL)
     status = weir_fail(WEIR_E_INVALID, "there is no function to write with");
   if (status == WEIR_OK) status = weir_engine_memory_open(session->engine, 0, &m);
+  if (status != WEIR_OK) return status;
+  void *learnt = NULL;
+  size_t learnt_bytes = 0;
+  if (session->controller != NULL)
+    status = weir_controller_save(session->controller, &learnt, &learnt_bytes);
   if (status != WEIR_OK) return status;
   writer w = {write, user, WEIR_HASH_INIT, true};
   header h = {.version = VERSION,
@@ -58,7 +88,12 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
               .turn = m.turn,
               .tensors = session->tensors,
               .elements = session->offset[session->tensors],
-              .columns_rank = m.rank};
+              .columns_rank = m.rank,
+              .likeness = session->saved_likeness,
+              .plan = m.plan,
+              .pending = m.pending,
+              .controller_bytes = learnt_bytes,
+              .gain = m.gain};
   memcpy(h.magic, magic, sizeof magic);
   put(&w, &h, sizeof h);
   for (size_t t = 0; t < session->tensors; t++) {
@@ -72,6 +107,9 @@ weir_status weir_session_save(weir_session *session, weir_write_fn write, void *
     for (size_t k = 0; k < m.rank && width > 0; k++)
       put(&w, m.columns + k * m.width + m.at[t], width * sizeof(float));
   }
+  put(&w, m.table, m.plan.buckets * sizeof *m.table);
+  put(&w, learnt, learnt_bytes);
+  free(learnt);
   const uint64_t hash = w.hash;
   put(&w, &hash, sizeof hash);
   return w.good ? WEIR_OK : weir_fail(WEIR_E_IO, "a session's state could not be written");
@@ -107,6 +145,8 @@ void weir_resume_free(weir_resume *resume) {
   free(resume->residual);
   free(resume->velocity);
   free(resume->columns);
+  free(resume->table);
+  free(resume->controller);
   free(resume);
 }
 
@@ -119,6 +159,12 @@ static weir_status make(weir_resume **out, const weir_session *session, const he
   resume->turn = h->turn;
   resume->size = h->size;
   resume->zero = (h->flags & IS_ZERO) != 0;
+  if (h->likeness == weir_resume_likeness(session) &&
+      h->size == (uint64_t)session->options.world_size)
+    resume->likeness = h->likeness;
+  resume->plan = h->plan;
+  resume->pending = h->pending;
+  resume->gain = h->gain;
   resume->tensors = session->tensors;
   resume->offset = calloc(session->tensors + 1, sizeof *resume->offset);
   resume->at = calloc(session->tensors + 1, sizeof *resume->at);
@@ -140,6 +186,14 @@ static weir_status make(weir_resume **out, const weir_session *session, const he
   return WEIR_OK;
 }
 
+/* A switch to a plan that can be, or nothing. */
+static bool directs(const weir_directive *pending) {
+  static const weir_directive none;
+  if (memcmp(pending, &none, sizeof none) == 0) return true;
+  return pending->action == WEIR_ACTION_SWITCH && pending->reserved == 0 &&
+         pending->plan.reserved == 0 && weir_plan_check(&pending->plan) == WEIR_OK;
+}
+
 static weir_status check_header(const weir_session *session, const header *h) {
   const bool momentum = session->options.momentum_correction > 0;
   if (memcmp(h->magic, magic, sizeof magic) != 0)
@@ -149,6 +203,10 @@ static weir_status check_header(const weir_session *session, const header *h) {
   if (h->size < 1 || h->rank >= h->size || h->columns_rank > RANK_MOST ||
       (h->flags & ~(HAS_VELOCITY | IS_ZERO)) != 0)
     return weir_fail(WEIR_E_PARSE, "a saved state's header is damaged");
+  if (weir_plan_check(&h->plan) != WEIR_OK || h->plan.reserved != 0 || !directs(&h->pending) ||
+      h->plan.buckets > h->tensors || h->controller_bytes > CONTROLLER_MOST ||
+      !(h->gain >= 0 && h->gain <= 1))
+    return weir_fail(WEIR_E_PARSE, "the plan in a saved state's header is damaged");
   if (h->tensors != session->tensors || h->elements != session->offset[session->tensors])
     return weir_fail(WEIR_E_MISMATCH,
                      "the state is of %llu tensors with %llu elements; %zu with %zu are registered",
@@ -216,6 +274,37 @@ static weir_status get_tensor(reader *r, const weir_session *session, const head
   return status;
 }
 
+/* The table of the plan in force. */
+static weir_status get_table(reader *r, const header *h, weir_resume *resume) {
+  const uint32_t buckets = h->plan.buckets;
+  if (buckets == 0) return WEIR_OK;
+  resume->table = calloc(buckets, sizeof *resume->table);
+  if (resume->table == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for %u buckets", buckets);
+  weir_status status = get(r, resume->table, buckets * sizeof *resume->table);
+  if (status == WEIR_OK && (weir_buckets_check(resume->table, buckets, h->tensors) != WEIR_OK ||
+                            weir_buckets_name(resume->table, buckets) != h->plan.layout))
+    status = weir_fail(WEIR_E_PARSE, "the buckets of a saved state's plan are damaged");
+  return status;
+}
+
+static weir_status get_learnt(reader *r, const header *h, weir_resume *resume) {
+  if (h->controller_bytes == 0) return WEIR_OK;
+  resume->controller_bytes = h->controller_bytes;
+  resume->controller = malloc(h->controller_bytes);
+  if (resume->controller == NULL)
+    return weir_fail(WEIR_E_NOMEM, "no memory for what a controller has learnt");
+  bool ours = true;
+  weir_status status = get(r, resume->controller, h->controller_bytes);
+  if (status == WEIR_OK)
+    status =
+        weir_controller_saved_check(resume->controller, h->controller_bytes, h->tensors, &ours);
+  if (status != WEIR_OK || ours) return status;
+  weir_log(WEIR_LOG_WARN, "what was learnt before is of another version of Weir: it is left");
+  free(resume->controller);
+  resume->controller = NULL;
+  return WEIR_OK;
+}
+
 static weir_status get_state(reader *r, const weir_session *session, const header *h,
                              weir_resume *resume) {
   bool *seen = calloc(session->tensors + 1, sizeof *seen);
@@ -224,6 +313,8 @@ static weir_status get_state(reader *r, const weir_session *session, const heade
   for (size_t i = 0; i < session->tensors && status == WEIR_OK; i++)
     status = get_tensor(r, session, h, resume, i, seen);
   free(seen);
+  if (status == WEIR_OK) status = get_table(r, h, resume);
+  if (status == WEIR_OK) status = get_learnt(r, h, resume);
   const uint64_t due = r->hash;
   uint64_t told = 0;
   if (status == WEIR_OK) status = get(r, &told, sizeof told);
@@ -251,6 +342,11 @@ static void add_up(weir_session *session, weir_resume *next, uint64_t rank) {
     next->zero = next->zero && before->zero;
     next->count = before->count;
     next->whose = before->whose;
+    if (next->controller == NULL) {
+      next->controller = before->controller;
+      next->controller_bytes = before->controller_bytes;
+      session->resume->controller = NULL;
+    }
   }
   next->count++;
   next->whose += hash_of(rank);
@@ -281,11 +377,24 @@ weir_status weir_session_load(weir_session *session, weir_read_fn read, void *us
 
 /* --- at the start ------------------------------------------------------------------------------ */
 
+/* With the table, which its layout names, and what is directed next.  Who decides needs to know how
+ * it came to that. */
+static uint64_t plan_digest(const weir_session *session) {
+  const weir_resume *resume = session->resume;
+  uint64_t hash = weir_hash(resume->likeness, &resume->plan, sizeof resume->plan);
+  hash = weir_hash(hash, &resume->pending, sizeof resume->pending);
+  if (resume->likeness == 0 || resume->count != 1 ||
+      (session->options.rank == 0 && resume->controller == NULL))
+    return 0;
+  return hash != 0 ? hash : 1;
+}
+
 void weir_resume_tell(const weir_session *session, weir_resume_told *mine) {
   const weir_resume *resume = session->resume;
-  *mine = resume == NULL ? (weir_resume_told){0}
-                         : (weir_resume_told){resume->committed, resume->turn, resume->size,
-                                              resume->count, resume->whose};
+  *mine = resume == NULL
+              ? (weir_resume_told){0}
+              : (weir_resume_told){resume->committed, resume->turn,  resume->size,
+                                   resume->count,     resume->whose, plan_digest(session)};
 }
 
 weir_status weir_resume_agree(weir_session *session, const weir_resume_told *all) {
@@ -294,7 +403,9 @@ weir_status weir_resume_agree(weir_session *session, const weir_resume_told *all
   for (int r = 0; r < session->options.world_size; r++) {
     each = each && all[r].count == 1;
     if (all[r].count == 0) continue;
-    if (sum.count == 0) sum = (weir_resume_told){all[r].committed, all[r].turn, all[r].size, 0, 0};
+    if (sum.count == 0)
+      sum = (weir_resume_told){
+          .committed = all[r].committed, .turn = all[r].turn, .size = all[r].size};
     if (sum.committed != all[r].committed || sum.turn != all[r].turn || sum.size != all[r].size)
       return weir_fail(WEIR_E_MISMATCH,
                        "rank %d goes on from step %llu of %llu ranks, others from step %llu of "
@@ -312,6 +423,9 @@ weir_status weir_resume_agree(weir_session *session, const weir_resume_told *all
                      "%llu ranks have saved a state, and %llu states were loaded: each is to be "
                      "loaded by one rank, once",
                      (unsigned long long)sum.size, (unsigned long long)sum.count);
+  sum.plan = all[0].plan;
+  for (int r = 1; r < session->options.world_size; r++)
+    if (all[r].plan != sum.plan) sum.plan = 0;
   session->resume_told = sum;
   session->resume_columns = each;
   return WEIR_OK;
@@ -334,26 +448,40 @@ static void apply_tensors(const weir_session *session, const weir_engine_memory 
   }
 }
 
-weir_status weir_resume_apply(weir_session *session) {
+/* The first plan at the ratio that its warm-up has come to; without buckets. */
+static weir_status first_plan(const weir_session *session, uint64_t step, weir_engine_memory *m) {
+  const weir_status status = weir_policy_first_plan(session->options.policy, &m->plan);
+  m->plan.cr = weir_policy_warm_ratio(m->plan.cr, step, session->options.warmup_steps);
+  m->pending = (weir_directive){.action = WEIR_ACTION_KEEP};
+  return status;
+}
+
+weir_status weir_resume_apply(weir_session *session, bool *alike) {
   const weir_resume_told *told = &session->resume_told;
   const weir_resume *from = session->resume;
   const bool columns =
       from != NULL && told->size == (uint64_t)session->options.world_size && from->count == 1;
   weir_engine_memory m;
-  weir_plan first;
+  *alike = false;
   if (told->size == 0) return WEIR_OK;
   weir_status status = weir_engine_memory_open(session->engine, columns ? from->rank : 0, &m);
-  if (status == WEIR_OK) status = weir_policy_first_plan(session->options.policy, &first);
+  if (status == WEIR_OK) status = first_plan(session, told->committed, &m);
   if (status != WEIR_OK) return status;
   m.committed = told->committed;
   m.turn = told->turn;
   if (from != NULL) {
     apply_tensors(session, &m, columns);
     m.zero = from->zero;
+    m.gain = from->gain;
   }
-  weir_resume_free(session->resume);
-  session->resume = NULL;
-  return weir_engine_memory_take(
-      session->engine, &m,
-      weir_policy_warm_ratio(first.cr, told->committed, session->options.warmup_steps));
+  if (from != NULL && told->plan != 0) {
+    m.plan = from->plan;
+    m.table = from->table;
+    m.pending = from->pending;
+  }
+  status = weir_engine_memory_take(session->engine, &m);
+  weir_plan now;
+  weir_engine_plan(session->engine, &now);
+  *alike = told->plan != 0 && memcmp(&now, &m.plan, sizeof now) == 0;
+  return status;
 }

@@ -80,7 +80,7 @@ static weir_status restart(weir_session *session, weir_survivors *left) {
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
   if (status == WEIR_OK && session->options.rank == 0)
-    status = weir_session_start_controller(session, true, left->step);
+    status = weir_session_start_controller(session, true, left->step, false);
   session->broken = WEIR_OK; /* or probes would not run */
   return status == WEIR_OK ? weir_session_start_monitor(session) : status;
 }

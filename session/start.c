@@ -280,7 +280,8 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
   return status;
 }
 
-weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step) {
+weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step,
+                                          bool alike) {
   const weir_layout layout = {session->tensors, session->offset};
   if (session->options.overlap && session->gap_s == NULL) {
     session->gap_s = calloc(session->tensors + 1, sizeof *session->gap_s);
@@ -307,6 +308,9 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
       .journal_goes_on = again,
       .warmup_steps = session->options.warmup_steps,
       .step = step,
+      .saved = session->resume != NULL ? session->resume->controller : NULL,
+      .saved_bytes = session->resume != NULL ? session->resume->controller_bytes : 0,
+      .saved_alike = alike,
       /* The stages of a warm-up begin at the same step always. */
       .threaded = session->options.virtual_network == NULL && session->options.warmup_steps == 0,
       .measure = session->options.virtual_network == NULL};
@@ -349,18 +353,23 @@ weir_status weir_session_start(weir_session *session) {
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
   first.cr = weir_policy_warm_ratio(first.cr, 0, session->options.warmup_steps);
+  session->saved_likeness = weir_resume_likeness(session);
   if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
   if (status == WEIR_OK) status = compare_ranks(session, &first);
   if (status == WEIR_OK && session->memory_limit > 0)
     status = check_heaviest(session, spare_memory(session));
   if (status == WEIR_OK) status = create_engine(session, &layout, &first);
-  if (status == WEIR_OK) status = weir_resume_apply(session);
+  bool alike_before = false;
+  if (status == WEIR_OK) status = weir_resume_apply(session, &alike_before);
   /* A plan that this group cannot run: all ranks have compared what that follows from, and all say
    * so. */
   const bool alike = status == WEIR_E_UNSUPPORTED && session->comm != NULL;
   if (status == WEIR_OK && session->options.rank == 0)
-    status = weir_session_start_controller(session, false, session->resume_told.committed);
+    status = weir_session_start_controller(session, session->resume_told.size > 0,
+                                           session->resume_told.committed, alike_before);
+  weir_resume_free(session->resume);
+  session->resume = NULL;
   if (status == WEIR_OK) status = weir_session_start_monitor(session);
   session->started_s = weir_now_s();
   if (status == WEIR_OK) {

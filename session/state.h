@@ -84,11 +84,19 @@ typedef struct weir_resume {
   size_t tensors, rank, width;
   size_t *offset, *at; /* tensors + 1, of elements and of powersgd's columns */
   float *residual, *velocity, *columns;
+  weir_plan plan; /* that was in force, and what was directed */
+  weir_plan_bucket *table;
+  weir_directive pending;
+  double gain;       /* of the last step */
+  uint64_t likeness; /* of what the plan holds for; 0: it does not hold here */
+  void *controller;  /* what it had learnt, of rank 0; NULL: nothing */
+  size_t controller_bytes;
 } weir_resume;
 /* Of all ranks, before there is an engine: is everything there once?  Ranks that have taken none get
  * counters like the others'.  Then, into the engine. */
 typedef struct weir_resume_told {
   uint64_t committed, turn, size, count, whose;
+  uint64_t plan; /* digest of the plan that is to go on here; 0: none */
 } weir_resume_told;
 struct weir_session {
   weir_options options; /* strings are our own copies, below */
@@ -117,6 +125,7 @@ struct weir_session {
 
   weir_resume *resume;          /* NULL: nothing has been loaded */
   weir_resume_told resume_told; /* what the ranks agree on; size 0: nothing */
+  uint64_t saved_likeness;      /* of this session, for what it saves (resume.c) */
   bool resume_columns;          /* all ranks have loaded powersgd\'s columns, which must be alike */
 
   bool started, start_tried;
@@ -152,9 +161,13 @@ struct weir_session {
   char broken_text[512];
 };
 
+/* What a plan and what was learnt of plans hold for: a policy, over tensors registered like these.
+ * Before the start; never 0. */
+uint64_t weir_resume_likeness(const weir_session *session);
 void weir_resume_tell(const weir_session *session, weir_resume_told *mine);
 weir_status weir_resume_agree(weir_session *session, const weir_resume_told *all);
-weir_status weir_resume_apply(weir_session *session);
+/* *alike: the group goes on under the plan that was in force, so that all that was learnt holds. */
+weir_status weir_resume_apply(weir_session *session, bool *alike);
 void weir_resume_free(weir_resume *resume);
 
 /* Status kept for every later call when it ends the group; returns status. */
@@ -185,11 +198,13 @@ weir_status weir_session_connect(weir_session *session);
 weir_status weir_session_find_hosts(weir_session *session);
 
 /* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
- * (again: its journal goes on; at the step that comes first), and the monitor. */
+ * (again: its journal goes on; at the step that comes first; alike: with all that a saved one had
+ * learnt), and the monitor. */
 bool (*weir_session_curve_hook(const weir_session *session))(void *);
 /* Once, at the start: tensors in the policy's order, and session->place (order.c). */
 weir_status weir_session_order(weir_session *session);
-weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step);
+weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step,
+                                          bool alike);
 weir_status weir_session_start_monitor(weir_session *session);
 
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */

@@ -391,21 +391,30 @@ weir_status weir_rescale(weir_session *session, double factor);
 typedef bool (*weir_write_fn)(void *user, const void *data, size_t bytes);
 typedef bool (*weir_read_fn)(void *user, void *data, size_t bytes);
 
-/* Save what this rank's next step starts from: residual, velocity, powersgd's columns, and which
- * step that is.  Between steps.  The caller sees to it that what it writes replaces an older state
- * as a whole.  A fixed policy that goes on from it computes the same bits as if it had not stopped;
- * what other policies have learnt is not in it, they measure anew.  Optimizer and weights are the
- * caller's.  WEIR_E_IO: write failed.  WEIR_E_STATE: a trial, or a tensor of a step, is under way.
- * WEIR_E_UNSUPPORTED on a device. */
+/* Save what this rank's next step starts from: residual, velocity, powersgd's columns, which step
+ * that is and under which plan; of rank 0 also what the policy has learnt and decided, for which a
+ * decision under way is waited for.  Between steps.  The caller sees to it that what it writes
+ * replaces an older state as a whole.  A fixed policy that goes on from it computes the same bits as
+ * if it had not stopped.  Optimizer and weights are the caller's.  WEIR_E_IO: write failed, or the
+ * journal cannot be kept.  WEIR_E_STATE: a trial, or a tensor of a step, is under way, or the decision
+ * takes longer than 10 s; later it may be saved.  WEIR_E_UNSUPPORTED on a device. */
 weir_status weir_session_save(weir_session *session, weir_write_fn write, void *user);
 
 /* Go on from what a rank saved: before weir_session_start, with the same tensors registered, by
  * name and in any order.  All that were saved must be handed over, each to one rank: where there
  * are fewer ranks than before, some call this more than once, and where there are more, some do not
  * call it; what is kept back then is shared out so that none of it is lost.  weir_session_start
- * checks that.  Nothing of a state that is refused is taken: WEIR_E_IO: read failed.  WEIR_E_PARSE:
- * it is damaged, or none of ours.  WEIR_E_MISMATCH: it is of other tensors or another step, or has
- * a velocity and momentum_correction is 0. */
+ * checks that.
+ *
+ * As many ranks as before, each with its own state, under the same policy and risk, with tensors
+ * registered in the same order, go on under the plan that was in force: calibration of codecs, trials
+ * and decisions are not made again, and the journal, where it is one file, loses what was written to
+ * it after the state was saved.  Others start from the policy's first plan, with what rank 0's state
+ * (which rank 0 then takes) knows of codecs.  The network is measured anew in either case.
+ *
+ * Nothing of a state that is refused is taken: WEIR_E_IO: read failed.  WEIR_E_PARSE: it is damaged,
+ * or none of ours.  WEIR_E_MISMATCH: it is of other tensors or another step, or has a velocity and
+ * momentum_correction is 0. */
 weir_status weir_session_load(weir_session *session, weir_read_fn read, void *user);
 
 /* Free everything and end the helper process; NULL is allowed. */

@@ -7,8 +7,8 @@ set -u
 needs_images
 fail() { echo "FAILED: $*: $(tail -3 "$work/errors")"; exit 1; }
 
-# Long enough to be interrupted anywhere.
-sed -e 's/^steps_per_epoch = .*/steps_per_epoch = 400/' "$source/scenarios/demo.ini" >"$work/long.ini"
+# Long enough to be interrupted anywhere; with checkpoints it would leave them (lab.test_resume).
+sed -e 's/^steps_per_epoch = .*/steps_per_epoch = 400\ncheckpoint_steps = 0/' "$source/scenarios/demo.ini" >"$work/long.ini"
 # One run that ends, and many that do not.
 sed -e '/^\[phase/,$d' -e 's/^epochs = .*/epochs = 1/' -e '/^decay_epochs/d' \
   -e 's/^steps_per_epoch = .*/steps_per_epoch = 3/' "$source/scenarios/demo.ini" >"$work/short.ini"

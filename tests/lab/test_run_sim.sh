@@ -104,7 +104,8 @@ rm redrawn/report.html
 "$weir" report none 2>stderr
 [ $? -eq 2 ] && grep -q "none: neither.*expected a folder" stderr || fail "report: $(cat stderr)"
 
-# Interrupted: exit 1, no results, no process.
+# Interrupted: exit 1, no results, no process; nothing at all where it saves no checkpoints.
+sed -i 's/^batch/checkpoint_steps = 0\nbatch/' long.ini
 "$weir" run long.ini --network sim --out stopped 2>stderr &
 pid=$!
 begun stopped

@@ -85,7 +85,7 @@ begun() {
 }
 
 # The runner itself is killed: its workers, namespaces and machine go with it.
-scenario 120 | sed 's/steps_per_epoch = 4/steps_per_epoch = 400/' >long.ini
+scenario 120 | sed 's/steps_per_epoch = 4/steps_per_epoch = 400\ncheckpoint_steps = 0/' >long.ini
 "$weir" run "$work/long.ini" --policy none:1:dense-ring --out "$work/out" >log 2>&1 &
 pid=$!
 begun

@@ -49,6 +49,7 @@ typedef struct job {
   int ranks, from, to; /* steps */
   bool swapped;        /* registered in the other order */
   bool nothing;        /* gradients are 0 */
+  bool at_once;        /* decisions fall in the step that they follow from */
   const blob *load;    /* RANKS_MOST of them; rank r takes r, r + ranks, ...; NULL: none */
   int loads;
   blob *save; /* at the end */
@@ -63,7 +64,9 @@ typedef struct worker {
   char name[64];
   pthread_t thread;
   uint64_t digest, step;
-  float sum[N]; /* of averages */
+  weir_plan plan;
+  float last[N]; /* average */
+  float sum[N];  /* of averages */
   double given[N];
   char wrong[600];
 } worker;
@@ -79,6 +82,13 @@ static void fill(float *g, int rank, int step) {
     g[i] = sinf((float)(i * 7 + 3 * rank) + 0.37f * (float)step) * (float)(1 + i % 5);
 }
 
+static void steady(void *user, uint64_t step, double *latency_s, double *bandwidth) {
+  (void)user;
+  (void)step;
+  *latency_s = 1e-3;
+  *bandwidth = 1e8;
+}
+
 static weir_session *create(worker *w) {
   const job *j = w->job;
   weir_options options;
@@ -92,6 +102,7 @@ static weir_session *create(worker *w) {
   options.momentum_correction = j->momentum;
   options.warmup_steps = j->warmup;
   options.timeout_s = 30;
+  if (j->at_once) options.virtual_network = steady;
   weir_status status = weir_session_create(&session, &options);
   for (int i = 0; i < 2 && status == WEIR_OK; i++)
     status = (i == 0) != j->swapped ? weir_register_matrix(session, "a", 8, 12, NULL)
@@ -121,11 +132,13 @@ static void *work(void *arg) {
     for (int i = 0; i < N; i++) w->given[i] += (double)g[i];
     weir_status status = weir_step_begin(session, &info);
     w->step = info.step;
+    w->plan = info.plan;
     if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 1 : 0, g);
     if (status == WEIR_OK) status = weir_submit(session, j->swapped ? 0 : 1, g + A);
     if (status == WEIR_OK) status = weir_step_end(session, NULL);
     EXPECT(status == WEIR_OK, "step %d: %.500s", step, weir_last_error());
     for (int i = 0; i < N; i++) w->sum[i] += g[i];
+    memcpy(w->last, g, sizeof g);
   }
   if (j->rescale != 0)
     EXPECT(weir_rescale(session, j->rescale) == WEIR_OK, "rescale: %.500s", weir_last_error());
@@ -237,6 +250,61 @@ Test(session_resume, other_numbers_of_ranks_lose_nothing) {
     cr_assert_eq(after[0].step, 4);
     drop(blobs);
   }
+}
+
+/* Also where a switch has been decided on, is on its way, or has just come into force. */
+Test(session_resume, the_plan_in_force_and_what_was_directed_go_on) {
+  static const char *const policies[] = {
+      "schedule:topk:0.1:ag-ring;step=7:none:1:dense-tree;step=9:star:0.2:art-ring",
+      "groups:even=2:topk:0.1:ag-ring",
+      "groups:turns=2:even=2:topk:0.1:ag-ring;layers:bf16:1:dense-ring"};
+  for (size_t i = 0; i < sizeof policies / sizeof *policies; i++)
+    for (int at = 1; at < STEPS; at++) {
+      blob blobs[RANKS_MOST] = {0};
+      worker whole[RANKS_MOST], part[RANKS_MOST];
+      job j = {.policy = policies[i], .ranks = 3, .at_once = true, .to = STEPS};
+      run(&j, whole);
+      j.to = at;
+      j.save = blobs;
+      run(&j, part);
+      j = (job){.policy = policies[i],
+                .ranks = 3,
+                .at_once = true,
+                .from = at,
+                .to = STEPS,
+                .load = blobs,
+                .loads = 3};
+      run(&j, part);
+      for (int r = 0; r < 3; r++) {
+        cr_assert_eq(part[r].digest, whole[r].digest, "%s, saved at %d", j.policy, at);
+        cr_assert_eq(memcmp(part[r].last, whole[r].last, sizeof part[r].last), 0, "%s, saved at %d",
+                     j.policy, at);
+      }
+      drop(blobs);
+    }
+}
+
+/* Under another policy, or with its tensors in another order, the plan that was in force is none. */
+Test(session_resume, a_plan_goes_on_under_its_policy_alone) {
+  static const char *const others[] = {"groups:even=2:topk:0.1:ag-ring", "fixed:topk:0.1:ag-ring"};
+  blob blobs[RANKS_MOST] = {0};
+  worker first[RANKS_MOST], second[RANKS_MOST];
+  job j = {.policy = others[0], .ranks = 2, .to = 6, .save = blobs};
+  run(&j, first);
+  cr_assert_eq(first[0].plan.buckets, 2);
+  for (int k = 0; k < 3; k++) {
+    j = (job){.policy = others[k == 1],
+              .ranks = 2,
+              .from = 6,
+              .to = 7,
+              .load = blobs,
+              .loads = 2,
+              .swapped = k == 2};
+    run(&j, second);
+    cr_assert_eq(second[0].plan.buckets, k == 0 ? 2 : 0, "%d", k);
+    cr_assert_eq(second[0].plan.id > 0, k == 0, "%d", k);
+  }
+  drop(blobs);
 }
 
 Test(session_resume, a_scale_changes_what_is_kept_back) {
