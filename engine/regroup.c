@@ -1,4 +1,4 @@
-/* After the group has ended: an engine goes on with the survivors.  A step may have been completed
+/* After the group has ended, or ranks have joined it: an engine goes on in the new one.  A step may have been completed
  * by some of them and not by others; then all of its contributions had been sent, this rank's too,
  * and those behind only have to draw the consequences. */
 #include <stdlib.h>
@@ -6,6 +6,7 @@
 
 #include "base/base.h"
 #include "engine/backend.h"
+#include "engine/lowrank.h"
 
 void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_lanes_free(engine->lanes); /* what they still do is bounded */
@@ -48,7 +49,7 @@ static weir_status receive(weir_engine *engine, int from, void *data, size_t due
 }
 
 /* Registered memory, and the columns that powersgd starts from, from a rank that is not behind to
- * all. Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is
+ * all.  Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is
  * behind takes them into `memory` first: what has come in part is of no step. */
 static weir_status share_state(weir_engine *engine, uint64_t columns, int from,
                                unsigned char *memory) {
@@ -83,7 +84,7 @@ static void take_state(weir_engine *engine, uint64_t columns, const unsigned cha
 static uint64_t fewest_columns(const weir_standing *all, int ranks) {
   uint64_t columns = all[0].columns;
   for (int r = 1; r < ranks; r++)
-    if (all[r].columns < columns) columns = all[r].columns;
+    if (!all[r].fresh && all[r].columns < columns) columns = all[r].columns;
   return columns;
 }
 
@@ -91,16 +92,19 @@ static uint64_t fewest_columns(const weir_standing *all, int ranks) {
 static weir_status catch_up(weir_engine *engine, const weir_standing *all, int ranks, int leader,
                             bool missed) {
   const uint64_t columns = fewest_columns(all, ranks);
+  const bool fresh = all[weir_comm_rank(engine->config.comm)].fresh != 0;
   unsigned char *memory = NULL;
+  weir_status status = fresh ? weir_warm_reserve(engine, (size_t)columns) : WEIR_OK;
+  if (status != WEIR_OK) return status;
   if (missed) {
     memory = malloc((size_t)all[leader].state_bytes +
                     (size_t)columns * engine->warm.columns * sizeof *engine->warm.q + 1);
     if (memory == NULL)
       return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
   }
-  weir_status status = share_state(engine, columns, leader, memory);
+  status = share_state(engine, columns, leader, memory);
   if (status == WEIR_OK && missed) {
-    settle(engine); /* in the old numbers */
+    if (!fresh) settle(engine); /* in the old numbers */
     take_state(engine, columns, memory);
     engine->committed = all[leader].committed;
     engine->caught_up = true;
@@ -113,10 +117,10 @@ static weir_status find_leader(const weir_standing *all, int ranks, int *leader,
   *leader = 0;
   *behind = false;
   for (int r = 1; r < ranks; r++)
-    if (all[r].committed > all[*leader].committed) *leader = r;
+    if (!all[r].fresh && all[r].committed > all[*leader].committed) *leader = r;
   for (int r = 0; r < ranks; r++) {
-    if (all[r].committed != all[*leader].committed) *behind = true;
-    if (all[r].committed + 1 < all[*leader].committed ||
+    if (all[r].fresh || all[r].committed != all[*leader].committed) *behind = true;
+    if ((!all[r].fresh && all[r].committed + 1 < all[*leader].committed) ||
         all[r].state_bytes != all[*leader].state_bytes)
       return weir_fail(WEIR_E_MISMATCH, "ranks %d and %d do not belong together any more", r,
                        *leader);
@@ -147,7 +151,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   engine->config.comm = comm;
   engine->config.transport = transport;
   weir_status status = find_leader(all, ranks, leader, &behind);
-  *missed = status == WEIR_OK && all[rank].committed != all[*leader].committed;
+  *missed = status == WEIR_OK && (all[rank].fresh || all[rank].committed != all[*leader].committed);
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {
     if (all[r].exchanges > engine->exchanges) engine->exchanges = all[r].exchanges;
     if (all[r].turn > engine->turn) engine->turn = all[r].turn;

@@ -23,7 +23,7 @@ static const struct {
             KEY(FLAG, active_probes), KEY(FLAG, overlap),       KEY(FLAG, profile),
             KEY(INT, codec_threads),  KEY(COUNT, memory_limit), KEY(INT, tcp_streams),
             KEY(INT, device),         KEY(WORDS, nonfinite),    KEY(INT, listener),
-            KEY(WORDS, tls)};
+            KEY(WORDS, tls),          KEY(INT, max_ranks)};
 #define KEYS (sizeof keys / sizeof *keys)
 
 size_t weir_options_size(void) { return sizeof(weir_options); }

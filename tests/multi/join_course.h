@@ -1,0 +1,264 @@
+/* A training whose group changes while it runs: ranks begin it, join it and are lost.  Each solves
+ * the same least squares by batches of its own, and after every step the ranks check that gradient
+ * mass is conserved over the step: ranks * average + residuals after = gradients + residuals before,
+ * the latter being zero for who has just joined. */
+#ifndef WEIR_TESTS_JOIN_COURSE_H
+#define WEIR_TESTS_JOIN_COURSE_H
+
+#include <criterion/criterion.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <weir/weir.h>
+
+#include "ranks.h"
+#include "session/state.h"
+
+#define COURSE_N 240 /* weights, as a matrix of 12 x 20 */
+#define COURSE_SEATS 9
+#define COURSE_BATCH 16
+#define COURSE_PHASES 6
+#define COURSE_SECRET "a secret of the tests"
+
+typedef struct course_seat { /* of a process */
+  pid_t pid;
+  int phase; /* that it joins in; 0: it begins the group */
+  weir_status status;
+  char message[256];
+  weir_survivors now; /* as told last */
+  double took_s;      /* weir_join */
+  float w[COURSE_N], g[COURSE_N], before[COURSE_N], after[COURSE_N], average[COURSE_N];
+} course_seat;
+
+typedef struct course { /* shared by all processes */
+  const char *policy, *secret;
+  double timeout_s, momentum;
+  bool plain, probes;
+  int most;
+  int want[COURSE_PHASES]; /* ranks in each phase, which ends some steps later; 0: no more phases */
+  int victim, victim_phase; /* the seat that is killed when that phase begins */
+  int killed_at_grow;       /* the seat that is killed instead of growing; -1: none */
+  uint64_t steps;           /* at least */
+  char where[64];
+  char addresses[256]; /* of the members, as rank 0 knows them */
+  atomic_int phase, settled, checks, wrong, grown;
+  atomic_bool done, watched; /* watched: somebody waits at the door of seat 0 */
+  double worst;
+  course_seat seat[COURSE_SEATS];
+} course;
+
+/* --- the task --------------------------------------------------------------------------------- */
+
+/* A row of it in numbers around 0, the same for all who ask. */
+static inline float course_row(uint64_t row, float x[COURSE_N]) {
+  weir_rng rng;
+  weir_rng_seed(&rng, row + 1);
+  float y = 0;
+  for (int i = 0; i < COURSE_N; i++) {
+    x[i] = (float)weir_rng_uniform(&rng) - 0.5F;
+    y += x[i] * (float)((i * 7 % 11) - 5);
+  }
+  return y + 0.2F * ((float)weir_rng_uniform(&rng) - 0.5F);
+}
+
+static inline double course_loss(const float *w) {
+  float x[COURSE_N];
+  double loss = 0;
+  for (uint64_t row = 0; row < 500; row++) {
+    double off = -(double)course_row(row + (UINT64_C(1) << 40), x);
+    for (int i = 0; i < COURSE_N; i++) off += (double)(x[i] * w[i]);
+    loss += off * off / 500;
+  }
+  return loss;
+}
+
+static inline void course_gradient(const float *w, int seat, uint64_t step, float *g) {
+  float x[COURSE_N];
+  memset(g, 0, COURSE_N * sizeof *g);
+  for (uint64_t b = 0; b < COURSE_BATCH; b++) {
+    float off = -course_row((step * COURSE_SEATS + (uint64_t)seat) * COURSE_BATCH + b, x);
+    for (int i = 0; i < COURSE_N; i++) off += x[i] * w[i];
+    for (int i = 0; i < COURSE_N; i++) g[i] += off * x[i] / COURSE_BATCH;
+  }
+}
+
+/* --- a rank ----------------------------------------------------------------------------------- */
+
+static inline weir_status course_open(weir_session **session, course *c, course_seat *own) {
+  weir_options options;
+  weir_options_init(&options);
+  options.transport = "tcp";
+  options.rendezvous = c->where;
+  options.policy = c->policy;
+  options.secret = c->secret;
+  options.tls = c->plain ? "off" : "auto";
+  options.timeout_s = c->timeout_s;
+  options.momentum_correction = c->momentum;
+  options.active_probes = c->probes;
+  options.max_ranks = c->most;
+  options.job_id = 77;
+  if (own->phase == 0) {
+    options.rank = (int)(own - c->seat);
+    options.world_size = c->want[0];
+  } else if (c->addresses[0] != 0) {
+    options.rendezvous = c->addresses;
+  }
+  weir_status status = weir_session_create(session, &options);
+  if (status == WEIR_OK) status = weir_register_matrix(*session, "w", 12, COURSE_N / 12, NULL);
+  if (status == WEIR_OK) status = weir_register_state(*session, "w", own->w, sizeof own->w);
+  return status;
+}
+
+/* Rank 0 of the moment, while all others wait for it. */
+static inline void course_audit(course *c, const unsigned char *seats, int ranks, uint64_t step,
+                                const weir_session *session) {
+  const float *average = c->seat[seats[0]].average;
+  for (int i = 0; i < COURSE_N; i++) {
+    double off = ranks * (double)average[i];
+    for (int r = 0; r < ranks; r++) {
+      const course_seat *s = &c->seat[seats[r]];
+      off += (double)s->after[i] - (double)s->before[i] - (double)s->g[i];
+      if (memcmp(&s->average[i], &average[i], sizeof *average) != 0 ||
+          memcmp(&s->w[i], &c->seat[seats[0]].w[i], sizeof *s->w) != 0)
+        atomic_fetch_add(&c->wrong, 1);
+    }
+    if (c->momentum > 0) continue; /* velocities are what is conserved then */
+    c->worst = fmax(c->worst, fabs(off));
+    if (!(fabs(off) < 2e-3)) atomic_fetch_add(&c->wrong, 1);
+  }
+  atomic_fetch_add(&c->checks, 1);
+  const int phase = atomic_load(&c->phase);
+  if (phase < COURSE_PHASES && c->want[phase] != 0) {
+    const int settled = ranks == c->want[phase] ? atomic_load(&c->settled) + 1 : 0;
+    atomic_store(&c->settled, settled);
+    if (settled < 5) return;
+    (void)weir_addresses(session, c->addresses, sizeof c->addresses);
+    atomic_store(&c->settled, 0);
+    atomic_store(&c->phase, phase + 1);
+  } else if (step >= c->steps) {
+    atomic_store(&c->done, true);
+  }
+}
+
+static inline weir_status course_step(course *c, course_seat *own, weir_session *session,
+                                      uint64_t *step) {
+  const unsigned char me = (unsigned char)(own - c->seat);
+  unsigned char seats[COURSE_SEATS];
+  weir_step_info info = {.struct_size = sizeof info};
+  weir_status status = weir_step_begin(session, &info);
+  if (status != WEIR_OK) return status;
+  course_gradient(own->w, me, *step, own->g);
+  memcpy(own->average, own->g, sizeof own->g);
+  status = weir_submit(session, 0, own->average);
+  if (status == WEIR_OK) status = weir_step_end(session, NULL);
+  if (status != WEIR_OK) return status;
+  for (int i = 0; i < COURSE_N; i++) own->w[i] -= 0.8F * own->average[i];
+  memcpy(own->after, weir_engine_residual(session->engine), sizeof own->after);
+  if (!info.trial) (*step)++;
+  status = weir_allgather_bytes(session, &me, 1, seats);
+  const bool first = status == WEIR_OK && seats[0] == me && !info.trial;
+  if (first) course_audit(c, seats, session->options.world_size, *step, session);
+  if (status == WEIR_OK) status = weir_allgather_bytes(session, &me, 1, seats);
+  memcpy(own->before, own->after, sizeof own->after);
+  return status;
+}
+
+static inline void course_die(const course *c, int me, bool grows) {
+  const bool now = c->victim == me && atomic_load(&c->phase) == c->victim_phase;
+  if (grows ? c->killed_at_grow == me : now) (void)raise(SIGKILL);
+}
+
+static inline weir_status course_train(course *c, course_seat *own, weir_session *session,
+                                       uint64_t step) {
+  const int me = (int)(own - c->seat);
+  weir_status status = WEIR_OK;
+  while (status == WEIR_OK && !atomic_load(&c->done)) {
+    course_die(c, me, false);
+    status = course_step(c, own, session, &step);
+    const bool changes = status == WEIR_GROW || status >= WEIR_E_TIMEOUT;
+    if (status == WEIR_GROW) {
+      course_die(c, me, true);
+      status = weir_grow(session, &own->now);
+      if (status == WEIR_OK && own->now.rank == 0) atomic_fetch_add(&c->grown, own->now.joined);
+    }
+    while (status >= WEIR_E_TIMEOUT && status != WEIR_E_MISMATCH && status != WEIR_E_INTERNAL) {
+      status = weir_shrink(session, &own->now);
+      if (status == WEIR_E_PEER) break;
+    }
+    if (status == WEIR_OK && changes) step = own->now.step;
+    if (status == WEIR_OK && changes && own->now.missed) /* it counts here, too */
+      memcpy(own->before, weir_engine_residual(session->engine), sizeof own->before);
+    group_nap(0.001);
+  }
+  return status;
+}
+
+static inline weir_status course_work(course *c, course_seat *own) {
+  weir_session *session = NULL;
+  const double begun_s = weir_now_s();
+  own->now.struct_size = sizeof own->now;
+  weir_status status = course_open(&session, c, own);
+  if (status == WEIR_OK)
+    status = own->phase == 0 ? weir_session_start(session) : weir_join(session, 20, &own->now);
+  own->took_s = weir_now_s() - begun_s;
+  if (status == WEIR_OK) status = course_train(c, own, session, own->now.step);
+  (void)snprintf(own->message, sizeof own->message, "%s", status ? weir_last_error() : "");
+  weir_session_free(session);
+  return status;
+}
+
+/* --- all of them ------------------------------------------------------------------------------ */
+
+static inline course *course_new(const char *policy, const char *secret) {
+  course *c = group_shared(sizeof *c);
+  *c = (course){.policy = policy,
+                .secret = secret,
+                .timeout_s = 4,
+                .most = 8,
+                .victim = -1,
+                .killed_at_grow = -1,
+                .steps = 40};
+  (void)snprintf(c->where, sizeof c->where, "127.0.0.1:%d", free_port());
+  return c;
+}
+
+static inline pid_t course_fork(course *c, int seat) {
+  course_seat *own = &c->seat[seat];
+  (void)fflush(NULL);
+  own->status = WEIR_E_INTERNAL;
+  own->pid = fork();
+  cr_assert_geq(own->pid, 0);
+  if (own->pid > 0) return own->pid;
+  (void)alarm(GROUP_WATCHDOG_S);
+  while (atomic_load(&c->phase) < own->phase) group_nap(0.002);
+  own->status = course_work(c, own);
+  _exit(0);
+}
+
+/* Seats 0 .. want[0] - 1 begin; the others' phases are set. */
+static inline void course_begin(course *c) {
+  for (int s = 0; s < COURSE_SEATS; s++)
+    if (s < c->want[0] || c->seat[s].phase > 0) (void)course_fork(c, s);
+}
+
+static inline void course_end(course *c) {
+  int last = -1;
+  for (int s = 0; s < COURSE_SEATS; s++) {
+    const course_seat *own = &c->seat[s];
+    if (own->pid == 0) continue;
+    (void)waitpid(own->pid, NULL, 0);
+    if (s == c->victim || s == c->killed_at_grow) continue;
+    cr_expect_eq(own->status, WEIR_OK, "%s, seat %d: %s %s", c->policy, s,
+                 weir_status_name(own->status), own->message);
+    if (last >= 0)
+      cr_expect_eq(memcmp(own->w, c->seat[last].w, sizeof own->w), 0, "%s: seats %d and %d differ",
+                   c->policy, s, last);
+    last = s;
+  }
+  cr_expect_eq(atomic_load(&c->wrong), 0, "%s: %d elements are wrong, by %g at most", c->policy,
+               atomic_load(&c->wrong), c->worst);
+  cr_expect_gt(atomic_load(&c->checks), (int)c->steps - 1);
+}
+
+static inline void course_done(course *c) { (void)munmap(c, sizeof *c); }
+
+#endif
