@@ -160,6 +160,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   engine->rank = rank;
   engine->size = ranks;
+  engine->table_name = 0; /* a rank that has joined has no table of buckets: all fetch the next */
   status = resize(engine, cr, want_curve);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   *missed = engine->caught_up;

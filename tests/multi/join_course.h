@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <weir/weir.h>
 
+#include "collectives/transports/tcp_joiners.h"
 #include "ranks.h"
 #include "session/state.h"
 
@@ -19,12 +20,28 @@
 #define COURSE_PHASES 6
 #define COURSE_SECRET "a secret of the tests"
 
+typedef enum course_odd { /* what is wrong with one who joins */
+                          NOTHING,
+                          OTHER_SECRET,
+                          OTHER_JOB,
+                          OTHER_TENSORS,
+                          OTHER_STATE,
+                          OTHER_POLICY,
+                          OTHER_TLS,
+                          IMPATIENT,  /* waits a second only */
+                          IS_STOPPED, /* by seat 0, once it waits at its door */
+                          DIES,       /* as soon as it is in the new group */
+                          STOPS       /* likewise */
+} course_odd;
+
 typedef struct course_seat { /* of a process */
   pid_t pid;
   int phase; /* that it joins in; 0: it begins the group */
+  course_odd odd;
   weir_status status;
   char message[256];
   weir_survivors now; /* as told last */
+  bool tried;         /* in the step before */
   double took_s;      /* weir_join */
   float w[COURSE_N], g[COURSE_N], before[COURSE_N], after[COURSE_N], average[COURSE_N];
 } course_seat;
@@ -37,11 +54,15 @@ typedef struct course { /* shared by all processes */
   int want[COURSE_PHASES]; /* ranks in each phase, which ends some steps later; 0: no more phases */
   int victim, victim_phase; /* the seat that is killed when that phase begins */
   int killed_at_grow;       /* the seat that is killed instead of growing; -1: none */
-  uint64_t steps;           /* at least */
+  int watch_phase;          /* which does not end before somebody waits at rank 0's door */
+  /* It goes on until so many have joined, have ended without it, and weir_grow has taken in nobody,
+   * or failed. */
+  int grown_due, odd_due, empty_due, failed_due;
+  uint64_t steps; /* at least */
   char where[64];
   char addresses[256]; /* of the members, as rank 0 knows them */
-  atomic_int phase, settled, checks, wrong, grown;
-  atomic_bool done, watched; /* watched: somebody waits at the door of seat 0 */
+  atomic_int phase, settled, checks, wrong, grown, odd, empty, failed;
+  atomic_bool done;
   double worst;
   course_seat seat[COURSE_SEATS];
 } course;
@@ -84,28 +105,38 @@ static inline void course_gradient(const float *w, int seat, uint64_t step, floa
 /* --- a rank ----------------------------------------------------------------------------------- */
 
 static inline weir_status course_open(weir_session **session, course *c, course_seat *own) {
+  const course_odd odd = own->odd;
+  const size_t rows = odd == OTHER_TENSORS ? 20 : 12;
   weir_options options;
   weir_options_init(&options);
   options.transport = "tcp";
   options.rendezvous = c->where;
-  options.policy = c->policy;
-  options.secret = c->secret;
-  options.tls = c->plain ? "off" : "auto";
+  options.policy = odd == OTHER_POLICY ? "fixed:none:1:dense-tree" : c->policy;
+  options.secret = odd == OTHER_SECRET ? "another" : c->secret;
+  options.tls = c->plain != (odd == OTHER_TLS) ? "off" : "auto";
   options.timeout_s = c->timeout_s;
   options.momentum_correction = c->momentum;
   options.active_probes = c->probes;
   options.max_ranks = c->most;
-  options.job_id = 77;
+  options.job_id = odd == OTHER_JOB ? 78 : 77;
   if (own->phase == 0) {
     options.rank = (int)(own - c->seat);
     options.world_size = c->want[0];
-  } else if (c->addresses[0] != 0) {
-    options.rendezvous = c->addresses;
+  } else if (c->addresses[0] != 0) { /* once in the one way, once in the other */
+    const bool told = (own - c->seat) % 2 == 1;
+    options.rendezvous = told ? NULL : c->addresses;
+    (void)setenv("WEIR_JOIN", told ? c->addresses : "", 1);
   }
   weir_status status = weir_session_create(session, &options);
-  if (status == WEIR_OK) status = weir_register_matrix(*session, "w", 12, COURSE_N / 12, NULL);
-  if (status == WEIR_OK) status = weir_register_state(*session, "w", own->w, sizeof own->w);
+  if (status == WEIR_OK) status = weir_register_matrix(*session, "w", rows, COURSE_N / rows, NULL);
+  if (status == WEIR_OK)
+    status =
+        weir_register_state(*session, "w", own->w, sizeof own->w - (odd == OTHER_STATE ? 4 : 0));
   return status;
+}
+
+static inline int course_waiting(const weir_session *session) {
+  return atomic_load(&((tcp *)session->transport)->joiners->ready);
 }
 
 /* Rank 0 of the moment, while all others wait for it. */
@@ -128,13 +159,16 @@ static inline void course_audit(course *c, const unsigned char *seats, int ranks
   atomic_fetch_add(&c->checks, 1);
   const int phase = atomic_load(&c->phase);
   if (phase < COURSE_PHASES && c->want[phase] != 0) {
-    const int settled = ranks == c->want[phase] ? atomic_load(&c->settled) + 1 : 0;
+    const bool watches = phase > 0 && phase == c->watch_phase && course_waiting(session) == 0;
+    const int settled = ranks == c->want[phase] && !watches ? atomic_load(&c->settled) + 1 : 0;
     atomic_store(&c->settled, settled);
     if (settled < 5) return;
     (void)weir_addresses(session, c->addresses, sizeof c->addresses);
     atomic_store(&c->settled, 0);
     atomic_store(&c->phase, phase + 1);
-  } else if (step >= c->steps) {
+  } else if (step >= c->steps && atomic_load(&c->grown) >= c->grown_due &&
+             atomic_load(&c->odd) >= c->odd_due && atomic_load(&c->empty) >= c->empty_due &&
+             atomic_load(&c->failed) >= c->failed_due) {
     atomic_store(&c->done, true);
   }
 }
@@ -146,6 +180,9 @@ static inline weir_status course_step(course *c, course_seat *own, weir_session 
   weir_step_info info = {.struct_size = sizeof info};
   weir_status status = weir_step_begin(session, &info);
   if (status != WEIR_OK) return status;
+  if (own->tried) /* what the trial has kept back is given up */
+    memcpy(own->before, weir_engine_residual(session->engine), sizeof own->before);
+  own->tried = info.trial;
   course_gradient(own->w, me, *step, own->g);
   memcpy(own->average, own->g, sizeof own->g);
   status = weir_submit(session, 0, own->average);
@@ -162,9 +199,27 @@ static inline weir_status course_step(course *c, course_seat *own, weir_session 
   return status;
 }
 
-static inline void course_die(const course *c, int me, bool grows) {
-  const bool now = c->victim == me && atomic_load(&c->phase) == c->victim_phase;
-  if (grows ? c->killed_at_grow == me : now) (void)raise(SIGKILL);
+static inline void course_strike(course *c, int me, const weir_session *session) {
+  if (c->victim == me && atomic_load(&c->phase) == c->victim_phase) (void)raise(SIGKILL);
+  for (int s = 1; me == 0 && s < COURSE_SEATS; s++)
+    if (c->seat[s].odd == IS_STOPPED && c->seat[s].pid != 0 && course_waiting(session) > 0) {
+      group_nap(0.02); /* it has told the other members, too */
+      (void)kill(c->seat[s].pid, SIGSTOP);
+    }
+}
+
+static inline weir_status course_grow(course *c, course_seat *own, weir_session *session) {
+  if (own - c->seat == c->killed_at_grow) (void)raise(SIGKILL);
+  const weir_status status = weir_grow(session, &own->now);
+  if (session->options.rank != 0) return status;
+  if (status == WEIR_OK && 2 * own->now.joined > own->now.world_size)
+    (void)atomic_fetch_add(&c->wrong, 1); /* more than there were */
+  if (status != WEIR_OK)
+    (void)atomic_fetch_add(&c->failed, 1);
+  else
+    (void)atomic_fetch_add(own->now.joined > 0 ? &c->grown : &c->empty,
+                           own->now.joined > 0 ? own->now.joined : 1);
+  return status;
 }
 
 static inline weir_status course_train(course *c, course_seat *own, weir_session *session,
@@ -172,14 +227,10 @@ static inline weir_status course_train(course *c, course_seat *own, weir_session
   const int me = (int)(own - c->seat);
   weir_status status = WEIR_OK;
   while (status == WEIR_OK && !atomic_load(&c->done)) {
-    course_die(c, me, false);
+    course_strike(c, me, session);
     status = course_step(c, own, session, &step);
     const bool changes = status == WEIR_GROW || status >= WEIR_E_TIMEOUT;
-    if (status == WEIR_GROW) {
-      course_die(c, me, true);
-      status = weir_grow(session, &own->now);
-      if (status == WEIR_OK && own->now.rank == 0) atomic_fetch_add(&c->grown, own->now.joined);
-    }
+    if (status == WEIR_GROW) status = course_grow(c, own, session);
     while (status >= WEIR_E_TIMEOUT && status != WEIR_E_MISMATCH && status != WEIR_E_INTERNAL) {
       status = weir_shrink(session, &own->now);
       if (status == WEIR_E_PEER) break;
@@ -192,14 +243,36 @@ static inline weir_status course_train(course *c, course_seat *own, weir_session
   return status;
 }
 
+/* Of the new group, and then no more, dead or silent. */
+static inline weir_status course_vanish(const course *c, const course_seat *own,
+                                        weir_session *session) {
+  weir_transport *t = NULL;
+  int members;
+  const weir_tcp_options options = {.rendezvous = c->where,
+                                    .secret = c->secret,
+                                    .secret_bytes = c->secret ? strlen(c->secret) : 0,
+                                    .job_id = session->options.job_id,
+                                    .most = c->most,
+                                    .offer = weir_session_offer(session),
+                                    .timeout_s = c->timeout_s};
+  const weir_status status = weir_transport_tcp_join(&t, &options, 20, &members);
+  if (status == WEIR_OK) (void)raise(own->odd == DIES ? SIGKILL : SIGSTOP);
+  return status;
+}
+
 static inline weir_status course_work(course *c, course_seat *own) {
   weir_session *session = NULL;
   const double begun_s = weir_now_s();
   own->now.struct_size = sizeof own->now;
   weir_status status = course_open(&session, c, own);
-  if (status == WEIR_OK)
-    status = own->phase == 0 ? weir_session_start(session) : weir_join(session, 20, &own->now);
+  if (status == WEIR_OK && own->phase == 0)
+    status = weir_session_start(session);
+  else if (status == WEIR_OK && own->odd >= DIES)
+    status = course_vanish(c, own, session);
+  else if (status == WEIR_OK)
+    status = weir_join(session, own->odd == IMPATIENT ? 1 : 20, &own->now);
   own->took_s = weir_now_s() - begun_s;
+  if (own->odd != NOTHING) (void)atomic_fetch_add(&c->odd, 1);
   if (status == WEIR_OK) status = course_train(c, own, session, own->now.step);
   (void)snprintf(own->message, sizeof own->message, "%s", status ? weir_last_error() : "");
   weir_session_free(session);
@@ -225,9 +298,12 @@ static inline pid_t course_fork(course *c, int seat) {
   course_seat *own = &c->seat[seat];
   (void)fflush(NULL);
   own->status = WEIR_E_INTERNAL;
-  own->pid = fork();
-  cr_assert_geq(own->pid, 0);
-  if (own->pid > 0) return own->pid;
+  const pid_t pid = fork();
+  cr_assert_geq(pid, 0);
+  if (pid > 0) {
+    own->pid = pid;
+    return pid;
+  }
   (void)alarm(GROUP_WATCHDOG_S);
   while (atomic_load(&c->phase) < own->phase) group_nap(0.002);
   own->status = course_work(c, own);
@@ -245,8 +321,9 @@ static inline void course_end(course *c) {
   for (int s = 0; s < COURSE_SEATS; s++) {
     const course_seat *own = &c->seat[s];
     if (own->pid == 0) continue;
+    if (own->odd >= IS_STOPPED) (void)kill(own->pid, SIGKILL);
     (void)waitpid(own->pid, NULL, 0);
-    if (s == c->victim || s == c->killed_at_grow) continue;
+    if (s == c->victim || s == c->killed_at_grow || own->odd != NOTHING) continue;
     cr_expect_eq(own->status, WEIR_OK, "%s, seat %d: %s %s", c->policy, s,
                  weir_status_name(own->status), own->message);
     if (last >= 0)
