@@ -95,7 +95,6 @@ weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now)
     weir_inside_started(session);
     if (now != NULL) weir_abi_give(now, &found);
   } else {
-    (void)weir_session_keep_failure(session, status);
     weir_session_leave(session); /* it is no survivor of that group: it has not its state */
   }
   weir_scope_phase(&session->inside.scope, "between");
