@@ -58,7 +58,10 @@ typedef struct course { /* shared by all processes */
   /* It goes on until so many have joined, have ended without it, and weir_grow has taken in nobody,
    * or failed. */
   int grown_due, odd_due, empty_due, failed_due;
-  uint64_t steps; /* at least */
+  int hold;        /* seat 0 makes no step of phase 1 before so many wait at its door */
+  bool lost_first; /* no step counts before somebody has joined */
+  double until_s;  /* it has failed if it has not ended by then */
+  uint64_t steps;  /* at least */
   char where[64];
   char addresses[256]; /* of the members, as rank 0 knows them */
   atomic_int phase, settled, checks, wrong, grown, odd, empty, failed;
@@ -185,8 +188,13 @@ static inline weir_status course_step(course *c, course_seat *own, weir_session 
   own->tried = info.trial;
   course_gradient(own->w, me, *step, own->g);
   memcpy(own->average, own->g, sizeof own->g);
+  if (c->lost_first && atomic_load(&c->grown) == 0) own->average[0] = NAN;
   status = weir_submit(session, 0, own->average);
   if (status == WEIR_OK) status = weir_step_end(session, NULL);
+  if (status == WEIR_E_NONFINITE && c->lost_first) {
+    atomic_store(&c->phase, 1);
+    return WEIR_OK;
+  }
   if (status != WEIR_OK) return status;
   for (int i = 0; i < COURSE_N; i++) own->w[i] -= 0.8F * own->average[i];
   memcpy(own->after, weir_engine_residual(session->engine), sizeof own->after);
@@ -201,6 +209,9 @@ static inline weir_status course_step(course *c, course_seat *own, weir_session 
 
 static inline void course_strike(course *c, int me, const weir_session *session) {
   if (c->victim == me && atomic_load(&c->phase) == c->victim_phase) (void)raise(SIGKILL);
+  while (me == 0 && atomic_load(&c->phase) == 1 && atomic_load(&c->grown) == 0 &&
+         course_waiting(session) < c->hold && weir_now_s() < c->until_s)
+    group_nap(0.001);
   for (int s = 1; me == 0 && s < COURSE_SEATS; s++)
     if (c->seat[s].odd == IS_STOPPED && c->seat[s].pid != 0 && course_waiting(session) > 0) {
       group_nap(0.02); /* it has told the other members, too */
@@ -227,6 +238,8 @@ static inline weir_status course_train(course *c, course_seat *own, weir_session
   const int me = (int)(own - c->seat);
   weir_status status = WEIR_OK;
   while (status == WEIR_OK && !atomic_load(&c->done)) {
+    if (weir_now_s() > c->until_s)
+      return weir_fail(WEIR_E_INTERNAL, "the course does not end (step %d)", (int)step);
     course_strike(c, me, session);
     status = course_step(c, own, session, &step);
     const bool changes = status == WEIR_GROW || status >= WEIR_E_TIMEOUT;
@@ -265,6 +278,8 @@ static inline weir_status course_work(course *c, course_seat *own) {
   const double begun_s = weir_now_s();
   own->now.struct_size = sizeof own->now;
   weir_status status = course_open(&session, c, own);
+  if (c->lost_first && own->phase == 0)
+    for (int i = 0; i < COURSE_N; i++) own->w[i] = 1;
   if (status == WEIR_OK && own->phase == 0)
     status = weir_session_start(session);
   else if (status == WEIR_OK && own->odd >= DIES)
@@ -289,7 +304,8 @@ static inline course *course_new(const char *policy, const char *secret) {
                 .most = 8,
                 .victim = -1,
                 .killed_at_grow = -1,
-                .steps = 40};
+                .steps = 40,
+                .until_s = weir_now_s() + 60};
   (void)snprintf(c->where, sizeof c->where, "127.0.0.1:%d", free_port());
   return c;
 }
