@@ -1,5 +1,6 @@
 /* Ranks join a group that trains: what they get, what nobody loses, and who is refused. */
 #include "join_course.h"
+#include "wire_bytes.h"
 
 #define STEPS 450 /* after which what is left of the loss is noise */
 
@@ -155,6 +156,59 @@ Test(join, strangers_are_refused_and_the_group_goes_on) {
   refused(OTHER_TLS, COURSE_SECRET, "encrypts its messages and the other does not");
 }
 
+/* A session that others may join, alone at `where`. */
+static weir_session *alone(const char *where) {
+  weir_session *session = NULL;
+  weir_options options;
+  weir_options_init(&options);
+  options.rendezvous = where;
+  options.max_ranks = 2;
+  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  return session;
+}
+
+/* Answers the first who calls in words of another version. */
+static void *speak_otherwise(void *argument) {
+  unsigned char hello[HELLO];
+  const int fd = accept(*(const int *)argument, NULL, NULL);
+  (void)receive(fd, hello, sizeof hello);
+  write_hello(hello, (greeting){.version = WIRE_VERSION + 1, .kind = REFUSED, .detail = VERSION});
+  send_all(fd, hello, sizeof hello);
+  (void)close(fd);
+  return NULL;
+}
+
+Test(join, other_versions_are_refused) {
+  unsigned char hello[HELLO];
+  char where[64];
+  pthread_t thread;
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
+  weir_session *session = alone(where);
+  cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
+  const int fd = dial(where);
+  write_hello(hello, (greeting){.version = WIRE_VERSION + 1, .kind = JOIN});
+  send_all(fd, hello, sizeof hello);
+  cr_assert_eq(receive(fd, hello, sizeof hello), sizeof hello);
+  cr_expect(get(hello + 6, 2) == REFUSED && get(hello + 28, 4) == VERSION);
+  (void)close(fd);
+  weir_session_free(session);
+
+  const int port = free_port(), listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const struct sockaddr_in at = loopback(port);
+  cr_assert(bind(listener, (const struct sockaddr *)&at, sizeof at) == 0 &&
+            listen(listener, 1) == 0);
+  cr_assert_eq(pthread_create(&thread, NULL, speak_otherwise, &(int){listener}), 0);
+  (void)snprintf(where, sizeof where, "127.0.0.1:%d", port);
+  session = alone(where);
+  const double begin_s = weir_now_s();
+  cr_expect_eq(weir_join(session, 20, NULL), WEIR_E_MISMATCH);
+  cr_expect(strstr(weir_last_error(), "is of another version"), "%s", weir_last_error());
+  cr_expect_lt(weir_now_s() - begin_s, 4.0);
+  (void)pthread_join(thread, NULL);
+  (void)close(listener);
+  weir_session_free(session);
+}
+
 /* --- who is lost meanwhile -------------------------------------------------------------------- */
 
 Test(join, a_member_dies_when_it_should_grow) {
@@ -194,14 +248,14 @@ Test(join, one_who_has_come_in_is_lost_at_once) {
 
 /* --- what cannot be --------------------------------------------------------------------------- */
 
-static weir_session *session_of(const char *transport, int most, weir_status due) {
+static weir_session *session_of(const char *transport, int most, weir_status right) {
   weir_session *session = NULL;
   weir_options options;
   weir_options_init(&options);
   options.transport = transport;
   options.max_ranks = most;
   options.policy = "fixed:none:1:dense-ring";
-  cr_expect_eq(weir_session_create(&session, &options), due, "%s", weir_last_error());
+  cr_expect_eq(weir_session_create(&session, &options), right, "%s", weir_last_error());
   return session;
 }
 
@@ -229,7 +283,7 @@ Test(join, is_refused_where_it_cannot_be) {
 
 Test(join, finds_nobody) {
   weir_session *session = session_of("tcp", 4, WEIR_OK);
-  char where[64], due[128];
+  char where[64], text[128];
   cr_expect_eq(weir_join(session, 0.2, NULL), WEIR_E_INVALID);
   cr_expect(strstr(weir_last_error(), "WEIR_JOIN"), "%s", weir_last_error());
   weir_session_free(session);
@@ -238,8 +292,8 @@ Test(join, finds_nobody) {
   (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
   (void)setenv("WEIR_JOIN", where, 1);
   cr_expect_eq(weir_join(session, 0.3, NULL), WEIR_E_TIMEOUT);
-  (void)snprintf(due, sizeof due, "no member of the group was found at %s within 0.3 s", where);
-  cr_expect_str_eq(weir_last_error(), due);
+  (void)snprintf(text, sizeof text, "no member of the group was found at %s within 0.3 s", where);
+  cr_expect_str_eq(weir_last_error(), text);
   weir_session_free(session);
   session = session_of("tcp", 4, WEIR_OK);
   (void)setenv("WEIR_JOIN", "10.9.8.7:6", 1);
@@ -249,14 +303,9 @@ Test(join, finds_nobody) {
 }
 
 Test(join, tells_where_the_members_are) {
-  weir_session *session = NULL;
-  weir_options options;
   char where[64], text[64], few[8];
-  weir_options_init(&options);
   (void)snprintf(where, sizeof where, "127.0.0.1:%d", free_port());
-  options.rendezvous = where;
-  options.max_ranks = 2;
-  cr_assert_eq(weir_session_create(&session, &options), WEIR_OK, "%s", weir_last_error());
+  weir_session *session = alone(where);
   cr_assert_eq(weir_session_start(session), WEIR_OK, "%s", weir_last_error());
   cr_expect_eq(weir_addresses(session, text, sizeof text), WEIR_OK);
   cr_expect_str_eq(text, where);

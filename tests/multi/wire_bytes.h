@@ -17,7 +17,20 @@
 #define ENTRY 8
 #define PAYLOAD 64
 #define TRAILER 4 /* behind every message */
-enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN, STREAM, WAIT };
+enum {
+  REGISTER = 1,
+  MESH,
+  TABLE,
+  REFUSED,
+  CHALLENGE,
+  PROOF,
+  WELCOME,
+  REJOIN,
+  STREAM,
+  WAIT,
+  ABSENT,
+  JOIN
+};
 enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS, USER, TLS, OFFER };
 #define NONCE_AT 40
 #define PROOF_AT 56
