@@ -119,6 +119,8 @@ static void tell(const weir_survivors *left, int ranks) {
   if (left->joined > 0)
     weir_log(WEIR_LOG_INFO, "%d ranks have joined; there are now %d, this one is rank %d",
              left->joined, left->world_size, left->rank);
+  else if (left->world_size == ranks)
+    weir_log(WEIR_LOG_INFO, "those who waited are gone, and nobody has joined");
   else
     weir_log(WEIR_LOG_INFO, "%d of %d ranks are lost; the others go on, this one as rank %d",
              ranks - left->world_size, ranks, left->rank);
