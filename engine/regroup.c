@@ -8,6 +8,8 @@
 #include "engine/backend.h"
 #include "engine/lowrank.h"
 
+#define PIECE ((size_t)4 << 20)
+
 void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_lanes_free(engine->lanes); /* what they still do is bounded */
   engine->lanes = NULL;
@@ -39,12 +41,16 @@ static void settle(weir_engine *engine) {
   engine->backend->commit(engine);
 }
 
+/* In pieces, each of which has the whole time-out: no state is too large for it. */
 static weir_status receive(weir_engine *engine, int from, void *data, size_t due) {
-  size_t bytes = due;
-  const weir_status status = weir_broadcast(engine->config.comm, from, data, due, &bytes);
-  if (status == WEIR_OK && bytes != due)
-    return weir_fail(WEIR_E_PROTOCOL, "rank %d has %zu bytes of state, this rank %zu", from, bytes,
-                     due);
+  weir_status status = WEIR_OK;
+  for (size_t at = 0; status == WEIR_OK && at < due; at += PIECE) {
+    const size_t wanted = due - at < PIECE ? due - at : PIECE;
+    size_t bytes = wanted;
+    status = weir_broadcast(engine->config.comm, from, (unsigned char *)data + at, wanted, &bytes);
+    if (status == WEIR_OK && bytes != wanted)
+      status = weir_fail(WEIR_E_PROTOCOL, "rank %d has another state than this rank", from);
+  }
   return status;
 }
 

@@ -60,6 +60,7 @@ typedef struct course { /* shared by all processes */
   int grown_due, odd_due, empty_due, failed_due;
   int hold;        /* seat 0 makes no step of phase 1 before so many wait at its door */
   bool lost_first; /* no step counts before somebody has joined */
+  size_t large;    /* bytes of another state, which differ from zero where one begins the group */
   double until_s;  /* it has failed if it has not ended by then */
   uint64_t steps;  /* at least */
   char where[64];
@@ -107,6 +108,22 @@ static inline void course_gradient(const float *w, int seat, uint64_t step, floa
 
 /* --- a rank ----------------------------------------------------------------------------------- */
 
+/* This process's, which ends with it. */
+static inline unsigned char *course_large(const course *c, bool filled) {
+  static unsigned char *memory;
+  if (memory == NULL) memory = calloc(c->large, 1);
+  if (memory == NULL) abort();
+  for (size_t i = 0; filled && i < c->large; i++) memory[i] = (unsigned char)(i * 7 + i / 1000);
+  return memory;
+}
+
+static inline bool course_has_large(const course *c) {
+  const unsigned char *memory = course_large(c, false);
+  for (size_t i = 0; i < c->large; i++)
+    if (memory[i] != (unsigned char)(i * 7 + i / 1000)) return false;
+  return true;
+}
+
 static inline weir_status course_open(weir_session **session, course *c, course_seat *own) {
   const course_odd odd = own->odd;
   const size_t rows = odd == OTHER_TENSORS ? 20 : 12;
@@ -135,6 +152,8 @@ static inline weir_status course_open(weir_session **session, course *c, course_
   if (status == WEIR_OK)
     status =
         weir_register_state(*session, "w", own->w, sizeof own->w - (odd == OTHER_STATE ? 4 : 0));
+  if (status == WEIR_OK && c->large > 0)
+    status = weir_register_state(*session, "large", course_large(c, own->phase == 0), c->large);
   return status;
 }
 
@@ -288,6 +307,8 @@ static inline weir_status course_work(course *c, course_seat *own) {
     status = weir_join(session, own->odd == IMPATIENT ? 1 : 20, &own->now);
   own->took_s = weir_now_s() - begun_s;
   if (own->odd != NOTHING) (void)atomic_fetch_add(&c->odd, 1);
+  if (status == WEIR_OK && c->large > 0 && !course_has_large(c))
+    (void)atomic_fetch_add(&c->wrong, 1);
   if (status == WEIR_OK) status = course_train(c, own, session, own->now.step);
   (void)snprintf(own->message, sizeof own->message, "%s", status ? weir_last_error() : "");
   weir_session_free(session);

@@ -58,6 +58,13 @@ Test(join, under_every_scheme) {
     play(two_and_one(policies[p], p % 2 ? COURSE_SECRET : NULL));
 }
 
+/* More than goes in a piece. */
+Test(join, with_a_large_state) {
+  course *c = two_and_one("fixed:none:1:dense-ring", COURSE_SECRET);
+  c->large = ((size_t)9 << 20) + 5;
+  play(c);
+}
+
 Test(join, with_momentum_correction) {
   course *c = two_and_one("fixed:topk:0.1:ag", NULL);
   c->momentum = 0.5;
