@@ -177,7 +177,7 @@ static weir_session *alone(const char *where) {
 /* Answers the first who calls in words of another version. */
 static void *speak_otherwise(void *argument) {
   unsigned char hello[HELLO];
-  const int fd = accept(*(const int *)argument, NULL, NULL);
+  const int fd = accept(*(int *)argument, NULL, NULL);
   (void)receive(fd, hello, sizeof hello);
   write_hello(hello, (greeting){.version = WIRE_VERSION + 1, .kind = REFUSED, .detail = VERSION});
   send_all(fd, hello, sizeof hello);
@@ -200,11 +200,12 @@ Test(join, other_versions_are_refused) {
   (void)close(fd);
   weir_session_free(session);
 
-  const int port = free_port(), listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int port = free_port();
   const struct sockaddr_in at = loopback(port);
   cr_assert(bind(listener, (const struct sockaddr *)&at, sizeof at) == 0 &&
             listen(listener, 1) == 0);
-  cr_assert_eq(pthread_create(&thread, NULL, speak_otherwise, &(int){listener}), 0);
+  cr_assert_eq(pthread_create(&thread, NULL, speak_otherwise, &listener), 0);
   (void)snprintf(where, sizeof where, "127.0.0.1:%d", port);
   session = alone(where);
   const double begin_s = weir_now_s();
