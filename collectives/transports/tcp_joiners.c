@@ -57,6 +57,8 @@ void tcp_joiners_make_way(tcp_joiners *j, bool grows) {
   (void)pthread_mutex_lock(&j->mutex);
   for (int i = j->meeting->guests; i-- > 0;) {
     if (grows && j->meeting->guest[i].due == GUEST_READY) continue;
+    /* Closing alone would not end it as long as the answering thread polls it. */
+    (void)shutdown(j->meeting->guest[i].fd, SHUT_RDWR);
     (void)close(j->meeting->guest[i].fd);
     tcp_meeting_forget(j->meeting, i);
   }
@@ -122,6 +124,7 @@ static void take_over(tcp_joiners *j) {
 }
 
 static void lose(tcp_joiner *joiner) {
+  (void)shutdown(joiner->guest.fd, SHUT_RDWR);
   (void)close(joiner->guest.fd);
   joiner->guest.fd = -1;
 }
