@@ -26,6 +26,7 @@ const char *weir_status_name(weir_status status) {
     case WEIR_E_IO: return "WEIR_E_IO";
     case WEIR_E_PARSE: return "WEIR_E_PARSE";
     case WEIR_E_CAPACITY: return "WEIR_E_CAPACITY";
+    case WEIR_GROW: return "WEIR_GROW";
     case WEIR_E_NONFINITE: return "WEIR_E_NONFINITE";
     case WEIR_E_TIMEOUT: return "WEIR_E_TIMEOUT";
     case WEIR_E_PEER: return "WEIR_E_PEER";

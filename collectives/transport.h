@@ -87,6 +87,16 @@ typedef struct weir_transport_ops {
    * tries again, takes nobody's process for ended that has not been seen to at once. NULL: this
    * transport cannot. */
   weir_status (*shrink)(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
+  /* Which ranks wait to join, as this rank knows it: a name of that set, the same on all ranks that
+   * know the same, never 0; 0: none, or there is no room.  Takes no lock and no system call as long
+   * as there are none.  NULL, with the next two: nobody can join. */
+  uint32_t (*waiting)(weir_transport *t);
+  /* Once `waiting` has told the same on all ranks and not been called since: as shrink, of a group
+   * that has not ended.  *out has the ranks of t in their order, and behind them those of that set
+   * which are there.  Where a rank is lost meanwhile, or calls shrink, it is what shrink makes. */
+  weir_status (*grow)(weir_transport *t, double timeout_s, weir_transport **out);
+  /* At which port of its address a rank hears those who want to join. */
+  int (*port)(weir_transport *t, int rank);
 } weir_transport_ops;
 
 struct weir_transport {
@@ -156,8 +166,21 @@ typedef struct weir_tcp_options {
   int listener;
   double timeout_s;
   bool plain; /* with a secret, and yet messages are not encrypted; the same on all ranks */
+  /* Others may join, up to so many ranks in all; the same on all ranks.  0: nobody may.  Rank 0 then
+   * goes on listening at the rendezvous, also in a group of one. */
+  int most;
+  uint64_t offer; /* what those who join must tell, too */
 } weir_tcp_options;
 weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options *options);
+/* Join a group that runs, of which one member at least listens at rendezvous, "HOST:PORT[,...]", and
+ * all let this rank in; rank, size, streams and listener are not used.  It takes at most wait_s until
+ * the group takes this rank in, and then three times timeout_s and 2 s.  *members: how
+ * many ranks there were before, the lowest.  WEIR_E_TIMEOUT: nobody is there, or there
+ * was no place.  WEIR_E_MISMATCH: the group has refused this rank. */
+weir_status weir_transport_tcp_join(weir_transport **out, const weir_tcp_options *options,
+                                    double wait_s, int *members);
+/* How many may join at once; and not more than there are. */
+#define WEIR_JOIN_MOST 32
 /* The same over one stream. */
 weir_status weir_transport_tcp_secret(weir_transport **out, const char *rendezvous,
                                       const char *bind_address, const void *secret,

@@ -52,8 +52,8 @@ typedef struct weir_header {
   double sum_square;      /* ||g_e||^2 of this step */
   double loss;            /* of this step, as reported; NaN: not */
   double curve[8];        /* gain of exact top-k at weir_curve_cr[]; negative: not measured */
-  uint32_t average;  /* digest of the average that the exchange before has brought (average.h) */
-  uint32_t reserved; /* 0 */
+  uint32_t average; /* digest of the average that the exchange before has brought (average.h) */
+  uint32_t joiners; /* which ranks wait to join, as this one knows it (transport.h); 0: none */
   weir_directive directive; /* rank 0's; KEEP from others */
 } weir_header;
 #define WEIR_HEADER_NONFINITE 1u       /* this rank's e is not finite: the step must not count */
@@ -138,6 +138,7 @@ typedef struct weir_engine_config {
   void *stream;
   double device_timeout_s;
   bool devices;
+  int most_ranks; /* that the group may have once others join: memory_limit is for as many; or 0 */
   bool keep_nonfinite;      /* gradients of a step that is lost become NaN, not zero */
   bool profile;             /* measure when gradients become ready, and the buckets' times */
   struct weir_scope *scope; /* of the session, for the engine's threads (base/scope.h); or NULL */
@@ -187,6 +188,7 @@ typedef struct weir_standing {
   uint64_t committed, exchanges, turn;
   uint64_t state_bytes; /* registered */
   uint64_t columns;     /* of powersgd's, a matrix */
+  uint64_t fresh;       /* 1: it has just joined, and has nothing yet; 0 of rank 0 */
 } weir_standing;
 /* Give up the step and the trial under way. */
 void weir_engine_stand(weir_engine *engine, weir_standing *standing);
@@ -195,7 +197,8 @@ void weir_engine_stand(weir_engine *engine, weir_standing *standing);
  * residual becomes what it would have been, and registered memory and powersgd's columns come from
  * *leader, a rank that has all steps.  When it fails because another rank was lost meanwhile, this
  * rank has the step either wholly or not at all, and the call is repeated with the next group;
- * *missed then tells of both. Collective.  want_curve: as in the hooks, for the rank's new number.
+ * *missed then tells of both.  A rank that has just joined misses all, and keeps nothing back.
+ * Collective.  want_curve: as in the hooks, for the rank's new number.
  */
 weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_transport *transport,
                                 const weir_standing *all, double cr, bool (*want_curve)(void *),

@@ -1,4 +1,4 @@
-/* After the group has ended: an engine goes on with the survivors.  A step may have been completed
+/* After the group has ended, or ranks have joined it: an engine goes on in the new one.  A step may have been completed
  * by some of them and not by others; then all of its contributions had been sent, this rank's too,
  * and those behind only have to draw the consequences. */
 #include <stdlib.h>
@@ -6,6 +6,9 @@
 
 #include "base/base.h"
 #include "engine/backend.h"
+#include "engine/lowrank.h"
+
+#define PIECE ((size_t)4 << 20)
 
 void weir_engine_stand(weir_engine *engine, weir_standing *standing) {
   weir_lanes_free(engine->lanes); /* what they still do is bounded */
@@ -38,17 +41,21 @@ static void settle(weir_engine *engine) {
   engine->backend->commit(engine);
 }
 
+/* In pieces, each of which has the whole time-out: no state is too large for it. */
 static weir_status receive(weir_engine *engine, int from, void *data, size_t due) {
-  size_t bytes = due;
-  const weir_status status = weir_broadcast(engine->config.comm, from, data, due, &bytes);
-  if (status == WEIR_OK && bytes != due)
-    return weir_fail(WEIR_E_PROTOCOL, "rank %d has %zu bytes of state, this rank %zu", from, bytes,
-                     due);
+  weir_status status = WEIR_OK;
+  for (size_t at = 0; status == WEIR_OK && at < due; at += PIECE) {
+    const size_t wanted = due - at < PIECE ? due - at : PIECE;
+    size_t bytes = wanted;
+    status = weir_broadcast(engine->config.comm, from, (unsigned char *)data + at, wanted, &bytes);
+    if (status == WEIR_OK && bytes != wanted)
+      status = weir_fail(WEIR_E_PROTOCOL, "rank %d has another state than this rank", from);
+  }
   return status;
 }
 
 /* Registered memory, and the columns that powersgd starts from, from a rank that is not behind to
- * all. Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is
+ * all.  Columns that some rank does not have yet are everywhere as they were drawn.  A rank that is
  * behind takes them into `memory` first: what has come in part is of no step. */
 static weir_status share_state(weir_engine *engine, uint64_t columns, int from,
                                unsigned char *memory) {
@@ -83,7 +90,7 @@ static void take_state(weir_engine *engine, uint64_t columns, const unsigned cha
 static uint64_t fewest_columns(const weir_standing *all, int ranks) {
   uint64_t columns = all[0].columns;
   for (int r = 1; r < ranks; r++)
-    if (all[r].columns < columns) columns = all[r].columns;
+    if (!all[r].fresh && all[r].columns < columns) columns = all[r].columns;
   return columns;
 }
 
@@ -91,16 +98,19 @@ static uint64_t fewest_columns(const weir_standing *all, int ranks) {
 static weir_status catch_up(weir_engine *engine, const weir_standing *all, int ranks, int leader,
                             bool missed) {
   const uint64_t columns = fewest_columns(all, ranks);
+  const bool fresh = all[weir_comm_rank(engine->config.comm)].fresh != 0;
   unsigned char *memory = NULL;
+  weir_status status = fresh ? weir_warm_reserve(engine, (size_t)columns) : WEIR_OK;
+  if (status != WEIR_OK) return status;
   if (missed) {
     memory = malloc((size_t)all[leader].state_bytes +
                     (size_t)columns * engine->warm.columns * sizeof *engine->warm.q + 1);
     if (memory == NULL)
       return weir_fail(WEIR_E_NOMEM, "no memory for the state of rank %d", leader);
   }
-  weir_status status = share_state(engine, columns, leader, memory);
+  status = share_state(engine, columns, leader, memory);
   if (status == WEIR_OK && missed) {
-    settle(engine); /* in the old numbers */
+    if (!fresh) settle(engine); /* in the old numbers */
     take_state(engine, columns, memory);
     engine->committed = all[leader].committed;
     engine->caught_up = true;
@@ -113,10 +123,10 @@ static weir_status find_leader(const weir_standing *all, int ranks, int *leader,
   *leader = 0;
   *behind = false;
   for (int r = 1; r < ranks; r++)
-    if (all[r].committed > all[*leader].committed) *leader = r;
+    if (!all[r].fresh && all[r].committed > all[*leader].committed) *leader = r;
   for (int r = 0; r < ranks; r++) {
-    if (all[r].committed != all[*leader].committed) *behind = true;
-    if (all[r].committed + 1 < all[*leader].committed ||
+    if (all[r].fresh || all[r].committed != all[*leader].committed) *behind = true;
+    if ((!all[r].fresh && all[r].committed + 1 < all[*leader].committed) ||
         all[r].state_bytes != all[*leader].state_bytes)
       return weir_fail(WEIR_E_MISMATCH, "ranks %d and %d do not belong together any more", r,
                        *leader);
@@ -147,7 +157,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   engine->config.comm = comm;
   engine->config.transport = transport;
   weir_status status = find_leader(all, ranks, leader, &behind);
-  *missed = status == WEIR_OK && all[rank].committed != all[*leader].committed;
+  *missed = status == WEIR_OK && (all[rank].fresh || all[rank].committed != all[*leader].committed);
   for (int r = 0; status == WEIR_OK && r < ranks; r++) {
     if (all[r].exchanges > engine->exchanges) engine->exchanges = all[r].exchanges;
     if (all[r].turn > engine->turn) engine->turn = all[r].turn;
@@ -156,6 +166,7 @@ weir_status weir_engine_regroup(weir_engine *engine, weir_comm *comm, weir_trans
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   engine->rank = rank;
   engine->size = ranks;
+  engine->table_name = 0; /* a rank that has joined has no table of buckets: all fetch the next */
   status = resize(engine, cr, want_curve);
   if (status != WEIR_OK) return weir_engine_break(engine, status);
   *missed = engine->caught_up;

@@ -160,9 +160,10 @@ static weir_status make(weir_engine *engine, const weir_plan *plan, const weir_p
 
 weir_status weir_engine_fits(const weir_engine *engine) {
   const weir_engine_config *config = &engine->config;
+  const int ranks = engine->size > config->most_ranks ? engine->size : config->most_ranks;
   const weir_memory_form form = {
-      .ranks = engine->size,
-      .hosts = weir_comm_levelled(config->comm) ? weir_comm_hosts(config->comm) : engine->size,
+      .ranks = ranks,
+      .hosts = weir_comm_levelled(config->comm) ? weir_comm_hosts(config->comm) : ranks,
       .momentum = config->momentum > 0,
       .threads = engine->pool != NULL};
   double bytes = 0;

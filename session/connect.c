@@ -21,6 +21,8 @@ static weir_status over_tcp(weir_session *session, weir_transport **out) {
                                                           .streams = options->tcp_streams,
                                                           .listener = options->listener,
                                                           .plain = session->plain,
+                                                          .most = options->max_ranks,
+                                                          .offer = weir_session_offer(session),
                                                           .timeout_s = options->timeout_s});
 }
 
@@ -100,7 +102,7 @@ weir_status weir_session_connect(weir_session *session) {
   const char *name = options->transport;
   char alone[64];
   weir_status status;
-  if (options->world_size == 1) {
+  if (options->world_size == 1 && options->max_ranks == 0) {
     /* A group of one needs no meeting place; its name is its own. */
     (void)snprintf(alone, sizeof alone, "weir alone %p", (void *)session);
     status = weir_transport_inproc(&session->transport, alone, 0, 1, options->timeout_s);
@@ -122,7 +124,7 @@ weir_status weir_session_connect(weir_session *session) {
   weir_session_forget_secret(session);
   if (status == WEIR_OK)
     status = weir_comm_create(&session->comm, session->transport, options->timeout_s);
-  if (status == WEIR_OK && options->world_size > 1 && strcmp(name, "auto") == 0)
-    status = move_to_memory(session);
+  const bool moves = options->world_size > 1 && options->max_ranks == 0;
+  if (status == WEIR_OK && moves && strcmp(name, "auto") == 0) status = move_to_memory(session);
   return status == WEIR_OK ? weir_session_find_hosts(session) : status;
 }

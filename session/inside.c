@@ -24,14 +24,15 @@ weir_status weir_inside_open(weir_session *session) {
   weir_log_open();
   weir_scope_open(&inside->scope, options->rank);
   inside->status.file = -1;
-  inside->rows = calloc((size_t)options->world_size, sizeof *inside->rows);
+  const int ranks = weir_session_most(options);
+  inside->rows = calloc((size_t)ranks, sizeof *inside->rows);
   if (inside->rows == NULL)
-    return weir_fail(WEIR_E_NOMEM, "no memory for the state of %d ranks", options->world_size);
+    return weir_fail(WEIR_E_NOMEM, "no memory for the state of %d ranks", ranks);
   inside->facts.slow.rank = -1;
-  weir_status status = weir_slow_open(&inside->slow, options->world_size);
+  weir_status status = weir_slow_open(&inside->slow, ranks);
   if (status == WEIR_OK) status = weir_tracer_open(&inside->scope.tracer, options->rank);
   if (status == WEIR_OK)
-    status = weir_status_open(&inside->status, options->job_id, options->rank, options->world_size);
+    status = weir_status_open(&inside->status, options->job_id, options->rank, ranks);
   if (status != WEIR_OK) return status;
   weir_scope_move(&inside->scope, &inside->status.block->live);
   copy_text(inside->facts.policy, sizeof inside->facts.policy, options->policy);

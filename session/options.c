@@ -50,6 +50,23 @@ static weir_status check_device(const weir_options *options) {
   return WEIR_OK;
 }
 
+static bool over_tcp(const weir_options *options) {
+  return strcmp(options->transport, "tcp") == 0 || strcmp(options->transport, "auto") == 0;
+}
+
+static weir_status check_max_ranks(const weir_options *options) {
+  if (options->max_ranks == 0) return WEIR_OK;
+  if (options->max_ranks < options->world_size)
+    return weir_fail(WEIR_E_INVALID, "max_ranks is %d; it must be 0, or at least world_size, %d",
+                     options->max_ranks, options->world_size);
+  if (!over_tcp(options))
+    return weir_fail(WEIR_E_UNSUPPORTED,
+                     "transport \"%s\" takes in no ranks once it has started, as max_ranks asks; "
+                     "tcp does",
+                     options->transport);
+  return WEIR_OK;
+}
+
 static weir_status check_nonfinite(const weir_options *options) {
   const char *what = options->nonfinite != NULL ? options->nonfinite : "(null)";
   const bool keep = strcmp(what, "keep") == 0;
@@ -67,7 +84,7 @@ static weir_status check_listener(const weir_options *options) {
   if (options->listener == 0) return WEIR_OK;
   if (options->rank != 0)
     return weir_fail(WEIR_E_INVALID, "rank %d has a listener; only rank 0 listens", options->rank);
-  if (strcmp(options->transport, "tcp") != 0 && strcmp(options->transport, "auto") != 0)
+  if (!over_tcp(options))
     return weir_fail(WEIR_E_INVALID, "a listener is of no use to transport \"%s\"",
                      options->transport);
   if (getsockopt(options->listener, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || !listens)
@@ -130,5 +147,6 @@ weir_status weir_options_check(const weir_options *options) {
   if (status == WEIR_OK) status = check_device(options);
   if (status == WEIR_OK) status = check_nonfinite(options);
   if (status == WEIR_OK) status = weir_filter_check(options->full_precision);
+  if (status == WEIR_OK) status = check_max_ranks(options);
   return status == WEIR_OK ? check_listener(options) : status;
 }

@@ -14,16 +14,16 @@ static const struct {
   const char *key;
   kind kind;
   size_t at, bytes;
-} keys[] = {KEY(INT, rank),           KEY(INT, world_size),      KEY(WORDS, transport),
-            KEY(WORDS, rendezvous),   KEY(WORDS, bind_address),  KEY(COUNT, job_id),
-            KEY(WORDS, secret),       KEY(WORDS, secret_file),   KEY(NUMBER, timeout_s),
-            KEY(WORDS, policy),       KEY(WORDS, risk),          KEY(NUMBER, trial_budget),
-            KEY(COUNT, steps),        KEY(COUNT, seed),          KEY(NUMBER, momentum_correction),
-            KEY(COUNT, warmup_steps), KEY(WORDS, journal_path),  KEY(COUNT, journal_bytes),
-            KEY(FLAG, active_probes), KEY(FLAG, overlap),        KEY(FLAG, profile),
-            KEY(INT, codec_threads),  KEY(COUNT, memory_limit),  KEY(INT, tcp_streams),
-            KEY(INT, device),         KEY(WORDS, nonfinite),     KEY(INT, listener),
-            KEY(WORDS, tls),          KEY(WORDS, full_precision)};
+} keys[] = {KEY(INT, rank),           KEY(INT, world_size),       KEY(WORDS, transport),
+            KEY(WORDS, rendezvous),   KEY(WORDS, bind_address),   KEY(COUNT, job_id),
+            KEY(WORDS, secret),       KEY(WORDS, secret_file),    KEY(NUMBER, timeout_s),
+            KEY(WORDS, policy),       KEY(WORDS, risk),           KEY(NUMBER, trial_budget),
+            KEY(COUNT, steps),        KEY(COUNT, seed),           KEY(NUMBER, momentum_correction),
+            KEY(COUNT, warmup_steps), KEY(WORDS, journal_path),   KEY(COUNT, journal_bytes),
+            KEY(FLAG, active_probes), KEY(FLAG, overlap),         KEY(FLAG, profile),
+            KEY(INT, codec_threads),  KEY(COUNT, memory_limit),   KEY(INT, tcp_streams),
+            KEY(INT, device),         KEY(WORDS, nonfinite),      KEY(INT, listener),
+            KEY(WORDS, tls),          KEY(WORDS, full_precision), KEY(INT, max_ranks)};
 #define KEYS (sizeof keys / sizeof *keys)
 
 size_t weir_options_size(void) { return sizeof(weir_options); }

@@ -71,7 +71,7 @@ weir_status weir_session_create(weir_session **out, const weir_options *callers)
   if (session == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for a session");
   session->inside.status.file = -1;
   session->offset = calloc(1, sizeof *session->offset);
-  session->gather_bytes = calloc((size_t)options->world_size, sizeof *session->gather_bytes);
+  session->gather_bytes = calloc((size_t)weir_session_most(options), sizeof *session->gather_bytes);
   if (session->offset == NULL || session->gather_bytes == NULL || !copy_options(session, options)) {
     weir_session_free(session);
     return weir_fail(WEIR_E_NOMEM, "no memory for a session");
@@ -157,14 +157,23 @@ weir_status weir_register_hooks(weir_session *session, const weir_state_hooks *h
   return WEIR_OK;
 }
 
-void weir_session_free(weir_session *session) {
-  if (session == NULL) return;
+void weir_session_leave(weir_session *session) {
   weir_echo_stop(&session->echo);
   weir_controller_free(session->controller);
   weir_engine_free(session->engine);
   weir_feed_close(session);
+  memset(&session->feed, 0, sizeof session->feed);
   weir_comm_free(session->comm);
   if (session->transport != NULL) session->transport->ops->destroy(session->transport);
+  session->controller = NULL;
+  session->engine = NULL;
+  session->comm = NULL;
+  session->transport = NULL;
+}
+
+void weir_session_free(weir_session *session) {
+  if (session == NULL) return;
+  weir_session_leave(session);
   weir_helper_free(session->helper);
   weir_inside_close(session);
   weir_resume_free(session->resume);

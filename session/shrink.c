@@ -1,4 +1,5 @@
-/* A session whose group has ended goes on with the ranks that are left. */
+/* A session goes on in another group: with the ranks that are left of one that has ended, or with
+ * others that join it. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -6,7 +7,7 @@
 #include "session/abi.h"
 #include "session/state.h"
 
-static weir_status check(const weir_session *session) {
+static weir_status check_shrink(const weir_session *session) {
   if (session == NULL) return weir_fail(WEIR_E_INVALID, "the session is NULL");
   if (!session->started)
     return weir_fail(WEIR_E_STATE, "the session is not started; weir_session_start is due");
@@ -22,33 +23,51 @@ static weir_status check(const weir_session *session) {
   return WEIR_OK;
 }
 
-/* The survivors' transport in place of the old one. */
-static weir_status move(weir_session *session) {
+static weir_status check_grow(const weir_session *session) {
+  const weir_status status = weir_session_check(session);
+  if (status == WEIR_OK && !session->grows)
+    return weir_fail(WEIR_E_STATE, "nobody waits to join, as far as all ranks know");
+  return status;
+}
+
+weir_status weir_session_settle(weir_session *session) {
+  session->options.rank = session->transport->rank;
+  session->options.world_size = session->transport->size;
+  session->gathers = session->pings = 0; /* members may have counted differently */
+  return weir_session_find_hosts(session);
+}
+
+static weir_status change(weir_session *session, bool grows, weir_transport **next) {
+  weir_transport *now = session->transport;
   const double timeout_s = session->options.timeout_s;
+  if (grows) return now->ops->grow(now, timeout_s, next);
+  int *old_rank = malloc((size_t)now->size * sizeof *old_rank);
+  if (old_rank == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' numbers");
+  const weir_status status = now->ops->shrink(now, timeout_s, next, old_rank);
+  free(old_rank);
+  return status;
+}
+
+/* The new group's transport in place of the old one.  Where some have joined, all of it is there. */
+static weir_status move(weir_session *session, bool grows, int *joined) {
   weir_transport *next = NULL;
   weir_comm *comm = NULL;
-  int *old_rank = malloc((size_t)session->transport->size * sizeof *old_rank);
-  if (old_rank == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' numbers");
-  weir_status status =
-      session->transport->ops->shrink(session->transport, timeout_s, &next, old_rank);
-  free(old_rank);
-  if (status == WEIR_OK) status = weir_comm_create(&comm, next, timeout_s);
+  weir_status status = change(session, grows, &next);
+  if (status == WEIR_OK) status = weir_comm_create(&comm, next, session->options.timeout_s);
   if (status != WEIR_OK) {
     if (next != NULL) next->ops->destroy(next);
     return status;
   }
+  *joined = next->size > session->transport->size ? next->size - session->transport->size : 0;
   weir_comm_free(session->comm);
   session->transport->ops->destroy(session->transport);
   session->transport = next;
   session->comm = comm;
-  session->options.rank = next->rank;
-  session->options.world_size = next->size;
-  session->gathers = session->pings = 0; /* survivors may have counted differently */
-  return weir_session_find_hosts(session);
+  return weir_session_settle(session);
 }
 
-/* All survivors' standings, made one. */
-static weir_status line_up(weir_session *session, const weir_standing *mine, weir_survivors *left) {
+static weir_status agree_on_state(weir_session *session, const weir_standing *mine,
+                                  weir_survivors *left) {
   weir_standing *all = calloc((size_t)session->transport->size, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory for the ranks' standings");
   weir_plan first = {0};
@@ -66,29 +85,52 @@ static weir_status line_up(weir_session *session, const weir_standing *mine, wei
   return status;
 }
 
-static weir_status restart(weir_session *session, weir_survivors *left) {
-  weir_echo_stop(&session->echo);
-  memset(&session->echo, 0, sizeof session->echo);
-  weir_controller_free(session->controller);
-  session->controller = NULL;
-  weir_standing mine;
-  weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
-  weir_status status = move(session);
-  if (status != WEIR_OK) return status;
-  status = weir_comm_find_hosts(session->comm, weir_host_identity(NULL));
-  if (status == WEIR_OK) status = line_up(session, &mine, left);
+weir_status weir_session_line_up(weir_session *session, const weir_standing *mine,
+                                 weir_survivors *left) {
+  weir_status status = agree_on_state(session, mine, left);
   weir_feed_close(session);
   memset(&session->feed, 0, sizeof session->feed);
   if (status == WEIR_OK && session->options.rank == 0)
     status = weir_session_start_controller(session, true, left->step, false);
   session->broken = WEIR_OK; /* or probes would not run */
-  return status == WEIR_OK ? weir_session_start_monitor(session) : status;
+  if (status == WEIR_OK) status = weir_session_start_monitor(session);
+  left->rank = session->options.rank;
+  left->world_size = session->options.world_size;
+  return status;
 }
 
-static weir_status shrink(weir_session *session, weir_survivors *left) {
+static weir_status restart(weir_session *session, bool grows, weir_survivors *left) {
+  weir_echo_stop(&session->echo);
+  memset(&session->echo, 0, sizeof session->echo);
+  weir_controller_free(session->controller);
+  session->controller = NULL;
+  weir_standing mine;
+  weir_plan first;
+  weir_engine_stand(session->engine, &mine); /* its threads are done with the transport */
+  weir_status status = move(session, grows, &left->joined);
+  if (status == WEIR_OK && left->joined > 0) {
+    status = weir_policy_first_plan(session->options.policy, &first);
+    if (status == WEIR_OK) status = weir_session_compare(session, &first);
+  }
+  return status == WEIR_OK ? weir_session_line_up(session, &mine, left) : status;
+}
+
+static void tell(const weir_survivors *left, int ranks) {
+  if (left->joined > 0)
+    weir_log(WEIR_LOG_INFO, "%d ranks have joined; there are now %d, this one is rank %d",
+             left->joined, left->world_size, left->rank);
+  else if (left->world_size == ranks)
+    weir_log(WEIR_LOG_INFO, "those who waited are gone, and nobody has joined");
+  else
+    weir_log(WEIR_LOG_INFO, "%d of %d ranks are lost; the others go on, this one as rank %d",
+             ranks - left->world_size, ranks, left->rank);
+}
+
+static weir_status regroup(weir_session *session, bool grows, weir_survivors *left) {
   const int ranks = session->options.world_size;
-  weir_scope_phase(&session->inside.scope, "shrink");
-  const weir_status status = restart(session, left);
+  session->grows = false;
+  weir_scope_phase(&session->inside.scope, grows ? "grow" : "shrink");
+  const weir_status status = restart(session, grows, left);
   weir_scope_phase(&session->inside.scope, "between");
   if (status != WEIR_OK) {
     /* Whatever it was, there is no group to go on with. */
@@ -98,23 +140,28 @@ static weir_status shrink(weir_session *session, weir_survivors *left) {
     }
     return status;
   }
-  left->rank = session->options.rank;
-  left->world_size = session->options.world_size;
-  weir_log(WEIR_LOG_INFO, "%d of %d ranks are lost; the others go on, this one as rank %d",
-           ranks - left->world_size, ranks, left->rank);
+  tell(left, ranks);
   weir_inside_started(session);
   return WEIR_OK;
 }
 
-weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+static weir_status regroup_checked(weir_session *session, bool grows, weir_survivors *left) {
   static const weir_abi_struct known = WEIR_ABI_STRUCT(weir_survivors, current);
   weir_survivors found = {0};
-  weir_status status = check(session);
+  weir_status status = grows ? check_grow(session) : check_shrink(session);
   if (status == WEIR_OK && left != NULL) status = weir_abi_check(&known, left->struct_size);
   if (status != WEIR_OK) return status;
   weir_scope *before = weir_scope_enter(&session->inside.scope);
-  status = shrink(session, &found);
+  status = regroup(session, grows, &found);
   weir_scope_leave(before);
   if (status == WEIR_OK && left != NULL) weir_abi_give(left, &found);
   return status;
+}
+
+weir_status weir_shrink(weir_session *session, weir_survivors *left) {
+  return regroup_checked(session, false, left);
+}
+
+weir_status weir_grow(weir_session *session, weir_survivors *now) {
+  return regroup_checked(session, true, now);
 }

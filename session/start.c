@@ -32,7 +32,7 @@ weir_status weir_session_gather(weir_session *session, const void *mine, size_t 
 }
 
 typedef struct fingerprint {
-  uint64_t tensors; /* names, shapes and order */
+  uint64_t tensors;
   uint64_t elements;
   uint64_t plan;   /* the first one */
   uint64_t device; /* does this rank have one? */
@@ -50,9 +50,35 @@ static uint64_t draw_run(const weir_session *session) {
   return run != 0 ? run : 1;
 }
 
-/* Did all ranks register the same tensors and start with the same plan? */
-static weir_status compare_ranks(weir_session *session, const weir_plan *first) {
-  fingerprint mine = {WEIR_HASH_INIT,
+/* Names, shapes and order. */
+static uint64_t digest_tensors(const weir_session *session) {
+  uint64_t digest = WEIR_HASH_INIT;
+  for (size_t t = 0; t < session->tensors; t++) {
+    const uint64_t numel = session->offset[t + 1] - session->offset[t];
+    digest = weir_hash(digest, session->names[t], strlen(session->names[t]) + 1);
+    const uint64_t rows = session->rows[t];
+    digest = weir_hash(digest, &numel, sizeof numel);
+    digest = weir_hash(digest, &rows, sizeof rows);
+  }
+  const uint64_t full = session->full;
+  return full > 0 ? weir_hash(digest, &full, sizeof full) : digest;
+}
+
+uint64_t weir_session_offer(const weir_session *session) {
+  const weir_options *options = &session->options;
+  const uint64_t parts[] = {digest_tensors(session), session->device_ops != NULL,
+                            options->memory_limit, (uint64_t)options->max_ranks};
+  uint64_t digest = weir_hash(WEIR_HASH_INIT, parts, sizeof parts);
+  for (size_t i = 0; i < session->state_count; i++) {
+    const uint64_t bytes = session->states[i].bytes;
+    digest = weir_hash(digest, &bytes, sizeof bytes);
+  }
+  digest = weir_hash(digest, &options->momentum_correction, sizeof options->momentum_correction);
+  return weir_hash(digest, options->policy, strlen(options->policy));
+}
+
+weir_status weir_session_compare(weir_session *session, const weir_plan *first) {
+  fingerprint mine = {digest_tensors(session),
                       session->offset[session->tensors],
                       weir_plan_digest(first),
                       session->device_ops != NULL,
@@ -60,15 +86,6 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
                       draw_run(session),
                       {0}};
   weir_resume_tell(session, &mine.resume);
-  for (size_t t = 0; t < session->tensors; t++) {
-    const uint64_t numel = session->offset[t + 1] - session->offset[t];
-    mine.tensors = weir_hash(mine.tensors, session->names[t], strlen(session->names[t]) + 1);
-    const uint64_t rows = session->rows[t];
-    mine.tensors = weir_hash(mine.tensors, &numel, sizeof numel);
-    mine.tensors = weir_hash(mine.tensors, &rows, sizeof rows);
-  }
-  const uint64_t full = session->full;
-  if (full > 0) mine.tensors = weir_hash(mine.tensors, &full, sizeof full);
   const size_t ranks = (size_t)session->options.world_size;
   fingerprint *all = calloc(ranks, sizeof *all);
   if (all == NULL) return weir_fail(WEIR_E_NOMEM, "no memory to compare %zu ranks", ranks);
@@ -104,7 +121,7 @@ static weir_status compare_ranks(weir_session *session, const weir_plan *first) 
 
 /* What is heaviest of the plans that a policy goes through whatever they cost. */
 static weir_status check_heaviest(const weir_session *session, double spare) {
-  const weir_memory_form form = {.ranks = session->options.world_size,
+  const weir_memory_form form = {.ranks = weir_session_most(&session->options),
                                  .hosts = weir_comm_hosts(session->comm)};
   const size_t n = session->offset[session->tensors];
   char text[WEIR_PLAN_TEXT_MAX];
@@ -164,6 +181,8 @@ static void local(void *user, weir_header *header) {
   }
   feed->latency_changes = now.latency_changes;
   feed->bandwidth_changes = now.bandwidth_changes;
+  if (session->options.max_ranks > 0)
+    header->joiners = session->transport->ops->waiting(session->transport);
 }
 
 static void propose(void *user, weir_directive *directive) {
@@ -180,9 +199,17 @@ static void tell_gaps(weir_session *session) {
   weir_controller_gaps(session->controller, session->gap_s);
 }
 
+/* Do all ranks know of the same who wait to join? */
+static bool wait_alike(const weir_header *headers, int ranks) {
+  for (int r = 1; r < ranks; r++)
+    if (headers[r].joiners != headers[0].joiners) return false;
+  return headers[0].joiners != 0;
+}
+
 static void observe(void *user, const weir_header *headers, int ranks,
                     const weir_step_record *record) {
   weir_session *session = user;
+  session->grows = wait_alike(headers, ranks);
   weir_feed_exchange(session, headers, ranks, record);
   if (session->controller != NULL && session->gap_s != NULL) tell_gaps(session);
   if (session->controller != NULL)
@@ -234,15 +261,15 @@ static void passed(void *user, double begin_s, size_t elements) {
 
 /* --- start ---------------------------------------------------------------------------------- */
 
-static weir_status create_engine(weir_session *session, const weir_layout *layout,
-                                 const weir_plan *first) {
+weir_status weir_session_create_engine(weir_session *session, const weir_plan *first) {
+  const weir_layout layout = {session->tensors, session->offset};
   /* On every rank, as any of them may come to decide. */
   const size_t looks =
       session->device_ops != NULL ? weir_policy_samples(session->options.policy) : 0;
   const weir_engine_config config = {
       .comm = session->comm,
       .transport = session->transport,
-      .layout = *layout,
+      .layout = layout,
       .rows = session->rows,
       .full = session->full,
       .momentum = session->options.momentum_correction,
@@ -268,6 +295,7 @@ static weir_status create_engine(weir_session *session, const weir_layout *layou
       .stream = session->options.stream,
       .device_timeout_s = session->options.timeout_s,
       .devices = session->devices,
+      .most_ranks = session->options.max_ranks,
       .keep_nonfinite = session->keep_nonfinite,
       .profile = session->options.profile || session->options.overlap,
       .scope = &session->inside.scope};
@@ -349,17 +377,16 @@ weir_status weir_session_start(weir_session *session) {
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   weir_scope_phase(&session->inside.scope, "start");
   weir_session_find_driver(session);
-  const weir_layout layout = {session->tensors, session->offset};
   weir_plan first;
   weir_status status = weir_policy_first_plan(session->options.policy, &first);
   first.cr = weir_policy_warm_ratio(first.cr, 0, session->options.warmup_steps);
   session->saved_likeness = weir_resume_likeness(session);
   if (status == WEIR_OK) status = weir_session_order(session);
   if (status == WEIR_OK) status = weir_session_connect(session);
-  if (status == WEIR_OK) status = compare_ranks(session, &first);
+  if (status == WEIR_OK) status = weir_session_compare(session, &first);
   if (status == WEIR_OK && session->memory_limit > 0)
     status = check_heaviest(session, spare_memory(session));
-  if (status == WEIR_OK) status = create_engine(session, &layout, &first);
+  if (status == WEIR_OK) status = weir_session_create_engine(session, &first);
   bool alike_before = false;
   if (status == WEIR_OK) status = weir_resume_apply(session, &alike_before);
   /* A plan that this group cannot run: all ranks have compared what that follows from, and all say

@@ -129,6 +129,7 @@ struct weir_session {
   bool resume_columns;          /* all ranks have loaded powersgd\'s columns, which must be alike */
 
   bool started, start_tried;
+  bool grows;          /* all ranks know that the same others wait to join: weir_grow is due */
   weir_helper *helper; /* NULL: none is needed, or it is missing */
   bool helper_missing; /* it could not be started; has been said */
   weir_transport *transport;
@@ -172,6 +173,8 @@ void weir_resume_free(weir_resume *resume);
 
 /* Status kept for every later call when it ends the group; returns status. */
 weir_status weir_session_keep_failure(weir_session *session, weir_status status);
+/* Out of the group, whose other ranks find it out. */
+void weir_session_leave(weir_session *session);
 /* WEIR_OK on a started session whose group lives. */
 weir_status weir_session_check(const weir_session *session);
 
@@ -197,6 +200,20 @@ weir_status weir_session_connect(weir_session *session);
 /* Which ranks share a machine, and with whom to measure; collective. */
 weir_status weir_session_find_hosts(weir_session *session);
 
+/* Ranks that there is to be room for. */
+static inline int weir_session_most(const weir_options *options) {
+  return options->max_ranks > options->world_size ? options->max_ranks : options->world_size;
+}
+/* What those who join must have as the members do: a digest. */
+uint64_t weir_session_offer(const weir_session *session);
+/* A transport that the session has not got from weir_session_connect: everything that follows from
+ * the group's size, and which ranks share a machine; collective. */
+weir_status weir_session_settle(weir_session *session);
+/* After a change of the group: all ranks' standings, made one, and what starts again with it.
+ * Collective. */
+weir_status weir_session_line_up(weir_session *session, const weir_standing *mine,
+                                 weir_survivors *left);
+
 /* Parts of the start, for survivors who start again: the engine's hook of rank 0, its controller
  * (again: its journal goes on; at the step that comes first; alike: with all that a saved one had
  * learnt), and the monitor. */
@@ -206,6 +223,9 @@ weir_status weir_session_order(weir_session *session);
 weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step,
                                           bool alike);
 weir_status weir_session_start_monitor(weir_session *session);
+/* Did all ranks register the same tensors and start with the same plan?  Collective. */
+weir_status weir_session_compare(weir_session *session, const weir_plan *first);
+weir_status weir_session_create_engine(weir_session *session, const weir_plan *first);
 
 /* All-gather in a namespace of its own; mine and all as in weir_allgather_bytes. */
 weir_status weir_session_gather(weir_session *session, const void *mine, size_t bytes, void *all);

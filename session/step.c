@@ -12,6 +12,8 @@ weir_status weir_step_begin(weir_session *session, weir_step_info *info) {
   weir_step_info current;
   weir_status status = weir_session_check(session);
   if (status == WEIR_OK) status = check_info(info);
+  if (status == WEIR_OK && session->grows)
+    status = weir_fail(WEIR_GROW, "ranks wait to join the group: weir_grow is due");
   if (status != WEIR_OK) return status;
   weir_scope *before = weir_scope_enter(&session->inside.scope);
   weir_inside_begin(session);

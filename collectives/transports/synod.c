@@ -22,10 +22,17 @@ static weir_ranks everyone(int size) {
   return all;
 }
 
-/* Does it hold ranks of the group alone? */
-static bool within(const weir_ranks *some, int size) {
-  const weir_ranks all = everyone(size), rest = without(some, &all);
-  return equal(&rest, &(weir_ranks){{0}});
+static weir_ranks both(const weir_ranks *a, const weir_ranks *b) {
+  const weir_ranks rest = without(a, b);
+  return without(a, &rest);
+}
+
+/* Does it hold ranks of the group alone, and these? */
+static bool within(const weir_ranks *some, int size, const weir_ranks *these) {
+  weir_ranks all = everyone(size);
+  merge(&all, these);
+  all = without(some, &all);
+  return equal(&all, &(weir_ranks){{0}});
 }
 
 bool weir_synod_quorum(const weir_ranks *some, const weir_ranks *dead, int size) {
@@ -93,6 +100,7 @@ static void look_at_promises(weir_synod *s, const synod_post *post) {
   s->phase = SYNOD_PROPOSING;
   s->accepted = s->ballot;
   s->members = s->open ? living : s->candidate;
+  if (s->open && equal(&living, &all)) merge(&s->members, &s->common);
   s->buried = s->dead;
   s->answered = (weir_ranks){{0}};
   weir_ranks_add(&s->answered, s->rank);
@@ -110,6 +118,7 @@ void weir_synod_propose(weir_synod *s, const synod_post *post) {
   s->answered = s->holders = (weir_ranks){{0}};
   weir_ranks_add(&s->answered, s->rank);
   if (s->accepted != 0) weir_ranks_add(&s->holders, s->rank);
+  s->common = s->accepted != 0 ? (weir_ranks){{0}} : s->guests;
   say_all(s, statement(s), post);
   look_at_promises(s, post);
 }
@@ -139,6 +148,7 @@ void weir_synod_bury(weir_synod *s, int rank, const synod_post *post) {
 
 static void take_promise(weir_synod *s, int from, const synod_word *word) {
   weir_ranks_add(&s->answered, from);
+  s->common = word->other != 0 ? (weir_ranks){{0}} : both(&s->common, &word->members);
   if (word->other > s->best) {
     if (!equal(&s->candidate, &word->members)) s->holders = (weir_ranks){{0}};
     s->best = word->other;
@@ -167,7 +177,7 @@ static void answer(weir_synod *s, int from, const synod_word *word, const synod_
       reply = (synod_word){.kind = SYNOD_PROMISE,
                            .ballot = word->ballot,
                            .other = s->accepted,
-                           .members = s->members};
+                           .members = s->accepted != 0 ? s->members : s->guests};
     }
   }
   say(s, from, reply, post);
@@ -176,15 +186,16 @@ static void answer(weir_synod *s, int from, const synod_word *word, const synod_
 static bool is_sound(const weir_synod *s, int from, const synod_word *word) {
   const bool asks = word->kind == SYNOD_PREPARE || word->kind == SYNOD_ACCEPT;
   if (from < 0 || from >= s->size || from == s->rank || word->kind < SYNOD_PREPARE ||
-      word->kind > SYNOD_DECIDED || !within(&word->members, s->size) ||
-      !within(&word->dead, s->size) || word->ballot >> 16 > NUMBER_MAX ||
-      word->other >> 16 > NUMBER_MAX)
+      word->kind > SYNOD_DECIDED || !within(&word->dead, s->size, &(weir_ranks){{0}}) ||
+      word->ballot >> 16 > NUMBER_MAX || word->other >> 16 > NUMBER_MAX)
     return false;
   /* Nobody speaks to those it knows dead, nor of itself as one of them. */
   if (weir_ranks_has(&word->dead, s->rank) || weir_ranks_has(&word->dead, from)) return false;
   const bool proposed = word->kind == SYNOD_ACCEPT || word->kind == SYNOD_DECIDED ||
                         (word->kind == SYNOD_PROMISE && word->other != 0);
-  if (proposed && !weir_synod_quorum(&word->members, &word->dead, s->size)) return false;
+  if (proposed && (!within(&word->members, s->size, &s->guests) ||
+                   !weir_synod_quorum(&word->members, &word->dead, s->size)))
+    return false;
   if (word->kind == SYNOD_DECIDED) return true;
   if (synod_holder(word->ballot) != (asks ? from : s->rank)) return false;
   return word->kind != SYNOD_PROMISE || word->other <= word->ballot;

@@ -17,6 +17,10 @@
  *   it, going by who has answered without having done so.  Else it proposes those who answer.
  *   Nobody who has answered is therefore left out, unless a quorum may have decided before.
  * - Who comes while a proposal is out, and is not in it, has it made again in a new ballot.
+ * - A group that has lost nobody may take others in, its guests: ranks from `size` on, which have no
+ *   vote.  A promise of a rank that has accepted nothing tells which have come to it, and where all
+ *   ranks promise so, the proposal holds the guests of all of them.  So every rank knows whom it is
+ *   to accept.
  *
  * Whatever was promised and accepted stays with the group from one attempt to the next, so that
  * attempts meet, however many each rank has made.  All of it is explored in
@@ -57,7 +61,7 @@ typedef struct synod_word {
   int kind;
   uint64_t ballot;
   uint64_t other;     /* PROMISE: the ballot of what was accepted, 0: nothing; REFUSED: see there */
-  weir_ranks members; /* PROMISE, ACCEPT, DECIDED */
+  weir_ranks members; /* PROMISE (where `other` is 0: guests alone), ACCEPT, DECIDED */
   weir_ranks dead;    /* whom the speaker knows to be dead */
 } synod_word;
 
@@ -72,7 +76,9 @@ typedef struct weir_synod {
   uint64_t accepted; /* the ballot of `members`; 0: none */
   weir_ranks members;
   weir_ranks dead;
-  bool decided; /* on `members` */
+  weir_ranks guests; /* who has come to this rank: set before it has said a word, or between two
+                        attempts as long as it has said nothing of guests */
+  bool decided;      /* on `members` */
   /* This rank's own ballot, unless it is idle. */
   int phase;
   bool hasty;           /* need not wait for more */
@@ -83,6 +89,7 @@ typedef struct weir_synod {
   uint64_t best;        /* the highest ballot of what those who promised had accepted */
   weir_ranks candidate; /* what that was */
   weir_ranks holders;   /* which of those who promised had accepted it */
+  weir_ranks common;    /* guests of all who promised */
 } weir_synod;
 
 /* Where words go: to another rank, or nowhere when there is no way to it. */

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "collectives/transports/tcp_joiners.h"
 #include "collectives/transports/tcp_tls.h"
 
 static int tcp_descriptor(weir_transport *t, int peer) {
@@ -19,6 +20,10 @@ static const char *tcp_address(weir_transport *t, int rank) {
   if (rank < 0 || rank >= t->size) return NULL;
   const char *address = ((tcp *)t)->peer[rank].address;
   return *address ? address : NULL;
+}
+
+static int tcp_port(weir_transport *t, int rank) {
+  return rank >= 0 && rank < t->size ? ntohs(((tcp *)t)->peer[rank].data.sin_port) : 0;
 }
 
 static void tcp_abort(weir_transport *t, int culprit) {
@@ -47,6 +52,7 @@ static void tcp_destroy(weir_transport *t) {
   close_fd(self->stop);
   close_fd(self->wake);
   close_fd(self->udp);
+  tcp_joiners_close(self->joiners);
   free(self->synod);
   free(self->poll);
   free(self->active);
@@ -64,6 +70,9 @@ static const weir_transport_ops tcp_ops = {
     .abort = tcp_abort,
     .destroy = tcp_destroy,
     .shrink = tcp_shrink,
+    .waiting = tcp_waiting,
+    .grow = tcp_grow,
+    .port = tcp_port,
 };
 
 static weir_status allocate(tcp *self) {
@@ -114,15 +123,19 @@ weir_status weir_transport_tcp_open(weir_transport **out, const weir_tcp_options
   if (status == WEIR_OK && (streams < 1 || streams > WEIR_TCP_STREAMS_MAX))
     status = weir_fail(WEIR_E_INVALID, "%d streams between two ranks: it must be 1 to %d", streams,
                        WEIR_TCP_STREAMS_MAX);
+  if (status == WEIR_OK && options->most > 0)
+    status = weir_transport_check(0, options->most, options->timeout_s);
   if (status == WEIR_OK) status = tcp_create(&self, options->job_id, options->rank, size, streams);
   if (status != WEIR_OK) return status;
   self->door = options->listener;
+  self->most = options->most;
+  self->offer = options->offer;
   self->secret = options->secret_bytes > 0;
   self->sealed = self->secret && !options->plain;
   self->key = weir_key_of_job(options->secret, options->secret_bytes, options->job_id);
   const double deadline_s = weir_now_s() + options->timeout_s;
   status = tcp_rendezvous(self, options->rendezvous, options->bind_address, deadline_s);
-  if (status == WEIR_OK && size > 1) status = tcp_answerer_start(self);
+  if (status == WEIR_OK && (size > 1 || self->most > 0)) status = tcp_answerer_start(self);
   if (status == WEIR_OK && size > 1 && self->sealed) status = tcp_tls_open(self, deadline_s, true);
   if (status != WEIR_OK) {
     tcp_destroy(&self->base);

@@ -4,6 +4,8 @@
  * tcp_hello.c      what ranks say and prove to each other before they are a group
  * tcp_meeting.c    ranks that come together, and strangers that are refused
  * tcp_shrink.c     survivors that come together anew; who they are: synod.c, by tcp_word.c
+ * tcp_joiners.c    those who wait to join a group that runs
+ * tcp_join.c       how a rank joins one
  * tcp_rendezvous.c how ranks find each other and become a full mesh
  * tcp_streams.c    further connections between each two ranks, and what travels on which
  * tcp_user.c       which local user is at the other end
@@ -26,7 +28,7 @@
 #include "collectives/transports/common.h"
 #include "collectives/transports/flow.h"
 
-#define TCP_VERSION 7
+#define TCP_VERSION 8
 #define TCP_STAGE ((size_t)16 * 1024)
 
 /* --- frames --------------------------------------------------------------------------------- */
@@ -107,10 +109,14 @@ typedef struct tcp {
   uint64_t generation;      /* how often the group has shrunk */
   unsigned reunions;        /* how often that was tried with this one */
   struct weir_synod *synod; /* what survivors have said of it; NULL: nothing */
-  int streams;              /* connections to every other rank */
-  bool left_out;            /* the others have gone on without this rank */
-  tcp_peer *peer;           /* streams * size entries */
-  int *active;              /* of the running transfer, indices of peer[] */
+  int most;                 /* ranks that it may have; 0: nobody may join */
+  uint64_t offer;           /* what those who join must have registered */
+  bool called; /* those who wait have been called, and survivors' words may tell of them */
+  struct tcp_joiners *joiners; /* NULL: nobody may join, or is heard yet */
+  int streams;                 /* connections to every other rank */
+  bool left_out;               /* the others have gone on without this rank */
+  tcp_peer *peer;              /* streams * size entries */
+  int *active;                 /* of the running transfer, indices of peer[] */
   struct pollfd *poll;
   bool crowded; /* not a processor for each rank of the group, were they all here */
   /* Waiting awake: times it was in vain, in time since then, and waits to come without it. */
@@ -160,6 +166,10 @@ void tcp_tell_users(int fd, char text[TCP_USERS_MAX]);
 
 /* --- rendezvous ----------------------------------------------------------------------------- */
 
+/* This rank's own listener and UDP socket, on `address` and nothing else. */
+weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s);
+/* Is it on the loopback, or does the job have a secret?  Else WEIR_E_INVALID. */
+weir_status tcp_check_place(const tcp *self, const struct sockaddr_in *at, const char *where);
 /* Fill in every peer's fd and addresses. */
 weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_address,
                            double deadline_s);
@@ -169,6 +179,7 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
 /* A rank's end with its memory, not connected to anything. */
 weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams);
 weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank);
+weir_status tcp_grow(weir_transport *t, double timeout_s, weir_transport **out);
 
 /* --- streams -------------------------------------------------------------------------------- */
 

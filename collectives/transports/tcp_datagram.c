@@ -14,6 +14,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "collectives/transports/tcp_joiners.h"
 
 #define TRIES 3
 #define TAKEN_AT_ONCE 32
@@ -192,19 +193,29 @@ void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, 
   }
 }
 
+static bool any_ready(const struct pollfd *fds, size_t count) {
+  for (size_t i = 0; i < count; i++)
+    if (fds[i].revents) return true;
+  return false;
+}
+
 static void *answerer_main(void *argument) {
   enum { LOOK_MS = 100 };
   tcp *self = argument;
   for (;;) {
     const bool meeting = atomic_load(&self->meeting);
-    struct pollfd fds[3] = {{.fd = self->udp, .events = POLLIN},
-                            {.fd = self->stop, .events = POLLIN},
-                            {.fd = meeting ? -1 : self->listener, .events = POLLIN}};
-    (void)poll(fds, 3, meeting ? LOOK_MS : -1); /* ends with the stop event */
+    struct pollfd fds[3 + TCP_STRANGERS] = {
+        {.fd = self->udp, .events = POLLIN},
+        {.fd = self->stop, .events = POLLIN},
+        {.fd = meeting ? -1 : self->listener, .events = POLLIN}};
+    const size_t guests = meeting ? 0 : tcp_joiners_poll(self->joiners, fds + 3);
+    (void)poll(fds, 3 + guests, meeting ? LOOK_MS : -1); /* ends with the stop event */
     if (fds[1].revents) return NULL;
-    /* While the group lives nobody has business at the door, and whoever sat there would take the
-     * place of survivors.  One of these that comes early calls again. */
-    if (fds[2].revents && !atomic_load(&self->meeting)) tcp_turn_away(self->listener);
+    /* While a group lives that nobody may join nobody has business at the door, and whoever sat there
+     * would take the place of survivors.  One of these that comes early calls again. */
+    if (self->joiners != NULL && any_ready(fds + 2, 1 + guests)) tcp_joiners_turn(self);
+    if (self->joiners == NULL && fds[2].revents && !atomic_load(&self->meeting))
+      tcp_turn_away(self->listener);
     batch b;
     while (take(self, self->udp, TAKEN_AT_ONCE, &b))
       for (int i = 0; i < b.count; i++)
@@ -213,6 +224,8 @@ static void *answerer_main(void *argument) {
 }
 
 weir_status tcp_answerer_start(tcp *self) {
+  const weir_status status = tcp_joiners_open(self);
+  if (status != WEIR_OK) return status;
   const int error = pthread_create(&self->answerer, NULL, answerer_main, self);
   if (error != 0) return weir_fail(WEIR_E_NOMEM, "no thread to answer: %s", strerror(error));
   self->answering = true;

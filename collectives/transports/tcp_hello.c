@@ -1,6 +1,5 @@
 #include "collectives/transports/tcp_hello.h"
 
-#include <endian.h>
 #include <string.h>
 #include <sys/random.h>
 
@@ -20,6 +19,7 @@ static const char *const refusals[REFUSE_COUNT] = {
     "it expects another number of streams",
     "it is another user's, and this job has no secret",
     "one of the two encrypts its messages and the other does not (WEIR_TLS)",
+    "it has registered other tensors or state than the group, or has other options",
 };
 
 const char *tcp_refusal(uint32_t reason) {
@@ -49,11 +49,15 @@ int tcp_hello_judge(const tcp_hello *h, size_t bytes, const tcp_terms *terms) {
   if (bytes >= offsetof(tcp_hello, kind) && le16toh(h->version) != TCP_VERSION)
     return REFUSE_VERSION;
   if (bytes < sizeof *h) return REFUSE_NOT;
-  const bool early = tcp_hello_is(h, HELLO_STREAM) &&
-                     (terms->kind != HELLO_STREAM || le16toh(h->stream) > terms->stream);
+  const bool joins = terms->kind == HELLO_JOIN;
+  const bool early = (tcp_hello_is(h, HELLO_STREAM) &&
+                      (terms->kind != HELLO_STREAM || le16toh(h->stream) > terms->stream)) ||
+                     (tcp_hello_is(h, HELLO_JOIN) && !joins) ||
+                     (joins && (tcp_hello_is(h, HELLO_REJOIN) || tcp_hello_is(h, HELLO_MESH)));
   if (!early && !tcp_hello_is(h, (int)terms->kind)) return REFUSE_GARBAGE;
   if (le64toh(h->job) != terms->job) return REFUSE_JOB;
   if (early) return REFUSE_EARLY;
+  if (joins) return tcp_hello_offer(h) == terms->offer ? REFUSE_NOT : REFUSE_OFFER;
   if (le32toh(h->size) != terms->size) return REFUSE_SIZE;
   if (le16toh(h->streams) != terms->streams) return REFUSE_STREAMS;
   if (le16toh(h->stream) != terms->stream) return REFUSE_RANK;

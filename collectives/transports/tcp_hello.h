@@ -11,6 +11,7 @@
 #ifndef WEIR_TRANSPORTS_TCP_HELLO_H
 #define WEIR_TRANSPORTS_TCP_HELLO_H
 
+#include <endian.h>
 #include <netinet/in.h>
 
 #include "collectives/secret.h"
@@ -28,8 +29,12 @@ enum {
   HELLO_WELCOME = 7,
   HELLO_REJOIN = 8,
   HELLO_STREAM = 9,
-  HELLO_WAIT = 10,  /* rank 0 to those who have come: not before rank `detail` has */
-  HELLO_ABSENT = 11 /* and: rank `detail` has not come in time */
+  HELLO_WAIT = 10,   /* rank 0 to those who have come: not before rank `detail` has */
+  HELLO_ABSENT = 11, /* and: rank `detail` has not come in time */
+  HELLO_JOIN = 12,   /* of one who wants to join a group that runs */
+  HELLO_GROUP = 13,  /* the answer to its proof: the table of that group, of which `rank` says so */
+  HELLO_HERE = 14,   /* all members have answered so; and, later, the answer to: */
+  HELLO_CALL = 15    /* are you there?  What follows is the table of the group with it, as `rank` */
 };
 enum {
   REFUSE_NOT,
@@ -42,6 +47,7 @@ enum {
   REFUSE_STREAMS,
   REFUSE_USER,
   REFUSE_TLS,
+  REFUSE_OFFER,
   REFUSE_COUNT,
   REFUSE_EARLY /* not now: to be dropped without a word, so that it calls again */
 };
@@ -59,7 +65,8 @@ typedef struct tcp_hello {
   uint32_t detail;     /* of a refusal: why; of a table: checksum of the entries that follow; of a
                           word that a rank is missing: which; else 1 where messages will be
                           encrypted */
-  uint64_t generation; /* how often the group has shrunk */
+  uint64_t generation; /* how often the group has changed; of a HELLO_JOIN: a number of its own,
+                          and size and rank are halves of what it offers */
   unsigned char nonce[TCP_NONCE];
   unsigned char proof[WEIR_PROOF_BYTES];
   uint16_t streams;  /* connections between each two ranks */
@@ -84,6 +91,7 @@ typedef struct tcp_terms {
   uint32_t first, end; /* ranks first .. end-1 are due */
   uint16_t streams;
   uint16_t stream; /* of HELLO_STREAM */
+  uint64_t offer;  /* of HELLO_JOIN */
 } tcp_terms;
 
 /* Why a hello is refused, from what has come of it so far (bytes of it); REFUSE_NOT: nothing
@@ -103,6 +111,10 @@ void tcp_prove_host(const weir_key *key, const tcp_hello *hello, const tcp_hello
                     unsigned char proof[WEIR_PROOF_BYTES]);
 
 const char *tcp_refusal(uint32_t reason);
+/* What one who wants to join offers. */
+static inline uint64_t tcp_hello_offer(const tcp_hello *hello) {
+  return (uint64_t)le32toh(hello->rank) << 32 | le32toh(hello->size);
+}
 /* A refusal by a rank, as this rank's error. */
 weir_status tcp_refused(int by, uint32_t reason);
 

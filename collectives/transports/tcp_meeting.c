@@ -8,7 +8,10 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/base.h"
 #include "base/log.h"
+
+#define TABLE_S 0.1 /* for a table to leave, for which there is room in any socket */
 
 void tcp_set_peer(tcp_peer *p, struct in_addr address, in_port_t data, in_port_t echo) {
   p->data = (struct sockaddr_in){.sin_family = AF_INET, .sin_port = data, .sin_addr = address};
@@ -50,7 +53,8 @@ weir_status tcp_meeting_open(tcp_meeting **out, tcp *self, int listener, int kin
                          .kind = (uint32_t)kind,
                          .first = (uint32_t)rank + 1,
                          .end = (uint32_t)size,
-                         .streams = (uint16_t)self->streams};
+                         .streams = (uint16_t)self->streams,
+                         .offer = self->offer};
   m->missing = size - rank - 1;
   for (int r = 0; r < size; r++) m->arrival[r].fd = -1;
   *out = m;
@@ -66,13 +70,13 @@ void tcp_meeting_close(tcp_meeting *m) {
   free(m);
 }
 
-static void forget(tcp_meeting *m, int i) {
+void tcp_meeting_forget(tcp_meeting *m, int i) {
   memmove(&m->guest[i], &m->guest[i + 1], (size_t)(--m->guests - i) * sizeof *m->guest);
 }
 
 static void drop(tcp_meeting *m, int i) {
   (void)close(m->guest[i].fd);
-  forget(m, i);
+  tcp_meeting_forget(m, i);
 }
 
 /* A few bytes over a connection on which nothing waits to be sent: all at once, or it has ended. */
@@ -99,7 +103,7 @@ static void refuse(tcp_meeting *m, int i, int reason) {
 
 /* A survivor that comes again has given up its last connection. */
 static bool is_taken(const tcp_meeting *m, int rank) {
-  return m->arrival[rank].fd >= 0 && m->terms.kind != HELLO_REJOIN;
+  return m->terms.kind != HELLO_JOIN && m->terms.kind != HELLO_REJOIN && m->arrival[rank].fd >= 0;
 }
 
 static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
@@ -111,10 +115,33 @@ static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
     m->missing--;
   *a = (tcp_arrival){guest->fd,    guest->from.sin_addr, ports->data_port, ports->echo_port,
                      guest->hello, guest->challenge,     ++m->admitted};
-  forget(m, i);
+  tcp_meeting_forget(m, i);
 }
 
 /* --- those who come ------------------------------------------------------------------------- */
+
+/* It goes on to the other members, whom it finds in the table.  Half of the seats are for others. */
+static void receive_joiner(tcp_meeting *m, int i) {
+  tcp_guest *guest = &m->guest[i];
+  int joiners = 0;
+  for (int g = 0; g < m->guests; g++) joiners += m->guest[g].due >= GUEST_JOINER;
+  guest->due = GUEST_JOINER;
+  guest->got = 0;
+  if (joiners >= TCP_STRANGERS / 2 ||
+      !tcp_tell_table(m->self, guest->fd, &guest->hello, &guest->challenge,
+                      tcp_compose(m->self, HELLO_GROUP, m->terms.generation),
+                      weir_now_s() + TABLE_S))
+    drop(m, i);
+}
+
+static void heard_joiner(tcp_meeting *m, int i) {
+  tcp_guest *guest = &m->guest[i];
+  guest->got = 0;
+  if (guest->due == GUEST_JOINER && tcp_hello_is(&guest->said, HELLO_HERE))
+    guest->due = GUEST_READY;
+  else
+    drop(m, i);
+}
 
 static void heard_hello(tcp_meeting *m, int i) {
   tcp_guest *guest = &m->guest[i];
@@ -145,6 +172,8 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_USER);
   } else if (is_taken(m, guest->rank)) { /* its double was faster */
     refuse(m, i, REFUSE_RANK);
+  } else if (m->terms.kind == HELLO_JOIN) {
+    receive_joiner(m, i);
   } else if (m->terms.kind == HELLO_REGISTER) { /* the table will be its welcome */
     admit(m, i, guest->rank, &guest->hello);
   } else {
@@ -265,6 +294,8 @@ static weir_status listen_to(tcp_meeting *m, int i) {
     heard_hello(m, i);
   else if (guest->due == GUEST_PROOF)
     heard_proof(m, i);
+  else if (guest->due >= GUEST_JOINER)
+    heard_joiner(m, i);
   else
     return heard_host(m, i);
   return WEIR_OK;

@@ -8,7 +8,14 @@
 
 #define TCP_STRANGERS 64 /* connections that have not proved yet who they are */
 
-enum { GUEST_HELLO, GUEST_PROOF, GUEST_CHALLENGE, GUEST_WELCOME }; /* what is due from it */
+enum { /* what is due from it */
+       GUEST_HELLO,
+       GUEST_PROOF,
+       GUEST_CHALLENGE,
+       GUEST_WELCOME,
+       GUEST_JOINER, /* that other members have let it in, too */
+       GUEST_READY   /* nothing, until it is called */
+};
 
 typedef struct tcp_guest {
   int fd;
@@ -52,9 +59,20 @@ weir_status tcp_meeting_hold(tcp_meeting *m, double deadline_s);
 weir_status tcp_meeting_turn(tcp_meeting *m, double deadline_s);
 /* Is this rank being spoken to? */
 bool tcp_meeting_has_called(const tcp_meeting *m, int rank);
+/* A guest goes, and its connection stays open. */
+void tcp_meeting_forget(tcp_meeting *m, int i);
 /* Closes what has not been taken out of arrival[]. */
 void tcp_meeting_close(tcp_meeting *m);
 
+/* Tell the table of this rank's group behind a hello, which names its kind, and prove it to the one
+ * who has said `hello` over fd and was challenged; false: the connection ends, or the deadline passes. */
+bool tcp_tell_table(const tcp *self, int fd, const tcp_hello *hello, const tcp_hello *challenge,
+                    tcp_hello h, double deadline_s);
+/* The table of `size` ranks behind such a hello, to be freed; WEIR_OK with NULL: the connection has
+ * ended. */
+weir_status tcp_read_table(const tcp *self, int fd, const tcp_hello *hello,
+                           const tcp_hello *challenge, const tcp_hello *h, size_t size,
+                           double deadline_s, tcp_table_entry **table);
 tcp_hello tcp_compose(const tcp *self, int kind, uint64_t generation);
 /* Call the ranks from `first` to this one, hear those above, until none is missing or the deadline;
  * a call that was cut off is made again. */

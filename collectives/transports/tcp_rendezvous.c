@@ -28,8 +28,7 @@ static weir_status absent(int rank, int from) {
   return weir_fail(WEIR_E_TIMEOUT, "rank %d did not connect to rank %d in time", rank, from);
 }
 
-/* This rank's own listener and UDP socket, on `address` and nothing else. */
-static weir_status open_own(tcp *self, struct in_addr address, double deadline_s) {
+weir_status tcp_open_own(tcp *self, struct in_addr address, double deadline_s) {
   tcp_peer *own = &self->peer[self->base.rank];
   tcp_set_peer(own, address, 0, 0);
   const weir_status status = tcp_listen(&own->data, deadline_s, &self->listener);
@@ -38,29 +37,33 @@ static weir_status open_own(tcp *self, struct in_addr address, double deadline_s
 
 /* --- rank 0 --------------------------------------------------------------------------------- */
 
-/* Its nonce names the group. */
-static weir_status send_table(tcp *self, const tcp_meeting *m, double deadline_s) {
+bool tcp_tell_table(const tcp *self, int fd, const tcp_hello *hello, const tcp_hello *challenge,
+                    tcp_hello h, double deadline_s) {
   const size_t size = (size_t)self->base.size, bytes = size * sizeof(tcp_table_entry);
   tcp_table_entry *table = calloc(size, sizeof *table);
-  if (!table) return weir_fail(WEIR_E_NOMEM, "no memory for a table of %zu ranks", size);
+  if (!table) return false;
   for (size_t r = 0; r < size; r++)
     table[r] = (tcp_table_entry){self->peer[r].data.sin_addr, self->peer[r].data.sin_port,
                                  self->peer[r].echo.sin_port};
-  tcp_hello h = tcp_compose(self, HELLO_TABLE, 0);
   h.detail = htole32(tcp_checksum(table, bytes));
-  self->group_key = weir_key_of_group(&self->key, h.nonce, sizeof h.nonce);
-  weir_status status = WEIR_OK;
-  for (size_t r = 1; status == WEIR_OK && r < size; r++) {
-    const tcp_arrival *a = &m->arrival[r];
-    tcp_hello own = h;
-    tcp_prove_host(&self->key, &a->hello, &a->challenge, &own, table, bytes, own.proof);
-    tcp_hello_seal(&own);
-    if (!tcp_write_all(a->fd, &own, sizeof own, deadline_s) ||
-        !tcp_write_all(a->fd, table, bytes, deadline_s))
-      status = weir_fail(WEIR_E_PEER, "rank %zu is gone before the group was complete", r);
-  }
+  tcp_prove_host(&self->key, hello, challenge, &h, table, bytes, h.proof);
+  tcp_hello_seal(&h);
+  const bool told =
+      tcp_write_all(fd, &h, sizeof h, deadline_s) && tcp_write_all(fd, table, bytes, deadline_s);
   free(table);
-  return status;
+  return told;
+}
+
+/* Its nonce names the group. */
+static weir_status send_table(tcp *self, const tcp_meeting *m, double deadline_s) {
+  const tcp_hello h = tcp_compose(self, HELLO_TABLE, 0);
+  self->group_key = weir_key_of_group(&self->key, h.nonce, sizeof h.nonce);
+  for (int r = 1; r < self->base.size; r++) {
+    const tcp_arrival *a = &m->arrival[r];
+    if (!tcp_tell_table(self, a->fd, &a->hello, &a->challenge, h, deadline_s))
+      return weir_fail(WEIR_E_PEER, "rank %d is gone before the group was complete", r);
+  }
+  return WEIR_OK;
 }
 
 /* Each rank gives up at a time of its own, and shall then know whom the group has waited for. */
@@ -96,6 +99,14 @@ static weir_status hear_all(tcp_meeting *m, double deadline_s) {
   return status;
 }
 
+/* Where others may join, rank 0 goes on listening where all know it to. */
+static weir_status keep_door(tcp *self, const struct sockaddr_in *at, int door) {
+  tcp_peer *own = &self->peer[self->base.rank];
+  self->listener = door;
+  tcp_set_peer(own, at->sin_addr, at->sin_port, 0);
+  return tcp_datagram_open(self, &own->echo);
+}
+
 static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
   int door = self->door > 0 ? self->door : -1; /* only for the rendezvous */
   tcp_meeting *m = NULL;
@@ -105,7 +116,10 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
     status = tcp_listen(&at, deadline_s, &door);
   else if (fcntl(door, F_SETFL, O_NONBLOCK) != 0)
     status = weir_fail(WEIR_E_IO, "the listener cannot be used: %s", strerror(errno));
-  if (status == WEIR_OK) status = open_own(self, at.sin_addr, deadline_s);
+  if (status == WEIR_OK && self->most > 0)
+    status = keep_door(self, &at, door);
+  else if (status == WEIR_OK)
+    status = tcp_open_own(self, at.sin_addr, deadline_s);
   if (status == WEIR_OK) status = tcp_meeting_open(&m, self, door, HELLO_REGISTER, 0);
   if (status == WEIR_OK) status = hear_all(m, deadline_s);
   for (int r = 1; status == WEIR_OK && r < self->base.size; r++)
@@ -117,7 +131,7 @@ static weir_status host(tcp *self, struct sockaddr_in at, double deadline_s) {
     m->arrival[r].fd = -1;
   }
   tcp_meeting_close(m);
-  if (door >= 0) (void)close(door);
+  if (door >= 0 && door != self->listener) (void)close(door);
   return status;
 }
 
@@ -154,28 +168,45 @@ static weir_status hear(int fd, int kind, tcp_hello *h, double deadline_s, bool 
   return WEIR_OK;
 }
 
+weir_status tcp_read_table(const tcp *self, int fd, const tcp_hello *hello,
+                           const tcp_hello *challenge, const tcp_hello *h, size_t size,
+                           double deadline_s, tcp_table_entry **table) {
+  const size_t bytes = size * sizeof **table;
+  unsigned char proof[WEIR_PROOF_BYTES];
+  tcp_table_entry *t = calloc(size, sizeof *t);
+  *table = NULL;
+  if (!t) return weir_fail(WEIR_E_NOMEM, "no memory for a table of %zu ranks", size);
+  if (!tcp_read_all(fd, t, bytes, deadline_s)) {
+    free(t);
+    return WEIR_OK;
+  }
+  tcp_prove_host(&self->key, hello, challenge, h, t, bytes, proof);
+  const bool whole = tcp_checksum(t, bytes) == le32toh(h->detail);
+  if (whole && weir_proof_equal(proof, h->proof, sizeof proof)) {
+    *table = t;
+    return WEIR_OK;
+  }
+  free(t);
+  return weir_fail(WEIR_E_PROTOCOL, whole
+                                        ? "who listens at the rendezvous does not know this job's "
+                                          "secret"
+                                        : "rank 0's table of ranks is damaged");
+}
+
 static weir_status read_entries(tcp *self, int fd, const tcp_hello *hello,
                                 const tcp_hello *challenge, const tcp_hello *h, double deadline_s,
                                 bool *known) {
-  const size_t size = (size_t)self->base.size, bytes = size * sizeof(tcp_table_entry);
-  unsigned char proof[WEIR_PROOF_BYTES];
+  const size_t size = (size_t)self->base.size;
+  tcp_table_entry *table = NULL;
   if (le64toh(h->job) != self->job || le32toh(h->size) != size)
     return weir_fail(WEIR_E_PROTOCOL, "rank 0 answered a registration with something else");
-  tcp_table_entry *table = calloc(size, sizeof *table);
-  if (!table) return weir_fail(WEIR_E_NOMEM, "no memory for a table of %zu ranks", size);
-  *known = tcp_read_all(fd, table, bytes, deadline_s);
-  tcp_prove_host(&self->key, hello, challenge, h, table, bytes, proof);
-  weir_status status = WEIR_OK;
-  if (*known && tcp_checksum(table, bytes) != le32toh(h->detail))
-    status = weir_fail(WEIR_E_PROTOCOL, "rank 0's table of ranks is damaged");
-  else if (*known && !weir_proof_equal(proof, h->proof, sizeof proof))
-    status =
-        weir_fail(WEIR_E_PROTOCOL, "who listens at the rendezvous does not know this job's secret");
-  for (size_t r = 0; status == WEIR_OK && *known && r < size; r++)
+  const weir_status status =
+      tcp_read_table(self, fd, hello, challenge, h, size, deadline_s, &table);
+  *known = table != NULL;
+  for (size_t r = 0; table && r < size; r++)
     if (r != (size_t)self->base.rank)
       tcp_set_peer(&self->peer[r], table[r].address, table[r].data_port, table[r].echo_port);
-  if (status == WEIR_OK && *known)
-    self->group_key = weir_key_of_group(&self->key, h->nonce, sizeof h->nonce);
+  if (table) self->group_key = weir_key_of_group(&self->key, h->nonce, sizeof h->nonce);
   free(table);
   return status;
 }
@@ -218,7 +249,7 @@ static weir_status enrol(tcp *self, const struct sockaddr_in *to, const struct s
     socklen_t local_length = sizeof local, remote_length = sizeof remote;
     const bool named = getsockname(fd, (struct sockaddr *)&local, &local_length) == 0 &&
                        getpeername(fd, (struct sockaddr *)&remote, &remote_length) == 0;
-    if (named && self->listener < 0) status = open_own(self, local.sin_addr, deadline_s);
+    if (named && self->listener < 0) status = tcp_open_own(self, local.sin_addr, deadline_s);
     if (named && status == WEIR_OK) status = introduce(self, fd, deadline_s, &known, &missing);
     if (status == WEIR_OK && known) {
       tcp_peer *zero = &self->peer[0];
@@ -280,6 +311,15 @@ static bool on_loopback(const struct sockaddr_in *at) {
   return ntohl(at->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
 }
 
+weir_status tcp_check_place(const tcp *self, const struct sockaddr_in *at, const char *where) {
+  if (self->secret || on_loopback(at)) return WEIR_OK;
+  return weir_fail(WEIR_E_INVALID,
+                   "a group that meets at %s needs a secret: set WEIR_SECRET or WEIR_SECRET_FILE "
+                   "on all ranks, "
+                   "or meet on the loopback",
+                   where);
+}
+
 weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_address,
                            double deadline_s) {
   struct sockaddr_in zero, own = {.sin_family = AF_INET};
@@ -288,16 +328,13 @@ weir_status tcp_rendezvous(tcp *self, const char *where, const char *bind_addres
   if (bind_address && inet_pton(AF_INET, bind_address, &own.sin_addr) != 1)
     return weir_fail(WEIR_E_INVALID, "local address \"%s\" is not an IPv4 address", bind_address);
   if (self->base.rank == 0 && bind_address) zero.sin_addr = own.sin_addr;
-  if (self->base.size > 1 && !self->secret && !on_loopback(&zero))
-    return weir_fail(WEIR_E_INVALID,
-                     "a group that meets at %s needs a secret: set WEIR_SECRET or WEIR_SECRET_FILE "
-                     "on all ranks, "
-                     "or meet on the loopback",
-                     where);
-  if (self->base.size == 1) {
+  const bool alone = self->base.size == 1 && self->most == 0;
+  if (alone) {
     tcp_set_peer(&self->peer[0], zero.sin_addr, 0, 0);
     return WEIR_OK;
   }
+  status = tcp_check_place(self, &zero, where);
+  if (status != WEIR_OK) return status;
   status = self->base.rank == 0 ? host(self, zero, deadline_s)
                                 : join(self, &zero, bind_address ? &own : NULL, deadline_s);
   for (int r = 0; status == WEIR_OK && r < self->base.size; r++)

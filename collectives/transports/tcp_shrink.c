@@ -1,4 +1,5 @@
-/* Survivors of a lost rank form a new group over TCP: each survivor calls those below it at the
+/* Members of a group form a new one over TCP, survivors of a lost rank or all of them with some that
+ * join (tcp_joiners.h): each calls those below it at the
  * addresses it knows and hears those above, and on these connections they agree on who goes on
  * (synod.h).  A rank's last word on a connection says what was decided; what follows it belongs to
  * the new group.
@@ -15,7 +16,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
-#include "collectives/transports/tcp_meeting.h"
+#include "collectives/transports/tcp_joiners.h"
 #include "collectives/transports/tcp_tls.h"
 #include "collectives/transports/tcp_word.h"
 
@@ -27,6 +28,7 @@
 #define SILENT_S 1.0 /* then others propose, and those who do not part are left behind */
 #define AGAIN_S 0.1  /* between two ballots of a rank whose turn it is */
 #define SPARE_S 2.0
+#define WELCOME_S 1.0 /* for a table to leave */
 
 /* What there is to another rank. */
 typedef struct other {
@@ -54,6 +56,7 @@ typedef struct reunion {
   double last_s;    /* and no longer, not even for those who answer */
   double end_s;     /* of everything */
   tcp_reply *reply; /* per rank: who answers; asked from the deadline on */
+  int *old_rank;    /* of the new ones */
   double asked_s;
   double again_s;  /* when this rank may propose next */
   double remind_s; /* ... and say so again */
@@ -310,12 +313,47 @@ static weir_status agree(reunion *u) {
   return status;
 }
 
-/* The survivors' own mesh, out of the meeting's connections. */
-static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t generation, tcp **out,
-                            int *old_rank) {
-  const int rank = u->next->base.rank;
+/* A connection to rank n of the new group, who was `old` in the old one. */
+static void take_survivor(reunion *u, tcp *self, int n, int old) {
+  tcp_arrival *a = &u->meeting->arrival[old];
+  if (a->fd < 0 || !u->other[old].parted) { /* the first transfer will say so */
+    const tcp_peer *last = &u->old->peer[old];
+    tcp_set_peer(&self->peer[n], last->data.sin_addr, last->data.sin_port, last->echo.sin_port);
+    return;
+  }
+  tcp_set_peer(&self->peer[n], a->address, a->data_port, a->echo_port);
+  self->peer[n].fd = a->fd;
+  a->fd = -1;
+}
+
+static void take_joiner(const tcp *old, tcp *self, int n) {
+  tcp_guest *guest = &old->joiners->joiner[n - old->base.size].guest;
+  tcp_set_peer(&self->peer[n], guest->from.sin_addr, guest->hello.data_port,
+               guest->hello.echo_port);
+  self->peer[n].fd = guest->fd;
+  guest->fd = -1;
+}
+
+/* What one who joins needs of the new group; one that is gone meanwhile the first transfer finds. */
+static void welcome(const reunion *u, const tcp *self, const weir_key *name) {
+  for (int n = u->old->base.size; n < self->base.size; n++) {
+    const tcp_guest *guest = &u->old->joiners->joiner[n - u->old->base.size].guest;
+    tcp_hello h = tcp_compose(self, HELLO_TABLE, self->generation);
+    h.rank = htole32((uint32_t)n);
+    memcpy(h.nonce, name->bytes, sizeof h.nonce);
+    if (self->peer[n].fd >= 0)
+      (void)tcp_tell_table(self, self->peer[n].fd, &guest->hello, &guest->challenge, h,
+                           weir_now_s() + WELCOME_S);
+  }
+}
+
+/* The new group's own mesh, out of the meeting's connections and those of who joins.  Its key has a
+ * name that only the old group could make up, and that joiners can be told. */
+static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t generation, tcp **out) {
+  int *const old_rank = u->old_rank;
+  const int rank = u->next->base.rank, all = tcp_joiners_end(u->old);
   int count = 0, own = 0;
-  for (int r = 0; r < u->next->base.size; r++)
+  for (int r = 0; r < all; r++)
     if (weir_ranks_has(members, r)) {
       if (r == rank) own = count;
       old_rank[count++] = r;
@@ -326,40 +364,36 @@ static weir_status assemble(reunion *u, const weir_ranks *members, uint64_t gene
   const struct {
     uint64_t generation;
     weir_ranks members;
-  } name = {generation, *members};
+  } change = {generation, *members};
+  const weir_key name = weir_key_of_group(&u->old->group_key, &change, sizeof change);
   self->secret = u->old->secret;
   self->sealed = u->old->sealed;
   self->key = u->old->key;
-  self->group_key = weir_key_of_group(&u->old->group_key, &name, sizeof name);
+  self->group_key = weir_key_of_group(&u->old->key, name.bytes, TCP_NONCE);
   self->generation = generation;
+  self->most = u->old->most;
+  self->offer = u->old->offer;
   self->listener = u->next->listener;
   self->udp = u->next->udp;
   u->next->listener = u->next->udp = -1;
   for (int n = 0; n < count; n++) {
-    tcp_arrival *a = &u->meeting->arrival[old_rank[n]];
-    tcp_peer *p = &self->peer[n];
-    if (n == own) {
-      const tcp_peer *mine = &u->next->peer[rank];
-      tcp_set_peer(p, mine->data.sin_addr, mine->data.sin_port, mine->echo.sin_port);
-      continue;
-    }
-    if (a->fd < 0 || !u->other[old_rank[n]].parted) { /* the first transfer will say so */
-      const tcp_peer *last = &u->old->peer[old_rank[n]];
-      tcp_set_peer(p, last->data.sin_addr, last->data.sin_port, last->echo.sin_port);
-      continue;
-    }
-    tcp_set_peer(p, a->address, a->data_port, a->echo_port);
-    p->fd = a->fd;
-    a->fd = -1;
+    const tcp_peer *mine = &u->next->peer[rank];
+    if (n == own)
+      tcp_set_peer(&self->peer[n], mine->data.sin_addr, mine->data.sin_port, mine->echo.sin_port);
+    else if (old_rank[n] < u->old->base.size)
+      take_survivor(u, self, n, old_rank[n]);
+    else
+      take_joiner(u->old, self, n);
   }
   for (int n = 0; n < count; n++)
     if (self->peer[n].fd >= 0) tcp_settle(self, n);
   *out = self;
+  welcome(u, self, &name);
   if (self->sealed) {
     const weir_status sealing = tcp_tls_open(self, u->end_s, false);
     if (sealing != WEIR_OK) return sealing;
   }
-  return count > 1 ? tcp_answerer_start(self) : WEIR_OK;
+  return count > 1 || self->most > 0 ? tcp_answerer_start(self) : WEIR_OK;
 }
 
 /* Where this rank listens stays the same as long as its process lives, so that a rank which comes
@@ -389,14 +423,14 @@ static bool trusts(tcp *old, double timeout_s) {
   return old->reunions == 1 && !late && !accused;
 }
 
-static weir_status come_together(reunion *u, tcp **out, int *old_rank) {
+static weir_status come_together(reunion *u, tcp **out) {
   const int rank = u->next->base.rank;
   const weir_status status = agree(u);
   if (status != WEIR_OK) return status;
   u->old->left_out = !weir_ranks_has(&u->synod->members, rank);
   if (u->old->left_out)
     return weir_fail(WEIR_E_PEER, "the other ranks go on without rank %d (this rank)", rank);
-  return assemble(u, &u->synod->members, u->old->generation + 1, out, old_rank);
+  return assemble(u, &u->synod->members, u->old->generation + 1, out);
 }
 
 static weir_status allocate(reunion *u, int size) {
@@ -405,10 +439,11 @@ static weir_status allocate(reunion *u, int size) {
   u->other = calloc(count, sizeof *u->other);
   u->words = calloc(count, tcp_word_bytes(size));
   u->poll = calloc(count + TCP_STRANGERS + 1, sizeof *u->poll);
+  u->old_rank = calloc(count + WEIR_JOIN_MOST, sizeof *u->old_rank);
   if (u->old->synod == NULL && (u->old->synod = malloc(sizeof *u->old->synod)) != NULL)
     weir_synod_begin(u->old->synod, u->old->base.rank, size);
   u->synod = u->old->synod;
-  if (!u->reply || !u->other || !u->words || !u->poll || !u->synod)
+  if (!u->reply || !u->other || !u->words || !u->poll || !u->old_rank || !u->synod)
     return weir_fail(WEIR_E_NOMEM, "no memory for %d ranks", size);
   u->synod->phase = SYNOD_IDLE; /* whatever was asked in an earlier attempt */
   for (int r = 0; r < size; r++) u->other[r].knock = -1;
@@ -420,16 +455,18 @@ static void release(reunion *u) {
     if (u->other[r].knock >= 0) (void)close(u->other[r].knock);
   tcp_meeting_close(u->meeting);
   if (u->next) u->next->base.ops->destroy(&u->next->base);
+  free(u->old_rank);
   free(u->poll);
   free(u->words);
   free(u->other);
   free(u->reply);
 }
 
-weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank) {
+/* grows: those who wait are asked in.  old_rank may be NULL. */
+static weir_status reunite(weir_transport *t, double timeout_s, bool grows, weir_transport **out,
+                           int *old_rank) {
   tcp *old = (tcp *)t, *made = NULL;
   *out = NULL;
-  if (t->size == 1) return weir_fail(WEIR_E_STATE, "a group of one cannot shrink");
   if (old->left_out)
     return weir_fail(WEIR_E_PEER, "the other ranks have gone on without rank %d (this rank)",
                      t->rank);
@@ -440,6 +477,7 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
   u.last_s = u.begun_s + 2 * timeout_s;
   u.end_s = u.begun_s + 3 * timeout_s + SPARE_S;
   atomic_store(&old->meeting, true);
+  tcp_joiners_make_way(old->joiners, grows);
   weir_status status = allocate(&u, t->size);
   if (status == WEIR_OK) status = tcp_create(&u.next, old->job, t->rank, t->size, 1);
   if (status == WEIR_OK) status = keep_door(u.next, old);
@@ -447,11 +485,26 @@ weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out
     status = tcp_meeting_open(&u.meeting, u.next, old->listener, HELLO_REJOIN, old->generation);
   if (status == WEIR_OK) {
     u.meeting->missing = t->size - 1;
-    status = come_together(&u, &made, old_rank);
+    if (grows && !old->called) tcp_joiners_call(old, &u.synod->guests);
+    old->called = old->called || grows;
+    status = come_together(&u, &made);
   }
+  for (int n = 0; status == WEIR_OK && old_rank && n < made->base.size && n < t->size; n++)
+    old_rank[n] = u.old_rank[n];
   atomic_store(&old->meeting, status == WEIR_OK);
   release(&u);
   if (status != WEIR_OK && made) made->base.ops->destroy(&made->base);
   if (status == WEIR_OK) *out = &made->base;
   return status;
+}
+
+weir_status tcp_shrink(weir_transport *t, double timeout_s, weir_transport **out, int *old_rank) {
+  *out = NULL;
+  if (t->size == 1) return weir_fail(WEIR_E_STATE, "a group of one cannot shrink");
+  return reunite(t, timeout_s, false, out, old_rank);
+}
+
+weir_status tcp_grow(weir_transport *t, double timeout_s, weir_transport **out) {
+  *out = NULL;
+  return reunite(t, timeout_s, true, out, NULL);
 }

@@ -5,7 +5,10 @@
 
 #define WORD_MAGIC UINT32_C(0x57494557) /* "WEIW" */
 
-static size_t set_bytes(int size) { return ((size_t)size + 63) / 64 * sizeof(uint64_t); }
+static size_t set_bytes(int size) {
+  const size_t words = ((size_t)size + WEIR_JOIN_MOST + 63) / 64;
+  return (words < SYNOD_WORDS ? words : SYNOD_WORDS) * sizeof(uint64_t);
+}
 
 size_t tcp_word_bytes(int size) { return sizeof(tcp_word) + 2 * set_bytes(size); }
 

@@ -19,6 +19,7 @@ typedef enum weir_status {
   WEIR_E_IO = 5,          /* a file could not be read or written */
   WEIR_E_PARSE = 6,       /* text or bytes do not have the documented form */
   WEIR_E_CAPACITY = 7,    /* the output does not fit; nothing was written past its end */
+  WEIR_GROW = 8,          /* no error: ranks wait to join the group, and weir_grow is due */
 
   /* The step is lost; weights, residuals and the group are intact. */
   WEIR_E_NONFINITE = 16, /* a gradient on some rank holds NaN or Inf */

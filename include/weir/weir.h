@@ -8,9 +8,9 @@
  * then less than a second to find out which of them is to blame.  A call with several exchanges,
  * one after the other, waits for each: weir_session_start, weir_step_begin when it probes the
  * network or ends a trial, weir_step_end under plans with buckets or more than one collective,
- * weir_shrink. The time that the caller's own hooks take comes on top. Units: seconds and bytes, in
- * double; gradients are fp32; lengths count elements.  Latency is one-way, bandwidth is that of a
- * rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
+ * weir_shrink, weir_grow, weir_join. The time that the caller's own hooks take comes on top. Units:
+ * seconds and bytes, in double; gradients are fp32; lengths count elements.  Latency is one-way,
+ * bandwidth is that of a rank's link in one direction. Memory: the session owns what it allocates.  It borrows gradients,
  * registered state and the stream, as each function says.
  *
  * Life of a session:
@@ -156,6 +156,11 @@ typedef struct weir_options {
    * "" (default): none; a shell's pattern of names in any case of letters ("*bias", "*norm*"), or
    * "<N": fewer than N elements.  The same on all ranks. */
   const char *full_precision;
+  /* tcp, auto (which then stays on tcp): others may join the group while it trains (weir_join), up
+   * to so many ranks in all; the same on all ranks, those that join included.  weir_step_begin may
+   * then return WEIR_GROW, and rank 0 goes on listening at `rendezvous`.  0 (default): nobody may.
+   * Other transports: WEIR_E_UNSUPPORTED. */
+  int max_ranks;
 } weir_options;
 
 /* sizeof(weir_options) in this library, for callers without its headers. */
@@ -252,7 +257,10 @@ typedef struct weir_step_info {
 
 /* Begin a step, before the trainer draws its batch.  Takes or restores a trial's checkpoint when
  * the controller asks for one (registered state and hooks are used here and, after a loss, in
- * weir_shrink), and puts the agreed plan into force.  info may be NULL. */
+ * weir_shrink), and puts the agreed plan into force.  info may be NULL.
+ *
+ * WEIR_GROW: ranks wait to join; the step has not begun on any rank, and weir_grow is to be called
+ * first (weir_options.max_ranks). */
 weir_status weir_step_begin(weir_session *session, weir_step_info *info);
 
 /* Hand in a tensor's gradient as soon as it is ready: numel floats (NULL where numel is 0), at an
@@ -297,6 +305,7 @@ typedef struct weir_survivors {
    * registered, is as this rank left it. */
   bool missed;
   int current; /* the new number of a rank that has missed nothing */
+  int joined;  /* how many have come in: the highest ranks */
 } weir_survivors;
 
 /* After a failure that ends the group (WEIR_E_TIMEOUT and those after it): go on without the ranks
@@ -318,8 +327,44 @@ typedef struct weir_survivors {
  * may be tried again. */
 weir_status weir_shrink(weir_session *session, weir_survivors *left);
 
+/* After WEIR_GROW: take in those who wait, at most as many as there are members and max_ranks allow;
+ * others later.  Every member calls it, within timeout_s of the others; it takes what weir_shrink
+ * does, and a second at most for those who wait to answer.  The members keep their numbers, and
+ * those who join come behind them.  A trial under way is given up, all residuals stay as they are,
+ * averages are over the new group from now on, the network is measured again, and the policy starts
+ * again from its first plan.  Registered state goes to those who join; on the members it stays.
+ * now->joined tells how many have come in: none, when those who waited are gone, or a member is lost
+ * meanwhile (then fewer ranks are left).  now may be NULL.
+ *
+ * WEIR_E_STATE: nobody waits.  Errors that end the group are as for weir_shrink, which is then to be
+ * called: a member was lost, or somebody who has just joined. */
+weir_status weir_grow(weir_session *session, weir_survivors *now);
+
+/* Instead of weir_session_start: join a group that trains, over tcp.  options.rank and world_size
+ * are not used.  A member that lives is to be found at one of the addresses ("HOST:PORT", with
+ * commas between them) in options.rendezvous and in the environment's WEIR_JOIN: weir_addresses
+ * tells them all, and rank 0 is at the rendezvous as long as it lives.  Tensors, states' sizes,
+ * policy, max_ranks, memory_limit and momentum_correction must be the members', and gradients lie on a
+ * device or in host memory as theirs do.
+ *
+ * It waits at most wait_s until there is a place and the group's next step begins, then as long as
+ * weir_grow takes.  Afterwards this rank has the group's registered state, step and plan, and has
+ * kept nothing back (residual and velocity are zero); state behind hooks and what is not registered
+ * is to be had from now->current, and now->missed is true.  now may be NULL.
+ *
+ * WEIR_E_MISMATCH: the group has refused this rank (the secret, the version, the job, TLS, or what it has
+ * registered); the message says why.  WEIR_E_TIMEOUT: no member was found, or there was no place.
+ * WEIR_E_PEER: a rank was lost while this one came in; the others go on without both.
+ * WEIR_E_STATE: weir_session_load was called.  After a failure: weir_session_free, and a new session. */
+weir_status weir_join(weir_session *session, double wait_s, weir_survivors *now);
+
+/* Where the members can be found by those who join: "HOST:PORT" of every rank, with commas between
+ * them, valid as long as these ranks live.  WEIR_E_CAPACITY: `room` bytes are too few.
+ * WEIR_E_UNSUPPORTED: nobody may join. */
+weir_status weir_addresses(const weir_session *session, char *text, size_t room);
+
 /* What carries the messages: "tcp", "shm", "mpi", "nccl" or "inproc"; with transport "auto", what
- * it turned out to be.  A group of one is always "inproc".  *name is the library's: do not free it.
+ * it turned out to be.  A group of one is always "inproc", unless others may join.  *name is the library's: do not free it.
  * WEIR_E_STATE before weir_session_start. */
 weir_status weir_current_transport(const weir_session *session, const char **name);
 

@@ -1,6 +1,7 @@
 /* libFuzzer: what is said before ranks are a group.  The first byte says which part of a
  * conversation the input is a program for:
- *   - strangers at a meeting: connect, say anything, prove or not, hang up, in any order;
+ *   - strangers at a meeting, of survivors or of those who want to join: connect, say anything, prove or
+ *     not, hang up, in any order;
  *   - a host that answers a rank of ours, at a meeting or with the table of ranks;
  *   - what survivors say about who they are.
  * Messages are bytes as they are, or well formed but for what the program changes in them.  Nobody
@@ -86,9 +87,10 @@ typedef struct client {
   bool proved;
 } client;
 
-static void greet(program *p, client *c) {
-  c->hello = tcp_compose(&self, HELLO_REJOIN, self.generation);
-  c->hello.rank = htole32(3 + (uint32_t)next(p) % 2);
+static void greet(program *p, client *c, int kind) {
+  c->hello = tcp_compose(&self, kind, self.generation);
+  c->hello.rank = htole32(kind == HELLO_JOIN ? 0 : 3 + (uint32_t)next(p) % 2);
+  if (kind == HELLO_JOIN) c->hello.size = 0; /* nothing is asked for */
   change(p, &c->hello, sizeof c->hello);
   if (next(p) < 240) tcp_hello_seal(&c->hello);
   say(c->fd, &c->hello, sizeof c->hello);
@@ -112,7 +114,7 @@ static void hang_up(client *c) {
   *c = (client){.fd = -1};
 }
 
-static void act(program *p, client *c) {
+static void act(program *p, client *c, int kind) {
   const uint8_t what = next(p);
   if (c->fd < 0) {
     c->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0);
@@ -121,7 +123,7 @@ static void act(program *p, client *c) {
   }
   switch (what % 6) {
     case 0: say_anything(p, c->fd); break;
-    case 1: greet(p, c); break;
+    case 1: greet(p, c, kind); break;
     case 2: prove(p, c, true); break;
     case 3: prove(p, c, false); break;
     case 4: (void)shutdown(c->fd, SHUT_WR); break;
@@ -129,21 +131,32 @@ static void act(program *p, client *c) {
   }
 }
 
-static void feed_strangers(program *p) {
+/* Who has proved itself says that it is here, or anything else. */
+static void say_here(program *p, const client *c) {
+  tcp_hello h = tcp_compose(&self, HELLO_HERE, next(p));
+  if (next(p) % 2) change(p, &h, sizeof h);
+  if (c->fd >= 0) say(c->fd, &h, sizeof h);
+}
+
+static void feed_strangers(program *p, int kind) {
   client c[CLIENTS];
   tcp_meeting *m = NULL;
   bool proved = false;
   for (int i = 0; i < CLIENTS; i++) c[i] = (client){.fd = -1};
-  if (tcp_meeting_open(&m, &self, door, HELLO_REJOIN, self.generation) != WEIR_OK) abort();
+  if (tcp_meeting_open(&m, &self, door, kind, self.generation) != WEIR_OK) abort();
   m->logged = ~0U; /* nothing is logged */
   weir_status status = WEIR_OK;
   while (p->left > 0 && status == WEIR_OK && m->missing > 0) {
     client *one = &c[next(p) % CLIENTS];
-    act(p, one);
+    act(p, one, kind);
+    if (kind == HELLO_JOIN && next(p) % 4 == 0) say_here(p, one);
     proved = proved || one->proved;
     for (int turns = 0; turns < 3 && status == WEIR_OK; turns++) status = tcp_meeting_turn(m, 0);
     demand(status == WEIR_OK, "a stranger ended the meeting");
     demand(m->guests <= TCP_STRANGERS, "too many guests");
+    for (int i = 0; i < m->guests; i++)
+      demand(m->guest[i].due < GUEST_JOINER || (kind == HELLO_JOIN && proved),
+             "lets somebody wait without a proof");
     for (int r = 0; r < RANKS; r++)
       demand(m->arrival[r].fd < 0 || (r > OWN && proved), "let in somebody without a proof");
   }
@@ -336,8 +349,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
   program p = {data, size};
   const int first_free = lowest_free();
   feed_hello(data, size);
-  switch (next(&p) % 4) {
-    case 0: feed_strangers(&p); break;
+  switch (next(&p) % 5) {
+    case 0: feed_strangers(&p, HELLO_REJOIN); break;
+    case 4: feed_strangers(&p, HELLO_JOIN); break;
     case 1: feed_host(&p); break;
     case 2: feed_table(&p); break;
     default: feed_words(&p); break;

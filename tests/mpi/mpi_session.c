@@ -33,6 +33,10 @@ int main(void) {
   options.timeout_s = 3;
   options.policy = "fixed:none:1:native";
   options.active_probes = false;
+  options.max_ranks = 4;
+  CHECK(weir_session_create(&session, &options) == WEIR_E_UNSUPPORTED, "max_ranks");
+  CHECK(said("transport \"mpi\" takes in no ranks once it has started"), "why");
+  options.max_ranks = 0;
   CHECK(weir_session_create(&session, &options) == WEIR_OK, "create");
   CHECK(weir_register_tensor(session, "w", 50, NULL) == WEIR_OK, "register");
   CHECK(weir_session_start(session) == WEIR_OK, "start");

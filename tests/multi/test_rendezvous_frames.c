@@ -234,7 +234,8 @@ Test(tables, refusals_of_every_kind) {
       {STREAMS, WEIR_E_MISMATCH, "it expects another number of streams"},
       {USER, WEIR_E_MISMATCH, "it is another user's"},
       {TLS, WEIR_E_MISMATCH, "one of the two encrypts its messages and the other does not"},
-      {10, WEIR_E_MISMATCH, "it does not say why"},
+      {OFFER, WEIR_E_MISMATCH, "it has registered other tensors or state than the group"},
+      {11, WEIR_E_MISMATCH, "it does not say why"},
       {UINT32_MAX, WEIR_E_MISMATCH, "it does not say why"},
   };
   for (size_t i = 0; i < sizeof refusals / sizeof *refusals; i++) {

@@ -1,4 +1,4 @@
-/* Training that loses ranks at random moments: the survivors' weights stay equal, and what was
+/* Training that loses ranks at random moments, and that others join meanwhile: the survivors' weights stay equal, and what was
  * given is in the weights or in the residuals, to the last element, whatever the plan, in the
  * middle of overlapping groups and of trials, too.  10 rounds; WEIR_STRESS_ROUNDS, WEIR_STRESS_SEED
  * and WEIR_STRESS_ONLY as in test_stress.c. */
@@ -16,15 +16,18 @@
 
 #define TIMEOUT_S 1.0
 #define HANG_S 40.0
+#define JOIN_S 20.0
 #define N 1200
 #define MATRIX 600 /* elements of the first tensor: 20 rows of 30 */
 #define TENSORS 4
 #define RANKS 6
+#define PLACES (RANKS + 1) /* and one that comes late */
 /* Elements are whole numbers up to 32: what is lost shows as one; what is rounded is far below. */
 #define ROUNDING 0.1
 
-enum { KILLED, FROZEN, CUT, KINDS };
-static const char *const kinds[KINDS] = {"killed", "frozen", "cut off"};
+enum { KILLED, FROZEN, CUT, JOINED, KINDS };
+static const char *const kinds[KINDS] = {"killed", "frozen", "cut off",
+                                         "killed while another joins"};
 static const size_t offset[TENSORS + 1] = {0, MATRIX, MATRIX + 1, 900, N};
 /* Where ranks encode the sums of others (fp16 over sra and its like) the values are exact, and with
  * hitopk every rank is a machine of its own: what others have handed over is lost with a rank. */
@@ -73,10 +76,10 @@ typedef struct round_of {
   int threads;
   char where[64];
   int size, victim, kind;
-  double at_s;
-  atomic_int there, cuts;
+  double at_s, late_s;
+  atomic_int there, cuts, in; /* in: who comes late has joined */
   atomic_bool over;
-  trainee rank[RANKS];
+  trainee rank[PLACES];
 } round_of;
 
 /* The victim gives nothing, so that what is lost with it is nothing.  Over 64 steps the others' add
@@ -142,12 +145,12 @@ static void take_step(trainee *t, const round_of *round, int rank, const float *
   if (!trial) (*step)++;
 }
 
-static weir_status train(weir_session *session, round_of *round, int rank) {
+/* step: the one to begin with. */
+static weir_status train(weir_session *session, round_of *round, int rank, uint64_t step) {
   static float g[N];
   trainee *t = &round->rank[rank];
-  unsigned char over[RANKS] = {0};
+  unsigned char over[PLACES] = {0};
   weir_step_info info = {.struct_size = sizeof info};
-  uint64_t step = 0;
   weir_status status = WEIR_OK;
   while (status == WEIR_OK && (info.trial || !all_say(over, t->world))) {
     status = one_step(session, round, rank, step, g, &info);
@@ -156,8 +159,9 @@ static weir_status train(weir_session *session, round_of *round, int rank) {
       const unsigned char mine = atomic_load(&round->over) ? 1 : 0;
       status = weir_allgather_bytes(session, &mine, 1, over);
     }
-    if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL) continue;
+    if ((status < WEIR_E_TIMEOUT && status != WEIR_GROW) || status == WEIR_E_INTERNAL) continue;
     weir_survivors left = {.struct_size = sizeof left};
+    if (status == WEIR_GROW) status = weir_grow(session, &left);
     for (int again = 0; status != WEIR_OK && again < 3; again++)
       status = weir_shrink(session, &left);
     if (status != WEIR_OK) break;
@@ -183,6 +187,8 @@ static weir_status open_session(weir_session **session, const round_of *round, i
   options.timeout_s = TIMEOUT_S;
   options.active_probes = round->probes;
   options.codec_threads = round->threads;
+  options.max_ranks = round->kind == JOINED ? PLACES : 0;
+  if (rank == round->size) options.rank = 0; /* it has none yet */
   (void)snprintf(machine, sizeof machine, "m%d", round->pairs ? rank / 2 : rank);
   (void)setenv("WEIR_HOST", machine, 1);
   return weir_session_create(session, &options);
@@ -191,7 +197,7 @@ static weir_status open_session(weir_session **session, const round_of *round, i
 static weir_status work(round_of *round, int rank) {
   trainee *t = &round->rank[rank];
   weir_session *session = NULL;
-  t->world = round->size;
+  weir_survivors now = {.struct_size = sizeof now, .world_size = round->size};
   weir_status status = open_session(&session, round, rank);
   if (status == WEIR_OK) status = weir_register_matrix(session, "a", 20, MATRIX / 20, NULL);
   for (int i = 1; status == WEIR_OK && i < TENSORS; i++) {
@@ -199,12 +205,16 @@ static weir_status work(round_of *round, int rank) {
     status = weir_register_tensor(session, name, offset[i + 1] - offset[i], NULL);
   }
   if (status == WEIR_OK) status = weir_register_state(session, "moved", t->moved, sizeof t->moved);
-  if (status == WEIR_OK) status = weir_session_start(session);
+  const bool late = rank == round->size;
+  if (late) group_nap(round->late_s);
+  if (status == WEIR_OK)
+    status = late ? weir_join(session, JOIN_S, &now) : weir_session_start(session);
+  t->world = now.world_size;
   cutter c = {.round = round};
   const bool cuts = status == WEIR_OK && round->kind == CUT && rank == round->victim;
   if (cuts) start_cutter(&c, session);
-  (void)atomic_fetch_add(&round->there, 1);
-  if (status == WEIR_OK) status = train(session, round, rank);
+  (void)atomic_fetch_add(late ? &round->in : &round->there, !late || status == WEIR_OK);
+  if (status == WEIR_OK) status = train(session, round, rank, now.step);
   if (cuts) (void)pthread_join(c.thread, NULL);
   (void)snprintf(t->message, sizeof t->message, "%s", status == WEIR_OK ? "" : weir_last_error());
   if (status == WEIR_OK)
@@ -218,6 +228,8 @@ static void rank_main(round_of *round, int rank) {
   const traces before = traces_now();
   (void)alarm(GROUP_WATCHDOG_S);
   weir_status status = work(round, rank);
+  while (status >= WEIR_E_TIMEOUT && rank == round->size && atomic_load(&round->in) == 0)
+    status = work(round, rank); /* a rank was lost while it came in */
   if (status == WEIR_OK) {
     status = traces_check(&before);
     if (status != WEIR_OK) (void)snprintf(t->message, sizeof t->message, "%s", weir_last_error());
@@ -243,18 +255,21 @@ static void draw(round_of *round, uint64_t seed, uint64_t number) {
   round->victim = (int)weir_rng_below(&rng, (uint64_t)round->size);
   round->kind = (int)weir_rng_below(&rng, strcmp(round->transport, "tcp") == 0 ? KINDS : CUT);
   round->at_s = 0.3 * weir_rng_uniform(&rng);
+  round->late_s = 0.6 * weir_rng_uniform(&rng);
   if (strcmp(round->policy, "paper") == 0) round->at_s /= 5; /* its trials come first, 50 steps */
   (void)snprintf(round->where, sizeof round->where, "127.0.0.1:%d", free_port());
-  for (int r = 0; r < round->size; r++) round->rank[r].status = WEIR_E_INTERNAL;
+  for (int r = 0; r < PLACES; r++) round->rank[r].status = WEIR_E_INTERNAL;
 }
+
+static int places(const round_of *round) { return round->size + (round->kind == JOINED); }
 
 /* Returns a rank that hangs, or -1. */
 static int run_ranks(round_of *round, stalls *w) {
-  pid_t pid[RANKS];
+  pid_t pid[PLACES];
   siginfo_t info;
   int hangs = -1;
   (void)fflush(NULL);
-  for (int r = 0; r < round->size; r++) {
+  for (int r = 0; r < places(round); r++) {
     pid[r] = fork();
     if (pid[r] < 0) abort();
     if (pid[r] > 0) continue;
@@ -266,11 +281,12 @@ static int run_ranks(round_of *round, stalls *w) {
     stalls_wait(&round->cuts, 1, HANG_S);
   } else {
     group_nap(round->at_s);
-    (void)kill(pid[round->victim], round->kind == KILLED ? SIGKILL : SIGSTOP);
+    (void)kill(pid[round->victim], round->kind == FROZEN ? SIGSTOP : SIGKILL);
     (void)waitid(P_PID, (id_t)pid[round->victim], &info, WNOWAIT | WEXITED | WSTOPPED);
   }
+  if (round->kind == JOINED) stalls_wait(&round->in, 1, HANG_S);
   atomic_store(&round->over, true);
-  for (int r = 0; r < round->size; r++)
+  for (int r = 0; r < places(round); r++)
     if ((r != round->victim || round->kind == CUT) && !stalls_ends(w, pid[r], HANG_S)) hangs = r;
   if (round->kind == CUT) return hangs;
   (void)kill(pid[round->victim], SIGKILL);
@@ -289,7 +305,7 @@ static bool conserved(const round_of *round, char text[256]) {
   const trainee *first = &round->rank[round->victim == 0 ? 1 : 0];
   for (size_t i = 0; i < N; i++) {
     double left = (double)first->moved[i];
-    for (int r = 0; r < round->size; r++) {
+    for (int r = 0; r < places(round); r++) {
       const trainee *t = &round->rank[r];
       if (!survives(round, r)) continue;
       left += (double)t->residual[i] - t->given[i];
@@ -309,12 +325,12 @@ static bool conserved(const round_of *round, char text[256]) {
 
 /* 0: right; 1: wrong, but a machine that stood still could be why; 2: wrong. */
 static int judge(const round_of *round, int hangs, char text[256]) {
-  const int due = round->size - (round->kind == CUT ? 0 : 1);
+  const int due = places(round) - (round->kind == CUT ? 0 : 1);
   if (hangs >= 0) {
     (void)snprintf(text, 256, "rank %d hangs", hangs);
     return 2;
   }
-  for (int r = 0; r < round->size; r++) {
+  for (int r = 0; r < places(round); r++) {
     const trainee *t = &round->rank[r];
     if (!survives(round, r) || (t->status == WEIR_OK && t->world == due)) continue;
     (void)snprintf(text, 256, "rank %d of %d: %s %.180s", r, t->world, weir_status_name(t->status),

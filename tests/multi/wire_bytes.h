@@ -9,7 +9,7 @@
 #include "hmac.h"
 #include "ranks.h"
 
-#define WIRE_VERSION 7 /* of the protocol over TCP */
+#define WIRE_VERSION 8 /* of the protocol over TCP */
 
 #define HELLO 96
 #define FRAME 48
@@ -17,8 +17,21 @@
 #define ENTRY 8
 #define PAYLOAD 64
 #define TRAILER 4 /* behind every message */
-enum { REGISTER = 1, MESH, TABLE, REFUSED, CHALLENGE, PROOF, WELCOME, REJOIN, STREAM, WAIT };
-enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS, USER, TLS };
+enum {
+  REGISTER = 1,
+  MESH,
+  TABLE,
+  REFUSED,
+  CHALLENGE,
+  PROOF,
+  WELCOME,
+  REJOIN,
+  STREAM,
+  WAIT,
+  ABSENT,
+  JOIN
+};
+enum { GARBAGE = 1, VERSION, JOB, SIZE, RANK, SECRET, STREAMS, USER, TLS, OFFER };
 #define NONCE_AT 40
 #define PROOF_AT 56
 

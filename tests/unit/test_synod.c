@@ -35,7 +35,8 @@ typedef enum mistake {
   FORGETS_PROMISES, /* accepts and promises below what it has promised */
   FORGETS_ON_RETRY, /* begins anew with an empty head */
   IGNORES_VOTES,    /* proposes as if nobody had accepted anything */
-  BURIES_LIVING     /* takes a rank for dead that lives */
+  BURIES_LIVING,    /* takes a rank for dead that lives */
+  TAKES_ANY_GUEST   /* has every promise tell of all guests */
 } mistake;
 
 typedef struct world {
@@ -48,7 +49,16 @@ typedef struct world {
   letter mail[MAIL_MAX]; /* oldest first */
 } world;
 
+/* Two guests: all ranks know the first, and all but the highest the second. */
+static weir_ranks guests_of(int rank, int size) {
+  weir_ranks guests = {{0}};
+  weir_ranks_add(&guests, size);
+  if (rank < size - 1) weir_ranks_add(&guests, size + 1);
+  return guests;
+}
+
 typedef struct inquiry {
+  bool guests;
   int size, late; /* the highest so many begin late */
   int faults, ballots;
   mistake mistake;
@@ -100,11 +110,13 @@ static void begin_rank(world *w, int size, int rank) {
 }
 
 static void deliver(world *w, int i, mistake m) {
-  const letter l = w->mail[i];
+  letter l = w->mail[i];
   memmove(&w->mail[i], &w->mail[i + 1], (size_t)(--w->letters - i) * sizeof *w->mail);
   weir_synod *s = &w->rank[l.to];
   if (m == FORGETS_PROMISES && !s->decided) s->promised = 0;
   if (m == IGNORES_VOTES && !s->decided) s->accepted = 0;
+  if (m == TAKES_ANY_GUEST && l.word.kind == SYNOD_PROMISE && l.word.other == 0)
+    l.word.members = guests_of(0, s->size);
   const bool taken = weir_synod_hear(s, l.from, &l.word, POST(w, l.to));
   /* What is said by mistake may not fit the rank that hears it. */
   cr_assert(taken || m != NO_MISTAKE, "a word of ours is refused");
@@ -139,8 +151,16 @@ static const char *unsafe(const world *w, int size) {
     const weir_synod *s = &w->rank[r];
     if (!s->decided) continue;
     if (!weir_synod_quorum(&s->members, &crashed, size)) return "too few go on";
-    if (!w->faults && !w->hurried && s->members.word[0] != (1u << size) - 1)
+    const uint64_t group = (UINT64_C(1) << size) - 1, in = s->members.word[0];
+    uint64_t known = ~group;
+    for (int q = 0; q < size; q++) known &= w->rank[q].guests.word[0];
+    if ((in & ~group & ~known) != 0) return "a guest is in that has not come to all";
+    if ((in & ~group) != 0 && (in & group) != group) return "a guest is in though a rank is lost";
+    if (!w->faults && !w->hurried && (in & group) != group)
       return "one was left out though all were waited for";
+    /* Of two ballots the second need not know whom the first had asked in. */
+    if (!w->faults && !w->hurried && w->ballots <= 1 && in != (group | known))
+      return "a guest was left out though it had come to all";
     if (!lives(w, r) && w->buried) continue; /* those left need not know what it has done */
     if (first >= 0 && !equal(&w->rank[first].members, &s->members))
       return "two groups have been decided on";
@@ -180,6 +200,7 @@ static bool ends_well(const world *now, int size, bool lost, bool known) {
     for (int r = 0; r < size; r++) {
       if (!lives(&w, r) || w.rank[r].decided) continue;
       weir_synod_propose(&w.rank[r], POST(&w, r));
+      w.ballots++;
       settle(&w);
       weir_synod_hurry(&w.rank[r], POST(&w, r));
       settle(&w);
@@ -226,7 +247,7 @@ static uint64_t digest(const world *w, int size) {
     if (!own) continue;
     h = mix(h, s->ballot << 20 ^ s->answered.word[0] << 8 ^ (uint64_t)s->open);
     h = mix(h, s->best << 20 ^ s->candidate.word[0] << 8 ^ s->holders.word[0]);
-    h = mix(h, s->phase == SYNOD_PROPOSING ? s->buried.word[0] : 0);
+    h = mix(h, s->phase == SYNOD_PROPOSING ? s->buried.word[0] : s->common.word[0]);
   }
   /* Letters between different ranks have no order. */
   for (int a = 0; a < size; a++)
@@ -374,6 +395,7 @@ static void explore(inquiry *q) {
   memset(&w, 0, sizeof w);
   for (int r = 0; r < q->size; r++) {
     weir_synod_begin(&w.rank[r], r, q->size);
+    if (q->guests) w.rank[r].guests = guests_of(r, q->size);
     if (r < q->size - q->late) w.here |= (uint8_t)(1u << r);
   }
   if (q->states_max > 0)
@@ -386,8 +408,10 @@ static void explore(inquiry *q) {
 /* --- tests ------------------------------------------------------------------------------------ */
 
 /* states_max: by chance, so many; 0: all that there are. */
-static void holds(int size, int late, int faults, int ballots, size_t states_max) {
-  inquiry q = {.size = size,
+static void holds_with(bool guests, int size, int late, int faults, int ballots,
+                       size_t states_max) {
+  inquiry q = {.guests = guests,
+               .size = size,
                .late = late,
                .faults = faults,
                .ballots = ballots,
@@ -400,6 +424,10 @@ static void holds(int size, int late, int faults, int ballots, size_t states_max
   (void)fflush(stdout);
   cr_assert_null(q.wrong, "%d ranks, %d late: %s", size, late, q.wrong);
   cr_assert_gt(q.decided, 0);
+}
+
+static void holds(int size, int late, int faults, int ballots, size_t states_max) {
+  holds_with(false, size, late, faults, ballots, states_max);
 }
 
 static size_t states_wanted(void) {
@@ -423,10 +451,24 @@ Test(synod, five_ranks) {
   for (int late = 0; late <= 1; late++) holds(5, late, 2, 3, states_wanted());
 }
 
+/* A group that grows: who comes in, and that nobody does where it also shrinks. */
+Test(synod, guests) {
+  for (int late = 0; late <= 1; late++) {
+    holds_with(true, 2, late, 2, 3, 0);
+    holds_with(true, 3, late, 2, 1, 0);
+    holds_with(true, 4, late, 2, 3, states_wanted());
+  }
+}
+
 /* Each of the mistakes is found out. */
 static void is_found(mistake m, int size, const char *due) {
-  inquiry q = {
-      .size = size, .faults = 2, .ballots = 3, .mistake = m, .states_max = 3000000, .seed = 2};
+  inquiry q = {.guests = m == TAKES_ANY_GUEST,
+               .size = size,
+               .faults = 2,
+               .ballots = 3,
+               .mistake = m,
+               .states_max = 3000000,
+               .seed = 2};
   explore(&q);
   printf("mistake %d among %d ranks: found after %zu states\n", (int)m, size, q.states);
   cr_assert_not_null(q.wrong, "mistake %d was not found in %zu states", (int)m, q.states);
@@ -437,4 +479,7 @@ static void is_found(mistake m, int size, const char *due) {
 Test(synod, promises_that_are_forgotten) { is_found(FORGETS_PROMISES, 3, TWO_GROUPS); }
 Test(synod, votes_that_are_forgotten) { is_found(FORGETS_ON_RETRY, 3, TWO_GROUPS); }
 Test(synod, votes_that_are_ignored) { is_found(IGNORES_VOTES, 3, TWO_GROUPS); }
+Test(synod, guests_of_some) {
+  is_found(TAKES_ANY_GUEST, 3, "a guest is in that has not come to all");
+}
 Test(synod, living_that_are_buried) { is_found(BURIES_LIVING, 3, "too few go on"); }
