@@ -101,7 +101,7 @@ static void plan(weir_saved *s, weir_plan *p, size_t tensors, bool optional) {
   _Static_assert(sizeof(weir_plan) == 40, "a plan is saved as it lies in memory, without gaps");
   move(s, p, sizeof *p);
   if (!s->reading || s->bad || (optional && memcmp(p, &none, sizeof none) == 0)) return;
-  s->bad = weir_plan_check(p) != WEIR_OK || p->reserved != 0 || p->buckets > tensors ||
+  s->bad = weir_plan_check(p) != WEIR_OK || p->buckets > tensors ||
            (p->buckets == 0) != (p->layout == 0) || p->id > most_id;
   if (s->bad) *p = none;
 }

@@ -1,7 +1,6 @@
 #include "netmon/channel.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* CUSUM in units of the spread: a sample counts for at most clip, drift is what noise may add, and
@@ -33,17 +32,21 @@ static double weight(const weir_channel_sample *sample) {
   return 1 / (common_error * common_error + sample->error * sample->error);
 }
 
-static int by_value(const void *a, const void *b) {
-  const weir_channel_sample *p = a, *q = b;
-  return (p->x > q->x) - (p->x < q->x);
+/* The newest n, ascending, by insertion: qsort would take memory for so many in every step. */
+static void sort_newest(const weir_channel *channel, size_t n, weir_channel_sample *sorted) {
+  const weir_channel_sample *newest = channel->sample + channel->count - n;
+  for (size_t i = 0; i < n; i++) {
+    size_t at = i;
+    for (; at > 0 && sorted[at - 1].x > newest[i].x; at--) sorted[at] = sorted[at - 1];
+    sorted[at] = newest[i];
+  }
 }
 
 /* Weighted quantile of the newest n samples: the sample at which the cumulated weight, each
  * sample's own counted half, comes nearest to the wanted share. */
 static double quantile_of_newest(const weir_channel *channel, size_t n) {
   weir_channel_sample sorted[WEIR_CHANNEL_KEPT];
-  memcpy(sorted, channel->sample + channel->count - n, n * sizeof *sorted);
-  qsort(sorted, n, sizeof *sorted, by_value);
+  sort_newest(channel, n, sorted);
   double total = 0, below = 0;
   for (size_t i = 0; i < n; i++) total += weight(&sorted[i]);
   size_t best = 0;

@@ -191,7 +191,7 @@ static bool directs(const weir_directive *pending) {
   static const weir_directive none;
   if (memcmp(pending, &none, sizeof none) == 0) return true;
   return pending->action == WEIR_ACTION_SWITCH && pending->reserved == 0 &&
-         pending->plan.reserved == 0 && weir_plan_check(&pending->plan) == WEIR_OK;
+         weir_plan_check(&pending->plan) == WEIR_OK;
 }
 
 static weir_status check_header(const weir_session *session, const header *h) {
@@ -203,7 +203,7 @@ static weir_status check_header(const weir_session *session, const header *h) {
   if (h->size < 1 || h->rank >= h->size || h->columns_rank > RANK_MOST ||
       (h->flags & ~(HAS_VELOCITY | IS_ZERO)) != 0)
     return weir_fail(WEIR_E_PARSE, "a saved state's header is damaged");
-  if (weir_plan_check(&h->plan) != WEIR_OK || h->plan.reserved != 0 || !directs(&h->pending) ||
+  if (weir_plan_check(&h->plan) != WEIR_OK || !directs(&h->pending) ||
       h->plan.buckets > h->tensors || h->controller_bytes > CONTROLLER_MOST ||
       !(h->gain >= 0 && h->gain <= 1))
     return weir_fail(WEIR_E_PARSE, "the plan in a saved state's header is damaged");
