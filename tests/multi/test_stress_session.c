@@ -74,7 +74,7 @@ typedef struct round_of {
   bool pairs; /* two ranks share a machine */
   bool probes;
   int threads;
-  char where[64];
+  char where[64], members[256]; /* members: their addresses, once all are there */
   int size, victim, kind;
   double at_s, late_s;
   atomic_int there, cuts, in; /* in: who comes late has joined */
@@ -188,7 +188,11 @@ static weir_status open_session(weir_session **session, const round_of *round, i
   options.active_probes = round->probes;
   options.codec_threads = round->threads;
   options.max_ranks = round->kind == JOINED ? PLACES : 0;
-  if (rank == round->size) options.rank = 0; /* it has none yet */
+  if (rank == round->size) {
+    options.rank = 0; /* it has none yet */
+    while (atomic_load(&round->there) < round->size) group_nap(0.002);
+    options.rendezvous = round->members;
+  }
   (void)snprintf(machine, sizeof machine, "m%d", round->pairs ? rank / 2 : rank);
   (void)setenv("WEIR_HOST", machine, 1);
   return weir_session_create(session, &options);
@@ -210,6 +214,8 @@ static weir_status work(round_of *round, int rank) {
   if (status == WEIR_OK)
     status = late ? weir_join(session, JOIN_S, &now) : weir_session_start(session);
   t->world = now.world_size;
+  if (status == WEIR_OK && round->kind == JOINED && rank == 0)
+    status = weir_addresses(session, round->members, sizeof round->members);
   cutter c = {.round = round};
   const bool cuts = status == WEIR_OK && round->kind == CUT && rank == round->victim;
   if (cuts) start_cutter(&c, session);
