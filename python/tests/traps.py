@@ -771,8 +771,9 @@ def trials_of_the_session() -> list[int]:
         course.step(x)
         identical_on_all(course.model)
     assert back > 0 and counted == list(range(100))
-    for number, x in weir.torch.batches(Noisy(1, 100), attached, hold=31 * x.nbytes):
-        assert not attached.trial, number  # too few batches may be held
+    few = 31 * batch(0).nbytes  # less than a trial takes
+    for number, x in weir.torch.batches(Noisy(1, 100), attached, hold=few):
+        assert not attached.trial, number
         course.step(x)
     attached.close()
     return [back, began]
