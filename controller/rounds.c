@@ -121,18 +121,14 @@ static void abandon(weir_rounds *r, uint64_t step) {
 
 /* --- beginning -------------------------------------------------------------------------------- */
 
-/* The fastest plan of a method, or with WEIR_METHODS of those that keep the loss. */
+/* The fastest plan of a method. */
 static bool fastest(const weir_decision_input *in, size_t method, weir_candidate *best) {
   bool found = false;
   for (size_t a = 0; a < WEIR_ARMS; a++) {
     const weir_arm *arm = weir_arm_at(a);
     weir_candidate c;
-    if (arm->plan.cr == 0.0 || !weir_arm_runs(in, a)) continue;
-    if (method == WEIR_METHODS ? !arm->safe || !weir_arm_counts(in, a)
-                               : arm->safe || arm->method != method)
-      continue;
-    const weir_plan plan = weir_arm_plan(arm, 0.0);
-    weir_evaluate(in, &plan, &c);
+    if (arm->method != method || !weir_arm_runs(in, a)) continue;
+    weir_evaluate(in, &arm->plan, &c);
     if (found && weir_step_seconds(in, &c) >= weir_step_seconds(in, best)) continue;
     *best = c;
     found = true;
