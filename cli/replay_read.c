@@ -128,7 +128,7 @@ static gboolean read_line(const char *path, guint number, const char *text, repl
   if (out->input.trigger == WEIR_TRIGGER_TRIAL) {
     JsonObject *trial = member_object(object, "trial");
     if (!trial || !replay_trial(trial, &same))
-      return refuse(path, number, "expected 'trial' with verdict and samples");
+      return refuse(path, number, "expected 'trial' with plan, verdict and samples");
     out->otherwise = !same;
   }
   if (out->input.policy != WEIR_POLICY_BITS) return TRUE;

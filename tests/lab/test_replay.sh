@@ -64,7 +64,7 @@ sed -E '1s/"(bandwidth|goodput)_bytes_s":[^,]*/"\1_bytes_s":2e12/g' "$run/decisi
 replayed 1 'DIFFERS' "$work/f.jsonl"
 # A trial's verdict follows from its samples: six that are all 1 hold the loss.
 trial() { # trial FILE VERDICT SAMPLES
-  sed "1s/\"trigger\":1,/\"trigger\":8,/; 1s/\"input\":/\"trial\":{\"verdict\":\"$2\",\"samples\":$3},\"input\":/" \
+  sed "1s/\"trigger\":1,/\"trigger\":8,/; 1s/\"input\":/\"trial\":{\"plan\":\"qsgd:0.0625:sra\",\"verdict\":\"$2\",\"samples\":$3},\"input\":/" \
     "$run/decisions.jsonl" >"$1"
 }
 trial "$work/l.jsonl" holds '[1,1,1,1,1,1]'
@@ -73,6 +73,8 @@ trial "$work/m.jsonl" falls '[1,1,1,1,1,1]'
 replayed 1 'DIFFERS' "$work/m.jsonl"
 trial "$work/n.jsonl" holds '["x"]'
 replayed 2 "n.jsonl:1: expected 'trial'" "$work/n.jsonl"
+sed 's/"trial":{"plan":"[^"]*"/"trial":{"plan":"qsgd"/' "$work/l.jsonl" >"$work/o.jsonl"
+replayed 2 "o.jsonl:1: expected 'trial'" "$work/o.jsonl"
 sed '1s/"risk":[0-9]*/"risk":3/' "$run/decisions.jsonl" >"$work/j.jsonl"
 replayed 2 'j.jsonl:1: .*risk' "$work/j.jsonl"
 run=$work/run-weir-bold
