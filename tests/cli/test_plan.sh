@@ -174,13 +174,13 @@ bytes() { awk -v m="$1" '$1 == m { print $2; exit }' <<<"$table"; }
    $(bytes knapsack) -lt $(bytes uniform) ]] || fail "bits: $table"
 
 # Tables for policy groups:.
-table=$folder/out.csv
+table=$work/out.csv
 "$weir" plan fusion "$profile" --compress-ms 1,0 --comm-ms 0.5,0.25 --plan topk:0.01:ag --out "$table" >/dev/null ||
   fail "fusion --out"
 [[ $(<"$table") == $'last,plan,place\nd,topk:0.01:ag,caller' ]] || fail "$(<"$table")"
 "$weir" plan strategy "$small" "${two[@]/tenth/topk:0.05}" --out "$table" >/dev/null || fail "strategy --out"
 [[ $(<"$table") == $'last,plan,place\nonly,topk:0.05:ag,caller' ]] || fail "$(<"$table")"
-"$weir" plan strategy "$folder/pair.csv" "${two[@]/tenth/topk:0.05}" --fuse --fuse-ms 60000 --out "$table" >/dev/null ||
+"$weir" plan strategy "$work/pair.csv" "${two[@]/tenth/topk:0.05}" --fuse --fuse-ms 60000 --out "$table" >/dev/null ||
   fail "strategy --fuse --out"
 [[ $(<"$table") == $'last,plan,place\nb,topk:0.05:ag,caller' ]] || fail "$(<"$table")"
 # Machines of two, a codec for sums: only what the engine has a plan for, or the name of what it has none for.
@@ -193,8 +193,8 @@ table=$folder/out.csv
 "$weir" plan bits "$stats" --collective ag-ring --out "$table" >/dev/null && grep -q 'tiny,qsgd:0.125:ag-ring,' "$table" ||
   fail "bits --collective"
 # The two large layers are as good in buckets of 1024, which take fewer bytes.
-awk -F, -v OFS=, '1; /^huge/ { $5 = 1024; $6 -= 50; print }' "$stats" >"$folder/sizes.csv"
-"$weir" plan bits "$folder/sizes.csv" --out "$table" >/dev/null || fail "bits --out, sizes"
+awk -F, -v OFS=, '1; /^huge/ { $5 = 1024; $6 -= 50; print }' "$stats" >"$work/sizes.csv"
+"$weir" plan bits "$work/sizes.csv" --out "$table" >/dev/null || fail "bits --out, sizes"
 grep -qx 'huge2,qsgd:0.0625:sra:bucket=1024,caller' "$table" && [[ $(wc -l <"$table") == 4 ]] || fail "$(<"$table")"
 rm "$table"
 refuse "both, or neither" fusion "$profile" "${cost[@]}" --out "$table"
@@ -205,8 +205,8 @@ refuse "/nowhere/out.csv" strategy "$small" --out /nowhere/out.csv
 refuse "/nowhere/out.csv" bits "$stats" --out /nowhere/out.csv
 refuse "tensor 'only': plan 'tenth:ag'" strategy "$small" "${two[@]}" --search published --out "$table"
 refuse "goes with ag, compressed" bits "$stats" --collective art --out "$table"
-sed 's/,128,/,96,/' "$stats" >"$folder/narrow.csv"
-refuse "$folder/narrow.csv:2: layer 'huge' gets" bits "$folder/narrow.csv" --bucket 96 --out "$table"
+sed 's/,128,/,96,/' "$stats" >"$work/narrow.csv"
+refuse "$work/narrow.csv:2: layer 'huge' gets" bits "$work/narrow.csv" --bucket 96 --out "$table"
 [[ ! -e $table ]] || fail "a refused plan left a table"
 
 refuse "unknown plan" nonsense
