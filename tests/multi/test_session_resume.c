@@ -289,7 +289,7 @@ Test(session_resume, a_plan_goes_on_under_its_policy_alone) {
   static const char *const others[] = {"groups:even=2:topk:0.1:ag-ring", "fixed:topk:0.1:ag-ring"};
   blob blobs[RANKS_MOST] = {0};
   worker first[RANKS_MOST], second[RANKS_MOST];
-  job j = {.policy = others[0], .ranks = 2, .to = 6, .save = blobs};
+  job j = {.policy = others[0], .ranks = 2, .at_once = true, .to = 6, .save = blobs};
   run(&j, first);
   cr_assert_eq(first[0].plan.buckets, 2);
   for (int k = 0; k < 3; k++) {
