@@ -14,7 +14,7 @@ const weir_progress_parameters weir_progress_method = {.hold = 0.85,
                                                        .least = -1.0,
                                                        .most = 3.0};
 
-/* As trainings of four kinds had it (docs/internals/progress.md). */
+/* As runs of the MLP, the GPT and the recommender suggest (docs/internals/progress.md). */
 const weir_belief weir_belief_rounding = {.progress = 0.95, .error = 0.15};
 const weir_belief weir_belief_lagging = {.progress = 0.85, .error = 0.35};
 

@@ -329,8 +329,8 @@ static double promised_fall(const weir_rounds *r, double from, double to) {
 }
 
 /* Has the loss fallen less than half as far as promised since it was last asked for?  Asked once the
- * promise is far above what batches make of means.  Where it is less than it should be, the arm is
- * looked at again soon. */
+ * promise is far above what batches make of means.  Where it is less than it should be, the arm has
+ * to show itself again. */
 static bool behind(weir_loop *loop, const weir_observation *seen) {
   weir_rounds *r = &loop->rounds;
   const size_t method = weir_method_of(&loop->current);
@@ -348,7 +348,7 @@ static bool behind(weir_loop *loop, const weir_observation *seen) {
   return fallen < follow_failed * promised;
 }
 
-/* Has what the method in force once showed grown old, and could not be looked at again? */
+/* Has what the method in force once showed grown old? */
 static bool stale(const weir_loop *loop, const weir_observation *seen) {
   const size_t method = weir_method_of(&loop->current);
   return method < WEIR_METHODS && !seen->trial &&

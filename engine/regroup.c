@@ -1,4 +1,5 @@
-/* After the group has ended, or ranks have joined it: an engine goes on in the new one.  A step may have been completed
+/* After the group has ended, or ranks have joined it: an engine goes on in the new one.
+ * A step may have been completed
  * by some of them and not by others; then all of its contributions had been sent, this rank's too,
  * and those behind only have to draw the consequences. */
 #include <stdlib.h>

@@ -53,15 +53,13 @@ static void put(writer *w, const void *data, size_t bytes) {
 
 uint64_t weir_resume_likeness(const weir_session *session) {
   const weir_options *options = &session->options;
-  const uint64_t numbers[] = {options->warmup_steps, session->tensors};
+  const uint64_t numbers[] = {options->warmup_steps, weir_session_digest_tensors(session)};
   uint64_t hash = weir_hash(WEIR_HASH_INIT, numbers, sizeof numbers);
   hash = weir_hash(hash, options->policy, strlen(options->policy) + 1);
   if (options->risk != NULL) hash = weir_hash(hash, options->risk, strlen(options->risk) + 1);
-  for (size_t t = 0; t < session->tensors; t++) {
-    const uint64_t shape[] = {session->offset[t + 1] - session->offset[t], session->rows[t]};
-    hash = weir_hash(hash, session->names[t], strlen(session->names[t]) + 1);
-    hash = weir_hash(hash, shape, sizeof shape);
-  }
+  /* It moves tensors: a table of buckets would be of others. */
+  const char *full = options->full_precision;
+  if (full != NULL) hash = weir_hash(hash, full, strlen(full) + 1);
   return hash != 0 ? hash : 1;
 }
 

@@ -50,8 +50,7 @@ static uint64_t draw_run(const weir_session *session) {
   return run != 0 ? run : 1;
 }
 
-/* Names, shapes and order. */
-static uint64_t digest_tensors(const weir_session *session) {
+uint64_t weir_session_digest_tensors(const weir_session *session) {
   uint64_t digest = WEIR_HASH_INIT;
   for (size_t t = 0; t < session->tensors; t++) {
     const uint64_t numel = session->offset[t + 1] - session->offset[t];
@@ -66,7 +65,7 @@ static uint64_t digest_tensors(const weir_session *session) {
 
 uint64_t weir_session_offer(const weir_session *session) {
   const weir_options *options = &session->options;
-  const uint64_t parts[] = {digest_tensors(session), session->device_ops != NULL,
+  const uint64_t parts[] = {weir_session_digest_tensors(session), session->device_ops != NULL,
                             options->memory_limit, (uint64_t)options->max_ranks};
   uint64_t digest = weir_hash(WEIR_HASH_INIT, parts, sizeof parts);
   for (size_t i = 0; i < session->state_count; i++) {
@@ -78,7 +77,7 @@ uint64_t weir_session_offer(const weir_session *session) {
 }
 
 weir_status weir_session_compare(weir_session *session, const weir_plan *first) {
-  fingerprint mine = {digest_tensors(session),
+  fingerprint mine = {weir_session_digest_tensors(session),
                       session->offset[session->tensors],
                       weir_plan_digest(first),
                       session->device_ops != NULL,

@@ -220,6 +220,8 @@ weir_status weir_session_line_up(weir_session *session, const weir_standing *min
 bool (*weir_session_curve_hook(const weir_session *session))(void *);
 /* Once, at the start: tensors in the policy's order, and session->place (order.c). */
 weir_status weir_session_order(weir_session *session);
+/* Of tensors, as they stand: names, shapes, order, and how many stay in full precision. */
+uint64_t weir_session_digest_tensors(const weir_session *session);
 weir_status weir_session_start_controller(weir_session *session, bool again, uint64_t step,
                                           bool alike);
 weir_status weir_session_start_monitor(weir_session *session);

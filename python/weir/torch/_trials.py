@@ -120,6 +120,7 @@ class Replay:
 
 
 _END = object()
+TRIAL_ROOM = 204  # steps that must be able to follow the one before a trial (controller/rounds.h)
 
 
 def _bytes_of(batch: Any) -> int:
@@ -164,6 +165,11 @@ class Batches:
         except Exception as error:
             return f"a batch cannot be copied: {error}"
         self._most = self._hold // max(1, _bytes_of(batch))
+        if self._most < TRIAL_ROOM:
+            return (
+                f"{TRIAL_ROOM} batches of {_bytes_of(batch)} bytes are more than the "
+                f"{self._hold} that batches(..., hold=) may hold"
+            )
         return self._attached._why_no_trials()
 
     def __iter__(self) -> Iterator[Any]:
