@@ -81,6 +81,7 @@ static weir_status agree_on_state(weir_session *session, const weir_standing *mi
     status = weir_engine_regroup(session->engine, session->comm, session->transport, all, cr,
                                  weir_session_curve_hook(session), &left->current, &left->missed);
   if (status == WEIR_OK) left->step = step;
+  if (status == WEIR_OK) left->missed = session->missed = session->missed || left->missed;
   free(all);
   return status;
 }
@@ -140,6 +141,7 @@ static weir_status regroup(weir_session *session, bool grows, weir_survivors *le
     }
     return status;
   }
+  session->missed = false;
   tell(left, ranks);
   weir_inside_started(session);
   return WEIR_OK;

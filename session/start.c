@@ -319,6 +319,7 @@ weir_status weir_session_start_controller(weir_session *session, bool again, uin
   const weir_controller_config config = {
       .policy = session->options.policy,
       .risk = session->options.risk,
+      .update_rule = session->options.update_rule,
       .memory_limit = spare_memory(session),
       .trial_budget = session->options.trial_budget,
       .steps = session->options.steps,

@@ -76,8 +76,8 @@ typedef struct shm_member {
   _Atomic int32_t waiting_on;               /* the peer it waits for; -1 outside a transfer */
   _Atomic uint32_t gone;                    /* it has left */
   _Atomic uint32_t came;                    /* some process has ever claimed this place */
-  _Atomic uint32_t asks;                    /* for the group of the survivors */
-  _Atomic uint32_t moved;                   /* it is in that group */
+  _Atomic uint32_t asks; /* for the group of the survivors: 1 + the attempt that it is in; 0: not */
+  _Atomic uint32_t moved;                              /* it is in that group */
   uint64_t proposal[SHM_REUNIONS][SHM_RANKS_MAX / 64]; /* who they are, a bit a rank */
 } shm_member;
 

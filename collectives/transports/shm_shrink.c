@@ -6,11 +6,18 @@
  * about, its members decide anew. */
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/base.h"
 #include "collectives/transports/shm.h"
 
 #define SLICE_S 0.02
+
+/* It asks to go on, in this attempt or a later one.  Whoever has asked in an earlier one and has not
+ * come is not counted on again. */
+static bool asks(const shm *self, int rank, uint32_t reunion) {
+  return atomic_load(&self->member[rank].asks) > reunion;
+}
 
 /* Its process has ended, or it has left the group, and not for that of the survivors. */
 static bool ended(shm *self, int rank) {
@@ -18,13 +25,13 @@ static bool ended(shm *self, int rank) {
 }
 
 /* Is it worth waiting for those who are missing? */
-static bool waits(shm *self, double begun_s, double deadline_s) {
+static bool waits(shm *self, uint32_t reunion, double begun_s, double deadline_s) {
   const double now_s = weir_now_s();
   weir_end end = {WEIR_OK, -1, -1};
   (void)shm_ended(self, &end);
   if (now_s >= deadline_s) return false;
   for (int r = 0; r < self->base.size; r++) {
-    if (atomic_load(&self->member[r].asks) || ended(self, r)) continue;
+    if (asks(self, r, reunion) || ended(self, r)) continue;
     const bool known = end.reason == WEIR_E_TIMEOUT && end.culprit == r;
     if (!known || now_s < begun_s + WEIR_SHRINK_GRACE_S) return true;
   }
@@ -46,8 +53,7 @@ static weir_status propose(shm *self, uint32_t reunion) {
   uint32_t none = 0;
   memset(proposal, 0, sizeof self->member->proposal[0]);
   for (int r = 0; r < self->base.size; r++)
-    if (atomic_load(&self->member[r].asks) && !ended(self, r))
-      proposal[r / 64] |= UINT64_C(1) << r % 64;
+    if (asks(self, r, reunion) && !ended(self, r)) proposal[r / 64] |= UINT64_C(1) << r % 64;
   const weir_status status = check(self, proposal);
   if (status != WEIR_OK) return status;
   (void)atomic_compare_exchange_strong(&self->header->decided[reunion], &none,
@@ -79,11 +85,11 @@ static weir_status await_decision(shm *self, uint32_t reunion, double timeout_s)
   shm_member *me = &self->member[self->base.rank];
   _Atomic uint32_t *decided = &self->header->decided[reunion];
   const double begun_s = weir_now_s(), deadline_s = begun_s + timeout_s;
-  atomic_store(&me->asks, 1);
+  atomic_store(&me->asks, reunion + 1);
   shm_ring_all(self);
   while (atomic_load(decided) == 0) {
     const uint32_t seen = atomic_load(&me->bell);
-    if (waits(self, begun_s, deadline_s)) {
+    if (waits(self, reunion, begun_s, deadline_s)) {
       if (atomic_load(decided) == 0) (void)shm_sleep(self, seen, SLICE_S);
       continue;
     }
@@ -122,8 +128,13 @@ weir_status shm_shrink(weir_transport *t, double timeout_s, weir_transport **out
   if (status == WEIR_OK) {
     atomic_store(&self->member[t->rank].moved, 1);
   } else {
+    char segment[SHM_NAME_MAX];
     atomic_store(&self->member[t->rank].asks, 0);
     self->reunions++;
+    /* Without this rank that group does not come about, and no other has the name: its rank 0 may be
+     * stopped, and would leave it when it is killed. */
+    shm_segment_name(name, segment);
+    (void)shm_unlink(segment);
   }
   return status;
 }

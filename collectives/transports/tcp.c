@@ -57,6 +57,7 @@ static void tcp_destroy(weir_transport *t) {
   free(self->poll);
   free(self->active);
   free(self->peer);
+  (void)pthread_mutex_destroy(&self->reading);
   free(self);
 }
 
@@ -103,6 +104,7 @@ weir_status tcp_create(tcp **out, uint64_t job, int rank, int size, int streams)
   self->streams = streams;
   self->crowded = weir_crowded(size);
   self->udp = self->wake = self->stop = self->listener = -1;
+  (void)pthread_mutex_init(&self->reading, NULL);
   atomic_init(&self->waiting_on, -1);
   atomic_init(&self->meeting, false);
   atomic_init(&self->abort, 0);

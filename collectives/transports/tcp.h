@@ -130,6 +130,7 @@ typedef struct tcp {
   bool answering;
   atomic_bool meeting; /* survivors are expected at the listener */
   pthread_t answerer;
+  pthread_mutex_t reading;      /* of what comes in at udp */
   atomic_int waiting_on;        /* the peer the transfer waits for; -1 outside one */
   atomic_uint_fast64_t abort;   /* 0, or the first abort that came */
   atomic_int_fast64_t abort_ns; /* when it came, by the kernel's stamp; set before `abort` */
@@ -158,8 +159,10 @@ int tcp_poll_until(struct pollfd *fds, size_t count, double deadline_s);
 
 /* Hang up on all who call, as nobody is expected. */
 void tcp_turn_away(int listener);
-/* Is the other end of this connection on the loopback a socket of this rank's user? */
-bool tcp_same_user(int fd);
+/* Whose the other end of a connection on the loopback is: this rank's user's, another's (or nobody
+ * can tell), or nobody's any more, as it has been closed. */
+typedef enum tcp_owner { TCP_OWN, TCP_OTHERS, TCP_CLOSED } tcp_owner;
+tcp_owner tcp_owner_of(int fd);
 /* Which users the two are, as far as the other can be told: in brackets, behind a blank. */
 #define TCP_USERS_MAX 64
 void tcp_tell_users(int fd, char text[TCP_USERS_MAX]);

@@ -29,6 +29,8 @@ tcp_part tcp_call_part(const tcp_call *x, int way);
 bool tcp_call_due(tcp_call *x, int way);
 /* Take what is there, until a read finds less than it has room for (recv_blocked). */
 weir_status tcp_call_pull(tcp_call *x, int way);
+/* Nothing has moved for a while: WEIR_OK, or why nothing will on this way. */
+weir_status tcp_call_stalled(tcp_call *x, int way);
 /* Until something can move.  WEIR_OK, or the end of the group. */
 weir_status tcp_call_wait(tcp_call *x);
 

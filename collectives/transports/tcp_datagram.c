@@ -170,7 +170,7 @@ static void note_abort(tcp *self, const datagram *d, int64_t stamp) {
                         (int)le32toh(d->from)};
   uint_fast64_t none = 0;
   if (atomic_load(&self->abort) == 0)
-    atomic_store(&self->abort_ns, stamp); /* one thread comes here */
+    atomic_store(&self->abort_ns, stamp); /* one thread at a time comes here */
   if (atomic_compare_exchange_strong(&self->abort, &none, pack(&end)))
     (void)eventfd_write(self->wake, 1);
 }
@@ -193,33 +193,65 @@ void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, 
   }
 }
 
+void tcp_datagram_read(tcp *self) {
+  batch b;
+  (void)pthread_mutex_lock(&self->reading);
+  while (take(self, self->udp, TAKEN_AT_ONCE, &b))
+    for (int i = 0; i < b.count; i++)
+      if (b.good[i]) tcp_datagram_react(self, &b.d[i], &b.from[i], b.stamp[i]);
+  (void)pthread_mutex_unlock(&self->reading);
+}
+
 static bool any_ready(const struct pollfd *fds, size_t count) {
   for (size_t i = 0; i < count; i++)
     if (fds[i].revents) return true;
   return false;
 }
 
+/* How often the door is looked at, so that strangers cost a bounded part of a processor however many
+ * call and however little each says: so often in a span, and then not until it is over. */
+typedef struct porch {
+  double begin_s; /* of the span */
+  int looks;
+} porch;
+#define PORCH_S 0.1
+#define PORCH_LOOKS 10
+
+/* Milliseconds until the door may be looked at again; 0: now. */
+static int rest_ms(const porch *p) {
+  if (p->looks < PORCH_LOOKS) return 0;
+  const double left_s = p->begin_s + PORCH_S - weir_now_s();
+  return left_s > 0.0 ? 1 + (int)(1e3 * left_s) : 0;
+}
+
+static void looked(porch *p) {
+  const double now_s = weir_now_s();
+  if (now_s >= p->begin_s + PORCH_S) *p = (porch){now_s, 0};
+  p->looks++;
+}
+
 static void *answerer_main(void *argument) {
   enum { LOOK_MS = 100 };
   tcp *self = argument;
+  porch door = {0};
   for (;;) {
     const bool meeting = atomic_load(&self->meeting);
-    struct pollfd fds[3 + TCP_STRANGERS] = {
-        {.fd = self->udp, .events = POLLIN},
-        {.fd = self->stop, .events = POLLIN},
-        {.fd = meeting ? -1 : self->listener, .events = POLLIN}};
-    const size_t guests = meeting ? 0 : tcp_joiners_poll(self->joiners, fds + 3);
-    (void)poll(fds, 3 + guests, meeting ? LOOK_MS : -1); /* ends with the stop event */
+    const int rest = meeting ? 0 : rest_ms(&door);
+    const bool opens = !meeting && rest == 0;
+    struct pollfd fds[3 + TCP_STRANGERS] = {{.fd = self->udp, .events = POLLIN},
+                                            {.fd = self->stop, .events = POLLIN},
+                                            {.fd = opens ? self->listener : -1, .events = POLLIN}};
+    const size_t guests = opens ? tcp_joiners_poll(self->joiners, fds + 3) : 0;
+    /* Ends with the stop event. */
+    (void)poll(fds, 3 + guests, meeting ? LOOK_MS : rest > 0 ? rest : -1);
     if (fds[1].revents) return NULL;
+    if (any_ready(fds + 2, 1 + guests)) looked(&door);
     /* While a group lives that nobody may join nobody has business at the door, and whoever sat there
      * would take the place of survivors.  One of these that comes early calls again. */
     if (self->joiners != NULL && any_ready(fds + 2, 1 + guests)) tcp_joiners_turn(self);
     if (self->joiners == NULL && fds[2].revents && !atomic_load(&self->meeting))
       tcp_turn_away(self->listener);
-    batch b;
-    while (take(self, self->udp, TAKEN_AT_ONCE, &b))
-      for (int i = 0; i < b.count; i++)
-        if (b.good[i]) tcp_datagram_react(self, &b.d[i], &b.from[i], b.stamp[i]);
+    tcp_datagram_read(self);
   }
 }
 

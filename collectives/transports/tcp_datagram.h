@@ -38,7 +38,10 @@ int tcp_datagram_take(const tcp *self, int fd, datagram *d, struct sockaddr_in *
 /* Is it whole, of our version and job, and from another rank of it?  length: what came, of which at
  * most sizeof *d lie there. */
 bool tcp_datagram_is_good(const tcp *self, const datagram *d, size_t length);
-/* What the answering thread does with a good one. */
+/* All that have come until now: what the answering thread does, and whoever has to know before that
+ * thread may have had its turn. */
+void tcp_datagram_read(tcp *self);
+/* What becomes of a good one. */
 void tcp_datagram_react(tcp *self, datagram *d, const struct sockaddr_in *from, int64_t stamp);
 /* A socket of its own for every caller, so that replies cannot go astray between threads, and a
  * random sequence number to begin with.  -1: errno says why. */

@@ -105,7 +105,9 @@ static bool introduce(applicant *a, contact *c, tcp_hello *group) {
   if (!tcp_write_all(c->fd, &c->hello, sizeof c->hello, soon(a, KNOCK_S)) ||
       !hear(a, c, HELLO_CHALLENGE, &c->challenge))
     return false;
-  if (!a->self->secret && !tcp_same_user(c->fd)) {
+  const tcp_owner owner = a->self->secret ? TCP_OWN : tcp_owner_of(c->fd);
+  if (owner == TCP_CLOSED) return false;
+  if (owner == TCP_OTHERS) {
     tcp_tell_users(c->fd, users);
     note(a, c, "is another user, and this job has no secret", users);
     return false;

@@ -101,9 +101,18 @@ static void refuse(tcp_meeting *m, int i, int reason) {
   drop(m, i);
 }
 
-/* A survivor that comes again has given up its last connection. */
+/* Its other end has hung up, or was reset on the way. */
+static bool has_ended(int fd) {
+  char byte;
+  const ssize_t got = recv(fd, &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+  return got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR);
+}
+
+/* A survivor that comes again has given up its last connection; before that, who has lost its first
+ * one may come again. */
 static bool is_taken(const tcp_meeting *m, int rank) {
-  return m->terms.kind != HELLO_JOIN && m->terms.kind != HELLO_REJOIN && m->arrival[rank].fd >= 0;
+  if (m->terms.kind == HELLO_JOIN || m->terms.kind == HELLO_REJOIN) return false;
+  return m->arrival[rank].fd >= 0 && !has_ended(m->arrival[rank].fd);
 }
 
 static void admit(tcp_meeting *m, int i, int rank, const tcp_hello *ports) {
@@ -160,6 +169,7 @@ static void heard_hello(tcp_meeting *m, int i) {
 
 static void heard_proof(tcp_meeting *m, int i) {
   tcp_guest *guest = &m->guest[i];
+  const tcp_owner owner = m->self->secret ? TCP_OWN : tcp_owner_of(guest->fd);
   unsigned char proof[WEIR_PROOF_BYTES];
   tcp_prove_caller(&m->self->key, &guest->hello, &guest->challenge, proof);
   if (!tcp_hello_is(&guest->said, HELLO_PROOF)) {
@@ -168,7 +178,9 @@ static void heard_proof(tcp_meeting *m, int i) {
     refuse(m, i, REFUSE_SECRET);
   } else if (le32toh(guest->hello.detail) != m->self->sealed) {
     refuse(m, i, REFUSE_TLS);
-  } else if (!m->self->secret && !tcp_same_user(guest->fd)) {
+  } else if (owner == TCP_CLOSED) { /* it has given up meanwhile */
+    drop(m, i);
+  } else if (owner == TCP_OTHERS) {
     refuse(m, i, REFUSE_USER);
   } else if (is_taken(m, guest->rank)) { /* its double was faster */
     refuse(m, i, REFUSE_RANK);
@@ -246,13 +258,19 @@ static weir_status heard_host(tcp_meeting *m, int i) {
   const tcp_guest *guest = &m->guest[i];
   const int rank = guest->rank;
   const bool first = guest->due == GUEST_CHALLENGE;
+  tcp_owner owner = TCP_OWN;
   if (tcp_hello_is(&guest->said, HELLO_REFUSED) && m->terms.kind != HELLO_REJOIN)
     return tcp_refused(rank, le32toh(guest->said.detail));
   if (!tcp_hello_is(&guest->said, first ? HELLO_CHALLENGE : HELLO_WELCOME))
     return imposter(m, i, "is not of ours");
   if (!first) return heard_welcome(m, i);
-  /* While it waits for the proof, its socket is surely its own yet. */
-  if (!m->self->secret && !tcp_same_user(guest->fd)) {
+  /* While it waits for the proof its socket is its own yet, unless it has given up. */
+  if (!m->self->secret) owner = tcp_owner_of(guest->fd);
+  if (owner == TCP_CLOSED) {
+    drop(m, i);
+    return WEIR_OK;
+  }
+  if (owner == TCP_OTHERS) {
     char what[64 + TCP_USERS_MAX] = "is another user, and this job has no secret";
     tcp_tell_users(guest->fd, what + strlen(what));
     return imposter(m, i, what);

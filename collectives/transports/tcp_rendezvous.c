@@ -159,6 +159,8 @@ static weir_status hear(int fd, int kind, tcp_hello *h, double deadline_s, bool 
     if (!*known) return WEIR_OK;
     if (tcp_hello_is(h, HELLO_WAIT)) *missing = (int)(le32toh(h->detail) & INT32_MAX);
   } while (tcp_hello_is(h, HELLO_WAIT) && weir_now_s() < deadline_s);
+  *known = !tcp_hello_is(h, HELLO_WAIT); /* else its time is up */
+  if (!*known) return WEIR_OK;
   if (tcp_hello_is(h, HELLO_ABSENT)) return absent((int)(le32toh(h->detail) & INT32_MAX), 0);
   if (tcp_hello_is(h, HELLO_REFUSED)) return tcp_refused(0, le32toh(h->detail));
   if (!tcp_hello_is(h, HELLO_CHALLENGE) && !tcp_hello_is(h, HELLO_TABLE))
@@ -216,11 +218,15 @@ static weir_status read_entries(tcp *self, int fd, const tcp_hello *hello,
 static weir_status introduce(tcp *self, int fd, double deadline_s, bool *known, int *missing) {
   const tcp_hello hello = tcp_compose(self, HELLO_REGISTER, 0);
   tcp_hello challenge, proof, table;
+  tcp_owner owner = TCP_OWN;
   *known = false;
   if (!tcp_write_all(fd, &hello, sizeof hello, deadline_s)) return WEIR_OK;
   weir_status status = hear(fd, HELLO_CHALLENGE, &challenge, deadline_s, known, missing);
   if (status != WEIR_OK || !*known) return status;
-  if (!self->secret && !tcp_same_user(fd)) {
+  if (!self->secret) owner = tcp_owner_of(fd);
+  *known = owner != TCP_CLOSED;
+  if (!*known) return WEIR_OK;
+  if (owner == TCP_OTHERS) {
     char users[TCP_USERS_MAX];
     tcp_tell_users(fd, users);
     return weir_fail(WEIR_E_PROTOCOL,

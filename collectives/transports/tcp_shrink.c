@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "base/base.h"
+#include "collectives/transports/tcp_datagram.h"
 #include "collectives/transports/tcp_joiners.h"
 #include "collectives/transports/tcp_tls.h"
 #include "collectives/transports/tcp_word.h"
@@ -316,12 +317,14 @@ static weir_status agree(reunion *u) {
 /* A connection to rank n of the new group, who was `old` in the old one. */
 static void take_survivor(reunion *u, tcp *self, int n, int old) {
   tcp_arrival *a = &u->meeting->arrival[old];
-  if (a->fd < 0 || !u->other[old].parted) { /* the first transfer will say so */
-    const tcp_peer *last = &u->old->peer[old];
+  const tcp_peer *last = &u->old->peer[old];
+  /* Whoever has come listens elsewhere than before, and has to be told there how the group ends even
+   * where it has fallen silent since. */
+  if (a->echo_port != 0)
+    tcp_set_peer(&self->peer[n], a->address, a->data_port, a->echo_port);
+  else
     tcp_set_peer(&self->peer[n], last->data.sin_addr, last->data.sin_port, last->echo.sin_port);
-    return;
-  }
-  tcp_set_peer(&self->peer[n], a->address, a->data_port, a->echo_port);
+  if (a->fd < 0 || !u->other[old].parted) return; /* the first transfer will say so */
   self->peer[n].fd = a->fd;
   a->fd = -1;
 }
@@ -416,6 +419,7 @@ static weir_status keep_door(tcp *next, const tcp *old) {
  * one that has tried before: they may have gone on without it and ended since. */
 static bool trusts(tcp *old, double timeout_s) {
   weir_end end = old->ended;
+  if (old->udp >= 0) tcp_datagram_read(old);
   const bool told = tcp_abort_seen(old, &end);
   const int64_t since_ns = told ? atomic_load(&old->abort_ns) : old->ended_ns;
   const bool late = since_ns != 0 && 1e-9 * (double)(tcp_wall_ns() - since_ns) > timeout_s;

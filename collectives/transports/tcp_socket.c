@@ -73,6 +73,10 @@ weir_status tcp_resolve(const char *where, struct sockaddr_in *out) {
   return WEIR_OK;
 }
 
+/* More may call in the 0.1 s for which a door is not looked at (tcp_datagram.c) than the usual 128; who
+ * finds no place calls again only after a second. */
+#define BACKLOG 1024
+
 weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *out) {
   const int one = 1;
   socklen_t length = sizeof *address;
@@ -81,7 +85,8 @@ weir_status tcp_listen(struct sockaddr_in *address, double deadline_s, int *out)
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
   if (fd < 0) return weir_fail(WEIR_E_IO, "no socket to listen on: %s", strerror(errno));
   (void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one);
-  while (bind(fd, (const struct sockaddr *)address, sizeof *address) != 0 || listen(fd, 128) != 0) {
+  while (bind(fd, (const struct sockaddr *)address, sizeof *address) != 0 ||
+         listen(fd, BACKLOG) != 0) {
     const int error = errno;
     if (error == EADDRINUSE && weir_now_s() < deadline_s) {
       tcp_sleep(0.02);

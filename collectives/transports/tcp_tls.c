@@ -15,6 +15,10 @@
 
 #define RECORD ((size_t)16 * 1024) /* the most that one of TLS holds */
 #define READ_AHEAD (4 * RECORD)
+#define RECORD_HEAD 5 /* kind, version, length of what follows */
+/* What a record has beyond what it says: its inner kind and the cipher's tag (RFC 8446, 5.2). */
+#define RECORD_EXTRA 17
+#define KEY_UPDATE 5 /* bytes of what is said beside messages, but for alerts, which have fewer */
 /* AES-GCM is safe for 2^24.5 full records under one key (RFC 8446, section 5.5). */
 #ifndef KEY_BYTES /* tests take less */
 #define KEY_BYTES ((uint64_t)1 << 36)
@@ -30,6 +34,10 @@ typedef struct tcp_tls {
   char identity[64];
   size_t held;    /* bytes of `out` that OpenSSL wants to be given again */
   uint64_t under; /* bytes sent under the present key */
+  /* The record that has come in part. */
+  unsigned char head[RECORD_HEAD];
+  size_t headed;          /* bytes of its head */
+  size_t length, missing; /* of what follows that: by the head, and still to come */
   unsigned char out[RECORD];
 } tcp_tls;
 
@@ -44,12 +52,32 @@ static int write_some(BIO *bio, const char *data, int bytes) {
   return (int)sent;
 }
 
+/* Where records begin and end, by what has come.  Their heads are read before the cipher can vouch for
+ * them. */
+static void follow(tcp_tls *tls, const unsigned char *data, size_t bytes) {
+  while (bytes > 0) {
+    size_t part = 1;
+    if (tls->headed < RECORD_HEAD) {
+      tls->head[tls->headed++] = *data;
+      if (tls->headed == RECORD_HEAD)
+        tls->length = tls->missing = (size_t)tls->head[3] << 8 | tls->head[4];
+    } else {
+      part = bytes < tls->missing ? bytes : tls->missing;
+      tls->missing -= part;
+    }
+    if (tls->headed == RECORD_HEAD && tls->missing == 0) tls->headed = 0;
+    data += part;
+    bytes -= part;
+  }
+}
+
 static int read_some(BIO *bio, char *data, int bytes) {
   tcp_tls *tls = BIO_get_data(bio);
   BIO_clear_retry_flags(bio);
   const ssize_t got = recv(tls->peer->fd, data, (size_t)bytes, MSG_DONTWAIT);
   tls->error = got < 0 ? errno : 0;
   tls->ended = tls->ended || got == 0;
+  if (got > 0) follow(tls, (const unsigned char *)data, (size_t)got);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) BIO_set_retry_read(bio);
   return (int)got;
 }
@@ -249,10 +277,13 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict) {
 static int why(tcp_tls *tls, int result) {
   const int error = SSL_get_error(tls->ssl, result);
   if (error == SSL_ERROR_WANT_READ || error == SSL_ERROR_WANT_WRITE) return EAGAIN;
+  const int reason = ERR_GET_REASON(ERR_peek_error());
+  /* Damage comes first: to tell the other side of it may have failed, too.  Told by the other side that
+   * what it got was damaged, it will say the same of this rank. */
+  if (error == SSL_ERROR_SSL && reason != SSL_R_UNEXPECTED_EOF_WHILE_READING)
+    return reason >= SSL_AD_REASON_OFFSET ? EPROTO : EBADMSG;
   if (tls->ended || error == SSL_ERROR_ZERO_RETURN) return 0;
-  if (tls->error != 0) return tls->error;
-  /* Told by the other side that what it got was damaged, it will say the same of this rank. */
-  return ERR_GET_REASON(ERR_peek_error()) >= SSL_AD_REASON_OFFSET ? EPROTO : EBADMSG;
+  return tls->error != 0 ? tls->error : EBADMSG;
 }
 
 /* The next record: the bytes from `at` on. */
@@ -322,4 +353,10 @@ ssize_t tcp_tls_recv(tcp_peer *p, const struct iovec *piece, size_t pieces) {
     got += (size_t)result;
   }
   return (ssize_t)got;
+}
+
+bool tcp_tls_torn(const tcp_peer *p, size_t due) {
+  const tcp_tls *tls = p->tls;
+  return tls->headed == RECORD_HEAD &&
+         tls->length > RECORD_EXTRA + (due > KEY_UPDATE ? due : KEY_UPDATE);
 }

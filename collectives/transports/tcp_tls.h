@@ -18,8 +18,12 @@ weir_status tcp_tls_open(tcp *self, double deadline_s, bool strict);
 void tcp_tls_free(struct tcp_tls *tls); /* NULL is allowed; says nothing to the other side */
 
 /* As sendmsg and recvmsg, without waiting.  errno EBADMSG: what came was not encrypted by the other
- * side as it is.  What sending was once given it must be given again until it has been taken. */
+ * side as it is.  What sending was once given it must be given again until it has been taken, and it
+ * must be given the bytes of one message alone. */
 ssize_t tcp_tls_send(tcp_peer *p, const struct iovec *piece, size_t pieces);
 ssize_t tcp_tls_recv(tcp_peer *p, const struct iovec *piece, size_t pieces);
+/* Is the record that has come in part longer than the message it is of, of which `due` bytes at the
+ * most are still to come?  Then its length was changed on its way, and its end may never come. */
+bool tcp_tls_torn(const tcp_peer *p, size_t due);
 
 #endif

@@ -159,8 +159,9 @@ static weir_status push(tcp_call *x, int way) {
     parcel c;
     bool whole = true;
     size_t i = p->send_at;
+    const int batch = p->tls != NULL ? 1 : BATCH;
     c.pieces = c.total = 0;
-    for (int m = 0; whole && m < BATCH && i < x->sends && c.total < SUM_MOST; m++) {
+    for (int m = 0; whole && m < batch && i < x->sends && c.total < SUM_MOST; m++) {
       whole = pack(x, way, i, m, &c, m == 0 ? p->sent : 0);
       i = send_after(x, way, i);
     }
@@ -280,6 +281,15 @@ static weir_status fill(tcp_call *x, int way) {
     weir_flow_read(&p->flow, r->bytes, p->received, bytes,
                    weir_flow_due(&p->flow, r->bytes, p->received) ? weir_now_s() : 0.0);
   return WEIR_OK;
+}
+
+weir_status tcp_call_stalled(tcp_call *x, int way) {
+  const tcp_peer *p = &x->self->peer[way];
+  if (p->tls == NULL || !tcp_call_due(x, way)) return WEIR_OK;
+  const size_t payload = p->headed ? tcp_call_part(x, way).bytes - p->received
+                                   : sizeof(tcp_frame) + x->recv[p->recv_at].capacity;
+  const size_t due = payload + TCP_TRAILER - (p->stage_end - p->stage_at);
+  return tcp_tls_torn(p, due) ? blame_cipher(x, way) : WEIR_OK;
 }
 
 bool tcp_call_due(tcp_call *x, int way) {

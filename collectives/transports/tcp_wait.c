@@ -114,6 +114,10 @@ static weir_status sleep_until(tcp_call *x, int waiting_on) {
     if (events & (POLLIN | POLLHUP | POLLERR)) p->recv_blocked = false;
     if (events & (POLLOUT | POLLHUP | POLLERR)) p->send_blocked = false;
   }
+  for (int i = 0; ready == 0 && i < x->ways; i++) {
+    const weir_status status = tcp_call_stalled(x, self->active[i]);
+    if (status != WEIR_OK) return status;
+  }
   if ((ready <= 0 || ++x->waited % POLLS_A_CLOCK == 0) && weir_now_s() >= x->deadline_s)
     return tcp_blame_silence(self, waiting_on, x->tag->step);
   return WEIR_OK;

@@ -42,6 +42,7 @@ typedef struct group {
   int streams;        /* over TCP, between each two ranks; 0: one */
   const char *secret; /* over TCP; NULL: none */
   bool plain;         /* with a secret, and not encrypted */
+  bool apart;         /* over TCP: rank r is at 127.0.0.(r + 1) */
   /* The body of every rank; its status and weir_last_error() become the result. */
   weir_status (*body)(weir_transport *t, void *user);
   void *user;
@@ -87,11 +88,14 @@ static inline void group_init(group *g, enum group_kind kind, int size,
 }
 
 static inline weir_status group_connect(const group *g, int rank, weir_transport **t) {
+  char own[24];
+  (void)snprintf(own, sizeof own, "127.0.0.%d", rank + 1);
   if (g->kind == GROUP_THREADS)
     return weir_transport_inproc(t, g->where, rank, g->size, g->timeout_s);
   if (g->kind == GROUP_TCP)
     return weir_transport_tcp_open(
         t, &(weir_tcp_options){.rendezvous = g->where,
+                               .bind_address = g->apart ? own : NULL,
                                .secret = g->secret,
                                .secret_bytes = g->secret ? strlen(g->secret) : 0,
                                .plain = g->plain,

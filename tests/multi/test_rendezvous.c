@@ -199,6 +199,27 @@ Test(rendezvous, those_who_do_not_belong_are_told) {
   group_done(&g);
 }
 
+/* One that has registered, and whose connection is lost then, is taken in when it comes again. */
+Test(rendezvous, who_has_lost_its_connection_may_come_again) {
+  group g;
+  group_init(&g, GROUP_TCP, 3, group_talk, NULL);
+  g.timeout_s = 10.0;
+  g.prepare = last_comes_late;
+  group_start(&g);
+  group_nap(0.3); /* rank 1 has registered */
+  (void)kill(g.pid[1], SIGKILL);
+  (void)waitpid(g.pid[1], NULL, 0);
+  g.pid[1] = fork();
+  if (g.pid[1] == 0) {
+    (void)alarm(GROUP_WATCHDOG_S);
+    group_rank(&g, 1);
+    _exit(0);
+  }
+  group_join(&g);
+  group_well(&g);
+  group_done(&g);
+}
+
 static weir_transport *second;
 static void *join_twice(void *size) {
   (void)weir_transport_inproc(&second, "twice", 1, *(int *)size, 0.5);

@@ -1,4 +1,6 @@
 /* Registrations and tables of ranks that are damaged, of another version, job or size. */
+#include <netinet/tcp.h>
+
 #include "wire_bytes.h"
 
 /* --- registrations -------------------------------------------------------------------------- */
@@ -257,6 +259,25 @@ Test(tables, that_lead_nowhere) {
   unsigned char table[3 * ENTRY];
   start_other(&z, 2, 0.5);
   (void)shutdown(z.fd, SHUT_RDWR);
+  end_other(&z, WEIR_E_TIMEOUT, "rank 0");
+  start_other(&z, 2, 0.5); /* with its challenge comes its end: that is no other user's */
+  const int together = 1;
+  unsigned char hello[HELLO];
+  write_hello(
+      hello,
+      (greeting){
+          .version = WIRE_VERSION, .kind = CHALLENGE, .job = z.g.job, .size = 2, .nonce = 7});
+  (void)setsockopt(z.fd, IPPROTO_TCP, TCP_CORK, &together, sizeof together);
+  send_all(z.fd, hello, sizeof hello);
+  (void)close(z.fd);
+  z.fd = -1;
+  end_other(&z, WEIR_E_TIMEOUT, "rank 0");
+  start_other(&z, 2, 0.5); /* stopped until its time is up, and then told to wait */
+  (void)kill(z.g.pid[0], SIGSTOP);
+  write_hello(hello, (greeting){.version = WIRE_VERSION, .kind = WAIT, .job = z.g.job, .size = 2});
+  send_all(z.fd, hello, sizeof hello);
+  group_nap(0.6);
+  (void)kill(z.g.pid[0], SIGCONT);
   end_other(&z, WEIR_E_TIMEOUT, "rank 0");
   const int nobody = free_port();
   start_other(&z, 3, 0.5);

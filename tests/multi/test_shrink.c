@@ -1,7 +1,9 @@
 /* What is left of a group goes on: who it is, what it sums, and what it leaves behind. */
 #include <criterion/criterion.h>
 #include <stdatomic.h>
+#include <sys/time.h>
 
+#include "collectives/transports/tcp.h"
 #include "ranks.h"
 
 #define TIMEOUT_S 1.5
@@ -14,6 +16,7 @@ typedef struct scene {
   int step[3];  /* when it strikes: at the begin of this step of the group it is in */
   int group[3]; /* 0: the first; 1: that of its survivors */
   int groups;   /* in all */
+  bool deaf;    /* victims' answering threads get no processor any more */
   int *members; /* shared: who each rank saw at last, GROUP_MAX each */
 } scene;
 
@@ -67,6 +70,7 @@ static weir_status shrinking_body(weir_transport *first, void *user) {
   int old[GROUP_MAX], names[GROUP_MAX], kept[GROUP_MAX];
   weir_transport *t = first;
   const int self = first->rank;
+  if (s->deaf && self == s->victim[0]) tcp_answerer_stop((tcp *)first);
   weir_status status = WEIR_OK;
   for (int r = 0; r < first->size; r++) old[r] = r;
   for (int number = 0; number < s->groups; number++) {
@@ -197,8 +201,9 @@ Test(shrink, not_by_a_minority_shm) { too_few(GROUP_SHM); }
 
 /* It was stopped in the group and wakes after the others have gone on and ended: it must not take
  * itself for the only one left.  False: one of the others was not heard of by the rest in time. */
-static bool thaws(enum group_kind kind, char *said, size_t room) {
+static bool thaws(enum group_kind kind, bool deaf, char *said, size_t room) {
   scene s = one(1, SIGSTOP, 4);
+  s.deaf = deaf;
   group g;
   s.members = group_shared(GROUP_MAX * GROUP_MAX * sizeof *s.members);
   group_init(&g, kind, 4, shrinking_body, &s);
@@ -224,15 +229,17 @@ static bool thaws(enum group_kind kind, char *said, size_t room) {
 
 /* Where a machine has so much to do that nobody hears of a rank for so long, four times that is
  * waited for. */
-static void thaw(enum group_kind kind) {
+static void thaw(enum group_kind kind, bool deaf) {
   char said[512];
-  bool together = thaws(kind, said, sizeof said);
+  bool together = thaws(kind, deaf, said, sizeof said);
   patience_s = 4 * TIMEOUT_S;
-  if (!together) together = thaws(kind, said, sizeof said);
+  if (!together) together = thaws(kind, deaf, said, sizeof said);
   cr_assert(together, "%s", said);
 }
-Test(shrink, a_rank_that_thaws_shm) { thaw(GROUP_SHM); }
-Test(shrink, a_rank_that_thaws_tcp) { thaw(GROUP_TCP); }
+Test(shrink, a_rank_that_thaws_shm) { thaw(GROUP_SHM, false); }
+Test(shrink, a_rank_that_thaws_tcp) { thaw(GROUP_TCP, false); }
+/* What the others have told it has come, and nobody has read it yet. */
+Test(shrink, a_rank_that_thaws_before_it_has_heard_tcp) { thaw(GROUP_TCP, true); }
 
 /* Rank 1 comes too late for the others, is told so, and stays out however often it tries. */
 static weir_status late_body(weir_transport *t, void *user) {
@@ -322,6 +329,54 @@ Test(shrink, a_rank_that_is_busy_is_waited_for_tcp) { all_go_on(GROUP_TCP, busy_
 Test(shrink, attempts_of_different_number_meet_tcp) { all_go_on(GROUP_TCP, hasty_body); }
 Test(shrink, attempts_of_different_number_meet_shm) { all_go_on(GROUP_SHM, hasty_body); }
 Test(shrink, attempts_of_different_number_meet_threads) { all_go_on(GROUP_THREADS, hasty_body); }
+
+/* Rank 2 is stopped when it has asked to go on, so that the others count on it: they fail once, and
+ * go on without it when they try again. */
+static void stop(int signal) { (void)raise(signal == SIGALRM ? SIGSTOP : signal); }
+
+static weir_status stopped_body(weir_transport *t, void *user) {
+  (void)user;
+  const weir_tag tag = {1, 1, 1, 0};
+  const struct itimerval soon = {.it_value = {.tv_usec = 200000}};
+  unsigned char byte = 0;
+  weir_recv recv = {3, &byte, 1, 0, 0};
+  int kept[GROUP_MAX];
+  weir_transport *next = NULL;
+  if (t->rank == 3) return WEIR_OK; /* leaves */
+  weir_status status = t->ops->transfer(t, &tag, NULL, 0, &recv, 1, weir_now_s() + TIMEOUT_S);
+  if (status != WEIR_E_PEER) return weir_fail(WEIR_E_INTERNAL, "status %d", (int)status);
+  if (t->rank == 2) {
+    (void)signal(SIGALRM, stop);
+    (void)setitimer(ITIMER_REAL, &soon, NULL);
+  } else {
+    group_nap(0.5);
+  }
+  status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+  for (int again = 0; again < 2 && status >= WEIR_E_TIMEOUT; again++)
+    status = t->ops->shrink(t, TIMEOUT_S, &next, kept);
+  if (status == WEIR_OK && next->size != 3)
+    status = weir_fail(WEIR_E_INTERNAL, "%d are left", next->size);
+  if (status == WEIR_OK) status = group_talk_at(next, 1, TIMEOUT_S);
+  if (next) next->ops->destroy(next);
+  return status;
+}
+
+static void stopped(enum group_kind kind) {
+  group g;
+  group_init(&g, kind, 5, stopped_body, NULL);
+  group_start(&g);
+  for (int turn = 0; turn < 2; turn++)
+    for (int r = 0; r < 5; r++) {
+      if ((r == 2) != (turn == 1)) continue;
+      if (r == 2) (void)kill(g.pid[r], SIGKILL);
+      (void)waitpid(g.pid[r], NULL, 0);
+      cr_expect(r == 2 || g.result[r].status == WEIR_OK, "kind %d, rank %d: %s %s", (int)kind, r,
+                weir_status_name(g.result[r].status), g.result[r].message);
+    }
+  group_done(&g);
+}
+Test(shrink, a_rank_that_is_stopped_when_it_has_asked_tcp) { stopped(GROUP_TCP); }
+Test(shrink, a_rank_that_is_stopped_when_it_has_asked_shm) { stopped(GROUP_SHM); }
 
 /* --- what stays behind ---------------------------------------------------------------------- */
 

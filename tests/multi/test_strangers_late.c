@@ -8,7 +8,7 @@
 
 #define RANKS 3
 #define TALK_S 3.0
-#define SILENT 200 /* that stay: more than a listener's backlog */
+#define SILENT 200 /* that stay: more than a meeting has room for */
 #define HASTY 40   /* that hang up in mid-word */
 
 /* --- at the rendezvous: every reason, three times ------------------------------------------- */
@@ -84,6 +84,35 @@ static int call(const tcp *self, int rank) {
       connect(fd, (const struct sockaddr *)&self->peer[rank].data, sizeof(struct sockaddr_in)) != 0)
     abort();
   return fd;
+}
+
+/* One call after the other, each until it is hung up on: however many come, a door is looked at ten
+ * times in 0.1 s and no more, so that they cost the rank no more of its processor than that. */
+static weir_status knock(weir_transport *t, void *user) {
+  enum { CALLS = 60 };
+  const double begin_s = weir_now_s();
+  (void)user;
+  for (int i = 0; t->rank == 0 && i < CALLS; i++) {
+    const struct timeval patience = {.tv_sec = 20};
+    char byte;
+    const int fd = call((const tcp *)t, 1);
+    (void)setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);
+    if (recv(fd, &byte, 1, 0) != 0) return weir_fail(WEIR_E_INTERNAL, "call %d is heard", i);
+    (void)close(fd);
+    group_nap(0.003); /* until the look is over, which takes all who are there */
+  }
+  const double took_s = weir_now_s() - begin_s;
+  if (t->rank == 0 && took_s < 0.4)
+    return weir_fail(WEIR_E_INTERNAL, "%d calls were answered in %.3f s", CALLS, took_s);
+  return group_talk_at(t, 1, 30.0);
+}
+
+Test(strangers, who_call_without_end) {
+  group g;
+  group_init(&g, GROUP_TCP, 2, knock, NULL);
+  group_run(&g);
+  group_well(&g);
+  group_done(&g);
 }
 
 /* Hold the door of each rank, with more than it has room for: silent ones, and such that have said

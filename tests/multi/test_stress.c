@@ -1,42 +1,36 @@
-/* Ranks that are killed, frozen, stopped for a while or cut off at random moments of random
- * collectives: nobody hangs, no sum is wrong, the survivors agree on who they are, go on and
- * finish, and nothing is left behind.  16 rounds; WEIR_STRESS_ROUNDS asks for another number,
- * WEIR_STRESS_SEED for other ones, WEIR_STRESS_ONLY for a single one: seed and number fix it. */
+/* Ranks that are killed, frozen, stopped for a while, cut off or parted from the others at random
+ * moments of random collectives, while they come together, and while the survivors do: nobody hangs,
+ * no sum is wrong, the survivors agree on who they are, go on and finish, and nothing is left behind.
+ * 16 rounds; WEIR_STRESS_ROUNDS asks for another number, WEIR_STRESS_SEED for other ones,
+ * WEIR_STRESS_ONLY for a single one: seed and number fix it. */
 #include <criterion/criterion.h>
 #include <math.h>
 #include <stdatomic.h>
 #include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "chaos.h"
 #include "collectives/wrappers.h"
 #include "random_ops.h"
-#include "ranks.h"
-#include "stalls.h"
-#include "traces.h"
 
 #define TIMEOUT_S 0.5
+#define START_S 1.5
 #define SHRINK_S 1.0
-/* A rank that does not answer: one time-out, then questions for 0.6 s, then a busy machine. */
-#define FOUND_S (TIMEOUT_S + 0.6 + 5.0)
+#define BUSY_S 5.0 /* a machine that has other things to do */
+/* A rank that does not answer: one time-out, then questions for 0.6 s. */
+#define FOUND_S (TIMEOUT_S + 0.6 + BUSY_S)
+/* What weir_shrink promises. */
+#define MEET_S (3 * SHRINK_S + 2 + BUSY_S)
 #define SETTLE_S (TIMEOUT_S + 1.0)
+#define SHORT_S 0.1 /* a pause that is too short for anybody to be lost */
 #define HANG_S 30.0
 #define GROUPS_MAX 12 /* a slow machine may lose one now and then for nothing */
 #define STEPS 5       /* at least so many in the last group */
 
-enum { KILLED, FROZEN, PAUSED, CUT, KINDS };
-static const char *const kinds[KINDS] = {"killed", "frozen", "paused", "cut off"};
-
-typedef struct blow {
-  int victim, kind;
-  double at_s;    /* after all have come together */
-  double pause_s; /* PAUSED: goes on after so long */
-  int peer;       /* CUT: -1 all */
-} blow;
-
 /* In memory shared with the ranks. */
 typedef struct witness {
-  double found_s; /* when it learnt first that its group had ended */
+  double found_s;         /* when it learnt first that its group had ended */
+  double began_s, call_s; /* when it began to join; the longest attempt to join or to go on */
   int groups;
   int size, member[GROUP_MAX]; /* of the group it finished in */
 } witness;
@@ -44,39 +38,19 @@ typedef struct witness {
 typedef struct round_of {
   uint64_t seed;
   enum group_kind kind;
-  int size, blows, streams; /* streams: connections between each two ranks */
+  int moment, size, blows, streams; /* streams: connections between each two ranks */
+  bool secret;
   blow blow[2];
-  bool thaws;             /* frozen ranks wake up when the others are through */
-  atomic_int there, cuts; /* ranks that are in the group; cuts that were made */
-  atomic_bool over;       /* nothing more will happen */
-  atomic_bool closed;     /* all but the frozen ranks have ended */
+  double late_s[GROUP_MAX]; /* AT_START: a rank comes so late */
+  bool thaws;               /* frozen ranks wake up when the others are through */
+  atomic_int there, left;   /* ranks that are in the group; that have left it */
+  atomic_bool shrinks;      /* somebody tries to go on */
+  atomic_bool over;         /* nothing more will happen */
+  atomic_bool closed;       /* all but the frozen ranks have ended */
   witness witness[GROUP_MAX];
 } round_of;
 
 /* --- a rank --------------------------------------------------------------------------------- */
-
-typedef struct cutter {
-  round_of *round;
-  weir_transport *transport;
-  const blow *blow;
-  pthread_t thread;
-} cutter;
-
-/* Dissolving an established connection makes the kernel send a reset, whoever is using it.  By the
- * bare system call: ThreadSanitizer takes connect() beside sendmsg() for a race, which here is the
- * point. */
-static void *cut(void *argument) {
-  const cutter *c = argument;
-  const struct sockaddr nobody = {.sa_family = AF_UNSPEC};
-  while (atomic_load(&c->round->there) < c->round->size) group_nap(0.001);
-  group_nap(c->blow->at_s);
-  for (int r = 0; r < c->transport->size; r++)
-    if (r != c->transport->rank && (c->blow->peer < 0 || c->blow->peer == r))
-      (void)syscall(SYS_connect, c->transport->ops->descriptor(c->transport, r), &nobody,
-                    sizeof nobody);
-  (void)atomic_fetch_add(&c->round->cuts, 1);
-  return NULL;
-}
 
 /* Until all have seen that it is over; any failure of a group is the caller's to judge. */
 static weir_status collectives(round_of *round, weir_transport *t, const int *name, int number) {
@@ -113,7 +87,19 @@ static weir_status leave(round_of *round, weir_transport *first, const blow *b) 
   weir_status status = weir_transport_fault(&faulty, first, &strike);
   if (status == WEIR_OK) status = collectives(round, faulty, name, 1);
   free(faulty);
-  (void)atomic_fetch_add(&round->cuts, 1);
+  (void)atomic_fetch_add(&round->left, 1);
+  return status;
+}
+
+static weir_status go_on(round_of *round, weir_transport *t, weir_transport **next, int *kept,
+                         witness *w) {
+  weir_status status = WEIR_E_TIMEOUT;
+  for (int attempt = 0; attempt < 3 && status >= WEIR_E_TIMEOUT; attempt++) {
+    const double begun_s = weir_now_s();
+    atomic_store(&round->shrinks, true);
+    status = t->ops->shrink(t, SHRINK_S, next, kept);
+    w->call_s = fmax(w->call_s, weir_now_s() - begun_s);
+  }
   return status;
 }
 
@@ -128,9 +114,7 @@ static weir_status survive(round_of *round, weir_transport *first) {
     if (status < WEIR_E_TIMEOUT || status == WEIR_E_INTERNAL) break;
     if (w->found_s == 0) w->found_s = weir_now_s();
     weir_transport *next = NULL;
-    status = t->ops->shrink(t, SHRINK_S, &next, kept);
-    for (int again = 0; again < 2 && status >= WEIR_E_TIMEOUT; again++)
-      status = t->ops->shrink(t, SHRINK_S, &next, kept);
+    status = go_on(round, t, &next, kept, w);
     if (status != WEIR_OK) break;
     for (int r = 0; r < next->size; r++) name[r] = name[kept[r]]; /* kept[] ascends */
     if (t != first) t->ops->destroy(t);
@@ -142,97 +126,10 @@ static weir_status survive(round_of *round, weir_transport *first) {
   return status;
 }
 
-static weir_status stress_body(weir_transport *t, void *user) {
-  round_of *round = user;
-  cutter c = {.round = round, .transport = t};
-  for (int i = 0; i < round->blows; i++)
-    if (round->blow[i].victim == t->rank && round->blow[i].kind == CUT) c.blow = &round->blow[i];
-  if (c.blow && round->kind == GROUP_SHM) {
-    (void)atomic_fetch_add(&round->there, 1);
-    return leave(round, t, c.blow);
-  }
-  if (c.blow && pthread_create(&c.thread, NULL, cut, &c) != 0) abort();
-  (void)atomic_fetch_add(&round->there, 1);
-  const weir_status status = survive(round, t);
-  if (c.blow) (void)pthread_join(c.thread, NULL);
-  return status;
-}
-
-static void rank_main(group *g, int rank) {
-  const traces before = traces_now();
-  (void)alarm(GROUP_WATCHDOG_S);
-  group_rank(g, rank);
-  const weir_status status = traces_check(&before);
-  if (status == WEIR_OK || g->result[rank].status == WEIR_E_INTERNAL) return;
-  g->result[rank].status = status;
-  (void)snprintf(g->result[rank].message, sizeof g->result[rank].message, "%s", weir_last_error());
-}
-
-/* --- what happens to them ------------------------------------------------------------------- */
-
-static void draw(round_of *round, uint64_t seed, uint64_t number) {
-  weir_rng rng;
-  weir_rng_seed(&rng, seed * 1000003 + number);
-  *round = (round_of){.seed = weir_rng_next(&rng)};
-  round->kind = weir_rng_below(&rng, 2) ? GROUP_TCP : GROUP_SHM;
-  round->size = 2 + (int)weir_rng_below(&rng, 7);
-  /* Two at once only where those who are left are always more than half. */
-  round->blows = round->size >= 5 && weir_rng_below(&rng, 3) == 0 ? 2 : 1;
-  round->thaws = weir_rng_below(&rng, 2) == 1;
-  for (int i = 0; i < round->blows; i++) {
-    blow *b = &round->blow[i];
-    b->kind = (int)weir_rng_below(&rng, KINDS);
-    b->victim = (int)weir_rng_below(&rng, (uint64_t)round->size);
-    if (i == 1 && b->victim == round->blow[0].victim) b->victim = (b->victim + 1) % round->size;
-    b->at_s = 0.15 * weir_rng_uniform(&rng);
-    if (i == 1) /* while the survivors of the first are still finding out, or together */
-      b->at_s = round->blow[0].at_s + 2.5 * weir_rng_uniform(&rng) * weir_rng_uniform(&rng);
-    b->pause_s = 2.5 * TIMEOUT_S * weir_rng_uniform(&rng);
-    b->peer = weir_rng_below(&rng, 2) ? -1 : (b->victim + 1) % round->size;
-  }
-  round->streams = 1 + (int)weir_rng_below(&rng, 3);
-}
-
-static void describe(const round_of *round, uint64_t number, char *text, size_t room) {
-  int at = snprintf(text, room, "round %llu: %s, %d ranks", (unsigned long long)number,
-                    round->kind == GROUP_TCP ? "tcp" : "shm", round->size);
-  for (int i = 0; i < round->blows && at < (int)room; i++)
-    at += snprintf(text + at, room - (size_t)at, ", rank %d %s at %.0f ms", round->blow[i].victim,
-                   kinds[round->blow[i].kind], round->blow[i].at_s * 1e3);
-}
-
-/* Strike, and see that it has struck. */
-static double strike(const group *g, const blow *b, double begun_s) {
-  const pid_t pid = g->pid[b->victim];
-  siginfo_t info;
-  group_nap(fmax(0, begun_s + b->at_s - weir_now_s()));
-  const double struck_s = weir_now_s();
-  if (b->kind == CUT) return struck_s; /* it does so by itself */
-  (void)kill(pid, b->kind == KILLED ? SIGKILL : SIGSTOP);
-  (void)waitid(P_PID, (id_t)pid, &info,
-               WNOWAIT | (b->kind == KILLED ? WEXITED : WEXITED | WSTOPPED));
-  return struck_s;
-}
-
-/* All blows in their order, and the ends of pauses.  Returns when the first came. */
-static double torment(const group *g, round_of *round) {
-  const double begun_s = weir_now_s();
-  double first_s = 0;
-  int cuts = 0;
-  for (int i = 0; i < round->blows; i++) {
-    const double struck_s = strike(g, &round->blow[i], begun_s);
-    if (i == 0) first_s = struck_s;
-    if (round->blow[i].kind == CUT) cuts++;
-    if (round->blow[i].kind == PAUSED) {
-      group_nap(round->blow[i].pause_s);
-      (void)kill(g->pid[round->blow[i].victim], SIGCONT);
-      /* Somebody's time may be up just now: until then nobody finishes and leaves. */
-      group_nap(SETTLE_S);
-    }
-  }
-  stalls_wait(&round->cuts, cuts, HANG_S);
-  atomic_store(&round->over, true);
-  return first_s;
+static void come(group *g, int rank) {
+  round_of *round = g->user;
+  group_nap(round->late_s[rank]);
+  round->witness[rank].began_s = weir_now_s();
 }
 
 static const blow *blow_of(const round_of *round, int rank) {
@@ -244,6 +141,99 @@ static const blow *blow_of(const round_of *round, int rank) {
 static bool is_out(const round_of *round, int rank, int kind) {
   const blow *b = blow_of(round, rank);
   return b && b->kind == kind;
+}
+
+static weir_status stress_body(weir_transport *t, void *user) {
+  round_of *round = user;
+  const blow *b = blow_of(round, t->rank);
+  (void)atomic_fetch_add(&round->there, 1);
+  return b && b->kind == CUT && round->kind == GROUP_SHM ? leave(round, t, b) : survive(round, t);
+}
+
+static void rank_main(group *g, int rank) {
+  const traces before = traces_now();
+  (void)alarm(GROUP_WATCHDOG_S);
+  group_rank(g, rank);
+  chaos_waited();
+  witness *w = &((round_of *)g->user)->witness[rank];
+  if (w->groups == 0) w->call_s = g->result[rank].ended_s - w->began_s; /* it was in none */
+  const weir_status status = traces_check(&before);
+  if (status == WEIR_OK || g->result[rank].status == WEIR_E_INTERNAL) return;
+  g->result[rank].status = status;
+  (void)snprintf(g->result[rank].message, sizeof g->result[rank].message, "%s", weir_last_error());
+}
+
+/* --- what happens to them ------------------------------------------------------------------- */
+
+static void draw_blow(round_of *round, int i, weir_rng *rng) {
+  blow *b = &round->blow[i];
+  do {
+    b->kind = (int)weir_rng_below(rng, CHAOS_KINDS);
+  } while (round->kind == GROUP_SHM &&
+           (b->kind == PARTED || (b->kind == CUT && round->moment == AT_START)));
+  if (i == 1 && b->kind == PARTED && round->blow[0].kind == PARTED) b->kind = PAUSED;
+  b->victim = (int)weir_rng_below(rng, (uint64_t)round->size);
+  if (i == 1 && b->victim == round->blow[0].victim) b->victim = (b->victim + 1) % round->size;
+  b->at_s = 0.15 * weir_rng_uniform(rng);
+  if (i == 1) /* while the survivors of the first are coming together, or just have */
+    b->at_s = 2.5 * weir_rng_uniform(rng) * weir_rng_uniform(rng) * weir_rng_uniform(rng);
+  b->pause_s = weir_rng_below(rng, 4) ? 2.5 * TIMEOUT_S : SHORT_S;
+  b->pause_s *= weir_rng_uniform(rng);
+  b->peer = weir_rng_below(rng, 2) ? -1 : (b->victim + 1) % round->size;
+}
+
+static void draw(round_of *round, uint64_t seed, uint64_t number) {
+  weir_rng rng;
+  weir_rng_seed(&rng, seed * 1000003 + number);
+  *round = (round_of){.seed = weir_rng_next(&rng), .moment = AT_STEP};
+  round->kind = weir_rng_below(&rng, 2) ? GROUP_TCP : GROUP_SHM;
+  round->size = 2 + (int)weir_rng_below(&rng, 7);
+  const uint64_t moment = weir_rng_below(&rng, 6);
+  if (moment == 0) round->moment = AT_START;
+  /* Two only where those who are left are always more than half. */
+  if (moment > 3 && round->size >= 5) round->moment = AT_SHRINK;
+  round->blows = round->moment == AT_SHRINK ? 2 : 1;
+  round->thaws = weir_rng_below(&rng, 2) == 1;
+  for (int i = 0; i < round->blows; i++) draw_blow(round, i, &rng);
+  round->streams = 1 + (int)weir_rng_below(&rng, 3);
+  round->secret = weir_rng_below(&rng, 2) == 1;
+  for (int r = 0; round->moment == AT_START && r < round->size; r++)
+    round->late_s[r] = 0.15 * weir_rng_uniform(&rng);
+}
+
+static void describe(const round_of *round, uint64_t number, char *text, size_t room) {
+  int at = snprintf(text, room, "round %llu, at %s: %s%s, %d ranks", (unsigned long long)number,
+                    chaos_moment[round->moment], round->kind == GROUP_TCP ? "tcp" : "shm",
+                    round->secret ? " with a secret" : "", round->size);
+  for (int i = 0; i < round->blows && at < (int)room; i++)
+    at += snprintf(text + at, room - (size_t)at, ", rank %d %s at %.0f ms", round->blow[i].victim,
+                   chaos_kind[round->blow[i].kind], round->blow[i].at_s * 1e3);
+}
+
+/* All blows in their order, and the ends of pauses.  Returns when the first came. */
+static double torment(const group *g, round_of *round) {
+  double first_s = 0;
+  int leave = 0;
+  for (int i = 0; i < round->blows; i++) {
+    const blow *b = &round->blow[i];
+    const double until_s = weir_now_s() + HANG_S / 10;
+    while (i == 1 && !atomic_load(&round->shrinks) && weir_now_s() < until_s) group_nap(0.0005);
+    const bool leaves = b->kind == CUT && round->kind == GROUP_SHM; /* it does so by itself */
+    if (leaves) leave++;
+    if (!leaves) group_nap(b->at_s);
+    if (i == 0) first_s = weir_now_s();
+    if (!leaves) chaos_strike(b, g->pid, round->size);
+    /* What passes lasts while the second comes. */
+    if (i == 0 && round->blows == 2) continue;
+    chaos_last(b, g->pid, round->size);
+  }
+  if (round->blows == 2) chaos_last(&round->blow[0], g->pid, round->size);
+  /* Somebody's time may be up just now: until then nobody finishes and leaves. */
+  for (int i = 0; i < round->blows; i++)
+    if (chaos_passes(&round->blow[i])) group_nap(SETTLE_S);
+  stalls_wait(&round->left, leave, HANG_S);
+  atomic_store(&round->over, true);
+  return first_s;
 }
 
 /* Ends all ranks; the first that hangs, or -1. */
@@ -269,38 +259,55 @@ typedef struct verdict {
   char text[512];
 } verdict;
 
+/* Nobody has had to wait so long for it that it could be taken for lost. */
+static bool harmless(const round_of *round) {
+  return round->blows == 1 && round->blow[0].kind == PAUSED && round->blow[0].pause_s <= SHORT_S;
+}
+
 static bool must_finish(const round_of *round, int rank) {
   const blow *b = blow_of(round, rank);
+  if (harmless(round)) return true;
+  if (round->moment == AT_START) return false; /* a start may fail, and all of them know */
   if (b && (b->kind != CUT || round->kind == GROUP_SHM)) return false;
   /* One of two whose other is silent: only rank 0 may go on. */
   return round->size > 2 || round->blow[0].kind == KILLED || round->blow[0].kind == CUT;
 }
 
+/* One group, and exactly those who say so. */
+static bool together(const group *g, const round_of *round, int rank) {
+  const witness *w = &round->witness[rank];
+  int due = 0;
+  for (int r = 0; r < round->size; r++)
+    if (g->result[r].status == WEIR_OK && (due >= w->size || w->member[due++] != r)) return false;
+  return due == w->size;
+}
+
 static void judge_rank(const group *g, const round_of *round, int rank, verdict *v) {
   const group_result *result = &g->result[rank];
   const witness *w = &round->witness[rank];
+  const double limit_s = w->groups == 0 ? START_S + 1 + BUSY_S : MEET_S;
   const bool gone = is_out(round, rank, KILLED) || (is_out(round, rank, FROZEN) && !round->thaws);
+  const bool lost = result->status == WEIR_E_TIMEOUT || result->status == WEIR_E_PEER;
   if (gone && result->status == WEIR_E_INTERNAL && result->message[0] == 0) return;
+  *v = (verdict){.right = false};
   if (result->status == WEIR_E_INTERNAL || (gone && result->status == WEIR_OK)) {
-    *v = (verdict){.never = result->message[0] != 0};
+    v->never = result->message[0] != 0;
     (void)snprintf(v->text, sizeof v->text, "rank %d: %s", rank,
                    result->message[0] ? result->message : "ended without a word, or too well");
-  } else if (result->status != WEIR_OK && must_finish(round, rank)) {
-    *v = (verdict){.right = false};
+  } else if (result->status != WEIR_OK && (!lost || must_finish(round, rank))) {
     (void)snprintf(v->text, sizeof v->text, "rank %d did not finish: %s %s", rank,
                    weir_status_name(result->status), result->message);
-  } else if (result->status == WEIR_OK) {
-    int due = 0;
-    for (int r = 0; r < round->size; r++) /* one group, and exactly those who say so */
-      if (g->result[r].status == WEIR_OK && (due >= w->size || w->member[due++] != r))
-        due = GROUP_MAX;
-    if (due == w->size) return;
-    *v = (verdict){.right = false}; /* one that has finished looks lost to one whose time is up */
+  } else if (result->status == WEIR_OK && !together(g, round, rank)) {
+    /* one that has finished looks lost to one whose time is up */
     int at = snprintf(v->text, sizeof v->text, "not one group:");
     for (int r = 0; r < round->size && at < (int)sizeof v->text; r++)
       at += snprintf(v->text + at, sizeof v->text - (size_t)at, " %d: %s, %d of %d;", r,
                      weir_status_name(g->result[r].status), round->witness[r].size,
                      round->witness[r].groups);
+  } else if (!blow_of(round, rank) && w->call_s > limit_s) {
+    (void)snprintf(v->text, sizeof v->text, "rank %d was in one call for %.2f s", rank, w->call_s);
+  } else {
+    v->right = true;
   }
 }
 
@@ -312,7 +319,8 @@ static verdict judge(const group *g, const round_of *round, double struck_s, int
   }
   for (int r = 0; r < round->size && v.right; r++) judge_rank(g, round, r, &v);
   const int kind = round->blow[0].kind;
-  for (int r = 0; r < round->size && v.right && (kind == KILLED || kind == FROZEN); r++)
+  const bool silent = round->moment != AT_START && (kind == KILLED || kind == FROZEN);
+  for (int r = 0; r < round->size && v.right && silent; r++)
     if (!blow_of(round, r) && round->witness[r].found_s - struck_s > FOUND_S) {
       v = (verdict){.right = false};
       (void)snprintf(v.text, sizeof v.text, "rank %d found out after %.2f s", r,
@@ -323,13 +331,26 @@ static verdict judge(const group *g, const round_of *round, double struck_s, int
 
 /* --- rounds --------------------------------------------------------------------------------- */
 
-static double longest_s[KINDS]; /* until the last survivor knew, per kind of first blow */
+static void count_round(const round_of *round, double struck_s) {
+  double found_s = 0, call_s = 0;
+  for (int r = 0; r < round->size; r++) {
+    const witness *w = &round->witness[r];
+    if (blow_of(round, r)) continue;
+    if (w->found_s > 0) found_s = fmax(found_s, w->found_s - struck_s);
+    call_s = fmax(call_s, w->call_s);
+  }
+  chaos_count(round->moment, round->blow[round->blows - 1].kind, found_s, call_s);
+}
 
 static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) {
   group g;
   draw(round, seed, number);
   group_init(&g, round->kind, round->size, stress_body, round);
   g.streams = round->streams;
+  g.secret = round->secret ? "chaos" : NULL;
+  g.apart = true;
+  g.prepare = come;
+  if (round->moment == AT_START) g.timeout_s = START_S;
   (void)fflush(NULL);
   for (int r = 0; r < round->size; r++) {
     g.result[r].status = WEIR_E_INTERNAL;
@@ -339,13 +360,11 @@ static verdict play(round_of *round, uint64_t seed, uint64_t number, stalls *w) 
     rank_main(&g, r);
     _exit(0);
   }
-  stalls_wait(&round->there, round->size, HANG_S);
+  if (round->moment != AT_START) stalls_wait(&round->there, round->size, HANG_S);
   const double struck_s = torment(&g, round);
   const int hangs = reap(&g, round, w);
   const verdict v = judge(&g, round, struck_s, hangs);
-  double *longest = &longest_s[round->blow[0].kind];
-  for (int r = 0; r < round->size && v.right; r++)
-    if (!blow_of(round, r)) *longest = fmax(*longest, round->witness[r].found_s - struck_s);
+  if (v.right) count_round(round, struck_s);
   group_done(&g);
   return v;
 }
@@ -363,9 +382,13 @@ static int one_round(uint64_t seed, uint64_t number, bool alone, stalls *w) {
     cr_assert(v.right || (!v.never && stall_s >= STALLS_LONGEST_S && again < 20),
               "seed %llu, %s: %s (the machine stood still for %.2f s)", (unsigned long long)seed,
               what, v.text, stall_s);
+    if (alone && round->moment == AT_START) chaos_sweep();
     cr_assert(!alone || traces_named_segments() == 0, "seed %llu, %s: shared memory is left behind",
               (unsigned long long)seed, what);
-    if (!v.right) continue;
+    if (!v.right) {
+      chaos_again(what, v.text, stall_s);
+      continue;
+    }
     (void)munmap(round, sizeof *round);
     return again;
   }
@@ -379,7 +402,7 @@ Test(stress, ranks_are_lost_at_random) {
   const bool alone = traces_isolate();
   (void)prctl(PR_SET_CHILD_SUBREAPER, 1); /* what a rank leaves would come to this process */
   const int before = traces_named_segments();
-  stalls *w = stalls_start();
+  stalls *w = chaos_stalls = stalls_start();
   traces_settle();
   const traces own = traces_now();
   const double begun_s = weir_now_s();
@@ -391,10 +414,8 @@ Test(stress, ranks_are_lost_at_random) {
   stalls_stop(w);
   cr_assert_eq(waitpid(-1, NULL, WNOHANG), -1, "a process is left behind");
   if (getenv("WEIR_STRESS_ROUNDS") || only != UINT64_MAX)
-    fprintf(stderr,
-            "stress: seed %llu, %llu rounds in %.0f s, %d played again; until all knew, at most: "
-            "killed %.2f s, frozen %.2f s, paused %.2f s, cut off %.2f s%s\n",
+    fprintf(stderr, "stress: seed %llu, %llu rounds in %.0f s, %d played again%s\n",
             (unsigned long long)seed, (unsigned long long)(end - first), weir_now_s() - begun_s,
-            repeated, longest_s[KILLED], longest_s[FROZEN], longest_s[PAUSED], longest_s[CUT],
-            alone ? "" : " (not alone)");
+            repeated, alone ? "" : " (not alone)");
+  if (getenv("WEIR_STRESS_ROUNDS")) chaos_print();
 }

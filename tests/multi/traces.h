@@ -140,14 +140,36 @@ static inline void *traces_prove(void *argument) {
   return argument;
 }
 
-/* What libraries allocate once and keep (the resolver, a thread's stack, libcrypto's tables) is
- * there from now on. */
-static inline void traces_settle(void) {
+typedef struct traces_seat {
+  char where[32];
+  int rank;
+} traces_seat;
+
+static inline void *traces_meet(void *argument) {
+  const traces_seat *seat = argument;
   weir_transport *t = NULL;
+  const weir_tcp_options options = {.rendezvous = seat->where,
+                                    .secret = "traces",
+                                    .secret_bytes = 6,
+                                    .rank = seat->rank,
+                                    .size = 2,
+                                    .timeout_s = 10};
+  if (weir_transport_tcp_open(&t, &options) == WEIR_OK) t->ops->destroy(t);
+  return NULL;
+}
+
+/* What libraries allocate once and keep (the resolver, a thread's stack, libcrypto's tables, what TLS
+ * needs) is there from now on. */
+static inline void traces_settle(void) {
+  traces_seat seat[2] = {{.rank = 0}, {.rank = 1}};
   pthread_t thread;
+  for (int i = 0; i < 2; i++)
+    (void)snprintf(seat[i].where, sizeof seat[i].where, "127.0.0.1:%d",
+                   i ? atoi(seat[0].where + 10) : weir_free_port());
   (void)traces_prove(NULL);
-  if (weir_transport_tcp(&t, "127.0.0.1:7000", NULL, 1, 0, 1, 1.0) == WEIR_OK) t->ops->destroy(t);
-  if (pthread_create(&thread, NULL, traces_prove, NULL) == 0) (void)pthread_join(thread, NULL);
+  if (pthread_create(&thread, NULL, traces_meet, &seat[1]) != 0) return;
+  (void)traces_meet(&seat[0]);
+  (void)pthread_join(thread, NULL);
 }
 
 static inline bool traces_write(const char *path, const char *text) {
