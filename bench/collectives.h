@@ -7,6 +7,9 @@
  *   collectives_mpi.c      ranks that mpirun starts: Open MPI's own all-reduce
  *   collectives_gloo.c     ranks of torch.distributed
  *
+ * With --mbit-s every rank has a network namespace and a link of its own, shaped both ways
+ * (lab/topology.h).
+ *
  * A contender is a group of processes.  Each of its ranks waits in a read from a socket, which
  * costs the others nothing, until it is its turn. */
 #ifndef WEIR_BENCH_COLLECTIVES_H
@@ -49,6 +52,8 @@ typedef struct bench_plan {
   bench_kind kind;
   gboolean algorithm[ROWS_MAX]; /* of Weir's */
   weir_value_format format;
+  double mbit_s;               /* of each rank's own link; 0: all share the loopback */
+  struct weir_topology *links; /* NULL: the loopback */
 } bench_plan;
 
 /* --- contenders ----------------------------------------------------------------------------- */

@@ -5,6 +5,9 @@
 
 #include "base/base.h"
 #include "collectives.h"
+#include "lab/topology.h"
+
+#define LINKS_PORT 7000 /* in namespaces that nobody else has */
 
 const char *const bench_kind_names[BENCH_KINDS] = {"all-reduce",     "broadcast", "all-gather",
                                                    "reduce-scatter", "reduce",    "gather"};
@@ -67,17 +70,25 @@ static gboolean together(bench_rank *r) {
 
 static guint64 sent(bench_rank *r) { return ((weir_rank *)r)->transport->bytes_sent; }
 
-static weir_status join_group(weir_rank *w, const contender *c, guint64 job) {
+static weir_status join_group(weir_rank *w, const contender *c, guint64 job, gboolean links) {
   const bench_rank *r = &w->base;
   weir_status status = WEIR_OK;
+  char own[WEIR_ADDRESS_MAX];
+  weir_topology_address(r->rank, own);
   if (c->setting == BENCH_SHM)
     status = weir_transport_shm(&w->transport, c->where, job, r->rank, r->size, BENCH_TIMEOUT_S);
-  else if (c->setting == BENCH_TCP)
-    status =
-        weir_transport_tcp(&w->transport, c->where, NULL, job, r->rank, r->size, BENCH_TIMEOUT_S);
-  else /* any secret does: it is the cipher that is timed */
-    status = weir_transport_tcp_secret(&w->transport, c->where, NULL, c->where, strlen(c->where),
-                                       job, r->rank, r->size, BENCH_TIMEOUT_S);
+  else /* any secret does: it is the cipher that is timed; and the loopback needs none */
+    status = weir_transport_tcp_open(
+        &w->transport,
+        &(weir_tcp_options){.rendezvous = c->where,
+                            .bind_address = links ? own : NULL,
+                            .secret = c->where,
+                            .secret_bytes = links || c->setting == BENCH_TLS ? strlen(c->where) : 0,
+                            .plain = c->setting == BENCH_TCP,
+                            .job_id = job,
+                            .rank = r->rank,
+                            .size = r->size,
+                            .timeout_s = BENCH_TIMEOUT_S});
   return status == WEIR_OK ? weir_comm_create(&w->comm, w->transport, BENCH_TIMEOUT_S) : status;
 }
 
@@ -92,7 +103,7 @@ static int be_rank(const contender *c, const bench_plan *p, const char *path, in
                         .together = together,
                         .sent = sent};
   int code = 1;
-  if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, job)))
+  if (weir_bench_rank_open(&w.base) && said(&w, join_group(&w, c, job, p->links != NULL)))
     code = weir_bench_serve(&w.base, path, number);
   else
     weir_bench_excuse(path, number, rank, w.base.message);
@@ -105,13 +116,18 @@ static int be_rank(const contender *c, const bench_plan *p, const char *path, in
 static gboolean start(contender *c, const bench_plan *p, const char *path, int number) {
   const guint64 job = (guint64)getpid();
   (void)g_snprintf(c->where, sizeof c->where, "bench-%d", (int)getpid());
-  if (c->setting != BENCH_SHM && !weir_bench_free_port(c->where, sizeof c->where)) {
+  if (p->links) {
+    char first[WEIR_ADDRESS_MAX];
+    weir_topology_address(0, first);
+    (void)g_snprintf(c->where, sizeof c->where, "%s:%d", first, LINKS_PORT + c->setting);
+  } else if (c->setting != BENCH_SHM && !weir_bench_free_port(c->where, sizeof c->where)) {
     (void)g_strlcpy(c->absent, "no free port on the loopback", sizeof c->absent);
     return FALSE;
   }
   for (; c->processes < p->ranks; c->processes++) {
     const pid_t pid = fork();
     if (pid == 0) {
+      if (p->links && weir_topology_join(p->links, c->processes) != WEIR_OK) _exit(1);
       (void)close_range(3, ~0u, 0); /* else a rank could not see its connection end */
       _exit(be_rank(c, p, path, number, c->processes, job));
     }

@@ -82,21 +82,6 @@ static weir_status run_shape(grid_plan *p, weir_topology *topology) {
   return weir_fail(WEIR_E_PEER, "a worker ended without reporting an error");
 }
 
-/* What comes in is as fast as what goes out, as on a real port: the bridge's ends of the links. */
-static weir_status shape_arrivals(int workers, double rate) {
-  weir_status status = WEIR_OK;
-  for (int w = 0; w < workers && status == WEIR_OK; w++) {
-    char name[16];
-    (void)g_snprintf(name, sizeof name, "w%d", w);
-    weir_shaper *shaper = NULL;
-    const weir_shape shape = {.rate_bytes_s = rate};
-    status = weir_shaper_open(&shaper, name);
-    if (status == WEIR_OK) status = weir_shaper_apply(shaper, &shape);
-    weir_shaper_free(shaper);
-  }
-  return status;
-}
-
 static void tell(const grid *g, const grid_plan *p, double seconds) {
   int measured = 0;
   for (int i = 0; i < p->ops; i++) measured += p->op[i].measured_s > 0;
@@ -129,7 +114,8 @@ static weir_status run_workers(void *user) {
     grid_plan *p = &g->plan[run->count * g->shapes + s];
     const double begin_s = weir_now_s();
     status = weir_topology_shape(topology, &g->shape[s]);
-    if (status == WEIR_OK) status = shape_arrivals(workers, g->shape[s].rate_bytes_s);
+    if (status == WEIR_OK)
+      status = weir_topology_shape_arrivals(topology, g->shape[s].rate_bytes_s);
     p->workers = workers;
     p->shape = g->shape[s];
     p->clock = g->clock;

@@ -71,6 +71,19 @@ refused() {
   [ $code = 2 ] && grep -q expected refused.txt || { echo "not refused ($code): $*"; exit 1; }
 }
 cd "$(mktemp -d)"
+
+# Links of 4 Mbit/s: what a rank of the ring sends of 256 KiB, 6 messages of 64 KiB, takes 0.79 s, less what a burst
+# lets pass.
+if json=$("$weir" bench collectives --transport tcp,tls --algorithm ring --mbit-s 4 --sizes 256K --repeats 1 --json 2>links.txt); then
+  [ "$(grep -o '"wrong":0' <<<"$json" | wc -l)" = 4 ] || { echo "over links: $json"; exit 1; }
+  for us in $(grep -o '"time_us":[0-9]*' <<<"$json" | cut -d: -f2); do
+    [ "$us" -gt 400000 ] || { echo "256 KiB over 4 Mbit/s in $us us: $json"; exit 1; }
+  done
+else
+  grep -q namespace links.txt || { cat links.txt; exit 1; }
+  echo "links were not tried: $(cat links.txt)"
+fi
+
 refused --transport pigeon
 refused --transport ''
 refused --algorithm fastest
@@ -84,6 +97,9 @@ refused --sizes -4
 refused --sizes 4K,
 refused --sizes 2000000000
 refused --format fp8
+refused --mbit-s 100
+refused --mbit-s -1 --transport tcp
+refused --mbit-s 100 --transport tcp --peers gloo
 refused --ranks 1
 refused --ranks 17
 refused --repeats 0
